@@ -6,9 +6,10 @@ use crate::simd::simd;
 #[inline(always)]
 pub(crate) fn round(x: f32) -> u16 {
     let bits = x.to_bits();
-    let nearest = (bits.wrapping_add(0x7fff + ((bits >> 16) & 1)) >> 16) as u16;
-    // rounding could carry a NaN's payload over into a zero
-    if x.is_nan() { (bits >> 16) as u16 | 0x40 } else { nearest }
+    let nearest = bits.wrapping_add(0x7fff + ((bits >> 16) & 1));
+    // rounding could carry a NaN's payload over into a zero; all in 32 bits, of which vectors are narrowed at the end
+    let rounded = if x.is_nan() { bits | 0x0040_0000 } else { nearest };
+    (rounded >> 16) as u16
 }
 
 /// The same number as f32.

@@ -38,8 +38,30 @@ pub fn nearest(x: f32) -> i32 {
 /// Defines a function whose body is compiled once per [`Level`] and dispatched at the call. Products and sums are written
 /// with `mul_add`, so every level gives the same bits.
 ///
-/// Generics are in brackets: all of them must follow from the arguments' types.
+/// Generics are in brackets: all of them must follow from the arguments' types, unless a constant in angle brackets follows them.
 macro_rules! simd {
+    ($(#[$doc:meta])* $vis:vis fn $name:ident [$($t:ident: $bound:ident),+] <$b:ident: usize> ($($arg:ident: $ty:ty),* $(,)?) $body:block) => {
+        $(#[$doc])*
+        $vis fn $name<$($t: $bound,)+ const $b: usize>($($arg: $ty),*) {
+            #[inline(always)]
+            fn body<$($t: $bound,)+ const $b: usize>($($arg: $ty),*) $body
+            #[cfg(target_arch = "x86_64")]
+            #[target_feature(enable = "avx2,fma")]
+            fn avx2<$($t: $bound,)+ const $b: usize>($($arg: $ty),*) { body::<$($t,)+ $b>($($arg),*) }
+            #[cfg(target_arch = "x86_64")]
+            #[target_feature(enable = "avx512f,avx2,fma")]
+            fn avx512<$($t: $bound,)+ const $b: usize>($($arg: $ty),*) { body::<$($t,)+ $b>($($arg),*) }
+            match $crate::simd::level() {
+                // SAFETY: the level was detected on this processor.
+                #[cfg(target_arch = "x86_64")]
+                $crate::simd::Level::Avx512 => unsafe { avx512::<$($t,)+ $b>($($arg),*) },
+                // SAFETY: as above.
+                #[cfg(target_arch = "x86_64")]
+                $crate::simd::Level::Avx2 => unsafe { avx2::<$($t,)+ $b>($($arg),*) },
+                _ => body::<$($t,)+ $b>($($arg),*),
+            }
+        }
+    };
     ($(#[$doc:meta])* $vis:vis fn $name:ident [$($generics:tt)+] ($($arg:ident: $ty:ty),* $(,)?) $(-> $ret:ty)? $body:block) => {
         $(#[$doc])*
         $vis fn $name<$($generics)+>($($arg: $ty),*) $(-> $ret)? {

@@ -6,6 +6,7 @@ use super::buffer::Buffer;
 use super::error::Error;
 use super::param_format::ParamFormat;
 use super::region::{Apart, Region};
+use super::tensor::TensorDesc;
 
 /// A device as far as its memory goes. All binary passes take buffers of equal length.
 pub trait DeviceMemory: Sized + 'static {
@@ -41,9 +42,9 @@ pub trait DeviceMemory: Sized + 'static {
         4
     }
 
-    /// Number of f32 words that as many activations take.
-    fn words(&self, elems: usize) -> usize {
-        elems
+    /// Number of f32 words that such activations take.
+    fn words(&self, desc: &TensorDesc) -> usize {
+        desc.words()
     }
 
     /// `to = from`.

@@ -12,7 +12,7 @@ use super::error::Error;
 use super::implementations::Implementations;
 use super::loss::{CrossEntropy, LossSums};
 use super::loss_scale::LossScaling;
-use super::op::Shape;
+use super::op::{Op, Shape};
 use super::pass_input::{Input, PassInput};
 use super::planned::{PlanRequest, Planned, ShortcutOf};
 use super::queue::Queue;
@@ -77,8 +77,13 @@ pub trait Backend: DeviceMemory {
     }
 
     /// `to += from` of activations or their gradients.
-    fn add_tensors(&self, to: &mut Self::Buf, from: &Self::Buf) -> Result<(), Error> {
+    fn add_tensors(&self, _desc: &TensorDesc, to: &mut Self::Buf, from: &Self::Buf) -> Result<(), Error> {
         self.add(to, from)
+    }
+
+    /// Whether this input of the operation may be in bf16 without a copy.
+    fn reads_bf16(&self, _op: &Op, _input: usize) -> bool {
+        false
     }
 
     /// Softmax cross-entropy of (rows, classes) scores; with `dx`, also its gradient times `scale`. A device with a [`Queue`] reads

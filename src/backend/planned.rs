@@ -191,6 +191,9 @@ pub struct PlanRequest<'a, B: DeviceMemory> {
     pub before: Option<&'a B::Fusion>,
     /// The same of its output: what it shares with the operation that alone reads it.
     pub behind: Option<&'a B::Fusion>,
+    /// Whether all who read its output take it in bf16, see [`Backend::reads_bf16`](super::Backend::reads_bf16), and nobody reads it after
+    /// the pass.
+    pub may_narrow: bool,
     /// Whether `backward` will be called.
     pub train: bool,
     /// Whether the gradient of the first input is wanted.

@@ -12,12 +12,14 @@ pub struct TensorDesc {
     pub shape: Shape,
     /// Channels that lie side by side.
     pub block: usize,
+    /// Whether its numbers are bf16, of 16 bits; else f32, or what the device holds all activations in.
+    pub bf16: bool,
 }
 
 impl TensorDesc {
     /// Plain NCHW.
     pub fn plain(n: usize, shape: Shape) -> Self {
-        Self { n, shape, block: 1 }
+        Self { n, shape, block: 1, bf16: false }
     }
 
     /// The same layout for another shape.
@@ -38,6 +40,16 @@ impl TensorDesc {
     /// Elements of the batch, padding included.
     pub fn elems(&self) -> usize {
         self.n * self.sample_elems()
+    }
+
+    /// f32 words that they take.
+    pub fn words(&self) -> usize {
+        if self.bf16 { self.elems().div_ceil(2) } else { self.elems() }
+    }
+
+    /// The same layout of f32.
+    pub fn in_f32(&self) -> Self {
+        Self { bf16: false, ..*self }
     }
 
     /// Place of channel `c`, position `p` (row * w + column) within a sample.

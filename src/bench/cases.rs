@@ -65,6 +65,7 @@ impl Case {
             through: Through::default(),
             before: None,
             behind: None,
+            may_narrow: false,
             train: true,
             wants_dx: !self.image,
             formats: None,

@@ -194,7 +194,7 @@ impl<B: Backend> Bench<'_, B> {
 
     fn layout(&self, case: &Case, n: usize) -> TensorDesc {
         let vector = matches!(case.op, Op::Linear(_));
-        TensorDesc { n, shape: case.input, block: if case.image || vector { 1 } else { self.block } }
+        TensorDesc { n, shape: case.input, block: if case.image || vector { 1 } else { self.block }, bf16: false }
     }
 
     /// All implementations in turn, round after round.

@@ -51,7 +51,7 @@ pub fn memory<B: Backend>(backend: &B, net: &NetSpec, rows: usize) -> Result<(Ve
 fn planned<B: Backend>(backend: &B, net: &NetSpec, rows: usize) -> Result<(Vec<NodeFacts>, Memory, usize), BuildError> {
     let (plan, descs) = make_plan(backend, net, &net.shapes()?, rows, None, true)?;
     let facts: Vec<NodeFacts> = plan.iter().zip(&descs[1..]).map(|(p, d)| facts(backend, p.as_deref(), d)).collect();
-    let memory = Memory::train(net, backend.words(descs[0].elems()), &facts);
+    let memory = Memory::train(net, backend.words(&descs[0]), &facts);
     let state = plan.iter().flatten().map(|p| p.state_bytes()).sum();
     Ok((facts, memory, state))
 }

@@ -1,6 +1,7 @@
-//! Tensors between two operations that may share their work: the second alone reads the tensor.
+//! What operations may do for those that read what they make: share the work of the only one, or narrow it to bf16 for all.
 
 use super::spec::NetSpec;
+use crate::backend::Backend;
 
 /// For each tensor, input first: whether one operation alone reads it, as its first input, and nobody after the pass.
 pub(super) fn read_once(net: &NetSpec) -> Vec<bool> {
@@ -11,6 +12,17 @@ pub(super) fn read_once(net: &NetSpec) -> Vec<bool> {
         tensor.checked_sub(1).is_some_and(made) && made(reader) && !after.contains(&tensor)
     };
     (0..=net.nodes.len()).map(once).collect()
+}
+
+/// For each tensor, input first: whether all operations that read it take it in bf16, and nobody reads it after the pass.
+pub(super) fn read_in_bf16<B: Backend>(backend: &B, net: &NetSpec) -> Vec<bool> {
+    let after: Vec<usize> = net.scores().chain([net.features().0]).collect();
+    let all = |tensor: usize| {
+        let readers = net.readers(tensor);
+        let takes = |&(node, input): &(usize, usize)| backend.reads_bf16(&net.nodes[node].op, input);
+        !readers.is_empty() && !after.contains(&tensor) && readers.iter().all(takes)
+    };
+    (0..=net.nodes.len()).map(all).collect()
 }
 
 #[cfg(test)]

@@ -136,7 +136,7 @@ impl<B: Backend> Graph<B> {
         let formats: Vec<_> = plan.iter().map(|p| p.as_ref().map_or_else(Vec::new, |p| p.formats())).collect();
         let facts: Vec<NodeFacts> =
             plan.iter().zip(&descs[1..]).map(|(p, d)| facts(&*backend, p.as_deref(), d)).collect();
-        let input = backend.words(descs[0].elems());
+        let input = backend.words(&descs[0]);
         let (memory, chunk_bytes) = match purpose {
             Purpose::Train { chunk_bytes } => (Memory::train(&net, input, &facts), chunk_bytes),
             Purpose::Infer => (Memory::infer(&net, input, &facts), usize::MAX),

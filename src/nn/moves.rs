@@ -3,15 +3,16 @@
 use super::graph::{Batch, Graph};
 use super::memory::Move;
 use super::tensors::TakenAll;
-use crate::backend::{Arena, Backend, Error, Gradients, Keeps, Planned};
+use crate::backend::{Arena, Backend, Error, Gradients, Keeps, Planned, TensorDesc};
 
 impl<B: Backend> Graph<B> {
     /// Runs one move.
     pub(super) fn step_back(&mut self, step: &Move, batch: &Batch<'_>) -> Result<(), Error> {
         match *step {
-            Move::Add { to, from, .. } => {
+            Move::Add { tensor, to, from } => {
+                let desc = TensorDesc { n: self.current, ..self.memory_desc(tensor) };
                 let [mut to, from] = [self.tensors.take(to)?, self.tensors.take(from)?];
-                self.backend.add_tensors(&mut to, &from)
+                self.backend.add_tensors(&desc, &mut to, &from)
             }
             Move::Recompute { node, to } => self.with_plan(node, |graph, op| {
                 let x = graph.inputs(node, &graph.memory.kept, usize::MAX)?;

@@ -2,7 +2,7 @@
 
 use std::collections::BTreeMap;
 
-use super::fusions::read_once;
+use super::fusions::{read_in_bf16, read_once};
 use super::memory::NodeFacts;
 use super::norm_place::NormPlace;
 use super::shortcuts::Shortcuts;
@@ -30,7 +30,7 @@ pub(super) fn facts<B: Backend>(
     desc: &TensorDesc,
 ) -> NodeFacts {
     NodeFacts {
-        elems: backend.words(desc.elems()),
+        elems: backend.words(desc),
         looked_through: planned.is_none(),
         unwritten: planned.is_some_and(|p| !p.writes()),
         alias: planned.and_then(|p| p.alias()),
@@ -84,6 +84,7 @@ pub(super) fn make_plan<B: Backend>(
     let mut descs = vec![backend.input(batch, shapes[0])];
     let mut plan: Plan<B> = Vec::new();
     let shortcuts = Shortcuts::new(backend, net, shapes);
+    let narrow = read_in_bf16(backend, net);
     let fusions: Vec<Option<B::Fusion>> = read_once(net).into_iter().map(|once| once.then(Default::default)).collect();
     for (i, node) in net.nodes.iter().enumerate() {
         let x: Vec<TensorDesc> = node.inputs.iter().map(|id| descs[id.0]).collect();
@@ -101,6 +102,7 @@ pub(super) fn make_plan<B: Backend>(
             through: shortcuts.through[i],
             before: fusions[node.inputs[0].0].as_ref(),
             behind: fusions[i + 1].as_ref(),
+            may_narrow: narrow[i + 1],
             train,
             wants_dx: node.inputs[0].0 != 0,
             formats: formats.map(|f| f[i].as_slice()),

@@ -86,7 +86,20 @@ fn plan(device: &Cuda) -> Result<Box<dyn Planned<Cuda>>, Error> {
     let (shapes, x) = ([image], [device.input(4, image)]);
     let (name, through, train, wants_dx, formats, index) = ("conv", Through::default(), true, true, None, 0);
     let (op, shapes, x, before, behind) = (&op, &shapes, &x, None, None);
-    device.plan(&PlanRequest { name, op, shapes, x, through, before, behind, train, wants_dx, formats, index })
+    device.plan(&PlanRequest {
+        name,
+        op,
+        shapes,
+        x,
+        through,
+        before,
+        behind,
+        may_narrow: false,
+        train,
+        wants_dx,
+        formats,
+        index,
+    })
 }
 
 /// Where cuDNN's algorithms are timed, one that kills the context ends the choice: the others would all seem not to run.

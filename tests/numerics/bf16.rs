@@ -99,13 +99,30 @@ fn clear_of_corners(mut case: Case) -> Case {
 
 /// The layout of the layer's output and the primitives of its passes.
 fn plan(backend: &Cpu, case: &Case, block: usize) -> (TensorDesc, String) {
-    let x = [TensorDesc { n: case.n, shape: case.shape, block: if block == 0 { case.shape.c } else { block } }];
+    let x = [TensorDesc {
+        n: case.n,
+        shape: case.shape,
+        block: if block == 0 { case.shape.c } else { block },
+        bf16: false,
+    }];
     let shapes = [if matches!(case.op, Op::Linear(_)) { Shape::vector(case.shape.elems()) } else { case.shape }];
     let (train, wants_dx) = (true, true);
     let (name, through, formats, index) = ("case", Through::default(), None, 0);
     let (op, before, behind) = (&case.op, None, None);
-    let request =
-        PlanRequest { name, op, shapes: &shapes, x: &x, through, before, behind, train, wants_dx, formats, index };
+    let request = PlanRequest {
+        name,
+        op,
+        shapes: &shapes,
+        x: &x,
+        through,
+        before,
+        behind,
+        may_narrow: false,
+        train,
+        wants_dx,
+        formats,
+        index,
+    };
     let plan = backend.plan(&request).unwrap_or_else(|e| panic!("{e}"));
     (plan.output(), plan.implementation())
 }

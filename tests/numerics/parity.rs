@@ -332,7 +332,7 @@ fn convolutions_of_known_networks_take_no_plain_loops() {
         ([64, 64, 1], [3, 3], 1, 2),
     ];
     for ([inputs, outputs, groups], kernel, stride, dilation) in layers {
-        let x = TensorDesc { n: 2, shape: Shape::image(inputs, 14, 14), block: cpu_block() };
+        let x = TensorDesc { n: 2, shape: Shape::image(inputs, 14, 14), block: cpu_block(), bf16: false };
         let conv = Conv::new(outputs, 1).kernel(kernel).stride(stride).groups(groups).dilation(dilation).same(x.shape);
         let op = Op::Conv(conv);
         let (shapes, x) = ([x.shape], [x]);
@@ -344,6 +344,7 @@ fn convolutions_of_known_networks_take_no_plain_loops() {
             through: Through::default(),
             before: None,
             behind: None,
+            may_narrow: false,
             train: true,
             wants_dx: true,
             formats: None,
@@ -369,6 +370,7 @@ fn cpu_block() -> usize {
         through: Through::default(),
         before: None,
         behind: None,
+        may_narrow: false,
         train: false,
         wants_dx,
         formats,

@@ -151,8 +151,12 @@ impl Case {
     pub fn run_by<B: Backend>(&self, backend: &B, block: usize, split: bool, number: usize) -> Option<Outcome> {
         let what = format!("{:?} of {} x {} in blocks of {block}", self.op, self.n, self.shape);
         let shapes = [vec![self.shape], self.others.clone()].concat();
-        let desc =
-            |shape: &Shape| TensorDesc { n: self.n, shape: *shape, block: if block == 0 { shape.c } else { block } };
+        let desc = |shape: &Shape| TensorDesc {
+            n: self.n,
+            shape: *shape,
+            block: if block == 0 { shape.c } else { block },
+            bf16: false,
+        };
         let descs: Vec<TensorDesc> = shapes.iter().map(desc).collect();
         let shapes: Vec<Shape> = shapes.iter().map(|shape| logical(&self.op, *shape)).collect();
         let request = PlanRequest {
@@ -163,6 +167,7 @@ impl Case {
             through: Through::default(),
             before: None,
             behind: None,
+            may_narrow: false,
             train: self.dy.is_some(),
             wants_dx: true,
             formats: None,

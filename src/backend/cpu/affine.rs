@@ -93,20 +93,42 @@ impl Plan {
     /// Plans a convolution; its output is blocked.
     pub fn conv(cpu: &Cpu, r: &PlanRequest<'_, Cpu>, op: &Conv) -> Result<Self, Error> {
         let mut x = r.x[0];
-        let y = TensorDesc { n: x.n, shape: r.output()?, block: cpu.block };
+        let y = TensorDesc { n: x.n, shape: r.output()?, block: cpu.block, bf16: false };
         let framed = Framed::new(op, &x, &y, r.train && r.wants_dx, r.name)?;
         let unpadded = op.clone().pads([0; 4]);
         let op = framed.as_ref().map_or(op, |f| {
             x = x.with_shape(Shape::image(x.shape.c, f.frame[2], f.frame[3]));
             &unpadded
         });
-        let mut plan = Self { framed, ..Self::new(cpu, r, &Geometry::new(op, &x, &y, activation)?, y)? };
+        let geometry = |y: &TensorDesc| Geometry::new(op, &x, y, activation);
+        let plan = match &framed {
+            None => Self::narrow(cpu, r, op, y)?,
+            Some(_) => None,
+        };
+        let plan = plan.map_or_else(|| Self::new(cpu, r, &geometry(&y)?, y), Ok)?;
+        let mut plan = Self { framed, ..plan };
         let slow = matches!(&plan.backward_weights, Some(WeightGradient::Primitive(b)) if b.is_slow());
         if let (true, Some(own)) = (slow, own_gradient(cpu, op, x, y, r.name)?) {
             let copy = reorder(&cpu.engine, &plan.weights.as_plain()?, &plan.weights, r.name)?;
             plan.backward_weights = Some(WeightGradient::Own(own, copy));
         }
         Ok(plan)
+    }
+
+    /// Plans a convolution whose input or output, or both, are in bf16; none where neither is. An error where the input is, and oneDNN has no
+    /// fast primitive for it.
+    fn narrow(cpu: &Cpu, r: &PlanRequest<'_, Cpu>, op: &Conv, y: TensorDesc) -> Result<Option<Self>, Error> {
+        let (x, narrows) = (r.x[0], r.may_narrow && cpu.narrows && cpu.bf16 == Some(Bf16::Halves) && !op.relu);
+        let y = TensorDesc { bf16: narrows, ..y };
+        if !x.bf16 && !y.bf16 {
+            return Ok(None);
+        }
+        let plan = Geometry::new(op, &x, &y, activation).and_then(|g| Self::with_factors(cpu, r, &g, y, cpu.bf16));
+        match plan {
+            Ok(plan) if !plan.is_slow() => Ok(Some(plan)),
+            _ if x.bf16 => Err(Error::Unsupported { op: r.name.into(), why: "oneDNN has nothing fast for it".into() }),
+            _ => Ok(None),
+        }
     }
 
     /// Plans a convolution whose input and output lie channels last and whose products are made in tiles; an error where oneDNN has none.
@@ -222,7 +244,8 @@ impl Plan {
         let backward_weights = r.train.then(|| product(Direction::BackwardWeights, weights)).transpose()?;
         let backward_data = (r.train && r.wants_dx).then(|| product(Direction::BackwardData, weights)).transpose()?;
         let elems = [g.x.elems(), weights.elems(), g.y.elems()];
-        let rounded = bf16.map(|bf16| Rounded::new(bf16, cpu.threads, elems, r.train, r.name)).transpose()?;
+        let narrow = [r.x[0].bf16, y.bf16];
+        let rounded = bf16.map(|bf16| Rounded::new(bf16, cpu.threads, elems, narrow, r.train, r.name)).transpose()?;
         cpu.scratch.reserve(rounded.as_ref().map_or(0, Rounded::scratch), r.name)?;
         Ok(Self {
             engine,
@@ -348,7 +371,7 @@ impl Planned<Cpu> for Plan {
         let (x, dy, w) = (own.unwrap_or(g.x[0]).as_slice(), g.dy.as_slice(), pass.params.get(pass.slots[0]));
         let mut scratch = self.scratch.borrow();
         let (x, dy, w) = match &self.rounded {
-            Some(rounded) => rounded.backward(dy, w, scratch.as_mut_slice()),
+            Some(rounded) => rounded.backward((x, dy), w, scratch.as_mut_slice()),
             None => (x, dy, w),
         };
         let Some(weights) = &mut self.backward_weights else { return Err(not_planned(&self.name)) };

@@ -1,15 +1,16 @@
 //! The plan of each operation, the loss and the optimizer's passes of the CPU.
 
 use super::bf16::Bf16;
-use super::buf::AlignedBuf;
+use super::buf::{AlignedBuf, halves, halves_of};
 use super::device::Cpu;
-use super::{loss, onednn, relaid, soft_loss, update};
+use super::{flat, loss, onednn, relaid, soft_loss, update};
 use crate::backend::op::{Op, Reads, Shape, for_each_op};
 use crate::backend::update::Units;
 use crate::backend::{
     AlgorithmChoice, Arena, Backend, Buffer, Cores, CrossEntropy, Error, Implementations, LossSums, Norms, ParamGroup,
     PlanRequest, Planned, SoftLoss, TensorDesc, Update,
 };
+use crate::bf16;
 
 /// The inputs' layouts as the operation must see them: a flattened image in plain order is a vector.
 fn layouts(r: &PlanRequest<'_, Cpu>) -> Vec<TensorDesc> {
@@ -28,7 +29,7 @@ fn check(r: &PlanRequest<'_, Cpu>) -> Result<(), Error> {
     let (x, by_channel) = (r.x, r.op.reads() == Reads::Channels);
     let whole = |d: &TensorDesc| d.block == d.shape.c;
     let lined_up = |d: &TensorDesc| d.block == x[0].block || whole(d) && whole(&x[0]);
-    let same = |d: &TensorDesc| if by_channel { lined_up(d) } else { *d == x[0] };
+    let same = |d: &TensorDesc| if by_channel { lined_up(d) } else { d.in_f32() == x[0].in_f32() };
     let alike = |d: &TensorDesc| same(d) || (d.is_plain() && x[0].is_plain());
     let why = if !x.iter().all(alike) {
         "its inputs have different memory layouts, as the image itself and what a convolution made of it have; \
@@ -91,9 +92,31 @@ impl Backend for Cpu {
     }
 
     fn download(&self, desc: &TensorDesc, from: &AlignedBuf) -> Result<Vec<f32>, Error> {
-        let mut plain = vec![0.0; desc.n * desc.shape.elems()];
-        desc.to_plain(from.as_slice(), &mut plain);
+        let (mut plain, mut wide) = (vec![0.0; desc.n * desc.shape.elems()], Vec::new());
+        if desc.bf16 {
+            wide.resize(desc.elems(), 0.0);
+            bf16::widen_all(&halves_of(from.as_slice())[..wide.len()], &mut wide);
+        }
+        desc.to_plain(if desc.bf16 { &wide } else { from.as_slice() }, &mut plain);
         Ok(plain)
+    }
+
+    fn add_tensors(&self, desc: &TensorDesc, to: &mut AlignedBuf, from: &AlignedBuf) -> Result<(), Error> {
+        let (to, from) = (to.as_mut_slice(), from.as_slice());
+        match desc.bf16 {
+            true => flat::add_halves(self.threads, &mut halves(to)[..desc.elems()], halves_of(from)),
+            false => flat::add_to(self.threads, to, from),
+        }
+        Ok(())
+    }
+
+    fn reads_bf16(&self, op: &Op, input: usize) -> bool {
+        self.narrows
+            && match op {
+                Op::Conv(conv) => conv.groups == 1 && input == 0,
+                Op::Norm(_) => true,
+                _ => false,
+            }
     }
 
     fn limit_units(&self, units: &Units, w: &AlignedBuf, g: &mut AlignedBuf) -> Result<(), Error> {

@@ -1,5 +1,5 @@
-//! Factors of products in bf16: how they are rounded, and where they lie meanwhile. Sums, results, weights and
-//! gradients are f32; a bias's gradient is the sum of the rounded dy.
+//! Factors of products in bf16: how they are rounded, and where they lie meanwhile, unless the tensors themselves are in bf16. Sums,
+//! weights and their gradients are f32; a bias's gradient is the sum of the rounded dy.
 
 use super::buf::{AlignedBuf, halves};
 use super::layout::Md;
@@ -72,15 +72,24 @@ pub(super) struct Rounded {
     threads: Threads,
     /// Elements of x, w and y.
     elems: [usize; 3],
-    /// x, kept from the forward pass for the backward one; empty in evaluation.
+    /// Whether x, and whether y and its gradient, are in bf16 as they come.
+    narrow: [bool; 2],
+    /// x, kept from the forward pass for the backward one; empty in evaluation, and where x is in bf16 itself.
     x: AlignedBuf,
 }
 
 impl Rounded {
-    /// For a layer with so many elements in x, w and y.
-    pub fn new(bf16: Bf16, threads: Threads, elems: [usize; 3], train: bool, name: &str) -> Result<Self, Error> {
-        let x = AlignedBuf::zeroed(if train { bf16.words(elems[0]) } else { 0 }, name)?;
-        Ok(Self { bf16, threads, elems, x })
+    /// For a layer with so many elements in x, w and y; `narrow`: whether x, and whether y, are in bf16 as they come.
+    pub fn new(
+        bf16: Bf16,
+        threads: Threads,
+        elems: [usize; 3],
+        narrow: [bool; 2],
+        train: bool,
+        name: &str,
+    ) -> Result<Self, Error> {
+        let x = AlignedBuf::zeroed(if train && !narrow[0] { bf16.words(elems[0]) } else { 0 }, name)?;
+        Ok(Self { bf16, threads, elems, narrow, x })
     }
 
     /// Words of shared work space that a pass takes.
@@ -95,24 +104,38 @@ impl Rounded {
 
     /// Where the weights begin in the work space.
     fn weights_at(&self) -> usize {
-        self.bf16.words(self.elems[0].max(self.elems[2]))
+        let taken = |elems: usize, narrow: bool| if narrow { 0 } else { self.bf16.words(elems) };
+        taken(self.elems[0], self.narrow[0]).max(taken(self.elems[2], self.narrow[1]))
     }
 
     /// x and w for the forward pass.
-    pub fn forward<'a>(&'a mut self, x: &[f32], w: &[f32], scratch: &'a mut [f32]) -> (&'a [f32], &'a [f32]) {
+    pub fn forward<'a>(&'a mut self, x: &'a [f32], w: &[f32], scratch: &'a mut [f32]) -> (&'a [f32], &'a [f32]) {
         let (activations, weights) = scratch.split_at_mut(self.weights_at());
+        if self.narrow[0] {
+            self.bf16.round(self.threads, &w[..self.elems[1]], weights);
+            return (x, weights);
+        }
         let kept = if self.x.as_slice().is_empty() { activations } else { self.x.as_mut_slice() };
         self.bf16.round(self.threads, &x[..self.elems[0]], kept);
         self.bf16.round(self.threads, &w[..self.elems[1]], weights);
         (kept, weights)
     }
 
-    /// x of the forward pass, and dy and w, for the backward passes.
-    pub fn backward<'a>(&'a self, dy: &[f32], w: &[f32], scratch: &'a mut [f32]) -> (&'a [f32], &'a [f32], &'a [f32]) {
+    /// x and dy of a layer, and w, for the backward passes.
+    pub fn backward<'x, 'a: 'x>(
+        &'a self,
+        (x, dy): (&'x [f32], &'a [f32]),
+        w: &[f32],
+        scratch: &'a mut [f32],
+    ) -> (&'x [f32], &'a [f32], &'a [f32]) {
         let (gradient, weights) = scratch.split_at_mut(self.weights_at());
-        self.bf16.round(self.threads, &dy[..self.elems[2]], gradient);
         self.bf16.round(self.threads, &w[..self.elems[1]], weights);
-        (self.x.as_slice(), gradient, weights)
+        let x = if self.narrow[0] { x } else { self.x.as_slice() };
+        if self.narrow[1] {
+            return (x, dy, weights);
+        }
+        self.bf16.round(self.threads, &dy[..self.elems[2]], gradient);
+        (x, gradient, weights)
     }
 }
 
@@ -164,13 +187,13 @@ mod tests {
                     Bf16::Widened => of[..n].iter().all(|v| *v == value),
                 }
             };
-            let mut training = Rounded::new(bf16, Threads(1), elems, true, "test").unwrap();
+            let mut training = Rounded::new(bf16, Threads(1), elems, [false; 2], true, "test").unwrap();
             let mut scratch = vec![0.0; training.scratch()];
             training.forward(&x, &w, &mut scratch);
             scratch.fill(9.0);
-            let (x16, dy16, w16) = training.backward(&dy, &w, &mut scratch);
+            let (x16, dy16, w16) = training.backward((&[], &dy), &w, &mut scratch);
             assert!(ones(x16, 1.0, 40) && ones(dy16, 3.0, 55) && ones(w16, 2.0, 17));
-            let mut evaluation = Rounded::new(bf16, Threads(1), elems, false, "test").unwrap();
+            let mut evaluation = Rounded::new(bf16, Threads(1), elems, [false; 2], false, "test").unwrap();
             let (x16, w16) = evaluation.forward(&x, &w, &mut scratch);
             assert!(ones(x16, 1.0, 40) && ones(w16, 2.0, 17));
             assert_eq!((evaluation.bytes(), training.bytes()), (0, bf16.words(40) * 4));

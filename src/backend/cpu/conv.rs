@@ -1,6 +1,7 @@
 //! Convolutions: in tiles where the processor has them for bf16, which read and write images channels last; else Winograd's where it is
 //! chosen, else oneDNN's, with weights spread among zeros where it has no fast one for them as they are, all in blocks of channels.
 
+use super::bf16::Bf16;
 use super::choices::{Kernels, Sizes};
 use super::device::Cpu;
 use super::format::Format;
@@ -26,7 +27,14 @@ pub(super) fn plan(cpu: &Cpu, op: &Conv, r: &PlanRequest<'_, Cpu>) -> Result<Box
             return Ok(plan);
         }
     }
-    relaid::plan(cpu, r, &[relaid::blocked(cpu, &r.x[0])], [1, 1], |r| in_blocks(cpu, op, r, spread))
+    let x = relaid::blocked(cpu, &r.x[0]);
+    if x.bf16 && !spread && cpu.bf16 == Some(Bf16::Halves) {
+        let narrow = relaid::plan(cpu, r, &[x], [1, 1], |r| affine::Plan::conv(cpu, r, op).map(|plan| Box::new(plan) as _));
+        if let Ok(plan) = narrow {
+            return Ok(plan);
+        }
+    }
+    relaid::plan(cpu, r, &[x.in_f32()], [1, 1], |r| in_blocks(cpu, op, r, spread))
 }
 
 /// With `spread` as the largest batch's weights lie.

@@ -38,6 +38,8 @@ pub struct Cpu {
     pub(super) bf16: Option<Bf16>,
     /// Whether convolutions read and write images channels last, as tiles want them, where there are such for them.
     pub(super) channels_last: bool,
+    /// Whether operations may leave their outputs in bf16: where their readers round them anyway.
+    pub(super) narrows: bool,
     /// Whether operations whose output costs little offer to make it anew in backward.
     pub(super) recomputes: bool,
     /// Whether operations do parts of their neighbours' work.
@@ -104,6 +106,7 @@ impl Cpu {
             block,
             bf16,
             channels_last,
+            narrows: bf16.is_some() && !channels_last,
             recomputes: true,
             fuses: true,
         })

@@ -2,6 +2,7 @@
 
 use super::threads::Threads;
 use crate::backend::TensorDesc;
+use crate::bf16;
 use crate::simd::simd;
 
 /// Elements that one thread takes at least: a multiple of a cache line, so that no two threads write one line.
@@ -32,6 +33,11 @@ simd! {
 pub(super) fn add_to(threads: Threads, to: &mut [f32], from: &[f32]) {
     let n = to.len().min(from.len());
     threads.split(&mut to[..n], UNIT, |unit, run| add_run(run, &from[unit * UNIT..]));
+}
+
+/// `to += from` in bf16: each sum in f32, then rounded.
+pub(super) fn add_halves(threads: Threads, to: &mut [u16], from: &[u16]) {
+    threads.split(to, UNIT, |unit, run| bf16::add(run, &from[unit * UNIT..]));
 }
 
 /// Zeroes the channels that pad the last block of each image.

@@ -58,7 +58,8 @@ impl Geometry {
 
 /// An image in channel blocks.
 pub(super) fn activation(d: &TensorDesc) -> Result<Md, Error> {
-    Md::activation(&[d.n, d.shape.c, d.shape.h, d.shape.w], d.block)
+    let md = Md::activation(&[d.n, d.shape.c, d.shape.h, d.shape.w], d.block)?;
+    if d.bf16 { md.in_bf16() } else { Ok(md) }
 }
 
 /// oneDNN wants pads that the windows use up exactly: what a stride leaves over at the end is cut off.

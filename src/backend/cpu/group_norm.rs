@@ -36,7 +36,7 @@ fn of_mean(mean: Lanes) -> Constants {
 }
 
 /// A row without residual and second summand.
-fn plain_row<'a>(x: &'a [f32], constants: &'a Constants) -> Row<'a> {
+fn plain_row<'a>(x: &'a [f32], constants: &'a Constants) -> Row<'a, f32, f32> {
     Row { x, bits: &[], second: &[], constants: from_ref(constants) }
 }
 
@@ -165,7 +165,7 @@ impl Planned<Cpu> for Plan {
                     .each_channel(own, |[mean, inverse], c| f64::from(bias[c]) - mean * f64::from(weight[c]) * inverse);
                 for (block, (x, y)) in x.chunks_exact(row).zip(y.chunks_exact_mut(row)).enumerate() {
                     let (scale, shift) = (lanes(&scale, block * b, b), lanes(&shift, block * b, b));
-                    rows::normalise(0, [x, &[]], from_ref(&scale), from_ref(&shift), y, &mut []);
+                    rows::normalise(0, (x, &[]), from_ref(&scale), from_ref(&shift), y, &mut []);
                 }
             }
         });

@@ -30,6 +30,7 @@ mod layout;
 mod loss;
 mod moments;
 mod normal;
+mod number;
 mod onednn;
 mod own_gradient;
 mod per_channel;

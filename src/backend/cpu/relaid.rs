@@ -1,10 +1,12 @@
 //! An operation whose inputs lie in another order than it takes, behind copies of them: where images with all channels of a pixel side
-//! by side meet operations that have loops for blocks of channels alone, and the other way round; and where a convolution reads only some
-//! pixels.
+//! by side meet operations that have loops for blocks of channels alone, and the other way round; where a convolution reads only some
+//! pixels; and where it takes f32 of what is in bf16, or the other way round.
 
 use super::buf::AlignedBuf;
 use super::device::Cpu;
 use super::format::Format;
+use super::norm;
+use super::number::{Number, by_numbers};
 use super::threads::Threads;
 use crate::backend::op::{Op, Reads, Shape};
 use crate::backend::{Error, Gradients, Keeps, Pass, PlanRequest, Planned, TensorDesc};
@@ -73,12 +75,27 @@ pub(super) fn like(cpu: &Cpu, x: &TensorDesc, shape: Shape) -> TensorDesc {
 
 /// The layouts in which an operation takes its inputs; none where it takes them as they are. A convolution decides by itself.
 pub(super) fn wanted(cpu: &Cpu, r: &PlanRequest<'_, Cpu>) -> Option<Vec<TensorDesc>> {
+    if matches!(r.op, Op::Conv(_)) {
+        return None;
+    }
+    let mut wanted = ordered(cpu, r).unwrap_or_else(|| r.x.to_vec());
+    for (input, wanted) in wanted.iter_mut().enumerate() {
+        wanted.bf16 = match r.op {
+            Op::Norm(_) if input == 0 => wanted.bf16,
+            Op::Norm(_) => norm::narrows(cpu, r),
+            _ => false,
+        };
+    }
+    (wanted != r.x).then_some(wanted)
+}
+
+/// In the order of channels in which it takes them; none where that is theirs.
+fn ordered(cpu: &Cpu, r: &PlanRequest<'_, Cpu>) -> Option<Vec<TensorDesc>> {
     let flattened = r.x.iter().zip(r.shapes).any(|(x, shape)| x.shape != *shape);
     if r.x.iter().all(in_blocks) && !cpu.channels_last || flattened && r.op.reads() == Reads::Channels {
         return None;
     }
-    let wanted: Vec<TensorDesc> = match r.op {
-        Op::Conv(_) => return None,
+    Some(match r.op {
         Op::Norm(_)
         | Op::Pool(_)
         | Op::Activation(_)
@@ -94,8 +111,7 @@ pub(super) fn wanted(cpu: &Cpu, r: &PlanRequest<'_, Cpu>) -> Option<Vec<TensorDe
         Op::Concat(_) | Op::Shortcut(_) if cpu.channels_last => r.x.iter().map(last).collect(),
         _ if r.x.iter().all(|x| x.block == 1) => return None,
         _ => r.x.iter().map(|x| TensorDesc { block: cpu.block, ..*x }).collect(),
-    };
-    (wanted != r.x).then_some(wanted)
+    })
 }
 
 /// Whether there are loops for such blocks.
@@ -122,7 +138,7 @@ pub(super) fn plan(
     // its neighbours know nothing of the copies
     let inner = of(&PlanRequest { x: taken, before: None, behind: None, ..*r })?;
     let input = |(i, (given, taken)): (usize, (&TensorDesc, &TensorDesc))| -> Result<Input, Error> {
-        let copied = if given == taken && step == [1, 1] { 0 } else { taken.elems() };
+        let copied = if given == taken && step == [1, 1] { 0 } else { taken.words() };
         // the aliased input's gradient lies in dy
         let gradient = if r.train && (i > 0 || r.wants_dx) && inner.alias() != Some(i) { copied } else { 0 };
         let (x, dx) = (AlignedBuf::zeroed(copied, r.name)?, AlignedBuf::zeroed(gradient, r.name)?);
@@ -134,6 +150,11 @@ pub(super) fn plan(
 
 /// Copies from one layout of the same pixels to another; pixels between them and what pads channels become zero.
 fn copy(threads: Threads, from: &View, x: &[f32], to: &View, y: &mut [f32]) {
+    by_numbers!(from.images.bf16, to.images.bf16, copy_in(threads, from, x, to, y));
+}
+
+fn copy_in<X: Number, Y: Number>(threads: Threads, from: &View, x: &[f32], to: &View, y: &mut [f32]) {
+    let (x, y) = (X::all(x), Y::all_mut(y));
     let (run, channels) = (stretch(from.images.block, to.images.block), to.images.shape.c);
     let (sample, source) = (to.images.sample_elems(), from.images.sample_elems());
     let holes = to.step != [1, 1] || !channels.is_multiple_of(to.images.block);
@@ -141,13 +162,13 @@ fn copy(threads: Threads, from: &View, x: &[f32], to: &View, y: &mut [f32]) {
         for (n, y) in (first..).zip(samples.chunks_exact_mut(sample)) {
             let x = &x[n * source..][..source];
             if holes {
-                y.fill(0.0);
+                y.fill(Y::default());
             }
             for c in (0..channels).step_by(run) {
                 match run.min(channels - c) {
-                    16 => copy_channels::<16>(from, x, to, y, c),
-                    8 => copy_channels::<8>(from, x, to, y, c),
-                    len => (c..c + len).for_each(|c| copy_channels::<1>(from, x, to, y, c)),
+                    16 => copy_channels::<X, Y, 16>(from, x, to, y, c),
+                    8 => copy_channels::<X, Y, 8>(from, x, to, y, c),
+                    len => (c..c + len).for_each(|c| copy_channels::<X, Y, 1>(from, x, to, y, c)),
                 }
             }
         }
@@ -160,13 +181,14 @@ fn stretch(a: usize, b: usize) -> usize {
 }
 
 /// Copies the `R` channels from `c` on of all pixels.
-fn copy_channels<const R: usize>(from: &View, x: &[f32], to: &View, y: &mut [f32], c: usize) {
+fn copy_channels<X: Number, Y: Number, const R: usize>(from: &View, x: &[X], to: &View, y: &mut [Y], c: usize) {
     let (x, y) = (&x[from.images.at(c, 0)..], &mut y[to.images.at(c, 0)..]);
     let ([rows, columns], there, here) = (to.extent(), from.strides(), to.strides());
     for row in 0..rows {
         let (x, y) = (&x[row * there[0]..], &mut y[row * here[0]..]);
         for column in 0..columns {
-            y[column * here[1]..][..R].copy_from_slice(&x[column * there[1]..][..R]);
+            let (y, x) = (&mut y[column * here[1]..][..R], &x[column * there[1]..][..R]);
+            y.iter_mut().zip(x).for_each(|(y, x)| *y = Y::of(x.get()));
         }
     }
 }

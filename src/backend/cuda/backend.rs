@@ -131,7 +131,7 @@ impl Backend for Cuda {
         halves::finish(&self.shared, chunk, gradients)
     }
 
-    fn add_tensors(&self, to: &mut CudaBuf, from: &CudaBuf) -> Result<(), Error> {
+    fn add_tensors(&self, _: &TensorDesc, to: &mut CudaBuf, from: &CudaBuf) -> Result<(), Error> {
         let shared = &self.shared;
         let precision = shared.settings.precision;
         let (a, b) = (to.activations(precision), from.activations(precision));

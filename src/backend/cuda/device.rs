@@ -13,7 +13,7 @@ use super::ops::{input, update};
 use super::record;
 use super::settings::{Precision, Settings};
 use super::shared::Shared;
-use crate::backend::{Arena, DeviceMemory, Error, Region, Slot};
+use crate::backend::{Arena, DeviceMemory, Error, Region, Slot, TensorDesc};
 
 /// One GPU. Use it from the thread that opened it; its buffers may go to other threads.
 pub struct Cuda {
@@ -67,8 +67,8 @@ impl DeviceMemory for Cuda {
         if self.shared.settings.precision == Precision::F32 { 4 } else { 6 }
     }
 
-    fn words(&self, elems: usize) -> usize {
-        self.shared.words(elems)
+    fn words(&self, desc: &TensorDesc) -> usize {
+        self.shared.words(desc.elems())
     }
 
     fn copy(&self, to: &mut CudaBuf, from: &CudaBuf) -> Result<(), Error> {

@@ -6,7 +6,7 @@ use crate::backend::{Error, PlanRequest, TensorDesc};
 
 /// n images in (h, w, c) order.
 pub fn channels_last(n: usize, shape: Shape) -> TensorDesc {
-    TensorDesc { n, shape, block: shape.c.max(1) }
+    TensorDesc { n, shape, block: shape.c.max(1), bf16: false }
 }
 
 /// Whether memory order is (n, h, w, c).

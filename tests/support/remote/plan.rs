@@ -97,7 +97,20 @@ impl RemotePlan {
             let formats = formats.as_deref();
             let (name, op, shapes, x) = (&name, &op, &shapes, &x);
             let (through, before, behind) = (Through::default(), None, None);
-            let request = PlanRequest { name, op, shapes, x, through, before, behind, train, wants_dx, formats, index };
+            let request = PlanRequest {
+                name,
+                op,
+                shapes,
+                x,
+                through,
+                before,
+                behind,
+                may_narrow: false,
+                train,
+                wants_dx,
+                formats,
+                index,
+            };
             let plan = Reference.plan(&request)?;
             let outline = (plan.output(), plan.formats(), plan.alias(), plan.adds());
             device.plans.insert(number, plan);

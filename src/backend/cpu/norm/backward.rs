@@ -3,25 +3,28 @@
 use std::ops::Range;
 
 use super::super::channel_sums::ChannelSums;
+use super::super::number::Number;
 use super::super::threads::Shared;
 use super::batch::Batch;
 use super::channel::{Channel, lanes};
-use super::rows::{self, Bits, Constants, Row, SECOND, Slope};
+use super::rows::{self, Bits, Constants, Row, SECOND, STORES, Slope};
 
 /// What it reads and writes.
-pub struct Tensors<'a> {
-    pub x: &'a [f32],
+pub struct Tensors<'a, X, Y> {
+    pub x: &'a [X],
     /// What ReLU let through; read with a residual alone.
     pub bits: &'a [Bits],
     /// Empty without a second summand.
-    pub second: &'a [f32],
-    pub dy: Shared<f32>,
-    /// Of an op with a residual, where x wants one; without a residual dx takes the place of dy.
-    pub dx: Option<Shared<f32>>,
+    pub second: &'a [Y],
+    pub dy: Shared<Y>,
+    /// Where dx has a place of its own and is wanted.
+    pub dx: Option<Shared<X>>,
+    /// Whether it takes the place of dy, whose numbers are of the same kind; not with a residual, whose gradient stays there.
+    pub in_place: bool,
 }
 
 /// The pass over a batch whose channels know their statistics, over `n` values each.
-pub struct Backward<'a> {
+pub struct Backward<'a, X, Y> {
     pub batch: &'a Batch,
     pub channels: &'a [Channel],
     pub n: f64,
@@ -29,10 +32,10 @@ pub struct Backward<'a> {
     pub frozen: bool,
     /// Whether dy is the gradient behind ReLU already.
     pub masked: bool,
-    pub tensors: Tensors<'a>,
+    pub tensors: Tensors<'a, X, Y>,
 }
 
-impl Backward<'_> {
+impl<X: Number, Y: Number> Backward<'_, X, Y> {
     /// The sums of g, the gradient behind ReLU, of all channels, then those of g (x - mean); each thread makes its samples' part.
     pub fn sums(&self, sums: &mut ChannelSums) -> Vec<f64> {
         sums.of(self.batch.x.n, |samples, sums| {
@@ -62,7 +65,9 @@ impl Backward<'_> {
 
     fn mode(&self) -> usize {
         let mode = if self.masked { 0 } else { self.batch.mode() };
-        mode + SECOND * usize::from(!self.tensors.second.is_empty())
+        let second = !self.tensors.second.is_empty();
+        let stores = !self.tensors.in_place && !self.batch.op.residual && !second;
+        mode + SECOND * usize::from(second) + STORES * usize::from(stores)
     }
 
     /// Mean, scale and shift of a block's lanes.
@@ -94,7 +99,7 @@ impl Backward<'_> {
         (0..self.batch.groups()).map(of).collect()
     }
 
-    fn row<'a>(&'a self, n: usize, block: usize, constants: &'a [Constants]) -> Row<'a> {
+    fn row<'a>(&'a self, n: usize, block: usize, constants: &'a [Constants]) -> Row<'a, X, Y> {
         let row = self.batch.row(n, block);
         let second = self.tensors.second.get(row.clone()).unwrap_or(&[]);
         let bits = self.tensors.bits.get(self.batch.bits(n, block)).unwrap_or(&[]);
@@ -116,7 +121,7 @@ impl Backward<'_> {
             let row = self.batch.row(n, block);
             // SAFETY: every row is one thread's, and `dy` is borrowed for the whole pass.
             let dy = unsafe { self.tensors.dy.part(row.clone()) };
-            if !self.batch.op.residual {
+            if self.tensors.in_place {
                 rows::slope_in_place(self.mode(), slopes, &self.row(n, block, constants), dy);
             } else if let Some(dx) = self.tensors.dx {
                 // SAFETY: as above.

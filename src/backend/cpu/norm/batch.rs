@@ -3,6 +3,7 @@
 use std::ops::Range;
 
 use super::super::lanes::{LANES, Lanes, period};
+use super::super::number::Number;
 use super::super::threads::{Shared, Threads};
 use super::channel::{Channel, lanes};
 use super::rows::{self, Bits, NOTES, RELU, RESIDUAL};
@@ -14,8 +15,8 @@ pub type Affine<'a> = (Option<&'a [f32]>, &'a [f32]);
 
 /// What a forward pass writes: y and, where ReLU stands behind a residual, what it lets through.
 #[derive(Clone, Copy)]
-pub struct Output {
-    pub y: Shared<f32>,
+pub struct Output<Y> {
+    pub y: Shared<Y>,
     pub bits: Option<Shared<Bits>>,
 }
 
@@ -110,10 +111,10 @@ impl Batch {
     }
 
     /// Each of a block's channels' mean over the first sample.
-    pub fn near(&self, x: &[f32], block: usize) -> Vec<f32> {
+    pub fn near<X: Number>(&self, x: &[X], block: usize) -> Vec<f32> {
         let mut sums = vec![0f64; self.x.block];
         for pixel in x[self.row(0, block)].chunks_exact(self.x.block) {
-            sums.iter_mut().zip(pixel).for_each(|(sum, x)| *sum += f64::from(*x));
+            sums.iter_mut().zip(pixel).for_each(|(sum, x)| *sum += f64::from(x.get()));
         }
         sums.iter().map(|sum| (sum / self.x.shape.plane() as f64) as f32).collect()
     }
@@ -141,7 +142,14 @@ impl Batch {
     }
 
     /// Adds the sums of (x - near) and its square over some samples of a block.
-    pub fn add_moments(&self, x: &[f32], block: usize, samples: Range<usize>, near: &[f32], sums: &mut [f64]) {
+    pub fn add_moments<X: Number>(
+        &self,
+        x: &[X],
+        block: usize,
+        samples: Range<usize>,
+        near: &[f32],
+        sums: &mut [f64],
+    ) {
         let near = self.lanes(near, |v| *v);
         self.add(block, samples, sums, |n, s, q| rows::moments(&x[self.row(n, block)], &near, s, q));
     }
@@ -158,13 +166,13 @@ impl Batch {
     }
 
     /// y of some samples of a block, the last one first, by scale and shift of its channels.
-    pub fn normalise(
+    pub fn normalise<X: Number, Y: Number>(
         &self,
-        [x, residual]: [&[f32]; 2],
+        (x, residual): (&[X], &[Y]),
         block: usize,
         samples: Range<usize>,
         channels: &[Channel],
-        Output { y, bits }: Output,
+        Output { y, bits }: Output<Y>,
     ) {
         let mode = self.mode() + NOTES * usize::from(bits.is_some());
         let (scale, shift) = (self.lanes(channels, |c| c.scale), self.lanes(channels, |c| c.shift));
@@ -175,7 +183,7 @@ impl Batch {
             let y = unsafe { y.part(row.clone()) };
             // SAFETY: as above.
             let bits = bits.as_ref().map_or(&mut [][..], |bits| unsafe { bits.part(self.bits(n, block)) });
-            rows::normalise(mode, [&x[row], r], &scale, &shift, y, bits);
+            rows::normalise(mode, (&x[row], r), &scale, &shift, y, bits);
         }
     }
 }

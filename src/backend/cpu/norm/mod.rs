@@ -1,6 +1,7 @@
 //! Batch normalisation with residual and ReLU in one pass each way. Forward reads x twice, for its moments and for the result, backward
 //! reads dy and x twice; the second time as much of them as fits comes from the caches where a thread takes channel block by channel block.
-//! How a batch is walked through is `batch`'s, what happens to a row `rows`'s.
+//! How a batch is walked through is `batch`'s, what happens to a row `rows`'s. The numbers of x and its gradient may be others (X) than
+//! those of y, the residual and their gradients (Y).
 
 mod backward;
 mod batch;
@@ -20,6 +21,7 @@ use super::device::Cpu;
 use super::format::Format;
 use super::moments::{Moments, OutputMoments};
 use super::normal::{Constants, Normal};
+use super::number::{Number, by_numbers};
 use super::threads::Shared;
 use crate::backend::across::{self, Across};
 use crate::backend::op::Norm;
@@ -28,6 +30,8 @@ use crate::backend::{Arena, Error, Gradients, Keeps, Pass, PlanRequest, Planned,
 /// Batch normalisation of known sizes, with the statistics of its last batch.
 struct Plan {
     batch: Batch,
+    /// Of the residual, too.
+    y: TensorDesc,
     channels: Vec<Channel>,
     /// Values a channel behind the statistics: this rank's, or the whole batch's.
     n: f64,
@@ -45,15 +49,20 @@ struct Plan {
 
 impl Plan {
     /// Statistics of all channels and y, channel block by channel block.
-    fn forward_by_blocks(&mut self, x: [&[f32]; 2], affine: Affine<'_>, output: Output) {
+    fn forward_by_blocks<X: Number, Y: Number>(
+        &mut self,
+        x: (&[X], &[Y]),
+        affine: Affine<'_>,
+        output: Output<Y>,
+    ) {
         let Self { batch, channels, sums, n, .. } = self;
         let (channels, n) = (Shared::new(channels), *n);
         sums.of(batch.x.blocks(), |blocks, sums| {
             for block in blocks {
                 // SAFETY: every block is one thread's, and `channels` is borrowed until `of` returns.
                 let channels = unsafe { channels.part(batch.block(block)) };
-                let near = batch.near(x[0], block);
-                batch.add_moments(x[0], block, 0..batch.x.n, &near, sums);
+                let near = batch.near(x.0, block);
+                batch.add_moments(x.0, block, 0..batch.x.n, &near, sums);
                 batch.set_statistics(block, &near, sums, channels);
                 batch.set_scale(block, affine, channels, |_, c| [c.mean, c.inverse_std(n, batch.op.eps)]);
                 batch.normalise(x, block, 0..batch.x.n, channels, output);
@@ -62,7 +71,7 @@ impl Plan {
     }
 
     /// Statistics of all channels, of which each thread makes its samples' part.
-    fn statistics(&mut self, x: &[f32]) {
+    fn statistics<X: Number>(&mut self, x: &[X]) {
         let Self { batch, channels, sums, .. } = self;
         let near: Vec<_> = (0..batch.x.blocks()).map(|block| batch.near(x, block)).collect();
         let sums = sums.of(batch.x.n, |samples, sums| {
@@ -104,7 +113,7 @@ impl Plan {
     }
 
     /// y by scale and shift of all channels.
-    fn normalise(&self, x: [&[f32]; 2], output: Output) {
+    fn normalise<X: Number, Y: Number>(&self, x: (&[X], &[Y]), output: Output<Y>) {
         let Self { batch, channels, .. } = self;
         batch.each_block(|block, samples| batch.normalise(x, block, samples, &channels[batch.block(block)], output));
     }
@@ -118,6 +127,82 @@ impl Plan {
     fn constants(&self) -> Constants {
         let of = |f: fn(&Channel) -> f32| self.channels.iter().map(f).collect();
         Constants { mean: of(|c| c.mean as f32), scale: of(|c| c.scale), shift: of(|c| c.shift) }
+    }
+
+    /// Whether the gradient of x takes the place of y's.
+    fn in_place(&self) -> bool {
+        !self.batch.op.residual && self.batch.x.bf16 == self.y.bf16
+    }
+
+    fn forward_in<X: Number, Y: Number>(
+        &mut self,
+        pass: &Pass<'_, Cpu>,
+        x: &[&AlignedBuf],
+        y: &mut AlignedBuf,
+    ) -> Result<(), Error> {
+        let (gamma, beta) = self.batch.op.gamma_beta(pass.slots);
+        let affine = (gamma.map(|slot| pass.params.get(slot)), pass.params.get(beta));
+        let x = (X::all(x[0].as_slice()), x.get(1).map_or(&[][..], |residual| Y::all(residual.as_slice())));
+        let bits = (pass.training && !self.bits.is_empty()).then(|| Shared::new(&mut self.bits));
+        let (output, eps) = (Output { y: Shared::new(Y::all_mut(y.as_mut_slice())), bits }, self.batch.op.eps);
+        if pass.takes_statistics() {
+            self.n = self.batch.count();
+            let known = self.known_statistics();
+            if !known && self.writes() && pass.across.is_none() && self.batch.by_blocks() {
+                self.forward_by_blocks(x, affine, output);
+                return Ok(());
+            }
+            if !known {
+                self.statistics(x.0);
+            }
+            if let Some(ranks) = pass.across {
+                self.share(ranks, pass.running)?;
+            }
+            let n = self.n;
+            self.set_scale(affine, |_, channel| [channel.mean, channel.inverse_std(n, eps)]);
+        } else {
+            let (mean, var) = pass.running.split_at(self.batch.x.shape.c);
+            self.set_scale(affine, |i, _| [f64::from(mean[i]), 1.0 / (f64::from(var[i]) + f64::from(eps)).sqrt()]);
+        }
+        match self.computed_elsewhere() {
+            Some(normal) => normal.set_constants(self.constants()),
+            None => self.normalise(x, output),
+        }
+        Ok(())
+    }
+
+    fn recompute_in<X: Number, Y: Number>(&self, x: &AlignedBuf, y: &mut AlignedBuf) {
+        let y = Shared::new(Y::all_mut(y.as_mut_slice()));
+        self.normalise((X::all(x.as_slice()), &[]), Output { y, bits: None });
+    }
+
+    fn backward_in<X: Number, Y: Number>(
+        &mut self,
+        pass: &Pass<'_, Cpu>,
+        mut g: Gradients<'_, Cpu>,
+    ) -> Result<(), Error> {
+        let dx = g.take_dx(0).map(|dx| Shared::new(X::all_mut(dx.as_mut_slice())));
+        let Gradients { x, dy, dy2, dparams, .. } = g;
+        let (x, second) = (X::all(x[0].as_slice()), dy2.map_or(&[][..], |d| Y::all(d.as_slice())));
+        let dy = Shared::new(Y::all_mut(dy.as_mut_slice()));
+        let tensors = Tensors { x, bits: &self.bits, second, dy, dx, in_place: self.in_place() };
+        let known = self.computed_elsewhere().and_then(Normal::take_sums);
+        let (batch, channels, n) = (&self.batch, &self.channels[..], self.n);
+        let backward = Backward { batch, channels, n, frozen: pass.frozen, masked: known.is_some(), tensors };
+        if known.is_none() && pass.across.is_none() && batch.by_blocks() {
+            let sums = backward.by_blocks(&mut self.sums);
+            self.parameters(pass, &sums, dparams);
+            return Ok(());
+        }
+        let mut sums = known.unwrap_or_else(|| backward.sums(&mut self.sums));
+        // the parameters' own gradients are summed with all others; dx needs those of the whole batch here
+        self.parameters(pass, &sums, dparams);
+        if let Some(ranks) = pass.across {
+            let (s, sx) = sums.split_at_mut(self.batch.channels());
+            across::gradients(ranks, self.batch.x.shape.c, s, sx)?;
+        }
+        backward.gradients(&sums);
+        Ok(())
     }
 
     /// Gradients of gamma and beta from both sums of all channels.
@@ -136,9 +221,15 @@ impl Plan {
     }
 }
 
+/// Whether its output, and with it its residual, is in bf16.
+pub(super) fn narrows(cpu: &Cpu, r: &PlanRequest<'_, Cpu>) -> bool {
+    r.may_narrow && cpu.narrows
+}
+
 /// Plans the op.
 pub(super) fn plan(cpu: &Cpu, op: &Norm, r: &PlanRequest<'_, Cpu>) -> Result<Box<dyn Planned<Cpu>>, Error> {
     let batch = Batch { threads: cpu.threads, op: op.clone(), x: r.x[0] };
+    let y = TensorDesc { bf16: narrows(cpu, r), ..r.x[0] };
     let channels = vec![Channel::default(); batch.channels()];
     let sums = ChannelSums::new(cpu.threads, 2 * channels.len());
     let moments = r.before.and_then(|fusion| fusion.moments.get().cloned());
@@ -150,12 +241,12 @@ pub(super) fn plan(cpu: &Cpu, op: &Norm, r: &PlanRequest<'_, Cpu>) -> Result<Box
     let noted = r.train && op.relu && op.residual;
     let bits = vec![0; if noted { batch.x.n * batch.x.blocks() * batch.words() } else { 0 }];
     let recomputes = cpu.recomputes && !op.residual;
-    Ok(Box::new(Plan { batch, channels, n: 1.0, sums, moments, normal, bits, recomputes }))
+    Ok(Box::new(Plan { batch, y, channels, n: 1.0, sums, moments, normal, bits, recomputes }))
 }
 
 impl Planned<Cpu> for Plan {
     fn output(&self) -> TensorDesc {
-        self.batch.x
+        self.y
     }
 
     fn formats(&self) -> Vec<Format> {
@@ -178,7 +269,8 @@ impl Planned<Cpu> for Plan {
     }
 
     fn alias(&self) -> Option<usize> {
-        Some(usize::from(self.batch.op.residual))
+        let residual = self.batch.op.residual;
+        (residual || self.in_place()).then_some(usize::from(residual))
     }
 
     fn adds(&self) -> bool {
@@ -186,35 +278,7 @@ impl Planned<Cpu> for Plan {
     }
 
     fn forward(&mut self, pass: &Pass<'_, Cpu>, x: &[&AlignedBuf], y: &mut AlignedBuf) -> Result<(), Error> {
-        let (gamma, beta) = self.batch.op.gamma_beta(pass.slots);
-        let affine = (gamma.map(|slot| pass.params.get(slot)), pass.params.get(beta));
-        let x = [x[0].as_slice(), x.get(1).map_or(&[][..], |residual| residual.as_slice())];
-        let bits = (pass.training && !self.bits.is_empty()).then(|| Shared::new(&mut self.bits));
-        let (output, eps) = (Output { y: Shared::new(y.as_mut_slice()), bits }, self.batch.op.eps);
-        if pass.takes_statistics() {
-            self.n = self.batch.count();
-            let known = self.known_statistics();
-            if !known && self.writes() && pass.across.is_none() && self.batch.by_blocks() {
-                self.forward_by_blocks(x, affine, output);
-                return Ok(());
-            }
-            if !known {
-                self.statistics(x[0]);
-            }
-            if let Some(ranks) = pass.across {
-                self.share(ranks, pass.running)?;
-            }
-            let n = self.n;
-            self.set_scale(affine, |_, channel| [channel.mean, channel.inverse_std(n, eps)]);
-        } else {
-            let (mean, var) = pass.running.split_at(self.batch.x.shape.c);
-            self.set_scale(affine, |i, _| [f64::from(mean[i]), 1.0 / (f64::from(var[i]) + f64::from(eps)).sqrt()]);
-        }
-        match self.computed_elsewhere() {
-            Some(normal) => normal.set_constants(self.constants()),
-            None => self.normalise(x, output),
-        }
-        Ok(())
+        by_numbers!(self.batch.x.bf16, self.y.bf16, self.forward_in(pass, x, y))
     }
 
     fn writes(&self) -> bool {
@@ -226,32 +290,12 @@ impl Planned<Cpu> for Plan {
     }
 
     fn recompute(&mut self, _: &Pass<'_, Cpu>, x: &[&AlignedBuf], y: &mut AlignedBuf) -> Result<(), Error> {
-        self.normalise([x[0].as_slice(), &[]], Output { y: Shared::new(y.as_mut_slice()), bits: None });
+        by_numbers!(self.batch.x.bf16, self.y.bf16, self.recompute_in(x[0], y));
         Ok(())
     }
 
-    fn backward(&mut self, pass: &Pass<'_, Cpu>, mut g: Gradients<'_, Cpu>) -> Result<(), Error> {
-        let dx = g.take_dx(0).map(|dx| Shared::new(dx.as_mut_slice()));
-        let Gradients { x, dy, dy2, dparams, .. } = g;
-        let second = dy2.map_or(&[][..], |d| d.as_slice());
-        let tensors = Tensors { x: x[0].as_slice(), bits: &self.bits, second, dy: Shared::new(dy.as_mut_slice()), dx };
-        let known = self.computed_elsewhere().and_then(Normal::take_sums);
-        let (batch, channels, n) = (&self.batch, &self.channels[..], self.n);
-        let backward = Backward { batch, channels, n, frozen: pass.frozen, masked: known.is_some(), tensors };
-        if known.is_none() && pass.across.is_none() && batch.by_blocks() {
-            let sums = backward.by_blocks(&mut self.sums);
-            self.parameters(pass, &sums, dparams);
-            return Ok(());
-        }
-        let mut sums = known.unwrap_or_else(|| backward.sums(&mut self.sums));
-        // the parameters' own gradients are summed with all others; dx needs those of the whole batch here
-        self.parameters(pass, &sums, dparams);
-        if let Some(ranks) = pass.across {
-            let (s, sx) = sums.split_at_mut(self.batch.channels());
-            across::gradients(ranks, self.batch.x.shape.c, s, sx)?;
-        }
-        backward.gradients(&sums);
-        Ok(())
+    fn backward(&mut self, pass: &Pass<'_, Cpu>, g: Gradients<'_, Cpu>) -> Result<(), Error> {
+        by_numbers!(self.batch.x.bf16, self.y.bf16, self.backward_in(pass, g))
     }
 
     fn pool_statistics(&self, running: &[f32], sums: &mut [f64]) -> u64 {

@@ -1,7 +1,9 @@
 //! The passes of batch normalisation over the rows of one channel block: moments, result, sums of gradients, gradient of x. The channels
 //! of a row come again after so many groups of lanes as there are constants: after one in blocks of channels, after more in whole pixels.
+//! X are the numbers of x and its gradient, Y those of the result, the residual and their gradients.
 
 use crate::backend::cpu::lanes::{LANES, Lanes, group};
+use crate::backend::cpu::number::Number;
 use crate::simd::simd;
 
 /// Bits of a mode: ReLU behind the sum.
@@ -12,6 +14,8 @@ pub const RESIDUAL: usize = 2;
 pub const SECOND: usize = 4;
 /// Forward notes which values ReLU lets through, which backward, with a residual, cannot compute again from x alone.
 pub const NOTES: usize = 4;
+/// Backward leaves the gradient behind ReLU in place of dy also where it has one summand and there is no residual.
+pub const STORES: usize = 8;
 
 /// Of each group of lanes, a bit for each value that ReLU lets through.
 pub type Bits = u32;
@@ -51,13 +55,13 @@ macro_rules! each_group {
 
 simd! {
     /// Adds sums of (x - k) and (x - k)^2 of one row to `s` and `q`.
-    pub fn moments(x: &[f32], k: &[Lanes], s: &mut [Lanes], q: &mut [Lanes]) {
+    pub fn moments [X: Number] (x: &[X], k: &[Lanes], s: &mut [Lanes], q: &mut [Lanes]) {
         each_group!(x.len(), k.len(), |i, part| add_moments(&x[part], &k[i], &mut s[i], &mut q[i]));
     }
 }
 
 #[inline(always)]
-fn add_moments(x: &[f32], k: &Lanes, s: &mut Lanes, q: &mut Lanes) {
+fn add_moments<X: Number>(x: &[X], k: &Lanes, s: &mut Lanes, q: &mut Lanes) {
     let mut add = |lane: usize, x: f32| {
         let d = x - k[lane];
         s[lane] += d;
@@ -65,48 +69,63 @@ fn add_moments(x: &[f32], k: &Lanes, s: &mut Lanes, q: &mut Lanes) {
     };
     let (groups, rest) = x.as_chunks::<LANES>();
     for group in groups {
-        group.iter().enumerate().for_each(|(lane, x)| add(lane, *x));
+        group.iter().enumerate().for_each(|(lane, x)| add(lane, x.get()));
     }
-    rest.iter().enumerate().for_each(|(lane, x)| add(lane, *x));
+    rest.iter().enumerate().for_each(|(lane, x)| add(lane, x.get()));
 }
 
 simd! {
-    fn normalise_as<M: usize>(x: &[f32], residual: &[f32], scale: &[Lanes], shift: &[Lanes], y: &mut [f32], bits: &mut [Bits]) {
+    fn normalise_as [X: Number, Y: Number] <M: usize>(
+        x: &[X], residual: &[Y], scale: &[Lanes], shift: &[Lanes], y: &mut [Y], bits: &mut [Bits],
+    ) {
         let n = y.len();
-        let (x, residual) = (&x[..n], if M & RESIDUAL != 0 { &residual[..n] } else { &x[..n] });
+        let x = &x[..n];
         each_group!(n, scale.len(), |i, part| {
             let bits = if M & NOTES != 0 { &mut bits[words_of(&part)] } else { &mut [] };
-            normal::<M>([&x[part.clone()], &residual[part.clone()]], &scale[i], &shift[i], &mut y[part], bits);
+            let residual = if M & RESIDUAL != 0 { &residual[part.clone()] } else { &[] };
+            normal::<X, Y, M>((&x[part.clone()], residual), &scale[i], &shift[i], &mut y[part], bits);
         });
     }
 }
 
 #[inline(always)]
-fn normal<const M: usize>([x, residual]: [&[f32]; 2], scale: &Lanes, shift: &Lanes, y: &mut [f32], bits: &mut [Bits]) {
-    let value = |lane: usize, x: f32, r: f32| {
-        let mut v = x.mul_add(scale[lane], shift[lane]);
+fn normal<X: Number, Y: Number, const M: usize>(
+    (x, residual): (&[X], &[Y]),
+    scale: &Lanes,
+    shift: &Lanes,
+    y: &mut [Y],
+    bits: &mut [Bits],
+) {
+    let value = |lane: usize, x: X, r: Y| {
+        let mut v = x.get().mul_add(scale[lane], shift[lane]);
         if M & RESIDUAL != 0 {
-            v += r;
+            v += r.get();
         }
         if M & RELU != 0 && v <= 0.0 { 0.0 } else { v }
     };
     let n = y.len();
     let whole = n - n % LANES;
+    let mut values = [0.0; LANES];
     for at in (0..whole).step_by(LANES).map(group) {
-        let (x, r) = (&x[at..at + LANES], &residual[at..at + LANES]);
-        let y = &mut y[at..at + LANES];
+        let part = at..at + LANES;
+        let (x, r) = (&x[part.clone()], if M & RESIDUAL != 0 { &residual[part.clone()] } else { &[Y::default(); LANES] });
         for lane in 0..LANES {
-            y[lane] = value(lane, x[lane], r[lane]);
+            values[lane] = value(lane, x[lane], r[lane]);
+        }
+        for (y, v) in y[part].iter_mut().zip(values) {
+            *y = Y::of(v);
         }
         if M & NOTES != 0 {
-            bits[at / LANES] = positive(y);
+            bits[at / LANES] = positive(&values);
         }
     }
     for i in whole..n {
-        y[i] = value(i - whole, x[i], residual[i]);
+        let r = if M & RESIDUAL != 0 { residual[i] } else { Y::default() };
+        values[i - whole] = value(i - whole, x[i], r);
+        y[i] = Y::of(values[i - whole]);
     }
     if M & NOTES != 0 && whole < n {
-        bits[whole / LANES] = positive(&y[whole..]);
+        bits[whole / LANES] = positive(&values[..n - whole]);
     }
 }
 
@@ -124,56 +143,60 @@ pub struct Constants {
 }
 
 /// A row and its constants in a backward pass.
-pub struct Row<'a> {
-    pub x: &'a [f32],
+pub struct Row<'a, X, Y> {
+    pub x: &'a [X],
     /// What ReLU let through, with a residual.
     pub bits: &'a [Bits],
-    pub second: &'a [f32],
+    pub second: &'a [Y],
     pub constants: &'a [Constants],
 }
 
 simd! {
-    fn reduce_as<M: usize>(row: &Row<'_>, dy: &mut [f32], s: &mut [Lanes], sx: &mut [Lanes]) {
+    fn reduce_as [X: Number, Y: Number] <M: usize>(row: &Row<'_, X, Y>, dy: &mut [Y], s: &mut [Lanes], sx: &mut [Lanes]) {
         let n = dy.len();
         let x = &row.x[..n];
         let noted = M & (RELU | RESIDUAL) == RELU | RESIDUAL;
-        let second = if M & SECOND != 0 { &row.second[..n] } else { x };
         each_group!(n, row.constants.len(), |i, part| {
             let bits = if noted { &row.bits[words_of(&part)] } else { &[] };
-            let read = [&x[part.clone()], &second[part.clone()]];
-            add_gradients::<M>(&row.constants[i], read, bits, &mut dy[part], [&mut s[i], &mut sx[i]]);
+            let second = if M & SECOND != 0 { &row.second[part.clone()] } else { &[] };
+            let read = (&x[part.clone()], second);
+            add_gradients::<X, Y, M>(&row.constants[i], read, bits, &mut dy[part], [&mut s[i], &mut sx[i]]);
         });
     }
 }
 
 #[inline(always)]
-fn add_gradients<const M: usize>(
+fn add_gradients<X: Number, Y: Number, const M: usize>(
     k: &Constants,
-    [x, second]: [&[f32]; 2],
+    (x, second): (&[X], &[Y]),
     bits: &[Bits],
-    dy: &mut [f32],
+    dy: &mut [Y],
     [s, sx]: [&mut Lanes; 2],
 ) {
-    let mut one = |lane: usize, x: f32, second: f32, bits: Bits, dy: &mut f32| {
-        let g = gradient::<M>(k, lane, x, second, bits, *dy);
+    let mut one = |lane: usize, x: X, second: Y, bits: Bits, dy: &mut Y| {
+        let (x, mut g) = (x.get(), gradient::<M>(k, lane, x.get(), second.get(), bits, dy.get()));
+        if M & (RESIDUAL | SECOND | STORES) != 0 {
+            *dy = Y::of(g);
+            // what dx is made of
+            g = dy.get();
+        }
         s[lane] += g;
         sx[lane] = g.mul_add(x - k.mean[lane], sx[lane]);
-        if M & (RESIDUAL | SECOND) != 0 {
-            *dy = g;
-        }
     };
     let bits = |at: usize| if M & (RELU | RESIDUAL) == RELU | RESIDUAL { bits[at / LANES] } else { 0 };
     let n = dy.len();
     let whole = n - n % LANES;
     for at in (0..whole).step_by(LANES) {
         let part = at..at + LANES;
-        let (bits, x, second, dy) = (bits(at), &x[part.clone()], &second[part.clone()], &mut dy[part]);
+        let second = if M & SECOND != 0 { &second[part.clone()] } else { &[Y::default(); LANES] };
+        let (bits, x, dy) = (bits(at), &x[part.clone()], &mut dy[part]);
         for lane in 0..LANES {
             one(lane, x[lane], second[lane], bits, &mut dy[lane]);
         }
     }
     for i in whole..n {
-        one(i - whole, x[i], second[i], bits(whole), &mut dy[i]);
+        let second = if M & SECOND != 0 { second[i] } else { Y::default() };
+        one(i - whole, x[i], second, bits(whole), &mut dy[i]);
     }
 }
 
@@ -199,7 +222,7 @@ pub struct Slope {
 
 simd! {
     /// dx from stored gradients.
-    pub fn slope(k: &[Slope], x: &[f32], g: &[f32], dx: &mut [f32]) {
+    pub fn slope [X: Number, Y: Number] (k: &[Slope], x: &[X], g: &[Y], dx: &mut [X]) {
         let n = dx.len();
         let (x, g) = (&x[..n], &g[..n]);
         each_group!(n, k.len(), |i, part| slope_of(&k[i], &x[part.clone()], &g[part.clone()], &mut dx[part]));
@@ -207,8 +230,8 @@ simd! {
 }
 
 #[inline(always)]
-fn slope_of(k: &Slope, x: &[f32], g: &[f32], dx: &mut [f32]) {
-    let value = |lane: usize, x: f32, g: f32| k.a[lane].mul_add(g, k.b[lane].mul_add(x, k.c[lane]));
+fn slope_of<X: Number, Y: Number>(k: &Slope, x: &[X], g: &[Y], dx: &mut [X]) {
+    let value = |lane: usize, x: X, g: Y| X::of(k.a[lane].mul_add(g.get(), k.b[lane].mul_add(x.get(), k.c[lane])));
     let n = dx.len();
     let whole = n - n % LANES;
     for at in (0..whole).step_by(LANES) {
@@ -223,20 +246,21 @@ fn slope_of(k: &Slope, x: &[f32], g: &[f32], dx: &mut [f32]) {
 }
 
 simd! {
-    fn slope_in_place_as<M: usize>(k: &[Slope], row: &Row<'_>, dy: &mut [f32]) {
+    fn slope_in_place_as [X: Number, Y: Number] <M: usize>(k: &[Slope], row: &Row<'_, X, Y>, dy: &mut [Y]) {
         let n = dy.len();
         let x = &row.x[..n];
         each_group!(n, k.len(), |i, part| {
-            own_slope::<M>(&k[i], &row.constants[i], &x[part.clone()], &mut dy[part]);
+            own_slope::<X, Y, M>(&k[i], &row.constants[i], &x[part.clone()], &mut dy[part]);
         });
     }
 }
 
 #[inline(always)]
-fn own_slope<const M: usize>(k: &Slope, constants: &Constants, x: &[f32], dy: &mut [f32]) {
-    let value = |lane: usize, x: f32, dy: f32| {
-        let g = gradient::<M>(constants, lane, x, 0.0, 0, dy);
-        k.a[lane].mul_add(g, k.b[lane].mul_add(x, k.c[lane]))
+fn own_slope<X: Number, Y: Number, const M: usize>(k: &Slope, constants: &Constants, x: &[X], dy: &mut [Y]) {
+    let value = |lane: usize, x: X, dy: Y| {
+        let x = x.get();
+        let g = gradient::<M>(constants, lane, x, 0.0, 0, dy.get());
+        Y::of(k.a[lane].mul_add(g, k.b[lane].mul_add(x, k.c[lane])))
     };
     let n = dy.len();
     let whole = n - n % LANES;
@@ -252,39 +276,50 @@ fn own_slope<const M: usize>(k: &Slope, constants: &Constants, x: &[f32], dy: &m
 }
 
 /// y = scale x + shift, plus the residual, behind ReLU, as `mode` says; with [`NOTES`], and only with both, what ReLU lets through.
-pub fn normalise(
+pub fn normalise<X: Number, Y: Number>(
     mode: usize,
-    [x, residual]: [&[f32]; 2],
+    (x, residual): (&[X], &[Y]),
     scale: &[Lanes],
     shift: &[Lanes],
-    y: &mut [f32],
+    y: &mut [Y],
     bits: &mut [Bits],
 ) {
     match mode {
-        0 => normalise_as::<0>(x, residual, scale, shift, y, bits),
-        1 => normalise_as::<1>(x, residual, scale, shift, y, bits),
-        2 => normalise_as::<2>(x, residual, scale, shift, y, bits),
-        3 => normalise_as::<3>(x, residual, scale, shift, y, bits),
-        _ => normalise_as::<7>(x, residual, scale, shift, y, bits),
+        0 => normalise_as::<X, Y, 0>(x, residual, scale, shift, y, bits),
+        1 => normalise_as::<X, Y, 1>(x, residual, scale, shift, y, bits),
+        2 => normalise_as::<X, Y, 2>(x, residual, scale, shift, y, bits),
+        3 => normalise_as::<X, Y, 3>(x, residual, scale, shift, y, bits),
+        _ => normalise_as::<X, Y, 7>(x, residual, scale, shift, y, bits),
     }
 }
 
-/// Adds a row's sums of g, the gradient behind ReLU, and g (x - mean) to `s` and `sx`. With a residual input or a second summand, g
-/// replaces dy in memory; else the next pass makes it again.
-pub fn reduce(mode: usize, row: &Row<'_>, dy: &mut [f32], s: &mut [Lanes], sx: &mut [Lanes]) {
+/// Adds a row's sums of g, the gradient behind ReLU, and g (x - mean) to `s` and `sx`. With a residual input, a second summand or
+/// [`STORES`], g replaces dy in memory; else the next pass makes it again.
+pub fn reduce<X: Number, Y: Number>(
+    mode: usize,
+    row: &Row<'_, X, Y>,
+    dy: &mut [Y],
+    s: &mut [Lanes],
+    sx: &mut [Lanes],
+) {
     match mode {
-        0 => reduce_as::<0>(row, dy, s, sx),
-        1 => reduce_as::<1>(row, dy, s, sx),
-        2 => reduce_as::<2>(row, dy, s, sx),
-        3 => reduce_as::<3>(row, dy, s, sx),
-        4 => reduce_as::<4>(row, dy, s, sx),
-        5 => reduce_as::<5>(row, dy, s, sx),
-        6 => reduce_as::<6>(row, dy, s, sx),
-        _ => reduce_as::<7>(row, dy, s, sx),
+        0 => reduce_as::<X, Y, 0>(row, dy, s, sx),
+        1 => reduce_as::<X, Y, 1>(row, dy, s, sx),
+        2 => reduce_as::<X, Y, 2>(row, dy, s, sx),
+        3 => reduce_as::<X, Y, 3>(row, dy, s, sx),
+        4 => reduce_as::<X, Y, 4>(row, dy, s, sx),
+        5 => reduce_as::<X, Y, 5>(row, dy, s, sx),
+        6 => reduce_as::<X, Y, 6>(row, dy, s, sx),
+        7 => reduce_as::<X, Y, 7>(row, dy, s, sx),
+        STORES => reduce_as::<X, Y, STORES>(row, dy, s, sx),
+        _ => reduce_as::<X, Y, { STORES | RELU }>(row, dy, s, sx),
     }
 }
 
 /// dx in place of dy, without a residual. With a second summand [`reduce`] has left the masked gradient there.
-pub fn slope_in_place(mode: usize, k: &[Slope], row: &Row<'_>, dy: &mut [f32]) {
-    if mode == RELU { slope_in_place_as::<1>(k, row, dy) } else { slope_in_place_as::<0>(k, row, dy) }
+pub fn slope_in_place<X: Number, Y: Number>(mode: usize, k: &[Slope], row: &Row<'_, X, Y>, dy: &mut [Y]) {
+    match mode {
+        RELU => slope_in_place_as::<X, Y, 1>(k, row, dy),
+        _ => slope_in_place_as::<X, Y, 0>(k, row, dy),
+    }
 }
