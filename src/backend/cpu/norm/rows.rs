@@ -17,17 +17,23 @@ pub const NOTES: usize = 4;
 /// Backward leaves the gradient behind ReLU in place of dy also where it has one summand and there is no residual.
 pub const STORES: usize = 8;
 
-/// Of each group of lanes, a bit for each value that ReLU lets through.
+/// What ReLU lets through of a row: a word for each lane, a bit in it for each of [`TOGETHER`] groups that follow each other; then the words
+/// of the next groups. So vectors need no sums across their lanes.
 pub type Bits = u32;
+
+/// Groups whose bits share a word.
+const TOGETHER: usize = Bits::BITS as usize;
 
 /// Words of [`Bits`] for so many elements of a row.
 pub fn words(elems: usize) -> usize {
-    elems.div_ceil(LANES)
+    elems.div_ceil(LANES * TOGETHER) * LANES
 }
 
-/// The words of a stretch of a row's elements that begins with a group.
-fn words_of(part: &std::ops::Range<usize>) -> std::ops::Range<usize> {
-    part.start / LANES..words(part.end)
+/// Where the words of a group lie, and its bit in each.
+#[inline(always)]
+fn place(group: usize) -> (std::ops::Range<usize>, Bits) {
+    let at = group / TOGETHER * LANES;
+    (at..at + LANES, 1 << (group % TOGETHER))
 }
 
 /// Runs the statement for each stretch of a row's elements whose lanes have the same constants, with the number of these: for the whole
@@ -62,16 +68,19 @@ simd! {
 
 #[inline(always)]
 fn add_moments<X: Number>(x: &[X], k: &Lanes, s: &mut Lanes, q: &mut Lanes) {
+    // in registers, which they leave where memory is written that might be theirs
+    let mut sums = [*s, *q];
     let mut add = |lane: usize, x: f32| {
         let d = x - k[lane];
-        s[lane] += d;
-        q[lane] = d.mul_add(d, q[lane]);
+        sums[0][lane] += d;
+        sums[1][lane] = d.mul_add(d, sums[1][lane]);
     };
     let (groups, rest) = x.as_chunks::<LANES>();
     for group in groups {
         group.iter().enumerate().for_each(|(lane, x)| add(lane, x.get()));
     }
     rest.iter().enumerate().for_each(|(lane, x)| add(lane, x.get()));
+    [*s, *q] = sums;
 }
 
 simd! {
@@ -81,20 +90,21 @@ simd! {
         let n = y.len();
         let x = &x[..n];
         each_group!(n, scale.len(), |i, part| {
-            let bits = if M & NOTES != 0 { &mut bits[words_of(&part)] } else { &mut [] };
             let residual = if M & RESIDUAL != 0 { &residual[part.clone()] } else { &[] };
-            normal::<X, Y, M>((&x[part.clone()], residual), &scale[i], &shift[i], &mut y[part], bits);
+            let noted = (&mut *bits, part.start / LANES);
+            normal::<X, Y, M>((&x[part.clone()], residual), &scale[i], &shift[i], &mut y[part], noted);
         });
     }
 }
 
+/// Of a stretch that begins with group `first` of the row, whose bits are `bits`.
 #[inline(always)]
 fn normal<X: Number, Y: Number, const M: usize>(
     (x, residual): (&[X], &[Y]),
     scale: &Lanes,
     shift: &Lanes,
     y: &mut [Y],
-    bits: &mut [Bits],
+    (bits, first): (&mut [Bits], usize),
 ) {
     let value = |lane: usize, x: X, r: Y| {
         let mut v = x.get().mul_add(scale[lane], shift[lane]);
@@ -105,34 +115,38 @@ fn normal<X: Number, Y: Number, const M: usize>(
     };
     let n = y.len();
     let whole = n - n % LANES;
-    let mut values = [0.0; LANES];
+    let mut noted = [0; LANES];
+    if M & NOTES != 0 && first % TOGETHER != 0 {
+        noted.copy_from_slice(&bits[place(first).0]);
+    }
     for at in (0..whole).step_by(LANES).map(group) {
         let part = at..at + LANES;
-        let (x, r) = (&x[part.clone()], if M & RESIDUAL != 0 { &residual[part.clone()] } else { &[Y::default(); LANES] });
+        let r = if M & RESIDUAL != 0 { &residual[part.clone()] } else { &[Y::default(); LANES] };
+        let (x, y, (words, bit)) = (&x[part.clone()], &mut y[part], place(first + at / LANES));
         for lane in 0..LANES {
-            values[lane] = value(lane, x[lane], r[lane]);
+            let v = value(lane, x[lane], r[lane]);
+            y[lane] = Y::of(v);
+            if M & NOTES != 0 {
+                noted[lane] |= if v > 0.0 { bit } else { 0 };
+            }
         }
-        for (y, v) in y[part].iter_mut().zip(values) {
-            *y = Y::of(v);
-        }
-        if M & NOTES != 0 {
-            bits[at / LANES] = positive(&values);
+        if M & NOTES != 0 && (bit == 1 << (TOGETHER - 1) || at + LANES == whole) {
+            bits[words].copy_from_slice(&noted);
+            if bit == 1 << (TOGETHER - 1) {
+                noted = [0; LANES];
+            }
         }
     }
+    let (words, bit) = place(first + whole / LANES);
     for i in whole..n {
         let r = if M & RESIDUAL != 0 { residual[i] } else { Y::default() };
-        values[i - whole] = value(i - whole, x[i], r);
-        y[i] = Y::of(values[i - whole]);
+        let v = value(i - whole, x[i], r);
+        y[i] = Y::of(v);
+        noted[i - whole] |= if v > 0.0 { bit } else { 0 };
     }
     if M & NOTES != 0 && whole < n {
-        bits[whole / LANES] = positive(&values[..n - whole]);
+        bits[words].copy_from_slice(&noted);
     }
-}
-
-/// A bit for each of up to [`LANES`] values that is above 0.
-#[inline(always)]
-fn positive(y: &[f32]) -> Bits {
-    y.iter().enumerate().fold(0, |bits, (lane, y)| bits | Bits::from(*y > 0.0) << lane)
 }
 
 /// Mean, scale and shift of each lane.
@@ -155,60 +169,64 @@ simd! {
     fn reduce_as [X: Number, Y: Number] <M: usize>(row: &Row<'_, X, Y>, dy: &mut [Y], s: &mut [Lanes], sx: &mut [Lanes]) {
         let n = dy.len();
         let x = &row.x[..n];
-        let noted = M & (RELU | RESIDUAL) == RELU | RESIDUAL;
         each_group!(n, row.constants.len(), |i, part| {
-            let bits = if noted { &row.bits[words_of(&part)] } else { &[] };
             let second = if M & SECOND != 0 { &row.second[part.clone()] } else { &[] };
-            let read = (&x[part.clone()], second);
-            add_gradients::<X, Y, M>(&row.constants[i], read, bits, &mut dy[part], [&mut s[i], &mut sx[i]]);
+            let (read, noted) = ((&x[part.clone()], second), (row.bits, part.start / LANES));
+            add_gradients::<X, Y, M>(&row.constants[i], read, noted, &mut dy[part], [&mut s[i], &mut sx[i]]);
         });
     }
 }
 
+/// Of a stretch that begins with group `first` of the row, whose bits are `bits`.
 #[inline(always)]
 fn add_gradients<X: Number, Y: Number, const M: usize>(
     k: &Constants,
     (x, second): (&[X], &[Y]),
-    bits: &[Bits],
+    (bits, first): (&[Bits], usize),
     dy: &mut [Y],
     [s, sx]: [&mut Lanes; 2],
 ) {
-    let mut one = |lane: usize, x: X, second: Y, bits: Bits, dy: &mut Y| {
-        let (x, mut g) = (x.get(), gradient::<M>(k, lane, x.get(), second.get(), bits, dy.get()));
+    // in registers, as for the moments
+    let mut sums = [*s, *sx];
+    let mut one = |lane: usize, x: X, second: Y, passed: bool, dy: &mut Y| {
+        let (x, mut g) = (x.get(), gradient::<M>(k, lane, x.get(), second.get(), passed, dy.get()));
         if M & (RESIDUAL | SECOND | STORES) != 0 {
             *dy = Y::of(g);
             // what dx is made of
             g = dy.get();
         }
-        s[lane] += g;
-        sx[lane] = g.mul_add(x - k.mean[lane], sx[lane]);
+        sums[0][lane] += g;
+        sums[1][lane] = g.mul_add(x - k.mean[lane], sums[1][lane]);
     };
-    let bits = |at: usize| if M & (RELU | RESIDUAL) == RELU | RESIDUAL { bits[at / LANES] } else { 0 };
+    let noted = M & (RELU | RESIDUAL) == RELU | RESIDUAL;
     let n = dy.len();
     let whole = n - n % LANES;
     for at in (0..whole).step_by(LANES) {
-        let part = at..at + LANES;
+        let (part, (words, bit)) = (at..at + LANES, place(first + at / LANES));
         let second = if M & SECOND != 0 { &second[part.clone()] } else { &[Y::default(); LANES] };
-        let (bits, x, dy) = (bits(at), &x[part.clone()], &mut dy[part]);
+        let bits = if noted { &bits[words] } else { &[0; LANES] };
+        let (x, dy) = (&x[part.clone()], &mut dy[part]);
         for lane in 0..LANES {
-            one(lane, x[lane], second[lane], bits, &mut dy[lane]);
+            one(lane, x[lane], second[lane], bits[lane] & bit != 0, &mut dy[lane]);
         }
     }
+    let (words, bit) = place(first + whole / LANES);
     for i in whole..n {
         let second = if M & SECOND != 0 { second[i] } else { Y::default() };
-        one(i - whole, x[i], second, bits(whole), &mut dy[i]);
+        one(i - whole, x[i], second, noted && bits[words.start + i - whole] & bit != 0, &mut dy[i]);
     }
+    [*s, *sx] = sums;
 }
 
 /// dy, plus its second summand, where ReLU let the value through. Without a residual the value is computed again from x by the
 /// forward pass's own formula.
 #[inline(always)]
-fn gradient<const M: usize>(k: &Constants, lane: usize, x: f32, second: f32, bits: Bits, dy: f32) -> f32 {
+fn gradient<const M: usize>(k: &Constants, lane: usize, x: f32, second: f32, passed: bool, dy: f32) -> f32 {
     let g = if M & SECOND != 0 { dy + second } else { dy };
     let passes = match (M & RELU != 0, M & RESIDUAL != 0) {
         (false, _) => true,
         (true, false) => x.mul_add(k.scale[lane], k.shift[lane]) > 0.0,
-        (true, true) => bits >> lane & 1 != 0,
+        (true, true) => passed,
     };
     if passes { g } else { 0.0 }
 }
@@ -259,7 +277,7 @@ simd! {
 fn own_slope<X: Number, Y: Number, const M: usize>(k: &Slope, constants: &Constants, x: &[X], dy: &mut [Y]) {
     let value = |lane: usize, x: X, dy: Y| {
         let x = x.get();
-        let g = gradient::<M>(constants, lane, x, 0.0, 0, dy.get());
+        let g = gradient::<M>(constants, lane, x, 0.0, false, dy.get());
         Y::of(k.a[lane].mul_add(g, k.b[lane].mul_add(x, k.c[lane])))
     };
     let n = dy.len();
