@@ -7,9 +7,10 @@ use super::buf::{AlignedBuf, Scratch};
 use super::depthwise::Depthwise;
 use super::device::Cpu;
 use super::direction::Direction;
-use super::few_channels::{FewChannels, put_in_frame};
+use super::few_channels::FewChannels;
 use super::flat;
 use super::format::Format;
+use super::framed::Framed;
 use super::geometry::{Geometry, activation};
 use super::layout::Md;
 use super::onednn::{Engine, Primitive, arg, reorder};
@@ -46,40 +47,6 @@ pub(super) struct Plan {
     plain: Option<Unblocked>,
     /// The input with its padding around it, where the primitive cannot pad by itself.
     framed: Option<Framed>,
-}
-
-/// A plain image in the middle of zeros.
-struct Framed {
-    image: Shape,
-    /// Where the image lies: top, left, and the frame's height and width.
-    frame: [usize; 4],
-    x: AlignedBuf,
-}
-
-impl Framed {
-    /// For a convolution that oneDNN 2.x has for AVX2 only without padding: a kernel wider than 7 at a stride (AlexNet's first).
-    fn new(op: &Conv, x: &TensorDesc, y: &TensorDesc, wants_dx: bool, name: &str) -> Result<Option<Self>, Error> {
-        let refused = op.kernel[1] > 7 && op.stride != [1, 1] && op.pads != [0; 4];
-        if !refused || x.block != 1 || op.groups != 1 || wants_dx {
-            return Ok(None);
-        }
-        let extent = |axis: usize, size: usize, out: usize| {
-            ((out - 1) * op.stride[axis] + op.extent()[axis]).max(size + op.pads[axis])
-        };
-        let (height, width) = (extent(0, x.shape.h, y.shape.h), extent(1, x.shape.w, y.shape.w));
-        let buf = AlignedBuf::zeroed(x.n * x.shape.c * height * width, name)?;
-        Ok(Some(Self { image: x.shape, frame: [op.pads[0], op.pads[1], height, width], x: buf }))
-    }
-
-    fn fill(&mut self, threads: Threads, images: &[f32]) {
-        let (image, frame, elems) = (self.image, self.frame, self.image.elems());
-        let framed = image.c * frame[2] * frame[3];
-        threads.split(self.x.as_mut_slice(), framed, |first, run| {
-            for (n, to) in (first..).zip(run.chunks_exact_mut(framed)) {
-                put_in_frame(&images[n * elems..][..elems], image.w, image.h, frame, to);
-            }
-        });
-    }
 }
 
 /// A blocked input with padding between its channels, copied to plain order for a linear layer, and back for its gradient.

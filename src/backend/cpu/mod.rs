@@ -19,6 +19,7 @@ mod exp;
 mod few_channels;
 mod flat;
 mod format;
+mod framed;
 mod fusion;
 mod gauge;
 mod geometry;

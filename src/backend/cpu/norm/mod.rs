@@ -7,6 +7,8 @@ mod backward;
 mod batch;
 mod channel;
 pub(super) mod rows;
+#[cfg(test)]
+mod tests;
 
 use std::rc::Rc;
 
