@@ -40,7 +40,9 @@ pub fn nearest(x: f32) -> i32 {
 ///
 /// Generics are in brackets: all of them must follow from the arguments' types, unless a constant in angle brackets follows them.
 macro_rules! simd {
-    ($(#[$doc:meta])* $vis:vis fn $name:ident [$($t:ident: $bound:ident),+] <$b:ident: usize> ($($arg:ident: $ty:ty),* $(,)?) $body:block) => {
+    (
+        $(#[$doc:meta])* $vis:vis fn $name:ident [$($t:ident: $bound:ident),+] <$b:ident: usize> ($($arg:ident: $ty:ty),* $(,)?) $body:block
+    ) => {
         $(#[$doc])*
         $vis fn $name<$($t: $bound,)+ const $b: usize>($($arg: $ty),*) {
             #[inline(always)]

@@ -82,8 +82,8 @@ impl Plan {
         Ok(plan)
     }
 
-    /// Plans a convolution whose input or output, or both, are in bf16; none where neither is. An error where the input is, and oneDNN has no
-    /// fast primitive for it.
+    /// Plans a convolution whose input or output, or both, are in bf16; none where neither is. An error where the input is, and oneDNN has
+    /// no fast primitive for it.
     fn narrow(cpu: &Cpu, r: &PlanRequest<'_, Cpu>, op: &Conv, y: TensorDesc) -> Result<Option<Self>, Error> {
         let (x, narrows) = (r.x[0], r.may_narrow && cpu.narrows && cpu.bf16 == Some(Bf16::Halves) && !op.relu);
         let y = TensorDesc { bf16: narrows, ..y };
@@ -210,8 +210,7 @@ impl Plan {
         };
         let backward_weights = r.train.then(|| product(Direction::BackwardWeights, weights)).transpose()?;
         let backward_data = (r.train && r.wants_dx).then(|| product(Direction::BackwardData, weights)).transpose()?;
-        let elems = [g.x.elems(), weights.elems(), g.y.elems()];
-        let narrow = [r.x[0].bf16, y.bf16];
+        let (elems, narrow) = ([g.x.elems(), weights.elems(), g.y.elems()], [r.x[0].bf16, y.bf16]);
         let rounded = bf16.map(|bf16| Rounded::new(bf16, cpu.threads, elems, narrow, r.train, r.name)).transpose()?;
         cpu.scratch.reserve(rounded.as_ref().map_or(0, Rounded::scratch), r.name)?;
         Ok(Self {

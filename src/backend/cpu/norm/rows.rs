@@ -17,8 +17,8 @@ pub const NOTES: usize = 4;
 /// Backward leaves the gradient behind ReLU in place of dy also where it has one summand and there is no residual.
 pub const STORES: usize = 8;
 
-/// What ReLU lets through of a row: a word for each lane, a bit in it for each of [`TOGETHER`] groups that follow each other; then the words
-/// of the next groups. So vectors need no sums across their lanes.
+/// What ReLU lets through of a row: a word for each lane, a bit in it for each of [`TOGETHER`] groups that follow each other; then the
+/// words of the next groups. So vectors need no sums across their lanes.
 pub type Bits = u32;
 
 /// Groups whose bits share a word.
