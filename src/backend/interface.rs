@@ -81,7 +81,7 @@ pub trait Backend: DeviceMemory {
         self.add(to, from)
     }
 
-    /// Whether this input of the operation may be in bf16 without a copy.
+    /// Whether the operation may be given this input in bf16, which it copies if it must.
     fn reads_bf16(&self, _op: &Op, _input: usize) -> bool {
         false
     }

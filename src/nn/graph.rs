@@ -224,7 +224,14 @@ impl<B: Backend> Graph<B> {
         if batch > 0 && !self.now.plans.contains_key(&batch) {
             let formats: Vec<Vec<B::Format>> = (0..self.net.nodes.len()).map(|n| self.formats_of(n)).collect();
             let train = self.purpose != Purpose::Infer;
-            let (plan, descs) = make_plan(&*self.backend, &self.net, &self.now.shapes, batch, Some(&formats), train)?;
+            let (plan, descs) = make_plan(
+                &*self.backend,
+                &self.net,
+                &self.now.shapes,
+                batch,
+                Some((&formats, &self.now.descs)),
+                train,
+            )?;
             self.fits(&plan, &descs)?;
             self.now.plans.insert(batch, plan);
         }

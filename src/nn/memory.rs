@@ -9,7 +9,7 @@ use crate::backend::{Error, Keeps};
 /// What the planner must know of a node beyond its inputs.
 #[derive(Clone, Copy, Debug, PartialEq, Eq)]
 pub struct NodeFacts {
-    /// Elements of its output.
+    /// f32 words of its output.
     pub elems: usize,
     /// Whether it has no pass: whoever reads it reads its input.
     pub looked_through: bool,

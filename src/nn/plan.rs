@@ -72,19 +72,26 @@ fn refused<B: Backend>(backend: &B, node: &Node, error: Error) -> Error {
     Error::Unsupported { op: node.name.clone(), why: format!("{} on {device}: {what}", node.op.kind()) }
 }
 
+/// What later plans take from the first one: each parameter's format, node by node, and every tensor's layout.
+pub(super) type First<'a, F> = (&'a [Vec<F>], &'a [TensorDesc]);
+
 /// Plans every node for `batch` rows; also returns the layout of every tensor, input first.
 pub(super) fn make_plan<B: Backend>(
     backend: &B,
     net: &NetSpec,
     shapes: &[Shape],
     batch: usize,
-    formats: Option<&[Vec<B::Format>]>,
+    first: Option<First<'_, B::Format>>,
     train: bool,
 ) -> Result<(Plan<B>, Vec<TensorDesc>), Error> {
     let mut descs = vec![backend.input(batch, shapes[0])];
     let mut plan: Plan<B> = Vec::new();
     let shortcuts = Shortcuts::new(backend, net, shapes);
-    let narrow = read_in_bf16(backend, net);
+    // what one plan narrows, all do: gradients are summed and tensors read as the first one has them
+    let narrow = match first {
+        Some((_, descs)) => descs.iter().map(|desc| desc.bf16).collect(),
+        None => read_in_bf16(backend, net),
+    };
     let fusions: Vec<Option<B::Fusion>> = read_once(net).into_iter().map(|once| once.then(Default::default)).collect();
     for (i, node) in net.nodes.iter().enumerate() {
         let x: Vec<TensorDesc> = node.inputs.iter().map(|id| descs[id.0]).collect();
@@ -105,7 +112,7 @@ pub(super) fn make_plan<B: Backend>(
             may_narrow: narrow[i + 1],
             train,
             wants_dx: node.inputs[0].0 != 0,
-            formats: formats.map(|f| f[i].as_slice()),
+            formats: first.map(|(formats, _)| formats[i].as_slice()),
             index: i as u16,
         };
         let planned = backend.plan(&request).map_err(|error| refused(backend, node, error))?;

@@ -28,7 +28,7 @@ impl<B: Backend> Graph<B> {
         self.same_parameters(&net, &shapes)?;
         let formats: Vec<Vec<B::Format>> = (0..net.nodes.len()).map(|node| self.formats_of(node)).collect();
         let train = self.purpose != Purpose::Infer;
-        let (plan, descs) = make_plan(&*self.backend, &net, &shapes, batch, Some(&formats), train)?;
+        let (plan, descs) = make_plan(&*self.backend, &net, &shapes, batch, Some((&formats, &self.now.descs)), train)?;
         self.fits(&plan, &descs)?;
         self.others.push(OfSize { shapes, descs, plans: BTreeMap::from([(batch, plan)]) });
         Ok(())
@@ -85,7 +85,8 @@ impl<B: Backend> Graph<B> {
         };
         for (node, spec) in self.net.nodes.iter().enumerate() {
             let [own, new] = [of(own, &self.now.descs, node), of(plan, descs, node)];
-            if !own.serve(&new) {
+            let same_numbers = self.now.descs[node + 1].bf16 == descs[node + 1].bf16;
+            if !own.serve(&new) || !same_numbers {
                 let [of, largest] = [descs[0], self.now.descs[0]].map(|d| format!("{} images of {}", d.n, d.shape));
                 let why = format!("{of} need other memory than {largest}");
                 return Err(Error::Unsupported { op: spec.name.clone(), why });

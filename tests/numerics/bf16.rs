@@ -5,6 +5,7 @@
 use std::path::Path;
 use std::process::Command;
 
+use crate::bf16_tensors::{BRANCHED, branched};
 use crate::support::images::THINGS;
 use crate::support::numerics::{Case, Outcome, assert_close, assert_near, cpu, magnitude, noise, on_reference};
 use crate::support::program::{PATIENCE, events, start, trireme};
@@ -18,7 +19,7 @@ use trireme::backend::{Backend, Error, Input, PlanRequest, TensorDesc, Through};
 use trireme::checkpoint::ModelFile;
 use trireme::models;
 use trireme::nn::spec::NetSpec;
-use trireme::nn::{Batch, Graph, Loss, MicroBatch, Purpose, estimate};
+use trireme::nn::{Batch, Graph, Loss, MicroBatch, Purpose};
 use trireme::optim::{Optimizer, Policy, Sgd};
 
 /// Batch normalisation and random transforms.
@@ -48,10 +49,10 @@ codec = "exact"
 "#;
 
 /// Makes a backend with so many threads.
-type Make = fn(usize) -> Result<Cpu, Error>;
+pub(crate) type Make = fn(usize) -> Result<Cpu, Error>;
 
 /// The instructions for bf16 that this processor has; says what is left out.
-fn kinds() -> Vec<(&'static str, Make)> {
+pub(crate) fn kinds() -> Vec<(&'static str, Make)> {
     let mut kinds: Vec<(&str, Make)> = vec![("bf16 widened to f32", Cpu::in_widened_bf16)];
     match Cpu::bf16() {
         Ok(()) => kinds.push(("bf16", Cpu::in_bf16)),
@@ -210,34 +211,6 @@ fn mixed() -> NetSpec {
     net
 }
 
-/// A tensor that three layers read in bf16, whose gradients are summed; norms that take or give f32 on one side or both, residuals that
-/// are copied for them; a convolution in groups, which reads f32.
-const BRANCHED: &str = "branched";
-
-fn branched() -> NetSpec {
-    let mut net = NetSpec::new(BRANCHED, Shape::image(3, 13, 11));
-    let conv = |out, k: usize| Conv::new(out, k).pad(k / 2);
-    let x = net.add("stem", conv(24, 3), net.image());
-    let x = net.add("stem.bn", Norm::new().relu(), x);
-    let branches = ["one", "two", "three"].map(|name| net.add(name, conv(24, 3), x));
-    let one = net.add("one.bn", Norm::new(), branches[0]);
-    let joined = net.join("join.bn", Norm::new().relu().residual(), &[branches[1], one]);
-    let joined = net.join("again.bn", Norm::new().relu().residual(), &[branches[2], joined]);
-    let y = net.add("mix", conv(24, 1), joined);
-    let y = net.join("mix.bn", Norm::new().relu().residual(), &[y, joined]);
-    let grouped = net.add("grouped", conv(24, 3).groups(3), y);
-    let y = net.add("grouped.bn", Norm::new(), grouped);
-    let y = net.add("last", conv(24, 1), y);
-    let y = net.join("last.bn", Norm::new().relu().residual(), &[y, grouped]);
-    let pooled = net.add("pool", Pool::new(PoolKind::Max, 2, 2), y);
-    let y = net.add("end", conv(24, 1), pooled);
-    let y = net.join("end.bn", Norm::new().relu().residual(), &[y, pooled]);
-    let y = net.add("narrow", conv(8, 1), y);
-    let y = net.add("flatten", Flatten, y);
-    net.add("fc", Linear::new(10), y);
-    net
-}
-
 impl Net {
     fn new(backend: Cpu, name: &str) -> Self {
         let net = match name {
@@ -299,34 +272,6 @@ fn networks_learn_as_in_f32() {
     }
 }
 
-/// Between convolutions and norms tensors take half the memory; what others read stays in f32.
-#[test]
-fn tensors_between_convolutions_and_norms_are_in_bf16() {
-    let elems = |backend: &Cpu, name: &str, net: &NetSpec| {
-        let (facts, _) = estimate::memory(backend, net, ROWS).unwrap_or_else(|e| panic!("{e}"));
-        facts[net.nodes.iter().position(|node| node.name == name).unwrap()].elems
-    };
-    let (net, whole) = (branched(), cpu(1));
-    let narrows = |name: &str, backend: &Cpu| match [backend, &whole].map(|backend| elems(backend, name, &net)) {
-        [narrow, wide] if narrow == wide => false,
-        [narrow, wide] => narrow == wide / 2 || panic!("{name}: {narrow} of {wide} words"),
-    };
-    for (kind, make) in kinds() {
-        let backend = make(1).unwrap();
-        let in_blocks = !backend.describe().contains("channels last");
-        for name in ["stem.bn", "one.bn", "join.bn", "again.bn", "grouped.bn", "end.bn"] {
-            assert_eq!(narrows(name, &backend), in_blocks, "{name}, {kind}");
-        }
-        for name in ["one", "two", "three", "mix", "grouped", "last", "end"] {
-            // where products are of f32, so are their sums
-            assert_eq!(narrows(name, &backend), in_blocks && kind == "bf16", "{name}, {kind}");
-        }
-        for name in ["mix.bn", "last.bn", "pool", "narrow", "fc"] {
-            assert!(!narrows(name, &backend), "{name}, {kind}");
-        }
-    }
-}
-
 /// What a rank computed before leaves no trace in a worker's gradient: so it does not matter which rank carries which worker.
 #[test]
 fn a_workers_gradient_is_the_same_after_others() {
@@ -369,7 +314,7 @@ fn all_holds_without_tiles() {
         return eprintln!("left out (1 test): the processor has no tiles (AMX), or the environment holds them back");
     }
     let mut tests = Command::new(std::env::current_exe().unwrap());
-    tests.args(["bf16::products", "bf16::networks", "bf16::a_workers", "bf16::tensors", "--nocapture"]);
+    tests.args(["bf16::products", "bf16::networks", "bf16::a_workers", "bf16_tensors::tensors", "--nocapture"]);
     let done = tests.env("ONEDNN_MAX_CPU_ISA", "AVX512_CORE_BF16").output().unwrap();
     let [out, err] = [done.stdout, done.stderr].map(|text| String::from_utf8_lossy(&text).into_owned());
     assert!(done.status.success() && out.contains("4 passed"), "{out}{err}");

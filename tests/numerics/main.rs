@@ -6,6 +6,7 @@ mod support;
 mod agc;
 mod alike;
 mod bf16;
+mod bf16_tensors;
 mod catalogue;
 mod features;
 mod freeze;

@@ -1,6 +1,7 @@
 //! Graphs that take images of several sizes: each size gives what a graph of its own gives, on every backend, and none disturbs another.
 
 use crate::support::numerics::{assert_close, cpu, cuda, magnitude, noise};
+use trireme::backend::cpu::Cpu;
 use trireme::backend::cuda::Precision;
 use trireme::backend::op::{Conv, Flatten, Linear, Norm, Op, Pool, PoolKind, Shape};
 use trireme::backend::reference::Reference;
@@ -22,6 +23,7 @@ fn net(input: Shape) -> NetSpec {
     let x = net.add("p2", Op::Pool(Pool::new(PoolKind::Max, 2, 2)), x);
     let x = net.add("c3", Op::Conv(Conv::new(48, 3).pad(1).groups(4)), x);
     let x = net.add("c4", Op::Conv(Conv::new(32, 3).pad(1).stride(2)), x);
+    let x = net.add("n4", Norm::new().relu(), x);
     let x = net.add("c5", Op::Conv(Conv::new(32, 3).pad(1).bias(0.0).relu()), x);
     let x = net.add("mean", Pool::global(), x);
     net.add("fc", Op::Linear(Linear::new(CLASSES)), x);
@@ -49,7 +51,7 @@ fn passes<B: Backend>(graph: &mut Graph<B>, input: Shape, rows: usize) -> Vec<Ve
 }
 
 #[track_caller]
-fn check<B: Backend>(name: &str, backend: impl Fn() -> B) {
+fn check<B: Backend, R: Backend>(name: &str, backend: impl Fn() -> B, alone: impl Fn() -> R) {
     let mut all = graph(backend(), FULL);
     for size in SIZES {
         all.add_size(size, ROWS).unwrap_or_else(|e| panic!("{name}: {e}"));
@@ -61,7 +63,7 @@ fn check<B: Backend>(name: &str, backend: impl Fn() -> B) {
         assert_eq!(all.input(), size);
         let rows = if turn % 2 == 0 { ROWS } else { 2 };
         let got = passes(&mut all, size, rows);
-        let want = passes(&mut graph(Reference, size), size, rows);
+        let want = passes(&mut graph(alone(), size), size, rows);
         for (i, (got, want)) in got.iter().zip(&want).enumerate() {
             assert_close(&format!("{name}, {size}, {i}"), got, want, 2e-4 * magnitude(want) + 1e-6);
         }
@@ -75,11 +77,13 @@ fn check<B: Backend>(name: &str, backend: impl Fn() -> B) {
 
 #[test]
 fn each_size_is_as_if_it_were_alone() {
-    check("reference", || Reference);
-    check("cpu, 1 thread", || cpu(1));
-    check("cpu, 2 threads", || cpu(2));
+    check("reference", || Reference, || Reference);
+    check("cpu, 1 thread", || cpu(1), || Reference);
+    check("cpu, 2 threads", || cpu(2), || Reference);
+    let bf16 = || Cpu::in_bf16(2).or_else(|_| Cpu::in_widened_bf16(2)).unwrap();
+    check("cpu in bf16", bf16, bf16);
     if cuda(Precision::F32).is_some() {
-        check("cuda", || cuda(Precision::F32).expect("it was there"));
+        check("cuda", || cuda(Precision::F32).expect("it was there"), || Reference);
     }
 }
 

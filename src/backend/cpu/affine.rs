@@ -210,8 +210,7 @@ impl Plan {
         };
         let backward_weights = r.train.then(|| product(Direction::BackwardWeights, weights)).transpose()?;
         let backward_data = (r.train && r.wants_dx).then(|| product(Direction::BackwardData, weights)).transpose()?;
-        let (elems, narrow) = ([g.x.elems(), weights.elems(), g.y.elems()], [r.x[0].bf16, y.bf16]);
-        let rounded = bf16.map(|bf16| Rounded::new(bf16, cpu.threads, elems, narrow, r.train, r.name)).transpose()?;
+        let rounded = bf16.map(|bf16| rounded(cpu, r, g, &weights, y, bf16)).transpose()?;
         cpu.scratch.reserve(rounded.as_ref().map_or(0, Rounded::scratch), r.name)?;
         Ok(Self {
             engine,
@@ -246,6 +245,19 @@ impl Plan {
         let weights = matches!(&self.backward_weights, Some(WeightGradient::Primitive(p)) if p.is_slow());
         weights || self.forward.is_slow() || self.backward_data.as_ref().is_some_and(Product::is_slow)
     }
+}
+
+/// The rounded factors of a layer with these weights.
+fn rounded(
+    cpu: &Cpu,
+    r: &PlanRequest<'_, Cpu>,
+    g: &Geometry,
+    weights: &Md,
+    y: TensorDesc,
+    bf16: Bf16,
+) -> Result<Rounded, Error> {
+    let elems = [g.x.in_f32()?.elems(), weights.elems(), g.y.in_f32()?.elems()];
+    Rounded::new(bf16, cpu.threads, elems, [r.x[0].bf16, y.bf16], r.train, r.name)
 }
 
 /// Loops of our own for the weight gradient, where there are some for such a convolution.

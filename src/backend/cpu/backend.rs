@@ -51,6 +51,11 @@ macro_rules! plan_op {
 }
 for_each_op!(plan_op);
 
+/// Plans the op for inputs that lie as it must see them.
+fn checked(cpu: &Cpu, r: &PlanRequest<'_, Cpu>) -> Result<Box<dyn Planned<Cpu>>, Error> {
+    check(r).and_then(|()| plan_op(cpu, r))
+}
+
 impl Backend for Cpu {
     fn cores(&self) -> Option<&dyn Cores> {
         Some(self)
@@ -81,8 +86,8 @@ impl Backend for Cpu {
         let x = layouts(r);
         let r = &PlanRequest { x: &x, ..*r };
         match relaid::wanted(self, r) {
-            Some(wanted) => relaid::plan(self, r, &wanted, [1, 1], |r| plan_op(self, r)),
-            None => check(r).and_then(|()| plan_op(self, r)),
+            Some(wanted) => relaid::plan(self, r, &wanted, [1, 1], |r| checked(self, r)),
+            None => checked(self, r),
         }
     }
 
@@ -174,5 +179,29 @@ impl Backend for Cpu {
     ) -> Result<Option<LossSums>, Error> {
         let (teacher, dx) = (teacher.map(AlignedBuf::as_slice), dx.map(AlignedBuf::as_mut_slice));
         soft_loss::soft_loss(desc, ask, x.as_slice(), teacher, dx).map(Some)
+    }
+}
+
+#[cfg(test)]
+mod tests {
+    use super::*;
+    use crate::backend::DeviceMemory;
+
+    #[test]
+    fn tensors_in_bf16_are_added_and_given_as_numbers() {
+        let cpu = Cpu::in_widened_bf16(2).unwrap();
+        let desc = TensorDesc { n: 2, shape: Shape::image(3, 2, 1), block: 8, bf16: true };
+        let of = |first: f32| {
+            let mut buf = cpu.alloc(desc.words()).unwrap();
+            for (i, half) in halves(buf.as_mut_slice()).iter_mut().enumerate() {
+                *half = bf16::round(first + i as f32);
+            }
+            buf
+        };
+        let (mut sum, one) = (of(0.0), of(0.5));
+        cpu.add_tensors(&desc, &mut sum, &one).unwrap();
+        let place = |n: usize, c: usize, p: usize| ((n * 2 + p) * 8 + c) as f32;
+        let places = (0..2).flat_map(|n| (0..3).flat_map(move |c| (0..2).map(move |p| place(n, c, p))));
+        assert_eq!(cpu.download(&desc, &sum).unwrap(), places.map(|at| 2.0 * at + 0.5).collect::<Vec<_>>());
     }
 }

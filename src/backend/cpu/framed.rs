@@ -18,7 +18,7 @@ impl Framed {
     /// For a convolution that oneDNN 2.x has for AVX2 only without padding: a kernel wider than 7 at a stride (AlexNet's first).
     pub fn new(op: &Conv, x: &TensorDesc, y: &TensorDesc, wants_dx: bool, name: &str) -> Result<Option<Self>, Error> {
         let refused = op.kernel[1] > 7 && op.stride != [1, 1] && op.pads != [0; 4];
-        if !refused || x.block != 1 || op.groups != 1 || wants_dx {
+        if !refused || x.bf16 || x.block != 1 || op.groups != 1 || wants_dx {
             return Ok(None);
         }
         let extent = |axis: usize, size: usize, out: usize| {
