@@ -5,6 +5,7 @@ use super::record;
 use crate::error::Error;
 use crate::image::recode::Recoder;
 use crate::image::target::Target;
+use crate::pool;
 use crate::source::{Sample, Source};
 use loaders::record::OVERHEAD;
 use loaders::{Format, Limits};
@@ -27,29 +28,49 @@ pub(super) struct Survey {
 }
 
 impl Survey {
-    /// Surveys a source. Samples that cannot be used are left to the conversion to report.
-    pub fn of(source: &dyn Source, target: Target, limits: Limits) -> Result<Self, Error> {
-        let (mut recoder, mut sample, mut record) = (Recoder::new(target, limits)?, Sample::new(), Vec::new());
+    /// Surveys a source on `jobs` threads. Samples that cannot be used are left to the conversion to report.
+    pub fn of(source: &dyn Source, target: Target, limits: Limits, jobs: usize) -> Result<Self, Error> {
         let mut survey = Survey { needed: 0, strides: Vec::new() };
         for (split, info) in source.splits().iter().enumerate() {
             let count = SURVEYED.min(info.len);
-            let (mut seen, mut bytes, mut area, mut raw) = (0u64, 0u64, 0u64, false);
-            for i in 0..count {
-                let read = source.sample(split, i * info.len / count, &mut sample);
-                if read.is_err() || recoder.recode(&mut sample).is_err() {
-                    continue;
-                }
-                record.clear();
-                record::encode(source, &sample, &mut record);
-                seen += 1;
-                bytes += record.len() as u64 + OVERHEAD + INDEX_LINE;
-                area += u64::from(sample.height) * u64::from(sample.width);
-                raw = sample.format == Format::Raw;
-            }
-            survey.needed = survey.needed.saturating_add((bytes / seen.max(1)).saturating_mul(info.len));
-            survey.strides.push(if raw { 1 } else { stride(info.len, area / seen.max(1)) });
+            let index = |i: usize| i as u64 * info.len / count;
+            let all = pool::run(count as usize, jobs, |i| Seen::of(source, split, index(i), target, limits))?;
+            let seen = all.iter().flatten().count().max(1) as u64;
+            let sum = |of: fn(&Seen) -> u64| all.iter().flatten().map(of).sum::<u64>();
+            let raw = all.iter().flatten().next_back().is_some_and(|last| last.raw);
+            survey.needed = survey.needed.saturating_add((sum(|one| one.bytes) / seen).saturating_mul(info.len));
+            survey.strides.push(if raw { 1 } else { stride(info.len, sum(|one| one.area) / seen) });
         }
         Ok(survey)
+    }
+}
+
+/// A sample that was converted beforehand.
+struct Seen {
+    /// Of its record and of its line in the index.
+    bytes: u64,
+    /// Pixels.
+    area: u64,
+    raw: bool,
+}
+
+impl Seen {
+    /// None of a sample that cannot be used.
+    fn of(
+        source: &dyn Source,
+        split: usize,
+        index: u64,
+        target: Target,
+        limits: Limits,
+    ) -> Result<Option<Self>, Error> {
+        let (mut recoder, mut sample, mut record) = (Recoder::new(target, limits)?, Sample::new(), Vec::new());
+        if source.sample(split, index, &mut sample).is_err() || recoder.recode(&mut sample).is_err() {
+            return Ok(None);
+        }
+        record::encode(source, &sample, &mut record);
+        let bytes = record.len() as u64 + OVERHEAD + INDEX_LINE;
+        let area = u64::from(sample.height) * u64::from(sample.width);
+        Ok(Some(Self { bytes, area, raw: sample.format == Format::Raw }))
     }
 }
 

@@ -116,7 +116,7 @@ impl<'a> Conversion<'a> {
             limits: options.limits,
             on_bad: options.on_bad,
             orders: orders.collect(),
-            survey: Survey::of(source, target, options.limits)?,
+            survey: Survey::of(source, target, options.limits, options.jobs)?,
             progress: Progress::new("converting", Some(samples), options.progress),
             journal,
             tasks,
