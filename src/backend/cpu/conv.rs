@@ -29,7 +29,8 @@ pub(super) fn plan(cpu: &Cpu, op: &Conv, r: &PlanRequest<'_, Cpu>) -> Result<Box
     }
     let x = relaid::blocked(cpu, &r.x[0]);
     if x.bf16 && !spread && cpu.bf16 == Some(Bf16::Halves) {
-        let narrow = relaid::plan(cpu, r, &[x], [1, 1], |r| affine::Plan::conv(cpu, r, op).map(|plan| Box::new(plan) as _));
+        let narrow =
+            relaid::plan(cpu, r, &[x], [1, 1], |r| affine::Plan::conv(cpu, r, op).map(|plan| Box::new(plan) as _));
         if let Ok(plan) = narrow {
             return Ok(plan);
         }

@@ -142,14 +142,7 @@ impl Batch {
     }
 
     /// Adds the sums of (x - near) and its square over some samples of a block.
-    pub fn add_moments<X: Number>(
-        &self,
-        x: &[X],
-        block: usize,
-        samples: Range<usize>,
-        near: &[f32],
-        sums: &mut [f64],
-    ) {
+    pub fn add_moments<X: Number>(&self, x: &[X], block: usize, samples: Range<usize>, near: &[f32], sums: &mut [f64]) {
         let near = self.lanes(near, |v| *v);
         self.add(block, samples, sums, |n, s, q| rows::moments(&x[self.row(n, block)], &near, s, q));
     }

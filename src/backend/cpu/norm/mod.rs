@@ -51,12 +51,7 @@ struct Plan {
 
 impl Plan {
     /// Statistics of all channels and y, channel block by channel block.
-    fn forward_by_blocks<X: Number, Y: Number>(
-        &mut self,
-        x: (&[X], &[Y]),
-        affine: Affine<'_>,
-        output: Output<Y>,
-    ) {
+    fn forward_by_blocks<X: Number, Y: Number>(&mut self, x: (&[X], &[Y]), affine: Affine<'_>, output: Output<Y>) {
         let Self { batch, channels, sums, n, .. } = self;
         let (channels, n) = (Shared::new(channels), *n);
         sums.of(batch.x.blocks(), |blocks, sums| {

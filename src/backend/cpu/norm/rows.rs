@@ -313,13 +313,7 @@ pub fn normalise<X: Number, Y: Number>(
 
 /// Adds a row's sums of g, the gradient behind ReLU, and g (x - mean) to `s` and `sx`. With a residual input, a second summand or
 /// [`STORES`], g replaces dy in memory; else the next pass makes it again.
-pub fn reduce<X: Number, Y: Number>(
-    mode: usize,
-    row: &Row<'_, X, Y>,
-    dy: &mut [Y],
-    s: &mut [Lanes],
-    sx: &mut [Lanes],
-) {
+pub fn reduce<X: Number, Y: Number>(mode: usize, row: &Row<'_, X, Y>, dy: &mut [Y], s: &mut [Lanes], sx: &mut [Lanes]) {
     match mode {
         0 => reduce_as::<X, Y, 0>(row, dy, s, sx),
         1 => reduce_as::<X, Y, 1>(row, dy, s, sx),

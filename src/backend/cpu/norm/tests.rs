@@ -46,8 +46,11 @@ struct Passes {
 /// All passes over a row of `n` elements; `mode` of the forward pass, and whether the gradient has a second summand.
 fn passes<X: Number, Y: Number>(n: usize, groups: usize, mode: usize, second: bool) -> Passes {
     let (x, residual, gradient, summand) = (values::<X>(n, 1), values::<Y>(n, 2), values::<Y>(n, 3), values::<Y>(n, 4));
-    let (mean, scale, shift) =
-        (constants(groups, |i| i as f32 / 64.0), constants(groups, |i| 0.5 + i as f32 / 32.0), constants(groups, |_| 0.3));
+    let (mean, scale, shift) = (
+        constants(groups, |i| i as f32 / 64.0),
+        constants(groups, |i| 0.5 + i as f32 / 32.0),
+        constants(groups, |_| 0.3),
+    );
     let mut sums: [Vec<Lanes>; 4] = std::array::from_fn(|_| vec![[0.0; LANES]; groups]);
     let [a, b, c, d] = &mut sums;
     rows::moments(&x, &mean, a, b);
