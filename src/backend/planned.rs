@@ -204,7 +204,25 @@ pub struct PlanRequest<'a, B: DeviceMemory> {
     pub index: u16,
 }
 
-impl<B: DeviceMemory> PlanRequest<'_, B> {
+impl<'a, B: DeviceMemory> PlanRequest<'a, B> {
+    /// For training an operation by itself: it shares nothing with neighbours, and chooses its parameters' formats.
+    pub fn alone(name: &'a str, op: &'a Op, shapes: &'a [Shape], x: &'a [TensorDesc]) -> Self {
+        Self {
+            name,
+            op,
+            shapes,
+            x,
+            through: Through::default(),
+            before: None,
+            behind: None,
+            may_narrow: false,
+            train: true,
+            wants_dx: true,
+            formats: None,
+            index: 0,
+        }
+    }
+
     /// Logical shape of the output.
     pub fn output(&self) -> Result<Shape, Error> {
         self.op.output(self.shapes).map_err(|why| Error::Unsupported { op: self.name.into(), why })

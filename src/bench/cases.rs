@@ -1,7 +1,7 @@
 //! The operations that `trireme bench ops` measures: the convolutions and linear layers of networks, or convolutions of given sizes.
 
 use crate::backend::op::{Conv, Linear, Op, Shape};
-use crate::backend::{Backend, PlanRequest, TensorDesc, Through};
+use crate::backend::{Backend, PlanRequest, TensorDesc};
 use crate::error::Error;
 use crate::nn::graph::BuildError;
 use crate::recipe::did_you_mean;
@@ -57,20 +57,8 @@ pub struct Case {
 impl Case {
     /// For an input that lies like this.
     pub fn request<'a, B: Backend>(&'a self, x: &'a [TensorDesc]) -> PlanRequest<'a, B> {
-        PlanRequest {
-            name: "bench ops",
-            op: &self.op,
-            shapes: std::slice::from_ref(&self.input),
-            x,
-            through: Through::default(),
-            before: None,
-            behind: None,
-            may_narrow: false,
-            train: true,
-            wants_dx: !self.image,
-            formats: None,
-            index: 0,
-        }
+        let shapes = std::slice::from_ref(&self.input);
+        PlanRequest { wants_dx: !self.image, ..PlanRequest::alone("bench ops", &self.op, shapes, x) }
     }
 
     /// Multiply-adds of a pass of one sample.

@@ -8,7 +8,7 @@ use crate::support::numerics::cuda;
 use crate::support::program::Folder;
 use trireme::backend::cuda::{Cuda, Precision, Settings};
 use trireme::backend::op::{Conv, Op, Shape};
-use trireme::backend::{Backend, Buffer, DeviceMemory, Error, PlanRequest, Planned, Queue, Through};
+use trireme::backend::{Backend, Buffer, DeviceMemory, Error, PlanRequest, Planned, Queue};
 
 /// Codes of the driver after which its context is of no use, their names, and whether a kernel must be at fault.
 const STICKY: [(u32, &str, bool); 12] = [
@@ -84,22 +84,7 @@ fn a_kernel_fails() {
 fn plan(device: &Cuda) -> Result<Box<dyn Planned<Cuda>>, Error> {
     let (op, image) = (Op::Conv(Conv::new(8, 3).pad(1)), Shape::image(4, 8, 8));
     let (shapes, x) = ([image], [device.input(4, image)]);
-    let (name, through, train, wants_dx, formats, index) = ("conv", Through::default(), true, true, None, 0);
-    let (op, shapes, x, before, behind) = (&op, &shapes, &x, None, None);
-    device.plan(&PlanRequest {
-        name,
-        op,
-        shapes,
-        x,
-        through,
-        before,
-        behind,
-        may_narrow: false,
-        train,
-        wants_dx,
-        formats,
-        index,
-    })
+    device.plan(&PlanRequest::alone("conv", &op, &shapes, &x))
 }
 
 /// Where cuDNN's algorithms are timed, one that kills the context ends the choice: the others would all seem not to run.

@@ -15,7 +15,7 @@ use trireme::backend::cpu::Cpu;
 use trireme::backend::op::{
     Add, Concat, Conv, Flatten, GroupNorm, Linear, Lrn, Norm, Op, Pool, PoolKind, Shape, Shortcut,
 };
-use trireme::backend::{Backend, Error, Input, PlanRequest, TensorDesc, Through};
+use trireme::backend::{Backend, Error, Input, PlanRequest, TensorDesc};
 use trireme::checkpoint::ModelFile;
 use trireme::models;
 use trireme::nn::spec::NetSpec;
@@ -100,30 +100,10 @@ fn clear_of_corners(mut case: Case) -> Case {
 
 /// The layout of the layer's output and the primitives of its passes.
 fn plan(backend: &Cpu, case: &Case, block: usize) -> (TensorDesc, String) {
-    let x = [TensorDesc {
-        n: case.n,
-        shape: case.shape,
-        block: if block == 0 { case.shape.c } else { block },
-        bf16: false,
-    }];
+    let block = if block == 0 { case.shape.c } else { block };
+    let x = [TensorDesc { block, ..TensorDesc::plain(case.n, case.shape) }];
     let shapes = [if matches!(case.op, Op::Linear(_)) { Shape::vector(case.shape.elems()) } else { case.shape }];
-    let (train, wants_dx) = (true, true);
-    let (name, through, formats, index) = ("case", Through::default(), None, 0);
-    let (op, before, behind) = (&case.op, None, None);
-    let request = PlanRequest {
-        name,
-        op,
-        shapes: &shapes,
-        x: &x,
-        through,
-        before,
-        behind,
-        may_narrow: false,
-        train,
-        wants_dx,
-        formats,
-        index,
-    };
+    let request = PlanRequest::alone("case", &case.op, &shapes, &x);
     let plan = backend.plan(&request).unwrap_or_else(|e| panic!("{e}"));
     (plan.output(), plan.implementation())
 }

@@ -10,7 +10,7 @@ use trireme::backend::op::{
     Activation, Add, BlurPool, Concat, Conv, DropPath, Dropout, GroupNorm, LayerNorm, LayerScale, Linear, Lrn,
     Multiply, Norm, Op, Pool, PoolKind, Shape, Shortcut,
 };
-use trireme::backend::{Backend, PlanRequest, TensorDesc, Through};
+use trireme::backend::{Backend, PlanRequest, TensorDesc};
 
 /// The CPU gives what the reference gives, in every layout, with one thread and two, and so does CUDA in its own.
 fn assert_parity(cases: Vec<Case>) {
@@ -332,24 +332,11 @@ fn convolutions_of_known_networks_take_no_plain_loops() {
         ([64, 64, 1], [3, 3], 1, 2),
     ];
     for ([inputs, outputs, groups], kernel, stride, dilation) in layers {
-        let x = TensorDesc { n: 2, shape: Shape::image(inputs, 14, 14), block: cpu_block(), bf16: false };
+        let x = TensorDesc { block: cpu_block(), ..TensorDesc::plain(2, Shape::image(inputs, 14, 14)) };
         let conv = Conv::new(outputs, 1).kernel(kernel).stride(stride).groups(groups).dilation(dilation).same(x.shape);
         let op = Op::Conv(conv);
         let (shapes, x) = ([x.shape], [x]);
-        let request = PlanRequest {
-            name: "conv",
-            op: &op,
-            shapes: &shapes,
-            x: &x,
-            through: Through::default(),
-            before: None,
-            behind: None,
-            may_narrow: false,
-            train: true,
-            wants_dx: true,
-            formats: None,
-            index: 0,
-        };
+        let request = PlanRequest::alone("conv", &op, &shapes, &x);
         let plan = cpu(1).plan(&request).unwrap_or_else(|e| panic!("{op:?}: {e}")).implementation();
         assert!(!plan.contains("ref"), "{op:?}: {plan}");
         // zeros cost multiplications: a channel alone needs none
@@ -361,20 +348,7 @@ fn convolutions_of_known_networks_take_no_plain_loops() {
 fn cpu_block() -> usize {
     let (op, shape) = (Op::Conv(Conv::new(16, 1)), [Shape::image(16, 2, 2)]);
     let x = [TensorDesc::plain(1, shape[0])];
-    let (formats, wants_dx) = (None, false);
-    let request = PlanRequest {
-        name: "x",
-        op: &op,
-        shapes: &shape,
-        x: &x,
-        through: Through::default(),
-        before: None,
-        behind: None,
-        may_narrow: false,
-        train: false,
-        wants_dx,
-        formats,
-        index: 0,
-    };
+    let alone = PlanRequest::alone("x", &op, &shape, &x);
+    let request = PlanRequest { train: false, wants_dx: false, ..alone };
     cpu(1).plan(&request).expect("a convolution").output().block
 }

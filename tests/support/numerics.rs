@@ -151,28 +151,14 @@ impl Case {
     pub fn run_by<B: Backend>(&self, backend: &B, block: usize, split: bool, number: usize) -> Option<Outcome> {
         let what = format!("{:?} of {} x {} in blocks of {block}", self.op, self.n, self.shape);
         let shapes = [vec![self.shape], self.others.clone()].concat();
-        let desc = |shape: &Shape| TensorDesc {
-            n: self.n,
-            shape: *shape,
-            block: if block == 0 { shape.c } else { block },
-            bf16: false,
+        let desc = |shape: &Shape| {
+            let block = if block == 0 { shape.c } else { block };
+            TensorDesc { block, ..TensorDesc::plain(self.n, *shape) }
         };
         let descs: Vec<TensorDesc> = shapes.iter().map(desc).collect();
         let shapes: Vec<Shape> = shapes.iter().map(|shape| logical(&self.op, *shape)).collect();
-        let request = PlanRequest {
-            name: "case",
-            op: &self.op,
-            shapes: &shapes,
-            x: &descs,
-            through: Through::default(),
-            before: None,
-            behind: None,
-            may_narrow: false,
-            train: self.dy.is_some(),
-            wants_dx: true,
-            formats: None,
-            index: self.draws.3,
-        };
+        let alone = PlanRequest::alone("case", &self.op, &shapes, &descs);
+        let request = PlanRequest { train: self.dy.is_some(), index: self.draws.3, ..alone };
         let mut plan = match number {
             0 => backend.plan(&request).unwrap_or_else(|e| panic!("{what}: {e}")),
             _ => {

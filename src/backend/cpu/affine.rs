@@ -67,12 +67,11 @@ impl Plan {
             x = x.with_shape(Shape::image(x.shape.c, f.frame[2], f.frame[3]));
             &unpadded
         });
-        let geometry = |y: &TensorDesc| Geometry::new(op, &x, y, activation);
         let plan = match &framed {
             None => Self::narrow(cpu, r, op, y)?,
             Some(_) => None,
         };
-        let plan = plan.map_or_else(|| Self::new(cpu, r, &geometry(&y)?, y), Ok)?;
+        let plan = plan.map_or_else(|| Self::new(cpu, r, &Geometry::new(op, &x, &y, activation)?, y), Ok)?;
         let mut plan = Self { framed, ..plan };
         let slow = matches!(&plan.backward_weights, Some(WeightGradient::Primitive(b)) if b.is_slow());
         if let (true, Some(own)) = (slow, own_gradient(cpu, op, x, y, r.name)?) {

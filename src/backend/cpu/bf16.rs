@@ -111,13 +111,12 @@ impl Rounded {
     /// x and w for the forward pass.
     pub fn forward<'a>(&'a mut self, x: &'a [f32], w: &[f32], scratch: &'a mut [f32]) -> (&'a [f32], &'a [f32]) {
         let (activations, weights) = scratch.split_at_mut(self.weights_at());
+        self.bf16.round(self.threads, &w[..self.elems[1]], weights);
         if self.narrow[0] {
-            self.bf16.round(self.threads, &w[..self.elems[1]], weights);
             return (x, weights);
         }
         let kept = if self.x.as_slice().is_empty() { activations } else { self.x.as_mut_slice() };
         self.bf16.round(self.threads, &x[..self.elems[0]], kept);
-        self.bf16.round(self.threads, &w[..self.elems[1]], weights);
         (kept, weights)
     }
 

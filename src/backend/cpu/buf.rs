@@ -120,7 +120,7 @@ pub(super) fn halves(words: &mut [f32]) -> &mut [u16] {
     unsafe { std::slice::from_raw_parts_mut(words.as_mut_ptr().cast(), words.len() * 2) }
 }
 
-/// The same, only to be read.
+/// The same for reading.
 pub(super) fn halves_of(words: &[f32]) -> &[u16] {
     // SAFETY: as above.
     unsafe { std::slice::from_raw_parts(words.as_ptr().cast(), words.len() * 2) }

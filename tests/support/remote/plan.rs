@@ -95,22 +95,8 @@ impl RemotePlan {
         let channels = if matches!(op, Op::Norm(_)) { shapes[0].c } else { 0 };
         let outline = queues.ask(move |device| {
             let formats = formats.as_deref();
-            let (name, op, shapes, x) = (&name, &op, &shapes, &x);
-            let (through, before, behind) = (Through::default(), None, None);
-            let request = PlanRequest {
-                name,
-                op,
-                shapes,
-                x,
-                through,
-                before,
-                behind,
-                may_narrow: false,
-                train,
-                wants_dx,
-                formats,
-                index,
-            };
+            let alone = PlanRequest::alone(&name, &op, &shapes, &x);
+            let request = PlanRequest { train, wants_dx, formats, index, ..alone };
             let plan = Reference.plan(&request)?;
             let outline = (plan.output(), plan.formats(), plan.alias(), plan.adds());
             device.plans.insert(number, plan);

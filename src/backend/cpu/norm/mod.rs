@@ -32,7 +32,7 @@ use crate::backend::{Arena, Error, Gradients, Keeps, Pass, PlanRequest, Planned,
 /// Batch normalisation of known sizes, with the statistics of its last batch.
 struct Plan {
     batch: Batch,
-    /// Of the residual, too.
+    /// Layout of the output and of the residual.
     y: TensorDesc,
     channels: Vec<Channel>,
     /// Values a channel behind the statistics: this rank's, or the whole batch's.

@@ -68,7 +68,7 @@ simd! {
 
 #[inline(always)]
 fn add_moments<X: Number>(x: &[X], k: &Lanes, s: &mut Lanes, q: &mut Lanes) {
-    // in registers, which they leave where memory is written that might be theirs
+    // local, so that they stay in registers: what a reference points to is stored at each step, as writes to memory might change it
     let mut sums = [*s, *q];
     let mut add = |lane: usize, x: f32| {
         let d = x - k[lane];
@@ -186,13 +186,13 @@ fn add_gradients<X: Number, Y: Number, const M: usize>(
     dy: &mut [Y],
     [s, sx]: [&mut Lanes; 2],
 ) {
-    // in registers, as for the moments
+    // local, as those of the moments
     let mut sums = [*s, *sx];
     let mut one = |lane: usize, x: X, second: Y, passed: bool, dy: &mut Y| {
         let (x, mut g) = (x.get(), gradient::<M>(k, lane, x.get(), second.get(), passed, dy.get()));
         if M & (RESIDUAL | SECOND | STORES) != 0 {
             *dy = Y::of(g);
-            // what dx is made of
+            // dx is computed from what is stored
             g = dy.get();
         }
         sums[0][lane] += g;
