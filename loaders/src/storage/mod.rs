@@ -10,6 +10,7 @@ mod labels;
 mod limits;
 pub(crate) mod mapping;
 pub(crate) mod open_shards;
+pub(crate) mod page_cache;
 mod read;
 pub(crate) mod read_plan;
 pub mod shard;

@@ -11,6 +11,7 @@ use crate::format::index::parse_index;
 pub use crate::format::index::{index_path, index_text, write_index};
 use crate::format::record::{HEADER, read_record, record_size};
 use crate::storage::mapping::Mapping;
+use crate::storage::page_cache::PageCache;
 use crate::storage::read;
 
 /// Bytes that a mapped shard is read ahead at a time.
@@ -185,16 +186,22 @@ impl Shard {
         }
     }
 
-    /// Reads a mapped shard into memory from start to end, with the next 8 MiB always requested ahead; `stop` ends it early.
+    /// Reads a mapped shard into memory from start to end, with the next 8 MiB always requested ahead; `stop` ends it early. Parts that
+    /// the page cache holds already are passed over.
     pub(crate) fn read_ahead(&self, stop: impl Fn() -> bool) {
         let Data::Mapped(mapping) = &self.data else { return };
-        let ahead = AHEAD as u64;
-        mapping.will_need(0, ahead);
-        for start in (0..mapping.len() as u64).step_by(AHEAD) {
+        let cache = PageCache::of(&self.path);
+        let (ahead, length, mut requested) = (AHEAD as u64, mapping.len() as u64, 0);
+        for start in (0..length).step_by(AHEAD) {
             if stop() {
                 return;
             }
-            mapping.will_need(start + ahead, ahead);
+            if cache.as_ref().is_some_and(|cache| cache.holds(start..length.min(start + ahead))) {
+                continue;
+            }
+            let (from, to) = (start.max(requested), start + 2 * ahead);
+            mapping.will_need(from, to - from);
+            requested = to;
             mapping.populate(start, ahead);
         }
     }
