@@ -1,9 +1,9 @@
-//! What a convolution and a batch normalisation beside it do for each other on CPUs: the same numbers as where each is by itself, as exact
-//! statistics wherever the values lie, and nothing where others read the tensor between them.
+//! What a convolution and a batch normalisation beside it do for each other on CPUs, and a max pooling for the ReLU before it: the same
+//! numbers as where each is by itself, as exact statistics wherever the values lie, and nothing where others read the tensor between them.
 
 use crate::support::numerics::{assert_close, cpu, magnitude, noise, norm};
 use trireme::backend::cpu::Cpu;
-use trireme::backend::op::{Activation, Conv, Flatten, Linear, Norm, Pool, Shape};
+use trireme::backend::op::{Activation, Conv, Flatten, Linear, Norm, Pool, PoolKind, Shape};
 use trireme::backend::reference::Reference;
 use trireme::backend::{Across, Backend, Error, Input};
 use trireme::nn::{Batch, Graph, Id, Loss, MicroBatch, NetSpec, Purpose};
@@ -193,6 +193,50 @@ fn frozen_layers_are_what_they_are_by_themselves() {
             let (got, want) = (passes(&mut fused, &images, 4), passes(&mut apart, &images, 4));
             assert_same(&format!("{layers:?}"), &got, &want, 2e-4);
         }
+    }
+}
+
+/// Two convolutions with ReLU and a pooling behind each; `more` adds what else reads the first one's output.
+fn pooled(image: Shape, pool: &Pool, more: impl FnOnce(&mut NetSpec, Id)) -> NetSpec {
+    let mut net = NetSpec::new("pooled", image);
+    let read = net.add("c1", conv(20, 3).bias(0.1).relu(), net.image());
+    let x = net.add("pool1", pool.clone(), read);
+    let x = net.add("c2", conv(24, 3).bias(0.1).relu(), x);
+    let x = net.add("pool2", Pool::new(PoolKind::Max, 2, 1), x);
+    more(&mut net, read);
+    classifier(net, x)
+}
+
+/// Windows that abut, overlap, leave pixels out and hang over the edge.
+#[test]
+fn a_max_pooling_stops_the_gradient_of_the_relu_before_it() {
+    let max = |window, stride| Pool::new(PoolKind::Max, window, stride);
+    let over = Pool { ceil: true, ..max(3, 2) };
+    for pool in [max(2, 2), max(3, 2), max(3, 2).pads([1; 4]), over, max(2, 3)] {
+        for (h, w) in [(8, 8), (9, 7)] {
+            let net = pooled(Shape::image(3, h, w), &pool, |_, _| ());
+            let images = noise(3 * net.input.elems(), 8, 1.0);
+            let (mut fused, mut apart) = (graph(cpu(2), &net, 3), graph(cpu(2).unfused(), &net, 3));
+            assert_eq!([fused.implementation(1), apart.implementation(1)], ["own + ReLU's gradient of c1", "own"]);
+            let (got, want) = (passes(&mut fused, &images, 3), passes(&mut apart, &images, 3));
+            assert!(got == want, "{pool:?} of {h}x{w}: other bits than apart");
+            assert!(
+                got.iter().any(|(name, values)| name == "c1.weight" && norm(values) > 1e-3),
+                "no gradient to compare"
+            );
+        }
+    }
+    // a mean passes gradients on wherever ReLU gave zero, and so may whoever else reads the tensor
+    let image = Shape::image(3, 8, 8);
+    let mean = pooled(image, &Pool::new(PoolKind::Avg, 2, 2), |_, _| ());
+    let twice = pooled(image, &max(2, 2), |net, read| {
+        let x = net.add("pool3", Pool::global(), read);
+        let x = net.add("flatten3", Flatten, x);
+        let scores = net.add("fc3", Linear::new(CLASSES), x);
+        net.head(scores, 0.5);
+    });
+    for net in [mean, twice] {
+        assert_eq!(graph(cpu(2), &net, 3).implementation(1), "own");
     }
 }
 

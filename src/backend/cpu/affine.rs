@@ -8,7 +8,6 @@ use super::depthwise::Depthwise;
 use super::device::Cpu;
 use super::direction::Direction;
 use super::few_channels::FewChannels;
-use super::flat;
 use super::format::Format;
 use super::framed::Framed;
 use super::geometry::{Geometry, activation};
@@ -17,6 +16,7 @@ use super::onednn::{Engine, Primitive, arg, reorder};
 use super::own_gradient::OwnGradient;
 use super::product::{Product, pointer};
 use super::relaid;
+use super::relu::Relu;
 use super::threads::Threads;
 use crate::backend::op::{Conv, Linear, Shape};
 use crate::backend::{Arena, Error, Gradients, Keeps, Pass, PlanRequest, Planned, Slot, TensorDesc};
@@ -34,7 +34,7 @@ pub(super) struct Plan {
     threads: Threads,
     name: String,
     y: TensorDesc,
-    relu: bool,
+    relu: Relu,
     weights: Md,
     bias: Option<usize>,
     forward: Product,
@@ -216,7 +216,7 @@ impl Plan {
             threads: cpu.threads,
             name: r.name.into(),
             y,
-            relu: g.relu,
+            relu: Relu::new(g.relu, cpu, r),
             weights,
             bias: g.bias,
             forward,
@@ -298,7 +298,7 @@ impl Planned<Cpu> for Plan {
 
     fn keeps(&self) -> Keeps {
         let copied = self.plain.is_some() || self.framed.is_some();
-        Keeps { inputs: usize::from(!copied), output: self.relu }
+        Keeps { inputs: usize::from(!copied), output: self.relu.reads_output() }
     }
 
     fn implementation(&self) -> String {
@@ -340,10 +340,7 @@ impl Planned<Cpu> for Plan {
 
     fn backward(&mut self, pass: &Pass<'_, Cpu>, mut g: Gradients<'_, Cpu>) -> Result<(), Error> {
         let wanted = g.take_dx(0);
-        let n = self.y.elems();
-        if self.relu {
-            flat::mask(self.threads, &mut g.dy.as_mut_slice()[..n], &g.y.as_slice()[..n]);
-        }
+        self.relu.mask(self.threads, self.y.elems(), g.dy, g.y);
         let own = self.plain.as_ref().map(|p| &p.x).or(self.framed.as_ref().map(|f| &f.x));
         let (x, dy, w) = (own.unwrap_or(g.x[0]).as_slice(), g.dy.as_slice(), pass.params.get(pass.slots[0]));
         let mut scratch = self.scratch.borrow();

@@ -50,6 +50,19 @@ simd! {
     }
 }
 
+simd! {
+    /// Adds dy[row, column, :] over all outputs of one channel block to `sums`.
+    fn add_up<B: usize>(dy: &[f32], sums: &mut [f32; B]) {
+        let mut acc = *sums;
+        for dy in dy.as_chunks::<B>().0 {
+            for lane in 0..B {
+                acc[lane] += dy[lane];
+            }
+        }
+        *sums = acc;
+    }
+}
+
 impl FewChannels {
     /// For a convolution without groups over a plain input.
     pub fn new(threads: Threads, op: &Conv, x: TensorDesc, y: TensorDesc, name: &str) -> Result<Self, Error> {
@@ -102,8 +115,8 @@ impl FewChannels {
                             sums[tap * B..][..B].iter_mut().zip(acc).for_each(|(s, a)| *s += a);
                         }
                     }
-                    for dy in dy.chunks_exact(B) {
-                        sums[count * B..].iter_mut().zip(dy).for_each(|(s, d)| *s += d);
+                    if let Some(bias) = sums[count * B..].as_chunks_mut::<B>().0.first_mut() {
+                        add_up::<B>(dy, bias);
                     }
                 }
             }

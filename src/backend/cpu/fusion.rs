@@ -6,6 +6,7 @@ use std::rc::Rc;
 
 use super::moments::OutputMoments;
 use super::normal::Normal;
+use super::relu::OpenRelu;
 
 /// Empty where the operation that makes the tensor offers nothing.
 #[derive(Default)]
@@ -14,4 +15,6 @@ pub struct Fusion {
     pub(super) moments: OnceCell<Rc<OutputMoments>>,
     /// By a batch normalisation.
     pub(super) normal: OnceCell<Rc<Normal>>,
+    /// By a convolution or a linear layer that ends with one.
+    pub(super) relu: OnceCell<Rc<OpenRelu>>,
 }

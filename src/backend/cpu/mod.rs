@@ -38,6 +38,7 @@ mod per_channel;
 mod product;
 mod regions;
 mod relaid;
+mod relu;
 mod signals;
 mod soft_loss;
 mod spread;

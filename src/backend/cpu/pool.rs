@@ -1,14 +1,20 @@
 //! Pooling in any layout and exactly by PyTorch's rules of padding and ceil mode, one channel block's plane at a time. The kernels take a
 //! stretch of a block's channels; from pixel to pixel it is `step` elements.
 
+use std::rc::Rc;
+
 use super::buf::AlignedBuf;
 use super::device::Cpu;
 use super::format::Format;
 use super::lanes::{by_block, each_stretch};
+use super::relu::OpenRelu;
 use super::threads::{Shared, Threads};
 use crate::backend::op::{Pool, PoolKind, Window};
 use crate::backend::{Error, Gradients, Keeps, Pass, PlanRequest, Planned, TensorDesc};
 use crate::simd::simd;
+
+/// The winner of a window that passes no gradient on.
+const NONE: u32 = u32::MAX;
 
 /// Pooling of known sizes; max pooling remembers which cell won.
 pub(super) struct Plan {
@@ -18,6 +24,8 @@ pub(super) struct Plan {
     y: TensorDesc,
     grid: Grid,
     winners: Vec<u32>,
+    /// Before it, if its gradient is stopped here.
+    relu: Option<Rc<OpenRelu>>,
 }
 
 /// The windows down the rows and along the columns of a plane that is `width` wide.
@@ -27,10 +35,19 @@ struct Grid {
     width: usize,
     /// Cells of the widest window in a row: numbers a window's cells.
     stride: usize,
+    /// Whether each pixel is in one window alone, so that gradients need not be added up.
+    partition: bool,
+}
+
+/// Whether each of so many pixels is in one of the windows alone.
+fn is_partition(windows: &[Window], pixels: usize) -> bool {
+    let end = windows.iter().try_fold(0, |end, window| (window.from == end).then_some(window.to));
+    end == Some(pixels)
 }
 
 simd! {
-    fn max_plane<B: usize>(g: &Grid, step: usize, x: &[f32], y: &mut [f32], winners: &mut [u32]) {
+    /// With `stops`, windows whose largest value is not above 0 have no winner.
+    fn max_plane<B: usize>(g: &Grid, step: usize, stops: bool, x: &[f32], y: &mut [f32], winners: &mut [u32]) {
         let mut out = 0;
         for r in &g.rows {
             for c in &g.columns {
@@ -48,6 +65,9 @@ simd! {
                 }
                 y[out..out + B].copy_from_slice(&best);
                 if let Some(to) = winners.get_mut(out..out + B) {
+                    for lane in 0..B {
+                        who[lane] = if stops && !(best[lane] > 0.0) { NONE } else { who[lane] };
+                    }
                     to.copy_from_slice(&who);
                 }
                 out += step;
@@ -69,7 +89,8 @@ simd! {
                         for lane in 0..B {
                             // a mask instead of a branch: all lanes at once
                             let mask = u32::from(who[lane] == cell).wrapping_neg();
-                            dx[lane] += f32::from_bits(dy[lane].to_bits() & mask);
+                            let won = f32::from_bits(dy[lane].to_bits() & mask);
+                            dx[lane] = if g.partition { won } else { dx[lane] + won };
                         }
                     }
                 }
@@ -143,7 +164,11 @@ impl Plan {
         let memory = |_| Error::Memory { what: r.name.into(), bytes: count * 4 };
         winners.try_reserve_exact(count).map_err(memory)?;
         winners.resize(count, 0);
-        Ok(Self { threads, kind: op.kind, x, y, grid: Grid { rows, columns, width: x.shape.w, stride }, winners })
+        let relu = r.before.filter(|_| remember).and_then(|fusion| fusion.relu.get().cloned());
+        relu.iter().for_each(|relu| relu.stop());
+        let partition = is_partition(&rows, x.shape.h) && is_partition(&columns, x.shape.w);
+        let grid = Grid { rows, columns, width: x.shape.w, stride, partition };
+        Ok(Self { threads, kind: op.kind, x, y, grid, winners, relu })
     }
 
     /// Elements of one channel block's plane, in and out.
@@ -175,7 +200,7 @@ impl Planned<Cpu> for Plan {
     }
 
     fn implementation(&self) -> String {
-        "own".into()
+        self.relu.as_ref().map_or_else(|| "own".into(), |relu| format!("own + ReLU's gradient of {}", relu.of))
     }
 
     fn forward(&mut self, _: &Pass<'_, Cpu>, x: &[&AlignedBuf], y: &mut AlignedBuf) -> Result<(), Error> {
@@ -183,6 +208,7 @@ impl Planned<Cpu> for Plan {
         let x = x[0].as_slice();
         let (y, winners) = (Shared::new(y.as_mut_slice()), Shared::new(&mut self.winners));
         let (grid, block, kind, train) = (&self.grid, self.x.block, self.kind, !self.winners.is_empty());
+        let stops = self.relu.is_some();
         self.threads.each(self.x.n * self.x.blocks(), |_, planes| {
             for p in planes {
                 let (x, out) = (&x[p * px..][..px], p * py..(p + 1) * py);
@@ -193,7 +219,7 @@ impl Planned<Cpu> for Plan {
                 each_stretch(block, |first, width| {
                     let (x, y, winners) = (&x[first..], &mut y[first..], winners.get_mut(first..).unwrap_or_default());
                     if kind == PoolKind::Max {
-                        by_block!(width, max_plane(grid, block, x, y, winners));
+                        by_block!(width, max_plane(grid, block, stops, x, y, winners));
                     } else {
                         by_block!(width, mean_plane(grid, block, kind == PoolKind::AvgCountPad, x, y));
                     }
@@ -211,7 +237,9 @@ impl Planned<Cpu> for Plan {
         let count = self.x.n * self.x.blocks();
         self.threads.split(&mut dx.as_mut_slice()[..count * px], px, |first, run| {
             for (p, dx) in (first..).zip(run.chunks_mut(px)) {
-                dx.fill(0.0);
+                if !(grid.partition && kind == PoolKind::Max) {
+                    dx.fill(0.0);
+                }
                 each_stretch(block, |first, width| {
                     let (at, dx) = (p * py + first..(p + 1) * py, &mut dx[first..]);
                     if kind == PoolKind::Max {

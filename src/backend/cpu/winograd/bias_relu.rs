@@ -2,26 +2,27 @@
 
 use super::super::buf::AlignedBuf;
 use super::super::device::Cpu;
-use super::super::flat;
 use super::super::format::Format;
 use super::super::lanes::by_block;
+use super::super::relu::Relu;
 use super::super::threads::Threads;
 use super::kernel::padded;
 use crate::backend::op::Conv;
-use crate::backend::{Arena, Pass, TensorDesc};
+use crate::backend::{Arena, Pass, PlanRequest, TensorDesc};
 
 /// A bias or none, and ReLU or none, of a convolution with this output.
 pub struct BiasRelu {
     threads: Threads,
     y: TensorDesc,
-    pub relu: bool,
+    pub relu: Relu,
     /// Padded with zeros; empty without one.
     bias: Vec<f32>,
 }
 
 impl BiasRelu {
-    pub fn new(threads: Threads, op: &Conv, y: TensorDesc) -> Self {
-        Self { threads, y, relu: op.relu, bias: vec![0.0; if op.bias { padded(op.out_channels) } else { 0 }] }
+    pub fn new(cpu: &Cpu, r: &PlanRequest<'_, Cpu>, op: &Conv, y: TensorDesc) -> Self {
+        let bias = vec![0.0; if op.bias { padded(op.out_channels) } else { 0 }];
+        Self { threads: cpu.threads, y, relu: Relu::new(op.relu, cpu, r), bias }
     }
 
     /// Formats of the parameters, of which a filter has so many taps.
@@ -49,10 +50,7 @@ impl BiasRelu {
 
     /// Leaves of dy what ReLU let through.
     pub fn mask(&self, dy: &mut AlignedBuf, y: &AlignedBuf) {
-        if self.relu {
-            let n = self.y.elems();
-            flat::mask(self.threads, &mut dy.as_mut_slice()[..n], &y.as_slice()[..n]);
-        }
+        self.relu.mask(self.threads, self.y.elems(), dy, y);
     }
 
     /// The bias's gradient.

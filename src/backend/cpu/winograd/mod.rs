@@ -111,7 +111,7 @@ impl<S: Vectors, const A: usize, const B: usize, const M: usize> Plan<S, A, B, M
         let strip = strip_len(A, S::ROWS, ci, co, all * x.n.div_ceil(threads.0));
         let wide = [wide::MOST_CHANNELS, wide::most_channels_of_gradients(threads)]
             .map(|most| wide::suits(ci, co, most, threads).then(|| wide::strip_len(S::ROWS, all * x.n, threads)));
-        let bias_relu = BiasRelu::new(threads, op, y);
+        let bias_relu = BiasRelu::new(cpu, r, op, y);
         let normal = r.before.and_then(|fusion| fusion.normal.get().cloned());
         normal.iter().for_each(|normal| normal.taken_by(r.name));
         let moments = r.behind.filter(|_| cpu.fuses).map(|fusion| {
@@ -209,7 +209,7 @@ impl<S: Vectors, const A: usize, const B: usize, const M: usize> Planned<Cpu> fo
     }
 
     fn keeps(&self) -> Keeps {
-        Keeps { inputs: 1, output: self.bias_relu.relu }
+        Keeps { inputs: 1, output: self.bias_relu.relu.reads_output() }
     }
 
     fn implementation(&self) -> String {
@@ -225,7 +225,7 @@ impl<S: Vectors, const A: usize, const B: usize, const M: usize> Planned<Cpu> fo
         let mut moments = vec![Moments::default(); summed.map_or(0, |_| self.threads.0 * channels)];
         let finish = Finish {
             bias: self.bias_relu.bias(),
-            relu: self.bias_relu.relu,
+            relu: self.bias_relu.relu.is_present(),
             moments: summed.map(|_| Shared::new(&mut moments)),
             gradient: None,
         };

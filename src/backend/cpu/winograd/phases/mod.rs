@@ -66,7 +66,7 @@ impl<S: Vectors> Plan<S> {
         } else {
             strip_len(S::ROWS, ci, co, tiles(&y, WIDE) * x.n.div_ceil(threads.0))
         };
-        let bias_relu = BiasRelu::new(threads, op, y);
+        let bias_relu = BiasRelu::new(cpu, r, op, y);
         let scratch = cpu.scratch.clone();
         let plan = Self { set, threads, x, y, bias_relu, wants_dx: r.wants_dx, strip, wide, scratch };
         let grids = if r.train { threads.0 } else { 1 };
@@ -138,7 +138,7 @@ impl<S: Vectors> Planned<Cpu> for Plan<S> {
     }
 
     fn keeps(&self) -> Keeps {
-        Keeps { inputs: 1, output: self.bias_relu.relu }
+        Keeps { inputs: 1, output: self.bias_relu.relu.reads_output() }
     }
 
     fn implementation(&self) -> String {
@@ -147,7 +147,7 @@ impl<S: Vectors> Planned<Cpu> for Plan<S> {
 
     fn forward(&mut self, pass: &Pass<'_, Cpu>, x: &[&AlignedBuf], y: &mut AlignedBuf) -> Result<(), Error> {
         self.bias_relu.take(pass);
-        let finish = Finish { bias: self.bias_relu.bias(), relu: self.bias_relu.relu, ..Finish::PLAIN };
+        let finish = Finish { bias: self.bias_relu.bias(), relu: self.bias_relu.relu.is_present(), ..Finish::PLAIN };
         let from = Side::of(self.x, x[0].as_slice());
         self.convolve(Way::Forward, from, pass.params.get(pass.slots[0]), finish, y.as_mut_slice());
         Ok(())

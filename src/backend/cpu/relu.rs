@@ -1,0 +1,59 @@
+//! ReLU at the end of a convolution or a linear layer. Where a max pooling alone reads what it leaves, the pooling sends no gradient to
+//! windows whose largest value is not above 0: that is ReLU's gradient already, without a pass over the output and its gradient.
+
+use std::cell::Cell;
+use std::rc::Rc;
+
+use super::buf::AlignedBuf;
+use super::device::Cpu;
+use super::flat;
+use super::threads::Threads;
+use crate::backend::PlanRequest;
+
+/// A ReLU that whoever alone reads its output may stop the gradient for.
+pub struct OpenRelu {
+    /// Name of the operation that it ends.
+    pub of: String,
+    stopped: Cell<bool>,
+}
+
+impl OpenRelu {
+    /// The reader will give a gradient of zero wherever the output is not above 0.
+    pub fn stop(&self) {
+        self.stopped.set(true);
+    }
+}
+
+/// A ReLU, or none.
+pub struct Relu {
+    present: bool,
+    open: Option<Rc<OpenRelu>>,
+}
+
+impl Relu {
+    /// Offered to the reader of the output, if there is a single one.
+    pub fn new(present: bool, cpu: &Cpu, r: &PlanRequest<'_, Cpu>) -> Self {
+        let open = r.behind.filter(|_| present && cpu.fuses).map(|fusion| {
+            let open = || Rc::new(OpenRelu { of: r.name.into(), stopped: Cell::new(false) });
+            Rc::clone(fusion.relu.get_or_init(open))
+        });
+        Self { present, open }
+    }
+
+    /// Whether there is one.
+    pub fn is_present(&self) -> bool {
+        self.present
+    }
+
+    /// Whether the backward pass reads the output.
+    pub fn reads_output(&self) -> bool {
+        self.present && !self.open.as_ref().is_some_and(|open| open.stopped.get())
+    }
+
+    /// Leaves of the first `n` elements of dy what ReLU let through.
+    pub fn mask(&self, threads: Threads, n: usize, dy: &mut AlignedBuf, y: &AlignedBuf) {
+        if self.reads_output() {
+            flat::mask(threads, &mut dy.as_mut_slice()[..n], &y.as_slice()[..n]);
+        }
+    }
+}
