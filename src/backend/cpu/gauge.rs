@@ -8,7 +8,7 @@ use super::flat::UNIT;
 use super::regions;
 use super::threads::Threads;
 use crate::backend::{Cores, Error, Regions};
-use crate::simd::simd;
+use crate::simd::{self, Level, simd};
 
 /// What a loop is measured for; the fastest counts, as what disturbs it is no part of the machine.
 const REPEATS: usize = 7;
@@ -17,11 +17,10 @@ const REPEATS: usize = 7;
 const EMPTY: u32 = 3000;
 
 /// Rounds of a repeat: some milliseconds.
-const ROUNDS: usize = 100_000;
+const ROUNDS: usize = 1_000_000;
 
-/// Elements of a vector, and vectors that are summed side by side: enough to hide the latency of two units of 512 bits.
+/// Elements of a vector of 512 bits, or of two of 256.
 const LANES: usize = 16;
-const SIDE_BY_SIDE: usize = 8;
 
 /// Elements of each of the three arrays: 128 MB, beyond the caches of a socket's share.
 const ARRAY: usize = 1 << 25;
@@ -38,13 +37,14 @@ fn step(mut lanes: Lanes, factor: f32) -> Lanes {
 }
 
 simd! {
-    fn multiply_add(sums: [Lanes; SIDE_BY_SIDE], factor: f32, rounds: usize) -> [Lanes; SIDE_BY_SIDE] {
-        let [mut a, mut b, mut c, mut d, mut e, mut f, mut g, mut h] = sums;
+    fn multiply_add<N: usize>(sums: [Lanes; N], factor: f32, rounds: usize) -> [Lanes; N] {
+        let mut sums = sums;
         for _ in 0..rounds {
-            (a, b, c, d) = (step(a, factor), step(b, factor), step(c, factor), step(d, factor));
-            (e, f, g, h) = (step(e, factor), step(f, factor), step(g, factor), step(h, factor));
+            for lanes in &mut sums {
+                *lanes = step(*lanes, factor);
+            }
         }
-        [a, b, c, d, e, f, g, h]
+        sums
     }
 }
 
@@ -67,6 +67,16 @@ fn fastest(mut work: impl FnMut()) -> f64 {
     (0..REPEATS).map(time).fold(f64::INFINITY, f64::min)
 }
 
+/// Multiplications and additions a second of all threads, of so many vectors side by side.
+fn peak<const N: usize>(threads: Threads) -> f64 {
+    let work = |_, _| {
+        let sums = std::hint::black_box([[1.0; LANES]; N]);
+        std::hint::black_box(multiply_add::<N>(sums, std::hint::black_box(0.5), ROUNDS));
+    };
+    let operations = 2 * LANES * N * ROUNDS * threads.0;
+    operations as f64 / fastest(|| threads.each(threads.0, work))
+}
+
 impl Cores for Cpu {
     fn threads(&self) -> usize {
         self.threads.0
@@ -83,12 +93,11 @@ impl Cores for Cpu {
     }
 
     fn peak(&self) -> f64 {
-        let work = |_, _| {
-            let sums = std::hint::black_box([[1.0; LANES]; SIDE_BY_SIDE]);
-            std::hint::black_box(multiply_add(sums, std::hint::black_box(0.5), ROUNDS));
-        };
-        let operations = 2 * LANES * SIDE_BY_SIDE * ROUNDS * self.threads.0;
-        operations as f64 / fastest(|| self.threads.each(self.threads.0, work))
+        // as many sums side by side as hide the latency of two units, and as there are registers for
+        match simd::level() {
+            Level::Avx512 => peak::<8>(self.threads),
+            Level::Avx2 | Level::Base => peak::<6>(self.threads),
+        }
     }
 
     fn bandwidth(&self, threads: usize) -> Result<f64, Error> {
