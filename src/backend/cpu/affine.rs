@@ -216,7 +216,7 @@ impl Plan {
             threads: cpu.threads,
             name: r.name.into(),
             y,
-            relu: Relu::new(g.relu, cpu, r),
+            relu: Relu::new(g.relu, r.name, r.behind.filter(|_| cpu.fuses).map(|fusion| &fusion.relu)),
             weights,
             bias: g.bias,
             forward,

@@ -66,7 +66,7 @@ simd! {
                 y[out..out + B].copy_from_slice(&best);
                 if let Some(to) = winners.get_mut(out..out + B) {
                     for lane in 0..B {
-                        who[lane] = if stops && !(best[lane] > 0.0) { NONE } else { who[lane] };
+                        who[lane] = if !stops || best[lane] > 0.0 { who[lane] } else { NONE };
                     }
                     to.copy_from_slice(&who);
                 }

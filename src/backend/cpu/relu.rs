@@ -1,14 +1,12 @@
 //! ReLU at the end of a convolution or a linear layer. Where a max pooling alone reads what it leaves, the pooling sends no gradient to
 //! windows whose largest value is not above 0: that is ReLU's gradient already, without a pass over the output and its gradient.
 
-use std::cell::Cell;
+use std::cell::{Cell, OnceCell};
 use std::rc::Rc;
 
 use super::buf::AlignedBuf;
-use super::device::Cpu;
 use super::flat;
 use super::threads::Threads;
-use crate::backend::PlanRequest;
 
 /// A ReLU that whoever alone reads its output may stop the gradient for.
 pub struct OpenRelu {
@@ -31,11 +29,11 @@ pub struct Relu {
 }
 
 impl Relu {
-    /// Offered to the reader of the output, if there is a single one.
-    pub fn new(present: bool, cpu: &Cpu, r: &PlanRequest<'_, Cpu>) -> Self {
-        let open = r.behind.filter(|_| present && cpu.fuses).map(|fusion| {
-            let open = || Rc::new(OpenRelu { of: r.name.into(), stopped: Cell::new(false) });
-            Rc::clone(fusion.relu.get_or_init(open))
+    /// At the end of the operation of this name; offered to the single reader of its output, if there is one.
+    pub fn new(present: bool, of: &str, reader: Option<&OnceCell<Rc<OpenRelu>>>) -> Self {
+        let open = reader.filter(|_| present).map(|reader| {
+            let open = || Rc::new(OpenRelu { of: of.into(), stopped: Cell::new(false) });
+            Rc::clone(reader.get_or_init(open))
         });
         Self { present, open }
     }

@@ -22,7 +22,8 @@ pub struct BiasRelu {
 impl BiasRelu {
     pub fn new(cpu: &Cpu, r: &PlanRequest<'_, Cpu>, op: &Conv, y: TensorDesc) -> Self {
         let bias = vec![0.0; if op.bias { padded(op.out_channels) } else { 0 }];
-        Self { threads: cpu.threads, y, relu: Relu::new(op.relu, cpu, r), bias }
+        let reader = r.behind.filter(|_| cpu.fuses).map(|fusion| &fusion.relu);
+        Self { threads: cpu.threads, y, relu: Relu::new(op.relu, r.name, reader), bias }
     }
 
     /// Formats of the parameters, of which a filter has so many taps.
