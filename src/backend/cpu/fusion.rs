@@ -6,7 +6,7 @@ use std::rc::Rc;
 
 use super::moments::OutputMoments;
 use super::normal::Normal;
-use super::relu::OpenRelu;
+use super::relu::OfferedRelu;
 
 /// Empty where the operation that makes the tensor offers nothing.
 #[derive(Default)]
@@ -16,5 +16,5 @@ pub struct Fusion {
     /// By a batch normalisation.
     pub(super) normal: OnceCell<Rc<Normal>>,
     /// By a convolution or a linear layer that ends with one.
-    pub(super) relu: OnceCell<Rc<OpenRelu>>,
+    pub(super) relu: OnceCell<Rc<OfferedRelu>>,
 }

@@ -7,7 +7,7 @@ use super::buf::AlignedBuf;
 use super::device::Cpu;
 use super::format::Format;
 use super::lanes::{by_block, each_stretch};
-use super::relu::OpenRelu;
+use super::relu::OfferedRelu;
 use super::threads::{Shared, Threads};
 use crate::backend::op::{Pool, PoolKind, Window};
 use crate::backend::{Error, Gradients, Keeps, Pass, PlanRequest, Planned, TensorDesc};
@@ -24,8 +24,8 @@ pub(super) struct Plan {
     y: TensorDesc,
     grid: Grid,
     winners: Vec<u32>,
-    /// Before it, if its gradient is stopped here.
-    relu: Option<Rc<OpenRelu>>,
+    /// The ReLU before it, if this pooling computes its gradient, too.
+    relu: Option<Rc<OfferedRelu>>,
 }
 
 /// The windows down the rows and along the columns of a plane that is `width` wide.
@@ -35,11 +35,11 @@ struct Grid {
     width: usize,
     /// Cells of the widest window in a row: numbers a window's cells.
     stride: usize,
-    /// Whether each pixel is in one window alone, so that gradients need not be added up.
+    /// Whether each pixel lies in exactly one window, so that gradients need not be added up.
     partition: bool,
 }
 
-/// Whether each of so many pixels is in one of the windows alone.
+/// Whether each of so many pixels lies in exactly one window.
 fn is_partition(windows: &[Window], pixels: usize) -> bool {
     let end = windows.iter().try_fold(0, |end, window| (window.from == end).then_some(window.to));
     end == Some(pixels)

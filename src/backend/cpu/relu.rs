@@ -8,15 +8,15 @@ use super::buf::AlignedBuf;
 use super::flat;
 use super::threads::Threads;
 
-/// A ReLU that whoever alone reads its output may stop the gradient for.
-pub struct OpenRelu {
+/// A ReLU whose gradient the only reader of its output may compute.
+pub struct OfferedRelu {
     /// Name of the operation that it ends.
     pub of: String,
     stopped: Cell<bool>,
 }
 
-impl OpenRelu {
-    /// The reader will give a gradient of zero wherever the output is not above 0.
+impl OfferedRelu {
+    /// The reader promises a gradient of zero wherever the output is not above 0.
     pub fn stop(&self) {
         self.stopped.set(true);
     }
@@ -25,17 +25,17 @@ impl OpenRelu {
 /// A ReLU, or none.
 pub struct Relu {
     present: bool,
-    open: Option<Rc<OpenRelu>>,
+    offered: Option<Rc<OfferedRelu>>,
 }
 
 impl Relu {
     /// At the end of the operation of this name; offered to the single reader of its output, if there is one.
-    pub fn new(present: bool, of: &str, reader: Option<&OnceCell<Rc<OpenRelu>>>) -> Self {
-        let open = reader.filter(|_| present).map(|reader| {
-            let open = || Rc::new(OpenRelu { of: of.into(), stopped: Cell::new(false) });
-            Rc::clone(reader.get_or_init(open))
+    pub fn new(present: bool, of: &str, reader: Option<&OnceCell<Rc<OfferedRelu>>>) -> Self {
+        let offered = reader.filter(|_| present).map(|reader| {
+            let offer = || Rc::new(OfferedRelu { of: of.into(), stopped: Cell::new(false) });
+            Rc::clone(reader.get_or_init(offer))
         });
-        Self { present, open }
+        Self { present, offered }
     }
 
     /// Whether there is one.
@@ -45,7 +45,7 @@ impl Relu {
 
     /// Whether the backward pass reads the output.
     pub fn reads_output(&self) -> bool {
-        self.present && !self.open.as_ref().is_some_and(|open| open.stopped.get())
+        self.present && !self.offered.as_ref().is_some_and(|relu| relu.stopped.get())
     }
 
     /// Leaves of the first `n` elements of dy what ReLU let through.
