@@ -223,6 +223,23 @@ fn single_positions_and_single_rows_agree() {
     assert_parity(cases);
 }
 
+/// Of sizes for which there are products of our own, and beside them.
+#[test]
+fn large_linear_layers_agree() {
+    let image = |c| Shape::image(c, 3, 5);
+    let cases = [
+        (1, Linear::new(304), image(16)),
+        (7, Linear::new(280).relu(), image(24)),
+        (3, Linear { bias: false, ..Linear::new(568) }, image(8)),
+        (130, Linear::new(264).relu(), Shape::vector(256)),
+        (2, Linear::new(1000), Shape::vector(72)),
+        // channels or outputs that do not fill their blocks
+        (2, Linear::new(301), image(16)),
+        (2, Linear::new(312), image(20)),
+    ];
+    assert_parity(cases.into_iter().zip(700..).map(|((n, op, x), k)| Case::random(Op::Linear(op), n, x, k)).collect());
+}
+
 #[test]
 fn layers_of_any_shape_agree() {
     let mut c = Chooser(2);

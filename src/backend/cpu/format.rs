@@ -1,6 +1,7 @@
 //! How a parameter lies in the CPU's memory.
 
 use super::layout::Md;
+use super::panels::Panels;
 use crate::backend::{Error, ParamFormat};
 
 /// The memory order of one parameter.
@@ -8,6 +9,8 @@ use crate::backend::{Error, ParamFormat};
 pub enum Format {
     /// Weights in a layout of oneDNN's choice.
     Weights(Box<Md>),
+    /// Weights of a linear layer of our own.
+    Panels(Panels),
     /// A vector of this many elements.
     Plain(usize),
 }
@@ -16,6 +19,7 @@ impl ParamFormat for Format {
     fn elems(&self) -> usize {
         match self {
             Format::Weights(md) => md.elems(),
+            Format::Panels(panels) => panels.elems(),
             Format::Plain(n) => *n,
         }
     }
@@ -23,8 +27,12 @@ impl ParamFormat for Format {
     fn pack(&self, plain: &[f32], packed: &mut [f32]) -> Result<(), Error> {
         match self {
             Format::Weights(md) => {
-                fits(md, plain, packed)?;
+                fits([md.plain_elems(), md.elems()], plain, packed)?;
                 md.pack(plain, packed);
+            }
+            Format::Panels(panels) => {
+                fits([panels.plain_elems(), panels.elems()], plain, packed)?;
+                panels.pack(plain, packed);
             }
             Format::Plain(n) => packed[..*n].copy_from_slice(plain),
         }
@@ -34,8 +42,12 @@ impl ParamFormat for Format {
     fn unpack(&self, packed: &[f32], plain: &mut [f32]) -> Result<(), Error> {
         match self {
             Format::Weights(md) => {
-                fits(md, plain, packed)?;
+                fits([md.plain_elems(), md.elems()], plain, packed)?;
                 md.unpack(packed, plain);
+            }
+            Format::Panels(panels) => {
+                fits([panels.plain_elems(), panels.elems()], plain, packed)?;
+                panels.unpack(packed, plain);
             }
             Format::Plain(n) => plain.copy_from_slice(&packed[..*n]),
         }
@@ -44,8 +56,8 @@ impl ParamFormat for Format {
 }
 
 /// Whether both sides of a copy of weights are as long as their layout says.
-fn fits(md: &Md, plain: &[f32], packed: &[f32]) -> Result<(), Error> {
-    for (what, elems, len) in [("plain", md.plain_elems(), plain.len()), ("packed", md.elems(), packed.len())] {
+fn fits(elems: [usize; 2], plain: &[f32], packed: &[f32]) -> Result<(), Error> {
+    for (what, elems, len) in [("plain", elems[0], plain.len()), ("packed", elems[1], packed.len())] {
         if len < elems {
             let (expected, got) = (format!("{elems} elements"), len.to_string());
             return Err(Error::Size { op: format!("{what} side of a weight copy"), expected, got });

@@ -2,12 +2,18 @@
 
 use super::choices::{Kernels, Row, Sizes, merged};
 use super::device::Cpu;
-use super::{affine, conv, winograd};
+use super::{affine, conv, linear, winograd};
 use crate::backend::op::{Conv, Op};
 use crate::backend::{Backend, Error, Implementation, Implementations, PlanRequest};
 
 impl Implementations<Self> for Cpu {
     fn all(&self, r: &PlanRequest<'_, Self>) -> Result<Vec<Implementation<Self>>, Error> {
+        if let Op::Linear(op) = r.op
+            && let Some(own) = linear::in_panels(self, r, op)?
+        {
+            let own = Implementation { name: "panels", plan: Box::new(own) };
+            return Ok(vec![own, Implementation { name: "onednn", plan: linear::by_onednn(self, r, op)? }]);
+        }
         let Some(op) = choosable(self, r) else {
             return Ok(vec![Implementation { name: "", plan: self.plan(r)? }]);
         };

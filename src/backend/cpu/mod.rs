@@ -1,4 +1,4 @@
-//! The CPU backend. Convolutions and matrix products are oneDNN's, in blocked layouts from the first convolution to the last
+//! The CPU backend. Convolutions and matrix products are oneDNN's or our own, in blocked layouts from the first convolution to the last
 //! pool; the passes between them (batch norm with residual and ReLU, pooling, LRN, optimizer) are loops of our own that read
 //! memory once, on oneDNN's thread pool.
 //!
@@ -34,9 +34,11 @@ mod normal;
 mod number;
 mod onednn;
 mod own_gradient;
+mod panels;
 mod per_channel;
 mod product;
 mod regions;
+mod register_tile;
 mod relaid;
 mod relu;
 mod signals;
@@ -46,6 +48,7 @@ mod sys;
 mod team;
 mod threads;
 mod update;
+mod vector;
 mod version;
 mod winograd;
 

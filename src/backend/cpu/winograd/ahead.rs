@@ -1,8 +1,8 @@
 //! Pixels of the next strip, brought into the caches while the products of this one keep the core busy: strips come and go too quickly
 //! for the processor to foresee them.
 
+use super::super::vector::Vectors;
 use super::strip::{Run, tiles};
-use super::vector::Vectors;
 use crate::backend::TensorDesc;
 
 /// The pixels that the run of tiles after a given one will touch, a few at a time.

@@ -2,13 +2,13 @@
 //! a time as a register has lanes, the groups of columns shared among the threads.
 
 use super::super::threads::{Shared, Threads};
+use super::super::vector::{Job, MOST_LANES, Vectors};
 use super::folded;
 use super::kernel::{PAD, padded, width};
 use super::lines::{FAR, NEAR, kernel};
 use super::phases::grid::LINE;
 use super::phases::lines::{COLUMNS, Points, ROWS};
 use super::transform::transpose;
-use super::vector::{Job, MOST_LANES, Vectors};
 
 /// Taps of the longest side of a filter.
 const SIDE: usize = 5;

@@ -2,6 +2,7 @@
 //! the products, three times as large as the outputs, is never written. For sets with registers for that many sums.
 
 use super::super::threads::Shared;
+use super::super::vector::{Job, Vectors};
 use super::ahead::Ahead;
 use super::convolution::Convolution;
 use super::kernel::padded;
@@ -9,7 +10,6 @@ use super::lines::output_line;
 use super::outputs::{self, Finish};
 use super::strip::{Order, Run, tiles};
 use super::transform::Side;
-use super::vector::{Job, Vectors};
 
 /// Lines of the grid.
 const A: usize = 4;

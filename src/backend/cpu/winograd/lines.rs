@@ -1,7 +1,7 @@
 //! The matrices of F(2, 3), F(2, 5) and F(4, 3), applied to one column or row: B for inputs, A for outputs, as the literature calls
 //! them. A is also the length of a line, M its outputs. Filters, and so G, are next door.
 
-use super::vector::Vectors;
+use super::super::vector::Vectors;
 
 /// Points of F(4, 3) beside 0 and infinity, and their negatives: of those that were tried, the ones with the least rounding error. F(2, 3)
 /// has the points 0, 1, -1 and infinity, F(2, 5) also 2 and -2.

@@ -19,7 +19,6 @@ mod passes;
 mod phases;
 mod strip;
 mod transform;
-mod vector;
 mod wide;
 
 use std::cell::Ref;
@@ -32,6 +31,7 @@ use super::isa::Isa;
 use super::moments::{Moments, OutputMoments};
 use super::normal::{Constants, Normal};
 use super::threads::{Shared, Threads};
+use super::vector::{Avx2, Avx512, Vectors};
 use crate::backend::op::{Conv, Shape};
 use crate::backend::{Error, Gradients, Keeps, Pass, PlanRequest, Planned, TensorDesc};
 use bias_relu::BiasRelu;
@@ -43,7 +43,6 @@ use outputs::{Finish, NormGradient};
 use passes::{Correlation, strip_len};
 use strip::{Order, tiles};
 use transform::Side;
-use vector::{Avx2, Avx512, Vectors};
 use wide::Wide;
 
 /// A convolution of known sizes on an A x B grid, for tiles of 2 x M outputs.

@@ -1,7 +1,7 @@
 //! Inputs that are a batch normalisation's: the convolution computes them, by the norm's own formula, from what the norm reads.
 
 use super::super::normal::Constants;
-use super::vector::{Vectors, load};
+use super::super::vector::{Vectors, load};
 
 /// What a value becomes as it is read.
 pub trait Made<S: Vectors>: Copy {

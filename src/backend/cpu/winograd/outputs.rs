@@ -4,11 +4,11 @@ use std::ops::Range;
 
 use super::super::moments::Moments;
 use super::super::threads::Shared;
+use super::super::vector::{MOST_LANES, Vectors, load};
 use super::lines::output_line;
 use super::normalised::{Normalised, NormalisedBlock};
 use super::strip::{Order, Run, Strip};
 use super::transform::transpose;
-use super::vector::{MOST_LANES, Vectors, load};
 use crate::backend::TensorDesc;
 
 /// What follows the products.

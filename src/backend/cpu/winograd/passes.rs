@@ -2,6 +2,7 @@
 //! output, and the gradient of the filters from both.
 
 use super::super::threads::{Shared, Threads};
+use super::super::vector::{Job, Vectors};
 use super::ahead::Ahead;
 use super::convolution::Convolution;
 use super::folded::{self, Folded};
@@ -9,7 +10,6 @@ use super::kernel::{self, padded};
 use super::outputs::{self, Finish};
 use super::strip::{Order, Run, tiles};
 use super::transform::Side;
-use super::vector::{Job, Vectors};
 
 /// Tiles of a strip: enough that reading the grid of filters costs no more than reading the tiles themselves, few enough that
 /// the tiles stay in the caches; the thread's tiles are divided evenly, in whole runs of the kernel's rows.

@@ -1,7 +1,7 @@
 //! Which tiles are taken through all stages at once, and how they lie in memory on the way.
 
+use super::super::vector::Vectors;
 use super::kernel::{PAD, step};
-use super::vector::Vectors;
 use crate::backend::TensorDesc;
 
 /// Tiles of one image: two rows of `wide` outputs each.

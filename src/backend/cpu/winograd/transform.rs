@@ -2,10 +2,10 @@
 
 use std::ops::Range;
 
+use super::super::vector::{Vectors, load};
 use super::lines::{gradient_line, input_line, kernel};
 use super::normalised::{AsItIs, Made, Normalised};
 use super::strip::{Order, Run, Strip};
-use super::vector::{Vectors, load};
 use crate::backend::TensorDesc;
 
 /// A blocked tensor to read from.

@@ -3,12 +3,12 @@
 //! filters of these channels alone.
 
 use super::super::threads::{Shared, Threads};
+use super::super::vector::{Job, Vectors};
 use super::filters::Filters;
 use super::kernel::{self, PAD, padded};
 use super::outputs::{self, Finish};
 use super::strip::{Order, Run, tiles};
 use super::transform::Side;
-use super::vector::{Job, Vectors};
 use crate::backend::TensorDesc;
 
 /// Channels beyond which this is the way from one side to the other.

@@ -2,7 +2,7 @@
 //! first of the same points, so that tiles of all sizes share the transformed filters. The even phase, of one tap, needs the finite points
 //! alone.
 
-use super::super::vector::Vectors;
+use super::super::super::vector::Vectors;
 
 /// Points of an axis: near, -near, far, -far, then infinity.
 #[derive(Clone, Copy)]

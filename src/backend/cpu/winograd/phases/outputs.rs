@@ -3,9 +3,9 @@
 use std::ops::Range;
 
 use super::super::super::threads::Shared;
+use super::super::super::vector::Vectors;
 use super::super::outputs::{Affine, Finish, write_tile};
 use super::super::strip::Order;
-use super::super::vector::Vectors;
 use super::grid::{ACROSS, CELLS, DOWN, HIGH, PLACES, PLACES_ACROSS, Tiles, WIDE};
 use super::lines::{COLUMNS, ROWS};
 use super::spots::{Spots, by_size, has};

@@ -2,12 +2,12 @@
 //! the filters from both.
 
 use super::super::super::threads::{Shared, Threads};
+use super::super::super::vector::{Job, Vectors};
 use super::super::kernel::padded;
 use super::super::outputs::Finish;
 use super::super::passes::Correlation;
 use super::super::strip::{Order, Run, tiles};
 use super::super::transform::Side;
-use super::super::vector::{Job, Vectors};
 use super::grid::{CELLS, PLACES, Tiles, WIDE};
 use super::outputs::To;
 use super::products::{Way, accumulate, multiply};

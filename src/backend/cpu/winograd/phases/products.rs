@@ -2,11 +2,11 @@
 //! of its cell.
 
 use super::super::super::threads::Shared;
+use super::super::super::vector::Vectors;
 use super::super::ahead::Ahead;
 use super::super::kernel::{self, padded};
 use super::super::strip::Order;
 use super::super::transform::Side;
-use super::super::vector::Vectors;
 use super::grid::{CELLS, PLACES, Tiles, phases};
 use super::outputs::To;
 use super::transform;

@@ -1,7 +1,7 @@
 //! Where the cells and places of a tile lie, and which of them it has.
 
+use super::super::super::vector::Vectors;
 use super::super::strip::Order;
-use super::super::vector::Vectors;
 use super::grid::{ACROSS, CELLS, DOWN, PLACES_ACROSS};
 
 /// Where a tile's cells are: the first float of each, in the matrix of its place, and floats from place to place.

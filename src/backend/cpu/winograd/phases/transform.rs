@@ -3,9 +3,9 @@
 
 use std::ops::Range;
 
+use super::super::super::vector::{Vectors, load};
 use super::super::strip::Order;
 use super::super::transform::Side;
-use super::super::vector::{Vectors, load};
 use super::grid::{ACROSS, CELLS, DOWN, HIGH, PLACES, Tiles, WIDE};
 use super::lines::{COLUMNS, FINITE, ROWS};
 use super::spots::{Spots, by_size, has};

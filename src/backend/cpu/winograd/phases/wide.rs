@@ -3,12 +3,12 @@
 //! these tiles at a time.
 
 use super::super::super::threads::{Shared, Threads};
+use super::super::super::vector::{Job, Vectors};
 use super::super::filters::Filters;
 use super::super::kernel::{PAD, padded};
 use super::super::outputs::Finish;
 use super::super::strip::{Order, Run, tiles};
 use super::super::transform::Side;
-use super::super::vector::{Job, Vectors};
 use super::super::wide::blocks;
 use super::grid::{CELLS, FILTERS, LINE, LINES, Tiles, WIDE};
 use super::outputs::To;

@@ -1,5 +1,6 @@
 //! Registers of eight floats (AVX2) and of sixteen (AVX-512), so that one source serves both.
 
+use std::arch::asm;
 use std::arch::x86_64 as x86;
 
 /// An instruction set with fused products. A value of it exists only where the processor has the set: that is what makes its
@@ -37,6 +38,9 @@ pub trait Vectors: Copy + Send + Sync {
     fn max(self, a: Self::Lanes, b: Self::Lanes) -> Self::Lanes;
     /// b where a > least, else 0.
     fn where_above(self, least: Self::Lanes, a: Self::Lanes, b: Self::Lanes) -> Self::Lanes;
+    /// The same, computed before anything is read that stands behind it: the compiler reads ahead as if registers were for nothing, and
+    /// then keeps sums in memory.
+    fn in_order(self, a: Self::Lanes) -> Self::Lanes;
 
     /// # Safety
     /// [`Self::LANES`] floats lie at `from`.
@@ -75,7 +79,8 @@ pub trait Job {
 }
 
 macro_rules! vectors {
-    ($(#[$doc:meta])* $name:ident, $features:literal, $detected:expr, $lanes:ty, $count:literal, $registers:literal, $rows:literal,
+    ($(#[$doc:meta])* $name:ident, $features:literal, $detected:expr, $lanes:ty, $register:ident,
+     $count:literal, $registers:literal, $rows:literal,
      $splat:ident $add:ident $sub:ident $mul:ident $fmadd:ident $fnmadd:ident $max:ident $load:ident $store:ident,
      |$least:ident, $a:ident, $b:ident| $where_above:expr) => {
         $(#[$doc])*
@@ -118,6 +123,18 @@ macro_rules! vectors {
                 unsafe { $where_above }
             }
             #[inline(always)]
+            fn in_order(self, a: Self::Lanes) -> Self::Lanes {
+                #[inline]
+                #[target_feature(enable = $features)]
+                fn in_order(mut a: $lanes) -> $lanes {
+                    // SAFETY: no instruction.
+                    unsafe { asm!("/* {0} */", inout($register) a, options(nostack, preserves_flags)) };
+                    a
+                }
+                // SAFETY: the processor has the set.
+                unsafe { in_order(a) }
+            }
+            #[inline(always)]
             unsafe fn load(self, from: *const f32) -> Self::Lanes {
                 // SAFETY: the processor has the set, and the caller says that the floats are there.
                 unsafe { x86::$load(from) }
@@ -150,7 +167,7 @@ macro_rules! vectors {
 
 vectors!(
     /// AVX2 with FMA: sixteen registers of eight floats.
-    Avx2, "avx2,fma", (is_x86_feature_detected!("avx2") && is_x86_feature_detected!("fma")), x86::__m256, 8, 16, 6,
+    Avx2, "avx2,fma", (is_x86_feature_detected!("avx2") && is_x86_feature_detected!("fma")), x86::__m256, ymm_reg, 8, 16, 6,
     _mm256_set1_ps _mm256_add_ps _mm256_sub_ps _mm256_mul_ps _mm256_fmadd_ps _mm256_fnmadd_ps _mm256_max_ps
     _mm256_loadu_ps _mm256_storeu_ps,
     |least, a, b| x86::_mm256_and_ps(x86::_mm256_cmp_ps::<{ x86::_CMP_GT_OQ }>(a, least), b)
@@ -158,7 +175,7 @@ vectors!(
 
 vectors!(
     /// AVX-512: thirty-two registers of sixteen floats.
-    Avx512, "avx512f,avx2,fma", is_x86_feature_detected!("avx512f"), x86::__m512, 16, 32, 8,
+    Avx512, "avx512f,avx2,fma", is_x86_feature_detected!("avx512f"), x86::__m512, zmm_reg, 16, 32, 8,
     _mm512_set1_ps _mm512_add_ps _mm512_sub_ps _mm512_mul_ps _mm512_fmadd_ps _mm512_fnmadd_ps _mm512_max_ps
     _mm512_loadu_ps _mm512_storeu_ps,
     |least, a, b| x86::_mm512_maskz_mov_ps(x86::_mm512_cmp_ps_mask::<{ x86::_CMP_GT_OQ }>(a, least), b)

@@ -1,0 +1,162 @@
+//! Matrix products whose sums stay in registers: a few rows of one or two registers of columns.
+
+use super::vector::Vectors;
+
+/// Calls a kernel for runs of as many rows as it takes and for what is left.
+macro_rules! by_rows {
+    ($rows:expr, $most:expr, |$at:ident| $f:ident::<$s:ident, $c:literal>($($arg:expr),*)) => {
+        let mut $at = 0;
+        while $at < $rows {
+            $at += match ($rows - $at).min($most) {
+                1 => { $f::<$s, 1, $c>($($arg),*); 1 }
+                2..4 => { $f::<$s, 2, $c>($($arg),*); 2 }
+                4..6 => { $f::<$s, 4, $c>($($arg),*); 4 }
+                6..8 => { $f::<$s, 6, $c>($($arg),*); 6 }
+                8..12 => { $f::<$s, 8, $c>($($arg),*); 8 }
+                _ => { $f::<$s, 12, $c>($($arg),*); 12 }
+            };
+        }
+    };
+}
+pub(super) use by_rows;
+
+/// Products that follow each other without a test for the end of the loop, whose instructions would take a seventh of the core's slots:
+/// that counts where another hyperthread wants them, too.
+pub const UNROLLED: usize = 8;
+
+/// The body [`UNROLLED`] times: loops around what is [in order](Vectors::in_order) stay loops, whatever their length.
+macro_rules! unrolled {
+    (|$k:ident| $body:expr) => {
+        unrolled!($k $body, 0 1 2 3 4 5 6 7)
+    };
+    ($k:ident $body:expr, $($number:literal)*) => {
+        $({ let $k = $number; $body })*
+    };
+}
+
+/// A row of C registers.
+///
+/// # Safety
+/// They lie at `from`.
+#[inline(always)]
+unsafe fn load<S: Vectors, const C: usize>(set: S, from: *const f32) -> [S::Lanes; C] {
+    let mut row = [set.zero(); C];
+    for (c, lanes) in row.iter_mut().enumerate() {
+        // SAFETY: the caller's promise.
+        *lanes = unsafe { set.load(from.add(c * S::LANES)) };
+    }
+    row
+}
+
+/// # Safety
+/// There is room for C registers at `to`.
+#[inline(always)]
+unsafe fn store<S: Vectors, const C: usize>(set: S, row: [S::Lanes; C], to: *mut f32) {
+    for (c, lanes) in row.into_iter().enumerate() {
+        // SAFETY: the caller's promise.
+        unsafe { set.store(lanes, to.add(c * S::LANES)) };
+    }
+}
+
+/// sums[t] += v[t] u, with `step` floats from v[t] to v[t + 1].
+///
+/// # Safety
+/// T values of v and C registers of u are there.
+#[inline(always)]
+unsafe fn rank_one<S: Vectors, const T: usize, const C: usize>(
+    set: S,
+    sums: &mut [[S::Lanes; C]; T],
+    (v, step): (*const f32, usize),
+    u: *const f32,
+) {
+    // SAFETY: the caller's promise.
+    let u: [S::Lanes; C] = unsafe { load(set, u) };
+    for (t, sums) in sums.iter_mut().enumerate() {
+        // SAFETY: the caller's promise.
+        let a = set.splat(unsafe { *v.add(t * step) });
+        for c in 0..C {
+            sums[c] = set.in_order(set.mul_add(a, u[c], sums[c]));
+        }
+    }
+}
+
+/// m[t] = v[t] u for T rows of v, `v_step` apart, and the columns of u; added to what is there if `add` says so. The rows are as long as
+/// u has registers of them, a multiple of [`UNROLLED`].
+#[inline(always)]
+pub fn rows<S: Vectors, const T: usize, const C: usize>(
+    set: S,
+    (v, v_step): (&[f32], usize),
+    u: &[f32],
+    (m, m_step): (&mut [f32], usize),
+    add: bool,
+) {
+    let width = C * S::LANES;
+    let len = u.len() / width;
+    assert!(len.is_multiple_of(UNROLLED), "rows of {len} values");
+    let v = v[..(T - 1) * v_step + len].as_ptr();
+    let m = m[..(T - 1) * m_step + width].as_mut_ptr();
+    let mut acc = [[set.zero(); C]; T];
+    for i in 0..len / UNROLLED {
+        // SAFETY: so many values there are, and the last row of `v` ends where the slice taken above does.
+        let (v, u) = unsafe { (v.add(i * UNROLLED), u.as_ptr().add(i * UNROLLED * width)) };
+        // SAFETY: as above.
+        unrolled!(|k| unsafe { rank_one(set, &mut acc, (v.add(k), v_step), u.add(k * width)) });
+    }
+    for (t, mut acc) in acc.into_iter().enumerate() {
+        // SAFETY: the last row of `m` ends where the slice taken above does.
+        unsafe {
+            let m = m.add(t * m_step);
+            if add {
+                let before: [S::Lanes; C] = load(set, m);
+                acc.iter_mut().zip(before).for_each(|(acc, before)| *acc = set.add(before, *acc));
+            }
+            store(set, acc, m);
+        }
+    }
+}
+
+/// du[t] = sum over tiles of v[tile][t] d[tile], for T rows and one group of columns, `v_step` and `d_step` floats from tile to tile; added
+/// to what is there if `add` says so.
+#[inline(always)]
+pub fn outer<S: Vectors, const T: usize, const C: usize>(
+    set: S,
+    tiles: usize,
+    (v, v_step): (&[f32], usize),
+    (d, d_step): (&[f32], usize),
+    du: &mut [f32],
+    add: bool,
+) {
+    let width = C * S::LANES;
+    let mut v = v[..(tiles - 1) * v_step + T].as_ptr();
+    let mut d = d[..(tiles - 1) * d_step + width].as_ptr();
+    let du = du[..T * width].as_mut_ptr();
+    let mut acc = [[set.zero(); C]; T];
+    if add {
+        for (t, acc) in acc.iter_mut().enumerate() {
+            // SAFETY: the slice taken above has T rows.
+            *acc = unsafe { load(set, du.add(t * width)) };
+        }
+    }
+    // pointers that move on, since the steps' multiples would not fit into the registers
+    let mut next = || {
+        let at = (v, d);
+        (v, d) = (v.wrapping_add(v_step), d.wrapping_add(d_step));
+        at
+    };
+    for _ in 0..tiles / UNROLLED {
+        unrolled!(|_k| {
+            let (v, d) = next();
+            // SAFETY: a tile's T values and C registers; the last one's end where the slices taken above do.
+            unsafe { rank_one(set, &mut acc, (v, 1), d) }
+        });
+    }
+    for _ in 0..tiles % UNROLLED {
+        let (v, d) = next();
+        // SAFETY: as above.
+        unsafe { rank_one(set, &mut acc, (v, 1), d) };
+    }
+    for (t, acc) in acc.into_iter().enumerate() {
+        // SAFETY: the slice taken above has T rows.
+        unsafe { store(set, acc, du.add(t * width)) };
+    }
+}
