@@ -20,8 +20,8 @@ macro_rules! by_rows {
 }
 pub(super) use by_rows;
 
-/// Products that follow each other without a test for the end of the loop, whose instructions would take a seventh of the core's slots:
-/// that counts where another hyperthread wants them, too.
+/// Steps of a sum that follow each other without a test for the end of the loop: its instructions would be a seventh of all, which costs time
+/// where another hyperthread shares the core.
 pub const UNROLLED: usize = 8;
 
 /// The body [`UNROLLED`] times: loops around what is [in order](Vectors::in_order) stay loops, whatever their length.
@@ -97,7 +97,7 @@ pub fn rows<S: Vectors, const T: usize, const C: usize>(
     let m = m[..(T - 1) * m_step + width].as_mut_ptr();
     let mut acc = [[set.zero(); C]; T];
     for i in 0..len / UNROLLED {
-        // SAFETY: so many values there are, and the last row of `v` ends where the slice taken above does.
+        // SAFETY: i < len / UNROLLED, `u` has `len` rows, and the last row of `v` ends where the slice taken above does.
         let (v, u) = unsafe { (v.add(i * UNROLLED), u.as_ptr().add(i * UNROLLED * width)) };
         // SAFETY: as above.
         unrolled!(|k| unsafe { rank_one(set, &mut acc, (v.add(k), v_step), u.add(k * width)) });
@@ -137,7 +137,7 @@ pub fn outer<S: Vectors, const T: usize, const C: usize>(
             *acc = unsafe { load(set, du.add(t * width)) };
         }
     }
-    // pointers that move on, since the steps' multiples would not fit into the registers
+    // pointers that advance: multiples of the distances, for all steps written out, would need too many registers
     let mut next = || {
         let at = (v, d);
         (v, d) = (v.wrapping_add(v_step), d.wrapping_add(d_step));

@@ -38,8 +38,8 @@ pub trait Vectors: Copy + Send + Sync {
     fn max(self, a: Self::Lanes, b: Self::Lanes) -> Self::Lanes;
     /// b where a > least, else 0.
     fn where_above(self, least: Self::Lanes, a: Self::Lanes, b: Self::Lanes) -> Self::Lanes;
-    /// The same, computed before anything is read that stands behind it: the compiler reads ahead as if registers were for nothing, and
-    /// then keeps sums in memory.
+    /// The same value, computed before anything that the program reads later is read: without it the compiler reads so far ahead that
+    /// registers run out, and keeps sums in memory.
     fn in_order(self, a: Self::Lanes) -> Self::Lanes;
 
     /// # Safety

@@ -1,5 +1,5 @@
-//! The gradient of inputs: each thread that of some inputs, a piece of the outputs at a time, whose weights are turned so that inputs lie
-//! side by side.
+//! The gradient of inputs: each thread that of some inputs, a piece of the outputs at a time, whose weights are transposed so that
+//! inputs lie side by side.
 
 use std::ops::Range;
 

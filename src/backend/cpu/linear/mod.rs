@@ -1,4 +1,5 @@
-//! Linear layers: with AVX2 by products of our own, over weights in panels, else oneDNN's, which has blocked products for AVX-512 alone.
+//! Linear layers: with AVX2 by products of our own, over weights in panels, else oneDNN's; version 2.6
+//! has blocked products for AVX-512 alone.
 
 mod ahead;
 mod forward;
