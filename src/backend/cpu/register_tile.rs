@@ -20,8 +20,8 @@ macro_rules! by_rows {
 }
 pub(super) use by_rows;
 
-/// Steps of a sum that follow each other without a test for the end of the loop: its instructions would be a seventh of all, which costs time
-/// where another hyperthread shares the core.
+/// Steps of a sum that follow each other without a test for the end of the loop: its instructions would be a seventh of all, which costs
+/// time where another hyperthread shares the core.
 pub const UNROLLED: usize = 8;
 
 /// The body [`UNROLLED`] times: loops around what is [in order](Vectors::in_order) stay loops, whatever their length.
