@@ -160,7 +160,7 @@ impl<B: Backend> Bench<'_, B> {
     fn all(&self, on: &On, mut show: impl FnMut(&On, &Measured) -> Result<(), Error>) -> Result<Vec<String>, Error> {
         let mut rows = Vec::new();
         for (layer, case) in cases(&self.request.models, &self.request.convolutions)? {
-            if self.request.table.is_some() && !self.has_choice(&case)? {
+            if self.request.table.is_some() && !self.has_row(&case)? {
                 continue;
             }
             let mut all: Vec<Measured> = Vec::new();
@@ -181,9 +181,12 @@ impl<B: Backend> Bench<'_, B> {
         Ok(rows)
     }
 
-    /// Whether there are several implementations of it.
-    fn has_choice(&self, case: &Case) -> Result<bool, BackendError> {
-        Ok(self.device.all(&case.request(&[self.layout(case, 1)]))?.len() > 1)
+    /// Whether a table says who computes it.
+    fn has_row(&self, case: &Case) -> Result<bool, BackendError> {
+        let x = [self.layout(case, 1)];
+        let request = case.request(&x);
+        let all = self.device.all(&request)?;
+        Ok(all.iter().any(|one| self.device.row(&request, one.name, &[]).is_some()))
     }
 
     /// As many images as the limit allows.
