@@ -131,7 +131,7 @@ impl MicroBatches {
             return Err(other(place(batch.epoch(), batch.step(), batch.worker())));
         }
         observers.trace.part("data", "data wait", Lane::Compute, start, start.elapsed());
-        if let Some(Filling { thread, start, took }) = batch.filling() {
+        for &Filling { thread, start, took } in batch.fillings() {
             observers.trace.part("load", format!("batch of worker {worker}"), Lane::Loader(thread), start, took);
         }
         observers.notices.records(batch.skipped(), &session.world);

@@ -9,8 +9,9 @@ use std::fs::{self, File};
 use std::io::{BufWriter, Write};
 use std::path::{Path, PathBuf};
 
-/// Bytes that are gathered for a write; more at once are written as they come.
-const BUFFER: usize = 1 << 17;
+/// Bytes that are gathered for a write; more at once are written as they come. A file system with large pages keeps what is written at
+/// once in some of its own, which a loader maps at less cost.
+const BUFFER: usize = 1 << 20;
 
 /// Threads that sync files: the file system makes what waits at the same time durable together.
 const SYNCED: usize = 4;

@@ -52,7 +52,7 @@ impl Batch {
 
     /// Number of samples; 0 if a short last step has none for this worker.
     pub fn len(&self) -> usize {
-        self.slot.job.ids.len()
+        self.slot.samples.len()
     }
 
     /// Whether there are no samples.
@@ -77,17 +77,17 @@ impl Batch {
 
     /// The crop of each image, for [`PixelFormat::CropRects`](crate::PixelFormat::CropRects).
     pub fn crop_rects(&self) -> &[CropRect] {
-        &self.slot.crop_rects
+        &self.slot.samples.crop_rects
     }
 
     /// The labels, one a sample, below the number of classes. Of several the first, and 0 where there is none.
     pub fn labels(&self) -> &[u32] {
-        &self.slot.labels
+        &self.slot.samples.labels
     }
 
     /// All labels of each sample, where a data set's images may have several; else nothing.
     pub fn label_sets(&self) -> Option<&LabelSets> {
-        self.slot.multi_label.then_some(&self.slot.label_sets)
+        self.slot.multi_label.then_some(&self.slot.samples.label_sets)
     }
 
     /// How the images are mixed with each other: floats are mixed already, all else is left to the consumer.
@@ -97,22 +97,22 @@ impl Batch {
 
     /// The errors of the samples that were left out, see [`Options::skip`](crate::Options::skip).
     pub fn skipped(&self) -> &[Error] {
-        &self.slot.skipped
+        &self.slot.samples.skipped
     }
 
     /// The samples' ids.
     pub fn ids(&self) -> &[u64] {
-        &self.slot.job.ids
+        &self.slot.samples.ids
     }
 
-    /// Which thread filled it, and when.
-    pub fn filling(&self) -> Option<Filling> {
-        self.slot.filling
+    /// Which threads filled its pieces, and when.
+    pub fn fillings(&self) -> &[Filling] {
+        &self.slot.fillings
     }
 
     /// Bytes of the records read.
     pub(crate) fn bytes(&self) -> u64 {
-        self.slot.bytes
+        self.slot.samples.bytes
     }
 }
 

@@ -1,9 +1,10 @@
-//! Filling a slot: the records of a job, decoded and transformed into its images.
+//! Filling a piece of a batch: its records, decoded and transformed into images.
 
 use std::time::Instant;
 
 use crate::error::Error;
 use crate::format::record::OVERHEAD;
+use crate::ring::piece::Piece;
 use crate::ring::pixel_format::PixelFormat;
 use crate::ring::reader::ReadRequest;
 use crate::ring::shared::Shared;
@@ -13,16 +14,7 @@ use crate::storage::fetch::Fetch;
 use crate::storage::open_shards::HeldShards;
 use crate::transform::{Pipeline, Scratch};
 
-/// A job and the slot to fill with it.
-pub(crate) struct Task {
-    pub slot: Slot,
-    /// The job's number in the order.
-    pub number: u64,
-    /// Its records, if reader threads fetch them.
-    pub fetch: Option<Fetch>,
-}
-
-/// What a thread keeps from batch to batch.
+/// What a thread keeps from piece to piece.
 #[derive(Default)]
 pub(crate) struct ThreadState {
     scratch: Scratch,
@@ -32,6 +24,8 @@ pub(crate) struct ThreadState {
     tally: Tally,
     /// For reuse.
     pub fetches: Vec<Fetch>,
+    /// For reuse.
+    pub pieces: Vec<Piece>,
 }
 
 /// How filling ended, if not with an error.
@@ -41,13 +35,7 @@ pub(crate) enum Outcome {
     Stopped,
 }
 
-/// Where an image goes.
-enum ImageOut<'a> {
-    Values(&'a mut [f32]),
-    Bytes(&'a mut [u8]),
-}
-
-/// A sample: its place in the job and what keys its random draws.
+/// A sample: its place in the piece, and what keys its random draws.
 #[derive(Clone, Copy)]
 struct SampleKey {
     index: usize,
@@ -66,92 +54,77 @@ struct Made {
     bytes: u64,
 }
 
-/// Requests the records of a task from the reader threads, if these fetch them.
-pub(crate) fn request(shared: &Shared, task: &mut Task, state: &mut ThreadState) -> Result<(), Error> {
-    if shared.reads() && shared.shards.plan().fetches() && task.fetch.is_none() {
-        let fetch = task.fetch.insert(state.fetches.pop().unwrap_or_else(Fetch::new));
-        fetch.begin(&shared.shards, &task.slot.job.ids, |extent| shared.request(ReadRequest::Extent(extent)))?;
+/// Requests the records of a piece from the reader threads, if these fetch them.
+pub(crate) fn request(shared: &Shared, piece: &mut Piece, state: &mut ThreadState) -> Result<(), Error> {
+    if shared.reads() && shared.shards.plan().fetches() && piece.fetch.is_none() {
+        let fetch = piece.fetch.insert(state.fetches.pop().unwrap_or_else(Fetch::new));
+        fetch.begin(&shared.shards, &piece.job.ids, |extent| shared.request(ReadRequest::Extent(extent)))?;
     }
     Ok(())
 }
 
-/// Requests the records of a task that will be filled later, or tells the kernel of them.
-pub(crate) fn request_ahead(shared: &Shared, task: &mut Task, state: &mut ThreadState) -> Result<(), Error> {
+/// Requests the records of a piece that will be filled later, or tells the kernel of them.
+pub(crate) fn request_ahead(shared: &Shared, piece: &mut Piece, state: &mut ThreadState) -> Result<(), Error> {
     if shared.reads() && shared.shards.plan().advise {
-        for &id in &task.slot.job.ids {
+        for &id in &piece.job.ids {
             let (number, record) = shared.shards.split().locate(id)?;
             shared.shards.shard(number, &mut state.held)?.will_need(record);
         }
     }
-    request(shared, task, state)
+    request(shared, piece, state)
 }
 
-/// Fills a task's slot.
-pub(crate) fn fill(shared: &Shared, task: &mut Task, state: &mut ThreadState) -> Result<Outcome, Error> {
-    task.slot.multi_label = shared.shards.split().multi_label();
+/// Fills a piece.
+pub(crate) fn fill(shared: &Shared, piece: &mut Piece, state: &mut ThreadState) -> Result<Outcome, Error> {
     if let PixelFormat::CropRects { labels, label_sets, spec } = &shared.format {
-        let Slot { job, labels: own, label_sets: sets, crop_rects, skipped, bytes, .. } = &mut task.slot;
-        *own = job.ids.iter().map(|&id| labels[id as usize]).collect();
-        sets.clear();
+        let Piece { job, samples, .. } = piece;
+        samples.ids.extend_from_slice(&job.ids);
+        samples.labels.extend(job.ids.iter().map(|&id| labels[id as usize]));
         if let Some(all) = label_sets {
-            job.ids.iter().for_each(|&id| sets.push(all.get(id as usize).iter().copied()));
+            job.ids.iter().for_each(|&id| samples.label_sets.push(all.get(id as usize).iter().copied()));
         }
-        *crop_rects =
-            (0..job.ids.len()).map(|index| shared.pipeline.crop_rect(*spec, job.key(index), job.epoch)).collect();
-        *bytes = 0;
-        skipped.clear();
-        mix(shared, &mut task.slot);
+        let rect = |index| shared.pipeline.crop_rect(*spec, job.key(index), job.epoch);
+        samples.crop_rects.extend((0..job.ids.len()).map(rect));
         return Ok(Outcome::Filled);
     }
-    request(shared, task, state)?;
-    let as_bytes = matches!(shared.format, PixelFormat::Bytes);
-    let values = shared.pipeline.output().values();
-    task.slot.prepare(task.slot.job.ids.len() * values, as_bytes);
-    if let Some(fetch) = &mut task.fetch {
+    request(shared, piece, state)?;
+    if let Some(fetch) = &mut piece.fetch {
         let start = Instant::now();
         fetch.finish();
         state.tally.waited += start.elapsed();
     }
-    let outcome = fill_images(shared, task, state, as_bytes)?;
+    let outcome = fill_images(shared, piece, state)?;
     state.held.clear();
     shared.totals.add(&mut state.tally);
     Ok(outcome)
 }
 
-/// Makes the images of a task one after another; those that are left out leave no gap.
-fn fill_images(shared: &Shared, task: &mut Task, state: &mut ThreadState, as_bytes: bool) -> Result<Outcome, Error> {
-    let values = shared.pipeline.output().values();
-    let Task { slot, fetch, .. } = task;
-    for index in 0..slot.job.ids.len() {
+/// Makes the images of a piece one after another; those that are left out leave no gap.
+fn fill_images(shared: &Shared, piece: &mut Piece, state: &mut ThreadState) -> Result<Outcome, Error> {
+    for index in 0..piece.job.ids.len() {
         if shared.stops() {
             return Ok(Outcome::Stopped);
         }
-        let (id, key, kept) = (slot.job.ids[index], slot.job.key(index), slot.labels.len());
-        let out = if as_bytes {
-            ImageOut::Bytes(&mut slot.pixels[kept * values..][..values])
-        } else {
-            slot.populate((kept + 1) * values);
-            ImageOut::Values(&mut slot.images[kept * values..][..values])
-        };
-        match make(shared, SampleKey { index, id, key, epoch: slot.job.epoch }, fetch.as_mut(), state, out) {
+        let (id, key, epoch) = (piece.job.ids[index], piece.job.key(index), piece.job.epoch);
+        match make(shared, SampleKey { index, id, key, epoch }, piece, state) {
             Ok(Made { label, classes, bytes }) => {
-                slot.labels.push(label);
-                classes.into_iter().for_each(|classes| slot.label_sets.push(classes));
-                slot.bytes += bytes;
-                slot.job.ids[kept] = id;
+                piece.samples.labels.push(label);
+                classes.into_iter().for_each(|classes| piece.samples.label_sets.push(classes));
+                piece.samples.bytes += bytes;
+                piece.samples.ids.push(id);
             }
-            Err(error @ Error::Record { .. }) if shared.skip => slot.skipped.push(error),
+            Err(error @ Error::Record { .. }) if shared.skip => piece.samples.skipped.push(error),
             Err(error) => return Err(error),
         }
     }
-    slot.job.ids.truncate(slot.labels.len());
-    mix(shared, slot);
     Ok(Outcome::Filled)
 }
 
-/// Mixes the images of a batch with each other: floats here, all else where the consumer makes floats of it.
-fn mix(shared: &Shared, slot: &mut Slot) {
-    let (job, rows) = (&slot.job, slot.labels.len());
+/// What is left to do once all pieces of a batch are there: its images are mixed with each other, floats here, all else where the consumer
+/// makes floats of it.
+pub(crate) fn finish(shared: &Shared, slot: &mut Slot) {
+    slot.multi_label = shared.shards.split().multi_label();
+    let (job, rows) = (&slot.job, slot.samples.len());
     slot.mix = shared.pipeline.mix(job.epoch, job.step, job.worker, rows);
     if let (Some(mix), PixelFormat::Values) = (slot.mix, &shared.format) {
         let spec = shared.pipeline.output();
@@ -159,15 +132,10 @@ fn mix(shared: &Shared, slot: &mut Slot) {
     }
 }
 
-/// Makes one sample's image.
-fn make(
-    shared: &Shared,
-    sample: SampleKey,
-    fetch: Option<&mut Fetch>,
-    state: &mut ThreadState,
-    out: ImageOut<'_>,
-) -> Result<Made, Error> {
+/// Makes one sample's image, behind those of the piece that there are.
+fn make(shared: &Shared, sample: SampleKey, piece: &mut Piece, state: &mut ThreadState) -> Result<Made, Error> {
     let ThreadState { scratch, record: copy, held, tally, .. } = state;
+    let Piece { memory, fetch, samples, .. } = piece;
     let start = tally.images.is_multiple_of(SAMPLED).then(Instant::now);
     tally.images += 1;
     let (number, record) = shared.shards.split().locate(sample.id)?;
@@ -184,9 +152,9 @@ fn make(
     scratch.time_decoding(start.is_some());
     let SampleKey { key, epoch, .. } = sample;
     let pipeline: &Pipeline = &shared.pipeline;
-    let made = match out {
-        ImageOut::Values(values) => pipeline.run(&example, key, epoch, scratch, values),
-        ImageOut::Bytes(bytes) => pipeline.run_bytes(&example, key, epoch, scratch, bytes),
+    let made = match shared.format {
+        PixelFormat::Bytes => pipeline.run_bytes(&example, key, epoch, scratch, memory.bytes(samples.len())),
+        _ => pipeline.run(&example, key, epoch, scratch, memory.values(samples.len())),
     };
     made.map_err(|fault| shard.fault(record, fault))?;
     if let (Some(start), Some(read)) = (start, read) {

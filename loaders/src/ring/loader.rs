@@ -14,10 +14,11 @@ use std::time::Instant;
 use crate::error::Error;
 use crate::order::Order;
 use crate::ring::batch::{Batch, SlotReturn};
+use crate::ring::jobs::Jobs;
 use crate::ring::options::Options;
 use crate::ring::pixel_format::PixelFormat;
 use crate::ring::reader::{self, ReadRequest};
-use crate::ring::shared::{Jobs, Shared};
+use crate::ring::shared::Shared;
 use crate::ring::slot::{Slot, Token};
 use crate::ring::stats::LoaderStats;
 use crate::ring::totals::Totals;
@@ -26,7 +27,7 @@ use crate::spec::ImageSpec;
 use crate::storage::open_shards::OpenShards;
 use crate::storage::read_plan::ReadPlan;
 use crate::storage::split::Split;
-use crate::sync::{AtomicBool, Builder, JoinHandle, Receiver, Sender, TryRecvError, bounded, unbounded};
+use crate::sync::{AtomicBool, Builder, JoinHandle, Mutex, Receiver, Sender, TryRecvError, bounded, unbounded};
 use crate::transform::Pipeline;
 
 /// Yields the batches of an order, prefetched. Dropping it ends and joins its threads.
@@ -72,21 +73,23 @@ impl Loader {
             return Err(Error::Nice { nice, source: ErrorKind::InvalidInput.into() });
         }
         let plan = ReadPlan::new(&split, &options.reading())?;
+        let output = pipeline.output();
         let (count, slots) = (options.threads.max(1), options.slot_count(&plan));
-        // room for every slot and for one more message from or to each thread: no send ever blocks
-        let (free, free_out) = bounded(slots + count);
+        let division = options.division(&plan, output.values());
+        // room for every slot, or its pieces, and for one more message from or to each thread: no send ever blocks
+        let (free, free_out) = bounded(slots * division.pieces + count);
         let (ready_in, ready) = bounded(slots + count);
         let (requests, reader_requests) = unbounded();
         let shards = Arc::new(OpenShards::new(split, plan));
-        let output = pipeline.output();
         let shared = Arc::new(Shared {
             shards: Arc::clone(&shards),
             pipeline,
-            jobs: Jobs::new(order),
+            jobs: Mutex::new(Jobs::new(order)),
             free: Arc::default(),
             totals: Totals::default(),
             format,
             skip,
+            division,
             requests,
             stop: AtomicBool::new(false),
         });

@@ -3,13 +3,18 @@
 mod advice;
 pub(crate) mod batch;
 pub mod bench;
+mod division;
 mod fill;
 pub(crate) mod footprint;
+mod jobs;
 pub(crate) mod loader;
 mod nice;
+mod open_batch;
 pub(crate) mod options;
+mod piece;
 pub(crate) mod pixel_format;
 mod reader;
+mod samples;
 mod shared;
 pub(crate) mod slot;
 pub mod stats;

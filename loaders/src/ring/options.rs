@@ -1,7 +1,11 @@
 //! How a loader runs.
 
+use crate::ring::division::Division;
 use crate::storage::io::Io;
 use crate::storage::read_plan::{ReadOptions, ReadPlan};
+
+/// Values that are worth a piece of their own: taking one costs about as much as filling a few.
+const PIECE: usize = 1 << 12;
 
 /// Default of [`Options::buffer`]: 256 MiB.
 pub const BUFFER: usize = 256 << 20;
@@ -11,8 +15,8 @@ pub const BUFFER: usize = 256 << 20;
 pub struct Options {
     /// Threads that fill batches; 0 counts as 1.
     pub threads: usize,
-    /// Batches in memory at once, those held by the consumer included. 0 = threads + 2, and as many as threads more if each thread
-    /// requests the records of its next batch while it fills one.
+    /// Batches in memory at once, those held by the consumer included. 0: 4, of one thread 3; where each thread fills batches of its own,
+    /// and requests the records of the next one meanwhile, 2 * threads + 2.
     pub slots: usize,
     /// Nice value of the threads, 0 (unchanged) to 19 (lowest priority).
     pub nice: i32,
@@ -43,8 +47,15 @@ impl Options {
         let threads = self.threads.max(1);
         match self.slots {
             0 if plan.looks_ahead() => 2 * threads + 2,
-            0 => threads + 2,
+            0 => threads.min(2) + 2,
             slots => slots,
         }
+    }
+
+    /// How batches with images of so many values are divided among threads: several pieces each, so that none waits long for the last one.
+    /// Not where records are requested ahead, since those of a whole batch make longer reads.
+    pub(crate) fn division(&self, plan: &ReadPlan, values: usize) -> Division {
+        let pieces = if plan.looks_ahead() || self.threads <= 1 { 1 } else { 4 * self.threads };
+        Division { pieces, samples: PIECE.div_ceil(values.max(1)) }
     }
 }

@@ -3,10 +3,14 @@
 use std::sync::atomic::Ordering;
 use std::sync::{Arc, PoisonError};
 
-use crate::order::{Job, Order};
+use crate::error::Error;
+use crate::ring::division::Division;
+use crate::ring::jobs::Jobs;
+use crate::ring::open_batch::OpenBatch;
+use crate::ring::piece::Piece;
 use crate::ring::pixel_format::PixelFormat;
 use crate::ring::reader::ReadRequest;
-use crate::ring::slot::FreeSlots;
+use crate::ring::slot::{Filling, FreeSlots, Token};
 use crate::ring::totals::Totals;
 use crate::storage::open_shards::OpenShards;
 use crate::sync::{AtomicBool, Mutex, Sender};
@@ -16,40 +20,17 @@ use crate::transform::Pipeline;
 pub(crate) struct Shared {
     pub shards: Arc<OpenShards>,
     pub pipeline: Pipeline,
+    /// After a panic in the order's code its thread reports the panic and the consumer stops the others, so a poisoned lock does no harm.
     pub jobs: Mutex<Jobs>,
     pub free: Arc<FreeSlots>,
     pub totals: Totals,
     pub format: PixelFormat,
     /// Whether a record that cannot be used is left out.
     pub skip: bool,
+    pub division: Division,
     /// To the reader threads.
     pub requests: Sender<ReadRequest>,
     pub stop: AtomicBool,
-}
-
-/// The order, and how much of it has been handed out.
-pub(crate) struct Jobs {
-    order: Box<dyn Order>,
-    /// Jobs handed out.
-    count: u64,
-    ended: bool,
-}
-
-impl Jobs {
-    /// All jobs of an order.
-    pub fn new(order: Box<dyn Order>) -> Mutex<Self> {
-        Mutex::new(Self { order, count: 0, ended: false })
-    }
-
-    /// Puts the next job into `job` and returns its number; `None` after the last.
-    fn take(&mut self, job: &mut Job) -> Option<u64> {
-        if self.ended || !self.order.fill(job) {
-            self.ended = true;
-            return None;
-        }
-        self.count += 1;
-        Some(self.count - 1)
-    }
 }
 
 impl Shared {
@@ -71,17 +52,41 @@ impl Shared {
 
     /// The number of jobs, once the order has ended.
     pub fn ended_after(&self) -> Option<u64> {
-        let jobs = self.jobs.lock().unwrap_or_else(PoisonError::into_inner);
-        jobs.ended.then_some(jobs.count)
+        self.jobs.lock().unwrap_or_else(PoisonError::into_inner).ended_after()
     }
 
-    /// Puts the next job into `job`, requests the shards that come up soon, and returns the job's number; `None` after the last.
-    pub fn take_job(&self, job: &mut Job) -> Option<u64> {
-        // After a panic in the order's code its thread reports the panic and the consumer stops the others, so a poisoned lock does
-        // no harm.
-        let number = self.jobs.lock().unwrap_or_else(PoisonError::into_inner).take(job)?;
-        job.ahead.drain(..).filter(|_| self.reads()).for_each(|shard| self.request(ReadRequest::Shard(shard)));
-        Some(number)
+    /// Takes the next piece of work, for a token that was received: of a batch that is open, else of the next job, for which there is a
+    /// free slot then. Requests the shards that come up soon, and sends tokens for the other pieces. No, after the last: then the slot
+    /// goes back.
+    pub fn take(&self, piece: &mut Piece, tokens: &Sender<Token>) -> bool {
+        let mut jobs = self.jobs.lock().unwrap_or_else(PoisonError::into_inner);
+        if jobs.take_piece(piece) {
+            return true;
+        }
+        let mut slot = self.free.take();
+        let Some(number) = jobs.take(&mut slot.job) else {
+            // so that a thread which waits for a token learns of the end, too
+            self.free.add(slot, tokens);
+            return false;
+        };
+        slot.job.ahead.drain(..).filter(|_| self.reads()).for_each(|shard| self.request(ReadRequest::Shard(shard)));
+        let (samples, values) = (slot.job.ids.len(), self.values());
+        let pieces = self.division.of(samples);
+        slot.prepare(samples * values, matches!(self.format, PixelFormat::Bytes), pieces);
+        jobs.open(OpenBatch::new(number, slot, values, pieces), piece);
+        // the channel has room for all tokens; a failure means that the consumer has gone
+        (1..pieces).for_each(|_| drop(tokens.try_send(Token::Work)));
+        true
+    }
+
+    /// Takes back a piece that is done, or failed; gives its batch if it was the last.
+    pub fn give_back(&self, piece: &mut Piece, result: Result<Filling, Error>) -> Option<OpenBatch> {
+        self.jobs.lock().unwrap_or_else(PoisonError::into_inner).give_back(piece, result)
+    }
+
+    /// Values of an image that is made; 0, if none is.
+    fn values(&self) -> usize {
+        if self.reads() { self.pipeline.output().values() } else { 0 }
     }
 
     /// Whether records are read at all.

@@ -1,18 +1,13 @@
 //! The memory of batches: slots, and the list of those that are free.
 
+use std::ops::Range;
 use std::sync::PoisonError;
 use std::time::{Duration, Instant};
 
-use crate::error::Error;
-use crate::label_sets::LabelSets;
 use crate::mix::Mix;
 use crate::order::Job;
-use crate::storage::mapping::populate_fresh;
+use crate::ring::samples::Samples;
 use crate::sync::{Mutex, Sender};
-use crate::transform::CropRect;
-
-/// Values of a batch that are populated at a time: 1 MiB, during which no other thread can map memory.
-const STEP: usize = 1 << 18;
 
 /// One batch's memory. It grows to the largest batch and then stays.
 #[derive(Debug, Default)]
@@ -22,26 +17,21 @@ pub(crate) struct Slot {
     pub images: Vec<f32>,
     /// (N, H, W, C); at least as long as the job needs, if images come as bytes.
     pub pixels: Vec<u8>,
-    /// One a sample, if images come as crop rectangles.
-    pub crop_rects: Vec<CropRect>,
-    /// How many values of `images` have their pages populated.
-    pub populated: usize,
-    pub labels: Vec<u32>,
+    /// Whether `images` have pages of memory by now.
+    pub populated: bool,
+    /// Its samples, without those that were left out.
+    pub samples: Samples,
+    /// Those of each piece, until all are there.
+    pub pieces: Vec<Samples>,
     /// Whether samples may have several labels.
     pub multi_label: bool,
-    /// All labels of each sample, where there may be several.
-    pub label_sets: LabelSets,
     /// How the images are mixed with each other, if they are.
     pub mix: Option<Mix>,
-    /// Bytes of the records read.
-    pub bytes: u64,
-    /// The errors of the samples that were left out.
-    pub skipped: Vec<Error>,
-    /// Who filled it, and when.
-    pub filling: Option<Filling>,
+    /// Who filled its pieces, and when.
+    pub fillings: Vec<Filling>,
 }
 
-/// The time in which a thread filled a batch.
+/// The time in which a thread filled a batch, or a piece of one.
 #[derive(Clone, Copy, Debug, PartialEq, Eq)]
 pub struct Filling {
     /// Number of the thread, from 0.
@@ -53,26 +43,27 @@ pub struct Filling {
 }
 
 impl Slot {
-    /// Makes room for `values` values or bytes of images and forgets the previous batch's labels and counts.
-    pub fn prepare(&mut self, values: usize, as_bytes: bool) {
+    /// Makes room for `values` values or bytes of images in `pieces` pieces, and forgets the previous batch.
+    pub fn prepare(&mut self, values: usize, as_bytes: bool, pieces: usize) {
+        // fresh pages of the system are zero already; they are populated as they are written
         if as_bytes && self.pixels.len() < values {
-            self.pixels.resize(values, 0);
+            self.pixels = vec![0; values];
         } else if !as_bytes && self.images.len() < values {
-            // fresh pages of the system are zero already; they are populated as the images are written
-            (self.images, self.populated) = (vec![0.0; values], 0);
+            (self.images, self.populated) = (vec![0.0; values], false);
         }
-        self.labels.clear();
-        self.label_sets.clear();
-        self.skipped.clear();
-        self.bytes = 0;
+        self.samples.clear();
+        self.pieces.resize_with(pieces.max(self.pieces.len()), Samples::default);
+        self.fillings.clear();
     }
 
-    /// Populates the pages of the images' values up to `end`, and some more.
-    pub fn populate(&mut self, end: usize) {
-        if end > self.populated {
-            let end = end.max(self.populated + STEP).min(self.images.len());
-            populate_fresh(&mut self.images[self.populated..end]);
-            self.populated = end;
+    /// Moves the images of these samples, of so many values each, to sample `to`, which is before them.
+    pub fn close_gap(&mut self, samples: Range<usize>, to: usize, values: usize) {
+        let (from, to) = (samples.start * values..samples.end * values, to * values);
+        if from.end <= self.images.len() {
+            self.images.copy_within(from.clone(), to);
+        }
+        if from.end <= self.pixels.len() {
+            self.pixels.copy_within(from, to);
         }
     }
 }
@@ -89,7 +80,7 @@ impl FreeSlots {
     pub fn add(&self, slot: Slot, tokens: &Sender<Token>) {
         self.slots.lock().unwrap_or_else(PoisonError::into_inner).push(slot);
         // the channel has room for all tokens; a failure means that the threads have ended
-        let _ = tokens.try_send(Token::Slot);
+        let _ = tokens.try_send(Token::Work);
     }
 
     /// Takes a slot; the caller has received a token for it.
@@ -100,8 +91,8 @@ impl FreeSlots {
 
 /// A message to the threads that fill slots.
 pub(crate) enum Token {
-    /// There is a free slot.
-    Slot,
+    /// There is a piece that no thread has taken, or a free slot: as many tokens as there are of both.
+    Work,
     /// One thread is to end.
     Stop,
 }
@@ -114,12 +105,12 @@ mod tests {
     fn the_slot_used_last_is_taken_first() {
         let (free, tokens) = crossbeam_channel::bounded(3);
         let slots = FreeSlots::default();
-        for bytes in 1..=3 {
-            slots.add(Slot { bytes, ..Slot::default() }, &free);
+        for values in 1..=3 {
+            slots.add(Slot { images: vec![0.0; values], ..Slot::default() }, &free);
         }
         let used = slots.take();
         slots.add(used, &free);
-        assert_eq!([slots.take().bytes, slots.take().bytes, slots.take().bytes], [3, 2, 1]);
+        assert_eq!([slots.take(), slots.take(), slots.take()].map(|slot| slot.images.len()), [3, 2, 1]);
         assert_eq!(tokens.len(), 3, "a token for each, and no room for more");
     }
 }

@@ -1,5 +1,5 @@
-//! The life of a loader thread: it takes a free slot, then the next job, fills the slot and passes it on. The consumer (`loader`) puts
-//! the batches in order.
+//! The life of a loader thread: it takes a piece of an open batch, or opens the next one in a free slot, and fills it. Who brings the last
+//! piece of a batch passes it on. The consumer (`loader`) puts the batches in order.
 
 use std::any::Any;
 use std::panic::{AssertUnwindSafe, catch_unwind};
@@ -7,8 +7,10 @@ use std::sync::Arc;
 use std::time::Instant;
 
 use crate::error::Error;
-use crate::ring::fill::{Outcome, Task, ThreadState, fill, request, request_ahead};
+use crate::ring::fill::{Outcome, ThreadState, fill, finish, request, request_ahead};
 use crate::ring::nice;
+use crate::ring::open_batch::OpenBatch;
+use crate::ring::piece::Piece;
 use crate::ring::shared::Shared;
 use crate::ring::slot::{Filling, Slot, Token};
 use crate::sync::{Receiver, Sender};
@@ -33,84 +35,99 @@ pub(crate) struct Worker {
 }
 
 impl Worker {
-    /// Fills slots until a token says to stop, the order ends, or an error was passed on; a panic is an error like any other.
+    /// Fills pieces until a token says to stop, or the order ends; a panic is an error like any other.
     pub fn run(&self) {
         if self.nice > 0
             && let Err(source) = nice::lower_current_thread(self.nice)
         {
-            let result = Err(Error::Nice { nice: self.nice, source });
-            // a failure means that the consumer has gone
-            let _ = self.ready.send(Filled { number: None, result });
-            return;
+            return self.fail(Error::Nice { nice: self.nice, source });
         }
         let mut state = ThreadState::default();
         let mut ahead = None;
-        while let Some(filled) = self.next(&mut ahead, &mut state) {
-            let failed = filled.result.is_err();
-            if self.ready.send(filled).is_err() || failed {
-                return;
+        loop {
+            match self.next(&mut ahead, &mut state) {
+                Ok(Some(piece)) => {
+                    if !self.work(piece, &mut ahead, &mut state) {
+                        return;
+                    }
+                }
+                Ok(None) => return,
+                Err(error) => return self.fail(error),
             }
         }
     }
 
-    /// The next filled slot or error; `None` if the thread is to end. `ahead` is the task whose records were requested already.
-    fn next(&self, ahead: &mut Option<Task>, state: &mut ThreadState) -> Option<Filled> {
-        let task = match ahead.take() {
-            Some(task) => Ok(Some(task)),
-            None => {
-                let start = Instant::now();
-                let Ok(Token::Slot) = self.free_out.recv() else { return None };
-                self.shared.totals.add_slots(start.elapsed());
-                self.take()
+    /// Passes on an error outside of any job.
+    fn fail(&self, error: Error) {
+        // a failure means that the consumer has gone
+        let _ = self.ready.send(Filled { number: None, result: Err(error) });
+    }
+
+    /// The next piece to fill; `None` if the thread is to end. `ahead` is the one whose records were requested already.
+    fn next(&self, ahead: &mut Option<Piece>, state: &mut ThreadState) -> Result<Option<Piece>, Error> {
+        if let Some(piece) = ahead.take() {
+            return Ok(Some(piece));
+        }
+        let start = Instant::now();
+        let Ok(Token::Work) = self.free_out.recv() else { return Ok(None) };
+        self.shared.totals.add_slots(start.elapsed());
+        self.take(state)
+    }
+
+    /// Takes the piece for which a token has been received; `None` after the last.
+    fn take(&self, state: &mut ThreadState) -> Result<Option<Piece>, Error> {
+        let mut piece = state.pieces.pop().unwrap_or_default();
+        let taken = caught(self.thread, || Ok(self.shared.take(&mut piece, &self.free_in)))?;
+        Ok(taken.then_some(piece))
+    }
+
+    /// Fills a piece, and passes its batch on if that was the last one; says whether the thread goes on. It does so after an error, too:
+    /// the other pieces of the batch may hold one that comes before.
+    fn work(&self, mut piece: Piece, ahead: &mut Option<Piece>, state: &mut ThreadState) -> bool {
+        let start = Instant::now();
+        let outcome = self.fill(&mut piece, ahead, state);
+        state.fetches.extend(piece.fetch.take());
+        let result = match outcome {
+            Ok(Outcome::Filled) => Ok(Filling { thread: self.thread, start, took: start.elapsed() }),
+            Ok(Outcome::Stopped) => return false,
+            Err(error) => {
+                // a panic may have left it in any condition
+                *state = ThreadState::default();
+                Err(error)
             }
         };
-        match task {
-            // `take` has returned the slot, so that a thread which waits for one learns of the end, too
-            Ok(None) => None,
-            Ok(Some(mut task)) => {
-                let start = Instant::now();
-                let outcome = self.fill(&mut task, ahead, state);
-                task.slot.filling = Some(Filling { thread: self.thread, start, took: start.elapsed() });
-                state.fetches.extend(task.fetch.take());
-                let result = match outcome {
-                    Ok(Outcome::Filled) => Ok(task.slot),
-                    Ok(Outcome::Stopped) => return None,
-                    Err(error) => Err(error),
-                };
-                Some(Filled { number: Some(task.number), result })
-            }
-            Err(error) => Some(Filled { number: None, result: Err(error) }),
-        }
+        let batch = self.shared.give_back(&mut piece, result);
+        state.pieces.push(piece);
+        batch.is_none_or(|batch| self.pass_on(batch))
     }
 
-    /// Takes a free slot, for which a token has been received, and a job for it; returns the slot if there is no job left.
-    fn take(&self) -> Result<Option<Task>, Error> {
-        let mut slot = self.shared.free.take();
-        match caught(self.thread, || Ok(self.shared.take_job(&mut slot.job)))? {
-            Some(number) => Ok(Some(Task { slot, number, fetch: None })),
-            None => {
-                self.shared.free.add(slot, &self.free_in);
-                Ok(None)
-            }
-        }
+    /// Passes on a batch of which all pieces are back; no, if the consumer has gone.
+    fn pass_on(&self, batch: OpenBatch) -> bool {
+        let number = Some(batch.number);
+        let result = caught(self.thread, || {
+            let mut slot = batch.close()?;
+            finish(&self.shared, &mut slot);
+            Ok(slot)
+        });
+        self.ready.send(Filled { number, result }).is_ok()
     }
 
-    /// Fills a task, after requesting the records of the next one if there is a free slot for it.
-    fn fill(&self, task: &mut Task, ahead: &mut Option<Task>, state: &mut ThreadState) -> Result<Outcome, Error> {
+    /// Fills a piece, after requesting the records of the next one if there is one.
+    fn fill(&self, piece: &mut Piece, ahead: &mut Option<Piece>, state: &mut ThreadState) -> Result<Outcome, Error> {
         let looks_ahead = self.shared.shards.plan().looks_ahead();
         let next = if looks_ahead { self.free_out.try_recv().ok() } else { None };
         caught(self.thread, || {
-            request(&self.shared, task, state)?;
+            request(&self.shared, piece, state)?;
             match next {
-                Some(Token::Slot) => {
-                    *ahead = self.take()?;
+                Some(Token::Work) => {
+                    *ahead = self.take(state)?;
                     ahead.as_mut().map_or(Ok(()), |next| request_ahead(&self.shared, next, state))?;
                 }
                 // for this thread or another, when it next waits
                 Some(Token::Stop) => drop(self.free_in.try_send(Token::Stop)),
                 None => {}
             }
-            fill(&self.shared, task, state)
+            fill(&self.shared, piece, state)
         })
     }
 }

@@ -10,7 +10,7 @@ mod channel;
 mod stand_ins;
 pub mod sync;
 
-pub use stand_ins::{FAULTY, buffers, error, storage, transform};
+pub use stand_ins::{FAULTY, buffers, error, mix, storage, transform};
 
 #[path = "../../../loaders/src/label_sets.rs"]
 pub mod label_sets;
@@ -35,8 +35,13 @@ pub mod order {
 #[path = "../../../loaders/src/ring"]
 pub mod ring {
     pub mod batch;
+    pub(crate) mod division;
+    pub(crate) mod jobs;
     pub mod loader;
+    pub(crate) mod open_batch;
+    pub(crate) mod piece;
     pub mod pixel_format;
+    pub(crate) mod samples;
     pub(crate) mod shared;
     pub(crate) mod slot;
     pub mod stats;

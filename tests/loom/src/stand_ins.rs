@@ -29,10 +29,16 @@ pub mod error {
 
 pub mod storage {
     pub mod mapping {
-        /// Each buffer is populated once: it is small.
+        /// Each buffer is populated once, by its first piece: it is small.
         pub fn populate_fresh(_: &mut [f32]) {
             super::super::BUFFERS.set(super::super::BUFFERS.get() + 1);
         }
+    }
+
+    pub mod fetch {
+        /// Nothing is fetched.
+        #[derive(Debug)]
+        pub struct Fetch;
     }
 
     pub mod split {
@@ -88,6 +94,12 @@ pub mod storage {
     }
 }
 
+pub mod mix {
+    /// Images stay as they are.
+    #[derive(Debug, Clone, Copy)]
+    pub struct Mix;
+}
+
 pub mod transform {
     use crate::spec::ImageSpec;
 
@@ -106,6 +118,7 @@ pub mod transform {
 }
 
 pub mod options {
+    use crate::ring::division::Division;
     use crate::storage::read_plan::ReadPlan;
 
     /// As the loader's, but for reading.
@@ -125,6 +138,10 @@ pub mod options {
 
         pub fn slot_count(&self, _: &ReadPlan) -> usize {
             self.slots
+        }
+
+        pub(crate) fn division(&self, plan: &ReadPlan, _: usize) -> Division {
+            Division { pieces: if plan.ahead { 1 } else { 2 * self.threads }, samples: 1 }
         }
     }
 }
@@ -152,18 +169,15 @@ pub mod reader {
 pub mod fill {
     use super::FAULTY;
     use crate::error::Error;
+    use crate::ring::piece::Piece;
     use crate::ring::shared::Shared;
     use crate::ring::slot::Slot;
-
-    pub struct Task {
-        pub slot: Slot,
-        pub number: u64,
-        pub fetch: Option<()>,
-    }
+    use crate::storage::fetch::Fetch;
 
     #[derive(Default)]
     pub struct ThreadState {
-        pub fetches: Vec<()>,
+        pub fetches: Vec<Fetch>,
+        pub pieces: Vec<Piece>,
     }
 
     pub enum Outcome {
@@ -171,25 +185,30 @@ pub mod fill {
         Stopped,
     }
 
-    pub fn request(_: &Shared, _: &mut Task, _: &mut ThreadState) -> Result<(), Error> {
+    pub fn request(_: &Shared, _: &mut Piece, _: &mut ThreadState) -> Result<(), Error> {
         Ok(())
     }
 
-    pub fn request_ahead(_: &Shared, _: &mut Task, _: &mut ThreadState) -> Result<(), Error> {
+    pub fn request_ahead(_: &Shared, _: &mut Piece, _: &mut ThreadState) -> Result<(), Error> {
         Ok(())
     }
 
-    pub fn fill(shared: &Shared, task: &mut Task, _: &mut ThreadState) -> Result<Outcome, Error> {
-        task.slot.prepare(1, false);
-        task.slot.populate(1);
+    pub fn fill(shared: &Shared, piece: &mut Piece, _: &mut ThreadState) -> Result<Outcome, Error> {
+        let Piece { job, memory, samples, index, .. } = piece;
         // as the loader: before each sample
-        for id in &task.slot.job.ids {
+        for (at, id) in job.ids.iter().enumerate() {
             match *id {
                 _ if shared.stops() => return Ok(Outcome::Stopped),
                 FAULTY => return Err(Error::Record),
                 _ => {}
             }
+            if *index == 0 {
+                memory.values(at)[0] = *id as f32;
+            }
+            samples.ids.push(*id);
         }
         Ok(Outcome::Filled)
     }
+
+    pub fn finish(_: &Shared, _: &mut Slot) {}
 }

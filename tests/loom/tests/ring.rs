@@ -13,16 +13,20 @@ use trireme_loom::{FAULTY, buffers};
 /// Stands for a job without samples, as a short last step has them.
 const NOBODY: u64 = 2000;
 
-/// Jobs of one sample each, or of none.
+/// Jobs of so many samples each, or of none.
 struct Samples {
     ids: std::vec::IntoIter<u64>,
+    each: usize,
     step: u64,
 }
 
 impl Order for Samples {
     fn fill(&mut self, job: &mut Job) -> bool {
-        let Some(id) = self.ids.next() else { return false };
-        job.ids = if id == NOBODY { Vec::new() } else { vec![id] };
+        job.ids = self.ids.by_ref().take(self.each).collect();
+        if job.ids.is_empty() {
+            return false;
+        }
+        job.ids.retain(|id| *id != NOBODY);
         job.step = self.step;
         self.step += 1;
         true
@@ -35,12 +39,14 @@ struct Ring {
     threads: usize,
     slots: usize,
     ahead: bool,
+    /// Samples of a batch, of which each is a piece if threads do not look ahead.
+    each: usize,
 }
 
 impl Ring {
     fn start(self, ids: &[u64]) -> Loader {
-        let Ring { threads, slots, ahead } = self;
-        let order = Samples { ids: ids.to_vec().into_iter(), step: 0 };
+        let Ring { threads, slots, ahead, each } = self;
+        let order = Samples { ids: ids.to_vec().into_iter(), each, step: 0 };
         let options = Options { threads, slots, nice: 0, skip: false, ahead };
         Loader::start(Arc::new(Split), Pipeline, Box::new(order), options).unwrap()
     }
@@ -71,29 +77,61 @@ fn take_all(mut loader: Loader) {
 
 #[test]
 fn one_thread() {
-    Ring { threads: 1, slots: 2, ahead: false }.check(&[7, 8, 9], take_all);
+    Ring { threads: 1, slots: 2, ahead: false, each: 1 }.check(&[7, 8, 9], take_all);
 }
 
 #[test]
 fn batches_of_two_threads_come_once_and_in_order() {
-    Ring { threads: 2, slots: 2, ahead: false }.check(&[7, 8, 9], take_all);
+    Ring { threads: 2, slots: 2, ahead: false, each: 1 }.check(&[7, 8, 9], take_all);
 }
 
 #[test]
 fn a_thread_that_takes_its_next_job_early() {
-    Ring { threads: 1, slots: 2, ahead: true }.check(&[7, 8, 9], take_all);
+    Ring { threads: 1, slots: 2, ahead: true, each: 1 }.check(&[7, 8, 9], take_all);
 }
 
 #[test]
 fn two_threads_that_take_their_next_jobs_early() {
-    Ring { threads: 2, slots: 3, ahead: true }.check(&[7, 8, 9], take_all);
+    Ring { threads: 2, slots: 3, ahead: true, each: 1 }.check(&[7, 8, 9], take_all);
+}
+
+/// Threads that share batches, the last of them short: samples in order, each made once.
+#[test]
+fn pieces_of_a_batch_by_two_threads() {
+    Ring { threads: 2, slots: 2, ahead: false, each: 2 }.check(&[7, 8, 9], |mut loader| {
+        assert_eq!(loader.next().unwrap().unwrap().ids(), [7, 8]);
+        assert_eq!(loader.next().unwrap().unwrap().ids(), [9]);
+        assert!(loader.next().unwrap().is_none());
+    });
+}
+
+/// The other pieces of the batch are made, too, by one thread or two, and none fails unheard.
+#[test]
+fn errors_of_pieces_come_once_in_their_turn() {
+    for threads in [1, 2] {
+        Ring { threads, slots: 2, ahead: false, each: 2 }.check(&[7, 8, FAULTY, FAULTY, 9], |mut loader| {
+            assert_eq!(loader.next().unwrap().unwrap().ids(), [7, 8]);
+            assert!(matches!(loader.next(), Err(Error::Record)));
+            assert!(matches!(loader.next(), Err(Error::Stopped)));
+        });
+    }
+}
+
+/// The loader ends while one thread has a piece of a batch and the other has none, or both have.
+#[test]
+fn threads_end_between_pieces() {
+    Ring { threads: 2, slots: 1, ahead: false, each: 2 }.check(&[7, 8, 9, 10], |mut loader| {
+        let batch = loader.next().unwrap().unwrap();
+        drop(loader);
+        assert_eq!(batch.ids(), [7, 8]);
+    });
 }
 
 /// A batch outlives its loader, which ends while the other slots are anywhere.
 #[test]
 fn threads_end_with_their_loader() {
     for ahead in [false, true] {
-        Ring { threads: 2, slots: 2, ahead }.check(&[7, NOBODY, 9, NOBODY], |mut loader| {
+        Ring { threads: 2, slots: 2, ahead, each: 1 }.check(&[7, NOBODY, 9, NOBODY], |mut loader| {
             let batch = loader.next().unwrap().unwrap();
             drop(loader);
             assert_eq!(batch.ids(), [7]);
@@ -103,7 +141,7 @@ fn threads_end_with_their_loader() {
 
 #[test]
 fn an_error_comes_in_its_turn_and_ends_all_threads() {
-    Ring { threads: 2, slots: 2, ahead: false }.check(&[7, FAULTY, 9, 10], |mut loader| {
+    Ring { threads: 2, slots: 2, ahead: false, each: 1 }.check(&[7, FAULTY, 9, 10], |mut loader| {
         assert_eq!(loader.next().unwrap().unwrap().ids(), [7]);
         assert!(matches!(loader.next(), Err(Error::Record)));
         assert!(matches!(loader.next(), Err(Error::Stopped)));
@@ -114,7 +152,7 @@ fn an_error_comes_in_its_turn_and_ends_all_threads() {
 /// gets it once the batch is back.
 #[test]
 fn a_slot_that_comes_back_on_another_thread() {
-    Ring { threads: 1, slots: 1, ahead: false }.check(&[7, 8], |mut loader| {
+    Ring { threads: 1, slots: 1, ahead: false, each: 1 }.check(&[7, 8], |mut loader| {
         let first = loader.next().unwrap().unwrap();
         let other = loom::thread::spawn(move || drop(first));
         let second = loader.next();
