@@ -32,7 +32,7 @@ fn data(count: u64, edit: impl Fn(u64, &mut Vec<i64>)) -> TestData {
 }
 
 fn load(data: &TestData, format: PixelFormat, ops: &[&str], skip: bool) -> Result<Vec<(Vec<u64>, LabelSets)>, Error> {
-    let order = Box::new(EvalOrder::new(data.shared().len(), 8, 0, 1));
+    let order = Box::new(EvalOrder::new(data.shared().len(), 50, 0, 1));
     let options = Options { threads: 2, skip, ..Options::default() };
     let mut loader = Loader::start_as(format, data.shared(), data.pipeline(ops, SPEC), order, options)?;
     let mut all = Vec::new();
@@ -73,6 +73,10 @@ fn labels_that_are_no_class_are_named_or_left_out() {
     assert_contains(&error, &["record 5", "label 10", "expected 0 to 9"]);
     let some = load(&data, PixelFormat::Values, &["normalize"], true).unwrap();
     assert_eq!(check(&some), 19, "labels stay beside their images");
+    // and in batches that threads share
+    let data = self::data(100, |id, labels| labels.extend((id % 30 == 11).then_some(10)));
+    let some = load(&data, PixelFormat::Values, &["normalize"], true).unwrap();
+    assert_eq!((some.len(), check(&some)), (2, 97));
 }
 
 #[test]

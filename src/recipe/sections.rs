@@ -101,7 +101,7 @@ section! {
     pub struct Loader {
         /// Loader threads a rank.
         absent threads: usize = "by the number of cores", in Range::AtLeast(1.0) => changeable;
-        /// Batches in flight a rank; 0: 4, of one thread 3; 2 * threads + 2 where records are read ahead.
+        /// Batches in flight a rank; 0: as many as keep its threads at work, 3 or 4 as a rule.
         default slots: usize = 0 => changeable;
         /// How records are read; "auto": mmap on local disks, long reads from network file systems.
         default io: Io = Io::Auto => changeable;

@@ -28,6 +28,10 @@ impl<O: Order> Order for Chosen<O> {
         }
         more
     }
+
+    fn largest(&self) -> usize {
+        self.order.largest()
+    }
 }
 
 #[cfg(test)]

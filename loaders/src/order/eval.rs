@@ -37,6 +37,10 @@ impl Order for EvalOrder {
         self.next += self.ranks;
         true
     }
+
+    fn largest(&self) -> usize {
+        self.batch as usize
+    }
 }
 
 #[cfg(test)]

@@ -37,4 +37,9 @@ impl Job {
 pub trait Order: Send {
     /// Puts the next job in place of `job`, reusing its memory; `false` when there is none left.
     fn fill(&mut self, job: &mut Job) -> bool;
+
+    /// Samples of a job at most, as far as the order knows: of small ones a loader keeps more at once.
+    fn largest(&self) -> usize {
+        1
+    }
 }

@@ -165,6 +165,10 @@ impl Order for TrainOrder {
         self.worker += 1;
         true
     }
+
+    fn largest(&self) -> usize {
+        (self.batch as usize).div_ceil(self.workers)
+    }
 }
 
 #[cfg(test)]

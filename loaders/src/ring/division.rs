@@ -12,7 +12,7 @@ pub(crate) struct Division {
 impl Division {
     /// Pieces of a batch of so many samples.
     pub fn of(self, samples: usize) -> usize {
-        samples.div_ceil(self.samples).clamp(1, self.pieces)
+        (samples / self.samples).clamp(1, self.pieces)
     }
 }
 
@@ -24,7 +24,7 @@ mod tests {
     fn pieces_of_a_batch() {
         let division = Division { pieces: 4, samples: 3 };
         let pieces = [0, 1, 3, 4, 9, 10, 1000].map(|samples| division.of(samples));
-        assert_eq!(pieces, [1, 1, 1, 2, 3, 4, 4]);
+        assert_eq!(pieces, [1, 1, 1, 1, 3, 3, 4]);
         assert_eq!(Division { pieces: 1, samples: 1 }.of(64), 1);
     }
 }

@@ -9,7 +9,7 @@ use crate::ring::pixel_format::PixelFormat;
 use crate::ring::reader::ReadRequest;
 use crate::ring::shared::Shared;
 use crate::ring::slot::Slot;
-use crate::ring::totals::{SAMPLED, Tally};
+use crate::ring::totals::Tally;
 use crate::storage::fetch::Fetch;
 use crate::storage::open_shards::HeldShards;
 use crate::transform::{Pipeline, Scratch};
@@ -136,8 +136,8 @@ pub(crate) fn finish(shared: &Shared, slot: &mut Slot) {
 fn make(shared: &Shared, sample: SampleKey, piece: &mut Piece, state: &mut ThreadState) -> Result<Made, Error> {
     let ThreadState { scratch, record: copy, held, tally, .. } = state;
     let Piece { memory, fetch, samples, .. } = piece;
-    let start = tally.images.is_multiple_of(SAMPLED).then(Instant::now);
-    tally.images += 1;
+    memory.populate(samples.len());
+    let start = tally.begin().then(Instant::now);
     let (number, record) = shared.shards.split().locate(sample.id)?;
     let shard = shared.shards.shard(number, held)?;
     let payload = match fetch {

@@ -25,7 +25,8 @@ impl Footprint {
         let plan = ReadPlan::new(split, &options.reading())?;
         let product = |factors: [u64; 3]| factors.into_iter().fold(1, u64::saturating_mul);
         let image = (values * size_of::<f32>() + size_of::<u32>()) as u64;
-        let batches = product([options.slot_count(&plan) as u64, batch as u64, image]);
+        let batches =
+            product([options.slot_count(&plan, options.division(&plan, values).of(batch)) as u64, batch as u64, image]);
         let mean = split.bytes().div_ceil(split.len().max(1));
         let fetched = product([2 * options.threads.max(1) as u64, batch as u64, mean]);
         Ok(Self { batches, records: if plan.fetches() { fetched } else { plan.loaded }, access: plan.text })

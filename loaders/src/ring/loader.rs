@@ -1,7 +1,7 @@
 //! The prefetch ring, as its consumer sees it: [`Loader`] yields [`Batch`]es in the order's order, filled ahead of time by threads.
 //! `worker` is what the threads do.
 //!
-//! Slots, one batch each, go round: free -> a thread fills it -> ready -> the consumer -> free when the batch is dropped. Their number
+//! Slots, one batch each, go round: free -> threads fill it -> ready -> the consumer -> free when the batch is dropped. Their number
 //! is fixed, so memory is bounded, threads wait for a slow consumer and the consumer waits for slow threads. A thread takes a slot
 //! before it takes a job: the batch that the consumer waits for always has one.
 
@@ -74,8 +74,10 @@ impl Loader {
         }
         let plan = ReadPlan::new(&split, &options.reading())?;
         let output = pipeline.output();
-        let (count, slots) = (options.threads.max(1), options.slot_count(&plan));
-        let division = options.division(&plan, output.values());
+        // no image is made where only crops are delivered
+        let values = if matches!(format, PixelFormat::CropRects { .. }) { 0 } else { output.values() };
+        let division = options.division(&plan, values);
+        let (count, slots) = (options.threads.max(1), options.slot_count(&plan, division.of(order.largest())));
         // room for every slot, or its pieces, and for one more message from or to each thread: no send ever blocks
         let (free, free_out) = bounded(slots * division.pieces + count);
         let (ready_in, ready) = bounded(slots + count);

@@ -15,8 +15,9 @@ pub const BUFFER: usize = 256 << 20;
 pub struct Options {
     /// Threads that fill batches; 0 counts as 1.
     pub threads: usize,
-    /// Batches in memory at once, those held by the consumer included. 0: 4, of one thread 3; where each thread fills batches of its own,
-    /// and requests the records of the next one meanwhile, 2 * threads + 2.
+    /// Batches in memory at once, those held by the consumer included. 0: 4, and more, up to threads + 2, where a batch has fewer pieces
+    /// than there are threads; of one thread 3. Where each thread fills batches of its own, and requests the records of the next one
+    /// meanwhile, 2 * threads + 2.
     pub slots: usize,
     /// Nice value of the threads, 0 (unchanged) to 19 (lowest priority).
     pub nice: i32,
@@ -42,20 +43,37 @@ impl Options {
         ReadOptions { io: self.io, open: self.open, buffer: self.buffer }
     }
 
-    /// Batches in memory at once.
-    pub(crate) fn slot_count(&self, plan: &ReadPlan) -> usize {
+    /// Batches in memory at once, of so many pieces each.
+    pub(crate) fn slot_count(&self, plan: &ReadPlan, pieces: usize) -> usize {
         let threads = self.threads.max(1);
         match self.slots {
             0 if plan.looks_ahead() => 2 * threads + 2,
-            0 => threads.min(2) + 2,
+            0 => enough(threads, pieces),
             slots => slots,
         }
     }
 
     /// How batches with images of so many values are divided among threads: several pieces each, so that none waits long for the last one.
-    /// Not where records are requested ahead, since those of a whole batch make longer reads.
+    /// Not where the records of each batch are requested ahead: those of a whole batch are requested earlier, and in longer reads.
     pub(crate) fn division(&self, plan: &ReadPlan, values: usize) -> Division {
         let pieces = if plan.looks_ahead() || self.threads <= 1 { 1 } else { 4 * self.threads };
         Division { pieces, samples: PIECE.div_ceil(values.max(1)) }
+    }
+}
+
+/// Batches of so many pieces that keep all threads at work: those of which a thread has a piece, one that is beginning or ending, one that
+/// is ready and one that the consumer holds.
+fn enough(threads: usize, pieces: usize) -> usize {
+    (threads.div_ceil(pieces) + 3).min(threads + 2)
+}
+
+#[cfg(test)]
+mod tests {
+    use super::*;
+
+    #[test]
+    fn batches_that_keep_threads_at_work() {
+        let counts = [(1, 1), (2, 8), (8, 32), (16, 64), (16, 4), (16, 1), (2, 1)].map(|(t, p)| enough(t, p));
+        assert_eq!(counts, [3, 4, 4, 4, 7, 18, 4]);
     }
 }

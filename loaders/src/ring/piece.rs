@@ -75,17 +75,23 @@ impl<T> Part<T> {
 }
 
 impl Memory {
-    /// Room for image `index` of the piece as floats. Pages are populated as they come to be used, and some more.
-    pub fn values(&mut self, index: usize) -> &mut [f32] {
-        // SAFETY: lent to this piece until it gave it back (see `Piece::lend`); then there is none.
+    /// Populates the pages of image `index` of the piece, if it comes as floats, and some more.
+    pub fn populate(&mut self, index: usize) {
+        // SAFETY: lent to this piece until it gives it back (see `Piece::lend`); after that there is none.
         let images = unsafe { self.images.as_mut() };
         let end = (index + 1) * self.each;
-        if end > self.populated {
+        if end > self.populated && end <= images.len() {
             let ahead = end.max(self.populated + STEP).min(images.len());
             populate_fresh(&mut images[self.populated..ahead]);
             self.populated = ahead;
         }
-        &mut images[index * self.each..end]
+    }
+
+    /// Room for image `index` of the piece as floats.
+    pub fn values(&mut self, index: usize) -> &mut [f32] {
+        // SAFETY: as above.
+        let images = unsafe { self.images.as_mut() };
+        &mut images[index * self.each..][..self.each]
     }
 
     /// The same as bytes.

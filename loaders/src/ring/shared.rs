@@ -74,7 +74,7 @@ impl Shared {
         let pieces = self.division.of(samples);
         slot.prepare(samples * values, matches!(self.format, PixelFormat::Bytes), pieces);
         jobs.open(OpenBatch::new(number, slot, values, pieces), piece);
-        // the channel has room for all tokens; a failure means that the consumer has gone
+        // the channel has room for all tokens, and this thread has a receiver
         (1..pieces).for_each(|_| drop(tokens.try_send(Token::Work)));
         true
     }

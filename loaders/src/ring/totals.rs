@@ -7,9 +7,9 @@ use crate::ring::stats::Stages;
 use crate::sync::AtomicU64;
 
 /// One image in so many is timed: reading the clock for each one would cost more than some transforms.
-pub(crate) const SAMPLED: u64 = 16;
+const SAMPLED: u64 = 16;
 
-/// Times of all threads of a loader, in nanoseconds; threads add to them once a batch.
+/// Times of all threads of a loader, in nanoseconds; threads add to them after each piece of a batch.
 #[derive(Debug, Default)]
 pub(crate) struct Totals {
     read: AtomicU64,
@@ -18,9 +18,11 @@ pub(crate) struct Totals {
     slots: AtomicU64,
 }
 
-/// One thread's times since it last added them to the totals, of the images that were timed.
+/// One thread's times since it last added them to the totals, but for `count`, of the images that were timed.
 #[derive(Debug, Default)]
 pub(crate) struct Tally {
+    /// Images since the thread began.
+    pub count: u64,
     pub images: u64,
     pub timed: u64,
     pub read: Duration,
@@ -31,6 +33,13 @@ pub(crate) struct Tally {
 }
 
 impl Tally {
+    /// Counts an image; says whether it is one of those that are timed.
+    pub(crate) fn begin(&mut self) -> bool {
+        let timed = self.count.is_multiple_of(SAMPLED);
+        (self.count, self.images) = (self.count + 1, self.images + 1);
+        timed
+    }
+
     /// Adds one image's times.
     pub(crate) fn add(&mut self, read: Duration, decode: Duration, transform: Duration) {
         self.timed += 1;
@@ -58,7 +67,7 @@ impl Totals {
             total.fetch_add(scaled(time), Ordering::Relaxed);
         }
         self.read.fetch_add(tally.waited.as_nanos() as u64, Ordering::Relaxed);
-        *tally = Tally::default();
+        *tally = Tally { count: tally.count, ..Tally::default() };
     }
 
     /// The times so far.
@@ -83,6 +92,8 @@ mod tests {
         let mut tally = Tally { images: 10, ..Tally::default() };
         totals.add(&mut tally);
         assert_eq!((totals.stages(), tally.images), (Stages::default(), 10));
+        // of 40 images in pieces of 8 the first, the 17th and the 33rd are timed
+        assert_eq!((0..40).filter(|_| tally.begin()).collect::<Vec<_>>(), [0, 16, 32]);
         tally = Tally { images: 32, timed: 2, decode: Duration::from_micros(30), ..tally };
         totals.add(&mut tally);
         assert_eq!((totals.stages().decode, tally.images), (Duration::from_micros(480), 0));

@@ -1,5 +1,5 @@
-//! The life of a loader thread: it takes a piece of an open batch, or opens the next one in a free slot, and fills it. Who brings the last
-//! piece of a batch passes it on. The consumer (`loader`) puts the batches in order.
+//! The life of a loader thread: it takes a piece of an open batch, or opens the next one in a free slot, and fills it. The
+//! thread that brings back the last piece of a batch passes it on. The consumer (`loader`) puts the batches in order.
 
 use std::any::Any;
 use std::panic::{AssertUnwindSafe, catch_unwind};
@@ -28,7 +28,7 @@ pub(crate) struct Worker {
     /// Counts the loader's threads, from 0.
     pub thread: usize,
     pub nice: i32,
-    /// For slots that the thread returns.
+    /// For tokens that the thread sends: of pieces that it leaves to others, and those that it gives back.
     pub free_in: Sender<Token>,
     pub free_out: Receiver<Token>,
     pub ready: Sender<Filled>,
@@ -114,11 +114,11 @@ impl Worker {
 
     /// Fills a piece, after requesting the records of the next one if there is one.
     fn fill(&self, piece: &mut Piece, ahead: &mut Option<Piece>, state: &mut ThreadState) -> Result<Outcome, Error> {
-        let looks_ahead = self.shared.shards.plan().looks_ahead();
-        let next = if looks_ahead { self.free_out.try_recv().ok() } else { None };
         caught(self.thread, || {
             request(&self.shared, piece, state)?;
-            match next {
+            let looks_ahead = self.shared.shards.plan().looks_ahead();
+            // nothing may fail before the token has had its effect: a lost one would leave a thread waiting
+            match looks_ahead.then(|| self.free_out.try_recv().ok()).flatten() {
                 Some(Token::Work) => {
                     *ahead = self.take(state)?;
                     ahead.as_mut().map_or(Ok(()), |next| request_ahead(&self.shared, next, state))?;

@@ -26,7 +26,7 @@ struct OpenShard {
     cell: Arc<Mutex<Option<Arc<Shard>>>>,
 }
 
-/// The shards, by number, that one thread holds while it fills one batch.
+/// The shards, by number, that one thread holds while it fills a piece of a batch.
 pub(crate) type HeldShards = Vec<(usize, Arc<Shard>)>;
 
 impl OpenShards {

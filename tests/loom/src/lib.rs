@@ -10,7 +10,7 @@ mod channel;
 mod stand_ins;
 pub mod sync;
 
-pub use stand_ins::{FAULTY, buffers, error, mix, storage, transform};
+pub use stand_ins::{FAULTY, LOST, buffers, error, mix, storage, transform};
 
 #[path = "../../../loaders/src/label_sets.rs"]
 pub mod label_sets;

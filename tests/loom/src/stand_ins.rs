@@ -5,6 +5,9 @@ use std::cell::Cell;
 /// The sample whose record cannot be used.
 pub const FAULTY: u64 = 1000;
 
+/// The sample whose record cannot even be requested.
+pub const LOST: u64 = 3000;
+
 /// Buffers that were made since the last call: all threads of a model share one of the system's.
 pub fn buffers() -> usize {
     BUFFERS.take()
@@ -136,7 +139,7 @@ pub mod options {
             self.ahead
         }
 
-        pub fn slot_count(&self, _: &ReadPlan) -> usize {
+        pub fn slot_count(&self, _: &ReadPlan, _: usize) -> usize {
             self.slots
         }
 
@@ -167,7 +170,7 @@ pub mod reader {
 }
 
 pub mod fill {
-    use super::FAULTY;
+    use super::{FAULTY, LOST};
     use crate::error::Error;
     use crate::ring::piece::Piece;
     use crate::ring::shared::Shared;
@@ -185,8 +188,8 @@ pub mod fill {
         Stopped,
     }
 
-    pub fn request(_: &Shared, _: &mut Piece, _: &mut ThreadState) -> Result<(), Error> {
-        Ok(())
+    pub fn request(_: &Shared, piece: &mut Piece, _: &mut ThreadState) -> Result<(), Error> {
+        if piece.job.ids.contains(&LOST) { Err(Error::Record) } else { Ok(()) }
     }
 
     pub fn request_ahead(_: &Shared, _: &mut Piece, _: &mut ThreadState) -> Result<(), Error> {
@@ -203,6 +206,7 @@ pub mod fill {
                 _ => {}
             }
             if *index == 0 {
+                memory.populate(at);
                 memory.values(at)[0] = *id as f32;
             }
             samples.ids.push(*id);

@@ -8,7 +8,7 @@ use trireme_loom::ring::loader::Loader;
 use trireme_loom::ring::options::Options;
 use trireme_loom::storage::split::Split;
 use trireme_loom::transform::Pipeline;
-use trireme_loom::{FAULTY, buffers};
+use trireme_loom::{FAULTY, LOST, buffers};
 
 /// Stands for a job without samples, as a short last step has them.
 const NOBODY: u64 = 2000;
@@ -113,6 +113,17 @@ fn errors_of_pieces_come_once_in_their_turn() {
             assert_eq!(loader.next().unwrap().unwrap().ids(), [7, 8]);
             assert!(matches!(loader.next(), Err(Error::Record)));
             assert!(matches!(loader.next(), Err(Error::Stopped)));
+        });
+    }
+}
+
+/// A thread that cannot request its records still hears that it is to end.
+#[test]
+fn requests_that_fail_lose_no_word() {
+    for threads in [1, 2] {
+        Ring { threads, slots: 2, ahead: true, each: 1 }.check(&[7, LOST, LOST, LOST], |mut loader| {
+            assert_eq!(loader.next().unwrap().unwrap().ids(), [7]);
+            drop(loader);
         });
     }
 }
