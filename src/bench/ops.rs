@@ -107,13 +107,12 @@ pub fn run<D: Device>(
     };
     // a line that is no row is told at once
     text(&[])?;
+    let failed = |source| Error::File { action: "write", path: path.clone(), source };
+    // and so is a folder in which nothing can be written: measuring takes minutes
+    let mut file = NewFile::beside(path).map_err(failed)?;
     let text = text(&bench.all(&on, show)?)?;
-    let write = || {
-        let mut file = NewFile::beside(path)?;
-        file.file()?.write_all(text.as_bytes())?;
-        file.publish()
-    };
-    write().map(drop).map_err(|source| Error::File { action: "write", path: path.clone(), source })
+    let written = file.file().and_then(|file| file.write_all(text.as_bytes()));
+    written.and_then(|()| file.publish()).map(drop).map_err(failed)
 }
 
 /// The best of a fifth of a second and more: cores that slept take a while to be as fast as they can.

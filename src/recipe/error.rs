@@ -13,6 +13,14 @@ pub enum Error {
         /// The system's answer.
         source: std::io::Error,
     },
+    /// There is no such file.
+    #[error("cannot read the recipe {file}: there is no such file{cure}")]
+    Absent {
+        /// Path as given.
+        file: String,
+        /// `; did you mean ...?`, or the recipes there are.
+        cure: String,
+    },
     /// The file is not TOML.
     #[error("{file}: not valid TOML: {why}")]
     Syntax {

@@ -4,10 +4,12 @@
 //! the key nor the nearest key.
 
 use std::collections::BTreeMap;
+use std::io::ErrorKind;
 use std::path::{Path, PathBuf};
 
 use toml::{Table, Value};
 
+use super::absent;
 use super::changes::{self, Changes};
 use super::check::{self, Known};
 use super::error::{Error, Origin};
@@ -33,7 +35,10 @@ impl Recipe {
     /// Reads `path`, applies the changes, and checks the whole.
     pub fn load(path: &Path, changes: &Changes, known: &Known) -> Result<Loaded, Error> {
         let file = path.display().to_string();
-        let text = std::fs::read_to_string(path).map_err(|source| Error::Read { file: file.clone(), source })?;
+        let text = std::fs::read_to_string(path).map_err(|source| match source.kind() {
+            ErrorKind::NotFound => Error::Absent { file: file.clone(), cure: absent::cure(path) },
+            _ => Error::Read { file: file.clone(), source },
+        })?;
         Self::parse(&text, &file, changes, known)
     }
 

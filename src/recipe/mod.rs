@@ -3,6 +3,7 @@
 //! A key is one line of a [`section!`](crate::schema): in `recipe` and `sections` here, in [`crate::optim`] those of optimizers and
 //! schedules. Reading is in `load`, the list of all keys in `keys`.
 
+mod absent;
 mod changes;
 mod check;
 mod class_weights;

@@ -207,6 +207,8 @@ fn each_implementation_is_measured_and_the_fastest_becomes_a_row() {
     );
     assert!(all.stderr.contains("(no choice)"), "{}", all.stderr);
     let rubbish = setting.folder.write("rubbish.txt", "3 8 8 4\n");
+    let nowhere = bench(&setting.folder.at("none/table.txt"), &[]).failed(1, &["cannot write", "none/table.txt"]);
+    assert_eq!(nowhere.stdout, "", "measured for nothing");
     bench(&rubbish, &[]).failed(1, &["rubbish.txt: line 1, \"3 8 8 4\": expected kernel", "mend the line"]);
     bench(&table, &["--model", "lenett"]).failed(2, &["no network lenett", "lenet"]);
 }
