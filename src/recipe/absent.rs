@@ -29,20 +29,30 @@ pub fn cure(path: &Path) -> String {
     }
 }
 
-/// Names of the TOML files in a folder, sorted.
+/// Names of the recipes in a folder, sorted.
 fn recipes(folder: &Path) -> Vec<String> {
     let folder = if folder.as_os_str().is_empty() { Path::new(".") } else { folder };
     let entries = std::fs::read_dir(folder).into_iter().flatten().flatten();
-    let names = entries.filter_map(|entry| entry.file_name().into_string().ok());
-    let mut names: Vec<String> = names.filter(|name| name.ends_with(".toml") && name != "Cargo.toml").collect();
+    let recipes = entries.filter(|entry| is_recipe(&entry.path()));
+    let mut names: Vec<String> = recipes.filter_map(|entry| entry.file_name().into_string().ok()).collect();
     names.sort();
     names
+}
+
+/// Whether a file seems to be a recipe: TOML that names a model.
+fn is_recipe(path: &Path) -> bool {
+    let names_a_model = |text: String| text.lines().any(|line| line.starts_with("model"));
+    path.extension().is_some_and(|extension| extension == "toml")
+        && path.is_file()
+        && std::fs::read_to_string(path).is_ok_and(names_a_model)
 }
 
 #[cfg(test)]
 mod tests {
     use super::*;
     use std::fs;
+
+    const RECIPE: &str = "# LeNet\nmodel = \"lenet\"\n";
 
     #[test]
     fn similar_names_are_suggested_and_others_listed() {
@@ -52,14 +62,16 @@ mod tests {
         let cure_of = |name: &str| cure(&dir.join(name)).replace(&format!("{}/", dir.display()), "");
         assert_eq!(cure_of("x.toml"), "; recipes are TOML files, trireme comes with some in its folder `recipes`");
         for name in ["mnist-lenet.toml", "notes.txt", "cifar10-resnet20.toml"] {
-            fs::write(below.join(name), "").unwrap();
+            fs::write(below.join(name), RECIPE).unwrap();
         }
+        // TOML, but no recipe
+        fs::write(dir.join("rustfmt.toml"), "max_width = 120\n").unwrap();
         assert_eq!(cure_of("mnist_lenet.toml"), "; did you mean recipes/mnist-lenet.toml?");
         assert_eq!(cure_of("else"), "; there are recipes/cifar10-resnet20.toml, recipes/mnist-lenet.toml");
-        fs::write(dir.join("mine.toml"), "").unwrap();
+        fs::write(dir.join("mine.toml"), RECIPE).unwrap();
         assert_eq!(cure_of("mine.tml"), "; did you mean mine.toml?");
         assert_eq!(cure_of("something-else.toml"), "; there are mine.toml");
-        (0..9).for_each(|i| fs::write(dir.join(format!("run-of-mine-{i}.toml")), "").unwrap());
+        (0..9).for_each(|i| fs::write(dir.join(format!("run-of-mine-{i}.toml")), RECIPE).unwrap());
         assert!(cure_of("something-else.toml").ends_with("run-of-mine-6.toml and 2 more"));
         fs::remove_dir_all(dir).unwrap();
     }
