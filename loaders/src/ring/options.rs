@@ -15,9 +15,9 @@ pub const BUFFER: usize = 256 << 20;
 pub struct Options {
     /// Threads that fill batches; 0 counts as 1.
     pub threads: usize,
-    /// Batches in memory at once, those held by the consumer included. 0: 4, and more, up to threads + 2, where a batch has fewer pieces
-    /// than there are threads; of one thread 3. Where each thread fills batches of its own, and requests the records of the next one
-    /// meanwhile, 2 * threads + 2.
+    /// Batches in memory at once, those held by the consumer included. 0: with one thread 3, with several 4, and more, up to threads + 2,
+    /// where a batch has fewer pieces than there are threads. Where each thread fills batches of its own, and requests the records of the
+    /// next one meanwhile, 2 * threads + 2.
     pub slots: usize,
     /// Nice value of the threads, 0 (unchanged) to 19 (lowest priority).
     pub nice: i32,
