@@ -49,7 +49,7 @@ impl Machine {
         let folders = std::env::join_paths([&driver as &Path].iter().chain(more)).expect("folders");
         let mut program = trireme(0, arguments);
         program.env("LD_LIBRARY_PATH", folders).env("VIRTUAL_ENV", self.0.at("venv"));
-        start(program).wait(gpu::PATIENCE)
+        start(gpu::see(program)).wait(gpu::PATIENCE)
     }
 
     /// What `doctor` says of the library.

@@ -7,6 +7,7 @@ use std::path::Path;
 use crate::support::images::{Images, THINGS};
 use crate::support::program::{PATIENCE, events, files, run, start, trireme};
 use crate::support::small_run::{RECIPE, SmallRun, poke};
+use trireme::backend::cuda::gpu_count;
 use trireme::checkpoint::ModelFile;
 
 #[test]
@@ -156,7 +157,12 @@ fn without_mpirun_there_is_one_rank() {
 #[test]
 fn a_device_that_this_machine_has_not() {
     let (setting, _images) = SmallRun::new();
-    setting.refused(1, &["--device", "cuda"], &["--device cuda", "libcuda", "LD_LIBRARY_PATH", "--device cpu"]);
+    // programs that tests start see no GPU
+    let why = match gpu_count() {
+        Ok(_) => ["no GPU", "CUDA_VISIBLE_DEVICES is \"-1\""],
+        Err(_) => ["libcuda", "LD_LIBRARY_PATH"],
+    };
+    setting.refused(1, &["--device", "cuda"], &["--device cuda", why[0], why[1], "--device cpu"]);
     setting.refused(
         1,
         &["--set", "precision=f16"],

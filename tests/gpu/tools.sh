@@ -36,7 +36,7 @@ program() {
     return 1
 }
 
-# sanitizer TOOL: a tool of compute-sanitizer over our own kernels in two short trainings. Others' kernels are not checked, but for
+# sanitizer TOOL: a tool of compute-sanitizer over our own kernels in three short trainings. Others' kernels are not checked, but for
 # initcheck, which must see what they write: of its findings those in our kernels count.
 sanitizer() {
     local tool=$1 own rc=0
@@ -47,7 +47,8 @@ sanitizer() {
     initcheck) options+=(--print-limit 2000) ;;
     *) options+=(--kernel-name "regex=$own") ;;
     esac
-    for network in lenet resnet20; do
+    for network in lenet resnet20 'resnet18 --size 32'; do
+        # shellcheck disable=SC2086
         "$SANITIZER" "${options[@]}" "$TRIREME" bench step --model $network --batch 4 --device cuda --precision bf16 --seconds 0.1 \
             >"$WORK/sanitizer" 2>&1
         code=$?

@@ -294,7 +294,8 @@ fn all_holds_without_tiles() {
         return eprintln!("left out (1 test): the processor has no tiles (AMX), or the environment holds them back");
     }
     let mut tests = Command::new(std::env::current_exe().unwrap());
-    tests.args(["bf16::products", "bf16::networks", "bf16::a_workers", "bf16_tensors::tensors", "--nocapture"]);
+    let names = ["bf16::products", "bf16::networks", "bf16::a_workers", "bf16_tensors::tensors_between"];
+    tests.args(names).arg("--nocapture");
     let done = tests.env("ONEDNN_MAX_CPU_ISA", "AVX512_CORE_BF16").output().unwrap();
     let [out, err] = [done.stdout, done.stderr].map(|text| String::from_utf8_lossy(&text).into_owned());
     assert!(done.status.success() && out.contains("4 passed"), "{out}{err}");
@@ -308,7 +309,7 @@ fn instructions_held_back_are_named() {
         return eprintln!("left out (1 test): {why}");
     }
     let step = ["bench", "step", "--device", "cpu", "--model", "lenet", "--seconds", "0.1", "--precision", "bf16"];
-    let mut program = trireme(0, &step);
+    let mut program = trireme(0, &[&step[..], &["--threads", "2"]].concat());
     program.env("ONEDNN_MAX_CPU_ISA", "AVX512_CORE_BF16");
     let out = start(program).wait(PATIENCE).succeeded().stdout;
     assert!(out.contains(", avx512-bf16, ") && out.contains(", products in bf16)"), "{out}");

@@ -183,6 +183,7 @@ impl Golden {
             running,
             training: self.config.mode != "eval",
             dy: self.dy.as_ref().map(Formula::fill),
+            first: false,
             draws: (0, 0, 0, 0),
         }
     }

@@ -5,7 +5,7 @@ use std::sync::{Mutex, MutexGuard, PoisonError};
 use std::time::Duration;
 
 use super::emulator;
-use super::program::{Ended, start};
+use super::program::{Ended, GPUS, NO_GPU, start};
 use super::setting::Setting;
 use trireme::backend::Queue;
 use trireme::backend::cuda::Cuda;
@@ -34,10 +34,22 @@ pub fn emulated(test: &str) -> bool {
 }
 
 /// Lets a program find the GPU.
-pub fn find(mut command: Command) -> Command {
+pub fn find(command: Command) -> Command {
+    let mut command = see(command);
     if !emulator::real_gpu() {
         let (variable, folders) = emulator::library_path();
         command.env(variable, folders);
+    }
+    command
+}
+
+/// Lets a program see GPUs again, unless the test says which.
+pub fn see(mut command: Command) -> Command {
+    if command.get_envs().any(|(name, value)| name == GPUS && value.is_some_and(|v| v == NO_GPU)) {
+        match std::env::var_os(GPUS) {
+            Some(own) => command.env(GPUS, own),
+            None => command.env_remove(GPUS),
+        };
     }
     command
 }
@@ -51,7 +63,7 @@ pub const NOT_RECORDED: &str = "is not replayed as a CUDA graph";
 pub fn run(command: Command) -> Ended {
     let told = |variable: &str| command.get_envs().any(|(name, _)| name == variable);
     let (may, looks) = (told(REFUSAL), told("LD_LIBRARY_PATH"));
-    let ended = start(if looks { command } else { find(command) }).wait(PATIENCE);
+    let ended = start(if looks { see(command) } else { find(command) }).wait(PATIENCE);
     assert!(may || !ended.stderr.contains(NOT_RECORDED), "a pass was not recorded:\n{}", ended.stderr);
     ended
 }

@@ -28,11 +28,16 @@ pub fn cpu(threads: usize) -> Cpu {
 
 /// The CUDA backend on the first GPU, else on the emulated one; says so where neither is there.
 pub fn cuda(precision: Precision) -> Option<Cuda> {
+    cuda_with(Settings { precision, ..Settings::default() })
+}
+
+/// The same with these settings.
+pub fn cuda_with(settings: Settings) -> Option<Cuda> {
     if !cuda::gpu_count().is_ok_and(|n| n > 0) && !emulator::load(1) {
         return None;
     }
     // bits that come out again, and no clock
-    let settings = Settings { precision, deterministic: true, ..Settings::default() };
+    let settings = Settings { deterministic: true, ..settings };
     Some(Cuda::open(0, settings).unwrap_or_else(|e| panic!("{e}")))
 }
 
@@ -80,6 +85,8 @@ pub struct Case {
     pub training: bool,
     /// Gradient of the output; without one there is no backward pass.
     pub dy: Option<Vec<f32>>,
+    /// Whether the first input is the network's, whose gradient nobody wants.
+    pub first: bool,
     /// Seed, epoch, first sample id, op index of random draws.
     pub draws: (u64, u32, u64, u16),
 }
@@ -127,7 +134,7 @@ impl Case {
         running.extend(Formula::new(100 * k + 21, 0.5, 1.0).noise_n(c));
         let params = params.collect();
         let dy = Some(noise(n * y.elems(), 100 * k + 30, 1.0));
-        Self { op, n, shape, others, x, params, running, training: true, dy, draws: (9, 2, 1_000, 5) }
+        Self { op, n, shape, others, x, params, running, training: true, dy, first: false, draws: (9, 2, 1_000, 5) }
     }
 
     /// The same without ReLU: its result shows how close to the corner each value lies.
@@ -158,7 +165,7 @@ impl Case {
         let descs: Vec<TensorDesc> = shapes.iter().map(desc).collect();
         let shapes: Vec<Shape> = shapes.iter().map(|shape| logical(&self.op, *shape)).collect();
         let alone = PlanRequest::alone("case", &self.op, &shapes, &descs);
-        let request = PlanRequest { train: self.dy.is_some(), index: self.draws.3, ..alone };
+        let request = PlanRequest { train: self.dy.is_some(), wants_dx: !self.first, index: self.draws.3, ..alone };
         let mut plan = match number {
             0 => backend.plan(&request).unwrap_or_else(|e| panic!("{what}: {e}")),
             _ => {
@@ -202,7 +209,8 @@ impl Case {
         let mut dparams = Arena::new(backend, &[arena.chunks[0].len()]).unwrap_or_else(|e| panic!("{what}: {e}"));
         dparams.chunks[0] = rubbish(backend, arena.chunks[0].len());
         let mut dx: Vec<B::Buf> = descs.iter().map(|desc| rubbish(backend, desc.elems())).collect();
-        let wanted = dx.iter_mut().enumerate().map(|(i, dx)| (plan.alias() != Some(i)).then_some(dx));
+        let wanted =
+            dx.iter_mut().enumerate().map(|(i, dx)| (plan.alias() != Some(i) && !(self.first && i == 0)).then_some(dx));
         let g = Gradients {
             x: &inputs,
             y: &y,
@@ -215,7 +223,7 @@ impl Case {
         backend.gradients_done(0, &mut dparams.chunks[0]).unwrap_or_else(|e| panic!("{what}: {e}"));
         for (i, desc) in descs.iter().enumerate() {
             let from = if plan.alias() == Some(i) { &dy } else { &dx[i] };
-            out.dx.push(read(backend, desc, from, &what));
+            out.dx.push(if self.first && i == 0 { Vec::new() } else { read(backend, desc, from, &what) });
         }
         for ((format, slot), plain) in plan.formats().iter().zip(&slots).zip(&self.params) {
             let mut d = vec![0.0; plain.len()];

@@ -132,12 +132,18 @@ fn mpirun() -> &'static (String, &'static [&'static str]) {
     })
 }
 
-/// `trireme` with these arguments on `ranks` ranks, or without mpirun for 0.
+/// `trireme` with these arguments on `ranks` ranks, or without mpirun for 0. It sees no GPU: what a test of processors expects must not
+/// depend on the machine.
 pub fn trireme(ranks: usize, args: &[&str]) -> Command {
     let mut command = on_ranks(ranks, env!("CARGO_BIN_EXE_trireme"));
-    command.args(args);
+    command.args(args).env(GPUS, NO_GPU);
     command
 }
+
+/// The variable that says which GPUs a program sees, and what [`trireme`] sets it to.
+pub const GPUS: &str = "CUDA_VISIBLE_DEVICES";
+/// See [`GPUS`].
+pub const NO_GPU: &str = "-1";
 
 /// Runs [`trireme()`] to its end.
 #[track_caller]
