@@ -10,14 +10,19 @@ extern "C" __global__ void input_values(const float* images, T* to, u32 rows, u3
     bring_numbers(numbers, inbox, words);
     u64 count = (u64)rows * plane;
     for (u64 i = thread_index(); i < count; i += thread_count()) {
-        u64 row = i / plane, p = i % plane;
+        u32 p;
+        u64 row = divided(i, plane, p);
         for (u32 c = 0; c < channels; c++) to[i * channels + c] = rounded(images[(row * channels + c) * plane + p]);
     }
 }
 
 extern "C" __global__ void input_bytes(const u8* pixels, const float* tables, T* to, u64 n, u32 channels, const u64* numbers, u64* inbox, u32 words) {
     bring_numbers(numbers, inbox, words);
-    for (u64 i = thread_index(); i < n; i += thread_count()) to[i] = rounded(tables[(u32)(i % channels) * 256 + pixels[i]]);
+    for (u64 i = thread_index(); i < n; i += thread_count()) {
+        u32 c;
+        divided(i, channels, c);
+        to[i] = rounded(tables[c * 256 + pixels[i]]);
+    }
 }
 
 struct CropRect {
@@ -31,8 +36,9 @@ extern "C" __global__ void input_views(const u8* pictures, u32 from_h, u32 from_
     bring_numbers(numbers, inbox, words);
     u64 count = (u64)rows * h * w;
     for (u64 i = thread_index(); i < count; i += thread_count()) {
-        CropRect view = views[i / ((u64)h * w)];
-        int row = view.top + (int)(i / w % h), column = (int)(i % w);
+        u32 x, y;
+        CropRect view = views[divided(divided(i, w, x), h, y)];
+        int row = view.top + (int)y, column = (int)x;
         column = view.left + (view.mirrored ? (int)w - 1 - column : column);
         bool inside = row >= 0 && row < (int)from_h && column >= 0 && column < (int)from_w;
         const u8* from = pictures + (((u64)view.picture * from_h + (inside ? row : 0)) * from_w + (inside ? column : 0)) * channels;

@@ -12,12 +12,22 @@ constexpr int POOL_MAX = 0, POOL_MEAN = 1, POOL_MEAN_PADDED = 2;
 // f(image, row, column, channel) of every pack of V channels of (n, h, w, c)
 template <int V, class F>
 __device__ inline void each_place(u32 n, u32 h, u32 w, u32 c, F f) {
-    u64 columns = c / V, count = (u64)n * h * w * columns;
+    u32 columns = c / V;
+    u64 count = (u64)n * h * w * columns;
     for (u64 i = thread_index(); i < count; i += thread_count()) {
-        u64 place = i / columns;
-        f((u32)(place / ((u64)h * w)), (u32)(place / w % h), (u32)(place % w), (u32)(i % columns) * V);
+        u32 column, x, y;
+        u64 place = divided(i, columns, column);
+        u64 row = divided(place, w, x);
+        u32 image = (u32)divided(row, h, y);
+        f(image, y, x, column * V);
     }
 }
+
+// Winning cells of V channels, read and written at once.
+template <int V, class I>
+struct alignas(V * sizeof(I)) Cells {
+    I at[V];
+};
 
 // `best` receives the winning cell's number within its window, which only backward asks for; it may be null.
 template <int V, class I>
@@ -26,11 +36,11 @@ __device__ inline void pool_images(const T* x, T* y, I* best, const int* rows, c
         const int *r = rows + 3 * oh, *q = columns + 3 * ow;
         u64 to = (((u64)n * s.out_h + oh) * s.out_w + ow) * s.c + c;
         float out[V];
-        I index[V];
+        Cells<V, I> index;
         double sums[V];
         for (int i = 0; i < V; i++) {
             out[i] = -__int_as_float(0x7f800000);
-            index[i] = 0;
+            index.at[i] = 0;
             sums[i] = 0.0;
         }
         for (int h = r[0]; h < r[1]; h++) {
@@ -38,20 +48,22 @@ __device__ inline void pool_images(const T* x, T* y, I* best, const int* rows, c
             for (int w = q[0]; w < q[1]; w++) {
                 float v[V];
                 load(x + (((u64)n * s.h + h) * s.w + w) * s.c + c, v);
+                I cell = (I)((h - r[0]) * (q[1] - q[0]) + (w - q[0]));
                 for (int i = 0; i < V; i++) {
-                    line[i] += v[i];
                     // the first largest cell wins, and NaN does
-                    if (v[i] > out[i] || v[i] != v[i]) {
+                    if (kind != POOL_MAX) {
+                        line[i] += v[i];
+                    } else if (v[i] > out[i] || v[i] != v[i]) {
                         out[i] = v[i];
-                        index[i] = (I)((h - r[0]) * (q[1] - q[0]) + (w - q[0]));
+                        index.at[i] = cell;
                     }
                 }
             }
-            for (int i = 0; i < V; i++) sums[i] += line[i];
+            if (kind != POOL_MAX)
+                for (int i = 0; i < V; i++) sums[i] += line[i];
         }
         if (kind == POOL_MAX) {
-            if (best)
-                for (int i = 0; i < V; i++) best[to + i] = index[i];
+            if (best) *reinterpret_cast<Cells<V, I>*>(best + to) = index;
         } else {
             int cells = kind == POOL_MEAN_PADDED ? r[2] * q[2] : (r[1] - r[0]) * (q[1] - q[0]);
             for (int i = 0; i < V; i++) out[i] = (float)(sums[i] / (double)cells);
@@ -85,7 +97,8 @@ __device__ inline void pool_gradients(const T* dy, T* dx, const I* best, const i
                 load(dy + from, d);
                 if (kind == POOL_MAX) {
                     u32 own = ((int)h - r[0]) * (q[1] - q[0]) + ((int)w - q[0]);
-                    for (int i = 0; i < V; i++) sum[i] += best[from + i] == own ? d[i] : 0.0f;
+                    Cells<V, I> cells = *reinterpret_cast<const Cells<V, I>*>(best + from);
+                    for (int i = 0; i < V; i++) sum[i] += cells.at[i] == own ? d[i] : 0.0f;
                 } else {
                     int cells = kind == POOL_MEAN_PADDED ? r[2] * q[2] : (r[1] - r[0]) * (q[1] - q[0]);
                     for (int i = 0; i < V; i++) sum[i] += d[i] / (float)cells;
