@@ -10,6 +10,7 @@ mod codecs;
 mod emulator;
 mod f16;
 mod failures;
+mod folds;
 mod handover;
 mod launches;
 mod libraries;

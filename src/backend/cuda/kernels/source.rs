@@ -16,6 +16,7 @@ const SOURCES: &[(&str, &str)] = &[
     ("blur.cu", include_str!("blur.cu")),
     ("lrn.cu", include_str!("lrn.cu")),
     ("shortcut.cu", include_str!("shortcut.cu")),
+    ("fold.cu", include_str!("fold.cu")),
     ("concat.cu", include_str!("concat.cu")),
     ("multiply.cu", include_str!("multiply.cu")),
     ("group_norm.cu", include_str!("group_norm.cu")),

@@ -2,6 +2,7 @@
 
 use std::rc::Rc;
 
+use super::fold::Fold;
 use super::halves::{gradient, weights};
 use super::parts::Parts;
 use super::{activation, bias};
@@ -25,6 +26,8 @@ pub struct Plan {
     op: Conv,
     y: TensorDesc,
     sizes: Convolution,
+    /// Where nobody wants the gradient of x: the folded convolution in its place, if that pays.
+    fold: Option<Fold>,
     forward: Prepared,
     /// Bias and ReLU are a kernel of our own, after cuDNN.
     separate: bool,
@@ -62,15 +65,18 @@ impl Plan {
             groups: op.groups,
             precision: shared.settings.precision,
         };
-        let (forward, separate) = choose_forward(shared, op, &sizes)?;
-        let data = (r.train && r.wants_dx).then(|| choose(shared, &sizes, Direction::Data)).transpose()?;
-        let filter = r.train.then(|| choose(shared, &sizes, Direction::Filter)).transpose()?;
+        let wants_dx = r.train && r.wants_dx;
+        let fold = if wants_dx { None } else { Fold::of(shared, &sizes, r.name)? };
+        let computed = fold.as_ref().map_or(&sizes, |fold| &fold.convolution);
+        let (forward, separate) = choose_forward(shared, op, computed)?;
+        let data = wants_dx.then(|| choose(shared, &sizes, Direction::Data)).transpose()?;
+        let filter = r.train.then(|| choose(shared, computed, Direction::Filter)).transpose()?;
         let most = [Some(&forward), data.as_ref(), filter.as_ref()];
         shared.reserve(most.iter().flatten().map(|p| p.workspace).max().unwrap_or(0), r.name)?;
         let bias_parts = || Parts::new(shared, y.n * shape.plane(), shape.c, 1, r.name);
         let parts = (r.train && op.bias).then(bias_parts).transpose()?;
         let (shared, name, op) = (shared.clone(), r.name.into(), op.clone());
-        Ok(Self { shared, name, op, y, sizes, forward, separate, data, filter, parts })
+        Ok(Self { shared, name, op, y, sizes, fold, forward, separate, data, filter, parts })
     }
 
     fn output<'a>(&self, y: Slice<'a, Element>) -> bias::Output<'a> {
@@ -113,21 +119,25 @@ impl Planned<Cuda> for Plan {
     }
 
     fn state_bytes(&self) -> usize {
-        self.parts.as_ref().map_or(0, Parts::bytes)
+        self.parts.as_ref().map_or(0, Parts::bytes) + self.fold.as_ref().map_or(0, Fold::bytes)
     }
 
     fn implementation(&self) -> String {
         let engine = |p: &Prepared| p.algorithm.engine.to_string();
         let more = [&self.data, &self.filter].map(|p| p.as_ref().map_or("-".into(), engine));
         let separate = if self.separate { " + own bias or ReLU" } else { "" };
-        format!("cuDNN engines {}, {}, {}{separate}", self.forward.algorithm.engine, more[0], more[1])
+        let folded = if self.fold.is_some() { ", folded" } else { "" };
+        format!("cuDNN engines {}, {}, {}{separate}{folded}", self.forward.algorithm.engine, more[0], more[1])
     }
 
     fn traffic(&self, _: bool) -> Option<Traffic> {
-        let (Conv { bias, relu, .. }, [x, w, y]) = (&self.op, self.sizes.elems());
+        let computed = self.fold.as_ref().map_or(&self.sizes, |fold| &fold.convolution);
+        let (Conv { bias, relu, .. }, [x, w, y]) = (&self.op, computed.elems());
+        let [folding, unfolding] = self.fold.as_ref().map_or([0, 0], Fold::traffic);
         let products = [&self.data, &self.filter].into_iter().flatten().count();
         let after = if self.separate { 2 * y } else { 0 };
-        Some(self.shared.traffic(x + w + y + after, products * (x + w + y) + bias::traffic(*bias, *relu, y)))
+        let backward = products * (x + w + y) + bias::traffic(*bias, *relu, y) + unfolding;
+        Some(self.shared.traffic(x + w + y + after + folding, backward))
     }
 
     fn forward(&mut self, pass: &Pass<'_, Cuda>, x: &[&CudaBuf], y: &mut CudaBuf) -> Result<(), Error> {
@@ -136,6 +146,13 @@ impl Planned<Cuda> for Plan {
         let (x, y) = (shared.holds(x[0], x_elems)?, shared.holds(y, y_elems)?);
         let halves = shared.halves.borrow();
         let w = weights(precision, &halves, pass.params, pass.slots[0])?;
+        let (x, w) = match &self.fold {
+            Some(fold) => {
+                fold.fold(shared, x, w)?;
+                (fold.x(shared)?, fold.w(shared)?)
+            }
+            None => (x, w),
+        };
         let mut tensors = vec![(Tensor::X, x.bytes()), (Tensor::W, w.bytes()), (Tensor::Y, y.bytes())];
         if self.op.bias && !self.separate {
             tensors.push((Tensor::Bias, weights(precision, &halves, pass.params, pass.slots[1])?.bytes()));
@@ -157,7 +174,12 @@ impl Planned<Cuda> for Plan {
         if let Some(filter) = self.filter.as_ref().filter(|_| !pass.frozen) {
             let mut halves = shared.halves.borrow_mut();
             let dw = gradient(shared, &mut halves, g.dparams, pass.slots[0])?;
-            self.run(filter, &[(Tensor::X, x.bytes()), (Tensor::W, dw), (Tensor::Y, dy.bytes())])?;
+            let (x, to) = match &self.fold {
+                Some(fold) => (fold.x(shared)?, fold.w(shared)?),
+                None => (x, dw),
+            };
+            self.run(filter, &[(Tensor::X, x.bytes()), (Tensor::W, to.bytes()), (Tensor::Y, dy.bytes())])?;
+            self.fold.as_ref().map_or(Ok(()), |fold| fold.unfold(shared, dw))?;
         }
         if let (Some(data), Some(dx)) = (&self.data, wanted) {
             let halves = shared.halves.borrow();

@@ -89,10 +89,10 @@ pub fn gradient<'a>(
     halves: &'a mut Halves,
     gradients: &'a Arena<Cuda>,
     slot: Slot,
-) -> Result<Slice<'a, u8>, Error> {
-    let (wide, precision) = (gradients.at(slot)?, shared.settings.precision);
+) -> Result<Slice<'a, Activation>, Error> {
+    let precision = shared.settings.precision;
     if precision == Precision::F32 {
-        return Ok(wide.bytes());
+        return gradients.chunks[slot.chunk].activations(precision).range(slot.offset, slot.len);
     }
     let len = gradients.chunks[slot.chunk].len().div_ceil(2);
     while halves.gradients.len() <= slot.chunk {
@@ -107,7 +107,7 @@ pub fn gradient<'a>(
     if !halves.open.contains(&slot) {
         halves.open.push(slot);
     }
-    Ok(chunk.activations(precision).range(slot.offset, slot.len)?.bytes())
+    chunk.activations(precision).range(slot.offset, slot.len)
 }
 
 /// Brings those gradients of a chunk to f32 that are in 16 bits alone, all at once.

@@ -3,6 +3,7 @@
 
 pub mod bias;
 pub mod codec;
+pub mod fold;
 pub mod halves;
 pub mod input;
 pub mod loss;

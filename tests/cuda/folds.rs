@@ -1,0 +1,113 @@
+//! Convolutions with a stride over the network's input, which are computed over a folded image, beside the reference on the same rounded
+//! factors.
+
+use crate::support::gpu::alone;
+use crate::support::numerics::{Case, assert_close, assert_near, cpu, cuda, cuda_with, magnitude, noise, on_reference};
+use half::{bf16, f16};
+use trireme::backend::cuda::{Cuda, Precision, Settings};
+use trireme::backend::op::{Conv, Flatten, Linear, Op, Shape};
+use trireme::backend::{Backend, Error, Input, PlanRequest, TensorDesc};
+use trireme::nn::{Batch, Graph, Loss, MicroBatch, NetSpec, Purpose};
+use trireme::optim::{Optimizer, Policy, Sgd};
+
+/// Kernels that the stride divides and does not, pads that differ, strides that differ, pixels at the end that no filter reaches, bias and
+/// ReLU; as the networks of the catalogue begin.
+fn convolutions() -> Vec<(Conv, Shape)> {
+    let conv = |out, kernel: usize| Conv::new(out, kernel);
+    vec![
+        (conv(16, 7).stride(2).pad(3), Shape::image(3, 32, 28)),
+        (conv(8, 11).stride(4).pad(2), Shape::image(3, 35, 31)),
+        (conv(24, 3).stride(2), Shape::image(3, 13, 14)),
+        (conv(8, 4).stride(4).bias(0.0), Shape::image(3, 16, 20)),
+        (conv(5, 5).stride(3).pads([2, 0, 1, 4]).bias(0.1).relu(), Shape::image(1, 17, 11)),
+        (Conv { kernel: [3, 2], stride: [1, 2], ..conv(8, 1) }.pads([1, 0, 0, 1]).relu(), Shape::image(4, 6, 9)),
+        (conv(8, 2).stride(2), Shape::image(2, 2, 2)),
+    ]
+}
+
+fn is_folded(cuda: &Cuda, case: &Case) -> bool {
+    let x = [TensorDesc { block: case.shape.c, ..TensorDesc::plain(case.n, case.shape) }];
+    let alone = PlanRequest::alone("case", &case.op, std::slice::from_ref(&case.shape), &x);
+    let plan = cuda.plan(&PlanRequest { wants_dx: !case.first, ..alone }).unwrap_or_else(|e| panic!("{e}"));
+    plan.implementation().ends_with(", folded")
+}
+
+#[test]
+fn folded_convolutions_are_the_references() {
+    let _alone = alone();
+    // what bf16 can hold, TF32 can
+    for (precision, round) in [
+        (Precision::Bf16, (|v| bf16::from_f32(v).to_f32()) as fn(f32) -> f32),
+        (Precision::F16, |v| f16::from_f32(v).to_f32()),
+        (Precision::F32, |v| bf16::from_f32(v).to_f32()),
+    ] {
+        let Some(cuda) = cuda_with(Settings { precision, allow_tf32: true, ..Settings::default() }) else { return };
+        for (k, (conv, shape)) in (0..).zip(convolutions()) {
+            let mut case = Case { first: true, ..Case::random(Op::Conv(conv), 3, shape, 60 + k) };
+            // no gradient flows where rounding could carry a value over ReLU's corner
+            let before = on_reference(&Case { dy: None, ..case.without_relu() }).y;
+            case.dy.iter_mut().flatten().zip(before).filter(|(_, y)| y.abs() < 0.05).for_each(|(dy, _)| *dy = 0.0);
+            let factors = case.x.iter_mut().chain(&mut case.params).chain(&mut case.dy).flatten();
+            factors.for_each(|v| *v = round(*v));
+            assert!(is_folded(&cuda, &case), "{:?}", case.op);
+            let (got, want) = (case.run(&cuda, 0, false), on_reference(&case));
+            let close = |of: &str, got: &[f32], want: &[f32]| {
+                let what = format!("{:?} of {shape} in {precision:?}: {of}", case.op);
+                assert_close(&what, got, want, 2f64.powi(-8) * magnitude(want));
+            };
+            close("y", &got.y, &want.y);
+            got.dparams.iter().zip(&want.dparams).for_each(|(g, w)| close("dparams", g, w));
+        }
+    }
+}
+
+/// Losses of steps of a network that begins so, the filter's gradient of one in the way of the next one's filter.
+fn losses<B: Backend>(backend: B) -> Vec<f64> {
+    let (rows, shape) = (4, Shape::image(3, 14, 14));
+    let mut net = NetSpec::new("folded", shape);
+    let x = net.add("conv", Conv::new(16, 5).stride(2).pad(2).bias(0.0).relu(), net.image());
+    let x = net.add("flatten", Flatten, x);
+    net.add("fc", Linear::new(4), x);
+    let mut graph = Graph::new(backend, net, rows, Purpose::Train { chunk_bytes: usize::MAX }, 5).unwrap();
+    let (decay, adapt) = (|_: &str, _: &[usize]| 0.0, |_: &str, _: &[usize]| false);
+    let policy = Policy { decay, adapt, clip_norm: None, clip_value: None };
+    let mut optimizer = Optimizer::new(&graph, Box::new(Sgd::new(0.0, false)), policy).unwrap();
+    let images = noise(rows * shape.elems(), 7, 1.0);
+    let step = |_| {
+        let batch = Batch { images: Input::Values(&images), labels: &[0, 1, 2, 3], ids: &[0, 1, 2, 3], epoch: 0 };
+        let loss = Loss { smoothing: 0.0, scale: 1.0 / rows as f32 };
+        let sums = graph.train::<Error>(batch, loss, MicroBatch::ONLY, None).unwrap();
+        assert!(optimizer.step(&mut graph, 0.1, None).unwrap().finite);
+        sums.loss / rows as f64
+    };
+    (0..6).map(step).collect()
+}
+
+#[test]
+fn steps_follow_each_other_as_on_the_cpu() {
+    let _alone = alone();
+    let Some(cuda) = cuda(Precision::Bf16) else { return };
+    let (got, want) = (losses(cuda), losses(cpu(1)));
+    assert!(want[5] < 0.9 * want[0], "nothing is learned: {want:?}");
+    got.iter().zip(&want).for_each(|(got, want)| assert_near("loss", *got, *want, 1e-2));
+}
+
+/// Where the image's gradient is wanted, where there is no stride, where there are many channels, and in f32.
+#[test]
+fn other_convolutions_are_not_folded() {
+    let _alone = alone();
+    let case = |first, conv: Conv, channels| Case {
+        first,
+        ..Case::random(Op::Conv(conv), 2, Shape::image(channels, 12, 12), 1)
+    };
+    let strided = || Conv::new(8, 3).stride(2);
+    let Some(narrow) = cuda(Precision::Bf16) else { return };
+    assert!(is_folded(&narrow, &case(true, strided(), 3)));
+    assert!(!is_folded(&narrow, &case(false, strided(), 3)));
+    assert!(!is_folded(&narrow, &case(true, Conv::new(8, 3), 3)));
+    assert!(!is_folded(&narrow, &case(true, Conv::new(8, 1).stride(2), 3)));
+    assert!(!is_folded(&narrow, &case(true, strided().dilation(2), 3)));
+    assert!(!is_folded(&narrow, &case(true, strided(), 8)));
+    let Some(wide) = cuda(Precision::F32) else { return };
+    assert!(!is_folded(&wide, &case(true, strided(), 3)));
+}
