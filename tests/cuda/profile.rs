@@ -64,8 +64,8 @@ fn layers_run_while_their_pass_does() {
         let spans = graph.take_spans();
         // one layer only renames its input
         assert_eq!(spans.len(), 2 * (graph.net().nodes.len() - 1));
-        // what the GPU's clock and the host's may differ by
-        let near = Duration::from_micros(200);
+        // what the GPU's clock and the host's may differ by: the emulated one's by as long as a busy machine keeps its threads waiting
+        let near = Duration::from_micros(if emulator::real_gpu() { 200 } else { 5_000 });
         for span in &spans {
             assert!(
                 span.start + near >= begin && span.start + span.took <= end + near,
