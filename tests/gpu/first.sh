@@ -23,7 +23,7 @@ stage operations 60 bash -c 'tests numerics ops::'
 stage gradients 60 bash -c 'tests numerics gradients::'
 stage graph 40 bash -c 'tests numerics graph::'
 stage replay 60 bash -c 'tests cuda handover:: recording:: backend:: steps::'
-if [ -n "$SANITIZER" ]; then stage memcheck 60 bash -c 'sanitizer memcheck'; else leave_out memcheck 'no compute-sanitizer here'; fi
+if [ -n "$SANITIZER" ]; then stage memcheck 80 bash -c 'sanitizer memcheck'; else leave_out memcheck 'no compute-sanitizer here'; fi
 for row in resnet50:256 resnet20:128 lenet:64; do
     network=${row%:*} batch=${row#*:}
     ours "$network" 45 --model "$network" --batch "$batch" --precision bf16 --seconds 4

@@ -46,5 +46,5 @@ TRIREME_NO_GRAPH=1 ours no-graph-resnet20 20 --model resnet20 --batch 128 --prec
 stage numerics 80 bash -c 'tests numerics golden:: optim:: sync_bn::'
 stage cuda 120 bash -c 'tests cuda algorithms:: codecs:: f16:: failures:: profile:: runs:: transports::'
 for tool in racecheck synccheck initcheck; do
-    if [ -n "$SANITIZER" ]; then stage $tool 40 bash -c "sanitizer $tool"; else leave_out $tool 'no compute-sanitizer here'; fi
+    if [ -n "$SANITIZER" ]; then stage $tool 60 bash -c "sanitizer $tool"; else leave_out $tool 'no compute-sanitizer here'; fi
 done

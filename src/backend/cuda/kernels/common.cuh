@@ -81,7 +81,7 @@ struct alignas(16) Words {
     u32 at[4];
 };
 
-// A pack in one access. Without the statement the compiler reads 16 bytes element by element, each where it is used.
+// A pack in one access. Without the assembly statement the compiler may read its elements one by one, each only where it is used.
 template <int V>
 __device__ inline void load(const T* from, float (&to)[V]) {
     if constexpr (sizeof(Pack<V>) == sizeof(Words)) {
@@ -116,7 +116,7 @@ __device__ inline void take(const float* from, u32 channel, float (&to)[V]) {
 __device__ inline u64 thread_index() { return (u64)blockIdx.x * blockDim.x + threadIdx.x; }
 __device__ inline u64 thread_count() { return (u64)gridDim.x * blockDim.x; }
 
-// a / b, and what is left. A division of 64 bits takes some 70 instructions, one of 32 bits a fifth of that.
+// a / b, and what is left. The compiler calls a function for a division of 64 bits, and makes one of 32 bits in place.
 __device__ inline u64 divided(u64 a, u32 b, u32& rest) {
     if (a >> 32) {
         rest = (u32)(a % b);

@@ -22,7 +22,7 @@ extern "C" __global__ void fold_image(const T* x, T* folded, const Fold* fold, u
                 across = 0;
                 down++;
             }
-            // what lies before the image wraps around to what lies far behind it
+            // rows and columns before the image become large numbers, since these are unsigned
             u32 y = row * f.stride_h + down - f.top, left = column * each + across - f.left * f.c;
             bool inside = k + j < filled && y < f.h && left < f.w * f.c;
             pack.at[j] = inside ? image[(u64)y * f.w * f.c + left] : rounded(0.0f);
