@@ -142,7 +142,7 @@ impl<'a, B: Backend> Training<'a, B> {
         let again = input.clone();
         let mut stepper = Stepper::new(session, &mut run, input, transport, &trace)?;
         stepper.look_twice(&run, again, (at.epoch, at.step_of_epoch))?;
-        let saver = Saver::new(session, stop, lock, request, &run)?;
+        let saver = Saver::new(session, stop, lock, request, &run, &at)?;
         let ended = rules::over(&run.recipe, &at);
         let seconds_to_target = at.memory.seconds.filter(|_| matches!(ended, Some(Ending::Target { .. })));
         let last = if ended.is_some() { at.step } else { run.last_step(request.max_steps) };

@@ -4,7 +4,7 @@ use std::path::{Path, PathBuf};
 use std::time::{Duration, Instant};
 
 use crate::backend::{Backend, LossScale};
-use crate::checkpoint::{ModelFile, Progress, Scale};
+use crate::checkpoint::{Best, ModelFile, Progress, Scale};
 use crate::error::Error;
 use crate::recipe::Every;
 use crate::report::{self, Reporter};
@@ -48,6 +48,8 @@ pub struct Saver<'a, B: Backend> {
     late_told: bool,
     /// All ranks have agreed to take one, at the end of the epoch.
     due: bool,
+    /// The best whose checkpoint was written: a better one may have found no room.
+    best: Option<Best>,
     /// Why the last one was not written.
     failed: Option<Error>,
 }
@@ -81,14 +83,20 @@ pub fn list(folder: &Path) -> std::io::Result<Vec<(u64, PathBuf)>> {
     Ok(found)
 }
 
+/// The best checkpoint, once that of now is written; `before` was among those that were. A better one for which there was no room is not it.
+fn best_there(at: &Progress, before: Option<&Best>) -> Option<Best> {
+    at.best.as_ref().filter(|best| best.step == at.step).or(before).cloned()
+}
+
 impl<'a, B: Backend> Saver<'a, B> {
-    /// For a prepared run.
+    /// For a prepared run that is so far.
     pub fn new(
         session: &'a Session,
         stop: &'a Stop,
         lock: Option<&'a OutLock>,
         request: &TrainRequest,
         run: &Run<B>,
+        at: &Progress,
     ) -> Result<Self, Error> {
         let root = session.is_root();
         stop.note_checkpoint(Duration::from_secs_f64(Snapshot::bytes_of(run) as f64 / DISK));
@@ -106,6 +114,7 @@ impl<'a, B: Backend> Saver<'a, B> {
             late: false,
             late_told: false,
             due: false,
+            best: at.best.clone(),
             failed: None,
         })
     }
@@ -228,6 +237,7 @@ impl<'a, B: Backend> Saver<'a, B> {
         let progress = Progress {
             loss_scale: scale.map(|LossScale { scale, good, lost, .. }| Scale { scale, good, lost }),
             algorithms: backend.algorithm_choice().map_or(String::new(), |choice| choice.used().to_string()),
+            best: best_there(at, self.best.as_ref()),
             ..at.clone()
         };
         let waited = begin.elapsed();
@@ -251,7 +261,7 @@ impl<'a, B: Backend> Saver<'a, B> {
         match result {
             Ok(bytes) => {
                 self.stop.note_checkpoint(waited + took);
-                self.failed = None;
+                (self.best, self.failed) = (progress.best.clone(), None);
                 report.event(report::Checkpoint { bytes, ..event })?;
                 self.prune(&progress, report);
             }
@@ -276,5 +286,29 @@ impl<'a, B: Backend> Saver<'a, B> {
                 report.note(&format!("warning: cannot remove the old checkpoint {}: {error}", path.display()));
             }
         }
+    }
+}
+
+#[cfg(test)]
+mod tests {
+    use super::*;
+
+    #[test]
+    fn a_best_that_was_not_written_leaves_the_one_before() {
+        let scored = |step| Some(Best { by: "loss".into(), score: 1.0 / step as f64, step });
+        let mut before = None;
+        let mut there = Vec::new();
+        // no best yet; the first; a better one that is not written; no better one; another better one
+        for (step, best, written) in
+            [(3, None, true), (6, Some(6), true), (12, Some(12), false), (18, Some(12), true), (24, Some(24), true)]
+        {
+            let at = Progress { step, best: best.and_then(scored), ..Progress::default() };
+            let now = best_there(&at, before.as_ref());
+            if written {
+                before = now.clone();
+                there.push(now.map(|best| best.step));
+            }
+        }
+        assert_eq!(there, [None, Some(6), Some(6), Some(24)]);
     }
 }
