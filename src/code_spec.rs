@@ -62,7 +62,7 @@ pub struct CodedTensor {
 pub struct Draw {
     /// The run's seed.
     pub seed: u64,
-    /// Optimizer steps done before.
+    /// Optimizer steps done before; 2^31 more for the second gradient of a step that takes two.
     pub step: u64,
 }
 

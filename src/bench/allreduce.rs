@@ -130,7 +130,8 @@ struct Buckets {
 }
 
 /// The one step that is done again and again.
-const STEP: SumStep = SumStep { key: Key { seed: 1, step: 0 }, worker: 0, scaled: false, compare: false, count: false };
+const STEP: SumStep =
+    SumStep { done: 0, key: Key { seed: 1, step: 0 }, worker: 0, scaled: false, compare: false, count: false };
 
 impl Buckets {
     fn new(bytes: usize, bucket: usize, entry: &codec::Entry, settings: &Settings, rank: usize) -> Self {

@@ -164,7 +164,7 @@ impl<'a, B: Backend> Stepper<'a, B> {
     fn step_up(&mut self, run: &mut Run<B>, at: &Progress) -> Result<(), Error> {
         let Some(mut sam) = self.sam.take() else { return Ok(()) };
         sam.climb(run)?;
-        self.reduction.begin(at.step, layers::due(run, at));
+        self.reduction.begin_again();
         let (mut metrics, mut seen) = (self.layout.zero(), Notices::default());
         let mut observers = Observers { notices: &mut seen, trace: &self.trace, session: self.session };
         let waited = sam.loader.stats().wait;

@@ -95,3 +95,17 @@ fn any_number_of_ranks_and_a_stop_leave_the_same_bits() {
         setting.train("out", 0, &sets).failed(2, &parts);
     }
 }
+
+/// A hill too low to count leaves the same gradient, which is rounded by other draws.
+#[test]
+fn both_gradients_are_rounded_by_draws_of_their_own() {
+    let setting = Setting::new(RECIPE, DIGITS, [48, 10]);
+    for (codec, same) in [("exact", true), ("int8", false), ("ternary", false)] {
+        let codec_key = format!("reduce.codec={codec}");
+        let keys = ["--max-steps", "1", "--set", &codec_key, "--set", "reduce.min_elements=1"];
+        let keys = if codec == "exact" { &keys[..4] } else { &keys[..] };
+        let plain = setting.trained(&format!("{codec}-plain"), 2, keys);
+        let sam = setting.trained(&format!("{codec}-sam"), 2, &[keys, &["--set", "optimizer.sam_rho=1e-30"]].concat());
+        assert_eq!(values(&model(&plain).layers) == values(&model(&sam).layers), same, "{codec}");
+    }
+}

@@ -39,6 +39,6 @@ pub struct Share<'a> {
 pub struct Key {
     /// The run's seed.
     pub seed: u64,
-    /// Optimizer steps done before.
+    /// Optimizer steps done before; 2^31 more for the second gradient of a step that takes two, whose draws are its own.
     pub step: u64,
 }

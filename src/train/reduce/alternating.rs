@@ -44,7 +44,7 @@ impl<B: Backend> BucketSum<B> for Alternating<B> {
     }
 
     fn sum(&mut self, world: &World, gradients: &mut [B::Buf], step: &SumStep) -> Result<Timed, Error> {
-        let chosen = if self.epochs.has(step.key.step) { &mut self.exact } else { &mut self.coded };
+        let chosen = if self.epochs.has(step.done) { &mut self.exact } else { &mut self.coded };
         chosen.sum(world, gradients, step)
     }
 

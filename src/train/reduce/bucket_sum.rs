@@ -12,6 +12,8 @@ const GRADIENTS: &str = "sum of gradients";
 /// What a sum must know of the step.
 #[derive(Clone, Copy, Debug)]
 pub struct SumStep {
+    /// Optimizer steps done before.
+    pub done: u64,
     /// Keys the codec's draws.
     pub key: Key,
     /// The worker of the first buffer.

@@ -20,6 +20,9 @@ use crate::train::reduce::metrics::StepMetrics;
 use crate::train::reduce::plan::ReducePlan;
 use crate::train::reduce::transport::TransportPlan;
 
+/// Added to the steps that key the draws of a step's second gradient.
+const AGAIN: u64 = 1 << 31;
+
 /// Name of the operation.
 const METRICS: &str = "sum of losses and statistics";
 
@@ -46,6 +49,8 @@ pub struct GradientSum<B: Backend> {
     sums: Vec<Option<Box<dyn BucketSum<B>>>>,
     /// Optimizer steps done before.
     step: u64,
+    /// Whether this is the second gradient of the step.
+    again: bool,
     /// This rank's part of the loss.
     loss: f64,
     /// Whether codes that are 0 are counted in this step, and how many there were of each parameter over this rank's workers.
@@ -83,6 +88,7 @@ impl<B: Backend> GradientSum<B> {
             overlap,
             sums: transport.carry(std::mem::take(&mut plan.sums)).into_iter().map(Some).collect(),
             step: 0,
+            again: false,
             loss: 0.0,
             counts: false,
             zeros: BTreeMap::new(),
@@ -102,8 +108,14 @@ impl<B: Backend> GradientSum<B> {
 
     /// Begins the step after `done` others; with `counts`, codes that are 0 are counted.
     pub fn begin(&mut self, done: u64, counts: bool) {
-        (self.step, self.counts) = (done, counts);
+        (self.step, self.again, self.counts) = (done, false, counts);
         self.costs = Costs::default();
+    }
+
+    /// Begins the second gradient of the same step. It has draws of its own: with those of the first, on which it depends, rounding would
+    /// not be right on average.
+    pub fn begin_again(&mut self) {
+        self.again = true;
     }
 
     /// Share of the workers' codes that were 0 in the step that counted them, one a parameter, of which `elements` says the lengths; none
@@ -135,7 +147,8 @@ impl<B: Backend> GradientSum<B> {
         let twice = || Error::Failed(format!("gradient bucket {bucket} was handed over twice in one step"));
         let sum = self.sums[bucket].take().ok_or_else(twice)?;
         let step = SumStep {
-            key: Key { seed: self.seed, step: self.step },
+            done: self.step,
+            key: Key { seed: self.seed, step: self.step + if self.again { AGAIN } else { 0 } },
             worker: self.mine.end - gradients.len(),
             scaled: self.scaled,
             compare: self.codec != FLOAT.name && self.ranks > 1 && MEASURED.contains(&self.step),

@@ -16,7 +16,8 @@ use crate::train::reduce::transport::Transport;
 const ROUNDS: usize = 3;
 
 /// A trial's step; f32 as they are need nothing of it.
-const STEP: SumStep = SumStep { key: Key { seed: 0, step: 0 }, worker: 0, scaled: false, compare: false, count: false };
+const STEP: SumStep =
+    SumStep { done: 0, key: Key { seed: 0, step: 0 }, worker: 0, scaled: false, compare: false, count: false };
 
 /// A transport that works, the same on all ranks.
 pub struct Found<B: Backend> {
