@@ -6,6 +6,7 @@ use std::fmt::Display;
 
 use super::error::Error;
 use super::world::World;
+use crate::bf16::{narrow_all, widen_all};
 
 /// Lengths tried: MPI libraries change their algorithm with the size of the message.
 const LENGTHS: [usize; 3] = [1, 1_021, 70_001];
@@ -13,19 +14,23 @@ const LENGTHS: [usize; 3] = [1, 1_021, 70_001];
 /// Values run from 0 to `CYCLE - 1`, so that the sum is exact in f32 for up to 2.7 million ranks.
 const CYCLE: usize = 7;
 
+/// Ranks whose values count in the sum of bf16, which holds integers up to 256 exactly.
+const FEW: usize = 256 / (CYCLE - 1);
+
 /// Reduces rank-dependent values over all ranks and compares with the answer; collective.
 ///
 /// # Errors
 /// [`Error::KnownAnswer`] on each rank that got a wrong value, or the error of the call itself.
 pub fn check(world: &World) -> Result<(), Error> {
     for length in LENGTHS {
-        probe(world, "sum of f32", length, sum, |v| v as f32, World::sum_f32)?;
-        probe(world, "sum of f64", length, sum, |v| v as f64, World::sum_f64)?;
-        probe(world, "sum of i32", length, sum, |v| v as i32, World::sum_i32)?;
-        probe(world, "sum of u64", length, sum, |v| v as u64, World::sum_u64)?;
-        probe(world, "sum of i64", length, sum, |v| v as i64, World::sum_i64)?;
-        probe(world, "maximum of u32", length, max, |v| v as u32, World::max_u32)?;
-        probe(world, "maximum of f64", length, max, |v| v as f64, World::max_f64)?;
+        probe(world, "sum of f32", length, ALL, |v| v as f32, World::sum_f32)?;
+        probe(world, "sum of f64", length, ALL, |v| v as f64, World::sum_f64)?;
+        probe(world, "sum of i32", length, ALL, |v| v as i32, World::sum_i32)?;
+        probe(world, "sum of u64", length, ALL, |v| v as u64, World::sum_u64)?;
+        probe(world, "sum of i64", length, ALL, |v| v as i64, World::sum_i64)?;
+        probe(world, "sum of bf16", length, FIRST, |v| v as f32, sum_bf16)?;
+        probe(world, "maximum of u32", length, MOST, |v| v as u32, World::max_u32)?;
+        probe(world, "maximum of f64", length, MOST, |v| v as f64, World::max_f64)?;
     }
     Ok(())
 }
@@ -46,17 +51,39 @@ fn max(ranks: usize, index: usize) -> usize {
     (0..ranks.min(CYCLE)).map(|rank| value(rank, index)).max().unwrap_or(0)
 }
 
+/// What a rank puts in at an index, and what comes out for so many ranks.
+#[derive(Clone, Copy)]
+struct Question {
+    value: fn(usize, usize) -> usize,
+    answer: fn(usize, usize) -> usize,
+}
+
+const ALL: Question = Question { value, answer: sum };
+const FIRST: Question = Question {
+    value: |rank, index| if rank < FEW { value(rank, index) } else { 0 },
+    answer: |ranks, index| sum(ranks.min(FEW), index),
+};
+const MOST: Question = Question { value, answer: max };
+
+fn sum_bf16(world: &World, values: &mut [f32]) -> Result<(), Error> {
+    let mut numbers = vec![0; values.len()];
+    narrow_all(values, &mut numbers);
+    world.sum_bf16(&mut numbers)?;
+    widen_all(&numbers, values);
+    Ok(())
+}
+
 fn probe<T: PartialEq + Display>(
     world: &World,
     operation: &'static str,
     length: usize,
-    answer: fn(usize, usize) -> usize,
+    question: Question,
     convert: fn(usize) -> T,
     reduce: fn(&World, &mut [T]) -> Result<(), Error>,
 ) -> Result<(), Error> {
-    let mut values: Vec<T> = (0..length).map(|i| convert(value(world.rank(), i))).collect();
+    let mut values: Vec<T> = (0..length).map(|i| convert((question.value)(world.rank(), i))).collect();
     reduce(world, &mut values)?;
-    compare(operation, world.size(), &values, |index| convert(answer(world.size(), index)))
+    compare(operation, world.size(), &values, |index| convert((question.answer)(world.size(), index)))
 }
 
 fn compare<T: PartialEq + Display>(
@@ -84,11 +111,13 @@ mod tests {
 
     #[test]
     fn answers_agree_with_adding_up() {
-        for ranks in 1..40 {
+        for ranks in (1..50).chain([70, 700]) {
             for index in 0..20 {
                 let values = || (0..ranks).map(|rank| value(rank, index));
                 assert_eq!(sum(ranks, index), values().sum::<usize>());
                 assert_eq!(Some(max(ranks, index)), values().max());
+                let few = (0..ranks).map(|rank| (FIRST.value)(rank, index)).sum::<usize>();
+                assert!((FIRST.answer)(ranks, index) == few && few <= 256, "{ranks} ranks, element {index}");
             }
         }
     }
