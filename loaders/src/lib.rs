@@ -30,6 +30,7 @@ mod ring;
 mod spec;
 mod storage;
 mod sync;
+mod threads;
 pub mod transform;
 
 pub use error::Error;
@@ -60,5 +61,6 @@ pub use storage::mapping::Mapping;
 pub use storage::shard::Shard;
 pub use storage::split::Split;
 pub use storage::{dataset, filesystem, io, shard, sigbus, stage};
+pub use threads::on_threads;
 pub use transform::resample::{Plane, PlaneResizer};
 pub use transform::{CropRect, Pipeline, picture};

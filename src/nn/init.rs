@@ -1,6 +1,7 @@
 //! First values of parameters: functions of (seed, parameter, element), the same on every rank and device.
 
 use crate::backend::op::{Init, ParamSpec};
+use loaders::on_threads;
 use loaders::random::Draws;
 
 /// Keeps these draws apart from those of samples, which use epochs from zero.
@@ -45,21 +46,10 @@ fn dirac(spec: &ParamSpec, mut values: Vec<f32>) -> Vec<f32> {
 fn fill(spec: &ParamSpec, index: usize, seed: u64, draw: impl Fn(&mut Draws) -> f64 + Sync) -> Vec<f32> {
     let mut values = vec![0.0; spec.elems()];
     let threads = std::thread::available_parallelism().map_or(1, |n| n.get());
-    let share = values.len().div_ceil(RUN).div_ceil(threads) * RUN;
-    let fill = |first: usize, values: &mut [f32]| {
-        for (run, values) in (first..).zip(values.chunks_mut(RUN)) {
-            let mut draws = Draws::new(seed, ((index as u64) << 32) | run as u64, EPOCH, 0);
-            values.iter_mut().for_each(|v| *v = draw(&mut draws) as f32);
-        }
-    };
-    if values.len() <= RUN {
-        fill(0, &mut values);
-        return values;
-    }
-    std::thread::scope(|scope| {
-        for (thread, values) in values.chunks_mut(share).enumerate() {
-            scope.spawn(move || fill(thread * share / RUN, values));
-        }
+    let threads = threads.min(values.len().div_ceil(RUN));
+    on_threads(threads, values.chunks_mut(RUN).enumerate(), |(run, values)| {
+        let mut draws = Draws::new(seed, ((index as u64) << 32) | run as u64, EPOCH, 0);
+        values.iter_mut().for_each(|v| *v = draw(&mut draws) as f32);
     });
     values
 }

@@ -1,8 +1,7 @@
 //! The labels of all samples of a split, read without their images.
 
-use std::panic::resume_unwind;
-use std::sync::atomic::{AtomicUsize, Ordering};
-use std::thread;
+use std::sync::atomic::{AtomicBool, Ordering};
+use std::sync::{Mutex, PoisonError};
 
 use crate::error::Error;
 use crate::fault::Fault;
@@ -10,39 +9,26 @@ use crate::format::example;
 use crate::format::record::HEADER;
 use crate::storage::shard::{Access, Shard};
 use crate::storage::split::Split;
+use crate::threads::on_threads;
 
 /// Bytes of a record that are read for its label; where the label stands behind them, all of it is.
 const HEAD: usize = 1024;
-
-/// The labels of one shard.
-struct Part {
-    number: usize,
-    labels: Vec<Option<u32>>,
-}
 
 impl Split {
     /// The label of each sample, by id; of several the first. With `skip`, none for a record that has no valid one; else that ends it.
     /// Checksums are verified only of records that are read as a whole.
     pub fn labels(&self, skip: bool, threads: usize) -> Result<Vec<Option<u32>>, Error> {
-        let next = AtomicUsize::new(0);
-        let work = || {
-            let mut parts = Vec::new();
-            loop {
-                let number = next.fetch_add(1, Ordering::Relaxed);
-                if number >= self.shards().len() {
-                    return Ok(parts);
-                }
-                parts.push(Part { number, labels: self.labels_of(number, skip)? });
-            }
-        };
-        let threads = threads.clamp(1, self.shards().len().max(1));
-        let ended: Vec<Result<Vec<Part>, Error>> = thread::scope(|scope| {
-            let all: Vec<_> = (0..threads).map(|_| scope.spawn(work)).collect();
-            all.into_iter().map(|one| one.join().unwrap_or_else(|panic| resume_unwind(panic))).collect()
+        let (failed, found) = (AtomicBool::new(false), Mutex::new(Vec::new()));
+        let numbers = (0..self.shards().len()).take_while(|_| !failed.load(Ordering::Relaxed));
+        on_threads(threads.min(self.shards().len()), numbers, |number| {
+            let labels = self.labels_of(number, skip);
+            failed.fetch_or(labels.is_err(), Ordering::Relaxed);
+            found.lock().unwrap_or_else(PoisonError::into_inner).push((number, labels));
         });
-        let mut parts: Vec<Part> = ended.into_iter().collect::<Result<Vec<_>, _>>()?.into_iter().flatten().collect();
-        parts.sort_by_key(|part| part.number);
-        Ok(parts.into_iter().flat_map(|part| part.labels).collect())
+        let mut parts = found.into_inner().unwrap_or_else(PoisonError::into_inner);
+        parts.sort_by_key(|part| part.0);
+        let all: Vec<Vec<Option<u32>>> = parts.into_iter().map(|part| part.1).collect::<Result<_, _>>()?;
+        Ok(all.concat())
     }
 
     fn labels_of(&self, number: usize, skip: bool) -> Result<Vec<Option<u32>>, Error> {

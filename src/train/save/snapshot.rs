@@ -14,6 +14,7 @@ use crate::train::plan::run::Run;
 use crate::train::reduce::bytes::from_bytes;
 use crate::train::save::export::Exporter;
 use crate::train::save::hand_over::HandOver;
+use loaders::on_threads;
 
 /// What the thread does, for messages.
 const TASK: &str = "writes checkpoints";
@@ -104,11 +105,8 @@ fn copy(pairs: Pairs<'_>) {
         before += pair.1.len();
         parts[part].push(pair);
     }
-    let run = |part: Pairs<'_>| part.into_iter().for_each(|(to, from)| to.copy_from_slice(from));
-    let last = parts.pop();
-    std::thread::scope(|scope| {
-        parts.into_iter().filter(|part| !part.is_empty()).for_each(|part| drop(scope.spawn(|| run(part))));
-        last.map(run);
+    on_threads(threads, parts.into_iter(), |part| {
+        part.into_iter().for_each(|(to, from)| to.copy_from_slice(from));
     });
 }
 

@@ -1,0 +1,37 @@
+//! Work that several threads share.
+
+use std::sync::{Mutex, PoisonError};
+use std::thread::{Builder, scope};
+
+/// Does `work` for each of the parts, on this thread and on so many in all, or on as many as the system gives.
+pub fn on_threads<P>(threads: usize, parts: impl Iterator<Item = P> + Send, work: impl Fn(P) + Sync) {
+    let parts = Mutex::new(parts);
+    // the lock is held for as long as taking a part takes
+    let next = || parts.lock().unwrap_or_else(PoisonError::into_inner).next();
+    let run = || {
+        while let Some(part) = next() {
+            work(part);
+        }
+    };
+    scope(|scope| {
+        for _ in 1..threads {
+            // where no thread is to be had, the others do its part
+            let _ = Builder::new().spawn_scoped(scope, run);
+        }
+        run();
+    });
+}
+
+#[cfg(test)]
+mod tests {
+    use super::*;
+
+    #[test]
+    fn every_part_is_done_once() {
+        for threads in [0, 1, 2, 5] {
+            let mut done = [0u8; 100];
+            on_threads(threads, done.iter_mut(), |part| *part += 1);
+            assert_eq!(done, [1; 100]);
+        }
+    }
+}
