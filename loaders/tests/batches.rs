@@ -4,11 +4,12 @@
 mod common;
 
 use std::collections::BTreeMap;
+use std::sync::Arc;
 use std::time::Duration;
 
 use common::{SPEC, TestData, assert_contains, label, pixels};
 use loaders::order::{Order, rank_workers};
-use loaders::{Error, EvalOrder, Job, Loader, MixSettings, Options, PixelFormat, TrainOrder};
+use loaders::{Dataset, Error, EvalOrder, Io, Job, Loader, MixSettings, Options, PixelFormat, TrainOrder};
 
 const OPS: &[&str] = &["pad_crop(2)", "flip", "brightness(63)", "normalize"];
 
@@ -212,6 +213,45 @@ fn an_error_comes_in_its_turn() {
         let error = loader.next().unwrap_err().to_string();
         assert_contains(&error, &["train-00001-of-00002.tfrecord, record 5 at byte", "checksum of the payload"]);
         assert!(matches!(loader.next(), Err(Error::Stopped)));
+    }
+}
+
+/// Where the records of a batch are requested while the one before is filled, too.
+#[test]
+fn a_shard_that_is_gone_ends_the_batch_that_needs_it() {
+    let data = TestData::noise(40, 10, SPEC);
+    let split = Arc::new(Dataset::open(&data.dir).unwrap().split_lazily("train").unwrap());
+    std::fs::remove_file(data.shard(3)).unwrap();
+    for io in [Io::Read, Io::Mmap] {
+        let options = Options { io, ..Options::default() };
+        let order = Box::new(EvalOrder::new(40, 4, 0, 1));
+        let mut loader = Loader::start(Arc::clone(&split), data.pipeline(OPS, SPEC), order, options).unwrap();
+        for step in 0..3 {
+            assert_eq!(loader.next().unwrap().unwrap().step(), step, "{}", loader.access());
+        }
+        let error = loader.next().unwrap_err().to_string();
+        assert_contains(&error, &["cannot open", "train-00003-of-00010.tfrecord"]);
+    }
+}
+
+#[test]
+fn ready_is_what_is_due() {
+    let data = TestData::noise(400, 2, SPEC);
+    for threads in [1, 4] {
+        let options = Options { threads, slots: 8, ..Options::default() };
+        let order = Box::new(EvalOrder::new(400, 2, 0, 1));
+        let mut loader = Loader::start(data.shared(), data.pipeline(OPS, SPEC), order, options).unwrap();
+        let mut waited = loader.stats().wait;
+        loop {
+            let ready = loader.is_ready();
+            let batch = loader.next().unwrap();
+            let now = loader.stats().wait;
+            assert!(!ready || now == waited, "a batch that was ready was waited for");
+            waited = now;
+            if batch.is_none() {
+                break;
+            }
+        }
     }
 }
 

@@ -57,8 +57,9 @@ struct Made {
 /// Requests the records of a piece from the reader threads, if these fetch them.
 pub(crate) fn request(shared: &Shared, piece: &mut Piece, state: &mut ThreadState) -> Result<(), Error> {
     if shared.reads() && shared.shards.plan().fetches() && piece.fetch.is_none() {
-        let fetch = piece.fetch.insert(state.fetches.pop().unwrap_or_else(Fetch::new));
+        let mut fetch = state.fetches.pop().unwrap_or_else(Fetch::new);
         fetch.begin(&shared.shards, &piece.job.ids, |extent| shared.request(ReadRequest::Extent(extent)))?;
+        piece.fetch = Some(fetch);
     }
     Ok(())
 }

@@ -170,8 +170,14 @@ impl Loader {
     }
 
     /// Whether the batch that is due has been filled, so that [`Loader::next`] would not wait.
-    pub fn is_ready(&self) -> bool {
-        !self.stopped && (!self.ready.is_empty() || self.early.iter().any(|filled| filled.number == Some(self.due)))
+    pub fn is_ready(&mut self) -> bool {
+        self.early.extend(self.ready.try_iter());
+        !self.stopped && self.early.iter().any(|filled| self.is_due(filled))
+    }
+
+    /// Whether a message is the next one to be delivered: the batch that is due, or an error outside of any job.
+    fn is_due(&self, filled: &Filled) -> bool {
+        filled.number.is_none_or(|number| number == self.due)
     }
 
     /// What was delivered so far.
@@ -197,7 +203,7 @@ impl Loader {
     /// Waits for the batch that is due; `None` after the last.
     fn await_due(&mut self) -> Result<Option<Slot>, Error> {
         loop {
-            let at = self.early.iter().position(|f| f.number == Some(self.due));
+            let at = self.early.iter().position(|filled| self.is_due(filled));
             let filled = match at {
                 Some(at) => self.early.swap_remove(at),
                 None => match self.receive()? {
@@ -205,11 +211,10 @@ impl Loader {
                     None => return Ok(None),
                 },
             };
-            match filled.number {
-                Some(number) if number != self.due => self.early.push(filled),
-                // in its turn, or an error outside of any job
-                _ => return filled.result.map(Some),
+            if self.is_due(&filled) {
+                return filled.result.map(Some);
             }
+            self.early.push(filled);
         }
     }
 

@@ -121,7 +121,8 @@ impl Worker {
             match looks_ahead.then(|| self.free_out.try_recv().ok()).flatten() {
                 Some(Token::Work) => {
                     *ahead = self.take(state)?;
-                    ahead.as_mut().map_or(Ok(()), |next| request_ahead(&self.shared, next, state))?;
+                    // what fails here fails again when that piece is filled, and is reported in its turn
+                    let _ = ahead.as_mut().map(|next| request_ahead(&self.shared, next, state));
                 }
                 // for this thread or another, when it next waits
                 Some(Token::Stop) => drop(self.free_in.try_send(Token::Stop)),
