@@ -64,11 +64,14 @@ pub(super) fn probability(text: &str) -> Result<f64, String> {
     }
 }
 
-/// A finite number > 0.
+/// The longest measurement, in seconds: a day.
+const DAY: f64 = 86_400.0;
+
+/// A number > 0, at most a day.
 pub(super) fn duration(text: &str) -> Result<f64, String> {
     match text.parse::<f64>() {
-        Ok(seconds) if seconds > 0.0 && seconds.is_finite() => Ok(seconds),
-        _ => Err("expected a number of seconds > 0".into()),
+        Ok(seconds) if seconds > 0.0 && seconds <= DAY => Ok(seconds),
+        _ => Err("expected a number of seconds > 0, a day (86400) at most".into()),
     }
 }
 

@@ -112,8 +112,12 @@ fn slurm_end() -> Option<Duration> {
 
 /// The earlier of the two limits.
 fn nearest(limit: Option<Duration>, started: Instant, slurm: Option<Duration>) -> Option<Limit> {
-    let own = limit.map(|limit| Limit { at: started + limit, name: "the end of --time-limit".into() });
-    let slurm = slurm.map(|rest| Limit { at: Instant::now() + rest, name: "the end of the Slurm job".into() });
+    // an end beyond the clock's range is none
+    let limit_at = |from: Instant, time: Option<Duration>, name: &str| {
+        Some(Limit { at: from.checked_add(time?)?, name: name.into() })
+    };
+    let own = limit_at(started, limit, "the end of --time-limit");
+    let slurm = limit_at(Instant::now(), slurm, "the end of the Slurm job");
     own.into_iter().chain(slurm).min_by_key(|limit| limit.at)
 }
 
@@ -126,6 +130,7 @@ mod tests {
         let (now, minute) = (Instant::now(), Duration::from_secs(60));
         let name = |limit, slurm| nearest(limit, now, slurm).map(|l: Limit| l.name);
         assert_eq!(name(None, None), None);
+        assert_eq!(name(Some(Duration::MAX), Some(Duration::MAX)), None);
         assert_eq!(name(Some(minute), Some(2 * minute)).unwrap(), "the end of --time-limit");
         assert_eq!(name(Some(3 * minute), Some(2 * minute)).unwrap(), "the end of the Slurm job");
     }
