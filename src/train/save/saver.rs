@@ -83,7 +83,7 @@ pub fn list(folder: &Path) -> std::io::Result<Vec<(u64, PathBuf)>> {
     Ok(found)
 }
 
-/// The best checkpoint, once that of now is written; `before` was among those that were. A better one for which there was no room is not it.
+/// The best checkpoint that is there, once that of now is written: `before` was, and a better one in between may have found no room.
 fn best_there(at: &Progress, before: Option<&Best>) -> Option<Best> {
     at.best.as_ref().filter(|best| best.step == at.step).or(before).cloned()
 }
