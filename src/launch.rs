@@ -17,6 +17,7 @@ use crate::eval::predict::{Predict, Predictor};
 use crate::eval::request::{EvalRequest, ModelRequest};
 use crate::eval::score::{self, Scored};
 use crate::nn::{NetSpec, estimate};
+use crate::screen;
 use crate::train::agree::gpus;
 use crate::train::agree::session::Session;
 use crate::train::evaluate::TestTime;
@@ -167,7 +168,7 @@ fn cuda_aware(device: &CudaDevice, session: &mut Session, share_gpu: bool) -> Re
         DeviceSettings { threads: 1, node_rank, precision: Precision::F32, tf32: false, deterministic: true };
     let backend = session.agree(device.open(&settings).map_err(Error::from))?;
     let checked = gpus::check(session, device.gpu(&backend).as_ref(), share_gpu)?;
-    checked.notes.iter().filter(|_| session.is_root()).for_each(|note| eprintln!("{note}"));
+    checked.notes.iter().filter(|_| session.is_root()).for_each(|note| screen::say(note));
     choose::try_aware(session, &backend)
 }
 
@@ -203,7 +204,7 @@ pub fn predictor(
 /// Forward, backward and update on one synthetic batch, again and again.
 pub fn bench_step(request: &bench::StepRequest, started: Instant) -> Result<bench::StepResult, Error> {
     on!(request.device, device => {
-        device.notes().iter().for_each(|note| eprintln!("{note}"));
+        device.notes().iter().for_each(|note| screen::say(note));
         bench::step(device, request, started)
     })
 }

@@ -28,7 +28,7 @@ pub mod optim;
 pub mod recipe;
 pub mod report;
 pub mod schema;
-mod screen;
+pub mod screen;
 mod simd;
 mod sweep;
 mod sync;

@@ -5,7 +5,7 @@ use std::time::{Duration, Instant};
 
 use clap::Parser;
 use trireme::cli::{self, Cli, exit};
-use trireme::comm;
+use trireme::{comm, screen};
 
 /// How long other ranks leave rank 0 to print what all of them would.
 const TIME_TO_SPEAK: Duration = Duration::from_secs(1);
@@ -32,7 +32,7 @@ fn usage(error: &clap::Error) -> ExitCode {
         let _ = error.print();
         let line: Vec<String> = std::env::args_os().map(|word| word.to_string_lossy().into_owned()).collect();
         if let Some(tip) = cli::tip::for_error(error, &line) {
-            eprintln!("\n{tip}");
+            screen::say(&format!("\n{tip}"));
         }
     } else {
         // a launcher ends all ranks when the first leaves, and rank 0 must have spoken by then

@@ -3,7 +3,7 @@
 use crate::text;
 use indicatif::{ProgressBar, ProgressDrawTarget, ProgressState, ProgressStyle};
 use std::fmt;
-use std::io::IsTerminal;
+use std::io::{IsTerminal, Write};
 use std::sync::Mutex;
 use std::time::{Duration, Instant};
 
@@ -53,7 +53,9 @@ impl Progress {
         let Ok(mut last) = last.try_lock() else { return };
         if last.elapsed() >= LINES {
             *last = Instant::now();
-            eprintln!("{}", line(self.what, self.bar.position(), self.samples, self.started.elapsed()));
+            let line = line(self.what, self.bar.position(), self.samples, self.started.elapsed());
+            // with stderr closed nothing is left to try
+            let _ = writeln!(std::io::stderr(), "{line}");
         }
     }
 }

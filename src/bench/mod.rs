@@ -20,6 +20,7 @@ use crate::cores;
 use crate::device::{Device, DeviceChoice};
 use crate::error::Error;
 use crate::nn::{Graph, NodeCost, NodeTime};
+use crate::screen;
 use roofline::{Machine, Roofline};
 use synthetic::Synthetic;
 use trained::Setting;
@@ -112,7 +113,7 @@ pub fn step<D: Device>(device: &D, request: &StepRequest, started: Instant) -> R
     }
     let taken = take_steps(&mut work, request, started)?;
     let costs = work.trained.graph.profile(false);
-    work.trained.graph.take_notes().iter().for_each(|note| eprintln!("{note}"));
+    work.trained.graph.take_notes().iter().for_each(|note| screen::say(note));
     let graph = &work.trained.graph;
     let Taken { mut times, first_step_s, launches, regions } = taken;
     let steps = times.len();

@@ -11,6 +11,7 @@ use crate::backend::Precision;
 use crate::bench;
 use crate::device::DeviceChoice;
 use crate::launch;
+use crate::screen;
 use clap::Subcommand;
 use clap::builder::{PossibleValuesParser, TypedValueParser};
 use std::path::PathBuf;
@@ -249,7 +250,7 @@ fn step(args: &Step, started: Instant) -> Result<(), Failure> {
     };
     let result = launch::bench_step(&request, started)?;
     if let Some(table) = &result.profile {
-        eprint!("{table}");
+        screen::say(table.trim_end());
     }
     let mut json = serde_json::json!({
         "bench": "step", "model": args.model, "size": result.size, "batch": args.batch, "threads": result.threads,
@@ -269,7 +270,7 @@ fn step(args: &Step, started: Instant) -> Result<(), Failure> {
         json["barrier_us"] = barrier_us.into();
     }
     if let Some(roofline) = &result.roofline {
-        eprint!("{}", roofline.table());
+        screen::say(roofline.table().trim_end());
         json["roofline"] = roofline::measured(roofline);
         if let Some(cores) = args.cores {
             json["forecast"] = roofline::forecast(roofline, cores, args.bandwidth, args.batch)?;

@@ -10,6 +10,7 @@ use crate::eval::request::{EvalRequest, ModelRequest};
 use crate::eval::score::Scored;
 use crate::eval::{errors_sheet, findings, recorded};
 use crate::launch;
+use crate::screen;
 use crate::train::evaluate::TestTime;
 use std::path::{Path, PathBuf};
 
@@ -132,12 +133,12 @@ fn finish(args: &Args, scored: &Scored) -> Result<(), Failure> {
     show(args, &args.model, scored)?;
     if let Some(table) = &args.csv {
         findings::csv(scored, table)?;
-        eprintln!("predictions: {}", table.display());
+        screen::say(&format!("predictions: {}", table.display()));
     }
     if let Some(sheet) = &args.errors {
         match errors_sheet::write(scored, sheet)? {
-            0 => eprintln!("no mistakes: {} is not written", sheet.display()),
-            pictures => eprintln!("the {pictures} worst mistakes: {}", sheet.display()),
+            0 => screen::say(&format!("no mistakes: {} is not written", sheet.display())),
+            pictures => screen::say(&format!("the {pictures} worst mistakes: {}", sheet.display())),
         }
     }
     Ok(())

@@ -5,6 +5,7 @@ use super::output::print;
 use crate::eval::export::export;
 use crate::eval::request::ModelRequest;
 use crate::interop::export::{Format, Settings};
+use crate::screen;
 use clap::ValueEnum;
 use clap::builder::PossibleValue;
 use std::path::PathBuf;
@@ -78,6 +79,6 @@ pub fn run(args: &Args) -> Result<(), Failure> {
         force: args.force,
     };
     let exported = export(&request, &args.out, &settings)?;
-    exported.notes.iter().for_each(|note| eprintln!("{}", loaders::printable_lines(note)));
+    exported.notes.iter().for_each(|note| screen::say(note));
     exported.files.iter().try_for_each(|file| print(file.display()))
 }

@@ -4,6 +4,7 @@ use super::exit::Failure;
 use super::output::print;
 use crate::eval::import::import;
 use crate::eval::request::ImportRequest;
+use crate::screen;
 use std::path::PathBuf;
 
 /// Arguments of `trireme import`.
@@ -58,6 +59,6 @@ pub fn run(args: &Args) -> Result<(), Failure> {
         out: args.out.clone(),
         force: args.force,
     })?;
-    notes.iter().for_each(|note| eprintln!("{}", loaders::printable_lines(note)));
+    notes.iter().for_each(|note| screen::say(note));
     print(args.out.display())
 }

@@ -8,6 +8,7 @@ use crate::models::{self, CATALOGUE, Network, net};
 use crate::nn::spec::{NetSpec, Shape, SpecError};
 use crate::nn::{estimate, table};
 use crate::recipe::did_you_mean;
+use crate::screen;
 use serde_json::json;
 use std::path::Path;
 
@@ -73,7 +74,7 @@ fn open(name: &str) -> Result<(Title, NetSpec), Failure> {
     }
     if name.ends_with(".onnx") {
         let onnx::Network { net, classes, notes, .. } = survey(path)?;
-        notes.iter().for_each(|note| eprintln!("{}", loaders::printable_lines(note)));
+        notes.iter().for_each(|note| screen::say(note));
         return Ok((Title { name: file_name(path), input: net.input, classes, origin: name.into() }, net));
     }
     let unknown = || Failure::usage(format!("no network {name}{}", did_you_mean(name, &models::names())));
@@ -94,7 +95,7 @@ fn survey(path: &Path) -> Result<onnx::Network, Failure> {
     if behind > 0 {
         text += &format!(", {behind} were not looked at, since they read what others make");
     }
-    eprintln!("{}", loaders::printable_lines(&text));
+    screen::say(&text);
     if odd.is_empty() {
         return survey.network().map_err(Failure::usage);
     }

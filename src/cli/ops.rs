@@ -7,6 +7,7 @@ use super::value::{duration, positive};
 use crate::bench::cases::Convolution;
 use crate::bench::ops::{Measured, On, OpsRequest};
 use crate::error::Error;
+use crate::screen;
 use crate::{bench, launch};
 use serde_json::json;
 use std::path::PathBuf;
@@ -69,13 +70,11 @@ pub fn run(args: &Args) -> Result<(), Failure> {
     launch::bench_ops(&request, |on, measured| {
         if head.take().is_some() {
             let peak = on.peak_gflops.map_or_else(String::new, |peak| format!(", {peak:.0} GFLOP/s at most"));
-            eprintln!("{}{peak}", on.backend);
-            eprintln!(
-                "{}",
-                line(["operation", "images", "by", "forward", "weights", "input", "ms", "GFLOP/s"].map(String::from))
-            );
+            screen::say(&format!("{}{peak}", on.backend));
+            let names = ["operation", "images", "by", "forward", "weights", "input", "ms", "GFLOP/s"];
+            screen::say(&line(names.map(String::from)));
         }
-        rows(measured).iter().for_each(|row| eprintln!("{row}"));
+        rows(measured).iter().for_each(|row| screen::say(row));
         let lines = figures(on, measured);
         lines.into_iter().try_for_each(print).map_err(|failure| Error::Failed(failure.message))
     })

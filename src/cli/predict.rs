@@ -11,6 +11,7 @@ use crate::eval::predict::{Predict, Prediction, Wanted};
 use crate::eval::request::ModelRequest;
 use crate::eval::table::field;
 use crate::launch;
+use crate::screen;
 use crate::train::evaluate::TestTime;
 use data_tools::ContactSheet;
 use loaders::printable;
@@ -89,7 +90,7 @@ pub fn run(args: &Args) -> Result<(), Failure> {
     }
     let wanted = Wanted { top: args.top, threshold: args.threshold };
     let images = pictures(&args.images, &mut std::io::stdin().lock())?;
-    predictor.notes().iter().for_each(|note| eprintln!("{}", loaders::printable_lines(note)));
+    predictor.notes().iter().for_each(|note| screen::say(note));
     let mut output = Output::new(args, images.len())?;
     let mut failures = Vec::new();
     for path in &images {

@@ -5,6 +5,7 @@ use serde_json::{Value, json};
 use super::exit::Failure;
 use crate::bench::roofline::{BEST, Forecast, Layer, Roofline, WORST};
 use crate::error::Error;
+use crate::screen;
 
 /// What was measured.
 pub(super) fn measured(roofline: &Roofline) -> Value {
@@ -51,10 +52,10 @@ pub(super) fn forecast(
     let Forecast { cores, bandwidth, barrier, step } = forecast;
     let ms = step.map(|seconds| 1e3 * seconds);
     let rates = [step[1], step[0]].map(|seconds| batch as f64 / seconds);
-    eprintln!(
+    screen::say(&format!(
         "forecast, not measured: {cores} cores, {:.2} to {:.2} ms a step ({:.0} to {:.0} images/s). At best, {BEST}. At worst, {WORST}.",
         ms[0], ms[1], rates[0], rates[1]
-    );
+    ));
     Ok(json!({
         "forecast": true, "cores": cores, "step_ms": ms, "img_per_s": rates,
         "gb_per_s": bandwidth.map(|rate| rate / 1e9), "barrier_us": barrier.map(|seconds| 1e6 * seconds),

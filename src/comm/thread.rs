@@ -18,6 +18,7 @@ use super::state::{self, Phase, on_mpi_thread};
 use super::turns::Turns;
 use super::world::{World, WorldInfo};
 use super::{known_answer, launcher, operation, slurm, sys};
+use crate::screen;
 
 /// Handle to MPI and to the thread that owns it. Clones are handles to the same.
 ///
@@ -260,7 +261,7 @@ fn ends_all_on_panic<R>(shared: &Shared, f: impl FnOnce() -> R) -> R {
 /// The thread's life: initialise, work off the queue, finalise.
 fn own_mpi(work: &Receiver<Work>, shared: &Shared) {
     if let Some(text) = slurm::foresee(launcher::variable, &sys::library_version()) {
-        eprintln!("warning: {text}");
+        screen::say(&format!("warning: {text}"));
     }
     let opened = operation::within(START, || {
         check_family()?;

@@ -18,6 +18,7 @@ use crate::error::Error;
 use crate::eval::request::EvalRequest;
 use crate::eval::score::{self, Scored};
 use crate::report::{Eval, Event, write_whole};
+use crate::screen;
 use crate::train::agree::session::Session;
 use loaders::{Dataset, safe_create};
 
@@ -86,8 +87,7 @@ fn score_all<D: Device>(
             Ok(_) => {}
             Err(error) if !last && !once && passes(session, &error) => {
                 if session.is_root() {
-                    let text = format!("passed over {}: {error}", this.file.display());
-                    eprintln!("{}", loaders::printable_lines(&text));
+                    screen::say(&format!("passed over {}: {error}", this.file.display()));
                 }
             }
             Err(error) => return Err(error),

@@ -13,6 +13,7 @@ use crate::error::Error;
 use crate::nn::Graph;
 use crate::nn::graph::BuildError;
 use crate::report::predictions::sigmoid;
+use crate::screen;
 use crate::train::evaluate::TestTime;
 use loaders::{Limits, Pipeline, picture};
 
@@ -91,7 +92,7 @@ impl<B: Backend> Predict for Predictor<B> {
             scores.resize(found.len(), 0f32);
             scores.iter_mut().zip(&found).for_each(|(sum, score)| *sum += score / self.views.len() as f32);
         }
-        self.graph.take_notes().iter().for_each(|note| eprintln!("{note}"));
+        self.graph.take_notes().iter().for_each(|note| screen::say(note));
         let probabilities = if self.model.multi_label { each(&scores) } else { softmax(&scores) };
         let mut order: Vec<usize> = (0..scores.len()).collect();
         order.sort_by(|&a, &b| scores[b].total_cmp(&scores[a]).then(a.cmp(&b)));

@@ -14,13 +14,14 @@ use crate::error::Error;
 use crate::nn::Graph;
 use crate::recipe;
 use crate::report::predictions::{ClassScore, Predictions, SeveralOutcome};
+use crate::screen;
 use crate::train::agree::session::Session;
 use crate::train::agree::{algorithms, gpus, staging};
 use crate::train::evaluate::{Detail, Evaluated, Evaluation, Score};
 use crate::train::observe::stop::Stop;
 use crate::train::save::class_names::Sides;
 use loaders::record::masked_crc32c;
-use loaders::{Dataset, Images, Manifest, Options, Split, printable_lines};
+use loaders::{Dataset, Images, Manifest, Options, Split};
 
 /// A split's score and what was scored.
 pub struct Scored {
@@ -172,7 +173,7 @@ pub(super) fn join<D: Device>(session: &mut Session) -> Result<cores::Cores, Err
     session.same_device(D::NAME)?;
     let cores = session.cores()?;
     if session.is_root() {
-        session.notes.iter().for_each(|note| eprintln!("{note}"));
+        session.notes.iter().for_each(|note| screen::say(note));
     }
     Ok(cores)
 }
@@ -216,14 +217,12 @@ fn score_opened<D: Device>(
     let (mut graph, notes) = algorithms::plan(session, backend, planned, Graph::backend)?;
     let checked = gpus::check(session, gpu.as_ref(), request.share_gpu)?;
     if session.is_root() {
-        said.iter().chain(&notes).chain(&checked.notes).for_each(|note| eprintln!("{}", printable_lines(note)));
+        said.iter().chain(&notes).chain(&checked.notes).for_each(|note| screen::say(note));
     }
     let evaluated = evaluation.run(session, &mut graph, &Stop::default(), detail);
     let evaluated = evaluated.map_err(|error| here(error, gpu.as_ref()))?;
     for note in graph.take_notes() {
-        // one write: lines of several ranks must not mix
-        let line = format!("{}{note}\n", session.world.who());
-        eprint!("{line}");
+        screen::say(&format!("{}{note}", session.world.who()));
     }
     let Evaluated { score, predictions, per_class, outcomes } =
         evaluated.ok_or_else(|| Error::Failed("scoring was stopped".into()))?;

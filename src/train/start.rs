@@ -11,6 +11,7 @@ use crate::device::{Device, DeviceSettings, Gpu};
 use crate::error::Error;
 use crate::recipe::{self, Recipe, TransportSetting};
 use crate::report::{Reporter, Start, Tensorboard};
+use crate::screen;
 use crate::train::agree::session::Session;
 use crate::train::agree::{algorithms, gpus, preflight, staging};
 use crate::train::count;
@@ -222,7 +223,7 @@ fn start<B: Backend>(
     // a run that goes on has its weights
     let begin = if resume.is_none() { begin::prepare(session, &run)? } else { None };
     if request.dry_run {
-        warnings.iter().filter(|_| session.is_root()).for_each(|warning| eprintln!("{warning}"));
+        warnings.iter().filter(|_| session.is_root()).for_each(|warning| screen::say(warning));
         let table = begin.map_or_else(String::new, |begin| begin.table());
         return session.is_root().then(|| describe::dry_run(&run, &table)).transpose();
     }
@@ -287,7 +288,7 @@ fn search<B: Backend>(
 ) -> Result<Option<String>, Error> {
     let Invocation { request, stop, started } = invocation;
     if session.is_root() {
-        session.notes.iter().for_each(|note| eprintln!("{}", loaders::printable_lines(note)));
+        session.notes.iter().for_each(|note| screen::say(note));
     }
     first_weights(session, &mut run, begin)?;
     // a trial of device memory would leave its mark in OUT

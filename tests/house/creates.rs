@@ -54,7 +54,7 @@ const ALLOWED: &[(&str, &str)] = &[
 ];
 
 /// The words of a file before its tests, with a space after each.
-fn words(file: &File) -> String {
+pub fn words(file: &File) -> String {
     let words: Vec<&str> = file.tokens.iter().map(|token| token.text.as_str()).collect();
     let tests: Vec<&str> = "# [ cfg ( test ) ] mod".split(' ').collect();
     let end = words.windows(tests.len()).position(|row| row == tests).unwrap_or(words.len());
@@ -62,14 +62,19 @@ fn words(file: &File) -> String {
 }
 
 /// How often a row of words stands in a text of [`words`].
-fn count(text: &str, row: &str) -> usize {
+pub fn count(text: &str, row: &str) -> usize {
     format!(" {text}").matches(&format!(" {row} ")).count()
 }
 
-fn breaches(package: &Package) -> Vec<String> {
+/// The files of a package that are not tests alone.
+pub fn sources(package: &Package) -> impl Iterator<Item = &File> {
     let test =
         |file: &File| package.files.iter().any(|other| other.test_modules.iter().any(|m| file.module.starts_with(m)));
-    package.files.iter().filter(|file| !test(file)).flat_map(breaches_of).collect()
+    package.files.iter().filter(move |file| !test(file))
+}
+
+fn breaches(package: &Package) -> Vec<String> {
+    sources(package).flat_map(breaches_of).collect()
 }
 
 fn breaches_of(file: &File) -> Vec<String> {

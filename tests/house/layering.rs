@@ -52,7 +52,10 @@ const ARROWS: &[(&str, &[&str])] = &[
     ("doctor", &["backend", "bench", "comm", "cores", "device", "error", "launch", "train"]),
     ("sweep", &["error", "models", "recipe", "report", "screen", "train"]),
     ("libraries", &["checkpoint", "comm", "launch"]),
-    ("launch", &["backend", "bench", "comm", "cores", "device", "doctor", "error", "eval", "nn", "recipe", "train"]),
+    (
+        "launch",
+        &["backend", "bench", "comm", "cores", "device", "doctor", "error", "eval", "nn", "recipe", "screen", "train"],
+    ),
     (
         "cli",
         &[
@@ -70,11 +73,12 @@ const ARROWS: &[(&str, &[&str])] = &[
             "nn",
             "recipe",
             "report",
+            "screen",
             "sweep",
             "train",
         ],
     ),
-    ("main", &["cli", "comm"]),
+    ("main", &["cli", "comm", "screen"]),
     ("loaders", &[]),
     ("loaders::file", &["loaders"]),
     ("loaders::format", &["loaders", "loaders::file"]),

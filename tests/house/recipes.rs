@@ -9,44 +9,10 @@ use trireme::models;
 use trireme::optim::schedule::Schedule;
 use trireme::recipe::{Changes, Known, Recipe, keys};
 
-/// The transforms that recipes may name; that each of them exists is tested below by building the pipelines.
-const TRANSFORMS: &[&str] = &[
-    "normalize",
-    "pad_crop",
-    "random_crop",
-    "center_crop",
-    "corner_crop",
-    "mirror",
-    "flip",
-    "brightness",
-    "contrast",
-    "standardize",
-    "resize",
-    "random_resized_crop",
-    "ignore_exif",
-    "affine",
-    "alternating_flip",
-    "augmix",
-    "auto_augment",
-    "autocontrast",
-    "equalize",
-    "gaussian_blur",
-    "grayscale",
-    "invert",
-    "perspective",
-    "posterize",
-    "rand_augment",
-    "rotation",
-    "scale_jitter",
-    "sharpness",
-    "solarize",
-    "trivial_augment",
-    "vertical_flip",
-];
-
 fn parse(text: &str, name: &str) -> Recipe {
     let models = models::names();
-    let known = Known { models: &models, transforms: TRANSFORMS };
+    let transforms = loaders::transform::names();
+    let known = Known { models: &models, transforms: &transforms };
     Recipe::parse(text, name, &Changes::default(), &known).unwrap_or_else(|e| panic!("{e}")).recipe
 }
 

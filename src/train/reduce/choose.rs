@@ -12,6 +12,7 @@ use crate::comm::aware;
 use crate::comm::codec::FLOAT;
 use crate::error::Error;
 use crate::recipe::TransportSetting;
+use crate::screen;
 use crate::train::agree::session::Session;
 use crate::train::reduce::transport::Transport;
 use crate::train::reduce::trial::{Found, Trial};
@@ -135,10 +136,10 @@ fn pick<B: Backend>(
 pub fn try_aware<B: Backend>(session: &Session, backend: &B) -> Result<Option<String>, Error> {
     let claim = aware::claim();
     if session.is_root() {
-        eprintln!(
+        screen::say(&format!(
             "trying MPI_Allreduce of device memory over {} rank(s); {}. If a signal ends this, {} does not take device memory",
             session.world.size, claim.by, session.world.library
-        );
+        ));
     }
     let trial = Trial { session, backend, buckets: &SIZES };
     if let Err(why) = trial.known_answer(&Transport::Mpi)? {

@@ -1,0 +1,34 @@
+//! Numbers that the documents give of what there is.
+
+use std::fs;
+use std::path::Path;
+
+use loaders::transform::IGNORE_EXIF;
+use serde_json::Value;
+use trireme::models;
+
+fn text(path: &str) -> String {
+    fs::read_to_string(Path::new(env!("CARGO_MANIFEST_DIR")).join(path)).unwrap()
+}
+
+/// Entries of a list in a file of recorded numbers.
+fn recorded(path: &str, list: &str) -> usize {
+    let file: Value = serde_json::from_str(&text(path)).unwrap();
+    file[list].as_array().unwrap().len()
+}
+
+#[test]
+fn the_documents_count_rightly() {
+    let names = loaders::transform::names();
+    let transforms = names.iter().filter(|name| **name != IGNORE_EXIF).count();
+    let cases = recorded("tests/golden/ops.json", "cases");
+    let runs = recorded("tests/golden/optim.json", "runs");
+    for (path, said) in [
+        ("README.md", format!("| networks | [{}](docs/models.md)", models::names().len())),
+        ("README.md", format!("| transforms | {transforms}: ")),
+        ("docs/numbers.md", format!("`tests/numerics/ops.rs`: {cases} recorded cases")),
+        ("docs/numbers.md", format!("ten steps of {runs} settings")),
+    ] {
+        assert!(text(path).contains(&said), "{path} should say \"{said}\"");
+    }
+}
