@@ -202,7 +202,7 @@ impl Evaluation {
         session.watch.set_activity(Activity::Scoring { batch: 0 });
         let mut sums = match self.views.is_empty() {
             true => self.plain(session, graph, stop, &mut notes)?,
-            false => self.several(session, graph, stop, &mut notes)?,
+            false => self.by_views(session, graph, stop, &mut notes)?,
         };
         sums.sum(&session.comm)?;
         let Some(score) = sums.score() else { return Ok(None) };

@@ -25,7 +25,7 @@ struct Seen {
 
 impl Evaluation {
     /// This rank's part of a scoring of several views; `notes` take what was made of each image.
-    pub(super) fn several<B: Backend>(
+    pub(super) fn by_views<B: Backend>(
         &self,
         session: &Session,
         graph: &mut Graph<B>,
