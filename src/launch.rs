@@ -204,7 +204,7 @@ pub fn predictor(
 /// Forward, backward and update on one synthetic batch, again and again.
 pub fn bench_step(request: &bench::StepRequest, started: Instant) -> Result<bench::StepResult, Error> {
     on!(request.device, device => {
-        device.notes().iter().for_each(|note| screen::say(note));
+        device.notes(request.precision).iter().for_each(|note| screen::say(note));
         bench::step(device, request, started)
     })
 }

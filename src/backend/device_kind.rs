@@ -73,8 +73,8 @@ pub trait DeviceKind: Sized {
     /// Opens the device of this rank.
     fn open(&self, settings: &DeviceSettings) -> Result<Self::Backend, Error>;
 
-    /// Notes on the choice of this kind, for the log.
-    fn notes(&self) -> Vec<String> {
+    /// Notes on the choice of this kind, and on what it does not heed in this number format, for the log.
+    fn notes(&self, _precision: Precision) -> Vec<String> {
         Vec::new()
     }
 

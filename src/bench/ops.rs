@@ -95,7 +95,7 @@ pub fn run<D: Device>(
     let threads = request.threads.unwrap_or_else(|| device.threads(cores::affinity().len()));
     let (precision, tf32, deterministic) = (Precision::F32, false, true);
     let backend = device.open(&DeviceSettings { threads, node_rank: 0, precision, tf32, deterministic })?;
-    device.notes().iter().for_each(|note| screen::say(note));
+    device.notes(precision).iter().for_each(|note| screen::say(note));
     let none = || Error::Usage(format!("{}: has one implementation of each operation", D::NAME));
     let device = backend.implementations().ok_or_else(none)?;
     let on = On { backend: backend.describe(), threads, peak_gflops: backend.cores().map(peak_gflops) };

@@ -197,7 +197,7 @@ fn begin<D: Device>(
     invocation: Invocation<'_>,
 ) -> Result<Option<String>, Error> {
     let (gpu, host) = (device.gpu(planned.run.graph.backend()), session.world.host.clone());
-    session.notes.extend(device.notes());
+    session.notes.extend(device.notes(planned.run.recipe.precision));
     start(session, planned, invocation, gpu.as_ref(), D::LAYOUT_CURE)
         .map_err(|error| gpus::located(device, error, &host, gpu.as_ref()))
 }

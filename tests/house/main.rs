@@ -1,5 +1,6 @@
 //! The sources themselves, and the recipes that come with them.
 
+mod arrows;
 mod circles;
 mod counts;
 mod creates;

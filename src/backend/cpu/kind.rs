@@ -69,8 +69,10 @@ impl DeviceKind for CpuDevice {
         }
     }
 
-    fn notes(&self) -> Vec<String> {
-        self.notes.clone()
+    fn notes(&self, precision: Precision) -> Vec<String> {
+        let unheeded = self.table.is_some() && precision != Precision::F32;
+        let table = unheeded.then(|| format!("warning: {VARIABLE} is not heeded: the tables are of f32 alone"));
+        self.notes.iter().cloned().chain(table).collect()
     }
 }
 
@@ -90,6 +92,9 @@ mod tests {
         let own = Cpu::new(1).unwrap().describe();
         assert_eq!(described(None).unwrap(), own);
         assert_eq!(described(Some("")).unwrap(), own);
+        let notes = |value, precision| of(value).map(|device| device.notes(precision)).ok().unwrap();
+        assert!(notes(None, Precision::Bf16).is_empty() && notes(Some("avx2"), Precision::F32).is_empty());
+        assert_eq!(notes(Some("avx2"), Precision::Bf16).len(), 1);
         let Err(Unavailable { why, .. }) = described(Some("zen")) else { panic!("taken") };
         assert!(why.starts_with("TRIREME_CPU_TABLE: \"zen\" is neither built in"), "{why}");
         assert!(why.ends_with("; unset TRIREME_CPU_TABLE to go by this processor's table"), "{why}");

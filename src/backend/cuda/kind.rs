@@ -5,7 +5,7 @@ use super::driver::context::gpu_count;
 use super::driver::library;
 use super::driver::switches::switches;
 use super::settings::Settings;
-use crate::backend::{DeviceKind, DeviceSettings, Error, Gpu, Unavailable};
+use crate::backend::{DeviceKind, DeviceSettings, Error, Gpu, Precision, Unavailable};
 
 /// NVIDIA's GPUs.
 pub struct CudaDevice {
@@ -51,7 +51,7 @@ impl DeviceKind for CudaDevice {
         Cuda::open(node_rank % gpus, settings)
     }
 
-    fn notes(&self) -> Vec<String> {
+    fn notes(&self, _: Precision) -> Vec<String> {
         self.notes.iter().cloned().chain(switches().notes()).collect()
     }
 

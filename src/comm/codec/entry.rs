@@ -18,6 +18,13 @@ pub struct Settings {
     pub error_feedback: bool,
 }
 
+impl Settings {
+    /// Nothing is clipped, nothing fed back.
+    pub fn plain(workers: usize) -> Self {
+        Self { workers, clip: 0.0, error_feedback: false }
+    }
+}
+
 /// A way of adding a bucket over all workers of all ranks. Its phases run in the order of the methods, once a step, with the same
 /// shares: this rank's workers in order, or, where a codec takes their sum, the last alone.
 pub trait Codec: Send {

@@ -53,7 +53,7 @@ impl<B: Backend> ReducePlan<B> {
             .filter(|backend| backend.queue().is_some() && travels && reduce.path != TransportSetting::Staged);
         let every = reduce.floating_grad_epoch;
         let epochs = every.map(|every| ExactEpochs { every, steps_per_epoch });
-        let plain = Settings { workers, clip: 0.0, error_feedback: false };
+        let plain = Settings::plain(workers);
         let sums = buckets.into_iter().map(|bucket| {
             let exact = epochs.map(|_| bucket_sum(&EXACT, bucket.clone(), &plain, mine.clone(), device)).transpose()?;
             let coded = bucket_sum(entry, bucket, &settings, mine.clone(), device)?;

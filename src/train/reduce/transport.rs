@@ -49,8 +49,7 @@ impl<B: Backend> Transport<B> {
     pub fn float_sum(&self, len: usize) -> Box<dyn BucketSum<B>> {
         match self {
             Transport::Host => {
-                let settings = Settings { workers: 1, clip: 0.0, error_feedback: false };
-                Box::new(HostSum::new(&FLOAT, Bucket { len, tensors: Vec::new() }, &settings, 0..1))
+                Box::new(HostSum::new(&FLOAT, Bucket { len, tensors: Vec::new() }, &Settings::plain(1), 0..1))
             }
             _ => self.in_place(),
         }
