@@ -6,7 +6,7 @@ use super::output::print;
 use super::roofline;
 use super::scale;
 use super::threads;
-use super::value::{bytes, duration, gigabytes, positive, transforms};
+use super::value::{bytes, gigabytes, measured, positive, transforms};
 use crate::backend::Precision;
 use crate::bench;
 use crate::device::DeviceChoice;
@@ -94,7 +94,7 @@ pub struct Step {
     #[arg(long, value_name = "GB/S", requires = "cores", value_parser = gigabytes)]
     pub bandwidth: Option<f64>,
     /// Seconds to measure, after the warm-up
-    #[arg(long, value_name = "S", default_value = "5", value_parser = duration)]
+    #[arg(long, value_name = "S", default_value = "5", value_parser = measured)]
     pub seconds: f64,
 }
 
@@ -172,7 +172,7 @@ pub struct LoaderStep {
     #[arg(long, value_name = "HOW", default_value = "auto")]
     pub io: loaders::Io,
     /// Seconds to measure, after the warm-up
-    #[arg(long, value_name = "S", default_value = "5", value_parser = duration)]
+    #[arg(long, value_name = "S", default_value = "5", value_parser = measured)]
     pub seconds: f64,
 }
 

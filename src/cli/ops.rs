@@ -3,7 +3,7 @@
 use super::exit::Failure;
 use super::output::print;
 use super::threads;
-use super::value::{duration, positive};
+use super::value::{measured, positive};
 use crate::bench::cases::Convolution;
 use crate::bench::ops::{Measured, On, OpsRequest};
 use crate::error::Error;
@@ -37,7 +37,7 @@ pub struct Args {
     #[arg(long, value_name = "N", value_parser = positive)]
     pub threads: Option<usize>,
     /// Seconds to measure each operation with each number of images, after the warm-up
-    #[arg(long, value_name = "S", default_value = "0.3", value_parser = duration)]
+    #[arg(long, value_name = "S", default_value = "0.3", value_parser = measured)]
     pub seconds: f64,
     /// Measure fewer images, 4 at least, of operations that take more than so many 10^9 multiplications and additions a pass
     #[arg(long, value_name = "G", default_value = "1000", value_parser = gflop)]

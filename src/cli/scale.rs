@@ -5,7 +5,7 @@ use serde_json::{Value, json};
 use super::exit::Failure;
 use super::output::{self, print};
 use super::threads;
-use super::value::{duration, link, positive};
+use super::value::{link, measured, positive};
 use crate::bench::forecast::{self, BEST, Forecast, HeldOut, Link, Time, WORST};
 use crate::bench::scale::{Measured, Point, Scale};
 use crate::device::DeviceChoice;
@@ -37,7 +37,7 @@ pub struct Args {
     #[arg(long, value_name = "N", value_parser = positive)]
     pub threads: Option<usize>,
     /// Seconds to measure on each number of ranks
-    #[arg(long, value_name = "S", default_value = "5", value_parser = duration)]
+    #[arg(long, value_name = "S", default_value = "5", value_parser = measured)]
     pub seconds: f64,
     /// Link between nodes to forecast for: bandwidth one way in Gb/s (bits) or GB/s (bytes), and latency
     #[arg(long, value_name = "BANDWIDTH,LATENCY", value_parser = link)]

@@ -64,14 +64,20 @@ pub(super) fn probability(text: &str) -> Result<f64, String> {
     }
 }
 
-/// The longest measurement, in seconds: a day.
-const DAY: f64 = 86_400.0;
-
-/// A number > 0, at most a day.
+/// A finite number > 0.
 pub(super) fn duration(text: &str) -> Result<f64, String> {
     match text.parse::<f64>() {
-        Ok(seconds) if seconds > 0.0 && seconds <= DAY => Ok(seconds),
-        _ => Err("expected a number of seconds > 0, a day (86400) at most".into()),
+        Ok(seconds) if seconds > 0.0 && seconds.is_finite() => Ok(seconds),
+        _ => Err("expected a number of seconds > 0".into()),
+    }
+}
+
+/// Seconds that a measurement takes: a day at most.
+pub(super) fn measured(text: &str) -> Result<f64, String> {
+    const DAY: f64 = 86_400.0;
+    match duration(text)? {
+        seconds if seconds <= DAY => Ok(seconds),
+        _ => Err(format!("expected a day ({DAY} seconds) at most")),
     }
 }
 
@@ -179,6 +185,8 @@ mod tests {
         assert!(fraction("0").is_err() && fraction("1").is_err() && fraction("nan").is_err());
         assert_eq!(duration("0.5"), Ok(0.5));
         assert!(duration("0").is_err() && duration("nan").is_err() && duration("inf").is_err());
+        assert_eq!((measured("86400"), duration("1e9")), (Ok(86_400.0), Ok(1e9)));
+        assert!(measured("86401").is_err() && measured("0").is_err());
     }
 
     #[test]

@@ -57,7 +57,9 @@ const ALLOWED: &[(&str, &str)] = &[
 pub fn words(file: &File) -> String {
     let words: Vec<&str> = file.tokens.iter().map(|token| token.text.as_str()).collect();
     let tests: Vec<&str> = "# [ cfg ( test ) ] mod".split(' ').collect();
-    let end = words.windows(tests.len()).position(|row| row == tests).unwrap_or(words.len());
+    // its name, and its code; a module of another file ends with its name
+    let begins = |at: &usize| words[*at..].starts_with(&tests) && words.get(at + tests.len() + 1) == Some(&"{");
+    let end = (0..words.len()).find(begins).unwrap_or(words.len());
     words[..end].iter().map(|word| format!("{word} ")).collect()
 }
 

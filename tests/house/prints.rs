@@ -28,6 +28,7 @@ fn each_macro_is_found() {
     for name in ["print", "println", "eprint", "eprintln", "dbg"] {
         assert_eq!(found(&format!("fn f() {{ {name}!(\"x\") }}")).len(), 1, "{name}");
     }
+    assert_eq!(found("#[cfg(test)]\nmod tests;\nfn f() { println!() }").len(), 1);
     assert_eq!(
         found("fn f() { writeln!(out, \"println!\") }\n#[cfg(test)] mod tests { fn f() { println!() } }"),
         [""; 0]

@@ -171,7 +171,9 @@ impl Loader {
 
     /// Whether the batch that is due has been filled, so that [`Loader::next`] would not wait.
     pub fn is_ready(&mut self) -> bool {
-        self.early.extend(self.ready.try_iter());
+        while let Ok(filled) = self.ready.try_recv() {
+            self.early.push(filled);
+        }
         !self.stopped && self.early.iter().any(|filled| self.is_due(filled))
     }
 

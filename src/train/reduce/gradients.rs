@@ -116,6 +116,8 @@ impl<B: Backend> GradientSum<B> {
     /// not be right on average.
     pub fn begin_again(&mut self) {
         self.again = true;
+        // those of the step's own gradient count, which comes now
+        self.zeros.clear();
     }
 
     /// Share of the workers' codes that were 0 in the step that counted them, one a parameter, of which `elements` says the lengths; none

@@ -85,7 +85,10 @@ pub fn list(folder: &Path) -> std::io::Result<Vec<(u64, PathBuf)>> {
 
 /// The best checkpoint that is there, once that of now is written: `before` was, and a better one in between may have found no room.
 fn best_there(at: &Progress, before: Option<&Best>) -> Option<Best> {
-    at.best.as_ref().filter(|best| best.step == at.step).or(before).cloned()
+    let best = at.best.as_ref()?;
+    // that of another score is forgotten
+    let before = before.filter(|before| before.by == best.by);
+    Some(best).filter(|best| best.step == at.step).or(before).cloned()
 }
 
 impl<'a, B: Backend> Saver<'a, B> {
@@ -208,7 +211,7 @@ impl<'a, B: Backend> Saver<'a, B> {
         let residuals = now.reduction.gather_residuals()?;
         // only a file that must be there can find another under way
         self.poll(true, report)?;
-        // ranks that step by themselves have just synchronised, or an epoch is over
+        // ranks that step by themselves have just synchronised, or an epoch or the run is over
         let mut ranks = MpiRanks::of(self.session);
         let run = &mut *now.run;
         let swapped_in = run.strategy.swap_in(&mut run.graph, &mut ranks)?;
@@ -298,6 +301,9 @@ mod tests {
         let scored = |step| Some(Best { by: "loss".into(), score: 1.0 / step as f64, step });
         let mut before = None;
         let mut there = Vec::new();
+        // that of another score is forgotten
+        let other = Best { by: "top1".into(), score: 0.9, step: 2 };
+        assert_eq!(best_there(&Progress { step: 9, best: scored(6), ..Progress::default() }, Some(&other)), None);
         // no best yet; the first; a better one that is not written; no better one; another better one
         for (step, best, written) in
             [(3, None, true), (6, Some(6), true), (12, Some(12), false), (18, Some(12), true), (24, Some(24), true)]

@@ -192,8 +192,8 @@ pub mod fill {
         if piece.job.ids.contains(&LOST) { Err(Error::Record) } else { Ok(()) }
     }
 
-    pub fn request_ahead(_: &Shared, _: &mut Piece, _: &mut ThreadState) -> Result<(), Error> {
-        Ok(())
+    pub fn request_ahead(shared: &Shared, piece: &mut Piece, state: &mut ThreadState) -> Result<(), Error> {
+        request(shared, piece, state)
     }
 
     pub fn fill(shared: &Shared, piece: &mut Piece, _: &mut ThreadState) -> Result<Outcome, Error> {

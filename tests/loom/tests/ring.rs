@@ -128,6 +128,22 @@ fn requests_that_fail_lose_no_word() {
     }
 }
 
+/// A request ahead that fails ends the batch that it was for; what is ready is what is due.
+#[test]
+fn requests_that_fail_end_their_own_batch() {
+    for threads in [1, 2] {
+        Ring { threads, slots: 2, ahead: true, each: 1 }.check(&[7, 8, LOST], |mut loader| {
+            for id in [7, 8] {
+                let ready = loader.is_ready();
+                let waited = loader.stats().wait;
+                assert_eq!(loader.next().unwrap().unwrap().ids(), [id]);
+                assert!(!ready || loader.stats().wait == waited, "a batch that was ready was waited for");
+            }
+            assert!(matches!(loader.next(), Err(Error::Record)));
+        });
+    }
+}
+
 /// The loader ends while one thread has a piece of a batch and the other has none, or both have.
 #[test]
 fn threads_end_between_pieces() {
