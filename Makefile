@@ -308,9 +308,11 @@ bench-loader: build ## the loader alone on JPEG=, RAW256= and CIFAR10=, as far a
 	measure '$(RAW256)' '$(CROPS)' 64 9; \
 	measure '$(CIFAR10)' 'pad_crop(4),flip,normalize' 128 9
 
-lint: ## rustfmt and clippy, warnings are errors; the lock file of the fuzz targets is that of today's crates
+lint: ## rustfmt and clippy, warnings are errors; the lock file of the fuzz targets is that of today's crates; loom's tests compile
 	@git ls-files "*.rs" | xargs rustfmt --edition 2024 --check
 	@$(CARGO) metadata --locked --format-version 1 --manifest-path fuzz/Cargo.toml > /dev/null
+	@CARGO_TARGET_DIR='$(abspath $(or $(CARGO_TARGET_DIR),target))/loom' \
+		$(CARGO) check --locked --quiet --tests --manifest-path tests/loom/Cargo.toml
 	@$(CARGO) clippy --locked --workspace --all-targets --quiet -- -D warnings
 
 # Into the build folder, not into the user's own cargo.

@@ -3,7 +3,7 @@
 use super::exit::Failure;
 use super::output::print;
 use super::threads;
-use super::value::{measured, positive};
+use super::value::{duration, measured, positive};
 use crate::bench::cases::Convolution;
 use crate::bench::ops::{Measured, On, OpsRequest};
 use crate::error::Error;
