@@ -3,7 +3,7 @@
 use std::sync::{Mutex, PoisonError};
 use std::thread::{Builder, scope};
 
-/// Does `work` for each of the parts on so many threads, this one among them; on fewer where the system gives none.
+/// Does `work` for each of the parts on so many threads, this one among them; on fewer where the system gives no more.
 pub fn on_threads<P>(threads: usize, parts: impl Iterator<Item = P> + Send, work: impl Fn(P) + Sync) {
     let parts = Mutex::new(parts);
     // the lock is held for as long as taking a part takes

@@ -73,7 +73,7 @@ pub trait DeviceKind: Sized {
     /// Opens the device of this rank.
     fn open(&self, settings: &DeviceSettings) -> Result<Self::Backend, Error>;
 
-    /// Notes on the choice of this kind, and on what it does not heed in this number format, for the log.
+    /// Notes on the choice of this kind, and on settings without effect in this number format, for the log.
     fn notes(&self, _precision: Precision) -> Vec<String> {
         Vec::new()
     }

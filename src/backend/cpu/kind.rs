@@ -70,8 +70,8 @@ impl DeviceKind for CpuDevice {
     }
 
     fn notes(&self, precision: Precision) -> Vec<String> {
-        let unheeded = self.table.is_some() && precision != Precision::F32;
-        let table = unheeded.then(|| format!("warning: {VARIABLE} is not heeded: the tables are of f32 alone"));
+        let idle = self.table.is_some() && precision != Precision::F32;
+        let table = idle.then(|| format!("warning: {VARIABLE} has no effect: the tables are for f32 alone"));
         self.notes.iter().cloned().chain(table).collect()
     }
 }

@@ -112,7 +112,7 @@ fn slurm_end() -> Option<Duration> {
 
 /// The earlier of the two limits.
 fn nearest(limit: Option<Duration>, started: Instant, slurm: Option<Duration>) -> Option<Limit> {
-    // an end beyond the clock's range is none
+    // an end that the clock cannot express is no limit
     let limit_at = |from: Instant, time: Option<Duration>, name: &str| {
         Some(Limit { at: from.checked_add(time?)?, name: name.into() })
     };

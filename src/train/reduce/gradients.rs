@@ -116,7 +116,7 @@ impl<B: Backend> GradientSum<B> {
     /// not be right on average.
     pub fn begin_again(&mut self) {
         self.again = true;
-        // those of the step's own gradient count, which comes now
+        // of a step that takes two gradients, the codes of the second are counted
         self.zeros.clear();
     }
 

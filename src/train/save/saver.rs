@@ -86,13 +86,13 @@ pub fn list(folder: &Path) -> std::io::Result<Vec<(u64, PathBuf)>> {
 /// The best checkpoint that is there, once that of now is written: `before` was, and a better one in between may have found no room.
 fn best_there(at: &Progress, before: Option<&Best>) -> Option<Best> {
     let best = at.best.as_ref()?;
-    // that of another score is forgotten
+    // a best by another score does not count
     let before = before.filter(|before| before.by == best.by);
     Some(best).filter(|best| best.step == at.step).or(before).cloned()
 }
 
 impl<'a, B: Backend> Saver<'a, B> {
-    /// For a prepared run that is so far.
+    /// For a prepared run; `at`: how far it is.
     pub fn new(
         session: &'a Session,
         stop: &'a Stop,
@@ -301,7 +301,7 @@ mod tests {
         let scored = |step| Some(Best { by: "loss".into(), score: 1.0 / step as f64, step });
         let mut before = None;
         let mut there = Vec::new();
-        // that of another score is forgotten
+        // a best by another score does not count
         let other = Best { by: "top1".into(), score: 0.9, step: 2 };
         assert_eq!(best_there(&Progress { step: 9, best: scored(6), ..Progress::default() }, Some(&other)), None);
         // no best yet; the first; a better one that is not written; no better one; another better one
