@@ -96,14 +96,15 @@ pub fn run(args: &Args) -> Result<(), Failure> {
         true => all.iter().try_for_each(|found| print(object(&sweep, found)))?,
         false => print(table(&grid, &all))?,
     }
-    conclude(&outcomes, points.len())
+    if args.table { Ok(()) } else { conclude(&outcomes, points.len()) }
 }
 
 /// The exit code, with a word on what is left.
 fn conclude(outcomes: &[Outcome], all: usize) -> Result<(), Failure> {
     let count = |wanted: Outcome| outcomes.iter().filter(|outcome| **outcome == wanted).count();
     let (done, failed) = (count(Outcome::Done), count(Outcome::Failed));
-    if count(Outcome::Stopped) > 0 {
+    // the rest was not begun
+    if outcomes.len() < all || count(Outcome::Stopped) > 0 {
         let message = format!("stopped: {done} of {all} trainings are done; the same command goes on");
         return Err(Failure { code: RESUMABLE, message });
     }
@@ -136,5 +137,6 @@ mod tests {
         assert_eq!(code(&[Outcome::Done; 3]), None);
         assert_eq!(code(&[Outcome::Done, Outcome::Failed, Outcome::Done]), Some(FAILED));
         assert_eq!(code(&[Outcome::Failed, Outcome::Stopped]), Some(RESUMABLE));
+        assert_eq!(code(&[Outcome::Done, Outcome::Done]), Some(RESUMABLE), "a signal came while the second one ended");
     }
 }

@@ -2,6 +2,8 @@
 
 use std::collections::BTreeSet;
 
+use crc32c::crc32c;
+
 use crate::error::Error;
 
 /// Longest part of a folder's name that a value gives.
@@ -69,17 +71,12 @@ impl Grid {
             };
             all = all.iter().flat_map(longer).collect();
         }
-        let (titles, mut taken) = (self.titles(), BTreeSet::new());
-        let name = |values: &[(String, String)]| {
-            let parts = titles.iter().zip(values).map(|(title, (_, value))| format!("{title}={}", plain(value)));
-            parts.collect::<Vec<_>>().join(",")
+        let titles = self.titles();
+        let named = |values: Vec<(String, String)>| {
+            let parts = titles.iter().zip(&values).map(|(title, (_, value))| format!("{title}={}", plain(value)));
+            Point { name: parts.collect::<Vec<_>>().join(","), values }
         };
-        let named = |(index, values): (usize, Vec<(String, String)>)| {
-            let plain = name(&values);
-            let name = if taken.insert(plain.clone()) { plain } else { format!("{plain},{index}") };
-            Point { name, values }
-        };
-        all.into_iter().enumerate().map(named).collect()
+        all.into_iter().map(named).collect()
     }
 }
 
@@ -101,11 +98,11 @@ fn split(text: &str) -> Vec<String> {
     parts.iter().map(|part| part.trim().to_string()).collect()
 }
 
-/// A value as a part of a file name.
+/// A value as a part of a file name; one that does not fit into it whole gets its checksum, which tells it from others that look alike.
 fn plain(value: &str) -> String {
     let harmless = |c: char| if c.is_ascii_alphanumeric() || "._+-".contains(c) { c } else { '_' };
     let text: String = value.chars().map(harmless).take(LONGEST).collect();
-    text.trim_matches('_').to_string()
+    if text == value { text } else { format!("{}_{:08x}", text.trim_matches('_'), crc32c(value.as_bytes())) }
 }
 
 #[cfg(test)]
@@ -133,12 +130,15 @@ mod tests {
         let points = grid.points();
         assert_eq!(points.len(), 4);
         assert_eq!(points[1].sets(), ["augment.train=[\"flip\", \"normalize\"]", "shuffle=window(2)"]);
-        assert_eq!(points[1].name, "train=flip____normalize,shuffle=window_2");
+        assert_eq!(points[1].name, "train=flip____normalize_1c962e06,shuffle=window_2_406049de");
         // two kinds are told apart, and so are values that look alike
         let alike = self::grid(&["optimizer.kind=sgd", "schedule.kind=step,cosine"]).unwrap();
         assert_eq!(alike.points()[0].name, "optimizer.kind=sgd,schedule.kind=step");
         let alike = self::grid(&["data=a/b,a_b"]).unwrap().points();
-        assert_eq!([&alike[0].name, &alike[1].name], ["data=a_b", "data=a_b,1"]);
+        assert_eq!([&alike[0].name, &alike[1].name], ["data=a_b_fb0b40a3", "data=a_b"]);
+        // however many values there are, and in whichever order
+        let others = self::grid(&["data=a_b,c,a/b"]).unwrap().points();
+        assert_eq!([&others[2].name, &others[0].name], [&alike[0].name, &alike[1].name]);
     }
 
     #[test]

@@ -1,13 +1,20 @@
 //! The trainings of a sweep, one after another: each a process that goes on from its checkpoint, so that a sweep goes on, too.
+//!
+//! A signal to the sweep ends it, whatever becomes of the training under way: that gets SIGUSR1, which launchers hand on to their ranks,
+//! again and again, since it may not be listening yet. A second Ctrl-C interrupts it. Trainings stand in process groups of their own, so
+//! that a terminal's Ctrl-C does not reach them: it would end a launcher, and the ranks with it, at once.
 
+use std::cell::Cell;
+use std::os::unix::process::CommandExt;
 use std::path::{Path, PathBuf};
-use std::process::{Command, ExitStatus, Stdio};
+use std::process::{Child, Command, ExitStatus, Stdio};
 use std::sync::Arc;
 use std::sync::atomic::{AtomicBool, Ordering};
-use std::time::Duration;
+use std::time::{Duration, Instant};
 
 use rustix::process::{Pid, Signal, kill_process};
-use signal_hook::consts::{SIGINT, SIGTERM, SIGUSR1};
+use signal_hook::consts::{SIGHUP, SIGINT, SIGTERM, SIGUSR1};
+use signal_hook::flag;
 
 use super::grid::Point;
 use crate::error::Error;
@@ -19,6 +26,8 @@ use crate::train::save::saver::RESUMABLE;
 
 /// Between two looks at a training.
 const PAUSE: Duration = Duration::from_millis(50);
+/// Between two requests to a training that it end.
+const AGAIN: Duration = Duration::from_secs(1);
 
 /// What all trainings of a sweep have in common.
 #[derive(Clone, Debug)]
@@ -79,20 +88,21 @@ impl Sweep {
         words
     }
 
-    /// Trains, and tells of each in one line; ends with the first that was stopped. The outcomes are those of the first trainings.
+    /// Trains, and tells of each in one line; ends with the first that was stopped, and behind the training under way when a signal came. The
+    /// outcomes are those of the first trainings.
     ///
     /// # Errors
     /// A process that cannot be started or waited for.
     pub fn train(&self, points: &[Point]) -> Result<Vec<Outcome>, Error> {
-        let signal = Arc::new(AtomicBool::new(false));
-        for number in [SIGINT, SIGTERM, SIGUSR1] {
-            signal_hook::flag::register(number, signal.clone()).map_err(Error::Signals)?;
-        }
+        let asked = Asked::listen()?;
         let mut outcomes = Vec::new();
         for (number, point) in (1..).zip(points) {
+            if asked.to_stop() {
+                break;
+            }
             let (all, sets) = (points.len(), point.sets().join(" "));
             screen::say(&format!("training {number} of {all}: {sets} in {}", self.folder(point).display()));
-            let outcome = self.one(point, &signal)?;
+            let outcome = self.one(point, &asked)?;
             outcomes.push(outcome);
             if outcome == Outcome::Stopped {
                 break;
@@ -102,26 +112,81 @@ impl Sweep {
     }
 
     /// One training to its end.
-    fn one(&self, point: &Point, signal: &AtomicBool) -> Result<Outcome, Error> {
+    fn one(&self, point: &Point, asked: &Asked) -> Result<Outcome, Error> {
         let failed = |what: &str, e: std::io::Error| Error::Failed(format!("cannot {what} the training: {e}"));
         let program = std::env::current_exe().map_err(|e| failed("find the program of", e))?;
         let mut words = self.launcher.iter().map(Into::into).chain([program.into_os_string()]);
         let mut command = Command::new(words.next().unwrap_or_default());
-        command.args(words).args(self.arguments(point)).args(["--resume", "auto"]);
+        command.args(words).args(self.arguments(point)).args(["--resume", "auto"]).process_group(0);
         let mut child = command.stdin(Stdio::null()).stdout(Stdio::null()).spawn().map_err(|e| failed("start", e))?;
+        let mut told: Option<Instant> = None;
         loop {
             if let Some(status) = child.try_wait().map_err(|e| failed("wait for", e))? {
-                return Ok(outcome(status));
+                return Ok(match outcome(status) {
+                    // however it took the request
+                    Outcome::Failed if asked.to_stop() => Outcome::Stopped,
+                    outcome => outcome,
+                });
             }
-            // Ctrl-C reaches the training, too, which takes USR1 beside it for the same
-            if signal.swap(false, Ordering::Relaxed)
-                && let Some(process) = i32::try_from(child.id()).ok().and_then(Pid::from_raw)
-            {
-                // one that has just ended needs none
-                let _ = kill_process(process, Signal::USR1);
+            if asked.to_stop_at_once() {
+                send(&child, Signal::INT);
+            } else if asked.to_stop() && told.is_none_or(|told| told.elapsed() >= AGAIN) {
+                told = Some(Instant::now());
+                send(&child, Signal::USR1);
             }
             std::thread::sleep(PAUSE);
         }
+    }
+}
+
+/// What signals have asked the sweep for.
+struct Asked {
+    signal: Arc<AtomicBool>,
+    interrupt: Arc<AtomicBool>,
+    /// SIGINTs so far; two between two looks count as one.
+    interrupts: Cell<u32>,
+}
+
+impl Asked {
+    fn listen() -> Result<Self, Error> {
+        let asked = Self { signal: Arc::default(), interrupt: Arc::default(), interrupts: Cell::new(0) };
+        let listen = |number, flag: &Arc<AtomicBool>| flag::register(number, flag.clone()).map_err(Error::Signals);
+        listen(SIGINT, &asked.interrupt)?;
+        listen(SIGTERM, &asked.signal)?;
+        listen(SIGUSR1, &asked.signal)?;
+        // the training would outlive a terminal that is closed; nohup wants that
+        if !hangups_are_ignored() {
+            listen(SIGHUP, &asked.signal)?;
+        }
+        Ok(asked)
+    }
+
+    fn to_stop(&self) -> bool {
+        self.look() > 0 || self.signal.load(Ordering::Relaxed)
+    }
+
+    fn to_stop_at_once(&self) -> bool {
+        self.look() > 1
+    }
+
+    fn look(&self) -> u32 {
+        let new = u32::from(self.interrupt.swap(false, Ordering::Relaxed));
+        self.interrupts.set(self.interrupts.get().saturating_add(new));
+        self.interrupts.get()
+    }
+}
+
+/// Whether this process was started so that SIGHUP does not end it.
+fn hangups_are_ignored() -> bool {
+    let status = std::fs::read_to_string("/proc/self/status").unwrap_or_default();
+    let mask = status.lines().find_map(|line| line.strip_prefix("SigIgn:"));
+    mask.and_then(|mask| u64::from_str_radix(mask.trim(), 16).ok()).is_some_and(|mask| (mask >> (SIGHUP - 1)) & 1 == 1)
+}
+
+/// To the process alone: one that has just ended needs none.
+fn send(child: &Child, signal: Signal) {
+    if let Some(process) = i32::try_from(child.id()).ok().and_then(Pid::from_raw) {
+        let _ = kill_process(process, signal);
     }
 }
 

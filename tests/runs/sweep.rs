@@ -2,11 +2,12 @@
 
 use std::fs;
 use std::path::Path;
+use std::time::Duration;
 
 use serde_json::Value;
 
 use crate::support::images::DIGITS;
-use crate::support::program::{Ended, PATIENCE, Running, events, signal, start, trireme};
+use crate::support::program::{Ended, PATIENCE, Running, events, mpirun, signal, start, trireme};
 use crate::support::setting::Setting;
 use crate::support::small_run::RECIPE;
 
@@ -69,6 +70,39 @@ fn a_sweep_that_was_stopped_goes_on() {
     let ended = begin(&setting, &grid).wait(3 * PATIENCE).succeeded();
     assert_eq!(ended.stdout.matches("done   200").count(), 2, "{}", ended.stdout);
     assert_eq!(events(&setting.out("sweep/seed=1"), "start").len(), 2);
+}
+
+/// Ctrl-C of a terminal goes to all processes of its foreground: what launches the ranks must not be one of them.
+#[test]
+fn one_interrupt_stops_ranks_of_a_launcher_with_a_checkpoint() {
+    let setting = setting();
+    let (mpirun, options) = mpirun();
+    let launch = [&[mpirun.as_str()][..], options, &["-n", "2"]].concat().join(" ");
+    let grid = ["--grid", "seed=1,2", "--set", "epochs=1000", "--launch", &launch, "--", "--threads", "1"];
+    let first = Path::new(&setting.out("sweep")).join("seed=1/metrics.jsonl");
+    let mut running = begin(&setting, &grid);
+    running.until("step", || fs::read_to_string(&first).unwrap_or_default().matches('\n').count() >= 5);
+    signal(-(running.id() as i32), libc::SIGINT);
+    let ended = running.wait(2 * PATIENCE).failed(75, &["stopped: 0 of 2 trainings are done"]);
+    assert!(ended.stderr.contains("holds all of it"), "{}", ended.stderr);
+    assert!(!ended.stderr.contains("training 2 of 2"), "{}", ended.stderr);
+    assert!(!Path::new(&setting.out("sweep")).join("seed=2").exists());
+}
+
+/// The training may not listen yet: no other one begins in any case.
+#[test]
+fn a_signal_at_any_time_ends_the_sweep() {
+    for (number, wait) in [(libc::SIGTERM, 0), (libc::SIGTERM, 10), (libc::SIGINT, 120), (libc::SIGUSR1, 400)] {
+        let setting = setting();
+        let mut running = begin(&setting, &["--grid", "seed=1,2", "--set", "epochs=1000", "--", "--threads", "1"]);
+        let heard = running.stderr();
+        running.until("training", || heard().contains("training 1 of 2"));
+        std::thread::sleep(Duration::from_millis(wait));
+        signal(running.id() as i32, number);
+        let ended =
+            running.wait(PATIENCE).failed(75, &["stopped: 0 of 2 trainings are done; the same command goes on"]);
+        assert!(!ended.stderr.contains("training 2 of 2"), "after {wait} ms: {}", ended.stderr);
+    }
 }
 
 #[test]

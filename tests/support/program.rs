@@ -121,7 +121,7 @@ pub fn on_ranks(ranks: usize, program: impl AsRef<std::ffi::OsStr>) -> Command {
 
 /// The `mpirun` that the variable MPIRUN names, else the one on the PATH; and the flags with which it starts more ranks
 /// than there are cores.
-fn mpirun() -> &'static (String, &'static [&'static str]) {
+pub fn mpirun() -> &'static (String, &'static [&'static str]) {
     static MPIRUN: OnceLock<(String, &[&str])> = OnceLock::new();
     MPIRUN.get_or_init(|| {
         let name = std::env::var("MPIRUN").unwrap_or("mpirun".into());
