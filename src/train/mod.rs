@@ -200,6 +200,11 @@ impl<'a, B: Backend> Training<'a, B> {
         if let Some(slowest) = self.stepper.take_slowest() {
             self.report.advice(&slowest);
         }
+        // where ranks step by themselves, this may be the first word of it; the run goes on by scoring the epoch
+        if self.stepper.agreed().stop && self.at.step < self.last {
+            let (saver, mut now, report) = self.between_steps();
+            saver.stop(&mut now, report)?;
+        }
         self.run.resize_for_scoring()?;
         let begin = Instant::now();
         let scored = self.score()?;

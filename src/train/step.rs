@@ -236,6 +236,8 @@ impl<'a, B: Backend> Stepper<'a, B> {
         // a loss that is not finite ends the run in `records`, on all ranks alike; a rank without samples in a short batch has
         // nothing to step by
         if (together && !step.metrics.loss().is_finite()) || (!together && step.record.loss.count == 0) {
+            // its step counts all the same: the slots that it shares with the others are of so many
+            run.optimizer.set_steps(step.record.step);
             return Ok(());
         }
         let begin = Instant::now();

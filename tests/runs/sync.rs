@@ -1,10 +1,11 @@
 //! Ranks that synchronise only now and then (local SGD, EASGD), by the real binary under `mpirun`: one model at the end, every step in
 //! the log, and what is refused. The update rules themselves are tested in `train::rounds`.
 
+use std::fs;
 use std::path::Path;
 
 use crate::support::images::{DIGITS, THINGS};
-use crate::support::program::{Ended, events, files, run};
+use crate::support::program::{Ended, PATIENCE, events, files, run, signal};
 use crate::support::setting::Setting;
 use serde_json::Value;
 use trireme::checkpoint::ModelFile;
@@ -118,6 +119,25 @@ fn a_rank_that_diverges_ends_all() {
     let setting = Setting::new(RECIPE, DIGITS, [203, 61]);
     let (_, ended) = train(&setting, "nan", 2, &["sync=local(5)", "schedule.base_lr=1e30"]);
     ended.failed(1, &["the loss of step", "is not finite"]);
+}
+
+/// However long it is to the next synchronisation, the end of an epoch brings the ranks together.
+#[test]
+fn a_signal_is_heard_at_the_end_of_the_epoch() {
+    let setting = Setting::new(RECIPE, DIGITS, [96, 24]);
+    let keys = ["--set", "sync=local(1000000)", "--set", "epochs=100000", "--set", "eval.every=1000"];
+    let mut running = setting.start("out", 2, &keys);
+    let log = Path::new(&setting.out("out")).join("metrics.jsonl");
+    running.until("an epoch", || fs::read_to_string(&log).unwrap_or_default().contains("\"step\":8,"));
+    signal(running.id() as i32, libc::SIGUSR1);
+    running.wait(PATIENCE).failed(75, &["stopped after step"]);
+    let last = numbers(&setting.out("out"), "checkpoint", "step").pop().unwrap();
+    assert!(last % 8.0 == 0.0 && last < 4000.0, "stopped after step {last}");
+    let end = (last + 8.0).to_string();
+    let more = [&keys[..], &["--resume", "auto", "--max-steps", &end]].concat();
+    setting.train("out", 2, &more).succeeded();
+    let steps = numbers(&setting.out("out"), "step", "step");
+    assert!(steps.into_iter().eq((1..=last as u64 + 8).map(|step| step as f64)), "every step once");
 }
 
 #[test]

@@ -1,5 +1,5 @@
 //! Requests to end a run early: a signal, a limit of time. Each rank looks at its own; all ranks learn of a request with the metrics of
-//! the next step.
+//! the next step or, where ranks step by themselves, when they next synchronise and at the end of an epoch.
 //!
 //! SIGTERM, SIGINT and SIGUSR1 only set a flag; a second SIGINT ends the process at once with exit code 130. The end of a
 //! Slurm job counts as a limit of time where the environment has it.
@@ -41,6 +41,8 @@ pub struct Stop {
     limit: Option<Limit>,
     /// Longest step.
     step: Cell<Duration>,
+    /// Steps until all ranks learn of a request, at most, beyond the next one.
+    apart: Cell<u32>,
     /// Of the last checkpoint, from the snapshot to the disk.
     checkpoint: Cell<Duration>,
 }
@@ -76,6 +78,11 @@ impl Stop {
         }
     }
 
+    /// Notes how many steps further ranks may be from the next word to each other; 0 where each step has one.
+    pub fn note_apart(&self, steps: u64) {
+        self.apart.set(u32::try_from(steps).unwrap_or(u32::MAX));
+    }
+
     /// Notes a step's length.
     pub fn note_step(&self, took: Duration) {
         self.step.set(self.step.get().max(took));
@@ -86,9 +93,10 @@ impl Stop {
         self.checkpoint.set(took);
     }
 
-    /// Time that must still be left before the limit: twice the last checkpoint, some steps.
+    /// Time that must still be left before the limit: twice the last checkpoint, the steps until all ranks know, and some more.
     fn margin(&self) -> Duration {
-        2 * self.checkpoint.get() + STEPS * self.step.get() + SPARE
+        let steps = self.step.get().saturating_mul(self.apart.get().saturating_add(STEPS));
+        steps.saturating_add(2 * self.checkpoint.get() + SPARE)
     }
 
     fn is_late(&self) -> bool {
@@ -96,7 +104,8 @@ impl Stop {
     }
 
     fn is_late_in(&self, time: Duration) -> bool {
-        self.limit.as_ref().is_some_and(|limit| Instant::now() + time + self.margin() >= limit.at)
+        let needed = time.saturating_add(self.margin());
+        self.limit.as_ref().is_some_and(|limit| limit.at.saturating_duration_since(Instant::now()) <= needed)
     }
 }
 
@@ -148,5 +157,9 @@ mod tests {
         assert_eq!(stop.reason(), "the end of --time-limit is near");
         stop.note_checkpoint(Duration::from_secs(1));
         assert!(!stop.requested());
+        stop.note_apart(2);
+        assert!(stop.requested(), "2 steps of 4 s more do not fit");
+        stop.note_apart(u64::MAX);
+        assert!(stop.requested());
     }
 }

@@ -103,6 +103,8 @@ impl<'a, B: Backend> Saver<'a, B> {
     ) -> Result<Self, Error> {
         let root = session.is_root();
         stop.note_checkpoint(Duration::from_secs_f64(Snapshot::bytes_of(run) as f64 / DISK));
+        // the end of an epoch brings the ranks together, too
+        stop.note_apart(run.strategy.steps_apart().min(run.division.steps_per_epoch));
         Ok(Self {
             session,
             stop,

@@ -39,6 +39,10 @@ impl<B: Backend> Strategy<B> for Easgd<B> {
         done.is_multiple_of(self.period)
     }
 
+    fn steps_apart(&self) -> u64 {
+        self.period.saturating_sub(1)
+    }
+
     /// Notes the distance to the centre, and moves the centre.
     fn before_update(&mut self, weights: &Arena<B>, ranks: &mut dyn RankSum) -> Result<(), Error> {
         let mut total = Vec::new();

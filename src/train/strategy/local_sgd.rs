@@ -30,6 +30,10 @@ impl<B: Backend> Strategy<B> for LocalSgd<B> {
         (done + 1).is_multiple_of(self.period)
     }
 
+    fn steps_apart(&self) -> u64 {
+        self.period.saturating_sub(1)
+    }
+
     fn after_update(
         &mut self,
         weights: &mut Arena<B>,

@@ -24,6 +24,11 @@ pub trait Strategy<B: Backend> {
     /// Whether the ranks synchronise in the step that comes after `done` others.
     fn synchronises(&self, done: u64) -> bool;
 
+    /// Steps from one word among the ranks to the next, beyond the step under way: 0 where each step has one.
+    fn steps_apart(&self) -> u64 {
+        0
+    }
+
     /// Before the update of a step that synchronises.
     fn before_update(&mut self, _weights: &Arena<B>, _ranks: &mut dyn RankSum) -> Result<(), Error> {
         Ok(())
