@@ -67,6 +67,8 @@ pub struct Progress {
     pub algorithms: String,
     /// What identifies the data set.
     pub data: String,
+    /// The checksum of the teacher's weights; empty without one, and in files of earlier builds.
+    pub teacher: String,
     /// The seed, root of every random draw.
     pub seed: u64,
 }
@@ -326,6 +328,9 @@ fn write_progress(group: &h5::Group, p: &Progress) -> Result<(), Error> {
     if !p.algorithms.is_empty() {
         group.put_text("algorithms", &p.algorithms)?;
     }
+    if !p.teacher.is_empty() {
+        group.put_text("teacher", &p.teacher)?;
+    }
     if let Some(best) = &p.best {
         group.put_number(&format!("{BEST}{}", best.by), best.score)?;
         group.put_number("best_step", best.step)?;
@@ -353,6 +358,7 @@ fn read_progress(group: &Group) -> Result<Progress, Error> {
         loss_scale: has("loss_scale").then(scale).transpose()?,
         algorithms: if has("algorithms") { group.text("algorithms")? } else { String::new() },
         data: group.text("data")?,
+        teacher: if has("teacher") { group.text("teacher")? } else { String::new() },
         seed: group.number("seed")?,
     })
 }

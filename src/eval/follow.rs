@@ -85,7 +85,7 @@ fn score_all<D: Device>(
                 show(&this.file, &scored)?;
             }
             Ok(_) => {}
-            Err(error) if !last && !once && passes(session, &error) => {
+            Err(error) if !last && !once && passes(session, &error, &this.file) => {
                 if session.is_root() {
                     screen::say(&format!("passed over {}: {error}", this.file.display()));
                 }
@@ -99,9 +99,9 @@ fn score_all<D: Device>(
 }
 
 /// Whether all ranks know of the failure, and another file may do better: the trainer removes old checkpoints at any time.
-fn passes(session: &Session, error: &Error) -> bool {
+fn passes(session: &Session, error: &Error, file: &Path) -> bool {
     match session.world.size {
-        1 => matches!(error, Error::Checkpoint(_)),
+        1 => matches!(error, Error::Checkpoint(_)) || !file.exists(),
         _ => error.is_agreed(),
     }
 }
@@ -162,7 +162,8 @@ fn look(run: &Path, once: bool, log: &Log) -> Result<Next, Error> {
     })
 }
 
-/// Files that can be scored, the oldest first; the final model comes last. What is being written has a hidden name.
+/// Files that can be scored, the oldest first; the final model comes last. What is being written has a hidden name, and what a run that
+/// goes on from an earlier checkpoint has put aside is no longer of it.
 fn files(run: &Path) -> Vec<PathBuf> {
     if run.is_file() {
         return vec![run.to_path_buf()];
@@ -170,7 +171,7 @@ fn files(run: &Path) -> Vec<PathBuf> {
     let entries = fs::read_dir(run.join("checkpoints")).into_iter().flatten().flatten();
     let number = |path: &Path| -> Option<u64> {
         let stem = path.file_name()?.to_str()?.strip_suffix(".h5")?;
-        (!stem.starts_with('.')).then(|| stem.rsplit('-').next()?.parse().ok()).flatten()
+        (!stem.starts_with('.') && !stem.starts_with("aside-")).then(|| stem.rsplit('-').next()?.parse().ok()).flatten()
     };
     let mut found: Vec<(u64, PathBuf)> = entries.filter_map(|e| Some((number(&e.path())?, e.path()))).collect();
     found.sort();
@@ -265,6 +266,7 @@ mod tests {
             "checkpoints/epoch-0010.h5",
             "checkpoints/epoch-0009.h5",
             "checkpoints/.epoch-0011.h5.tmp",
+            "checkpoints/aside-epoch-0008.h5",
             "checkpoints/notes",
         ];
         let run = run(&files);

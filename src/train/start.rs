@@ -31,6 +31,7 @@ use crate::train::plan::source::Source;
 use crate::train::reduce::choose::{self, Choice, TransportRequest};
 use crate::train::reduce::transport::{self, TransportPlan};
 use crate::train::rules;
+use crate::train::save::best;
 use crate::train::save::complete::{self, Over};
 use crate::train::save::folder;
 use crate::train::save::lock::OutLock;
@@ -215,11 +216,12 @@ fn start<B: Backend>(
     let gpus = gpus::check(session, gpu, request.share_gpu)?;
     session.notes.extend(gpus.notes);
     session.same("the memory layout of the parameters", &run.graph.format_lines(), layout_cure)?;
-    let taught = teacher::begin(session, &mut run)?;
+    let taught = teacher::begin(session, &mut run, resume.as_ref().map(|resume| &resume.head))?;
+    let teacher = taught.as_ref().map_or_else(String::new, |taught| taught.checksum.clone());
     let length = Length { images: run.division.images, max_steps: request.max_steps };
     let warnings = settings::warnings(&run.recipe, &run.schedule, length).into_iter();
     let own = run.source.notes.iter().cloned().chain(define::notes(&run.source, resume.is_none()));
-    let warnings: Vec<String> = own.chain(warnings).chain(taught).collect();
+    let warnings: Vec<String> = own.chain(warnings).chain(taught.map(|taught| taught.note)).collect();
     // a run that goes on has its weights
     let begin = if resume.is_none() { begin::prepare(session, &run)? } else { None };
     if request.dry_run {
@@ -241,10 +243,14 @@ fn start<B: Backend>(
     session.notes.extend(algorithms::changed(&before, run.graph.backend()));
     let Output { lock, mut report } = open_report(session, &run, invocation, head.as_ref(), lock)?;
     let at = match resume {
-        Some(resume) => resume.restore(session, &mut run)?,
+        Some(resume) => {
+            let (best, note) = best::carried(session, &request.out, &resume.head)?;
+            note.iter().for_each(|note| report.note(note));
+            Progress { teacher, best, ..resume.restore(session, &mut run)? }
+        }
         None => {
             first_weights(session, &mut run, begin)?;
-            Progress { seed: run.recipe.seed, data: run.source.identity()?, ..Progress::default() }
+            Progress { seed: run.recipe.seed, data: run.source.identity()?, teacher, ..Progress::default() }
         }
     };
     let Choice { transport, why } = choose_transport(session, &run, request, gpus.shared)?;

@@ -11,25 +11,48 @@ use crate::train::plan::network::of_model;
 use crate::train::plan::run::Run;
 use crate::train::save::class_names::Sides;
 use crate::train::save::model;
+use crate::train::save::resume::Head;
 use loaders::record::masked_crc32c;
 
-/// Gives the run its teacher, if the recipe names one, and a line for the log. Collective.
+/// The teacher that a run has got.
+pub struct Taught {
+    /// A line for the log.
+    pub note: String,
+    /// Of its weights.
+    pub checksum: String,
+}
+
+/// Gives the run its teacher, if the recipe names one; `from`: the checkpoint that the run goes on from. Collective.
 ///
 /// # Errors
-/// On all ranks alike: for a file that cannot be read, differs between ranks, or was trained on other classes or images of another size.
-pub fn begin<B: Backend>(session: &Session, run: &mut Run<B>) -> Result<Option<String>, Error> {
+/// On all ranks alike: for a file that cannot be read, differs between ranks, was trained on other classes or images of another size, or is
+/// not what the run began with.
+pub fn begin<B: Backend>(session: &Session, run: &mut Run<B>, from: Option<&Head>) -> Result<Option<Taught>, Error> {
     let Some(teacher) = &run.recipe.distill.teacher else { return Ok(None) };
     let path = file(Path::new(teacher));
     let model = session.agree(read(&path, run))?;
     let checksum = checksum(&model);
     session.same("the teacher of distill.teacher", &checksum, "start all ranks with the same file")?;
+    session.agree(from.map_or(Ok(()), |head| unchanged(head, &path, &checksum)))?;
     session.agree(plan(run, &model))?;
     let other = other_transforms(&model, run).map(|text| format!("; warning: {text}")).unwrap_or_default();
-    Ok(Some(format!(
-        "teacher: {} of {}, step {}, checksum {checksum}{other}",
-        model.network,
-        path.display(),
-        model.step
+    let note =
+        format!("teacher: {} of {}, step {}, checksum {checksum}{other}", model.network, path.display(), model.step);
+    Ok(Some(Taught { note, checksum }))
+}
+
+/// Refuses a teacher that is not the one that the run began with.
+fn unchanged(head: &Head, path: &Path, checksum: &str) -> Result<(), Error> {
+    let before = &head.progress.teacher;
+    // a checkpoint of an earlier build does not tell
+    if before.is_empty() || before == checksum {
+        return Ok(());
+    }
+    Err(Error::Usage(format!(
+        "--resume: {} is of a run with another teacher: expected weights of the checksum {before}, got {checksum} in {}; put back the file \
+         that the run began with",
+        head.path.display(),
+        path.display()
     )))
 }
 

@@ -76,7 +76,7 @@ fn how_far_a_run_is_comes_back() {
         seconds: Some(12.3),
     };
     let best = Some(Best { by: "ema.macro_f1".into(), score: 2.0 / 3.0, step: 1_407 });
-    let watched = Progress { memory, best, ..begun.clone() };
+    let watched = Progress { memory, best, teacher: "0123abcd".into(), ..begun.clone() };
     let labelled = Progress { score: Some(several), ..begun.clone() };
     for progress in [begun, on_a_gpu, watched, labelled] {
         let model = ModelFile { scores: BTreeMap::new(), ..model() };

@@ -97,6 +97,18 @@ fn teachers_that_do_not_fit_are_refused() {
         ],
         &["distill.teacher", "takes images of 1x28x28", "24"],
     );
+    let began = ["--set", &taught(&teacher), "--max-steps", "1"];
+    setting.trained("began", 1, &began);
+    setting.trained("teacher", 0, &["--max-steps", "2", "--resume", "auto"]);
+    let goes_on = [&began[..2], &["--max-steps", "2", "--resume", "auto"]].concat();
+    for ranks in [1, 2] {
+        let parts = [
+            "step-00000001.h5 is of a run with another teacher: expected weights of the checksum ",
+            "put back the file",
+        ];
+        let ended = setting.train("began", ranks, &goes_on).failed(2, &parts);
+        assert_eq!(ended.stderr.matches("another teacher").count(), 1, "{}", ended.stderr);
+    }
     let things = Setting::new(RECIPE, THINGS, [32, 16]);
     let coloured = things.trained("teacher", 0, &["--max-steps", "1"]);
     refused(&[&taught(&coloured)], &["distill.teacher", "takes images of 3x32x32"]);

@@ -88,6 +88,9 @@ fn a_run_that_is_complete_goes_on() {
     assert_rates(&out, |step| if step < 12.0 { step / 12.0 } else { step / 24.0 });
     let model = trireme::checkpoint::ModelFile::read(setting.out("out/model.h5").as_ref()).unwrap();
     assert_eq!((model.step, model.epoch), (24, 4));
+    // while it went on, its newest checkpoint was its model
+    let aside = trireme::checkpoint::ModelFile::read(setting.out("out/aside-model.h5").as_ref()).unwrap();
+    assert_eq!(aside.step, 12);
 }
 
 #[test]

@@ -1,5 +1,6 @@
 //! What a run leaves in OUT: checkpoints, the final model, and the way back from a checkpoint.
 
+pub mod best;
 pub mod class_names;
 pub mod complete;
 pub mod digest;

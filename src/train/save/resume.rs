@@ -1,7 +1,7 @@
 //! Going on from a checkpoint: which one, whether this run may, and back into memory. Rank 0 alone reads; the others get what
 //! they need from it.
 
-use std::io::Read;
+use std::io::{ErrorKind, Read};
 use std::path::{Path, PathBuf};
 
 use serde::{Deserialize, Serialize};
@@ -20,6 +20,7 @@ use crate::train::save::class_names::Sides;
 use crate::train::save::extend;
 use crate::train::save::found;
 use crate::train::save::model;
+use crate::train::save::output;
 use crate::train::save::saver;
 use crate::train::save::spread::{spread, spread_values};
 use loaders::safe_create;
@@ -101,7 +102,10 @@ impl Head {
         let compared = self.compared(source, request, &old)?;
         let differences = source.recipe.differences(&compared)?;
         if !differences.is_empty() {
-            let longer = if source.recipe.epochs > old.epochs { ", with --extend-epochs for more epochs," } else { "" };
+            let longer = match source.recipe.epochs > old.epochs && !request.extend_epochs {
+                true => ", with --extend-epochs for more epochs,",
+                false => "",
+            };
             return Err(Error::Usage(format!(
                 "--resume: the recipe differs from that of {file} in {}; go on with the same recipe{longer} or give another --out",
                 differences.join("; ")
@@ -142,6 +146,13 @@ impl Head {
 }
 
 impl Head {
+    /// Of a checkpoint of which nothing else is looked at.
+    #[cfg(test)]
+    pub fn at(path: PathBuf, progress: Progress) -> Self {
+        let (recipe, network) = (String::new(), String::new());
+        Self { path, recipe, network, classes: Vec::new(), progress, notes: Vec::new() }
+    }
+
     /// The checkpoint's recipe `old` as it is compared with that of the run: where the run is extended, as that of the longer one.
     fn compared(&self, source: &mut Source, request: &TrainRequest, old: &Recipe) -> Result<Recipe, Error> {
         let recipe = &mut source.recipe;
@@ -269,9 +280,17 @@ fn restore_residuals<B: Backend>(session: &Session, run: &mut Run<B>, residuals:
     Ok(())
 }
 
-/// Cuts the log of the run back to the checkpoint, and puts checkpoints that it passes over out of the way.
+/// Cuts the log of the run back to the checkpoint, and puts out of the way the checkpoints that it passes over and the model of an earlier
+/// end: until the run has come to its new one, its newest checkpoint is its model.
 pub fn rewind(out: &Path, head: &Head) -> Result<(), Error> {
     cut_log(&out.join("metrics.jsonl"), &head.progress)?;
+    let model = output::model_path(out);
+    match std::fs::rename(&model, model.with_file_name("aside-model.h5")) {
+        Err(source) if source.kind() != ErrorKind::NotFound => {
+            return Err(Error::File { action: "put aside", path: model, source });
+        }
+        _ => {}
+    }
     let folder = out.join("checkpoints");
     let aside = |source| Error::File { action: "tidy up", path: folder.clone(), source };
     // what a killed run of an earlier version left half-written
@@ -307,7 +326,7 @@ fn stays(line: &str, progress: &Progress) -> bool {
     let Ok(line) = serde_json::from_str::<serde_json::Value>(line) else { return false };
     let (Some(step), Some(event)) = (line["step"].as_u64(), line["event"].as_str()) else { return false };
     let before = match event {
-        "step" | "checkpoint" => true,
+        "step" | "checkpoint" | "layers" | "exchange" => true,
         "epoch" | "eval" => progress.step_of_epoch == 0,
         _ => false,
     };
@@ -327,11 +346,11 @@ mod tests {
             assert!(!stays(&line(event, 8), &at(0)), "{event}");
         }
         let own = |progress: &Progress| {
-            let events = ["step", "epoch", "eval", "checkpoint", "end", "start"];
+            let events = ["step", "layers", "exchange", "epoch", "eval", "checkpoint", "end", "start"];
             events.into_iter().filter(|event| stays(&line(event, 7), progress)).collect::<Vec<_>>()
         };
-        assert_eq!(own(&at(0)), ["step", "epoch", "eval", "checkpoint"]);
-        assert_eq!(own(&at(3)), ["step", "checkpoint"]);
+        assert_eq!(own(&at(0)), ["step", "layers", "exchange", "epoch", "eval", "checkpoint"]);
+        assert_eq!(own(&at(3)), ["step", "layers", "exchange", "checkpoint"]);
         assert!(!stays("{\"event\":\"step\",\"st", &at(0)) && !stays("", &at(0)));
     }
 }
