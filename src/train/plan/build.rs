@@ -9,7 +9,7 @@ use super::targets;
 use crate::backend::Backend;
 use crate::error::Error;
 use crate::nn::{Graph, Purpose};
-use crate::optim::{Ema, Optimizer, Policy, Schedule};
+use crate::optim::{Ema, Optimizer, OptimizerKind, Policy, Schedule};
 use crate::recipe::{Codec, OnCorrupt, Recipe, Sync};
 use crate::train::evaluate::{Evaluation, TestTime};
 use crate::train::plan::run::Run;
@@ -35,7 +35,7 @@ pub struct Place {
 }
 
 /// Plans the run of `source` on `backend`.
-pub fn build<B: Backend>(source: Source, backend: B, place: Place) -> Result<Run<B>, Error> {
+pub fn build<B: Backend>(mut source: Source, backend: B, place: Place) -> Result<Run<B>, Error> {
     let mut recipe = source.recipe.clone();
     recipe.resolve(place.ranks)?;
     let workers = recipe.workers.unwrap_or(place.ranks);
@@ -62,6 +62,7 @@ pub fn build<B: Backend>(source: Source, backend: B, place: Place) -> Result<Run
     for size in evaluation.iter().flat_map(Evaluation::sizes) {
         graph.prepare(size)?;
     }
+    source.notes.extend(unnamed(&recipe, &graph));
     let mut optimizer = optimizer(&recipe, &graph)?;
     if let Some(epochs) = recipe.freeze.epochs {
         thaws(&graph, &optimizer)?;
@@ -138,6 +139,24 @@ fn evaluation(source: &Source, division: &Division, options: Options) -> Result<
     };
     let evaluation = Evaluation { split, pipeline, views, batch, options, selection: None };
     Ok(Some(evaluation.limited(source.recipe.eval.limit)))
+}
+
+/// Notes on patterns that name no parameter.
+fn unnamed<B: Backend>(recipe: &Recipe, graph: &Graph<B>) -> Vec<String> {
+    let names: Vec<&str> = graph.params().iter().map(|p| p.name.as_str()).collect();
+    let o = &recipe.optimizer;
+    let no_adapt = if let OptimizerKind::Lars(lars) = &o.kind { &lars.no_adapt } else { &None };
+    let lists = [
+        ("optimizer.no_decay", &o.no_decay),
+        ("optimizer.no_agc", &o.no_agc),
+        ("optimizer.no_adapt", no_adapt),
+        ("reduce.exempt", &recipe.reduce.exempt),
+    ];
+    let of = format!("network {}", graph.net().name);
+    let notes = |(key, list): (&str, &Option<Vec<String>>)| {
+        list.as_ref().map_or_else(Vec::new, |list| patterns::notes(key, list, &names, &of))
+    };
+    lists.into_iter().flat_map(notes).collect()
 }
 
 fn optimizer<B: Backend>(recipe: &Recipe, graph: &Graph<B>) -> Result<Optimizer<B>, Error> {

@@ -1,4 +1,5 @@
-//! Patterns of a recipe that must name parameters of the network: one that names none is a slip, not a wish.
+//! Patterns of a recipe that name parameters of the network: one that names none is a slip, not a wish. Lists that may serve several
+//! networks, such as `optimizer.no_decay`, get a note; others are refused.
 
 use std::collections::BTreeSet;
 
@@ -16,6 +17,12 @@ pub fn check(key: &str, patterns: &[String], names: &[&str], of: &str) -> Result
     odd.map_or(Ok(()), |pattern| {
         Err(Error::Usage(format!("{key}: \"{pattern}\" names nothing in {of}; {}", near(pattern, names))))
     })
+}
+
+/// Notes on the patterns of the list `key` that name none of `names`.
+pub fn notes(key: &str, patterns: &[String], names: &[&str], of: &str) -> Vec<String> {
+    let each = patterns.iter().filter_map(|pattern| check(key, std::slice::from_ref(pattern), names, of).err());
+    each.map(|error| format!("warning: {error}")).collect()
 }
 
 /// The names nearest to a pattern or name, in words.
@@ -80,5 +87,12 @@ mod tests {
         assert!(refused("bn1.wieght").contains("did you mean \"bn1.weight\"?"));
         assert!(refused("transformer.*").ends_with("the names begin with bn1, conv1, fc, layer1, layer2"));
         assert!(check("x", &["*.weight".into(), "bn?.bias".into()], &NAMES, "y").is_ok());
+        let list: Vec<String> = ["*.weight", "*.bais", "gn.*"].map(Into::into).to_vec();
+        let told = notes("optimizer.no_decay", &list, &NAMES, "network x");
+        assert_eq!(told.len(), 2, "{told:?}");
+        assert!(
+            told[0].starts_with("warning: optimizer.no_decay: \"*.bais\" names nothing in network x; "),
+            "{told:?}"
+        );
     }
 }
