@@ -7,7 +7,7 @@ use super::graph::{BuildError, Graph, Purpose};
 use super::plan::{OfSize, Plan, facts, make_plan, param_specs};
 use super::spec::NetSpec;
 use crate::backend::op::Shape;
-use crate::backend::{Backend, Error, TensorDesc};
+use crate::backend::{Backend, Error, ParamFormat, Planned, TensorDesc};
 
 impl<B: Backend> Graph<B> {
     /// The images that it takes now.
@@ -77,7 +77,7 @@ impl<B: Backend> Graph<B> {
         })
     }
 
-    /// Refuses plans that need more memory than the graph has, or share it otherwise.
+    /// Refuses plans that need more memory than the graph has, or share it otherwise, and such as have their parameters in another order.
     pub(super) fn fits(&self, plan: &Plan<B>, descs: &[TensorDesc]) -> Result<(), Error> {
         let Some(own) = self.now.plans.values().next_back() else { return Ok(()) };
         let of = |plan: &Plan<B>, descs: &[TensorDesc], node: usize| {
@@ -91,7 +91,69 @@ impl<B: Backend> Graph<B> {
                 let why = format!("{of} need other memory than {largest}");
                 return Err(Error::Unsupported { op: spec.name.clone(), why });
             }
+            self.same_order(node, plan)?;
         }
         Ok(())
+    }
+
+    /// Refuses a plan that would read and write the parameters of this node in another order than they lie in.
+    fn same_order(&self, node: usize, plan: &Plan<B>) -> Result<(), Error> {
+        let Some(new) = plan[node].as_deref().map(Planned::formats) else { return Ok(()) };
+        let own = self.layout.params.iter().filter(|p| p.node == node);
+        for (own, new) in own.zip(&new) {
+            if own.format != *new && !alike(&own.format, new, own.spec.elems())? {
+                let why = format!("it would have {} in another order than the largest batch has", own.name);
+                return Err(Error::Unsupported { op: self.net.nodes[node].name.clone(), why });
+            }
+        }
+        Ok(())
+    }
+}
+
+/// Whether two formats put as many elements into the same places.
+fn alike<F: ParamFormat>(one: &F, other: &F, elems: usize) -> Result<bool, Error> {
+    if one.elems() != other.elems() {
+        return Ok(false);
+    }
+    // numbers that f32 has, and none of them 0, which padding is
+    let plain: Vec<f32> = (0..elems).map(|i| (i % (1 << 23) + 1) as f32).collect();
+    let mut packed = [one, other].map(|format| vec![0.0; format.elems()]);
+    let [first, second] = &mut packed;
+    one.pack(&plain, first)?;
+    other.pack(&plain, second)?;
+    Ok(first == second)
+}
+
+#[cfg(test)]
+mod tests {
+    use super::*;
+
+    /// Rows of this many elements, the last one padded.
+    #[derive(Clone, Debug, PartialEq)]
+    struct Rows(usize, bool);
+
+    impl ParamFormat for Rows {
+        fn elems(&self) -> usize {
+            12
+        }
+
+        fn pack(&self, plain: &[f32], packed: &mut [f32]) -> Result<(), Error> {
+            plain
+                .chunks(self.0)
+                .zip(packed.chunks_mut(6))
+                .for_each(|(from, to)| to[..from.len()].copy_from_slice(from));
+            Ok(())
+        }
+
+        fn unpack(&self, _: &[f32], _: &mut [f32]) -> Result<(), Error> {
+            Ok(())
+        }
+    }
+
+    #[test]
+    fn orders_are_told_apart_by_where_elements_go() {
+        assert!(alike(&Rows(5, true), &Rows(5, false), 10).unwrap());
+        assert!(!alike(&Rows(5, true), &Rows(6, true), 10).unwrap());
+        assert!(!alike(&10usize, &11usize, 10).unwrap());
     }
 }

@@ -33,6 +33,18 @@ pub fn branching(smooth: bool) -> NetSpec {
     finish(net, x)
 }
 
+/// Normalisation over channels that do not fill a block, by the squares alone: what fills it up must stay 0 for the convolutions behind.
+pub fn competing() -> NetSpec {
+    let mut net = NetSpec::new("competing", IMAGE);
+    let conv = |c| Conv::new(c, 3).pad(1).bias(0.0);
+    let x = net.add("c1", conv(5), net.image());
+    let x = net.add("l1", Op::Lrn(Lrn { radius: 1, k: 0.0, alpha: 1.0, beta: 0.5 }), x);
+    let x = net.add("c2", conv(6), x);
+    let x = net.add("l2", Op::Lrn(Lrn { radius: 2, k: 0.0, alpha: 0.2, beta: 0.75 }), x);
+    let x = net.add("c3", conv(4), x);
+    finish(net, x)
+}
+
 /// Without batch normalisation or draws: a batch is the sum of its rows.
 pub fn separable() -> NetSpec {
     let mut net = NetSpec::new("separable", IMAGE);

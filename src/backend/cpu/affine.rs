@@ -36,6 +36,8 @@ pub(super) struct Plan {
     y: TensorDesc,
     relu: Relu,
     weights: Md,
+    /// Whether the weights lie in plain order because those of the largest batch do, by kernels of ours.
+    as_given: bool,
     bias: Option<usize>,
     forward: Product,
     backward_weights: Option<WeightGradient>,
@@ -198,6 +200,9 @@ impl Plan {
         };
         let (forward, weights) = match r.formats.and_then(|f| f.first()) {
             Some(Format::Weights(given)) => (product(Direction::Forward, **given)?, **given),
+            Some(Format::Plain(_)) => {
+                Md::plain(&g.w_dims).and_then(|plain| Ok((product(Direction::Forward, plain)?, plain)))?
+            }
             _ => {
                 let (primitive, own) = layer(Direction::Forward, any)?;
                 // oneDNN 3.x has layouts without a name, which f32 cannot have
@@ -218,6 +223,7 @@ impl Plan {
             y,
             relu: Relu::new(g.relu, r.name, r.behind.filter(|_| cpu.fuses).map(|fusion| &fusion.relu)),
             weights,
+            as_given: matches!(r.formats.and_then(|f| f.first()), Some(Format::Plain(_))),
             bias: g.bias,
             forward,
             backward_weights: backward_weights.map(WeightGradient::Primitive),
@@ -281,7 +287,10 @@ impl Planned<Cpu> for Plan {
     }
 
     fn formats(&self) -> Vec<Format> {
-        let mut formats = vec![Format::Weights(Box::new(self.weights))];
+        let mut formats = vec![match self.as_given {
+            true => Format::Plain(self.weights.elems()),
+            false => Format::Weights(Box::new(self.weights)),
+        }];
         formats.extend(self.bias.map(Format::Plain));
         formats
     }

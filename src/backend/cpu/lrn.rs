@@ -17,6 +17,8 @@ pub(super) struct Plan {
 
 /// Channels of one position, with `radius` zeros on both sides of what is summed over a window.
 struct Column {
+    /// Channels that there are; behind them the block is filled up with zeros.
+    real: usize,
     x: Vec<f32>,
     /// k + alpha * sum of squares.
     base: Vec<f32>,
@@ -44,6 +46,9 @@ simd! {
             let root = b.sqrt();
             *p = if op.beta == 0.75 { 1.0 / (root * root.sqrt()) } else { b.powf(-op.beta) };
         }
+        // with k = 0 a channel that is none would be 0 times infinity
+        c.base[c.real..].fill(1.0);
+        c.power[c.real..].fill(1.0);
     }
 }
 
@@ -75,7 +80,15 @@ impl Plan {
     fn column(&self) -> Column {
         let c = self.x.blocks() * self.x.block;
         let zeros = || vec![0.0; c];
-        Column { x: zeros(), base: zeros(), power: zeros(), dy: zeros(), padded: vec![0.0; c + 2 * self.op.radius] }
+        let real = self.x.shape.c;
+        Column {
+            real,
+            x: zeros(),
+            base: zeros(),
+            power: zeros(),
+            dy: zeros(),
+            padded: vec![0.0; c + 2 * self.op.radius],
+        }
     }
 
     fn gather(&self, sample: &[f32], p: usize, to: &mut [f32]) {

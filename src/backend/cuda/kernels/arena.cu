@@ -85,8 +85,8 @@ extern "C" __global__ void scale_found(const float* g, u64 n, u32* state) {
     if (bad) atomicOr(state + 3, 1u);
 }
 
-// PyTorch's rule: after a step with Inf or NaN half the scale and no update, after `interval` good ones in a row twice. `seen` is
-// memory of the host: the scale, the steps since it last grew, how many in a row were left out, and how many in all.
+// PyTorch's rule: after a step with Inf or NaN half the scale and no update, after `interval` good ones in a row twice, while that is
+// finite: half of infinity would be no less. `seen` is memory of the host: the scale, the steps since it last grew, how many in a row were left out, and how many in all.
 extern "C" __global__ void scale_settle(float* scale, u32* state, u32 interval, float* seen) {
     if (thread_index() == 0) {
         bool bad = state[3] != 0;
@@ -99,7 +99,8 @@ extern "C" __global__ void scale_settle(float* scale, u32* state, u32 interval, 
         if (bad) {
             scale[0] *= 0.5f;
         } else if (state[0] == interval) {
-            scale[0] *= 2.0f;
+            float twice = 2.0f * scale[0];
+            if (isfinite(twice)) scale[0] = twice;
             state[0] = 0;
         }
         seen[0] = scale[0];
