@@ -133,20 +133,34 @@ mod tests {
     }
 
     #[test]
-    fn no_kernel_spills_or_crowds_out_a_second_block() {
+    fn no_kernel_of_f32_spills_or_crowds_out_a_second_block() {
+        inspect(Precision::F32);
+    }
+
+    #[test]
+    fn no_kernel_of_bf16_spills_or_crowds_out_a_second_block() {
+        inspect(Precision::Bf16);
+    }
+
+    #[test]
+    fn no_kernel_of_f16_spills_or_crowds_out_a_second_block() {
+        inspect(Precision::F16);
+    }
+
+    /// Prints the table of all kernels in this precision, and fails where one is at fault. Tests of their own can run beside each other:
+    /// compiling and disassembling for all architectures takes a minute each.
+    fn inspect(precision: Precision) {
         let Some(tools) = tools() else { return skip("machine code is looked at by `make test-cuda-check`") };
         assert!(nvrtc_is_there());
         let text = source::text();
         let mut faults = Vec::new();
-        for precision in PRECISIONS {
-            let columns = ARCHITECTURES.each_ref().map(|on| (on, assembly::inspect(precision, on, &tools)));
-            println!("{}\n", assembly::table(precision, &columns));
-            for ((on, all), (name, bounds)) in columns.iter().flat_map(|c| source::bounds(&text).map(move |b| (c, b))) {
-                let facts = all.get(name).cloned().unwrap_or_default();
-                let (major, minor) = on.capability;
-                let whole = |fault| format!("{name} in {precision} on sm_{major}{minor} {fault}");
-                faults.extend(assembly::faults(name, &facts, bounds, on, precision).into_iter().map(whole));
-            }
+        let columns = ARCHITECTURES.each_ref().map(|on| (on, assembly::inspect(precision, on, &tools)));
+        println!("{}\n", assembly::table(precision, &columns));
+        for ((on, all), (name, bounds)) in columns.iter().flat_map(|c| source::bounds(&text).map(move |b| (c, b))) {
+            let facts = all.get(name).cloned().unwrap_or_default();
+            let (major, minor) = on.capability;
+            let whole = |fault| format!("{name} in {precision} on sm_{major}{minor} {fault}");
+            faults.extend(assembly::faults(name, &facts, bounds, on, precision).into_iter().map(whole));
         }
         assert!(faults.is_empty(), "{}", faults.join("\n"));
     }
