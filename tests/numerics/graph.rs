@@ -1,7 +1,9 @@
 //! Whole graphs of small networks on every backend: gradients through branches, smaller batches, several workers on one rank,
 //! chunks handed over, evaluation, networks that a backend cannot run. Operations alone are in `ops.rs` and `gradients.rs`.
 
-use crate::nets::{CLASSES, IMAGE, attentive, bottleneck, branching, competing, dense, finish, patches, separable};
+use crate::nets::{
+    CLASSES, IMAGE, attentive, bottleneck, branching, competing, dense, finish, gated, patches, separable,
+};
 use crate::support::numerics;
 use crate::support::numerics::{assert_close, cpu, magnitude, noise};
 use trireme::backend::cuda::Precision;
@@ -98,7 +100,7 @@ fn check_slopes(net: NetSpec) {
 #[test]
 fn networks_with_branches_are_the_same_everywhere() {
     let rows = Rows::new(6);
-    for net in [branching(false), bottleneck(), competing(), dense(), attentive(), patches()] {
+    for net in [branching(false), bottleneck(), competing(), dense(), attentive(), gated(), patches()] {
         let mut reference = graph(Reference, net.clone(), 6, 1);
         let want = train(&mut reference, rows.all(), 0.2, MicroBatch::ONLY);
         let want_gradients = gradients(&reference);

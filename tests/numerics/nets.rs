@@ -119,6 +119,23 @@ pub fn attentive() -> NetSpec {
     finish(net, x)
 }
 
+/// Vectors of linear layers that multiply images, are added to them and stand beside them, of channels that fill no block.
+pub fn gated() -> NetSpec {
+    let mut net = NetSpec::new("gated", IMAGE);
+    let start = net.add("c1", Conv::new(12, 3).pad(1).bias(0.0), net.image());
+    let mean = net.add("squeeze", Pool::global(), start);
+    let few = net.add("reduce", Op::Linear(Linear::new(5)), mean);
+    let few = net.add("tanh", Activation::Tanh, few);
+    let many = net.add("widen", Op::Linear(Linear::new(12)), few);
+    let gate = net.add("gate", Activation::Sigmoid, many);
+    let x = net.join("excite", Multiply, &[start, gate]);
+    let x = net.add("c2", Conv::new(12, 3).pad(1), x);
+    let x = net.add("mean", Pool::global(), x);
+    let x = net.join("add", Add, &[many, x]);
+    let x = net.join("beside", Concat, &[x, gate]);
+    finish(net, x)
+}
+
 /// Patches, layer and group normalisation, learned factors, dropped paths, as in ConvNeXt.
 pub fn patches() -> NetSpec {
     let mut net = NetSpec::new("patches", IMAGE);

@@ -92,6 +92,9 @@ pub(super) fn wanted(cpu: &Cpu, r: &PlanRequest<'_, Cpu>) -> Option<Vec<TensorDe
 /// In the order of channels in which it takes them; none where that is theirs.
 fn ordered(cpu: &Cpu, r: &PlanRequest<'_, Cpu>) -> Option<Vec<TensorDesc>> {
     let flattened = r.x.iter().zip(r.shapes).any(|(x, shape)| x.shape != *shape);
+    if let Some(blocked) = beside_vectors(r.x).filter(|_| !flattened && !cpu.channels_last) {
+        return Some(blocked);
+    }
     if r.x.iter().all(in_blocks) && !cpu.channels_last || flattened && r.op.reads() == Reads::Channels {
         return None;
     }
@@ -112,6 +115,14 @@ fn ordered(cpu: &Cpu, r: &PlanRequest<'_, Cpu>) -> Option<Vec<TensorDesc>> {
         _ if r.x.iter().all(|x| x.block == 1) => return None,
         _ => r.x.iter().map(|x| TensorDesc { block: cpu.block, ..*x }).collect(),
     })
+}
+
+/// Vectors of linear layers beside images in blocks, which they do not fill: all in those blocks. None where the inputs are others.
+fn beside_vectors(x: &[TensorDesc]) -> Option<Vec<TensorDesc>> {
+    let block = x.iter().find(|x| !x.is_plain())?.block;
+    let is_vector = |x: &TensorDesc| x.is_plain() && x.shape.plane() == 1;
+    let lies_so = [8, 16].contains(&block) && x.iter().all(|x| is_vector(x) || x.block == block);
+    (lies_so && x.iter().any(is_vector)).then(|| x.iter().map(|x| TensorDesc { block, ..*x }).collect())
 }
 
 /// Whether there are loops for such blocks.
