@@ -84,6 +84,12 @@ pub fn find(path: &str) -> Option<&'static Key> {
     KEYS.iter().find(|key| key.path == path)
 }
 
+/// The key whose value says which keys a section has: `optimizer.kind`, `reduce.codec`.
+pub fn choice_of(section: &str) -> String {
+    let name = if section == "reduce" { "codec" } else { "kind" };
+    format!("{section}.{name}")
+}
+
 /// Whether this is the name of a section such as `optimizer`.
 pub fn is_section(name: &str) -> bool {
     sections().any(|(section, _)| section == name)
