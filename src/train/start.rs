@@ -217,7 +217,7 @@ fn start<B: Backend>(
     session.same("the memory layout of the parameters", &run.graph.format_lines(), layout_cure)?;
     let taught = teacher::begin(session, &mut run)?;
     let length = Length { images: run.division.images, max_steps: request.max_steps };
-    let warnings = settings::warnings(&run.recipe, &run.schedule, length).into_iter();
+    let warnings = settings::warnings(&run.recipe, run.graph.net(), &run.schedule, length).into_iter();
     let own = run.source.notes.iter().cloned().chain(define::notes(&run.source, resume.is_none()));
     let warnings: Vec<String> = own.chain(warnings).chain(taught).collect();
     // a run that goes on has its weights
