@@ -22,7 +22,10 @@ pub fn arranged(net: &NetSpec, mut weights: Weights, init: &Init) -> Result<Weig
         return Ok(weights);
     }
     let shapes = net.shapes().map_err(BuildError::from)?;
-    let kinds: BTreeMap<&str, (LayerKind, usize)> = (net.nodes.iter().zip(kind::of(net, &shapes)))
+    let kinds: BTreeMap<&str, (LayerKind, usize)> = net
+        .nodes
+        .iter()
+        .zip(kind::of(net, &shapes))
         .filter_map(|(node, kind)| {
             let groups = node.op.params(shapes[node.inputs[0].0]);
             let inputs = groups.first().and_then(|p| p.shape.get(1).copied()).unwrap_or(0);
