@@ -8,6 +8,7 @@ use super::atomic;
 use super::error::Error;
 use super::h5::{self, Group};
 use super::keras::Tensor;
+use crate::backend::op::Op;
 use loaders::safe_create::NewFile;
 
 /// A Keras version whose layout this is; Keras takes a file without for one of Keras 1.
@@ -22,7 +23,7 @@ pub struct KerasFile {
     pub layers: Vec<KerasLayer>,
     /// Attributes of the root: what trireme says of the model.
     pub about: BTreeMap<String, String>,
-    /// Whether values are stored in 16 bits.
+    /// Whether values are stored in 16 bits, but for running statistics, which these may not hold.
     pub half: bool,
 }
 
@@ -59,8 +60,8 @@ impl KerasFile {
     }
 
     fn bytes(&self) -> u64 {
-        let values: usize = self.layers.iter().flat_map(|layer| &layer.tensors).map(|tensor| tensor.2.len()).sum();
-        values as u64 * if self.half { 2 } else { 4 }
+        let tensors = self.layers.iter().flat_map(|layer| &layer.tensors);
+        tensors.map(|tensor| tensor.2.len() as u64 * if self.half && !is_running(&tensor.0) { 2 } else { 4 }).sum()
     }
 
     fn fill(&self, root: &Group) -> Result<(), Error> {
@@ -109,6 +110,15 @@ pub(super) fn put_layer(group: &Group, name: &str, tensors: &[Tensor], half: boo
     tensors.iter().try_for_each(|tensor| put_values(&inner, &format!("{}:0", tensor.0), tensor, half))
 }
 
-fn put_values(group: &Group, name: &str, (_, shape, values): &Tensor, half: bool) -> Result<(), Error> {
-    if half { group.put_half_array(name, shape, values) } else { group.put_array(name, shape, values) }
+/// Whether Keras's name is that of a running statistic.
+fn is_running(field: &str) -> bool {
+    Op::all_stored().any(|stored| stored.by_keras(field).is_some_and(|tensor| tensor.running))
+}
+
+fn put_values(group: &Group, name: &str, (field, shape, values): &Tensor, half: bool) -> Result<(), Error> {
+    if half && !is_running(field) {
+        group.put_half_array(name, shape, values)
+    } else {
+        group.put_array(name, shape, values)
+    }
 }

@@ -110,6 +110,16 @@ impl NetSpec {
         all.filter(|read| read.2 == tensor).map(|(node, place, _)| (node, place)).collect()
     }
 
+    /// In which order each tensor's elements are where channels are last, the input first. `shapes`: those of all tensors.
+    pub fn feature_orders(&self, shapes: &[Shape]) -> Vec<FeatureOrder> {
+        let mut orders = vec![FeatureOrder::Same];
+        for node in &self.nodes {
+            let inputs: Vec<FeatureOrder> = node.inputs.iter().map(|id| orders[id.0]).collect();
+            orders.push(FeatureOrder::of(&node.op, &inputs, shapes[node.inputs[0].0]));
+        }
+        orders
+    }
+
     /// The tensors that have losses: the network's scores, then those of its auxiliary classifiers.
     pub fn scores(&self) -> impl Iterator<Item = usize> {
         std::iter::once(self.nodes.len()).chain(self.heads.iter().map(|head| head.output.0))

@@ -90,6 +90,22 @@ mod tests {
     }
 
     #[test]
+    fn a_loss_of_another_kind_leaves_out_the_keys_of_the_old_one() {
+        let focal = "epochs = 3\nloss = { kind = \"focal\", gamma = 3, class_weights = \"auto\" }";
+        let Loaded { recipe, notes, .. } = read(focal, &["loss.kind=cross_entropy"]).unwrap();
+        assert_eq!((recipe.loss.gamma, recipe.loss.class_weights.is_some()), (None, true));
+        assert_eq!(
+            notes,
+            ["--set loss.kind=cross_entropy: leaves out what a.toml has of another kind: loss.gamma = 3"]
+        );
+        // the other kind has it, too
+        let Loaded { recipe, notes, .. } = read(focal, &["loss.kind=sigmoid_focal"]).unwrap();
+        assert_eq!((recipe.loss.gamma, notes.len()), (Some(3.0), 0));
+        let given = read(focal, &["loss.kind=bce", "loss.gamma=1"]).unwrap_err();
+        assert!(given.contains("loss.gamma=1: belongs to kind"), "{given}");
+    }
+
+    #[test]
     fn a_run_is_so_many_epochs_long_or_so_many_steps() {
         let Loaded { recipe, notes, .. } = read("epochs = 3", &[]).unwrap();
         assert_eq!((recipe.total_steps(10), notes.len()), (30, 0));

@@ -4,6 +4,7 @@
 use std::sync::LazyLock;
 
 use super::codec::Codec;
+use super::loss::LossSpec;
 use super::recipe::Recipe;
 use crate::schema::{Field, KeyType, Schema, Section};
 
@@ -41,7 +42,11 @@ pub fn sections() -> impl Iterator<Item = (&'static str, &'static Schema)> {
 
 fn key(section: &str, field: &'static Field) -> Key {
     let path = if section.is_empty() { field.name.to_string() } else { format!("{section}.{}", field.name) };
-    let owners = if section == "reduce" { Codec::with_key(field.name) } else { Vec::new() };
+    let owners = match section {
+        "reduce" => Codec::with_key(field.name),
+        "loss" => LossSpec::kinds_with(field.name),
+        _ => Vec::new(),
+    };
     Key { path, owners, field }
 }
 
@@ -82,6 +87,12 @@ impl Key {
 /// The key of this path.
 pub fn find(path: &str) -> Option<&'static Key> {
     KEYS.iter().find(|key| key.path == path)
+}
+
+/// The key whose value says which keys a section has: `optimizer.kind`, `reduce.codec`.
+pub fn choice_of(section: &str) -> String {
+    let name = if section == "reduce" { "codec" } else { "kind" };
+    format!("{section}.{name}")
 }
 
 /// Whether this is the name of a section such as `optimizer`.

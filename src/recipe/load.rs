@@ -90,7 +90,6 @@ fn read(table: Table, origin: &Origin) -> Result<Recipe, Error> {
     for (name, schema) in keys::sections() {
         check_by_schema(name, schema, table.get(name).and_then(Value::as_table).unwrap_or(&none), origin)?;
     }
-    // The schema does not know the widths of integers: serde refuses those that are too large.
     Value::Table(table).try_into().map_err(|e| syntax(origin.file, e))
 }
 

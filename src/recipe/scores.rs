@@ -23,6 +23,24 @@ impl Recipe {
         self.ema.is_kept() && self.eval.ema()
     }
 
+    /// Refuses averages that begin behind the last step of the run, once it is known how many steps an epoch has.
+    ///
+    /// # Errors
+    /// With the key.
+    pub fn averages_begin(&self, steps_per_epoch: u64) -> Result<(), Error> {
+        let total = self.total_steps(steps_per_epoch);
+        match self.ema.swa_start {
+            Some(start) if u64::from(start).saturating_mul(steps_per_epoch) > total => {
+                let why = format!(
+                    "the run has {total} steps, {steps_per_epoch} an epoch, so nothing would be averaged after epoch {start}; give more \
+                     steps, or an earlier epoch"
+                );
+                Err(Error::Value { place: "ema.swa_start".into(), why })
+            }
+            _ => Ok(()),
+        }
+    }
+
     /// The score by which the best checkpoint is kept.
     pub fn best_by(&self) -> ScoreName {
         self.checkpoint.best_by.as_ref().map_or(ScoreName::TOP1, Parsed::value)
@@ -129,6 +147,21 @@ mod tests {
         refused("[ema]\nswa_every = 2", &["ema.swa_every: has no meaning without ema.swa_start"]);
         let off = "[stop]\npatience = 1\nscore = \"ema.loss\"\n[ema]\ndecay = 0.9\n[eval]\nema = false";
         refused(off, &["stop.score: \"ema.loss\"", "eval.ema = false"]);
+    }
+
+    #[test]
+    fn averages_begin_within_a_run_of_steps() {
+        let mut recipe = read("[ema]\nswa_start = 3").unwrap();
+        (recipe.epochs, recipe.steps) = (None, Some(260));
+        let error = recipe.averages_begin(100).unwrap_err().to_string();
+        assert!(error.starts_with("ema.swa_start: the run has 260 steps, 100 an epoch"), "{error}");
+        // the weights of the very last step are averaged
+        recipe.steps = Some(300);
+        assert!(recipe.averages_begin(100).is_ok());
+        recipe.ema.swa_start = Some(u32::MAX);
+        assert!(recipe.averages_begin(u64::MAX).is_err());
+        recipe.ema.swa_start = None;
+        assert!(recipe.averages_begin(100).is_ok());
     }
 
     #[test]

@@ -91,8 +91,23 @@ fn check_value(field: &Field, value: &Value) -> Result<(), String> {
         (KeyType::Tables(schema), Value::Array(tables)) => (1..)
             .zip(tables.iter().filter_map(Value::as_table))
             .try_for_each(|(number, table)| check_table(schema, table).map_err(|why| format!("table {number}: {why}"))),
+        (KeyType::Count(most), Value::Integer(number)) => {
+            within(*number, *most).and_then(|()| field.range.check(*number as f64))
+        }
+        (KeyType::CountPairs(most), Value::Array(pairs)) => {
+            let mut numbers = pairs.iter().filter_map(Value::as_array).flatten().filter_map(Value::as_integer);
+            numbers.try_for_each(|number| within(number, *most))
+        }
         (_, Value::Integer(number)) => field.range.check(*number as f64),
         (_, Value::Float(number)) => field.range.check(*number),
+        _ => Ok(()),
+    }
+}
+
+/// Refuses an integer that is larger than the key holds.
+fn within(number: i64, most: u64) -> Result<(), String> {
+    match u64::try_from(number) {
+        Ok(large) if large > most => Err(format!("must be <= {most}, got {number}")),
         _ => Ok(()),
     }
 }

@@ -23,8 +23,8 @@ pub enum KeyType {
         /// Checks a string.
         parse: fn(&str) -> Result<(), String>,
     },
-    /// An integer >= 0.
-    Count,
+    /// An integer from 0 to this one.
+    Count(u64),
     /// An integer or a float, finite.
     Number,
     /// `true` or `false`.
@@ -39,8 +39,8 @@ pub enum KeyType {
     Numbers,
     /// A list of pairs of strings.
     Pairs,
-    /// A list of pairs of integers >= 0.
-    CountPairs,
+    /// A list of pairs of integers from 0 to this one.
+    CountPairs(u64),
     /// A list of tables, each with these keys.
     Tables(&'static Schema),
     /// A section with keys of its own.

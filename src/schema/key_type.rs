@@ -9,7 +9,7 @@ impl KeyType {
             KeyType::Text => "a string".into(),
             KeyType::Choice(words) => format!("one of {}", quoted(words)),
             KeyType::Parsed { expected, .. } | KeyType::ParsedOrNumbers { expected, .. } => (*expected).into(),
-            KeyType::Count => "an integer >= 0".into(),
+            KeyType::Count(_) => "an integer >= 0".into(),
             KeyType::Number => "a finite number".into(),
             KeyType::Switch => "true or false".into(),
             KeyType::AutoSwitch => "true, false or \"auto\"".into(),
@@ -17,7 +17,7 @@ impl KeyType {
             KeyType::Texts => "a list of strings, as [\"a\", \"b\"]".into(),
             KeyType::Numbers => "a list of numbers, as [82, 123]".into(),
             KeyType::Pairs => "a list of pairs of strings, as [[\"a\", \"b\"]]".into(),
-            KeyType::CountPairs => "a list of pairs of integers >= 0, as [[0, 128], [6, 160]]".into(),
+            KeyType::CountPairs(_) => "a list of pairs of integers >= 0, as [[0, 128], [6, 160]]".into(),
             KeyType::Tables(schema) => format!("a list of tables with the keys {}", quoted(&names(schema))),
             KeyType::Section(_) => "a section".into(),
         }
@@ -38,7 +38,7 @@ impl KeyType {
             KeyType::Text => "string".into(),
             KeyType::Choice(words) => words.iter().map(|word| format!("`\"{word}\"`")).collect::<Vec<_>>().join(", "),
             KeyType::Parsed { expected, .. } | KeyType::ParsedOrNumbers { expected, .. } => (*expected).into(),
-            KeyType::Count => "integer".into(),
+            KeyType::Count(_) => "integer".into(),
             KeyType::Number => "number".into(),
             KeyType::Switch => "`true`, `false`".into(),
             KeyType::AutoSwitch => "`true`, `false`, `\"auto\"`".into(),
@@ -46,20 +46,20 @@ impl KeyType {
             KeyType::Texts => "list of strings".into(),
             KeyType::Numbers => "list of numbers".into(),
             KeyType::Pairs => "list of pairs of strings".into(),
-            KeyType::CountPairs => "list of pairs of integers".into(),
+            KeyType::CountPairs(_) => "list of pairs of integers".into(),
             KeyType::Tables(_) => "list of tables".into(),
             KeyType::Section(_) => "section".into(),
         }
     }
 
-    /// Whether a TOML value has this type. Any string is accepted for [`KeyType::Choice`] and [`KeyType::Parsed`]: which strings
-    /// are valid is checked afterwards, with an error message of its own.
+    /// Whether a TOML value has this type. Any string is accepted for [`KeyType::Choice`] and [`KeyType::Parsed`], and any
+    /// integer >= 0 for [`KeyType::Count`]: which of them are valid is checked afterwards, with an error message of its own.
     pub fn accepts(&self, value: &toml::Value) -> bool {
         let number = |value: &toml::Value| value.is_integer() || value.as_float().is_some_and(f64::is_finite);
         match self {
             KeyType::Text | KeyType::Choice(_) | KeyType::Parsed { .. } => value.is_str(),
             KeyType::ParsedOrNumbers { .. } => value.is_str() || KeyType::Numbers.accepts(value),
-            KeyType::Count => value.as_integer().is_some_and(|n| n >= 0),
+            KeyType::Count(_) => value.as_integer().is_some_and(|n| n >= 0),
             KeyType::Number => number(value),
             KeyType::Switch => value.is_bool(),
             KeyType::AutoSwitch => value.is_bool() || value.as_str() == Some("auto"),
@@ -67,8 +67,8 @@ impl KeyType {
             KeyType::Texts => value.as_array().is_some_and(|list| list.iter().all(|v| v.is_str())),
             KeyType::Numbers => value.as_array().is_some_and(|list| list.iter().all(number)),
             KeyType::Pairs => value.as_array().is_some_and(|list| list.iter().all(|v| is_pair_of(v, &KeyType::Text))),
-            KeyType::CountPairs => {
-                value.as_array().is_some_and(|list| list.iter().all(|v| is_pair_of(v, &KeyType::Count)))
+            KeyType::CountPairs(most) => {
+                value.as_array().is_some_and(|list| list.iter().all(|v| is_pair_of(v, &KeyType::Count(*most))))
             }
             KeyType::Tables(_) => value.as_array().is_some_and(|list| list.iter().all(|v| v.is_table())),
             KeyType::Section(_) => value.is_table(),

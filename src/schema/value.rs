@@ -38,15 +38,15 @@ impl KeyValue for bool {
 }
 
 impl KeyValue for u32 {
-    const TYPE: KeyType = KeyType::Count;
+    const TYPE: KeyType = KeyType::Count(u32::MAX as u64);
 }
 
 impl KeyValue for u64 {
-    const TYPE: KeyType = KeyType::Count;
+    const TYPE: KeyType = KeyType::Count(u64::MAX);
 }
 
 impl KeyValue for usize {
-    const TYPE: KeyType = KeyType::Count;
+    const TYPE: KeyType = KeyType::Count(usize::MAX as u64);
 }
 
 impl KeyValue for Vec<String> {
@@ -80,7 +80,7 @@ impl KeyValue for Vec<[String; 2]> {
 }
 
 impl KeyValue for Vec<[u32; 2]> {
-    const TYPE: KeyType = KeyType::CountPairs;
+    const TYPE: KeyType = KeyType::CountPairs(u32::MAX as u64);
 }
 
 impl<T: KeyValue> KeyValue for Option<T> {

@@ -219,7 +219,7 @@ fn start<B: Backend>(
     let taught = teacher::begin(session, &mut run, resume.as_ref().map(|resume| &resume.head))?;
     let teacher = taught.as_ref().map_or_else(String::new, |taught| taught.checksum.clone());
     let length = Length { images: run.division.images, max_steps: request.max_steps };
-    let warnings = settings::warnings(&run.recipe, &run.schedule, length).into_iter();
+    let warnings = settings::warnings(&run.recipe, run.graph.net(), &run.schedule, length).into_iter();
     let own = run.source.notes.iter().cloned().chain(define::notes(&run.source, resume.is_none()));
     let warnings: Vec<String> = own.chain(warnings).chain(taught.map(|taught| taught.note)).collect();
     // a run that goes on has its weights

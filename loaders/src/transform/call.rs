@@ -33,6 +33,16 @@ pub(super) fn parse(text: &str) -> Result<Call<'_>, String> {
     Ok(Call { name, arguments })
 }
 
+/// The same call as it is written in one way, without spaces and brackets that mean nothing: of two texts with equal results, one and the
+/// same transform is meant. A text that is no call stays as it is.
+pub fn canonical(text: &str) -> String {
+    let Ok(Call { name, arguments: Arguments { size, numbers, words } }) = parse(text) else { return text.to_owned() };
+    let size = size.map(|Size { height, width }| format!("{height}x{width}"));
+    let numbers = numbers.iter().map(f64::to_string);
+    let all: Vec<String> = size.into_iter().chain(numbers).chain(words.into_iter().map(str::to_owned)).collect();
+    if all.is_empty() { name.to_owned() } else { format!("{name}({})", all.join(", ")) }
+}
+
 impl<'a> Arguments<'a> {
     fn push(&mut self, text: &'a str) -> Result<(), String> {
         if let Some(number) = text.parse().ok().filter(|number: &f64| number.is_finite()) {
@@ -124,6 +134,19 @@ mod tests {
             ("resize(bicubic, 3)", "numbers come first"),
         ] {
             assert!(parse(text).unwrap_err().contains(part), "{text}");
+        }
+    }
+
+    #[test]
+    fn one_text_for_each_call() {
+        for (text, wanted) in [
+            (" normalize( ) ", "normalize"),
+            ("pad_crop( 4.0 )", "pad_crop(4)"),
+            ("random_resized_crop(192x256,0.50,bicubic)", "random_resized_crop(192x256, 0.5, bicubic)"),
+            ("pad_crop(4", "pad_crop(4"),
+        ] {
+            assert_eq!(canonical(text), wanted);
+            assert_eq!(canonical(wanted), wanted);
         }
     }
 

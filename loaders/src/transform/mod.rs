@@ -36,6 +36,7 @@ mod testing;
 mod window;
 mod work;
 
+pub use call::canonical;
 pub use canvas::Canvas;
 pub use crop_rect::CropRect;
 pub use list::{IGNORE_EXIF, exif_of};

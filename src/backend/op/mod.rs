@@ -4,6 +4,7 @@
 //! A new op is a file here, a line in `list.rs`, and a file of the same name in each backend.
 
 mod any;
+mod feature_order;
 mod limits;
 mod list;
 mod param;
@@ -22,6 +23,7 @@ list::for_each_op!(modules);
 
 pub use any::Op;
 pub use dropout::DrawKey;
+pub use feature_order::FeatureOrder;
 pub(super) use list::for_each_op;
 pub use param::{Init, ParamSpec};
 pub use pool::{PoolKind, Window};

@@ -2,7 +2,7 @@
 
 use std::collections::BTreeMap;
 
-use crate::checkpoint::{LayerWeights, ModelFile};
+use crate::checkpoint::{LayerKind, LayerWeights, ModelFile};
 use crate::error::Error;
 use crate::interop::Weights;
 use crate::nn::NetSpec;
@@ -60,8 +60,8 @@ fn scale(ops: &[String], channels: usize) -> (Vec<f64>, Vec<f64>) {
 pub fn layers(net: &NetSpec, fit: &Fit, weights: &Weights) -> Result<Vec<LayerWeights>, Error> {
     let taken: BTreeMap<&str, Taken<'_>> = fit.taken(weights).collect();
     let shapes = net.shapes().map_err(BuildError::from)?;
-    let layer = |(index, node): (usize, &Node)| {
-        let kind = kind::of(net, &shapes, index)?;
+    let layer = |(node, kind): (&Node, Option<LayerKind>)| {
+        let kind = kind?;
         let tensor = |field: &str| {
             let Taken { shape, values } = *taken.get(format!("{}.{field}", node.name).as_str())?;
             Some((field.to_string(), shape.to_vec(), values.to_vec()))
@@ -69,5 +69,5 @@ pub fn layers(net: &NetSpec, fit: &Fit, weights: &Weights) -> Result<Vec<LayerWe
         let tensors = kind.stored.tensors.iter().filter_map(|stored| tensor(stored.torch)).collect();
         Some(LayerWeights { name: node.name.clone(), kind, tensors })
     };
-    Ok(net.nodes.iter().enumerate().filter_map(layer).collect())
+    Ok(net.nodes.iter().zip(kind::of(net, &shapes)).filter_map(layer).collect())
 }

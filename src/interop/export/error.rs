@@ -52,6 +52,14 @@ pub enum Error {
         /// Bytes that it may have.
         most: u64,
     },
+    /// A weight beyond what 16 bits hold.
+    #[error("tensor {tensor} has the value {value}, and 16 bits hold no more than 65504; leave --half out")]
+    Half {
+        /// The tensor, as `fc.weight`.
+        tensor: String,
+        /// The first such value.
+        value: f32,
+    },
     /// The operating system refused.
     #[error("cannot write {}: {source}", .path.display())]
     Io {

@@ -38,7 +38,8 @@ pub struct Exported {
 /// Writes a trained network to `out`, and for PyTorch a Python file beside it.
 ///
 /// # Errors
-/// [`Error::Op`] for a layer that the format has no form for; [`Error::Exists`] where a file is there already; [`Error::Io`].
+/// [`Error::Op`] for a layer that the format has no form for; [`Error::Half`] for a weight that 16 bits do not hold; [`Error::Exists`] where
+/// a file is there already; [`Error::Io`].
 pub fn write(mut trained: Trained, out: &Path, settings: &Settings) -> Result<Exported, Error> {
     let files = settings.format.files(out)?;
     if let Some(path) = files.iter().find(|path| !settings.force && path.symlink_metadata().is_ok()) {
@@ -50,6 +51,9 @@ pub fn write(mut trained: Trained, out: &Path, settings: &Settings) -> Result<Ex
     }
     if settings.fold {
         notes.push(fold::fold(&mut trained)?);
+    }
+    if settings.half {
+        trained.fits_half()?;
     }
     match settings.format {
         Format::Safetensors => torch::write(&trained, &files[0], &files[1], settings.number())?,

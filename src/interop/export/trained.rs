@@ -2,8 +2,11 @@
 
 use std::collections::BTreeMap;
 
+use half::f16;
+
 use super::error::Error;
 use super::network::Network;
+use super::number::Number;
 use crate::checkpoint::{LayerWeights, ModelFile};
 use crate::nn::spec::{NetSpec, Node, Op};
 
@@ -26,6 +29,15 @@ pub(super) struct Values<'a> {
     pub shape: &'a [usize],
     /// In C order.
     pub values: &'a [f32],
+    /// Whether it is a running statistic.
+    pub running: bool,
+}
+
+impl Values<'_> {
+    /// Its type in a file whose weights have this one: running statistics, which may be larger or smaller than 16 bits hold, keep 32.
+    pub fn number(&self, weights: Number) -> Number {
+        if self.running { Number::F32 } else { weights }
+    }
 }
 
 impl Trained {
@@ -55,6 +67,75 @@ impl Trained {
     pub(super) fn tensors<'a>(&'a self, node: &Node) -> impl Iterator<Item = Values<'a>> + use<'a> {
         let layer = self.layers.get(&node.name);
         let tensors = layer.into_iter().flat_map(|layer| &layer.tensors);
-        tensors.map(|(field, shape, values)| Values { field, shape, values })
+        let stored = node.op.stored();
+        let running =
+            move |field: &str| stored.and_then(|stored| stored.by_torch(field)).is_some_and(|(_, it)| it.running);
+        tensors.map(move |(field, shape, values)| Values { field, shape, values, running: running(field) })
+    }
+
+    /// Refuses weights that would become infinite in 16 bits.
+    ///
+    /// # Errors
+    /// [`Error::Half`] with the first of them.
+    pub(super) fn fits_half(&self) -> Result<(), Error> {
+        for node in &self.network.net.nodes {
+            for tensor in self.tensors(node).filter(|tensor| tensor.number(Number::F16) == Number::F16) {
+                let lost = |value: &&f32| value.is_finite() && f16::from_f32(**value).is_infinite();
+                if let Some(value) = tensor.values.iter().find(lost) {
+                    return Err(Error::Half { tensor: format!("{}.{}", node.name, tensor.field), value: *value });
+                }
+            }
+        }
+        Ok(())
+    }
+}
+
+#[cfg(test)]
+mod tests {
+    use super::*;
+    use crate::checkpoint::LayerKind;
+    use crate::nn::spec::{Linear, Norm, Shape};
+
+    /// A batch norm of one channel with this running variance, and a linear layer with this weight.
+    fn trained(variance: f32, weight: f32) -> Trained {
+        let mut net = NetSpec::new("two", Shape::image(1, 1, 1));
+        let norm = net.add("bn", Norm::new(), net.image());
+        net.add("fc", Linear::new(1), norm);
+        let tensor = |field: &str, value: f32| (field.to_string(), vec![1], vec![value]);
+        let layer = |name: &str, kind: &str, tensors| LayerWeights {
+            name: name.into(),
+            kind: LayerKind::named(kind).unwrap(),
+            tensors,
+        };
+        let fields = ["weight", "bias", "running_mean", "running_var"];
+        let bn = fields.into_iter().map(|field| tensor(field, if field == "running_var" { variance } else { 1.0 }));
+        let fc = vec![("weight".to_string(), vec![1, 1], vec![weight]), tensor("bias", 0.0)];
+        let layers = vec![layer("bn", "norm", bn.collect()), layer("fc", "linear", fc)];
+        Trained::new(net, ModelFile { layers, ..ModelFile::sample() }).unwrap()
+    }
+
+    #[test]
+    fn weights_that_16_bits_do_not_hold_are_refused_by_name() {
+        assert!(trained(1.0, 65_504.0).fits_half().is_ok());
+        let error = trained(1.0, -70_000.0).fits_half().unwrap_err().to_string();
+        assert!(
+            error.contains("fc.weight") && error.contains("-70000") && error.contains("leave --half out"),
+            "{error}"
+        );
+        // one that was infinite before is what it was
+        assert!(trained(1.0, f32::INFINITY).fits_half().is_ok());
+    }
+
+    #[test]
+    fn running_statistics_keep_32_bits() {
+        let trained = trained(1e6, 1.0);
+        assert!(trained.fits_half().is_ok());
+        let numbers = |number: Number| {
+            let nodes = trained.network.net.nodes.iter();
+            nodes.flat_map(|node| trained.tensors(node)).map(|tensor| tensor.number(number)).collect::<Vec<_>>()
+        };
+        let (wide, half) = (Number::F32, Number::F16);
+        assert_eq!(numbers(half), [half, half, wide, wide, half, half]);
+        assert_eq!(numbers(wide), [wide; 6]);
     }
 }

@@ -22,11 +22,14 @@ pub fn arranged(net: &NetSpec, mut weights: Weights, init: &Init) -> Result<Weig
         return Ok(weights);
     }
     let shapes = net.shapes().map_err(BuildError::from)?;
-    let kinds: BTreeMap<&str, (LayerKind, usize)> = (0..net.nodes.len())
-        .filter_map(|node| {
-            let groups = net.nodes[node].op.params(shapes[net.nodes[node].inputs[0].0]);
+    let kinds: BTreeMap<&str, (LayerKind, usize)> = net
+        .nodes
+        .iter()
+        .zip(kind::of(net, &shapes))
+        .filter_map(|(node, kind)| {
+            let groups = node.op.params(shapes[node.inputs[0].0]);
             let inputs = groups.first().and_then(|p| p.shape.get(1).copied()).unwrap_or(0);
-            Some((net.nodes[node].name.as_str(), (kind::of(net, &shapes, node)?, inputs)))
+            Some((node.name.as_str(), (kind?, inputs)))
         })
         .collect();
     for (name, index) in fit::renamed(&weights, init)? {

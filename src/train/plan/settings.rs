@@ -1,5 +1,7 @@
 //! Settings that are allowed and will not do what their author expects: each has a line at the start, with its cure.
 
+use crate::backend::op::Op;
+use crate::nn::NetSpec;
 use crate::optim::Schedule;
 use crate::optim::schedule::ScheduleKind;
 use crate::recipe::Recipe;
@@ -21,17 +23,32 @@ pub struct Length {
 }
 
 /// A line for each setting that will never act, or not as meant.
-pub fn warnings(recipe: &Recipe, schedule: &Schedule, length: Length) -> Vec<String> {
+pub fn warnings(recipe: &Recipe, net: &NetSpec, schedule: &Schedule, length: Length) -> Vec<String> {
     let found = [
         milestones(recipe, schedule),
         warm_up(schedule, length),
         batch(recipe, length),
         rate(recipe, schedule),
-        averages(recipe, schedule),
         sizes(recipe, schedule),
         stop(recipe),
     ];
-    found.into_iter().flatten().map(|text| format!("warning: {text}")).collect()
+    found.into_iter().flatten().chain(without_layers(recipe, net)).map(|text| format!("warning: {text}")).collect()
+}
+
+/// Settings of layers that the network has none of.
+fn without_layers(recipe: &Recipe, net: &NetSpec) -> Vec<String> {
+    let has = |wanted: fn(&Op) -> bool| net.nodes.iter().any(|node| wanted(&node.op));
+    let ends_branch = has(|op| matches!(op, Op::Norm(norm) if norm.residual));
+    let settings = [
+        (
+            "zero_init_residual",
+            recipe.zero_init_residual && !ends_branch,
+            "no residual branch that ends in a batch normalisation",
+        ),
+        ("sync_bn", recipe.sync_bn && !has(|op| op.statistics_momentum().is_some()), "no batch normalisation"),
+    ];
+    let idle = settings.into_iter().filter(|(_, idle, _)| *idle);
+    idle.map(|(key, _, what)| format!("{key} = true has no effect: {} has {what}; leave it out", net.name)).collect()
 }
 
 /// Milestones at or behind the last epoch.
@@ -98,15 +115,7 @@ fn rate(recipe: &Recipe, schedule: &Schedule) -> Option<String> {
     }
 }
 
-/// Averages that begin behind the end of a run of steps.
-fn averages(recipe: &Recipe, schedule: &Schedule) -> Option<String> {
-    let (start, epochs) = (recipe.ema.swa_start?, schedule.epochs());
-    (f64::from(start) > epochs).then(|| {
-        format!("nothing is averaged from epoch {start} on (ema.swa_start), for the run has {epochs:.1} epochs; give more steps")
-    })
-}
-
-/// Sizes of images that begin there.
+/// Sizes of images that begin behind the end of a run of steps.
 fn sizes(recipe: &Recipe, schedule: &Schedule) -> Option<String> {
     let epochs = schedule.epochs();
     let [from, side] = *recipe.augment.sizes.iter().flatten().find(|[from, _]| f64::from(*from) >= epochs)?;
@@ -126,6 +135,8 @@ fn stop(recipe: &Recipe) -> Option<String> {
 #[cfg(test)]
 mod tests {
     use super::*;
+    use crate::backend::op::Shape;
+    use crate::models;
 
     /// The warnings of a recipe with these lines under `[schedule]`, for a run of 100 steps an epoch.
     fn found(head: &str, schedule: &str, max_steps: Option<u64>) -> Vec<String> {
@@ -136,7 +147,8 @@ mod tests {
         let images = 1000u64;
         let steps = images.div_ceil(recipe.batch as u64);
         let schedule = Schedule::over(&recipe.schedule, recipe.batch, recipe.total_steps(steps), steps).unwrap();
-        warnings(&recipe, &schedule, Length { images, max_steps })
+        let net = models::build(&recipe.model, Shape::image(3, 32, 32), 10).unwrap();
+        warnings(&recipe, &net, &schedule, Length { images, max_steps })
     }
 
     #[track_caller]
@@ -192,11 +204,6 @@ mod tests {
     #[test]
     fn what_begins_behind_the_last_step() {
         let plain = "kind = \"constant\"\nbase_lr = 0.1";
-        let of = |lines: &str, steps: u64| {
-            found(&format!("steps = {steps}\nbatch = 10"), &format!("{plain}\n{lines}"), None)
-        };
-        one(of("[ema]\nswa_start = 3", 260), &["from epoch 3 on", "ema.swa_start", "2.6 epochs"]);
-        assert_eq!(of("[ema]\nswa_start = 2", 260), [""; 0]);
         let grows = |steps| {
             let text = format!(
                 "model = \"lenet\"\ndata = \"d\"\nsteps = {steps}\nbatch = 10\n[augment]\ntrain = []\neval = []\n\
@@ -207,6 +214,23 @@ mod tests {
         };
         assert!(grows(300).is_some_and(|text| text.contains("never have 224 pixels, as from epoch 3 on")));
         assert_eq!(grows(301), None);
+    }
+
+    #[test]
+    fn settings_of_layers_that_are_not_there() {
+        let plain = "kind = \"constant\"\nbase_lr = 0.1";
+        let of = |lines: &str| found(&format!("epochs = 3\nbatch = 10\n{lines}"), plain, None);
+        one(of("zero_init_residual = true"), &["zero_init_residual = true has no effect: lenet has no residual"]);
+        one(of("sync_bn = true"), &["sync_bn = true has no effect: lenet has no batch normalisation"]);
+        let idle = |net: &str| {
+            let text = format!(
+                "model = \"{net}\"\ndata = \"d\"\nepochs = 3\nbatch = 10\nzero_init_residual = true\nsync_bn = true\n\
+                 [optimizer]\nkind = \"sgd\"\n[schedule]\n{plain}"
+            );
+            let net = models::build(net, Shape::image(3, 32, 32), 10).unwrap();
+            without_layers(&Recipe::from_toml(&text).unwrap(), &net).len()
+        };
+        assert_eq!((idle("lenet"), idle("resnet20")), (2, 0));
     }
 
     #[test]

@@ -23,11 +23,11 @@ pub struct Exporter<B: Backend> {
 impl<B: Backend> Exporter<B> {
     /// Those of `graph`.
     pub fn of(graph: &Graph<B>) -> Self {
+        let kinds = kind::of(graph.net(), graph.shapes());
         let layer = |(node, spec): (usize, &crate::nn::spec::Node)| {
             let params: Vec<_> = graph.params().iter().filter(|p| p.node == node).map(copy).collect();
             let norm = graph.norms().iter().find(|n| n.node == node).copied();
-            let kind = kind::of(graph.net(), graph.shapes(), node)?;
-            Some(Layer { name: spec.name.clone(), kind, params, norm })
+            Some(Layer { name: spec.name.clone(), kind: kinds[node]?, params, norm })
         };
         Self { layers: graph.net().nodes.iter().enumerate().filter_map(layer).collect() }
     }

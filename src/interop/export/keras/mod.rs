@@ -16,8 +16,12 @@ use super::network::Network;
 use super::number::Number;
 use super::trained::Trained;
 use crate::checkpoint::{Described, KerasFile, KerasLayer, keras};
-use crate::nn::spec::{NetSpec, Op};
+use crate::nn::spec::{FeatureOrder, NetSpec, Op};
 use layers::Layers;
+
+/// Of a layer whose output would have another order than here, or whose weights would.
+const MIXED: &str =
+    "it works on an image that was flattened, whose values Keras has in another order; use --to onnx or safetensors";
 
 /// What `model.h5` says of a network to other programs; `multi_label`: each class has a probability of its own.
 ///
@@ -62,6 +66,7 @@ pub(super) fn write(trained: &Trained, path: &Path, number: Number) -> Result<()
 
 fn build(network: &Network, multi_label: bool) -> Result<Layers, Error> {
     let mut layers = Layers::new(network.net.input);
+    let orders = network.net.feature_orders(&network.shapes);
     let mut tensors = vec![layers.input()];
     for layer in network.layers() {
         let node = layer.node;
@@ -70,8 +75,12 @@ fn build(network: &Network, multi_label: bool) -> Result<Layers, Error> {
             continue;
         }
         let inputs: Vec<usize> = node.inputs.iter().map(|id| tensors[id.0]).collect();
-        let made = ops::add(&mut layers, network, &layer, &inputs);
         let refuse = |why| Error::Op { layer: node.name.clone(), kind: node.op.kind(), format: "Keras", why };
+        let order = orders[layer.index + 1];
+        if order == FeatureOrder::Mixed || (network.is_last(&layer) && order != FeatureOrder::Same) {
+            return Err(refuse(MIXED.into()));
+        }
+        let made = ops::add(&mut layers, network, &layer, &inputs);
         tensors.push(made.map_err(refuse)?);
     }
     let last = &network.net.nodes[network.net.nodes.len() - 1];
@@ -79,4 +88,37 @@ fn build(network: &Network, multi_label: bool) -> Result<Layers, Error> {
     let activation = if multi_label { "sigmoid" } else { "softmax" };
     layers.finish(tensors[network.net.nodes.len()], plain, activation);
     Ok(layers)
+}
+
+#[cfg(test)]
+mod tests {
+    use super::*;
+    use crate::nn::spec::{Add, Concat, Conv, Flatten, Linear, Norm, Shape};
+
+    /// Whether Keras has a form for a linear layer behind `join` of two images that were flattened, of so many pixels each way.
+    fn has_form(pixels: usize, join: impl Into<Op>) -> bool {
+        let mut net = NetSpec::new("x", Shape::image(1, pixels, pixels));
+        let branches = ["a", "b"].map(|name| {
+            let image = net.add(name, Conv::new(3, 1), net.image());
+            net.add(&format!("{name}.flat"), Flatten, image)
+        });
+        let join = join.into();
+        let inputs = if join.arity() == Some(1) { &branches[..1] } else { &branches[..] };
+        let joined = net.join("join", join, inputs);
+        net.add("fc", Linear::new(2), joined);
+        describe(&net, false).unwrap().config.is_some()
+    }
+
+    #[test]
+    fn features_that_keras_has_in_an_order_that_nobody_can_undo_are_refused() {
+        assert!(has_form(2, Add));
+        assert!(!has_form(2, Concat) && !has_form(2, Norm::new()));
+        // one pixel has one order
+        assert!(has_form(1, Add) && has_form(1, Concat) && has_form(1, Norm::new()));
+        // scores that are pixels themselves
+        let mut net = NetSpec::new("x", Shape::image(1, 2, 2));
+        net.add("flat", Flatten, net.image());
+        let error = build(&Network::new(net).unwrap(), false).err().map(|error| error.to_string()).unwrap_or_default();
+        assert!(error.contains("layer flat") && error.contains("--to onnx"), "{error}");
+    }
 }

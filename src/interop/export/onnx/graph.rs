@@ -79,7 +79,7 @@ impl Graph {
 
     /// Adds a tensor of the network; one of 16 bits is widened by a node.
     pub fn weight(&mut self, name: &str, tensor: Values<'_>) -> String {
-        let kind = match self.number {
+        let kind = match tensor.number(self.number) {
             Number::F32 => return self.tensor(name, kind::FLOAT, tensor.shape, &Number::F32.encode(tensor.values)),
             Number::F16 => kind::FLOAT16,
         };

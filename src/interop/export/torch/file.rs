@@ -2,6 +2,7 @@
 //!
 //! The crate of that name writes metadata in a random order, and equal models shall be equal bytes.
 
+use std::cmp::Reverse;
 use std::io::{self, BufWriter, Write};
 
 use serde_json::{Map, Value, json};
@@ -14,20 +15,25 @@ use crate::nn::spec::{Node, Op};
 /// Values begin at a multiple of this.
 const ALIGNMENT: usize = 8;
 
-/// Writes all tensors of a network, in its order, under PyTorch's names.
+/// Writes all tensors of a network under PyTorch's names.
 pub(super) fn write(trained: &Trained, number: Number, out: &mut dyn Write) -> io::Result<()> {
     let mut out = BufWriter::with_capacity(1 << 20, out);
     let header = header(trained, number);
     out.write_all(&(header.len() as u64).to_le_bytes())?;
     out.write_all(header.as_bytes())?;
-    tensors(trained).try_for_each(|(_, tensor)| out.write_all(&number.encode(tensor.values)))?;
+    let tensors = tensors(trained, number).into_iter();
+    tensors.map(|(_, tensor)| tensor).try_for_each(|it| out.write_all(&it.number(number).encode(it.values)))?;
     out.flush()
 }
 
-/// Every tensor with its layer.
-fn tensors(trained: &Trained) -> impl Iterator<Item = (&Node, Values<'_>)> {
+/// Every tensor with its layer, in the network's order; those of more bytes a value come first, since readers want each at a multiple of
+/// the size of its values.
+fn tensors(trained: &Trained, number: Number) -> Vec<(&Node, Values<'_>)> {
     let nodes = trained.network.net.nodes.iter();
-    nodes.flat_map(|node| trained.tensors(node).map(move |tensor| (node, tensor)))
+    let tensors = nodes.flat_map(|node| trained.tensors(node).map(move |tensor| (node, tensor)));
+    let mut tensors: Vec<_> = tensors.collect();
+    tensors.sort_by_key(|(_, tensor)| Reverse(tensor.number(number).bytes()));
+    tensors
 }
 
 /// The shape that PyTorch's module has, where ours differs by dimensions of 1.
@@ -40,7 +46,7 @@ fn shape(node: &Node, tensor: &Values<'_>) -> Vec<usize> {
 }
 
 fn header(trained: &Trained, number: Number) -> String {
-    let dtype = match number {
+    let dtype = |number| match number {
         Number::F32 => "F32",
         Number::F16 => "F16",
     };
@@ -48,10 +54,11 @@ fn header(trained: &Trained, number: Number) -> String {
     about.insert("format".into(), "pt".into());
     let mut entries = vec![("__metadata__".to_string(), Value::Object(about))];
     let mut begin = 0;
-    for (node, tensor) in tensors(trained) {
-        let end = begin + tensor.values.len() * number.bytes();
+    for (node, tensor) in tensors(trained, number) {
+        let (own, shape) = (tensor.number(number), shape(node, &tensor));
+        let end = begin + tensor.values.len() * own.bytes();
         let name = format!("{}.{}", node.name, tensor.field);
-        entries.push((name, json!({"dtype": dtype, "shape": shape(node, &tensor), "data_offsets": [begin, end]})));
+        entries.push((name, json!({"dtype": dtype(own), "shape": shape, "data_offsets": [begin, end]})));
         begin = end;
     }
     // one entry after another: a map of JSON would sort them

@@ -2,77 +2,58 @@
 
 use crate::nn::spec::NetSpec;
 
-/// Names that a module has already, and words of Python.
+/// Words of Python.
+const WORDS: &[&str] = &[
+    "and", "as", "assert", "async", "await", "break", "class", "continue", "def", "del", "elif", "else", "except",
+    "False", "finally", "for", "from", "global", "if", "import", "in", "is", "lambda", "None", "nonlocal", "not", "or",
+    "pass", "raise", "return", "True", "try", "while", "with", "yield",
+];
+
+/// Names that a module has already.
 const TAKEN: &[&str] = &[
-    "and",
     "apply",
-    "as",
-    "assert",
-    "async",
-    "await",
     "bfloat16",
-    "break",
     "buffers",
     "children",
-    "class",
     "compile",
-    "continue",
     "cpu",
     "cuda",
-    "def",
-    "del",
     "double",
-    "elif",
-    "else",
     "eval",
-    "except",
-    "False",
-    "finally",
     "float",
-    "for",
     "forward",
-    "from",
-    "global",
     "half",
-    "if",
-    "import",
-    "in",
-    "is",
-    "lambda",
     "modules",
-    "None",
-    "nonlocal",
-    "not",
-    "or",
     "parameters",
-    "pass",
-    "raise",
-    "return",
     "to",
     "train",
     "training",
-    "True",
-    "try",
     "type",
-    "while",
-    "with",
-    "yield",
 ];
+
+/// Names that a dictionary of modules has already.
+const TAKEN_BELOW: &[&str] = &["clear", "items", "keys", "pop", "update", "values"];
 
 /// Where a module is found: `layer1.0.conv1` is `self.layer1["0"]["conv1"]`.
 ///
 /// # Errors
-/// For a name whose first part is no name in Python, or one that every module has.
+/// For a name whose first part is no name in Python, or with a part that every module, or every dictionary of modules, has.
 pub(super) fn path(name: &str) -> Result<String, String> {
     let (first, rest) = name.split_once('.').map_or((name, None), |(first, rest)| (first, Some(rest)));
     let letters = |c: char| c.is_ascii_alphanumeric() || c == '_';
     let proper = first.chars().all(letters) && first.starts_with(|c: char| c.is_ascii_alphabetic());
-    if !proper || TAKEN.contains(&first) {
+    if !proper || WORDS.contains(&first) || TAKEN.contains(&first) {
         return Err(format!("its name begins with \"{first}\", which Python does not take for a layer; rename it"));
     }
     let keys = rest.into_iter().flat_map(|rest| rest.split('.'));
-    keys.map(|key| if key.is_empty() { Err("an empty part in its name; rename it".to_string()) } else { Ok(key) })
-        .try_fold(format!("self.{first}"), |path, key| key.map(|key| format!("{path}[{}]", quoted(key))))
+    let free = |key| match key {
+        "" => Err("an empty part in its name; rename it".to_string()),
+        _ if TAKEN.contains(&key) || TAKEN_BELOW.contains(&key) => {
+            Err(format!("\"{key}\" in its name is something that PyTorch's modules have already; rename it"))
+        }
+        _ => Ok(key),
+    };
+    keys.map(free).try_fold(format!("self.{first}"), |path, key| key.map(|key| format!("{path}[{}]", quoted(key))))
 }
 
 /// A text in Python.
@@ -134,7 +115,10 @@ mod tests {
     fn names_with_dots_are_paths() {
         assert_eq!(path("fc").unwrap(), "self.fc");
         assert_eq!(path("layer1.0.conv1").unwrap(), "self.layer1[\"0\"][\"conv1\"]");
-        for bad in ["", "0.conv", "train", "a-b", "class.0", "a..b"] {
+        // dictionaries of modules have values, and keys may be words of Python
+        assert_eq!(path("a.in").unwrap(), "self.a[\"in\"]");
+        assert_eq!(path("values.0").unwrap(), "self.values[\"0\"]");
+        for bad in ["", "0.conv", "train", "a-b", "class.0", "a..b", "b.values", "b.keys.0", "b.0.pop", "b.train"] {
             assert!(path(bad).unwrap_err().contains("rename it"), "{bad}");
         }
     }
