@@ -6,6 +6,7 @@ use std::rc::Rc;
 use super::function::{Binary, Form, Function};
 use super::graph::{Graph, Node};
 use super::names::Names;
+use super::readers::Readers;
 use super::tensor::Constant;
 use super::value::{Layout, Value, View};
 use crate::nn::spec::{Add, Id, Multiply, NetSpec, Op, Shape};
@@ -24,8 +25,7 @@ pub(super) struct Build<'a> {
     /// What a user should know, a sentence each.
     pub notes: Vec<String>,
     values: BTreeMap<&'a str, Value>,
-    /// How many nodes read each value.
-    readers: BTreeMap<&'a str, usize>,
+    readers: Readers<'a>,
     names: Names,
     /// Bytes of weights that may be taken yet.
     left: usize,
@@ -38,12 +38,10 @@ const ROOM_EACH: usize = 3;
 impl<'a> Build<'a> {
     /// With nothing but the image, under the name of the graph's input.
     pub fn new(graph: &'a Graph<'a>, name: &str, image: (&'a str, Shape), file_bytes: usize) -> Self {
-        let mut readers = BTreeMap::new();
-        graph.nodes.iter().flat_map(|node| &node.inputs).chain(&graph.outputs).for_each(|value| {
-            *readers.entry(*value).or_insert(0) += 1;
-        });
         let (image, shape) = image;
         let view = View { id: Id(0), layout: Layout::Image };
+        let mut readers = Readers::new(graph);
+        readers.name(view.id, image, 0);
         Self {
             graph,
             net: NetSpec::new(name, shape),
@@ -57,8 +55,13 @@ impl<'a> Build<'a> {
         }
     }
 
-    /// What a node's output is from now on.
-    pub fn set(&mut self, name: &'a str, value: Value) {
+    /// What an output of a node is from now on.
+    pub fn set(&mut self, node: &Node<'a>, name: &'a str, value: Value) {
+        if let Value::Tensor(view) = value {
+            let same = |input: &&&str| matches!(self.values.get(**input), Some(Value::Tensor(x)) if x.id == view.id);
+            let read = node.inputs.iter().filter(same).count();
+            self.readers.name(view.id, name, read);
+        }
         self.values.insert(name, value);
     }
 
@@ -128,7 +131,8 @@ impl<'a> Build<'a> {
             Value::Tensor(view) => Ok(view),
             Value::Function(base, function) => {
                 let view = self.realised(base, &function)?;
-                self.set(name, Value::Tensor(view));
+                self.readers.name(view.id, name, 0);
+                self.values.insert(name, Value::Tensor(view));
                 Ok(view)
             }
             Value::Padded(..) => Err("it reads a padded tensor, which only convolutions and average pools may".into()),
@@ -260,9 +264,9 @@ impl<'a> Build<'a> {
         Ok(())
     }
 
-    /// Whether only one node reads a value.
-    pub fn has_one_reader(&self, name: &str) -> bool {
-        self.readers.get(name) == Some(&1)
+    /// Whether only one node reads a tensor, under whichever name.
+    pub fn has_one_reader(&self, id: Id) -> bool {
+        self.readers.is_one(id)
     }
 
     /// The layer that makes a tensor.

@@ -235,6 +235,31 @@ fn what_exporters_write_in_several_nodes_is_understood() {
     assert!(net.notes.iter().any(|note| note.contains("Softmax) is left out")), "{:?}", net.notes);
 }
 
+/// Weights are changed in place where nobody else reads what they make, whatever names it has.
+#[test]
+fn a_tensor_with_two_names_keeps_its_weights() {
+    let more = [0.5, 1.5, 2.5, 3.5, 4.5];
+    let with = |op: &str, inputs: &[&str], sums: &[Bytes]| {
+        changed(|tensors, nodes| {
+            let lists = [("own", vec![-1, 5, 4, 4]), ("starts", vec![0, 0]), ("ends", vec![i64::MAX, i64::MAX])];
+            tensors.extend(lists.map(|(name, list)| ints(name, &list)));
+            tensors.push(floats("more", &[5, 1, 1], &more));
+            nodes.splice(1..2, [&[node(op, inputs, "i")][..], sums].concat());
+        })
+    };
+    let aliases: [(&str, &[&str]); 4] =
+        [("Identity", &["a"]), ("Cast", &["a"]), ("Reshape", &["a", "own"]), ("Slice", &["a", "starts", "ends"])];
+    for (op, inputs) in aliases {
+        for (one, other) in [("i", "a"), ("a", "i")] {
+            let sums = [node("Add", &[one, "more"], "s"), node("Add", &["s", other], "b")];
+            refused(&with(op, inputs, &sums), &["node /s/Add (Add): it adds weights to what is no convolution"]);
+        }
+        let net = network(&with(op, inputs, &[node("Add", &["i", "more"], "b")])).unwrap();
+        let bias = net.tensors.iter().find(|tensor| tensor.0 == "conv.bias").unwrap();
+        assert_eq!(bias.2, more, "{op}");
+    }
+}
+
 #[test]
 fn every_cut_of_a_file_is_an_error() {
     let bytes = changed(|_, _| {});
