@@ -150,10 +150,17 @@ impl NetSpec {
     }
 
     /// Logical shape of every tensor, input first.
+    ///
+    /// # Errors
+    /// For a layer that does not fit its inputs, and for two of one name: parameters are told apart by it.
     pub fn shapes(&self) -> Result<Vec<Shape>, SpecError> {
         let mut shapes = vec![self.input];
+        let mut names = BTreeSet::new();
         for node in &self.nodes {
             let fail = |why: String| SpecError { net: self.name.clone(), layer: node.name.clone(), why };
+            if !names.insert(node.name.as_str()) {
+                return Err(fail("another layer has the same name".into()));
+            }
             let mut x = Vec::new();
             for id in &node.inputs {
                 x.push(*shapes.get(id.0).ok_or_else(|| fail(format!("reads tensor {} before it is made", id.0)))?);

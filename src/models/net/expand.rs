@@ -38,7 +38,7 @@ const OWN: [&str; 4] = ["block", "first", "inputs", "repeat"];
 
 /// Writes out the nodes of a file.
 pub(super) fn expand(file: &File) -> Result<Vec<Flat>, Fault> {
-    let mut expansion = Expansion { file, flat: Vec::new(), open: Vec::new() };
+    let mut expansion = Expansion { file, flat: Vec::new(), lines: BTreeMap::new(), open: Vec::new() };
     expansion.list(&file.nodes, &Scope { path: "", inputs: &[Id(0)], parameters: &Table::new() })?;
     Ok(expansion.flat)
 }
@@ -55,6 +55,8 @@ struct Scope<'a> {
 struct Expansion<'a> {
     file: &'a File,
     flat: Vec<Flat>,
+    /// Where each full name stands.
+    lines: BTreeMap<String, usize>,
     /// Names of the blocks that are being written out, the outermost first.
     open: Vec<&'a str>,
 }
@@ -87,6 +89,11 @@ impl<'a> Expansion<'a> {
     fn node(&mut self, name: String, line: usize, inputs: Vec<Id>, mut keys: Table) -> Result<Id, Fault> {
         if self.flat.len() == MOST_NODES {
             return Err(Fault::of_node(line, &name, format!("more than {MOST_NODES} nodes")));
+        }
+        // a dot in a name may make it that of a node in a block
+        if let Some(other) = self.lines.insert(name.clone(), line) {
+            let why = format!("the node of line {other} has this full name, too; give one of them another");
+            return Err(Fault::of_node(line, &name, why));
         }
         keys.remove("inputs");
         self.flat.push(Flat { name, line, inputs, keys });

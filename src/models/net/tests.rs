@@ -162,6 +162,9 @@ fn words_that_are_not_known_get_the_nearest() {
     refused(&of(r#"{ name = "a", block = "basik" },"#), &["no block \"basik\": there are no [blocks]"]);
     refused(&of(r#"{ name = "a/b", op = "relu" },"#), &["net.toml:4: \"a/b\" is no name"]);
     refused(&of_nodes(&[CONV, CONV, END]), &["net.toml:5: node a: the name stands in line 4 already"]);
+    let of_block = [r#"{ name = "a", block = "x" },"#, r#"{ name = "a.y", op = "relu" },"#, END];
+    let relu = "[blocks.x]\nnodes = [{ name = \"y\", op = \"relu\" }]\n";
+    refused(&(of_nodes(&of_block) + relu), &["net.toml:5: node a.y: the node of line 9 has this full name, too"]);
     let block = "[blocks.x]\nnodes = [{ name = \"y\", op = \"conv\", channels = \"$width\", kernel = 1 }]\n";
     let unset = of(r#"{ name = "a", block = "x" },"#) + block;
     refused(&unset, &["net.toml:8: node a.y: $width has no value"]);
