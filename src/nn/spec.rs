@@ -4,6 +4,9 @@ use std::collections::BTreeSet;
 
 pub use crate::backend::op::*;
 
+/// Most characters of a layer's name. Networks are made and read within the same limit, so that whatever was written can be read.
+pub const LONGEST_PATH: usize = 250;
+
 /// A tensor of the network: 0 is the input, i + 1 the output of node i.
 #[derive(Clone, Copy, Debug, PartialEq, Eq, Hash)]
 pub struct Id(pub usize);

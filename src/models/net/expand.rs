@@ -9,7 +9,7 @@ use super::error::Fault;
 use super::file::{Block, Entry, File, INPUT};
 use super::order;
 use super::value::{Kind, Table, Value};
-use crate::nn::spec::Id;
+use crate::nn::spec::{Id, LONGEST_PATH};
 
 /// A node of the whole network.
 #[derive(Clone, Debug)]
@@ -29,9 +29,6 @@ const MOST_NODES: usize = 10_000;
 
 /// Blocks within each other.
 const DEEPEST: usize = 32;
-
-/// Most characters of a path.
-const LONGEST_PATH: usize = 250;
 
 /// Keys of an entry in place of nodes that are no parameters of its block.
 const OWN: [&str; 4] = ["block", "first", "inputs", "repeat"];

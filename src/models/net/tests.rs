@@ -1,6 +1,6 @@
 use super::*;
 use crate::models::CATALOGUE;
-use crate::nn::spec::{Init, NetSpec, Op, Shape};
+use crate::nn::spec::{Init, LONGEST_PATH, NetSpec, Op, Shape};
 
 fn build(text: &str) -> Result<NetSpec, String> {
     let built = Definition::read(text, "net.toml").and_then(|d| d.build("net", d.input, d.classes));
@@ -170,6 +170,20 @@ fn words_that_are_not_known_get_the_nearest() {
     refused(&unset, &["net.toml:8: node a.y: $width has no value"]);
     let odd = of(r#"{ name = "a", block = "x", widht = 4 },"#) + block;
     refused(&odd, &["net.toml:4: node a: block x has no parameter widht; did you mean \"width\"?"]);
+}
+
+/// What a run stores names each node by its whole path.
+#[test]
+fn the_longest_path_is_written_and_read() {
+    let (outer, inner) = ("a".repeat(124), "b".repeat(125));
+    let text = |inner: &str| {
+        let nodes = of_nodes(&[&format!(r#"{{ name = "{outer}", block = "x" }},"#), END]);
+        nodes + &format!("[blocks.x]\nnodes = [{{ name = \"{inner}\", op = \"relu\" }}]\n")
+    };
+    let net = build(&text(&inner)).unwrap();
+    assert_eq!(net.nodes[0].name.len(), LONGEST_PATH);
+    assert_eq!(build(&write(&net, 10, Classes::Number)), Ok(net));
+    refused(&text(&(inner + "b")), &["is longer than 250 characters"]);
 }
 
 #[test]
