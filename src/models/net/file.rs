@@ -119,7 +119,8 @@ impl Entry {
     }
 }
 
-/// Whether this can be the name of a node, which may be the whole path of one: a part of the paths of parameters, of groups in HDF5 and of modules in Python.
+/// Whether this can be the name of a node, or the whole path of one: a part of the paths of parameters, of groups in HDF5 and of modules in
+/// Python.
 fn is_name(text: &str) -> bool {
     let plain =
         |part: &str| !part.is_empty() && part.chars().all(|c| c.is_ascii_alphanumeric() || c == '_' || c == '-');

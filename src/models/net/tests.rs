@@ -193,6 +193,12 @@ fn no_file_is_too_much() {
     let blocks: String =
         (0..20).map(twice).collect::<String>() + "[blocks.b20]\nnodes = [{ name = \"x\", op = \"relu\" }]\n";
     refused(&(of_nodes(&[r#"{ name = "a", block = "b0" },"#]) + &blocks), &["10000"]);
+    let doubled = |n: usize| {
+        format!("[blocks.d{n}]\nnodes = [{{ name = \"x\", block = \"d{}\", p = [\"$p\", \"$p\"] }}]\n", n + 1)
+    };
+    let blocks: String = (0..20).map(doubled).collect::<String>()
+        + "[blocks.d20]\nnodes = [{ name = \"x\", op = \"relu\", p = \"$p\" }]\n";
+    refused(&(of_nodes(&[r#"{ name = "a", block = "d0", p = 1 },"#]) + &blocks), &["more than 1000000 values"]);
     let wide = r#"{ name = "a", op = "conv", channels = 16000000, kernel = 1 },"#;
     refused(&of_nodes(&[wide, END]), &["node a: conv: makes", "are possible"]);
     refused(&of_nodes(&[r#"{ name = "a", op = "relu" }, { name = "b", block = "x", repeat = 0 },"#]), &["from 1 to"]);
