@@ -1,7 +1,8 @@
 //! The network under construction: values by name, layers with their weights.
 
+use std::cell::RefCell;
 use std::collections::BTreeMap;
-use std::rc::Rc;
+use std::rc::{Rc, Weak};
 
 use super::function::{Binary, Form, Function};
 use super::graph::{Graph, Node};
@@ -25,6 +26,8 @@ pub(super) struct Build<'a> {
     /// What a user should know, a sentence each.
     pub notes: Vec<String>,
     values: BTreeMap<&'a str, Value>,
+    /// Tensors of the file that somebody holds: all who want one share it.
+    held: RefCell<BTreeMap<&'a str, Weak<Constant>>>,
     readers: Readers<'a>,
     names: Names,
     /// Bytes of weights that may be taken yet.
@@ -49,6 +52,7 @@ impl<'a> Build<'a> {
             weights: BTreeMap::new(),
             notes: Vec::new(),
             values: BTreeMap::from([(image, Value::Tensor(view))]),
+            held: RefCell::default(),
             readers,
             names: Names::default(),
             left: file_bytes.saturating_mul(ROOM_EACH).saturating_add(ROOM),
@@ -85,9 +89,15 @@ impl<'a> Build<'a> {
         node.inputs.get(at).is_some_and(|name| !name.is_empty())
     }
 
-    fn stored(&self, name: &str) -> Result<Rc<Constant>, String> {
+    fn stored(&self, name: &'a str) -> Result<Rc<Constant>, String> {
+        let held = self.held.borrow().get(name).and_then(Weak::upgrade);
+        if let Some(constant) = held {
+            return Ok(constant);
+        }
         let tensor = self.graph.tensors.get(name).ok_or_else(|| format!("nothing makes its input {name}"))?;
-        tensor.constant().map(Rc::new)
+        let constant = Rc::new(tensor.constant()?);
+        self.held.borrow_mut().insert(name, Rc::downgrade(&constant));
+        Ok(constant)
     }
 
     /// Numbers of the file.
@@ -258,9 +268,15 @@ impl<'a> Build<'a> {
                     values[at]
                 ));
             }
-            let left = self.left.checked_sub(4 * values.len());
-            self.left = left.ok_or("so many layers share its weights that they do not fit into memory")?;
+            self.take(4 * values.len())?;
         }
+        Ok(())
+    }
+
+    /// Takes room for weights that are made of the file's.
+    pub fn take(&mut self, bytes: usize) -> Result<(), String> {
+        let left = self.left.checked_sub(bytes);
+        self.left = left.ok_or("so many nodes take its weights that they do not fit into memory")?;
         Ok(())
     }
 

@@ -1,8 +1,13 @@
 //! Files that other programs may have written, byte by byte, and what is said of them.
 
 use std::path::Path;
+use std::rc::Rc;
 
-use super::{Network, Survey, of_bytes};
+use super::build::Build;
+use super::graph::Graph;
+use super::value::Value;
+use super::{Network, Survey, of_bytes, ops};
+use crate::nn::spec::Shape;
 
 /// A message under construction.
 #[derive(Clone, Default)]
@@ -258,6 +263,42 @@ fn a_tensor_with_two_names_keeps_its_weights() {
         let bias = net.tensors.iter().find(|tensor| tensor.0 == "conv.bias").unwrap();
         assert_eq!(bias.2, more, "{op}");
     }
+}
+
+/// What the node at this place makes.
+fn make<'a>(build: &mut Build<'a>, at: usize) -> Result<Value, String> {
+    let node = &build.graph.nodes[at];
+    ops::handler(node.op).unwrap()(build, node)
+}
+
+/// However many nodes pass weights on, or turn them.
+#[test]
+fn weights_take_no_more_memory_than_a_few_times_the_file() {
+    let bytes = changed(|tensors, nodes| {
+        tensors.push(ints("axes", &[0]));
+        *nodes = vec![
+            node("Identity", &["fc.weight"], "a"),
+            node("Identity", &["fc.weight"], "b"),
+            node("Transpose", &["fc.weight"], "c"),
+            node("Unsqueeze", &["fc.weight", "axes"], "d"),
+        ];
+    });
+    let graph = Graph::read(&bytes).unwrap();
+    let mut build = Build::new(&graph, "net", ("x", Shape::image(2, 4, 4)), 0);
+    match [0, 1].map(|at| make(&mut build, at).unwrap()) {
+        [Value::Constant(one), Value::Constant(other)] => assert!(Rc::ptr_eq(&one, &other)),
+        other => panic!("{other:?}"),
+    }
+    build.take(256 << 20).unwrap();
+    for at in [2, 3] {
+        let error = make(&mut build, at).unwrap_err();
+        assert!(error.contains("do not fit into memory"), "{error}");
+    }
+    let sizes = changed(|_, nodes| {
+        let twice = |from: &str, to: &str| node("Concat", &[from, from], to);
+        nodes.extend([node("Shape", &["c"], "s0"), twice("s0", "s1"), twice("s1", "s2")]);
+    });
+    refused(&sizes, &["node /s2/Concat (Concat): it joins more than 8 sizes"]);
 }
 
 #[test]
