@@ -227,7 +227,14 @@ mod tests {
             let values = vec![0.5; shape.iter().product()];
             Some((name, shape, values))
         });
-        Weights { path: "a.pth".into(), format: "torch", tensors: tensors.collect(), model: None, keras: false }
+        Weights {
+            path: "a.pth".into(),
+            format: "torch",
+            tensors: tensors.collect(),
+            model: None,
+            warning: None,
+            keras: false,
+        }
     }
 
     fn init(exclude: &[&str], rules: &[[&str; 2]]) -> Init {
@@ -283,6 +290,7 @@ mod tests {
                 format: "torch",
                 tensors: tensors.collect(),
                 model: None,
+                warning: None,
                 keras: false,
             };
             let fitted = fit(&models::build(name, input, 7).unwrap(), &file, &init(&[], &[])).unwrap();
@@ -382,6 +390,7 @@ mod tests {
                 format: "torch",
                 tensors: tensors.collect(),
                 model: None,
+                warning: None,
                 keras: false,
             };
             let net = models::build(name, models::input(name).unwrap(), 1000).unwrap();
