@@ -110,7 +110,8 @@ impl Entry {
         let text = name.text()?;
         if !is_name(text) {
             let why = format!(
-                "{} is no name of a node; take up to {LONGEST_PATH} letters, digits, \"_\", \"-\", and \".\" between them, but not \"input\"",
+                "{} is no name of a node; take up to {LONGEST_PATH} letters, digits, \"_\", \"-\", and \".\" between them, but not \
+                 \"input\"",
                 name.shown()
             );
             return Err(Fault::new(name.line, why));
