@@ -35,6 +35,14 @@ pub struct Opened {
     pub warning: Option<String>,
 }
 
+impl Opened {
+    /// The warning as a line for people, of the file at `path`.
+    pub fn told(&self, path: &Path) -> Option<String> {
+        let text = self.warning.as_ref()?;
+        Some(format!("warning: another program wrote into {} since trireme wrote it: {text}", path.display()))
+    }
+}
+
 impl ModelFile {
     /// Writes the file: a temporary one beside, fsync, rename, fsync of the folder, which must exist.
     ///

@@ -29,15 +29,14 @@ pub struct Read {
 pub fn read(request: &ModelRequest) -> Result<Read, Error> {
     let Chosen { file, note } = &chosen(request)?;
     let mut notes: Vec<String> = note.iter().cloned().collect();
-    let Opened { mut model, warning } = match ModelFile::open(file) {
+    let opened = match ModelFile::open(file) {
         Err(checkpoint::Error::Rewritten { .. }) => foreign::open(file)?,
         opened => opened?,
     };
-    if let Some(text) = warning {
-        if request.sealed {
-            return Err(checkpoint::Error::Unsealed { path: file.clone(), text }.into());
-        }
-        notes.push(format!("warning: another program wrote into {} since trireme wrote it: {text}", file.display()));
+    notes.extend(opened.told(file));
+    let Opened { mut model, warning } = opened;
+    if let Some(text) = warning.filter(|_| request.sealed) {
+        return Err(checkpoint::Error::Unsealed { path: file.clone(), text }.into());
     }
     let averages = std::mem::take(&mut model.ema);
     if request.ema {

@@ -38,7 +38,7 @@ pub fn read(path: &Path) -> Result<Weights, Error> {
             "an HDF5 file without weights in a layout of Keras (layer_names and weight_names, or layers with vars)";
         return Err(unsupported(text.into()));
     }
-    Ok(Weights { path: path.to_path_buf(), format: "Keras", tensors, model: None, keras: true })
+    Ok(Weights { path: path.to_path_buf(), format: "Keras", tensors, model: None, warning: None, keras: true })
 }
 
 /// The same with PyTorch's names.

@@ -30,7 +30,7 @@ fn is_header(head: &[u8]) -> bool {
 fn read(path: &Path) -> Result<Weights, Error> {
     let bytes = regular::read(path).map_err(|source| Error::Io { path: path.to_path_buf(), source })?;
     let tensors = parse(&bytes).map_err(|fault| fault.of(path))?;
-    Ok(Weights { path: path.to_path_buf(), format: FORMAT.name, tensors, model: None, keras: false })
+    Ok(Weights { path: path.to_path_buf(), format: FORMAT.name, tensors, model: None, warning: None, keras: false })
 }
 
 /// All tensors, in the order of the file.

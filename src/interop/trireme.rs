@@ -7,7 +7,7 @@ use super::error::Error;
 use super::format::Format;
 use super::keras;
 use super::weights::{Model, Weights};
-use crate::checkpoint::{self, ModelFile, child};
+use crate::checkpoint::{self, ModelFile, Opened, child};
 
 /// What HDF5 files start with.
 const SIGNATURE: &[u8] = b"\x89HDF\r\n\x1a\n";
@@ -20,12 +20,14 @@ pub(super) const FORMAT: Format = Format {
 };
 
 fn read(path: &Path) -> Result<Weights, Error> {
-    let file = match ModelFile::read(path) {
+    let opened = match ModelFile::read(path) {
         Err(checkpoint::Error::Foreign { .. }) => None,
         Err(checkpoint::Error::Rewritten { .. }) => made_anew(path)?,
-        other => Some(other?),
+        other => Some(Opened { model: other?, warning: None }),
     };
-    let Some(file) = file else { return keras::read(path) };
+    let Some(opened) = opened else { return keras::read(path) };
+    let warning = opened.told(path);
+    let file = opened.model;
     let tensors = file.layers.into_iter().flat_map(|layer| {
         let name = layer.name;
         layer.tensors.into_iter().map(move |(field, shape, values)| (format!("{name}.{field}"), shape, values))
@@ -36,15 +38,16 @@ fn read(path: &Path) -> Result<Weights, Error> {
         format: FORMAT.name,
         tensors: tensors.collect(),
         model: Some(model),
+        warning,
         keras: false,
     })
 }
 
 /// A model of trireme in another layout of HDF5; none if the file is no model of trireme.
-fn made_anew(path: &Path) -> Result<Option<ModelFile>, Error> {
+fn made_anew(path: &Path) -> Result<Option<Opened>, Error> {
     let Ok(copy) = child::rewritten(path, &[]) else { return Ok(None) };
     match ModelFile::open(&copy.name()) {
-        Ok(opened) => Ok(Some(opened.model)),
+        Ok(opened) => Ok(Some(opened)),
         Err(checkpoint::Error::Foreign { .. }) => Ok(None),
         Err(error) => Err(error.into()),
     }

@@ -15,6 +15,8 @@ pub struct Weights {
     pub tensors: Vec<Tensor>,
     /// What a file of trireme says beside; none for other programs'.
     pub model: Option<Model>,
+    /// What another program did to a file of trireme, a line for people; none for a file as it was written.
+    pub warning: Option<String>,
     /// Whether shapes and values are in Keras's order, which only the layers of a network can turn into PyTorch's.
     pub keras: bool,
 }

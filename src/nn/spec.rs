@@ -4,6 +4,9 @@ use std::collections::BTreeSet;
 
 pub use crate::backend::op::*;
 
+/// Most characters of a layer's name. Networks are made and read within the same limit, so that whatever was written can be read.
+pub const LONGEST_PATH: usize = 250;
+
 /// A tensor of the network: 0 is the input, i + 1 the output of node i.
 #[derive(Clone, Copy, Debug, PartialEq, Eq, Hash)]
 pub struct Id(pub usize);
@@ -160,10 +163,17 @@ impl NetSpec {
     }
 
     /// Logical shape of every tensor, input first.
+    ///
+    /// # Errors
+    /// For a layer that does not fit its inputs, and for two of one name: parameters are told apart by it.
     pub fn shapes(&self) -> Result<Vec<Shape>, SpecError> {
         let mut shapes = vec![self.input];
+        let mut names = BTreeSet::new();
         for node in &self.nodes {
             let fail = |why: String| SpecError { net: self.name.clone(), layer: node.name.clone(), why };
+            if !names.insert(node.name.as_str()) {
+                return Err(fail("another layer has the same name".into()));
+            }
             let mut x = Vec::new();
             for id in &node.inputs {
                 x.push(*shapes.get(id.0).ok_or_else(|| fail(format!("reads tensor {} before it is made", id.0)))?);

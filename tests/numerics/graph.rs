@@ -345,3 +345,12 @@ fn a_network_without_scores_is_refused() {
         assert!(error.contains("no scores") && error.contains("vector of scores"), "{error}");
     }
 }
+
+#[test]
+fn two_layers_of_one_name_are_refused() {
+    let mut net = NetSpec::new("two alike", IMAGE);
+    let x = net.add("same", Op::Conv(Conv::new(6, 3)), net.image());
+    net.add("same", Op::Linear(Linear::new(CLASSES)), x);
+    let error = Graph::new(Reference, net, 2, Purpose::Infer, 1).err().expect("a name for each").to_string();
+    assert!(error.contains("layer same: another layer has the same name"), "{error}");
+}

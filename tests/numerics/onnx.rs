@@ -6,7 +6,7 @@ use std::path::{Path, PathBuf};
 
 use crate::support::numerics::{cpu, noise};
 use trireme::backend::Backend;
-use trireme::backend::op::{Op, Shape};
+use trireme::backend::op::{Activation, Conv, Linear, Norm, Op, Shape};
 use trireme::checkpoint::{ModelFile, Tensor};
 use trireme::interop::export::{self, Format, Settings, Trained};
 use trireme::interop::onnx::{self, Network};
@@ -86,11 +86,23 @@ fn file(name: &str) -> PathBuf {
     std::env::temp_dir().join(format!("trireme-{name}-{}.onnx", std::process::id()))
 }
 
-/// Exports a network of the catalogue with drawn weights and statistics; gives the file, what went in, and its scores.
+/// Settings of a plain export.
+const PLAIN: Settings = Settings { format: Format::Onnx, half: false, fold: false, preprocess: false, force: true };
+
+/// Exports a network of the catalogue.
 fn exported(name: &str, pixels: usize, half: bool) -> (PathBuf, NetSpec, Vec<f32>, Vec<f32>) {
     let channels = models::input(name).unwrap().c;
-    let input = Shape::image(channels, pixels, pixels);
-    let net = models::build(name, input, 10).unwrap();
+    let net = models::build(name, Shape::image(channels, pixels, pixels), 10).unwrap();
+    written(&format!("{name}-{half}"), net, &[], &Settings { half, ..PLAIN })
+}
+
+/// Exports a network of 10 classes with drawn weights and statistics; gives the file, what went in, and its scores.
+fn written(
+    name: &str,
+    net: NetSpec,
+    preprocess: &[&str],
+    settings: &Settings,
+) -> (PathBuf, NetSpec, Vec<f32>, Vec<f32>) {
     let mut graph = Graph::new(cpu(1), net.clone(), IMAGES, Purpose::Infer, 3).unwrap();
     for place in graph.norms().to_vec() {
         let (mean, var) = (noise(place.channels, 5, 0.1), noise(place.channels, 6, 0.2));
@@ -98,12 +110,12 @@ fn exported(name: &str, pixels: usize, half: bool) -> (PathBuf, NetSpec, Vec<f32
         running[..place.channels].copy_from_slice(&mean);
         running[place.channels..].iter_mut().zip(var).for_each(|(value, v)| *value = 1.0 + v);
     }
-    let images = noise(IMAGES * input.elems(), 11, 1.0);
+    let images = noise(IMAGES * net.input.elems(), 11, 1.0);
     let scores = scores(&mut graph, &images);
-    let model = ModelFile { layers: layers(&graph).unwrap(), ..head(name, input, 10) };
-    let settings = Settings { format: Format::Onnx, half, fold: false, preprocess: false, force: true };
-    let path = file(&format!("{name}-{half}"));
-    export::write(Trained::new(net.clone(), model).unwrap(), &path, &settings).unwrap();
+    let preprocess = preprocess.iter().map(|op| op.to_string()).collect();
+    let model = ModelFile { layers: layers(&graph).unwrap(), preprocess, ..head(&net.name, net.input, 10) };
+    let path = file(name);
+    export::write(Trained::new(net.clone(), model).unwrap(), &path, settings).unwrap();
     (path, net, images, scores)
 }
 
@@ -165,6 +177,35 @@ fn layers_come_back_joined_as_in_the_catalogue() {
         |net: &NetSpec| net.nodes.iter().map(|node| (node.name.clone(), node.op.kind())).collect::<BTreeSet<_>>();
     assert_eq!(kinds(&back), kinds(&net));
     assert_eq!(back.nodes.len(), net.nodes.len());
+}
+
+/// Layers that are called what a file calls something else: input, output, weights, and what an export adds.
+#[test]
+fn layers_may_have_any_name() {
+    let mut net = NetSpec::new("names", Shape::image(3, 6, 6));
+    let x = net.add("image", Conv::new(4, 3), net.image());
+    let x = net.add("crop", Activation::Tanh, x);
+    let start = net.add("conv", Conv::new(4, 1), x);
+    let x = net.add("conv.weight", Activation::Tanh, start);
+    let x = net.add("logits", Conv::new(4, 1), x);
+    let x = net.join("norm", Norm::new().residual().relu(), &[x, start]);
+    let x = net.add("norm.relu", Activation::Sigmoid, x);
+    let x = net.add("fc.flat", Activation::Tanh, x);
+    net.add("fc", Linear::new(10), x);
+    for (name, half, fold) in [("plain", false, false), ("half", true, false), ("fold", false, true)] {
+        let settings = Settings { half, fold, ..PLAIN };
+        let (path, _, images, wanted) = written(&format!("names-{name}"), net.clone(), &[], &settings);
+        let Network { net: back, tensors, .. } = read(&path);
+        std::fs::remove_file(&path).unwrap();
+        let tolerance = if half { 5e-3 } else { 1e-5 };
+        assert_near(name, &scores(&mut filled(back, &tensors), &images), &wanted, tolerance);
+    }
+    // such a graph is not read, for its input are bytes; names are looked at before
+    let transforms = ["center_crop(6)", "normalize(0.5, 0.2)"];
+    let (path, ..) = written("names-bytes", net, &transforms, &Settings { preprocess: true, ..PLAIN });
+    let error = onnx::read(&path).unwrap_err().to_string();
+    std::fs::remove_file(&path).unwrap();
+    assert!(error.contains("its input image is not of floats"), "{error}");
 }
 
 #[test]

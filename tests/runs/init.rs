@@ -95,6 +95,25 @@ fn a_run_starts_from_a_model_or_from_a_file_of_another_program() {
 }
 
 /// The same images with other classes: refused by the first difference, unless the last layer starts at random.
+/// A bias with other values, in pieces as other programs store arrays.
+#[test]
+fn a_model_that_another_program_made_anew_is_told_of() {
+    let setting = Setting::new(RECIPE, DIGITS, [50, 20]);
+    let source = setting.trained("source", 0, &["--max-steps", "1"]);
+    let file = hdf5_metno::File::open_rw(Path::new(&source).join("model.h5")).unwrap();
+    let layer = file.group("model_weights/fc2/fc2").unwrap();
+    let size = layer.dataset("bias:0").unwrap().size();
+    layer.unlink("bias:0").unwrap();
+    let bias = layer.new_dataset::<f32>().shape(size).chunk(size).create("bias:0").unwrap();
+    bias.write_raw(&vec![0.5f32; size]).unwrap();
+    drop((bias, layer));
+    file.close().unwrap();
+    let ended = setting.train("taken", 0, &args(&[set("init.from", &source)], &["--max-steps", "1"])).succeeded();
+    for part in ["warning: another program wrote into ", "not as trireme wrote it: weights of fc2"] {
+        assert!(ended.stderr.contains(part), "{}", ended.stderr);
+    }
+}
+
 #[test]
 fn classes_that_differ_are_told() {
     let setting = Setting::new(RECIPE, DIGITS, [50, 20]);

@@ -47,7 +47,7 @@ pub fn import(request: &ImportRequest) -> Result<Vec<String>, Error> {
     let weights = keras_order::arranged(&any, weights, &init)?;
     let (net, fit) = fitted(&name, pipeline.output(), classes.as_ref().map(Vec::len), &weights, &init)?;
     complete(&fit, &weights)?;
-    let mut notes: Vec<String> = table::rows(&fit, &weights).collect();
+    let mut notes: Vec<String> = weights.warning.iter().cloned().chain(table::rows(&fit, &weights)).collect();
     let shapes = net.shapes().map_err(BuildError::from)?;
     let classes = classes.unwrap_or_else(|| {
         notes.push("classes: their numbers stand for their names; name them with --classes FILE".into());

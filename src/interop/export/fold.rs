@@ -19,7 +19,7 @@ pub(super) fn fold(trained: &mut Trained) -> Result<String, Error> {
             Op::Norm(norm) if *folds => {
                 let before = net.nodes[inputs[0].0 - 1].name.clone();
                 absorb(trained, &before, &node.name, norm.eps)?;
-                replace(&mut net, node, norm, &inputs)
+                replace(&mut net, &old, node, norm, &inputs)
             }
             _ => net.join(&node.name, node.op.clone(), &inputs),
         };
@@ -44,7 +44,7 @@ fn folds(network: &Network, node: &Node) -> bool {
 }
 
 /// What is left of a batch norm in the network: its sum and its ReLU.
-fn replace(net: &mut NetSpec, node: &Node, norm: &Norm, inputs: &[Id]) -> Id {
+fn replace(net: &mut NetSpec, old: &NetSpec, node: &Node, norm: &Norm, inputs: &[Id]) -> Id {
     let before = &mut net.nodes[inputs[0].0 - 1].op;
     match before {
         Op::Conv(conv) => (conv.bias, conv.relu) = (true, norm.relu && !norm.residual),
@@ -55,7 +55,14 @@ fn replace(net: &mut NetSpec, node: &Node, norm: &Norm, inputs: &[Id]) -> Id {
         return inputs[0];
     }
     let sum = net.join(&node.name, Add, inputs);
-    if norm.relu { net.add(&format!("{}.relu", node.name), Activation::Relu, sum) } else { sum }
+    if !norm.relu {
+        return sum;
+    }
+    let mut name = format!("{}.relu", node.name);
+    while old.nodes.iter().any(|other| other.name == name) {
+        name.push('_');
+    }
+    net.add(&name, Activation::Relu, sum)
 }
 
 /// Weights and bias of the layer `before` that also do what the batch norm `name` does, computed in f64.

@@ -1,11 +1,13 @@
 //! The network under construction: values by name, layers with their weights.
 
+use std::cell::RefCell;
 use std::collections::BTreeMap;
-use std::rc::Rc;
+use std::rc::{Rc, Weak};
 
 use super::function::{Binary, Form, Function};
 use super::graph::{Graph, Node};
 use super::names::Names;
+use super::readers::Readers;
 use super::tensor::Constant;
 use super::value::{Layout, Value, View};
 use crate::nn::spec::{Add, Id, Multiply, NetSpec, Op, Shape};
@@ -24,8 +26,9 @@ pub(super) struct Build<'a> {
     /// What a user should know, a sentence each.
     pub notes: Vec<String>,
     values: BTreeMap<&'a str, Value>,
-    /// How many nodes read each value.
-    readers: BTreeMap<&'a str, usize>,
+    /// Tensors of the file that somebody holds: all who want one share it.
+    held: RefCell<BTreeMap<&'a str, Weak<Constant>>>,
+    readers: Readers<'a>,
     names: Names,
     /// Bytes of weights that may be taken yet.
     left: usize,
@@ -38,12 +41,10 @@ const ROOM_EACH: usize = 3;
 impl<'a> Build<'a> {
     /// With nothing but the image, under the name of the graph's input.
     pub fn new(graph: &'a Graph<'a>, name: &str, image: (&'a str, Shape), file_bytes: usize) -> Self {
-        let mut readers = BTreeMap::new();
-        graph.nodes.iter().flat_map(|node| &node.inputs).chain(&graph.outputs).for_each(|value| {
-            *readers.entry(*value).or_insert(0) += 1;
-        });
         let (image, shape) = image;
         let view = View { id: Id(0), layout: Layout::Image };
+        let mut readers = Readers::new(graph);
+        readers.name(view.id, image, 0);
         Self {
             graph,
             net: NetSpec::new(name, shape),
@@ -51,14 +52,20 @@ impl<'a> Build<'a> {
             weights: BTreeMap::new(),
             notes: Vec::new(),
             values: BTreeMap::from([(image, Value::Tensor(view))]),
+            held: RefCell::default(),
             readers,
             names: Names::default(),
             left: file_bytes.saturating_mul(ROOM_EACH).saturating_add(ROOM),
         }
     }
 
-    /// What a node's output is from now on.
-    pub fn set(&mut self, name: &'a str, value: Value) {
+    /// What an output of a node is from now on.
+    pub fn set(&mut self, node: &Node<'a>, name: &'a str, value: Value) {
+        if let Value::Tensor(view) = value {
+            let same = |input: &&&str| matches!(self.values.get(**input), Some(Value::Tensor(x)) if x.id == view.id);
+            let read = node.inputs.iter().filter(same).count();
+            self.readers.name(view.id, name, read);
+        }
         self.values.insert(name, value);
     }
 
@@ -82,9 +89,15 @@ impl<'a> Build<'a> {
         node.inputs.get(at).is_some_and(|name| !name.is_empty())
     }
 
-    fn stored(&self, name: &str) -> Result<Rc<Constant>, String> {
+    fn stored(&self, name: &'a str) -> Result<Rc<Constant>, String> {
+        let held = self.held.borrow().get(name).and_then(Weak::upgrade);
+        if let Some(constant) = held {
+            return Ok(constant);
+        }
         let tensor = self.graph.tensors.get(name).ok_or_else(|| format!("nothing makes its input {name}"))?;
-        tensor.constant().map(Rc::new)
+        let constant = Rc::new(tensor.constant()?);
+        self.held.borrow_mut().insert(name, Rc::downgrade(&constant));
+        Ok(constant)
     }
 
     /// Numbers of the file.
@@ -128,7 +141,8 @@ impl<'a> Build<'a> {
             Value::Tensor(view) => Ok(view),
             Value::Function(base, function) => {
                 let view = self.realised(base, &function)?;
-                self.set(name, Value::Tensor(view));
+                self.readers.name(view.id, name, 0);
+                self.values.insert(name, Value::Tensor(view));
                 Ok(view)
             }
             Value::Padded(..) => Err("it reads a padded tensor, which only convolutions and average pools may".into()),
@@ -254,15 +268,21 @@ impl<'a> Build<'a> {
                     values[at]
                 ));
             }
-            let left = self.left.checked_sub(4 * values.len());
-            self.left = left.ok_or("so many layers share its weights that they do not fit into memory")?;
+            self.take(4 * values.len())?;
         }
         Ok(())
     }
 
-    /// Whether only one node reads a value.
-    pub fn has_one_reader(&self, name: &str) -> bool {
-        self.readers.get(name) == Some(&1)
+    /// Takes room for weights that are made of the file's.
+    pub fn take(&mut self, bytes: usize) -> Result<(), String> {
+        let left = self.left.checked_sub(bytes);
+        self.left = left.ok_or("so many nodes take its weights that they do not fit into memory")?;
+        Ok(())
+    }
+
+    /// Whether only one node reads a tensor, under whichever name.
+    pub fn has_one_reader(&self, id: Id) -> bool {
+        self.readers.is_one(id)
     }
 
     /// The layer that makes a tensor.

@@ -42,18 +42,18 @@ pub(super) fn apply<'a>(
             values.iter_mut().for_each(|value| *value = 1.0 / *value);
             scale(build, node, x, at, values)
         }
-        (Binary::Add, _) => shift(build, node, x, at, values),
+        (Binary::Add, _) => shift(build, x, values),
         (Binary::Sub, 0) => {
             values.iter_mut().for_each(|value| *value = -*value);
-            shift(build, node, x, at, values)
+            shift(build, x, values)
         }
         _ => Err("of a tensor and weights, sums and products are supported".into()),
     }
 }
 
-/// The layer before, if this node alone reads it.
-fn before<'a, 'b>(build: &'b mut Build<'a>, node: &Node<'a>, x: View, at: usize) -> Option<(&'b mut Op, String)> {
-    if !build.has_one_reader(node.inputs[at]) {
+/// The layer that makes the tensor, if this node alone reads it: its weights are not those that others want.
+fn before<'b>(build: &'b mut Build<'_>, x: View) -> Option<(&'b mut Op, String)> {
+    if !build.has_one_reader(x.id) {
         return None;
     }
     let place = build.maker(x.id)?;
@@ -63,7 +63,7 @@ fn before<'a, 'b>(build: &'b mut Build<'a>, node: &Node<'a>, x: View, at: usize)
 
 /// Part of a normalisation of each sample before, else a layer with a learned scale.
 fn scale<'a>(build: &mut Build<'a>, node: &Node<'a>, x: View, at: usize, values: Vec<f32>) -> Result<Value, String> {
-    if let Some((Op::GroupNorm(_) | Op::LayerNorm(_), name)) = before(build, node, x, at) {
+    if let Some((Op::GroupNorm(_) | Op::LayerNorm(_), name)) = before(build, x) {
         for (_, _, own) in build.weights.get_mut(&name).into_iter().flatten() {
             own.iter_mut().zip(&values).for_each(|(own, factor)| *own *= factor);
         }
@@ -78,9 +78,9 @@ fn scale<'a>(build: &mut Build<'a>, node: &Node<'a>, x: View, at: usize, values:
 }
 
 /// Part of the bias of the layer before.
-fn shift<'a>(build: &mut Build<'a>, node: &Node<'a>, x: View, at: usize, values: Vec<f32>) -> Result<Value, String> {
+fn shift(build: &mut Build<'_>, x: View, values: Vec<f32>) -> Result<Value, String> {
     let wrong = "it adds weights to what is no convolution, linear layer or normalisation of its own; no layer here does that alone";
-    let (op, name) = before(build, node, x, at).ok_or(wrong)?;
+    let (op, name) = before(build, x).ok_or(wrong)?;
     match op {
         Op::Conv(conv) if !conv.relu => *conv = conv.clone().bias_from(Init::UniformFanIn),
         Op::Linear(linear) if !linear.relu => *linear = linear.clone().bias_from(Init::UniformFanIn),

@@ -62,8 +62,17 @@ const LARGEST: usize = 64;
 /// Points at which functions are compared, in steps of a sixteenth.
 const POINTS: std::ops::RangeInclusive<i32> = -144..=144;
 
-/// Largest difference of equal functions: exporters round their constants to f32.
+/// Powers of two at which they are compared, too, with both signs.
+const FAR: std::ops::RangeInclusive<i32> = 4..=24;
+
+/// How near to each of its own constants a function is compared: a bound changes it there.
+const SIDES: [f64; 2] = [0.99, 1.01];
+
+/// Largest difference of equal functions, as a share of the value: exporters round their constants to f32.
 const TOLERANCE: f64 = 1e-5;
+
+/// The same where values nearly cancel, as a share of the larger of the values at this point and opposite.
+const ROUNDING: f64 = 5e-7;
 
 impl Function {
     pub fn new(name: &str, form: Form) -> Self {
@@ -104,18 +113,50 @@ impl Function {
         if !self.is_small() {
             return None;
         }
-        let values: Vec<(f64, f64)> = POINTS.map(|i| f64::from(i) / 16.0).map(|x| (x, self.at(x))).collect();
+        let points = self.points();
         let slope = self.at(-1.0) / -1.0;
         let candidates = Activation::ALL.into_iter().map(|activation| match activation {
             Activation::LeakyRelu(_) => Activation::LeakyRelu(slope as f32),
             Activation::Scale(_) => Activation::Scale(self.at(1.0) as f32),
             other => other,
         });
-        let same = |activation: &Activation| {
-            let near = |(x, y): &(f64, f64)| (value(*activation, *x) - y).abs() <= TOLERANCE * (1.0 + x.abs());
-            values.iter().all(near)
-        };
-        candidates.into_iter().find(same)
+        candidates.into_iter().find(|activation| points.iter().all(|x| self.is_near(*activation, *x)))
+    }
+
+    /// Whether it has nearly the value of an activation.
+    fn is_near(&self, activation: Activation, x: f64) -> bool {
+        let [y, opposite] = [x, -x].map(|x| self.at(x));
+        if !y.is_finite() {
+            // parts of a formula overflow far from zero, where its activation does not: exp(x) of a tanh
+            return x.abs() >= 2f64.powi(*FAR.start());
+        }
+        let size = if opposite.is_finite() { y.abs().max(opposite.abs()) } else { y.abs() };
+        (value(activation, x) - y).abs() <= TOLERANCE * y.abs() + ROUNDING * size
+    }
+
+    /// Where to compare it: around zero, far from it, and on both sides of its own constants.
+    fn points(&self) -> Vec<f64> {
+        let mut constants = Vec::new();
+        self.constants(&mut constants);
+        let sides = constants.iter().flat_map(|constant| SIDES.map(|side| constant * side));
+        // a bound that is no bound is written as the largest f32
+        let far = FAR.map(|power| 2f64.powi(power)).chain(sides).filter(|x| x.abs() <= f64::from(f32::MAX));
+        POINTS.map(|i| f64::from(i) / 16.0).chain(far.flat_map(|x| [x, -x])).collect()
+    }
+
+    /// Adds the numbers that occur in it.
+    fn constants(&self, all: &mut Vec<f64>) {
+        match &self.form {
+            Form::Argument => {}
+            Form::Number(number) => all.push(*number),
+            Form::Unary(of, f) => {
+                if let Unary::Clip(least, most) = of {
+                    all.extend([least, most]);
+                }
+                f.constants(all);
+            }
+            Form::Binary(_, f, g) => [f, g].iter().for_each(|part| part.constants(all)),
+        }
     }
 }
 
@@ -141,7 +182,8 @@ impl Unary {
             Self::Negative => -x,
             Self::Exp => x.exp(),
             Self::Sqrt => x.sqrt(),
-            Self::Softplus => x.exp().ln_1p(),
+            // exp(x) itself overflows
+            Self::Softplus => x.max(0.0) + (-x.abs()).exp().ln_1p(),
         }
     }
 }
@@ -215,7 +257,47 @@ mod tests {
     }
 
     #[test]
+    fn functions_that_differ_elsewhere_are_not_taken_for_each_other() {
+        let x = rc(Form::Argument);
+        let number = |n| rc(Form::Number(n));
+        let clip = |least, most| rc(Form::Unary(Unary::Clip(least, most), x.clone()));
+        for most in [8.0, 10.0, 20.0, 150.0, 5e3, 3e6, 1e9] {
+            assert_eq!(clip(0.0, most).activation(), None, "{most}");
+            assert_eq!(clip(-most, most).activation(), None, "{most}");
+        }
+        let shifted = rc(Form::Unary(Unary::Clip(0.0, f64::INFINITY), binary(Binary::Add, &x, &number(300.0))));
+        assert_eq!(binary(Binary::Sub, &shifted, &number(300.0)).activation(), None);
+        let relu = rc(Form::Unary(Unary::Relu, x.clone()));
+        assert_eq!(binary(Binary::Mul, &relu, &number(1e-6)).activation(), None);
+        assert_eq!(binary(Binary::Mul, &relu, &number(1.001)).activation(), None);
+        let slope = 1e-5f32;
+        let leaky = rc(Form::Unary(Unary::LeakyRelu(f64::from(slope)), x.clone()));
+        assert_eq!(leaky.activation(), Some(Activation::LeakyRelu(slope)));
+        assert_eq!(clip(0.0, f64::from(f32::MAX)).activation(), Some(Activation::Relu));
+        assert_eq!(clip(0.0, 6.0).activation(), Some(Activation::Relu6));
+    }
+
+    /// Where exp(x) is too large for any number.
+    #[test]
+    fn formulas_that_overflow_are_recognised() {
+        let x = rc(Form::Argument);
+        let number = |n| rc(Form::Number(n));
+        let [up, down] =
+            [x.clone(), rc(Form::Unary(Unary::Negative, x.clone()))].map(|of| rc(Form::Unary(Unary::Exp, of)));
+        let sigmoid = binary(Binary::Div, &number(1.0), &binary(Binary::Add, &down, &number(1.0)));
+        assert_eq!(sigmoid.activation(), Some(Activation::Sigmoid));
+        assert_eq!(binary(Binary::Mul, &x, &sigmoid).activation(), Some(Activation::Silu));
+        let tanh = binary(Binary::Div, &binary(Binary::Sub, &up, &down), &binary(Binary::Add, &up, &down));
+        assert_eq!(tanh.activation(), Some(Activation::Tanh));
+    }
+
+    #[test]
     fn each_activation_is_itself() {
+        let sixth = f64::from(1.0f32 / 6.0);
+        let hard = rc(Form::Unary(Unary::HardSigmoid(sixth, 0.5), rc(Form::Argument)));
+        assert_eq!(hard.activation(), Some(Activation::HardSigmoid));
+        let swish = binary(Binary::Mul, &rc(Form::Argument), &hard);
+        assert_eq!(swish.activation(), Some(Activation::HardSwish));
         let all =
             [(Unary::Gelu, Activation::Gelu), (Unary::GeluTanh, Activation::GeluTanh), (Unary::Tanh, Activation::Tanh)];
         for (unary, activation) in all {

@@ -2,8 +2,8 @@
 //!
 //! - [`read`]: a file, looked at node by node; `weights`: its weights alone; `wire`, `graph`, `tensor`: the file as it stands;
 //! - `order`: cycles;
-//! - `build`: the network under construction; `value`: what a name in the graph stands for; `ops`: what each operator becomes, one family a
-//!   file; `windows`, `channels`: what several families share; `handler`: their form; `moments`: layer
+//! - `build`: the network under construction; `value`: what a name in the graph stands for; `readers`: who reads it; `ops`: what each
+//!   operator becomes, one family a file; `windows`, `channels`: what several families share; `handler`: their form; `moments`: layer
 //!   normalisation as its formula;
 //! - `function`: activations that exporters write as several nodes; `fuse`: layers that do the work of several; `names`: PyTorch's paths.
 //!
@@ -21,6 +21,7 @@ mod moments;
 mod names;
 mod ops;
 mod order;
+mod readers;
 mod survey;
 mod tensor;
 #[cfg(test)]

@@ -2,8 +2,10 @@
 
 use std::collections::BTreeSet;
 
-/// Most characters of a name.
-const LONGEST: usize = 200;
+use crate::nn::spec::LONGEST_PATH;
+
+/// Most characters that are taken of the file's name: there is room for what tells layers apart.
+const LONGEST: usize = LONGEST_PATH - 50;
 
 /// Names that are taken.
 #[derive(Debug, Default)]
@@ -66,5 +68,8 @@ mod tests {
         assert_eq!(names.take(None, "", "Relu"), "relu_2");
         assert_eq!(names.take(None, "..a b//ü..c", "Relu"), "a_b___.c");
         assert_eq!(names.take(None, "input", "Relu"), "layer_input");
+        let long = "input.".repeat(100);
+        let [one, other] = [(); 2].map(|()| names.take(None, &long, "Relu"));
+        assert!(one != other && one.len().max(other.len()) <= LONGEST_PATH, "{one} {other}");
     }
 }

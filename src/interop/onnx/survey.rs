@@ -106,7 +106,7 @@ fn survey(bytes: &[u8], path: &Path) -> Result<Survey, String> {
         };
         let rest = node.outputs.iter().skip(1).map(|output| (*output, Value::Missing));
         let all = node.outputs.first().map(|output| (*output, made)).into_iter().chain(rest);
-        all.filter(|(output, _)| !output.is_empty()).for_each(|(output, value)| build.set(output, value));
+        all.filter(|(output, _)| !output.is_empty()).for_each(|(output, value)| build.set(node, output, value));
     }
     let network = if unsupported.is_empty() { finish(build).map_err(|why| unsupported.push(why)).ok() } else { None };
     Ok(Survey { path: path.to_path_buf(), nodes: graph.nodes.len(), unsupported, behind, network })

@@ -156,6 +156,13 @@ fn of_integers(number: Number, ints: &[i64]) -> Values {
 }
 
 impl Values {
+    pub fn bytes(&self) -> usize {
+        match self {
+            Self::Floats(values) => size_of_val(&values[..]),
+            Self::Ints(values) => size_of_val(&values[..]),
+        }
+    }
+
     pub fn len(&self) -> usize {
         match self {
             Self::Floats(values) => values.len(),

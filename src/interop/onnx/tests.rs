@@ -1,8 +1,13 @@
 //! Files that other programs may have written, byte by byte, and what is said of them.
 
 use std::path::Path;
+use std::rc::Rc;
 
-use super::{Network, Survey, of_bytes};
+use super::build::Build;
+use super::graph::Graph;
+use super::value::Value;
+use super::{Network, Survey, of_bytes, ops};
+use crate::nn::spec::Shape;
 
 /// A message under construction.
 #[derive(Clone, Default)]
@@ -233,6 +238,67 @@ fn what_exporters_write_in_several_nodes_is_understood() {
     let bias = net.tensors.iter().find(|tensor| tensor.0 == "fc.bias").unwrap();
     assert_eq!(bias.2, [0.5, 1.5, 2.5]);
     assert!(net.notes.iter().any(|note| note.contains("Softmax) is left out")), "{:?}", net.notes);
+}
+
+/// Weights are changed in place where nobody else reads what they make, whatever names it has.
+#[test]
+fn a_tensor_with_two_names_keeps_its_weights() {
+    let more = [0.5, 1.5, 2.5, 3.5, 4.5];
+    let with = |op: &str, inputs: &[&str], sums: &[Bytes]| {
+        changed(|tensors, nodes| {
+            let lists = [("own", vec![-1, 5, 4, 4]), ("starts", vec![0, 0]), ("ends", vec![i64::MAX, i64::MAX])];
+            tensors.extend(lists.map(|(name, list)| ints(name, &list)));
+            tensors.push(floats("more", &[5, 1, 1], &more));
+            nodes.splice(1..2, [&[node(op, inputs, "i")][..], sums].concat());
+        })
+    };
+    let aliases: [(&str, &[&str]); 4] =
+        [("Identity", &["a"]), ("Cast", &["a"]), ("Reshape", &["a", "own"]), ("Slice", &["a", "starts", "ends"])];
+    for (op, inputs) in aliases {
+        for (one, other) in [("i", "a"), ("a", "i")] {
+            let sums = [node("Add", &[one, "more"], "s"), node("Add", &["s", other], "b")];
+            refused(&with(op, inputs, &sums), &["node /s/Add (Add): it adds weights to what is no convolution"]);
+        }
+        let net = network(&with(op, inputs, &[node("Add", &["i", "more"], "b")])).unwrap();
+        let bias = net.tensors.iter().find(|tensor| tensor.0 == "conv.bias").unwrap();
+        assert_eq!(bias.2, more, "{op}");
+    }
+}
+
+/// What the node at this place makes.
+fn make<'a>(build: &mut Build<'a>, at: usize) -> Result<Value, String> {
+    let node = &build.graph.nodes[at];
+    ops::handler(node.op).unwrap()(build, node)
+}
+
+/// However many nodes pass weights on, or turn them.
+#[test]
+fn weights_take_no_more_memory_than_a_few_times_the_file() {
+    let bytes = changed(|tensors, nodes| {
+        tensors.push(ints("axes", &[0]));
+        *nodes = vec![
+            node("Identity", &["fc.weight"], "a"),
+            node("Identity", &["fc.weight"], "b"),
+            node("Transpose", &["fc.weight"], "c"),
+            node("Unsqueeze", &["fc.weight", "axes"], "d"),
+        ];
+    });
+    let graph = Graph::read(&bytes).unwrap();
+    let mut build = Build::new(&graph, "net", ("x", Shape::image(2, 4, 4)), 0);
+    match [0, 1].map(|at| make(&mut build, at).unwrap()) {
+        [Value::Constant(one), Value::Constant(other)] => assert!(Rc::ptr_eq(&one, &other)),
+        other => panic!("{other:?}"),
+    }
+    build.take(256 << 20).unwrap();
+    for at in [2, 3] {
+        let error = make(&mut build, at).unwrap_err();
+        assert!(error.contains("do not fit into memory"), "{error}");
+    }
+    let sizes = changed(|_, nodes| {
+        let twice = |from: &str, to: &str| node("Concat", &[from, from], to);
+        nodes.extend([node("Shape", &["c"], "s0"), twice("s0", "s1"), twice("s1", "s2")]);
+    });
+    refused(&sizes, &["node /s2/Concat (Concat): it joins more than 8 sizes"]);
 }
 
 #[test]

@@ -19,5 +19,12 @@ fn is_model(head: &[u8]) -> bool {
 
 fn read(path: &Path) -> Result<Weights, Error> {
     let network = survey::read(path)?.network()?;
-    Ok(Weights { path: path.to_path_buf(), format: FORMAT.name, tensors: network.tensors, model: None, keras: false })
+    Ok(Weights {
+        path: path.to_path_buf(),
+        format: FORMAT.name,
+        tensors: network.tensors,
+        model: None,
+        warning: None,
+        keras: false,
+    })
 }

@@ -40,5 +40,5 @@ pub(super) const OLD: Format = Format {
 
 fn finish(path: &Path, tensors: Result<Vec<Tensor>, Fault>) -> Result<Weights, Error> {
     let tensors = tensors.map_err(|fault| fault.of(path))?;
-    Ok(Weights { path: path.to_path_buf(), format: FORMAT.name, tensors, model: None, keras: false })
+    Ok(Weights { path: path.to_path_buf(), format: FORMAT.name, tensors, model: None, warning: None, keras: false })
 }

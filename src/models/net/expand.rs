@@ -1,5 +1,4 @@
-//! From nodes and blocks to a plain list of nodes: blocks replaced by their nodes, repeats written out, `$parameters` filled in, and the
-//! names of inputs resolved.
+//! From nodes and blocks to a plain list of nodes: blocks replaced by their nodes, repeats written out, and the names of inputs resolved.
 
 use std::collections::BTreeMap;
 
@@ -7,9 +6,10 @@ use loaders::nearest::did_you_mean;
 
 use super::error::Fault;
 use super::file::{Block, Entry, File, INPUT};
+use super::fill::Room;
 use super::order;
 use super::value::{Kind, Table, Value};
-use crate::nn::spec::Id;
+use crate::nn::spec::{Id, LONGEST_PATH};
 
 /// A node of the whole network.
 #[derive(Clone, Debug)]
@@ -30,15 +30,13 @@ const MOST_NODES: usize = 10_000;
 /// Blocks within each other.
 const DEEPEST: usize = 32;
 
-/// Most characters of a path.
-const LONGEST_PATH: usize = 250;
-
 /// Keys of an entry in place of nodes that are no parameters of its block.
 const OWN: [&str; 4] = ["block", "first", "inputs", "repeat"];
 
 /// Writes out the nodes of a file.
 pub(super) fn expand(file: &File) -> Result<Vec<Flat>, Fault> {
-    let mut expansion = Expansion { file, flat: Vec::new(), open: Vec::new() };
+    let mut expansion =
+        Expansion { file, flat: Vec::new(), lines: BTreeMap::new(), open: Vec::new(), room: Room::new() };
     expansion.list(&file.nodes, &Scope { path: "", inputs: &[Id(0)], parameters: &Table::new() })?;
     Ok(expansion.flat)
 }
@@ -55,8 +53,11 @@ struct Scope<'a> {
 struct Expansion<'a> {
     file: &'a File,
     flat: Vec<Flat>,
+    /// Where each full name stands.
+    lines: BTreeMap<String, usize>,
     /// Names of the blocks that are being written out, the outermost first.
     open: Vec<&'a str>,
+    room: Room,
 }
 
 impl<'a> Expansion<'a> {
@@ -74,7 +75,7 @@ impl<'a> Expansion<'a> {
                 ));
             }
             let inputs = inputs(entries, at, scope, &made, last).map_err(in_node)?;
-            let keys = fill_in(&entry.keys, scope.parameters).map_err(in_node)?;
+            let keys = self.room.fill_in(&entry.keys, scope.parameters).map_err(in_node)?;
             last = match keys.contains_key("block") {
                 true => self.blocks(&name, entry.line, inputs, &keys).map_err(in_node)?,
                 false => self.node(name, entry.line, inputs, keys)?,
@@ -87,6 +88,11 @@ impl<'a> Expansion<'a> {
     fn node(&mut self, name: String, line: usize, inputs: Vec<Id>, mut keys: Table) -> Result<Id, Fault> {
         if self.flat.len() == MOST_NODES {
             return Err(Fault::of_node(line, &name, format!("more than {MOST_NODES} nodes")));
+        }
+        // a dot in a name may make it that of a node in a block
+        if let Some(other) = self.lines.insert(name.clone(), line) {
+            let why = format!("the node of line {other} has this full name, too; give one of them another");
+            return Err(Fault::of_node(line, &name, why));
         }
         keys.remove("inputs");
         self.flat.push(Flat { name, line, inputs, keys });
@@ -103,9 +109,9 @@ impl<'a> Expansion<'a> {
             return Err(Fault::new(odd.1.line, format!("{} cannot differ in the first repetition", odd.0)));
         }
         for turn in 0..repeat.unwrap_or(1) {
-            let mut keys = keys.clone();
+            let mut keys = self.room.copy(line, keys)?;
             if turn == 0 {
-                keys.extend(first.cloned().unwrap_or_default());
+                keys.extend(first.map(|first| self.room.copy(line, first)).transpose()?.unwrap_or_default());
             }
             let path = if repeat.is_some() { format!("{name}.{turn}") } else { name.to_string() };
             inputs[0] = self.block(&path, line, &inputs, keys)?;
@@ -132,7 +138,9 @@ impl<'a> Expansion<'a> {
             return Err(Fault::new(line, format!("more than {DEEPEST} blocks within each other")));
         }
         keys.retain(|key, _| !OWN.contains(&key.as_str()));
-        let parameters = parameters(name, block, keys)?;
+        check(name, block, &keys)?;
+        let mut parameters = self.room.copy(line, &block.defaults)?;
+        parameters.extend(keys);
         self.open.push(name);
         let last = self.list(&block.nodes, &Scope { path, inputs, parameters: &parameters })?;
         self.open.pop();
@@ -184,8 +192,8 @@ fn outer(name: &str, inputs: &[Id]) -> Option<Id> {
     inputs.get(number - 1).copied()
 }
 
-/// The values of a block's parameters.
-fn parameters(name: &str, block: &Block, given: Table) -> Result<Table, Fault> {
+/// Refuses what is no parameter of a block.
+fn check(name: &str, block: &Block, given: &Table) -> Result<(), Fault> {
     let mut known: Vec<&str> = block.defaults.keys().map(String::as_str).collect();
     block.nodes.iter().for_each(|node| node.keys.values().for_each(|value| named_in(value, &mut known)));
     if let Some((key, value)) = given.iter().find(|(key, _)| !known.contains(&key.as_str())) {
@@ -196,7 +204,7 @@ fn parameters(name: &str, block: &Block, given: Table) -> Result<Table, Fault> {
         };
         return Err(Fault::new(value.line, format!("block {name} has no parameter {key}{hint}")));
     }
-    Ok(block.defaults.clone().into_iter().chain(given).collect())
+    Ok(())
 }
 
 /// Adds the parameters that a value names.
@@ -207,32 +215,4 @@ fn named_in<'a>(value: &'a Value, names: &mut Vec<&'a str>) {
         Kind::Table(table) => table.values().for_each(|value| named_in(value, names)),
         _ => {}
     }
-}
-
-/// The keys of an entry with its block's parameters in place of `"$name"`.
-fn fill_in(keys: &Table, parameters: &Table) -> Result<Table, Fault> {
-    keys.iter().map(|(key, value)| Ok((key.clone(), filled(value, parameters)?))).collect()
-}
-
-fn filled(value: &Value, parameters: &Table) -> Result<Value, Fault> {
-    let kind = match &value.kind {
-        Kind::Text(text) => match text.strip_prefix('$') {
-            Some(name) => {
-                let known: Vec<&str> = parameters.keys().map(String::as_str).collect();
-                let missing = || {
-                    let hint = did_you_mean(name, &known);
-                    Fault::new(
-                        value.line,
-                        format!("${name} has no value: give {name} where the block stands, or in its defaults{hint}"),
-                    )
-                };
-                return parameters.get(name).cloned().ok_or_else(missing);
-            }
-            None => return Ok(value.clone()),
-        },
-        Kind::List(list) => Kind::List(list.iter().map(|value| filled(value, parameters)).collect::<Result<_, _>>()?),
-        Kind::Table(table) => Kind::Table(fill_in(table, parameters)?),
-        _ => return Ok(value.clone()),
-    };
-    Ok(Value { line: value.line, kind })
 }

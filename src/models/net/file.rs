@@ -6,7 +6,7 @@ use loaders::nearest::did_you_mean;
 
 use super::error::Fault;
 use super::value::{Table, Value, parse};
-use crate::nn::spec::Shape;
+use crate::nn::spec::{LONGEST_PATH, Shape};
 
 /// A file, its nodes not yet looked into.
 pub(super) struct File {
@@ -45,9 +45,6 @@ const MOST_CLASSES: usize = 1 << 20;
 
 /// What nodes read that read no other: the image, or what the block reads; further inputs of a block are `input2` and so on.
 pub(super) const INPUT: &str = "input";
-
-/// Most characters of a name.
-const LONGEST: usize = 100;
 
 impl File {
     /// Reads a text.
@@ -113,7 +110,8 @@ impl Entry {
         let text = name.text()?;
         if !is_name(text) {
             let why = format!(
-                "{} is no name of a node; take up to {LONGEST} letters, digits, \"_\", \"-\", and \".\" between them, but not \"input\"",
+                "{} is no name of a node; take up to {LONGEST_PATH} letters, digits, \"_\", \"-\", and \".\" between them, but not \
+                 \"input\"",
                 name.shown()
             );
             return Err(Fault::new(name.line, why));
@@ -122,12 +120,13 @@ impl Entry {
     }
 }
 
-/// Whether this can be the name of a node: a part of the paths of parameters, of groups in HDF5 and of modules in Python.
+/// Whether this can be the name of a node, or the whole path of one: a part of the paths of parameters, of groups in HDF5 and of modules in
+/// Python.
 fn is_name(text: &str) -> bool {
     let plain =
         |part: &str| !part.is_empty() && part.chars().all(|c| c.is_ascii_alphanumeric() || c == '_' || c == '-');
     let reserved = text.strip_prefix(INPUT).is_some_and(|rest| rest.chars().all(|c| c.is_ascii_digit()));
-    text.len() <= LONGEST && text.split('.').all(plain) && !reserved
+    text.len() <= LONGEST_PATH && text.split('.').all(plain) && !reserved
 }
 
 /// Refuses keys that are not among these.

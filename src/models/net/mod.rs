@@ -4,8 +4,8 @@
 //! - [`Definition`]: a file that was read, from which a network is built for images and classes;
 //! - `write`: any network as such a file, with every node and every number;
 //! - `ops`: the words of each operation, one family a file: the reader and the writer go by one description;
-//! - `value`: TOML with the lines that things stand in; `expand`: blocks and repeats; `order`: references to later nodes; `words`: types of
-//!   keys; `keys`: the keys of a node on their way in or out;
+//! - `value`: TOML with the lines that things stand in; `expand`: blocks and repeats; `fill`: parameters of blocks; `order`: references to
+//!   later nodes; `words`: types of keys; `keys`: the keys of a node on their way in or out;
 //! - `classes`: the layer that makes the scores.
 
 mod classes;
@@ -13,6 +13,7 @@ mod definition;
 mod error;
 mod expand;
 mod file;
+mod fill;
 mod keys;
 mod ops;
 mod order;

@@ -1,6 +1,6 @@
 use super::*;
 use crate::models::CATALOGUE;
-use crate::nn::spec::{Init, NetSpec, Op, Shape};
+use crate::nn::spec::{Init, LONGEST_PATH, NetSpec, Op, Shape};
 
 fn build(text: &str) -> Result<NetSpec, String> {
     let built = Definition::read(text, "net.toml").and_then(|d| d.build("net", d.input, d.classes));
@@ -162,11 +162,28 @@ fn words_that_are_not_known_get_the_nearest() {
     refused(&of(r#"{ name = "a", block = "basik" },"#), &["no block \"basik\": there are no [blocks]"]);
     refused(&of(r#"{ name = "a/b", op = "relu" },"#), &["net.toml:4: \"a/b\" is no name"]);
     refused(&of_nodes(&[CONV, CONV, END]), &["net.toml:5: node a: the name stands in line 4 already"]);
+    let of_block = [r#"{ name = "a", block = "x" },"#, r#"{ name = "a.y", op = "relu" },"#, END];
+    let relu = "[blocks.x]\nnodes = [{ name = \"y\", op = \"relu\" }]\n";
+    refused(&(of_nodes(&of_block) + relu), &["net.toml:5: node a.y: the node of line 9 has this full name, too"]);
     let block = "[blocks.x]\nnodes = [{ name = \"y\", op = \"conv\", channels = \"$width\", kernel = 1 }]\n";
     let unset = of(r#"{ name = "a", block = "x" },"#) + block;
     refused(&unset, &["net.toml:8: node a.y: $width has no value"]);
     let odd = of(r#"{ name = "a", block = "x", widht = 4 },"#) + block;
     refused(&odd, &["net.toml:4: node a: block x has no parameter widht; did you mean \"width\"?"]);
+}
+
+/// What a run stores names each node by its whole path.
+#[test]
+fn the_longest_path_is_written_and_read() {
+    let (outer, inner) = ("a".repeat(124), "b".repeat(125));
+    let text = |inner: &str| {
+        let nodes = of_nodes(&[&format!(r#"{{ name = "{outer}", block = "x" }},"#), END]);
+        nodes + &format!("[blocks.x]\nnodes = [{{ name = \"{inner}\", op = \"relu\" }}]\n")
+    };
+    let net = build(&text(&inner)).unwrap();
+    assert_eq!(net.nodes[0].name.len(), LONGEST_PATH);
+    assert_eq!(build(&write(&net, 10, Classes::Number)), Ok(net));
+    refused(&text(&(inner + "b")), &["is longer than 250 characters"]);
 }
 
 #[test]
@@ -176,6 +193,12 @@ fn no_file_is_too_much() {
     let blocks: String =
         (0..20).map(twice).collect::<String>() + "[blocks.b20]\nnodes = [{ name = \"x\", op = \"relu\" }]\n";
     refused(&(of_nodes(&[r#"{ name = "a", block = "b0" },"#]) + &blocks), &["10000"]);
+    let doubled = |n: usize| {
+        format!("[blocks.d{n}]\nnodes = [{{ name = \"x\", block = \"d{}\", p = [\"$p\", \"$p\"] }}]\n", n + 1)
+    };
+    let blocks: String = (0..20).map(doubled).collect::<String>()
+        + "[blocks.d20]\nnodes = [{ name = \"x\", op = \"relu\", p = \"$p\" }]\n";
+    refused(&(of_nodes(&[r#"{ name = "a", block = "d0", p = 1 },"#]) + &blocks), &["more than 1000000 values"]);
     let wide = r#"{ name = "a", op = "conv", channels = 16000000, kernel = 1 },"#;
     refused(&of_nodes(&[wide, END]), &["node a: conv: makes", "are possible"]);
     refused(&of_nodes(&[r#"{ name = "a", op = "relu" }, { name = "b", block = "x", repeat = 0 },"#]), &["from 1 to"]);

@@ -39,7 +39,8 @@ fn load<B: Backend>(run: &Run<B>, from: &Path) -> Result<Loaded, Error> {
     let fit = fit::fit(run.graph.net(), &weights, &run.recipe.init)?;
     table::check(&fit, &weights, run.recipe.init.strict())?;
     fit.check_values(&weights)?;
-    let notes = origin::check(&run.source, &fit, &weights)?;
+    let mut notes: Vec<String> = weights.warning.iter().cloned().collect();
+    notes.extend(origin::check(&run.source, &fit, &weights)?);
     Ok(Loaded { weights, fit, notes })
 }
 

@@ -212,6 +212,7 @@ impl Fit {
 #[cfg(test)]
 mod tests {
     use super::*;
+    use crate::checkpoint::Tensor;
     use crate::models;
     use crate::nn::spec::Shape;
 
@@ -227,7 +228,11 @@ mod tests {
             let values = vec![0.5; shape.iter().product()];
             Some((name, shape, values))
         });
-        Weights { path: "a.pth".into(), format: "torch", tensors: tensors.collect(), model: None, keras: false }
+        file(tensors.collect())
+    }
+
+    fn file(tensors: Vec<Tensor>) -> Weights {
+        Weights { path: "a.pth".into(), format: "torch", tensors, model: None, warning: None, keras: false }
     }
 
     fn init(exclude: &[&str], rules: &[[&str; 2]]) -> Init {
@@ -278,13 +283,7 @@ mod tests {
             let spec = models::build(name, input, 12).unwrap().tensors().unwrap();
             let tensors =
                 spec.parameters.into_iter().chain(spec.running).map(|(name, shape)| (name, shape, Vec::new()));
-            let file = Weights {
-                path: "a.pth".into(),
-                format: "torch",
-                tensors: tensors.collect(),
-                model: None,
-                keras: false,
-            };
+            let file = file(tensors.collect());
             let fitted = fit(&models::build(name, input, 7).unwrap(), &file, &init(&[], &[])).unwrap();
             assert_eq!(fitted.classifiers, layers);
             for row in &fitted.rows {
@@ -377,13 +376,7 @@ mod tests {
                 let shape: Vec<usize> = serde_json::from_value(shape.clone()).unwrap();
                 (name.clone(), shape.clone(), Vec::new())
             });
-            let file = Weights {
-                path: "a.pth".into(),
-                format: "torch",
-                tensors: tensors.collect(),
-                model: None,
-                keras: false,
-            };
+            let file = file(tensors.collect());
             let net = models::build(name, models::input(name).unwrap(), 1000).unwrap();
             let fitted = fit(&net, &file, &init(&[], &[])).unwrap();
             assert!(fitted.rows.len() > 10 && fitted.rows.iter().all(|row| row.fate == Fate::Taken), "{name}");

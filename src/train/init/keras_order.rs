@@ -85,8 +85,14 @@ mod tests {
             ("other.weight", vec![2, 3]),
         ];
         let tensors = tensors.map(|(name, shape)| (name.to_string(), shape.clone(), values(shape.iter().product())));
-        let weights =
-            Weights { path: "a.h5".into(), format: "Keras", tensors: tensors.to_vec(), model: None, keras: true };
+        let weights = Weights {
+            path: "a.h5".into(),
+            format: "Keras",
+            tensors: tensors.to_vec(),
+            model: None,
+            warning: None,
+            keras: true,
+        };
         let ordered = arranged(&net, weights.clone(), &Init::default()).unwrap();
         let shapes: Vec<&[usize]> = ordered.tensors.iter().map(|tensor| &tensor.1[..]).collect();
         assert_eq!(shapes, [&[2, 3, 3, 3][..], &[2, 1, 3, 3], &[5, 32], &[2], &[2, 3]]);

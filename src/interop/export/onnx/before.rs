@@ -6,6 +6,9 @@ use super::super::trained::Trained;
 use super::graph::{Attribute, Graph};
 use crate::nn::spec::Shape;
 
+/// Name of the input.
+pub(super) const INPUT: &str = "image";
+
 /// Transforms as nodes.
 pub(super) struct Before {
     /// Name of the images that they make.
@@ -34,7 +37,7 @@ pub(super) fn add(graph: &mut Graph, trained: &Trained) -> Result<Before, Error>
     let crop = Crop::of(trained, first);
     let rest = if crop.is_some() { &first[..first.len() - 1] } else { first };
     let from = crop.map_or(net, |crop| crop.from);
-    let image = graph.bytes("image", from);
+    let image = graph.bytes(INPUT, from);
     let cast = graph.cast(&image, "image.float");
     let mut planes = graph.node("Transpose", &[&cast], "image.planes", &[("perm", Attribute::Ints(&[0, 3, 1, 2]))]);
     if let Some(crop) = crop {
@@ -43,7 +46,7 @@ pub(super) fn add(graph: &mut Graph, trained: &Trained) -> Result<Before, Error>
     let output = normalize(graph, &planes, net.c, &numbers);
     let Shape { c, h, w } = from;
     let before = if rest.is_empty() { String::new() } else { format!(" after {}", rest.join(", ")) };
-    Ok(Before { output, note: format!("input \"image\": uint8 (N, {h}, {w}, {c}), pixels from 0 to 255{before}") })
+    Ok(Before { output, note: format!("input \"{INPUT}\": uint8 (N, {h}, {w}, {c}), pixels from 0 to 255{before}") })
 }
 
 /// (x / 255 - mean) / std, as one product and one sum for each channel.

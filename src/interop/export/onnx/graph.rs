@@ -1,5 +1,7 @@
 //! A graph of ONNX under construction: nodes, weights, inputs and outputs. Field numbers are those of onnx.proto.
 
+use std::collections::BTreeSet;
+
 use super::super::number::Number;
 use super::super::trained::Values;
 use super::message::Message;
@@ -21,6 +23,9 @@ mod attribute {
     pub(super) const INTS: i64 = 7;
 }
 
+/// What makes a node give floats.
+const FLOATS: [(&str, Attribute<'_>); 1] = [("to", Attribute::Int(kind::FLOAT))];
+
 /// Name of the first dimension, which may have any size.
 const IMAGES: &str = "N";
 
@@ -39,13 +44,28 @@ pub(super) struct Graph {
     weights: Message,
     inputs: Message,
     outputs: Message,
+    /// Names of values, each of which one thing has.
+    names: BTreeSet<String>,
 }
 
 impl Graph {
     /// An empty one whose weights have this type.
     pub fn new(number: Number) -> Self {
         let [nodes, weights, inputs, outputs] = std::array::from_fn(|_| Message::default());
-        Self { number, nodes, weights, inputs, outputs }
+        Self { number, nodes, weights, inputs, outputs, names: BTreeSet::new() }
+    }
+
+    /// Keeps a name for what others find by it.
+    pub fn keep(&mut self, name: &str) {
+        self.names.insert(name.into());
+    }
+
+    /// A name that nothing has yet: this one, or one with a number.
+    pub fn free(&mut self, wanted: &str) -> String {
+        let numbered = |n: usize| if n == 1 { wanted.to_string() } else { format!("{wanted}_{n}") };
+        let free = (1..).map(numbered).find(|name| !self.names.contains(name)).unwrap_or_default();
+        self.names.insert(free.clone());
+        free
     }
 
     /// Adds an input of float images (N, C, H, W).
@@ -68,8 +88,14 @@ impl Graph {
         self.outputs = std::mem::take(&mut self.outputs).message(12, &value(name, kind::FLOAT, &[features]));
     }
 
-    /// Adds a node with one output, and gives its name.
-    pub fn node(&mut self, op: &str, inputs: &[&str], output: &str, attributes: &[(&str, Attribute<'_>)]) -> String {
+    /// Adds a node with one output, and gives its name: this one if it is free.
+    pub fn node(&mut self, op: &str, inputs: &[&str], wanted: &str, attributes: &[(&str, Attribute<'_>)]) -> String {
+        let output = self.free(wanted);
+        self.named(op, inputs, &output, attributes)
+    }
+
+    /// The same under a name that was kept for it.
+    pub fn named(&mut self, op: &str, inputs: &[&str], output: &str, attributes: &[(&str, Attribute<'_>)]) -> String {
         let node = inputs.iter().fold(Message::default(), |node, input| node.text(1, input));
         let node = node.text(2, output).text(3, output).text(4, op);
         let node = attributes.iter().fold(node, |node, (name, value)| node.message(5, &attribute(name, value)));
@@ -77,30 +103,33 @@ impl Graph {
         output.into()
     }
 
-    /// Adds a tensor of the network; one of 16 bits is widened by a node.
+    /// Adds a tensor of the network, whose name was kept; one of 16 bits is widened by a node.
     pub fn weight(&mut self, name: &str, tensor: Values<'_>) -> String {
         let kind = match tensor.number(self.number) {
             Number::F32 => return self.tensor(name, kind::FLOAT, tensor.shape, &Number::F32.encode(tensor.values)),
             Number::F16 => kind::FLOAT16,
         };
-        let narrow = self.tensor(&format!("{name}.half"), kind, tensor.shape, &Number::F16.encode(tensor.values));
-        self.cast(&narrow, name)
+        let narrow = self.free(&format!("{name}.half"));
+        self.tensor(&narrow, kind, tensor.shape, &Number::F16.encode(tensor.values));
+        self.named("Cast", &[&narrow], name, &FLOATS)
     }
 
     /// Adds a constant of floats.
-    pub fn floats(&mut self, name: &str, shape: &[usize], values: &[f32]) -> String {
-        self.tensor(name, kind::FLOAT, shape, &Number::F32.encode(values))
+    pub fn floats(&mut self, wanted: &str, shape: &[usize], values: &[f32]) -> String {
+        let name = self.free(wanted);
+        self.tensor(&name, kind::FLOAT, shape, &Number::F32.encode(values))
     }
 
     /// Adds a list of integers.
-    pub fn ints(&mut self, name: &str, values: &[i64]) -> String {
+    pub fn ints(&mut self, wanted: &str, values: &[i64]) -> String {
+        let name = self.free(wanted);
         let bytes: Vec<u8> = values.iter().flat_map(|value| value.to_le_bytes()).collect();
-        self.tensor(name, kind::INT64, &[values.len()], &bytes)
+        self.tensor(&name, kind::INT64, &[values.len()], &bytes)
     }
 
     /// Adds a node that makes f32 of other numbers.
     pub fn cast(&mut self, from: &str, to: &str) -> String {
-        self.node("Cast", &[from], to, &[("to", Attribute::Int(kind::FLOAT))])
+        self.node("Cast", &[from], to, &FLOATS)
     }
 
     fn tensor(&mut self, name: &str, kind: i64, shape: &[usize], bytes: &[u8]) -> String {
@@ -112,7 +141,7 @@ impl Graph {
 
     /// The graph as a message.
     pub fn finish(self, name: &str) -> Message {
-        let Self { number: _, nodes, weights, inputs, outputs } = self;
+        let Self { number: _, nodes, weights, inputs, outputs, names: _ } = self;
         let named = Message::default().text(2, name);
         [weights, inputs, outputs].iter().fold(nodes.join(&named), |graph, part| graph.join(part))
     }

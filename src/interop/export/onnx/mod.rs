@@ -13,6 +13,7 @@ use std::path::Path;
 use super::about::about;
 use super::error::Error;
 use super::format::Settings;
+use super::network::Layer;
 use super::trained::Trained;
 use graph::Graph;
 use loaders::safe_create::NewFile;
@@ -27,12 +28,16 @@ const OPSET: i64 = 17;
 /// What protobuf can hold.
 const MOST: u64 = i32::MAX as u64;
 
+/// Name of the images that the network takes.
+const INPUT: &str = "input";
+
 /// Name of the output: scores of the classes before softmax.
 const OUTPUT: &str = "logits";
 
 /// Writes a network to `path`; says what a user should know.
 pub(super) fn write(trained: &Trained, path: &Path, settings: &Settings) -> Result<Option<String>, Error> {
     let mut graph = Graph::new(settings.number());
+    let outs = outputs(&mut graph, trained, if settings.preprocess { before::INPUT } else { INPUT });
     let mut notes = None;
     let image = match settings.preprocess {
         true => {
@@ -40,7 +45,7 @@ pub(super) fn write(trained: &Trained, path: &Path, settings: &Settings) -> Resu
             notes = Some(before.note);
             before.output
         }
-        false => graph.images("input", trained.network.net.input),
+        false => graph.images(INPUT, trained.network.net.input),
     };
     let mut tensors = vec![image];
     for layer in trained.network.layers() {
@@ -49,15 +54,29 @@ pub(super) fn write(trained: &Trained, path: &Path, settings: &Settings) -> Resu
             tensors.push(String::new());
             continue;
         }
-        let out = if trained.network.is_last(&layer) { OUTPUT.to_string() } else { node.name.clone() };
         let inputs: Vec<String> = node.inputs.iter().map(|id| tensors[id.0].clone()).collect();
-        let made = ops::add(&mut graph, trained, &layer, &inputs, &out);
+        let made = ops::add(&mut graph, trained, &layer, &inputs, &outs[layer.index]);
         let refuse = |why| Error::Op { layer: node.name.clone(), kind: node.op.kind(), format: "ONNX", why };
         tensors.push(made.map_err(refuse)?);
     }
     graph.output(OUTPUT, trained.network.output().elems());
     store(path, &model(trained), graph.finish(&trained.model.network))?;
     Ok(notes)
+}
+
+/// A name for the output of each layer: its own, unless the input, the scores or a weight have it, which others find by their names.
+fn outputs(graph: &mut Graph, trained: &Trained, input: &str) -> Vec<String> {
+    let network = &trained.network;
+    [input, OUTPUT].into_iter().for_each(|name| graph.keep(name));
+    for layer in network.layers().filter(|layer| layer.serving) {
+        let tensors = trained.tensors(layer.node);
+        tensors.for_each(|tensor| graph.keep(&format!("{}.{}", layer.node.name, tensor.field)));
+    }
+    let name = |layer: Layer<'_>| match network.is_last(&layer) {
+        true => OUTPUT.to_string(),
+        false => graph.free(&layer.node.name),
+    };
+    network.layers().map(name).collect()
 }
 
 /// Everything of the file but the graph.

@@ -33,26 +33,26 @@ pub(super) fn add(
             let alpha = Float(alpha * size as f32);
             let attributes =
                 [("alpha", alpha), ("beta", Float(*beta)), ("bias", Float(*k)), ("size", Int(size as i64))];
-            maker.graph.node("LRN", &[a], out, &attributes)
+            maker.graph.named("LRN", &[a], out, &attributes)
         }
         Op::Activation(activation) => maker.function(*activation, a),
         Op::Concat(_) => {
             let all: Vec<&str> = inputs.iter().map(String::as_str).collect();
-            maker.graph.node("Concat", &all, out, &[("axis", Int(1))])
+            maker.graph.named("Concat", &all, out, &[("axis", Int(1))])
         }
         Op::Multiply(_) => maker.multiply(a, &inputs[1]),
         Op::LayerNorm(norm) => maker.layer_normalization(norm, a),
         Op::GroupNorm(norm) => maker.group_normalization(norm, a),
         Op::LayerScale(_) => {
             let factors = maker.per_channel("layer_scale");
-            maker.graph.node("Mul", &[a, &factors], out, &[])
+            maker.graph.named("Mul", &[a, &factors], out, &[])
         }
-        Op::DropPath(_) => maker.graph.node("Identity", &[a], out, &[]),
+        Op::DropPath(_) => maker.graph.named("Identity", &[a], out, &[]),
         Op::BlurPool(blur) => maker.blurred(blur, a),
         // in prediction it does nothing; the last layer must have its name
-        Op::Dropout(_) => maker.graph.node("Identity", &[a], out, &[]),
-        Op::Add(_) => maker.graph.node("Add", &[a, &inputs[1]], out, &[]),
-        Op::Flatten(_) => maker.graph.node("Flatten", &[a], out, &[("axis", Int(1))]),
+        Op::Dropout(_) => maker.graph.named("Identity", &[a], out, &[]),
+        Op::Add(_) => maker.graph.named("Add", &[a, &inputs[1]], out, &[]),
+        Op::Flatten(_) => maker.graph.named("Flatten", &[a], out, &[("axis", Int(1))]),
         Op::Shortcut(shortcut) => maker.strided(shortcut, a),
         #[allow(unreachable_patterns)]
         _ => return Err("its kind of layer has no line in src/interop/export/onnx/ops.rs".into()),
@@ -83,10 +83,10 @@ impl Maker<'_> {
     /// Adds a node that makes the output, before a ReLU if there is one.
     fn and_relu(&mut self, op: &str, inputs: &[&str], relu: bool, attributes: &[(&str, Attribute<'_>)]) -> String {
         if !relu {
-            return self.graph.node(op, inputs, self.out, attributes);
+            return self.graph.named(op, inputs, self.out, attributes);
         }
         let linear = self.graph.node(op, inputs, &self.inner("linear"), attributes);
-        self.graph.node("Relu", &[&linear], self.out, &[])
+        self.graph.named("Relu", &[&linear], self.out, &[])
     }
 
     fn convolution(&mut self, conv: &Conv, a: &str) -> String {
@@ -142,8 +142,8 @@ impl Maker<'_> {
         let (x, y) = (self.layer.x[0], self.layer.y);
         let max = pool.kind == PoolKind::Max;
         let Padded { window, stride, pads } = match windows(pool, x, y)? {
-            Windows::All if max => return Ok(self.graph.node("GlobalMaxPool", &[a], self.out, &[])),
-            Windows::All => return Ok(self.graph.node("GlobalAveragePool", &[a], self.out, &[])),
+            Windows::All if max => return Ok(self.graph.named("GlobalMaxPool", &[a], self.out, &[])),
+            Windows::All => return Ok(self.graph.named("GlobalAveragePool", &[a], self.out, &[])),
             Windows::Bins(_) if max => return Err("its stretches differ in size, and ONNX's windows do not".into()),
             Windows::Bins(_) => return self.stretches(pool, a),
             Windows::Equal(padded) => padded,
@@ -153,7 +153,7 @@ impl Maker<'_> {
             attributes.push(("count_include_pad", Int(1)));
         }
         let op = if max { "MaxPool" } else { "AveragePool" };
-        Ok(self.graph.node(op, &[a], self.out, &attributes))
+        Ok(self.graph.named(op, &[a], self.out, &attributes))
     }
 
     /// Means over stretches of several sizes: rows, then columns, each as a product with a matrix.
@@ -170,33 +170,33 @@ impl Maker<'_> {
         let down = self.graph.floats(&self.inner("rows"), &[y.h, x.h], &rows);
         let across = self.graph.floats(&self.inner("columns"), &[x.w, y.w], &columns);
         let half = self.graph.node("MatMul", &[&down, a], &self.inner("down"), &[]);
-        Ok(self.graph.node("MatMul", &[&half, &across], self.out, &[]))
+        Ok(self.graph.named("MatMul", &[&half, &across], self.out, &[]))
     }
 
     fn function(&mut self, activation: Activation, a: &str) -> String {
         let out = self.out;
         match activation {
-            Activation::Identity => self.graph.node("Identity", &[a], out, &[]),
-            Activation::Relu => self.graph.node("Relu", &[a], out, &[]),
+            Activation::Identity => self.graph.named("Identity", &[a], out, &[]),
+            Activation::Relu => self.graph.named("Relu", &[a], out, &[]),
             Activation::Relu6 => {
                 let [least, most] =
                     [("least", 0.0), ("most", 6.0)].map(|(what, n)| self.graph.floats(&self.inner(what), &[], &[n]));
-                self.graph.node("Clip", &[a, &least, &most], out, &[])
+                self.graph.named("Clip", &[a, &least, &most], out, &[])
             }
-            Activation::LeakyRelu(slope) => self.graph.node("LeakyRelu", &[a], out, &[("alpha", Float(slope))]),
-            Activation::Tanh => self.graph.node("Tanh", &[a], out, &[]),
-            Activation::Sigmoid => self.graph.node("Sigmoid", &[a], out, &[]),
+            Activation::LeakyRelu(slope) => self.graph.named("LeakyRelu", &[a], out, &[("alpha", Float(slope))]),
+            Activation::Tanh => self.graph.named("Tanh", &[a], out, &[]),
+            Activation::Sigmoid => self.graph.named("Sigmoid", &[a], out, &[]),
             Activation::HardSigmoid => {
-                self.graph.node("HardSigmoid", &[a], out, &[("alpha", Float(1.0 / 6.0)), ("beta", Float(0.5))])
+                self.graph.named("HardSigmoid", &[a], out, &[("alpha", Float(1.0 / 6.0)), ("beta", Float(0.5))])
             }
-            Activation::HardSwish => self.graph.node("HardSwish", &[a], out, &[]),
+            Activation::HardSwish => self.graph.named("HardSwish", &[a], out, &[]),
             Activation::Silu => {
                 let gate = self.graph.node("Sigmoid", &[a], &self.inner("gate"), &[]);
-                self.graph.node("Mul", &[a, &gate], out, &[])
+                self.graph.named("Mul", &[a, &gate], out, &[])
             }
             Activation::Scale(factor) => {
                 let factor = self.graph.floats(&self.inner("factor"), &[], &[factor]);
-                self.graph.node("Mul", &[a, &factor], out, &[])
+                self.graph.named("Mul", &[a, &factor], out, &[])
             }
             Activation::Gelu => self.gelu("Erf", a, std::f32::consts::FRAC_1_SQRT_2),
             Activation::GeluTanh => {
@@ -223,16 +223,16 @@ impl Maker<'_> {
         let made = self.graph.node(function, &[&scaled], &self.inner("function"), &[]);
         let sum = self.graph.node("Add", &[&made, &one], &self.inner("sum"), &[]);
         let share = self.graph.node("Mul", &[&sum, &half], &self.inner("share"), &[]);
-        self.graph.node("Mul", &[a, &share], self.out, &[])
+        self.graph.named("Mul", &[a, &share], self.out, &[])
     }
 
     fn multiply(&mut self, a: &str, factors: &str) -> String {
         if !self.layer.flat[1] || self.layer.flat[0] {
-            return self.graph.node("Mul", &[a, factors], self.out, &[]);
+            return self.graph.named("Mul", &[a, factors], self.out, &[]);
         }
         let axes = self.graph.ints(&self.inner("axes"), &[2, 3]);
         let wide = self.graph.node("Unsqueeze", &[factors, &axes], &self.inner("factors"), &[]);
-        self.graph.node("Mul", &[a, &wide], self.out, &[])
+        self.graph.named("Mul", &[a, &wide], self.out, &[])
     }
 
     /// A tensor of the layer with one number a channel, for images.
@@ -248,12 +248,12 @@ impl Maker<'_> {
         let weights = self.weights();
         let attributes = [("axis", Int(-1)), ("epsilon", Float(norm.eps))];
         if self.layer.flat[0] {
-            return self.graph.node("LayerNormalization", &[a, &weights[0], &weights[1]], self.out, &attributes);
+            return self.graph.named("LayerNormalization", &[a, &weights[0], &weights[1]], self.out, &attributes);
         }
         let last = self.graph.node("Transpose", &[a], &self.inner("last"), &[("perm", Ints(&[0, 2, 3, 1]))]);
         let normed =
             self.graph.node("LayerNormalization", &[&last, &weights[0], &weights[1]], &self.inner("norm"), &attributes);
-        self.graph.node("Transpose", &[&normed], self.out, &[("perm", Ints(&[0, 3, 1, 2]))])
+        self.graph.named("Transpose", &[&normed], self.out, &[("perm", Ints(&[0, 3, 1, 2]))])
     }
 
     /// Each group as one channel of an instance normalisation.
@@ -275,7 +275,7 @@ impl Maker<'_> {
         let parted = self.graph.node("Reshape", &[&normed, &own], &self.inner("parted"), &[]);
         let (weight, bias) = (self.per_channel("weight"), self.per_channel("bias"));
         let scaled = self.graph.node("Mul", &[&parted, &weight], &self.inner("scaled"), &[]);
-        self.graph.node("Add", &[&scaled, &bias], self.out, &[])
+        self.graph.named("Add", &[&scaled, &bias], self.out, &[])
     }
 
     /// A convolution of each channel with the outer product of the weights, edges mirrored.
@@ -294,7 +294,7 @@ impl Maker<'_> {
             ("kernel_shape", Ints(&[size, size])),
             ("strides", Ints(&[stride, stride])),
         ];
-        self.graph.node("Conv", &[&padded, &weight], self.out, &attributes)
+        self.graph.named("Conv", &[&padded, &weight], self.out, &attributes)
     }
 
     fn strided(&mut self, shortcut: &Shortcut, a: &str) -> String {
@@ -310,6 +310,6 @@ impl Maker<'_> {
         ];
         let [starts, ends, axes, steps, pads] = lists.map(|(what, list)| self.graph.ints(&self.inner(what), &list));
         let taken = self.graph.node("Slice", &[a, &starts, &ends, &axes, &steps], &self.inner("taken"), &[]);
-        self.graph.node("Pad", &[&taken, &pads], self.out, &[])
+        self.graph.named("Pad", &[&taken, &pads], self.out, &[])
     }
 }

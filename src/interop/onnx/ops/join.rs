@@ -31,16 +31,22 @@ fn concat<'a>(build: &mut Build<'a>, node: &Node<'a>) -> Result<Value, String> {
     Ok(Value::Tensor(View { id, layout }))
 }
 
+/// Most sizes: those of a tensor.
+const MOST_SIZES: usize = 8;
+
 /// Sizes for a reshape.
 fn sizes<'a>(build: &Build<'a>, node: &Node<'a>) -> Result<Value, String> {
     let mut all = Vec::new();
     for at in 0..node.inputs.len() {
         match build.value(node, at)? {
             Value::Sizes(sizes) => all.extend(sizes),
-            Value::Constant(constant) if constant.dims.len() == 1 && constant.dims[0] <= 8 => {
+            Value::Constant(constant) if constant.dims.len() == 1 && constant.dims[0] <= MOST_SIZES => {
                 all.extend(constant.ints().into_iter().map(Some));
             }
             _ => return Err("it joins what is neither tensors nor their sizes".into()),
+        }
+        if all.len() > MOST_SIZES {
+            return Err(format!("it joins more than {MOST_SIZES} sizes, and no tensor has as many"));
         }
     }
     Ok(Value::Sizes(all))

@@ -144,19 +144,21 @@ fn unsqueeze<'a>(build: &mut Build<'a>, node: &Node<'a>) -> Result<Value, String
 }
 
 /// A weight with dimensions of one.
-fn wider<'a>(build: &Build<'a>, node: &Node<'a>, constant: &Constant) -> Result<Value, String> {
+fn wider<'a>(build: &mut Build<'a>, node: &Node<'a>, constant: &Constant) -> Result<Value, String> {
     let count = build.constant(node, 1).map_or(0, |axes| axes.ints().len());
     let mut dims = constant.dims.clone();
     for axis in axes(build, node, (dims.len() + count) as i64)? {
         let place = usize::try_from(axis).ok().filter(|axis| *axis <= dims.len() && dims.len() < 8);
         dims.insert(place.ok_or("its axes are not those of its input")?, 1);
     }
+    build.take(constant.values.bytes())?;
     Ok(Value::Constant(Rc::new(Constant { dims, values: constant.values.clone() })))
 }
 
 /// A matrix whose rows become columns.
-fn across(constant: &Constant) -> Result<Value, String> {
+fn across(build: &mut Build<'_>, constant: &Constant) -> Result<Value, String> {
     let &[rows, columns] = constant.dims.as_slice() else { return Err("of a weight, matrices are supported".into()) };
+    build.take(constant.values.bytes())?;
     let from = constant.floats();
     let values = (0..columns).flat_map(|c| (0..rows).map(move |r| r * columns + c)).map(|at| from[at]).collect();
     Ok(Value::Constant(Rc::new(Constant { dims: vec![columns, rows], values: Values::Floats(values) })))
@@ -167,7 +169,7 @@ fn transpose<'a>(build: &mut Build<'a>, node: &Node<'a>) -> Result<Value, String
     node.only(&["perm"])?;
     if let Value::Constant(constant) = build.value(node, 0)? {
         return match node.ints("perm") {
-            None | Some([1, 0]) => across(&constant),
+            None | Some([1, 0]) => across(build, &constant),
             Some(perm) => Err(format!("{perm:?} of a weight; matrices are supported")),
         };
     }
