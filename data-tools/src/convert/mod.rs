@@ -1,5 +1,6 @@
 //! From a source to a data set: shards, their indexes and `dataset.json`.
 
+mod claim;
 mod converted;
 mod dataset;
 mod finished;
@@ -14,6 +15,7 @@ mod run;
 pub(crate) mod shard_writer;
 mod spent;
 pub(crate) mod staging;
+mod stamps;
 mod survey;
 mod tally;
 mod unpack;
