@@ -190,7 +190,17 @@ fn what_a_log_lacks_is_said() {
     let start = "{\"event\":\"start\",\"step\":0,\"last_step\":3,\"model\":\"<b>\"}";
     let log = format!("{start}\nnoise\n{{\"event\":\"step\",\"step\":1,\"loss\":null}}\n{{\"eve");
     fs::write(Path::new(&out).join("metrics.jsonl"), log).unwrap();
-    run(0, &["report", &out]).succeeded();
+    fs::write(Path::new(&out).join("recipe.toml"), "epochs = = 3").unwrap();
+    for args in [&["report", &out][..], &["runs", &out], &["diff", &out, &out]] {
+        let said = run(0, args).succeeded().stderr;
+        for part in [
+            "metrics.jsonl: 2 lines cannot be read and are left out, the first is line 2",
+            "recipe.toml: not valid TOML",
+        ] {
+            assert!(said.contains(part), "{args:?}: {said}");
+        }
+    }
+    fs::remove_file(Path::new(&out).join("recipe.toml")).unwrap();
     // a scoring that was cut, too
     fs::write(Path::new(&out).join("evaluation.json"), "{\"version\":1,").unwrap();
     run(0, &["report", &out]).succeeded();
