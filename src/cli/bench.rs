@@ -6,10 +6,11 @@ use super::output::print;
 use super::roofline;
 use super::scale;
 use super::threads;
-use super::value::{bytes, gigabytes, measured, positive, transforms};
+use super::value::{bytes, gigabytes, measured, positive, thread_count, transforms};
 use crate::backend::Precision;
 use crate::bench;
 use crate::device::DeviceChoice;
+use crate::error::Error;
 use crate::launch;
 use crate::screen;
 use clap::Subcommand;
@@ -79,7 +80,7 @@ pub struct Step {
     #[arg(long)]
     pub tf32: bool,
     /// Compute threads [default: all cores; 1 with a GPU]
-    #[arg(long, value_name = "N", value_parser = positive)]
+    #[arg(long, value_name = "N", value_parser = thread_count)]
     pub threads: Option<usize>,
     /// Print the time of every layer as well, and its parallel regions
     #[arg(long)]
@@ -118,7 +119,7 @@ pub struct Loader {
     #[arg(long, value_name = "N", default_value = "128", value_parser = positive)]
     pub batch: usize,
     /// Loader threads [default: this process's cores]
-    #[arg(long, alias = "loader-threads", value_name = "N", value_parser = positive)]
+    #[arg(long, alias = "loader-threads", value_name = "N", value_parser = thread_count)]
     pub threads: Option<usize>,
     /// Passes over the split
     #[arg(long, value_name = "N", default_value = "5", value_parser = clap::value_parser!(u32).range(1..))]
@@ -163,10 +164,10 @@ pub struct LoaderStep {
     #[arg(long)]
     pub tf32: bool,
     /// Compute threads [default: all cores; 1 with a GPU]
-    #[arg(long, value_name = "N", value_parser = positive)]
+    #[arg(long, value_name = "N", value_parser = thread_count)]
     pub threads: Option<usize>,
     /// Loader threads
-    #[arg(long, value_name = "N", default_value = "1", value_parser = positive)]
+    #[arg(long, value_name = "N", default_value = "1", value_parser = thread_count)]
     pub loader_threads: usize,
     /// How records are read: auto, mmap or read
     #[arg(long, value_name = "HOW", default_value = "auto")]
@@ -217,7 +218,7 @@ pub fn run(args: &Args, started: Instant) -> Result<(), Failure> {
                 shuffle: l.shuffle,
                 options: loaders::Options { threads, io: l.io, ..loaders::Options::default() },
             };
-            let rate = loaders::bench::run(&request, bench::memory_mb).map_err(Failure::failed)?;
+            let rate = loaders::bench::run(&request, bench::memory_mb).map_err(failure)?;
             print(serde_json::json!({
                 "bench": "loader", "data": l.dir, "split": l.split, "transform": request.transforms, "batch": l.batch,
                 "threads": threads, "epochs": l.epochs, "img_per_s": rate.img_per_s,
@@ -279,6 +280,11 @@ fn step(args: &Step, started: Instant) -> Result<(), Failure> {
     print(json)
 }
 
+/// A name that does not exist is a mistake of the command line.
+fn failure(error: loaders::Error) -> Failure {
+    if error.is_usage() { Failure::usage(error) } else { Failure::failed(error) }
+}
+
 fn loader_step(args: &LoaderStep) -> Result<(), Failure> {
     threads::calm_waiting()?;
     loaders::sigbus::install().map_err(Failure::failed)?;
@@ -296,7 +302,10 @@ fn loader_step(args: &LoaderStep) -> Result<(), Failure> {
         io: args.io,
         seconds: args.seconds,
     };
-    let result = launch::bench_loader_step(&request)?;
+    let result = launch::bench_loader_step(&request).map_err(|error| match error {
+        Error::Data(error) => failure(error),
+        error => error.into(),
+    })?;
     print(serde_json::json!({
         "bench": "loader+step", "data": args.dir, "split": args.split, "transform": request.transforms, "model": args.model,
         "batch": args.batch, "threads": result.threads, "loader_threads": args.loader_threads, "device": result.device,

@@ -3,7 +3,7 @@
 use super::exit::Failure;
 use super::output::print;
 use super::threads;
-use super::value::{duration, measured, positive};
+use super::value::{duration, measured, positive, thread_count};
 use crate::bench::cases::Convolution;
 use crate::bench::ops::{Measured, On, OpsRequest};
 use crate::error::Error;
@@ -34,7 +34,7 @@ pub struct Args {
     #[arg(long, value_name = "N", value_delimiter = ',', default_value = "16,128", value_parser = positive)]
     pub batch: Vec<usize>,
     /// Compute threads [default: all cores]
-    #[arg(long, value_name = "N", value_parser = positive)]
+    #[arg(long, value_name = "N", value_parser = thread_count)]
     pub threads: Option<usize>,
     /// Seconds to measure each operation with each number of images, after the warm-up
     #[arg(long, value_name = "S", default_value = "0.3", value_parser = measured)]

@@ -2,7 +2,7 @@
 
 use super::exit::Failure;
 use super::output::print;
-use super::value::{fraction, positive};
+use super::value::{fraction, positive, thread_count};
 use data_tools::{Reshaped, Reshaping, Share};
 use std::path::{Path, PathBuf};
 
@@ -16,7 +16,7 @@ pub struct How {
     #[arg(long, value_name = "N", default_value = "0")]
     pub seed: u64,
     /// Threads [default: one a core]
-    #[arg(long, value_name = "N", value_parser = positive)]
+    #[arg(long, value_name = "N", value_parser = thread_count)]
     pub jobs: Option<usize>,
     /// Print one JSON object to stdout
     #[arg(long)]
@@ -130,7 +130,7 @@ pub struct Export {
     /// Folder to make; it must be empty or not exist
     pub out: PathBuf,
     /// Threads [default: one a core]
-    #[arg(long, value_name = "N", value_parser = positive)]
+    #[arg(long, value_name = "N", value_parser = thread_count)]
     pub jobs: Option<usize>,
     /// Print one JSON object to stdout
     #[arg(long)]

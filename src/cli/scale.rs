@@ -5,7 +5,7 @@ use serde_json::{Value, json};
 use super::exit::Failure;
 use super::output::{self, print};
 use super::threads;
-use super::value::{link, measured, positive};
+use super::value::{link, measured, positive, thread_count};
 use crate::bench::forecast::{self, BEST, Forecast, HeldOut, Link, Time, WORST};
 use crate::bench::scale::{Measured, Point, Scale};
 use crate::device::DeviceChoice;
@@ -34,7 +34,7 @@ pub struct Args {
     #[arg(long)]
     pub share_gpu: bool,
     /// Compute threads a rank [default: by the rank's cores; 1 with a GPU]
-    #[arg(long, value_name = "N", value_parser = positive)]
+    #[arg(long, value_name = "N", value_parser = thread_count)]
     pub threads: Option<usize>,
     /// Seconds to measure on each number of ranks
     #[arg(long, value_name = "S", default_value = "5", value_parser = measured)]
