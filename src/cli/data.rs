@@ -4,10 +4,11 @@ use super::cost::Cost;
 use super::exit::Failure;
 use super::output::print;
 use super::reshape;
-use super::value::{fraction, percent, pixels, positive};
+use super::value::{fraction, percent, pixels, positive, thread_count};
 use clap::Subcommand;
 use clap::builder::{PossibleValue, PossibleValuesParser};
 use data_tools::{ConvertOptions, OnBad, ShowOptions};
+use loaders::overwrite;
 use serde_json::Value;
 use std::fmt::Display;
 use std::path::PathBuf;
@@ -120,7 +121,7 @@ pub struct Convert {
     #[command(flatten)]
     pub cost: Cost,
     /// Threads [default: one a core]
-    #[arg(long, value_name = "N", value_parser = positive)]
+    #[arg(long, value_name = "N", value_parser = thread_count)]
     pub jobs: Option<usize>,
     /// Print one JSON object to stdout
     #[arg(long)]
@@ -147,7 +148,7 @@ pub struct Verify {
     #[arg(long, value_name = "FILE")]
     pub duplicates: Option<PathBuf>,
     /// Threads [default: one a core]
-    #[arg(long, value_name = "N", value_parser = positive)]
+    #[arg(long, value_name = "N", value_parser = thread_count)]
     pub jobs: Option<usize>,
 }
 
@@ -164,7 +165,7 @@ pub struct Stats {
     #[arg(long)]
     pub write: bool,
     /// Threads [default: one a core]
-    #[arg(long, value_name = "N", value_parser = positive)]
+    #[arg(long, value_name = "N", value_parser = thread_count)]
     pub jobs: Option<usize>,
 }
 
@@ -294,6 +295,8 @@ fn convert(args: &Convert) -> Result<(), Failure> {
 }
 
 fn verify(args: &Verify) -> Result<(), Failure> {
+    let list = args.duplicates.as_deref();
+    list.map_or(Ok(()), |file| overwrite::check(file, &data_tools::COPIES, &[])).map_err(Failure::usage)?;
     let report = data_tools::verify(&args.folder.dir, jobs(args.jobs)).map_err(failure)?;
     let (dir, bad) = (args.folder.dir.display().to_string(), report.bad.len());
     if let Some(file) = &args.duplicates {
@@ -343,6 +346,8 @@ mod tests {
         let folder = dir.display();
         assert_eq!(code(&format!("trireme data info {folder}/missing")), FAILED);
         assert_eq!(code(&format!("trireme data verify {folder}")), FAILED);
+        // before anything is read
+        assert_eq!(code(&format!("trireme data verify {folder} --duplicates {folder}/taken")), USAGE);
         assert_eq!(code(&format!("trireme data stats {folder}")), FAILED);
         assert_eq!(code(&format!("trireme data index {folder}")), FAILED);
         assert_eq!(code(&format!("trireme data convert mnist {folder}/missing {folder}/out")), FAILED);

@@ -5,7 +5,7 @@ use super::exit::Failure;
 use super::output::print;
 use super::value::{positive, probability};
 use crate::device::DeviceChoice;
-use crate::eval::npy::Npy;
+use crate::eval::npy::{self, Npy};
 use crate::eval::pictures::pictures;
 use crate::eval::predict::{Predict, Prediction, Wanted};
 use crate::eval::request::ModelRequest;
@@ -14,7 +14,7 @@ use crate::launch;
 use crate::screen;
 use crate::train::evaluate::TestTime;
 use data_tools::ContactSheet;
-use loaders::printable;
+use loaders::{overwrite, printable};
 use std::path::{Path, PathBuf};
 
 /// Arguments of `trireme predict`.
@@ -79,6 +79,8 @@ pub struct Args {
 
 /// Predicts one picture after another; one that cannot be read is named, the rest are still done, and the exit code is 1.
 pub fn run(args: &Args) -> Result<(), Failure> {
+    let images = pictures(&args.images, &mut std::io::stdin().lock())?;
+    check_outputs(args, &images)?;
     let request = ModelRequest { file: args.model.clone(), best: args.best, ema: args.ema, sealed: args.sealed };
     let test_time = TestTime { flip: args.flip, corners: args.corners };
     let mut predictor = launch::predictor(args.device, &request, args.cost.limits(), test_time)?;
@@ -89,7 +91,6 @@ pub fn run(args: &Args) -> Result<(), Failure> {
         )));
     }
     let wanted = Wanted { top: args.top, threshold: args.threshold };
-    let images = pictures(&args.images, &mut std::io::stdin().lock())?;
     predictor.notes().iter().for_each(|note| screen::say(note));
     let mut output = Output::new(args, images.len())?;
     let mut failures = Vec::new();
@@ -101,6 +102,14 @@ pub fn run(args: &Args) -> Result<(), Failure> {
     }
     output.finish()?;
     if failures.is_empty() { Ok(()) } else { Err(Failure::failed(failures.join("\n"))) }
+}
+
+/// Refuses names of files that cannot be written, or would cost another file.
+fn check_outputs(args: &Args, images: &[PathBuf]) -> Result<(), Failure> {
+    let inputs: Vec<&Path> = images.iter().chain([&args.model]).map(PathBuf::as_path).collect();
+    let outputs = [(&args.sheet, &data_tools::SHEET), (&args.embed, &npy::TABLE)];
+    let mut named = outputs.into_iter().filter_map(|(path, content)| Some((path.as_deref()?, content)));
+    named.try_for_each(|(path, content)| overwrite::check(path, content, &inputs)).map_err(Failure::usage)
 }
 
 /// Where predictions go.
