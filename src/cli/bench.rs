@@ -54,12 +54,15 @@ pub enum What {
 
 /// Arguments of `trireme bench step`.
 #[derive(Clone, Debug, clap::Args)]
-#[command(after_help = "\
+#[command(
+    allow_negative_numbers = true,
+    after_help = "\
 Example:
   trireme bench step --model resnet20 --batch 128 --threads 2
   trireme bench step --model lenet --batch 64 --profile
   trireme bench step --model resnet50 --batch 32 --roofline --cores 64 --bandwidth 350
-  trireme bench step --model resnet18 --size 112 --batch 64")]
+  trireme bench step --model resnet18 --size 112 --batch 64"
+)]
 pub struct Step {
     /// Network
     #[arg(long, value_name = "NAME", default_value = "resnet20")]
@@ -101,11 +104,14 @@ pub struct Step {
 
 /// Arguments of `trireme bench loader`.
 #[derive(Clone, Debug, clap::Args)]
-#[command(after_help = "\
+#[command(
+    allow_negative_numbers = true,
+    after_help = "\
 Example:
   trireme bench loader data/cifar10 --threads 1
   trireme bench loader data/cifar10 --split test --transform 'normalize' --epochs 10
-  trireme bench loader data/cifar10 --transform 'random_crop(28),flip,normalize' --io read --shuffle 'window(2)'")]
+  trireme bench loader data/cifar10 --transform 'random_crop(28),flip,normalize' --io read --shuffle 'window(2)'"
+)]
 pub struct Loader {
     /// Data set
     pub dir: PathBuf,
@@ -134,11 +140,14 @@ pub struct Loader {
 
 /// Arguments of `trireme bench loader+step`.
 #[derive(Clone, Debug, clap::Args)]
-#[command(after_help = "\
+#[command(
+    allow_negative_numbers = true,
+    after_help = "\
 Example:
   trireme bench loader+step data/cifar10 --model resnet20 --loader-threads 4
   trireme bench loader+step data/photos --model resnet50 --batch 256 --device cuda --precision bf16 --loader-threads 4 \
---transform 'random_resized_crop(224),flip,normalize'")]
+--transform 'random_resized_crop(224),flip,normalize'"
+)]
 pub struct LoaderStep {
     /// Data set
     pub dir: PathBuf,
@@ -179,10 +188,13 @@ pub struct LoaderStep {
 
 /// Arguments of `trireme bench allreduce`.
 #[derive(Clone, Debug, clap::Args)]
-#[command(after_help = "\
+#[command(
+    allow_negative_numbers = true,
+    after_help = "\
 Example:
   mpirun -n 2 trireme bench allreduce --sizes 64K,4M,64M
-  mpirun -n 2 trireme bench allreduce --codec ternary")]
+  mpirun -n 2 trireme bench allreduce --codec ternary"
+)]
 pub struct Allreduce {
     /// Bytes a sum, as 4096, 64K or 4M; a list has commas
     #[arg(long, value_name = "BYTES", value_delimiter = ',', default_value = "64K,1M,4M,16M,64M", value_parser = bytes)]

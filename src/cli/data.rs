@@ -4,7 +4,7 @@ use super::cost::Cost;
 use super::exit::Failure;
 use super::output::print;
 use super::reshape;
-use super::value::{fraction, percent, pixels, positive, thread_count};
+use super::value::{fraction, natural, percent, pixels, positive, thread_count};
 use clap::Subcommand;
 use clap::builder::{PossibleValue, PossibleValuesParser};
 use data_tools::{ConvertOptions, OnBad, ShowOptions};
@@ -35,11 +35,13 @@ pub enum What {
     Info(Folder),
     /// Check every record: checksums, lengths, counts, labels, images; exit code 1 if anything is wrong. Counts near copies across splits
     #[command(
+        allow_negative_numbers = true,
         after_help = "Example:\n  trireme data verify data/cifar10 --jobs 2\n  trireme data verify data/photos --duplicates copies.tsv"
     )]
     Verify(Verify),
     /// Measure mean and deviation of the pixels, sizes of the images and of each class; bad records are named and left out
     #[command(
+        allow_negative_numbers = true,
         after_help = "Example:\n  trireme data stats data/cifar10\n  trireme data stats data/cifar10 --split test --json"
     )]
     Stats(Stats),
@@ -64,7 +66,9 @@ pub enum What {
 
 /// Arguments of `trireme data convert`.
 #[derive(Clone, Debug, clap::Args)]
-#[command(after_help = "\
+#[command(
+    allow_negative_numbers = true,
+    after_help = "\
 Example:
   trireme data convert fashion-mnist /usr/share/datasets/fashion-mnist data/fashion-mnist --shards 16
   trireme data convert cifar10 cifar-10-binary.tar.gz data/cifar10 --jobs 4
@@ -74,7 +78,8 @@ Example:
   trireme data convert imagenet /scratch/ILSVRC2012 data/imagenet --resize 256 --shards 256
 
 The same bytes come out for any number of jobs. OUT appears whole or not at all. A conversion of image files that was
-stopped goes on where it was when the same command is given again.")]
+stopped goes on where it was when the same command is given again."
+)]
 pub struct Convert {
     /// Format of SRC
     #[arg(value_name = "KIND", value_parser = kinds())]
@@ -112,7 +117,7 @@ pub struct Convert {
     #[arg(long, value_name = "F", value_parser = fraction)]
     pub validation_fraction: Option<f64>,
     /// Key of the shuffle and of the draw for --validation-fraction
-    #[arg(long, value_name = "N", default_value = "0")]
+    #[arg(long, value_name = "N", default_value = "0", value_parser = natural::<u64>)]
     pub seed: u64,
     /// What to do with an image that cannot be used: stop, or leave it out and list it
     #[arg(long, value_name = "fail|skip", default_value = "fail", value_parser = ["fail", "skip"])]
@@ -171,13 +176,16 @@ pub struct Stats {
 
 /// Arguments of `trireme data show`.
 #[derive(Clone, Debug, clap::Args)]
-#[command(after_help = "\
+#[command(
+    allow_negative_numbers = true,
+    after_help = "\
 Example:
   trireme data show data/cifar10 -o sheet.png
   trireme data show data/cifar10 -o sheet.png --transform 'pad_crop(4)' --transform flip --epochs 6 --count 12
 
 With transforms a picture is what the network sees in epochs 0, 1, ... of a recipe with the same seed and list, brought
-back to the scale 0 to 255.")]
+back to the scale 0 to 255."
+)]
 pub struct Show {
     /// The data set.
     #[command(flatten)]
@@ -198,21 +206,24 @@ pub struct Show {
     #[arg(long, value_name = "K", default_value = "1", value_parser = clap::value_parser!(u32).range(1..))]
     pub epochs: u32,
     /// Seed of the random draws, as a recipe's
-    #[arg(long, value_name = "N", default_value = "1")]
+    #[arg(long, value_name = "N", default_value = "1", value_parser = natural::<u64>)]
     pub seed: u64,
 }
 
 /// Arguments of `trireme data extract`.
 #[derive(Clone, Debug, clap::Args)]
-#[command(after_help = "\
+#[command(
+    allow_negative_numbers = true,
+    after_help = "\
 Example:
-  trireme data extract data/fashion-mnist 0 --split test -o boot.png")]
+  trireme data extract data/fashion-mnist 0 --split test -o boot.png"
+)]
 pub struct Extract {
     /// The data set.
     #[command(flatten)]
     pub folder: Folder,
     /// Number of the image in its split, from 0
-    #[arg(value_name = "N")]
+    #[arg(value_name = "N", value_parser = natural::<u64>)]
     pub sample: u64,
     /// Picture to write: .png or .jpg; the record's own bytes where it holds that format
     #[arg(short, long, value_name = "FILE")]

@@ -17,7 +17,9 @@ use std::path::{Path, PathBuf};
 
 /// Arguments of `trireme eval`.
 #[derive(Clone, Debug, clap::Args)]
-#[command(after_help = "\
+#[command(
+    allow_negative_numbers = true,
+    after_help = "\
 Example:
   trireme eval runs/r20/model.h5 --data data/cifar10
   mpirun -n 4 trireme eval runs/r20/model.h5 --data data/cifar10 --split train --json
@@ -26,7 +28,8 @@ Example:
   trireme eval runs/r20 --csv predictions.csv --errors mistakes.png
   trireme eval runs/r20 --data data/cifar10 --follow
 
-No score depends on the number of ranks.")]
+No score depends on the number of ranks."
+)]
 pub struct Args {
     /// Model file that `trireme train` wrote, or the output folder of a run: its model.h5, else its newest checkpoint
     #[arg(value_name = "MODEL|RUN")]

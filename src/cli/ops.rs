@@ -14,7 +14,9 @@ use std::path::PathBuf;
 
 /// Arguments of `trireme bench ops`.
 #[derive(Clone, Debug, clap::Args)]
-#[command(after_help = "\
+#[command(
+    allow_negative_numbers = true,
+    after_help = "\
 Example:
   trireme bench ops --model resnet20 --threads 2
   trireme bench ops --shape 3,64,64,56,56 --shape 3,16,16,32,32 --batch 32
@@ -22,7 +24,8 @@ Example:
 
 Each implementation that this processor has is measured in each pass, in turn, on images that are made up: medians of three rounds and
 more. The first of an operation is the one that training takes. Convolutions are in f32, and their ReLU is left out. GFLOP/s count the
-multiplications and additions of the direct form, whatever an implementation makes of them, so they may exceed the processor's peak.")]
+multiplications and additions of the direct form, whatever an implementation makes of them, so they may exceed the processor's peak."
+)]
 pub struct Args {
     /// Networks whose convolutions and linear layers are measured; a list has commas [default: resnet20, without --shape]
     #[arg(long, value_name = "NAME", value_delimiter = ',')]

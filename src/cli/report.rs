@@ -18,11 +18,14 @@ const EVERY: u32 = 10;
 
 /// Arguments of `trireme report`.
 #[derive(Clone, Debug, clap::Args)]
-#[command(after_help = "\
+#[command(
+    allow_negative_numbers = true,
+    after_help = "\
 Example:
   trireme report runs/r20
   trireme report runs/r20 runs/r20-cosine -o compare.html
-  trireme report runs/r20 --follow")]
+  trireme report runs/r20 --follow"
+)]
 pub struct Args {
     /// Output folders of runs; several are shown side by side
     #[arg(required = true, value_name = "RUN")]

@@ -3,7 +3,7 @@
 use super::exit::Failure;
 use super::output::print;
 use super::threads;
-use super::value::{Patience, patience, thread_count};
+use super::value::{Patience, natural, patience, thread_count};
 use crate::device::DeviceChoice;
 use crate::launch;
 use crate::recipe::{Changes, keys};
@@ -30,7 +30,7 @@ fn long_help() -> String {
 
 /// Arguments of `trireme train`.
 #[derive(Clone, Debug, clap::Args)]
-#[command(after_help = EXAMPLE, after_long_help = long_help())]
+#[command(allow_negative_numbers = true, after_help = EXAMPLE, after_long_help = long_help())]
 pub struct Args {
     /// Recipe: a TOML file with the network, the data set and how to train
     pub recipe: PathBuf,
@@ -74,7 +74,7 @@ pub struct Args {
     #[arg(long, value_name = "DIR")]
     pub stage: Option<PathBuf>,
     /// End after this optimizer step, counted from the start of the run; schedules keep their shape. 0 writes the first weights
-    #[arg(long, value_name = "N")]
+    #[arg(long, value_name = "N", value_parser = natural::<u64>)]
     pub max_steps: Option<u64>,
     /// Look for a learning rate: train some steps, 100 unless given, with rates from 1e-7 to 10; print the one where the loss falls most
     /// steeply, as a --set takes it, and leave a picture beside OUT. Nothing in OUT is touched
