@@ -19,7 +19,9 @@ use std::path::{Path, PathBuf};
 
 /// Arguments of `trireme predict`.
 #[derive(Clone, Debug, clap::Args)]
-#[command(after_help = "\
+#[command(
+    allow_negative_numbers = true,
+    after_help = "\
 Example:
   trireme predict runs/r20/model.h5 cat.jpg dog.png --top 3
   trireme predict runs/r20 photos --csv --top 1
@@ -28,7 +30,8 @@ Example:
   trireme predict runs/r20 photos --embed photos.npy
   trireme predict runs/voc photos --threshold 0.3
 
-A picture that cannot be read is named, the rest are still done, and the exit code is 1.")]
+A picture that cannot be read is named, the rest are still done, and the exit code is 1."
+)]
 pub struct Args {
     /// Model file that `trireme train` wrote, or the output folder of a run
     #[arg(value_name = "MODEL|RUN")]
@@ -177,11 +180,16 @@ fn show(args: &Args, path: &Path, prediction: &Prediction) -> Result<(), Failure
         return lines.try_for_each(print);
     }
     let note = size.map_or(String::new(), |size| format!(" (resized from {size})"));
-    print(format!("{image}{note}"))?;
+    print(title(&image, &note))?;
     if prediction.classes.is_empty() {
         return print(format!("  no class above {:.2} %", 100.0 * args.threshold.unwrap_or(0.5)));
     }
     prediction.classes.iter().try_for_each(|(_, name, p)| print(format!("  {:>6.2} %  {}", 100.0 * p, printable(name))))
+}
+
+/// The line of a picture, one whatever its name is.
+fn title(image: &str, note: &str) -> String {
+    format!("{}{note}", printable(image))
 }
 
 /// Height and width as people write them, the width first.
@@ -200,6 +208,11 @@ mod tests {
     #[test]
     fn the_width_comes_first() {
         assert_eq!(size_in_words((20, 30)), "30x20");
+    }
+
+    #[test]
+    fn a_line_break_in_a_name_breaks_no_line() {
+        assert_eq!(title("a\nb.png", " (resized from 3x2)"), "a\\u000ab.png (resized from 3x2)");
     }
 
     /// A name that is not UTF-8 is shown in all forms.

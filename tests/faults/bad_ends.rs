@@ -7,7 +7,7 @@ use std::time::Duration;
 
 use crate::support::disk::Disk;
 use crate::support::images::DIGITS;
-use crate::support::program::{PATIENCE, assert_gone, events, files, on_ranks, run, signal, start};
+use crate::support::program::{PATIENCE, assert_gone, events, files, on_ranks, run, signal, start, trireme};
 use crate::support::small_run::{RECIPE, SmallRun};
 use loaders::{Dataset, Job, Loader, Options, Order, Pipeline};
 use trireme::checkpoint::ModelFile;
@@ -28,6 +28,17 @@ fn a_disk_that_fills_while_training() {
         setting.assert_no_model();
         assert_eq!(files(&setting.out), ["metrics.jsonl", "recipe.toml"]);
         fs::remove_dir_all(&setting.out).unwrap();
+    }
+}
+
+#[test]
+fn help_that_is_lost_is_a_failure() {
+    let full = || OpenOptions::new().write(true).open("/dev/full").unwrap();
+    for args in [&["--help"][..], &["train", "--help"]] {
+        let ended = trireme(0, args).stdout(full()).output().unwrap();
+        let said = String::from_utf8_lossy(&ended.stderr).into_owned();
+        assert_eq!(ended.status.code(), Some(1), "{said}");
+        assert!(said.contains("cannot write to stdout: No space left"), "{said}");
     }
 }
 

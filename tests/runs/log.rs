@@ -178,7 +178,11 @@ fn a_run_ends_with_a_page_and_runs_are_listed_and_compared() {
     assert_eq!(said.trim(), both);
     assert_eq!(data_of(&fs::read_to_string(&both).unwrap())["runs"].as_array().unwrap().len(), 2);
     run(0, &["report", &root]).failed(1, &["no metrics.jsonl in it", "name the folder that `trireme train` wrote"]);
-    run(0, &["runs", &setting.out("nowhere")]).failed(1, &["cannot read", "nowhere"]);
+    run(0, &["runs", &setting.out("nowhere")])
+        .failed(1, &["cannot read", "nowhere", "name the folder where your runs lie"]);
+    // a command without ranks does all of its work on each of several
+    let warning = |ranks| run(ranks, &["runs", &root]).succeeded().stderr.matches("is not divided among ranks").count();
+    assert_eq!([warning(0), warning(1), warning(2)], [0, 0, 1]);
 }
 
 /// Lines that were cut, foreign ones, losses that were no numbers: the page has the rest, and says so.
