@@ -82,8 +82,6 @@ pub struct Args {
 
 /// Predicts one picture after another; one that cannot be read is named, the rest are still done, and the exit code is 1.
 pub fn run(args: &Args) -> Result<(), Failure> {
-    let images = pictures(&args.images, &mut std::io::stdin().lock())?;
-    check_outputs(args, &images)?;
     let request = ModelRequest { file: args.model.clone(), best: args.best, ema: args.ema, sealed: args.sealed };
     let test_time = TestTime { flip: args.flip, corners: args.corners };
     let mut predictor = launch::predictor(args.device, &request, args.cost.limits(), test_time)?;
@@ -94,6 +92,8 @@ pub fn run(args: &Args) -> Result<(), Failure> {
         )));
     }
     let wanted = Wanted { top: args.top, threshold: args.threshold };
+    let images = pictures(&args.images, &mut std::io::stdin().lock())?;
+    check_outputs(args, &images)?;
     predictor.notes().iter().for_each(|note| screen::say(note));
     let mut output = Output::new(args, images.len())?;
     let mut failures = Vec::new();

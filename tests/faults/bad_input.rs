@@ -30,6 +30,8 @@ fn recipes_that_name_what_there_is_not() {
     }
     setting.recipe = setting.folder.write("none.toml", "model = ");
     setting.train(2, &[]).failed(2, &["none.toml", "not valid TOML"]);
+    setting.recipe = setting.data.clone();
+    setting.refused(2, &[], &["cannot read the recipe", "it is a folder, a file is expected"]);
     setting.recipe = setting.folder.at("absent.toml");
     setting.refused(2, &[], &["cannot read the recipe", "absent.toml: there is no such file; "]);
     assert!(!Path::new(&setting.out).exists());
@@ -132,6 +134,8 @@ fn model_files_that_are_none() {
     }
     let model = model.display().to_string();
     run(0, &["predict", &model, &picture]).failed(1, &["picture.png", "No such file"]);
+    let slip = setting.folder.at("data/dataset.jsn");
+    run(0, &["predict", &model, &slip]).failed(1, &["dataset.jsn: No such file", "did you mean", "dataset.json?"]);
     let things = Images::new(&setting.folder.path().join("things"), THINGS, 4, 4).arg();
     run(2, &["eval", &model, "--data", &things]).failed(1, &["model.h5", "28x28x1", "32x32x3", &things]);
     let unknown = ["eval", &model, "--data", &images.arg(), "--split", "tset"];
