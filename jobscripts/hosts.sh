@@ -29,6 +29,7 @@ while getopts r:c option; do
     esac
 done
 shift $((OPTIND - 1))
+[[ $restarts =~ ^[0-9]+$ ]] || { echo "$me: -r $restarts: expected a number of restarts >= 0" >&2; exit 2; }
 [ $# -gt 1 ] || { [ -n "$check" ] && [ $# = 1 ]; } || usage
 hostfile=$1
 shift

@@ -25,6 +25,8 @@ while getopts n:r: option; do
 done
 shift $((OPTIND - 1))
 [ $# -gt 0 ] || usage
+[[ $ranks =~ ^[1-9][0-9]*$ ]] || { echo "$me: -n $ranks: expected a number of ranks >= 1" >&2; exit 2; }
+[[ $restarts =~ ^[0-9]+$ ]] || { echo "$me: -r $restarts: expected a number of restarts >= 0" >&2; exit 2; }
 
 # shellcheck disable=SC2317 # a signal calls it
 again() {

@@ -3,6 +3,8 @@
 use std::io;
 use std::path::PathBuf;
 
+use loaders::why;
+
 use crate::{backend, checkpoint, comm, interop, nn, optim, recipe, report};
 
 /// An error of training or evaluation; [`Error::code`] is its exit code.
@@ -18,7 +20,7 @@ pub enum Error {
     #[error("{0}")]
     Launch(String),
     /// A file or folder.
-    #[error("cannot {action} {}: {source}", path.display())]
+    #[error("cannot {action} {}: {}", path.display(), why(path, source))]
     File {
         /// A verb.
         action: &'static str,
@@ -225,6 +227,8 @@ impl Error {
     pub fn code(&self) -> u8 {
         match self {
             Error::Usage(_) | Error::Recipe(_) | Error::Schedule(_) | Error::Optimizer(_) => 2,
+            Error::Export(error) if error.is_usage() => 2,
+            Error::Checkpoint(checkpoint::Error::NoCheckpoint { .. }) => 2,
             Error::Agreed { code, .. } | Error::Elsewhere { code } => *code,
             _ => 1,
         }

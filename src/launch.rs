@@ -229,6 +229,11 @@ pub fn has_launcher() -> bool {
     comm::launcher().is_some()
 }
 
+/// Whether this process is the first of several that an MPI launcher started, and so the one to speak.
+pub fn is_first_of_several() -> bool {
+    comm::rank_prefix() == "rank 0: "
+}
+
 /// How steps scale; collective. `None` on ranks other than 0.
 pub fn bench_scale(request: &bench::scale::Scale) -> Result<Option<bench::scale::Measured>, Error> {
     on!(request.device, device => bench::scale::run(device, request))

@@ -1,5 +1,6 @@
 //! Parse, run, exit code.
 
+use std::io::{ErrorKind, Write};
 use std::process::ExitCode;
 use std::time::{Duration, Instant};
 
@@ -28,8 +29,12 @@ fn main() -> ExitCode {
 fn usage(error: &clap::Error) -> ExitCode {
     let prefix = comm::rank_prefix();
     if prefix.is_empty() || prefix.starts_with("rank 0:") {
-        // nothing is left to try when the terminal is gone
-        let _ = error.print();
+        // nothing is left to try when the terminal is gone, but help that was asked for and is lost is a failure
+        let printed = error.print().and_then(|()| std::io::stdout().flush());
+        if let Some(lost) = printed.err().filter(|lost| !error.use_stderr() && lost.kind() != ErrorKind::BrokenPipe) {
+            screen::say(&format!("cannot write to stdout: {lost}"));
+            return ExitCode::from(exit::FAILED);
+        }
         let line: Vec<String> = std::env::args_os().map(|word| word.to_string_lossy().into_owned()).collect();
         if let Some(tip) = cli::tip::for_error(error, &line) {
             screen::say(&format!("\n{tip}"));

@@ -1,6 +1,7 @@
 //! The error type of this crate; its messages say what to do.
 
 use crate::text;
+use loaders::why;
 use std::io;
 use std::path::{Path, PathBuf};
 
@@ -61,7 +62,7 @@ pub enum Error {
         source: io::Error,
     },
     /// Any other failure of the operating system.
-    #[error("{}: cannot {action}: {source}", path.display())]
+    #[error("{}: cannot {action}: {}", path.display(), why(path, source))]
     Io {
         /// The attempted action: "read", "create", ...
         action: &'static str,
@@ -103,6 +104,7 @@ impl Error {
         match self {
             Error::Usage(_) | Error::OutTaken { .. } => true,
             Error::Stopped { source, .. } => source.is_usage(),
+            Error::Loaders(error) => error.is_usage(),
             _ => false,
         }
     }

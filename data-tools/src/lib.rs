@@ -31,8 +31,8 @@ pub use crate::image::{Sizes, Spread};
 pub use convert::{Converted, Spent, convert, convert_source};
 pub use error::Error;
 pub use inspect::{
-    Bad, ContactSheet, Extracted, FirstImage, Indexed, Info, NearCopy, Report, SeveralLabels, ShowOptions, Shown,
-    SplitInfo, Stats, Thumbnail, Thumbnails,
+    Bad, COPIES, ContactSheet, Extracted, FirstImage, Indexed, Info, NearCopy, Report, SHEET, SeveralLabels,
+    ShowOptions, Shown, SplitInfo, Stats, Thumbnail, Thumbnails,
 };
 pub use inspect::{extract, index, info, matrix, show, stats, verify, write_duplicates};
 pub use kinds::KINDS;

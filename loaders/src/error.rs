@@ -6,12 +6,13 @@ use std::path::{Path, PathBuf};
 
 use crate::fault::Fault;
 use crate::spec::Images;
+use crate::why::why;
 
 /// Why a data set, a pipeline or a loader cannot be used.
 #[derive(Debug, thiserror::Error)]
 pub enum Error {
     /// The operating system reported an error.
-    #[error("cannot {action} {path}: {source}")]
+    #[error("cannot {action} {path}: {}", why(path, source))]
     Io {
         /// "open", "map", "write" and the like.
         action: &'static str,
@@ -237,6 +238,11 @@ pub enum Error {
 }
 
 impl Error {
+    /// Whether a name is at fault that a user gave on a command line, of a split or a transform.
+    pub fn is_usage(&self) -> bool {
+        matches!(self, Error::UnknownSplit { .. } | Error::Transform { .. } | Error::Unsettled { .. })
+    }
+
     /// Makes an [`Error::Io`] of a system error, for `map_err`.
     pub(crate) fn io(action: &'static str, path: &Path) -> impl FnOnce(io::Error) -> Self {
         let path = path.to_owned();

@@ -4,7 +4,6 @@ use crate::backend::op::{Conv, Linear, Op, Shape};
 use crate::backend::{Backend, PlanRequest, TensorDesc};
 use crate::error::Error;
 use crate::nn::graph::BuildError;
-use crate::recipe::did_you_mean;
 
 /// Channels up to which an input is the image itself, as a network's first layer reads it, where sizes are given.
 const IMAGE: usize = 4;
@@ -103,7 +102,7 @@ pub fn cases(models: &[String], convolutions: &[Convolution]) -> Result<Vec<(Str
         }
     };
     for model in models {
-        let unknown = || Error::Usage(format!("no network {model}{}", did_you_mean(model, &crate::models::names())));
+        let unknown = || Error::Usage(crate::models::unknown(model));
         let network = crate::models::find(model).ok_or_else(unknown)?;
         let net = (network.build)(network.name, network.input, network.classes);
         let shapes = net.shapes().map_err(BuildError::from)?;

@@ -8,7 +8,6 @@ use crate::device::Device;
 use crate::error::Error;
 use crate::models;
 use crate::nn::{Batch, Graph};
-use crate::recipe;
 use crate::train::plan::network::network;
 use loaders::{Draws, ImageSpec};
 
@@ -49,8 +48,7 @@ impl<B: Backend> Synthetic<B> {
     /// On this kind of device.
     pub fn new<D: Device<Backend = B>>(device: &D, work: &Work<'_>) -> Result<Self, Error> {
         let (model, batch) = (work.model, work.setting.batch);
-        let names = models::names();
-        let unknown = || Error::Usage(format!("no network {model}{}", recipe::did_you_mean(model, &names)));
+        let unknown = || Error::Usage(models::unknown(model));
         let (meant, classes) = models::input(model).zip(models::classes(model)).ok_or_else(unknown)?;
         let shape = work.size.map_or(meant, |px| Shape::image(meant.c, px, px));
         let net = network(model, ImageSpec::new(shape.h as u32, shape.w as u32, shape.c as u32), classes)?;

@@ -3,11 +3,13 @@
 use std::io;
 use std::path::PathBuf;
 
+use loaders::why;
+
 /// An error of reading or writing a model file. Each text names the file and what to try.
 #[derive(Debug, thiserror::Error)]
 pub enum Error {
     /// The operating system refused.
-    #[error("cannot {action} {}: {source}", .path.display())]
+    #[error("cannot {action} {}: {}", .path.display(), why(.path, .source))]
     Io {
         /// What was tried: `read`, `write`, ...
         action: &'static str,

@@ -6,10 +6,11 @@ use super::output::print;
 use super::roofline;
 use super::scale;
 use super::threads;
-use super::value::{bytes, gigabytes, measured, positive, transforms};
+use super::value::{bytes, gigabytes, measured, positive, thread_count, transforms};
 use crate::backend::Precision;
 use crate::bench;
 use crate::device::DeviceChoice;
+use crate::error::Error;
 use crate::launch;
 use crate::screen;
 use clap::Subcommand;
@@ -53,12 +54,15 @@ pub enum What {
 
 /// Arguments of `trireme bench step`.
 #[derive(Clone, Debug, clap::Args)]
-#[command(after_help = "\
+#[command(
+    allow_negative_numbers = true,
+    after_help = "\
 Example:
   trireme bench step --model resnet20 --batch 128 --threads 2
   trireme bench step --model lenet --batch 64 --profile
   trireme bench step --model resnet50 --batch 32 --roofline --cores 64 --bandwidth 350
-  trireme bench step --model resnet18 --size 112 --batch 64")]
+  trireme bench step --model resnet18 --size 112 --batch 64"
+)]
 pub struct Step {
     /// Network
     #[arg(long, value_name = "NAME", default_value = "resnet20")]
@@ -79,7 +83,7 @@ pub struct Step {
     #[arg(long)]
     pub tf32: bool,
     /// Compute threads [default: all cores; 1 with a GPU]
-    #[arg(long, value_name = "N", value_parser = positive)]
+    #[arg(long, value_name = "N", value_parser = thread_count)]
     pub threads: Option<usize>,
     /// Print the time of every layer as well, and its parallel regions
     #[arg(long)]
@@ -100,11 +104,14 @@ pub struct Step {
 
 /// Arguments of `trireme bench loader`.
 #[derive(Clone, Debug, clap::Args)]
-#[command(after_help = "\
+#[command(
+    allow_negative_numbers = true,
+    after_help = "\
 Example:
   trireme bench loader data/cifar10 --threads 1
   trireme bench loader data/cifar10 --split test --transform 'normalize' --epochs 10
-  trireme bench loader data/cifar10 --transform 'random_crop(28),flip,normalize' --io read --shuffle 'window(2)'")]
+  trireme bench loader data/cifar10 --transform 'random_crop(28),flip,normalize' --io read --shuffle 'window(2)'"
+)]
 pub struct Loader {
     /// Data set
     pub dir: PathBuf,
@@ -118,7 +125,7 @@ pub struct Loader {
     #[arg(long, value_name = "N", default_value = "128", value_parser = positive)]
     pub batch: usize,
     /// Loader threads [default: this process's cores]
-    #[arg(long, alias = "loader-threads", value_name = "N", value_parser = positive)]
+    #[arg(long, alias = "loader-threads", value_name = "N", value_parser = thread_count)]
     pub threads: Option<usize>,
     /// Passes over the split
     #[arg(long, value_name = "N", default_value = "5", value_parser = clap::value_parser!(u32).range(1..))]
@@ -133,11 +140,14 @@ pub struct Loader {
 
 /// Arguments of `trireme bench loader+step`.
 #[derive(Clone, Debug, clap::Args)]
-#[command(after_help = "\
+#[command(
+    allow_negative_numbers = true,
+    after_help = "\
 Example:
   trireme bench loader+step data/cifar10 --model resnet20 --loader-threads 4
   trireme bench loader+step data/photos --model resnet50 --batch 256 --device cuda --precision bf16 --loader-threads 4 \
---transform 'random_resized_crop(224),flip,normalize'")]
+--transform 'random_resized_crop(224),flip,normalize'"
+)]
 pub struct LoaderStep {
     /// Data set
     pub dir: PathBuf,
@@ -163,10 +173,10 @@ pub struct LoaderStep {
     #[arg(long)]
     pub tf32: bool,
     /// Compute threads [default: all cores; 1 with a GPU]
-    #[arg(long, value_name = "N", value_parser = positive)]
+    #[arg(long, value_name = "N", value_parser = thread_count)]
     pub threads: Option<usize>,
     /// Loader threads
-    #[arg(long, value_name = "N", default_value = "1", value_parser = positive)]
+    #[arg(long, value_name = "N", default_value = "1", value_parser = thread_count)]
     pub loader_threads: usize,
     /// How records are read: auto, mmap or read
     #[arg(long, value_name = "HOW", default_value = "auto")]
@@ -178,10 +188,13 @@ pub struct LoaderStep {
 
 /// Arguments of `trireme bench allreduce`.
 #[derive(Clone, Debug, clap::Args)]
-#[command(after_help = "\
+#[command(
+    allow_negative_numbers = true,
+    after_help = "\
 Example:
   mpirun -n 2 trireme bench allreduce --sizes 64K,4M,64M
-  mpirun -n 2 trireme bench allreduce --codec ternary")]
+  mpirun -n 2 trireme bench allreduce --codec ternary"
+)]
 pub struct Allreduce {
     /// Bytes a sum, as 4096, 64K or 4M; a list has commas
     #[arg(long, value_name = "BYTES", value_delimiter = ',', default_value = "64K,1M,4M,16M,64M", value_parser = bytes)]
@@ -217,7 +230,7 @@ pub fn run(args: &Args, started: Instant) -> Result<(), Failure> {
                 shuffle: l.shuffle,
                 options: loaders::Options { threads, io: l.io, ..loaders::Options::default() },
             };
-            let rate = loaders::bench::run(&request, bench::memory_mb).map_err(Failure::failed)?;
+            let rate = loaders::bench::run(&request, bench::memory_mb).map_err(failure)?;
             print(serde_json::json!({
                 "bench": "loader", "data": l.dir, "split": l.split, "transform": request.transforms, "batch": l.batch,
                 "threads": threads, "epochs": l.epochs, "img_per_s": rate.img_per_s,
@@ -279,6 +292,11 @@ fn step(args: &Step, started: Instant) -> Result<(), Failure> {
     print(json)
 }
 
+/// A name that does not exist is a mistake of the command line.
+fn failure(error: loaders::Error) -> Failure {
+    if error.is_usage() { Failure::usage(error) } else { Failure::failed(error) }
+}
+
 fn loader_step(args: &LoaderStep) -> Result<(), Failure> {
     threads::calm_waiting()?;
     loaders::sigbus::install().map_err(Failure::failed)?;
@@ -296,7 +314,10 @@ fn loader_step(args: &LoaderStep) -> Result<(), Failure> {
         io: args.io,
         seconds: args.seconds,
     };
-    let result = launch::bench_loader_step(&request)?;
+    let result = launch::bench_loader_step(&request).map_err(|error| match error {
+        Error::Data(error) => failure(error),
+        error => error.into(),
+    })?;
     print(serde_json::json!({
         "bench": "loader+step", "data": args.dir, "split": args.split, "transform": request.transforms, "model": args.model,
         "batch": args.batch, "threads": result.threads, "loader_threads": args.loader_threads, "device": result.device,

@@ -4,10 +4,11 @@ use super::cost::Cost;
 use super::exit::Failure;
 use super::output::print;
 use super::reshape;
-use super::value::{fraction, percent, pixels, positive};
+use super::value::{fraction, natural, percent, pixels, positive, thread_count};
 use clap::Subcommand;
 use clap::builder::{PossibleValue, PossibleValuesParser};
 use data_tools::{ConvertOptions, OnBad, ShowOptions};
+use loaders::overwrite;
 use serde_json::Value;
 use std::fmt::Display;
 use std::path::PathBuf;
@@ -34,11 +35,13 @@ pub enum What {
     Info(Folder),
     /// Check every record: checksums, lengths, counts, labels, images; exit code 1 if anything is wrong. Counts near copies across splits
     #[command(
+        allow_negative_numbers = true,
         after_help = "Example:\n  trireme data verify data/cifar10 --jobs 2\n  trireme data verify data/photos --duplicates copies.tsv"
     )]
     Verify(Verify),
     /// Measure mean and deviation of the pixels, sizes of the images and of each class; bad records are named and left out
     #[command(
+        allow_negative_numbers = true,
         after_help = "Example:\n  trireme data stats data/cifar10\n  trireme data stats data/cifar10 --split test --json"
     )]
     Stats(Stats),
@@ -63,7 +66,9 @@ pub enum What {
 
 /// Arguments of `trireme data convert`.
 #[derive(Clone, Debug, clap::Args)]
-#[command(after_help = "\
+#[command(
+    allow_negative_numbers = true,
+    after_help = "\
 Example:
   trireme data convert fashion-mnist /usr/share/datasets/fashion-mnist data/fashion-mnist --shards 16
   trireme data convert cifar10 cifar-10-binary.tar.gz data/cifar10 --jobs 4
@@ -73,7 +78,8 @@ Example:
   trireme data convert imagenet /scratch/ILSVRC2012 data/imagenet --resize 256 --shards 256
 
 The same bytes come out for any number of jobs. OUT appears whole or not at all. A conversion of image files that was
-stopped goes on where it was when the same command is given again.")]
+stopped goes on where it was when the same command is given again."
+)]
 pub struct Convert {
     /// Format of SRC
     #[arg(value_name = "KIND", value_parser = kinds())]
@@ -111,7 +117,7 @@ pub struct Convert {
     #[arg(long, value_name = "F", value_parser = fraction)]
     pub validation_fraction: Option<f64>,
     /// Key of the shuffle and of the draw for --validation-fraction
-    #[arg(long, value_name = "N", default_value = "0")]
+    #[arg(long, value_name = "N", default_value = "0", value_parser = natural::<u64>)]
     pub seed: u64,
     /// What to do with an image that cannot be used: stop, or leave it out and list it
     #[arg(long, value_name = "fail|skip", default_value = "fail", value_parser = ["fail", "skip"])]
@@ -120,7 +126,7 @@ pub struct Convert {
     #[command(flatten)]
     pub cost: Cost,
     /// Threads [default: one a core]
-    #[arg(long, value_name = "N", value_parser = positive)]
+    #[arg(long, value_name = "N", value_parser = thread_count)]
     pub jobs: Option<usize>,
     /// Print one JSON object to stdout
     #[arg(long)]
@@ -147,7 +153,7 @@ pub struct Verify {
     #[arg(long, value_name = "FILE")]
     pub duplicates: Option<PathBuf>,
     /// Threads [default: one a core]
-    #[arg(long, value_name = "N", value_parser = positive)]
+    #[arg(long, value_name = "N", value_parser = thread_count)]
     pub jobs: Option<usize>,
 }
 
@@ -164,19 +170,22 @@ pub struct Stats {
     #[arg(long)]
     pub write: bool,
     /// Threads [default: one a core]
-    #[arg(long, value_name = "N", value_parser = positive)]
+    #[arg(long, value_name = "N", value_parser = thread_count)]
     pub jobs: Option<usize>,
 }
 
 /// Arguments of `trireme data show`.
 #[derive(Clone, Debug, clap::Args)]
-#[command(after_help = "\
+#[command(
+    allow_negative_numbers = true,
+    after_help = "\
 Example:
   trireme data show data/cifar10 -o sheet.png
   trireme data show data/cifar10 -o sheet.png --transform 'pad_crop(4)' --transform flip --epochs 6 --count 12
 
 With transforms a picture is what the network sees in epochs 0, 1, ... of a recipe with the same seed and list, brought
-back to the scale 0 to 255.")]
+back to the scale 0 to 255."
+)]
 pub struct Show {
     /// The data set.
     #[command(flatten)]
@@ -197,21 +206,24 @@ pub struct Show {
     #[arg(long, value_name = "K", default_value = "1", value_parser = clap::value_parser!(u32).range(1..))]
     pub epochs: u32,
     /// Seed of the random draws, as a recipe's
-    #[arg(long, value_name = "N", default_value = "1")]
+    #[arg(long, value_name = "N", default_value = "1", value_parser = natural::<u64>)]
     pub seed: u64,
 }
 
 /// Arguments of `trireme data extract`.
 #[derive(Clone, Debug, clap::Args)]
-#[command(after_help = "\
+#[command(
+    allow_negative_numbers = true,
+    after_help = "\
 Example:
-  trireme data extract data/fashion-mnist 0 --split test -o boot.png")]
+  trireme data extract data/fashion-mnist 0 --split test -o boot.png"
+)]
 pub struct Extract {
     /// The data set.
     #[command(flatten)]
     pub folder: Folder,
     /// Number of the image in its split, from 0
-    #[arg(value_name = "N")]
+    #[arg(value_name = "N", value_parser = natural::<u64>)]
     pub sample: u64,
     /// Picture to write: .png or .jpg; the record's own bytes where it holds that format
     #[arg(short, long, value_name = "FILE")]
@@ -294,6 +306,8 @@ fn convert(args: &Convert) -> Result<(), Failure> {
 }
 
 fn verify(args: &Verify) -> Result<(), Failure> {
+    let list = args.duplicates.as_deref();
+    list.map_or(Ok(()), |file| overwrite::check(file, &data_tools::COPIES, &[])).map_err(Failure::usage)?;
     let report = data_tools::verify(&args.folder.dir, jobs(args.jobs)).map_err(failure)?;
     let (dir, bad) = (args.folder.dir.display().to_string(), report.bad.len());
     if let Some(file) = &args.duplicates {
@@ -343,6 +357,8 @@ mod tests {
         let folder = dir.display();
         assert_eq!(code(&format!("trireme data info {folder}/missing")), FAILED);
         assert_eq!(code(&format!("trireme data verify {folder}")), FAILED);
+        // before anything is read
+        assert_eq!(code(&format!("trireme data verify {folder} --duplicates {folder}/taken")), USAGE);
         assert_eq!(code(&format!("trireme data stats {folder}")), FAILED);
         assert_eq!(code(&format!("trireme data index {folder}")), FAILED);
         assert_eq!(code(&format!("trireme data convert mnist {folder}/missing {folder}/out")), FAILED);

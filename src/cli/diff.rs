@@ -7,6 +7,7 @@ use loaders::printable;
 use super::exit::Failure;
 use super::output::print;
 use crate::report::history::{Differing, EvalLine, Parting, Run, compare};
+use crate::screen;
 
 /// Arguments of `trireme diff`.
 #[derive(Clone, Debug, clap::Args)]
@@ -29,6 +30,7 @@ pub struct Args {
 pub fn run(args: &Args) -> Result<(), Failure> {
     let [first, second] = [&args.first, &args.second].map(|path| Run::open(path).map_err(Failure::failed));
     let (first, second) = (first?, second?);
+    first.warnings().iter().chain(&second.warnings()).for_each(|warning| screen::say(warning));
     let keys = compare(&first.recipe, &second.recipe);
     let facts = compare(&first.circumstances(), &second.circumstances());
     let parting = Parting::of(&first.log, &second.log);

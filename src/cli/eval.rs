@@ -3,7 +3,7 @@
 use super::exit::Failure;
 use super::output::print;
 use super::threads;
-use super::value::positive;
+use super::value::{positive, thread_count};
 use crate::device::DeviceChoice;
 use crate::error::Error;
 use crate::eval::request::{EvalRequest, ModelRequest};
@@ -12,11 +12,14 @@ use crate::eval::{errors_sheet, findings, recorded};
 use crate::launch;
 use crate::screen;
 use crate::train::evaluate::TestTime;
+use loaders::overwrite::Content;
 use std::path::{Path, PathBuf};
 
 /// Arguments of `trireme eval`.
 #[derive(Clone, Debug, clap::Args)]
-#[command(after_help = "\
+#[command(
+    allow_negative_numbers = true,
+    after_help = "\
 Example:
   trireme eval runs/r20/model.h5 --data data/cifar10
   mpirun -n 4 trireme eval runs/r20/model.h5 --data data/cifar10 --split train --json
@@ -25,7 +28,8 @@ Example:
   trireme eval runs/r20 --csv predictions.csv --errors mistakes.png
   trireme eval runs/r20 --data data/cifar10 --follow
 
-No score depends on the number of ranks.")]
+No score depends on the number of ranks."
+)]
 pub struct Args {
     /// Model file that `trireme train` wrote, or the output folder of a run: its model.h5, else its newest checkpoint
     #[arg(value_name = "MODEL|RUN")]
@@ -82,10 +86,10 @@ pub struct Args {
     #[arg(long)]
     pub share_gpu: bool,
     /// Compute threads a rank [default: by the rank's cores; 1 with a GPU]
-    #[arg(long, value_name = "N", value_parser = positive)]
+    #[arg(long, value_name = "N", value_parser = thread_count)]
     pub threads: Option<usize>,
     /// Loader threads a rank [default: by the cores that compute leaves]
-    #[arg(long, value_name = "N", value_parser = positive)]
+    #[arg(long, value_name = "N", value_parser = thread_count)]
     pub loader_threads: Option<usize>,
     /// How records are read: auto, mmap or read
     #[arg(long, value_name = "HOW", default_value = "auto")]
@@ -116,6 +120,7 @@ pub fn run(args: &Args) -> Result<(), Failure> {
         loader_threads: args.loader_threads,
         io: args.io,
         stage: args.stage.clone(),
+        outputs: outputs(args),
     };
     if args.follow {
         let show = |file: &Path, scored: &Scored| show(args, file, scored).map_err(|e| Error::Failed(e.message));
@@ -126,6 +131,12 @@ pub fn run(args: &Args) -> Result<(), Failure> {
     }
     let scored = launch::score(&request)?;
     if scored.root { finish(args, &scored) } else { Ok(()) }
+}
+
+/// The files to write.
+fn outputs(args: &Args) -> Vec<(PathBuf, &'static Content)> {
+    let named = [(&args.csv, &findings::TABLE), (&args.errors, &data_tools::SHEET)];
+    named.into_iter().filter_map(|(path, content)| Some((path.clone()?, content))).collect()
 }
 
 /// Prints all that was found, and writes the requested files.

@@ -28,6 +28,7 @@ pub mod train;
 mod value;
 pub mod version;
 
+use crate::{launch, screen};
 use clap::{CommandFactory, Parser, Subcommand};
 use exit::Failure;
 use std::time::Instant;
@@ -100,6 +101,11 @@ pub enum Command {
 /// Runs the subcommand; `started` is when the process began.
 pub fn run(cli: Cli, started: Instant) -> Result<(), Failure> {
     let Some(command) = cli.command else { return version::run(cli.verbose) };
+    if let Some(name) = of_one_process(&command).filter(|_| launch::is_first_of_several()) {
+        screen::say(&format!(
+            "warning: `trireme {name}` is not divided among ranks: each of them does all of it; start it without mpirun"
+        ));
+    }
     match command {
         Command::Train(args) => train::run(&args, started),
         Command::Eval(args) => eval::run(&args),
@@ -116,6 +122,24 @@ pub fn run(cli: Cli, started: Instant) -> Result<(), Failure> {
         Command::Data(args) => data::run(&args),
         Command::Bench(args) => bench::run(&args, started),
         Command::Doctor(args) => doctor::run(&args),
+    }
+}
+
+/// The name of a command that knows no ranks.
+fn of_one_process(command: &Command) -> Option<&'static str> {
+    match command {
+        Command::Predict(_) => Some("predict"),
+        Command::Report(_) => Some("report"),
+        Command::Sweep(_) => Some("sweep"),
+        Command::Runs(_) => Some("runs"),
+        Command::Diff(_) => Some("diff"),
+        Command::Models(_) => Some("models"),
+        Command::Export(_) => Some("export"),
+        Command::Import(_) => Some("import"),
+        Command::Data(_) => Some("data"),
+        // a child of a command that may be a rank
+        Command::RewriteModel(_) | Command::Manual(_) => None,
+        Command::Train(_) | Command::Eval(_) | Command::Bench(_) | Command::Doctor(_) => None,
     }
 }
 
@@ -165,6 +189,45 @@ mod tests {
             let cli = Cli::try_parse_from(line.split(' ')).unwrap();
             assert!(cli.command.is_none() && cli.version && cli.verbose == verbose, "{line}");
         }
+    }
+
+    /// Not taken for options.
+    #[test]
+    fn negative_numbers_get_the_answer_that_other_wrong_ones_get() {
+        for (line, part) in [
+            ("trireme predict m.h5 a.png --top", "expected an integer >= 1"),
+            ("trireme predict m.h5 a.png --limit-seconds", "expected a number of seconds > 0"),
+            ("trireme predict m.h5 a.png --threshold", "expected a number from 0 to 1"),
+            ("trireme eval m.h5 --batch", "expected an integer >= 1"),
+            ("trireme train a.toml --threads", "expected an integer >= 1"),
+            ("trireme train a.toml --max-steps", "expected an integer >= 0"),
+            ("trireme report r --follow --every", "expected an integer >= 1"),
+            ("trireme sweep a.toml --grid seed=1 --only", "expected an integer >= 0"),
+            ("trireme data extract d -o a.png", "expected an integer >= 0"),
+            ("trireme data convert mnist a b --seed", "expected an integer >= 0"),
+            ("trireme data verify d --jobs", "expected an integer >= 1"),
+            ("trireme data stats d --jobs", "expected an integer >= 1"),
+            ("trireme data show d -o a.png --count", "expected an integer >= 1"),
+            ("trireme data merge a b c --shards", "expected an integer >= 1"),
+            ("trireme data sample a b --fraction", "expected a number above 0 and below 1"),
+            ("trireme bench step --seconds", "expected a number of seconds > 0"),
+            ("trireme bench loader d --threads", "expected an integer >= 1"),
+            ("trireme bench scale --batch", "expected an integer >= 1"),
+            ("trireme bench ops --threads", "expected an integer >= 1"),
+        ] {
+            for number in ["-1", "x"] {
+                let line = format!("{line} {number}");
+                let said = Cli::try_parse_from(line.split(' ')).expect_err(&line).to_string();
+                assert!(said.contains(part), "{line}: {said}");
+            }
+        }
+    }
+
+    #[test]
+    fn a_merge_is_shown_with_its_parts_once() {
+        let said = Cli::try_parse_from(["trireme", "data", "merge", "a", "b"]).unwrap_err().to_string();
+        assert!(said.contains("trireme data merge [OPTIONS] <DIR> <DIR>... <OUT>"), "{said}");
+        assert!(!said.contains("DIR DIR"), "{said}");
     }
 
     #[test]

@@ -7,8 +7,8 @@ use crate::launch;
 use crate::models::{self, CATALOGUE, Network, net};
 use crate::nn::spec::{NetSpec, Shape, SpecError};
 use crate::nn::{estimate, table};
-use crate::recipe::did_you_mean;
 use crate::screen;
+use loaders::why;
 use serde_json::json;
 use std::path::Path;
 
@@ -61,7 +61,8 @@ pub fn run(args: &Args) -> Result<(), Failure> {
 fn open(name: &str) -> Result<(Title, NetSpec), Failure> {
     let path = Path::new(name);
     if name.ends_with(".toml") {
-        let text = std::fs::read_to_string(path).map_err(|e| Failure::usage(format!("cannot read {name}: {e}")))?;
+        let text = std::fs::read_to_string(path)
+            .map_err(|e| Failure::usage(format!("cannot read {name}: {}", why(path, &e))))?;
         let read = || {
             let definition = net::Definition::read(&text, name)?;
             let net = definition.build(&file_name(path), definition.input, definition.classes)?;
@@ -77,7 +78,10 @@ fn open(name: &str) -> Result<(Title, NetSpec), Failure> {
         notes.iter().for_each(|note| screen::say(note));
         return Ok((Title { name: file_name(path), input: net.input, classes, origin: name.into() }, net));
     }
-    let unknown = || Failure::usage(format!("no network {name}{}", did_you_mean(name, &models::names())));
+    if path.is_file() {
+        return Err(Failure::usage(format!("{name}: a file with a network ends in .toml or .onnx; name it so")));
+    }
+    let unknown = || Failure::usage(models::unknown(name));
     let network = models::find(name).ok_or_else(unknown)?;
     Ok((Title::of(network), (network.build)(network.name, network.input, network.classes)))
 }
@@ -218,5 +222,15 @@ mod tests {
         let args = Args { name: Some("rasnet50".into()), toml: false, json: false };
         let failure = run(&args).unwrap_err();
         assert!(failure.code == super::super::exit::USAGE && failure.message.contains("resnet50"), "{failure}");
+        assert!(failure.message.contains("`trireme models` lists them"), "{failure}");
+    }
+
+    #[test]
+    fn files_of_networks_are_known_by_their_ends() {
+        let said = |name: &str| run(&Args { name: Some(name.into()), toml: false, json: false }).unwrap_err().message;
+        let manifest = Path::new(env!("CARGO_MANIFEST_DIR")).join("Makefile").display().to_string();
+        assert!(said(&manifest).contains("ends in .toml or .onnx"), "{}", said(&manifest));
+        let absent = manifest.replace("Makefile", "Cargo.tom.toml");
+        assert!(said(&absent).contains("did you mean") && said(&absent).contains("Cargo.toml"), "{}", said(&absent));
     }
 }

@@ -3,7 +3,7 @@
 use super::exit::Failure;
 use super::output::print;
 use super::threads;
-use super::value::{duration, measured, positive};
+use super::value::{duration, measured, positive, thread_count};
 use crate::bench::cases::Convolution;
 use crate::bench::ops::{Measured, On, OpsRequest};
 use crate::error::Error;
@@ -14,7 +14,9 @@ use std::path::PathBuf;
 
 /// Arguments of `trireme bench ops`.
 #[derive(Clone, Debug, clap::Args)]
-#[command(after_help = "\
+#[command(
+    allow_negative_numbers = true,
+    after_help = "\
 Example:
   trireme bench ops --model resnet20 --threads 2
   trireme bench ops --shape 3,64,64,56,56 --shape 3,16,16,32,32 --batch 32
@@ -22,7 +24,8 @@ Example:
 
 Each implementation that this processor has is measured in each pass, in turn, on images that are made up: medians of three rounds and
 more. The first of an operation is the one that training takes. Convolutions are in f32, and their ReLU is left out. GFLOP/s count the
-multiplications and additions of the direct form, whatever an implementation makes of them, so they may exceed the processor's peak.")]
+multiplications and additions of the direct form, whatever an implementation makes of them, so they may exceed the processor's peak."
+)]
 pub struct Args {
     /// Networks whose convolutions and linear layers are measured; a list has commas [default: resnet20, without --shape]
     #[arg(long, value_name = "NAME", value_delimiter = ',')]
@@ -34,7 +37,7 @@ pub struct Args {
     #[arg(long, value_name = "N", value_delimiter = ',', default_value = "16,128", value_parser = positive)]
     pub batch: Vec<usize>,
     /// Compute threads [default: all cores]
-    #[arg(long, value_name = "N", value_parser = positive)]
+    #[arg(long, value_name = "N", value_parser = thread_count)]
     pub threads: Option<usize>,
     /// Seconds to measure each operation with each number of images, after the warm-up
     #[arg(long, value_name = "S", default_value = "0.3", value_parser = measured)]

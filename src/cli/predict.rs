@@ -5,7 +5,7 @@ use super::exit::Failure;
 use super::output::print;
 use super::value::{positive, probability};
 use crate::device::DeviceChoice;
-use crate::eval::npy::Npy;
+use crate::eval::npy::{self, Npy};
 use crate::eval::pictures::pictures;
 use crate::eval::predict::{Predict, Prediction, Wanted};
 use crate::eval::request::ModelRequest;
@@ -14,12 +14,14 @@ use crate::launch;
 use crate::screen;
 use crate::train::evaluate::TestTime;
 use data_tools::ContactSheet;
-use loaders::printable;
+use loaders::{overwrite, printable};
 use std::path::{Path, PathBuf};
 
 /// Arguments of `trireme predict`.
 #[derive(Clone, Debug, clap::Args)]
-#[command(after_help = "\
+#[command(
+    allow_negative_numbers = true,
+    after_help = "\
 Example:
   trireme predict runs/r20/model.h5 cat.jpg dog.png --top 3
   trireme predict runs/r20 photos --csv --top 1
@@ -28,7 +30,8 @@ Example:
   trireme predict runs/r20 photos --embed photos.npy
   trireme predict runs/voc photos --threshold 0.3
 
-A picture that cannot be read is named, the rest are still done, and the exit code is 1.")]
+A picture that cannot be read is named, the rest are still done, and the exit code is 1."
+)]
 pub struct Args {
     /// Model file that `trireme train` wrote, or the output folder of a run
     #[arg(value_name = "MODEL|RUN")]
@@ -90,6 +93,7 @@ pub fn run(args: &Args) -> Result<(), Failure> {
     }
     let wanted = Wanted { top: args.top, threshold: args.threshold };
     let images = pictures(&args.images, &mut std::io::stdin().lock())?;
+    check_outputs(args, &images)?;
     predictor.notes().iter().for_each(|note| screen::say(note));
     let mut output = Output::new(args, images.len())?;
     let mut failures = Vec::new();
@@ -101,6 +105,14 @@ pub fn run(args: &Args) -> Result<(), Failure> {
     }
     output.finish()?;
     if failures.is_empty() { Ok(()) } else { Err(Failure::failed(failures.join("\n"))) }
+}
+
+/// Refuses names of files that cannot be written, or would cost another file.
+fn check_outputs(args: &Args, images: &[PathBuf]) -> Result<(), Failure> {
+    let inputs: Vec<&Path> = images.iter().chain([&args.model]).map(PathBuf::as_path).collect();
+    let outputs = [(&args.sheet, &data_tools::SHEET), (&args.embed, &npy::TABLE)];
+    let mut named = outputs.into_iter().filter_map(|(path, content)| Some((path.as_deref()?, content)));
+    named.try_for_each(|(path, content)| overwrite::check(path, content, &inputs)).map_err(Failure::usage)
 }
 
 /// Where predictions go.
@@ -168,11 +180,16 @@ fn show(args: &Args, path: &Path, prediction: &Prediction) -> Result<(), Failure
         return lines.try_for_each(print);
     }
     let note = size.map_or(String::new(), |size| format!(" (resized from {size})"));
-    print(format!("{image}{note}"))?;
+    print(title(&image, &note))?;
     if prediction.classes.is_empty() {
         return print(format!("  no class above {:.2} %", 100.0 * args.threshold.unwrap_or(0.5)));
     }
     prediction.classes.iter().try_for_each(|(_, name, p)| print(format!("  {:>6.2} %  {}", 100.0 * p, printable(name))))
+}
+
+/// The line of a picture, one whatever its name is.
+fn title(image: &str, note: &str) -> String {
+    format!("{}{note}", printable(image))
 }
 
 /// Height and width as people write them, the width first.
@@ -191,6 +208,11 @@ mod tests {
     #[test]
     fn the_width_comes_first() {
         assert_eq!(size_in_words((20, 30)), "30x20");
+    }
+
+    #[test]
+    fn a_line_break_in_a_name_breaks_no_line() {
+        assert_eq!(title("a\nb.png", " (resized from 3x2)"), "a\\u000ab.png (resized from 3x2)");
     }
 
     /// A name that is not UTF-8 is shown in all forms.

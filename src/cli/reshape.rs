@@ -2,7 +2,7 @@
 
 use super::exit::Failure;
 use super::output::print;
-use super::value::{fraction, positive};
+use super::value::{fraction, natural, positive, thread_count};
 use data_tools::{Reshaped, Reshaping, Share};
 use std::path::{Path, PathBuf};
 
@@ -13,10 +13,10 @@ pub struct How {
     #[arg(long, value_name = "N", default_value = "16", value_parser = positive)]
     pub shards: usize,
     /// Key of the shuffle and of draws
-    #[arg(long, value_name = "N", default_value = "0")]
+    #[arg(long, value_name = "N", default_value = "0", value_parser = natural::<u64>)]
     pub seed: u64,
     /// Threads [default: one a core]
-    #[arg(long, value_name = "N", value_parser = positive)]
+    #[arg(long, value_name = "N", value_parser = thread_count)]
     pub jobs: Option<usize>,
     /// Print one JSON object to stdout
     #[arg(long)]
@@ -37,10 +37,13 @@ pub struct Amount {
 
 /// Arguments of `trireme data reshard`.
 #[derive(Clone, Debug, clap::Args)]
-#[command(after_help = "\
+#[command(
+    allow_negative_numbers = true,
+    after_help = "\
 Example:
   trireme data reshard data/imagenet data/imagenet-1024 --shards 1024
-  trireme data reshard data/sorted data/mixed --shuffle --seed 1")]
+  trireme data reshard data/sorted data/mixed --shuffle --seed 1"
+)]
 pub struct Reshard {
     /// Data set
     pub dir: PathBuf,
@@ -56,14 +59,18 @@ pub struct Reshard {
 
 /// Arguments of `trireme data merge`.
 #[derive(Clone, Debug, clap::Args)]
-#[command(after_help = "\
+#[command(
+    allow_negative_numbers = true,
+    override_usage = "trireme data merge [OPTIONS] <DIR> <DIR>... <OUT>",
+    after_help = "\
 Example:
   trireme data merge data/photos-2024 data/photos-2025 data/photos
 
-Splits of one name are put together, classes of one name are one.")]
+Splits of one name are put together, classes of one name are one."
+)]
 pub struct Merge {
     /// Data sets, and last the folder to make; it must be empty or not exist
-    #[arg(value_name = "DIR DIR... OUT", required = true, num_args = 3..)]
+    #[arg(value_names = ["DIR", "DIR", "OUT"], required = true, num_args = 3..)]
     pub dirs: Vec<PathBuf>,
     /// See [`How`].
     #[command(flatten)]
@@ -72,10 +79,13 @@ pub struct Merge {
 
 /// Arguments of `trireme data split`.
 #[derive(Clone, Debug, clap::Args)]
-#[command(after_help = "\
+#[command(
+    allow_negative_numbers = true,
+    after_help = "\
 Example:
   trireme data split data/photos data/photos-val --fraction 0.1
-  trireme data split data/photos data/photos-test --into test --per-class 50")]
+  trireme data split data/photos data/photos-test --into test --per-class 50"
+)]
 pub struct Split {
     /// Data set
     pub dir: PathBuf,
@@ -97,10 +107,13 @@ pub struct Split {
 
 /// Arguments of `trireme data sample`.
 #[derive(Clone, Debug, clap::Args)]
-#[command(after_help = "\
+#[command(
+    allow_negative_numbers = true,
+    after_help = "\
 Example:
   trireme data sample data/imagenet data/imagenet-10 --fraction 0.1
-  trireme data sample data/imagenet data/tiny --per-class 20 --shards 4")]
+  trireme data sample data/imagenet data/tiny --per-class 20 --shards 4"
+)]
 pub struct Sample {
     /// Data set
     pub dir: PathBuf,
@@ -116,11 +129,14 @@ pub struct Sample {
 
 /// Arguments of `trireme data export`.
 #[derive(Clone, Debug, clap::Args)]
-#[command(after_help = "\
+#[command(
+    allow_negative_numbers = true,
+    after_help = "\
 Example:
   trireme data export webdataset data/photos photos-wds
 
-For each shard SPLIT-000000.tar, in it KEY.jpg or KEY.png, KEY.cls (label from 0) and KEY.json for each image; classes.txt has the names.")]
+For each shard SPLIT-000000.tar, in it KEY.jpg or KEY.png, KEY.cls (label from 0) and KEY.json for each image; classes.txt has the names."
+)]
 pub struct Export {
     /// Format to write
     #[arg(value_name = "KIND", value_parser = ["webdataset"])]
@@ -130,7 +146,7 @@ pub struct Export {
     /// Folder to make; it must be empty or not exist
     pub out: PathBuf,
     /// Threads [default: one a core]
-    #[arg(long, value_name = "N", value_parser = positive)]
+    #[arg(long, value_name = "N", value_parser = thread_count)]
     pub jobs: Option<usize>,
     /// Print one JSON object to stdout
     #[arg(long)]

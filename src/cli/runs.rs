@@ -8,6 +8,7 @@ use loaders::printable;
 use super::exit::Failure;
 use super::output::print;
 use crate::report::history::{self, Run, State};
+use crate::screen;
 
 /// Arguments of `trireme runs`.
 #[derive(Clone, Debug, clap::Args)]
@@ -29,9 +30,13 @@ const HEADER: [&str; 8] = ["run", "network", "state", "best", "last", "training"
 /// Lists them, one a line; those that cannot be read are named and make it fail.
 pub fn run(args: &Args) -> Result<(), Failure> {
     let (mut runs, mut failures) = (Vec::new(), Vec::new());
-    for folder in history::find(&args.dir).map_err(Failure::failed)? {
+    let find = |error| Failure::failed(format!("{error}; name the folder where your runs lie"));
+    for folder in history::find(&args.dir).map_err(find)? {
         match Run::open(&folder) {
-            Ok(run) => runs.push(run),
+            Ok(run) => {
+                run.warnings().iter().for_each(|warning| screen::say(warning));
+                runs.push(run);
+            }
             Err(error) => failures.push(error.to_string()),
         }
     }

@@ -5,7 +5,7 @@ use serde_json::{Value, json};
 use super::exit::Failure;
 use super::output::{self, print};
 use super::threads;
-use super::value::{link, measured, positive};
+use super::value::{link, measured, positive, thread_count};
 use crate::bench::forecast::{self, BEST, Forecast, HeldOut, Link, Time, WORST};
 use crate::bench::scale::{Measured, Point, Scale};
 use crate::device::DeviceChoice;
@@ -13,13 +13,16 @@ use crate::{bench, launch};
 
 /// Arguments of `trireme bench scale`.
 #[derive(Clone, Debug, clap::Args)]
-#[command(after_help = "\
+#[command(
+    allow_negative_numbers = true,
+    after_help = "\
 Example:
   mpirun -n 4 trireme bench scale --model resnet20 --batch 64 --threads 1
   mpirun -n 2 trireme bench scale --model resnet20 --batch 64 --link 100Gb/s,2us --ranks 8,64
 
 A forecast is a range: at best, every node computes as one rank here and nobody waits; at worst, ranks slow each other as the measured
-ones did. With three counts and more (four ranks), the largest is predicted from the others, too, to show what the range is worth.")]
+ones did. With three counts and more (four ranks), the largest is predicted from the others, too, to show what the range is worth."
+)]
 pub struct Args {
     /// Network
     #[arg(long, value_name = "NAME", default_value = "resnet20")]
@@ -34,7 +37,7 @@ pub struct Args {
     #[arg(long)]
     pub share_gpu: bool,
     /// Compute threads a rank [default: by the rank's cores; 1 with a GPU]
-    #[arg(long, value_name = "N", value_parser = positive)]
+    #[arg(long, value_name = "N", value_parser = thread_count)]
     pub threads: Option<usize>,
     /// Seconds to measure on each number of ranks
     #[arg(long, value_name = "S", default_value = "5", value_parser = measured)]

@@ -4,18 +4,22 @@ use std::path::{Path, PathBuf};
 
 use super::exit::{FAILED, Failure, RESUMABLE};
 use super::output::print;
+use super::value::natural;
 use crate::recipe::Changes;
 use crate::sweep::{Grid, Outcome, Point, Sweep, found, object, table};
 
 /// Arguments of `trireme sweep`.
 #[derive(Clone, Debug, clap::Args)]
-#[command(after_help = "\
+#[command(
+    allow_negative_numbers = true,
+    after_help = "\
 Example:
   trireme sweep recipes/fashion-mnist-lenet.toml --grid optimizer.kind=sgd,adamw --grid schedule.base_lr=0.001,0.01
   trireme sweep recipes/cifar10-resnet20.toml --grid seed=1,2,3 --out runs/seeds -- --max-steps 5000
   trireme sweep recipes/cifar10-resnet20.toml --grid seed=1,2,3 --out runs/seeds --table --json
 
-A training that is over is left alone, one that was stopped goes on: give the same command again. Exit code 75: stopped, 1: one failed.")]
+A training that is over is left alone, one that was stopped goes on: give the same command again. Exit code 75: stopped, 1: one failed."
+)]
 pub struct Args {
     /// Recipe
     pub recipe: PathBuf,
@@ -38,7 +42,7 @@ pub struct Args {
     #[arg(long, value_name = "'mpirun -n N'")]
     pub launch: Option<String>,
     /// Train combination I alone, counted from 0: for job arrays
-    #[arg(long, value_name = "I")]
+    #[arg(long, value_name = "I", value_parser = natural::<usize>)]
     pub only: Option<usize>,
     /// Print the command line of each training, and train nothing
     #[arg(long, conflicts_with_all = ["table", "json"])]

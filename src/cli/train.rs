@@ -3,7 +3,7 @@
 use super::exit::Failure;
 use super::output::print;
 use super::threads;
-use super::value::{Patience, patience, positive};
+use super::value::{Patience, natural, patience, thread_count};
 use crate::device::DeviceChoice;
 use crate::launch;
 use crate::recipe::{Changes, keys};
@@ -30,7 +30,7 @@ fn long_help() -> String {
 
 /// Arguments of `trireme train`.
 #[derive(Clone, Debug, clap::Args)]
-#[command(after_help = EXAMPLE, after_long_help = long_help())]
+#[command(allow_negative_numbers = true, after_help = EXAMPLE, after_long_help = long_help())]
 pub struct Args {
     /// Recipe: a TOML file with the network, the data set and how to train
     pub recipe: PathBuf,
@@ -65,16 +65,16 @@ pub struct Args {
     #[arg(long)]
     pub share_gpu: bool,
     /// Compute threads a rank [default: by the rank's cores; 1 with a GPU]
-    #[arg(long, value_name = "N", value_parser = positive)]
+    #[arg(long, value_name = "N", value_parser = thread_count)]
     pub threads: Option<usize>,
     /// Loader threads a rank; the same as --set loader.threads=N [default: by the cores that compute leaves]
-    #[arg(long, value_name = "N", value_parser = positive)]
+    #[arg(long, value_name = "N", value_parser = thread_count)]
     pub loader_threads: Option<usize>,
     /// Copy the data set to this folder on each node's own disk first, as "$TMPDIR"; an existing copy is used again
     #[arg(long, value_name = "DIR")]
     pub stage: Option<PathBuf>,
     /// End after this optimizer step, counted from the start of the run; schedules keep their shape. 0 writes the first weights
-    #[arg(long, value_name = "N")]
+    #[arg(long, value_name = "N", value_parser = natural::<u64>)]
     pub max_steps: Option<u64>,
     /// Look for a learning rate: train some steps, 100 unless given, with rates from 1e-7 to 10; print the one where the loss falls most
     /// steeply, as a --set takes it, and leave a picture beside OUT. Nothing in OUT is touched
@@ -118,7 +118,7 @@ pub enum Resume {
 
 impl From<&str> for Resume {
     fn from(text: &str) -> Self {
-        if text == "auto" { Resume::Auto } else { Resume::From(text.into()) }
+        if text.eq_ignore_ascii_case("auto") { Resume::Auto } else { Resume::From(text.into()) }
     }
 }
 
@@ -213,6 +213,7 @@ mod tests {
         let table: toml::Table = sets[1].parse().unwrap();
         assert_eq!(table["data"].as_str(), Some("it's \"2012\""));
         assert_eq!(args.resume, Some(Resume::Auto));
+        assert_eq!(parse(&["a.toml", "--resume", "Auto"]).resume, Some(Resume::Auto));
         assert_eq!(parse(&["a.toml", "--resume", "c.h5"]).resume, Some(Resume::From("c.h5".into())));
     }
 

@@ -1,9 +1,11 @@
 //! Kinds of argument values that several subcommands share.
 
+use std::str::FromStr;
 use std::time::Duration;
 
 use clap::ValueEnum;
 use clap::builder::PossibleValue;
+use loaders::MOST_THREADS;
 
 use crate::bench::forecast::Link;
 use crate::device::DeviceChoice;
@@ -29,6 +31,19 @@ pub(super) fn positive(text: &str) -> Result<usize, String> {
     match text.parse() {
         Ok(0) | Err(_) => Err("expected an integer >= 1".into()),
         Ok(n) => Ok(n),
+    }
+}
+
+/// An integer >= 0.
+pub(super) fn natural<N: FromStr>(text: &str) -> Result<N, String> {
+    text.parse().map_err(|_| "expected an integer >= 0".into())
+}
+
+/// Threads: what the system surely has memory for.
+pub(super) fn thread_count(text: &str) -> Result<usize, String> {
+    match positive(text)? {
+        threads if threads <= MOST_THREADS => Ok(threads),
+        threads => Err(format!("{threads} are requested, {MOST_THREADS} is the most")),
     }
 }
 
@@ -180,6 +195,12 @@ mod tests {
     fn numbers() {
         assert_eq!(positive("3"), Ok(3));
         assert!(positive("0").is_err() && positive("-1").is_err() && positive("x").is_err());
+        assert_eq!((natural("0"), natural("7")), (Ok(0u64), Ok(7usize)));
+        for bad in ["-1", "x", "99999999999999999999"] {
+            assert_eq!(natural::<u64>(bad).unwrap_err(), "expected an integer >= 0", "{bad}");
+        }
+        assert_eq!(thread_count("1024"), Ok(1024));
+        assert_eq!(thread_count("99999").unwrap_err(), "99999 are requested, 1024 is the most");
         assert_eq!((pixels("256"), percent("90"), fraction("0.1")), (Ok(256), Ok(90), Ok(0.1)));
         assert!(pixels("0").is_err() && pixels("65536").is_err() && percent("0").is_err() && percent("101").is_err());
         assert!(fraction("0").is_err() && fraction("1").is_err() && fraction("nan").is_err());

@@ -2,6 +2,7 @@
 
 use std::path::Path;
 
+use super::chosen::chosen;
 use super::model::{Read, read};
 use super::request::ModelRequest;
 use crate::error::Error;
@@ -12,8 +13,9 @@ use crate::train::save::model;
 /// Exports the requested model to `out`.
 ///
 /// # Errors
-/// For a file that is no model, a layer that the format cannot express, and what the disk refused.
+/// For a file that is no model, a file that would be lost, a layer that the format cannot express, and what the disk refused.
 pub fn export(request: &ModelRequest, out: &Path, settings: &Settings) -> Result<Exported, Error> {
+    export::check(&chosen(request)?.file, out, settings)?;
     let Read { model, mut notes } = read(request)?;
     let net = of_model(&model)?;
     model::check(&model, &model.layers, &net)?;

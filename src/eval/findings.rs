@@ -10,7 +10,12 @@ use super::table::field;
 use crate::checkpoint::LabelScores;
 use crate::error::Error;
 use crate::report::predictions::{ClassScore, Pair, SeveralOutcome, calibration, expected_error};
+use loaders::overwrite::Content;
 use loaders::{printable, replace};
+
+/// The table of images: no other file is written over by one.
+pub const TABLE: Content =
+    Content { name: "a table of predictions", begins: |head| head.starts_with(b"image,shard,record,") };
 
 /// Classes that are told in words; JSON has all.
 const CLASSES: usize = 50;

@@ -4,7 +4,14 @@ use std::io::{BufWriter, Seek, SeekFrom, Write};
 use std::path::{Path, PathBuf};
 
 use crate::error::Error;
+use loaders::overwrite::Content;
 use loaders::safe_create::NewFile;
+
+/// How a file begins.
+const MAGIC: &[u8] = b"\x93NUMPY";
+
+/// A table: no other file is written over by one.
+pub const TABLE: Content = Content { name: "an array of NumPy", begins: |head| head.starts_with(MAGIC) };
 
 /// Bytes before the values, a multiple of 64; the header is padded to them.
 const HEAD: usize = 128;
@@ -72,7 +79,7 @@ fn refusal(path: &Path, source: std::io::Error) -> Error {
 
 fn head(rows: usize, columns: usize) -> Vec<u8> {
     let text = format!("{{'descr': '<f4', 'fortran_order': False, 'shape': ({rows}, {columns}), }}");
-    let mut head = b"\x93NUMPY\x01\x00".to_vec();
+    let mut head = [MAGIC, &[1, 0]].concat();
     head.extend(((HEAD - 10) as u16).to_le_bytes());
     head.extend(text.as_bytes());
     head.resize(HEAD - 1, b' ');

@@ -3,8 +3,10 @@
 use std::path::PathBuf;
 
 use crate::device::DeviceChoice;
+use crate::error::Error;
 use crate::train::evaluate::TestTime;
 use loaders::Io;
+use loaders::overwrite::{self, Content};
 
 /// A model.
 #[derive(Clone, Debug)]
@@ -54,9 +56,17 @@ pub struct EvalRequest {
     pub io: Io,
     /// Folder on each node's own disk for a copy of the split.
     pub stage: Option<PathBuf>,
+    /// Files that are written in the end, each with what it will hold.
+    pub outputs: Vec<(PathBuf, &'static Content)>,
 }
 
 impl EvalRequest {
+    /// Refuses files that cannot be written, or would cost another file; for the rank that writes them.
+    pub fn check_outputs(&self) -> Result<(), Error> {
+        let mut outputs = self.outputs.iter();
+        outputs.try_for_each(|(path, content)| overwrite::check(path, content, &[&self.file])).map_err(Error::Usage)
+    }
+
     /// The model that is scored.
     pub fn model(&self) -> ModelRequest {
         ModelRequest { file: self.file.clone(), best: self.best, ema: self.ema, sealed: self.sealed }

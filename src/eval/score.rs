@@ -70,7 +70,11 @@ fn staged(session: &Session, request: &EvalRequest) -> Result<Opened, Error> {
 
 /// The requested split, of those that there are.
 fn split_name(request: &EvalRequest, names: &[&str]) -> Result<String, Error> {
-    recipe::eval_split(request.split.as_deref(), names)?.ok_or_else(|| {
+    let named = |error| match (error, &request.split) {
+        (recipe::Error::Value { why, .. }, Some(split)) => Error::Usage(format!("--split {split}: {why}")),
+        (error, _) => error.into(),
+    };
+    recipe::eval_split(request.split.as_deref(), names).map_err(named)?.ok_or_else(|| {
         let data = request.data.display();
         Error::Usage(format!("{data} has no split test or validation; name one with --split"))
     })
@@ -164,6 +168,7 @@ fn score_on<D: Device>(
     detail: Detail,
 ) -> Result<Scored, Error> {
     let cores = join::<D>(session)?;
+    session.agree(if session.is_root() { request.check_outputs() } else { Ok(()) })?;
     score_opened(device, session, cores, opened, request, detail)
 }
 

@@ -3,13 +3,15 @@
 use std::io;
 use std::path::{Path, PathBuf};
 
+use loaders::why;
+
 use crate::checkpoint;
 
 /// A file of weights that cannot be used. Each text names the file and what to try.
 #[derive(Debug, thiserror::Error)]
 pub enum Error {
     /// The operating system refused.
-    #[error("cannot read {}: {source}", .path.display())]
+    #[error("cannot read {}: {}", .path.display(), why(.path, .source))]
     Io {
         /// The file.
         path: PathBuf,

@@ -32,6 +32,8 @@ mod tests;
 
 pub use catalogue::{CATALOGUE, Network};
 
+use loaders::nearest::did_you_mean;
+
 use crate::nn::spec::{NetSpec, Shape};
 
 /// The network of this name.
@@ -42,6 +44,11 @@ pub fn find(name: &str) -> Option<&'static Network> {
 /// Names of all networks.
 pub fn names() -> Vec<&'static str> {
     CATALOGUE.iter().map(|network| network.name).collect()
+}
+
+/// What to say where no network has this name.
+pub fn unknown(name: &str) -> String {
+    format!("no network {name}; `trireme models` lists them{}", did_you_mean(name, &names()))
 }
 
 /// Shape of the images that a network is meant for.

@@ -1,12 +1,15 @@
 //! Errors of a recipe, and where each key was given: in the file or in a `--set`.
 
 use std::collections::BTreeMap;
+use std::path::Path;
+
+use loaders::why;
 
 /// A recipe that cannot be used. Every message names the file or the `--set`, the key, and what to write instead.
 #[derive(Debug, thiserror::Error)]
 pub enum Error {
     /// The file cannot be read.
-    #[error("cannot read the recipe {file}: {source}")]
+    #[error("cannot read the recipe {file}: {}", why(Path::new(file), source))]
     Read {
         /// Path as given.
         file: String,

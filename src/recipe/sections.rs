@@ -1,6 +1,6 @@
 //! The sections of a recipe, without `[optimizer]` and `[schedule]`, which are in [`crate::optim`].
 
-use loaders::Io;
+use loaders::{Io, MOST_THREADS};
 
 use super::codec::Codec;
 use super::every::Every;
@@ -100,7 +100,7 @@ section! {
     /// How training images are read.
     pub struct Loader {
         /// Loader threads a rank.
-        absent threads: usize = "by the number of cores", in Range::AtLeast(1.0) => changeable;
+        absent threads: usize = "by the number of cores", in Range::Between(1.0, MOST_THREADS as f64) => changeable;
         /// Batches in flight a rank; 0: as many as keep its threads at work, 3 or 4 as a rule.
         default slots: usize = 0 => changeable;
         /// How records are read; "auto": mmap on local disks, long reads from network file systems.

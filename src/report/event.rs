@@ -252,6 +252,9 @@ pub struct Checkpoint {
 pub struct End {
     /// Optimizer steps done.
     pub step: u64,
+    /// Those that were done before the process started; for people.
+    #[serde(skip)]
+    pub before: u64,
     /// Epochs done.
     pub epoch: u32,
     /// Seconds since the process started.

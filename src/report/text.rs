@@ -173,9 +173,13 @@ fn checkpoint(checkpoint: &Checkpoint) -> String {
 }
 
 fn end(end: &End) -> String {
-    let End { step, seconds, img_per_s, model, .. } = end;
-    let rate = grouped(img_per_s.round() as u64);
-    format!("done: {step} steps in {seconds:.1} s, {rate} img/s; model: {}", model.display())
+    let End { step, before, seconds, img_per_s, model, .. } = end;
+    let new = step.saturating_sub(*before);
+    let steps = if *before == 0 { format!("{step} steps") } else { format!("{step} steps, {new} of them") };
+    let since = if *before == 0 { "" } else { " since the last start" };
+    // where scoring alone was left there is no rate
+    let rate = if new == 0 { String::new() } else { format!(", {} img/s", grouped(img_per_s.round() as u64)) };
+    format!("done: {steps} in {seconds:.1} s{since}{rate}; model: {}", model.display())
 }
 
 /// A learning rate with four significant digits: `0.05`, `0.0007123`, `1.2e-7`.
@@ -234,6 +238,21 @@ mod tests {
         assert_eq!(step(&start, &calm, left, Verbosity::Normal), format!("{words}  0:45 left"));
         let all = step(&start, &some_step(), None, Verbosity::Verbose);
         assert_eq!(all, format!("{words}  step 33.4 ms  data wait 0.1 ms  comm wait 6.5 ms"));
+    }
+
+    #[test]
+    fn the_end_tells_the_steps_of_the_last_start() {
+        let end = |step, before, img_per_s| {
+            let model = "a.h5".into();
+            end(&End { step, before, seconds: 16.52, img_per_s, model, ..End::default() })
+        };
+        assert_eq!(end(61, 0, 1234.4), "done: 61 steps in 16.5 s, 1,234 img/s; model: a.h5");
+        assert_eq!(
+            end(61, 41, 1234.4),
+            "done: 61 steps, 20 of them in 16.5 s since the last start, 1,234 img/s; model: a.h5"
+        );
+        assert_eq!(end(61, 61, 0.0), "done: 61 steps, 0 of them in 16.5 s since the last start; model: a.h5");
+        assert_eq!(end(0, 0, 0.0), "done: 0 steps in 16.5 s; model: a.h5");
     }
 
     #[test]

@@ -72,11 +72,21 @@ fn check_field(field: &Field, value: Option<&Value>) -> Result<(), Fault> {
     match value {
         None if field.required() => fault(Problem::Missing { expected: expected(), doc: field.doc.trim() }),
         None => Ok(()),
+        Some(Value::String(digits)) if is_beyond_integers(field.value_type, digits) => {
+            fault(Problem::Value(format!("{digits} is too large; an integer is at most {}", i64::MAX)))
+        }
         Some(value) if !field.value_type.accepts(value) => {
             fault(Problem::Type { expected: expected(), got: shown(value) })
         }
         Some(value) => check_value(field, value).or_else(|why| fault(Problem::Value(why))),
     }
+}
+
+/// Whether a value of a `--set` for a key of numbers is an integer of too many digits, which TOML has no number for, so that it came as a
+/// string.
+fn is_beyond_integers(key: KeyType, text: &str) -> bool {
+    let digits = !text.is_empty() && text.bytes().all(|byte| byte.is_ascii_digit());
+    matches!(key, KeyType::Count | KeyType::Number) && digits && text.parse::<i64>().is_err()
 }
 
 /// Checks a value that has the type of the key.

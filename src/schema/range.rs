@@ -7,6 +7,8 @@ pub enum Range {
     Any,
     /// This number or more.
     AtLeast(f64),
+    /// From the first to the second.
+    Between(f64, f64),
     /// 0 or more, and a number that f32 holds.
     NonNegativeF32,
     /// More than 0.
@@ -27,6 +29,7 @@ impl Range {
         match self {
             Range::Any => String::new(),
             Range::AtLeast(least) => format!(">= {least}"),
+            Range::Between(least, most) => format!("from {least} to {most}"),
             Range::NonNegativeF32 => ">= 0".into(),
             Range::Positive | Range::PositiveF32 => "> 0".into(),
             Range::Fraction => "in [0, 1)".into(),
@@ -40,6 +43,7 @@ impl Range {
         let inside = match self {
             Range::Any => true,
             Range::AtLeast(least) => got >= *least,
+            Range::Between(least, most) => (*least..=*most).contains(&got),
             Range::NonNegativeF32 => got >= 0.0,
             Range::Positive | Range::PositiveF32 => got > 0.0,
             Range::Fraction => (0.0..1.0).contains(&got),

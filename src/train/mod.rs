@@ -24,6 +24,7 @@ mod page;
 pub mod plan;
 pub mod reduce;
 mod resizing;
+mod resumed;
 mod rules;
 mod sam;
 pub mod save;
@@ -282,7 +283,7 @@ impl<'a, B: Backend> Training<'a, B> {
         (saver, Moment { run, reduction: stepper.reduction(), at, agreed }, report)
     }
 
-    /// The last checkpoint, the model, the trace, and the last event.
+    /// The last checkpoint, the model, and the last event; then the trace, without which the run is no less done.
     fn finish(&mut self) -> Result<(), Error> {
         let RunContext { session, request, started, .. } = self.context;
         session.watch.set_activity(Activity::Writing { step: self.at.step });
@@ -291,9 +292,6 @@ impl<'a, B: Backend> Training<'a, B> {
         self.context.lock.map_or(Ok(()), OutLock::check)?;
         let model = output::model_path(&request.out);
         output::model(session, &mut self.run, &self.at, &model)?;
-        if let Some(path) = &request.trace {
-            self.trace.write(&session.comm, &session.world, path, &mut self.report)?;
-        }
         let images = self.at.samples - self.begun.samples;
         let img_per_s = images as f64 / self.trained.as_secs_f64().max(f64::MIN_POSITIVE);
         let (step, epoch) = (self.at.step, self.at.step.div_ceil(self.run.division.steps_per_epoch) as u32);
@@ -301,8 +299,10 @@ impl<'a, B: Backend> Training<'a, B> {
         let seconds = started.elapsed().as_secs_f64();
         let ended = self.ended.as_ref().map(|ending| ending.word().to_string());
         let seconds_to_target = self.seconds_to_target;
-        self.report.event(End { step, epoch, seconds, img_per_s, model, digest, ended, seconds_to_target })?;
-        Ok(())
+        let before = self.begun.step;
+        self.report.event(End { step, before, epoch, seconds, img_per_s, model, digest, ended, seconds_to_target })?;
+        let Some(path) = &request.trace else { return Ok(()) };
+        self.trace.write(&session.comm, &session.world, path, &mut self.report)
     }
 }
 

@@ -59,7 +59,8 @@ struct Invocation<'a> {
 
 /// Trains as requested on a kind of device; `started` is when the process began. A dry run gives the text to print on rank 0.
 pub fn run<D: Device>(device: &D, request: &TrainRequest, started: Instant) -> Result<Option<String>, Error> {
-    let stop = Stop::listen(request.time_limit, started)?;
+    // a dry run has nothing to keep, and a signal ends it
+    let stop = if request.dry_run { Stop::default() } else { Stop::listen(request.time_limit, started)? };
     // without a launcher there is one rank, and planning need not wait for MPI to come up
     let alone = comm::launcher().is_none();
     // MPI changes the environment while it starts, and whatever may read that waits
@@ -136,6 +137,7 @@ fn open_device<D: Device>(
 /// Locks the folder of an earlier run before its checkpoints are read, so that no other run changes them meanwhile. One that has never
 /// been locked is locked when it is known to be a run's.
 fn lock_early(request: &TrainRequest) -> Result<Option<OutLock>, Error> {
+    train::resumed::check(request)?;
     let resumes = request.resume || request.resume_from.is_some();
     if resumes && !request.dry_run { OutLock::take_if_there(&request.out, request.steal_lock) } else { Ok(None) }
 }
@@ -341,18 +343,16 @@ fn open_report<B: Backend>(
     head: Option<&Head>,
     lock: Option<OutLock>,
 ) -> Result<Output, Error> {
-    let request = invocation.request;
-    let equal = "program, recipe, data set, memory layout";
-    let mut table = preflight::table(session, &run.graph.backend().describe(), equal)?;
+    let backend = run.graph.backend().describe();
+    let mut table = preflight::table(session, &backend, "program, recipe, data set, memory layout")?;
     let opened = match session.is_root() {
         true => open_output(session, run, invocation, head, &mut table, lock),
         false => Ok(Output { lock: None, report: Reporter::silent() }),
     };
     let Output { lock, mut report } = session.agree(opened)?;
-    session.watch.share(&request.out, session.world.rank, session.world.size);
+    session.watch.share(&invocation.request.out, session.world.rank, session.world.size);
     table.iter().for_each(|row| report.fact(row));
-    let notes = head.iter().flat_map(|head| &head.notes).chain(&session.notes);
-    notes.for_each(|note| report.note(note));
+    head.iter().flat_map(|head| &head.notes).chain(&session.notes).for_each(|note| report.note(note));
     if !run.strategy.sums_gradients() {
         report.note(&format!(
             "note: with sync = \"{}\" another number of ranks computes another model; only \"allreduce\" keeps it the same",
@@ -372,11 +372,11 @@ fn open_output<B: Backend>(
     lock: Option<OutLock>,
 ) -> Result<Output, Error> {
     let Invocation { request, started, .. } = invocation;
+    train::observe::trace::check(request.trace.as_deref(), &request.recipe)?;
     let (row, tight) = preflight::room(&request.out, folder::need(run))?;
     table.push(row);
     session.notes.extend(tight);
-    let copy = define::copy(&run.source);
-    let lock = folder::claim_output(request, head, &run.recipe, copy, lock)?;
+    let lock = folder::claim_output(request, head, &run.recipe, define::copy(&run.source), lock)?;
     session.watch.share(&request.out, 0, session.world.size);
     let report = Reporter::new(&request.out, run.recipe.log.every, head.is_some(), started, request.verbosity)?;
     let report = match run.recipe.log.tensorboard() {

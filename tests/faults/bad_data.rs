@@ -20,7 +20,8 @@ fn data_that_is_not_there() {
     let empty = setting.folder.at("empty");
     fs::create_dir(&empty).unwrap();
     let absent = setting.folder.at("absent");
-    for (dir, why) in [(absent, "there is no such folder"), (empty, "the folder is empty")] {
+    let (file, no_folder) = (setting.recipe.clone(), "it is a file, no folder");
+    for (dir, why) in [(absent, "there is no such folder"), (empty, "the folder is empty"), (file, no_folder)] {
         setting.data = dir.clone();
         setting.refused(1, &[], &[&dir, "is not a data set", why, "trireme data convert"]);
     }

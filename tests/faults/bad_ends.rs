@@ -7,7 +7,7 @@ use std::time::Duration;
 
 use crate::support::disk::Disk;
 use crate::support::images::DIGITS;
-use crate::support::program::{PATIENCE, assert_gone, files, on_ranks, run, signal, start};
+use crate::support::program::{PATIENCE, assert_gone, events, files, on_ranks, run, signal, start, trireme};
 use crate::support::small_run::{RECIPE, SmallRun};
 use loaders::{Dataset, Job, Loader, Options, Order, Pipeline};
 use trireme::checkpoint::ModelFile;
@@ -29,6 +29,28 @@ fn a_disk_that_fills_while_training() {
         assert_eq!(files(&setting.out), ["metrics.jsonl", "recipe.toml"]);
         fs::remove_dir_all(&setting.out).unwrap();
     }
+}
+
+#[test]
+fn help_that_is_lost_is_a_failure() {
+    let full = || OpenOptions::new().write(true).open("/dev/full").unwrap();
+    for args in [&["--help"][..], &["train", "--help"]] {
+        let ended = trireme(0, args).stdout(full()).output().unwrap();
+        let said = String::from_utf8_lossy(&ended.stderr).into_owned();
+        assert_eq!(ended.status.code(), Some(1), "{said}");
+        assert!(said.contains("cannot write to stdout: No space left"), "{said}");
+    }
+}
+
+/// The run is done without its trace, which finds a folder in its place.
+#[test]
+fn a_trace_that_cannot_be_written_in_the_end() {
+    let (setting, _images) = SmallRun::new();
+    let ended = setting.train(0, &["--max-steps", "2", "--trace", &setting.out]).succeeded();
+    let warning = ended.stderr.lines().find(|line| line.contains("its trace is not written")).expect("a warning");
+    assert!(warning.contains("warning: the run is done") && warning.contains(&setting.out), "{warning}");
+    assert_eq!(events(&setting.out, "end").len(), 1);
+    assert!(files(&setting.out).contains(&"model.h5".to_string()));
 }
 
 /// The real thing, where this test may mount a file system of its own: full in the middle, and from the start.

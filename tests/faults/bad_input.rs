@@ -30,6 +30,8 @@ fn recipes_that_name_what_there_is_not() {
     }
     setting.recipe = setting.folder.write("none.toml", "model = ");
     setting.train(2, &[]).failed(2, &["none.toml", "not valid TOML"]);
+    setting.recipe = setting.data.clone();
+    setting.refused(2, &[], &["cannot read the recipe", "it is a folder, a file is expected"]);
     setting.recipe = setting.folder.at("absent.toml");
     setting.refused(2, &[], &["cannot read the recipe", "absent.toml: there is no such file; "]);
     assert!(!Path::new(&setting.out).exists());
@@ -78,6 +80,18 @@ fn an_output_folder_that_cannot_be() {
     assert_eq!(fs::read_to_string(&file).unwrap(), "mine");
 }
 
+/// Before the first step, not after the last.
+#[test]
+fn a_trace_that_cannot_be() {
+    let (setting, _images) = SmallRun::new();
+    let (nowhere, notes) = (setting.folder.at("no/trace.json"), setting.folder.write("notes.txt", "mine"));
+    setting.refused(2, &["--trace", &nowhere], &["cannot write", &nowhere, "there is no folder", "mkdir -p"]);
+    setting.refused(2, &["--trace", &notes], &[&notes, "is not a trace", "name another file"]);
+    let recipe = fs::read(&setting.recipe).unwrap();
+    setting.refused(2, &["--trace", &setting.recipe], &[&setting.recipe, "is one of the files that are read"]);
+    assert_eq!((fs::read(&setting.recipe).unwrap(), fs::read(&notes).unwrap()), (recipe, b"mine".to_vec()));
+}
+
 #[test]
 fn an_output_folder_that_is_not_empty() {
     let (setting, _images) = SmallRun::new();
@@ -120,10 +134,12 @@ fn model_files_that_are_none() {
     }
     let model = model.display().to_string();
     run(0, &["predict", &model, &picture]).failed(1, &["picture.png", "No such file"]);
+    let slip = setting.folder.at("data/dataset.jsn");
+    run(0, &["predict", &model, &slip]).failed(1, &["dataset.jsn: No such file", "did you mean", "dataset.json?"]);
     let things = Images::new(&setting.folder.path().join("things"), THINGS, 4, 4).arg();
     run(2, &["eval", &model, "--data", &things]).failed(1, &["model.h5", "28x28x1", "32x32x3", &things]);
     let unknown = ["eval", &model, "--data", &images.arg(), "--split", "tset"];
-    run(2, &unknown).failed(2, &["no split \"tset\"", "did you mean \"test\"?"]);
+    run(2, &unknown).failed(2, &["--split tset: ", "no split \"tset\"", "did you mean \"test\"?"]);
 }
 
 /// A file that is whole and says it is another network than its weights are.
@@ -188,7 +204,11 @@ fn fewer_threads_than_asked_for() {
     start(limited).wait(PATIENCE).failed(1, &["OpenMP starts 1 of 2", "OMP_THREAD_LIMIT", "--threads 1"]);
     assert!(!Path::new(&setting.out).exists());
     let args = ["train", &setting.recipe, "--data", &setting.data, "--out", &setting.out, "--threads", "100000"];
-    run(2, &args).failed(1, &["100000 are requested"]);
+    run(2, &args).failed(2, &["100000 are requested, 1024 is the most"]);
+    let args = ["train", &setting.recipe, "--data", &setting.data, "--out", &setting.out, "--loader-threads", "999999"];
+    run(2, &args).failed(2, &["999999 are requested, 1024 is the most"]);
+    setting.refused(2, &["--set", "loader.threads=999999"], &["loader.threads", "must be from 1 to 1024, got 999999"]);
+    run(0, &["bench", "loader", &setting.data, "--threads", "999999"]).failed(2, &["999999 are requested"]);
 }
 
 #[test]

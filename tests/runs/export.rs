@@ -136,12 +136,24 @@ fn a_file_that_is_there_stays() {
     let (setting, folder) = model(&[]);
     let (onnx, code) = (folder.write("a.onnx", "precious"), folder.write("a.py", "precious"));
     for (to, out, taken) in [("onnx", &onnx, &onnx), ("safetensors", &folder.at("a.safetensors"), &code)] {
-        run(0, &["export", &setting.out, "--to", to, "-o", out]).failed(1, &[taken, "is there already", "--force"]);
+        run(0, &["export", &setting.out, "--to", to, "-o", out]).failed(2, &[taken, "is there already", "--force"]);
         assert_eq!(fs::read(taken).unwrap(), b"precious");
     }
     assert_eq!(files(&folder.at("")), ["a.onnx", "a.py"]);
-    run(0, &["export", &setting.out, "--to", "onnx", "-o", &onnx, "--force"]).succeeded();
-    assert_ne!(fs::read(&onnx).unwrap(), b"precious");
+    let force = |to: &str, out: &str| run(0, &["export", &setting.out, "--to", to, "-o", out, "--force"]);
+    force("onnx", &onnx).failed(2, &[&onnx, "is not an ONNX file, so it is not written over"]);
+    force("safetensors", &folder.at("a.safetensors")).failed(2, &[&code, "is not a module of trireme"]);
+    assert_eq!((fs::read(&onnx).unwrap(), fs::read(&code).unwrap()), (b"precious".to_vec(), b"precious".to_vec()));
+    let model = format!("{}/model.h5", setting.out);
+    let before = fs::read(&model).unwrap();
+    force("keras", &model).failed(2, &[&model, "is one of the files that are read"]);
+    assert_eq!(fs::read(&model).unwrap(), before);
+    // an older export is replaced
+    let names = ["b.onnx", "b.safetensors", "b.keras", "b.h5"].map(|name| folder.at(name));
+    for (to, out) in ["onnx", "safetensors", "keras", "keras"].into_iter().zip(&names) {
+        force(to, out).succeeded();
+        force(to, out).succeeded();
+    }
 }
 
 #[test]
@@ -152,12 +164,12 @@ fn requests_without_sense_are_refused() {
         run(0, &[&["export", &setting.out, "--to", to, "-o", &(out.clone() + name)], more].concat())
     };
     export("tflite", ".tflite", &[]).failed(2, &["onnx, safetensors, keras"]);
-    export("keras", ".bin", &[]).failed(1, &["a.bin", "FILE.keras or FILE.h5"]);
-    export("keras", ".weights.h5", &[]).failed(1, &["a.weights.h5", "weights alone"]);
-    export("safetensors", ".py", &[]).failed(1, &["a.py", "FILE.safetensors"]);
+    export("keras", ".bin", &[]).failed(2, &["a.bin", "FILE.keras or FILE.h5"]);
+    export("keras", ".weights.h5", &[]).failed(2, &["a.weights.h5", "weights alone"]);
+    export("safetensors", ".py", &[]).failed(2, &["a.py", "FILE.safetensors"]);
     export("keras", ".keras", &["--preprocess"]).failed(2, &["--preprocess", "--to onnx"]);
     export("onnx", ".onnx", &["--ema"]).failed(2, &["--ema", "holds no averages"]);
-    export("onnx", "/b/c.onnx", &[]).failed(1, &["cannot write", "c.onnx", "No such file"]);
+    export("onnx", "/b/c.onnx", &[]).failed(2, &["cannot write", "c.onnx", "No such file", "mkdir -p"]);
     assert_eq!(files(&folder.at("")).len(), 0);
 }
 

@@ -178,7 +178,11 @@ fn a_run_ends_with_a_page_and_runs_are_listed_and_compared() {
     assert_eq!(said.trim(), both);
     assert_eq!(data_of(&fs::read_to_string(&both).unwrap())["runs"].as_array().unwrap().len(), 2);
     run(0, &["report", &root]).failed(1, &["no metrics.jsonl in it", "name the folder that `trireme train` wrote"]);
-    run(0, &["runs", &setting.out("nowhere")]).failed(1, &["cannot read", "nowhere"]);
+    run(0, &["runs", &setting.out("nowhere")])
+        .failed(1, &["cannot read", "nowhere", "name the folder where your runs lie"]);
+    // a command without ranks does all of its work on each of several
+    let warning = |ranks| run(ranks, &["runs", &root]).succeeded().stderr.matches("is not divided among ranks").count();
+    assert_eq!([warning(0), warning(1), warning(2)], [0, 0, 1]);
 }
 
 /// Lines that were cut, foreign ones, losses that were no numbers: the page has the rest, and says so.
@@ -190,7 +194,17 @@ fn what_a_log_lacks_is_said() {
     let start = "{\"event\":\"start\",\"step\":0,\"last_step\":3,\"model\":\"<b>\"}";
     let log = format!("{start}\nnoise\n{{\"event\":\"step\",\"step\":1,\"loss\":null}}\n{{\"eve");
     fs::write(Path::new(&out).join("metrics.jsonl"), log).unwrap();
-    run(0, &["report", &out]).succeeded();
+    fs::write(Path::new(&out).join("recipe.toml"), "epochs = = 3").unwrap();
+    for args in [&["report", &out][..], &["runs", &out], &["diff", &out, &out]] {
+        let said = run(0, args).succeeded().stderr;
+        for part in [
+            "metrics.jsonl: 2 lines cannot be read and are left out, the first is line 2",
+            "recipe.toml: not valid TOML",
+        ] {
+            assert!(said.contains(part), "{args:?}: {said}");
+        }
+    }
+    fs::remove_file(Path::new(&out).join("recipe.toml")).unwrap();
     // a scoring that was cut, too
     fs::write(Path::new(&out).join("evaluation.json"), "{\"version\":1,").unwrap();
     run(0, &["report", &out]).succeeded();

@@ -92,3 +92,38 @@ fn a_run_is_scored_on_the_data_of_its_recipe() {
     fs::rename(&setting.data, setting.folder.at("elsewhere")).unwrap();
     run(0, &["eval", &setting.out]).failed(1, &[&setting.data]);
 }
+
+/// A slip of the shell's patterns makes a photo the sheet.
+#[test]
+fn nothing_that_is_there_is_lost() {
+    let setting = setting();
+    let (a, b, model) =
+        (setting.folder.at("photos/a.png"), setting.folder.at("photos/b.png"), format!("{}/model.h5", setting.out));
+    let kept = [&a, &b, &model].map(|file| fs::read(file).unwrap());
+    let refused = |args: &[&str], parts: &[&str]| {
+        let ended = run(0, args).failed(2, parts);
+        assert!(ended.stdout.is_empty(), "{}", ended.stdout);
+        assert_eq!([&a, &b, &model].map(|file| fs::read(file).unwrap()), kept);
+    };
+    refused(&["predict", &model, &b, "--sheet", &a], &[&a, "is not a sheet that trireme drew", "name another file"]);
+    refused(&["predict", &model, &a, &b, "--embed", &b], &[&b, "is one of the files that are read"]);
+    refused(&["predict", &model, &a, "--embed", &model], &[&model, "is one of the files that are read"]);
+    refused(&["predict", &setting.out, &a, "--embed", &model], &[&model, "is not an array of NumPy"]);
+    let nowhere = setting.folder.at("no/a.npy");
+    refused(&["predict", &model, &a, "--embed", &nowhere], &["cannot write", &nowhere, "mkdir -p"]);
+    for ranks in [0, 2] {
+        let eval = ["eval", &model, "--data", &setting.data, "--csv"];
+        let refused = |out: &str, part: &str| {
+            let ended = run(ranks, &[&eval[..], &[out]].concat()).failed(2, &[out, part]);
+            assert!(ended.stdout.is_empty(), "{}", ended.stdout);
+        };
+        refused(&model, "is one of the files that are read");
+        refused(&nowhere, "mkdir -p");
+    }
+    assert_eq!(fs::read(&model).unwrap(), kept[2]);
+    let log = format!("{}/metrics.jsonl", setting.out);
+    run(0, &["report", &setting.out, "-o", &log]).failed(2, &[&log, "is not a page of HTML"]);
+    for _ in 0..2 {
+        run(0, &["report", &setting.out, "-o", &setting.folder.at("page.html")]).succeeded();
+    }
+}

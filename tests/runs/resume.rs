@@ -349,8 +349,15 @@ fn a_named_checkpoint() {
     let model = setting.out("out/model.h5");
     setting
         .train("fresh2", 2, &["--resume", &model])
-        .failed(1, &["model.h5 is no checkpoint: it is a model", "out/checkpoints", "[init]"]);
-    setting.train("fresh2", 2, &["--resume", "nowhere.h5"]).failed(1, &["nowhere.h5"]);
+        .failed(2, &["model.h5 is no checkpoint: it is a model", "out/checkpoints", "[init]"]);
+    setting.train("fresh2", 2, &["--resume", "nowhere.h5"]).failed(2, &["--resume nowhere.h5: No such file", "`auto`"]);
+    // a folder is none, but what to name is told
+    let newest = format!("{out}/checkpoints/step-{:08}.h5", checkpoints(&out).into_iter().max().unwrap());
+    for folder in [out.clone(), format!("{out}/checkpoints")] {
+        let what = format!("--resume {folder}: it is a folder");
+        setting.train("fresh2", 2, &["--resume", &folder]).failed(2, &[&what, "the newest checkpoint in", &newest]);
+    }
+    setting.train("out", 0, &["--resume", &named.replace("step-", "stap-")]).failed(2, &["did you mean", "step-"]);
 }
 
 /// A limit on file sizes stands in for a full disk: checkpoints (39.3 MB) do not fit, the model (13.1 MB) does.

@@ -84,11 +84,30 @@ fn usr1_to_mpirun_and_on_to_the_same_bits() {
     assert_eq!(scores("whole"), scores("parts"));
 }
 
-/// Signals that a thread blocks, as a bit mask.
-fn blocked(status: &Path) -> u64 {
+/// A bit mask of signals in the status of a thread, such as those that it blocks; none once it has ended.
+fn signals(status: &Path, which: &str) -> u64 {
     let text = fs::read_to_string(status).unwrap_or_default();
-    let mask = text.lines().find_map(|line| line.strip_prefix("SigBlk:")).unwrap_or("0");
+    let mask = text.lines().find_map(|line| line.strip_prefix(which)?.strip_prefix(':')).unwrap_or("0");
     u64::from_str_radix(mask.trim(), 16).unwrap()
+}
+
+/// Signals that a thread blocks.
+fn blocked(status: &Path) -> u64 {
+    signals(status, "SigBlk")
+}
+
+/// A dry run has nothing to keep: Ctrl-C ends it, as it does any program.
+#[test]
+fn a_dry_run_leaves_signals_alone() {
+    let setting = Setting::new(RECIPE, DIGITS, [50, 20]);
+    let mut running = setting.start("out", 0, &["--dry-run", "--set", "model=lenet"]);
+    let status = Path::new("/proc").join(running.id().to_string()).join("status");
+    let mut caught = 0;
+    while !running.has_ended() {
+        caught |= signals(&status, "SigCgt");
+    }
+    assert_eq!(caught & (1 << (libc::SIGINT - 1)), 0, "{caught:x}");
+    running.wait(PATIENCE).succeeded();
 }
 
 /// oneDNN's kernels lend out the stack pointer: a handler that interrupts them writes its frame over other data.

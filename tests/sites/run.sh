@@ -257,7 +257,29 @@ test_stops() {
     [ -s out/model ] || fail "no model: $(cat said.log)"
 }
 
-# The same with the mpirun that is installed.
+# refuses WORDS ARGUMENTS...: the command line ends with code 2 and says that.
+refuses() {
+    local words=$1 code=0
+    shift
+    "$@" >said.log 2>&1 || code=$?
+    [ "$code" = 2 ] || fail "$*: code $code instead of 2: $(cat said.log)"
+    grep -q -- "$words" said.log || fail "$*: $(cat said.log)"
+}
+
+# What is no number of ranks, and scripts of Slurm that no job of Slurm runs.
+test_mistakes() {
+    local script ranks
+    for ranks in 0 x -1 2x; do
+        refuses "-n $ranks: expected a number of ranks >= 1" "$scripts/local.sh" -n "$ranks" recipe.toml
+    done
+    refuses '-r x: expected a number of restarts >= 0' "$scripts/local.sh" -r x recipe.toml
+    refuses '-r x: expected a number of restarts >= 0' "$scripts/hosts.sh" -r x hosts recipe.toml
+    for script in train eval data sweep; do
+        refuses "$script.sbatch: not in a job of Slurm" env -u SLURM_SUBMIT_DIR bash "$scripts/$script.sbatch" x
+    done
+}
+
+# Stops with the mpirun that is installed.
 test_mpirun() {
     local real
     real=$(PATH=${PATH#*:} command -v mpirun) || { echo '    no mpirun here: left out'; return 0; }
@@ -266,7 +288,7 @@ test_mpirun() {
     unset MPIRUN
 }
 
-[ $# -gt 0 ] || set -- syntax pbs lsf flux commands hosts stops mpirun
+[ $# -gt 0 ] || set -- syntax pbs lsf flux commands hosts stops mistakes mpirun
 for name in "$@"; do
     echo "sites: $name"
     clean

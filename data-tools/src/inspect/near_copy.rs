@@ -2,6 +2,7 @@
 
 use crate::error::Error;
 use crate::text;
+use loaders::overwrite::Content;
 use loaders::{Dataset, printable, replace};
 use serde_json::json;
 use std::fmt::{self, Write};
@@ -65,6 +66,10 @@ pub(super) fn counts_json(copies: &[NearCopy]) -> Vec<serde_json::Value> {
 
 /// The columns of the list.
 const COLUMNS: &str = "split\timage\tclass\tname\tof_split\tof_image\tof_class\tof_name\tsame_bytes\tdifference\n";
+
+/// The list: no other file is written over by one.
+pub const COPIES: Content =
+    Content { name: "a list of near copies", begins: |head| head.starts_with(b"split\timage\t") };
 
 /// Writes the list of near copies of the data set in `dir` to `file`, whole or not at all: a line for each, its columns set apart by
 /// tabs.

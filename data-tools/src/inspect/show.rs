@@ -68,9 +68,10 @@ pub struct Shown {
 ///
 /// # Errors
 /// Another ending; no such split or transform; a record that is damaged or cannot be decoded; images of neither 1 nor 3 channels;
-/// nothing or too much to show; a file that cannot be written.
+/// nothing or too much to show; a file that is there and is no sheet, or cannot be written.
 pub fn show(dir: &Path, out: &Path, options: &ShowOptions) -> Result<Shown, Error> {
     let format = picture_file::format_of(out)?;
+    picture_file::check_sheet(out)?;
     let dataset = Dataset::open(dir)?;
     let name = split_or_default(&dataset, &options.split);
     let split = dataset.split(&name)?;
@@ -87,7 +88,7 @@ pub fn show(dir: &Path, out: &Path, options: &ShowOptions) -> Result<Shown, Erro
     }
     let sheet = sheet::lay_out(&cells, columns(count as usize, options.epochs as usize));
     let size = sheet.dimensions();
-    picture_file::write(out, &DynamicImage::ImageRgb8(sheet), format)?;
+    picture_file::write_sheet(out, &DynamicImage::ImageRgb8(sheet), format)?;
     Ok(Shown { path: out.to_path_buf(), size, split: name, samples, transforms: viewer.ops() })
 }
 

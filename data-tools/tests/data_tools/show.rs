@@ -112,10 +112,34 @@ fn refusals_say_what_to_change() {
         let (usage, message) = refusal(&bad);
         assert!(usage && message.contains(part), "{message}");
     }
-    assert!(refusal(&options(1, &["flop"], 1)).1.contains("did you mean \"flip\""));
+    let (usage, message) = refusal(&options(1, &["flop"], 1));
+    assert!(usage && message.contains("did you mean \"flip\""), "{message}");
     assert!(refusal(&options(2, &[], 1)).1.contains("record 1: an image of 4x4x2; only 1 or 3 channels"));
     let test = ShowOptions { split: "test".into(), ..ShowOptions::default() };
-    assert!(refusal(&test).1.contains("no split `test`; it has `train`"));
-    let error = show(&dir, &temp.path("none/sheet.png"), &options(1, &[], 1)).unwrap_err().to_string();
-    assert!(error.contains("cannot create") && error.contains("none/sheet.png"), "{error}");
+    let (usage, message) = refusal(&test);
+    assert!(usage && message.contains("no split `test`; it has `train`"), "{message}");
+    let error = show(&dir, &temp.path("none/sheet.png"), &options(1, &[], 1)).unwrap_err();
+    let text = error.to_string();
+    assert!(error.is_usage() && text.contains("none/sheet.png") && text.contains("mkdir -p"), "{text}");
+}
+
+/// A sheet may come in the place of an older one, not of a photo.
+#[test]
+fn a_photo_is_not_written_over() {
+    let temp = Temp::new();
+    let dir = temp.path("d");
+    dataset(&dir, &[raw(0, [4, 4, 3])]);
+    for (name, format) in [("photo.jpg", ImageFormat::Jpeg), ("photo.png", ImageFormat::Png)] {
+        let photo = temp.path(name);
+        RgbImage::new(4, 4).save_with_format(&photo, format).unwrap();
+        let before = fs::read(&photo).unwrap();
+        let error = show(&dir, &photo, &options(1, &[], 1)).unwrap_err();
+        let text = error.to_string();
+        assert!(error.is_usage() && text.contains(name) && text.contains("is not a sheet that trireme drew"), "{text}");
+        assert_eq!(fs::read(&photo).unwrap(), before);
+        let drawn = temp.path(&format!("sheet-of-{name}"));
+        for _ in 0..2 {
+            assert!(sheet(&dir, &drawn, &options(1, &[], 1)).width() > 100, "{name}");
+        }
+    }
 }

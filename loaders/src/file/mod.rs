@@ -1,5 +1,6 @@
 //! Opening files safely and writing them whole.
 
+pub mod overwrite;
 pub(crate) mod private;
 pub mod regular;
 pub mod replace;

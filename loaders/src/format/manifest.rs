@@ -87,7 +87,7 @@ impl Manifest {
         let path = dir.join(MANIFEST);
         let text = match regular::read_to_string(&path) {
             Ok(text) => text,
-            Err(e) if e.kind() == io::ErrorKind::NotFound => {
+            Err(e) if matches!(e.kind(), io::ErrorKind::NotFound | io::ErrorKind::NotADirectory) => {
                 return Err(Error::NoDataset { dir: dir.to_owned(), problem: why_no_manifest(dir) });
             }
             Err(source) => {
@@ -173,6 +173,7 @@ fn is_file_name(name: &str) -> bool {
 fn why_no_manifest(dir: &Path) -> String {
     match fs::read_dir(dir) {
         Err(e) if e.kind() == io::ErrorKind::NotFound => "there is no such folder".into(),
+        Err(e) if e.kind() == io::ErrorKind::NotADirectory => "it is a file, no folder".into(),
         Err(e) => format!("it cannot be listed ({e})"),
         Ok(mut entries) => match entries.next() {
             None => "the folder is empty".into(),

@@ -7,6 +7,9 @@ use crate::storage::read_plan::{ReadOptions, ReadPlan};
 /// Values that are worth a piece of their own: taking one costs about as much as filling a few.
 const PIECE: usize = 1 << 12;
 
+/// Threads of a loader at most: with many more the system may refuse the next one, or run out of memory.
+pub const MOST_THREADS: usize = 1024;
+
 /// Default of [`Options::buffer`]: 256 MiB.
 pub const BUFFER: usize = 256 << 20;
 

@@ -14,6 +14,7 @@ use crate::regular;
 use crate::spec::{ImageSpec, Images};
 use crate::transform::pipeline::Pipeline;
 use crate::transform::scratch::Scratch;
+use crate::why::why;
 
 /// Transforms a PNG or JPEG file into `out` (C, H, W of the pipeline's output); reading it may cost what `limits` allow.
 ///
@@ -27,7 +28,7 @@ pub fn transform(
     out: &mut [f32],
 ) -> Result<Option<(u32, u32)>, Error> {
     let fail = |problem: String| Error::Picture { path: path.to_path_buf(), problem };
-    let file = regular::read(path).map_err(|e| fail(e.to_string()))?;
+    let file = regular::read(path).map_err(|e| fail(why(path, &e)))?;
     let mut scratch = Scratch::new(limits);
     let (done, resized_from) = match pipeline.input() {
         Images::Varied { .. } => {

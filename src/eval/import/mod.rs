@@ -12,16 +12,17 @@ mod wanted;
 use crate::checkpoint::ModelFile;
 use crate::error::Error;
 use crate::eval::request::ImportRequest;
-use crate::interop::export::keras;
+use crate::interop::export::{HDF5, keras};
 use crate::interop::{self, Weights};
 use crate::models;
 use crate::nn::NetSpec;
 use crate::nn::graph::BuildError;
-use crate::recipe::{Init, did_you_mean};
+use crate::recipe::Init;
 use crate::train::init::fit::{Fate, Fit, fit};
 use crate::train::init::{keras_order, origin, table};
 use crate::train::plan::network::network;
-use loaders::{ImageSpec, Images, Manifest, Pipeline, printable};
+use loaders::{ImageSpec, Images, Manifest, Pipeline, overwrite, printable};
+use std::path::{Path, PathBuf};
 use wanted::Wanted;
 
 /// Makes a model file; gives what there is to say of it, a line each.
@@ -34,6 +35,9 @@ pub fn import(request: &ImportRequest) -> Result<Vec<String>, Error> {
         let out = request.out.display();
         return Err(Error::Usage(format!("{out} is there already; choose another name, or replace it with --force")));
     }
+    let inputs = [Some(&request.file), request.recipe.as_ref(), request.classes.as_ref()];
+    let inputs: Vec<&Path> = inputs.into_iter().flatten().map(PathBuf::as_path).collect();
+    overwrite::check(&request.out, &HDF5, &inputs).map_err(Error::Usage)?;
     let weights = interop::read(&request.file)?;
     let told = weights.model.clone();
     let told = told.as_ref();
@@ -82,11 +86,14 @@ fn pipeline(model: &str, transforms: Vec<String>, weights: &Weights) -> Result<P
         )));
     }
     let image = ImageSpec::new(meant.h as u32, meant.w as u32, meant.c as u32);
-    Ok(Pipeline::new(&ops, Images::Fixed(image), &manifest(), 0)?)
+    Pipeline::new(&ops, Images::Fixed(image), &manifest(), 0).map_err(|error| match error.is_usage() {
+        true => Error::Usage(error.to_string()),
+        false => error.into(),
+    })
 }
 
 fn unknown(model: &str) -> Error {
-    Error::Usage(format!("no network {model}{}", did_you_mean(model, &models::names())))
+    Error::Usage(models::unknown(model))
 }
 
 /// Of no data set.

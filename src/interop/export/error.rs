@@ -3,6 +3,8 @@
 use std::io;
 use std::path::PathBuf;
 
+use loaders::why;
+
 use crate::checkpoint;
 
 /// An error of exporting. Each text names what to try.
@@ -34,6 +36,9 @@ pub enum Error {
         /// The file.
         path: PathBuf,
     },
+    /// A file that would be lost, or a place where none can be written.
+    #[error("{0}")]
+    Output(String),
     /// A name that the format cannot have.
     #[error("{}: {why}", .path.display())]
     Name {
@@ -61,7 +66,7 @@ pub enum Error {
         value: f32,
     },
     /// The operating system refused.
-    #[error("cannot write {}: {source}", .path.display())]
+    #[error("cannot write {}: {}", .path.display(), why(.path, .source))]
     Io {
         /// The file.
         path: PathBuf,
@@ -71,4 +76,11 @@ pub enum Error {
     /// HDF5 refused.
     #[error(transparent)]
     Checkpoint(#[from] checkpoint::Error),
+}
+
+impl Error {
+    /// Whether the request is at fault, not the model or the disk.
+    pub fn is_usage(&self) -> bool {
+        matches!(self, Error::Exists { .. } | Error::Output(_) | Error::Name { .. })
+    }
 }

@@ -3,8 +3,21 @@
 use std::ffi::OsStr;
 use std::path::{Path, PathBuf};
 
+use loaders::overwrite::Content;
+
 use super::error::Error;
 use super::number::Number;
+
+/// A graph begins with its version, field 1 of its message.
+const ONNX: Content = Content { name: "an ONNX file", begins: |head| head.starts_with(&[0x08]) };
+/// The length of the header, and the header.
+const SAFETENSORS: Content = Content { name: "a safetensors file", begins: |head| head.get(8) == Some(&b'{') };
+/// A module begins with what is said of it.
+const PYTHON: Content = Content { name: "a module of trireme", begins: |head| head.starts_with(b"\"\"\"") };
+/// An archive.
+const KERAS: Content = Content { name: "a .keras file", begins: |head| head.starts_with(b"PK") };
+/// A model in HDF5.
+pub const HDF5: Content = Content { name: "a model in HDF5", begins: |head| head.starts_with(b"\x89HDF\r\n\x1a\n") };
 
 /// A format of files.
 #[derive(Clone, Copy, Debug, PartialEq, Eq)]
@@ -63,25 +76,26 @@ impl Format {
         }
     }
 
-    /// The files that are written.
+    /// The files that are written, and what each holds.
     ///
     /// # Errors
     /// [`Error::Name`] where other programs know a format by the end of its name and `out` ends otherwise.
-    pub(super) fn files(self, out: &Path) -> Result<Vec<PathBuf>, Error> {
+    pub(super) fn files(self, out: &Path) -> Result<Vec<(PathBuf, &'static Content)>, Error> {
         let refuse = |why: &str| Err(Error::Name { path: out.to_path_buf(), why: why.into() });
         let ending = out.extension().and_then(OsStr::to_str).unwrap_or("");
         match self {
             Self::Safetensors if ending == "py" => {
                 refuse("that is the name of the Python file; write -o FILE.safetensors")
             }
-            Self::Safetensors => Ok(vec![out.to_path_buf(), out.with_extension("py")]),
+            Self::Safetensors => Ok(vec![(out.to_path_buf(), &SAFETENSORS), (out.with_extension("py"), &PYTHON)]),
             Self::Keras if out.to_string_lossy().ends_with(".weights.h5") => {
                 refuse("Keras reads files of this name as weights alone; write -o FILE.keras or FILE.h5")
             }
             Self::Keras if !["keras", "h5"].contains(&ending) => {
                 refuse("Keras knows its files by their names; write -o FILE.keras or FILE.h5")
             }
-            Self::Onnx | Self::Keras => Ok(vec![out.to_path_buf()]),
+            Self::Onnx => Ok(vec![(out.to_path_buf(), &ONNX)]),
+            Self::Keras => Ok(vec![(out.to_path_buf(), if ending == "h5" { &HDF5 } else { &KERAS })]),
         }
     }
 }

@@ -21,10 +21,12 @@ pub mod torch;
 mod trained;
 
 pub use error::Error;
-pub use format::{Format, Settings};
+pub use format::{Format, HDF5, Settings};
 pub use trained::Trained;
 
 use std::path::{Path, PathBuf};
+
+use loaders::overwrite;
 
 /// Files that were written, and what there is to say of them.
 #[derive(Debug, Default, PartialEq)]
@@ -35,16 +37,28 @@ pub struct Exported {
     pub notes: Vec<String>,
 }
 
-/// Writes a trained network to `out`, and for PyTorch a Python file beside it.
+/// Whether `model` may be exported to `out`, before it is read.
 ///
 /// # Errors
-/// [`Error::Op`] for a layer that the format has no form for; [`Error::Half`] for a weight that 16 bits do not hold; [`Error::Exists`] where
-/// a file is there already; [`Error::Io`].
-pub fn write(mut trained: Trained, out: &Path, settings: &Settings) -> Result<Exported, Error> {
-    let files = settings.format.files(out)?;
-    if let Some(path) = files.iter().find(|path| !settings.force && path.symlink_metadata().is_ok()) {
-        return Err(Error::Exists { path: path.clone() });
+/// [`Error::Name`]; [`Error::Exists`] where a file is there already; [`Error::Output`] for one that is of another format or is the model
+/// itself, and for a folder that takes no files.
+pub fn check(model: &Path, out: &Path, settings: &Settings) -> Result<(), Error> {
+    for (path, content) in settings.format.files(out)? {
+        if !settings.force && path.symlink_metadata().is_ok() {
+            return Err(Error::Exists { path });
+        }
+        overwrite::check(&path, content, &[model]).map_err(Error::Output)?;
     }
+    Ok(())
+}
+
+/// Writes a trained network to `out`, and for PyTorch a Python file beside it. What is there already is replaced: see [`check`].
+///
+/// # Errors
+/// [`Error::Name`]; [`Error::Op`] for a layer that the format has no form for; [`Error::Half`] for a weight that 16 bits do not hold;
+/// [`Error::Io`].
+pub fn write(mut trained: Trained, out: &Path, settings: &Settings) -> Result<Exported, Error> {
+    let files: Vec<PathBuf> = settings.format.files(out)?.into_iter().map(|(path, _)| path).collect();
     let mut notes = Vec::new();
     if settings.fold || settings.format != Format::Keras {
         trained.with_scales();

@@ -2,11 +2,13 @@
 
 use std::path::PathBuf;
 
+use loaders::why;
+
 /// An error of a file. Each text names the node or the tensor, and what to try.
 #[derive(Debug, thiserror::Error)]
 pub enum Error {
     /// The operating system refused.
-    #[error("cannot read {}: {source}", .path.display())]
+    #[error("cannot read {}: {}", .path.display(), why(.path, .source))]
     Io {
         /// The file.
         path: PathBuf,

@@ -1,8 +1,9 @@
 //! metrics.jsonl read back, whatever state it is in.
 
-use std::fs::File;
 use std::io::{self, BufRead, BufReader};
 use std::path::Path;
+
+use loaders::regular;
 
 use super::line::{EndLine, EpochLine, EvalLine, ExchangeLine, LayersLine, Line, StartLine, StepLine};
 
@@ -47,9 +48,8 @@ impl Log {
     /// # Errors
     /// The file is there and cannot be read.
     pub fn read(path: &Path) -> io::Result<Self> {
-        match File::open(path) {
-            Ok(file) if file.metadata()?.is_file() => Self::from_lines(BufReader::new(file)),
-            Ok(_) => Err(io::Error::other("is no file")),
+        match regular::open(path) {
+            Ok(file) => Self::from_lines(BufReader::new(file)),
             Err(e) if e.kind() == io::ErrorKind::NotFound => Ok(Self::default()),
             Err(e) => Err(e),
         }

@@ -6,9 +6,15 @@ use std::io;
 use std::path::{Path, PathBuf};
 use std::time::{Duration, SystemTime};
 
-use super::super::evaluation_file::{self, EvaluationFile};
-use super::log::Log;
+use loaders::why;
 
+use super::super::evaluation_file::{self, EvaluationFile};
+use super::log::{Log, Unread};
+
+/// The recipe as resolved, in the folder of a run.
+const RECIPE: &str = "recipe.toml";
+/// The log, in the folder of a run.
+const LOG: &str = "metrics.jsonl";
 /// A log that has grown in this time is one of a run that goes on.
 const FRESH: Duration = Duration::from_secs(120);
 /// How deep folders of runs may lie.
@@ -21,7 +27,7 @@ pub enum Error {
     #[error("{}: no metrics.jsonl in it; name the folder that `trireme train` wrote (--out)", .0.display())]
     NoRun(PathBuf),
     /// A file that the system does not give.
-    #[error("cannot read {}: {source}", path.display())]
+    #[error("cannot read {}: {}", path.display(), why(path, source))]
     Read {
         /// The file or folder.
         path: PathBuf,
@@ -64,17 +70,20 @@ impl Run {
     /// # Errors
     /// There is no metrics.jsonl, or it cannot be read.
     pub fn open(folder: &Path) -> Result<Self, Error> {
-        let path = folder.join("metrics.jsonl");
+        let path = folder.join(LOG);
         let found = fs::metadata(&path).and_then(|meta| meta.modified());
         let changed = found.map_err(|e| match e.kind() {
             io::ErrorKind::NotFound | io::ErrorKind::NotADirectory => Error::NoRun(folder.into()),
             _ => Error::Read { path: path.clone(), source: e },
         })?;
         let log = Log::read(&path).map_err(|source| Error::Read { path, source })?;
-        let text = fs::read_to_string(folder.join("recipe.toml")).unwrap_or_default();
-        let mut recipe = BTreeMap::new();
-        flatten("", &text.parse().unwrap_or_default(), &mut recipe);
         let mut unusable = Vec::new();
+        let table = table(&folder.join(RECIPE)).unwrap_or_else(|why| {
+            unusable.push(format!("{RECIPE}: {why}; its keys are not shown"));
+            toml::Table::new()
+        });
+        let mut recipe = BTreeMap::new();
+        flatten("", &table, &mut recipe);
         let evaluation = EvaluationFile::read(folder).unwrap_or_else(|e| {
             unusable.push(format!("{}: {e}", evaluation_file::NAME));
             None
@@ -82,6 +91,18 @@ impl Run {
         // the log of a run that goes on from an earlier step is cut there
         let evaluation = evaluation.filter(|evaluation| evaluation.step <= log.step());
         Ok(Self { folder: folder.into(), log, recipe, changed, evaluation, unusable })
+    }
+
+    /// What of it cannot be shown, a line each.
+    pub fn warnings(&self) -> Vec<String> {
+        let Unread { lines, first } = self.log.unread;
+        let log = match lines {
+            0 => None,
+            1 => Some(format!("{LOG}: line {first} cannot be read and is left out")),
+            _ => Some(format!("{LOG}: {lines} lines cannot be read and are left out, the first is line {first}")),
+        };
+        let folder = self.folder.display();
+        self.unusable.iter().chain(&log).map(|what| format!("warning: {folder}/{what}")).collect()
     }
 
     /// The folder's name.
@@ -102,6 +123,19 @@ impl Run {
     /// The step at which it is to end, if it began.
     pub fn last_step(&self) -> u64 {
         self.log.starts.last().map_or(0, |start| start.last_step)
+    }
+}
+
+/// The keys of a recipe; none where there is no file.
+fn table(path: &Path) -> Result<toml::Table, String> {
+    match loaders::regular::read_to_string(path) {
+        Ok(text) => text.parse().map_err(|error: toml::de::Error| {
+            // its first line says where, those below draw it
+            let text = error.to_string();
+            format!("not valid TOML: {}", text.lines().next().unwrap_or_default())
+        }),
+        Err(error) if error.kind() == io::ErrorKind::NotFound => Ok(toml::Table::new()),
+        Err(error) => Err(format!("cannot be read: {error}")),
     }
 }
 
@@ -128,7 +162,7 @@ pub fn find(root: &Path) -> Result<Vec<PathBuf>, Error> {
     let mut found = Vec::new();
     let mut open = vec![(root.to_path_buf(), 0)];
     while let Some((folder, depth)) = open.pop() {
-        if folder.join("metrics.jsonl").is_file() {
+        if folder.join(LOG).is_file() {
             found.push(folder);
             continue;
         }
@@ -159,7 +193,23 @@ mod tests {
         assert_eq!((read.name().as_str(), read.state(), read.last_step()), ("lr=0.1", State::Running, 9));
         assert_eq!((read.recipe["epochs"].as_str(), read.recipe["optimizer.kind"].as_str()), ("3", "\"sgd\""));
         fs::write(run.join("recipe.toml"), "epochs = = 3").unwrap();
-        assert!(Run::open(&run).unwrap().recipe.is_empty());
+        fs::write(run.join("metrics.jsonl"), "{\"event\":\"start\",\"step\":0}\nhello\nworld\n").unwrap();
+        let read = Run::open(&run).unwrap();
+        let warnings = read.warnings();
+        assert!(read.recipe.is_empty() && warnings.len() == 2, "{warnings:?}");
+        let recipe = format!("warning: {}/recipe.toml: not valid TOML: ", run.display());
+        assert!(warnings[0].starts_with(&recipe) && warnings[0].ends_with("; its keys are not shown"), "{warnings:?}");
+        assert!(warnings[1].ends_with("metrics.jsonl: 2 lines cannot be read and are left out, the first is line 2"));
+        fs::remove_file(run.join("recipe.toml")).unwrap();
+        assert_eq!(Run::open(&run).unwrap().warnings().len(), 1, "a run without a recipe lacks nothing that is there");
+        // a FIFO in the place of a file would be waited for
+        for name in ["recipe.toml", "metrics.jsonl"] {
+            let _ = fs::remove_file(run.join(name));
+            assert!(std::process::Command::new("mkfifo").arg(run.join(name)).status().unwrap().success());
+            let read = Run::open(&run);
+            let text = read.map_or_else(|error| error.to_string(), |run| run.warnings()[0].clone());
+            assert!(text.contains(name) && text.contains("it is a FIFO"), "{text}");
+        }
         let error = Run::open(&root.join("data")).unwrap_err().to_string();
         assert!(error.contains("data: no metrics.jsonl in it; name the folder"), "{error}");
         fs::remove_dir_all(&root).unwrap();

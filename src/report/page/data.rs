@@ -36,6 +36,7 @@ pub(super) fn of(run: &Run, points: usize) -> Value {
         "epoch_means": epochs(&log.epochs),
         "evals": evals(log),
         "time": time(log),
+        "img_per_s": rate(log),
         "end": log.end.as_ref().map(|end| json!({
             "seconds": end.seconds, "img_per_s": end.img_per_s, "digest": end.digest, "ended": end.ended,
             "seconds_to_target": end.seconds_to_target,
@@ -76,6 +77,13 @@ fn evals(log: &Log) -> Value {
                 "map": eval.map, "micro_f1": eval.micro_f1 })
     };
     log.evals.iter().chain(&log.averages).map(row).collect()
+}
+
+/// Images a second, the mean of the run: that of the last start or, if it is not over or had no step left, of the steps in the log.
+fn rate(log: &Log) -> Option<f64> {
+    let told = log.end.as_ref().map(|end| end.img_per_s).filter(|rate| *rate > 0.0);
+    let batch = log.starts.last().map(|start| start.batch as f64);
+    told.or_else(|| Some(1e3 * batch? / time(log)["step_ms"].as_f64()?))
 }
 
 /// Means over all steps but the first, which prepares much: where the time of a step goes, and what differs between ranks.

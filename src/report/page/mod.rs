@@ -4,17 +4,21 @@ mod data;
 mod layers;
 mod series;
 
+use loaders::overwrite::Content;
 use serde_json::Value;
 
 use super::history::Run;
 
-const PAGE: &str = include_str!("page.html");
+const TEXT: &str = include_str!("page.html");
 const STYLE: &str = include_str!("page.css");
 const SCRIPT: &str =
     concat!(include_str!("page.js"), include_str!("evaluation.js"), include_str!("layers.js"), include_str!("main.js"));
 
 /// Its name in the folder of a run.
 pub const NAME: &str = "report.html";
+
+/// A page: no other file is written over by one.
+pub const PAGE: Content = Content { name: "a page of HTML", begins: |head| head.starts_with(b"<!DOCTYPE html>") };
 
 /// Points of all curves of all runs together: more than a screen shows, and little enough for a page that opens at once.
 const POINTS: usize = 16_000;
@@ -28,7 +32,7 @@ pub fn render(runs: &[Run], reload: Option<u32>) -> String {
     let refresh =
         reload.map(|seconds| format!("<meta http-equiv=\"refresh\" content=\"{seconds}\">")).unwrap_or_default();
     // what comes from a run goes in last, so that nothing in it is taken for a place to fill
-    let page = PAGE.replace("{{refresh}}", &refresh).replace("{{style}}", STYLE).replace("{{script}}", SCRIPT);
+    let page = TEXT.replace("{{refresh}}", &refresh).replace("{{style}}", STYLE).replace("{{script}}", SCRIPT);
     let (head, tail) = page.split_once("{{data}}").unwrap_or((&page, ""));
     head.replace("{{title}}", &escaped(&names.join(", "))) + &inert(&data.to_string()) + tail
 }
@@ -74,6 +78,20 @@ mod tests {
         assert_eq!(data["evals"][0]["top1"], 0.1188);
         assert!(!page.contains("http-equiv=\"refresh\""));
         assert!(render(&[], Some(5)).contains("<meta http-equiv=\"refresh\" content=\"5\">"));
+    }
+
+    /// The last start may have had nothing to do but score.
+    #[test]
+    fn a_start_without_steps_has_the_rate_of_those_before() {
+        let steps: String =
+            (1..=3).map(|step| format!("{{\"event\":\"step\",\"step\":{step},\"step_ms\":50}}\n")).collect();
+        let of = |rate: &str| {
+            let start = "{\"event\":\"start\",\"step\":3,\"batch\":10}\n";
+            let end = format!("{{\"event\":\"end\",\"step\":3,\"img_per_s\":{rate}}}\n");
+            data_of(&render(&[run("a", &(steps.clone() + start + &end))], None))["runs"][0]["img_per_s"].clone()
+        };
+        assert_eq!((of("0"), of("123.5")), (200.0.into(), 123.5.into()));
+        assert_eq!(data_of(&render(&[run("a", "")], None))["runs"][0]["img_per_s"], Value::Null);
     }
 
     /// Nothing in a run becomes markup.

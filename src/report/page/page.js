@@ -56,7 +56,7 @@ function head() {
       tile(last ? `last ${lead} on ${last.split}, ${grouped(last.count)} images` : `last ${lead}`, last ? percent(last[key]) : '–'),
       tile(`step of ${grouped(run.last_step)}, ${run.state}${ended ? `, ended by stop.${ended}` : ''}`, grouped(run.step)),
       run.end && known(run.end.seconds_to_target) ? tile('from the first image to the target', duration(run.end.seconds_to_target)) : null,
-      tile('images a second over all ranks, mean of the run', run.end ? grouped(run.end.img_per_s) : grouped(1e3 * run.batch / run.time.step_ms)),
+      tile('images a second over all ranks, mean of the run', grouped(run.img_per_s)),
       tile(run.end ? 'from start to end of the last start' : 'in training steps', duration(run.end ? run.end.seconds : run.seconds_of_steps)),
       tile(`ranks, ${run.workers || '–'} workers, batch ${grouped(run.batch)}`, grouped(run.ranks))));
     if (run.unread.lines)

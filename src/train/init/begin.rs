@@ -35,7 +35,8 @@ pub fn prepare<B: Backend>(session: &Session, run: &Run<B>) -> Result<Option<Beg
 }
 
 fn load<B: Backend>(run: &Run<B>, from: &Path) -> Result<Loaded, Error> {
-    let weights = keras_order::arranged(run.graph.net(), interop::read(from)?, &run.recipe.init)?;
+    let read = interop::read(from).map_err(|error| Error::Failed(format!("init.from: {error}")))?;
+    let weights = keras_order::arranged(run.graph.net(), read, &run.recipe.init)?;
     let fit = fit::fit(run.graph.net(), &weights, &run.recipe.init)?;
     table::check(&fit, &weights, run.recipe.init.strict())?;
     fit.check_values(&weights)?;

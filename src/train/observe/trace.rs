@@ -8,6 +8,7 @@ use std::path::Path;
 use std::sync::{Arc, Mutex, MutexGuard, PoisonError};
 use std::time::{Duration, Instant};
 
+use loaders::overwrite::{self, Content};
 use serde_json::json;
 
 use crate::comm::{Comm, World, WorldInfo};
@@ -16,6 +17,17 @@ use crate::report::Reporter;
 
 /// Spans of one rank at most: some 20 MB of text.
 const MOST: usize = 200_000;
+
+/// How a file begins.
+const HEAD: &str = "{\"displayTimeUnit\":";
+
+/// A trace: no other file is written over by one.
+const TRACE: Content = Content { name: "a trace", begins: |head| head.starts_with(HEAD.as_bytes()) };
+
+/// Refuses a file that cannot be written, and one that the run reads; for the rank that writes it, before the first step.
+pub fn check(path: Option<&Path>, recipe: &Path) -> Result<(), Error> {
+    path.map_or(Ok(()), |path| overwrite::check(path, &TRACE, &[recipe])).map_err(Error::Usage)
+}
 
 /// The thread that a span belongs to.
 #[derive(Clone, Copy, Debug, PartialEq, Eq, PartialOrd, Ord)]
@@ -108,13 +120,16 @@ impl Trace {
         recorder.spans.push(Span { name: name.into(), kind, lane, start, took });
     }
 
-    /// Gathers all ranks' spans and has rank 0 write them to `path`; collective.
+    /// Gathers all ranks' spans and has rank 0 write them to `path`, which warns where it cannot; collective.
     pub fn write(&self, comm: &Comm, world: &WorldInfo, path: &Path, report: &mut Reporter) -> Result<(), Error> {
         let Some(recorder) = self.recorder() else { return Ok(()) };
         let own = events(world.rank, &world.host, &recorder.spans);
         if let Some(all) = comm.gather("gathering of the trace", &own)? {
-            let text = format!("{{\"displayTimeUnit\":\"ms\",\"traceEvents\":[\n{}\n]}}\n", all.join(",\n"));
-            crate::checkpoint::write_text(path, &text)?;
+            let text = format!("{HEAD}\"ms\",\"traceEvents\":[\n{}\n]}}\n", all.join(",\n"));
+            if let Err(error) = crate::checkpoint::write_text(path, &text) {
+                report.note(&format!("warning: the run is done, its trace is not written: {error}"));
+                return Ok(());
+            }
             let dropped = match recorder.dropped {
                 0 => String::new(),
                 n => format!(" ({n} more spans of rank 0 found no room)"),

@@ -9,7 +9,6 @@ use crate::error::Error;
 use crate::interop::onnx::{self, Network};
 use crate::models::{self, net};
 use crate::nn::NetSpec;
-use crate::recipe;
 use loaders::{ImageSpec, regular};
 
 /// A network out of a file.
@@ -29,9 +28,7 @@ pub struct Defined {
 
 /// A network of the catalogue for images of this shape.
 pub fn network(model: &str, image: ImageSpec, classes: usize) -> Result<NetSpec, Error> {
-    let names = models::names();
-    models::build(model, shape_of(image), classes)
-        .ok_or_else(|| Error::Usage(format!("no network {model}{}", recipe::did_you_mean(model, &names))))
+    models::build(model, shape_of(image), classes).ok_or_else(|| Error::Usage(models::unknown(model)))
 }
 
 /// The network of a model file or a checkpoint.

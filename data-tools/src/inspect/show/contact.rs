@@ -73,6 +73,6 @@ impl ContactSheet {
     /// For a file that cannot be written.
     pub fn write(&self) -> Result<(), Error> {
         let sheet = sheet::lay_out(&self.cells, columns(self.cells.len().max(1), 1));
-        picture_file::write(&self.out, &DynamicImage::ImageRgb8(sheet), self.format)
+        picture_file::write_sheet(&self.out, &DynamicImage::ImageRgb8(sheet), self.format)
     }
 }

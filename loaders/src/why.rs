@@ -1,0 +1,77 @@
+//! What the system says of a path, with what a user needs beside its words.
+
+use std::fs;
+use std::io::{Error, ErrorKind};
+use std::path::{Path, PathBuf};
+
+use crate::nearest::nearest;
+
+/// Names of a folder that are compared with a missing one, at most.
+const NAMES: usize = 10_000;
+
+/// The system's words, and, of a path that is not there, which folder is missing and which name may have been meant.
+pub fn why(path: &Path, error: &Error) -> String {
+    let cause = match error.kind() {
+        ErrorKind::NotFound => missing(path),
+        ErrorKind::NotADirectory => {
+            let file = path.ancestors().skip(1).find(|part| part.is_file());
+            file.map_or_else(String::new, |file| format!("; {} is a file, no folder", file.display()))
+        }
+        ErrorKind::IsADirectory => "; it is a folder, a file is expected".into(),
+        _ => String::new(),
+    };
+    format!("{error}{cause}")
+}
+
+/// The folder that a path is in; `.` for a bare name.
+pub fn folder_of(path: &Path) -> &Path {
+    match path.parent() {
+        Some(folder) if !folder.as_os_str().is_empty() => folder,
+        _ => Path::new("."),
+    }
+}
+
+/// The first part of the path that is not there. A part of another letter than one that is there is a slip.
+fn missing(path: &Path) -> String {
+    let parts: Vec<&Path> = path.ancestors().filter(|part| !part.as_os_str().is_empty()).collect();
+    let Some(first) = parts.into_iter().rev().find(|part| part.symlink_metadata().is_err()) else {
+        return String::new();
+    };
+    let folder = if first == path { String::new() } else { format!("; there is no folder {}", first.display()) };
+    let meant = beside(first).map_or_else(String::new, |found| format!("; did you mean {}?", found.display()));
+    format!("{folder}{meant}")
+}
+
+/// What lies beside a path under the nearest name.
+fn beside(path: &Path) -> Option<PathBuf> {
+    let wanted = path.file_name()?.to_str()?;
+    let entries = fs::read_dir(folder_of(path)).ok()?.flatten().take(NAMES);
+    let names: Vec<String> = entries.filter_map(|entry| entry.file_name().into_string().ok()).collect();
+    let names: Vec<&str> = names.iter().map(String::as_str).collect();
+    nearest(wanted, &names).map(|name| path.with_file_name(name))
+}
+
+#[cfg(test)]
+mod tests {
+    use super::*;
+
+    #[test]
+    fn what_is_missing_is_named() {
+        let folder = std::env::temp_dir().join(format!("loaders-why-{}", std::process::id()));
+        fs::create_dir_all(folder.join("photos")).unwrap();
+        fs::write(folder.join("photos/kitten.png"), "").unwrap();
+        let said = |name: &str| {
+            let path = folder.join(name);
+            why(&path, &fs::read(&path).unwrap_err())
+        };
+        let at = |name: &str| folder.join(name).display().to_string();
+        assert!(said("photos/kiten.png").ends_with(&format!("; did you mean {}?", at("photos/kitten.png"))));
+        assert!(said("photos/zebra").starts_with("No such file") && said("photos/zebra").ends_with("(os error 2)"));
+        let (gone, meant) = (at("phots"), at("photos"));
+        assert!(said("phots/a/b.png").ends_with(&format!("; there is no folder {gone}; did you mean {meant}?")));
+        let file = at("photos/kitten.png");
+        assert!(said("photos/kitten.png/a").ends_with(&format!("; {file} is a file, no folder")));
+        assert!(said("photos").ends_with("; it is a folder, a file is expected"));
+        fs::remove_dir_all(folder).unwrap();
+    }
+}
