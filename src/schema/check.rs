@@ -86,7 +86,7 @@ fn check_field(field: &Field, value: Option<&Value>) -> Result<(), Fault> {
 /// string.
 fn is_beyond_integers(key: KeyType, text: &str) -> bool {
     let digits = !text.is_empty() && text.bytes().all(|byte| byte.is_ascii_digit());
-    matches!(key, KeyType::Count | KeyType::Number) && digits && text.parse::<i64>().is_err()
+    matches!(key, KeyType::Count(_) | KeyType::Number) && digits && text.parse::<i64>().is_err()
 }
 
 /// Checks a value that has the type of the key.
