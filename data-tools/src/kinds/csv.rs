@@ -59,7 +59,7 @@ pub(super) fn line(row: Row, several: bool, options: &ConvertOptions) -> Line {
     let labels = match (several, label.is_empty()) {
         (true, _) => labelled::parted(&label, options.label_separator),
         (false, true) => Vec::new(),
-        (false, false) => vec![Label::of_text(&label)],
+        (false, false) => vec![Label::of_field(&label)],
     };
     let longer =
         || "it has more columns than the header; put labels that hold the table's own separator in quotes".to_string();

@@ -3,7 +3,7 @@
 use crate::common::pictures::*;
 use crate::common::written::{Image, file, images, pixels};
 use crate::common::{Temp, tar, write_files};
-use data_tools::{ConvertOptions, OnBad, convert, verify};
+use data_tools::{ConvertOptions, OnBad, convert, export_webdataset, verify};
 use std::fs;
 use std::path::Path;
 
@@ -70,6 +70,28 @@ fn labels_in_json_and_names_as_labels() {
     assert_eq!(classes, ["dog", "cat"]);
 }
 
+/// Classes named by numbers keep their images: a `.cls` holds a position, whatever the class of `classes.txt` is named.
+#[test]
+fn exported_archives_of_classes_named_by_numbers_are_read_again() {
+    let temp = Temp::new();
+    for (salt, class) in (0u32..).zip(["1", "2", "2", "10", "10", "10"]) {
+        write(&temp.path(&format!("src/{class}/{salt}.png")), &png(9, 9, salt));
+    }
+    write(&temp.path("classes.txt"), b"1\n2\n10\n");
+    let listed = ConvertOptions { classes: Some(temp.path("classes.txt")), ..options() };
+    convert("folder", &temp.path("src"), &temp.path("out"), &listed).unwrap();
+    export_webdataset(&temp.path("out"), &temp.path("tars"), 1, false).unwrap();
+    let again = convert("webdataset", &temp.path("tars"), &temp.path("again"), &options()).unwrap();
+    assert_eq!(again.manifest.classes, ["1", "2", "10"]);
+    let found = |out: &str| {
+        let mut found: Vec<(String, Vec<u8>)> =
+            images(&temp.path(out), "train").into_iter().map(|image| (image.class, image.pixels)).collect();
+        found.sort();
+        found
+    };
+    assert_eq!(found("again"), found("out"));
+}
+
 #[test]
 fn bad_archives_name_member_and_cure() {
     let temp = Temp::new();
@@ -131,6 +153,23 @@ fn tables() {
     let more = ConvertOptions { validation_fraction: Some(0.5), resize: Some(4), ..options() };
     let src = table(&temp, "path;class\na.png;x\nb.png;x\n");
     assert_eq!(convert("csv", &src, &temp.path("c"), &more).unwrap().manifest.splits.len(), 2);
+}
+
+/// Texts are names of a list whose classes are named by numbers, also where one begins with a 0.
+#[test]
+fn numbers_in_a_table_with_a_list_of_numbers() {
+    let temp = Temp::new();
+    write(&temp.path("classes.txt"), b"01\n02\n03\n04\n");
+    let listed = ConvertOptions { classes: Some(temp.path("classes.txt")), ..options() };
+    let classes = |out: &str, text: &str, options: &ConvertOptions| -> Vec<String> {
+        convert("csv", &table(&temp, text), &temp.path(out), options).unwrap();
+        images(&temp.path(out), "train").into_iter().map(|image| image.class).collect()
+    };
+    let text = "path,label\na.png,01\nb.png,02\nc.png,03\n";
+    assert_eq!(classes("named", text, &listed), ["01", "02", "03"]);
+    assert_eq!(classes("alone", text, &options()), ["1", "2", "3"]);
+    let message = convert("csv", &table(&temp, "a.png,1\nb.png,02\n"), &temp.path("out"), &listed).unwrap_err();
+    assert!(message.to_string().contains("line 1: label `1` is none of the 4 classes"), "{message}");
 }
 
 #[test]

@@ -52,7 +52,7 @@ pub(crate) struct Listed {
 /// The texts of the labels in a column: parted by `separator`, or by `;` and `|` where none is given.
 pub(crate) fn parted(text: &str, separator: Option<char>) -> Vec<Label> {
     let parts = |c: char| separator.map_or([';', '|'].contains(&c), |separator| c == separator);
-    text.split(parts).map(str::trim).filter(|label| !label.is_empty()).map(Label::of_text).collect()
+    text.split(parts).map(str::trim).filter(|label| !label.is_empty()).map(Label::of_field).collect()
 }
 
 impl List<'_> {
@@ -181,8 +181,8 @@ mod tests {
             let labels = parted(text, separator);
             labels.iter().map(|label| format!("{label:?}")).collect::<Vec<_>>().join(" ")
         };
-        assert_eq!(texts(" cat ; dog|3;", None), "Name(\"cat\") Name(\"dog\") Number(3)");
-        assert_eq!(texts("cat;dog cow", Some(' ')), "Name(\"cat;dog\") Name(\"cow\")");
+        assert_eq!(texts(" cat ; dog|3;", None), "Field(\"cat\") Field(\"dog\") Field(\"3\")");
+        assert_eq!(texts("cat;dog cow", Some(' ')), "Field(\"cat;dog\") Field(\"cow\")");
         assert_eq!((texts("", None), texts(" ; ", None)), (String::new(), String::new()));
     }
 }

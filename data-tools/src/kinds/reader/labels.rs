@@ -1,4 +1,8 @@
-//! Labels as sources have them, numbers or names, and the classes that they make.
+//! Labels as sources have them, numbers or texts, and the classes that they make.
+//!
+//! With a list of classes a number is a position in it, from 0. Texts are names of the list; only where all texts of a source are numbers,
+//! and no class of the list is named by a number, are they positions, too: never do some texts count and others name. Without a list,
+//! numbers from 0, or from 1, to the highest are the classes, or all names in sorted order.
 
 use super::classes;
 use crate::error::Error;
@@ -15,32 +19,58 @@ const MOST: i64 = 1 << 20;
 pub(crate) enum Label {
     /// A number of a class.
     Number(i64),
-    /// A name of a class.
+    /// A text, of a source that tells numbers from texts.
     Name(String),
+    /// A text of a table, which without a list of classes may be a number.
+    Field(String),
 }
 
 impl Label {
-    /// The label that a text holds; blanks around it do not count.
+    /// The label in a field of a table; blanks around it do not count.
+    pub(crate) fn of_field(text: &str) -> Self {
+        Label::Field(text.trim().to_string())
+    }
+
+    /// The label that is all of a file: a number if it can be one, else a name.
+    pub(crate) fn of_file(text: &str) -> Self {
+        whole(text).map_or_else(|| Label::of_text(text), Label::Number)
+    }
+
+    /// The label that is a text, whatever it looks like; blanks around it do not count.
     pub(crate) fn of_text(text: &str) -> Self {
-        let text = text.trim();
-        text.parse().map_or_else(|_| Label::Name(text.to_string()), Label::Number)
+        Label::Name(text.trim().to_string())
     }
 
     /// The label that a JSON value holds.
     pub(crate) fn of_json(value: &serde_json::Value) -> Option<Self> {
         match value {
             serde_json::Value::Number(number) => number.as_i64().map(Label::Number),
-            serde_json::Value::String(text) => Some(Label::Name(text.clone())),
+            serde_json::Value::String(text) => Some(Label::of_text(text)),
             _ => None,
         }
     }
 
+    /// The number that it is where there is no list of classes.
+    fn number(&self) -> Option<i64> {
+        match self {
+            Label::Number(number) => Some(*number),
+            Label::Name(_) => None,
+            Label::Field(text) => whole(text),
+        }
+    }
+
+    /// As the source has it.
     fn text(&self) -> String {
         match self {
             Label::Number(number) => number.to_string(),
-            Label::Name(name) => name.clone(),
+            Label::Name(text) | Label::Field(text) => text.clone(),
         }
     }
+}
+
+/// The whole number that a text is, if it is one.
+fn whole(text: &str) -> Option<i64> {
+    text.trim().parse().ok()
 }
 
 /// The classes of a source, and which label is which of them.
@@ -48,13 +78,14 @@ impl Label {
 pub(crate) struct Classes {
     pub names: Vec<String>,
     by_name: BTreeMap<String, u32>,
-    /// Whether a number that is no name counts the names from 0.
-    counts: bool,
+    /// Whether there is a list, whose classes numbers count from 0.
+    is_list: bool,
+    /// Whether texts count them, too.
+    texts_count: bool,
 }
 
 impl Classes {
-    /// The classes of the options or of a list that a source has, else those of the labels themselves: numbers from 0, or from 1, to the
-    /// highest; names in sorted order.
+    /// The classes of the options or of a list that a source has, else those of the labels themselves, all of which must be in `labels`.
     ///
     /// # Errors
     /// Labels that no classes can be made of; lists with a class twice.
@@ -65,23 +96,33 @@ impl Classes {
         labels: &BTreeSet<Label>,
     ) -> Result<Self, Error> {
         let given = options.classes.as_deref().map(classes::read).transpose()?.or(listed);
-        let (names, counts) = match given {
-            Some(names) => (names, true),
-            None => (found(src, labels)?, false),
+        let is_list = given.is_some();
+        let names = match given {
+            Some(names) => names,
+            None => found(src, labels)?,
         };
         classes::check(src, &names)?;
         let by_name = (0u32..).zip(&names).map(|(label, name)| (name.clone(), label)).collect();
-        Ok(Classes { names, by_name, counts })
+        let is_number = |label: &Label| matches!(label, Label::Number(_)) || whole(&label.text()).is_some();
+        let texts_count = is_list && labels.iter().all(is_number) && names.iter().all(|name| whole(name).is_none());
+        Ok(Classes { names, by_name, is_list, texts_count })
     }
 
     /// The class of a label.
     pub(crate) fn label(&self, label: &Label) -> Option<u32> {
-        let named = self.by_name.get(&label.text()).copied();
-        match label {
-            Label::Number(number) if self.counts && named.is_none() => {
-                u32::try_from(*number).ok().filter(|&number| (number as usize) < self.names.len())
+        let named = |name: &str| self.by_name.get(name).copied();
+        let number = match label {
+            Label::Number(number) => Some(*number),
+            text if self.texts_count => whole(&text.text()),
+            text if self.is_list => None,
+            text => text.number(),
+        };
+        match number {
+            Some(number) if self.is_list => {
+                u32::try_from(number).ok().filter(|&number| (number as usize) < self.names.len())
             }
-            _ => named,
+            Some(number) => named(&number.to_string()),
+            None => named(&label.text()),
         }
     }
 
@@ -100,16 +141,15 @@ impl Classes {
 
 /// The classes of labels of which there is no list.
 fn found(src: &Path, labels: &BTreeSet<Label>) -> Result<Vec<String>, Error> {
-    let numbers: Vec<i64> =
-        labels.iter().filter_map(|l| if let Label::Number(n) = l { Some(*n) } else { None }).collect();
-    let (Some(&least), Some(&most)) = (numbers.first(), numbers.last()) else {
-        return Ok(labels.iter().map(Label::text).collect());
+    let numbers: Vec<i64> = labels.iter().filter_map(Label::number).collect();
+    let (Some(&least), Some(&most)) = (numbers.iter().min(), numbers.iter().max()) else {
+        let names: BTreeSet<String> = labels.iter().map(Label::text).collect();
+        return Ok(names.into_iter().collect());
     };
-    if numbers.len() < labels.len() {
-        let name = labels.iter().find(|l| matches!(l, Label::Name(_))).map(Label::text).unwrap_or_default();
+    if let Some(name) = labels.iter().find(|label| label.number().is_none()) {
         let what = format!(
             "has labels of both kinds: the number {least} and the name `{}`; use one kind",
-            loaders::printable(&name)
+            loaders::printable(&name.text())
         );
         return Err(Error::input(src, what));
     }
@@ -124,40 +164,82 @@ fn found(src: &Path, labels: &BTreeSet<Label>) -> Result<Vec<String>, Error> {
 mod tests {
     use super::*;
 
-    fn classes(labels: &[Label]) -> Result<Classes, Error> {
+    fn classes(labels: &[Label], listed: Option<&[&str]>) -> Result<Classes, Error> {
         let labels: BTreeSet<Label> = labels.iter().cloned().collect();
-        Classes::of(Path::new("src"), &ConvertOptions::default(), None, &labels)
+        let listed = listed.map(|names| names.iter().map(|name| name.to_string()).collect());
+        Classes::of(Path::new("src"), &ConvertOptions::default(), listed, &labels)
+    }
+
+    fn number(number: i64) -> Label {
+        Label::Number(number)
     }
 
     #[test]
     fn numbers_and_names_become_classes() {
-        let number = Label::Number;
-        let name = |text: &str| Label::Name(text.into());
-        let found = classes(&[number(3), number(0)]).unwrap();
-        assert_eq!((found.names.join(" "), found.label(&number(3))), ("0 1 2 3".into(), Some(3)));
-        let found = classes(&[number(2), number(1)]).unwrap();
-        assert_eq!(
-            (found.names.join(" "), found.label(&number(2)), found.label(&number(0))),
-            ("1 2".into(), Some(1), None)
-        );
-        let found = classes(&[name("dog"), name("cat")]).unwrap();
-        assert_eq!((found.names.join(" "), found.label(&name("dog"))), ("cat dog".into(), Some(1)));
+        let (name, field) = (Label::of_text, Label::of_field);
+        let cases: [(&[Label], &str, Label, Option<u32>); 6] = [
+            (&[number(3), number(0)], "0 1 2 3", number(3), Some(3)),
+            (&[number(2), number(1)], "1 2", number(2), Some(1)),
+            (&[field("10"), field("01"), field("2")], "1 2 3 4 5 6 7 8 9 10", field("01"), Some(0)),
+            (&[name("dog"), name(" cat ")], "cat dog", name("dog"), Some(1)),
+            (&[field("dog"), field("cat"), name("cat")], "cat dog", field("dog"), Some(1)),
+            // a source that tells numbers from texts means a name
+            (&[name("10"), name("2")], "10 2", name("2"), Some(1)),
+        ];
+        for (labels, names, label, class) in cases {
+            let found = classes(labels, None).unwrap();
+            assert_eq!((found.names.join(" ").as_str(), found.label(&label)), (names, class));
+            assert_eq!(found.label(&number(0)).is_some(), names.starts_with('0'));
+        }
+        let found = classes(&[name("dog")], None).unwrap();
         assert!(found.unknown(&name("dgo")).contains("did you mean"), "{}", found.unknown(&name("dgo")));
         for (bad, part) in [
             (&[number(1), name("cat")][..], "both kinds: the number 1 and the name `cat`"),
+            (&[field("7"), field("5"), field("cat")], "both kinds: the number 5 and the name `cat`"),
             (&[number(-1), number(1)], "from -1 to 1"),
             (&[name("cat"), name("Cat")], "upper and lower case"),
         ] {
-            let message = classes(bad).unwrap_err().to_string();
+            let message = classes(bad, None).unwrap_err().to_string();
             assert!(message.contains(part), "{message}");
         }
     }
 
+    /// Labels, a list of classes, and the classes that the labels are.
+    type Case<'a> = (Vec<Label>, &'a [&'a str], &'a [Option<u32>]);
+
     #[test]
-    fn a_list_is_counted_by_numbers_and_found_by_names() {
-        let listed = Some(vec!["cat".to_string(), "dog".into(), "0".into()]);
-        let found = Classes::of(Path::new("src"), &ConvertOptions::default(), listed, &BTreeSet::new()).unwrap();
-        let label = |text| found.label(&Label::of_text(text));
-        assert_eq!([" dog ", "1", "0", "3", "cow"].map(label), [Some(1), Some(1), Some(2), None, None]);
+    fn numbers_count_a_list_and_texts_name_it() {
+        let all = |text: &'static str, of: fn(&str) -> Label| text.split(' ').map(of).collect::<Vec<_>>();
+        let numbers = |text| all(text, |text| number(text.parse().unwrap()));
+        let texts = |text| all(text, Label::of_text);
+        let fields = |text| all(text, Label::of_field);
+        let cases: [Case<'_>; 9] = [
+            (numbers("0 2 3 -1"), &["cat", "dog", "fox"], &[Some(0), Some(2), None, None]),
+            // a number is a position, whatever the classes are named
+            (numbers("0 1 2 10"), &["1", "2", "10"], &[Some(0), Some(1), Some(2), None]),
+            (fields("dog cat cow"), &["cat", "dog"], &[Some(1), Some(0), None]),
+            (fields("01 02 03"), &["01", "02", "03", "04"], &[Some(0), Some(1), Some(2)]),
+            (texts("01 02 1"), &["01", "02"], &[Some(0), Some(1), None]),
+            // all are numbers, and no class is named by one
+            (fields("1 02 5"), &["cat", "dog", "fox"], &[Some(1), Some(2), None]),
+            (texts("1 0"), &["cat", "dog"], &[Some(1), Some(0)]),
+            // one class that is named by a number, or one text that is none, and no text counts
+            (fields("0 1"), &["cat", "dog", "0"], &[Some(2), None]),
+            (fields("0 dog"), &["cat", "dog"], &[None, Some(1)]),
+        ];
+        for (labels, listed, expected) in cases {
+            let found = classes(&labels, Some(listed)).unwrap();
+            let got: Vec<Option<u32>> = labels.iter().map(|label| found.label(label)).collect();
+            assert_eq!(got, expected, "{labels:?} in {listed:?}");
+        }
+        // in JSON numbers count and texts name, side by side
+        let both = [number(1), Label::of_text("cat")];
+        let found = classes(&both, Some(&["cat", "dog"])).unwrap();
+        assert_eq!(both.map(|label| found.label(&label)), [Some(1), Some(0)]);
+    }
+
+    #[test]
+    fn a_file_holds_a_number_or_a_name() {
+        assert_eq!([" 7\n", "007", "cat\n"].map(Label::of_file), [number(7), number(7), Label::of_text("cat")]);
     }
 }

@@ -140,7 +140,7 @@ impl Reader<'_> {
         self.file.read_exact_at(&mut bytes, range.start).map_err(|e| Error::io("read", self.path, e))?;
         let Ok(text) = std::str::from_utf8(&bytes) else { return Ok(Err("its label is not UTF-8".into())) };
         if ending == "cls" {
-            return Ok(if text.trim().is_empty() { Err("it is empty".into()) } else { Ok(one(Label::of_text(text))) });
+            return Ok(if text.trim().is_empty() { Err("it is empty".into()) } else { Ok(one(Label::of_file(text))) });
         }
         let object: Result<serde_json::Value, _> = serde_json::from_str(text);
         let value = object.map_err(|e| e.to_string());
