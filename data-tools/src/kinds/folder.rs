@@ -1,7 +1,8 @@
 //! ImageFolder: a folder for each class, with its image files at any depth below.
 //!
-//! SRC/train beside SRC/val, SRC/validation or SRC/test become splits; else all of SRC is `train`. The classes are
-//! those of `train`, sorted by their bytes, or a given list. Names that begin with a dot are ignored.
+//! SRC/train beside SRC/val or SRC/test, or alone, become splits, by any of the words for them (`training`, `valid`, `Validation`, `dev`,
+//! ...); else all of SRC is `train`. The classes are those of `train`, sorted by their bytes, or a given list. Names that begin with a dot
+//! are ignored.
 
 use super::folder_labels;
 use super::kind::{Kind, Open, Opened};
@@ -9,6 +10,7 @@ use super::reader::classes;
 use super::reader::files::Files;
 use super::reader::folders::{self, ENDING_NAMES, Images, folders};
 use super::reader::listing::{Listing, Place};
+use super::reader::splits;
 use crate::dir;
 use crate::error::Error;
 use crate::options::{ConvertOptions, OnBad};
@@ -27,19 +29,10 @@ const HINT: &str = "expected a folder with a folder of images for each class, or
                     val, validation or test";
 
 /// A split, and its folder below SRC; the empty path is SRC itself.
-#[derive(Clone, Copy)]
 struct SplitFolder {
     name: &'static str,
-    folder: &'static str,
+    folder: String,
 }
-
-/// The folders that are splits, `train` first.
-const SPLITS: [SplitFolder; 4] = [
-    SplitFolder { name: "train", folder: "train" },
-    SplitFolder { name: "validation", folder: "val" },
-    SplitFolder { name: "validation", folder: "validation" },
-    SplitFolder { name: "test", folder: "test" },
-];
 
 /// Opens a folder of folders.
 fn open(src: &Path, options: &ConvertOptions) -> Opened {
@@ -49,7 +42,7 @@ fn open(src: &Path, options: &ConvertOptions) -> Opened {
     }
     let mut finder = Finder { src, options, given: options.classes.is_some(), notes: Vec::new() };
     let splits = finder.splits()?;
-    let root = src.join(splits[0].folder);
+    let root = src.join(&splits[0].folder);
     let train = folders(&root)?;
     if train.is_empty() {
         return Err(no_classes(&root)?);
@@ -59,7 +52,7 @@ fn open(src: &Path, options: &ConvertOptions) -> Opened {
         None => train,
     };
     classes::check(src, &names)?;
-    let (names, listing) = finder.train(splits[0].folder, names)?;
+    let (names, listing) = finder.train(&splits[0].folder, names)?;
     let mut found = vec![("train".to_string(), listing)];
     for SplitFolder { name, folder } in &splits[1..] {
         let listing = finder.split(folder, &names)?;
@@ -84,20 +77,26 @@ impl Finder<'_> {
     /// The splits, `train` first.
     fn splits(&mut self) -> Result<Vec<SplitFolder>, Error> {
         let found = folders(self.src)?;
-        let has = |name: &str| found.iter().any(|f| f == name);
-        let beside = SPLITS[1..].iter().any(|split| has(split.folder));
-        if !has("train") || !(beside || found.len() == 1) {
-            return Ok(vec![SplitFolder { name: "train", folder: "" }]);
+        let (mut splits, mut other) = (Vec::new(), Vec::new());
+        for folder in &found {
+            match splits::of_word(folder) {
+                Some(name) => splits.push(SplitFolder { name, folder: folder.clone() }),
+                None => other.push(folder.as_str()),
+            }
         }
-        if has("val") && has("validation") {
-            return Err(Error::input(self.src, "holds val and validation; which of them is it?"));
+        let has = |train: bool| splits.iter().any(|split| (split.name == "train") == train);
+        if !has(true) || !(has(false) || found.len() == 1) {
+            return Ok(vec![SplitFolder { name: "train", folder: String::new() }]);
         }
-        let is_split = |name: &&str| SPLITS.iter().any(|split| split.folder == *name);
-        let other: Vec<&str> = found.iter().map(String::as_str).filter(|name| !is_split(name)).collect();
+        splits.sort_by_key(|split| splits::rank(split.name));
+        if let Some(pair) = splits.windows(2).find(|pair| pair[0].name == pair[1].name) {
+            let what = format!("holds {} and {}; which of them is it?", pair[0].folder, pair[1].folder);
+            return Err(Error::input(self.src, what));
+        }
         if !other.is_empty() {
             self.notes.push(format!("left out, since they are no splits: {}", other.join(", ")));
         }
-        Ok(SPLITS.into_iter().filter(|split| has(split.folder)).collect())
+        Ok(splits)
     }
 
     /// The images of `train`, and the classes; without a given list, classes without images are left out.

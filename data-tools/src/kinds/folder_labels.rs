@@ -1,6 +1,6 @@
 //! A folder of images at any depth, and beside it a table or a JSON file with the labels of each: several, or none.
 //!
-//! SRC/train beside SRC/val, SRC/validation or SRC/test are splits, unless the table has a column of splits.
+//! SRC/train beside SRC/val or SRC/test, by any of the words for them, are splits, unless the table has a column of splits.
 
 use super::csv;
 use super::kind::Opened;
@@ -53,10 +53,11 @@ fn read(list: &Path, options: &ConvertOptions) -> Result<Vec<Line>, Error> {
     Ok(rows.into_iter().map(|row| csv::line(row, true, options)).collect())
 }
 
-/// The folders of `src` that are splits: as where folders are classes, `train` must be one of them.
+/// The folders of `src` that are splits: as where folders are classes, one of them must be `train`, by any of its words.
 fn split_folders(src: &Path) -> Result<BTreeSet<String>, Error> {
     let found: BTreeSet<String> = folders(src)?.into_iter().filter(|name| splits::of_word(name).is_some()).collect();
-    Ok(if found.contains("train") { found } else { BTreeSet::new() })
+    let has_train = found.iter().any(|name| splits::of_word(name) == Some("train"));
+    Ok(if has_train { found } else { BTreeSet::new() })
 }
 
 /// Images that the list does not name.

@@ -92,6 +92,30 @@ fn splits_by_folder_and_by_draw() {
     assert!(error.is_usage() && error.to_string().contains("has a validation split"), "{error}");
 }
 
+/// Any word for a split will do, in any case; two folders of one split are refused.
+#[test]
+fn folders_of_splits_by_other_words() {
+    let temp = Temp::new();
+    let src = temp.path("src");
+    for (salt, name) in (0u32..).zip(["Training", "valid", "Testing"]) {
+        write(&src.join(name).join("cat/1.jpg"), &jpeg(9, 9, salt));
+        write(&src.join(name).join("dog/1.jpg"), &jpeg(9, 9, salt));
+    }
+    write(&src.join("extra/cat/1.jpg"), &jpeg(9, 9, 9));
+    let made = convert("folder", &src, &temp.path("a"), &options()).unwrap();
+    assert_eq!(made.manifest.classes, ["cat", "dog"]);
+    assert_eq!(made.manifest.splits.keys().collect::<Vec<_>>(), ["test", "train", "validation"]);
+    assert_eq!(made.notes, ["left out, since they are no splits: extra"]);
+    assert!(records(&temp.path("a"), "validation").contains_key("valid/cat/1.jpg"));
+    fs::create_dir(src.join("dev")).unwrap();
+    let message = convert("folder", &src, &temp.path("b"), &options()).unwrap_err().to_string();
+    assert!(message.contains("holds dev and valid; which of them is it?"), "{message}");
+    // without a word for train they are classes
+    ["dev", "Training"].iter().for_each(|name| fs::remove_dir_all(src.join(name)).unwrap());
+    let made = convert("folder", &src, &temp.path("c"), &options()).unwrap();
+    assert_eq!(made.manifest.classes, ["Testing", "extra", "valid"]);
+}
+
 #[test]
 fn a_list_of_classes_gives_the_labels() {
     let temp = Temp::new();

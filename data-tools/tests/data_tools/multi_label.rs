@@ -119,6 +119,13 @@ fn a_folder_with_a_table_or_a_json_file() {
         assert_eq!(names(&out, "validation"), ["val/c.png: dog"]);
     }
     assert_eq!(contents(&temp.path("csv")), contents(&temp.path("json")));
+    // by other words for the splits
+    fs::rename(src.join("train"), src.join("Train")).unwrap();
+    fs::rename(src.join("val"), src.join("dev")).unwrap();
+    write(&table, b"file,tags\nTrain/a.png,cat;dog\nTrain/x/b.png,\ndev/c.png,dog\n");
+    let with = ConvertOptions { labels: Some(table), ..options() };
+    convert("folder", &src, &temp.path("words"), &with).unwrap();
+    assert_eq!(names(&temp.path("words"), "validation"), ["dev/c.png: dog"]);
 }
 
 #[track_caller]
