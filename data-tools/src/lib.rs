@@ -38,4 +38,4 @@ pub use inspect::{extract, index, info, matrix, show, stats, verify, write_dupli
 pub use kinds::KINDS;
 pub use options::{ConvertOptions, OnBad};
 pub use reshape::{Exported, Reshaped, Reshaping, Share, export_webdataset, merge, reshard, sample, split};
-pub use source::{Blocks, Sample, Source, SourceSplit};
+pub use source::{Blocks, Sample, Source, SourceSplit, Stamp};

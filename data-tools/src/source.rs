@@ -4,6 +4,8 @@ use crate::error::Error;
 use loaders::decimal::push_decimal;
 use loaders::example::BoxLists;
 use loaders::{Example, Format};
+use std::fs::Metadata;
+use std::os::unix::fs::MetadataExt;
 use std::path::PathBuf;
 
 /// One named part of a source, such as `train`.
@@ -22,6 +24,24 @@ pub struct Blocks {
     pub lengths: Vec<u64>,
     /// Blocks whose samples may be mixed, since a source keeps so many.
     pub together: usize,
+}
+
+/// Size and time of modification of a file: with the same ones it holds the same, as far as can be told without reading it.
+#[derive(Debug, Clone, Copy, PartialEq, Eq, Hash)]
+pub struct Stamp {
+    /// Bytes.
+    pub bytes: u64,
+    /// Seconds since 1970.
+    pub seconds: i64,
+    /// And nanoseconds.
+    pub nanoseconds: i64,
+}
+
+impl Stamp {
+    /// Of a file.
+    pub(crate) fn of(file: &Metadata) -> Self {
+        Stamp { bytes: file.len(), seconds: file.mtime(), nanoseconds: file.mtime_nsec() }
+    }
 }
 
 /// One image with its label; reused from sample to sample so that its buffers grow once.
@@ -139,6 +159,12 @@ pub trait Source: Sync {
     /// A number that changes with the files and labels of a source whose conversion takes long: a conversion that was killed
     /// can then continue. With `None` it starts anew.
     fn fingerprint(&self) -> Option<u32> {
+        None
+    }
+
+    /// What tells whether the file of a sample is another one than at an earlier attempt; `None` where no file holds this sample alone,
+    /// or it cannot be looked at. Files that hold many samples count in [`Source::fingerprint`].
+    fn stamp(&self, _split: usize, _index: u64) -> Option<Stamp> {
         None
     }
 

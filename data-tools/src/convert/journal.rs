@@ -42,7 +42,7 @@ impl Journal {
         dir: &Path,
         plan: &Map<String, Value>,
         shards: &[&str],
-        wanted: impl Fn(&Finished) -> bool,
+        mut wanted: impl FnMut(&Finished) -> Result<bool, Error>,
     ) -> Result<(Self, BTreeMap<String, Finished>), Error> {
         let check = || match read_plan(dir)? {
             Some(old) if old != *plan => Err(other_plan(dir, &old, plan)),
@@ -52,10 +52,14 @@ impl Journal {
         check()?;
         let journal = Self::lock(dir)?;
         // with the lock nobody changes the folder any more
-        let kept = match check()? {
-            Some(_) => read_finished(&journal.path)?.into_iter().filter(|f| f.is_there(dir) && wanted(f)).collect(),
-            None => Vec::new(),
-        };
+        let mut kept = Vec::new();
+        if check()?.is_some() {
+            for shard in read_finished(&journal.path)? {
+                if shard.is_there(dir) && wanted(&shard)? {
+                    kept.push(shard);
+                }
+            }
+        }
         let lines = kept.iter().map(line).collect::<Result<Vec<_>, _>>()?.concat();
         let as_is = fs::read(&journal.path).is_ok_and(|text| text == lines);
         let kept: BTreeMap<String, Finished> = kept.into_iter().map(|f| (f.shard.file.clone(), f)).collect();

@@ -14,6 +14,7 @@ mod run;
 pub(crate) mod shard_writer;
 mod spent;
 pub(crate) mod staging;
+mod stamps;
 mod survey;
 mod tally;
 mod unpack;

@@ -1,7 +1,7 @@
 //! In which order the samples of a split are converted: shuffled as a whole, or, where a source is only fast block by block, the blocks
 //! shuffled, and the samples of a few of them at a time.
 
-use crate::source::Blocks;
+use crate::source::{Blocks, Source};
 use loaders::Permutation;
 use std::ops::Range;
 
@@ -40,6 +40,12 @@ impl Order {
             None => Order::Full(Permutation::new(seed, 0, len)),
             Some(blocks) => Order::Windows(Windows::new(seed, &blocks)),
         }
+    }
+
+    /// The orders of the splits of a source.
+    pub(super) fn all(source: &dyn Source, seed: u64) -> Vec<Self> {
+        let splits = source.splits().iter().enumerate();
+        splits.map(|(at, split)| Order::new(seed, split.len, source.blocks(at))).collect()
     }
 
     /// Appends the numbers of the samples at these positions to `out`.

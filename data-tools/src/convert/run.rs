@@ -7,16 +7,19 @@ use super::converted::Converted;
 use super::dataset::Dataset;
 use super::finished::Finished;
 use super::journal::Journal;
+use super::order::Order;
 use super::pipeline;
 use super::plan::{self, TRAIN, Task};
 use super::spent::{Spent, Watch};
 use super::staging::Staging;
+use super::stamps;
 use super::unpack;
 use super::work::Conversion;
 use crate::error::Error;
 use crate::kinds;
 use crate::options::{ConvertOptions, OnBad};
 use crate::source::Source;
+use crate::text;
 use serde_json::{Map, Value, json};
 use std::collections::BTreeMap;
 use std::path::Path;
@@ -71,6 +74,10 @@ fn request(kind: &str, src: &Path, options: &ConvertOptions, fingerprint: u32) -
         ("raw", json!(options.raw)),
         ("entry-points", json!(options.entry_points)),
         ("validation-fraction", json!(options.validation_fraction)),
+        ("limit-memory", json!(options.limits.memory)),
+        ("limit-pixels", json!(options.limits.pixels)),
+        ("limit-scans", json!(options.limits.scans)),
+        ("limit-seconds", json!(options.limits.seconds)),
     ];
     Ok(entries.into_iter().map(|(key, value)| (key.to_string(), value)).collect())
 }
@@ -115,8 +122,17 @@ impl<'a> Attempt<'a> {
     fn resume(self, request: &Map<String, Value>) -> Result<Converted, Error> {
         let mut staging = Staging::resumable(self.out)?;
         let dir = staging.dir().to_path_buf();
+        let tasks: BTreeMap<&str, &Task> = self.tasks.iter().map(|task| (task.name.as_str(), task)).collect();
+        let (orders, mut changed) = (Order::all(self.source, self.options.seed), 0);
         // A conversion that fails on bad images keeps no shard that images were left out of.
-        let wanted = |shard: &Finished| self.options.on_bad == OnBad::Skip || shard.tally.skipped.is_empty();
+        let wanted = |shard: &Finished| {
+            let is_whole = self.options.on_bad == OnBad::Skip || shard.tally.skipped.is_empty();
+            let Some(task) = tasks.get(shard.shard.file.as_str()).filter(|_| is_whole) else { return Ok(false) };
+            let now = stamps::of_shard(self.source, &orders[task.split], task, self.options.jobs)?;
+            let is_same = now == shard.tally.stamps;
+            changed += usize::from(!is_same);
+            Ok(is_same)
+        };
         let shards: Vec<&str> = self.tasks.iter().map(|task| task.name.as_str()).collect();
         let (journal, kept) = Journal::open(&dir, request, &shards, wanted)?;
         let resumed = kept.len();
@@ -134,7 +150,12 @@ impl<'a> Attempt<'a> {
         dataset.write(&dir, needed).map_err(stopped)?;
         staging.publish()?;
         Journal::remove(self.out)?;
-        Ok(self.converted(dataset, resumed, spent))
+        let mut converted = self.converted(dataset, resumed, spent);
+        if changed > 0 {
+            let shards = text::plural(changed as u64, "finished shard");
+            converted.notes.push(format!("{shards} of an earlier attempt made anew: images have changed since"));
+        }
+        Ok(converted)
     }
 
     /// The error of an attempt that ended with `kept` finished shards in the folder `partial`.

@@ -17,6 +17,9 @@ pub(super) struct Tally {
     /// Images that have entry points.
     #[serde(default)]
     pub entry_points: u64,
+    /// What tells whether their files have changed since: a sum, see `stamps`.
+    #[serde(default)]
+    pub stamps: u64,
     /// A line for each sample that was left out.
     pub skipped: Vec<String>,
 }
@@ -37,6 +40,7 @@ impl Tally {
         self.moments.merge_shard(&other.moments, shard)?;
         self.measured += other.measured;
         self.entry_points += other.entry_points;
+        self.stamps = self.stamps.wrapping_add(other.stamps);
         if let Some(sizes) = other.sizes {
             self.widen(sizes);
         }
@@ -64,10 +68,11 @@ mod tests {
         part.see(9, 2);
         part.moments.add(&[1, 2, 3], 3).unwrap();
         (part.measured, part.entry_points, all.entry_points) = (1, 2, 3);
+        (part.stamps, all.stamps) = (u64::MAX, 3);
         part.skipped.push("a.jpg: bad".into());
         all.merge(part, Path::new("shard")).unwrap();
         assert_eq!((all.one_size(), all.sizes), (None, Some([[4, 2], [9, 5]])));
-        assert_eq!((all.measured, all.entry_points, all.skipped.len()), (1, 5, 1));
+        assert_eq!((all.measured, all.entry_points, all.stamps, all.skipped.len()), (1, 5, 2, 1));
         let back: Tally = serde_json::from_str(&serde_json::to_string(&all).unwrap()).unwrap();
         assert_eq!(back, all);
     }

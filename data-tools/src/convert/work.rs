@@ -8,6 +8,7 @@ use super::plan::{TRAIN, Task};
 use super::record;
 use super::shard_writer::{self, CompleteShard, ShardWriter};
 use super::spent::{Spent, Watch};
+use super::stamps;
 use super::survey::Survey;
 use super::tally::Tally;
 use crate::dir;
@@ -107,15 +108,13 @@ impl<'a> Conversion<'a> {
         let tasks: Vec<Task> = tasks.iter().filter(|t| !finished.contains_key(&t.name)).cloned().collect();
         let samples = tasks.iter().map(Task::samples).sum();
         let target = Target::new(options, source.png_as_jpeg());
-        let splits = source.splits().iter().enumerate();
-        let orders = splits.map(|(at, split)| Order::new(options.seed, split.len, source.blocks(at)));
         Ok(Conversion {
             source,
             dir,
             target,
             limits: options.limits,
             on_bad: options.on_bad,
-            orders: orders.collect(),
+            orders: Order::all(source, options.seed),
             survey: Survey::of(source, target, options.limits, options.jobs)?,
             progress: Progress::new("converting", Some(samples), options.progress),
             journal,
@@ -164,6 +163,11 @@ impl<'a> Conversion<'a> {
     /// Converts one sample into `chunk`; the error names its file.
     fn convert(&self, worker: &mut Worker, at: Place, chunk: &mut Chunk, watch: &mut Watch) -> Result<(), Error> {
         let Place { split, index, position } = at;
+        if self.journal.is_some() {
+            // before it is read: a file that changes meanwhile is then taken for another one
+            let stamp = stamps::of_sample(self.source, split, index);
+            chunk.tally.stamps = chunk.tally.stamps.wrapping_add(stamp);
+        }
         let read = self.source.sample(split, index, &mut worker.sample);
         watch.lap(&mut chunk.spent.reading);
         read?;

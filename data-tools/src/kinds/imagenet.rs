@@ -16,7 +16,7 @@ use super::reader::listing::Listing;
 use crate::dir;
 use crate::error::Error;
 use crate::options::{ConvertOptions, OnBad};
-use crate::source::{Sample, Source, SourceSplit};
+use crate::source::{Sample, Source, SourceSplit, Stamp};
 use crate::text;
 use std::collections::{BTreeMap, BTreeSet};
 use std::path::{Path, PathBuf};
@@ -223,6 +223,10 @@ impl Source for ImageNet {
         // boxes that are added or taken away make other records
         let boxes = |crc| crc32c::crc32c_append(crc, &(self.boxes.len() as u64).to_le_bytes());
         self.files.fingerprint().map(|crc| if self.boxes.is_empty() { crc } else { boxes(crc) })
+    }
+
+    fn stamp(&self, split: usize, index: u64) -> Option<Stamp> {
+        self.files.stamp(split, index)
     }
 
     fn place(&self, split: usize, index: u64) -> PathBuf {

@@ -14,7 +14,7 @@ use crate::dir;
 use crate::error::Error;
 use crate::options::ConvertOptions;
 use crate::pool;
-use crate::source::{Blocks, Sample, Source, SourceSplit};
+use crate::source::{Blocks, Sample, Source, SourceSplit, Stamp};
 use loaders::Format;
 use std::collections::{BTreeMap, BTreeSet};
 use std::path::{Path, PathBuf};
@@ -86,7 +86,9 @@ fn open(src: &Path, options: &ConvertOptions) -> Opened {
             crc = crc32c::crc32c_append(crc, &label.to_le_bytes());
             part.labels.push(label);
         }
-        crc = crc32c::crc32c_append(crc, format!("{}\n{}\n", table.path().display(), table.bytes()).as_bytes());
+        let Stamp { bytes, seconds, nanoseconds } = table.stamp();
+        let file = format!("{}\n{bytes}\n{seconds}\n{nanoseconds}\n", table.path().display());
+        crc = crc32c::crc32c_append(crc, file.as_bytes());
     }
     let splits =
         parts.iter().map(|((_, name), part)| SourceSplit { name: name.to_string(), len: part.labels.len() as u64 });

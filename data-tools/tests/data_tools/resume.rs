@@ -3,6 +3,7 @@
 use crate::common::pictures::*;
 use crate::common::*;
 use data_tools::{ConvertOptions, Error, OnBad, convert};
+use loaders::Limits;
 use std::fs;
 use std::os::unix::fs::MetadataExt;
 use std::path::Path;
@@ -75,6 +76,57 @@ fn shards_that_are_not_what_they_were_are_made_anew() {
     assert_eq!(contents(&temp.path("out")), contents(&temp.path("whole")));
 }
 
+/// Files of the same names hold other images: none is taken from an earlier attempt.
+#[test]
+fn images_that_were_replaced_are_all_new() {
+    let temp = Temp::new();
+    stopped(&temp);
+    for i in 0..60 {
+        write(&temp.path(&format!("src/{}/{i}.jpg", ["a", "b"][i as usize % 2])), &jpeg(20, 20 + i, i + 100));
+    }
+    let made = convert("folder", &temp.path("src"), &temp.path("out"), &options()).unwrap();
+    assert_eq!(made.resumed, 0);
+    let note = "3 finished shards of an earlier attempt made anew: images have changed since";
+    assert!(made.to_string().contains(note), "{made}");
+    convert("folder", &temp.path("src"), &temp.path("fresh"), &options()).unwrap();
+    assert_eq!(contents(&temp.path("out")), contents(&temp.path("fresh")));
+}
+
+#[test]
+fn one_image_of_another_time_costs_its_shard() {
+    let temp = Temp::new();
+    stopped(&temp);
+    let data = loaders::Dataset::open(temp.path("whole")).unwrap().split("train").unwrap();
+    let touched = temp.path("src").join(data.record(3, &mut Vec::new()).unwrap().0.filename);
+    let file = fs::File::options().write(true).open(touched).unwrap();
+    let time = file.metadata().unwrap().modified().unwrap() + std::time::Duration::from_nanos(1);
+    file.set_modified(time).unwrap();
+    let made =
+        convert("folder", &temp.path("src"), &temp.path("out"), &ConvertOptions { jobs: 3, ..options() }).unwrap();
+    assert!(made.resumed == 2 && made.notes[0].starts_with("1 finished shard of an earlier attempt"), "{made}");
+    assert_eq!(contents(&temp.path("out")), contents(&temp.path("whole")));
+}
+
+/// An archive counts as a whole.
+#[test]
+fn another_archive_is_another_request() {
+    let temp = Temp::new();
+    let files = |salt: u32| -> Vec<(String, Vec<u8>)> {
+        let image = |i: u32| if i == 50 { Vec::new() } else { jpeg(20, 20, i + salt) };
+        (0..60).flat_map(|i| [(format!("{i}.jpg"), image(i)), (format!("{i}.cls"), b"0".to_vec())]).collect()
+    };
+    let archive = temp.path("src.tar");
+    fs::write(&archive, tar("s", &files(0))).unwrap();
+    let attempt = || convert("webdataset", &archive, &temp.path("out"), &options()).unwrap_err();
+    assert!(matches!(attempt(), Error::Stopped { .. }));
+    assert!(matches!(attempt(), Error::Stopped { .. }));
+    let file = fs::File::options().write(true).open(&archive).unwrap();
+    let time = file.metadata().unwrap().modified().unwrap() + std::time::Duration::from_secs(1);
+    file.set_modified(time).unwrap();
+    let message = attempt().to_string();
+    assert!(message.contains("`files` was"), "{message}");
+}
+
 #[test]
 fn another_request_is_refused_by_name() {
     let temp = Temp::new();
@@ -82,6 +134,10 @@ fn another_request_is_refused_by_name() {
     for (options, part) in [
         (ConvertOptions { resize: Some(9), ..options() }, "`resize` was nothing, now 9"),
         (ConvertOptions { shards: 7, ..options() }, "`shards` was 6, now 7"),
+        (
+            ConvertOptions { limits: Limits::with_memory(3 << 20), ..options() },
+            "`limit-memory` was 536870912, now 3145728",
+        ),
         (ConvertOptions { seed: 3, raw: true, ..options() }, "`raw` was false, now true; `seed` was 0, now 3"),
     ] {
         let error = convert("folder", &temp.path("src"), &temp.path("out"), &options).unwrap_err();

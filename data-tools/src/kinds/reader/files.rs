@@ -4,7 +4,7 @@ use super::listing::Listing;
 use crate::draw::draw;
 use crate::error::Error;
 use crate::options::ConvertOptions;
-use crate::source::{Sample, Source, SourceSplit};
+use crate::source::{Sample, Source, SourceSplit, Stamp};
 use std::path::{Path, PathBuf};
 
 /// A source of image files.
@@ -47,7 +47,7 @@ impl Files {
         Ok(Files { classes, splits, listings: found.into_iter().map(|(_, listing)| listing).collect(), notes })
     }
 
-    /// A checksum over classes, names and labels.
+    /// A checksum over classes, names and labels, and over sizes and times of archives.
     pub fn digest(&self) -> u32 {
         let classes = self.classes.iter().fold(0, |crc, name| {
             let crc = crc32c::crc32c_append(crc, name.as_bytes());
@@ -79,6 +79,10 @@ impl Source for Files {
 
     fn fingerprint(&self) -> Option<u32> {
         Some(self.digest())
+    }
+
+    fn stamp(&self, split: usize, index: u64) -> Option<Stamp> {
+        self.listings[split].stamp(index)
     }
 
     fn place(&self, split: usize, index: u64) -> PathBuf {

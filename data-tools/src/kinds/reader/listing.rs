@@ -3,7 +3,7 @@
 
 use super::recordio;
 use crate::error::Error;
-use crate::source::Sample;
+use crate::source::{Sample, Stamp};
 use loaders::{Format, LabelSets, regular};
 use std::fs::File;
 use std::io::{self, Read};
@@ -32,6 +32,19 @@ pub(crate) enum Place {
         path: PathBuf,
         file: Arc<File>,
     },
+}
+
+impl Place {
+    /// Size and time of the archive; none of a folder, whose files have their own.
+    fn stamp(&self) -> Option<Stamp> {
+        let metadata = match self {
+            Place::Folder(_) => return None,
+            Place::Archive { path, file: None } => path.metadata(),
+            Place::Archive { file: Some(file), .. } | Place::Parts { file, .. } => file.metadata(),
+        };
+        // an archive that cannot be looked at is reported when it is read
+        metadata.ok().map(|metadata| Stamp::of(&metadata))
+    }
 }
 
 /// One file.
@@ -104,9 +117,14 @@ impl Listing {
         taken
     }
 
-    /// A checksum over names, labels and places in archives, continued from `seed`.
+    /// A checksum over archives, names, labels and places in archives, continued from `seed`.
     pub(crate) fn digest(&self, seed: u32) -> u32 {
-        self.items.iter().fold(seed, |crc, item| {
+        let archives =
+            self.places.iter().filter_map(Place::stamp).fold(seed, |crc, Stamp { bytes, seconds, nanoseconds }| {
+                let parts = [bytes.to_le_bytes(), seconds.to_le_bytes(), nanoseconds.to_le_bytes()];
+                crc32c::crc32c_append(crc, &parts.concat())
+            });
+        self.items.iter().fold(archives, |crc, item| {
             let crc = crc32c::crc32c_append(crc, self.name(item).as_bytes());
             let one = std::slice::from_ref(&item.label);
             let labels = self.sets.as_ref().map_or(one, |sets| sets.get(item.label as usize));
@@ -126,6 +144,15 @@ impl Listing {
         let Some(item) = self.items.get(index as usize) else { return PathBuf::new() };
         match &self.places[item.place as usize] {
             Place::Folder(path) | Place::Archive { path, .. } | Place::Parts { path, .. } => path.join(self.name(item)),
+        }
+    }
+
+    /// Size and time of file `index`, if it lies in a folder.
+    pub(crate) fn stamp(&self, index: u64) -> Option<Stamp> {
+        let item = self.items.get(index as usize)?;
+        match &self.places[item.place as usize] {
+            Place::Folder(path) => path.join(self.name(item)).metadata().ok().map(|metadata| Stamp::of(&metadata)),
+            Place::Archive { .. } | Place::Parts { .. } => None,
         }
     }
 

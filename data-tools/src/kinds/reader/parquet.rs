@@ -4,6 +4,7 @@ use super::labels::Label;
 use super::positioned::Positioned;
 use crate::error::Error;
 use crate::pool;
+use crate::source::Stamp;
 use crate::text;
 use ::parquet::basic::{Compression, Type};
 use ::parquet::column::reader::{ColumnReader, ColumnReaderImpl};
@@ -35,7 +36,7 @@ struct Column {
 pub(crate) struct Table {
     path: PathBuf,
     file: SerializedFileReader<Positioned>,
-    bytes: u64,
+    stamp: Stamp,
     images: Column,
     labels: Column,
     /// Rows of each row group.
@@ -48,13 +49,13 @@ pub(crate) struct Table {
 /// A file that is no Parquet, lacks a column, is compressed in a way that is not read, or takes more memory than the limits allow.
 pub(crate) fn open(path: &Path, limits: &Limits) -> Result<Table, Error> {
     let file = regular::open(path).map_err(|e| Error::io("open", path, e))?;
-    let bytes = file.metadata().map_err(|e| Error::io("read", path, e))?.len();
-    let file = guarded(path, "its footer", || SerializedFileReader::new(Positioned::new(file, bytes)))?;
+    let stamp = Stamp::of(&file.metadata().map_err(|e| Error::io("read", path, e))?);
+    let file = guarded(path, "its footer", || SerializedFileReader::new(Positioned::new(file, stamp.bytes)))?;
     let metadata = file.metadata();
     let images = find(path, metadata, IMAGES, "image", "a column of image files", &[Type::BYTE_ARRAY])?;
     let labels = find(path, metadata, LABELS, "label", "labels", &[Type::INT32, Type::INT64, Type::BYTE_ARRAY])?;
     let rows = metadata.row_groups().iter().map(|group| u64::try_from(group.num_rows()).unwrap_or(0)).collect();
-    let table = Table { path: path.to_path_buf(), bytes, images, labels, rows, file };
+    let table = Table { path: path.to_path_buf(), stamp, images, labels, rows, file };
     table.check(limits)?;
     Ok(table)
 }
@@ -107,9 +108,9 @@ impl Table {
         &self.path
     }
 
-    /// Bytes of the file.
-    pub(crate) fn bytes(&self) -> u64 {
-        self.bytes
+    /// Size and time of the file.
+    pub(crate) fn stamp(&self) -> Stamp {
+        self.stamp
     }
 
     /// Rows of each row group.
@@ -140,11 +141,11 @@ impl Table {
                     return Err(Error::input(&self.path, what));
                 }
             }
-            if needed > limits.allowed(self.bytes) {
+            if needed > limits.allowed(self.stamp.bytes) {
                 let what = format!(
                     "row group {group} needs {} of memory, {} are allowed; write it again with smaller row groups, or raise --limit-memory",
                     text::bytes(needed),
-                    text::bytes(limits.allowed(self.bytes))
+                    text::bytes(limits.allowed(self.stamp.bytes))
                 );
                 return Err(Error::input(&self.path, what));
             }
@@ -168,7 +169,7 @@ impl Table {
     /// The labels of all rows.
     pub(crate) fn labels(&self, limits: &Limits) -> Result<Vec<Label>, Error> {
         let rows: u64 = self.rows.iter().sum();
-        if rows.saturating_mul(ROW) > limits.allowed(self.bytes) {
+        if rows.saturating_mul(ROW) > limits.allowed(self.stamp.bytes) {
             let what = format!(
                 "says that it holds {rows} rows, for which no memory is allowed; damaged, or raise --limit-memory"
             );
