@@ -3,7 +3,7 @@
 
 use super::rgb::{Rgb, Size};
 use image::{DynamicImage, ImageDecoder, ImageError, ImageFormat, ImageReader};
-use loaders::decode::other_format;
+use loaders::decode::{Turn, other_format};
 use loaders::{Cost, ImageSpec, Limits};
 use std::io::Cursor;
 
@@ -35,11 +35,11 @@ impl Foreign {
         Some(Foreign { format, name, is_exact })
     }
 
-    /// Decodes the file to RGB, in place of what `image` holds.
+    /// Decodes the file to upright RGB, in place of what `image` holds; returns how its pixels were turned.
     ///
     /// # Errors
     /// A message: damage, or more pixels, memory or time than the limits allow, by the header, before any of it is spent.
-    pub fn decode(self, file: &[u8], limits: &Limits, image: &mut Rgb) -> Result<(), String> {
+    pub fn decode(self, file: &[u8], limits: &Limits, image: &mut Rgb) -> Result<Turn, String> {
         let length = file.len() as u64;
         let mut reader = ImageReader::with_format(Cursor::new(file), self.format);
         let mut most = image::Limits::no_limits();
@@ -57,7 +57,7 @@ impl Foreign {
         decoded.apply_orientation(orientation);
         image.size = Size { height: decoded.height() as usize, width: decoded.width() as usize };
         image.pixels = decoded.into_rgb8().into_raw();
-        Ok(())
+        Ok(Turn::of_number(orientation.to_exif()))
     }
 
     fn cost(self, spec: ImageSpec, stored: u64) -> Cost {

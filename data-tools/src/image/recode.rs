@@ -1,7 +1,8 @@
 //! From an image file to what its record holds: the unchanged file, a smaller JPEG, or pixels. Files are decoded by `loaders`' decoder,
 //! so that what is converted can be trained on, and the other way round; files of formats that it does not have become PNGs or JPEGs.
 //!
-//! An EXIF orientation is not applied: pixels stay as they are stored.
+//! A file that stays keeps its EXIF orientation, and boxes in its image stay, too: whoever reads it turns both. Where pixels are
+//! decoded the orientation is applied to them and to the boxes.
 
 use super::encode::{self, JpegEncoder};
 use super::foreign::Foreign;
@@ -11,7 +12,8 @@ use super::rgb::{Rgb, Size};
 use super::target::Target;
 use crate::error::Error;
 use crate::source::Sample;
-use loaders::decode::{Decoder, Stored, entry_points};
+use loaders::decode::{Decoder, Stored, Turn, entry_points};
+use loaders::example::BoundingBox;
 use loaders::{Cost, Fault, Format, ImageSpec, Limits};
 use turbojpeg::Subsamp;
 
@@ -138,6 +140,7 @@ impl Recoder {
                 self.shrink_planes(file, subsampling, size).map(Made::File)
             }
             _ => {
+                turn_boxes(sample, file.stored.turn());
                 let repaired = has_inks || format == Format::Png;
                 sample.format = if self.target.raw { Format::Raw } else { Format::Jpeg };
                 self.redraw(file, smaller, repaired)
@@ -148,7 +151,7 @@ impl Recoder {
     /// Makes what the record of a WebP, TIFF, BMP or GIF file holds: a PNG of the same pixels, of a photo coded with losses a JPEG of the
     /// highest quality, or what the options ask for.
     fn make_foreign(&mut self, foreign: Foreign, bytes: &[u8], sample: &mut Sample) -> Result<Made<'_>, String> {
-        foreign.decode(bytes, &self.limits, &mut self.full)?;
+        turn_boxes(sample, foreign.decode(bytes, &self.limits, &mut self.full)?);
         sample.channels = 3;
         let smaller = self.target.size(self.full.size);
         set_size(sample, smaller.unwrap_or(self.full.size));
@@ -238,6 +241,14 @@ impl Recoder {
         let size = Size { height: sample.height as usize, width: sample.width as usize };
         self.decode(File { bytes: &sample.encoded, stored, size, is_grey: false }, None)?;
         Ok(&self.full.pixels)
+    }
+}
+
+/// Turns the boxes of a sample with its pixels.
+fn turn_boxes(sample: &mut Sample, turn: Turn) {
+    if !turn.is_none() {
+        let turned: Vec<BoundingBox> = sample.boxes.boxes().iter().map(|stored| turn.turned(stored)).collect();
+        sample.boxes.set(&turned);
     }
 }
 

@@ -2,6 +2,7 @@
 
 mod bad_output;
 mod bad_source;
+mod boxes;
 mod common;
 mod convert;
 mod copies;

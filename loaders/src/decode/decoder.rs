@@ -79,7 +79,7 @@ impl Stored<'_> {
     }
 
     /// How the image that is shown comes from the file's.
-    pub(crate) fn turn(&self) -> Turn {
+    pub fn turn(&self) -> Turn {
         self.turn
     }
 

@@ -22,5 +22,4 @@ pub use decoder::{Decoder, Stored, decode, spec, spec_as};
 pub use jpeg::{check_entry_points, entry_points};
 pub use other::other_format;
 pub(crate) use region::{Decoded, Need, Region};
-pub use turn::Exif;
-pub(crate) use turn::Turn;
+pub use turn::{Exif, Turn};

@@ -18,7 +18,7 @@ pub enum Exif {
 
 /// Rows and columns exchanged, then mirrored.
 #[derive(Debug, Clone, Copy, PartialEq, Eq, Default)]
-pub(crate) struct Turn {
+pub struct Turn {
     /// Rows become columns.
     transposed: bool,
     /// Then left becomes right.
@@ -32,8 +32,17 @@ const TILE: usize = 16;
 
 impl Turn {
     /// From EXIF data, the bytes behind `Exif\0\0`; none if they name no orientation.
-    pub fn of_exif(data: &[u8]) -> Self {
-        let (transposed, flipped, upended) = match Orientation::from_exif_chunk(data) {
+    pub(crate) fn of_exif(data: &[u8]) -> Self {
+        Self::of(Orientation::from_exif_chunk(data))
+    }
+
+    /// From EXIF's number of an orientation, 1 to 8; none from another one.
+    pub fn of_number(number: u8) -> Self {
+        Self::of(Orientation::from_exif(number))
+    }
+
+    fn of(orientation: Option<Orientation>) -> Self {
+        let (transposed, flipped, upended) = match orientation {
             None | Some(Orientation::NoTransforms) => (false, false, false),
             Some(Orientation::FlipHorizontal) => (false, true, false),
             Some(Orientation::Rotate180) => (false, true, true),
@@ -52,7 +61,7 @@ impl Turn {
     }
 
     /// The shape that is shown of a stored one, and the other way round.
-    pub fn spec(self, spec: ImageSpec) -> ImageSpec {
+    pub(crate) fn spec(self, spec: ImageSpec) -> ImageSpec {
         match self.transposed {
             true => ImageSpec { height: spec.width, width: spec.height, ..spec },
             false => spec,
@@ -75,7 +84,7 @@ impl Turn {
     }
 
     /// What is needed of the stored image for a part of the `shown` one.
-    pub fn need(self, need: Need, shown: ImageSpec) -> Need {
+    pub(crate) fn need(self, need: Need, shown: ImageSpec) -> Need {
         let (height, width) = (shown.height as usize, shown.width as usize);
         let Region { mut top, mut left, mut bottom, mut right } = need.region;
         let mut shrink = need.shrink;
@@ -95,7 +104,7 @@ impl Turn {
     }
 
     /// Turns a decoded part of the stored image into that of the `shown` one.
-    pub fn apply(self, part: Part, source: &[u8], shown: ImageSpec, target: &mut Vec<u8>) -> Part {
+    pub(crate) fn apply(self, part: Part, source: &[u8], shown: ImageSpec, target: &mut Vec<u8>) -> Part {
         let (rows, columns) = if self.transposed { (part.columns, part.rows) } else { (part.rows, part.columns) };
         let (mut top, mut left) = if self.transposed { (part.origin.1, part.origin.0) } else { part.origin };
         let reduced = |side: u32| side.div_ceil(part.reduction) as usize;

@@ -1,0 +1,136 @@
+//! Boxes of objects in pictures with an EXIF orientation: they lie where the object is, whatever becomes of the file.
+
+use crate::common::Temp;
+use data_tools::{ConvertOptions, Error, Sample, Source, SourceSplit, convert_source};
+use loaders::decode::Turn;
+use loaders::example::BoundingBox;
+use loaders::{Dataset, Format, decode};
+use turbojpeg::{Image, PixelFormat, Subsamp};
+
+const HEIGHT: usize = 40;
+const WIDTH: usize = 80;
+/// Where the object is in the stored image.
+const OBJECT: BoundingBox = BoundingBox { ymin: 0.1, xmin: 0.5, ymax: 0.4, xmax: 0.75 };
+
+/// A black image with a white object, as it is stored.
+fn pixels() -> Vec<u8> {
+    let inside = |at: usize, side: usize, from: f32, to: f32| {
+        let at = (at as f32 + 0.5) / side as f32;
+        at > from && at < to
+    };
+    let value = |y, x| match inside(y, HEIGHT, OBJECT.ymin, OBJECT.ymax) && inside(x, WIDTH, OBJECT.xmin, OBJECT.xmax) {
+        true => 255,
+        false => 0,
+    };
+    (0..HEIGHT).flat_map(|y| (0..WIDTH).flat_map(move |x| [value(y, x); 3])).collect()
+}
+
+/// A JPEG with this orientation in its EXIF data: little-endian TIFF with one entry.
+fn jpeg(orientation: u8) -> Vec<u8> {
+    let pixels = pixels();
+    let image = Image { pixels: &pixels[..], width: WIDTH, pitch: 3 * WIDTH, height: HEIGHT, format: PixelFormat::RGB };
+    let file = turbojpeg::compress(image, 95, Subsamp::Sub2x2).unwrap();
+    let mut exif = b"Exif\0\0II*\0\x08\0\0\0\x01\0\x12\x01\x03\0\x01\0\0\0".to_vec();
+    exif.extend([orientation, 0, 0, 0, 0, 0, 0, 0]);
+    let length = (exif.len() as u16 + 2).to_be_bytes();
+    [&file[..2], &[0xff, 0xe1], &length, &exif, &file[2..]].concat()
+}
+
+/// A TIFF without compression, with this orientation.
+fn tiff(orientation: u8) -> Vec<u8> {
+    let entries: [(u16, u16, u32); 9] = [
+        (256, 3, WIDTH as u32),
+        (257, 3, HEIGHT as u32),
+        (258, 3, 8),
+        (262, 3, 1),
+        (273, 4, 0),
+        (274, 3, orientation.into()),
+        (277, 3, 1),
+        (278, 3, HEIGHT as u32),
+        (279, 4, (HEIGHT * WIDTH) as u32),
+    ];
+    let pixels_at = 8 + 2 + 12 * entries.len() as u32 + 4;
+    let mut file = b"II*\0\x08\0\0\0".to_vec();
+    file.extend((entries.len() as u16).to_le_bytes());
+    for (tag, kind, value) in entries {
+        let value = if tag == 273 { pixels_at } else { value };
+        file.extend([tag, kind].map(u16::to_le_bytes).concat());
+        file.extend([1, value].map(u32::to_le_bytes).concat());
+    }
+    file.extend([0; 4]);
+    file.extend(pixels().iter().step_by(3));
+    file
+}
+
+/// A source of this one image, twice.
+struct Pictures {
+    file: Vec<u8>,
+    classes: [String; 1],
+    splits: [SourceSplit; 1],
+}
+
+impl Source for Pictures {
+    fn splits(&self) -> &[SourceSplit] {
+        &self.splits
+    }
+
+    fn classes(&self) -> &[String] {
+        &self.classes
+    }
+
+    fn sample(&self, _: usize, _: u64, sample: &mut Sample) -> Result<(), Error> {
+        sample.encoded.clone_from(&self.file);
+        (sample.format, sample.height, sample.width, sample.channels) = (Format::Jpeg, 0, 0, 0);
+        sample.filename = "picture".into();
+        sample.boxes.set(&[OBJECT]);
+        Ok(())
+    }
+}
+
+/// Converts the file; the box in its record, as it lies in the upright image, must hold the white pixels and no others.
+#[track_caller]
+fn check(file: Vec<u8>, options: ConvertOptions, keeps_orientation: bool) {
+    let temp = Temp::new();
+    let splits = [SourceSplit { name: "train".into(), len: 2 }];
+    let source = Pictures { file, classes: ["object".into()], splits };
+    let options = ConvertOptions { shards: 1, jobs: 1, progress: false, ..options };
+    convert_source(&source, &temp.path("out"), &options).unwrap();
+    let split = Dataset::open(temp.path("out")).unwrap().split("train").unwrap();
+    let (mut copy, mut scratch) = (Vec::new(), Vec::new());
+    let (example, _) = split.record(1, &mut copy).unwrap();
+    let mut decoder = decode::Decoder::default();
+    let turn = decoder.open(&example).unwrap().turn();
+    assert_eq!(!turn.is_none(), keeps_orientation);
+    let spec = decode::spec(&example).unwrap();
+    let pixels = decode::decode(&example, spec, &mut scratch).unwrap();
+    let found = example.boxes.iter().map(|stored| turn.turned(stored)).collect::<Vec<_>>();
+    let [BoundingBox { ymin, xmin, ymax, xmax }] = found[..] else { panic!("{found:?}") };
+    let (height, width, channels) = (spec.height as usize, spec.width as usize, spec.channels as usize);
+    for y in 0..height {
+        for x in 0..width {
+            let (at, across) = ((y as f32 + 0.5) / height as f32, (x as f32 + 0.5) / width as f32);
+            let within = |margin: f32| {
+                at > ymin - margin && at < ymax + margin && across > xmin - margin && across < xmax + margin
+            };
+            let value = pixels[(y * width + x) * channels];
+            assert!(value > 180 || !within(-0.1), "{value} at {y}, {x} in {found:?}");
+            assert!(value < 80 || within(0.1), "{value} at {y}, {x} beside {found:?}");
+        }
+    }
+}
+
+#[test]
+fn boxes_are_turned_with_the_pixels() {
+    let plain = ConvertOptions::default;
+    for orientation in 1..=8 {
+        let turned = orientation > 1;
+        check(jpeg(orientation), plain(), turned);
+        check(jpeg(orientation), ConvertOptions { resize: Some(20), ..plain() }, false);
+        check(jpeg(orientation), ConvertOptions { raw: true, ..plain() }, false);
+        check(jpeg(orientation), ConvertOptions { quality: Some(95), ..plain() }, false);
+        for options in [plain(), ConvertOptions { raw: true, resize: Some(20), ..plain() }] {
+            check(tiff(orientation), options, false);
+        }
+    }
+    assert!(Turn::of_number(1).is_none() && Turn::of_number(0).is_none() && !Turn::of_number(6).is_none());
+}
