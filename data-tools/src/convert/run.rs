@@ -148,8 +148,7 @@ impl<'a> Attempt<'a> {
         result.map_err(stopped)?;
         let dataset = Dataset::of(self.source, &self.tasks, finished).map_err(stopped)?;
         dataset.write(&dir, needed).map_err(stopped)?;
-        staging.publish()?;
-        Journal::remove(self.out)?;
+        Journal::remove(&staging.publish()?)?;
         let mut converted = self.converted(dataset, resumed, spent);
         if changed > 0 {
             let shards = text::plural(changed as u64, "finished shard");

@@ -75,11 +75,12 @@ impl Staging {
         &self.temp
     }
 
-    /// Makes the content durable and renames the folder to OUT.
+    /// Makes the content durable and renames the folder to OUT; returns where OUT is. A relative path may not lead there any more: the
+    /// current folder may be the empty one that was replaced.
     ///
     /// # Errors
     /// When another process has put something at OUT meanwhile, or the file system refuses.
-    pub(crate) fn publish(mut self) -> Result<(), Error> {
+    pub(crate) fn publish(mut self) -> Result<PathBuf, Error> {
         dir::sync(&self.temp)?;
         fs::rename(&self.temp, &self.out).map_err(|e| match e.kind() {
             io::ErrorKind::DirectoryNotEmpty | io::ErrorKind::AlreadyExists => {
@@ -88,10 +89,10 @@ impl Staging {
             _ => Error::io("put the finished folder at", &self.out, e),
         })?;
         self.published = true;
-        match self.out.parent() {
-            Some(parent) => dir::sync(parent),
-            None => Ok(()),
+        if let Some(parent) = self.out.parent() {
+            dir::sync(parent)?;
         }
+        Ok(std::mem::take(&mut self.out))
     }
 
     fn make_parents(&mut self) -> Result<(), Error> {

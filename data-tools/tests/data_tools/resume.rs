@@ -5,6 +5,7 @@ use crate::common::*;
 use data_tools::{ConvertOptions, Error, OnBad, convert};
 use loaders::Limits;
 use std::fs;
+use std::os::fd::AsRawFd;
 use std::os::unix::fs::MetadataExt;
 use std::path::Path;
 
@@ -74,6 +75,19 @@ fn shards_that_are_not_what_they_were_are_made_anew() {
     let made = convert("folder", &temp.path("src"), &temp.path("out"), &options()).unwrap();
     assert_eq!(made.resumed, 1);
     assert_eq!(contents(&temp.path("out")), contents(&temp.path("whole")));
+}
+
+/// A path to an open folder leads to nothing once that is replaced, as `.` does where the current folder is OUT.
+#[test]
+fn an_out_that_is_replaced_may_be_the_current_folder() {
+    let temp = Temp::new();
+    source(&temp.path("src"));
+    fs::create_dir(temp.path("out")).unwrap();
+    let folder = fs::File::open(temp.path("out")).unwrap();
+    let here = format!("/proc/self/fd/{}", folder.as_raw_fd());
+    convert("folder", &temp.path("src"), Path::new(&here), &options()).unwrap();
+    assert!(!names(&temp.path("out")).iter().any(|name| name == "plan.json" || name == "finished.jsonl"));
+    assert_eq!(names(&temp.path("")), ["out", "src"]);
 }
 
 /// Files of the same names hold other images: none is taken from an earlier attempt.
