@@ -2,15 +2,16 @@
 //! word of the reason.
 
 use std::fs;
+use std::path::{Component, Path};
 
 use crate::error::Error;
 
-/// Bytes of memory that this process could have at most: the machine's, but no more than the cgroup's limit.
+/// Bytes of memory that this process could have at most: the machine's, but no more than its cgroups allow.
 pub fn total() -> u64 {
     meminfo("MemTotal:").unwrap_or(u64::MAX).min(cgroup_limit())
 }
 
-/// Bytes that the page cache may still use: `MemAvailable`, but no more than the cgroup's limit.
+/// Bytes that the page cache may still use: `MemAvailable`, but no more than its cgroups allow.
 pub(crate) fn available() -> u64 {
     meminfo("MemAvailable:").unwrap_or(0).min(cgroup_limit())
 }
@@ -34,15 +35,71 @@ fn meminfo(name: &str) -> Option<u64> {
     Some(line.trim().trim_end_matches(" kB").trim().parse::<u64>().ok()?.saturating_mul(1024))
 }
 
-/// The cgroup's limit in bytes.
+/// The least limit of this process's cgroups in bytes.
 fn cgroup_limit() -> u64 {
-    let limits = ["/sys/fs/cgroup/memory.max", "/sys/fs/cgroup/memory/memory.limit_in_bytes"];
-    limits.iter().find_map(|path| fs::read_to_string(path).ok()?.trim().parse().ok()).unwrap_or(u64::MAX)
+    let groups = fs::read_to_string("/proc/self/cgroup").unwrap_or_default();
+    limit_below(Path::new("/sys/fs/cgroup"), &groups)
+}
+
+/// The least limit of the cgroups that a /proc/PID/cgroup names, and of those above them, in the hierarchies below `root`: that of a job
+/// lies in a group of its own, deep below. In a container the groups may not be there under these names; what is there counts, the root
+/// always.
+fn limit_below(root: &Path, groups: &str) -> u64 {
+    let both = [("", "memory.max"), ("memory", "memory.limit_in_bytes")];
+    let limits = both.into_iter().flat_map(|(controller, file)| {
+        let top = root.join(controller);
+        let group = Path::new(group(groups, controller).unwrap_or("/"));
+        // a group outside of what a container sees begins with `..`
+        let is_below = group.components().all(|part| matches!(part, Component::RootDir | Component::Normal(_)));
+        let group = group.strip_prefix("/").ok().filter(|_| is_below).unwrap_or(Path::new(""));
+        group.ancestors().map(|group| top.join(group).join(file)).collect::<Vec<_>>()
+    });
+    // no limit is the word `max`
+    let limits = limits.filter_map(|path| fs::read_to_string(path).ok()?.trim().parse().ok());
+    limits.min().unwrap_or(u64::MAX)
+}
+
+/// The group in which a line of /proc/PID/cgroup puts the process, for a controller of version 1, or for the empty name of version 2.
+fn group<'a>(groups: &'a str, controller: &str) -> Option<&'a str> {
+    groups.lines().find_map(|line| {
+        let (controllers, group) = line.split_once(':')?.1.split_once(':')?;
+        controllers.split(',').any(|name| name == controller).then_some(group)
+    })
 }
 
 #[cfg(test)]
 mod tests {
     use super::*;
+
+    #[test]
+    fn the_least_limit_of_all_groups_above_counts() {
+        let root = std::env::temp_dir().join(format!("trireme-cgroup-{}", std::process::id()));
+        let put = |path: &str, limit: &str| {
+            let path = root.join(path);
+            fs::create_dir_all(path.parent().unwrap()).unwrap();
+            fs::write(path, limit).unwrap();
+        };
+        let job = "0::/system.slice/slurm/job_7/step_0\n";
+        fs::create_dir_all(&root).unwrap();
+        assert_eq!(limit_below(&root, job), u64::MAX);
+        put("system.slice/slurm/job_7/memory.max", "4000\n");
+        put("system.slice/slurm/job_7/step_0/memory.max", "max\n");
+        put("system.slice/slurm/memory.max", "9000\n");
+        put("system.slice/slurm/job_8/memory.max", "1\n");
+        assert_eq!(limit_below(&root, job), 4000);
+        // in a container: other names, and the root is the job's own
+        put("memory.max", "5000\n");
+        for elsewhere in ["0::/kubepods/pod9\n", "0::/../../system.slice/slurm/job_8\n", "0::/\n", ""] {
+            assert_eq!(limit_below(&root, elsewhere), 5000, "{elsewhere}");
+        }
+        // version 1, beside an empty hierarchy of version 2
+        let job = "5:cpuset:/other\n4:cpu,memory:/slurm/uid_1/job_7\n0::/\n";
+        put("memory/slurm/uid_1/memory.limit_in_bytes", "3000\n");
+        put("memory/slurm/uid_1/job_7/memory.limit_in_bytes", "9223372036854771712\n");
+        put("memory/other/memory.limit_in_bytes", "2\n");
+        assert_eq!(limit_below(&root, job), 3000);
+        fs::remove_dir_all(&root).unwrap();
+    }
 
     #[test]
     fn what_no_machine_has_is_refused_with_the_numbers() {
