@@ -11,6 +11,7 @@ use super::reader::table::{self, Row, Table};
 use crate::dir;
 use crate::error::Error;
 use crate::options::ConvertOptions;
+use crate::text;
 use std::collections::BTreeSet;
 use std::path::Path;
 
@@ -45,8 +46,14 @@ fn open(src: &Path, options: &ConvertOptions) -> Opened {
     let labels: BTreeSet<Label> = lines.iter().flat_map(|line| &line.labels).cloned().collect();
     let classes = Classes::of(src, options, None, &labels)?;
     let folder = src.parent().unwrap_or(Path::new(""));
-    let Listed { found, bad } = List { folder, classes: &classes, several }.look(&lines);
-    let notes = labelled::check(src, &bad, CURE, options)?;
+    let Listed { found, bad, repeats } = List { folder, classes: &classes, several }.look(&lines);
+    let mut notes = labelled::check(src, &bad, CURE, options)?;
+    if repeats > 0 {
+        let lines = text::plural(repeats, "line");
+        notes.push(format!(
+            "{lines} with the image, label and split of an earlier one: such images are there several times"
+        ));
+    }
     if found.is_empty() {
         return Err(Error::input(src, "not one of its lines can be used"));
     }

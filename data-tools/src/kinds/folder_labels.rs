@@ -31,7 +31,7 @@ pub(super) fn open(src: &Path, list: &Path, options: &ConvertOptions) -> Opened 
     }
     let labels: BTreeSet<Label> = lines.iter().flat_map(|line| &line.labels).cloned().collect();
     let classes = Classes::of(list, options, None, &labels)?;
-    let Listed { found, mut bad } = List { folder: src, classes: &classes, several: true }.look(&lines);
+    let Listed { found, mut bad, .. } = List { folder: src, classes: &classes, several: true }.look(&lines);
     bad.extend(unlisted(src, list, &lines)?);
     let cure = format!("paths are relative to {}; an image without a label has an empty list", src.display());
     let notes = labelled::check(list, &bad, &cure, options)?;

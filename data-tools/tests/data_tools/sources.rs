@@ -206,6 +206,24 @@ fn bad_lines_of_a_table_are_all_named() {
     refused("csv", &temp.path("src/labels.csv"), &["line 2: not UTF-8", "save the table as UTF-8"]);
 }
 
+/// An image has one label and is of one split; a line that only says it again is counted.
+#[test]
+fn a_table_that_contradicts_itself() {
+    let temp = Temp::new();
+    let src =
+        table(&temp, "path,label,split\na.png,cat,\nb.png,dog,train\na.png,dog,train\n./b.png,dog,val\nb.png,dog,\n");
+    let parts = [
+        "labels.csv: 2 lines cannot be used",
+        "line 4: a.png is on line 2 already, with the label `cat`",
+        "line 5: ./b.png is on line 3 already, in the split train",
+    ];
+    refused("csv", &src, &parts);
+    let made = convert("csv", &src, &temp.path("out"), &skipping()).unwrap();
+    assert_eq!(made.manifest.splits["train"].count, 3);
+    assert_eq!(made.notes.len(), 3);
+    assert!(made.notes[2].starts_with("1 line with the image, label and split of an earlier one"), "{made}");
+}
+
 #[test]
 fn arrays_of_numpy() {
     let temp = Temp::new();

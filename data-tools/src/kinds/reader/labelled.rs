@@ -47,6 +47,8 @@ pub(crate) struct Listed {
     /// The files of each split.
     pub found: Vec<(String, Listing)>,
     pub bad: Vec<Bad>,
+    /// Lines that say of an image what an earlier line says.
+    pub repeats: u64,
 }
 
 /// The texts of the labels in a column: parted by `separator`, or by `;` and `|` where none is given.
@@ -58,33 +60,62 @@ pub(crate) fn parted(text: &str, separator: Option<char>) -> Vec<Label> {
 impl List<'_> {
     /// Looks at all lines; a line that cannot be used is noted.
     pub(crate) fn look(&self, lines: &[Line]) -> Listed {
-        let (mut found, mut bad) = (BTreeMap::<(u8, &str), Listing>::new(), Vec::new());
-        let mut seen: BTreeMap<&str, u64> = BTreeMap::new();
+        let (mut found, mut bad, mut repeats) = (BTreeMap::new(), Vec::new(), 0);
+        let mut seen: BTreeMap<&str, First<'_>> = BTreeMap::new();
         for line in lines {
-            let first = *seen.entry(line.path.as_str()).or_insert(line.number);
-            let usable = match first == line.number || !self.several {
-                true => self.usable(line),
-                false => {
-                    Err(format!("{} is on line {first} already; give all its labels there", printable(&line.path)))
+            let path = line.path.trim_start_matches("./");
+            let first = seen.get(path);
+            let usable = self.beside(line, first);
+            match (&usable, first) {
+                (Ok(_), Some(_)) => repeats += 1,
+                (Ok(usable), None) => {
+                    drop(seen.insert(path, First { line: line.number, usable: Some(usable.clone()) }))
                 }
-            };
+                // the line that should have had all labels of its image
+                (Err(_), None) if self.several => drop(seen.insert(path, First { line: line.number, usable: None })),
+                (Err(_), _) => {}
+            }
             match usable {
-                Ok(Usable { split, classes }) => {
-                    let listing = found.entry((splits::rank(split), split)).or_insert_with(|| {
-                        let mut listing = Listing::default();
-                        listing.place(Place::Folder(self.folder.to_path_buf()));
-                        listing
-                    });
-                    match self.several {
-                        true => listing.push_set(&line.path, &classes, (0, 0)),
-                        false => listing.push(&line.path, classes[0], (0, 0)),
-                    }
-                }
+                Ok(usable) => self.add(line, &usable, &mut found),
                 Err(what) => bad.push(Bad { line: Some(line.number), what }),
             }
         }
         let found = found.into_iter().map(|((_, split), listing)| (split.to_string(), listing)).collect();
-        Listed { found, bad }
+        Listed { found, bad, repeats }
+    }
+
+    /// Adds the image of a line to the listing of its split.
+    fn add<'a>(&self, line: &Line, usable: &Usable<'a>, found: &mut BTreeMap<(u8, &'a str), Listing>) {
+        let listing = found.entry((splits::rank(usable.split), usable.split)).or_insert_with(|| {
+            let mut listing = Listing::default();
+            listing.place(Place::Folder(self.folder.to_path_buf()));
+            listing
+        });
+        match self.several {
+            true => listing.push_set(&line.path, &usable.classes, (0, 0)),
+            false => listing.push(&line.path, usable.classes[0], (0, 0)),
+        }
+    }
+
+    /// Split and classes of a line; or what is wrong with it, or with it beside the `first` line of its image.
+    fn beside<'a>(&self, line: &'a Line, first: Option<&First<'a>>) -> Result<Usable<'a>, String> {
+        let path = printable(&line.path);
+        let Some(First { line: number, usable: Some(first) }) = first.filter(|_| !self.several) else {
+            return match first {
+                Some(first) => Err(format!("{path} is on line {} already; give all its labels there", first.line)),
+                None => self.usable(line),
+            };
+        };
+        let usable = self.usable(line)?;
+        if usable.classes != first.classes {
+            let name = first.classes.first().map_or("", |class| &self.classes.names[*class as usize]);
+            let cure = "in a column `labels` an image may have several";
+            return Err(format!("{path} is on line {number} already, with the label `{}`; {cure}", printable(name)));
+        }
+        if usable.split != first.split {
+            return Err(format!("{path} is on line {number} already, in the split {}", first.split));
+        }
+        Ok(usable)
     }
 
     /// Split and classes of a line; or what is wrong with it.
@@ -124,7 +155,14 @@ impl List<'_> {
     }
 }
 
+/// The first line of an image; `usable` is missing if it cannot be used.
+struct First<'a> {
+    line: u64,
+    usable: Option<Usable<'a>>,
+}
+
 /// What a usable line says.
+#[derive(Clone)]
 struct Usable<'a> {
     split: &'a str,
     classes: Vec<u32>,

@@ -114,7 +114,7 @@ impl Classes {
         let number = match label {
             Label::Number(number) => Some(*number),
             text if self.texts_count => whole(&text.text()),
-            text if self.is_list => None,
+            _ if self.is_list => None,
             text => text.number(),
         };
         match number {
