@@ -1,5 +1,6 @@
 //! From a source to a data set: shards, their indexes and `dataset.json`.
 
+mod claim;
 mod converted;
 mod dataset;
 mod finished;

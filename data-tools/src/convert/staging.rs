@@ -1,10 +1,11 @@
 //! The folder that an output grows in, beside its final place: renamed when it is complete; removed when anything fails,
-//! unless its finished shards are kept.
+//! unless its finished shards are kept. What a killed process has left is removed at the next start for the same output.
 
+use super::claim;
 use crate::dir;
 use crate::error::Error;
 use crate::text;
-use std::fs;
+use std::fs::{self, File};
 use std::io;
 use std::path::{Path, PathBuf};
 
@@ -16,6 +17,8 @@ pub(crate) struct Staging {
     temp: PathBuf,
     /// Parents of OUT that were made for it, outermost first.
     parents: Vec<PathBuf>,
+    /// Locked while the folder is written, so that nobody takes it for one that was left.
+    lock: Option<File>,
     published: bool,
     keep: bool,
 }
@@ -31,9 +34,7 @@ impl Staging {
     /// # Errors
     /// As [`Staging::new`].
     pub(crate) fn resumable(out: &Path) -> Result<Self, Error> {
-        let out = resolve(out)?;
-        let mut staging = Staging { temp: PathBuf::new(), parents: Vec::new(), published: false, keep: false, out };
-        staging.make_parents()?;
+        let mut staging = Self::begin(out)?;
         let mut name = staging.out.file_name().unwrap_or_default().to_os_string();
         name.push(".partial");
         let temp = staging.out.with_file_name(name);
@@ -63,10 +64,19 @@ impl Staging {
     /// # Errors
     /// When OUT is a file or a folder that is not empty, or when its parent cannot be written.
     pub(crate) fn new(out: &Path) -> Result<Self, Error> {
-        let out = resolve(out)?;
-        let mut staging = Staging { temp: PathBuf::new(), parents: Vec::new(), published: false, keep: false, out };
-        staging.make_parents()?;
+        let mut staging = Self::begin(out)?;
         staging.make_temp()?;
+        staging.lock = claim::claim(&staging.temp);
+        Ok(staging)
+    }
+
+    /// Clears the place of OUT, and makes its parents.
+    fn begin(out: &Path) -> Result<Self, Error> {
+        let out = resolve(out)?;
+        claim::sweep(&out);
+        let (temp, parents) = (PathBuf::new(), Vec::new());
+        let mut staging = Staging { out, temp, parents, lock: None, published: false, keep: false };
+        staging.make_parents()?;
         Ok(staging)
     }
 
@@ -81,6 +91,9 @@ impl Staging {
     /// # Errors
     /// When another process has put something at OUT meanwhile, or the file system refuses.
     pub(crate) fn publish(mut self) -> Result<PathBuf, Error> {
+        if self.lock.is_some() {
+            claim::unname(&self.temp);
+        }
         dir::sync(&self.temp)?;
         fs::rename(&self.temp, &self.out).map_err(|e| match e.kind() {
             io::ErrorKind::DirectoryNotEmpty | io::ErrorKind::AlreadyExists => {
@@ -201,6 +214,22 @@ mod tests {
         let message = second.publish().unwrap_err().to_string();
         assert!(message.contains("appeared while"), "{message}");
         assert!(out.join("a").is_file() && !out.join("b").exists() && !left.exists());
+        fs::remove_dir_all(&out).unwrap();
+    }
+
+    #[test]
+    fn what_a_killed_process_left_goes_and_what_is_written_stays() {
+        let out = scratch("left");
+        let left = PathBuf::from(format!("{}.tmp-1", out.display()));
+        fs::create_dir(&left).unwrap();
+        drop(claim::claim(&left).unwrap());
+        let first = Staging::new(&out).unwrap();
+        assert!(!left.exists());
+        let second = Staging::resumable(&out).unwrap();
+        assert!(first.dir().is_dir());
+        first.publish().unwrap();
+        assert_eq!(fs::read_dir(&out).unwrap().count(), 0, "no lock file");
+        drop(second);
         fs::remove_dir_all(&out).unwrap();
     }
 
