@@ -136,3 +136,23 @@ fn lists_that_leave_various_sizes_are_refused_in_the_words_of_a_recipe() {
         assert_contains(&error.to_string(), parts);
     }
 }
+
+/// One odd image among so many that its header is not read beforehand: dataset.json tells.
+#[test]
+fn sizes_in_the_manifest_tell_what_a_few_headers_do_not() {
+    let (usual, odd) = (ImageSpec::new(4, 4, 3), ImageSpec::new(4, 5, 3));
+    let spec = |id| if id == 151 { odd } else { usual };
+    let payloads: Vec<_> = (0..200).map(|id| raw(id, &common::pixels(id, spec(id)), spec(id))).collect();
+    let mut data = TestData::of(&payloads, 2, 3);
+    assert_eq!(data.split().unwrap().images().unwrap(), Images::Fixed(usual));
+    let mut with = |size, sizes| {
+        let split = data.manifest.splits.get_mut("train").unwrap();
+        (split.size, split.sizes) = (size, sizes);
+        data.manifest.write(&data.dir).unwrap();
+        data.split().unwrap().images().unwrap()
+    };
+    assert_eq!(with(None, Some([[4, 4], [4, 5]])), VARIED);
+    // one recorded size is that of files, before turning: it tells nothing
+    assert_eq!(with(Some([4, 4]), None), Images::Fixed(usual));
+    assert_eq!(with(None, Some([[4, 4], [4, 4]])), Images::Fixed(usual));
+}

@@ -1,4 +1,4 @@
-//! The shapes of a split's images, by the headers of a few of them.
+//! The shapes of a split's images, by the headers of a few of them and by the sizes that dataset.json has.
 
 use crate::decode::{self, Exif};
 use crate::error::Error;
@@ -11,7 +11,8 @@ use crate::storage::split::Split;
 const SAMPLES: u64 = 64;
 
 impl Split {
-    /// The shapes of the images, from at most 64 of them, spread evenly: one size, or various sizes.
+    /// The shapes of the images, from at most 64 of them, spread evenly: one size, or various sizes. They are various, too, where
+    /// dataset.json says that they differ: a few odd ones among many would not be among the 64.
     ///
     /// The answer is for plans and early errors; code that needs one size checks each image. Unreadable samples are skipped unless all
     /// of the 64 are.
@@ -27,10 +28,14 @@ impl Split {
                 found = Ok(found.map_or(Images::Fixed(spec), |images| common(images, spec)));
             }
         }
-        found
+        let differ = |spec: ImageSpec| self.sizes().is_some_and(|sizes| tells_apart(sizes, spec, exif));
+        found.map(|images| match images {
+            Images::Fixed(spec) if differ(spec) => Images::Varied { channels: spec.channels },
+            other => other,
+        })
     }
 
-    /// The shape of all images, from the same sample.
+    /// The shape of all images, from the same sample alone: it is for messages that name an image.
     ///
     /// # Errors
     /// Names the first image that differs from those before it.
@@ -69,6 +74,14 @@ impl Split {
     }
 }
 
+/// Whether images whose least and greatest stored sizes are these have other sizes than `seen`, which a few of them have. Stored sizes are
+/// those before turning: images of one size, some of which were stored lying and some standing, differ in them, too.
+fn tells_apart([least, greatest]: [[u32; 2]; 2], seen: ImageSpec, exif: Exif) -> bool {
+    let (short, long) = (seen.height.min(seen.width), seen.height.max(seen.width));
+    let is_turned = exif == Exif::Applied && (least, greatest) == ([short; 2], [long; 2]);
+    least != greatest && !is_turned
+}
+
 /// The shapes of images like `images` together with one of shape `spec`.
 fn common(images: Images, spec: ImageSpec) -> Images {
     // among coloured images, grey ones count as coloured
@@ -78,5 +91,18 @@ fn common(images: Images, spec: ImageSpec) -> Images {
             Images::Fixed(ImageSpec { channels, ..spec })
         }
         _ => Images::Varied { channels },
+    }
+}
+
+#[cfg(test)]
+mod tests {
+    use super::*;
+
+    #[test]
+    fn sizes_that_turning_explains_are_one_size() {
+        let seen = ImageSpec::new(60, 90, 3);
+        let differ = |sizes, exif| tells_apart(sizes, seen, exif);
+        assert!(differ([[60, 90], [60, 91]], Exif::Applied) && !differ([[60, 90], [60, 90]], Exif::Applied));
+        assert!(!differ([[60, 60], [90, 90]], Exif::Applied) && differ([[60, 60], [90, 90]], Exif::Ignored));
     }
 }

@@ -19,6 +19,8 @@ pub struct Split {
     multi_label: bool,
     label_offset: i64,
     shards: Vec<ShardManifest>,
+    /// The manifest's least and greatest height and width, where it has them.
+    sizes: Option<[[u32; 2]; 2]>,
     /// The shards mapped so far; they stay mapped.
     mapped: Vec<OnceLock<Shard>>,
     /// Id of each shard's first sample, then the number of samples.
@@ -38,6 +40,7 @@ impl Split {
             label_offset: dataset.label_offset,
             mapped: split.shards.iter().map(|_| OnceLock::new()).collect(),
             shards: split.shards.clone(),
+            sizes: split.sizes,
             starts,
         }
     }
@@ -60,6 +63,11 @@ impl Split {
     /// The manifest's entries of the shards, in order of ids.
     pub fn shards(&self) -> &[ShardManifest] {
         &self.shards
+    }
+
+    /// Least height and width, and greatest ones, of the files as they are stored, where the manifest has them.
+    pub(crate) fn sizes(&self) -> Option<[[u32; 2]; 2]> {
+        self.sizes
     }
 
     /// Bytes of all shards.
