@@ -102,7 +102,7 @@ fn find<'a>(dir: &Path, manifest: &'a Manifest, split: &str) -> Result<&'a Split
 }
 
 impl Stats {
-    /// Puts the mean and deviation into `dataset.json`.
+    /// Puts the mean and deviation into `dataset.json`, and on how many images they were measured if not on all.
     ///
     /// # Errors
     /// A split other than `train` where there is a `train`, which `dataset.json` describes; no image that could be measured; a
@@ -122,6 +122,10 @@ impl Stats {
         }
         manifest.mean.clone_from(&self.mean);
         manifest.std.clone_from(&self.std);
+        // of any other split they say nothing
+        for (name, split) in &mut manifest.splits {
+            split.measured = Some(self.count).filter(|&count| *name == self.split && count < split.count);
+        }
         Ok(manifest.write(&self.dir)?)
     }
 

@@ -41,6 +41,21 @@ fn only(report: &Report) -> &Bad {
     &report.bad[0]
 }
 
+/// Mean and deviation of all images are not those of a few any more; where records are bad, of those that are not.
+#[test]
+fn stats_write_says_how_many_were_measured() {
+    let temp = Temp::new();
+    let dir = temp.path("d");
+    let mut manifest = write_dataset(&dir, &[Foreign::raw(0), Foreign::raw(1), Foreign::raw(7)], &["a", "b"]);
+    for (classes, expected) in [(2, Some(2)), (8, None)] {
+        manifest.classes = (0..classes).map(|class| class.to_string()).collect();
+        manifest.splits.get_mut("train").unwrap().measured = Some(1);
+        manifest.write(&dir).unwrap();
+        stats(&dir, "train", 1).unwrap().write().unwrap();
+        assert_eq!(loaders::Manifest::read(&dir).unwrap().splits["train"].measured, expected);
+    }
+}
+
 #[test]
 fn a_good_set_has_no_faults() {
     let temp = Temp::new();
