@@ -37,6 +37,11 @@ pub(crate) fn classes(n: usize) -> String {
     format!("{n} class{}", if n == 1 { "" } else { "es" })
 }
 
+/// A text without the byte order mark that some editors put before it.
+pub(crate) fn without_mark(text: &str) -> &str {
+    text.strip_prefix('\u{feff}').unwrap_or(text)
+}
+
 /// Names that a message lists; there may be thousands.
 const LISTED: usize = 5;
 

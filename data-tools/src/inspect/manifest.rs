@@ -5,6 +5,7 @@ use super::shard_files::ShardFile;
 use super::walk::Position;
 use crate::error::Error;
 use crate::image::moments::Moments;
+use crate::text;
 use loaders::dataset::{MANIFEST, VERSION};
 use loaders::regular;
 use loaders::{Manifest, ShardManifest, SplitManifest};
@@ -49,7 +50,9 @@ fn one_label(dir: &Path, shards: &[ShardFile], scanned: &[Scanned]) -> Result<()
 pub(super) fn class_names(dir: &Path) -> Result<Option<Vec<String>>, Error> {
     let path = dir.join("label.labels.txt");
     match regular::read_to_string(&path) {
-        Ok(text) => Ok(Some(text.lines().filter(|line| !line.is_empty()).map(String::from).collect())),
+        Ok(text) => {
+            Ok(Some(text::without_mark(&text).lines().filter(|line| !line.is_empty()).map(String::from).collect()))
+        }
         Err(e) if e.kind() == io::ErrorKind::NotFound => Ok(None),
         Err(e) => Err(Error::io("read", &path, e)),
     }

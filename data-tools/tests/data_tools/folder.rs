@@ -121,7 +121,8 @@ fn a_list_of_classes_gives_the_labels() {
     let temp = Temp::new();
     small(&temp.path("src"));
     write(&temp.path("src/emu/1.jpg"), &jpeg(9, 9, 1));
-    fs::write(temp.path("labels.txt"), "dog\ncat\n").unwrap();
+    // with the byte order mark of some editors
+    fs::write(temp.path("labels.txt"), "\u{feff}dog\ncat\n").unwrap();
     let options = ConvertOptions { classes: Some(temp.path("labels.txt")), ..options() };
     let made = convert("folder", &temp.path("src"), &temp.path("out"), &options).unwrap();
     assert_eq!(made.manifest.classes, ["dog", "cat"]);

@@ -139,7 +139,7 @@ fn data_sets_of_tensorflow_datasets() {
         }
         writer.finish().unwrap();
     }
-    write(&dir.join("label.labels.txt"), b"cat\ndog\nfox\n");
+    write(&dir.join("label.labels.txt"), "\u{feff}cat\ndog\nfox\n".as_bytes());
     let out = temp.path("out");
     let made = convert("tfrecord", &dir, &out, &options()).unwrap();
     assert_eq!((made.manifest.classes.join(" "), made.manifest.label_offset), ("cat dog fox".into(), 0));

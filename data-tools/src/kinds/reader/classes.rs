@@ -1,6 +1,7 @@
 //! Class names of a source of folders: read from a list, and checked for names that differ in case only.
 
 use crate::error::Error;
+use crate::text;
 use loaders::regular;
 use std::collections::BTreeMap;
 use std::path::Path;
@@ -11,6 +12,7 @@ const MOST: usize = 1_000_000;
 /// The classes in the file `path`, one a line in order of their labels; blank lines are skipped.
 pub(crate) fn read(path: &Path) -> Result<Vec<String>, Error> {
     let text = regular::read_to_string(path).map_err(|e| Error::io("read", path, e))?;
+    let text = text::without_mark(&text);
     if text.lines().nth(MOST).is_some() {
         return Err(Error::input(path, format!("more than {MOST} lines; expected the name of a class on each")));
     }

@@ -3,6 +3,7 @@
 use super::labelled::Line;
 use super::labels::Label;
 use crate::error::Error;
+use crate::text;
 use loaders::regular;
 use serde::de::{Deserialize, Deserializer, MapAccess, Visitor};
 use serde_json::Value;
@@ -43,7 +44,8 @@ impl<'de> Deserialize<'de> for Members<'de> {
 /// A file that cannot be read, or is no such object.
 pub(crate) fn read(path: &Path) -> Result<Vec<Line>, Error> {
     let text = regular::read_to_string(path).map_err(|e| Error::io("read", path, e))?;
-    let Members(members) = serde_json::from_str(&text).map_err(|e| Error::input(path, e.to_string()))?;
+    let text = text::without_mark(&text);
+    let Members(members) = serde_json::from_str(text).map_err(|e| Error::input(path, e.to_string()))?;
     let (mut number, mut at) = (1, 0);
     let line = |(name, value): (String, &RawValue)| {
         // values are parts of the text, one behind the other
@@ -95,6 +97,8 @@ mod tests {
         assert_eq!(lines[2].labels, [name("dog")]);
         assert!(lines[3].fault.as_ref().unwrap().contains("true: expected a list of class names"));
         assert_eq!(of("{}").unwrap(), []);
+        let lines = of("\u{feff}{\n\"a.jpg\": \"dog\"}").unwrap();
+        assert_eq!((lines[0].number, lines[0].labels.as_slice()), (2, [name("dog")].as_slice()));
     }
 
     #[test]
