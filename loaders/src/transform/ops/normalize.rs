@@ -32,8 +32,14 @@ pub(super) fn build(arguments: &[f64], context: Context<'_>) -> Result<Box<dyn T
             return Err(format!("expected 0, 2 or {} arguments, got {n}", 2 * channels));
         }
     };
-    if let Some(bad) = std.iter().find(|std| **std <= 0.0) {
-        return Err(format!("expected a std above 0, got {bad}"));
+    if let Some((channel, bad)) = std.iter().enumerate().find(|(_, std)| **std <= 0.0) {
+        return Err(match arguments.is_empty() && *bad == 0.0 {
+            true => format!(
+                "dataset.json has std 0 for channel {channel}: it is constant in all images that were measured; write \
+                 normalize(mean, std) with numbers of your own, such as normalize(0.5, 0.25)"
+            ),
+            false => format!("expected a std above 0, got {bad}"),
+        });
     }
     let scale = |(&mean, &std): (&f64, &f64)| {
         let table = std::array::from_fn(|byte| scaled(byte as f64, mean, std));
@@ -89,6 +95,15 @@ mod tests {
         // Means 0.5, 0.25, 0.125 and stds 0.5, 0.25, 2.
         let out = run(build, "normalize", ImageSpec::new(1, 2, 3), &[0, 0, 0, 255, 255, 255], 0);
         assert_eq!(out, [-1.0, 1.0, -1.0, 3.0, -0.0625, 0.4375]);
+    }
+
+    #[test]
+    fn a_constant_channel_of_the_data_set_is_named() {
+        let context = Context { input: ImageSpec::new(1, 1, 3), mean: &[0.5; 3], std: &[0.5, 0.0, 0.0] };
+        let text = "dataset.json has std 0 for channel 1: it is constant in all images that were measured; write normalize(mean, std) with \
+                    numbers of your own, such as normalize(0.5, 0.25)";
+        assert_eq!(build(&[], context).err().as_deref(), Some(text));
+        assert_eq!(build(&[0.5, 0.0], context).err().as_deref(), Some("expected a std above 0, got 0"));
     }
 
     #[test]
