@@ -1,8 +1,9 @@
 //! Runs numbered tasks on several threads and returns the results in the order of the tasks.
 
 use crate::error::Error;
+use loaders::on_threads;
 use std::panic::{self, AssertUnwindSafe};
-use std::sync::atomic::{AtomicBool, AtomicUsize, Ordering};
+use std::sync::atomic::{AtomicBool, Ordering};
 use std::thread;
 
 /// The number of threads for the option `jobs`: 0 means one for each core.
@@ -13,7 +14,8 @@ pub(crate) fn threads(jobs: usize) -> usize {
     }
 }
 
-/// Runs `task(0)` to `task(tasks - 1)` on at most `jobs` threads (0: one for each core).
+/// Runs `task(0)` to `task(tasks - 1)` on at most `jobs` threads (0: one for each core), this one among them; on fewer where the system
+/// gives no more.
 ///
 /// # Errors
 /// The error of the lowest-numbered task that failed; no further task is begun then. A panic becomes [`Error::Panic`].
@@ -22,27 +24,16 @@ pub(crate) fn run<R: Send>(
     jobs: usize,
     task: impl Fn(usize) -> Result<R, Error> + Sync,
 ) -> Result<Vec<R>, Error> {
-    let next = AtomicUsize::new(0);
     let failed = AtomicBool::new(false);
     let (sender, receiver) = crossbeam_channel::unbounded();
-    let work = &|sender: crossbeam_channel::Sender<(usize, Result<R, Error>)>| {
-        while !failed.load(Ordering::Relaxed) {
-            let number = next.fetch_add(1, Ordering::Relaxed);
-            if number >= tasks {
-                break;
-            }
-            let result = panic::catch_unwind(AssertUnwindSafe(|| task(number)))
-                .unwrap_or_else(|cause| Err(Error::Panic(message(&*cause))));
-            failed.fetch_or(result.is_err(), Ordering::Relaxed);
-            // The receiver outlives the scope, so the message arrives.
-            let _ = sender.send((number, result));
-        }
-    };
-    thread::scope(|scope| {
-        for _ in 0..threads(jobs).min(tasks) {
-            let sender = sender.clone();
-            scope.spawn(move || work(sender));
-        }
+    // a task that was taken is done: so all before one that failed are
+    let numbers = (0..tasks).take_while(|_| !failed.load(Ordering::Relaxed));
+    on_threads(threads(jobs).min(tasks), numbers, |number| {
+        let result = panic::catch_unwind(AssertUnwindSafe(|| task(number)))
+            .unwrap_or_else(|cause| Err(Error::Panic(message(&*cause))));
+        failed.fetch_or(result.is_err(), Ordering::Relaxed);
+        // the receiver lives longer, so the message arrives
+        let _ = sender.send((number, result));
     });
     drop(sender);
     let mut results: Vec<(usize, Result<R, Error>)> = receiver.iter().collect();

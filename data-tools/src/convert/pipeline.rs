@@ -13,7 +13,7 @@ use std::collections::BTreeMap;
 use std::ops::Range;
 use std::panic::{self, AssertUnwindSafe};
 use std::sync::{Mutex, MutexGuard, PoisonError};
-use std::thread;
+use std::thread::{self, Builder};
 use std::time::{Duration, Instant};
 
 /// Shards that are closed together, each with its files open until then.
@@ -47,24 +47,41 @@ pub(super) trait Work: Sync {
 }
 
 /// Does `work` on shards of these numbers of samples, `chunk` of them at a time, on at most `jobs` threads (0: one for each core) and one
-/// that closes shards.
+/// that closes shards; on fewer where the system gives no more.
 ///
 /// # Errors
 /// The error of the first chunk that failed; no further chunk is begun then. A panic becomes [`Error::Panic`].
 pub(super) fn run<W: Work>(work: &W, lengths: &[u64], chunk: u64, jobs: usize) -> Result<(), Error> {
+    run_on(work, lengths, chunk, jobs, Builder::new)
+}
+
+/// The same on threads that `builder` describes.
+fn run_on<W: Work>(
+    work: &W,
+    lengths: &[u64],
+    chunk: u64,
+    jobs: usize,
+    builder: impl Fn() -> Builder,
+) -> Result<(), Error> {
     let chunks = Chunks::of(lengths, chunk.max(1));
     let threads = pool::threads(jobs).min(usize::try_from(chunks.count()).unwrap_or(usize::MAX));
     let gate = Gate::new(chunks.count(), 2 * threads as u64 + 2);
     let lanes: Vec<Lane<W>> = lengths.iter().map(|_| Lane::default()).collect();
     let (sender, ended) = crossbeam_channel::bounded(TOGETHER);
     thread::scope(|scope| {
-        for _ in 0..threads {
-            let sender = sender.clone();
-            let (gate, lanes, chunks) = (&gate, &lanes, &chunks);
-            scope.spawn(move || prepare_all(work, gate, chunks, lanes, &sender));
-        }
+        let (gate, lanes, chunks) = (&gate, &lanes, &chunks);
+        let begin = |sender: Sender<Ended<W::Shard>>| {
+            // the receiver lives until all senders are gone
+            let hand_on = move |ended| drop(sender.send(ended));
+            builder().spawn_scoped(scope, move || prepare_all(work, gate, chunks, lanes, hand_on)).is_ok()
+        };
+        // where no thread is to be had, the others do its part
+        let begun = (0..threads).take_while(|_| begin(sender.clone())).count();
         drop(sender);
-        close_all(work, &gate, &ended);
+        if begun == 0 {
+            prepare_all(work, gate, chunks, lanes, |ended| close_together(work, gate, ended, || None));
+        }
+        close_all(work, gate, &ended);
     });
     gate.finish()
 }
@@ -80,29 +97,33 @@ struct Ended<S> {
 /// make shards have ended.
 fn close_all<W: Work>(work: &W, gate: &Gate, ended: &Receiver<Ended<W::Shard>>) {
     while let Ok(first) = ended.recv() {
-        let (until, mut number) = (Instant::now() + GATHERING, first.chunk);
-        let mut shards = Vec::new();
-        let mut next = Some(first);
-        while let Some(Ended { shard, chunk }) = next {
-            match caught(|| work.complete(shard)) {
-                Ok(whole) => {
-                    shards.push(whole);
-                    number = number.min(chunk);
-                }
-                Err(error) => gate.fail(chunk, error),
-            }
-            next = if shards.len() < TOGETHER { ended.recv_deadline(until).ok() } else { None };
-        }
-        if !shards.is_empty()
-            && let Err(error) = caught(|| work.close(shards))
-        {
-            gate.fail(number, error);
-        }
+        let until = Instant::now() + GATHERING;
+        close_together(work, gate, first, || ended.recv_deadline(until).ok());
     }
 }
 
-/// Prepares chunks until none is left.
-fn prepare_all<W: Work>(work: &W, gate: &Gate, chunks: &Chunks, lanes: &[Lane<W>], ended: &Sender<Ended<W::Shard>>) {
+/// Completes a shard and those that `next` gives, and makes them durable together.
+fn close_together<W: Work>(work: &W, gate: &Gate, first: Ended<W::Shard>, next: impl Fn() -> Option<Ended<W::Shard>>) {
+    let (mut number, mut shards, mut ended) = (first.chunk, Vec::new(), Some(first));
+    while let Some(Ended { shard, chunk }) = ended {
+        match caught(|| work.complete(shard)) {
+            Ok(whole) => {
+                shards.push(whole);
+                number = number.min(chunk);
+            }
+            Err(error) => gate.fail(chunk, error),
+        }
+        ended = if shards.len() < TOGETHER { next() } else { None };
+    }
+    if !shards.is_empty()
+        && let Err(error) = caught(|| work.close(shards))
+    {
+        gate.fail(number, error);
+    }
+}
+
+/// Prepares chunks until none is left; `hand_on` gets the shards behind their last chunks.
+fn prepare_all<W: Work>(work: &W, gate: &Gate, chunks: &Chunks, lanes: &[Lane<W>], hand_on: impl Fn(Ended<W::Shard>)) {
     let mut worker = None;
     while let Some(number) = gate.enter() {
         let chunk = chunks.get(number);
@@ -119,8 +140,7 @@ fn prepare_all<W: Work>(work: &W, gate: &Gate, chunks: &Chunks, lanes: &[Lane<W>
             Err(error) => gate.fail(number, error),
             Ok(shard) => {
                 if let Some(shard) = shard {
-                    // the receiver lives until all senders are gone
-                    let _ = ended.send(Ended { shard, chunk: chunks.last(chunk.shard) });
+                    hand_on(Ended { shard, chunk: chunks.last(chunk.shard) });
                 }
                 gate.leave(number);
             }
@@ -323,6 +343,19 @@ mod tests {
             assert!(notes.most.into_inner() <= 2 * jobs as u64 + 2);
         }
         run(&Notes::default(), &[], 8, 3).unwrap();
+    }
+
+    /// No address space has room for such stacks, so the system gives no thread.
+    #[test]
+    fn without_threads_this_one_does_all() {
+        let none = || Builder::new().stack_size(1 << 60);
+        assert!(thread::scope(|scope| none().spawn_scoped(scope, || ()).is_err()));
+        let lengths = vec![40; 2 * TOGETHER];
+        let notes = Notes::default();
+        run_on(&notes, &lengths, 8, 3, none).unwrap();
+        assert!(lock(&notes.shards).len() == lengths.len() && lock(&notes.shards)[&5] == (0..40).collect::<Vec<_>>());
+        let error = run_on(&Notes { bad: Some(7), ..Notes::default() }, &[4, 20], 8, 3, none).unwrap_err();
+        assert_eq!(error.to_string(), "sample 7");
     }
 
     #[test]

@@ -15,7 +15,7 @@ use crate::progress::Progress;
 use std::fs;
 use std::path::{Path, PathBuf};
 use std::sync::{Mutex, PoisonError};
-use std::thread;
+use std::thread::{self, Builder};
 use std::time::Instant;
 
 const HINT: &str = "expected a folder with TFRecord shards, named like train-00000-of-00016.tfrecord";
@@ -85,27 +85,39 @@ impl Copying<'_> {
         let (sender, whole) = crossbeam_channel::bounded::<ShardWriter>(WHOLE);
         thread::scope(|scope| {
             let this = &self;
-            let closing = scope.spawn(move || {
+            let close_all = move || {
                 while let Ok(first) = whole.recv() {
-                    let (mut spent, mut watch) = (Spent::default(), Watch::start());
-                    let come = std::iter::once(first).chain(whole.try_iter().take(WHOLE));
-                    let complete = come.map(ShardWriter::complete).collect::<Result<Vec<_>, Error>>()?;
-                    shard_writer::sync(&complete)?;
-                    watch.lap(&mut spent.syncing);
-                    this.add(spent);
+                    this.close(std::iter::once(first).chain(whole.try_iter().take(WHOLE)))?;
                 }
                 Ok(())
-            });
+            };
+            let closing = Builder::new().spawn_scoped(scope, close_all).ok();
             let copied = pool::run(shards.len(), this.options.jobs, |i| {
+                let shard = this.copy(&shards[i])?;
+                if closing.is_none() {
+                    // the system gives no more threads
+                    return this.close(std::iter::once(shard));
+                }
                 // without a receiver a shard has failed; `closing` tells which
                 let unheard = |_| Error::Panic("a shard could not be made durable".to_string());
-                sender.send(this.copy(&shards[i])?).map_err(unheard)
+                sender.send(shard).map_err(unheard)
             });
             drop(sender);
-            let closed = closing.join().unwrap_or_else(|cause| Err(Error::Panic(pool::message(&*cause))));
+            let closed = closing.map_or(Ok(Ok(())), |closing| closing.join());
+            let closed = closed.unwrap_or_else(|cause| Err(Error::Panic(pool::message(&*cause))));
             closed.and(copied.map(drop))
         })?;
         Ok(self.spent.into_inner().unwrap_or_else(PoisonError::into_inner))
+    }
+
+    /// Makes shards durable together.
+    fn close(&self, shards: impl Iterator<Item = ShardWriter>) -> Result<(), Error> {
+        let (mut spent, mut watch) = (Spent::default(), Watch::start());
+        let complete = shards.map(ShardWriter::complete).collect::<Result<Vec<_>, Error>>()?;
+        shard_writer::sync(&complete)?;
+        watch.lap(&mut spent.syncing);
+        self.add(spent);
+        Ok(())
     }
 
     /// Copies the records of a shard.
