@@ -141,7 +141,7 @@ fn lists_that_leave_various_sizes_are_refused_in_the_words_of_a_recipe() {
 #[test]
 fn sizes_in_the_manifest_tell_what_a_few_headers_do_not() {
     let (usual, odd) = (ImageSpec::new(4, 4, 3), ImageSpec::new(4, 5, 3));
-    let spec = |id| if id == 150 { odd } else { usual };
+    let spec = |id| if id == 151 { odd } else { usual };
     let payloads: Vec<_> = (0..200).map(|id| raw(id, &common::pixels(id, spec(id)), spec(id))).collect();
     let mut data = TestData::of(&payloads, 2, 3);
     assert_eq!(data.split().unwrap().images().unwrap(), Images::Fixed(usual));

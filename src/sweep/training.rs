@@ -88,8 +88,8 @@ impl Sweep {
         words
     }
 
-    /// Trains, and tells of each in one line; ends with the first that was stopped, and behind the training under way when a signal came. The
-    /// outcomes are those of the first trainings.
+    /// Trains, and tells of each in one line; ends with the first that was stopped, and behind the training under way when a signal came.
+    /// The outcomes are those of the first trainings.
     ///
     /// # Errors
     /// A process that cannot be started or waited for.

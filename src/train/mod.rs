@@ -1,7 +1,7 @@
 //! Training: the loop, and the folders of what it is made of.
 //!
 //! - [`start`] brings the ranks up; [`plan`] turns a request into a run without a word to other ranks; [`agree`] makes all ranks the same;
-//! - `find_lr` looks for a learning rate;
+//! - `first_state` says where a run begins; `find_lr` looks for a learning rate;
 //! - `step` runs one step: `micro_batches` the passes, [`reduce`] the sum over the ranks; [`strategy`] says when ranks
 //!   synchronise;
 //! - [`init`] takes first weights from a file; [`mod@evaluate`] scores, `scoring` says when and `rules` what follows; [`save`] keeps
@@ -15,6 +15,7 @@ mod describe;
 pub mod device_input;
 pub mod evaluate;
 pub mod find_lr;
+mod first_state;
 pub mod init;
 mod last_words;
 mod layers;

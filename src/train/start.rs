@@ -17,8 +17,8 @@ use crate::train::agree::{algorithms, gpus, preflight, staging};
 use crate::train::count;
 use crate::train::define;
 use crate::train::describe;
+use crate::train::first_state;
 use crate::train::init::begin::{self, Begin};
-use crate::train::init::whiten;
 use crate::train::observe::stop::Stop;
 use crate::train::observe::watch::Watch;
 use crate::train::page;
@@ -31,7 +31,6 @@ use crate::train::plan::source::Source;
 use crate::train::reduce::choose::{self, Choice, TransportRequest};
 use crate::train::reduce::transport::{self, TransportPlan};
 use crate::train::rules;
-use crate::train::save::best;
 use crate::train::save::complete::{self, Over};
 use crate::train::save::folder;
 use crate::train::save::lock::OutLock;
@@ -244,17 +243,12 @@ fn start<B: Backend>(
     let before = head.as_ref().map_or(String::new(), |head| head.progress.algorithms.clone());
     session.notes.extend(algorithms::changed(&before, run.graph.backend()));
     let Output { lock, mut report } = open_report(session, &run, invocation, head.as_ref(), lock)?;
-    let at = match resume {
-        Some(resume) => {
-            let (best, note) = best::carried(session, &request.out, &resume.head)?;
-            note.iter().for_each(|note| report.note(note));
-            Progress { teacher, best, ..resume.restore(session, &mut run)? }
-        }
-        None => {
-            first_weights(session, &mut run, begin)?;
-            Progress { seed: run.recipe.seed, data: run.source.identity()?, teacher, ..Progress::default() }
-        }
+    let (at, note) = match resume {
+        Some(resume) => first_state::restored(session, &mut run, resume, &request.out)?,
+        None => (first_state::begun(session, &mut run, begin)?, None),
     };
+    let at = Progress { teacher, ..at };
+    note.iter().for_each(|note| report.note(note));
     let Choice { transport, why } = choose_transport(session, &run, request, gpus.shared)?;
     let event = session.agree(describe::start_event(&session.world, &run, resources, overlap, request))?;
     let path = Some(("path".to_string(), why)).filter(|(_, why)| !why.is_empty());
@@ -269,13 +263,6 @@ fn start<B: Backend>(
         page::write(&request.out);
     }
     trained.map(|()| None)
-}
-
-/// The weights of the network's file, then those of `[init]`, in place of random ones. Collective.
-fn first_weights<B: Backend>(session: &Session, run: &mut Run<B>, begin: Option<Begin>) -> Result<(), Error> {
-    define::begin(session, run)?;
-    begin.map_or(Ok(()), |begin| begin.apply(session, run))?;
-    run.recipe.init.whiten.clone().map_or(Ok(()), |layer| whiten::apply(session, run, &layer))
 }
 
 /// What a choice of a way for gradients depends on beside the run.
@@ -298,7 +285,7 @@ fn search<B: Backend>(
     if session.is_root() {
         session.notes.iter().for_each(|note| screen::say(note));
     }
-    first_weights(session, &mut run, begin)?;
+    first_state::weights(session, &mut run, begin)?;
     // a trial of device memory would leave its mark in OUT
     run.recipe.reduce.path = TransportSetting::Staged;
     let Choice { transport, .. } = choose_transport(session, &run, request, place.shared)?;

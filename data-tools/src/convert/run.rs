@@ -17,7 +17,7 @@ use super::unpack;
 use super::work::Conversion;
 use crate::error::Error;
 use crate::kinds;
-use crate::options::{ConvertOptions, OnBad};
+use crate::options::ConvertOptions;
 use crate::source::Source;
 use crate::text;
 use serde_json::{Map, Value, json};
@@ -74,10 +74,6 @@ fn request(kind: &str, src: &Path, options: &ConvertOptions, fingerprint: u32) -
         ("raw", json!(options.raw)),
         ("entry-points", json!(options.entry_points)),
         ("validation-fraction", json!(options.validation_fraction)),
-        ("limit-memory", json!(options.limits.memory)),
-        ("limit-pixels", json!(options.limits.pixels)),
-        ("limit-scans", json!(options.limits.scans)),
-        ("limit-seconds", json!(options.limits.seconds)),
     ];
     Ok(entries.into_iter().map(|(key, value)| (key.to_string(), value)).collect())
 }
@@ -124,10 +120,9 @@ impl<'a> Attempt<'a> {
         let dir = staging.dir().to_path_buf();
         let tasks: BTreeMap<&str, &Task> = self.tasks.iter().map(|task| (task.name.as_str(), task)).collect();
         let (orders, mut changed) = (Order::all(self.source, self.options.seed), 0);
-        // A conversion that fails on bad images keeps no shard that images were left out of.
         let wanted = |shard: &Finished| {
-            let is_whole = self.options.on_bad == OnBad::Skip || shard.tally.skipped.is_empty();
-            let Some(task) = tasks.get(shard.shard.file.as_str()).filter(|_| is_whole) else { return Ok(false) };
+            let stands = shard.stands(self.options.on_bad, &self.options.limits);
+            let Some(task) = tasks.get(shard.shard.file.as_str()).filter(|_| stands) else { return Ok(false) };
             let now = stamps::of_shard(self.source, &orders[task.split], task, self.options.jobs)?;
             let is_same = now == shard.tally.stamps;
             changed += usize::from(!is_same);

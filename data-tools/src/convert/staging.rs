@@ -218,6 +218,22 @@ mod tests {
     }
 
     #[test]
+    fn what_a_killed_process_left_goes_and_what_is_written_stays() {
+        let out = scratch("left");
+        let left = PathBuf::from(format!("{}.tmp-1", out.display()));
+        fs::create_dir(&left).unwrap();
+        drop(claim::claim(&left).unwrap());
+        let first = Staging::new(&out).unwrap();
+        assert!(!left.exists());
+        let second = Staging::resumable(&out).unwrap();
+        assert!(first.dir().is_dir());
+        first.publish().unwrap();
+        assert_eq!(fs::read_dir(&out).unwrap().count(), 0, "no lock file");
+        drop(second);
+        fs::remove_dir_all(&out).unwrap();
+    }
+
+    #[test]
     fn parents_vanish_only_with_a_failure_and_only_if_made_here() {
         let root = scratch("parents");
         fs::create_dir(&root).unwrap();

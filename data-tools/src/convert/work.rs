@@ -194,7 +194,7 @@ impl<'a> Conversion<'a> {
             shards.into_iter().map(|s| (s.shard, s.tally)).unzip();
         shard_writer::sync(&complete)?;
         let finished = complete.into_iter().zip(tallies);
-        let finished = finished.map(|(shard, tally)| Finished::new(self.dir, shard.manifest, tally));
+        let finished = finished.map(|(shard, tally)| Finished::new(self.dir, shard.manifest, tally, &self.limits));
         let finished = finished.collect::<Result<Vec<Finished>, Error>>()?;
         if let Some(journal) = self.journal {
             dir::sync(self.dir)?;

@@ -18,6 +18,7 @@ use super::product::{Product, pointer};
 use super::relaid;
 use super::relu::Relu;
 use super::threads::Threads;
+use super::unblocked::Unblocked;
 use crate::backend::op::{Conv, Linear, Shape};
 use crate::backend::{Arena, Error, Gradients, Keeps, Pass, PlanRequest, Planned, Slot, TensorDesc};
 
@@ -49,13 +50,6 @@ pub(super) struct Plan {
     plain: Option<Unblocked>,
     /// The input with its padding around it, where the primitive cannot pad by itself.
     framed: Option<Framed>,
-}
-
-/// A blocked input with padding between its channels, copied to plain order for a linear layer, and back for its gradient.
-struct Unblocked {
-    desc: TensorDesc,
-    x: AlignedBuf,
-    dx: AlignedBuf,
 }
 
 impl Plan {
@@ -118,13 +112,7 @@ impl Plan {
         }
         let y = TensorDesc::plain(r.x[0].n, r.output()?);
         let image = r.x[0];
-        let padded = !image.shape.c.is_multiple_of(image.block);
-        let plain = padded.then(|| -> Result<_, Error> {
-            let elems = image.n * image.shape.elems();
-            let dx = if r.train && r.wants_dx { elems } else { 0 };
-            Ok(Unblocked { desc: image, x: AlignedBuf::zeroed(elems, r.name)?, dx: AlignedBuf::zeroed(dx, r.name)? })
-        });
-        let plain = plain.transpose()?;
+        let plain = Unblocked::new(r)?;
         let Shape { c, h, w } = image.shape;
         let geometry = if plain.is_some() || image.is_plain() {
             Self::over_vectors(op, &image)?
@@ -198,18 +186,14 @@ impl Plan {
             cpu.copies.reserve(own.elems(), r.name)?;
             Ok(Product::new(primitive).with_detour(copy, cpu.copies.clone()))
         };
+        let in_plain = || Md::plain(&g.w_dims).and_then(|w| Ok((product(Direction::Forward, w)?, w)));
         let (forward, weights) = match r.formats.and_then(|f| f.first()) {
             Some(Format::Weights(given)) => (product(Direction::Forward, **given)?, **given),
-            Some(Format::Plain(_)) => {
-                Md::plain(&g.w_dims).and_then(|plain| Ok((product(Direction::Forward, plain)?, plain)))?
-            }
+            Some(Format::Plain(_)) => in_plain()?,
             _ => {
                 let (primitive, own) = layer(Direction::Forward, any)?;
                 // oneDNN 3.x has layouts without a name, which f32 cannot have
-                match own.in_f32() {
-                    Ok(weights) => (Product::new(primitive), weights),
-                    Err(_) => Md::plain(&g.w_dims).and_then(|w| Ok((product(Direction::Forward, w)?, w)))?,
-                }
+                own.in_f32().map_or_else(|_| in_plain(), |weights| Ok((Product::new(primitive), weights)))?
             }
         };
         let backward_weights = r.train.then(|| product(Direction::BackwardWeights, weights)).transpose()?;
@@ -300,9 +284,9 @@ impl Planned<Cpu> for Plan {
             Some(WeightGradient::Own(own, _)) => own.bytes(),
             Some(WeightGradient::Primitive(_)) | None => 0,
         };
-        let plain = self.plain.as_ref().map_or(0, |p| p.x.as_slice().len() + p.dx.as_slice().len());
+        let plain = self.plain.as_ref().map_or(0, Unblocked::bytes);
         let framed = self.framed.as_ref().map_or(0, |f| f.x.as_slice().len());
-        weights + (plain + framed) * 4 + self.rounded.as_ref().map_or(0, Rounded::bytes)
+        weights + plain + framed * 4 + self.rounded.as_ref().map_or(0, Rounded::bytes)
     }
 
     fn keeps(&self) -> Keeps {
@@ -324,7 +308,7 @@ impl Planned<Cpu> for Plan {
     fn forward(&mut self, pass: &Pass<'_, Cpu>, x: &[&AlignedBuf], y: &mut AlignedBuf) -> Result<(), Error> {
         let x = match (&mut self.plain, &mut self.framed) {
             (Some(p), _) => {
-                p.desc.to_plain(x[0].as_slice(), p.x.as_mut_slice());
+                p.fill(x[0]);
                 &p.x
             }
             (None, Some(f)) => {
@@ -367,7 +351,7 @@ impl Planned<Cpu> for Plan {
         // SAFETY: sizes as planned; `dx` (or the plan's own copy) is exclusively borrowed.
         unsafe { backward.run_from(&self.engine, w, data)? };
         if let Some(p) = &self.plain {
-            p.desc.from_plain(p.dx.as_slice(), dx.as_mut_slice());
+            p.give_back(dx);
         }
         Ok(())
     }

@@ -47,6 +47,7 @@ mod spread;
 mod sys;
 mod team;
 mod threads;
+mod unblocked;
 mod update;
 mod vector;
 mod version;

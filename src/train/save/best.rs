@@ -11,8 +11,8 @@ use crate::train::save::resume::Head;
 use crate::train::save::saver::path_of;
 use loaders::safe_create::NewFile;
 
-/// The best so far, whose checkpoint lies in OUT: rank 0 copies it from beside the one that the run goes on from. Where it is gone, there is
-/// none, and a note; the next score is the best again. Collective.
+/// The best so far, whose checkpoint lies in OUT: rank 0 copies it from beside the one that the run goes on from. Where it is gone, there
+/// is none, and a note; the next score is the best again. Collective.
 pub fn carried(session: &Session, out: &Path, head: &Head) -> Result<(Option<Best>, Option<String>), Error> {
     let Some(best) = &head.progress.best else { return Ok((None, None)) };
     let there = session.agree(if session.is_root() { take(out, head, best.step) } else { Ok(true) })?;
@@ -21,8 +21,8 @@ pub fn carried(session: &Session, out: &Path, head: &Head) -> Result<(Option<Bes
         return Ok((Some(best.clone()), None));
     }
     let note = format!(
-        "note: the checkpoint with the best {} so far ({:.4}, step {}) lies neither in OUT nor beside {}: from here on the next score is the \
-         best",
+        "note: the checkpoint with the best {} so far ({:.4}, step {}) lies neither in OUT nor beside {}: the next score is the best \
+         again",
         best.by,
         best.score,
         best.step,

@@ -204,13 +204,16 @@ mod tests {
         }
     }
 
+    /// Labels, a list of classes, and the classes that the labels are.
+    type Case<'a> = (Vec<Label>, &'a [&'a str], &'a [Option<u32>]);
+
     #[test]
     fn numbers_count_a_list_and_texts_name_it() {
         let all = |text: &'static str, of: fn(&str) -> Label| text.split(' ').map(of).collect::<Vec<_>>();
         let numbers = |text| all(text, |text| number(text.parse().unwrap()));
         let texts = |text| all(text, Label::of_text);
         let fields = |text| all(text, Label::of_field);
-        let cases: [(Vec<Label>, &[&str], &[Option<u32>]); 9] = [
+        let cases: [Case<'_>; 9] = [
             (numbers("0 2 3 -1"), &["cat", "dog", "fox"], &[Some(0), Some(2), None, None]),
             // a number is a position, whatever the classes are named
             (numbers("0 1 2 10"), &["1", "2", "10"], &[Some(0), Some(1), Some(2), None]),

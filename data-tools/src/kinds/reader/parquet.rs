@@ -201,7 +201,7 @@ impl Table {
                 all(reader, rows)?.into_iter().map(|value| value.map(number)).collect()
             }
             (ColumnReader::ByteArrayColumnReader(reader), _) => {
-                let name = |value: ByteArray| value.as_utf8().map(|text| Label::of_text(text));
+                let name = |value: ByteArray| value.as_utf8().map(Label::of_text);
                 all(reader, rows)?.into_iter().map(|value| value.map(name).transpose()).collect::<Result<_, _>>()?
             }
             (_, kind) => return Err(ParquetError::General(format!("labels of type {kind}"))),
