@@ -3,7 +3,6 @@
 use crate::common::pictures::*;
 use crate::common::*;
 use data_tools::{ConvertOptions, Error, OnBad, convert};
-use loaders::Limits;
 use std::fs;
 use std::os::fd::AsRawFd;
 use std::os::unix::fs::MetadataExt;
@@ -148,10 +147,6 @@ fn another_request_is_refused_by_name() {
     for (options, part) in [
         (ConvertOptions { resize: Some(9), ..options() }, "`resize` was nothing, now 9"),
         (ConvertOptions { shards: 7, ..options() }, "`shards` was 6, now 7"),
-        (
-            ConvertOptions { limits: Limits::with_memory(3 << 20), ..options() },
-            "`limit-memory` was 536870912, now 3145728",
-        ),
         (ConvertOptions { seed: 3, raw: true, ..options() }, "`raw` was false, now true; `seed` was 0, now 3"),
     ] {
         let error = convert("folder", &temp.path("src"), &temp.path("out"), &options).unwrap_err();
