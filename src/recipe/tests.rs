@@ -213,7 +213,8 @@ fn bad_values_are_named() {
         ("optimizer.weight_decay=-1", ">= 0"),
         ("label_smoothing=1", "in [0, 1)"),
         ("reduce.bucket_mb=0", "> 0"),
-        ("loader.threads=0", ">= 1"),
+        ("loader.threads=0", "from 1 to 1024"),
+        ("loader.threads=1025", "from 1 to 1024"),
         ("log.every=0", ">= 1"),
         ("data=", "name a folder"),
     ] {
