@@ -31,7 +31,7 @@ pub fn folder_of(path: &Path) -> &Path {
     }
 }
 
-/// The first part of the path that is not there. A part of another letter than one that is there is a slip.
+/// The first part of the path that is not there, and the name beside it that was meant, if there is one near to it.
 fn missing(path: &Path) -> String {
     let parts: Vec<&Path> = path.ancestors().filter(|part| !part.as_os_str().is_empty()).collect();
     let Some(first) = parts.into_iter().rev().find(|part| part.symlink_metadata().is_err()) else {

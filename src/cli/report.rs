@@ -44,6 +44,8 @@ pub struct Args {
 /// Writes the page, once or as long as one of the runs goes on.
 pub fn run(args: &Args) -> Result<(), Failure> {
     let out = args.out.clone().unwrap_or_else(|| args.runs[0].join(page::NAME));
+    // what is no run has better words than its folder
+    args.runs.iter().try_for_each(|folder| Run::open(folder).map(drop)).map_err(Failure::failed)?;
     overwrite::check(&out, &page::PAGE, &[]).map_err(Failure::usage)?;
     let every = args.every.map_or(EVERY, |seconds| u32::try_from(seconds).unwrap_or(u32::MAX));
     let mut said = BTreeSet::new();

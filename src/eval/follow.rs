@@ -3,7 +3,7 @@
 //! The scores go to RUN/metrics-eval.jsonl, not to the trainer's metrics.jsonl, which the trainer cuts when it resumes. Each is one line in
 //! one write at the file's end, so that followers of several splits may share it; what stands there is not scored again.
 
-use std::collections::BTreeSet;
+use std::collections::{BTreeMap, BTreeSet};
 use std::fs;
 use std::path::{Path, PathBuf};
 use std::sync::Arc;
@@ -12,6 +12,7 @@ use std::time::{Duration, Instant};
 
 use serde::{Deserialize, Serialize};
 
+use crate::checkpoint::ModelFile;
 use crate::comm::Comm;
 use crate::device::Device;
 use crate::error::Error;
@@ -85,23 +86,27 @@ fn score_all<D: Device>(
                 show(&this.file, &scored)?;
             }
             Ok(_) => {}
-            Err(error) if !last && !once && passes(session, &error, &this.file) => {
+            Err(error) if !once && passes(session, &error, &this.file, last) => {
+                // what is put aside comes again under its name
+                log.seen.retain(|seen| !last || *seen != name(&this.file));
                 if session.is_root() {
                     screen::say(&format!("passed over {}: {error}", this.file.display()));
                 }
             }
             Err(error) => return Err(error),
         }
-        if last || once {
+        if once || last && log.seen.contains(&name(&this.file)) {
             return Ok(());
         }
     }
 }
 
 /// Whether all ranks know of the failure, and another file may do better: the trainer removes old checkpoints at any time.
-fn passes(session: &Session, error: &Error, file: &Path) -> bool {
+/// A model is put aside by a run that goes on.
+fn passes(session: &Session, error: &Error, file: &Path, last: bool) -> bool {
     match session.world.size {
-        1 => matches!(error, Error::Checkpoint(_)) || !file.exists(),
+        1 => !file.exists() || !last && matches!(error, Error::Checkpoint(_)),
+        _ if last => false,
         _ => error.is_agreed(),
     }
 }
@@ -179,6 +184,11 @@ fn files(run: &Path) -> Vec<PathBuf> {
     found.into_iter().map(|(_, path)| path).chain(model).collect()
 }
 
+/// The step of the model in a file, if it can be read.
+fn step_of(model: &Path) -> Option<u64> {
+    ModelFile::read(model).ok().map(|model| model.step)
+}
+
 fn name(file: &Path) -> String {
     file.file_name().unwrap_or_default().to_string_lossy().into_owned()
 }
@@ -205,16 +215,22 @@ struct Line<'a> {
 }
 
 impl Log {
-    /// Takes over what an earlier follower has scored: the same split, the same weights.
+    /// Takes over what an earlier follower has scored: the same split, the same weights. A model counts only as long as it is the same:
+    /// that of a run that went on has its name.
     fn open(request: &EvalRequest) -> Self {
         let text = fs::read_to_string(path(&request.file)).unwrap_or_default();
         let lines = text.lines().filter_map(|line| serde_json::from_str::<serde_json::Value>(line).ok());
         let of = |line: &serde_json::Value| {
             let split = line["split"].as_str()?;
             let same = request.split.as_deref().is_none_or(|wanted| wanted == split) && line["ema"] == request.ema;
-            same.then(|| line["file"].as_str().map(String::from)).flatten()
+            let file = line["file"].as_str().filter(|_| same)?;
+            Some((file.to_string(), line["step"].as_u64()))
         };
-        Self { seen: lines.filter_map(|line| of(&line)).collect() }
+        let seen: BTreeMap<String, Option<u64>> = lines.filter_map(|line| of(&line)).collect();
+        let run = &request.file;
+        let model = if run.is_file() { run.clone() } else { run.join("model.h5") };
+        let is_other = |file: &str, step: Option<u64>| file == name(&model) && step != step_of(&model);
+        Self { seen: seen.into_iter().filter(|(file, step)| !is_other(file, *step)).map(|(file, _)| file).collect() }
     }
 
     /// Adds a line at the end of the file at `path`, in one write.

@@ -55,7 +55,9 @@ pub fn score<D: Device>(device: &D, request: &EvalRequest) -> Result<Scored, Err
     // what all ranks do together waits for MPI
     let opened = request.stage.is_none().then(|| open(request, &request.data));
     let mut session = Session::join(comm)?;
-    let opened = opened.unwrap_or_else(|| staged(&session, request));
+    // before a split is copied
+    let outputs = if session.is_root() { request.check_outputs() } else { Ok(()) };
+    let opened = session.agree(outputs).and_then(|()| opened.unwrap_or_else(|| staged(&session, request)));
     let result = score_on(device, &mut session, opened, request, Detail::Precisions);
     session.conclude(result)
 }
@@ -168,7 +170,6 @@ fn score_on<D: Device>(
     detail: Detail,
 ) -> Result<Scored, Error> {
     let cores = join::<D>(session)?;
-    session.agree(if session.is_root() { request.check_outputs() } else { Ok(()) })?;
     score_opened(device, session, cores, opened, request, detail)
 }
 

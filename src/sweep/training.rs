@@ -13,7 +13,7 @@ use std::sync::atomic::{AtomicBool, Ordering};
 use std::time::{Duration, Instant};
 
 use rustix::process::{Pid, Signal, kill_process};
-use signal_hook::consts::{SIGHUP, SIGINT, SIGTERM, SIGUSR1};
+use signal_hook::consts::{SIGHUP, SIGINT, SIGQUIT, SIGTERM, SIGUSR1};
 use signal_hook::flag;
 
 use super::grid::Point;
@@ -154,6 +154,8 @@ impl Asked {
         listen(SIGINT, &asked.interrupt)?;
         listen(SIGTERM, &asked.signal)?;
         listen(SIGUSR1, &asked.signal)?;
+        // the terminal's other key that ends programs: the training would outlive that one, too
+        listen(SIGQUIT, &asked.signal)?;
         // the training would outlive a terminal that is closed; nohup wants that
         if !hangups_are_ignored() {
             listen(SIGHUP, &asked.signal)?;

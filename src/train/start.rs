@@ -359,7 +359,7 @@ fn open_output<B: Backend>(
     lock: Option<OutLock>,
 ) -> Result<Output, Error> {
     let Invocation { request, started, .. } = invocation;
-    train::observe::trace::check(request.trace.as_deref(), &request.recipe)?;
+    train::observe::trace::check(request.trace.as_deref(), &request.recipe, &request.out)?;
     let (row, tight) = preflight::room(&request.out, folder::need(run))?;
     table.push(row);
     session.notes.extend(tight);

@@ -94,7 +94,6 @@ fn a_run_starts_from_a_model_or_from_a_file_of_another_program() {
     assert_eq!(setting.digest("stopped"), setting.digest("ranks-1"));
 }
 
-/// The same images with other classes: refused by the first difference, unless the last layer starts at random.
 /// A bias with other values, in pieces as other programs store arrays.
 #[test]
 fn a_model_that_another_program_made_anew_is_told_of() {
@@ -114,6 +113,7 @@ fn a_model_that_another_program_made_anew_is_told_of() {
     }
 }
 
+/// The same images with other classes: refused by the first difference, unless the last layer starts at random.
 #[test]
 fn classes_that_differ_are_told() {
     let setting = Setting::new(RECIPE, DIGITS, [50, 20]);

@@ -1,11 +1,13 @@
 //! The lock of a temporary folder, and temporary folders of processes that were killed: their locks are free.
 //!
-//! The lock file lies in the folder and is removed before that is published. It gets its name when it is locked, so a file of that
-//! name that is not locked belongs to no living process. Where a file system has no locks, no folder has such a file, and all stay.
+//! The lock file lies in the folder and is removed before that is published. It gets its name when it is locked, so a file of that name
+//! that is not locked belongs to no living process of the host that it names: some file systems have locks that other hosts do not see.
+//! Where a file system has no locks, no folder has such a file, and all stay.
 
 use loaders::safe_create::{self, NewFile};
 use std::ffi::OsStr;
 use std::fs::{self, File};
+use std::io::{self, Write};
 use std::os::unix::ffi::OsStrExt;
 use std::os::unix::fs::MetadataExt;
 use std::path::Path;
@@ -19,7 +21,13 @@ const MARK: &[u8] = b".tmp-";
 pub(super) fn claim(dir: &Path) -> Option<File> {
     let mut file = NewFile::beside(&dir.join(LOCK)).ok()?;
     file.file().ok()?.try_lock().ok()?;
+    file.file().ok()?.write_all(host().as_bytes()).ok()?;
     file.publish_unsynced().ok()
+}
+
+/// This host's name.
+fn host() -> String {
+    fs::read_to_string("/proc/sys/kernel/hostname").unwrap_or_default()
 }
 
 /// Removes the lock file of a folder that is going to be published; the lock must be held until it is.
@@ -47,7 +55,7 @@ fn is_temporary(name: &OsStr, out: &OsStr) -> bool {
     rest.is_some_and(|rest| rest.splitn(2, |&byte| byte == b'-').all(number))
 }
 
-/// Removes a folder with a lock file that nobody has locked: its files, none of which is a folder, and the lock file last.
+/// Removes a folder with a lock file of this host that nobody has locked: its files, if all of it are files, and the lock file last.
 fn remove_left(dir: &Path) {
     let path = dir.join(LOCK);
     let Ok(Some(lock)) = safe_create::open_own(&path) else { return };
@@ -55,8 +63,15 @@ fn remove_left(dir: &Path) {
     if lock.try_lock().is_err() || lock.metadata().map_or(0, |meta| meta.nlink()) != 1 {
         return;
     }
-    let mut others = fs::read_dir(dir).into_iter().flatten().flatten().filter(|entry| entry.file_name() != LOCK);
-    if others.all(|entry| fs::remove_file(entry.path()).is_ok()) {
+    if fs::read_to_string(&path).ok().as_ref() != Some(&host()) {
+        return;
+    }
+    let Ok(entries) = fs::read_dir(dir).and_then(Iterator::collect::<io::Result<Vec<_>>>) else { return };
+    let others = entries.iter().filter(|entry| entry.file_name() != LOCK);
+    if others.clone().any(|entry| entry.file_type().map_or(true, |kind| !kind.is_file())) {
+        return;
+    }
+    if others.map(|entry| fs::remove_file(entry.path())).all(|removed| removed.is_ok()) {
         let _ = fs::remove_file(&path).and_then(|()| fs::remove_dir(dir));
     }
 }
@@ -85,6 +100,9 @@ mod tests {
             drop(claim(&folder(name)).unwrap());
         }
         folder("out.tmp-15/inner");
+        // of another host
+        drop(claim(&folder("out.tmp-17")).unwrap());
+        fs::write(root.join("out.tmp-17").join(LOCK), "elsewhere\n").unwrap();
         std::os::unix::fs::symlink(root.join("other.tmp-12"), root.join("out.tmp-16")).unwrap();
         let names = || {
             let mut names: Vec<_> = fs::read_dir(&root).unwrap().map(|entry| entry.unwrap().file_name()).collect();
@@ -99,7 +117,9 @@ mod tests {
         sweep(&root.join("out"));
         expected.retain(|name| name != "out.tmp-13");
         assert_eq!(names(), expected);
-        assert!(root.join("other.tmp-12/train-00000-of-00001.tfrecord.part").is_file());
+        for name in ["other.tmp-12", "out.tmp-15", "out.tmp-17"] {
+            assert!(root.join(name).join("train-00000-of-00001.tfrecord.part").is_file(), "{name}");
+        }
         fs::remove_dir_all(&root).unwrap();
     }
 }

@@ -32,13 +32,21 @@ impl Finished {
     }
 
     /// Whether a conversion with these options would make the same shard of the same images: one that fails on bad images keeps none that
-    /// images were left out of; under other limits these might be read, and under lower ones others might not.
-    pub fn stands(&self, on_bad: OnBad, limits: &Limits) -> bool {
+    /// images were left out of, and under higher limits these might be read.
+    ///
+    /// # Errors
+    /// Limits that are lower than those of the shard: images of it might be beyond them.
+    pub fn stands(&self, on_bad: OnBad, limits: &Limits) -> Result<bool, Error> {
         let (before, now) = (self.limits, numbers(limits));
-        match self.tally.skipped.is_empty() {
-            true => now.iter().zip(before).all(|(now, before)| *now >= before),
-            false => on_bad == OnBad::Skip && now == before,
+        if now.iter().zip(before).any(|(now, before)| *now < before) {
+            let [memory, _, _, seconds] = before;
+            return Err(Error::Usage(format!(
+                "{}: this finished shard was read under higher limits; repeat the command with those (at least --limit-memory {memory} \
+                 --limit-seconds {seconds}), or remove the folder to begin anew",
+                self.shard.file
+            )));
         }
+        Ok(self.tally.skipped.is_empty() || on_bad == OnBad::Skip && now == before)
     }
 
     /// Whether shard and index are in `dir` with their recorded sizes. This notices a copy that was cut short; flipped bits
@@ -73,11 +81,13 @@ mod tests {
             let tally = Tally { skipped, ..Tally::default() };
             Finished { shard: shard.clone(), index_bytes: 0, tally, limits: numbers(limits) }
         };
-        let stands =
-            |before: &Limits, skipped: &[&str], on_bad, now: &Limits| finished(before, skipped).stands(on_bad, now);
+        let stands = |before: &Limits, skipped: &[&str], on_bad, now: &Limits| {
+            finished(before, skipped).stands(on_bad, now).unwrap()
+        };
         for on_bad in [OnBad::Fail, OnBad::Skip] {
             assert!(stands(&low, &[], on_bad, &low) && stands(&low, &[], on_bad, &usual));
-            assert!(!stands(&usual, &[], on_bad, &low));
+            let refused = finished(&usual, &[]).stands(on_bad, &low).unwrap_err();
+            assert!(refused.is_usage() && refused.to_string().contains("--limit-memory 536870912"), "{refused}");
         }
         assert!(stands(&low, &["b.png"], OnBad::Skip, &low));
         assert!(!stands(&low, &["b.png"], OnBad::Skip, &usual) && !stands(&low, &["b.png"], OnBad::Fail, &low));

@@ -121,7 +121,7 @@ impl<'a> Attempt<'a> {
         let tasks: BTreeMap<&str, &Task> = self.tasks.iter().map(|task| (task.name.as_str(), task)).collect();
         let (orders, mut changed) = (Order::all(self.source, self.options.seed), 0);
         let wanted = |shard: &Finished| {
-            let stands = shard.stands(self.options.on_bad, &self.options.limits);
+            let stands = shard.stands(self.options.on_bad, &self.options.limits)?;
             let Some(task) = tasks.get(shard.shard.file.as_str()).filter(|_| stands) else { return Ok(false) };
             let now = stamps::of_shard(self.source, &orders[task.split], task, self.options.jobs)?;
             let is_same = now == shard.tally.stamps;
@@ -147,7 +147,9 @@ impl<'a> Attempt<'a> {
         let mut converted = self.converted(dataset, resumed, spent);
         if changed > 0 {
             let shards = text::plural(changed as u64, "finished shard");
-            converted.notes.push(format!("{shards} of an earlier attempt made anew: images have changed since"));
+            converted.notes.push(format!(
+                "{shards} of an earlier attempt made anew: images have changed since, or an earlier build noted no times"
+            ));
         }
         Ok(converted)
     }

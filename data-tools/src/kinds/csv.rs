@@ -50,6 +50,13 @@ fn open(src: &Path, options: &ConvertOptions) -> Opened {
     let mut notes = labelled::check(src, &bad, CURE, options)?;
     if repeats > 0 {
         let lines = text::plural(repeats, "line");
+        if options.validation_fraction.is_some() {
+            let what = format!(
+                "{lines} with the image, label and split of an earlier one: --validation-fraction could put one image on both sides; leave \
+                 each image on one line"
+            );
+            return Err(Error::input(src, what));
+        }
         notes.push(format!(
             "{lines} with the image, label and split of an earlier one: such images are there several times"
         ));

@@ -39,16 +39,32 @@ struct Archive {
 
 fn open(src: &Path, options: &ConvertOptions) -> Opened {
     let archives = find(src)?;
-    let packed = pool::run(archives.len(), options.jobs, |i| tar_samples::read(&archives[i].path))?;
+    let mut packed = pool::run(archives.len(), options.jobs, |i| tar_samples::read(&archives[i].path))?;
     let notes = check(&archives, &packed, options)?;
+    let listed = src.join("classes.txt");
+    let listed = listed.is_file().then(|| classes::read(&listed)).transpose()?;
+    if listed.is_some() || options.classes.is_some() {
+        name_by_text(&mut packed);
+    }
     let samples = || packed.iter().flat_map(|p| &p.samples);
     let labels: BTreeSet<Label> = samples().flat_map(|s| &s.label.labels).cloned().collect();
     let several = samples().any(|s| s.label.is_list);
-    let listed = src.join("classes.txt");
-    let listed = listed.is_file().then(|| classes::read(&listed)).transpose()?;
     let classes = Classes::of(src, options, listed, &labels)?;
     let found = list(&archives, packed, &classes, several)?;
     Ok(Box::new(Files::new(src, classes.names, found, notes, options)?))
+}
+
+/// Where one label of those that stand alone is a name, all are: a class of the list may be called `5`.
+fn name_by_text(packed: &mut [Packed]) {
+    let alone = |packed: &mut [Packed], each: &mut dyn FnMut(&mut Label)| {
+        let samples = packed.iter_mut().flat_map(|packed| &mut packed.samples).filter(|sample| !sample.label.is_list);
+        samples.flat_map(|sample| &mut sample.label.labels).for_each(each);
+    };
+    let mut named = false;
+    alone(packed, &mut |label| named |= matches!(label, Label::Name(_)));
+    if named {
+        alone(packed, &mut Label::name);
+    }
 }
 
 /// Notes or refuses samples that cannot be used.

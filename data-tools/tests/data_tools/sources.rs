@@ -92,6 +92,29 @@ fn exported_archives_of_classes_named_by_numbers_are_read_again() {
     assert_eq!(found("again"), found("out"));
 }
 
+/// One that is no number tells that the others are names, too.
+#[test]
+fn archives_whose_labels_are_names_may_have_names_that_are_numbers() {
+    let temp = Temp::new();
+    let image = png(9, 9, 1);
+    let classes: Vec<String> = (0..30).map(|at| if at == 3 { "stop".into() } else { format!("{}", 40 - at) }).collect();
+    write(&temp.path("classes.txt"), classes.join("\n").as_bytes());
+    let listed = ConvertOptions { classes: Some(temp.path("classes.txt")), ..options() };
+    let counted = |labels: [&[u8]; 2]| {
+        let path = temp.path("t.tar");
+        write(&path, &members(&[("0.png", &image), ("0.cls", labels[0]), ("1.png", &image), ("1.cls", labels[1])]));
+        let out = temp.path(&format!("out-{}", String::from_utf8_lossy(labels[1])));
+        convert("webdataset", &path, &out, &listed).unwrap();
+        let mut found: Vec<String> = images(&out, "train").into_iter().map(|image| image.class).collect();
+        found.sort();
+        found
+    };
+    assert_eq!(counted([b"20", b"stop"]), ["20", "stop"]);
+    // positions from 0
+    assert_eq!(counted([b"20", b"3"]), ["20", "stop"]);
+    assert_eq!(counted([b"21", b"4"]), ["19", "36"]);
+}
+
 #[test]
 fn bad_archives_name_member_and_cure() {
     let temp = Temp::new();

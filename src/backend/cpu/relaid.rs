@@ -117,7 +117,7 @@ fn ordered(cpu: &Cpu, r: &PlanRequest<'_, Cpu>) -> Option<Vec<TensorDesc>> {
     })
 }
 
-/// Vectors of linear layers beside images in blocks, which they do not fill: all in those blocks. None where the inputs are others.
+/// Vectors of linear layers beside images in blocks: all in those blocks. None where the inputs are others.
 fn beside_vectors(x: &[TensorDesc]) -> Option<Vec<TensorDesc>> {
     let block = x.iter().find(|x| !x.is_plain())?.block;
     let is_vector = |x: &TensorDesc| x.is_plain() && x.shape.plane() == 1;

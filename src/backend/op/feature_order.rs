@@ -25,9 +25,14 @@ impl FeatureOrder {
             Op::Flatten(_) => inputs[0].flattened(x),
             Op::Multiply(_) if alike => inputs[0],
             op if op.reads() == Reads::Elements && alike => inputs[0],
-            _ if alike && inputs[0] == Self::Same => Self::Same,
+            _ if inputs.iter().all(Self::is_same) => Self::Same,
             _ => Self::Mixed,
         }
+    }
+
+    /// Whether elements are in the order that they have here; those of one channel are in any case.
+    pub fn is_same(&self) -> bool {
+        matches!(self, Self::Same | Self::Flattened(Shape { c: 1, .. }))
     }
 
     /// The order of the features of a tensor with this order and shape.

@@ -23,11 +23,12 @@ struct Loaded {
     notes: Vec<String>,
 }
 
-/// Reads and checks the file that the recipe names, if it names one. Collective.
+/// Reads and checks the file that the recipe names, if it names one, and what only a run that begins must have right. Collective.
 ///
 /// # Errors
 /// On all ranks alike: for a file that cannot be read, does not fit, or was trained on something else.
 pub fn prepare<B: Backend>(session: &Session, run: &Run<B>) -> Result<Option<Begin>, Error> {
+    session.agree(run.recipe.averages_begin(run.division.steps_per_epoch).map_err(Error::from))?;
     run.recipe.init.whiten.as_deref().map_or(Ok(()), |layer| whiten::check(run.graph.net(), layer))?;
     let Some(from) = &run.recipe.init.from else { return Ok(None) };
     let loaded = if session.is_root() { load(run, Path::new(from)).map(Some) } else { Ok(None) };

@@ -41,6 +41,8 @@ pub struct Stop {
     limit: Option<Limit>,
     /// Longest step.
     step: Cell<Duration>,
+    /// Number and time of the steps behind the first, which prepares what all others find.
+    later: Cell<(u32, Duration)>,
     /// Steps until all ranks learn of a request, at most, beyond the next one.
     apart: Cell<u32>,
     /// Of the last checkpoint, from the snapshot to the disk.
@@ -85,7 +87,12 @@ impl Stop {
 
     /// Notes a step's length.
     pub fn note_step(&self, took: Duration) {
+        let is_first = self.step.get().is_zero();
         self.step.set(self.step.get().max(took));
+        if !is_first {
+            let (steps, time) = self.later.get();
+            self.later.set((steps.saturating_add(1), time.saturating_add(took)));
+        }
     }
 
     /// Notes how long a checkpoint takes, measured or expected.
@@ -93,10 +100,12 @@ impl Stop {
         self.checkpoint.set(took);
     }
 
-    /// Time that must still be left before the limit: twice the last checkpoint, the steps until all ranks know, and some more.
+    /// Time that must still be left before the limit: twice the last checkpoint, some of the longest steps, and, by their mean, the steps
+    /// until all ranks know.
     fn margin(&self) -> Duration {
-        let steps = self.step.get().saturating_mul(self.apart.get().saturating_add(STEPS));
-        steps.saturating_add(2 * self.checkpoint.get() + SPARE)
+        let (steps, time) = self.later.get();
+        let apart = time.checked_div(steps).unwrap_or_default().saturating_mul(self.apart.get());
+        apart.saturating_add(2 * self.checkpoint.get() + STEPS * self.step.get() + SPARE)
     }
 
     fn is_late(&self) -> bool {
@@ -157,8 +166,11 @@ mod tests {
         assert_eq!(stop.reason(), "the end of --time-limit is near");
         stop.note_checkpoint(Duration::from_secs(1));
         assert!(!stop.requested());
+        // 15 s are left, and two steps of 1 s do not fit in
+        stop.note_apart(6);
+        assert!(stop.requested());
         stop.note_apart(2);
-        assert!(stop.requested(), "2 steps of 4 s more do not fit");
+        assert!(!stop.requested());
         stop.note_apart(u64::MAX);
         assert!(stop.requested());
     }

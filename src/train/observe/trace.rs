@@ -8,6 +8,7 @@ use std::path::Path;
 use std::sync::{Arc, Mutex, MutexGuard, PoisonError};
 use std::time::{Duration, Instant};
 
+use loaders::folder_of;
 use loaders::overwrite::{self, Content};
 use serde_json::json;
 
@@ -24,8 +25,10 @@ const HEAD: &str = "{\"displayTimeUnit\":";
 /// A trace: no other file is written over by one.
 const TRACE: Content = Content { name: "a trace", begins: |head| head.starts_with(HEAD.as_bytes()) };
 
-/// Refuses a file that cannot be written, and one that the run reads; for the rank that writes it, before the first step.
-pub fn check(path: Option<&Path>, recipe: &Path) -> Result<(), Error> {
+/// Refuses a file that cannot be written, and one that the run reads; for the rank that writes it, before the first step. In `out`, which
+/// the run makes, there is none yet.
+pub fn check(path: Option<&Path>, recipe: &Path, out: &Path) -> Result<(), Error> {
+    let path = path.filter(|path| out.exists() || folder_of(path) != out);
     path.map_or(Ok(()), |path| overwrite::check(path, &TRACE, &[recipe])).map_err(Error::Usage)
 }
 

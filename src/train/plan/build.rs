@@ -40,7 +40,6 @@ pub fn build<B: Backend>(mut source: Source, backend: B, place: Place) -> Result
     recipe.resolve(place.ranks)?;
     let workers = recipe.workers.unwrap_or(place.ranks);
     let division = Division::new(source.train.len(), recipe.batch, workers, place.rank, place.ranks);
-    recipe.averages_begin(division.steps_per_epoch)?;
     let steps = recipe.total_steps(division.steps_per_epoch);
     let schedule = Schedule::over(&recipe.schedule, recipe.batch, steps, division.steps_per_epoch)?;
     let values = source.augment.output().values();

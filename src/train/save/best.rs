@@ -11,31 +11,27 @@ use crate::train::save::resume::Head;
 use crate::train::save::saver::path_of;
 use loaders::safe_create::NewFile;
 
-/// The best so far, whose checkpoint lies in OUT: rank 0 copies it from beside the one that the run goes on from. Where it is gone, there
-/// is none, and a note; the next score is the best again. Collective.
+/// The best so far, whose checkpoint lies in OUT: rank 0 copies it from beside the one that the run goes on from. Where that is not
+/// possible, there is none, and a note; the next score is the best again. Collective.
 pub fn carried(session: &Session, out: &Path, head: &Head) -> Result<(Option<Best>, Option<String>), Error> {
     let Some(best) = &head.progress.best else { return Ok((None, None)) };
-    let there = session.agree(if session.is_root() { take(out, head, best.step) } else { Ok(true) })?;
-    let there = session.comm.broadcast("whether the best checkpoint is there", session.is_root().then_some(&there))?;
-    if there {
-        return Ok((Some(best.clone()), None));
-    }
-    let note = format!(
-        "note: the checkpoint with the best {} so far ({:.4}, step {}) lies neither in OUT nor beside {}: the next score is the best \
-         again",
-        best.by,
-        best.score,
-        best.step,
-        head.path.display()
-    );
-    Ok((None, Some(note)))
+    let taken = if session.is_root() { take(out, head, best.step) } else { Ok(()) };
+    let why =
+        session.comm.broadcast("whether the best checkpoint is there", session.is_root().then_some(&taken.err()))?;
+    let note = why.map(|why| {
+        format!(
+            "note: no checkpoint of the best {} so far ({:.4}, step {}): {why}; the next score is the best again",
+            best.by, best.score, best.step
+        )
+    });
+    Ok((note.is_none().then(|| best.clone()), note))
 }
 
-/// Whether the checkpoint of this step lies in OUT, where it is brought to if it can be.
-fn take(out: &Path, head: &Head, step: u64) -> Result<bool, Error> {
+/// Sees to it that the checkpoint of this step lies in OUT; says why it does not.
+fn take(out: &Path, head: &Head, step: u64) -> Result<(), String> {
     let path = path_of(&out.join("checkpoints"), step);
     if path.exists() {
-        return Ok(true);
+        return Ok(());
     }
     let from = if step == head.progress.step { head.path.clone() } else { path_of(beside(&head.path), step) };
     let copy = || {
@@ -44,11 +40,10 @@ fn take(out: &Path, head: &Head, step: u64) -> Result<bool, Error> {
         io::copy(&mut source, new.file()?)?;
         new.publish().map(drop)
     };
-    match copy() {
-        Ok(()) => Ok(true),
-        Err(error) if error.kind() == ErrorKind::NotFound => Ok(false),
-        Err(source) => Err(Error::File { action: "copy the best checkpoint to", path, source }),
-    }
+    copy().map_err(|error| match error.kind() {
+        ErrorKind::NotFound => format!("it lies neither in OUT nor beside {}", head.path.display()),
+        _ => format!("cannot copy {} into OUT: {error}", from.display()),
+    })
 }
 
 fn beside(path: &Path) -> &Path {
@@ -69,13 +64,16 @@ mod tests {
             std::fs::write(path_of(&old, step), step.to_string()).unwrap();
         }
         let head = Head::at(path_of(&old, 20), Progress { step: 20, ..Progress::default() });
-        let taken = |step| take(&root.join("new"), &head, step).unwrap();
+        let taken = |step| take(&root.join("new"), &head, step).is_ok();
         let content = |step| std::fs::read_to_string(path_of(&new, step)).ok();
         assert_eq!((taken(10), content(10)), (true, Some("10".into())));
         assert_eq!((taken(20), content(20)), (true, Some("20".into())));
         assert_eq!((taken(15), content(15)), (false, None));
         std::fs::remove_file(path_of(&old, 10)).unwrap();
         assert!(taken(10), "it is there already");
+        // a file is in the way of the folder
+        let why = take(&root.join("old/checkpoints/step-00000020.h5"), &head, 20).unwrap_err();
+        assert!(why.starts_with("cannot copy "), "{why}");
         std::fs::remove_dir_all(&root).unwrap();
     }
 }

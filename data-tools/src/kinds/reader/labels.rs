@@ -1,8 +1,9 @@
 //! Labels as sources have them, numbers or texts, and the classes that they make.
 //!
-//! With a list of classes a number is a position in it, from 0. Texts are names of the list; only where all texts of a source are numbers,
-//! and no class of the list is named by a number, are they positions, too: never do some texts count and others name. Without a list,
-//! numbers from 0, or from 1, to the highest are the classes, or all names in sorted order.
+//! With a list of classes a number is a position in it, from 0 (that of a `.cls` file only where all of them are numbers). Texts are names
+//! of the list; only where all texts of a source are numbers, and no class of the list is named by a number, are they positions, too: never
+//! do some texts count and others name. Without a list, numbers from 0, or from 1, to the highest are the classes, or all names in sorted
+//! order.
 
 use super::classes;
 use crate::error::Error;
@@ -48,6 +49,11 @@ impl Label {
             serde_json::Value::String(text) => Some(Label::of_text(text)),
             _ => None,
         }
+    }
+
+    /// Makes a number the name that is written so.
+    pub(crate) fn name(&mut self) {
+        *self = Label::Name(self.text());
     }
 
     /// The number that it is where there is no list of classes.

@@ -86,7 +86,8 @@ extern "C" __global__ void scale_found(const float* g, u64 n, u32* state) {
 }
 
 // PyTorch's rule: after a step with Inf or NaN half the scale and no update, after `interval` good ones in a row twice, while that is
-// finite: half of infinity would be no less. `seen` is memory of the host: the scale, the steps since it last grew, how many in a row were left out, and how many in all.
+// finite: half of infinity would be no less. `seen` is memory of the host: the scale, the steps since it last grew, how many in a row
+// were left out, and how many in all.
 extern "C" __global__ void scale_settle(float* scale, u32* state, u32 interval, float* seen) {
     if (thread_index() == 0) {
         bool bad = state[3] != 0;

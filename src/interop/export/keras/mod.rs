@@ -77,7 +77,7 @@ fn build(network: &Network, multi_label: bool) -> Result<Layers, Error> {
         let inputs: Vec<usize> = node.inputs.iter().map(|id| tensors[id.0]).collect();
         let refuse = |why| Error::Op { layer: node.name.clone(), kind: node.op.kind(), format: "Keras", why };
         let order = orders[layer.index + 1];
-        if order == FeatureOrder::Mixed || (network.is_last(&layer) && order != FeatureOrder::Same) {
+        if order == FeatureOrder::Mixed || (network.is_last(&layer) && !order.is_same()) {
             return Err(refuse(MIXED.into()));
         }
         let made = ops::add(&mut layers, network, &layer, &inputs);
@@ -113,10 +113,15 @@ mod tests {
     fn features_that_keras_has_in_an_order_that_nobody_can_undo_are_refused() {
         assert!(has_form(2, Add));
         assert!(!has_form(2, Concat) && !has_form(2, Norm::new()));
-        // one pixel has one order
+        // one pixel has one order, and so has one channel
         assert!(has_form(1, Add) && has_form(1, Concat) && has_form(1, Norm::new()));
+        let mut grey = NetSpec::new("x", Shape::image(1, 2, 2));
+        let flat = grey.add("flat", Flatten, grey.image());
+        let norm = grey.add("norm", Norm::new(), flat);
+        grey.add("fc", Linear::new(2), norm);
+        assert!(describe(&grey, false).unwrap().config.is_some());
         // scores that are pixels themselves
-        let mut net = NetSpec::new("x", Shape::image(1, 2, 2));
+        let mut net = NetSpec::new("x", Shape::image(3, 2, 2));
         net.add("flat", Flatten, net.image());
         let error = build(&Network::new(net).unwrap(), false).err().map(|error| error.to_string()).unwrap_or_default();
         assert!(error.contains("layer flat") && error.contains("--to onnx"), "{error}");
