@@ -8,6 +8,7 @@
 use std::collections::BTreeMap;
 use std::path::Path;
 
+use loaders::folder_of;
 use serde::{Deserialize, Serialize};
 
 use super::error::Error;
@@ -146,8 +147,7 @@ impl StateFile {
         let others = self.slots.iter().map(|slot| &slot.1).chain(&self.residuals).flatten();
         let bytes = layers.chain(others).map(|t| 4 * t.2.len() as u64).sum();
         // a disk that this file filled up would end the run at its next line of the log
-        let folder = path.parent().filter(|p| !p.as_os_str().is_empty()).unwrap_or(Path::new("."));
-        if atomic::free_space(folder).is_some_and(|free| free < bytes + RESERVE) {
+        if atomic::free_space(folder_of(path)).is_some_and(|free| free < bytes + RESERVE) {
             return Err(Error::NoSpace { path: path.to_path_buf(), bytes });
         }
         atomic::replace(path, bytes, |new| {

@@ -4,6 +4,7 @@
 //! that is not locked belongs to no living process of the host that it names: some file systems have locks that other hosts do not see.
 //! Where a file system has no locks, no folder has such a file, and all stay.
 
+use loaders::folder_of;
 use loaders::safe_create::{self, NewFile};
 use std::ffi::OsStr;
 use std::fs::{self, File};
@@ -39,8 +40,7 @@ pub(super) fn unname(dir: &Path) {
 /// Removes the temporary folders of `out` that killed processes have left; what cannot be removed stays.
 pub(super) fn sweep(out: &Path) {
     let Some(name) = out.file_name() else { return };
-    let parent = out.parent().filter(|parent| !parent.as_os_str().is_empty()).unwrap_or(Path::new("."));
-    for entry in fs::read_dir(parent).into_iter().flatten().flatten() {
+    for entry in fs::read_dir(folder_of(out)).into_iter().flatten().flatten() {
         // a link to a folder is none
         if is_temporary(&entry.file_name(), name) && entry.file_type().is_ok_and(|kind| kind.is_dir()) {
             remove_left(&entry.path());

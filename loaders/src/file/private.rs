@@ -6,6 +6,7 @@ use std::os::unix::fs::{DirBuilderExt, MetadataExt, OpenOptionsExt};
 use std::path::Path;
 
 use crate::error::Error;
+use crate::why::folder_of;
 
 /// Write permission for everybody, and the bit that keeps them from renaming the files of others.
 const EVERYBODY: u32 = 0o002;
@@ -18,7 +19,7 @@ const OTHERS: u32 = 0o077;
 /// # Errors
 /// For one that is a link, belongs to another user or is open to others, and where others could put another folder in its place.
 pub(crate) fn make(folder: &Path) -> Result<(), Error> {
-    let parent = folder.parent().filter(|parent| !parent.as_os_str().is_empty()).unwrap_or(Path::new("."));
+    let parent = folder_of(folder);
     let mode = fs::metadata(parent).map_err(Error::io("open", parent))?.mode();
     if mode & EVERYBODY != 0 && mode & STICKY == 0 {
         let problem = "everybody may replace folders in it (no sticky bit: `chmod +t` mends that)".to_string();

@@ -14,6 +14,8 @@ use std::os::unix::ffi::OsStrExt;
 use std::os::unix::fs::{MetadataExt, OpenOptionsExt};
 use std::path::{Path, PathBuf};
 
+use crate::why::folder_of;
+
 /// Digits of the random part of a temporary name.
 const DIGITS: usize = 16;
 /// Of the target's name, so many bytes are in the temporary one: names end at 255.
@@ -173,8 +175,7 @@ pub fn remove_leftovers(folder: &Path) -> io::Result<()> {
 
 /// Makes the entry of a file in its folder durable.
 fn sync_folder(path: &Path) -> io::Result<()> {
-    let folder = path.parent().filter(|folder| !folder.as_os_str().is_empty()).unwrap_or(Path::new("."));
-    File::open(folder)?.sync_all()
+    File::open(folder_of(path))?.sync_all()
 }
 
 fn temporary_name(name: &OsStr) -> OsString {

@@ -9,6 +9,7 @@ use crate::error::Error;
 use crate::train::agree::session::Session;
 use crate::train::save::resume::Head;
 use crate::train::save::saver::path_of;
+use loaders::folder_of;
 use loaders::safe_create::NewFile;
 
 /// The best so far, whose checkpoint lies in OUT: rank 0 copies it from beside the one that the run goes on from. Where that is not
@@ -33,7 +34,7 @@ fn take(out: &Path, head: &Head, step: u64) -> Result<(), String> {
     if path.exists() {
         return Ok(());
     }
-    let from = if step == head.progress.step { head.path.clone() } else { path_of(beside(&head.path), step) };
+    let from = if step == head.progress.step { head.path.clone() } else { path_of(folder_of(&head.path), step) };
     let copy = || {
         let mut source = File::open(&from)?;
         let mut new = NewFile::beside(&path)?;
@@ -44,10 +45,6 @@ fn take(out: &Path, head: &Head, step: u64) -> Result<(), String> {
         ErrorKind::NotFound => format!("it lies neither in OUT nor beside {}", head.path.display()),
         _ => format!("cannot copy {} into OUT: {error}", from.display()),
     })
-}
-
-fn beside(path: &Path) -> &Path {
-    path.parent().unwrap_or(Path::new(""))
 }
 
 #[cfg(test)]
