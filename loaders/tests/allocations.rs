@@ -1,5 +1,6 @@
 //! In the steady state a loader does not allocate, whatever the number of samples.
 
+#[path = "loaders/common/mod.rs"]
 mod common;
 
 use std::alloc::{GlobalAlloc, Layout, System};

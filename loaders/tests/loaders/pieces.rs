@@ -1,8 +1,6 @@
 //! Batches whose images are large enough for several threads to fill one: the same as those of a single thread.
 
-mod common;
-
-use common::{TestData, assert_contains, edit};
+use crate::common::{TestData, assert_contains, edit};
 use loaders::{EvalOrder, ImageSpec, Io, Loader, MixSettings, Options, PixelFormat, TrainOrder};
 
 /// An image is a piece of its own.

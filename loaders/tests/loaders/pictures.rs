@@ -1,11 +1,9 @@
 //! Picture files of each kind against what PIL and torchvision make of them with the same draws: `golden/crops.py`.
 
-mod common;
-
 use std::fs;
 use std::path::{Path, PathBuf};
 
-use common::TestData;
+use crate::common::{self, TestData};
 use loaders::example::Format;
 use loaders::transform::Scratch;
 use loaders::{ImageSpec, Images, Pipeline, decode};

@@ -1,10 +1,8 @@
 //! Images that may have several labels, or none: batches carry all of them, whatever the form of the images, and bad records are named.
 
-mod common;
-
 use std::sync::Arc;
 
-use common::{SPEC, TestData, assert_contains, pixels, raw};
+use crate::common::{SPEC, TestData, assert_contains, pixels, raw};
 use loaders::example::{self, LabelList};
 use loaders::{Error, EvalOrder, ImageSpec, LabelSets, Loader, Options, PixelFormat};
 

@@ -1,13 +1,11 @@
 //! The loader as a whole: the same batches for any number of threads and ranks, each sample once, and
 //! errors, panics and early ends that never hang.
 
-mod common;
-
 use std::collections::BTreeMap;
 use std::sync::Arc;
 use std::time::Duration;
 
-use common::{SPEC, TestData, assert_contains, label, pixels};
+use crate::common::{self, SPEC, TestData, assert_contains, label, pixels};
 use loaders::order::{Order, rank_workers};
 use loaders::{Dataset, Error, EvalOrder, Io, Job, Loader, MixSettings, Options, PixelFormat, TrainOrder};
 

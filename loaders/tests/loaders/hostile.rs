@@ -1,12 +1,10 @@
 //! Files that were cut, bombs, and shards that others rewrite while they are read.
 
-mod common;
-
 use std::fs::{self, File};
 use std::os::unix::fs::FileExt;
 use std::sync::atomic::{AtomicBool, Ordering};
 
-use common::{TestData, assert_contains};
+use crate::common::{TestData, assert_contains};
 use loaders::decode::{Decoder, decode, spec};
 use loaders::example::{self, Example, Format};
 use loaders::{Draws, EvalOrder, Fault, ImageSpec, Io, Loader, Options};

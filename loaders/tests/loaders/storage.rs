@@ -1,13 +1,11 @@
 //! The way of reading (mappings, whole shards, single records) changes how long it takes, never the batches; and what happens when
 //! files have changed.
 
-mod common;
-
 use std::fs::{self, OpenOptions};
 use std::sync::Arc;
 use std::time::Duration;
 
-use common::{SPEC, TestData, assert_contains, edit};
+use crate::common::{SPEC, TestData, assert_contains, edit};
 use loaders::{Dataset, Io, Loader, Options, Shuffle, Split, TrainOrder, shard};
 
 const OPS: &[&str] = &["pad_crop(2)", "flip", "normalize"];

@@ -1,10 +1,8 @@
 //! Bad data: each is an error that names file, record, expected and got, and what to try.
 
-mod common;
-
 use std::fs;
 
-use common::{SPEC, TestData, assert_contains, edit, folder, image_file, raw};
+use crate::common::{self, SPEC, TestData, assert_contains, edit, folder, image_file, raw};
 use loaders::example::{self, Example, Format};
 use loaders::{Dataset, EvalOrder, ImageSpec, Loader, Options, shard};
 

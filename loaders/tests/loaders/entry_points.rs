@@ -1,8 +1,6 @@
 //! Entry points in a record make training faster and change nothing else: every list of transforms gives the same bits with them.
 
-mod common;
-
-use common::TestData;
+use crate::common::{self, TestData};
 use loaders::decode::{check_entry_points, entry_points};
 use loaders::example::{self, Example, Format};
 use loaders::transform::Scratch;

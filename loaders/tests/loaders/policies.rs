@@ -1,10 +1,8 @@
 //! Policies and operations of bytes in lists: what is refused, what is written, and that draws depend on seed, epoch and sample alone.
 
-mod common;
-
 use std::collections::BTreeMap;
 
-use common::{SPEC, TestData, assert_contains, pixels};
+use crate::common::{SPEC, TestData, assert_contains, pixels};
 use loaders::example::{Example, Format};
 use loaders::transform::Scratch;
 use loaders::{ImageSpec, Images, Loader, Options, Pipeline, TrainOrder};

@@ -1,8 +1,6 @@
 //! EXIF orientation: images are turned as it says, whole and in parts, unless the list begins with `ignore_exif`.
 
-mod common;
-
-use common::TestData;
+use crate::common::{self, TestData};
 use loaders::decode::{Decoder, decode, spec};
 use loaders::example::Format;
 use loaders::transform::Scratch;

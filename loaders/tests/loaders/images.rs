@@ -1,7 +1,6 @@
 //! PNG and JPEG payloads decode to the pixels that went in, of every kind that occurs; what cannot be decoded is a fault.
 
-mod common;
-
+use crate::common;
 use image::codecs::jpeg::JpegEncoder;
 use image::codecs::png::PngEncoder;
 use image::{ExtendedColorType, ImageEncoder};

@@ -72,7 +72,7 @@ fn check(text: &str, tolerances: &[(&str, f32)]) {
 #[test]
 fn torchvision() {
     let tolerances = [("color_jitter", 0.0), ("lighting", 2e-5), ("random_erasing", 0.0)];
-    check(include_str!("golden/torchvision.json"), &tolerances);
+    check(include_str!("../golden/torchvision.json"), &tolerances);
 }
 
 /// Bytes: all are exact.
@@ -95,7 +95,7 @@ fn torchvisions_policies() {
         "solarize",
         "trivial_augment",
     ];
-    check(include_str!("golden/policies.json"), &exact.map(|op| (op, 0.0)));
+    check(include_str!("../golden/policies.json"), &exact.map(|op| (op, 0.0)));
 }
 
 #[test]
@@ -107,5 +107,5 @@ fn tensorflow() {
         ("contrast", 3e-5),
         ("standardize", 5e-7),
     ];
-    check(include_str!("golden/tensorflow.json"), &tolerances);
+    check(include_str!("../golden/tensorflow.json"), &tolerances);
 }

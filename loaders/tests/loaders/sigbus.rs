@@ -1,14 +1,12 @@
 //! A shard that is cut short while mapped ends the process with a message; other SIGBUS are passed on.
 //! Each case runs in a child process: this same binary with a variable set.
 
-mod common;
-
 use std::fs::OpenOptions;
 use std::os::unix::process::ExitStatusExt;
 use std::process::{Command, Output};
 use std::sync::Arc;
 
-use common::{SPEC, TestData, assert_contains};
+use crate::common::{self, SPEC, TestData, assert_contains};
 use loaders::{Dataset, Io, Loader, Mapping, Options, Shuffle, TrainOrder};
 
 const CASE: &str = "LOADERS_SIGBUS_CASE";
@@ -17,7 +15,7 @@ fn child(case: &str) -> Output {
     // The child ends without cleaning up: what it makes goes into a folder that is removed here.
     let folder = common::folder();
     let output = Command::new(std::env::current_exe().unwrap())
-        .args(["--exact", "child_process", "--nocapture"])
+        .args(["--exact", "sigbus::child_process", "--nocapture"])
         .env(CASE, case)
         .env("TMPDIR", &folder)
         .output()

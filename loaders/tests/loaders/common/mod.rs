@@ -1,5 +1,5 @@
 //! Small data sets in the temporary folder, removed when dropped.
-#![allow(dead_code)] // each test binary uses a part
+#![allow(dead_code)] // each of the two test programs uses a part
 
 use std::fs::{self, File};
 use std::path::{Path, PathBuf};

@@ -1,8 +1,6 @@
 //! Images of various sizes and formats: an image decoded in part equals that part of the whole image.
 
-mod common;
-
-use common::{TestData, assert_contains, raw};
+use crate::common::{self, TestData, assert_contains, raw};
 use loaders::decode::{decode, spec};
 use loaders::example::{self, Example, Format};
 use loaders::transform::Scratch;
