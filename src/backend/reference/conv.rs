@@ -19,22 +19,17 @@ impl Plan {
         let (x, y) = (self.x.shape, self.y.shape);
         let ([kh, kw], [sh, sw], [dh, dw]) = (self.op.kernel, self.op.stride, self.op.dilation);
         let (ci, co) = (x.c / self.op.groups, y.c / self.op.groups);
-        for n in 0..self.x.n {
-            for o in 0..y.c {
-                for p in 0..y.plane() {
-                    let (oh, ow) = (p / y.w, p % y.w);
-                    for k in 0..ci * kh * kw {
-                        let (i, r, c) = (k / (kh * kw), k / kw % kh, k % kw);
-                        let (h, w) = (oh * sh + r * dh, ow * sw + c * dw);
-                        let inside = h >= self.op.pads[0] && w >= self.op.pads[1];
-                        let (h, w) = (h.wrapping_sub(self.op.pads[0]), w.wrapping_sub(self.op.pads[1]));
-                        if inside && h < x.h && w < x.w {
-                            let channel = o / co * ci + i;
-                            f(
-                                ((n * x.c + channel) * x.h + h) * x.w + w,
-                                o * ci * kh * kw + k,
-                                (n * y.c + o) * y.plane() + p,
-                            );
+        // a row or column of the input, unless it lies in the padding
+        let inside = |at: usize, pad: usize, size: usize| at.checked_sub(pad).filter(|at| *at < size);
+        for (n, o) in (0..self.x.n).flat_map(|n| (0..y.c).map(move |o| (n, o))) {
+            for (oh, ow) in (0..y.h).flat_map(|oh| (0..y.w).map(move |ow| (oh, ow))) {
+                let yi = ((n * y.c + o) * y.h + oh) * y.w + ow;
+                for (i, r) in (0..ci).flat_map(|i| (0..kh).map(move |r| (i, r))) {
+                    let Some(h) = inside(oh * sh + r * dh, self.op.pads[0], x.h) else { continue };
+                    let (row, wi) = ((n * x.c + o / co * ci + i) * x.h + h, ((o * ci + i) * kh + r) * kw);
+                    for c in 0..kw {
+                        if let Some(w) = inside(ow * sw + c * dw, self.op.pads[1], x.w) {
+                            f(row * x.w + w, wi + c, yi);
                         }
                     }
                 }
