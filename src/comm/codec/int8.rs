@@ -3,13 +3,10 @@
 //! V <= 2^h.
 
 use super::bucket::{Bucket, Key, Share};
-use super::entry::{CODED, Codec, Entry, Settings};
+use super::coded::Coded;
+use super::entry::{CODED, Codec, Entry};
 use super::exact::largest;
-use super::exempt::Exempt;
 use super::integers;
-use super::lanes::Lanes;
-use super::packed::Packed;
-use super::philox::Stream;
 use crate::comm::error::Error;
 use crate::comm::world::World;
 use crate::simd::simd;
@@ -22,7 +19,10 @@ pub const ENTRY: Entry = Entry {
     most_workers: MOST_WORKERS,
     integer: true,
     biased: false,
-    make: |bucket, settings, _| Box::new(Int8::new(bucket, settings)),
+    make: |bucket, settings, _| {
+        let workers = settings.workers;
+        Box::new(Int8 { coded: Coded::new(bucket, workers, 2 * MOST as u64), workers })
+    },
     zeros: None,
     spec: |bucket, settings| Some(integers::describe(bucket, settings, Some((MOST as u32, 0.0)))),
 };
@@ -50,59 +50,29 @@ simd! {
 }
 
 struct Int8 {
-    exempt: Exempt,
-    packed: Packed,
+    coded: Coded,
     workers: usize,
-}
-
-impl Int8 {
-    fn new(bucket: &Bucket, settings: &Settings) -> Self {
-        let workers = settings.workers;
-        let lanes = Lanes::holding(2 * MOST as u64 * workers as u64);
-        Self { exempt: Exempt::new(bucket, workers), packed: Packed::new(bucket, lanes), workers }
-    }
 }
 
 impl Codec for Int8 {
     fn scales(&mut self, bucket: &Bucket, shares: &mut [Share<'_>], scales: &mut Vec<u32>) {
-        self.exempt.scales(bucket, shares, scales);
-        for (index, tensor) in self.packed.tensors(bucket) {
-            let most = shares.iter().map(|share| largest(&share.gradients[tensor.range.clone()])).max();
-            scales[index] = most.unwrap_or(0);
-        }
+        self.coded.scales(bucket, shares, scales, |_, gradients| largest(gradients));
     }
 
     fn encode(&mut self, bucket: &Bucket, scales: &[u32], shares: &mut [Share<'_>], key: Key) {
-        self.exempt.encode(bucket, scales, shares);
-        self.packed.clear();
-        let coded: Vec<_> = self.packed.tensors(bucket).map(|(index, tensor)| (scales[index], tensor)).collect();
-        for (number, (scale, tensor)) in coded.into_iter().enumerate().filter(|(_, (scale, _))| *scale > 0) {
-            for share in &*shares {
-                let stream = Stream::new(key, share.worker, tensor.parameter);
-                let gradients = &share.gradients[tensor.range.clone()];
-                self.packed.add(number, gradients, stream, |g, words| code(g, words, f32::from_bits(scale)));
-            }
-        }
+        self.coded.encode(bucket, scales, shares, key, code);
     }
 
     fn send(&mut self, world: &World, _: &mut [Share<'_>]) -> Result<(), Error> {
-        world.sum_u64(self.packed.words_mut())?;
-        self.exempt.send(world)
+        self.coded.send(world)
     }
 
     fn decode(&mut self, bucket: &Bucket, scales: &[u32], into: &mut [f32]) {
-        self.exempt.decode(bucket, scales, into);
-        for (number, (index, tensor)) in self.packed.tensors(bucket).enumerate() {
-            let into = &mut into[tensor.range.clone()];
-            let zero = MOST as i32 * self.workers as i32;
-            match scales[index] {
-                0 => into.fill(0.0),
-                bits => self.packed.decode(number, (zero, MOST), f32::from_bits(bits), into),
-            }
-        }
+        let zero = MOST as i32 * self.workers as i32;
+        self.coded.decode(bucket, scales, (zero, MOST), into);
     }
 
     fn memory(&self) -> usize {
-        self.exempt.memory() + self.packed.memory()
+        self.coded.memory()
     }
 }

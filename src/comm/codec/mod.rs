@@ -5,6 +5,7 @@
 
 mod bf16;
 mod bucket;
+mod coded;
 mod entry;
 mod exact;
 mod exempt;

@@ -12,13 +12,11 @@
 use std::ops::Range;
 
 use super::bucket::{Bucket, Key, Share, Tensor};
+use super::coded::Coded;
 use super::entry::{Codec, Entry, Settings};
 use super::exact::largest;
-use super::exempt::Exempt;
 use super::feedback::{self, Feedback};
 use super::integers;
-use super::lanes::Lanes;
-use super::packed::Packed;
 use super::philox::Stream;
 use crate::code_spec::Moments;
 use crate::comm::error::Error;
@@ -128,8 +126,7 @@ fn zeros(tensor: &Tensor, gradients: &[f32], scale: u32, worker: usize, key: Key
 }
 
 struct Ternary {
-    exempt: Exempt,
-    packed: Packed,
+    coded: Coded,
     feedback: Feedback,
     workers: usize,
     clip: f32,
@@ -139,8 +136,7 @@ impl Ternary {
     fn new(bucket: &Bucket, settings: &Settings, mine: Range<usize>) -> Self {
         let workers = settings.workers;
         Self {
-            exempt: Exempt::new(bucket, workers),
-            packed: Packed::new(bucket, Lanes::holding(2 * workers as u64)),
+            coded: Coded::new(bucket, workers, 2),
             feedback: Feedback::new(settings.error_feedback, bucket.len, mine),
             workers,
             clip: settings.clip,
@@ -151,54 +147,34 @@ impl Ternary {
 impl Codec for Ternary {
     fn scales(&mut self, bucket: &Bucket, shares: &mut [Share<'_>], scales: &mut Vec<u32>) {
         for (share, residual) in self.feedback.pairs(shares) {
-            for (_, tensor) in self.packed.tensors(bucket) {
+            for (_, tensor) in self.coded.tensors(bucket) {
                 feedback::add(&mut share.gradients[tensor.range.clone()], &residual[tensor.range.clone()]);
             }
         }
-        self.exempt.scales(bucket, shares, scales);
-        for (index, tensor) in self.packed.tensors(bucket) {
-            let own = shares.iter().map(|share| &share.gradients[tensor.range.clone()]);
-            scales[index] = own.map(|g| scale(tensor, g, self.clip, self.packed.block())).max().unwrap_or(0);
-        }
+        let (clip, block) = (self.clip, self.coded.block());
+        self.coded.scales(bucket, shares, scales, |tensor, gradients| scale(tensor, gradients, clip, block));
     }
 
     fn encode(&mut self, bucket: &Bucket, scales: &[u32], shares: &mut [Share<'_>], key: Key) {
-        self.exempt.encode(bucket, scales, shares);
-        self.packed.clear();
-        let coded: Vec<_> = self.packed.tensors(bucket).map(|(index, tensor)| (scales[index], tensor)).collect();
         for (share, residual) in self.feedback.pairs(shares) {
-            for (scale, tensor) in &coded {
+            for (index, tensor) in self.coded.tensors(bucket) {
                 let range = tensor.range.clone();
-                cut(&share.gradients[range.clone()], &mut residual[range], f32::from_bits(*scale));
+                cut(&share.gradients[range.clone()], &mut residual[range], f32::from_bits(scales[index]));
             }
         }
-        for (number, (scale, tensor)) in coded.into_iter().enumerate().filter(|(_, (scale, _))| *scale > 0) {
-            for share in &*shares {
-                let stream = Stream::new(key, share.worker, tensor.parameter);
-                let gradients = &share.gradients[tensor.range.clone()];
-                self.packed.add(number, gradients, stream, |g, words| code(g, words, f32::from_bits(scale)));
-            }
-        }
+        self.coded.encode(bucket, scales, shares, key, code);
     }
 
     fn send(&mut self, world: &World, _: &mut [Share<'_>]) -> Result<(), Error> {
-        world.sum_u64(self.packed.words_mut())?;
-        self.exempt.send(world)
+        self.coded.send(world)
     }
 
     fn decode(&mut self, bucket: &Bucket, scales: &[u32], into: &mut [f32]) {
-        self.exempt.decode(bucket, scales, into);
-        for (number, (index, tensor)) in self.packed.tensors(bucket).enumerate() {
-            let into = &mut into[tensor.range.clone()];
-            match scales[index] {
-                0 => into.fill(0.0),
-                bits => self.packed.decode(number, (self.workers as i32, 1.0), f32::from_bits(bits), into),
-            }
-        }
+        self.coded.decode(bucket, scales, (self.workers as i32, 1.0), into);
     }
 
     fn memory(&self) -> usize {
-        self.exempt.memory() + self.packed.memory() + self.feedback.memory()
+        self.coded.memory() + self.feedback.memory()
     }
 
     fn residual(&mut self, worker: usize) -> Option<&mut [f32]> {
