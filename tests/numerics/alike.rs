@@ -44,7 +44,12 @@ fn pooled_statistics_are_those_of_the_formula() {
 
 /// Which elements dropout keeps, given that each is 1.
 fn mask<B: Backend>(backend: &B, block: usize, draws: (u64, u32, u64, u16)) -> Vec<f32> {
-    let (n, shape) = (4, Shape::image(20, 16, 16));
+    mask_of(backend, block, draws, (4, Shape::image(20, 16, 16)))
+}
+
+/// The same, of so many samples of this shape.
+fn mask_of<B: Backend>(backend: &B, block: usize, draws: (u64, u32, u64, u16), of: (usize, Shape)) -> Vec<f32> {
+    let (n, shape) = of;
     let ones = vec![1.0; n * shape.elems()];
     let case =
         Case { x: vec![ones.clone()], dy: Some(ones), draws, ..Case::random(Op::from(Dropout(0.3)), n, shape, 1) };
@@ -100,6 +105,12 @@ fn check_dropout<B: Backend>(backend: &B, name: &str, blocks: &[usize]) {
     let shifted = mask(backend, blocks[0], (9, 2, 1_001, 5));
     let sample = want.len() / 4;
     assert_eq!(shifted[..3 * sample], want[sample..], "{name}: sample 1001");
+    // more than 2^18 elements a sample: the first mask is not repeated
+    let large = (1, Shape::image(20, 120, 120));
+    let [got, want] =
+        [mask_of(backend, blocks[0], (9, 2, 1_000, 5), large), mask_of(&Reference, 1, (9, 2, 1_000, 5), large)];
+    assert!(got == want, "{name}: a large sample's mask is not the reference's");
+    assert_ne!(got[1 << 18..][..1000], got[..1000], "{name}: element 2^18 and on");
     let x = vec![noise(2 * 12, 3, 1.0)];
     let evaluation =
         Case { x, training: false, dy: None, ..Case::random(Op::from(Dropout(0.3)), 2, Shape::vector(12), 1) };
