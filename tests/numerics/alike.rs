@@ -1,8 +1,9 @@
-//! What every backend does alike beside the values that a formula gives: which of equal maxima wins, pooled statistics, random draws.
+//! What every backend does alike beside the values that a formula gives: which of equal maxima wins, pooled statistics, random draws,
+//! functions of values that are huge or infinite.
 
 use crate::support::numerics::{Case, noise, on_every_backend};
 use trireme::backend::Backend;
-use trireme::backend::op::{DropPath, Dropout, Norm, Op, Pool, PoolKind, Shape};
+use trireme::backend::op::{Activation, DropPath, Dropout, Norm, Op, Pool, PoolKind, Shape};
 use trireme::backend::reference::Reference;
 
 fn check_ties<B: Backend>(backend: &B, name: &str, blocks: &[usize]) {
@@ -125,4 +126,34 @@ fn dropout_is_the_same_everywhere_and_drops_its_share() {
     let deviation = (0.3 * 0.7 / mask.len() as f64).sqrt();
     assert!((kept - 0.7).abs() < 4.0 * deviation, "kept {kept} of all, 0.7 expected");
     assert!(mask.iter().all(|v| *v == 0.0 || *v == 1.0 / (1.0 - 0.3f32)), "what is kept grows to 1 / (1 - p)");
+}
+
+/// What functions make of values beyond those that exponentials hold. Where a value is infinite, some slopes are 0 times infinity: these
+/// are not compared.
+fn check_far<B: Backend>(backend: &B, name: &str, blocks: &[usize]) {
+    let far = [90.0, 104.0, 1e4, 1e13, 1e30, f32::MAX, f32::INFINITY];
+    let x: Vec<f32> = far.iter().flat_map(|&x| [x, -x]).chain([f32::NAN, 0.5]).collect();
+    for function in Activation::ALL {
+        let random = Case::random(Op::Activation(function), 1, Shape::vector(x.len()), 1);
+        let case = Case { dy: Some(vec![1.0; x.len()]), x: vec![x.clone()], ..random };
+        let want = case.run(&Reference, 1, false);
+        for &block in blocks {
+            let got = case.run(backend, block, false);
+            for (i, &x) in x.iter().enumerate() {
+                let is_like = |got: f32, want: f32| {
+                    got == want || (got.is_nan() && want.is_nan()) || (got - want).abs() <= 1e-6 * want.abs() + 1e-36
+                };
+                let near = |got: &[f32], want: &[f32]| is_like(got[i], want[i]);
+                assert!(near(&got.y, &want.y), "{name}: {function:?} of {x}: {} for {}", got.y[i], want.y[i]);
+                let (slope, expected) = (&got.dx[0], &want.dx[0]);
+                let alike = x.is_infinite() || near(slope, expected);
+                assert!(alike, "{name}: {function:?}'s slope at {x}: {} for {}", slope[i], expected[i]);
+            }
+        }
+    }
+}
+
+#[test]
+fn functions_of_huge_and_infinite_values_are_the_references() {
+    on_every_backend!(check_far());
 }
