@@ -44,14 +44,26 @@ pub fn key(seed: u64) -> [u32; 2] {
     [seed as u32, (seed >> 32) as u32]
 }
 
+/// The counter of block number `block` of an op's draws for one sample (or worker) in one epoch (or step): (id low, id high, epoch,
+/// op << 16 | block mod 2^16). What the number has above 16 bits goes, its bits in reverse order, into the epoch by exclusive or: below
+/// 2^18 draws nothing changes, and no two epochs below 2^16, nor any two that differ in their low 16 bits, ever share a counter.
+#[inline(always)]
+pub fn counter(id: u64, epoch_or_step: u32, op: u16, block: u32) -> [u32; 4] {
+    let epoch = epoch_or_step ^ (block >> 16).reverse_bits();
+    [id as u32, (id >> 32) as u32, epoch, u32::from(op) << 16 | block & 0xffff]
+}
+
 /// The draws of one op for one sample (or worker) in one epoch (or step), in order.
 ///
-/// Counter = (id low, id high, epoch or step, op << 16 | block), key = seed; each block yields four
-/// draws, so one op has 2^18 of them before the sequence repeats.
+/// They come from [`counter()`] with key = seed; each block yields four draws, so one op has 2^34 of them before the sequence repeats.
 #[derive(Debug, Clone)]
 pub struct Draws {
     key: [u32; 2],
-    counter: [u32; 4],
+    id: u64,
+    epoch: u32,
+    op: u16,
+    /// Number of the next block.
+    next: u32,
     block: [u32; 4],
     used: usize,
 }
@@ -60,34 +72,27 @@ impl Draws {
     /// The draws keyed by `seed`, sample or worker `id`, epoch or step, and op index.
     #[inline]
     pub fn new(seed: u64, id: u64, epoch_or_step: u32, op: u16) -> Self {
-        Self {
-            key: key(seed),
-            counter: [id as u32, (id >> 32) as u32, epoch_or_step, u32::from(op) << 16],
-            block: [0; 4],
-            used: 4,
-        }
+        Self { key: key(seed), id, epoch: epoch_or_step, op, next: 0, block: [0; 4], used: 4 }
     }
 
     /// The epoch or step of these draws.
     #[inline]
     pub fn epoch(&self) -> u32 {
-        self.counter[2]
+        self.epoch
     }
 
     /// The draws, from the first on, that the same op has for the same sample in another epoch.
     #[inline]
     pub fn of_epoch(&self, epoch: u32) -> Self {
-        let [low, high, _, op] = self.counter;
-        Self { key: self.key, counter: [low, high, epoch, op & 0xffff_0000], block: [0; 4], used: 4 }
+        Self { key: self.key, id: self.id, epoch, op: self.op, next: 0, block: [0; 4], used: 4 }
     }
 
     /// The next uniform 32-bit word.
     #[inline]
     pub fn next_u32(&mut self) -> u32 {
         if self.used == 4 {
-            self.block = philox4x32(self.counter, self.key);
-            let block = (self.counter[3] as u16).wrapping_add(1);
-            self.counter[3] = (self.counter[3] & 0xffff_0000) | u32::from(block);
+            self.block = philox4x32(counter(self.id, self.epoch, self.op, self.next), self.key);
+            self.next = self.next.wrapping_add(1);
             self.used = 0;
         }
         let word = self.block[self.used];
@@ -156,14 +161,25 @@ mod tests {
         }
     }
 
+    /// FNV-1a of so many words.
+    fn checksum(draws: &mut Draws, words: u32) -> u64 {
+        (0..words).fold(0xcbf2_9ce4_8422_2325, |h, _| (h ^ u64::from(draws.next_u32())).wrapping_mul(0x100_0000_01b3))
+    }
+
     #[test]
-    fn the_block_counter_never_leaks_into_the_op() {
+    fn the_first_draws_stay_what_they_were_and_later_ones_do_not_repeat_them() {
         let mut draws = Draws::new(1, 2, 3, 4);
-        let first = draws.next_u32();
-        for _ in 0..(1 << 18) - 1 {
-            draws.next_u32();
-        }
-        assert_eq!(draws.next_u32(), first);
+        let sums = [0; 3].map(|_| checksum(&mut draws, 1 << 18));
+        assert_eq!(sums[0], 0xc52c_bcba_a85d_80af);
+        assert!(sums[1] != sums[0] && sums[2] != sums[0] && sums[2] != sums[1]);
+        assert_eq!((draws.epoch(), checksum(&mut draws.of_epoch(3), 1 << 18)), (3, sums[0]));
+    }
+
+    #[test]
+    fn the_block_never_leaks_into_the_op_nor_into_another_epoch() {
+        assert_eq!(counter(2, 3, 4, 0xffff), [2, 0, 3, 4 << 16 | 0xffff]);
+        assert_eq!(counter(2, 3, 4, 0x1_0000), [2, 0, 0x8000_0003, 4 << 16]);
+        assert_eq!(counter(2, 3, 4, u32::MAX), [2, 0, 0xffff_0003, 4 << 16 | 0xffff]);
     }
 
     #[test]

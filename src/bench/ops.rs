@@ -13,6 +13,7 @@ use crate::cores;
 use crate::device::{Device, DeviceSettings};
 use crate::error::Error;
 use crate::screen;
+use loaders::overwrite::{self, Content};
 use loaders::safe_create::NewFile;
 
 /// Rounds that are measured at least.
@@ -20,6 +21,9 @@ const ROUNDS: usize = 3;
 
 /// Share of a time below which another counts as shorter.
 const SCATTER: f64 = 0.97;
+
+/// A table, or rows written by hand. Only their beginning is looked at; all lines are read before anything is measured.
+const TABLE: Content = Content { name: "a table of `trireme bench ops`", begins: begins_a_table };
 
 /// Images that are measured at least.
 const LEAST: usize = 4;
@@ -101,6 +105,7 @@ pub fn run<D: Device>(
     let on = On { backend: backend.describe(), threads, peak_gflops: backend.cores().map(peak_gflops) };
     let bench = Bench { backend: &backend, device, block: block(&backend)?, request };
     let Some(path) = &request.table else { return bench.all(&on, show).map(drop) };
+    overwrite::check(path, &TABLE, &[]).map_err(Error::Usage)?;
     let (before, taken) = (read(path)?, format!("{}, {}", super::processor(), on.backend));
     let text = |rows: &[String]| {
         let text = device.table(&before, &taken, &request.batches, rows);
@@ -114,6 +119,14 @@ pub fn run<D: Device>(
     let text = text(&bench.all(&on, show)?)?;
     let written = file.file().and_then(|file| file.write_all(text.as_bytes()));
     written.and_then(|()| file.publish()).map(drop).map_err(failed)
+}
+
+/// Whether a file that begins so may be a table: a text whose lines are remarks, or begin with a number.
+fn begins_a_table(head: &[u8]) -> bool {
+    // the last character may be cut in two
+    let Some(text) = head.utf8_chunks().next().map(|chunk| chunk.valid()) else { return false };
+    let mut lines = text.lines().filter(|line| !line.trim().is_empty());
+    lines.all(|line| line.starts_with('#') || line.trim_start().starts_with(|first: char| first.is_ascii_digit()))
 }
 
 /// The best of a fifth of a second and more: cores that slept take a while to be as fast as they can.

@@ -7,7 +7,7 @@ use loaders::random::Draws;
 /// Keeps these draws apart from those of samples, which use epochs from zero.
 const EPOCH: u32 = u32::MAX;
 
-/// Elements that share one counter id: its 16-bit block index reaches 4 * 2^16 draws, redraws included.
+/// Elements that share one counter id: few enough for many threads, and for fewer than 2^18 draws, redraws included.
 const RUN: usize = 1 << 14;
 
 /// The plain tensor of parameter number `index`.

@@ -7,7 +7,7 @@ use toml::{Table, Value};
 use super::error::{Error, Origin};
 use super::keys::{self, KEYS, Key};
 use super::table::{lookup, remove};
-use crate::schema::shown;
+use crate::schema::{DefaultValue, shown};
 
 /// Changes to the file of a recipe. What is to be taken out goes first, then what is to be set, in order.
 #[derive(Clone, Debug, Default, PartialEq, Eq)]
@@ -37,11 +37,14 @@ pub(super) fn unset(table: &mut Table, path: &str) -> Result<(), Error> {
     Ok(())
 }
 
-/// Where a `--set` changed the kind of a section, takes out the keys of the file that only other kinds have. Each change is a line to
-/// tell the user.
-pub(super) fn leave_out_other_kinds(table: &mut Table, origin: &Origin) -> Vec<String> {
-    let chosen = origin.sets.keys().filter(|path| path.ends_with(".kind") || *path == "reduce.codec");
-    chosen.filter_map(|path| leave_out(table, path, origin)).collect()
+/// Where a `--set` changed the kind of a section, or an `--unset` gave it its default again, takes out the keys of the file that only other
+/// kinds have. Each change is a line to tell the user.
+pub(super) fn leave_out_other_kinds(table: &mut Table, unsets: &[String], origin: &Origin) -> Vec<String> {
+    let is_choice = |path: &&String| path.ends_with(".kind") || *path == "reduce.codec";
+    let set = origin.sets.keys().filter(is_choice).map(|path| (path, origin.of(path)));
+    let unset = unsets.iter().filter(|path| is_choice(path) && !origin.sets.contains_key(*path));
+    let chosen = set.chain(unset.map(|path| (path, format!("--unset {path}"))));
+    chosen.filter_map(|(path, by)| leave_out(table, path, &by, origin)).collect()
 }
 
 /// Where a `--set` gave the length of the run in steps or in epochs, takes out the other of the file; gives a line to tell the user.
@@ -54,9 +57,12 @@ pub(super) fn leave_out_other_length(table: &mut Table, origin: &Origin) -> Opti
     Some(format!("{}: leaves out {other} = {} of {}", origin.of(given), text(&left), origin.file))
 }
 
-/// The same where `choice`, such as `schedule.kind`, was set.
-fn leave_out(table: &mut Table, choice: &str, origin: &Origin) -> Option<String> {
-    let kind = lookup(table, choice)?.as_str()?.to_string();
+/// The same where the change `by` of the command line is that of `choice`, such as `schedule.kind`.
+fn leave_out(table: &mut Table, choice: &str, by: &str, origin: &Origin) -> Option<String> {
+    let kind = match lookup(table, choice) {
+        Some(given) => given.as_str()?.to_string(),
+        None => default_word(choice)?,
+    };
     let (section, _) = choice.split_once('.')?;
     let in_section = |key: &&Key| key.path.split_once('.').is_some_and(|(own, _)| own == section);
     let fits = |key: &&Key| key.owners.is_empty() || key.owners.contains(&kind.as_str());
@@ -66,8 +72,14 @@ fn leave_out(table: &mut Table, choice: &str, origin: &Origin) -> Option<String>
     let left: Vec<String> =
         others.filter_map(|path| remove(table, path).map(|value| format!("{path} = {}", text(&value)))).collect();
     let file = origin.file;
-    (!left.is_empty())
-        .then(|| format!("{}: leaves out what {file} has of another kind: {}", origin.of(choice), left.join(", ")))
+    (!left.is_empty()).then(|| format!("{by}: leaves out what {file} has of another kind: {}", left.join(", ")))
+}
+
+/// What a key is where it is left out, if that is a word.
+fn default_word(path: &str) -> Option<String> {
+    let DefaultValue::Value(default) = keys::find(path)?.field.default else { return None };
+    let table: Table = format!("value = {}", default()).parse().ok()?;
+    Some(table.get("value")?.as_str()?.to_string())
 }
 
 fn text(value: &Value) -> String {
@@ -80,12 +92,17 @@ mod tests {
 
     /// A recipe of this length with these changes.
     fn read(length: &str, sets: &[&str]) -> Result<Loaded, String> {
+        changed(length, sets, &[])
+    }
+
+    fn changed(length: &str, sets: &[&str], unsets: &[&str]) -> Result<Loaded, String> {
         let text = format!(
             "model = \"lenet\"\ndata = \"d\"\n{length}\nbatch = 8\n[optimizer]\nkind = \"sgd\"\n[schedule]\n\
              kind = \"constant\"\nbase_lr = 0.1\n"
         );
         let known = Known { models: &["lenet"], transforms: &[] };
-        let changes = Changes { sets: sets.iter().map(ToString::to_string).collect(), unsets: Vec::new() };
+        let [sets, unsets] = [sets, unsets].map(|list| list.iter().map(ToString::to_string).collect());
+        let changes = Changes { sets, unsets };
         Recipe::parse(&text, "a.toml", &changes, &known).map_err(|e| e.to_string())
     }
 
@@ -103,6 +120,26 @@ mod tests {
         assert_eq!((recipe.loss.gamma, notes.len()), (Some(3.0), 0));
         let given = read(focal, &["loss.kind=bce", "loss.gamma=1"]).unwrap_err();
         assert!(given.contains("loss.gamma=1: belongs to kind"), "{given}");
+    }
+
+    #[test]
+    fn a_kind_that_is_taken_out_takes_its_keys_along() {
+        let focal = "epochs = 3\nloss = { kind = \"focal\", gamma = 3, class_weights = \"auto\" }";
+        let Loaded { recipe, notes, .. } = changed(focal, &[], &["loss.kind"]).unwrap();
+        assert_eq!((recipe.loss.kind, recipe.loss.gamma, recipe.loss.class_weights.is_some()), (None, None, true));
+        assert_eq!(notes, ["--unset loss.kind: leaves out what a.toml has of another kind: loss.gamma = 3"]);
+        let codec = "epochs = 3\nreduce = { codec = \"ternary\", clip = 2 }";
+        let Loaded { notes, .. } = changed(codec, &[], &["reduce.codec"]).unwrap();
+        assert_eq!(notes, ["--unset reduce.codec: leaves out what a.toml has of another kind: reduce.clip = 2"]);
+        // a kind that is given after that decides
+        let Loaded { recipe, notes, .. } = changed(focal, &["loss.kind=sigmoid_focal"], &["loss.kind"]).unwrap();
+        assert_eq!((recipe.loss.gamma, notes.len()), (Some(3.0), 0));
+        assert_eq!(changed("epochs = 3", &[], &["loss.kind", "reduce.codec"]).unwrap().notes, Vec::<String>::new());
+        // what the command line gives itself is never left out, and what has no default stays
+        assert!(changed(focal, &["loss.gamma=1"], &["loss.kind"]).unwrap_err().contains("belongs to kind"));
+        for kind in ["optimizer.kind", "schedule.kind"] {
+            assert!(changed(focal, &[], &[kind]).unwrap_err().contains("every recipe needs it"), "{kind}");
+        }
     }
 
     #[test]

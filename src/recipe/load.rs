@@ -53,7 +53,7 @@ impl Recipe {
             origin.sets.insert(key.path.clone(), set.clone());
             insert(&mut table, &key.path, value);
         }
-        let mut notes = changes::leave_out_other_kinds(&mut table, &origin);
+        let mut notes = changes::leave_out_other_kinds(&mut table, &changes.unsets, &origin);
         notes.extend(changes::leave_out_other_length(&mut table, &origin));
         let mut recipe = read(table, &origin)?;
         check::check(&recipe, &origin, known)?;

@@ -93,6 +93,28 @@ fn a_replayed_pass_reads_what_the_host_has_returned() {
     assert_recorded(&cuda);
 }
 
+/// Who enqueues reads what was enqueued last, and writes after it, although the buffer was marked before: gradients are marked, summed and
+/// then scaled.
+#[test]
+fn what_changes_a_marked_buffer_comes_before_its_own_reads_and_writes() {
+    let _alone = alone();
+    let Some(cuda) = cuda(Precision::F32) else { return };
+    let (n, passes) = size();
+    let (one, mut sum) = (filled(&cuda, n, 1.0), filled(&cuda, n, 0.0));
+    cuda.mark(&mut sum).unwrap();
+    for round in 1..=3 {
+        (0..passes).for_each(|_| cuda.add(&mut sum, &one).unwrap());
+        let mut values = vec![0.0; n];
+        sum.read(0, &mut values).unwrap();
+        assert_all(&format!("round {round}"), &values, (round * passes) as f32);
+    }
+    (0..passes).for_each(|_| cuda.add(&mut sum, &one).unwrap());
+    sum.write(0, &vec![7.0; n]).unwrap();
+    let mut values = vec![0.0; n];
+    sum.read(0, &mut values).unwrap();
+    assert_all("what was written", &values, 7.0);
+}
+
 /// A bucket's sum goes back while later buckets are still being computed: it does not queue behind their copies to the host.
 #[test]
 fn what_returns_does_not_wait_for_what_is_fetched() {

@@ -1,8 +1,9 @@
-//! What every backend does alike beside the values that a formula gives: which of equal maxima wins, pooled statistics, random draws.
+//! What every backend does alike beside the values that a formula gives: which of equal maxima wins, pooled statistics, random draws,
+//! functions of values that are huge or infinite.
 
 use crate::support::numerics::{Case, noise, on_every_backend};
 use trireme::backend::Backend;
-use trireme::backend::op::{DropPath, Dropout, Norm, Op, Pool, PoolKind, Shape};
+use trireme::backend::op::{Activation, DropPath, Dropout, Norm, Op, Pool, PoolKind, Shape};
 use trireme::backend::reference::Reference;
 
 fn check_ties<B: Backend>(backend: &B, name: &str, blocks: &[usize]) {
@@ -44,7 +45,12 @@ fn pooled_statistics_are_those_of_the_formula() {
 
 /// Which elements dropout keeps, given that each is 1.
 fn mask<B: Backend>(backend: &B, block: usize, draws: (u64, u32, u64, u16)) -> Vec<f32> {
-    let (n, shape) = (4, Shape::image(20, 16, 16));
+    mask_of(backend, block, draws, (4, Shape::image(20, 16, 16)))
+}
+
+/// The same, of so many samples of this shape.
+fn mask_of<B: Backend>(backend: &B, block: usize, draws: (u64, u32, u64, u16), of: (usize, Shape)) -> Vec<f32> {
+    let (n, shape) = of;
     let ones = vec![1.0; n * shape.elems()];
     let case =
         Case { x: vec![ones.clone()], dy: Some(ones), draws, ..Case::random(Op::from(Dropout(0.3)), n, shape, 1) };
@@ -100,6 +106,12 @@ fn check_dropout<B: Backend>(backend: &B, name: &str, blocks: &[usize]) {
     let shifted = mask(backend, blocks[0], (9, 2, 1_001, 5));
     let sample = want.len() / 4;
     assert_eq!(shifted[..3 * sample], want[sample..], "{name}: sample 1001");
+    // more than 2^18 elements a sample: the first mask is not repeated
+    let large = (1, Shape::image(20, 120, 120));
+    let [got, want] =
+        [mask_of(backend, blocks[0], (9, 2, 1_000, 5), large), mask_of(&Reference, 1, (9, 2, 1_000, 5), large)];
+    assert!(got == want, "{name}: a large sample's mask is not the reference's");
+    assert_ne!(got[1 << 18..][..1000], got[..1000], "{name}: element 2^18 and on");
     let x = vec![noise(2 * 12, 3, 1.0)];
     let evaluation =
         Case { x, training: false, dy: None, ..Case::random(Op::from(Dropout(0.3)), 2, Shape::vector(12), 1) };
@@ -114,4 +126,34 @@ fn dropout_is_the_same_everywhere_and_drops_its_share() {
     let deviation = (0.3 * 0.7 / mask.len() as f64).sqrt();
     assert!((kept - 0.7).abs() < 4.0 * deviation, "kept {kept} of all, 0.7 expected");
     assert!(mask.iter().all(|v| *v == 0.0 || *v == 1.0 / (1.0 - 0.3f32)), "what is kept grows to 1 / (1 - p)");
+}
+
+/// What functions make of values beyond those that exponentials hold. Slopes are compared at finite values alone: at infinite
+/// ones some are 0 times infinity.
+fn check_far<B: Backend>(backend: &B, name: &str, blocks: &[usize]) {
+    let far = [90.0, 104.0, 1e4, 1e13, 1e30, f32::MAX, f32::INFINITY];
+    let x: Vec<f32> = far.iter().flat_map(|&x| [x, -x]).chain([f32::NAN, 0.5]).collect();
+    for function in Activation::ALL {
+        let random = Case::random(Op::Activation(function), 1, Shape::vector(x.len()), 1);
+        let case = Case { dy: Some(vec![1.0; x.len()]), x: vec![x.clone()], ..random };
+        let want = case.run(&Reference, 1, false);
+        for &block in blocks {
+            let got = case.run(backend, block, false);
+            for (i, &x) in x.iter().enumerate() {
+                let is_like = |got: f32, want: f32| {
+                    got == want || (got.is_nan() && want.is_nan()) || (got - want).abs() <= 1e-6 * want.abs() + 1e-36
+                };
+                let near = |got: &[f32], want: &[f32]| is_like(got[i], want[i]);
+                assert!(near(&got.y, &want.y), "{name}: {function:?} of {x}: {} for {}", got.y[i], want.y[i]);
+                let (slope, expected) = (&got.dx[0], &want.dx[0]);
+                let alike = !x.is_finite() || near(slope, expected);
+                assert!(alike, "{name}: {function:?}'s slope at {x}: {} for {}", slope[i], expected[i]);
+            }
+        }
+    }
+}
+
+#[test]
+fn functions_of_huge_and_infinite_values_are_the_references() {
+    on_every_backend!(check_far());
 }

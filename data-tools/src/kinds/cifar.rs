@@ -9,6 +9,7 @@ use crate::error::Error;
 use crate::options::ConvertOptions;
 use crate::pool;
 use crate::source::{Sample, Source, SourceSplit};
+use crate::text::without_mark;
 use loaders::Format;
 use std::io;
 use std::path::{Path, PathBuf};
@@ -153,7 +154,7 @@ fn class_names(file: archive::Member, layout: &Layout) -> Result<Vec<String>, Er
     let path = file.path.clone();
     let bytes = file.whole()?;
     let text = String::from_utf8_lossy(&bytes);
-    let found = || text.lines().map(str::trim).filter(|line| !line.is_empty());
+    let found = || without_mark(&text).lines().map(str::trim).filter(|line| !line.is_empty());
     let count = found().count();
     if count != layout.builtin.len() {
         return Err(Error::input(

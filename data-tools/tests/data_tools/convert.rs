@@ -200,7 +200,8 @@ fn cifar100_takes_the_fine_label_and_names_from_the_file() {
     assert_eq!(info(&temp.path("a")).unwrap().splits[0].count, 130);
 
     let own: Vec<String> = (0..100).map(|i| format!("name {i}")).collect();
-    fs::write(temp.path("src/fine_label_names.txt"), own.join("\n") + "\n\n").unwrap();
+    // the byte order mark that some editors put before it is no part of a name
+    fs::write(temp.path("src/fine_label_names.txt"), format!("\u{feff}{}\n\n", own.join("\n"))).unwrap();
     convert("cifar100", &temp.path("src"), &temp.path("b"), &options(2, 0)).unwrap();
     let split = Dataset::open(temp.path("b")).unwrap().split("train").unwrap();
     for id in 0..split.len() {

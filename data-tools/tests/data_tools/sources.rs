@@ -68,6 +68,13 @@ fn labels_in_json_and_names_as_labels() {
     assert_eq!(made.manifest.classes, ["cat", "dog"]);
     let classes: Vec<String> = images(&temp.path("out"), "train").into_iter().map(|i| i.class).collect();
     assert_eq!(classes, ["dog", "cat"]);
+    // the byte order mark that some editors put before a text is no part of it
+    let (json, cat) = ("\u{feff}{\"label\": \"dog\"}", "\u{feff}cat\r\n");
+    let marked: [(&str, &[u8]); 4] =
+        [("0.png", &a), ("0.json", json.as_bytes()), ("1.jpg", &b), ("1.cls", cat.as_bytes())];
+    write(&temp.path("marked.tar"), &members(&marked));
+    let made = convert("webdataset", &temp.path("marked.tar"), &temp.path("marked"), &options()).unwrap();
+    assert_eq!(made.manifest.classes, ["cat", "dog"]);
 }
 
 /// Classes named by numbers keep their images: a `.cls` holds a position, whatever the class of `classes.txt` is named.

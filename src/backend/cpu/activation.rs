@@ -75,6 +75,7 @@ loops! {
     silu: |x, a| x * logistic(x), |d, x: X| { let s = logistic(x); d * (s * x.mul_add(1.0 - s, 1.0)) };
     gelu: |x, a| x * normal(x).0, |d, x: X| { let (below, density) = normal(x); d * x.mul_add(density, below) };
     gelu_tanh: |x, a| x * logistic(bend(x)), |d, x: X| {
+        let x = x.clamp(-STRAIGHT, STRAIGHT);
         let s = logistic(bend(x));
         d * (s * (x * slope_of_bend(x)).mul_add(1.0 - s, 1.0))
     };
@@ -106,6 +107,9 @@ fn logistic(x: f32) -> f32 {
 fn ramp(x: f32) -> f32 {
     x.mul_add(1.0 / 6.0, 0.5).clamp(0.0, 1.0)
 }
+
+/// From here on GELU's approximation is x, and beyond its opposite 0: there its slope is 1 and 0, without x^3, which overflows.
+const STRAIGHT: f32 = 16.0;
 
 /// 2 sqrt(2 / pi) (x + 0.044715 x^3): (1 + tanh(u)) / 2 is the logistic function of 2 u.
 #[inline(always)]

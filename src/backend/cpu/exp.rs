@@ -9,10 +9,11 @@ const ROUNDER: f32 = 12_582_912.0;
 const LN_2_HIGH: f32 = 0.693_359_4;
 const LN_2_LOW: f32 = -2.121_944_4e-4;
 
-/// e^x within 2 units of the last place; beyond +-87 that of +-87, NaN for NaN.
+/// e^x within 2 units of the last place between -87 and 88; from 88.4 on infinite, below -87.7 zero, NaN for NaN.
 #[inline(always)]
 pub(super) fn exp(x: f32) -> f32 {
-    let x = x.clamp(-87.0, 87.0);
+    // at these bounds n is 128, whose power of two is infinite, and -127, for which it is 0
+    let x = x.clamp(-88.0, 88.7);
     // x = n ln 2 + r, |r| <= ln 2 / 2
     let rounded = x.mul_add(LOG2_E, ROUNDER);
     let n = rounded - ROUNDER;
@@ -30,13 +31,16 @@ mod tests {
 
     #[test]
     fn it_is_the_exponential() {
-        for i in -870_000..=870_000 {
+        for i in -870_000..=880_000 {
             let x = i as f32 / 10_000.0;
             let want = f64::from(x).exp();
             let error = (f64::from(exp(x)) - want).abs() / want;
             assert!(error < 2.0 * f64::from(f32::EPSILON), "exp({x}): off by {error:e}");
         }
         assert!(exp(f32::NAN).is_nan());
-        assert_eq!((exp(f32::INFINITY), exp(-1e30)), (exp(87.0), exp(-87.0)));
+        for far in [88.4, 88.7, 89.0, 1e30, f32::MAX, f32::INFINITY] {
+            assert_eq!((exp(far), exp(-far)), (f32::INFINITY, 0.0), "{far}");
+        }
+        assert!((-880..=-870).all(|x| (0.0..2e-38).contains(&exp(x as f32 / 10.0))));
     }
 }

@@ -36,30 +36,36 @@ pub(in crate::backend) const FIRST_INDEX: u16 = 0x8000;
 /// Fills `factors` (elements of one sample in C, H, W order) with 0 or 1/(1-p), from (seed, epoch, sample, op) alone: where
 /// [`Draws::unit`](loaders::random::Draws::unit) is below p.
 pub(in crate::backend) fn factors(p: f32, index: u16, key: &DrawKey<'_>, row: usize, factors: &mut [f32]) {
-    let (id, op) = (key.ids[row], FIRST_INDEX | index);
-    let counter = [id as u32, (id >> 32) as u32, key.epoch, u32::from(op) << 16];
-    fill(p, counter, random::key(key.seed), factors);
+    fill(p, Of { id: key.ids[row], epoch: key.epoch, op: FIRST_INDEX | index }, random::key(key.seed), factors);
 }
 
-/// Blocks of draws side by side.
+/// What the draws of a sample's elements are of.
+#[derive(Clone, Copy)]
+struct Of {
+    id: u64,
+    epoch: u32,
+    op: u16,
+}
+
+/// Blocks of draws side by side: a power of two of at most 2^16, so that their numbers differ in their low 16 bits alone.
 const LANES: usize = 16;
 
 simd! {
-    fn fill(p: f32, counter: [u32; 4], key: [u32; 2], factors: &mut [f32]) {
+    fn fill(p: f32, of: Of, key: [u32; 2], factors: &mut [f32]) {
         let scale = 1.0 / (1.0 - p);
         for (group, factors) in factors.chunks_mut(4 * LANES).enumerate() {
-            let units = units(counter, key, group * LANES);
+            let units = units(of, key, (group * LANES) as u32);
             factors.iter_mut().zip(units.as_flattened()).for_each(|(f, unit)| *f = if *unit < p { 0.0 } else { scale });
         }
     }
 }
 
-/// The draws of so many blocks of four, from block `first` on.
+/// The draws of so many blocks of four, from block `first` on, a multiple of [`LANES`].
 #[inline(always)]
-fn units(counter: [u32; 4], key: [u32; 2], first: usize) -> [[f32; 4]; LANES] {
-    let mut x = counter.map(|word| [word; LANES]);
+fn units(of: Of, key: [u32; 2], first: u32) -> [[f32; 4]; LANES] {
+    let mut x = random::counter(of.id, of.epoch, of.op, first).map(|word| [word; LANES]);
     for (lane, word) in x[3].iter_mut().enumerate() {
-        *word |= u32::from((first + lane) as u16);
+        *word |= lane as u32;
     }
     for round in 0..random::ROUNDS {
         let [a, b, c, d] = x;
@@ -86,6 +92,24 @@ mod tests {
             let mut draws = Draws::new(key.seed, key.ids[1], key.epoch, FIRST_INDEX | 9);
             let want: Vec<f32> = (0..elems).map(|_| if draws.unit() < p { 0.0 } else { 1.0 / (1.0 - p) }).collect();
             assert!(got == want, "{p}, {elems} elements");
+        }
+    }
+
+    #[test]
+    fn large_samples_have_no_mask_twice_and_small_ones_the_mask_that_they_had() {
+        let (key, run) = (DrawKey { seed: 0x1_2345_6789, epoch: 7, ids: &[3, 0xab_0000_0005] }, 1 << 18);
+        let mut got = vec![7.0; 3 * run + 9];
+        factors(0.9, 9, &key, 1, &mut got);
+        // FNV-1a
+        let sum = |run: &[f32]| {
+            run.iter().fold(0xcbf2_9ce4_8422_2325, |h, f| (h ^ u64::from(f.to_bits())).wrapping_mul(0x100_0000_01b3))
+        };
+        assert_eq!(sum(&got[..run]), 0xf537_90c3_32ad_dcdb_u64);
+        let [first, second, third] = [0, 1, 2].map(|i| &got[i * run..][..run]);
+        for (a, b) in [(first, second), (first, third), (second, third)] {
+            // of two masks of their own 0.9^2 + 0.1^2 are alike, give or take 0.0008
+            let alike = a.iter().zip(b).filter(|(a, b)| a == b).count() as f64 / run as f64;
+            assert!((alike - 0.82).abs() < 0.005, "{alike}");
         }
     }
 }

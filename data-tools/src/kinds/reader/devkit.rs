@@ -6,6 +6,7 @@ use super::archive;
 use super::budget::Budget;
 use super::matlab::{self, Value};
 use crate::error::Error;
+use crate::text::without_mark;
 use loaders::Limits;
 use std::collections::BTreeMap;
 use std::path::{Path, PathBuf};
@@ -86,7 +87,7 @@ struct Whole {
 /// The WordNet id of each line of the ground truth.
 fn wnids(truth: &Whole, by_id: &BTreeMap<u64, Synset>) -> Result<Vec<String>, Error> {
     let text = String::from_utf8_lossy(&truth.data);
-    let lines = text.lines().map(str::trim).filter(|line| !line.is_empty());
+    let lines = without_mark(&text).lines().map(str::trim).filter(|line| !line.is_empty());
     let wnid = |(i, line): (usize, &str)| {
         let id = line.parse().ok().and_then(|id: u64| by_id.get(&id));
         id.map(|s| s.wnid.clone()).ok_or_else(|| {

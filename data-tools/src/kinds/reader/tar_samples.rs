@@ -4,6 +4,7 @@ use super::folders::is_image;
 use super::labels::Label;
 use super::tar_index;
 use crate::error::Error;
+use crate::text::without_mark;
 use loaders::{printable, regular};
 use std::collections::BTreeSet;
 use std::fs::File;
@@ -139,6 +140,7 @@ impl Reader<'_> {
         let mut bytes = vec![0; length as usize];
         self.file.read_exact_at(&mut bytes, range.start).map_err(|e| Error::io("read", self.path, e))?;
         let Ok(text) = std::str::from_utf8(&bytes) else { return Ok(Err("its label is not UTF-8".into())) };
+        let text = without_mark(text);
         if ending == "cls" {
             return Ok(if text.trim().is_empty() { Err("it is empty".into()) } else { Ok(one(Label::of_file(text))) });
         }

@@ -192,14 +192,19 @@ impl CudaBuf {
     fn follow(&self, queues: &Queues, stream: &Stream) -> Result<(), Error> {
         match &self.filled {
             Some(filled) => stream.wait_for(filled)?,
-            None => {
-                // never marked: all that was enqueued may change it
-                let all = Event::new(queues.context())?;
-                all.record(&queues.compute, false)?;
-                stream.wait_for(&all)?;
-            }
+            // never marked: all that was enqueued may change it
+            None => queues.after_all(stream)?,
         }
         self.copied.as_ref().map_or(Ok(()), |copied| stream.wait_for(copied))
+    }
+
+    /// The same for a copy that the calling thread waits for. The thread that enqueues may have changed the buffer after its last mark, and
+    /// such changes come first; another one goes by the mark, so that it waits for nothing that comes later.
+    fn follow_changes(&self, queues: &Queues, stream: &Stream) -> Result<(), Error> {
+        if self.filled.is_some() && queues.is_owner() {
+            queues.after_all(stream)?;
+        }
+        self.follow(queues, stream)
     }
 
     /// Notes that the copy which was just enqueued here is its last; what is computed next comes after it.
@@ -292,7 +297,7 @@ impl Buffer for CudaBuf {
             return Ok(());
         }
         let queues = self.queues()?;
-        self.follow(queues, &queues.down)?;
+        self.follow_changes(queues, &queues.down)?;
         let (from, bytes) = (self.address + 4 * first as u64, size_of_val(to));
         // SAFETY: both sides hold so many bytes; the copy is over before the borrow of `to` ends.
         let status = unsafe { sys::cuMemcpyDtoHAsync_v2(to.as_mut_ptr().cast(), from, bytes, queues.down.handle()) };
@@ -306,7 +311,7 @@ impl Buffer for CudaBuf {
             return Ok(());
         }
         let queues = self.queues()?;
-        self.follow(queues, &queues.up)?;
+        self.follow_changes(queues, &queues.up)?;
         let (to, bytes) = (self.address + 4 * first as u64, size_of_val(from));
         // SAFETY: both sides hold so many bytes; the copy is over before the borrow of `from` ends.
         let status = unsafe { sys::cuMemcpyHtoDAsync_v2(to, from.as_ptr().cast(), bytes, queues.up.handle()) };

@@ -3,6 +3,7 @@
 
 use std::sync::Arc;
 use std::sync::atomic::{AtomicBool, Ordering};
+use std::thread::{self, ThreadId};
 
 use super::context::Context;
 use super::stream::{Event, Stream};
@@ -22,18 +23,34 @@ pub struct Queues {
     /// `beside` waits for something new.
     late: AtomicBool,
     caught_up: Event,
+    /// The thread that enqueues to compute.
+    owner: ThreadId,
 }
 
 impl Queues {
+    /// For the thread that calls, which alone may enqueue to compute.
     pub fn new(context: &Arc<Context>) -> Result<Arc<Self>, Error> {
         let stream = || Stream::new(context);
         let (late, caught_up) = (AtomicBool::new(false), Event::new(context)?);
         let (compute, down, up) = (stream()?, stream()?, stream()?);
-        Ok(Arc::new(Self { compute, down, up, codes: stream()?, beside: stream()?, late, caught_up }))
+        let (codes, beside, owner) = (stream()?, stream()?, thread::current().id());
+        Ok(Arc::new(Self { compute, down, up, codes, beside, late, caught_up, owner }))
     }
 
     pub fn context(&self) -> &Arc<Context> {
         self.compute.context()
+    }
+
+    /// Whether the calling thread is the one that enqueues to compute.
+    pub fn is_owner(&self) -> bool {
+        thread::current().id() == self.owner
+    }
+
+    /// Makes a stream wait for all that was enqueued to compute.
+    pub fn after_all(&self, stream: &Stream) -> Result<(), Error> {
+        let all = Event::new(self.context())?;
+        all.record(&self.compute, false)?;
+        stream.wait_for(&all)
     }
 
     /// Work that is enqueued to compute from now on comes after this event.

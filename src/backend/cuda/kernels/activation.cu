@@ -77,6 +77,8 @@ struct GeluTanh {
     __device__ static float bent(float x) { return logistic(1.5957691f * x * (1.0f + 0.044715f * x * x)); }
     __device__ float value(float x) const { return x * bent(x); }
     __device__ float gradient(float d, float x) const {
+        // beyond 16 the slope is 1 and 0, without x^3, which overflows; NaN stays NaN
+        x = x > 16.0f ? 16.0f : x < -16.0f ? -16.0f : x;
         float s = bent(x);
         return d * (s * (1.0f + x * (1.5957691f * (1.0f + 0.134145f * x * x)) * (1.0f - s)));
     }

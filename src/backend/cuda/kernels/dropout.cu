@@ -1,5 +1,6 @@
 // Inverted dropout with the draws that every backend shares: element e of a sample, in (c, h, w) order, takes word e mod 4 of
-// block e / 4 of Philox4x32-10 with key = seed and counter = (id low, id high, epoch, op << 16 | block mod 2^16).
+// block e / 4 of Philox4x32-10 with key = seed and counter = (id low, id high, epoch, op << 16 | block mod 2^16). What the block's
+// number has above 16 bits goes, in reverse order, into the epoch by exclusive or (loaders/src/random.rs).
 
 __device__ inline void philox(u32 (&x)[4], u32 k0, u32 k1) {
     for (int round = 0; round < 10; round++) {
@@ -20,7 +21,8 @@ extern "C" __global__ void dropout(const T* from, T* to, u32 rows, u32 channels,
     float kept = 1.0f / (1.0f - p);
     for (u64 i = thread_index(); i < count; i += thread_count()) {
         u64 row = i / blocks, block = i % blocks, id = ids[row];
-        u32 words[4] = {(u32)id, (u32)(id >> 32), *epoch, op << 16 | (u32)(block & 0xffff)};
+        u32 number = (u32)block;
+        u32 words[4] = {(u32)id, (u32)(id >> 32), *epoch ^ __brev(number >> 16), op << 16 | (number & 0xffff)};
         philox(words, (u32)seed, (u32)(seed >> 32));
         for (int j = 0; j < 4; j++) {
             u64 e = block * 4 + j;
