@@ -257,6 +257,7 @@ def pools():
     pool("max_pool_3_2_pad1", "max", [2, 5, 8, 7], (3, 3), (2, 2), one)
     pool("max_pool_3_2_ceil", "max", [2, 4, 8, 6], (3, 3), (2, 2), ceil=True)
     pool("max_pool_3_2_pad1_ceil", "max", [2, 3, 8, 6], (3, 3), (2, 2), one, ceil=True)
+    pool("max_pool_3_2_ceil_larger_than_input", "max", [2, 3, 2, 3], (3, 3), (2, 2), ceil=True)
     pool("max_pool_2_2_pad1_ceil_last_window_dropped", "max", [2, 3, 7, 5], (2, 2), (2, 2), one, ceil=True)
     pool("max_pool_3_1_pad1", "max", [2, 3, 5, 6], (3, 3), (1, 1), one)
     pool("avg_pool_2_2", "avg", [2, 3, 8, 6], (2, 2), (2, 2))
@@ -265,6 +266,7 @@ def pools():
         pool(f"avg_pool_3_2_pad1_{tail}", "avg", [2, 3, 7, 8], (3, 3), (2, 2), one, count_pad=count)
         pool(f"avg_pool_3_2_pad1_ceil_{tail}", "avg", [2, 3, 8, 6], (3, 3), (2, 2), one, ceil=True, count_pad=count)
         pool(f"avg_pool_3_2_ceil_{tail}", "avg", [2, 3, 6, 8], (3, 3), (2, 2), ceil=True, count_pad=count)
+        pool(f"avg_pool_3_2_ceil_larger_than_input_{tail}", "avg", [2, 3, 1, 2], (3, 3), (3, 2), ceil=True, count_pad=count)
         pool(f"avg_pool_3_1_pad1_{tail}", "avg", [2, 3, 5, 6], (3, 3), (1, 1), one, count_pad=count)
     x = [2, 20, 5, 3]
     add(

@@ -87,14 +87,16 @@ impl Pool {
         let (k, s) = (self.extent(x)[axis], self.stride[axis]);
         let (before, after) = (self.pads[axis], self.pads[axis + 2]);
         let extent = size + before + after;
-        let Some(mut steps) = window_steps(extent, k, s) else {
+        // rounded up, what is left of the last step counts as one: a window may be larger than image and padding
+        let rest = if self.ceil { s.saturating_sub(1) } else { 0 };
+        let Some(mut steps) = window_steps(extent + rest, k, s) else {
             return Err(format!("window {:?} with pads {:?} does not fit into {x}", self.extent(x), self.pads));
         };
         if before >= k || after >= k {
             return Err(format!("pads {:?} must be smaller than the window {:?}", self.pads, self.extent(x)));
         }
-        if self.ceil && !(extent - k).is_multiple_of(s) && steps * s < size + before {
-            steps += 1;
+        if (steps - 1) * s >= size + before {
+            steps -= 1;
         }
         Ok((0..steps)
             .map(|i| {
