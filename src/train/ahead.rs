@@ -131,7 +131,7 @@ impl<B: Backend> Stepper<'_, B> {
     fn finish_step(&mut self, run: &mut Run<B>, step: OpenStep) -> Result<(), Error> {
         let OpenStep { metrics, mut record, of_epoch, start, updated } = step;
         let own_loss = metrics.own_loss();
-        let metrics = self.reduction.finish(&mut run.graph, &metrics)?;
+        let mut metrics = self.reduction.finish(&mut run.graph, &metrics)?;
         self.before.comm = self.reduction.take_wait().as_secs_f64() * 1e3;
         (record.loss, record.samples) = (metrics.loss_sums(), metrics.samples());
         // a loss that is not finite ends the run in `records`
@@ -141,7 +141,9 @@ impl<B: Backend> Stepper<'_, B> {
                 run.optimizer.set_momentum(run.schedule.momentum(record.step - 1));
                 run.optimizer.step(&mut run.graph, record.lr, run.ema.as_mut())?;
             }
-            metrics.update_running(&mut run.graph);
+            if !metrics.update_running(&mut run.graph) {
+                metrics.spoil();
+            }
             if let Some(ema) = &mut run.ema {
                 ema.update_running(run.graph.running(), record.step);
             }

@@ -229,8 +229,8 @@ impl<'a, B: Backend> Stepper<'a, B> {
         Ok(PendingStep { metrics, own_loss, record })
     }
 
-    /// The optimizer, the running statistics and the averages. A loss or a parameter that is not finite marks the metrics, by which all
-    /// ranks learn.
+    /// The optimizer, the running statistics and the averages. A loss, a parameter or a statistic that is not finite marks the
+    /// metrics, by which all ranks learn.
     fn update(&mut self, run: &mut Run<B>, step: &mut PendingStep) -> Result<(), Error> {
         let together = run.strategy.sums_gradients();
         // a loss that is not finite ends the run in `records`, on all ranks alike; a rank without samples in a short batch has
@@ -243,14 +243,13 @@ impl<'a, B: Backend> Stepper<'a, B> {
         let begin = Instant::now();
         run.optimizer.set_momentum(run.schedule.momentum(step.record.step - 1));
         let stepped = run.optimizer.step(&mut run.graph, step.record.lr, run.ema.as_mut())?;
-        if !stepped.finite {
+        if !(step.metrics.update_running(&mut run.graph) && stepped.finite) {
             step.metrics.spoil();
             if !together {
                 step.own_loss = f64::NAN;
             }
         }
         step.record.grad_norm = stepped.grad_norm.filter(|_| together);
-        step.metrics.update_running(&mut run.graph);
         if let Some(ema) = &mut run.ema {
             ema.update_running(run.graph.running(), step.record.step);
         }

@@ -111,6 +111,19 @@ fn weights_that_are_no_numbers() {
     }
 }
 
+/// Images so far apart that the variance of what is made of them is beyond f32, while the loss is none the worse: nothing would ever bring
+/// the running one back.
+#[test]
+fn statistics_that_are_no_numbers() {
+    let (setting, _images) = SmallRun::new();
+    let far = "augment.train=[\"normalize(0.5, 1e-21)\"]";
+    for ranks in [0, 2] {
+        setting.train(ranks, &["--set", "model=resnet20", "--set", far]).failed(1, &["the loss of step 1 is not finite"]);
+        assert_eq!(files(&setting.out), ["metrics.jsonl", "recipe.toml"]);
+        fs::remove_dir_all(&setting.out).unwrap();
+    }
+}
+
 /// Whole numbers cannot stand for them: the parameter is named, once, and all ranks end.
 #[test]
 fn gradients_that_are_not_finite_end_all_ranks_by_name() {

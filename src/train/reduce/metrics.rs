@@ -200,7 +200,7 @@ impl StepMetrics {
         std::iter::once(&self.first).chain(&self.workers).map(|metrics| metrics.loss).sum()
     }
 
-    /// Makes the loss NaN, by which all ranks learn of a parameter that is not finite.
+    /// Makes the loss NaN, by which all ranks learn of a parameter or a running statistic that is not finite.
     pub fn spoil(&mut self) {
         self.first.loss = f64::NAN;
     }
@@ -220,8 +220,9 @@ impl StepMetrics {
 
     /// Moves the running statistics towards the pooled ones of this step. With d = worker mean - running mean r:
     /// mean = r + S(n d)/S(n), var = S(M2 + n d^2)/S(n) - (S(n d)/S(n))^2, times n/(n-1) with n = S(n), so that one worker
-    /// gives PyTorch's numbers; offsets from r keep what matters when |mean| is much larger than the deviation.
-    pub fn update_running<B: Backend>(&self, graph: &mut Graph<B>) {
+    /// gives PyTorch's numbers; offsets from r keep what matters when |mean| is much larger than the deviation. Says whether they are all
+    /// finite.
+    pub fn update_running<B: Backend>(&self, graph: &mut Graph<B>) -> bool {
         let norms = graph.norms().to_vec();
         let momentum: Vec<f64> = norms.iter().map(|n| momentum(graph, n.node)).collect();
         let Metrics { statistics, norms: counts, .. } = &self.first;
@@ -237,6 +238,7 @@ impl StepMetrics {
                 running[i + c] = ((1.0 - m) * f64::from(running[i + c]) + m * var) as f32;
             }
         }
+        running.iter().all(|r| r.is_finite())
     }
 }
 
