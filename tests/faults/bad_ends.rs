@@ -118,7 +118,9 @@ fn statistics_that_are_no_numbers() {
     let (setting, _images) = SmallRun::new();
     let far = "augment.train=[\"normalize(0.5, 1e-21)\"]";
     for ranks in [0, 2] {
-        setting.train(ranks, &["--set", "model=resnet20", "--set", far]).failed(1, &["the loss of step 1 is not finite"]);
+        setting
+            .train(ranks, &["--set", "model=resnet20", "--set", far])
+            .failed(1, &["the loss of step 1 is not finite"]);
         assert_eq!(files(&setting.out), ["metrics.jsonl", "recipe.toml"]);
         fs::remove_dir_all(&setting.out).unwrap();
     }

@@ -1,7 +1,7 @@
 //! Synchronous elastic averaging, `sync = "easgd(tau, alpha)"` (Zhang, Choromanska and LeCun 2015, arXiv 1412.6651, equations 3 and 4):
-//! in every tau-th step, with the parameters x_i and the centre c from before it, x_i <- (step of x_i) - alpha (x_i - c) and c <- c +
-//! alpha sum_i (x_i - c). Optimizer slots stay each rank's own; with Nesterov's momentum this is EAMSGD. The centre is the synchronised
-//! model.
+//! in the first step and every tau-th after it, with the parameters x_i and the centre c from before it, x_i <- (step of x_i) - alpha
+//! (x_i - c) and c <- c + alpha sum_i (x_i - c). Optimizer slots stay each rank's own; with Nesterov's momentum this is EAMSGD. The
+//! centre is the synchronised model.
 
 use super::Strategy;
 use super::average::{OwnModel, copy};
