@@ -7,7 +7,7 @@ use crate::nets::{
 use crate::support::numerics;
 use crate::support::numerics::{assert_close, cpu, magnitude, noise};
 use trireme::backend::cuda::Precision;
-use trireme::backend::op::{Add, Conv, Flatten, Linear, Norm, Op};
+use trireme::backend::op::{Add, Concat, Conv, Flatten, Linear, Norm, Op};
 use trireme::backend::reference::Reference;
 use trireme::backend::{Backend, Buffer, Error, Input, LossSums};
 use trireme::nn::{Batch, Gather, Graph, Id, Loss, MicroBatch, NetSpec, Purpose};
@@ -314,23 +314,45 @@ fn features() -> NetSpec {
     net
 }
 
+/// Features of two flattened images of other sizes, side by side, beside those of a linear layer, and their sum with one's own image.
+fn side_by_side() -> NetSpec {
+    let mut net = NetSpec::new("side by side", IMAGE);
+    let x = net.add("c1", Op::Conv(Conv::new(6, 3)), net.image());
+    let first = net.add("f1", Flatten, x);
+    let x = net.add("c2", Op::Conv(Conv::new(10, 3).stride(2)), net.image());
+    let second = net.add("f2", Flatten, x);
+    let whole = net.add("f3", Flatten, net.image());
+    let third = net.add("fc1", Op::Linear(Linear::new(126)), second);
+    let sum = net.join("add", Add, &[whole, third]);
+    let x = net.join("cat", Concat, &[first, second, sum]);
+    net.add("fc", Op::Linear(Linear::new(CLASSES)), x);
+    net
+}
+
 #[test]
-fn layouts_that_do_not_match_are_no_trap() {
+fn inputs_of_different_layouts_are_copied_into_one() {
     let rows = Rows::new(4);
-    for net in [image_again(), features()] {
+    for net in [image_again(), features(), side_by_side()] {
         let mut reference = graph(Reference, net.clone(), 4, 1);
         let want = train(&mut reference, rows.all(), 0.25, MicroBatch::ONLY);
-        let built = Graph::new(cpu(1), net.clone(), 4, Purpose::Train { chunk_bytes: 1 }, 7);
-        match built {
-            Ok(mut graph) => {
+        for threads in [1, 2] {
+            let mut graph = graph(cpu(threads), net.clone(), 4, 1);
+            for _ in 0..2 {
                 let got = train(&mut graph, rows.all(), 0.25, MicroBatch::ONLY);
                 assert!((got.loss / want.loss - 1.0).abs() < 1e-5, "{}: {got:?}, expected {want:?}", net.name);
                 assert_gradients(&net.name, &graph, &gradients(&reference), 1e-4);
             }
-            Err(e) => {
-                let text = e.to_string();
-                assert!(text.contains("layout") && text.contains(" on cpu: "), "{}: {text}", net.name);
+        }
+        // a GPU says what it cannot
+        let gpu = numerics::cuda(Precision::F32);
+        let built = gpu.map(|gpu| Graph::new(gpu, net.clone(), 4, Purpose::Train { chunk_bytes: 1 }, 7));
+        match built {
+            Some(Ok(mut graph)) => {
+                train(&mut graph, rows.all(), 0.25, MicroBatch::ONLY);
+                assert_gradients(&net.name, &graph, &gradients(&reference), 1e-4);
             }
+            Some(Err(e)) => assert!(e.to_string().contains("put a linear layer between"), "{}: {e}", net.name),
+            None => {}
         }
     }
 }

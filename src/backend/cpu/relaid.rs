@@ -1,6 +1,7 @@
 //! An operation whose inputs lie in another order than it takes, behind copies of them: where images with all channels of a pixel side
-//! by side meet operations that have loops for blocks of channels alone, and the other way round; where a convolution reads only some
-//! pixels; and where it takes f32 of what is in bf16, or the other way round.
+//! by side meet operations that have loops for blocks of channels alone, and the other way round; where the network's own image meets
+//! what a convolution made of it; where features of a flattened image are read one by one; where a convolution reads only some pixels;
+//! and where it takes f32 of what is in bf16, or the other way round.
 
 use super::buf::AlignedBuf;
 use super::device::Cpu;
@@ -92,10 +93,14 @@ pub(super) fn wanted(cpu: &Cpu, r: &PlanRequest<'_, Cpu>) -> Option<Vec<TensorDe
 /// In the order of channels in which it takes them; none where that is theirs.
 fn ordered(cpu: &Cpu, r: &PlanRequest<'_, Cpu>) -> Option<Vec<TensorDesc>> {
     let flattened = r.x.iter().zip(r.shapes).any(|(x, shape)| x.shape != *shape);
-    if let Some(blocked) = beside_vectors(r.x).filter(|_| !flattened && !cpu.channels_last) {
+    let alike = r.x.iter().all(|x| x.in_f32() == r.x[0].in_f32());
+    if flattened && (r.op.reads() == Reads::Channels || !alike) {
+        return Some(r.x.iter().zip(r.shapes).map(|(x, shape)| TensorDesc { shape: *shape, block: 1, ..*x }).collect());
+    }
+    if let Some(blocked) = beside_plain(r.x).filter(|_| !flattened && !cpu.channels_last) {
         return Some(blocked);
     }
-    if r.x.iter().all(in_blocks) && !cpu.channels_last || flattened && r.op.reads() == Reads::Channels {
+    if r.x.iter().all(in_blocks) && !cpu.channels_last {
         return None;
     }
     Some(match r.op {
@@ -117,12 +122,11 @@ fn ordered(cpu: &Cpu, r: &PlanRequest<'_, Cpu>) -> Option<Vec<TensorDesc>> {
     })
 }
 
-/// Vectors of linear layers beside images in blocks: all in those blocks. None where the inputs are others.
-fn beside_vectors(x: &[TensorDesc]) -> Option<Vec<TensorDesc>> {
+/// Vectors of linear layers, or the network's image, beside images in blocks: all in those blocks. None where the inputs are others.
+fn beside_plain(x: &[TensorDesc]) -> Option<Vec<TensorDesc>> {
     let block = x.iter().find(|x| !x.is_plain())?.block;
-    let is_vector = |x: &TensorDesc| x.is_plain() && x.shape.plane() == 1;
-    let lies_so = [8, 16].contains(&block) && x.iter().all(|x| is_vector(x) || x.block == block);
-    (lies_so && x.iter().any(is_vector)).then(|| x.iter().map(|x| TensorDesc { block, ..*x }).collect())
+    let lies_so = [8, 16].contains(&block) && x.iter().all(|x| x.is_plain() || x.block == block);
+    (lies_so && x.iter().any(TensorDesc::is_plain)).then(|| x.iter().map(|x| TensorDesc { block, ..*x }).collect())
 }
 
 /// Whether there are loops for such blocks.
@@ -135,7 +139,8 @@ pub(super) fn blocked(cpu: &Cpu, x: &TensorDesc) -> TensorDesc {
     TensorDesc { block: if in_blocks(x) { x.block } else { cpu.block }, ..*x }
 }
 
-/// Plans an operation as it is planned for inputs in the layouts `taken`, of which it reads every `step`-th pixel.
+/// Plans an operation as it is planned for inputs in the layouts `taken`, of which it reads every `step`-th pixel; a flattened image may be
+/// taken as a vector in plain order.
 pub(super) fn plan(
     cpu: &Cpu,
     r: &PlanRequest<'_, Cpu>,
@@ -153,7 +158,9 @@ pub(super) fn plan(
         // the aliased input's gradient lies in dy
         let gradient = if r.train && (i > 0 || r.wants_dx) && inner.alias() != Some(i) { copied } else { 0 };
         let (x, dx) = (AlignedBuf::zeroed(copied, r.name)?, AlignedBuf::zeroed(gradient, r.name)?);
-        Ok(Input { given: View { images: *given, step }, taken: View::whole(taken), x, dx })
+        let vector = taken.block == 1 && taken.shape == Shape::vector(given.shape.elems());
+        let taken = if vector { taken.with_shape(given.shape) } else { *taken };
+        Ok(Input { given: View { images: *given, step }, taken: View::whole(&taken), x, dx })
     };
     let inputs = r.x.iter().zip(taken).enumerate().map(input).collect::<Result<_, _>>()?;
     Ok(Box::new(Plan { threads: cpu.threads, inner, inputs }))
