@@ -78,6 +78,9 @@ fn layers() -> Vec<Case> {
         (Op::Conv(conv(32, 1).stride(2)), image(64)),
         (Op::Conv(conv(24, 5).pad(2).relu()), image(20)),
         (Op::Conv(conv(32, 3).pad(1).groups(2)), image(32)),
+        // padding that kernels refuse to add
+        (Op::Conv(conv(32, 5).pad(4)), image(16)),
+        (Op::Conv(conv(16, 1).pad(1).stride(2)), image(32)),
         (Op::Linear(Linear::new(10)), Shape::vector(64)),
         (Op::Linear(Linear::new(33).relu()), Shape::vector(50)),
         (Op::Linear(Linear::new(32)), image(16)),

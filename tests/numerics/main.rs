@@ -20,6 +20,7 @@ mod nets;
 mod onnx;
 mod ops;
 mod optim;
+mod padding;
 mod parity;
 mod remote;
 mod rounding;

@@ -13,7 +13,7 @@ use trireme::backend::op::{
 use trireme::backend::{Backend, PlanRequest, TensorDesc};
 
 /// The CPU gives what the reference gives, in every layout, with one thread and two, and so does CUDA in its own.
-fn assert_parity(cases: Vec<Case>) {
+pub(crate) fn assert_parity(cases: Vec<Case>) {
     assert_parity_in(BLOCKED, cases);
 }
 
@@ -373,7 +373,7 @@ fn convolutions_of_known_networks_take_no_plain_loops() {
 }
 
 /// Channels of a block on this processor: those of a convolution's output.
-fn cpu_block() -> usize {
+pub(crate) fn cpu_block() -> usize {
     let (op, shape) = (Op::Conv(Conv::new(16, 1)), [Shape::image(16, 2, 2)]);
     let x = [TensorDesc::plain(1, shape[0])];
     let alone = PlanRequest::alone("x", &op, &shape, &x);

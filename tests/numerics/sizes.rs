@@ -41,6 +41,22 @@ fn gaps(input: Shape) -> NetSpec {
     net
 }
 
+/// Padding too wide for the kernel, beside gaps, groups, ReLU and a pool that computes its gradient.
+fn wide(input: Shape) -> NetSpec {
+    let mut net = NetSpec::new("wide", input);
+    let x = net.add("c1", Op::Conv(Conv::new(16, 5).pad(4).bias(0.0).relu()), net.image());
+    let x = net.add("p1", Op::Pool(Pool::new(PoolKind::Max, 2, 2)), x);
+    let x = net.add("c2", Op::Conv(Conv::new(17, 7).pad(6)), x);
+    let x = net.add("n2", Norm::new().relu(), x);
+    let x = net.add("c3", Op::Conv(Conv::new(32, 5).pads([4, 1, 0, 5]).stride(2).bias(0.0).relu()), x);
+    let x = net.add("p3", Op::Pool(Pool::new(PoolKind::Max, 2, 2)), x);
+    let x = net.add("c4", Op::Conv(Conv::new(32, 3).pad(6).dilation(2).groups(4)), x);
+    let x = net.add("c5", Op::Conv(Conv::new(16, 1).pad(1).bias(0.0).relu()), x);
+    let x = net.add("mean", Pool::global(), x);
+    net.add("fc", Op::Linear(Linear::new(CLASSES)), x);
+    net
+}
+
 fn graph<B: Backend>(backend: B, net: NetSpec) -> Graph<B> {
     let purpose = Purpose::Train { chunk_bytes: 1 << 12 };
     Graph::new(backend, net, ROWS, purpose, 11).unwrap_or_else(|e| panic!("{e}"))
@@ -115,6 +131,16 @@ fn weights_that_the_largest_size_has_in_plain_order_stay_there() {
     check_net("reference", gaps, sizes, (|| Reference, || Reference));
     check_net("cpu, 1 thread", gaps, sizes, (|| cpu(1), || Reference));
     check_net("cpu, 2 threads", gaps, sizes, (|| cpu(2), || Reference));
+}
+
+/// Frames of zeros stay such from step to step, and for images of all sizes.
+#[test]
+fn widely_padded_layers_take_several_sizes() {
+    check_net("reference", wide, SIZES, (|| Reference, || Reference));
+    check_net("cpu, 1 thread", wide, SIZES, (|| cpu(1), || Reference));
+    check_net("cpu, 2 threads", wide, SIZES, (|| cpu(2), || Reference));
+    let bf16 = || Cpu::in_bf16(2).or_else(|_| Cpu::in_widened_bf16(2)).unwrap();
+    check_net("cpu in bf16", wide, SIZES, (bf16, bf16));
 }
 
 #[test]

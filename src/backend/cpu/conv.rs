@@ -1,16 +1,25 @@
 //! Convolutions: in tiles where the processor has them for bf16, which read and write images channels last; else Winograd's where it is
-//! chosen, else oneDNN's, with weights spread among zeros where it has no fast one for them as they are, all in blocks of channels.
+//! chosen, else oneDNN's, with weights spread among zeros where it has no fast one for them as they are, all in blocks of channels. Where
+//! all that is left are its plain loops, because of the padding maybe, images are copied into frames of zeros.
 
 use super::bf16::Bf16;
 use super::choices::{Kernels, Sizes};
 use super::device::Cpu;
 use super::format::Format;
+use super::framed::{self, Judged};
 use super::{affine, relaid, spread, winograd};
 use crate::backend::op::Conv;
 use crate::backend::{Error, PlanRequest, Planned};
 
 /// Plans the op.
 pub(super) fn plan(cpu: &Cpu, op: &Conv, r: &PlanRequest<'_, Cpu>) -> Result<Box<dyn Planned<Cpu>>, Error> {
+    let (plan, is_slow) = padding_itself(cpu, op, r)?;
+    let framed = if is_slow { framed::plan(cpu, op, r, |op, r| padding_itself(cpu, op, r))? } else { None };
+    Ok(framed.unwrap_or(plan))
+}
+
+/// Plans the op over images as they are.
+fn padding_itself(cpu: &Cpu, op: &Conv, r: &PlanRequest<'_, Cpu>) -> Result<Judged, Error> {
     // a smaller batch is computed as the largest is, whose weights lie in plain order where they are spread
     let spread = matches!(r.formats.and_then(|formats| formats.first()), Some(Format::Plain(_)));
     if cpu.channels_last && op.groups == 1 && !spread {
@@ -24,7 +33,7 @@ pub(super) fn plan(cpu: &Cpu, op: &Conv, r: &PlanRequest<'_, Cpu>) -> Result<Box
             affine::Plan::in_tiles(cpu, r, &dense).map(|plan| Box::new(plan) as _)
         });
         if let Ok(plan) = tiles {
-            return Ok(plan);
+            return Ok((plan, false));
         }
     }
     let x = relaid::blocked(cpu, &r.x[0]);
@@ -32,24 +41,31 @@ pub(super) fn plan(cpu: &Cpu, op: &Conv, r: &PlanRequest<'_, Cpu>) -> Result<Box
         let narrow =
             relaid::plan(cpu, r, &[x], [1, 1], |r| affine::Plan::conv(cpu, r, op).map(|plan| Box::new(plan) as _));
         if let Ok(plan) = narrow {
-            return Ok(plan);
+            return Ok((plan, false));
         }
     }
-    relaid::plan(cpu, r, &[x.in_f32()], [1, 1], |r| in_blocks(cpu, op, r, spread))
+    let mut is_slow = false;
+    let plan = relaid::plan(cpu, r, &[x.in_f32()], [1, 1], |r| {
+        let (plan, slow) = in_blocks(cpu, op, r, spread)?;
+        is_slow = slow;
+        Ok(plan)
+    })?;
+    Ok((plan, is_slow))
 }
 
 /// With `spread` as the largest batch's weights lie.
-fn in_blocks(cpu: &Cpu, op: &Conv, r: &PlanRequest<'_, Cpu>, spread: bool) -> Result<Box<dyn Planned<Cpu>>, Error> {
+fn in_blocks(cpu: &Cpu, op: &Conv, r: &PlanRequest<'_, Cpu>, spread: bool) -> Result<Judged, Error> {
     if winograd::fits(cpu, r, op)
         && chosen(cpu, r, op) == Kernels::Winograd
         && let Some(plan) = winograd::plan(cpu, r, op)
     {
-        return plan;
+        return Ok((plan?, false));
     }
     let direct = affine::Plan::conv(cpu, r, op)?;
     let may_spread = spread || r.formats.is_none() && direct.is_slow() && (op.groups > 1 || op.dilation != [1, 1]);
     let spread = if may_spread { spread::plan(cpu, r, op)? } else { None };
-    Ok(spread.unwrap_or_else(|| Box::new(direct)))
+    let is_slow = spread.is_none() && direct.is_slow();
+    Ok((spread.unwrap_or_else(|| Box::new(direct)), is_slow))
 }
 
 /// Who computes a convolution for which there are Winograd's kernels: as the processor's table says; where it has no such row, these, but

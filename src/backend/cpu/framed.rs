@@ -1,10 +1,42 @@
 //! Images with their padding around them, for convolutions that cannot pad by themselves.
 
 use super::buf::AlignedBuf;
+use super::device::Cpu;
 use super::few_channels::put_in_frame;
+use super::relaid;
 use super::threads::Threads;
 use crate::backend::op::{Conv, Shape};
-use crate::backend::{Error, TensorDesc};
+use crate::backend::{Error, PlanRequest, Planned, TensorDesc};
+
+/// A plan, and whether a pass takes oneDNN's plain loops.
+pub(super) type Judged = (Box<dyn Planned<Cpu>>, bool);
+
+/// Plans a convolution as `of` plans one without padding, of images that stand in frames of zeros: oneDNN has nothing but plain loops where
+/// a kernel lies beside the image with all its cells. None where it has nothing else without padding either.
+pub(super) fn plan(
+    cpu: &Cpu,
+    op: &Conv,
+    r: &PlanRequest<'_, Cpu>,
+    of: impl FnOnce(&Conv, &PlanRequest<'_, Cpu>) -> Result<Judged, Error>,
+) -> Result<Option<Box<dyn Planned<Cpu>>>, Error> {
+    if op.pads == [0; 4] {
+        return Ok(None);
+    }
+    let [top, left, height, width] = frame(op, r.x[0].shape, r.output()?);
+    let framed = r.x[0].with_shape(Shape::image(r.x[0].shape.c, height, width));
+    // the operation before writes no frame; that behind reads the output as it is
+    let request = PlanRequest { x: &[framed], before: None, ..*r };
+    let (inner, is_slow) = of(&op.clone().pads([0; 4]), &request)?;
+    if is_slow { Ok(None) } else { relaid::in_frame(cpu, r, inner, &framed, [top, left]).map(Some) }
+}
+
+/// Where an image lies in a frame that has room for all windows: top, left, and the frame's height and width.
+fn frame(op: &Conv, x: Shape, y: Shape) -> [usize; 4] {
+    let extent = |axis: usize, size: usize, out: usize| {
+        ((out - 1) * op.stride[axis] + op.extent()[axis]).max(size + op.pads[axis])
+    };
+    [op.pads[0], op.pads[1], extent(0, x.h, y.h), extent(1, x.w, y.w)]
+}
 
 /// A plain image in the middle of zeros.
 pub(super) struct Framed {
@@ -21,12 +53,9 @@ impl Framed {
         if !refused || x.bf16 || x.block != 1 || op.groups != 1 || wants_dx {
             return Ok(None);
         }
-        let extent = |axis: usize, size: usize, out: usize| {
-            ((out - 1) * op.stride[axis] + op.extent()[axis]).max(size + op.pads[axis])
-        };
-        let (height, width) = (extent(0, x.shape.h, y.shape.h), extent(1, x.shape.w, y.shape.w));
-        let buf = AlignedBuf::zeroed(x.n * x.shape.c * height * width, name)?;
-        Ok(Some(Self { image: x.shape, frame: [op.pads[0], op.pads[1], height, width], x: buf }))
+        let frame = frame(op, x.shape, y.shape);
+        let buf = AlignedBuf::zeroed(x.n * x.shape.c * frame[2] * frame[3], name)?;
+        Ok(Some(Self { image: x.shape, frame, x: buf }))
     }
 
     pub fn fill(&mut self, threads: Threads, images: &[f32]) {

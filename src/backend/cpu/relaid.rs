@@ -1,7 +1,7 @@
 //! An operation whose inputs lie in another order than it takes, behind copies of them: where images with all channels of a pixel side
 //! by side meet operations that have loops for blocks of channels alone, and the other way round; where the network's own image meets
-//! what a convolution made of it; where features of a flattened image are read one by one; where a convolution reads only some pixels;
-//! and where it takes f32 of what is in bf16, or the other way round.
+//! what a convolution made of it; where features of a flattened image are read one by one; where a convolution reads only some pixels, or
+//! images with zeros around them; and where it takes f32 of what is in bf16, or the other way round.
 
 use super::buf::AlignedBuf;
 use super::device::Cpu;
@@ -17,6 +17,8 @@ struct Plan {
     threads: Threads,
     inner: Box<dyn Planned<Cpu>>,
     inputs: Vec<Input>,
+    /// Behind the names of primitives.
+    how: &'static str,
 }
 
 /// One input: how it comes, and how it is taken; copies of it and of its gradient where these differ.
@@ -28,26 +30,46 @@ struct Input {
 }
 
 impl Input {
+    /// With room for copies of the tensor and, where it `has_gradient`, of its gradient.
+    fn new(given: View, taken: View, has_gradient: bool, name: &str) -> Result<Self, Error> {
+        let copied = if given == taken { 0 } else { taken.images.words() };
+        let (x, dx) = (copied, if has_gradient { copied } else { 0 });
+        Ok(Self { given, taken, x: AlignedBuf::zeroed(x, name)?, dx: AlignedBuf::zeroed(dx, name)? })
+    }
+
     fn differs(&self) -> bool {
         self.given != self.taken
     }
 }
 
-/// A part of the pixels of images: every `step`-th down and across.
+/// A part of the pixels of images: from `first` on, every `step`-th down and across.
 #[derive(Clone, Copy, PartialEq)]
 struct View {
     images: TensorDesc,
+    first: [usize; 2],
     step: [usize; 2],
+    /// Rows and columns of pixels.
+    extent: [usize; 2],
 }
 
 impl View {
     fn whole(images: &TensorDesc) -> Self {
-        Self { images: *images, step: [1, 1] }
+        Self::stepped(images, [1, 1])
     }
 
-    /// Rows and columns of pixels.
-    fn extent(&self) -> [usize; 2] {
-        [self.images.shape.h.div_ceil(self.step[0]), self.images.shape.w.div_ceil(self.step[1])]
+    fn stepped(images: &TensorDesc, step: [usize; 2]) -> Self {
+        let Shape { h, w, .. } = images.shape;
+        Self { images: *images, first: [0, 0], step, extent: [h.div_ceil(step[0]), w.div_ceil(step[1])] }
+    }
+
+    /// Whether there are pixels that it leaves out.
+    fn has_holes(&self) -> bool {
+        self.extent != [self.images.shape.h, self.images.shape.w]
+    }
+
+    /// Where channel `c` of its first pixel lies within a sample.
+    fn at(&self, c: usize) -> usize {
+        self.images.at(c, self.first[0] * self.images.shape.w + self.first[1])
     }
 
     /// Elements from row to row, and from pixel to pixel.
@@ -59,7 +81,7 @@ impl View {
 
 /// With all channels of a pixel side by side, of every `step`-th pixel down and across.
 pub(super) fn thinned(x: &TensorDesc, step: [usize; 2]) -> TensorDesc {
-    let [h, w] = View { images: *x, step }.extent();
+    let [h, w] = View::stepped(x, step).extent;
     last(&x.with_shape(Shape::image(x.shape.c, h, w)))
 }
 
@@ -154,19 +176,32 @@ pub(super) fn plan(
     // its neighbours know nothing of the copies
     let inner = of(&PlanRequest { x: taken, before: None, behind: None, ..*r })?;
     let input = |(i, (given, taken)): (usize, (&TensorDesc, &TensorDesc))| -> Result<Input, Error> {
-        let copied = if given == taken && step == [1, 1] { 0 } else { taken.words() };
         // the aliased input's gradient lies in dy
-        let gradient = if r.train && (i > 0 || r.wants_dx) && inner.alias() != Some(i) { copied } else { 0 };
-        let (x, dx) = (AlignedBuf::zeroed(copied, r.name)?, AlignedBuf::zeroed(gradient, r.name)?);
+        let has_gradient = r.train && (i > 0 || r.wants_dx) && inner.alias() != Some(i);
         let vector = taken.block == 1 && taken.shape == Shape::vector(given.shape.elems());
         let taken = if vector { taken.with_shape(given.shape) } else { *taken };
-        Ok(Input { given: View { images: *given, step }, taken: View::whole(&taken), x, dx })
+        Input::new(View::stepped(given, step), View::whole(&taken), has_gradient, r.name)
     };
     let inputs = r.x.iter().zip(taken).enumerate().map(input).collect::<Result<_, _>>()?;
-    Ok(Box::new(Plan { threads: cpu.threads, inner, inputs }))
+    Ok(Box::new(Plan { threads: cpu.threads, inner, inputs, how: "behind copies" }))
 }
 
-/// Copies from one layout of the same pixels to another; pixels between them and what pads channels become zero.
+/// An operation that was planned for the images of `frame`, of which the input's are a part that begins at row and column `first`; all
+/// around it are zeros.
+pub(super) fn in_frame(
+    cpu: &Cpu,
+    r: &PlanRequest<'_, Cpu>,
+    inner: Box<dyn Planned<Cpu>>,
+    frame: &TensorDesc,
+    first: [usize; 2],
+) -> Result<Box<dyn Planned<Cpu>>, Error> {
+    let given = View::whole(&r.x[0]);
+    let taken = View { images: *frame, first, ..given };
+    let inputs = vec![Input::new(given, taken, r.train && r.wants_dx, r.name)?];
+    Ok(Box::new(Plan { threads: cpu.threads, inner, inputs, how: "in a frame" }))
+}
+
+/// Copies from one layout of the same pixels to another; pixels between and around them and what pads channels become zero.
 fn copy(threads: Threads, from: &View, x: &[f32], to: &View, y: &mut [f32]) {
     by_numbers!(from.images.bf16, to.images.bf16, copy_in(threads, from, x, to, y));
 }
@@ -175,7 +210,7 @@ fn copy_in<X: Number, Y: Number>(threads: Threads, from: &View, x: &[f32], to: &
     let (x, y) = (X::all(x), Y::all_mut(y));
     let (run, channels) = (stretch(from.images.block, to.images.block), to.images.shape.c);
     let (sample, source) = (to.images.sample_elems(), from.images.sample_elems());
-    let holes = to.step != [1, 1] || !channels.is_multiple_of(to.images.block);
+    let holes = to.has_holes() || !channels.is_multiple_of(to.images.block);
     threads.split(&mut y[..to.images.elems()], sample, |first, samples| {
         for (n, y) in (first..).zip(samples.chunks_exact_mut(sample)) {
             let x = &x[n * source..][..source];
@@ -200,8 +235,8 @@ fn stretch(a: usize, b: usize) -> usize {
 
 /// Copies the `R` channels from `c` on of all pixels.
 fn copy_channels<X: Number, Y: Number, const R: usize>(from: &View, x: &[X], to: &View, y: &mut [Y], c: usize) {
-    let (x, y) = (&x[from.images.at(c, 0)..], &mut y[to.images.at(c, 0)..]);
-    let ([rows, columns], there, here) = (to.extent(), from.strides(), to.strides());
+    let (x, y) = (&x[from.at(c)..], &mut y[to.at(c)..]);
+    let ([rows, columns], there, here) = (to.extent, from.strides(), to.strides());
     for row in 0..rows {
         let (x, y) = (&x[row * there[0]..], &mut y[row * here[0]..]);
         for column in 0..columns {
@@ -236,7 +271,7 @@ impl Planned<Cpu> for Plan {
     }
 
     fn implementation(&self) -> String {
-        format!("{} behind copies", self.inner.implementation())
+        format!("{} {}", self.inner.implementation(), self.how)
     }
 
     fn alias(&self) -> Option<usize> {

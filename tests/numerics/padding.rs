@@ -1,0 +1,112 @@
+//! Convolutions with more padding than fits their kernels, which oneDNN leaves to plain loops: on the CPU they read images that stand in
+//! frames of zeros.
+
+use crate::parity::{assert_parity, cpu_block};
+use crate::support::numerics::{Case, Chooser, cpu};
+use trireme::backend::cpu::Cpu;
+use trireme::backend::op::{Conv, Op, Shape};
+use trireme::backend::{Backend, PlanRequest, Planned, TensorDesc};
+
+/// Kernel and padding: the first of the kernel's cells, or all of them, lie beside the image at its edges.
+const WIDE: [(usize, usize); 6] = [(5, 4), (7, 6), (1, 1), (1, 2), (3, 3), (4, 5)];
+
+fn case(conv: Conv, n: usize, x: Shape, k: usize) -> Case {
+    Case::random(Op::Conv(conv), n, x, 8_000 + k as u64)
+}
+
+/// Strides that leave pixels over at the end, gaps, channels that fill a block and do not, images of several channels and of one.
+#[test]
+fn widely_padded_convolutions_agree() {
+    let mut cases = Vec::new();
+    for (kernel, pad) in WIDE {
+        for (inputs, outputs, stride, dilation) in [(16, 32, 1, 1), (20, 17, 2, 1), (8, 16, 1, 2), (3, 9, 2, 2)] {
+            let conv = Conv::new(outputs, kernel).pad(pad * dilation).stride(stride).dilation(dilation);
+            let conv = if cases.len() % 2 == 0 { conv.bias(0.0).relu() } else { conv };
+            cases.push(case(conv, 3, Shape::image(inputs, 6, 5), cases.len()));
+        }
+        // what reads the images themselves gives them no gradient
+        for inputs in [1, 3] {
+            let conv = Conv::new(16, kernel).pad(pad).bias(0.0);
+            cases.push(Case { first: true, ..case(conv, 2, Shape::image(inputs, 7, 6), cases.len()) });
+        }
+    }
+    assert_parity(cases);
+}
+
+/// Few and many channels in a group, a filter or two for each channel.
+#[test]
+fn widely_padded_groups_agree() {
+    let mut cases = Vec::new();
+    for (kernel, pad) in WIDE {
+        for (groups, inputs, outputs) in [(2, 32, 32), (8, 32, 16), (16, 16, 16), (12, 12, 24)] {
+            let conv = Conv::new(outputs, kernel).pad(pad).groups(groups).stride(1 + cases.len() % 2);
+            cases.push(case(conv, 2, Shape::image(inputs, 5, 6), 100 + cases.len()));
+        }
+    }
+    let gaps = Conv::new(32, 3).pad(6).dilation(2);
+    cases.push(case(gaps.clone().groups(2), 2, Shape::image(32, 5, 6), 190));
+    cases.push(case(gaps.groups(32), 2, Shape::image(32, 5, 6), 191));
+    assert_parity(cases);
+}
+
+#[test]
+fn other_padding_on_each_side_agrees() {
+    let mut c = Chooser(6);
+    let mut random = |k| {
+        let kernel = [1 + c.below(5), 1 + c.below(5)];
+        let (stride, dilation) = ([1 + c.below(2), 1 + c.below(3)], [1 + c.below(2), 1]);
+        let groups = c.one(&[1, 1, 2, 8]);
+        let conv = Conv { stride, dilation, groups, ..Conv::new(c.one(&[8, 16, 24]), 1).kernel(kernel) };
+        let pads = [0, 1, 0, 1].map(|axis| c.below(conv.extent()[axis] + 3));
+        let x = Shape::image(c.one(&[8, 16]), conv.extent()[0] + c.below(4), conv.extent()[1] + c.below(4));
+        case(conv.pads(pads), 1 + c.below(3), x, k)
+    };
+    assert_parity((200..230).map(&mut random).collect());
+}
+
+/// The plan that a network would have: in blocks of channels, or for plain images, which want no gradient.
+fn with_plan<T>(conv: Conv, x: TensorDesc, of: impl FnOnce(&dyn Planned<Cpu>) -> T) -> T {
+    let (op, shapes, x) = (Op::Conv(conv), [x.shape], [x]);
+    let alone = PlanRequest::alone("conv", &op, &shapes, &x);
+    let request = PlanRequest { wants_dx: x[0].block != 1, ..alone };
+    of(cpu(1).plan(&request).unwrap_or_else(|e| panic!("{op:?}: {e}")).as_ref())
+}
+
+#[test]
+fn widely_padded_convolutions_take_no_plain_loops() {
+    let image = TensorDesc::plain(2, Shape::image(3, 14, 14));
+    let blocks = |c| TensorDesc { block: cpu_block(), ..TensorDesc::plain(2, Shape::image(c, 14, 14)) };
+    for (kernel, pad) in WIDE {
+        let conv = Conv::new(32, kernel).pad(pad);
+        let layers = [
+            (conv.clone(), image),
+            (conv.clone(), blocks(32)),
+            (conv.clone(), blocks(20)),
+            (conv.clone().stride(2), blocks(32)),
+            (conv.clone().pads([pad, 0, 1, pad]), blocks(32)),
+            (conv.clone().groups(2), blocks(32)),
+            (conv.clone().groups(8), blocks(32)),
+            (conv.clone().groups(32), blocks(32)),
+            (conv.dilation(2).pad(2 * pad), blocks(32)),
+        ];
+        for (conv, x) in layers {
+            let what = format!("kernel {kernel}, pads {:?}, {} groups, {x:?}", conv.pads, conv.groups);
+            let (names, bytes) = with_plan(conv, x, |plan| (plan.implementation(), plan.state_bytes()));
+            assert!(!names.contains("ref"), "{what}: {names}");
+            eprintln!("{what}: {names}");
+            // the frame is counted: larger than the image, and so is its gradient's
+            let copies = if x.block == 1 { 1 } else { 2 };
+            assert!(!names.ends_with("in a frame") || bytes > copies * 4 * x.elems(), "{what}: {bytes} bytes");
+        }
+    }
+}
+
+/// Frames are for what is slow without them.
+#[test]
+fn convolutions_that_are_fast_have_no_frame() {
+    let x = TensorDesc { block: cpu_block(), ..TensorDesc::plain(2, Shape::image(32, 14, 14)) };
+    for (kernel, pad) in [(1, 0), (3, 1), (3, 2), (5, 2), (7, 3)] {
+        let names = with_plan(Conv::new(32, kernel).pad(pad), x, |plan| plan.implementation());
+        assert!(!names.contains("frame"), "kernel {kernel}, padding {pad}: {names}");
+    }
+}
