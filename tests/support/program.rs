@@ -96,6 +96,8 @@ pub fn start(mut program: Command) -> Running {
         ("OMPI_ALLOW_RUN_AS_ROOT", "1"),
         ("OMPI_ALLOW_RUN_AS_ROOT_CONFIRM", "1"),
         ("OMPI_MCA_btl", "self,vader"),
+        // no look for other networks: a fifth of the time that a start takes
+        ("OMPI_MCA_pml", "^cm,ucx"),
         ("OMPI_MCA_mpi_yield_when_idle", "1"),
     ];
     program.envs(settings).env_remove("RUST_BACKTRACE").stdin(Stdio::null()).process_group(0);
