@@ -88,7 +88,8 @@ impl Pool {
         let (before, after) = (self.pads[axis], self.pads[axis + 2]);
         let extent = size + before + after;
         let Some(mut steps) = window_steps(extent, k, s) else {
-            return Err(format!("window {:?} with pads {:?} does not fit into {x}", self.extent(x), self.pads));
+            let (window, x) = (self.extent(x), x.with_plane());
+            return Err(format!("window {window:?} with pads {:?} does not fit into {x}", self.pads));
         };
         if before >= k || after >= k {
             return Err(format!("pads {:?} must be smaller than the window {:?}", self.pads, self.extent(x)));
