@@ -50,7 +50,7 @@ fn origin(comm: &Comm, own: f64) -> Result<Option<String>, comm::Error> {
 fn name(finite: &[bool]) -> String {
     let ranks: Vec<String> = (0..finite.len()).filter(|&rank| !finite[rank]).map(|rank| rank.to_string()).collect();
     match ranks.as_slice() {
-        [] => "the losses themselves are finite".into(),
+        [] => "all losses are finite, so it is a parameter".into(),
         all if all.len() == finite.len() => "the loss of every rank".into(),
         [rank] => format!("it comes from rank {rank}"),
         ranks => format!("it comes from ranks {}", ranks.join(", ")),
@@ -65,7 +65,7 @@ mod tests {
     fn the_ranks_it_comes_from_are_named() {
         assert_eq!(name(&[true, false, true]), "it comes from rank 1");
         assert_eq!(name(&[false, false, true]), "it comes from ranks 0, 1");
-        assert_eq!(name(&[true, true]), "the losses themselves are finite");
+        assert_eq!(name(&[true, true]), "all losses are finite, so it is a parameter");
         assert_eq!(name(&[false, false]), "the loss of every rank");
         assert_eq!(name(&[false]), "the loss of every rank");
     }
