@@ -24,9 +24,17 @@ pub struct Report {
 pub fn examine(verbose: bool) -> Result<Option<Report>, Error> {
     let comm = Comm::launch();
     let world = comm.world()?.clone();
+    let mut findings = Vec::new();
+    if let Verdict::Warning(why) | Verdict::Fatal(why) = comm::check_launch(world.size) {
+        findings.push(why);
+    }
+    let mut session = Session { comm, world, notes: Vec::new(), watch: Watch::default() };
+    session.same_program()?;
+    let cores = session.cores()?;
+    findings.append(&mut session.notes);
     let mut text = format!("trireme {}\n", env!("CARGO_PKG_VERSION"));
     let _ = writeln!(text, "processor  {}", bench::processor());
-    let launch::CpuReport { describe: device, bf16 } = launch::cpu_report()?;
+    let launch::CpuReport { describe: device, bf16 } = launch::cpu_report(cores.own)?;
     let _ = writeln!(text, "cpu bf16   {bf16}");
     for line in launch::cuda_lines(verbose) {
         let _ = writeln!(text, "cuda       {line}");
@@ -34,14 +42,6 @@ pub fn examine(verbose: bool) -> Result<Option<Report>, Error> {
     let claim = comm::aware::claim();
     let says = claim.yes.map_or("unknown", |yes| if yes { "yes" } else { "no" });
     let _ = writeln!(text, "cuda-aware {says}: {}", claim.by);
-    let mut findings = Vec::new();
-    if let Verdict::Warning(why) | Verdict::Fatal(why) = comm::check_launch(world.size) {
-        findings.push(why);
-    }
-    let mut session = Session { comm, world, notes: Vec::new(), watch: Watch::default() };
-    session.same_program()?;
-    session.cores()?;
-    findings.append(&mut session.notes);
     let gpus = gpus::visible(&session.world.host);
     let gpus = session.comm.gather("exchange of GPUs", &gpus)?;
     findings.extend(gpus.and_then(|gpus| gpus::shared(&gpus)));

@@ -95,7 +95,7 @@ pub enum Error {
         /// What could not be written.
         source: Box<Error>,
     },
-    /// A loss or a parameter that is not finite.
+    /// A loss, a parameter or a running statistic that is not finite.
     #[error(
         "the loss of step {step} is not finite, or a parameter after it ({origin}; lr {lr:.4e}); the last good checkpoint stands, \
          if there is one. Try {}a smaller schedule.base_lr, a longer schedule.warmup_epochs, or check the data with `trireme data stats`",
@@ -229,8 +229,16 @@ impl Error {
             Error::Usage(_) | Error::Recipe(_) | Error::Schedule(_) | Error::Optimizer(_) => 2,
             Error::Export(error) if error.is_usage() => 2,
             Error::Checkpoint(checkpoint::Error::NoCheckpoint { .. }) => 2,
+            Error::Checkpoint(checkpoint::Error::Folder { source, .. }) if is_of_the_request(source) => 2,
             Error::Agreed { code, .. } | Error::Elsewhere { code } => *code,
             _ => 1,
         }
     }
+}
+
+/// Whether an output cannot be written for what the user asked, and not for want of space or a fault of the machine.
+pub(crate) fn is_of_the_request(source: &io::Error) -> bool {
+    use io::ErrorKind::{AlreadyExists, IsADirectory, NotADirectory, NotFound, PermissionDenied, ReadOnlyFilesystem};
+    let kinds = [AlreadyExists, IsADirectory, NotADirectory, NotFound, PermissionDenied, ReadOnlyFilesystem];
+    kinds.contains(&source.kind())
 }

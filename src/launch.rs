@@ -115,12 +115,12 @@ pub fn training_bytes(net: &NetSpec, images: usize) -> Result<usize, Error> {
     Ok(need.parameters + need.activations + need.workspace)
 }
 
-/// Looks at the CPU backend.
-pub fn cpu_report() -> Result<CpuReport, Error> {
+/// Looks at the CPU backend as a rank with so many cores opens it.
+pub fn cpu_report(cores: usize) -> Result<CpuReport, Error> {
     let bf16 = Cpu::bf16().map_or_else(|why| format!("no: {why}"), |()| "yes".into());
     let device = CpuDevice::find(Vec::new()).map_err(|unavailable| Error::Usage(unavailable.why))?;
-    let settings =
-        DeviceSettings { threads: 1, node_rank: 0, precision: Precision::F32, tf32: false, deterministic: false };
+    let (threads, precision) = (device.threads(cores), Precision::F32);
+    let settings = DeviceSettings { threads, node_rank: 0, precision, tf32: false, deterministic: false };
     Ok(CpuReport { describe: device.open(&settings)?.describe(), bf16 })
 }
 

@@ -16,7 +16,7 @@ fn main() -> ExitCode {
     comm::install_panic_hook();
     let cli = match Cli::try_parse() {
         Ok(cli) => cli,
-        Err(error) => return usage(&error),
+        Err(error) => return usage(&cli::tip::without_hidden(error)),
     };
     match cli::run(cli, started) {
         Ok(()) => ExitCode::from(exit::DONE),

@@ -1,7 +1,7 @@
 //! What can go wrong with a model file.
 
 use std::io;
-use std::path::PathBuf;
+use std::path::{Path, PathBuf};
 
 use loaders::why;
 
@@ -30,7 +30,7 @@ pub enum Error {
         bytes: u64,
     },
     /// A folder for output that cannot be made or written.
-    #[error("cannot write to the folder {}: {source}. Choose another with --out, or mend its permissions", .path.display())]
+    #[error("cannot write to the folder {}: {}", .path.display(), folder_advice(.path, .source))]
     Folder {
         /// The folder.
         path: PathBuf,
@@ -144,6 +144,17 @@ pub enum Error {
         /// What is wrong, with expected and got.
         text: String,
     },
+}
+
+/// Why a folder takes no files, and what to try.
+fn folder_advice(folder: &Path, source: &io::Error) -> String {
+    match source.kind() {
+        // of a file where the folder was to be, the system says only that it exists
+        io::ErrorKind::AlreadyExists => "it is no folder. Choose another with --out".into(),
+        io::ErrorKind::NotADirectory => format!("{}. Choose another with --out", why(folder, source)),
+        io::ErrorKind::PermissionDenied => format!("{source}. Choose another with --out, or mend its permissions"),
+        _ => format!("{source}. Choose another with --out"),
+    }
 }
 
 /// What to try, where the library's words tell.

@@ -20,7 +20,7 @@ Example:
   trireme manual
   trireme manual man/man1/trireme-train.1")]
 pub struct Args {
-    /// File to print, as the list names it [default: print the list]
+    /// File to print, as the list names it, or without its folder [default: print the list]
     #[arg(value_name = "FILE")]
     pub file: Option<String>,
 }
@@ -31,11 +31,18 @@ struct Page {
     text: Vec<u8>,
 }
 
+impl Page {
+    /// Whether it is meant: by its path, or by its name alone.
+    fn is(&self, wanted: &str) -> bool {
+        self.path == wanted || self.path.rsplit('/').next() == Some(wanted)
+    }
+}
+
 /// Prints the list of all files, or one of them; `program` is the whole command line.
 pub fn run(args: &Args, program: Command) -> Result<(), Failure> {
     let pages = pages(program)?;
     let Some(wanted) = &args.file else { return pages.iter().try_for_each(|page| print(&page.path)) };
-    let page = pages.iter().find(|page| page.path == *wanted).ok_or_else(|| unknown(wanted))?;
+    let page = pages.iter().find(|page| page.is(wanted)).ok_or_else(|| unknown(wanted))?;
     print(String::from_utf8_lossy(&page.text).trim_end())
 }
 
@@ -121,6 +128,8 @@ mod tests {
             let path = format!("man/man1/trireme-{}.1", command.get_name());
             assert_eq!(pages.iter().any(|page| page.path == path), !command.is_hide_set(), "{path}");
         }
+        let meant = |wanted: &str| pages.iter().filter(|page| page.is(wanted)).count();
+        assert_eq!(["trireme-train.1", "man/man1/trireme-train.1", "train.1"].map(meant), [1, 1, 0]);
         let train = text("man/man1/trireme-train.1");
         assert!(train.contains("trireme train") && train.contains(".SH EXAMPLES"), "{train}");
         assert!(text("man/man1/trireme-data-convert.1").contains("validation"));

@@ -33,7 +33,7 @@ use clap::{CommandFactory, Parser, Subcommand};
 use exit::Failure;
 use std::time::Instant;
 
-/// Trains image classifiers data-parallel over MPI: one rank a GPU or a group of cores, one stroke a step, one model at the end.
+/// Trains image classifiers data-parallel over MPI: a rank for each GPU or group of cores, one model at the end.
 #[derive(Debug, Parser)]
 #[command(
     name = "trireme",

@@ -36,7 +36,7 @@ pub struct Args {
     /// Write it anew every ten seconds while a run goes on; the page loads itself anew, from disk
     #[arg(long)]
     pub follow: bool,
-    /// Seconds between two of these times
+    /// With --follow: write it so often, in seconds [default: 10]
     #[arg(long, value_name = "SECONDS", requires = "follow", value_parser = positive)]
     pub every: Option<usize>,
 }

@@ -78,9 +78,15 @@ impl Args {
         let Some(index) = self.only else { return Ok(points) };
         let all = points.len();
         let point = points.into_iter().nth(index);
-        point
-            .map(|point| vec![point])
-            .ok_or_else(|| Failure::usage(format!("--only {index}: {all} combinations, from 0 to {}", all - 1)))
+        point.map(|point| vec![point]).ok_or_else(|| Failure::usage(format!("--only {index}: {}", numbers(all))))
+    }
+}
+
+/// Which numbers so many combinations have.
+fn numbers(all: usize) -> String {
+    match all {
+        1 => "there is one combination, number 0".into(),
+        _ => format!("{all} combinations, from 0 to {}", all.saturating_sub(1)),
     }
 }
 

@@ -3,7 +3,7 @@
 use super::exit::Failure;
 use super::output::print;
 use super::threads;
-use super::value::{Patience, natural, patience, thread_count};
+use super::value::{Patience, natural, patience, search_steps, thread_count};
 use crate::device::DeviceChoice;
 use crate::launch;
 use crate::recipe::{Changes, keys};
@@ -76,10 +76,10 @@ pub struct Args {
     /// End after this optimizer step, counted from the start of the run; schedules keep their shape. 0 writes the first weights
     #[arg(long, value_name = "N", value_parser = natural::<u64>)]
     pub max_steps: Option<u64>,
-    /// Look for a learning rate: train some steps, 100 unless given, with rates from 1e-7 to 10; print the one where the loss falls most
-    /// steeply, as a --set takes it, and leave a picture beside OUT. Nothing in OUT is touched
+    /// Look for a learning rate: train some steps, 100 unless given and 20 at least, with rates from 1e-7 to 10; print the one where the
+    /// loss falls most steeply, as a --set takes it, and leave a picture beside OUT. Nothing in OUT is touched
     #[arg(long, value_name = "STEPS", num_args = 0..=1, require_equals = true, default_missing_value = "100",
-          value_parser = clap::value_parser!(u64).range(20..), conflicts_with_all = ["resume", "max_steps", "trace", "dry_run"])]
+          value_parser = search_steps, conflicts_with_all = ["resume", "max_steps", "trace", "dry_run"])]
     pub find_lr: Option<u64>,
     /// Write a trace of all ranks to this file, for ui.perfetto.dev: layers, data, exchange, update, evaluation
     #[arg(long, value_name = "FILE")]

@@ -39,6 +39,14 @@ pub(super) fn natural<N: FromStr>(text: &str) -> Result<N, String> {
     text.parse().map_err(|_| "expected an integer >= 0".into())
 }
 
+/// Steps of a search for a rate: fewer tell nothing.
+pub(super) fn search_steps(text: &str) -> Result<u64, String> {
+    match text.parse() {
+        Ok(steps @ 20..) => Ok(steps),
+        _ => Err("expected an integer >= 20".into()),
+    }
+}
+
 /// Threads: what the system surely has memory for.
 pub(super) fn thread_count(text: &str) -> Result<usize, String> {
     match positive(text)? {
@@ -199,6 +207,8 @@ mod tests {
         for bad in ["-1", "x", "99999999999999999999"] {
             assert_eq!(natural::<u64>(bad).unwrap_err(), "expected an integer >= 0", "{bad}");
         }
+        assert_eq!(search_steps("20"), Ok(20));
+        assert_eq!(search_steps("10").unwrap_err(), "expected an integer >= 20");
         assert_eq!(thread_count("1024"), Ok(1024));
         assert_eq!(thread_count("99999").unwrap_err(), "99999 are requested, 1024 is the most");
         assert_eq!((pixels("256"), percent("90"), fraction("0.1")), (Ok(256), Ok(90), Ok(0.1)));

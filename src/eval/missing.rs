@@ -49,7 +49,7 @@ fn advice(given: &Path, models: &[PathBuf]) -> String {
     match nearest(&given.display().to_string(), &words) {
         Some(like) => format!("did you mean {like}?"),
         None if models.is_empty() => "none lies near; give the output folder of a run, or the model.h5 in it".into(),
-        None => format!("the newest near it: {}", newest(models)),
+        None => format!("the newest runs and models near it: {}", newest(models)),
     }
 }
 

@@ -51,6 +51,8 @@ pub fn memory<B: Backend>(graph: &Graph<B>, batch: usize, slots: usize, others: 
         (format!("optimizer, {slots} slot(s)"), params * 4 * slots),
         ("state of layers".into(), graph.state_bytes()),
     ];
+    // one worker a rank keeps none apart
+    rows.retain(|(_, bytes)| *bytes > 0);
     rows.extend(others.iter().map(|(what, bytes)| (what.to_string(), *bytes)));
     let mut text = format!("{:<34} {:>10}\n", "memory of this rank", "MB");
     for (what, bytes) in &rows {

@@ -160,7 +160,9 @@ pub fn of_key(path: &str) -> String {
     }
     let lasts: Vec<&str> = KEYS.iter().map(|key| key.field.name).collect();
     let word = path.rsplit('.').next().unwrap_or(path);
+    // of two or three letters half may differ, which is no slip
     nearest(word, &lasts)
+        .filter(|_| word.chars().count() > 3)
         .and_then(|found| KEYS.iter().find(|key| key.field.name == found))
         .map(|key| format!("; did you mean \"{}\"?", key.path))
         .unwrap_or_else(|| "; `trireme train --help` lists the keys of a recipe".into())
@@ -226,6 +228,7 @@ mod tests {
         assert_eq!(of_transform("RandomHorizontalFlip", &["flip"]), "; here it is \"flip\"");
         assert_eq!(of_transform("filp", &["flip"]), "; did you mean \"flip\"?");
         assert_eq!(of_kind("OneCycleLR"), Some("one_cycle"));
+        assert_eq!(of_key("foo"), "; `trireme train --help` lists the keys of a recipe");
         assert_eq!(of_key("early_stopping"), "; here it is \"stop.patience\"");
         assert_eq!(of_key("swa"), "; here it is \"ema.swa_start\"");
         assert_eq!(of_key("monitor"), "; here it is \"checkpoint.best_by\"");

@@ -17,6 +17,7 @@ use super::hint;
 use super::keys::{self, Key};
 use super::recipe::Recipe;
 use super::table::insert;
+use super::text;
 use crate::schema::{KeyType, Problem, Schema, Section, check_section, shown};
 
 /// A recipe, and what there is to say about the way from its file.
@@ -35,16 +36,16 @@ impl Recipe {
     /// Reads `path`, applies the changes, and checks the whole.
     pub fn load(path: &Path, changes: &Changes, known: &Known) -> Result<Loaded, Error> {
         let file = path.display().to_string();
-        let text = std::fs::read_to_string(path).map_err(|source| match source.kind() {
+        let bytes = std::fs::read(path).map_err(|source| match source.kind() {
             ErrorKind::NotFound => Error::Absent { file: file.clone(), cure: absent::cure(path) },
             _ => Error::Read { file: file.clone(), source },
         })?;
-        Self::parse(&text, &file, changes, known)
+        Self::parse(&text::decode(bytes, &file)?, &file, changes, known)
     }
 
     /// As [`Recipe::load`], from a text; `file` stands in the messages.
     pub fn parse(text: &str, file: &str, changes: &Changes, known: &Known) -> Result<Loaded, Error> {
-        let mut table: Table = text.parse().map_err(|e| syntax(file, e))?;
+        let mut table = text::parse(text, file)?;
         let mut origin = Origin { file, sets: BTreeMap::new() };
         check_keys(&table, "", &origin)?;
         changes.unsets.iter().try_for_each(|path| changes::unset(&mut table, path))?;
@@ -64,7 +65,7 @@ impl Recipe {
     /// A recipe out of a file that trireme wrote, such as a checkpoint: names of networks and transforms are not checked.
     pub fn from_toml(text: &str) -> Result<Self, Error> {
         let file = "the recipe in a checkpoint";
-        let table: Table = text.parse().map_err(|e| syntax(file, e))?;
+        let table = text::parse(text, file)?;
         let origin = Origin { file, sets: BTreeMap::new() };
         check_keys(&table, "", &origin)?;
         read(table, &origin)
@@ -79,10 +80,6 @@ fn network_file(recipe: &mut Recipe, file: &str) -> Option<PathBuf> {
     Some(path)
 }
 
-fn syntax(file: &str, e: toml::de::Error) -> Error {
-    Error::Syntax { file: file.into(), why: e.to_string() }
-}
-
 /// Checks keys, types and ranges by the schema, then makes the struct.
 fn read(table: Table, origin: &Origin) -> Result<Recipe, Error> {
     check_by_schema("", &Recipe::SCHEMA, &table, origin)?;
@@ -90,7 +87,7 @@ fn read(table: Table, origin: &Origin) -> Result<Recipe, Error> {
     for (name, schema) in keys::sections() {
         check_by_schema(name, schema, table.get(name).and_then(Value::as_table).unwrap_or(&none), origin)?;
     }
-    Value::Table(table).try_into().map_err(|e| syntax(origin.file, e))
+    Value::Table(table).try_into().map_err(|e| text::syntax(origin.file, e))
 }
 
 fn check_by_schema(section: &str, schema: &Schema, table: &Table, origin: &Origin) -> Result<(), Error> {

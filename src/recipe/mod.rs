@@ -31,6 +31,7 @@ mod sync;
 mod table;
 #[cfg(test)]
 mod tests;
+mod text;
 
 pub use crate::backend::Precision;
 pub use crate::optim::OptimizerSpec as Optimizer;

@@ -17,7 +17,7 @@ section! {
         absent decay: f64 = "no averages", in Range::OpenFraction(0.999);
         /// In place of decay, stochastic weight averaging: the plain mean of the weights after this epoch, counted from 1, and later ones.
         absent swa_start: u32 = "no averages", in Range::AtLeast(1.0);
-        /// Epochs from one of these to the next.
+        /// Epochs between two weights of the mean of swa_start.
         optional swa_every: u32 = 1, in Range::AtLeast(1.0);
     }
 }

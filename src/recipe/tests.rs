@@ -165,13 +165,14 @@ fn unknown_names_suggest_the_nearest() {
 fn wrong_types_name_file_and_key() {
     let text = refused_text("momentum = 0.9", "momentum = \"high\"");
     assert_eq!(text, "small.toml: optimizer.momentum: expected a finite number, got the string \"high\"");
-    assert_eq!(refusal(&["batch=many"]), "--set batch=many: expected an integer >= 0, got the string \"many\"");
-    assert_eq!(refusal(&["batch=-1"]), "--set batch=-1: expected an integer >= 0, got -1");
+    assert_eq!(refusal(&["batch=many"]), "--set batch=many: expected an integer >= 1, got the string \"many\"");
+    assert_eq!(refusal(&["batch=-1"]), "--set batch=-1: expected an integer >= 1, got -1");
     let digits = "99999999999999999999";
     let large = format!("--set batch={digits}: {digits} is too large; an integer is at most 9223372036854775807");
     assert_eq!(refusal(&[&format!("batch={digits}")]), large);
-    assert_eq!(refusal(&["batch='12'"]), "--set batch='12': expected an integer >= 0, got the string \"12\"");
+    assert_eq!(refusal(&["batch='12'"]), "--set batch='12': expected an integer >= 1, got the string \"12\"");
     assert!(refusal(&["schedule.base_lr=nan"]).contains("a finite number"));
+    assert!(refusal(&["schedule.warmup_epochs=1e300"]).ends_with("got 1e300"));
     assert!(refusal(&["epochs=1.5"]).contains("an integer"));
     assert_eq!(refusal(&["epochs=5000000000"]), "--set epochs=5000000000: must be <= 4294967295, got 5000000000");
     let sizes = refusal(&["augment.sizes=[[0, 5000000000]]"]);

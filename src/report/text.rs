@@ -182,10 +182,11 @@ fn end(end: &End) -> String {
     format!("done: {steps} in {seconds:.1} s{since}{rate}; model: {}", model.display())
 }
 
-/// A learning rate with four significant digits: `0.05`, `0.0007123`, `1.2e-7`.
+/// A learning rate with four significant digits: `0.05`, `0.0007123`, `1.2e-7`, `1e30`.
 pub(super) fn rate(lr: f64) -> String {
     let short: f64 = format!("{lr:.3e}").parse().unwrap_or(lr);
-    if short != 0.0 && short.abs() < 1e-4 { format!("{short:e}") } else { short.to_string() }
+    let plain = short == 0.0 || (1e-4..1e7).contains(&short.abs());
+    if plain { short.to_string() } else { format!("{short:e}") }
 }
 
 /// `1234567` as `1,234,567`.
@@ -208,8 +209,8 @@ mod tests {
     #[test]
     fn numbers_for_the_eye() {
         assert_eq!(["0", "123", "1,234", "60,965,224"], [0, 123, 1234, 60_965_224].map(grouped).as_slice());
-        let rates = [0.05, 0.1 + 0.2, 0.000_712_345, 1.234_567e-7, 0.0, f64::NAN];
-        assert_eq!(["0.05", "0.3", "0.0007123", "1.235e-7", "0", "NaN"], rates.map(rate).as_slice());
+        let rates = [0.05, 0.1 + 0.2, 0.000_712_345, 1.234_567e-7, 1e30, 0.0, f64::NAN];
+        assert_eq!(["0.05", "0.3", "0.0007123", "1.235e-7", "1e30", "0", "NaN"], rates.map(rate).as_slice());
     }
 
     fn some_step() -> Step {

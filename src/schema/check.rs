@@ -5,6 +5,7 @@ use toml::{Table, Value};
 
 use super::field::{Field, KeyType, Kind, KindField, Schema};
 use super::key_type::{names, quoted};
+use super::range::Range;
 
 /// A key that cannot be used.
 #[derive(Clone, Debug, PartialEq)]
@@ -68,7 +69,11 @@ fn check_kind(key: &KindField, table: &Table) -> Result<&'static [Field], Fault>
 
 fn check_field(field: &Field, value: Option<&Value>) -> Result<(), Fault> {
     let fault = |problem| Err(Fault { key: field.name, problem });
-    let expected = || field.value_type.expected();
+    let expected = || match (&field.value_type, field.range) {
+        // one rule, not first this and then a stricter one
+        (KeyType::Count(_), Range::AtLeast(_)) => format!("an integer {}", field.range.text()),
+        (value_type, _) => value_type.expected(),
+    };
     match value {
         None if field.required() => fault(Problem::Missing { expected: expected(), doc: field.doc.trim() }),
         None => Ok(()),

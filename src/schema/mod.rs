@@ -20,7 +20,7 @@ pub use key_type::quoted;
 pub(crate) use kinds::kinds;
 pub use parsed::{Parsed, TextForm};
 pub use pattern::matches;
-pub use range::Range;
+pub use range::{Range, number_text};
 pub use section::{Section, bare};
 pub(crate) use section::{accessor, changeable, default_of, default_text, field_type, is_given, range_of, section};
 pub use value::{KeyValue, Written, toml_text};

@@ -23,6 +23,11 @@ pub enum Range {
     OpenFraction(f64),
 }
 
+/// A number in a message: a huge one with its power of ten.
+pub fn number_text(number: f64) -> String {
+    if number.abs() < 1e16 || !number.is_finite() { number.to_string() } else { format!("{number:e}") }
+}
+
 impl Range {
     /// `>= 1`, `in [0, 1)`; empty for [`Range::Any`].
     pub fn text(&self) -> String {
@@ -50,9 +55,12 @@ impl Range {
             Range::Probability => (0.0..=1.0).contains(&got),
             Range::OpenFraction(_) => got > 0.0 && got < 1.0,
         };
+        let shown = number_text(got);
         match self {
-            Range::OpenFraction(example) if !inside => Err(format!("must be {}, as {example}, got {got}", self.text())),
-            _ if !inside => Err(format!("must be {}, got {got}", self.text())),
+            Range::OpenFraction(example) if !inside => {
+                Err(format!("must be {}, as {example}, got {shown}", self.text()))
+            }
+            _ if !inside => Err(format!("must be {}, got {shown}", self.text())),
             Range::NonNegativeF32 if got > f64::from(f32::MAX) => {
                 Err(format!("must be a number that f32 holds, got {got:e}"))
             }

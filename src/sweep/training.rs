@@ -72,7 +72,7 @@ impl Sweep {
             let sets = self.changes.sets.iter().cloned().chain(point.sets()).collect();
             let changes = Changes { sets, unsets: self.changes.unsets.clone() };
             let loaded = Recipe::load(&self.recipe, &changes, &known);
-            loaded.map(drop).map_err(|e| Error::Usage(format!("{}: {e}", point.name)))
+            loaded.map(drop).map_err(|e| Error::Usage(of_grid(point, &e.to_string())))
         })
     }
 
@@ -137,6 +137,13 @@ impl Sweep {
             std::thread::sleep(PAUSE);
         }
     }
+}
+
+/// What is wrong with a recipe of the grid, by the option that the user gave: each value becomes a `--set` of its training.
+fn of_grid(point: &Point, why: &str) -> String {
+    let own =
+        point.sets().into_iter().find_map(|set| Some((why.strip_prefix(&format!("--set {set}"))?.to_string(), set)));
+    own.map_or_else(|| format!("{}: {why}", point.name), |(rest, set)| format!("--grid {set}{rest}"))
 }
 
 /// What signals have asked the sweep for.

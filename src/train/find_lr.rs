@@ -7,7 +7,7 @@ use super::step::Stepper;
 use super::{RunContext, device_input};
 use crate::backend::Backend;
 use crate::checkpoint::Progress;
-use crate::error::Error;
+use crate::error::{Error, is_of_the_request};
 use crate::optim::schedule::{Exponential, ScheduleKind};
 use crate::optim::{Schedule, ScheduleSpec};
 use crate::report::{RateSearch, Reporter, Suggestion};
@@ -16,8 +16,7 @@ use crate::train::observe::trace::Trace;
 use crate::train::plan::run::Run;
 use crate::train::reduce::metrics::Requests;
 use crate::train::reduce::transport::TransportPlan;
-use loaders::Loader;
-use loaders::replace;
+use loaders::{Loader, replace, why};
 
 /// The lowest and the highest rate that is tried, as fastai has them.
 const RATES: [f64; 2] = [1e-7, 10.0];
@@ -49,12 +48,32 @@ pub fn find<B: Backend>(
             let folder = picture.parent().filter(|folder| !folder.as_os_str().is_empty());
             folder
                 .map_or(Ok(()), std::fs::create_dir_all)
-                .and_then(|()| replace::replace(&picture, found.picture().as_bytes()).map_err(std::io::Error::other))
+                .and_then(|()| replace::replace(&picture, found.picture().as_bytes()).map_err(cause))
         }
         false => Ok(()),
     };
-    session.agree(written.map_err(|source| Error::File { action: "write", path: picture.clone(), source }))?;
+    session.agree(written.map_err(|source| lost(&picture, source)))?;
     session.agree(told(run, found, &picture))
+}
+
+/// What the system said of a file.
+fn cause(error: loaders::Error) -> std::io::Error {
+    match error {
+        loaders::Error::Io { source, .. } => source,
+        error => std::io::Error::other(error),
+    }
+}
+
+/// The picture that cannot be written.
+fn lost(picture: &Path, source: std::io::Error) -> Error {
+    match is_of_the_request(&source) {
+        true => Error::Usage(format!(
+            "cannot write {}: {}; --find-lr leaves its picture beside OUT: choose another --out",
+            picture.display(),
+            why(picture, &source)
+        )),
+        false => Error::File { action: "write", path: picture.to_path_buf(), source },
+    }
 }
 
 /// A search under way.

@@ -219,8 +219,7 @@ fn start<B: Backend>(
     session.same("the memory layout of the parameters", &run.graph.format_lines(), layout_cure)?;
     let taught = teacher::begin(session, &mut run, resume.as_ref().map(|resume| &resume.head))?;
     let teacher = taught.as_ref().map_or_else(String::new, |taught| taught.checksum.clone());
-    let length = Length { images: run.division.images, max_steps: request.max_steps };
-    let warnings = settings::warnings(&run.recipe, run.graph.net(), &run.schedule, length).into_iter();
+    let warnings = settings::warnings(&run.recipe, run.graph.net(), &run.schedule, length(&run, request)).into_iter();
     let own = run.source.notes.iter().cloned().chain(define::notes(&run.source, resume.is_none()));
     let warnings: Vec<String> = own.chain(warnings).chain(taught.map(|taught| taught.note)).collect();
     // a run that goes on has its weights
@@ -263,6 +262,13 @@ fn start<B: Backend>(
         page::write(&request.out);
     }
     trained.map(|()| None)
+}
+
+/// What settings are judged by beside the recipe.
+fn length<B: Backend>(run: &Run<B>, request: &TrainRequest) -> Length {
+    // a search for a rate scores nothing, nor is it asked to
+    let scored = run.evaluation.is_some() || request.find_lr.is_some();
+    Length { images: run.division.images, max_steps: request.max_steps, scored }
 }
 
 /// What a choice of a way for gradients depends on beside the run.

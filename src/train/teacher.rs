@@ -7,6 +7,7 @@ use crate::backend::Backend;
 use crate::checkpoint::ModelFile;
 use crate::error::Error;
 use crate::train::agree::session::Session;
+use crate::train::plan::named_file::is_there;
 use crate::train::plan::network::of_model;
 use crate::train::plan::run::Run;
 use crate::train::save::class_names::Sides;
@@ -62,7 +63,8 @@ fn file(given: &Path) -> PathBuf {
 }
 
 fn read<B: Backend>(path: &Path, run: &Run<B>) -> Result<ModelFile, Error> {
-    let model = ModelFile::read(path)?;
+    is_there("distill.teacher: cannot read", path, "name the folder of a run, or the model.h5 in it")?;
+    let model = ModelFile::read(path).map_err(|error| Error::Failed(format!("distill.teacher: {error}")))?;
     if model.multi_label {
         return Err(Error::Usage(format!(
             "distill.teacher: {} tells each class by itself, for images with several labels; give a teacher for images with one",

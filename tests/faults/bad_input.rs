@@ -75,7 +75,11 @@ fn an_output_folder_that_cannot_be() {
     let file = setting.folder.write("file", "mine");
     for out in [format!("{file}/out"), "/proc/trireme".to_string()] {
         setting.out = out.clone();
-        setting.refused(1, &[], &["cannot write to the folder", &out, "--out"]);
+        setting.refused(2, &[], &["cannot write to the folder", &out, "--out"]);
+    }
+    setting.out = file.clone();
+    for ranks in [0, 2] {
+        setting.train(ranks, &[]).failed(2, &["cannot write to the folder", &file, "it is no folder", "--out"]);
     }
     assert_eq!(fs::read_to_string(&file).unwrap(), "mine");
 }

@@ -129,6 +129,13 @@ fn the_table_before_the_start() {
     for part in ["rank(s) 0-3; cores ", &library] {
         assert!(doctor.stdout.contains(part), "{part} in {}{}", doctor.stdout, doctor.stderr);
     }
+    // one rank computes on all of its cores, as it does in training
+    let threads = match trireme::cores::affinity().len() {
+        1 => "1 thread".to_string(),
+        cores => format!("{cores} threads"),
+    };
+    let alone = run(0, &["doctor"]);
+    assert!(alone.stdout.contains(&format!(", {threads}")), "{threads} in {}{}", alone.stdout, alone.stderr);
 }
 
 #[test]

@@ -87,7 +87,7 @@ fn teachers_that_do_not_fit_are_refused() {
     refused(&["distill.share=0.5"], &["distill.share", "has no meaning without distill.teacher"]);
     refused(&[&taught(&teacher), "distill.share=1.5"], &["distill.share=1.5", "must be in [0, 1]"]);
     refused(&[&taught(&teacher), "distill.temperature=0"], &["distill.temperature=0", "must be > 0"]);
-    refused(&[&taught("nowhere.h5")], &["nowhere.h5"]);
+    refused(&[&taught("nowhere.h5")], &["distill.teacher: cannot read nowhere.h5", "the folder of a run"]);
     refused(&[&taught(&setting.recipe)], &["recipe.toml"]);
     refused(
         &[

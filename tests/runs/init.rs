@@ -197,7 +197,11 @@ fn weights_that_do_not_fit_are_refused_by_name() {
     let bytes = fs::read(run.folder.path().join("good.safetensors")).unwrap();
     fs::write(&cut, &bytes[..bytes.len() - 5]).unwrap();
     refused(1, &[&format!("init.from={}", cut.display())], &["cut.safetensors", "damaged or cut short"]);
-    refused(1, &["init.from=/nowhere.pth"], &["init.from: cannot read /nowhere.pth: No such file"]);
+    refused(
+        2,
+        &["init.from=/nowhere.pth"],
+        &["init.from: cannot read /nowhere.pth: No such file", "leave the key out"],
+    );
     refused(2, &["freeze.patterns=[\"*\"]"], &["freeze.patterns", "nothing would be trained"]);
     refused(
         2,

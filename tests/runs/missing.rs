@@ -39,13 +39,23 @@ fn a_missing_model_is_told_with_its_folder_and_what_lies_near() {
     let folder = setting();
     let file = "there is no such file or folder";
     let cases: [(&str, &[&str]); 7] = [
-        ("nowhere.h5", &["nowhere.h5: ", file, "the newest near it: own.h5, runs/longer/model.h5, runs/demo/model.h5"]),
+        (
+            "nowhere.h5",
+            &[
+                "nowhere.h5: ",
+                file,
+                "the newest runs and models near it: own.h5, runs/longer/model.h5, runs/demo/model.h5",
+            ],
+        ),
         ("onw.h5", &["onw.h5: ", file, "did you mean own.h5?"]),
         ("runs/dmo/model.h5", &["there is no folder runs/dmo; did you mean runs/demo/model.h5?"]),
         ("runs/long/deep/model.h5", &["there is no folder runs/long; "]),
         ("runs/stoped", &["runs/stoped: ", file, "did you mean runs/stopped?"]),
-        ("/nowhere/model.h5", &["there is no folder /nowhere; the newest near it: own.h5"]),
-        ("empty/a/b", &["there is no folder empty/a; the newest near it: runs/", "runs/longer", "runs/demo"]),
+        ("/nowhere/model.h5", &["there is no folder /nowhere; the newest runs and models near it: own.h5"]),
+        (
+            "empty/a/b",
+            &["there is no folder empty/a; the newest runs and models near it: runs/", "runs/longer", "runs/demo"],
+        ),
     ];
     for (model, parts) in cases {
         for args in commands(model) {

@@ -94,7 +94,7 @@ fn what_is_wrong_is_told_before_anything_is_written() {
     setting.folder.write("own.toml", &text.replace("kernel = 5", "kernel = 50"));
     setting.refused(2, &[], &["own.toml:4: node ", "does not fit into 1x28x28"]);
     fs::remove_file(setting.folder.at("own.toml")).unwrap();
-    setting.refused(1, &[], &["cannot read the network", "own.toml", "No such file"]);
+    setting.refused(2, &[], &["cannot read the network", "own.toml", "No such file", "beside the recipe"]);
     setting.folder.write("recipe.toml", &recipe("own.tml"));
     setting.refused(2, &[], &["\"own.tml\" is not in the catalogue", "ends in .toml or .onnx"]);
     setting.folder.write("own.onnx", "no model");

@@ -6,7 +6,7 @@ use std::path::Path;
 use std::time::{Duration, Instant, SystemTime};
 
 use crate::support::images::DIGITS;
-use crate::support::program::{PATIENCE, Running, events, files, is_alive, signal, start};
+use crate::support::program::{PATIENCE, Running, events, files, is_alive, run, signal, start};
 use crate::support::setting::Setting;
 use trireme::checkpoint::StateFile;
 
@@ -70,6 +70,9 @@ fn usr1_to_mpirun_and_on_to_the_same_bits() {
             running.wait(Duration::from_secs(15)).failed(75, &["stopped after step", "SIG", "--resume auto", "step-"]);
         let step = stopped_at(&out);
         assert!(step > before as u64 && step < 400, "{step}\n{}", ended.stderr);
+        // at once, not when its log is old
+        let listed = run(0, &["runs", &out]).succeeded().stdout;
+        assert!(listed.contains(&format!("stopped, step {step} of 400")), "{listed}");
     }
     setting.start("parts", 2, &[&more[..], &["--resume", "auto"]].concat()).wait(PATIENCE).succeeded();
     let model = |name| fs::read(setting.out(name)).unwrap();

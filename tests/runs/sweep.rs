@@ -109,7 +109,9 @@ fn a_signal_at_any_time_ends_the_sweep() {
 fn what_is_wrong_is_told_before_anything_is_trained_and_a_failure_ends_one() {
     let setting = setting();
     sweep(&setting, &["--grid", "schedule.base_lr=0.01,-1"]).failed(2, &["base_lr=-1: ", "schedule.base_lr"]);
-    sweep(&setting, &["--grid", "shedule.base_lr=0.01"]).failed(2, &["schedule.base_lr"]);
+    sweep(&setting, &["--grid", "shedule.base_lr=0.01"])
+        .failed(2, &["--grid shedule.base_lr=0.01: unknown key; did you mean \"schedule.base_lr\"?"]);
+    sweep(&setting, &["--grid", "seed=1", "--only", "5"]).failed(2, &["--only 5: there is one combination, number 0"]);
     sweep(&setting, &["--grid", "seed=1,2", "--only", "2"]).failed(2, &["2 combinations, from 0 to 1"]);
     assert!(!Path::new(&setting.out("sweep")).exists());
     let wild = ["--grid", "schedule.base_lr=1e30,0.01", "--", "--threads", "1", "--max-steps", "3"];

@@ -177,7 +177,8 @@ impl OpSpec for Conv {
         match (h, w) {
             (Some(h), Some(w)) => Ok(Shape::image(self.out_channels, h, w)),
             _ => {
-                Err(format!("a kernel that spans {:?} with pads {:?} does not fit into {x}", self.extent(), self.pads))
+                let (extent, x) = (self.extent(), x.with_plane());
+                Err(format!("a kernel that spans {extent:?} with pads {:?} does not fit into {x}", self.pads))
             }
         }
     }

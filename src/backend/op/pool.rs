@@ -90,7 +90,8 @@ impl Pool {
         // rounded up, what is left of the last step counts as one: a window may be larger than image and padding
         let rest = if self.ceil { s.saturating_sub(1) } else { 0 };
         let Some(mut steps) = window_steps(extent + rest, k, s) else {
-            return Err(format!("window {:?} with pads {:?} does not fit into {x}", self.extent(x), self.pads));
+            let (window, x) = (self.extent(x), x.with_plane());
+            return Err(format!("window {window:?} with pads {:?} does not fit into {x}", self.pads));
         };
         if before >= k || after >= k {
             return Err(format!("pads {:?} must be smaller than the window {:?}", self.pads, self.extent(x)));

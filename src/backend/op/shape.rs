@@ -37,6 +37,11 @@ impl Shape {
         }
     }
 
+    /// Channels, height and width, a plane of one position too: where a window does not fit, that is the matter.
+    pub(super) fn with_plane(&self) -> String {
+        format!("{}x{}x{}", self.c, self.h, self.w)
+    }
+
     /// Positions of one channel.
     pub const fn plane(&self) -> usize {
         self.h * self.w

@@ -70,7 +70,10 @@ pub fn write(mut trained: Trained, out: &Path, settings: &Settings) -> Result<Ex
         trained.fits_half()?;
     }
     match settings.format {
-        Format::Safetensors => torch::write(&trained, &files[0], &files[1], settings.number())?,
+        Format::Safetensors => {
+            torch::write(&trained, &files[0], &files[1], settings.number())?;
+            notes.extend(torch::unfit_name(&files[1]));
+        }
         Format::Onnx => notes.extend(onnx::write(&trained, out, settings)?),
         Format::Keras => keras::write(&trained, out, settings.number())?,
     }

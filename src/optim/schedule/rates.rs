@@ -5,6 +5,7 @@ use super::decay::{AfterWarmup, ScheduleError, rounded};
 use super::spec::ScheduleSpec;
 use super::stretch::Stretches;
 use super::warmup::WarmupFrom;
+use crate::schema::number_text;
 
 /// The rates of one run: `lr(step)` for every step from 0 to its last.
 #[derive(Clone, Debug)]
@@ -126,7 +127,7 @@ impl Schedule {
     /// One line for the start of a log: the target and where it comes from, the warm-up, the decay.
     pub fn describe(&self) -> String {
         let spec = &self.spec;
-        let mut line = format!("lr {}", rounded(self.target));
+        let mut line = format!("lr {}", number_text(rounded(self.target)));
         if let Some(reference) = spec.reference_batch {
             let (base, batch) = (spec.base_lr, self.batch);
             line += &format!(" (= {base} x batch {batch} / {reference})");

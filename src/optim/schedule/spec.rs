@@ -6,7 +6,7 @@ use super::plateau::Plateau;
 use super::restarts::WarmRestarts;
 use super::stretch;
 use super::warmup::WarmupFrom;
-use crate::schema::{Range, Section, check_section, kinds, section};
+use crate::schema::{Range, Section, check_section, kinds, number_text, section};
 
 kinds! {
     /// The kinds of decay.
@@ -60,7 +60,7 @@ impl ScheduleSpec {
             .map_err(|fault| ScheduleError { key: fault.key, why: fault.problem.to_string() })?;
         let warmup = self.warmup_epochs;
         if warmup > 0.0 && warmup >= epochs {
-            return wrong("warmup_epochs", format!("must be below epochs = {epochs}, got {warmup}"));
+            return wrong("warmup_epochs", format!("must be below epochs = {epochs}, got {}", number_text(warmup)));
         }
         if self.warmup_from.is_some() && warmup == 0.0 {
             return wrong("warmup_from", "has no effect with warmup_epochs = 0".into());

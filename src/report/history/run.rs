@@ -15,6 +15,8 @@ use super::log::{Log, Unread};
 const RECIPE: &str = "recipe.toml";
 /// The log, in the folder of a run.
 const LOG: &str = "metrics.jsonl";
+/// The lock in the folder of a run, which its process empties when it ends well or stops.
+const LOCK: &str = ".trireme-lock";
 /// A log that has grown in this time is one of a run that goes on.
 const FRESH: Duration = Duration::from_secs(120);
 /// How deep folders of runs may lie.
@@ -47,6 +49,8 @@ pub struct Run {
     pub recipe: BTreeMap<String, String>,
     /// When its log last grew.
     pub changed: SystemTime,
+    /// Whether the process that wrote the log has given the folder back.
+    pub released: bool,
     /// What its last scoring made of the images, if that was kept.
     pub evaluation: Option<EvaluationFile>,
     /// Files that are there and cannot be used, a line each.
@@ -58,7 +62,7 @@ pub struct Run {
 pub enum State {
     /// To its end.
     Done,
-    /// Its log has grown in the last two minutes.
+    /// Its log has grown in the last two minutes, and its process has not given the folder back.
     Running,
     /// Neither.
     Stopped,
@@ -71,6 +75,8 @@ impl Run {
     /// There is no metrics.jsonl, or it cannot be read.
     pub fn open(folder: &Path) -> Result<Self, Error> {
         let path = folder.join(LOG);
+        // before the log, which a process that ends goes on to write until then
+        let released = fs::metadata(folder.join(LOCK)).is_ok_and(|meta| meta.is_file() && meta.len() == 0);
         let found = fs::metadata(&path).and_then(|meta| meta.modified());
         let changed = found.map_err(|e| match e.kind() {
             io::ErrorKind::NotFound | io::ErrorKind::NotADirectory => Error::NoRun(folder.into()),
@@ -90,7 +96,7 @@ impl Run {
         });
         // the log of a run that goes on from an earlier step is cut there
         let evaluation = evaluation.filter(|evaluation| evaluation.step <= log.step());
-        Ok(Self { folder: folder.into(), log, recipe, changed, evaluation, unusable })
+        Ok(Self { folder: folder.into(), log, recipe, changed, released, evaluation, unusable })
     }
 
     /// What of it cannot be shown, a line each.
@@ -115,7 +121,7 @@ impl Run {
     pub fn state(&self) -> State {
         match self.log.end {
             Some(_) => State::Done,
-            None if self.changed.elapsed().is_ok_and(|age| age < FRESH) => State::Running,
+            None if !self.released && self.changed.elapsed().is_ok_and(|age| age < FRESH) => State::Running,
             None => State::Stopped,
         }
     }
@@ -192,6 +198,11 @@ mod tests {
         let read = Run::open(&run).unwrap();
         assert_eq!((read.name().as_str(), read.state(), read.last_step()), ("lr=0.1", State::Running, 9));
         assert_eq!((read.recipe["epochs"].as_str(), read.recipe["optimizer.kind"].as_str()), ("3", "\"sgd\""));
+        // a process that has the folder names itself in the lock, and empties it at its end
+        for (lock, state) in [("{}", State::Running), ("", State::Stopped)] {
+            fs::write(run.join(".trireme-lock"), lock).unwrap();
+            assert_eq!(Run::open(&run).unwrap().state(), state, "{lock:?}");
+        }
         fs::write(run.join("recipe.toml"), "epochs = = 3").unwrap();
         fs::write(run.join("metrics.jsonl"), "{\"event\":\"start\",\"step\":0}\nhello\nworld\n").unwrap();
         let read = Run::open(&run).unwrap();

@@ -56,8 +56,8 @@ mod tests {
     fn run(name: &str, lines: &str) -> Run {
         let recipe = BTreeMap::from([("model".into(), "\"</script><b>\"".into())]);
         let log = Log::from_lines(lines.as_bytes()).unwrap();
-        let (changed, evaluation, unusable) = (SystemTime::now(), None, Vec::new());
-        Run { folder: name.into(), log, recipe, changed, evaluation, unusable }
+        let (changed, released, evaluation, unusable) = (SystemTime::now(), false, None, Vec::new());
+        Run { folder: name.into(), log, recipe, changed, released, evaluation, unusable }
     }
 
     /// The JSON in a page.

@@ -10,6 +10,7 @@ use crate::backend::Backend;
 use crate::error::Error;
 use crate::interop::{self, Weights};
 use crate::train::agree::session::Session;
+use crate::train::plan::named_file::is_there;
 use crate::train::plan::run::Run;
 
 /// Weights that fit the network; rank 0 alone holds them.
@@ -36,6 +37,7 @@ pub fn prepare<B: Backend>(session: &Session, run: &Run<B>) -> Result<Option<Beg
 }
 
 fn load<B: Backend>(run: &Run<B>, from: &Path) -> Result<Loaded, Error> {
+    is_there("init.from: cannot read", from, "name a file of weights, or leave the key out")?;
     let read = interop::read(from).map_err(|error| Error::Failed(format!("init.from: {error}")))?;
     let weights = keras_order::arranged(run.graph.net(), read, &run.recipe.init)?;
     let fit = fit::fit(run.graph.net(), &weights, &run.recipe.init)?;

@@ -7,7 +7,7 @@ use crate::backend::{LossScale, Precision};
 use crate::comm::{self, Comm, WorldInfo};
 use crate::error::Error;
 
-/// The loss of the step after `done`, or a parameter after it, is not finite. All ranks have seen the same sums and call this together;
+/// The loss of the step after `done`, or a parameter or a running statistic after it, is not finite. All ranks have seen the same sums and call this together;
 /// `own` is this rank's part of the loss, `precision` the recipe's.
 pub fn not_finite(comm: &Comm, precision: Precision, done: u64, lr: f64, own: f64) -> Error {
     match origin(comm, own) {
@@ -50,7 +50,7 @@ fn origin(comm: &Comm, own: f64) -> Result<Option<String>, comm::Error> {
 fn name(finite: &[bool]) -> String {
     let ranks: Vec<String> = (0..finite.len()).filter(|&rank| !finite[rank]).map(|rank| rank.to_string()).collect();
     match ranks.as_slice() {
-        [] => "the losses themselves are finite".into(),
+        [] => "all losses are finite, so it is a parameter or a running statistic".into(),
         all if all.len() == finite.len() => "the loss of every rank".into(),
         [rank] => format!("it comes from rank {rank}"),
         ranks => format!("it comes from ranks {}", ranks.join(", ")),
@@ -65,7 +65,7 @@ mod tests {
     fn the_ranks_it_comes_from_are_named() {
         assert_eq!(name(&[true, false, true]), "it comes from rank 1");
         assert_eq!(name(&[false, false, true]), "it comes from ranks 0, 1");
-        assert_eq!(name(&[true, true]), "the losses themselves are finite");
+        assert_eq!(name(&[true, true]), "all losses are finite, so it is a parameter or a running statistic");
         assert_eq!(name(&[false, false]), "the loss of every rank");
         assert_eq!(name(&[false]), "the loss of every rank");
     }

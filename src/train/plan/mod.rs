@@ -3,6 +3,7 @@
 pub mod build;
 pub mod census;
 pub mod division;
+pub mod named_file;
 pub mod network;
 pub mod patterns;
 pub mod phases;

@@ -3,6 +3,7 @@
 
 use std::path::Path;
 
+use super::named_file::is_there;
 use crate::backend::op::Shape;
 use crate::checkpoint::{ModelFile, Tensor};
 use crate::error::Error;
@@ -31,6 +32,28 @@ pub fn network(model: &str, image: ImageSpec, classes: usize) -> Result<NetSpec,
     models::build(model, shape_of(image), classes).ok_or_else(|| Error::Usage(models::unknown(model)))
 }
 
+/// The same, refused where the images are too small for it.
+///
+/// # Errors
+/// With the least size that it takes, and what to do.
+pub fn fitting(model: &str, image: ImageSpec, classes: usize) -> Result<NetSpec, Error> {
+    let net = network(model, image, classes)?;
+    let Err(error) = net.shapes() else { return Ok(net) };
+    let (ImageSpec { height, width, channels }, usual) = (image, models::input(model).map_or(0, |input| input.h));
+    let fits =
+        |side: u32| network(model, ImageSpec::new(side, side, channels), classes).is_ok_and(|net| net.shapes().is_ok());
+    match (1..=usual as u32).find(|side| fits(*side)) {
+        Some(least) if height.min(width) < least => Err(Error::Usage(format!(
+            "network {model} takes images of {least} x {least} pixels at least, and the transforms make {width} x {height} (layer {}: {}); \
+             make them larger in augment.train and augment.eval (resize, random_resized_crop), or choose a network for small images \
+             (`trireme models`)",
+            error.layer, error.why
+        ))),
+        // what else there is the graph says
+        _ => Ok(net),
+    }
+}
+
 /// The network of a model file or a checkpoint.
 ///
 /// # Errors
@@ -50,6 +73,7 @@ impl Defined {
     /// # Errors
     /// With file, line and node of what is wrong.
     pub fn read(path: &Path, name: &str, image: ImageSpec, classes: usize) -> Result<Self, Error> {
+        is_there("cannot read the network", path, "name a file beside the recipe, or a network of `trireme models`")?;
         let cannot = |source| Error::File { action: "read the network", path: path.to_path_buf(), source };
         let bytes = regular::read(path).map_err(cannot)?;
         let input = shape_of(image);
@@ -130,4 +154,22 @@ fn fits(net: &NetSpec, tensors: &[Tensor]) -> Result<(), String> {
 /// The shape of a network's input for such images.
 pub fn shape_of(image: ImageSpec) -> Shape {
     Shape::image(image.channels as usize, image.height as usize, image.width as usize)
+}
+
+#[cfg(test)]
+mod tests {
+    use super::*;
+
+    #[test]
+    fn images_that_are_too_small_are_told_the_least_size() {
+        let of = |model, side| fitting(model, ImageSpec::new(side, side, 3), 10);
+        let error = of("alexnet", 32).unwrap_err();
+        let text = error.to_string();
+        for part in ["network alexnet takes images of 63 x 63", "make 32 x 32", "256x1x1", "augment.train"] {
+            assert!(text.contains(part), "{part} in {text}");
+        }
+        assert_eq!(error.code(), 2);
+        assert!(of("alexnet", 62).is_err() && of("alexnet", 63).is_ok());
+        assert!(of("inception_v3", 32).is_err() && of("resnet20", 32).is_ok());
+    }
 }

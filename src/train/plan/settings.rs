@@ -12,6 +12,8 @@ const STEEP: f64 = 10.0;
 const WILD: f64 = 10.0;
 /// Steps of an epoch below which the batch is a large part of the data.
 const FEW: u64 = 3;
+/// So many different images are too few for a step.
+const FEW_IMAGES: usize = 2;
 
 /// What to know of a run beside its recipe.
 #[derive(Clone, Copy, Debug)]
@@ -20,6 +22,8 @@ pub struct Length {
     pub images: u64,
     /// Optimizer step at which the run is to end before its epochs are over, if it is.
     pub max_steps: Option<u64>,
+    /// Whether a split is scored as training goes on, or scores are not asked for.
+    pub scored: bool,
 }
 
 /// A line for each setting that will never act, or not as meant.
@@ -31,6 +35,8 @@ pub fn warnings(recipe: &Recipe, net: &NetSpec, schedule: &Schedule, length: Len
         rate(recipe, schedule),
         sizes(recipe, schedule),
         stop(recipe),
+        unscored(recipe, length),
+        repeats(recipe),
     ];
     found.into_iter().flatten().chain(without_layers(recipe, net)).map(|text| format!("warning: {text}")).collect()
 }
@@ -132,6 +138,30 @@ fn stop(recipe: &Recipe) -> Option<String> {
     Some(format!("{key} has no effect without stop.patience or stop.target; give one of them, or leave it out"))
 }
 
+/// Steps of hardly more than one image.
+fn repeats(recipe: &Recipe) -> Option<String> {
+    let (repeats, batch) = (recipe.augment.repeats(), recipe.batch);
+    let different = batch.div_ceil(repeats as usize);
+    (repeats > 1 && batch > FEW_IMAGES && different <= FEW_IMAGES).then(|| {
+        let plural = if different == 1 { "" } else { "s" };
+        format!(
+            "augment.repeats = {repeats} leaves {different} different image{plural} in a step of {batch}: give fewer, as --set \
+             augment.repeats=2, or a larger batch"
+        )
+    })
+}
+
+/// Nothing to score the network by but the images that it has learnt.
+fn unscored(recipe: &Recipe, length: Length) -> Option<String> {
+    (!length.scored).then(|| {
+        format!(
+            "nothing is scored: {} has no images in a split test or validation; convert the images again with --validation-fraction 0.1, \
+             or take some out with `trireme data split DIR OUT --fraction 0.1`",
+            recipe.data
+        )
+    })
+}
+
 #[cfg(test)]
 mod tests {
     use super::*;
@@ -148,7 +178,7 @@ mod tests {
         let steps = images.div_ceil(recipe.batch as u64);
         let schedule = Schedule::over(&recipe.schedule, recipe.batch, recipe.total_steps(steps), steps).unwrap();
         let net = models::build(&recipe.model, Shape::image(3, 32, 32), 10).unwrap();
-        warnings(&recipe, &net, &schedule, Length { images, max_steps })
+        warnings(&recipe, &net, &schedule, Length { images, max_steps, scored: true })
     }
 
     #[track_caller]
@@ -231,6 +261,30 @@ mod tests {
             without_layers(&Recipe::from_toml(&text).unwrap(), &net).len()
         };
         assert_eq!((idle("lenet"), idle("resnet20")), (2, 0));
+    }
+
+    #[test]
+    fn steps_of_one_image() {
+        let plain = "kind = \"constant\"\nbase_lr = 0.1\n[augment]\ntrain = []\neval = []\nrepeats = ";
+        let of = |batch: usize, times: u32| {
+            let text = format!(
+                "model = \"lenet\"\ndata = \"d\"\nepochs = 3\nbatch = {batch}\n[optimizer]\nkind = \"sgd\"\n[schedule]\n{plain}{times}"
+            );
+            repeats(&Recipe::from_toml(&text).unwrap())
+        };
+        assert!(of(32, 99_999_999).is_some_and(|text| text.contains("leaves 1 different image in a step of 32")));
+        assert!(of(32, 16).is_some_and(|text| text.contains("2 different images")));
+        assert_eq!([of(32, 10), of(32, 1), of(2, 2)], [None, None, None]);
+    }
+
+    #[test]
+    fn a_data_set_that_nothing_is_scored_by() {
+        let text = "model = \"lenet\"\ndata = \"d\"\nepochs = 3\nbatch = 10\n[optimizer]\nkind = \"sgd\"\n\
+                    [schedule]\nkind = \"constant\"\nbase_lr = 0.1";
+        let recipe = Recipe::from_toml(text).unwrap();
+        let of = |scored| unscored(&recipe, Length { images: 1000, max_steps: None, scored });
+        assert!(of(false).is_some_and(|text| text.contains("nothing is scored: d has") && text.contains("--validation-fraction")));
+        assert_eq!(of(true), None);
     }
 
     #[test]

@@ -4,7 +4,7 @@ use std::path::{Path, PathBuf};
 use std::sync::Arc;
 
 use super::census::Census;
-use super::network::{Defined, network};
+use super::network::{Defined, fitting};
 use super::patterns;
 use super::phases::Phases;
 use super::request::TrainRequest;
@@ -180,7 +180,7 @@ impl Source {
     pub fn network(&self) -> Result<NetSpec, Error> {
         let mut net = match &self.defined {
             Some(defined) => defined.net.clone(),
-            None => network(&self.recipe.model, self.augment.output(), self.train.classes())?,
+            None => fitting(&self.recipe.model, self.augment.output(), self.train.classes())?,
         };
         if self.recipe.zero_init_residual {
             net.zero_init_residual();

@@ -32,3 +32,34 @@ pub(super) fn write(trained: &Trained, weights: &Path, code: &Path, number: Numb
     publish(first, weights)?;
     publish(second, code)
 }
+
+/// Modules that the Python file imports itself: in a file of such a name it would find itself.
+const IMPORTED: [&str; 5] = ["json", "pathlib", "struct", "torch", "safetensors"];
+
+/// What to say of a Python file that cannot be imported by its name.
+pub(super) fn unfit_name(code: &Path) -> Option<String> {
+    let stem = code.file_stem()?.to_string_lossy();
+    let why = if IMPORTED.contains(&&*stem) {
+        "is named as a module that it needs itself"
+    } else if !names::is_name(&stem) {
+        "has a name that Python cannot import"
+    } else {
+        return None;
+    };
+    Some(format!("note: {} {why}; choose another -o, as net.safetensors", code.display()))
+}
+
+#[cfg(test)]
+mod tests {
+    use super::*;
+
+    #[test]
+    fn names_that_python_cannot_import_are_told() {
+        let of = |name: &str| unfit_name(Path::new(name));
+        assert_eq!([of("net.py"), of("a/resnet20_2.py"), of("_x.py")], [None, None, None]);
+        assert!(of("torch.py").is_some_and(|text| text.contains("a module that it needs itself")));
+        for odd in ["my-net.py", "2nd.py", "class.py", "a b.py"] {
+            assert!(of(odd).is_some_and(|text| text.contains("cannot import")), "{odd}");
+        }
+    }
+}

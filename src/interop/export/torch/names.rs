@@ -34,6 +34,12 @@ const TAKEN: &[&str] = &[
 /// Names that a dictionary of modules has already.
 const TAKEN_BELOW: &[&str] = &["clear", "items", "keys", "pop", "update", "values"];
 
+/// Whether a word is a name in Python.
+pub(super) fn is_name(word: &str) -> bool {
+    let begins = word.starts_with(|c: char| c == '_' || c.is_ascii_alphabetic());
+    begins && word.chars().all(|c| c == '_' || c.is_ascii_alphanumeric()) && !WORDS.contains(&word)
+}
+
 /// Where a module is found: `layer1.0.conv1` is `self.layer1["0"]["conv1"]`.
 ///
 /// # Errors
