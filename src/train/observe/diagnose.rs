@@ -7,8 +7,8 @@ use crate::backend::{LossScale, Precision};
 use crate::comm::{self, Comm, WorldInfo};
 use crate::error::Error;
 
-/// The loss of the step after `done`, or a parameter or a running statistic after it, is not finite. All ranks have seen the same sums and call this together;
-/// `own` is this rank's part of the loss, `precision` the recipe's.
+/// The loss of the step after `done`, or a parameter or a running statistic after it, is not finite. All ranks have seen the same sums and
+/// call this together; `own` is this rank's part of the loss, `precision` the recipe's.
 pub fn not_finite(comm: &Comm, precision: Precision, done: u64, lr: f64, own: f64) -> Error {
     match origin(comm, own) {
         Ok(Some(origin)) => Error::NotFinite { step: done + 1, origin, lr, f16: precision == Precision::F16 },
