@@ -49,15 +49,15 @@ pub enum Error {
     },
     /// No space left for the output.
     #[error(
-        "{}: no space left ({source}); the data set needs about {needed} bytes ({}): free some space or choose an OUT on \
-         another file system",
-        path.display(), text::bytes(*needed)
+        "{}: no space left ({source}){}: free some space or choose an OUT on another file system",
+        path.display(),
+        needed.map_or_else(String::new, |n| format!("; the data set needs about {n} bytes ({})", text::bytes(n)))
     )]
     DiskFull {
         /// The file that was being written.
         path: PathBuf,
-        /// Estimated bytes of the whole output.
-        needed: u64,
+        /// Estimated bytes of the whole output, where they are known.
+        needed: Option<u64>,
         /// The error of the operating system.
         source: io::Error,
     },
@@ -115,10 +115,10 @@ impl Error {
     }
 
     /// A failed write of an output that takes `needed` bytes in all.
-    pub(crate) fn write(path: &Path, needed: u64, source: io::Error) -> Self {
+    pub(crate) fn write(path: &Path, needed: impl Into<Option<u64>>, source: io::Error) -> Self {
         match source.kind() {
             io::ErrorKind::StorageFull | io::ErrorKind::QuotaExceeded => {
-                Error::DiskFull { path: path.to_path_buf(), needed, source }
+                Error::DiskFull { path: path.to_path_buf(), needed: needed.into(), source }
             }
             _ => Error::io("write", path, source),
         }

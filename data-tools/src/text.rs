@@ -37,6 +37,11 @@ pub(crate) fn classes(n: usize) -> String {
     format!("{n} class{}", if n == 1 { "" } else { "es" })
 }
 
+/// `1 index`, `10 indexes`.
+pub(crate) fn indexes(n: u64) -> String {
+    format!("{} index{}", count(n), if n == 1 { "" } else { "es" })
+}
+
 /// A text without the byte order mark that some editors put before it.
 pub(crate) fn without_mark(text: &str) -> &str {
     text.strip_prefix('\u{feff}').unwrap_or(text)

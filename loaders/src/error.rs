@@ -8,6 +8,10 @@ use crate::fault::Fault;
 use crate::spec::Images;
 use crate::why::why;
 
+/// The problem of a transform that needs images of one size.
+pub(crate) const VARIOUS_SIZES: &str = "the images are of various sizes; begin the list with random_resized_crop(size) or \
+                                        inception_crop(size), or with resize(size) and then center_crop(size) or random_crop(size)";
+
 /// Why a data set, a pipeline or a loader cannot be used.
 #[derive(Debug, thiserror::Error)]
 pub enum Error {
@@ -241,6 +245,15 @@ impl Error {
     /// Whether a name is at fault that a user gave on a command line, of a split or a transform.
     pub fn is_usage(&self) -> bool {
         matches!(self, Error::UnknownSplit { .. } | Error::Transform { .. } | Error::Unsettled { .. })
+    }
+
+    /// Whether a list of transforms is refused only since the images are of various sizes.
+    pub fn is_of_sizes(&self) -> bool {
+        match self {
+            Error::Unsettled { .. } => true,
+            Error::Transform { problem, .. } => problem == VARIOUS_SIZES,
+            _ => false,
+        }
     }
 
     /// Makes an [`Error::Io`] of a system error, for `map_err`.

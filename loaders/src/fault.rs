@@ -58,6 +58,14 @@ pub enum Fault {
         /// The image.
         got: ImageSpec,
     },
+    /// The image has another size than those before it, which the reader's own message explains.
+    #[error("image of {got} (height x width x channels), earlier ones have {first}")]
+    Odd {
+        /// The first image.
+        first: ImageSpec,
+        /// The image.
+        got: ImageSpec,
+    },
     /// The image has another number of channels than the pipeline was built for.
     #[error("image of {got} (height x width x channels), expected {expected} channels")]
     Channels {

@@ -4,14 +4,18 @@ use std::fs;
 use std::io::{Error, ErrorKind};
 use std::path::{Path, PathBuf};
 
+use rustix::process::{Resource, getrlimit};
+
 use crate::nearest::nearest;
 
 /// Names of a folder that are compared with a missing one, at most.
 const NAMES: usize = 10_000;
 
-/// The system's words, and, of a path that is not there, which folder is missing and which name may have been meant.
+/// The system's words, and, of a path that is not there, which folder is missing and which name may have been meant; of too many open
+/// files, how many are allowed.
 pub fn why(path: &Path, error: &Error) -> String {
     let cause = match error.kind() {
+        _ if error.raw_os_error() == Some(libc::EMFILE) => open_files(),
         ErrorKind::NotFound => missing(path),
         ErrorKind::NotADirectory => {
             let file = path.ancestors().skip(1).find(|part| part.is_file());
@@ -21,6 +25,15 @@ pub fn why(path: &Path, error: &Error) -> String {
         _ => String::new(),
     };
     format!("{error}{cause}")
+}
+
+/// What to do where this process may open no more files.
+fn open_files() -> String {
+    let allowed = getrlimit(Resource::Nofile).current;
+    let now = allowed.map_or_else(String::new, |files| format!(" from {files}"));
+    // twice what is too little, or what usual limits are
+    let more = allowed.unwrap_or_default().saturating_mul(2).max(1024);
+    format!("; raise the limit of open files{now} first (`ulimit -n {more}`)")
 }
 
 /// The folder that a path is in; `.` for a bare name.
@@ -73,5 +86,12 @@ mod tests {
         assert!(said("photos/kitten.png/a").ends_with(&format!("; {file} is a file, no folder")));
         assert!(said("photos").ends_with("; it is a folder, a file is expected"));
         fs::remove_dir_all(folder).unwrap();
+    }
+
+    #[test]
+    fn too_many_open_files_say_which_limit_to_raise() {
+        let text = why(Path::new("photos"), &Error::from_raw_os_error(libc::EMFILE));
+        assert!(text.contains("(os error 24); raise the limit of open files from "), "{text}");
+        assert!(text.contains(" first (`ulimit -n "), "{text}");
     }
 }

@@ -49,7 +49,7 @@ pub enum What {
     Show(Show),
     /// Write one image as a picture file
     Extract(Extract),
-    /// Make TFRecords of other programs readable: write the missing .idx files and dataset.json
+    /// Make TFRecords of other programs readable: write the .idx files that are missing or wrong, and dataset.json
     #[command(after_help = "Example:\n  trireme data index /scratch/imagenet-tfrecords")]
     Index(Folder),
     /// Copy a data set into another number of shards

@@ -70,9 +70,13 @@ fn training_scoring_and_predicting() {
         assert!(line["resized_from"].is_null(), "{line}");
     }
 
-    // A list that wants one size names an image that has another.
+    // A list that wants one size names an image that has another; one that is wrong in itself does not.
     let fixed = "augment.train=[\"random_crop(32)\", \"normalize\"]";
     setting
         .train("other", 0, &["--set", fixed])
-        .failed(1, &["augment.train", "various sizes", "begin the list with random_resized_crop(size)", "record 1 at"]);
+        .failed(2, &["augment.train", "various sizes", "begin the list with random_resized_crop(size)", "record 1 at"]);
+    let wrong = "augment.train=[\"random_resized_crop(0)\", \"normalize\"]";
+    let ended = setting.train("other", 0, &["--set", wrong]);
+    assert!(!ended.stderr.contains("record 1 at"), "{}", ended.stderr);
+    ended.failed(2, &["augment.train", "random_resized_crop(0)"]);
 }

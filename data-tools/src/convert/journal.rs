@@ -9,7 +9,7 @@
 
 use super::converted::SKIPPED;
 use super::finished::Finished;
-use super::shard_writer::UNFINISHED;
+use super::shard_writer::{UNFINISHED, explain_full};
 use crate::error::Error;
 use loaders::dataset::MANIFEST;
 use loaders::replace::replace;
@@ -66,7 +66,7 @@ impl Journal {
         clear(dir, &kept)?;
         if kept.is_empty() {
             let text = serde_json::to_vec_pretty(plan).map_err(|e| Error::input(&journal.path, e.to_string()))?;
-            replace(&dir.join(PLAN), &text)?;
+            replace(&dir.join(PLAN), &text).map_err(|e| explain_full(e, None))?;
         }
         if !as_is {
             journal.restart(&lines)?;
@@ -87,21 +87,23 @@ impl Journal {
         }
     }
 
-    /// Notes shards that are durable.
-    pub(super) fn add(&self, finished: &[Finished]) -> Result<(), Error> {
-        self.write(&finished.iter().map(line).collect::<Result<Vec<_>, _>>()?.concat())
+    /// Notes shards that are durable, of a data set that takes about `needed` bytes.
+    pub(super) fn add(&self, finished: &[Finished], needed: u64) -> Result<(), Error> {
+        self.write(&finished.iter().map(line).collect::<Result<Vec<_>, _>>()?.concat(), Some(needed))
     }
 
     fn restart(&self, lines: &[u8]) -> Result<(), Error> {
         let emptied = self.file.lock().unwrap_or_else(PoisonError::into_inner).set_len(0);
         emptied.map_err(|e| Error::io("write", &self.path, e))?;
-        self.write(lines)
+        // how much the data set takes is estimated later
+        self.write(lines, None)
     }
 
-    fn write(&self, bytes: &[u8]) -> Result<(), Error> {
+    /// Appends lines; the message of a full disk tells the bytes `needed` of the data set, which these few do not.
+    fn write(&self, lines: &[u8], needed: Option<u64>) -> Result<(), Error> {
         let mut file = self.file.lock().unwrap_or_else(PoisonError::into_inner);
-        let written = file.write_all(bytes).and_then(|()| file.sync_data());
-        written.map_err(|e| Error::write(&self.path, bytes.len() as u64, e))
+        let written = file.write_all(lines).and_then(|()| file.sync_data());
+        written.map_err(|e| Error::write(&self.path, needed, e))
     }
 
     /// Removes the shards in `dir` that are not finished: they only take space. Those that cannot be removed now are removed at
@@ -217,4 +219,23 @@ fn clear(dir: &Path, kept: &BTreeMap<String, Finished>) -> Result<(), Error> {
         }
     }
     Ok(())
+}
+
+#[cfg(test)]
+mod tests {
+    use super::*;
+
+    /// `/dev/full` answers every write with ENOSPC. A line of the journal is short, and what is missing is room for the data set.
+    #[test]
+    fn a_full_disk_says_how_much_the_data_set_needs() {
+        let path = PathBuf::from("/dev/full");
+        let file = Mutex::new(File::options().write(true).open(&path).unwrap());
+        let journal = Journal { path, file };
+        let message = |needed| journal.write(b"{}\n", needed).unwrap_err().to_string();
+        let known = message(Some(5 << 20));
+        assert!(known.contains("the data set needs about 5242880 bytes (5.0 MiB): free some space"), "{known}");
+        let unknown = message(None);
+        assert!(unknown.contains("no space left") && unknown.contains("): free some space"), "{unknown}");
+        assert!(!unknown.contains("needs about"), "{unknown}");
+    }
 }

@@ -28,13 +28,16 @@ use std::time::Instant;
 /// Converts the source `src` of a kind in [`crate::KINDS`] into a data set at `out`, which must be empty or not exist.
 ///
 /// # Errors
-/// Unknown kind, options that make no sense, `out` taken or not writable, a source that is incomplete or damaged, a
-/// full disk. In every case `out` stays as it was. Finished shards of sources of image files stay in `OUT.partial`, where
-/// the same request continues; else nothing is left.
+/// Unknown kind, options that make no sense, `out` taken or not writable, or in the folder that is read,
+/// a source that is incomplete or damaged, a full disk. In every case `out` stays as it was. Finished shards of sources of image files stay
+/// in `OUT.partial`, where the same request continues; else nothing is left.
 pub fn convert(kind: &str, src: &Path, out: &Path, options: &ConvertOptions) -> Result<Converted, Error> {
     let started = Instant::now();
     options.check()?;
     Staging::check(out)?;
+    if kinds::reads_folders(kind) {
+        Staging::check_outside(out, src)?;
+    }
     let mut opening = Spent::default();
     let mut watch = Watch::start();
     let Some(source) = kinds::open(kind, src, options)? else {

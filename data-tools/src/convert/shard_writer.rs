@@ -99,8 +99,8 @@ pub(crate) fn sync(shards: &[CompleteShard]) -> Result<(), Error> {
     synced.map(drop)
 }
 
-/// An error of `loaders` while writing, with the bytes needed where the disk is full.
-pub(crate) fn explain_full(error: loaders::Error, needed: u64) -> Error {
+/// An error of `loaders` while writing, with the bytes needed, as far as they are known, where the disk is full.
+pub(crate) fn explain_full(error: loaders::Error, needed: impl Into<Option<u64>>) -> Error {
     match error {
         loaders::Error::Io { action, path, source } => match Error::write(&path, needed, source) {
             Error::Io { path, source, .. } => Error::Io { action, path, source },

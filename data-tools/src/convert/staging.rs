@@ -29,6 +29,25 @@ impl Staging {
         resolve(out).map(drop)
     }
 
+    /// Refuses an output in the folder that is read: it would be among its images from the next time on. A source that is a file may lie
+    /// anywhere.
+    pub(crate) fn check_outside(out: &Path, src: &Path) -> Result<(), Error> {
+        // of OUT only a part may be there yet
+        let there = out.ancestors().find_map(|part| match part.as_os_str().is_empty() {
+            true => Path::new(".").canonicalize().ok(),
+            false => part.canonicalize().ok(),
+        });
+        match (there, src.canonicalize()) {
+            (Some(there), Ok(folder)) if folder.is_dir() && there.starts_with(&folder) => {
+                let (out, src) = (out.display(), src.display());
+                Err(Error::Usage(format!(
+                    "{out}: it would lie in {src}, which is read; choose an OUT outside of that folder"
+                )))
+            }
+            _ => Ok(()),
+        }
+    }
+
     /// Makes `OUT.partial`, or takes the one that an earlier attempt has left.
     ///
     /// # Errors

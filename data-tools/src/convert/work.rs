@@ -198,7 +198,7 @@ impl<'a> Conversion<'a> {
         let finished = finished.collect::<Result<Vec<Finished>, Error>>()?;
         if let Some(journal) = self.journal {
             dir::sync(self.dir)?;
-            journal.add(&finished)?;
+            journal.add(&finished, self.needed())?;
         }
         lock(&self.finished).extend(finished.into_iter().map(|shard| (shard.shard.file.clone(), shard)));
         Ok(())

@@ -22,8 +22,10 @@ use std::time::{Duration, Instant};
 pub struct Indexed {
     /// The data set's folder.
     pub dir: PathBuf,
-    /// Indexes written.
+    /// Shards, each of which has an index now.
     pub shards: u64,
+    /// Indexes written: those that were missing or wrong.
+    pub written: u64,
     /// Records found.
     pub records: u64,
     /// `dataset.json`, as it was or as it was made.
@@ -48,8 +50,9 @@ pub(crate) struct Indexing<'a> {
     pub progress: bool,
 }
 
-/// Writes `<shard>.idx` beside each shard in `dir` and, if there is no `dataset.json`, makes it: classes up to the highest
-/// label, `label_offset` 1 where labels start at 1, names from `image/class/text`, mean and deviation of `train` measured.
+/// Writes `<shard>.idx` beside each shard in `dir` whose index is missing or wrong and, if there is no `dataset.json`, makes it: classes
+/// up to the highest label, `label_offset` 1 where labels start at 1, names from `image/class/text`, mean and deviation of `train`
+/// measured.
 ///
 /// # Errors
 /// No shards; a set of shards that is not complete; a damaged record; a negative or absurd label; a `dataset.json` with other
@@ -71,23 +74,24 @@ pub(crate) fn index_as(dir: &Path, how: &Indexing<'_>) -> Result<Indexed, Error>
     let measured = if made_manifest { measured_split(&shards) } else { None };
     let scanning = Mutex::new(Duration::ZERO);
     let scanned = scan_all(dir, &shards, measured, how, &scanning)?;
-    let write_indexes = || if how.write { write_indexes(dir, &shards, &scanned) } else { Ok(()) };
-    let manifest = match known {
+    let write_indexes = || if how.write { write_indexes(dir, &shards, &scanned) } else { Ok(0) };
+    let (manifest, written) = match known {
         Some(known) => {
-            write_indexes()?;
+            let written = write_indexes()?;
             manifest::compare(dir, &known, &scanned)?;
-            known
+            (known, written)
         }
         None => {
             let made = manifest::make(dir, &shards, &scanned, manifest::class_names(how.names)?)?;
-            write_indexes()?;
+            let written = write_indexes()?;
             made.write(dir)?;
-            made
+            (made, written)
         }
     };
     Ok(Indexed {
         dir: dir.to_path_buf(),
         shards: shards.len() as u64,
+        written,
         records: scanned.iter().map(|s| s.entries.len() as u64).sum(),
         manifest,
         made_manifest,
@@ -114,11 +118,17 @@ fn scan_all(
     })
 }
 
-fn write_indexes(dir: &Path, shards: &[ShardFile], scanned: &[Scanned]) -> Result<(), Error> {
+/// Writes the indexes that are missing or wrong, and counts them; a folder where none is may be one that cannot be written.
+fn write_indexes(dir: &Path, shards: &[ShardFile], scanned: &[Scanned]) -> Result<u64, Error> {
+    let mut written = 0;
     for (shard, scanned) in shards.iter().zip(scanned) {
-        shard::write_index(&dir.join(&shard.file), &scanned.entries)?;
+        let path = dir.join(&shard.file);
+        if !shard::index_is(&path, &scanned.entries) {
+            shard::write_index(&path, &scanned.entries)?;
+            written += 1;
+        }
     }
-    Ok(())
+    Ok(written)
 }
 
 /// The split that mean and deviation are measured on: `train`, else the first.
@@ -139,6 +149,7 @@ impl Indexed {
         json!({
             "dir": self.dir.display().to_string(),
             "shards": self.shards,
+            "written": self.written,
             "records": self.records,
             "made_manifest": self.made_manifest,
             "classes": self.manifest.classes.len(),
@@ -159,6 +170,9 @@ impl fmt::Display for Indexed {
             text::plural(self.shards, "shard"),
             self.elapsed.as_secs_f64()
         )?;
+        if self.written < self.shards {
+            write!(f, "; {} written, the rest were right", text::indexes(self.written))?;
+        }
         if self.made_manifest {
             write!(
                 f,

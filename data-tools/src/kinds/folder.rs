@@ -52,10 +52,10 @@ fn open(src: &Path, options: &ConvertOptions) -> Opened {
         None => train,
     };
     classes::check(src, &names)?;
-    let (names, listing) = finder.train(&splits[0].folder, names)?;
+    let (names, listing) = finder.train(&splits[0], names)?;
     let mut found = vec![("train".to_string(), listing)];
-    for SplitFolder { name, folder } in &splits[1..] {
-        let listing = finder.split(folder, &names)?;
+    for split in &splits[1..] {
+        let (SplitFolder { name, folder }, listing) = (split, finder.split(split, &names)?);
         match listing.len() {
             0 => finder.notes.push(format!("split {name} left out: {folder} holds no image of a class")),
             _ => found.push((name.to_string(), listing)),
@@ -96,12 +96,16 @@ impl Finder<'_> {
         if !other.is_empty() {
             self.notes.push(format!("left out, since they are no splits: {}", other.join(", ")));
         }
+        // the images of the splits are below their folders; what lies beside these is a sample or an overview
+        let Loose { images, zips } = Loose::of(self.src)?;
+        self.note_loose(self.src, &images, "the folders of the splits");
+        self.note_zips(self.src, &zips);
         Ok(splits)
     }
 
     /// The images of `train`, and the classes; without a given list, classes without images are left out.
-    fn train(&mut self, folder: &str, names: Vec<String>) -> Result<(Vec<String>, Listing), Error> {
-        let listing = self.split(folder, &names)?;
+    fn train(&mut self, split: &SplitFolder, names: Vec<String>) -> Result<(Vec<String>, Listing), Error> {
+        let listing = self.split(split, &names)?;
         let mut counts = vec![0u64; names.len()];
         listing.labels().for_each(|label| counts[label as usize] += 1);
         let empty: Vec<&str> = names.iter().zip(&counts).filter(|(_, n)| **n == 0).map(|(n, _)| n.as_str()).collect();
@@ -109,7 +113,7 @@ impl Finder<'_> {
             return Ok((names, listing));
         }
         if listing.len() == 0 || self.options.on_bad == OnBad::Fail {
-            return Err(no_images(&self.src.join(folder), &empty));
+            return Err(no_images(&self.src.join(&split.folder), &empty));
         }
         let what = format!("{} without images: {}", text::classes(empty.len()), text::first(&empty));
         if self.given {
@@ -121,13 +125,14 @@ impl Finder<'_> {
         let names: Vec<String> = names.iter().zip(&counts).filter(|(_, n)| **n > 0).map(|(n, _)| n.clone()).collect();
         // The second listing would repeat the notes of the first.
         let notes = self.notes.len();
-        let listing = self.split(folder, &names)?;
+        let listing = self.split(split, &names)?;
         self.notes.truncate(notes);
         Ok((names, listing))
     }
 
     /// All images of the classes below the folder of a split.
-    fn split(&mut self, folder: &str, names: &[String]) -> Result<Listing, Error> {
+    fn split(&mut self, split: &SplitFolder, names: &[String]) -> Result<Listing, Error> {
+        let folder = split.folder.as_str();
         let labels: BTreeMap<&str, u32> = names.iter().enumerate().map(|(i, n)| (n.as_str(), i as u32)).collect();
         let root = self.src.join(folder);
         let (mut listing, mut unknown, mut ignored) = (Listing::default(), Vec::new(), 0u64);
@@ -149,7 +154,42 @@ impl Finder<'_> {
             self.notes.push(format!("{files} below {} ignored: not named {ENDING_NAMES}", root.display()));
         }
         self.check_unknown(&root, &unknown)?;
+        // a `test` of images without labels is usual, and left out as a whole
+        let has_classes = split.name == "train" || listing.len() > 0;
+        self.check_loose(&root, has_classes)?;
         Ok(listing)
+    }
+
+    /// Notes or refuses images that lie beside the folders of the classes: they would be missing. A ZIP archive there is only noted: often
+    /// it is what the folders were unpacked from.
+    fn check_loose(&mut self, root: &Path, has_classes: bool) -> Result<(), Error> {
+        let Loose { images, zips } = Loose::of(root)?;
+        if !images.is_empty() && has_classes && !self.given && self.options.on_bad == OnBad::Fail {
+            let (count, first) = (text::plural(images.len() as u64, "image"), text::first(&images));
+            let what = format!(
+                "holds {count} beside the folders of its classes: {first}; move each into the folder of its class, or out of this folder; \
+                 `--on-bad skip` leaves them out"
+            );
+            return Err(Error::input(root, what));
+        }
+        self.note_loose(root, &images, "the folders of the classes");
+        self.note_zips(root, &zips);
+        Ok(())
+    }
+
+    fn note_loose(&mut self, folder: &Path, images: &[String], beside: &str) {
+        if !images.is_empty() {
+            let (count, first) = (text::plural(images.len() as u64, "image"), text::first(images));
+            self.notes.push(format!("left out: {count} in {} beside {beside}: {first}", folder.display()));
+        }
+    }
+
+    fn note_zips(&mut self, folder: &Path, zips: &[String]) {
+        if !zips.is_empty() {
+            let (count, first) = (text::plural(zips.len() as u64, "ZIP archive"), text::first(zips));
+            let cure = "unpack what is not in a folder yet";
+            self.notes.push(format!("left out: {count} in {}: {first}; {cure}", folder.display()));
+        }
     }
 
     /// Notes or refuses folders of images that are no class.
@@ -168,6 +208,26 @@ impl Finder<'_> {
     }
 }
 
+/// What lies in a folder itself that may hold pictures: the names of images, and of ZIP archives.
+struct Loose {
+    images: Vec<String>,
+    zips: Vec<String>,
+}
+
+impl Loose {
+    fn of(folder: &Path) -> Result<Self, Error> {
+        let (mut images, mut zips) = (Vec::new(), Vec::new());
+        for entry in folders::entries(folder)?.into_iter().filter(|entry| !entry.is_dir) {
+            if folders::is_image(&entry.name) {
+                images.push(entry.name);
+            } else if entry.name.to_lowercase().ends_with(".zip") {
+                zips.push(entry.name);
+            }
+        }
+        Ok(Loose { images, zips })
+    }
+}
+
 /// The error for classes without images.
 fn no_images(path: &Path, classes: &[&str]) -> Error {
     let word = if classes.len() == 1 { "class" } else { "classes" };
@@ -179,8 +239,7 @@ fn no_images(path: &Path, classes: &[&str]) -> Error {
 
 /// What to do with a folder that has no folders: what is in it may tell.
 fn no_classes(root: &Path) -> Result<Error, Error> {
-    let entries = folders::entries(root)?;
-    let images: Vec<&str> = entries.iter().map(|e| e.name.as_str()).filter(|name| folders::is_image(name)).collect();
+    let Loose { images, zips } = Loose::of(root)?;
     if let Some(first) = images.first() {
         let what = format!(
             "holds {} and no folder: make a folder for each class and move its images there (such as {}), or list the labels in a \
@@ -190,8 +249,7 @@ fn no_classes(root: &Path) -> Result<Error, Error> {
         );
         return Ok(Error::input(root, what));
     }
-    let is_zip = |name: &&str| name.to_lowercase().ends_with(".zip");
-    match entries.iter().map(|e| e.name.as_str()).find(is_zip) {
+    match zips.first() {
         Some(zip) => Ok(dir::zip(&root.join(zip))),
         None => Ok(Error::input(root, format!("images not found: it holds neither folders nor pictures; {HINT}"))),
     }

@@ -48,6 +48,11 @@ pub const KINDS: &[(&str, &str)] = &{
     kinds
 };
 
+/// Whether a source of the kind named may be a folder, of which whatever is found is read.
+pub fn reads_folders(kind: &str) -> bool {
+    CATALOGUE.iter().any(|k| k.name == kind && matches!(k.open, Open::Files(_)))
+}
+
 /// Opens the source `src` of a kind named in [`KINDS`]; `None` for a kind whose records are copied as they are.
 ///
 /// # Errors

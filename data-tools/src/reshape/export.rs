@@ -83,7 +83,7 @@ fn tasks(splits: &[Split]) -> Vec<Task> {
 /// Writes one archive; returns its bytes.
 fn archive(split: &Split, task: &Task, dir: &Path, counter: &mut Counter<'_>) -> Result<u64, Error> {
     let path = dir.join(format!("{}-{:06}.tar", split.name(), task.shard));
-    let failed = |e: io::Error| Error::write(&path, split.shards().iter().map(|shard| shard.bytes).sum(), e);
+    let failed = |e: io::Error| Error::write(&path, split.shards().iter().map(|shard| shard.bytes).sum::<u64>(), e);
     let file = safe_create::create_new(&path).map_err(|e| Error::io("create", &path, e))?;
     let mut archive = Builder::new(BufWriter::with_capacity(1 << 20, file));
     let (mut copy, mut made) = (Vec::new(), Vec::new());

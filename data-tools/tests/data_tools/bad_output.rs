@@ -1,5 +1,6 @@
 //! Outputs that cannot be written, and requests that make no sense.
 
+use crate::common::pictures::{jpeg, write};
 use crate::common::*;
 use data_tools::{ConvertOptions, Error, Sample, Source, SourceSplit, convert};
 use std::fs;
@@ -62,6 +63,38 @@ fn an_output_that_cannot_be_made() {
     assert!(text.contains("cannot create the folder"), "{text}");
     let text = message(&temp, Path::new("/"), &ConvertOptions::default());
     assert!(text.contains("exists and holds"), "{text}");
+}
+
+/// Else the data set would be a class of the next conversion. What reads files of fixed names does not mind.
+#[test]
+fn an_output_in_the_folder_that_is_read() {
+    let temp = Temp::new();
+    let (photos, out) = (temp.path("photos"), temp.path("out"));
+    (0..2).for_each(|i| write(&photos.join(format!("{}/1.jpg", ["a", "b"][i as usize])), &jpeg(8, 8, i)));
+    fs::create_dir(photos.join("empty")).unwrap();
+    std::os::unix::fs::symlink(photos.join("a"), temp.path("link")).unwrap();
+    let options = ConvertOptions { progress: false, ..ConvertOptions::default() };
+    for inside in ["photos/out", "photos/a/deep/out", "photos/empty", "link/out", "photos/../photos/out"] {
+        let error = convert("folder", &photos, &temp.path(inside), &options).unwrap_err();
+        let text = error.to_string();
+        assert!(
+            error.is_usage() && text.contains("it would lie in") && text.contains("choose an OUT outside"),
+            "{text}"
+        );
+        assert_eq!(
+            (names(&photos), names(&photos.join("a"))),
+            (vec!["a".into(), "b".into(), "empty".into()], vec!["1.jpg".into()])
+        );
+    }
+    fs::remove_dir(photos.join("empty")).unwrap();
+    // beside it, by a path through it, and with a name that begins like it
+    for (number, outside) in [out, photos.join("../other"), temp.path("photos-256")].iter().enumerate() {
+        convert("folder", &photos, outside, &options).unwrap_or_else(|e| panic!("{number}: {e}"));
+    }
+    let table = photos.join("labels.csv");
+    fs::write(&table, "path,label\na/1.jpg,a\nb/1.jpg,b\n").unwrap();
+    convert("csv", &table, &photos.join("table"), &options).unwrap();
+    convert("mnist", &source(&temp), &temp.path("src/out"), &options).unwrap();
 }
 
 #[test]

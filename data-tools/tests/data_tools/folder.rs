@@ -176,6 +176,58 @@ fn classes_that_cannot_be() {
     refused("does a link lead back?");
 }
 
+/// Images beside the folders of classes are photos that would be missing; an archive there is what they came from.
+#[test]
+fn images_beside_the_folders() {
+    let temp = Temp::new();
+    let src = temp.path("src");
+    (0..4).for_each(|i| write(&src.join(format!("{}/{i}.jpg", ["a", "b"][i as usize % 2])), &jpeg(8, 8, i)));
+    write(&src.join("photos.ZIP"), b"PK\x03\x04rest");
+    write(&src.join("README.txt"), b"x");
+    let made = convert("folder", &src, &temp.path("zip"), &options()).unwrap();
+    let zip = format!("left out: 1 ZIP archive in {}: photos.ZIP; unpack what is not in a folder yet", src.display());
+    assert_eq!(made.notes, [zip.as_str()]);
+
+    (0..7).for_each(|i| write(&src.join(format!("00{i}.jpg")), &jpeg(8, 8, i)));
+    let message = convert("folder", &src, &temp.path("no"), &options()).unwrap_err().to_string();
+    let first = "000.jpg, 001.jpg, 002.jpg, 003.jpg, 004.jpg and 2 more";
+    assert!(message.contains(&format!("src: holds 7 images beside the folders of its classes: {first}")), "{message}");
+    assert!(message.contains("`--on-bad skip` leaves them out"), "{message}");
+    let made = convert("folder", &src, &temp.path("skip"), &skipping()).unwrap();
+    let loose = format!("left out: 7 images in {} beside the folders of the classes: {first}", src.display());
+    assert_eq!((made.manifest.splits["train"].count, &made.notes), (4, &vec![loose, zip]));
+    fs::write(temp.path("labels.txt"), "b\na\n").unwrap();
+    let given = ConvertOptions { classes: Some(temp.path("labels.txt")), ..options() };
+    assert_eq!(convert("folder", &src, &temp.path("given"), &given).unwrap().notes, made.notes);
+}
+
+/// Beside the folders of splits images belong to none of them, and a `test` without classes is left out; not so those of `train`.
+#[test]
+fn images_beside_the_folders_of_splits() {
+    let temp = Temp::new();
+    let src = temp.path("src");
+    (0..3).for_each(|i| write(&src.join(format!("{}/a/{i}.jpg", ["train", "val"][i as usize % 2])), &jpeg(8, 8, i)));
+    write(&src.join("test/1.jpg"), &jpeg(8, 8, 5));
+    write(&src.join("overview.png"), &png(8, 8, 6));
+    let made = convert("folder", &src, &temp.path("out"), &options()).unwrap();
+    let notes = [
+        format!("left out: 1 image in {} beside the folders of the splits: overview.png", src.display()),
+        format!("left out: 1 image in {} beside the folders of the classes: 1.jpg", src.join("test").display()),
+        "split test left out: test holds no image of a class".into(),
+    ];
+    assert_eq!(made.notes, notes);
+    for split in ["train", "val"] {
+        let loose = src.join(split).join("7.jpg");
+        write(&loose, &jpeg(8, 8, 7));
+        let message = convert("folder", &src, &temp.path("no"), &options()).unwrap_err().to_string();
+        assert!(
+            message.contains(&format!("{split}: holds 1 image beside the folders of its classes: 7.jpg")),
+            "{message}"
+        );
+        fs::remove_file(loose).unwrap();
+    }
+}
+
 /// A dangling link is a file that cannot be opened, even by root.
 #[test]
 fn an_unreadable_file_among_thousands() {

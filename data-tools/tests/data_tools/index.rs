@@ -7,6 +7,7 @@ use image::{ExtendedColorType, ImageEncoder};
 use loaders::shard::index_path;
 use loaders::{Dataset, Format, Manifest};
 use std::fs;
+use std::os::unix::fs::MetadataExt;
 use std::path::Path;
 
 /// A 6 x 5 image whose pixels follow from `salt`, grey or RGB.
@@ -63,11 +64,35 @@ fn imagenet_shards_become_a_data_set() {
     assert_eq!(measured.mean, indexed.manifest.mean);
     assert_eq!(measured.mean.len(), 3);
 
-    // Again: the indexes come anew, the manifest stays.
+    // Again: an index that is missing comes anew, the manifest stays.
     let before = contents(&dir);
     fs::remove_file(index_path(&dir.join("train-00001-of-00002"))).unwrap();
     assert!(!index(&dir).unwrap().made_manifest);
     assert_eq!(contents(&dir), before);
+}
+
+/// Where all indexes are right nothing is written, so a data set on a read-only file system can be looked at; a wrong one comes anew.
+#[test]
+fn indexes_that_are_right_stay() {
+    let temp = Temp::new();
+    let dir = temp.path("d");
+    imagenet(&dir);
+    assert_eq!(index(&dir).unwrap().written, 3);
+    let path = index_path(&dir.join("train-00001-of-00002"));
+    let inode = || fs::metadata(&path).unwrap().ino();
+    let (before, text) = (inode(), fs::read_to_string(&path).unwrap());
+    let again = index(&dir).unwrap();
+    assert_eq!((again.shards, again.written, inode()), (3, 0, before));
+    assert!(again.to_string().contains("; 0 indexes written, the rest were right"), "{again}");
+    // in the characters of another program, it says the same
+    fs::write(&path, text.trim_end().replace('\n', "\r\n")).unwrap();
+    assert_eq!((index(&dir).unwrap().written, inode()), (0, before));
+    let (first, second) = text.split_once('\n').unwrap();
+    for wrong in ["", first, second, "0 20\n", &text.repeat(2), &text.replacen(' ', " 1", 1)] {
+        fs::write(&path, wrong).unwrap();
+        assert_eq!(index(&dir).unwrap().written, 1, "{wrong:?}");
+        assert_eq!(fs::read_to_string(&path).unwrap(), text);
+    }
 }
 
 /// PNG is lossless, so the sums over decoded pixels are known; grey counts as RGB where the record

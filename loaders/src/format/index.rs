@@ -5,6 +5,7 @@ use std::path::{Path, PathBuf};
 
 use crate::decimal::push_decimal;
 use crate::error::Error;
+use crate::file::regular;
 use crate::file::replace::{replace, suffixed};
 use crate::format::record::OVERHEAD;
 
@@ -17,6 +18,13 @@ pub fn index_path(shard: &Path) -> PathBuf {
 /// framing), as [`RecordWriter::write`](crate::record::RecordWriter::write) returns them.
 pub fn write_index(shard: &Path, entries: &[(u64, u64)]) -> Result<(), Error> {
     replace(&index_path(shard), index_text(entries).as_bytes())
+}
+
+/// Whether the index of the shard is there and says just what `entries` do, in these or other characters.
+pub fn index_is(shard: &Path, entries: &[(u64, u64)]) -> bool {
+    let length = entries.last().map_or(0, |(offset, size)| offset + size);
+    let found = regular::read_to_string(&index_path(shard)).ok().and_then(|text| parse_index(&text, length).ok());
+    found.is_some_and(|offsets| entries.iter().map(|&(offset, _)| offset).chain([length]).eq(offsets))
 }
 
 /// What the index of `entries` holds.

@@ -40,14 +40,14 @@ impl Split {
     /// # Errors
     /// Names the first image that differs from those before it.
     pub fn one_size(&self) -> Result<ImageSpec, Error> {
-        let expected = self.shape(0, Exif::Applied)?;
+        let first = self.shape(0, Exif::Applied)?;
         for id in self.sampled_ids() {
             let got = self.shape(id, Exif::Applied)?;
-            if (got.height, got.width) != (expected.height, expected.width) {
-                return Err(self.fault(id, Fault::ImageSize { expected, got }));
+            if (got.height, got.width) != (first.height, first.width) {
+                return Err(self.fault(id, Fault::Odd { first, got }));
             }
         }
-        Ok(expected)
+        Ok(first)
     }
 
     /// The sampled ids after the first.

@@ -8,7 +8,7 @@ use crate::error::Error;
 use crate::fault::{Fault, RecordFault};
 use crate::file::regular;
 use crate::format::index::parse_index;
-pub use crate::format::index::{index_path, index_text, write_index};
+pub use crate::format::index::{index_is, index_path, index_text, write_index};
 use crate::format::record::{HEADER, read_record, record_size};
 use crate::storage::mapping::Mapping;
 use crate::storage::page_cache::PageCache;

@@ -2,6 +2,7 @@
 
 use std::fmt;
 
+use crate::error::VARIOUS_SIZES;
 use crate::random::Draws;
 use crate::spec::ImageSpec;
 use crate::transform::call::Arguments;
@@ -115,7 +116,5 @@ impl Build {
 
 /// The error of a transform that needs images of one size.
 pub(super) fn various_sizes() -> String {
-    "the images are of various sizes; begin the list with random_resized_crop(size) or inception_crop(size), or with resize(size) and \
-     then center_crop(size) or random_crop(size)"
-        .to_owned()
+    VARIOUS_SIZES.to_owned()
 }

@@ -118,7 +118,9 @@ fn lists_that_leave_various_sizes_are_refused_in_the_words_of_a_recipe() {
     let data = TestData::noise(1, 1, ImageSpec::new(1, 1, 3));
     for (ops, parts) in [
         (&["flip", "normalize"][..], &["transform 0 `flip`", "various sizes", "random_resized_crop(size)"][..]),
-        (&["normalize"], &["transform 0 `normalize`", "resize(size)"]),
+        (&["normalize"], &["transform 0 `normalize`", "various sizes", "resize(size)"]),
+        (&["random_resized_crop(0)", "normalize"], &["transform 0 `random_resized_crop(0)`"]),
+        (&["random_resized_crop(32"], &["transform 0 `random_resized_crop(32`"]),
         (&["center_crop(4)"], &["transform 0 `center_crop(4)`", "various sizes"]),
         (&[], &["various sizes", "begin the list with random_resized_crop(size)"]),
         (&["resize(8)"], &["various sizes"]),
@@ -132,7 +134,21 @@ fn lists_that_leave_various_sizes_are_refused_in_the_words_of_a_recipe() {
         let ops: Vec<_> = ops.iter().map(|op| op.to_string()).collect();
         let error = Pipeline::new(&ops, VARIED, &data.manifest, 1).unwrap_err();
         assert_contains(&error.to_string(), parts);
+        assert_eq!(error.is_of_sizes(), parts.contains(&"various sizes"), "{error}");
     }
+}
+
+/// The image that is named beside such a refusal has no cure of its own: the list is at fault, or may be right already.
+#[test]
+fn the_first_odd_image_is_named_without_advice() {
+    let payload = |id: u64, height: u32| {
+        let spec = ImageSpec::new(height, 4, 3);
+        raw(id, &vec![7; spec.values()], spec)
+    };
+    let data = TestData::of(&[payload(0, 5), payload(1, 5), payload(2, 6)], 1, 3);
+    let text = data.shared().one_size().unwrap_err().to_string();
+    assert_contains(&text, &["record 2 at byte", "image of 6x4x3", "earlier ones have 5x4x3"]);
+    assert!(!text.contains("random_resized_crop"), "{text}");
 }
 
 /// One odd image among so many that its header is not read beforehand: dataset.json tells.

@@ -80,7 +80,7 @@ impl Source {
             let ops = recipe.augment.listed(ops);
             let images = train.images_as(exif_of(&ops))?;
             Pipeline::new(&ops, images, &dataset.manifest, recipe.seed)
-                .map_err(|e| unfit(format!("augment.{list}, images of {images}: {e}"), images, &train))
+                .map_err(|e| unfit(&e, &format!("augment.{list}, images of {images}: {e}"), &train))
         };
         let augment = pipeline("train", &recipe.augment.train)?;
         let mixed = |augment: Pipeline| match recipe.mix.settings() {
@@ -223,12 +223,10 @@ fn class_weights_fit(recipe: &Recipe, train: &Split) -> Result<(), Error> {
     )))
 }
 
-/// A list of transforms that does not fit the images: where these vary, one that does is named.
-fn unfit(problem: String, images: Images, split: &Split) -> Error {
-    match (images, split.one_size()) {
-        (Images::Varied { .. }, Err(odd)) => Error::Failed(format!("{problem}; {odd}")),
-        _ => Error::Usage(problem),
-    }
+/// A list of transforms that does not fit the images: where it is only that these vary, one that does is named.
+fn unfit(error: &loaders::Error, problem: &str, split: &Split) -> Error {
+    let odd = error.is_of_sizes().then(|| split.one_size().err()).flatten();
+    Error::Usage(odd.map_or_else(|| problem.to_owned(), |odd| format!("{problem}; {odd}")))
 }
 
 /// A data set's description as text, one value a line.
