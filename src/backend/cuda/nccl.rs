@@ -1,7 +1,7 @@
 //! NCCL: sums over all ranks, from GPU to GPU. Its functions are looked up here: cudarc's own module does not try libnccl.so.2, the only
 //! name that NVIDIA's packages install, and the library is not needed before it is requested.
 
-use std::ffi::{CStr, c_char, c_int, c_void};
+use std::ffi::{c_char, c_int, c_void};
 use std::sync::OnceLock;
 
 use super::device::Cuda;
@@ -54,24 +54,13 @@ fn functions(library: &Loaded) -> Option<Functions> {
     // SAFETY: the fields have the functions' types.
     unsafe {
         Some(Functions {
-            error: find(library, c"ncclGetErrorString")?,
-            id: find(library, c"ncclGetUniqueId")?,
-            join: find(library, c"ncclCommInitRank")?,
-            allreduce: find(library, c"ncclAllReduce")?,
-            abort: find(library, c"ncclCommAbort")?,
+            error: library.find(c"ncclGetErrorString")?,
+            id: library.find(c"ncclGetUniqueId")?,
+            join: library.find(c"ncclCommInitRank")?,
+            allreduce: library.find(c"ncclAllReduce")?,
+            abort: library.find(c"ncclCommAbort")?,
         })
     }
-}
-
-/// A function of the library.
-///
-/// # Safety
-/// `F` is the type of a pointer to the function.
-unsafe fn find<F: Copy>(library: &Loaded, name: &CStr) -> Option<F> {
-    const { assert!(size_of::<F>() == size_of::<*mut c_void>()) };
-    let function = library.function(name);
-    // SAFETY: the function is there, and its library stays open; the rest as the caller promises.
-    (!function.is_null()).then(|| unsafe { std::mem::transmute_copy(&function) })
 }
 
 impl Functions {

@@ -6,6 +6,7 @@ use std::time::Duration;
 use cudarc::driver::{result, sys};
 
 use super::context::Context;
+use super::lookup::{Library, loaded};
 use super::raw::Raw;
 use super::status::{checked, driver};
 use super::switches::switches;
@@ -74,6 +75,18 @@ impl Drop for Stream {
     }
 }
 
+type Elapsed = unsafe extern "C" fn(*mut f32, sys::CUevent, sys::CUevent) -> sys::CUresult;
+
+/// The function that every driver has. cudarc takes its second version, which came with CUDA 12.8, and panics below that.
+fn elapsed() -> Result<Elapsed, Error> {
+    let library = loaded(Library::Driver)?;
+    // SAFETY: the function has this type in every version of the driver.
+    unsafe { library.find(c"cuEventElapsedTime") }.ok_or_else(|| {
+        let why = format!("{} lacks cuEventElapsedTime; update the driver, or use --device cpu", library.words());
+        Error::Absent { what: "CUDA".into(), why }
+    })
+}
+
 /// A point in a queue.
 pub struct Event {
     handle: Raw<sys::CUevent_st>,
@@ -122,9 +135,10 @@ impl Event {
     /// Time on the GPU between two events with time that the GPU has passed; the clock ticks about twice a microsecond.
     pub fn time_until(&self, later: &Event) -> Result<Duration, Error> {
         self.context.bind()?;
-        // SAFETY: both live.
-        let elapsed = unsafe { result::event::elapsed(self.handle.0, later.handle.0) };
-        let milliseconds = checked(elapsed, "cuEventElapsedTime", "an event")?;
+        let (elapsed, mut milliseconds) = (elapsed()?, 0.0);
+        // SAFETY: both live, the pointer is valid for the call.
+        let status = unsafe { elapsed(&mut milliseconds, self.handle.0, later.handle.0) };
+        driver(status, "cuEventElapsedTime", "an event")?;
         Ok(Duration::from_secs_f64((f64::from(milliseconds) / 1e3).max(0.0)))
     }
 }
