@@ -127,6 +127,21 @@ fn algorithms_are_timed_as_they_will_run() {
     }
 }
 
+/// What an engine may do to numbers is not known without its notes: it is passed over, the others are there.
+#[test]
+fn an_engine_without_notes_is_passed_over() {
+    let _alone = alone();
+    if !gpu::emulated("an engine of cuDNN whose notes cannot be read") {
+        return;
+    }
+    let folder = Folder::new();
+    // were it not for its notes, the silent one would be the faster
+    let variables = [("TRIREME_EMULATED_SILENT", "0"), ("TRIREME_EMULATED_SLOW", "1")];
+    let cache = folder.at("cache");
+    let said = said("algorithms_are_timed", &[&variables[..], &[("TRIREME_CACHE", &cache)]].concat());
+    assert!(said.contains("cuDNN engines 1, "), "{said}");
+}
+
 #[test]
 #[ignore = "run with settings"]
 fn algorithms_are_timed() {
