@@ -11,7 +11,7 @@ use super::driver::lookup::{Library, loaded, words};
 use super::driver::memory::CudaBuf;
 use super::driver::status::lost;
 use super::driver::stream::Stream;
-use crate::backend::{Buffer, Collective, Error};
+use crate::backend::{Buffer, Collective, Error, Ready};
 
 /// Bytes of the id of a communicator.
 const ID: usize = 128;
@@ -75,17 +75,45 @@ impl Functions {
     }
 }
 
-/// An id for a new communicator.
-pub fn new_id() -> Result<Vec<u8>, Error> {
-    let library = library()?;
-    let mut id = UniqueId([0; ID]);
-    // SAFETY: the pointer is valid for the call.
-    library.check(unsafe { (library.id)(&mut id) }, "ncclGetUniqueId", "the communicator of all ranks")?;
-    Ok(id.0.to_vec())
+/// A rank that can join a communicator.
+pub struct Entry {
+    library: &'static Functions,
+    stream: Stream,
+}
+
+impl Entry {
+    /// Fails where the library is missing.
+    pub fn new(cuda: &Cuda) -> Result<Self, Error> {
+        Ok(Self { library: library()?, stream: Stream::new(cuda.shared.context())? })
+    }
+}
+
+impl Ready<Cuda> for Entry {
+    fn new_id(&self) -> Result<Vec<u8>, Error> {
+        let mut id = UniqueId([0; ID]);
+        // SAFETY: the pointer is valid for the call.
+        let status = unsafe { (self.library.id)(&mut id) };
+        self.library.check(status, "ncclGetUniqueId", "the communicator of all ranks")?;
+        Ok(id.0.to_vec())
+    }
+
+    fn join(self: Box<Self>, id: &[u8], rank: usize, ranks: usize) -> Result<Box<dyn Collective<Cuda>>, Error> {
+        let Self { library, stream } = *self;
+        let Ok(id) = <[u8; ID]>::try_from(id) else {
+            let (expected, got) = (format!("{ID} bytes"), id.len().to_string());
+            return Err(Error::Size { op: "NCCL's id".into(), expected, got });
+        };
+        let mut handle = std::ptr::null_mut();
+        stream.context().bind()?;
+        // SAFETY: the pointer is valid for the call; freed by `Ring`'s `drop`.
+        let status = unsafe { (library.join)(&mut handle, ranks as c_int, UniqueId(id), rank as c_int) };
+        library.check(status, "ncclCommInitRank", "the communicator of all ranks")?;
+        Ok(Box::new(Ring { library, handle, stream }))
+    }
 }
 
 /// This rank of a communicator.
-pub struct Ring {
+struct Ring {
     library: &'static Functions,
     handle: Handle,
     stream: Stream,
@@ -93,25 +121,6 @@ pub struct Ring {
 
 // SAFETY: a communicator may be used from any thread, by one at a time, which `&mut self` sees to.
 unsafe impl Send for Ring {}
-
-impl Ring {
-    /// Joins as `rank` of `ranks`; all must.
-    pub fn join(cuda: &Cuda, id: &[u8], rank: usize, ranks: usize) -> Result<Self, Error> {
-        let library = library()?;
-        let context = cuda.shared.context();
-        let Ok(id) = <[u8; ID]>::try_from(id) else {
-            let (expected, got) = (format!("{ID} bytes"), id.len().to_string());
-            return Err(Error::Size { op: "NCCL's id".into(), expected, got });
-        };
-        let stream = Stream::new(context)?;
-        let mut handle = std::ptr::null_mut();
-        context.bind()?;
-        // SAFETY: the pointer is valid for the call; freed in `drop`.
-        let status = unsafe { (library.join)(&mut handle, ranks as c_int, UniqueId(id), rank as c_int) };
-        library.check(status, "ncclCommInitRank", "the communicator of all ranks")?;
-        Ok(Self { library, handle, stream })
-    }
-}
 
 impl Collective<Cuda> for Ring {
     fn sum(&mut self, buffer: &mut CudaBuf) -> Result<(), Error> {
@@ -134,7 +143,7 @@ impl Collective<Cuda> for Ring {
 impl Drop for Ring {
     fn drop(&mut self) {
         if self.stream.wait().is_ok() {
-            // SAFETY: joined by `join`, and no work of it is left.
+            // SAFETY: joined by `Entry`, and no work of it is left.
             unsafe { (self.library.abort)(self.handle) };
         }
     }
