@@ -9,7 +9,6 @@ use super::driver::library::nccl_version;
 use super::driver::load::Loaded;
 use super::driver::lookup::{Library, loaded, words};
 use super::driver::memory::CudaBuf;
-use super::driver::status::lost;
 use super::driver::stream::Stream;
 use crate::backend::{Buffer, Collective, Error, Ready};
 
@@ -64,14 +63,15 @@ fn functions(library: &Loaded) -> Option<Functions> {
 }
 
 impl Functions {
-    fn check(&self, status: c_int, call: &'static str, op: &str) -> Result<(), Error> {
+    /// `stream` is one of the GPU.
+    fn check(&self, stream: &Stream, status: c_int, call: &'static str, op: &str) -> Result<(), Error> {
         if status == 0 {
             return Ok(());
         }
         // SAFETY: the function takes a status and gives a constant string.
         let status = unsafe { words((self.error)(status)) };
         let foreign = Error::Foreign { library: "NCCL", call, op: op.into(), status };
-        Err(lost(call, op).unwrap_or(foreign))
+        Err(stream.lost(call, op).unwrap_or(foreign))
     }
 }
 
@@ -93,7 +93,7 @@ impl Ready<Cuda> for Entry {
         let mut id = UniqueId([0; ID]);
         // SAFETY: the pointer is valid for the call.
         let status = unsafe { (self.library.id)(&mut id) };
-        self.library.check(status, "ncclGetUniqueId", "the communicator of all ranks")?;
+        self.library.check(&self.stream, status, "ncclGetUniqueId", "the communicator of all ranks")?;
         Ok(id.0.to_vec())
     }
 
@@ -105,9 +105,9 @@ impl Ready<Cuda> for Entry {
         };
         let mut handle = std::ptr::null_mut();
         stream.context().bind()?;
-        // SAFETY: the pointer is valid for the call; freed by `Ring`'s `drop`.
+        // SAFETY: the pointer is valid for the call; freed by `Ring::leave`.
         let status = unsafe { (library.join)(&mut handle, ranks as c_int, UniqueId(id), rank as c_int) };
-        library.check(status, "ncclCommInitRank", "the communicator of all ranks")?;
+        library.check(&stream, status, "ncclCommInitRank", "the communicator of all ranks")?;
         Ok(Box::new(Ring { library, handle, stream }))
     }
 }
@@ -115,6 +115,7 @@ impl Ready<Cuda> for Entry {
 /// This rank of a communicator.
 struct Ring {
     library: &'static Functions,
+    /// Null once it was left.
     handle: Handle,
     stream: Stream,
 }
@@ -122,8 +123,8 @@ struct Ring {
 // SAFETY: a communicator may be used from any thread, by one at a time, which `&mut self` sees to.
 unsafe impl Send for Ring {}
 
-impl Collective<Cuda> for Ring {
-    fn sum(&mut self, buffer: &mut CudaBuf) -> Result<(), Error> {
+impl Ring {
+    fn enqueue(&self, buffer: &mut CudaBuf) -> Result<(), Error> {
         let (address, len) = (buffer.address(), buffer.len());
         buffer.wait_on(&self.stream)?;
         self.stream.context().bind()?;
@@ -131,8 +132,30 @@ impl Collective<Cuda> for Ring {
         // SAFETY: the buffer holds `len` f32, is borrowed exclusively, and what is enqueued for it comes before and after, as the
         // streams wait for one another.
         let status = unsafe { (self.library.allreduce)(pointer, pointer, len, FLOAT, SUM, self.handle, stream) };
-        self.library.check(status, "ncclAllReduce", "a bucket of gradients")?;
+        self.library.check(&self.stream, status, "ncclAllReduce", "a bucket of gradients")?;
         buffer.come_after(&self.stream)
+    }
+
+    /// Ends what is under way. It is not waited for: sums that nobody has waited for until now are those of a run that has failed, and
+    /// they end only by this where another rank is gone.
+    fn leave(&mut self) {
+        let handle = std::mem::replace(&mut self.handle, std::ptr::null_mut());
+        // on a GPU that has failed the library may not come back
+        if !handle.is_null() && self.stream.lost("ncclCommAbort", "the communicator of all ranks").is_none() {
+            // SAFETY: joined by `Entry`, and left once.
+            unsafe { (self.library.abort)(handle) };
+        }
+    }
+}
+
+impl Collective<Cuda> for Ring {
+    fn sum(&mut self, buffer: &mut CudaBuf) -> Result<(), Error> {
+        let summed = self.enqueue(buffer);
+        if summed.is_err() {
+            // at once: whoever gives memory back next would wait for what is under way
+            self.leave();
+        }
+        summed
     }
 
     fn describe(&self) -> String {
@@ -142,9 +165,6 @@ impl Collective<Cuda> for Ring {
 
 impl Drop for Ring {
     fn drop(&mut self) {
-        if self.stream.wait().is_ok() {
-            // SAFETY: joined by `Entry`, and no work of it is left.
-            unsafe { (self.library.abort)(self.handle) };
-        }
+        self.leave();
     }
 }

@@ -44,6 +44,16 @@ impl Stream {
         driver(unsafe { sys::cuStreamSynchronize(self.handle.0) }, "cuStreamSynchronize", "the work before")
     }
 
+    /// The GPU's own failure, where that is why another library's call failed. Waits for nothing: sums over ranks may be under way that
+    /// never end, since another rank is gone.
+    pub fn lost(&self, call: &'static str, op: &str) -> Option<Error> {
+        let asked = self.context.bind().and_then(|()| {
+            // SAFETY: the stream lives as long as `self`.
+            driver(unsafe { sys::cuStreamQuery(self.handle.0) }, call, op)
+        });
+        asked.err().and_then(Error::fatal)
+    }
+
     /// After work was enqueued: waits for it where TRIREME_CUDA_SYNC=1 says so; the error names the work.
     pub fn settle(&self, work: &str) -> Result<(), Error> {
         if !switches().sync {
