@@ -35,7 +35,7 @@ pub use across::Across;
 pub use algorithms::{AlgorithmChoice, Algorithms};
 pub use arena::{Arena, Slot};
 pub use buffer::Buffer;
-pub use collectives::{Collective, Collectives};
+pub use collectives::{Collective, Collectives, Ready};
 pub use cores::{Cores, Regions};
 pub use device_codec::DeviceCodec;
 pub use device_kind::{DeviceKind, DeviceSettings, Gpu, Unavailable};

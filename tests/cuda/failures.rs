@@ -127,6 +127,60 @@ fn algorithms_are_timed_as_they_will_run() {
     }
 }
 
+/// After NCCL's own error nobody waits for the GPU, where an earlier sum would never end if another rank were gone; the group is left.
+#[test]
+fn an_error_of_nccl_waits_for_nothing() {
+    let _alone = alone();
+    if !gpu::emulated("an error of NCCL") {
+        return;
+    }
+    let said = said("nccl_fails", &[("TRIREME_EMULATED_NCCL", "6")]);
+    for part in
+        ["lost false: NCCL: ncclAllReduce", "remote process exited", "waits 0, groups left 1", "groups left in all 1"]
+    {
+        assert!(said.contains(part), "no {part:?} in\n{said}");
+    }
+    // where the GPU has failed, that is what is told
+    let said = self::said("nccl_fails", &[("TRIREME_EMULATED_FAULT", "ncclAllReduce:719")]);
+    assert!(said.contains("lost true: ") && said.contains("CUDA_ERROR_LAUNCH_FAILED"), "{said}");
+}
+
+#[test]
+#[ignore = "run with settings"]
+fn nccl_fails() {
+    let device = cuda(Precision::F32).expect("the emulated GPU");
+    let mut bucket = device.alloc(100).unwrap();
+    bucket.write(0, &[1.0; 100]).unwrap();
+    device.mark(&mut bucket).unwrap();
+    let ready = device.collectives().expect("NCCL").ready().unwrap();
+    let id = ready.new_id().unwrap();
+    let mut group = ready.join(&id, 0, 1).unwrap();
+    let calls = |name: &str| emulator::calls(name).expect("the emulated GPU");
+    let waits = || calls("cuStreamSynchronize") + calls("cuCtxSynchronize") + calls("cuEventSynchronize");
+    let before = waits();
+    say(&group.sum(&mut bucket).expect_err("the sum has failed"));
+    println!("waits {}, groups left {}", waits() - before, calls("ncclCommAbort"));
+    drop(group);
+    println!("groups left in all {}", calls("ncclCommAbort"));
+    drop((bucket, device));
+    println!("all was dropped");
+}
+
+/// What an engine may do to numbers is not known without its notes: it is passed over, the others are there.
+#[test]
+fn an_engine_without_notes_is_passed_over() {
+    let _alone = alone();
+    if !gpu::emulated("an engine of cuDNN whose notes cannot be read") {
+        return;
+    }
+    let folder = Folder::new();
+    // were it not for its notes, the silent one would be the faster
+    let variables = [("TRIREME_EMULATED_SILENT", "0"), ("TRIREME_EMULATED_SLOW", "1")];
+    let cache = folder.at("cache");
+    let said = said("algorithms_are_timed", &[&variables[..], &[("TRIREME_CACHE", &cache)]].concat());
+    assert!(said.contains("cuDNN engines 1, "), "{said}");
+}
+
 #[test]
 #[ignore = "run with settings"]
 fn algorithms_are_timed() {

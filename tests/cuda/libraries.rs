@@ -2,7 +2,6 @@
 
 use std::fs;
 use std::path::Path;
-use std::process::Command;
 
 use crate::support::emulator;
 use crate::support::gpu;
@@ -20,14 +19,6 @@ fn copy(names: &[&str], to: &Path) {
     }
 }
 
-/// A library without a function.
-fn empty_library(file: &Path) {
-    let soname = format!("-Wl,-soname,{}", file.file_name().expect("a name").to_string_lossy());
-    let mut compiler = Command::new("g++");
-    compiler.args(["-shared", "-x", "c++", "/dev/null", &soname, "-o"]).arg(file);
-    assert!(compiler.status().expect("g++").success());
-}
-
 /// A folder with a driver, and a virtual environment with the wheels.
 struct Machine(Folder);
 
@@ -36,7 +27,7 @@ impl Machine {
         let machine = Self(Folder::new());
         copy(&["libcuda.so.1"], &machine.0.path().join("driver"));
         WHEELS.iter().for_each(|(wheel, names)| copy(names, Path::new(&machine.wheel(wheel))));
-        empty_library(&Path::new(&machine.wheel("cudnn")).join("libcudnn_graph.so.9"));
+        emulator::empty_library(&Path::new(&machine.wheel("cudnn")).join("libcudnn_graph.so.9"));
         machine
     }
 

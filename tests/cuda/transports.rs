@@ -260,6 +260,44 @@ fn ways_that_cannot_be_are_named() {
     start(cpu).wait(PATIENCE).failed(2, &["reduce.path = \"nccl\" is for GPUs", "--device cuda"]);
 }
 
+/// Two ranks with a GPU each, of which the second finds an NCCL that is damaged.
+fn one_without_nccl(setting: &Setting, out: &str, more: &[&str]) -> Ended {
+    let damaged = setting.folder.at("libnccl.so.2");
+    emulator::empty_library(damaged.as_ref());
+    let lines = [
+        "#!/bin/sh".to_string(),
+        format!("[ \"${{OMPI_COMM_WORLD_RANK:-$PMI_RANK}}\" = 0 ] || export LD_PRELOAD='{damaged}'"),
+        format!("exec '{}' \"$@\"", env!("CARGO_BIN_EXE_trireme")),
+    ];
+    let script = setting.folder.write("trireme.sh", &lines.join("\n"));
+    let mut command = program::on_ranks(2, "sh");
+    command.args([&script, "train", "-v", &setting.recipe, "--data", &setting.data, "--device", "cuda"]);
+    command.args(["--out", &setting.folder.at(out), "--max-steps", "1", "--set", "reduce.codec=float"]);
+    command.args(more).env("TRIREME_EMULATED_DEVICES", "2");
+    gpu::run(command)
+}
+
+/// Whoever joined NCCL would wait for a rank that cannot, without end: nobody does, and the log has that rank's reason.
+#[test]
+fn ranks_join_nccl_only_if_all_can() {
+    if !gpu::emulated("a rank without NCCL") {
+        return;
+    }
+    let setting = setting();
+    let auto = one_without_nccl(&setting, "auto", &[]).succeeded();
+    let path = line(&auto, "path ");
+    for part in ["staged", "no nccl: rank 1: NCCL: ", "lacks a function of NCCL 2"] {
+        assert!(path.contains(part), "no {part:?} in {path}");
+    }
+    let reason = ["reduce.path = \"nccl\": rank 1: NCCL: ", "lacks a function of NCCL 2"];
+    one_without_nccl(&setting, "nccl", &["--set", "reduce.path=nccl"]).failed(1, &reason);
+    // where all can they meet, and the emulated one says no to them then
+    let float = ["--max-steps", "1", "--set", "reduce.codec=float"];
+    let met = gpu::train(&setting, "met", 2, &float, &[("TRIREME_EMULATED_DEVICES", "2")]).succeeded();
+    assert!(met.stderr.contains("Duplicate GPU"), "the ranks have not met:\n{}", met.stderr);
+    assert!(line(&met, "path ").contains("no nccl: NCCL: ncclCommInitRank"), "{}", met.stderr);
+}
+
 #[test]
 fn doctor_tries_device_memory_in_a_job_of_its_own() {
     if !gpu::emulated("trireme doctor --cuda-aware") {

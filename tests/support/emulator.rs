@@ -114,6 +114,14 @@ pub fn library_path() -> (&'static str, String) {
     }
 }
 
+/// Makes a library without a function.
+pub fn empty_library(file: &Path) {
+    let soname = format!("-Wl,-soname,{}", file.file_name().unwrap_or_default().to_string_lossy());
+    let mut compiler = Command::new("g++");
+    compiler.args(["-shared", "-x", "c++", "/dev/null", &soname, "-o"]).arg(file);
+    assert!(compiler.status().is_ok_and(|status| status.success()), "{}", file.display());
+}
+
 /// Runs one ignored test of this test binary in a process of its own, with these settings.
 pub fn alone(test: &str, settings: &[(&str, &str)]) -> Output {
     let own = std::env::current_exe().unwrap_or_else(|e| panic!("the test's own path: {e}"));

@@ -1,7 +1,7 @@
 //! NCCL: sums over all ranks, from GPU to GPU. Its functions are looked up here: cudarc's own module does not try libnccl.so.2, the only
 //! name that NVIDIA's packages install, and the library is not needed before it is requested.
 
-use std::ffi::{CStr, c_char, c_int, c_void};
+use std::ffi::{c_char, c_int, c_void};
 use std::sync::OnceLock;
 
 use super::device::Cuda;
@@ -9,9 +9,8 @@ use super::driver::library::nccl_version;
 use super::driver::load::Loaded;
 use super::driver::lookup::{Library, loaded, words};
 use super::driver::memory::CudaBuf;
-use super::driver::status::lost;
 use super::driver::stream::Stream;
-use crate::backend::{Buffer, Collective, Error};
+use crate::backend::{Buffer, Collective, Error, Ready};
 
 /// Bytes of the id of a communicator.
 const ID: usize = 128;
@@ -54,50 +53,69 @@ fn functions(library: &Loaded) -> Option<Functions> {
     // SAFETY: the fields have the functions' types.
     unsafe {
         Some(Functions {
-            error: find(library, c"ncclGetErrorString")?,
-            id: find(library, c"ncclGetUniqueId")?,
-            join: find(library, c"ncclCommInitRank")?,
-            allreduce: find(library, c"ncclAllReduce")?,
-            abort: find(library, c"ncclCommAbort")?,
+            error: library.find(c"ncclGetErrorString")?,
+            id: library.find(c"ncclGetUniqueId")?,
+            join: library.find(c"ncclCommInitRank")?,
+            allreduce: library.find(c"ncclAllReduce")?,
+            abort: library.find(c"ncclCommAbort")?,
         })
     }
 }
 
-/// A function of the library.
-///
-/// # Safety
-/// `F` is the type of a pointer to the function.
-unsafe fn find<F: Copy>(library: &Loaded, name: &CStr) -> Option<F> {
-    const { assert!(size_of::<F>() == size_of::<*mut c_void>()) };
-    let function = library.function(name);
-    // SAFETY: the function is there, and its library stays open; the rest as the caller promises.
-    (!function.is_null()).then(|| unsafe { std::mem::transmute_copy(&function) })
-}
-
 impl Functions {
-    fn check(&self, status: c_int, call: &'static str, op: &str) -> Result<(), Error> {
+    /// `stream` is one of the GPU.
+    fn check(&self, stream: &Stream, status: c_int, call: &'static str, op: &str) -> Result<(), Error> {
         if status == 0 {
             return Ok(());
         }
         // SAFETY: the function takes a status and gives a constant string.
         let status = unsafe { words((self.error)(status)) };
         let foreign = Error::Foreign { library: "NCCL", call, op: op.into(), status };
-        Err(lost(call, op).unwrap_or(foreign))
+        Err(stream.lost(call, op).unwrap_or(foreign))
     }
 }
 
-/// An id for a new communicator.
-pub fn new_id() -> Result<Vec<u8>, Error> {
-    let library = library()?;
-    let mut id = UniqueId([0; ID]);
-    // SAFETY: the pointer is valid for the call.
-    library.check(unsafe { (library.id)(&mut id) }, "ncclGetUniqueId", "the communicator of all ranks")?;
-    Ok(id.0.to_vec())
+/// A rank that can join a communicator.
+pub struct Entry {
+    library: &'static Functions,
+    stream: Stream,
+}
+
+impl Entry {
+    /// Fails where the library is missing.
+    pub fn new(cuda: &Cuda) -> Result<Self, Error> {
+        Ok(Self { library: library()?, stream: Stream::new(cuda.shared.context())? })
+    }
+}
+
+impl Ready<Cuda> for Entry {
+    fn new_id(&self) -> Result<Vec<u8>, Error> {
+        let mut id = UniqueId([0; ID]);
+        // SAFETY: the pointer is valid for the call.
+        let status = unsafe { (self.library.id)(&mut id) };
+        self.library.check(&self.stream, status, "ncclGetUniqueId", "the communicator of all ranks")?;
+        Ok(id.0.to_vec())
+    }
+
+    fn join(self: Box<Self>, id: &[u8], rank: usize, ranks: usize) -> Result<Box<dyn Collective<Cuda>>, Error> {
+        let Self { library, stream } = *self;
+        let Ok(id) = <[u8; ID]>::try_from(id) else {
+            let (expected, got) = (format!("{ID} bytes"), id.len().to_string());
+            return Err(Error::Size { op: "NCCL's id".into(), expected, got });
+        };
+        let mut handle = std::ptr::null_mut();
+        stream.context().bind()?;
+        // SAFETY: the pointer is valid for the call; freed by `Ring::leave`.
+        let status = unsafe { (library.join)(&mut handle, ranks as c_int, UniqueId(id), rank as c_int) };
+        library.check(&stream, status, "ncclCommInitRank", "the communicator of all ranks")?;
+        Ok(Box::new(Ring { library, handle, stream }))
+    }
 }
 
 /// This rank of a communicator.
-pub struct Ring {
+struct Ring {
     library: &'static Functions,
+    /// Null once it was left.
     handle: Handle,
     stream: Stream,
 }
@@ -106,26 +124,7 @@ pub struct Ring {
 unsafe impl Send for Ring {}
 
 impl Ring {
-    /// Joins as `rank` of `ranks`; all must.
-    pub fn join(cuda: &Cuda, id: &[u8], rank: usize, ranks: usize) -> Result<Self, Error> {
-        let library = library()?;
-        let context = cuda.shared.context();
-        let Ok(id) = <[u8; ID]>::try_from(id) else {
-            let (expected, got) = (format!("{ID} bytes"), id.len().to_string());
-            return Err(Error::Size { op: "NCCL's id".into(), expected, got });
-        };
-        let stream = Stream::new(context)?;
-        let mut handle = std::ptr::null_mut();
-        context.bind()?;
-        // SAFETY: the pointer is valid for the call; freed in `drop`.
-        let status = unsafe { (library.join)(&mut handle, ranks as c_int, UniqueId(id), rank as c_int) };
-        library.check(status, "ncclCommInitRank", "the communicator of all ranks")?;
-        Ok(Self { library, handle, stream })
-    }
-}
-
-impl Collective<Cuda> for Ring {
-    fn sum(&mut self, buffer: &mut CudaBuf) -> Result<(), Error> {
+    fn enqueue(&self, buffer: &mut CudaBuf) -> Result<(), Error> {
         let (address, len) = (buffer.address(), buffer.len());
         buffer.wait_on(&self.stream)?;
         self.stream.context().bind()?;
@@ -133,8 +132,30 @@ impl Collective<Cuda> for Ring {
         // SAFETY: the buffer holds `len` f32, is borrowed exclusively, and what is enqueued for it comes before and after, as the
         // streams wait for one another.
         let status = unsafe { (self.library.allreduce)(pointer, pointer, len, FLOAT, SUM, self.handle, stream) };
-        self.library.check(status, "ncclAllReduce", "a bucket of gradients")?;
+        self.library.check(&self.stream, status, "ncclAllReduce", "a bucket of gradients")?;
         buffer.come_after(&self.stream)
+    }
+
+    /// Ends what is under way. It is not waited for: sums that nobody has waited for until now are those of a run that has failed, and
+    /// they end only by this where another rank is gone.
+    fn leave(&mut self) {
+        let handle = std::mem::replace(&mut self.handle, std::ptr::null_mut());
+        // on a GPU that has failed the library may not come back
+        if !handle.is_null() && self.stream.lost("ncclCommAbort", "the communicator of all ranks").is_none() {
+            // SAFETY: joined by `Entry`, and left once.
+            unsafe { (self.library.abort)(handle) };
+        }
+    }
+}
+
+impl Collective<Cuda> for Ring {
+    fn sum(&mut self, buffer: &mut CudaBuf) -> Result<(), Error> {
+        let summed = self.enqueue(buffer);
+        if summed.is_err() {
+            // at once: whoever gives memory back next would wait for what is under way
+            self.leave();
+        }
+        summed
     }
 
     fn describe(&self) -> String {
@@ -144,9 +165,6 @@ impl Collective<Cuda> for Ring {
 
 impl Drop for Ring {
     fn drop(&mut self) {
-        if self.stream.wait().is_ok() {
-            // SAFETY: joined by `join`, and no work of it is left.
-            unsafe { (self.library.abort)(self.handle) };
-        }
+        self.leave();
     }
 }

@@ -8,7 +8,7 @@ use super::nccl;
 use super::ops::{loss, update};
 use super::outbox::PLACES;
 use crate::backend::{
-    AlgorithmChoice, Algorithms, Collective, Collectives, Error, Input, LossScale, LossScaling, LossSums, Queue, Update,
+    AlgorithmChoice, Algorithms, Collectives, Error, Input, LossScale, LossScaling, LossSums, Queue, Ready, Update,
 };
 
 impl Queue<Cuda> for Cuda {
@@ -70,12 +70,8 @@ impl Queue<Cuda> for Cuda {
 }
 
 impl Collectives<Cuda> for Cuda {
-    fn new_id(&self) -> Result<Vec<u8>, Error> {
-        nccl::new_id()
-    }
-
-    fn join(&self, id: &[u8], rank: usize, ranks: usize) -> Result<Box<dyn Collective<Self>>, Error> {
-        Ok(Box::new(nccl::Ring::join(self, id, rank, ranks)?))
+    fn ready(&self) -> Result<Box<dyn Ready<Self>>, Error> {
+        Ok(Box::new(nccl::Entry::new(self)?))
     }
 }
 

@@ -43,6 +43,15 @@ impl<B: Backend> Trial<'_, B> {
         Ok(self.session.comm.all("agreement on a transport", yes)?)
     }
 
+    /// What stands in the way of any rank: the first one's reason, with its number unless all have the same. Collective.
+    fn obstacle(&self, own: Option<String>) -> Result<Option<String>, Error> {
+        let all = self.session.comm.gather_all("agreement on a transport", &own)?;
+        let Some(rank) = all.iter().position(Option::is_some) else { return Ok(None) };
+        let alike = all.iter().all(|other| *other == all[rank]);
+        let name = |why: String| if alike { why } else { format!("rank {rank}: {why}") };
+        Ok(all.into_iter().nth(rank).flatten().map(name))
+    }
+
     /// Whether the devices can sum with NCCL; the reason why not.
     pub fn nccl(&self, shared: bool) -> Result<Result<Found<B>, String>, Error> {
         if shared {
@@ -50,15 +59,20 @@ impl<B: Backend> Trial<'_, B> {
         }
         let (comm, world) = (&self.session.comm, &self.session.world);
         let Some(devices) = self.backend.collectives() else { return Ok(Err("not for this kind of device".into())) };
-        let made = self.session.is_root().then(|| devices.new_id().map_err(|error| error.to_string()));
+        // whoever joins waits for all, so that a rank that cannot even begin must be known before
+        let ready = devices.ready();
+        if let Some(why) = self.obstacle(ready.as_ref().err().map(ToString::to_string))? {
+            return Ok(Err(why));
+        }
+        let ready = ready?;
+        let made = self.session.is_root().then(|| ready.new_id().map_err(|error| error.to_string()));
         let id: Vec<u8> = match comm.broadcast("id of the NCCL group", made.as_ref())? {
             Ok(id) => id,
             Err(why) => return Ok(Err(why)),
         };
-        let joined = devices.join(&id, world.rank, world.size);
-        let why = joined.as_ref().err().map(ToString::to_string);
-        if !self.all(why.is_none())? {
-            return Ok(Err(why.unwrap_or("another rank cannot join".into())));
+        let joined = ready.join(&id, world.rank, world.size);
+        if let Some(why) = self.obstacle(joined.as_ref().err().map(ToString::to_string))? {
+            return Ok(Err(why));
         }
         let group = joined?;
         let why = format!("{}, its sums are right", group.describe());
@@ -85,8 +99,7 @@ impl<B: Backend> Trial<'_, B> {
         for elems in sizes {
             wrong = wrong.or(self.wrong_sum(transport, elems)?);
         }
-        let right = self.all(wrong.is_none())?;
-        Ok(if right { Ok(()) } else { Err(wrong.unwrap_or("wrong sums on another rank".into())) })
+        Ok(self.obstacle(wrong)?.map_or(Ok(()), Err))
     }
 
     /// What is wrong with a sum of so many elements, if anything is.

@@ -1,4 +1,5 @@
 // cuDNN's C functions: handles, descriptors, attributes, execution.
+#include <cstdlib>
 #include <cstring>
 
 #include "descriptor.h"
@@ -152,6 +153,9 @@ Status get(const Descriptor& d, int name, Type type, int64_t room, int64_t* coun
             return give<int64_t>({d.engine.index}, INT64, type, room, count, to);
         case ENGINE_NOTES: {
             if (d.kind != ENGINE) break;
+            static const char* silent = getenv("TRIREME_EMULATED_SILENT");
+            if (silent && strtol(silent, nullptr, 10) == d.engine.index)
+                return complain(NOT_SUPPORTED, "notes of engine %ld, as TRIREME_EMULATED_SILENT says", (long)d.engine.index);
             std::vector<int> notes;
             if (d.engine.tensor_core) notes.push_back(NOTE_TENSOR_CORE);
             if (d.engine.nondeterministic) notes.push_back(NOTE_NONDETERMINISTIC);

@@ -1,4 +1,7 @@
 // CUDA's driver API as far as the stand-in has it: handles, error codes and the numbers of its enumerations (facts of cuda.h).
+//
+// The stand-in has no function that came after CUDA 12.0, the oldest driver that trireme promises to run on: a call of a newer one
+// (cuEventElapsedTime_v2 of 12.8, say, which cudarc takes for cuEventElapsedTime) fails here as it would on that driver.
 #pragma once
 #include <cstddef>
 #include <cstdint>

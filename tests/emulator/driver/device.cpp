@@ -340,7 +340,6 @@ CUresult cuCtxGetDevice(CUdevice* device) {
     return CUDA_SUCCESS;
 }
 
-CUresult cuCtxSetFlags(unsigned) { return device_of_thread < 0 ? CUDA_ERROR_INVALID_CONTEXT : CUDA_SUCCESS; }
 CUresult cuCtxSetLimit(int, size_t) { return device_of_thread < 0 ? CUDA_ERROR_INVALID_CONTEXT : CUDA_SUCCESS; }
 CUresult cuCtxGetLimit(size_t* value, int) {
     *value = 0;

@@ -161,7 +161,6 @@ CUresult cuFuncGetAttribute(int* value, int attribute, CUfunction function) {
 }
 CUresult cuFuncSetAttribute(CUfunction, int, int) { return CUDA_SUCCESS; }
 CUresult cuFuncSetCacheConfig(CUfunction, int) { return CUDA_SUCCESS; }
-CUresult cuFuncLoad(CUfunction) { return CUDA_SUCCESS; }
 
 CUresult cuOccupancyMaxActiveBlocksPerMultiprocessorWithFlags(int* blocks, CUfunction, int threads, size_t, unsigned) {
     if (threads <= 0) return CUDA_ERROR_INVALID_VALUE;

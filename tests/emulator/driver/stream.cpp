@@ -331,7 +331,7 @@ CUresult cuEventQuery(CUevent handle) {
     return CUDA_ERROR_NOT_READY;
 }
 
-CUresult cuEventElapsedTime_v2(float* to, CUevent from_handle, CUevent until_handle) {
+CUresult cuEventElapsedTime(float* to, CUevent from_handle, CUevent until_handle) {
     std::lock_guard guard(lock());
     auto from = event_of(from_handle), until = event_of(until_handle);
     if (!from || !until || !from->timing || !until->timing || !from->issued || !until->issued) return CUDA_ERROR_INVALID_HANDLE;
@@ -339,7 +339,6 @@ CUresult cuEventElapsedTime_v2(float* to, CUevent from_handle, CUevent until_han
     *to = (float)(until->milliseconds - from->milliseconds);
     return CUDA_SUCCESS;
 }
-CUresult cuEventElapsedTime(float* to, CUevent from, CUevent until) { return cuEventElapsedTime_v2(to, from, until); }
 
 #define EMULATED_COPY(NAME, TO_TYPE, TO_DEVICE, FROM_TYPE, FROM_DEVICE)                                                     \
     CUresult NAME##_v2(TO_TYPE to, FROM_TYPE from, size_t bytes) {                                                          \

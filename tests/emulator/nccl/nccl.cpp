@@ -1,12 +1,21 @@
-// The stand-in NCCL, for one rank: sums of one are copies. More ranks than one are refused, as NCCL refuses two on one device.
+// The stand-in NCCL, for one rank: sums of one are copies. More ranks than one are refused once all are there, as NCCL refuses two on one
+// device.
+#include <fcntl.h>
+#include <sys/mman.h>
+#include <unistd.h>
+
+#include <atomic>
+#include <chrono>
 #include <cstdio>
+#include <cstdlib>
 #include <cstring>
+#include <thread>
 
 #include "../driver/device.h"
 
 using namespace emulator;
 
-enum ncclResult_t { ncclSuccess = 0, ncclUnhandledCudaError = 1, ncclInvalidArgument = 4, ncclInvalidUsage = 5 };
+enum ncclResult_t { ncclSuccess = 0, ncclUnhandledCudaError = 1, ncclSystemError = 2, ncclInvalidArgument = 4, ncclInvalidUsage = 5, ncclRemoteError = 6 };
 struct ncclUniqueId {
     char internal[128];
 };
@@ -27,6 +36,8 @@ static size_t size_of(int type) {
 
 static ncclResult_t copy(const void* from, void* to, size_t count, int type, CUstream stream, const char* what) {
     std::lock_guard guard(lock());
+    static const char* error = getenv("TRIREME_EMULATED_NCCL");
+    if (error) return (ncclResult_t)atoi(error);
     size_t bytes = count * size_of(type);
     auto source = reinterpret_cast<CUdeviceptr>(from), target = reinterpret_cast<CUdeviceptr>(to);
     if (!size_of(type) || !on_device(source, bytes) || !on_device(target, bytes)) {
@@ -35,6 +46,26 @@ static ncclResult_t copy(const void* from, void* to, size_t count, int type, CUs
     }
     if (enter(what)) return ncclUnhandledCudaError;
     return enqueue(stream, what, [=] { memmove(to, from, bytes); }) ? ncclUnhandledCudaError : ncclSuccess;
+}
+
+/// How many ranks have come to a meeting, and how many of them have seen that all are there.
+struct Meeting {
+    std::atomic<int> there, gone;
+};
+
+/// Waits for all ranks, without end, as the real one does. They meet in a file whose name the id is; the last to go removes it.
+static bool meet(const ncclUniqueId& id, int ranks) {
+    int file = open(id.internal, O_RDWR | O_CREAT, 0600);
+    if (file < 0 || ftruncate(file, sizeof(Meeting))) return false;
+    void* memory = mmap(nullptr, sizeof(Meeting), PROT_READ | PROT_WRITE, MAP_SHARED, file, 0);
+    close(file);
+    if (memory == MAP_FAILED) return false;
+    auto* meeting = static_cast<Meeting*>(memory);
+    ++meeting->there;
+    while (meeting->there < ranks) std::this_thread::sleep_for(std::chrono::milliseconds(1));
+    if (++meeting->gone == ranks) unlink(id.internal);
+    munmap(memory, sizeof(Meeting));
+    return true;
 }
 
 extern "C" {
@@ -47,19 +78,25 @@ const char* ncclGetErrorString(ncclResult_t result) {
     switch (result) {
         case ncclSuccess: return "no error";
         case ncclUnhandledCudaError: return "unhandled cuda error";
+        case ncclSystemError: return "unhandled system error";
         case ncclInvalidArgument: return "invalid argument";
+        case ncclRemoteError: return "remote process exited or there was a network error";
         default: return "invalid usage";
     }
 }
 const char* ncclGetLastError(ncclComm*) { return ""; }
 
 ncclResult_t ncclGetUniqueId(ncclUniqueId* id) {
-    memset(id->internal, 0x5a, sizeof id->internal);
+    static std::atomic<int> made{0};
+    memset(id->internal, 0, sizeof id->internal);
+    snprintf(id->internal, sizeof id->internal, P_tmpdir "/trireme-emulated-nccl-%d-%d", (int)getpid(), made++);
     return ncclSuccess;
 }
 
-ncclResult_t ncclCommInitRank(ncclComm** to, int ranks, ncclUniqueId, int rank) {
-    if (ranks != 1 || rank != 0) {
+ncclResult_t ncclCommInitRank(ncclComm** to, int ranks, ncclUniqueId id, int rank) {
+    if (rank < 0 || rank >= ranks) return ncclInvalidArgument;
+    if (ranks != 1) {
+        if (!meet(id, ranks)) return ncclSystemError;
         fprintf(stderr, "emulated NCCL: Duplicate GPU detected : rank 0 and rank 1 both on CUDA device 1000\n");
         return ncclInvalidUsage;
     }
@@ -73,7 +110,11 @@ ncclResult_t ncclCommDestroy(ncclComm* comm) {
     delete comm;
     return ncclSuccess;
 }
-ncclResult_t ncclCommAbort(ncclComm* comm) { return ncclCommDestroy(comm); }
+ncclResult_t ncclCommAbort(ncclComm* comm) {
+    std::lock_guard guard(lock());
+    count("ncclCommAbort");
+    return ncclCommDestroy(comm);
+}
 ncclResult_t ncclCommFinalize(ncclComm*) { return ncclSuccess; }
 ncclResult_t ncclCommGetAsyncError(ncclComm*, ncclResult_t* error) {
     *error = ncclSuccess;
@@ -92,8 +133,8 @@ ncclResult_t ncclCommCuDevice(const ncclComm* comm, int* device) {
     return ncclSuccess;
 }
 
-ncclResult_t ncclAllReduce(const void* from, void* to, size_t count, int type, int, ncclComm*, CUstream stream) {
-    return copy(from, to, count, type, stream, "ncclAllReduce");
+ncclResult_t ncclAllReduce(const void* from, void* to, size_t count, int type, int, ncclComm* comm, CUstream stream) {
+    return comm ? copy(from, to, count, type, stream, "ncclAllReduce") : ncclInvalidArgument;
 }
 ncclResult_t ncclBroadcast(const void* from, void* to, size_t count, int type, int, ncclComm*, CUstream stream) {
     return copy(from, to, count, type, stream, "ncclBroadcast");

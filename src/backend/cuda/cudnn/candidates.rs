@@ -137,13 +137,14 @@ impl<'a> Task<'a> {
     fn consider(&self, config: Descriptor, refused: &mut Refused) -> Result<Option<Prepared>, Error> {
         let taken = match ConvAlgorithm::of(&config) {
             Ok(None) => return Ok(None),
-            Ok(Some((algorithm, engine))) => {
-                if !allowed(&notes(&engine)?, self.what.precision, self.settings) {
+            Ok(Some((algorithm, engine))) => match notes(&engine) {
+                Ok(notes) if !allowed(&notes, self.what.precision, self.settings) => {
                     refused.forbidden += 1;
                     return Ok(None);
                 }
-                self.prepare((config, vec![engine]), algorithm)
-            }
+                Ok(_) => self.prepare((config, vec![engine]), algorithm),
+                Err(e) => Err(e),
+            },
             Err(e) => Err(e),
         };
         match attempted(taken)? {

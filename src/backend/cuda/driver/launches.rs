@@ -48,12 +48,14 @@ pub unsafe fn of_graph(graph: sys::CUgraph) -> Result<u64, Error> {
     driver(status, "cuGraphGetNodes", "a recorded pass")?;
     let mut launches = 0;
     for node in nodes.into_iter().take(count) {
-        let mut kind = Node::CU_GRAPH_NODE_TYPE_EMPTY;
-        // SAFETY: a node of the living graph, and a place for its type.
-        driver(unsafe { sys::cuGraphNodeGetType(node, &mut kind) }, "cuGraphNodeGetType", "a recorded pass")?;
+        // the number that it is in C: a newer driver may have types that this crate does not know
+        let mut kind = Node::CU_GRAPH_NODE_TYPE_EMPTY as u32;
+        // SAFETY: a node of the living graph, and a place for its type, which is as wide.
+        let status = unsafe { sys::cuGraphNodeGetType(node, (&raw mut kind).cast()) };
+        driver(status, "cuGraphNodeGetType", "a recorded pass")?;
         let counts =
             [Node::CU_GRAPH_NODE_TYPE_KERNEL, Node::CU_GRAPH_NODE_TYPE_MEMCPY, Node::CU_GRAPH_NODE_TYPE_MEMSET];
-        launches += u64::from(counts.contains(&kind));
+        launches += u64::from(counts.into_iter().any(|counted| counted as u32 == kind));
     }
     Ok(launches)
 }

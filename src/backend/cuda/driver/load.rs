@@ -56,6 +56,17 @@ impl Loaded {
     pub fn function(&self, name: &CStr) -> *mut c_void {
         function(self.handle, name)
     }
+
+    /// The same, to be called.
+    ///
+    /// # Safety
+    /// `F` is the type of a pointer to the function.
+    pub unsafe fn find<F: Copy>(&self, name: &CStr) -> Option<F> {
+        const { assert!(size_of::<F>() == size_of::<*mut c_void>()) };
+        let function = self.function(name);
+        // SAFETY: the function is there, and its library stays open; the rest as the caller promises.
+        (!function.is_null()).then(|| unsafe { std::mem::transmute_copy(&function) })
+    }
 }
 
 /// The library that the process has already, else the first that loads: of the files of all places, then of the loader's folders, first

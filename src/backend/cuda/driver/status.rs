@@ -63,7 +63,8 @@ const GONE: &str = "the GPU is gone";
 const GONE_CURE: &str = "see `nvidia-smi` and `dmesg | grep -i xid` on this node, and start again from the last checkpoint; if it comes \
                          again on a sound GPU, run with TRIREME_CUDA_SYNC=1, which names the operation, or under `compute-sanitizer`";
 
-/// The GPU's own failure, where that is why another library's call failed. Waits for the GPU, so that what has failed on it shows.
+/// The GPU's own failure, where that is why another library's call failed. Waits for the GPU, so that what has failed on it shows; a stream
+/// answers the same question without.
 pub fn lost(call: &'static str, op: &str) -> Option<Error> {
     require(Library::Driver).ok()?;
     // without a context the call says so

@@ -6,6 +6,7 @@ use std::time::Duration;
 use cudarc::driver::{result, sys};
 
 use super::context::Context;
+use super::lookup::{Library, loaded};
 use super::raw::Raw;
 use super::status::{checked, driver};
 use super::switches::switches;
@@ -43,6 +44,16 @@ impl Stream {
         driver(unsafe { sys::cuStreamSynchronize(self.handle.0) }, "cuStreamSynchronize", "the work before")
     }
 
+    /// The GPU's own failure, where that is why another library's call failed. Waits for nothing: sums over ranks may be under way that
+    /// never end, since another rank is gone.
+    pub fn lost(&self, call: &'static str, op: &str) -> Option<Error> {
+        let asked = self.context.bind().and_then(|()| {
+            // SAFETY: the stream lives as long as `self`.
+            driver(unsafe { sys::cuStreamQuery(self.handle.0) }, call, op)
+        });
+        asked.err().and_then(Error::fatal)
+    }
+
     /// After work was enqueued: waits for it where TRIREME_CUDA_SYNC=1 says so; the error names the work.
     pub fn settle(&self, work: &str) -> Result<(), Error> {
         if !switches().sync {
@@ -72,6 +83,18 @@ impl Drop for Stream {
             let _ = unsafe { sys::cuStreamDestroy_v2(self.handle.0) };
         }
     }
+}
+
+type Elapsed = unsafe extern "C" fn(*mut f32, sys::CUevent, sys::CUevent) -> sys::CUresult;
+
+/// The function that every driver has. cudarc takes its second version, which came with CUDA 12.8, and panics below that.
+fn elapsed() -> Result<Elapsed, Error> {
+    let library = loaded(Library::Driver)?;
+    // SAFETY: the function has this type in every version of the driver.
+    unsafe { library.find(c"cuEventElapsedTime") }.ok_or_else(|| {
+        let why = format!("{} lacks cuEventElapsedTime; update the driver, or use --device cpu", library.words());
+        Error::Absent { what: "CUDA".into(), why }
+    })
 }
 
 /// A point in a queue.
@@ -122,9 +145,10 @@ impl Event {
     /// Time on the GPU between two events with time that the GPU has passed; the clock ticks about twice a microsecond.
     pub fn time_until(&self, later: &Event) -> Result<Duration, Error> {
         self.context.bind()?;
-        // SAFETY: both live.
-        let elapsed = unsafe { result::event::elapsed(self.handle.0, later.handle.0) };
-        let milliseconds = checked(elapsed, "cuEventElapsedTime", "an event")?;
+        let (elapsed, mut milliseconds) = (elapsed()?, 0.0);
+        // SAFETY: both live, the pointer is valid for the call.
+        let status = unsafe { elapsed(&mut milliseconds, self.handle.0, later.handle.0) };
+        driver(status, "cuEventElapsedTime", "an event")?;
         Ok(Duration::from_secs_f64((f64::from(milliseconds) / 1e3).max(0.0)))
     }
 }
