@@ -128,6 +128,7 @@ fn step<'a>(build: &mut Build<'a>, node: &Node<'a>) -> Result<Value, Stop> {
     if node.inputs.iter().any(|name| build.is_missing(name)) {
         return Err(Stop::Behind);
     }
+    ops::check_inputs(node).map_err(Stop::Unsupported)?;
     handler(build, node).map_err(Stop::Unsupported)
 }
 

@@ -7,7 +7,7 @@ use crate::interop::onnx::value::{Layout, Padding, Value, View};
 use crate::interop::onnx::windows::{Sizes, pads};
 use crate::nn::spec::{BlurPool, Conv, Init};
 
-pub(super) const OPERATORS: &[Operator] = &[("Conv", conv)];
+pub(super) const OPERATORS: &[Operator] = &[("Conv", 3, conv)];
 
 fn conv<'a>(build: &mut Build<'a>, node: &Node<'a>) -> Result<Value, String> {
     node.only(&["auto_pad", "dilations", "group", "kernel_shape", "pads", "strides"])?;

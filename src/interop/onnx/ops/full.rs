@@ -7,7 +7,7 @@ use crate::interop::onnx::tensor::Constant;
 use crate::interop::onnx::value::{Layout, Value, View};
 use crate::nn::spec::{Conv, Init, Linear};
 
-pub(super) const OPERATORS: &[Operator] = &[("Gemm", gemm), ("MatMul", product)];
+pub(super) const OPERATORS: &[Operator] = &[("Gemm", 3, gemm), ("MatMul", 2, product)];
 
 /// alpha A B + beta C.
 fn gemm<'a>(build: &mut Build<'a>, node: &Node<'a>) -> Result<Value, String> {

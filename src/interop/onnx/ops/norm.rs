@@ -11,11 +11,11 @@ use crate::interop::onnx::value::{Groups, Layout, Value, View};
 use crate::nn::spec::{GroupNorm, LayerNorm, Lrn, Norm};
 
 pub(super) const OPERATORS: &[Operator] = &[
-    ("BatchNormalization", batch),
-    ("GroupNormalization", group),
-    ("InstanceNormalization", instance),
-    ("LayerNormalization", layer),
-    ("LRN", local),
+    ("BatchNormalization", 5, batch),
+    ("GroupNormalization", 3, group),
+    ("InstanceNormalization", 3, instance),
+    ("LayerNormalization", 3, layer),
+    ("LRN", 1, local),
 ];
 
 /// A vector of the file.

@@ -10,12 +10,12 @@ use crate::interop::onnx::value::{Value, View};
 use crate::nn::spec::Dropout;
 
 pub(super) const OPERATORS: &[Operator] = &[
-    ("Cast", cast),
-    ("Constant", constant),
-    ("Dropout", dropout),
-    ("Identity", |build, node| build.value(node, 0)),
-    ("LogSoftmax", last),
-    ("Softmax", last),
+    ("Cast", 1, cast),
+    ("Constant", 0, constant),
+    ("Dropout", 3, dropout),
+    ("Identity", 1, |build, node| build.value(node, 0)),
+    ("LogSoftmax", 1, last),
+    ("Softmax", 1, last),
 ];
 
 /// Types that hold numbers with a fraction.

@@ -9,11 +9,11 @@ use crate::interop::onnx::windows::{Sizes, pads};
 use crate::nn::spec::{Flatten, Pool, PoolKind};
 
 pub(super) const OPERATORS: &[Operator] = &[
-    ("AveragePool", average),
-    ("GlobalAveragePool", |build, node| whole(build, node, PoolKind::Avg)),
-    ("GlobalMaxPool", |build, node| whole(build, node, PoolKind::Max)),
-    ("MaxPool", max),
-    ("ReduceMean", mean),
+    ("AveragePool", 1, average),
+    ("GlobalAveragePool", 1, |build, node| whole(build, node, PoolKind::Avg)),
+    ("GlobalMaxPool", 1, |build, node| whole(build, node, PoolKind::Max)),
+    ("MaxPool", 1, max),
+    ("ReduceMean", 2, mean),
 ];
 
 fn average<'a>(build: &mut Build<'a>, node: &Node<'a>) -> Result<Value, String> {

@@ -10,11 +10,11 @@ use crate::interop::onnx::value::{Groups, Layout, Value, View};
 use crate::nn::spec::{Flatten, GroupNorm, Shape};
 
 pub(super) const OPERATORS: &[Operator] = &[
-    ("Flatten", flatten),
-    ("Reshape", reshape),
-    ("Squeeze", squeeze),
-    ("Transpose", transpose),
-    ("Unsqueeze", unsqueeze),
+    ("Flatten", 1, flatten),
+    ("Reshape", 2, reshape),
+    ("Squeeze", 2, squeeze),
+    ("Transpose", 1, transpose),
+    ("Unsqueeze", 2, unsqueeze),
 ];
 
 fn flatten<'a>(build: &mut Build<'a>, node: &Node<'a>) -> Result<Value, String> {
