@@ -4,7 +4,7 @@ use crate::interop::onnx::build::Build;
 use crate::interop::onnx::graph::Node;
 use crate::interop::onnx::handler::Operator;
 use crate::interop::onnx::moments;
-use crate::interop::onnx::value::{Layout, Value, View};
+use crate::interop::onnx::value::{Layout, Padding, Value, View};
 use crate::interop::onnx::windows::{Sizes, pads};
 use crate::nn::spec::{Flatten, Pool, PoolKind};
 
@@ -20,16 +20,16 @@ fn average<'a>(build: &mut Build<'a>, node: &Node<'a>) -> Result<Value, String> 
     node.only(&["auto_pad", "ceil_mode", "count_include_pad", "dilations", "kernel_shape", "pads", "strides"])?;
     let counts = node.int("count_include_pad", 0) != 0;
     let (x, before) = match build.value(node, 0)? {
-        Value::Padded(view, padding) if view.layout == Layout::Image && !padding.mirrored => (view, padding.cells),
-        _ => (build.image(node, 0)?, [0; 4]),
+        Value::Padded(view, padding) if view.layout == Layout::Image && !padding.mirrored => (view, padding),
+        _ => (build.image(node, 0)?, Padding::NONE),
     };
-    let own = pads(node, build.shapes[x.id.0], &Sizes::of_pool(node)?)?;
+    let own = pads(node, before.around(build.shapes[x.id.0]), &Sizes::of_pool(node)?)?;
     // zeros that came before count as cells of the image
-    if before != [0; 4] && own != [0; 4] && !counts {
+    if before != Padding::NONE && own != [0; 4] && !counts {
         return Err("its input is padded with zeros that count, and it adds cells that do not".into());
     }
-    let all: [usize; 4] = std::array::from_fn(|side| own[side] + before[side]);
-    let counted = all != [0; 4] && (counts || before != [0; 4]);
+    let all: [usize; 4] = std::array::from_fn(|side| own[side] + before.cells[side]);
+    let counted = all != [0; 4] && (counts || before != Padding::NONE);
     let kind = if counted { PoolKind::AvgCountPad } else { PoolKind::Avg };
     windows(build, node, x, kind, all)
 }
