@@ -73,3 +73,40 @@ fn cells_of_same_are_counted_behind_a_pad() {
         assert_eq!(padded(op, weight, "SAME_UPPER", 2, &[0, 0, 0, 1, 0, 0, 0, 0]), [0, 2, 1, 1], "{op}");
     }
 }
+
+/// The parts with these nodes behind what their Gemm makes, z.
+fn behind(nodes: &[Bytes]) -> Vec<u8> {
+    changed(|_, own| {
+        own.truncate(4);
+        own.push(node("Gemm", &["d", "fc.weight"], "z"));
+        own.extend_from_slice(nodes);
+    })
+}
+
+#[test]
+fn a_softmax_is_left_out_where_nobody_reads_it() {
+    for op in ["Softmax", "LogSoftmax"] {
+        for axis in [1, -1] {
+            assert!(network(&behind(&[with_int(node(op, &["z"], "y"), "axis", axis)])).is_ok(), "{op} {axis}");
+        }
+        assert!(network(&behind(&[node(op, &["z"], "y")])).is_ok(), "{op}");
+        let across = behind(&[with_int(node(op, &["z"], "y"), "axis", 0)]);
+        refused(&across, &[&format!("node /y/{op} ({op}): along axis 0 of vectors (N, F)"), "take axis 1"]);
+        let read = behind(&[node(op, &["z"], "y"), node("Mul", &["z", "y"], "t")]);
+        refused(&read, &[&format!("node /y/{op} ({op})"), "node /t/Mul (Mul) reads what it makes"]);
+        let further = behind(&[node(op, &["z"], "s"), node("Identity", &["s"], "y")]);
+        refused(&further, &[&format!("node /s/{op} ({op}): supported at the end alone")]);
+    }
+}
+
+#[test]
+fn a_softmax_of_images_runs_over_channels() {
+    let of =
+        |axis| changed(|_, own| *own = [&own[..3], &[with_int(node("Softmax", &["c"], "y"), "axis", axis)]].concat());
+    for axis in [1, -3] {
+        assert!(network(&of(axis)).is_ok(), "{axis}");
+    }
+    for axis in [0, 2, 3, -1] {
+        refused(&of(axis), &[&format!("along axis {axis} of images (N, C, H, W) of 5")]);
+    }
+}
