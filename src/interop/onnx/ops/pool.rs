@@ -6,7 +6,7 @@ use crate::interop::onnx::handler::Operator;
 use crate::interop::onnx::moments;
 use crate::interop::onnx::value::{Layout, Padding, Value, View};
 use crate::interop::onnx::windows::{Sizes, pads};
-use crate::nn::spec::{Flatten, Pool, PoolKind};
+use crate::nn::spec::{Flatten, OpSpec, Pool, PoolKind, Shape};
 
 pub(super) const OPERATORS: &[Operator] = &[
     ("AveragePool", 1, average),
@@ -23,7 +23,8 @@ fn average<'a>(build: &mut Build<'a>, node: &Node<'a>) -> Result<Value, String> 
         Value::Padded(view, padding) if view.layout == Layout::Image && !padding.mirrored => (view, padding),
         _ => (build.image(node, 0)?, Padding::NONE),
     };
-    let own = pads(node, before.around(build.shapes[x.id.0]), &Sizes::of_pool(node)?)?;
+    let (image, sizes) = (before.around(build.shapes[x.id.0]), Sizes::of_pool(node)?);
+    let own = pads(node, image, &sizes)?;
     // zeros that came before count as cells of the image
     if before != Padding::NONE && own != [0; 4] && !counts {
         return Err("its input is padded with zeros that count, and it adds cells that do not".into());
@@ -31,7 +32,25 @@ fn average<'a>(build: &mut Build<'a>, node: &Node<'a>) -> Result<Value, String> 
     let all: [usize; 4] = std::array::from_fn(|side| own[side] + before.cells[side]);
     let counted = all != [0; 4] && (counts || before != Padding::NONE);
     let kind = if counted { PoolKind::AvgCountPad } else { PoolKind::Avg };
-    windows(build, node, x, kind, all)
+    let pool = pool(node, kind, &sizes, all)?;
+    if before == Padding::NONE {
+        return made(build, node, x, pool);
+    }
+    let apart = Pool { pads: own, ..pool.clone() }.output(&[image])?;
+    merged(build, node, x, pool, apart)
+}
+
+/// A pool that has the cells of a Pad before it as its own. Rounding up drops windows that begin in a pool's own cells, but none that begin
+/// in those of an image: only where no fewer windows are left than `apart` are the two the same.
+fn merged<'a>(build: &mut Build<'a>, node: &Node<'a>, x: View, pool: Pool, apart: Shape) -> Result<Value, String> {
+    let y = pool.output(&[build.shapes[x.id.0]])?;
+    if y != apart {
+        return Err(format!(
+            "its ceil_mode has windows that begin in the cells of the Pad before it ({apart}), and the pool with these cells as its own \
+             drops them ({y}); export the network with ceil_mode=False"
+        ));
+    }
+    made(build, node, x, pool)
 }
 
 fn max<'a>(build: &mut Build<'a>, node: &Node<'a>) -> Result<Value, String> {
@@ -39,24 +58,21 @@ fn max<'a>(build: &mut Build<'a>, node: &Node<'a>) -> Result<Value, String> {
     if node.outputs.len() > 1 {
         return Err("its second output, the places of the maxima, is not supported".into());
     }
-    let x = build.image(node, 0)?;
-    let pads = pads(node, build.shapes[x.id.0], &Sizes::of_pool(node)?)?;
-    windows(build, node, x, PoolKind::Max, pads)
+    let (x, sizes) = (build.image(node, 0)?, Sizes::of_pool(node)?);
+    let pads = pads(node, build.shapes[x.id.0], &sizes)?;
+    let pool = pool(node, PoolKind::Max, &sizes, pads)?;
+    made(build, node, x, pool)
 }
 
-fn windows<'a>(
-    build: &mut Build<'a>,
-    node: &Node<'a>,
-    x: View,
-    kind: PoolKind,
-    pads: [usize; 4],
-) -> Result<Value, String> {
-    let sizes = Sizes::of_pool(node)?;
+fn pool(node: &Node<'_>, kind: PoolKind, sizes: &Sizes, pads: [usize; 4]) -> Result<Pool, String> {
     if sizes.dilation != [1, 1] {
         return Err(format!("dilations {:?} of a pool", sizes.dilation));
     }
     let ceil = node.int("ceil_mode", 0) != 0;
-    let pool = Pool { kind, window: Some(sizes.kernel), stride: sizes.stride, pads, ceil, bins: None };
+    Ok(Pool { kind, window: Some(sizes.kernel), stride: sizes.stride, pads, ceil, bins: None })
+}
+
+fn made<'a>(build: &mut Build<'a>, node: &Node<'a>, x: View, pool: Pool) -> Result<Value, String> {
     let id = build.layer((None, node.label()), pool, &[x.id], Vec::new())?;
     Ok(Value::Tensor(View { id, ..x }))
 }

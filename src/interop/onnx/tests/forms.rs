@@ -110,3 +110,24 @@ fn a_softmax_of_images_runs_over_channels() {
         refused(&of(axis), &[&format!("along axis {axis} of images (N, C, H, W) of 5")]);
     }
 }
+
+/// Rounding up drops windows that begin in a pool's own cells at the end, and the image has none where a Pad has put them there.
+#[test]
+fn pools_that_round_up_keep_the_windows_in_a_pad() {
+    let pool = |cells: &[i64], kernel, stride, ceil| {
+        let pool = with_ints(node("AveragePool", &["p"], "b"), "kernel_shape", &[kernel, kernel]);
+        let pool = with_int(with_ints(pool, "strides", &[stride, stride]), "ceil_mode", ceil);
+        between(&[ints("cells", cells)], &[node("Pad", &["a", "cells"], "p"), pool])
+    };
+    let shapes = |bytes: &[u8]| network(bytes).unwrap().net.shapes().unwrap()[2];
+    let (end, around) = ([0, 0, 0, 0, 0, 0, 2, 2], [0, 0, 1, 1, 0, 0, 1, 1]);
+    // of 6 rows, the third window begins in row 4, which is the first that was added
+    refused(
+        &pool(&end, 3, 2, 1),
+        &["node /b/AveragePool (AveragePool)", "(5x3x3)", "drops them (5x2x2)", "ceil_mode=False"],
+    );
+    assert_eq!(shapes(&pool(&end, 3, 2, 0)), Shape::image(5, 2, 2));
+    assert_eq!(shapes(&pool(&end, 3, 3, 1)), Shape::image(5, 2, 2));
+    // it begins in the last row of the image
+    assert_eq!(shapes(&pool(&around, 3, 2, 1)), Shape::image(5, 3, 3));
+}
