@@ -91,15 +91,18 @@ fn mean<'a>(build: &mut Build<'a>, node: &Node<'a>) -> Result<Value, String> {
         Some(axes) => axes.ints(),
         None => node.ints("axes").map(<[i64]>::to_vec).unwrap_or_default(),
     };
-    if let Value::Moment(view, of) = build.value(node, 0)? {
-        return moments::mean(view, Some(of));
-    }
-    let x = build.view(node, 0)?;
-    if axes == [-1] && node.int("keepdims", 1) == 1 {
-        return moments::mean(x, None);
-    }
-    let mut axes: Vec<i64> = axes.iter().map(|axis| if *axis < 0 { axis + 4 } else { *axis }).collect();
+    let (x, part) = match build.value(node, 0)? {
+        Value::Moment(view, of) => (view, Some(of)),
+        _ => (build.view(node, 0)?, None),
+    };
+    let rank = if x.layout == Layout::Flat { 2 } else { 4 };
+    let mut axes: Vec<i64> =
+        axes.iter().map(|axis| if *axis < 0 { axis.saturating_add(rank) } else { *axis }).collect();
     axes.sort_unstable();
+    let channels = axes == [rank - 1] && node.int("keepdims", 1) == 1;
+    if channels || part.is_some() {
+        return moments::mean(x, part, channels);
+    }
     let plane = match x.layout {
         Layout::Image => axes == [2, 3],
         Layout::Last => axes == [1, 2],

@@ -131,3 +131,34 @@ fn pools_that_round_up_keep_the_windows_in_a_pad() {
     // it begins in the last row of the image
     assert_eq!(shapes(&pool(&around, 3, 2, 1)), Shape::image(5, 3, 3));
 }
+
+/// Layer normalisation as its formula, its means over these axes.
+fn formula(first: &[i64], second: &[i64], kept: i64) -> Vec<u8> {
+    let mean = |from: &str, axes: &str, to: &str| node("ReduceMean", &[from, axes], to);
+    let nodes = [
+        with_ints(node("Transpose", &["a"], "t"), "perm", &[0, 2, 3, 1]),
+        mean("t", "first", "m"),
+        node("Sub", &["t", "m"], "centred"),
+        node("Mul", &["centred", "centred"], "squares"),
+        with_int(mean("squares", "second", "v"), "keepdims", kept),
+        node("Add", &["v", "eps"], "shifted"),
+        node("Sqrt", &["shifted"], "deviation"),
+        node("Div", &["centred", "deviation"], "u"),
+        with_ints(node("Transpose", &["u"], "b"), "perm", &[0, 3, 1, 2]),
+    ];
+    between(&[ints("first", first), ints("second", second), floats("eps", &[], &[1e-5])], &nodes)
+}
+
+#[test]
+fn both_means_of_a_layer_normalisation_run_over_channels() {
+    for axes in [[-1], [3]] {
+        assert_eq!(kinds(&formula(&axes, &axes, 1))[1], "layer_norm");
+    }
+    for (second, kept) in [(&[1, 2][..], 1), (&[2], 1), (&[-1], 0), (&[-1, -2], 1), (&[i64::MIN], 1)] {
+        refused(
+            &formula(&[-1], second, kept),
+            &["node /v/ReduceMean (ReduceMean)", "both of its means over the last axis"],
+        );
+    }
+    refused(&formula(&[2], &[-1], 1), &["node /m/ReduceMean (ReduceMean): means over [2] of images (N, H, W, C)"]);
+}
