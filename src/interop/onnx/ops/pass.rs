@@ -3,6 +3,7 @@
 use std::rc::Rc;
 
 use crate::interop::onnx::build::Build;
+use crate::interop::onnx::cast::cast;
 use crate::interop::onnx::graph::Node;
 use crate::interop::onnx::handler::Operator;
 use crate::interop::onnx::tensor::{Constant, Values};
@@ -17,20 +18,6 @@ pub(super) const OPERATORS: &[Operator] = &[
     ("LogSoftmax", 1, last),
     ("Softmax", 1, last),
 ];
-
-/// Types that hold numbers with a fraction.
-const FLOATS: [i64; 4] = [1, 10, 11, 16];
-
-/// Weights of other types are read as f32, and tensors of the network have no other type.
-fn cast<'a>(build: &mut Build<'a>, node: &Node<'a>) -> Result<Value, String> {
-    node.only(&["saturate", "to"])?;
-    match build.value(node, 0)? {
-        Value::Tensor(_) | Value::Function(..) if !FLOATS.contains(&node.int("to", 1)) => {
-            Err("it rounds a tensor of the network to whole numbers".into())
-        }
-        other => Ok(other),
-    }
-}
 
 fn constant<'a>(_: &mut Build<'a>, node: &Node<'a>) -> Result<Value, String> {
     node.only(&["value", "value_float", "value_floats", "value_int", "value_ints"])?;

@@ -1,7 +1,7 @@
 //! Forms of nodes that the standard allows: each is computed as it says, or refused.
 
 use super::*;
-use crate::nn::spec::Op;
+use crate::nn::spec::{Activation, Op};
 
 /// The same node with an attribute of one number.
 fn with_int(node: Bytes, name: &str, value: i64) -> Bytes {
@@ -161,4 +161,25 @@ fn both_means_of_a_layer_normalisation_run_over_channels() {
         );
     }
     refused(&formula(&[2], &[-1], 1), &["node /m/ReduceMean (ReduceMean): means over [2] of images (N, H, W, C)"]);
+}
+
+#[test]
+fn casts_of_numbers_are_computed() {
+    let factor = |to: i64| {
+        let casts = [
+            with_int(node("Cast", &["k"], "i"), "to", to),
+            with_int(node("Cast", &["i"], "f"), "to", 1),
+            node("Mul", &["a", "f"], "b"),
+        ];
+        between(&[floats("k", &[], &[2.7])], &casts)
+    };
+    for (to, kept) in [(7, 2.0), (1, 2.7), (11, 2.7)] {
+        let op = network(&factor(to)).unwrap().net.nodes[1].op.clone();
+        assert_eq!(op, Activation::Scale(kept).into(), "{to}");
+    }
+    // times one
+    assert!(!kinds(&factor(9)).contains(&"scale"));
+    refused(&factor(8), &["node /i/Cast (Cast): to text: only numbers are supported"]);
+    let tensor = between(&[], &[with_int(node("Cast", &["a"], "b"), "to", 7)]);
+    refused(&tensor, &["node /b/Cast (Cast): it rounds a tensor of the network to int64"]);
 }
