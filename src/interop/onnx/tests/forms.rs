@@ -183,3 +183,24 @@ fn casts_of_numbers_are_computed() {
     let tensor = between(&[], &[with_int(node("Cast", &["a"], "b"), "to", 7)]);
     refused(&tensor, &["node /b/Cast (Cast): it rounds a tensor of the network to int64"]);
 }
+
+#[test]
+fn what_a_gemm_adds_is_one_number_a_class() {
+    let with = |dims: &[i64], values: &[f32]| {
+        changed(|tensors, own| {
+            tensors.push(floats("fc.bias", dims, values));
+            own[4] = node("Gemm", &["d", "fc.weight", "fc.bias"], "y");
+        })
+    };
+    let bias =
+        |bytes: &[u8]| network(bytes).unwrap().tensors.into_iter().find(|tensor| tensor.0 == "fc.bias").unwrap().2;
+    for dims in [&[3][..], &[1, 3]] {
+        assert_eq!(bias(&with(dims, &[0.5, 1.5, 2.5])), [0.5, 1.5, 2.5]);
+    }
+    for dims in [&[][..], &[1], &[1, 1]] {
+        assert_eq!(bias(&with(dims, &[0.5])), [0.5; 3]);
+    }
+    // one number an image
+    let images = with(&[3, 1], &[0.5, 1.5, 2.5]);
+    refused(&images, &["node /y/Gemm (Gemm): its C has the shape [3, 1]; supported is one number for each class, [3]"]);
+}
