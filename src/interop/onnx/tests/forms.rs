@@ -204,3 +204,52 @@ fn what_a_gemm_adds_is_one_number_a_class() {
     let images = with(&[3, 1], &[0.5, 1.5, 2.5]);
     refused(&images, &["node /y/Gemm (Gemm): its C has the shape [3, 1]; supported is one number for each class, [3]"]);
 }
+
+#[test]
+fn functions_that_are_no_activation_are_named_with_a_cure() {
+    let bounds = [floats("least", &[], &[-1.0]), floats("most", &[], &[1.0])];
+    for (op, inputs) in
+        [("Softplus", &["a"][..]), ("Erf", &["a"]), ("Clip", &["a", "least", "most"]), ("Add", &["a", "most"])]
+    {
+        let bytes = between(&bounds, &[node(op, inputs, "b")]);
+        let maker = format!("it reads what node /b/{op} ({op}) makes, which no activation here computes");
+        refused(&bytes, &["node /c/GlobalAveragePool (GlobalAveragePool)", &maker, "SiLU"]);
+    }
+    let joined = [node("Exp", &["a"], "e"), node("Tanh", &["a"], "t"), node("Max", &["e", "t"], "b")];
+    refused(&between(&[], &joined), &["what node /e/Exp (Exp) makes"]);
+}
+
+#[test]
+fn types_and_domains_are_named_with_a_cure() {
+    let graph = |kind: i64| {
+        let tensor = IMAGE.iter().fold(Bytes::default(), |shape, _| shape.inner(1, &Bytes::default().int(1, 4)));
+        let tensor = Bytes::default().inner(1, &Bytes::default().int(1, kind).inner(2, &tensor));
+        let graph = Bytes::default()
+            .inner(1, &node("Relu", &["x"], "y"))
+            .inner(11, &Bytes::default().text(1, "x").inner(2, &tensor));
+        let opset = Bytes::default().text(1, "").int(2, 17);
+        Bytes::default().int(1, 8).inner(7, &graph.inner(12, &Bytes::default().text(1, "y"))).inner(8, &opset).0
+    };
+    for (kind, name) in [(10, "float16"), (11, "float64"), (16, "bfloat16")] {
+        refused(&graph(kind), &[&format!("its input x is of {name}, and float32 is supported"), "model.float()"]);
+    }
+    refused(&graph(2), &["its input x is of uint8", "export without --preprocess"]);
+    let foreign = between(&[], &[node("Relu", &["a"], "b").text(7, "com.microsoft")]);
+    refused(&foreign, &["node /b/Relu (Relu): it is of the domain \"com.microsoft\"", "before a runtime optimised it"]);
+}
+
+#[test]
+fn sizes_of_zero_are_those_of_the_input() {
+    let with = |shape: &[i64], allow: i64| {
+        changed(|tensors, own| {
+            tensors.push(ints("shape", shape));
+            own[3] = with_int(node("Reshape", &["c", "shape"], "d"), "allowzero", allow);
+        })
+    };
+    for shape in [&[-1, 0][..], &[0, 0], &[0, -1], &[-1, 5]] {
+        assert_eq!(kinds(&with(shape, 0)), ["conv", "avgpool", "flatten", "linear"], "{shape:?}");
+    }
+    refused(&with(&[-1, 0], 1), &["node /d/Reshape (Reshape): from 5 to [-1, 0]"]);
+    let squeezed = changed(|_, own| own[3] = node("Squeeze", &["c"], "d"));
+    refused(&squeezed, &["node /d/Squeeze (Squeeze): without axes", "state axes 2 and 3"]);
+}
