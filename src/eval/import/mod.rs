@@ -93,6 +93,11 @@ fn pipeline(model: &str, transforms: Vec<String>, weights: &Weights) -> Result<P
 }
 
 fn unknown(model: &str) -> Error {
+    if model.ends_with(".onnx") || model.ends_with(".toml") {
+        return Error::Usage(format!(
+            "{model} is a network in a file, and import knows those of `trireme models` alone; train one that is in a file with init.from"
+        ));
+    }
     Error::Usage(models::unknown(model))
 }
 

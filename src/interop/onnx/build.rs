@@ -38,6 +38,10 @@ pub(super) struct Build<'a> {
 const ROOM: usize = 256 << 20;
 const ROOM_EACH: usize = 3;
 
+/// What to do about functions that are none of ours.
+const REPLACE: &str = "replace it by one of ReLU, ReLU6, LeakyReLU, Sigmoid, Hardsigmoid, Hardswish, Tanh, SiLU, GELU, or a product with a \
+                       number, before the export";
+
 impl<'a> Build<'a> {
     /// With nothing but the image, under the name of the graph's input.
     pub fn new(graph: &'a Graph<'a>, name: &str, image: (&'a str, Shape), file_bytes: usize) -> Self {
@@ -172,6 +176,7 @@ impl<'a> Build<'a> {
             Form::Binary(of, f, g) if !f.is_number() && !g.is_number() => {
                 let (a, b) = (self.part(base, f)?, self.part(base, g)?);
                 self.pair(&function.name, *of, [a, b])
+                    .map_err(|why| format!("it reads what {} makes: {why}", function.made_by()))
             }
             Form::Binary(of, f, g) => {
                 let other = if f.is_number() { g } else { f };
@@ -189,7 +194,10 @@ impl<'a> Build<'a> {
 
     /// `outer` of what `inner` computes.
     fn outer(&mut self, base: View, inner: &Rc<Function>, outer: Function) -> Result<View, String> {
-        let unknown = || format!("no activation computes what {} does", outer.name);
+        let unknown = || {
+            let maker = outer.made_by();
+            format!("it reads what {maker} makes, which no activation here computes; {REPLACE}")
+        };
         let activation = outer.activation().ok_or_else(unknown)?;
         if matches!(inner.form, Form::Argument) {
             return Err(unknown());

@@ -94,6 +94,16 @@ impl Function {
         matches!(self.form, Form::Number(_))
     }
 
+    /// The node that makes it, for messages: its name, and its operator in ONNX.
+    pub fn made_by(&self) -> String {
+        let op = match &self.form {
+            Form::Argument | Form::Number(_) => return format!("node {}", self.name),
+            Form::Unary(of, _) => of.operator(),
+            Form::Binary(of, ..) => of.operator(),
+        };
+        format!("node {} ({op})", self.name)
+    }
+
     /// Whether it is small enough to be one of the known ones.
     pub fn is_small(&self) -> bool {
         self.size <= LARGEST
@@ -161,6 +171,24 @@ impl Function {
 }
 
 impl Unary {
+    fn operator(self) -> &'static str {
+        match self {
+            Self::Relu => "Relu",
+            Self::LeakyRelu(_) => "LeakyRelu",
+            Self::Sigmoid => "Sigmoid",
+            Self::HardSigmoid(..) => "HardSigmoid",
+            Self::HardSwish => "HardSwish",
+            Self::Tanh => "Tanh",
+            Self::Erf => "Erf",
+            Self::Clip(..) => "Clip",
+            Self::Gelu | Self::GeluTanh => "Gelu",
+            Self::Negative => "Neg",
+            Self::Exp => "Exp",
+            Self::Sqrt => "Sqrt",
+            Self::Softplus => "Softplus",
+        }
+    }
+
     fn at(self, x: f64) -> f64 {
         match self {
             Self::Relu => x.max(0.0),
@@ -189,6 +217,18 @@ impl Unary {
 }
 
 impl Binary {
+    fn operator(self) -> &'static str {
+        match self {
+            Self::Add => "Add",
+            Self::Sub => "Sub",
+            Self::Mul => "Mul",
+            Self::Div => "Div",
+            Self::Pow => "Pow",
+            Self::Min => "Min",
+            Self::Max => "Max",
+        }
+    }
+
     fn at(self, x: f64, y: f64) -> f64 {
         match self {
             Self::Add => x + y,

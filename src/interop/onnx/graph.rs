@@ -37,7 +37,7 @@ pub(super) enum Dim<'a> {
 pub(super) struct Node<'a> {
     pub name: &'a str,
     pub op: &'a str,
-    domain: &'a str,
+    pub domain: &'a str,
     /// Names of values; empty for one that is left out.
     pub inputs: Vec<&'a str>,
     pub outputs: Vec<&'a str>,

@@ -9,9 +9,10 @@ use crate::nn::spec::LayerNorm;
 
 const UNKNOWN: &str = "it computes with means over channels, and is not the formula of a layer normalisation";
 
-/// The mean over channels that come last, of a tensor or of a part of the formula.
-pub(super) fn mean(x: View, of: Option<Moment>) -> Result<Value, String> {
+/// The mean of a tensor or of a part of the formula; `channels`: over channels that come last, which keep their dimension.
+pub(super) fn mean(x: View, of: Option<Moment>, channels: bool) -> Result<Value, String> {
     match (x.layout, of) {
+        _ if !channels => Err("a layer normalisation has both of its means over the last axis, with keepdims=1".into()),
         (Layout::Last | Layout::Flat, None) => Ok(Value::Moment(x, Moment::Mean)),
         (_, Some(Moment::Squared)) => Ok(Value::Moment(x, Moment::Variance)),
         _ => {

@@ -1,6 +1,6 @@
 //! Names of layers: PyTorch's paths of modules where the file has them.
 
-use std::collections::BTreeSet;
+use std::collections::{BTreeMap, BTreeSet};
 
 use crate::nn::spec::LONGEST_PATH;
 
@@ -9,7 +9,11 @@ const LONGEST: usize = LONGEST_PATH - 50;
 
 /// Names that are taken.
 #[derive(Debug, Default)]
-pub(super) struct Names(BTreeSet<String>);
+pub(super) struct Names {
+    taken: BTreeSet<String>,
+    /// The number that each path got last: all nodes of a file may have one name, and none is counted from 1 again.
+    last: BTreeMap<String, usize>,
+}
 
 impl Names {
     /// A new name: the path in the name of its weight, `layer1.0.conv1` of `layer1.0.conv1.weight`, else that in the name of its node.
@@ -18,10 +22,14 @@ impl Names {
             weight.and_then(|weight| [".weight", ".layer_scale"].iter().find_map(|end| weight.strip_suffix(end)));
         let path = path.map_or_else(|| module(label), plain);
         let path = if path.is_empty() { op.to_lowercase() } else { path };
-        let name = (1..).map(|n| if n == 1 { path.clone() } else { format!("{path}_{n}") });
-        let free = name.into_iter().find(|name| !self.0.contains(name)).unwrap_or_default();
-        self.0.insert(free.clone());
-        free
+        let last = self.last.entry(path.clone()).or_insert(0);
+        loop {
+            *last += 1;
+            let name = if *last == 1 { path.clone() } else { format!("{path}_{last}") };
+            if self.taken.insert(name.clone()) {
+                return name;
+            }
+        }
     }
 }
 
@@ -71,5 +79,17 @@ mod tests {
         let long = "input.".repeat(100);
         let [one, other] = [(); 2].map(|()| names.take(None, &long, "Relu"));
         assert!(one != other && one.len().max(other.len()) <= LONGEST_PATH, "{one} {other}");
+    }
+
+    /// As many as a file may have nodes: counted from 1 each time, they would take minutes.
+    #[test]
+    fn nodes_of_one_name_are_told_apart_at_once() {
+        let mut names = Names::default();
+        assert_eq!(names.take(None, "drop_3", "Dropout"), "drop_3");
+        let all: Vec<String> = (0..20_000).map(|_| names.take(None, "drop", "Dropout")).collect();
+        assert_eq!(all[..4], ["drop", "drop_2", "drop_4", "drop_5"]);
+        assert_eq!(all[19_999], "drop_20001");
+        assert!(names.last["drop"] == 20_001 && names.taken.len() == 20_001);
+        assert_eq!(names.take(None, "drop_3", "Dropout"), "drop_3_2");
     }
 }

@@ -9,6 +9,7 @@ use super::build::Build;
 use super::error::Error;
 use super::fuse::fuse;
 use super::graph::{Dim, Graph, Input, Node};
+use super::tensor::type_name;
 use super::value::Value;
 use super::{ops, order};
 use crate::checkpoint::Tensor;
@@ -42,8 +43,11 @@ pub struct Network {
     pub notes: Vec<String>,
 }
 
-/// ONNX's type of floats.
+/// ONNX's types of floats.
 const FLOAT: i64 = 1;
+const FLOAT16: i64 = 10;
+const FLOAT64: i64 = 11;
+const BFLOAT16: i64 = 16;
 
 /// Largest height, width and number of channels.
 const LARGEST: i64 = 1 << 16;
@@ -121,13 +125,21 @@ enum Stop {
 }
 
 fn step<'a>(build: &mut Build<'a>, node: &Node<'a>) -> Result<Value, Stop> {
-    let handler = ops::handler(node.op).filter(|_| node.is_own()).ok_or_else(|| {
+    if !node.is_own() {
+        return Err(Stop::Unsupported(format!(
+            "it is of the domain \"{}\", and only ONNX's own operators are supported; take the graph as it was before a runtime \
+             optimised it, or export without custom operators",
+            node.domain
+        )));
+    }
+    let handler = ops::handler(node.op).ok_or_else(|| {
         let near = did_you_mean(node.op, &ops::names());
         Stop::Unsupported(format!("the operator is not supported{near}"))
     })?;
     if node.inputs.iter().any(|name| build.is_missing(name)) {
         return Err(Stop::Behind);
     }
+    ops::check_inputs(node).map_err(Stop::Unsupported)?;
     handler(build, node).map_err(Stop::Unsupported)
 }
 
@@ -138,9 +150,11 @@ fn image<'a>(graph: &Graph<'a>) -> Result<(&'a str, Shape), String> {
         return Err(format!("{} inputs ({}); a network takes one, the images", names.len(), names.join(", ")));
     };
     if *kind != FLOAT {
-        return Err(format!(
-            "its input {name} is not of floats; a network takes normalised images (export without --preprocess)"
-        ));
+        let cure = match *kind {
+            FLOAT16 | FLOAT64 | BFLOAT16 => "export it from model.float()",
+            _ => "a network takes normalised images: export without --preprocess",
+        };
+        return Err(format!("its input {name} is of {}, and float32 is supported; {cure}", type_name(*kind)));
     }
     let &[_, c, h, w] = dims.as_slice() else {
         return Err(format!("its input {name} has {} dimensions; images have 4: (N, C, H, W)", dims.len()));

@@ -76,7 +76,7 @@ impl<'a> Stored<'a> {
         let fits = dims.filter(|dims| dims.len() <= DEEPEST).and_then(|dims| Some((elements(&dims)?, dims)));
         let Some((elements, dims)) = fits else { return wrong(format!("its shape {:?} is none", self.dims)) };
         let Some(number) = number(self.kind) else {
-            return wrong(format!("values of ONNX's type {} are no weights; convert them to float", self.kind));
+            return wrong(format!("values of {} are no weights; convert them to float", type_name(self.kind)));
         };
         let values = match (self.raw, self.ints.is_empty()) {
             (Some(raw), _) if raw.len() as u128 != elements as u128 * number.bytes() as u128 => {
@@ -120,7 +120,7 @@ fn location(entry: Message<'_>) -> Result<Option<&str>, String> {
 }
 
 /// ONNX's types of values.
-fn number(kind: i64) -> Option<Number> {
+pub(super) fn number(kind: i64) -> Option<Number> {
     Some(match kind {
         1 => Number::F32,
         2 => Number::U8,
@@ -137,6 +137,28 @@ fn number(kind: i64) -> Option<Number> {
         16 => Number::Bf16,
         _ => return None,
     })
+}
+
+/// ONNX's types of values in words.
+pub(super) fn type_name(kind: i64) -> String {
+    let name = match kind {
+        1 => "float32",
+        2 => "uint8",
+        3 => "int8",
+        4 => "uint16",
+        5 => "int16",
+        6 => "int32",
+        7 => "int64",
+        8 => "text",
+        9 => "bool",
+        10 => "float16",
+        11 => "float64",
+        12 => "uint32",
+        13 => "uint64",
+        16 => "bfloat16",
+        _ => return format!("ONNX's type {kind}"),
+    };
+    name.into()
 }
 
 fn integers(raw: &[u8]) -> Vec<i64> {

@@ -1,5 +1,7 @@
 //! Files that other programs may have written, byte by byte, and what is said of them.
 
+mod forms;
+
 use std::path::Path;
 use std::rc::Rc;
 

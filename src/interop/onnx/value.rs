@@ -4,7 +4,7 @@ use std::rc::Rc;
 
 use super::function::Function;
 use super::tensor::Constant;
-use crate::nn::spec::Id;
+use crate::nn::spec::{Id, Shape};
 
 /// A value of the graph.
 #[derive(Clone, Debug)]
@@ -55,6 +55,16 @@ pub(super) struct Padding {
     pub cells: [usize; 4],
     /// Mirrored cells, else zeros.
     pub mirrored: bool,
+}
+
+impl Padding {
+    pub const NONE: Self = Self { cells: [0; 4], mirrored: false };
+
+    /// The shape of a tensor with these cells around it.
+    pub fn around(&self, x: Shape) -> Shape {
+        let [top, left, bottom, right] = self.cells;
+        Shape { h: x.h + top + bottom, w: x.w + left + right, ..x }
+    }
 }
 
 /// Parts of (x - mean) / sqrt(mean((x - mean)^2) + eps), with means over channels.

@@ -50,7 +50,7 @@ impl Sizes {
     }
 }
 
-/// Cells at top, left, bottom, right for an input of this shape.
+/// Cells at top, left, bottom, right for an input of this shape, with the cells that nodes before have put around it.
 pub(super) fn pads(node: &Node<'_>, x: Shape, sizes: &Sizes) -> Result<[usize; 4], String> {
     let extent = |axis: usize| (sizes.kernel[axis] - 1) * sizes.dilation[axis] + 1;
     let same = |axis: usize, size: usize| same_pads(size, extent(axis), sizes.stride[axis]);

@@ -23,7 +23,8 @@ pub fn find(loaded: &Loaded) -> Result<Vec<Named>, Fault> {
     let (values, root) = (&loaded.values, loaded.root);
     let Value::Dictionary(root) = root else {
         return Err(Fault::Unsupported(format!(
-            "its pickle holds {root:?}, expected a state_dict: save model.state_dict()"
+            "its pickle holds {}, expected a state_dict: save model.state_dict()",
+            root.words()
         )));
     };
     let entries = &values.dictionaries[root];

@@ -21,6 +21,23 @@ pub enum Value {
     Tensor(usize),
 }
 
+impl Value {
+    /// What it is, for messages.
+    pub fn words(self) -> &'static str {
+        match self {
+            Self::None => "None",
+            Self::Bool => "a truth value",
+            Self::Int(_) | Self::Float => "a number",
+            Self::Text(_) => "a text",
+            Self::List(_) => "a list or a tuple",
+            Self::Dictionary(_) => "a dictionary",
+            Self::Class(_) => "a class",
+            Self::Storage(_) => "a storage",
+            Self::Tensor(_) => "a tensor without a name",
+        }
+    }
+}
+
 /// A run of values in the file.
 #[derive(Clone, Debug, PartialEq)]
 pub struct Storage {

@@ -7,7 +7,7 @@ use crate::interop::onnx::value::{Layout, Padding, Value, View};
 use crate::interop::onnx::windows::{Sizes, pads};
 use crate::nn::spec::{BlurPool, Conv, Init};
 
-pub(super) const OPERATORS: &[Operator] = &[("Conv", conv)];
+pub(super) const OPERATORS: &[Operator] = &[("Conv", 3, conv)];
 
 fn conv<'a>(build: &mut Build<'a>, node: &Node<'a>) -> Result<Value, String> {
     node.only(&["auto_pad", "dilations", "group", "kernel_shape", "pads", "strides"])?;
@@ -18,7 +18,7 @@ fn conv<'a>(build: &mut Build<'a>, node: &Node<'a>) -> Result<Value, String> {
     };
     let sizes = Sizes::of(node, [kh, kw])?;
     let groups = usize::try_from(node.int("group", 1)).ok().filter(|n| *n > 0).ok_or("its group must be 1 at least")?;
-    let own = pads(node, build.shapes[x.id.0], &sizes)?;
+    let own = pads(node, before.around(build.shapes[x.id.0]), &sizes)?;
     let plain = Conv {
         out_channels,
         kernel: [kh, kw],
@@ -45,7 +45,7 @@ fn conv<'a>(build: &mut Build<'a>, node: &Node<'a>) -> Result<Value, String> {
 fn input<'a>(build: &mut Build<'a>, node: &Node<'a>) -> Result<(View, Padding), String> {
     match build.value(node, 0)? {
         Value::Padded(view, padding) if view.layout == Layout::Image => Ok((view, padding)),
-        _ => Ok((build.image(node, 0)?, Padding { cells: [0; 4], mirrored: false })),
+        _ => Ok((build.image(node, 0)?, Padding::NONE)),
     }
 }
 

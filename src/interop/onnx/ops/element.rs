@@ -11,35 +11,35 @@ use crate::interop::onnx::moments;
 use crate::interop::onnx::value::{Value, View};
 
 pub(super) const OPERATORS: &[Operator] = &[
-    ("Add", |build, node| binary(build, node, Binary::Add)),
-    ("Clip", clip),
-    ("Div", |build, node| binary(build, node, Binary::Div)),
-    ("Erf", |build, node| unary(build, node, Unary::Erf, &[])),
-    ("Exp", |build, node| unary(build, node, Unary::Exp, &[])),
-    ("Gelu", gelu),
-    ("HardSigmoid", |build, node| {
+    ("Add", 2, |build, node| binary(build, node, Binary::Add)),
+    ("Clip", 3, clip),
+    ("Div", 2, |build, node| binary(build, node, Binary::Div)),
+    ("Erf", 1, |build, node| unary(build, node, Unary::Erf, &[])),
+    ("Exp", 1, |build, node| unary(build, node, Unary::Exp, &[])),
+    ("Gelu", 1, gelu),
+    ("HardSigmoid", 1, |build, node| {
         let [alpha, beta] = [("alpha", 0.2), ("beta", 0.5)].map(|(name, usual)| f64::from(node.float(name, usual)));
         unary(build, node, Unary::HardSigmoid(alpha, beta), &["alpha", "beta"])
     }),
-    ("HardSwish", |build, node| unary(build, node, Unary::HardSwish, &[])),
-    ("LeakyRelu", |build, node| {
+    ("HardSwish", 1, |build, node| unary(build, node, Unary::HardSwish, &[])),
+    ("LeakyRelu", 1, |build, node| {
         let slope = f64::from(node.float("alpha", 0.01));
         unary(build, node, Unary::LeakyRelu(slope), &["alpha"])
     }),
-    ("Max", |build, node| binary(build, node, Binary::Max)),
-    ("Min", |build, node| binary(build, node, Binary::Min)),
-    ("Mul", |build, node| binary(build, node, Binary::Mul)),
-    ("Neg", |build, node| unary(build, node, Unary::Negative, &[])),
-    ("Pow", |build, node| binary(build, node, Binary::Pow)),
-    ("Relu", |build, node| unary(build, node, Unary::Relu, &[])),
-    ("Sigmoid", |build, node| unary(build, node, Unary::Sigmoid, &[])),
-    ("Softplus", |build, node| unary(build, node, Unary::Softplus, &[])),
-    ("Sqrt", |build, node| match build.value(node, 0)? {
+    ("Max", 2, |build, node| binary(build, node, Binary::Max)),
+    ("Min", 2, |build, node| binary(build, node, Binary::Min)),
+    ("Mul", 2, |build, node| binary(build, node, Binary::Mul)),
+    ("Neg", 1, |build, node| unary(build, node, Unary::Negative, &[])),
+    ("Pow", 2, |build, node| binary(build, node, Binary::Pow)),
+    ("Relu", 1, |build, node| unary(build, node, Unary::Relu, &[])),
+    ("Sigmoid", 1, |build, node| unary(build, node, Unary::Sigmoid, &[])),
+    ("Softplus", 1, |build, node| unary(build, node, Unary::Softplus, &[])),
+    ("Sqrt", 1, |build, node| match build.value(node, 0)? {
         Value::Moment(view, of) => moments::root(view, of),
         _ => unary(build, node, Unary::Sqrt, &[]),
     }),
-    ("Sub", |build, node| binary(build, node, Binary::Sub)),
-    ("Tanh", |build, node| unary(build, node, Unary::Tanh, &[])),
+    ("Sub", 2, |build, node| binary(build, node, Binary::Sub)),
+    ("Tanh", 1, |build, node| unary(build, node, Unary::Tanh, &[])),
 ];
 
 fn gelu<'a>(build: &mut Build<'a>, node: &Node<'a>) -> Result<Value, String> {
@@ -82,6 +82,10 @@ fn made(node: &Node<'_>, view: View, form: Form) -> Result<Value, String> {
 
 fn binary<'a>(build: &mut Build<'a>, node: &Node<'a>, of: Binary) -> Result<Value, String> {
     node.only(&[])?;
+    // the largest or least of one tensor
+    if matches!(of, Binary::Max | Binary::Min) && node.inputs.len() == 1 {
+        return build.value(node, 0);
+    }
     if let Some(value) = moments::binary(build, node, of)? {
         return Ok(value);
     }

@@ -7,7 +7,7 @@ use crate::interop::onnx::tensor::Constant;
 use crate::interop::onnx::value::{Layout, Value, View};
 use crate::nn::spec::{Conv, Init, Linear};
 
-pub(super) const OPERATORS: &[Operator] = &[("Gemm", gemm), ("MatMul", product)];
+pub(super) const OPERATORS: &[Operator] = &[("Gemm", 3, gemm), ("MatMul", 2, product)];
 
 /// alpha A B + beta C.
 fn gemm<'a>(build: &mut Build<'a>, node: &Node<'a>) -> Result<Value, String> {
@@ -29,6 +29,7 @@ fn gemm<'a>(build: &mut Build<'a>, node: &Node<'a>) -> Result<Value, String> {
     let mut weights = vec![("weight", vec![matrix.rows, matrix.columns], matrix.values)];
     let mut linear = plain(matrix.rows);
     if let Some(bias) = build.given(node, 2)? {
+        per_class(&bias, matrix.rows)?;
         let values: Vec<f32> = bias.floats().iter().map(|value| beta * value).collect();
         let values = if values.len() == 1 { values.repeat(matrix.rows) } else { values };
         linear = linear.bias_from(Init::UniformFanIn);
@@ -36,6 +37,15 @@ fn gemm<'a>(build: &mut Build<'a>, node: &Node<'a>) -> Result<Value, String> {
     }
     let id = build.layer((Some(node.inputs[1]), node.label()), linear, &[x.id], weights)?;
     Ok(Value::Tensor(View { id, layout: Layout::Flat }))
+}
+
+/// Refuses a C that has not one number for each class, or one for all: its first dimension may run over images.
+fn per_class(bias: &Constant, classes: usize) -> Result<(), String> {
+    match bias.dims[..] {
+        [] | [1] | [1, 1] => Ok(()),
+        [n] | [1, n] if n == classes => Ok(()),
+        _ => Err(format!("its C has the shape {:?}; supported is one number for each class, [{classes}]", bias.dims)),
+    }
 }
 
 /// x times a weight: a linear layer, or a convolution of each pixel where channels come last.

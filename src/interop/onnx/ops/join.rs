@@ -2,11 +2,11 @@
 
 use crate::interop::onnx::build::Build;
 use crate::interop::onnx::graph::Node;
-use crate::interop::onnx::handler::Operator;
+use crate::interop::onnx::handler::{ANY, Operator};
 use crate::interop::onnx::value::{Layout, Value, View};
 use crate::nn::spec::{Concat, Id};
 
-pub(super) const OPERATORS: &[Operator] = &[("Concat", concat)];
+pub(super) const OPERATORS: &[Operator] = &[("Concat", ANY, concat)];
 
 fn concat<'a>(build: &mut Build<'a>, node: &Node<'a>) -> Result<Value, String> {
     node.only(&["axis"])?;

@@ -12,6 +12,7 @@ mod reshape;
 mod sizes;
 mod window;
 
+use super::graph::Node;
 use super::handler::{Handler, Operator};
 
 /// All families.
@@ -28,12 +29,31 @@ const FAMILIES: &[&[Operator]] = &[
     window::OPERATORS,
 ];
 
+fn find(op: &str) -> Option<&'static Operator> {
+    FAMILIES.iter().copied().flatten().find(|(name, ..)| *name == op)
+}
+
 /// What an operator of this name becomes.
 pub(super) fn handler(op: &str) -> Option<Handler> {
-    FAMILIES.iter().copied().flatten().find(|(name, _)| *name == op).map(|(_, handler)| *handler)
+    find(op).map(|(.., handler)| *handler)
+}
+
+/// Refuses inputs that its operator would not look at; those that are left out at the end are none.
+pub(super) fn check_inputs(node: &Node<'_>) -> Result<(), String> {
+    let given = node.inputs.iter().rposition(|name| !name.is_empty()).map_or(0, |last| last + 1);
+    let most = find(node.op).map_or(0, |(_, most, _)| *most);
+    match (given <= most, node.op) {
+        (true, _) => Ok(()),
+        (false, "Max" | "Min") => {
+            Err(format!("of {given} inputs; two are supported: write it as one {} after another", node.op))
+        }
+        _ => Err(format!(
+            "it has {given} inputs, and {most} at most are understood; onnx.checker says whether the file is valid"
+        )),
+    }
 }
 
 /// Names of all operators that are known.
 pub(super) fn names() -> Vec<&'static str> {
-    FAMILIES.iter().copied().flatten().map(|(name, _)| *name).collect()
+    FAMILIES.iter().copied().flatten().map(|(name, ..)| *name).collect()
 }

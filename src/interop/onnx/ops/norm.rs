@@ -11,11 +11,11 @@ use crate::interop::onnx::value::{Groups, Layout, Value, View};
 use crate::nn::spec::{GroupNorm, LayerNorm, Lrn, Norm};
 
 pub(super) const OPERATORS: &[Operator] = &[
-    ("BatchNormalization", batch),
-    ("GroupNormalization", group),
-    ("InstanceNormalization", instance),
-    ("LayerNormalization", layer),
-    ("LRN", local),
+    ("BatchNormalization", 5, batch),
+    ("GroupNormalization", 3, group),
+    ("InstanceNormalization", 3, instance),
+    ("LayerNormalization", 3, layer),
+    ("LRN", 1, local),
 ];
 
 /// A vector of the file.
@@ -27,7 +27,11 @@ fn vector(constant: &Constant) -> (Vec<usize>, Vec<f32>) {
 /// A number that is added to a variance.
 fn eps(node: &Node<'_>) -> Result<f32, String> {
     let eps = node.float("epsilon", 1e-5);
-    if eps > 0.0 && eps.is_finite() { Ok(eps) } else { Err(format!("its epsilon must be > 0, got {eps}")) }
+    if eps > 0.0 && eps.is_finite() {
+        Ok(eps)
+    } else {
+        Err(format!("its epsilon must be > 0, got {eps}; export it with eps=1e-5"))
+    }
 }
 
 fn batch<'a>(build: &mut Build<'a>, node: &Node<'a>) -> Result<Value, String> {

@@ -3,34 +3,21 @@
 use std::rc::Rc;
 
 use crate::interop::onnx::build::Build;
+use crate::interop::onnx::cast::cast;
 use crate::interop::onnx::graph::Node;
 use crate::interop::onnx::handler::Operator;
 use crate::interop::onnx::tensor::{Constant, Values};
-use crate::interop::onnx::value::{Value, View};
+use crate::interop::onnx::value::{Layout, Value, View};
 use crate::nn::spec::Dropout;
 
 pub(super) const OPERATORS: &[Operator] = &[
-    ("Cast", cast),
-    ("Constant", constant),
-    ("Dropout", dropout),
-    ("Identity", |build, node| build.value(node, 0)),
-    ("LogSoftmax", last),
-    ("Softmax", last),
+    ("Cast", 1, cast),
+    ("Constant", 0, constant),
+    ("Dropout", 3, dropout),
+    ("Identity", 1, |build, node| build.value(node, 0)),
+    ("LogSoftmax", 1, last),
+    ("Softmax", 1, last),
 ];
-
-/// Types that hold numbers with a fraction.
-const FLOATS: [i64; 4] = [1, 10, 11, 16];
-
-/// Weights of other types are read as f32, and tensors of the network have no other type.
-fn cast<'a>(build: &mut Build<'a>, node: &Node<'a>) -> Result<Value, String> {
-    node.only(&["saturate", "to"])?;
-    match build.value(node, 0)? {
-        Value::Tensor(_) | Value::Function(..) if !FLOATS.contains(&node.int("to", 1)) => {
-            Err("it rounds a tensor of the network to whole numbers".into())
-        }
-        other => Ok(other),
-    }
-}
 
 fn constant<'a>(_: &mut Build<'a>, node: &Node<'a>) -> Result<Value, String> {
     node.only(&["value", "value_float", "value_floats", "value_int", "value_ints"])?;
@@ -56,13 +43,31 @@ fn dropout<'a>(build: &mut Build<'a>, node: &Node<'a>) -> Result<Value, String> 
     Ok(Value::Tensor(View { id, ..x }))
 }
 
-/// The loss has the softmax: the network ends in what goes into it.
+/// The loss has the softmax: the network ends in what goes into it, so that nobody else may read the shares.
 fn last<'a>(build: &mut Build<'a>, node: &Node<'a>) -> Result<Value, String> {
     node.only(&["axis"])?;
-    let ends = node.outputs.first().is_some_and(|name| build.graph.outputs.contains(name));
+    let Some(output) = node.outputs.first().filter(|name| build.graph.outputs.contains(name)) else {
+        return Err("supported at the end alone, as an output of the graph; leave out what follows it".into());
+    };
+    if let Some(reader) = build.graph.nodes.iter().find(|reader| reader.inputs.contains(output)) {
+        return Err(format!(
+            "supported at the end alone, since the loss has it, and node {} ({}) reads what it makes; leave that node out",
+            reader.label(),
+            reader.op
+        ));
+    }
     let x = build.view(node, 0)?;
-    if !ends || build.shapes[x.id.0].plane() != 1 {
-        return Err("supported at the end alone, over classes".into());
+    let axis = node.int("axis", -1);
+    let classes = match x.layout {
+        Layout::Image => [1, -3].contains(&axis),
+        Layout::Last => [3, -1].contains(&axis),
+        Layout::Flat => [1, -1].contains(&axis),
+    };
+    if !classes || build.shapes[x.id.0].plane() != 1 {
+        let (layout, shape) = (x.layout.text(), build.shapes[x.id.0]);
+        return Err(format!(
+            "along axis {axis} of {layout} of {shape}; supported over classes alone: flatten before it, and take axis 1"
+        ));
     }
     build.notes.push(format!("{} ({}) is left out: the loss has it", node.label(), node.op));
     Ok(Value::Tensor(x))

@@ -10,11 +10,11 @@ use crate::interop::onnx::value::{Groups, Layout, Value, View};
 use crate::nn::spec::{Flatten, GroupNorm, Shape};
 
 pub(super) const OPERATORS: &[Operator] = &[
-    ("Flatten", flatten),
-    ("Reshape", reshape),
-    ("Squeeze", squeeze),
-    ("Transpose", transpose),
-    ("Unsqueeze", unsqueeze),
+    ("Flatten", 1, flatten),
+    ("Reshape", 2, reshape),
+    ("Squeeze", 2, squeeze),
+    ("Transpose", 1, transpose),
+    ("Unsqueeze", 2, unsqueeze),
 ];
 
 fn flatten<'a>(build: &mut Build<'a>, node: &Node<'a>) -> Result<Value, String> {
@@ -79,6 +79,7 @@ fn reshape<'a>(build: &mut Build<'a>, node: &Node<'a>) -> Result<Value, String> 
     let view = build.view(node, 0)?;
     let x = build.shapes[view.id.0];
     let size = |n: usize| Some(n as i64);
+    let sizes = if node.int("allowzero", 0) == 0 { copied(&sizes, view, x) } else { sizes.clone() };
     match sizes.get(1..).unwrap_or_default() {
         [all] if [Some(-1), size(x.elems())].contains(all) => flat(build, node, view),
         [groups, Some(-1)] if view.layout != Layout::Last => {
@@ -96,6 +97,21 @@ fn reshape<'a>(build: &mut Build<'a>, node: &Node<'a>) -> Result<Value, String> 
         }
         _ => refuse(x),
     }
+}
+
+/// A size of 0 is that of the input at the same place.
+fn copied(sizes: &[Option<i64>], view: View, x: Shape) -> Vec<Option<i64>> {
+    let own = match view.layout {
+        Layout::Image => vec![x.c, x.h, x.w],
+        Layout::Last => vec![x.h, x.w, x.c],
+        Layout::Flat => vec![x.elems()],
+    };
+    let places = [None].into_iter().chain(own.into_iter().map(Some)).chain(std::iter::repeat(None));
+    let size = |(size, own): (&Option<i64>, Option<usize>)| match own {
+        Some(own) if *size == Some(0) => Some(own as i64),
+        _ => *size,
+    };
+    sizes.iter().zip(places).map(size).collect()
 }
 
 /// Axes of a node, as input or as attribute, counted from the front of `rank` dimensions.
@@ -116,6 +132,12 @@ fn squeeze<'a>(build: &mut Build<'a>, node: &Node<'a>) -> Result<Value, String> 
     }
     let x = build.image(node, 0)?;
     let axes = axes(build, node, 4)?;
+    if axes.is_empty() {
+        return Err(
+            "without axes, which takes the dimension of a single image, too; state axes 2 and 3, as x.flatten(1) does"
+                .into(),
+        );
+    }
     if build.shapes[x.id.0].plane() != 1 || axes != [2, 3] {
         return Err(format!("axes {axes:?}; supported are height and width of one pixel"));
     }

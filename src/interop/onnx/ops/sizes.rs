@@ -5,7 +5,7 @@ use crate::interop::onnx::graph::Node;
 use crate::interop::onnx::handler::Operator;
 use crate::interop::onnx::value::{Layout, Value};
 
-pub(super) const OPERATORS: &[Operator] = &[("Gather", gather), ("Shape", shape)];
+pub(super) const OPERATORS: &[Operator] = &[("Gather", 2, gather), ("Shape", 1, shape)];
 
 /// All sizes of a tensor; the number of images is not known.
 fn shape<'a>(build: &mut Build<'a>, node: &Node<'a>) -> Result<Value, String> {

@@ -6,7 +6,7 @@ use crate::interop::onnx::handler::Operator;
 use crate::interop::onnx::value::{Layout, Padding, Value, View};
 use crate::nn::spec::{Shape, Shortcut};
 
-pub(super) const OPERATORS: &[Operator] = &[("Pad", pad), ("Slice", slice)];
+pub(super) const OPERATORS: &[Operator] = &[("Pad", 4, pad), ("Slice", 5, slice)];
 
 /// Most cells on one side.
 const MOST: i64 = 1 << 12;
