@@ -47,10 +47,12 @@ NETWORKS = {
     "norm of a vector + image": [joined("norm", ["flat", "mean"], ", residual = true"), FULL],
     "norm of an image + vector": [joined("norm", ["mean", "flat"], ", residual = true, relu = true"), FULL],
     "scores of a convolution": ['{ name = "op", op = "conv", channels = "classes", kernel = 1, inputs = ["mean"] }'],
+    "slope below zero": ['{ name = "op", op = "leaky_relu", slope = -0.2, inputs = ["c"] }', FULL],
 }
 NOT_KERAS = {
     "response norm of a vector": "local response normalisation",
     "layer scale of a vector": "learns a factor for each channel",
+    "slope below zero": "no slope below zero",
 }
 EXACT = 1e-5
 

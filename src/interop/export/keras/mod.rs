@@ -100,7 +100,7 @@ fn build(network: &Network, multi_label: bool) -> Result<Layers, Error> {
 #[cfg(test)]
 mod tests {
     use super::*;
-    use crate::nn::spec::{Add, Concat, Conv, Flatten, Linear, Norm, Pool, Shape};
+    use crate::nn::spec::{Activation, Add, Concat, Conv, Flatten, Linear, Norm, Pool, Shape};
 
     /// Whether Keras has a form for a linear layer behind `join` of two images that were flattened, of so many pixels each way.
     fn has_form(pixels: usize, join: impl Into<Op>) -> bool {
@@ -131,6 +131,17 @@ mod tests {
         assert_eq!(classes.join(" "), want);
         assert_eq!(layers[5]["inbound_nodes"], json!([[["sum_flatten", 0, 0, {}], ["fc", 0, 0, {}]]]));
         assert_eq!(layers[6]["config"]["target_shape"], json!([1, 1, 3]));
+    }
+
+    #[test]
+    fn slopes_that_keras_does_not_take_are_refused() {
+        let has_form = |slope: f32| {
+            let mut net = NetSpec::new("x", Shape::image(3, 4, 4));
+            let leaky = net.add("leaky", Activation::LeakyRelu(slope), net.image());
+            net.add("fc", Linear::new(2), leaky);
+            describe(&net, false).unwrap().config.is_some()
+        };
+        assert!(has_form(0.2) && has_form(0.0) && has_form(1.5) && !has_form(-0.2));
     }
 
     #[test]

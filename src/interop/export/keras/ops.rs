@@ -77,6 +77,9 @@ fn function(layers: &mut Layers, activation: Activation, layer: &Layer<'_>, from
         Activation::Silu => known("swish"),
         Activation::Gelu => known("gelu"),
         Activation::Relu6 => Ok(layers.add(name, "ReLU", json!({"max_value": 6.0}), &[from])),
+        Activation::LeakyRelu(slope) if slope < 0.0 => Err(format!(
+            "Keras's leaky ReLU takes no slope below zero, and its is {slope}; use --to onnx or safetensors"
+        )),
         Activation::LeakyRelu(slope) => Ok(layers.add(name, "ReLU", json!({"negative_slope": exact(slope)}), &[from])),
         Activation::HardSigmoid => Ok(hard_sigmoid(layers, name, layer, from)),
         Activation::HardSwish => {
