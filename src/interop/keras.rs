@@ -11,6 +11,7 @@ use super::error::Error;
 use super::weights::Weights;
 use crate::checkpoint::child::{self, Failed};
 use crate::checkpoint::{Tensor, read_weights};
+use loaders::printable;
 
 /// Keras's names of weights, and PyTorch's.
 const NAMES: [(&str, &str); 7] = [
@@ -32,13 +33,53 @@ pub fn read(path: &Path) -> Result<Weights, Error> {
             unsupported(format!("an HDF5 file that cannot be read: {said}. Save the weights again in Keras"))
         }
     })?;
-    let tensors = renamed(read_weights(&copy.name())?).map_err(unsupported)?;
+    let tensors = read_weights(&copy.name())?;
+    let warning = warning(path, shiftless(&tensors).map_err(unsupported)?);
+    let tensors = renamed(tensors).map_err(unsupported)?;
     if tensors.is_empty() {
         let text =
             "an HDF5 file without weights in a layout of Keras (layer_names and weight_names, or layers with vars)";
         return Err(unsupported(text.into()));
     }
-    Ok(Weights { path: path.to_path_buf(), format: "Keras", tensors, model: None, warning: None, keras: true })
+    Ok(Weights { path: path.to_path_buf(), format: "Keras", tensors, model: None, warning, keras: true })
+}
+
+/// What a user should know of a file with norms of which `one` is one.
+fn warning(path: &Path, one: Option<String>) -> Option<String> {
+    one.map(|layer| {
+        format!(
+            "warning: {}: the three weights of {} and others like it are read as shift, mean and variance. A \
+             BatchNormalization(center=False) looks the same, and is not read: save such a model whole, as .h5",
+            path.display(),
+            printable(&layer)
+        )
+    })
+}
+
+/// The first norm with three numbered weights, which are the shift, mean and variance of one without a scale, or scale, mean and variance
+/// of one without a shift.
+///
+/// # Errors
+/// Where the first weight is above zero in all such norms, as scales are and shifts are not.
+fn shiftless(tensors: &[Tensor]) -> Result<Option<String>, String> {
+    let mut layers: BTreeMap<&str, Vec<&Tensor>> = BTreeMap::new();
+    for tensor in tensors {
+        let (layer, field) = split(&tensor.0);
+        if field.parse::<usize>().is_ok() {
+            layers.entry(layer).or_default().push(tensor);
+        }
+    }
+    layers.retain(|_, weights| weights.len() == 3 && weights.iter().all(|(_, shape, _)| shape.len() == 1));
+    let mut first = layers.values().flatten().filter(|(name, ..)| split(name).1 == "0").flat_map(|(.., values)| values);
+    let one = layers.keys().next().map(ToString::to_string);
+    match one {
+        Some(layer) if first.all(|value| *value > 0.0) => Err(format!(
+            "its layer {} has three weights, of which the first is above zero everywhere, as scales are: it seems to be a \
+             BatchNormalization(center=False), which is not read from .weights.h5. Save the model with a shift (center=True) of zeros",
+            printable(&layer)
+        )),
+        one => Ok(one),
+    }
 }
 
 /// The same with PyTorch's names.
@@ -86,6 +127,26 @@ mod tests {
     fn names(names: &[(&str, usize)]) -> Result<Vec<String>, String> {
         let tensors = names.iter().map(|(name, rank)| (name.to_string(), vec![1; *rank], vec![0.0]));
         Ok(renamed(tensors.collect())?.into_iter().map(|tensor| tensor.0).collect())
+    }
+
+    #[test]
+    fn norms_without_a_shift_are_told_from_those_without_a_scale() {
+        let norm = |layer: &str, first: [f32; 3]| {
+            let vectors = [first, [0.5, 0.5, 0.5], [1.0, 1.0, 1.0]];
+            let named = move |(i, values): (usize, [f32; 3])| (format!("{layer}/{i}"), vec![3], values.to_vec());
+            vectors.into_iter().enumerate().map(named).collect::<Vec<Tensor>>()
+        };
+        let scales = [norm("a", [0.9, 1.1, 1.0]), norm("b", [0.2, 0.3, 1.4])].concat();
+        assert!(shiftless(&scales).unwrap_err().contains("layer a has three weights"));
+        let shifts = [norm("a", [0.9, 1.1, 1.0]), norm("b", [0.2, -0.3, 1.4])].concat();
+        assert_eq!(shiftless(&shifts).unwrap(), Some("a".into()));
+        assert_eq!(shiftless(&norm("a", [0.0; 3])).unwrap(), Some("a".into()));
+        // one with both has four, and names tell in other files
+        let four = [norm("a", [0.9, 1.1, 1.0]), vec![("a/3".to_string(), vec![3], vec![1.0; 3])]].concat();
+        assert_eq!(shiftless(&four).unwrap(), None);
+        let told = |one: Option<&str>| warning(Path::new("k.h5"), one.map(str::to_string));
+        assert_eq!(told(None), None);
+        assert!(told(Some("bn")).unwrap().contains("weights of bn and others like it"));
     }
 
     #[test]
