@@ -354,6 +354,19 @@ mod tests {
         }
     }
 
+    /// PyTorch's views with another sign: the values would be taken as they stand in the storage.
+    #[test]
+    fn tensors_whose_values_are_changed_are_refused() {
+        let storage = b"(X\x07\0\0\0storagectorch\nFloatStorage\nX\x01\0\0\x000X\x03\0\0\0cpuK\x02tQ".as_slice();
+        let tensor = |marks: &[u8]| {
+            let function = b"ctorch._utils\n_rebuild_tensor_v2\n(".as_slice();
+            [function, storage, b"K\0K\x02\x85K\x01\x85\x89ccollections\nOrderedDict\n)R", marks, b"tR"].concat()
+        };
+        assert!(matches!(run(&tensor(b"")).unwrap().root, Value::Tensor(0)));
+        assert!(matches!(run(&tensor(b"}")).unwrap().root, Value::Tensor(0)));
+        assert!(refused(&tensor(b"}X\x03\0\0\0neg\x88s")).contains("mark \"neg\""));
+    }
+
     /// A list in a list, a million deep, and one that contains itself: dropped without recursion.
     #[test]
     fn deep_and_circular_values_are_dropped() {
