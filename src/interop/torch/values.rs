@@ -11,6 +11,8 @@ pub enum Value {
     None,
     Bool,
     Int(i64),
+    /// An integer of more than 64 bits with its sign, such as a seed: nothing that is read here is one.
+    Long,
     Float,
     Text(usize),
     /// A list or a tuple.
