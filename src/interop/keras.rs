@@ -10,7 +10,7 @@ use std::path::Path;
 use super::error::Error;
 use super::weights::Weights;
 use crate::checkpoint::child::{self, Failed};
-use crate::checkpoint::{Tensor, read_weights};
+use crate::checkpoint::{KerasWeights, Tensor, read_weights};
 use loaders::printable;
 
 /// Keras's names of weights, and PyTorch's.
@@ -24,6 +24,9 @@ const NAMES: [(&str, &str); 7] = [
     ("moving_variance", "running_var"),
 ];
 
+/// What batch norms of PyTorch and trireme add to variances, where nothing else is said.
+const OUR_EPSILON: f64 = 1e-5;
+
 /// Reads a file that another program made.
 pub fn read(path: &Path) -> Result<Weights, Error> {
     let unsupported = |text: String| Error::Unsupported { path: path.to_path_buf(), text };
@@ -33,8 +36,15 @@ pub fn read(path: &Path) -> Result<Weights, Error> {
             unsupported(format!("an HDF5 file that cannot be read: {said}. Save the weights again in Keras"))
         }
     })?;
-    let tensors = read_weights(&copy.name())?;
-    let warning = warning(path, shiftless(&tensors).map_err(unsupported)?);
+    let KerasWeights { tensors, epsilons, turned } = read_weights(&copy.name())?;
+    if let Some(layer) = turned.first() {
+        return Err(unsupported(format!(
+            "its layer {} flattens images in another order than (H, W, C), since a Permute stands before it or its data_format is not that \
+             of the convolutions: the weights behind it would be taken for others. Convert the model to ONNX and take that",
+            printable(layer)
+        )));
+    }
+    let warning = warning(path, shiftless(&tensors).map_err(unsupported)?, &epsilons);
     let tensors = renamed(tensors).map_err(unsupported)?;
     if tensors.is_empty() {
         let text =
@@ -44,16 +54,25 @@ pub fn read(path: &Path) -> Result<Weights, Error> {
     Ok(Weights { path: path.to_path_buf(), format: "Keras", tensors, model: None, warning, keras: true })
 }
 
-/// What a user should know of a file with norms of which `one` is one.
-fn warning(path: &Path, one: Option<String>) -> Option<String> {
-    one.map(|layer| {
+/// What a user should know of the norms of a file: the first of those of which `one` is one, and the epsilons of all.
+fn warning(path: &Path, one: Option<String>, epsilons: &[String]) -> Option<String> {
+    let path = path.display();
+    let numbered = one.map(|layer| {
         format!(
-            "warning: {}: the three weights of {} and others like it are read as shift, mean and variance. A \
+            "warning: {path}: the three weights of {} and others like it are read as shift, mean and variance. A \
              BatchNormalization(center=False) looks the same, and is not read: save such a model whole, as .h5",
-            path.display(),
             printable(&layer)
         )
-    })
+    });
+    let others = epsilons.iter().any(|epsilon| epsilon.parse::<f64>() != Ok(OUR_EPSILON));
+    let epsilon = others.then(|| {
+        format!(
+            "warning: {path}: its batch norms have an epsilon of {}; where the network's have another (`eps`), probabilities move a little",
+            printable(&epsilons.join(" and "))
+        )
+    });
+    // only files of weights alone have numbers for names
+    numbered.or(epsilon)
 }
 
 /// The first norm with three numbered weights, which are the shift, mean and variance of one without a scale, or scale, mean and variance
@@ -144,9 +163,13 @@ mod tests {
         // one with both has four, and names tell in other files
         let four = [norm("a", [0.9, 1.1, 1.0]), vec![("a/3".to_string(), vec![3], vec![1.0; 3])]].concat();
         assert_eq!(shiftless(&four).unwrap(), None);
-        let told = |one: Option<&str>| warning(Path::new("k.h5"), one.map(str::to_string));
-        assert_eq!(told(None), None);
-        assert!(told(Some("bn")).unwrap().contains("weights of bn and others like it"));
+        let told = |one: Option<&str>, epsilons: &[&str]| {
+            let epsilons: Vec<String> = epsilons.iter().map(ToString::to_string).collect();
+            warning(Path::new("k.h5"), one.map(str::to_string), &epsilons)
+        };
+        assert_eq!(told(None, &["0.00001"]), None);
+        assert!(told(None, &["0.00001", "0.001"]).unwrap().contains("epsilon of 0.00001 and 0.001"));
+        assert!(told(Some("bn"), &[]).unwrap().contains("weights of bn and others like it"));
     }
 
     #[test]
