@@ -46,8 +46,15 @@ NETWORKS = {
     "vector beside image": [HIDDEN, joined("concat", ["hidden", "mean", "flat"]), FULL],
     "norm of a vector + image": [joined("norm", ["flat", "mean"], ", residual = true"), FULL],
     "norm of an image + vector": [joined("norm", ["mean", "flat"], ", residual = true, relu = true"), FULL],
-    "scores of a convolution": ['{ name = "op", op = "conv", channels = "classes", kernel = 1, inputs = ["mean"] }'],
-    "slope below zero": ['{ name = "op", op = "leaky_relu", slope = -0.2, inputs = ["c"] }', FULL],
+    "scores of a convolution": [
+        joined("multiply", ["mean", "flat"]),
+        '{ name = "last", op = "conv", channels = "classes", kernel = 1 }',
+    ],
+    "slope below zero": [
+        joined("multiply", ["c", "flat"]),
+        '{ name = "leaky", op = "leaky_relu", slope = -0.2 }',
+        FULL,
+    ],
 }
 NOT_KERAS = {
     "response norm of a vector": "local response normalisation",
