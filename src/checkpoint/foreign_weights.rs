@@ -14,7 +14,8 @@ use hdf5::{Attribute, Dataset, Group};
 use super::error::Error;
 use super::foreign::{descriptor, floats, links};
 use super::h5::H5File;
-use super::keras_weights::{GROUP, NAMES};
+use super::keras_config::facts;
+use super::keras_weights::{EPSILONS, GROUP, NAMES, TURNED};
 
 /// Bytes of a name at most.
 const LONGEST: usize = 1024;
@@ -36,7 +37,11 @@ pub fn rewrite_weights(from: &Path, to: &Path) -> Result<(), Error> {
         text: error.to_string(),
     };
     let source = hdf5::File::open(from).map_err(|error| refuse("open the file", error))?;
-    let found = source.as_group().and_then(|root| find(&root)).map_err(|error| refuse("look for weights", error))?;
+    let root = source.as_group().map_err(|error| refuse("open the file", error))?;
+    let found = find(&root).map_err(|error| refuse("look for weights", error))?;
+    // a file of weights alone has none
+    let config = texts(&root, "model_config").ok().flatten().unwrap_or_default();
+    let facts = facts(config.first().map_or("", String::as_str));
     let file = H5File::create(to)?;
     let group = file.root()?.create(GROUP)?;
     let mut names = Vec::new();
@@ -49,6 +54,8 @@ pub fn rewrite_weights(from: &Path, to: &Path) -> Result<(), Error> {
         }
     }
     group.put_texts(NAMES, &names)?;
+    group.put_texts(EPSILONS, &facts.epsilons)?;
+    group.put_texts(TURNED, &facts.turned)?;
     drop(group);
     file.close()
 }

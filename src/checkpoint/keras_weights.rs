@@ -13,15 +13,31 @@ pub(super) const GROUP: &str = "weights";
 /// Its attribute with the names of the weights.
 pub(super) const NAMES: &str = "names";
 
-/// Names, shapes and values, as they stand in the file of Keras.
+/// Its attributes with what the model says of its weights: [`KerasWeights`].
+pub(super) const EPSILONS: &str = "epsilons";
+pub(super) const TURNED: &str = "turned";
+
+/// What is in a file of Keras.
+#[derive(Debug)]
+pub struct KerasWeights {
+    /// Names, shapes and values, as they stand in the file.
+    pub tensors: Vec<Tensor>,
+    /// Epsilons of batch norms, each once; none of a file of weights alone.
+    pub epsilons: Vec<String>,
+    /// Names of layers that flatten images in another order than (H, W, C).
+    pub turned: Vec<String>,
+}
+
+/// What the process has read.
 ///
 /// # Errors
 /// For a file that is not as [`rewrite_weights`](super::rewrite_weights) leaves it.
-pub fn read_weights(path: &Path) -> Result<Vec<Tensor>, Error> {
+pub fn read_weights(path: &Path) -> Result<KerasWeights, Error> {
     let group = group::open(checksum::open(path)?, path)?.open(GROUP)?;
     let named = |(number, name): (usize, String)| {
         let (shape, values) = group.array(&number.to_string())?;
         Ok((name, shape, values))
     };
-    group.texts(NAMES)?.into_iter().enumerate().map(named).collect()
+    let tensors = group.texts(NAMES)?.into_iter().enumerate().map(named).collect::<Result<_, Error>>()?;
+    Ok(KerasWeights { tensors, epsilons: group.texts(EPSILONS)?, turned: group.texts(TURNED)? })
 }

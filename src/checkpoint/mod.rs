@@ -6,7 +6,7 @@
 //! - [`mod@keras`]: between PyTorch's names and layouts (in memory) and Keras's (on disk);
 //! - `h5`: writes groups, attributes and arrays of HDF5; [`rewrite`]: what another program made anew, and [`rewrite_weights`]: the weights
 //!   in a file of Keras, both in a process of its own, [`child`]; no other files name the library;
-//! - [`read_weights`]: what that process made of a file of Keras;
+//! - [`read_weights`]: what that process made of a file of Keras; `keras_config`: what such a file says of its weights;
 //! - `reader`: reads them, without the library;
 //! - [`KerasFile`]: for Keras alone; [`Described`]: what a model file says to other programs;
 //! - `checksum`: the integrity check behind the HDF5 data; `seal`: that of each part, which another program's edit does not drop;
@@ -26,6 +26,7 @@ mod foreign_weights;
 mod h5;
 mod head;
 pub mod keras;
+mod keras_config;
 mod keras_file;
 mod keras_weights;
 mod layer_kind;
@@ -45,7 +46,7 @@ pub use foreign_weights::rewrite_weights;
 pub use h5::library;
 pub use keras::Tensor;
 pub use keras_file::{KerasFile, KerasLayer};
-pub use keras_weights::read_weights;
+pub use keras_weights::{KerasWeights, read_weights};
 pub use layer_kind::LayerKind;
 pub use memory::{Memory, Plateaued, Watched};
 pub use model::{LayerWeights, ModelFile};

@@ -10,7 +10,8 @@ use std::path::Path;
 use super::error::Error;
 use super::weights::Weights;
 use crate::checkpoint::child::{self, Failed};
-use crate::checkpoint::{Tensor, read_weights};
+use crate::checkpoint::{KerasWeights, Tensor, read_weights};
+use loaders::printable;
 
 /// Keras's names of weights, and PyTorch's.
 const NAMES: [(&str, &str); 7] = [
@@ -23,6 +24,9 @@ const NAMES: [(&str, &str); 7] = [
     ("moving_variance", "running_var"),
 ];
 
+/// What batch norms of PyTorch and trireme add to variances, where nothing else is said.
+const OUR_EPSILON: f64 = 1e-5;
+
 /// Reads a file that another program made.
 pub fn read(path: &Path) -> Result<Weights, Error> {
     let unsupported = |text: String| Error::Unsupported { path: path.to_path_buf(), text };
@@ -32,13 +36,69 @@ pub fn read(path: &Path) -> Result<Weights, Error> {
             unsupported(format!("an HDF5 file that cannot be read: {said}. Save the weights again in Keras"))
         }
     })?;
-    let tensors = renamed(read_weights(&copy.name())?).map_err(unsupported)?;
+    let KerasWeights { tensors, epsilons, turned } = read_weights(&copy.name())?;
+    if let Some(layer) = turned.first() {
+        return Err(unsupported(format!(
+            "its layer {} flattens images in another order than (H, W, C), since a Permute stands before it or its data_format is not that \
+             of the convolutions: the weights behind it would be taken for others. Convert the model to ONNX and take that",
+            printable(layer)
+        )));
+    }
+    let warning = warning(path, shiftless(&tensors).map_err(unsupported)?, &epsilons);
+    let tensors = renamed(tensors).map_err(unsupported)?;
     if tensors.is_empty() {
         let text =
             "an HDF5 file without weights in a layout of Keras (layer_names and weight_names, or layers with vars)";
         return Err(unsupported(text.into()));
     }
-    Ok(Weights { path: path.to_path_buf(), format: "Keras", tensors, model: None, warning: None, keras: true })
+    Ok(Weights { path: path.to_path_buf(), format: "Keras", tensors, model: None, warning, keras: true })
+}
+
+/// What a user should know of the norms of a file: the first of those of which `one` is one, and the epsilons of all.
+fn warning(path: &Path, one: Option<String>, epsilons: &[String]) -> Option<String> {
+    let path = path.display();
+    let numbered = one.map(|layer| {
+        format!(
+            "warning: {path}: the three weights of {} and others like it are read as shift, mean and variance. A \
+             BatchNormalization(center=False) looks the same, and is not read: save such a model whole, as .h5",
+            printable(&layer)
+        )
+    });
+    let others = epsilons.iter().any(|epsilon| epsilon.parse::<f64>() != Ok(OUR_EPSILON));
+    let epsilon = others.then(|| {
+        format!(
+            "warning: {path}: its batch norms have an epsilon of {}; where the network's have another (`eps`), probabilities move a little",
+            printable(&epsilons.join(" and "))
+        )
+    });
+    // only files of weights alone have numbers for names
+    numbered.or(epsilon)
+}
+
+/// The first norm with three numbered weights, which are the shift, mean and variance of one without a scale, or scale, mean and variance
+/// of one without a shift.
+///
+/// # Errors
+/// Where the first weight is above zero in all such norms, as scales are and shifts are not.
+fn shiftless(tensors: &[Tensor]) -> Result<Option<String>, String> {
+    let mut layers: BTreeMap<&str, Vec<&Tensor>> = BTreeMap::new();
+    for tensor in tensors {
+        let (layer, field) = split(&tensor.0);
+        if field.parse::<usize>().is_ok() {
+            layers.entry(layer).or_default().push(tensor);
+        }
+    }
+    layers.retain(|_, weights| weights.len() == 3 && weights.iter().all(|(_, shape, _)| shape.len() == 1));
+    let mut first = layers.values().flatten().filter(|(name, ..)| split(name).1 == "0").flat_map(|(.., values)| values);
+    let one = layers.keys().next().map(ToString::to_string);
+    match one {
+        Some(layer) if first.all(|value| *value > 0.0) => Err(format!(
+            "its layer {} has three weights, of which the first is above zero everywhere, as scales are: it seems to be a \
+             BatchNormalization(center=False), which is not read from .weights.h5. Save the model with a shift (center=True) of zeros",
+            printable(&layer)
+        )),
+        one => Ok(one),
+    }
 }
 
 /// The same with PyTorch's names.
@@ -86,6 +146,30 @@ mod tests {
     fn names(names: &[(&str, usize)]) -> Result<Vec<String>, String> {
         let tensors = names.iter().map(|(name, rank)| (name.to_string(), vec![1; *rank], vec![0.0]));
         Ok(renamed(tensors.collect())?.into_iter().map(|tensor| tensor.0).collect())
+    }
+
+    #[test]
+    fn norms_without_a_shift_are_told_from_those_without_a_scale() {
+        let norm = |layer: &str, first: [f32; 3]| {
+            let vectors = [first, [0.5, 0.5, 0.5], [1.0, 1.0, 1.0]];
+            let named = move |(i, values): (usize, [f32; 3])| (format!("{layer}/{i}"), vec![3], values.to_vec());
+            vectors.into_iter().enumerate().map(named).collect::<Vec<Tensor>>()
+        };
+        let scales = [norm("a", [0.9, 1.1, 1.0]), norm("b", [0.2, 0.3, 1.4])].concat();
+        assert!(shiftless(&scales).unwrap_err().contains("layer a has three weights"));
+        let shifts = [norm("a", [0.9, 1.1, 1.0]), norm("b", [0.2, -0.3, 1.4])].concat();
+        assert_eq!(shiftless(&shifts).unwrap(), Some("a".into()));
+        assert_eq!(shiftless(&norm("a", [0.0; 3])).unwrap(), Some("a".into()));
+        // one with both has four, and names tell in other files
+        let four = [norm("a", [0.9, 1.1, 1.0]), vec![("a/3".to_string(), vec![3], vec![1.0; 3])]].concat();
+        assert_eq!(shiftless(&four).unwrap(), None);
+        let told = |one: Option<&str>, epsilons: &[&str]| {
+            let epsilons: Vec<String> = epsilons.iter().map(ToString::to_string).collect();
+            warning(Path::new("k.h5"), one.map(str::to_string), &epsilons)
+        };
+        assert_eq!(told(None, &["0.00001"]), None);
+        assert!(told(None, &["0.00001", "0.001"]).unwrap().contains("epsilon of 0.00001 and 0.001"));
+        assert!(told(Some("bn"), &[]).unwrap().contains("weights of bn and others like it"));
     }
 
     #[test]

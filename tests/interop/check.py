@@ -1,5 +1,4 @@
 """Models of trireme in PyTorch, ONNX Runtime and Keras: python check.py TRIREME FOLDER [KERAS2'S PYTHON]"""
-import importlib.util
 import os
 import subprocess
 import sys
@@ -20,7 +19,8 @@ from safetensors import safe_open
 from safetensors.torch import load_file
 
 from models import CLASSES, NETWORKS, train
-from predicted import far, images, pixels, probabilities, run, softmax
+from predicted import far, images, module, pixels, probabilities, run, softmax
+from vectors import check_all
 
 # Keras has no layer for what these have
 NOT_KERAS = {
@@ -58,13 +58,6 @@ def check_onnx(export, name, pictures, expected, ema):
     bytes_in = export("bytes.onnx", "onnx", "--preprocess")
     onnx.checker.check_model(onnx.load(str(bytes_in)), full_check=True)
     far("onnx, of bytes", scores(bytes_in, pixels(pictures)), expected, EXACT)
-
-
-def module(file):
-    spec = importlib.util.spec_from_file_location(file.stem.replace("-", "_"), file)
-    loaded = importlib.util.module_from_spec(spec)
-    spec.loader.exec_module(loaded)
-    return loaded
 
 
 def check_torch(export, name, pictures, expected, ema):
@@ -195,6 +188,7 @@ def main():
     print(f"torch {torch.__version__}, onnx {onnx.__version__}, onnxruntime {onnxruntime.__version__}, keras {keras.__version__}")
     for name in os.environ.get("NETWORKS", "").split() or NETWORKS:
         check(trireme, folder, name, keras2)
+    check_all(trireme, folder)
     print("all agree")
 
 

@@ -22,6 +22,9 @@ NETWORKS = {
     "convnext_tiny": (64, 3, ["normalize"]),
 }
 
+# the same of networks in files
+OF_FILES = (32, 3, ["normalize"])
+
 CLASSES = ["cat", "dog, large", "Größe"]
 
 RECIPE = """model = "{model}"
@@ -54,9 +57,9 @@ def pictures(folder, size, channels, per_class=6):
             Image.fromarray(values).save(folder / name / f"{i}.png")
 
 
-def train(trireme, folder, network):
-    """Trains a network for two steps, and gives the folders of the run and of its pictures."""
-    size, channels, transforms = NETWORKS[network]
+def train(trireme, folder, network, model=None, steps=2):
+    """Trains a network for a few steps, or the `model` of a file, and gives the folders of the run and of its pictures."""
+    size, channels, transforms = NETWORKS.get(network, OF_FILES)
     photos, data = folder / f"photos-{size}-{channels}", folder / f"data-{size}-{channels}"
     run = folder / network
     if not photos.exists():
@@ -65,6 +68,6 @@ def train(trireme, folder, network):
         subprocess.run(convert, check=True, stdout=subprocess.DEVNULL)
     recipe = folder / f"{network}.toml"
     listed = "[" + ", ".join(f'"{t}"' for t in transforms) + "]"
-    recipe.write_text(RECIPE.format(model=network, data=data, transforms=listed))
-    subprocess.run([trireme, "train", recipe, "--out", run, "--max-steps", "2"], check=True, capture_output=True)
+    recipe.write_text(RECIPE.format(model=model or network, data=data, transforms=listed))
+    subprocess.run([trireme, "train", recipe, "--out", run, "--max-steps", str(steps)], check=True, capture_output=True)
     return run, sorted(Path(photos).glob("*/[012].png"))

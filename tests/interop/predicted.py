@@ -1,4 +1,5 @@
 """What trireme says of pictures, and the same pictures as other programs get them."""
+import importlib.util
 import json
 import subprocess
 
@@ -49,6 +50,14 @@ def softmax(scores):
     """Probabilities."""
     powers = np.exp(scores.astype("f8") - scores.max(1, keepdims=True))
     return powers / powers.sum(1, keepdims=True)
+
+
+def module(file):
+    """A Python file, loaded."""
+    spec = importlib.util.spec_from_file_location(file.stem.replace("-", "_"), file)
+    loaded = importlib.util.module_from_spec(spec)
+    spec.loader.exec_module(loaded)
+    return loaded
 
 
 def far(name, got, expected, most):

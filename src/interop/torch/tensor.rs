@@ -9,8 +9,8 @@ use loaders::printable;
 /// Dimensions of a tensor at most.
 const MOST_DIMENSIONS: usize = 16;
 
-/// All tensors in the order of their names in the pickle. `read` gives the bytes of a storage, which are as many as it says. No tensor may
-/// have more values than its storage, and all together not more than `most`: strides of 0 would make much out of little.
+/// All tensors in the order of their names in the pickle. `read` gives the bytes of a storage, which are as many as it says. All together
+/// may have as many values as `most`: strides of 0 would make much out of little.
 pub fn all(
     values: &Values,
     named: &[Named],
@@ -60,7 +60,7 @@ fn check(view: &View, storage: &Storage) -> Result<u64, String> {
     }
     let far = |last: u64, (n, stride): (&u64, &u64)| last.checked_add((n - 1).checked_mul(*stride)?);
     let last = size.iter().zip(stride).try_fold(*offset, far).ok_or_else(odd)?;
-    if last < storage.len && count <= storage.len { Ok(count) } else { Err(odd()) }
+    if last < storage.len { Ok(count) } else { Err(odd()) }
 }
 
 /// The values of a view that lies in its storage, in C order.
@@ -101,12 +101,13 @@ mod tests {
         assert_eq!(view(1, &[2, 2], &[3, 1]).unwrap(), [1.0, 2.0, 4.0, 5.0]);
         assert_eq!(view(5, &[], &[]).unwrap(), [5.0]);
         assert_eq!(view(9, &[0, 3], &[3, 1]).unwrap(), [0f32; 0]);
+        // what `expand` makes
+        assert_eq!(view(2, &[4, 2], &[0, 1]).unwrap(), [2.0, 3.0].repeat(4));
         let max = u64::MAX;
         for (offset, size, stride) in [
             (1, &[2, 3][..], &[3, 1][..]),
             (0, &[7], &[1]),
             (6, &[], &[]),
-            (0, &[1_000_000], &[0]),
             (0, &[max, max], &[1, 1]),
             (max, &[2], &[max]),
             (0, &[2], &[]),
@@ -121,10 +122,16 @@ mod tests {
     fn all_tensors_together_are_bounded_by_the_file() {
         let storages = vec![Storage { number: Number::F32, key: "0".into(), len: 1000 }];
         let view = View { storage: 0, offset: 0, size: vec![1000], stride: vec![1] };
-        let values = Values { storages, views: vec![view; 5], ..Values::default() };
+        let wide = View { storage: 0, offset: 0, size: vec![u64::MAX, 1], stride: vec![0, 0] };
+        let views = [vec![view; 5], vec![wide]].concat();
+        let values = Values { storages, views, ..Values::default() };
         let named: Vec<Named> = (0..5).map(|view| Named { name: format!("t{view}"), view }).collect();
         let read = |most| all(&values, &named, most, |_| Ok(vec![0; 4000]));
         assert_eq!(read(5000).unwrap().len(), 5);
         assert!(matches!(read(4999), Err(Fault::Damaged(text)) if text.contains("5000 values together")));
+        // one value, repeated without end
+        let named = [Named { name: "wide".into(), view: 5 }];
+        let read = all(&values, &named, 5000, |_| Ok(vec![0; 4000]));
+        assert!(matches!(read, Err(Fault::Damaged(text)) if text.contains("values together")));
     }
 }

@@ -11,6 +11,8 @@ pub enum Value {
     None,
     Bool,
     Int(i64),
+    /// An integer of more than 64 bits with its sign, such as a seed: nothing that is read here is one.
+    Long,
     Float,
     Text(usize),
     /// A list or a tuple.
@@ -153,11 +155,25 @@ impl Values {
         Ok(Value::Storage(keep(&mut self.storages, storage)))
     }
 
-    /// A tensor out of the arguments of its function: storage, offset, sizes, strides, and more that does not matter here.
+    /// A mark by which PyTorch changes the values of a view.
+    fn mark(&self, key: Value) -> Option<&str> {
+        self.text(key).ok().filter(|text| ["neg", "conj"].contains(text))
+    }
+
+    /// A tensor out of the arguments of its function: storage, offset, sizes, strides, and more, of which only the last matters here: what
+    /// its values are beside those of the storage.
     pub fn tensor(&mut self, arguments: &[Value]) -> Result<Value, Fault> {
         let [Value::Storage(storage), offset, size, stride, ..] = *arguments else {
             return damaged("a tensor of its pickle without storage, offset, sizes and strides");
         };
+        if let Some(Value::Dictionary(marks)) = arguments.get(6)
+            && let Some(mark) = self.dictionaries[*marks].iter().find_map(|(key, _)| self.mark(*key))
+        {
+            return Err(Fault::Unsupported(format!(
+                "it has a tensor with PyTorch's mark \"{mark}\", whose values are other ones than the file holds; save the state_dict with \
+                 tensor.resolve_neg().resolve_conj() for each tensor"
+            )));
+        }
         self.charge(self.list(size)?.len().saturating_add(self.list(stride)?.len()))?;
         let view = View { storage, offset: count(offset)?, size: self.counts(size)?, stride: self.counts(stride)? };
         Ok(Value::Tensor(keep(&mut self.views, view)))

@@ -10,6 +10,8 @@ mod ops;
 
 use std::path::Path;
 
+use serde_json::json;
+
 use super::about::about;
 use super::error::Error;
 use super::network::Network;
@@ -74,7 +76,8 @@ fn build(network: &Network, multi_label: bool) -> Result<Layers, Error> {
             tensors.push(layers.input());
             continue;
         }
-        let inputs: Vec<usize> = node.inputs.iter().map(|id| tensors[id.0]).collect();
+        let inputs = node.inputs.iter().enumerate();
+        let inputs: Vec<usize> = inputs.map(|(i, id)| ops::turned(&mut layers, &layer, i, tensors[id.0])).collect();
         let refuse = |why| Error::Op { layer: node.name.clone(), kind: node.op.kind(), format: "Keras", why };
         let order = orders[layer.index + 1];
         if order == FeatureOrder::Mixed || (network.is_last(&layer) && !order.is_same()) {
@@ -86,14 +89,18 @@ fn build(network: &Network, multi_label: bool) -> Result<Layers, Error> {
     let last = &network.net.nodes[network.net.nodes.len() - 1];
     let plain = matches!(&last.op, Op::Linear(linear) if !linear.relu);
     let activation = if multi_label { "sigmoid" } else { "softmax" };
-    layers.finish(tensors[network.net.nodes.len()], plain, activation);
+    let mut end = tensors[network.net.nodes.len()];
+    if !network.ends_flat() {
+        end = layers.add("scores", "Flatten", json!({}), &[end]);
+    }
+    layers.finish(end, plain, activation);
     Ok(layers)
 }
 
 #[cfg(test)]
 mod tests {
     use super::*;
-    use crate::nn::spec::{Add, Concat, Conv, Flatten, Linear, Norm, Shape};
+    use crate::nn::spec::{Activation, Add, Concat, Conv, Flatten, Linear, Norm, Pool, Shape};
 
     /// Whether Keras has a form for a linear layer behind `join` of two images that were flattened, of so many pixels each way.
     fn has_form(pixels: usize, join: impl Into<Op>) -> bool {
@@ -107,6 +114,34 @@ mod tests {
         let joined = net.join("join", join, inputs);
         net.add("fc", Linear::new(2), joined);
         describe(&net, false).unwrap().config.is_some()
+    }
+
+    /// Vectors become images for a convolution; images of one pixel become vectors beside a vector and in the end.
+    #[test]
+    fn inputs_have_the_dimensions_that_layers_read() {
+        let mut net = NetSpec::new("x", Shape::image(3, 4, 4));
+        let mean = net.add("mean", Pool::global(), net.image());
+        let fc = net.add("fc", Linear::new(3), mean);
+        let sum = net.join("sum", Add, &[mean, fc]);
+        net.add("head", Conv::new(2, 1), sum);
+        let config = build(&Network::new(net).unwrap(), false).unwrap().config("x");
+        let layers = config["config"]["layers"].as_array().unwrap();
+        let classes: Vec<&str> = layers.iter().map(|layer| layer["class_name"].as_str().unwrap()).collect();
+        let want = "InputLayer GlobalAveragePooling2D Flatten Dense Flatten Add Reshape Conv2D Flatten Activation";
+        assert_eq!(classes.join(" "), want);
+        assert_eq!(layers[5]["inbound_nodes"], json!([[["sum_flatten", 0, 0, {}], ["fc", 0, 0, {}]]]));
+        assert_eq!(layers[6]["config"]["target_shape"], json!([1, 1, 3]));
+    }
+
+    #[test]
+    fn slopes_that_keras_does_not_take_are_refused() {
+        let has_form = |slope: f32| {
+            let mut net = NetSpec::new("x", Shape::image(3, 4, 4));
+            let leaky = net.add("leaky", Activation::LeakyRelu(slope), net.image());
+            net.add("fc", Linear::new(2), leaky);
+            describe(&net, false).unwrap().config.is_some()
+        };
+        assert!(has_form(0.2) && has_form(0.0) && has_form(1.5) && !has_form(-0.2));
     }
 
     #[test]

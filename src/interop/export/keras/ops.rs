@@ -2,7 +2,7 @@
 
 use serde_json::{Value, json};
 
-use super::super::network::{Layer, Network};
+use super::super::network::{Layer, Network, Turn};
 use super::super::pads::{Padded, Windows, windows};
 use super::layers::Layers;
 use crate::nn::spec::{Activation, Conv, Linear, Norm, Op, Pool, PoolKind, Shortcut};
@@ -20,17 +20,10 @@ pub(super) fn add(
     let (name, from) = (&layer.node.name, inputs[0]);
     Ok(match &layer.node.op {
         Op::Activation(activation) => function(layers, *activation, layer, from)?,
-        Op::Concat(_) => layers.add(name, "Concatenate", json!({"axis": if layer.flat[0] { 1 } else { 3 }}), inputs),
-        Op::Multiply(_) => {
-            let mut factors = inputs[1];
-            if layer.flat[1] && !layer.flat[0] {
-                let shape = json!({"target_shape": [1, 1, layer.x[1].c]});
-                factors = layers.add(&inner(layer, "factors"), "Reshape", shape, &[factors]);
-            }
-            layers.add(name, "Multiply", json!({}), &[from, factors])
-        }
+        Op::Concat(_) => layers.add(name, "Concatenate", json!({"axis": if layer.flat { 1 } else { 3 }}), inputs),
+        Op::Multiply(_) => layers.add(name, "Multiply", json!({}), inputs),
         Op::LayerNorm(norm) => {
-            let settings = json!({"axis": [if layer.flat[0] { 1 } else { 3 }], "epsilon": exact(norm.eps)});
+            let settings = json!({"axis": [if layer.flat { 1 } else { 3 }], "epsilon": exact(norm.eps)});
             layers.add_weighted(name, "LayerNormalization", settings, &[from])?
         }
         Op::GroupNorm(norm) => {
@@ -41,7 +34,7 @@ pub(super) fn add(
             return Err("Keras has no layer that learns a factor for each channel; use --to onnx or safetensors".into());
         }
         Op::DropPath(path) => {
-            let shape = if layer.flat[0] { json!([null, 1]) } else { json!([null, 1, 1, 1]) };
+            let shape = if layer.flat { json!([null, 1]) } else { json!([null, 1, 1, 1]) };
             layers.add(name, "Dropout", json!({"rate": path.0, "noise_shape": shape}), &[from])
         }
         Op::BlurPool(_) => return Err("Keras has no layer that blurs; use --to onnx or safetensors".into()),
@@ -61,6 +54,18 @@ pub(super) fn add(
     })
 }
 
+/// Input number `index` of a layer in the form that it reads.
+pub(super) fn turned(layers: &mut Layers, layer: &Layer<'_>, index: usize, input: usize) -> usize {
+    match layer.turns[index] {
+        None => input,
+        Some(Turn::Flatten) => layers.add(&inner(layer, "flatten"), "Flatten", json!({}), &[input]),
+        Some(Turn::Image) => {
+            let shape = json!({"target_shape": [1, 1, layer.x[index].c]});
+            layers.add(&inner(layer, "image"), "Reshape", shape, &[input])
+        }
+    }
+}
+
 fn function(layers: &mut Layers, activation: Activation, layer: &Layer<'_>, from: usize) -> Result<usize, String> {
     let name = &layer.node.name;
     let mut known = |kind: &str| Ok(layers.add(name, "Activation", json!({"activation": kind}), &[from]));
@@ -72,6 +77,9 @@ fn function(layers: &mut Layers, activation: Activation, layer: &Layer<'_>, from
         Activation::Silu => known("swish"),
         Activation::Gelu => known("gelu"),
         Activation::Relu6 => Ok(layers.add(name, "ReLU", json!({"max_value": 6.0}), &[from])),
+        Activation::LeakyRelu(slope) if slope < 0.0 => Err(format!(
+            "Keras's leaky ReLU takes no slope below zero, and its is {slope}; use --to onnx or safetensors"
+        )),
         Activation::LeakyRelu(slope) => Ok(layers.add(name, "ReLU", json!({"negative_slope": exact(slope)}), &[from])),
         Activation::HardSigmoid => Ok(hard_sigmoid(layers, name, layer, from)),
         Activation::HardSwish => {
@@ -123,14 +131,13 @@ fn convolution(layers: &mut Layers, conv: &Conv, layer: &Layer<'_>, from: usize)
 
 fn full(layers: &mut Layers, linear: &Linear, layer: &Layer<'_>, from: usize) -> Result<usize, String> {
     let Linear { out_features, bias, relu, init: _, bias_init: _ } = linear;
-    let from = if layer.flat[0] { from } else { layers.add(&inner(layer, "flatten"), "Flatten", json!({}), &[from]) };
     let settings = json!({"units": out_features, "use_bias": bias, "activation": name_of(*relu)});
     layers.add_weighted(&layer.node.name, "Dense", settings, &[from])
 }
 
 fn normalization(layers: &mut Layers, norm: &Norm, layer: &Layer<'_>, inputs: &[usize]) -> Result<usize, String> {
     let Norm { eps, momentum, residual, relu, scale, gamma: _ } = norm;
-    let axis = if layer.flat[0] { 1 } else { 3 };
+    let axis = if layer.flat { 1 } else { 3 };
     let settings = json!({"axis": [axis], "epsilon": exact(*eps), "momentum": exact(1.0 - momentum), "scale": scale});
     let mut made = layers.add_weighted(&layer.node.name, "BatchNormalization", settings, &inputs[..1])?;
     if *residual {

@@ -15,7 +15,7 @@ use super::error::Error;
 use super::format::Settings;
 use super::network::Layer;
 use super::trained::Trained;
-use graph::Graph;
+use graph::{Attribute, Graph};
 use loaders::safe_create::NewFile;
 use message::Message;
 
@@ -54,10 +54,16 @@ pub(super) fn write(trained: &Trained, path: &Path, settings: &Settings) -> Resu
             tensors.push(String::new());
             continue;
         }
-        let inputs: Vec<String> = node.inputs.iter().map(|id| tensors[id.0].clone()).collect();
+        let inputs = node.inputs.iter().zip(&layer.turns);
+        let inputs = inputs.map(|(id, turn)| ops::turned(&mut graph, &layer, *turn, &tensors[id.0]));
+        let inputs: Vec<String> = inputs.collect();
         let made = ops::add(&mut graph, trained, &layer, &inputs, &outs[layer.index]);
         let refuse = |why| Error::Op { layer: node.name.clone(), kind: node.op.kind(), format: "ONNX", why };
         tensors.push(made.map_err(refuse)?);
+    }
+    if !trained.network.ends_flat() {
+        let last = tensors.pop().unwrap_or_default();
+        graph.named("Flatten", &[&last], OUTPUT, &[("axis", Attribute::Int(1))]);
     }
     graph.output(OUTPUT, trained.network.output().elems());
     store(path, &model(trained), graph.finish(&trained.model.network))?;
@@ -72,7 +78,7 @@ fn outputs(graph: &mut Graph, trained: &Trained, input: &str) -> Vec<String> {
         let tensors = trained.tensors(layer.node);
         tensors.for_each(|tensor| graph.keep(&format!("{}.{}", layer.node.name, tensor.field)));
     }
-    let name = |layer: Layer<'_>| match network.is_last(&layer) {
+    let name = |layer: Layer<'_>| match network.is_last(&layer) && network.ends_flat() {
         true => OUTPUT.to_string(),
         false => graph.free(&layer.node.name),
     };
@@ -101,4 +107,34 @@ fn store(path: &Path, model: &Message, graph: Message) -> Result<(), Error> {
         new.publish().map(drop)
     };
     write().map_err(|source| Error::Io { path: path.to_path_buf(), source })
+}
+
+#[cfg(test)]
+mod tests {
+    use super::*;
+    use crate::checkpoint::ModelFile;
+    use crate::interop::export::Format;
+    use crate::nn::spec::{Add, Conv, Linear, NetSpec, Pool, Shape};
+
+    /// Vectors become images for a convolution; images of one pixel become vectors beside a vector and in the end.
+    #[test]
+    fn inputs_have_the_dimensions_that_nodes_read() {
+        let mut net = NetSpec::new("x", Shape::image(3, 4, 4));
+        let mean = net.add("mean", Pool::global(), net.image());
+        let fc = net.add("fc", Linear::new(3), mean);
+        let sum = net.join("sum", Add, &[mean, fc]);
+        net.add("head", Conv::new(2, 1), sum);
+        let trained = Trained::new(net, ModelFile::sample()).unwrap();
+        let path = std::env::temp_dir().join(format!("trireme-vectors-{}.onnx", std::process::id()));
+        let settings = Settings { format: Format::Onnx, half: false, fold: false, preprocess: false, force: false };
+        write(&trained, &path, &settings).unwrap();
+        let bytes = std::fs::read(&path).unwrap();
+        std::fs::remove_file(&path).unwrap();
+        // nodes follow one another, each as its inputs, its output twice and its operator
+        let mut rest = &bytes[..];
+        for text in ["fc.flat", "sum.flat", "Flatten", "head.image", "Unsqueeze", "Conv", "head", "logits", "Flatten"] {
+            let at = rest.windows(text.len()).position(|window| window == text.as_bytes());
+            rest = &rest[at.unwrap_or_else(|| panic!("no {text} where it should be")) + text.len()..];
+        }
+    }
 }

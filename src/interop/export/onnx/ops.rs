@@ -4,7 +4,7 @@ use crate::nn::spec::{
     Activation, BlurPool, Conv, GroupNorm, LayerNorm, Linear, Lrn, Norm, Op, Pool, PoolKind, Shortcut,
 };
 
-use super::super::network::Layer;
+use super::super::network::{Layer, Turn};
 use super::super::pads::{Padded, Windows, windows};
 use super::super::trained::{Trained, Values};
 use super::graph::{Attribute, Graph};
@@ -40,7 +40,7 @@ pub(super) fn add(
             let all: Vec<&str> = inputs.iter().map(String::as_str).collect();
             maker.graph.named("Concat", &all, out, &[("axis", Int(1))])
         }
-        Op::Multiply(_) => maker.multiply(a, &inputs[1]),
+        Op::Multiply(_) => maker.graph.named("Mul", &[a, &inputs[1]], out, &[]),
         Op::LayerNorm(norm) => maker.layer_normalization(norm, a),
         Op::GroupNorm(norm) => maker.group_normalization(norm, a),
         Op::LayerScale(_) => {
@@ -57,6 +57,19 @@ pub(super) fn add(
         #[allow(unreachable_patterns)]
         _ => return Err("its kind of layer has no line in src/interop/export/onnx/ops.rs".into()),
     })
+}
+
+/// An input in the form that its layer reads.
+pub(super) fn turned(graph: &mut Graph, layer: &Layer<'_>, turn: Option<Turn>, input: &str) -> String {
+    let inner = |what: &str| format!("{}.{what}", layer.node.name);
+    match turn {
+        None => input.into(),
+        Some(Turn::Flatten) => graph.node("Flatten", &[input], &inner("flat"), &[("axis", Int(1))]),
+        Some(Turn::Image) => {
+            let axes = graph.ints(&inner("axes"), &[2, 3]);
+            graph.node("Unsqueeze", &[input, &axes], &inner("image"), &[])
+        }
+    }
 }
 
 /// Makes the nodes of one layer.
@@ -117,12 +130,8 @@ impl Maker<'_> {
 
     fn full(&mut self, linear: &Linear, a: &str) -> String {
         let Linear { out_features: _, bias: _, relu, init: _, bias_init: _ } = linear;
-        let flat = match self.layer.flat[0] {
-            true => a.to_string(),
-            false => self.graph.node("Flatten", &[a], &self.inner("flat"), &[("axis", Int(1))]),
-        };
         let weights = self.weights();
-        let inputs: Vec<&str> = std::iter::once(flat.as_str()).chain(weights.iter().map(String::as_str)).collect();
+        let inputs: Vec<&str> = std::iter::once(a).chain(weights.iter().map(String::as_str)).collect();
         self.and_relu("Gemm", &inputs, *relu, &[("transB", Int(1))])
     }
 
@@ -226,28 +235,19 @@ impl Maker<'_> {
         self.graph.named("Mul", &[a, &share], self.out, &[])
     }
 
-    fn multiply(&mut self, a: &str, factors: &str) -> String {
-        if !self.layer.flat[1] || self.layer.flat[0] {
-            return self.graph.named("Mul", &[a, factors], self.out, &[]);
-        }
-        let axes = self.graph.ints(&self.inner("axes"), &[2, 3]);
-        let wide = self.graph.node("Unsqueeze", &[factors, &axes], &self.inner("factors"), &[]);
-        self.graph.named("Mul", &[a, &wide], self.out, &[])
-    }
-
     /// A tensor of the layer with one number a channel, for images.
     fn per_channel(&mut self, field: &str) -> String {
         let name = &self.layer.node.name;
         let found = self.trained.tensors(self.layer.node).find(|tensor| tensor.field == field);
         let wide = [self.layer.x[0].c, 1, 1];
-        let shape = if self.layer.flat[0] { &wide[..1] } else { &wide[..] };
+        let shape = if self.layer.flat { &wide[..1] } else { &wide[..] };
         found.map_or(String::new(), |tensor| self.graph.weight(&format!("{name}.{field}"), Values { shape, ..tensor }))
     }
 
     fn layer_normalization(&mut self, norm: &LayerNorm, a: &str) -> String {
         let weights = self.weights();
         let attributes = [("axis", Int(-1)), ("epsilon", Float(norm.eps))];
-        if self.layer.flat[0] {
+        if self.layer.flat {
             return self.graph.named("LayerNormalization", &[a, &weights[0], &weights[1]], self.out, &attributes);
         }
         let last = self.graph.node("Transpose", &[a], &self.inner("last"), &[("perm", Ints(&[0, 2, 3, 1]))]);
@@ -261,7 +261,7 @@ impl Maker<'_> {
         let GroupNorm { groups, eps } = *norm;
         let x = self.layer.x[0];
         let grouped = self.graph.ints(&self.inner("grouped"), &[0, groups as i64, -1]);
-        let own: &[i64] = if self.layer.flat[0] { &[0, -1] } else { &[0, x.c as i64, x.h as i64, x.w as i64] };
+        let own: &[i64] = if self.layer.flat { &[0, -1] } else { &[0, x.c as i64, x.h as i64, x.w as i64] };
         let own = self.graph.ints(&self.inner("own"), own);
         let ones = self.graph.floats(&self.inner("ones"), &[groups], &vec![1.0; groups]);
         let zeros = self.graph.floats(&self.inner("zeros"), &[groups], &vec![0.0; groups]);

@@ -4,6 +4,7 @@ use std::fmt::Write;
 use std::path::Path;
 
 use super::super::error::Error;
+use super::super::network::Turn;
 use super::super::trained::Trained;
 use super::names::{Variables, path, quoted};
 use super::ops;
@@ -33,7 +34,8 @@ pub(super) fn code(trained: &Trained, weights: &Path) -> Result<String, Error> {
     for layer in trained.network.layers() {
         let node = layer.node;
         let refuse = |why| Error::Op { layer: node.name.clone(), kind: node.op.kind(), format: "PyTorch", why };
-        let v: Vec<String> = node.inputs.iter().map(|id| variables.of(id.0)).collect();
+        let v = node.inputs.iter().zip(&layer.turns).map(|(id, turn)| ops::turned(*turn, variables.of(id.0)));
+        let v: Vec<String> = v.collect();
         let place = if node.op.stored().is_some() { path(&node.name).map_err(refuse)? } else { String::new() };
         let code = ops::code(&layer, &place, &v).map_err(refuse)?;
         if let Some(module) = code.module {
@@ -47,7 +49,8 @@ pub(super) fn code(trained: &Trained, weights: &Path) -> Result<String, Error> {
             let _ = writeln!(forward, "        {variable} = {}", code.value);
         }
     }
-    let _ = writeln!(forward, "        return {}", variables.of(trained.network.net.nodes.len()));
+    let end = (!trained.network.ends_flat()).then_some(Turn::Flatten);
+    let _ = writeln!(forward, "        return {}", ops::turned(end, variables.of(trained.network.net.nodes.len())));
     let mut modules = String::new();
     parameters.iter().for_each(|parameter| group(&mut tree, &parameter.layer));
     tree.iter().for_each(|(name, tree)| print(tree, &format!("self.{name} = "), 8, "", &mut modules));
@@ -187,6 +190,30 @@ def load(path=Path(__file__).with_name({file})):
 #[cfg(test)]
 mod tests {
     use super::*;
+    use crate::checkpoint::ModelFile;
+    use crate::nn::spec::{Add, Conv, LayerScale, Linear, NetSpec, Pool, Shape};
+
+    /// Vectors become images for a convolution; images of one pixel become vectors beside a vector and in the end.
+    #[test]
+    fn inputs_have_the_dimensions_that_modules_read() {
+        let mut net = NetSpec::new("x", Shape::image(3, 4, 4));
+        let mean = net.add("mean", Pool::global(), net.image());
+        let fc = net.add("fc", Linear::new(3), mean);
+        let sum = net.join("sum", Add, &[fc, mean]);
+        let scaled = net.add("scaled", LayerScale(0.5), sum);
+        net.add("head", Conv::new(2, 1), scaled);
+        let trained = Trained::new(net, ModelFile::sample()).unwrap();
+        let code = code(&trained, Path::new("a.safetensors")).unwrap();
+        for line in [
+            "        y = self.fc(torch.flatten(x, 1))",
+            "        x = y + torch.flatten(x, 1)",
+            "        x = x * torch.flatten(self.scaled.layer_scale)",
+            "        x = self.head(x[:, :, None, None])",
+            "        return torch.flatten(x, 1)",
+        ] {
+            assert!(code.lines().any(|own| own == line), "no line {line} in\n{code}");
+        }
+    }
 
     #[test]
     fn a_layer_and_a_group_of_one_name_are_refused() {

@@ -4,7 +4,7 @@ use crate::nn::spec::{
     Activation, BlurPool, Conv, GroupNorm, LayerNorm, Linear, Lrn, Norm, Op, Pool, PoolKind, Shape, Shortcut,
 };
 
-use super::super::network::Layer;
+use super::super::network::{Layer, Turn};
 use super::super::pads::{Padded, Windows, windows};
 
 /// A layer in Python.
@@ -15,6 +15,15 @@ pub(super) struct Code {
     pub parameter: Option<String>,
     /// Its output, in terms of the variables of its inputs.
     pub value: String,
+}
+
+/// A variable in the form that a layer reads, or that the network ends in.
+pub(super) fn turned(turn: Option<Turn>, variable: String) -> String {
+    match turn {
+        None => variable,
+        Some(Turn::Flatten) => format!("torch.flatten({variable}, 1)"),
+        Some(Turn::Image) => format!("{variable}[:, :, None, None]"),
+    }
 }
 
 /// The code of a layer whose module is at `path`, with its inputs in the variables `v`.
@@ -36,7 +45,6 @@ pub(super) fn code(layer: &Layer<'_>, path: &str, v: &[String]) -> Result<Code, 
         }
         Op::Activation(activation) => plain(function(*activation, a)),
         Op::Concat(_) => plain(format!("torch.cat(({}), 1)", v.join(", ") + if v.len() == 1 { "," } else { "" })),
-        Op::Multiply(_) if layer.flat[1] && !layer.flat[0] => plain(format!("{a} * {}[:, :, None, None]", v[1])),
         Op::Multiply(_) => plain(format!("{a} * {}", v[1])),
         Op::LayerNorm(norm) => Ok(layer_normalization(norm, path, layer, a)),
         Op::GroupNorm(GroupNorm { groups, eps }) => {
@@ -45,10 +53,12 @@ pub(super) fn code(layer: &Layer<'_>, path: &str, v: &[String]) -> Result<Code, 
         }
         Op::LayerScale(_) => {
             let parameter = format!("nn.Parameter(torch.ones({}, 1, 1))", x[0].c);
-            Ok(Code { module: None, parameter: Some(parameter), value: format!("{a} * {path}.layer_scale") })
+            let own = format!("{path}.layer_scale");
+            let own = if layer.flat { format!("torch.flatten({own})") } else { own };
+            Ok(Code { module: None, parameter: Some(parameter), value: format!("{a} * {own}") })
         }
         Op::DropPath(path) => {
-            let ones = if layer.flat[0] { "1" } else { "1, 1, 1" };
+            let ones = if layer.flat { "1" } else { "1, 1, 1" };
             plain(format!("{a} * F.dropout({a}.new_ones(len({a}), {ones}), {}, self.training)", path.0))
         }
         Op::BlurPool(blur) => plain(blurred(blur, x[0], a)),
@@ -80,7 +90,7 @@ fn function(activation: Activation, a: &str) -> String {
 
 fn layer_normalization(norm: &LayerNorm, path: &str, layer: &Layer<'_>, a: &str) -> Code {
     let module = format!("nn.LayerNorm({}, eps={})", layer.x[0].c, norm.eps);
-    let value = match layer.flat[0] {
+    let value = match layer.flat {
         true => format!("{path}({a})"),
         false => over_channels(path, a),
     };
@@ -146,14 +156,13 @@ fn convolution(conv: &Conv, path: &str, x: Shape, a: &str) -> Code {
 fn full(linear: &Linear, path: &str, layer: &Layer<'_>, a: &str) -> Code {
     let Linear { out_features, bias, relu: after, init: _, bias_init: _ } = linear;
     let bias = if *bias { "" } else { ", bias=False" };
-    let input = if layer.flat[0] { a.to_string() } else { format!("torch.flatten({a}, 1)") };
     let module = format!("nn.Linear({}, {out_features}{bias})", layer.x[0].elems());
-    Code { module: Some(module), parameter: None, value: relu(format!("{path}({input})"), *after) }
+    Code { module: Some(module), parameter: None, value: relu(format!("{path}({a})"), *after) }
 }
 
 fn normalization(norm: &Norm, path: &str, layer: &Layer<'_>, v: &[String]) -> Code {
     let Norm { eps, momentum, residual, relu: after, scale: _, gamma: _ } = norm;
-    let kind = if layer.flat[0] { "1d" } else { "2d" };
+    let kind = if layer.flat { "1d" } else { "2d" };
     let module = format!("nn.BatchNorm{kind}({}, eps={eps}, momentum={momentum})", layer.x[0].c);
     let value = format!("{path}({})", v[0]);
     let value = if *residual { format!("{value} + {}", v[1]) } else { value };
