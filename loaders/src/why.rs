@@ -29,11 +29,16 @@ pub fn why(path: &Path, error: &Error) -> String {
 
 /// What to do where this process may open no more files.
 fn open_files() -> String {
-    let allowed = getrlimit(Resource::Nofile).current;
-    let now = allowed.map_or_else(String::new, |files| format!(" from {files}"));
+    let limit = getrlimit(Resource::Nofile);
+    let (now, most) = (limit.current.unwrap_or(u64::MAX), limit.maximum.unwrap_or(u64::MAX));
     // twice what is too little, or what usual limits are
-    let more = allowed.unwrap_or_default().saturating_mul(2).max(1024);
-    format!("; raise the limit of open files{now} first (`ulimit -n {more}`)")
+    let more = now.saturating_mul(2).max(1024).min(most);
+    match more > now {
+        true => format!("; raise the limit of open files from {now} first (`ulimit -n {more}`)"),
+        false => format!(
+            "; the limit of open files is {now}, which an administrator may raise; or use fewer shards, or fewer --jobs"
+        ),
+    }
 }
 
 /// The folder that a path is in; `.` for a bare name.

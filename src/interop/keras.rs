@@ -59,8 +59,8 @@ fn warning(path: &Path, one: Option<String>, epsilons: &[String]) -> Option<Stri
     let path = path.display();
     let numbered = one.map(|layer| {
         format!(
-            "warning: {path}: the three weights of {} and others like it are read as shift, mean and variance. A \
-             BatchNormalization(center=False) looks the same, and is not read: save such a model whole, as .h5",
+            "warning: {path}: the three weights of {}, and of layers like it, are read as shift, mean and variance. A \
+             BatchNormalization(center=False) looks the same, and is not read: save the model with a shift (center=True) of zeros",
             printable(&layer)
         )
     });

@@ -29,8 +29,8 @@ impl Staging {
         resolve(out).map(drop)
     }
 
-    /// Refuses an output in the folder that is read: it would be among its images from the next time on. A source that is a file may lie
-    /// anywhere.
+    /// Refuses an output in the folder that is read: the next conversion would stop at it, or leave it out with a note. A source that is a
+    /// file may lie anywhere.
     pub(crate) fn check_outside(out: &Path, src: &Path) -> Result<(), Error> {
         // of OUT only a part may be there yet
         let there = out.ancestors().find_map(|part| match part.as_os_str().is_empty() {

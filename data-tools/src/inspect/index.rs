@@ -170,8 +170,10 @@ impl fmt::Display for Indexed {
             text::plural(self.shards, "shard"),
             self.elapsed.as_secs_f64()
         )?;
-        if self.written < self.shards {
-            write!(f, "; {} written, the rest were right", text::indexes(self.written))?;
+        match self.written {
+            0 => write!(f, "; all indexes were right")?,
+            written if written < self.shards => write!(f, "; {} written, the rest were right", text::indexes(written))?,
+            _ => {}
         }
         if self.made_manifest {
             write!(

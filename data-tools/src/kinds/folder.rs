@@ -168,11 +168,11 @@ impl Finder<'_> {
             let (count, first) = (text::plural(images.len() as u64, "image"), text::first(&images));
             let what = format!(
                 "holds {count} beside the folders of its classes: {first}; move each into the folder of its class, or out of this folder; \
-                 `--on-bad skip` leaves them out"
+                 `--on-bad skip`, or a list of `--classes`, leaves them out"
             );
             return Err(Error::input(root, what));
         }
-        self.note_loose(root, &images, "the folders of the classes");
+        self.note_loose(root, &images, if has_classes { "the folders of the classes" } else { "no folder of a class" });
         self.note_zips(root, &zips);
         Ok(())
     }

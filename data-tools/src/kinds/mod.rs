@@ -48,9 +48,9 @@ pub const KINDS: &[(&str, &str)] = &{
     kinds
 };
 
-/// Whether a source of the kind named may be a folder, of which whatever is found is read.
+/// Whether a source of the kind named is a folder in which any other folder means something.
 pub fn reads_folders(kind: &str) -> bool {
-    CATALOGUE.iter().any(|k| k.name == kind && matches!(k.open, Open::Files(_)))
+    kind == "folder"
 }
 
 /// Opens the source `src` of a kind named in [`KINDS`]; `None` for a kind whose records are copied as they are.

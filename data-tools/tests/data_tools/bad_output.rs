@@ -65,7 +65,7 @@ fn an_output_that_cannot_be_made() {
     assert!(text.contains("exists and holds"), "{text}");
 }
 
-/// Else the data set would be a class of the next conversion. What reads files of fixed names does not mind.
+/// Else the next conversion would find a folder that is no class. What reads files of fixed names does not mind.
 #[test]
 fn an_output_in_the_folder_that_is_read() {
     let temp = Temp::new();

@@ -136,8 +136,7 @@ impl Ring {
         buffer.come_after(&self.stream)
     }
 
-    /// Ends what is under way. It is not waited for: sums that nobody has waited for until now are those of a run that has failed, and
-    /// they end only by this where another rank is gone.
+    /// Ends what is under way without waiting for it: where another rank is gone, its sums end only by this.
     fn leave(&mut self) {
         let handle = std::mem::replace(&mut self.handle, std::ptr::null_mut());
         // on a GPU that has failed the library may not come back
@@ -165,6 +164,9 @@ impl Collective<Cuda> for Ring {
 
 impl Drop for Ring {
     fn drop(&mut self) {
-        self.leave();
+        // the last sums of a run that ends well may be under way on this rank, and other ranks need them
+        if !self.handle.is_null() && self.stream.wait().is_ok() {
+            self.leave();
+        }
     }
 }

@@ -29,7 +29,7 @@ impl Value {
         match self {
             Self::None => "None",
             Self::Bool => "a truth value",
-            Self::Int(_) | Self::Float => "a number",
+            Self::Int(_) | Self::Long | Self::Float => "a number",
             Self::Text(_) => "a text",
             Self::List(_) => "a list or a tuple",
             Self::Dictionary(_) => "a dictionary",
@@ -155,8 +155,9 @@ impl Values {
         Ok(Value::Storage(keep(&mut self.storages, storage)))
     }
 
-    /// A mark by which PyTorch changes the values of a view.
+    /// A mark by which PyTorch changes the values of a view, if it is one.
     fn mark(&self, key: Value) -> Option<&str> {
+        let Value::Text(_) = key else { return None };
         self.text(key).ok().filter(|text| ["neg", "conj"].contains(text))
     }
 
@@ -166,8 +167,14 @@ impl Values {
         let [Value::Storage(storage), offset, size, stride, ..] = *arguments else {
             return damaged("a tensor of its pickle without storage, offset, sizes and strides");
         };
-        if let Some(Value::Dictionary(marks)) = arguments.get(6)
-            && let Some(mark) = self.dictionaries[*marks].iter().find_map(|(key, _)| self.mark(*key))
+        let marks = arguments.get(6).and_then(|marks| match marks {
+            Value::Dictionary(number) => Some(*number),
+            _ => None,
+        });
+        // many tensors may share one dictionary, and each looks through it
+        self.charge(marks.map_or(0, |number| self.dictionaries[number].len()))?;
+        if let Some(mark) =
+            marks.and_then(|number| self.dictionaries[number].iter().find_map(|(key, _)| self.mark(*key)))
         {
             return Err(Fault::Unsupported(format!(
                 "it has a tensor with PyTorch's mark \"{mark}\", whose values are other ones than the file holds; save the state_dict with \

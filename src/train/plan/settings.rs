@@ -145,8 +145,8 @@ fn repeats(recipe: &Recipe) -> Option<String> {
     (repeats > 1 && batch > FEW_IMAGES && different <= FEW_IMAGES).then(|| {
         let plural = if different == 1 { "" } else { "s" };
         format!(
-            "augment.repeats = {repeats} leaves {different} different image{plural} in a step of {batch}: give fewer, as --set \
-             augment.repeats=2, or a larger batch"
+            "augment.repeats = {repeats} leaves {different} different image{plural} in a step of {batch}: give fewer repeats, or a larger \
+             batch"
         )
     })
 }
@@ -155,9 +155,10 @@ fn repeats(recipe: &Recipe) -> Option<String> {
 fn unscored(recipe: &Recipe, length: Length) -> Option<String> {
     (!length.scored).then(|| {
         format!(
-            "nothing is scored: {} has no images in a split test or validation; convert the images again with --validation-fraction 0.1, \
-             or take some out with `trireme data split DIR OUT --fraction 0.1`",
-            recipe.data
+            "nothing is scored: {} has no images in {}; take some out with `trireme data split DIR OUT --fraction 0.1`, or convert photos \
+             again with --validation-fraction 0.1",
+            recipe.data,
+            recipe.eval_split.as_ref().map_or("a split test or validation".into(), |split| format!("the split {split}"))
         )
     })
 }

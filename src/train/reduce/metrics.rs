@@ -232,7 +232,9 @@ impl StepMetrics {
             let unbias = if n > 1.0 { n / (n - 1.0) } else { 1.0 };
             for i in at..at + c {
                 let offset = statistics[i] / n;
-                let var = (statistics[i + c] / n - offset * offset).max(0.0) * unbias;
+                let var = statistics[i + c] / n - offset * offset;
+                // not `max`, which would hide NaN
+                let var = if var < 0.0 { 0.0 } else { var * unbias };
                 let old = f64::from(running[i]);
                 running[i] = (old + m * offset) as f32;
                 running[i + c] = ((1.0 - m) * f64::from(running[i + c]) + m * var) as f32;

@@ -34,7 +34,7 @@ pub(super) fn write(trained: &Trained, weights: &Path, code: &Path, number: Numb
 }
 
 /// Modules that the Python file imports itself: in a file of such a name it would find itself.
-const IMPORTED: [&str; 5] = ["json", "pathlib", "struct", "torch", "safetensors"];
+const IMPORTED: [&str; 4] = ["json", "pathlib", "struct", "torch"];
 
 /// What to say of a Python file that cannot be imported by its name.
 pub(super) fn unfit_name(code: &Path) -> Option<String> {

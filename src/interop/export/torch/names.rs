@@ -36,8 +36,8 @@ const TAKEN_BELOW: &[&str] = &["clear", "items", "keys", "pop", "update", "value
 
 /// Whether a word is a name in Python.
 pub(super) fn is_name(word: &str) -> bool {
-    let begins = word.starts_with(|c: char| c == '_' || c.is_ascii_alphabetic());
-    begins && word.chars().all(|c| c == '_' || c.is_ascii_alphanumeric()) && !WORDS.contains(&word)
+    let begins = word.starts_with(|c: char| c == '_' || c.is_alphabetic());
+    begins && word.chars().all(|c| c == '_' || c.is_alphanumeric()) && !WORDS.contains(&word)
 }
 
 /// Where a module is found: `layer1.0.conv1` is `self.layer1["0"]["conv1"]`.
