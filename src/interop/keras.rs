@@ -169,7 +169,7 @@ mod tests {
         };
         assert_eq!(told(None, &["0.00001"]), None);
         assert!(told(None, &["0.00001", "0.001"]).unwrap().contains("epsilon of 0.00001 and 0.001"));
-        assert!(told(Some("bn"), &[]).unwrap().contains("weights of bn and others like it"));
+        assert!(told(Some("bn"), &[]).unwrap().contains("weights of bn, and of layers like it,"));
     }
 
     #[test]

@@ -98,7 +98,7 @@ impl Finder<'_> {
         }
         // the images of the splits are below their folders; what lies beside these is a sample or an overview
         let Loose { images, zips } = Loose::of(self.src)?;
-        self.note_loose(self.src, &images, "the folders of the splits");
+        self.note_loose(self.src, &images, "beside the folders of the splits");
         self.note_zips(self.src, &zips);
         Ok(splits)
     }
@@ -134,7 +134,7 @@ impl Finder<'_> {
     fn split(&mut self, split: &SplitFolder, names: &[String]) -> Result<Listing, Error> {
         let folder = split.folder.as_str();
         let labels: BTreeMap<&str, u32> = names.iter().enumerate().map(|(i, n)| (n.as_str(), i as u32)).collect();
-        let root = self.src.join(folder);
+        let root = if folder.is_empty() { self.src.to_path_buf() } else { self.src.join(folder) };
         let (mut listing, mut unknown, mut ignored) = (Listing::default(), Vec::new(), 0u64);
         listing.place(Place::Folder(self.src.to_path_buf()));
         for name in folders(&root)? {
@@ -172,15 +172,19 @@ impl Finder<'_> {
             );
             return Err(Error::input(root, what));
         }
-        self.note_loose(root, &images, if has_classes { "the folders of the classes" } else { "no folder of a class" });
+        self.note_loose(
+            root,
+            &images,
+            if has_classes { "beside the folders of the classes" } else { "in no folder of a class" },
+        );
         self.note_zips(root, &zips);
         Ok(())
     }
 
-    fn note_loose(&mut self, folder: &Path, images: &[String], beside: &str) {
+    fn note_loose(&mut self, folder: &Path, images: &[String], place: &str) {
         if !images.is_empty() {
             let (count, first) = (text::plural(images.len() as u64, "image"), text::first(images));
-            self.notes.push(format!("left out: {count} in {} beside {beside}: {first}", folder.display()));
+            self.notes.push(format!("left out: {count} in {}, {place}: {first}", folder.display()));
         }
     }
 

@@ -192,9 +192,9 @@ fn images_beside_the_folders() {
     let message = convert("folder", &src, &temp.path("no"), &options()).unwrap_err().to_string();
     let first = "000.jpg, 001.jpg, 002.jpg, 003.jpg, 004.jpg and 2 more";
     assert!(message.contains(&format!("src: holds 7 images beside the folders of its classes: {first}")), "{message}");
-    assert!(message.contains("`--on-bad skip` leaves them out"), "{message}");
+    assert!(message.contains("`--on-bad skip`, or a list of `--classes`, leaves them out"), "{message}");
     let made = convert("folder", &src, &temp.path("skip"), &skipping()).unwrap();
-    let loose = format!("left out: 7 images in {} beside the folders of the classes: {first}", src.display());
+    let loose = format!("left out: 7 images in {}, beside the folders of the classes: {first}", src.display());
     assert_eq!((made.manifest.splits["train"].count, &made.notes), (4, &vec![loose, zip]));
     fs::write(temp.path("labels.txt"), "b\na\n").unwrap();
     let given = ConvertOptions { classes: Some(temp.path("labels.txt")), ..options() };
@@ -211,8 +211,8 @@ fn images_beside_the_folders_of_splits() {
     write(&src.join("overview.png"), &png(8, 8, 6));
     let made = convert("folder", &src, &temp.path("out"), &options()).unwrap();
     let notes = [
-        format!("left out: 1 image in {} beside the folders of the splits: overview.png", src.display()),
-        format!("left out: 1 image in {} beside the folders of the classes: 1.jpg", src.join("test").display()),
+        format!("left out: 1 image in {}, beside the folders of the splits: overview.png", src.display()),
+        format!("left out: 1 image in {}, in no folder of a class: 1.jpg", src.join("test").display()),
         "split test left out: test holds no image of a class".into(),
     ];
     assert_eq!(made.notes, notes);
