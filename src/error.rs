@@ -98,7 +98,8 @@ pub enum Error {
     /// A loss, a parameter or a running statistic that is not finite.
     #[error(
         "the loss of step {step} is not finite, or a parameter or running statistic after it ({origin}; lr {lr:.4e}); the last good \
-         checkpoint stands, if there is one. Try {}a smaller schedule.base_lr, a longer schedule.warmup_epochs, or check the data with `trireme data stats`",
+         checkpoint stands, if there is one. Try {}a smaller schedule.base_lr, a longer schedule.warmup_epochs, or check the data with \
+         `trireme data stats`",
         if *f16 { "precision = \"bf16\" (f16 ends at 65,504), " } else { "" }
     )]
     NotFinite {

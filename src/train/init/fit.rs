@@ -2,6 +2,7 @@
 
 use std::collections::BTreeMap;
 
+use super::shapes::{alike, classes};
 use crate::error::Error;
 use crate::interop::Weights;
 use crate::nn::NetSpec;
@@ -131,29 +132,12 @@ pub fn renamed(weights: &Weights, init: &Init) -> Result<BTreeMap<String, usize>
     Ok(found)
 }
 
-/// Whether shapes are equal but for dimensions of 1: a linear layer is a convolution of one pixel, and networks write either.
-fn alike(one: &[usize], other: &[usize]) -> bool {
-    one.iter().filter(|&&d| d != 1).eq(other.iter().filter(|&&d| d != 1))
-}
-
 /// Whether a classifier of the file differs in the number of classes alone.
 fn replaces(wanted: &[(String, Vec<usize>)], found: &BTreeMap<String, usize>, weights: &Weights, layer: &str) -> bool {
     let name = format!("{layer}.weight");
     let own = wanted.iter().find(|(other, _)| *other == name).map(|(_, shape)| shape);
     let other = found.get(&name).map(|index| &weights.tensors[*index].1);
     own.zip(other).is_some_and(|(own, other)| classes(own, other).is_some_and(|classes| own.first() != Some(&classes)))
-}
-
-/// For how many classes a tensor of a classifier is whose shape is `own` in the network and `other` in the file; none where more than their
-/// number differs. Dimensions of 1 make no difference.
-pub fn classes(own: &[usize], other: &[usize]) -> Option<usize> {
-    let large = |shape: &[usize]| shape.iter().copied().filter(|&d| d != 1).collect::<Vec<usize>>();
-    let (one, other) = (large(own.get(1..)?), large(other));
-    match &other[..] {
-        [classes, each @ ..] if each == one => Some(*classes),
-        each if each == one => Some(1),
-        _ => None,
-    }
 }
 
 /// Why nothing fits, and a rule that would help where all names have one beginning too many.
@@ -281,33 +265,21 @@ mod tests {
         assert!(refused.contains(r#"init.match = [["module\\.(.*)", "$1"]] would fit"#), "{refused}");
     }
 
-    /// A matrix that is stored as a convolution of one pixel, or with a dimension before it.
+    /// A matrix that is stored as a convolution of one pixel, a vector with a dimension before it.
     #[test]
     fn classes_are_counted_whatever_dimensions_of_one_stand_around() {
-        assert_eq!(classes(&[10, 64], &[5, 64, 1, 1]), Some(5));
-        assert_eq!(classes(&[10], &[1, 5]), Some(5));
-        assert_eq!(classes(&[10, 64, 1, 1], &[1, 5, 64]), Some(5));
-        assert_eq!(classes(&[10, 64], &[1, 64]), Some(1));
-        assert_eq!(classes(&[10, 64], &[5, 32]), None);
-        assert_eq!(classes(&[10, 64], &[64, 5]), None);
-        let file = weights(|name, shape| {
-            match name {
-                "fc.weight" => *shape = vec![5, 64, 1, 1],
-                "fc.bias" => *shape = vec![1, 5],
-                _ => {}
-            }
-            Some(name.into())
-        });
-        let fitted = fit(&net(), &file, &init(&[], &[])).unwrap();
-        assert_eq!((count(&fitted, Fate::Replaced), count(&fitted, Fate::Shape)), (2, 0));
-        // as many as the network has are its own
-        let same = weights(|name, shape| {
-            if name == "fc.weight" {
-                shape.extend([1, 1]);
-            }
-            Some(name.into())
-        });
-        assert_eq!(count(&fit(&net(), &same, &init(&[], &[])).unwrap(), Fate::Replaced), 0);
+        for (classes, replaced) in [(5, 2), (10, 0)] {
+            let file = weights(|name, shape| {
+                match name {
+                    "fc.weight" => *shape = vec![classes, 64, 1, 1],
+                    "fc.bias" => *shape = vec![1, classes],
+                    _ => {}
+                }
+                Some(name.into())
+            });
+            let fitted = fit(&net(), &file, &init(&[], &[])).unwrap();
+            assert_eq!((count(&fitted, Fate::Replaced), count(&fitted, Fate::Shape)), (replaced, 0), "{classes}");
+        }
     }
 
     /// Those of auxiliary heads, too, and convolutions that make scores.
