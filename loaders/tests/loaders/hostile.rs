@@ -4,7 +4,7 @@ use std::fs::{self, File};
 use std::os::unix::fs::FileExt;
 use std::sync::atomic::{AtomicBool, Ordering};
 
-use crate::common::{TestData, assert_contains};
+use crate::common::{self, TestData, assert_contains};
 use loaders::decode::{Decoder, decode, spec};
 use loaders::example::{self, Example, Format};
 use loaders::{Draws, EvalOrder, Fault, ImageSpec, Io, Loader, Options};
@@ -30,19 +30,7 @@ fn progressive() -> Vec<u8> {
 }
 
 fn example(encoded: &[u8]) -> Example<'_> {
-    Example {
-        encoded,
-        format: Format::Jpeg,
-        height: 0,
-        width: 0,
-        channels: 0,
-        label: 3,
-        text: "",
-        filename: "",
-        boxes: Default::default(),
-        entry_points: &[],
-        labels: Default::default(),
-    }
+    Example { label: 3, ..common::image_file(encoded, Format::Jpeg) }
 }
 
 /// What verification and conversion say, and what training says to the whole image.

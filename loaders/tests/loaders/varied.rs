@@ -33,19 +33,7 @@ fn jpeg(pixels: &[u8], height: usize, width: usize, change: impl FnOnce(&mut Com
 }
 
 fn example(encoded: &[u8]) -> Example<'_> {
-    Example {
-        encoded,
-        format: Format::Jpeg,
-        height: 0,
-        width: 0,
-        channels: 0,
-        label: 3,
-        text: "",
-        filename: "",
-        boxes: Default::default(),
-        entry_points: &[],
-        labels: Default::default(),
-    }
+    Example { label: 3, ..common::image_file(encoded, Format::Jpeg) }
 }
 
 fn pipeline(ops: &[&str], images: impl Into<Images>) -> Pipeline {
