@@ -46,7 +46,8 @@ pub trait Cores {
     /// Seconds of a region with nothing in it.
     fn barrier(&self) -> f64;
 
-    /// Multiply-adds of f32 in registers: operations a second of all threads together, a multiply-add counted as two.
+    /// Multiply-adds in registers, of bf16 where products are of pairs of them, else of f32: operations a second of all threads together,
+    /// a multiply-add counted as two.
     fn peak(&self) -> f64;
 
     /// Bytes a second that so many of the threads together read and write in arrays far larger than caches (two read, one written).

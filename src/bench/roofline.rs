@@ -98,9 +98,10 @@ impl Machine {
 pub fn layers<B: Backend>(graph: &Graph<B>, costs: &[NodeCost], batch: usize, steps: usize) -> Vec<Layer> {
     let (net, shapes, steps) = (graph.net(), graph.shapes(), steps as f64);
     let layer = |(index, (cost, node)): (usize, (&NodeCost, &Node))| {
-        let inputs: usize = node.inputs.iter().map(|id| batch * shapes[id.0].elems()).sum();
-        let output = batch * shapes[index + 1].elems();
-        let weights: usize = node.op.params(shapes[node.inputs[0].0]).iter().map(|p| p.elems()).sum();
+        let bytes = |tensor: usize| batch * shapes[tensor].elems() * graph.bytes_each(tensor);
+        let inputs: usize = node.inputs.iter().map(|id| bytes(id.0)).sum();
+        let output = bytes(index + 1);
+        let weights: usize = 4 * node.op.params(shapes[node.inputs[0].0]).iter().map(|p| p.elems()).sum::<usize>();
         let first = node.inputs.iter().all(|id| id.0 == 0);
         let (forward, back) =
             (inputs + weights + output, inputs + 2 * weights + output + if first { 0 } else { inputs });
@@ -109,7 +110,7 @@ pub fn layers<B: Backend>(graph: &Graph<B>, costs: &[NodeCost], batch: usize, st
         Layer {
             name: node.name.clone(),
             operations: 2.0 * macs * if first { 2.0 } else { 3.0 },
-            bytes: if seconds > 0.0 { 4.0 * (forward + back) as f64 } else { 0.0 },
+            bytes: if seconds > 0.0 { (forward + back) as f64 } else { 0.0 },
             seconds: seconds / steps,
             regions: cost.regions.all() as f64 / steps,
         }

@@ -13,6 +13,11 @@ impl<B: Backend> Graph<B> {
         std::mem::replace(&mut self.profile, fresh).unwrap_or_default()
     }
 
+    /// Bytes that a number of this tensor takes, of the input (0) or of the node before it.
+    pub fn bytes_each(&self, tensor: usize) -> usize {
+        if self.memory_desc(tensor).bf16 { 2 } else { 4 }
+    }
+
     /// Starts (or, with false, ends) the recording of when each node runs.
     pub fn follow(&mut self, on: bool) {
         self.spans = on.then(Vec::new);

@@ -1,6 +1,7 @@
 //! `bench step` beside the machine: how often a step brings its threads together, the roofline, and the forecast for more cores.
 
 use serde_json::Value;
+use trireme::backend::cpu::Cpu;
 
 use crate::support::program::run;
 
@@ -50,4 +51,20 @@ fn layers_are_beside_their_roof_and_more_cores_are_a_forecast() {
         assert!(!ended.stderr.contains("GFLOP/s"), "{}", ended.stderr);
         ended.failed(2, &[&format!("--cores {cores}"), why]);
     }
+}
+
+/// Tensors between convolutions and batch norms lie in bf16, of which memory moves half as many bytes.
+#[test]
+fn bytes_of_a_layer_are_those_that_its_tensors_have_in_memory() {
+    if let Err(why) = Cpu::bf16() {
+        return eprintln!("left out: {why}");
+    }
+    let megabytes = |precision: &str| {
+        let (line, _) = step(&["--model", "resnet20", "--batch", "8", "--roofline", "--precision", precision]);
+        let layers = line["roofline"]["layers"].as_array().expect("layers");
+        let norm = layers.iter().find(|layer| layer["layer"] == "layer1.0.bn1").expect("the layer");
+        norm["mb"].as_f64().expect("a number")
+    };
+    let share = megabytes("bf16") / megabytes("f32");
+    assert!((0.49..0.52).contains(&share), "{share} of the bytes of f32");
 }

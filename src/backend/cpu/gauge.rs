@@ -1,14 +1,18 @@
 //! Measures the cores: what a barrier costs, how fast they multiply and add, how fast memory is.
 
+use std::sync::atomic::{AtomicUsize, Ordering};
 use std::time::Instant;
 
+use super::bf16::Bf16;
 use super::buf::AlignedBuf;
 use super::device::Cpu;
 use super::flat::UNIT;
+use super::isa::Isa;
 use super::regions;
 use super::threads::Threads;
+use super::vector::{Avx2, Avx512, Avx512Bf16, Job, MOST_LANES, Vectors};
 use crate::backend::{Cores, Error, Regions};
-use crate::simd::{self, Level, simd};
+use crate::simd::simd;
 
 /// What a loop is measured for; the fastest counts, as what disturbs it is no part of the machine.
 const REPEATS: usize = 7;
@@ -19,33 +23,41 @@ const EMPTY: u32 = 3000;
 /// Rounds of a repeat: some milliseconds.
 const ROUNDS: usize = 1_000_000;
 
-/// Elements of a vector of 512 bits, or of two of 256.
-const LANES: usize = 16;
-
 /// Elements of each of the three arrays: 128 MB, beyond the caches of a socket's share.
 const ARRAY: usize = 1 << 25;
 
-type Lanes = [f32; LANES];
+/// Products that are added to `N` sums side by side, so many times: as many sums as hide the latency of two units, and as there are
+/// registers for.
+struct Products<const N: usize>;
 
-/// `x factor + factor`: stays where it is for a half.
-#[inline(always)]
-fn step(mut lanes: Lanes, factor: f32) -> Lanes {
-    for x in &mut lanes {
-        *x = x.mul_add(factor, factor);
-    }
-    lanes
-}
+impl<const N: usize> Job for Products<N> {
+    /// Multiplications and additions a thread.
+    type Output = usize;
 
-simd! {
-    fn multiply_add<N: usize>(sums: [Lanes; N], factor: f32, rounds: usize) -> [Lanes; N] {
-        let mut sums = sums;
-        for _ in 0..rounds {
-            for lanes in &mut sums {
-                *lanes = step(*lanes, factor);
+    #[inline(always)]
+    fn run<S: Vectors>(self, set: S) -> usize {
+        let factor = set.splat(std::hint::black_box(0.5));
+        let mut sums = [factor; N];
+        for _ in 0..ROUNDS {
+            for sum in &mut sums {
+                *sum = set.in_order(set.product(factor, factor, *sum));
             }
         }
-        sums
+        let total = sums.into_iter().fold(set.zero(), |a, b| set.add(a, b));
+        let mut lanes = [0.0; MOST_LANES];
+        // SAFETY: no set has more lanes.
+        unsafe { set.store(total, lanes.as_mut_ptr()) };
+        std::hint::black_box(lanes);
+        2 * S::FACTORS * S::LANES * N * ROUNDS
     }
+}
+
+/// The same with what every processor has.
+fn one_by_one() -> usize {
+    let factor = std::hint::black_box(0.5f32);
+    let sums = (0..ROUNDS).fold([factor; 4], |sums, _| sums.map(|sum| factor.mul_add(factor, sum)));
+    std::hint::black_box(sums);
+    2 * 4 * ROUNDS
 }
 
 simd! {
@@ -67,14 +79,11 @@ fn fastest(mut work: impl FnMut()) -> f64 {
     (0..REPEATS).map(time).fold(f64::INFINITY, f64::min)
 }
 
-/// Multiplications and additions a second of all threads, of so many vectors side by side.
-fn peak<const N: usize>(threads: Threads) -> f64 {
-    let work = |_, _| {
-        let sums = std::hint::black_box([[1.0; LANES]; N]);
-        std::hint::black_box(multiply_add::<N>(sums, std::hint::black_box(0.5), ROUNDS));
-    };
-    let operations = 2 * LANES * N * ROUNDS * threads.0;
-    operations as f64 / fastest(|| threads.each(threads.0, work))
+/// Multiplications and additions a second of all threads, of work that gives its number of them.
+fn rate(threads: Threads, work: impl Fn() -> usize + Sync) -> f64 {
+    let operations = AtomicUsize::new(0);
+    let seconds = fastest(|| threads.each(threads.0, |_, _| operations.store(work(), Ordering::Relaxed)));
+    (operations.into_inner() * threads.0) as f64 / seconds
 }
 
 impl Cores for Cpu {
@@ -93,10 +102,14 @@ impl Cores for Cpu {
     }
 
     fn peak(&self) -> f64 {
-        // as many sums side by side as hide the latency of two units, and as there are registers for
-        match simd::level() {
-            Level::Avx512 => peak::<8>(self.threads),
-            Level::Avx2 | Level::Base => peak::<6>(self.threads),
+        let wide = self.isa >= Isa::Avx512;
+        if let (true, Some(set)) = (self.bf16 == Some(Bf16::Halves), Avx512Bf16::detect()) {
+            return rate(self.threads, || set.run(Products::<16>));
+        }
+        match (Avx512::detect().filter(|_| wide), Avx2::detect().filter(|_| self.isa >= Isa::Avx2)) {
+            (Some(set), _) => rate(self.threads, || set.run(Products::<16>)),
+            (None, Some(set)) => rate(self.threads, || set.run(Products::<12>)),
+            (None, None) => rate(self.threads, one_by_one),
         }
     }
 

@@ -15,6 +15,8 @@ pub trait Vectors: Copy + Send + Sync {
     const LANES: usize;
     /// How many registers there are.
     const REGISTERS: usize;
+    /// Factors of products that a lane holds: an f32, or a pair of bf16.
+    const FACTORS: usize;
     /// Rows of two registers of sums that fit into the registers beside their factors.
     const ROWS: usize;
 
@@ -34,6 +36,8 @@ pub trait Vectors: Copy + Send + Sync {
     fn mul_add(self, a: Self::Lanes, b: Self::Lanes, c: Self::Lanes) -> Self::Lanes;
     /// c - a b, rounded once.
     fn sub_mul(self, c: Self::Lanes, a: Self::Lanes, b: Self::Lanes) -> Self::Lanes;
+    /// c + the products of the [factors](Self::FACTORS) that lanes hold.
+    fn product(self, a: Self::Lanes, b: Self::Lanes, c: Self::Lanes) -> Self::Lanes;
     /// The greater of each pair; b where one of them is NaN.
     fn max(self, a: Self::Lanes, b: Self::Lanes) -> Self::Lanes;
     /// b where a > least, else 0.
@@ -80,9 +84,10 @@ pub trait Job {
 
 macro_rules! vectors {
     ($(#[$doc:meta])* $name:ident, $features:literal, $detected:expr, $lanes:ty, $register:ident,
-     $count:literal, $registers:literal, $rows:literal,
+     $count:literal, $factors:literal, $registers:literal, $rows:literal,
      $splat:ident $add:ident $sub:ident $mul:ident $fmadd:ident $fnmadd:ident $max:ident $load:ident $store:ident,
-     |$least:ident, $a:ident, $b:ident| $where_above:expr) => {
+     |$least:ident, $a:ident, $b:ident| $where_above:expr,
+     |$p:ident, $q:ident, $sum:ident| $product:expr) => {
         $(#[$doc])*
         #[derive(Clone, Copy)]
         pub struct $name(());
@@ -98,6 +103,7 @@ macro_rules! vectors {
         impl Vectors for $name {
             type Lanes = $lanes;
             const LANES: usize = $count;
+            const FACTORS: usize = $factors;
             const REGISTERS: usize = $registers;
             const ROWS: usize = $rows;
 
@@ -116,6 +122,11 @@ macro_rules! vectors {
             fn sub_mul(self, c: Self::Lanes, a: Self::Lanes, b: Self::Lanes) -> Self::Lanes {
                 // SAFETY: the processor has the set.
                 unsafe { x86::$fnmadd(a, b, c) }
+            }
+            #[inline(always)]
+            fn product(self, $p: Self::Lanes, $q: Self::Lanes, $sum: Self::Lanes) -> Self::Lanes {
+                // SAFETY: the processor has the set.
+                unsafe { $product }
             }
             #[inline(always)]
             fn where_above(self, $least: Self::Lanes, $a: Self::Lanes, $b: Self::Lanes) -> Self::Lanes {
@@ -167,16 +178,28 @@ macro_rules! vectors {
 
 vectors!(
     /// AVX2 with FMA: sixteen registers of eight floats.
-    Avx2, "avx2,fma", (is_x86_feature_detected!("avx2") && is_x86_feature_detected!("fma")), x86::__m256, ymm_reg, 8, 16, 6,
+    Avx2, "avx2,fma", (is_x86_feature_detected!("avx2") && is_x86_feature_detected!("fma")), x86::__m256, ymm_reg, 8, 1, 16, 6,
     _mm256_set1_ps _mm256_add_ps _mm256_sub_ps _mm256_mul_ps _mm256_fmadd_ps _mm256_fnmadd_ps _mm256_max_ps
     _mm256_loadu_ps _mm256_storeu_ps,
-    |least, a, b| x86::_mm256_and_ps(x86::_mm256_cmp_ps::<{ x86::_CMP_GT_OQ }>(a, least), b)
+    |least, a, b| x86::_mm256_and_ps(x86::_mm256_cmp_ps::<{ x86::_CMP_GT_OQ }>(a, least), b),
+    |a, b, c| x86::_mm256_fmadd_ps(a, b, c)
 );
 
 vectors!(
     /// AVX-512: thirty-two registers of sixteen floats.
-    Avx512, "avx512f,avx2,fma", is_x86_feature_detected!("avx512f"), x86::__m512, zmm_reg, 16, 32, 8,
+    Avx512, "avx512f,avx2,fma", is_x86_feature_detected!("avx512f"), x86::__m512, zmm_reg, 16, 1, 32, 8,
     _mm512_set1_ps _mm512_add_ps _mm512_sub_ps _mm512_mul_ps _mm512_fmadd_ps _mm512_fnmadd_ps _mm512_max_ps
     _mm512_loadu_ps _mm512_storeu_ps,
-    |least, a, b| x86::_mm512_maskz_mov_ps(x86::_mm512_cmp_ps_mask::<{ x86::_CMP_GT_OQ }>(a, least), b)
+    |least, a, b| x86::_mm512_maskz_mov_ps(x86::_mm512_cmp_ps_mask::<{ x86::_CMP_GT_OQ }>(a, least), b),
+    |a, b, c| x86::_mm512_fmadd_ps(a, b, c)
+);
+
+vectors!(
+    /// AVX-512 with products of pairs of bf16, which lie in the lanes of factors; all else is of f32.
+    Avx512Bf16, "avx512f,avx512bw,avx512bf16,avx2,fma",
+    (is_x86_feature_detected!("avx512bw") && is_x86_feature_detected!("avx512bf16")), x86::__m512, zmm_reg, 16, 2, 32, 8,
+    _mm512_set1_ps _mm512_add_ps _mm512_sub_ps _mm512_mul_ps _mm512_fmadd_ps _mm512_fnmadd_ps _mm512_max_ps
+    _mm512_loadu_ps _mm512_storeu_ps,
+    |least, a, b| x86::_mm512_maskz_mov_ps(x86::_mm512_cmp_ps_mask::<{ x86::_CMP_GT_OQ }>(a, least), b),
+    |a, b, c| x86::_mm512_dpbf16_ps(c, std::mem::transmute::<x86::__m512, x86::__m512bh>(a), std::mem::transmute::<x86::__m512, x86::__m512bh>(b))
 );
