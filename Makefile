@@ -284,7 +284,7 @@ OPS_MODELS := lenet cifarnet resnet20 wrn16_2 wrn28_10 airbench94 resnet18 alexn
 MEASURE ?=
 
 bench-ops: build ## TABLE=zen4 on a quiet machine: that table of src/backend/cpu/choices measured anew (two minutes; then build again)
-	@[ -f src/backend/cpu/choices/$(TABLE).txt ] || { echo 'which table? TABLE=zen4, intel-avx512 or avx2' >&2; exit 1; }
+	@[ -f src/backend/cpu/choices/$(TABLE).txt ] || { echo 'which table? TABLE=zen4, zen5, intel-avx512 or avx2' >&2; exit 1; }
 	@for model in $(OPS_MODELS); do \
 		$(MEASURE) $(BIN) bench ops --model $$model --most-gflop 10 --seconds 0.1 \
 			--table src/backend/cpu/choices/$(TABLE).txt >/dev/null || exit 1; \

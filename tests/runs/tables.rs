@@ -73,7 +73,7 @@ fn a_table_of_the_environment_is_named_or_refused() {
         (
             0,
             "zen",
-            "\"zen\" is neither built in (zen4, intel-avx512, avx2, none) nor a file that can be read (No such file",
+            "\"zen\" is neither built in (zen4, zen5, intel-avx512, avx2, none) nor a file that can be read (No such file",
         ),
         (2, "zen", "\"zen\" is neither built in"),
         (0, broken.as_str(), wrong.as_str()),

@@ -11,8 +11,9 @@ use super::isa::Isa;
 pub(super) use rows::{Kernels, Row, Sizes, merged};
 
 /// Tables that are built in: name and text.
-const TEXTS: [(&str, &str); 4] = [
+const TEXTS: [(&str, &str); 5] = [
     ("zen4", include_str!("zen4.txt")),
+    ("zen5", include_str!("zen5.txt")),
     ("intel-avx512", include_str!("intel-avx512.txt")),
     ("avx2", include_str!("avx2.txt")),
     (NONE, ""),
@@ -56,7 +57,7 @@ impl Table {
     /// The table of the kind of processor that this is, as far as oneDNN uses it.
     pub fn of_processor(isa: Isa) -> Self {
         // a test reads each that is built in
-        Self::named(processor::table(isa, &processor::vendor()))
+        Self::named(processor::table(isa, &processor::maker()))
             .unwrap_or_else(|_| Self { name: NONE.into(), kernels: BTreeMap::new() })
     }
 
@@ -104,8 +105,7 @@ mod tests {
     #[test]
     fn a_table_that_is_not_there_or_broken_is_refused_by_name_and_line() {
         let why = Table::named("zen9").unwrap_err();
-        let wanted =
-            "\"zen9\" is neither built in (zen4, intel-avx512, avx2, none) nor a file that can be read (No such file";
+        let wanted = "\"zen9\" is neither built in (zen4, zen5, intel-avx512, avx2, none) nor a file that can be read (No such file";
         assert!(why.starts_with(wanted), "{why}");
         let why = Table::new("own.txt", "# by hand\n\n3 64 64 32 32 winograd\n3 64\n").unwrap_err();
         assert!(why.starts_with("own.txt: line 4, \"3 64\": expected"), "{why}");
