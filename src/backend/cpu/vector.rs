@@ -201,5 +201,12 @@ vectors!(
     _mm512_set1_ps _mm512_add_ps _mm512_sub_ps _mm512_mul_ps _mm512_fmadd_ps _mm512_fnmadd_ps _mm512_max_ps
     _mm512_loadu_ps _mm512_storeu_ps,
     |least, a, b| x86::_mm512_maskz_mov_ps(x86::_mm512_cmp_ps_mask::<{ x86::_CMP_GT_OQ }>(a, least), b),
-    |a, b, c| x86::_mm512_dpbf16_ps(c, std::mem::transmute::<x86::__m512, x86::__m512bh>(a), std::mem::transmute::<x86::__m512, x86::__m512bh>(b))
+    |a, b, c| x86::_mm512_dpbf16_ps(c, pairs(a), pairs(b))
 );
+
+/// The same bits as pairs of bf16.
+#[inline(always)]
+fn pairs(lanes: x86::__m512) -> x86::__m512bh {
+    // SAFETY: both are 512 bits, of which each pattern is a value.
+    unsafe { std::mem::transmute(lanes) }
+}

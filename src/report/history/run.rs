@@ -72,14 +72,15 @@ impl Run {
     /// Reads the run in `folder`.
     ///
     /// # Errors
-    /// There is no metrics.jsonl, or it cannot be read.
+    /// There is no folder, no metrics.jsonl in it, or it cannot be read.
     pub fn open(folder: &Path) -> Result<Self, Error> {
         let path = folder.join(LOG);
         // before the log, which a process that ends goes on to write until then
         let released = fs::metadata(folder.join(LOCK)).is_ok_and(|meta| meta.is_file() && meta.len() == 0);
         let found = fs::metadata(&path).and_then(|meta| meta.modified());
-        let changed = found.map_err(|e| match e.kind() {
-            io::ErrorKind::NotFound | io::ErrorKind::NotADirectory => Error::NoRun(folder.into()),
+        let changed = found.map_err(|e| match (e.kind(), fs::metadata(folder)) {
+            (io::ErrorKind::NotFound, Err(source)) => Error::Read { path: folder.into(), source },
+            (io::ErrorKind::NotFound | io::ErrorKind::NotADirectory, _) => Error::NoRun(folder.into()),
             _ => Error::Read { path: path.clone(), source: e },
         })?;
         let log = Log::read(&path).map_err(|source| Error::Read { path, source })?;
@@ -223,6 +224,9 @@ mod tests {
         }
         let error = Run::open(&root.join("data")).unwrap_err().to_string();
         assert!(error.contains("data: no metrics.jsonl in it; name the folder"), "{error}");
+        let error = Run::open(&root.join("dtaa")).unwrap_err().to_string();
+        let meant = format!("; did you mean {}?", root.join("data").display());
+        assert!(error.starts_with("cannot read") && error.ends_with(&meant), "{error}");
         fs::remove_dir_all(&root).unwrap();
         assert!(find(&root).unwrap_err().to_string().contains("cannot read"));
     }
