@@ -6,12 +6,10 @@ use crate::pool;
 use loaders::shard::{index_path, index_text};
 use loaders::{ShardManifest, safe_create, write_back};
 use std::fs::{self, File};
-use std::io::{BufWriter, Write};
+use std::io::Write;
 use std::path::{Path, PathBuf};
 
-/// Bytes that are gathered for a write; more at once are written as they come. A file system with large pages keeps what is written at
-/// once in some of its own, which a loader maps at less cost.
-const BUFFER: usize = 1 << 20;
+use super::pieces::Pieces;
 
 /// Threads that sync files: the file system makes what waits at the same time durable together.
 const SYNCED: usize = 4;
@@ -25,7 +23,7 @@ pub(crate) struct ShardWriter {
     part: PathBuf,
     /// Estimated bytes of the whole data set, for the message of a full disk.
     needed: u64,
-    file: BufWriter<File>,
+    file: Pieces<File>,
     entries: Vec<(u64, u64)>,
     bytes: u64,
 }
@@ -44,8 +42,8 @@ impl ShardWriter {
     }
 
     fn on(file: File, part: PathBuf, path: &Path, needed: u64) -> Self {
-        let file = BufWriter::with_capacity(BUFFER, file);
-        ShardWriter { path: path.to_path_buf(), part, needed, file, entries: Vec::new(), bytes: 0 }
+        let path = path.to_path_buf();
+        ShardWriter { path, part, needed, file: Pieces::new(file), entries: Vec::new(), bytes: 0 }
     }
 
     /// Appends records with their framing, of these sizes.
@@ -61,7 +59,7 @@ impl ShardWriter {
     /// Gives the shard its name and writes its index beside it; what is written goes to the disk from now on.
     pub(crate) fn complete(self) -> Result<CompleteShard, Error> {
         let ShardWriter { path, part, needed, file, entries, bytes } = self;
-        let file = file.into_inner().map_err(|e| Error::write(&part, needed, e.into_error()))?;
+        let file = file.finish().map_err(|e| Error::write(&part, needed, e))?;
         write_back::start(&file);
         fs::rename(&part, &path).map_err(|e| Error::io("rename to", &path, e))?;
         let index = index_path(&path);
