@@ -104,11 +104,12 @@ fn widely_padded_convolutions_take_no_plain_loops() {
     }
 }
 
-/// Frames are for what is slow without them.
+/// Frames are for what is slow without them, as 3x3 with padding of 2 is with AVX-512 (oneDNN 2.6), and not with AVX2; padding of half
+/// the kernel is fast with both.
 #[test]
 fn convolutions_that_are_fast_have_no_frame() {
     let x = TensorDesc { block: cpu_block(), ..TensorDesc::plain(2, Shape::image(32, 14, 14)) };
-    for (kernel, pad) in [(1, 0), (3, 1), (3, 2), (5, 2), (7, 3)] {
+    for (kernel, pad) in [(1, 0), (3, 1), (5, 2), (7, 3)] {
         let names = with_plan(Conv::new(32, kernel).pad(pad), x, |plan| plan.implementation());
         assert!(!names.contains("frame"), "kernel {kernel}, padding {pad}: {names}");
     }
