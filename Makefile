@@ -155,13 +155,15 @@ sanitize-orders:
 # Each test binary runs under valgrind, whose processor has AVX2 and no AVX-512. The emulated GPU takes addresses that valgrind has for
 # itself: without g++ on the PATH, the tests of numerics leave it out.
 VALGRIND := "/usr/bin/valgrind", "--quiet", "--error-exitcode=99"
+# libjpeg-turbo's own vectors read columns beyond an image's edge that nobody has written, and leave out what they make of them.
+VALGRIND_PLAIN := "env", "JSIMD_FORCENONE=1", $(VALGRIND)
 VALGRIND_ALONE := "env", "PATH=/nowhere", $(VALGRIND)
 under = --config 'target."cfg(all())".runner = [$(1)]'
 
 sanitize-memory:
 	@$(call install,$(PACKAGES) valgrind)
-	@$(CARGO) test --locked $(call under,$(VALGRIND)) -p loaders --lib -- --test-threads 1
-	@$(CARGO) test --locked $(call under,$(VALGRIND)) -p loaders --test loaders -- --test-threads 1 golden:: pictures::
+	@$(CARGO) test --locked $(call under,$(VALGRIND_PLAIN)) -p loaders --lib -- --test-threads 1
+	@$(CARGO) test --locked $(call under,$(VALGRIND_PLAIN)) -p loaders --test loaders -- --test-threads 1 golden:: pictures::
 	@$(CARGO) test --locked $(call under,$(VALGRIND_ALONE)) --test numerics -- --test-threads 1 \
 		convolutions_agree single_positions padding_stays_zero long_ranges_agree
 
