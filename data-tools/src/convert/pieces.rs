@@ -1,5 +1,5 @@
-//! Writes to a file in pieces of the processor's large pages, each at a multiple of their size: a file system that keeps what is written
-//! at once in one page of that size (ext4 since Linux 6.16, XFS) lets a loader map it by one entry in place of 512.
+//! Writes to a file in pieces as long as the processor's large pages, each at a multiple of that length: a file system that keeps what is
+//! written at once in one large page (ext4 since Linux 6.16, XFS) lets a loader map it by one entry in place of 512.
 
 use std::io::{self, Write};
 
