@@ -155,7 +155,7 @@ sanitize-orders:
 # Each test binary runs under valgrind, whose processor has AVX2 and no AVX-512. The emulated GPU takes addresses that valgrind has for
 # itself: without g++ on the PATH, the tests of numerics leave it out.
 VALGRIND := "/usr/bin/valgrind", "--quiet", "--error-exitcode=99"
-# libjpeg-turbo's own vectors read columns beyond an image's edge that nobody has written, and leave out what they make of them.
+# libjpeg-turbo's SIMD code reads columns beyond an image's edge that nobody has written; its plain code does not.
 VALGRIND_PLAIN := "env", "JSIMD_FORCENONE=1", $(VALGRIND)
 VALGRIND_ALONE := "env", "PATH=/nowhere", $(VALGRIND)
 under = --config 'target."cfg(all())".runner = [$(1)]'

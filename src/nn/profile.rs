@@ -13,7 +13,7 @@ impl<B: Backend> Graph<B> {
         std::mem::replace(&mut self.profile, fresh).unwrap_or_default()
     }
 
-    /// Bytes that a number of this tensor takes, of the input (0) or of the node before it.
+    /// Bytes of one number of a tensor as it lies in memory: tensor 0 is the network's input, tensor i + 1 the output of node i.
     pub fn bytes_each(&self, tensor: usize) -> usize {
         if self.memory_desc(tensor).bf16 { 2 } else { 4 }
     }

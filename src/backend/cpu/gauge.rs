@@ -52,7 +52,7 @@ impl<const N: usize> Job for Products<N> {
     }
 }
 
-/// The same with what every processor has.
+/// The same in plain arithmetic, for processors without these sets.
 fn one_by_one() -> usize {
     let factor = std::hint::black_box(0.5f32);
     let sums = (0..ROUNDS).fold([factor; 4], |sums, _| sums.map(|sum| factor.mul_add(factor, sum)));
