@@ -12,6 +12,7 @@
 //! arithmetic), `decode`, `transform`, `storage` (shards, reads, copies), `ring` (threads and batches).
 
 pub mod channels;
+pub mod crc32c;
 pub mod decimal;
 pub mod decode;
 mod error;

@@ -2,7 +2,7 @@
 
 use std::collections::BTreeSet;
 
-use crc32c::crc32c;
+use loaders::crc32c::crc32c;
 
 use crate::error::Error;
 

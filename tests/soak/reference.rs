@@ -10,6 +10,7 @@ use serde_json::{Value, json};
 use trireme::checkpoint::{LayerWeights, StateFile, Tensor};
 
 use crate::support::program::{events, files};
+use loaders::crc32c::crc32c_append;
 
 /// Of one training.
 #[derive(Debug, Default)]
@@ -121,19 +122,16 @@ fn checkpoints(out: &str) -> Vec<PathBuf> {
 fn state(path: &Path) -> (u64, u32) {
     let file = StateFile::read(path).unwrap_or_else(|e| panic!("{}: {e}", path.display()));
     let layers = |crc: u32, layers: &[LayerWeights]| {
-        layers.iter().fold(crc, |crc, layer| digest(crc32c::crc32c_append(crc, layer.name.as_bytes()), &layer.tensors))
+        layers.iter().fold(crc, |crc, layer| digest(crc32c_append(crc, layer.name.as_bytes()), &layer.tensors))
     };
     let mut crc = layers(layers(0, &file.model.layers), &file.model.ema);
-    crc = file
-        .slots
-        .iter()
-        .fold(crc, |crc, (name, tensors)| digest(crc32c::crc32c_append(crc, name.as_bytes()), tensors));
+    crc = file.slots.iter().fold(crc, |crc, (name, tensors)| digest(crc32c_append(crc, name.as_bytes()), tensors));
     (file.progress.step, file.residuals.iter().fold(crc, |crc, tensors| digest(crc, tensors)))
 }
 
 fn digest(crc: u32, tensors: &[Tensor]) -> u32 {
     tensors.iter().fold(crc, |crc, (name, shape, values)| {
-        let crc = crc32c::crc32c_append(crc, format!("{name}{shape:?}").as_bytes());
-        values.iter().fold(crc, |crc, value| crc32c::crc32c_append(crc, &value.to_le_bytes()))
+        let crc = crc32c_append(crc, format!("{name}{shape:?}").as_bytes());
+        values.iter().fold(crc, |crc, value| crc32c_append(crc, &value.to_le_bytes()))
     })
 }

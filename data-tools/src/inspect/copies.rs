@@ -12,6 +12,7 @@ use crate::error::Error;
 use crate::image::pixels::Reduced;
 use crate::pool;
 use loaders::Example;
+use loaders::crc32c::crc32c;
 use lookup::Lookup;
 use std::collections::BTreeMap;
 use thumbnail::Thumbnail;
@@ -32,7 +33,7 @@ pub(super) struct Picture {
 impl Picture {
     /// The picture of record `number`.
     pub(super) fn new(number: u64, example: &Example<'_>, pixels: &Reduced<'_>) -> Self {
-        let bytes = (crc32c::crc32c(example.encoded), example.encoded.len() as u64);
+        let bytes = (crc32c(example.encoded), example.encoded.len() as u64);
         Picture { number, thumbnail: Thumbnail::of(pixels), bytes }
     }
 }
@@ -136,7 +137,7 @@ mod tests {
 
     fn picture(number: u64, (height, width): (usize, usize), bytes: &[u8]) -> Picture {
         let pixels = Reduced { height, width, channels: 1, bytes };
-        Picture { number, thumbnail: Thumbnail::of(&pixels), bytes: (crc32c::crc32c(bytes), bytes.len() as u64) }
+        Picture { number, thumbnail: Thumbnail::of(&pixels), bytes: (crc32c(bytes), bytes.len() as u64) }
     }
 
     #[test]

@@ -18,6 +18,7 @@ use crate::error::Error;
 use crate::options::{ConvertOptions, OnBad};
 use crate::source::{Sample, Source, SourceSplit, Stamp};
 use crate::text;
+use loaders::crc32c::crc32c_append;
 use std::collections::{BTreeMap, BTreeSet};
 use std::path::{Path, PathBuf};
 
@@ -221,7 +222,7 @@ impl Source for ImageNet {
 
     fn fingerprint(&self) -> Option<u32> {
         // boxes that are added or taken away make other records
-        let boxes = |crc| crc32c::crc32c_append(crc, &(self.boxes.len() as u64).to_le_bytes());
+        let boxes = |crc| crc32c_append(crc, &(self.boxes.len() as u64).to_le_bytes());
         self.files.fingerprint().map(|crc| if self.boxes.is_empty() { crc } else { boxes(crc) })
     }
 

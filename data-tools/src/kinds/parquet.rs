@@ -16,6 +16,7 @@ use crate::options::ConvertOptions;
 use crate::pool;
 use crate::source::{Blocks, Sample, Source, SourceSplit, Stamp};
 use loaders::Format;
+use loaders::crc32c::crc32c_append;
 use std::collections::{BTreeMap, BTreeSet};
 use std::path::{Path, PathBuf};
 
@@ -83,18 +84,18 @@ fn open(src: &Path, options: &ConvertOptions) -> Opened {
         for (row, label) in labels[at].iter().enumerate() {
             let unknown = || Error::input(table.path(), format!("row {row}: {}", classes.unknown(label)));
             let label = classes.label(label).ok_or_else(unknown)?;
-            crc = crc32c::crc32c_append(crc, &label.to_le_bytes());
+            crc = crc32c_append(crc, &label.to_le_bytes());
             part.labels.push(label);
         }
         let Stamp { bytes, seconds, nanoseconds } = table.stamp();
         let file = format!("{}\n{bytes}\n{seconds}\n{nanoseconds}\n", table.path().display());
-        crc = crc32c::crc32c_append(crc, file.as_bytes());
+        crc = crc32c_append(crc, file.as_bytes());
     }
     let splits =
         parts.iter().map(|((_, name), part)| SourceSplit { name: name.to_string(), len: part.labels.len() as u64 });
     let splits: Vec<SourceSplit> = splits.collect();
     let parts = parts.into_values().collect();
-    let fingerprint = classes.names.iter().fold(crc, |crc, name| crc32c::crc32c_append(crc, name.as_bytes()));
+    let fingerprint = classes.names.iter().fold(crc, |crc, name| crc32c_append(crc, name.as_bytes()));
     let rows = RowGroups::new(tables, KEPT);
     Ok(Box::new(Parquet { classes: classes.names, splits, parts, rows, fingerprint }))
 }

@@ -12,6 +12,7 @@ use std::path::{Path, PathBuf};
 
 use serde::{Deserialize, Serialize};
 
+use crate::crc32c::crc32c_append;
 use crate::error::Error;
 use crate::file::{private, regular, safe_create};
 use crate::format::record::masked_crc32c;
@@ -186,7 +187,7 @@ fn blocks(file: &mut File, path: &Path, mut each: impl FnMut(&[u8]) -> Result<()
         if read == 0 {
             return Ok(crc);
         }
-        crc = crc32c::crc32c_append(crc, &block[..read]);
+        crc = crc32c_append(crc, &block[..read]);
         each(&block[..read])?;
     }
 }

@@ -2,7 +2,7 @@
 
 use std::io::{ErrorKind, Read};
 
-use crc32c::crc32c_append;
+use loaders::crc32c::crc32c_append;
 
 /// Version, checksum and length of the program, as one line.
 pub fn program() -> String {

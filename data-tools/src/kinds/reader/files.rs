@@ -5,6 +5,7 @@ use crate::draw::draw;
 use crate::error::Error;
 use crate::options::ConvertOptions;
 use crate::source::{Sample, Source, SourceSplit, Stamp};
+use loaders::crc32c::crc32c_append;
 use std::path::{Path, PathBuf};
 
 /// A source of image files.
@@ -50,8 +51,8 @@ impl Files {
     /// A checksum over classes, names and labels, and over sizes and times of archives.
     pub fn digest(&self) -> u32 {
         let classes = self.classes.iter().fold(0, |crc, name| {
-            let crc = crc32c::crc32c_append(crc, name.as_bytes());
-            crc32c::crc32c_append(crc, b"\n")
+            let crc = crc32c_append(crc, name.as_bytes());
+            crc32c_append(crc, b"\n")
         });
         self.listings.iter().fold(classes, |crc, listing| listing.digest(crc))
     }

@@ -4,6 +4,7 @@
 use super::recordio;
 use crate::error::Error;
 use crate::source::{Sample, Stamp};
+use loaders::crc32c::crc32c_append;
 use loaders::{Format, LabelSets, regular};
 use std::fs::File;
 use std::io::{self, Read};
@@ -122,15 +123,15 @@ impl Listing {
         let archives =
             self.places.iter().filter_map(Place::stamp).fold(seed, |crc, Stamp { bytes, seconds, nanoseconds }| {
                 let parts = [bytes.to_le_bytes(), seconds.to_le_bytes(), nanoseconds.to_le_bytes()];
-                crc32c::crc32c_append(crc, &parts.concat())
+                crc32c_append(crc, &parts.concat())
             });
         self.items.iter().fold(archives, |crc, item| {
-            let crc = crc32c::crc32c_append(crc, self.name(item).as_bytes());
+            let crc = crc32c_append(crc, self.name(item).as_bytes());
             let one = std::slice::from_ref(&item.label);
             let labels = self.sets.as_ref().map_or(one, |sets| sets.get(item.label as usize));
-            let crc = labels.iter().fold(crc, |crc, label| crc32c::crc32c_append(crc, &label.to_le_bytes()));
-            let crc = crc32c::crc32c_append(crc, &item.range.0.to_le_bytes());
-            crc32c::crc32c_append(crc, &item.range.1.to_le_bytes())
+            let crc = labels.iter().fold(crc, |crc, label| crc32c_append(crc, &label.to_le_bytes()));
+            let crc = crc32c_append(crc, &item.range.0.to_le_bytes());
+            crc32c_append(crc, &item.range.1.to_le_bytes())
         })
     }
 

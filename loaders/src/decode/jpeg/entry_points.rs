@@ -11,6 +11,7 @@
 use super::bits::BitReader;
 use super::huffman::Lookup;
 use super::sequential::{COMPONENTS, Sequential};
+use crate::crc32c::{crc32c, crc32c_append};
 use crate::fault::Fault;
 use crate::format::example::Example;
 use crate::format::protobuf::{put_varint, varint};
@@ -93,7 +94,7 @@ pub fn seal(bytes: &mut [u8], file: &[u8]) {
 }
 
 fn checksum(rest: &[u8], file: &[u8]) -> u32 {
-    crc32c::crc32c_append(crc32c::crc32c(file), rest)
+    crc32c_append(crc32c(file), rest)
 }
 
 /// Makes the entry points of a file: as close as 1/50 of its size allows. `None` if it is of a kind that has none
