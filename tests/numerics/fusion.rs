@@ -16,16 +16,22 @@ fn conv(channels: usize, kernel: usize) -> Conv {
 
 /// Three convolutions with a norm behind each, the last with a residual; `bend`: the norms have ReLU.
 fn block(image: Shape, channels: [usize; 2], kernel: usize, bend: bool) -> NetSpec {
+    block_of(image, [conv(channels[0], 3), conv(channels[1], kernel), conv(channels[0], 3)], bend)
+}
+
+/// The same of these convolutions.
+fn block_of(image: Shape, [c1, c2, c3]: [Conv; 3], bend: bool) -> NetSpec {
     let bn = || Norm { relu: bend, ..Norm::new() };
     let mut net = NetSpec::new("block", image);
-    let x = stem(&mut net, channels[0]);
-    let x = net.add("c1", conv(channels[0], 3), x);
+    let channels = c1.out_channels;
+    let x = stem(&mut net, channels);
+    let x = net.add("c1", c1, x);
     let first = net.add("n1", bn(), x);
-    let x = net.add("c2", conv(channels[1], kernel), first);
+    let x = net.add("c2", c2, first);
     let x = net.add("n2", bn(), x);
-    let x = net.add("c3", conv(channels[0], 3), x);
+    let x = net.add("c3", c3, x);
     let x = net.join("n3", bn().residual(), &[x, first]);
-    let x = net.add("c4", conv(channels[0], 3).bias(0.1).relu(), x);
+    let x = net.add("c4", conv(channels, 3).bias(0.1).relu(), x);
     let x = net.add("n4", bn(), x);
     classifier(net, x)
 }
@@ -109,18 +115,40 @@ fn fused_operations_are_what_they_are_by_themselves() {
     for ((h, w), channels, kernel, rows) in shapes {
         for bend in [true, false] {
             let net = block(Shape::image(3, h, w), channels, kernel, bend);
-            let images: Vec<f32> = noise(rows * net.input.elems(), 1, 1.0).iter().map(|x| x + 0.5).collect();
-            let oracle = passes(&mut graph(Reference, &net, rows), &images, rows);
-            for threads in 1..5 {
-                let what = format!("{h}x{w}, {channels:?}, {kernel}, {bend}, {rows} rows, {threads} threads");
-                let mut fused = graph(cpu(threads), &net, rows);
-                let got = passes(&mut fused, &images, rows);
-                let want = passes(&mut graph(cpu(threads).unfused(), &net, rows), &images, rows);
-                assert_same(&what, &got, &want, 2e-4);
-                assert_as_near(&what, [&got, &want], &oracle);
-                assert!(passes(&mut fused, &images, rows) == got, "{what}: other bits the second time");
-            }
+            assert_fused(&format!("{h}x{w}, {channels:?}, {kernel}, {bend}"), &net, rows);
         }
+    }
+}
+
+/// Convolutions whose output is smaller than their input, and larger.
+#[test]
+fn so_are_those_with_other_padding_than_half_the_kernel() {
+    let shapes = [((8, 8), [16, 32], 5), ((7, 9), [20, 9], 2), ((9, 12), [16, 24], 3), ((6, 7), [24, 272], 4)];
+    for ((h, w), [outer, inner], rows) in shapes {
+        for pads in [[0, 2], [2, 0]] {
+            let convs = [conv(outer, 3), Conv::new(inner, 3).pad(pads[0]), Conv::new(outer, 3).pad(pads[1])];
+            let net = block_of(Shape::image(3, h, w), convs, true);
+            let names = by(cpu(1), &net, &["c2", "n2", "c3"]);
+            let ours = ["own winograd + moments", "own, moments by c2, output by c3", "own winograd of n2 + moments"];
+            assert!(names.as_ref().is_none_or(|names| names == &ours), "{names:?}");
+            assert_fused(&format!("{h}x{w}, {outer} to {inner}, {pads:?}"), &net, rows);
+        }
+    }
+}
+
+/// Passes are the same with and without fusion, on any number of threads, and in any repetition.
+#[track_caller]
+fn assert_fused(what: &str, net: &NetSpec, rows: usize) {
+    let images: Vec<f32> = noise(rows * net.input.elems(), 1, 1.0).iter().map(|x| x + 0.5).collect();
+    let oracle = passes(&mut graph(Reference, net, rows), &images, rows);
+    for threads in 1..5 {
+        let what = format!("{what}, {rows} rows, {threads} threads");
+        let mut fused = graph(cpu(threads), net, rows);
+        let got = passes(&mut fused, &images, rows);
+        let want = passes(&mut graph(cpu(threads).unfused(), net, rows), &images, rows);
+        assert_same(&what, &got, &want, 2e-4);
+        assert_as_near(&what, [&got, &want], &oracle);
+        assert!(passes(&mut fused, &images, rows) == got, "{what}: other bits the second time");
     }
 }
 

@@ -104,6 +104,33 @@ fn widely_padded_convolutions_take_no_plain_loops() {
     }
 }
 
+/// 3x3 at stride 1 on the grid of Winograd's kernels: the smallest images, rows and columns that are left over, few channels and more than
+/// lie on the grid at once.
+#[test]
+fn padding_of_less_than_three_agrees() {
+    let blocks = |n, x| TensorDesc { block: cpu_block(), ..TensorDesc::plain(n, x) };
+    let is_ours = |conv: &Conv, x| with_plan(conv.clone(), x, |plan| plan.implementation().starts_with("own winograd"));
+    let has_kernels = is_ours(&Conv::new(40, 3).pad(1), blocks(2, Shape::image(272, 6, 7)));
+    let mut cases = Vec::new();
+    for pad in 0..3 {
+        for ([inputs, outputs], h, w, n) in [
+            ([16, 16], 4, 4, 3),
+            ([20, 17], 3, 6, 2),
+            ([16, 24], 7, 8, 2),
+            ([64, 16], 9, 12, 2),
+            ([272, 40], 6, 7, 2),
+            ([24, 288], 7, 5, 3),
+        ] {
+            let conv = Conv::new(outputs, 3).pad(pad);
+            let conv = if cases.len() % 2 == 0 { conv.bias(0.1).relu() } else { conv };
+            let x = blocks(n, Shape::image(inputs, h, w));
+            assert_eq!(is_ours(&conv, x), has_kernels, "{conv:?} of {x:?}");
+            cases.push(case(conv, n, x.shape, 300 + cases.len()));
+        }
+    }
+    assert_parity(cases);
+}
+
 /// Frames are for what is slow without them, as 3x3 with padding of 2 is with AVX-512 (oneDNN 2.6), and not with AVX2; padding of half
 /// the kernel is fast with both.
 #[test]

@@ -13,13 +13,14 @@ use crate::backend::{Error, PlanRequest, Planned};
 
 /// Plans the op.
 pub(super) fn plan(cpu: &Cpu, op: &Conv, r: &PlanRequest<'_, Cpu>) -> Result<Box<dyn Planned<Cpu>>, Error> {
-    let (plan, is_slow) = padding_itself(cpu, op, r)?;
-    let framed = if is_slow { framed::plan(cpu, op, r, |op, r| padding_itself(cpu, op, r))? } else { None };
+    let (plan, is_slow) = padding_itself(cpu, op, r, true)?;
+    let framed = if is_slow { framed::plan(cpu, op, r, |op, r| padding_itself(cpu, op, r, false))? } else { None };
     Ok(framed.unwrap_or(plan))
 }
 
-/// Plans the op over images as they are.
-fn padding_itself(cpu: &Cpu, op: &Conv, r: &PlanRequest<'_, Cpu>) -> Result<Judged, Error> {
+/// Plans the op over images as they are; `on_grid`: perhaps by Winograd's kernels. Not so in a frame: weights in plain order, as these
+/// kernels take them, tell a smaller batch there that they are spread.
+fn padding_itself(cpu: &Cpu, op: &Conv, r: &PlanRequest<'_, Cpu>, on_grid: bool) -> Result<Judged, Error> {
     // a smaller batch is computed as the largest is, whose weights lie in plain order where they are spread
     let spread = matches!(r.formats.and_then(|formats| formats.first()), Some(Format::Plain(_)));
     if cpu.channels_last && op.groups == 1 && !spread {
@@ -46,7 +47,7 @@ fn padding_itself(cpu: &Cpu, op: &Conv, r: &PlanRequest<'_, Cpu>) -> Result<Judg
     }
     let mut is_slow = false;
     let plan = relaid::plan(cpu, r, &[x.in_f32()], [1, 1], |r| {
-        let (plan, slow) = in_blocks(cpu, op, r, spread)?;
+        let (plan, slow) = in_blocks(cpu, op, r, (spread, on_grid))?;
         is_slow = slow;
         Ok(plan)
     })?;
@@ -54,14 +55,23 @@ fn padding_itself(cpu: &Cpu, op: &Conv, r: &PlanRequest<'_, Cpu>) -> Result<Judg
 }
 
 /// With `spread` as the largest batch's weights lie.
-fn in_blocks(cpu: &Cpu, op: &Conv, r: &PlanRequest<'_, Cpu>, spread: bool) -> Result<Judged, Error> {
-    if winograd::fits(cpu, r, op)
+fn in_blocks(cpu: &Cpu, op: &Conv, r: &PlanRequest<'_, Cpu>, (spread, on_grid): (bool, bool)) -> Result<Judged, Error> {
+    let on_grid = on_grid && winograd::fits(cpu, r, op);
+    if on_grid
         && chosen(cpu, r, op) == Kernels::Winograd
         && let Some(plan) = winograd::plan(cpu, r, op)
     {
         return Ok((plan?, false));
     }
     let direct = affine::Plan::conv(cpu, r, op)?;
+    // few pixels, and plain loops all the same
+    if on_grid
+        && direct.is_slow()
+        && r.formats.is_none()
+        && let Some(plan) = winograd::plan(cpu, r, op)
+    {
+        return Ok((plan?, false));
+    }
     let may_spread = spread || r.formats.is_none() && direct.is_slow() && (op.groups > 1 || op.dilation != [1, 1]);
     let spread = if may_spread { spread::plan(cpu, r, op)? } else { None };
     let is_slow = spread.is_none() && direct.is_slow();

@@ -29,6 +29,10 @@ impl Implementations<Self> for Cpu {
 
     fn row(&self, r: &PlanRequest<'_, Self>, by: &str, ratios: &[f64]) -> Option<String> {
         let (op, by) = (choosable(self, r)?, Kernels::named(by)?);
+        // rows are for padding of half the kernel, and hold for other paddings, too
+        if op.kernel[0] != 2 * op.pads[0] + 1 {
+            return None;
+        }
         Some(Row { sizes: Sizes::of(r.x[0].shape, op), by, ratios: ratios.to_vec() }.to_string())
     }
 

@@ -2,7 +2,7 @@
 //! for the processor to foresee them.
 
 use super::super::vector::Vectors;
-use super::strip::{Run, tiles};
+use super::strip::Run;
 use crate::backend::TensorDesc;
 
 /// The pixels that the run of tiles after a given one will touch, a few at a time.
@@ -18,25 +18,13 @@ pub struct Ahead {
 }
 
 impl Ahead {
-    /// What follows `run`, of tiles of `wide` columns, in `data`, from `row` rows below its first tile's on, in so many calls of
-    /// [`Self::fetch`].
-    pub fn new(desc: &TensorDesc, data: &[f32], (run, wide): (Run, usize), row: usize, calls: usize) -> Self {
-        let (w, tiles, plane) = (desc.shape.w, tiles(desc, wide), desc.shape.plane());
-        let following = run.first + run.count;
-        // a tile has two rows of pixels of its own, and rows of tiles follow each other without a gap
-        let pixel = following / tiles * desc.blocks() * plane + 2 * wide * (following % tiles) + row * w;
-        Self::from(desc, data, pixel, 2 * wide * run.count, calls)
-    }
-
-    /// The same where the `tiles` of an image have equal shares of its pixels, whatever their size.
-    pub fn of_shares(desc: &TensorDesc, data: &[f32], (run, tiles): (Run, usize), calls: usize) -> Self {
+    /// What follows `run` in `data`, from `row` rows below its first tile's on, in so many calls of [`Self::fetch`]. The `tiles` of an
+    /// image have equal shares of its pixels, whatever their size.
+    pub fn new(desc: &TensorDesc, data: &[f32], (run, tiles): (Run, usize), row: usize, calls: usize) -> Self {
         let (plane, following) = (desc.shape.plane(), run.first + run.count);
-        let pixel = following / tiles * desc.blocks() * plane + following % tiles * plane / tiles;
-        Self::from(desc, data, pixel, run.count * plane / tiles, calls)
-    }
-
-    /// So many pixels from one of them on.
-    fn from(desc: &TensorDesc, data: &[f32], pixel: usize, left: usize, calls: usize) -> Self {
+        let first = following / tiles * desc.blocks() * plane;
+        let pixel = first + following % tiles * plane / tiles + row * desc.shape.w;
+        let left = run.count * plane / tiles;
         Self {
             next: data.as_ptr().wrapping_add(pixel * desc.block),
             left,

@@ -125,11 +125,12 @@ impl Job for Folded<'_> {
         let (v, m) = work.split_at_mut(STRIP * v_order.tile);
         let len = ci * B * S::LANES;
         for run in Run::each(samples * tiles(to, M), STRIP) {
-            from.inputs::<S, A, B, M>(set, run, v_order, v);
+            from.inputs::<S, A, B, M>(set, run, to, v_order, v);
             let calls = co / S::LANES * A * run.count.div_ceil(TILES);
-            let mut inputs = Ahead::new(&from.desc, from.data, (run, M), 1, calls);
-            let mut outputs = Ahead::new(to, y, (run, M), 0, calls);
-            let mut norms = finish.gradient.map(|gradient| Ahead::new(to, gradient.x, (run, M), 0, calls));
+            let ahead = (run, tiles(to, M));
+            let mut inputs = Ahead::new(&from.desc, from.data, ahead, 1, calls);
+            let mut outputs = Ahead::new(to, y, ahead, 0, calls);
+            let mut norms = finish.gradient.map(|gradient| Ahead::new(to, gradient.x, ahead, 0, calls));
             for (group, u) in filters[..A * B * ci * co].chunks_exact(A * len).enumerate() {
                 for line in LINES {
                     let u = &u[line * len..][..len];

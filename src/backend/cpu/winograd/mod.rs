@@ -32,7 +32,7 @@ use super::moments::{Moments, OutputMoments};
 use super::normal::{Constants, Normal};
 use super::threads::{Shared, Threads};
 use super::vector::{Avx2, Avx512, Vectors};
-use crate::backend::op::{Conv, Shape};
+use crate::backend::op::Conv;
 use crate::backend::{Error, Gradients, Keeps, Pass, PlanRequest, Planned, TensorDesc};
 use bias_relu::BiasRelu;
 use convolution::Convolution;
@@ -51,6 +51,8 @@ struct Plan<S: Vectors, const A: usize, const B: usize, const M: usize> {
     threads: Threads,
     x: TensorDesc,
     y: TensorDesc,
+    /// Rows and columns of zeros around the images.
+    pad: usize,
     bias_relu: BiasRelu,
     wants_dx: bool,
     /// Tiles that one thread takes through all stages at once.
@@ -69,13 +71,13 @@ struct Plan<S: Vectors, const A: usize, const B: usize, const M: usize> {
 /// Whether it is a convolution for a grid: in f32 alone, as bf16 would round there, and in blocks of channels, as long as a register.
 pub(super) fn fits(cpu: &Cpu, r: &PlanRequest<'_, Cpu>, op: &Conv) -> bool {
     let [k, pad] = [op.kernel[0], op.pads[0]];
-    let same = op.kernel == [k; 2]
-        && op.pads == [pad; 4]
-        && k == 2 * pad + 1
-        && (op.stride == [1, 1] || op.stride == [2, 2] && k == 3)
-        && op.dilation == [1, 1]
-        && op.groups == 1;
-    same && [3, 5].contains(&k) && cpu.bf16.is_none() && r.x[0].block == cpu.block && cpu.isa >= Isa::Avx2
+    let square = op.kernel == [k; 2] && op.pads == [pad; 4] && op.dilation == [1, 1] && op.groups == 1;
+    let has_grid = match op.stride {
+        [1, 1] => k == 3 && pad < k || [k, pad] == [5, 2],
+        [2, 2] => [k, pad] == [3, 1],
+        _ => false,
+    };
+    square && has_grid && cpu.bf16.is_none() && r.x[0].block == cpu.block && cpu.isa >= Isa::Avx2
 }
 
 /// Plans a convolution that [`fits`] on the grid that suits its kernel.
@@ -104,9 +106,10 @@ impl<S: Vectors, const A: usize, const B: usize, const M: usize> Plan<S, A, B, M
     /// Plans all passes; the weights lie in plain order.
     fn new(set: S, cpu: &Cpu, r: &PlanRequest<'_, Cpu>, op: &Conv) -> Result<Self, Error> {
         let x = r.x[0];
-        let y = TensorDesc { shape: Shape { c: op.out_channels, ..x.shape }, ..x };
+        let y = x.with_shape(r.output()?);
         let (threads, ci, co) = (cpu.threads, padded(x.shape.c), padded(op.out_channels));
-        let all = tiles(&y, M);
+        // those of dx are not fewer without padding
+        let all = tiles(&y, M).max(tiles(&x, M));
         let strip = strip_len(A, S::ROWS, ci, co, all * x.n.div_ceil(threads.0));
         let wide = [wide::MOST_CHANNELS, wide::most_channels_of_gradients(threads)]
             .map(|most| wide::suits(ci, co, most, threads).then(|| wide::strip_len(S::ROWS, all * x.n, threads)));
@@ -118,7 +121,8 @@ impl<S: Vectors, const A: usize, const B: usize, const M: usize> Plan<S, A, B, M
             Rc::clone(moments)
         });
         let (wants_dx, scratch) = (r.wants_dx, cpu.scratch.clone());
-        let plan = Self { set, threads, x, y, bias_relu, wants_dx, strip, wide, normal, moments, scratch };
+        let pad = op.pads[0];
+        let plan = Self { set, threads, x, y, pad, bias_relu, wants_dx, strip, wide, normal, moments, scratch };
         let grids = [Some(1), r.train.then_some(threads.0)];
         let rooms = plan.wide.into_iter().zip(grids).filter_map(|(wide, grids)| Some((wide, grids?)));
         for (wide, grids) in rooms {
@@ -149,7 +153,7 @@ impl<S: Vectors, const A: usize, const B: usize, const M: usize> Plan<S, A, B, M
 
     /// Floats for all threads where each takes output channels, by strips of so many tiles.
     fn wide_work(&self, strip: usize) -> usize {
-        let ((ci, co), tiles) = (self.channels(), self.x.n * tiles(&self.y, M));
+        let ((ci, co), tiles) = (self.channels(), self.x.n * tiles(&self.y, M).max(tiles(&self.x, M)));
         wide::work::<S>(A * B, [ci, co], (strip, tiles), M, self.threads)
     }
 
@@ -229,7 +233,8 @@ impl<S: Vectors, const A: usize, const B: usize, const M: usize> Planned<Cpu> fo
             gradient: None,
         };
         let constants = self.normal.as_ref().map(|normal| normal.constants());
-        let from = Side { desc: self.x, data: x[0].as_slice(), normal: self.normalised(&constants) };
+        let normal = self.normalised(&constants);
+        let from = Side { desc: self.x, data: x[0].as_slice(), pad: self.pad, normal };
         let w = pass.params.get(pass.slots[0]);
         self.convolve(from, self.y, Filters::forward::<A>(ci, co), w, finish, y.as_mut_slice());
         if let Some(summed) = summed {
@@ -246,7 +251,8 @@ impl<S: Vectors, const A: usize, const B: usize, const M: usize> Planned<Cpu> fo
         let normal = self.normalised(&constants);
         let (x, dy) = (g.x[0].as_slice(), Side::of(self.y, g.dy.as_slice()));
         if !pass.frozen {
-            self.correlate(Side { desc: self.x, data: x, normal }, dy, g.dparams.get_mut(pass.slots[0]));
+            let x = Side { desc: self.x, data: x, pad: self.pad, normal };
+            self.correlate(x, dy, g.dparams.get_mut(pass.slots[0]));
             self.bias_relu.gradient(pass, dy.data, g.dparams);
         }
         let (Some(dx), true) = (wanted, self.wants_dx) else { return Ok(()) };
@@ -255,6 +261,7 @@ impl<S: Vectors, const A: usize, const B: usize, const M: usize> Planned<Cpu> fo
         let gradient = normal.map(|normal| NormGradient { normal, x, sums: Shared::new(&mut sums) });
         let w = pass.params.get(pass.slots[0]);
         let finish = Finish { gradient, ..Finish::PLAIN };
+        let dy = Side { pad: lines::kernel(A) - 1 - self.pad, ..dy };
         self.convolve(dy, self.x, Filters::rotated::<A>(ci, co), w, finish, dx.as_mut_slice());
         if let Some(normal) = &self.normal {
             normal.put_sums(&sums, each);

@@ -70,10 +70,11 @@ impl<const A: usize, const B: usize, const M: usize> Job for ConvolvedStrip<'_, 
         let [v_order, m_order] = [ci, co].map(|c| Order::by_place::<S>(c, *strip, M));
         let (v, m) = work.split_at_mut(A * B * v_order.place);
         v_order.clear_rest(&from.desc, ci, A * B, v);
-        from.inputs::<S, A, B, M>(set, run, v_order, v);
-        let mut inputs = Ahead::new(&from.desc, from.data, (run, M), 1, A * B);
-        let mut outputs = Ahead::new(to, y, (run, M), 0, A * B);
-        let mut norms = finish.gradient.map(|gradient| Ahead::new(to, gradient.x, (run, M), 0, A * B));
+        from.inputs::<S, A, B, M>(set, run, to, v_order, v);
+        let ahead = (run, tiles(to, M));
+        let mut inputs = Ahead::new(&from.desc, from.data, ahead, 1, A * B);
+        let mut outputs = Ahead::new(to, y, ahead, 0, A * B);
+        let mut norms = finish.gradient.map(|gradient| Ahead::new(to, gradient.x, ahead, 0, A * B));
         for place in 0..A * B {
             let (v, m) = (&v[place * v_order.place..], &mut m[place * m_order.place..]);
             kernel::multiply(set, run.count, v, &filters[place * ci * co..][..ci * co], (ci, co), m, false);
@@ -152,10 +153,11 @@ impl<const A: usize, const B: usize, const M: usize> Job for CorrelatedStrip<'_,
         let (v, d) = work.split_at_mut(A * B * v_order.place);
         v_order.clear_rest(&x.desc, ci, A * B, v);
         d_order.clear_rest(&dy.desc, co, A * B, d);
-        x.inputs::<S, A, B, M>(set, run, v_order, v);
+        x.inputs::<S, A, B, M>(set, run, &dy.desc, v_order, v);
         dy.gradients::<S, A, B, M>(set, (run, 0..dy.desc.blocks()), d_order, d);
-        let mut inputs = Ahead::new(&x.desc, x.data, (run, M), 1, A * B);
-        let mut gradients = Ahead::new(&dy.desc, dy.data, (run, M), 0, A * B);
+        let ahead = (run, tiles(&dy.desc, M));
+        let mut inputs = Ahead::new(&x.desc, x.data, ahead, 1, A * B);
+        let mut gradients = Ahead::new(&dy.desc, dy.data, ahead, 0, A * B);
         for place in 0..A * B {
             let du = &mut gradient[place * ci * co..][..ci * co];
             let (v, d) = (&v[place * v_order.place..], &d[place * d_order.place..]);

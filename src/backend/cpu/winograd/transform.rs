@@ -3,7 +3,7 @@
 use std::ops::Range;
 
 use super::super::vector::{Vectors, load};
-use super::lines::{gradient_line, input_line, kernel};
+use super::lines::{gradient_line, input_line};
 use super::normalised::{AsItIs, Made, Normalised};
 use super::strip::{Order, Run, Strip};
 use crate::backend::TensorDesc;
@@ -13,6 +13,8 @@ use crate::backend::TensorDesc;
 pub struct Side<'a> {
     pub desc: TensorDesc,
     pub data: &'a [f32],
+    /// Rows and columns of zeros before each image, where its first window begins.
+    pub pad: usize,
     /// The norm that each value goes through as it is read, if any.
     pub normal: Option<Normalised<'a>>,
 }
@@ -68,11 +70,12 @@ fn patch<S: Vectors, const R: usize, const C: usize>(
 }
 
 /// How the pixels of a row of tiles are read: lines of `w` of them that begin at `above`, of which those from `rows[0]` to `rows[1]` are
-/// inside, and what is made of each. Around the image there are zeros.
+/// inside, and what is made of each. Around the image there are zeros, `pad` of them before it.
 #[derive(Clone, Copy)]
 struct Pixels<P> {
     above: *const f32,
     w: usize,
+    pad: usize,
     rows: [usize; 2],
     made: P,
 }
@@ -84,8 +87,7 @@ impl<P> Pixels<P> {
     where
         P: Made<S>,
     {
-        let Self { above, w, rows, made } = self;
-        let pad = kernel(A) / 2;
+        let Self { above, w, pad, rows, made } = self;
         let mut d = [set.zero(); A];
         if left >= pad && left < w + pad {
             for (r, d) in d.iter_mut().enumerate() {
@@ -116,26 +118,26 @@ impl<P> Pixels<P> {
     }
 }
 
-/// B^T d B of a strip of one channel block.
+/// B^T d B of a strip of one channel block of an image of h rows and w columns, with `pad` of zeros before it.
 #[inline(always)]
 fn input_tiles<S: Vectors, const A: usize, const B: usize, const M: usize>(
     set: S,
     plane: &[f32],
+    ([h, w], pad): ([usize; 2], usize),
     s: Strip,
     made: impl Made<S>,
     v: &mut [f32],
 ) {
-    let (w, pad) = (s.w, kernel(A) / 2);
-    let plane = plane[..s.h * w * S::LANES].as_ptr();
+    let plane = plane[..h * w * S::LANES].as_ptr();
     // a tile shares all but M of its columns with its neighbour, which pays where the registers hold them
     let shared = if A == 4 { B - M } else { 0 };
     let mut i = 0;
     while i < s.count {
         let (top, mut left) = s.tile(i);
-        let end = s.count.min(i + (w - left).div_ceil(M));
-        let rows = [pad.saturating_sub(top), A.min(s.h + pad - top)];
+        let end = s.count.min(i + (s.w - left).div_ceil(M));
+        let rows = [pad.saturating_sub(top), A.min(h + pad - top)];
         let above = plane.wrapping_add(top * w * S::LANES).wrapping_sub(pad * w * S::LANES);
-        let pixels = Pixels { above, w, rows, made };
+        let pixels = Pixels { above, w, pad, rows, made };
         let mut columns = [[set.zero(); A]; B];
         for c in 0..shared {
             columns[c + M] = pixels.column(set, left + c);
@@ -196,7 +198,7 @@ fn gradient_tiles<S: Vectors, const A: usize, const B: usize, const M: usize>(
 impl<'a> Side<'a> {
     /// A tensor whose values are taken as they are.
     pub fn of(desc: TensorDesc, data: &'a [f32]) -> Self {
-        Self { desc, data, normal: None }
+        Self { desc, data, pad: 0, normal: None }
     }
 
     /// From sample `n` on.
@@ -210,21 +212,23 @@ impl<'a> Side<'a> {
         self.data[(n * all + blocks.start) * len..][..blocks.len() * len].chunks_exact(len).enumerate()
     }
 
-    /// Transformed inputs of a run of tiles, of all channels.
+    /// Transformed inputs of a run of tiles of `outputs`, of all channels.
     #[inline(always)]
     pub fn inputs<S: Vectors, const A: usize, const B: usize, const M: usize>(
         &self,
         set: S,
         run: Run,
+        outputs: &TensorDesc,
         order: Order,
         v: &mut [f32],
     ) {
-        for (n, strip, at) in run.parts(&self.desc, order) {
+        let image = ([self.desc.shape.h, self.desc.shape.w], self.pad);
+        for (n, strip, at) in run.parts(outputs, order) {
             for (block, plane) in self.planes(n, 0..self.desc.blocks()) {
                 let v = &mut v[at + block * order.block..];
                 match self.normal {
-                    Some(normal) => input_tiles::<S, A, B, M>(set, plane, strip, normal.of_block(set, block), v),
-                    None => input_tiles::<S, A, B, M>(set, plane, strip, AsItIs, v),
+                    Some(normal) => input_tiles::<S, A, B, M>(set, plane, image, strip, normal.of_block(set, block), v),
+                    None => input_tiles::<S, A, B, M>(set, plane, image, strip, AsItIs, v),
                 }
             }
         }

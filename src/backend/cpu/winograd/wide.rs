@@ -157,7 +157,7 @@ impl<S: Vectors> Wide<'_, S> {
                 for strip in strips {
                     // SAFETY: every strip is one thread's, and `inputs` is borrowed until `each` returns.
                     let v = unsafe { shared.part(strip * room.strip..(strip + 1) * room.strip) };
-                    self.set.run(Inputs::<A, B, M> { from: self.from, run: runs[strip], order, v });
+                    self.set.run(Inputs::<A, B, M> { from: self.from, run: runs[strip], of: to, order, v });
                 }
             });
             self.threads.each(padded(to.shape.c) / PAD, |t, groups| {
@@ -180,6 +180,8 @@ pub fn blocks<S: Vectors>(desc: &TensorDesc, group: usize) -> std::ops::Range<us
 struct Inputs<'a, const A: usize, const B: usize, const M: usize> {
     from: Side<'a>,
     run: Run,
+    /// The side whose tiles these are.
+    of: &'a TensorDesc,
     order: Order,
     v: &'a mut [f32],
 }
@@ -189,9 +191,9 @@ impl<const A: usize, const B: usize, const M: usize> Job for Inputs<'_, A, B, M>
 
     #[inline(always)]
     fn run<S: Vectors>(self, set: S) {
-        let Self { from, run, order, v } = self;
+        let Self { from, run, of, order, v } = self;
         order.clear_rest(&from.desc, padded(from.desc.shape.c), A * B, v);
-        from.inputs::<S, A, B, M>(set, run, order, v);
+        from.inputs::<S, A, B, M>(set, run, of, order, v);
     }
 }
 

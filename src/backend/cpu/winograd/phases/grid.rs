@@ -109,7 +109,7 @@ impl Tiles {
 
     /// The pixels that the next run will touch in a tensor with these images, in as many calls as there are products.
     pub fn ahead(&self, desc: &TensorDesc, data: &[f32]) -> Ahead {
-        Ahead::of_shares(desc, data, (self.run, tiles(&self.of, WIDE)), PLACES)
+        Ahead::new(desc, data, (self.run, tiles(&self.of, WIDE)), 0, PLACES)
     }
 
     /// Those that lie side by side, each with its row in each cell, which counts where it has one.
