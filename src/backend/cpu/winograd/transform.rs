@@ -81,17 +81,17 @@ struct Pixels<P> {
 }
 
 impl<P> Pixels<P> {
-    /// B^T d of a column of A pixels, `left` counted from `pad` before the image.
+    /// B^T d of a column of A pixels, `left` counted from `pad` before the image; all of them are inside if `inner`.
     #[inline(always)]
-    fn column<S: Vectors, const A: usize>(self, set: S, left: usize) -> [S::Lanes; A]
+    fn column<S: Vectors, const A: usize>(self, set: S, left: usize, inner: bool) -> [S::Lanes; A]
     where
         P: Made<S>,
     {
         let Self { above, w, pad, rows, made } = self;
         let mut d = [set.zero(); A];
-        if left >= pad && left < w + pad {
+        if inner || left >= pad && left < w + pad {
             for (r, d) in d.iter_mut().enumerate() {
-                if r >= rows[0] && r < rows[1] {
+                if inner || r >= rows[0] && r < rows[1] {
                     // SAFETY: column and row are inside of the image.
                     let value = unsafe { set.load(above.wrapping_add((r * w + left - pad) * S::LANES)) };
                     *d = made.of(set, value);
@@ -108,12 +108,13 @@ impl<P> Pixels<P> {
         set: S,
         left: usize,
         first: usize,
+        inner: bool,
         columns: &mut [[S::Lanes; A]; B],
     ) where
         P: Made<S>,
     {
         for (c, column) in columns.iter_mut().enumerate().skip(first) {
-            *column = self.column(set, left + c);
+            *column = self.column(set, left + c, inner);
         }
     }
 }
@@ -140,7 +141,7 @@ fn input_tiles<S: Vectors, const A: usize, const B: usize, const M: usize>(
         let pixels = Pixels { above, w, pad, rows, made };
         let mut columns = [[set.zero(); A]; B];
         for c in 0..shared {
-            columns[c + M] = pixels.column(set, left + c);
+            columns[c + M] = pixels.column(set, left + c, false);
         }
         while i < end {
             for c in 0..shared {
@@ -148,9 +149,9 @@ fn input_tiles<S: Vectors, const A: usize, const B: usize, const M: usize>(
             }
             // what is known of an inner tile makes its loads free of conditions
             if rows == [0, A] && left + shared >= pad && left + B <= w + pad {
-                Pixels { rows: [0, A], ..pixels }.columns(set, left, shared, &mut columns);
+                pixels.columns(set, left, shared, true, &mut columns);
             } else {
-                pixels.columns(set, left, shared, &mut columns);
+                pixels.columns(set, left, shared, false, &mut columns);
             }
             let mut grid = transpose(columns);
             for row in &mut grid {
