@@ -1,4 +1,4 @@
-//! CRC-32C (Castagnoli), the checksum of TFRecords: as fast as memory is read, since each record is checked before its first use.
+//! CRC-32C (Castagnoli), the checksum of TFRecords: fast, since each record is checked whenever it is read.
 
 use crc_fast::{CrcAlgorithm::Crc32Iscsi, Digest, crc32_iscsi};
 

@@ -64,7 +64,7 @@ fn in_blocks(cpu: &Cpu, op: &Conv, r: &PlanRequest<'_, Cpu>, (spread, on_grid): 
         return Ok((plan?, false));
     }
     let direct = affine::Plan::conv(cpu, r, op)?;
-    // few pixels, and plain loops all the same
+    // whatever the table or the rule says, oneDNN has plain loops alone; a smaller batch then finds weights in plain order, as above
     if on_grid
         && direct.is_slow()
         && r.formats.is_none()

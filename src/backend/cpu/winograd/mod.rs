@@ -108,7 +108,7 @@ impl<S: Vectors, const A: usize, const B: usize, const M: usize> Plan<S, A, B, M
         let x = r.x[0];
         let y = x.with_shape(r.output()?);
         let (threads, ci, co) = (cpu.threads, padded(x.shape.c), padded(op.out_channels));
-        // those of dx are not fewer without padding
+        // without padding the input, and so its gradient, has more tiles than the output
         let all = tiles(&y, M).max(tiles(&x, M));
         let strip = strip_len(A, S::ROWS, ci, co, all * x.n.div_ceil(threads.0));
         let wide = [wide::MOST_CHANNELS, wide::most_channels_of_gradients(threads)]
