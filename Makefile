@@ -302,11 +302,11 @@ bench-change: build ## CHANGE=KEY=VALUE RECIPE= [RANKS=2] [ARGUMENTS=] on a quie
 	@$(if $(and $(CHANGE),$(RECIPE)),,echo 'make bench-change CHANGE=reduce.codec=exact RECIPE=recipes/cifar10-resnet20.toml [RANKS=2] [ARGUMENTS="--data DIR --threads 1"]' >&2; exit 2)
 	@$(PYTHON) tests/cost/change.py $(BIN) $(RECIPE) $(CHANGE) --ranks $(RANKS) $(OPTIONS) -- $(ARGUMENTS)
 
-bench-loader: build ## the loader alone on JPEG=, RAW256= and CIFAR10=, as far as they are there, 1 and 2 threads
+bench-loader: build ## the loader alone on JPEG=, RAW256= and CIFAR10=, as far as they are there, 1 and 2 threads, floats and bytes
 	@measure() { [ -f "$$1/dataset.json" ] || { echo "no $$1: left out" >&2; return 0; }; \
-	for threads in 1 2; do \
-		$(BIN) bench loader "$$1" --transform "$$2" --batch "$$3" --threads $$threads --epochs "$$4"; \
-	done; }; \
+	for form in "" --bytes; do for threads in 1 2; do \
+		$(BIN) bench loader "$$1" --transform "$$2" --batch "$$3" --threads $$threads --epochs "$$4" $$form; \
+	done; done; }; \
 	measure '$(JPEG)' '$(CROPS)' 64 5; \
 	measure '$(RAW256)' '$(CROPS)' 64 9; \
 	measure '$(CIFAR10)' 'pad_crop(4),flip,normalize' 128 9

@@ -12,7 +12,7 @@ use std::path::{Path, PathBuf};
 
 use loaders::example::{self, Example, Format};
 use loaders::record::RecordWriter;
-use loaders::{Draws, ImageSpec, Manifest, Options, ShardManifest, Shuffle, SplitManifest, bench, shard};
+use loaders::{Draws, ImageSpec, Manifest, Options, PixelFormat, ShardManifest, Shuffle, SplitManifest, bench, shard};
 
 const BATCH: usize = 128;
 const EPOCHS: u32 = 6;
@@ -57,6 +57,7 @@ fn measure(
         epochs: EPOCHS,
         shuffle: Shuffle::Full,
         options: Options { threads, ..Options::default() },
+        format: PixelFormat::Values,
     };
     let rate = bench::run(&request, || 0.0)?;
     let checksum_ns = bench::checksum_ns(dir, split)?;

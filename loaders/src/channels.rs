@@ -1,5 +1,5 @@
 //! Loops over the channels of interleaved bytes: from planes, and their sums. The same loops are compiled for AVX2, too, which has the
-//! shuffles that they are made of; integers, so no bit depends on the processor.
+//! shuffles that they are made of. No bit depends on the processor.
 
 /// Bytes that are summed side by side, a multiple of 1 and of 3.
 const LANES: usize = 48;
@@ -31,6 +31,52 @@ fn interleave_loop(planes: &[u8], pixels: &mut [[u8; 3]]) {
     for (((pixel, &r), &g), &b) in pixels.iter_mut().zip(red).zip(green).zip(blue) {
         *pixel = [r, g, b];
     }
+}
+
+/// Pixels that are rounded at a time.
+const ROUNDED: usize = 64;
+
+/// Makes `pixels` of three planes of values from 0 to 255, which stand one after another and are rounded, halves up.
+///
+/// # Panics
+/// If there are not as many values in both.
+pub(crate) fn interleave_rounded(planes: &[f32], pixels: &mut [[u8; 3]]) {
+    assert_eq!(planes.len(), 3 * pixels.len());
+    #[cfg(target_arch = "x86_64")]
+    if is_x86_feature_detected!("avx2") {
+        // SAFETY: the processor has AVX2.
+        return unsafe { interleave_rounded_avx2(planes, pixels) };
+    }
+    interleave_rounded_loop(planes, pixels);
+}
+
+#[cfg(target_arch = "x86_64")]
+#[target_feature(enable = "avx2")]
+fn interleave_rounded_avx2(planes: &[f32], pixels: &mut [[u8; 3]]) {
+    interleave_rounded_loop(planes, pixels);
+}
+
+#[inline(always)]
+fn interleave_rounded_loop(planes: &[f32], pixels: &mut [[u8; 3]]) {
+    let count = pixels.len();
+    let mut bytes = [0; 3 * ROUNDED];
+    for (i, pixels) in pixels.chunks_mut(ROUNDED).enumerate() {
+        let bytes = &mut bytes[..3 * pixels.len()];
+        for (channel, bytes) in bytes.chunks_exact_mut(pixels.len()).enumerate() {
+            let values = &planes[channel * count + i * ROUNDED..][..bytes.len()];
+            bytes.iter_mut().zip(values).for_each(|(byte, value)| *byte = rounded(*value));
+        }
+        interleave_loop(bytes, pixels);
+    }
+}
+
+/// A value from 0 to 255 as a byte, halves up: `(value + 0.5) as u8`, which compilers do not vectorise.
+#[inline(always)]
+pub(crate) fn rounded(value: f32) -> u8 {
+    let inside = (value + 0.5).max(0.0).min(255.0);
+    // SAFETY: from 0 to 255; `max` turns NaN into 0.
+    let whole: i32 = unsafe { inside.to_int_unchecked() };
+    whole as u8
 }
 
 /// Adds the bytes of each of `C` interleaved channels to `sums`, and their squares to `squares`; `C` divides 48.
@@ -92,6 +138,22 @@ mod tests {
                 assert_eq!(*pixel, [planes[i], planes[area + i], planes[2 * area + i]], "{i} of {area}");
             }
         }
+    }
+
+    #[test]
+    fn values_become_the_nearest_bytes() {
+        let value = |i: usize| (i * i % 1021) as f32 / 4.0;
+        for area in (0..200).chain([1024]) {
+            let planes: Vec<f32> = (0..3 * area).map(value).collect();
+            let mut pixels = vec![[9; 3]; area];
+            interleave_rounded(&planes, &mut pixels);
+            for (i, pixel) in pixels.iter().enumerate() {
+                let expected = [i, area + i, 2 * area + i].map(|at| (value(at) + 0.5) as u8);
+                assert_eq!(*pixel, expected, "{i} of {area}");
+            }
+        }
+        let odd = [-1.0, -0.0, 0.49, 0.5, 254.5, 255.49, 255.6, 300.0, f32::INFINITY, f32::NEG_INFINITY, f32::NAN];
+        assert_eq!(odd.map(rounded), odd.map(|value| (value + 0.5) as u8));
     }
 
     #[test]

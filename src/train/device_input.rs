@@ -65,6 +65,11 @@ impl DeviceInput {
         Ok((Self { form, ..input }, None))
     }
 
+    /// The form in which a loader makes such batches.
+    pub fn format(&self) -> &PixelFormat {
+        &self.form
+    }
+
     /// Starts a loader of such batches.
     pub fn start(
         &self,

@@ -13,6 +13,7 @@ use crate::order::shuffle::Shuffle;
 use crate::ring::footprint::Footprint;
 use crate::ring::loader::Loader;
 use crate::ring::options::Options;
+use crate::ring::pixel_format::PixelFormat;
 use crate::ring::stats::LoaderStats;
 use crate::storage::dataset::Dataset;
 use crate::transform::{Pipeline, exif_of};
@@ -34,6 +35,8 @@ pub struct LoaderRequest {
     pub shuffle: Shuffle,
     /// Threads, and how records are read.
     pub options: Options,
+    /// The form of the images.
+    pub format: PixelFormat,
 }
 
 /// The loader's rates over whole epochs.
@@ -97,15 +100,18 @@ pub fn run(request: &LoaderRequest, rss_mb: impl Fn() -> f64) -> Result<Rate, Er
     });
     let pipeline =
         Pipeline::new(&request.transforms, split.images_as(exif_of(&request.transforms))?, &dataset.manifest, 1)?;
+    if matches!(request.format, PixelFormat::Bytes) {
+        pipeline.check_bytes()?;
+    }
     let (epochs, batch) = (request.epochs.max(1), request.batch.max(1));
     let counts: Vec<u64> = split.shards().iter().map(|shard| shard.count).collect();
     let order = TrainOrder::new(1, split.len(), batch, 1, 0..1, (0, 0), epochs).shuffled(request.shuffle, &counts);
     let images = split.len() as f64;
     let options = Options { open: request.shuffle.open(1), ..request.options };
-    let footprint = Footprint::new(&split, &options, batch, pipeline.output().values())?;
+    let footprint = Footprint::new(&split, &options, batch, pipeline.output().values(), &request.format)?;
     footprint.check(&options)?;
     let start = Instant::now();
-    let mut loader = Loader::start(split, pipeline, Box::new(order), options)?;
+    let mut loader = Loader::start_as(request.format.clone(), split, pipeline, Box::new(order), options)?;
     let Epochs { mut rates, most_mb } = drain(&mut loader, images, start, rss_mb)?;
     let (stats, time) = (loader.stats(), start.elapsed());
     Ok(Rate {

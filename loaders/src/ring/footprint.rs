@@ -5,6 +5,7 @@ use std::fmt;
 use crate::error::Error;
 use crate::memory;
 use crate::ring::options::Options;
+use crate::ring::pixel_format::PixelFormat;
 use crate::storage::read_plan::ReadPlan;
 use crate::storage::split::Split;
 
@@ -20,11 +21,17 @@ pub struct Footprint {
 }
 
 impl Footprint {
-    /// For batches of at most `batch` images of so many `values`.
-    pub fn new(split: &Split, options: &Options, batch: usize, values: usize) -> Result<Self, Error> {
+    /// For batches of at most `batch` images of so many `values` in this format.
+    pub fn new(
+        split: &Split,
+        options: &Options,
+        batch: usize,
+        values: usize,
+        format: &PixelFormat,
+    ) -> Result<Self, Error> {
         let plan = ReadPlan::new(split, &options.reading())?;
         let product = |factors: [u64; 3]| factors.into_iter().fold(1, u64::saturating_mul);
-        let image = (values * size_of::<f32>() + size_of::<u32>()) as u64;
+        let image = (format.bytes(values) + size_of::<u32>()) as u64;
         let batches =
             product([options.slot_count(&plan, options.division(&plan, values).of(batch)) as u64, batch as u64, image]);
         let mean = split.bytes().div_ceil(split.len().max(1));

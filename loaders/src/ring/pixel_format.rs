@@ -4,6 +4,7 @@ use std::sync::Arc;
 
 use crate::label_sets::LabelSets;
 use crate::spec::ImageSpec;
+use crate::transform::CropRect;
 
 /// The form in which a batch has its images.
 #[derive(Debug, Clone, Default)]
@@ -23,4 +24,15 @@ pub enum PixelFormat {
         /// The shape of all images.
         spec: ImageSpec,
     },
+}
+
+impl PixelFormat {
+    /// Bytes that an image of so many values takes in a batch.
+    pub fn bytes(&self, values: usize) -> usize {
+        match self {
+            Self::Values => values * size_of::<f32>(),
+            Self::Bytes => values,
+            Self::CropRects { .. } => size_of::<CropRect>(),
+        }
+    }
 }

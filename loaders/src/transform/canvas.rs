@@ -1,6 +1,7 @@
 //! The image on its way through the transforms. While only geometry has happened, no pixel is read; the first transform of values makes
 //! planes of the stored bytes, in one pass: of floats, or of bytes where torchvision works on bytes.
 
+use crate::channels;
 use crate::decode::{Decoded, Need, Turn};
 use crate::format::example::{BoundingBox, Boxes};
 use crate::spec::ImageSpec;
@@ -138,9 +139,12 @@ impl<'a> Canvas<'a> {
             }
             return;
         }
+        if channels == 3 {
+            return channels::interleave_rounded(&self.values[..3 * plane], out.as_chunks_mut().0);
+        }
         for (channel, values) in self.values.chunks_exact(plane).take(channels).enumerate() {
             let bytes = out.iter_mut().skip(channel).step_by(channels);
-            bytes.zip(values).for_each(|(out, value)| *out = (value + 0.5) as u8);
+            bytes.zip(values).for_each(|(out, value)| *out = channels::rounded(*value));
         }
     }
 

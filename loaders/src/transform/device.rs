@@ -2,6 +2,7 @@
 //! of images that the device has, and the tables from byte to float. The results are the same bit for bit, except that resized pixels
 //! are rounded.
 
+use crate::error::Error;
 use crate::spec::{ImageSpec, Images};
 use crate::transform::canvas::Canvas;
 use crate::transform::crop_rect::CropRect;
@@ -19,6 +20,15 @@ impl Pipeline {
             [last] => last.tables(channels),
             _ => None,
         }
+    }
+
+    /// Fails where [`Pipeline::tables`] is `None`, and names the transform that needs floats.
+    pub fn check_bytes(&self) -> Result<(), Error> {
+        if self.tables().is_some() {
+            return Ok(());
+        }
+        let (index, problem) = (self.list().bytes, "makes floats of bytes, which normalize alone may do, at the end");
+        Err(Error::Transform { index, text: self.list().transforms[index].to_string(), problem: problem.into() })
     }
 
     /// Whether [`Pipeline::crop_rect`] and [`Pipeline::tables`] are all that the list does to an image: nothing is resized or upended,

@@ -323,6 +323,7 @@ fn the_bench_measures_whole_epochs() {
         epochs: 3,
         shuffle: loaders::Shuffle::Window(2),
         options: Options { threads: 2, ..Options::default() },
+        format: PixelFormat::Values,
     };
     let calls = std::cell::Cell::new(0.0);
     let memory = || {
@@ -332,6 +333,13 @@ fn the_bench_measures_whole_epochs() {
     let rate = loaders::bench::run(&request, memory).unwrap();
     assert_eq!(rate.rss_mb, 3.0, "measured at the end of each epoch");
     assert!(rate.img_per_s > 0.0 && rate.img_per_s_first > 0.0 && rate.bytes_per_s > 0.0);
+
+    let bytes = loaders::bench::LoaderRequest { format: PixelFormat::Bytes, ..request.clone() };
+    let less = loaders::bench::run(&bytes, memory).unwrap();
+    assert!(less.memory_mb < 0.3 * rate.memory_mb, "{} and {} MB", less.memory_mb, rate.memory_mb);
+    let mixed = ["contrast(0.5,1.5)".to_owned(), "normalize".to_owned()].to_vec();
+    let error = loaders::bench::run(&loaders::bench::LoaderRequest { transforms: mixed, ..bytes }, memory).unwrap_err();
+    assert_contains(&error.to_string(), &["transform 0", "contrast", "normalize alone"]);
 }
 
 #[test]

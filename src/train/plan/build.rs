@@ -11,6 +11,7 @@ use crate::error::Error;
 use crate::nn::{Graph, Purpose};
 use crate::optim::{Ema, Optimizer, OptimizerKind, Policy, Schedule};
 use crate::recipe::{Codec, OnCorrupt, Recipe, Sync};
+use crate::train::device_input::DeviceInput;
 use crate::train::evaluate::{Evaluation, TestTime};
 use crate::train::plan::run::Run;
 use crate::train::reduce::plan::ReducePlan;
@@ -44,7 +45,8 @@ pub fn build<B: Backend>(mut source: Source, backend: B, place: Place) -> Result
     let schedule = Schedule::over(&recipe.schedule, recipe.batch, steps, division.steps_per_epoch)?;
     let values = source.augment.output().values();
     let options = loader_options(&recipe, &division, place.loader_threads);
-    let loader = Footprint::new(&source.train, &options, division.largest(), values)?;
+    let input = DeviceInput::new(&backend, &source.augment);
+    let loader = Footprint::new(&source.train, &options, division.largest(), values, input.format())?;
     loader.times(recipe.optimizer.passes()).check(&options)?;
     let purpose = Purpose::Train { chunk_bytes: chunk_bytes(&recipe, &backend, place.ranks) };
     let mut graph = Graph::new(backend, source.network()?, division.largest(), purpose, recipe.seed)?;

@@ -8,6 +8,7 @@ use crate::error::Error;
 use crate::nn::Graph;
 use crate::optim::{Ema, Optimizer, Schedule};
 use crate::recipe::Recipe;
+use crate::train::device_input::DeviceInput;
 use crate::train::evaluate::Evaluation;
 use crate::train::plan::division::Division;
 use crate::train::plan::network::shape_of;
@@ -15,7 +16,7 @@ use crate::train::plan::source::Source;
 use crate::train::reduce::plan::ReducePlan;
 use crate::train::strategy::Strategy;
 use loaders::order::{TrainOrder, worker_positions};
-use loaders::{Balanced, Footprint, Options, Split};
+use loaders::{Balanced, Footprint, Options, Pipeline, Split};
 
 /// A planned run on one rank.
 pub struct Run<B: Backend> {
@@ -127,9 +128,13 @@ impl<B: Backend> Run<B> {
     /// Memory of the loaders of training and of scoring.
     pub fn footprints(&self) -> Result<Footprints, Error> {
         let (values, batch) = (self.source.augment.output().values(), self.division.largest());
-        let of = |split: &Split, options: &Options| Footprint::new(split, options, batch, values);
-        let scoring = self.evaluation.as_ref().map(|e| of(&e.split, &e.options)).transpose()?;
-        let training = of(&self.source.train, &self.options)?.times(self.recipe.optimizer.passes());
+        let of = |split: &Split, pipeline: &Pipeline, options: &Options| {
+            let input = DeviceInput::new(self.graph.backend(), pipeline);
+            Footprint::new(split, options, batch, values, input.format())
+        };
+        let scoring = self.evaluation.as_ref().map(|e| of(&e.split, &e.pipeline, &e.options)).transpose()?;
+        let training = of(&self.source.train, &self.source.augment, &self.options)?;
+        let training = training.times(self.recipe.optimizer.passes());
         Ok(Footprints { training, scoring })
     }
 }

@@ -15,12 +15,16 @@ pub(crate) struct Axis {
     pub taps: usize,
     /// First input of each output.
     pub first: Vec<usize>,
+    /// The end of the inputs that outputs read: no first one plus `taps` is greater.
+    pub end: usize,
     /// `taps` weights an output.
     pub weights: Vec<f32>,
     /// The weights again, for whole groups: the first weights of [`GROUP`] outputs, their second weights, and so on.
     pub grouped: Vec<f32>,
     /// The weights in fixed point.
     pub fixed: Vec<i16>,
+    /// The inputs `from..to` of each output, without those of weight 0.
+    reaches: Vec<(usize, usize)>,
     /// The weights of the output that is being planned.
     exact: Vec<f64>,
     /// Between what values sums are cut.
@@ -51,18 +55,40 @@ impl Span {
             let start = self.start.floor() as usize;
             return (start, start + 1);
         }
-        (self.reach(outputs, first).0, self.reach(outputs, last - 1).1)
+        let grid = Grid::new(self, outputs);
+        (grid.reach(first).0, grid.reach(last - 1).1)
+    }
+}
+
+/// Where the outputs that a span becomes lie in the input.
+#[derive(Debug, Clone, Copy)]
+struct Grid {
+    span: Span,
+    /// Inputs from one output to the next.
+    scale: f64,
+    /// How far from its centre an output depends on inputs.
+    support: f64,
+    /// The first input of all, and the end of all.
+    ends: (usize, usize),
+}
+
+impl Grid {
+    fn new(span: Span, outputs: usize) -> Self {
+        let scale = span.length / outputs as f64;
+        let support = scale.max(1.0) * span.filter.support();
+        let ends = (span.start.floor().max(0.0) as usize, (span.start + span.length).ceil() as usize);
+        Self { span, scale, support, ends }
+    }
+
+    fn centre(&self, output: usize) -> f64 {
+        self.span.start + (output as f64 + 0.5) * self.scale
     }
 
     /// The inputs on which one output depends; at least one.
-    fn reach(self, outputs: usize, output: usize) -> (usize, usize) {
-        let scale = self.length / outputs as f64;
-        let support = scale.max(1.0) * self.filter.support();
-        let centre = self.start + (output as f64 + 0.5) * scale;
-        let least = self.start.floor().max(0.0) as usize;
-        let most = (self.start + self.length).ceil() as usize;
-        let from = ((centre - support + 0.5).max(0.0) as usize).max(least);
-        let to = ((centre + support + 0.5) as usize).min(most);
+    fn reach(&self, output: usize) -> (usize, usize) {
+        let (centre, (least, most)) = (self.centre(output), self.ends);
+        let from = ((centre - self.support + 0.5).max(0.0) as usize).max(least);
+        let to = ((centre + self.support + 0.5) as usize).min(most);
         (from.min(most - 1), to.max(from + 1).min(most))
     }
 }
@@ -76,28 +102,30 @@ impl Axis {
         self.fixed.clear();
         self.limits = span.filter.limits();
         let (least, most) = span.support(outputs, first, last);
+        let grid = Grid::new(span, outputs);
         let position = |i: usize| if reversed { last - 1 - i } else { first + i };
-        let reach = |i: usize| span.reach(outputs, position(i));
-        self.taps = (0..last - first).map(|i| reach(i).1 - reach(i).0).max().unwrap_or(1);
+        self.reaches.clear();
+        self.reaches.extend((0..last - first).map(|i| grid.reach(position(i))));
+        self.taps = self.reaches.iter().map(|(from, to)| to - from).max().unwrap_or(1);
         for i in 0..last - first {
-            let (from, to) = reach(i);
+            let (from, to) = self.reaches[i];
             // all taps lie inside, even if this output needs fewer of them
             let start = from.min(most - self.taps).max(least);
-            self.weigh(span, outputs, position(i), start, (from, to));
+            self.weigh(&grid, position(i), start, (from, to));
             self.first.push(start - origin);
             self.weights.extend(self.exact.iter().map(|&weight| weight as f32));
             self.fix();
         }
+        self.end = self.first.iter().max().map_or(0, |first| first + self.taps);
     }
 
     /// Computes the exact weights of one output for the inputs from `start` on; outside of `from..to` they are 0.
-    fn weigh(&mut self, span: Span, outputs: usize, output: usize, start: usize, (from, to): (usize, usize)) {
-        let scale = span.length / outputs as f64;
-        let steepness = 1.0 / scale.max(1.0);
-        let centre = span.start + (output as f64 + 0.5) * scale;
+    fn weigh(&mut self, grid: &Grid, output: usize, start: usize, (from, to): (usize, usize)) {
+        let steepness = 1.0 / grid.scale.max(1.0);
+        let centre = grid.centre(output);
         self.exact.clear();
         self.exact.extend((start..start + self.taps).map(|at| match (from..to).contains(&at) {
-            true => span.filter.at((at as f64 + 0.5 - centre) * steepness),
+            true => grid.span.filter.at((at as f64 + 0.5 - centre) * steepness),
             false => 0.0,
         }));
         let sum: f64 = self.exact.iter().sum();

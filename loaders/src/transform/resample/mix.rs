@@ -49,39 +49,39 @@ fn row_avx2<const C: usize>(
     out: [&mut [f32]; C],
 ) {
     sum_lines(source, weights, line);
-    let groups = columns.first.len() / GROUP;
+    let (firsts, _) = columns.first.as_chunks::<GROUP>();
+    assert!(columns.end * C + PADDING <= line.len() && out.iter().all(|out| out.len() >= columns.first.len()));
     let (low, high) = limits(columns);
-    for group in 0..groups {
-        let sums = sum_group_avx2::<C>(line, columns, group);
+    let limits = (_mm256_set1_ps(low), _mm256_set1_ps(high));
+    let vectors = scales.map(|(factor, offset)| (_mm256_set1_ps(factor), _mm256_set1_ps(offset)));
+    for (group, (first, weights)) in firsts.iter().zip(columns.grouped.chunks_exact(GROUP * columns.taps)).enumerate() {
+        // SAFETY: no input reaches past `columns.end`, so four values from any on lie inside of `line`, as asserted above.
+        let sums = unsafe { sum_group_avx2::<C>(line, first, weights) };
         for c in 0..C {
-            let sum = _mm256_min_ps(_mm256_max_ps(sums[c], _mm256_set1_ps(low)), _mm256_set1_ps(high));
-            let scaled = _mm256_add_ps(_mm256_mul_ps(sum, _mm256_set1_ps(scales[c].0)), _mm256_set1_ps(scales[c].1));
-            let target = &mut out[c][group * GROUP..][..GROUP];
-            // SAFETY: `target` holds eight values.
-            unsafe { _mm256_storeu_ps(target.as_mut_ptr(), scaled) };
+            let sum = _mm256_min_ps(_mm256_max_ps(sums[c], limits.0), limits.1);
+            let scaled = _mm256_add_ps(_mm256_mul_ps(sum, vectors[c].0), vectors[c].1);
+            // SAFETY: a row has room for all groups, as asserted above.
+            unsafe { _mm256_storeu_ps(out[c].as_mut_ptr().add(group * GROUP), scaled) };
         }
     }
-    sum_columns(line, columns, groups * GROUP, scales, out);
+    sum_columns(line, columns, firsts.len() * GROUP, scales, out);
 }
 
 /// The weighted sums of a group of outputs: one vector a channel; those past `C` are unused.
+///
+/// # Safety
+/// Four values from any input of these outputs on must lie inside of `line`.
 #[cfg(target_arch = "x86_64")]
 #[target_feature(enable = "avx2")]
 #[inline]
-fn sum_group_avx2<const C: usize>(line: &[f32], columns: &Axis, group: usize) -> [__m256; 4] {
-    let taps = columns.taps;
-    let first = &columns.first[group * GROUP..][..GROUP];
-    let weights = &columns.grouped[group * GROUP * taps..][..GROUP * taps];
-    // all reads below lie inside: outputs are in order, forwards or (mirrored) backwards
-    let last = first[0].max(first[GROUP - 1]) + taps - 1;
-    assert!(last * C + 4 <= line.len() && first.iter().all(|&at| at + taps - 1 <= last));
+unsafe fn sum_group_avx2<const C: usize>(line: &[f32], first: &[usize; GROUP], weights: &[f32]) -> [__m256; 4] {
     // of each pair of outputs (j, j + 4), all channels of the first in the low half and of the second in the high half
     let mut sums = [_mm256_setzero_ps(); 4];
-    for k in 0..taps {
-        // SAFETY: `weights` holds `taps` times eight values.
-        let weight = unsafe { _mm256_loadu_ps(weights.as_ptr().add(k * GROUP)) };
+    for (k, weight) in weights.as_chunks::<GROUP>().0.iter().enumerate() {
+        // SAFETY: eight values.
+        let weight = unsafe { _mm256_loadu_ps(weight.as_ptr()) };
         let pair = |j: usize| {
-            // SAFETY: four values from any tap of these outputs lie inside of `line`, as asserted above.
+            // SAFETY: the caller's promise.
             unsafe {
                 let low = _mm_loadu_ps(line.as_ptr().add((first[j] + k) * C));
                 let high = _mm_loadu_ps(line.as_ptr().add((first[j + 4] + k) * C));
