@@ -74,11 +74,10 @@ impl Geometry {
         })
     }
 
-    /// Which part of the stored image the window shows, one pixel at least.
+    /// Which part of the stored image the window shows; the first pixel where all of it is padding.
     pub fn need(&self) -> Need {
-        let seen = self.window.intersect(self.visible);
-        let some = |from: i64, to: i64| (from.max(0) as usize, to.max(from.max(0) + 1) as usize);
-        let ((top, bottom), (left, right)) = (some(seen.top, seen.bottom), some(seen.left, seen.right));
+        let Window { top, left, bottom, right } = self.seen().map_or(Window::whole(1, 1), |seen| seen.window);
+        let [top, left, bottom, right] = [top, left, bottom, right].map(|at| at as usize);
         let Some(Resize { region, height, width, filter }) = self.resize else {
             return Need { region: Region { top, left, bottom, right }, shrink: 1.0 };
         };

@@ -109,6 +109,31 @@ fn parts_of_turned_images_are_those_of_the_whole() {
     }
 }
 
+/// Of a JPEG only the pixels in the window are decoded, of which there may be none.
+#[test]
+fn windows_may_leave_the_image() {
+    let data = TestData::noise(1, 1, ImageSpec::new(1, 1, 3));
+    let mut scratch = Scratch::default();
+    let (mut empty, mut full) = (0, 0);
+    for orientation in 1..=8 {
+        let file = jpeg(24, 32, orientation);
+        let shape = spec(&common::image_file(&file, Format::Jpeg)).unwrap();
+        let mut pixels = Vec::new();
+        let whole = decode(&common::image_file(&file, Format::Jpeg), shape, &mut pixels).unwrap();
+        for ops in [&["pad_crop(80)", "flip"][..], &["random_crop(8)", "vertical_flip", "pad_crop(8)"]] {
+            let pipeline = data.pipeline(ops, shape);
+            let mut outs = [vec![0.0; pipeline.output().values()], vec![0.0; pipeline.output().values()]];
+            for id in 0..60 {
+                pipeline.run(&common::image_file(&file, Format::Jpeg), id, 0, &mut scratch, &mut outs[0]).unwrap();
+                pipeline.apply(whole, shape, id, 0, &mut scratch, &mut outs[1]).unwrap();
+                assert!(outs[0] == outs[1], "orientation {orientation}, {ops:?}, sample {id}");
+                *if outs[0].iter().all(|&value| value == 0.0) { &mut empty } else { &mut full } += 1;
+            }
+        }
+    }
+    assert!(empty > 100 && full > 100, "{empty} windows without a pixel, {full} with some");
+}
+
 #[test]
 fn the_old_way_changes_neither_draws_nor_pixels() {
     let data = TestData::noise(1, 1, ImageSpec::new(1, 1, 3));
