@@ -42,8 +42,7 @@ pub enum Error {
     },
     /// There is no room for a copy.
     #[error(
-        "{dir}: the copy needs {:.1} GB, {:.1} GB are free; choose another --stage folder, or none", *needed as f64 / 1e9,
-        *free as f64 / 1e9
+        "{dir}: the copy needs {}, {} are free; choose another --stage folder, or none", size(*needed), size(*free)
     )]
     Space {
         /// Where the copy should go.
@@ -75,7 +74,7 @@ pub enum Error {
         got: u32,
     },
     /// More memory than the machine has.
-    #[error("{what} would take {:.1} GB, this machine has {:.1} GB; try {cure}", *needed as f64 / 1e9, *memory as f64 / 1e9)]
+    #[error("{what} would take {}, this machine has {}; try {cure}", size(*needed), size(*memory))]
     Memory {
         /// Its purpose.
         what: String,
@@ -239,6 +238,15 @@ pub enum Error {
     /// `next` was called on a loader that had already reported an error.
     #[error("the loader stopped at an earlier error")]
     Stopped,
+}
+
+/// Bytes for people.
+fn size(bytes: u64) -> String {
+    match bytes as f64 {
+        many if many >= 1e9 => format!("{:.1} GB", many / 1e9),
+        some if some >= 1e5 => format!("{:.1} MB", some / 1e6),
+        _ => format!("{bytes} bytes"),
+    }
 }
 
 impl Error {

@@ -17,7 +17,10 @@ pub(crate) fn available() -> u64 {
 }
 
 /// Fails for what needs more bytes than the machine has; `cure` says what to try.
-pub(crate) fn check(what: &str, needed: u64, cure: &str) -> Result<(), Error> {
+///
+/// # Errors
+/// [`Error::Memory`].
+pub fn check(what: &str, needed: u64, cure: &str) -> Result<(), Error> {
     within(what, needed, total(), cure)
 }
 

@@ -5,6 +5,7 @@
 //! when it is complete. `COPIES` beside them has a line for each: its checksum, and the size and time of its source. The next run on the
 //! node copies nothing whose source has that size and time still and whose bytes, read again, have that checksum.
 
+use std::collections::HashSet;
 use std::fs::{self, File, Metadata};
 use std::io::{Read, Seek, Write};
 use std::os::unix::fs::MetadataExt;
@@ -82,21 +83,43 @@ pub fn stage(from: &Path, under: &Path, splits: &[&str]) -> Result<Staged, Error
     let shards = splits.iter().filter_map(|name| manifest.splits.get(*name)).flat_map(|split| &split.shards);
     let files = shards.flat_map(|shard| [index_path(Path::new(&shard.file)).display().to_string(), shard.file.clone()]);
     // the manifest last: a folder that has it is complete
-    let files: Vec<String> = files.chain([MANIFEST.to_string()]).collect();
+    let files = files.chain([MANIFEST.to_string()]);
     let (mut missing, mut staged) = (Vec::new(), Staged { dir: dir.clone(), copied: 0, reused: 0 });
+    let (mut seen, mut room) = (HashSet::new(), Room::default());
     for file in files {
+        // splits may share shards, and one split may have two purposes
+        if !seen.insert(file.clone()) {
+            continue;
+        }
         let source = fs::metadata(from.join(&file)).map_err(Error::io("open", &from.join(&file)))?;
         if copies.has(from, &file, &source)? {
             staged.reused += source.len();
         } else {
             staged.copied += source.len();
+            room.replace(fs::symlink_metadata(dir.join(&file)).map_or(0, |old| old.len()), source.len());
             missing.push((file, source));
         }
     }
     let free = FileSystem::of(&dir).map_err(Error::io("ask for the free space of", &dir))?.free;
-    fits(&dir, staged.copied, free)?;
+    fits(&dir, room.most, free)?;
     missing.into_iter().try_for_each(|(file, source)| copies.add(from, file, &source))?;
     Ok(staged)
+}
+
+/// The room that copies take beyond what is there, while one after another takes the place of an older one.
+#[derive(Debug, Default)]
+struct Room {
+    now: i64,
+    most: u64,
+}
+
+impl Room {
+    /// A file is complete before the one that it replaces goes.
+    fn replace(&mut self, old: u64, new: u64) {
+        let both = self.now.saturating_add_unsigned(new);
+        self.most = self.most.max(both.max(0) as u64);
+        self.now = both.saturating_sub_unsigned(old);
+    }
 }
 
 fn fits(dir: &Path, needed: u64, free: u64) -> Result<(), Error> {
@@ -205,6 +228,19 @@ mod tests {
     }
 
     #[test]
+    fn copies_that_take_the_place_of_older_ones_need_room_for_one_more() {
+        let most = |files: &[(u64, u64)]| {
+            let mut room = Room::default();
+            files.iter().for_each(|&(old, new)| room.replace(old, new));
+            room.most
+        };
+        assert_eq!(most(&[(0, 5), (0, 7)]), 12);
+        assert_eq!(most(&[(5, 5), (7, 7), (6, 6)]), 7);
+        assert_eq!(most(&[(5, 1), (0, 3), (0, 9)]), 8);
+        assert_eq!(most(&[]), 0);
+    }
+
+    #[test]
     fn data_sets_of_one_name_have_different_folders_below_that_of_the_user() {
         let (a, b) = (place(Path::new("/x/cifar10"), Path::new("/t")), place(Path::new("/y/cifar10"), Path::new("/t")));
         assert_ne!(a, b);
@@ -253,6 +289,8 @@ mod tests {
             staged.copied
         };
         assert_eq!(again("nothing changed"), 0);
+        let twice = stage(&from, &root.join("other"), &["train", "train"]).unwrap();
+        assert_eq!((twice.copied, twice.reused), (all, 0), "a split that is named twice");
         let shard = first.dir.join("train.tfrecord");
         let time = fs::metadata(&shard).unwrap().modified().unwrap();
         let mut other = fs::read(&shard).unwrap();
