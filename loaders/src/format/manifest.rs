@@ -143,9 +143,14 @@ impl Manifest {
         if !self.mean.iter().all(|m| m.is_finite()) || !self.std.iter().all(|s| s.is_finite() && *s >= 0.0) {
             return Err("`mean` and `std` must be finite, `std` not negative".into());
         }
-        self.splits
-            .iter()
-            .try_for_each(|(name, split)| split.check().map_err(|problem| format!("split `{name}`: {problem}")))
+        self.splits.iter().try_for_each(|(name, split)| {
+            // files are named after splits
+            if !is_file_name(name) {
+                let name = name.escape_debug();
+                return Err(format!("expected the name of a split, which could be a file's, got \"{name}\""));
+            }
+            split.check().map_err(|problem| format!("split `{name}`: {problem}"))
+        })
     }
 }
 

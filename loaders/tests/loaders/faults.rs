@@ -121,6 +121,13 @@ fn manifest_that_contradicts_itself_or_the_shards() {
     assert_contains(&message, &["train-00000-of-00002.tfrecord: bytes: dataset.json says"]);
     let message = spoil(&|m| m.splits.get_mut("train").unwrap().shards[0].file = "../x".into());
     assert_contains(&message, &["expected the name of a file in the folder, got \"../x\""]);
+    for name in ["../train", "/tmp/train", "a/b", "..", ""] {
+        let named = |m: &mut loaders::Manifest| {
+            let split = m.splits.get("train").unwrap().clone();
+            m.splits.insert(name.into(), split);
+        };
+        assert_contains(&spoil(&named), &["expected the name of a split, which could be a file's", name]);
+    }
     assert_contains(&spoil(&|m| m.version = 3), &["`version`: expected 1 or 2, got 3"]);
     assert_contains(&spoil(&|m| m.version = 2), &["`version` is 2 and `multi_label` false"]);
     assert_contains(&spoil(&|m| m.classes.clear()), &["`classes` is empty"]);
