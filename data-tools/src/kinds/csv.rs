@@ -27,7 +27,8 @@ const CURE: &str = "paths are relative to the table's folder";
 
 fn open(src: &Path, options: &ConvertOptions) -> Opened {
     match src.try_exists() {
-        Ok(true) if src.is_file() => {}
+        // what is neither a file nor a folder is refused when it is opened
+        Ok(true) if !src.is_dir() => {}
         Ok(true) => {
             return Err(Error::Missing { path: src.join("labels.csv"), hint: format!("it is a folder, {HINT}") });
         }

@@ -63,7 +63,8 @@ struct Pair {
 fn open(src: &Path, options: &ConvertOptions) -> Opened {
     let missing = |hint: String| Error::Missing { path: src.to_path_buf(), hint };
     match src.try_exists() {
-        Ok(true) if src.is_file() => {}
+        // what is neither a file nor a folder is refused when it is opened
+        Ok(true) if !src.is_dir() => {}
         Ok(true) => {
             return Err(Error::Missing { path: src.join("arrays.npz"), hint: format!("it is a folder, {HINT}") });
         }

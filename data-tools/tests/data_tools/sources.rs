@@ -231,6 +231,11 @@ fn bad_lines_of_a_table_are_all_named() {
         &["its header has no column `label`", "caption"],
     );
     refused("csv", &table(&temp, ""), &["holds no line"]);
+    // all that follows would be one field
+    for (line, open) in [(3, "b.png,\"dog\na.png,cat\n"), (5, "a.png,\"a\nb\"\n\"b.png,dog\n")] {
+        let text = format!("path,label\na.png,cat\n{open}");
+        refused("csv", &table(&temp, &text), &[&format!("line {line}: a quote is opened and never closed")]);
+    }
     refused("csv", &table(&temp, "path,label,split\na.png,cat,3\n"), &["line 2: split `3`"]);
     fs::write(temp.path("src/labels.csv"), b"path,label\na.png,caf\xe9\n").unwrap();
     refused("csv", &temp.path("src/labels.csv"), &["line 2: not UTF-8", "save the table as UTF-8"]);

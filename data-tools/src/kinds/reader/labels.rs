@@ -160,7 +160,7 @@ fn found(src: &Path, labels: &BTreeSet<Label>) -> Result<Vec<String>, Error> {
         return Err(Error::input(src, what));
     }
     if least < 0 || most > MOST {
-        let what = format!("has labels from {least} to {most}; expected numbers from 0, or names");
+        let what = format!("has labels from {least} to {most}; expected numbers from 0 to {MOST}, or names");
         return Err(Error::input(src, what));
     }
     Ok((i64::from(least == 1)..=most).map(|number| number.to_string()).collect())

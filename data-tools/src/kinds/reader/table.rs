@@ -54,7 +54,34 @@ pub(crate) fn read(path: &Path) -> Result<Table, Error> {
     let delimiter = [b',', b'\t', b';'].into_iter().find(|&byte| has(byte)).unwrap_or(b',');
     let mut reader = ReaderBuilder::new();
     reader.delimiter(delimiter).has_headers(false).flexible(true).trim(Trim::All);
+    if let Some(line) = open_quote(&file, delimiter) {
+        let what = format!(
+            "line {line}: a quote is opened and never closed, so that all that follows is one field; close it, or double it"
+        );
+        return Err(Error::input(path, what));
+    }
     rows(reader.from_reader(file.as_slice()), &file, path)
+}
+
+/// The number of the line of a quote that is still open at the end; as crate csv reads them, quotes count at the beginning of a field, and
+/// two of them stand for one.
+fn open_quote(file: &[u8], delimiter: u8) -> Option<usize> {
+    let (mut line, mut opened, mut begins) = (1, None, true);
+    let mut bytes = file.strip_prefix(b"\xef\xbb\xbf").unwrap_or(file).iter().copied().peekable();
+    while let Some(byte) = bytes.next() {
+        line += usize::from(byte == b'\n');
+        match opened {
+            Some(_) if byte != b'"' => {}
+            Some(_) if bytes.next_if_eq(&b'"').is_some() => {}
+            Some(_) => opened = None,
+            None if byte == b'"' && begins => opened = Some(line),
+            None => begins = [delimiter, b'\n', b'\r'].contains(&byte),
+        }
+        if opened.is_some() {
+            begins = false;
+        }
+    }
+    opened
 }
 
 /// The number of the line at which a record begins that was reached at `position`: blank lines before it do not count.
