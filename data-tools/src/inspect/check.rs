@@ -8,7 +8,7 @@ use super::walk::{Found, Position, Walk};
 use crate::error::Error;
 use crate::image::pixels::Pixels;
 use crate::progress::Counter;
-use loaders::{Manifest, ShardManifest, decode, example};
+use loaders::{Example, Manifest, ShardManifest, SplitManifest, decode, example};
 use std::path::{Path, PathBuf};
 
 /// What the check of a shard finds.
@@ -16,6 +16,8 @@ pub(super) struct Check<'a> {
     path: PathBuf,
     /// The shard by `dataset.json`.
     expected: &'a ShardManifest,
+    /// Its split.
+    split: &'a SplitManifest,
     manifest: &'a Manifest,
     /// Records, good and bad.
     pub checked: u64,
@@ -27,12 +29,17 @@ pub(super) struct Check<'a> {
 }
 
 impl<'a> Check<'a> {
-    /// Checks the shard `expected` of the data set in `dir`; a shard that cannot be read is a fault too. Keeps what is needed to
+    /// Checks the shard `expected` of a split of the data set in `dir`; a shard that cannot be read is a fault too. Keeps what is needed to
     /// compare its pictures with others if there is more than one split.
-    pub fn run(dir: &Path, expected: &'a ShardManifest, manifest: &'a Manifest, counter: &mut Counter<'_>) -> Self {
+    pub fn run(
+        dir: &Path,
+        (expected, split): (&'a ShardManifest, &'a SplitManifest),
+        manifest: &'a Manifest,
+        counter: &mut Counter<'_>,
+    ) -> Self {
         let path = dir.join(&expected.file);
         let pictures = (manifest.splits.len() > 1).then(Vec::new);
-        let mut check = Check { path, expected, manifest, checked: 0, bytes: 0, bad: Vec::new(), pictures };
+        let mut check = Check { path, expected, split, manifest, checked: 0, bytes: 0, bad: Vec::new(), pictures };
         if let Err(error) = check.walk(counter) {
             check.fault(error.to_string());
         }
@@ -70,7 +77,7 @@ impl<'a> Check<'a> {
             let (at, bad_length) = (found.at, found.bad_length);
             self.checked += 1;
             entries.push((at.offset, found.size));
-            if let Err(what) = check_record(&found, self.manifest, &mut pixels, self.pictures.as_mut()) {
+            if let Err(what) = check_record(&found, self.split, self.manifest, &mut pixels, self.pictures.as_mut()) {
                 self.bad.push(Bad::record(&self.expected.file, at, what));
             }
             counter.tick();
@@ -115,6 +122,7 @@ impl<'a> Check<'a> {
 /// Checksums, protobuf, label and image of one record, which joins the `pictures`.
 fn check_record(
     found: &Found<'_>,
+    split: &SplitManifest,
     manifest: &Manifest,
     pixels: &mut Pixels,
     pictures: Option<&mut Vec<Picture>>,
@@ -124,8 +132,30 @@ fn check_record(
     labels::classes(&example, manifest)?;
     decode::check_entry_points(&example).map_err(|fault| fault.to_string())?;
     let reduced = pixels.reduced(&example)?;
+    check_size(&example, split)?;
     if let Some(pictures) = pictures {
         pictures.push(Picture::new(found.at.record, &example, &reduced));
     }
     Ok(())
+}
+
+/// Whether an image, as its file holds it, has the size that `dataset.json` says all images of its split have, or one of those between which they are.
+fn check_size(example: &Example<'_>, split: &SplitManifest) -> Result<(), String> {
+    let spec = decode::spec_as(example, decode::Exif::Ignored).map_err(|fault| fault.to_string())?;
+    let got = [spec.height, spec.width];
+    let within = |least: [u32; 2], most: [u32; 2]| (0..2).all(|side| (least[side]..=most[side]).contains(&got[side]));
+    let of = |[height, width]: [u32; 2]| format!("{height}x{width}");
+    match (split.size, split.sizes) {
+        (Some(size), _) if got != size => {
+            Err(format!("an image of {}, and dataset.json says that all are of {} (height x width)", of(got), of(size)))
+        }
+        (_, Some([least, most])) if !within(least, most) => {
+            let (least, most) = (of(least), of(most));
+            Err(format!(
+                "an image of {}, and dataset.json says that they are of {least} to {most} (height x width)",
+                of(got)
+            ))
+        }
+        _ => Ok(()),
+    }
 }

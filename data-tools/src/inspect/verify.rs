@@ -8,9 +8,10 @@ use super::near_copy::{self, NearCopy};
 use crate::error::Error;
 use crate::progress::Progress;
 use crate::{pool, text};
-use loaders::{Manifest, ShardManifest};
+use loaders::dataset::MANIFEST;
+use loaders::{Manifest, ShardManifest, SplitManifest};
 use serde_json::json;
-use std::collections::BTreeSet;
+use std::collections::{BTreeMap, BTreeSet};
 use std::fmt;
 use std::path::{Path, PathBuf};
 use std::time::{Duration, Instant};
@@ -44,16 +45,18 @@ pub struct Report {
 pub fn verify(dir: &Path, jobs: usize) -> Result<Report, Error> {
     let started = Instant::now();
     let manifest = Manifest::read(dir)?;
-    let listed = manifest.splits.iter().flat_map(|(name, split)| split.shards.iter().map(move |shard| (name, shard)));
-    let (names, shards): (Vec<&String>, Vec<&ShardManifest>) = listed.unzip();
+    let listed =
+        manifest.splits.iter().flat_map(|(name, split)| split.shards.iter().map(move |shard| (name, (shard, split))));
+    let (names, shards): (Vec<&String>, Vec<(&ShardManifest, &SplitManifest)>) = listed.unzip();
     let samples = manifest.splits.values().map(|s| s.count).sum();
     let progress = Progress::new("verifying", Some(samples), true);
     let checks = pool::run(shards.len(), jobs, |i| Ok(Check::run(dir, shards[i], &manifest, &mut progress.counter())))?;
     drop(progress);
-    let mut bad = listed_twice(&shards);
+    let mut bad = of_the_manifest(&manifest);
+    bad.extend(listed_twice(&shards));
     let (mut checked, mut bytes, mut gallery, mut first) = (0, 0, Gallery::default(), 0);
     for (at, check) in checks.into_iter().enumerate() {
-        first = if at > 0 && names[at] == names[at - 1] { first + shards[at - 1].count } else { 0 };
+        first = if at > 0 && names[at] == names[at - 1] { first + shards[at - 1].0.count } else { 0 };
         checked += check.checked;
         bytes += check.bytes;
         bad.extend(check.bad);
@@ -64,11 +67,29 @@ pub fn verify(dir: &Path, jobs: usize) -> Result<Report, Error> {
     Ok(Report { dir, checked, shards, bytes, bad, copies, elapsed: started.elapsed() })
 }
 
+/// What training would accept, and which is hardly meant: no split, and classes that cannot be told apart by their names.
+fn of_the_manifest(manifest: &Manifest) -> Vec<Bad> {
+    let mut bad = Vec::new();
+    let mut fault = |what: String| bad.push(Bad::shard(MANIFEST, what));
+    if manifest.splits.is_empty() {
+        fault("it has no splits, so there is nothing to train on".into());
+    }
+    let mut first = BTreeMap::new();
+    for (number, name) in manifest.classes.iter().enumerate() {
+        match first.insert(name, number) {
+            _ if name.is_empty() => fault(format!("class {number} has no name")),
+            Some(earlier) => fault(format!("classes {earlier} and {number} are both named `{}`", name.escape_debug())),
+            None => {}
+        }
+    }
+    bad
+}
+
 /// A shard listed twice would count its samples twice.
-fn listed_twice(shards: &[&ShardManifest]) -> Vec<Bad> {
+fn listed_twice(shards: &[(&ShardManifest, &SplitManifest)]) -> Vec<Bad> {
     let mut seen = BTreeSet::new();
-    let again = shards.iter().filter(|s| !seen.insert(s.file.as_str()));
-    again.map(|s| Bad::shard(&s.file, "dataset.json lists it more than once".to_string())).collect()
+    let again = shards.iter().filter(|(s, _)| !seen.insert(s.file.as_str()));
+    again.map(|(s, _)| Bad::shard(&s.file, "dataset.json lists it more than once".to_string())).collect()
 }
 
 impl Report {

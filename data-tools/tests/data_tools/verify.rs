@@ -164,6 +164,40 @@ fn wrong_indexes_and_missing_shards() {
 }
 
 #[test]
+fn a_manifest_that_says_what_is_not_so() {
+    let temp = Temp::new();
+    let (out, _) = dataset(&temp);
+    let good = Manifest::read(&out).unwrap();
+    let report = |change: &dyn Fn(&mut Manifest)| {
+        let mut manifest = good.clone();
+        change(&mut manifest);
+        manifest.write(&out).unwrap();
+        verify(&out, 1).unwrap()
+    };
+    assert!(report(&|_| {}).is_ok());
+    let train = good.splits["train"].count as usize;
+    let [height, width] = good.splits["train"].size.unwrap();
+    for size in [[0, 0], [height + 1, width], [height, width - 1], [u32::MAX, u32::MAX]] {
+        let report = report(&|m| m.splits.get_mut("train").unwrap().size = Some(size));
+        assert_eq!(report.bad.len(), train, "{report}");
+        assert!(report.bad[0].what.contains(&format!("all are of {}x{}", size[0], size[1])), "{report}");
+    }
+    let sizes = [[height, width], [height + 3, width]];
+    let between = |m: &mut Manifest, sizes| {
+        let split = m.splits.get_mut("train").unwrap();
+        (split.size, split.sizes) = (None, Some(sizes));
+    };
+    assert!(report(&|m| between(m, sizes)).is_ok());
+    assert_eq!(report(&|m| between(m, [[height + 1, width], [height + 3, width]])).bad.len(), train);
+    let doubled = report(&|m| m.classes[1] = m.classes[0].clone());
+    assert!(only(&doubled).what.contains("classes 0 and 1 are both named"), "{doubled}");
+    let nameless = report(&|m| m.classes[1].clear());
+    assert!(only(&nameless).what.contains("class 1 has no name"), "{nameless}");
+    let empty = report(&|m| m.splits.clear());
+    assert!(only(&empty).what.contains("no splits"), "{empty}");
+}
+
+#[test]
 fn a_manifest_that_lists_a_shard_twice_or_is_not_there() {
     let temp = Temp::new();
     let (out, _) = dataset(&temp);
