@@ -96,9 +96,10 @@ pub fn run(args: &Args) -> Result<(), Failure> {
     let points = args.points(&grid)?;
     sweep.check(&points)?;
     if args.list {
-        let quoted =
-            |point: &Point| sweep.arguments(point).iter().map(|word| quote(word)).collect::<Vec<_>>().join(" ");
-        return points.iter().try_for_each(|point| print(format!("trireme {}", quoted(point))));
+        let program = [sweep.launcher.clone(), vec!["trireme".into()]].concat();
+        let line = |point: &Point| [program.clone(), sweep.arguments(point)].concat();
+        let quoted = |words: Vec<String>| words.iter().map(|word| quote(word)).collect::<Vec<_>>().join(" ");
+        return points.iter().try_for_each(|point| print(quoted(line(point))));
     }
     let outcomes = if args.table { Vec::new() } else { sweep.train(&points)? };
     let all = found(&sweep, &points, &outcomes);

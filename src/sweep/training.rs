@@ -5,6 +5,7 @@
 //! that a terminal's Ctrl-C does not reach them: it would end a launcher, and the ranks with it, at once.
 
 use std::cell::Cell;
+use std::ffi::OsString;
 use std::os::unix::process::CommandExt;
 use std::path::{Path, PathBuf};
 use std::process::{Child, Command, ExitStatus, Stdio};
@@ -21,6 +22,7 @@ use crate::error::Error;
 use crate::models;
 use crate::recipe::{Changes, Known, Recipe};
 use crate::screen;
+use crate::train::observe::stop::hangups_are_ignored;
 use crate::train::plan::source::transform_names;
 use crate::train::save::saver::RESUMABLE;
 
@@ -116,9 +118,13 @@ impl Sweep {
         let failed = |what: &str, e: std::io::Error| Error::Failed(format!("cannot {what} the training: {e}"));
         let program = std::env::current_exe().map_err(|e| failed("find the program of", e))?;
         let mut words = self.launcher.iter().map(Into::into).chain([program.into_os_string()]);
-        let mut command = Command::new(words.next().unwrap_or_default());
+        let first: OsString = words.next().unwrap_or_default();
+        let mut command = Command::new(&first);
         command.args(words).args(self.arguments(point)).args(["--resume", "auto"]).process_group(0);
-        let mut child = command.stdin(Stdio::null()).stdout(Stdio::null()).spawn().map_err(|e| failed("start", e))?;
+        let mut child = command.stdin(Stdio::null()).stdout(Stdio::null()).spawn().map_err(|e| {
+            let first = first.display();
+            Error::Failed(format!("cannot start the training: {first}: {e}"))
+        })?;
         let mut told: Option<Instant> = None;
         loop {
             if let Some(status) = child.try_wait().map_err(|e| failed("wait for", e))? {
@@ -183,13 +189,6 @@ impl Asked {
         self.interrupts.set(self.interrupts.get().saturating_add(new));
         self.interrupts.get()
     }
-}
-
-/// Whether this process was started so that SIGHUP does not end it.
-fn hangups_are_ignored() -> bool {
-    let status = std::fs::read_to_string("/proc/self/status").unwrap_or_default();
-    let mask = status.lines().find_map(|line| line.strip_prefix("SigIgn:"));
-    mask.and_then(|mask| u64::from_str_radix(mask.trim(), 16).ok()).is_some_and(|mask| (mask >> (SIGHUP - 1)) & 1 == 1)
 }
 
 /// To the process alone: one that has just ended needs none.

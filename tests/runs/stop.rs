@@ -61,7 +61,7 @@ fn usr1_to_mpirun_and_on_to_the_same_bits() {
     let more = ["--max-steps", "400"];
     setting.start("whole", 1, &more).wait(PATIENCE).succeeded();
     let out = setting.out("parts");
-    for (ranks, name) in [(2, libc::SIGUSR1), (0, libc::SIGTERM), (1, libc::SIGUSR1)] {
+    for (ranks, name) in [(2, libc::SIGUSR1), (0, libc::SIGTERM), (0, libc::SIGHUP), (1, libc::SIGUSR1)] {
         let before = events(&out, "step").len();
         let mut running = setting.start("parts", ranks, &[&more[..], &["--resume", "auto"]].concat());
         running.until("step", || events_so_far(&out) > before + 5);
@@ -118,7 +118,9 @@ fn a_dry_run_leaves_signals_alone() {
 fn threads_that_compute_leave_signals_to_others() {
     let setting = Setting::new(RECIPE, DIGITS, [50, 20]);
     let running = under_way(&setting, "out", 0, &["--set", "epochs=100000"]);
-    let ours = [libc::SIGINT, libc::SIGTERM, libc::SIGUSR1].iter().fold(0u64, |mask, signal| mask | 1 << (signal - 1));
+    let ours = [libc::SIGINT, libc::SIGTERM, libc::SIGUSR1, libc::SIGHUP]
+        .iter()
+        .fold(0u64, |mask, signal| mask | 1 << (signal - 1));
     let process = Path::new("/proc").join(running.id().to_string());
     assert_eq!(blocked(&process.join("status")) & ours, ours, "the main thread computes");
     let threads = fs::read_dir(process.join("task")).unwrap().map(|task| blocked(&task.unwrap().path().join("status")));

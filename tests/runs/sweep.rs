@@ -114,6 +114,8 @@ fn what_is_wrong_is_told_before_anything_is_trained_and_a_failure_ends_one() {
     sweep(&setting, &["--grid", "seed=1", "--only", "5"]).failed(2, &["--only 5: there is one combination, number 0"]);
     sweep(&setting, &["--grid", "seed=1,2", "--only", "2"]).failed(2, &["2 combinations, from 0 to 1"]);
     assert!(!Path::new(&setting.out("sweep")).exists());
+    sweep(&setting, &["--grid", "seed=1", "--launch", "no-such-launcher -n 2"])
+        .failed(1, &["cannot start the training: no-such-launcher: "]);
     let wild = ["--grid", "schedule.base_lr=1e30,0.01", "--", "--threads", "1", "--max-steps", "3"];
     let ended = sweep(&setting, &wild).failed(1, &["1 of 2 trainings failed"]);
     let states: Vec<&str> = ended.stdout.lines().filter_map(|line| line.split_whitespace().nth(1)).collect();
@@ -135,4 +137,6 @@ fn one_combination_and_its_command_line() {
         "{line}"
     );
     assert_eq!(listed.lines().count(), 4);
+    let launched = sweep(&setting, &[&GRID[..], &["--list", "--launch", "mpirun -n 2"]].concat()).succeeded().stdout;
+    assert!(launched.lines().all(|line| line.starts_with("mpirun -n 2 trireme train ")), "{launched}");
 }

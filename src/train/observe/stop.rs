@@ -1,15 +1,15 @@
 //! Requests to end a run early: a signal, a limit of time. Each rank looks at its own; all ranks learn of a request with the metrics of
 //! the next step or, where ranks step by themselves, when they next synchronise and at the end of an epoch.
 //!
-//! SIGTERM, SIGINT and SIGUSR1 only set a flag; a second SIGINT ends the process at once with exit code 130. The end of a
-//! Slurm job counts as a limit of time where the environment has it.
+//! SIGTERM, SIGINT, SIGUSR1 and, but under `nohup`, SIGHUP only set a flag; a second SIGINT ends the process at once with exit code 130.
+//! The end of a Slurm job counts as a limit of time where the environment has it.
 
 use std::cell::Cell;
 use std::sync::Arc;
 use std::sync::atomic::{AtomicBool, AtomicUsize, Ordering};
 use std::time::{Duration, Instant, SystemTime};
 
-use signal_hook::consts::{SIGINT, SIGTERM, SIGUSR1};
+use signal_hook::consts::{SIGHUP, SIGINT, SIGTERM, SIGUSR1};
 use signal_hook::flag;
 
 use crate::error::Error;
@@ -25,6 +25,13 @@ const STEPS: u32 = 3;
 
 /// For the end of MPI and of the launcher.
 const SPARE: Duration = Duration::from_secs(1);
+
+/// Whether this process was started so that SIGHUP does not end it.
+pub fn hangups_are_ignored() -> bool {
+    let status = std::fs::read_to_string("/proc/self/status").unwrap_or_default();
+    let mask = status.lines().find_map(|line| line.strip_prefix("SigIgn:"));
+    mask.and_then(|mask| u64::from_str_radix(mask.trim(), 16).ok()).is_some_and(|mask| (mask >> (SIGHUP - 1)) & 1 == 1)
+}
 
 /// A point in time by which the run must be over.
 #[derive(Clone, Debug)]
@@ -58,7 +65,9 @@ impl Stop {
         // in this order: the first SIGINT finds the flag unset, then sets it
         flag::register_conditional_shutdown(SIGINT, INTERRUPTED, Arc::clone(&interrupted)).map_err(refuse)?;
         flag::register(SIGINT, interrupted).map_err(refuse)?;
-        for signal in [SIGINT, SIGTERM, SIGUSR1] {
+        // that of a terminal which is closed
+        let hangup = (!hangups_are_ignored()).then_some(SIGHUP);
+        for signal in [SIGINT, SIGTERM, SIGUSR1].into_iter().chain(hangup) {
             flag::register_usize(signal, Arc::clone(&stop.signal), signal as usize).map_err(refuse)?;
         }
         Ok(stop)
@@ -75,6 +84,7 @@ impl Stop {
             (SIGTERM, _) => "SIGTERM".into(),
             (SIGINT, _) => "SIGINT".into(),
             (SIGUSR1, _) => "SIGUSR1".into(),
+            (SIGHUP, _) => "SIGHUP".into(),
             (_, Some(limit)) if self.is_late_in(TOLERANCE) => format!("{} is near", limit.name),
             _ => "another rank received a request to stop".into(),
         }
