@@ -140,7 +140,7 @@ fn peak_gflops(cores: &dyn Cores) -> f64 {
 
 /// The text of a table; empty where there is none yet.
 fn read(path: &Path) -> Result<String, Error> {
-    match std::fs::read_to_string(path) {
+    match loaders::regular::read_to_string(path) {
         Err(error) if error.kind() == ErrorKind::NotFound => Ok(String::new()),
         read => read.map_err(|source| Error::File { action: "read", path: path.into(), source }),
     }

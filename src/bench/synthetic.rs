@@ -9,7 +9,7 @@ use crate::error::Error;
 use crate::models;
 use crate::nn::{Batch, Graph};
 use crate::train::plan::network::network;
-use loaders::{Draws, ImageSpec};
+use loaders::{Draws, ImageSpec, memory};
 
 /// What to run.
 #[derive(Clone, Copy, Debug)]
@@ -51,6 +51,9 @@ impl<B: Backend> Synthetic<B> {
         let unknown = || Error::Usage(models::unknown(model));
         let (meant, classes) = models::input(model).zip(models::classes(model)).ok_or_else(unknown)?;
         let shape = work.size.map_or(meant, |px| Shape::image(meant.c, px, px));
+        let factors = [batch, shape.c, shape.h, shape.w].map(|factor| factor as u64);
+        let bytes = factors.into_iter().fold(size_of::<f32>() as u64, u64::saturating_mul);
+        memory::check("a batch of images", bytes, "a smaller --batch or --size")?;
         let net = network(model, ImageSpec::new(shape.h as u32, shape.w as u32, shape.c as u32), classes)?;
         let trained = Trained::new(device, net, &work.setting)?;
         let mut draws = Draws::new(1, 0, 0, 0);

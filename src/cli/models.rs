@@ -61,7 +61,7 @@ pub fn run(args: &Args) -> Result<(), Failure> {
 fn open(name: &str) -> Result<(Title, NetSpec), Failure> {
     let path = Path::new(name);
     if name.ends_with(".toml") {
-        let text = std::fs::read_to_string(path)
+        let text = loaders::regular::read_to_string(path)
             .map_err(|e| Failure::usage(format!("cannot read {name}: {}", why(path, &e))))?;
         let read = || {
             let definition = net::Definition::read(&text, name)?;

@@ -1,7 +1,9 @@
 //! Which picture files are meant by names of files, folders and patterns, and by `-`.
 
+use std::ffi::OsString;
 use std::fs;
-use std::io::BufRead;
+use std::io::{BufRead, Read};
+use std::os::unix::ffi::OsStringExt;
 use std::path::{Path, PathBuf};
 
 use crate::error::Error;
@@ -11,6 +13,9 @@ const ENDINGS: &[&str] = &["jpg", "jpeg", "png"];
 
 /// Folders in folders at most, so that a circle of links ends.
 const DEEPEST: usize = 64;
+
+/// No name is as long: Linux takes 4,096 bytes.
+const LONGEST: u64 = 1 << 16;
 
 /// The files that `given` means, in its order: a file is itself, a folder all pictures at any depth in the order of their names, a pattern
 /// such as `photos/*.jpg` the files that fit, and `-` the names on the lines of `list`.
@@ -31,14 +36,25 @@ pub fn pictures(given: &[PathBuf], list: &mut dyn BufRead) -> Result<Vec<PathBuf
 }
 
 /// The names on the lines of standard input.
-fn listed(list: &mut dyn BufRead) -> Result<Vec<PathBuf>, Error> {
+fn listed(mut list: &mut dyn BufRead) -> Result<Vec<PathBuf>, Error> {
     let refuse = |source| Error::File { action: "read", path: "standard input".into(), source };
     let mut names = Vec::new();
-    for line in list.lines() {
-        let line = line.map_err(refuse)?;
-        let name = line.trim_end_matches('\r');
-        if !name.is_empty() {
-            names.push(PathBuf::from(name));
+    loop {
+        let mut line = Vec::new();
+        let read = (&mut list).take(LONGEST).read_until(b'\n', &mut line).map_err(refuse)?;
+        if read == 0 {
+            break;
+        }
+        if read as u64 == LONGEST {
+            return Err(Error::Usage(format!(
+                "-: line {} of standard input has {LONGEST} bytes or more; expected the name of a picture in each",
+                names.len() + 1
+            )));
+        }
+        let end = line.iter().rposition(|byte| !matches!(byte, b'\n' | b'\r')).map_or(0, |last| last + 1);
+        line.truncate(end);
+        if !line.is_empty() {
+            names.push(PathBuf::from(OsString::from_vec(line)));
         }
     }
     match names.is_empty() {
@@ -149,6 +165,10 @@ mod tests {
         );
         assert!(found(&[&at("*.gif")], "").unwrap_err().contains("*.gif: no file of a name like this"));
         assert!(found(&[&at("[.gif")], "").unwrap_err().contains("not a pattern"));
+        let endless = "x".repeat(LONGEST as usize + 1);
+        assert!(
+            found(&["-"], &format!("a.png\n{endless}")).unwrap_err().contains("line 2 of standard input has 65536")
+        );
         assert!(found(&["-"], "\n").unwrap_err().contains("no name of a picture on standard input"));
         std::os::unix::fs::symlink(&folder, folder.join("b/circle")).unwrap();
         assert!(found(&[&at("")], "").unwrap_err().contains("circle"));

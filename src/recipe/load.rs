@@ -36,7 +36,7 @@ impl Recipe {
     /// Reads `path`, applies the changes, and checks the whole.
     pub fn load(path: &Path, changes: &Changes, known: &Known) -> Result<Loaded, Error> {
         let file = path.display().to_string();
-        let bytes = std::fs::read(path).map_err(|source| match source.kind() {
+        let bytes = loaders::regular::read(path).map_err(|source| match source.kind() {
             ErrorKind::NotFound => Error::Absent { file: file.clone(), cure: absent::cure(path) },
             _ => Error::Read { file: file.clone(), source },
         })?;

@@ -6,6 +6,7 @@ mod processor;
 mod rows;
 
 use std::collections::BTreeMap;
+use std::path::Path;
 
 use super::isa::Isa;
 pub(super) use rows::{Kernels, Row, Sizes, merged};
@@ -42,7 +43,7 @@ impl Table {
         if let Some((name, text)) = TEXTS.iter().find(|(known, _)| *known == name) {
             return Self::new(name, text);
         }
-        let text = std::fs::read_to_string(name).map_err(|why| {
+        let text = loaders::regular::read_to_string(Path::new(name)).map_err(|why| {
             let names = TEXTS.map(|(name, _)| name).join(", ");
             format!("{name:?} is neither built in ({names}) nor a file that can be read ({why})")
         })?;
