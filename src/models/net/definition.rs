@@ -5,7 +5,7 @@ use loaders::nearest::did_you_mean;
 use super::error::{Error, Fault};
 use super::expand::{Flat, expand};
 use super::file::File;
-use super::keys::{Keys, Reading};
+use super::keys::{Keys, Reading, operation_elsewhere};
 use super::ops::{self, Family};
 use super::value::Table;
 use super::words::{Context, Word};
@@ -92,8 +92,12 @@ impl Layer {
         let word = node.keys.get("op").ok_or_else(|| Fault::new(node.line, "neither op nor block"))?;
         let name = word.text()?;
         let family = ops::family(name).ok_or_else(|| {
-            let (near, words) = (did_you_mean(name, &ops::words()), ops::words().join(", "));
-            Fault::new(word.line, format!("no operation \"{name}\"; there are {words}{near}"))
+            let words = ops::words();
+            let hint = match operation_elsewhere(name, &words) {
+                Some(ours) => format!("here it is {ours}"),
+                None => format!("there are {}{}", words.join(", "), did_you_mean(name, &words)),
+            };
+            Fault::new(word.line, format!("no operation \"{name}\"; {hint}"))
         })?;
         let mut op = (family.plain)(name);
         let keys: Table = node.keys.clone().into_iter().filter(|(key, _)| !COMMON.contains(&key.as_str())).collect();

@@ -163,7 +163,41 @@ const ELSEWHERE: &[(&str, &str)] = &[
     ("alpha", "slope"),
     ("ceil_mode", "ceil"),
     ("count_include_pad", "count_pad"),
+    ("use_bias", "bias"),
 ];
+
+/// Operations of PyTorch, Keras and ONNX that are not ours in another spelling; in small letters, without `_` and `2d`.
+const OPERATIONS: &[(&str, &str)] = &[
+    ("depthwiseconv", "conv"),
+    ("dense", "linear"),
+    ("gemm", "linear"),
+    ("batchnorm", "norm"),
+    ("batchnormalization", "norm"),
+    ("layernormalization", "layer_norm"),
+    ("groupnormalization", "group_norm"),
+    ("localresponsenorm", "lrn"),
+    ("maxpooling", "maxpool"),
+    ("averagepool", "avgpool"),
+    ("averagepooling", "avgpool"),
+    ("adaptiveavgpool", "avgpool"),
+    ("globalaveragepool", "avgpool"),
+    ("globalaveragepooling", "avgpool"),
+    ("swish", "silu"),
+    ("stochasticdepth", "drop_path"),
+    ("concatenate", "concat"),
+    ("mul", "multiply"),
+];
+
+/// Our operation for one of PyTorch's, Keras's or ONNX's, such as `Conv2d`.
+pub fn operation_elsewhere(name: &str, ours: &[&'static str]) -> Option<&'static str> {
+    let plain = |word: &str| {
+        let small = word.to_lowercase().replace('_', "");
+        small.strip_suffix("2d").map_or(small.clone(), String::from)
+    };
+    let theirs = plain(name);
+    let known = OPERATIONS.iter().find(|(word, _)| *word == theirs).map(|(_, ours)| *ours);
+    known.or_else(|| ours.iter().copied().find(|word| plain(word) == theirs))
+}
 
 fn elsewhere(key: &str, known: &[&'static str]) -> Option<&'static str> {
     ELSEWHERE.iter().find(|(theirs, ours)| *theirs == key && known.contains(ours)).map(|(_, ours)| *ours)

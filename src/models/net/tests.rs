@@ -154,6 +154,22 @@ fn words_that_are_not_known_get_the_nearest() {
         &of(r#"{ name = "a", op = "convv", channels = 4 },"#),
         &["no operation \"convv\"", "did you mean \"conv\"?"],
     );
+    let theirs = [
+        "Conv2d",
+        "BatchNorm2d",
+        "MaxPooling2D",
+        "Dense",
+        "ReLU",
+        "swish",
+        "LayerNorm",
+        "Hardswish",
+        "GlobalAveragePool",
+    ];
+    let ours = ["conv", "norm", "maxpool", "linear", "relu", "silu", "layer_norm", "hard_swish", "avgpool"];
+    for (theirs, ours) in theirs.into_iter().zip(ours) {
+        let node = format!(r#"{{ name = "a", op = "{theirs}" }},"#);
+        refused(&of(&node), &[&format!("no operation \"{theirs}\"; here it is {ours}")]);
+    }
     let keras = r#"{ name = "a", op = "conv", filters = 4, channels = 4, kernel = 3 },"#;
     refused(&of(keras), &["net.toml:4: node a: conv has no key filters; here it is channels"]);
     let init = r#"{ name = "a", op = "conv", channels = 4, kernel = 3, init = "normal" },"#;
