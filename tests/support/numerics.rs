@@ -170,6 +170,8 @@ impl Case {
             0 => backend.plan(&request).unwrap_or_else(|e| panic!("{what}: {e}")),
             _ => {
                 let all = backend.implementations()?.all(&request).unwrap_or_else(|e| panic!("{what}: {e}"));
+                let taken = backend.plan(&request).unwrap_or_else(|e| panic!("{what}: {e}"));
+                assert_eq!(all[0].plan.implementation(), taken.implementation(), "{what}: which one is taken");
                 all.into_iter().nth(number)?.plan
             }
         };

@@ -84,7 +84,7 @@ impl Default for AlignedBuf {
 impl Drop for AlignedBuf {
     fn drop(&mut self) {
         if let (true, None, Some(layout)) = (self.len > 0, &self.part, Self::layout(self.len)) {
-            // SAFETY: allocated by `zeroed` with this very layout.
+            // SAFETY: allocated by `touched_by` with this very layout.
             unsafe { dealloc(self.data.as_ptr().cast(), layout) };
         }
     }

@@ -64,10 +64,8 @@ fn in_blocks(cpu: &Cpu, op: &Conv, r: &PlanRequest<'_, Cpu>, (spread, on_grid): 
         return Ok((plan?, false));
     }
     let direct = affine::Plan::conv(cpu, r, op)?;
-    // whatever the table or the rule says, oneDNN has plain loops alone; a smaller batch then finds weights in plain order, as above
     if on_grid
-        && direct.is_slow()
-        && r.formats.is_none()
+        && gives_way(r, &direct)
         && let Some(plan) = winograd::plan(cpu, r, op)
     {
         return Ok((plan?, false));
@@ -78,8 +76,14 @@ fn in_blocks(cpu: &Cpu, op: &Conv, r: &PlanRequest<'_, Cpu>, (spread, on_grid): 
     Ok((spread.unwrap_or_else(|| Box::new(direct)), is_slow))
 }
 
+/// Whether oneDNN, for which it has plain loops alone, leaves a convolution to Winograd's kernels whatever the table or the rule says; a
+/// smaller batch then finds weights in plain order.
+pub(super) fn gives_way(r: &PlanRequest<'_, Cpu>, direct: &affine::Plan) -> bool {
+    direct.is_slow() && r.formats.is_none()
+}
+
 /// Who computes a convolution for which there are Winograd's kernels: as the processor's table says; where it has no such row, these, but
-/// on small planes and, at stride 2, between few channels.
+/// on small planes and, at stride 2, between few channels. oneDNN may still [give way](gives_way).
 pub(super) fn chosen(cpu: &Cpu, r: &PlanRequest<'_, Cpu>, op: &Conv) -> Kernels {
     let by = |winograd: bool| if winograd { Kernels::Winograd } else { Kernels::OneDnn };
     // smaller batches and images are computed as the largest are, whose weights lie in plain order by Winograd's

@@ -17,13 +17,13 @@ impl Implementations<Self> for Cpu {
         let Some(op) = choosable(self, r) else {
             return Ok(vec![Implementation { name: "", plan: self.plan(r)? }]);
         };
-        let mut all =
-            vec![Implementation { name: Kernels::OneDnn.name(), plan: Box::new(affine::Plan::conv(self, r, op)?) }];
+        let direct = affine::Plan::conv(self, r, op)?;
+        let taken = if conv::gives_way(r, &direct) { Kernels::Winograd } else { conv::chosen(self, r, op) };
+        let mut all = vec![Implementation { name: Kernels::OneDnn.name(), plan: Box::new(direct) }];
         if let Some(plan) = winograd::plan(self, r, op) {
             all.push(Implementation { name: Kernels::Winograd.name(), plan: plan? });
         }
-        let taken = conv::chosen(self, r, op).name();
-        all.sort_by_key(|one| one.name != taken);
+        all.sort_by_key(|one| one.name != taken.name());
         Ok(all)
     }
 

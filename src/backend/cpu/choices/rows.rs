@@ -11,9 +11,9 @@ const TAKEN: &str = "# Measured ";
 
 /// What a table without a text begins with.
 const HEAD: &str = "\
-# Who computes a convolution with padding of half its kernel. A row: kernel, channels in, channels out, height, width, and the stride if it
-# is 2; who computes it; that time over the other's, forward and backward, for each number of images. `trireme bench ops --table` measures
-# rows.
+# Who computes a convolution, measured with padding of half its kernel. A row: kernel, channels in, channels out, height, width, and the
+# stride if it is 2; who computes it; that time over the other's, forward and backward, for each number of images. `trireme bench ops
+# --table` measures rows.
 ";
 
 /// Who may compute a convolution.
