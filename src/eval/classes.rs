@@ -49,14 +49,21 @@ pub fn matched(sides: &Sides<'_>, split: &Split, by_name: bool) -> Result<Option
 /// For each class of the data set, the model's of the same name.
 fn by_names(sides: &Sides<'_>, data: &[String]) -> Result<Vec<Option<u32>>, Error> {
     let model = index(sides.model);
-    if let Some(name) = index(data).iter().find_map(|(name, labels)| {
+    for (name, labels) in index(data) {
         let pairs = model.get(name).map_or(0, Vec::len);
-        (pairs > 0 && pairs.max(labels.len()) > 1).then_some(name)
-    }) {
+        let (whose, cure) = match pairs > 0 && pairs.max(labels.len()) > 1 {
+            false => continue,
+            true if labels.len() > 1 => {
+                let file = sides.data.join("dataset.json");
+                ("the data set", format!("give each a name of its own in {}", file.display()))
+            }
+            true => {
+                ("the model", "train it on a data set in which each has a name of its own, or leave this out".into())
+            }
+        };
+        let name = printable(name);
         return Err(Error::Failed(format!(
-            "--map-classes: several classes have the name \"{}\", which cannot be told apart; give each a name of its own in {}",
-            printable(name),
-            sides.data.join("dataset.json").display()
+            "--map-classes: several classes of {whose} have the name \"{name}\", which cannot be told apart; {cure}"
         )));
     }
     let label = |name: &String| model.get(name.as_str()).and_then(|labels| labels.first().copied());
@@ -108,8 +115,10 @@ mod tests {
     #[test]
     fn names_that_several_classes_have_are_refused_where_they_matter() {
         let model = ["crane", "crane", "dog"];
-        assert!(mapped(&model, &["dog", "crane"]).unwrap_err().contains("several classes have the name \"crane\""));
-        assert!(mapped(&["dog"], &["dog", "dog"]).unwrap_err().contains("\"dog\""));
+        let why = mapped(&model, &["dog", "crane"]).unwrap_err();
+        assert!(why.contains("several classes of the model have the name \"crane\""), "{why}");
+        let why = mapped(&["dog"], &["dog", "dog"]).unwrap_err();
+        assert!(why.contains("of the data set have the name \"dog\"") && why.contains("data/dataset.json"), "{why}");
         assert_eq!(mapped(&model, &["dog", "x", "x"]), Ok(vec![Some(2), None, None]));
     }
 }

@@ -2,6 +2,7 @@
 
 use std::collections::BTreeMap;
 
+use super::misfit::nothing_fits;
 use super::shapes::{alike, classes};
 use crate::error::Error;
 use crate::interop::Weights;
@@ -90,7 +91,7 @@ pub fn fit(net: &NetSpec, weights: &Weights, init: &Init) -> Result<Fit, Error> 
         found: Some(*index),
     }));
     if !rows.iter().any(|row| row.fate == Fate::Taken) {
-        return Err(Error::Usage(nothing_fits(net, weights, &names, found.keys())));
+        return Err(Error::Usage(nothing_fits(net, weights, &names, found.keys(), &rows)));
     }
     Ok(Fit { rows, classifiers })
 }
@@ -138,33 +139,6 @@ fn replaces(wanted: &[(String, Vec<usize>)], found: &BTreeMap<String, usize>, we
     let own = wanted.iter().find(|(other, _)| *other == name).map(|(_, shape)| shape);
     let other = found.get(&name).map(|index| &weights.tensors[*index].1);
     own.zip(other).is_some_and(|(own, other)| classes(own, other).is_some_and(|classes| own.first() != Some(&classes)))
-}
-
-/// Why nothing fits, and a rule that would help where all names have one beginning too many.
-fn nothing_fits<'a>(
-    net: &NetSpec,
-    weights: &Weights,
-    names: &[&str],
-    found: impl Iterator<Item = &'a String>,
-) -> String {
-    let found: Vec<&String> = found.collect();
-    let begin = found.first().and_then(|name| name.split_once('.')).map(|(begin, _)| begin);
-    let inner = |name: &&&String| {
-        name.split_once('.').is_some_and(|(first, rest)| Some(first) == begin && names.contains(&rest))
-    };
-    let cure = match begin.filter(|_| found.iter().any(|name| inner(&name))) {
-        Some(begin) => format!("init.match = [[\"{}\\\\.(.*)\", \"$1\"]] would fit", printable(begin)),
-        None => "give init.match rules from its names to the network's, or another file".into(),
-    };
-    let shown = |name: &str| printable(name).to_string();
-    format!(
-        "{}: not one of its {} tensors is one of network {} by name and shape (it has {}, the network {}); {cure}",
-        weights.path.display(),
-        weights.tensors.len(),
-        net.name,
-        found.first().map_or("none".into(), |name| shown(name)),
-        names.first().map_or("none".into(), |name| shown(name)),
-    )
 }
 
 /// A tensor of the file that the network takes.

@@ -2,7 +2,7 @@
 //!
 //! - [`begin`]: rank 0 reads the file, all ranks learn whether it fits, and its values reach every rank;
 //! - [`mod@keras_order`]: values of Keras in the order of the network; `fit`: which tensor of the file is which of the
-//!   network, by names and [`mod@shapes`]; `table`: that, for people;
+//!   network, by names and [`mod@shapes`]; `misfit`: what to say where none is; `table`: that, for people;
 //! - `origin`: what the file was trained on: its classes, its mean and standard deviation;
 //! - [`whiten`]: a first convolution from the training images themselves, by the eigenvectors of [`mod@eigen`];
 //! - [`mod@share`]: rank 0's weights to all ranks.
@@ -14,6 +14,7 @@ pub mod begin;
 pub mod eigen;
 pub mod fit;
 pub mod keras_order;
+mod misfit;
 pub mod origin;
 pub mod shapes;
 pub mod share;

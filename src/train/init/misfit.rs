@@ -1,0 +1,49 @@
+//! What to say of a file of weights of which nothing fits a network.
+
+use super::fit::{Fate, Row};
+use crate::interop::Weights;
+use crate::nn::NetSpec;
+use loaders::printable;
+
+/// Why nothing fits, and a rule that would help where all names have one beginning too many.
+pub fn nothing_fits<'a>(
+    net: &NetSpec,
+    weights: &Weights,
+    names: &[&str],
+    found: impl Iterator<Item = &'a String>,
+    rows: &[Row],
+) -> String {
+    let found: Vec<&String> = found.collect();
+    let begin = found.first().and_then(|name| name.split_once('.')).map(|(begin, _)| begin);
+    let inner = |name: &&&String| {
+        name.split_once('.').is_some_and(|(first, rest)| Some(first) == begin && names.contains(&rest))
+    };
+    let cure = match begin.filter(|_| found.iter().any(|name| inner(&name))) {
+        Some(begin) => format!("init.match = [[\"{}\\\\.(.*)\", \"$1\"]] would fit", printable(begin)),
+        None => "give init.match rules from its names to the network's, or another file".into(),
+    };
+    let shown = |name: &str| printable(name).to_string();
+    let sides = |shape: &[usize]| shape.iter().map(usize::to_string).collect::<Vec<_>>().join("x");
+    // a name that both have says more than each side's first
+    let alike = rows.iter().find(|row| row.fate == Fate::Shape);
+    if let Some(Row { name, shape: Some(shape), found: Some(index), .. }) = alike {
+        return format!(
+            "{}: not one of its {} tensors has name and shape of one of network {} ({} is of {} there, the network's of {}); take the file \
+             of this very network, or change model",
+            weights.path.display(),
+            weights.tensors.len(),
+            net.name,
+            shown(name),
+            sides(&weights.tensors[*index].1),
+            sides(shape),
+        );
+    }
+    format!(
+        "{}: not one of its {} tensors is one of network {} by name and shape (it has {}, the network {}); {cure}",
+        weights.path.display(),
+        weights.tensors.len(),
+        net.name,
+        found.first().map_or("none".into(), |name| shown(name)),
+        names.first().map_or("none".into(), |name| shown(name)),
+    )
+}
