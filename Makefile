@@ -61,7 +61,7 @@ endef
 help: ## this list
 	@echo 'trireme: trains image classifiers data-parallel over MPI'
 	@echo
-	@grep -hE '^[a-z-]+:.*## ' $(MAKEFILE_LIST) | sed -E 's/^([a-z-]+):.*## (.*)/  make \1\t\2/' | expand -t 20
+	@grep -hE '^[a-z0-9-]+:.*## ' $(MAKEFILE_LIST) | sed -E 's/^([a-z0-9-]+):.*## (.*)/  make \1\t\2/' | expand -t 20
 
 setup: ## install the Debian packages that are missing (root or sudo)
 	@$(call install,$(PACKAGES))

@@ -1,5 +1,5 @@
-//! Loops over the channels of interleaved bytes: from planes, and their sums. The same loops are compiled for AVX2, too, which has the
-//! shuffles that they are made of. No bit depends on the processor.
+//! Loops over the channels of interleaved bytes: from planes of bytes or floats, and their sums. The same loops are compiled for AVX2, too,
+//! which has the shuffles that they are made of. No bit depends on the processor.
 
 /// Bytes that are summed side by side, a multiple of 1 and of 3.
 const LANES: usize = 48;

@@ -7,11 +7,11 @@ use crate::schema::Section;
 const INTRODUCTION: &str = "\
 # Recipe
 
-A recipe is a TOML file that defines what a run computes: network, data set, optimizer, schedule. The recipes of published results are
-in `recipes/`. `--set key=value` changes any key at the start, as `--set optimizer.momentum=0.8`; `trireme train --help` lists all keys.
-`--unset key` takes one out, or a whole section, so that it has its default again. A `--set` that changes the `kind` of a section, or
-`reduce.codec`, leaves out the keys of the file that only the old kind has, and says which; so does an `--unset` of one that has a
-default.
+A recipe is a TOML file that defines what a run computes: network, data set, optimizer, schedule. Recipes, most of them of published
+results, are in `recipes/`. `--set key=value` changes any key at the start, as `--set optimizer.momentum=0.8`; `trireme train --help`
+lists all keys. `--unset key` takes one out, or a whole section, so that it has its default again. A `--set` that changes the `kind` of a
+section, or `reduce.codec`, leaves out the keys of the file that only the old kind has, and says which; so does `--unset` of a `kind` or
+codec that has a default.
 OUT/recipe.toml records the recipe as it was used.
 
 A key that is not in these tables, or that belongs to another kind of optimizer, schedule or codec, is refused. Patterns of parameters

@@ -39,8 +39,8 @@ static USED: AtomicUsize = AtomicUsize::new(0);
 #[derive(Debug)]
 pub(crate) struct Registration {
     place: Option<usize>,
-    /// Owns what the table's `name` points to.
-    _name: Box<[u8]>,
+    /// Owns what the table's `name` points to; no box, which may not be moved while a pointer to its inside is in use.
+    _name: Vec<u8>,
 }
 
 impl Registration {
@@ -50,7 +50,7 @@ impl Registration {
     /// # Errors
     /// If the table is full.
     pub(crate) fn new(range: Range<usize>, kind: &str, path: &Path) -> Result<Self, Error> {
-        let mut name: Box<[u8]> = [kind.as_bytes(), b" ", path.as_os_str().as_bytes()].concat().into();
+        let mut name = [kind.as_bytes(), b" ", path.as_os_str().as_bytes()].concat();
         if range.is_empty() {
             return Ok(Self { place: None, _name: name });
         }

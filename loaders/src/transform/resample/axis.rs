@@ -15,7 +15,7 @@ pub(crate) struct Axis {
     pub taps: usize,
     /// First input of each output.
     pub first: Vec<usize>,
-    /// The end of the inputs that outputs read: no first one plus `taps` is greater.
+    /// The end of the inputs that outputs read: the greatest of `first`, plus `taps`.
     pub end: usize,
     /// `taps` weights an output.
     pub weights: Vec<f32>,
