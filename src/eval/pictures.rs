@@ -39,7 +39,7 @@ pub fn pictures(given: &[PathBuf], list: &mut dyn BufRead) -> Result<Vec<PathBuf
 fn listed(mut list: &mut dyn BufRead) -> Result<Vec<PathBuf>, Error> {
     let refuse = |source| Error::File { action: "read", path: "standard input".into(), source };
     let mut names = Vec::new();
-    loop {
+    for number in 1.. {
         let mut line = Vec::new();
         let read = (&mut list).take(LONGEST).read_until(b'\n', &mut line).map_err(refuse)?;
         if read == 0 {
@@ -47,8 +47,7 @@ fn listed(mut list: &mut dyn BufRead) -> Result<Vec<PathBuf>, Error> {
         }
         if read as u64 == LONGEST {
             return Err(Error::Usage(format!(
-                "-: line {} of standard input has {LONGEST} bytes or more; expected the name of a picture in each",
-                names.len() + 1
+                "-: line {number} of standard input has {LONGEST} bytes or more; expected the name of a picture in each"
             )));
         }
         let end = line.iter().rposition(|byte| !matches!(byte, b'\n' | b'\r')).map_or(0, |last| last + 1);
@@ -167,7 +166,7 @@ mod tests {
         assert!(found(&[&at("[.gif")], "").unwrap_err().contains("not a pattern"));
         let endless = "x".repeat(LONGEST as usize + 1);
         assert!(
-            found(&["-"], &format!("a.png\n{endless}")).unwrap_err().contains("line 2 of standard input has 65536")
+            found(&["-"], &format!("a.png\n\n{endless}")).unwrap_err().contains("line 3 of standard input has 65536")
         );
         assert!(found(&["-"], "\n").unwrap_err().contains("no name of a picture on standard input"));
         std::os::unix::fs::symlink(&folder, folder.join("b/circle")).unwrap();

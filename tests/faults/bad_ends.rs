@@ -31,6 +31,22 @@ fn a_disk_that_fills_while_training() {
     }
 }
 
+/// Not with the next checkpoint, which is ten minutes away.
+#[test]
+fn a_folder_that_is_removed_ends_the_run() {
+    let (setting, _images) = SmallRun::new();
+    for ranks in [0, 2] {
+        let mut command = on_ranks(ranks, env!("CARGO_BIN_EXE_trireme"));
+        command.args(setting.args(&["--set", "epochs=100000", "--set", "checkpoint.every=10m"]));
+        let mut running = start(command);
+        let log = Path::new(&setting.out).join("metrics.jsonl");
+        running.until("step", || fs::read_to_string(&log).unwrap_or_default().matches('\n').count() >= 3);
+        fs::remove_dir_all(&setting.out).unwrap();
+        running.wait(PATIENCE).failed(1, &["the output folder was removed", &setting.out]);
+        assert!(!Path::new(&setting.out).exists(), "a folder without a run");
+    }
+}
+
 #[test]
 fn help_that_is_lost_is_a_failure() {
     let full = || OpenOptions::new().write(true).open("/dev/full").unwrap();

@@ -61,13 +61,19 @@ fn usr1_to_mpirun_and_on_to_the_same_bits() {
     let more = ["--max-steps", "400"];
     setting.start("whole", 1, &more).wait(PATIENCE).succeeded();
     let out = setting.out("parts");
-    for (ranks, name) in [(2, libc::SIGUSR1), (0, libc::SIGTERM), (0, libc::SIGHUP), (1, libc::SIGUSR1)] {
+    let signals = [
+        (2, libc::SIGUSR1, "SIGUSR1"),
+        (0, libc::SIGTERM, "SIGTERM"),
+        (0, libc::SIGHUP, "SIGHUP"),
+        (1, libc::SIGUSR1, "SIGUSR1"),
+    ];
+    for (ranks, number, name) in signals {
         let before = events(&out, "step").len();
         let mut running = setting.start("parts", ranks, &[&more[..], &["--resume", "auto"]].concat());
         running.until("step", || events_so_far(&out) > before + 5);
-        signal(running.id() as i32, name);
+        signal(running.id() as i32, number);
         let ended =
-            running.wait(Duration::from_secs(15)).failed(75, &["stopped after step", "SIG", "--resume auto", "step-"]);
+            running.wait(Duration::from_secs(15)).failed(75, &["stopped after step", name, "--resume auto", "step-"]);
         let step = stopped_at(&out);
         assert!(step > before as u64 && step < 400, "{step}\n{}", ended.stderr);
         // at once, not when its log is old

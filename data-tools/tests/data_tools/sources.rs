@@ -232,10 +232,19 @@ fn bad_lines_of_a_table_are_all_named() {
     );
     refused("csv", &table(&temp, ""), &["holds no line"]);
     // all that follows would be one field
-    for (line, open) in [(3, "b.png,\"dog\na.png,cat\n"), (5, "a.png,\"a\nb\"\n\"b.png,dog\n")] {
+    for (line, open) in [(3, "b.png,\"dog\na.png,cat\n"), (4, "a.png,\"cat\"\n\"b.png,dog\n")] {
         let text = format!("path,label\na.png,cat\n{open}");
         refused("csv", &table(&temp, &text), &[&format!("line {line}: a quote is opened and never closed")]);
     }
+    // closed by the next one, many lines below
+    let swallows = "path,label\na.png,\"cat\nb.png,\"dog\"\na.png,cat\n";
+    refused("csv", &table(&temp, swallows), &["line 2: the field \"cat\" goes on in the next line"]);
+    // of what is not read
+    let captions = table(&temp, "path,label,caption\na.png,cat,\"two\nlines\"\nb.png,dog,one\n");
+    assert_eq!(
+        convert("csv", &captions, &temp.path("captions"), &options()).unwrap().manifest.splits["train"].count,
+        2
+    );
     refused("csv", &table(&temp, "path,label,split\na.png,cat,3\n"), &["line 2: split `3`"]);
     fs::write(temp.path("src/labels.csv"), b"path,label\na.png,caf\xe9\n").unwrap();
     refused("csv", &temp.path("src/labels.csv"), &["line 2: not UTF-8", "save the table as UTF-8"]);

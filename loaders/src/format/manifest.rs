@@ -147,7 +147,7 @@ impl Manifest {
             // files are named after splits
             if !is_file_name(name) {
                 let name = name.escape_debug();
-                return Err(format!("expected the name of a split, which could be a file's, got \"{name}\""));
+                return Err(format!("names of splits must be usable as names of files, got \"{name}\""));
             }
             split.check().map_err(|problem| format!("split `{name}`: {problem}"))
         })

@@ -106,7 +106,8 @@ pub fn stage(from: &Path, under: &Path, splits: &[&str]) -> Result<Staged, Error
     Ok(staged)
 }
 
-/// The room that copies take beyond what is there, while one after another takes the place of an older one.
+/// The room that copies take beyond what is there, while one after another takes the place of an older one. One that a run has mapped goes
+/// later, so that a disk may still fill: then copying fails, and the message says so.
 #[derive(Debug, Default)]
 struct Room {
     now: i64,

@@ -27,7 +27,11 @@ impl Pipeline {
         if self.tables().is_some() {
             return Ok(());
         }
-        let (index, problem) = (self.list().bytes, "makes floats of bytes, which normalize alone may do, at the end");
+        let (mut index, mut problem) =
+            (self.list().bytes, "makes floats of bytes, which normalize alone may do, at the end");
+        if self.list().transforms[index].tables(self.output().channels as usize).is_some() {
+            (index, problem) = (index + 1, "follows what makes floats of bytes, which must be the last");
+        }
         Err(Error::Transform { index, text: self.list().transforms[index].to_string(), problem: problem.into() })
     }
 

@@ -338,8 +338,13 @@ fn the_bench_measures_whole_epochs() {
     let less = loaders::bench::run(&bytes, memory).unwrap();
     assert!(less.memory_mb < 0.3 * rate.memory_mb, "{} and {} MB", less.memory_mb, rate.memory_mb);
     let mixed = ["contrast(0.5,1.5)".to_owned(), "normalize".to_owned()].to_vec();
-    let error = loaders::bench::run(&loaders::bench::LoaderRequest { transforms: mixed, ..bytes }, memory).unwrap_err();
+    let error =
+        loaders::bench::run(&loaders::bench::LoaderRequest { transforms: mixed, ..bytes.clone() }, memory).unwrap_err();
     assert_contains(&error.to_string(), &["transform 0", "contrast", "normalize alone"]);
+    let behind = ["normalize".to_owned(), "flip".to_owned()].to_vec();
+    let error =
+        loaders::bench::run(&loaders::bench::LoaderRequest { transforms: behind, ..bytes }, memory).unwrap_err();
+    assert_contains(&error.to_string(), &["transform 1", "flip", "must be the last"]);
 }
 
 #[test]

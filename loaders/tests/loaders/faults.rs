@@ -126,7 +126,7 @@ fn manifest_that_contradicts_itself_or_the_shards() {
             let split = m.splits.get("train").unwrap().clone();
             m.splits.insert(name.into(), split);
         };
-        assert_contains(&spoil(&named), &["expected the name of a split, which could be a file's", name]);
+        assert_contains(&spoil(&named), &["names of splits must be usable as names of files", name]);
     }
     assert_contains(&spoil(&|m| m.version = 3), &["`version`: expected 1 or 2, got 3"]);
     assert_contains(&spoil(&|m| m.version = 2), &["`version` is 2 and `multi_label` false"]);

@@ -195,6 +195,10 @@ pub fn operation_elsewhere(name: &str, ours: &[&'static str]) -> Option<&'static
         small.strip_suffix("2d").map_or(small.clone(), String::from)
     };
     let theirs = plain(name);
+    // which drops whole channels
+    if theirs == "dropout" && name.to_lowercase() != "dropout" {
+        return None;
+    }
     let known = OPERATIONS.iter().find(|(word, _)| *word == theirs).map(|(_, ours)| *ours);
     known.or_else(|| ours.iter().copied().find(|word| plain(word) == theirs))
 }

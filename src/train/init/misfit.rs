@@ -28,8 +28,8 @@ pub fn nothing_fits<'a>(
     let alike = rows.iter().find(|row| row.fate == Fate::Shape);
     if let Some(Row { name, shape: Some(shape), found: Some(index), .. }) = alike {
         return format!(
-            "{}: not one of its {} tensors has name and shape of one of network {} ({} is of {} there, the network's of {}); take the file \
-             of this very network, or change model",
+            "{}: none of its {} tensors matches network {} in both name and shape: {} is {} in the file, {} in the network; take a file of \
+             this very network, or change model",
             weights.path.display(),
             weights.tensors.len(),
             net.name,

@@ -54,6 +54,8 @@ pub struct Stop {
     apart: Cell<u32>,
     /// Of the last checkpoint, from the snapshot to the disk.
     checkpoint: Cell<Duration>,
+    /// Whether the output folder is gone.
+    homeless: Cell<bool>,
 }
 
 impl Stop {
@@ -75,7 +77,7 @@ impl Stop {
 
     /// Whether this rank requests the end of the run.
     pub fn requested(&self) -> bool {
-        self.signal.load(Ordering::Relaxed) != 0 || self.is_late()
+        self.signal.load(Ordering::Relaxed) != 0 || self.homeless.get() || self.is_late()
     }
 
     /// The reason, for people; another rank's is not known here.
@@ -85,6 +87,7 @@ impl Stop {
             (SIGINT, _) => "SIGINT".into(),
             (SIGUSR1, _) => "SIGUSR1".into(),
             (SIGHUP, _) => "SIGHUP".into(),
+            _ if self.homeless.get() => "the output folder is gone".into(),
             (_, Some(limit)) if self.is_late_in(TOLERANCE) => format!("{} is near", limit.name),
             _ => "another rank received a request to stop".into(),
         }
@@ -93,6 +96,11 @@ impl Stop {
     /// Notes how many steps further ranks may be from the next word to each other; 0 where each step has one.
     pub fn note_apart(&self, steps: u64) {
         self.apart.set(u32::try_from(steps).unwrap_or(u32::MAX));
+    }
+
+    /// Notes whether the output folder is gone.
+    pub fn note_folder(&self, is_gone: bool) {
+        self.homeless.set(is_gone);
     }
 
     /// Notes a step's length.

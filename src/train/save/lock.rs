@@ -5,7 +5,7 @@
 //! The file itself stays: removing it would let two runs lock two files of that name.
 
 use std::fs::{self, File};
-use std::io::{Read, Seek, Write};
+use std::io::{ErrorKind, Read, Seek, Write};
 use std::os::unix::fs::{FileExt, MetadataExt};
 use std::path::{Path, PathBuf};
 use std::time::Duration;
@@ -102,17 +102,26 @@ impl OutLock {
         self.file.sync_all()
     }
 
-    /// Fails if another run has taken the folder meanwhile: nothing may be written there any more. Where the folder itself is gone, the
-    /// next file to be written says so.
+    /// Fails if another run has taken the folder meanwhile: nothing may be written there any more. Where the folder itself is gone
+    /// ([`OutLock::is_gone`]), the next file to be written says so.
     pub fn check(&self) -> Result<(), Error> {
         if is_at(&self.file, &self.path) || fs::symlink_metadata(&self.path).is_err() {
             return Ok(());
         }
-        let out = self.path.parent().unwrap_or(&self.path).display();
+        let out = self.folder().display();
         let cure = "this run writes nothing more there, and ends";
         Err(Error::Failed(format!(
             "{out} was taken by another run, with --steal-lock or after its lock file was removed: {cure}"
         )))
+    }
+
+    /// Whether the folder is no longer there; a system that does not answer is no proof.
+    pub fn is_gone(&self) -> bool {
+        fs::metadata(self.folder()).is_err_and(|error| error.kind() == ErrorKind::NotFound)
+    }
+
+    fn folder(&self) -> &Path {
+        self.path.parent().unwrap_or(&self.path)
     }
 }
 

@@ -26,12 +26,17 @@ pub const RESUMABLE: u8 = 75;
 /// Bytes a second that a disk is expected to take before one was measured.
 const DISK: f64 = 100e6;
 
+/// Between two looks at the output folder.
+const LOOK: Duration = Duration::from_secs(5);
+
 /// The checkpoints of a run.
 pub struct Saver<'a, B: Backend> {
     session: &'a Session,
     stop: &'a Stop,
     /// Rank 0's.
     lock: Option<&'a OutLock>,
+    /// When it was last seen that the output folder is there.
+    seen: Instant,
     every: Every,
     keep: usize,
     folder: PathBuf,
@@ -109,6 +114,7 @@ impl<'a, B: Backend> Saver<'a, B> {
             session,
             stop,
             lock,
+            seen: Instant::now(),
             every: run.recipe.checkpoint.every(),
             keep: run.recipe.checkpoint.keep,
             folder: request.out.join("checkpoints"),
@@ -126,7 +132,18 @@ impl<'a, B: Backend> Saver<'a, B> {
 
     /// What this rank requests after the step that comes now.
     pub fn requests(&mut self, at: &Progress) -> Requests {
+        self.look();
         Requests { stop: self.stop.requested(), save: self.wants(at.step + 1) }
+    }
+
+    /// Without its folder a run has nowhere to leave what it computes: it ends now, not with its next checkpoint.
+    fn look(&mut self) {
+        if let Some(lock) = self.lock
+            && self.seen.elapsed() >= LOOK
+        {
+            self.seen = Instant::now();
+            self.stop.note_folder(lock.is_gone());
+        }
     }
 
     fn wants(&mut self, step: u64) -> bool {

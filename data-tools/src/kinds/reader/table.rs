@@ -2,7 +2,7 @@
 
 use crate::error::Error;
 use ::csv::{ErrorKind, Position, Reader, ReaderBuilder, StringRecord, Trim};
-use loaders::regular;
+use loaders::{printable, regular};
 use std::path::Path;
 
 /// Words for the columns in a header, in lower case.
@@ -56,7 +56,7 @@ pub(crate) fn read(path: &Path) -> Result<Table, Error> {
     reader.delimiter(delimiter).has_headers(false).flexible(true).trim(Trim::All);
     if let Some(line) = open_quote(&file, delimiter) {
         let what = format!(
-            "line {line}: a quote is opened and never closed, so that all that follows is one field; close it, or double it"
+            "line {line}: a quote is opened and never closed, so that all that follows is one field; close it (a quote that belongs to the text stands twice, in a field in quotes)"
         );
         return Err(Error::input(path, what));
     }
@@ -108,21 +108,28 @@ fn rows(mut reader: Reader<&[u8]>, file: &[u8], path: &Path) -> Result<Table, Er
                         count: None,
                     };
                     columns = Some(without);
-                    rows.push(row(&record, line, without));
+                    rows.push(row(path, &record, line, without)?);
                 }
             }
             continue;
         };
-        rows.push(row(&record, line, columns));
+        rows.push(row(path, &record, line, columns)?);
     }
     Ok(Table { rows, several: columns.is_some_and(|columns| columns.several) })
 }
 
-fn row(record: &StringRecord, line: u64, columns: Columns) -> Row {
-    let get = |column: usize| record.get(column).unwrap_or("").to_string();
-    let split = columns.split.map_or_else(String::new, get);
+fn row(path: &Path, record: &StringRecord, line: u64, columns: Columns) -> Result<Row, Error> {
+    let get = |column: usize| match record.get(column).unwrap_or("") {
+        field if field.contains(['\n', '\r']) => {
+            let begin = printable(field.lines().next().unwrap_or_default()).to_string();
+            let what = format!("line {line}: the field \"{begin}\" goes on in the next line; is a quote missing?");
+            Err(Error::input(path, what))
+        }
+        field => Ok(field.to_string()),
+    };
+    let split = columns.split.map_or_else(|| Ok(String::new()), get)?;
     let is_longer = columns.count.is_some_and(|count| record.len() > count);
-    Row { line, path: get(columns.path), label: get(columns.label), split, is_longer }
+    Ok(Row { line, path: get(columns.path)?, label: get(columns.label)?, split, is_longer })
 }
 
 /// The columns that a header names; `None` if the first line is none.
