@@ -47,6 +47,24 @@ fn a_folder_that_is_removed_ends_the_run() {
     }
 }
 
+/// As by nohup, which lets a run outlive its terminal.
+#[test]
+fn a_hangup_that_is_ignored_ends_nothing() {
+    let (setting, _images) = SmallRun::new();
+    let mut command = on_ranks(0, "sh");
+    command.args(["-c", "trap '' HUP; exec \"$@\"", "sh", env!("CARGO_BIN_EXE_trireme")]);
+    command.args(setting.args(&["--set", "epochs=100000"]));
+    let mut running = start(command);
+    let log = Path::new(&setting.out).join("metrics.jsonl");
+    let lines = || fs::read_to_string(&log).unwrap_or_default().matches('\n').count();
+    running.until("step", || lines() >= 3);
+    signal(running.id() as i32, libc::SIGHUP);
+    let before = lines();
+    running.until("later step", || lines() > before + 3);
+    signal(running.id() as i32, libc::SIGTERM);
+    running.wait(PATIENCE).failed(75, &["stopped after step", "SIGTERM"]);
+}
+
 #[test]
 fn help_that_is_lost_is_a_failure() {
     let full = || OpenOptions::new().write(true).open("/dev/full").unwrap();

@@ -31,7 +31,7 @@ fn recipes_that_name_what_there_is_not() {
     setting.recipe = setting.folder.write("none.toml", "model = ");
     setting.train(2, &[]).failed(2, &["none.toml", "not valid TOML"]);
     setting.recipe = setting.data.clone();
-    setting.refused(2, &[], &["cannot read the recipe", "it is a folder, a file is expected"]);
+    setting.refused(2, &[], &["cannot read the recipe", "it is a folder, no regular file"]);
     setting.recipe = setting.folder.at("absent.toml");
     setting.refused(2, &[], &["cannot read the recipe", "absent.toml: there is no such file; "]);
     assert!(!Path::new(&setting.out).exists());

@@ -131,6 +131,7 @@ const PLAN: &[&str] = &[
     "optim",
     "recipe",
     "report",
+    "train::device_input",
     "train::evaluate",
     "train::observe",
     "train::reduce",

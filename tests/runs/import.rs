@@ -190,7 +190,10 @@ fn weights_of_an_onnx_file_come_back() {
     let import = |model: &str| {
         run(0, &["import", &onnx, "--model", model, "--transform", "normalize(0.4,0.3)", "-o", &out, "--force"])
     };
-    import("resnet20").failed(2, &["not one of its 8 tensors is one of network resnet20"]);
+    import("resnet20").failed(
+        2,
+        &["none of its 8 tensors matches network resnet20 in both name and shape: conv1.weight is 20x1x5x5 in"],
+    );
     import("lenet-caffe").succeeded();
     assert_eq!(tensors_of(Path::new(&out)), weights);
     let bytes = fs::read(&onnx).unwrap();
@@ -209,7 +212,12 @@ fn files_of_keras_that_do_not_fit_are_refused() {
         run(0, &args).failed(code, parts);
         assert!(!Path::new(&out).exists());
     };
-    refused(&h5, "resnet20", 2, &["not one of its 8 tensors is one of network resnet20"]);
+    refused(
+        &h5,
+        "resnet20",
+        2,
+        &["none of its 8 tensors matches network resnet20 in both name and shape: conv1.weight is 20x1x5x5 in"],
+    );
     let bytes = fs::read(&h5).unwrap();
     let broken = setting.folder.at("broken.h5");
     fs::write(&broken, [&bytes[..8], &[0; 500]].concat()).unwrap();

@@ -139,8 +139,8 @@ fn check_record(
     Ok(())
 }
 
-/// Whether an image, as its file holds it, has the size that `dataset.json` says all images of its split have, or one of those between which
-/// they are.
+/// Whether an image, as its file holds it, has the size that all images of its split have by `dataset.json`, or one between the least and
+/// the largest.
 fn check_size(example: &Example<'_>, split: &SplitManifest) -> Result<(), String> {
     let spec = decode::spec_as(example, decode::Exif::Ignored).map_err(|fault| fault.to_string())?;
     let got = [spec.height, spec.width];

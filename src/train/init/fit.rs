@@ -91,7 +91,10 @@ pub fn fit(net: &NetSpec, weights: &Weights, init: &Init) -> Result<Fit, Error> 
         found: Some(*index),
     }));
     if !rows.iter().any(|row| row.fate == Fate::Taken) {
-        return Err(Error::Usage(nothing_fits(net, weights, &names, found.keys(), &rows)));
+        let alike = rows.iter().find(|row| row.fate == Fate::Shape);
+        let alike =
+            alike.and_then(|row| Some((row.name.as_str(), &weights.tensors[row.found?].1[..], row.shape.as_deref()?)));
+        return Err(Error::Usage(nothing_fits(net, weights, &names, found.keys(), alike)));
     }
     Ok(Fit { rows, classifiers })
 }

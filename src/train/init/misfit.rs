@@ -1,17 +1,17 @@
 //! What to say of a file of weights of which nothing fits a network.
 
-use super::fit::{Fate, Row};
 use crate::interop::Weights;
 use crate::nn::NetSpec;
 use loaders::printable;
 
-/// Why nothing fits, and a rule that would help where all names have one beginning too many.
+/// Why nothing fits, and a rule that would help where all names have one beginning too many. `alike`: a name that both have, with its
+/// shapes in the file and in the network, which says more than the first name of each.
 pub fn nothing_fits<'a>(
     net: &NetSpec,
     weights: &Weights,
     names: &[&str],
     found: impl Iterator<Item = &'a String>,
-    rows: &[Row],
+    alike: Option<(&str, &[usize], &[usize])>,
 ) -> String {
     let found: Vec<&String> = found.collect();
     let begin = found.first().and_then(|name| name.split_once('.')).map(|(begin, _)| begin);
@@ -24,9 +24,7 @@ pub fn nothing_fits<'a>(
     };
     let shown = |name: &str| printable(name).to_string();
     let sides = |shape: &[usize]| shape.iter().map(usize::to_string).collect::<Vec<_>>().join("x");
-    // a name that both have says more than each side's first
-    let alike = rows.iter().find(|row| row.fate == Fate::Shape);
-    if let Some(Row { name, shape: Some(shape), found: Some(index), .. }) = alike {
+    if let Some((name, file, network)) = alike {
         return format!(
             "{}: none of its {} tensors matches network {} in both name and shape: {} is {} in the file, {} in the network; take a file of \
              this very network, or change model",
@@ -34,8 +32,8 @@ pub fn nothing_fits<'a>(
             weights.tensors.len(),
             net.name,
             shown(name),
-            sides(&weights.tensors[*index].1),
-            sides(shape),
+            sides(file),
+            sides(network),
         );
     }
     format!(

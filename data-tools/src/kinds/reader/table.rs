@@ -56,7 +56,8 @@ pub(crate) fn read(path: &Path) -> Result<Table, Error> {
     reader.delimiter(delimiter).has_headers(false).flexible(true).trim(Trim::All);
     if let Some(line) = open_quote(&file, delimiter) {
         let what = format!(
-            "line {line}: a quote is opened and never closed, so that all that follows is one field; close it (a quote that belongs to the text stands twice, in a field in quotes)"
+            "line {line}: a quote is opened and never closed, so that all that follows is one field; close it (a quote that belongs to the \
+             text stands twice, in a field in quotes)"
         );
         return Err(Error::input(path, what));
     }
