@@ -72,6 +72,7 @@ fn interleave_rounded_loop(planes: &[f32], pixels: &mut [[u8; 3]]) {
 
 /// A value from 0 to 255 as a byte, halves up: `(value + 0.5) as u8`, which compilers do not vectorise.
 #[inline(always)]
+#[expect(clippy::manual_clamp, reason = "clamp leaves NaN as it is")]
 pub(crate) fn rounded(value: f32) -> u8 {
     let inside = (value + 0.5).max(0.0).min(255.0);
     // SAFETY: from 0 to 255; `max` turns NaN into 0.
