@@ -195,7 +195,7 @@ pub fn operation_elsewhere(name: &str, ours: &[&'static str]) -> Option<&'static
         small.strip_suffix("2d").map_or(small.clone(), String::from)
     };
     let theirs = plain(name);
-    // which drops whole channels
+    // PyTorch's drops whole channels, which is no operation here
     if theirs == "dropout" && name.to_lowercase() != "dropout" {
         return None;
     }

@@ -154,19 +154,17 @@ fn words_that_are_not_known_get_the_nearest() {
         &of(r#"{ name = "a", op = "convv", channels = 4 },"#),
         &["no operation \"convv\"", "did you mean \"conv\"?"],
     );
-    let theirs = [
-        "Conv2d",
-        "BatchNorm2d",
-        "MaxPooling2D",
-        "Dense",
-        "ReLU",
-        "swish",
-        "LayerNorm",
-        "Hardswish",
-        "GlobalAveragePool",
-    ];
-    let ours = ["conv", "norm", "maxpool", "linear", "relu", "silu", "layer_norm", "hard_swish", "avgpool"];
-    for (theirs, ours) in theirs.into_iter().zip(ours) {
+    for (theirs, ours) in [
+        ("Conv2d", "conv"),
+        ("BatchNorm2d", "norm"),
+        ("MaxPooling2D", "maxpool"),
+        ("Dense", "linear"),
+        ("ReLU", "relu"),
+        ("swish", "silu"),
+        ("LayerNorm", "layer_norm"),
+        ("Hardswish", "hard_swish"),
+        ("GlobalAveragePool", "avgpool"),
+    ] {
         let node = format!(r#"{{ name = "a", op = "{theirs}" }},"#);
         refused(&of(&node), &[&format!("no operation \"{theirs}\"; here it is {ours}")]);
     }

@@ -55,7 +55,7 @@ pub struct Stop {
     /// Of the last checkpoint, from the snapshot to the disk.
     checkpoint: Cell<Duration>,
     /// Whether the output folder is gone.
-    homeless: Cell<bool>,
+    folder_gone: Cell<bool>,
 }
 
 impl Stop {
@@ -77,7 +77,7 @@ impl Stop {
 
     /// Whether this rank requests the end of the run.
     pub fn requested(&self) -> bool {
-        self.signal.load(Ordering::Relaxed) != 0 || self.homeless.get() || self.is_late()
+        self.signal.load(Ordering::Relaxed) != 0 || self.folder_gone.get() || self.is_late()
     }
 
     /// The reason, for people; another rank's is not known here.
@@ -87,7 +87,7 @@ impl Stop {
             (SIGINT, _) => "SIGINT".into(),
             (SIGUSR1, _) => "SIGUSR1".into(),
             (SIGHUP, _) => "SIGHUP".into(),
-            _ if self.homeless.get() => "the output folder is gone".into(),
+            _ if self.folder_gone.get() => "the output folder is gone".into(),
             (_, Some(limit)) if self.is_late_in(TOLERANCE) => format!("{} is near", limit.name),
             _ => "another rank received a request to stop".into(),
         }
@@ -100,7 +100,7 @@ impl Stop {
 
     /// Notes whether the output folder is gone.
     pub fn note_folder(&self, is_gone: bool) {
-        self.homeless.set(is_gone);
+        self.folder_gone.set(is_gone);
     }
 
     /// Notes a step's length.
