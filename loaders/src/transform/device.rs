@@ -28,9 +28,9 @@ impl Pipeline {
             return Ok(());
         }
         let (mut index, mut problem) =
-            (self.list().bytes, "makes floats of bytes, which normalize alone may do, at the end");
+            (self.list().bytes, "makes floats; for a batch of bytes normalize alone may do so, as the last");
         if self.list().transforms[index].tables(self.output().channels as usize).is_some() {
-            (index, problem) = (index + 1, "follows what makes floats of bytes, which must be the last");
+            (index, problem) = (index + 1, "follows what makes floats, which must be the last for a batch of bytes");
         }
         Err(Error::Transform { index, text: self.list().transforms[index].to_string(), problem: problem.into() })
     }
