@@ -1,5 +1,6 @@
 //! The sections of a recipe, without `[optimizer]` and `[schedule]`, which are in [`crate::optim`].
 
+use loaders::transform::{FAST_DECODE, IGNORE_EXIF};
 use loaders::{Io, MOST_THREADS};
 
 use super::codec::Codec;
@@ -27,6 +28,8 @@ section! {
     pub struct Init {
         /// File of weights: a run's folder, model.h5, a checkpoint, a .safetensors file, PyTorch's .pth, Keras's .h5, or ONNX.
         absent from: String = "random weights";
+        /// Which dictionary of a .pth is taken, such as "state_dict_ema" or "model_ema" for averages of the weights.
+        absent key: String = "the weights themselves";
         /// Tensors of the network that start at random all the same, as patterns, such as "fc.*".
         absent exclude: Vec<String> = "[]";
         /// Every tensor of the network must be in the file with its shape, and every tensor of the file in the network; false: what does
@@ -61,9 +64,12 @@ section! {
         /// Progressive resizing: pairs of an epoch, from 0, and the shorter side of training images from it on, as [[0, 128], [6, 160],
         /// [12, 224]]; every size in train is multiplied accordingly. For networks whose parameters do not depend on the size.
         absent sizes: Vec<[u32; 2]> = "one size";
-        /// Whether images are turned as their EXIF orientation says; false: they stay as they are stored, as `ignore_exif` at the head
-        /// of both lists has it.
+        /// Whether images are turned as their EXIF orientation says. With false they stay as they are stored, as with `ignore_exif` at
+        /// the head of both lists.
         optional exif: bool = true;
+        /// Whether training JPEGs that become much smaller may be decoded at 1/2 or 1/4 of their size, as with `fast_decode` at the head
+        /// of train. Resized pixels then differ a little from those of the whole image.
+        optional fast_decode: bool = true;
         /// How often each training image of a batch comes in it, each time transformed anew (repeated augmentation). An epoch has as many
         /// images as without, and so 1 / repeats of the different ones; needs shuffle = "full".
         optional repeats: u32 = 1, in Range::AtLeast(1.0);
@@ -182,11 +188,20 @@ impl Augment {
         }
     }
 
-    /// A list of transforms with what `exif` says at its head.
-    pub fn listed(&self, list: &[String]) -> Vec<String> {
-        let ignored = !self.exif() && list.first().is_none_or(|first| first.trim() != loaders::transform::IGNORE_EXIF);
-        let head = ignored.then(|| loaders::transform::IGNORE_EXIF.to_owned());
-        head.into_iter().chain(list.iter().cloned()).collect()
+    /// Returns `train` with the words that `exif` and `fast_decode` put at its head.
+    pub fn train_list(&self) -> Vec<String> {
+        self.with_head(&self.train, self.fast_decode())
+    }
+
+    /// Returns `eval` with the word that `exif` puts at its head.
+    pub fn eval_list(&self) -> Vec<String> {
+        self.with_head(&self.eval, false)
+    }
+
+    fn with_head(&self, list: &[String], fast_decode: bool) -> Vec<String> {
+        let exif = (!self.exif()).then_some(IGNORE_EXIF);
+        let words = exif.into_iter().chain(fast_decode.then_some(FAST_DECODE));
+        words.map(str::to_owned).chain(list.iter().cloned()).collect()
     }
 }
 

@@ -9,7 +9,7 @@ use std::sync::Arc;
 
 use crate::backend::{Backend, CropRect, Input};
 use crate::error::Error;
-use loaders::transform::IGNORE_EXIF;
+use loaders::transform::HEAD_WORDS;
 use loaders::{Batch, EvalOrder, Images, LabelSets, Loader, Options, Order, Pipeline, PixelFormat, Split};
 
 /// Pictures that are kept on a device take at most so many bytes.
@@ -125,8 +125,8 @@ struct Pictures {
 }
 
 fn read(split: &Arc<Split>, pipeline: &Pipeline, options: &Options) -> Result<Pictures, Error> {
-    // nothing happens to them yet, but for what `ignore_exif` says
-    let head: Vec<String> = pipeline.ops().into_iter().take_while(|op| op == IGNORE_EXIF).collect();
+    // the device applies the transforms later; only the words that say how images are decoded count here
+    let head: Vec<String> = pipeline.ops().into_iter().take_while(|op| HEAD_WORDS.contains(&op.as_str())).collect();
     let pipeline = Pipeline::new(&head, split.images_as(pipeline.exif())?, &bare(), 0)?;
     let order = EvalOrder::new(split.len(), AT_A_TIME, 0, 1);
     // all must be there: their places are their ids

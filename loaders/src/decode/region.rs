@@ -26,6 +26,11 @@ impl Need {
         let (bottom, right) = (spec.height as usize, spec.width as usize);
         Self { region: Region { top: 0, left: 0, bottom, right }, shrink: 1.0 }
     }
+
+    /// The same part at full size.
+    pub fn in_full(self) -> Self {
+        Self { shrink: 1.0, ..self }
+    }
 }
 
 /// The decoded part of a stored image: at least what is needed, perhaps at reduced size.

@@ -9,15 +9,43 @@ use crate::transform::op::{Context, Sizes, Transform, Varied};
 use crate::transform::ops;
 use crate::transform::resized::MAX_CHANNELS;
 
-/// Stands first in a list whose images stay as they are stored, whatever their EXIF orientation says.
+/// At the head of a list: images stay as they are stored, whatever their EXIF orientation says.
 pub const IGNORE_EXIF: &str = "ignore_exif";
 
-/// Whether a list turns images.
-pub fn exif_of(list: &[String]) -> Exif {
-    match list.first() {
-        Some(first) if first.trim() == IGNORE_EXIF => Exif::Ignored,
-        _ => Exif::Applied,
+/// At the head of a list: a JPEG that becomes much smaller may be decoded at 1/2 or 1/4 of its size. That is faster than decoding all of
+/// its pixels, but the resized image is not quite the same.
+pub const FAST_DECODE: &str = "fast_decode";
+
+/// Words that may stand at the head of a list. They say how images are decoded and are not transforms.
+pub const HEAD_WORDS: [&str; 2] = [IGNORE_EXIF, FAST_DECODE];
+
+/// How the images of a list are decoded, as the words at its head say.
+#[derive(Debug, Clone, Copy, PartialEq, Eq, Default)]
+pub(super) struct Head {
+    pub exif: Exif,
+    pub fast_decode: bool,
+}
+
+impl Head {
+    /// Splits a list into its head and its transforms.
+    pub fn split(list: &[String]) -> (Self, &[String]) {
+        let words = list.iter().take_while(|word| HEAD_WORDS.contains(&word.trim())).count();
+        let (words, transforms) = list.split_at(words);
+        let has = |name: &str| words.iter().any(|word| word.trim() == name);
+        let exif = if has(IGNORE_EXIF) { Exif::Ignored } else { Exif::Applied };
+        (Self { exif, fast_decode: has(FAST_DECODE) }, transforms)
     }
+
+    /// The words that stand for it.
+    pub fn words(self) -> impl Iterator<Item = String> {
+        let exif = (self.exif == Exif::Ignored).then(|| IGNORE_EXIF.to_owned());
+        exif.into_iter().chain(self.fast_decode.then(|| FAST_DECODE.to_owned()))
+    }
+}
+
+/// Returns whether a list turns images as their EXIF orientation says.
+pub fn exif_of(list: &[String]) -> Exif {
+    Head::split(list).0.exif
 }
 
 /// Transforms in order, and what they need.
@@ -27,8 +55,7 @@ pub(super) struct TransformList {
     pub input: Images,
     /// The shape of the images that come out.
     pub output: ImageSpec,
-    /// Whether images are turned as their EXIF orientation says.
-    pub exif: Exif,
+    pub head: Head,
     pub transforms: Vec<Box<dyn Transform>>,
     /// How many transforms, from the first on, are geometric: after them the image is decoded.
     pub geometric: usize,
@@ -41,12 +68,8 @@ pub(super) struct TransformList {
 impl TransformList {
     /// Builds the transforms of a list for images like `input`.
     pub fn new(list: &[String], input: Images, manifest: &Manifest) -> Result<Self, Error> {
-        // it is no transform: those behind it keep their places, and so their draws
-        let exif = exif_of(list);
-        let list = match list {
-            [_, rest @ ..] if exif == Exif::Ignored => rest,
-            list => list,
-        };
+        // a transform's place in the list, on which its random draws depend, does not count the words of the head
+        let (head, list) = Head::split(list);
         let mut transforms: Vec<Box<dyn Transform>> = Vec::with_capacity(list.len());
         let mut now = match input {
             Images::Fixed(spec) => Sizes::Equal(spec),
@@ -74,7 +97,7 @@ impl TransformList {
         let rest = transforms[geometric..].iter();
         let keeping = rest.take_while(|transform| transform.keeps_bytes() || transform.is_geometric()).count();
         let work = work.unwrap_or(0).max(output.values());
-        Ok(Self { input, output, exif, transforms, geometric, bytes: geometric + keeping, work })
+        Ok(Self { input, output, head, transforms, geometric, bytes: geometric + keeping, work })
     }
 
     /// The geometric transforms at the start of the list.
@@ -92,8 +115,8 @@ fn step(index: usize, text: &str, manifest: &Manifest, now: Sizes) -> Result<(Bo
         Sizes::Equal(spec) => spec,
         Sizes::Varied(varied) => ImageSpec::new(0, 0, varied.channels),
     };
-    if text.trim() == IGNORE_EXIF {
-        return Err("it must stand first in the list".into());
+    if HEAD_WORDS.contains(&text.trim()) {
+        return Err("it must stand before the transforms, at the head of the list".into());
     }
     let transform = ops::parse(text, Context { input, mean: &manifest.mean, std: &manifest.std })?;
     if transform.resizes() && index > 0 {

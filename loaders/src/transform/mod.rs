@@ -39,7 +39,7 @@ mod work;
 pub use call::canonical;
 pub use canvas::Canvas;
 pub use crop_rect::CropRect;
-pub use list::{IGNORE_EXIF, exif_of};
+pub use list::{FAST_DECODE, HEAD_WORDS, IGNORE_EXIF, exif_of};
 pub use op::{Sizes, Transform, Varied};
 pub use pipeline::Pipeline;
 pub use scaled::scaled;
@@ -47,5 +47,5 @@ pub use scratch::Scratch;
 
 /// Bare names of all transforms, and of what may stand ahead of them.
 pub fn names() -> Vec<&'static str> {
-    std::iter::once(list::IGNORE_EXIF).chain(ops::names()).collect()
+    list::HEAD_WORDS.into_iter().chain(ops::names()).collect()
 }

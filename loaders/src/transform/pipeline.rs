@@ -13,7 +13,7 @@ use crate::mix::{BatchKey, Mix, MixSettings};
 use crate::random::Draws;
 use crate::spec::{ImageSpec, Images};
 use crate::transform::canvas::Canvas;
-use crate::transform::list::{IGNORE_EXIF, TransformList};
+use crate::transform::list::TransformList;
 use crate::transform::scratch::Scratch;
 
 /// Transforms in order, from images to images of one shape. Cheap to clone.
@@ -65,14 +65,13 @@ impl Pipeline {
 
     /// Whether images are turned as their EXIF orientation says.
     pub fn exif(&self) -> Exif {
-        self.list.exif
+        self.list.head.exif
     }
 
     /// The transforms with all arguments, also those that came from a data set, so that the list gives the same pipeline without that
     /// data set.
     pub fn ops(&self) -> Vec<String> {
-        let exif = (self.list.exif == Exif::Ignored).then(|| IGNORE_EXIF.to_owned());
-        exif.into_iter().chain(self.list.transforms.iter().map(ToString::to_string)).collect()
+        self.list.head.words().chain(self.list.transforms.iter().map(ToString::to_string)).collect()
     }
 
     /// Decodes an example and transforms it into `out` (C, H, W of `output()`); `id` and `epoch` key
@@ -180,13 +179,14 @@ impl Pipeline {
         finish: impl FnOnce(&mut Canvas<'_>),
     ) -> Result<(), Fault> {
         let Scratch { decoder, pixels, work, clock, .. } = scratch;
-        decoder.exif(self.list.exif);
+        decoder.exif(self.list.head.exif);
         let stored = decoder.open(example)?;
         let spec = stored.accept(self.input())?;
         let mut canvas = Canvas::new(spec, values, work);
         canvas.set_boxes(example.boxes, stored.turn());
         self.apply_geometry(&mut canvas, id, epoch);
-        canvas.load(decoder.decode(stored, example, canvas.need(), spec.channels, pixels)?);
+        let need = if self.list.head.fast_decode { canvas.need() } else { canvas.need().in_full() };
+        canvas.load(decoder.decode(stored, example, need, spec.channels, pixels)?);
         clock.decoded();
         finish(&mut canvas);
         Ok(())

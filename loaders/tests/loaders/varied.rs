@@ -158,3 +158,28 @@ fn sizes_in_the_manifest_tell_what_a_few_headers_do_not() {
     assert_eq!(with(Some([4, 4]), None), Images::Fixed(usual));
     assert_eq!(with(None, Some([[4, 4], [4, 4]])), Images::Fixed(usual));
 }
+
+/// torchvision resizes all pixels of a photo. Only `fast_decode` may leave some out.
+#[test]
+fn photos_are_decoded_in_full_before_they_are_resized() {
+    let (height, width) = (400, 500);
+    let file = jpeg(&photo(height, width, 1), height, width, |_| {});
+    let shape = spec(&example(&file)).unwrap();
+    let mut pixels = Vec::new();
+    let whole = decode(&example(&file), shape, &mut pixels).unwrap();
+    let mut scratch = Scratch::default();
+    let mut are_equal = |head: &[&str], side: usize| {
+        let ops = [format!("resize({side})"), format!("center_crop({side})")];
+        let list: Vec<&str> = head.iter().copied().chain(ops.iter().map(String::as_str)).collect();
+        let pipeline = pipeline(&list, VARIED);
+        let mut outs = [vec![0.0; pipeline.output().values()], vec![0.0; pipeline.output().values()]];
+        pipeline.run(&example(&file), 0, 0, &mut scratch, &mut outs[0]).unwrap();
+        pipeline.apply(whole, shape, 0, 0, &mut scratch, &mut outs[1]).unwrap();
+        outs[0] == outs[1]
+    };
+    for side in [201, 200, 100, 11] {
+        assert!(are_equal(&[], side) && are_equal(&["ignore_exif"], side), "{side}");
+        assert_eq!(are_equal(&["fast_decode"], side), side > 200, "{side}");
+        assert_eq!(are_equal(&["ignore_exif", "fast_decode"], side), side > 200, "{side}");
+    }
+}

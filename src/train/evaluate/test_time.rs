@@ -2,7 +2,7 @@
 //! these (ten crops).
 
 use crate::error::Error;
-use loaders::transform::IGNORE_EXIF;
+use loaders::transform::HEAD_WORDS;
 use loaders::{Images, Manifest, Pipeline};
 
 /// Which views of an image are scored.
@@ -15,7 +15,7 @@ pub struct TestTime {
 }
 
 /// Transforms that settle which part of an image is seen, and from which side.
-const CROPS: [&str; 4] = [IGNORE_EXIF, "resize", "center_crop", "corner_crop"];
+const CROPS: [&str; 3] = ["resize", "center_crop", "corner_crop"];
 
 impl TestTime {
     /// Whether there is more than one view.
@@ -63,7 +63,8 @@ fn name(op: &str) -> &str {
 }
 
 fn mirrored(list: &[String]) -> Vec<String> {
-    let place = list.iter().position(|op| !CROPS.contains(&name(op))).unwrap_or(list.len());
+    let place =
+        list.iter().position(|op| !HEAD_WORDS.contains(&name(op)) && !CROPS.contains(&name(op))).unwrap_or(list.len());
     let mut list = list.to_vec();
     list.insert(place, "mirror".into());
     list

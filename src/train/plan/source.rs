@@ -77,20 +77,20 @@ impl Source {
         let eval = eval.map(|name| dataset.split(&name)).transpose()?.filter(|s| !s.is_empty()).map(Arc::new);
         several::check_scores(&recipe, eval.as_deref())?;
         let pipeline = |list: &str, ops: &[String]| {
-            let ops = recipe.augment.listed(ops);
-            let images = train.images_as(exif_of(&ops))?;
-            Pipeline::new(&ops, images, &dataset.manifest, recipe.seed)
+            let images = train.images_as(exif_of(ops))?;
+            Pipeline::new(ops, images, &dataset.manifest, recipe.seed)
                 .map_err(|e| unfit(&e, &format!("augment.{list}, images of {images}: {e}"), &train))
         };
-        let augment = pipeline("train", &recipe.augment.train)?;
+        let list = recipe.augment.train_list();
+        let augment = pipeline("train", &list)?;
         let mixed = |augment: Pipeline| match recipe.mix.settings() {
             Some(mix) => augment.mixed(mix),
             None => augment,
         };
         let augment = mixed(augment);
         let sizes = recipe.augment.sizes.as_deref().unwrap_or_default();
-        let phases = Phases::new(sizes, &recipe.augment.train, &augment, |list| Ok(mixed(pipeline("train", list)?)))?;
-        let preprocess = pipeline("eval", &recipe.augment.eval)?;
+        let phases = Phases::new(sizes, &list, &augment, |list| Ok(mixed(pipeline("train", list)?)))?;
+        let preprocess = pipeline("eval", &recipe.augment.eval_list())?;
         let (exif, images) = (preprocess.exif(), train.images_as(preprocess.exif())?);
         if let (Some(split), Images::Fixed(_)) = (&eval, preprocess.input())
             && split.images_as(exif)? != images
