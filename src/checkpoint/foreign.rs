@@ -34,11 +34,12 @@ pub fn rewrite(from: &Path, to: &Path) -> Result<(), Error> {
     let source = hdf5::File::open(from).map_err(|error| refuse("open the file", error))?;
     let file = H5File::create(to)?;
     let root = file.root()?;
+    let mut room = Room::for_file(from);
     for name in GROUPS {
         let kept = links(&source).map_err(|error| refuse("list the groups", error))?;
         if kept.iter().any(|link| link == name) {
             let group = source.group(name).map_err(|error| refuse("open the group", error))?;
-            copy(&group, &root.create(name)?, 0, &refuse)?;
+            copy(&group, &root.create(name)?, 0, &mut room, &refuse)?;
         }
     }
     drop(root);
@@ -60,38 +61,78 @@ pub(super) fn links(group: &Group) -> hdf5::Result<Vec<String>> {
 
 type Refuse<'a> = dyn Fn(&str, hdf5::Error) -> Error + 'a;
 
-fn copy(from: &Group, to: &NewGroup, depth: usize, refuse: &Refuse<'_>) -> Result<(), Error> {
+fn copy(from: &Group, to: &NewGroup, depth: usize, room: &mut Room, refuse: &Refuse<'_>) -> Result<(), Error> {
     for name in from.attr_names().map_err(|error| refuse("list the attributes", error))? {
         let attribute = from.attr(&name).map_err(|error| refuse("open an attribute", error))?;
         copy_attribute(&attribute, &name, to, refuse)?;
     }
     for name in links(from).map_err(|error| refuse("list the members of a group", error))? {
         if let Ok(array) = from.dataset(&name) {
-            copy_array(&array, &name, to, refuse)?;
+            copy_array(&array, &name, to, room, refuse)?;
         } else if depth < DEEPEST {
             let group = from.group(&name).map_err(|error| refuse("open a group", error))?;
-            copy(&group, &to.create(&name)?, depth + 1, refuse)?;
+            copy(&group, &to.create(&name)?, depth + 1, room, refuse)?;
         }
     }
     Ok(())
 }
 
 /// Copies values of floats that lie in the file itself.
-fn copy_array(array: &Dataset, name: &str, to: &NewGroup, refuse: &Refuse<'_>) -> Result<(), Error> {
-    match floats(array).map_err(|error| refuse("read an array", error))? {
+fn copy_array(array: &Dataset, name: &str, to: &NewGroup, room: &mut Room, refuse: &Refuse<'_>) -> Result<(), Error> {
+    match floats(array, room).map_err(|error| refuse("read an array", error))? {
         Some(values) => to.put_array(name, &array.shape(), &values),
         None => Ok(()),
     }
 }
 
-/// Values of floats that lie in the file itself; none of others.
-pub(super) fn floats(array: &Dataset) -> hdf5::Result<Option<Vec<f32>>> {
+/// Values that the arrays of a file may have together: compressed arrays and those that were never written take few bytes in the file.
+pub(super) struct Room {
+    /// Values that are left.
+    left: u64,
+    /// Values that there were at the start.
+    whole: u64,
+}
+
+/// Bytes of values that any file may have, and for each of its bytes.
+const ROOM: u64 = 256 << 20;
+const ROOM_EACH: u64 = 4;
+
+impl Room {
+    /// The room for a file's arrays.
+    pub fn for_file(path: &Path) -> Self {
+        let bytes = std::fs::metadata(path).map_or(0, |file| file.len());
+        let whole = (bytes.saturating_mul(ROOM_EACH).saturating_add(ROOM)) / size_of::<f32>() as u64;
+        Self { left: whole, whole }
+    }
+
+    /// Takes room for an array.
+    fn take(&mut self, array: &Dataset) -> hdf5::Result<()> {
+        let values = array.shape().iter().try_fold(1u64, |product, n| product.checked_mul(*n as u64));
+        match values.and_then(|values| self.left.checked_sub(values)) {
+            Some(left) => {
+                self.left = left;
+                Ok(())
+            }
+            None => Err(format!(
+                "{} has the shape {:?}, and with it the arrays have more than {} values, which is too much for a file of this size",
+                array.name(),
+                array.shape(),
+                self.whole
+            )
+            .into()),
+        }
+    }
+}
+
+/// The values of an array of floats that lie in the file itself; `None` for other arrays.
+pub(super) fn floats(array: &Dataset, room: &mut Room) -> hdf5::Result<Option<Vec<f32>>> {
     let plist = array.dcpl()?;
     let here = matches!(plist.layout(), Layout::Compact | Layout::Contiguous | Layout::Chunked);
     let outside = plist.get_external().map_or(true, |files| !files.is_empty());
     if !here || outside || !matches!(descriptor(array), Some(TypeDescriptor::Float(_))) {
         return Ok(None);
     }
+    room.take(array)?;
     array.read_raw().map(Some)
 }
 

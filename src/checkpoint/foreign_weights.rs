@@ -12,7 +12,7 @@ use hdf5::types::{FixedAscii, FixedUnicode, TypeDescriptor, VarLenAscii, VarLenU
 use hdf5::{Attribute, Dataset, Group};
 
 use super::error::Error;
-use super::foreign::{descriptor, floats, links};
+use super::foreign::{Room, descriptor, floats, links};
 use super::h5::H5File;
 use super::keras_config::facts;
 use super::keras_weights::{EPSILONS, GROUP, NAMES, TURNED};
@@ -44,10 +44,11 @@ pub fn rewrite_weights(from: &Path, to: &Path) -> Result<(), Error> {
     let facts = facts(config.first().map_or("", String::as_str));
     let file = H5File::create(to)?;
     let group = file.root()?.create(GROUP)?;
+    let mut room = Room::for_file(from);
     let mut names = Vec::new();
     for (name, array) in found {
         let shape = array.shape();
-        let values = floats(&array).map_err(|error| refuse("read an array", error))?;
+        let values = floats(&array, &mut room).map_err(|error| refuse("read an array", error))?;
         if let Some(values) = values.filter(|values| !values.is_empty() && !shape.is_empty()) {
             group.put_array(&names.len().to_string(), &shape, &values)?;
             names.push(name);

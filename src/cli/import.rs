@@ -13,6 +13,7 @@ use std::path::PathBuf;
 Example:
   trireme import lite0.pth --recipe recipes/photos-efficientnet-lite0.toml --classes recipes/imagenet-classes.txt -o lite0.h5
   trireme import net.safetensors --model lenet --transform 'normalize(0.1307,0.3081)' --match 'module\\.(.*)' '$1' -o lenet.h5
+  trireme import net.onnx --transform 'resize(256)' --transform 'center_crop(224)' --transform 'normalize(0.5,0.5)' -o net.h5
 
 Every tensor of the network must be in the file, with its name and shape. What is read: docs/formats.md, \"Weights of other programs\". A
 run starts from such a file without this command, by init.from in its recipe.")]
@@ -20,7 +21,7 @@ pub struct Args {
     /// File of weights: .safetensors, PyTorch's .pth, Keras's .h5 or .weights.h5, or ONNX
     #[arg(value_name = "FILE")]
     pub file: PathBuf,
-    /// Network of the catalogue [default: the recipe's]
+    /// Network of the catalogue [default: the recipe's; of an ONNX file: its own graph]
     #[arg(long, value_name = "NAME")]
     pub model: Option<String>,
     /// Take model, augment.eval, init.match and init.exclude of this recipe, where nothing else is given
@@ -38,6 +39,9 @@ pub struct Args {
     /// Leave out tensors of the file, as patterns such as 'head.*'
     #[arg(long, value_name = "PATTERN")]
     pub exclude: Vec<String>,
+    /// Dictionary of a .pth to take, such as state_dict_ema [default: the recipe's init.key, else the weights themselves]
+    #[arg(long, value_name = "KEY")]
+    pub key: Option<String>,
     /// Model file to write
     #[arg(short, long, value_name = "FILE")]
     pub out: PathBuf,
@@ -56,6 +60,7 @@ pub fn run(args: &Args) -> Result<(), Failure> {
         transforms: args.transforms.clone(),
         rules: args.rules.as_chunks::<2>().0.to_vec(),
         exclude: args.exclude.clone(),
+        key: args.key.clone(),
         out: args.out.clone(),
         force: args.force,
     })?;

@@ -90,6 +90,8 @@ pub struct ImportRequest {
     pub rules: Vec<[String; 2]>,
     /// Patterns of tensors of the file that are left out.
     pub exclude: Vec<String>,
+    /// Which dictionary of a .pth is taken.
+    pub key: Option<String>,
     /// The model file.
     pub out: PathBuf,
     /// Whether a file that is there is replaced.

@@ -3,7 +3,7 @@
 use std::io;
 use std::path::{Path, PathBuf};
 
-use loaders::why;
+use loaders::{printable, why};
 
 use crate::checkpoint;
 
@@ -67,8 +67,9 @@ impl Fault {
         let path = path.to_path_buf();
         match self {
             Self::Io(source) => Error::Io { path, source },
-            Self::Damaged(text) => Error::Damaged { path, text },
-            Self::Unsupported(text) => Error::Unsupported { path, text },
+            // names out of the file may stand in the text
+            Self::Damaged(text) => Error::Damaged { path, text: printable(&text).into() },
+            Self::Unsupported(text) => Error::Unsupported { path, text: printable(&text).into() },
         }
     }
 }

@@ -40,11 +40,11 @@ pub const FORMATS: &[Format] = &[trireme::FORMAT, safetensors::FORMAT, torch::FO
 /// Bytes by which a format is recognised.
 const HEAD: usize = 64;
 
-/// Reads a file of weights, or the model.h5 in a run's folder.
+/// Reads a file of weights, or the model.h5 in a run's folder. With a `key`, reads the set of weights that a .pth has under this key.
 ///
 /// # Errors
-/// For a file that cannot be read, is of none of the formats, or is not what its format says.
-pub fn read(given: &Path) -> Result<Weights, Error> {
+/// For a file that cannot be read, is of none of the formats, or is not what its format says, and for a key of a file with one set.
+pub fn read(given: &Path, key: Option<&str>) -> Result<Weights, Error> {
     let path = if given.is_dir() { given.join("model.h5") } else { given.to_path_buf() };
     let refuse = |source| Error::Io { path: path.clone(), source };
     let file = regular::open(&path).map_err(refuse)?;
@@ -53,8 +53,32 @@ pub fn read(given: &Path) -> Result<Weights, Error> {
     file.read_exact_at(&mut head[..length], 0).map_err(refuse)?;
     let head = &head[..length];
     let format = FORMATS.iter().find(|format| (format.recognises)(head));
-    let format = format.ok_or_else(|| Error::Unknown { path: path.clone(), known: known() })?;
-    (format.read)(&path)
+    let Some(format) = format else {
+        return Err(match look_alike(head) {
+            Some(text) => Error::Unsupported { path, text: text.into() },
+            None => Error::Unknown { path, known: known() },
+        });
+    };
+    match (key, format.read_part) {
+        (None, _) => (format.read)(&path),
+        (Some(key), Some(read_part)) => read_part(&path, key),
+        (Some(_), None) => Err(Error::Unsupported {
+            path,
+            text: format!("{} has one set of weights, so that init.key chooses nothing; leave it out", format.about),
+        }),
+    }
+}
+
+/// What downloads leave in place of weights, and what to do.
+fn look_alike(head: &[u8]) -> Option<&'static str> {
+    let text = head.trim_ascii_start().to_ascii_lowercase();
+    if text.starts_with(b"version https://git-lfs") {
+        return Some("is a pointer of Git LFS and not the weights themselves; fetch them with `git lfs pull`");
+    }
+    if [&b"<!doctype"[..], b"<html", b"<?xml", b"<head"].iter().any(|start| text.starts_with(start)) {
+        return Some("is a web page and not a file of weights; the download needs another address, or a login");
+    }
+    (head.starts_with(&[0x1f, 0x8b])).then_some("is compressed by gzip; unpack it first")
 }
 
 /// The formats, for messages.

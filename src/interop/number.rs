@@ -31,6 +31,11 @@ impl Number {
         }
     }
 
+    /// The value that these bytes begin with; 0 if they are too few.
+    pub fn value(self, bytes: &[u8]) -> f32 {
+        self.values(bytes.get(..self.bytes()).unwrap_or_default()).first().copied().unwrap_or(0.0)
+    }
+
     /// All values that these bytes hold, rounded to f32; what is left of the last value is not looked at.
     pub fn values(self, bytes: &[u8]) -> Vec<f32> {
         match self {

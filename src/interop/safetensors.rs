@@ -19,7 +19,7 @@ use crate::checkpoint::Tensor;
 const LONGEST: u64 = 100_000_000;
 
 pub(super) const FORMAT: Format =
-    Format { name: "safetensors", about: "safetensors", recognises: |head| is_header(head), read };
+    Format { name: "safetensors", about: "safetensors", recognises: |head| is_header(head), read, read_part: None };
 
 /// A length that a header can have, and its first brace.
 fn is_header(head: &[u8]) -> bool {

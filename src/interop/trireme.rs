@@ -17,6 +17,7 @@ pub(super) const FORMAT: Format = Format {
     about: "trireme's model.h5 and checkpoints, Keras's .h5",
     recognises: |head| head.starts_with(SIGNATURE),
     read,
+    read_part: None,
 };
 
 fn read(path: &Path) -> Result<Weights, Error> {

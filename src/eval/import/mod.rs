@@ -13,15 +13,17 @@ use crate::checkpoint::ModelFile;
 use crate::error::Error;
 use crate::eval::request::ImportRequest;
 use crate::interop::export::{HDF5, keras};
+use crate::interop::onnx::Survey;
 use crate::interop::{self, Weights};
 use crate::models;
 use crate::nn::NetSpec;
 use crate::nn::graph::BuildError;
+use crate::nn::spec::Shape;
 use crate::recipe::Init;
 use crate::train::init::fit::{Fate, Fit, fit};
 use crate::train::init::shapes::classes as count;
 use crate::train::init::{keras_order, origin, table};
-use crate::train::plan::network::network;
+use crate::train::plan::network::{Defined, network, shape_of};
 use loaders::{ImageSpec, Images, Manifest, Pipeline, overwrite, printable};
 use std::path::{Path, PathBuf};
 use wanted::Wanted;
@@ -32,6 +34,7 @@ use wanted::Wanted;
 /// For a file of weights that cannot be read, or does not have every tensor of the network, and what the disk refused.
 pub fn import(request: &ImportRequest) -> Result<Vec<String>, Error> {
     let Wanted { network: name, transforms, init } = Wanted::of(request)?;
+    let classes = request.classes.as_deref().map(class_names::read).transpose()?;
     if !request.force && request.out.symlink_metadata().is_ok() {
         let out = request.out.display();
         return Err(Error::Usage(format!("{out} is there already; choose another name, or replace it with --force")));
@@ -39,14 +42,17 @@ pub fn import(request: &ImportRequest) -> Result<Vec<String>, Error> {
     let inputs = [Some(&request.file), request.recipe.as_ref(), request.classes.as_ref()];
     let inputs: Vec<&Path> = inputs.into_iter().flatten().map(PathBuf::as_path).collect();
     overwrite::check(&request.out, &HDF5, &inputs).map_err(Error::Usage)?;
-    let weights = interop::read(&request.file)?;
+    let weights = interop::read(&request.file, init.key.as_deref())?;
+    if name.is_none() && weights.format == interop::onnx::FORMAT_NAME {
+        return graph(request, transforms, classes, &weights);
+    }
     let told = weights.model.clone();
     let told = told.as_ref();
     let name = name.or(told.map(|told| told.network.clone())).ok_or_else(|| {
         Error::Usage("which network is it? Give --model NAME (`trireme models` lists them), or --recipe".into())
     })?;
-    let pipeline = pipeline(&name, transforms, &weights)?;
-    let classes = request.classes.as_deref().map(class_names::read).transpose()?;
+    let meant = models::input(&name).ok_or_else(|| unknown(&name))?;
+    let pipeline = pipeline(&name, meant, transforms, &weights)?;
     let classes = classes.or(told.map(|told| told.classes.clone()));
     let any = network(&name, pipeline.output(), models::classes(&name).unwrap_or(1))?;
     let weights = keras_order::arranged(&any, weights, &init)?;
@@ -54,21 +60,62 @@ pub fn import(request: &ImportRequest) -> Result<Vec<String>, Error> {
     complete(&fit, &weights)?;
     let mut notes: Vec<String> = weights.warning.iter().cloned().chain(table::rows(&fit, &weights)).collect();
     let shapes = net.shapes().map_err(BuildError::from)?;
-    let classes = classes.unwrap_or_else(|| {
-        notes.push("classes: their numbers stand for their names; name them with --classes FILE".into());
-        (0..shapes[shapes.len() - 1].elems()).map(|class| class.to_string()).collect()
-    });
+    let classes = classes.unwrap_or_else(|| numbered(shapes[shapes.len() - 1].elems(), &mut notes));
     let head = model::head(&name, classes, &pipeline)?;
     let file = ModelFile { layers: model::layers(&net, &fit, &weights)?, ..head };
     file.write_described(&request.out, &keras::describe(&net, false)?)?;
     Ok(notes)
 }
 
-/// From a picture to the input, as given or as the file says.
-fn pipeline(model: &str, transforms: Vec<String>, weights: &Weights) -> Result<Pipeline, Error> {
+/// Makes a model file of the network and the weights of an ONNX graph.
+fn graph(
+    request: &ImportRequest,
+    transforms: Vec<String>,
+    names: Option<Vec<String>>,
+    weights: &Weights,
+) -> Result<Vec<String>, Error> {
+    let file = &request.file;
+    let name = file.file_name().unwrap_or_default().to_string_lossy().into_owned();
+    let own = interop::onnx::read(file).and_then(Survey::network).map_err(interop::Error::from)?;
+    let pipeline = pipeline(&name, own.net.input, transforms, weights)?;
+    if shape_of(pipeline.output()) != own.net.input {
+        return Err(Error::Usage(format!(
+            "the transforms make images of {}, and the graph in {} takes {}; make them the same",
+            pipeline.output(),
+            file.display(),
+            own.net.input
+        )));
+    }
+    if let Some(names) = names.as_ref().filter(|names| names.len() != own.classes) {
+        return Err(Error::Usage(format!(
+            "{} has scores for {} classes, and there are {} names; give a file of as many with --classes",
+            file.display(),
+            own.classes,
+            names.len()
+        )));
+    }
+    let defined = Defined::read(file, &name, pipeline.output(), own.classes)?;
+    let fit = fit(&defined.net, weights, &Init::default())?;
+    complete(&fit, weights)?;
+    let mut notes: Vec<String> = defined.notes.into_iter().chain(table::rows(&fit, weights)).collect();
+    let classes = names.unwrap_or_else(|| numbered(own.classes, &mut notes));
+    let head = model::head(&name, classes, &pipeline)?;
+    let layers = model::layers(&defined.net, &fit, weights)?;
+    let file = ModelFile { layers, definition: defined.text, ..head };
+    file.write_described(&request.out, &keras::describe(&defined.net, false)?)?;
+    Ok(notes)
+}
+
+/// Numbers as the names of so many classes.
+fn numbered(classes: usize, notes: &mut Vec<String>) -> Vec<String> {
+    notes.push("classes: their numbers stand for their names; name them with --classes FILE".into());
+    (0..classes).map(|class| class.to_string()).collect()
+}
+
+/// From a picture to the input, as given or as the file says. The network is meant for images of the shape `meant`.
+fn pipeline(model: &str, meant: Shape, transforms: Vec<String>, weights: &Weights) -> Result<Pipeline, Error> {
     let told = weights.model.as_ref().map(|told| told.preprocess.clone());
     let ops = if transforms.is_empty() { told.unwrap_or_default() } else { transforms };
-    let meant = models::input(model).ok_or_else(|| unknown(model))?;
     let (edge, size) = (meant.h * 8 / 7, meant.h);
     let example = format!(
         "--transform 'resize({edge})' --transform 'center_crop({size})' --transform '{}' for torchvision's",

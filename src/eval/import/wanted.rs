@@ -31,6 +31,7 @@ impl Wanted {
             network: request.model.clone().or(recipe.map(|recipe| recipe.model)),
             init: Init {
                 from: None,
+                key: request.key.clone().or(init.key),
                 exclude: given(&request.exclude, init.exclude),
                 strict: None,
                 r#match: if request.rules.is_empty() { init.r#match } else { Some(request.rules.clone()) },

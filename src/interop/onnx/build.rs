@@ -4,13 +4,13 @@ use std::cell::RefCell;
 use std::collections::BTreeMap;
 use std::rc::{Rc, Weak};
 
-use super::function::{Binary, Form, Function};
+use super::function::{Binary, Form, Function, ScaledActivation};
 use super::graph::{Graph, Node};
 use super::names::Names;
 use super::readers::Readers;
 use super::tensor::Constant;
 use super::value::{Layout, Value, View};
-use crate::nn::spec::{Add, Id, Multiply, NetSpec, Op, Shape};
+use crate::nn::spec::{Activation, Add, Id, Multiply, NetSpec, Op, Shape};
 
 /// A tensor of a layer: its field, such as `weight`, its shape and its values.
 pub(super) type Weight = (&'static str, Vec<usize>, Vec<f32>);
@@ -34,8 +34,8 @@ pub(super) struct Build<'a> {
     left: usize,
 }
 
-/// Bytes of weights that any file may have, and for each of its bytes.
-const ROOM: usize = 256 << 20;
+/// Bytes of weights that any file may have, and for each of its bytes. A file may compute its weights: those of VGG-19 take 575 MB.
+const ROOM: usize = 640 << 20;
 const ROOM_EACH: usize = 3;
 
 /// What to do about functions that are none of ours.
@@ -44,9 +44,9 @@ const REPLACE: &str = "replace it by one of ReLU, ReLU6, LeakyReLU, Sigmoid, Har
 
 impl<'a> Build<'a> {
     /// With nothing but the image, under the name of the graph's input.
-    pub fn new(graph: &'a Graph<'a>, name: &str, image: (&'a str, Shape), file_bytes: usize) -> Self {
-        let (image, shape) = image;
-        let view = View { id: Id(0), layout: Layout::Image };
+    pub fn new(graph: &'a Graph<'a>, name: &str, image: (&'a str, Shape, Layout), file_bytes: usize) -> Self {
+        let (image, shape, layout) = image;
+        let view = View { id: Id(0), layout };
         let mut readers = Readers::new(graph);
         readers.name(view.id, image, 0);
         Self {
@@ -117,6 +117,12 @@ impl<'a> Build<'a> {
         if Self::has(node, at) { self.constant(node, at).map(Some) } else { Ok(None) }
     }
 
+    /// Whole numbers of an input, or else of an attribute: older opsets have attributes where newer ones have inputs.
+    pub fn numbers(&self, node: &Node<'a>, at: usize, name: &str) -> Result<Option<Vec<i64>>, String> {
+        let given = self.given(node, at)?.map(|constant| constant.ints());
+        Ok(given.or_else(|| node.ints(name).map(<[i64]>::to_vec)))
+    }
+
     /// A tensor of the network; a function becomes a layer.
     pub fn view(&mut self, node: &Node<'a>, at: usize) -> Result<View, String> {
         let value = self.value(node, at)?;
@@ -149,11 +155,16 @@ impl<'a> Build<'a> {
                 self.values.insert(name, Value::Tensor(view));
                 Ok(view)
             }
-            Value::Padded(..) => Err("it reads a padded tensor, which only convolutions and average pools may".into()),
+            Value::Padded(..) => Err("it reads a padded tensor, which only convolutions and pools may".into()),
             Value::Strided(..) => {
                 Err("it reads every so many-th pixel, to which only channels of zeros may be added".into())
             }
-            Value::Grouped(..) => Err("it reads channels in groups, which only their normalisation may".into()),
+            Value::Grouped(..) => Err("it reads pixels as a sequence, or channels in groups. Only a normalisation of the groups may do that; \
+                                       attention is not supported"
+                .into()),
+            Value::Blocks(..) => {
+                Err("it reads channels split into blocks, which only the reshape of a channel shuffle may".into())
+            }
             Value::Constant(_) => Err(format!("its input {name} is a weight, and must be computed")),
             Value::Sizes(_) | Value::Size(_) => {
                 Err(format!("its input {name} is the size of a tensor, which is no image"))
@@ -171,6 +182,15 @@ impl<'a> Build<'a> {
             return self
                 .layer((None, &function.name), activation, &[base.id], Vec::new())
                 .map(|id| View { id, ..base });
+        }
+        if let Some(ScaledActivation { inner, activation, outer }) = function.scaled_activation() {
+            let mut id = base.id;
+            for factor in [Activation::Scale(inner), activation, Activation::Scale(outer)] {
+                if factor != Activation::Scale(1.0) {
+                    id = self.layer((None, &function.name), factor, &[id], Vec::new())?;
+                }
+            }
+            return Ok(View { id, ..base });
         }
         match &function.form {
             Form::Binary(of, f, g) if !f.is_number() && !g.is_number() => {
@@ -291,6 +311,19 @@ impl<'a> Build<'a> {
     /// Whether only one node reads a tensor, under whichever name.
     pub fn has_one_reader(&self, id: Id) -> bool {
         self.readers.is_one(id)
+    }
+
+    /// Whether no element of a tensor can be below zero.
+    pub fn is_non_negative(&self, id: Id) -> bool {
+        let Some(node) = self.maker(id).map(|place| &self.net.nodes[place]) else { return false };
+        match &node.op {
+            Op::Activation(of) => {
+                use Activation::{HardSigmoid, Relu, Relu6, Sigmoid};
+                matches!(of, Relu | Relu6 | Sigmoid | HardSigmoid)
+            }
+            Op::Pool(_) | Op::Dropout(_) | Op::Concat(_) => node.inputs.iter().all(|id| self.is_non_negative(*id)),
+            _ => false,
+        }
     }
 
     /// The layer that makes a tensor.

@@ -78,11 +78,12 @@ fn whole(constant: &Constant, least: i64, most: i64, kind: i64) -> Result<Values
 mod tests {
     use super::*;
     use crate::interop::onnx::graph::Graph;
+    use crate::interop::onnx::value::Layout;
     use crate::nn::spec::Shape;
 
     fn made(values: Values, kind: i64) -> Result<Values, String> {
         let graph = Graph::default();
-        let mut build = Build::new(&graph, "net", ("x", Shape::image(1, 1, 1)), 0);
+        let mut build = Build::new(&graph, "net", ("x", Shape::image(1, 1, 1), Layout::Image), 0);
         let constant = Rc::new(Constant { dims: vec![values.len()], values });
         match of_constant(&mut build, &constant, number(kind).unwrap(), kind)? {
             Value::Constant(constant) => Ok(constant.values.clone()),

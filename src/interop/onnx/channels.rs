@@ -5,7 +5,7 @@ use super::function::Binary;
 use super::graph::Node;
 use super::tensor::Constant;
 use super::value::{Layout, Value, View};
-use crate::nn::spec::{Init, LayerScale, Op};
+use crate::nn::spec::{Activation, Conv, Init, LayerScale, Norm, Op};
 
 /// A tensor and the numbers that meet it.
 pub(super) struct Operands<'a> {
@@ -27,6 +27,7 @@ pub(super) fn apply<'a>(
     let fits = match x.layout {
         Layout::Image => dims == [channels, 1, 1],
         Layout::Last | Layout::Flat => dims == [channels],
+        Layout::FlatLast(_) => false,
     };
     if !fits {
         let (shape, dims) = (build.shapes[x.id.0], &constant.dims);
@@ -42,10 +43,10 @@ pub(super) fn apply<'a>(
             values.iter_mut().for_each(|value| *value = 1.0 / *value);
             scale(build, node, x, at, values)
         }
-        (Binary::Add, _) => shift(build, x, values),
+        (Binary::Add, _) => shift(build, node, x, values),
         (Binary::Sub, 0) => {
             values.iter_mut().for_each(|value| *value = -*value);
-            shift(build, x, values)
+            shift(build, node, x, values)
         }
         _ => Err("of a tensor and weights, sums and products are supported".into()),
     }
@@ -63,8 +64,14 @@ fn before<'b>(build: &'b mut Build<'_>, x: View) -> Option<(&'b mut Op, String)>
 
 /// Part of a normalisation of each sample before, else a layer with a learned scale.
 fn scale<'a>(build: &mut Build<'a>, node: &Node<'a>, x: View, at: usize, values: Vec<f32>) -> Result<Value, String> {
-    if let Some((Op::GroupNorm(_) | Op::LayerNorm(_), name)) = before(build, x) {
-        for (_, _, own) in build.weights.get_mut(&name).into_iter().flatten() {
+    let norm = before(build, x).filter(|(op, _)| match op {
+        Op::GroupNorm(_) | Op::LayerNorm(_) => true,
+        Op::Norm(norm) => is_alone(norm),
+        _ => false,
+    });
+    if let Some((_, name)) = norm {
+        let affine = build.weights.get_mut(&name).into_iter().flatten().filter(|weight| AFFINE.contains(&weight.0));
+        for (_, _, own) in affine {
             own.iter_mut().zip(&values).for_each(|(own, factor)| *own *= factor);
         }
         return finite(build, &name).map(|()| Value::Tensor(x));
@@ -77,23 +84,85 @@ fn scale<'a>(build: &mut Build<'a>, node: &Node<'a>, x: View, at: usize, values:
     Ok(Value::Tensor(View { id, ..x }))
 }
 
-/// Part of the bias of the layer before.
-fn shift(build: &mut Build<'_>, x: View, values: Vec<f32>) -> Result<Value, String> {
-    let wrong = "it adds weights to what is no convolution, linear layer or normalisation of its own; no layer here does that alone";
-    let (op, name) = before(build, x).ok_or(wrong)?;
-    match op {
-        Op::Conv(conv) if !conv.relu => *conv = conv.clone().bias_from(Init::UniformFanIn),
-        Op::Linear(linear) if !linear.relu => *linear = linear.clone().bias_from(Init::UniformFanIn),
-        Op::GroupNorm(_) | Op::LayerNorm(_) => {}
-        Op::Norm(norm) if !norm.residual && !norm.relu => {}
-        _ => return Err(wrong.into()),
-    }
-    let weights = build.weights.entry(name.clone()).or_default();
+/// Tensors of a normalisation that scale and shift what is normalised.
+const AFFINE: [&str; 2] = ["weight", "bias"];
+
+/// Whether a batch norm ends in its scale and shift.
+fn is_alone(norm: &Norm) -> bool {
+    !norm.residual && !norm.relu
+}
+
+/// Part of the bias of the layer before, else a layer of its own: a convolution of each channel alone by one number.
+fn shift<'a>(build: &mut Build<'a>, node: &Node<'a>, x: View, values: Vec<f32>) -> Result<Value, String> {
+    let name = match before(build, x) {
+        Some((Op::Conv(conv), name)) if !conv.relu => {
+            *conv = conv.clone().bias_from(Init::UniformFanIn);
+            name
+        }
+        Some((Op::Linear(linear), name)) if !linear.relu => {
+            *linear = linear.clone().bias_from(Init::UniformFanIn);
+            name
+        }
+        Some((Op::GroupNorm(_) | Op::LayerNorm(_), name)) => name,
+        Some((Op::Norm(norm), name)) if is_alone(norm) => name,
+        Some((Op::LayerScale(_), name)) => return scaled_and_shifted(build, x, &name, values),
+        _ => {
+            let channels = values.len();
+            let weights =
+                vec![("weight", vec![channels, 1, 1, 1], vec![1.0; channels]), ("bias", vec![channels], values)];
+            let id = build.layer((None, node.label()), each_channel(channels), &[x.id], weights)?;
+            return Ok(Value::Tensor(View { id, ..x }));
+        }
+    };
+    add_bias(build, &name, values);
+    finite(build, &name).map(|()| Value::Tensor(x))
+}
+
+fn add_bias(build: &mut Build<'_>, name: &str, values: Vec<f32>) {
+    let weights = build.weights.entry(name.to_string()).or_default();
     match weights.iter_mut().find(|weight| weight.0 == "bias") {
         Some((_, _, own)) => own.iter_mut().zip(&values).for_each(|(own, more)| *own += more),
         None => weights.push(("bias", vec![values.len()], values)),
     }
-    finite(build, &name).map(|()| Value::Tensor(x))
+}
+
+/// A convolution that multiplies each channel by one number and adds another.
+fn each_channel(channels: usize) -> Conv {
+    Conv { groups: channels, ..Conv::new(channels, 1) }.bias_from(Init::UniformFanIn)
+}
+
+/// A batch norm that was written as a product and a sum, after the layer `name` with its scale: part of the convolution or linear layer
+/// before, if nobody else reads that, else a layer of its own.
+fn scaled_and_shifted(build: &mut Build<'_>, x: View, name: &str, shift: Vec<f32>) -> Result<Value, String> {
+    let place = build.maker(x.id).ok_or("nothing makes its input")?;
+    let scale: Vec<f32> = build.weights.remove(name).into_iter().flatten().flat_map(|weight| weight.2).collect();
+    let from = View { id: build.net.nodes[place].inputs[0], ..x };
+    let weighted = before(build, from).and_then(|(op, name)| match op {
+        Op::Conv(conv) if !conv.relu => {
+            *conv = conv.clone().bias_from(Init::UniformFanIn);
+            Some(name)
+        }
+        Op::Linear(linear) if !linear.relu => {
+            *linear = linear.clone().bias_from(Init::UniformFanIn);
+            Some(name)
+        }
+        _ => None,
+    });
+    let Some(weighted) = weighted else {
+        build.net.nodes[place].op = each_channel(shift.len()).into();
+        let weights = vec![("weight", vec![shift.len(), 1, 1, 1], scale), ("bias", vec![shift.len()], shift)];
+        build.weights.insert(name.to_string(), weights);
+        return finite(build, name).map(|()| Value::Tensor(x));
+    };
+    for (_, _, own) in build.weights.get_mut(&weighted).into_iter().flatten() {
+        let each = own.len() / scale.len();
+        own.chunks_exact_mut(each.max(1))
+            .zip(&scale)
+            .for_each(|(row, factor)| row.iter_mut().for_each(|w| *w *= factor));
+    }
+    add_bias(build, &weighted, shift);
+    build.net.nodes[place].op = Activation::Identity.into();
+    finite(build, &weighted).map(|()| Value::Tensor(x))
 }
 
 /// Refuses values that are none, or too large, once weights were changed.

@@ -15,6 +15,14 @@ pub(super) struct Function {
     size: usize,
 }
 
+/// outer * activation(inner * x).
+#[derive(Clone, Copy, Debug, PartialEq)]
+pub(super) struct ScaledActivation {
+    pub inner: f32,
+    pub activation: Activation,
+    pub outer: f32,
+}
+
 /// How it is made.
 #[derive(Clone, Debug)]
 pub(super) enum Form {
@@ -131,6 +139,49 @@ impl Function {
             other => other,
         });
         candidates.into_iter().find(|activation| points.iter().all(|x| self.is_near(*activation, *x)))
+    }
+
+    /// Finds an activation f and a factor k so that this is f(k x), or k x f(k x) / k: hard sigmoids of other programs have other slopes.
+    pub fn scaled_activation(&self) -> Option<ScaledActivation> {
+        let mut slopes = Vec::new();
+        self.slopes(&mut slopes);
+        slopes.into_iter().filter(|slope| *slope > 0.0 && slope.is_finite()).find_map(|slope| {
+            // the slope of PyTorch's is 1/6
+            let inner = 6.0 * slope;
+            [1.0, 1.0 / inner].into_iter().find_map(|outer| {
+                let number = |value| Rc::new(Self::new("", Form::Number(value)));
+                let narrowed =
+                    self.of(&Rc::new(Self::new("", Form::Binary(Binary::Div, Self::argument(), number(inner)))));
+                let whole = Self::new("", Form::Binary(Binary::Div, Rc::new(narrowed), number(outer)));
+                let activation = whole.activation()?;
+                Some(ScaledActivation { inner: inner as f32, activation, outer: outer as f32 })
+            })
+        })
+    }
+
+    /// This function of another one.
+    fn of(&self, argument: &Rc<Self>) -> Self {
+        let form = match &self.form {
+            Form::Argument => return Self::new(&argument.name, argument.form.clone()),
+            Form::Number(number) => Form::Number(*number),
+            Form::Unary(of, f) => Form::Unary(*of, Rc::new(f.of(argument))),
+            Form::Binary(of, f, g) => Form::Binary(*of, Rc::new(f.of(argument)), Rc::new(g.of(argument))),
+        };
+        Self::new(&self.name, form)
+    }
+
+    /// Adds the slopes of hard sigmoids in it.
+    fn slopes(&self, all: &mut Vec<f64>) {
+        match &self.form {
+            Form::Argument | Form::Number(_) => {}
+            Form::Unary(of, f) => {
+                if let Unary::HardSigmoid(alpha, _) = of {
+                    all.push(*alpha);
+                }
+                f.slopes(all);
+            }
+            Form::Binary(_, f, g) => [f, g].iter().for_each(|part| part.slopes(all)),
+        }
     }
 
     /// Whether it has nearly the value of an activation.

@@ -7,8 +7,13 @@ use crate::nn::spec::{Activation, Id, NetSpec, Node, Norm, Op};
 
 /// The same network with as few layers as its operations allow.
 pub(super) fn fuse(net: NetSpec) -> NetSpec {
-    let net = keep(net.clone(), &net.serving());
-    with_relus(with_sums(net))
+    let kept: Vec<bool> = net
+        .serving()
+        .iter()
+        .zip(&net.nodes)
+        .map(|(serving, node)| *serving && node.op != Activation::Identity.into())
+        .collect();
+    with_relus(with_sums(keep(net, &kept)))
 }
 
 /// How many nodes read each tensor; the last is read from outside.

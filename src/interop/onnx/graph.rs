@@ -14,6 +14,8 @@ pub(super) struct Graph<'a> {
     /// What is given from outside, weights left out.
     pub inputs: Vec<Input<'a>>,
     pub outputs: Vec<&'a str>,
+    /// Version of ONNX's own operators.
+    pub opset: i64,
 }
 
 /// What is given from outside.
@@ -69,8 +71,8 @@ const MOST_ATTRIBUTES: usize = 32;
 /// Most integers of an attribute.
 const MOST_INTS: usize = 64;
 
-/// Oldest and newest version of the operators that are known.
-const OPSETS: std::ops::RangeInclusive<i64> = 13..=21;
+/// Oldest and newest version of the operators that are read. Before version 7, operators broadcast in ways of their own.
+const OPSETS: std::ops::RangeInclusive<i64> = 7..=24;
 
 impl<'a> Graph<'a> {
     /// Reads a file.
@@ -89,7 +91,7 @@ impl<'a> Graph<'a> {
         }
         let Some(graph) = graph else { return Err("no graph in it: it is no ONNX model".into()) };
         match opset {
-            Some(opset) if OPSETS.contains(&opset) && !functions => Ok(graph),
+            Some(opset) if OPSETS.contains(&opset) && !functions => Ok(Self { opset, ..graph }),
             Some(_) if functions => Err("functions of its own; export with torch.onnx.export, or inline them".into()),
             Some(opset) => Err(format!(
                 "opset {opset}, and {} to {} are read; export it again with opset_version=17, or convert it with onnx.version_converter",

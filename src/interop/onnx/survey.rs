@@ -3,14 +3,15 @@
 use std::path::{Path, PathBuf};
 
 use loaders::nearest::did_you_mean;
-use loaders::regular;
+use loaders::{printable, regular};
 
 use super::build::Build;
 use super::error::Error;
+use super::fold::{fold, is_folded};
 use super::fuse::fuse;
 use super::graph::{Dim, Graph, Input, Node};
 use super::tensor::type_name;
-use super::value::Value;
+use super::value::{Layout, Value};
 use super::{ops, order};
 use crate::checkpoint::Tensor;
 use crate::nn::spec::{NetSpec, Op, Shape};
@@ -75,7 +76,10 @@ pub fn read(path: &Path) -> Result<Survey, Error> {
 /// # Errors
 /// As [`read`].
 pub fn of_bytes(bytes: &[u8], path: &Path) -> Result<Survey, Error> {
-    survey(bytes, path).map_err(|why| Error::File { path: path.to_path_buf(), why })
+    // names out of the file may stand in all texts
+    let survey =
+        survey(bytes, path).map_err(|why| Error::File { path: path.to_path_buf(), why: printable(&why).into() })?;
+    Ok(Survey { unsupported: survey.unsupported.iter().map(|text| printable(text).into()).collect(), ..survey })
 }
 
 impl Survey {
@@ -125,6 +129,9 @@ enum Stop {
 }
 
 fn step<'a>(build: &mut Build<'a>, node: &Node<'a>) -> Result<Value, Stop> {
+    if ATTENTION.contains(&node.op) {
+        return Err(Stop::Unsupported("attention is not supported".into()));
+    }
     if !node.is_own() {
         return Err(Stop::Unsupported(format!(
             "it is of the domain \"{}\", and only ONNX's own operators are supported; take the graph as it was before a runtime \
@@ -132,19 +139,30 @@ fn step<'a>(build: &mut Build<'a>, node: &Node<'a>) -> Result<Value, Stop> {
             node.domain
         )));
     }
-    let handler = ops::handler(node.op).ok_or_else(|| {
+    let handler = ops::handler(node.op);
+    let unknown = || {
         let near = did_you_mean(node.op, &ops::names());
         Stop::Unsupported(format!("the operator is not supported{near}"))
-    })?;
+    };
+    if handler.is_none() && !is_folded(node.op) {
+        return Err(unknown());
+    }
     if node.inputs.iter().any(|name| build.is_missing(name)) {
         return Err(Stop::Behind);
     }
+    if let Some(value) = fold(build, node).map_err(Stop::Unsupported)? {
+        return Ok(value);
+    }
+    let handler = handler.ok_or_else(unknown)?;
     ops::check_inputs(node).map_err(Stop::Unsupported)?;
     handler(build, node).map_err(Stop::Unsupported)
 }
 
-/// The one image that the graph takes.
-fn image<'a>(graph: &Graph<'a>) -> Result<(&'a str, Shape), String> {
+/// Names of operators that compute attention.
+const ATTENTION: [&str; 3] = ["Attention", "MultiHeadAttention", "GroupQueryAttention"];
+
+/// The one image that the graph takes: its name, its shape and the order of its dimensions.
+fn image<'a>(graph: &Graph<'a>) -> Result<(&'a str, Shape, Layout), String> {
     let [Input { name, kind, dims }] = &graph.inputs[..] else {
         let names: Vec<&str> = graph.inputs.iter().map(|input| input.name).collect();
         return Err(format!("{} inputs ({}); a network takes one, the images", names.len(), names.join(", ")));
@@ -156,9 +174,13 @@ fn image<'a>(graph: &Graph<'a>) -> Result<(&'a str, Shape), String> {
         };
         return Err(format!("its input {name} is of {}, and float32 is supported; {cure}", type_name(*kind)));
     }
-    let &[_, c, h, w] = dims.as_slice() else {
+    let &[_, second, third, fourth] = dims.as_slice() else {
         return Err(format!("its input {name} has {} dimensions; images have 4: (N, C, H, W)", dims.len()));
     };
+    // TensorFlow's exporters put channels last, and a Transpose behind the input
+    let few = |dim: Dim<'_>| matches!(dim, Dim::Known(1..=4));
+    let layout = if few(fourth) && !few(second) { Layout::Last } else { Layout::Image };
+    let (c, h, w) = if layout == Layout::Last { (fourth, second, third) } else { (second, third, fourth) };
     let size = |at: usize, dim: Dim<'_>| match dim {
         Dim::Known(n) if (1..=LARGEST).contains(&n) => Ok(n as usize),
         Dim::Known(n) => Err(format!("dimension {at} of its input {name} is {n}; from 1 to {LARGEST} are possible")),
@@ -167,7 +189,8 @@ fn image<'a>(graph: &Graph<'a>) -> Result<(&'a str, Shape), String> {
              fixed size, as torch.onnx.export(model, torch.randn(1, 3, 224, 224), ...)"
         )),
     };
-    Ok((name, Shape::image(size(1, c)?, size(2, h)?, size(3, w)?)))
+    let at = if layout == Layout::Last { [3, 1, 2] } else { [1, 2, 3] };
+    Ok((name, Shape::image(size(at[0], c)?, size(at[1], h)?, size(at[2], w)?), layout))
 }
 
 /// The network up to the first output.
@@ -189,9 +212,8 @@ fn finish(mut build: Build<'_>) -> Result<Network, String> {
         && build.graph.nodes.iter().filter(|node| node.op == "Conv").count() > 1
     {
         build.notes.push(
-            "no batch normalisation in it; where the exporter made it a part of the convolutions, the network trains without it (PyTorch \
-             keeps it with torch.onnx.export(..., training=torch.onnx.TrainingMode.PRESERVE, do_constant_folding=False) of a model in \
-             train())"
+            "the graph has no batch normalisation. If the exporter merged it into the convolutions, the network trains without it. PyTorch \
+             keeps it with torch.onnx.export(model.eval(), ..., training=torch.onnx.TrainingMode.PRESERVE, do_constant_folding=False)"
                 .into(),
         );
     }

@@ -32,7 +32,7 @@ pub(super) enum Values {
 }
 
 /// Most dimensions.
-const DEEPEST: usize = 8;
+pub(super) const DEEPEST: usize = 8;
 
 /// Most pieces that a tensor's integers come in.
 const MOST_PIECES: usize = 64;

@@ -25,6 +25,8 @@ pub(super) enum Value {
     Strided(View, usize),
     /// A tensor whose channels are joined in groups, for the normalisation that reads it.
     Grouped(View, Groups),
+    /// A tensor whose channels are split into blocks (N, blocks, C / blocks, H, W), for a channel shuffle.
+    Blocks(View, Blocks),
     /// A part of a layer normalisation that exporters write as its formula.
     Moment(View, Moment),
     /// What a node that is not supported would have made.
@@ -47,6 +49,8 @@ pub(super) enum Layout {
     Last,
     /// (N, F).
     Flat,
+    /// (N, F) where the graph has joined images (N, H, W, C) of this shape, so that its features come in another order than here.
+    FlatLast(Shape),
 }
 
 /// Cells at top, left, bottom, right.
@@ -84,6 +88,14 @@ pub(super) enum Moment {
     Deviation(f32),
 }
 
+/// Blocks of channels.
+#[derive(Clone, Copy, Debug, PartialEq, Eq)]
+pub(super) struct Blocks {
+    pub count: usize,
+    /// Whether the two dimensions of the channels were exchanged.
+    pub exchanged: bool,
+}
+
 /// Groups of channels.
 #[derive(Clone, Copy, Debug, PartialEq)]
 pub(super) struct Groups {
@@ -93,12 +105,27 @@ pub(super) struct Groups {
 }
 
 impl Layout {
+    /// Number of dimensions.
+    pub fn rank(self) -> i64 {
+        if matches!(self, Self::Flat | Self::FlatLast(_)) { 2 } else { 4 }
+    }
+
+    /// The dimensions behind that of the images, for a tensor of this shape.
+    pub fn dims(self, x: Shape) -> Vec<usize> {
+        match self {
+            Self::Image => vec![x.c, x.h, x.w],
+            Self::Last => vec![x.h, x.w, x.c],
+            Self::Flat | Self::FlatLast(_) => vec![x.elems()],
+        }
+    }
+
     /// In words.
     pub fn text(self) -> &'static str {
         match self {
             Self::Image => "images (N, C, H, W)",
             Self::Last => "images (N, H, W, C)",
             Self::Flat => "vectors (N, F)",
+            Self::FlatLast(_) => "vectors (N, F) that were joined from images (N, H, W, C)",
         }
     }
 }

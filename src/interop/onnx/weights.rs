@@ -10,7 +10,8 @@ use super::survey;
 /// The first field of a model, `ir_version`, as protobuf writes a number below 128.
 const IR_VERSION: u8 = 0x08;
 
-pub(in crate::interop) const FORMAT: Format = Format { name: "ONNX", about: "ONNX graphs", recognises: is_model, read };
+pub(in crate::interop) const FORMAT: Format =
+    Format { name: "ONNX", about: "ONNX graphs", recognises: is_model, read, read_part: None };
 
 /// ONNX has no signature; writers put its fields in order, and no version has reached 32.
 fn is_model(head: &[u8]) -> bool {

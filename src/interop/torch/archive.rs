@@ -1,6 +1,7 @@
 //! `torch.save` since PyTorch 1.6: a zip without compression, with `data.pkl`, a file for each storage under `data/`, and perhaps
 //! `byteorder`, all in one folder.
 
+use std::borrow::Cow;
 use std::fs::File;
 use std::io::Read;
 use std::path::Path;
@@ -9,12 +10,11 @@ use loaders::{printable, regular};
 use zip::{CompressionMethod, ZipArchive};
 
 use super::values::Storage;
-use super::{pickle, state_dict, tensor};
-use crate::checkpoint::Tensor;
+use super::{Found, pickle, state_dict, tensor};
 use crate::interop::error::{Fault, damaged};
 
-/// All tensors of a file.
-pub fn read(path: &Path) -> Result<Vec<Tensor>, Fault> {
+/// All tensors of a file, or those of the dictionary `key`.
+pub fn read(path: &Path, key: Option<&str>) -> Result<Found, Fault> {
     let file = regular::open(path).map_err(Fault::Io)?;
     let length = file.metadata().map_err(Fault::Io)?.len();
     let mut zip = ZipArchive::new(file).map_err(|e| Fault::Damaged(format!("no whole zip archive: {e}")))?;
@@ -31,8 +31,10 @@ pub fn read(path: &Path) -> Result<Vec<Tensor>, Fault> {
     if loaded.len != program.len() {
         return damaged(format!("its pickle ends at byte {} of {}", loaded.len, program.len()));
     }
-    let named = state_dict::find(&loaded)?;
-    tensor::all(&loaded.values, &named, length, |storage| values(&mut zip, &folder, storage))
+    let (named, others) = state_dict::find(&loaded, key)?;
+    let tensors =
+        tensor::all(&loaded.values, &named, length, |storage| values(&mut zip, &folder, storage).map(Cow::Owned))?;
+    Ok((tensors, others))
 }
 
 /// The folder that holds `data.pkl`, with its slash.

@@ -28,17 +28,23 @@ pub(super) const FORMAT: Format = Format {
     name: "torch",
     about: "PyTorch's .pth",
     recognises: |head| head.starts_with(b"PK\x03\x04"),
-    read: |path| finish(path, archive::read(path)),
+    read: |path| finish(path, archive::read(path, None)),
+    read_part: Some(|path, key| finish(path, archive::read(path, Some(key)))),
 };
 
 pub(super) const OLD: Format = Format {
     name: "torch before 1.6",
     about: "PyTorch's .pth before version 1.6",
     recognises: |head| head.starts_with(old::MAGIC),
-    read: |path| finish(path, old::read(path)),
+    read: |path| finish(path, old::read(path, None)),
+    read_part: Some(|path, key| finish(path, old::read(path, Some(key)))),
 };
 
-fn finish(path: &Path, tensors: Result<Vec<Tensor>, Fault>) -> Result<Weights, Error> {
-    let tensors = tensors.map_err(|fault| fault.of(path))?;
-    Ok(Weights { path: path.to_path_buf(), format: FORMAT.name, tensors, model: None, warning: None, keras: false })
+/// The tensors of a file, and other dictionaries of weights in it, a sentence.
+type Found = (Vec<Tensor>, Option<String>);
+
+fn finish(path: &Path, found: Result<Found, Fault>) -> Result<Weights, Error> {
+    let (tensors, others) = found.map_err(|fault| fault.of(path))?;
+    let warning = others.map(|others| format!("note: {}: {others}", path.display()));
+    Ok(Weights { path: path.to_path_buf(), format: FORMAT.name, tensors, model: None, warning, keras: false })
 }

@@ -1,6 +1,7 @@
 //! `torch.save` before PyTorch 1.6, as many published weights still are: five pickles one behind the other (a magic number, a version,
 //! facts on the machine, the state_dict, the keys of the storages), then each storage as its number of values and these.
 
+use std::borrow::Cow;
 use std::collections::BTreeMap;
 use std::path::Path;
 
@@ -8,33 +9,37 @@ use loaders::{printable, regular};
 
 use super::pickle::{self, Loaded};
 use super::values::Storage;
-use super::{state_dict, tensor};
-use crate::checkpoint::Tensor;
+use super::{Found, state_dict, tensor};
 use crate::interop::error::{Fault, damaged};
 
 /// The pickles of the magic number and of version 1001.
 pub const MAGIC: &[u8] = b"\x80\x02\x8a\x0a\x6c\xfc\x9c\x46\xf9\x20\x6a\xa8\x50\x19.\x80\x02M\xe9\x03.";
 
-/// All tensors of a file.
-pub fn read(path: &Path) -> Result<Vec<Tensor>, Fault> {
+/// All tensors of a file, or those of the dictionary `key`.
+pub fn read(path: &Path, key: Option<&str>) -> Result<Found, Fault> {
     let bytes = regular::read(path).map_err(Fault::Io)?;
-    parse(&bytes)
+    parse(&bytes, key)
 }
 
-fn parse(bytes: &[u8]) -> Result<Vec<Tensor>, Fault> {
-    let mut rest = &bytes[MAGIC.len().min(bytes.len())..];
+fn parse(bytes: &[u8], key: Option<&str>) -> Result<Found, Fault> {
+    let (mut rest, mut longest) = (&bytes[MAGIC.len().min(bytes.len())..], pickle::LONGEST);
     let mut next = || {
-        let loaded = pickle::load(rest)?;
+        let loaded = pickle::load_within(rest, longest)?;
         rest = &rest[loaded.len..];
+        longest -= loaded.len;
         Ok::<_, Fault>(loaded)
     };
-    let (_machine, loaded, keys) = (next()?, next()?, next()?);
+    // facts on the machine that wrote the file
+    drop(next()?);
+    let (loaded, keys) = (next()?, next()?);
     let places = places(&loaded, &keys, rest)?;
-    let named = state_dict::find(&loaded)?;
-    tensor::all(&loaded.values, &named, bytes.len() as u64, |storage| match places.get(storage.key.as_str()) {
-        Some(found) => Ok(found.to_vec()),
-        None => damaged(format!("the values of storage {} cannot be found", printable(&storage.key))),
-    })
+    let (named, others) = state_dict::find(&loaded, key)?;
+    let tensors =
+        tensor::all(&loaded.values, &named, bytes.len() as u64, |storage| match places.get(storage.key.as_str()) {
+            Some(found) => Ok(Cow::Borrowed(*found)),
+            None => damaged(format!("the values of storage {} cannot be found", printable(&storage.key))),
+        })?;
+    Ok((tensors, others))
 }
 
 /// The bytes of each storage by its key.

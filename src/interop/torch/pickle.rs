@@ -7,8 +7,11 @@ use super::opcode as op;
 use super::values::{Value, Values, keep};
 use crate::interop::error::{Fault, damaged};
 
-/// Bytes of a pickle at most: each may make a value of 16.
+/// Bytes that the pickles of a file may have together: each byte may make a value of 16.
 pub const LONGEST: usize = 16 << 20;
+
+/// Lists, dictionaries, texts and tensors that a pickle may make: one byte makes an empty list, which takes more memory than a number.
+const MOST_CONTAINERS: usize = 2 << 20;
 
 /// What a pickle left on its stack, and all that it made.
 #[derive(Debug)]
@@ -31,13 +34,21 @@ struct Machine<'a> {
 
 /// Runs the pickle that these bytes begin with; what is behind its end is not looked at.
 pub fn load(bytes: &[u8]) -> Result<Loaded, Fault> {
-    let bytes = &bytes[..bytes.len().min(LONGEST)];
+    load_within(bytes, LONGEST)
+}
+
+/// The same for a pickle of at most `longest` bytes.
+pub fn load_within(bytes: &[u8], longest: usize) -> Result<Loaded, Fault> {
+    let bytes = &bytes[..bytes.len().min(longest)];
     let (stack, marks, memo) = (Vec::new(), Vec::new(), BTreeMap::new());
     let mut machine = Machine { bytes, at: 0, stack, marks, memo, values: Values::default() };
     loop {
         match machine.u8()? {
             op::STOP => break,
             opcode => machine.step(opcode)?,
+        }
+        if machine.values.containers() > MOST_CONTAINERS {
+            return damaged(format!("its pickle makes more than {MOST_CONTAINERS} lists, dictionaries and texts"));
         }
     }
     Ok(Loaded { root: machine.pop()?, len: machine.at, values: machine.values })

@@ -17,9 +17,14 @@ pub struct Named {
 /// Where training scripts keep the state_dict in what they save, in this order.
 const PLACES: [&str; 5] = ["state_dict", "model_state_dict", "model", "net", "network"];
 
+/// Where they keep averages of the weights beside them: timm and torchvision.
+const AVERAGES: [&str; 4] = ["state_dict_ema", "model_ema", "ema_state_dict", "ema"];
+
 /// The tensors of the root, or of the dictionary in it that is a state_dict: of the one that has most of them, since scripts keep other
-/// tensors beside it, such as the best score. Values that are no tensors are left out.
-pub fn find(loaded: &Loaded) -> Result<Vec<Named>, Fault> {
+/// tensors beside it, such as the best score. With a `key`, the dictionary of that key. Values that are no tensors are left out.
+///
+/// The sentence names averages of the weights that the file has beside them.
+pub fn find(loaded: &Loaded, key: Option<&str>) -> Result<(Vec<Named>, Option<String>), Fault> {
     let (values, root) = (&loaded.values, loaded.root);
     let Value::Dictionary(root) = root else {
         return Err(Fault::Unsupported(format!(
@@ -28,19 +33,38 @@ pub fn find(loaded: &Loaded) -> Result<Vec<Named>, Fault> {
         )));
     };
     let entries = &values.dictionaries[root];
-    let inner = PLACES.iter().filter_map(|place| inner(values, entries, place));
-    let candidates: Vec<_> = inner.chain([entries.as_slice()]).collect();
     let tensors = |entries: &&&[(Value, Value)]| entries.iter().filter(|(_, value)| is_tensor(*value)).count();
+    if let Some(key) = key {
+        return match inner(values, entries, key).filter(|found| tensors(&found) > 0) {
+            Some(found) => Ok((named(values, found)?, None)),
+            None => Err(Fault::Unsupported(format!(
+                "it has no tensors under the key \"{}\" (init.key); it has the keys {}",
+                printable(key),
+                keys(values, entries)
+            ))),
+        };
+    }
+    let candidates: Vec<_> =
+        PLACES.iter().filter_map(|place| inner(values, entries, place)).chain([entries.as_slice()]).collect();
     // of several with as many the last is taken: from behind it is the first
     if let Some(most) = candidates.iter().rev().max_by_key(tensors).filter(|most| tensors(most) > 0) {
-        return named(values, most);
+        let there = |place: &&&str| inner(values, entries, place).is_some_and(|found| tensors(&&found) > 0);
+        let averages = AVERAGES.iter().find(there).map(|key| {
+            format!("it has averages of these weights, too; init.key = \"{key}\" takes them (import: --key {key})")
+        });
+        return Ok((named(values, most)?, averages));
     }
-    let keys = entries.iter().filter_map(|(key, _)| values.text(*key).ok()).map(printable);
-    let keys = keys.take(10).collect::<Vec<_>>().join(", ");
+    let keys = keys(values, entries);
     Err(Fault::Unsupported(format!(
         "its pickle holds no tensors by name, nor under {}; it has the keys {keys}: save model.state_dict() alone",
         PLACES.join(", ")
     )))
+}
+
+/// The first keys of a dictionary, for messages.
+fn keys(values: &Values, entries: &[(Value, Value)]) -> String {
+    let keys = entries.iter().filter_map(|(key, _)| values.text(*key).ok()).map(printable);
+    keys.take(10).collect::<Vec<_>>().join(", ")
 }
 
 /// The dictionary of this key.
@@ -78,6 +102,10 @@ mod tests {
 
     /// What is found in a root with these keys: numbers of tensors, each in a dictionary of its own; none: a tensor.
     fn found(keys: &[(&str, Option<usize>)]) -> Result<Vec<String>, Fault> {
+        found_by(keys, None).map(|found| found.0)
+    }
+
+    fn found_by(keys: &[(&str, Option<usize>)], key: Option<&str>) -> Result<(Vec<String>, Option<String>), Fault> {
         let mut values = Values::default();
         let mut root = Vec::new();
         for (key, tensors) in keys {
@@ -98,8 +126,8 @@ mod tests {
         }
         values.dictionaries.push(root);
         let root = Value::Dictionary(values.dictionaries.len() - 1);
-        let named = find(&Loaded { root, values, len: 0 })?;
-        Ok(named.into_iter().map(|named| named.name).collect())
+        let (named, others) = find(&Loaded { root, values, len: 0 }, key)?;
+        Ok((named.into_iter().map(|named| named.name).collect(), others))
     }
 
     #[test]
@@ -110,5 +138,22 @@ mod tests {
         assert_eq!(found(&[("a", None), ("b", None), ("model", Some(1))]).unwrap(), ["a", "b"]);
         assert_eq!(found(&[("a", None), ("net", Some(1)), ("model", Some(1))]).unwrap(), ["model0"]);
         assert!(found(&[("epoch", Some(2)), ("model", Some(0))]).is_err());
+    }
+
+    #[test]
+    fn averages_are_offered_and_taken_by_their_key() {
+        let timm = [("epoch", Some(0)), ("state_dict", Some(2)), ("state_dict_ema", Some(2)), ("optimizer", Some(1))];
+        let (names, others) = found_by(&timm, None).unwrap();
+        assert_eq!(names, ["state_dict0", "state_dict1"]);
+        assert!(others.unwrap().contains("init.key = \"state_dict_ema\""));
+        let (names, others) = found_by(&timm, Some("state_dict_ema")).unwrap();
+        assert_eq!((names, others), (vec!["state_dict_ema0".into(), "state_dict_ema1".into()], None));
+        for key in ["model_ema", "epoch"] {
+            let refused = found_by(&timm, Some(key));
+            assert!(
+                matches!(refused, Err(Fault::Unsupported(text)) if text.contains(key) && text.contains("optimizer"))
+            );
+        }
+        assert_eq!(found_by(&[("model", Some(1)), ("model_ema", Some(0))], None).unwrap().1, None);
     }
 }

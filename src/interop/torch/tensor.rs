@@ -1,21 +1,27 @@
 //! The values of tensors: views of storages, of any strides.
 
+use std::borrow::Cow;
+
 use super::state_dict::Named;
 use super::values::{Storage, Values, View};
 use crate::checkpoint::Tensor;
 use crate::interop::error::{Fault, damaged};
+use crate::interop::number::Number;
 use loaders::printable;
 
 /// Dimensions of a tensor at most.
 const MOST_DIMENSIONS: usize = 16;
 
-/// All tensors in the order of their names in the pickle. `read` gives the bytes of a storage, which are as many as it says. All together
-/// may have as many values as `most`: strides of 0 would make much out of little.
-pub fn all(
+/// Returns all tensors in the order of their names in the pickle. `read` gives the bytes of a storage, which are as many as it says. All
+/// together may have as many values as `most`: strides of 0 would make much out of little.
+///
+/// # Errors
+/// For tensors outside of their storages, and for a storage that is named with several types or lengths: each would be read once more.
+pub fn all<'a>(
     values: &Values,
     named: &[Named],
     most: u64,
-    mut read: impl FnMut(&Storage) -> Result<Vec<u8>, Fault>,
+    mut read: impl FnMut(&Storage) -> Result<Cow<'a, [u8]>, Fault>,
 ) -> Result<Vec<Tensor>, Fault> {
     let mut total = 0u64;
     for one in named {
@@ -27,20 +33,28 @@ pub fn all(
         return damaged(format!("its tensors have {total} values together, and the file only {most} bytes"));
     }
     // each storage is read once, and only one is held
+    let storage_of = |i: usize| &values.storages[values.views[named[i].view].storage];
     let mut order: Vec<usize> = (0..named.len()).collect();
-    order.sort_by_key(|&i| &values.storages[values.views[named[i].view].storage].key);
+    order.sort_by_key(|&i| &storage_of(i).key);
     let mut tensors: Vec<Tensor> = named.iter().map(|one| (one.name.clone(), Vec::new(), Vec::new())).collect();
-    let mut held: Option<(&Storage, Vec<f32>)> = None;
-    for i in order {
-        let view = &values.views[named[i].view];
-        let storage = &values.storages[view.storage];
-        let plain = match held.take().filter(|(other, _)| *other == storage) {
-            Some(held) => held.1,
-            None => storage.number.values(&read(storage)?),
-        };
-        tensors[i].1 = view.size.iter().map(|n| *n as usize).collect();
-        tensors[i].2 = gather(view, &plain);
-        held = Some((storage, plain));
+    for same in order.chunk_by(|&i, &j| storage_of(i).key == storage_of(j).key) {
+        let storage = storage_of(same[0]);
+        if let Some(other) = same.iter().map(|&i| storage_of(i)).find(|other| *other != storage) {
+            return damaged(format!(
+                "its storage {} is named as {} values of {:?} and as {} of {:?}, which torch.save never does",
+                printable(&storage.key),
+                storage.len,
+                storage.number,
+                other.len,
+                other.number
+            ));
+        }
+        let bytes = read(storage)?;
+        for &i in same {
+            let view = &values.views[named[i].view];
+            tensors[i].1 = view.size.iter().map(|n| *n as usize).collect();
+            tensors[i].2 = gather(view, storage.number, &bytes);
+        }
     }
     Ok(tensors)
 }
@@ -64,13 +78,20 @@ fn check(view: &View, storage: &Storage) -> Result<u64, String> {
 }
 
 /// The values of a view that lies in its storage, in C order.
-fn gather(view: &View, storage: &[f32]) -> Vec<f32> {
+fn gather(view: &View, number: Number, storage: &[u8]) -> Vec<f32> {
     let View { offset, size, stride, .. } = view;
     let count: u64 = size.iter().product();
+    let width = number.bytes();
+    let part = |from: u64, values: u64| &storage[from as usize * width..][..values as usize * width];
+    let dense =
+        size.iter().zip(stride).rev().try_fold(1, |next, (n, stride)| (*stride == next || *n == 1).then_some(next * n));
+    if count == 0 || dense.is_some() {
+        return if count == 0 { Vec::new() } else { number.values(part(*offset, count)) };
+    }
     let (mut values, mut index) = (Vec::with_capacity(count as usize), vec![0u64; size.len()]);
     for _ in 0..count {
         let at = index.iter().zip(stride).fold(*offset, |at, (i, stride)| at + i * stride);
-        values.push(storage[at as usize]);
+        values.push(number.value(part(at, 1)));
         for (i, n) in index.iter_mut().zip(size).rev() {
             *i += 1;
             if *i < *n {
@@ -85,13 +106,13 @@ fn gather(view: &View, storage: &[f32]) -> Vec<f32> {
 #[cfg(test)]
 mod tests {
     use super::*;
-    use crate::interop::number::Number;
 
     fn view(offset: u64, size: &[u64], stride: &[u64]) -> Result<Vec<f32>, String> {
         let storage = Storage { number: Number::F32, key: "0".into(), len: 6 };
         let view = View { storage: 0, offset, size: size.to_vec(), stride: stride.to_vec() };
         check(&view, &storage)?;
-        Ok(gather(&view, &[0.0, 1.0, 2.0, 3.0, 4.0, 5.0]))
+        let bytes: Vec<u8> = (0..6).flat_map(|i| (i as f32).to_le_bytes()).collect();
+        Ok(gather(&view, Number::F32, &bytes))
     }
 
     #[test]
@@ -126,12 +147,37 @@ mod tests {
         let views = [vec![view; 5], vec![wide]].concat();
         let values = Values { storages, views, ..Values::default() };
         let named: Vec<Named> = (0..5).map(|view| Named { name: format!("t{view}"), view }).collect();
-        let read = |most| all(&values, &named, most, |_| Ok(vec![0; 4000]));
+        let read = |most| all(&values, &named, most, |_| Ok(vec![0; 4000].into()));
         assert_eq!(read(5000).unwrap().len(), 5);
         assert!(matches!(read(4999), Err(Fault::Damaged(text)) if text.contains("5000 values together")));
         // one value, repeated without end
         let named = [Named { name: "wide".into(), view: 5 }];
-        let read = all(&values, &named, 5000, |_| Ok(vec![0; 4000]));
+        let read = all(&values, &named, 5000, |_| Ok(vec![0; 4000].into()));
         assert!(matches!(read, Err(Fault::Damaged(text)) if text.contains("values together")));
+    }
+
+    /// Each name of a storage with another type would read it once more.
+    #[test]
+    fn a_storage_has_one_type_and_one_length() {
+        let storage = |number, len| Storage { number, key: "0".into(), len };
+        let view = |storage| View { storage, offset: 0, size: vec![0], stride: vec![1] };
+        let named: Vec<Named> = (0..2).map(|view| Named { name: format!("t{view}"), view }).collect();
+        for (other, allowed) in
+            [(storage(Number::F32, 10), true), (storage(Number::I32, 10), false), (storage(Number::F32, 9), false)]
+        {
+            let storages = vec![storage(Number::F32, 10), other];
+            let values = Values { storages, views: vec![view(0), view(1)], ..Values::default() };
+            let mut reads = 0;
+            let read = all(&values, &named, 100, |_| {
+                reads += 1;
+                Ok(vec![0; 40].into())
+            });
+            match allowed {
+                true => assert!(read.is_ok() && reads == 1),
+                false => {
+                    assert!(matches!(read, Err(Fault::Damaged(text)) if text.contains("storage 0 is named as 10")))
+                }
+            }
+        }
     }
 }

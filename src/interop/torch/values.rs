@@ -83,6 +83,12 @@ pub fn keep<T>(items: &mut Vec<T>, item: T) -> usize {
 }
 
 impl Values {
+    /// Number of lists, dictionaries, texts and tensors.
+    pub fn containers(&self) -> usize {
+        let Self { copied: _, texts, lists, dictionaries, storages, views } = self;
+        texts.len() + lists.len() + dictionaries.len() + storages.len() + views.len()
+    }
+
     /// Refuses a pickle that copies too much.
     pub fn charge(&mut self, items: usize) -> Result<(), Fault> {
         self.copied = self.copied.saturating_add(items);

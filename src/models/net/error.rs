@@ -1,5 +1,7 @@
 //! What is wrong with a file of a network, and where.
 
+use loaders::printable;
+
 /// An error with its place.
 #[derive(Clone, Debug, PartialEq, Eq, thiserror::Error)]
 #[error("{file}:{line}: {}{why}", node_text(.node))]
@@ -44,6 +46,7 @@ impl Fault {
 
     pub fn in_file(self, file: &str) -> Error {
         let Self { line, node, why } = self;
-        Error { file: file.into(), line, node, why }
+        // names out of the file may stand in both
+        Error { file: file.into(), line, node: printable(&node).into(), why: printable(&why).into() }
     }
 }

@@ -38,7 +38,8 @@ pub fn prepare<B: Backend>(session: &Session, run: &Run<B>) -> Result<Option<Beg
 
 fn load<B: Backend>(run: &Run<B>, from: &Path) -> Result<Loaded, Error> {
     is_there("init.from: cannot read", from, "name a file of weights, or leave the key out")?;
-    let read = interop::read(from).map_err(|error| Error::Failed(format!("init.from: {error}")))?;
+    let read = interop::read(from, run.recipe.init.key.as_deref())
+        .map_err(|error| Error::Failed(format!("init.from: {error}")))?;
     let weights = keras_order::arranged(run.graph.net(), read, &run.recipe.init)?;
     let fit = fit::fit(run.graph.net(), &weights, &run.recipe.init)?;
     table::check(&fit, &weights, run.recipe.init.strict())?;

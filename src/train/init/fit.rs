@@ -214,6 +214,7 @@ mod tests {
             exclude: Some(exclude.iter().map(ToString::to_string).collect()),
             strict: None,
             r#match: Some(rules.iter().map(|pair| pair.map(str::to_string)).collect()),
+            key: None,
             whiten: None,
         }
     }

@@ -14,12 +14,13 @@ pub fn nothing_fits<'a>(
     alike: Option<(&str, &[usize], &[usize])>,
 ) -> String {
     let found: Vec<&String> = found.collect();
-    let begin = found.first().and_then(|name| name.split_once('.')).map(|(begin, _)| begin);
-    let inner = |name: &&&String| {
-        name.split_once('.').is_some_and(|(first, rest)| Some(first) == begin && names.contains(&rest))
-    };
-    let cure = match begin.filter(|_| found.iter().any(|name| inner(&name))) {
-        Some(begin) => format!("init.match = [[\"{}\\\\.(.*)\", \"$1\"]] would fit", printable(begin)),
+    // wrappers of a model put their names before those of its tensors, as `_orig_mod.module.`
+    let beginnings = found.iter().flat_map(|name| name.match_indices('.').map(|(at, _)| name.split_at(at + 1)));
+    let begin = beginnings.filter(|(_, rest)| names.contains(rest)).map(|(begin, _)| begin).next();
+    let cure = match begin {
+        Some(begin) => {
+            format!("init.match = [[\"{}(.*)\", \"$1\"]] would fit", printable(&begin.replace('.', "\\\\.")))
+        }
         None => "give init.match rules from its names to the network's, or another file".into(),
     };
     let shown = |name: &str| printable(name).to_string();

@@ -6,9 +6,10 @@ use crate::interop::onnx::build::Build;
 use crate::interop::onnx::channels;
 use crate::interop::onnx::function::{Binary, Form, Function, Unary};
 use crate::interop::onnx::graph::Node;
-use crate::interop::onnx::handler::Operator;
+use crate::interop::onnx::handler::{ANY, Operator};
 use crate::interop::onnx::moments;
 use crate::interop::onnx::value::{Value, View};
+use crate::nn::spec::Activation;
 
 pub(super) const OPERATORS: &[Operator] = &[
     ("Add", 2, |build, node| binary(build, node, Binary::Add)),
@@ -27,6 +28,12 @@ pub(super) const OPERATORS: &[Operator] = &[
         unary(build, node, Unary::LeakyRelu(slope), &["alpha"])
     }),
     ("Max", 2, |build, node| binary(build, node, Binary::Max)),
+    ("Mean", ANY, |build, node| {
+        let sum = sum(build, node)?;
+        let share = Activation::Scale(1.0 / node.inputs.len() as f32);
+        let id = build.layer((None, node.label()), share, &[sum.id], Vec::new())?;
+        Ok(Value::Tensor(View { id, ..sum }))
+    }),
     ("Min", 2, |build, node| binary(build, node, Binary::Min)),
     ("Mul", 2, |build, node| binary(build, node, Binary::Mul)),
     ("Neg", 1, |build, node| unary(build, node, Unary::Negative, &[])),
@@ -39,6 +46,10 @@ pub(super) const OPERATORS: &[Operator] = &[
         _ => unary(build, node, Unary::Sqrt, &[]),
     }),
     ("Sub", 2, |build, node| binary(build, node, Binary::Sub)),
+    ("Sum", ANY, |build, node| match node.inputs.len() {
+        2 => binary(build, node, Binary::Add),
+        _ => sum(build, node).map(Value::Tensor),
+    }),
     ("Tanh", 1, |build, node| unary(build, node, Unary::Tanh, &[])),
 ];
 
@@ -50,12 +61,15 @@ fn gelu<'a>(build: &mut Build<'a>, node: &Node<'a>) -> Result<Value, String> {
 /// Between two numbers, each of which may be left out.
 fn clip<'a>(build: &mut Build<'a>, node: &Node<'a>) -> Result<Value, String> {
     let mut bounds = [f64::NEG_INFINITY, f64::INFINITY];
-    for (at, bound) in bounds.iter_mut().enumerate() {
+    // attributes before opset 11
+    for (at, (bound, name)) in bounds.iter_mut().zip(["min", "max"]).enumerate() {
         if let Some(given) = build.given(node, at + 1)? {
             *bound = given.scalar().ok_or("its bounds must be single numbers")?;
+        } else if node.has(name) {
+            *bound = f64::from(node.float(name, 0.0));
         }
     }
-    unary(build, node, Unary::Clip(bounds[0], bounds[1]), &[])
+    unary(build, node, Unary::Clip(bounds[0], bounds[1]), &["max", "min"])
 }
 
 fn unary<'a>(build: &mut Build<'a>, node: &Node<'a>, of: Unary, attributes: &[&str]) -> Result<Value, String> {
@@ -94,7 +108,7 @@ fn binary<'a>(build: &mut Build<'a>, node: &Node<'a>, of: Binary) -> Result<Valu
         _ => Ok::<_, String>(None),
     };
     match (number(build, 0)?, number(build, 1)?) {
-        (Some(_), Some(_)) => Err("both of its inputs are weights; have the exporter fold constants".into()),
+        (Some(_), Some(_)) => Err("both of its inputs are weights, which cannot be computed".into()),
         (None, None) => two(build, node, of),
         (first, second) => {
             let at = usize::from(first.is_some());
@@ -109,6 +123,17 @@ fn binary<'a>(build: &mut Build<'a>, node: &Node<'a>, of: Binary) -> Result<Valu
             channels::apply(build, node, of, channels::Operands { x, at, constant: &constant })
         }
     }
+}
+
+/// The sum of one or more tensors.
+fn sum<'a>(build: &mut Build<'a>, node: &Node<'a>) -> Result<View, String> {
+    node.only(&[])?;
+    let mut sum = build.view(node, 0)?;
+    for at in 1..node.inputs.len() {
+        let next = build.view(node, at)?;
+        sum = build.pair(node.label(), Binary::Add, [sum, next])?;
+    }
+    Ok(sum)
 }
 
 /// Of two tensors: a function of one where both are made from it, else a layer.

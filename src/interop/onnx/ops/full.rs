@@ -1,5 +1,7 @@
 //! Fully connected layers: Gemm, MatMul with a weight.
 
+use std::rc::Rc;
+
 use crate::interop::onnx::build::Build;
 use crate::interop::onnx::graph::Node;
 use crate::interop::onnx::handler::Operator;
@@ -16,14 +18,15 @@ fn gemm<'a>(build: &mut Build<'a>, node: &Node<'a>) -> Result<Value, String> {
         return Err("transA: its images would lie across".into());
     }
     let x = build.view(node, 0)?;
-    if x.layout != Layout::Flat {
+    if !matches!(x.layout, Layout::Flat | Layout::FlatLast(_)) {
         return Err(format!("it reads {}, and needs vectors (N, F)", x.layout.text()));
     }
-    let weight = build.constant(node, 1)?;
+    let weight = factor(build, node)?;
     let mut matrix = Matrix::of(&weight)?;
     if node.int("transB", 0) == 0 {
         matrix = matrix.across();
     }
+    matrix = matrix.reading(x.layout)?;
     let (alpha, beta) = (node.float("alpha", 1.0), node.float("beta", 1.0));
     matrix.values.iter_mut().for_each(|value| *value *= alpha);
     let mut weights = vec![("weight", vec![matrix.rows, matrix.columns], matrix.values)];
@@ -55,11 +58,14 @@ fn product<'a>(build: &mut Build<'a>, node: &Node<'a>) -> Result<Value, String> 
         return Err("a weight times a tensor mixes rows of the image; only a tensor times a weight is supported".into());
     }
     let x = build.view(node, 0)?;
-    let weight = build.constant(node, 1)?;
-    let Matrix { rows, columns, values } = Matrix::of(&weight)?.across();
+    let weight = factor(build, node)?;
+    let Matrix { rows, columns, values } = Matrix::of(&weight)?.across().reading(x.layout)?;
     let names = (Some(node.inputs[1]), node.label());
+    let layout = if x.layout == Layout::Last { x.layout } else { Layout::Flat };
     let id = match x.layout {
-        Layout::Flat => build.layer(names, plain(rows), &[x.id], vec![("weight", vec![rows, columns], values)])?,
+        Layout::Flat | Layout::FlatLast(_) => {
+            build.layer(names, plain(rows), &[x.id], vec![("weight", vec![rows, columns], values)])?
+        }
         Layout::Last => {
             let conv = Conv::new(rows, 1).init(Init::HeNormalFanOut);
             build.layer(names, conv, &[x.id], vec![("weight", vec![rows, columns, 1, 1], values)])?
@@ -68,7 +74,15 @@ fn product<'a>(build: &mut Build<'a>, node: &Node<'a>) -> Result<Value, String> 
             return Err("its product runs along rows of images (N, C, H, W); channels must come last".into());
         }
     };
-    Ok(Value::Tensor(View { id, ..x }))
+    Ok(Value::Tensor(View { id, layout }))
+}
+
+/// The second factor, which must be a weight.
+fn factor<'a>(build: &Build<'a>, node: &Node<'a>) -> Result<Rc<Constant>, String> {
+    match build.value(node, 1)? {
+        Value::Constant(constant) => Ok(constant),
+        _ => Err("it multiplies two tensors of the network, as attention does; attention is not supported".into()),
+    }
 }
 
 /// Without a bias.
@@ -89,6 +103,20 @@ impl Matrix {
             [rows, columns] => Ok(Self { rows, columns, values: constant.floats() }),
             _ => Err(format!("its weight must have 2 dimensions, got {:?}", constant.dims)),
         }
+    }
+
+    /// The matrix for the features of a tensor in the order that they have here, with one feature for each column.
+    fn reading(self, layout: Layout) -> Result<Self, String> {
+        let Layout::FlatLast(shape) = layout else { return Ok(self) };
+        let Self { rows, columns, values } = self;
+        let plane = shape.plane();
+        if columns != shape.elems() {
+            return Err(format!("its weight has {columns} features, and {shape} has {}", shape.elems()));
+        }
+        let place = |feature: usize| feature % plane * shape.c + feature / plane;
+        let row = |row: usize| (0..columns).map(move |feature| row * columns + place(feature));
+        let values = (0..rows).flat_map(row).map(|at| values[at]).collect();
+        Ok(Self { rows, columns, values })
     }
 
     /// Rows become columns.

@@ -22,6 +22,7 @@ fn concat<'a>(build: &mut Build<'a>, node: &Node<'a>) -> Result<Value, String> {
         Layout::Image => [1, -3].contains(&axis),
         Layout::Last => [3, -1].contains(&axis),
         Layout::Flat => [1, -1].contains(&axis),
+        Layout::FlatLast(_) => false,
     };
     if !channels {
         return Err(format!("axis {axis} of {}: only channels can be joined", layout.text()));

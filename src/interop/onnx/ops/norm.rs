@@ -36,8 +36,17 @@ fn eps(node: &Node<'_>) -> Result<f32, String> {
 
 fn batch<'a>(build: &mut Build<'a>, node: &Node<'a>) -> Result<Value, String> {
     node.only(&["epsilon", "momentum", "spatial", "training_mode"])?;
+    if node.int("training_mode", 0) != 0 {
+        return Err("it was exported in training mode (training_mode=1), where it normalises by each batch. Export model.eval() with \
+                    training=torch.onnx.TrainingMode.PRESERVE and do_constant_folding=False: that keeps the layer and its running \
+                    statistics"
+            .into());
+    }
+    if node.int("spatial", 1) != 1 {
+        return Err("its statistics are for each element (spatial=0); supported are those for each channel".into());
+    }
     let x = build.view(node, 0)?;
-    if x.layout == Layout::Last {
+    if matches!(x.layout, Layout::Last | Layout::FlatLast(_)) {
         return Err(format!("it reads {}, and channels must come second", x.layout.text()));
     }
     let kept = node.float("momentum", 0.9);
@@ -120,7 +129,7 @@ fn layer<'a>(build: &mut Build<'a>, node: &Node<'a>) -> Result<Value, String> {
     let fits = match x.layout {
         Layout::Last => [-1, 3].contains(&axis),
         Layout::Flat => [-1, 1].contains(&axis),
-        Layout::Image => false,
+        Layout::Image | Layout::FlatLast(_) => false,
     };
     if !fits {
         return Err(format!(

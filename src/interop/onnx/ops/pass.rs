@@ -37,7 +37,9 @@ fn constant<'a>(_: &mut Build<'a>, node: &Node<'a>) -> Result<Value, String> {
 fn dropout<'a>(build: &mut Build<'a>, node: &Node<'a>) -> Result<Value, String> {
     node.only(&["ratio", "seed"])?;
     let x = build.view(node, 0)?;
-    let rate = build.given(node, 1)?.map_or(Some(0.5), |ratio| ratio.scalar());
+    // an attribute before opset 12
+    let usual = f64::from(node.float("ratio", 0.5));
+    let rate = build.given(node, 1)?.map_or(Some(usual), |ratio| ratio.scalar());
     let rate = rate.filter(|rate| (0.0..1.0).contains(rate)).ok_or("its ratio must be in [0, 1)")?;
     let id = build.layer((None, node.label()), Dropout(rate as f32), &[x.id], Vec::new())?;
     Ok(Value::Tensor(View { id, ..x }))
@@ -46,6 +48,13 @@ fn dropout<'a>(build: &mut Build<'a>, node: &Node<'a>) -> Result<Value, String> 
 /// The loss has the softmax: the network ends in what goes into it, so that nobody else may read the shares.
 fn last<'a>(build: &mut Build<'a>, node: &Node<'a>) -> Result<Value, String> {
     node.only(&["axis"])?;
+    let ends = |reader: &&Node<'_>| reader.inputs.iter().any(|input| node.outputs.contains(input));
+    if let Some(reader) = build.graph.nodes.iter().find(ends).filter(|reader| reader.op == "MatMul") {
+        return Err(format!(
+            "node {} multiplies its shares with a tensor, as attention does; attention is not supported",
+            reader.label()
+        ));
+    }
     let Some(output) = node.outputs.first().filter(|name| build.graph.outputs.contains(name)) else {
         return Err("supported at the end alone, as an output of the graph; leave out what follows it".into());
     };
@@ -57,11 +66,11 @@ fn last<'a>(build: &mut Build<'a>, node: &Node<'a>) -> Result<Value, String> {
         ));
     }
     let x = build.view(node, 0)?;
-    let axis = node.int("axis", -1);
+    let axis = node.int("axis", if build.graph.opset < 13 { 1 } else { -1 });
     let classes = match x.layout {
         Layout::Image => [1, -3].contains(&axis),
         Layout::Last => [3, -1].contains(&axis),
-        Layout::Flat => [1, -1].contains(&axis),
+        Layout::Flat | Layout::FlatLast(_) => [1, -1].contains(&axis),
     };
     if !classes || build.shapes[x.id.0].plane() != 1 {
         let (layout, shape) = (x.layout.text(), build.shapes[x.id.0]);

@@ -58,10 +58,24 @@ fn max<'a>(build: &mut Build<'a>, node: &Node<'a>) -> Result<Value, String> {
     if node.outputs.len() > 1 {
         return Err("its second output, the places of the maxima, is not supported".into());
     }
-    let (x, sizes) = (build.image(node, 0)?, Sizes::of_pool(node)?);
-    let pads = pads(node, build.shapes[x.id.0], &sizes)?;
-    let pool = pool(node, PoolKind::Max, &sizes, pads)?;
-    made(build, node, x, pool)
+    let (x, before) = match build.value(node, 0)? {
+        // no zero is larger than what a ReLU leaves, so that these cells never win, as a pool's own
+        Value::Padded(view, padding)
+            if view.layout == Layout::Image && !padding.mirrored && build.is_non_negative(view.id) =>
+        {
+            (view, padding)
+        }
+        _ => (build.image(node, 0)?, Padding::NONE),
+    };
+    let (image, sizes) = (before.around(build.shapes[x.id.0]), Sizes::of_pool(node)?);
+    let own = pads(node, image, &sizes)?;
+    let all = std::array::from_fn(|side| own[side] + before.cells[side]);
+    let pool = pool(node, PoolKind::Max, &sizes, all)?;
+    if before == Padding::NONE {
+        return made(build, node, x, pool);
+    }
+    let apart = Pool { pads: own, ..pool.clone() }.output(&[image])?;
+    merged(build, node, x, pool, apart)
 }
 
 fn pool(node: &Node<'_>, kind: PoolKind, sizes: &Sizes, pads: [usize; 4]) -> Result<Pool, String> {
@@ -95,7 +109,7 @@ fn mean<'a>(build: &mut Build<'a>, node: &Node<'a>) -> Result<Value, String> {
         Value::Moment(view, of) => (view, Some(of)),
         _ => (build.view(node, 0)?, None),
     };
-    let rank = if x.layout == Layout::Flat { 2 } else { 4 };
+    let rank = x.layout.rank();
     let mut axes: Vec<i64> =
         axes.iter().map(|axis| if *axis < 0 { axis.saturating_add(rank) } else { *axis }).collect();
     axes.sort_unstable();
@@ -106,7 +120,7 @@ fn mean<'a>(build: &mut Build<'a>, node: &Node<'a>) -> Result<Value, String> {
     let plane = match x.layout {
         Layout::Image => axes == [2, 3],
         Layout::Last => axes == [1, 2],
-        Layout::Flat => false,
+        Layout::Flat | Layout::FlatLast(_) => false,
     };
     if !plane {
         return Err(format!("means over {axes:?} of {}; supported are those over height and width", x.layout.text()));

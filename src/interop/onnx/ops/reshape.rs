@@ -1,13 +1,10 @@
 //! Other shapes for the same numbers: vectors of images, channels first or last, groups of channels.
 
-use std::rc::Rc;
-
 use crate::interop::onnx::build::Build;
 use crate::interop::onnx::graph::Node;
 use crate::interop::onnx::handler::Operator;
-use crate::interop::onnx::tensor::{Constant, Values};
-use crate::interop::onnx::value::{Groups, Layout, Value, View};
-use crate::nn::spec::{Flatten, GroupNorm, Shape};
+use crate::interop::onnx::value::{Blocks, Groups, Layout, Value, View};
+use crate::nn::spec::{Conv, Flatten, GroupNorm, Shape};
 
 pub(super) const OPERATORS: &[Operator] = &[
     ("Flatten", 1, flatten),
@@ -20,7 +17,7 @@ pub(super) const OPERATORS: &[Operator] = &[
 fn flatten<'a>(build: &mut Build<'a>, node: &Node<'a>) -> Result<Value, String> {
     node.only(&["axis"])?;
     let x = build.view(node, 0)?;
-    let rank = if x.layout == Layout::Flat { 2 } else { 4 };
+    let rank = x.layout.rank();
     match node.int("axis", 1) {
         axis if axis == 1 || axis + rank == 1 => flat(build, node, x),
         axis => Err(format!("axis {axis}: only all of an image can be joined, by axis 1")),
@@ -30,16 +27,12 @@ fn flatten<'a>(build: &mut Build<'a>, node: &Node<'a>) -> Result<Value, String> 
 /// A vector for each image.
 fn flat<'a>(build: &mut Build<'a>, node: &Node<'a>, x: View) -> Result<Value, String> {
     let id = match x.layout {
-        Layout::Flat => return Ok(Value::Tensor(x)),
-        Layout::Last if build.shapes[x.id.0].plane() > 1 => {
-            return Err(
-                "it joins images (N, H, W, C), which lie in another order here; transpose them to (N, C, H, W) before"
-                    .into(),
-            );
-        }
+        Layout::Flat | Layout::FlatLast(_) => return Ok(Value::Tensor(x)),
         _ => build.layer((None, node.label()), Flatten, &[x.id], Vec::new())?,
     };
-    Ok(Value::Tensor(View { id, layout: Layout::Flat }))
+    let shape = build.shapes[x.id.0];
+    let layout = if x.layout == Layout::Last && shape.plane() > 1 { Layout::FlatLast(shape) } else { Layout::Flat };
+    Ok(Value::Tensor(View { id, layout }))
 }
 
 /// The wanted sizes, each known or the number of images.
@@ -76,6 +69,13 @@ fn reshape<'a>(build: &mut Build<'a>, node: &Node<'a>) -> Result<Value, String> 
         let id = build.layer((None, node.label()), norm, &[view.id], vec![scale, bias])?;
         return Ok(Value::Tensor(View { id, ..view }));
     }
+    if let Value::Blocks(view, Blocks { count, exchanged: true }) = build.value(node, 0)? {
+        let x = build.shapes[view.id.0];
+        let back = [x.c, x.h, x.w].map(|n| n as i64);
+        let own = |(size, back): (&Option<i64>, i64)| *size == Some(back) || *size == Some(-1);
+        let fits = sizes.len() == 4 && sizes[1..].iter().zip(back).all(own);
+        return if fits { shuffled(build, node, view, count) } else { refuse(x) };
+    }
     let view = build.view(node, 0)?;
     let x = build.shapes[view.id.0];
     let size = |n: usize| Some(n as i64);
@@ -87,6 +87,16 @@ fn reshape<'a>(build: &mut Build<'a>, node: &Node<'a>) -> Result<Value, String> 
             match count {
                 Some(count) => Ok(Value::Grouped(view, Groups { count, normed: None })),
                 None => refuse(x),
+            }
+        }
+        [Some(count), c, h, w] if view.layout == Layout::Image => {
+            let count = usize::try_from(*count).ok().filter(|n| *n > 0 && x.c.is_multiple_of(*n));
+            let rest = count.map(|count| [x.c / count, x.h, x.w].map(|n| n as i64));
+            let own =
+                |rest: [i64; 3]| [c, h, w].into_iter().zip(rest).all(|(n, own)| [Some(-1), Some(own)].contains(n));
+            match (count, rest.is_some_and(own)) {
+                (Some(count), true) => Ok(Value::Blocks(view, Blocks { count, exchanged: false })),
+                _ => refuse(x),
             }
         }
         [c, Some(1), Some(1)] if x.plane() == 1 && [Some(-1), size(x.c)].contains(c) => {
@@ -101,11 +111,7 @@ fn reshape<'a>(build: &mut Build<'a>, node: &Node<'a>) -> Result<Value, String> 
 
 /// A size of 0 is that of the input at the same place.
 fn copied(sizes: &[Option<i64>], view: View, x: Shape) -> Vec<Option<i64>> {
-    let own = match view.layout {
-        Layout::Image => vec![x.c, x.h, x.w],
-        Layout::Last => vec![x.h, x.w, x.c],
-        Layout::Flat => vec![x.elems()],
-    };
+    let own = view.layout.dims(x);
     let places = [None].into_iter().chain(own.into_iter().map(Some)).chain(std::iter::repeat(None));
     let size = |(size, own): (&Option<i64>, Option<usize>)| match own {
         Some(own) if *size == Some(0) => Some(own as i64),
@@ -149,14 +155,6 @@ fn unsqueeze<'a>(build: &mut Build<'a>, node: &Node<'a>) -> Result<Value, String
     if let Value::Size(size) = build.value(node, 0)? {
         return Ok(Value::Sizes(vec![size]));
     }
-    if let Value::Constant(constant) = build.value(node, 0)?
-        && constant.dims.is_empty()
-    {
-        return Ok(Value::Sizes(constant.ints().into_iter().map(Some).collect()));
-    }
-    if let Value::Constant(constant) = build.value(node, 0)? {
-        return wider(build, node, &constant);
-    }
     let x = build.view(node, 0)?;
     let axes = axes(build, node, 4)?;
     if x.layout != Layout::Flat || axes != [2, 3] {
@@ -165,41 +163,38 @@ fn unsqueeze<'a>(build: &mut Build<'a>, node: &Node<'a>) -> Result<Value, String
     Ok(Value::Tensor(View { layout: Layout::Image, ..x }))
 }
 
-/// A weight with dimensions of one.
-fn wider<'a>(build: &mut Build<'a>, node: &Node<'a>, constant: &Constant) -> Result<Value, String> {
-    let count = build.constant(node, 1).map_or(0, |axes| axes.ints().len());
-    let mut dims = constant.dims.clone();
-    for axis in axes(build, node, (dims.len() + count) as i64)? {
-        let place = usize::try_from(axis).ok().filter(|axis| *axis <= dims.len() && dims.len() < 8);
-        dims.insert(place.ok_or("its axes are not those of its input")?, 1);
+/// A channel shuffle (Zhang et al. 2017, arXiv 1707.01083): channel `i * (C / blocks) + j` moves to `j * blocks + i`. No layer here only
+/// moves channels, so it becomes a 1x1 convolution whose weights are zeros and ones.
+fn shuffled<'a>(build: &mut Build<'a>, node: &Node<'a>, view: View, blocks: usize) -> Result<Value, String> {
+    let channels = build.shapes[view.id.0].c;
+    build.take(size_of::<f32>() * channels * channels)?;
+    let mut weight = vec![0.0; channels * channels];
+    let each = channels / blocks;
+    for (from, to) in (0..channels).map(|from| (from, from % each * blocks + from / each)) {
+        weight[to * channels + from] = 1.0;
     }
-    build.take(constant.values.bytes())?;
-    Ok(Value::Constant(Rc::new(Constant { dims, values: constant.values.clone() })))
-}
-
-/// A matrix whose rows become columns.
-fn across(build: &mut Build<'_>, constant: &Constant) -> Result<Value, String> {
-    let &[rows, columns] = constant.dims.as_slice() else { return Err("of a weight, matrices are supported".into()) };
-    build.take(constant.values.bytes())?;
-    let from = constant.floats();
-    let values = (0..columns).flat_map(|c| (0..rows).map(move |r| r * columns + c)).map(|at| from[at]).collect();
-    Ok(Value::Constant(Rc::new(Constant { dims: vec![columns, rows], values: Values::Floats(values) })))
+    let weights = vec![("weight", vec![channels, channels, 1, 1], weight)];
+    let id = build.layer((None, node.label()), Conv::new(channels, 1), &[view.id], weights)?;
+    let note = "a channel shuffle becomes a 1x1 convolution that moves channels; `freeze.patterns` keeps it from being trained";
+    if !build.notes.iter().any(|known| known == note) {
+        build.notes.push(note.into());
+    }
+    Ok(Value::Tensor(View { id, ..view }))
 }
 
 /// Channels last, or second again.
 fn transpose<'a>(build: &mut Build<'a>, node: &Node<'a>) -> Result<Value, String> {
     node.only(&["perm"])?;
-    if let Value::Constant(constant) = build.value(node, 0)? {
-        return match node.ints("perm") {
-            None | Some([1, 0]) => across(build, &constant),
-            Some(perm) => Err(format!("{perm:?} of a weight; matrices are supported")),
-        };
+    if let Value::Blocks(view, Blocks { count, exchanged: false }) = build.value(node, 0)?
+        && node.ints("perm") == Some(&[0, 2, 1, 3, 4])
+    {
+        return Ok(Value::Blocks(view, Blocks { count, exchanged: true }));
     }
     let x = build.view(node, 0)?;
     let layout = match (x.layout, node.ints("perm").unwrap_or_default()) {
         (Layout::Image, [0, 2, 3, 1]) => Layout::Last,
         (Layout::Last, [0, 3, 1, 2]) => Layout::Image,
-        (layout, [0, 1, 2, 3]) if layout != Layout::Flat => layout,
+        (layout @ (Layout::Image | Layout::Last), [0, 1, 2, 3]) => layout,
         (layout, perm) => {
             return Err(format!("{perm:?} of {}; channels may come last, or second again", layout.text()));
         }

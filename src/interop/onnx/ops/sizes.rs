@@ -1,9 +1,10 @@
 //! Sizes of tensors, out of which exporters put the shape of a reshape together.
 
 use crate::interop::onnx::build::Build;
+use crate::interop::onnx::fold::range;
 use crate::interop::onnx::graph::Node;
 use crate::interop::onnx::handler::Operator;
-use crate::interop::onnx::value::{Layout, Value};
+use crate::interop::onnx::value::Value;
 
 pub(super) const OPERATORS: &[Operator] = &[("Gather", 2, gather), ("Shape", 1, shape)];
 
@@ -11,28 +12,27 @@ pub(super) const OPERATORS: &[Operator] = &[("Gather", 2, gather), ("Shape", 1, 
 fn shape<'a>(build: &mut Build<'a>, node: &Node<'a>) -> Result<Value, String> {
     node.only(&["end", "start"])?;
     let view = build.view(node, 0)?;
-    let x = build.shapes[view.id.0];
-    let rest = match view.layout {
-        Layout::Image => vec![x.c, x.h, x.w],
-        Layout::Last => vec![x.h, x.w, x.c],
-        Layout::Flat => vec![x.elems()],
-    };
+    let rest = view.layout.dims(build.shapes[view.id.0]);
     let all: Vec<Option<i64>> = [None].into_iter().chain(rest.into_iter().map(|n| Some(n as i64))).collect();
-    let length = all.len() as i64;
-    let place = |at: i64| if at < 0 { at.saturating_add(length) } else { at }.clamp(0, length) as usize;
-    let (start, end) = (place(node.int("start", 0)), place(node.int("end", length)));
-    Ok(Value::Sizes(all.get(start..end).unwrap_or_default().to_vec()))
+    let part = range(node.int("start", 0), node.int("end", i64::MAX), all.len());
+    Ok(Value::Sizes(all[part].to_vec()))
 }
 
-/// One of them.
+/// One of them, or several.
 fn gather<'a>(build: &mut Build<'a>, node: &Node<'a>) -> Result<Value, String> {
     node.only(&["axis"])?;
     let Value::Sizes(sizes) = build.value(node, 0)? else {
-        return Err("supported of sizes alone, not of tensors".into());
+        return Err("supported of sizes and weights alone, not of tensors".into());
     };
     let at = build.constant(node, 1)?;
-    let number = at.scalar().map(|at| if at < 0.0 { at + sizes.len() as f64 } else { at });
-    let one = number.filter(|at| *at >= 0.0).and_then(|at| sizes.get(at as usize)).copied();
-    let one = one.ok_or("its index is beyond the sizes")?;
-    Ok(if at.dims.is_empty() { Value::Size(one) } else { Value::Sizes(vec![one]) })
+    let one = |at: i64| {
+        let from_front = if at < 0 { at.saturating_add(sizes.len() as i64) } else { at };
+        usize::try_from(from_front).ok().and_then(|at| sizes.get(at)).copied().ok_or("its index is beyond the sizes")
+    };
+    let picked = at.ints().into_iter().map(one).collect::<Result<Vec<_>, _>>()?;
+    Ok(match (at.dims.as_slice(), picked.as_slice()) {
+        ([], [one]) => Value::Size(*one),
+        ([_], _) => Value::Sizes(picked),
+        _ => return Err("its indices must be a number or a list".into()),
+    })
 }

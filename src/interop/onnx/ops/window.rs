@@ -1,6 +1,7 @@
 //! Cells around a tensor, and every so many-th of its cells: for the layer that follows.
 
 use crate::interop::onnx::build::Build;
+use crate::interop::onnx::fold::range;
 use crate::interop::onnx::graph::Node;
 use crate::interop::onnx::handler::Operator;
 use crate::interop::onnx::value::{Layout, Padding, Value, View};
@@ -11,11 +12,10 @@ pub(super) const OPERATORS: &[Operator] = &[("Pad", 4, pad), ("Slice", 5, slice)
 /// Most cells on one side.
 const MOST: i64 = 1 << 12;
 
-/// Numbers of an input for each of four dimensions, `usual` where its axes leave one out.
-fn each<'a>(build: &Build<'a>, node: &Node<'a>, at: usize, axes: &[i64], usual: [i64; 4]) -> Result<[i64; 4], String> {
-    let Some(given) = build.given(node, at)? else { return Ok(usual) };
+/// Numbers for each of four dimensions, `usual` where the axes leave one out.
+fn each(given: Option<Vec<i64>>, axes: &[i64], usual: [i64; 4]) -> Result<[i64; 4], String> {
+    let Some(given) = given else { return Ok(usual) };
     let mut all = usual;
-    let given = given.ints();
     if given.len() != axes.len() {
         return Err(format!("{} numbers for {} axes", given.len(), axes.len()));
     }
@@ -29,20 +29,22 @@ fn each<'a>(build: &Build<'a>, node: &Node<'a>, at: usize, axes: &[i64], usual: 
 
 /// Every so many-th row and column from the first.
 fn slice<'a>(build: &mut Build<'a>, node: &Node<'a>) -> Result<Value, String> {
-    node.only(&[])?;
+    node.only(&["axes", "ends", "starts"])?;
     if let Value::Sizes(sizes) = build.value(node, 0)? {
         return of_sizes(build, node, &sizes);
     }
     let x = build.image(node, 0)?;
     let shape = build.shapes[x.id.0];
-    let axes = match build.given(node, 3)? {
-        Some(axes) => axes.ints(),
-        None => (0..build.constant(node, 1)?.ints().len().min(4) as i64).collect(),
+    let [starts, ends] = [(1, "starts"), (2, "ends")].map(|(at, name)| build.numbers(node, at, name));
+    let (starts, ends) = (starts?, ends?);
+    let axes = match build.numbers(node, 3, "axes")? {
+        Some(axes) => axes,
+        None => (0..starts.as_ref().map_or(0, Vec::len).min(4) as i64).collect(),
     };
     let whole = [i64::MAX, shape.c as i64, shape.h as i64, shape.w as i64];
-    let starts = each(build, node, 1, &axes, [0; 4])?;
-    let ends = each(build, node, 2, &axes, whole)?;
-    let steps = each(build, node, 4, &axes, [1; 4])?;
+    let starts = each(starts, &axes, [0; 4])?;
+    let ends = each(ends, &axes, whole)?;
+    let steps = each(build.given(node, 4)?.map(|steps| steps.ints()), &axes, [1; 4])?;
     let all = starts == [0; 4]
         && ends[1..].iter().zip(&whole[1..]).all(|(end, size)| end >= size)
         && ends[0] >= i64::from(i32::MAX);
@@ -59,21 +61,20 @@ fn slice<'a>(build: &mut Build<'a>, node: &Node<'a>) -> Result<Value, String> {
 
 /// Some of the sizes of a tensor.
 fn of_sizes<'a>(build: &Build<'a>, node: &Node<'a>, sizes: &[Option<i64>]) -> Result<Value, String> {
-    let one = |at: usize| {
-        let number = build.constant(node, at)?.scalar().ok_or("its bounds must be single numbers")? as i64;
-        let length = sizes.len() as i64;
-        Ok::<_, String>(if number < 0 { number.saturating_add(length) } else { number }.clamp(0, length) as usize)
+    let one = |at: usize, name: &str| match build.numbers(node, at, name)?.as_deref() {
+        Some([number]) => Ok(*number),
+        _ => Err::<_, String>("its bounds must be single numbers".into()),
     };
-    let (start, end) = (one(1)?, one(2)?);
+    let part = range(one(1, "starts")?, one(2, "ends")?, sizes.len());
     if Build::has(node, 4) && build.constant(node, 4)?.scalar() != Some(1.0) {
         return Err("steps through the sizes of a tensor".into());
     }
-    Ok(Value::Sizes(sizes.get(start..end).unwrap_or_default().to_vec()))
+    Ok(Value::Sizes(sizes[part].to_vec()))
 }
 
 fn pad<'a>(build: &mut Build<'a>, node: &Node<'a>) -> Result<Value, String> {
-    node.only(&["mode"])?;
-    let pads = build.constant(node, 1)?.ints();
+    node.only(&["mode", "pads", "value"])?;
+    let pads = build.numbers(node, 1, "pads")?.ok_or("it has no pads")?;
     let axes = build.given(node, 3)?.map_or_else(|| (0..4).collect(), |axes| axes.ints());
     let (before, after) = pads.split_at(pads.len() / 2);
     if pads.len() != 2 * axes.len() || pads.iter().any(|n| !(0..=MOST).contains(n)) {
@@ -86,8 +87,9 @@ fn pad<'a>(build: &mut Build<'a>, node: &Node<'a>) -> Result<Value, String> {
         all[axis.ok_or("its axes are not those of images")?] = [before[at] as usize, after[at] as usize];
     }
     let mode = node.text("mode");
-    let zeros =
-        ["", "constant"].contains(&mode) && build.given(node, 2)?.is_none_or(|value| value.scalar() == Some(0.0));
+    let zeros = ["", "constant"].contains(&mode)
+        && node.float("value", 0.0) == 0.0
+        && build.given(node, 2)?.is_none_or(|value| value.scalar() == Some(0.0));
     if !zeros && mode != "reflect" {
         return Err("it pads with other values than zeros or mirrored cells".into());
     }

@@ -1,0 +1,390 @@
+//! Constant folding: nodes whose inputs are all numbers of the file are computed here, before anything looks at them as a layer.
+//!
+//! Exporters compute weights and shapes in the graph: `ConstantOfShape` instead of zeros, `Reshape` of a bias, `Gather` from a list of sizes.
+
+use std::rc::Rc;
+
+use super::build::Build;
+use super::graph::Node;
+use super::tensor::{Constant, DEEPEST, Values};
+use super::value::Value;
+
+/// Computes one operator from its inputs. An input that the node leaves out is `None`.
+type Fold = fn(&Node<'_>, &[Option<Rc<Constant>>]) -> Result<Constant, String>;
+
+/// Operators that are computed, and what computes them.
+const FOLDS: &[(&str, Fold)] = &[
+    ("Abs", |_, inputs| map(first(inputs)?, f64::abs)),
+    ("Add", |_, inputs| binary(inputs, |a, b| a + b, i64::checked_add)),
+    ("Ceil", |_, inputs| map(first(inputs)?, f64::ceil)),
+    ("Concat", concat),
+    ("ConstantOfShape", filled),
+    ("Div", |_, inputs| binary(inputs, |a, b| a / b, i64::checked_div)),
+    ("Exp", |_, inputs| map(first(inputs)?, f64::exp)),
+    ("Expand", expand),
+    ("Flatten", flatten),
+    ("Floor", |_, inputs| map(first(inputs)?, f64::floor)),
+    ("Gather", gather),
+    ("Max", |_, inputs| binary(inputs, f64::max, |a, b| Some(a.max(b)))),
+    ("Min", |_, inputs| binary(inputs, f64::min, |a, b| Some(a.min(b)))),
+    ("Mul", |_, inputs| binary(inputs, |a, b| a * b, i64::checked_mul)),
+    ("Neg", |_, inputs| map(first(inputs)?, |x| -x)),
+    ("Pow", |_, inputs| binary(inputs, f64::powf, |a, b| a.checked_pow(b.try_into().ok()?))),
+    ("Reciprocal", |_, inputs| map(first(inputs)?, f64::recip)),
+    ("ReduceProd", |_, inputs| product(first(inputs)?)),
+    ("Reshape", reshape),
+    ("Shape", shape),
+    ("Slice", slice),
+    ("Sqrt", |_, inputs| map(first(inputs)?, f64::sqrt)),
+    ("Squeeze", squeeze),
+    ("Sub", |_, inputs| binary(inputs, |a, b| a - b, i64::checked_sub)),
+    ("Transpose", transpose),
+    ("Unsqueeze", unsqueeze),
+];
+
+/// Whether an operator is computed if all of its inputs are numbers of the file.
+pub(super) fn is_folded(op: &str) -> bool {
+    FOLDS.iter().any(|(name, _)| *name == op)
+}
+
+/// Computes a node if it is known and all of its inputs are numbers of the file; else returns `None`.
+///
+/// # Errors
+/// Inputs that the operator does not allow, and results for which the file gets no memory.
+pub(super) fn fold<'a>(build: &mut Build<'a>, node: &Node<'a>) -> Result<Option<Value>, String> {
+    let Some((_, compute)) = FOLDS.iter().find(|(name, _)| *name == node.op) else { return Ok(None) };
+    let mut inputs = Vec::with_capacity(node.inputs.len());
+    for at in 0..node.inputs.len() {
+        inputs.push(match Build::has(node, at) {
+            false => None,
+            true => match build.value(node, at)? {
+                Value::Constant(constant) => Some(constant),
+                _ => return Ok(None),
+            },
+        });
+    }
+    if inputs.is_empty() {
+        return Ok(None);
+    }
+    // checked before memory is taken for the values
+    if let Some(elements) = elements_made(node, &inputs)? {
+        build.take(size_of::<f32>().saturating_mul(elements))?;
+    }
+    let constant = compute(node, &inputs)?;
+    if elements_made(node, &inputs)?.is_none() {
+        build.take(constant.values.bytes())?;
+    }
+    Ok(Some(Value::Constant(Rc::new(constant))))
+}
+
+/// Number of elements of a result that may be much larger than the inputs.
+fn elements_made(node: &Node<'_>, inputs: &[Option<Rc<Constant>>]) -> Result<Option<usize>, String> {
+    Ok(match node.op {
+        "ConstantOfShape" => Some(elements(&sizes(&first(inputs)?.ints())?)?),
+        "Expand" => Some(elements(&sizes(&second(inputs)?.ints())?)?.saturating_mul(first(inputs)?.values.len())),
+        "Add" | "Div" | "Max" | "Min" | "Mul" | "Pow" | "Sub" if inputs.len() == 2 => {
+            Some(elements(&broadcast(&first(inputs)?.dims, &second(inputs)?.dims)?)?)
+        }
+        "Gather" => Some(first(inputs)?.values.len().saturating_mul(second(inputs)?.values.len().max(1))),
+        _ => None,
+    })
+}
+
+fn first(inputs: &[Option<Rc<Constant>>]) -> Result<&Constant, String> {
+    input(inputs, 0)
+}
+
+fn second(inputs: &[Option<Rc<Constant>>]) -> Result<&Constant, String> {
+    input(inputs, 1)
+}
+
+fn input(inputs: &[Option<Rc<Constant>>], at: usize) -> Result<&Constant, String> {
+    inputs.get(at).and_then(Option::as_deref).ok_or_else(|| format!("it has no input number {}", at + 1))
+}
+
+/// Whole numbers of an input, or else of an attribute: older opsets have attributes where newer ones have inputs.
+fn numbers(node: &Node<'_>, inputs: &[Option<Rc<Constant>>], at: usize, name: &str) -> Option<Vec<i64>> {
+    let given = inputs.get(at).and_then(Option::as_deref).map(Constant::ints);
+    given.or_else(|| node.ints(name).map(<[i64]>::to_vec))
+}
+
+/// The sizes of a tensor.
+fn sizes(ints: &[i64]) -> Result<Vec<usize>, String> {
+    let sizes: Option<Vec<usize>> = ints.iter().map(|n| usize::try_from(*n).ok()).collect();
+    sizes.filter(|sizes| sizes.len() <= DEEPEST).ok_or_else(|| format!("{ints:?} is not the shape of a tensor"))
+}
+
+fn elements(dims: &[usize]) -> Result<usize, String> {
+    let product = dims.iter().try_fold(1usize, |product, n| product.checked_mul(*n));
+    product.ok_or_else(|| format!("{dims:?} is not the shape of a tensor"))
+}
+
+/// An axis counted from the front of `rank` dimensions.
+fn axis(axis: i64, rank: usize) -> Result<usize, String> {
+    let from_front = if axis < 0 { axis.saturating_add(rank as i64) } else { axis };
+    let place = usize::try_from(from_front).ok().filter(|place| *place < rank);
+    place.ok_or_else(|| format!("axis {axis} of a tensor with {rank} dimensions"))
+}
+
+/// The elements of `constant` at these places.
+fn picked(constant: &Constant, dims: Vec<usize>, places: impl Iterator<Item = usize>) -> Constant {
+    let values = match &constant.values {
+        Values::Floats(values) => Values::Floats(places.map(|at| values[at]).collect()),
+        Values::Ints(values) => Values::Ints(places.map(|at| values[at]).collect()),
+    };
+    Constant { dims, values }
+}
+
+/// The same values in another shape of as many elements.
+fn shaped(constant: &Constant, dims: Vec<usize>) -> Result<Constant, String> {
+    match elements(&dims)? == constant.values.len() && dims.len() <= DEEPEST {
+        true => Ok(Constant { dims, values: constant.values.clone() }),
+        false => Err(format!("a weight of {:?} in the shape {dims:?}", constant.dims)),
+    }
+}
+
+fn map(x: &Constant, f: impl Fn(f64) -> f64) -> Result<Constant, String> {
+    let values = match &x.values {
+        Values::Floats(values) => Values::Floats(values.iter().map(|x| f(f64::from(*x)) as f32).collect()),
+        Values::Ints(values) => Values::Ints(values.iter().map(|n| f(*n as f64) as i64).collect()),
+    };
+    Ok(Constant { dims: x.dims.clone(), values })
+}
+
+/// The shape that two shapes broadcast to.
+fn broadcast(a: &[usize], b: &[usize]) -> Result<Vec<usize>, String> {
+    let rank = a.len().max(b.len());
+    let size = |dims: &[usize], at: usize| (at + dims.len()).checked_sub(rank).map_or(1, |at| dims[at]);
+    (0..rank)
+        .map(|at| match (size(a, at), size(b, at)) {
+            (n, m) if n == m || m == 1 => Ok(n),
+            (1, m) => Ok(m),
+            _ => Err(format!("weights of {a:?} and {b:?} do not fit")),
+        })
+        .collect()
+}
+
+/// For each element of the shape `to`, its place in a tensor of the shape `from` that is broadcast to it.
+fn places(from: &[usize], to: &[usize]) -> impl Iterator<Item = usize> + use<> {
+    let mut strides = vec![0; to.len()];
+    let mut stride = 1;
+    for (at, n) in from.iter().enumerate().rev() {
+        strides[at + to.len() - from.len()] = if *n == 1 { 0 } else { stride };
+        stride *= n;
+    }
+    walk(to.to_vec(), strides)
+}
+
+/// The places of all elements of a tensor of the shape `dims`, in order, where a step along each axis moves by its stride.
+fn walk(dims: Vec<usize>, strides: Vec<usize>) -> impl Iterator<Item = usize> {
+    let count: usize = dims.iter().product();
+    (0..count).map(move |mut element| {
+        let mut place = 0;
+        for (n, stride) in dims.iter().zip(&strides).rev() {
+            place += element % n * stride;
+            element /= n;
+        }
+        place
+    })
+}
+
+fn binary(
+    inputs: &[Option<Rc<Constant>>],
+    f: impl Fn(f64, f64) -> f64,
+    of_ints: impl Fn(i64, i64) -> Option<i64>,
+) -> Result<Constant, String> {
+    if inputs.len() != 2 {
+        return Err(format!("of {} weights; two are supported", inputs.len()));
+    }
+    let (a, b) = (first(inputs)?, second(inputs)?);
+    let dims = broadcast(&a.dims, &b.dims)?;
+    let pairs = places(&a.dims, &dims).zip(places(&b.dims, &dims));
+    let values = match (&a.values, &b.values) {
+        (Values::Ints(a), Values::Ints(b)) => {
+            let ints: Option<Vec<i64>> = pairs.map(|(i, j)| of_ints(a[i], b[j])).collect();
+            Values::Ints(ints.ok_or("its whole numbers have no result")?)
+        }
+        _ => {
+            let (a, b) = (a.floats(), b.floats());
+            Values::Floats(pairs.map(|(i, j)| f(f64::from(a[i]), f64::from(b[j])) as f32).collect())
+        }
+    };
+    Ok(Constant { dims, values })
+}
+
+fn product(x: &Constant) -> Result<Constant, String> {
+    let product = x.ints().iter().try_fold(1i64, |product, n| product.checked_mul(*n));
+    let product = product.ok_or("its product is too large")?;
+    Ok(Constant { dims: Vec::new(), values: Values::Ints(vec![product]) })
+}
+
+fn filled(node: &Node<'_>, inputs: &[Option<Rc<Constant>>]) -> Result<Constant, String> {
+    node.only(&["value"])?;
+    let dims = sizes(&first(inputs)?.ints())?;
+    let count = elements(&dims)?;
+    let value = node.tensor("value").map(|value| value.constant()).transpose()?;
+    let values = match value.as_ref().map(|value| &value.values) {
+        None => Values::Floats(vec![0.0; count]),
+        Some(Values::Floats(values)) if values.len() == 1 => Values::Floats(vec![values[0]; count]),
+        Some(Values::Ints(values)) if values.len() == 1 => Values::Ints(vec![values[0]; count]),
+        Some(_) => return Err("its value must be a single number".into()),
+    };
+    Ok(Constant { dims, values })
+}
+
+fn expand(_: &Node<'_>, inputs: &[Option<Rc<Constant>>]) -> Result<Constant, String> {
+    let x = first(inputs)?;
+    let dims = broadcast(&x.dims, &sizes(&second(inputs)?.ints())?)?;
+    let places = places(&x.dims, &dims);
+    Ok(picked(x, dims, places))
+}
+
+fn reshape(node: &Node<'_>, inputs: &[Option<Rc<Constant>>]) -> Result<Constant, String> {
+    node.only(&["allowzero", "shape"])?;
+    let x = first(inputs)?;
+    let wanted = numbers(node, inputs, 1, "shape").ok_or("it has no shape")?;
+    let copies = node.int("allowzero", 0) == 0;
+    let copied = |(at, n): (usize, i64)| match n {
+        0 if copies => x.dims.get(at).map_or(0, |n| *n as i64),
+        n => n,
+    };
+    let wanted: Vec<i64> = wanted.into_iter().enumerate().map(copied).collect();
+    let known = sizes(&wanted.iter().copied().filter(|n| *n != -1).collect::<Vec<_>>())?;
+    let rest = x.values.len().checked_div(elements(&known)?).unwrap_or(0);
+    shaped(x, wanted.iter().map(|n| if *n == -1 { rest } else { *n as usize }).collect())
+}
+
+fn flatten(node: &Node<'_>, inputs: &[Option<Rc<Constant>>]) -> Result<Constant, String> {
+    let x = first(inputs)?;
+    let at = node.int("axis", 1);
+    let at = if at == x.dims.len() as i64 { x.dims.len() } else { axis(at, x.dims.len())? };
+    let (rows, columns) = x.dims.split_at(at);
+    shaped(x, vec![elements(rows)?, elements(columns)?])
+}
+
+fn transpose(node: &Node<'_>, inputs: &[Option<Rc<Constant>>]) -> Result<Constant, String> {
+    node.only(&["perm"])?;
+    let x = first(inputs)?;
+    let rank = x.dims.len();
+    let order = match node.ints("perm") {
+        None => (0..rank).rev().collect(),
+        Some(perm) => perm.iter().map(|at| axis(*at, rank)).collect::<Result<Vec<_>, _>>()?,
+    };
+    let mut sorted = order.clone();
+    sorted.sort_unstable();
+    if sorted != (0..rank).collect::<Vec<_>>() {
+        return Err(format!("its perm {order:?} is no order of {rank} dimensions"));
+    }
+    let mut strides = vec![1; rank];
+    (0..rank.saturating_sub(1)).rev().for_each(|at| strides[at] = strides[at + 1] * x.dims[at + 1]);
+    let dims: Vec<usize> = order.iter().map(|at| x.dims[*at]).collect();
+    let places = walk(dims.clone(), order.iter().map(|at| strides[*at]).collect());
+    Ok(picked(x, dims, places))
+}
+
+fn concat(node: &Node<'_>, inputs: &[Option<Rc<Constant>>]) -> Result<Constant, String> {
+    node.only(&["axis"])?;
+    let parts: Vec<&Constant> = (0..inputs.len()).map(|at| input(inputs, at)).collect::<Result<_, _>>()?;
+    let at = axis(node.int("axis", 0), parts[0].dims.len())?;
+    let others = |part: &Constant| [&part.dims[..at], &part.dims[at + 1..]].concat();
+    if let Some(part) = parts.iter().find(|part| part.dims.len() <= at || others(part) != others(parts[0])) {
+        return Err(format!("weights of {:?} and {:?} do not fit along axis {at}", parts[0].dims, part.dims));
+    }
+    let mut dims = parts[0].dims.clone();
+    dims[at] = parts.iter().map(|part| part.dims[at]).sum();
+    let rows: usize = dims[..at].iter().product();
+    let row = |part: &Constant| part.values.len().checked_div(rows).unwrap_or(0);
+    let values = match parts.iter().all(|part| matches!(part.values, Values::Ints(_))) {
+        true => {
+            let ints: Vec<Vec<i64>> = parts.iter().map(|part| part.ints()).collect();
+            let each =
+                |at: usize| ints.iter().zip(&parts).flat_map(move |(ints, part)| &ints[at * row(part)..][..row(part)]);
+            Values::Ints((0..rows).flat_map(each).copied().collect())
+        }
+        false => {
+            let floats: Vec<Vec<f32>> = parts.iter().map(|part| part.floats()).collect();
+            let each = |at: usize| {
+                floats.iter().zip(&parts).flat_map(move |(floats, part)| &floats[at * row(part)..][..row(part)])
+            };
+            Values::Floats((0..rows).flat_map(each).copied().collect())
+        }
+    };
+    Ok(Constant { dims, values })
+}
+
+fn gather(node: &Node<'_>, inputs: &[Option<Rc<Constant>>]) -> Result<Constant, String> {
+    node.only(&["axis"])?;
+    let (x, at) = (first(inputs)?, second(inputs)?);
+    let along = axis(node.int("axis", 0), x.dims.len())?;
+    let places: Vec<usize> = at.ints().iter().map(|place| axis(*place, x.dims[along])).collect::<Result<_, _>>()?;
+    let inner: usize = x.dims[along + 1..].iter().product();
+    let rows: usize = x.dims[..along].iter().product();
+    let row = x.dims[along] * inner;
+    let all = (0..rows).flat_map(|outer| places.iter().map(move |place| outer * row + place * inner));
+    let dims = [&x.dims[..along], &at.dims, &x.dims[along + 1..]].concat();
+    Ok(picked(x, dims, all.flat_map(|from| from..from + inner)))
+}
+
+fn shape(node: &Node<'_>, inputs: &[Option<Rc<Constant>>]) -> Result<Constant, String> {
+    node.only(&["end", "start"])?;
+    let dims: Vec<i64> = first(inputs)?.dims.iter().map(|n| *n as i64).collect();
+    let part = dims[range(node.int("start", 0), node.int("end", i64::MAX), dims.len())].to_vec();
+    Ok(Constant { dims: vec![part.len()], values: Values::Ints(part) })
+}
+
+/// The places from `start` to `end`, which may be counted from the end, cut to `length`.
+pub(super) fn range(start: i64, end: i64, length: usize) -> std::ops::Range<usize> {
+    let length = length as i64;
+    let place = |at: i64| if at < 0 { at.saturating_add(length) } else { at }.clamp(0, length) as usize;
+    let (start, end) = (place(start), place(end));
+    start..end.max(start)
+}
+
+fn slice(node: &Node<'_>, inputs: &[Option<Rc<Constant>>]) -> Result<Constant, String> {
+    let x = first(inputs)?;
+    let list = |at: usize, name: &str| numbers(node, inputs, at, name);
+    let (Some(starts), Some(ends)) = (list(1, "starts"), list(2, "ends")) else {
+        return Err("it has no starts or no ends".into());
+    };
+    let axes = list(3, "axes").unwrap_or_else(|| (0..starts.len() as i64).collect());
+    if list(4, "steps").is_some_and(|steps| steps.iter().any(|step| *step != 1)) {
+        return Err("steps other than 1 through a weight".into());
+    }
+    if starts.len() != ends.len() || starts.len() != axes.len() {
+        return Err(format!("{} starts, {} ends and {} axes", starts.len(), ends.len(), axes.len()));
+    }
+    let mut ranges: Vec<std::ops::Range<usize>> = x.dims.iter().map(|n| 0..*n).collect();
+    for ((start, end), along) in starts.into_iter().zip(ends).zip(axes) {
+        let along = axis(along, x.dims.len())?;
+        ranges[along] = range(start, end, x.dims[along]);
+    }
+    let mut strides = vec![1; x.dims.len()];
+    (0..x.dims.len().saturating_sub(1)).rev().for_each(|at| strides[at] = strides[at + 1] * x.dims[at + 1]);
+    let from: usize = ranges.iter().zip(&strides).map(|(range, stride)| range.start * stride).sum();
+    let dims: Vec<usize> = ranges.iter().map(ExactSizeIterator::len).collect();
+    let places = walk(dims.clone(), strides).map(|place| from + place);
+    Ok(picked(x, dims, places))
+}
+
+fn squeeze(node: &Node<'_>, inputs: &[Option<Rc<Constant>>]) -> Result<Constant, String> {
+    node.only(&["axes"])?;
+    let x = first(inputs)?;
+    let axes: Vec<usize> = match numbers(node, inputs, 1, "axes") {
+        Some(axes) => axes.into_iter().map(|at| axis(at, x.dims.len())).collect::<Result<_, _>>()?,
+        None => (0..x.dims.len()).filter(|at| x.dims[*at] == 1).collect(),
+    };
+    let kept = (0..x.dims.len()).filter(|at| !axes.contains(at));
+    shaped(x, kept.map(|at| x.dims[at]).collect())
+}
+
+fn unsqueeze(node: &Node<'_>, inputs: &[Option<Rc<Constant>>]) -> Result<Constant, String> {
+    node.only(&["axes"])?;
+    let x = first(inputs)?;
+    let axes = numbers(node, inputs, 1, "axes").ok_or("it has no axes")?;
+    let rank = x.dims.len() + axes.len();
+    let axes: Vec<usize> = axes.into_iter().map(|at| axis(at, rank)).collect::<Result<_, _>>()?;
+    let mut own = x.dims.iter();
+    let dims =
+        (0..rank).map(|at| if axes.contains(&at) { Some(1) } else { own.next().copied() }).collect::<Option<Vec<_>>>();
+    shaped(x, dims.ok_or("its axes occur twice")?)
+}
