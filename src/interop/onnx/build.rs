@@ -162,6 +162,7 @@ impl<'a> Build<'a> {
             Value::Grouped(..) => Err("it reads pixels as a sequence, or channels in groups. Only a normalisation of the groups may do that; \
                                        attention is not supported"
                 .into()),
+            Value::List(_) => Err("it reads the elements of all images in one list; reshape to (N, -1) instead".into()),
             Value::Blocks(..) => {
                 Err("it reads channels split into blocks, which only the reshape of a channel shuffle may".into())
             }

@@ -29,7 +29,7 @@ pub(super) fn cast<'a>(build: &mut Build<'a>, node: &Node<'a>) -> Result<Value, 
 
 /// Numbers of another type, as the standard rounds them; those that do not change are shared.
 fn of_constant(build: &mut Build<'_>, constant: &Rc<Constant>, to: Number, kind: i64) -> Result<Value, String> {
-    if matches!((&constant.values, to), (Values::Floats(_), Number::F32 | Number::F64)) {
+    if matches!((&constant.values, to), (Values::Floats(_) | Values::Same(..), Number::F32 | Number::F64)) {
         return Ok(Value::Constant(constant.clone()));
     }
     build.take(size_of::<i64>() * constant.values.len())?;
@@ -38,8 +38,8 @@ fn of_constant(build: &mut Build<'_>, constant: &Rc<Constant>, to: Number, kind:
         Number::F16 => floats(constant, |x| f16::from_f32(x).to_f32()),
         Number::Bf16 => floats(constant, |x| bf16::from_f32(x).to_f32()),
         Number::Bool => Values::Ints(match &constant.values {
-            Values::Floats(values) => values.iter().map(|x| i64::from(*x != 0.0)).collect(),
             Values::Ints(values) => values.iter().map(|n| i64::from(*n != 0)).collect(),
+            Values::Floats(_) | Values::Same(..) => constant.floats().iter().map(|x| i64::from(*x != 0.0)).collect(),
         }),
         Number::U8 => whole(constant, 0, u8::MAX.into(), kind)?,
         Number::U16 => whole(constant, 0, u16::MAX.into(), kind)?,
@@ -63,7 +63,8 @@ fn whole(constant: &Constant, least: i64, most: i64, kind: i64) -> Result<Values
     let fits = |n: i128| i64::try_from(n).ok().filter(|n| (least..=most).contains(n));
     let wrong = |shown: String| format!("{shown} to {}, which has no such number; cast to float32", type_name(kind));
     let values: Result<Vec<i64>, String> = match &constant.values {
-        Values::Floats(values) => values
+        Values::Floats(_) | Values::Same(..) => constant
+            .floats()
             .iter()
             .map(|x| x.is_finite().then(|| fits(x.trunc() as i128)).flatten().ok_or_else(|| wrong(x.to_string())))
             .collect(),

@@ -80,7 +80,6 @@ pub(super) fn fold<'a>(build: &mut Build<'a>, node: &Node<'a>) -> Result<Option<
 /// Number of elements of a result that may be much larger than the inputs.
 fn elements_made(node: &Node<'_>, inputs: &[Option<Rc<Constant>>]) -> Result<Option<usize>, String> {
     Ok(match node.op {
-        "ConstantOfShape" => Some(elements(&sizes(&first(inputs)?.ints())?)?),
         "Expand" => Some(elements(&sizes(&second(inputs)?.ints())?)?.saturating_mul(first(inputs)?.values.len())),
         "Add" | "Div" | "Max" | "Min" | "Mul" | "Pow" | "Sub" if inputs.len() == 2 => {
             Some(elements(&broadcast(&first(inputs)?.dims, &second(inputs)?.dims)?)?)
@@ -131,6 +130,7 @@ fn picked(constant: &Constant, dims: Vec<usize>, places: impl Iterator<Item = us
     let values = match &constant.values {
         Values::Floats(values) => Values::Floats(places.map(|at| values[at]).collect()),
         Values::Ints(values) => Values::Ints(places.map(|at| values[at]).collect()),
+        Values::Same(value, _) => Values::Same(*value, dims.iter().product()),
     };
     Constant { dims, values }
 }
@@ -147,6 +147,7 @@ fn map(x: &Constant, f: impl Fn(f64) -> f64) -> Result<Constant, String> {
     let values = match &x.values {
         Values::Floats(values) => Values::Floats(values.iter().map(|x| f(f64::from(*x)) as f32).collect()),
         Values::Ints(values) => Values::Ints(values.iter().map(|n| f(*n as f64) as i64).collect()),
+        Values::Same(value, count) => Values::Same(f(f64::from(*value)) as f32, *count),
     };
     Ok(Constant { dims: x.dims.clone(), values })
 }
@@ -224,9 +225,10 @@ fn filled(node: &Node<'_>, inputs: &[Option<Rc<Constant>>]) -> Result<Constant, 
     let count = elements(&dims)?;
     let value = node.tensor("value").map(|value| value.constant()).transpose()?;
     let values = match value.as_ref().map(|value| &value.values) {
-        None => Values::Floats(vec![0.0; count]),
-        Some(Values::Floats(values)) if values.len() == 1 => Values::Floats(vec![values[0]; count]),
-        Some(Values::Ints(values)) if values.len() == 1 => Values::Ints(vec![values[0]; count]),
+        None => Values::Same(0.0, count),
+        Some(Values::Floats(values)) if values.len() == 1 => Values::Same(values[0], count),
+        Some(Values::Ints(values)) if values.len() == 1 && count <= DEEPEST => Values::Ints(vec![values[0]; count]),
+        Some(Values::Ints(values)) if values.len() == 1 => Values::Same(values[0] as f32, count),
         Some(_) => return Err("its value must be a single number".into()),
     };
     Ok(Constant { dims, values })

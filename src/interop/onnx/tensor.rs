@@ -29,6 +29,8 @@ pub(super) struct Constant {
 pub(super) enum Values {
     Floats(Vec<f32>),
     Ints(Vec<i64>),
+    /// One value this many times, without memory for each.
+    Same(f32, usize),
 }
 
 /// Most dimensions.
@@ -182,6 +184,7 @@ impl Values {
         match self {
             Self::Floats(values) => size_of_val(&values[..]),
             Self::Ints(values) => size_of_val(&values[..]),
+            Self::Same(..) => 0,
         }
     }
 
@@ -189,6 +192,7 @@ impl Values {
         match self {
             Self::Floats(values) => values.len(),
             Self::Ints(values) => values.len(),
+            Self::Same(_, count) => *count,
         }
     }
 }
@@ -199,6 +203,7 @@ impl Constant {
         match &self.values {
             Values::Floats(values) => values.clone(),
             Values::Ints(values) => values.iter().map(|n| *n as f32).collect(),
+            Values::Same(value, count) => vec![*value; *count],
         }
     }
 
@@ -207,6 +212,7 @@ impl Constant {
         match &self.values {
             Values::Floats(values) => values.iter().map(|n| *n as i64).collect(),
             Values::Ints(values) => values.clone(),
+            Values::Same(value, count) => vec![*value as i64; *count],
         }
     }
 
@@ -215,6 +221,7 @@ impl Constant {
         match &self.values {
             Values::Floats(values) if values.len() == 1 => Some(f64::from(values[0])),
             Values::Ints(values) if values.len() == 1 => Some(values[0] as f64),
+            Values::Same(value, 1) => Some(f64::from(*value)),
             _ => None,
         }
     }

@@ -25,6 +25,8 @@ pub(super) enum Value {
     Strided(View, usize),
     /// A tensor whose channels are joined in groups, for the normalisation that reads it.
     Grouped(View, Groups),
+    /// All elements of a tensor in one list (N * F), for the Gather that parts them again.
+    List(View),
     /// A tensor whose channels are split into blocks (N, blocks, C / blocks, H, W), for a channel shuffle.
     Blocks(View, Blocks),
     /// A part of a layer normalisation that exporters write as its formula.

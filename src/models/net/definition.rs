@@ -5,7 +5,7 @@ use loaders::nearest::did_you_mean;
 use super::error::{Error, Fault};
 use super::expand::{Flat, expand};
 use super::file::File;
-use super::keys::{Keys, Reading, operation_elsewhere};
+use super::keys::{Keys, Reading, is_attention, operation_elsewhere};
 use super::ops::{self, Family};
 use super::value::Table;
 use super::words::{Context, Word};
@@ -95,6 +95,7 @@ impl Layer {
             let words = ops::words();
             let hint = match operation_elsewhere(name, &words) {
                 Some(ours) => format!("here it is {ours}"),
+                None if is_attention(name) => "attention is not supported".into(),
                 None => format!("there are {}{}", words.join(", "), did_you_mean(name, &words)),
             };
             Fault::new(word.line, format!("no operation \"{name}\"; {hint}"))

@@ -203,6 +203,11 @@ pub fn operation_elsewhere(name: &str, ours: &[&'static str]) -> Option<&'static
     known.or_else(|| ours.iter().copied().find(|word| plain(word) == theirs))
 }
 
+/// Whether the name is one of an operation of attention, which there is none of here.
+pub fn is_attention(name: &str) -> bool {
+    name.to_lowercase().contains("attention")
+}
+
 fn elsewhere(key: &str, known: &[&'static str]) -> Option<&'static str> {
     ELSEWHERE.iter().find(|(theirs, ours)| *theirs == key && known.contains(ours)).map(|(_, ours)| *ours)
 }

@@ -55,16 +55,7 @@ fn last<'a>(build: &mut Build<'a>, node: &Node<'a>) -> Result<Value, String> {
             reader.label()
         ));
     }
-    let Some(output) = node.outputs.first().filter(|name| build.graph.outputs.contains(name)) else {
-        return Err("supported at the end alone, as an output of the graph; leave out what follows it".into());
-    };
-    if let Some(reader) = build.graph.nodes.iter().find(|reader| reader.inputs.contains(output)) {
-        return Err(format!(
-            "supported at the end alone, since the loss has it, and node {} ({}) reads what it makes; leave that node out",
-            reader.label(),
-            reader.op
-        ));
-    }
+    end(build, node)?;
     let x = build.view(node, 0)?;
     let axis = node.int("axis", if build.graph.opset < 13 { 1 } else { -1 });
     let classes = match x.layout {
@@ -80,4 +71,33 @@ fn last<'a>(build: &mut Build<'a>, node: &Node<'a>) -> Result<Value, String> {
     }
     build.notes.push(format!("{} ({}) is left out: the loss has it", node.label(), node.op));
     Ok(Value::Tensor(x))
+}
+
+/// Operators that leave the shares as they are, in another shape at most.
+const NO_CHANGE: [&str; 6] = ["Cast", "Flatten", "Identity", "Reshape", "Squeeze", "Unsqueeze"];
+
+/// Refuses a softmax that is not the end of the graph.
+fn end<'a>(build: &Build<'a>, node: &Node<'a>) -> Result<(), String> {
+    let mut last = node;
+    loop {
+        let Some(output) = last.outputs.first() else { return Err("it has no output".into()) };
+        let mut readers = build.graph.nodes.iter().filter(|reader| reader.inputs.contains(output));
+        match (readers.next(), readers.next()) {
+            (None, _) if build.graph.outputs.contains(output) => return Ok(()),
+            (None, _) => {
+                return Err("supported at the end alone, as an output of the graph; leave out what follows it".into());
+            }
+            // nodes come in the order in which they run, so that this ends
+            (Some(reader), None) if NO_CHANGE.contains(&reader.op) && !build.graph.outputs.contains(output) => {
+                last = reader
+            }
+            (Some(reader), _) => {
+                return Err(format!(
+                    "supported at the end alone, since the loss has it, and node {} ({}) reads what it makes; leave that node out",
+                    reader.label(),
+                    reader.op
+                ));
+            }
+        }
+    }
 }

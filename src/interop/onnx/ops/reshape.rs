@@ -81,6 +81,8 @@ fn reshape<'a>(build: &mut Build<'a>, node: &Node<'a>) -> Result<Value, String> 
     let size = |n: usize| Some(n as i64);
     let sizes = if node.int("allowzero", 0) == 0 { copied(&sizes, view, x) } else { sizes.clone() };
     match sizes.get(1..).unwrap_or_default() {
+        // PyTorch's exporter flattens a single image so, and gathers the features again
+        [] if sizes == [Some(-1)] && x.plane() == 1 => Ok(Value::List(view)),
         [all] if [Some(-1), size(x.elems())].contains(all) => flat(build, node, view),
         [groups, Some(-1)] if view.layout != Layout::Last => {
             let count = groups.and_then(|n| usize::try_from(n).ok()).filter(|n| *n > 0 && x.c.is_multiple_of(*n));

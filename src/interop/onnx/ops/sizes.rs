@@ -4,7 +4,7 @@ use crate::interop::onnx::build::Build;
 use crate::interop::onnx::fold::range;
 use crate::interop::onnx::graph::Node;
 use crate::interop::onnx::handler::Operator;
-use crate::interop::onnx::value::Value;
+use crate::interop::onnx::value::{Layout, Value, View};
 
 pub(super) const OPERATORS: &[Operator] = &[("Gather", 2, gather), ("Shape", 1, shape)];
 
@@ -21,8 +21,10 @@ fn shape<'a>(build: &mut Build<'a>, node: &Node<'a>) -> Result<Value, String> {
 /// One of them, or several.
 fn gather<'a>(build: &mut Build<'a>, node: &Node<'a>) -> Result<Value, String> {
     node.only(&["axis"])?;
-    let Value::Sizes(sizes) = build.value(node, 0)? else {
-        return Err("supported of sizes and weights alone, not of tensors".into());
+    let sizes = match build.value(node, 0)? {
+        Value::Sizes(sizes) => sizes,
+        Value::List(view) => return parted(build, node, view),
+        _ => return Err("supported of sizes and weights alone, not of tensors".into()),
     };
     let at = build.constant(node, 1)?;
     let one = |at: i64| {
@@ -35,4 +37,19 @@ fn gather<'a>(build: &mut Build<'a>, node: &Node<'a>) -> Result<Value, String> {
         ([_], _) => Value::Sizes(picked),
         _ => return Err("its indices must be a number or a list".into()),
     })
+}
+
+/// Vectors or images of one pixel, out of the list of all their features in its own order.
+fn parted<'a>(build: &Build<'a>, node: &Node<'a>, view: View) -> Result<Value, String> {
+    let at = build.constant(node, 1)?;
+    let features = build.shapes[view.id.0].c;
+    let layout = match at.dims[..] {
+        [_, c] if c == features => Layout::Flat,
+        [_, c, 1, 1] if c == features => Layout::Image,
+        _ => return Err(format!("indices of the shape {:?} into vectors of {features}", at.dims)),
+    };
+    match at.ints().into_iter().eq(0..at.values.len() as i64) {
+        true => Ok(Value::Tensor(View { layout, ..view })),
+        false => Err("its indices mix the features of images".into()),
+    }
 }

@@ -94,8 +94,10 @@ fn a_softmax_is_left_out_where_nobody_reads_it() {
         refused(&across, &[&format!("node /y/{op} ({op}): along axis 0 of vectors (N, F)"), "take axis 1"]);
         let read = behind(&[node(op, &["z"], "y"), node("Mul", &["z", "y"], "t")]);
         refused(&read, &[&format!("node /y/{op} ({op})"), "node /t/Mul (Mul) reads what it makes"]);
-        let further = behind(&[node(op, &["z"], "s"), node("Identity", &["s"], "y")]);
-        refused(&further, &[&format!("node /s/{op} ({op}): supported at the end alone")]);
+        let further = [node(op, &["z"], "s"), node("Identity", &["s"], "y")];
+        assert!(network(&behind(&further)).is_ok(), "{op}");
+        let unread = behind(&[node(op, &["z"], "s"), node("Identity", &["s"], "t"), node("Identity", &["z"], "y")]);
+        refused(&unread, &[&format!("node /s/{op} ({op}): supported at the end alone")]);
     }
 }
 
@@ -393,6 +395,36 @@ fn channel_shuffles_move_channels() {
     let from: Vec<usize> = weight.chunks(6).map(|row| row.iter().position(|w| *w == 1.0).unwrap()).collect();
     assert_eq!(from, [0, 3, 1, 4, 2, 5]);
     assert_eq!(weight.iter().sum::<f32>(), 6.0);
+}
+
+/// PyTorch's exporter flattens a single image to one list of its features, and gathers them again.
+#[test]
+fn a_list_of_all_features_is_parted_again() {
+    let with = |order: Vec<i64>, dims: &[i64]| {
+        changed(|tensors, own| {
+            let bytes: Vec<u8> = order.iter().flat_map(|n| n.to_le_bytes()).collect();
+            let dims = dims.iter().fold(Bytes::default(), |tensor, n| tensor.int(1, *n));
+            tensors.extend([
+                ints("list", &[-1]),
+                dims.int(2, 7).text(8, "order").raw(9, &bytes),
+                ints("flat", &[1, 5]),
+            ]);
+            own.splice(
+                3..4,
+                [
+                    node("Reshape", &["c", "list"], "l"),
+                    node("Gather", &["l", "order"], "p"),
+                    node("Reshape", &["p", "flat"], "d"),
+                ],
+            );
+        })
+    };
+    for dims in [&[1, 5, 1, 1][..], &[1, 5]] {
+        let kinds = kinds(&with((0..5).collect(), dims));
+        assert_eq!([kinds[0], kinds[kinds.len() - 1]], ["conv", "linear"], "{kinds:?}");
+    }
+    refused(&with(vec![1, 0, 2, 3, 4], &[1, 5]), &["node /p/Gather (Gather): its indices mix the features"]);
+    refused(&with((0..5).collect(), &[5, 1]), &["node /p/Gather (Gather): indices of the shape [5, 1]"]);
 }
 
 #[test]
