@@ -1,6 +1,6 @@
 """Whether trireme's training loss lags behind PyTorch's: both train from the same weights on the same batches of pixels.
 
-    python paired.py CASE --trireme BIN --batches BIN --data DIR [--seeds 1-10] [--steps 300] [--last 100] [--threads 1] >> results.jsonl
+    python paired.py CASE --trireme BIN --batches BIN --data DIR [--seeds 1-10] [--steps 300] [--last 100] [--threads 1] [--programs ...] >> results.jsonl
     python paired.py --summary results.jsonl
 
 CASE is resnet20, resnet20-mix (mixup 0.8), both on CIFAR-10 with pad_crop(4) and flip, or lenet (Caffe's, no dropout) on Fashion-MNIST; DIR is
@@ -12,7 +12,7 @@ loaders --example batches`). Five programs train on them:
     onednn      trireme with oneDNN's kernels for every convolution (TRIREME_CPU_TABLE)
     torch       PyTorch
     torch+1e-6  PyTorch, each weight moved by a random 1e-6 of its size: how far rounding alone carries a run
-    torch64     PyTorch in float64 (only with --float64)
+    torch64     PyTorch in float64 (only if --programs names it)
 
 Each prints a JSON line with its losses; --summary prints, for each pair, the mean difference of the mean loss of the last steps over the
 seeds, with its 95 % confidence interval.
@@ -161,7 +161,7 @@ def main():
     parser.add_argument("--steps", type=int, default=300)
     parser.add_argument("--last", type=int, default=100)
     parser.add_argument("--threads", type=int, default=1)
-    parser.add_argument("--float64", action="store_true")
+    parser.add_argument("--programs", default="trireme,onednn,torch,torch+1e-6", help="which of the five, with commas")
     a = parser.parse_args()
     if a.summary:
         return summary(a.summary)
@@ -177,11 +177,10 @@ def main():
                 "onednn": lambda: trireme(a, case, seed, folder, folder / "onednn.txt"),
                 "torch": lambda: torch_run(a, case, seed, weights),
                 "torch+1e-6": lambda: torch_run(a, case, seed, weights, moved=1e-6),
+                "torch64": lambda: torch_run(a, case, seed, weights, double=True),
             }
-            if a.float64:
-                programs["torch64"] = lambda: torch_run(a, case, seed, weights, double=True)
-            for name, run in programs.items():
-                losses = run()
+            for name in a.programs.split(","):
+                losses = programs[name]()
                 print(json.dumps({"case": a.case, "program": name, "seed": seed, "last": a.last, "losses": losses}), flush=True)
 
 
