@@ -31,7 +31,7 @@ fn golden() -> Golden {
 fn read_bytes(bytes: &[u8], name: &str) -> Result<Weights, Error> {
     let path = std::env::temp_dir().join(format!("trireme-interop-{name}-{}", std::process::id()));
     std::fs::write(&path, bytes).unwrap();
-    let read = read(&path);
+    let read = read(&path, None);
     std::fs::remove_file(&path).unwrap();
     read
 }
@@ -41,20 +41,20 @@ fn every_value_is_the_one_that_was_written() {
     let golden = golden();
     assert_eq!(golden.files.len(), 5);
     for (file, expected) in &golden.files {
-        let weights = read(&folder().join(file)).unwrap_or_else(|e| panic!("{e}"));
+        let weights = read(&folder().join(file), None).unwrap_or_else(|e| panic!("{e}"));
         assert!(weights.model.is_none() && weights.tensors.len() == expected.len(), "{file}");
         for (name, shape, values) in &weights.tensors {
             let expected = expected.get(name).unwrap_or_else(|| panic!("{file}: {name}"));
             assert_eq!((shape, values), (&expected.shape, &expected.values), "{file}: {name}");
         }
     }
-    assert_eq!(read(&folder().join("plain.safetensors")).unwrap().format, "safetensors");
+    assert_eq!(read(&folder().join("plain.safetensors"), None).unwrap().format, "safetensors");
 }
 
 #[test]
 fn a_pickle_that_calls_a_function_is_refused_by_its_name() {
     for file in ["evil.pth", "evil_old.pth"] {
-        let text = read(&folder().join(file)).unwrap_err().to_string();
+        let text = read(&folder().join(file), None).unwrap_err().to_string();
         assert!(
             text.contains(file) && text.contains("posix.system") && text.contains("nothing of the file was executed"),
             "{text}"
@@ -89,7 +89,7 @@ fn other_files_are_told_what_is_read() {
     assert!(text.contains("safetensors") && text.contains("PyTorch's .pth") && text.contains("model.h5"), "{text}");
     let text = read_bytes(b"", "empty").unwrap_err().to_string();
     assert!(text.contains("begins as none of the formats"), "{text}");
-    assert!(matches!(read(Path::new("/nowhere/model.pth")), Err(Error::Io { .. })));
+    assert!(matches!(read(Path::new("/nowhere/model.pth"), None), Err(Error::Io { .. })));
     // a folder of no run
-    assert!(matches!(read(&folder()), Err(Error::Io { .. })));
+    assert!(matches!(read(&folder(), None), Err(Error::Io { .. })));
 }

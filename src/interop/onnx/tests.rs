@@ -290,6 +290,7 @@ fn weights_take_no_more_memory_than_a_few_times_the_file() {
             node("Transpose", &["fc.weight"], "c"),
             node("Unsqueeze", &["fc.weight", "axes"], "d"),
             node("ConstantOfShape", &["many"], "e"),
+            node("Expand", &["axes", "many"], "f"),
         ];
         tensors.push(ints("many", &[1 << 31, 1 << 20]));
     });
@@ -300,7 +301,10 @@ fn weights_take_no_more_memory_than_a_few_times_the_file() {
         other => panic!("{other:?}"),
     }
     build.take(640 << 20).unwrap();
-    for at in [2, 3, 4] {
+    // one value takes no memory until it is a weight
+    let many = make(&mut build, 4).unwrap();
+    build.set(&graph.nodes[4], "e", many);
+    for at in [2, 3, 5] {
         let error = make(&mut build, at).unwrap_err();
         assert!(error.contains("do not fit into memory"), "{error}");
     }
