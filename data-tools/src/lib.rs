@@ -18,6 +18,7 @@ mod pool;
 mod progress;
 mod reshape;
 mod source;
+mod splits;
 mod text;
 
 /// Readers that the fuzz targets call; not in ordinary builds.
@@ -39,3 +40,4 @@ pub use kinds::KINDS;
 pub use options::{ConvertOptions, OnBad};
 pub use reshape::{Exported, Reshaped, Reshaping, Share, export_webdataset, merge, reshard, sample, split};
 pub use source::{Blocks, Sample, Source, SourceSplit, Stamp};
+pub use splits::split_map;

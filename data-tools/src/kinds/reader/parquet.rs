@@ -166,8 +166,8 @@ impl Table {
         guarded(&self.path, &part, read)
     }
 
-    /// The labels of all rows.
-    pub(crate) fn labels(&self, limits: &Limits) -> Result<Vec<Label>, Error> {
+    /// The labels of all rows; `None` for a row without one (null).
+    pub(crate) fn labels(&self, limits: &Limits) -> Result<Vec<Option<Label>>, Error> {
         let rows: u64 = self.rows.iter().sum();
         if rows.saturating_mul(ROW) > limits.allowed(self.stamp.bytes) {
             let what = format!(
@@ -177,14 +177,8 @@ impl Table {
         }
         let mut labels = Vec::new();
         for group in 0..self.rows.len() {
-            let found =
-                guarded(&self.path, &format!("column `label` of row group {group}"), || self.group_labels(group))?;
-            for (row, label) in (labels.len()..).zip(found) {
-                let null = || {
-                    Error::input(&self.path, format!("row {row} has no label (null); fill it, or leave the row out"))
-                };
-                labels.push(label.ok_or_else(null)?);
-            }
+            let part = format!("column `label` of row group {group}");
+            labels.extend(guarded(&self.path, &part, || self.group_labels(group))?);
         }
         Ok(labels)
     }

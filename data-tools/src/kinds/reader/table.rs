@@ -11,6 +11,10 @@ const LABEL: &[&str] = &["label", "class", "class_name", "target", "category", "
 /// The same for a column of several labels.
 const LABELS: &[&str] = &["labels", "classes", "class_names", "targets", "categories", "tags"];
 const SPLIT: &[&str] = &["split", "set", "subset", "partition"];
+/// The column of fastai's tables that says whether an image is one of `validation`.
+const IS_VALID: &[&str] = &["is_valid", "is_val", "is_validation"];
+/// Columns that hold the name of the class beside a column of its number.
+const NAMES: &[&str] = &["class_name", "label_name", "label_text", "category_name"];
 
 /// A line of a table; a column that it lacks is empty.
 #[derive(Debug, PartialEq, Eq)]
@@ -20,7 +24,9 @@ pub(crate) struct Row {
     pub path: String,
     pub label: String,
     pub split: String,
-    /// Whether it has more columns than the header.
+    /// The name of the class beside its number; empty where there is none.
+    pub name: String,
+    /// Whether it has more columns than the header, or than the first line.
     pub is_longer: bool,
 }
 
@@ -38,9 +44,12 @@ struct Columns {
     path: usize,
     label: usize,
     split: Option<usize>,
+    /// Whether the split's column says if an image is one of `validation`.
+    is_valid: bool,
+    name: Option<usize>,
     several: bool,
-    /// Of the header; none without one.
-    count: Option<usize>,
+    /// Of the header, or of the first line.
+    count: usize,
 }
 
 /// Reads the table at `path`; tabs or semicolons in its first line and no comma make it a table of these.
@@ -105,8 +114,10 @@ fn rows(mut reader: Reader<&[u8]>, file: &[u8], path: &Path) -> Result<Table, Er
                         path: 0,
                         label: 1,
                         split: (record.len() > 2).then_some(2),
+                        is_valid: false,
+                        name: None,
                         several: false,
-                        count: None,
+                        count: record.len(),
                     };
                     columns = Some(without);
                     rows.push(row(path, &record, line, without)?);
@@ -128,9 +139,21 @@ fn row(path: &Path, record: &StringRecord, line: u64, columns: Columns) -> Resul
         }
         field => Ok(field.to_string()),
     };
-    let split = columns.split.map_or_else(|| Ok(String::new()), get)?;
-    let is_longer = columns.count.is_some_and(|count| record.len() > count);
-    Ok(Row { line, path: get(columns.path)?, label: get(columns.label)?, split, is_longer })
+    let column = |column: Option<usize>| column.map_or_else(|| Ok(String::new()), get);
+    let (mut split, name) = (column(columns.split)?, column(columns.name)?);
+    if columns.is_valid && !split.is_empty() {
+        split = match split.to_lowercase().as_str() {
+            "true" | "1" | "yes" => "validation".into(),
+            "false" | "0" | "no" => "train".into(),
+            other => {
+                let what = format!("line {line}: `is_valid` is `{}`; expected True or False", printable(other));
+                return Err(Error::input(path, what));
+            }
+        };
+    }
+    // separators at the end of a line are of no field
+    let is_longer = record.iter().skip(columns.count).any(|field| !field.is_empty());
+    Ok(Row { line, path: get(columns.path)?, label: get(columns.label)?, split, name, is_longer })
 }
 
 /// The columns that a header names; `None` if the first line is none.
@@ -148,7 +171,18 @@ fn header(path: &Path, record: &StringRecord) -> Result<Option<Columns>, Error> 
     match (find(PATH), find(LABEL).or_else(|| find(LABELS))) {
         (None, None) => Ok(None),
         (Some(path), Some(label)) => {
-            Ok(Some(Columns { path, label, split: find(SPLIT), several, count: Some(record.len()) }))
+            let split = find(SPLIT);
+            let is_valid = split.is_none();
+            let name = find(NAMES).filter(|&name| name != label);
+            Ok(Some(Columns {
+                path,
+                label,
+                split: split.or(find(IS_VALID)),
+                is_valid,
+                name,
+                several,
+                count: record.len(),
+            }))
         }
         (None, Some(_)) => Err(missing("path", PATH)),
         (Some(_), None) => Err(missing("label", LABEL)),
