@@ -35,7 +35,7 @@ pub use inspect::{
     Bad, COPIES, ContactSheet, Extracted, FirstImage, Indexed, Info, NearCopy, Report, SHEET, SeveralLabels,
     ShowOptions, Shown, SplitInfo, Stats, Thumbnail, Thumbnails,
 };
-pub use inspect::{extract, index, info, matrix, show, stats, verify, write_duplicates};
+pub use inspect::{extract, index, index_with, info, matrix, show, stats, verify, write_duplicates};
 pub use kinds::KINDS;
 pub use options::{ConvertOptions, OnBad};
 pub use reshape::{Exported, Reshaped, Reshaping, Share, export_webdataset, merge, reshard, sample, split};

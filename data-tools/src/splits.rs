@@ -108,12 +108,6 @@ pub(crate) fn mentions_split(name: &str) -> bool {
     of_name(name).is_some()
 }
 
-/// The words of the name of an array that say nothing about a split, and whether there are others.
-pub(crate) fn without_split(name: &str) -> (Vec<String>, bool) {
-    let (split, rest): (Vec<String>, Vec<String>) = words(name).into_iter().partition(|word| of_word(word).is_some());
-    (rest, !split.is_empty())
-}
-
 /// The name of a numbered file without its ending and its numbers: `eval` of `eval-00003-of-00010`.
 pub(crate) fn series(stem: &str) -> &str {
     let mut name = stem;
