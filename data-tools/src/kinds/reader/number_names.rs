@@ -151,7 +151,7 @@ mod tests {
         assert_eq!((moved(&names, &list("xyz")), moved(&names, &list("abz"))), (None, None));
         assert_eq!(
             (moved(&names, &list("cba")), moved(&names, &list("ac")), moved(&names, &list("ab"))),
-            (Some(0), Some(1), Some(2))
+            (Some(0), Some(2), Some(2))
         );
         assert_eq!(renamed(&names, &list("abz")).unwrap(), "classes renamed by the list: c is now z");
         assert_eq!(renamed(&names, &list("abc")), None);

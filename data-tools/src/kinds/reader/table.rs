@@ -1,8 +1,9 @@
-//! The lines of a CSV or TSV file with paths, labels and splits, each with its number.
+//! The lines of a CSV or TSV file, or of one with a JSON object on each line, with paths, labels and splits, each with its number.
 
 use crate::error::Error;
 use ::csv::{ErrorKind, Position, Reader, ReaderBuilder, StringRecord, Trim};
 use loaders::{printable, regular};
+use serde_json::Value;
 use std::path::Path;
 
 /// Words for the columns in a header, in lower case.
@@ -58,6 +59,9 @@ struct Columns {
 /// A file that cannot be read, is not UTF-8, or has a header without a column of paths or labels.
 pub(crate) fn read(path: &Path) -> Result<Table, Error> {
     let file = regular::read(path).map_err(|e| Error::io("read", path, e))?;
+    if path.extension().is_some_and(|ending| ending.eq_ignore_ascii_case("jsonl")) {
+        return objects(path, &file);
+    }
     let first = file.split(|&byte| byte == b'\n').next().unwrap_or(&[]);
     let has = |byte: u8| first.contains(&byte);
     let delimiter = [b',', b'\t', b';'].into_iter().find(|&byte| has(byte)).unwrap_or(b',');
@@ -71,6 +75,43 @@ pub(crate) fn read(path: &Path) -> Result<Table, Error> {
         return Err(Error::input(path, what));
     }
     rows(reader.from_reader(file.as_slice()), &file, path)
+}
+
+/// The lines of a file with a JSON object on each, such as `metadata.jsonl` of Hugging Face's imagefolder. The keys of the first object
+/// are the columns; a list of labels becomes labels that `;` parts.
+fn objects(path: &Path, file: &[u8]) -> Result<Table, Error> {
+    let (mut rows, mut columns, mut keys) = (Vec::new(), None, Vec::new());
+    for (line, text) in (1..).zip(file.split(|&byte| byte == b'\n')) {
+        let text = if line == 1 { text.strip_prefix(b"\xef\xbb\xbf").unwrap_or(text) } else { text };
+        if text.trim_ascii().is_empty() {
+            continue;
+        }
+        let object: serde_json::Map<String, Value> = serde_json::from_slice(text)
+            .map_err(|e| Error::input(path, format!("line {line}: expected a JSON object on each line ({e})")))?;
+        if columns.is_none() {
+            keys = object.keys().cloned().collect();
+            columns = header(path, &keys.iter().collect::<StringRecord>())?;
+        }
+        let Some(columns) = columns else {
+            return Err(Error::input(
+                path,
+                format!("line {line}: it has no key for the path of an image: {}", PATH.join(", ")),
+            ));
+        };
+        let record: StringRecord = keys.iter().map(|key| object.get(key).map_or_else(String::new, field)).collect();
+        rows.push(row(path, &record, line, columns)?);
+    }
+    Ok(Table { rows, several: columns.is_some_and(|columns| columns.several) })
+}
+
+/// A JSON value as the field of a table.
+fn field(value: &Value) -> String {
+    match value {
+        Value::Null => String::new(),
+        Value::String(text) => text.clone(),
+        Value::Array(list) => list.iter().map(field).collect::<Vec<_>>().join(";"),
+        other => other.to_string(),
+    }
 }
 
 /// The number of the line of a quote that is still open at the end; as crate csv reads them, quotes count at the beginning of a field, and
