@@ -11,7 +11,6 @@ use super::reader::folders::{Entry, entries};
 use super::reader::labels::{Classes, Label};
 use super::reader::listing::{Listing, Place};
 use super::reader::number_names::{Listed, NumberNames};
-use super::reader::tar_index;
 use super::reader::tar_samples::{self, Packed, TarSample};
 use super::reader::unusable::Unusable;
 use crate::error::Error;
@@ -109,9 +108,11 @@ fn find(src: &Path, options: &ConvertOptions) -> Result<Vec<(String, PathBuf)>, 
     if !found.is_empty() {
         return Ok(found);
     }
-    let is_packed = |entry: &Entry| [".tar.gz", ".tgz", ".tar.zst"].iter().any(|end| entry.name.ends_with(end));
-    if let Some(Entry { name, .. }) = entries(src)?.into_iter().find(|entry| !entry.is_dir && is_packed(entry)) {
-        return Err(Error::input(&src.join(name), tar_index::COMPRESSED));
+    let endings = [".tar.gz", ".tgz", ".tar.zst", ".tar.xz", ".tar.bz2"];
+    let is_packed = |entry: &Entry| !entry.is_dir && endings.iter().any(|end| entry.name.ends_with(end));
+    if let Some(Entry { name, .. }) = entries(src)?.into_iter().find(is_packed) {
+        let what = "it is compressed, and archives are read in place: unpack it first (`gzip -d`, `zstd -d`)";
+        return Err(Error::input(&src.join(name), what));
     }
     Err(Error::Missing { path: src.join("train-000000.tar"), hint: HINT.to_string() })
 }

@@ -197,7 +197,7 @@ impl Classes {
             "label `{}` is none of the {} classes{train}{range}{}",
             loaders::printable(&text),
             names.len(),
-            did_you_mean(&text, &names)
+            if label.number().is_some() { String::new() } else { did_you_mean(&text, &names) }
         )
     }
 }

@@ -12,12 +12,19 @@ use std::path::Path;
 /// Headers and contents of a tar archive start at multiples of this.
 const BLOCK: u64 = 512;
 
-/// What is wrong with a compressed archive, which could not be read in place.
-pub(crate) const COMPRESSED: &str =
-    "it is compressed, and archives are read in place: unpack it first (gunzip, zstd -d)";
+/// The first bytes of compressed files, and what they are compressed by.
+const PACKED: [(&[u8], &str); 4] = [
+    (&[0x1f, 0x8b], "gzip"),
+    (&[0x28, 0xb5, 0x2f, 0xfd], "zstd"),
+    (&[0xfd, b'7', b'z', b'X', b'Z'], "xz"),
+    (b"BZh", "bzip2"),
+];
 
-/// The first bytes of a GZIP, a ZSTD and an XZ file.
-const PACKED: [&[u8]; 3] = [&[0x1f, 0x8b], &[0x28, 0xb5, 0x2f, 0xfd], &[0xfd, b'7', b'z', b'X', b'Z']];
+/// What is wrong with an archive whose first bytes are `head`, if it is compressed.
+pub(crate) fn compressed(head: &[u8]) -> Option<String> {
+    let (_, by) = PACKED.iter().find(|(packed, _)| head.starts_with(packed))?;
+    Some(format!("it is compressed by {by}, and archives are read in place: unpack it first (`{by} -d`)"))
+}
 
 /// A file in an archive.
 #[derive(Debug, Clone, PartialEq, Eq)]
@@ -60,9 +67,9 @@ pub(crate) fn walk(
     let mut head = [0; 5];
     if length > 5
         && file.read_exact_at(&mut head, range.start).is_ok()
-        && PACKED.iter().any(|packed| head.starts_with(packed))
+        && let Some(what) = compressed(&head)
     {
-        return Err(Error::input(path, COMPRESSED));
+        return Err(Error::input(path, what));
     }
     let (mut end, mut count) = (0, 0);
     let failed = |e: io::Error, at: u64| match e.kind() {
