@@ -21,18 +21,18 @@ pub(super) fn open(src: &Path, list: &Path, options: &ConvertOptions) -> Opened 
         return Err(Error::input(list, "lists no image"));
     }
     let below = split_folders(src)?;
+    labelled::use_slashes(src, &mut lines);
     for line in &mut lines {
         line.path = line.path.trim_start_matches("./").to_string();
-        if let (true, Some((first, _))) = (line.split.is_empty(), line.path.split_once('/'))
-            && below.contains(first)
-        {
-            line.split = first.to_string();
+        if let (true, Some((first, _))) = (line.split.is_empty(), line.path.split_once('/')) {
+            line.split = if below.is_empty() { String::new() } else { first.to_string() };
         }
     }
+    let unlisted = unlisted(src, list, &lines)?;
     let lines = labelled::prepare(list, src, lines, options)?;
     let classes = labelled::classes(list, &lines, true, None, options)?;
     let Listed { found, mut bad, .. } = List { folder: src, classes: &classes, several: true }.look(&lines);
-    bad.extend(unlisted(src, list, &lines)?);
+    bad.extend(unlisted);
     let cure = format!("paths are relative to {}; an image without a label has an empty list", src.display());
     let skipped = labelled::check(list, &bad, &cure, options)?;
     if found.is_empty() {

@@ -8,7 +8,7 @@ use super::kind::{Kind, Open, Opened};
 use super::reader::classes;
 use super::reader::file_splits::FileSplits;
 use super::reader::labels::{Classes, Label};
-use super::reader::number_names;
+use super::reader::number_names::{self, Listed, NumberNames};
 use super::reader::parquet::{self, Table};
 use super::reader::row_groups::RowGroups;
 use super::reader::unusable::Unusable;
@@ -98,6 +98,8 @@ fn open(src: &Path, options: &ConvertOptions) -> Opened {
                     Err(what) => unusable.add(table.path(), &format!("row {row}: {what}"))?,
                 }
             }
+            // a row group without a usable row is not read
+            part.groups.pop_if(|group| group.start == part.labels.len() as u64);
         }
         let Stamp { bytes, seconds, nanoseconds } = table.stamp();
         let file = format!("{}\n{bytes}\n{seconds}\n{nanoseconds}\n", table.path().display());
@@ -139,7 +141,7 @@ fn name(
     labels: &mut [Vec<Option<Label>>],
 ) -> Result<(Option<Vec<String>>, Vec<String>), Error> {
     let lists: Vec<Option<BTreeMap<i64, String>>> = tables.iter().map(own_names).collect();
-    let Some(first) = lists.iter().position(Option::is_some) else { return Ok((None, Vec::new())) };
+    let Some(first) = lists.iter().position(Option::is_some) else { return name_by_row(src, options, tables, labels) };
     let same = &lists[first];
     let differs = lists.iter().position(|list| list.is_some() && list != same);
     let without = lists.iter().zip(labels.iter()).position(|(list, labels)| {
@@ -175,6 +177,25 @@ fn name(
     }
     classes::check(src, &all)?;
     Ok((Some(all), Vec::new()))
+}
+
+/// The same of files without such a list: names may stand in a column beside the numbers.
+fn name_by_row(
+    src: &Path,
+    options: &ConvertOptions,
+    tables: &[Table],
+    labels: &mut [Vec<Option<Label>>],
+) -> Result<(Option<Vec<String>>, Vec<String>), Error> {
+    let mut names = NumberNames::default();
+    for (table, labels) in tables.iter().zip(labels.iter()) {
+        for (row, (label, name)) in labels.iter().zip(table.names(&options.limits)?).enumerate() {
+            if let (Some(Label::Number(number)), Some(Label::Name(name))) = (label, name) {
+                names.note(src, *number, &name, || format!("row {row} of {}", table.path().display()))?;
+            }
+        }
+    }
+    let Listed { list, notes } = names.apply(src, options, None, labels.iter_mut().flatten().flatten())?;
+    Ok((list, notes))
 }
 
 /// The classes that a file's metadata names, by their numbers.

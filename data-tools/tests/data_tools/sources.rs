@@ -330,6 +330,22 @@ fn bad_arrays_are_named() {
         &[("x", npy("|u1", "(9, 2, 2)", &[7; 8])), ("y", labels())],
         &["`x`: shape [9, 2, 2] of |u1 does not fit its 8 bytes"],
     );
+    let pair = |part: &str| [(format!("x_{part}"), images()), (format!("y_{part}"), labels())];
+    let parts = |parts: &[&str]| {
+        let arrays: Vec<(String, Vec<u8>)> = parts.iter().flat_map(|part| pair(part)).collect();
+        let arrays: Vec<(&str, Vec<u8>)> = arrays.iter().map(|(name, bytes)| (name.as_str(), bytes.clone())).collect();
+        npz(&path, &arrays);
+    };
+    parts(&["train", "extra"]);
+    refused(
+        "npz",
+        &path,
+        &["a.npz: `extra` is no known word for a split; found extra, train", "--split-map extra=validation"],
+    );
+    parts(&["train", "eval", "extra"]);
+    let mapped = ConvertOptions { split_map: vec![("extra".into(), "none".into())], ..options() };
+    let made = convert("npz", &path, &temp.path("eval"), &mapped).unwrap();
+    assert_eq!(made.manifest.splits.keys().collect::<Vec<_>>(), ["train", "validation"]);
     fs::write(&path, b"no archive").unwrap();
     refused("npz", &path, &["a.npz: the archive cannot be read", "not a .npz"]);
     let whole = fs::read(file("arrays.npz")).unwrap();

@@ -51,8 +51,16 @@ pub(crate) struct Listed {
     pub repeats: u64,
 }
 
-/// Reads the words for splits in `lines` and leaves out lines of splits that are not wanted. A path of Windows, with backslashes, is read
-/// as one with slashes unless there is a file of that very name.
+/// Reads paths of Windows, with backslashes, as ones with slashes unless there is a file of that very name.
+pub(crate) fn use_slashes(folder: &Path, lines: &mut [Line]) {
+    for line in lines {
+        if line.path.contains('\\') && !folder.join(&line.path).exists() {
+            line.path = line.path.replace('\\', "/");
+        }
+    }
+}
+
+/// Reads the words for splits in `lines` and leaves out lines of splits that are not wanted.
 ///
 /// # Errors
 /// Words that stand for no split, beside others that do.
@@ -62,14 +70,8 @@ pub(crate) fn prepare(
     mut lines: Vec<Line>,
     options: &ConvertOptions,
 ) -> Result<Vec<Line>, Error> {
-    for line in &mut lines {
-        if line.path.contains('\\') && !folder.join(&line.path).exists() {
-            line.path = line.path.replace('\\', "/");
-        }
-        if line.split.is_empty() {
-            line.split = TRAIN.to_string();
-        }
-    }
+    use_slashes(folder, &mut lines);
+    lines.iter_mut().filter(|line| line.split.is_empty()).for_each(|line| line.split = TRAIN.to_string());
     let words: BTreeSet<&str> = lines.iter().map(|line| line.split.as_str()).filter(|word| is_name(word)).collect();
     let words: Vec<&str> = words.into_iter().collect();
     let assign = Assign { src, map: &options.split_map, names: Names::Whole, unknown: Unknown::Own };
