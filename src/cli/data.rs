@@ -50,7 +50,7 @@ pub enum What {
     /// Write one image as a picture file
     Extract(Extract),
     /// Make TFRecords of other programs readable: write the .idx files that are missing or wrong, and dataset.json
-    #[command(after_help = "Example:\n  trireme data index /scratch/imagenet-tfrecords\n  trireme data index /scratch/flowers --split-map extra=none")]
+    #[command(after_help = "Example:\n  trireme data index /scratch/imagenet-tfrecords\n  trireme data index flowers --split-map a=none")]
     Index(Index),
     /// Copy a data set into another number of shards
     Reshard(reshape::Reshard),

@@ -90,8 +90,8 @@ fn assign(dir: &Path, shards: Vec<ShardFile>, map: &[(String, String)]) -> Resul
     Ok(shards.into_iter().flatten().collect())
 }
 
-/// `SPLIT-<digits>-of-<digits>[.tfrecord[s]]`, with `_` as well as `-` before the digits, or `SPLIT.tfrecord[s]`, or `NAME-SPLIT.tfrecord-<digits>-of-<digits>` of TensorFlow Datasets;
-/// perhaps with `.gz` behind.
+/// `SPLIT-<digits>-of-<digits>[.tfrecord[s]]`, with `_` as well as `-` before the digits, or `SPLIT.tfrecord[s]`, or
+/// `NAME-SPLIT.tfrecord-<digits>-of-<digits>` of TensorFlow Datasets; perhaps with `.gz` behind.
 fn parse_name(file: &str) -> Option<ShardFile> {
     let name = file.strip_suffix(".gz").unwrap_or(file);
     let stem = name.strip_suffix(".tfrecord").or_else(|| name.strip_suffix(".tfrecords"));

@@ -113,13 +113,30 @@ impl Finder<'_> {
             self.check_level(&found)?;
             return Ok(vec![SplitFolder { name: TRAIN.to_string(), folders: vec![String::new()] }]);
         }
+        let splits = self.assign(&parts)?;
+        let other: Vec<&str> = other.into_iter().filter(|name| !parts.contains(name)).collect();
+        if !other.is_empty() {
+            self.notes.push(format!("left out, since they hold no images: {}", other.join(", ")));
+        }
+        // the images of the splits are below their folders; what lies beside these is a sample or an overview
+        let Loose { images, zips, metadata } = Loose::of(self.src)?;
+        self.note_loose(self.src, &images, "beside the folders of the splits");
+        self.note_zips(self.src, &zips);
+        self.note_metadata(self.src, metadata);
+        Ok(splits)
+    }
+
+    /// The splits of the folders `parts`, `train` first.
+    fn assign(&self, parts: &[&str]) -> Result<Vec<SplitFolder>, Error> {
+        let map = &self.options.split_map;
+        let mapped = |name: &str| map.iter().any(|(from, _)| from.eq_ignore_ascii_case(name));
         let assign = Assign { src: self.src, map, names: Names::Whole, unknown: Unknown::Train };
         let mut splits: Vec<SplitFolder> = Vec::new();
-        for (split, part) in assign.splits(&parts)?.into_iter().zip(&parts) {
+        for (split, part) in assign.splits(parts)?.into_iter().zip(parts) {
             let Some(split) = split else { continue };
             match splits.iter_mut().find(|other| other.name == split) {
                 None => splits.push(SplitFolder { name: split, folders: vec![part.to_string()] }),
-                Some(other) if mapped(part).is_some() || mapped(&other.folders[0]).is_some() => {
+                Some(other) if mapped(part) || mapped(&other.folders[0]) => {
                     other.folders.push(part.to_string());
                 }
                 Some(other) => {
@@ -132,15 +149,6 @@ impl Finder<'_> {
         if splits.first().is_none_or(|first| first.name != TRAIN) {
             return Err(Error::input(self.src, format!("has no folder of the split train; {HINT}")));
         }
-        let other: Vec<&str> = other.into_iter().filter(|name| !parts.contains(name)).collect();
-        if !other.is_empty() {
-            self.notes.push(format!("left out, since they hold no images: {}", other.join(", ")));
-        }
-        // the images of the splits are below their folders; what lies beside these is a sample or an overview
-        let Loose { images, zips, metadata } = Loose::of(self.src)?;
-        self.note_loose(self.src, &images, "beside the folders of the splits");
-        self.note_zips(self.src, &zips);
-        self.note_metadata(self.src, metadata);
         Ok(splits)
     }
 

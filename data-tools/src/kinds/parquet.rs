@@ -115,17 +115,25 @@ fn open(src: &Path, options: &ConvertOptions) -> Opened {
         skipped: unusable.lines,
     };
     source.fingerprint = source.classes.iter().fold(crc, |crc, name| crc32c_append(crc, name.as_bytes()));
-    for ((_, split), part) in parts {
-        if part.labels.is_empty() {
-            source.notes.push(format!("split {split} left out: none of its rows can be used"));
-            continue;
+    source.add(src, parts)?;
+    Ok(Box::new(source))
+}
+
+impl Parquet {
+    /// Adds the splits that have rows.
+    fn add(&mut self, src: &Path, parts: BTreeMap<(u8, &str), Part>) -> Result<(), Error> {
+        for ((_, split), part) in parts {
+            if part.labels.is_empty() {
+                self.notes.push(format!("split {split} left out: none of its rows can be used"));
+                continue;
+            }
+            self.splits.push(SourceSplit { name: split.to_string(), len: part.labels.len() as u64 });
+            self.parts.push(part);
         }
-        source.splits.push(SourceSplit { name: split.to_string(), len: part.labels.len() as u64 });
-        source.parts.push(part);
-    }
-    match source.parts.is_empty() {
-        true => Err(Error::input(src, "not one of its rows can be used")),
-        false => Ok(Box::new(source)),
+        match self.parts.is_empty() {
+            true => Err(Error::input(src, "not one of its rows can be used")),
+            false => Ok(()),
+        }
     }
 }
 
