@@ -124,6 +124,11 @@ impl Error {
         }
     }
 
+    /// A record of `shard` that cannot be used, by its number and its byte offset.
+    pub(crate) fn record(shard: &Path, (record, offset): (u64, u64), what: String) -> Self {
+        Error::Record { shard: shard.to_path_buf(), record, offset, what }
+    }
+
     /// Malformed content of `path`.
     pub(crate) fn input(path: &Path, what: impl Into<String>) -> Self {
         Error::Input { path: path.to_path_buf(), what: what.into() }

@@ -18,6 +18,7 @@ mod pool;
 mod progress;
 mod reshape;
 mod source;
+mod splits;
 mod text;
 
 /// Readers that the fuzz targets call; not in ordinary builds.
@@ -34,8 +35,9 @@ pub use inspect::{
     Bad, COPIES, ContactSheet, Extracted, FirstImage, Indexed, Info, NearCopy, Report, SHEET, SeveralLabels,
     ShowOptions, Shown, SplitInfo, Stats, Thumbnail, Thumbnails,
 };
-pub use inspect::{extract, index, info, matrix, show, stats, verify, write_duplicates};
+pub use inspect::{extract, index, index_with, info, matrix, show, stats, verify, write_duplicates};
 pub use kinds::KINDS;
 pub use options::{ConvertOptions, OnBad};
 pub use reshape::{Exported, Reshaped, Reshaping, Share, export_webdataset, merge, reshard, sample, split};
 pub use source::{Blocks, Sample, Source, SourceSplit, Stamp};
+pub use splits::split_map;

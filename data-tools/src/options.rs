@@ -7,6 +7,9 @@ use std::path::PathBuf;
 /// The most shards that the five digits of a shard's name can count.
 const MAX_SHARDS: usize = 99_999;
 
+/// The option of [`ConvertOptions::split_map`].
+const SPLIT_MAP: &str = "split-map";
+
 /// What to do with an image that cannot be used.
 #[derive(Debug, Clone, Copy, PartialEq, Eq, Default)]
 pub enum OnBad {
@@ -44,6 +47,8 @@ pub struct ConvertOptions {
     pub label_separator: Option<char>,
     /// Share of each class of `train` that becomes the split `validation`; in (0, 1).
     pub validation_fraction: Option<f64>,
+    /// Names of files, folders, arrays or values, and the splits that they are; the split `none` leaves a part out.
+    pub split_map: Vec<(String, String)>,
     /// What to do with an image that cannot be used.
     pub on_bad: OnBad,
     /// What reading one file may cost.
@@ -65,6 +70,7 @@ impl Default for ConvertOptions {
             labels: None,
             label_separator: None,
             validation_fraction: None,
+            split_map: Vec::new(),
             on_bad: OnBad::Fail,
             limits: Limits::DEFAULT,
         }
@@ -111,9 +117,9 @@ impl ConvertOptions {
         }
     }
 
-    /// Refuses options that a source of pixels does not have; its classes may be named.
+    /// Refuses options that a source of pixels does not have; its classes and splits may be named.
     pub(crate) fn check_pixels(&self, kind: &str) -> Result<(), Error> {
-        match self.given().into_iter().find(|(name, given)| *given && *name != "classes") {
+        match self.given().into_iter().find(|(name, given)| *given && !["classes", SPLIT_MAP].contains(name)) {
             None => Ok(()),
             Some((name, _)) => Err(Error::Usage(format!(
                 "--{name} is for sources of image files; the images of {kind} are pixels, and its splits are fixed (`trireme data split` \
@@ -124,7 +130,7 @@ impl ConvertOptions {
 
     /// Refuses options that change records or their shards: those of `kind` are copied as they are.
     pub(crate) fn check_records(&self, kind: &str) -> Result<(), Error> {
-        match self.given().into_iter().find(|(_, given)| *given) {
+        match self.given().into_iter().find(|(name, given)| *given && *name != SPLIT_MAP) {
             None => Ok(()),
             Some((name, _)) => Err(Error::Usage(format!(
                 "--{name} is for sources of image files; the records of {kind} are copied as they are (`trireme data reshard`, `split` and \
@@ -152,7 +158,7 @@ impl ConvertOptions {
     }
 
     /// The options that not all sources have, and whether they were given.
-    fn given(&self) -> [(&'static str, bool); 8] {
+    fn given(&self) -> [(&'static str, bool); 9] {
         [
             ("resize", self.resize.is_some()),
             ("quality", self.quality.is_some()),
@@ -162,6 +168,7 @@ impl ConvertOptions {
             ("validation-fraction", self.validation_fraction.is_some()),
             ("labels", self.labels.is_some()),
             ("label-separator", self.label_separator.is_some()),
+            (SPLIT_MAP, !self.split_map.is_empty()),
         ]
     }
 }

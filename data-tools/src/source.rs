@@ -178,6 +178,11 @@ pub trait Source: Sync {
         &[]
     }
 
+    /// A line for each sample that was left out because it cannot be used.
+    fn skipped(&self) -> &[String] {
+        &[]
+    }
+
     /// Says that a sample will be read soon, so that its bytes can come into the processor's caches meanwhile; by default it does nothing.
     fn soon(&self, _split: usize, _index: u64) {}
 

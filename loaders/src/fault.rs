@@ -205,6 +205,9 @@ pub enum ExampleFault {
         /// See `ymin`.
         xmax: usize,
     },
+    /// A RAW image without one of its sizes, or with 0 for it.
+    #[error("`{0}` is missing or 0; the bytes of a RAW image do not tell its shape")]
+    RawSize(&'static str),
     /// A size below 0 or above 2^32 - 1.
     #[error("`{key}`: expected a size, got {value}")]
     BadSize {

@@ -50,8 +50,8 @@ pub enum What {
     /// Write one image as a picture file
     Extract(Extract),
     /// Make TFRecords of other programs readable: write the .idx files that are missing or wrong, and dataset.json
-    #[command(after_help = "Example:\n  trireme data index /scratch/imagenet-tfrecords")]
-    Index(Folder),
+    #[command(after_help = "Example:\n  trireme data index /scratch/imagenet-tfrecords\n  trireme data index flowers --split-map a=none")]
+    Index(Index),
     /// Copy a data set into another number of shards
     Reshard(reshape::Reshard),
     /// Put several data sets together
@@ -119,6 +119,9 @@ pub struct Convert {
     /// Key of the shuffle and of the draw for --validation-fraction
     #[arg(long, value_name = "N", default_value = "0", value_parser = natural::<u64>)]
     pub seed: u64,
+    /// Which split a file, folder, array, shard or value of this name is, where its name does not say; none leaves it out. Repeat it
+    #[arg(long, value_name = "NAME=SPLIT", value_parser = data_tools::split_map)]
+    pub split_map: Vec<(String, String)>,
     /// What to do with an image that cannot be used: stop, or leave it out and list it
     #[arg(long, value_name = "fail|skip", default_value = "fail", value_parser = ["fail", "skip"])]
     pub on_bad: String,
@@ -141,6 +144,20 @@ pub struct Folder {
     /// Print one JSON object to stdout
     #[arg(long)]
     pub json: bool,
+}
+
+/// Arguments of `trireme data index`.
+#[derive(Clone, Debug, clap::Args)]
+pub struct Index {
+    /// The data set.
+    #[command(flatten)]
+    pub folder: Folder,
+    /// Which split shards of this name are, where the name does not say; none leaves them out. Repeat it
+    #[arg(long, value_name = "NAME=SPLIT", value_parser = data_tools::split_map)]
+    pub split_map: Vec<(String, String)>,
+    /// What to do if another split has a class that train lacks: stop, or go on and say so
+    #[arg(long, value_name = "fail|skip", default_value = "fail", value_parser = ["fail", "skip"])]
+    pub on_bad: String,
 }
 
 /// Arguments of `trireme data verify`.
@@ -272,8 +289,8 @@ pub fn run(args: &Args) -> Result<(), Failure> {
             show(args.folder.json, extracted.to_json(), extracted)
         }
         What::Index(args) => {
-            let indexed = data_tools::index(&args.dir).map_err(failure)?;
-            show(args.json, indexed.to_json(), indexed)
+            let indexed = data_tools::index_with(&args.folder.dir, &args.split_map, on_bad(&args.on_bad)).map_err(failure)?;
+            show(args.folder.json, indexed.to_json(), indexed)
         }
         What::Reshard(args) => reshape::reshard(args),
         What::Merge(args) => reshape::merge(args),
@@ -298,7 +315,8 @@ fn convert(args: &Convert) -> Result<(), Failure> {
         labels: args.labels.clone(),
         label_separator: args.label_separator,
         validation_fraction: args.validation_fraction,
-        on_bad: if args.on_bad == "skip" { OnBad::Skip } else { OnBad::Fail },
+        split_map: args.split_map.clone(),
+        on_bad: on_bad(&args.on_bad),
         limits: args.cost.limits(),
     };
     let converted = data_tools::convert(&args.kind, &args.src, &args.out, &options).map_err(failure)?;
@@ -319,6 +337,10 @@ fn verify(args: &Verify) -> Result<(), Failure> {
     }
     let faults = if bad == 1 { "fault" } else { "faults" };
     Err(Failure::failed(format!("{dir}: {bad} {faults}; convert it again from its source, or restore the files")))
+}
+
+fn on_bad(given: &str) -> OnBad {
+    if given == "skip" { OnBad::Skip } else { OnBad::Fail }
 }
 
 /// The library counts no jobs as one a core.

@@ -38,7 +38,8 @@ impl Dataset {
                 split.manifest.measured = Some(split.tally.measured).filter(|&n| n < split.manifest.count);
             }
         }
-        let skipped = splits.iter_mut().flat_map(|split| std::mem::take(&mut split.tally.skipped)).collect();
+        let converted = splits.iter_mut().flat_map(|split| std::mem::take(&mut split.tally.skipped));
+        let skipped = source.skipped().iter().cloned().chain(converted).collect();
         let names = source.splits().iter().map(|info| info.name.clone());
         let manifest = Manifest {
             version: Manifest::version_of(source.multi_label()),

@@ -39,6 +39,11 @@ impl RecordStream {
         Ok(RecordStream { path: path.to_path_buf(), stream, compressed, most, record: 0, offset: 0, bytes: Vec::new() })
     }
 
+    /// The number of the next record, and its offset in what is unpacked.
+    pub(super) fn position(&self) -> (u64, u64) {
+        (self.record, self.offset)
+    }
+
     /// The next record with its framing, both checksums verified; `None` at the end.
     pub(super) fn next(&mut self) -> Result<Option<&[u8]>, Error> {
         self.bytes.clear();

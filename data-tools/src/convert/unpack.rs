@@ -1,17 +1,20 @@
 //! A data set of TFRecords from those of another program: each shard's records are copied as they are, unpacked if they are compressed,
 //! and then indexed. The order of the records stays.
 
-use super::converted::Converted;
+use super::converted::{Converted, SKIPPED};
 use super::record_stream::RecordStream;
 use super::shard_writer::{self, ShardWriter};
 use super::spent::{Spent, Watch};
 use super::staging::Staging;
 use crate::dir;
 use crate::error::Error;
+use crate::image::pixels::Pixels;
 use crate::inspect::{Indexing, ShardFile, discover, index_as};
-use crate::options::ConvertOptions;
+use crate::options::{ConvertOptions, OnBad};
 use crate::pool;
 use crate::progress::Progress;
+use loaders::example;
+use loaders::replace::replace;
 use std::fs;
 use std::path::{Path, PathBuf};
 use std::sync::{Mutex, PoisonError};
@@ -22,6 +25,12 @@ const HINT: &str = "expected a folder with TFRecord shards, named like train-000
 
 /// Copied shards that may wait to be made durable, each with its file open; those that wait become it together.
 const WHOLE: usize = 16;
+
+/// Bytes of a record before and behind its payload.
+const HEADER: usize = 12;
+const FOOTER: usize = 4;
+/// A higher label is no class.
+const MOST: i64 = 1 << 20;
 
 /// A shard to copy.
 struct Shard {
@@ -39,7 +48,7 @@ pub(super) fn unpack(src: &Path, out: &Path, options: &ConvertOptions, started: 
     if fs::read_dir(src).map_err(|e| Error::io("read", src, e))?.next().is_none() {
         return Err(Error::Missing { path: src.join("train-00000-of-00016.tfrecord"), hint: HINT.to_string() });
     }
-    let found = discover(src)?;
+    let found = discover(src, &options.split_map)?;
     let shards: Vec<Shard> = found.iter().map(|s| Shard { from: src.join(&s.file), to: name(s) }).collect();
     let sizes = shards.iter().filter_map(|shard| fs::metadata(&shard.from).ok()).map(|meta| meta.len());
     let needed = sizes.sum();
@@ -50,10 +59,23 @@ pub(super) fn unpack(src: &Path, out: &Path, options: &ConvertOptions, started: 
         options,
         progress: Progress::new("copying", None, options.progress),
         spent: Mutex::default(),
+        skipped: Mutex::default(),
     };
-    let mut spent = copying.run(&shards)?;
-    let how = Indexing { names: src, write: false, jobs: options.jobs, progress: options.progress };
-    let indexed = index_as(staging.dir(), &how)?;
+    let (mut spent, skipped) = copying.run(&shards)?;
+    let copies = found.iter().map(|shard| ShardFile { file: name(shard), ..shard.clone() }).collect();
+    let how = Indexing {
+        names: src,
+        write: false,
+        jobs: options.jobs,
+        progress: options.progress,
+        shards: Some(copies),
+        split_map: &[],
+        on_bad: options.on_bad,
+    };
+    let indexed = index_as(staging.dir(), &how).map_err(|error| of_source(error, staging.dir(), src, &shards))?;
+    if !skipped.is_empty() {
+        replace(&staging.dir().join(SKIPPED), (skipped.join("\n") + "\n").as_bytes())?;
+    }
     spent.decoding += indexed.scanning;
     staging.publish()?;
     Ok(Converted {
@@ -62,11 +84,26 @@ pub(super) fn unpack(src: &Path, out: &Path, options: &ConvertOptions, started: 
         manifest: indexed.manifest,
         fewer_shards_than: None,
         resumed: 0,
-        skipped: Vec::new(),
-        notes: Vec::new(),
+        skipped,
+        notes: indexed.notes,
         spent,
         elapsed: started.elapsed(),
     })
+}
+
+/// An error of a copy that is about to be removed, told of the file that it was copied from.
+fn of_source(error: Error, dir: &Path, src: &Path, shards: &[Shard]) -> Error {
+    let source = |path: &Path| {
+        let shard = shards.iter().find(|shard| dir.join(&shard.to) == path);
+        shard.map(|shard| shard.from.clone()).or_else(|| Some(src.join(path.strip_prefix(dir).ok()?)))
+    };
+    match error {
+        Error::Record { shard, record, offset, what } => {
+            Error::Record { shard: source(&shard).unwrap_or(shard), record, offset, what }
+        }
+        Error::Input { path, what } => Error::Input { path: source(&path).unwrap_or(path), what },
+        other => other,
+    }
 }
 
 /// The copying of shards.
@@ -77,11 +114,13 @@ struct Copying<'a> {
     options: &'a ConvertOptions,
     progress: Progress,
     spent: Mutex<Spent>,
+    /// A line for each record that was left out, with the number of its shard.
+    skipped: Mutex<Vec<(usize, String)>>,
 }
 
 impl Copying<'_> {
-    /// Copies all shards, several at a time; another thread makes them durable.
-    fn run(self, shards: &[Shard]) -> Result<Spent, Error> {
+    /// Copies all shards, several at a time; another thread makes them durable. Returns a line for each record that was left out, too.
+    fn run(self, shards: &[Shard]) -> Result<(Spent, Vec<String>), Error> {
         let (sender, whole) = crossbeam_channel::bounded::<ShardWriter>(WHOLE);
         thread::scope(|scope| {
             let this = &self;
@@ -93,7 +132,7 @@ impl Copying<'_> {
             };
             let closing = Builder::new().spawn_scoped(scope, close_all).ok();
             let copied = pool::run(shards.len(), this.options.jobs, |i| {
-                let shard = this.copy(&shards[i])?;
+                let shard = this.copy(i, &shards[i])?;
                 if closing.is_none() {
                     // the system gives no more threads
                     return this.close(std::iter::once(shard));
@@ -107,7 +146,10 @@ impl Copying<'_> {
             let closed = closed.unwrap_or_else(|cause| Err(Error::Panic(pool::message(&*cause))));
             closed.and(copied.map(drop))
         })?;
-        Ok(self.spent.into_inner().unwrap_or_else(PoisonError::into_inner))
+        let mut skipped = self.skipped.into_inner().unwrap_or_else(PoisonError::into_inner);
+        skipped.sort_by_key(|(shard, _)| *shard);
+        let skipped = skipped.into_iter().map(|(_, line)| line).collect();
+        Ok((self.spent.into_inner().unwrap_or_else(PoisonError::into_inner), skipped))
     }
 
     /// Makes shards durable together.
@@ -120,25 +162,47 @@ impl Copying<'_> {
         Ok(())
     }
 
-    /// Copies the records of a shard.
-    fn copy(&self, shard: &Shard) -> Result<ShardWriter, Error> {
+    /// Copies the records of shard `number`; leaves out those that cannot be used, if that is wanted.
+    fn copy(&self, number: usize, shard: &Shard) -> Result<ShardWriter, Error> {
         let (mut spent, mut watch) = (Spent::default(), Watch::start());
         let mut stream = RecordStream::open(&shard.from, &self.options.limits)?;
         let mut writer = ShardWriter::create(&self.dir.join(&shard.to), self.needed)?;
         let mut counter = self.progress.counter();
+        let mut skipped = Vec::new();
         loop {
+            let at = stream.position();
             let record = stream.next()?;
             watch.lap(&mut spent.reading);
             let Some(record) = record else { break };
+            if self.options.on_bad == OnBad::Skip
+                && let Err(what) = usable(record)
+            {
+                skipped.push((number, Error::record(&shard.from, at, what).to_string()));
+                continue;
+            }
             writer.append(record, &[record.len() as u64])?;
             counter.tick();
             watch.lap(&mut spent.writing);
         }
         self.add(spent);
+        self.skipped.lock().unwrap_or_else(PoisonError::into_inner).extend(skipped);
         Ok(writer)
     }
 
     fn add(&self, spent: Spent) {
         *self.spent.lock().unwrap_or_else(PoisonError::into_inner) += spent;
+    }
+}
+
+/// Whether a framed record holds an image with a label that can be a class; or what is wrong with it.
+fn usable(record: &[u8]) -> Result<(), String> {
+    let payload = &record[HEADER..record.len() - FOOTER];
+    let example = example::parse(payload).map_err(|e| e.to_string())?;
+    if example.labels.is_list() {
+        return Err(format!("{} labels; expected one", example.labels.iter().count()));
+    }
+    match (0..=MOST).contains(&example.label) {
+        true => Pixels::default().reduced(&example).map(drop),
+        false => Err(format!("label {}; expected a class from 0 to {MOST}", example.label)),
     }
 }

@@ -9,6 +9,7 @@ use crate::error::Error;
 use crate::image::pixels::Pixels;
 use crate::progress::Counter;
 use loaders::{Example, Manifest, ShardManifest, SplitManifest, decode, example};
+use std::collections::BTreeMap;
 use std::path::{Path, PathBuf};
 
 /// What the check of a shard finds.
@@ -24,6 +25,8 @@ pub(super) struct Check<'a> {
     /// Bytes of the shard.
     pub bytes: u64,
     pub bad: Vec<Bad>,
+    /// How many records each class has, and the first of them.
+    pub classes: BTreeMap<usize, (u64, Position)>,
     /// Its good pictures, if they are to be compared.
     pub pictures: Option<Vec<Picture>>,
 }
@@ -39,7 +42,17 @@ impl<'a> Check<'a> {
     ) -> Self {
         let path = dir.join(&expected.file);
         let pictures = (manifest.splits.len() > 1).then(Vec::new);
-        let mut check = Check { path, expected, split, manifest, checked: 0, bytes: 0, bad: Vec::new(), pictures };
+        let mut check = Check {
+            path,
+            expected,
+            split,
+            manifest,
+            checked: 0,
+            bytes: 0,
+            bad: Vec::new(),
+            classes: BTreeMap::new(),
+            pictures,
+        };
         if let Err(error) = check.walk(counter) {
             check.fault(error.to_string());
         }
@@ -77,8 +90,11 @@ impl<'a> Check<'a> {
             let (at, bad_length) = (found.at, found.bad_length);
             self.checked += 1;
             entries.push((at.offset, found.size));
-            if let Err(what) = check_record(&found, self.split, self.manifest, &mut pixels, self.pictures.as_mut()) {
-                self.bad.push(Bad::record(&self.expected.file, at, what));
+            match check_record(&found, self.split, self.manifest, &mut pixels, self.pictures.as_mut()) {
+                Ok(classes) => {
+                    classes.into_iter().for_each(|class| self.classes.entry(class).or_insert((0, at)).0 += 1)
+                }
+                Err(what) => self.bad.push(Bad::record(&self.expected.file, at, what)),
             }
             counter.tick();
             if bad_length {
@@ -119,24 +135,25 @@ impl<'a> Check<'a> {
     }
 }
 
-/// Checksums, protobuf, label and image of one record, which joins the `pictures`.
+/// Checksums, protobuf, label and image of one record, which joins the `pictures`; returns its classes.
 fn check_record(
     found: &Found<'_>,
     split: &SplitManifest,
     manifest: &Manifest,
     pixels: &mut Pixels,
     pictures: Option<&mut Vec<Picture>>,
-) -> Result<(), String> {
+) -> Result<Vec<usize>, String> {
     let payload = found.payload.map_err(|e| e.to_string())?;
     let example = example::parse(payload).map_err(|e| e.to_string())?;
-    labels::classes(&example, manifest)?;
+    let classes = labels::classes(&example, manifest)?;
+    labels::check_name(&example, &classes, manifest)?;
     decode::check_entry_points(&example).map_err(|fault| fault.to_string())?;
     let reduced = pixels.reduced(&example)?;
     check_size(&example, split)?;
     if let Some(pictures) = pictures {
         pictures.push(Picture::new(found.at.record, &example, &reduced));
     }
-    Ok(())
+    Ok(classes)
 }
 
 /// Whether an image, as its file holds it, has the size that all images of its split have by `dataset.json`, or one between the least and

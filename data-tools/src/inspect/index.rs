@@ -7,6 +7,7 @@ use super::manifest;
 use super::scan::{self, Scanned};
 use super::shard_files::{self, ShardFile};
 use crate::error::Error;
+use crate::options::OnBad;
 use crate::progress::Progress;
 use crate::{dir, pool, text};
 use loaders::dataset::MANIFEST;
@@ -32,6 +33,8 @@ pub struct Indexed {
     pub manifest: Manifest,
     /// True where `dataset.json` was made.
     pub made_manifest: bool,
+    /// What is worth knowing about its labels.
+    pub notes: Vec<String>,
     /// Time that all threads spent reading and measuring records.
     pub(crate) scanning: Duration,
     /// Wall-clock time.
@@ -48,6 +51,19 @@ pub(crate) struct Indexing<'a> {
     pub jobs: usize,
     /// Whether progress is shown.
     pub progress: bool,
+    /// The shards, if they are known; else they are searched by their names.
+    pub shards: Option<Vec<ShardFile>>,
+    /// Names of shards, and the splits that they are.
+    pub split_map: &'a [(String, String)],
+    /// Whether classes that only other splits than `train` have are accepted.
+    pub on_bad: OnBad,
+}
+
+impl<'a> Indexing<'a> {
+    /// Of the data set in `dir`.
+    fn new(dir: &'a Path) -> Self {
+        Indexing { names: dir, write: true, jobs: 0, progress: true, shards: None, split_map: &[], on_bad: OnBad::Fail }
+    }
 }
 
 /// Writes `<shard>.idx` beside each shard in `dir` whose index is missing or wrong and, if there is no `dataset.json`, makes it: classes
@@ -55,10 +71,20 @@ pub(crate) struct Indexing<'a> {
 /// measured.
 ///
 /// # Errors
-/// No shards; a set of shards that is not complete; a damaged record; a negative or absurd label; a `dataset.json` with other
+/// No shards; a set of shards that is not complete; a damaged record; a negative or absurd label; a label that records name differently;
+/// a class that only other splits than `train` have; a `dataset.json` with other
 /// counts than the shards. Nothing is written before every shard has been read.
 pub fn index(dir: &Path) -> Result<Indexed, Error> {
-    index_as(dir, &Indexing { names: dir, write: true, jobs: 0, progress: true })
+    index_as(dir, &Indexing::new(dir))
+}
+
+/// Like [`index`]; `split_map` has names of shards and the splits that they are, and with [`OnBad::Skip`] classes that `train` lacks are
+/// accepted.
+///
+/// # Errors
+/// As [`index`].
+pub fn index_with(dir: &Path, split_map: &[(String, String)], on_bad: OnBad) -> Result<Indexed, Error> {
+    index_as(dir, &Indexing { split_map, on_bad, ..Indexing::new(dir) })
 }
 
 /// Like [`index`], as `how` says.
@@ -69,12 +95,13 @@ pub(crate) fn index_as(dir: &Path, how: &Indexing<'_>) -> Result<Indexed, Error>
     let made_manifest = known.is_none();
     let shards = match &known {
         Some(manifest) => shard_files::listed(manifest),
-        None => shard_files::discover(dir)?,
+        None => how.shards.clone().map_or_else(|| shard_files::discover(dir, how.split_map), Ok)?,
     };
     let measured = if made_manifest { measured_split(&shards) } else { None };
     let scanning = Mutex::new(Duration::ZERO);
     let scanned = scan_all(dir, &shards, measured, how, &scanning)?;
     let write_indexes = || if how.write { write_indexes(dir, &shards, &scanned) } else { Ok(0) };
+    let mut notes = Vec::new();
     let (manifest, written) = match known {
         Some(known) => {
             let written = write_indexes()?;
@@ -82,6 +109,7 @@ pub(crate) fn index_as(dir: &Path, how: &Indexing<'_>) -> Result<Indexed, Error>
             (known, written)
         }
         None => {
+            notes = manifest::unseen(dir, &shards, &scanned, how.on_bad)?;
             let made = manifest::make(dir, &shards, &scanned, manifest::class_names(how.names)?)?;
             let written = write_indexes()?;
             made.write(dir)?;
@@ -95,6 +123,7 @@ pub(crate) fn index_as(dir: &Path, how: &Indexing<'_>) -> Result<Indexed, Error>
         records: scanned.iter().map(|s| s.entries.len() as u64).sum(),
         manifest,
         made_manifest,
+        notes,
         scanning: scanning.into_inner().unwrap_or_else(PoisonError::into_inner),
         elapsed: started.elapsed(),
     })
@@ -155,6 +184,7 @@ impl Indexed {
             "classes": self.manifest.classes.len(),
             "label_offset": self.manifest.label_offset,
             "splits": splits,
+            "notes": self.notes,
             "seconds": self.elapsed.as_secs_f64(),
         })
     }
@@ -183,6 +213,6 @@ impl fmt::Display for Indexed {
                 self.manifest.label_offset
             )?;
         }
-        Ok(())
+        self.notes.iter().try_for_each(|note| write!(f, "\n  {note}"))
     }
 }

@@ -1,6 +1,6 @@
 //! From stored labels to their classes.
 
-use loaders::{Example, Manifest};
+use loaders::{Example, Manifest, printable};
 
 /// The classes of a record, ascending and without doubles: one, unless images may have several. The error names the labels that are
 /// expected.
@@ -19,6 +19,31 @@ pub(super) fn classes(example: &Example<'_>, manifest: &Manifest) -> Result<Vec<
     classes.sort_unstable();
     classes.dedup();
     Ok(classes)
+}
+
+/// Refuses a record that calls itself by the name of another class than its label's. A name that no class has is none of our business:
+/// classes may have been renamed.
+pub(super) fn check_name(example: &Example<'_>, classes: &[usize], manifest: &Manifest) -> Result<(), String> {
+    let [class] = classes else { return Ok(()) };
+    let named = |class: &String| class == example.text || without_synset(class) == example.text;
+    if example.text.is_empty() || named(&manifest.classes[*class]) {
+        return Ok(());
+    }
+    match manifest.classes.iter().position(named) {
+        None => Ok(()),
+        Some(other) => Err(format!(
+            "its label {} is the class `{}` in dataset.json, but its image/class/text is `{}`, which is class {other} there",
+            example.label,
+            printable(&manifest.classes[*class]),
+            printable(example.text)
+        )),
+    }
+}
+
+/// The name of a class without the WordNet id before it, as in `n02012849 crane`.
+fn without_synset(class: &str) -> &str {
+    let is_id = |id: &str| id.len() == 9 && id.starts_with('n') && id[1..].bytes().all(|b| b.is_ascii_digit());
+    class.split_once(' ').filter(|(id, _)| is_id(id)).map_or(class, |(_, name)| name)
 }
 
 /// The class of a stored label.

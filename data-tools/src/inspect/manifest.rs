@@ -1,14 +1,16 @@
 //! `dataset.json` of shards that were scanned: made from them, or compared with them.
 
-use super::scan::Scanned;
+use super::scan::{Named, Scanned};
 use super::shard_files::ShardFile;
 use super::walk::Position;
 use crate::error::Error;
 use crate::image::moments::Moments;
+use crate::options::OnBad;
+use crate::splits::TRAIN;
 use crate::text;
 use loaders::dataset::{MANIFEST, VERSION};
-use loaders::regular;
 use loaders::{Manifest, ShardManifest, SplitManifest};
+use loaders::{printable, regular};
 use std::collections::BTreeMap;
 use std::io;
 use std::path::Path;
@@ -21,7 +23,7 @@ pub(super) fn make(
     dir: &Path,
     shards: &[ShardFile],
     scanned: &[Scanned],
-    names: Option<Vec<String>>,
+    names: Option<NameList>,
 ) -> Result<Manifest, Error> {
     one_label(dir, shards, scanned)?;
     let (classes, label_offset) = make_classes(dir, shards, scanned, names)?;
@@ -46,16 +48,35 @@ fn one_label(dir: &Path, shards: &[ShardFile], scanned: &[Scanned]) -> Result<()
     Err(Error::Record { shard: dir.join(&shard.file), record, offset, what: what.into() })
 }
 
-/// The list of class names that TensorFlow Datasets write beside shards, if it is in `dir`.
-pub(super) fn class_names(dir: &Path) -> Result<Option<Vec<String>>, Error> {
-    let path = dir.join("label.labels.txt");
-    match regular::read_to_string(&path) {
+/// A list of class names beside shards.
+pub(super) struct NameList {
+    file: &'static str,
+    names: Vec<String>,
+}
+
+/// The list of class names that TensorFlow Datasets (`label.labels.txt`: names) or TF-slim (`labels.txt`: `0:name`) write beside shards, if
+/// it is in `dir`.
+pub(super) fn class_names(dir: &Path) -> Result<Option<NameList>, Error> {
+    let read = |file| match regular::read_to_string(&dir.join(file)) {
         Ok(text) => {
             Ok(Some(text::without_mark(&text).lines().filter(|line| !line.is_empty()).map(String::from).collect()))
         }
         Err(e) if e.kind() == io::ErrorKind::NotFound => Ok(None),
-        Err(e) => Err(Error::io("read", &path, e)),
+        Err(e) => Err(Error::io("read", &dir.join(file), e)),
+    };
+    if let Some(names) = read("label.labels.txt")? {
+        return Ok(Some(NameList { file: "label.labels.txt", names }));
     }
+    let Some(lines): Option<Vec<String>> = read("labels.txt")? else { return Ok(None) };
+    let numbered = lines.iter().enumerate().map(|(at, line)| {
+        let (number, name) = line.split_once(':')?;
+        (number.trim().parse() == Ok(at)).then(|| name.trim().to_string())
+    });
+    // a file of another form is of something else
+    Ok(numbered
+        .collect::<Option<Vec<String>>>()
+        .filter(|names| !names.is_empty())
+        .map(|names| NameList { file: "labels.txt", names }))
 }
 
 /// Class names and label offset from all labels seen, and from a list of names.
@@ -63,53 +84,151 @@ fn make_classes(
     dir: &Path,
     shards: &[ShardFile],
     scanned: &[Scanned],
-    listed: Option<Vec<String>>,
+    listed: Option<NameList>,
 ) -> Result<(Vec<String>, i64), Error> {
     let names = names_by_label(dir, shards, scanned)?;
     let (Some(&lowest), Some(&highest)) = (names.keys().next(), names.keys().next_back()) else {
         return Err(Error::input(dir, "its shards hold no records"));
     };
-    if let Some(listed) = listed {
-        if highest < listed.len() as i64 {
-            return Ok((listed, 0));
+    if let Some(NameList { file, names: list }) = listed {
+        if highest >= list.len() as i64 {
+            let what = format!("holds the label {highest}, {file} only {} names; is it of this data set?", list.len());
+            return Err(Error::input(dir, what));
         }
-        let what =
-            format!("holds the label {highest}, label.labels.txt only {} names; is it of this data set?", listed.len());
-        return Err(Error::input(dir, what));
+        for (label, found) in &names {
+            let (Some((shard, name)), Some(own)) = (found, usize::try_from(*label).ok().and_then(|at| list.get(at)))
+            else {
+                continue;
+            };
+            if name.text != *own && list.contains(&name.text) {
+                let what = format!(
+                    "label {label} is the class `{}` (image/class/text), but `{}` in {file}: correct one of them",
+                    printable(&name.text),
+                    printable(own)
+                );
+                return Err(fault(&dir.join(&shard.file), name.at, what));
+            }
+        }
+        let is_background = lowest == 1 && list.first().is_some_and(|name| name == "background");
+        return Ok(if is_background { (list[1..].to_vec(), 1) } else { (list, 0) });
     }
     // TensorFlow's ImageNet scripts label from 1. A lowest label above 1 only means that class 0 has no samples.
     let offset = i64::from(lowest == 1);
-    let classes = (offset..=highest).map(|label| match names.get(&label) {
-        Some(name) if !name.is_empty() => name.to_string(),
+    let named = |label| names.get(&label).and_then(Option::as_ref).map(|(_, name)| name);
+    let texts = (offset..=highest).map(|label| match named(label) {
+        Some(name) if !name.text.is_empty() => name.text.clone(),
         _ => label.to_string(),
     });
+    let texts: Vec<String> = texts.collect();
+    let mut counts: BTreeMap<&str, usize> = BTreeMap::new();
+    texts.iter().for_each(|text| *counts.entry(text).or_default() += 1);
+    // two classes of one name, as the cranes of ImageNet, are told apart by their synsets, else by their labels
+    let classes =
+        (offset..).zip(&texts).map(|(label, text)| match named(label).map_or("", |name| name.synset.as_str()) {
+            _ if counts[text.as_str()] == 1 => text.clone(),
+            "" => format!("{text} ({label})"),
+            synset => format!("{synset} {text}"),
+        });
     Ok((classes.collect(), offset))
 }
 
-/// The labels that occur, each with its first name that is not empty.
+/// The name that a record of a shard gives to its label, if one does.
+type Name<'a> = Option<(&'a ShardFile, Named)>;
+
+/// The labels that occur, each with its first name.
+///
+/// # Errors
+/// A label that is no class, or that two records name differently.
 fn names_by_label<'a>(
     dir: &Path,
-    shards: &[ShardFile],
-    scanned: &'a [Scanned],
-) -> Result<BTreeMap<i64, &'a str>, Error> {
-    let mut names: BTreeMap<i64, &str> = BTreeMap::new();
+    shards: &'a [ShardFile],
+    scanned: &[Scanned],
+) -> Result<BTreeMap<i64, Name<'a>>, Error> {
+    let mut names: BTreeMap<i64, Name<'a>> = BTreeMap::new();
     for (shard, scanned) in shards.iter().zip(scanned) {
+        let path = dir.join(&shard.file);
         for (&label, seen) in &scanned.labels {
             if !(0..=MAX_CLASSES).contains(&label) {
-                return Err(Error::Record {
-                    shard: dir.join(&shard.file),
-                    record: seen.first.record,
-                    offset: seen.first.offset,
-                    what: format!("label {label}; expected a class from 0 to {MAX_CLASSES} in image/class/label"),
-                });
+                let what = format!("label {label}; expected a class from 0 to {MAX_CLASSES} in image/class/label");
+                return Err(fault(&path, seen.first, what));
             }
-            let name = names.entry(label).or_default();
-            if name.is_empty() {
-                *name = &seen.text;
+            let first = names.entry(label).or_default();
+            for name in seen.name.iter().chain(&seen.other) {
+                match first {
+                    None => *first = Some((shard, name.clone())),
+                    Some((_, first)) if first.is_same(&name.text, &name.synset) => {
+                        // one of them may lack what the other has
+                        let fill = |own: &mut String, other: &String| {
+                            if own.is_empty() {
+                                own.clone_from(other)
+                            }
+                        };
+                        fill(&mut first.text, &name.text);
+                        fill(&mut first.synset, &name.synset);
+                    }
+                    Some((other, first)) => {
+                        let of = |name: &Named| {
+                            format!("`{}` {}", printable(&name.text), printable(&name.synset)).trim_end().to_string()
+                        };
+                        let what = format!(
+                            "label {label} is the class {}, but {} in record {} at byte {} of {}: give all records one numbering",
+                            of(name),
+                            of(first),
+                            first.at.record,
+                            first.at.offset,
+                            other.file
+                        );
+                        return Err(fault(&path, name.at, what));
+                    }
+                }
             }
         }
     }
     Ok(names)
+}
+
+fn fault(shard: &Path, at: Position, what: String) -> Error {
+    Error::Record { shard: shard.to_path_buf(), record: at.record, offset: at.offset, what }
+}
+
+/// Refuses labels of other splits that `train`, if there is one, lacks: nothing could learn them, or the splits are numbered differently.
+/// With [`OnBad::Skip`] they are only told.
+pub(super) fn unseen(
+    dir: &Path,
+    shards: &[ShardFile],
+    scanned: &[Scanned],
+    on_bad: OnBad,
+) -> Result<Vec<String>, Error> {
+    let mut by_split: BTreeMap<&str, BTreeMap<i64, (u64, &ShardFile, Position)>> = BTreeMap::new();
+    for (shard, scanned) in shards.iter().zip(scanned) {
+        let labels = by_split.entry(&shard.split).or_default();
+        for (&label, seen) in &scanned.labels {
+            labels.entry(label).or_insert((0, shard, seen.first)).0 += seen.count;
+        }
+    }
+    let Some(train) = by_split.get(TRAIN).filter(|train| !train.is_empty()) else { return Ok(Vec::new()) };
+    let range = |labels: &BTreeMap<i64, _>| {
+        let ends = labels.keys().next().zip(labels.keys().next_back());
+        ends.map_or_else(String::new, |(first, last)| format!("{first} to {last}"))
+    };
+    let mut notes = Vec::new();
+    for (split, labels) in by_split.iter().filter(|(split, _)| **split != TRAIN) {
+        let missing: Vec<_> = labels.iter().filter(|(label, _)| !train.contains_key(*label)).collect();
+        let Some((label, (count, shard, at))) = missing.first() else { continue };
+        let what = format!(
+            "label {label} ({} of {split}): train has no such label{}; train has labels {}, {split} {}",
+            text::plural(*count, "record"),
+            if missing.len() > 1 { format!(", nor {} others", missing.len() - 1) } else { String::new() },
+            range(train),
+            range(labels)
+        );
+        if on_bad == OnBad::Fail {
+            let cure = "number the classes of all splits alike, or go on with `--on-bad skip`";
+            return Err(fault(&dir.join(&shard.file), *at, format!("{what}: {cure}")));
+        }
+        notes.push(what);
+    }
+    Ok(notes)
 }
 
 /// Refuses a `dataset.json` whose counts differ from those of the scanned shards.

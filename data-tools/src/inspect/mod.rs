@@ -21,7 +21,7 @@ mod walk;
 
 pub use bad::Bad;
 pub use extract::{Extracted, extract};
-pub use index::{Indexed, index};
+pub use index::{Indexed, index, index_with};
 pub(crate) use index::{Indexing, index_as};
 pub use info::{FirstImage, Info, SplitInfo, info};
 pub use near_copy::{COPIES, NearCopy, write_duplicates};

@@ -29,8 +29,32 @@ pub(super) struct Scanned {
 pub(super) struct Seen {
     /// The first of them.
     pub first: Position,
-    /// The first class name that is not empty, else empty.
+    /// How many there are.
+    pub count: u64,
+    /// The first of them that names its class.
+    pub name: Option<Named>,
+    /// The first that names it otherwise.
+    pub other: Option<Named>,
+}
+
+/// The name that a record gives to its class.
+#[derive(Debug, Clone, PartialEq, Eq)]
+pub(super) struct Named {
+    pub at: Position,
+    /// `image/class/text`.
     pub text: String,
+    /// `image/class/synset`; empty if there is none.
+    pub synset: String,
+}
+
+impl Named {
+    /// Whether both mean one class: that of one WordNet id, where both have one, else that of one name.
+    pub(super) fn is_same(&self, text: &str, synset: &str) -> bool {
+        match self.synset.is_empty() || synset.is_empty() {
+            true => self.text.is_empty() || text.is_empty() || self.text == text,
+            false => self.synset == synset,
+        }
+    }
 }
 
 /// Scans the shard at `path`; decodes and measures the images if `pixels`.
@@ -47,21 +71,27 @@ pub(super) fn scan(path: &Path, pixels: bool, counter: &mut Counter<'_>) -> Resu
             decoder.measure(&example, &mut scanned.moments).map_err(failed)?;
         }
         scanned.entries.push((offset, found.size));
-        scanned.see(&example, found.at);
+        scanned.see(&example, example::synset(payload).unwrap_or(""), found.at);
         counter.tick();
     }
     Ok(scanned)
 }
 
 impl Scanned {
-    fn see(&mut self, example: &Example<'_>, first: Position) {
+    fn see(&mut self, example: &Example<'_>, synset: &str, at: Position) {
         if example.labels.is_list() {
-            self.several.get_or_insert(first);
+            self.several.get_or_insert(at);
             return;
         }
-        let seen = self.labels.entry(example.label).or_insert_with(|| Seen { first, text: String::new() });
-        if seen.text.is_empty() {
-            seen.text.push_str(example.text);
+        let new = || Seen { first: at, count: 0, name: None, other: None };
+        let seen = self.labels.entry(example.label).or_insert_with(new);
+        seen.count += 1;
+        let named = || Named { at, text: example.text.to_string(), synset: synset.to_string() };
+        match &seen.name {
+            _ if example.text.is_empty() && synset.is_empty() => {}
+            None => seen.name = Some(named()),
+            Some(name) if !name.is_same(example.text, synset) => drop(seen.other.get_or_insert_with(named)),
+            Some(_) => {}
         }
     }
 }

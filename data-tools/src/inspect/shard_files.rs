@@ -1,14 +1,16 @@
 //! The shards of a folder: as listed in `dataset.json`, or found by their names.
 
 use crate::error::Error;
+use crate::splits::{Assign, Names, Unknown};
 use loaders::Manifest;
+use std::collections::BTreeMap;
 use std::fs;
 use std::path::Path;
 
 /// A shard by its name.
 #[derive(Debug, Clone, PartialEq, Eq)]
 pub(crate) struct ShardFile {
-    /// Name of its split.
+    /// Name of its split; while shards are searched, what their names have in common.
     pub split: String,
     /// Its number in the split, from 0.
     pub number: u64,
@@ -32,8 +34,8 @@ pub(super) fn listed(manifest: &Manifest) -> Vec<ShardFile> {
     each.collect()
 }
 
-/// The shards in `dir` by their names, complete and in order.
-pub(crate) fn discover(dir: &Path) -> Result<Vec<ShardFile>, Error> {
+/// The shards in `dir` by their names, complete and in order; `map` says which splits names stand for that say nothing themselves.
+pub(crate) fn discover(dir: &Path, map: &[(String, String)]) -> Result<Vec<ShardFile>, Error> {
     let failed = |e| Error::io("read", dir, e);
     let mut shards = Vec::new();
     for entry in fs::read_dir(dir).map_err(failed)? {
@@ -52,18 +54,51 @@ pub(crate) fn discover(dir: &Path) -> Result<Vec<ShardFile>, Error> {
     for split in shards.chunk_by(|a, b| a.split == b.split) {
         check_complete(dir, split)?;
     }
-    Ok(shards)
+    assign(dir, shards, map)
 }
 
-/// `SPLIT-<digits>-of-<digits>[.tfrecord[s]]` or `SPLIT.tfrecord[s]`, or `NAME-SPLIT.tfrecord-<digits>-of-<digits>` of TensorFlow Datasets;
-/// perhaps with `.gz` behind.
+/// Gives each set of shards its split.
+fn assign(dir: &Path, shards: Vec<ShardFile>, map: &[(String, String)]) -> Result<Vec<ShardFile>, Error> {
+    let sets: Vec<Vec<ShardFile>> = shards.chunk_by(|a, b| a.split == b.split).map(<[ShardFile]>::to_vec).collect();
+    let names: Vec<&str> = sets.iter().map(|set| set[0].split.as_str()).collect();
+    let assign = Assign { src: dir, map, names: Names::Loose, unknown: Unknown::Own };
+    let splits = assign.splits(&names)?;
+    let mut found: BTreeMap<String, Vec<ShardFile>> = BTreeMap::new();
+    for (split, set) in splits.into_iter().zip(&sets) {
+        let Some(split) = split else { continue };
+        let all = found.entry(split.clone()).or_default();
+        // shards that count themselves are a whole; files that are numbered otherwise may be many
+        if let Some(first) = all.first().filter(|first| first.of > 1 || set[0].of > 1) {
+            let (a, b, name) = (&first.file, &set[0].file, &set[0].split);
+            let what = format!(
+                "{a} and {b} are of two sets of shards, both of the split {split}: keep one of them, or name the other's split with \
+                 --split-map {name}=NAME"
+            );
+            return Err(Error::input(dir, what));
+        }
+        all.extend(set.iter().cloned());
+    }
+    let number = |(split, mut set): (String, Vec<ShardFile>)| {
+        let of = set.len() as u64;
+        for (number, shard) in (0..).zip(&mut set) {
+            (shard.split, shard.number, shard.of) = (split.clone(), number, of);
+        }
+        set
+    };
+    let mut shards: Vec<Vec<ShardFile>> = found.into_iter().map(number).collect();
+    shards.sort_by(|a, b| a[0].split.cmp(&b[0].split));
+    Ok(shards.into_iter().flatten().collect())
+}
+
+/// `SPLIT-<digits>-of-<digits>[.tfrecord[s]]`, with `_` as well as `-` before the digits, or `SPLIT.tfrecord[s]`, or
+/// `NAME-SPLIT.tfrecord-<digits>-of-<digits>` of TensorFlow Datasets; perhaps with `.gz` behind.
 fn parse_name(file: &str) -> Option<ShardFile> {
     let name = file.strip_suffix(".gz").unwrap_or(file);
     let stem = name.strip_suffix(".tfrecord").or_else(|| name.strip_suffix(".tfrecords"));
     let digits = |s: &str| s.bytes().all(|b| b.is_ascii_digit()).then(|| s.parse().ok())?;
     let numbered = |stem: &str| {
-        let (rest, of) = stem.rsplit_once("-of-")?;
-        let (split, number) = rest.rsplit_once('-')?;
+        let (rest, of) = stem.rsplit_once("-of-").or_else(|| stem.rsplit_once("_of_"))?;
+        let (split, number) = rest.rsplit_once(['-', '_'])?;
         let split = match split.strip_suffix(".tfrecord") {
             Some(tfds) => tfds.rsplit('-').next()?,
             None => split,
@@ -119,6 +154,7 @@ mod tests {
         assert_eq!(parts("train-00003-of-01024"), is("train", 3, 1024));
         assert_eq!(parts("validation-00000-of-00128.tfrecord"), is("validation", 0, 128));
         assert_eq!(parts("my-set-train-1-of-2.tfrecords"), is("my-set-train", 1, 2));
+        assert_eq!(parts("flowers_train_00000-of-00005.tfrecord"), is("flowers_train", 0, 5));
         assert_eq!(parts("train.tfrecord"), is("train", 0, 1));
         assert_eq!(parts("cifar10-test.tfrecord-00001-of-00002"), is("test", 1, 2));
         assert_eq!(parts("train-00003-of-01024.tfrecord.gz"), is("train", 3, 1024));

@@ -7,6 +7,7 @@ use super::copies::Gallery;
 use super::near_copy::{self, NearCopy};
 use crate::error::Error;
 use crate::progress::Progress;
+use crate::splits::TRAIN;
 use crate::{pool, text};
 use loaders::dataset::MANIFEST;
 use loaders::{Manifest, ShardManifest, SplitManifest};
@@ -54,6 +55,7 @@ pub fn verify(dir: &Path, jobs: usize) -> Result<Report, Error> {
     drop(progress);
     let mut bad = of_the_manifest(&manifest);
     bad.extend(listed_twice(&shards));
+    bad.extend(unseen(&manifest, &names, &shards, &checks));
     let (mut checked, mut bytes, mut gallery, mut first) = (0, 0, Gallery::default(), 0);
     for (at, check) in checks.into_iter().enumerate() {
         first = if at > 0 && names[at] == names[at - 1] { first + shards[at - 1].0.count } else { 0 };
@@ -80,6 +82,40 @@ fn of_the_manifest(manifest: &Manifest) -> Vec<Bad> {
             _ if name.is_empty() => fault(format!("class {number} has no name")),
             Some(earlier) => fault(format!("classes {earlier} and {number} are both named `{}`", name.escape_debug())),
             None => {}
+        }
+    }
+    bad
+}
+
+/// Classes that another split has and `train`, if there is one, lacks: nothing could learn them, or the splits are numbered differently.
+/// Where images may have several labels a rare one may well be like that.
+fn unseen(
+    manifest: &Manifest,
+    names: &[&String],
+    shards: &[(&ShardManifest, &SplitManifest)],
+    checks: &[Check<'_>],
+) -> Vec<Bad> {
+    let each = || names.iter().zip(shards).zip(checks);
+    let of_train = each().filter(|((name, _), _)| name.as_str() == TRAIN);
+    let trained: BTreeSet<usize> = of_train.flat_map(|(_, check)| check.classes.keys().copied()).collect();
+    let mut bad = Vec::new();
+    if manifest.multi_label || trained.is_empty() {
+        return bad;
+    }
+    let mut told = BTreeSet::new();
+    for ((split, (shard, _)), check) in each().filter(|((name, _), _)| name.as_str() != TRAIN) {
+        for (&class, &(_, at)) in check.classes.iter().filter(|(class, _)| !trained.contains(class)) {
+            if told.insert((*split, class)) {
+                let all = each().filter(|((name, _), _)| *name == split);
+                let count = all.filter_map(|(_, check)| check.classes.get(&class)).map(|(count, _)| count).sum();
+                let name = loaders::printable(&manifest.classes[class]);
+                let what = format!(
+                    "the class `{name}`, of which {split} has {}, has none in train: nothing could learn it, or the splits number their \
+                     classes differently",
+                    text::plural(count, "record")
+                );
+                bad.push(Bad::record(&shard.file, at, what));
+            }
         }
     }
     bad

@@ -6,13 +6,13 @@
 use super::kind::{Kind, Open, Opened};
 use super::reader::files::Files;
 use super::reader::labelled::{self, Line, List, Listed};
-use super::reader::labels::{Classes, Label};
+use super::reader::labels::Label;
+use super::reader::number_names::NumberNames;
 use super::reader::table::{self, Row, Table};
 use crate::dir;
 use crate::error::Error;
 use crate::options::ConvertOptions;
 use crate::text;
-use std::collections::BTreeSet;
 use std::path::Path;
 
 /// A table.
@@ -43,12 +43,15 @@ fn open(src: &Path, options: &ConvertOptions) -> Opened {
         return Err(Error::input(src, format!("holds no line; {HINT}")));
     }
     let several = several || options.label_separator.is_some();
-    let lines: Vec<Line> = rows.into_iter().map(|row| line(row, several, options)).collect();
-    let labels: BTreeSet<Label> = lines.iter().flat_map(|line| &line.labels).cloned().collect();
-    let classes = Classes::of(src, options, None, &labels)?;
+    let names = names(src, &rows, several)?;
+    let lines = rows.into_iter().map(|row| line(row, several, options)).collect();
     let folder = src.parent().unwrap_or(Path::new(""));
+    let mut lines = labelled::prepare(src, folder, lines, options)?;
+    let labels = lines.iter_mut().flat_map(|line| &mut line.labels);
+    let named = names.apply(src, options, None, labels)?;
+    let classes = labelled::classes(src, &lines, several, named.list, options)?;
     let Listed { found, bad, repeats } = List { folder, classes: &classes, several }.look(&lines);
-    let mut notes = labelled::check(src, &bad, CURE, options)?;
+    let (skipped, mut notes) = (labelled::check(src, &bad, CURE, options)?, named.notes);
     if repeats > 0 {
         let lines = text::plural(repeats, "line");
         if options.validation_fraction.is_some() {
@@ -65,19 +68,33 @@ fn open(src: &Path, options: &ConvertOptions) -> Opened {
     if found.is_empty() {
         return Err(Error::input(src, "not one of its lines can be used"));
     }
-    Ok(Box::new(Files::new(src, classes.names, found, notes, options)?))
+    Ok(Box::new(Files::new(src, classes.names, found, notes, options)?.without(skipped)))
+}
+
+/// The names that lines give to their label numbers.
+fn names(src: &Path, rows: &[Row], several: bool) -> Result<NumberNames, Error> {
+    let mut names = NumberNames::default();
+    for row in rows.iter().filter(|_| !several) {
+        if let (Ok(number), false) = (row.label.trim().parse(), row.name.is_empty()) {
+            names.note(src, number, &row.name, || format!("line {}", row.line))?;
+        }
+    }
+    Ok(names)
 }
 
 /// A line of the table; a label that stands alone may hold any character.
 pub(super) fn line(row: Row, several: bool, options: &ConvertOptions) -> Line {
-    let Row { line: number, path, label, split, is_longer } = row;
+    let Row { line: number, path, label, split, name, is_longer } = row;
     let labels = match (several, label.is_empty()) {
         (true, _) => labelled::parted(&label, options.label_separator),
         (false, true) => Vec::new(),
+        // a number that has a name is no name itself
+        (false, false) if !name.is_empty() => vec![Label::of_file(&label)],
         (false, false) => vec![Label::of_field(&label)],
     };
-    let longer =
-        || "it has more columns than the header; put labels that hold the table's own separator in quotes".to_string();
-    let fault = (several && is_longer).then(longer);
+    let longer = || {
+        "it has more fields than the header or the first line; put a field that holds the table's own separator in quotes".to_string()
+    };
+    let fault = is_longer.then(longer);
     Line { number, path, labels, split, fault }
 }

@@ -10,12 +10,12 @@ use super::reader::classes;
 use super::reader::files::Files;
 use super::reader::folders::{self, ENDING_NAMES, Images, folders};
 use super::reader::listing::{Listing, Place};
-use super::reader::splits;
 use crate::dir;
 use crate::error::Error;
 use crate::options::{ConvertOptions, OnBad};
+use crate::splits::{self, Assign, Names, TRAIN, Unknown};
 use crate::text;
-use std::collections::BTreeMap;
+use std::collections::{BTreeMap, BTreeSet};
 use std::path::{Path, PathBuf};
 
 /// ImageFolder.
@@ -28,10 +28,15 @@ pub(super) const FOLDER: Kind = Kind {
 const HINT: &str = "expected a folder with a folder of images for each class, or with such folders below train and \
                     val, validation or test";
 
-/// A split, and its folder below SRC; the empty path is SRC itself.
+/// How many levels deeper splits are looked for where folders have just one folder in them.
+const DEEPER: usize = 4;
+/// Tables of labels of Hugging Face's imagefolder.
+const METADATA: [&str; 3] = ["metadata.jsonl", "metadata.csv", "metadata.parquet"];
+
+/// A split, and its folders below SRC; the empty path is SRC itself.
 struct SplitFolder {
-    name: &'static str,
-    folder: String,
+    name: String,
+    folders: Vec<String>,
 }
 
 /// Opens a folder of folders.
@@ -42,23 +47,25 @@ fn open(src: &Path, options: &ConvertOptions) -> Opened {
     }
     let mut finder = Finder { src, options, given: options.classes.is_some(), notes: Vec::new() };
     let splits = finder.splits()?;
-    let root = src.join(&splits[0].folder);
-    let train = folders(&root)?;
+    let mut train = BTreeSet::new();
+    for folder in &splits[0].folders {
+        train.extend(folders(&src.join(folder))?);
+    }
     if train.is_empty() {
-        return Err(no_classes(&root)?);
+        return Err(no_classes(&src.join(&splits[0].folders[0]))?);
     }
     let names = match &options.classes {
         Some(path) => classes::read(path)?,
-        None => train,
+        None => train.into_iter().collect(),
     };
     classes::check(src, &names)?;
     let (names, listing) = finder.train(&splits[0], names)?;
     let mut found = vec![("train".to_string(), listing)];
     for split in &splits[1..] {
-        let (SplitFolder { name, folder }, listing) = (split, finder.split(split, &names)?);
+        let (SplitFolder { name, folders }, listing) = (split, finder.split(split, &names)?);
         match listing.len() {
-            0 => finder.notes.push(format!("split {name} left out: {folder} holds no image of a class")),
-            _ => found.push((name.to_string(), listing)),
+            0 => finder.notes.push(format!("split {name} left out: {} holds no image of a class", folders.join(", "))),
+            _ => found.push((name.clone(), listing)),
         }
     }
     Ok(Box::new(Files::new(src, names, found, finder.notes, options)?))
@@ -77,30 +84,117 @@ impl Finder<'_> {
     /// The splits, `train` first.
     fn splits(&mut self) -> Result<Vec<SplitFolder>, Error> {
         let found = folders(self.src)?;
-        let (mut splits, mut other) = (Vec::new(), Vec::new());
-        for folder in &found {
-            match splits::of_word(folder) {
-                Some(name) => splits.push(SplitFolder { name, folder: folder.clone() }),
-                None => other.push(folder.as_str()),
+        let map = &self.options.split_map;
+        let mapped =
+            |name: &str| map.iter().find(|(from, _)| from.eq_ignore_ascii_case(name)).map(|(_, to)| to.as_str());
+        let is_train = |name: &str| mapped(name).map_or_else(|| splits::is_train(name), |to| to == TRAIN);
+        let (known, other): (Vec<&str>, Vec<&str>) =
+            found.iter().map(String::as_str).partition(|name| splits::is_split(name) || mapped(name).is_some());
+        let train = known.iter().find(|name| is_train(name));
+        let mut parts = known.clone();
+        match train {
+            Some(train) if known.len() == 1 && !other.is_empty() => {
+                // `train` may be a class, of vehicles; not beside folders that look like other splits
+                parts.extend(self.like_splits(train, &other)?);
+                if parts.len() == 1 {
+                    parts.clear();
+                }
             }
+            Some(_) => {
+                for &name in &other {
+                    if !Images::below(self.src, Path::new(name))?.files.is_empty() {
+                        parts.push(name);
+                    }
+                }
+            }
+            None => parts.clear(),
         }
-        let has = |train: bool| splits.iter().any(|split| (split.name == "train") == train);
-        if !has(true) || !(has(false) || found.len() == 1) {
-            return Ok(vec![SplitFolder { name: "train", folder: String::new() }]);
+        if parts.is_empty() && map.is_empty() {
+            self.check_level(&found)?;
+            return Ok(vec![SplitFolder { name: TRAIN.to_string(), folders: vec![String::new()] }]);
         }
-        splits.sort_by_key(|split| splits::rank(split.name));
-        if let Some(pair) = splits.windows(2).find(|pair| pair[0].name == pair[1].name) {
-            let what = format!("holds {} and {}; which of them is it?", pair[0].folder, pair[1].folder);
-            return Err(Error::input(self.src, what));
-        }
+        let splits = self.assign(&parts)?;
+        let other: Vec<&str> = other.into_iter().filter(|name| !parts.contains(name)).collect();
         if !other.is_empty() {
-            self.notes.push(format!("left out, since they are no splits: {}", other.join(", ")));
+            self.notes.push(format!("left out, since they hold no images: {}", other.join(", ")));
         }
         // the images of the splits are below their folders; what lies beside these is a sample or an overview
-        let Loose { images, zips } = Loose::of(self.src)?;
+        let Loose { images, zips, metadata } = Loose::of(self.src)?;
         self.note_loose(self.src, &images, "beside the folders of the splits");
         self.note_zips(self.src, &zips);
+        self.note_metadata(self.src, metadata);
         Ok(splits)
+    }
+
+    /// The splits of the folders `parts`, `train` first.
+    fn assign(&self, parts: &[&str]) -> Result<Vec<SplitFolder>, Error> {
+        let map = &self.options.split_map;
+        let mapped = |name: &str| map.iter().any(|(from, _)| from.eq_ignore_ascii_case(name));
+        let assign = Assign { src: self.src, map, names: Names::Whole, unknown: Unknown::Train };
+        let mut splits: Vec<SplitFolder> = Vec::new();
+        for (split, part) in assign.splits(parts)?.into_iter().zip(parts) {
+            let Some(split) = split else { continue };
+            match splits.iter_mut().find(|other| other.name == split) {
+                None => splits.push(SplitFolder { name: split, folders: vec![part.to_string()] }),
+                Some(other) if mapped(part) || mapped(&other.folders[0]) => {
+                    other.folders.push(part.to_string());
+                }
+                Some(other) => {
+                    let what = format!("holds {} and {part}; which of them is it?", other.folders[0]);
+                    return Err(Error::input(self.src, what + " --split-map NAME=none leaves one out"));
+                }
+            }
+        }
+        splits.sort_by(|a, b| (splits::rank(&a.name), &a.name).cmp(&(splits::rank(&b.name), &b.name)));
+        if splits.first().is_none_or(|first| first.name != TRAIN) {
+            return Err(Error::input(self.src, format!("has no folder of the split train; {HINT}")));
+        }
+        Ok(splits)
+    }
+
+    /// Folders beside `train` that look like splits: a word for one is a part of their name, or they have folders of the same names in
+    /// them as `train`.
+    fn like_splits<'b>(&self, train: &str, others: &[&'b str]) -> Result<Vec<&'b str>, Error> {
+        let classes: BTreeSet<String> = folders(&self.src.join(train))?.into_iter().collect();
+        let mut found = Vec::new();
+        for &name in others {
+            let below = folders(&self.src.join(name))?;
+            if !classes.is_empty()
+                && (splits::mentions_split(name) || below.iter().any(|class| classes.contains(class)))
+            {
+                found.push(name);
+            }
+        }
+        Ok(found)
+    }
+
+    /// Refuses a folder whose splits lie one or a few levels deeper: they would become classes, with their images mixed.
+    fn check_level(&self, found: &[String]) -> Result<(), Error> {
+        for name in found {
+            let mut path = self.src.join(name);
+            for _ in 0..DEEPER {
+                let below = folders(&path)?;
+                let splits: Vec<&String> = below.iter().filter(|name| splits::is_split(name)).collect();
+                let has_train = splits.iter().any(|name| splits::is_train(name));
+                if has_train
+                    && (splits.len() > 1
+                        || below.len() == 1 && found.len() == 1 && !folders(&path.join(splits[0]))?.is_empty())
+                {
+                    let what = format!(
+                        "the splits {} lie in {}: convert that folder (if `{name}` is a class, each split needs its own folder of it: \
+                         train/{name})",
+                        text::first(&splits),
+                        path.display()
+                    );
+                    return Err(Error::input(self.src, what));
+                }
+                match below.as_slice() {
+                    [only] if found.len() == 1 => path = path.join(only),
+                    _ => break,
+                }
+            }
+        }
+        Ok(())
     }
 
     /// The images of `train`, and the classes; without a given list, classes without images are left out.
@@ -113,7 +207,7 @@ impl Finder<'_> {
             return Ok((names, listing));
         }
         if listing.len() == 0 || self.options.on_bad == OnBad::Fail {
-            return Err(no_images(&self.src.join(&split.folder), &empty));
+            return Err(no_images(&self.src.join(&split.folders[0]), &empty));
         }
         let what = format!("{} without images: {}", text::classes(empty.len()), text::first(&empty));
         if self.given {
@@ -130,40 +224,43 @@ impl Finder<'_> {
         Ok((names, listing))
     }
 
-    /// All images of the classes below the folder of a split.
+    /// All images of the classes below the folders of a split.
     fn split(&mut self, split: &SplitFolder, names: &[String]) -> Result<Listing, Error> {
-        let folder = split.folder.as_str();
         let labels: BTreeMap<&str, u32> = names.iter().enumerate().map(|(i, n)| (n.as_str(), i as u32)).collect();
-        let root = if folder.is_empty() { self.src.to_path_buf() } else { self.src.join(folder) };
-        let (mut listing, mut unknown, mut ignored) = (Listing::default(), Vec::new(), 0u64);
+        let mut listing = Listing::default();
         listing.place(Place::Folder(self.src.to_path_buf()));
-        for name in folders(&root)? {
-            let relative = if folder.is_empty() { PathBuf::from(&name) } else { Path::new(folder).join(&name) };
-            let Images { files, other } = Images::below(self.src, &relative)?;
-            match labels.get(name.as_str()) {
-                Some(&label) => {
-                    ignored += other;
-                    files.iter().for_each(|file| listing.push(file, label, (0, 0)));
+        for folder in &split.folders {
+            let root = if folder.is_empty() { self.src.to_path_buf() } else { self.src.join(folder) };
+            let (mut unknown, mut ignored) = (Vec::new(), 0u64);
+            for name in folders(&root)? {
+                let relative = if folder.is_empty() { PathBuf::from(&name) } else { Path::new(folder).join(&name) };
+                let Images { files, other } = Images::below(self.src, &relative)?;
+                match labels.get(name.as_str()) {
+                    Some(&label) => {
+                        ignored += other;
+                        files.iter().for_each(|file| listing.push(file, label, (0, 0)));
+                    }
+                    None if files.is_empty() => {}
+                    None => unknown.push(format!("{name} ({})", text::plural(files.len() as u64, "image"))),
                 }
-                None if files.is_empty() => {}
-                None => unknown.push(format!("{name} ({})", text::plural(files.len() as u64, "image"))),
             }
+            if ignored > 0 {
+                let files = text::plural(ignored, "file");
+                self.notes.push(format!("{files} below {} ignored: not named {ENDING_NAMES}", root.display()));
+            }
+            self.check_unknown(&root, &unknown)?;
+            // a `test` of images without labels is usual, and left out as a whole
+            let has_classes = split.name == TRAIN || listing.len() > 0;
+            self.check_loose(&root, has_classes)?;
         }
-        if ignored > 0 {
-            let files = text::plural(ignored, "file");
-            self.notes.push(format!("{files} below {} ignored: not named {ENDING_NAMES}", root.display()));
-        }
-        self.check_unknown(&root, &unknown)?;
-        // a `test` of images without labels is usual, and left out as a whole
-        let has_classes = split.name == "train" || listing.len() > 0;
-        self.check_loose(&root, has_classes)?;
         Ok(listing)
     }
 
     /// Notes or refuses images that lie beside the folders of the classes: they would be missing. A ZIP archive there is only noted: often
     /// it is what the folders were unpacked from.
     fn check_loose(&mut self, root: &Path, has_classes: bool) -> Result<(), Error> {
-        let Loose { images, zips } = Loose::of(root)?;
+        let Loose { images, zips, metadata } = Loose::of(root)?;
+        self.note_metadata(root, metadata);
         if !images.is_empty() && has_classes && !self.given && self.options.on_bad == OnBad::Fail {
             let (count, first) = (text::plural(images.len() as u64, "image"), text::first(&images));
             let what = format!(
@@ -185,6 +282,16 @@ impl Finder<'_> {
         if !images.is_empty() {
             let (count, first) = (text::plural(images.len() as u64, "image"), text::first(images));
             self.notes.push(format!("left out: {count} in {}, {place}: {first}", folder.display()));
+        }
+    }
+
+    fn note_metadata(&mut self, folder: &Path, metadata: Option<String>) {
+        if let Some(name) = metadata {
+            let file = folder.join(name);
+            self.notes.push(format!(
+                "{} is not read: classes are those of the folders (`trireme data convert csv` reads labels of such a file)",
+                file.display()
+            ));
         }
     }
 
@@ -216,19 +323,23 @@ impl Finder<'_> {
 struct Loose {
     images: Vec<String>,
     zips: Vec<String>,
+    /// The table of labels of Hugging Face's imagefolder.
+    metadata: Option<String>,
 }
 
 impl Loose {
     fn of(folder: &Path) -> Result<Self, Error> {
-        let (mut images, mut zips) = (Vec::new(), Vec::new());
+        let (mut images, mut zips, mut metadata) = (Vec::new(), Vec::new(), None);
         for entry in folders::entries(folder)?.into_iter().filter(|entry| !entry.is_dir) {
             if folders::is_image(&entry.name) {
                 images.push(entry.name);
             } else if entry.name.to_lowercase().ends_with(".zip") {
                 zips.push(entry.name);
+            } else if METADATA.contains(&entry.name.as_str()) {
+                metadata = Some(entry.name);
             }
         }
-        Ok(Loose { images, zips })
+        Ok(Loose { images, zips, metadata })
     }
 }
 
@@ -243,7 +354,15 @@ fn no_images(path: &Path, classes: &[&str]) -> Error {
 
 /// What to do with a folder that has no folders: what is in it may tell.
 fn no_classes(root: &Path) -> Result<Error, Error> {
-    let Loose { images, zips } = Loose::of(root)?;
+    let Loose { images, zips, metadata } = Loose::of(root)?;
+    if let Some(metadata) = metadata {
+        let what = format!(
+            "holds images and {metadata} (Hugging Face's imagefolder), and no folder for a class: `trireme data convert csv {}` reads \
+             labels from it",
+            root.join(&metadata).display()
+        );
+        return Ok(Error::input(root, what));
+    }
     if let Some(first) = images.first() {
         let what = format!(
             "holds {} and no folder: make a folder for each class and move its images there (such as {}), or list the labels in a \

@@ -7,10 +7,10 @@ use super::kind::Opened;
 use super::reader::files::Files;
 use super::reader::folders::{Images, folders};
 use super::reader::labelled::{self, Bad, Line, List, Listed};
-use super::reader::labels::{Classes, Label};
-use super::reader::{label_json, splits, table};
+use super::reader::{label_json, table};
 use crate::error::Error;
 use crate::options::ConvertOptions;
+use crate::splits;
 use std::collections::BTreeSet;
 use std::path::Path;
 
@@ -21,24 +21,24 @@ pub(super) fn open(src: &Path, list: &Path, options: &ConvertOptions) -> Opened 
         return Err(Error::input(list, "lists no image"));
     }
     let below = split_folders(src)?;
+    labelled::use_slashes(src, &mut lines);
     for line in &mut lines {
         line.path = line.path.trim_start_matches("./").to_string();
-        if let (true, Some((first, _))) = (line.split.is_empty(), line.path.split_once('/'))
-            && below.contains(first)
-        {
-            line.split = first.to_string();
+        if let (true, Some((first, _))) = (line.split.is_empty(), line.path.split_once('/')) {
+            line.split = if below.is_empty() { String::new() } else { first.to_string() };
         }
     }
-    let labels: BTreeSet<Label> = lines.iter().flat_map(|line| &line.labels).cloned().collect();
-    let classes = Classes::of(list, options, None, &labels)?;
+    let unlisted = unlisted(src, list, &lines)?;
+    let lines = labelled::prepare(list, src, lines, options)?;
+    let classes = labelled::classes(list, &lines, true, None, options)?;
     let Listed { found, mut bad, .. } = List { folder: src, classes: &classes, several: true }.look(&lines);
-    bad.extend(unlisted(src, list, &lines)?);
+    bad.extend(unlisted);
     let cure = format!("paths are relative to {}; an image without a label has an empty list", src.display());
-    let notes = labelled::check(list, &bad, &cure, options)?;
+    let skipped = labelled::check(list, &bad, &cure, options)?;
     if found.is_empty() {
         return Err(Error::input(list, "not one of its lines can be used"));
     }
-    Ok(Box::new(Files::new(src, classes.names, found, notes, options)?))
+    Ok(Box::new(Files::new(src, classes.names, found, Vec::new(), options)?.without(skipped)))
 }
 
 fn read(list: &Path, options: &ConvertOptions) -> Result<Vec<Line>, Error> {
@@ -55,8 +55,8 @@ fn read(list: &Path, options: &ConvertOptions) -> Result<Vec<Line>, Error> {
 
 /// The folders of `src` that are splits: as where folders are classes, one of them must be `train`, by any of its words.
 fn split_folders(src: &Path) -> Result<BTreeSet<String>, Error> {
-    let found: BTreeSet<String> = folders(src)?.into_iter().filter(|name| splits::of_word(name).is_some()).collect();
-    let has_train = found.iter().any(|name| splits::of_word(name) == Some("train"));
+    let found: BTreeSet<String> = folders(src)?.into_iter().filter(|name| splits::is_split(name)).collect();
+    let has_train = found.iter().any(|name| splits::is_train(name));
     Ok(if has_train { found } else { BTreeSet::new() })
 }
 

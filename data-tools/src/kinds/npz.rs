@@ -6,12 +6,13 @@ use super::reader::budget::Budget;
 use super::reader::labels::{Classes, Label};
 use super::reader::npy::{self, Array};
 use super::reader::planes::interleave;
-use super::reader::splits;
+use super::reader::unusable::Unusable;
 use crate::error::Error;
 use crate::options::ConvertOptions;
 use crate::source::{Sample, Source, SourceSplit};
+use crate::splits::{self, Assign, Names, TRAIN, Unknown};
 use loaders::Format;
-use std::collections::{BTreeMap, BTreeSet};
+use std::collections::BTreeMap;
 use std::path::{Path, PathBuf};
 
 /// Arrays of NumPy.
@@ -44,6 +45,8 @@ struct Part {
     channels: usize,
     axes: Axes,
     labels: Vec<u32>,
+    /// The number of each image in the array.
+    numbers: Vec<u64>,
 }
 
 struct Npz {
@@ -51,6 +54,8 @@ struct Npz {
     classes: Vec<String>,
     splits: Vec<SourceSplit>,
     parts: Vec<Part>,
+    notes: Vec<String>,
+    skipped: Vec<String>,
 }
 
 /// The two arrays of a split.
@@ -71,46 +76,67 @@ fn open(src: &Path, options: &ConvertOptions) -> Opened {
         _ => return Err(missing(HINT.to_string())),
     }
     let mut budget = Budget::new(options.limits);
-    let mut pairs: BTreeMap<(u8, &'static str), Pair> = BTreeMap::new();
+    let mut pairs: BTreeMap<String, Pair> = BTreeMap::new();
     let mut others = Vec::new();
     for array in npy::read_archive(src, &mut budget)? {
-        match place(&array.name) {
-            Some((split, is_images)) => {
-                let pair = pairs.entry((splits::rank(split), split)).or_default();
+        match place(&array) {
+            Some((part, is_images)) => {
+                let pair = pairs.entry(part.clone()).or_default();
                 let (slot, name) = if is_images { (&mut pair.images, "images") } else { (&mut pair.labels, "labels") };
                 if let Some(other) = slot.replace(array) {
-                    let what =
-                        format!("holds two arrays of the {name} of {split}, one is `{}`; save it with one", other.name);
+                    let what = format!(
+                        "holds two arrays of the {name} of `{part}`, one is `{}`; save it with one",
+                        other.name
+                    );
                     return Err(Error::input(src, what));
                 }
             }
             None => others.push(array.name),
         }
     }
+    // two arrays that belong to each other and to no split are a part; others, such as `image_ids`, are something else
+    pairs.retain(|part, pair| {
+        part == TRAIN || splits::mentions_split(part) || pair.images.is_some() && pair.labels.is_some()
+    });
     if pairs.is_empty() {
         let what = format!("holds no array of images and labels, but {}; {HINT}", crate::text::first(&others));
         return Err(Error::input(src, what));
     }
-    build(src, options, pairs)
-}
-
-/// The split of an array by its name, and whether it holds the images.
-fn place(name: &str) -> Option<(&'static str, bool)> {
-    let lower = name.to_lowercase();
-    let words: Vec<&str> = lower.split('_').collect();
-    let split = words.iter().find_map(|word| splits::of_word(word));
-    let rest: Vec<&str> = words.into_iter().filter(|word| splits::of_word(word).is_none()).collect();
-    let rest = rest.join("_");
-    let split = split.unwrap_or("train");
-    match (IMAGES.contains(&rest.as_str()), LABELS.contains(&rest.as_str())) {
-        (true, _) => Some((split, true)),
-        (_, true) => Some((split, false)),
-        _ => None,
+    let names: Vec<&str> = pairs.keys().map(String::as_str).collect();
+    let assign = Assign { src, map: &options.split_map, names: Names::Loose, unknown: Unknown::Own };
+    let assigned = assign.splits(&names)?;
+    let mut by_split: BTreeMap<(u8, String), Pair> = BTreeMap::new();
+    for (split, (part, pair)) in assigned.into_iter().zip(pairs) {
+        let Some(split) = split else { continue };
+        if by_split.insert((splits::rank(&split), split.clone()), pair).is_some() {
+            let what =
+                format!("`{part}` and other arrays are both {split}; say what each is with --split-map {part}=NAME");
+            return Err(Error::input(src, what));
+        }
     }
+    build(src, options, by_split)
 }
 
-fn build(src: &Path, options: &ConvertOptions, pairs: BTreeMap<(u8, &'static str), Pair>) -> Opened {
-    let (mut found, mut all) = (Vec::new(), BTreeSet::new());
+/// The part of the data that an array belongs to, by its name without the word for images or labels, and whether it holds the images;
+/// `train` if there is no other word.
+fn place(array: &Array) -> Option<(String, bool)> {
+    let words: Vec<&str> = array.name.split('_').collect();
+    // `arr_0` is one word
+    let words = if array.name.starts_with("arr_") { vec![array.name.as_str()] } else { words };
+    let is_in = |list: &[&str], word: &str| list.contains(&word.to_lowercase().as_str());
+    let (rest, part): (Vec<&str>, Vec<&str>) =
+        words.into_iter().partition(|word| is_in(IMAGES, word) || is_in(LABELS, word));
+    let [word] = rest.as_slice() else { return None };
+    let is_images = is_in(IMAGES, word);
+    let part = part.join("_");
+    let is_known = part.is_empty() || splits::mentions_split(&part);
+    // of other names only arrays of images and of one label each count
+    let fits = if is_images { array.shape.len() > 2 } else { array.shape.len() < 3 };
+    (is_known || fits).then(|| (if part.is_empty() { TRAIN.to_string() } else { part }, is_images))
+}
+
+fn build(src: &Path, options: &ConvertOptions, pairs: BTreeMap<(u8, String), Pair>) -> Opened {
+    let mut found = Vec::new();
     for ((_, split), Pair { images, labels }) in pairs {
         let lacks = |what: &str| Error::input(src, format!("has no array of the {what} of {split}; {HINT}"));
         let (images, labels) = (images.ok_or_else(|| lacks("images"))?, labels.ok_or_else(|| lacks("labels"))?);
@@ -123,21 +149,38 @@ fn build(src: &Path, options: &ConvertOptions, pairs: BTreeMap<(u8, &'static str
                 format!("`{i}` holds {count} images, `{l}` {n} labels; expected as many, at least one"),
             ));
         }
-        all.extend(numbers.iter().map(|&number| Label::Number(number)));
+        let numbers: Vec<Label> = numbers.into_iter().map(Label::Number).collect();
         found.push((split, images, numbers));
     }
-    let classes = Classes::of(src, options, None, &all)?;
-    let mut source = Npz { path: src.to_path_buf(), classes: Vec::new(), splits: Vec::new(), parts: Vec::new() };
-    for (split, images, numbers) in found {
-        source.splits.push(SourceSplit { name: split.to_string(), len: numbers.len() as u64 });
-        source.parts.push(Part::new(src, images, &numbers, &classes)?);
+    let labels = found.iter().flat_map(|(split, _, labels)| labels.iter().map(move |label| (split.as_str(), label)));
+    let classes = Classes::of(src, options, None, labels)?;
+    let (path, mut unusable) = (src.to_path_buf(), Unusable::new(options.on_bad));
+    let (splits, parts, notes, skipped) = (Vec::new(), Vec::new(), Vec::new(), Vec::new());
+    let mut source = Npz { path, classes: Vec::new(), splits, parts, notes, skipped };
+    for (split, images, labels) in found {
+        let part = Part::new(src, images, (&split, &labels), &classes, &mut unusable)?;
+        if part.labels.is_empty() {
+            source.notes.push(format!("split {split} left out: none of its images can be used"));
+            continue;
+        }
+        source.splits.push(SourceSplit { name: split, len: part.labels.len() as u64 });
+        source.parts.push(part);
     }
-    source.classes = classes.names;
-    Ok(Box::new(source))
+    (source.classes, source.skipped) = (classes.names, unusable.lines);
+    match source.parts.is_empty() {
+        true => Err(Error::input(src, "not one of its images can be used")),
+        false => Ok(Box::new(source)),
+    }
 }
 
 impl Part {
-    fn new(src: &Path, images: Array, numbers: &[i64], classes: &Classes) -> Result<Self, Error> {
+    fn new(
+        src: &Path,
+        images: Array,
+        (split, all): (&str, &[Label]),
+        classes: &Classes,
+        unusable: &mut Unusable,
+    ) -> Result<Self, Error> {
         let failed = |what: String| Error::input(src, format!("`{}`: {what}", images.name));
         images.check_bytes(src)?;
         let is_depth = |n: usize| n == 1 || n == 3;
@@ -156,12 +199,17 @@ impl Part {
         if height == 0 || width == 0 || height.max(width) > u32::MAX as usize {
             return Err(failed(format!("its images have {height} x {width} pixels")));
         }
-        let label = |(at, &number): (usize, &i64)| {
-            let label = Label::Number(number);
-            classes.label(&label).ok_or_else(|| failed(format!("sample {at}: {}", classes.unknown(&label))))
-        };
-        let labels = numbers.iter().enumerate().map(label).collect::<Result<_, _>>()?;
-        Ok(Part { height, width, channels, axes, labels, images })
+        let (mut labels, mut numbers) = (Vec::new(), Vec::new());
+        for (number, label) in (0..).zip(all) {
+            match classes.of_split(split, label) {
+                Ok(label) => {
+                    labels.push(label);
+                    numbers.push(number);
+                }
+                Err(what) => unusable.add(src, &format!("`{}`: sample {number}: {what}", images.name))?,
+            }
+        }
+        Ok(Part { height, width, channels, axes, labels, numbers, images })
     }
 }
 
@@ -174,10 +222,18 @@ impl Source for Npz {
         &self.classes
     }
 
+    fn notes(&self) -> &[String] {
+        &self.notes
+    }
+
+    fn skipped(&self) -> &[String] {
+        &self.skipped
+    }
+
     fn sample(&self, split: usize, index: u64, sample: &mut Sample) -> Result<(), Error> {
-        let Part { images, height, width, channels, axes, labels } = &self.parts[split];
-        let size = height * width * channels;
-        let at = index * size as u64;
+        let Part { images, height, width, channels, axes, labels, numbers } = &self.parts[split];
+        let (size, number) = (height * width * channels, numbers[index as usize]);
+        let at = number * size as u64;
         let failed = |e| Error::io("read", &self.path, e);
         match axes {
             Axes::Interleaved => images.read(at, size, &mut sample.encoded).map_err(failed)?,
@@ -190,27 +246,7 @@ impl Source for Npz {
         sample.format = Format::Raw;
         (sample.height, sample.width, sample.channels) = (*height as u32, *width as u32, *channels as u32);
         sample.label = labels[index as usize];
-        sample.name(&images.name, index);
+        sample.name(&images.name, number);
         Ok(())
-    }
-}
-
-#[cfg(test)]
-mod tests {
-    use super::place;
-
-    #[test]
-    fn names_of_arrays() {
-        let names = ["x_train", "y_test", "val_images", "train_labels", "X", "arr_1", "weights"].map(place);
-        let expected = [
-            Some(("train", true)),
-            Some(("test", false)),
-            Some(("validation", true)),
-            Some(("train", false)),
-            Some(("train", true)),
-            Some(("train", false)),
-            None,
-        ];
-        assert_eq!(names, expected);
     }
 }

@@ -5,16 +5,18 @@
 //! samples of a source larger than the memory allowed are mixed over some of them at a time.
 
 use super::kind::{Kind, Open, Opened};
-use super::reader::folders::{Entry, entries};
+use super::reader::classes;
+use super::reader::file_splits::FileSplits;
 use super::reader::labels::{Classes, Label};
-use super::reader::parquet;
+use super::reader::number_names::{self, Listed, NumberNames};
+use super::reader::parquet::{self, Table};
 use super::reader::row_groups::RowGroups;
-use super::reader::splits;
-use crate::dir;
+use super::reader::unusable::Unusable;
 use crate::error::Error;
 use crate::options::ConvertOptions;
 use crate::pool;
 use crate::source::{Blocks, Sample, Source, SourceSplit, Stamp};
+use crate::splits;
 use loaders::Format;
 use loaders::crc32c::crc32c_append;
 use std::collections::{BTreeMap, BTreeSet};
@@ -33,13 +35,16 @@ const HINT: &str =
 /// Bytes of row groups that are kept. The order of the samples depends on it, so no option changes it.
 const KEPT: u64 = 256 << 20;
 
-/// The rows of a split, file after file.
+/// The rows of a split that are used, file after file.
+#[derive(Default)]
 struct Part {
     groups: Vec<Group>,
     labels: Vec<u32>,
+    /// The number of each row in its file.
+    rows: Vec<u64>,
 }
 
-/// A row group and where it lies in its split.
+/// A row group, and the first row of the split that lies in it or behind it.
 struct Group {
     table: usize,
     number: usize,
@@ -52,6 +57,8 @@ struct Parquet {
     parts: Vec<Part>,
     rows: RowGroups,
     fingerprint: u32,
+    notes: Vec<String>,
+    skipped: Vec<String>,
 }
 
 fn open(src: &Path, options: &ConvertOptions) -> Opened {
@@ -60,82 +67,173 @@ fn open(src: &Path, options: &ConvertOptions) -> Opened {
             "--validation-fraction is not for parquet: `trireme data split` draws a split from what was converted";
         return Err(Error::Usage(what.into()));
     }
-    let files = find(src)?;
+    let files = find(src, options)?;
     let tables = pool::run(files.len(), options.jobs, |i| parquet::open(&files[i].1, &options.limits))?;
-    let mut labels = Vec::new();
-    for table in pool::run(tables.len(), options.jobs, |i| tables[i].labels(&options.limits))? {
-        labels.push(table);
-    }
-    let all: BTreeSet<Label> = labels.iter().flatten().cloned().collect();
-    let listed = tables.iter().find_map(|table| table.classes().filter(|names| !names.is_empty()));
-    let classes = Classes::of(src, options, listed, &all)?;
-    let mut parts: BTreeMap<(u8, &'static str), Part> = BTreeMap::new();
-    let mut crc = 0;
-    for (at, table) in tables.iter().enumerate() {
-        let split = files[at].0;
-        let part = parts
-            .entry((splits::rank(split), split))
-            .or_insert_with(|| Part { groups: Vec::new(), labels: Vec::new() });
-        let mut start = part.labels.len() as u64;
-        for (number, &rows) in table.group_rows().iter().enumerate() {
-            part.groups.push(Group { table: at, number, start });
-            start += rows;
-        }
-        for (row, label) in labels[at].iter().enumerate() {
-            let unknown = || Error::input(table.path(), format!("row {row}: {}", classes.unknown(label)));
-            let label = classes.label(label).ok_or_else(unknown)?;
-            crc = crc32c_append(crc, &label.to_le_bytes());
-            part.labels.push(label);
+    let mut labels = pool::run(tables.len(), options.jobs, |i| tables[i].labels(&options.limits))?;
+    let (listed, notes) = name(src, options, &tables, &mut labels)?;
+    let all = files
+        .iter()
+        .zip(&labels)
+        .flat_map(|((split, _), labels)| labels.iter().flatten().map(move |l| (split.as_str(), l)));
+    let classes = Classes::of(src, options, listed, all)?;
+    let mut parts: BTreeMap<(u8, &str), Part> = BTreeMap::new();
+    let (mut unusable, mut crc) = (Unusable::new(options.on_bad), 0);
+    for (at, (table, labels)) in tables.iter().zip(&labels).enumerate() {
+        let split = files[at].0.as_str();
+        let part = parts.entry((splits::rank(split), split)).or_default();
+        let mut rows = labels.iter().enumerate();
+        for (number, &count) in table.group_rows().iter().enumerate() {
+            part.groups.push(Group { table: at, number, start: part.labels.len() as u64 });
+            for (row, label) in rows.by_ref().take(count as usize) {
+                let label = match label {
+                    Some(label) => classes.of_split(split, label),
+                    None => Err("it has no label (null)".to_string()),
+                };
+                match label {
+                    Ok(label) => {
+                        crc = crc32c_append(crc, &label.to_le_bytes());
+                        part.labels.push(label);
+                        part.rows.push(row as u64);
+                    }
+                    Err(what) => unusable.add(table.path(), &format!("row {row}: {what}"))?,
+                }
+            }
+            // a row group without a usable row is not read
+            part.groups.pop_if(|group| group.start == part.labels.len() as u64);
         }
         let Stamp { bytes, seconds, nanoseconds } = table.stamp();
         let file = format!("{}\n{bytes}\n{seconds}\n{nanoseconds}\n", table.path().display());
         crc = crc32c_append(crc, file.as_bytes());
     }
-    let splits =
-        parts.iter().map(|((_, name), part)| SourceSplit { name: name.to_string(), len: part.labels.len() as u64 });
-    let splits: Vec<SourceSplit> = splits.collect();
-    let parts = parts.into_values().collect();
-    let fingerprint = classes.names.iter().fold(crc, |crc, name| crc32c_append(crc, name.as_bytes()));
-    let rows = RowGroups::new(tables, KEPT);
-    Ok(Box::new(Parquet { classes: classes.names, splits, parts, rows, fingerprint }))
+    let mut source = Parquet {
+        classes: classes.names,
+        splits: Vec::new(),
+        parts: Vec::new(),
+        rows: RowGroups::new(tables, KEPT),
+        fingerprint: 0,
+        notes,
+        skipped: unusable.lines,
+    };
+    source.fingerprint = source.classes.iter().fold(crc, |crc, name| crc32c_append(crc, name.as_bytes()));
+    source.add(src, parts)?;
+    Ok(Box::new(source))
+}
+
+impl Parquet {
+    /// Adds the splits that have rows.
+    fn add(&mut self, src: &Path, parts: BTreeMap<(u8, &str), Part>) -> Result<(), Error> {
+        for ((_, split), part) in parts {
+            if part.labels.is_empty() {
+                self.notes.push(format!("split {split} left out: none of its rows can be used"));
+                continue;
+            }
+            self.splits.push(SourceSplit { name: split.to_string(), len: part.labels.len() as u64 });
+            self.parts.push(part);
+        }
+        match self.parts.is_empty() {
+            true => Err(Error::input(src, "not one of its rows can be used")),
+            false => Ok(()),
+        }
+    }
+}
+
+/// Makes label numbers the names that each file's own list gives them, unless `--classes` renames the classes of all files. Returns the
+/// list of all names, in the order of the first file's, and what is to be said.
+///
+/// # Errors
+/// Files with different lists beside a file of numbers without one.
+fn name(
+    src: &Path,
+    options: &ConvertOptions,
+    tables: &[Table],
+    labels: &mut [Vec<Option<Label>>],
+) -> Result<(Option<Vec<String>>, Vec<String>), Error> {
+    let lists: Vec<Option<BTreeMap<i64, String>>> = tables.iter().map(own_names).collect();
+    let Some(first) = lists.iter().position(Option::is_some) else { return name_by_row(src, options, tables, labels) };
+    let same = &lists[first];
+    let differs = lists.iter().position(|list| list.is_some() && list != same);
+    let without = lists.iter().zip(labels.iter()).position(|(list, labels)| {
+        list.is_none() && labels.iter().flatten().any(|label| matches!(label, Label::Number(_)))
+    });
+    if let (Some(other), Some(without)) = (differs, without) {
+        let what = format!(
+            "its metadata does not name the classes of its label numbers, and the lists of {} and {} differ; name them here, too",
+            tables[first].path().display(),
+            tables[other].path().display()
+        );
+        return Err(Error::input(tables[without].path(), what));
+    }
+    let given = options.classes.as_deref().map(classes::read).transpose()?;
+    if let (Some(given), Some(names), None) = (&given, same, differs)
+        && given.len() == names.len()
+        && number_names::moved(names, given).is_none()
+    {
+        return Ok((None, number_names::renamed(names, given).into_iter().collect()));
+    }
+    let mut all: Vec<String> = Vec::new();
+    for (list, labels) in lists.iter().zip(labels) {
+        let Some(list) = list.as_ref().or(same.as_ref()) else { continue };
+        let known: BTreeSet<&String> = all.iter().collect();
+        let added: Vec<String> = list.values().filter(|name| !known.contains(name)).cloned().collect();
+        all.extend(added);
+        for label in labels.iter_mut().flatten() {
+            if let Label::Number(number) = *label {
+                // one beyond the list is no class of this file, whatever other files call by this number
+                *label = list.get(&number).map_or(Label::Outside(number), |name| Label::Name(name.clone()));
+            }
+        }
+    }
+    classes::check(src, &all)?;
+    Ok((Some(all), Vec::new()))
+}
+
+/// The same of files without such a list: names may stand in a column beside the numbers.
+fn name_by_row(
+    src: &Path,
+    options: &ConvertOptions,
+    tables: &[Table],
+    labels: &mut [Vec<Option<Label>>],
+) -> Result<(Option<Vec<String>>, Vec<String>), Error> {
+    let mut names = NumberNames::default();
+    for (table, labels) in tables.iter().zip(labels.iter()) {
+        for (row, (label, name)) in labels.iter().zip(table.names(&options.limits)?).enumerate() {
+            if let (Some(Label::Number(number)), Some(Label::Name(name))) = (label, name) {
+                names.note(src, *number, &name, || format!("row {row} of {}", table.path().display()))?;
+            }
+        }
+    }
+    let Listed { list, notes } = names.apply(src, options, None, labels.iter_mut().flatten().flatten())?;
+    Ok((list, notes))
+}
+
+/// The classes that a file's metadata names, by their numbers.
+fn own_names(table: &Table) -> Option<BTreeMap<i64, String>> {
+    let names = table.classes().filter(|names| !names.is_empty())?;
+    Some(number_names::unique((0..).zip(names.iter().map(String::as_str))))
 }
 
 /// The files of a source with their splits, in order.
-fn find(src: &Path) -> Result<Vec<(&'static str, PathBuf)>, Error> {
-    if src.is_file() {
-        let stem = src.file_stem().unwrap_or_default().to_string_lossy();
-        return Ok(vec![(splits::of_file(&stem), src.to_path_buf())]);
-    }
-    dir::check(src, HINT)?;
-    let mut found = Vec::new();
-    add(src, None, &mut found)?;
-    for Entry { name, is_dir } in entries(src)? {
-        if is_dir && (name == "data" || splits::of_word(&name).is_some()) {
-            add(&src.join(&name), splits::of_word(&name), &mut found)?;
+fn find(src: &Path, options: &ConvertOptions) -> Result<Vec<(String, PathBuf)>, Error> {
+    let found = FileSplits { src, ending: ".parquet", plain_folders: &["data"], options };
+    match found.find(HINT)? {
+        found if found.is_empty() => {
+            Err(Error::Missing { path: src.join("train-00000-of-00001.parquet"), hint: HINT.to_string() })
         }
+        found => Ok(found),
     }
-    found.sort();
-    match found.is_empty() {
-        true => Err(Error::Missing { path: src.join("train-00000-of-00001.parquet"), hint: HINT.to_string() }),
-        false => Ok(found),
-    }
-}
-
-/// Adds the tables in a folder, which stands for a split or not.
-fn add(dir: &Path, split: Option<&'static str>, found: &mut Vec<(&'static str, PathBuf)>) -> Result<(), Error> {
-    for Entry { name, is_dir } in entries(dir)? {
-        if let Some(stem) = name.strip_suffix(".parquet").filter(|_| !is_dir) {
-            found.push((split.unwrap_or_else(|| splits::of_file(stem)), dir.join(&name)));
-        }
-    }
-    Ok(())
 }
 
 impl Part {
-    /// The row group of a row of the split, and the row's number in it.
+    /// The row group of a row of the split, and the row's number in its file.
     fn locate(&self, index: u64) -> (&Group, u64) {
         let group = &self.groups[self.groups.partition_point(|group| group.start <= index) - 1];
-        (group, index - group.start)
+        (group, self.rows[index as usize])
+    }
+
+    /// The rows of each row group that are used.
+    fn lengths(&self) -> Vec<u64> {
+        let ends = self.groups.iter().skip(1).map(|group| group.start).chain([self.labels.len() as u64]);
+        ends.zip(&self.groups).map(|(end, group)| end - group.start).collect()
     }
 }
 
@@ -154,16 +252,20 @@ impl Source for Parquet {
 
     fn blocks(&self, split: usize) -> Option<Blocks> {
         let together = self.rows.together()?;
-        let lengths =
-            self.parts[split].groups.iter().map(|group| self.rows.table(group.table).group_rows()[group.number]);
-        Some(Blocks { lengths: lengths.collect(), together })
+        Some(Blocks { lengths: self.parts[split].lengths(), together })
     }
 
     fn place(&self, split: usize, index: u64) -> PathBuf {
         let (group, row) = self.parts[split].locate(index);
-        let table = self.rows.table(group.table);
-        let before: u64 = table.group_rows()[..group.number].iter().sum();
-        table.path().join(format!("row {}", before + row))
+        self.rows.table(group.table).path().join(format!("row {row}"))
+    }
+
+    fn notes(&self) -> &[String] {
+        &self.notes
+    }
+
+    fn skipped(&self) -> &[String] {
+        &self.skipped
     }
 
     fn sample(&self, split: usize, index: u64, sample: &mut Sample) -> Result<(), Error> {
@@ -176,7 +278,8 @@ impl Source for Parquet {
                 "its image holds no bytes: save the images in the table, not paths to them",
             )
         };
-        let bytes = rows.get(row as usize).and_then(Option::as_ref).ok_or_else(null)?;
+        let before: u64 = self.rows.table(group.table).group_rows()[..group.number].iter().sum();
+        let bytes = rows.get((row - before) as usize).and_then(Option::as_ref).ok_or_else(null)?;
         sample.encoded.clear();
         sample.encoded.extend_from_slice(bytes.data());
         // The conversion finds out format and size: see `Sample`.

@@ -3,18 +3,18 @@
 
 use super::kind::{Kind, Open, Opened};
 use super::reader::classes;
+use super::reader::file_splits::FileSplits;
 use super::reader::files::Files;
-use super::reader::folders::entries;
 use super::reader::labels::{Classes, Label};
 use super::reader::listing::{Listing, Place};
 use super::reader::recordio::{self, Record};
-use super::reader::splits;
-use crate::dir;
+use super::reader::unusable::Unusable;
 use crate::error::Error;
 use crate::options::ConvertOptions;
 use crate::pool;
+use crate::splits;
 use loaders::regular;
-use std::collections::{BTreeMap, BTreeSet};
+use std::collections::BTreeMap;
 use std::path::{Path, PathBuf};
 use std::sync::Arc;
 
@@ -28,61 +28,80 @@ pub(super) const RECORDIO: Kind = Kind {
 const HINT: &str = "expected a .rec file of MXNet, or a folder with train.rec and, if you like, val.rec and test.rec";
 
 fn open(src: &Path, options: &ConvertOptions) -> Opened {
-    let files = find(src)?;
-    let records = pool::run(files.len(), options.jobs, |i| recordio::list(&files[i]))?;
-    let number = |record: &Record| Label::Number(i64::from(record.label));
-    let labels: BTreeSet<Label> = records.iter().flatten().map(number).collect();
+    let files = find(src, options)?;
+    let records = pool::run(files.len(), options.jobs, |i| recordio::list(&files[i].1))?;
+    let labels: Vec<(&str, Label)> = files
+        .iter()
+        .zip(&records)
+        .flat_map(|((split, _), records)| {
+            records.iter().filter_map(move |record| Some((split.as_str(), label(record)?)))
+        })
+        .collect();
     let listed = src.join("classes.txt");
     let listed = listed.is_file().then(|| classes::read(&listed)).transpose()?;
-    let classes = Classes::of(src, options, listed, &labels)?;
+    let classes = Classes::of(src, options, listed, labels.iter().map(|(split, label)| (*split, label)))?;
     let mut found: BTreeMap<(u8, &str), Listing> = BTreeMap::new();
-    for (path, records) in files.iter().zip(records) {
-        let split = splits::of_file(&stem(path));
-        list(found.entry((splits::rank(split), split)).or_default(), path, &records, &classes)?;
+    let mut unusable = Unusable::new(options.on_bad);
+    for ((split, path), records) in files.iter().zip(records) {
+        let listing = found.entry((splits::rank(split), split)).or_default();
+        let file = RecFile { split, path, records: &records };
+        file.list(listing, &classes, &mut unusable)?;
     }
     let found = found.into_iter().map(|((_, split), listing)| (split.to_string(), listing)).collect();
-    Ok(Box::new(Files::new(src, classes.names, found, Vec::new(), options)?))
+    Ok(Box::new(Files::new(src, classes.names, found, Vec::new(), options)?.without(unusable.lines)))
+}
+
+fn label(record: &Record) -> Option<Label> {
+    record.label.as_ref().ok().map(|label| Label::Number(i64::from(*label)))
+}
+
+/// The `.rec` files of a source with their splits.
+fn find(src: &Path, options: &ConvertOptions) -> Result<Vec<(String, PathBuf)>, Error> {
+    match (FileSplits { src, ending: ".rec", plain_folders: &[], options }).find(HINT)? {
+        files if files.is_empty() => Err(Error::Missing { path: src.join("train.rec"), hint: HINT.to_string() }),
+        files => Ok(files),
+    }
+}
+
+/// The records of a file.
+struct RecFile<'a> {
+    split: &'a str,
+    path: &'a Path,
+    records: &'a [Record],
+}
+
+impl RecFile<'_> {
+    /// Adds the records to the listing of their split.
+    fn list(&self, listing: &mut Listing, classes: &Classes, unusable: &mut Unusable) -> Result<(), Error> {
+        let path = self.path;
+        let file = Arc::new(regular::open(path).map_err(|e| Error::io("open", path, e))?);
+        let place = |is_split: bool| match is_split {
+            true => Place::Parts { path: path.to_path_buf(), file: file.clone() },
+            false => Place::Archive { path: path.to_path_buf(), file: Some(file.clone()) },
+        };
+        let mut was_split = None;
+        for (number, record) in self.records.iter().enumerate() {
+            let label = match &record.label {
+                Ok(label) => classes.of_split(self.split, &Label::Number(i64::from(*label))),
+                Err(what) => Err(what.clone()),
+            };
+            let label = match label {
+                Ok(label) => label,
+                Err(what) => {
+                    unusable.add(path, &format!("record {number} at byte {}: {what}", record.start))?;
+                    continue;
+                }
+            };
+            if was_split.replace(record.is_split) != Some(record.is_split) {
+                listing.place(place(record.is_split));
+            }
+            let name = format!("{}#{number}", stem(path));
+            listing.push(&name, label, (record.range.start, record.range.end - record.range.start));
+        }
+        Ok(())
+    }
 }
 
 fn stem(path: &Path) -> String {
     path.file_stem().unwrap_or_default().to_string_lossy().into_owned()
-}
-
-/// The `.rec` files of a source.
-fn find(src: &Path) -> Result<Vec<PathBuf>, Error> {
-    if src.is_file() {
-        return Ok(vec![src.to_path_buf()]);
-    }
-    dir::check(src, HINT)?;
-    let files = entries(src)?.into_iter().filter(|entry| !entry.is_dir && entry.name.ends_with(".rec"));
-    let files: Vec<PathBuf> = files.map(|entry| src.join(entry.name)).collect();
-    match files.is_empty() {
-        true => Err(Error::Missing { path: src.join("train.rec"), hint: HINT.to_string() }),
-        false => Ok(files),
-    }
-}
-
-/// Adds the records of a file to the listing of its split.
-fn list(listing: &mut Listing, path: &Path, records: &[Record], classes: &Classes) -> Result<(), Error> {
-    let file = Arc::new(regular::open(path).map_err(|e| Error::io("open", path, e))?);
-    let place = |is_split: bool| match is_split {
-        true => Place::Parts { path: path.to_path_buf(), file: file.clone() },
-        false => Place::Archive { path: path.to_path_buf(), file: Some(file.clone()) },
-    };
-    let mut was_split = None;
-    for (number, record) in records.iter().enumerate() {
-        if was_split.replace(record.is_split) != Some(record.is_split) {
-            listing.place(place(record.is_split));
-        }
-        let label = Label::Number(i64::from(record.label));
-        let unknown =
-            || Error::input(path, format!("record {number} at byte {}: {}", record.start, classes.unknown(&label)));
-        let label = classes.label(&label).ok_or_else(unknown)?;
-        listing.push(
-            &format!("{}#{number}", stem(path)),
-            label,
-            (record.range.start, record.range.end - record.range.start),
-        );
-    }
-    Ok(())
 }

@@ -5,17 +5,20 @@
 
 use super::kind::{Kind, Open, Opened};
 use super::reader::classes;
+use super::reader::file_splits::FileSplits;
 use super::reader::files::Files;
 use super::reader::folders::{Entry, entries};
 use super::reader::labels::{Classes, Label};
 use super::reader::listing::{Listing, Place};
-use super::reader::splits;
-use super::reader::tar_samples::{self, Packed};
-use crate::dir;
+use super::reader::number_names::{Listed, NumberNames};
+use super::reader::tar_samples::{self, Packed, TarSample};
+use super::reader::unusable::Unusable;
 use crate::error::Error;
 use crate::options::{ConvertOptions, OnBad};
 use crate::pool;
-use std::collections::{BTreeMap, BTreeSet};
+use crate::splits;
+use crate::text;
+use std::collections::BTreeMap;
 use std::fs::File;
 use std::path::{Path, PathBuf};
 use std::sync::Arc;
@@ -31,27 +34,42 @@ const HINT: &str = "expected a tar archive, or a folder of them: train-000000.ta
 /// The most archives that are held open.
 const HELD: usize = 256;
 
-/// An archive and the split that its name stands for.
-struct Archive {
-    path: PathBuf,
-    split: &'static str,
-}
-
 fn open(src: &Path, options: &ConvertOptions) -> Opened {
-    let archives = find(src)?;
-    let mut packed = pool::run(archives.len(), options.jobs, |i| tar_samples::read(&archives[i].path))?;
-    let notes = check(&archives, &packed, options)?;
+    let archives = find(src, options)?;
+    let mut packed = pool::run(archives.len(), options.jobs, |i| tar_samples::read(&archives[i].1))?;
+    let mut skipped = check(&archives, &packed, options)?;
     let listed = src.join("classes.txt");
     let listed = listed.is_file().then(|| classes::read(&listed)).transpose()?;
+    let names = names(src, &archives, &packed)?;
+    let labels = packed.iter_mut().flat_map(|packed| &mut packed.samples).flat_map(|sample| &mut sample.label.labels);
+    let Listed { list: listed, notes } = names.apply(src, options, listed, labels)?;
     if listed.is_some() || options.classes.is_some() {
         name_by_text(&mut packed);
     }
-    let samples = || packed.iter().flat_map(|p| &p.samples);
-    let labels: BTreeSet<Label> = samples().flat_map(|s| &s.label.labels).cloned().collect();
-    let several = samples().any(|s| s.label.is_list);
-    let classes = Classes::of(src, options, listed, &labels)?;
-    let found = list(&archives, packed, &classes, several)?;
-    Ok(Box::new(Files::new(src, classes.names, found, notes, options)?))
+    let samples =
+        || archives.iter().zip(&packed).flat_map(|((split, _), p)| p.samples.iter().map(move |s| (split.as_str(), s)));
+    let labels = samples().flat_map(|(split, sample)| sample.label.labels.iter().map(move |label| (split, label)));
+    let several = samples().any(|(_, sample)| sample.label.is_list);
+    let classes = match several {
+        true => Classes::of_several(src, options, listed, &labels.map(|(_, label)| label.clone()).collect())?,
+        false => Classes::of(src, options, listed, labels)?,
+    };
+    let (found, unusable) = list(&archives, packed, &classes, several, options)?;
+    skipped.extend(unusable);
+    Ok(Box::new(Files::new(src, classes.names, found, notes, options)?.without(skipped)))
+}
+
+/// The names that samples give to their label numbers.
+fn names(src: &Path, archives: &[(String, PathBuf)], packed: &[Packed]) -> Result<NumberNames, Error> {
+    let mut names = NumberNames::default();
+    for ((_, path), packed) in archives.iter().zip(packed) {
+        for TarSample { name: member, label, .. } in &packed.samples {
+            for (number, name) in &label.names {
+                names.note(src, *number, name, || format!("{member} of {}", path.display()))?;
+            }
+        }
+    }
+    Ok(names)
 }
 
 /// Where one label of those that stand alone is a name, all are: a class of the list may be called `5`.
@@ -67,11 +85,10 @@ fn name_by_text(packed: &mut [Packed]) {
     }
 }
 
-/// Notes or refuses samples that cannot be used.
-fn check(archives: &[Archive], packed: &[Packed], options: &ConvertOptions) -> Result<Vec<String>, Error> {
-    let each = || {
-        archives.iter().zip(packed).flat_map(|(archive, packed)| packed.faults.iter().map(move |f| (&archive.path, f)))
-    };
+/// Lists or refuses samples that cannot be used.
+fn check(archives: &[(String, PathBuf)], packed: &[Packed], options: &ConvertOptions) -> Result<Vec<String>, Error> {
+    let each =
+        || archives.iter().zip(packed).flat_map(|((_, path), packed)| packed.faults.iter().map(move |f| (path, f)));
     match each().next() {
         Some((path, fault)) if options.on_bad == OnBad::Fail => {
             let more = match each().count() {
@@ -81,64 +98,65 @@ fn check(archives: &[Archive], packed: &[Packed], options: &ConvertOptions) -> R
             let what = format!("{fault}{more}; pack it again, or leave such samples out by `--on-bad skip`");
             Err(Error::input(path, what))
         }
-        _ => Ok(each().map(|(path, fault)| format!("left out: {}: {fault}", path.display())).collect()),
+        _ => Ok(each().map(|(path, fault)| format!("{}: {fault}", path.display())).collect()),
     }
 }
 
-/// The archives of a source, in order of their splits and names.
-fn find(src: &Path) -> Result<Vec<Archive>, Error> {
-    if src.is_file() {
-        let stem = src.file_stem().unwrap_or_default().to_string_lossy();
-        return Ok(vec![Archive { path: src.to_path_buf(), split: splits::of_file(&stem) }]);
+/// The archives of a source with their splits, in order of splits and names.
+fn find(src: &Path, options: &ConvertOptions) -> Result<Vec<(String, PathBuf)>, Error> {
+    let found = FileSplits { src, ending: ".tar", plain_folders: &[], options }.find(HINT)?;
+    if !found.is_empty() {
+        return Ok(found);
     }
-    dir::check(src, HINT)?;
-    let mut found = Vec::new();
-    for Entry { name, is_dir } in entries(src)? {
-        match splits::of_word(&name).filter(|_| is_dir) {
-            Some(split) => {
-                let inner = entries(&src.join(&name))?.into_iter().filter(|e| !e.is_dir && e.name.ends_with(".tar"));
-                found.extend(inner.map(|e| Archive { path: src.join(&name).join(e.name), split }));
-            }
-            None => found.extend(name.strip_suffix(".tar").filter(|_| !is_dir).map(|stem| {
-                let split = splits::of_file(stem);
-                Archive { path: src.join(&name), split }
-            })),
-        }
+    let endings = [".tar.gz", ".tgz", ".tar.zst", ".tar.xz", ".tar.bz2"];
+    let is_packed = |entry: &Entry| !entry.is_dir && endings.iter().any(|end| entry.name.ends_with(end));
+    if let Some(Entry { name, .. }) = entries(src)?.into_iter().find(is_packed) {
+        let what = "it is compressed, and archives are read in place: unpack it first (`gzip -d`, `zstd -d`)";
+        return Err(Error::input(&src.join(name), what));
     }
-    found.sort_by(|a, b| (splits::rank(a.split), &a.path).cmp(&(splits::rank(b.split), &b.path)));
-    match found.is_empty() {
-        true => Err(Error::Missing { path: src.join("train-000000.tar"), hint: HINT.to_string() }),
-        false => Ok(found),
-    }
+    Err(Error::Missing { path: src.join("train-000000.tar"), hint: HINT.to_string() })
 }
 
-/// The samples of each split; with `several`, images may have several labels, or none.
+/// The samples of each split, and those that are left out; with `several`, images may have several labels, or none.
 fn list(
-    archives: &[Archive],
+    archives: &[(String, PathBuf)],
     packed: Vec<Packed>,
     classes: &Classes,
     several: bool,
-) -> Result<Vec<(String, Listing)>, Error> {
+    options: &ConvertOptions,
+) -> Result<(Vec<(String, Listing)>, Vec<String>), Error> {
     let held = archives.len() <= HELD;
     let mut found: BTreeMap<(u8, &str), Listing> = BTreeMap::new();
-    for (Archive { path, split }, Packed { file, samples, .. }) in archives.iter().zip(packed) {
+    let mut unusable = Unusable::new(options.on_bad);
+    for ((split, path), Packed { file, samples, .. }) in archives.iter().zip(packed) {
         let listing = found.entry((splits::rank(split), split)).or_default();
         let file: Option<Arc<File>> = held.then(|| Arc::new(file));
         listing.place(Place::Archive { path: path.clone(), file });
         for sample in samples {
-            let unknown = |label| Error::input(path, format!("{}: {}", sample.name, classes.unknown(label)));
-            let class = |label| classes.label(label).ok_or_else(|| unknown(label));
-            let own = sample.label.labels.iter().map(class).collect::<Result<Vec<u32>, Error>>()?;
+            let own = sample.label.labels.iter().map(|label| classes.of_split(split, label));
             let range = (sample.range.start, sample.range.end - sample.range.start);
-            match several {
-                true => listing.push_set(&sample.name, &own, range),
-                false => listing.push(&sample.name, own[0], range),
+            match own.collect::<Result<Vec<u32>, String>>() {
+                Err(what) => unusable.add(path, &format!("{}: {what}", loaders::printable(&sample.name)))?,
+                Ok(own) if several => listing.push_set(&sample.name, &own, range),
+                Ok(own) => listing.push(&sample.name, own[0], range),
             }
         }
     }
     let found: Vec<(String, Listing)> = found.into_iter().map(|((_, split), l)| (split.to_string(), l)).collect();
     match found.iter().find(|(_, listing)| listing.len() == 0) {
-        Some((split, _)) => Err(Error::input(&archives[0].path, format!("split {split} holds no sample; {HINT}"))),
-        None => Ok(found),
+        Some((split, _)) if unusable.lines.is_empty() => {
+            let first = archives.iter().find(|(of, _)| of == split).map_or(&archives[0].1, |(_, path)| path);
+            Err(Error::input(first, format!("split {split} holds no sample{}; {HINT}", endings(first)?)))
+        }
+        _ => Ok((found, unusable.lines)),
     }
+}
+
+/// The endings of the members of an archive without a sample.
+fn endings(path: &Path) -> Result<String, Error> {
+    let found = tar_samples::endings(path)?;
+    Ok(match found.is_empty() {
+        true => String::new(),
+        false => format!(": its members end in {}, not in .jpg (or .png, ...) and .cls or .json", text::first(&found)),
+    })
 }

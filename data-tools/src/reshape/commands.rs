@@ -6,6 +6,7 @@ use super::share::Share;
 use super::write::{Plan, write};
 use crate::draw::draw;
 use crate::error::Error;
+use loaders::dataset::MANIFEST;
 use std::collections::BTreeMap;
 use std::path::Path;
 
@@ -43,9 +44,14 @@ pub fn merge(dirs: &[&Path], out: &Path, options: &Reshaping) -> Result<Reshaped
     }
     let mut sets = dirs.iter().map(|dir| Set::open(dir)).collect::<Result<Vec<Set>, _>>()?;
     let multi_label = one_kind(dirs, &sets)?;
+    one_class_a_name(dirs, &sets)?;
     let mut classes: Vec<String> = Vec::new();
     let mut numbers: BTreeMap<String, i64> = BTreeMap::new();
-    for name in sets.iter().flat_map(|set| &set.manifest.classes) {
+    let same = sets.iter().all(|set| set.manifest.classes == sets[0].manifest.classes);
+    if same {
+        classes.clone_from(&sets[0].manifest.classes);
+    }
+    for name in sets.iter().flat_map(|set| &set.manifest.classes).filter(|_| !same) {
         if !numbers.contains_key(name) {
             numbers.insert(name.clone(), classes.len() as i64);
             classes.push(name.clone());
@@ -55,7 +61,8 @@ pub fn merge(dirs: &[&Path], out: &Path, options: &Reshaping) -> Result<Reshaped
     let offset = sets[0].manifest.label_offset;
     let label_offset = if sets.iter().all(|set| set.manifest.label_offset == offset) { offset } else { 0 };
     for set in &mut sets {
-        set.labels = set.manifest.classes.iter().map(|name| numbers[name] + label_offset).collect();
+        let number = |(at, name): (i64, &String)| if same { at } else { numbers[name] } + label_offset;
+        set.labels = (0..).zip(&set.manifest.classes).map(number).collect();
     }
     let mut targets: BTreeMap<String, Target> = BTreeMap::new();
     for (number, set) in sets.iter().enumerate() {
@@ -68,6 +75,27 @@ pub fn merge(dirs: &[&Path], out: &Path, options: &Reshaping) -> Result<Reshaped
     let mut targets: Vec<Target> = targets.into_values().filter(|target| !target.picks.is_empty()).collect();
     targets.iter_mut().for_each(|target| target.shuffle(options.seed));
     write(&Plan { sets, targets, classes, multi_label, label_offset, keeps_mean: false }, out, options)
+}
+
+/// Refuses sets with two classes of one name, which would become one, unless all sets have the same classes.
+fn one_class_a_name(dirs: &[&Path], sets: &[Set]) -> Result<(), Error> {
+    if sets.iter().all(|set| set.manifest.classes == sets[0].manifest.classes) {
+        return Ok(());
+    }
+    for (dir, set) in dirs.iter().zip(sets) {
+        let mut seen = BTreeMap::new();
+        for (number, name) in set.manifest.classes.iter().enumerate() {
+            if let Some(first) = seen.insert(name, number) {
+                let what = format!(
+                    "classes {first} and {number} are both named `{}`, and merging would make them one; give them different names in \
+                     `classes` of dataset.json",
+                    loaders::printable(name)
+                );
+                return Err(Error::input(&dir.join(MANIFEST), what));
+            }
+        }
+    }
+    Ok(())
 }
 
 /// Whether images of the sets may have several labels; refuses sets that differ in it.

@@ -87,9 +87,67 @@ fn splits_by_folder_and_by_draw() {
     let train = records(&temp.path("b"), "train");
     assert!(train.len() == 14 && one.iter().all(|name| !train.contains_key(name)));
 
+    // a class of which a tenth is no image
+    let small = ConvertOptions { validation_fraction: Some(0.06), ..options() };
+    let made = convert("folder", &src.join("train"), &temp.path("small"), &small).unwrap();
+    assert!(
+        made.notes.iter().any(|note| note.starts_with("1 class without a validation image") && note.ends_with(": dog")),
+        "{made}"
+    );
+
     let twice = ConvertOptions { validation_fraction: Some(0.25), ..options() };
     let error = convert("folder", &src, &temp.path("e"), &twice).unwrap_err();
     assert!(error.is_usage() && error.to_string().contains("has a validation split"), "{error}");
+}
+
+fn mapped(map: &[(&str, &str)]) -> ConvertOptions {
+    let split_map = map.iter().map(|(name, split)| (name.to_string(), split.to_string())).collect();
+    ConvertOptions { split_map, ..options() }
+}
+
+/// A folder above the splits would make one class of all, or the splits classes.
+#[test]
+fn folders_one_level_too_high() {
+    let temp = Temp::new();
+    let src = temp.path("src");
+    let class = |split: &str, salt: u32| {
+        write(&src.join(split).join("cat/1.jpg"), &jpeg(9, 9, salt));
+        write(&src.join(split).join("dog/1.jpg"), &jpeg(9, 9, salt + 1));
+    };
+    ["a/dataset/train", "a/dataset/val", "b/train", "b/train_small", "c/train", "c/more", "d/set/train"]
+        .iter()
+        .zip(0..)
+        .for_each(|(split, salt)| class(split, 2 * salt));
+    write(&src.join("e/cat/train/1.jpg"), &jpeg(9, 9, 20));
+    write(&src.join("e/cat/val/1.jpg"), &jpeg(9, 9, 21));
+    write(&src.join("e/dog/1.jpg"), &jpeg(9, 9, 22));
+    for (folder, parts) in [
+        ("a", ["the splits train, val lie in", "a/dataset: convert that folder"]),
+        ("", ["the splits train, val lie in", "a/dataset"]),
+        ("b", ["`train_small` is no known word for a split", "--split-map train_small=validation"]),
+        ("c", ["`more` is no known word for a split", "--split-map more=validation"]),
+        ("d", ["the splits train lie in", "d/set"]),
+        ("e", ["the splits train, val lie in", "e/cat"]),
+    ] {
+        let from = if folder.is_empty() { temp.path("src/a/..").join("a") } else { src.join(folder) };
+        let message = convert("folder", &from, &temp.path("out"), &options()).unwrap_err().to_string();
+        parts.iter().for_each(|part| assert!(message.contains(part), "`{part}` is not in: {message}"));
+    }
+    let made =
+        convert("folder", &src.join("c"), &temp.path("c"), &mapped(&[("more", "val")].map(|(a, _)| (a, "validation"))))
+            .unwrap();
+    assert_eq!((made.manifest.splits["validation"].count, made.manifest.classes.len()), (2, 2));
+    // a class of vehicles
+    ["car", "train"].iter().for_each(|class| write(&src.join("f").join(class).join("1.jpg"), &jpeg(9, 9, 30)));
+    write(&src.join("f/__MACOSX/car/._1.jpg"), b"x");
+    assert_eq!(
+        convert("folder", &src.join("f"), &temp.path("f"), &options()).unwrap().manifest.classes,
+        ["car", "train"]
+    );
+    // with years and in CamelCase, and `eval`
+    ["g/train2017", "g/ValSet", "g/eval"].iter().for_each(|split| class(split, 40));
+    let made = convert("folder", &src.join("g"), &temp.path("g"), &options()).unwrap();
+    assert_eq!(made.manifest.splits.keys().collect::<Vec<_>>(), ["test", "train", "validation"]);
 }
 
 /// Any word for a split will do, in any case; two folders of one split are refused.
@@ -102,10 +160,22 @@ fn folders_of_splits_by_other_words() {
         write(&src.join(name).join("dog/1.jpg"), &jpeg(9, 9, salt));
     }
     write(&src.join("extra/cat/1.jpg"), &jpeg(9, 9, 9));
-    let made = convert("folder", &src, &temp.path("a"), &options()).unwrap();
+    let message = convert("folder", &src, &temp.path("a"), &options()).unwrap_err().to_string();
+    assert!(
+        message.contains("`extra` is no known word for a split; found Testing, Training, extra, valid"),
+        "{message}"
+    );
+    fs::create_dir(src.join("notes")).unwrap();
+    let made = convert("folder", &src, &temp.path("a"), &mapped(&[("extra", "none")])).unwrap();
     assert_eq!(made.manifest.classes, ["cat", "dog"]);
     assert_eq!(made.manifest.splits.keys().collect::<Vec<_>>(), ["test", "train", "validation"]);
-    assert_eq!(made.notes, ["left out, since they are no splits: extra"]);
+    assert_eq!(made.notes, ["left out, since they hold no images: notes"]);
+    let made = convert("folder", &src, &temp.path("more"), &mapped(&[("extra", "train")])).unwrap();
+    assert_eq!((made.manifest.splits["train"].count, made.manifest.splits.len()), (3, 3));
+    ["extra/cat/1.jpg", "Training/cat/1.jpg"]
+        .iter()
+        .for_each(|name| assert!(records(&temp.path("more"), "train").contains_key(*name)));
+    ["notes", "extra"].iter().for_each(|name| fs::remove_dir_all(src.join(name)).unwrap());
     assert!(records(&temp.path("a"), "validation").contains_key("valid/cat/1.jpg"));
     fs::create_dir(src.join("dev")).unwrap();
     let message = convert("folder", &src, &temp.path("b"), &options()).unwrap_err().to_string();
@@ -113,7 +183,7 @@ fn folders_of_splits_by_other_words() {
     // without a word for train they are classes
     ["dev", "Training"].iter().for_each(|name| fs::remove_dir_all(src.join(name)).unwrap());
     let made = convert("folder", &src, &temp.path("c"), &options()).unwrap();
-    assert_eq!(made.manifest.classes, ["Testing", "extra", "valid"]);
+    assert_eq!(made.manifest.classes, ["Testing", "valid"]);
 }
 
 #[test]

@@ -31,7 +31,8 @@ fn photo(format: Format, channels: usize, salt: usize, label: i64, text: &'stati
 fn imagenet(dir: &Path) {
     fs::create_dir_all(dir).unwrap();
     let first = [photo(Format::Jpeg, 3, 0, 2, "goldfish"), photo(Format::Jpeg, 1, 1, 1, "")];
-    let second = [photo(Format::Png, 3, 2, 4, ""), photo(Format::Jpeg, 3, 3, 1, "tench")];
+    let second =
+        [photo(Format::Png, 3, 2, 4, ""), photo(Format::Jpeg, 3, 3, 1, "tench"), photo(Format::Jpeg, 3, 5, 5, "")];
     write_shard(&dir.join("train-00000-of-00002"), &first);
     write_shard(&dir.join("train-00001-of-00002"), &second);
     let val = [photo(Format::Jpeg, 3, 4, 5, "ray")];
@@ -46,7 +47,7 @@ fn imagenet_shards_become_a_data_set() {
     imagenet(&dir);
     let indexed = index(&dir).unwrap();
     assert!(indexed.made_manifest);
-    assert_eq!((indexed.shards, indexed.records), (3, 5));
+    assert_eq!((indexed.shards, indexed.records), (3, 6));
     assert!(indexed.to_string().contains("5 classes, labels start at 1"), "{indexed}");
     assert_eq!(indexed.manifest.classes, ["tench", "goldfish", "3", "4", "ray"]);
     assert_eq!(indexed.manifest.label_offset, 1);
@@ -54,8 +55,8 @@ fn imagenet_shards_become_a_data_set() {
 
     let data = Dataset::open(&dir).unwrap();
     let split = data.split("train").unwrap();
-    let seen: Vec<u32> = (0..4).map(|id| split.record(id, &mut Vec::new()).unwrap().1).collect();
-    assert_eq!(seen, [1, 0, 3, 0]);
+    let seen: Vec<u32> = (0..5).map(|id| split.record(id, &mut Vec::new()).unwrap().1).collect();
+    assert_eq!(seen, [1, 0, 3, 0, 4]);
     assert_eq!(data.split("validation").unwrap().len(), 1);
     assert!(verify(&dir, 0).unwrap().is_ok());
     let summary = info(&dir).unwrap().to_string();

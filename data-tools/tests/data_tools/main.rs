@@ -15,6 +15,7 @@ mod hostile;
 mod imagenet;
 mod images;
 mod index;
+mod labels;
 mod links;
 mod multi_label;
 mod odd;

@@ -151,7 +151,7 @@ fn bad_lines_are_all_listed() {
         "missing.png: not found",
         "line 5: a.png is on line 2 already",
         "line 6: it has no path",
-        "line 7: it has more columns than the header",
+        "line 7: it has more fields than the header",
         "--on-bad skip",
     ];
     let message = convert("csv", &list, &temp.path("out"), &with).unwrap_err().to_string();
@@ -171,7 +171,7 @@ fn bad_lines_are_all_listed() {
     ];
     refused("folder", &src, &with, &parts);
     let made = convert("folder", &src, &temp.path("some"), &ConvertOptions { on_bad: OnBad::Skip, ..with }).unwrap();
-    assert_eq!((made.notes.len(), names(&temp.path("some"), "train")), (4, vec!["a.png: cat".to_string()]));
+    assert_eq!((made.skipped.len(), names(&temp.path("some"), "train")), (4, vec!["a.png: cat".to_string()]));
     write(&json, b"[1]");
     let with = ConvertOptions { labels: Some(json), ..options() };
     refused("folder", &src, &with, &["labels.json: ", "expected an object with a list of classes for each image"]);

@@ -137,7 +137,7 @@ fn bad_archives_name_member_and_cure() {
         &["t.tar: sample `s/1` (member 3 at byte", "has no label: expected s/1.cls", "--on-bad skip"],
     );
     let made = convert("webdataset", &path, &temp.path("skipped"), &skipping()).unwrap();
-    assert!(made.manifest.splits["train"].count == 1 && made.notes[0].contains("s/1"), "{made}");
+    assert!(made.manifest.splits["train"].count == 1 && made.skipped[0].contains("s/1"), "{made}");
     with(&[("0.cls", b"0"), ("1.png", &image), ("1.cls", b"0")]);
     refused("webdataset", &path, &["sample `s/0` (member 1", "has a label and no image"]);
     with(&[("0.png", &image), ("0.jpg", &image), ("0.cls", b"0")]);
@@ -205,18 +205,21 @@ fn numbers_in_a_table_with_a_list_of_numbers() {
 #[test]
 fn bad_lines_of_a_table_are_all_named() {
     let temp = Temp::new();
-    let src =
-        table(&temp, "path,label\na.png,cat\nmissing.png,cat\n\nb.png,dgo\nc.png,\nb.png,cat,extra\ngone.png,dog\n");
+    let src = table(
+        &temp,
+        "path,label\na.png,cat\nmissing.png,cat\n\nb.png,dgo\nc.png,\nb.png,cat,\nb.png,cat,extra\ngone.png,dog\n",
+    );
     write(&temp.path("classes.txt"), b"cat\ndog\n");
     let given = ConvertOptions { classes: Some(temp.path("classes.txt")), ..options() };
     let message = convert("csv", &src, &temp.path("out"), &given).unwrap_err().to_string();
     for part in [
-        "labels.csv: 4 lines cannot be used",
+        "labels.csv: 5 lines cannot be used",
         "line 3: ",
         "missing.png: not found",
         "line 5: label `dgo` is none of the 2 classes; did you mean",
         "line 6: it has no label",
-        "line 8: ",
+        "line 8: it has more fields than the header",
+        "line 9: ",
         "gone.png: not found",
         "--on-bad skip",
     ] {
@@ -224,7 +227,7 @@ fn bad_lines_of_a_table_are_all_named() {
     }
     let skip = ConvertOptions { on_bad: OnBad::Skip, ..given };
     let made = convert("csv", &src, &temp.path("out"), &skip).unwrap();
-    assert_eq!((made.manifest.splits["train"].count, made.notes.len()), (2, 4), "{made}");
+    assert_eq!((made.manifest.splits["train"].count, made.skipped.len()), (2, 5), "{made}");
     refused(
         "csv",
         &table(&temp, "image_path,caption\na.png,hello\n"),
@@ -264,8 +267,8 @@ fn a_table_that_contradicts_itself() {
     refused("csv", &src, &parts);
     let made = convert("csv", &src, &temp.path("out"), &skipping()).unwrap();
     assert_eq!(made.manifest.splits["train"].count, 3);
-    assert_eq!(made.notes.len(), 3);
-    assert!(made.notes[2].starts_with("1 line with the image, label and split of an earlier one"), "{made}");
+    assert_eq!((made.skipped.len(), made.notes.len()), (2, 1));
+    assert!(made.notes[0].starts_with("1 line with the image, label and split of an earlier one"), "{made}");
 }
 
 #[test]
@@ -327,6 +330,22 @@ fn bad_arrays_are_named() {
         &[("x", npy("|u1", "(9, 2, 2)", &[7; 8])), ("y", labels())],
         &["`x`: shape [9, 2, 2] of |u1 does not fit its 8 bytes"],
     );
+    let pair = |part: &str| [(format!("x_{part}"), images()), (format!("y_{part}"), labels())];
+    let parts = |parts: &[&str]| {
+        let arrays: Vec<(String, Vec<u8>)> = parts.iter().flat_map(|part| pair(part)).collect();
+        let arrays: Vec<(&str, Vec<u8>)> = arrays.iter().map(|(name, bytes)| (name.as_str(), bytes.clone())).collect();
+        npz(&path, &arrays);
+    };
+    parts(&["train", "extra"]);
+    refused(
+        "npz",
+        &path,
+        &["a.npz: `extra` is no known word for a split; found extra, train", "--split-map extra=validation"],
+    );
+    parts(&["train", "eval", "extra"]);
+    let mapped = ConvertOptions { split_map: vec![("extra".into(), "none".into())], ..options() };
+    let made = convert("npz", &path, &temp.path("eval"), &mapped).unwrap();
+    assert_eq!(made.manifest.splits.keys().collect::<Vec<_>>(), ["train", "validation"]);
     fs::write(&path, b"no archive").unwrap();
     refused("npz", &path, &["a.npz: the archive cannot be read", "not a .npz"]);
     let whole = fs::read(file("arrays.npz")).unwrap();

@@ -247,7 +247,7 @@ fn records_that_are_whole_but_wrong() {
     assert_eq!(at, [1, 2, 3, 4, 5, 6, 7, 8], "{report}");
     assert!(report.bad[0].what.contains("label 3 is out of range; expected 0 to 2"));
     assert!(report.bad[3].what.contains("got 5"), "{report}");
-    assert!(report.bad[4].what.contains("expected 0 bytes (above 0)"), "{report}");
+    assert!(report.bad[4].what.contains("`image/height` is missing or 0"), "{report}");
 
     let measured = stats(&temp.path("d"), "train", 0).unwrap();
     assert_eq!((measured.count, measured.skipped), (2, 8), "{measured}");

@@ -5,6 +5,7 @@ use crate::draw::draw;
 use crate::error::Error;
 use crate::options::ConvertOptions;
 use crate::source::{Sample, Source, SourceSplit, Stamp};
+use crate::text;
 use loaders::crc32c::crc32c_append;
 use std::path::{Path, PathBuf};
 
@@ -15,6 +16,8 @@ pub(crate) struct Files {
     /// The files of each split.
     pub listings: Vec<Listing>,
     pub notes: Vec<String>,
+    /// A line for each sample that was left out.
+    pub skipped: Vec<String>,
 }
 
 impl Files {
@@ -23,9 +26,19 @@ impl Files {
         src: &Path,
         classes: Vec<String>,
         mut found: Vec<(String, Listing)>,
-        notes: Vec<String>,
+        mut notes: Vec<String>,
         options: &ConvertOptions,
     ) -> Result<Self, Error> {
+        let is_usable = |(name, listing): &(String, Listing)| {
+            if listing.len() == 0 {
+                notes.push(format!("split {name} left out: it holds no image that can be used"));
+            }
+            listing.len() > 0
+        };
+        found.retain(is_usable);
+        if found.is_empty() {
+            return Err(Error::input(src, "holds no image that can be used"));
+        }
         if let Some(share) = options.validation_fraction {
             if found.iter().any(|(name, _)| name == "validation") {
                 return Err(Error::Usage(format!("{} has a validation split; none can be drawn", src.display())));
@@ -42,10 +55,23 @@ impl Files {
                     "a validation fraction of {share} is less than one image of every class; give a larger one"
                 )));
             }
+            notes.extend(without_validation(&found[0].1, &drawn, &classes));
             found.insert(1, ("validation".to_string(), drawn));
         }
         let splits = found.iter().map(|(name, l)| SourceSplit { name: name.clone(), len: l.len() }).collect();
-        Ok(Files { classes, splits, listings: found.into_iter().map(|(_, listing)| listing).collect(), notes })
+        Ok(Files {
+            classes,
+            splits,
+            listings: found.into_iter().map(|(_, listing)| listing).collect(),
+            notes,
+            skipped: Vec::new(),
+        })
+    }
+
+    /// The same source, of which these samples were left out.
+    pub fn without(mut self, skipped: Vec<String>) -> Self {
+        self.skipped = skipped;
+        self
     }
 
     /// A checksum over classes, names and labels, and over sizes and times of archives.
@@ -63,6 +89,28 @@ fn draw_validation(train: &mut Listing, classes: usize, share: f64, seed: u64) -
     let labels: Vec<u32> = train.labels().collect();
     let wanted = |n: u64| ((n as f64 * share).round() as u64).min(n.saturating_sub(1));
     train.split_off(&draw(&labels, classes, wanted, seed))
+}
+
+/// Says which classes got no validation image: a share that is less than one image of theirs leaves them without a score.
+fn without_validation(train: &Listing, drawn: &Listing, classes: &[String]) -> Option<String> {
+    if train.multi_label() {
+        return None;
+    }
+    let count = |listing: &Listing| {
+        let mut counts = vec![0u64; classes.len()];
+        listing.labels().for_each(|label| counts[label as usize] += 1);
+        counts
+    };
+    let (left, drawn) = (count(train), count(drawn));
+    let without = classes.iter().zip(left.iter().zip(&drawn)).filter(|(_, (left, drawn))| **left > 0 && **drawn == 0);
+    let names: Vec<&str> = without.map(|(name, _)| name.as_str()).collect();
+    (!names.is_empty()).then(|| {
+        let count = text::classes(names.len());
+        format!(
+            "{count} without a validation image, since --validation-fraction is less than one of theirs: {}",
+            text::first(&names)
+        )
+    })
 }
 
 impl Source for Files {
@@ -92,6 +140,10 @@ impl Source for Files {
 
     fn notes(&self) -> &[String] {
         &self.notes
+    }
+
+    fn skipped(&self) -> &[String] {
+        &self.skipped
     }
 
     fn sample(&self, split: usize, index: u64, sample: &mut Sample) -> Result<(), Error> {

@@ -1,4 +1,5 @@
-//! Folders of image files: their entries, and the images at any depth below. Names that begin with a dot are ignored.
+//! Folders of image files: their entries, and the images at any depth below. Names that begin with a dot, and
+//! the folder `__MACOSX` of archives that macOS made, are ignored.
 
 use crate::error::Error;
 use std::fs;
@@ -28,7 +29,8 @@ pub(crate) fn entries(dir: &Path) -> Result<Vec<Entry>, Error> {
         let Ok(name) = entry.file_name().into_string() else {
             return Err(Error::input(&entry.path(), "its name is not UTF-8; rename it"));
         };
-        if name.starts_with('.') {
+        // what macOS puts into ZIP archives holds no images
+        if name.starts_with('.') || name == "__MACOSX" {
             continue;
         }
         let kind = entry.file_type().map_err(failed)?;

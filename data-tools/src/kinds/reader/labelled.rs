@@ -2,9 +2,9 @@
 
 use super::labels::{Classes, Label};
 use super::listing::{Listing, Place};
-use super::splits;
 use crate::error::Error;
 use crate::options::{ConvertOptions, OnBad};
+use crate::splits::{self, Assign, Names, TRAIN, Unknown};
 use crate::text;
 use loaders::printable;
 use std::collections::{BTreeMap, BTreeSet};
@@ -49,6 +49,59 @@ pub(crate) struct Listed {
     pub bad: Vec<Bad>,
     /// Lines that say of an image what an earlier line says.
     pub repeats: u64,
+}
+
+/// Reads paths of Windows, with backslashes, as ones with slashes unless there is a file of that very name.
+pub(crate) fn use_slashes(folder: &Path, lines: &mut [Line]) {
+    for line in lines {
+        if line.path.contains('\\') && !folder.join(&line.path).exists() {
+            line.path = line.path.replace('\\', "/");
+        }
+    }
+}
+
+/// Reads the words for splits in `lines` and leaves out lines of splits that are not wanted.
+///
+/// # Errors
+/// Words that stand for no split, beside others that do.
+pub(crate) fn prepare(
+    src: &Path,
+    folder: &Path,
+    mut lines: Vec<Line>,
+    options: &ConvertOptions,
+) -> Result<Vec<Line>, Error> {
+    use_slashes(folder, &mut lines);
+    lines.iter_mut().filter(|line| line.split.is_empty()).for_each(|line| line.split = TRAIN.to_string());
+    let words: BTreeSet<&str> = lines.iter().map(|line| line.split.as_str()).filter(|word| is_name(word)).collect();
+    let words: Vec<&str> = words.into_iter().collect();
+    let assign = Assign { src, map: &options.split_map, names: Names::Whole, unknown: Unknown::Own };
+    let splits = assign.splits(&words)?;
+    let splits: BTreeMap<String, Option<String>> = words.iter().map(|word| word.to_string()).zip(splits).collect();
+    lines.retain_mut(|line| match splits.get(&line.split) {
+        Some(Some(split)) => {
+            line.split.clone_from(split);
+            true
+        }
+        Some(None) => false,
+        // no name of a split: a fault of the line
+        None => true,
+    });
+    Ok(lines)
+}
+
+/// The classes of all lines.
+pub(crate) fn classes(
+    src: &Path,
+    lines: &[Line],
+    several: bool,
+    listed: Option<Vec<String>>,
+    options: &ConvertOptions,
+) -> Result<Classes, Error> {
+    let labels = lines.iter().flat_map(|line| line.labels.iter().map(|label| (line.split.as_str(), label)));
+    match several {
+        true => Classes::of_several(src, options, listed, &labels.map(|(_, label)| label.clone()).collect()),
+        false => Classes::of(src, options, listed, labels),
+    }
 }
 
 /// The texts of the labels in a column: parted by `separator`, or by `;` and `|` where none is given.
@@ -128,8 +181,8 @@ impl List<'_> {
             let column = if line.path.is_empty() { "path" } else { "label" };
             return Err(format!("it has no {column}"));
         }
-        let classes = self.classes_of(&line.labels)?;
         let split = split(&line.split)?;
+        let classes = self.classes_of(split, &line.labels)?;
         let path = self.folder.join(&line.path);
         match path.metadata() {
             Ok(meta) if meta.is_file() => Ok(Usable { split, classes }),
@@ -140,15 +193,15 @@ impl List<'_> {
     }
 
     /// All that is wrong with a line's labels is named.
-    fn classes_of(&self, labels: &[Label]) -> Result<Vec<u32>, String> {
+    fn classes_of(&self, split: &str, labels: &[Label]) -> Result<Vec<u32>, String> {
         let (mut classes, mut wrong) = (BTreeSet::new(), Vec::new());
         for label in labels {
-            match self.classes.label(label) {
-                None => wrong.push(self.classes.unknown(label)),
-                Some(class) if !classes.insert(class) => {
+            match self.classes.of_split(split, label) {
+                Err(what) => wrong.push(what),
+                Ok(class) if !classes.insert(class) => {
                     wrong.push(format!("it has the label `{}` twice", printable(&self.classes.names[class as usize])));
                 }
-                Some(_) => {}
+                Ok(_) => {}
             }
         }
         if wrong.is_empty() { Ok(classes.into_iter().collect()) } else { Err(wrong.join("; ")) }
@@ -168,19 +221,21 @@ struct Usable<'a> {
     classes: Vec<u32>,
 }
 
-/// The split that a word in a list stands for.
+/// The split of a line, whose word was read before.
 fn split(word: &str) -> Result<&str, String> {
-    let named =
-        |name: &str| !name.is_empty() && name.chars().all(|c| c.is_ascii_alphanumeric() || c == '_' || c == '-');
-    match (word, splits::of_word(word)) {
-        ("", _) => Ok("train"),
-        (_, Some(split)) => Ok(split),
-        (other, None) if named(other) && other.bytes().any(|b| b.is_ascii_alphabetic()) => Ok(other),
-        (other, None) => Err(format!("split `{}`: expected train, validation, test or another name", printable(other))),
+    match is_name(word) {
+        true => Ok(word),
+        false => Err(format!("split `{}`: expected train, validation, test or another name", printable(word))),
     }
 }
 
-/// Notes or refuses what cannot be used of the list `src`; all is named. `cure` is what to correct.
+/// Whether a word can name a split.
+fn is_name(word: &str) -> bool {
+    let fits = |c: char| c.is_ascii_alphanumeric() || c == '_' || c == '-';
+    word.chars().all(fits) && word.bytes().any(|b| b.is_ascii_alphabetic())
+}
+
+/// Lists or refuses what cannot be used of the list `src`; all is named. `cure` is what to correct.
 pub(crate) fn check(src: &Path, bad: &[Bad], cure: &str, options: &ConvertOptions) -> Result<Vec<String>, Error> {
     let lines: Vec<String> = bad
         .iter()
@@ -191,7 +246,7 @@ pub(crate) fn check(src: &Path, bad: &[Bad], cure: &str, options: &ConvertOption
         .collect();
     match (lines.is_empty(), options.on_bad) {
         (true, _) => Ok(Vec::new()),
-        (false, OnBad::Skip) => Ok(lines.into_iter().map(|line| format!("left out: {line}")).collect()),
+        (false, OnBad::Skip) => Ok(lines.into_iter().map(|line| format!("{}: {line}", src.display())).collect()),
         (false, OnBad::Fail) => {
             let numbered = bad.iter().filter(|bad| bad.line.is_some()).count();
             let (word, count) = if numbered == bad.len() { ("line", numbered) } else { ("entry", bad.len()) };

@@ -7,7 +7,8 @@
 
 use super::classes;
 use crate::error::Error;
-use crate::options::ConvertOptions;
+use crate::options::{ConvertOptions, OnBad};
+use crate::splits::TRAIN;
 use loaders::nearest::did_you_mean;
 use std::collections::{BTreeMap, BTreeSet};
 use std::path::Path;
@@ -24,6 +25,8 @@ pub(crate) enum Label {
     Name(String),
     /// A text of a table, which without a list of classes may be a number.
     Field(String),
+    /// A number beyond the list of classes of its own file, and so no class.
+    Outside(i64),
 }
 
 impl Label {
@@ -60,7 +63,7 @@ impl Label {
     fn number(&self) -> Option<i64> {
         match self {
             Label::Number(number) => Some(*number),
-            Label::Name(_) => None,
+            Label::Name(_) | Label::Outside(_) => None,
             Label::Field(text) => whole(text),
         }
     }
@@ -68,7 +71,7 @@ impl Label {
     /// As the source has it.
     fn text(&self) -> String {
         match self {
-            Label::Number(number) => number.to_string(),
+            Label::Number(number) | Label::Outside(number) => number.to_string(),
             Label::Name(text) | Label::Field(text) => text.clone(),
         }
     }
@@ -84,6 +87,8 @@ fn whole(text: &str) -> Option<i64> {
 pub(crate) struct Classes {
     pub names: Vec<String>,
     by_name: BTreeMap<String, u32>,
+    /// The classes that `train` has, which the other splits may have, too; `None` if there is no `train`, or if images may have several.
+    trained: Option<BTreeSet<u32>>,
     /// Whether there is a list, whose classes numbers count from 0.
     is_list: bool,
     /// Whether texts count them, too.
@@ -91,33 +96,78 @@ pub(crate) struct Classes {
 }
 
 impl Classes {
-    /// The classes of the options or of a list that a source has, else those of the labels themselves, all of which must be in `labels`.
+    /// The classes of the options or of a list that a source has, else those of the labels themselves: those of `train`, if there is such
+    /// a split. `labels` are all labels with their splits.
     ///
     /// # Errors
     /// Labels that no classes can be made of; lists with a class twice.
-    pub(crate) fn of(
+    pub(crate) fn of<'a>(
         src: &Path,
         options: &ConvertOptions,
         listed: Option<Vec<String>>,
+        labels: impl Iterator<Item = (&'a str, &'a Label)>,
+    ) -> Result<Self, Error> {
+        let (mut train, mut others) = (BTreeSet::new(), BTreeSet::new());
+        for (split, label) in labels {
+            let side = if split == TRAIN { &mut train } else { &mut others };
+            if !side.contains(label) {
+                side.insert(label.clone());
+            }
+        }
+        let all: BTreeSet<Label> = train.union(&others).cloned().collect();
+        let mut classes = Classes::of_labels(src, options, listed, if train.is_empty() { &all } else { &train }, &all)?;
+        classes.trained = (!train.is_empty()).then(|| train.iter().filter_map(|label| classes.label(label)).collect());
+        Ok(classes)
+    }
+
+    /// The same of images that may have several labels: a class that only one split has is usual among them.
+    pub(crate) fn of_several(
+        src: &Path,
+        options: &ConvertOptions,
+        listed: Option<Vec<String>>,
+        labels: &BTreeSet<Label>,
+    ) -> Result<Self, Error> {
+        Classes::of_labels(src, options, listed, labels, labels)
+    }
+
+    /// The classes of the labels `counted`, which are part of `labels`.
+    fn of_labels(
+        src: &Path,
+        options: &ConvertOptions,
+        listed: Option<Vec<String>>,
+        counted: &BTreeSet<Label>,
         labels: &BTreeSet<Label>,
     ) -> Result<Self, Error> {
         let given = options.classes.as_deref().map(classes::read).transpose()?.or(listed);
         let is_list = given.is_some();
         let names = match given {
             Some(names) => names,
-            None => found(src, labels)?,
+            None => found(src, counted, options.on_bad)?,
         };
         classes::check(src, &names)?;
         let by_name = (0u32..).zip(&names).map(|(label, name)| (name.clone(), label)).collect();
         let is_number = |label: &Label| matches!(label, Label::Number(_)) || whole(&label.text()).is_some();
         let texts_count = is_list && labels.iter().all(is_number) && names.iter().all(|name| whole(name).is_none());
-        Ok(Classes { names, by_name, is_list, texts_count })
+        Ok(Classes { names, by_name, trained: None, is_list, texts_count })
+    }
+
+    /// The class of a label of a split; or why an image of the split cannot have it.
+    pub(crate) fn of_split(&self, split: &str, label: &Label) -> Result<u32, String> {
+        let class = self.label(label).ok_or_else(|| self.unknown(label))?;
+        match &self.trained {
+            Some(trained) if split != TRAIN && !trained.contains(&class) => Err(format!(
+                "label `{}`: train has no image of this class, so nothing could learn it",
+                loaders::printable(&label.text())
+            )),
+            _ => Ok(class),
+        }
     }
 
     /// The class of a label.
     pub(crate) fn label(&self, label: &Label) -> Option<u32> {
         let named = |name: &str| self.by_name.get(name).copied();
         let number = match label {
+            Label::Outside(_) => return None,
             Label::Number(number) => Some(*number),
             text if self.texts_count => whole(&text.text()),
             _ if self.is_list => None,
@@ -136,21 +186,33 @@ impl Classes {
     pub(crate) fn unknown(&self, label: &Label) -> String {
         let names: Vec<&str> = self.names.iter().map(String::as_str).collect();
         let text = label.text();
+        let train = if self.trained.is_some() && !self.is_list { " of train" } else { "" };
+        let range = match names.as_slice() {
+            [first, .., last] if label.number().is_some() && whole(first).is_some() && whole(last).is_some() => {
+                format!(" ({first} to {last})")
+            }
+            _ => String::new(),
+        };
         format!(
-            "label `{}` is none of the {} classes{}",
+            "label `{}` is none of the {} classes{train}{range}{}",
             loaders::printable(&text),
             names.len(),
-            did_you_mean(&text, &names)
+            if label.number().is_some() { String::new() } else { did_you_mean(&text, &names) }
         )
     }
 }
 
-/// The classes of labels of which there is no list.
-fn found(src: &Path, labels: &BTreeSet<Label>) -> Result<Vec<String>, Error> {
-    let numbers: Vec<i64> = labels.iter().filter_map(Label::number).collect();
+/// The classes of labels of which there is no list; with `--on-bad skip`, numbers that can be no class are left to whoever asks for theirs.
+fn found(src: &Path, labels: &BTreeSet<Label>, on_bad: OnBad) -> Result<Vec<String>, Error> {
+    let is_class = |number: &i64| on_bad == OnBad::Fail || (0..=MOST).contains(number);
+    let numbers: Vec<i64> = labels.iter().filter_map(Label::number).filter(is_class).collect();
     let (Some(&least), Some(&most)) = (numbers.iter().min(), numbers.iter().max()) else {
-        let names: BTreeSet<String> = labels.iter().map(Label::text).collect();
-        return Ok(names.into_iter().collect());
+        let names = labels.iter().filter(|label| label.number().is_none()).map(Label::text);
+        let names: BTreeSet<String> = names.collect();
+        return match names.is_empty() && !labels.is_empty() {
+            true => Err(Error::input(src, "has no label that can be a class; expected numbers from 0, or names")),
+            false => Ok(names.into_iter().collect()),
+        };
     };
     if let Some(name) = labels.iter().find(|label| label.number().is_none()) {
         let what = format!(
@@ -173,7 +235,7 @@ mod tests {
     fn classes(labels: &[Label], listed: Option<&[&str]>) -> Result<Classes, Error> {
         let labels: BTreeSet<Label> = labels.iter().cloned().collect();
         let listed = listed.map(|names| names.iter().map(|name| name.to_string()).collect());
-        Classes::of(Path::new("src"), &ConvertOptions::default(), listed, &labels)
+        Classes::of(Path::new("src"), &ConvertOptions::default(), listed, labels.iter().map(|label| ("train", label)))
     }
 
     fn number(number: i64) -> Label {

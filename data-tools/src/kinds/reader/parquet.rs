@@ -18,6 +18,8 @@ use std::path::{Path, PathBuf};
 
 /// Columns that hold image files, and columns that hold labels; the first that is there counts.
 const IMAGES: &[&str] = &["image.bytes", "img.bytes", "image", "img", "jpg.bytes", "png.bytes", "image_bytes", "bytes"];
+/// Columns that hold the names of label numbers.
+const NAMES: &[&str] = &["class_name", "label_name", "label_text"];
 const LABELS: &[&str] = &["label", "labels", "fine_label", "cls", "class", "target", "class_name"];
 /// Memory of a row beside its bytes.
 const ROW: u64 = 64;
@@ -39,6 +41,8 @@ pub(crate) struct Table {
     stamp: Stamp,
     images: Column,
     labels: Column,
+    /// The names of the labels, where these are numbers.
+    names: Option<Column>,
     /// Rows of each row group.
     rows: Vec<u64>,
 }
@@ -54,8 +58,9 @@ pub(crate) fn open(path: &Path, limits: &Limits) -> Result<Table, Error> {
     let metadata = file.metadata();
     let images = find(path, metadata, IMAGES, "image", "a column of image files", &[Type::BYTE_ARRAY])?;
     let labels = find(path, metadata, LABELS, "label", "labels", &[Type::INT32, Type::INT64, Type::BYTE_ARRAY])?;
+    let names = names(metadata).filter(|_| labels.kind != Type::BYTE_ARRAY);
     let rows = metadata.row_groups().iter().map(|group| u64::try_from(group.num_rows()).unwrap_or(0)).collect();
-    let table = Table { path: path.to_path_buf(), stamp, images, labels, rows, file };
+    let table = Table { path: path.to_path_buf(), stamp, images, labels, names, rows, file };
     table.check(limits)?;
     Ok(table)
 }
@@ -88,6 +93,14 @@ fn find(
         ));
     }
     Ok(Column { at, kind })
+}
+
+/// The column of names, if there is one of texts.
+fn names(metadata: &ParquetMetaData) -> Option<Column> {
+    let columns = metadata.file_metadata().schema_descr().columns();
+    let at = NAMES.iter().find_map(|name| columns.iter().position(|column| column.path().string() == *name))?;
+    let is_text = columns[at].physical_type() == Type::BYTE_ARRAY && columns[at].max_rep_level() == 0;
+    is_text.then_some(Column { at, kind: Type::BYTE_ARRAY })
 }
 
 /// Runs `read`; an error, or a panic of a reader that met what it does not expect, becomes an error that names the part.
@@ -131,7 +144,7 @@ impl Table {
     /// Refuses what cannot be unpacked, and row groups that take too much memory by their headers.
     fn check(&self, limits: &Limits) -> Result<(), Error> {
         for (group, needed) in self.group_bytes().enumerate() {
-            for column in [self.images, self.labels] {
+            for column in [Some(self.images), Some(self.labels), self.names].into_iter().flatten() {
                 let codec = self.chunk(group, column).compression();
                 if !matches!(codec, Compression::UNCOMPRESSED | Compression::SNAPPY) {
                     let what = format!(
@@ -166,8 +179,17 @@ impl Table {
         guarded(&self.path, &part, read)
     }
 
-    /// The labels of all rows.
-    pub(crate) fn labels(&self, limits: &Limits) -> Result<Vec<Label>, Error> {
+    /// The labels of all rows; `None` for a row without one (null).
+    pub(crate) fn labels(&self, limits: &Limits) -> Result<Vec<Option<Label>>, Error> {
+        self.column(self.labels, limits)
+    }
+
+    /// The names of the labels of all rows; none if the file has no column of them.
+    pub(crate) fn names(&self, limits: &Limits) -> Result<Vec<Option<Label>>, Error> {
+        self.names.map_or_else(|| Ok(Vec::new()), |names| self.column(names, limits))
+    }
+
+    fn column(&self, column: Column, limits: &Limits) -> Result<Vec<Option<Label>>, Error> {
         let rows: u64 = self.rows.iter().sum();
         if rows.saturating_mul(ROW) > limits.allowed(self.stamp.bytes) {
             let what = format!(
@@ -177,23 +199,17 @@ impl Table {
         }
         let mut labels = Vec::new();
         for group in 0..self.rows.len() {
-            let found =
-                guarded(&self.path, &format!("column `label` of row group {group}"), || self.group_labels(group))?;
-            for (row, label) in (labels.len()..).zip(found) {
-                let null = || {
-                    Error::input(&self.path, format!("row {row} has no label (null); fill it, or leave the row out"))
-                };
-                labels.push(label.ok_or_else(null)?);
-            }
+            let part = format!("the column of labels of row group {group}");
+            labels.extend(guarded(&self.path, &part, || self.group_labels(group, column))?);
         }
         Ok(labels)
     }
 
-    fn group_labels(&self, group: usize) -> Result<Vec<Option<Label>>, ParquetError> {
+    fn group_labels(&self, group: usize, column: Column) -> Result<Vec<Option<Label>>, ParquetError> {
         let rows = self.rows[group];
-        let reader = self.file.get_row_group(group)?.get_column_reader(self.labels.at)?;
+        let reader = self.file.get_row_group(group)?.get_column_reader(column.at)?;
         let number = |value: i64| Label::Number(value);
-        Ok(match (reader, self.labels.kind) {
+        Ok(match (reader, column.kind) {
             (ColumnReader::Int32ColumnReader(reader), _) => {
                 all(reader, rows)?.into_iter().map(|value| value.map(|v| number(v.into()))).collect()
             }

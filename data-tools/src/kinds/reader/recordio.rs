@@ -44,7 +44,8 @@ impl Part {
 
 /// An image in a file.
 pub(crate) struct Record {
-    pub label: u32,
+    /// Its class; or what is wrong with its head.
+    pub label: Result<u32, String>,
     /// Where the record begins.
     pub start: u64,
     /// Where its image is; of a split record all its parts with their headers.
@@ -64,7 +65,7 @@ struct Reader<'a> {
 /// All records of the file at `path`, by their headers.
 ///
 /// # Errors
-/// A file that is damaged or cut short, in a part or between the parts of a record; labels that are no classes.
+/// A file that is damaged or cut short, in a part or between the parts of a record.
 pub(crate) fn list(path: &Path) -> Result<Vec<Record>, Error> {
     let file = regular::open(path).map_err(|e| Error::io("open", path, e))?;
     let length = file.metadata().map_err(|e| Error::io("read", path, e))?.len();
@@ -136,13 +137,11 @@ impl Reader<'_> {
                 let data = self.at;
                 let mut head = vec![0; (IMAGE_HEADER as u64 + 4).min(part.length) as usize];
                 self.read(&mut head)?;
-                let image = image(&head).map_err(|what| self.fault(start, &what))?;
-                if image.start as u64 > part.length {
-                    return Err(self.fault(start, "its labels reach past its end; fetch it again"));
-                }
+                let image = image(&head, part.length);
                 self.pass(part.length, head.len() as u64)?;
-                let range = data + image.start as u64..data + part.length;
-                Ok(Record { label: image.label, start, range, is_split: false })
+                let first = image.as_ref().map_or(0, |image| image.start as u64);
+                let range = data + first..data + part.length;
+                Ok(Record { label: image.map(|image| image.label), start, range, is_split: false })
             }
             Kind::First => {
                 self.pass(part.length, 0)?;
@@ -183,8 +182,8 @@ impl Reader<'_> {
             .and_then(|_| self.file.read_exact(&mut bytes))
             .map_err(|e| Error::io("read", self.path, e))?;
         join(&mut bytes).map_err(|what| self.fault(start, what))?;
-        let image = image(&bytes).map_err(|what| self.fault(start, &what))?;
-        Ok(Record { label: image.label, start, range: start..self.at, is_split: true })
+        let image = image(&bytes, bytes.len() as u64);
+        Ok(Record { label: image.map(|image| image.label), start, range: start..self.at, is_split: true })
     }
 }
 
@@ -194,8 +193,8 @@ struct Image {
     start: usize,
 }
 
-/// Reads the head of an image's data.
-fn image(data: &[u8]) -> Result<Image, String> {
+/// Reads the head of an image's data of `length` bytes.
+fn image(data: &[u8], length: u64) -> Result<Image, String> {
     let word = |at: usize| data.get(at..).and_then(|rest| rest.first_chunk::<4>()).copied();
     let short =
         || format!("it holds {} bytes; an image begins with {IMAGE_HEADER}: not a record of im2rec", data.len());
@@ -203,13 +202,22 @@ fn image(data: &[u8]) -> Result<Image, String> {
     let label = match flag {
         0 => word(4).map(f32::from_le_bytes),
         1 => word(IMAGE_HEADER).map(f32::from_le_bytes),
+        many if IMAGE_HEADER as u64 + 4 * u64::from(many) >= length => {
+            return Err(format!(
+                "it has {many} labels and no image: such a record describes the file (record 0 of InsightFace's files does)"
+            ));
+        }
         many => return Err(format!("it has {many} labels; expected one: a class for each image")),
     };
     let label = label.ok_or_else(short)?;
     if label.fract() != 0.0 || !(0.0..=MOST).contains(&label) {
         return Err(format!("its label is {label}; expected a whole number from 0"));
     }
-    Ok(Image { label: label as u32, start: IMAGE_HEADER + 4 * flag as usize })
+    let start = IMAGE_HEADER + 4 * flag as usize;
+    if start as u64 > length {
+        return Err("its labels reach past its end; fetch it again".into());
+    }
+    Ok(Image { label: label as u32, start })
 }
 
 /// Puts the parts of a split record together, in place.
@@ -242,10 +250,7 @@ fn join(bytes: &mut Vec<u8>) -> Result<(), &'static str> {
 pub(crate) fn image_of_parts(bytes: &mut Vec<u8>) -> io::Result<()> {
     let failed = |what: String| io::Error::new(io::ErrorKind::InvalidData, what);
     join(bytes).map_err(|what| failed(what.to_string()))?;
-    let image = image(bytes).map_err(failed)?;
-    if image.start > bytes.len() {
-        return Err(failed("its labels reach past its end".into()));
-    }
+    let image = image(bytes, bytes.len() as u64).map_err(failed)?;
     bytes.drain(..image.start);
     Ok(())
 }

@@ -1,8 +1,9 @@
-//! The lines of a CSV or TSV file with paths, labels and splits, each with its number.
+//! The lines of a CSV or TSV file, or of one with a JSON object on each line, with paths, labels and splits, each with its number.
 
 use crate::error::Error;
 use ::csv::{ErrorKind, Position, Reader, ReaderBuilder, StringRecord, Trim};
 use loaders::{printable, regular};
+use serde_json::Value;
 use std::path::Path;
 
 /// Words for the columns in a header, in lower case.
@@ -11,6 +12,10 @@ const LABEL: &[&str] = &["label", "class", "class_name", "target", "category", "
 /// The same for a column of several labels.
 const LABELS: &[&str] = &["labels", "classes", "class_names", "targets", "categories", "tags"];
 const SPLIT: &[&str] = &["split", "set", "subset", "partition"];
+/// The column of fastai's tables that says whether an image is one of `validation`.
+const IS_VALID: &[&str] = &["is_valid", "is_val", "is_validation"];
+/// Columns that hold the name of the class beside a column of its number.
+const NAMES: &[&str] = &["class_name", "label_name", "label_text", "category_name"];
 
 /// A line of a table; a column that it lacks is empty.
 #[derive(Debug, PartialEq, Eq)]
@@ -20,7 +25,9 @@ pub(crate) struct Row {
     pub path: String,
     pub label: String,
     pub split: String,
-    /// Whether it has more columns than the header.
+    /// The name of the class beside its number; empty where there is none.
+    pub name: String,
+    /// Whether it has more columns than the header, or than the first line.
     pub is_longer: bool,
 }
 
@@ -38,9 +45,12 @@ struct Columns {
     path: usize,
     label: usize,
     split: Option<usize>,
+    /// Whether the split's column says if an image is one of `validation`.
+    is_valid: bool,
+    name: Option<usize>,
     several: bool,
-    /// Of the header; none without one.
-    count: Option<usize>,
+    /// Of the header, or of the first line.
+    count: usize,
 }
 
 /// Reads the table at `path`; tabs or semicolons in its first line and no comma make it a table of these.
@@ -49,6 +59,9 @@ struct Columns {
 /// A file that cannot be read, is not UTF-8, or has a header without a column of paths or labels.
 pub(crate) fn read(path: &Path) -> Result<Table, Error> {
     let file = regular::read(path).map_err(|e| Error::io("read", path, e))?;
+    if path.extension().is_some_and(|ending| ending.eq_ignore_ascii_case("jsonl")) {
+        return objects(path, &file);
+    }
     let first = file.split(|&byte| byte == b'\n').next().unwrap_or(&[]);
     let has = |byte: u8| first.contains(&byte);
     let delimiter = [b',', b'\t', b';'].into_iter().find(|&byte| has(byte)).unwrap_or(b',');
@@ -62,6 +75,43 @@ pub(crate) fn read(path: &Path) -> Result<Table, Error> {
         return Err(Error::input(path, what));
     }
     rows(reader.from_reader(file.as_slice()), &file, path)
+}
+
+/// The lines of a file with a JSON object on each, such as `metadata.jsonl` of Hugging Face's imagefolder. The keys of the first object
+/// are the columns; a list of labels becomes labels that `;` parts.
+fn objects(path: &Path, file: &[u8]) -> Result<Table, Error> {
+    let (mut rows, mut columns, mut keys) = (Vec::new(), None, Vec::new());
+    for (line, text) in (1..).zip(file.split(|&byte| byte == b'\n')) {
+        let text = if line == 1 { text.strip_prefix(b"\xef\xbb\xbf").unwrap_or(text) } else { text };
+        if text.trim_ascii().is_empty() {
+            continue;
+        }
+        let object: serde_json::Map<String, Value> = serde_json::from_slice(text)
+            .map_err(|e| Error::input(path, format!("line {line}: expected a JSON object on each line ({e})")))?;
+        if columns.is_none() {
+            keys = object.keys().cloned().collect();
+            columns = header(path, &keys.iter().collect::<StringRecord>())?;
+        }
+        let Some(columns) = columns else {
+            return Err(Error::input(
+                path,
+                format!("line {line}: it has no key for the path of an image: {}", PATH.join(", ")),
+            ));
+        };
+        let record: StringRecord = keys.iter().map(|key| object.get(key).map_or_else(String::new, field)).collect();
+        rows.push(row(path, &record, line, columns)?);
+    }
+    Ok(Table { rows, several: columns.is_some_and(|columns| columns.several) })
+}
+
+/// A JSON value as the field of a table.
+fn field(value: &Value) -> String {
+    match value {
+        Value::Null => String::new(),
+        Value::String(text) => text.clone(),
+        Value::Array(list) => list.iter().map(field).collect::<Vec<_>>().join(";"),
+        other => other.to_string(),
+    }
 }
 
 /// The number of the line of a quote that is still open at the end; as crate csv reads them, quotes count at the beginning of a field, and
@@ -105,8 +155,10 @@ fn rows(mut reader: Reader<&[u8]>, file: &[u8], path: &Path) -> Result<Table, Er
                         path: 0,
                         label: 1,
                         split: (record.len() > 2).then_some(2),
+                        is_valid: false,
+                        name: None,
                         several: false,
-                        count: None,
+                        count: record.len(),
                     };
                     columns = Some(without);
                     rows.push(row(path, &record, line, without)?);
@@ -128,9 +180,21 @@ fn row(path: &Path, record: &StringRecord, line: u64, columns: Columns) -> Resul
         }
         field => Ok(field.to_string()),
     };
-    let split = columns.split.map_or_else(|| Ok(String::new()), get)?;
-    let is_longer = columns.count.is_some_and(|count| record.len() > count);
-    Ok(Row { line, path: get(columns.path)?, label: get(columns.label)?, split, is_longer })
+    let column = |column: Option<usize>| column.map_or_else(|| Ok(String::new()), get);
+    let (mut split, name) = (column(columns.split)?, column(columns.name)?);
+    if columns.is_valid && !split.is_empty() {
+        split = match split.to_lowercase().as_str() {
+            "true" | "1" | "yes" => "validation".into(),
+            "false" | "0" | "no" => "train".into(),
+            other => {
+                let what = format!("line {line}: `is_valid` is `{}`; expected True or False", printable(other));
+                return Err(Error::input(path, what));
+            }
+        };
+    }
+    // separators at the end of a line are of no field
+    let is_longer = record.iter().skip(columns.count).any(|field| !field.is_empty());
+    Ok(Row { line, path: get(columns.path)?, label: get(columns.label)?, split, name, is_longer })
 }
 
 /// The columns that a header names; `None` if the first line is none.
@@ -148,7 +212,18 @@ fn header(path: &Path, record: &StringRecord) -> Result<Option<Columns>, Error> 
     match (find(PATH), find(LABEL).or_else(|| find(LABELS))) {
         (None, None) => Ok(None),
         (Some(path), Some(label)) => {
-            Ok(Some(Columns { path, label, split: find(SPLIT), several, count: Some(record.len()) }))
+            let split = find(SPLIT);
+            let is_valid = split.is_none();
+            let name = find(NAMES).filter(|&name| name != label);
+            Ok(Some(Columns {
+                path,
+                label,
+                split: split.or(find(IS_VALID)),
+                is_valid,
+                name,
+                several,
+                count: record.len(),
+            }))
         }
         (None, Some(_)) => Err(missing("path", PATH)),
         (Some(_), None) => Err(missing("label", LABEL)),

@@ -12,6 +12,20 @@ use std::path::Path;
 /// Headers and contents of a tar archive start at multiples of this.
 const BLOCK: u64 = 512;
 
+/// The first bytes of compressed files, and what they are compressed by.
+const PACKED: [(&[u8], &str); 4] = [
+    (&[0x1f, 0x8b], "gzip"),
+    (&[0x28, 0xb5, 0x2f, 0xfd], "zstd"),
+    (&[0xfd, b'7', b'z', b'X', b'Z'], "xz"),
+    (b"BZh", "bzip2"),
+];
+
+/// What is wrong with an archive whose first bytes are `head`, if it is compressed.
+pub(crate) fn compressed(head: &[u8]) -> Option<String> {
+    let (_, by) = PACKED.iter().find(|(packed, _)| head.starts_with(packed))?;
+    Some(format!("it is compressed by {by}, and archives are read in place: unpack it first (`{by} -d`)"))
+}
+
 /// A file in an archive.
 #[derive(Debug, Clone, PartialEq, Eq)]
 pub(crate) struct Member {
@@ -35,7 +49,8 @@ pub(crate) fn list(file: &File, path: &Path, range: Range<u64>) -> Result<Vec<Me
     Ok(found)
 }
 
-/// Calls `see` with the name of each file of the archive in `range` of `file`, and where its bytes are in `file`.
+/// Calls `see` with the name of each file of the archive in `range` of `file`, and where its bytes are in `file`. Archives that were put
+/// behind each other, as `cat a.tar b.tar` does, are read as one.
 ///
 /// # Errors
 /// As [`list`], and those of `see`.
@@ -49,6 +64,13 @@ pub(crate) fn walk(
     let cut = |what: String| {
         Error::input(path, format!("cut short: {what}, the archive ends after {length} bytes; fetch it again"))
     };
+    let mut head = [0; 5];
+    if length > 5
+        && file.read_exact_at(&mut head, range.start).is_ok()
+        && let Some(what) = compressed(&head)
+    {
+        return Err(Error::input(path, what));
+    }
     let (mut end, mut count) = (0, 0);
     let failed = |e: io::Error, at: u64| match e.kind() {
         _ if at.next_multiple_of(BLOCK) + BLOCK > length => cut(format!("a header begins at byte {at}")),
@@ -57,6 +79,7 @@ pub(crate) fn walk(
         }
     };
     let mut archive = tar::Archive::new(Window { file, range: range.clone(), at: 0 });
+    archive.set_ignore_zeros(true);
     for entry in archive.entries_with_seek().map_err(|e| failed(e, 0))? {
         let entry = entry.map_err(|e| failed(e, end))?;
         let (start, size) = (entry.raw_file_position(), entry.size());

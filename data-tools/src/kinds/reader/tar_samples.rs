@@ -4,9 +4,9 @@ use super::folders::is_image;
 use super::labels::Label;
 use super::tar_index;
 use crate::error::Error;
-use crate::text::without_mark;
+use crate::text::{first, without_mark};
 use loaders::{printable, regular};
-use std::collections::BTreeSet;
+use std::collections::{BTreeMap, BTreeSet};
 use std::fs::File;
 use std::ops::Range;
 use std::os::unix::fs::FileExt;
@@ -17,8 +17,12 @@ const MOST: u64 = 1 << 20;
 /// Keys of a JSON object that hold a label, the first that is there counts.
 const KEYS: [&str; 5] = ["label", "cls", "class", "class_id", "class_name"];
 
-/// The key of a JSON object that holds a list of labels.
+/// Keys that hold the name of the class beside its number.
+const NAMES: [&str; 3] = ["class_name", "label_name", "label_text"];
+
+/// The keys of a JSON object that hold a list of labels, and a list of their names.
 const LIST: &str = "labels";
+const LIST_NAMES: &str = "class_names";
 
 /// A sample of an archive.
 pub(crate) struct Packed {
@@ -33,6 +37,8 @@ pub(crate) struct Packed {
 #[derive(Debug)]
 pub(crate) struct TarLabels {
     pub labels: Vec<Label>,
+    /// The names that the sample gives to label numbers.
+    pub names: Vec<(i64, String)>,
     /// Whether they stand in a list, which may hold several, or none.
     pub is_list: bool,
 }
@@ -78,6 +84,10 @@ struct Group {
     endings: BTreeSet<String>,
     image: Option<(String, Range<u64>)>,
     label: Option<TarLabels>,
+    /// The names of labels that its JSON gives; a number that is missing is that of the label.
+    names: Vec<(Option<i64>, String)>,
+    /// What is wrong with its JSON, if that should have held the label.
+    json: Option<String>,
     fault: Option<String>,
 }
 
@@ -120,38 +130,33 @@ impl Reader<'_> {
                 self.group.fault = Some(format!("holds two images, {} and {}", printable(first), printable(name)));
             }
             self.group.image = Some((name.to_string(), range));
-        } else if ending == "cls" || (ending == "json" && self.group.label.is_none()) {
-            match self.label(&ending, range)? {
-                Ok(label) => self.group.label = Some(label),
-                Err(what) if ending == "cls" => self.group.fault = Some(format!("{}: {what}", printable(name))),
+        } else if ending == "cls" {
+            match self.text(range)?.and_then(|text| class(&text)) {
+                Ok(label) => self.group.label = Some(one(label)),
+                Err(what) => self.group.fault = Some(format!("{}: {what}", printable(name))),
+            }
+        } else if ending == "json" {
+            match self.text(range)?.and_then(|text| json(&text)) {
+                Ok(Json { label, names }) => {
+                    self.group.names = names;
+                    self.group.label = self.group.label.take().or(Some(label));
+                }
                 // its label may be in a member that follows
-                Err(_) => {}
+                Err(what) => self.group.json = Some(format!("{}: {what}", printable(name))),
             }
         }
         Ok(())
     }
 
-    /// The label in a member; or what is wrong with it.
-    fn label(&self, ending: &str, range: Range<u64>) -> Result<Result<TarLabels, String>, Error> {
+    /// The text in a member; or what is wrong with it.
+    fn text(&self, range: Range<u64>) -> Result<Result<String, String>, Error> {
         let length = range.end - range.start;
         if length > MOST {
             return Ok(Err(format!("{length} bytes are too many for a label")));
         }
         let mut bytes = vec![0; length as usize];
         self.file.read_exact_at(&mut bytes, range.start).map_err(|e| Error::io("read", self.path, e))?;
-        let Ok(text) = std::str::from_utf8(&bytes) else { return Ok(Err("its label is not UTF-8".into())) };
-        let text = without_mark(text);
-        if ending == "cls" {
-            return Ok(if text.trim().is_empty() { Err("it is empty".into()) } else { Ok(one(Label::of_file(text))) });
-        }
-        let object: Result<serde_json::Value, _> = serde_json::from_str(text);
-        let value = object.map_err(|e| e.to_string());
-        Ok(value.and_then(|object| {
-            let found = KEYS.iter().find_map(|key| object.get(key)).and_then(Label::of_json);
-            let list = || object.get(LIST)?.as_array()?.iter().map(Label::of_json).collect::<Option<Vec<Label>>>();
-            let labels = found.map(one).or_else(|| Some(TarLabels { labels: list()?, is_list: true }));
-            labels.ok_or_else(|| format!("it has no {}", KEYS.join(", ")))
-        }))
+        Ok(String::from_utf8(bytes).map(|text| without_mark(&text).to_string()).map_err(|_| "not UTF-8".into()))
     }
 
     /// Ends the sample at work.
@@ -166,13 +171,16 @@ impl Reader<'_> {
             (None, None, None) => String::new(),
             (None, None, Some(_)) => "has a label and no image".into(),
             (None, Some((name, _)), None) => {
+                let found: Vec<&String> = group.endings.iter().collect();
                 format!(
-                    "has no label: expected {0}.cls, or {0}.json with `label`, beside {1}",
-                    group.key,
-                    printable(&name)
+                    "has no label: expected {0}.cls, or {0}.json with `label`, beside {1}; {2}",
+                    printable(&group.key),
+                    printable(&name),
+                    group.json.unwrap_or_else(|| format!("its members end in {}", first(&found)))
                 )
             }
-            (None, Some((name, range)), Some(label)) => {
+            (None, Some((name, range)), Some(mut label)) => {
+                label.names = named(&label, group.names);
                 self.samples.push(TarSample { name, label, range });
                 String::new()
             }
@@ -197,8 +205,71 @@ impl Reader<'_> {
     }
 }
 
+/// The label that is all of a `.cls` member.
+fn class(text: &str) -> Result<Label, String> {
+    if text.trim().is_empty() { Err("it is empty".into()) } else { Ok(Label::of_file(text)) }
+}
+
+/// What a `.json` member says.
+struct Json {
+    label: TarLabels,
+    /// The names of label numbers; without a number, of the sample's label.
+    names: Vec<(Option<i64>, String)>,
+}
+
+fn json(text: &str) -> Result<Json, String> {
+    let object: serde_json::Value = serde_json::from_str(text).map_err(|e| format!("it is no JSON ({e})"))?;
+    let found = KEYS.iter().find_map(|key| Some((*key, object.get(key)?))).filter(|(_, value)| !value.is_null());
+    if let Some((key, value)) = found {
+        let wrong = || format!("its `{key}` is {value}; expected a whole number or a name");
+        let label = Label::of_json(value).ok_or_else(wrong)?;
+        let name = NAMES.iter().filter(|name| **name != key).find_map(|name| object.get(name)?.as_str());
+        let number = if let Label::Number(number) = &label { Some(*number) } else { None };
+        let names = name.map(|name| (number, name.to_string())).into_iter().collect();
+        return Ok(Json { label: one(label), names });
+    }
+    let list = || object.get(LIST)?.as_array()?.iter().map(Label::of_json).collect::<Option<Vec<Label>>>();
+    let labels = list().ok_or_else(|| format!("it has no {}", KEYS.join(", ")))?;
+    let texts: Vec<&str> = object
+        .get(LIST_NAMES)
+        .and_then(|names| names.as_array())
+        .map_or_else(Vec::new, |names| names.iter().filter_map(|name| name.as_str()).collect());
+    let pairs = labels.iter().zip(&texts).filter(|_| labels.len() == texts.len());
+    let names = pairs.filter_map(|(label, name)| match label {
+        Label::Number(number) => Some((Some(*number), name.to_string())),
+        _ => None,
+    });
+    let names = names.collect();
+    Ok(Json { label: TarLabels { labels, names: Vec::new(), is_list: true }, names })
+}
+
 fn one(label: Label) -> TarLabels {
-    TarLabels { labels: vec![label], is_list: false }
+    TarLabels { labels: vec![label], names: Vec::new(), is_list: false }
+}
+
+/// The numbers with their names; a name without a number is that of the sample's one label.
+fn named(label: &TarLabels, names: Vec<(Option<i64>, String)>) -> Vec<(i64, String)> {
+    let own = match label.labels.as_slice() {
+        [Label::Number(number)] if !label.is_list => Some(*number),
+        _ => None,
+    };
+    names.into_iter().filter_map(|(number, name)| Some((number.or(own)?, name))).collect()
+}
+
+/// The endings of the members of an archive that have a key, the most frequent ones first.
+pub(crate) fn endings(path: &Path) -> Result<Vec<String>, Error> {
+    let file = regular::open(path).map_err(|e| Error::io("open", path, e))?;
+    let length = file.metadata().map_err(|e| Error::io("read", path, e))?.len();
+    let mut counts: BTreeMap<String, u64> = BTreeMap::new();
+    tar_index::walk(&file, path, 0..length, |name, _| {
+        if let Some((_, ending)) = split_name(&name.to_string_lossy()) {
+            *counts.entry(format!(".{ending}")).or_default() += 1;
+        }
+        Ok(())
+    })?;
+    let mut endings: Vec<(String, u64)> = counts.into_iter().collect();
+    endings.sort_by_key(|(_, count)| std::cmp::Reverse(*count));
+    Ok(endings.into_iter().map(|(ending, _)| ending).collect())
 }
 
 #[cfg(test)]

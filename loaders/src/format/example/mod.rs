@@ -11,6 +11,7 @@ mod labels;
 mod message;
 mod parse;
 mod relabel;
+mod synset;
 
 pub use crate::fault::ExampleFault;
 pub use boxes::{BoundingBox, BoxLists, Boxes};
@@ -20,3 +21,4 @@ pub use labels::{LabelList, Labels};
 pub use message::{Example, Format};
 pub use parse::parse;
 pub use relabel::relabel;
+pub use synset::synset;

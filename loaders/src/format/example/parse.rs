@@ -108,9 +108,14 @@ impl<'a> Keys<'a> {
             return Err(ExampleFault::Boxes { ymin, xmin, ymax, xmax });
         }
         let Found { label, labels } = label.ok_or(ExampleFault::Missing(LABEL))?;
+        let format = self.format.or_else(|| Format::of_file(encoded)).ok_or(ExampleFault::Missing(FORMAT))?;
+        let sizes = [(HEIGHT, self.height), (WIDTH, self.width), (CHANNELS, self.channels)];
+        if let (Format::Raw, Some((key, _))) = (format, sizes.iter().find(|(_, size)| *size == 0)) {
+            return Err(ExampleFault::RawSize(key));
+        }
         Ok(Example {
             encoded,
-            format: self.format.or_else(|| Format::of_file(encoded)).ok_or(ExampleFault::Missing(FORMAT))?,
+            format,
             height: self.height,
             width: self.width,
             channels: self.channels,

@@ -1,0 +1,351 @@
+//! Which split the parts of a source are: its files, folders, arrays, shards, or the values of a column. All kinds share this rule.
+//!
+//! A name is cut into words at separators, at digits and inside CamelCase, so that `val2017`, `ValSet` and `flowers_train_00000-of-00005`
+//! are understood. `eval` and `holdout` mean `validation`, but `test` where another part is `validation` and none is `test`. A part whose
+//! name holds no known word is refused if another part's name holds one: it would become training data without being asked for.
+
+use crate::error::Error;
+use crate::text;
+use std::collections::BTreeSet;
+use std::path::Path;
+
+pub(crate) const TRAIN: &str = "train";
+const VALIDATION: &str = "validation";
+const TEST: &str = "test";
+/// The target of `--split-map NAME=none`: the part is left out.
+const NONE: &str = "none";
+
+/// What a word says about a split.
+#[derive(Debug, Clone, Copy, PartialEq, Eq)]
+enum Word {
+    Split(&'static str),
+    /// `validation`, or `test` beside another part that is `validation`.
+    Eval,
+}
+
+/// What parts become if none of their names holds a word for a split.
+#[derive(Debug, Clone, Copy, PartialEq, Eq)]
+pub(crate) enum Unknown {
+    /// All are `train`.
+    Train,
+    /// Each is a split of its own name.
+    Own,
+}
+
+/// The split that a word in lower case stands for; `valset` and `traindata` count as `val` and `train`.
+fn of_word(word: &str) -> Option<Word> {
+    match word {
+        "train" | "training" | "trn" => Some(Word::Split(TRAIN)),
+        "val" | "valid" | "validation" | "validate" | "dev" => Some(Word::Split(VALIDATION)),
+        "test" | "testing" | "tst" => Some(Word::Split(TEST)),
+        "eval" | "evaluation" | "holdout" | "heldout" => Some(Word::Eval),
+        _ => {
+            let short = ["set", "split", "data"].iter().find_map(|end| word.strip_suffix(end));
+            short.filter(|short| !short.is_empty()).and_then(of_word)
+        }
+    }
+}
+
+/// The words of a name in lower case: `ValSet2017_b` has `val`, `set`, `2017` and `b`.
+pub(crate) fn words(name: &str) -> Vec<String> {
+    let chars: Vec<char> = name.chars().collect();
+    let (mut words, mut word) = (Vec::new(), String::new());
+    for (at, &c) in chars.iter().enumerate() {
+        let (before, after) = (at.checked_sub(1).map(|at| chars[at]), chars.get(at + 1));
+        let begins = before.is_some_and(|before| {
+            let camel = c.is_uppercase() && (before.is_lowercase() || after.is_some_and(|after| after.is_lowercase()));
+            camel && before.is_alphabetic() || c.is_numeric() != before.is_numeric()
+        });
+        if begins || !c.is_alphanumeric() {
+            words.push(std::mem::take(&mut word));
+        }
+        if c.is_alphanumeric() {
+            word.extend(c.to_lowercase());
+        }
+    }
+    words.push(word);
+    words.retain(|word| !word.is_empty());
+    words
+}
+
+/// What a name with any other words in it says: its last word for a split counts, as in `my-test-train-000012`.
+fn of_name(name: &str) -> Option<Word> {
+    words(name).iter().rev().find_map(|word| of_word(word)).or_else(|| of_joined(name))
+}
+
+/// `hold-out` and `held_out`, whose words mean nothing alone.
+fn of_joined(name: &str) -> Option<Word> {
+    let joined = words(name).concat();
+    (joined.contains("holdout") || joined.contains("heldout")).then_some(Word::Eval)
+}
+
+/// What a name says that holds nothing else but numbers and words such as `set`: `val2017` and `TrainSet`, but not `train_small`.
+fn of_whole(name: &str) -> Option<Word> {
+    let is_filler = |word: &str| {
+        ["set", "split", "data", "images", "imgs"].contains(&word) || word.bytes().all(|b| b.is_ascii_digit())
+    };
+    let words = words(name);
+    let mut found = words.iter().filter(|word| !is_filler(word));
+    match (found.next(), found.next()) {
+        (Some(word), None) => of_word(word),
+        (Some(_), Some(_)) if ["holdout", "heldout"].contains(&words.concat().as_str()) => Some(Word::Eval),
+        _ => None,
+    }
+}
+
+/// Whether a folder's name, or a value in a column, stands for a split.
+pub(crate) fn is_split(name: &str) -> bool {
+    of_whole(name).is_some()
+}
+
+/// Whether a folder's name stands for `train`.
+pub(crate) fn is_train(name: &str) -> bool {
+    of_whole(name) == Some(Word::Split(TRAIN))
+}
+
+/// Whether a word for a split is part of a name.
+pub(crate) fn mentions_split(name: &str) -> bool {
+    of_name(name).is_some()
+}
+
+/// The name of a numbered file without its ending and its numbers: `eval` of `eval-00003-of-00010`.
+pub(crate) fn series(stem: &str) -> &str {
+    let mut name = stem;
+    loop {
+        let shorter = name.trim_end_matches(|c: char| c.is_ascii_digit() || !c.is_alphanumeric());
+        let shorter = shorter.strip_suffix("-of").or_else(|| shorter.strip_suffix("_of")).unwrap_or(shorter);
+        if shorter.len() == name.len() || shorter.is_empty() {
+            return if shorter.is_empty() { stem } else { name };
+        }
+        name = shorter;
+    }
+}
+
+/// Splits in the order in which a source lists them, `train` first.
+pub(crate) fn rank(split: &str) -> u8 {
+    match split {
+        TRAIN => 0,
+        VALIDATION => 1,
+        TEST => 2,
+        _ => 3,
+    }
+}
+
+/// How names are read.
+#[derive(Debug, Clone, Copy, PartialEq, Eq)]
+pub(crate) enum Names {
+    /// A word for a split may stand anywhere in them.
+    Loose,
+    /// They say nothing else: folders, and the values of a column.
+    Whole,
+}
+
+/// Assigns splits to the parts of one source.
+pub(crate) struct Assign<'a> {
+    /// The source, for messages.
+    pub src: &'a Path,
+    /// What was given by `--split-map`: names and their splits.
+    pub map: &'a [(String, String)],
+    pub names: Names,
+    pub unknown: Unknown,
+}
+
+impl Assign<'_> {
+    /// The split of each of the parts `names`; `None` for one that is to be left out.
+    ///
+    /// # Errors
+    /// A part whose name holds no word for a split beside parts whose names do; `eval` where both other splits are there; a name in the
+    /// map that no part has.
+    pub(crate) fn splits(&self, names: &[&str]) -> Result<Vec<Option<String>>, Error> {
+        self.check_map(names)?;
+        let mapped: Vec<Option<&str>> = names.iter().map(|name| self.mapped(name)).collect();
+        let read = |name: &str| if self.names == Names::Loose { of_name(name) } else { of_whole(name) };
+        let words: Vec<Option<Word>> = names.iter().map(|name| read(name)).collect();
+        let is_there = |split: &str| {
+            mapped.iter().zip(&words).any(|(mapped, word)| match mapped {
+                Some(mapped) => *mapped == split,
+                None => *word == Some(Word::Split(split_name(split))),
+            })
+        };
+        let eval = match (is_there(VALIDATION), is_there(TEST)) {
+            (false, _) => Some(VALIDATION),
+            (true, false) => Some(TEST),
+            (true, true) => None,
+        };
+        let each = || names.iter().zip(&mapped).zip(&words);
+        if eval.is_none()
+            && let Some(((name, _), _)) = each().find(|((_, m), w)| m.is_none() && **w == Some(Word::Eval))
+        {
+            return Err(self.refuse(names, &[name], "could be validation or test, which are both there"));
+        }
+        let unknown: BTreeSet<&str> =
+            each().filter(|((_, m), w)| m.is_none() && w.is_none()).map(|((name, _), _)| *name).collect();
+        let known = each().any(|((_, m), w)| m.is_some() || w.is_some());
+        if known && !unknown.is_empty() {
+            let unknown: Vec<&str> = unknown.into_iter().collect();
+            let what = match unknown.len() {
+                1 => "is no known word for a split",
+                _ => "are no known words for splits",
+            };
+            return Err(self.refuse(names, &unknown, what));
+        }
+        let split = |((name, mapped), word): ((&&str, &Option<&str>), &Option<Word>)| match (mapped, word) {
+            (Some(NONE), _) => None,
+            (Some(split), _) => Some(split.to_string()),
+            (None, Some(Word::Split(split))) => Some(split.to_string()),
+            (None, Some(Word::Eval)) => eval.map(String::from),
+            (None, None) if self.unknown == Unknown::Own => Some(name.to_string()),
+            (None, None) => Some(TRAIN.to_string()),
+        };
+        Ok(each().map(split).collect())
+    }
+
+    /// The split that the map gives to a part, by its whole name or by a word of it.
+    fn mapped(&self, name: &str) -> Option<&str> {
+        let whole = self.map.iter().find(|(from, _)| from.eq_ignore_ascii_case(name));
+        let by_word = || {
+            let words = words(name);
+            self.map.iter().find(|(from, _)| self.names == Names::Loose && words.contains(&from.to_lowercase()))
+        };
+        whole.or_else(by_word).map(|(_, to)| to.as_str())
+    }
+
+    fn check_map(&self, names: &[&str]) -> Result<(), Error> {
+        let words: BTreeSet<String> = names.iter().flat_map(|name| words(name)).collect();
+        let is_there = |from: &str| {
+            names.iter().any(|name| name.eq_ignore_ascii_case(from))
+                || self.names == Names::Loose && words.contains(&from.to_lowercase())
+        };
+        match self.map.iter().find(|(from, _)| !is_there(from)) {
+            None => Ok(()),
+            Some((from, to)) => {
+                let found: BTreeSet<&str> = names.iter().copied().collect();
+                let found: Vec<&str> = found.into_iter().collect();
+                Err(Error::Usage(format!(
+                    "--split-map {from}={to}: {} has no such part; it has {}",
+                    self.src.display(),
+                    text::first(&found)
+                )))
+            }
+        }
+    }
+
+    /// The error of parts whose split is not known; lists all parts that were found.
+    fn refuse(&self, names: &[&str], unknown: &[&str], what: &str) -> Error {
+        let all: BTreeSet<&str> = names.iter().copied().collect();
+        let all: Vec<&str> = all.into_iter().collect();
+        let quoted: Vec<String> = unknown.iter().map(|name| format!("`{name}`")).collect();
+        let what = format!(
+            "{} {what}; found {}: say what {} with --split-map {}=validation (or =train, =test, =none to leave it out)",
+            text::first(&quoted),
+            text::first(&all),
+            if unknown.len() == 1 { "it is" } else { "each is" },
+            loaders::printable(unknown[0])
+        );
+        Error::input(self.src, what)
+    }
+}
+
+/// The canonical name as a constant.
+fn split_name(split: &str) -> &'static str {
+    match split {
+        VALIDATION => VALIDATION,
+        TEST => TEST,
+        _ => TRAIN,
+    }
+}
+
+/// Reads `NAME=SPLIT` of `--split-map`; words for a split become its name.
+///
+/// # Errors
+/// A text that is not of this form, or a split that no file could be named after.
+pub fn split_map(text: &str) -> Result<(String, String), String> {
+    let (name, split) = text.split_once('=').ok_or("expected NAME=SPLIT, such as holdout=validation")?;
+    let is_name = |c: char| c.is_ascii_alphanumeric() || c == '_' || c == '-';
+    if name.trim().is_empty() || split.is_empty() || !split.chars().all(is_name) {
+        return Err(
+            "expected NAME=SPLIT; a split is train, validation, test, none or another name of letters and digits"
+                .into(),
+        );
+    }
+    let split = match of_word(&split.to_lowercase()) {
+        Some(Word::Split(split)) => split.to_string(),
+        _ => split.to_string(),
+    };
+    Ok((name.trim().to_string(), split))
+}
+
+#[cfg(test)]
+mod tests {
+    use super::*;
+
+    fn assigned(names: &[&str], map: &[(&str, &str)], unknown: Unknown) -> Result<String, String> {
+        let map: Vec<(String, String)> = map.iter().map(|(a, b)| (a.to_string(), b.to_string())).collect();
+        let assign = Assign { src: Path::new("src"), map: &map, names: Names::Loose, unknown };
+        let splits = assign.splits(names).map_err(|e| e.to_string())?;
+        Ok(splits.into_iter().map(|split| split.unwrap_or("-".into())).collect::<Vec<_>>().join(" "))
+    }
+
+    #[test]
+    fn words_of_splits() {
+        for (name, split) in [
+            ("imagenet-val-000012", "validation"),
+            ("train_3", "train"),
+            ("val2017", "validation"),
+            ("ValSet", "validation"),
+            ("TESTSET", "test"),
+            ("trainset", "train"),
+            ("XMLTest", "test"),
+            ("flowers_train_00000-of-00005", "train"),
+            ("my.Validation.2", "validation"),
+            ("TRN", "train"),
+            ("dev", "validation"),
+            ("eval-000", "validation"),
+            ("hold-out", "validation"),
+            ("cat-trainer-1", "train"),
+            ("shard-000001", "train"),
+        ] {
+            assert_eq!(assigned(&[name], &[], Unknown::Train).as_deref(), Ok(split), "{name}");
+        }
+        assert_eq!(assigned(&["shard"], &[], Unknown::Own).as_deref(), Ok("shard"));
+        assert!(is_split("val2017") && is_split("TrainSet") && is_split("eval") && !is_split("train_small"));
+        assert!(is_train("Training") && !is_train("trainer"));
+        for (stem, name) in [("eval-00003-of-00010", "eval"), ("holdout", "holdout"), ("000", "000"), ("a_1_of_2", "a")]
+        {
+            assert_eq!(series(stem), name);
+        }
+    }
+
+    #[test]
+    fn eval_is_what_is_missing() {
+        let of = |names: &[&str]| assigned(names, &[], Unknown::Train);
+        assert_eq!(of(&["train", "eval"]).as_deref(), Ok("train validation"));
+        assert_eq!(of(&["train", "dev", "eval"]).as_deref(), Ok("train validation test"));
+        assert_eq!(of(&["train", "test", "holdout"]).as_deref(), Ok("train test validation"));
+        let message = of(&["train", "val", "test", "eval"]).unwrap_err();
+        assert!(
+            message.contains("`eval` could be validation or test") && message.contains("--split-map eval="),
+            "{message}"
+        );
+    }
+
+    #[test]
+    fn unknown_parts_beside_known_ones_are_refused_or_mapped() {
+        let names = ["train-000", "extra_a", "extra_b"];
+        let message = assigned(&names, &[], Unknown::Train).unwrap_err();
+        for part in [
+            "src: `extra_a`, `extra_b` are no known words",
+            "found extra_a, extra_b, train-000",
+            "--split-map extra_a=validation",
+        ] {
+            assert!(message.contains(part), "{message}");
+        }
+        assert_eq!(assigned(&names, &[("extra", "test")], Unknown::Train).as_deref(), Ok("train test test"));
+        let each = [("extra_a", "none"), ("EXTRA_B", "more")];
+        assert_eq!(assigned(&names, &each, Unknown::Own).as_deref(), Ok("train - more"));
+        let message = assigned(&names, &[("extar", "test")], Unknown::Train).unwrap_err();
+        assert!(message.contains("--split-map extar=test: src has no such part; it has extra_a"), "{message}");
+        assert_eq!(split_map("holdout=val"), Ok(("holdout".into(), "validation".into())));
+        assert!(split_map("holdout").is_err() && split_map("a=b/c").is_err());
+    }
+}

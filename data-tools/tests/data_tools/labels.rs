@@ -1,0 +1,348 @@
+//! Which class a label is: names of numbers, splits that are numbered differently, and labels that no class has.
+
+use crate::common::foreign::{Foreign, write_shard};
+use crate::common::pictures::*;
+use crate::common::written::images;
+use crate::common::*;
+use data_tools::{ConvertOptions, OnBad, Reshaping, convert, index, index_with, merge, verify};
+use loaders::record::RecordWriter;
+use loaders::{Dataset, Example, Format, example};
+use std::fs;
+use std::path::{Path, PathBuf};
+
+fn options() -> ConvertOptions {
+    ConvertOptions { shards: 1, progress: false, ..ConvertOptions::default() }
+}
+
+fn skipping() -> ConvertOptions {
+    ConvertOptions { on_bad: OnBad::Skip, ..options() }
+}
+
+fn listing(path: PathBuf) -> ConvertOptions {
+    ConvertOptions { classes: Some(path), ..options() }
+}
+
+/// A folder of input files that other programs wrote.
+fn case(name: &str) -> PathBuf {
+    Path::new(env!("CARGO_MANIFEST_DIR")).join("../tests/cases").join(name)
+}
+
+fn refused(kind: &str, src: &Path, options: &ConvertOptions, parts: &[&str]) {
+    let temp = Temp::new();
+    let message = convert(kind, src, &temp.path("out"), options).unwrap_err().to_string();
+    parts.iter().for_each(|part| assert!(message.contains(part), "`{part}` is not in: {message}"));
+}
+
+/// Whether each picture of a split has the class of its strongest colour: a is red, b green, c blue.
+fn colours_fit(out: &Path, split: &str) {
+    let found = images(out, split);
+    assert!(!found.is_empty());
+    for image in found {
+        let strongest = (0..3).max_by_key(|&channel| image.pixels[channel]).unwrap();
+        assert_eq!(image.class, ["a", "b", "c"][strongest], "{}", image.name);
+    }
+}
+
+/// `train` calls its labels a, b, c, `validation` a, c.
+#[test]
+fn each_file_of_parquet_names_its_own_labels() {
+    let temp = Temp::new();
+    let src = case("parquet-class-names/src");
+    let made = convert("parquet", &src, &temp.path("out"), &options()).unwrap();
+    assert_eq!(made.manifest.classes, ["a", "b", "c"]);
+    ["train", "validation"].iter().for_each(|split| colours_fit(&temp.path("out"), split));
+    // a list in another order
+    let list = temp.path("list.txt");
+    fs::write(&list, "c\nb\na\n").unwrap();
+    for (name, src) in [("both", src.clone()), ("one", src.join("train.parquet"))] {
+        let made = convert("parquet", &src, &temp.path(name), &listing(list.clone())).unwrap();
+        assert_eq!(made.manifest.classes, ["c", "b", "a"]);
+        colours_fit(&temp.path(name), "train");
+    }
+    // one that renames the classes, and one that lacks some
+    fs::write(&list, "red\ngreen\nblue\n").unwrap();
+    let made = convert("parquet", &src.join("train.parquet"), &temp.path("renamed"), &listing(list.clone())).unwrap();
+    assert_eq!(made.notes, ["classes renamed by the list: a is now red, b is now green, c is now blue"]);
+    fs::write(&list, "c\na\n").unwrap();
+    refused("parquet", &src, &listing(list.clone()), &["train.parquet: row", "label `b` is none of the 2 classes"]);
+    let some = ConvertOptions { on_bad: OnBad::Skip, ..listing(list) };
+    let made = convert("parquet", &src, &temp.path("some"), &some).unwrap();
+    assert!(made.skipped.iter().all(|line| line.contains("label `b`")) && !made.skipped.is_empty());
+    colours_fit(&temp.path("some"), "train");
+}
+
+fn tar_of(path: &Path, samples: &[(&str, &str)]) {
+    let image = png(9, 9, 1);
+    let members = samples.iter().flat_map(|(key, json)| {
+        [(format!("{key}.json"), json.as_bytes().to_vec()), (format!("{key}.png"), image.clone())]
+    });
+    write(path, &tar("s", &members.collect::<Vec<_>>()));
+}
+
+#[test]
+fn json_names_its_labels() {
+    let temp = Temp::new();
+    let src = temp.path("src");
+    let train = src.join("train-0.tar");
+    tar_of(&train, &[("0", r#"{"label": 2, "class_name": "fox"}"#), ("1", r#"{"label": 0, "class_name": "cat"}"#)]);
+    tar_of(&src.join("val-0.tar"), &[("2", r#"{"label": 2, "class_name": "fox"}"#)]);
+    let made = convert("webdataset", &src, &temp.path("out"), &options()).unwrap();
+    assert_eq!(made.manifest.classes, ["cat", "1", "fox"]);
+    assert_eq!(images(&temp.path("out"), "validation")[0].class, "fox");
+    fs::write(temp.path("list.txt"), "fox\ncat\n").unwrap();
+    let made = convert("webdataset", &src, &temp.path("listed"), &listing(temp.path("list.txt"))).unwrap();
+    assert_eq!((made.manifest.classes.len(), images(&temp.path("listed"), "validation")[0].class.as_str()), (2, "fox"));
+    // a list beside the archives that says otherwise
+    fs::write(src.join("classes.txt"), "fox\ndog\ncat\n").unwrap();
+    refused("webdataset", &src, &options(), &["label 0 is the class `cat` in s/1.png of", "but `fox` in classes.txt"]);
+    fs::remove_file(src.join("classes.txt")).unwrap();
+    tar_of(&src.join("val-0.tar"), &[("2", r#"{"label": 2, "class_name": "cat"}"#)]);
+    let parts = ["label 2 is the class `fox` in s/0.png of", "train-0.tar, but `cat` in s/2.png of", "val-0.tar"];
+    refused("webdataset", &src, &options(), &parts);
+}
+
+/// A table with these lines, beside pictures 0.png to 3.png.
+fn table(temp: &Temp, text: &str) -> PathBuf {
+    (0..4).for_each(|i| write(&temp.path(&format!("t/{i}.png")), &png(9, 9, i)));
+    write(&temp.path("t/t.csv"), text.as_bytes());
+    temp.path("t/t.csv")
+}
+
+#[test]
+fn tables_name_their_labels() {
+    let temp = Temp::new();
+    let src = table(&temp, "path,label,class_name\n0.png,1,dog\n1.png,0,cat\n");
+    assert_eq!(convert("csv", &src, &temp.path("a"), &options()).unwrap().manifest.classes, ["cat", "dog"]);
+    fs::write(temp.path("list.txt"), "dog\ncat\n").unwrap();
+    convert("csv", &src, &temp.path("b"), &listing(temp.path("list.txt"))).unwrap();
+    assert_eq!(images(&temp.path("b"), "train").iter().map(|i| i.class.as_str()).collect::<Vec<_>>(), ["dog", "cat"]);
+    let src = table(&temp, "path,label,class_name\n0.png,1,dog\n1.png,1,cat\n");
+    refused("csv", &src, &options(), &["label 1 is the class `dog` in line 2, but `cat` in line 3"]);
+    // a field too many, also where the first line is no header
+    for text in ["path,label\n0.png,crane, bird\n", "0.png,crane\n1.png,crane,bird\n"] {
+        refused(
+            "csv",
+            &table(&temp, text),
+            &options(),
+            &["line 2: it has more fields than the header or the first line"],
+        );
+    }
+    // separators at the end of lines, paths of Windows, fastai's column, and JSON
+    let text = "path,label,is_valid\n..\\t\\0.png,a,False,\n1.png,a,True,,\n";
+    let made = convert("csv", &table(&temp, text), &temp.path("c"), &options()).unwrap();
+    assert_eq!((made.manifest.splits["train"].count, made.manifest.splits["validation"].count), (1, 1));
+    let lines =
+        "{\"file_name\": \"0.png\", \"label\": 1, \"text\": \"x\"}\n\n{\"label\": 0, \"file_name\": \"1.png\"}\n";
+    fs::write(temp.path("t/metadata.jsonl"), lines).unwrap();
+    convert("csv", &temp.path("t/metadata.jsonl"), &temp.path("d"), &options()).unwrap();
+    assert_eq!(images(&temp.path("d"), "train").iter().map(|i| i.class.as_str()).collect::<Vec<_>>(), ["1", "0"]);
+    refused("folder", &temp.path("t"), &options(), &["metadata.jsonl (Hugging Face's imagefolder)", "convert csv"]);
+}
+
+fn record(label: i64, text: &'static str) -> Foreign {
+    Foreign { text, ..Foreign::raw(label) }
+}
+
+/// Shards of `train` and `test` with these labels and names.
+fn shards(dir: &Path, splits: &[(&str, &[(i64, &'static str)])]) {
+    fs::create_dir_all(dir).unwrap();
+    for (split, records) in splits {
+        let records: Vec<Foreign> = records.iter().map(|&(label, text)| record(label, text)).collect();
+        write_shard(&dir.join(format!("{split}-00000-of-00001.tfrecord")), &records);
+    }
+}
+
+#[test]
+fn records_that_contradict_each_other() {
+    let temp = Temp::new();
+    let dir = temp.path("d");
+    shards(&dir, &[("train", &[(1, "a"), (2, "b")]), ("test", &[(1, "b"), (2, "a")])]);
+    let message = index(&dir).unwrap_err().to_string();
+    for part in [
+        "train-00000-of-00001.tfrecord: record 0 at byte 0",
+        "label 1 is the class `a`, but `b` in record 0 at byte 0 of test-",
+    ] {
+        assert!(message.contains(part), "{message}");
+    }
+    // in the words of the source, not of the copy that is gone
+    refused("tfrecord", &dir, &options(), &["d/train-00000-of-00001.tfrecord: record 0"]);
+    // a data set that was indexed without looking
+    let fine = [("train", &[(1, "a"), (2, "b")][..]), ("test", &[(2, "b")])];
+    shards(&dir, &fine);
+    index(&dir).unwrap();
+    assert!(verify(&dir, 1).unwrap().is_ok());
+    shards(&dir, &[("test", &[(2, "a")])]);
+    fs::remove_file(dir.join("test-00000-of-00001.tfrecord.idx")).unwrap();
+    index(&dir).unwrap();
+    let report = verify(&dir, 1).unwrap().to_string();
+    assert!(
+        report.contains(
+            "its label 2 is the class `b` in dataset.json, but its image/class/text is `a`, which is class 0"
+        ),
+        "{report}"
+    );
+}
+
+#[test]
+fn two_classes_of_one_name() {
+    let temp = Temp::new();
+    let dir = temp.path("d");
+    fs::create_dir_all(&dir).unwrap();
+    let mut writer = RecordWriter::new(fs::File::create(dir.join("train.tfrecord")).unwrap());
+    for (label, synset) in [(1, "n02012849"), (2, "n03126707"), (3, "n01440764")] {
+        let mut payload = Vec::new();
+        let text = if label == 3 { "tench" } else { "crane" };
+        let example = Example {
+            encoded: &[1, 2, 3],
+            format: Format::Raw,
+            height: 1,
+            width: 1,
+            channels: 3,
+            label,
+            text,
+            filename: "",
+            boxes: Default::default(),
+            entry_points: &[],
+            labels: Default::default(),
+        };
+        example::encode_with(&example, &[("image/class/synset", synset)], &mut payload);
+        writer.write(&payload).unwrap();
+    }
+    writer.finish().unwrap();
+    let made = index(&dir).unwrap();
+    assert_eq!(made.manifest.classes, ["n02012849 crane", "n03126707 crane", "tench"]);
+    assert!(verify(&dir, 1).unwrap().is_ok());
+    // where their names are alike, merging keeps them apart or is refused
+    let mut alike = made.manifest;
+    alike.classes = ["crane", "crane", "tench"].map(String::from).to_vec();
+    alike.write(&dir).unwrap();
+    let options = Reshaping { progress: false, ..Reshaping::default() };
+    let twice = merge(&[&dir, &dir], &temp.path("twice"), &options).unwrap();
+    assert_eq!(twice.manifest.classes, alike.classes);
+    let split = Dataset::open(&temp.path("twice")).unwrap().split("train").unwrap();
+    let mut labels: Vec<u32> = (0..6).map(|id| split.record(id, &mut Vec::new()).unwrap().1).collect();
+    labels.sort_unstable();
+    assert_eq!(labels, [0, 0, 1, 1, 2, 2]);
+    shards(&temp.path("e"), &[("train", &[(0, "crane")])]);
+    index(&temp.path("e")).unwrap();
+    let message = merge(&[&temp.path("e"), &dir], &temp.path("no"), &options).unwrap_err().to_string();
+    assert!(message.contains("classes 0 and 1 are both named `crane`"), "{message}");
+}
+
+/// Labels 1 to 3 in `train`, 0 to 2 in `test`.
+#[test]
+fn classes_that_only_the_test_split_has() {
+    let temp = Temp::new();
+    let dir = temp.path("d");
+    shards(&dir, &[("train", &[(1, ""), (2, ""), (3, "")]), ("test", &[(0, ""), (1, ""), (2, "")])]);
+    let message = index(&dir).unwrap_err().to_string();
+    let part = "label 0 (1 record of test): train has no such label; train has labels 1 to 3, test 0 to 2";
+    assert!(message.contains(part) && message.contains("--on-bad skip"), "{message}");
+    let indexed = index_with(&dir, &[], OnBad::Skip).unwrap();
+    assert!(indexed.notes[0].starts_with("label 0 (1 record of test)"), "{indexed}");
+    let report = verify(&dir, 1).unwrap().to_string();
+    assert!(report.contains("the class `0`, of which test has 1 record, has none in train"), "{report}");
+
+    let text = "path,label,split\n0.png,a,train\n1.png,b,train\n2.png,z,val\n3.png,a,val\n";
+    let src = table(&temp, text);
+    refused("csv", &src, &options(), &["line 4: label `z` is none of the 2 classes of train"]);
+    let made = convert("csv", &src, &temp.path("csv"), &skipping()).unwrap();
+    assert_eq!((made.manifest.classes.len(), made.skipped.len()), (2, 1));
+    assert!(fs::read_to_string(temp.path("csv/skipped.txt")).unwrap().contains("line 4: label `z`"));
+    // also where a list has it
+    fs::write(temp.path("list.txt"), "a\nb\nz\n").unwrap();
+    let parts = ["line 4: label `z`: train has no image of this class"];
+    refused("csv", &src, &listing(temp.path("list.txt")), &parts);
+    let tars = temp.path("tars");
+    tar_of(&tars.join("train-0.tar"), &[("0", r#"{"label": 1}"#), ("1", r#"{"label": 2}"#)]);
+    tar_of(&tars.join("test-0.tar"), &[("2", r#"{"label": 0}"#), ("3", r#"{"label": 1}"#)]);
+    refused(
+        "webdataset",
+        &tars,
+        &options(),
+        &["test-0.tar: s/2.png: label `0` is none of the 2 classes of train (1 to 2)"],
+    );
+    assert_eq!(convert("webdataset", &tars, &temp.path("wds"), &skipping()).unwrap().manifest.splits["test"].count, 1);
+}
+
+#[test]
+fn labels_that_no_class_has_are_left_out() {
+    let temp = Temp::new();
+    let folder = case("on-bad-skip-labels");
+    refused("parquet", &folder.join("null-label"), &options(), &["row ", "it has no label (null)", "--on-bad skip"]);
+    for (kind, name, part) in [
+        ("parquet", "null-label", "it has no label (null)"),
+        ("parquet", "minus-one", "label `-1` is none of"),
+        ("recordio", "insightface", "record 0 at byte 0: it has 2 labels and no image"),
+    ] {
+        let out = temp.path(name);
+        let made = convert(kind, &folder.join(name), &out, &skipping()).unwrap();
+        assert!(made.skipped[0].contains(part), "{made}");
+        let listed = fs::read_to_string(out.join("skipped.txt")).unwrap();
+        assert_eq!(listed.lines().collect::<Vec<_>>(), made.skipped);
+        assert!(verify(&out, 1).unwrap().is_ok());
+    }
+    tar_of(
+        &temp.path("t.tar"),
+        &[("0", r#"{"label": 0}"#), ("1", r#"{"label": -1}"#), ("2", r#"{"label": null}"#), ("3", "{x")],
+    );
+    let made = convert("webdataset", &temp.path("t.tar"), &temp.path("wds"), &skipping()).unwrap();
+    assert_eq!((made.manifest.splits["train"].count, made.skipped.len()), (1, 3), "{made}");
+    assert!(made.skipped.iter().any(|line| line.contains("s/3.json: it is no JSON")), "{made}");
+    let made = convert("csv", &table(&temp, "0.png,-1\n1.png,0\n2.png,\n"), &temp.path("csv"), &skipping()).unwrap();
+    assert_eq!((made.manifest.classes.len(), made.skipped.len()), (1, 2), "{made}");
+    shards(&temp.path("r"), &[("train", &[(0, ""), (-1, ""), (1, "")])]);
+    let made = convert("tfrecord", &temp.path("r"), &temp.path("records"), &skipping()).unwrap();
+    assert!(
+        made.manifest.splits["train"].count == 2
+            && made.skipped[0].contains("r/train-00000-of-00001.tfrecord: record 1 at byte"),
+        "{made}"
+    );
+    assert!(verify(&temp.path("records"), 1).unwrap().is_ok());
+}
+
+#[test]
+fn archives_behind_each_other_are_read_as_one() {
+    let temp = Temp::new();
+    tar_of(&temp.path("a.tar"), &[("0", r#"{"label": 0}"#), ("1", r#"{"label": 1}"#)]);
+    tar_of(&temp.path("b.tar"), &[("2", r#"{"label": 0}"#)]);
+    let [a, b] = ["a.tar", "b.tar"].map(|name| fs::read(temp.path(name)).unwrap());
+    write(&temp.path("src/train-0.tar"), &[a.as_slice(), &b].concat());
+    let made = convert("webdataset", &temp.path("src"), &temp.path("out"), &options()).unwrap();
+    assert_eq!(made.manifest.splits["train"].count, 3);
+    fs::remove_file(temp.path("src/train-0.tar")).unwrap();
+    write(&temp.path("src/train-0.tar.gz"), &gz(&a));
+    refused("webdataset", &temp.path("src"), &options(), &["train-0.tar.gz: it is compressed", "unpack it first"]);
+    fs::rename(temp.path("src/train-0.tar.gz"), temp.path("src/train-0.tar")).unwrap();
+    refused("webdataset", &temp.path("src"), &options(), &["train-0.tar: it is compressed"]);
+    let members = [("0.input.png".to_string(), png(9, 9, 1)), ("0.target.cls".to_string(), b"0".to_vec())];
+    write(&temp.path("src/train-0.tar"), &tar("s", &members));
+    refused("webdataset", &temp.path("src"), &options(), &["its members end in .input.png, .target.cls"]);
+}
+
+#[test]
+fn shards_by_the_words_in_their_names() {
+    let temp = Temp::new();
+    let dir = temp.path("slim");
+    fs::create_dir_all(&dir).unwrap();
+    for name in ["flowers_train_00000-of-00002", "flowers_train_00001-of-00002", "flowers_val_00000-of-00001"] {
+        write_shard(&dir.join(format!("{name}.tfrecord")), &[Foreign::raw(0), Foreign::raw(2)]);
+    }
+    fs::write(dir.join("labels.txt"), "0:cat\n1:dog\n2:emu\n").unwrap();
+    let made = index(&dir).unwrap().manifest;
+    assert_eq!(made.classes, ["cat", "dog", "emu"]);
+    assert_eq!((made.splits["train"].count, made.splits["validation"].count, made.splits.len()), (4, 2, 2));
+    fs::remove_file(dir.join("dataset.json")).unwrap();
+    write_shard(&dir.join("extra-00000-of-00001"), &[Foreign::raw(0)]);
+    let message = index(&dir).unwrap_err().to_string();
+    assert!(
+        message.contains("`extra` is no known word for a split; found extra, flowers_train, flowers_val"),
+        "{message}"
+    );
+    let map = [("extra".to_string(), "more".to_string())];
+    assert_eq!(index_with(&dir, &map, OnBad::Fail).unwrap().manifest.splits["more"].count, 1);
+    // of arrays, too
+    let mapped = ConvertOptions { split_map: map.to_vec(), ..options() };
+    let made = convert("tfrecord", &dir, &temp.path("copied"), &mapped).unwrap();
+    assert_eq!(made.manifest.splits.keys().collect::<Vec<_>>(), ["more", "train", "validation"]);
+}

@@ -1,0 +1,56 @@
+//! The WordNet id of an image's class, by which TensorFlow's ImageNet scripts tell classes of one name apart.
+
+use crate::format::protobuf::{Fields, Value};
+
+const SYNSET: &[u8] = b"image/class/synset";
+
+/// Returns the WordNet id in a payload; `None` if it has none, or none that is UTF-8.
+pub fn synset(payload: &[u8]) -> Option<&str> {
+    let entries = of(payload, 1).flat_map(|features| of(features, 1));
+    let mut features = entries.filter(|entry| of(entry, 1).next() == Some(SYNSET)).flat_map(|entry| of(entry, 2));
+    let value = of(of(features.next()?, 1).next()?, 1).next()?;
+    std::str::from_utf8(value).ok().filter(|id| !id.is_empty())
+}
+
+/// The values of the fields `number` of a message, up to the first that is damaged.
+fn of(message: &[u8], number: u64) -> impl Iterator<Item = &[u8]> {
+    let mut fields = Fields(message);
+    std::iter::from_fn(move || {
+        while let Some((found, value)) = fields.next().ok()? {
+            if let (true, Value::Bytes(bytes)) = (found == number, value) {
+                return Some(bytes);
+            }
+        }
+        None
+    })
+}
+
+#[cfg(test)]
+mod tests {
+    use super::super::{Example, Format, encode_with};
+    use super::*;
+
+    #[test]
+    fn the_synset_is_found() {
+        let example = Example {
+            encoded: &[1, 2, 3],
+            format: Format::Raw,
+            height: 1,
+            width: 1,
+            channels: 3,
+            label: 134,
+            text: "crane",
+            filename: "",
+            boxes: Default::default(),
+            entry_points: &[],
+            labels: Default::default(),
+        };
+        let mut payload = Vec::new();
+        encode_with(&example, &[("image/class/synset", "n02012849")], &mut payload);
+        assert_eq!(synset(&payload), Some("n02012849"));
+        (0..payload.len()).for_each(|end| drop(synset(&payload[..end])));
+        payload.clear();
+        encode_with(&example, &[], &mut payload);
+        assert_eq!(synset(&payload), None);
+    }
+}
