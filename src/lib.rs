@@ -29,6 +29,7 @@ pub mod recipe;
 pub mod report;
 pub mod schema;
 pub mod screen;
+pub mod signals;
 mod simd;
 mod sweep;
 mod sync;

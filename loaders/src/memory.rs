@@ -4,16 +4,28 @@
 use std::fs;
 use std::path::{Component, Path};
 
+use rustix::process::{Resource, getrlimit};
+
 use crate::error::Error;
 
-/// Bytes of memory that this process could have at most: the machine's, but no more than its cgroups allow.
+/// Bytes of memory that this process could have at most: the machine's, but no more than its cgroups allow and the limits of its address
+/// space leave.
 pub fn total() -> u64 {
-    meminfo("MemTotal:").unwrap_or(u64::MAX).min(cgroup_limit())
+    meminfo("MemTotal:").unwrap_or(u64::MAX).min(cgroup_limit()).min(address_space_left())
 }
 
-/// Bytes that the page cache may still use: `MemAvailable`, but no more than its cgroups allow.
+/// Bytes that the page cache may still use: `MemAvailable`, but no more than its cgroups allow and the limits of its address space leave.
 pub(crate) fn available() -> u64 {
-    meminfo("MemAvailable:").unwrap_or(0).min(cgroup_limit())
+    meminfo("MemAvailable:").unwrap_or(0).min(cgroup_limit()).min(address_space_left())
+}
+
+/// Bytes that this process may still map: what RLIMIT_AS and RLIMIT_DATA (`ulimit -v` and `-d`, h_vmem of Grid Engine, pvmem of PBS)
+/// allow beyond what it has mapped so far.
+pub fn address_space_left() -> u64 {
+    let limits = [(Resource::As, "VmSize:"), (Resource::Data, "VmData:")];
+    let limits = limits.into_iter().filter_map(|(resource, used)| Some((getrlimit(resource).current?, used)));
+    let left = limits.map(|(limit, used)| limit.saturating_sub(line_of("/proc/self/status", used).unwrap_or(0)));
+    left.min().unwrap_or(u64::MAX)
 }
 
 /// Fails for what needs more bytes than the machine has; `cure` says what to try.
@@ -21,7 +33,10 @@ pub(crate) fn available() -> u64 {
 /// # Errors
 /// [`Error::Memory`].
 pub fn check(what: &str, needed: u64, cure: &str) -> Result<(), Error> {
-    within(what, needed, total(), cure)
+    let (total, left) = (total(), address_space_left());
+    // the machine has more than this process may map
+    let limit = if left <= total { ", or raise the limit of the address space (`ulimit -v`, `ulimit -d`)" } else { "" };
+    within(what, needed, total, &format!("{cure}{limit}"))
 }
 
 fn within(what: &str, needed: u64, memory: u64, cure: &str) -> Result<(), Error> {
@@ -33,7 +48,12 @@ fn within(what: &str, needed: u64, memory: u64, cure: &str) -> Result<(), Error>
 
 /// A line of /proc/meminfo in bytes.
 fn meminfo(name: &str) -> Option<u64> {
-    let info = fs::read_to_string("/proc/meminfo").ok()?;
+    line_of("/proc/meminfo", name)
+}
+
+/// A line of a file of /proc that gives kB, in bytes.
+fn line_of(file: &str, name: &str) -> Option<u64> {
+    let info = fs::read_to_string(file).ok()?;
     let line = info.lines().find_map(|line| line.strip_prefix(name))?;
     Some(line.trim().trim_end_matches(" kB").trim().parse::<u64>().ok()?.saturating_mul(1024))
 }

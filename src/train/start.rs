@@ -79,8 +79,9 @@ pub fn run<D: Device>(device: &D, request: &TrainRequest, started: Instant) -> R
             planned.and_then(|planned| begin(device, &mut session, planned, invocation))
         }
         _ => {
-            let source = late.unwrap_or_else(|| open(request, Some(&session)));
-            plan_together(device, &mut session, source, request)
+            let same = session.same_start(D::NAME, &request.compared());
+            let source = |session: &Session| late.unwrap_or_else(|| open(request, Some(session)));
+            same.and_then(|()| plan_together(device, &mut session, source, request))
                 .and_then(|planned| begin(device, &mut session, planned, invocation))
         }
     };
@@ -164,12 +165,12 @@ fn plan_alone<D: Device>(
 fn plan_together<D: Device>(
     device: &D,
     session: &mut Session,
-    source: Result<Source, Error>,
+    source: impl FnOnce(&Session) -> Result<Source, Error>,
     request: &TrainRequest,
 ) -> Result<Planned<D::Backend>, Error> {
-    session.same_program()?;
-    session.same_device(D::NAME)?;
-    let mut source = session.agree(source)?;
+    let mut source = session.agree(source(session))?;
+    // what comes next depends on the recipe
+    session.same("the recipe or the data set", &source.digest()?, "start all ranks with the same files")?;
     let lock = session.agree(if session.is_root() { lock_early(request) } else { Ok(None) })?;
     let resume = resume::share(session, request)?;
     let (rank, ranks) = (session.world.rank, session.world.size);
@@ -177,7 +178,6 @@ fn plan_together<D: Device>(
     session.agree(settled)?;
     define::share(session, &mut source)?;
     count::share(session, &mut source)?;
-    session.same("the recipe or the data set", &source.digest(request)?, "start all ranks with the same files")?;
     let cores = session.cores()?;
     let resources = Resources::new(device, cores, request, source.recipe.loader.threads, ranks);
     let place = Place { rank, ranks, loader_threads: resources.loader };
