@@ -17,6 +17,7 @@ pub mod cores;
 pub mod device;
 mod device_region;
 pub mod doctor;
+pub mod environment;
 mod error;
 pub mod eval;
 pub mod interop;

@@ -19,13 +19,27 @@ pub(crate) fn available() -> u64 {
     meminfo("MemAvailable:").unwrap_or(0).min(cgroup_limit()).min(address_space_left())
 }
 
-/// Bytes that this process may still map: what RLIMIT_AS and RLIMIT_DATA (`ulimit -v` and `-d`, h_vmem of Grid Engine, pvmem of PBS)
-/// allow beyond what it has mapped so far.
+/// Limits of what a process may map, with the line of /proc/self/status that counts it and the option of `ulimit`. h_vmem of Grid Engine
+/// and pvmem of PBS set the first one.
+const LIMITS: [(Resource, &str, &str); 2] = [(Resource::As, "VmSize:", "-v"), (Resource::Data, "VmData:", "-d")];
+
+/// Bytes that this process may still map: what RLIMIT_AS and RLIMIT_DATA allow beyond what it has mapped so far.
 pub fn address_space_left() -> u64 {
-    let limits = [(Resource::As, "VmSize:"), (Resource::Data, "VmData:")];
-    let limits = limits.into_iter().filter_map(|(resource, used)| Some((getrlimit(resource).current?, used)));
+    let limits = LIMITS.into_iter().filter_map(|(resource, used, _)| Some((getrlimit(resource).current?, used)));
     let left = limits.map(|(limit, used)| limit.saturating_sub(line_of("/proc/self/status", used).unwrap_or(0)));
     left.min().unwrap_or(u64::MAX)
+}
+
+/// The limits of what this process may map, as `ulimit` has them, if there are any.
+pub fn limits() -> Option<String> {
+    let limit = |(resource, _, option)| Some(format!("`ulimit {option} {}`", getrlimit(resource).current? / 1024));
+    let all: Vec<String> = LIMITS.into_iter().filter_map(limit).collect();
+    (!all.is_empty()).then(|| all.join(", "))
+}
+
+/// What to try beside all else where memory is short and the process is limited; else nothing.
+pub fn limits_cure() -> String {
+    limits().map_or_else(String::new, |limits| format!(", or raise the limit of the address space ({limits})"))
 }
 
 /// Fails for what needs more bytes than the machine has; `cure` says what to try.
@@ -33,10 +47,7 @@ pub fn address_space_left() -> u64 {
 /// # Errors
 /// [`Error::Memory`].
 pub fn check(what: &str, needed: u64, cure: &str) -> Result<(), Error> {
-    let (total, left) = (total(), address_space_left());
-    // the machine has more than this process may map
-    let limit = if left <= total { ", or raise the limit of the address space (`ulimit -v`, `ulimit -d`)" } else { "" };
-    within(what, needed, total, &format!("{cure}{limit}"))
+    within(what, needed, total(), &format!("{cure}{}", limits_cure()))
 }
 
 fn within(what: &str, needed: u64, memory: u64, cure: &str) -> Result<(), Error> {
