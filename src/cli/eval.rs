@@ -163,7 +163,9 @@ fn finite(model: &Path, scored: &Scored) -> Result<(), Failure> {
     let loss = scored.score.loss;
     match loss.is_finite() {
         true => Ok(()),
-        false => Err(Failure::failed(format!("{}: {}", model.display(), lost_score("its weights", &scored.split, loss)))),
+        false => {
+            Err(Failure::failed(format!("{}: {}", model.display(), lost_score("its weights", &scored.split, loss))))
+        }
     }
 }
 

@@ -166,7 +166,9 @@ impl Asked {
         let listen = |number, flag: &Arc<AtomicBool>| flag::register(number, flag.clone()).map_err(Error::Signals);
         listen(SIGINT, &asked.interrupt)?;
         // the training would outlive any other request, too, a terminal that is closed included
-        signals::requests().filter(|signal| *signal != SIGINT).try_for_each(|signal| listen(signal, &asked.signal).map(drop))?;
+        signals::requests()
+            .filter(|signal| *signal != SIGINT)
+            .try_for_each(|signal| listen(signal, &asked.signal).map(drop))?;
         // the terminal's other key that ends programs: the training would outlive that one, too
         listen(SIGQUIT, &asked.signal)?;
         Ok(asked)

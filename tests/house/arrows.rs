@@ -95,7 +95,7 @@ pub const ARROWS: &[(&str, &[&str])] = &[
 macro_rules! below_train {
     ($($more:literal),*) => {
         &[
-            "backend", "checkpoint", "comm", "cores", "device", "error", "interop", "models", "nn", "optim", "recipe", "report", "screen",
+            "backend", "checkpoint", "comm", "cores", "device", "environment", "error", "interop", "models", "nn", "optim", "recipe", "report", "screen",
             "signals"
             $(, $more)*
         ]

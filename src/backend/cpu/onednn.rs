@@ -54,7 +54,9 @@ impl Engine {
         }
         let team = team::size(threads);
         if team != threads {
-            let why = format!("OpenMP starts {team} of {threads}; unset OMP_THREAD_LIMIT, or ask for --threads {team}");
+            let why = format!(
+                "OpenMP starts {team} of {threads}; unset OMP_THREAD_LIMIT and OMP_MAX_ACTIVE_LEVELS, or ask for --threads {team}"
+            );
             return Err(Error::Unsupported { op: "compute threads".into(), why });
         }
         Self::without_team()

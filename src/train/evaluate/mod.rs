@@ -228,6 +228,7 @@ impl Evaluation {
         let batches = self.images().div_ceil(self.batch as u64) as usize;
         let mut sums = ScoreSums { losses: vec![0.0; batches], ..ScoreSums::default() };
         let scores = graph.net().nodes.len();
+        session.watch.set_activity(Activity::ScoringData { after: 0 });
         while let Some(batch) = loader.next()? {
             session.watch.set_activity(Activity::Scoring { batch: batch.step() });
             let labels = self.model_labels(batch.labels())?;
@@ -245,6 +246,7 @@ impl Evaluation {
                 sums.stop = 1.0;
                 break;
             }
+            session.watch.set_activity(Activity::ScoringData { after: batch.step() });
         }
         Ok(sums)
     }

@@ -71,6 +71,7 @@ impl Evaluation {
         let mut input = DeviceInput::new(graph.backend(), view);
         let mut loader = input.start(&self.split, view, self.order(session), self.options)?;
         let scores = graph.net().nodes.len();
+        session.watch.set_activity(Activity::ScoringData { after: 0 });
         while let Some(batch) = loader.next()? {
             session.watch.set_activity(Activity::Scoring { batch: batch.step() });
             let labels = self.model_labels(batch.labels())?;
@@ -87,6 +88,7 @@ impl Evaluation {
             if stop.requested() {
                 break;
             }
+            session.watch.set_activity(Activity::ScoringData { after: batch.step() });
         }
         Ok(())
     }

@@ -45,7 +45,9 @@ pub fn underflow(world: &WorldInfo, scale: &LossScale, alone: bool) -> Option<Er
 /// the loss is over `images` of a split.
 pub fn scored(world: &WorldInfo, whose: &str, split: &str, step: u64, loss: f64) -> Error {
     match world.rank {
-        0 => Error::Diverged { text: format!("training has diverged: after step {step} {}", lost_score(whose, split, loss)) },
+        0 => Error::Diverged {
+            text: format!("training has diverged: after step {step} {}", lost_score(whose, split, loss)),
+        },
         _ => Error::Elsewhere { code: 1 },
     }
 }

@@ -14,11 +14,10 @@ use rustix::time::{ClockId, clock_gettime};
 use signal_hook::consts::SIGINT;
 use signal_hook::flag;
 
+use crate::comm::slurm;
+use crate::environment;
 use crate::error::Error;
 use crate::signals;
-
-/// When the job ends, in seconds since 1970.
-const SLURM_END: &str = "SLURM_JOB_END_TIME";
 
 /// Exit code of a second SIGINT, as shells have it for the first.
 const INTERRUPTED: i32 = 130;
@@ -58,7 +57,11 @@ pub struct Stop {
 impl Stop {
     /// Listens to signals from now on; `limit` counts from `started`.
     pub fn listen(limit: Option<Duration>, started: Instant) -> Result<Self, Error> {
-        let stop = Self { limit: nearest(limit, started, slurm_end()), processor: ProcessorLimit::of_process(started), ..Self::default() };
+        let stop = Self {
+            limit: nearest(limit, started, slurm_end()),
+            processor: ProcessorLimit::of_process(started),
+            ..Self::default()
+        };
         let refuse = Error::Signals;
         let interrupted = Arc::new(AtomicBool::new(false));
         // in this order: the first SIGINT finds the flag unset, then sets it
@@ -80,7 +83,9 @@ impl Stop {
         match (self.signal.load(Ordering::Relaxed) as i32, &self.limit) {
             (signal, _) if signal != 0 => signals::name(signal),
             _ if self.folder_gone.get() => "the output folder is gone".into(),
-            (_, Some(limit)) if limit.is_within(TOLERANCE.saturating_add(self.margin())) => format!("{} is near", limit.name),
+            (_, Some(limit)) if limit.is_within(TOLERANCE.saturating_add(self.margin())) => {
+                format!("{} is near", limit.name)
+            }
             _ if self.processor_is_late(TOLERANCE) => "the limit of processor time (ulimit -t) is near".into(),
             _ => "another rank received a request to stop".into(),
         }
@@ -120,7 +125,8 @@ impl Stop {
     }
 
     fn is_late(&self) -> bool {
-        self.limit.as_ref().is_some_and(|limit| limit.is_within(self.margin())) || self.processor_is_late(Duration::ZERO)
+        self.limit.as_ref().is_some_and(|limit| limit.is_within(self.margin()))
+            || self.processor_is_late(Duration::ZERO)
     }
 
     fn processor_is_late(&self, time: Duration) -> bool {
@@ -166,9 +172,12 @@ fn processor_time() -> Duration {
 /// How much ranks may differ in when a limit is near: each counts from its own start and measures its own steps.
 const TOLERANCE: Duration = Duration::from_secs(2);
 
-/// How long until Slurm ends the job.
+/// How long until Slurm ends the job; nothing of a job that is over, whose variables are left in a shell.
 fn slurm_end() -> Option<Duration> {
-    let end = std::env::var(SLURM_END).ok()?.trim().parse().ok()?;
+    if slurm::is_over(environment::variable) {
+        return None;
+    }
+    let end = environment::variable(slurm::END)?.trim().parse().ok()?;
     let now = SystemTime::now().duration_since(SystemTime::UNIX_EPOCH).ok()?;
     Some(Duration::from_secs(end).saturating_sub(now))
 }

@@ -83,7 +83,8 @@ impl TrainRequest {
         let given = |is_given: bool| if is_given { "given" } else { "not given" };
         // a folder or file of its own for each node is fine
         let (stage, trace) = (given(stage.is_some()), given(trace.is_some()));
-        let (resume, dry_run, share_gpu) = (given(*resume || resume_from.is_some()), given(*dry_run), given(*share_gpu));
+        let (resume, dry_run, share_gpu) =
+            (given(*resume || resume_from.is_some()), given(*dry_run), given(*share_gpu));
         let (extend, most, find) = (given(*extend_epochs), number(*max_steps), number(*find_lr));
         format!(
             "trireme train\n--stage {stage}\n--dry-run {dry_run}\n--find-lr {find}\n--max-steps {most}\n--resume {resume}\n\
