@@ -141,7 +141,9 @@ impl<'a, B: Backend> Training<'a, B> {
             None => Trace::default(),
         };
         let order = Box::new(run.order(at.epoch, at.step_of_epoch));
+        session.watch.set_activity(Activity::Reading);
         let loader = input.start(&run.source.train, run.source.augment(at.epoch), order, run.options)?;
+        session.watch.set_activity(Activity::Starting);
         let again = input.clone();
         let mut stepper = Stepper::new(session, &mut run, input, transport, &trace)?;
         stepper.look_twice(&run, again, (at.epoch, at.step_of_epoch))?;

@@ -234,3 +234,52 @@ fn scores_that_are_not_finite_are_no_success() {
     assert!(ended.stdout.is_empty(), "{}", ended.stdout);
     ended.failed(1, &["a.png: the model's scores are not finite"]);
 }
+
+/// A file system that stops answering while a rank reads or writes this file is noticed, whatever the rank does there.
+#[test]
+fn files_that_hang_are_noticed_wherever_they_are_used() {
+    let setting = Setting::new(RECIPE, DIGITS, [50, 20]);
+    let library = setting.folder.at("hang.so");
+    let source = Path::new(env!("CARGO_MANIFEST_DIR")).join("tests/runs/hang.c");
+    let built = Command::new("cc")
+        .args(["-Wall", "-Werror", "-shared", "-fPIC", "-o", &library])
+        .arg(source)
+        .arg("-ldl")
+        .status();
+    assert!(built.expect("a C compiler").success());
+    let stage = setting.folder.at("stage");
+    fs::create_dir(&stage).unwrap();
+    let reads = "reads the recipe, the data set or a checkpoint";
+    let cases: [(&str, &str, &[&str], &str); 6] = [
+        ("open", "recipe.toml", &[], reads),
+        ("open", "dataset.json", &[], reads),
+        ("open", "train-0000", &[], reads),
+        ("open", "test-0000", &[], ""),
+        ("sync", "step-", &[], "writes the files of step 5"),
+        ("sync", "model.h5", &[], "writes the files of step 5"),
+    ];
+    for ranks in [0, 2] {
+        for (number, (call, word, more, said)) in cases.into_iter().enumerate() {
+            let name = format!("hang{ranks}-{number}");
+            let limits = [
+                "--stall-warn",
+                "500ms",
+                "--stall-abort",
+                "2s",
+                "--set",
+                "epochs=1",
+                "--set",
+                "workers=2",
+                "--threads",
+                "1",
+            ];
+            let mut command = setting.command(&name, ranks, &[&limits[..], more].concat());
+            // Open MPI's launcher hands on only variables with its own prefix; on one machine the ranks inherit all
+            command.env("LD_PRELOAD", &library).env("HANG", word).env("HANG_ON", call);
+            let ended = start(command).wait(PATIENCE);
+            assert!(ended.took < Duration::from_secs(30), "{word}: {:?}", ended.took);
+            assert!(!ended.status.success() && ended.stderr.contains(said), "{ranks} ranks, {word}:\n{}", ended.stderr);
+            assert!(ended.stderr.contains("--stall-abort"), "{word}:\n{}", ended.stderr);
+        }
+    }
+}

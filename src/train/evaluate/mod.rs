@@ -199,7 +199,7 @@ impl Evaluation {
         detail: Detail,
     ) -> Result<Option<Evaluated>, Error> {
         let mut notes = Notes::new(detail, self.split.multi_label(), graph.classes(), self.images());
-        session.watch.set_activity(Activity::Scoring { batch: 0 });
+        session.watch.set_activity(Activity::ScoringData { after: 0 });
         let mut sums = match self.views.is_empty() {
             true => self.plain(session, graph, stop, &mut notes)?,
             false => self.by_views(session, graph, stop, &mut notes)?,
@@ -228,7 +228,6 @@ impl Evaluation {
         let batches = self.images().div_ceil(self.batch as u64) as usize;
         let mut sums = ScoreSums { losses: vec![0.0; batches], ..ScoreSums::default() };
         let scores = graph.net().nodes.len();
-        session.watch.set_activity(Activity::ScoringData { after: 0 });
         while let Some(batch) = loader.next()? {
             session.watch.set_activity(Activity::Scoring { batch: batch.step() });
             let labels = self.model_labels(batch.labels())?;

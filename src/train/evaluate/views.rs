@@ -68,10 +68,10 @@ impl Evaluation {
         stop: &Stop,
         seen: &mut BTreeMap<u64, Seen>,
     ) -> Result<(), Error> {
+        session.watch.set_activity(Activity::ScoringData { after: 0 });
         let mut input = DeviceInput::new(graph.backend(), view);
         let mut loader = input.start(&self.split, view, self.order(session), self.options)?;
         let scores = graph.net().nodes.len();
-        session.watch.set_activity(Activity::ScoringData { after: 0 });
         while let Some(batch) = loader.next()? {
             session.watch.set_activity(Activity::Scoring { batch: batch.step() });
             let labels = self.model_labels(batch.labels())?;
