@@ -128,8 +128,8 @@ fn every_limit_does_what_the_table_says() {
     }
     let ended = limited(&setting, "t", "-t 3", &[]);
     ended.failed(75, &["stopped after step", "the limit of processor time (ulimit -t) is near", "--resume auto"]);
-    // in KiB: enough for the log, not for a checkpoint
-    let ended = limited(&setting, "f", "-f 200", &[&short[..], &["--set", "model=lenet"]].concat());
+    // in KiB: enough for what MPI writes in /tmp and for the log, not for a checkpoint of 26 MB
+    let ended = limited(&setting, "f", "-f 20000", &[&short[..], &["--set", "model=lenet"]].concat());
     assert!(ended.stderr.contains("warning: no checkpoint of step 10: cannot write"), "{}", ended.stderr);
     assert!(ended.stderr.contains("raise it (`ulimit -f`)"), "{}", ended.stderr);
     limited(&setting, "n", "-n 8", &short).failed(1, &["ulimit -n"]);
@@ -163,7 +163,7 @@ fn options_that_differ_between_ranks_are_named() {
     let cases: [(&[&str], &[&str], &[&str], &str); 9] = [
         (&train, &["--stage", &stage], &[], "--stage given"),
         (&train, &["--dry-run"], &[], "--dry-run given"),
-        (&train, &["--find-lr=10"], &[], "--find-lr 10"),
+        (&train, &["--find-lr=20"], &[], "--find-lr 20"),
         (&train, &["--max-steps", "3"], &["--max-steps", "4"], "--max-steps 3"),
         (&train, &["--resume", "auto"], &[], "--resume given"),
         (&train, &["--trace", &stage], &[], "--trace given"),
@@ -263,7 +263,7 @@ fn files_that_hang_are_noticed_wherever_they_are_used() {
             let name = format!("hang{ranks}-{number}");
             let limits = [
                 "--stall-warn",
-                "500ms",
+                "1s",
                 "--stall-abort",
                 "2s",
                 "--set",
