@@ -2,15 +2,16 @@
 //!
 //! The child is `trireme rewrite-model`, within limits of memory and time; what it writes has the layout that `reader` knows.
 
-use std::fs::File;
+use std::fs;
 use std::io;
-use std::path::{Path, PathBuf};
+use std::path::Path;
 use std::process::{Command, Stdio};
 
 use rustix::process::{Resource, Rlimit, Signal, set_parent_process_death_signal, setrlimit};
 
 use crate::environment;
-use loaders::{regular, safe_create};
+use loaders::regular;
+use loaders::safe_create::NewFile;
 
 /// Memory that reading a file may take beside a few times its size.
 const MEMORY: u64 = 2 << 30;
@@ -30,25 +31,15 @@ pub enum Failed {
     Said(String),
 }
 
-/// A rewritten file. It has no name, so that it is gone when dropped or when this process dies, and no other user can open it: the original
-/// may be for its owner alone.
-pub struct Rewritten(File);
-
-impl Rewritten {
-    /// A path under which this process can open it.
-    pub fn name(&self) -> PathBuf {
-        safe_create::path_of(&self.0)
-    }
-}
-
-/// What `trireme rewrite-model` with these options makes of a file.
+/// What `trireme rewrite-model` with these options makes of a file. It is for this user alone, as the original may be, and loses its name as
+/// soon as the child has it open ([`drop_name`]), so that nothing is left when this process dies.
 ///
 /// # Errors
 /// What the child says, or that it was ended.
-pub fn rewritten(path: &Path, options: &[&str]) -> Result<Rewritten, Failed> {
+pub fn rewritten(path: &Path, options: &[&str]) -> Result<NewFile, Failed> {
     let folder = environment::variable("TMPDIR").filter(|folder| !folder.is_empty()).unwrap_or("/tmp".into());
-    let copy = safe_create::unnamed(Path::new(&folder)).map_err(Failed::Io)?;
-    let output = copy.try_clone().map_err(Failed::Io)?;
+    let mut copy = NewFile::private(&Path::new(&folder).join("trireme-model.h5")).map_err(Failed::Io)?;
+    let output = copy.file().and_then(|file| file.try_clone()).map_err(Failed::Io)?;
     let this = std::env::current_exe().map_err(Failed::Io)?;
     let mut command = Command::new(this);
     // MPI may change the environment of this process at any time
@@ -56,14 +47,14 @@ pub fn rewritten(path: &Path, options: &[&str]) -> Result<Rewritten, Failed> {
     command.arg("rewrite-model").args(options).arg(path).stdin(Stdio::null()).stdout(output).stderr(Stdio::piped());
     let ended = command.output().map_err(Failed::Io)?;
     if ended.status.success() {
-        return Ok(Rewritten(copy));
+        return Ok(copy);
     }
     let said = String::from_utf8_lossy(&ended.stderr);
     let said = said.trim();
     Err(Failed::Said(if said.is_empty() { ended.status.to_string() } else { said.to_string() }))
 }
 
-/// Limits this process, the child, to what reading this file may take, and to the life of its parent.
+/// Limits this process, the child, to what reading this file may take.
 ///
 /// # Errors
 /// What the operating system refused.
@@ -71,6 +62,15 @@ pub fn limit(path: &Path) -> io::Result<()> {
     let bytes = regular::open(path)?.metadata()?.len();
     let limit = |most: u64| Rlimit { current: Some(most), maximum: Some(most) };
     let limits = [(Resource::As, bytes.saturating_mul(6) + MEMORY), (Resource::Cpu, SECONDS), (Resource::Core, 0)];
-    set_parent_process_death_signal(Some(Signal::KILL))?;
     limits.into_iter().try_for_each(|(what, most)| Ok(setrlimit(what, limit(most))?))
+}
+
+/// Removes the name of the file `to`, which libhdf5 has open by now and needs no more, if it is the child's output. From then on the child
+/// ends with its parent.
+pub fn drop_name(to: &Path) {
+    if to == Path::new(OUTPUT) {
+        // what stays is for this user alone, and its parent removes it
+        let _ = fs::read_link(to).and_then(fs::remove_file);
+        let _ = set_parent_process_death_signal(Some(Signal::KILL));
+    }
 }

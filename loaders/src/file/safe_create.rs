@@ -103,30 +103,9 @@ pub fn create_new(path: &Path) -> io::Result<File> {
     OpenOptions::new().read(true).write(true).create_new(true).custom_flags(libc::O_NOFOLLOW).open(path)
 }
 
-/// Creates a file without a name in `folder`, for reading and writing. No other user can open it, and it is gone with its last open handle,
-/// however this process ends.
-pub fn unnamed(folder: &Path) -> io::Result<File> {
-    let mut options = OpenOptions::new();
-    match options.read(true).write(true).mode(PRIVATE).custom_flags(libc::O_TMPFILE).open(folder) {
-        // a file system without such files: the kernel sees a folder to be written to
-        Err(error) if [libc::EOPNOTSUPP, libc::EISDIR, libc::EINVAL].map(Some).contains(&error.raw_os_error()) => {
-            let path = folder.join(temporary_name(OsStr::new("trireme")));
-            let file = create_private(&path)?;
-            fs::remove_file(&path)?;
-            Ok(file)
-        }
-        opened => opened,
-    }
-}
-
 /// As [`create_new`], for this user alone whatever the umask is.
 pub fn create_private(path: &Path) -> io::Result<File> {
     OpenOptions::new().read(true).write(true).create_new(true).mode(PRIVATE).custom_flags(libc::O_NOFOLLOW).open(path)
-}
-
-/// A path of an open file, for libraries that open files by name.
-pub fn path_of(file: &File) -> PathBuf {
-    PathBuf::from(format!("/proc/self/fd/{}", file.as_raw_fd()))
 }
 
 /// Opens a file of ours that is there, for reading and writing; none if there is nothing of that name.
@@ -283,12 +262,9 @@ mod tests {
     #[test]
     fn private_files_are_for_their_owner_alone() {
         let folder = folder("private");
-        let mut file = unnamed(&folder).unwrap();
-        file.write_all(b"secret").unwrap();
-        assert_eq!((fs::read(path_of(&file)).unwrap(), names(&folder).len()), (b"secret".to_vec(), 0));
         let update = to_update_private(&folder.join("lock")).unwrap();
         let mut new = NewFile::private(&folder.join("new")).unwrap();
-        for file in [&file, &update, new.file().unwrap()] {
+        for file in [&update, new.file().unwrap()] {
             assert_eq!(file.metadata().unwrap().permissions().mode() & 0o777, 0o600);
         }
         drop(new);
