@@ -36,7 +36,7 @@ put_all() {
     for file in "$root"/jobscripts/*.sh "$root"/jobscripts/*.sbatch; do
         case $file in
         */env.sh) put_env ;;
-        */job.sh) put 644 "$file" share/trireme/jobscripts/job.sh ;;
+        */job.sh | */threads.sh) put 644 "$file" "share/trireme/jobscripts/${file##*/}" ;;
         *) put 755 "$file" "share/trireme/jobscripts/${file##*/}" ;;
         esac
     done

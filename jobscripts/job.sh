@@ -9,10 +9,20 @@ me=$(basename "$0")
 settings=$(for name in TRIREME_HOME TRIREME RANKS THREADS GPUS TIME WARN DEVICE STAGE MAX_RESTARTS MPIRUN MPIRUN_FLAGS; do
     [ -z "${!name+given}" ] || printf 'export %s=%q\n' "$name" "${!name}"
 done)
-: "${RANKS:=2}" "${THREADS:=4}" "${GPUS:=0}" "${TIME:=240}" "${WARN:=120}" "${MAX_RESTARTS:=100}" "${RESTARTS:=0}"
+: "${RANKS:=2}" "${GPUS:=0}" "${TIME:=240}" "${WARN:=120}" "${MAX_RESTARTS:=100}" "${RESTARTS:=0}"
+# Compute threads that the user wants, and cores of a rank.
+wanted=${THREADS:-}
+: "${THREADS:=4}"
+
+# The arithmetic of bash runs commands that stand in a variable.
+for name in RANKS THREADS GPUS TIME WARN MAX_RESTARTS RESTARTS; do
+    [[ ${!name} =~ ^[0-9]+$ ]] || { echo "$me: $name=${!name}: expected a number" >&2; exit 2; }
+done
 
 # shellcheck source=jobscripts/env.sh
 . "$(dirname "${BASH_SOURCE[0]}")/env.sh"
+# shellcheck source=jobscripts/threads.sh
+. "$(dirname "${BASH_SOURCE[0]}")/threads.sh"
 
 say() {
     echo "$me: $(date '+%F %T') $*" >&2
@@ -51,9 +61,12 @@ job_text() {
 # The command line of trireme, from `command` into `line`: what a job adds to each subcommand. Whether it runs on all ranks: `parallel`.
 trireme_line() {
     line=("$TRIREME" "${command[@]}") parallel=''
+    # THREADS is also the cores of a rank: on a GPU they are the loader's
+    if has_gpu || [ "${DEVICE:-auto}" = cuda ]; then wanted=''; fi
+    threads_of "$wanted" "$THREADS"
     case ${command[0]} in
-    train) line+=(--device "${DEVICE:-auto}" --threads "$THREADS" --resume auto) ;;
-    eval) line+=(--threads "$THREADS") ;;
+    train) line+=(--device "${DEVICE:-auto}" "${threads[@]}" --resume auto) ;;
+    eval) line+=("${threads[@]}") ;;
     esac
     case ${command[0]} in
     train | eval) [ -z "${STAGE:-}" ] || line+=(--stage "$NODE_DISK") ;;

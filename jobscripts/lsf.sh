@@ -34,6 +34,9 @@ submit() {
 write_hosts() {
     local words i rank
     read -ra words <<<"$LSB_MCPU_HOSTS"
+    for ((i = 1; i < ${#words[@]}; i += 2)); do
+        [[ ${words[i]} =~ ^[0-9]+$ ]] || { say "LSB_MCPU_HOSTS: ${words[i]}: expected a number of slots"; exit 2; }
+    done
     for ((i = 0; i < ${#words[@]}; i += 2)); do
         for ((rank = 0; rank < words[i + 1] / THREADS; rank++)); do echo "${words[i]}"; done
     done >"$1"
@@ -57,7 +60,9 @@ run() {
 # LSF requeues after every 75, so a stop that is to last ends with another code.
 again_or_not() {
     local counter=.trireme-$LSB_JOBID.restarts restarts=0
-    [ ! -s "$counter" ] || restarts=$(<"$counter")
+    # a file that somebody else may have put here
+    [ ! -f "$counter" ] || read -r restarts <"$counter" || true
+    [[ $restarts =~ ^[0-9]{1,9}$ ]] || restarts=0
     if [ "$code" = 75 ] && [ -n "$stopped" ]; then
         say 'stopped for good; to go on, submit the same again'
         code=143

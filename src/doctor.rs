@@ -29,7 +29,7 @@ pub fn examine(verbose: bool) -> Result<Option<Report>, Error> {
         findings.push(why);
     }
     let mut session = Session { comm, world, notes: Vec::new(), watch: Watch::default() };
-    session.same_program()?;
+    session.same_start("none", "trireme doctor")?;
     let cores = session.cores()?;
     findings.append(&mut session.notes);
     let mut text = format!("trireme {}\n", env!("CARGO_PKG_VERSION"));

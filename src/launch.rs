@@ -161,8 +161,7 @@ pub fn try_cuda_aware(share_gpu: bool) -> Result<Option<String>, Error> {
 }
 
 fn cuda_aware(device: &CudaDevice, session: &mut Session, share_gpu: bool) -> Result<Option<String>, Error> {
-    session.same_program()?;
-    session.same_device(CudaDevice::NAME)?;
+    session.same_start(CudaDevice::NAME, &format!("trireme doctor --cuda-aware\n--share-gpu {share_gpu}"))?;
     let node_rank = session.world.node_rank;
     let settings =
         DeviceSettings { threads: 1, node_rank, precision: Precision::F32, tf32: false, deterministic: true };

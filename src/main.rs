@@ -6,14 +6,19 @@ use std::time::{Duration, Instant};
 
 use clap::Parser;
 use trireme::cli::{self, Cli, exit};
-use trireme::{comm, screen};
+use trireme::{comm, environment, screen, signals};
 
 /// How long other ranks leave rank 0 to print what all of them would.
 const TIME_TO_SPEAK: Duration = Duration::from_secs(1);
 
 fn main() -> ExitCode {
     let started = Instant::now();
+    environment::remember();
     comm::install_panic_hook();
+    comm::explain_faults();
+    if let Err(error) = signals::survive_file_size_limit() {
+        screen::say(&format!("warning: a write beyond the limit of the file size will end the program: {error}"));
+    }
     let cli = match Cli::try_parse() {
         Ok(cli) => cli,
         Err(error) => return usage(&cli::tip::without_hidden(error)),

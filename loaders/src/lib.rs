@@ -66,4 +66,4 @@ pub use storage::{dataset, filesystem, io, shard, sigbus, stage};
 pub use threads::on_threads;
 pub use transform::resample::{Plane, PlaneResizer};
 pub use transform::{CropRect, Pipeline, picture};
-pub use why::{folder_of, why};
+pub use why::{folder_of, why, write_advice};

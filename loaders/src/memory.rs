@@ -4,16 +4,42 @@
 use std::fs;
 use std::path::{Component, Path};
 
+use rustix::process::{Resource, getrlimit};
+
 use crate::error::Error;
 
-/// Bytes of memory that this process could have at most: the machine's, but no more than its cgroups allow.
+/// Bytes of memory that this process could have at most: the machine's, but no more than its cgroups allow and the limits of its address
+/// space leave.
 pub fn total() -> u64 {
-    meminfo("MemTotal:").unwrap_or(u64::MAX).min(cgroup_limit())
+    meminfo("MemTotal:").unwrap_or(u64::MAX).min(cgroup_limit()).min(address_space_left())
 }
 
-/// Bytes that the page cache may still use: `MemAvailable`, but no more than its cgroups allow.
+/// Bytes that the page cache may still use: `MemAvailable`, but no more than its cgroups allow and the limits of its address space leave.
 pub(crate) fn available() -> u64 {
-    meminfo("MemAvailable:").unwrap_or(0).min(cgroup_limit())
+    meminfo("MemAvailable:").unwrap_or(0).min(cgroup_limit()).min(address_space_left())
+}
+
+/// Limits of what a process may map, with the line of /proc/self/status that counts it and the option of `ulimit`. h_vmem of Grid Engine
+/// and pvmem of PBS set the first one.
+const LIMITS: [(Resource, &str, &str); 2] = [(Resource::As, "VmSize:", "-v"), (Resource::Data, "VmData:", "-d")];
+
+/// Bytes that this process may still map: what RLIMIT_AS and RLIMIT_DATA allow beyond what it has mapped so far.
+pub fn address_space_left() -> u64 {
+    let limits = LIMITS.into_iter().filter_map(|(resource, used, _)| Some((getrlimit(resource).current?, used)));
+    let left = limits.map(|(limit, used)| limit.saturating_sub(line_of("/proc/self/status", used).unwrap_or(0)));
+    left.min().unwrap_or(u64::MAX)
+}
+
+/// The limits of what this process may map, as `ulimit` has them, if there are any.
+pub fn limits() -> Option<String> {
+    let limit = |(resource, _, option)| Some(format!("`ulimit {option} {}`", getrlimit(resource).current? / 1024));
+    let all: Vec<String> = LIMITS.into_iter().filter_map(limit).collect();
+    (!all.is_empty()).then(|| all.join(", "))
+}
+
+/// What to try beside all else where memory is short and the process is limited; else nothing.
+pub fn limits_cure() -> String {
+    limits().map_or_else(String::new, |limits| format!(", or raise the limit of the address space ({limits})"))
 }
 
 /// Fails for what needs more bytes than the machine has; `cure` says what to try.
@@ -21,7 +47,7 @@ pub(crate) fn available() -> u64 {
 /// # Errors
 /// [`Error::Memory`].
 pub fn check(what: &str, needed: u64, cure: &str) -> Result<(), Error> {
-    within(what, needed, total(), cure)
+    within(what, needed, total(), &format!("{cure}{}", limits_cure()))
 }
 
 fn within(what: &str, needed: u64, memory: u64, cure: &str) -> Result<(), Error> {
@@ -33,7 +59,12 @@ fn within(what: &str, needed: u64, memory: u64, cure: &str) -> Result<(), Error>
 
 /// A line of /proc/meminfo in bytes.
 fn meminfo(name: &str) -> Option<u64> {
-    let info = fs::read_to_string("/proc/meminfo").ok()?;
+    line_of("/proc/meminfo", name)
+}
+
+/// A line of a file of /proc that gives kB, in bytes.
+fn line_of(file: &str, name: &str) -> Option<u64> {
+    let info = fs::read_to_string(file).ok()?;
     let line = info.lines().find_map(|line| line.strip_prefix(name))?;
     Some(line.trim().trim_end_matches(" kB").trim().parse::<u64>().ok()?.saturating_mul(1024))
 }

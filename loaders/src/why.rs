@@ -27,6 +27,23 @@ pub fn why(path: &Path, error: &Error) -> String {
     format!("{error}{cause}")
 }
 
+/// What to try where a file of a run cannot be written.
+pub fn write_advice(error: &Error) -> &'static str {
+    match (error.kind(), error.raw_os_error()) {
+        (ErrorKind::StorageFull | ErrorKind::QuotaExceeded, _) => {
+            "free some space (`df -h`, `quota`) or choose another --out"
+        }
+        (ErrorKind::FileTooLarge, _) => "raise the limit of the file size (`ulimit -f`)",
+        (ErrorKind::PermissionDenied | ErrorKind::ReadOnlyFilesystem, _) => {
+            "mend its permissions or choose another --out"
+        }
+        (_, Some(libc::EIO | libc::ESTALE | libc::ENXIO | libc::ENODEV | libc::EREMOTEIO)) => {
+            "the disk or the way to it fails (`dmesg` may say more): choose another --out"
+        }
+        _ => "choose another --out",
+    }
+}
+
 /// What to do where this process may open no more files.
 fn open_files() -> String {
     let limit = getrlimit(Resource::Nofile);
@@ -72,6 +89,15 @@ fn beside(path: &Path) -> Option<PathBuf> {
 #[cfg(test)]
 mod tests {
     use super::*;
+
+    #[test]
+    fn only_a_full_disk_needs_space() {
+        let advice = |code| write_advice(&Error::from_raw_os_error(code));
+        assert!(advice(libc::ENOSPC).contains("free some space") && advice(libc::EDQUOT).contains("free some space"));
+        for (code, word) in [(libc::EIO, "dmesg"), (libc::EFBIG, "ulimit -f"), (libc::EROFS, "permissions")] {
+            assert!(advice(code).contains(word) && !advice(code).contains("space"), "{code}");
+        }
+    }
 
     #[test]
     fn what_is_missing_is_named() {

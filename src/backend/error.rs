@@ -26,7 +26,10 @@ pub enum Error {
         why: String,
     },
     /// Memory that could not be allocated.
-    #[error("no {bytes} bytes of memory for {what}; try a smaller batch or more ranks")]
+    #[error(
+        "no {bytes} bytes of memory for {what}; try a smaller batch or more ranks{}",
+        loaders::memory::limits_cure()
+    )]
     Memory {
         /// Its purpose.
         what: String,

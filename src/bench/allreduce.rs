@@ -49,6 +49,8 @@ pub fn run(sizes: &[usize], bucket: usize, codec: &str) -> Result<Vec<Sums>, Err
     let entry = codec::find(codec)
         .ok_or_else(|| Error::Usage(format!("no codec \"{codec}\"; there are {}", codec::NAMES.join(", "))))?;
     let session = Session::join(Comm::launch())?;
+    let options = format!("trireme bench allreduce\n--sizes {sizes:?}\n--bucket {bucket}\n--codec {codec}");
+    session.same_start("none", &options)?;
     session.agree(sizes.iter().try_for_each(|bytes| fits(*bytes, loaders::memory::total())))?;
     let (rank, ranks) = (session.world.rank, session.world.size);
     let workers = if ranks > entry.most_workers {

@@ -74,8 +74,10 @@ const SIZES: [usize; 5] = [1 << 10, 1 << 14, 1 << 17, 1 << 19, 1 << 20];
 /// Measures; collective. `None` on ranks other than 0.
 pub fn run<D: Device>(device: &D, request: &Scale) -> Result<Option<Measured>, Error> {
     let mut session = Session::join(Comm::launch())?;
-    session.same_program()?;
-    session.same_device(D::NAME)?;
+    let Scale { model, batch, seconds, share_gpu, device: _, threads: _ } = request;
+    let options =
+        format!("trireme bench scale\n{model}\n--batch {batch}\n--seconds {seconds}\n--share-gpu {share_gpu}");
+    session.same_start(D::NAME, &options)?;
     let cores = session.cores()?;
     let threads = request.threads.unwrap_or(device.threads(cores.own));
     let node_rank = session.world.node_rank;

@@ -38,15 +38,19 @@ pub(super) fn replace(
     write: impl FnOnce(&mut NewFile) -> Result<(), Error>,
 ) -> Result<(), Error> {
     let refuse = |source: io::Error| match source.kind() {
-        io::ErrorKind::StorageFull | io::ErrorKind::QuotaExceeded | io::ErrorKind::FileTooLarge => {
-            Error::NoSpace { path: path.to_path_buf(), bytes }
-        }
+        io::ErrorKind::StorageFull | io::ErrorKind::QuotaExceeded => Error::NoSpace { path: path.to_path_buf(), bytes },
+        io::ErrorKind::FileTooLarge => Error::FileLimit { path: path.to_path_buf(), bytes },
         _ => Error::Io { action: "write", path: path.to_path_buf(), source },
     };
     let mut new = NewFile::beside(path).map_err(refuse)?;
     write(&mut new).map_err(|error| match error {
         Error::Io { source, .. } => refuse(source),
-        Error::Hdf5 { text, .. } if is_full(&text) => Error::NoSpace { path: path.to_path_buf(), bytes },
+        Error::Hdf5 { text, .. } if tells_of(&text, &[libc::EFBIG]) => {
+            Error::FileLimit { path: path.to_path_buf(), bytes }
+        }
+        Error::Hdf5 { text, .. } if tells_of(&text, &[libc::ENOSPC, libc::EDQUOT]) => {
+            Error::NoSpace { path: path.to_path_buf(), bytes }
+        }
         // the name that HDF5 was given says nothing to anybody
         Error::Hdf5 { action, text, .. } => Error::Hdf5 { action, path: path.to_path_buf(), text },
         other => other,
@@ -65,9 +69,9 @@ pub fn write_text(path: &Path, text: &str) -> Result<(), Error> {
     })
 }
 
-/// Whether HDF5's words tell of a full disk, quota or file size limit.
-fn is_full(text: &str) -> bool {
-    [libc::ENOSPC, libc::EDQUOT, libc::EFBIG].iter().any(|code| text.contains(&format!("errno = {code},")))
+/// Whether HDF5's words tell of one of these errors, such as a full disk.
+fn tells_of(text: &str, codes: &[i32]) -> bool {
+    codes.iter().any(|code| text.contains(&format!("errno = {code},")))
 }
 
 #[cfg(test)]
@@ -115,7 +119,8 @@ mod tests {
 
     #[test]
     fn hdf5s_words_for_a_full_disk_are_known() {
-        assert!(is_full("file write failed: filename = 'x', errno = 28, error message = 'No space left on device'"));
-        assert!(!is_full("unable to open file: errno = 2, error message = 'No such file'"));
+        let full = "file write failed: filename = 'x', errno = 28, error message = 'No space left on device'";
+        assert!(tells_of(full, &[libc::ENOSPC]));
+        assert!(!tells_of("unable to open file: errno = 2, error message = 'No such file'", &[libc::ENOSPC]));
     }
 }

@@ -2,12 +2,14 @@
 //!
 //! The child is `trireme rewrite-model`, within limits of memory and time; what it writes has the layout that `reader` knows.
 
+use std::fs;
 use std::io;
 use std::path::Path;
 use std::process::{Command, Stdio};
 
-use rustix::process::{Resource, Rlimit, setrlimit};
+use rustix::process::{Resource, Rlimit, Signal, set_parent_process_death_signal, setrlimit};
 
+use crate::environment;
 use loaders::regular;
 use loaders::safe_create::NewFile;
 
@@ -29,15 +31,19 @@ pub enum Failed {
     Said(String),
 }
 
-/// What `trireme rewrite-model` with these options makes of a file; it is gone when dropped.
+/// What `trireme rewrite-model` with these options makes of a file. It is for this user alone, as the original may be, and loses its name as
+/// soon as the child has it open ([`drop_name`]), so that nothing is left when this process dies.
 ///
 /// # Errors
 /// What the child says, or that it was ended.
 pub fn rewritten(path: &Path, options: &[&str]) -> Result<NewFile, Failed> {
-    let mut copy = NewFile::beside(&std::env::temp_dir().join("trireme-model.h5")).map_err(Failed::Io)?;
+    let folder = environment::variable("TMPDIR").filter(|folder| !folder.is_empty()).unwrap_or("/tmp".into());
+    let mut copy = NewFile::private(&Path::new(&folder).join("trireme-model.h5")).map_err(Failed::Io)?;
     let output = copy.file().and_then(|file| file.try_clone()).map_err(Failed::Io)?;
     let this = std::env::current_exe().map_err(Failed::Io)?;
     let mut command = Command::new(this);
+    // MPI may change the environment of this process at any time
+    command.env_clear().envs(environment::remember());
     command.arg("rewrite-model").args(options).arg(path).stdin(Stdio::null()).stdout(output).stderr(Stdio::piped());
     let ended = command.output().map_err(Failed::Io)?;
     if ended.status.success() {
@@ -57,4 +63,14 @@ pub fn limit(path: &Path) -> io::Result<()> {
     let limit = |most: u64| Rlimit { current: Some(most), maximum: Some(most) };
     let limits = [(Resource::As, bytes.saturating_mul(6) + MEMORY), (Resource::Cpu, SECONDS), (Resource::Core, 0)];
     limits.into_iter().try_for_each(|(what, most)| Ok(setrlimit(what, limit(most))?))
+}
+
+/// Removes the name of the file `to`, which libhdf5 has open by now and needs no more, if it is the child's output. From then on the child
+/// ends with its parent.
+pub fn drop_name(to: &Path) {
+    if to == Path::new(OUTPUT) {
+        // what stays is for this user alone, and its parent removes it
+        let _ = fs::read_link(to).and_then(fs::remove_file);
+        let _ = set_parent_process_death_signal(Some(Signal::KILL));
+    }
 }

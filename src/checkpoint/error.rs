@@ -29,6 +29,17 @@ pub enum Error {
         /// The bytes of all weights; the file is a little longer.
         bytes: u64,
     },
+    /// The file would be longer than this process may make one.
+    #[error(
+        "cannot write {} ({bytes} bytes and more): the limit of the file size is lower; raise it (`ulimit -f`). What stood there before is \
+         untouched", .path.display()
+    )]
+    FileLimit {
+        /// The file.
+        path: PathBuf,
+        /// The bytes of all weights; the file is a little longer.
+        bytes: u64,
+    },
     /// A folder for output that cannot be made or written.
     #[error("cannot write to the folder {}: {}", .path.display(), folder_advice(.path, .source))]
     Folder {

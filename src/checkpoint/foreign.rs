@@ -12,6 +12,7 @@ use hdf5::plist::dataset_create::Layout;
 use hdf5::types::{FloatSize, IntSize, TypeDescriptor, VarLenAscii, VarLenUnicode};
 use hdf5::{Attribute, Container, Dataset, Group, LinkType};
 
+use super::child;
 use super::error::Error;
 use super::h5::{Group as NewGroup, H5File};
 
@@ -33,6 +34,7 @@ pub fn rewrite(from: &Path, to: &Path) -> Result<(), Error> {
     };
     let source = hdf5::File::open(from).map_err(|error| refuse("open the file", error))?;
     let file = H5File::create(to)?;
+    child::drop_name(to);
     let root = file.root()?;
     let mut room = Room::for_file(from);
     for name in GROUPS {

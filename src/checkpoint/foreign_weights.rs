@@ -11,6 +11,7 @@ use hdf5_metno as hdf5;
 use hdf5::types::{FixedAscii, FixedUnicode, TypeDescriptor, VarLenAscii, VarLenUnicode};
 use hdf5::{Attribute, Dataset, Group};
 
+use super::child;
 use super::error::Error;
 use super::foreign::{Room, descriptor, floats, links};
 use super::h5::H5File;
@@ -43,6 +44,7 @@ pub fn rewrite_weights(from: &Path, to: &Path) -> Result<(), Error> {
     let config = texts(&root, "model_config").ok().flatten().unwrap_or_default();
     let facts = facts(config.first().map_or("", String::as_str));
     let file = H5File::create(to)?;
+    child::drop_name(to);
     let group = file.root()?.create(GROUP)?;
     let mut room = Room::for_file(from);
     let mut names = Vec::new();

@@ -12,6 +12,7 @@ use crate::eval::{errors_sheet, findings, recorded};
 use crate::launch;
 use crate::screen;
 use crate::train::evaluate::TestTime;
+use crate::train::observe::diagnose::lost_score;
 use loaders::overwrite::Content;
 use std::path::{Path, PathBuf};
 
@@ -123,7 +124,9 @@ pub fn run(args: &Args) -> Result<(), Failure> {
         outputs: outputs(args),
     };
     if args.follow {
-        let show = |file: &Path, scored: &Scored| show(args, file, scored).map_err(|e| Error::Failed(e.message));
+        let show = |file: &Path, scored: &Scored| {
+            show(args, file, scored).and_then(|()| finite(file, scored)).map_err(|e| Error::Failed(e.message))
+        };
         return Ok(launch::follow(&request, args.once, show)?);
     }
     if let Some(sheet) = &args.errors {
@@ -152,7 +155,18 @@ fn finish(args: &Args, scored: &Scored) -> Result<(), Failure> {
             pictures => screen::say(&format!("the {pictures} worst mistakes: {}", sheet.display())),
         }
     }
-    Ok(())
+    finite(&args.model, scored)
+}
+
+/// Refuses a score that says nothing, once it is shown.
+fn finite(model: &Path, scored: &Scored) -> Result<(), Failure> {
+    let loss = scored.score.loss;
+    match loss.is_finite() {
+        true => Ok(()),
+        false => {
+            Err(Failure::failed(format!("{}: {}", model.display(), lost_score("its weights", &scored.split, loss))))
+        }
+    }
 }
 
 /// The data set: the one that was given, else that of the recipe.

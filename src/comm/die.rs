@@ -84,6 +84,13 @@ pub fn install_panic_hook() {
     }));
 }
 
+/// Explains faults while the address space is limited; see [`sys::explain`]. Without a limit they stay what they are.
+pub fn explain_faults() {
+    if let Some(limit) = loaders::memory::limits() {
+        sys::explain(&limit);
+    }
+}
+
 /// The text that a panic carries.
 pub(super) fn panic_text(payload: &(dyn Any + Send)) -> String {
     let text = payload.downcast_ref::<&str>().map(ToString::to_string);

@@ -1,27 +1,11 @@
 //! How the ranks were started, by the environment, which is known before MPI is initialised.
 //!
-//! Reads a copy of the environment made at [`Comm::launch`](super::Comm::launch), since MPI libraries write to it.
-
-use std::collections::BTreeMap;
-use std::sync::OnceLock;
+//! Reads the copy of the environment that the program makes when it starts, since MPI libraries write to it.
 
 use super::family::Family;
 use super::verdict::Verdict;
 
-static ENVIRONMENT: OnceLock<BTreeMap<String, String>> = OnceLock::new();
-
-/// Keeps a copy of the environment, once.
-pub(super) fn remember_environment() -> &'static BTreeMap<String, String> {
-    ENVIRONMENT.get_or_init(|| {
-        let text = |os: std::ffi::OsString| os.to_string_lossy().into_owned();
-        std::env::vars_os().map(|(name, value)| (text(name), text(value))).collect()
-    })
-}
-
-/// An environment variable, as it was at the start.
-pub fn variable(name: &str) -> Option<String> {
-    remember_environment().get(name).cloned()
-}
+pub use crate::environment::variable;
 
 /// A way to start ranks: how it is recognised, and its variables for rank and size; empty where it has none.
 struct Launcher {

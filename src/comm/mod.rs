@@ -33,7 +33,7 @@ mod verdict;
 pub mod world;
 
 pub use check_launch::check_launch;
-pub use die::{die, install_panic_hook, rank_prefix};
+pub use die::{die, explain_faults, install_panic_hook, rank_prefix};
 pub use error::Error;
 pub use launcher::launcher;
 pub use thread::{Comm, Pending, Progress};

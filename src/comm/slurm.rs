@@ -3,15 +3,20 @@
 //! With the wrong PMI, `srun -n 4` starts four programs that each believe to be rank 0 of 1, without any message: four
 //! trainings instead of one, writing to the same folder.
 
+use std::time::{Duration, SystemTime};
+
 use super::launcher;
 use super::verdict::Verdict;
+
+/// When the job ends, in seconds since 1970.
+pub const END: &str = "SLURM_JOB_END_TIME";
 
 /// Compares the number of ranks with Slurm's variables, which `lookup` reads.
 ///
 /// Fatal only if MPI sees one rank inside an srun step of several tasks and no mpirun has set its variables; any other
 /// mismatch is a warning. Outside of Slurm it is always [`Verdict::Ok`].
 pub fn check(lookup: impl Fn(&str) -> Option<String>, size: usize) -> Verdict {
-    if lookup("SLURM_JOB_ID").is_none() {
+    if lookup("SLURM_JOB_ID").is_none() || is_over(&lookup) {
         return Verdict::Ok;
     }
     // An mpirun starts its daemons by srun, one a node: the step's number of tasks is then the number of daemons.
@@ -28,7 +33,7 @@ pub fn check(lookup: impl Fn(&str) -> Option<String>, size: usize) -> Verdict {
 /// What will keep MPI from seeing the other tasks of an srun step. Task 0 prints it before MPI starts, since Open MPI may then end
 /// the process with a text that blames its own build. `library` is MPI's name and version.
 pub fn foresee(lookup: impl Fn(&str) -> Option<String>, library: &str) -> Option<String> {
-    let tasks = step_tasks(&lookup).filter(|&tasks| tasks > 1)?;
+    let tasks = step_tasks(&lookup).filter(|&tasks| tasks > 1 && !is_over(&lookup))?;
     if launcher::has_mpirun(&lookup) || lookup("SLURM_PROCID").as_deref() != Some("0") {
         return None;
     }
@@ -42,6 +47,13 @@ pub fn foresee(lookup: impl Fn(&str) -> Option<String>, library: &str) -> Option
         "srun started {tasks} tasks {how}; if MPI fails now, or sees one rank only: srun --mpi=pmix (Open MPI) or srun \
          --mpi=pmi2 (MPICH, Intel MPI); `srun --mpi=list` names what this Slurm has"
     ))
+}
+
+/// Whether the variables are those of a job that is over, as in a shell or a tmux that was started in it.
+pub fn is_over(lookup: impl Fn(&str) -> Option<String>) -> bool {
+    let end = lookup(END).and_then(|end| end.trim().parse().ok()).map(Duration::from_secs);
+    let now = SystemTime::now().duration_since(SystemTime::UNIX_EPOCH);
+    end.zip(now.ok()).is_some_and(|(end, now)| end < now)
 }
 
 fn number(lookup: &impl Fn(&str) -> Option<String>, name: &str) -> Option<usize> {
@@ -101,6 +113,12 @@ mod tests {
     fn lone_ranks_of_a_step_are_fatal_and_the_text_holds_the_cure() {
         let Verdict::Fatal(text) = verdict(&STEP, 1) else { panic!("four lone ranks passed") };
         assert!(text.contains("4 tasks") && text.contains("--mpi=pmix"), "{text}");
+    }
+
+    #[test]
+    fn variables_of_a_job_that_is_over_do_not_count() {
+        assert_eq!(verdict(&step_and(&[(END, "1000000000")]), 1), Verdict::Ok);
+        assert!(matches!(verdict(&step_and(&[(END, "99999999999")]), 1), Verdict::Fatal(_)));
     }
 
     #[test]

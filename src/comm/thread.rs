@@ -18,6 +18,7 @@ use super::state::{self, Phase, on_mpi_thread};
 use super::turns::Turns;
 use super::world::{World, WorldInfo};
 use super::{known_answer, launcher, operation, slurm, sys};
+use crate::environment;
 use crate::screen;
 
 /// Handle to MPI and to the thread that owns it. Clones are handles to the same.
@@ -85,7 +86,7 @@ impl Comm {
             shared.opened(Err(Error::Twice));
             return comm;
         }
-        launcher::remember_environment();
+        environment::remember();
         state::enter(Phase::Starting);
         let owner = Arc::clone(&shared);
         let spawned = std::thread::Builder::new().name("mpi".into()).spawn(move || {

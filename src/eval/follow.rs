@@ -20,6 +20,7 @@ use crate::eval::request::EvalRequest;
 use crate::eval::score::{self, Scored};
 use crate::report::{Eval, Event, write_whole};
 use crate::screen;
+use crate::signals;
 use crate::train::agree::session::Session;
 use loaders::{Dataset, safe_create};
 
@@ -66,8 +67,10 @@ fn score_all<D: Device>(
     interrupted: &AtomicBool,
     show: &mut dyn FnMut(&Path, &Scored) -> Result<(), Error>,
 ) -> Result<(), Error> {
+    let command = if once { "eval --follow --once" } else { "eval --follow" };
+    session.same_start(D::NAME, &request.compared(command))?;
     session.agree(Dataset::open(&request.data).map_err(Error::from))?;
-    let cores = score::join::<D>(session)?;
+    let cores = score::divide_cores(session)?;
     let mut log = Log::open(request);
     loop {
         let (file, last) = match next(session, request, once, &log, interrupted)? {
@@ -111,11 +114,10 @@ fn passes(session: &Session, error: &Error, file: &Path, last: bool) -> bool {
     }
 }
 
-/// The flag that SIGINT and SIGTERM raise; a second one ends the process at once.
+/// The flag that a request to end raises; a second one ends the process at once.
 fn listen() -> Result<Arc<AtomicBool>, Error> {
-    use signal_hook::consts::{SIGINT, SIGTERM};
     let flag = Arc::new(AtomicBool::new(false));
-    for signal in [SIGINT, SIGTERM] {
+    for signal in signals::requests() {
         // in this order: the first finds the flag down, then raises it
         signal_hook::flag::register_conditional_shutdown(signal, INTERRUPTED, flag.clone())
             .and_then(|_| signal_hook::flag::register(signal, flag.clone()))

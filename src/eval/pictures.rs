@@ -1,18 +1,19 @@
 //! Which picture files are meant by names of files, folders and patterns, and by `-`.
 
+use std::collections::{BTreeSet, VecDeque};
 use std::ffi::OsString;
 use std::fs;
 use std::io::{BufRead, Read};
 use std::os::unix::ffi::OsStringExt;
+use std::os::unix::fs::MetadataExt;
 use std::path::{Path, PathBuf};
 
 use crate::error::Error;
+use crate::screen;
+use loaders::printable;
 
 /// Ends of the names of picture files, in small letters.
 const ENDINGS: &[&str] = &["jpg", "jpeg", "png"];
-
-/// Folders in folders at most, so that a circle of links ends.
-const DEEPEST: usize = 64;
 
 /// No name is as long: Linux takes 4,096 bytes.
 const LONGEST: u64 = 1 << 16;
@@ -65,8 +66,9 @@ fn listed(mut list: &mut dyn BufRead) -> Result<Vec<PathBuf>, Error> {
 }
 
 fn in_folder(folder: &Path) -> Result<Vec<PathBuf>, Error> {
-    let mut found = Vec::new();
-    walk(folder, 0, &mut found)?;
+    let mut found = walk(folder)?;
+    // by their names, in whichever order folders were read
+    found.sort();
     match found.is_empty() {
         true => Err(Error::Usage(format!(
             "{}: no picture in this folder: no file ends in .{}",
@@ -77,31 +79,32 @@ fn in_folder(folder: &Path) -> Result<Vec<PathBuf>, Error> {
     }
 }
 
-/// Adds the pictures below a folder; hidden files and folders are left out.
-fn walk(folder: &Path, depth: usize, found: &mut Vec<PathBuf>) -> Result<(), Error> {
-    let refuse = |source| Error::File { action: "read the folder", path: folder.to_path_buf(), source };
-    if depth > DEEPEST {
-        return Err(Error::Usage(format!(
-            "{}: more than {DEEPEST} folders in each other; do links go in a circle?",
-            folder.display()
-        )));
-    }
-    let mut entries = fs::read_dir(folder)
-        .and_then(|all| all.map(|entry| Ok(entry?.path())).collect::<Result<Vec<_>, _>>())
-        .map_err(refuse)?;
-    entries.sort();
-    for path in entries {
-        let hidden = path.file_name().is_some_and(|name| name.to_string_lossy().starts_with('.'));
-        if hidden {
+/// The pictures below a folder, in any order; hidden files and folders are left out. Each folder is read once, under its own name rather
+/// than that of a link to it: links may go in a circle.
+fn walk(folder: &Path) -> Result<Vec<PathBuf>, Error> {
+    let (mut found, mut seen) = (Vec::new(), BTreeSet::new());
+    let (mut folders, mut links) = (vec![folder.to_path_buf()], VecDeque::new());
+    while let Some(folder) = folders.pop().or_else(|| links.pop_front()) {
+        let refuse = |source| Error::File { action: "read the folder", path: folder.clone(), source };
+        let meta = fs::metadata(&folder).map_err(refuse)?;
+        if !seen.insert((meta.dev(), meta.ino())) {
+            let name = folder.to_string_lossy();
+            screen::say(&format!("note: {} leads to a folder that is read already: passed over", printable(&name)));
             continue;
         }
-        if path.is_dir() {
-            walk(&path, depth + 1, found)?;
-        } else if is_picture(&path) {
-            found.push(path);
+        for entry in fs::read_dir(&folder).map_err(refuse)? {
+            let path = entry.map_err(refuse)?.path();
+            let hidden = path.file_name().is_some_and(|name| name.to_string_lossy().starts_with('.'));
+            match () {
+                () if hidden => {}
+                () if path.is_dir() && path.is_symlink() => links.push_back(path),
+                () if path.is_dir() => folders.push(path),
+                () if is_picture(&path) => found.push(path),
+                () => {}
+            }
         }
     }
-    Ok(())
+    Ok(found)
 }
 
 fn is_picture(path: &Path) -> bool {
@@ -114,11 +117,13 @@ fn fitting(pattern: &str) -> Result<Vec<PathBuf>, Error> {
     let as_a_shell = glob::MatchOptions { require_literal_leading_dot: true, ..glob::MatchOptions::new() };
     let all = glob::glob_with(pattern, as_a_shell)
         .map_err(|error| Error::Usage(format!("{pattern}: not a pattern: {error}")))?;
-    let mut found = Vec::new();
+    let (mut found, mut seen) = (Vec::new(), BTreeSet::new());
     for path in all {
         let path =
             path.map_err(|error| Error::File { action: "read", path: error.path().into(), source: error.into() })?;
-        if path.is_file() {
+        // `**` goes through links, which may lead to folders that it has been in
+        let again = pattern.contains("**") && fs::canonicalize(&path).is_ok_and(|real| !seen.insert(real));
+        if path.is_file() && !again {
             found.push(path);
         }
     }
@@ -170,7 +175,12 @@ mod tests {
         );
         assert!(found(&["-"], "\n").unwrap_err().contains("no name of a picture on standard input"));
         std::os::unix::fs::symlink(&folder, folder.join("b/circle")).unwrap();
-        assert!(found(&[&at("")], "").unwrap_err().contains("circle"));
+        let once = ["a.jpg", "b/d.jpeg", "c.PNG", "g[1].png"].map(at).to_vec();
+        assert_eq!(found(&[&at("")], ""), Ok(once.clone()));
+        // a link that comes before the folder that it leads to
+        std::os::unix::fs::symlink("b", folder.join("aa")).unwrap();
+        assert_eq!(found(&[&at("")], ""), Ok(once));
+        assert_eq!(found(&[&at("**/*.jpeg")], "").unwrap().len(), 1);
         fs::remove_dir_all(folder).unwrap();
     }
 }

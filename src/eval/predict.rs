@@ -94,12 +94,21 @@ impl<B: Backend> Predict for Predictor<B> {
         }
         self.graph.take_notes().iter().for_each(|note| screen::say(note));
         let probabilities = if self.model.multi_label { each(&scores) } else { softmax(&scores) };
+        if let Some(class) = probabilities.iter().position(|p| p.is_nan()) {
+            return Err(Error::Failed(format!(
+                "{}: the model's scores are not finite (class {}: {}), so it cannot name a class: training has diverged, or its transforms \
+                 are not those of its training",
+                loaders::printable(&path.to_string_lossy()),
+                loaders::printable(&self.model.classes[class]),
+                scores[class]
+            )));
+        }
         let mut order: Vec<usize> = (0..scores.len()).collect();
         order.sort_by(|&a, &b| scores[b].total_cmp(&scores[a]).then(a.cmp(&b)));
         let most = match self.model.multi_label {
             true => {
                 let threshold = wanted.threshold.unwrap_or(0.5);
-                order.retain(|i| probabilities[*i] > threshold || probabilities[*i].is_nan());
+                order.retain(|i| probabilities[*i] > threshold);
                 wanted.top.unwrap_or(order.len())
             }
             false => wanted.top.unwrap_or(TOP),

@@ -61,6 +61,39 @@ pub struct EvalRequest {
 }
 
 impl EvalRequest {
+    /// The options that all ranks need alike, a line each, before what the files say is compared; `command` is the one that scores. A new
+    /// option must be sorted here.
+    pub fn compared(&self, command: &str) -> String {
+        let Self {
+            best,
+            ema,
+            sealed,
+            map_classes,
+            test_time: TestTime { flip, corners },
+            split,
+            batch,
+            share_gpu,
+            stage,
+            // compared by what they say
+            file: _,
+            data: _,
+            recorded: _,
+            // compared once it is found
+            device: _,
+            // nodes have their own number of cores, and their own file systems
+            threads: _,
+            loader_threads: _,
+            io: _,
+            // rank 0's count
+            outputs: _,
+        } = self;
+        let (split, stage) = (split.as_deref().unwrap_or("not given"), stage.is_some());
+        format!(
+            "trireme {command}\n--stage {stage}\n--split {split}\n--batch {batch}\n--best {best}\n--ema {ema}\n--sealed {sealed}\n\
+             --map-classes {map_classes}\n--flip {flip}\n--corners {corners}\n--share-gpu {share_gpu}"
+        )
+    }
+
     /// Refuses files that cannot be written, or would cost another file; for the rank that writes them.
     pub fn check_outputs(&self) -> Result<(), Error> {
         let mut outputs = self.outputs.iter();

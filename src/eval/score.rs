@@ -55,10 +55,12 @@ pub fn score<D: Device>(device: &D, request: &EvalRequest) -> Result<Scored, Err
     // what all ranks do together waits for MPI
     let opened = request.stage.is_none().then(|| open(request, &request.data));
     let mut session = Session::join(comm)?;
-    // before a split is copied
-    let outputs = if session.is_root() { request.check_outputs() } else { Ok(()) };
-    let opened = session.agree(outputs).and_then(|()| opened.unwrap_or_else(|| staged(&session, request)));
-    let result = score_on(device, &mut session, opened, request, Detail::Precisions);
+    let result = session.same_start(D::NAME, &request.compared("eval")).and_then(|()| {
+        // before a split is copied
+        let outputs = if session.is_root() { request.check_outputs() } else { Ok(()) };
+        let opened = session.agree(outputs).and_then(|()| opened.unwrap_or_else(|| staged(&session, request)));
+        score_on(device, &mut session, opened, request, Detail::Precisions)
+    });
     session.conclude(result)
 }
 
@@ -169,14 +171,12 @@ fn score_on<D: Device>(
     request: &EvalRequest,
     detail: Detail,
 ) -> Result<Scored, Error> {
-    let cores = join::<D>(session)?;
+    let cores = divide_cores(session)?;
     score_opened(device, session, cores, opened, request, detail)
 }
 
-/// Compares the ranks' programs and devices, and divides the cores; says on rank 0 what there is to say.
-pub(super) fn join<D: Device>(session: &mut Session) -> Result<cores::Cores, Error> {
-    session.same_program()?;
-    session.same_device(D::NAME)?;
+/// Divides the cores among the ranks; says on rank 0 what there is to say.
+pub(super) fn divide_cores(session: &mut Session) -> Result<cores::Cores, Error> {
     let cores = session.cores()?;
     if session.is_root() {
         session.notes.iter().for_each(|note| screen::say(note));

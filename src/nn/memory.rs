@@ -342,7 +342,7 @@ impl Need {
                 mb(self.activations),
                 mb(self.workspace)
             ),
-            have: format!("{} are free; {advice}", mb(free)),
+            have: format!("{} are free; {advice}{}", mb(free), loaders::memory::limits_cure()),
         })
     }
 }

@@ -1,11 +1,11 @@
 //! metrics.jsonl: one JSON object a line, whole lines only, for programs to read.
 
+use super::kept::Kept;
 use super::{Error, Event, Sink};
-use loaders::safe_create;
 use serde::Serialize;
 use std::fs::File;
 use std::io::{self, Write};
-use std::path::{Path, PathBuf};
+use std::path::Path;
 use std::time::{Instant, SystemTime};
 
 /// Writes events to a file.
@@ -13,8 +13,7 @@ use std::time::{Instant, SystemTime};
 /// Each line goes to the system in one write, at once: nothing waits in a buffer when a process is killed,
 /// and a reader that follows the file never sees half a line. At one write a step that costs microseconds.
 pub struct Jsonl {
-    file: File,
-    path: PathBuf,
+    file: Kept,
     every: u64,
     line: Vec<u8>,
     /// When the process began.
@@ -36,19 +35,19 @@ impl Jsonl {
     /// Creates the file (or empties it); step events are kept every `every` steps, all others always.
     pub fn create(path: &Path, every: u64, started: Instant) -> Result<Self, Error> {
         let log = Self::append(path, every, started)?;
-        log.file.set_len(0).map_err(|source| Error { path: path.into(), source })?;
+        log.file.file().set_len(0).map_err(|source| Error { path: path.into(), source })?;
         Ok(log)
     }
 
     /// The same behind the lines of a file, if there is one.
     pub fn append(path: &Path, every: u64, started: Instant) -> Result<Self, Error> {
-        let file = safe_create::to_append(path).map_err(|source| Error { path: path.into(), source })?;
-        Ok(Self::on(file, path, every, started))
+        let file = Kept::append(path).map_err(|source| Error { path: path.into(), source })?;
+        Ok(Self::on(file, every, started))
     }
 
     /// The same into an open file.
-    pub(super) fn on(file: File, path: &Path, every: u64, started: Instant) -> Self {
-        Jsonl { file, path: path.into(), every: every.max(1), line: Vec::new(), started }
+    pub(super) fn on(file: Kept, every: u64, started: Instant) -> Self {
+        Jsonl { file, every: every.max(1), line: Vec::new(), started }
     }
 
     fn write(&mut self, event: &Event) -> io::Result<()> {
@@ -58,10 +57,11 @@ impl Jsonl {
         let t = (self.started.elapsed().as_secs_f64() * 1e3).round() / 1e3;
         serde_json::to_writer(&mut self.line, &Stamped { event, t, utc })?;
         self.line.push(b'\n');
-        write_whole(&self.file, &self.line)?;
+        self.file.look();
+        write_whole(self.file.file(), &self.line)?;
         match event {
             // A network file system may report a full disk only now.
-            Event::End(_) => sync(&self.file),
+            Event::End(_) => sync(self.file.file()),
             _ => Ok(()),
         }
     }
@@ -88,7 +88,7 @@ impl Sink for Jsonl {
         if matches!(event, Event::Step(step) if !step.step.is_multiple_of(self.every)) {
             return Ok(());
         }
-        self.write(event).map_err(|source| Error { path: self.path.clone(), source })
+        self.write(event).map_err(|source| Error { path: self.file.path().into(), source })
     }
 }
 

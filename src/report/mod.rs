@@ -5,6 +5,7 @@ pub mod evaluation_file;
 mod event;
 pub mod history;
 mod jsonl;
+mod kept;
 mod message;
 pub mod page;
 mod plain;

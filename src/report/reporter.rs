@@ -9,11 +9,11 @@ use data_tools::Thumbnail;
 use super::evaluation_file::EvaluationFile;
 use super::event::Event;
 use super::jsonl::Jsonl;
+use super::kept::Kept;
 use super::plain::Plain;
 use super::sink::{Error, Sink};
 use super::terminal::Terminal;
 use super::verbosity::{LOG, Verbosity};
-use loaders::safe_create;
 
 /// A line about what slows a run down.
 #[derive(Clone, Debug, PartialEq, Eq)]
@@ -43,7 +43,7 @@ impl Reporter {
         let metrics =
             if goes_on { Jsonl::append(&path, every, started)? } else { Jsonl::create(&path, every, started)? };
         let path = out.join(LOG);
-        let log = safe_create::to_append(&path).map_err(|source| Error { path, source })?;
+        let log = Kept::append(&path).map_err(|source| Error { path, source })?;
         Ok(Reporter::default().with(screen(verbosity)).with(Box::new(metrics)).with(Box::new(Plain::log(log))))
     }
 
@@ -53,23 +53,43 @@ impl Reporter {
         self
     }
 
-    /// Hands on one event. The first sink that fails ends it.
+    /// Does something with all sinks. A sink that the run can do without is dropped if it fails, with a warning; another one ends it.
+    fn each(&mut self, act: impl Fn(&mut dyn Sink) -> Result<(), Error>) -> Result<(), Error> {
+        let mut lost = Vec::new();
+        let mut at = 0;
+        while let Some(sink) = self.sinks.get_mut(at) {
+            match act(sink.as_mut()) {
+                Err(error) if sink.is_optional() => {
+                    self.sinks.remove(at);
+                    lost.push(error);
+                }
+                other => {
+                    other?;
+                    at += 1;
+                }
+            }
+        }
+        lost.iter().for_each(|error| self.note(&format!("warning: {error}. The run goes on without this file")));
+        Ok(())
+    }
+
+    /// Hands on one event. The first sink that fails ends it, but for optional ones.
     pub fn event(&mut self, event: impl Into<Event>) -> Result<(), Error> {
         if self.sinks.is_empty() {
             return Ok(());
         }
         let event = event.into();
-        self.sinks.iter_mut().try_for_each(|sink| sink.event(&event))
+        self.each(|sink| sink.event(&event))
     }
 
     /// Hands on what a scoring made of the images of a split.
     pub fn evaluation(&mut self, evaluation: &EvaluationFile) -> Result<(), Error> {
-        self.sinks.iter_mut().try_for_each(|sink| sink.evaluation(evaluation))
+        self.each(|sink| sink.evaluation(evaluation))
     }
 
     /// Hands on training images as the network sees them.
     pub fn pictures(&mut self, step: u64, pictures: &[Thumbnail]) -> Result<(), Error> {
-        self.sinks.iter_mut().try_for_each(|sink| sink.pictures(step, pictures))
+        self.each(|sink| sink.pictures(step, pictures))
     }
 
     /// Hands on one line of text.
@@ -124,10 +144,35 @@ mod tests {
         Reporter::silent().event(Checkpoint { step: 7, epoch: 1, path: "a".into(), ..Checkpoint::default() }).unwrap();
     }
 
+    struct Optional;
+
+    impl Sink for Optional {
+        fn event(&mut self, _: &Event) -> Result<(), Error> {
+            Err(Error { path: "events".into(), source: std::io::ErrorKind::StorageFull.into() })
+        }
+
+        fn is_optional(&self) -> bool {
+            true
+        }
+    }
+
+    #[test]
+    fn an_optional_sink_that_fails_is_dropped_with_a_warning() {
+        let seen = Rc::new(RefCell::new(Vec::new()));
+        let mut reporter = Reporter::silent().with(Box::new(Optional)).with(Box::new(Count(seen.clone())));
+        for _ in 0..2 {
+            reporter.event(Checkpoint { step: 7, ..Checkpoint::default() }).unwrap();
+        }
+        let seen = seen.borrow();
+        assert_eq!((seen.len(), &*seen[0], &*seen[2]), (3, "event at 7", "event at 7"));
+        assert!(seen[1].starts_with("warning: cannot write events: ") && seen[1].contains("goes on"), "{}", seen[1]);
+    }
+
     #[test]
     fn a_failing_sink_is_heard() {
         let path = Path::new("/dev/full");
-        let full = Jsonl::on(std::fs::File::options().write(true).open(path).unwrap(), path, 1, Instant::now());
+        let file = Kept::on(std::fs::File::options().write(true).open(path).unwrap(), path);
+        let full = Jsonl::on(file, 1, Instant::now());
         let mut reporter = Reporter::silent().with(Box::new(full));
         let error = reporter.event(Checkpoint { step: 7, ..Checkpoint::default() }).unwrap_err();
         assert!(error.to_string().starts_with("cannot write /dev/full: No space left"), "{error}");

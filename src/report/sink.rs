@@ -9,7 +9,7 @@ use super::event::Event;
 
 /// A metrics file that cannot be written.
 #[derive(Debug, thiserror::Error)]
-#[error("cannot write {}: {source}; free some space or choose another --out", path.display())]
+#[error("cannot write {}: {source}; {}", path.display(), loaders::write_advice(source))]
 pub struct Error {
     /// The file.
     pub path: PathBuf,
@@ -30,6 +30,11 @@ pub trait Sink {
     /// Takes training images as the network sees them, known after so many steps.
     fn pictures(&mut self, _step: u64, _pictures: &[Thumbnail]) -> Result<(), Error> {
         Ok(())
+    }
+
+    /// Whether a run can do without it: a failure is then a warning.
+    fn is_optional(&self) -> bool {
+        false
     }
 
     /// Takes one line of plain text, such as a warning. Files of metrics ignore it.

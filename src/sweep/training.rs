@@ -14,7 +14,7 @@ use std::sync::atomic::{AtomicBool, Ordering};
 use std::time::{Duration, Instant};
 
 use rustix::process::{Pid, Signal, kill_process};
-use signal_hook::consts::{SIGHUP, SIGINT, SIGQUIT, SIGTERM, SIGUSR1};
+use signal_hook::consts::{SIGINT, SIGQUIT};
 use signal_hook::flag;
 
 use super::grid::Point;
@@ -22,7 +22,7 @@ use crate::error::Error;
 use crate::models;
 use crate::recipe::{Changes, Known, Recipe};
 use crate::screen;
-use crate::train::observe::stop::hangups_are_ignored;
+use crate::signals;
 use crate::train::plan::source::transform_names;
 use crate::train::save::saver::RESUMABLE;
 
@@ -165,14 +165,12 @@ impl Asked {
         let asked = Self { signal: Arc::default(), interrupt: Arc::default(), interrupts: Cell::new(0) };
         let listen = |number, flag: &Arc<AtomicBool>| flag::register(number, flag.clone()).map_err(Error::Signals);
         listen(SIGINT, &asked.interrupt)?;
-        listen(SIGTERM, &asked.signal)?;
-        listen(SIGUSR1, &asked.signal)?;
+        // the training would outlive any other request, too, a terminal that is closed included
+        signals::requests()
+            .filter(|signal| *signal != SIGINT)
+            .try_for_each(|signal| listen(signal, &asked.signal).map(drop))?;
         // the terminal's other key that ends programs: the training would outlive that one, too
         listen(SIGQUIT, &asked.signal)?;
-        // the training would outlive a terminal that is closed; nohup wants that
-        if !hangups_are_ignored() {
-            listen(SIGHUP, &asked.signal)?;
-        }
         Ok(asked)
     }
 

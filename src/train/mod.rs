@@ -21,6 +21,7 @@ mod last_words;
 mod layers;
 mod micro_batches;
 pub mod observe;
+mod opening;
 mod page;
 pub mod plan;
 pub mod reduce;
@@ -43,7 +44,7 @@ use crate::backend::Backend;
 use crate::checkpoint::Progress;
 use crate::error::Error;
 use crate::recipe::ImageCache;
-use crate::report::{End, Epoch, Loading, Reporter};
+use crate::report::{End, Epoch, Exchange, Loading, Reporter};
 use crate::screen;
 use agree::session::Session;
 use device_input::DeviceInput;
@@ -140,7 +141,9 @@ impl<'a, B: Backend> Training<'a, B> {
             None => Trace::default(),
         };
         let order = Box::new(run.order(at.epoch, at.step_of_epoch));
+        session.watch.set_activity(Activity::Reading);
         let loader = input.start(&run.source.train, run.source.augment(at.epoch), order, run.options)?;
+        session.watch.set_activity(Activity::Starting);
         let again = input.clone();
         let mut stepper = Stepper::new(session, &mut run, input, transport, &trace)?;
         stepper.look_twice(&run, again, (at.epoch, at.step_of_epoch))?;
@@ -233,7 +236,8 @@ impl<'a, B: Backend> Training<'a, B> {
         let requests = self.saver.requests(&self.at);
         let records = self.stepper.step(&mut self.run, &mut self.loader, &mut self.at, requests)?;
         records.iter().try_for_each(|record| self.report.event(record.event()))?;
-        self.stepper.take_costs().into_iter().try_for_each(|costs| self.report.event(costs))?;
+        let epoch = self.at.epoch;
+        self.stepper.take_costs().into_iter().try_for_each(|costs| self.report.event(Exchange { epoch, ..costs }))?;
         self.stepper.take_layers().into_iter().try_for_each(|layers| self.report.event(layers))?;
         self.tell();
         if self.at.step == self.begun.step + 1 {
@@ -292,7 +296,7 @@ impl<'a, B: Backend> Training<'a, B> {
         saver.finish(&mut now, report)?;
         self.context.lock.map_or(Ok(()), OutLock::check)?;
         let model = output::model_path(&request.out);
-        output::model(session, &mut self.run, &self.at, &model)?;
+        output::last_model(session, &mut self.run, &self.at, &model)?;
         let images = self.at.samples - self.begun.samples;
         let img_per_s = images as f64 / self.trained.as_secs_f64().max(f64::MIN_POSITIVE);
         let (step, epoch) = (self.at.step, self.at.step.div_ceil(self.run.division.steps_per_epoch) as u32);

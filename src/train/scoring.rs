@@ -10,6 +10,7 @@ use crate::optim::score::{Measure, Scores, Scoring};
 use crate::report::Eval;
 use crate::report::predictions::{ClassScore, Predictions};
 use crate::train::agree::session::Session;
+use crate::train::observe::diagnose;
 
 /// The scores of one model, and what was made of each image, on rank 0, where it was wanted.
 struct Found {
@@ -44,7 +45,12 @@ impl<B: Backend> Training<'_, B> {
         let planned = self.run.recipe.eval.scores(epoch) || self.at.step >= self.run.schedule.total_steps();
         let whole = planned && self.run.ends_epoch(&self.at);
         let scoring = Scoring { weights: weights.scores(), ema: ema.as_ref().map(Found::scores) };
-        let best = whole && self.take(&scoring);
+        let lost = std::iter::once(&weights).chain(&ema).find(|found| !found.eval.loss.is_finite());
+        let lost = lost.map(|Found { eval, .. }| {
+            let whose = if eval.ema { "the averaged weights" } else { "the weights" };
+            diagnose::scored(&self.context.session.world, whose, &eval.split, self.at.step, eval.loss)
+        });
+        let best = whole && lost.is_none() && self.take(&scoring);
         let by = self.run.recipe.best_by();
         let chosen = if by.ema { ema.as_mut() } else { Some(&mut weights) };
         chosen.into_iter().for_each(|found| found.eval.best = best.then(|| by.to_string()));
@@ -55,6 +61,9 @@ impl<B: Backend> Training<'_, B> {
             if let Some(classes) = classes {
                 self.shown.scored_classes(&self.run, &self.at, &classes, &mut self.report)?;
             }
+        }
+        if let Some(lost) = lost {
+            return Err(lost);
         }
         if whole {
             self.follow();

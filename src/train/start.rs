@@ -1,6 +1,5 @@
 //! From the request to the first step: ranks, resources, each rank's device, the plan, agreement.
 
-use std::path::{Path, PathBuf};
 use std::time::Instant;
 
 use crate::backend::Backend;
@@ -9,18 +8,19 @@ use crate::comm::{self, Comm};
 use crate::cores;
 use crate::device::{Device, DeviceSettings, Gpu};
 use crate::error::Error;
-use crate::recipe::{self, Recipe, TransportSetting};
+use crate::recipe::{Recipe, TransportSetting};
 use crate::report::{Reporter, Start, Tensorboard};
 use crate::screen;
 use crate::train::agree::session::Session;
-use crate::train::agree::{algorithms, gpus, preflight, staging};
+use crate::train::agree::{algorithms, gpus, preflight};
 use crate::train::count;
 use crate::train::define;
 use crate::train::describe;
 use crate::train::first_state;
 use crate::train::init::begin::{self, Begin};
 use crate::train::observe::stop::Stop;
-use crate::train::observe::watch::Watch;
+use crate::train::observe::watch::{Activity, Watch};
+use crate::train::opening::open;
 use crate::train::page;
 use crate::train::plan::build::{Place, build};
 use crate::train::plan::request::TrainRequest;
@@ -67,46 +67,25 @@ pub fn run<D: Device>(device: &D, request: &TrainRequest, started: Instant) -> R
     let comm = Comm::launch();
     let watch = Watch::start(&comm, request.stall);
     // what all ranks do together waits for MPI
-    let source = (alone || request.stage.is_none()).then(|| open(request, None));
+    let source = (alone || request.stage.is_none()).then(|| open(request, None, &watch));
     let (early, late) = match early {
-        true => (source.map(|source| plan_alone(device, request, source)), None),
+        true => (source.map(|source| plan_alone(device, request, source, &watch)), None),
         false => (None, source),
     };
-    let mut session = Session::join_watched(comm, watch)?;
+    let mut session = Session::join_watched(comm, watch.clone())?;
     let invocation = Invocation { request, stop: &stop, started };
     let result = match early {
         Some(planned) if session.world.size == 1 => {
             planned.and_then(|planned| begin(device, &mut session, planned, invocation))
         }
         _ => {
-            let source = late.unwrap_or_else(|| open(request, Some(&session)));
-            plan_together(device, &mut session, source, request)
+            let same = session.same_start(D::NAME, &request.compared());
+            let source = |session: &Session| late.unwrap_or_else(|| open(request, Some(session), &watch));
+            same.and_then(|()| plan_together(device, &mut session, source, request))
                 .and_then(|planned| begin(device, &mut session, planned, invocation))
         }
     };
     session.conclude(result)
-}
-
-/// Opens what the request names. With `--stage` the data set is copied first, which all ranks of a `session` do together; without one
-/// this is the only rank.
-fn open(request: &TrainRequest, session: Option<&Session>) -> Result<Source, Error> {
-    let loaded = Source::recipe(request);
-    let Some(under) = &request.stage else {
-        let loaded = loaded?;
-        let data = PathBuf::from(&loaded.recipe.data);
-        return Source::open(loaded, &data);
-    };
-    let loaded = match session {
-        Some(session) => session.agree(loaded)?,
-        None => loaded?,
-    };
-    let recipe = &loaded.recipe;
-    let splits = |names: &[&str]| {
-        let scored = recipe::eval_split(recipe.eval_split.as_deref(), names)?;
-        Ok(["train".to_string()].into_iter().chain(scored).collect())
-    };
-    let dir = staging::stage(session, Path::new(&recipe.data), under, splits)?;
-    Source::open(loaded, &dir)
 }
 
 /// Opens this rank's device, which uses the algorithms of the run's checkpoint.
@@ -146,7 +125,9 @@ fn plan_alone<D: Device>(
     device: &D,
     request: &TrainRequest,
     source: Result<Source, Error>,
+    watch: &Watch,
 ) -> Result<Planned<D::Backend>, Error> {
+    watch.set_activity(Activity::Reading);
     let mut source = source?;
     let cores = cores::Cores { own: cores::affinity().len() };
     let lock = lock_early(request)?;
@@ -154,6 +135,7 @@ fn plan_alone<D: Device>(
     resume.as_ref().map_or(Ok(()), |resume| resume.head.settle(&mut source, request, 1))?;
     source.define()?;
     source.count()?;
+    watch.set_activity(Activity::Starting);
     let resources = Resources::new(device, cores, request, source.recipe.loader.threads, 1);
     let place = Place { rank: 0, ranks: 1, loader_threads: resources.loader };
     let backend = open_device(device, &source.recipe, resources, 0, resume.as_ref())?;
@@ -164,12 +146,13 @@ fn plan_alone<D: Device>(
 fn plan_together<D: Device>(
     device: &D,
     session: &mut Session,
-    source: Result<Source, Error>,
+    source: impl FnOnce(&Session) -> Result<Source, Error>,
     request: &TrainRequest,
 ) -> Result<Planned<D::Backend>, Error> {
-    session.same_program()?;
-    session.same_device(D::NAME)?;
-    let mut source = session.agree(source)?;
+    let mut source = session.agree(source(session))?;
+    // what comes next depends on the recipe
+    session.same("the recipe or the data set", &source.digest()?, "start all ranks with the same files")?;
+    session.watch.set_activity(Activity::Reading);
     let lock = session.agree(if session.is_root() { lock_early(request) } else { Ok(None) })?;
     let resume = resume::share(session, request)?;
     let (rank, ranks) = (session.world.rank, session.world.size);
@@ -177,7 +160,7 @@ fn plan_together<D: Device>(
     session.agree(settled)?;
     define::share(session, &mut source)?;
     count::share(session, &mut source)?;
-    session.same("the recipe or the data set", &source.digest(request)?, "start all ranks with the same files")?;
+    session.watch.set_activity(Activity::Starting);
     let cores = session.cores()?;
     let resources = Resources::new(device, cores, request, source.recipe.loader.threads, ranks);
     let place = Place { rank, ranks, loader_threads: resources.loader };
@@ -223,7 +206,9 @@ fn start<B: Backend>(
     let own = run.source.notes.iter().cloned().chain(define::notes(&run.source, resume.is_none()));
     let warnings: Vec<String> = own.chain(warnings).chain(taught.map(|taught| taught.note)).collect();
     // a run that goes on has its weights
+    session.watch.set_activity(Activity::Reading);
     let begin = if resume.is_none() { begin::prepare(session, &run)? } else { None };
+    session.watch.set_activity(Activity::Starting);
     if request.dry_run {
         warnings.iter().filter(|_| session.is_root()).for_each(|warning| screen::say(warning));
         let table = begin.map_or_else(String::new, |begin| begin.table());
@@ -338,11 +323,13 @@ fn open_report<B: Backend>(
 ) -> Result<Output, Error> {
     let backend = run.graph.backend().describe();
     let mut table = preflight::table(session, &backend, "program, recipe, data set, memory layout")?;
+    session.watch.set_activity(Activity::Writing { step: head.map_or(0, |head| head.progress.step) });
     let opened = match session.is_root() {
         true => open_output(session, run, invocation, head, &mut table, lock),
         false => Ok(Output { lock: None, report: Reporter::silent() }),
     };
     let Output { lock, mut report } = session.agree(opened)?;
+    session.watch.set_activity(Activity::Starting);
     session.watch.share(&invocation.request.out, session.world.rank, session.world.size);
     table.iter().for_each(|row| report.fact(row));
     head.iter().flat_map(|head| &head.notes).chain(&session.notes).for_each(|note| report.note(note));

@@ -12,13 +12,15 @@ pub const ARROWS: &[(&str, &[&str])] = &[
     ("device_region", &[]),
     ("schema", &[]),
     ("screen", &[]),
+    ("environment", &[]),
+    ("signals", &[]),
     ("backend", &["backend::op", "bf16", "code_spec", "device_region", "schema", "simd"]),
     ("backend::op", &["backend", "simd"]),
     ("backend::reference", &["backend", "backend::op", "code_spec", "device_region"]),
     ("backend::cpu", &["backend", "backend::op", "bf16", "code_spec", "device_region", "simd"]),
     ("backend::cuda", &["backend", "backend::op", "bf16", "code_spec", "device_region"]),
-    ("comm", &["bf16", "code_spec", "device_region", "screen", "simd", "sync"]),
-    ("checkpoint", &["backend::op"]),
+    ("comm", &["bf16", "code_spec", "device_region", "environment", "screen", "simd", "sync"]),
+    ("checkpoint", &["backend::op", "environment"]),
     ("interop", &["backend::op", "checkpoint", "nn::spec"]),
     ("report", &["screen"]),
     ("nn", &["backend"]),
@@ -41,7 +43,7 @@ pub const ARROWS: &[(&str, &[&str])] = &[
     ("eval", ABOVE_TRAIN),
     ("bench", ABOVE_TRAIN),
     ("doctor", &["backend", "bench", "comm", "cores", "device", "error", "launch", "train"]),
-    ("sweep", &["error", "models", "recipe", "report", "screen", "train"]),
+    ("sweep", &["error", "models", "recipe", "report", "screen", "signals", "train"]),
     ("libraries", &["checkpoint", "comm", "launch"]),
     (
         "launch",
@@ -69,7 +71,7 @@ pub const ARROWS: &[(&str, &[&str])] = &[
             "train",
         ],
     ),
-    ("main", &["cli", "comm", "screen"]),
+    ("main", &["cli", "comm", "environment", "screen", "signals"]),
     ("loaders", &[]),
     ("loaders::file", &["loaders"]),
     ("loaders::format", &["loaders", "loaders::file"]),
@@ -93,7 +95,8 @@ pub const ARROWS: &[(&str, &[&str])] = &[
 macro_rules! below_train {
     ($($more:literal),*) => {
         &[
-            "backend", "checkpoint", "comm", "cores", "device", "error", "interop", "models", "nn", "optim", "recipe", "report", "screen"
+            "backend", "checkpoint", "comm", "cores", "device", "environment", "error", "interop", "models", "nn", "optim", "recipe", "report", "screen",
+            "signals"
             $(, $more)*
         ]
     };

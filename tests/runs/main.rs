@@ -17,6 +17,7 @@ mod folder;
 mod import;
 mod init;
 mod laws;
+mod limits;
 mod loading;
 mod log;
 mod losses;

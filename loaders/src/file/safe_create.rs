@@ -16,6 +16,8 @@ use std::path::{Path, PathBuf};
 
 use crate::why::folder_of;
 
+/// Permissions of a file that is for its owner alone.
+const PRIVATE: u32 = 0o600;
 /// Digits of the random part of a temporary name.
 const DIGITS: usize = 16;
 /// Of the target's name, so many bytes are in the temporary one: names end at 255.
@@ -35,12 +37,21 @@ pub struct NewFile {
 impl NewFile {
     /// Creates it in the folder of `target`, with the permissions that the umask leaves.
     pub fn beside(target: &Path) -> io::Result<Self> {
+        Self::made_by(create_new, target)
+    }
+
+    /// The same for this user alone.
+    pub fn private(target: &Path) -> io::Result<Self> {
+        Self::made_by(create_private, target)
+    }
+
+    fn made_by(create: fn(&Path) -> io::Result<File>, target: &Path) -> io::Result<Self> {
         let no_name = || io::Error::new(io::ErrorKind::InvalidInput, "no file name");
         let name = target.file_name().ok_or_else(no_name)?;
         let mut refused = no_name();
         for _ in 0..TRIES {
             let temporary = target.with_file_name(temporary_name(name));
-            match create_new(&temporary) {
+            match create(&temporary) {
                 Ok(file) => return Ok(Self { file: Some(file), temporary, target: target.to_path_buf() }),
                 Err(error) if error.kind() == io::ErrorKind::AlreadyExists => refused = error,
                 Err(error) => return Err(error),
@@ -92,6 +103,11 @@ pub fn create_new(path: &Path) -> io::Result<File> {
     OpenOptions::new().read(true).write(true).create_new(true).custom_flags(libc::O_NOFOLLOW).open(path)
 }
 
+/// As [`create_new`], for this user alone whatever the umask is.
+pub fn create_private(path: &Path) -> io::Result<File> {
+    OpenOptions::new().read(true).write(true).create_new(true).mode(PRIVATE).custom_flags(libc::O_NOFOLLOW).open(path)
+}
+
 /// Opens a file of ours that is there, for reading and writing; none if there is nothing of that name.
 ///
 /// # Errors
@@ -106,7 +122,7 @@ pub fn open_own(path: &Path) -> io::Result<Option<File>> {
 /// # Errors
 /// As [`open_own`].
 pub fn to_append(path: &Path) -> io::Result<File> {
-    there_or_new(path, || own(OpenOptions::new().read(true).append(true), path))
+    there_or_new(path, || own(OpenOptions::new().read(true).append(true), path), create_new)
 }
 
 /// Opens a file of ours to be changed in place, or creates it.
@@ -114,15 +130,27 @@ pub fn to_append(path: &Path) -> io::Result<File> {
 /// # Errors
 /// As [`open_own`].
 pub fn to_update(path: &Path) -> io::Result<File> {
-    there_or_new(path, || open_own(path))
+    there_or_new(path, || open_own(path), create_new)
 }
 
-fn there_or_new(path: &Path, open: impl Fn() -> io::Result<Option<File>>) -> io::Result<File> {
+/// As [`to_update`], for a file that this user alone can open.
+///
+/// # Errors
+/// As [`open_own`].
+pub fn to_update_private(path: &Path) -> io::Result<File> {
+    there_or_new(path, || open_own(path), create_private)
+}
+
+fn there_or_new(
+    path: &Path,
+    open: impl Fn() -> io::Result<Option<File>>,
+    create: impl Fn(&Path) -> io::Result<File>,
+) -> io::Result<File> {
     for _ in 0..TRIES {
         if let Some(file) = open()? {
             return Ok(file);
         }
-        match create_new(path) {
+        match create(path) {
             // opened again, as one that was there
             Ok(_) => {}
             Err(error) if error.kind() == io::ErrorKind::AlreadyExists => {}
@@ -228,6 +256,18 @@ mod tests {
         assert_eq!((fs::read(&target).unwrap(), names(&folder).len()), (b"one".to_vec(), 1));
         let plain = File::create(folder.join("plain")).unwrap().metadata().unwrap();
         assert_eq!(fs::metadata(&target).unwrap().permissions().mode(), plain.permissions().mode());
+        fs::remove_dir_all(folder).unwrap();
+    }
+
+    #[test]
+    fn private_files_are_for_their_owner_alone() {
+        let folder = folder("private");
+        let update = to_update_private(&folder.join("lock")).unwrap();
+        let mut new = NewFile::private(&folder.join("new")).unwrap();
+        for file in [&update, new.file().unwrap()] {
+            assert_eq!(file.metadata().unwrap().permissions().mode() & 0o777, 0o600);
+        }
+        drop(new);
         fs::remove_dir_all(folder).unwrap();
     }
 

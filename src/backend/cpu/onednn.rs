@@ -54,7 +54,9 @@ impl Engine {
         }
         let team = team::size(threads);
         if team != threads {
-            let why = format!("OpenMP starts {team} of {threads}; unset OMP_THREAD_LIMIT, or ask for --threads {team}");
+            let why = format!(
+                "OpenMP starts {team} of {threads}; unset OMP_THREAD_LIMIT and OMP_MAX_ACTIVE_LEVELS, or ask for --threads {team}"
+            );
             return Err(Error::Unsupported { op: "compute threads".into(), why });
         }
         Self::without_team()
@@ -158,6 +160,15 @@ impl PrimitiveDesc {
     }
 }
 
+/// Bytes that must be left for the code of one primitive and what it allocates beside: a few hundred KB were seen.
+const CODE: usize = 8 << 20;
+
+/// Fails where a limit of the address space leaves no room for the code that oneDNN generates: it does not check its own allocations.
+fn room_for_code(op: &str) -> Result<(), Error> {
+    let has_room = loaders::memory::address_space_left() >= CODE as u64;
+    if has_room { Ok(()) } else { Err(Error::Memory { what: format!("oneDNN's code for {op}"), bytes: CODE }) }
+}
+
 impl Primitive {
     fn new(engine: &Engine, desc: &PrimitiveDesc, arguments: &[(i32, Md)], op: &str) -> Result<Self, Error> {
         let mut p = Self {
@@ -167,6 +178,7 @@ impl Primitive {
             name: desc.name(),
             op: op.into(),
         };
+        room_for_code(op)?;
         // SAFETY: valid descriptor and out-pointer.
         check(unsafe { sys::dnnl_primitive_create(&mut p.primitive, desc.0) }, "dnnl_primitive_create", op)?;
         for (argument, md) in arguments {

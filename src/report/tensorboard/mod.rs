@@ -124,6 +124,10 @@ impl Tensorboard {
 }
 
 impl Sink for Tensorboard {
+    fn is_optional(&self) -> bool {
+        true
+    }
+
     fn event(&mut self, event: &Event) -> Result<(), Error> {
         self.take(event).map_err(|source| self.failed(source))
     }

@@ -6,7 +6,7 @@ use std::path::Path;
 
 use serde::{Deserialize, Serialize};
 
-use crate::comm::launcher;
+use crate::comm::{launcher, slurm};
 use crate::cores::affinity;
 use crate::error::Error;
 use crate::train::agree::session::Session;
@@ -41,6 +41,9 @@ pub fn table(session: &Session, device: &str, equal: &str) -> Result<Vec<String>
 /// Slurm's side of it, inside a job.
 fn slurm(lookup: impl Fn(&str) -> Option<String>, size: usize) -> Option<String> {
     let job = lookup("SLURM_JOB_ID")?;
+    if slurm::is_over(&lookup) {
+        return Some(format!("slurm      job {job} is over, so the variables that it left here do not count"));
+    }
     let step = lookup("SLURM_STEP_ID").map_or_else(|| "batch script".into(), |step| format!("step {step}"));
     let tasks = lookup("SLURM_STEP_NUM_TASKS").or_else(|| lookup("SLURM_NTASKS")).unwrap_or_else(|| "?".into());
     Some(format!("slurm      job {job}, {step}: {tasks} task(s) for {size} rank(s)"))

@@ -78,6 +78,15 @@ impl Session {
         result
     }
 
+    /// Fails on all ranks unless each runs the same program with the same options on the same kind of device. Every command whose ranks
+    /// work together calls this before anything else that is collective: ranks with other options would wait for each other in different
+    /// places. `options` has a line for the command and one for each option that all ranks need alike.
+    pub fn same_start(&self, device: &str, options: &str) -> Result<(), Error> {
+        self.same_program()?;
+        self.same_device(device)?;
+        self.same("the command line", options, "give all ranks the same options")
+    }
+
     /// Fails on all ranks unless each runs the same program.
     pub fn same_program(&self) -> Result<(), Error> {
         if self.world.size == 1 {

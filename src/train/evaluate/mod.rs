@@ -199,7 +199,7 @@ impl Evaluation {
         detail: Detail,
     ) -> Result<Option<Evaluated>, Error> {
         let mut notes = Notes::new(detail, self.split.multi_label(), graph.classes(), self.images());
-        session.watch.set_activity(Activity::Scoring { batch: 0 });
+        session.watch.set_activity(Activity::ScoringData { after: 0 });
         let mut sums = match self.views.is_empty() {
             true => self.plain(session, graph, stop, &mut notes)?,
             false => self.by_views(session, graph, stop, &mut notes)?,
@@ -245,6 +245,7 @@ impl Evaluation {
                 sums.stop = 1.0;
                 break;
             }
+            session.watch.set_activity(Activity::ScoringData { after: batch.step() });
         }
         Ok(sums)
     }

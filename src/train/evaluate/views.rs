@@ -68,6 +68,7 @@ impl Evaluation {
         stop: &Stop,
         seen: &mut BTreeMap<u64, Seen>,
     ) -> Result<(), Error> {
+        session.watch.set_activity(Activity::ScoringData { after: 0 });
         let mut input = DeviceInput::new(graph.backend(), view);
         let mut loader = input.start(&self.split, view, self.order(session), self.options)?;
         let scores = graph.net().nodes.len();
@@ -87,6 +88,7 @@ impl Evaluation {
             if stop.requested() {
                 break;
             }
+            session.watch.set_activity(Activity::ScoringData { after: batch.step() });
         }
         Ok(())
     }

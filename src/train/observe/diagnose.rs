@@ -41,6 +41,25 @@ pub fn underflow(world: &WorldInfo, scale: &LossScale, alone: bool) -> Option<Er
     })
 }
 
+/// A score that is not finite, of weights that are. All ranks have the same score and call this together; `whose` says which weights, and
+/// the loss is over `images` of a split.
+pub fn scored(world: &WorldInfo, whose: &str, split: &str, step: u64, loss: f64) -> Error {
+    match world.rank {
+        0 => Error::Diverged {
+            text: format!("training has diverged: after step {step} {}", lost_score(whose, split, loss)),
+        },
+        _ => Error::Elsewhere { code: 1 },
+    }
+}
+
+/// What is wrong with a loss over a split that is not finite, and what to do.
+pub fn lost_score(whose: &str, split: &str, loss: f64) -> String {
+    format!(
+        "{whose} have a loss of {loss} on split {split}: the outputs of the network are no longer finite. Try a smaller schedule.base_lr, a longer \
+         schedule.warmup_epochs, or optimizer.clip_norm"
+    )
+}
+
 /// On rank 0, which ranks' own losses are not finite.
 fn origin(comm: &Comm, own: f64) -> Result<Option<String>, comm::Error> {
     let all = comm.gather("search for losses that are not finite", &own.is_finite())?;

@@ -1,7 +1,7 @@
 //! Requests to end a run early: a signal, a limit of time. Each rank looks at its own; all ranks learn of a request with the metrics of
 //! the next step or, where ranks step by themselves, when they next synchronise and at the end of an epoch.
 //!
-//! SIGTERM, SIGINT, SIGUSR1 and, but under `nohup`, SIGHUP only set a flag; a second SIGINT ends the process at once with exit code 130.
+//! A signal that asks for the end (see [`signals`]) only sets a flag; a second SIGINT ends the process at once with exit code 130.
 //! The end of a Slurm job counts as a limit of time where the environment has it.
 
 use std::cell::Cell;
@@ -9,13 +9,15 @@ use std::sync::Arc;
 use std::sync::atomic::{AtomicBool, AtomicUsize, Ordering};
 use std::time::{Duration, Instant, SystemTime};
 
-use signal_hook::consts::{SIGHUP, SIGINT, SIGTERM, SIGUSR1};
+use rustix::process::{Resource, getrlimit};
+use rustix::time::{ClockId, clock_gettime};
+use signal_hook::consts::SIGINT;
 use signal_hook::flag;
 
+use crate::comm::slurm;
+use crate::environment;
 use crate::error::Error;
-
-/// When the job ends, in seconds since 1970.
-const SLURM_END: &str = "SLURM_JOB_END_TIME";
+use crate::signals;
 
 /// Exit code of a second SIGINT, as shells have it for the first.
 const INTERRUPTED: i32 = 130;
@@ -25,13 +27,6 @@ const STEPS: u32 = 3;
 
 /// For the end of MPI and of the launcher.
 const SPARE: Duration = Duration::from_secs(1);
-
-/// Whether this process was started so that SIGHUP does not end it.
-pub fn hangups_are_ignored() -> bool {
-    let status = std::fs::read_to_string("/proc/self/status").unwrap_or_default();
-    let mask = status.lines().find_map(|line| line.strip_prefix("SigIgn:"));
-    mask.and_then(|mask| u64::from_str_radix(mask.trim(), 16).ok()).is_some_and(|mask| (mask >> (SIGHUP - 1)) & 1 == 1)
-}
 
 /// A point in time by which the run must be over.
 #[derive(Clone, Debug)]
@@ -46,6 +41,7 @@ pub struct Stop {
     /// Number of the last signal, 0 for none.
     signal: Arc<AtomicUsize>,
     limit: Option<Limit>,
+    processor: Option<ProcessorLimit>,
     /// Longest step.
     step: Cell<Duration>,
     /// Number and time of the steps behind the first, which prepares what all others find.
@@ -61,15 +57,17 @@ pub struct Stop {
 impl Stop {
     /// Listens to signals from now on; `limit` counts from `started`.
     pub fn listen(limit: Option<Duration>, started: Instant) -> Result<Self, Error> {
-        let stop = Self { limit: nearest(limit, started, slurm_end()), ..Self::default() };
+        let stop = Self {
+            limit: nearest(limit, started, slurm_end()),
+            processor: ProcessorLimit::of_process(started),
+            ..Self::default()
+        };
         let refuse = Error::Signals;
         let interrupted = Arc::new(AtomicBool::new(false));
         // in this order: the first SIGINT finds the flag unset, then sets it
         flag::register_conditional_shutdown(SIGINT, INTERRUPTED, Arc::clone(&interrupted)).map_err(refuse)?;
         flag::register(SIGINT, interrupted).map_err(refuse)?;
-        // that of a terminal which is closed
-        let hangup = (!hangups_are_ignored()).then_some(SIGHUP);
-        for signal in [SIGINT, SIGTERM, SIGUSR1].into_iter().chain(hangup) {
+        for signal in signals::requests() {
             flag::register_usize(signal, Arc::clone(&stop.signal), signal as usize).map_err(refuse)?;
         }
         Ok(stop)
@@ -83,12 +81,12 @@ impl Stop {
     /// The reason, for people; another rank's is not known here.
     pub fn reason(&self) -> String {
         match (self.signal.load(Ordering::Relaxed) as i32, &self.limit) {
-            (SIGTERM, _) => "SIGTERM".into(),
-            (SIGINT, _) => "SIGINT".into(),
-            (SIGUSR1, _) => "SIGUSR1".into(),
-            (SIGHUP, _) => "SIGHUP".into(),
+            (signal, _) if signal != 0 => signals::name(signal),
             _ if self.folder_gone.get() => "the output folder is gone".into(),
-            (_, Some(limit)) if self.is_late_in(TOLERANCE) => format!("{} is near", limit.name),
+            (_, Some(limit)) if limit.is_within(TOLERANCE.saturating_add(self.margin())) => {
+                format!("{} is near", limit.name)
+            }
+            _ if self.processor_is_late(TOLERANCE) => "the limit of processor time (ulimit -t) is near".into(),
             _ => "another rank received a request to stop".into(),
         }
     }
@@ -127,21 +125,59 @@ impl Stop {
     }
 
     fn is_late(&self) -> bool {
-        self.is_late_in(Duration::ZERO)
+        self.limit.as_ref().is_some_and(|limit| limit.is_within(self.margin()))
+            || self.processor_is_late(Duration::ZERO)
     }
 
-    fn is_late_in(&self, time: Duration) -> bool {
+    fn processor_is_late(&self, time: Duration) -> bool {
         let needed = time.saturating_add(self.margin());
-        self.limit.as_ref().is_some_and(|limit| limit.at.saturating_duration_since(Instant::now()) <= needed)
+        self.processor.as_ref().is_some_and(|limit| limit.is_within(needed, processor_time()))
     }
+}
+
+impl Limit {
+    fn is_within(&self, time: Duration) -> bool {
+        self.at.saturating_duration_since(Instant::now()) <= time
+    }
+}
+
+/// The limit of processor time (RLIMIT_CPU). Where the soft and the hard limit are equal, as `ulimit -t` makes them, its end is SIGKILL,
+/// without a signal before it.
+#[derive(Clone, Copy, Debug)]
+struct ProcessorLimit {
+    most: Duration,
+    started: Instant,
+}
+
+impl ProcessorLimit {
+    fn of_process(started: Instant) -> Option<Self> {
+        let limit = getrlimit(Resource::Cpu);
+        let most = limit.current.into_iter().chain(limit.maximum).min()?;
+        Some(Self { most: Duration::from_secs(most), started })
+    }
+
+    /// Whether the limit may be reached within `time`, if the process goes on to use as many processors as so far.
+    fn is_within(&self, time: Duration, used: Duration) -> bool {
+        let elapsed = self.started.elapsed().as_secs_f64().max(f64::MIN_POSITIVE);
+        let processors = (used.as_secs_f64() / elapsed).max(1.0);
+        self.most.saturating_sub(used).as_secs_f64() <= time.as_secs_f64() * processors
+    }
+}
+
+/// What all threads of this process have used so far.
+fn processor_time() -> Duration {
+    Duration::try_from(clock_gettime(ClockId::ProcessCPUTime)).unwrap_or_default()
 }
 
 /// How much ranks may differ in when a limit is near: each counts from its own start and measures its own steps.
 const TOLERANCE: Duration = Duration::from_secs(2);
 
-/// How long until Slurm ends the job.
+/// How long until Slurm ends the job; nothing of a job that is over, whose variables are left in a shell.
 fn slurm_end() -> Option<Duration> {
-    let end = std::env::var(SLURM_END).ok()?.trim().parse().ok()?;
+    if slurm::is_over(environment::variable) {
+        return None;
+    }
+    let end = environment::variable(slurm::END)?.trim().parse().ok()?;
     let now = SystemTime::now().duration_since(SystemTime::UNIX_EPOCH).ok()?;
     Some(Duration::from_secs(end).saturating_sub(now))
 }
@@ -169,6 +205,16 @@ mod tests {
         assert_eq!(name(Some(Duration::MAX), Some(Duration::MAX)), None);
         assert_eq!(name(Some(minute), Some(2 * minute)).unwrap(), "the end of --time-limit");
         assert_eq!(name(Some(3 * minute), Some(2 * minute)).unwrap(), "the end of the Slurm job");
+    }
+
+    #[test]
+    fn processor_time_is_used_by_all_threads_at_once() {
+        let second = Duration::from_secs(1);
+        let started = Instant::now().checked_sub(100 * second).unwrap();
+        let limit = ProcessorLimit { most: 800 * second, started };
+        // four processors so far, which use the 400 s that are left in 100 s
+        assert!(limit.is_within(101 * second, 400 * second) && !limit.is_within(90 * second, 400 * second));
+        assert!(limit.is_within(Duration::ZERO, 900 * second));
     }
 
     #[test]

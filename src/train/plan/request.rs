@@ -53,6 +53,45 @@ pub struct TrainRequest {
 }
 
 impl TrainRequest {
+    /// The options that all ranks need alike, a line each: those that change what ranks do together. A new option must be sorted here.
+    pub fn compared(&self) -> String {
+        let Self {
+            // compared by what it says
+            recipe: _,
+            changes: _,
+            // rank 0's counts
+            out: _,
+            steal_lock: _,
+            verbosity: _,
+            // compared once it is found
+            device: _,
+            share_gpu,
+            resume,
+            resume_from,
+            extend_epochs,
+            max_steps,
+            find_lr,
+            dry_run,
+            stage,
+            trace,
+            trace_steps,
+            // may differ: a rank that runs out of time tells the others, and nodes have their own number of cores
+            time_limit: _,
+            threads: _,
+            stall: _,
+        } = self;
+        let given = |is_given: bool| if is_given { "given" } else { "not given" };
+        // a folder or file of its own for each node is fine
+        let (stage, trace) = (given(stage.is_some()), given(trace.is_some()));
+        let (resume, dry_run, share_gpu) =
+            (given(*resume || resume_from.is_some()), given(*dry_run), given(*share_gpu));
+        let (extend, most, find) = (given(*extend_epochs), number(*max_steps), number(*find_lr));
+        format!(
+            "trireme train\n--stage {stage}\n--dry-run {dry_run}\n--find-lr {find}\n--max-steps {most}\n--resume {resume}\n\
+             --extend-epochs {extend}\n--share-gpu {share_gpu}\n--trace {trace}\n--trace-steps {trace_steps}"
+        )
+    }
+
     /// Fails for names of files and folders that are not UTF-8: metrics.jsonl and checkpoints are, and name them.
     pub fn check_names(&self) -> Result<(), Error> {
         let (out, resume, stage) = (Some(&self.out), self.resume_from.as_ref(), self.stage.as_ref());
@@ -67,4 +106,8 @@ impl TrainRequest {
             None => Ok(()),
         }
     }
+}
+
+fn number(value: Option<u64>) -> String {
+    value.map_or_else(|| "not given".into(), |value| value.to_string())
 }

@@ -198,14 +198,9 @@ impl Source {
         Ok(format!("{images} images in {classes} classes, checksum {checksum:08x}"))
     }
 
-    /// Text that must be the same on every rank: the request, the recipe and what the data set says of itself.
-    pub fn digest(&self, request: &TrainRequest) -> Result<String, Error> {
-        let recipe = self.recipe.to_toml()?;
-        let manifest = digest(&self.manifest)?;
-        let (last, dry, trace) = (request.max_steps, request.dry_run, request.trace.is_some());
-        let find = request.find_lr;
-        let net = self.definition();
-        Ok(format!("{recipe}\nmax-steps {last:?}\ndry-run {dry}\ntrace {trace}\nfind-lr {find:?}\n{manifest}\n{net}"))
+    /// Text that must be the same on every rank: the recipe and what the data set says of itself.
+    pub fn digest(&self) -> Result<String, Error> {
+        Ok(format!("{}\n{}", self.recipe.to_toml()?, digest(&self.manifest)?))
     }
 }
 

@@ -88,7 +88,7 @@ impl OutLock {
 
     /// Puts a lock file of this process in the place of one whose holder is over.
     fn replace(path: PathBuf, me: &Holder) -> std::io::Result<Self> {
-        let mut new = NewFile::beside(&path)?;
+        let mut new = NewFile::private(&path)?;
         // a file system without locks has been asked before
         let _ = answer(new.file()?);
         let text = serde_json::to_vec(me)?;
@@ -137,7 +137,7 @@ impl Drop for OutLock {
 /// Looks once at the lock file, which it creates if it is missing.
 fn look(out: &Path, path: &Path, me: &Holder, steal: bool) -> Result<Look, Error> {
     let refuse = |source| Error::File { action: "lock", path: path.to_path_buf(), source };
-    let mut file = safe_create::to_update(path).map_err(refuse)?;
+    let mut file = safe_create::to_update_private(path).map_err(refuse)?;
     let answer = answer(&file).map_err(|error| refuse(error.into()))?;
     let holder = holder(&mut file).map_err(refuse)?;
     if !is_at(&file, path) || (answer == Answer::Refused && holder.is_none()) {

@@ -1,17 +1,20 @@
 //! What a model file of a run says, and the one final model. Rank 0 alone writes.
 
 use std::collections::BTreeMap;
+use std::fs::DirBuilder;
+use std::os::unix::fs::DirBuilderExt;
 use std::path::{Path, PathBuf};
 
 use crate::backend::Backend;
 use crate::checkpoint::{LabelScores, ModelFile, Progress};
+use crate::environment;
 use crate::error::Error;
 use crate::interop::export::keras;
 use crate::recipe;
 use crate::train::agree::session::Session;
 use crate::train::plan::run::Run;
 use crate::train::save::model;
-use loaders::Images;
+use loaders::{Images, safe_create};
 
 /// Where the final model goes.
 pub fn model_path(out: &Path) -> PathBuf {
@@ -29,6 +32,24 @@ pub fn model<B: Backend>(session: &Session, run: &mut Run<B>, at: &Progress, pat
     let (ema, scores) = (ema.unwrap_or_default(), scores(run, at));
     let file = ModelFile { layers, ema, scores, epoch, step: at.step, ..head(run)? };
     Ok(file.write_described(path, &keras::describe(run.graph.net(), run.source.manifest.multi_label)?)?)
+}
+
+/// The same at the end of a run. Where OUT does not take the model, it goes to a new folder for this user alone, below TMPDIR or the current
+/// folder, and the error says where.
+pub fn last_model<B: Backend>(session: &Session, run: &mut Run<B>, at: &Progress, path: &Path) -> Result<(), Error> {
+    let Err(error) = model(session, run, at, path) else { return Ok(()) };
+    let temporary = environment::variable("TMPDIR").filter(|folder| !folder.is_empty()).unwrap_or("/tmp".into());
+    for below in [PathBuf::from(temporary), PathBuf::from(".")] {
+        let folder = below.join(format!("trireme-model-{}", safe_create::random_digits()));
+        let elsewhere = model_path(&folder);
+        let made = DirBuilder::new().mode(0o700).create(&folder);
+        if made.is_ok() && model(session, run, at, &elsewhere).is_ok() {
+            return Err(Error::Failed(format!("{error}. The model is in {} instead", elsewhere.display())));
+        }
+        // nothing is in it
+        let _ = std::fs::remove_dir(&folder);
+    }
+    Err(error)
 }
 
 /// The last score by split and name.

@@ -233,12 +233,26 @@ impl<'a, B: Backend> Saver<'a, B> {
         // ranks that step by themselves have just synchronised, or an epoch or the run is over
         let mut ranks = MpiRanks::of(self.session);
         let run = &mut *now.run;
+        self.keep_folder(report);
         let swapped_in = run.strategy.swap_in(&mut run.graph, &mut ranks)?;
         let handed = self.hand_over(run, now.at, residuals, begin);
         if swapped_in {
             run.strategy.swap_out(&mut run.graph);
         }
         handed
+    }
+
+    /// Makes the folder of the checkpoints again, where it alone was removed.
+    fn keep_folder(&self, report: &mut Reporter) {
+        let is_lost = self.writer.is_some() && !self.folder.exists() && !self.is_out_gone();
+        if is_lost && std::fs::create_dir(&self.folder).is_ok() {
+            let folder = self.folder.display();
+            report.note(&format!("warning: {folder} was removed, with the checkpoints in it; it is made again"));
+        }
+    }
+
+    fn is_out_gone(&self) -> bool {
+        self.lock.is_some_and(OutLock::is_gone)
     }
 
     /// Rank 0's part of it.
@@ -288,7 +302,7 @@ impl<'a, B: Backend> Saver<'a, B> {
                 self.prune(&progress, report);
             }
             // nothing that the run would still write could stay
-            Err(error) if !self.folder.exists() => {
+            Err(error) if self.is_out_gone() => {
                 return Err(Error::OutputGone { source: Box::new(error) });
             }
             Err(error) => {

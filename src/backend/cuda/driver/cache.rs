@@ -1,7 +1,10 @@
 //! Files that spare work at the next start: compiled kernels, the fastest convolutions. In TRIREME_CACHE, else in trireme/ below
-//! XDG_CACHE_HOME or ~/.cache. None of them is needed: what cannot be read or written is made again.
+//! XDG_CACHE_HOME or ~/.cache. None of them is needed: what cannot be read or written is made again. Machine code is loaded from there, so
+//! neither a folder nor a file counts that another user owns or may write to.
 
-use std::io::Write;
+use std::fs::{self, DirBuilder, Metadata, OpenOptions};
+use std::io::{Read, Write};
+use std::os::unix::fs::{DirBuilderExt, MetadataExt, OpenOptionsExt};
 use std::path::{Path, PathBuf};
 
 use loaders::safe_create::NewFile;
@@ -21,11 +24,23 @@ pub fn hash(bytes: &[u8]) -> u64 {
 
 /// What a file holds, if it is whole: its last eight bytes are the hash of all before.
 pub fn read(file: &Path) -> Option<Vec<u8>> {
-    let mut bytes = std::fs::read(file).ok()?;
+    is_own(&fs::metadata(file.parent()?).ok()?).then_some(())?;
+    // neither through a link, nor waiting for the other end of a FIFO
+    let flags = libc::O_NOFOLLOW | libc::O_NONBLOCK;
+    let mut opened = OpenOptions::new().read(true).custom_flags(flags).open(file).ok()?;
+    let found = opened.metadata().ok()?;
+    (found.is_file() && is_own(&found)).then_some(())?;
+    let mut bytes = Vec::new();
+    opened.read_to_end(&mut bytes).ok()?;
     let (own, check) = bytes.split_last_chunk::<8>()?;
     (hash(own) == u64::from_le_bytes(*check)).then_some(())?;
     bytes.truncate(bytes.len() - 8);
     Some(bytes)
+}
+
+/// Whether this user owns a file or folder, and no other may write to it.
+fn is_own(found: &Metadata) -> bool {
+    found.uid() == rustix::process::geteuid().as_raw() && found.mode() & 0o022 == 0
 }
 
 /// Puts a file in its place in one go, so that other processes see all of it or nothing.
@@ -33,8 +48,11 @@ pub fn write(file: &Path, bytes: &[u8]) {
     let Some(folder) = file.parent() else { return };
     let whole = [bytes, &hash(bytes).to_le_bytes()].concat();
     let put = || {
-        std::fs::create_dir_all(folder)?;
-        let mut new = NewFile::beside(file)?;
+        DirBuilder::new().recursive(true).mode(0o700).create(folder)?;
+        if !is_own(&fs::metadata(folder)?) {
+            return Err(std::io::ErrorKind::PermissionDenied.into());
+        }
+        let mut new = NewFile::private(file)?;
         new.file()?.write_all(&whole)?;
         new.publish_unsynced()
     };
@@ -45,6 +63,32 @@ pub fn write(file: &Path, bytes: &[u8]) {
 #[cfg(test)]
 mod tests {
     use super::*;
+
+    #[test]
+    fn what_others_can_write_to_does_not_count() {
+        use std::os::unix::fs::{PermissionsExt, symlink};
+        let folder = std::env::temp_dir().join(format!("trireme-cache-others-{}", std::process::id()));
+        let file = folder.join("a.bin");
+        let allow = |path: &Path, mode| fs::set_permissions(path, fs::Permissions::from_mode(mode)).unwrap();
+        write(&file, b"kernels");
+        assert!(read(&file).is_some());
+        symlink(&file, folder.join("link")).unwrap();
+        assert_eq!(read(&folder.join("link")), None);
+        assert!(std::process::Command::new("mkfifo").arg(folder.join("fifo")).status().unwrap().success());
+        assert_eq!(read(&folder.join("fifo")), None);
+        for mode in [0o620, 0o602] {
+            allow(&file, mode);
+            assert_eq!(read(&file), None, "{mode:o}");
+        }
+        allow(&file, 0o644);
+        for mode in [0o770, 0o707] {
+            allow(&folder, mode);
+            assert_eq!(read(&file), None, "{mode:o}");
+            write(&folder.join("b.bin"), b"kernels");
+            assert!(!folder.join("b.bin").exists());
+        }
+        fs::remove_dir_all(folder).unwrap();
+    }
 
     #[test]
     fn a_file_comes_back_whole_or_not_at_all() {

@@ -3,8 +3,12 @@
 /// What a rank does between collectives.
 #[derive(Clone, Copy, Debug, PartialEq, Eq)]
 pub enum Activity {
-    /// Reads the recipe, opens the data, plans.
+    /// Plans, and prepares what the run needs.
     Starting,
+    /// Reads the recipe, the data set's description or a checkpoint.
+    Reading,
+    /// Copies the data set to the node's own disk.
+    Staging,
     /// Waits for its loader.
     Data {
         /// The optimizer step under way, from 1.
@@ -16,6 +20,11 @@ pub enum Activity {
     Computing {
         /// The optimizer step under way, from 1.
         step: u64,
+    },
+    /// Waits for its loader in an evaluation.
+    ScoringData {
+        /// Logical batch that came last, or 0.
+        after: u64,
     },
     /// Evaluation.
     Scoring {
@@ -29,10 +38,23 @@ pub enum Activity {
     },
 }
 
+impl Activity {
+    /// Whether it is a wait for files, which takes seconds where nothing hangs. All else is work, and may take some times longer.
+    pub fn is_wait(self) -> bool {
+        match self {
+            Activity::Reading | Activity::Data { .. } | Activity::ScoringData { .. } | Activity::Writing { .. } => true,
+            Activity::Starting | Activity::Staging | Activity::Computing { .. } | Activity::Scoring { .. } => false,
+        }
+    }
+}
+
 impl std::fmt::Display for Activity {
     fn fmt(&self, f: &mut std::fmt::Formatter<'_>) -> std::fmt::Result {
         match self {
             Activity::Starting => write!(f, "prepares the run"),
+            Activity::Reading => write!(f, "reads the recipe, the data set or a checkpoint"),
+            Activity::Staging => write!(f, "copies the data set (--stage)"),
+            Activity::ScoringData { after } => write!(f, "waits for data to score (after batch {after})"),
             Activity::Data { step, worker } => write!(f, "waits for data (step {step}, worker {worker})"),
             Activity::Computing { step } => write!(f, "computes step {step}"),
             Activity::Scoring { batch } => write!(f, "scores batch {batch}"),

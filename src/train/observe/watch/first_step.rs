@@ -28,7 +28,7 @@ impl FirstStep {
             self.next *= 2;
         }
         let why = match activity {
-            Activity::Starting => {
+            Activity::Starting | Activity::Reading | Activity::Staging => {
                 "planning a large network, reading a checkpoint, and copying with --stage or reading shards for the first time take long"
             }
             Activity::Data { .. } => {

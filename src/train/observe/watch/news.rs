@@ -4,6 +4,9 @@ use std::time::Instant;
 
 use serde::{Deserialize, Serialize};
 
+/// How many times longer than a wait work may take: planning, a step, the copy of a data set.
+pub const SLOWER: u32 = 10;
+
 /// One rank's state.
 #[derive(Clone, Debug, Default, PartialEq, Serialize, Deserialize)]
 pub struct News {
@@ -25,18 +28,22 @@ pub struct News {
     pub activity: String,
     /// Seconds since that began.
     pub activity_s: f64,
-    /// Whether that is waiting for its loader.
-    pub loading: bool,
-    /// Whether that is writing files, which may take long.
-    pub writing: bool,
+    /// Whether that is a wait for files, [`Activity::is_wait`](super::Activity::is_wait).
+    pub waiting: bool,
+    /// Whether that is copying the data set, which may take long.
+    pub staging: bool,
 }
 
 impl News {
-    /// What this rank waits for, and for how many seconds; none while it works. `alone`: without other ranks.
+    /// What this rank waits for or works at, and for how many seconds; those of work count a tenth. `alone`: without other ranks.
     pub fn waits(&self, alone: bool) -> Option<(String, f64)> {
         match self.inside && !alone {
             true => Some((format!("\"{}\" (operation {})", self.name, self.operation), self.operation_s)),
-            false => self.loading.then(|| (self.activity.clone(), self.still())),
+            false => {
+                let patience = if self.waiting { 1 } else { SLOWER };
+                let known = !self.activity.is_empty();
+                known.then(|| (self.activity.clone(), self.still() / f64::from(patience)))
+            }
         }
     }
 

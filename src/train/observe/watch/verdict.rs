@@ -3,13 +3,7 @@
 
 use std::time::Duration;
 
-use super::news::{News, Peer};
-
-/// How long writing files may take: file systems that hang recover after minutes.
-const FILES: Duration = Duration::from_secs(600);
-
-/// How many times longer the start may take, when data sets are copied to the nodes.
-const START: u32 = 10;
+use super::news::{News, Peer, SLOWER};
 
 /// Ranks named in a sentence at most.
 const NAMED: usize = 8;
@@ -31,7 +25,11 @@ pub fn all(ranks: &[String]) -> String {
 /// The same where no other rank has sent news yet.
 pub fn unknown(me: &News, limit: Duration) -> Option<String> {
     let (what, waited) = me.waits(false)?;
-    let long = waited >= (limit * START).as_secs_f64();
+    if !me.inside {
+        return Some(alone(me));
+    }
+    // other ranks may copy the data set to their nodes
+    let long = waited >= (limit * SLOWER).as_secs_f64();
     long.then(|| {
         format!(
             "waiting in {what} for {waited:.0} s; which ranks have not come is not known before the output folder is there"
@@ -48,9 +46,9 @@ pub fn among(me: &News, rank: usize, peers: &[Peer], limit: Duration) -> Option<
     if !me.inside {
         // whoever has gone on to a collective names this rank; where nobody has, the lowest speaks for all
         let silent = others().filter_map(|(other, peer)| Some((other, peer.news.as_ref()?)));
-        let other_speaks = |(other, news): (usize, &News)| news.inside || (other < rank && news.loading);
+        let other_speaks = |(other, news): (usize, &News)| news.inside || (other < rank && news.waiting);
         return (!silent.clone().any(other_speaks)).then(|| {
-            let too = silent.filter(|(_, news)| news.loading).count();
+            let too = silent.filter(|(_, news)| news.waiting).count();
             format!("{}; so do {too} of {} other ranks", alone(me), peers.len() - 1)
         });
     }
@@ -75,7 +73,7 @@ pub fn among(me: &News, rank: usize, peers: &[Peer], limit: Duration) -> Option<
         } else if news.inside && (news.operation, other) < (me.operation, rank) {
             return None;
         } else if news.operation < me.operation {
-            stuck |= still > if news.writing { limit.max(FILES) } else { limit };
+            stuck |= still > if news.staging { limit * SLOWER } else { limit };
             missing.push(format!("{who} {}", news.last()));
         } else {
             moving |= still < limit;
@@ -134,9 +132,10 @@ mod tests {
 
     #[test]
     fn where_all_wait_for_data_the_lowest_speaks() {
-        let waits = News { loading: true, ..busy(4, "waits for data (step 3, worker 0)", 65.0) };
+        let waits = News { waiting: true, ..busy(4, "waits for data (step 3, worker 0)", 65.0) };
         assert_eq!(waits.waits(true).unwrap(), ("waits for data (step 3, worker 0)".into(), 65.0));
-        assert_eq!(busy(4, "computes step 3", 65.0).waits(false), None);
+        // work counts a tenth
+        assert_eq!(busy(4, "computes step 3", 65.0).waits(false).unwrap().1, 6.5);
         let all = peers(&[Some(waits.clone()), Some(waits.clone()), Some(busy(4, "computes step 3", 65.0))], 1);
         let text = "this rank waits for data (step 3, worker 0) for 65 s; so do 1 of 2 other ranks";
         assert_eq!(among(&waits, 0, &all, LIMIT).unwrap(), text);
@@ -147,13 +146,18 @@ mod tests {
 
     #[test]
     fn ranks_at_work_are_left_alone() {
-        let writing = News { writing: true, ..busy(4, "writes the files of step 3", 300.0) };
+        let copying = News { staging: true, ..busy(4, "copies the data set (--stage)", 300.0) };
         let left = News { operation_s: 3.0, ..busy(4, "prepares the run", 300.0) };
-        for news in [busy(4, "scores batch 17", 2.0), busy(4, "computes step 3", 59.0), left, writing.clone()] {
+        for news in [busy(4, "scores batch 17", 2.0), busy(4, "computes step 3", 59.0), left, copying.clone()] {
             assert_eq!(among(&inside(5), 0, &peers(&[None, Some(news.clone())], 1), LIMIT), None, "{news:?}");
         }
-        let forever = News { activity_s: 700.0, operation_s: 700.0, ..writing };
+        let forever = News { activity_s: 700.0, operation_s: 700.0, ..copying };
         assert!(among(&inside(5), 0, &peers(&[None, Some(forever)], 1), LIMIT).is_some());
+        // a file system that hangs while a rank reads or writes
+        let writing = News { waiting: true, ..busy(4, "writes the files of step 3", 61.0) };
+        let text = among(&inside(5), 0, &peers(&[None, Some(writing.clone())], 1), LIMIT).unwrap();
+        assert!(text.contains("rank 1 on n1 (process 12) writes the files of step 3 for 61 s"), "{text}");
+        assert_eq!(unknown(&writing, LIMIT).unwrap(), "this rank writes the files of step 3 for 61 s");
         // a run that begins is given longer
         assert_eq!(unknown(&inside(5), LIMIT), None);
         assert!(unknown(&News { operation_s: 601.0, ..inside(5) }, LIMIT).is_some());

@@ -45,7 +45,7 @@ impl Watch {
             comm: comm.clone(),
             limits,
             started: Instant::now(),
-            activity: Mutex::new((Activity::Starting, Instant::now())),
+            activity: Mutex::new((Activity::Reading, Instant::now())),
             stepped: AtomicBool::new(false),
             beacon: OnceLock::new(),
             curious: AtomicBool::new(false),
@@ -151,8 +151,8 @@ impl Shared {
             operation_s: progress.since.elapsed().as_secs_f64(),
             activity: activity.to_string(),
             activity_s: since.elapsed().as_secs_f64(),
-            loading: matches!(activity, Activity::Data { .. }),
-            writing: matches!(activity, Activity::Writing { .. }),
+            waiting: activity.is_wait(),
+            staging: activity == Activity::Staging,
         }
     }
 }

@@ -1,0 +1,42 @@
+//! The recipe and the data set that a request names, opened, with `--stage` from a copy.
+
+use std::path::{Path, PathBuf};
+
+use crate::error::Error;
+use crate::recipe;
+use crate::train::agree::session::Session;
+use crate::train::agree::staging;
+use crate::train::observe::watch::{Activity, Watch};
+use crate::train::plan::request::TrainRequest;
+use crate::train::plan::source::Source;
+
+/// Opens what the request names. With `--stage` the data set is copied first, which all ranks of a `session` do together; without one
+/// this is the only rank.
+pub(super) fn open(request: &TrainRequest, session: Option<&Session>, watch: &Watch) -> Result<Source, Error> {
+    watch.set_activity(Activity::Reading);
+    let opened = open_files(request, session, watch);
+    watch.set_activity(Activity::Starting);
+    opened
+}
+
+fn open_files(request: &TrainRequest, session: Option<&Session>, watch: &Watch) -> Result<Source, Error> {
+    let loaded = Source::recipe(request);
+    let Some(under) = &request.stage else {
+        let loaded = loaded?;
+        let data = PathBuf::from(&loaded.recipe.data);
+        return Source::open(loaded, &data);
+    };
+    let loaded = match session {
+        Some(session) => session.agree(loaded)?,
+        None => loaded?,
+    };
+    let recipe = &loaded.recipe;
+    let splits = |names: &[&str]| {
+        let scored = recipe::eval_split(recipe.eval_split.as_deref(), names)?;
+        Ok(["train".to_string()].into_iter().chain(scored).collect())
+    };
+    watch.set_activity(Activity::Staging);
+    let dir = staging::stage(session, Path::new(&recipe.data), under, splits)?;
+    watch.set_activity(Activity::Reading);
+    Source::open(loaded, &dir)
+}

@@ -1,0 +1,285 @@
+//! What every signal and every limit of resources does to a training, through the real binary; docs/cluster.md has the same tables.
+
+use std::fs;
+use std::os::unix::process::ExitStatusExt;
+use std::path::Path;
+use std::process::Command;
+use std::time::Duration;
+
+use crate::support::images::DIGITS;
+use crate::support::program::{Ended, PATIENCE, Running, files, is_alive, mpirun, signal, start, trireme};
+use crate::support::setting::Setting;
+use trireme::checkpoint::{LayerWeights, ModelFile};
+
+/// Five steps an epoch, for longer than any test.
+const RECIPE: &str = r#"
+model = "lenet-caffe"
+data = "given with --data"
+epochs = 100000
+batch = 10
+
+[augment]
+train = ["normalize"]
+eval = ["normalize"]
+
+[optimizer]
+kind = "sgd"
+
+[schedule]
+kind = "constant"
+base_lr = 0.0001
+"#;
+
+/// What a signal does to a training.
+#[derive(Clone, Copy, Debug, PartialEq, Eq)]
+enum Does {
+    /// It ends with a checkpoint and code 75.
+    Stop,
+    /// Nothing.
+    Nothing,
+    /// What it does to any program: it ends it at once.
+    End,
+}
+
+/// All signals but those that no program can handle or that only pause it (KILL, STOP, TSTP, TTIN, TTOU), and those of faults.
+const SIGNALS: [(i32, Does); 19] = [
+    (libc::SIGHUP, Does::Stop),
+    (libc::SIGINT, Does::Stop),
+    (libc::SIGTERM, Does::Stop),
+    (libc::SIGUSR1, Does::Stop),
+    (libc::SIGUSR2, Does::Stop),
+    (libc::SIGXCPU, Does::Stop),
+    (libc::SIGPWR, Does::Stop),
+    (libc::SIGXFSZ, Does::Nothing),
+    (libc::SIGPIPE, Does::Nothing),
+    (libc::SIGCHLD, Does::Nothing),
+    (libc::SIGCONT, Does::Nothing),
+    (libc::SIGURG, Does::Nothing),
+    (libc::SIGWINCH, Does::Nothing),
+    (libc::SIGQUIT, Does::End),
+    (libc::SIGALRM, Does::End),
+    (libc::SIGVTALRM, Does::End),
+    (libc::SIGPROF, Does::End),
+    (libc::SIGIO, Does::End),
+    (libc::SIGSTKFLT, Does::End),
+];
+
+#[track_caller]
+fn under_way(setting: &Setting, name: &str) -> Running {
+    let mut running = setting.start(name, 0, &[]);
+    let log = Path::new(&setting.out(name)).join("metrics.jsonl");
+    running.until("step", || fs::read_to_string(&log).unwrap_or_default().matches('\n').count() >= 3);
+    running
+}
+
+#[test]
+fn every_signal_does_what_the_table_says() {
+    let setting = Setting::new(RECIPE, DIGITS, [50, 20]);
+    let of = |what: Does| SIGNALS.into_iter().filter(move |(_, does)| *does == what).map(|(signal, _)| signal);
+    let ignored = under_way(&setting, "ignored");
+    of(Does::Nothing).for_each(|number| signal(ignored.id() as i32, number));
+    std::thread::sleep(Duration::from_millis(300));
+    assert!(is_alive(ignored.id()));
+    drop(ignored);
+    // a test that was started by nohup starts what ignores hangups, too
+    for number in of(Does::Stop).filter(|number| *number != libc::SIGHUP) {
+        let name = format!("stop{number}");
+        let running = under_way(&setting, &name);
+        signal(running.id() as i32, number);
+        let said = if number == libc::SIGPWR { "SIGPWR" } else { signal_name(number) };
+        running.wait(PATIENCE).failed(75, &["stopped after step", said, "--resume auto"]);
+        assert!(files(&setting.out(&name)).iter().any(|file| file.starts_with("checkpoints/step-")), "{number}");
+    }
+    for number in of(Does::End) {
+        let running = under_way(&setting, &format!("end{number}"));
+        signal(running.id() as i32, number);
+        assert_eq!(running.wait(PATIENCE).status.signal(), Some(number));
+    }
+}
+
+fn signal_name(number: i32) -> &'static str {
+    match number {
+        libc::SIGINT => "SIGINT",
+        libc::SIGTERM => "SIGTERM",
+        libc::SIGUSR1 => "SIGUSR1",
+        libc::SIGUSR2 => "SIGUSR2",
+        libc::SIGXCPU => "SIGXCPU",
+        other => panic!("{other}"),
+    }
+}
+
+/// A training within a limit, as `ulimit` has it.
+fn limited(setting: &Setting, name: &str, limit: &str, more: &[&str]) -> Ended {
+    let train = setting.command(name, 0, &[&["--threads", "1"], more].concat());
+    let mut shell = Command::new("bash");
+    shell.args(["-c", &format!("ulimit {limit}; exec \"$0\" \"$@\"")]).arg(train.get_program()).args(train.get_args());
+    shell.envs(train.get_envs().filter_map(|(name, value)| Some((name, value?))));
+    start(shell).wait(PATIENCE)
+}
+
+/// RLIMIT_NPROC does not count for root, and RLIMIT_RTTIME only for real-time processes.
+#[test]
+fn every_limit_does_what_the_table_says() {
+    let setting = Setting::new(RECIPE, DIGITS, [50, 20]);
+    let short = ["--set", "epochs=2"];
+    // cores, resident pages, locked memory, locks, pending signals, queues, priorities, a small stack: none matters
+    for limit in ["-c 0", "-m 1000", "-l 0", "-x 0", "-i 0", "-q 0", "-e 0", "-r 0", "-s 512"] {
+        limited(&setting, &format!("fine{}", &limit[1..2]), limit, &short).succeeded();
+    }
+    let ended = limited(&setting, "t", "-t 3", &[]);
+    ended.failed(75, &["stopped after step", "the limit of processor time (ulimit -t) is near", "--resume auto"]);
+    // in KiB: enough for what MPI writes in /tmp and for the log, not for a checkpoint of 26 MB
+    let ended = limited(&setting, "f", "-f 20000", &[&short[..], &["--set", "model=lenet"]].concat());
+    assert!(ended.stderr.contains("warning: no checkpoint of step 10: cannot write"), "{}", ended.stderr);
+    assert!(ended.stderr.contains("raise it (`ulimit -f`)"), "{}", ended.stderr);
+    limited(&setting, "n", "-n 8", &short).failed(1, &["ulimit -n"]);
+    for (option, limits) in [("-v", [150_000, 250_000, 350_000, 450_000]), ("-d", [20_000, 60_000, 100_000, 140_000])] {
+        for limit in limits {
+            let name = format!("memory{option}{limit}");
+            let more = ["--set", "model=resnet20", "--set", "batch=50", "--max-steps", "1"];
+            let ended = limited(&setting, &name, &format!("{option} {limit}"), &more);
+            let code = ended.status.code();
+            let explained =
+                ["ulimit", "memory", "allocate", "Cannot", "thread"].iter().any(|word| ended.stderr.contains(word));
+            assert!(
+                code == Some(0) || (code.is_some_and(|code| code < 126) && explained),
+                "{name}: {code:?}\n{}",
+                ended.stderr
+            );
+        }
+    }
+}
+
+/// Ranks with other options would wait for each other in different places.
+#[test]
+fn options_that_differ_between_ranks_are_named() {
+    let setting = Setting::new(RECIPE, DIGITS, [50, 20]);
+    let stage = setting.folder.at("stage");
+    fs::create_dir(&stage).unwrap();
+    let out = setting.out("out");
+    let train =
+        ["train", &setting.recipe, "--data", &setting.data, "--out", &out, "--threads", "1", "--set", "workers=2"];
+    let eval = ["eval", "model.h5", "--data", &setting.data, "--threads", "1"];
+    let cases: [(&[&str], &[&str], &[&str], &str); 9] = [
+        (&train, &["--stage", &stage], &[], "--stage given"),
+        (&train, &["--dry-run"], &[], "--dry-run given"),
+        (&train, &["--find-lr=20"], &[], "--find-lr 20"),
+        (&train, &["--max-steps", "3"], &["--max-steps", "4"], "--max-steps 3"),
+        (&train, &["--resume", "auto"], &[], "--resume given"),
+        (&train, &["--trace", &stage], &[], "--trace given"),
+        (&train, &["--set", "loss.class_weights=auto"], &[], "class_weights"),
+        (&eval, &["--stage", &stage], &[], "--stage true"),
+        (&["bench", "allreduce"], &["--sizes", "4K"], &["--sizes", "8K"], "--sizes [4096]"),
+    ];
+    for (common, first, second, said) in cases {
+        let ended = apart([&[common, first].concat(), &[common, second].concat()]);
+        let line = ended.stderr.lines().find(|line| line.contains("differs from rank 0's"));
+        assert!(line.is_some_and(|line| line.contains(said)) && !ended.status.success(), "{said}: {}", ended.stderr);
+    }
+    let ended = apart([&train, &eval]);
+    assert!(ended.stderr.contains("expected \"trireme train\", got \"trireme eval\""), "{}", ended.stderr);
+}
+
+/// Two ranks with arguments of their own.
+fn apart(arguments: [&[&str]; 2]) -> Ended {
+    let (name, flags) = mpirun();
+    let mut command = Command::new(name);
+    for (rank, arguments) in arguments.into_iter().enumerate() {
+        command.args((rank > 0).then_some(":")).args(["-n", "1"]).args(if rank == 0 { *flags } else { &[] });
+        let own = trireme(0, arguments);
+        command.arg(own.get_program()).args(own.get_args());
+    }
+    start(command).wait(PATIENCE)
+}
+
+/// A network with batch norm: a running mean that only scoring uses is what makes its scores overflow.
+const NET: &str = r#"
+input = [1, 28, 28]
+classes = 10
+nodes = [
+ { name = "conv1", op = "conv", channels = 8, kernel = 3, pad = 1, stride = 2 },
+ { name = "bn1", op = "norm", relu = true },
+ { name = "conv2", op = "conv", channels = 16, kernel = 3, pad = 1, stride = 2, bias = true },
+ { name = "flatten", op = "flatten" },
+ { name = "fc", op = "linear", features = "classes" },
+]
+"#;
+
+#[test]
+fn scores_that_are_not_finite_are_no_success() {
+    let setting = Setting::new(&RECIPE.replace("lenet-caffe", "net.toml"), DIGITS, [50, 20]);
+    setting.folder.write("net.toml", NET);
+    let out = setting.trained("start", 0, &["--max-steps", "1"]);
+    let mut model = ModelFile::read(&Path::new(&out).join("model.h5")).unwrap();
+    let of = |layer: &mut LayerWeights| {
+        layer.tensors.iter_mut().filter(|t| t.0 == "running_mean").for_each(|t| t.2.fill(-3e38))
+    };
+    model.layers.iter_mut().for_each(of);
+    let lost = setting.folder.at("lost.h5");
+    model.write(Path::new(&lost)).unwrap();
+    let from = format!("init.from={lost}");
+    for ranks in [0, 2] {
+        let name = format!("lost{ranks}");
+        let more = ["--set", "workers=2", "--max-steps", "1", "--set", &from];
+        setting
+            .train(&name, ranks, &more)
+            .failed(1, &["training has diverged: after step 1 the weights", "split test"]);
+        assert!(!files(&setting.out(&name)).contains(&"model.h5".to_string()));
+    }
+    let eval = ["eval", &lost, "--data", &setting.data, "--threads", "1"];
+    start(trireme(0, &eval)).wait(PATIENCE).failed(1, &["lost.h5: its weights have a loss of", "no longer finite"]);
+    let picture = setting.folder.at("a.png");
+    image::GrayImage::from_fn(28, 28, |x, y| image::Luma([(x * 7 + y) as u8])).save(&picture).unwrap();
+    let ended = start(trireme(0, &["predict", &lost, &picture])).wait(PATIENCE);
+    assert!(ended.stdout.is_empty(), "{}", ended.stdout);
+    ended.failed(1, &["a.png: the model's scores are not finite"]);
+}
+
+/// A file system that stops answering while a rank reads or writes this file is noticed, whatever the rank does there.
+#[test]
+fn files_that_hang_are_noticed_wherever_they_are_used() {
+    let setting = Setting::new(RECIPE, DIGITS, [50, 20]);
+    let library = setting.folder.at("hang.so");
+    let source = Path::new(env!("CARGO_MANIFEST_DIR")).join("tests/runs/hang.c");
+    let built = Command::new("cc")
+        .args(["-Wall", "-Werror", "-shared", "-fPIC", "-o", &library])
+        .arg(source)
+        .arg("-ldl")
+        .status();
+    assert!(built.expect("a C compiler").success());
+    let stage = setting.folder.at("stage");
+    fs::create_dir(&stage).unwrap();
+    let reads = "reads the recipe, the data set or a checkpoint";
+    let cases: [(&str, &str, &[&str], &str); 6] = [
+        ("open", "recipe.toml", &[], reads),
+        ("open", "dataset.json", &[], reads),
+        ("open", "train-0000", &[], reads),
+        ("open", "test-0000", &[], ""),
+        ("sync", "step-", &[], "writes the files of step 5"),
+        ("sync", "model.h5", &[], "writes the files of step 5"),
+    ];
+    for ranks in [0, 2] {
+        for (number, (call, word, more, said)) in cases.into_iter().enumerate() {
+            let name = format!("hang{ranks}-{number}");
+            let limits = [
+                "--stall-warn",
+                "1s",
+                "--stall-abort",
+                "2s",
+                "--set",
+                "epochs=1",
+                "--set",
+                "workers=2",
+                "--threads",
+                "1",
+            ];
+            let mut command = setting.command(&name, ranks, &[&limits[..], more].concat());
+            // Open MPI's launcher hands on only variables with its own prefix; on one machine the ranks inherit all
+            command.env("LD_PRELOAD", &library).env("HANG", word).env("HANG_ON", call);
+            let ended = start(command).wait(PATIENCE);
+            assert!(ended.took < Duration::from_secs(30), "{word}: {:?}", ended.took);
+            assert!(!ended.status.success() && ended.stderr.contains(said), "{ranks} ranks, {word}:\n{}", ended.stderr);
+            assert!(ended.stderr.contains("--stall-abort"), "{word}:\n{}", ended.stderr);
+        }
+    }
+}
