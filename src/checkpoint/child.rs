@@ -31,8 +31,8 @@ pub enum Failed {
     Said(String),
 }
 
-/// What `trireme rewrite-model` with these options makes of a file. It is for this user alone, as the original may be, and loses its name as
-/// soon as the child has it open ([`drop_name`]), so that nothing is left when this process dies.
+/// What `trireme rewrite-model` with these options makes of a file. It is for this user alone, as the original may be, and loses its name
+/// as soon as the child has it open ([`drop_name`]), so that nothing is left when this process dies.
 ///
 /// # Errors
 /// What the child says, or that it was ended.
