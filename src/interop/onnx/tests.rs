@@ -1,5 +1,6 @@
 //! Files that other programs may have written, byte by byte, and what is said of them.
 
+mod exporters;
 mod forms;
 
 use std::path::Path;

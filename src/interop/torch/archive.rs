@@ -9,8 +9,9 @@ use std::path::Path;
 use loaders::{printable, regular};
 use zip::{CompressionMethod, ZipArchive};
 
+use super::state_dict::Found;
 use super::values::Storage;
-use super::{Found, pickle, state_dict, tensor};
+use super::{pickle, state_dict, tensor};
 use crate::interop::error::{Fault, damaged};
 
 /// All tensors of a file, or those of the dictionary `key`.

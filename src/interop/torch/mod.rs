@@ -22,7 +22,7 @@ use std::path::Path;
 use super::error::{Error, Fault};
 use super::format::Format;
 use super::weights::Weights;
-use crate::checkpoint::Tensor;
+use state_dict::Found;
 
 pub(super) const FORMAT: Format = Format {
     name: "torch",
@@ -39,9 +39,6 @@ pub(super) const OLD: Format = Format {
     read: |path| finish(path, old::read(path, None)),
     read_part: Some(|path, key| finish(path, old::read(path, Some(key)))),
 };
-
-/// The tensors of a file, and other dictionaries of weights in it, a sentence.
-type Found = (Vec<Tensor>, Option<String>);
 
 fn finish(path: &Path, found: Result<Found, Fault>) -> Result<Weights, Error> {
     let (tensors, others) = found.map_err(|fault| fault.of(path))?;

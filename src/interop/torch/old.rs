@@ -8,8 +8,9 @@ use std::path::Path;
 use loaders::{printable, regular};
 
 use super::pickle::{self, Loaded};
+use super::state_dict::Found;
 use super::values::Storage;
-use super::{Found, state_dict, tensor};
+use super::{state_dict, tensor};
 use crate::interop::error::{Fault, damaged};
 
 /// The pickles of the magic number and of version 1001.

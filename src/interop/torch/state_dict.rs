@@ -4,8 +4,12 @@ use std::collections::BTreeSet;
 
 use super::pickle::Loaded;
 use super::values::{Value, Values};
+use crate::checkpoint::Tensor;
 use crate::interop::error::{Fault, damaged};
 use loaders::printable;
+
+/// The tensors of a file, and other dictionaries of weights in it, a sentence.
+pub type Found = (Vec<Tensor>, Option<String>);
 
 /// A name, and the number of its view.
 #[derive(Debug, PartialEq)]

@@ -1,0 +1,247 @@
+//! Small inputs that once failed, in `tests/cases`: each gives the right answer now.
+//!
+//! The kind that a case stands for has tests of its own, with more values, where its code lies.
+
+#[path = "support/mod.rs"]
+mod support;
+
+use std::fs;
+use std::path::{Path, PathBuf};
+
+use serde_json::Value;
+use support::program::{Ended, Folder, PATIENCE, start, trireme};
+
+/// The inputs of a case, copied to a folder of its own.
+struct Case {
+    folder: Folder,
+}
+
+fn copy(from: &Path, to: &Path) {
+    fs::create_dir_all(to).unwrap();
+    for entry in fs::read_dir(from).unwrap() {
+        let entry = entry.unwrap();
+        let (path, target) = (entry.path(), to.join(entry.file_name()));
+        if path.is_dir() { copy(&path, &target) } else { fs::copy(&path, &target).map(drop).unwrap() }
+    }
+}
+
+fn inputs() -> PathBuf {
+    Path::new(env!("CARGO_MANIFEST_DIR")).join("tests/cases")
+}
+
+impl Case {
+    fn new(name: &str) -> Self {
+        let case = Self { folder: Folder::new() };
+        copy(&inputs().join(name), case.folder.path());
+        case
+    }
+
+    /// Runs trireme in the folder of the case.
+    fn run(&self, args: &[&str]) -> Ended {
+        let mut command = trireme(0, args);
+        command.current_dir(self.folder.path());
+        start(command).wait(PATIENCE)
+    }
+
+    /// Converts `source` to a folder `out`, which is new.
+    fn convert(&self, kind: &str, source: &str, more: &[&str]) -> Ended {
+        let _ = fs::remove_dir_all(self.folder.path().join("out"));
+        self.run(&[&["data", "convert", kind, source, "out"], more].concat())
+    }
+
+    /// Number of images of a split of a data set; 0 if it does not have it.
+    fn count(&self, set: &str, split: &str) -> u64 {
+        self.manifest(set)["splits"][split]["count"].as_u64().unwrap_or(0)
+    }
+
+    fn manifest(&self, set: &str) -> Value {
+        let text = fs::read_to_string(self.folder.path().join(set).join("dataset.json")).unwrap();
+        serde_json::from_str(&text).unwrap()
+    }
+
+    fn skipped(&self) -> String {
+        fs::read_to_string(self.folder.path().join("out/skipped.txt")).unwrap()
+    }
+}
+
+/// Everything that a program said, with the parts that must be in it.
+#[track_caller]
+fn says(ended: &Ended, code: i32, parts: &[&str]) {
+    let said = format!("{}{}", ended.stdout, ended.stderr);
+    assert_eq!(ended.status.code(), Some(code), "{said}");
+    parts.iter().for_each(|part| assert!(said.contains(part), "{part:?} in {said}"));
+}
+
+#[test]
+fn class_names_of_parquet_files_are_mapped_by_name() {
+    let case = Case::new("parquet-class-names");
+    says(&case.convert("parquet", "src", &[]), 0, &[]);
+    assert_eq!(case.manifest("out")["classes"], serde_json::json!(["a", "b", "c"]));
+    // the colour of a picture is that of its class: red, green or blue
+    for number in 0..8 {
+        let (number, file) = (number.to_string(), format!("{number}.png"));
+        let ended = case.run(&["data", "extract", "out", &number, "--split", "validation", "-o", &file]);
+        let pixel = image::open(case.folder.path().join(&file)).unwrap().to_rgb8().get_pixel(0, 0).0;
+        let colour = (0..3).max_by_key(|channel| pixel[*channel]).unwrap();
+        says(&ended, 0, &[&format!("of validation, {},", ["a", "b", "c"][colour])]);
+    }
+}
+
+#[test]
+fn names_that_contradict_each_other_are_refused_with_both_places() {
+    let case = Case::new("index-conflicting-names");
+    let ended = case.run(&["data", "index", "src"]);
+    says(&ended, 1, &["train-00000-of-00001.tfrecord: record 0", "record 0 at byte 0 of test-00000-of-00001.tfrecord"]);
+}
+
+#[test]
+fn words_for_splits_are_known_in_any_form() {
+    let case = Case::new("split-word-unknown");
+    for source in ["ok", "eval", "coco", "camel", "holdout"] {
+        says(&case.convert("webdataset", &format!("src/{source}"), &[]), 0, &[]);
+        assert_eq!([case.count("out", "train"), case.count("out", "validation")], [8, 4], "{source}");
+    }
+    let case = Case::new("tfrecord-split-names");
+    says(&case.run(&["data", "index", "slim5"]), 0, &[]);
+    assert_eq!([case.count("slim5", "train"), case.count("slim5", "validation")], [30, 30]);
+    assert_eq!(case.manifest("slim5")["classes"], serde_json::json!(["cat", "dog", "emu"]));
+    says(&case.run(&["data", "index", "v_val-00000"]), 0, &[]);
+    assert_eq!(case.count("v_val-00000", "validation"), 9);
+}
+
+#[test]
+fn a_folder_one_level_too_high_is_refused() {
+    let case = Case::new("folder-one-level-up");
+    says(&case.convert("folder", "src", &[]), 1, &["the splits train, val lie in src/dataset"]);
+    let (train, small) = (case.folder.path().join("w/train"), case.folder.path().join("w/train_small"));
+    [train, small].iter().for_each(|to| copy(&case.folder.path().join("src/dataset/train"), to));
+    says(&case.convert("folder", "w", &[]), 1, &["`train_small`", "--split-map"]);
+}
+
+#[test]
+fn classes_that_training_lacks_are_refused() {
+    let case = Case::new("classes-only-in-test");
+    (0..4).for_each(|n| drop(fs::copy(inputs().join(format!("{n}.png")), case.folder.path().join(format!("{n}.png")))));
+    says(&case.convert("csv", "t.csv", &[]), 1, &["line 4: label `z` is none of the 2 classes of train"]);
+    says(&case.convert("folder", "f", &[]), 1, &["holds a class that train does not have: z"]);
+}
+
+#[test]
+fn lines_with_too_many_fields_are_refused() {
+    let case = Case::new("csv-long-lines");
+    (0..4).for_each(|n| drop(fs::copy(inputs().join(format!("{n}.png")), case.folder.path().join(format!("{n}.png")))));
+    let line = "it has more fields than the header";
+    says(&case.convert("csv", "comma.csv", &[]), 1, &["line 2: ", "line 3: ", line]);
+    says(&case.convert("csv", "comma3.csv", &[]), 1, &["bird", "machine", "--split-map"]);
+    says(&case.convert("csv", "several.csv", &[]), 1, &["line 2: ", line]);
+}
+
+#[test]
+fn labels_that_cannot_be_used_are_left_out_on_request() {
+    let case = Case::new("on-bad-skip-labels");
+    for (kind, source, more, train, left_out) in [
+        ("parquet", "null-label", &[][..], 8, "row 4: it has no label (null)"),
+        ("parquet", "minus-one", &[], 9, "row 0: label `-1`"),
+        ("webdataset", "wds", &["--classes", "cl.txt"], 6, "s2.jpg: label `emu`"),
+        ("recordio", "insightface", &[], 9, "record 0 at byte 0"),
+    ] {
+        says(&case.convert(kind, source, &[&["--on-bad", "skip"], more].concat()), 0, &[]);
+        assert_eq!(case.count("out", "train"), train, "{source}");
+        assert!(case.skipped().contains(left_out), "{source}: {}", case.skipped());
+    }
+}
+
+#[test]
+fn archives_and_records_say_what_is_wrong_with_them() {
+    let case = Case::new("wds-messages");
+    says(&case.convert("webdataset", "jnan", &[]), 1, &["s0.json: it is no JSON"]);
+    says(&case.convert("webdataset", "gz", &[]), 1, &["gz/train-000000.tar.gz: it is compressed"]);
+    says(&case.convert("webdataset", "gz2", &[]), 1, &["gz2/train-000000.tar: it is compressed by gzip"]);
+    says(&case.convert("webdataset", "inp", &[]), 1, &[".input.jpg, .target.cls"]);
+    says(&case.convert("webdataset", "cat", &[]), 0, &[]);
+    assert_eq!(case.count("out", "train"), 18);
+    let case = Case::new("tfrecord-messages");
+    let ended = case.convert("tfrecord", "missing_label", &[]);
+    says(&ended, 1, &["missing_label/train-00000-of-00001: record 4", "`image/class/label`"]);
+    says(&case.run(&["data", "index", "raw_grey_nochan"]), 1, &["`image/channels` is missing"]);
+}
+
+/// Bytes of memory that the child processes of this test have had at most; other tests run beside it, so that it is an upper bound.
+fn most_memory() -> u64 {
+    let mut usage = std::mem::MaybeUninit::<libc::rusage>::zeroed();
+    // SAFETY: the struct is valid for writes, and all of its fields may be zero.
+    let usage = unsafe {
+        assert_eq!(libc::getrusage(libc::RUSAGE_CHILDREN, usage.as_mut_ptr()), 0);
+        usage.assume_init()
+    };
+    usage.ru_maxrss as u64 * 1024
+}
+
+/// Small files that ask for much memory; all in one test, since the memory of children is counted together.
+#[test]
+fn small_files_do_not_ask_for_much_memory() {
+    let case = Case::new("keras-h5-bomb");
+    let ended = case.run(&["import", "gzipbomb.h5", "--model", "lenet", "--transform", "normalize(0,1)", "-o", "m.h5"]);
+    says(&ended, 1, &["gzipbomb.h5", "beta:0 has the shape [268435456]"]);
+    let case = Case::new("parquet-abort");
+    says(&case.convert("parquet", "dict-num-values.parquet", &[]), 1, &["dict-num-values.parquet"]);
+    let case = Case::new("parquet-memory");
+    for file in ["dict-num-values-2p27.parquet", "uncompressed-page-size.parquet"] {
+        says(&case.convert("parquet", file, &[]), 1, &[file]);
+    }
+    assert!(most_memory() < 700 << 20, "{} MiB", most_memory() >> 20);
+}
+
+#[test]
+fn panics_of_decoders_are_errors_that_name_the_file() {
+    let case = Case::new("parquet-panic");
+    for file in ["a.parquet", "b.parquet"] {
+        let ended = case.convert("parquet", file, &[]);
+        says(&ended, 1, &[file]);
+        assert!(!ended.stderr.contains("fault of trireme itself"), "{}", ended.stderr);
+    }
+    let case = Case::new("tiff-panic");
+    says(&case.convert("folder", "src", &["--on-bad", "skip"]), 0, &[]);
+}
+
+#[test]
+fn orientation_of_webp_is_applied_whatever_its_prefix() {
+    let case = Case::new("webp-exif-prefix");
+    says(&case.convert("folder", "src", &["--shards", "1"]), 0, &[]);
+    let picture = |number: &str| {
+        let file = case.folder.path().join(format!("{number}.png"));
+        says(&case.run(&["data", "extract", "out", number, "-o", &file.display().to_string()]), 0, &[]);
+        image::open(&file).unwrap().to_rgb8()
+    };
+    let (one, other) = (picture("0"), picture("1"));
+    assert_eq!(one.dimensions(), other.dimensions());
+    let differences = one.iter().zip(other.iter()).map(|(a, b)| f64::from(a.abs_diff(*b)));
+    assert!(differences.sum::<f64>() / (one.len() as f64) < 8.0);
+}
+
+#[test]
+fn graphs_of_other_programs_are_read() {
+    for (case, files) in [
+        ("onnx-constants", &["light_resnet50.onnx", "light_squeezenet.onnx"][..]),
+        ("onnx-tensorflow", &["k_flat-nchw-sim.onnx", "k_flat-nchw.onnx", "k_seq-nchw.onnx", "k_seq-nhwc.onnx"]),
+    ] {
+        let case = Case::new(case);
+        for file in files {
+            says(&case.run(&["models", file]), 0, &["nodes are supported"]);
+        }
+    }
+}
+
+#[test]
+fn names_of_other_files_begin_no_lines() {
+    let case = Case::new("forged-lines");
+    let forged = |ended: &Ended| {
+        let said = format!("{}{}", ended.stdout, ended.stderr);
+        assert!(!said.lines().any(|line| line.starts_with("12:00:00Z")), "{said}");
+        assert!(said.contains("\\u000a12:00:00Z"), "{said}");
+    };
+    ["op.onnx", "init.onnx", "n.toml"].iter().for_each(|file| forged(&case.run(&["models", file])));
+    for file in ["twice.safetensors", "g.pth"] {
+        forged(&case.run(&["import", file, "--model", "lenet", "--transform", "normalize(0,1)", "-o", "m.h5"]));
+    }
+}
