@@ -1,6 +1,6 @@
-//! Small inputs that once failed, in `tests/cases`: each gives the right answer now.
+//! Runs the real binary on small inputs that once failed (`tests/cases`) and checks the answer.
 //!
-//! The kind that a case stands for has tests of its own, with more values, where its code lies.
+//! Each case stands for a kind of fault. The tests of that kind are next to the code; here is only the input that was reported.
 
 #[path = "support/mod.rs"]
 mod support;
@@ -11,7 +11,7 @@ use std::path::{Path, PathBuf};
 use serde_json::Value;
 use support::program::{Ended, Folder, PATIENCE, start, trireme};
 
-/// The inputs of a case, copied to a folder of its own.
+/// The inputs of one case, copied to a temporary folder.
 struct Case {
     folder: Folder,
 }
@@ -36,20 +36,20 @@ impl Case {
         case
     }
 
-    /// Runs trireme in the folder of the case.
+    /// Runs trireme in that folder.
     fn run(&self, args: &[&str]) -> Ended {
         let mut command = trireme(0, args);
         command.current_dir(self.folder.path());
         start(command).wait(PATIENCE)
     }
 
-    /// Converts `source` to a folder `out`, which is new.
+    /// Converts `source` to the new folder `out`.
     fn convert(&self, kind: &str, source: &str, more: &[&str]) -> Ended {
         let _ = fs::remove_dir_all(self.folder.path().join("out"));
         self.run(&[&["data", "convert", kind, source, "out"], more].concat())
     }
 
-    /// Number of images of a split of a data set; 0 if it does not have it.
+    /// The number of images in a split, or 0 if the data set does not have the split.
     fn count(&self, set: &str, split: &str) -> u64 {
         self.manifest(set)["splits"][split]["count"].as_u64().unwrap_or(0)
     }
@@ -64,7 +64,7 @@ impl Case {
     }
 }
 
-/// Everything that a program said, with the parts that must be in it.
+/// Checks the exit code, and that the output contains all of `parts`.
 #[track_caller]
 fn says(ended: &Ended, code: i32, parts: &[&str]) {
     let said = format!("{}{}", ended.stdout, ended.stderr);
@@ -77,7 +77,7 @@ fn class_names_of_parquet_files_are_mapped_by_name() {
     let case = Case::new("parquet-class-names");
     says(&case.convert("parquet", "src", &[]), 0, &[]);
     assert_eq!(case.manifest("out")["classes"], serde_json::json!(["a", "b", "c"]));
-    // the colour of a picture is that of its class: red, green or blue
+    // the images of class a are red, those of b green, those of c blue
     for number in 0..8 {
         let (number, file) = (number.to_string(), format!("{number}.png"));
         let ended = case.run(&["data", "extract", "out", &number, "--split", "validation", "-o", &file]);
@@ -166,7 +166,7 @@ fn archives_and_records_say_what_is_wrong_with_them() {
     says(&case.run(&["data", "index", "raw_grey_nochan"]), 1, &["`image/channels` is missing"]);
 }
 
-/// Bytes of memory that the child processes of this test have had at most; other tests run beside it, so that it is an upper bound.
+/// The largest resident size of any child process of this test binary so far, in bytes.
 fn most_memory() -> u64 {
     let mut usage = std::mem::MaybeUninit::<libc::rusage>::zeroed();
     // SAFETY: the struct is valid for writes, and all of its fields may be zero.
@@ -177,7 +177,7 @@ fn most_memory() -> u64 {
     usage.ru_maxrss as u64 * 1024
 }
 
-/// Small files that ask for much memory; all in one test, since the memory of children is counted together.
+/// These are one test because the memory of all child processes is counted together.
 #[test]
 fn small_files_do_not_ask_for_much_memory() {
     let case = Case::new("keras-h5-bomb");

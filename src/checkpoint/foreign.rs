@@ -87,7 +87,7 @@ fn copy_array(array: &Dataset, name: &str, to: &NewGroup, room: &mut Room, refus
     }
 }
 
-/// Values that the arrays of a file may have together: compressed arrays and those that were never written take few bytes in the file.
+/// Limit for the number of values in all arrays of a file. A compressed or unwritten array can be huge in a small file.
 pub(super) struct Room {
     /// Values that are left.
     left: u64,
@@ -95,7 +95,7 @@ pub(super) struct Room {
     whole: u64,
 }
 
-/// Bytes of values that any file may have, and for each of its bytes.
+/// The limit in bytes: `ROOM`, plus `ROOM_EACH` for each byte of the file.
 const ROOM: u64 = 256 << 20;
 const ROOM_EACH: u64 = 4;
 
@@ -116,7 +116,7 @@ impl Room {
                 Ok(())
             }
             None => Err(format!(
-                "{} has the shape {:?}, and with it the arrays have more than {} values, which is too much for a file of this size",
+                "{} has the shape {:?}; with it the arrays have more than {} values, the limit for a file of this size",
                 array.name(),
                 array.shape(),
                 self.whole
@@ -126,7 +126,7 @@ impl Room {
     }
 }
 
-/// The values of an array of floats that lie in the file itself; `None` for other arrays.
+/// Returns the values of an array of floats. Returns `None` for other types and for arrays stored in another file.
 pub(super) fn floats(array: &Dataset, room: &mut Room) -> hdf5::Result<Option<Vec<f32>>> {
     let plist = array.dcpl()?;
     let here = matches!(plist.layout(), Layout::Compact | Layout::Contiguous | Layout::Chunked);

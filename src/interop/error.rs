@@ -67,7 +67,7 @@ impl Fault {
         let path = path.to_path_buf();
         match self {
             Self::Io(source) => Error::Io { path, source },
-            // names out of the file may stand in the text
+            // the text may contain names from the file
             Self::Damaged(text) => Error::Damaged { path, text: printable(&text).into() },
             Self::Unsupported(text) => Error::Unsupported { path, text: printable(&text).into() },
         }

@@ -16,6 +16,6 @@ pub struct Format {
     pub recognises: fn(&[u8]) -> bool,
     /// Reads a file.
     pub read: fn(&Path) -> Result<Weights, Error>,
-    /// Reads one of several sets of weights in a file by its key; `None` for formats with one set.
+    /// Reads the set of weights with this key. `None` if files of this format have only one set.
     pub read_part: Option<fn(&Path, &str) -> Result<Weights, Error>>,
 }

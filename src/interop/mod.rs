@@ -43,7 +43,7 @@ const HEAD: usize = 64;
 /// Reads a file of weights, or the model.h5 in a run's folder. With a `key`, reads the set of weights that a .pth has under this key.
 ///
 /// # Errors
-/// For a file that cannot be read, is of none of the formats, or is not what its format says, and for a key of a file with one set.
+/// Fails if the file cannot be read, has an unknown format or is damaged, and if `key` is given but the format has only one set of weights.
 pub fn read(given: &Path, key: Option<&str>) -> Result<Weights, Error> {
     let path = if given.is_dir() { given.join("model.h5") } else { given.to_path_buf() };
     let refuse = |source| Error::Io { path: path.clone(), source };
@@ -64,19 +64,21 @@ pub fn read(given: &Path, key: Option<&str>) -> Result<Weights, Error> {
         (Some(key), Some(read_part)) => read_part(&path, key),
         (Some(_), None) => Err(Error::Unsupported {
             path,
-            text: format!("{} has one set of weights, so that init.key chooses nothing; leave it out", format.about),
+            text: format!("{} has only one set of weights; remove init.key", format.about),
         }),
     }
 }
 
-/// What downloads leave in place of weights, and what to do.
+/// Recognizes files that a failed download leaves in place of weights. Returns what the file is and what to do.
 fn look_alike(head: &[u8]) -> Option<&'static str> {
     let text = head.trim_ascii_start().to_ascii_lowercase();
     if text.starts_with(b"version https://git-lfs") {
-        return Some("is a pointer of Git LFS and not the weights themselves; fetch them with `git lfs pull`");
+        return Some("is a Git LFS pointer, not the weights; run `git lfs pull`");
     }
     if [&b"<!doctype"[..], b"<html", b"<?xml", b"<head"].iter().any(|start| text.starts_with(start)) {
-        return Some("is a web page and not a file of weights; the download needs another address, or a login");
+        return Some(
+            "is a web page, not a file of weights; check the address of the download and whether it needs a login",
+        );
     }
     (head.starts_with(&[0x1f, 0x8b])).then_some("is compressed by gzip; unpack it first")
 }

@@ -28,7 +28,7 @@ section! {
     pub struct Init {
         /// File of weights: a run's folder, model.h5, a checkpoint, a .safetensors file, PyTorch's .pth, Keras's .h5, or ONNX.
         absent from: String = "random weights";
-        /// Which dictionary of a .pth is taken, such as "state_dict_ema" or "model_ema" for averages of the weights.
+        /// Key of the dictionary to read from a .pth, such as "state_dict_ema" or "model_ema" for averaged weights.
         absent key: String = "the weights themselves";
         /// Tensors of the network that start at random all the same, as patterns, such as "fc.*".
         absent exclude: Vec<String> = "[]";
@@ -67,8 +67,8 @@ section! {
         /// Whether images are turned as their EXIF orientation says. With false they stay as they are stored, as with `ignore_exif` at
         /// the head of both lists.
         optional exif: bool = true;
-        /// Whether training JPEGs that become much smaller may be decoded at 1/2 or 1/4 of their size, as with `fast_decode` at the head
-        /// of train. Resized pixels then differ a little from those of the whole image.
+        /// Whether training may decode JPEGs at 1/2 or 1/4 of their size if a resize shrinks them to half or less, as with `fast_decode` at
+        /// the head of train. This is faster, but resized pixels differ a little.
         optional fast_decode: bool = true;
         /// How often each training image of a batch comes in it, each time transformed anew (repeated augmentation). An epoch has as many
         /// images as without, and so 1 / repeats of the different ones; needs shuffle = "full".

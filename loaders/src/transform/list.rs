@@ -12,8 +12,8 @@ use crate::transform::resized::MAX_CHANNELS;
 /// At the head of a list: images stay as they are stored, whatever their EXIF orientation says.
 pub const IGNORE_EXIF: &str = "ignore_exif";
 
-/// At the head of a list: a JPEG that becomes much smaller may be decoded at 1/2 or 1/4 of its size. That is faster than decoding all of
-/// its pixels, but the resized image is not quite the same.
+/// At the head of a list: a JPEG that a resize shrinks to half or less may be decoded at 1/2 or 1/4 of its size. This is faster, but the
+/// resized image differs a little.
 pub const FAST_DECODE: &str = "fast_decode";
 
 /// Words that may stand at the head of a list. They say how images are decoded and are not transforms.

@@ -159,7 +159,7 @@ fn sizes_in_the_manifest_tell_what_a_few_headers_do_not() {
     assert_eq!(with(None, Some([[4, 4], [4, 4]])), Images::Fixed(usual));
 }
 
-/// torchvision resizes all pixels of a photo. Only `fast_decode` may leave some out.
+/// torchvision decodes a photo in full before it resizes it. So do we, except with `fast_decode`.
 #[test]
 fn photos_are_decoded_in_full_before_they_are_resized() {
     let (height, width) = (400, 500);

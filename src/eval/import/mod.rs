@@ -67,7 +67,7 @@ pub fn import(request: &ImportRequest) -> Result<Vec<String>, Error> {
     Ok(notes)
 }
 
-/// Makes a model file of the network and the weights of an ONNX graph.
+/// Writes a model file with the network and the weights of an ONNX graph.
 fn graph(
     request: &ImportRequest,
     transforms: Vec<String>,
@@ -80,7 +80,7 @@ fn graph(
     let pipeline = pipeline(&name, own.net.input, transforms, weights)?;
     if shape_of(pipeline.output()) != own.net.input {
         return Err(Error::Usage(format!(
-            "the transforms make images of {}, and the graph in {} takes {}; make them the same",
+            "the transforms make images of {}, but the graph in {} takes {}; change the sizes in --transform",
             pipeline.output(),
             file.display(),
             own.net.input
@@ -88,7 +88,7 @@ fn graph(
     }
     if let Some(names) = names.as_ref().filter(|names| names.len() != own.classes) {
         return Err(Error::Usage(format!(
-            "{} has scores for {} classes, and there are {} names; give a file of as many with --classes",
+            "{} has scores for {} classes, but --classes names {}; give a file with one name for each class",
             file.display(),
             own.classes,
             names.len()
@@ -106,7 +106,7 @@ fn graph(
     Ok(notes)
 }
 
-/// Numbers as the names of so many classes.
+/// Names `classes` classes by their numbers, and adds a note that says so.
 fn numbered(classes: usize, notes: &mut Vec<String>) -> Vec<String> {
     notes.push("classes: their numbers stand for their names; name them with --classes FILE".into());
     (0..classes).map(|class| class.to_string()).collect()

@@ -34,7 +34,8 @@ pub(super) struct Build<'a> {
     left: usize,
 }
 
-/// Bytes of weights that any file may have, and for each of its bytes. A file may compute its weights: those of VGG-19 take 575 MB.
+/// Limit for the memory of the weights: `ROOM` bytes, plus `ROOM_EACH` bytes for each byte of the file. A graph can compute its weights;
+/// those of VGG-19 take 575 MB.
 const ROOM: usize = 640 << 20;
 const ROOM_EACH: usize = 3;
 
@@ -117,7 +118,7 @@ impl<'a> Build<'a> {
         if Self::has(node, at) { self.constant(node, at).map(Some) } else { Ok(None) }
     }
 
-    /// Whole numbers of an input, or else of an attribute: older opsets have attributes where newer ones have inputs.
+    /// The integers of an input or, in older opsets, of the attribute `name`.
     pub fn numbers(&self, node: &Node<'a>, at: usize, name: &str) -> Result<Option<Vec<i64>>, String> {
         let given = self.given(node, at)?.map(|constant| constant.ints());
         Ok(given.or_else(|| node.ints(name).map(<[i64]>::to_vec)))
@@ -159,12 +160,12 @@ impl<'a> Build<'a> {
             Value::Strided(..) => {
                 Err("it reads every so many-th pixel, to which only channels of zeros may be added".into())
             }
-            Value::Grouped(..) => Err("it reads pixels as a sequence, or channels in groups. Only a normalisation of the groups may do that; \
+            Value::Grouped(..) => Err("its input is a sequence of pixels, or channels in groups, which only a normalization of groups may read; \
                                        attention is not supported"
                 .into()),
-            Value::List(_) => Err("it reads the elements of all images in one list; reshape to (N, -1) instead".into()),
+            Value::List(_) => Err("its input is flattened to one dimension over all images; reshape to (N, -1) instead".into()),
             Value::Blocks(..) => {
-                Err("it reads channels split into blocks, which only the reshape of a channel shuffle may".into())
+                Err("its input has its channels split into blocks, which is supported only in a channel shuffle".into())
             }
             Value::Constant(_) => Err(format!("its input {name} is a weight, and must be computed")),
             Value::Sizes(_) | Value::Size(_) => {
@@ -314,7 +315,7 @@ impl<'a> Build<'a> {
         self.readers.is_one(id)
     }
 
-    /// Whether no element of a tensor can be below zero.
+    /// Returns whether no element of the tensor can be negative.
     pub fn is_non_negative(&self, id: Id) -> bool {
         let Some(node) = self.maker(id).map(|place| &self.net.nodes[place]) else { return false };
         match &node.op {

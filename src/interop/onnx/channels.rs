@@ -84,15 +84,15 @@ fn scale<'a>(build: &mut Build<'a>, node: &Node<'a>, x: View, at: usize, values:
     Ok(Value::Tensor(View { id, ..x }))
 }
 
-/// Tensors of a normalisation that scale and shift what is normalised.
+/// The tensors of a normalization layer that scale and shift its result.
 const AFFINE: [&str; 2] = ["weight", "bias"];
 
-/// Whether a batch norm ends in its scale and shift.
+/// Returns whether nothing follows the scale and shift of a batch-norm layer.
 fn is_alone(norm: &Norm) -> bool {
     !norm.residual && !norm.relu
 }
 
-/// Part of the bias of the layer before, else a layer of its own: a convolution of each channel alone by one number.
+/// Adds the numbers to the bias of the layer that makes `x`. If that is not possible, adds a depthwise 1x1 convolution.
 fn shift<'a>(build: &mut Build<'a>, node: &Node<'a>, x: View, values: Vec<f32>) -> Result<Value, String> {
     let name = match before(build, x) {
         Some((Op::Conv(conv), name)) if !conv.relu => {
@@ -126,13 +126,14 @@ fn add_bias(build: &mut Build<'_>, name: &str, values: Vec<f32>) {
     }
 }
 
-/// A convolution that multiplies each channel by one number and adds another.
+/// A depthwise 1x1 convolution: it multiplies each channel by one number and adds another.
 fn each_channel(channels: usize) -> Conv {
     Conv { groups: channels, ..Conv::new(channels, 1) }.bias_from(Init::UniformFanIn)
 }
 
-/// A batch norm that was written as a product and a sum, after the layer `name` with its scale: part of the convolution or linear layer
-/// before, if nobody else reads that, else a layer of its own.
+/// Merges a batch norm that the file has as a product and a sum. `name` is the layer-scale layer that the product became. The pair is merged
+/// into the convolution or linear layer that feeds it, unless another node reads that layer too. Otherwise it becomes a depthwise
+/// convolution.
 fn scaled_and_shifted(build: &mut Build<'_>, x: View, name: &str, shift: Vec<f32>) -> Result<Value, String> {
     let place = build.maker(x.id).ok_or("nothing makes its input")?;
     let scale: Vec<f32> = build.weights.remove(name).into_iter().flatten().flat_map(|weight| weight.2).collect();

@@ -1,6 +1,6 @@
-//! Constant folding: nodes whose inputs are all numbers of the file are computed here, before anything looks at them as a layer.
+//! Constant folding: computes nodes whose inputs are all constants, before the importer tries to read them as layers.
 //!
-//! Exporters compute weights and shapes in the graph: `ConstantOfShape` instead of zeros, `Reshape` of a bias, `Gather` from a list of sizes.
+//! Exporters compute weights and shapes in the graph, for example zeros with `ConstantOfShape` or the shape of a bias with `Reshape`.
 
 use std::rc::Rc;
 
@@ -12,7 +12,7 @@ use super::value::Value;
 /// Computes one operator from its inputs. An input that the node leaves out is `None`.
 type Fold = fn(&Node<'_>, &[Option<Rc<Constant>>]) -> Result<Constant, String>;
 
-/// Operators that are computed, and what computes them.
+/// The operators that can be folded.
 const FOLDS: &[(&str, Fold)] = &[
     ("Abs", |_, inputs| map(first(inputs)?, f64::abs)),
     ("Add", |_, inputs| binary(inputs, |a, b| a + b, i64::checked_add)),
@@ -42,12 +42,12 @@ const FOLDS: &[(&str, Fold)] = &[
     ("Unsqueeze", unsqueeze),
 ];
 
-/// Whether an operator is computed if all of its inputs are numbers of the file.
+/// Returns whether [`fold`] knows an operator.
 pub(super) fn is_folded(op: &str) -> bool {
     FOLDS.iter().any(|(name, _)| *name == op)
 }
 
-/// Computes a node if it is known and all of its inputs are numbers of the file; else returns `None`.
+/// Computes a node if its operator is in [`FOLDS`] and all of its inputs are constants. Otherwise returns `None`.
 ///
 /// # Errors
 /// Inputs that the operator does not allow, and results for which the file gets no memory.
@@ -77,7 +77,7 @@ pub(super) fn fold<'a>(build: &mut Build<'a>, node: &Node<'a>) -> Result<Option<
     Ok(Some(Value::Constant(Rc::new(constant))))
 }
 
-/// Number of elements of a result that may be much larger than the inputs.
+/// The number of elements of the result, for operators whose result can be much larger than the inputs.
 fn elements_made(node: &Node<'_>, inputs: &[Option<Rc<Constant>>]) -> Result<Option<usize>, String> {
     Ok(match node.op {
         "Expand" => Some(elements(&sizes(&second(inputs)?.ints())?)?.saturating_mul(first(inputs)?.values.len())),
@@ -101,7 +101,7 @@ fn input(inputs: &[Option<Rc<Constant>>], at: usize) -> Result<&Constant, String
     inputs.get(at).and_then(Option::as_deref).ok_or_else(|| format!("it has no input number {}", at + 1))
 }
 
-/// Whole numbers of an input, or else of an attribute: older opsets have attributes where newer ones have inputs.
+/// The integers of an input or, in older opsets, of the attribute `name`.
 fn numbers(node: &Node<'_>, inputs: &[Option<Rc<Constant>>], at: usize, name: &str) -> Option<Vec<i64>> {
     let given = inputs.get(at).and_then(Option::as_deref).map(Constant::ints);
     given.or_else(|| node.ints(name).map(<[i64]>::to_vec))
@@ -118,7 +118,7 @@ fn elements(dims: &[usize]) -> Result<usize, String> {
     product.ok_or_else(|| format!("{dims:?} is not the shape of a tensor"))
 }
 
-/// An axis counted from the front of `rank` dimensions.
+/// Converts an axis, which may be negative, to an index below `rank`.
 fn axis(axis: i64, rank: usize) -> Result<usize, String> {
     let from_front = if axis < 0 { axis.saturating_add(rank as i64) } else { axis };
     let place = usize::try_from(from_front).ok().filter(|place| *place < rank);
@@ -135,7 +135,7 @@ fn picked(constant: &Constant, dims: Vec<usize>, places: impl Iterator<Item = us
     Constant { dims, values }
 }
 
-/// The same values in another shape of as many elements.
+/// Returns the values with another shape of the same size.
 fn shaped(constant: &Constant, dims: Vec<usize>) -> Result<Constant, String> {
     match elements(&dims)? == constant.values.len() && dims.len() <= DEEPEST {
         true => Ok(Constant { dims, values: constant.values.clone() }),
@@ -165,7 +165,7 @@ fn broadcast(a: &[usize], b: &[usize]) -> Result<Vec<usize>, String> {
         .collect()
 }
 
-/// For each element of the shape `to`, its place in a tensor of the shape `from` that is broadcast to it.
+/// For each element of a tensor of shape `to`, its offset in a tensor of shape `from` that is broadcast to `to`.
 fn places(from: &[usize], to: &[usize]) -> impl Iterator<Item = usize> + use<> {
     let mut strides = vec![0; to.len()];
     let mut stride = 1;
@@ -176,7 +176,7 @@ fn places(from: &[usize], to: &[usize]) -> impl Iterator<Item = usize> + use<> {
     walk(to.to_vec(), strides)
 }
 
-/// The places of all elements of a tensor of the shape `dims`, in order, where a step along each axis moves by its stride.
+/// The offsets of all elements of a tensor with this shape and these strides, in C order.
 fn walk(dims: Vec<usize>, strides: Vec<usize>) -> impl Iterator<Item = usize> {
     let count: usize = dims.iter().product();
     (0..count).map(move |mut element| {
@@ -275,7 +275,7 @@ fn transpose(node: &Node<'_>, inputs: &[Option<Rc<Constant>>]) -> Result<Constan
     let mut sorted = order.clone();
     sorted.sort_unstable();
     if sorted != (0..rank).collect::<Vec<_>>() {
-        return Err(format!("its perm {order:?} is no order of {rank} dimensions"));
+        return Err(format!("its perm {order:?} is not a permutation of {rank} dimensions"));
     }
     let mut strides = vec![1; rank];
     (0..rank.saturating_sub(1)).rev().for_each(|at| strides[at] = strides[at + 1] * x.dims[at + 1]);

@@ -170,7 +170,7 @@ impl Function {
         Self::new(&self.name, form)
     }
 
-    /// Adds the slopes of hard sigmoids in it.
+    /// Appends the slopes of all hard sigmoids in the function.
     fn slopes(&self, all: &mut Vec<f64>) {
         match &self.form {
             Form::Argument | Form::Number(_) => {}

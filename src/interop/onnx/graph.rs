@@ -71,7 +71,7 @@ const MOST_ATTRIBUTES: usize = 32;
 /// Most integers of an attribute.
 const MOST_INTS: usize = 64;
 
-/// Oldest and newest version of the operators that are read. Before version 7, operators broadcast in ways of their own.
+/// The supported opsets. Before opset 7, operators had other rules for broadcasting.
 const OPSETS: std::ops::RangeInclusive<i64> = 7..=24;
 
 impl<'a> Graph<'a> {

@@ -5,7 +5,7 @@
 //! - `build`: the network under construction; `value`: what a name in the graph stands for; `readers`: who reads it; `ops`: what each
 //!   operator becomes, one family a file; `windows`, `channels`: what several families share; `handler`: their form; `moments`: layer
 //!   normalisation as its formula; `cast`: other types of numbers;
-//! - `fold`: nodes that are computed from weights alone;
+//! - `fold`: constant folding;
 //! - `function`: activations that exporters write as several nodes; `fuse`: layers that do the work of several; `names`: PyTorch's paths.
 //!
 //! A file may come from anywhere: lengths are checked against the file before memory is taken, and what is not understood is refused by the

@@ -76,7 +76,7 @@ pub fn read(path: &Path) -> Result<Survey, Error> {
 /// # Errors
 /// As [`read`].
 pub fn of_bytes(bytes: &[u8], path: &Path) -> Result<Survey, Error> {
-    // names out of the file may stand in all texts
+    // all texts may contain names from the file
     let survey =
         survey(bytes, path).map_err(|why| Error::File { path: path.to_path_buf(), why: printable(&why).into() })?;
     Ok(Survey { unsupported: survey.unsupported.iter().map(|text| printable(text).into()).collect(), ..survey })
@@ -161,7 +161,7 @@ fn step<'a>(build: &mut Build<'a>, node: &Node<'a>) -> Result<Value, Stop> {
 /// Names of operators that compute attention.
 const ATTENTION: [&str; 3] = ["Attention", "MultiHeadAttention", "GroupQueryAttention"];
 
-/// The one image that the graph takes: its name, its shape and the order of its dimensions.
+/// Returns the name, the shape and the layout of the input image.
 fn image<'a>(graph: &Graph<'a>) -> Result<(&'a str, Shape, Layout), String> {
     let [Input { name, kind, dims }] = &graph.inputs[..] else {
         let names: Vec<&str> = graph.inputs.iter().map(|input| input.name).collect();
@@ -177,7 +177,7 @@ fn image<'a>(graph: &Graph<'a>) -> Result<(&'a str, Shape, Layout), String> {
     let &[_, second, third, fourth] = dims.as_slice() else {
         return Err(format!("its input {name} has {} dimensions; images have 4: (N, C, H, W)", dims.len()));
     };
-    // TensorFlow's exporters put channels last, and a Transpose behind the input
+    // graphs of TensorFlow have (N, H, W, C) inputs, followed by a Transpose
     let few = |dim: Dim<'_>| matches!(dim, Dim::Known(1..=4));
     let layout = if few(fourth) && !few(second) { Layout::Last } else { Layout::Image };
     let (c, h, w) = if layout == Layout::Last { (fourth, second, third) } else { (second, third, fourth) };

@@ -29,7 +29,7 @@ pub(super) struct Constant {
 pub(super) enum Values {
     Floats(Vec<f32>),
     Ints(Vec<i64>),
-    /// One value this many times, without memory for each.
+    /// One value, repeated this many times. Takes no memory for the elements.
     Same(f32, usize),
 }
 

@@ -25,9 +25,9 @@ pub(super) enum Value {
     Strided(View, usize),
     /// A tensor whose channels are joined in groups, for the normalisation that reads it.
     Grouped(View, Groups),
-    /// All elements of a tensor in one list (N * F), for the Gather that parts them again.
+    /// A tensor reshaped to one dimension (N * F). A Gather splits it into images again.
     List(View),
-    /// A tensor whose channels are split into blocks (N, blocks, C / blocks, H, W), for a channel shuffle.
+    /// A tensor reshaped to (N, blocks, C / blocks, H, W), as in a channel shuffle.
     Blocks(View, Blocks),
     /// A part of a layer normalisation that exporters write as its formula.
     Moment(View, Moment),
@@ -51,7 +51,7 @@ pub(super) enum Layout {
     Last,
     /// (N, F).
     Flat,
-    /// (N, F) where the graph has joined images (N, H, W, C) of this shape, so that its features come in another order than here.
+    /// (N, F), flattened from (N, H, W, C) images of this shape. Our layers flatten (C, H, W), so the features have another order here.
     FlatLast(Shape),
 }
 
@@ -94,7 +94,7 @@ pub(super) enum Moment {
 #[derive(Clone, Copy, Debug, PartialEq, Eq)]
 pub(super) struct Blocks {
     pub count: usize,
-    /// Whether the two dimensions of the channels were exchanged.
+    /// Whether the two channel dimensions were transposed.
     pub exchanged: bool,
 }
 
@@ -112,7 +112,7 @@ impl Layout {
         if matches!(self, Self::Flat | Self::FlatLast(_)) { 2 } else { 4 }
     }
 
-    /// The dimensions behind that of the images, for a tensor of this shape.
+    /// The sizes of all dimensions except the batch dimension, for a tensor of this shape.
     pub fn dims(self, x: Shape) -> Vec<usize> {
         match self {
             Self::Image => vec![x.c, x.h, x.w],
@@ -127,7 +127,7 @@ impl Layout {
             Self::Image => "images (N, C, H, W)",
             Self::Last => "images (N, H, W, C)",
             Self::Flat => "vectors (N, F)",
-            Self::FlatLast(_) => "vectors (N, F) that were joined from images (N, H, W, C)",
+            Self::FlatLast(_) => "vectors (N, F) flattened from images (N, H, W, C)",
         }
     }
 }

@@ -7,10 +7,10 @@ use super::opcode as op;
 use super::values::{Value, Values, keep};
 use crate::interop::error::{Fault, damaged};
 
-/// Bytes that the pickles of a file may have together: each byte may make a value of 16.
+/// Limit for the total length of a file's pickles, in bytes. Each byte can create a value of 16 bytes.
 pub const LONGEST: usize = 16 << 20;
 
-/// Lists, dictionaries, texts and tensors that a pickle may make: one byte makes an empty list, which takes more memory than a number.
+/// Limit for the number of lists, dictionaries, strings and tensors. A single byte can create an empty list, which takes 40 bytes.
 const MOST_CONTAINERS: usize = 2 << 20;
 
 /// What a pickle left on its stack, and all that it made.
@@ -37,7 +37,7 @@ pub fn load(bytes: &[u8]) -> Result<Loaded, Fault> {
     load_within(bytes, LONGEST)
 }
 
-/// The same for a pickle of at most `longest` bytes.
+/// Like [`load`], for a pickle of at most `longest` bytes.
 pub fn load_within(bytes: &[u8], longest: usize) -> Result<Loaded, Fault> {
     let bytes = &bytes[..bytes.len().min(longest)];
     let (stack, marks, memo) = (Vec::new(), Vec::new(), BTreeMap::new());

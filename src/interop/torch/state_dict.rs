@@ -8,7 +8,7 @@ use crate::checkpoint::Tensor;
 use crate::interop::error::{Fault, damaged};
 use loaders::printable;
 
-/// The tensors of a file, and other dictionaries of weights in it, a sentence.
+/// The tensors of a file, and a sentence about averaged weights that the file also has.
 pub type Found = (Vec<Tensor>, Option<String>);
 
 /// A name, and the number of its view.
@@ -21,13 +21,13 @@ pub struct Named {
 /// Where training scripts keep the state_dict in what they save, in this order.
 const PLACES: [&str; 5] = ["state_dict", "model_state_dict", "model", "net", "network"];
 
-/// Where they keep averages of the weights beside them: timm and torchvision.
+/// Keys under which timm and torchvision store averaged weights.
 const AVERAGES: [&str; 4] = ["state_dict_ema", "model_ema", "ema_state_dict", "ema"];
 
 /// The tensors of the root, or of the dictionary in it that is a state_dict: of the one that has most of them, since scripts keep other
 /// tensors beside it, such as the best score. With a `key`, the dictionary of that key. Values that are no tensors are left out.
 ///
-/// The sentence names averages of the weights that the file has beside them.
+/// The second value is a sentence that names averaged weights, if the file has any.
 pub fn find(loaded: &Loaded, key: Option<&str>) -> Result<(Vec<Named>, Option<String>), Fault> {
     let (values, root) = (&loaded.values, loaded.root);
     let Value::Dictionary(root) = root else {
@@ -54,7 +54,7 @@ pub fn find(loaded: &Loaded, key: Option<&str>) -> Result<(Vec<Named>, Option<St
     if let Some(most) = candidates.iter().rev().max_by_key(tensors).filter(|most| tensors(most) > 0) {
         let there = |place: &&&str| inner(values, entries, place).is_some_and(|found| tensors(&&found) > 0);
         let averages = AVERAGES.iter().find(there).map(|key| {
-            format!("it has averages of these weights, too; init.key = \"{key}\" takes them (import: --key {key})")
+            format!("the file also has averaged weights; use them with init.key = \"{key}\" (import: --key {key})")
         });
         return Ok((named(values, most)?, averages));
     }

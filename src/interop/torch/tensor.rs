@@ -12,11 +12,11 @@ use loaders::printable;
 /// Dimensions of a tensor at most.
 const MOST_DIMENSIONS: usize = 16;
 
-/// Returns all tensors in the order of their names in the pickle. `read` gives the bytes of a storage, which are as many as it says. All
-/// together may have as many values as `most`: strides of 0 would make much out of little.
+/// Returns all tensors, in the order in which the pickle names them. `read` returns the bytes of a storage.
 ///
 /// # Errors
-/// For tensors outside of their storages, and for a storage that is named with several types or lengths: each would be read once more.
+/// Fails if the tensors have more than `most` values together (strides of 0 can make large tensors of a small storage), if a tensor reaches
+/// past its storage, or if a storage is named with several types or lengths (it would be read once for each).
 pub fn all<'a>(
     values: &Values,
     named: &[Named],
@@ -41,7 +41,7 @@ pub fn all<'a>(
         let storage = storage_of(same[0]);
         if let Some(other) = same.iter().map(|&i| storage_of(i)).find(|other| *other != storage) {
             return damaged(format!(
-                "its storage {} is named as {} values of {:?} and as {} of {:?}, which torch.save never does",
+                "its storage {} is named as {} values of type {:?} and as {} values of type {:?}, which torch.save never does",
                 printable(&storage.key),
                 storage.len,
                 storage.number,
@@ -156,7 +156,7 @@ mod tests {
         assert!(matches!(read, Err(Fault::Damaged(text)) if text.contains("values together")));
     }
 
-    /// Each name of a storage with another type would read it once more.
+    /// A storage named with many types would be read many times.
     #[test]
     fn a_storage_has_one_type_and_one_length() {
         let storage = |number, len| Storage { number, key: "0".into(), len };
@@ -175,7 +175,9 @@ mod tests {
             match allowed {
                 true => assert!(read.is_ok() && reads == 1),
                 false => {
-                    assert!(matches!(read, Err(Fault::Damaged(text)) if text.contains("storage 0 is named as 10")))
+                    assert!(
+                        matches!(read, Err(Fault::Damaged(text)) if text.contains("storage 0 is named as 10 values"))
+                    )
                 }
             }
         }

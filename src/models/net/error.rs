@@ -46,7 +46,7 @@ impl Fault {
 
     pub fn in_file(self, file: &str) -> Error {
         let Self { line, node, why } = self;
-        // names out of the file may stand in both
+        // both may contain names from the file
         Error { file: file.into(), line, node: printable(&node).into(), why: printable(&why).into() }
     }
 }

@@ -203,7 +203,7 @@ pub fn operation_elsewhere(name: &str, ours: &[&'static str]) -> Option<&'static
     known.or_else(|| ours.iter().copied().find(|word| plain(word) == theirs))
 }
 
-/// Whether the name is one of an operation of attention, which there is none of here.
+/// Returns whether the name is that of an attention layer. There is none here.
 pub fn is_attention(name: &str) -> bool {
     name.to_lowercase().contains("attention")
 }

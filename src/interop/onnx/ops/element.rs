@@ -108,7 +108,9 @@ fn binary<'a>(build: &mut Build<'a>, node: &Node<'a>, of: Binary) -> Result<Valu
         _ => Ok::<_, String>(None),
     };
     match (number(build, 0)?, number(build, 1)?) {
-        (Some(_), Some(_)) => Err("both of its inputs are weights, which cannot be computed".into()),
+        (Some(_), Some(_)) => {
+            Err("both of its inputs are constants, and this operator cannot be computed in advance".into())
+        }
         (None, None) => two(build, node, of),
         (first, second) => {
             let at = usize::from(first.is_some());

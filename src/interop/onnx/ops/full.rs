@@ -81,7 +81,7 @@ fn product<'a>(build: &mut Build<'a>, node: &Node<'a>) -> Result<Value, String> 
 fn factor<'a>(build: &Build<'a>, node: &Node<'a>) -> Result<Rc<Constant>, String> {
     match build.value(node, 1)? {
         Value::Constant(constant) => Ok(constant),
-        _ => Err("it multiplies two tensors of the network, as attention does; attention is not supported".into()),
+        _ => Err("it multiplies two computed tensors, as attention does; attention is not supported".into()),
     }
 }
 
@@ -105,7 +105,7 @@ impl Matrix {
         }
     }
 
-    /// The matrix for the features of a tensor in the order that they have here, with one feature for each column.
+    /// Reorders the columns for features that the graph has in (H, W, C) order; our layers have them in (C, H, W) order.
     fn reading(self, layout: Layout) -> Result<Self, String> {
         let Layout::FlatLast(shape) = layout else { return Ok(self) };
         let Self { rows, columns, values } = self;

@@ -43,7 +43,9 @@ fn batch<'a>(build: &mut Build<'a>, node: &Node<'a>) -> Result<Value, String> {
             .into());
     }
     if node.int("spatial", 1) != 1 {
-        return Err("its statistics are for each element (spatial=0); supported are those for each channel".into());
+        return Err(
+            "it has statistics for each element (spatial=0); only statistics for each channel are supported".into()
+        );
     }
     let x = build.view(node, 0)?;
     if matches!(x.layout, Layout::Last | Layout::FlatLast(_)) {

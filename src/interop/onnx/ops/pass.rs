@@ -51,7 +51,7 @@ fn last<'a>(build: &mut Build<'a>, node: &Node<'a>) -> Result<Value, String> {
     let ends = |reader: &&Node<'_>| reader.inputs.iter().any(|input| node.outputs.contains(input));
     if let Some(reader) = build.graph.nodes.iter().find(ends).filter(|reader| reader.op == "MatMul") {
         return Err(format!(
-            "node {} multiplies its shares with a tensor, as attention does; attention is not supported",
+            "node {} multiplies its output with a tensor, as attention does; attention is not supported",
             reader.label()
         ));
     }
@@ -73,10 +73,10 @@ fn last<'a>(build: &mut Build<'a>, node: &Node<'a>) -> Result<Value, String> {
     Ok(Value::Tensor(x))
 }
 
-/// Operators that leave the shares as they are, in another shape at most.
+/// Operators that at most change the shape of the probabilities.
 const NO_CHANGE: [&str; 6] = ["Cast", "Flatten", "Identity", "Reshape", "Squeeze", "Unsqueeze"];
 
-/// Refuses a softmax that is not the end of the graph.
+/// Fails if the softmax is not at the end of the graph.
 fn end<'a>(build: &Build<'a>, node: &Node<'a>) -> Result<(), String> {
     let mut last = node;
     loop {
@@ -85,15 +85,15 @@ fn end<'a>(build: &Build<'a>, node: &Node<'a>) -> Result<(), String> {
         match (readers.next(), readers.next()) {
             (None, _) if build.graph.outputs.contains(output) => return Ok(()),
             (None, _) => {
-                return Err("supported at the end alone, as an output of the graph; leave out what follows it".into());
+                return Err("a softmax is supported only as an output of the graph; remove the nodes after it".into());
             }
-            // nodes come in the order in which they run, so that this ends
+            // this ends because nodes are in execution order
             (Some(reader), None) if NO_CHANGE.contains(&reader.op) && !build.graph.outputs.contains(output) => {
                 last = reader
             }
             (Some(reader), _) => {
                 return Err(format!(
-                    "supported at the end alone, since the loss has it, and node {} ({}) reads what it makes; leave that node out",
+                    "a softmax is supported only at the end, because the loss includes it, but node {} ({}) reads its output; remove that node",
                     reader.label(),
                     reader.op
                 ));

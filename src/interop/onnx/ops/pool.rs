@@ -59,7 +59,7 @@ fn max<'a>(build: &mut Build<'a>, node: &Node<'a>) -> Result<Value, String> {
         return Err("its second output, the places of the maxima, is not supported".into());
     }
     let (x, before) = match build.value(node, 0)? {
-        // no zero is larger than what a ReLU leaves, so that these cells never win, as a pool's own
+        // after a ReLU, a zero is never larger than the other values, so zero padding equals the pool's own padding
         Value::Padded(view, padding)
             if view.layout == Layout::Image && !padding.mirrored && build.is_non_negative(view.id) =>
         {

@@ -24,7 +24,7 @@ fn gather<'a>(build: &mut Build<'a>, node: &Node<'a>) -> Result<Value, String> {
     let sizes = match build.value(node, 0)? {
         Value::Sizes(sizes) => sizes,
         Value::List(view) => return parted(build, node, view),
-        _ => return Err("supported of sizes and weights alone, not of tensors".into()),
+        _ => return Err("it gathers from a tensor of the network; only sizes and weights are supported".into()),
     };
     let at = build.constant(node, 1)?;
     let one = |at: i64| {
@@ -39,14 +39,14 @@ fn gather<'a>(build: &mut Build<'a>, node: &Node<'a>) -> Result<Value, String> {
     })
 }
 
-/// Vectors or images of one pixel, out of the list of all their features in its own order.
+/// Splits a one-dimensional tensor into images again, if the indices keep the order of the features.
 fn parted<'a>(build: &Build<'a>, node: &Node<'a>, view: View) -> Result<Value, String> {
     let at = build.constant(node, 1)?;
     let features = build.shapes[view.id.0].c;
     let layout = match at.dims[..] {
         [_, c] if c == features => Layout::Flat,
         [_, c, 1, 1] if c == features => Layout::Image,
-        _ => return Err(format!("indices of the shape {:?} into vectors of {features}", at.dims)),
+        _ => return Err(format!("its indices have the shape {:?}, expected (N, {features})", at.dims)),
     };
     match at.ints().into_iter().eq(0..at.values.len() as i64) {
         true => Ok(Value::Tensor(View { layout, ..view })),

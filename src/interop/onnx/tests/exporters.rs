@@ -1,4 +1,4 @@
-//! What old opsets, TensorFlow, Caffe2 and PyTorch write in ways of their own.
+//! Forms that old opsets and the exporters of TensorFlow, Caffe2 and PyTorch write.
 
 use super::forms::{between, kinds, with_int, with_ints};
 use super::*;
@@ -11,7 +11,7 @@ fn with_float(node: Bytes, name: &str, value: f32) -> Bytes {
     node.inner(5, &attribute.int(20, 1))
 }
 
-/// The values of one tensor of what a file becomes.
+/// The values of the tensor `name` of the imported network.
 fn values(bytes: &[u8], name: &str) -> Vec<f32> {
     let net = network(bytes).unwrap();
     let names: Vec<&str> = net.tensors.iter().map(|tensor| tensor.0.as_str()).collect();
@@ -19,7 +19,7 @@ fn values(bytes: &[u8], name: &str) -> Vec<f32> {
     tensor.unwrap_or_else(|| panic!("{name} in {names:?}")).2.clone()
 }
 
-/// What newer opsets have as inputs is an attribute in older ones.
+/// Older opsets have attributes where newer ones have inputs.
 #[test]
 fn attributes_of_old_opsets_are_read() {
     let old = |nodes: &[Bytes]| {
@@ -130,7 +130,7 @@ fn sums_and_means_of_several_tensors_are_chains() {
     }
 }
 
-/// Zeros never win over what a ReLU leaves.
+/// A zero is never larger than an output of a ReLU.
 #[test]
 fn zeros_around_a_max_pool_are_its_own_cells_behind_a_relu() {
     let cells = [ints("cells", &[0, 0, 1, 1, 0, 0, 1, 1])];
@@ -145,7 +145,7 @@ fn zeros_around_a_max_pool_are_its_own_cells_behind_a_relu() {
     refused(&pool(&[node("Tanh", &["a"], "r")]), &["node /b/MaxPool (MaxPool): it reads a padded tensor"]);
 }
 
-/// Features of images whose channels come last are joined in another order than here.
+/// Flattened (H, W, C) features need the columns of the next weight in another order.
 #[test]
 fn channels_may_come_last_from_the_input_on() {
     let (tensors, _) = parts();
@@ -194,7 +194,7 @@ fn channel_shuffles_move_channels() {
     assert_eq!(weight.iter().sum::<f32>(), 6.0);
 }
 
-/// PyTorch's exporter flattens a single image to one list of its features, and gathers them again.
+/// PyTorch's exporter flattens a single image to one dimension and gathers its features again.
 #[test]
 fn a_list_of_all_features_is_parted_again() {
     let with = |order: Vec<i64>, dims: &[i64]| {
@@ -221,7 +221,7 @@ fn a_list_of_all_features_is_parted_again() {
         assert_eq!([kinds[0], kinds[kinds.len() - 1]], ["conv", "linear"], "{kinds:?}");
     }
     refused(&with(vec![1, 0, 2, 3, 4], &[1, 5]), &["node /p/Gather (Gather): its indices mix the features"]);
-    refused(&with((0..5).collect(), &[5, 1]), &["node /p/Gather (Gather): indices of the shape [5, 1]"]);
+    refused(&with((0..5).collect(), &[5, 1]), &["node /p/Gather (Gather): its indices have the shape [5, 1]"]);
 }
 
 #[test]

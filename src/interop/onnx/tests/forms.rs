@@ -93,11 +93,11 @@ fn a_softmax_is_left_out_where_nobody_reads_it() {
         let across = behind(&[with_int(node(op, &["z"], "y"), "axis", 0)]);
         refused(&across, &[&format!("node /y/{op} ({op}): along axis 0 of vectors (N, F)"), "take axis 1"]);
         let read = behind(&[node(op, &["z"], "y"), node("Mul", &["z", "y"], "t")]);
-        refused(&read, &[&format!("node /y/{op} ({op})"), "node /t/Mul (Mul) reads what it makes"]);
+        refused(&read, &[&format!("node /y/{op} ({op})"), "node /t/Mul (Mul) reads its output"]);
         let further = [node(op, &["z"], "s"), node("Identity", &["s"], "y")];
         assert!(network(&behind(&further)).is_ok(), "{op}");
         let unread = behind(&[node(op, &["z"], "s"), node("Identity", &["s"], "t"), node("Identity", &["z"], "y")]);
-        refused(&unread, &[&format!("node /s/{op} ({op}): supported at the end alone")]);
+        refused(&unread, &[&format!("node /s/{op} ({op}): a softmax is supported only as an output")]);
     }
 }
 
