@@ -84,6 +84,11 @@ impl<'a> Build<'a> {
         }
     }
 
+    /// Returns whether a value is known already.
+    pub fn is_set(&self, name: &str) -> bool {
+        self.values.contains_key(name)
+    }
+
     /// Whether a value would have been made by a node that is not supported.
     pub fn is_missing(&self, name: &str) -> bool {
         matches!(self.values.get(name), Some(Value::Missing))

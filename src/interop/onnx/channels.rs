@@ -5,7 +5,7 @@ use super::function::Binary;
 use super::graph::Node;
 use super::tensor::Constant;
 use super::value::{Layout, Value, View};
-use crate::nn::spec::{Activation, Conv, Init, LayerScale, Norm, Op};
+use crate::nn::spec::{Activation, Conv, Id, Init, LayerScale, Norm, Op};
 
 /// A tensor and the numbers that meet it.
 pub(super) struct Operands<'a> {
@@ -164,6 +164,27 @@ fn scaled_and_shifted(build: &mut Build<'_>, x: View, name: &str, shift: Vec<f32
     add_bias(build, &weighted, shift);
     build.net.nodes[place].op = Activation::Identity.into();
     finite(build, &weighted).map(|()| Value::Tensor(x))
+}
+
+/// Picks channels of a tensor, in this order. No layer here only moves channels, so this adds a 1x1 convolution of zeros and ones.
+pub(super) fn picked<'a>(build: &mut Build<'a>, node: &Node<'a>, x: View, from: &[usize]) -> Result<Value, String> {
+    let id = picked_as(build, node.label(), x, from)?;
+    Ok(Value::Tensor(View { id, ..x }))
+}
+
+/// [`picked`] as a layer called `label`.
+pub(super) fn picked_as(build: &mut Build<'_>, label: &str, x: View, from: &[usize]) -> Result<Id, String> {
+    let channels = build.shapes[x.id.0].c;
+    build.take(size_of::<f32>().saturating_mul(channels).saturating_mul(from.len()))?;
+    let mut weight = vec![0.0; channels * from.len()];
+    from.iter().enumerate().for_each(|(to, from)| weight[to * channels + from] = 1.0);
+    let weights = vec![("weight", vec![from.len(), channels, 1, 1], weight)];
+    let note =
+        "1x1 convolutions of zeros and ones split or shuffle channels; `freeze.patterns` keeps them from being trained";
+    if !build.notes.iter().any(|known| known == note) {
+        build.notes.push(note.into());
+    }
+    build.layer((None, label), Conv::new(from.len(), 1), &[x.id], weights)
 }
 
 /// Refuses values that are none, or too large, once weights were changed.

@@ -17,6 +17,7 @@ const FOLDS: &[(&str, Fold)] = &[
     ("Abs", |_, inputs| map(first(inputs)?, f64::abs)),
     ("Add", |_, inputs| binary(inputs, |a, b| a + b, i64::checked_add)),
     ("Ceil", |_, inputs| map(first(inputs)?, f64::ceil)),
+    ("Clip", clip),
     ("Concat", concat),
     ("ConstantOfShape", filled),
     ("Div", |_, inputs| binary(inputs, |a, b| a / b, i64::checked_div)),
@@ -211,6 +212,15 @@ fn binary(
         }
     };
     Ok(Constant { dims, values })
+}
+
+fn clip(node: &Node<'_>, inputs: &[Option<Rc<Constant>>]) -> Result<Constant, String> {
+    let bound = |at: usize, name: &str, usual: f64| {
+        let given = inputs.get(at).and_then(Option::as_deref).and_then(Constant::scalar);
+        given.unwrap_or_else(|| if node.has(name) { f64::from(node.float(name, 0.0)) } else { usual })
+    };
+    let (least, most) = (bound(1, "min", f64::NEG_INFINITY), bound(2, "max", f64::INFINITY));
+    map(first(inputs)?, |x| x.max(least).min(most))
 }
 
 fn product(x: &Constant) -> Result<Constant, String> {

@@ -112,7 +112,8 @@ fn survey(bytes: &[u8], path: &Path) -> Result<Survey, String> {
                 Value::Missing
             }
         };
-        let rest = node.outputs.iter().skip(1).map(|output| (*output, Value::Missing));
+        let rest = node.outputs.iter().skip(1).filter(|output| !build.is_set(output));
+        let rest: Vec<(&str, Value)> = rest.map(|output| (*output, Value::Missing)).collect();
         let all = node.outputs.first().map(|output| (*output, made)).into_iter().chain(rest);
         all.filter(|(output, _)| !output.is_empty()).for_each(|(output, value)| build.set(node, output, value));
     }

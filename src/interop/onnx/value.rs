@@ -3,7 +3,7 @@
 use std::rc::Rc;
 
 use super::function::Function;
-use super::tensor::Constant;
+use super::tensor::{Constant, Values};
 use crate::nn::spec::{Id, Shape};
 
 /// A value of the graph.
@@ -33,6 +33,24 @@ pub(super) enum Value {
     Moment(View, Moment),
     /// What a node that is not supported would have made.
     Missing,
+}
+
+impl Value {
+    /// A list of sizes: a constant if all of them are known, so that the graph's arithmetic with them is folded.
+    pub fn sizes(sizes: Vec<Option<i64>>) -> Self {
+        match sizes.iter().copied().collect::<Option<Vec<i64>>>() {
+            Some(known) => Self::Constant(Rc::new(Constant { dims: vec![known.len()], values: Values::Ints(known) })),
+            None => Self::Sizes(sizes),
+        }
+    }
+
+    /// One size.
+    pub fn size(size: Option<i64>) -> Self {
+        match size {
+            Some(known) => Self::Constant(Rc::new(Constant { dims: Vec::new(), values: Values::Ints(vec![known]) })),
+            None => Self::Size(None),
+        }
+    }
 }
 
 /// A tensor of the network, and how the graph has its dimensions.

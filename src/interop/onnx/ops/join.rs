@@ -50,5 +50,5 @@ fn sizes<'a>(build: &Build<'a>, node: &Node<'a>) -> Result<Value, String> {
             return Err(format!("it joins more than {MOST_SIZES} sizes, and no tensor has as many"));
         }
     }
-    Ok(Value::Sizes(all))
+    Ok(Value::sizes(all))
 }

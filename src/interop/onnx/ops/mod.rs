@@ -10,6 +10,7 @@ mod pass;
 mod pool;
 mod reshape;
 mod sizes;
+mod split;
 mod window;
 
 use super::graph::Node;
@@ -26,6 +27,7 @@ const FAMILIES: &[&[Operator]] = &[
     pool::OPERATORS,
     reshape::OPERATORS,
     sizes::OPERATORS,
+    split::OPERATORS,
     window::OPERATORS,
 ];
 

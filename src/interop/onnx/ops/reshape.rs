@@ -1,10 +1,11 @@
 //! Other shapes for the same numbers: vectors of images, channels first or last, groups of channels.
 
 use crate::interop::onnx::build::Build;
+use crate::interop::onnx::channels;
 use crate::interop::onnx::graph::Node;
 use crate::interop::onnx::handler::Operator;
 use crate::interop::onnx::value::{Blocks, Groups, Layout, Value, View};
-use crate::nn::spec::{Conv, Flatten, GroupNorm, Shape};
+use crate::nn::spec::{Flatten, GroupNorm, Shape};
 
 pub(super) const OPERATORS: &[Operator] = &[
     ("Flatten", 1, flatten),
@@ -135,7 +136,7 @@ fn axes<'a>(build: &Build<'a>, node: &Node<'a>, rank: i64) -> Result<Vec<i64>, S
 fn squeeze<'a>(build: &mut Build<'a>, node: &Node<'a>) -> Result<Value, String> {
     node.only(&["axes"])?;
     match build.value(node, 0)? {
-        Value::Sizes(sizes) if sizes.len() == 1 => return Ok(Value::Size(sizes[0])),
+        Value::Sizes(sizes) if sizes.len() == 1 => return Ok(Value::size(sizes[0])),
         _ => {}
     }
     let x = build.image(node, 0)?;
@@ -155,7 +156,7 @@ fn squeeze<'a>(build: &mut Build<'a>, node: &Node<'a>) -> Result<Value, String> 
 fn unsqueeze<'a>(build: &mut Build<'a>, node: &Node<'a>) -> Result<Value, String> {
     node.only(&["axes"])?;
     if let Value::Size(size) = build.value(node, 0)? {
-        return Ok(Value::Sizes(vec![size]));
+        return Ok(Value::sizes(vec![size]));
     }
     let x = build.view(node, 0)?;
     let axes = axes(build, node, 4)?;
@@ -165,23 +166,12 @@ fn unsqueeze<'a>(build: &mut Build<'a>, node: &Node<'a>) -> Result<Value, String
     Ok(Value::Tensor(View { layout: Layout::Image, ..x }))
 }
 
-/// A channel shuffle (Zhang et al. 2017, arXiv 1707.01083): channel `i * (C / blocks) + j` moves to `j * blocks + i`. No layer here only
-/// moves channels, so it becomes a 1x1 convolution whose weights are zeros and ones.
+/// A channel shuffle (Zhang et al. 2017, arXiv 1707.01083): channel `i * (C / blocks) + j` moves to `j * blocks + i`.
 fn shuffled<'a>(build: &mut Build<'a>, node: &Node<'a>, view: View, blocks: usize) -> Result<Value, String> {
     let channels = build.shapes[view.id.0].c;
-    build.take(size_of::<f32>() * channels * channels)?;
-    let mut weight = vec![0.0; channels * channels];
     let each = channels / blocks;
-    for (from, to) in (0..channels).map(|from| (from, from % each * blocks + from / each)) {
-        weight[to * channels + from] = 1.0;
-    }
-    let weights = vec![("weight", vec![channels, channels, 1, 1], weight)];
-    let id = build.layer((None, node.label()), Conv::new(channels, 1), &[view.id], weights)?;
-    let note = "a channel shuffle becomes a 1x1 convolution that moves channels; `freeze.patterns` keeps it from being trained";
-    if !build.notes.iter().any(|known| known == note) {
-        build.notes.push(note.into());
-    }
-    Ok(Value::Tensor(View { id, ..view }))
+    let from: Vec<usize> = (0..channels).map(|to| to % blocks * each + to / blocks).collect();
+    channels::picked(build, node, view, &from)
 }
 
 /// Channels last, or second again.

@@ -15,7 +15,7 @@ fn shape<'a>(build: &mut Build<'a>, node: &Node<'a>) -> Result<Value, String> {
     let rest = view.layout.dims(build.shapes[view.id.0]);
     let all: Vec<Option<i64>> = [None].into_iter().chain(rest.into_iter().map(|n| Some(n as i64))).collect();
     let part = range(node.int("start", 0), node.int("end", i64::MAX), all.len());
-    Ok(Value::Sizes(all[part].to_vec()))
+    Ok(Value::sizes(all[part].to_vec()))
 }
 
 /// One of them, or several.
@@ -33,8 +33,8 @@ fn gather<'a>(build: &mut Build<'a>, node: &Node<'a>) -> Result<Value, String> {
     };
     let picked = at.ints().into_iter().map(one).collect::<Result<Vec<_>, _>>()?;
     Ok(match (at.dims.as_slice(), picked.as_slice()) {
-        ([], [one]) => Value::Size(*one),
-        ([_], _) => Value::Sizes(picked),
+        ([], [one]) => Value::size(*one),
+        ([_], _) => Value::sizes(picked),
         _ => return Err("its indices must be a number or a list".into()),
     })
 }

@@ -1,6 +1,7 @@
 //! Cells around a tensor, and every so many-th of its cells: for the layer that follows.
 
 use crate::interop::onnx::build::Build;
+use crate::interop::onnx::channels;
 use crate::interop::onnx::fold::range;
 use crate::interop::onnx::graph::Node;
 use crate::interop::onnx::handler::Operator;
@@ -48,13 +49,19 @@ fn slice<'a>(build: &mut Build<'a>, node: &Node<'a>) -> Result<Value, String> {
     let all = starts == [0; 4]
         && ends[1..].iter().zip(&whole[1..]).all(|(end, size)| end >= size)
         && ends[0] >= i64::from(i32::MAX);
+    let whole_plane = starts[2..] == [0, 0] && ends[2..].iter().zip(&whole[2..]).all(|(end, size)| end >= size);
     match steps {
         [1, 1, 1, 1] if all => Ok(Value::Tensor(x)),
         [1, 1, down, across] if all && down == across && (1..=MOST).contains(&down) => {
             Ok(Value::Strided(x, down as usize))
         }
+        [_, 1, 1, 1] if starts[0] == 0 && ends[0] >= whole[0].min(i64::from(i32::MAX)) && whole_plane => {
+            let part = range(starts[1], ends[1], shape.c);
+            channels::picked(build, node, x, &part.collect::<Vec<_>>())
+        }
         _ => Err(format!(
-            "a part of {shape} (from {starts:?}, in steps of {steps:?}); supported is every so many-th row and column"
+            "it takes a part of {shape} (from {starts:?} in steps of {steps:?}); only parts of the channels, and rows and columns at a \
+             regular step, are supported"
         )),
     }
 }
@@ -69,7 +76,7 @@ fn of_sizes<'a>(build: &Build<'a>, node: &Node<'a>, sizes: &[Option<i64>]) -> Re
     if Build::has(node, 4) && build.constant(node, 4)?.scalar() != Some(1.0) {
         return Err("steps through the sizes of a tensor".into());
     }
-    Ok(Value::Sizes(sizes[part].to_vec()))
+    Ok(Value::sizes(sizes[part].to_vec()))
 }
 
 fn pad<'a>(build: &mut Build<'a>, node: &Node<'a>) -> Result<Value, String> {

@@ -225,6 +225,31 @@ fn a_list_of_all_features_is_parted_again() {
 }
 
 #[test]
+fn channels_are_split_by_convolutions_of_zeros_and_ones() {
+    let join = node("Concat", &["q", "p"], "b");
+    let half = Bytes::default().text(2, "q");
+    let split =
+        Bytes([with_ints(with_int(node("Split", &["a"], "p"), "axis", 1), "split", &[2, 3]).0, half.0].concat());
+    let bytes = between(&[], &[split, join.clone()]);
+    assert_eq!(kinds(&bytes)[..4], ["conv", "conv", "conv", "concat"]);
+    let picked = |name: &str| {
+        values(&bytes, name).chunks(5).map(|row| row.iter().position(|w| *w == 1.0).unwrap()).collect::<Vec<_>>()
+    };
+    assert_eq!((picked("p.weight"), picked("q.weight")), (vec![0, 1], vec![2, 3, 4]));
+    let lists = [ints("one", &[1]), ints("zero", &[0]), ints("two", &[2]), ints("end", &[i64::MAX])];
+    let slices =
+        [node("Slice", &["a", "zero", "two", "one"], "p"), node("Slice", &["a", "two", "end", "one"], "q"), join];
+    let bytes = between(&lists, &slices);
+    assert_eq!(
+        values(&bytes, "q.weight").chunks(5).map(|row| row.iter().position(|w| *w == 1.0).unwrap()).collect::<Vec<_>>(),
+        [2, 3, 4]
+    );
+    let odd = with_ints(with_int(node("Split", &["a"], "b"), "axis", 1), "split", &[4]);
+    refused(&between(&[], &[odd]), &["node /b/Split (Split): it splits 5 channels into [4] for 1 outputs"]);
+    refused(&between(&[], &[with_int(node("Split", &["a"], "b"), "axis", 2)]), &["along axis 2"]);
+}
+
+#[test]
 fn attention_is_called_so() {
     let attention = [node("Relu", &["a"], "q"), node("MatMul", &["a", "q"], "b")];
     refused(&between(&[], &attention), &["node /b/MatMul (MatMul)", "attention is not supported"]);
