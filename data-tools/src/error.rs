@@ -94,7 +94,7 @@ pub enum Error {
         partial: PathBuf,
     },
     /// A worker thread panicked: a defect of this program.
-    #[error("a worker thread panicked: {0}")]
+    #[error("a worker thread panicked: {0}; this is a fault of trireme, please report it")]
     Panic(String),
 }
 

@@ -143,7 +143,7 @@ impl Copying<'_> {
             });
             drop(sender);
             let closed = closing.map_or(Ok(Ok(())), |closing| closing.join());
-            let closed = closed.unwrap_or_else(|cause| Err(Error::Panic(pool::message(&*cause))));
+            let closed = closed.unwrap_or_else(|cause| Err(Error::Panic(loaders::panic_text(&*cause))));
             closed.and(copied.map(drop))
         })?;
         let mut skipped = self.skipped.into_inner().unwrap_or_else(PoisonError::into_inner);

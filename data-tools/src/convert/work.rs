@@ -19,8 +19,8 @@ use crate::options::{ConvertOptions, OnBad};
 use crate::progress::Progress;
 use crate::source::{Sample, Source};
 use crate::text;
-use loaders::Limits;
 use loaders::record::append_record;
+use loaders::{Limits, guarded_with};
 use std::collections::BTreeMap;
 use std::ops::Range;
 use std::path::{Path, PathBuf};
@@ -168,7 +168,8 @@ impl<'a> Conversion<'a> {
             let stamp = stamps::of_sample(self.source, split, index);
             chunk.tally.stamps = chunk.tally.stamps.wrapping_add(stamp);
         }
-        let read = self.source.sample(split, index, &mut worker.sample);
+        let failed = |panic| Error::input(&self.source.place(split, index), format!("a reader failed at it ({panic})"));
+        let read = guarded_with(|| self.source.sample(split, index, &mut worker.sample), failed);
         watch.lap(&mut chunk.spent.reading);
         read?;
         let is_measured =

@@ -14,7 +14,7 @@ use crate::error::Error;
 use crate::source::Sample;
 use loaders::decode::{Decoder, Stored, Turn, entry_points};
 use loaders::example::BoundingBox;
-use loaders::{Cost, Fault, Format, ImageSpec, Limits};
+use loaders::{Cost, Fault, Format, ImageSpec, Limits, guarded_with};
 use turbojpeg::Subsamp;
 
 /// A scaled decode must leave at least this many times the pixels wanted on each side.
@@ -78,12 +78,15 @@ impl Recoder {
     /// # Errors
     /// A message about what is wrong with the file.
     pub(crate) fn recode(&mut self, sample: &mut Sample) -> Result<(), String> {
-        sample.entry_points.clear();
-        self.remake(sample)?;
-        if self.target.entry_points && sample.format == Format::Jpeg {
-            sample.entry_points = entry_points(&sample.encoded).unwrap_or_default();
-        }
-        Ok(())
+        let remade = || {
+            sample.entry_points.clear();
+            self.remake(sample)?;
+            if self.target.entry_points && sample.format == Format::Jpeg {
+                sample.entry_points = entry_points(&sample.encoded).unwrap_or_default();
+            }
+            Ok(())
+        };
+        guarded_with(remade, |panic| format!("a decoder failed at it ({panic}); save it anew as PNG or JPEG"))
     }
 
     /// Turns the file in `sample` into what its record holds.

@@ -3,7 +3,6 @@
 use super::labels::Label;
 use super::positioned::Positioned;
 use crate::error::Error;
-use crate::pool;
 use crate::source::Stamp;
 use crate::text;
 use ::parquet::basic::{Compression, Type};
@@ -12,8 +11,7 @@ use ::parquet::data_type::{ByteArray, DataType};
 use ::parquet::errors::ParquetError;
 use ::parquet::file::metadata::{ColumnChunkMetaData, ParquetMetaData};
 use ::parquet::file::reader::{FileReader, SerializedFileReader};
-use loaders::{Limits, regular};
-use std::panic::{self, AssertUnwindSafe};
+use loaders::{Limits, guarded_with, regular};
 use std::path::{Path, PathBuf};
 
 /// Columns that hold image files, and columns that hold labels; the first that is there counts.
@@ -105,15 +103,12 @@ fn names(metadata: &ParquetMetaData) -> Option<Column> {
 
 /// Runs `read`; an error, or a panic of a reader that met what it does not expect, becomes an error that names the part.
 fn guarded<R>(path: &Path, part: &str, read: impl FnOnce() -> Result<R, ParquetError>) -> Result<R, Error> {
-    let what = match panic::catch_unwind(AssertUnwindSafe(read)) {
-        Ok(Ok(done)) => return Ok(done),
-        Ok(Err(error)) => error.to_string(),
-        Err(cause) => pool::message(&*cause),
-    };
-    Err(Error::input(
-        path,
-        format!("{part} cannot be read ({what}): not a Parquet file, cut short or damaged; fetch it again"),
-    ))
+    guarded_with(read, ParquetError::General).map_err(|what| {
+        Error::input(
+            path,
+            format!("{part} cannot be read ({what}): not a Parquet file, cut short or damaged; fetch it again"),
+        )
+    })
 }
 
 impl Table {
