@@ -53,6 +53,8 @@ pub struct ConvertOptions {
     pub on_bad: OnBad,
     /// What reading one file may cost.
     pub limits: Limits,
+    /// The most bytes of the shards; by default 64 times those of the source and 1 GiB.
+    pub max_output: Option<u64>,
 }
 
 impl Default for ConvertOptions {
@@ -73,6 +75,7 @@ impl Default for ConvertOptions {
             split_map: Vec::new(),
             on_bad: OnBad::Fail,
             limits: Limits::DEFAULT,
+            max_output: None,
         }
     }
 }

@@ -48,7 +48,7 @@ pub use label_sets::LabelSets;
 pub use limits::{Cost, Limits};
 pub use mix::{Area, BatchKey, Mix, MixSettings};
 pub use order::{Balanced, Chosen, EvalOrder, Job, Order, Permutation, Shuffle, TrainOrder};
-pub use printable::{printable, printable_lines};
+pub use printable::{printable, printable_lines, shown};
 pub use random::Draws;
 pub use ring::batch::Batch;
 pub use ring::footprint::Footprint;

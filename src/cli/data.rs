@@ -4,7 +4,7 @@ use super::cost::Cost;
 use super::exit::Failure;
 use super::output::print;
 use super::reshape;
-use super::value::{fraction, natural, percent, pixels, positive, thread_count};
+use super::value::{bytes, fraction, natural, percent, pixels, positive, thread_count};
 use clap::Subcommand;
 use clap::builder::{PossibleValue, PossibleValuesParser};
 use data_tools::{ConvertOptions, OnBad, ShowOptions};
@@ -130,6 +130,9 @@ pub struct Convert {
     /// What reading a file may cost
     #[command(flatten)]
     pub cost: Cost,
+    /// The most bytes of OUT [default: 64 times those of SRC and 1 GiB]
+    #[arg(long, value_name = "SIZE", value_parser = bytes)]
+    pub max_output: Option<usize>,
     /// Threads [default: one a core]
     #[arg(long, value_name = "N", value_parser = thread_count)]
     pub jobs: Option<usize>,
@@ -321,6 +324,7 @@ fn convert(args: &Convert) -> Result<(), Failure> {
         split_map: args.split_map.clone(),
         on_bad: on_bad(&args.on_bad),
         limits: args.cost.limits(),
+        max_output: args.max_output.map(|size| size as u64),
     };
     let converted = data_tools::convert(&args.kind, &args.src, &args.out, &options).map_err(failure)?;
     show(args.json, converted.to_json(), converted)

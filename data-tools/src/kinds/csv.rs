@@ -68,7 +68,8 @@ fn open(src: &Path, options: &ConvertOptions) -> Opened {
     if found.is_empty() {
         return Err(Error::input(src, "not one of its lines can be used"));
     }
-    Ok(Box::new(Files::new(src, classes.names, found, notes, options)?.without(skipped)))
+    let files = Files::new(src, classes.names, found, notes, options)?.without(skipped);
+    Ok(Box::new(if repeats > 0 { files.with_repeats() } else { files }))
 }
 
 /// The names that lines give to their label numbers.

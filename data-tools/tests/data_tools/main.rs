@@ -25,4 +25,5 @@ mod show;
 mod sources;
 mod tables;
 mod tfrecords;
+mod untrusted;
 mod verify;

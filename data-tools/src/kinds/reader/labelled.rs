@@ -240,13 +240,15 @@ pub(crate) fn check(src: &Path, bad: &[Bad], cure: &str, options: &ConvertOption
     let lines: Vec<String> = bad
         .iter()
         .map(|bad| match bad.line {
-            Some(line) => format!("line {line}: {}", bad.what),
-            None => bad.what.clone(),
+            Some(line) => format!("line {line}: {}", printable(&bad.what)),
+            None => printable(&bad.what).into_owned(),
         })
         .collect();
     match (lines.is_empty(), options.on_bad) {
         (true, _) => Ok(Vec::new()),
-        (false, OnBad::Skip) => Ok(lines.into_iter().map(|line| format!("{}: {line}", src.display())).collect()),
+        (false, OnBad::Skip) => {
+            Ok(lines.into_iter().map(|line| format!("{}: {line}", printable(&src.to_string_lossy()))).collect())
+        }
         (false, OnBad::Fail) => {
             let numbered = bad.iter().filter(|bad| bad.line.is_some()).count();
             let (word, count) = if numbered == bad.len() { ("line", numbered) } else { ("entry", bad.len()) };
@@ -255,11 +257,8 @@ pub(crate) fn check(src: &Path, bad: &[Bad], cure: &str, options: &ConvertOption
             } else {
                 format!("{} entries", text::count(count as u64))
             };
-            let what = format!(
-                "{count} cannot be used:\n  {}\ncorrect them ({cure}), or leave them out by `--on-bad skip`",
-                lines.join("\n  ")
-            );
-            Err(Error::input(src, what))
+            let cure = format!("correct them ({cure}), or leave them out by `--on-bad skip`");
+            Err(Error::Lines { path: src.to_path_buf(), count, lines, cure })
         }
     }
 }

@@ -157,7 +157,8 @@ mod tests {
     fn numbers_are_noted_and_all_else_is_passed() {
         // i32 3; a text; a list of two i32; field 20 (written out), a structure of i64 -2 and true; a map of a byte to a double
         let whole = [
-            0x15, 6, 0x18, 2, b'a', b'b', 0x19, 0x25, 2, 4, 0x0c, 40, 0x16, 3, 0x11, 0, 0x1b, 1, 0x37, 9, 0, 0, 0, 0, 0, 0, 0, 0, 0,
+            0x15, 6, 0x18, 2, b'a', b'b', 0x19, 0x25, 2, 4, 0x0c, 40, 0x16, 3, 0x11, 0, 0x1b, 1, 0x37, 9, 0, 0, 0, 0,
+            0, 0, 0, 0, 0,
         ];
         let expected = vec![(vec![1], 3), (vec![20, 1], -2)];
         assert_eq!(read(&whole).unwrap(), (expected, whole.len() as u64));
