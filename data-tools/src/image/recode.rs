@@ -154,7 +154,7 @@ impl Recoder {
     /// Makes what the record of a WebP, TIFF, BMP or GIF file holds: a PNG of the same pixels, of a photo coded with losses a JPEG of the
     /// highest quality, or what the options ask for.
     fn make_foreign(&mut self, foreign: Foreign, bytes: &[u8], sample: &mut Sample) -> Result<Made<'_>, String> {
-        turn_boxes(sample, foreign.decode(bytes, &self.limits, &mut self.full)?);
+        turn_boxes(sample, foreign.decode(bytes, &self.limits, self.target.to_8bit, &mut self.full)?);
         sample.channels = 3;
         let smaller = self.target.size(self.full.size);
         set_size(sample, smaller.unwrap_or(self.full.size));

@@ -26,4 +26,5 @@ mod sources;
 mod tables;
 mod tfrecords;
 mod untrusted;
+mod variants;
 mod verify;

@@ -184,3 +184,45 @@ fn stored_zip(name: &str, bytes: &[u8]) -> Vec<u8> {
     let end = [b"PK\x05\x06\0\0\0\0\x01\0\x01\0", &size.to_le_bytes()[..], &start.to_le_bytes(), &[0, 0]].concat();
     [local, central, end].concat()
 }
+
+#[test]
+fn a_list_names_files_of_its_folder_alone() {
+    let temp = Temp::new();
+    write(&temp.path("t/a.png"), &png(9, 7, 1));
+    write(&temp.path("private/b.png"), &png(9, 7, 2));
+    let absolute = temp.path("private/b.png").display().to_string();
+    for (number, path) in
+        ["../private/b.png", &absolute, "./x/../../private/b.png", "..\\private\\b.png"].into_iter().enumerate()
+    {
+        let json = path.replace('\\', "\\\\");
+        for (kind, name, text) in [
+            ("csv", "t.csv", format!("path,label\na.png,x\n{path},y\n")),
+            (
+                "csv",
+                "t.jsonl",
+                format!("{{\"path\": \"a.png\", \"label\": \"x\"}}\n{{\"path\": \"{json}\", \"label\": \"y\"}}\n"),
+            ),
+            ("folder", "labels.csv", format!("path,labels\na.png,x\n{path},y\n")),
+            ("folder", "labels.json", format!("{{\"a.png\": [\"x\"], \"{json}\": [\"y\"]}}")),
+        ] {
+            let file = temp.path("t").join(name);
+            fs::write(&file, text).unwrap();
+            let given = ConvertOptions { labels: (kind == "folder").then(|| file.clone()), ..options() };
+            let src = if kind == "folder" { temp.path("t") } else { file.clone() };
+            let message = convert(kind, &src, &temp.path("out"), &given).unwrap_err().to_string();
+            assert!(
+                message.contains("outside of the folder of images") && message.contains("--allow-outside"),
+                "{message}"
+            );
+            let skip = ConvertOptions { on_bad: OnBad::Skip, ..given.clone() };
+            let out = temp.path(&format!("skip-{number}-{name}"));
+            assert_eq!(convert(kind, &src, &out, &skip).unwrap().skipped.len(), 1);
+            if number < 2 {
+                let allowed = ConvertOptions { allow_outside: true, ..given };
+                let made = convert(kind, &src, &temp.path(&format!("all-{number}-{name}")), &allowed).unwrap();
+                assert_eq!(made.manifest.splits["train"].count, 2);
+            }
+            fs::remove_file(&file).unwrap();
+        }
+    }
+}

@@ -118,12 +118,13 @@ impl Stored<'_> {
         }
     }
 
-    /// The shape to decode the image to if `images` are expected: grey becomes RGB if RGB is expected.
-    pub(crate) fn accept(&self, images: Images) -> Result<ImageSpec, Fault> {
+    /// The shape to decode the image to if `images` are expected: grey becomes RGB if RGB is expected, RAW grey of one size only if it
+    /// is to be taken `as_rgb`.
+    pub(crate) fn accept(&self, images: Images, as_rgb: bool) -> Result<ImageSpec, Fault> {
         let got = self.spec();
         let repeated = got.channels == 1
             && images.channels() == 3
-            && !matches!((&self.kind, images), (Kind::Raw(_), Images::Fixed(_)));
+            && (as_rgb || !matches!((&self.kind, images), (Kind::Raw(_), Images::Fixed(_))));
         let taken = ImageSpec { channels: if repeated { 3 } else { got.channels }, ..got };
         match images {
             Images::Fixed(expected) if taken != expected => Err(Fault::ImageSize { expected, got: taken }),
@@ -209,7 +210,7 @@ impl Decoder {
         scratch: &'a mut Vec<u8>,
     ) -> Result<&'a [u8], Fault> {
         let stored = self.open(example)?;
-        stored.accept(Images::Fixed(expected))?;
+        stored.accept(Images::Fixed(expected), false)?;
         let decoded = self.decode(stored, example, Need::whole(expected), expected.channels, scratch)?;
         Ok(&decoded.bytes[..expected.values()])
     }
