@@ -1,7 +1,7 @@
 //! The error type of this crate; its messages say what to do.
 
 use crate::text;
-use loaders::why;
+use loaders::{printable, printable_lines, why};
 use std::io;
 use std::path::{Path, PathBuf};
 
@@ -9,10 +9,10 @@ use std::path::{Path, PathBuf};
 #[derive(Debug, thiserror::Error)]
 pub enum Error {
     /// A request that makes no sense (exit code 2 of a command line).
-    #[error("{0}")]
+    #[error("{}", printable_lines(.0))]
     Usage(String),
     /// The output exists and holds something.
-    #[error("{}: {what}; choose another OUT or remove this one first", path.display())]
+    #[error("{}: {what}; choose another OUT or remove this one first", text::path(path))]
     OutTaken {
         /// The requested output.
         path: PathBuf,
@@ -20,7 +20,7 @@ pub enum Error {
         what: String,
     },
     /// A file or folder that does not exist.
-    #[error("{}: not found; {hint}", path.display())]
+    #[error("{}: not found; {}", text::path(path), printable(hint))]
     Missing {
         /// The path that was expected.
         path: PathBuf,
@@ -28,15 +28,27 @@ pub enum Error {
         hint: String,
     },
     /// A source file or a data set with content that its format does not allow.
-    #[error("{}: {what}", path.display())]
+    #[error("{}: {}", text::path(path), printable(what))]
     Input {
         /// The file at fault.
         path: PathBuf,
         /// Where in it, expected, got, and what to try.
         what: String,
     },
+    /// Lines of a list that cannot be used.
+    #[error("{}: {count} cannot be used:\n  {}\n{cure}", text::path(path), lines.join("\n  "))]
+    Lines {
+        /// The list.
+        path: PathBuf,
+        /// How many lines they are, in words.
+        count: String,
+        /// What is wrong with each.
+        lines: Vec<String>,
+        /// What to do.
+        cure: String,
+    },
     /// A record of a shard that cannot be used.
-    #[error("{}: record {record} at byte {offset}: {what}", shard.display())]
+    #[error("{}: record {record} at byte {offset}: {}", text::path(shard), printable(what))]
     Record {
         /// The shard file.
         shard: PathBuf,
@@ -50,7 +62,7 @@ pub enum Error {
     /// No space left for the output.
     #[error(
         "{}: no space left ({source}){}: free some space or choose an OUT on another file system",
-        path.display(),
+        text::path(path),
         needed.map_or_else(String::new, |n| format!("; the data set needs about {n} bytes ({})", text::bytes(n)))
     )]
     DiskFull {
@@ -62,7 +74,7 @@ pub enum Error {
         source: io::Error,
     },
     /// Any other failure of the operating system.
-    #[error("{}: cannot {action}: {}", path.display(), why(path, source))]
+    #[error("{}: cannot {action}: {}", text::path(path), why(path, source))]
     Io {
         /// The attempted action: "read", "create", ...
         action: &'static str,
@@ -81,7 +93,7 @@ pub enum Error {
     #[error(
         "{source}\n{kept} of {shards} shards are finished and kept in {}: run the same command again to go on, or remove \
          that folder",
-        partial.display()
+        text::path(partial)
     )]
     Stopped {
         /// Why.
@@ -94,7 +106,7 @@ pub enum Error {
         partial: PathBuf,
     },
     /// A worker thread panicked: a defect of this program.
-    #[error("a worker thread panicked: {0}")]
+    #[error("a worker thread panicked: {0}; this is a fault of trireme, please report it")]
     Panic(String),
 }
 

@@ -20,6 +20,31 @@ pub enum OnBad {
     Skip,
 }
 
+/// How values of more than 8 bits become bytes; of more than three bands the first three are kept.
+#[derive(Debug, Clone, Copy, PartialEq)]
+pub enum To8Bit {
+    /// All values: those of 16 bits are divided by 257, floats from 0 to 1 multiplied by 255.
+    Whole,
+    /// These values become 0 and 255, those between them as much, those outside of them 0 or 255.
+    Range(f64, f64),
+}
+
+/// Reads `MIN,MAX`, or nothing.
+///
+/// # Errors
+/// Other texts.
+pub fn to_8bit(text: &str) -> Result<To8Bit, String> {
+    if text.is_empty() {
+        return Ok(To8Bit::Whole);
+    }
+    let numbers =
+        text.split_once(',').and_then(|(min, max)| Some((min.trim().parse().ok()?, max.trim().parse().ok()?)));
+    match numbers {
+        Some((min, max)) if min < max && f64::is_finite(max - min) => Ok(To8Bit::Range(min, max)),
+        _ => Err("expected MIN,MAX, the values that become 0 and 255, as --to-8bit=0,4095".into()),
+    }
+}
+
 /// The options of a conversion.
 #[derive(Debug, Clone, PartialEq)]
 pub struct ConvertOptions {
@@ -37,6 +62,8 @@ pub struct ConvertOptions {
     pub quality: Option<u8>,
     /// Store pixels instead of files.
     pub raw: bool,
+    /// Take images of more than 8 bits or three bands, which lose the rest.
+    pub to_8bit: Option<To8Bit>,
     /// Keep entry points with each JPEG, so that training decodes little more of it than the part that it needs.
     pub entry_points: bool,
     /// File with one class a line: only these classes, in this order.
@@ -45,6 +72,8 @@ pub struct ConvertOptions {
     pub labels: Option<PathBuf>,
     /// What parts the labels of an image in a table; with it each may have several, or none.
     pub label_separator: Option<char>,
+    /// Whether a table or list may name files outside of its folder of images.
+    pub allow_outside: bool,
     /// Share of each class of `train` that becomes the split `validation`; in (0, 1).
     pub validation_fraction: Option<f64>,
     /// Names of files, folders, arrays or values, and the splits that they are; the split `none` leaves a part out.
@@ -53,6 +82,8 @@ pub struct ConvertOptions {
     pub on_bad: OnBad,
     /// What reading one file may cost.
     pub limits: Limits,
+    /// The most bytes of the shards; by default 64 times those of the source and 1 GiB.
+    pub max_output: Option<u64>,
 }
 
 impl Default for ConvertOptions {
@@ -65,14 +96,17 @@ impl Default for ConvertOptions {
             resize: None,
             quality: None,
             raw: false,
+            to_8bit: None,
             entry_points: false,
             classes: None,
             labels: None,
             label_separator: None,
+            allow_outside: false,
             validation_fraction: None,
             split_map: Vec::new(),
             on_bad: OnBad::Fail,
             limits: Limits::DEFAULT,
+            max_output: None,
         }
     }
 }
@@ -158,11 +192,12 @@ impl ConvertOptions {
     }
 
     /// The options that not all sources have, and whether they were given.
-    fn given(&self) -> [(&'static str, bool); 9] {
+    fn given(&self) -> [(&'static str, bool); 10] {
         [
             ("resize", self.resize.is_some()),
             ("quality", self.quality.is_some()),
             ("raw", self.raw),
+            ("to-8bit", self.to_8bit.is_some()),
             ("entry-points", self.entry_points),
             ("classes", self.classes.is_some()),
             ("validation-fraction", self.validation_fraction.is_some()),

@@ -1,8 +1,7 @@
 //! Runs numbered tasks on several threads and returns the results in the order of the tasks.
 
 use crate::error::Error;
-use loaders::on_threads;
-use std::panic::{self, AssertUnwindSafe};
+use loaders::{guarded_with, on_threads};
 use std::sync::atomic::{AtomicBool, Ordering};
 use std::thread;
 
@@ -29,8 +28,7 @@ pub(crate) fn run<R: Send>(
     // a task that was taken is done: so all before one that failed are
     let numbers = (0..tasks).take_while(|_| !failed.load(Ordering::Relaxed));
     on_threads(threads(jobs).min(tasks), numbers, |number| {
-        let result = panic::catch_unwind(AssertUnwindSafe(|| task(number)))
-            .unwrap_or_else(|cause| Err(Error::Panic(message(&*cause))));
+        let result = guarded_with(|| task(number), Error::Panic);
         failed.fetch_or(result.is_err(), Ordering::Relaxed);
         // the receiver lives longer, so the message arrives
         let _ = sender.send((number, result));
@@ -39,17 +37,6 @@ pub(crate) fn run<R: Send>(
     let mut results: Vec<(usize, Result<R, Error>)> = receiver.iter().collect();
     results.sort_by_key(|(number, _)| *number);
     results.into_iter().map(|(_, result)| result).collect()
-}
-
-/// The message of a panic.
-pub(crate) fn message(cause: &(dyn std::any::Any + Send)) -> String {
-    if let Some(text) = cause.downcast_ref::<&str>() {
-        text.to_string()
-    } else if let Some(text) = cause.downcast_ref::<String>() {
-        text.clone()
-    } else {
-        "no message".to_string()
-    }
 }
 
 #[cfg(test)]

@@ -168,6 +168,11 @@ pub trait Source: Sync {
         None
     }
 
+    /// Bytes of the source's files, of a source that may give the same bytes for many samples; else those of each sample count.
+    fn bytes(&self) -> Option<u64> {
+        None
+    }
+
     /// The file of a sample, for messages; empty where its `filename` is enough.
     fn place(&self, _split: usize, _index: u64) -> PathBuf {
         PathBuf::new()

@@ -1,6 +1,7 @@
 //! Numbers and lists for people: byte sizes, counts, names.
 
-use loaders::printable;
+use loaders::{printable, shown};
+use std::path::Path;
 
 /// `48273612` as `46.0 MiB`.
 pub(crate) fn bytes(n: u64) -> String {
@@ -47,12 +48,17 @@ pub(crate) fn without_mark(text: &str) -> &str {
     text.strip_prefix('\u{feff}').unwrap_or(text)
 }
 
+/// A path on one line.
+pub(crate) fn path(path: &Path) -> String {
+    printable(&path.to_string_lossy()).into_owned()
+}
+
 /// Names that a message lists; there may be thousands.
 const LISTED: usize = 5;
 
 /// `a, b, c, d, e and 19,995 more`, each name on one line.
 pub(crate) fn first(names: &[impl AsRef<str>]) -> String {
-    let listed: Vec<_> = names.iter().take(LISTED).map(|name| printable(name.as_ref())).collect();
+    let listed: Vec<_> = names.iter().take(LISTED).map(|name| shown(name.as_ref())).collect();
     let more = match names.len().saturating_sub(LISTED) {
         0 => String::new(),
         more => format!(" and {} more", count(more as u64)),

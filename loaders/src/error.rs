@@ -1,10 +1,12 @@
 //! The one error of this package. Each message says where it happened, what was expected, what was found and what to try; the caller
 //! adds the rank.
 
+use std::fmt::Display;
 use std::io;
 use std::path::{Path, PathBuf};
 
 use crate::fault::Fault;
+use crate::printable::printable;
 use crate::spec::Images;
 use crate::why::why;
 
@@ -16,7 +18,7 @@ pub(crate) const VARIOUS_SIZES: &str = "the images are of various sizes; begin t
 #[derive(Debug, thiserror::Error)]
 pub enum Error {
     /// The operating system reported an error.
-    #[error("cannot {action} {path}: {}", why(path, source))]
+    #[error("cannot {action} {path}: {}", why(path, source), path = line(path.display()))]
     Io {
         /// "open", "map", "write" and the like.
         action: &'static str,
@@ -28,7 +30,7 @@ pub enum Error {
     /// A file ends before bytes that it had when it was opened.
     #[error(
         "{path}: cannot read {expected} bytes at byte offset {offset}: the file ends after {got} of them; it was cut short \
-         while in use: restore it and check with `trireme data verify`"
+         while in use: restore it and check with `trireme data verify`", path = line(path.display())
     )]
     ShortRead {
         /// The file.
@@ -42,7 +44,8 @@ pub enum Error {
     },
     /// There is no room for a copy.
     #[error(
-        "{dir}: the copy needs {}, {} are free; choose another --stage folder, or none", size(*needed), size(*free)
+        "{dir}: the copy needs {}, {} are free; choose another --stage folder, or none", size(*needed), size(*free),
+        dir = line(dir.display())
     )]
     Space {
         /// Where the copy should go.
@@ -53,7 +56,7 @@ pub enum Error {
         free: u64,
     },
     /// A folder for copies that others could have changed.
-    #[error("{}: {problem}; choose another --stage folder, or none", dir.display())]
+    #[error("{}: {problem}; choose another --stage folder, or none", line(dir.display()))]
     NotPrivate {
         /// The folder.
         dir: PathBuf,
@@ -63,7 +66,7 @@ pub enum Error {
     /// A copy that does not hold what was read.
     #[error(
         "{}: read back with checksum {got:08x}, copied with {expected:08x}; the disk of the --stage folder is at fault: choose another",
-        path.display()
+        line(path.display())
     )]
     BadCopy {
         /// The copy.
@@ -88,7 +91,9 @@ pub enum Error {
     /// The folder is not a data set.
     #[error(
         "{dir} is not a data set: {problem}; make one with `trireme data convert`, \
-         or index existing TFRecords with `trireme data index {dir}`"
+         or index existing TFRecords with `trireme data index {dir}`",
+        dir = line(dir.display()),
+        problem = line(problem)
     )]
     NoDataset {
         /// The folder.
@@ -97,7 +102,11 @@ pub enum Error {
         problem: String,
     },
     /// `dataset.json` has a wrong or missing key.
-    #[error("{path}: {problem}; make it anew with `trireme data convert` or `trireme data index`")]
+    #[error(
+        "{path}: {problem}; make it anew with `trireme data convert` or `trireme data index`",
+        path = line(path.display()),
+        problem = line(problem)
+    )]
     Manifest {
         /// The path of `dataset.json`.
         path: PathBuf,
@@ -105,7 +114,7 @@ pub enum Error {
         problem: String,
     },
     /// There is no split of that name.
-    #[error("{dir} has no split `{name}`; it has {known}")]
+    #[error("{dir} has no split `{name}`; it has {known}", dir = line(dir.display()), name = line(name), known = line(known))]
     UnknownSplit {
         /// The data set's folder.
         dir: PathBuf,
@@ -115,7 +124,11 @@ pub enum Error {
         known: String,
     },
     /// A shard has no index beside it.
-    #[error("{index} is missing: the shard has no index; run `trireme data index {dir}`")]
+    #[error(
+        "{index} is missing: the shard has no index; run `trireme data index {dir}`",
+        index = line(index.display()),
+        dir = line(dir.display())
+    )]
     NoIndex {
         /// Where the index should be.
         index: PathBuf,
@@ -123,7 +136,12 @@ pub enum Error {
         dir: PathBuf,
     },
     /// An index does not fit its shard.
-    #[error("{index}: {problem}; run `trireme data index {dir}` to make it anew")]
+    #[error(
+        "{index}: {problem}; run `trireme data index {dir}` to make it anew",
+        index = line(index.display()),
+        problem = line(problem),
+        dir = line(dir.display())
+    )]
     Index {
         /// The index.
         index: PathBuf,
@@ -135,7 +153,8 @@ pub enum Error {
     /// A shard differs from its entry in `dataset.json`.
     #[error(
         "{path}: {what}: dataset.json says {expected}, found {got}; the shard was changed or cut \
-         short: copy or convert it anew, and check with `trireme data verify`"
+         short: copy or convert it anew, and check with `trireme data verify`",
+        path = line(path.display())
     )]
     Shard {
         /// The shard.
@@ -148,7 +167,11 @@ pub enum Error {
         got: u64,
     },
     /// A record cannot be used.
-    #[error("{path}, record {record} at byte {offset}: {fault}")]
+    #[error(
+        "{path}, record {record} at byte {offset}: {fault}",
+        path = line(path.display()),
+        fault = line(fault)
+    )]
     Record {
         /// The shard.
         path: PathBuf,
@@ -191,7 +214,8 @@ pub enum Error {
     /// More shards are mapped at once than the SIGBUS handler has entries for.
     #[error(
         "{path}: {limit} shards are open already; use fewer and larger shards \
-         (`trireme data convert --shards N`)"
+         (`trireme data convert --shards N`)",
+        path = line(path.display())
     )]
     TooManyShards {
         /// The shard that was one too many.
@@ -208,7 +232,7 @@ pub enum Error {
         message: String,
     },
     /// A picture file cannot be used.
-    #[error("picture {}: {problem}", path.display())]
+    #[error("picture {}: {}", line(path.display()), line(problem))]
     Picture {
         /// The file.
         path: PathBuf,
@@ -238,6 +262,11 @@ pub enum Error {
     /// `next` was called on a loader that had already reported an error.
     #[error("the loader stopped at an earlier error")]
     Stopped,
+}
+
+/// A name or a text of others on one line.
+fn line(text: impl Display) -> String {
+    printable(&text.to_string()).into_owned()
 }
 
 /// Bytes for people.

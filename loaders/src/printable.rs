@@ -9,6 +9,17 @@ pub fn printable(text: &str) -> Cow<'_, str> {
     written_out(text, is_hidden)
 }
 
+/// The most characters of a name in a table or a list.
+const SHOWN: usize = 60;
+
+/// A name for a table or a list: on one line, and cut where it is long, since each row of a table is as wide as the longest name.
+pub fn shown(name: &str) -> Cow<'_, str> {
+    match name.char_indices().nth(SHOWN) {
+        None => printable(name),
+        Some((end, _)) => format!("{}...", printable(&name[..end])).into(),
+    }
+}
+
 /// Text of one or several lines.
 pub fn printable_lines(text: &str) -> Cow<'_, str> {
     written_out(text, |c| is_hidden(c) && c != '\n' && c != '\t')
@@ -49,6 +60,14 @@ mod tests {
         for plain in ["", "T-shirt/top", "Größe", "猫 🐈"] {
             assert!(matches!(printable(plain), Cow::Borrowed(same) if same == plain));
         }
+    }
+
+    #[test]
+    fn long_names_are_cut() {
+        let sixty = "ä".repeat(60);
+        assert_eq!(shown(&sixty), sixty);
+        assert_eq!(shown(&format!("{sixty}ä")), format!("{sixty}..."));
+        assert_eq!(shown("a\nb"), "a\\u000ab");
     }
 
     #[test]

@@ -7,6 +7,7 @@ use std::path::{Path, PathBuf};
 use rustix::process::{Resource, getrlimit};
 
 use crate::nearest::nearest;
+use crate::printable::printable;
 
 /// Names of a folder that are compared with a missing one, at most.
 const NAMES: usize = 10_000;
@@ -19,7 +20,9 @@ pub fn why(path: &Path, error: &Error) -> String {
         ErrorKind::NotFound => missing(path),
         ErrorKind::NotADirectory => {
             let file = path.ancestors().skip(1).find(|part| part.is_file());
-            file.map_or_else(String::new, |file| format!("; {} is a file, no folder", file.display()))
+            file.map_or_else(String::new, |file| {
+                format!("; {} is a file, no folder", printable(&file.to_string_lossy()))
+            })
         }
         ErrorKind::IsADirectory => "; it is a folder, a file is expected".into(),
         _ => String::new(),
@@ -72,8 +75,13 @@ fn missing(path: &Path) -> String {
     let Some(first) = parts.into_iter().rev().find(|part| part.symlink_metadata().is_err()) else {
         return String::new();
     };
-    let folder = if first == path { String::new() } else { format!("; there is no folder {}", first.display()) };
-    let meant = beside(first).map_or_else(String::new, |found| format!("; did you mean {}?", found.display()));
+    let folder = if first == path {
+        String::new()
+    } else {
+        format!("; there is no folder {}", printable(&first.to_string_lossy()))
+    };
+    let meant = beside(first)
+        .map_or_else(String::new, |found| format!("; did you mean {}?", printable(&found.to_string_lossy())));
     format!("{folder}{meant}")
 }
 

@@ -2,6 +2,7 @@
 //! Parsing touches nothing; what a subcommand does is its own `run`.
 
 pub mod bench;
+pub mod convert;
 pub mod cost;
 pub mod data;
 pub mod diff;

@@ -3,7 +3,6 @@
 //! A rank that just leaves (a `return` from main, a panic, an early exit) lets the others wait in a collective forever;
 //! so every error and every panic of any thread ends in [`die`].
 
-use std::any::Any;
 use std::sync::atomic::{AtomicBool, Ordering};
 use std::time::{Duration, Instant};
 
@@ -65,19 +64,23 @@ fn end(code: i32) -> ! {
     }
 }
 
-/// Makes every panic of any thread end all ranks with exit code 1 and a message that names thread and place.
+/// Makes every panic of any thread end all ranks with exit code 1 and a message that names thread and place, unless it will be caught: a
+/// decoder's becomes an error that names the file.
 ///
 /// Also prints Rust's own report, with the backtrace, where `RUST_BACKTRACE` is set.
 pub fn install_panic_hook() {
     let old = std::panic::take_hook();
     let backtrace = std::env::var_os("RUST_BACKTRACE").is_some_and(|v| v != "0");
     std::panic::set_hook(Box::new(move |info| {
+        if loaders::will_be_caught(info) {
+            return;
+        }
         if backtrace {
             old(info);
         }
         let thread = std::thread::current();
         let name = thread.name().unwrap_or("without a name");
-        let text = panic_text(info.payload());
+        let text = loaders::panic_text(info.payload());
         let place = info.location().map(|l| format!(" at {l}")).unwrap_or_default();
         let hint = "This is a fault of trireme itself: please report it, with the output of RUST_BACKTRACE=1";
         die(1, &format!("panic in thread {name}{place}: {text}\n{hint}"));
@@ -89,10 +92,4 @@ pub fn explain_faults() {
     if let Some(limit) = loaders::memory::limits() {
         sys::explain(&limit);
     }
-}
-
-/// The text that a panic carries.
-pub(super) fn panic_text(payload: &(dyn Any + Send)) -> String {
-    let text = payload.downcast_ref::<&str>().map(ToString::to_string);
-    text.or_else(|| payload.downcast_ref::<String>().cloned()).unwrap_or_else(|| "(no text)".into())
 }

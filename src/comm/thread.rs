@@ -12,7 +12,7 @@ use std::time::Instant;
 use crossbeam_channel::{Receiver, Sender, bounded, unbounded};
 
 use super::check_family::check_family;
-use super::die::{self, die};
+use super::die::die;
 use super::error::Error;
 use super::state::{self, Phase, on_mpi_thread};
 use super::turns::Turns;
@@ -253,7 +253,7 @@ fn ends_all_on_panic<R>(shared: &Shared, f: impl FnOnce() -> R) -> R {
         Ok(result) => result,
         Err(panic) => {
             let name = shared.progress().name;
-            let text = die::panic_text(panic.as_ref());
+            let text = loaders::panic_text(panic.as_ref());
             die(1, &format!("panic in the MPI operation \"{name}\": {text}"))
         }
     }

@@ -11,7 +11,7 @@ use crate::checkpoint::LabelScores;
 use crate::error::Error;
 use crate::report::predictions::{ClassScore, Pair, SeveralOutcome, calibration, expected_error};
 use loaders::overwrite::Content;
-use loaders::{printable, replace};
+use loaders::{replace, shown};
 
 /// The table of images: no other file is written over by one.
 pub const TABLE: Content =
@@ -64,7 +64,7 @@ fn known(share: Option<f64>) -> String {
 }
 
 fn name(classes: &[String], class: u32) -> String {
-    classes.get(class as usize).map_or_else(|| class.to_string(), |name| printable(name).to_string())
+    classes.get(class as usize).map_or_else(|| class.to_string(), |name| shown(name).to_string())
 }
 
 /// A row a class; of many classes those with the lowest F1. Where images may have `several` labels, with the average precisions.

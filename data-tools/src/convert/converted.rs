@@ -74,7 +74,7 @@ impl fmt::Display for Converted {
         write!(
             f,
             "{}: {}; {}; {} in {:.2} s",
-            self.out.display(),
+            text::path(&self.out),
             self.splits(),
             text::classes(self.manifest.classes.len()),
             text::bytes(self.bytes),
@@ -87,7 +87,7 @@ impl fmt::Display for Converted {
             write!(f, "\n  {} of an earlier attempt kept", text::plural(self.resumed as u64, "shard"))?;
         }
         for note in &self.notes {
-            write!(f, "\n  {note}")?;
+            write!(f, "\n  {}", loaders::printable(note))?;
         }
         self.write_skipped(f)
     }
@@ -100,7 +100,7 @@ impl Converted {
         splits.sort_by_key(|(name, s)| (name.as_str() != TRAIN, std::cmp::Reverse(s.count)));
         let words = splits.iter().map(|(name, s)| {
             let shards = text::plural(s.shards.len() as u64, "shard");
-            format!("{name} {} in {shards}", text::count(s.count))
+            format!("{} {} in {shards}", loaders::shown(name), text::count(s.count))
         });
         words.collect::<Vec<_>>().join(", ")
     }
@@ -110,7 +110,7 @@ impl Converted {
             return Ok(());
         }
         let images = text::plural(self.skipped.len() as u64, "image");
-        write!(f, "\n  {images} left out, all listed in {}:", self.out.join(SKIPPED).display())?;
+        write!(f, "\n  {images} left out, all listed in {}:", text::path(&self.out.join(SKIPPED)))?;
         for line in self.skipped.iter().take(SHOWN) {
             write!(f, "\n    {line}")?;
         }

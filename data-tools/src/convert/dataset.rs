@@ -8,7 +8,7 @@ use super::tally::Tally;
 use crate::error::Error;
 use crate::source::Source;
 use loaders::replace::replace;
-use loaders::{Manifest, SplitManifest};
+use loaders::{Manifest, SplitManifest, printable};
 use std::collections::BTreeMap;
 use std::path::Path;
 
@@ -39,7 +39,8 @@ impl Dataset {
             }
         }
         let converted = splits.iter_mut().flat_map(|split| std::mem::take(&mut split.tally.skipped));
-        let skipped = source.skipped().iter().cloned().chain(converted).collect();
+        let lines = source.skipped().iter().cloned().chain(converted);
+        let skipped = lines.map(|line| printable(&line).into_owned()).collect();
         let names = source.splits().iter().map(|info| info.name.clone());
         let manifest = Manifest {
             version: Manifest::version_of(source.multi_label()),

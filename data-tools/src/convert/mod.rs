@@ -7,6 +7,7 @@ mod finished;
 mod gate;
 mod journal;
 mod order;
+mod output_limit;
 mod pieces;
 mod pipeline;
 mod plan;

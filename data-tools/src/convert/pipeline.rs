@@ -9,9 +9,9 @@ use super::gate::Gate;
 use crate::error::Error;
 use crate::pool;
 use crossbeam_channel::{Receiver, Sender};
+use loaders::guarded_with;
 use std::collections::BTreeMap;
 use std::ops::Range;
-use std::panic::{self, AssertUnwindSafe};
 use std::sync::{Mutex, MutexGuard, PoisonError};
 use std::thread::{self, Builder};
 use std::time::{Duration, Instant};
@@ -150,7 +150,7 @@ fn prepare_all<W: Work>(work: &W, gate: &Gate, chunks: &Chunks, lanes: &[Lane<W>
 
 /// What `part` returns; a panic becomes [`Error::Panic`].
 fn caught<R>(part: impl FnOnce() -> Result<R, Error>) -> Result<R, Error> {
-    panic::catch_unwind(AssertUnwindSafe(part)).unwrap_or_else(|cause| Err(Error::Panic(pool::message(&*cause))))
+    guarded_with(part, Error::Panic)
 }
 
 /// The chunks of all shards, numbered through. A shard without samples has one empty chunk.

@@ -67,6 +67,7 @@ fn request(kind: &str, src: &Path, options: &ConvertOptions, fingerprint: u32) -
     let src = src.canonicalize().map_err(|e| Error::io("read", src, e))?;
     let splits = options.split_map.iter().map(|(name, split)| format!("{name}={split}")).collect::<Vec<_>>().join(" ");
     let mapped = (!splits.is_empty()).then(|| ("split-map", json!(splits)));
+    let to_8bit = options.to_8bit.map(|scale| ("to-8bit", json!(format!("{scale:?}"))));
     let entries = [
         ("program", json!(env!("CARGO_PKG_VERSION"))),
         ("kind", json!(kind)),
@@ -80,7 +81,7 @@ fn request(kind: &str, src: &Path, options: &ConvertOptions, fingerprint: u32) -
         ("entry-points", json!(options.entry_points)),
         ("validation-fraction", json!(options.validation_fraction)),
     ];
-    Ok(entries.into_iter().chain(mapped).map(|(key, value)| (key.to_string(), value)).collect())
+    Ok(entries.into_iter().chain(mapped).chain(to_8bit).map(|(key, value)| (key.to_string(), value)).collect())
 }
 
 /// One attempt at a conversion.

@@ -2,6 +2,7 @@
 //! and then indexed. The order of the records stays.
 
 use super::converted::{Converted, SKIPPED};
+use super::output_limit::OutputLimit;
 use super::record_stream::RecordStream;
 use super::shard_writer::{self, ShardWriter};
 use super::spent::{Spent, Watch};
@@ -14,6 +15,7 @@ use crate::options::{ConvertOptions, OnBad};
 use crate::pool;
 use crate::progress::Progress;
 use loaders::example;
+use loaders::printable;
 use loaders::replace::replace;
 use std::fs;
 use std::path::{Path, PathBuf};
@@ -56,6 +58,7 @@ pub(super) fn unpack(src: &Path, out: &Path, options: &ConvertOptions, started: 
     let copying = Copying {
         dir: staging.dir(),
         needed,
+        limit: OutputLimit::new(options.max_output, Some(needed), 0),
         options,
         progress: Progress::new("copying", None, options.progress),
         spent: Mutex::default(),
@@ -111,6 +114,7 @@ struct Copying<'a> {
     dir: &'a Path,
     /// Bytes of all shards, roughly.
     needed: u64,
+    limit: OutputLimit,
     options: &'a ConvertOptions,
     progress: Progress,
     spent: Mutex<Spent>,
@@ -143,12 +147,12 @@ impl Copying<'_> {
             });
             drop(sender);
             let closed = closing.map_or(Ok(Ok(())), |closing| closing.join());
-            let closed = closed.unwrap_or_else(|cause| Err(Error::Panic(pool::message(&*cause))));
+            let closed = closed.unwrap_or_else(|cause| Err(Error::Panic(loaders::panic_text(&*cause))));
             closed.and(copied.map(drop))
         })?;
         let mut skipped = self.skipped.into_inner().unwrap_or_else(PoisonError::into_inner);
         skipped.sort_by_key(|(shard, _)| *shard);
-        let skipped = skipped.into_iter().map(|(_, line)| line).collect();
+        let skipped = skipped.into_iter().map(|(_, line)| printable(&line).into_owned()).collect();
         Ok((self.spent.into_inner().unwrap_or_else(PoisonError::into_inner), skipped))
     }
 
@@ -180,6 +184,7 @@ impl Copying<'_> {
                 skipped.push((number, Error::record(&shard.from, at, what).to_string()));
                 continue;
             }
+            self.limit.write(self.dir, record.len())?;
             writer.append(record, &[record.len() as u64])?;
             counter.tick();
             watch.lap(&mut spent.writing);

@@ -3,6 +3,7 @@
 use super::finished::Finished;
 use super::journal::Journal;
 use super::order::Order;
+use super::output_limit::OutputLimit;
 use super::pipeline::Work;
 use super::plan::{TRAIN, Task};
 use super::record;
@@ -19,8 +20,8 @@ use crate::options::{ConvertOptions, OnBad};
 use crate::progress::Progress;
 use crate::source::{Sample, Source};
 use crate::text;
-use loaders::Limits;
 use loaders::record::append_record;
+use loaders::{Limits, guarded_with};
 use std::collections::BTreeMap;
 use std::ops::Range;
 use std::path::{Path, PathBuf};
@@ -47,6 +48,7 @@ pub(super) struct Conversion<'a> {
     /// Shuffled order of each split.
     orders: Vec<Order>,
     survey: Survey,
+    limit: OutputLimit,
     progress: Progress,
     journal: Option<&'a Journal>,
     /// The shards to be written.
@@ -108,6 +110,10 @@ impl<'a> Conversion<'a> {
         let tasks: Vec<Task> = tasks.iter().filter(|t| !finished.contains_key(&t.name)).cloned().collect();
         let samples = tasks.iter().map(Task::samples).sum();
         let target = Target::new(options, source.png_as_jpeg());
+        let before = finished.values().map(|shard| shard.shard.bytes).sum();
+        let limit = OutputLimit::new(options.max_output, source.bytes(), before);
+        let survey = Survey::of(source, target, options.limits, options.jobs)?;
+        limit.check_estimate(dir, survey.needed)?;
         Ok(Conversion {
             source,
             dir,
@@ -115,7 +121,8 @@ impl<'a> Conversion<'a> {
             limits: options.limits,
             on_bad: options.on_bad,
             orders: Order::all(source, options.seed),
-            survey: Survey::of(source, target, options.limits, options.jobs)?,
+            survey,
+            limit,
             progress: Progress::new("converting", Some(samples), options.progress),
             journal,
             tasks,
@@ -168,9 +175,11 @@ impl<'a> Conversion<'a> {
             let stamp = stamps::of_sample(self.source, split, index);
             chunk.tally.stamps = chunk.tally.stamps.wrapping_add(stamp);
         }
-        let read = self.source.sample(split, index, &mut worker.sample);
+        let failed = |panic| Error::input(&self.source.place(split, index), format!("a reader failed at it ({panic})"));
+        let read = guarded_with(|| self.source.sample(split, index, &mut worker.sample), failed);
         watch.lap(&mut chunk.spent.reading);
         read?;
+        self.limit.read(worker.sample.encoded.len());
         let is_measured =
             self.source.splits()[split].name == TRAIN && position.is_multiple_of(self.survey.strides[split]);
         let recoded = self.recode(worker, is_measured, &mut chunk.tally);
@@ -264,6 +273,7 @@ impl Work for Conversion<'_> {
 
     fn append(&self, shard: &mut OpenShard, chunk: Chunk) -> Result<(), Error> {
         let mut records = chunk.records;
+        self.limit.write(self.dir, records.len())?;
         self.timed(|spent| &mut spent.writing, || shard.writer.append(&records, &chunk.sizes))?;
         records.clear();
         lock(&self.spare).push(records);

@@ -2,6 +2,9 @@
 //! `image` crate.
 
 use super::rgb::{Rgb, Size};
+use super::tiff_variant;
+use crate::options::To8Bit;
+use image::metadata::Orientation;
 use image::{DynamicImage, ImageDecoder, ImageError, ImageFormat, ImageReader};
 use loaders::decode::{Turn, other_format};
 use loaders::{Cost, ImageSpec, Limits};
@@ -24,6 +27,9 @@ pub(super) struct Foreign {
 impl Foreign {
     /// The format of a file, if it is one of these.
     pub fn of(file: &[u8]) -> Option<Self> {
+        if is_wide_png(file) {
+            return Some(Foreign { format: ImageFormat::Png, name: "PNG", is_exact: true });
+        }
         let (format, name) = match other_format(file)? {
             "a WebP file" => (ImageFormat::WebP, "WebP"),
             "a TIFF file" => (ImageFormat::Tiff, "TIFF"),
@@ -39,25 +45,70 @@ impl Foreign {
     ///
     /// # Errors
     /// A message: damage, or more pixels, memory or time than the limits allow, by the header, before any of it is spent.
-    pub fn decode(self, file: &[u8], limits: &Limits, image: &mut Rgb) -> Result<Turn, String> {
+    pub fn decode(
+        self,
+        file: &[u8],
+        limits: &Limits,
+        to_8bit: Option<To8Bit>,
+        image: &mut Rgb,
+    ) -> Result<Turn, String> {
         let length = file.len() as u64;
+        if self.format == ImageFormat::Tiff {
+            tiff_variant::check(file, to_8bit.is_some())?;
+        }
         let mut reader = ImageReader::with_format(Cursor::new(file), self.format);
         let mut most = image::Limits::no_limits();
         most.max_alloc = Some(limits.allowed(length));
         reader.limits(most);
         let mut decoder = reader.into_decoder().map_err(|e| self.fault(e))?;
         let (width, height) = decoder.dimensions();
-        let cost = self.cost(ImageSpec::new(height, width, 3), decoder.total_bytes());
+        let colour = decoder.color_type();
+        let bits = 8 * colour.bytes_per_pixel() / colour.channel_count();
+        if bits > 8 && to_8bit.is_none() {
+            return Err(format!(
+                "a {} of {bits} bits a value, of which data sets hold 8: --to-8bit takes it, --to-8bit=MIN,MAX a range of its values",
+                self.name
+            ));
+        }
+        let range = to_8bit.filter(|_| bits > 8).and_then(|scale| match scale {
+            To8Bit::Whole => None,
+            To8Bit::Range(min, max) => Some((min, max)),
+        });
+        let mut cost = self.cost(ImageSpec::new(height, width, 3), decoder.total_bytes());
+        // values of a range become floats first
+        let floats = if range.is_some() { 12 * u64::from(height) * u64::from(width) } else { 0 };
+        cost.memory = cost.memory.saturating_add(floats);
         limits.check(self.name, length, &cost).map_err(|fault| fault.to_string())?;
-        image.is_grey = !decoder.color_type().has_color();
+        image.is_grey = !colour.has_color();
         // the memory of an earlier image is not held beside that of this one
         drop(std::mem::take(&mut image.pixels));
-        let orientation = decoder.orientation().map_err(|e| self.fault(e))?;
+        let orientation = self.orientation(&mut decoder)?;
         let mut decoded = DynamicImage::from_decoder(decoder).map_err(|e| self.fault(e))?;
         decoded.apply_orientation(orientation);
         image.size = Size { height: decoded.height() as usize, width: decoded.width() as usize };
-        image.pixels = decoded.into_rgb8().into_raw();
+        image.pixels = match range {
+            None => decoded.into_rgb8().into_raw(),
+            Some((min, max)) => {
+                let whole = if bits == 16 { 65535.0 } else { 1.0 };
+                let scaled = |value: f32| ((f64::from(value) * whole - min) / (max - min) * 255.0).round();
+                decoded
+                    .into_rgb32f()
+                    .into_raw()
+                    .into_iter()
+                    .map(|value| scaled(value).clamp(0.0, 255.0) as u8)
+                    .collect()
+            }
+        };
         Ok(Turn::of_number(orientation.to_exif()))
+    }
+
+    /// The orientation that the file's EXIF data name; some programs put `Exif\0\0` before it, as in a JPEG.
+    fn orientation(self, decoder: &mut impl ImageDecoder) -> Result<Orientation, String> {
+        let exif = decoder.exif_metadata().ok().flatten();
+        match exif.as_deref().and_then(|data| data.strip_prefix(b"Exif\0\0")) {
+            Some(data) => Ok(Orientation::from_exif_chunk(data).unwrap_or(Orientation::NoTransforms)),
+            None => decoder.orientation().map_err(|e| self.fault(e)),
+        }
     }
 
     fn cost(self, spec: ImageSpec, stored: u64) -> Cost {
@@ -75,6 +126,11 @@ impl Foreign {
             other => format!("cannot decode the {name}: {other}; save it as PNG or JPEG, or fetch it again"),
         }
     }
+}
+
+/// Whether a file is a PNG of 16 bits a value, by its header.
+fn is_wide_png(file: &[u8]) -> bool {
+    file.starts_with(b"\x89PNG\r\n\x1a\n") && file.get(24) == Some(&16)
 }
 
 /// Whether the first picture of a WebP file was coded with losses.

@@ -12,5 +12,6 @@ mod resize;
 mod rgb;
 pub(crate) mod sizes;
 pub(crate) mod target;
+mod tiff_variant;
 
 pub use sizes::{Sizes, Spread};

@@ -14,7 +14,7 @@ use crate::error::Error;
 use crate::source::Sample;
 use loaders::decode::{Decoder, Stored, Turn, entry_points};
 use loaders::example::BoundingBox;
-use loaders::{Cost, Fault, Format, ImageSpec, Limits};
+use loaders::{Cost, Fault, Format, ImageSpec, Limits, guarded_with};
 use turbojpeg::Subsamp;
 
 /// A scaled decode must leave at least this many times the pixels wanted on each side.
@@ -78,12 +78,15 @@ impl Recoder {
     /// # Errors
     /// A message about what is wrong with the file.
     pub(crate) fn recode(&mut self, sample: &mut Sample) -> Result<(), String> {
-        sample.entry_points.clear();
-        self.remake(sample)?;
-        if self.target.entry_points && sample.format == Format::Jpeg {
-            sample.entry_points = entry_points(&sample.encoded).unwrap_or_default();
-        }
-        Ok(())
+        let remade = || {
+            sample.entry_points.clear();
+            self.remake(sample)?;
+            if self.target.entry_points && sample.format == Format::Jpeg {
+                sample.entry_points = entry_points(&sample.encoded).unwrap_or_default();
+            }
+            Ok(())
+        };
+        guarded_with(remade, |panic| format!("a decoder failed at it ({panic}); save it anew as PNG or JPEG"))
     }
 
     /// Turns the file in `sample` into what its record holds.
@@ -151,7 +154,7 @@ impl Recoder {
     /// Makes what the record of a WebP, TIFF, BMP or GIF file holds: a PNG of the same pixels, of a photo coded with losses a JPEG of the
     /// highest quality, or what the options ask for.
     fn make_foreign(&mut self, foreign: Foreign, bytes: &[u8], sample: &mut Sample) -> Result<Made<'_>, String> {
-        turn_boxes(sample, foreign.decode(bytes, &self.limits, &mut self.full)?);
+        turn_boxes(sample, foreign.decode(bytes, &self.limits, self.target.to_8bit, &mut self.full)?);
         sample.channels = 3;
         let smaller = self.target.size(self.full.size);
         set_size(sample, smaller.unwrap_or(self.full.size));

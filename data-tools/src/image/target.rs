@@ -1,7 +1,7 @@
 //! What images become: their size, and the format and quality in which they are stored.
 
 use super::rgb::Size;
-use crate::options::ConvertOptions;
+use crate::options::{ConvertOptions, To8Bit};
 
 /// Quality of JPEGs where none is given.
 const QUALITY: u8 = 90;
@@ -15,6 +15,8 @@ pub(crate) struct Target {
     quality: Option<u8>,
     /// Whether pixels are stored instead of files.
     pub(super) raw: bool,
+    /// How images of more than 8 bits or three bands are taken, if they are.
+    pub(super) to_8bit: Option<To8Bit>,
     /// Whether JPEGs get entry points.
     pub(super) entry_points: bool,
     png_as_jpeg: bool,
@@ -23,8 +25,8 @@ pub(crate) struct Target {
 impl Target {
     /// The target of the options; with `png_as_jpeg` every PNG file becomes a JPEG.
     pub(crate) fn new(options: &ConvertOptions, png_as_jpeg: bool) -> Self {
-        let &ConvertOptions { resize, quality, raw, entry_points, .. } = options;
-        Target { resize, quality, raw, entry_points, png_as_jpeg }
+        let &ConvertOptions { resize, quality, raw, to_8bit, entry_points, .. } = options;
+        Target { resize, quality, raw, to_8bit, entry_points, png_as_jpeg }
     }
 
     /// Whether an RGB JPEG that is not resized is stored as it is.

@@ -1,6 +1,7 @@
 //! A fault of a shard, for people and for scripts.
 
 use super::walk::Position;
+use loaders::printable;
 use serde_json::json;
 use std::fmt;
 
@@ -36,11 +37,12 @@ impl Bad {
 
 impl fmt::Display for Bad {
     fn fmt(&self, f: &mut fmt::Formatter<'_>) -> fmt::Result {
+        let (shard, what) = (printable(&self.shard), printable(&self.what));
         match (self.record, self.offset) {
             (Some(record), Some(offset)) => {
-                write!(f, "{}, record {record} at byte {offset}: {}", self.shard, self.what)
+                write!(f, "{shard}, record {record} at byte {offset}: {what}")
             }
-            _ => write!(f, "{}: {}", self.shard, self.what),
+            _ => write!(f, "{shard}: {what}"),
         }
     }
 }

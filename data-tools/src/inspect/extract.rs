@@ -9,6 +9,7 @@ use serde_json::json;
 
 use super::picture_file;
 use crate::error::Error;
+use crate::text;
 
 /// A picture that was written.
 #[derive(Debug, Clone)]
@@ -94,7 +95,7 @@ impl Extracted {
 
 impl fmt::Display for Extracted {
     fn fmt(&self, f: &mut fmt::Formatter<'_>) -> fmt::Result {
-        let (path, class) = (self.path.display(), loaders::printable(&self.class));
+        let (path, class) = (text::path(&self.path), loaders::printable(&self.class));
         write!(
             f,
             "{path}: image {} of {}, {class}, {} x {} pixels",

@@ -195,7 +195,7 @@ impl fmt::Display for Indexed {
         write!(
             f,
             "{}: {} in {} indexed in {:.2} s",
-            self.dir.display(),
+            text::path(&self.dir),
             text::plural(self.records, "record"),
             text::plural(self.shards, "shard"),
             self.elapsed.as_secs_f64()
@@ -213,6 +213,6 @@ impl fmt::Display for Indexed {
                 self.manifest.label_offset
             )?;
         }
-        self.notes.iter().try_for_each(|note| write!(f, "\n  {note}"))
+        self.notes.iter().try_for_each(|note| write!(f, "\n  {}", loaders::printable(note)))
     }
 }

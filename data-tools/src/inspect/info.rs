@@ -4,7 +4,7 @@ use super::walk::{Position, Walk};
 use crate::error::Error;
 use crate::image::pixels;
 use crate::text;
-use loaders::{Format, ImageSpec, Manifest, example, printable};
+use loaders::{Format, ImageSpec, Manifest, example, shown};
 use serde_json::json;
 use std::fmt;
 use std::path::{Path, PathBuf};
@@ -111,8 +111,8 @@ impl Info {
 
     fn write_classes(&self, f: &mut fmt::Formatter<'_>) -> fmt::Result {
         let classes = &self.manifest.classes;
-        let shown: Vec<_> = classes.iter().take(NAMES_SHOWN).map(|name| printable(name)).collect();
-        write!(f, "  classes: {}", shown.join(", "))?;
+        let names: Vec<_> = classes.iter().take(NAMES_SHOWN).map(|name| shown(name)).collect();
+        write!(f, "  classes: {}", names.join(", "))?;
         if classes.len() > NAMES_SHOWN {
             write!(f, " and {} more", classes.len() - NAMES_SHOWN)?;
         }
@@ -158,7 +158,7 @@ impl SplitInfo {
     /// A line whose name takes `width` columns.
     fn write(&self, f: &mut fmt::Formatter<'_>, width: usize) -> fmt::Result {
         let (images, shards) = (text::plural(self.count, "image"), text::plural(self.shards, "shard"));
-        write!(f, "  {:width$}  {images} in {shards}, {}", self.name, text::bytes(self.bytes))?;
+        write!(f, "  {:width$}  {images} in {shards}, {}", shown(&self.name), text::bytes(self.bytes))?;
         if let Some(first) = &self.first {
             write!(f, "; the first is {} {}", first.format, first.spec)?;
         }
@@ -180,8 +180,8 @@ impl fmt::Display for Info {
         let images = text::plural(self.splits.iter().map(|s| s.count).sum(), "image");
         let bytes = text::bytes(self.splits.iter().map(|s| s.bytes).sum());
         let classes = text::classes(self.manifest.classes.len());
-        writeln!(f, "{}: {images}, {classes}, {bytes}", self.dir.display())?;
-        let width = self.splits.iter().map(|s| s.name.len()).max().unwrap_or(0);
+        writeln!(f, "{}: {images}, {classes}, {bytes}", text::path(&self.dir))?;
+        let width = self.splits.iter().map(|s| shown(&s.name).chars().count()).max().unwrap_or(0);
         for split in &self.splits {
             split.write(f, width)?;
         }

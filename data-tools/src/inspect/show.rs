@@ -140,7 +140,7 @@ impl fmt::Display for Shown {
     fn fmt(&self, f: &mut fmt::Formatter<'_>) -> fmt::Result {
         let (width, height) = self.size;
         let images = text::plural(self.samples.len() as u64, "image");
-        write!(f, "{}: {images} of {}, {width} x {height} pixels", self.path.display(), self.split)?;
+        write!(f, "{}: {images} of {}, {width} x {height} pixels", text::path(&self.path), self.split)?;
         match self.transforms.is_empty() {
             true => write!(f, ", as stored"),
             false => write!(f, "\n  after {}", self.transforms.join(", ")),

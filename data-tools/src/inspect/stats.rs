@@ -7,7 +7,7 @@ use crate::image::sizes::Sizes;
 use crate::progress::Progress;
 use crate::{pool, text};
 use loaders::dataset::MANIFEST;
-use loaders::{Manifest, SplitManifest, printable};
+use loaders::{Manifest, SplitManifest, shown};
 use serde_json::json;
 use std::fmt;
 use std::path::{Path, PathBuf};
@@ -155,7 +155,7 @@ impl Stats {
 impl Stats {
     /// A line with a bar for each class.
     fn write_classes(&self, f: &mut fmt::Formatter<'_>) -> fmt::Result {
-        let names: Vec<_> = self.classes.iter().map(|(name, _)| printable(name)).collect();
+        let names: Vec<_> = self.classes.iter().map(|(name, _)| shown(name)).collect();
         let width = names.iter().map(|name| name.chars().count()).max().unwrap_or(0);
         let most = self.classes.iter().map(|(_, n)| *n).max().unwrap_or(0);
         for (i, (name, (_, count))) in names.iter().zip(&self.classes).enumerate() {
@@ -170,7 +170,7 @@ impl fmt::Display for Stats {
         writeln!(
             f,
             "{}, {}: {} in {:.2} s",
-            self.dir.display(),
+            text::path(&self.dir),
             self.split,
             text::plural(self.count, "image"),
             self.elapsed.as_secs_f64()

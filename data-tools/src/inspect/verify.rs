@@ -159,7 +159,7 @@ impl fmt::Display for Report {
         write!(
             f,
             "{}: {} in {}, {}, checked in {:.2} s: ",
-            self.dir.display(),
+            text::path(&self.dir),
             text::plural(self.checked, "record"),
             text::plural(self.shards, "shard"),
             text::bytes(self.bytes),

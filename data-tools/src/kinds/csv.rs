@@ -50,7 +50,8 @@ fn open(src: &Path, options: &ConvertOptions) -> Opened {
     let labels = lines.iter_mut().flat_map(|line| &mut line.labels);
     let named = names.apply(src, options, None, labels)?;
     let classes = labelled::classes(src, &lines, several, named.list, options)?;
-    let Listed { found, bad, repeats } = List { folder, classes: &classes, several }.look(&lines);
+    let Listed { found, bad, repeats } =
+        List { folder, classes: &classes, several, allow_outside: options.allow_outside }.look(&lines);
     let (skipped, mut notes) = (labelled::check(src, &bad, CURE, options)?, named.notes);
     if repeats > 0 {
         let lines = text::plural(repeats, "line");
@@ -68,7 +69,8 @@ fn open(src: &Path, options: &ConvertOptions) -> Opened {
     if found.is_empty() {
         return Err(Error::input(src, "not one of its lines can be used"));
     }
-    Ok(Box::new(Files::new(src, classes.names, found, notes, options)?.without(skipped)))
+    let files = Files::new(src, classes.names, found, notes, options)?.without(skipped);
+    Ok(Box::new(if repeats > 0 { files.with_repeats() } else { files }))
 }
 
 /// The names that lines give to their label numbers.

@@ -31,7 +31,8 @@ pub(super) fn open(src: &Path, list: &Path, options: &ConvertOptions) -> Opened 
     let unlisted = unlisted(src, list, &lines)?;
     let lines = labelled::prepare(list, src, lines, options)?;
     let classes = labelled::classes(list, &lines, true, None, options)?;
-    let Listed { found, mut bad, .. } = List { folder: src, classes: &classes, several: true }.look(&lines);
+    let Listed { found, mut bad, .. } =
+        List { folder: src, classes: &classes, several: true, allow_outside: options.allow_outside }.look(&lines);
     bad.extend(unlisted);
     let cure = format!("paths are relative to {}; an image without a label has an empty list", src.display());
     let skipped = labelled::check(list, &bad, &cure, options)?;

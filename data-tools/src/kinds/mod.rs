@@ -20,6 +20,7 @@ use crate::error::Error;
 use crate::options::ConvertOptions;
 use crate::source::Source;
 use kind::{Kind, Open};
+use loaders::guarded_with;
 use std::path::Path;
 
 const CATALOGUE: &[Kind] = &[
@@ -58,7 +59,7 @@ pub fn reads_folders(kind: &str) -> bool {
 /// # Errors
 /// An unknown kind, or whatever is wrong with the source.
 pub fn open(kind: &str, src: &Path, options: &ConvertOptions) -> Result<Option<Box<dyn Source>>, Error> {
-    match CATALOGUE.iter().find(|k| k.name == kind).map(|k| &k.open) {
+    let opened = || match CATALOGUE.iter().find(|k| k.name == kind).map(|k| &k.open) {
         Some(Open::Fixed(open)) => {
             options.check_fixed(kind)?;
             open(src, options).map(Some)
@@ -76,5 +77,6 @@ pub fn open(kind: &str, src: &Path, options: &ConvertOptions) -> Result<Option<B
             let known: Vec<&str> = CATALOGUE.iter().map(|k| k.name).collect();
             Err(Error::Usage(format!("unknown kind `{kind}`; known kinds: {}", known.join(", "))))
         }
-    }
+    };
+    guarded_with(opened, |panic| Error::input(src, format!("a reader failed at it ({panic}): damaged? fetch it again")))
 }

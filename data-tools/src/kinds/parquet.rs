@@ -255,6 +255,10 @@ impl Source for Parquet {
         Some(Blocks { lengths: self.parts[split].lengths(), together })
     }
 
+    fn bytes(&self) -> Option<u64> {
+        Some(self.rows.bytes())
+    }
+
     fn place(&self, split: usize, index: u64) -> PathBuf {
         let (group, row) = self.parts[split].locate(index);
         self.rows.table(group.table).path().join(format!("row {row}"))

@@ -166,7 +166,7 @@ impl fmt::Display for Exported {
         write!(
             f,
             "{}: {} in {}, {} in {:.2} s",
-            self.out.display(),
+            text::path(&self.out),
             text::plural(self.samples, "sample"),
             text::plural(self.archives, "archive"),
             text::bytes(self.bytes),

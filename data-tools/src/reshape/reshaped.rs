@@ -66,7 +66,7 @@ impl fmt::Display for Reshaped {
         write!(
             f,
             "{}: {}; {}; {} in {:.2} s",
-            self.out.display(),
+            text::path(&self.out),
             splits.collect::<Vec<_>>().join(", "),
             text::classes(self.manifest.classes.len()),
             text::bytes(self.bytes),

@@ -25,4 +25,6 @@ mod show;
 mod sources;
 mod tables;
 mod tfrecords;
+mod untrusted;
+mod variants;
 mod verify;

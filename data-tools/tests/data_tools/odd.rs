@@ -3,7 +3,7 @@
 use crate::common::foreign::{Foreign, write_dataset};
 use crate::common::pictures::*;
 use crate::common::*;
-use data_tools::{ConvertOptions, OnBad, convert, verify};
+use data_tools::{ConvertOptions, OnBad, To8Bit, convert, verify};
 use image::DynamicImage;
 use image::ImageFormat::Png;
 use loaders::{Dataset, EvalOrder, Format, ImageSpec, Images, Loader, Options, Pipeline};
@@ -120,8 +120,15 @@ fn converts(dir: &Path, file: &[u8], raw: bool) -> Result<(), String> {
     let (src, out) = (dir.join("src"), dir.join(format!("out-{raw}")));
     write(&src.join("a/x.jpg"), file);
     write(&src.join("a/good.png"), &png(SIDE as u32, SIDE as u32, 3));
-    let options =
-        ConvertOptions { raw, shards: 1, jobs: 1, progress: false, on_bad: OnBad::Skip, ..Default::default() };
+    let options = ConvertOptions {
+        raw,
+        to_8bit: Some(To8Bit::Whole),
+        shards: 1,
+        jobs: 1,
+        progress: false,
+        on_bad: OnBad::Skip,
+        ..Default::default()
+    };
     let made = convert("folder", &src, &out, &options).unwrap();
     let bad = made.skipped.first().map(|line| line.split_once(": ").unwrap().1.to_string());
     if bad.is_none() {

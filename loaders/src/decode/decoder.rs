@@ -9,6 +9,7 @@ use crate::decode::region::{Decoded, Need, Part};
 use crate::decode::turn::{Exif, Turn};
 use crate::fault::Fault;
 use crate::format::example::{Example, Format};
+use crate::guarded::guarded_with;
 use crate::limits::Limits;
 use crate::spec::{ImageSpec, Images};
 
@@ -117,12 +118,13 @@ impl Stored<'_> {
         }
     }
 
-    /// The shape to decode the image to if `images` are expected: grey becomes RGB if RGB is expected.
-    pub(crate) fn accept(&self, images: Images) -> Result<ImageSpec, Fault> {
+    /// The shape to decode the image to if `images` are expected: grey becomes RGB if RGB is expected, RAW grey of one size only if it
+    /// is to be taken `as_rgb`.
+    pub(crate) fn accept(&self, images: Images, as_rgb: bool) -> Result<ImageSpec, Fault> {
         let got = self.spec();
         let repeated = got.channels == 1
             && images.channels() == 3
-            && !matches!((&self.kind, images), (Kind::Raw(_), Images::Fixed(_)));
+            && (as_rgb || !matches!((&self.kind, images), (Kind::Raw(_), Images::Fixed(_))));
         let taken = ImageSpec { channels: if repeated { 3 } else { got.channels }, ..got };
         match images {
             Images::Fixed(expected) if taken != expected => Err(Fault::ImageSize { expected, got: taken }),
@@ -168,7 +170,7 @@ impl Decoder {
     /// [`Decoder::open_file`], with the entry points of its record.
     fn open_with<'a>(&mut self, file: &'a [u8], entry_points: &[u8]) -> Result<Stored<'a>, Fault> {
         if file.starts_with(b"\x89PNG\r\n\x1a\n") {
-            let png = Png::open(file, self.limits)?;
+            let png = safely("PNG", || Png::open(file, self.limits))?;
             let turn = self.turn(png.turn);
             Ok(Stored { kind: Kind::Png(png), turn })
         } else if file.starts_with(&[0xff, 0xd8]) {
@@ -208,7 +210,7 @@ impl Decoder {
         scratch: &'a mut Vec<u8>,
     ) -> Result<&'a [u8], Fault> {
         let stored = self.open(example)?;
-        stored.accept(Images::Fixed(expected))?;
+        stored.accept(Images::Fixed(expected), false)?;
         let decoded = self.decode(stored, example, Need::whole(expected), expected.channels, scratch)?;
         Ok(&decoded.bytes[..expected.values()])
     }
@@ -255,7 +257,7 @@ impl Decoder {
             Kind::Raw(spec) => Ok(whole(spec)),
             Kind::Png(png) => {
                 let spec = png.spec();
-                png.decode(channels, pixels)?;
+                safely("PNG", || png.decode(channels, pixels))?;
                 Ok(whole(spec))
             }
             Kind::Jpeg(header) => {
@@ -305,7 +307,7 @@ impl Decoder {
             Kind::Raw(spec) => Ok((spec.height as usize, spec.width as usize)),
             Kind::Png(png) => {
                 let spec = png.spec();
-                png.decode(channels, pixels)?;
+                safely("PNG", || png.decode(channels, pixels))?;
                 Ok((spec.height as usize, spec.width as usize))
             }
             Kind::Jpeg(header) => self.with_jpeg(|jpeg| jpeg.whole(file, header, channels, reduction, pixels)),
@@ -340,10 +342,15 @@ impl Decoder {
             Some(jpeg) => jpeg,
             None => Jpeg::new(self.limits)?,
         };
-        let done = f(&mut jpeg)?;
+        let done = safely("JPEG", || f(&mut jpeg))?;
         self.jpeg = Some(jpeg);
         Ok(done)
     }
+}
+
+/// Runs a decoder; its panic becomes a fault of the image.
+fn safely<T>(format: &'static str, decode: impl FnOnce() -> Result<T, Fault>) -> Result<T, Fault> {
+    guarded_with(decode, |panic| Fault::Decode { format, problem: format!("the decoder failed ({panic})") })
 }
 
 /// All of an image.

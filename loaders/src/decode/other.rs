@@ -3,11 +3,13 @@
 /// What a file of another format is, with an article.
 pub fn other_format(file: &[u8]) -> Option<&'static str> {
     let at = |offset: usize, bytes: &[u8]| file.get(offset..).is_some_and(|rest| rest.starts_with(bytes));
+    // of Windows and of OS/2
+    const BMP_HEADERS: [u8; 8] = [12, 16, 40, 52, 56, 64, 108, 124];
     let known: [(bool, &'static str); 11] = [
         (at(0, b"RIFF") && at(8, b"WEBP"), "a WebP file"),
         (at(0, b"GIF8"), "a GIF file"),
-        (at(0, b"BM") && at(6, &[0; 4]), "a BMP file"),
-        (at(0, b"II*\0") || at(0, b"MM\0*"), "a TIFF file"),
+        (at(0, b"BM") && BMP_HEADERS.iter().any(|&length| at(14, &[length, 0, 0, 0])), "a BMP file"),
+        (at(0, b"II*\0") || at(0, b"MM\0*") || at(0, b"II+\0\x08\0") || at(0, b"MM\0+\0\x08"), "a TIFF file"),
         (at(4, b"ftypavif"), "an AVIF file"),
         (at(4, b"ftyphei") || at(4, b"ftypmif1"), "a HEIC file"),
         (at(0, &[0xff, 0x0a]) || at(4, b"JXL "), "a JPEG XL file"),
@@ -42,7 +44,9 @@ mod tests {
     fn files_are_told_by_their_first_bytes() {
         assert_eq!(other_format(b"RIFF\x10\0\0\0WEBPVP8L"), Some("a WebP file"));
         assert_eq!(other_format(b"RIFF\x10\0\0\0AVI LIST"), None);
-        assert_eq!(other_format(b"BM\x36\0\0\0\0\0\0\0\x36\0"), Some("a BMP file"));
+        assert_eq!(other_format(b"BM\x36\0\0\0\0\0\0\0\x36\0\0\0\x28\0\0\0"), Some("a BMP file"));
+        assert_eq!(other_format(b"BM\x36\0\0\0\x07\0\0\0\x1a\0\0\0\x0c\0\0\0"), Some("a BMP file"));
+        assert_eq!(other_format(b"II+\0\x08\0\0\0"), Some("a TIFF file"));
         assert_eq!(other_format(b"MM\0*\0\0\0\x08"), Some("a TIFF file"));
         assert_eq!(other_format(b"\0\0\0\x18ftypheic"), Some("a HEIC file"));
         assert!(advice(b"GIF89a..").contains("it is a GIF file; `trireme data convert` takes it"));

@@ -31,9 +31,9 @@ pub struct Turn {
 const TILE: usize = 16;
 
 impl Turn {
-    /// From EXIF data, the bytes behind `Exif\0\0`; none if they name no orientation.
+    /// From EXIF data; `Exif\0\0` before it, which belongs to JPEGs, is passed over. None if they name no orientation.
     pub(crate) fn of_exif(data: &[u8]) -> Self {
-        Self::of(Orientation::from_exif_chunk(data))
+        Self::of(Orientation::from_exif_chunk(data.strip_prefix(b"Exif\0\0").unwrap_or(data)))
     }
 
     /// From EXIF's number of an orientation, 1 to 8; none from another one.

@@ -1,12 +1,11 @@
 //! The life of a loader thread: it takes a piece of an open batch, or opens the next one in a free slot, and fills it. The
 //! thread that brings back the last piece of a batch passes it on. The consumer (`loader`) puts the batches in order.
 
-use std::any::Any;
-use std::panic::{AssertUnwindSafe, catch_unwind};
 use std::sync::Arc;
 use std::time::Instant;
 
 use crate::error::Error;
+use crate::guarded::guarded_with;
 use crate::ring::fill::{Outcome, ThreadState, fill, finish, request, request_ahead};
 use crate::ring::nice;
 use crate::ring::open_batch::OpenBatch;
@@ -135,26 +134,5 @@ impl Worker {
 
 /// Turns a panic of `f` into an error.
 fn caught<T>(thread: usize, f: impl FnOnce() -> Result<T, Error>) -> Result<T, Error> {
-    catch_unwind(AssertUnwindSafe(f)).unwrap_or_else(|panic| Err(Error::Panic { thread, message: message(&*panic) }))
-}
-
-fn message(panic: &(dyn Any + Send)) -> String {
-    match (panic.downcast_ref::<&str>(), panic.downcast_ref::<String>()) {
-        (Some(text), _) => (*text).to_owned(),
-        (_, Some(text)) => text.clone(),
-        _ => "no message".to_owned(),
-    }
-}
-
-#[cfg(test)]
-mod tests {
-    use super::*;
-
-    #[test]
-    fn panic_messages() {
-        let of = |panic: Box<dyn Any + Send>| message(&*panic);
-        assert_eq!(of(Box::new("text")), "text");
-        assert_eq!(of(Box::new(String::from("string"))), "string");
-        assert_eq!(of(Box::new(7)), "no message");
-    }
+    guarded_with(f, |message| Error::Panic { thread, message })
 }

@@ -1,11 +1,11 @@
 //! One read of a reader thread: a run of bytes of a shard.
 
-use std::panic::{AssertUnwindSafe, catch_unwind};
 use std::sync::Arc;
 
 use crossbeam_channel::Sender;
 
 use crate::error::Error;
+use crate::guarded::guarded_with;
 use crate::storage::shard::Shard;
 
 /// Bytes of a shard, on the way to a reader thread or back.
@@ -26,8 +26,9 @@ impl Extent {
         let length = self.bytes.len();
         let bytes = &mut self.bytes;
         let read = || open(self.shard).and_then(|shard| shard.read_at(bytes, length, self.offset));
-        let panicked = || Error::Panic { thread: self.number, message: "while reading ahead".into() };
-        self.result = catch_unwind(AssertUnwindSafe(read)).unwrap_or_else(|_| Err(panicked()));
+        let panicked =
+            |message| Error::Panic { thread: self.number, message: format!("{message}, while reading ahead") };
+        self.result = guarded_with(read, panicked);
         let back = self.back.clone();
         // a failure means that the loader has ended
         let _ = back.send(self);

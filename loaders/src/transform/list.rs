@@ -16,14 +16,18 @@ pub const IGNORE_EXIF: &str = "ignore_exif";
 /// resized image differs a little.
 pub const FAST_DECODE: &str = "fast_decode";
 
+/// At the head of a list: grey images count as RGB with three equal channels, as networks want them that learnt from colour.
+pub const RGB: &str = "rgb";
+
 /// Words that may stand at the head of a list. They say how images are decoded and are not transforms.
-pub const HEAD_WORDS: [&str; 2] = [IGNORE_EXIF, FAST_DECODE];
+pub const HEAD_WORDS: [&str; 3] = [IGNORE_EXIF, FAST_DECODE, RGB];
 
 /// How the images of a list are decoded, as the words at its head say.
 #[derive(Debug, Clone, Copy, PartialEq, Eq, Default)]
 pub(super) struct Head {
     pub exif: Exif,
     pub fast_decode: bool,
+    pub rgb: bool,
 }
 
 impl Head {
@@ -33,13 +37,14 @@ impl Head {
         let (words, transforms) = list.split_at(words);
         let has = |name: &str| words.iter().any(|word| word.trim() == name);
         let exif = if has(IGNORE_EXIF) { Exif::Ignored } else { Exif::Applied };
-        (Self { exif, fast_decode: has(FAST_DECODE) }, transforms)
+        (Self { exif, fast_decode: has(FAST_DECODE), rgb: has(RGB) }, transforms)
     }
 
     /// The words that stand for it.
     pub fn words(self) -> impl Iterator<Item = String> {
         let exif = (self.exif == Exif::Ignored).then(|| IGNORE_EXIF.to_owned());
-        exif.into_iter().chain(self.fast_decode.then(|| FAST_DECODE.to_owned()))
+        let fast = self.fast_decode.then(|| FAST_DECODE.to_owned());
+        exif.into_iter().chain(fast).chain(self.rgb.then(|| RGB.to_owned()))
     }
 }
 
@@ -70,15 +75,18 @@ impl TransformList {
     pub fn new(list: &[String], input: Images, manifest: &Manifest) -> Result<Self, Error> {
         // a transform's place in the list, on which its random draws depend, does not count the words of the head
         let (head, list) = Head::split(list);
+        let input = if head.rgb { as_rgb(input) } else { input };
         let mut transforms: Vec<Box<dyn Transform>> = Vec::with_capacity(list.len());
         let mut now = match input {
             Images::Fixed(spec) => Sizes::Equal(spec),
             Images::Varied { channels } => Sizes::Varied(Varied { channels, short_side: None }),
         };
+        let numbers = |numbers: &[f64]| if head.rgb { of_rgb(numbers) } else { numbers.to_vec() };
+        let (mean, std) = (numbers(&manifest.mean), numbers(&manifest.std));
         let mut work = None;
         for (index, text) in list.iter().enumerate() {
             let fail = |problem| Error::Transform { index, text: text.clone(), problem };
-            let (transform, output) = step(index, text, manifest, now).map_err(fail)?;
+            let (transform, output) = step(index, text, (&mean, &std), now).map_err(fail)?;
             now = output;
             if transform.keeps_bytes() && transforms.iter().any(|before| before.rescales()) {
                 return Err(fail("it works on bytes, so it must stand before normalize and standardize".into()));
@@ -106,8 +114,27 @@ impl TransformList {
     }
 }
 
+/// The same images with three channels if they are grey.
+fn as_rgb(images: Images) -> Images {
+    match images {
+        Images::Fixed(spec) if spec.channels == 1 => Images::Fixed(ImageSpec { channels: 3, ..spec }),
+        Images::Varied { channels: 1 } => Images::Varied { channels: 3 },
+        other => other,
+    }
+}
+
+/// The data set's numbers for each of three channels where it has them for grey.
+fn of_rgb(numbers: &[f64]) -> Vec<f64> {
+    if let [grey] = numbers { vec![*grey; 3] } else { numbers.to_vec() }
+}
+
 /// Makes the transform at `index` of a list, and gives the shapes of its results for images like `now`.
-fn step(index: usize, text: &str, manifest: &Manifest, now: Sizes) -> Result<(Box<dyn Transform>, Sizes), String> {
+fn step(
+    index: usize,
+    text: &str,
+    (mean, std): (&[f64], &[f64]),
+    now: Sizes,
+) -> Result<(Box<dyn Transform>, Sizes), String> {
     if index >= usize::from(ORDER_OP) {
         return Err(format!("a list has at most {ORDER_OP} transforms"));
     }
@@ -118,7 +145,7 @@ fn step(index: usize, text: &str, manifest: &Manifest, now: Sizes) -> Result<(Bo
     if HEAD_WORDS.contains(&text.trim()) {
         return Err("it must stand before the transforms, at the head of the list".into());
     }
-    let transform = ops::parse(text, Context { input, mean: &manifest.mean, std: &manifest.std })?;
+    let transform = ops::parse(text, Context { input, mean, std })?;
     if transform.resizes() && index > 0 {
         return Err("it resizes, so it must stand first in the list".into());
     }

@@ -39,7 +39,7 @@ mod work;
 pub use call::canonical;
 pub use canvas::Canvas;
 pub use crop_rect::CropRect;
-pub use list::{FAST_DECODE, HEAD_WORDS, IGNORE_EXIF, exif_of};
+pub use list::{FAST_DECODE, HEAD_WORDS, IGNORE_EXIF, RGB, exif_of};
 pub use op::{Sizes, Transform, Varied};
 pub use pipeline::Pipeline;
 pub use scaled::scaled;

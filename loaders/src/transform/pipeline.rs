@@ -181,7 +181,7 @@ impl Pipeline {
         let Scratch { decoder, pixels, work, clock, .. } = scratch;
         decoder.exif(self.list.head.exif);
         let stored = decoder.open(example)?;
-        let spec = stored.accept(self.input())?;
+        let spec = stored.accept(self.input(), self.list.head.rgb)?;
         let mut canvas = Canvas::new(spec, values, work);
         canvas.set_boxes(example.boxes, stored.turn());
         self.apply_geometry(&mut canvas, id, epoch);

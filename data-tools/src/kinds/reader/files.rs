@@ -7,6 +7,7 @@ use crate::options::ConvertOptions;
 use crate::source::{Sample, Source, SourceSplit, Stamp};
 use crate::text;
 use loaders::crc32c::crc32c_append;
+use std::collections::BTreeMap;
 use std::path::{Path, PathBuf};
 
 /// A source of image files.
@@ -18,6 +19,8 @@ pub(crate) struct Files {
     pub notes: Vec<String>,
     /// A line for each sample that was left out.
     pub skipped: Vec<String>,
+    /// Bytes of the files, where some are read for several samples.
+    pub bytes: Option<u64>,
 }
 
 impl Files {
@@ -65,12 +68,23 @@ impl Files {
             listings: found.into_iter().map(|(_, listing)| listing).collect(),
             notes,
             skipped: Vec::new(),
+            bytes: None,
         })
     }
 
     /// The same source, of which these samples were left out.
     pub fn without(mut self, skipped: Vec<String>) -> Self {
         self.skipped = skipped;
+        self
+    }
+
+    /// The same source, in which samples share files.
+    pub fn with_repeats(mut self) -> Self {
+        let mut files = BTreeMap::new();
+        for listing in &self.listings {
+            files.extend((0..listing.len()).map(|index| (listing.path(index), listing.stamp(index))));
+        }
+        self.bytes = Some(files.values().flatten().map(|stamp| stamp.bytes).sum());
         self
     }
 
@@ -132,6 +146,10 @@ impl Source for Files {
 
     fn stamp(&self, split: usize, index: u64) -> Option<Stamp> {
         self.listings[split].stamp(index)
+    }
+
+    fn bytes(&self) -> Option<u64> {
+        self.bytes
     }
 
     fn place(&self, split: usize, index: u64) -> PathBuf {

@@ -8,7 +8,7 @@ use crate::splits::{self, Assign, Names, TRAIN, Unknown};
 use crate::text;
 use loaders::printable;
 use std::collections::{BTreeMap, BTreeSet};
-use std::path::Path;
+use std::path::{Component, Path};
 
 /// A line of a list.
 #[derive(Debug, PartialEq, Eq)]
@@ -32,6 +32,8 @@ pub(crate) struct List<'a> {
     pub classes: &'a Classes,
     /// Whether images may have several labels, or none.
     pub several: bool,
+    /// Whether a line may name a file outside of the folder.
+    pub allow_outside: bool,
 }
 
 /// What cannot be used.
@@ -150,6 +152,14 @@ impl List<'_> {
         }
     }
 
+    /// Whether a path that is absolute or has `..` in it leads to anything but the folder.
+    fn leads_outside(&self, named: &Path) -> bool {
+        let is_plain = named.components().all(|part| matches!(part, Component::Normal(_) | Component::CurDir));
+        let folder = if self.folder.as_os_str().is_empty() { Path::new(".") } else { self.folder };
+        let is_inside = || Some(folder.join(named).canonicalize().ok()?.starts_with(folder.canonicalize().ok()?));
+        !is_plain && !is_inside().unwrap_or(false)
+    }
+
     /// Split and classes of a line; or what is wrong with it, or with it beside the `first` line of its image.
     fn beside<'a>(&self, line: &'a Line, first: Option<&First<'a>>) -> Result<Usable<'a>, String> {
         let path = printable(&line.path);
@@ -183,7 +193,12 @@ impl List<'_> {
         }
         let split = split(&line.split)?;
         let classes = self.classes_of(split, &line.labels)?;
-        let path = self.folder.join(&line.path);
+        let named = Path::new(&line.path);
+        if !self.allow_outside && self.leads_outside(named) {
+            let what = "outside of the folder of images, whose files alone a list may name; --allow-outside takes it";
+            return Err(format!("{}: {what}", line.path));
+        }
+        let path = self.folder.join(named);
         match path.metadata() {
             Ok(meta) if meta.is_file() => Ok(Usable { split, classes }),
             Ok(_) => Err(format!("{}: not a file", path.display())),
@@ -240,13 +255,15 @@ pub(crate) fn check(src: &Path, bad: &[Bad], cure: &str, options: &ConvertOption
     let lines: Vec<String> = bad
         .iter()
         .map(|bad| match bad.line {
-            Some(line) => format!("line {line}: {}", bad.what),
-            None => bad.what.clone(),
+            Some(line) => format!("line {line}: {}", printable(&bad.what)),
+            None => printable(&bad.what).into_owned(),
         })
         .collect();
     match (lines.is_empty(), options.on_bad) {
         (true, _) => Ok(Vec::new()),
-        (false, OnBad::Skip) => Ok(lines.into_iter().map(|line| format!("{}: {line}", src.display())).collect()),
+        (false, OnBad::Skip) => {
+            Ok(lines.into_iter().map(|line| format!("{}: {line}", printable(&src.to_string_lossy()))).collect())
+        }
         (false, OnBad::Fail) => {
             let numbered = bad.iter().filter(|bad| bad.line.is_some()).count();
             let (word, count) = if numbered == bad.len() { ("line", numbered) } else { ("entry", bad.len()) };
@@ -255,11 +272,8 @@ pub(crate) fn check(src: &Path, bad: &[Bad], cure: &str, options: &ConvertOption
             } else {
                 format!("{} entries", text::count(count as u64))
             };
-            let what = format!(
-                "{count} cannot be used:\n  {}\ncorrect them ({cure}), or leave them out by `--on-bad skip`",
-                lines.join("\n  ")
-            );
-            Err(Error::input(src, what))
+            let cure = format!("correct them ({cure}), or leave them out by `--on-bad skip`");
+            Err(Error::Lines { path: src.to_path_buf(), count, lines, cure })
         }
     }
 }

@@ -30,7 +30,9 @@ pub(crate) struct Array {
 /// All arrays of a `.npz` file, in memory of the budget.
 pub(crate) fn read_archive(path: &Path, budget: &mut Budget) -> Result<Vec<Array>, Error> {
     let file = regular::open(path).map_err(|e| Error::io("open", path, e))?;
-    budget.add_file(file.metadata().map_err(|e| Error::io("read", path, e))?.len());
+    let length = file.metadata().map_err(|e| Error::io("read", path, e))?.len();
+    budget.add_file(length);
+    let mut left = length;
     let mut archive = ZipArchive::new(io::BufReader::new(file)).map_err(|e| damaged(path, "the archive", e))?;
     let mut arrays = Vec::new();
     for number in 0..archive.len() {
@@ -41,6 +43,10 @@ pub(crate) fn read_archive(path: &Path, budget: &mut Budget) -> Result<Vec<Array
         let place = member.data_start().filter(|_| member.compression() == CompressionMethod::Stored);
         let store = match place {
             Some(start) => {
+                let overlap = || {
+                    Error::input(path, "its members take more bytes than the file has: damaged; save or fetch it again")
+                };
+                left = left.checked_sub(member.size()).ok_or_else(overlap)?;
                 // its checksum is compared at its end
                 let length = io::copy(&mut member, &mut io::sink()).map_err(failed)?;
                 let file = regular::open(path).map_err(|e| Error::io("open", path, e))?;
@@ -124,8 +130,8 @@ impl Array {
         if self.descr == "|u1" {
             return Ok(());
         }
-        let cure =
-            "expected uint8: save (255 * x).round().astype('uint8') if they are from 0 to 1, else x.astype('uint8')";
+        let cure = "expected uint8: save (255 * x).round().astype('uint8') if they are from 0 to 1, (x / 257).round().astype('uint8') \
+                    if from 0 to 65535, x.clip(0, 255).astype('uint8') if from 0 to 255 (astype alone keeps the lower 8 bits of larger values)";
         Err(Error::input(path, format!("`{}`: its values are {}; {cure}", self.name, self.descr)))
     }
 

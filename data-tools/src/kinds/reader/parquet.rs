@@ -1,19 +1,18 @@
 //! A Parquet file with a column of image files and a column of labels, by the `parquet` crate of Apache Arrow.
 
 use super::labels::Label;
+use super::parquet_pages::{self, Checked, Pages};
 use super::positioned::Positioned;
 use crate::error::Error;
-use crate::pool;
 use crate::source::Stamp;
 use crate::text;
 use ::parquet::basic::{Compression, Type};
-use ::parquet::column::reader::{ColumnReader, ColumnReaderImpl};
-use ::parquet::data_type::{ByteArray, DataType};
+use ::parquet::column::reader::ColumnReaderImpl;
+use ::parquet::data_type::{ByteArray, ByteArrayType, DataType, Int32Type, Int64Type};
 use ::parquet::errors::ParquetError;
 use ::parquet::file::metadata::{ColumnChunkMetaData, ParquetMetaData};
 use ::parquet::file::reader::{FileReader, SerializedFileReader};
-use loaders::{Limits, regular};
-use std::panic::{self, AssertUnwindSafe};
+use loaders::{Limits, guarded_with, regular};
 use std::path::{Path, PathBuf};
 
 /// Columns that hold image files, and columns that hold labels; the first that is there counts.
@@ -38,6 +37,9 @@ struct Column {
 pub(crate) struct Table {
     path: PathBuf,
     file: SerializedFileReader<Positioned>,
+    /// The same file, for what is looked at before.
+    bytes: Positioned,
+    limits: Limits,
     stamp: Stamp,
     images: Column,
     labels: Column,
@@ -54,14 +56,19 @@ pub(crate) struct Table {
 pub(crate) fn open(path: &Path, limits: &Limits) -> Result<Table, Error> {
     let file = regular::open(path).map_err(|e| Error::io("open", path, e))?;
     let stamp = Stamp::of(&file.metadata().map_err(|e| Error::io("read", path, e))?);
-    let file = guarded(path, "its footer", || SerializedFileReader::new(Positioned::new(file, stamp.bytes)))?;
+    let bytes = Positioned::new(file, stamp.bytes);
+    let file = guarded(path, "its footer", || {
+        parquet_pages::check_footer(&bytes)?;
+        SerializedFileReader::new(bytes.clone())
+    })?;
     let metadata = file.metadata();
     let images = find(path, metadata, IMAGES, "image", "a column of image files", &[Type::BYTE_ARRAY])?;
     let labels = find(path, metadata, LABELS, "label", "labels", &[Type::INT32, Type::INT64, Type::BYTE_ARRAY])?;
     let names = names(metadata).filter(|_| labels.kind != Type::BYTE_ARRAY);
     let rows = metadata.row_groups().iter().map(|group| u64::try_from(group.num_rows()).unwrap_or(0)).collect();
-    let table = Table { path: path.to_path_buf(), stamp, images, labels, names, rows, file };
-    table.check(limits)?;
+    let limits = *limits;
+    let table = Table { path: path.to_path_buf(), stamp, images, labels, names, rows, file, bytes, limits };
+    table.check()?;
     Ok(table)
 }
 
@@ -105,15 +112,12 @@ fn names(metadata: &ParquetMetaData) -> Option<Column> {
 
 /// Runs `read`; an error, or a panic of a reader that met what it does not expect, becomes an error that names the part.
 fn guarded<R>(path: &Path, part: &str, read: impl FnOnce() -> Result<R, ParquetError>) -> Result<R, Error> {
-    let what = match panic::catch_unwind(AssertUnwindSafe(read)) {
-        Ok(Ok(done)) => return Ok(done),
-        Ok(Err(error)) => error.to_string(),
-        Err(cause) => pool::message(&*cause),
-    };
-    Err(Error::input(
-        path,
-        format!("{part} cannot be read ({what}): not a Parquet file, cut short or damaged; fetch it again"),
-    ))
+    guarded_with(read, ParquetError::General).map_err(|what| {
+        Error::input(
+            path,
+            format!("{part} cannot be read ({what}): not a Parquet file, cut short or damaged; fetch it again"),
+        )
+    })
 }
 
 impl Table {
@@ -142,7 +146,8 @@ impl Table {
     }
 
     /// Refuses what cannot be unpacked, and row groups that take too much memory by their headers.
-    fn check(&self, limits: &Limits) -> Result<(), Error> {
+    fn check(&self) -> Result<(), Error> {
+        let allowed = self.limits.allowed(self.stamp.bytes);
         for (group, needed) in self.group_bytes().enumerate() {
             for column in [Some(self.images), Some(self.labels), self.names].into_iter().flatten() {
                 let codec = self.chunk(group, column).compression();
@@ -154,11 +159,11 @@ impl Table {
                     return Err(Error::input(&self.path, what));
                 }
             }
-            if needed > limits.allowed(self.stamp.bytes) {
+            if needed > allowed {
                 let what = format!(
                     "row group {group} needs {} of memory, {} are allowed; write it again with smaller row groups, or raise --limit-memory",
                     text::bytes(needed),
-                    text::bytes(limits.allowed(self.stamp.bytes))
+                    text::bytes(allowed)
                 );
                 return Err(Error::input(&self.path, what));
             }
@@ -172,11 +177,8 @@ impl Table {
     /// The image files of a row group.
     pub(crate) fn images(&self, group: usize) -> Result<Images, Error> {
         let part = format!("column `image` of row group {group}");
-        let read = || match self.file.get_row_group(group)?.get_column_reader(self.images.at)? {
-            ColumnReader::ByteArrayColumnReader(reader) => all(reader, self.rows[group]),
-            _ => Err(ParquetError::General("its type has changed".into())),
-        };
-        guarded(&self.path, &part, read)
+        let take = |value: ByteArray| Ok((0, value));
+        guarded(&self.path, &part, || self.values::<ByteArrayType, _>(group, self.images, &mut 0, take))
     }
 
     /// The labels of all rows; `None` for a row without one (null).
@@ -197,31 +199,65 @@ impl Table {
             );
             return Err(Error::input(&self.path, what));
         }
-        let mut labels = Vec::new();
+        let (mut labels, mut copied) = (Vec::new(), 0);
         for group in 0..self.rows.len() {
             let part = format!("the column of labels of row group {group}");
-            labels.extend(guarded(&self.path, &part, || self.group_labels(group, column))?);
+            labels.extend(guarded(&self.path, &part, || self.group_labels(group, column, &mut copied))?);
         }
         Ok(labels)
     }
 
-    fn group_labels(&self, group: usize, column: Column) -> Result<Vec<Option<Label>>, ParquetError> {
-        let rows = self.rows[group];
-        let reader = self.file.get_row_group(group)?.get_column_reader(column.at)?;
-        let number = |value: i64| Label::Number(value);
-        Ok(match (reader, column.kind) {
-            (ColumnReader::Int32ColumnReader(reader), _) => {
-                all(reader, rows)?.into_iter().map(|value| value.map(|v| number(v.into()))).collect()
+    fn group_labels(&self, group: usize, column: Column, copied: &mut u64) -> Result<Vec<Option<Label>>, ParquetError> {
+        match column.kind {
+            Type::INT32 => self.values::<Int32Type, _>(group, column, copied, |v| Ok((0, Label::Number(v.into())))),
+            Type::INT64 => self.values::<Int64Type, _>(group, column, copied, |v| Ok((0, Label::Number(v)))),
+            Type::BYTE_ARRAY => self.values::<ByteArrayType, _>(group, column, copied, |value| {
+                value.as_utf8().map(|text| (text.len() as u64, Label::of_text(text)))
+            }),
+            kind => Err(ParquetError::General(format!("labels of type {kind}"))),
+        }
+    }
+
+    /// What `take` makes of the values of a column in a row group, `None` for a row without one, with the bytes that it copies of each.
+    ///
+    /// # Errors
+    /// What the crate says, and pages or copies of more memory than the limits allow.
+    fn values<T: DataType, V>(
+        &self,
+        group: usize,
+        column: Column,
+        copied: &mut u64,
+        take: impl Fn(T::T) -> Result<(u64, V), ParquetError>,
+    ) -> Result<Vec<Option<V>>, ParquetError>
+    where
+        T::T: Measured,
+    {
+        let (chunk, rows) = (self.chunk(group, column), self.rows[group]);
+        let allowed = self.limits.allowed(self.stamp.bytes);
+        let Pages { largest, are_copied } = parquet_pages::check(&self.bytes, chunk, rows, allowed)?;
+        let pages = self.file.get_row_group(group)?.get_column_page_reader(column.at)?;
+        let description = chunk.column_descr_ptr();
+        let is_optional = description.max_def_level() > 0;
+        let mut reader = ColumnReaderImpl::<T>::new(description, Box::new(Checked { pages, is_optional }));
+        // so few at once that their copies fit, even if each is as large as a page
+        let at_once = if are_copied { (allowed / 4 / largest.max(1)).clamp(1, rows.max(1)) } else { rows };
+        let mut all = Vec::new();
+        while (all.len() as u64) < rows {
+            let wanted = usize::try_from(at_once.min(rows - all.len() as u64))?;
+            for value in some(&mut reader, wanted)? {
+                if let (true, Some(value)) = (are_copied, &value) {
+                    *copied = copied.saturating_add(value.bytes());
+                }
+                let taken = value.map(&take).transpose()?;
+                *copied = copied.saturating_add(taken.as_ref().map_or(0, |(bytes, _)| *bytes));
+                if *copied > allowed {
+                    let what = format!("its values take more than the {} that are allowed", text::bytes(allowed));
+                    return Err(ParquetError::General(format!("{what}; raise --limit-memory if they are meant to")));
+                }
+                all.push(taken.map(|(_, value)| value));
             }
-            (ColumnReader::Int64ColumnReader(reader), _) => {
-                all(reader, rows)?.into_iter().map(|value| value.map(number)).collect()
-            }
-            (ColumnReader::ByteArrayColumnReader(reader), _) => {
-                let name = |value: ByteArray| value.as_utf8().map(Label::of_text);
-                all(reader, rows)?.into_iter().map(|value| value.map(name).transpose()).collect::<Result<_, _>>()?
-            }
-            (_, kind) => return Err(ParquetError::General(format!("labels of type {kind}"))),
-        })
+        }
+        Ok(all)
     }
 
     /// The names of the classes that Hugging Face's library has put into the file.
@@ -242,9 +278,23 @@ impl Table {
     }
 }
 
-/// All values of a column of `rows` rows, without lists.
-fn all<T: DataType>(mut reader: ColumnReaderImpl<T>, rows: u64) -> Result<Vec<Option<T::T>>, ParquetError> {
-    let rows = usize::try_from(rows)?;
+/// A value's bytes outside of itself.
+trait Measured {
+    fn bytes(&self) -> u64 {
+        0
+    }
+}
+
+impl Measured for i32 {}
+impl Measured for i64 {}
+impl Measured for ByteArray {
+    fn bytes(&self) -> u64 {
+        self.len() as u64
+    }
+}
+
+/// The values of the next `rows` rows of a column without lists.
+fn some<T: DataType>(reader: &mut ColumnReaderImpl<T>, rows: usize) -> Result<Vec<Option<T::T>>, ParquetError> {
     let (mut levels, mut values) = (Vec::new(), Vec::new());
     let (read, _, _) = reader.read_records(rows, Some(&mut levels), None, &mut values)?;
     if read != rows {

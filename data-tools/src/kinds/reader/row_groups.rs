@@ -40,6 +40,11 @@ impl RowGroups {
         &self.tables[number]
     }
 
+    /// Bytes of all files.
+    pub(crate) fn bytes(&self) -> u64 {
+        self.tables.iter().map(|table| table.stamp().bytes).sum()
+    }
+
     /// How many row groups samples may be mixed over without being read again; `None` if all.
     pub(crate) fn together(&self) -> Option<usize> {
         // while one window ends the next has begun

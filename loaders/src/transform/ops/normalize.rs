@@ -20,6 +20,8 @@ pub(super) fn build(arguments: &[f64], context: Context<'_>) -> Result<Box<dyn T
     let channels = context.input.channels as usize;
     let (mean, std) = match arguments.len() {
         0 if context.mean.len() == channels => (context.mean, context.std),
+        // grey files, measured as RGB
+        0 if channels == 1 && is_grey(context.mean) && is_grey(context.std) => (&context.mean[..1], &context.std[..1]),
         0 => {
             return Err(format!(
                 "dataset.json has {} values of `mean` and `std`, the image has {channels} channels \
@@ -52,6 +54,11 @@ pub(super) fn build(arguments: &[f64], context: Context<'_>) -> Result<Box<dyn T
 /// In f64, rounded once: table and arithmetic agree to the bit.
 fn scaled(value: f64, mean: f64, std: f64) -> f32 {
     ((value / 255.0 - mean) / std) as f32
+}
+
+/// Whether numbers of three channels are those of grey pixels.
+fn is_grey(numbers: &[f64]) -> bool {
+    matches!(numbers, [red, green, blue] if red == green && green == blue)
 }
 
 impl Transform for Normalize {

@@ -1,0 +1,213 @@
+//! The pages of a Parquet column, looked at before the `parquet` crate reads them: it allocates what their headers ask for.
+
+use super::positioned::Positioned;
+use super::thrift::Thrift;
+use crate::text;
+use ::parquet::basic::{Compression, Encoding};
+use ::parquet::column::page::{Page, PageMetadata, PageReader};
+use ::parquet::errors::{ParquetError, Result};
+use ::parquet::file::metadata::ColumnChunkMetaData;
+use ::parquet::file::reader::{ChunkReader, Length};
+
+/// Memory that the crate takes for a value of a dictionary, beside its bytes.
+const VALUE: u64 = 40;
+/// A page unpacked by Snappy has at most 64 bytes for three.
+const SNAPPY: u64 = 22;
+/// Bytes that a chunk may take beyond twice what the footer says.
+const SLACK: u64 = 4096;
+/// Types of pages: see `PageType` of parquet.thrift.
+const DATA: i64 = 0;
+const DICTIONARY: i64 = 2;
+const DATA_V2: i64 = 3;
+/// The encoding by prefixes, which unpacks to more than the page.
+const PREFIXES: i64 = 7;
+
+fn failed(what: String) -> ParquetError {
+    ParquetError::General(what)
+}
+
+/// What the headers of a chunk's pages say.
+#[derive(Debug, Default)]
+pub(super) struct Pages {
+    /// Bytes of the largest page, unpacked.
+    pub largest: u64,
+    /// Whether values are copied out of their pages, so that they may take more bytes than these.
+    pub are_copied: bool,
+}
+
+/// Looks at the footer of a file.
+///
+/// # Errors
+/// A list that is longer than the footer.
+pub(super) fn check_footer(file: &Positioned) -> Result<()> {
+    let Some(at) = file.len().checked_sub(8) else { return Ok(()) };
+    let tail = file.get_bytes(at, 8)?;
+    let length = u64::from(u32::from_le_bytes([tail[0], tail[1], tail[2], tail[3]]));
+    // what else is wrong with it the crate says
+    let Some(start) = at.checked_sub(length).filter(|_| tail.ends_with(b"PAR1")) else { return Ok(()) };
+    Thrift::new(file.get_read(start)?, length).structure().map_err(|e| failed(e.to_string()))?;
+    Ok(())
+}
+
+/// Looks at the headers of the pages of a chunk of `rows` rows, which may take `memory` bytes.
+///
+/// # Errors
+/// A header that cannot be read, and one that asks for more than the page can hold or than is allowed; its page is named.
+pub(super) fn check(file: &Positioned, chunk: &ColumnChunkMetaData, rows: u64, memory: u64) -> Result<Pages> {
+    let (mut at, length) = chunk.byte_range();
+    let end = at.saturating_add(length);
+    let (mut pages, mut sum, mut values) = (Pages::default(), 0u64, 0u64);
+    let stated = u64::try_from(chunk.uncompressed_size()).unwrap_or(0);
+    let mut number = 0u64;
+    while at < end && values < rows {
+        let page = |what: String| failed(format!("page {number} at byte {at}: {what}"));
+        let mut header = Thrift::new(file.get_read(at)?, end - at);
+        let numbers = header.structure().map_err(|e| page(format!("its header cannot be read: {e}")))?;
+        let get = |path: &[i16]| numbers.iter().find(|(found, _)| found == path).map(|(_, number)| *number);
+        let size = |field: i16, name: &str| {
+            let size = get(&[field]).and_then(|size| u64::try_from(size).ok());
+            size.ok_or_else(|| page(format!("its header gives no {name}")))
+        };
+        let (unpacked, packed) = (size(2, "uncompressed_page_size")?, size(3, "compressed_page_size")?);
+        let most = if chunk.compression() == Compression::SNAPPY { packed.saturating_mul(SNAPPY) } else { packed };
+        if packed > end - at - header.read || unpacked > most {
+            let what = format!("{packed} bytes that unpack to {unpacked}, which is more than there are");
+            return Err(page(what));
+        }
+        let count = |path: &[i16]| get(path).and_then(|count| u64::try_from(count).ok()).unwrap_or(0);
+        sum = sum.saturating_add(unpacked).saturating_add(header.read);
+        match get(&[1]) {
+            Some(DICTIONARY) => {
+                let entries = count(&[7, 1]);
+                // each takes four bytes at least: its length, or a number
+                if entries > unpacked / 4 {
+                    return Err(page(format!("a dictionary of {entries} values in {unpacked} bytes (num_values)")));
+                }
+                sum = sum.saturating_add(entries * VALUE);
+                if sum > memory {
+                    let what = format!("its dictionary takes {} of memory, more than is allowed", text::bytes(sum));
+                    return Err(page(format!("{what}; raise --limit-memory if it is meant to be so large")));
+                }
+                sum -= entries * VALUE;
+            }
+            Some(DATA) => {
+                values = values.saturating_add(count(&[5, 1]));
+                pages.are_copied |= get(&[5, 2]) == Some(PREFIXES);
+            }
+            Some(DATA_V2) => {
+                values = values.saturating_add(count(&[8, 1]));
+                pages.are_copied |= get(&[8, 4]) == Some(PREFIXES);
+            }
+            _ => {}
+        }
+        if sum > stated.saturating_mul(2).saturating_add(SLACK) {
+            return Err(page(format!("the pages take {sum} bytes, the footer says {stated}")));
+        }
+        pages.largest = pages.largest.max(unpacked);
+        at = at.saturating_add(header.read).saturating_add(packed);
+        number += 1;
+    }
+    Ok(pages)
+}
+
+/// Pages of a chunk whose columns of differences are looked at, too: they begin with the number of their values, for which the crate
+/// makes room.
+pub(super) struct Checked {
+    pub pages: Box<dyn PageReader>,
+    /// Whether rows may have no value.
+    pub is_optional: bool,
+}
+
+impl Checked {
+    fn checked(&self, page: Page) -> Result<Page> {
+        let (encoding, values) = (page.encoding(), u64::from(page.num_values()));
+        let delta = [Encoding::DELTA_BINARY_PACKED, Encoding::DELTA_LENGTH_BYTE_ARRAY, Encoding::DELTA_BYTE_ARRAY];
+        if !delta.contains(&encoding) {
+            return Ok(page);
+        }
+        let buffer = page.buffer();
+        let levels = match &page {
+            Page::DataPage { .. } if self.is_optional => {
+                let length = buffer.first_chunk().map_or(0, |length| u32::from_le_bytes(*length));
+                4 + length as usize
+            }
+            Page::DataPageV2 { def_levels_byte_len, rep_levels_byte_len, .. } => {
+                *def_levels_byte_len as usize + *rep_levels_byte_len as usize
+            }
+            _ => 0,
+        };
+        let mut rest = Varints(buffer.get(levels..).unwrap_or(&[]));
+        let columns = if encoding == Encoding::DELTA_BYTE_ARRAY { 2 } else { 1 };
+        for _ in 0..columns {
+            let passed = rest.pass_differences(values);
+            passed.ok_or_else(|| failed(format!("differences of another number than the page's {values} values")))?;
+        }
+        Ok(page)
+    }
+}
+
+/// Bytes of numbers that take a byte for seven bits.
+struct Varints<'a>(&'a [u8]);
+
+impl Varints<'_> {
+    fn next(&mut self) -> Option<u64> {
+        let mut value = 0u64;
+        for shift in (0..64).step_by(7) {
+            let (&byte, rest) = self.0.split_first()?;
+            self.0 = rest;
+            value |= u64::from(byte & 0x7f) << shift;
+            if byte < 0x80 {
+                return Some(value);
+            }
+        }
+        None
+    }
+
+    /// Passes over a column of at most `most` values as their differences (DELTA_BINARY_PACKED); `None` if it has more, or ends early.
+    fn pass_differences(&mut self, most: u64) -> Option<()> {
+        let [block, parts, count, _first] = [self.next()?, self.next()?, self.next()?, self.next()?];
+        if count > most || parts == 0 || block == 0 || block > 1 << 20 || parts > block {
+            return None;
+        }
+        let (part, mut left) = (block / parts, count.saturating_sub(1));
+        while left > 0 {
+            self.next()?;
+            let (widths, rest) = self.0.split_at_checked(usize::try_from(parts).ok()?)?;
+            self.0 = rest;
+            for &width in widths {
+                if left == 0 {
+                    // the parts behind the last value are not stored
+                    break;
+                }
+                let bytes = usize::try_from(u64::from(width) * part / 8).ok()?;
+                // the last part may be cut
+                self.0 = self.0.get(bytes..).unwrap_or(&[]);
+                left = left.saturating_sub(part);
+            }
+        }
+        Some(())
+    }
+}
+
+impl Iterator for Checked {
+    type Item = Result<Page>;
+
+    fn next(&mut self) -> Option<Self::Item> {
+        self.get_next_page().transpose()
+    }
+}
+
+impl PageReader for Checked {
+    fn get_next_page(&mut self) -> Result<Option<Page>> {
+        let page = self.pages.get_next_page()?;
+        page.map(|page| self.checked(page)).transpose()
+    }
+
+    fn peek_next_page(&mut self) -> Result<Option<PageMetadata>> {
+        self.pages.peek_next_page()
+    }
+
+    fn skip_next_page(&mut self) -> Result<()> {
+        self.pages.skip_next_page()
+    }
+}

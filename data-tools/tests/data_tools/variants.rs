@@ -1,0 +1,175 @@
+//! Images that are not 8 bits in grey or RGB: refused by name, or taken with a scale; and folders of grey images.
+
+use crate::common::pictures::*;
+use crate::common::written::images;
+use crate::common::*;
+use data_tools::{ConvertOptions, To8Bit, convert, to_8bit, verify};
+use image::{DynamicImage, ImageBuffer, ImageFormat, Luma};
+use loaders::transform::Scratch;
+use loaders::{Dataset, ImageSpec, Images, Pipeline};
+use std::fs;
+use std::path::Path;
+
+fn options() -> ConvertOptions {
+    ConvertOptions { shards: 1, progress: false, ..ConvertOptions::default() }
+}
+
+fn scaled(scale: To8Bit) -> ConvertOptions {
+    ConvertOptions { to_8bit: Some(scale), ..options() }
+}
+
+/// A TIFF of one strip of bytes, little endian: its size, tags beside those that all have, and its values.
+fn tiff(width: u16, height: u16, tags: &[(u16, u16)], bits: &[u16], values: &[u8]) -> Vec<u8> {
+    let shorts = |tag: u16, values: &[u16], at: u32| {
+        let count = values.len() as u32;
+        let value =
+            if values.len() <= 2 { values.iter().rev().fold(0u32, |all, &v| all << 16 | u32::from(v)) } else { at };
+        [&tag.to_le_bytes()[..], &[3, 0], &count.to_le_bytes(), &value.to_le_bytes()].concat()
+    };
+    let mut entries: Vec<(u16, Vec<u16>)> =
+        vec![(256, vec![width]), (257, vec![height]), (258, bits.to_vec()), (259, vec![1])];
+    entries.extend([(277, vec![bits.len() as u16]), (278, vec![height])]);
+    entries.extend(tags.iter().map(|&(tag, value)| (tag, vec![value])));
+    let count = entries.len() + 2;
+    let after = 8 + 2 + 12 * count as u32 + 4;
+    let start = after + 2 * bits.len() as u32;
+    let mut fields: Vec<(u16, Vec<u8>)> = entries.iter().map(|(tag, v)| (*tag, shorts(*tag, v, after))).collect();
+    for (tag, value) in [(273u16, start), (279, values.len() as u32)] {
+        fields.push((tag, [&tag.to_le_bytes()[..], &[4, 0, 1, 0, 0, 0], &value.to_le_bytes()].concat()));
+    }
+    fields.sort();
+    let mut file = [&b"II*\0\x08\0\0\0"[..], &(count as u16).to_le_bytes()].concat();
+    fields.iter().for_each(|(_, field)| file.extend(field));
+    file.extend([0; 4]);
+    bits.iter().for_each(|bits| file.extend(bits.to_le_bytes()));
+    file.extend(values);
+    file
+}
+
+/// The message for a folder with this file, which must name it.
+#[track_caller]
+fn refused(name: &str, bytes: &[u8]) -> String {
+    let temp = Temp::new();
+    write(&temp.path("src/a").join(name), bytes);
+    let message = convert("folder", &temp.path("src"), &temp.path("out"), &options()).unwrap_err().to_string();
+    assert!(message.contains(&format!("a/{name}: ")), "{message}");
+    message
+}
+
+/// The pixels of a folder with this file.
+#[track_caller]
+fn taken(name: &str, bytes: &[u8], options: &ConvertOptions) -> Vec<u8> {
+    let temp = Temp::new();
+    write(&temp.path("src/a").join(name), bytes);
+    convert("folder", &temp.path("src"), &temp.path("out"), options).unwrap();
+    assert!(verify(&temp.path("out"), 1).unwrap().is_ok());
+    images(&temp.path("out"), "train").remove(0).pixels
+}
+
+#[test]
+fn sixteen_bits_need_a_scale() {
+    let values = [0u16, 257, 1000, 4095, 40_000, 65_535];
+    let image = ImageBuffer::<Luma<u16>, _>::from_raw(6, 1, values.to_vec()).unwrap();
+    let wide = |format| encoded(DynamicImage::ImageLuma16(image.clone()), format);
+    let bytes: Vec<u8> = values.iter().flat_map(|v| v.to_le_bytes()).collect();
+    let files = [("w.png", wide(ImageFormat::Png)), ("w.tif", tiff(6, 1, &[(262, 1)], &[16], &bytes))];
+    let grey = |values: [u8; 6]| values.to_vec();
+    for (name, file) in files {
+        let message = refused(name, &file);
+        assert!(message.contains("of 16 bits a value") && message.contains("--to-8bit=MIN,MAX"), "{message}");
+        assert_eq!(taken(name, &file, &scaled(To8Bit::Whole)), grey([0, 1, 4, 16, 156, 255]), "{name}");
+        // 1000 / 4095 * 255 = 62.3
+        assert_eq!(taken(name, &file, &scaled(to_8bit("0,4095").unwrap())), grey([0, 16, 62, 255, 255, 255]), "{name}");
+        assert_eq!(
+            taken(name, &file, &scaled(To8Bit::Range(257.0, 1000.0))),
+            grey([0, 0, 255, 255, 255, 255]),
+            "{name}"
+        );
+    }
+    assert_eq!(to_8bit(""), Ok(To8Bit::Whole));
+    assert!(["5", "5,5", "9,2", "a,b", "0,inf"].iter().all(|text| to_8bit(text).is_err()));
+}
+
+#[test]
+fn bands_beyond_three_are_not_dropped_in_silence() {
+    let values = [10, 20, 30, 40, 50, 60, 70, 80];
+    let bands = |extra: &[(u16, u16)]| tiff(2, 1, &[&[(262, 2)], extra].concat(), &[8; 4], &values);
+    for extra in [&[][..], &[(338, 0)]] {
+        let message = refused("b.tif", &bands(extra));
+        assert!(message.contains("a TIFF of 4 bands") && message.contains("--to-8bit keeps the first"), "{message}");
+        assert_eq!(taken("b.tif", &bands(extra), &scaled(To8Bit::Whole)), [10, 20, 30, 50, 60, 70]);
+    }
+    // opacity is dropped, as of every file
+    assert_eq!(taken("b.tif", &bands(&[(338, 2)]), &options()), [10, 20, 30, 50, 60, 70]);
+}
+
+#[test]
+fn variants_are_read_or_named() {
+    for (tags, bits, values, part) in [
+        (&[(262, 1), (266, 2)][..], &[8u16][..], &[1u8, 2][..], "FillOrder 2"),
+        (&[(262, 3)], &[8], &[1, 2], "palette of 8 bits"),
+        (&[(262, 1)], &[4], &[0x12], "in grey of 4 bits"),
+        (&[(262, 1)], &[2], &[0x12], "in grey of 2 bits"),
+        (&[(262, 1)], &[12], &[1, 2, 3], "in grey of 12 bits"),
+        (&[(262, 6)], &[8, 8, 8], &[1, 2, 3, 4, 5, 6], "in YCbCr of 8 bits"),
+    ] {
+        let message = refused("v.tif", &tiff(2, 1, tags, bits, values));
+        assert!(message.contains(part), "{message}");
+    }
+    // a bitmap of OS/2: a header of 12 bytes; and one with numbers where Windows has zeros
+    let pixels = [3, 2, 1, 6, 5, 4, 0, 0];
+    let os2 = [&b"BM\x22\0\0\0\x07\0\x07\0\x1a\0\0\0"[..], &[12, 0, 0, 0, 2, 0, 1, 0, 1, 0, 24, 0], &pixels].concat();
+    assert_eq!(taken("o.bmp", &os2, &options()), [1, 2, 3, 4, 5, 6]);
+}
+
+#[test]
+fn exif_data_of_webp_may_begin_as_in_a_jpeg() {
+    let turned = |prefix: &[u8]| {
+        let plain = fs::read(written("picture.webp")).unwrap();
+        let body = &plain[12..];
+        let image = image::load_from_memory(&plain).unwrap();
+        let (w, h) = (image.width() - 1, image.height() - 1);
+        let tiff = b"II*\0\x08\0\0\0\x01\0\x12\x01\x03\0\x01\0\0\0\x06\0\0\0\0\0\0\0";
+        let exif = [prefix, tiff].concat();
+        let size = |n: u32| n.to_le_bytes()[..3].to_vec();
+        let vp8x = [&b"VP8X\x0a\0\0\0\x08\0\0\0"[..], &size(w), &size(h)].concat();
+        let chunk = [&b"EXIF"[..], &(exif.len() as u32).to_le_bytes(), &exif].concat();
+        let all = [&b"WEBP"[..], &vp8x, body, &chunk].concat();
+        let file = [&b"RIFF"[..], &(all.len() as u32).to_le_bytes(), &all].concat();
+        taken("t.webp", &file, &options())
+    };
+    let plain = taken("t.webp", &fs::read(written("picture.webp")).unwrap(), &options());
+    assert_eq!(turned(b""), turned(b"Exif\0\0"));
+    assert_ne!(turned(b""), plain);
+}
+
+fn written(name: &str) -> std::path::PathBuf {
+    Path::new(env!("CARGO_MANIFEST_DIR")).join("tests/data").join(name)
+}
+
+#[test]
+fn grey_folders_have_one_channel_and_can_be_taken_as_rgb() {
+    let temp = Temp::new();
+    let (src, out) = (temp.path("src"), temp.path("out"));
+    write(&src.join("a/0.jpg"), &grey_jpeg(8, 8, 1));
+    write(&src.join("b/1.jpg"), &grey_jpeg(8, 8, 2));
+    let made = convert("folder", &src, &out, &options()).unwrap();
+    assert!(verify(&out, 1).unwrap().is_ok());
+    let split = Dataset::open(&out).unwrap().split("train").unwrap();
+    let grey = ImageSpec::new(8, 8, 1);
+    assert_eq!(split.images().unwrap(), Images::Fixed(grey));
+    let list = |words: &[&str]| words.iter().map(|word| word.to_string()).collect::<Vec<_>>();
+    let run = |words: &[&str]| {
+        let pipeline = Pipeline::new(&list(words), grey, &made.manifest, 1).unwrap();
+        let (mut copy, mut values) = (Vec::new(), vec![0.0; pipeline.output().values()]);
+        let (example, _) = split.record(0, &mut copy).unwrap();
+        pipeline.run(&example, 0, 0, &mut Scratch::default(), &mut values).unwrap();
+        (pipeline.ops(), values)
+    };
+    let (_, one) = run(&["normalize"]);
+    let (words, three) = run(&["rgb", "normalize"]);
+    assert_eq!((one.len(), three.len()), (64, 192));
+    assert!(three.chunks(64).all(|channel| channel == one), "three equal channels");
+    assert_eq!(words[0], "rgb");
+    assert_eq!(run(&words.iter().map(String::as_str).collect::<Vec<_>>()).1, three);
+}
