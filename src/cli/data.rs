@@ -50,7 +50,9 @@ pub enum What {
     /// Write one image as a picture file
     Extract(Extract),
     /// Make TFRecords of other programs readable: write the .idx files that are missing or wrong, and dataset.json
-    #[command(after_help = "Example:\n  trireme data index /scratch/imagenet-tfrecords\n  trireme data index flowers --split-map a=none")]
+    #[command(
+        after_help = "Example:\n  trireme data index /scratch/imagenet-tfrecords\n  trireme data index flowers --split-map a=none"
+    )]
     Index(Index),
     /// Copy a data set into another number of shards
     Reshard(reshape::Reshard),
@@ -289,7 +291,8 @@ pub fn run(args: &Args) -> Result<(), Failure> {
             show(args.folder.json, extracted.to_json(), extracted)
         }
         What::Index(args) => {
-            let indexed = data_tools::index_with(&args.folder.dir, &args.split_map, on_bad(&args.on_bad)).map_err(failure)?;
+            let indexed =
+                data_tools::index_with(&args.folder.dir, &args.split_map, on_bad(&args.on_bad)).map_err(failure)?;
             show(args.folder.json, indexed.to_json(), indexed)
         }
         What::Reshard(args) => reshape::reshard(args),

@@ -54,5 +54,5 @@ pub use recipe::Recipe;
 pub use rename::Rename;
 pub use scoring::{Eval, Stop};
 pub use sections::{Augment, Checkpoint, Ema, Freeze, Init, Loader, Log, Reduce};
-pub use split::eval_split;
+pub use split::{ScoredSplits, judging_split};
 pub use sync::Sync;

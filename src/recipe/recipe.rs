@@ -52,8 +52,9 @@ section! {
         default sync_bn: bool = false;
         /// The last normalisation of each residual branch starts with scale 0, so that a block starts as the identity.
         default zero_init_residual: bool = false;
-        /// Split scored after each epoch.
-        absent eval_split: String = "test, else validation";
+        /// Split scored after each epoch, which the best checkpoint, [stop] and the plateau schedule follow. With validation, test is
+        /// scored at the end of the run.
+        absent eval_split: String = "validation, else test";
         /// First weights.
         section init: Init;
         /// Parameters that are not trained.

@@ -9,7 +9,7 @@ use crate::comm::{self, Comm};
 use crate::cores;
 use crate::device::{Device, DeviceSettings, Gpu};
 use crate::error::Error;
-use crate::recipe::{self, Recipe, TransportSetting};
+use crate::recipe::{Recipe, ScoredSplits, TransportSetting};
 use crate::report::{Reporter, Start, Tensorboard};
 use crate::screen;
 use crate::train::agree::session::Session;
@@ -102,8 +102,8 @@ fn open(request: &TrainRequest, session: Option<&Session>) -> Result<Source, Err
     };
     let recipe = &loaded.recipe;
     let splits = |names: &[&str]| {
-        let scored = recipe::eval_split(recipe.eval_split.as_deref(), names)?;
-        Ok(["train".to_string()].into_iter().chain(scored).collect())
+        let scored = ScoredSplits::of_run(recipe.eval_split.as_deref(), names)?;
+        Ok(["train".to_string()].into_iter().chain(scored.names()).collect())
     };
     let dir = staging::stage(session, Path::new(&recipe.data), under, splits)?;
     Source::open(loaded, &dir)

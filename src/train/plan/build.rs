@@ -19,7 +19,7 @@ use crate::train::strategy::Strategy;
 use crate::train::strategy::allreduce::Allreduce;
 use crate::train::strategy::easgd::Easgd;
 use crate::train::strategy::local_sgd::LocalSgd;
-use loaders::{Balanced, Footprint, Options};
+use loaders::{Balanced, Footprint, Options, Split};
 
 /// Loader threads give way to compute threads, whose barriers wait for the slowest.
 pub const LOADER_NICE: i32 = 19;
@@ -60,8 +60,8 @@ pub fn build<B: Backend>(mut source: Source, backend: B, place: Place) -> Result
     source.phases.plan(&mut graph, &division)?;
     let reduction = ReducePlan::new(&recipe, &graph, workers, mine, place.ranks, each)?;
     graph.prepare_accumulation(division.mine.clone(), reduction.gather())?;
-    let evaluation = evaluation(&source, &division, options)?;
-    for size in evaluation.iter().flat_map(Evaluation::sizes) {
+    let [evaluation, at_end] = evaluations(&source, &division, options)?;
+    for size in evaluation.iter().chain(&at_end).flat_map(Evaluation::sizes) {
         graph.prepare(size)?;
     }
     source.notes.extend(unnamed(&recipe, &graph));
@@ -84,6 +84,7 @@ pub fn build<B: Backend>(mut source: Source, backend: B, place: Place) -> Result
         optimizer,
         ema,
         evaluation,
+        evaluation_at_end: at_end,
         strategy,
         balanced,
         options,
@@ -120,16 +121,16 @@ fn loader_options(recipe: &Recipe, division: &Division, threads: usize) -> Optio
     }
 }
 
-/// The scoring after each epoch. A bad record ends it: a score over fewer images would be another score.
-fn evaluation(source: &Source, division: &Division, options: Options) -> Result<Option<Evaluation>, Error> {
-    let Some(split) = source.eval.clone() else {
-        return source.recipe.scores_used().first().map_or(Ok(None), |(key, name)| {
+/// The scoring after each epoch, and that at the end of the run. A bad record ends it: a score over fewer images would be another score.
+fn evaluations(source: &Source, division: &Division, options: Options) -> Result<[Option<Evaluation>; 2], Error> {
+    if source.eval.is_none() {
+        return source.recipe.scores_used().first().map_or(Ok([None, None]), |(key, name)| {
             let what = format!(
                 "it has no split test or validation, and {key} = \"{name}\" needs scores; name a split by eval_split"
             );
             Err(Error::DataSet { data: source.recipe.data.clone(), what })
         });
-    };
+    }
     let (pipeline, batch) = (source.preprocess.clone(), division.largest());
     let options = Options { open: 0, skip: false, ..options };
     let eval = &source.recipe.eval;
@@ -139,8 +140,12 @@ fn evaluation(source: &Source, division: &Division, options: Options) -> Result<
     } else {
         Vec::new()
     };
-    let evaluation = Evaluation { split, pipeline, views, batch, options, selection: None };
-    Ok(Some(evaluation.limited(source.recipe.eval.limit)))
+    let of = |split: &Arc<Split>| {
+        let (split, pipeline, views) = (split.clone(), pipeline.clone(), views.clone());
+        Evaluation { split, pipeline, views, batch, options, selection: None }
+    };
+    let watched = source.eval.as_ref().map(of).map(|evaluation| evaluation.limited(eval.limit));
+    Ok([watched, source.eval_at_end.as_ref().map(of)])
 }
 
 /// Notes on patterns that name no parameter.

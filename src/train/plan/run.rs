@@ -38,6 +38,8 @@ pub struct Run<B: Backend> {
     pub ema: Option<Ema<B>>,
     /// The scoring after each epoch.
     pub evaluation: Option<Evaluation>,
+    /// The scoring of another split at the end of the run.
+    pub evaluation_at_end: Option<Evaluation>,
     /// How the ranks keep one model.
     pub strategy: Box<dyn Strategy<B>>,
     /// Where every class has the same share of the draws.
@@ -50,7 +52,7 @@ pub struct Run<B: Backend> {
 pub struct Footprints {
     /// Of the training split.
     pub training: Footprint,
-    /// Of the split that is scored.
+    /// Of the split that is scored; of two, the larger.
     pub scoring: Option<Footprint>,
 }
 
@@ -132,7 +134,11 @@ impl<B: Backend> Run<B> {
             let input = DeviceInput::new(self.graph.backend(), pipeline);
             Footprint::new(split, options, batch, values, input.format())
         };
-        let scoring = self.evaluation.as_ref().map(|e| of(&e.split, &e.pipeline, &e.options)).transpose()?;
+        // one is read after the other
+        let scorings = self.evaluation.iter().chain(&self.evaluation_at_end);
+        let scorings: Vec<Footprint> =
+            scorings.map(|e| of(&e.split, &e.pipeline, &e.options)).collect::<Result<_, _>>()?;
+        let scoring = scorings.into_iter().max_by_key(Footprint::bytes);
         let training = of(&self.source.train, &self.source.augment, &self.options)?;
         let training = training.times(self.recipe.optimizer.passes());
         Ok(Footprints { training, scoring })

@@ -12,7 +12,7 @@ use super::several;
 use crate::error::Error;
 use crate::models;
 use crate::nn::NetSpec;
-use crate::recipe::{self, ClassWeights, Known, Loaded, Recipe};
+use crate::recipe::{ClassWeights, Known, Loaded, Recipe, ScoredSplits};
 use loaders::transform::exif_of;
 use loaders::{Dataset, Images, Manifest, Pipeline, Shuffle, Split};
 
@@ -34,6 +34,8 @@ pub struct Source {
     pub census: Option<Census>,
     /// Scored after each epoch, if the data set has such a split.
     pub eval: Option<Arc<Split>>,
+    /// Scored at the end of the run, if that is another one.
+    pub eval_at_end: Option<Arc<Split>>,
     /// From a record to an input, for training, in the size that the network is built for.
     pub augment: Pipeline,
     /// Where training images have other sizes.
@@ -73,8 +75,12 @@ impl Source {
         several::check(&recipe, &dataset.manifest)?;
         class_weights_fit(&recipe, &train)?;
         let splits: Vec<&str> = dataset.manifest.splits.keys().map(String::as_str).collect();
-        let eval = recipe::eval_split(recipe.eval_split.as_deref(), &splits)?;
-        let eval = eval.map(|name| dataset.split(&name)).transpose()?.filter(|s| !s.is_empty()).map(Arc::new);
+        let ScoredSplits { watched, at_end } = ScoredSplits::of_run(recipe.eval_split.as_deref(), &splits)?;
+        let open = |name: Option<String>| {
+            let split = name.map(|name| dataset.split(&name)).transpose()?;
+            Ok::<_, Error>(split.filter(|split| !split.is_empty()).map(Arc::new))
+        };
+        let (eval, eval_at_end) = (open(watched)?, open(at_end)?);
         several::check_scores(&recipe, eval.as_deref())?;
         let pipeline = |list: &str, ops: &[String]| {
             let images = train.images_as(exif_of(ops))?;
@@ -92,10 +98,11 @@ impl Source {
         let phases = Phases::new(sizes, &list, &augment, |list| Ok(mixed(pipeline("train", list)?)))?;
         let preprocess = pipeline("eval", &recipe.augment.eval_list())?;
         let (exif, images) = (preprocess.exif(), train.images_as(preprocess.exif())?);
-        if let (Some(split), Images::Fixed(_)) = (&eval, preprocess.input())
-            && split.images_as(exif)? != images
-        {
+        for split in eval.iter().chain(&eval_at_end).filter(|_| matches!(preprocess.input(), Images::Fixed(_))) {
             let (name, other) = (split.name(), split.images_as(exif)?);
+            if other == images {
+                continue;
+            }
             let what = format!(
                 "images of split train are {images}, those of {name} {other}; they must have one size, or augment.eval must begin with \
                  resize(size) and center_crop(size)"
@@ -111,7 +118,20 @@ impl Source {
         }
         let manifest = dataset.manifest;
         let (defined, census) = (None, None);
-        Ok(Self { recipe, notes, file, defined, manifest, train, census, eval, augment, phases, preprocess })
+        Ok(Self {
+            recipe,
+            notes,
+            file,
+            defined,
+            manifest,
+            train,
+            census,
+            eval,
+            eval_at_end,
+            augment,
+            phases,
+            preprocess,
+        })
     }
 
     /// From a record to an input, for training in this epoch.

@@ -4,11 +4,12 @@ use std::collections::BTreeMap;
 use std::path::{Path, PathBuf};
 
 use crate::backend::Backend;
-use crate::checkpoint::{LabelScores, ModelFile, Progress};
+use crate::checkpoint::{LabelScores, ModelFile, Progress, Sums};
 use crate::error::Error;
 use crate::interop::export::keras;
 use crate::recipe;
 use crate::train::agree::session::Session;
+use crate::train::evaluate::Evaluation;
 use crate::train::plan::run::Run;
 use crate::train::save::model;
 use loaders::Images;
@@ -19,21 +20,35 @@ pub fn model_path(out: &Path) -> PathBuf {
 }
 
 /// Writes the one final model; on ranks other than 0 it does nothing.
-pub fn model<B: Backend>(session: &Session, run: &mut Run<B>, at: &Progress, path: &Path) -> Result<(), Error> {
+///
+/// `at_end`: the score of the split that is left for the end of the run.
+pub fn model<B: Backend>(
+    session: &Session,
+    run: &mut Run<B>,
+    at: &Progress,
+    at_end: Option<&Sums>,
+    path: &Path,
+) -> Result<(), Error> {
     if !session.is_root() {
         return Ok(());
     }
     let layers = model::layers(&run.graph)?;
     let ema = run.ema.as_mut().map(|ema| ema.with(&mut run.graph, |graph| model::layers(graph))).transpose()?;
     let epoch = at.step.div_ceil(run.division.steps_per_epoch);
-    let (ema, scores) = (ema.unwrap_or_default(), scores(run, at));
+    let mut scores = scores(run, at);
+    scores.extend(named(run.evaluation_at_end.as_ref(), at_end));
+    let ema = ema.unwrap_or_default();
     let file = ModelFile { layers, ema, scores, epoch, step: at.step, ..head(run)? };
     Ok(file.write_described(path, &keras::describe(run.graph.net(), run.source.manifest.multi_label)?)?)
 }
 
-/// The last score by split and name.
+/// The last score of the split that the run goes by, by split and name.
 pub fn scores<B: Backend>(run: &Run<B>, at: &Progress) -> BTreeMap<String, f64> {
-    let (Some(score), Some(evaluation)) = (&at.score, &run.evaluation) else { return BTreeMap::new() };
+    named(run.evaluation.as_ref(), at.score.as_ref())
+}
+
+fn named(evaluation: Option<&Evaluation>, score: Option<&Sums>) -> BTreeMap<String, f64> {
+    let (Some(score), Some(evaluation)) = (score, evaluation) else { return BTreeMap::new() };
     let split = evaluation.split.name();
     let scores = [("top1", score.top1), ("top5", score.top5), ("loss", score.loss)];
     // HDF5 holds NaN, but nobody reads a score that was not computed
