@@ -9,6 +9,7 @@ use crate::error::Error;
 use crate::train::agree::session::Session;
 use crate::train::plan::named_file::is_there;
 use crate::train::plan::network::of_model;
+use crate::train::plan::pixel_values::{Agreement, PixelValues};
 use crate::train::plan::run::Run;
 use crate::train::save::class_names::Sides;
 use crate::train::save::model;
@@ -36,7 +37,7 @@ pub fn begin<B: Backend>(session: &Session, run: &mut Run<B>, from: Option<&Head
     session.same("the teacher of distill.teacher", &checksum, "start all ranks with the same file")?;
     session.agree(from.map_or(Ok(()), |head| unchanged(head, &path, &checksum)))?;
     session.agree(plan(run, &model))?;
-    let other = other_transforms(&model, run).map(|text| format!("; warning: {text}")).unwrap_or_default();
+    let other = other_values(&model, run).map(|text| format!("; warning: {text}")).unwrap_or_default();
     let note =
         format!("teacher: {} of {}, step {}, checksum {checksum}{other}", model.network, path.display(), model.step);
     Ok(Some(Taught { note, checksum }))
@@ -86,14 +87,23 @@ fn read<B: Backend>(path: &Path, run: &Run<B>) -> Result<ModelFile, Error> {
             path.display()
         )));
     }
+    let (there, here) = (PixelValues::of(&model.preprocess), PixelValues::of(&run.source.augment.ops()));
+    if there.agreement(&here) == Agreement::FarApart {
+        return Err(Error::Usage(format!(
+            "distill.teacher: {} was trained on images with {there}, and the transforms of this run make {here}, so its scores would mean \
+             nothing: normalise as it does (its list: {})",
+            path.display(),
+            model.preprocess.join(", ")
+        )));
+    }
     Ok(model)
 }
 
-/// Both networks see the same images, so they should be normalised alike.
-fn other_transforms<B: Backend>(model: &ModelFile, run: &Run<B>) -> Option<String> {
-    let normalize = |ops: &[String]| ops.iter().find(|op| op.starts_with("normalize")).cloned();
-    let (there, here) = (normalize(&model.preprocess)?, normalize(&run.source.preprocess.ops())?);
-    (there != here).then(|| format!("it was trained on images under {there}, and this run has {here}"))
+/// Says so if the teacher was trained on images that were normalised by other numbers: both networks see the same images.
+fn other_values<B: Backend>(model: &ModelFile, run: &Run<B>) -> Option<String> {
+    let (there, here) = (PixelValues::of(&model.preprocess), PixelValues::of(&run.source.augment.ops()));
+    let what = format!("it was trained on images with {there}, and the transforms of this run make {here}");
+    (there.agreement(&here) != Agreement::Same).then_some(what)
 }
 
 fn checksum(model: &ModelFile) -> String {

@@ -7,6 +7,7 @@ use super::census::Census;
 use super::network::{Defined, fitting};
 use super::patterns;
 use super::phases::Phases;
+use super::pixel_values::{Agreement, PixelValues};
 use super::request::TrainRequest;
 use super::several;
 use crate::error::Error;
@@ -116,6 +117,8 @@ impl Source {
                 preprocess.output()
             )));
         }
+        let mut notes = notes;
+        notes.extend(lists_agree(&augment, &preprocess)?);
         let manifest = dataset.manifest;
         let (defined, census) = (None, None);
         Ok(Self {
@@ -226,6 +229,21 @@ impl Source {
         let find = request.find_lr;
         let net = self.definition();
         Ok(format!("{recipe}\nmax-steps {last:?}\ndry-run {dry}\ntrace {trace}\nfind-lr {find:?}\n{manifest}\n{net}"))
+    }
+}
+
+/// Refuses lists of which one normalises and the other does not: scores would be those of noise. Gives a warning where the numbers differ.
+fn lists_agree(augment: &Pipeline, preprocess: &Pipeline) -> Result<Option<String>, Error> {
+    let [train, eval] = [augment, preprocess].map(|pipeline| PixelValues::of(&pipeline.ops()));
+    let what = format!("augment.train makes {train}, and augment.eval {eval}");
+    match train.agreement(&eval) {
+        Agreement::Same => Ok(None),
+        Agreement::OtherNumbers => Ok(Some(format!(
+            "warning: {what}: a network is scored on values that it was not trained on; give the same normalize in both"
+        ))),
+        Agreement::FarApart => {
+            Err(Error::Usage(format!("{what}; end both with the same normalize, or leave it out of both")))
+        }
     }
 }
 
