@@ -6,9 +6,12 @@ use std::path::{Path, PathBuf};
 use crate::backend::Backend;
 use crate::checkpoint::ModelFile;
 use crate::error::Error;
+use crate::nn::NetSpec;
+use crate::nn::graph::BuildError;
 use crate::train::agree::session::Session;
 use crate::train::plan::named_file::is_there;
-use crate::train::plan::network::of_model;
+use crate::train::plan::network::{of_model, shape_of};
+use crate::train::plan::phases::plan_size;
 use crate::train::plan::pixel_values::{Agreement, PixelValues};
 use crate::train::plan::run::Run;
 use crate::train::save::class_names::Sides;
@@ -78,7 +81,7 @@ fn read<B: Backend>(path: &Path, run: &Run<B>) -> Result<ModelFile, Error> {
         let why = format!("distill.teacher: the classes differ: {difference}; give a teacher of this data set");
         return Err(Error::Usage(why));
     }
-    let input = run.graph.net().input;
+    let input = shape_of(run.source.augment.output());
     if model.input != [input.c, input.h, input.w] {
         let [c, h, w] = model.input;
         return Err(Error::Usage(format!(
@@ -115,9 +118,13 @@ fn checksum(model: &ModelFile) -> String {
 fn plan<B: Backend>(run: &mut Run<B>, model: &ModelFile) -> Result<(), Error> {
     let net = of_model(model)?;
     model::check(model, &model.layers, &net)?;
-    let mut teacher = run.graph.beside(net, run.division.largest())?;
-    for size in run.division.sizes() {
-        teacher.prepare(size)?;
+    // it follows each size that the network goes over to
+    let largest = run.division.largest();
+    let mut teacher = run.graph.beside(NetSpec { input: run.source.largest_input(), ..net }, largest)?;
+    let [train, scored] = [&run.source.augment, &run.source.preprocess].map(|pipeline| shape_of(pipeline.output()));
+    for (input, batches) in [(train, run.division.sizes()), (scored, Vec::new())] {
+        let named = |error: BuildError| Error::Usage(format!("distill.teacher: {error}"));
+        plan_size(&mut teacher, input, largest, batches, named)?;
     }
     run.source.phases.plan(&mut teacher, &run.division)?;
     model::restore(&mut teacher, model)?;

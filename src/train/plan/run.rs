@@ -103,7 +103,7 @@ impl<B: Backend> Run<B> {
 
     /// Takes images of the size that is scored from the next pass on.
     pub fn resize_for_scoring(&mut self) -> Result<(), Error> {
-        Ok(self.graph.set_size(shape_of(self.source.augment.output()))?)
+        Ok(self.graph.set_size(shape_of(self.source.preprocess.output()))?)
     }
 
     /// The training order of this rank from a step of an epoch to the end of those whose images have its size.
@@ -129,10 +129,10 @@ impl<B: Backend> Run<B> {
 
     /// Memory of the loaders of training and of scoring.
     pub fn footprints(&self) -> Result<Footprints, Error> {
-        let (values, batch) = (self.source.augment.output().values(), self.division.largest());
+        let batch = self.division.largest();
         let of = |split: &Split, pipeline: &Pipeline, options: &Options| {
             let input = DeviceInput::new(self.graph.backend(), pipeline);
-            Footprint::new(split, options, batch, values, input.format())
+            Footprint::new(split, options, batch, pipeline.output().values(), input.format())
         };
         // one is read after the other
         let scorings = self.evaluation.iter().chain(&self.evaluation_at_end);

@@ -4,18 +4,19 @@ use std::path::{Path, PathBuf};
 use std::sync::Arc;
 
 use super::census::Census;
-use super::network::{Defined, fitting};
+use super::network::{Defined, fitting, shape_of};
 use super::patterns;
 use super::phases::Phases;
 use super::pixel_values::{Agreement, PixelValues};
 use super::request::TrainRequest;
 use super::several;
+use crate::backend::op::Shape;
 use crate::error::Error;
 use crate::models;
 use crate::nn::NetSpec;
 use crate::recipe::{ClassWeights, Known, Loaded, Recipe, ScoredSplits};
 use loaders::transform::exif_of;
-use loaders::{Dataset, Images, Manifest, Pipeline, Shuffle, Split};
+use loaders::{Dataset, ImageSpec, Images, Manifest, Pipeline, Shuffle, Split};
 
 /// The recipe and the data that it names; the same on every rank.
 pub struct Source {
@@ -64,7 +65,15 @@ impl Source {
 
     /// Opens the recipe's data set in `dir`, which may be a copy of it.
     pub fn open(loaded: Loaded, dir: &Path) -> Result<Self, Error> {
-        let Loaded { recipe, notes, network: file } = loaded;
+        let Loaded { recipe, notes, network: file, data_beside } = loaded;
+        if let Some(beside) = data_beside.filter(|_| !dir.exists()) {
+            return Err(Error::Usage(format!(
+                "data: there is no folder {}, as seen from the recipe's folder, and no {}, as seen from the current directory; name the \
+                 data set by --data",
+                beside.display(),
+                dir.display()
+            )));
+        }
         let dataset = Dataset::open(dir)?;
         let train = Arc::new(match recipe.mixing() {
             Shuffle::Full => dataset.split("train")?,
@@ -110,14 +119,8 @@ impl Source {
             );
             return Err(Error::DataSet { data: recipe.data, what });
         }
-        if augment.output() != preprocess.output() {
-            return Err(Error::Usage(format!(
-                "augment.train makes images of {} and augment.eval of {}; end both with the same size",
-                augment.output(),
-                preprocess.output()
-            )));
-        }
         let mut notes = notes;
+        notes.extend(sizes_fit(&augment, &preprocess)?);
         notes.extend(lists_agree(&augment, &preprocess)?);
         let manifest = dataset.manifest;
         let (defined, census) = (None, None);
@@ -149,7 +152,7 @@ impl Source {
     /// What is wrong with the file.
     pub fn define(&mut self) -> Result<(), Error> {
         let Some(file) = &self.file else { return Ok(()) };
-        let read = || Defined::read(file, &self.recipe.model, self.augment.output(), self.train.classes());
+        let read = || Defined::read(file, &self.recipe.model, self.preprocess.output(), self.train.classes());
         match &mut self.defined {
             None => self.defined = Some(read()?),
             Some(defined) => {
@@ -189,7 +192,7 @@ impl Source {
     /// # Errors
     /// For a text that describes none.
     pub fn adopt(&mut self, text: &str) -> Result<(), Error> {
-        let (name, image) = (&self.recipe.model, self.augment.output());
+        let (name, image) = (&self.recipe.model, self.preprocess.output());
         self.defined = Some(Defined::of_checkpoint(text, name, image, self.train.classes())?);
         Ok(())
     }
@@ -199,11 +202,11 @@ impl Source {
         self.defined.as_ref().map_or_else(String::new, |defined| defined.text.clone())
     }
 
-    /// The network for these images and classes.
+    /// The network for the images that are scored, and these classes.
     pub fn network(&self) -> Result<NetSpec, Error> {
         let mut net = match &self.defined {
             Some(defined) => defined.net.clone(),
-            None => fitting(&self.recipe.model, self.augment.output(), self.train.classes())?,
+            None => fitting(&self.recipe.model, self.preprocess.output(), self.train.classes())?,
         };
         if self.recipe.zero_init_residual {
             net.zero_init_residual();
@@ -212,6 +215,12 @@ impl Source {
             net.frozen = patterns::frozen(&net, patterns)?;
         }
         Ok(net)
+    }
+
+    /// The larger of the images that are trained on and those that are scored.
+    pub fn largest_input(&self) -> Shape {
+        let [train, eval] = [&self.augment, &self.preprocess].map(|pipeline| shape_of(pipeline.output()));
+        if train.plane() > eval.plane() { train } else { eval }
     }
 
     /// What tells this data set from others, wherever it lies.
@@ -230,6 +239,22 @@ impl Source {
         let net = self.definition();
         Ok(format!("{recipe}\nmax-steps {last:?}\ndry-run {dry}\ntrace {trace}\nfind-lr {find:?}\n{manifest}\n{net}"))
     }
+}
+
+/// Refuses lists whose images have other channels, or of which neither is the larger. Says that there are two sizes.
+fn sizes_fit(augment: &Pipeline, preprocess: &Pipeline) -> Result<Option<String>, Error> {
+    let [train, eval] = [augment, preprocess].map(Pipeline::output);
+    if train == eval {
+        return Ok(None);
+    }
+    let within = |a: ImageSpec, b: ImageSpec| a.height <= b.height && a.width <= b.width;
+    if train.channels != eval.channels || !(within(train, eval) || within(eval, train)) {
+        return Err(Error::Usage(format!(
+            "augment.train makes images of {train} and augment.eval of {eval}; end both with the same size, or one with a larger size of \
+             the same channels"
+        )));
+    }
+    Ok(Some(format!("sizes: trained on images of {train}, scored on {eval}")))
 }
 
 /// Refuses lists of which one normalises and the other does not: scores would be those of noise. Gives a warning where the numbers differ.

@@ -10,6 +10,7 @@ use crate::interop::export::keras;
 use crate::recipe;
 use crate::train::agree::session::Session;
 use crate::train::evaluate::Evaluation;
+use crate::train::plan::network::shape_of;
 use crate::train::plan::run::Run;
 use crate::train::save::model;
 use loaders::Images;
@@ -58,7 +59,7 @@ fn named(evaluation: Option<&Evaluation>, score: Option<&Sums>) -> BTreeMap<Stri
 
 /// All that a model file says beside weights, scores and steps; nothing of it depends on ranks, hosts, times or speeds.
 pub fn head<B: Backend>(run: &Run<B>) -> Result<ModelFile, Error> {
-    let input = run.graph.net().input;
+    let input = shape_of(run.source.preprocess.output());
     let image = match run.source.preprocess.input() {
         Images::Fixed(spec) => [spec.channels, spec.height, spec.width],
         Images::Varied { channels } => [channels, 0, 0],
