@@ -21,7 +21,10 @@ fn main() -> ExitCode {
     }
     let cli = match Cli::try_parse() {
         Ok(cli) => cli,
-        Err(error) => return usage(&cli::tip::without_hidden(error)),
+        Err(error) => {
+            let line: Vec<String> = std::env::args_os().map(|word| word.to_string_lossy().into_owned()).collect();
+            return usage(&cli::tip::without_misleading(error, &line), &line);
+        }
     };
     match cli::run(cli, started) {
         Ok(()) => ExitCode::from(exit::DONE),
@@ -31,7 +34,7 @@ fn main() -> ExitCode {
 }
 
 /// Help and usage errors, once however many ranks there are.
-fn usage(error: &clap::Error) -> ExitCode {
+fn usage(error: &clap::Error, line: &[String]) -> ExitCode {
     let prefix = comm::rank_prefix();
     if prefix.is_empty() || prefix.starts_with("rank 0:") {
         // nothing is left to try when the terminal is gone, but help that was asked for and is lost is a failure
@@ -40,8 +43,7 @@ fn usage(error: &clap::Error) -> ExitCode {
             screen::say(&format!("cannot write to stdout: {lost}"));
             return ExitCode::from(exit::FAILED);
         }
-        let line: Vec<String> = std::env::args_os().map(|word| word.to_string_lossy().into_owned()).collect();
-        if let Some(tip) = cli::tip::for_error(error, &line) {
+        if let Some(tip) = cli::tip::for_error(error, line) {
             screen::say(&format!("\n{tip}"));
         }
     } else {

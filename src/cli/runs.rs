@@ -64,6 +64,7 @@ fn object(run: &Run) -> serde_json::Value {
     serde_json::json!({
         "run": run.folder.to_string_lossy(), "network": start.map(|s| &s.model), "state": word(run.state()),
         "step": run.log.step(), "last_step": run.last_step(), "best": score(run.log.best()), "last": score(run.log.evals.last()),
+        "at_end": score(run.log.at_end.iter().rfind(|eval| !eval.ema)),
         "training_seconds": run.log.seconds_of_steps(), "ranks": start.map(|s| s.ranks), "changed": changed,
         "digest": run.log.end.as_ref().map(|end| &end.digest), "recipe": run.recipe,
     })

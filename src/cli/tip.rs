@@ -1,19 +1,47 @@
-//! What errors of the command line suggest: for an option that is a key of the recipe, `--epochs 3`, that is `--set epochs=3`; and no
-//! command that the help hides.
+//! What errors of the command line suggest: for an option that is a key of the recipe, `--epochs 3`, that is `--set epochs=3`; for words of
+//! other programs what they are here; and no command that the help hides.
 
 use clap::CommandFactory;
 use clap::error::{ContextKind, ContextValue, ErrorKind};
 
 use super::Cli;
-use crate::recipe::hint;
+use crate::recipe::hint::{self, Here};
 
-/// What to type instead, if the error is an option of `train` that no command has and that a recipe has as a key.
+/// Values of other programs, with what they are here.
+const VALUES: [(&str, &[&str], &str); 5] = [
+    (
+        "--device",
+        &["gpu", "nvidia", "mps", "cuda:0"],
+        "NVIDIA GPUs are `--device cuda`, one for each rank; `auto` takes them where there are any",
+    ),
+    (
+        "<KIND>",
+        &["imagefolder", "image_folder", "folders", "directory", "dir", "imagefolderdataset"],
+        "a folder with a folder of images for each class is `folder`",
+    ),
+    ("<KIND>", &["wds", "tar", "tars"], "tar archives of images with labels are `webdataset`"),
+    ("<KIND>", &["huggingface", "hf", "arrow", "datasets"], "data sets of Hugging Face are `parquet`"),
+    (
+        "<KIND>",
+        &["tfds", "tfrecords", "tf"],
+        "TFRecord files are `tfrecord`; those that need no change are read in place after `trireme data index`",
+    ),
+];
+
+/// What to type instead, if the error is an option of `train` that no command has and that other programs or a recipe have, or a value that
+/// is called otherwise here.
 pub fn for_error(error: &clap::Error, line: &[String]) -> Option<String> {
+    if let Some(text) = of_value(error) {
+        return Some(format!("  tip: {text}"));
+    }
     if error.kind() != ErrorKind::UnknownArgument || line.get(1).map(String::as_str) != Some("train") {
         return None;
     }
     let Some(ContextValue::String(option)) = error.get(ContextKind::InvalidArg) else { return None };
-    let key = hint::key_of_option(option)?;
+    let key = match hint::of_option(option)? {
+        Here::Key(key) => key,
+        Here::Sentence(text) => return Some(format!("  tip: {text}")),
+    };
     let value = line.iter().enumerate().find_map(|(at, word)| match word.strip_prefix(option.as_str())? {
         "" => line.get(at + 1).filter(|next| !next.starts_with("--")).map(String::as_str),
         rest => rest.strip_prefix('='),
@@ -21,8 +49,35 @@ pub fn for_error(error: &clap::Error, line: &[String]) -> Option<String> {
     Some(format!("  tip: a key of the recipe is changed with --set {key}={}", value.unwrap_or("VALUE")))
 }
 
+/// What a value that is not known is called here.
+fn of_value(error: &clap::Error) -> Option<&'static str> {
+    if error.kind() != ErrorKind::InvalidValue {
+        return None;
+    }
+    let text = |kind| match error.get(kind) {
+        Some(ContextValue::String(text)) => Some(text.as_str()),
+        _ => None,
+    };
+    let (argument, value) = (text(ContextKind::InvalidArg)?, text(ContextKind::InvalidValue)?.to_lowercase());
+    let is_meant =
+        |(of, words, _): &&(&str, &[&str], &str)| argument.starts_with(of) && words.contains(&value.as_str());
+    VALUES.iter().find(is_meant).map(|(.., text)| *text)
+}
+
+/// The same error without suggestions that would mislead: commands that are not in the help, and what has nearly the same letters where
+/// [`for_error`] knows what is meant.
+pub fn without_misleading(error: clap::Error, line: &[String]) -> clap::Error {
+    let mut error = without_hidden(error);
+    if for_error(&error, line).is_some() {
+        for kind in [ContextKind::SuggestedArg, ContextKind::SuggestedValue, ContextKind::Suggested] {
+            error.remove(kind);
+        }
+    }
+    error
+}
+
 /// The same error without commands among its suggestions that are not in the help.
-pub fn without_hidden(mut error: clap::Error) -> clap::Error {
+fn without_hidden(mut error: clap::Error) -> clap::Error {
     let program = Cli::command();
     let shown = |name: &String| program.find_subcommand(name).is_none_or(|command| !command.is_hide_set());
     let kind = ContextKind::SuggestedSubcommand;
@@ -61,5 +116,25 @@ mod tests {
         assert_eq!(tip("trireme train a.toml --batch-size --out x"), set("batch=VALUE"));
         assert_eq!(tip("trireme train a.toml --banana 3"), None);
         assert_eq!(tip("trireme eval m.h5 --data d --epochs 3"), None);
+        assert!(tip("trireme train a.toml --gpus 4").unwrap().contains("mpirun -n N"));
+        assert_eq!(tip("trireme train a.toml --workers 4"), set("loader.threads=4"));
+    }
+
+    /// What has nearly the same letters is not suggested beside it.
+    #[test]
+    fn values_of_other_programs() {
+        let said = |line: &str| {
+            let words: Vec<String> = line.split(' ').map(String::from).collect();
+            let error = without_misleading(Cli::try_parse_from(&words).unwrap_err(), &words);
+            (error.to_string(), for_error(&error, &words).unwrap_or_default())
+        };
+        let (error, tip) = said("trireme train a.toml --device gpu");
+        assert!(tip.contains("--device cuda") && !error.contains("tip:"), "{error}{tip}");
+        let (error, tip) = said("trireme data convert imagefolder a b");
+        assert!(tip.ends_with("is `folder`") && !error.contains("tip:"), "{error}{tip}");
+        let (error, tip) = said("trireme train a.toml --gpus 4");
+        assert!(!tip.is_empty() && !error.contains("-- --gpus"), "{error}{tip}");
+        let (error, tip) = said("trireme train a.toml --device gpuu");
+        assert!(tip.is_empty() && error.contains("possible values"), "{error}");
     }
 }

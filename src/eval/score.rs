@@ -78,7 +78,7 @@ fn split_name(request: &EvalRequest, names: &[&str]) -> Result<String, Error> {
         (recipe::Error::Value { why, .. }, Some(split)) => Error::Usage(format!("--split {split}: {why}")),
         (error, _) => error.into(),
     };
-    recipe::eval_split(request.split.as_deref(), names).map_err(named)?.ok_or_else(|| {
+    recipe::judging_split(request.split.as_deref(), names).map_err(named)?.ok_or_else(|| {
         let data = request.data.display();
         Error::Usage(format!("{data} has no split test or validation; name one with --split"))
     })

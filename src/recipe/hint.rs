@@ -2,156 +2,25 @@
 
 use loaders::nearest::{did_you_mean, nearest};
 
+use super::elsewhere;
 use super::keys::KEYS;
 
-/// Names of settings elsewhere (PyTorch, Keras, timm, spellings), and what to give here. Case, `-` and `_` do not count.
-const KEYS_ELSEWHERE: &[(&str, &str)] = &[
-    ("lr", "schedule.base_lr"),
-    ("learning_rate", "schedule.base_lr"),
-    ("initial_learning_rate", "schedule.base_lr"),
-    ("lr_scheduler", "schedule.kind"),
-    ("scheduler", "schedule.kind"),
-    ("sched", "schedule.kind"),
-    ("lr_schedule", "schedule.kind"),
-    ("warmup", "schedule.warmup_epochs"),
-    ("warmup_lr", "schedule.warmup_from"),
-    ("lr_milestones", "schedule.milestones"),
-    ("decay_milestones", "schedule.milestones"),
-    ("lr_gamma", "schedule.gamma"),
-    ("decay_rate", "schedule.gamma"),
-    ("opt", "optimizer.kind"),
-    ("optim", "optimizer.kind"),
-    ("optimiser", "optimizer.kind"),
-    ("wd", "optimizer.weight_decay"),
-    ("decay", "optimizer.weight_decay"),
-    ("clip_grad", "optimizer.clip_norm"),
-    ("clipnorm", "optimizer.clip_norm"),
-    ("clipvalue", "optimizer.clip_value"),
-    ("max_grad_norm", "optimizer.clip_norm"),
-    ("agc", "optimizer.clip_agc"),
-    ("adaptive_clipping", "optimizer.clip_agc"),
-    ("sam", "optimizer.sam_rho"),
-    ("rho", "optimizer.sam_rho"),
-    ("max_lr", "schedule.base_lr"),
-    ("t_0", "schedule.cycle_epochs"),
-    ("t_mult", "schedule.cycle_factor"),
-    ("cooldown_epochs", "schedule.cooldown"),
-    ("min_lr", "schedule.end_lr"),
-    ("eta_min", "schedule.end_lr"),
-    ("batch_size", "batch"),
-    ("bs", "batch"),
-    ("b", "batch"),
-    ("num_epochs", "epochs"),
-    ("n_epochs", "epochs"),
-    ("max_epochs", "epochs"),
-    ("num_steps", "steps"),
-    ("total_steps", "steps"),
-    ("train_steps", "steps"),
-    ("iterations", "steps"),
-    ("max_iter", "steps"),
-    ("arch", "model"),
-    ("network", "model"),
-    ("net", "model"),
-    ("data_dir", "data"),
-    ("data_path", "data"),
-    ("dataset", "data"),
-    ("smoothing", "label_smoothing"),
-    ("amp", "precision"),
-    ("dtype", "precision"),
-    ("mixed_precision", "precision"),
-    ("num_workers", "loader.threads"),
-    ("workers_per_rank", "loader.threads"),
-    ("random_seed", "seed"),
-    ("model_ema", "ema.decay"),
-    ("model_ema_decay", "ema.decay"),
-    ("ema_decay", "ema.decay"),
-    ("swa", "ema.swa_start"),
-    ("swa_epoch_start", "ema.swa_start"),
-    ("early_stopping", "stop.patience"),
-    ("early_stopping_patience", "stop.patience"),
-    ("patience", "stop.patience"),
-    ("patience_epochs", "schedule.patience"),
-    ("target_accuracy", "stop.target"),
-    ("stopping_threshold", "stop.target"),
-    ("monitor", "checkpoint.best_by"),
-    ("eval_metric", "checkpoint.best_by"),
-    ("metric_for_best_model", "checkpoint.best_by"),
-    ("save_best", "checkpoint.best_by"),
-    ("eval_interval", "eval.every"),
-    ("eval_freq", "eval.every"),
-    ("eval_every", "eval.every"),
-    ("check_val_every_n_epoch", "eval.every"),
-    ("limit_val_batches", "eval.limit"),
-    ("tta", "eval.flip"),
-    ("ten_crop", "eval.corners"),
-    ("compression", "reduce.codec"),
-    ("sync_batchnorm", "sync_bn"),
-    ("transforms", "augment.train"),
-    ("augmentation", "augment.train"),
-    ("progressive_resizing", "augment.sizes"),
-    ("resolution", "augment.sizes"),
-];
+/// What a setting of another program is here.
+#[derive(Clone, Copy, Debug, PartialEq, Eq)]
+pub enum Here {
+    /// A key of the recipe.
+    Key(&'static str),
+    /// A sentence that says how it is done.
+    Sentence(&'static str),
+}
 
-/// Transforms elsewhere, and ours.
-const TRANSFORMS_ELSEWHERE: &[(&str, &str)] = &[
-    ("horizontal_flip", "flip"),
-    ("random_horizontal_flip", "flip"),
-    ("hflip", "flip"),
-    ("random_flip", "flip"),
-    ("random_vertical_flip", "vertical_flip"),
-    ("vflip", "vertical_flip"),
-    ("resized_crop", "random_resized_crop(224)"),
-    ("random_rotation", "rotation(15)"),
-    ("random_affine", "affine(10)"),
-    ("random_perspective", "perspective(0.5)"),
-    ("random_invert", "invert"),
-    ("random_autocontrast", "autocontrast"),
-    ("random_equalize", "equalize"),
-    ("random_posterize", "posterize(4)"),
-    ("random_solarize", "solarize(128)"),
-    ("random_adjust_sharpness", "sharpness(2)"),
-    ("random_grayscale", "grayscale(0.1)"),
-    ("randaugment", "rand_augment(2, 9)"),
-    ("trivial_augment_wide", "trivial_augment"),
-    ("autoaugment", "auto_augment(imagenet)"),
-    ("aug_mix", "augmix"),
-    ("to_tensor", "normalize"),
-    ("rescaling", "normalize"),
-    ("normalization", "normalize"),
-    ("standardize", "normalize"),
-];
-
-/// Kinds of schedules and optimizers elsewhere, and the nearest that there is here.
-const KINDS_ELSEWHERE: &[(&str, &str)] = &[
-    ("multistep", "step"),
-    ("multi_step_lr", "step"),
-    ("step_lr", "step"),
-    ("cosine_annealing_lr", "cosine"),
-    ("cosine_annealing", "cosine"),
-    ("cosine_decay", "cosine"),
-    ("one_cycle_lr", "one_cycle"),
-    ("one_cycle_policy", "one_cycle"),
-    ("cosine_annealing_warm_restarts", "warm_restarts"),
-    ("sgdr", "warm_restarts"),
-    ("reduce_lr_on_plateau", "plateau"),
-    ("plateau_lr", "plateau"),
-    ("cosine_restarts", "warm_restarts"),
-    ("cosine_with_restarts", "warm_restarts"),
-    ("exponential_lr", "exponential"),
-    ("exponential_decay", "exponential"),
-    ("poly", "polynomial"),
-    ("polynomial_lr", "polynomial"),
-    ("linear", "polynomial"),
-    ("constant_lr", "constant"),
-    ("momentum", "sgd"),
-    ("nesterov", "sgd"),
-    ("adam_w", "adamw"),
-];
-
-/// Help for an unknown key: the word of ours for one from elsewhere, else the nearest path, else the path that ends in the same word.
+/// Help for an unknown key: the word of ours for one from elsewhere or for one in another section, else the nearest path, else the path that
+/// ends in nearly the same word.
 pub fn of_key(path: &str) -> String {
-    if let Some(ours) = translated(path, KEYS_ELSEWHERE) {
-        return format!("; here it is \"{ours}\"");
+    match here(path) {
+        Some(Here::Key(ours)) => return format!("; here it is \"{ours}\""),
+        Some(Here::Sentence(text)) => return format!("; {text}"),
+        None => {}
     }
     let paths: Vec<&str> = KEYS.iter().map(|key| key.path.as_str()).collect();
     let near = did_you_mean(path, &paths);
@@ -168,16 +37,34 @@ pub fn of_key(path: &str) -> String {
         .unwrap_or_else(|| "; `trireme train --help` lists the keys of a recipe".into())
 }
 
-/// The key that an option of the command line would be, were it one: `--lr` is `schedule.base_lr`.
-pub fn key_of_option(option: &str) -> Option<&'static str> {
+/// What an unknown key is here, if it is a word of another program or the last word of a key.
+pub fn here(path: &str) -> Option<Here> {
+    let whole = plain(path);
+    let of_path = elsewhere::PATHS.iter().find(|(theirs, _)| plain(theirs) == whole).map(|(_, ours)| *ours);
+    let word = plain(last_word(path));
+    let sentence = || elsewhere::SENTENCES.iter().find(|(words, _)| words.iter().any(|theirs| plain(theirs) == word));
+    let same = || KEYS.iter().find(|key| plain(key.field.name) == word).map(|key| Here::Key(&key.path));
+    of_path
+        .or_else(|| translated(path, elsewhere::KEYS))
+        .map(Here::Key)
+        .or_else(|| sentence().map(|(_, text)| Here::Sentence(text)))
+        .or_else(same)
+}
+
+/// What an unknown option of the command line is here: `--lr` is the key `schedule.base_lr`.
+pub fn of_option(option: &str) -> Option<Here> {
     let word = option.trim_start_matches('-').replace('-', "_");
-    let same = KEYS.iter().find(|key| key.path == word || key.field.name == word);
-    translated(&word, KEYS_ELSEWHERE).or_else(|| same.map(|key| key.path.as_str()))
+    // elsewhere they are processes that load images
+    if ["workers", "j"].contains(&word.as_str()) {
+        return Some(Here::Key("loader.threads"));
+    }
+    let same = KEYS.iter().find(|key| key.path == word).map(|key| Here::Key(&key.path));
+    same.or_else(|| here(&word))
 }
 
 /// Help for an unknown transform.
 pub fn of_transform(name: &str, known: &[&str]) -> String {
-    match translated(name, TRANSFORMS_ELSEWHERE) {
+    match translated(name, elsewhere::TRANSFORMS) {
         Some(ours) => format!("; here it is \"{ours}\""),
         None => did_you_mean(name, known),
     }
@@ -185,14 +72,21 @@ pub fn of_transform(name: &str, known: &[&str]) -> String {
 
 /// Help for an unknown kind of optimizer or schedule.
 pub fn of_kind(word: &str) -> Option<&'static str> {
-    translated(word, KINDS_ELSEWHERE)
+    translated(word, elsewhere::KINDS)
 }
 
 /// Our word for one from elsewhere, whatever its case and its `-` and `_`.
 fn translated(word: &str, table: &[(&str, &'static str)]) -> Option<&'static str> {
-    let plain = |word: &str| word.to_lowercase().replace(['-', '_'], "");
-    let word = plain(word.rsplit('.').next().unwrap_or(word));
+    let word = plain(last_word(word));
     table.iter().find(|(theirs, _)| plain(theirs) == word).map(|(_, ours)| *ours)
+}
+
+fn last_word(path: &str) -> &str {
+    path.rsplit('.').next().unwrap_or(path)
+}
+
+fn plain(word: &str) -> String {
+    word.to_lowercase().replace(['-', '_'], "")
 }
 
 #[cfg(test)]
@@ -203,18 +97,18 @@ mod tests {
     /// Each word leads to something that exists.
     #[test]
     fn ours_exist() {
-        for (theirs, ours) in KEYS_ELSEWHERE {
+        for (theirs, ours) in elsewhere::KEYS.iter().chain(elsewhere::PATHS) {
             assert!(keys::find(ours).is_some(), "{theirs} -> {ours}");
         }
         let names = loaders::transform::names();
-        for (theirs, ours) in TRANSFORMS_ELSEWHERE {
+        for (theirs, ours) in elsewhere::TRANSFORMS {
             assert!(names.contains(&ours.split('(').next().unwrap()), "{theirs} -> {ours}");
         }
         let kinds = ["schedule", "optimizer"].map(|section| {
             let key = keys::find(&format!("{section}.kind")).unwrap();
             key.field.value_type.words().unwrap_or_default()
         });
-        for (theirs, ours) in KINDS_ELSEWHERE {
+        for (theirs, ours) in elsewhere::KINDS {
             assert!(kinds.iter().any(|words| words.contains(&format!("\"{ours}\""))), "{theirs} -> {ours}: {kinds:?}");
         }
     }
@@ -232,8 +126,63 @@ mod tests {
         assert_eq!(of_key("early_stopping"), "; here it is \"stop.patience\"");
         assert_eq!(of_key("swa"), "; here it is \"ema.swa_start\"");
         assert_eq!(of_key("monitor"), "; here it is \"checkpoint.best_by\"");
-        assert_eq!(key_of_option("--epochs"), Some("epochs"));
-        assert_eq!(key_of_option("--weight-decay"), Some("optimizer.weight_decay"));
-        assert_eq!(key_of_option("--banana"), None);
+        assert_eq!(of_option("--epochs"), Some(Here::Key("epochs")));
+        assert_eq!(of_option("--weight-decay"), Some(Here::Key("optimizer.weight_decay")));
+        assert_eq!(of_option("--workers"), Some(Here::Key("loader.threads")));
+        assert_eq!(of_option("--banana"), None);
+        assert_eq!(of_key("loader.workers"), "; here it is \"loader.threads\"");
+        assert_eq!(of_key("momentum"), "; here it is \"optimizer.momentum\"");
+        assert!(of_key("schedule.step_size").contains("schedule.milestones = [30, 60, 90]"));
+        assert!(of_key("num_classes").contains("is that of the data set"));
+        assert!(of_key("init.weights").contains("\"init.from\""));
+    }
+
+    const TORCHVISION: &str = "data-path model device batch-size epochs workers opt lr momentum weight-decay norm-weight-decay \
+        bias-weight-decay transformer-embedding-decay label-smoothing mixup-alpha cutmix-alpha lr-scheduler lr-warmup-epochs \
+        lr-warmup-method lr-warmup-decay lr-step-size lr-gamma lr-min print-freq output-dir resume start-epoch cache-dataset sync-bn \
+        test-only auto-augment ra-magnitude augmix-severity random-erase amp world-size dist-url model-ema model-ema-steps \
+        model-ema-decay use-deterministic-algorithms interpolation val-resize-size val-crop-size train-crop-size clip-grad-norm \
+        ra-sampler ra-reps weights backend use-v2";
+    const TIMM: &str = "data-dir dataset train-split val-split train-num-samples val-num-samples dataset-download \
+        dataset-trust-remote-code class-map input-img-mode input-key target-key model pretrained pretrained-path initial-checkpoint \
+        resume no-resume-opt num-classes gp img-size in-chans input-size crop-pct mean std interpolation batch-size \
+        validation-batch-size channels-last fuser grad-accum-steps grad-checkpointing fast-norm model-kwargs head-init-scale \
+        head-init-bias torchcompile-mode torchscript torchcompile device amp amp-dtype amp-impl model-dtype no-ddp-bb \
+        synchronize-step local-rank device-modules opt opt-eps opt-betas momentum weight-decay clip-grad clip-mode layer-decay \
+        opt-kwargs sched sched-on-updates lr lr-base lr-base-size lr-base-scale lr-noise lr-noise-pct lr-noise-std lr-cycle-mul \
+        lr-cycle-decay lr-cycle-limit lr-k-decay warmup-lr min-lr epochs epoch-repeats start-epoch decay-milestones decay-epochs \
+        warmup-epochs warmup-prefix cooldown-epochs patience-epochs decay-rate no-aug train-crop-mode scale ratio hflip vflip \
+        color-jitter color-jitter-prob grayscale-prob gaussian-blur-prob aa aug-repeats aug-splits jsd-loss bce-loss bce-sum \
+        bce-target-thresh bce-pos-weight reprob remode recount resplit mixup cutmix cutmix-minmax mixup-prob mixup-switch-prob \
+        mixup-mode mixup-off-epoch smoothing train-interpolation drop drop-connect drop-path drop-block bn-momentum bn-eps sync-bn \
+        dist-bn split-bn model-ema model-ema-force-cpu model-ema-decay model-ema-warmup seed worker-seeding log-interval \
+        recovery-interval checkpoint-hist workers save-images pin-mem no-prefetcher output experiment eval-metric tta \
+        use-multi-epochs-loader log-wandb wandb-project wandb-tags wandb-resume-id";
+    const KERAS: &str = "x y batch_size epochs verbose callbacks validation_split validation_data shuffle class_weight sample_weight \
+        initial_epoch steps_per_epoch validation_steps validation_batch_size validation_freq optimizer loss metrics loss_weights \
+        weighted_metrics run_eagerly steps_per_execution jit_compile auto_scale_loss learning_rate weight_decay clipnorm clipvalue \
+        global_clipnorm use_ema ema_momentum ema_overwrite_frequency loss_scale_factor gradient_accumulation_steps beta_1 beta_2 \
+        epsilon amsgrad nesterov rho momentum decay_steps decay_rate monitor patience min_delta mode baseline restore_best_weights \
+        start_from_epoch save_best_only save_weights_only save_freq filepath factor cooldown min_lr image_size color_mode label_mode \
+        rescale rotation_range horizontal_flip vertical_flip zoom_range initial_learning_rate weights";
+    const LIGHTNING: &str = "accelerator strategy devices num_nodes precision logger callbacks fast_dev_run max_epochs min_epochs \
+        max_steps min_steps max_time limit_train_batches limit_val_batches limit_test_batches limit_predict_batches overfit_batches \
+        val_check_interval check_val_every_n_epoch num_sanity_val_steps log_every_n_steps enable_checkpointing enable_progress_bar \
+        enable_model_summary accumulate_grad_batches gradient_clip_val gradient_clip_algorithm deterministic benchmark inference_mode \
+        use_distributed_sampler profiler detect_anomaly barebones plugins sync_batchnorm reload_dataloaders_every_n_epochs \
+        default_root_dir ckpt_path auto_lr_find auto_scale_batch_size stopping_threshold";
+
+    /// Each option of these programs is a key, or has one, or has a sentence.
+    #[test]
+    fn every_option_of_other_programs_has_an_answer() {
+        let all = [TORCHVISION, TIMM, KERAS, LIGHTNING].into_iter().flat_map(str::split_whitespace);
+        let lost: Vec<&str> = all.filter(|option| of_option(option).is_none()).collect();
+        assert_eq!(lost, [""; 0]);
+        for word in
+            "mixup_alpha ra_sampler auto_augment random_erase clip_grad_norm grad_accum pretrained device out resume"
+                .split(' ')
+        {
+            assert!(here(word).is_some(), "{word}");
+        }
     }
 }

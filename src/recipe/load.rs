@@ -30,6 +30,8 @@ pub struct Loaded {
     /// The file that describes the network, if it is not one of the catalogue. The recipe has its name alone, under which a copy of it
     /// stands beside the recipe in the output folder.
     pub network: Option<PathBuf>,
+    /// Where the data set of the file would lie beside it, if it lies neither there nor in the current directory.
+    pub data_beside: Option<PathBuf>,
 }
 
 impl Recipe {
@@ -58,8 +60,9 @@ impl Recipe {
         notes.extend(changes::leave_out_other_length(&mut table, &origin));
         let mut recipe = read(table, &origin)?;
         check::check(&recipe, &origin, known)?;
-        let network = network_file(&mut recipe, file);
-        Ok(Loaded { recipe, notes, network })
+        let network = network_file(&mut recipe, &origin);
+        let data_beside = find_data(&mut recipe, &origin);
+        Ok(Loaded { recipe, notes, network, data_beside })
     }
 
     /// A recipe out of a file that trireme wrote, such as a checkpoint: names of networks and transforms are not checked.
@@ -72,10 +75,34 @@ impl Recipe {
     }
 }
 
-/// The file of the network beside the recipe `file`; leaves its name in the recipe.
-fn network_file(recipe: &mut Recipe, file: &str) -> Option<PathBuf> {
-    let folder = Path::new(file).parent().unwrap_or(Path::new(""));
-    let path = check::is_file(&recipe.model).then(|| folder.join(&recipe.model))?;
+/// Where a path may lie that a recipe names, the likeliest place first. In the file it is relative to the file's folder, on the command line
+/// to the current directory; the other of the two comes second.
+fn places(key: &str, path: &str, origin: &Origin) -> [PathBuf; 2] {
+    let beside = Path::new(origin.file).parent().unwrap_or(Path::new("")).join(path);
+    match origin.sets.contains_key(key) {
+        true => [path.into(), beside],
+        false => [beside, path.into()],
+    }
+}
+
+/// Leaves in the recipe where its data set lies as seen from the current directory. If it lies nowhere, gives the place beside the file.
+fn find_data(recipe: &mut Recipe, origin: &Origin) -> Option<PathBuf> {
+    let [first, second] = places("data", &recipe.data, origin);
+    // a data set of the command line is never looked for beside the file
+    if origin.sets.contains_key("data") || second.exists() && !first.exists() {
+        return None;
+    }
+    if !first.exists() {
+        return Some(first).filter(|first| *first != second);
+    }
+    recipe.data = first.to_string_lossy().into_owned();
+    None
+}
+
+/// The file of the network; leaves its name in the recipe.
+fn network_file(recipe: &mut Recipe, origin: &Origin) -> Option<PathBuf> {
+    let [first, second] = check::is_file(&recipe.model).then(|| places("model", &recipe.model, origin))?;
+    let path = if second.exists() && !first.exists() { second } else { first };
     recipe.model = path.file_name().map_or_else(|| recipe.model.clone(), |name| name.to_string_lossy().into_owned());
     Some(path)
 }
@@ -150,4 +177,40 @@ fn parse_set(set: &str) -> Result<(&'static Key, Value), Error> {
     // A folder or split may be called 2012.
     let wants_text = matches!(key.field.value_type, KeyType::Text | KeyType::Parsed { .. });
     Ok((key, if wants_text && !value.is_str() { bare() } else { value }))
+}
+
+#[cfg(test)]
+mod tests {
+    use super::*;
+    use std::fs;
+
+    #[test]
+    fn paths_are_relative_to_the_file_and_on_the_command_line_to_the_current_directory() {
+        let root = std::env::temp_dir().join(format!("trireme-paths-{}", std::process::id()));
+        fs::create_dir_all(root.join("recipes/data")).unwrap();
+        fs::write(root.join("recipes/net.toml"), "").unwrap();
+        let file = root.join("recipes/a.toml").display().to_string();
+        let beside = |name: &str| root.join("recipes").join(name);
+        let load = |model: &str, data: &str, sets: &[&str]| {
+            let text = format!(
+                "model = \"{model}\"\ndata = \"{data}\"\nepochs = 1\nbatch = 8\n[optimizer]\nkind = \"sgd\"\n[schedule]\nkind = \
+                 \"constant\"\nbase_lr = 0.1\n"
+            );
+            let changes = Changes { sets: sets.iter().map(|set| (*set).into()).collect(), unsets: Vec::new() };
+            let known = Known { models: &["lenet"], transforms: &[] };
+            let Loaded { recipe, network, data_beside, .. } = Recipe::parse(&text, &file, &changes, &known).unwrap();
+            (PathBuf::from(recipe.data), network, data_beside)
+        };
+        assert_eq!(load("net.toml", "data", &[]), (beside("data"), Some(beside("net.toml")), None));
+        // what lies in the current directory alone is found, too: tests run in that of the package
+        let here = load("Cargo.toml", "src", &[]);
+        assert_eq!(here, (PathBuf::from("src"), Some("Cargo.toml".into()), None));
+        assert_eq!(load("lenet", "nowhere", &[]), ("nowhere".into(), None, Some(beside("nowhere"))));
+        let given = load("lenet", "data", &["data=src", "model=Cargo.toml"]);
+        assert_eq!(given, (PathBuf::from("src"), Some("Cargo.toml".into()), None));
+        // as it was before, a network of the command line may lie beside the recipe; a data set may not
+        let given = load("lenet", "src", &["data=data", "model=net.toml"]);
+        assert_eq!(given, (PathBuf::from("data"), Some(beside("net.toml")), None));
+        fs::remove_dir_all(&root).unwrap();
+    }
 }

@@ -340,13 +340,23 @@ fn resolving_settles_workers() {
 }
 
 #[test]
-fn the_split_to_score() {
-    let pick = |wanted, splits: &[&str]| eval_split(wanted, splits).map_err(|e| e.to_string());
-    assert_eq!(pick(None, &["train", "validation", "test"]), Ok(Some("test".into())));
-    assert_eq!(pick(None, &["train", "validation"]), Ok(Some("validation".into())));
-    assert_eq!(pick(None, &["train"]), Ok(None));
-    assert_eq!(pick(Some("train"), &["train", "test"]), Ok(Some("train".into())));
-    assert!(pick(Some("tset"), &["train", "test"]).unwrap_err().ends_with("did you mean \"test\"?"));
+fn the_splits_to_score() {
+    let of_run = |wanted, splits: &[&str]| {
+        let ScoredSplits { watched, at_end } = ScoredSplits::of_run(wanted, splits).map_err(|e| e.to_string())?;
+        Ok::<_, String>([watched, at_end].map(Option::unwrap_or_default))
+    };
+    let found = |watched: &str, at_end: &str| Ok([watched.to_string(), at_end.to_string()]);
+    assert_eq!(of_run(None, &["train", "validation", "test"]), found("validation", "test"));
+    assert_eq!(of_run(Some("validation"), &["train", "validation", "test"]), found("validation", "test"));
+    assert_eq!(of_run(Some("test"), &["train", "validation", "test"]), found("test", ""));
+    assert_eq!(of_run(None, &["train", "test"]), found("test", ""));
+    assert_eq!(of_run(None, &["train", "validation"]), found("validation", ""));
+    assert_eq!(of_run(None, &["train"]), found("", ""));
+    assert_eq!(of_run(Some("train"), &["train", "test"]), found("train", ""));
+    assert!(of_run(Some("tset"), &["train", "test"]).unwrap_err().ends_with("did you mean \"test\"?"));
+    let judging = |splits: &[&str]| judging_split(None, splits).unwrap().unwrap_or_default();
+    assert_eq!(judging(&["train", "validation", "test"]), "test");
+    assert_eq!([judging(&["train", "validation"]), judging(&["train"])], ["validation", ""]);
 }
 
 #[test]

@@ -106,6 +106,9 @@ pub struct Epoch {
     pub step: u64,
     /// The epoch that ended, from 0.
     pub epoch: u32,
+    /// Its steps that are done and all of them, where the run ends within it; for people.
+    #[serde(skip)]
+    pub part: Option<(u64, u64)>,
     /// Mean training loss over its images.
     pub loss: f64,
     /// Share of them classified rightly.
@@ -225,6 +228,9 @@ pub struct Eval {
     /// Name of the score by which this is the best so far, as `checkpoint.best_by` has it; left out where it is not.
     #[serde(skip_serializing_if = "Option::is_none")]
     pub best: Option<String>,
+    /// Whether this split is scored only once, at the end of a run that goes by another; left out where it is not.
+    #[serde(skip_serializing_if = "std::ops::Not::not")]
+    pub at_end: bool,
 }
 
 /// A checkpoint: the file that rank 0 wrote beside training, or why it could not.
@@ -263,6 +269,9 @@ pub struct End {
     pub img_per_s: f64,
     /// The final model.
     pub model: PathBuf,
+    /// The score by which the best checkpoint was chosen, its value, and its step; for people.
+    #[serde(skip)]
+    pub best: Option<(String, f64, u64)>,
     /// CRC-32C of the parameters, of the running statistics and of the optimizer's values and averages, in hexadecimal with dashes between:
     /// equal for runs that computed the same bits.
     pub digest: String,

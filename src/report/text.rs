@@ -100,8 +100,12 @@ fn epoch(epoch: &Epoch) -> String {
         0 => String::new(),
         n => format!("  {} left out", plural(n, "bad record")),
     };
+    let done = match epoch.part {
+        None => "done".to_string(),
+        Some((steps, of)) => format!("ends early, after {} of {} steps", grouped(steps), grouped(of)),
+    };
     format!(
-        "epoch {} done: loss {loss:.4}  top-1 {:.2} %  lr {}  {} img/s  {seconds:.1} s{skipped}",
+        "epoch {} {done}: loss {loss:.4}  top-1 {:.2} %  lr {}  {} img/s  {seconds:.1} s{skipped}",
         epoch.epoch + 1,
         top1 * 100.0,
         rate(*lr),
@@ -136,7 +140,12 @@ fn exchange(exchange: &Exchange) -> String {
 fn eval(eval: &Eval) -> String {
     let Eval { split, top1, top5, loss, count, macro_f1, micro_f1, map, ema, .. } = eval;
     let (top1, top5) = (top1 * 100.0, top5 * 100.0);
-    let of = if *ema { " (averages)" } else { "" };
+    let of = match (*ema, eval.at_end) {
+        (false, false) => "",
+        (true, false) => " (averages)",
+        (false, true) => " (at the end)",
+        (true, true) => " (averages, at the end)",
+    };
     let share =
         |name: &str, share: Option<f64>| share.map_or(String::new(), |s| format!("{name} {:.2} %  ", s * 100.0));
     let (map, micro) = (share("mAP", *map), share("micro-F1", *micro_f1));
@@ -179,7 +188,16 @@ fn end(end: &End) -> String {
     let since = if *before == 0 { "" } else { " since the last start" };
     // where scoring alone was left there is no rate
     let rate = if new == 0 { String::new() } else { format!(", {} img/s", grouped(img_per_s.round() as u64)) };
-    format!("done: {steps} in {seconds:.1} s{since}{rate}; model: {}", model.display())
+    let best = match &end.best {
+        Some((by, score, at)) if at == step => format!("; {}, the last step, is the best", best(by, *score, *at)),
+        Some((by, score, at)) => format!(
+            "; model.h5 is of the last step\nbest: {}; use it with --best: trireme eval {} --best",
+            best(by, *score, *at),
+            model.parent().unwrap_or(model).display()
+        ),
+        None => String::new(),
+    };
+    format!("done: {steps} in {seconds:.1} s{since}{rate}; model: {}{best}", model.display())
 }
 
 /// A learning rate with four significant digits: `0.05`, `0.0007123`, `1.2e-7`, `1e30`.
@@ -254,6 +272,31 @@ mod tests {
         );
         assert_eq!(end(61, 61, 0.0), "done: 61 steps, 0 of them in 16.5 s since the last start; model: a.h5");
         assert_eq!(end(0, 0, 0.0), "done: 0 steps in 16.5 s; model: a.h5");
+    }
+
+    #[test]
+    fn the_end_says_which_checkpoint_is_the_best() {
+        let line = |best| {
+            let model = "runs/a/model.h5".into();
+            end(&End { step: 61, seconds: 16.52, img_per_s: 1234.4, model, best, ..End::default() })
+        };
+        let done = "done: 61 steps in 16.5 s, 1,234 img/s; model: runs/a/model.h5";
+        assert_eq!(line(None), done);
+        let best = line(Some(("top1".into(), 0.9123, 40)));
+        let how = "best: top1 91.23 % (step 40); use it with --best: trireme eval runs/a --best";
+        assert_eq!(best, format!("{done}; model.h5 is of the last step\n{how}"));
+        let last = line(Some(("ema.loss".into(), 0.25, 61)));
+        assert_eq!(last, format!("{done}; ema.loss 0.2500 (step 61), the last step, is the best"));
+    }
+
+    #[test]
+    fn an_epoch_that_ends_early_says_so() {
+        let whole =
+            Epoch { epoch: 2, loss: 0.5, top1: 0.25, lr: 0.1, img_per_s: 90.0, seconds: 2.0, ..Epoch::default() };
+        let rest = "loss 0.5000  top-1 25.00 %  lr 0.1  90 img/s  2.0 s";
+        assert_eq!(epoch(&whole), format!("epoch 3 done: {rest}"));
+        let part = Epoch { part: Some((3, 6)), ..whole };
+        assert_eq!(epoch(&part), format!("epoch 3 ends early, after 3 of 6 steps: {rest}"));
     }
 
     #[test]

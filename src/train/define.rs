@@ -8,6 +8,7 @@ use crate::checkpoint::Tensor;
 use crate::error::Error;
 use crate::train::agree::session::Session;
 use crate::train::init;
+use crate::train::plan::pixel_values::PixelValues;
 use crate::train::plan::run::Run;
 use crate::train::plan::source::Source;
 use crate::train::save::folder::NetworkCopy;
@@ -73,7 +74,15 @@ pub fn notes(source: &Source, fresh: bool) -> Vec<String> {
         let from = (fresh && !defined.start.is_empty() && source.recipe.model_weights()).then(|| {
             format!("weights: training starts from the {} tensors of {}", defined.start.len(), source.recipe.model)
         });
-        defined.notes.iter().cloned().chain(from).collect()
+        let bytes = PixelValues::of(&source.augment.ops());
+        let warning = from.as_ref().filter(|_| bytes.are_bytes()).map(|_| {
+            format!(
+                "warning: augment.train makes {bytes}, and nearly all networks were trained on normalised images; if that of {} was, end \
+                 augment.train and augment.eval with its normalize",
+                source.recipe.model
+            )
+        });
+        defined.notes.iter().cloned().chain(from).chain(warning).collect()
     })
 }
 

@@ -41,7 +41,7 @@ mod unread;
 use std::time::{Duration, Instant};
 
 use crate::backend::Backend;
-use crate::checkpoint::Progress;
+use crate::checkpoint::{Progress, Sums};
 use crate::error::Error;
 use crate::recipe::ImageCache;
 use crate::report::{End, Epoch, Exchange, Loading, Reporter};
@@ -99,6 +99,8 @@ struct Training<'a, B: Backend> {
     trained: Duration,
     /// When this process read its first image, about.
     touched: Instant,
+    /// Of the split that is left for the end of the run, once it was scored.
+    score_at_end: Option<Sums>,
     /// Why the run ends before its time, if it does.
     ended: Option<Ending>,
     /// From the first image to the score that reached the target.
@@ -167,6 +169,7 @@ impl<'a, B: Backend> Training<'a, B> {
             shown,
             trained,
             touched,
+            score_at_end: None,
             ended,
             seconds_to_target,
         })
@@ -268,7 +271,8 @@ impl<'a, B: Backend> Training<'a, B> {
         let loading = EpochLoading { stats, skipped, time, threads, steps, local };
         let (loader, advice) = loading::gather(&session.comm, &session.world, loading)?;
         let lr = self.run.schedule.lr(at.step.saturating_sub(1));
-        self.report.event(epoch_event(at, lr, images, time, loader))?;
+        let part = (at.step_of_epoch < d.steps_per_epoch).then_some((at.step_of_epoch, d.steps_per_epoch));
+        self.report.event(Epoch { part, ..epoch_event(at, lr, images, time, loader) })?;
         advice.iter().for_each(|advice| self.report.advice(advice));
         Ok(())
     }
@@ -294,9 +298,14 @@ impl<'a, B: Backend> Training<'a, B> {
         session.watch.set_activity(Activity::Writing { step: self.at.step });
         let (saver, mut now, report) = self.between_steps();
         saver.finish(&mut now, report)?;
+        if !self.score_at_end()? {
+            let (saver, mut now, report) = self.between_steps();
+            saver.stop(&mut now, report)?;
+        }
+        session.watch.set_activity(Activity::Writing { step: self.at.step });
         self.context.lock.map_or(Ok(()), OutLock::check)?;
         let model = output::model_path(&request.out);
-        output::last_model(session, &mut self.run, &self.at, &model)?;
+        output::last_model(session, &mut self.run, &self.at, self.score_at_end.as_ref(), &model)?;
         let images = self.at.samples - self.begun.samples;
         let img_per_s = images as f64 / self.trained.as_secs_f64().max(f64::MIN_POSITIVE);
         let (step, epoch) = (self.at.step, self.at.step.div_ceil(self.run.division.steps_per_epoch) as u32);
@@ -305,7 +314,19 @@ impl<'a, B: Backend> Training<'a, B> {
         let ended = self.ended.as_ref().map(|ending| ending.word().to_string());
         let seconds_to_target = self.seconds_to_target;
         let before = self.begun.step;
-        self.report.event(End { step, before, epoch, seconds, img_per_s, model, digest, ended, seconds_to_target })?;
+        let best = self.saver.best().cloned().map(|best| (best.by, best.score, best.step));
+        self.report.event(End {
+            step,
+            before,
+            epoch,
+            seconds,
+            img_per_s,
+            model,
+            best,
+            digest,
+            ended,
+            seconds_to_target,
+        })?;
         let Some(path) = &request.trace else { return Ok(()) };
         self.trace.write(&session.comm, &session.world, path, &mut self.report)
     }
@@ -335,5 +356,5 @@ fn epoch_event(at: &Progress, lr: f64, images: u64, time: Duration, loader: Load
     let count = sums.count.max(1) as f64;
     let img_per_s = if images == 0 { 0.0 } else { images as f64 / seconds };
     let (loss, top1) = (sums.loss / count, sums.top1 / count);
-    Epoch { step: at.step, epoch: at.epoch, loss, top1, lr, img_per_s, seconds, loader }
+    Epoch { step: at.step, epoch: at.epoch, part: None, loss, top1, lr, img_per_s, seconds, loader }
 }

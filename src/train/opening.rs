@@ -3,7 +3,7 @@
 use std::path::{Path, PathBuf};
 
 use crate::error::Error;
-use crate::recipe;
+use crate::recipe::ScoredSplits;
 use crate::train::agree::session::Session;
 use crate::train::agree::staging;
 use crate::train::observe::watch::{Activity, Watch};
@@ -32,8 +32,8 @@ fn open_files(request: &TrainRequest, session: Option<&Session>, watch: &Watch) 
     };
     let recipe = &loaded.recipe;
     let splits = |names: &[&str]| {
-        let scored = recipe::eval_split(recipe.eval_split.as_deref(), names)?;
-        Ok(["train".to_string()].into_iter().chain(scored).collect())
+        let scored = ScoredSplits::of_run(recipe.eval_split.as_deref(), names)?;
+        Ok(["train".to_string()].into_iter().chain(scored.names()).collect())
     };
     watch.set_activity(Activity::Staging);
     let dir = staging::stage(session, Path::new(&recipe.data), under, splits)?;

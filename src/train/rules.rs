@@ -40,9 +40,8 @@ pub enum Ending {
     },
 }
 
-/// Takes in the scores of an epoch, or of the end of the run; `warm`: the warm-up is over. The best checkpoint so far is noted; true if
-/// it is this one.
-pub fn take(recipe: &Recipe, at: &mut Progress, scoring: &Scoring, warm: bool) -> bool {
+/// Takes in the scores of an epoch, or of the end of the run, for `[stop]` and the plateau schedule; `warm`: the warm-up is over.
+pub fn remember(recipe: &Recipe, at: &mut Progress, scoring: &Scoring, warm: bool) {
     if let Some(score) = scoring.get(recipe.stop.score().value()).filter(|_| recipe.stop.is_set()) {
         at.memory.stop = Some(watch(recipe, at.memory.stop, score));
     }
@@ -58,6 +57,10 @@ pub fn take(recipe: &Recipe, at: &mut Progress, scoring: &Scoring, warm: bool) -
         let PlateauState { best, since, drops, cooldown } = plateau.after(before, score);
         at.memory.plateau = Some(Plateaued { best, since, drops, cooldown });
     }
+}
+
+/// Notes the best scores so far; true if it is these.
+pub fn take_best(recipe: &Recipe, at: &mut Progress, scoring: &Scoring) -> bool {
     let name = recipe.best_by();
     let Some(score) = scoring.get(name) else { return false };
     // that of another score is no measure for this one
@@ -152,6 +155,12 @@ mod tests {
 
     fn scoring(top1: f64, loss: f64) -> Scoring {
         Scoring { weights: Scores { top1, top5: 1.0, loss, macro_f1: None, map: None }, ema: None }
+    }
+
+    /// Both.
+    fn take(recipe: &Recipe, at: &mut Progress, scoring: &Scoring, warm: bool) -> bool {
+        remember(recipe, at, scoring, warm);
+        take_best(recipe, at, scoring)
     }
 
     /// Takes in shares after one another; gives the steps of the best, and after which step the run is over.

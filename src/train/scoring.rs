@@ -18,6 +18,17 @@ struct Found {
     predictions: Option<Predictions>,
     /// Of each class, where images may have several labels.
     per_class: Option<Vec<ClassScore>>,
+    /// For files of the run.
+    sums: Sums,
+}
+
+/// Which split is scored.
+#[derive(Clone, Copy, Debug, PartialEq, Eq)]
+enum Which {
+    /// The one that the run goes by.
+    Watched,
+    /// The one that is left for the end of the run.
+    AtEnd,
 }
 
 impl Found {
@@ -28,20 +39,17 @@ impl Found {
 }
 
 impl<B: Backend> Training<'_, B> {
-    /// Scores the data set's test or validation split, if it has one and this epoch is to be scored, and draws the consequences.
+    /// Scores the split that the run goes by, if the data set has one and this epoch is to be scored, and draws the consequences.
     pub(super) fn score(&mut self) -> Result<Scored, Error> {
         let epoch = self.at.epoch + 1;
         let due = self.at.step >= self.last || self.run.recipe.eval.scores(epoch);
         if self.run.evaluation.is_none() || !due {
             return Ok(Scored::Other);
         }
-        let Some(mut weights) = self.evaluate(false)? else { return Ok(Scored::Stopped) };
-        let averages = self.run.recipe.scores_averages() && self.run.strategy.sums_gradients();
-        let mut ema = if averages { self.evaluate(true)? } else { None };
-        if averages && ema.is_none() {
-            return Ok(Scored::Stopped);
-        }
-        // an epoch that --max-steps cuts short is no epoch of the run, and a score that it alone asks for is none of the run's
+        let Some((mut weights, mut ema)) = self.evaluate_all(Which::Watched)? else { return Ok(Scored::Stopped) };
+        self.at.score = Some(weights.sums);
+        // --max-steps alone asks for this score, or cuts its epoch short. It may be the best, but the rules of the run count those scorings
+        // that it would have without --max-steps, or it would not go on as one that was never cut short.
         let planned = self.run.recipe.eval.scores(epoch) || self.at.step >= self.run.schedule.total_steps();
         let whole = planned && self.run.ends_epoch(&self.at);
         let scoring = Scoring { weights: weights.scores(), ema: ema.as_ref().map(Found::scores) };
@@ -50,11 +58,11 @@ impl<B: Backend> Training<'_, B> {
             let whose = if eval.ema { "the averaged weights" } else { "the weights" };
             diagnose::scored(&self.context.session.world, whose, &eval.split, self.at.step, eval.loss)
         });
-        let best = whole && lost.is_none() && self.take(&scoring);
+        let best = lost.is_none() && self.take(&scoring, whole);
         let by = self.run.recipe.best_by();
         let chosen = if by.ema { ema.as_mut() } else { Some(&mut weights) };
         chosen.into_iter().for_each(|found| found.eval.best = best.then(|| by.to_string()));
-        for Found { eval, predictions, per_class } in std::iter::once(weights).chain(ema) {
+        for Found { eval, predictions, per_class, .. } in std::iter::once(weights).chain(ema) {
             let (shown, classes) = (predictions.filter(|_| !eval.ema), per_class.filter(|_| !eval.ema));
             self.report.event(eval)?;
             shown.map_or(Ok(()), |found| self.shown.evaluated(&self.run, &self.at, &found, &mut self.report))?;
@@ -71,19 +79,45 @@ impl<B: Backend> Training<'_, B> {
         Ok(if best { Scored::Best } else { Scored::Other })
     }
 
+    /// Scores the split that is left for the end of the run, if there is one; false if a rank received a request to stop.
+    pub(super) fn score_at_end(&mut self) -> Result<bool, Error> {
+        if self.run.evaluation_at_end.is_none() {
+            return Ok(true);
+        }
+        self.run.resize_for_scoring()?;
+        let Some((weights, ema)) = self.evaluate_all(Which::AtEnd)? else { return Ok(false) };
+        self.score_at_end = Some(weights.sums);
+        std::iter::once(weights).chain(ema).try_for_each(|found| self.report.event(found.eval))?;
+        Ok(true)
+    }
+
+    /// Scores the weights and, where the recipe wants it, their averages; none if a rank received a request to stop.
+    fn evaluate_all(&mut self, which: Which) -> Result<Option<(Found, Option<Found>)>, Error> {
+        let Some(weights) = self.evaluate(which, false)? else { return Ok(None) };
+        if !self.run.recipe.scores_averages() || !self.run.strategy.sums_gradients() {
+            return Ok(Some((weights, None)));
+        }
+        Ok(self.evaluate(which, true)?.map(|averages| (weights, Some(averages))))
+    }
+
     /// Scores the weights, or with `ema` their averages; none if a rank received a request to stop.
-    fn evaluate(&mut self, ema: bool) -> Result<Option<Found>, Error> {
+    fn evaluate(&mut self, which: Which, ema: bool) -> Result<Option<Found>, Error> {
         let used = |measure| self.run.recipe.scores_used().iter().any(|(_, n)| n.ema == ema && n.measure == measure);
         let detail = match (used(Measure::Map), used(Measure::MacroF1), ema) {
             (true, ..) => Detail::Precisions,
             (_, true, _) => Detail::Outcomes,
             (false, false, true) => Detail::Score,
-            (false, false, false) => self.shown.detail(),
+            (false, false, false) if which == Which::Watched => self.shown.detail(),
+            (false, false, false) => Detail::Score,
         };
         let goes_by = [used(Measure::MacroF1), used(Measure::Map)];
         let RunContext { session, stop, .. } = self.context;
         let run = &mut self.run;
-        let Some(evaluation) = &run.evaluation else { return Ok(None) };
+        let evaluation = match which {
+            Which::Watched => &run.evaluation,
+            Which::AtEnd => &run.evaluation_at_end,
+        };
+        let Some(evaluation) = evaluation else { return Ok(None) };
         // the score has all that is kept of images that may have several labels
         let detail = if evaluation.split.multi_label() { Detail::Score } else { detail };
         let evaluated = match run.ema.as_mut().filter(|_| ema) {
@@ -96,14 +130,12 @@ impl<B: Backend> Training<'_, B> {
             Some(LabelScores { macro_f1, map, .. }) => [Some(macro_f1), Some(map)],
             None => over_classes(session, goes_by, predictions.as_ref())?,
         };
-        let (at, split) = (&mut self.at, evaluation.split.name().to_string());
-        if !ema {
-            at.score = Some(Sums { loss, top1, top5, count, several });
-        }
+        // the epoch is over where the split at the end is scored, unless --max-steps has cut it short
+        let epoch = self.at.epoch + u32::from(which == Which::Watched || self.at.step_of_epoch > 0);
         let eval = Eval {
-            step: at.step,
-            epoch: at.epoch + 1,
-            split,
+            step: self.at.step,
+            epoch,
+            split: evaluation.split.name().to_string(),
             top1,
             top5,
             loss,
@@ -113,14 +145,19 @@ impl<B: Backend> Training<'_, B> {
             map: map.filter(|map| !map.is_nan()),
             ema,
             best: None,
+            at_end: which == Which::AtEnd,
         };
-        Ok(Some(Found { eval, predictions, per_class }))
+        let sums = Sums { loss, top1, top5, count, several };
+        Ok(Some(Found { eval, predictions, per_class, sums }))
     }
 
-    /// Takes in the scores of an epoch; true if no score so far was better.
-    fn take(&mut self, scoring: &Scoring) -> bool {
+    /// Takes in the scores of an epoch, which the rules of the run count if it is a `whole` one; true if no score so far was better.
+    fn take(&mut self, scoring: &Scoring, whole: bool) -> bool {
         let warm = self.at.step >= self.run.schedule.warmup_steps();
-        rules::take(&self.run.recipe, &mut self.at, scoring, warm)
+        if whole {
+            rules::remember(&self.run.recipe, &mut self.at, scoring, warm);
+        }
+        rules::take_best(&self.run.recipe, &mut self.at, scoring)
     }
 
     /// Draws the consequences of the scores so far.

@@ -23,6 +23,7 @@ use crate::train::observe::watch::{Activity, Watch};
 use crate::train::opening::open;
 use crate::train::page;
 use crate::train::plan::build::{Place, build};
+use crate::train::plan::one_value;
 use crate::train::plan::request::TrainRequest;
 use crate::train::plan::resources::Resources;
 use crate::train::plan::run::Run;
@@ -203,8 +204,9 @@ fn start<B: Backend>(
     let taught = teacher::begin(session, &mut run, resume.as_ref().map(|resume| &resume.head))?;
     let teacher = taught.as_ref().map_or_else(String::new, |taught| taught.checksum.clone());
     let warnings = settings::warnings(&run.recipe, run.graph.net(), &run.schedule, length(&run, request)).into_iter();
+    let few = one_value::warning(run.graph.net(), &run.division, run.recipe.sync_bn);
     let own = run.source.notes.iter().cloned().chain(define::notes(&run.source, resume.is_none()));
-    let warnings: Vec<String> = own.chain(warnings).chain(taught.map(|taught| taught.note)).collect();
+    let warnings: Vec<String> = own.chain(warnings).chain(few).chain(taught.map(|taught| taught.note)).collect();
     // a run that goes on has its weights
     session.watch.set_activity(Activity::Reading);
     let begin = if resume.is_none() { begin::prepare(session, &run)? } else { None };

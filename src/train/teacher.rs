@@ -6,9 +6,13 @@ use std::path::{Path, PathBuf};
 use crate::backend::Backend;
 use crate::checkpoint::ModelFile;
 use crate::error::Error;
+use crate::nn::NetSpec;
+use crate::nn::graph::BuildError;
 use crate::train::agree::session::Session;
 use crate::train::plan::named_file::is_there;
-use crate::train::plan::network::of_model;
+use crate::train::plan::network::{of_model, shape_of};
+use crate::train::plan::phases::plan_size;
+use crate::train::plan::pixel_values::{Agreement, PixelValues};
 use crate::train::plan::run::Run;
 use crate::train::save::class_names::Sides;
 use crate::train::save::model;
@@ -36,7 +40,7 @@ pub fn begin<B: Backend>(session: &Session, run: &mut Run<B>, from: Option<&Head
     session.same("the teacher of distill.teacher", &checksum, "start all ranks with the same file")?;
     session.agree(from.map_or(Ok(()), |head| unchanged(head, &path, &checksum)))?;
     session.agree(plan(run, &model))?;
-    let other = other_transforms(&model, run).map(|text| format!("; warning: {text}")).unwrap_or_default();
+    let other = other_values(&model, run).map(|text| format!("; warning: {text}")).unwrap_or_default();
     let note =
         format!("teacher: {} of {}, step {}, checksum {checksum}{other}", model.network, path.display(), model.step);
     Ok(Some(Taught { note, checksum }))
@@ -77,7 +81,7 @@ fn read<B: Backend>(path: &Path, run: &Run<B>) -> Result<ModelFile, Error> {
         let why = format!("distill.teacher: the classes differ: {difference}; give a teacher of this data set");
         return Err(Error::Usage(why));
     }
-    let input = run.graph.net().input;
+    let input = shape_of(run.source.augment.output());
     if model.input != [input.c, input.h, input.w] {
         let [c, h, w] = model.input;
         return Err(Error::Usage(format!(
@@ -86,14 +90,23 @@ fn read<B: Backend>(path: &Path, run: &Run<B>) -> Result<ModelFile, Error> {
             path.display()
         )));
     }
+    let (there, here) = (PixelValues::of(&model.preprocess), PixelValues::of(&run.source.augment.ops()));
+    if there.agreement(&here) == Agreement::FarApart {
+        return Err(Error::Usage(format!(
+            "distill.teacher: {} was trained on images with {there}, and the transforms of this run make {here}, so its scores would mean \
+             nothing: normalise as it does (its list: {})",
+            path.display(),
+            model.preprocess.join(", ")
+        )));
+    }
     Ok(model)
 }
 
-/// Both networks see the same images, so they should be normalised alike.
-fn other_transforms<B: Backend>(model: &ModelFile, run: &Run<B>) -> Option<String> {
-    let normalize = |ops: &[String]| ops.iter().find(|op| op.starts_with("normalize")).cloned();
-    let (there, here) = (normalize(&model.preprocess)?, normalize(&run.source.preprocess.ops())?);
-    (there != here).then(|| format!("it was trained on images under {there}, and this run has {here}"))
+/// Says so if the teacher was trained on images that were normalised by other numbers: both networks see the same images.
+fn other_values<B: Backend>(model: &ModelFile, run: &Run<B>) -> Option<String> {
+    let (there, here) = (PixelValues::of(&model.preprocess), PixelValues::of(&run.source.augment.ops()));
+    let what = format!("it was trained on images with {there}, and the transforms of this run make {here}");
+    (there.agreement(&here) != Agreement::Same).then_some(what)
 }
 
 fn checksum(model: &ModelFile) -> String {
@@ -105,9 +118,13 @@ fn checksum(model: &ModelFile) -> String {
 fn plan<B: Backend>(run: &mut Run<B>, model: &ModelFile) -> Result<(), Error> {
     let net = of_model(model)?;
     model::check(model, &model.layers, &net)?;
-    let mut teacher = run.graph.beside(net, run.division.largest())?;
-    for size in run.division.sizes() {
-        teacher.prepare(size)?;
+    // it follows each size that the network goes over to
+    let largest = run.division.largest();
+    let mut teacher = run.graph.beside(NetSpec { input: run.source.largest_input(), ..net }, largest)?;
+    let [train, scored] = [&run.source.augment, &run.source.preprocess].map(|pipeline| shape_of(pipeline.output()));
+    for (input, batches) in [(train, run.division.sizes()), (scored, Vec::new())] {
+        let named = |error: BuildError| Error::Usage(format!("distill.teacher: {error}"));
+        plan_size(&mut teacher, input, largest, batches, named)?;
     }
     run.source.phases.plan(&mut teacher, &run.division)?;
     model::restore(&mut teacher, model)?;

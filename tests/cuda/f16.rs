@@ -148,7 +148,8 @@ fn a_loss_that_is_lost_in_f16_says_so() {
     if !gpu::available(TESTS) {
         return;
     }
-    let huge = ["--share-gpu", "--set", "augment.train=[\"normalize(0.5, 1e-6)\"]"];
+    let lists = ["train", "eval"].map(|list| format!("augment.{list}=[\"normalize(0.5, 1e-6)\"]"));
+    let huge = ["--share-gpu", "--set", &lists[0], "--set", &lists[1]];
     let ended = gpu::train(&sized(LENET, 8), "out", 2, &huge, &[]);
     ended.failed(1, &["the loss of step 1 is not finite", "the loss of every rank", "precision = \"bf16\"", "65,504"]);
 }

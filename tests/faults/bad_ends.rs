@@ -157,10 +157,10 @@ fn weights_that_are_no_numbers() {
 #[test]
 fn statistics_that_are_no_numbers() {
     let (setting, _images) = SmallRun::new();
-    let far = "augment.train=[\"normalize(0.5, 1e-21)\"]";
+    let far = ["train", "eval"].map(|list| format!("augment.{list}=[\"normalize(0.5, 1e-21)\"]"));
     for ranks in [0, 2] {
         setting
-            .train(ranks, &["--set", "model=resnet20", "--set", far])
+            .train(ranks, &["--set", "model=resnet20", "--set", &far[0], "--set", &far[1]])
             .failed(1, &["the loss of step 1 is not finite", "so it is a parameter or a running statistic"]);
         assert_eq!(files(&setting.out), ["metrics.jsonl", "recipe.toml"]);
         fs::remove_dir_all(&setting.out).unwrap();

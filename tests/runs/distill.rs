@@ -97,6 +97,14 @@ fn teachers_that_do_not_fit_are_refused() {
         ],
         &["distill.teacher", "takes images of 1x28x28", "24"],
     );
+    refused(
+        &[&taught(&teacher), "augment.train=[\"flip\"]", "augment.eval=[]"],
+        &["distill.teacher", "was trained on images with values of -2.27 to 2.27", "make values of 0 to 255"],
+    );
+    refused(
+        &["augment.eval=[]"],
+        &["augment.train makes values of -2.27 to 2.27 for black to white, and augment.eval values of 0 to 255"],
+    );
     let began = ["--set", &taught(&teacher), "--max-steps", "1"];
     setting.trained("began", 1, &began);
     setting.trained("teacher", 0, &["--max-steps", "2", "--resume", "auto"]);

@@ -149,6 +149,32 @@ fn classes_that_differ_are_told() {
     }
 }
 
+/// What a model was trained on is told where this run makes other values of black and white.
+#[test]
+fn other_values_of_pixels_are_told() {
+    let setting = Setting::new(RECIPE, DIGITS, [50, 20]);
+    let source = setting.trained("source", 0, &["--max-steps", "1"]);
+    let foreign = setting.folder.path().join("lenet.safetensors");
+    safetensors(&foreign, &tensors(&source), |name, _| Some(name.into()));
+    let foreign = foreign.display().to_string();
+    let told = |name: &str, from: &str, list: &str| {
+        let lists = ["train", "eval"].map(|key| set(&format!("augment.{key}"), list));
+        let sets = [&lists[..], &[set("init.from", from)]].concat();
+        let stderr = setting.train(name, 0, &args(&sets, &["--max-steps", "1"])).succeeded().stderr;
+        stderr.lines().filter(|line| line.contains("warning: ")).map(String::from).collect::<Vec<_>>().join("\n")
+    };
+    let here = "was trained on images with values of -1.33 to 2 for black to white, and this run makes values of";
+    let far = told("far", &source, "[]");
+    assert!(far.contains(&format!("{here} 0 to 255 for black to white, so its weights are of no use here")), "{far}");
+    assert!(far.contains("give \"normalize(0.4, 0.3)\" in augment.train and augment.eval"), "{far}");
+    let other = told("other", &source, "[\"normalize(0.5, 0.5)\"]");
+    assert!(other.contains(&format!("{here} -1 to 1 for black to white: give")), "{other}");
+    assert_eq!(told("same", &source, "[\"normalize(0.4, 0.3)\"]"), "");
+    let bytes = told("bytes", &foreign, "[]");
+    assert!(bytes.contains("the transforms make values of 0 to 255") && bytes.contains("for torchvision's"), "{bytes}");
+    assert_eq!(told("told", &foreign, "[\"normalize(0.4, 0.3)\"]"), "");
+}
+
 /// Every refusal comes before OUT is touched, on one rank and on two.
 #[test]
 fn weights_that_do_not_fit_are_refused_by_name() {

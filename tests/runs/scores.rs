@@ -8,6 +8,7 @@ use crate::support::images::DIGITS;
 use crate::support::program::{Ended, events, files, run};
 use crate::support::setting::Setting;
 use serde_json::Value;
+use trireme::checkpoint::ModelFile;
 
 /// Six steps an epoch.
 const RECIPE: &str = r#"
@@ -206,6 +207,66 @@ fn a_target_ends_a_run_and_tells_the_time_to_it() {
     let last = setting.train("untimed", 0, &[&any[..], &["--resume", "auto"]].concat()).succeeded();
     assert!(last.stderr.contains("target: top1") && !last.stderr.contains("MLPerf"), "{}", last.stderr);
     assert!(end(&out)["seconds_to_target"].is_null(), "{}", end(&out));
+}
+
+/// With both splits the run goes by `validation`; `test` is scored once, at the end, on all of its images. All numbers of ranks agree.
+#[test]
+fn test_is_left_for_the_end_where_there_is_validation() {
+    let setting = setting();
+    let both = setting.described("both", |manifest| {
+        let train = manifest.splits["train"].clone();
+        manifest.splits.insert("validation".into(), train);
+    });
+    let keys = sets(&["stop.patience=2", "stop.min_delta=1", "epochs=50", "eval.limit=10", "ema.decay=0.9"]);
+    let mut found = Vec::new();
+    for ranks in [0, 2] {
+        let name = format!("both-{ranks}");
+        let out = setting.trained(&name, ranks, &[&["--data", &both], &keys[..]].concat());
+        let all = events(&out, "eval");
+        let of = |line: &Value| {
+            let [split, count] = ["split", "count"].map(|key| line[key].to_string());
+            format!("{split} {count} at the end: {}, averages: {}", line["at_end"] == true, line["ema"] == true)
+        };
+        let mut expected: Vec<String> = [false, true]
+            .map(|averages| format!("\"validation\" 10 at the end: false, averages: {averages}"))
+            .into_iter()
+            .cycle()
+            .take(6)
+            .collect();
+        expected.extend([false, true].map(|averages| format!("\"test\" 40 at the end: true, averages: {averages}")));
+        assert_eq!(all.iter().map(of).collect::<Vec<_>>(), expected);
+        assert!(all.iter().all(|line| line["split"] == "validation" || line["best"].is_null()));
+        let (scored, _) = eval(&out, &["--split", "test"]);
+        assert_eq!(all[6]["loss"], scored["loss"], "the score of the last step");
+        let scores = ModelFile::read(&Path::new(&out).join("model.h5")).unwrap().scores;
+        assert_eq!(scores.get("test/loss").copied(), scored["loss"].as_f64());
+        assert_eq!(scores.get("validation/loss").copied(), all[4]["loss"].as_f64());
+        found.push(all.iter().map(|line| line["loss"].to_string()).collect::<Vec<_>>());
+    }
+    assert_eq!(found[0], found[1]);
+    // a recipe that names test goes by it
+    let keys = sets(&["eval_split=test", "epochs=1"]);
+    let out = setting.trained("named", 0, &[&["--data", &both], &keys[..]].concat());
+    let all = events(&out, "eval");
+    assert_eq!((all.len(), &all[0]["split"], &all[0]["best"]), (1, &"test".into(), &"top1".into()));
+}
+
+/// A run that `--max-steps` ends within an epoch has a best checkpoint, and its lines say how far the epoch came.
+#[test]
+fn the_end_within_an_epoch_may_be_the_best() {
+    let setting = setting();
+    let ended = setting.train("part", 0, &[&sets(&["checkpoint.best_by=loss"])[..], &["--max-steps", "3"]].concat());
+    let ended = ended.succeeded();
+    assert!(ended.stderr.contains("epoch 1 ends early, after 3 of 6 steps:"), "{}", ended.stderr);
+    assert!(ended.stderr.contains("(step 3), the last step, is the best"), "{}", ended.stderr);
+    let out = setting.out("part");
+    assert_eq!(events(&out, "eval")[0]["best"], "loss");
+    assert_eq!(eval(&out, &["--best"]).0["step"], 3);
+    // where a later step is better, that is the best
+    fs::remove_file(format!("{out}/model.h5")).unwrap();
+    let more = sets(&["checkpoint.best_by=loss", "epochs=2"]);
+    setting.train("part", 0, &[&more[..], &["--max-steps", "9", "--resume", "auto"]].concat());
+    assert_eq!(events(&out, "eval").len(), 3);
 }
 
 #[test]

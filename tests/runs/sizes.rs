@@ -126,3 +126,39 @@ fn sizes_that_cannot_be_are_refused() {
     let flat = ["model=cifarnet", "augment.sizes=[[0, 12], [1, 16]]"];
     setting.train("out", 2, &sets(&flat)).failed(2, &["augment.sizes", "images of 3x16x16 alone", "global pool"]);
 }
+
+/// Training and scoring may have two sizes, of which either is the larger: the same as growing images of which one size alone is used. The
+/// model takes the images that are scored.
+#[test]
+fn a_run_may_be_trained_at_one_size_and_scored_at_another() {
+    let setting = setting();
+    let grows = setting.trained("grows", 1, &sets(&["augment.sizes=[[0, 8]]", "epochs=2"]));
+    let small = "augment.train=[\"random_resized_crop(8, 0.35)\", \"flip\", \"normalize\"]";
+    let keys = [&sets(&[small, "epochs=2"])[..], &["--unset", "augment.sizes"]].concat();
+    for ranks in [1, 2] {
+        let name = format!("two-{ranks}");
+        let out = setting.trained(&name, ranks, &keys);
+        assert_eq!(setting.losses(&name), setting.losses("grows"));
+        assert_eq!(events(&out, "eval").pop().unwrap()["loss"], events(&grows, "eval").pop().unwrap()["loss"]);
+        assert_eq!(ModelFile::read(&Path::new(&out).join("model.h5")).unwrap().input, [3, 16, 16]);
+        let scored = run(2, &["eval", &out, "--json", "--threads", "1", "--batch", "2"]).succeeded().stdout;
+        let score: Value = serde_json::from_str(&scored).unwrap();
+        assert_eq!(score["loss"], events(&out, "eval").pop().unwrap()["loss"]);
+    }
+    let teacher = format!(
+        "distill.teacher={}",
+        setting.trained("teacher", 0, &{
+            let eval = "augment.eval=[\"resize(9)\", \"center_crop(8)\", \"normalize\"]";
+            [&keys[..], &["--set", eval, "--max-steps", "2"]].concat()
+        })
+    );
+    setting.trained("taught", 2, &[&keys[..], &["--set", &teacher, "--max-steps", "7"]].concat());
+    // scored on smaller images than those that it was trained on
+    let eval = "augment.eval=[\"resize(9)\", \"center_crop(8)\", \"normalize\"]";
+    let keys = [&sets(&[eval, "epochs=1"])[..], &["--unset", "augment.sizes"]].concat();
+    let out = setting.trained("down", 2, &keys);
+    assert_eq!(ModelFile::read(&Path::new(&out).join("model.h5")).unwrap().input, [3, 8, 8]);
+    let flat = [&sets(&[small, "model=cifarnet"])[..], &["--unset", "augment.sizes"]].concat();
+    let parts = ["augment.train makes images of 8x8x3, and augment.eval of 16x16x3", "global pool"];
+    setting.train("flat", 2, &flat).failed(2, &parts);
+}

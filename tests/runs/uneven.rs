@@ -2,11 +2,13 @@
 //! after a stop, a step's losses are divided by its sum of weights, and what is refused.
 
 use std::fs;
+use std::path::Path;
 
 use crate::support::images::{DIGITS, Images, Record};
 use crate::support::program::events;
 use crate::support::setting::Setting;
 use crate::support::small_run::SmallRun;
+use trireme::checkpoint::ModelFile;
 
 /// Nine steps an epoch; in the short last one workers have one image or none.
 const RECIPE: &str = r#"
@@ -130,4 +132,48 @@ fn weights_that_do_not_fit_are_refused() {
         small.train(ranks, &balanced).failed(1, &["train-00001-of-00004.tfrecord", "record 0", "label 99"]);
     }
     small.train(2, &[&balanced[..], &["--set", "loader.on_corrupt=skip"]].concat()).succeeded();
+}
+
+/// A step in which a channel has one value has no variance: the running one stays, whichever worker has the image, and a warning comes before
+/// the first step. Two workers with one value each make the variance of two values, as one worker with both does.
+#[test]
+fn one_value_per_channel_leaves_the_running_variance() {
+    const NET: &str = r#"
+input = [1, 28, 28]
+classes = 10
+nodes = [
+ { name = "conv", op = "conv", channels = 4, kernel = 3, stride = 2, relu = true },
+ { name = "pool", op = "avgpool" },
+ { name = "bn", op = "norm" },
+ { name = "flatten", op = "flatten" },
+ { name = "fc", op = "linear", features = "classes" },
+]
+"#;
+    // 25 images: three whole steps and one of one image
+    let setting = Setting::new(&RECIPE.replace("workers = 4", ""), DIGITS, [25, 9]);
+    let net = setting.folder.write("bn.toml", NET);
+    let statistics = |out: &str, ranks: usize, more: &[&str]| {
+        let model = format!("model={net}");
+        let still = ["--set", &model, "--set", "schedule.base_lr=1e-30", "--set", "epochs=1"];
+        let ended = setting.train(out, ranks, &[&still, more].concat()).succeeded();
+        let model = ModelFile::read(&Path::new(&setting.out(out)).join("model.h5")).unwrap();
+        let bn = model.layers.iter().find(|layer| layer.name == "bn").unwrap();
+        let of = |field: &str| bn.tensors.iter().find(|tensor| tensor.0 == field).unwrap().2.clone();
+        (of("running_mean"), of("running_var"), ended.stderr)
+    };
+    let at_eight = ["--set", "batch=8", "--set", "workers=2"];
+    let (mean, var, _) = statistics("before", 0, &[&at_eight[..], &["--max-steps", "3"]].concat());
+    for ranks in [0, 2] {
+        let (mean_after, var_after, stderr) = statistics(&format!("whole-{ranks}"), ranks, &at_eight);
+        assert_eq!(var_after, var, "{ranks} ranks");
+        assert_ne!(mean_after, mean, "{ranks} ranks");
+        let warned = "batch normalisation bn: in the last step of each epoch a worker has 1 image (25 images, batch = 8, workers = 2)";
+        assert!(stderr.contains(warned), "{stderr}");
+    }
+    let pairs = |out: &str, workers: &str| statistics(out, 0, &["--set", "batch=5", "--set", workers]);
+    let (one, many) = (pairs("one", "workers=1"), pairs("many", "workers=5"));
+    let close = |(a, b): (&f32, &f32)| (a - b).abs() <= 1e-5 * a.abs().max(1e-6);
+    assert!(one.1.iter().zip(&many.1).all(close), "{:?} and {:?}", one.1, many.1);
+    assert!(many.2.contains("batch normalisation bn: in each step a worker has 1 image"), "{}", many.2);
+    assert!(!one.2.contains("batch normalisation bn"), "{}", one.2);
 }

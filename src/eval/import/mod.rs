@@ -59,6 +59,7 @@ pub fn import(request: &ImportRequest) -> Result<Vec<String>, Error> {
     let (net, fit) = fitted(&name, pipeline.output(), classes.as_ref().map(Vec::len), &weights, &init)?;
     complete(&fit, &weights)?;
     let mut notes: Vec<String> = weights.warning.iter().cloned().chain(table::rows(&fit, &weights)).collect();
+    notes.extend(unusual(&pipeline, &weights));
     let shapes = net.shapes().map_err(BuildError::from)?;
     let classes = classes.unwrap_or_else(|| numbered(shapes[shapes.len() - 1].elems(), &mut notes));
     let head = model::head(&name, classes, &pipeline)?;
@@ -98,12 +99,18 @@ fn graph(
     let fit = fit(&defined.net, weights, &Init::default())?;
     complete(&fit, weights)?;
     let mut notes: Vec<String> = defined.notes.into_iter().chain(table::rows(&fit, weights)).collect();
+    notes.extend(unusual(&pipeline, weights));
     let classes = names.unwrap_or_else(|| numbered(own.classes, &mut notes));
     let head = model::head(&name, classes, &pipeline)?;
     let layers = model::layers(&defined.net, &fit, weights)?;
     let file = ModelFile { layers, definition: defined.text, ..head };
     file.write_described(&request.out, &keras::describe(&defined.net, false)?)?;
     Ok(notes)
+}
+
+/// A warning of transforms that do not normalise, for weights of another program.
+fn unusual(pipeline: &Pipeline, weights: &Weights) -> Option<String> {
+    weights.model.is_none().then(|| origin::not_normalised(&pipeline.ops(), weights)).flatten()
 }
 
 /// Names `classes` classes by their numbers, and adds a note that says so.

@@ -30,7 +30,8 @@ impl Extension {
         let at = step as f64 / steps_per_epoch.max(1) as f64;
         let ends_with_run = spec.kind.settings().ends_with_run();
         let under_way = ends_with_run && step > old.warmup_steps() && step < old.total_steps();
-        if under_way {
+        let over = ends_with_run && step >= old.total_steps();
+        if under_way || over {
             spec.stretched.get_or_insert_default().extend([at, f64::from(before)]);
         }
         let mut new = Schedule::new(spec, batch, epochs, steps_per_epoch)?;
@@ -41,7 +42,7 @@ impl Extension {
             true if under_way => {
                 format!("what is left of the decay is stretched from epoch {} on (lr {is})", rounded(at))
             }
-            true if step >= old.total_steps() => {
+            true if over => {
                 format!(
                     "the decay had come to its end (lr {was}), and goes on as that of a run of {epochs} epochs (lr {is})"
                 )
@@ -96,10 +97,24 @@ mod tests {
             over.contains("had come to its end (lr 0), and goes on as that of a run of 10 epochs (lr 0.58"),
             "{over}"
         );
-        assert!(extension(10, 5, 10).apply(&mut cosine).unwrap().contains("has not begun"));
+        // the steps that are done keep their rates, and those to come are the longer run's, also after another extension
+        let [short, long] = [5, 10].map(|epochs| Schedule::new(&line(), 8, epochs, PER_EPOCH).unwrap());
+        let mut spec = line();
+        extension(50, 5, 10).apply(&mut spec).unwrap();
+        assert_eq!(spec.check(10), Ok(()));
+        (0..50).for_each(|step| assert_eq!(rate(&spec, 10, step), short.lr(step)));
+        (50..=100).for_each(|step| assert_eq!(rate(&spec, 10, step), long.lr(step)));
+        extension(73, 10, 12).apply(&mut spec).unwrap();
+        assert_eq!(spec.stretched, Some(vec![5.0, 5.0, 7.3, 10.0]));
+        (0..50).for_each(|step| assert_eq!(rate(&spec, 12, step), short.lr(step)));
+        (50..=73).for_each(|step| assert_eq!(rate(&spec, 12, step), long.lr(step)));
+        assert!((rate(&spec, 12, 120)).abs() < 1e-12 && rate(&spec, 12, 100) > 0.0);
+        let mut waiting = ScheduleSpec { kind: ScheduleKind::Cosine(Cosine { end_lr: None }), ..line() };
+        assert!(extension(10, 5, 10).apply(&mut waiting).unwrap().contains("has not begun"));
+        assert_eq!(waiting.stretched, None);
         let mut constant = ScheduleSpec { kind: ScheduleKind::Constant(Constant {}), ..line() };
         assert!(extension(30, 5, 9).apply(&mut constant).unwrap().contains("as written"));
-        assert_eq!([cosine.stretched, constant.stretched], [None, None]);
+        assert_eq!([cosine.stretched, constant.stretched], [Some(vec![5.0, 5.0]), None]);
     }
 
     /// Neither rate nor momentum jumps, in either phase, and both come to their ends.

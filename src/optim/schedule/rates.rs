@@ -81,7 +81,7 @@ impl Schedule {
 
     fn after_warmup(&self, step: u64) -> AfterWarmup {
         let since = step.min(self.total_steps) - self.warmup_steps.min(self.total_steps);
-        let planned = self.stretches.planned().unwrap_or(self.total_steps);
+        let planned = self.stretches.planned(step, self.total_steps);
         let length = planned.saturating_sub(self.warmup_steps).max(1);
         let part = self.stretches.part(step, self.warmup_steps, self.total_steps);
         let (steps_per_epoch, target, scale) = (self.steps_per_epoch, self.target, self.scale);

@@ -40,7 +40,8 @@ section! {
         /// Learning rate at the start of the warm-up; "base" is base_lr.
         absent warmup_from: WarmupFrom = "\"base\" if the target is higher, else 0", in Range::AtLeast(0.0);
         /// Written by --extend-epochs: for each time that a decay that ends with the run was stretched, the epoch at which that happened
-        /// and the one at which the decay was to end before.
+        /// and the one at which the decay was to end before. Twice the same epoch: it had ended, and the rates from there on are those of
+        /// the longer run.
         absent stretched: Vec<f64> = "[]";
     }
 }

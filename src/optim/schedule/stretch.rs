@@ -1,4 +1,5 @@
-//! Where a decay that ends with its run was stretched, because the run became longer while it was under way.
+//! Where a decay that ends with its run was stretched, because the run became longer while it was under way. A run that became longer after
+//! its end follows the decay of the longer run from there on.
 
 use super::decay::ScheduleError;
 
@@ -22,18 +23,28 @@ impl Stretches {
         Self(epochs.chunks_exact(2).map(|pair| Stretch { at: steps(pair[0]), end: steps(pair[1]) }).collect())
     }
 
-    /// The end of the run as it was planned at first, if it is another now.
-    pub fn planned(&self) -> Option<u64> {
-        self.0.first().map(|first| first.end)
+    /// The end of the run as it was planned when the decay of `step` began; `end`: as it is planned now.
+    pub fn planned(&self, step: u64, end: u64) -> u64 {
+        let (stretches, end) = self.of(step, end);
+        stretches.first().map_or(end, |first| first.end)
+    }
+
+    /// The stretches of the decay that `step` belongs to, and the end of that decay.
+    fn of(&self, step: u64, end: u64) -> (&[Stretch], u64) {
+        let over = |stretch: &Stretch| stretch.at >= stretch.end;
+        let begin = self.0.iter().rposition(|stretch| over(stretch) && step >= stretch.at).map_or(0, |last| last + 1);
+        let own = &self.0[begin..];
+        own.iter().position(over).map_or((own, end), |next| (&own[..next], own[next].end))
     }
 
     /// The part of a decay from step `from` to `end` that is over at `step`, from 0 to 1.
     pub fn part(&self, step: u64, mut from: u64, end: u64) -> f64 {
+        let (stretches, end) = self.of(step, end);
         let mut before = 0.0;
         let over = |step: u64, from: u64, end: u64| {
             step.min(end).saturating_sub(from) as f64 / end.saturating_sub(from).max(1) as f64
         };
-        for stretch in &self.0 {
+        for stretch in stretches {
             let planned = |step| before + (1.0 - before) * over(step, from, stretch.end);
             if step <= stretch.at {
                 return planned(step);
@@ -50,7 +61,7 @@ pub(super) fn check(epochs: &[f64]) -> Result<(), ScheduleError> {
     if !epochs.len().is_multiple_of(2) {
         return wrong(format!("expected pairs of epochs, as [40, 80], got {} numbers", epochs.len()));
     }
-    match epochs.chunks_exact(2).find(|pair| !(0.0 < pair[0] && pair[0] < pair[1])) {
+    match epochs.chunks_exact(2).find(|pair| !(0.0 < pair[0] && pair[0] <= pair[1])) {
         Some(pair) => wrong(format!("a decay that ends at epoch {} cannot be stretched at {}", pair[1], pair[0])),
         None if !epochs.iter().step_by(2).is_sorted() => wrong("the first numbers of its pairs must ascend".into()),
         None => Ok(()),

@@ -179,6 +179,8 @@ pub struct EvalLine {
     #[serde(default)]
     pub ema: bool,
     pub best: Option<String>,
+    #[serde(default)]
+    pub at_end: bool,
 }
 
 impl EvalLine {

@@ -27,6 +27,8 @@ pub struct Log {
     pub evals: Vec<EvalLine>,
     /// Scores of their averages.
     pub averages: Vec<EvalLine>,
+    /// Scores of a split that is scored only once, at the end of a run that goes by another; of the weights and of their averages.
+    pub at_end: Vec<EvalLine>,
     /// The end, if the last part of the run came to it.
     pub end: Option<EndLine>,
     /// What could not be read.
@@ -90,6 +92,7 @@ impl Log {
             Line::Epoch(epoch) => self.epochs.push(epoch),
             Line::Exchange(exchange) => self.exchange = Some(exchange),
             Line::Layers(layers) => self.layers.add(layers),
+            Line::Eval(eval) if eval.at_end => self.at_end.push(eval),
             Line::Eval(eval) if eval.ema => self.averages.push(eval),
             Line::Eval(eval) => self.evals.push(eval),
             Line::End(end) => self.end = Some(end),

@@ -2,7 +2,7 @@
 
 use serde_json::{Value, json};
 
-use super::super::history::{EpochLine, Log, Run, State, StepLine};
+use super::super::history::{EpochLine, EvalLine, Log, Run, State, StepLine};
 use super::layers;
 use super::series::thinned;
 
@@ -34,7 +34,8 @@ pub(super) fn of(run: &Run, points: usize) -> Value {
         "recipe": run.recipe,
         "curves": curves(&log.steps, points),
         "epoch_means": epochs(&log.epochs),
-        "evals": evals(log),
+        "evals": evals(log.evals.iter().chain(&log.averages)),
+        "at_end": evals(log.at_end.iter()),
         "time": time(log),
         "img_per_s": rate(log),
         "end": log.end.as_ref().map(|end| json!({
@@ -70,13 +71,13 @@ fn epochs(epochs: &[EpochLine]) -> Value {
     epochs.iter().map(row).collect()
 }
 
-fn evals(log: &Log) -> Value {
-    let row = |eval: &super::super::history::EvalLine| {
+fn evals<'a>(all: impl Iterator<Item = &'a EvalLine>) -> Value {
+    let row = |eval: &EvalLine| {
         json!({ "step": eval.step, "epoch": eval.epoch, "split": eval.split, "top1": eval.top1, "top5": eval.top5,
                 "loss": eval.loss, "count": eval.count, "ema": eval.ema, "best": eval.best, "macro_f1": eval.macro_f1,
                 "map": eval.map, "micro_f1": eval.micro_f1 })
     };
-    log.evals.iter().chain(&log.averages).map(row).collect()
+    all.map(row).collect()
 }
 
 /// Images a second, the mean of the run: that of the last start or, if it is not over or had no step left, of the steps in the log.

@@ -54,6 +54,7 @@ function head() {
     summary.append(el('div', { class: 'tiles' },
       tile(best ? `best ${scoreName(by)} on ${best.split}, step ${grouped(best.step)}` : `${lead}: no split was scored`, best ? scoreOf(best, by) : '–'),
       tile(last ? `last ${lead} on ${last.split}, ${grouped(last.count)} images` : `last ${lead}`, last ? percent(last[key]) : '–'),
+      ...run.at_end.slice(-2).map(e => tile(`${lead} on ${e.split}${e.ema ? ' (averages)' : ''}, at the end, ${grouped(e.count)} images`, percent(e[key]))),
       tile(`step of ${grouped(run.last_step)}, ${run.state}${ended ? `, ended by stop.${ended}` : ''}`, grouped(run.step)),
       run.end && known(run.end.seconds_to_target) ? tile('from the first image to the target', duration(run.end.seconds_to_target)) : null,
       tile('images a second over all ranks, mean of the run', grouped(run.img_per_s)),

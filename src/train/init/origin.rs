@@ -7,13 +7,18 @@ use super::fit::{Fate, Fit};
 use crate::error::Error;
 use crate::interop::{Model, Weights};
 use crate::recipe::Recipe;
+use crate::train::plan::pixel_values::{Agreement, PixelValues};
 use crate::train::plan::source::Source;
 use crate::train::save::class_names::Sides;
 
 /// Refuses weights that mean something else here than where they are from; gives what is to be said of them.
 pub fn check(source: &Source, fit: &Fit, weights: &Weights) -> Result<Vec<String>, Error> {
     match &weights.model {
-        None => states_mean_and_std(&source.recipe, weights).map(|()| replaced(fit, None)),
+        None => {
+            states_mean_and_std(&source.recipe, weights)?;
+            let own = replaced(fit, None);
+            Ok(own.into_iter().chain(not_normalised(&source.augment.ops(), weights)).collect())
+        }
         Some(model) => {
             let sides = Sides { model: &model.classes, file: &weights.path, data: Path::new(&source.recipe.data) };
             let difference = sides.difference(source.train.class_names());
@@ -28,7 +33,7 @@ pub fn check(source: &Source, fit: &Fit, weights: &Weights) -> Result<Vec<String
                 )));
             }
             let mut notes = replaced(fit, difference);
-            notes.extend(other_normalize(source, model, weights));
+            notes.extend(other_values(source, model, weights));
             Ok(notes)
         }
     }
@@ -74,13 +79,30 @@ pub fn takes_the_data_sets(list: &[String]) -> bool {
     list.iter().any(|op| op.trim().trim_end_matches("()").trim() == BARE)
 }
 
-/// A warning where images are normalised otherwise than those that a model of trireme was trained on.
-fn other_normalize(source: &Source, model: &Model, weights: &Weights) -> Option<String> {
-    let of = |ops: &[String]| ops.iter().find(|op| op.starts_with(BARE)).cloned();
-    let (there, here) = (of(&model.preprocess)?, of(&source.preprocess.ops())?);
-    (there != here).then(|| {
+/// A warning where images have other values than those that a model of trireme was trained on.
+fn other_values(source: &Source, model: &Model, weights: &Weights) -> Option<String> {
+    let (there, here) = (PixelValues::of(&model.preprocess), PixelValues::of(&source.augment.ops()));
+    let far = match there.agreement(&here) {
+        Agreement::Same => return None,
+        Agreement::OtherNumbers => "",
+        Agreement::FarApart => ", so its weights are of no use here",
+    };
+    let list: Vec<&str> = model.preprocess.iter().map(String::as_str).filter(|op| op.contains(BARE)).collect();
+    let cure = match list[..] {
+        [] => "leave normalize out of augment.train and augment.eval, as that model does".to_string(),
+        _ => format!("give \"{}\" in augment.train and augment.eval", list.join("\", \"")),
+    };
+    let file = weights.path.display();
+    Some(format!("warning: {file} was trained on images with {there}, and this run makes {here}{far}: {cure}"))
+}
+
+/// A warning where nothing normalises images for weights of another program.
+pub fn not_normalised(ops: &[String], weights: &Weights) -> Option<String> {
+    let values = PixelValues::of(ops);
+    values.are_bytes().then(|| {
         format!(
-            "warning: {} was trained on images under {there}, and this run has {here}: give the former in augment.train and augment.eval",
+            "warning: the transforms make {values}, and nearly all networks were trained on normalised images; if that of {} was, add its \
+             numbers at the end of the list, as \"{TORCHVISION}\" for torchvision's",
             weights.path.display()
         )
     })

@@ -3,12 +3,16 @@
 use std::sync::Arc;
 
 use super::division::Division;
-use super::patterns;
+use super::network::shape_of;
+use super::patterns::{self, Parameter};
+use super::phases::plan_size;
 use super::source::Source;
 use super::targets;
 use crate::backend::Backend;
+use crate::backend::op::Op;
 use crate::error::Error;
-use crate::nn::{Graph, Purpose};
+use crate::nn::graph::BuildError;
+use crate::nn::{Graph, NetSpec, Purpose};
 use crate::optim::{Ema, Optimizer, OptimizerKind, Policy, Schedule};
 use crate::recipe::{Codec, OnCorrupt, Recipe, Sync};
 use crate::train::device_input::DeviceInput;
@@ -19,7 +23,7 @@ use crate::train::strategy::Strategy;
 use crate::train::strategy::allreduce::Allreduce;
 use crate::train::strategy::easgd::Easgd;
 use crate::train::strategy::local_sgd::LocalSgd;
-use loaders::{Balanced, Footprint, Options};
+use loaders::{Balanced, Footprint, Options, Split};
 
 /// Loader threads give way to compute threads, whose barriers wait for the slowest.
 pub const LOADER_NICE: i32 = 19;
@@ -49,23 +53,28 @@ pub fn build<B: Backend>(mut source: Source, backend: B, place: Place) -> Result
     let loader = Footprint::new(&source.train, &options, division.largest(), values, input.format())?;
     loader.times(recipe.optimizer.passes()).check(&options)?;
     let purpose = Purpose::Train { chunk_bytes: chunk_bytes(&recipe, &backend, place.ranks) };
-    let mut graph = Graph::new(backend, source.network()?, division.largest(), purpose, recipe.seed)?;
+    let net = NetSpec { input: source.largest_input(), ..source.network()? };
+    let mut graph = Graph::new(backend, net, division.largest(), purpose, recipe.seed)?;
     if let Some(objective) = targets::objective(&recipe) {
         graph.train_against(objective);
     }
-    for size in division.sizes() {
-        graph.prepare(size)?;
-    }
+    let images = [&source.augment, &source.preprocess].map(|pipeline| pipeline.output());
+    let [train, scored] = images.map(shape_of);
+    let two_sizes = |error: BuildError| {
+        Error::Usage(format!("augment.train makes images of {}, and augment.eval of {}: {error}", images[0], images[1]))
+    };
+    plan_size(&mut graph, train, division.largest(), division.sizes(), two_sizes)?;
     let (workers, mine, each) = (division.workers, &division.mine, division.steps_per_epoch);
     source.phases.plan(&mut graph, &division)?;
-    let reduction = ReducePlan::new(&recipe, &graph, workers, mine, place.ranks, each)?;
+    let mut named = recipe.clone();
+    let notes = name_parameters(&mut named, &graph);
+    let reduction = ReducePlan::new(&named, &graph, workers, mine, place.ranks, each)?;
     graph.prepare_accumulation(division.mine.clone(), reduction.gather())?;
-    let evaluation = evaluation(&source, &division, options)?;
-    for size in evaluation.iter().flat_map(Evaluation::sizes) {
-        graph.prepare(size)?;
-    }
-    source.notes.extend(unnamed(&recipe, &graph));
-    let mut optimizer = optimizer(&recipe, &graph)?;
+    let [evaluation, at_end] = evaluations(&source, &division, options)?;
+    let batches = evaluation.iter().chain(&at_end).flat_map(Evaluation::sizes).collect();
+    plan_size(&mut graph, scored, division.largest(), batches, two_sizes)?;
+    source.notes.extend(notes);
+    let mut optimizer = optimizer(&named, &graph)?;
     if let Some(epochs) = recipe.freeze.epochs {
         thaws(&graph, &optimizer)?;
         optimizer.begin_frozen_at(u64::from(epochs) * division.steps_per_epoch);
@@ -84,6 +93,7 @@ pub fn build<B: Backend>(mut source: Source, backend: B, place: Place) -> Result
         optimizer,
         ema,
         evaluation,
+        evaluation_at_end: at_end,
         strategy,
         balanced,
         options,
@@ -120,16 +130,16 @@ fn loader_options(recipe: &Recipe, division: &Division, threads: usize) -> Optio
     }
 }
 
-/// The scoring after each epoch. A bad record ends it: a score over fewer images would be another score.
-fn evaluation(source: &Source, division: &Division, options: Options) -> Result<Option<Evaluation>, Error> {
-    let Some(split) = source.eval.clone() else {
-        return source.recipe.scores_used().first().map_or(Ok(None), |(key, name)| {
+/// The scoring after each epoch, and that at the end of the run. A bad record ends it: a score over fewer images would be another score.
+fn evaluations(source: &Source, division: &Division, options: Options) -> Result<[Option<Evaluation>; 2], Error> {
+    if source.eval.is_none() {
+        return source.recipe.scores_used().first().map_or(Ok([None, None]), |(key, name)| {
             let what = format!(
                 "it has no split test or validation, and {key} = \"{name}\" needs scores; name a split by eval_split"
             );
             Err(Error::DataSet { data: source.recipe.data.clone(), what })
         });
-    };
+    }
     let (pipeline, batch) = (source.preprocess.clone(), division.largest());
     let options = Options { open: 0, skip: false, ..options };
     let eval = &source.recipe.eval;
@@ -139,26 +149,40 @@ fn evaluation(source: &Source, division: &Division, options: Options) -> Result<
     } else {
         Vec::new()
     };
-    let evaluation = Evaluation { split, pipeline, views, batch, options, selection: None };
-    Ok(Some(evaluation.limited(source.recipe.eval.limit)))
+    let of = |split: &Arc<Split>| {
+        let (split, pipeline, views) = (split.clone(), pipeline.clone(), views.clone());
+        Evaluation { split, pipeline, views, batch, options, selection: None }
+    };
+    let watched = source.eval.as_ref().map(of).map(|evaluation| evaluation.limited(eval.limit));
+    Ok([watched, source.eval_at_end.as_ref().map(of)])
 }
 
-/// Notes on patterns that name no parameter.
-fn unnamed<B: Backend>(recipe: &Recipe, graph: &Graph<B>) -> Vec<String> {
-    let names: Vec<&str> = graph.params().iter().map(|p| p.name.as_str()).collect();
-    let o = &recipe.optimizer;
-    let no_adapt = if let OptimizerKind::Lars(lars) = &o.kind { &lars.no_adapt } else { &None };
-    let lists = [
-        ("optimizer.no_decay", &o.no_decay),
-        ("optimizer.no_agc", &o.no_agc),
-        ("optimizer.no_adapt", no_adapt),
-        ("reduce.exempt", &recipe.reduce.exempt),
-    ];
+/// The parameters as patterns see them.
+fn parameters<B: Backend>(graph: &Graph<B>) -> Vec<Parameter<'_>> {
+    let norm = |node: usize| matches!(graph.net().nodes[node].op, Op::Norm(_) | Op::LayerNorm(_) | Op::GroupNorm(_));
+    graph.params().iter().map(|p| Parameter { name: &p.name, norm: norm(p.node) }).collect()
+}
+
+/// Has the lists of patterns of the optimizer and of the codec name their parameters; gives notes on them, with those that name none.
+fn name_parameters<B: Backend>(recipe: &mut Recipe, graph: &Graph<B>) -> Vec<String> {
+    let all = parameters(graph);
+    let names: Vec<&str> = all.iter().map(|one| one.name).collect();
     let of = format!("network {}", graph.net().name);
-    let notes = |(key, list): (&str, &Option<Vec<String>>)| {
-        list.as_ref().map_or_else(Vec::new, |list| patterns::notes(key, list, &names, &of))
+    let mut notes = Vec::new();
+    let mut name = |key: &str, list: &mut Vec<String>| {
+        notes.extend(patterns::counted(key, list, &all));
+        *list = patterns::expanded(list, &all);
+        notes.extend(patterns::notes(key, list, &names, &of));
     };
-    lists.into_iter().flat_map(notes).collect()
+    let o = &mut recipe.optimizer;
+    o.no_decay.iter_mut().for_each(|list| name("optimizer.no_decay", list));
+    o.no_agc.iter_mut().for_each(|list| name("optimizer.no_agc", list));
+    if let OptimizerKind::Lars(lars) = &mut o.kind {
+        lars.no_adapt.iter_mut().for_each(|list| name("optimizer.no_adapt", list));
+    }
+    o.groups.iter_mut().flatten().for_each(|group| name("optimizer.groups.match", &mut group.r#match));
+    recipe.reduce.exempt.iter_mut().for_each(|list| name("reduce.exempt", list));
+    notes
 }
 
 fn optimizer<B: Backend>(recipe: &Recipe, graph: &Graph<B>) -> Result<Optimizer<B>, Error> {

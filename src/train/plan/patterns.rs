@@ -8,6 +8,47 @@ use crate::nn::NetSpec;
 use crate::nn::graph::BuildError;
 use crate::recipe::{matches, nearest};
 
+/// A parameter as patterns see it.
+#[derive(Clone, Copy, Debug)]
+pub struct Parameter<'a> {
+    /// Such as `layer1.0.bn1.bias`.
+    pub name: &'a str,
+    /// Whether its layer normalises.
+    pub norm: bool,
+}
+
+impl Parameter<'_> {
+    /// Whether it is of a kind that lists of patterns may name in place of names: every parameter of layers that normalise, every bias.
+    fn is_of_kind(&self, word: &str) -> bool {
+        match word {
+            "norm" => self.norm,
+            "bias" => self.name.ends_with(".bias"),
+            _ => false,
+        }
+    }
+}
+
+/// The list with its words for kinds replaced by the names of these parameters.
+pub fn expanded(list: &[String], parameters: &[Parameter<'_>]) -> Vec<String> {
+    let names = |word: &String| {
+        let of_kind: Vec<String> =
+            parameters.iter().filter(|one| one.is_of_kind(word)).map(|one| one.name.to_string()).collect();
+        if of_kind.is_empty() { vec![word.clone()] } else { of_kind }
+    };
+    list.iter().flat_map(names).collect()
+}
+
+/// How many parameters each entry of a list names, for the log; nothing for an empty list.
+pub fn counted(key: &str, list: &[String], parameters: &[Parameter<'_>]) -> Option<String> {
+    let named = |one: &&Parameter<'_>, word: &str| one.is_of_kind(word) || matches(word, one.name);
+    let count = |word: &String| {
+        let count = parameters.iter().filter(|one| named(one, word)).count();
+        format!("\"{word}\" {count}")
+    };
+    let all: Vec<String> = list.iter().map(count).collect();
+    (!all.is_empty()).then(|| format!("{key}: of {} tensors {}", parameters.len(), all.join(", ")))
+}
+
 /// Names that a message lists at most.
 const MOST: usize = 12;
 
@@ -78,6 +119,18 @@ mod tests {
 
     fn refused(pattern: &str) -> String {
         check("freeze.patterns", &[pattern.to_string()], &NAMES, "network x").unwrap_err().to_string()
+    }
+
+    #[test]
+    fn kinds_stand_for_the_parameters_that_are_of_them() {
+        let parameters = NAMES.map(|name| Parameter { name, norm: name.starts_with("bn") });
+        let list = |words: &[&str]| words.iter().map(|word| (*word).to_string()).collect::<Vec<_>>();
+        assert_eq!(expanded(&list(&["norm", "fc.*"]), &parameters), ["bn1.weight", "bn1.bias", "fc.*"]);
+        assert_eq!(expanded(&list(&["bias"]), &parameters), ["bn1.bias"]);
+        assert_eq!(expanded(&list(&["bias"]), &parameters[..1]), ["bias"]);
+        let told = counted("optimizer.no_decay", &list(&["norm", "bias", "*conv1*"]), &parameters);
+        assert_eq!(told.unwrap(), "optimizer.no_decay: of 6 tensors \"norm\" 2, \"bias\" 1, \"*conv1*\" 3");
+        assert_eq!(counted("optimizer.no_decay", &[], &parameters), None);
     }
 
     #[test]

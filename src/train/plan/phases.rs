@@ -85,15 +85,8 @@ impl Phases {
 
     /// Plans a graph for the images of all phases; it stays at its size.
     pub fn plan<B: Backend>(&self, graph: &mut Graph<B>, division: &Division) -> Result<(), Error> {
-        let full = graph.input();
-        for phase in &self.0 {
-            let input = phase.input();
-            graph.add_size(input, division.largest()).map_err(named)?;
-            graph.set_size(input)?;
-            division.sizes().into_iter().try_for_each(|size| graph.prepare(size))?;
-            graph.set_size(full)?;
-        }
-        Ok(())
+        let (largest, sizes) = (division.largest(), division.sizes());
+        self.0.iter().try_for_each(|phase| plan_size(graph, phase.input(), largest, sizes.clone(), named))
     }
 
     /// In words, for the log.
@@ -101,6 +94,25 @@ impl Phases {
         let each = self.0.iter().map(|phase| format!("{} from epoch {} on", phase.augment.output(), phase.from));
         (!self.0.is_empty()).then(|| each.collect::<Vec<_>>().join(", "))
     }
+}
+
+/// Plans a graph for images of this size in batches of these sizes, the largest of which is `largest`; the graph stays at its size.
+/// `named` says which keys ask for it.
+///
+/// # Errors
+/// For a network with parameters whose shapes depend on the size of the images, and for images that are larger than the graph's.
+pub fn plan_size<B: Backend>(
+    graph: &mut Graph<B>,
+    input: Shape,
+    largest: usize,
+    batches: Vec<usize>,
+    named: impl Fn(BuildError) -> Error,
+) -> Result<(), Error> {
+    let before = graph.input();
+    graph.add_size(input, largest).map_err(named)?;
+    graph.set_size(input)?;
+    batches.into_iter().try_for_each(|size| graph.prepare(size))?;
+    Ok(graph.set_size(before)?)
 }
 
 impl Phase {

@@ -38,6 +38,8 @@ pub struct Run<B: Backend> {
     pub ema: Option<Ema<B>>,
     /// The scoring after each epoch.
     pub evaluation: Option<Evaluation>,
+    /// The scoring of another split at the end of the run.
+    pub evaluation_at_end: Option<Evaluation>,
     /// How the ranks keep one model.
     pub strategy: Box<dyn Strategy<B>>,
     /// Where every class has the same share of the draws.
@@ -50,7 +52,7 @@ pub struct Run<B: Backend> {
 pub struct Footprints {
     /// Of the training split.
     pub training: Footprint,
-    /// Of the split that is scored.
+    /// Of the split that is scored; of two, the larger.
     pub scoring: Option<Footprint>,
 }
 
@@ -101,7 +103,7 @@ impl<B: Backend> Run<B> {
 
     /// Takes images of the size that is scored from the next pass on.
     pub fn resize_for_scoring(&mut self) -> Result<(), Error> {
-        Ok(self.graph.set_size(shape_of(self.source.augment.output()))?)
+        Ok(self.graph.set_size(shape_of(self.source.preprocess.output()))?)
     }
 
     /// The training order of this rank from a step of an epoch to the end of those whose images have its size.
@@ -127,12 +129,16 @@ impl<B: Backend> Run<B> {
 
     /// Memory of the loaders of training and of scoring.
     pub fn footprints(&self) -> Result<Footprints, Error> {
-        let (values, batch) = (self.source.augment.output().values(), self.division.largest());
+        let batch = self.division.largest();
         let of = |split: &Split, pipeline: &Pipeline, options: &Options| {
             let input = DeviceInput::new(self.graph.backend(), pipeline);
-            Footprint::new(split, options, batch, values, input.format())
+            Footprint::new(split, options, batch, pipeline.output().values(), input.format())
         };
-        let scoring = self.evaluation.as_ref().map(|e| of(&e.split, &e.pipeline, &e.options)).transpose()?;
+        // one is read after the other
+        let scorings = self.evaluation.iter().chain(&self.evaluation_at_end);
+        let scorings: Vec<Footprint> =
+            scorings.map(|e| of(&e.split, &e.pipeline, &e.options)).collect::<Result<_, _>>()?;
+        let scoring = scorings.into_iter().max_by_key(Footprint::bytes);
         let training = of(&self.source.train, &self.source.augment, &self.options)?;
         let training = training.times(self.recipe.optimizer.passes());
         Ok(Footprints { training, scoring })

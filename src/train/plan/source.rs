@@ -4,17 +4,19 @@ use std::path::{Path, PathBuf};
 use std::sync::Arc;
 
 use super::census::Census;
-use super::network::{Defined, fitting};
+use super::network::{Defined, fitting, shape_of};
 use super::patterns;
 use super::phases::Phases;
+use super::pixel_values::{Agreement, PixelValues};
 use super::request::TrainRequest;
 use super::several;
+use crate::backend::op::Shape;
 use crate::error::Error;
 use crate::models;
 use crate::nn::NetSpec;
-use crate::recipe::{self, ClassWeights, Known, Loaded, Recipe};
+use crate::recipe::{ClassWeights, Known, Loaded, Recipe, ScoredSplits};
 use loaders::transform::exif_of;
-use loaders::{Dataset, Images, Manifest, Pipeline, Shuffle, Split};
+use loaders::{Dataset, ImageSpec, Images, Manifest, Pipeline, Shuffle, Split};
 
 /// The recipe and the data that it names; the same on every rank.
 pub struct Source {
@@ -34,6 +36,8 @@ pub struct Source {
     pub census: Option<Census>,
     /// Scored after each epoch, if the data set has such a split.
     pub eval: Option<Arc<Split>>,
+    /// Scored at the end of the run, if that is another one.
+    pub eval_at_end: Option<Arc<Split>>,
     /// From a record to an input, for training, in the size that the network is built for.
     pub augment: Pipeline,
     /// Where training images have other sizes.
@@ -61,7 +65,15 @@ impl Source {
 
     /// Opens the recipe's data set in `dir`, which may be a copy of it.
     pub fn open(loaded: Loaded, dir: &Path) -> Result<Self, Error> {
-        let Loaded { recipe, notes, network: file } = loaded;
+        let Loaded { recipe, notes, network: file, data_beside } = loaded;
+        if let Some(beside) = data_beside.filter(|_| !dir.exists()) {
+            return Err(Error::Usage(format!(
+                "data: there is no folder {}, as seen from the recipe's folder, and no {}, as seen from the current directory; name the \
+                 data set by --data",
+                beside.display(),
+                dir.display()
+            )));
+        }
         let dataset = Dataset::open(dir)?;
         let train = Arc::new(match recipe.mixing() {
             Shuffle::Full => dataset.split("train")?,
@@ -73,8 +85,12 @@ impl Source {
         several::check(&recipe, &dataset.manifest)?;
         class_weights_fit(&recipe, &train)?;
         let splits: Vec<&str> = dataset.manifest.splits.keys().map(String::as_str).collect();
-        let eval = recipe::eval_split(recipe.eval_split.as_deref(), &splits)?;
-        let eval = eval.map(|name| dataset.split(&name)).transpose()?.filter(|s| !s.is_empty()).map(Arc::new);
+        let ScoredSplits { watched, at_end } = ScoredSplits::of_run(recipe.eval_split.as_deref(), &splits)?;
+        let open = |name: Option<String>| {
+            let split = name.map(|name| dataset.split(&name)).transpose()?;
+            Ok::<_, Error>(split.filter(|split| !split.is_empty()).map(Arc::new))
+        };
+        let (eval, eval_at_end) = (open(watched)?, open(at_end)?);
         several::check_scores(&recipe, eval.as_deref())?;
         let pipeline = |list: &str, ops: &[String]| {
             let images = train.images_as(exif_of(ops))?;
@@ -92,26 +108,36 @@ impl Source {
         let phases = Phases::new(sizes, &list, &augment, |list| Ok(mixed(pipeline("train", list)?)))?;
         let preprocess = pipeline("eval", &recipe.augment.eval_list())?;
         let (exif, images) = (preprocess.exif(), train.images_as(preprocess.exif())?);
-        if let (Some(split), Images::Fixed(_)) = (&eval, preprocess.input())
-            && split.images_as(exif)? != images
-        {
+        for split in eval.iter().chain(&eval_at_end).filter(|_| matches!(preprocess.input(), Images::Fixed(_))) {
             let (name, other) = (split.name(), split.images_as(exif)?);
+            if other == images {
+                continue;
+            }
             let what = format!(
                 "images of split train are {images}, those of {name} {other}; they must have one size, or augment.eval must begin with \
                  resize(size) and center_crop(size)"
             );
             return Err(Error::DataSet { data: recipe.data, what });
         }
-        if augment.output() != preprocess.output() {
-            return Err(Error::Usage(format!(
-                "augment.train makes images of {} and augment.eval of {}; end both with the same size",
-                augment.output(),
-                preprocess.output()
-            )));
-        }
+        let mut notes = notes;
+        notes.extend(sizes_fit(&augment, &preprocess)?);
+        notes.extend(lists_agree(&augment, &preprocess)?);
         let manifest = dataset.manifest;
         let (defined, census) = (None, None);
-        Ok(Self { recipe, notes, file, defined, manifest, train, census, eval, augment, phases, preprocess })
+        Ok(Self {
+            recipe,
+            notes,
+            file,
+            defined,
+            manifest,
+            train,
+            census,
+            eval,
+            eval_at_end,
+            augment,
+            phases,
+            preprocess,
+        })
     }
 
     /// From a record to an input, for training in this epoch.
@@ -126,7 +152,7 @@ impl Source {
     /// What is wrong with the file.
     pub fn define(&mut self) -> Result<(), Error> {
         let Some(file) = &self.file else { return Ok(()) };
-        let read = || Defined::read(file, &self.recipe.model, self.augment.output(), self.train.classes());
+        let read = || Defined::read(file, &self.recipe.model, self.preprocess.output(), self.train.classes());
         match &mut self.defined {
             None => self.defined = Some(read()?),
             Some(defined) => {
@@ -166,7 +192,7 @@ impl Source {
     /// # Errors
     /// For a text that describes none.
     pub fn adopt(&mut self, text: &str) -> Result<(), Error> {
-        let (name, image) = (&self.recipe.model, self.augment.output());
+        let (name, image) = (&self.recipe.model, self.preprocess.output());
         self.defined = Some(Defined::of_checkpoint(text, name, image, self.train.classes())?);
         Ok(())
     }
@@ -176,11 +202,11 @@ impl Source {
         self.defined.as_ref().map_or_else(String::new, |defined| defined.text.clone())
     }
 
-    /// The network for these images and classes.
+    /// The network for the images that are scored, and these classes.
     pub fn network(&self) -> Result<NetSpec, Error> {
         let mut net = match &self.defined {
             Some(defined) => defined.net.clone(),
-            None => fitting(&self.recipe.model, self.augment.output(), self.train.classes())?,
+            None => fitting(&self.recipe.model, self.preprocess.output(), self.train.classes())?,
         };
         if self.recipe.zero_init_residual {
             net.zero_init_residual();
@@ -189,6 +215,12 @@ impl Source {
             net.frozen = patterns::frozen(&net, patterns)?;
         }
         Ok(net)
+    }
+
+    /// The larger of the images that are trained on and those that are scored.
+    pub fn largest_input(&self) -> Shape {
+        let [train, eval] = [&self.augment, &self.preprocess].map(|pipeline| shape_of(pipeline.output()));
+        if train.plane() > eval.plane() { train } else { eval }
     }
 
     /// What tells this data set from others, wherever it lies.
@@ -201,6 +233,37 @@ impl Source {
     /// Text that must be the same on every rank: the recipe and what the data set says of itself.
     pub fn digest(&self) -> Result<String, Error> {
         Ok(format!("{}\n{}", self.recipe.to_toml()?, digest(&self.manifest)?))
+    }
+}
+
+/// Refuses lists whose images have other channels, or of which neither is the larger. Says that there are two sizes.
+fn sizes_fit(augment: &Pipeline, preprocess: &Pipeline) -> Result<Option<String>, Error> {
+    let [train, eval] = [augment, preprocess].map(Pipeline::output);
+    if train == eval {
+        return Ok(None);
+    }
+    let within = |a: ImageSpec, b: ImageSpec| a.height <= b.height && a.width <= b.width;
+    if train.channels != eval.channels || !(within(train, eval) || within(eval, train)) {
+        return Err(Error::Usage(format!(
+            "augment.train makes images of {train} and augment.eval of {eval}; end both with the same size, or one with a larger size of \
+             the same channels"
+        )));
+    }
+    Ok(Some(format!("sizes: trained on images of {train}, scored on {eval}")))
+}
+
+/// Refuses lists of which one normalises and the other does not: scores would be those of noise. Gives a warning where the numbers differ.
+fn lists_agree(augment: &Pipeline, preprocess: &Pipeline) -> Result<Option<String>, Error> {
+    let [train, eval] = [augment, preprocess].map(|pipeline| PixelValues::of(&pipeline.ops()));
+    let what = format!("augment.train makes {train}, and augment.eval {eval}");
+    match train.agreement(&eval) {
+        Agreement::Same => Ok(None),
+        Agreement::OtherNumbers => Ok(Some(format!(
+            "warning: {what}: a network is scored on values that it was not trained on; give the same normalize in both"
+        ))),
+        Agreement::FarApart => {
+            Err(Error::Usage(format!("{what}; end both with the same normalize, or leave it out of both")))
+        }
     }
 }
 

@@ -221,7 +221,7 @@ impl StepMetrics {
     /// Moves the running statistics towards the pooled ones of this step. With d = worker mean - running mean r:
     /// mean = r + S(n d)/S(n), var = S(M2 + n d^2)/S(n) - (S(n d)/S(n))^2, times n/(n-1) with n = S(n), so that one worker
     /// gives PyTorch's numbers; offsets from r keep what matters when |mean| is much larger than the deviation. Says whether they are all
-    /// finite.
+    /// finite. The variance stays where a channel has one value in the whole step: one value has a mean, but no variance.
     pub fn update_running<B: Backend>(&self, graph: &mut Graph<B>) -> bool {
         let norms = graph.norms().to_vec();
         let momentum: Vec<f64> = norms.iter().map(|n| momentum(graph, n.node)).collect();
@@ -229,15 +229,17 @@ impl StepMetrics {
         let running = graph.running_mut();
         for ((place, &n), m) in norms.iter().zip(counts).zip(momentum).filter(|((_, n), _)| **n > 0.0) {
             let (c, at) = (place.channels, place.offset);
-            let unbias = if n > 1.0 { n / (n - 1.0) } else { 1.0 };
             for i in at..at + c {
                 let offset = statistics[i] / n;
                 let var = statistics[i + c] / n - offset * offset;
                 // not `max`, which would hide NaN
-                let var = if var < 0.0 { 0.0 } else { var * unbias };
+                let var = if var < 0.0 { 0.0 } else { var * (n / (n - 1.0)) };
                 let old = f64::from(running[i]);
                 running[i] = (old + m * offset) as f32;
-                running[i + c] = ((1.0 - m) * f64::from(running[i + c]) + m * var) as f32;
+                // one value has no variance
+                if n > 1.0 {
+                    running[i + c] = ((1.0 - m) * f64::from(running[i + c]) + m * var) as f32;
+                }
             }
         }
         running.iter().all(|r| r.is_finite())

@@ -6,12 +6,14 @@ use std::os::unix::fs::DirBuilderExt;
 use std::path::{Path, PathBuf};
 
 use crate::backend::Backend;
-use crate::checkpoint::{LabelScores, ModelFile, Progress};
+use crate::checkpoint::{LabelScores, ModelFile, Progress, Sums};
 use crate::environment;
 use crate::error::Error;
 use crate::interop::export::keras;
 use crate::recipe;
 use crate::train::agree::session::Session;
+use crate::train::evaluate::Evaluation;
+use crate::train::plan::network::shape_of;
 use crate::train::plan::run::Run;
 use crate::train::save::model;
 use loaders::{Images, safe_create};
@@ -22,28 +24,44 @@ pub fn model_path(out: &Path) -> PathBuf {
 }
 
 /// Writes the one final model; on ranks other than 0 it does nothing.
-pub fn model<B: Backend>(session: &Session, run: &mut Run<B>, at: &Progress, path: &Path) -> Result<(), Error> {
+///
+/// `at_end`: the score of the split that is left for the end of the run.
+pub fn model<B: Backend>(
+    session: &Session,
+    run: &mut Run<B>,
+    at: &Progress,
+    at_end: Option<&Sums>,
+    path: &Path,
+) -> Result<(), Error> {
     if !session.is_root() {
         return Ok(());
     }
     let layers = model::layers(&run.graph)?;
     let ema = run.ema.as_mut().map(|ema| ema.with(&mut run.graph, |graph| model::layers(graph))).transpose()?;
     let epoch = at.step.div_ceil(run.division.steps_per_epoch);
-    let (ema, scores) = (ema.unwrap_or_default(), scores(run, at));
+    let mut scores = scores(run, at);
+    scores.extend(named(run.evaluation_at_end.as_ref(), at_end));
+    let ema = ema.unwrap_or_default();
     let file = ModelFile { layers, ema, scores, epoch, step: at.step, ..head(run)? };
     Ok(file.write_described(path, &keras::describe(run.graph.net(), run.source.manifest.multi_label)?)?)
 }
 
 /// The same at the end of a run. Where OUT does not take the model, it goes to a new folder for this user alone, below TMPDIR or the current
 /// folder, and the error says where.
-pub fn last_model<B: Backend>(session: &Session, run: &mut Run<B>, at: &Progress, path: &Path) -> Result<(), Error> {
-    let Err(error) = model(session, run, at, path) else { return Ok(()) };
+pub fn last_model<B: Backend>(
+    session: &Session,
+    run: &mut Run<B>,
+    at: &Progress,
+    at_end: Option<&Sums>,
+    path: &Path,
+) -> Result<(), Error> {
+    let Err(error) = model(session, run, at, at_end, path) else { return Ok(()) };
     let temporary = environment::variable("TMPDIR").filter(|folder| !folder.is_empty()).unwrap_or("/tmp".into());
     for below in [PathBuf::from(temporary), PathBuf::from(".")] {
         let folder = below.join(format!("trireme-model-{}", safe_create::random_digits()));
         let elsewhere = model_path(&folder);
         let made = DirBuilder::new().mode(0o700).create(&folder);
-        if made.is_ok() && model(session, run, at, &elsewhere).is_ok() {
+        if made.is_ok() && model(session, run, at, at_end, &elsewhere).is_ok() {
             return Err(Error::Failed(format!("{error}. The model is in {} instead", elsewhere.display())));
         }
         // nothing is in it
@@ -52,9 +70,13 @@ pub fn last_model<B: Backend>(session: &Session, run: &mut Run<B>, at: &Progress
     Err(error)
 }
 
-/// The last score by split and name.
+/// The last score of the split that the run goes by, by split and name.
 pub fn scores<B: Backend>(run: &Run<B>, at: &Progress) -> BTreeMap<String, f64> {
-    let (Some(score), Some(evaluation)) = (&at.score, &run.evaluation) else { return BTreeMap::new() };
+    named(run.evaluation.as_ref(), at.score.as_ref())
+}
+
+fn named(evaluation: Option<&Evaluation>, score: Option<&Sums>) -> BTreeMap<String, f64> {
+    let (Some(score), Some(evaluation)) = (score, evaluation) else { return BTreeMap::new() };
     let split = evaluation.split.name();
     let scores = [("top1", score.top1), ("top5", score.top5), ("loss", score.loss)];
     // HDF5 holds NaN, but nobody reads a score that was not computed
@@ -64,7 +86,7 @@ pub fn scores<B: Backend>(run: &Run<B>, at: &Progress) -> BTreeMap<String, f64> 
 
 /// All that a model file says beside weights, scores and steps; nothing of it depends on ranks, hosts, times or speeds.
 pub fn head<B: Backend>(run: &Run<B>) -> Result<ModelFile, Error> {
-    let input = run.graph.net().input;
+    let input = shape_of(run.source.preprocess.output());
     let image = match run.source.preprocess.input() {
         Images::Fixed(spec) => [spec.channels, spec.height, spec.width],
         Images::Varied { channels } => [channels, 0, 0],

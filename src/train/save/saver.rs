@@ -130,6 +130,11 @@ impl<'a, B: Backend> Saver<'a, B> {
         })
     }
 
+    /// The best checkpoint that was written; rank 0 knows.
+    pub fn best(&self) -> Option<&Best> {
+        self.best.as_ref()
+    }
+
     /// What this rank requests after the step that comes now.
     pub fn requests(&mut self, at: &Progress) -> Requests {
         self.look();
