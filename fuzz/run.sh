@@ -10,7 +10,7 @@ cd "$(dirname "$0")"
 seconds=$1
 shift
 targets=("$@")
-[ $# -gt 0 ] || targets=(record example idx matlab tar_index recordio npz decode recode h5 recipe net)
+[ $# -gt 0 ] || targets=(record example idx matlab tar_index recordio npz parquet webdataset decode recode h5 recipe net weights)
 
 triple=$(rustc -vV | sed -n 's/^host: //p')
 name=${triple//-/_}
@@ -32,7 +32,10 @@ seeds() {
     decode | recode) echo ../loaders/tests/golden/pictures ;;
     matlab | recordio | npz) echo ../data-tools/tests/data ;;
     recipe) echo ../recipes ;;
-    net) echo ../tests/golden/onnx ;;
+    net) echo ../tests/golden/onnx ../tests/cases/onnx-tensorflow ;;
+    weights) echo ../tests/golden/weights ;;
+    parquet) echo ../tests/cases/parquet-class-names/src ../tests/cases/parquet-panic ../tests/cases/on-bad-skip-labels/null-label ;;
+    webdataset) echo ../tests/cases/wds-messages/cat ../tests/cases/split-word-unknown/src/ok ;;
     esac
     [ ! -d "seeds/$1" ] || echo "seeds/$1"
 }
@@ -43,7 +46,7 @@ mkdir -p found
 failed=()
 for target in "${targets[@]}"; do
     features=()
-    case $target in recipe | net) features=(--features main) ;; esac
+    case $target in recipe | net | weights) features=(--features main) ;; esac
     cargo build --locked --release --target "$triple" --bin "$target" "${features[@]}"
     corpus=$CARGO_TARGET_DIR/corpus/$target
     mkdir -p "$corpus"

@@ -25,7 +25,7 @@ mod text;
 #[cfg(fuzzing)]
 pub mod fuzzing {
     pub use crate::image::fuzzing::recode;
-    pub use crate::kinds::fuzzing::{idx, matlab, npz, recordio, tar_index};
+    pub use crate::kinds::fuzzing::{idx, matlab, npz, recordio, source, tar_index};
 }
 
 pub use crate::image::{Sizes, Spread};

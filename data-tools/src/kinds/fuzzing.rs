@@ -2,6 +2,8 @@
 
 use super::reader::budget::Budget;
 use super::reader::{idx as reader, matlab as tables, npy as arrays, recordio as records, tar_index as archives};
+use crate::options::ConvertOptions;
+use crate::source::Sample;
 use loaders::Limits;
 use std::env::temp_dir;
 use std::fs::{self, File};
@@ -55,6 +57,22 @@ pub fn recordio(bytes: &[u8]) {
     let mut parts = bytes.to_vec();
     if records::image_of_parts(&mut parts).is_ok() {
         assert!(parts.len() <= bytes.len());
+    }
+}
+
+/// Opens a file as a source of this kind, and reads all of its samples.
+pub fn source(kind: &str, bytes: &[u8]) {
+    let Some(path) = file(bytes) else { return };
+    let options = ConvertOptions { jobs: 1, limits: Limits::with_memory(MEMORY), ..ConvertOptions::default() };
+    let Ok(Some(source)) = super::open(kind, &path, &options) else { return };
+    let classes = source.classes().len() as u32;
+    let mut sample = Sample::new();
+    for (number, split) in source.splits().iter().enumerate() {
+        for index in 0..split.len.min(1000) {
+            if source.sample(number, index, &mut sample).is_ok() {
+                assert!(sample.label < classes, "label {} of {classes} classes", sample.label);
+            }
+        }
     }
 }
 

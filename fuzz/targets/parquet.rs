@@ -1,0 +1,6 @@
+//! Parquet tables of images.
+#![no_main]
+
+use libfuzzer_sys::fuzz_target;
+
+fuzz_target!(|data: &[u8]| trireme_fuzz::read(data.len(), 520 << 20, || data_tools::fuzzing::source("parquet", data)));
