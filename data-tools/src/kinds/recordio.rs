@@ -29,7 +29,7 @@ const HINT: &str = "expected a .rec file of MXNet, or a folder with train.rec an
 
 fn open(src: &Path, options: &ConvertOptions) -> Opened {
     let files = find(src, options)?;
-    let records = pool::run(files.len(), options.jobs, |i| recordio::list(&files[i].1))?;
+    let records = pool::run(files.len(), options.jobs, |i| recordio::list(&files[i].1, &options.limits))?;
     let labels: Vec<(&str, Label)> = files
         .iter()
         .zip(&records)

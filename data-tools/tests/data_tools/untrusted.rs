@@ -226,3 +226,14 @@ fn a_list_names_files_of_its_folder_alone() {
         }
     }
 }
+
+#[test]
+fn a_file_of_empty_records_takes_no_more_memory_than_is_allowed() {
+    let temp = Temp::new();
+    let record = [0xced7_230au32.to_le_bytes(), [0; 4]].concat();
+    write(&temp.path("train.rec"), &record.repeat(100_000));
+    let limits = loaders::Limits::with_memory(1 << 20);
+    let little = ConvertOptions { limits, on_bad: OnBad::Skip, ..options() };
+    let message = convert("recordio", &temp.path("train.rec"), &temp.path("out"), &little).unwrap_err().to_string();
+    assert!(message.contains("so many records of a few bytes") && message.contains("--limit-memory"), "{message}");
+}

@@ -130,8 +130,9 @@ impl Array {
         if self.descr == "|u1" {
             return Ok(());
         }
-        let cure = "expected uint8: save (255 * x).round().astype('uint8') if they are from 0 to 1, (x / 257).round().astype('uint8') \
-                    if from 0 to 65535, x.clip(0, 255).astype('uint8') if from 0 to 255 (astype alone keeps the lower 8 bits of larger values)";
+        let cure = "expected uint8: save (255 * x).round().astype('uint8') if they are from 0 to 1, \
+                    (x / 257).round().astype('uint8') if from 0 to 65535, x.clip(0, 255).astype('uint8') if from 0 to 255 \
+                    (astype alone keeps the lower 8 bits of larger values)";
         Err(Error::input(path, format!("`{}`: its values are {}; {cure}", self.name, self.descr)))
     }
 

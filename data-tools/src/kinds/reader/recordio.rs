@@ -4,7 +4,7 @@
 
 use crate::error::Error;
 use crate::text;
-use loaders::regular;
+use loaders::{Limits, regular};
 use std::fs::File;
 use std::io::{self, BufReader, Read, Seek, SeekFrom};
 use std::ops::Range;
@@ -15,6 +15,8 @@ const MAGIC: u32 = 0xced7_230a;
 const HEADER: u64 = 8;
 /// Bytes before the labels of an image.
 const IMAGE_HEADER: usize = 24;
+/// Memory of a record in the list, with what may be wrong with it.
+const RECORD: u64 = 192;
 /// The highest label that is a class.
 const MOST: f32 = (1 << 20) as f32;
 
@@ -65,13 +67,18 @@ struct Reader<'a> {
 /// All records of the file at `path`, by their headers.
 ///
 /// # Errors
-/// A file that is damaged or cut short, in a part or between the parts of a record.
-pub(crate) fn list(path: &Path) -> Result<Vec<Record>, Error> {
+/// A file that is damaged or cut short, in a part or between the parts of a record; more records than memory is allowed for.
+pub(crate) fn list(path: &Path, limits: &Limits) -> Result<Vec<Record>, Error> {
     let file = regular::open(path).map_err(|e| Error::io("open", path, e))?;
     let length = file.metadata().map_err(|e| Error::io("read", path, e))?.len();
     let mut reader = Reader { path, file: BufReader::with_capacity(1 << 12, file), length, at: 0, record: 0 };
     let mut records = Vec::new();
     while reader.at < length {
+        if records.len() as u64 * RECORD > limits.allowed(length) {
+            let what =
+                "so many records of a few bytes take more memory than is allowed; damaged, or raise --limit-memory";
+            return Err(reader.fault(reader.at, what));
+        }
         records.push(reader.record()?);
         reader.record += 1;
     }
