@@ -8,7 +8,7 @@ use crate::device::DeviceChoice;
 use crate::error::Error;
 use crate::eval::request::{EvalRequest, ModelRequest};
 use crate::eval::score::Scored;
-use crate::eval::{errors_sheet, findings, recorded};
+use crate::eval::{errors_sheet, findings, follow, recorded};
 use crate::launch;
 use crate::screen;
 use crate::train::evaluate::TestTime;
@@ -172,7 +172,11 @@ fn finite(model: &Path, scored: &Scored) -> Result<(), Failure> {
 /// The data set: the one that was given, else that of the recipe.
 fn data(args: &Args) -> Result<PathBuf, Failure> {
     let request = ModelRequest { file: args.model.clone(), best: args.best, ema: false, sealed: args.sealed };
-    args.data.clone().map_or_else(|| Ok(recorded::data(&request)?), Ok)
+    match &args.data {
+        Some(data) => Ok(data.clone()),
+        None if args.follow && !args.once => Ok(follow::awaited_data(&request)?),
+        None => Ok(recorded::data(&request)?),
+    }
 }
 
 /// Prints a score, and what is known beside it.

@@ -20,12 +20,26 @@ pub struct Args {
     /// Folder with folders of runs in it
     #[arg(value_name = "DIR", default_value = "runs")]
     pub dir: PathBuf,
+    /// Order of the runs: name, date (the last that changed comes last) or best (the best score comes last)
+    #[arg(long, value_name = "ORDER", value_enum, default_value = "name")]
+    pub sort: Order,
     /// Print one JSON object a run to stdout
     #[arg(long)]
     pub json: bool,
 }
 
-const HEADER: [&str; 8] = ["run", "network", "state", "best", "last", "training", "ranks", "digest"];
+/// What runs are sorted by.
+#[derive(Clone, Copy, Debug, PartialEq, Eq, clap::ValueEnum)]
+pub enum Order {
+    /// The folder's name.
+    Name,
+    /// When the run last wrote something.
+    Date,
+    /// The best score.
+    Best,
+}
+
+const HEADER: [&str; 9] = ["run", "network", "state", "best", "last", "training", "ranks", "changed (UTC)", "digest"];
 
 /// Lists them, one a line; those that cannot be read are named and make it fail.
 pub fn run(args: &Args) -> Result<(), Failure> {
@@ -40,6 +54,14 @@ pub fn run(args: &Args) -> Result<(), Failure> {
             Err(error) => failures.push(error.to_string()),
         }
     }
+    match args.sort {
+        Order::Name => {}
+        Order::Date => runs.sort_by_key(|run| run.changed),
+        Order::Best => {
+            let best = |run: &Run| run.log.best().map_or(f64::NEG_INFINITY, history::EvalLine::leading);
+            runs.sort_by(|a, b| best(a).total_cmp(&best(b)));
+        }
+    }
     if runs.is_empty() && failures.is_empty() {
         let dir = args.dir.display();
         return Err(Failure::failed(format!("{dir}: no folder with a metrics.jsonl in it; name where your runs lie")));
@@ -47,7 +69,7 @@ pub fn run(args: &Args) -> Result<(), Failure> {
     if args.json {
         runs.iter().try_for_each(|run| print(object(run)))?;
     } else {
-        let rows: Vec<[String; 8]> = runs.iter().map(|run| row(&args.dir, run)).collect();
+        let rows: Vec<[String; 9]> = runs.iter().map(|run| row(&args.dir, run)).collect();
         print(aligned(&rows))?;
     }
     if failures.is_empty() { Ok(()) } else { Err(Failure::failed(failures.join("\n"))) }
@@ -74,11 +96,12 @@ fn word(state: State) -> &'static str {
     match state {
         State::Done => "done",
         State::Running => "running",
+        State::Diverged => "diverged",
         State::Stopped => "stopped",
     }
 }
 
-fn row(root: &Path, run: &Run) -> [String; 8] {
+fn row(root: &Path, run: &Run) -> [String; 9] {
     let start = run.log.starts.last();
     let name = run.folder.strip_prefix(root).ok().filter(|path| !path.as_os_str().is_empty()).unwrap_or(&run.folder);
     let state = match run.state() {
@@ -95,8 +118,15 @@ fn row(root: &Path, run: &Run) -> [String; 8] {
         score(run.log.evals.last()),
         duration(run.log.seconds_of_steps()),
         start.map_or("-".into(), |s| s.ranks.to_string()),
+        date(run.changed),
         printable(digest).to_string(),
     ]
+}
+
+/// `2026-11-27 19:40`.
+fn date(at: SystemTime) -> String {
+    let text = humantime::format_rfc3339_seconds(at).to_string();
+    text.get(..16).map_or(String::new(), |minutes| minutes.replace('T', " "))
 }
 
 /// `2 h 05 min`, `3 min 07 s`, `9.1 s`.
@@ -109,12 +139,12 @@ fn duration(seconds: f64) -> String {
 }
 
 /// A table with its header, columns as wide as they must be.
-fn aligned(rows: &[[String; 8]]) -> String {
+fn aligned(rows: &[[String; 9]]) -> String {
     let header = HEADER.map(String::from);
-    let all: Vec<&[String; 8]> = std::iter::once(&header).chain(rows).collect();
+    let all: Vec<&[String; 9]> = std::iter::once(&header).chain(rows).collect();
     let width = |column: usize| all.iter().map(|row| row[column].chars().count()).max().unwrap_or(0);
     let widths: Vec<usize> = (0..HEADER.len()).map(width).collect();
-    let line = |row: &&[String; 8]| {
+    let line = |row: &&[String; 9]| {
         let cells = row.iter().zip(&widths).map(|(cell, width)| format!("{cell:width$}"));
         cells.collect::<Vec<_>>().join("  ").trim_end().to_string()
     };
@@ -127,12 +157,15 @@ mod tests {
 
     #[test]
     fn times_in_words() {
+        let at = SystemTime::UNIX_EPOCH + std::time::Duration::from_secs(1_795_808_400);
+        assert_eq!(date(at), "2026-11-27 17:00");
         assert_eq!([duration(9.06), duration(187.0), duration(7500.0)], ["9.1 s", "3 min 07 s", "2 h 05 min"]);
     }
 
     #[test]
     fn columns_stand_below_each_other() {
-        let row = |name: &str| [name, "lenet", "done", "9 %", "9 %", "1 s", "2", "ab"].map(String::from);
+        let row =
+            |name: &str| [name, "lenet", "done", "9 %", "9 %", "1 s", "2", "2026-11-27 17:00", "ab"].map(String::from);
         let text = aligned(&[row("a"), row("a-long-name")]);
         let columns: Vec<Option<usize>> =
             text.lines().map(|line| line.find("lenet").or(line.find("network"))).collect();

@@ -5,8 +5,9 @@ use std::path::Path;
 use super::score::Scored;
 use crate::error::Error;
 use crate::report::predictions::SeveralOutcome;
+use crate::train::evaluate::file_name;
 use data_tools::ContactSheet;
-use loaders::Limits;
+use loaders::{Limits, printable};
 
 /// Pictures of a sheet.
 const PICTURES: usize = 48;
@@ -35,13 +36,20 @@ pub fn write(scored: &Scored, path: &Path) -> Result<usize, Error> {
     let name = |class: u32| scored.classes.get(class as usize).map_or("?", String::as_str);
     for one in shown {
         let guess = one.guess();
-        let words = [name(one.label).to_string(), format!("{:.0}% {}", 100.0 * guess.p, name(guess.class))];
+        let taken = format!("{:.0}% {}", 100.0 * guess.p, name(guess.class));
+        let words = [name(one.label).to_string(), with_file(scored, one.id, taken)];
         sheet.add_record(&scored.images, one.id, &words).map_err(refuse)?;
     }
     if !sheet.is_empty() {
         sheet.write().map_err(refuse)?;
     }
     Ok(shown.len())
+}
+
+/// The line, and below it the file that the image was made of, if its record names one.
+fn with_file(scored: &Scored, id: u64, line: String) -> String {
+    let file = file_name(&scored.images, id);
+    if file.is_empty() { line } else { format!("{line}\n{}", printable(&file)) }
 }
 
 /// The same of images that may have several labels: those of which not just the own classes were predicted.
@@ -58,7 +66,7 @@ fn several(scored: &Scored, outcomes: &[SeveralOutcome], path: &Path) -> Result<
     };
     for one in &mistakes {
         let taken = names(&mut one.predicted.iter().map(|(class, _)| *class));
-        let words = [names(&mut one.labels.iter().copied()), format!("taken for {taken}")];
+        let words = [names(&mut one.labels.iter().copied()), with_file(scored, one.id, format!("taken for {taken}"))];
         sheet.add_record(&scored.images, one.id, &words).map_err(refuse)?;
     }
     if !sheet.is_empty() {

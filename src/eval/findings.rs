@@ -10,6 +10,7 @@ use super::table::field;
 use crate::checkpoint::LabelScores;
 use crate::error::Error;
 use crate::report::predictions::{ClassScore, Pair, SeveralOutcome, calibration, expected_error};
+use crate::train::evaluate::file_name;
 use loaders::overwrite::Content;
 use loaders::{replace, shown};
 
@@ -144,7 +145,8 @@ pub fn csv(scored: &Scored, path: &Path) -> Result<(), Error> {
         return Ok(replace::replace(path, several_csv(scored, outcomes)?.as_bytes())?);
     }
     let Some(predictions) = &scored.predictions else { return Ok(()) };
-    let mut text = String::from("image,shard,record,label,class,predicted,predicted_class,probability,place,loss\n");
+    let mut text =
+        String::from("image,shard,record,label,class,predicted,predicted_class,probability,place,loss,file\n");
     for one in predictions.outcomes() {
         let (shard, record) = scored.images.locate(one.id)?;
         let (guess, file) = (one.guess(), &scored.images.shards()[shard].file);
@@ -154,14 +156,15 @@ pub fn csv(scored: &Scored, path: &Path) -> Result<(), Error> {
         });
         let _ = writeln!(
             text,
-            "{},{},{record},{},{class},{},{predicted},{},{},{}",
+            "{},{},{record},{},{class},{},{predicted},{},{},{},{}",
             one.id,
             field(file),
             one.label,
             guess.class,
             guess.p,
             one.place + 1,
-            one.loss
+            one.loss,
+            field(&file_name(&scored.images, one.id))
         );
     }
     Ok(replace::replace(path, text.as_bytes())?)
@@ -169,7 +172,8 @@ pub fn csv(scored: &Scored, path: &Path) -> Result<(), Error> {
 
 /// The table of images that may have several labels: lists in a column are parted by `;`.
 fn several_csv(scored: &Scored, outcomes: &[SeveralOutcome]) -> Result<String, Error> {
-    let mut text = String::from("image,shard,record,labels,classes,predicted,predicted_classes,probabilities,loss\n");
+    let mut text =
+        String::from("image,shard,record,labels,classes,predicted,predicted_classes,probabilities,loss,file\n");
     let list = |items: &mut dyn Iterator<Item = String>| field(&items.collect::<Vec<_>>().join(";"));
     let name = |class: u32| scored.classes.get(class as usize).cloned().unwrap_or_default();
     for one in outcomes {
@@ -177,14 +181,15 @@ fn several_csv(scored: &Scored, outcomes: &[SeveralOutcome]) -> Result<String, E
         let file = field(&scored.images.shards()[shard].file);
         let _ = writeln!(
             text,
-            "{},{file},{record},{},{},{},{},{},{}",
+            "{},{file},{record},{},{},{},{},{},{},{}",
             one.id,
             list(&mut one.labels.iter().map(u32::to_string)),
             list(&mut one.labels.iter().map(|class| name(*class))),
             list(&mut one.predicted.iter().map(|(class, _)| class.to_string())),
             list(&mut one.predicted.iter().map(|(class, _)| name(*class))),
             list(&mut one.predicted.iter().map(|(_, p)| p.to_string())),
-            one.loss
+            one.loss,
+            field(&file_name(&scored.images, one.id))
         );
     }
     Ok(text)

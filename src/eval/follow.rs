@@ -16,7 +16,8 @@ use crate::checkpoint::ModelFile;
 use crate::comm::Comm;
 use crate::device::Device;
 use crate::error::Error;
-use crate::eval::request::EvalRequest;
+use crate::eval::recorded;
+use crate::eval::request::{EvalRequest, ModelRequest};
 use crate::eval::score::{self, Scored};
 use crate::report::{Eval, Event, write_whole};
 use crate::screen;
@@ -167,6 +168,29 @@ fn look(run: &Path, once: bool, log: &Log) -> Result<Next, Error> {
         None if files.iter().any(last) => Next::Over,
         None => Next::Wait,
     })
+}
+
+/// Waits for a run that is yet to begin, and gives the data set of its recipe.
+///
+/// # Errors
+/// For a file that is there and is no model, and a recipe without a data set.
+pub fn awaited_data(request: &ModelRequest) -> Result<PathBuf, Error> {
+    let mut told = false;
+    loop {
+        if !files(&request.file).is_empty() {
+            return recorded::data(request);
+        }
+        if let Some(data) = recorded::of_run(&request.file) {
+            return Ok(data);
+        }
+        if !std::mem::replace(&mut told, true) {
+            let file = request.file.display();
+            screen::say(&format!(
+                "waiting for the run in {file}, whose recipe names the data set; --data names it now"
+            ));
+        }
+        std::thread::sleep(LOOK);
+    }
 }
 
 /// Files that can be scored, the oldest first; the final model comes last. What is being written has a hidden name, and what a run that

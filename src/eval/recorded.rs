@@ -3,7 +3,20 @@
 use super::model::{self, Read};
 use super::request::ModelRequest;
 use crate::error::Error;
-use std::path::PathBuf;
+use loaders::{folder_of, regular};
+use std::path::{Path, PathBuf};
+
+/// The data set of a run that has no model yet: that of the recipe.toml in its folder. `None` as long as there is none.
+pub fn of_run(run: &Path) -> Option<PathBuf> {
+    let folder = if run.extension().is_some_and(|end| end == "h5") { folder_of(run) } else { run };
+    let text = regular::read_to_string(&folder.join("recipe.toml")).ok()?;
+    in_recipe(&text)
+}
+
+fn in_recipe(text: &str) -> Option<PathBuf> {
+    let recipe = text.parse::<toml::Table>().ok()?;
+    recipe.get("data")?.as_str().filter(|data| !data.is_empty()).map(PathBuf::from)
+}
 
 /// The folder of the data set in the recipe of the requested model.
 ///
@@ -11,9 +24,7 @@ use std::path::PathBuf;
 /// For a file that is no model, and a recipe without a data set.
 pub fn data(request: &ModelRequest) -> Result<PathBuf, Error> {
     let Read { model, .. } = model::read(request)?;
-    let recipe = model.recipe.parse::<toml::Table>().ok();
-    let data = recipe.as_ref().and_then(|recipe| recipe.get("data")?.as_str()).filter(|data| !data.is_empty());
-    data.map(PathBuf::from).ok_or_else(|| {
+    in_recipe(&model.recipe).ok_or_else(|| {
         Error::Usage(format!("{}: its recipe names no data set; give one with --data", request.file.display()))
     })
 }

@@ -2,8 +2,9 @@
 
 use loaders::nearest::{did_you_mean, nearest};
 
+use super::done_here;
 use super::elsewhere;
-use super::keys::KEYS;
+use super::keys::{KEYS, Key};
 
 /// What a setting of another program is here.
 #[derive(Clone, Copy, Debug, PartialEq, Eq)]
@@ -14,13 +15,16 @@ pub enum Here {
     Sentence(&'static str),
 }
 
-/// Help for an unknown key: the word of ours for one from elsewhere or for one in another section, else the nearest path, else the path that
-/// ends in nearly the same word.
+/// Help for an unknown key: the word of ours for one from elsewhere, else the key of another section with the same name, else the nearest
+/// path, else the path that ends in nearly the same word.
 pub fn of_key(path: &str) -> String {
     match here(path) {
         Some(Here::Key(ours)) => return format!("; here it is \"{ours}\""),
         Some(Here::Sentence(text)) => return format!("; {text}"),
         None => {}
+    }
+    if let Some(key) = of_same_name(path) {
+        return format!("; did you mean \"{}\"?", key.path);
     }
     let paths: Vec<&str> = KEYS.iter().map(|key| key.path.as_str()).collect();
     let near = did_you_mean(path, &paths);
@@ -37,18 +41,23 @@ pub fn of_key(path: &str) -> String {
         .unwrap_or_else(|| "; `trireme train --help` lists the keys of a recipe".into())
 }
 
-/// What an unknown key is here, if it is a word of another program or the last word of a key.
+/// The key of a section that has this last word.
+fn of_same_name(path: &str) -> Option<&'static Key> {
+    let word = plain(last_word(path));
+    KEYS.iter().find(|key| plain(key.field.name) == word)
+}
+
+/// What an unknown key is here, if it is a word of another program.
 pub fn here(path: &str) -> Option<Here> {
     let whole = plain(path);
     let of_path = elsewhere::PATHS.iter().find(|(theirs, _)| plain(theirs) == whole).map(|(_, ours)| *ours);
     let word = plain(last_word(path));
-    let sentence = || elsewhere::SENTENCES.iter().find(|(words, _)| words.iter().any(|theirs| plain(theirs) == word));
-    let same = || KEYS.iter().find(|key| plain(key.field.name) == word).map(|key| Here::Key(&key.path));
+    let is_named = |words: &str| words.split_whitespace().any(|theirs| plain(theirs) == word);
+    let sentence = || done_here::SENTENCES.iter().find(|(words, _)| is_named(words));
     of_path
         .or_else(|| translated(path, elsewhere::KEYS))
         .map(Here::Key)
         .or_else(|| sentence().map(|(_, text)| Here::Sentence(text)))
-        .or_else(same)
 }
 
 /// What an unknown option of the command line is here: `--lr` is the key `schedule.base_lr`.
@@ -58,8 +67,8 @@ pub fn of_option(option: &str) -> Option<Here> {
     if ["workers", "j"].contains(&word.as_str()) {
         return Some(Here::Key("loader.threads"));
     }
-    let same = KEYS.iter().find(|key| key.path == word).map(|key| Here::Key(&key.path));
-    same.or_else(|| here(&word))
+    let key = |found: Option<&'static Key>| found.map(|key| Here::Key(&key.path));
+    key(KEYS.iter().find(|key| key.path == word)).or_else(|| here(&word)).or_else(|| key(of_same_name(&word)))
 }
 
 /// Help for an unknown transform.
@@ -131,7 +140,7 @@ mod tests {
         assert_eq!(of_option("--workers"), Some(Here::Key("loader.threads")));
         assert_eq!(of_option("--banana"), None);
         assert_eq!(of_key("loader.workers"), "; here it is \"loader.threads\"");
-        assert_eq!(of_key("momentum"), "; here it is \"optimizer.momentum\"");
+        assert_eq!(of_key("momentum"), "; did you mean \"optimizer.momentum\"?");
         assert!(of_key("schedule.step_size").contains("schedule.milestones = [30, 60, 90]"));
         assert!(of_key("num_classes").contains("is that of the data set"));
         assert!(of_key("init.weights").contains("\"init.from\""));

@@ -75,8 +75,8 @@ impl Recipe {
     }
 }
 
-/// Where a path may lie that a recipe names, the likeliest place first. In the file it is relative to the file's folder, on the command line
-/// to the current directory; the other of the two comes second.
+/// Where a path may lie that a recipe names, the likeliest place first. In the file it is relative to the file's folder, on the command
+/// line to the current directory; the other of the two comes second.
 fn places(key: &str, path: &str, origin: &Origin) -> [PathBuf; 2] {
     let beside = Path::new(origin.file).parent().unwrap_or(Path::new("")).join(path);
     match origin.sets.contains_key(key) {

@@ -11,6 +11,7 @@ mod codec;
 mod differ;
 mod distill;
 mod docs;
+mod done_here;
 mod elsewhere;
 mod error;
 pub mod every;

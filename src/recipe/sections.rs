@@ -1,5 +1,7 @@
 //! The sections of a recipe, without `[optimizer]` and `[schedule]`, which are in [`crate::optim`].
 
+use std::time::Duration;
+
 use loaders::transform::{FAST_DECODE, IGNORE_EXIF};
 use loaders::{Io, MOST_THREADS};
 
@@ -125,6 +127,8 @@ section! {
     pub struct Log {
         /// Steps between step lines in metrics.jsonl.
         default every: u64 = 1, in Range::AtLeast(1.0) => changeable;
+        /// Seconds between two lines of progress in run.log and, where it is no terminal, on stderr.
+        absent seconds: f64 = "5, or 50 steps", in Range::Positive => changeable;
         /// Whether report.html is written when the run ends or stops.
         optional report: bool = true => changeable;
         /// Whether an event file for TensorBoard is written into OUT.
@@ -138,7 +142,7 @@ section! {
     /// Files under checkpoints/.
     pub struct Checkpoint {
         /// Time, steps or epochs between two checkpoints.
-        default every: Parsed<Every> = Parsed::new("10m", Every::Time(std::time::Duration::from_secs(600))) => changeable;
+        default every: Parsed<Every> = Parsed::new("10m", Every::Time(Duration::from_secs(600))) => changeable;
         /// Files kept, the newest; the best is kept beside them.
         default keep: usize = 3, in Range::AtLeast(1.0) => changeable;
         /// Score by which the best is told.
@@ -202,6 +206,13 @@ impl Augment {
         let exif = (!self.exif()).then_some(IGNORE_EXIF);
         let words = exif.into_iter().chain(fast_decode.then_some(FAST_DECODE));
         words.map(str::to_owned).chain(list.iter().cloned()).collect()
+    }
+}
+
+impl Log {
+    /// Time between two lines of progress, if it was chosen.
+    pub fn apart(&self) -> Option<Duration> {
+        self.seconds.and_then(|seconds| Duration::try_from_secs_f64(seconds).ok())
     }
 }
 

@@ -100,6 +100,9 @@ pub struct Mistake {
     pub guesses: Vec<(u32, Option<f64>)>,
     /// The image, as a `data:` address.
     pub picture: Option<String>,
+    /// The file that it was made of, if its record names one.
+    #[serde(default, skip_serializing_if = "String::is_empty")]
+    pub file: String,
 }
 
 /// A picture of an image.
@@ -142,6 +145,7 @@ impl EvaluationFile {
             loss: known(one.loss),
             guesses: one.guesses().take(3).map(|guess| (guess.class, known(f64::from(guess.p)))).collect(),
             picture: None,
+            file: String::new(),
         };
         Self {
             version: VERSION,

@@ -85,7 +85,8 @@ fn sync(file: &File) -> io::Result<()> {
 
 impl Sink for Jsonl {
     fn event(&mut self, event: &Event) -> Result<(), Error> {
-        if matches!(event, Event::Step(step) if !step.step.is_multiple_of(self.every)) {
+        // a loss that is not finite is the last of its run
+        if matches!(event, Event::Step(step) if step.loss.is_finite() && !step.step.is_multiple_of(self.every)) {
             return Ok(());
         }
         self.write(event).map_err(|source| Error { path: self.file.path().into(), source })

@@ -36,6 +36,8 @@ pub struct Plain<W> {
     left: TimeLeft,
     since: u64,
     shown: Option<Instant>,
+    /// Time between two lines of progress, if it was chosen.
+    apart: Option<Duration>,
 }
 
 impl<W: Write> Plain<W> {
@@ -51,7 +53,12 @@ impl<W: Write> Plain<W> {
 
     fn stamped(out: W, stamp: Stamp, verbosity: Verbosity) -> Self {
         let (start, window, left) = (Start::default(), Window::default(), TimeLeft::default());
-        Plain { out, stamp, verbosity, start, window, left, since: 0, shown: None }
+        Plain { out, stamp, verbosity, start, window, left, since: 0, shown: None, apart: None }
+    }
+
+    /// Writes lines of progress this far apart.
+    pub fn apart(self, apart: Option<Duration>) -> Self {
+        Self { apart, ..self }
     }
 
     /// Writes lines of text; a line of progress has the clock (UTC) before it.
@@ -71,6 +78,9 @@ impl<W: Write> Plain<W> {
     fn due(&self) -> bool {
         let Some(shown) = self.shown else { return true };
         let passed = shown.elapsed();
+        if let Some(apart) = self.apart {
+            return passed >= apart;
+        }
         passed >= LONGEST || (self.since >= STEPS && passed >= SHORTEST)
     }
 

@@ -2,7 +2,7 @@
 
 use std::io::IsTerminal;
 use std::path::Path;
-use std::time::Instant;
+use std::time::{Duration, Instant};
 
 use data_tools::Thumbnail;
 
@@ -37,14 +37,24 @@ impl Reporter {
     }
 
     /// Rank 0's: the screen; `out/run.log`, with everything; and `out/metrics.jsonl` with a step line every `every` steps. With
-    /// `goes_on`, both behind the lines that are there already. The process began at `started`.
-    pub fn new(out: &Path, every: u64, goes_on: bool, started: Instant, verbosity: Verbosity) -> Result<Self, Error> {
+    /// `goes_on`, both behind the lines that are there already. The process began at `started`. `apart`: time between two lines of progress.
+    pub fn new(
+        out: &Path,
+        every: u64,
+        goes_on: bool,
+        started: Instant,
+        verbosity: Verbosity,
+        apart: Option<Duration>,
+    ) -> Result<Self, Error> {
         let path = out.join("metrics.jsonl");
         let metrics =
             if goes_on { Jsonl::append(&path, every, started)? } else { Jsonl::create(&path, every, started)? };
         let path = out.join(LOG);
         let log = Kept::append(&path).map_err(|source| Error { path, source })?;
-        Ok(Reporter::default().with(screen(verbosity)).with(Box::new(metrics)).with(Box::new(Plain::log(log))))
+        Ok(Reporter::default()
+            .with(screen(verbosity, apart))
+            .with(Box::new(metrics))
+            .with(Box::new(Plain::log(log).apart(apart))))
     }
 
     /// Adds a sink.
@@ -109,9 +119,13 @@ impl Reporter {
 }
 
 /// The sink for stderr: a status block on a terminal where lines can be taken back, plain lines elsewhere.
-fn screen(verbosity: Verbosity) -> Box<dyn Sink> {
+fn screen(verbosity: Verbosity, apart: Option<Duration>) -> Box<dyn Sink> {
     let terminal = std::io::stderr().is_terminal() && std::env::var_os("TERM").is_none_or(|term| term != "dumb");
-    if terminal { Box::new(Terminal::new(verbosity)) } else { Box::new(Plain::new(std::io::stderr(), verbosity)) }
+    if terminal {
+        Box::new(Terminal::new(verbosity))
+    } else {
+        Box::new(Plain::new(std::io::stderr(), verbosity).apart(apart))
+    }
 }
 
 #[cfg(test)]

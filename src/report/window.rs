@@ -21,6 +21,7 @@ impl Window {
             data_wait_ms: self.sum.data_wait_ms + step.data_wait_ms,
             comm_wait_ms: self.sum.comm_wait_ms + step.comm_wait_ms,
             step_ms: self.sum.step_ms + step.step_ms,
+            step_ranks: std::array::from_fn(|k| self.sum.step_ranks[k] + step.step_ranks[k]),
             ..*step
         };
     }
@@ -35,6 +36,7 @@ impl Window {
             data_wait_ms: mean(sum.data_wait_ms),
             comm_wait_ms: mean(sum.comm_wait_ms),
             step_ms: mean(sum.step_ms),
+            step_ranks: sum.step_ranks.map(mean),
             img_per_s: if sum.step_ms > 0.0 { images * 1e3 / sum.step_ms } else { sum.img_per_s },
             ..sum
         })

@@ -157,6 +157,7 @@ pub fn start_event<B: Backend>(
         ("order", order(run)),
         ("loader", loader(run)?),
         ("out", request.out.display().to_string()),
+        ("host", world.host.clone()),
     ];
     Ok(Start {
         step: 0,

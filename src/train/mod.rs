@@ -44,7 +44,7 @@ use crate::backend::Backend;
 use crate::checkpoint::{Progress, Sums};
 use crate::error::Error;
 use crate::recipe::ImageCache;
-use crate::report::{End, Epoch, Exchange, Loading, Reporter};
+use crate::report::{End, Epoch, Exchange, Loading, Reporter, Step};
 use crate::screen;
 use agree::session::Session;
 use device_input::DeviceInput;
@@ -119,6 +119,12 @@ pub fn train<B: Backend>(
     let _words = (session.world.size > 1).then(|| LastWords::prepare(&session.watch, &request.out));
     let mut training = Training::new(context, run, at, transport, report)?;
     let ended = training.run_to_end();
+    if let Err(Error::NotFinite { .. } | Error::Diverged { .. }) = &ended {
+        let (step, epoch) = (training.at.step + 1, training.at.epoch);
+        let lost = Step { step, epoch, loss: f64::NAN, top1: f64::NAN, ..Step::default() };
+        // the run has failed already, and says why
+        let _ = training.report.event(lost);
+    }
     if ended.as_ref().err().is_none_or(|error| error.code() == RESUMABLE) {
         training.shown.finish(&request.out, &training.run, &mut training.report);
     }

@@ -10,7 +10,7 @@ use crate::error::Error;
 use crate::report::evaluation_file::SeveralLabels;
 use crate::report::predictions::{ClassScore, Predictions};
 use crate::report::{EvaluationFile, Reporter, evaluation_file};
-use crate::train::evaluate::Detail;
+use crate::train::evaluate::{Detail, file_name};
 use crate::train::plan::run::Run;
 use crate::train::plan::source::Source;
 use data_tools::{Thumbnail, Thumbnails};
@@ -120,6 +120,7 @@ impl Shown {
         if let Some(evaluation) = &run.evaluation {
             let mut pictures = Thumbnails::stored(&evaluation.split);
             for one in &mut file.worst {
+                one.file = file_name(&evaluation.split, one.id);
                 one.picture = pictures.of(one.id, 0).ok().as_ref().map(evaluation_file::address);
             }
         }

@@ -23,11 +23,10 @@ use crate::train::observe::watch::{Activity, Watch};
 use crate::train::opening::open;
 use crate::train::page;
 use crate::train::plan::build::{Place, build};
-use crate::train::plan::one_value;
 use crate::train::plan::request::TrainRequest;
 use crate::train::plan::resources::Resources;
 use crate::train::plan::run::Run;
-use crate::train::plan::settings::{self, Length};
+use crate::train::plan::settings;
 use crate::train::plan::source::Source;
 use crate::train::reduce::choose::{self, Choice, TransportRequest};
 use crate::train::reduce::transport::{self, TransportPlan};
@@ -203,10 +202,9 @@ fn start<B: Backend>(
     session.same("the memory layout of the parameters", &run.graph.format_lines(), layout_cure)?;
     let taught = teacher::begin(session, &mut run, resume.as_ref().map(|resume| &resume.head))?;
     let teacher = taught.as_ref().map_or_else(String::new, |taught| taught.checksum.clone());
-    let warnings = settings::warnings(&run.recipe, run.graph.net(), &run.schedule, length(&run, request)).into_iter();
-    let few = one_value::warning(run.graph.net(), &run.division, run.recipe.sync_bn);
     let own = run.source.notes.iter().cloned().chain(define::notes(&run.source, resume.is_none()));
-    let warnings: Vec<String> = own.chain(warnings).chain(few).chain(taught.map(|taught| taught.note)).collect();
+    let warnings = own.chain(settings::of_run(&run, request)).chain(taught.map(|taught| taught.note));
+    let warnings: Vec<String> = warnings.collect();
     // a run that goes on has its weights
     session.watch.set_activity(Activity::Reading);
     let begin = if resume.is_none() { begin::prepare(session, &run)? } else { None };
@@ -249,13 +247,6 @@ fn start<B: Backend>(
         page::write(&request.out);
     }
     trained.map(|()| None)
-}
-
-/// What settings are judged by beside the recipe.
-fn length<B: Backend>(run: &Run<B>, request: &TrainRequest) -> Length {
-    // a search for a rate scores nothing, nor is it asked to
-    let scored = run.evaluation.is_some() || request.find_lr.is_some();
-    Length { images: run.division.images, max_steps: request.max_steps, scored }
 }
 
 /// What a choice of a way for gradients depends on beside the run.
@@ -360,7 +351,8 @@ fn open_output<B: Backend>(
     session.notes.extend(tight);
     let lock = folder::claim_output(request, head, &run.recipe, define::copy(&run.source), lock)?;
     session.watch.share(&request.out, 0, session.world.size);
-    let report = Reporter::new(&request.out, run.recipe.log.every, head.is_some(), started, request.verbosity)?;
+    let log = &run.recipe.log;
+    let report = Reporter::new(&request.out, log.every, head.is_some(), started, request.verbosity, log.apart())?;
     let report = match run.recipe.log.tensorboard() {
         true => report.with(Box::new(Tensorboard::new(&request.out, &run.recipe.to_toml()?))),
         false => report,

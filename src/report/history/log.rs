@@ -106,6 +106,11 @@ impl Log {
         steps.max(self.starts.last().map(|start| start.step)).max(self.end.as_ref().map(|end| end.step)).unwrap_or(0)
     }
 
+    /// Whether the last loss that was noted is not a number or infinite.
+    pub fn diverged(&self) -> bool {
+        self.steps.last().is_some_and(|step| !step.loss.is_finite())
+    }
+
     /// Seconds of all steps, counting those that `log.every` left out as the next that it kept; evaluation excluded.
     pub fn seconds_of_steps(&self) -> f64 {
         let mut before = 0;

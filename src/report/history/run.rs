@@ -64,7 +64,9 @@ pub enum State {
     Done,
     /// Its log has grown in the last two minutes, and its process has not given the folder back.
     Running,
-    /// Neither.
+    /// Its loss is no longer a number.
+    Diverged,
+    /// None of these.
     Stopped,
 }
 
@@ -121,8 +123,10 @@ impl Run {
     /// How far it has come.
     pub fn state(&self) -> State {
         match self.log.end {
+            Some(_) if self.log.diverged() => State::Diverged,
             Some(_) => State::Done,
             None if !self.released && self.changed.elapsed().is_ok_and(|age| age < FRESH) => State::Running,
+            None if self.log.diverged() => State::Diverged,
             None => State::Stopped,
         }
     }

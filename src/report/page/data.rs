@@ -13,6 +13,7 @@ pub(super) fn of(run: &Run, points: usize) -> Value {
     let state = match run.state() {
         State::Done => "done",
         State::Running => "running",
+        State::Diverged => "diverged",
         State::Stopped => "stopped",
     };
     json!({
@@ -31,6 +32,7 @@ pub(super) fn of(run: &Run, points: usize) -> Value {
         "ranks": last.map(|start| start.ranks),
         "resumed": log.starts.iter().skip(1).map(|start| start.step).collect::<Vec<_>>(),
         "facts": last.map(|start| &start.facts),
+        "begun": log.starts.first().and_then(|start| start.utc.clone()),
         "recipe": run.recipe,
         "curves": curves(&log.steps, points),
         "epoch_means": epochs(&log.epochs),

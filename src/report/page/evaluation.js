@@ -40,7 +40,7 @@ function mistakes(e) {
     const [best] = one.guesses, taken = best ? nameOf(e, best[0]) : '–', is = nameOf(e, one.label);
     return el('figure', { class: 'shot' }, picture(one, `image ${one.id}: ${is}, taken for ${taken}`),
       el('figcaption', {}, el('b', {}, bdi(is)), el('span', {}, 'taken for '), bdi(taken),
-        ...[`${best ? percent(best[1]) : '–'} sure`, `right at place ${grouped(one.place)}`, `loss ${short(one.loss)}`, `image ${one.id}`].map(line => el('span', { class: 'hint' }, line))));
+        ...[`${best ? percent(best[1]) : '–'} sure`, `right at place ${grouped(one.place)}`, `loss ${short(one.loss)}`, `image ${one.id}`, ...(one.file ? [one.file] : [])].map(line => el('span', { class: 'hint' }, line))));
   });
   return [el('h3', {}, `The worst of ${grouped(e.mistakes)} mistakes`),
     shown.length ? el('div', { class: 'shots' }, ...shown) : el('p', {}, 'None.')];

@@ -49,8 +49,13 @@ function head() {
   for (const run of runs) {
     const key = leading(run), lead = scoreName(key), best = bestOf(run, key), by = best && best.best && best.best !== key ? best.best : key;
     const weights = run.evals.filter(e => !e.ema), last = weights[weights.length - 1], ended = run.end && run.end.ended;
+    const data = run.recipe.data ? run.recipe.data.replace(/^["']|["']$/g, '') : '';
+    const begun = run.begun ? `begun ${run.begun.slice(0, 16).replace('T', ' ')} UTC` : '';
+    const host = run.facts && run.facts.host ? `on ${run.facts.host}` : '';
     const tile = (name, value) => el('div', { class: 'tile' }, el('b', {}, value), el('span', {}, name));
     if (runs.length > 1) summary.append(el('h2', {}, run.name));
+    summary.append(el('p', { class: 'hint' }, [`${run.model || 'a network'}, ${grouped(run.parameters)} parameters`, `${grouped(run.images)} images of ${data || 'a data set'}`,
+      [begun, host].filter(Boolean).join(' ')].filter(Boolean).join('; ')));
     summary.append(el('div', { class: 'tiles' },
       tile(best ? `best ${scoreName(by)} on ${best.split}, step ${grouped(best.step)}` : `${lead}: no split was scored`, best ? scoreOf(best, by) : '–'),
       tile(last ? `last ${lead} on ${last.split}, ${grouped(last.count)} images` : `last ${lead}`, last ? percent(last[key]) : '–'),
@@ -59,7 +64,7 @@ function head() {
       run.end && known(run.end.seconds_to_target) ? tile('from the first image to the target', duration(run.end.seconds_to_target)) : null,
       tile('images a second over all ranks, mean of the run', grouped(run.img_per_s)),
       tile(run.end ? 'from start to end of the last start' : 'in training steps', duration(run.end ? run.end.seconds : run.seconds_of_steps)),
-      tile(`ranks, ${run.workers || '–'} workers, batch ${grouped(run.batch)}`, grouped(run.ranks))));
+      tile(`${run.ranks === 1 ? 'rank' : 'ranks'}, ${run.workers || '–'} workers, batch ${grouped(run.batch)}`, grouped(run.ranks))));
     if (run.unread.lines)
       summary.append(el('p', { class: 'warn' }, `${run.unread.lines} line(s) of metrics.jsonl are no events, the first is line ${run.unread.first}; they are left out.`));
     const lost = run.curves.loss && run.curves.loss.y.some(y => y === null);
@@ -81,8 +86,9 @@ function fromEvals(key, kind) {
   }));
 }
 function fromEpochs(key, kind) {
-  return runs.flatMap((run, k) => run.epoch_means.length
-    ? [{ run: k, kind, x: run.epoch_means.map(e => e.step), y: run.epoch_means.map(e => e[key]) }] : []);
+  // a single mean is no line: the steps show how it went
+  return runs.flatMap((run, k) => run.epoch_means.length < 2 ? (run.curves[key] ? [{ run: k, kind, ...run.curves[key] }] : [])
+    : [{ run: k, kind, x: run.epoch_means.map(e => e.step), y: run.epoch_means.map(e => e[key]) }]);
 }
 const CHARTS = [
   { name: 'Loss', log: true, lines: () => [...fromSteps('loss', 'training'), ...fromEvals('loss', 'on')] },
@@ -131,12 +137,13 @@ class Chart {
       svg.append(draw('line', { x1: 1, x2: 33, y1: 5, y2: 5, 'stroke-width': 2.4, 'stroke-dasharray': dash(k), style: `stroke:${color(k)}` }));
       return svg;
     };
-    const note = runs.length > 1 && this.kinds.length > 1 ? el('span', { class: 'hint' }, this.kinds.join(' | ')) : null;
+    const note = runs.length > 1 && this.kinds.length > 1 ? el('span', { class: 'hint' }, [...new Set(this.lines.map(line => `${line.dots ? 'wide with dots' : 'thin'}: ${line.kind}`))].join(' | ')) : null;
     return el('div', {}, ...names.map(({ name, k }) => el('span', { class: 'key', style: 'margin-right:.9rem' }, sample(k), name)), note);
   }
   redraw() {
-    const width = Math.max(260, this.svg.clientWidth || 420), height = 240;
-    const box = { left: 56, right: width - 8, top: 8, bottom: height - 22 };
+    const width = Math.max(260, this.svg.clientWidth || 420), height = 254;
+    const box = { left: 56, right: width - 8, top: 8, bottom: height - 36 };
+    const each = runs.every(run => run.steps_per_epoch === runs[0].steps_per_epoch) ? runs[0].steps_per_epoch : 0;
     this.svg.setAttribute('viewBox', `0 0 ${width} ${height}`);
     this.svg.replaceChildren();
     const xs = this.lines.flatMap(line => [line.x[0], line.x[line.x.length - 1]]);
@@ -165,8 +172,15 @@ class Chart {
     }
     for (const at of ticks(from, to, Math.max(2, Math.floor(width / 110)))) {
       const edge = X(at) > box.right - 18;
-      const text = draw('text', { x: edge ? box.right + 6 : X(at), y: height - 6, 'text-anchor': edge ? 'end' : 'middle' });
-      text.textContent = grouped(at);
+      for (const [y, value] of [[height - 20, grouped(at)], ...(each ? [[height - 6, short(+(at / each).toFixed(2))]] : [])]) {
+        const text = draw('text', { x: edge ? box.right + 6 : X(at), y, 'text-anchor': edge ? 'end' : 'middle' });
+        text.textContent = value;
+        this.svg.append(text);
+      }
+    }
+    for (const [y, name] of [[height - 20, 'step'], ...(each ? [[height - 6, 'epoch']] : [])]) {
+      const text = draw('text', { x: box.left - 14, y, 'text-anchor': 'end' });
+      text.textContent = name;
       this.svg.append(text);
     }
     const clip = `clip${charts.indexOf(this)}`;
@@ -195,7 +209,9 @@ class Chart {
       if (line.dots && line.x.length < 200 && x >= from && x <= to)
         layer.append(draw('circle', { cx: X(x), cy: Y(line.y[i]), r: 2.6, style: `fill:${stroke}` }));
     });
-    layer.append(draw('path', { class: 'curve', d, 'stroke-dasharray': dashes, style: `stroke:${stroke}` }));
+    // of several runs, training is thin and scores are wide
+    const wide = runs.length > 1 ? `;stroke-width:${line.dots ? 2.4 : 1};opacity:${line.dots ? 1 : .7}` : '';
+    layer.append(draw('path', { class: 'curve', d, 'stroke-dasharray': dashes, style: `stroke:${stroke}${wide}` }));
   }
   at(event) {
     const rect = this.svg.getBoundingClientRect(), { box, from, to } = this.frame;

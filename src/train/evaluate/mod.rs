@@ -1,6 +1,7 @@
 //! Scores a split: fixed logical batches, whole ones dealt to the ranks, every sample once, sums over all ranks.
 
 mod collector;
+mod file_name;
 mod several;
 mod test_time;
 mod views;
@@ -23,6 +24,7 @@ use loaders::{Chosen, EvalOrder, Options, Order, Pipeline, Split};
 use several::{Gathered, Part, SeveralCollector, over_classes, sets_of};
 
 pub use collector::{Detail, ranks_fit};
+pub use file_name::file_name;
 pub use test_time::TestTime;
 
 /// The score of a split.

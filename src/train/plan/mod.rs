@@ -3,6 +3,7 @@
 pub mod build;
 pub mod census;
 pub mod division;
+pub mod lists;
 pub mod named_file;
 pub mod network;
 pub mod one_value;

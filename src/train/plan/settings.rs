@@ -1,5 +1,9 @@
 //! Settings that are allowed and will not do what their author expects: each has a line at the start, with its cure.
 
+use super::one_value;
+use super::request::TrainRequest;
+use super::run::Run;
+use crate::backend::Backend;
 use crate::backend::op::Op;
 use crate::nn::NetSpec;
 use crate::optim::Schedule;
@@ -24,6 +28,15 @@ pub struct Length {
     pub max_steps: Option<u64>,
     /// Whether a split is scored as training goes on, or scores are not asked for.
     pub scored: bool,
+}
+
+/// The warnings of a planned run.
+pub fn of_run<B: Backend>(run: &Run<B>, request: &TrainRequest) -> Vec<String> {
+    // a search for a rate scores nothing, nor is it asked to
+    let scored = run.evaluation.is_some() || request.find_lr.is_some();
+    let length = Length { images: run.division.images, max_steps: request.max_steps, scored };
+    let of_settings = warnings(&run.recipe, run.graph.net(), &run.schedule, length);
+    of_settings.into_iter().chain(one_value::warning(run.graph.net(), &run.division, run.recipe.sync_bn)).collect()
 }
 
 /// A line for each setting that will never act, or not as meant.

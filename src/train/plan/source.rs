@@ -4,10 +4,10 @@ use std::path::{Path, PathBuf};
 use std::sync::Arc;
 
 use super::census::Census;
+use super::lists;
 use super::network::{Defined, fitting, shape_of};
 use super::patterns;
 use super::phases::Phases;
-use super::pixel_values::{Agreement, PixelValues};
 use super::request::TrainRequest;
 use super::several;
 use crate::backend::op::Shape;
@@ -16,7 +16,7 @@ use crate::models;
 use crate::nn::NetSpec;
 use crate::recipe::{ClassWeights, Known, Loaded, Recipe, ScoredSplits};
 use loaders::transform::exif_of;
-use loaders::{Dataset, ImageSpec, Images, Manifest, Pipeline, Shuffle, Split};
+use loaders::{Dataset, Manifest, Pipeline, Shuffle, Split};
 
 /// The recipe and the data that it names; the same on every rank.
 pub struct Source {
@@ -66,14 +66,7 @@ impl Source {
     /// Opens the recipe's data set in `dir`, which may be a copy of it.
     pub fn open(loaded: Loaded, dir: &Path) -> Result<Self, Error> {
         let Loaded { recipe, notes, network: file, data_beside } = loaded;
-        if let Some(beside) = data_beside.filter(|_| !dir.exists()) {
-            return Err(Error::Usage(format!(
-                "data: there is no folder {}, as seen from the recipe's folder, and no {}, as seen from the current directory; name the \
-                 data set by --data",
-                beside.display(),
-                dir.display()
-            )));
-        }
+        lists::data_is_there(dir, data_beside.as_deref())?;
         let dataset = Dataset::open(dir)?;
         let train = Arc::new(match recipe.mixing() {
             Shuffle::Full => dataset.split("train")?,
@@ -84,13 +77,7 @@ impl Source {
         }
         several::check(&recipe, &dataset.manifest)?;
         class_weights_fit(&recipe, &train)?;
-        let splits: Vec<&str> = dataset.manifest.splits.keys().map(String::as_str).collect();
-        let ScoredSplits { watched, at_end } = ScoredSplits::of_run(recipe.eval_split.as_deref(), &splits)?;
-        let open = |name: Option<String>| {
-            let split = name.map(|name| dataset.split(&name)).transpose()?;
-            Ok::<_, Error>(split.filter(|split| !split.is_empty()).map(Arc::new))
-        };
-        let (eval, eval_at_end) = (open(watched)?, open(at_end)?);
+        let [eval, eval_at_end] = scored_splits(&recipe, &dataset)?;
         several::check_scores(&recipe, eval.as_deref())?;
         let pipeline = |list: &str, ops: &[String]| {
             let images = train.images_as(exif_of(ops))?;
@@ -107,21 +94,10 @@ impl Source {
         let sizes = recipe.augment.sizes.as_deref().unwrap_or_default();
         let phases = Phases::new(sizes, &list, &augment, |list| Ok(mixed(pipeline("train", list)?)))?;
         let preprocess = pipeline("eval", &recipe.augment.eval_list())?;
-        let (exif, images) = (preprocess.exif(), train.images_as(preprocess.exif())?);
-        for split in eval.iter().chain(&eval_at_end).filter(|_| matches!(preprocess.input(), Images::Fixed(_))) {
-            let (name, other) = (split.name(), split.images_as(exif)?);
-            if other == images {
-                continue;
-            }
-            let what = format!(
-                "images of split train are {images}, those of {name} {other}; they must have one size, or augment.eval must begin with \
-                 resize(size) and center_crop(size)"
-            );
-            return Err(Error::DataSet { data: recipe.data, what });
-        }
-        let mut notes = notes;
-        notes.extend(sizes_fit(&augment, &preprocess)?);
-        notes.extend(lists_agree(&augment, &preprocess)?);
+        let (scored, images) = ([&eval, &eval_at_end], train.images_as(preprocess.exif())?);
+        scored.into_iter().flatten().try_for_each(|split| lists::one_size(&recipe.data, split, &preprocess, images))?;
+        let told = [lists::sizes_fit(&augment, &preprocess)?, lists::values_agree(&augment, &preprocess)?];
+        let notes = notes.into_iter().chain(told.into_iter().flatten()).collect();
         let manifest = dataset.manifest;
         let (defined, census) = (None, None);
         Ok(Self {
@@ -236,35 +212,15 @@ impl Source {
     }
 }
 
-/// Refuses lists whose images have other channels, or of which neither is the larger. Says that there are two sizes.
-fn sizes_fit(augment: &Pipeline, preprocess: &Pipeline) -> Result<Option<String>, Error> {
-    let [train, eval] = [augment, preprocess].map(Pipeline::output);
-    if train == eval {
-        return Ok(None);
-    }
-    let within = |a: ImageSpec, b: ImageSpec| a.height <= b.height && a.width <= b.width;
-    if train.channels != eval.channels || !(within(train, eval) || within(eval, train)) {
-        return Err(Error::Usage(format!(
-            "augment.train makes images of {train} and augment.eval of {eval}; end both with the same size, or one with a larger size of \
-             the same channels"
-        )));
-    }
-    Ok(Some(format!("sizes: trained on images of {train}, scored on {eval}")))
-}
-
-/// Refuses lists of which one normalises and the other does not: scores would be those of noise. Gives a warning where the numbers differ.
-fn lists_agree(augment: &Pipeline, preprocess: &Pipeline) -> Result<Option<String>, Error> {
-    let [train, eval] = [augment, preprocess].map(|pipeline| PixelValues::of(&pipeline.ops()));
-    let what = format!("augment.train makes {train}, and augment.eval {eval}");
-    match train.agreement(&eval) {
-        Agreement::Same => Ok(None),
-        Agreement::OtherNumbers => Ok(Some(format!(
-            "warning: {what}: a network is scored on values that it was not trained on; give the same normalize in both"
-        ))),
-        Agreement::FarApart => {
-            Err(Error::Usage(format!("{what}; end both with the same normalize, or leave it out of both")))
-        }
-    }
+/// The split that the run goes by, and that which is left for its end; those that have images.
+fn scored_splits(recipe: &Recipe, dataset: &Dataset) -> Result<[Option<Arc<Split>>; 2], Error> {
+    let splits: Vec<&str> = dataset.manifest.splits.keys().map(String::as_str).collect();
+    let ScoredSplits { watched, at_end } = ScoredSplits::of_run(recipe.eval_split.as_deref(), &splits)?;
+    let open = |name: Option<String>| {
+        let split = name.map(|name| dataset.split(&name)).transpose()?;
+        Ok::<_, Error>(split.filter(|split| !split.is_empty()).map(Arc::new))
+    };
+    Ok([open(watched)?, open(at_end)?])
 }
 
 /// Refuses a list of weights that is not one a class.

@@ -12,7 +12,6 @@ use crate::error::Error;
 use crate::interop::export::keras;
 use crate::recipe;
 use crate::train::agree::session::Session;
-use crate::train::evaluate::Evaluation;
 use crate::train::plan::network::shape_of;
 use crate::train::plan::run::Run;
 use crate::train::save::model;
@@ -40,7 +39,7 @@ pub fn model<B: Backend>(
     let ema = run.ema.as_mut().map(|ema| ema.with(&mut run.graph, |graph| model::layers(graph))).transpose()?;
     let epoch = at.step.div_ceil(run.division.steps_per_epoch);
     let mut scores = scores(run, at);
-    scores.extend(named(run.evaluation_at_end.as_ref(), at_end));
+    scores.extend(named(run.evaluation_at_end.as_ref().map(|evaluation| evaluation.split.name()), at_end));
     let ema = ema.unwrap_or_default();
     let file = ModelFile { layers, ema, scores, epoch, step: at.step, ..head(run)? };
     Ok(file.write_described(path, &keras::describe(run.graph.net(), run.source.manifest.multi_label)?)?)
@@ -72,12 +71,11 @@ pub fn last_model<B: Backend>(
 
 /// The last score of the split that the run goes by, by split and name.
 pub fn scores<B: Backend>(run: &Run<B>, at: &Progress) -> BTreeMap<String, f64> {
-    named(run.evaluation.as_ref(), at.score.as_ref())
+    named(run.evaluation.as_ref().map(|evaluation| evaluation.split.name()), at.score.as_ref())
 }
 
-fn named(evaluation: Option<&Evaluation>, score: Option<&Sums>) -> BTreeMap<String, f64> {
-    let (Some(score), Some(evaluation)) = (score, evaluation) else { return BTreeMap::new() };
-    let split = evaluation.split.name();
+fn named(split: Option<&str>, score: Option<&Sums>) -> BTreeMap<String, f64> {
+    let (Some(score), Some(split)) = (score, split) else { return BTreeMap::new() };
     let scores = [("top1", score.top1), ("top5", score.top5), ("loss", score.loss)];
     // HDF5 holds NaN, but nobody reads a score that was not computed
     let several = score.several.iter().flat_map(LabelScores::named).filter(|(_, value)| !value.is_nan());

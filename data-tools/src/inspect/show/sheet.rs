@@ -5,7 +5,7 @@ use image::{Rgb, RgbImage, imageops};
 
 /// Pixels of the sheet to one of a letter.
 const INK: usize = 2;
-/// Lines of words under a picture.
+/// Lines of words under a picture, unless its words have more line breaks.
 const LINES: usize = 2;
 /// Letters that fit under even the narrowest picture.
 const LETTERS: usize = 11;
@@ -25,7 +25,8 @@ pub(super) fn lay_out(cells: &[Cell], columns: usize) -> RgbImage {
     let width = cells.iter().map(|c| c.picture.width() as usize).max().unwrap_or(0).max(LETTERS * font::ADVANCE * INK);
     let height = cells.iter().map(|c| c.picture.height() as usize).max().unwrap_or(0);
     let line = font::HEIGHT * INK;
-    let (across, down) = (width + GAP, height + GAP + LINES * line + GAP);
+    let lines = cells.iter().map(|cell| cell.words.lines().count()).max().unwrap_or(0).max(LINES);
+    let (across, down) = (width + GAP, height + GAP + lines * line + GAP);
     let rows = cells.len().div_ceil(columns);
     let mut sheet = RgbImage::from_pixel((GAP + columns * across) as u32, (GAP + rows * down) as u32, PAPER);
     for (number, cell) in cells.iter().enumerate() {
@@ -43,11 +44,11 @@ pub(super) fn lay_out(cells: &[Cell], columns: usize) -> RgbImage {
     sheet
 }
 
-/// The words in at most `LINES` lines of at most `letters` letters, broken at line breaks, else at spaces where there are any; what does
+/// The words in lines of at most `letters` letters, broken at line breaks, else at spaces where there are any, into `LINES` at most; what does
 /// not fit ends in two dots.
 fn wrapped(words: &str, letters: usize) -> Vec<String> {
     if words.contains('\n') {
-        return words.lines().take(LINES).map(|line| cut(line.trim(), letters)).collect();
+        return words.lines().map(|line| cut(line.trim(), letters)).collect();
     }
     let mut rest: Vec<char> = words.trim().chars().collect();
     let mut lines = Vec::new();
