@@ -368,6 +368,6 @@ mod tests {
             assert!(shards[&0].len() == 40 && !shards.contains_key(&1));
         }
         let error = run(&Notes { panics: Some(9), ..Notes::default() }, &[1, 20], 8, 2).unwrap_err();
-        assert_eq!(error.to_string(), "a worker thread panicked: sample 9");
+        assert!(error.to_string().starts_with("a worker thread panicked: sample 9"), "{error}");
     }
 }
