@@ -1,4 +1,4 @@
-//! Writes the training batches of a data set to stdout, exactly as a network gets them, so that another program can train on the same pixels.
+//! Writes the training batches of a data set to stdout, exactly as a network gets them, so that another program can train on them.
 //!
 //!     cargo run --release -p loaders --example batches -- DIR SEED BATCH STEPS MIXUP [TRANSFORM...]
 //!

@@ -95,8 +95,8 @@ pub const ARROWS: &[(&str, &[&str])] = &[
 macro_rules! below_train {
     ($($more:literal),*) => {
         &[
-            "backend", "checkpoint", "comm", "cores", "device", "environment", "error", "interop", "models", "nn", "optim", "recipe", "report", "screen",
-            "signals"
+            "backend", "checkpoint", "comm", "cores", "device", "environment", "error", "interop", "models", "nn", "optim", "recipe",
+            "report", "screen", "signals"
             $(, $more)*
         ]
     };

@@ -134,8 +134,8 @@ fn weights_that_do_not_fit_are_refused() {
     small.train(2, &[&balanced[..], &["--set", "loader.on_corrupt=skip"]].concat()).succeeded();
 }
 
-/// A step in which a channel has one value has no variance: the running one stays, whichever worker has the image, and a warning comes before
-/// the first step. Two workers with one value each make the variance of two values, as one worker with both does.
+/// If a channel has one value in a step, the running variance stays as it is, whichever worker has the image, and a warning is printed
+/// before the first step. Two workers with one value each give the variance of two values, as one worker with both does.
 #[test]
 fn one_value_per_channel_leaves_the_running_variance() {
     const NET: &str = r#"

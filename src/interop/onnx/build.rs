@@ -165,10 +165,14 @@ impl<'a> Build<'a> {
             Value::Strided(..) => {
                 Err("it reads every so many-th pixel, to which only channels of zeros may be added".into())
             }
-            Value::Grouped(..) => Err("its input is a sequence of pixels, or channels in groups, which only a normalization of groups may read; \
+            Value::Grouped(..) => {
+                Err("its input is a sequence of pixels, or channels in groups, which only a normalization may read; \
                                        attention is not supported"
-                .into()),
-            Value::List(_) => Err("its input is flattened to one dimension over all images; reshape to (N, -1) instead".into()),
+                    .into())
+            }
+            Value::List(_) => {
+                Err("its input is flattened to one dimension over all images; reshape to (N, -1) instead".into())
+            }
             Value::Blocks(..) => {
                 Err("its input has its channels split into blocks, which is supported only in a channel shuffle".into())
             }

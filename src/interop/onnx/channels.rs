@@ -131,8 +131,8 @@ fn each_channel(channels: usize) -> Conv {
     Conv { groups: channels, ..Conv::new(channels, 1) }.bias_from(Init::UniformFanIn)
 }
 
-/// Merges a batch norm that the file has as a product and a sum. `name` is the layer-scale layer that the product became. The pair is merged
-/// into the convolution or linear layer that feeds it, unless another node reads that layer too. Otherwise it becomes a depthwise
+/// Merges a batch norm that the file has as a product and a sum. `name` is the layer-scale layer that the product became. The pair is
+/// merged into the convolution or linear layer that feeds it, unless another node reads that layer too. Otherwise it becomes a depthwise
 /// convolution.
 fn scaled_and_shifted(build: &mut Build<'_>, x: View, name: &str, shift: Vec<f32>) -> Result<Value, String> {
     let place = build.maker(x.id).ok_or("nothing makes its input")?;

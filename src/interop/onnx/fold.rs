@@ -81,21 +81,17 @@ pub(super) fn fold<'a>(build: &mut Build<'a>, node: &Node<'a>) -> Result<Option<
 /// The number of elements of the result, for operators whose result can be much larger than the inputs.
 fn elements_made(node: &Node<'_>, inputs: &[Option<Rc<Constant>>]) -> Result<Option<usize>, String> {
     Ok(match node.op {
-        "Expand" => Some(elements(&sizes(&second(inputs)?.ints())?)?.saturating_mul(first(inputs)?.values.len())),
+        "Expand" => Some(elements(&sizes(&input(inputs, 1)?.ints())?)?.saturating_mul(first(inputs)?.values.len())),
         "Add" | "Div" | "Max" | "Min" | "Mul" | "Pow" | "Sub" if inputs.len() == 2 => {
-            Some(elements(&broadcast(&first(inputs)?.dims, &second(inputs)?.dims)?)?)
+            Some(elements(&broadcast(&first(inputs)?.dims, &input(inputs, 1)?.dims)?)?)
         }
-        "Gather" => Some(first(inputs)?.values.len().saturating_mul(second(inputs)?.values.len().max(1))),
+        "Gather" => Some(first(inputs)?.values.len().saturating_mul(input(inputs, 1)?.values.len().max(1))),
         _ => None,
     })
 }
 
 fn first(inputs: &[Option<Rc<Constant>>]) -> Result<&Constant, String> {
     input(inputs, 0)
-}
-
-fn second(inputs: &[Option<Rc<Constant>>]) -> Result<&Constant, String> {
-    input(inputs, 1)
 }
 
 fn input(inputs: &[Option<Rc<Constant>>], at: usize) -> Result<&Constant, String> {
@@ -198,7 +194,7 @@ fn binary(
     if inputs.len() != 2 {
         return Err(format!("of {} weights; two are supported", inputs.len()));
     }
-    let (a, b) = (first(inputs)?, second(inputs)?);
+    let (a, b) = (first(inputs)?, input(inputs, 1)?);
     let dims = broadcast(&a.dims, &b.dims)?;
     let pairs = places(&a.dims, &dims).zip(places(&b.dims, &dims));
     let values = match (&a.values, &b.values) {
@@ -246,7 +242,7 @@ fn filled(node: &Node<'_>, inputs: &[Option<Rc<Constant>>]) -> Result<Constant, 
 
 fn expand(_: &Node<'_>, inputs: &[Option<Rc<Constant>>]) -> Result<Constant, String> {
     let x = first(inputs)?;
-    let dims = broadcast(&x.dims, &sizes(&second(inputs)?.ints())?)?;
+    let dims = broadcast(&x.dims, &sizes(&input(inputs, 1)?.ints())?)?;
     let places = places(&x.dims, &dims);
     Ok(picked(x, dims, places))
 }
@@ -326,7 +322,7 @@ fn concat(node: &Node<'_>, inputs: &[Option<Rc<Constant>>]) -> Result<Constant, 
 
 fn gather(node: &Node<'_>, inputs: &[Option<Rc<Constant>>]) -> Result<Constant, String> {
     node.only(&["axis"])?;
-    let (x, at) = (first(inputs)?, second(inputs)?);
+    let (x, at) = (first(inputs)?, input(inputs, 1)?);
     let along = axis(node.int("axis", 0), x.dims.len())?;
     let places: Vec<usize> = at.ints().iter().map(|place| axis(*place, x.dims[along])).collect::<Result<_, _>>()?;
     let inner: usize = x.dims[along + 1..].iter().product();

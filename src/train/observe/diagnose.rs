@@ -55,8 +55,8 @@ pub fn scored(world: &WorldInfo, whose: &str, split: &str, step: u64, loss: f64)
 /// What is wrong with a loss over a split that is not finite, and what to do.
 pub fn lost_score(whose: &str, split: &str, loss: f64) -> String {
     format!(
-        "{whose} have a loss of {loss} on split {split}: the outputs of the network are no longer finite. Try a smaller schedule.base_lr, a longer \
-         schedule.warmup_epochs, or optimizer.clip_norm"
+        "{whose} have a loss of {loss} on split {split}: the outputs of the network are no longer finite. Try a smaller schedule.base_lr, \
+         a longer schedule.warmup_epochs, or optimizer.clip_norm"
     )
 }
 

@@ -45,7 +45,7 @@ pub fn model<B: Backend>(
     Ok(file.write_described(path, &keras::describe(run.graph.net(), run.source.manifest.multi_label)?)?)
 }
 
-/// The same at the end of a run. Where OUT does not take the model, it goes to a new folder for this user alone, below TMPDIR or the current
+/// Writes the model at the end of a run. If OUT cannot be written, the model goes to a new private folder in TMPDIR or in the current
 /// folder, and the error says where.
 pub fn last_model<B: Backend>(
     session: &Session,

@@ -44,7 +44,7 @@ pub(super) fn lay_out(cells: &[Cell], columns: usize) -> RgbImage {
     sheet
 }
 
-/// The words in lines of at most `letters` letters, broken at line breaks, else at spaces where there are any, into `LINES` at most; what does
+/// Breaks the words into at most `LINES` lines of at most `letters` letters, at line breaks and spaces if there are any. Text that does
 /// not fit ends in two dots.
 fn wrapped(words: &str, letters: usize) -> Vec<String> {
     if words.contains('\n') {

@@ -93,7 +93,8 @@ fn end<'a>(build: &Build<'a>, node: &Node<'a>) -> Result<(), String> {
             }
             (Some(reader), _) => {
                 return Err(format!(
-                    "a softmax is supported only at the end, because the loss includes it, but node {} ({}) reads its output; remove that node",
+                    "a softmax is supported only at the end, because the loss includes it, but node {} ({}) reads its output; \
+                     remove that node",
                     reader.label(),
                     reader.op
                 ));

@@ -72,9 +72,7 @@ fn reshape<'a>(build: &mut Build<'a>, node: &Node<'a>) -> Result<Value, String> 
     }
     if let Value::Blocks(view, Blocks { count, exchanged: true }) = build.value(node, 0)? {
         let x = build.shapes[view.id.0];
-        let back = [x.c, x.h, x.w].map(|n| n as i64);
-        let own = |(size, back): (&Option<i64>, i64)| *size == Some(back) || *size == Some(-1);
-        let fits = sizes.len() == 4 && sizes[1..].iter().zip(back).all(own);
+        let fits = are_sizes(sizes.get(1..).unwrap_or_default(), [x.c, x.h, x.w]);
         return if fits { shuffled(build, node, view, count) } else { refuse(x) };
     }
     let view = build.view(node, 0)?;
@@ -94,11 +92,8 @@ fn reshape<'a>(build: &mut Build<'a>, node: &Node<'a>) -> Result<Value, String> 
         }
         [Some(count), c, h, w] if view.layout == Layout::Image => {
             let count = usize::try_from(*count).ok().filter(|n| *n > 0 && x.c.is_multiple_of(*n));
-            let rest = count.map(|count| [x.c / count, x.h, x.w].map(|n| n as i64));
-            let own =
-                |rest: [i64; 3]| [c, h, w].into_iter().zip(rest).all(|(n, own)| [Some(-1), Some(own)].contains(n));
-            match (count, rest.is_some_and(own)) {
-                (Some(count), true) => Ok(Value::Blocks(view, Blocks { count, exchanged: false })),
+            match count {
+                Some(count) if are_sizes(&[*c, *h, *w], [x.c / count, x.h, x.w]) => blocks(view, count),
                 _ => refuse(x),
             }
         }
@@ -110,6 +105,16 @@ fn reshape<'a>(build: &mut Build<'a>, node: &Node<'a>) -> Result<Value, String> 
         }
         _ => refuse(x),
     }
+}
+
+/// Channels that are split into blocks, as the first step of a channel shuffle.
+fn blocks(view: View, count: usize) -> Result<Value, String> {
+    Ok(Value::Blocks(view, Blocks { count, exchanged: false }))
+}
+
+/// Returns whether the sizes of a reshape are `own`. A size of -1 stands for any.
+fn are_sizes(sizes: &[Option<i64>], own: [usize; 3]) -> bool {
+    sizes.len() == 3 && sizes.iter().zip(own).all(|(size, own)| [Some(-1), Some(own as i64)].contains(size))
 }
 
 /// A size of 0 is that of the input at the same place.
