@@ -119,7 +119,8 @@ pub fn train<B: Backend>(
     let _words = (session.world.size > 1).then(|| LastWords::prepare(&session.watch, &request.out));
     let mut training = Training::new(context, run, at, transport, report)?;
     let ended = training.run_to_end();
-    if let Err(Error::NotFinite { .. } | Error::Diverged { .. }) = &ended {
+    let within = training.at.step_of_epoch < training.run.division.steps_per_epoch && training.at.step < training.last;
+    if let (Err(Error::NotFinite { .. } | Error::Diverged { .. }), true) = (&ended, within) {
         let (step, epoch) = (training.at.step + 1, training.at.epoch);
         let lost = Step { step, epoch, loss: f64::NAN, top1: f64::NAN, ..Step::default() };
         // the run has failed already, and says why

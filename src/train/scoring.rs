@@ -53,11 +53,7 @@ impl<B: Backend> Training<'_, B> {
         let planned = self.run.recipe.eval.scores(epoch) || self.at.step >= self.run.schedule.total_steps();
         let whole = planned && self.run.ends_epoch(&self.at);
         let scoring = Scoring { weights: weights.scores(), ema: ema.as_ref().map(Found::scores) };
-        let lost = std::iter::once(&weights).chain(&ema).find(|found| !found.eval.loss.is_finite());
-        let lost = lost.map(|Found { eval, .. }| {
-            let whose = if eval.ema { "the averaged weights" } else { "the weights" };
-            diagnose::scored(&self.context.session.world, whose, &eval.split, self.at.step, eval.loss)
-        });
+        let lost = self.lost(std::iter::once(&weights).chain(&ema));
         let best = lost.is_none() && self.take(&scoring, whole);
         let by = self.run.recipe.best_by();
         let chosen = if by.ema { ema.as_mut() } else { Some(&mut weights) };
@@ -87,8 +83,16 @@ impl<B: Backend> Training<'_, B> {
         self.run.resize_for_scoring()?;
         let Some((weights, ema)) = self.evaluate_all(Which::AtEnd)? else { return Ok(false) };
         self.score_at_end = Some(weights.sums);
+        let lost = self.lost(std::iter::once(&weights).chain(&ema));
         std::iter::once(weights).chain(ema).try_for_each(|found| self.report.event(found.eval))?;
-        Ok(true)
+        lost.map_or(Ok(true), Err)
+    }
+
+    /// The end of a run with a score that is not finite, if one of these is not.
+    fn lost<'f>(&self, mut scores: impl Iterator<Item = &'f Found>) -> Option<Error> {
+        let Found { eval, .. } = scores.find(|found| !found.eval.loss.is_finite())?;
+        let whose = if eval.ema { "the averaged weights" } else { "the weights" };
+        Some(diagnose::scored(&self.context.session.world, whose, &eval.split, self.at.step, eval.loss))
     }
 
     /// Scores the weights and, where the recipe wants it, their averages; none if a rank received a request to stop.

@@ -106,9 +106,10 @@ impl Log {
         steps.max(self.starts.last().map(|start| start.step)).max(self.end.as_ref().map(|end| end.step)).unwrap_or(0)
     }
 
-    /// Whether the last loss that was noted is not a number or infinite.
+    /// Whether the last loss that was noted, of a step or of a scoring, is not a number or infinite.
     pub fn diverged(&self) -> bool {
-        self.steps.last().is_some_and(|step| !step.loss.is_finite())
+        let losses = [self.steps.last().map(|step| step.loss), self.evals.last().map(|eval| eval.loss)];
+        losses.into_iter().flatten().any(|loss| !loss.is_finite())
     }
 
     /// Seconds of all steps, counting those that `log.every` left out as the next that it kept; evaluation excluded.
