@@ -35,16 +35,16 @@ pub enum Error {
         /// Where in it, expected, got, and what to try.
         what: String,
     },
-    /// Lines of a list that cannot be used.
+    /// Unusable lines in a list.
     #[error("{}: {count} cannot be used:\n  {}\n{cure}", text::path(path), lines.join("\n  "))]
     Lines {
-        /// The list.
+        /// The list's path.
         path: PathBuf,
-        /// How many lines they are, in words.
+        /// The number of lines, as text.
         count: String,
-        /// What is wrong with each.
+        /// The problem with each line.
         lines: Vec<String>,
-        /// What to do.
+        /// Advice for the user.
         cure: String,
     },
     /// A record of a shard that cannot be used.
@@ -136,7 +136,7 @@ impl Error {
         }
     }
 
-    /// A record of `shard` that cannot be used, by its number and its byte offset.
+    /// Reports an unusable record in `shard`, with its index and byte offset.
     pub(crate) fn record(shard: &Path, (record, offset): (u64, u64), what: String) -> Self {
         Error::Record { shard: shard.to_path_buf(), record, offset, what }
     }

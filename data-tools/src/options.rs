@@ -7,7 +7,7 @@ use std::path::PathBuf;
 /// The most shards that the five digits of a shard's name can count.
 const MAX_SHARDS: usize = 99_999;
 
-/// The option of [`ConvertOptions::split_map`].
+/// The option that sets [`ConvertOptions::split_map`].
 const SPLIT_MAP: &str = "split-map";
 
 /// What to do with an image that cannot be used.
@@ -20,19 +20,19 @@ pub enum OnBad {
     Skip,
 }
 
-/// How values of more than 8 bits become bytes; of more than three bands the first three are kept.
+/// How to convert values with more than 8 bits. If an image has more than three bands, only the first three are kept.
 #[derive(Debug, Clone, Copy, PartialEq)]
 pub enum To8Bit {
-    /// All values: those of 16 bits are divided by 257, floats from 0 to 1 multiplied by 255.
+    /// Maps the full range: divides 16-bit values by 257, and multiplies floats from 0 to 1 by 255.
     Whole,
-    /// These values become 0 and 255, those between them as much, those outside of them 0 or 255.
+    /// Maps this range linearly to 0 to 255 and clamps values outside.
     Range(f64, f64),
 }
 
-/// Reads `MIN,MAX`, or nothing.
+/// Parses `MIN,MAX`, or an empty text.
 ///
 /// # Errors
-/// Other texts.
+/// Returns an error for any other text.
 pub fn to_8bit(text: &str) -> Result<To8Bit, String> {
     if text.is_empty() {
         return Ok(To8Bit::Whole);
@@ -62,7 +62,7 @@ pub struct ConvertOptions {
     pub quality: Option<u8>,
     /// Store pixels instead of files.
     pub raw: bool,
-    /// Take images of more than 8 bits or three bands, which lose the rest.
+    /// Accepts images with more than 8 bits or three bands, and drops the excess.
     pub to_8bit: Option<To8Bit>,
     /// Keep entry points with each JPEG, so that training decodes little more of it than the part that it needs.
     pub entry_points: bool,
@@ -72,17 +72,17 @@ pub struct ConvertOptions {
     pub labels: Option<PathBuf>,
     /// What parts the labels of an image in a table; with it each may have several, or none.
     pub label_separator: Option<char>,
-    /// Whether a table or list may name files outside of its folder of images.
+    /// Whether a table or list may refer to files outside its image folder.
     pub allow_outside: bool,
     /// Share of each class of `train` that becomes the split `validation`; in (0, 1).
     pub validation_fraction: Option<f64>,
-    /// Names of files, folders, arrays or values, and the splits that they are; the split `none` leaves a part out.
+    /// Maps files, folders, arrays or values to splits by name. The split `none` skips a part.
     pub split_map: Vec<(String, String)>,
     /// What to do with an image that cannot be used.
     pub on_bad: OnBad,
     /// What reading one file may cost.
     pub limits: Limits,
-    /// The most bytes of the shards; by default 64 times those of the source and 1 GiB.
+    /// Maximum shard bytes. The default is 64 times the source's bytes, plus 1 GiB.
     pub max_output: Option<u64>,
 }
 
@@ -151,7 +151,7 @@ impl ConvertOptions {
         }
     }
 
-    /// Refuses options that a source of pixels does not have; its classes and splits may be named.
+    /// Rejects options that do not apply to raw pixels. Only classes and splits can be set.
     pub(crate) fn check_pixels(&self, kind: &str) -> Result<(), Error> {
         match self.given().into_iter().find(|(name, given)| *given && !["classes", SPLIT_MAP].contains(name)) {
             None => Ok(()),

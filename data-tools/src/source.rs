@@ -168,7 +168,7 @@ pub trait Source: Sync {
         None
     }
 
-    /// Bytes of the source's files, of a source that may give the same bytes for many samples; else those of each sample count.
+    /// Returns the total file size if many samples may share the same bytes. Returns `None` if each sample's bytes count separately.
     fn bytes(&self) -> Option<u64> {
         None
     }
@@ -183,7 +183,7 @@ pub trait Source: Sync {
         &[]
     }
 
-    /// A line for each sample that was left out because it cannot be used.
+    /// Returns a message for each skipped sample.
     fn skipped(&self) -> &[String] {
         &[]
     }

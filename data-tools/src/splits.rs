@@ -1,8 +1,8 @@
-//! Which split the parts of a source are: its files, folders, arrays, shards, or the values of a column. All kinds share this rule.
+//! Assigns splits to a source's files, folders, arrays, shards or column values. All source kinds use these rules.
 //!
-//! A name is cut into words at separators, at digits and inside CamelCase, so that `val2017`, `ValSet` and `flowers_train_00000-of-00005`
-//! are understood. `eval` and `holdout` mean `validation`, but `test` where another part is `validation` and none is `test`. A part whose
-//! name holds no known word is refused if another part's name holds one: it would become training data without being asked for.
+//! A name is split into words at separators, digits and case changes, so `val2017`, `ValSet` and `flowers_train_00000-of-00005` are
+//! understood. `eval` and `holdout` mean `validation`. They mean `test` if another part is `validation` and no part is `test`. If some
+//! names contain a known word, a name without a known word is an error. Otherwise it would silently become training data.
 
 use crate::error::Error;
 use crate::text;
@@ -12,27 +12,27 @@ use std::path::Path;
 pub(crate) const TRAIN: &str = "train";
 const VALIDATION: &str = "validation";
 const TEST: &str = "test";
-/// The target of `--split-map NAME=none`: the part is left out.
+/// The target in `--split-map NAME=none`, which skips the part.
 const NONE: &str = "none";
 
-/// What a word says about a split.
+/// The meaning of a split word.
 #[derive(Debug, Clone, Copy, PartialEq, Eq)]
 enum Word {
     Split(&'static str),
-    /// `validation`, or `test` beside another part that is `validation`.
+    /// `validation`, or `test` if another part is `validation`.
     Eval,
 }
 
-/// What parts become if none of their names holds a word for a split.
+/// How to treat parts if no name contains a split word.
 #[derive(Debug, Clone, Copy, PartialEq, Eq)]
 pub(crate) enum Unknown {
-    /// All are `train`.
+    /// Assign all parts to `train`.
     Train,
-    /// Each is a split of its own name.
+    /// Make each part a split with the same name.
     Own,
 }
 
-/// The split that a word in lower case stands for; `valset` and `traindata` count as `val` and `train`.
+/// Returns the split for a lower-case word. `valset` and `traindata` count as `val` and `train`.
 fn of_word(word: &str) -> Option<Word> {
     match word {
         "train" | "training" | "trn" => Some(Word::Split(TRAIN)),
@@ -46,7 +46,7 @@ fn of_word(word: &str) -> Option<Word> {
     }
 }
 
-/// The words of a name in lower case: `ValSet2017_b` has `val`, `set`, `2017` and `b`.
+/// Splits a name into lower-case words: `ValSet2017_b` becomes `val`, `set`, `2017` and `b`.
 pub(crate) fn words(name: &str) -> Vec<String> {
     let chars: Vec<char> = name.chars().collect();
     let (mut words, mut word) = (Vec::new(), String::new());
@@ -68,18 +68,19 @@ pub(crate) fn words(name: &str) -> Vec<String> {
     words
 }
 
-/// What a name with any other words in it says: its last word for a split counts, as in `my-test-train-000012`.
+/// Returns the split in a name that may contain other words. The last split word counts, as in `my-test-train-000012`.
 fn of_name(name: &str) -> Option<Word> {
     words(name).iter().rev().find_map(|word| of_word(word)).or_else(|| of_joined(name))
 }
 
-/// `hold-out` and `held_out`, whose words mean nothing alone.
+/// Recognizes `hold-out` and `held_out`, because their separate words have no meaning.
 fn of_joined(name: &str) -> Option<Word> {
     let joined = words(name).concat();
     (joined.contains("holdout") || joined.contains("heldout")).then_some(Word::Eval)
 }
 
-/// What a name says that holds nothing else but numbers and words such as `set`: `val2017` and `TrainSet`, but not `train_small`.
+/// Returns the split if a name has only a split word, numbers and fillers such as `set`. Accepts `val2017` and `TrainSet`, but not
+/// `train_small`.
 fn of_whole(name: &str) -> Option<Word> {
     let is_filler = |word: &str| {
         ["set", "split", "data", "images", "imgs"].contains(&word) || word.bytes().all(|b| b.is_ascii_digit())
@@ -93,22 +94,22 @@ fn of_whole(name: &str) -> Option<Word> {
     }
 }
 
-/// Whether a folder's name, or a value in a column, stands for a split.
+/// Returns true if a folder name or column value is a split.
 pub(crate) fn is_split(name: &str) -> bool {
     of_whole(name).is_some()
 }
 
-/// Whether a folder's name stands for `train`.
+/// Returns true if a folder name means `train`.
 pub(crate) fn is_train(name: &str) -> bool {
     of_whole(name) == Some(Word::Split(TRAIN))
 }
 
-/// Whether a word for a split is part of a name.
+/// Returns true if a name contains a split word.
 pub(crate) fn mentions_split(name: &str) -> bool {
     of_name(name).is_some()
 }
 
-/// The name of a numbered file without its ending and its numbers: `eval` of `eval-00003-of-00010`.
+/// Strips the ending and the numbers from a numbered file's name: `eval-00003-of-00010` becomes `eval`.
 pub(crate) fn series(stem: &str) -> &str {
     let mut name = stem;
     loop {
@@ -121,7 +122,7 @@ pub(crate) fn series(stem: &str) -> &str {
     }
 }
 
-/// Splits in the order in which a source lists them, `train` first.
+/// Returns the sort rank for splits, `train` first.
 pub(crate) fn rank(split: &str) -> u8 {
     match split {
         TRAIN => 0,
@@ -131,31 +132,31 @@ pub(crate) fn rank(split: &str) -> u8 {
     }
 }
 
-/// How names are read.
+/// How to interpret names.
 #[derive(Debug, Clone, Copy, PartialEq, Eq)]
 pub(crate) enum Names {
-    /// A word for a split may stand anywhere in them.
+    /// A split word may occur anywhere in the name.
     Loose,
-    /// They say nothing else: folders, and the values of a column.
+    /// The whole name must be a split, as for folders and column values.
     Whole,
 }
 
-/// Assigns splits to the parts of one source.
+/// Assigns splits to the parts in a source.
 pub(crate) struct Assign<'a> {
     /// The source, for messages.
     pub src: &'a Path,
-    /// What was given by `--split-map`: names and their splits.
+    /// The `--split-map` entries: names and their splits.
     pub map: &'a [(String, String)],
     pub names: Names,
     pub unknown: Unknown,
 }
 
 impl Assign<'_> {
-    /// The split of each of the parts `names`; `None` for one that is to be left out.
+    /// Returns the split for each part in `names`, or `None` for skipped parts.
     ///
     /// # Errors
-    /// A part whose name holds no word for a split beside parts whose names do; `eval` where both other splits are there; a name in the
-    /// map that no part has.
+    /// Returns an error if only some names contain a split word, if `eval` occurs together with both other splits, or if a mapped name does
+    /// not exist.
     pub(crate) fn splits(&self, names: &[&str]) -> Result<Vec<Option<String>>, Error> {
         self.check_map(names)?;
         let mapped: Vec<Option<&str>> = names.iter().map(|name| self.mapped(name)).collect();
@@ -200,7 +201,7 @@ impl Assign<'_> {
         Ok(each().map(split).collect())
     }
 
-    /// The split that the map gives to a part, by its whole name or by a word of it.
+    /// Looks up a part in the map by its full name or by a word in it.
     fn mapped(&self, name: &str) -> Option<&str> {
         let whole = self.map.iter().find(|(from, _)| from.eq_ignore_ascii_case(name));
         let by_word = || {
@@ -230,7 +231,7 @@ impl Assign<'_> {
         }
     }
 
-    /// The error of parts whose split is not known; lists all parts that were found.
+    /// Returns the error for parts with an unknown split. It lists all parts found.
     fn refuse(&self, names: &[&str], unknown: &[&str], what: &str) -> Error {
         let all: BTreeSet<&str> = names.iter().copied().collect();
         let all: Vec<&str> = all.into_iter().collect();
@@ -246,7 +247,7 @@ impl Assign<'_> {
     }
 }
 
-/// The canonical name as a constant.
+/// Returns the canonical name as a constant.
 fn split_name(split: &str) -> &'static str {
     match split {
         VALIDATION => VALIDATION,
@@ -255,10 +256,10 @@ fn split_name(split: &str) -> &'static str {
     }
 }
 
-/// Reads `NAME=SPLIT` of `--split-map`; words for a split become its name.
+/// Parses `NAME=SPLIT` from `--split-map` and replaces a split word with the split's name.
 ///
 /// # Errors
-/// A text that is not of this form, or a split that no file could be named after.
+/// Returns an error if the format is wrong or the split is not valid in a file name.
 pub fn split_map(text: &str) -> Result<(String, String), String> {
     let (name, split) = text.split_once('=').ok_or("expected NAME=SPLIT, such as holdout=validation")?;
     let is_name = |c: char| c.is_ascii_alphanumeric() || c == '_' || c == '-';

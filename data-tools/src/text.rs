@@ -48,7 +48,7 @@ pub(crate) fn without_mark(text: &str) -> &str {
     text.strip_prefix('\u{feff}').unwrap_or(text)
 }
 
-/// A path on one line.
+/// Formats a path on a single line.
 pub(crate) fn path(path: &Path) -> String {
     printable(&path.to_string_lossy()).into_owned()
 }

@@ -1,55 +1,55 @@
-//! The most bytes that a conversion may write: a small file can name one image a million times.
+//! Limits the bytes a conversion may write, because a small file can list the same image a million times.
 
 use crate::error::Error;
 use crate::text;
 use std::path::Path;
 use std::sync::atomic::{AtomicU64, Ordering};
 
-/// By default shards may take so many times the bytes of the source ...
+/// The default limit is this factor times the source's bytes, plus [`BESIDE`].
 const TIMES: u64 = 64;
-/// ... and so many more.
+/// Bytes added to the default limit.
 const BESIDE: u64 = 1 << 30;
 
-/// The limit, shared by all threads.
+/// The output limit, shared by all threads.
 pub(super) struct OutputLimit {
-    /// `--max-output`.
+    /// The value passed with `--max-output`.
     given: Option<u64>,
-    /// Bytes of the source, or those that were read of it so far.
+    /// The source's total bytes if known, otherwise the bytes read up to now.
     source: AtomicU64,
-    /// Whether `source` is all that there is.
+    /// True if `source` is the total.
     is_known: bool,
-    /// Bytes of shards that earlier attempts have left.
+    /// Shard bytes that earlier attempts wrote.
     before: u64,
     written: AtomicU64,
 }
 
 impl OutputLimit {
-    /// A limit for a source of `source` bytes, if that is known, beside shards of `before` bytes.
+    /// Creates a limit. `source` is the source's size in bytes if known, and `before` counts the shard bytes already in the output.
     pub fn new(given: Option<u64>, source: Option<u64>, before: u64) -> Self {
         let (is_known, source) = (source.is_some(), AtomicU64::new(source.unwrap_or(0)));
         OutputLimit { given, source, is_known, before, written: AtomicU64::new(0) }
     }
 
-    /// Notes bytes that were read of the source.
+    /// Counts bytes read from the source.
     pub fn read(&self, bytes: usize) {
         if !self.is_known {
             self.source.fetch_add(bytes as u64, Ordering::Relaxed);
         }
     }
 
-    /// Notes bytes that are about to be written below `dir`.
+    /// Counts bytes that will be written below `dir`.
     ///
     /// # Errors
-    /// If they are too many.
+    /// Returns an error if the total exceeds the limit.
     pub fn write(&self, dir: &Path, bytes: usize) -> Result<(), Error> {
         let written = self.written.fetch_add(bytes as u64, Ordering::Relaxed).saturating_add(bytes as u64);
         self.check(dir, written, "take")
     }
 
-    /// Refuses a conversion that is far beyond the limit by the estimate of its bytes, before the first of them is written.
+    /// Rejects a conversion before it writes anything if the estimated output is far above the limit.
     ///
     /// # Errors
-    /// If it is, and all of the source is known.
+    /// Returns an error if a quarter of the estimate exceeds the limit and the source's size is known or `--max-output` is set.
     pub fn check_estimate(&self, dir: &Path, needed: u64) -> Result<(), Error> {
         let is_known = self.is_known || self.given.is_some();
         if is_known { self.check(dir, needed / 4, "would take") } else { Ok(()) }

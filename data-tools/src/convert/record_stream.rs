@@ -39,7 +39,7 @@ impl RecordStream {
         Ok(RecordStream { path: path.to_path_buf(), stream, compressed, most, record: 0, offset: 0, bytes: Vec::new() })
     }
 
-    /// The number of the next record, and its offset in what is unpacked.
+    /// Returns the index of the next record and its offset in the decompressed data.
     pub(super) fn position(&self) -> (u64, u64) {
         (self.record, self.offset)
     }

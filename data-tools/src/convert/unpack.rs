@@ -28,10 +28,10 @@ const HINT: &str = "expected a folder with TFRecord shards, named like train-000
 /// Copied shards that may wait to be made durable, each with its file open; those that wait become it together.
 const WHOLE: usize = 16;
 
-/// Bytes of a record before and behind its payload.
+/// Bytes before and after a record's payload.
 const HEADER: usize = 12;
 const FOOTER: usize = 4;
-/// A higher label is no class.
+/// The highest valid label.
 const MOST: i64 = 1 << 20;
 
 /// A shard to copy.
@@ -94,7 +94,7 @@ pub(super) fn unpack(src: &Path, out: &Path, options: &ConvertOptions, started: 
     })
 }
 
-/// An error of a copy that is about to be removed, told of the file that it was copied from.
+/// Rewrites an error about a temporary copy so that it names the source file.
 fn of_source(error: Error, dir: &Path, src: &Path, shards: &[Shard]) -> Error {
     let source = |path: &Path| {
         let shard = shards.iter().find(|shard| dir.join(&shard.to) == path);
@@ -118,12 +118,12 @@ struct Copying<'a> {
     options: &'a ConvertOptions,
     progress: Progress,
     spent: Mutex<Spent>,
-    /// A line for each record that was left out, with the number of its shard.
+    /// A message for each skipped record, with its shard number.
     skipped: Mutex<Vec<(usize, String)>>,
 }
 
 impl Copying<'_> {
-    /// Copies all shards, several at a time; another thread makes them durable. Returns a line for each record that was left out, too.
+    /// Copies all shards in parallel while another thread flushes them to disk. Also returns a message for each skipped record.
     fn run(self, shards: &[Shard]) -> Result<(Spent, Vec<String>), Error> {
         let (sender, whole) = crossbeam_channel::bounded::<ShardWriter>(WHOLE);
         thread::scope(|scope| {
@@ -166,7 +166,7 @@ impl Copying<'_> {
         Ok(())
     }
 
-    /// Copies the records of shard `number`; leaves out those that cannot be used, if that is wanted.
+    /// Copies the records in shard `number`, and skips unusable records if `--on-bad skip` is set.
     fn copy(&self, number: usize, shard: &Shard) -> Result<ShardWriter, Error> {
         let (mut spent, mut watch) = (Spent::default(), Watch::start());
         let mut stream = RecordStream::open(&shard.from, &self.options.limits)?;
@@ -199,7 +199,7 @@ impl Copying<'_> {
     }
 }
 
-/// Whether a framed record holds an image with a label that can be a class; or what is wrong with it.
+/// Returns an error if a framed record does not hold an image with a valid class label.
 fn usable(record: &[u8]) -> Result<(), String> {
     let payload = &record[HEADER..record.len() - FOOTER];
     let example = example::parse(payload).map_err(|e| e.to_string())?;

@@ -75,7 +75,7 @@ impl Foreign {
             To8Bit::Range(min, max) => Some((min, max)),
         });
         let mut cost = self.cost(ImageSpec::new(height, width, 3), decoder.total_bytes());
-        // values of a range become floats first
+        // a range is applied to a float copy
         let floats = if range.is_some() { 12 * u64::from(height) * u64::from(width) } else { 0 };
         cost.memory = cost.memory.saturating_add(floats);
         limits.check(self.name, length, &cost).map_err(|fault| fault.to_string())?;
@@ -102,7 +102,7 @@ impl Foreign {
         Ok(Turn::of_number(orientation.to_exif()))
     }
 
-    /// The orientation that the file's EXIF data name; some programs put `Exif\0\0` before it, as in a JPEG.
+    /// Reads the EXIF orientation. Some programs prefix the EXIF data with `Exif\0\0`, as in a JPEG.
     fn orientation(self, decoder: &mut impl ImageDecoder) -> Result<Orientation, String> {
         let exif = decoder.exif_metadata().ok().flatten();
         match exif.as_deref().and_then(|data| data.strip_prefix(b"Exif\0\0")) {
@@ -128,7 +128,7 @@ impl Foreign {
     }
 }
 
-/// Whether a file is a PNG of 16 bits a value, by its header.
+/// Returns true if the file's header is that for a PNG with 16 bits per value.
 fn is_wide_png(file: &[u8]) -> bool {
     file.starts_with(b"\x89PNG\r\n\x1a\n") && file.get(24) == Some(&16)
 }

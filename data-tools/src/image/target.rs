@@ -15,7 +15,7 @@ pub(crate) struct Target {
     quality: Option<u8>,
     /// Whether pixels are stored instead of files.
     pub(super) raw: bool,
-    /// How images of more than 8 bits or three bands are taken, if they are.
+    /// How to convert images with more than 8 bits or three bands. `None` rejects them.
     pub(super) to_8bit: Option<To8Bit>,
     /// Whether JPEGs get entry points.
     pub(super) entry_points: bool,

@@ -1,13 +1,13 @@
-//! What a TIFF holds, by its tags: variants that the `image` crate reads as something else, or refuses without a word that helps.
+//! Checks a TIFF's tags for variants that the `image` crate misreads or rejects with an unhelpful message.
 
 use std::io::Cursor;
 use tiff::ColorType;
 use tiff::decoder::Decoder;
 use tiff::tags::Tag;
 
-/// The tag of the order of bits in a byte.
+/// The tag for the bit order in each byte.
 const FILL_ORDER: Tag = Tag::FillOrder;
-/// Values of the tag PhotometricInterpretation.
+/// Values for the PhotometricInterpretation tag.
 const WHITE_IS_ZERO: u16 = 0;
 const BLACK_IS_ZERO: u16 = 1;
 const RGB: u16 = 2;
@@ -17,12 +17,12 @@ const YCBCR: u16 = 6;
 const LAB: u16 = 8;
 const ICC_LAB: u16 = 9;
 const ITU_LAB: u16 = 10;
-/// Kinds of a fourth band that are opacity.
+/// Values that mark the fourth band as opacity.
 const ALPHA: [u16; 2] = [1, 2];
 
-/// Refuses variants that are not read, and more bands than are kept unless they `may_lose` some.
+/// Rejects unsupported variants. Also rejects extra bands unless `may_lose` allows dropping them.
 pub(super) fn check(file: &[u8], may_lose: bool) -> Result<(), String> {
-    // what cannot be opened the decoder says
+    // the decoder reports files that cannot be opened
     let Ok(mut tiff) = Decoder::new(Cursor::new(file)) else { return Ok(()) };
     let number = |tiff: &mut Decoder<_>, tag| tiff.find_tag_unsigned::<u16>(tag).ok().flatten();
     let refused = |what: String| {

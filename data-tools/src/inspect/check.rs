@@ -25,7 +25,7 @@ pub(super) struct Check<'a> {
     /// Bytes of the shard.
     pub bytes: u64,
     pub bad: Vec<Bad>,
-    /// How many records each class has, and the first of them.
+    /// For each class, the record count and the position where it first occurs.
     pub classes: BTreeMap<usize, (u64, Position)>,
     /// Its good pictures, if they are to be compared.
     pub pictures: Option<Vec<Picture>>,
@@ -135,7 +135,7 @@ impl<'a> Check<'a> {
     }
 }
 
-/// Checksums, protobuf, label and image of one record, which joins the `pictures`; returns its classes.
+/// Checks a record's checksums, protobuf, label and image. Adds the image to `pictures` and returns the record's classes.
 fn check_record(
     found: &Found<'_>,
     split: &SplitManifest,

@@ -33,7 +33,7 @@ pub struct Indexed {
     pub manifest: Manifest,
     /// True where `dataset.json` was made.
     pub made_manifest: bool,
-    /// What is worth knowing about its labels.
+    /// Notes about the labels.
     pub notes: Vec<String>,
     /// Time that all threads spent reading and measuring records.
     pub(crate) scanning: Duration,
@@ -51,16 +51,16 @@ pub(crate) struct Indexing<'a> {
     pub jobs: usize,
     /// Whether progress is shown.
     pub progress: bool,
-    /// The shards, if they are known; else they are searched by their names.
+    /// The shards. If `None`, they are found by file name.
     pub shards: Option<Vec<ShardFile>>,
-    /// Names of shards, and the splits that they are.
+    /// Shard names mapped to splits.
     pub split_map: &'a [(String, String)],
-    /// Whether classes that only other splits than `train` have are accepted.
+    /// Whether to accept classes that occur only outside `train`.
     pub on_bad: OnBad,
 }
 
 impl<'a> Indexing<'a> {
-    /// Of the data set in `dir`.
+    /// Indexes the data set in `dir` with default options.
     fn new(dir: &'a Path) -> Self {
         Indexing { names: dir, write: true, jobs: 0, progress: true, shards: None, split_map: &[], on_bad: OnBad::Fail }
     }
@@ -71,18 +71,19 @@ impl<'a> Indexing<'a> {
 /// measured.
 ///
 /// # Errors
-/// No shards; a set of shards that is not complete; a damaged record; a negative or absurd label; a label that records name differently;
-/// a class that only other splits than `train` have; a `dataset.json` with other
-/// counts than the shards. Nothing is written before every shard has been read.
+/// Returns an error if there are no shards, a shard is missing or a record is damaged. Also returns an error in these cases:
+/// - a label is negative or too large, or records disagree about its name
+/// - `train` lacks a class that another split has
+/// - an existing `dataset.json` has different counts
+/// Writes nothing before it has read every shard.
 pub fn index(dir: &Path) -> Result<Indexed, Error> {
     index_as(dir, &Indexing::new(dir))
 }
 
-/// Like [`index`]; `split_map` has names of shards and the splits that they are, and with [`OnBad::Skip`] classes that `train` lacks are
-/// accepted.
+/// Like [`index`]. `split_map` maps shard names to splits. [`OnBad::Skip`] accepts classes that `train` lacks.
 ///
 /// # Errors
-/// As [`index`].
+/// The same as [`index`].
 pub fn index_with(dir: &Path, split_map: &[(String, String)], on_bad: OnBad) -> Result<Indexed, Error> {
     index_as(dir, &Indexing { split_map, on_bad, ..Indexing::new(dir) })
 }

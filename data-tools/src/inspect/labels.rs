@@ -21,8 +21,8 @@ pub(super) fn classes(example: &Example<'_>, manifest: &Manifest) -> Result<Vec<
     Ok(classes)
 }
 
-/// Refuses a record that calls itself by the name of another class than its label's. A name that no class has is none of our business:
-/// classes may have been renamed.
+/// Rejects a record that carries the name for a class other than its label's class. Unknown names are accepted because classes may have
+/// been renamed.
 pub(super) fn check_name(example: &Example<'_>, classes: &[usize], manifest: &Manifest) -> Result<(), String> {
     let [class] = classes else { return Ok(()) };
     let named = |class: &String| class == example.text || without_synset(class) == example.text;
@@ -40,7 +40,7 @@ pub(super) fn check_name(example: &Example<'_>, classes: &[usize], manifest: &Ma
     }
 }
 
-/// The name of a class without the WordNet id before it, as in `n02012849 crane`.
+/// Removes the WordNet id from a class name such as `n02012849 crane`.
 fn without_synset(class: &str) -> &str {
     let is_id = |id: &str| id.len() == 9 && id.starts_with('n') && id[1..].bytes().all(|b| b.is_ascii_digit());
     class.split_once(' ').filter(|(id, _)| is_id(id)).map_or(class, |(_, name)| name)

@@ -48,14 +48,14 @@ fn one_label(dir: &Path, shards: &[ShardFile], scanned: &[Scanned]) -> Result<()
     Err(Error::Record { shard: dir.join(&shard.file), record, offset, what: what.into() })
 }
 
-/// A list of class names beside shards.
+/// A list with class names, found next to the shards.
 pub(super) struct NameList {
     file: &'static str,
     names: Vec<String>,
 }
 
-/// The list of class names that TensorFlow Datasets (`label.labels.txt`: names) or TF-slim (`labels.txt`: `0:name`) write beside shards, if
-/// it is in `dir`.
+/// Reads the class names stored next to the shards, if `dir` has such a file. TensorFlow Datasets writes `label.labels.txt` with names.
+/// TF-slim writes `labels.txt` with `0:name` on each line.
 pub(super) fn class_names(dir: &Path) -> Result<Option<NameList>, Error> {
     let read = |file| match regular::read_to_string(&dir.join(file)) {
         Ok(text) => {
@@ -72,7 +72,7 @@ pub(super) fn class_names(dir: &Path) -> Result<Option<NameList>, Error> {
         let (number, name) = line.split_once(':')?;
         (number.trim().parse() == Ok(at)).then(|| name.trim().to_string())
     });
-    // a file of another form is of something else
+    // a `labels.txt` in any other format is unrelated
     Ok(numbered
         .collect::<Option<Vec<String>>>()
         .filter(|names| !names.is_empty())
@@ -122,7 +122,7 @@ fn make_classes(
     let texts: Vec<String> = texts.collect();
     let mut counts: BTreeMap<&str, usize> = BTreeMap::new();
     texts.iter().for_each(|text| *counts.entry(text).or_default() += 1);
-    // two classes of one name, as the cranes of ImageNet, are told apart by their synsets, else by their labels
+    // classes with equal names (ImageNet has two `crane` classes) get their synset or label as a suffix
     let classes =
         (offset..).zip(&texts).map(|(label, text)| match named(label).map_or("", |name| name.synset.as_str()) {
             _ if counts[text.as_str()] == 1 => text.clone(),
@@ -132,13 +132,13 @@ fn make_classes(
     Ok((classes.collect(), offset))
 }
 
-/// The name that a record of a shard gives to its label, if one does.
+/// The name that a shard's record assigns to its label, if it has a name.
 type Name<'a> = Option<(&'a ShardFile, Named)>;
 
-/// The labels that occur, each with its first name.
+/// Returns the labels in use, each with the first name found.
 ///
 /// # Errors
-/// A label that is no class, or that two records name differently.
+/// Returns an error if a label is not a valid class or two records give it different names.
 fn names_by_label<'a>(
     dir: &Path,
     shards: &'a [ShardFile],
@@ -157,7 +157,7 @@ fn names_by_label<'a>(
                 match first {
                     None => *first = Some((shard, name.clone())),
                     Some((_, first)) if first.is_same(&name.text, &name.synset) => {
-                        // one of them may lack what the other has
+                        // merge both records, because either may lack a field
                         let fill = |own: &mut String, other: &String| {
                             if own.is_empty() {
                                 own.clone_from(other)
@@ -191,8 +191,8 @@ fn fault(shard: &Path, at: Position, what: String) -> Error {
     Error::Record { shard: shard.to_path_buf(), record: at.record, offset: at.offset, what }
 }
 
-/// Refuses labels of other splits that `train`, if there is one, lacks: nothing could learn them, or the splits are numbered differently.
-/// With [`OnBad::Skip`] they are only told.
+/// Rejects labels that `train` lacks, if there is a `train` split. No model could learn them, or the splits use different numbering. With
+/// [`OnBad::Skip`] this only adds a note.
 pub(super) fn unseen(
     dir: &Path,
     shards: &[ShardFile],

@@ -29,26 +29,26 @@ pub(super) struct Scanned {
 pub(super) struct Seen {
     /// The first of them.
     pub first: Position,
-    /// How many there are.
+    /// The record count.
     pub count: u64,
-    /// The first of them that names its class.
+    /// The name in the first record that has a name.
     pub name: Option<Named>,
-    /// The first that names it otherwise.
+    /// The first name that differs from `name`.
     pub other: Option<Named>,
 }
 
-/// The name that a record gives to its class.
+/// The name that a record assigns to its class.
 #[derive(Debug, Clone, PartialEq, Eq)]
 pub(super) struct Named {
     pub at: Position,
-    /// `image/class/text`.
+    /// The `image/class/text` feature.
     pub text: String,
-    /// `image/class/synset`; empty if there is none.
+    /// The `image/class/synset` feature, or an empty string.
     pub synset: String,
 }
 
 impl Named {
-    /// Whether both mean one class: that of one WordNet id, where both have one, else that of one name.
+    /// Compares the WordNet ids if both are set, otherwise the names. An empty name matches any name.
     pub(super) fn is_same(&self, text: &str, synset: &str) -> bool {
         match self.synset.is_empty() || synset.is_empty() {
             true => self.text.is_empty() || text.is_empty() || self.text == text,

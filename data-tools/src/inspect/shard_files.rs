@@ -10,7 +10,7 @@ use std::path::Path;
 /// A shard by its name.
 #[derive(Debug, Clone, PartialEq, Eq)]
 pub(crate) struct ShardFile {
-    /// Name of its split; while shards are searched, what their names have in common.
+    /// The split's name. During the search, the common part in the shards' names.
     pub split: String,
     /// Its number in the split, from 0.
     pub number: u64,
@@ -34,7 +34,7 @@ pub(super) fn listed(manifest: &Manifest) -> Vec<ShardFile> {
     each.collect()
 }
 
-/// The shards in `dir` by their names, complete and in order; `map` says which splits names stand for that say nothing themselves.
+/// Finds the shards in `dir` by name and returns them complete and in order. `map` gives the split for names that do not contain it.
 pub(crate) fn discover(dir: &Path, map: &[(String, String)]) -> Result<Vec<ShardFile>, Error> {
     let failed = |e| Error::io("read", dir, e);
     let mut shards = Vec::new();
@@ -57,7 +57,7 @@ pub(crate) fn discover(dir: &Path, map: &[(String, String)]) -> Result<Vec<Shard
     assign(dir, shards, map)
 }
 
-/// Gives each set of shards its split.
+/// Assigns a split to each set of shards.
 fn assign(dir: &Path, shards: Vec<ShardFile>, map: &[(String, String)]) -> Result<Vec<ShardFile>, Error> {
     let sets: Vec<Vec<ShardFile>> = shards.chunk_by(|a, b| a.split == b.split).map(<[ShardFile]>::to_vec).collect();
     let names: Vec<&str> = sets.iter().map(|set| set[0].split.as_str()).collect();
@@ -67,7 +67,7 @@ fn assign(dir: &Path, shards: Vec<ShardFile>, map: &[(String, String)]) -> Resul
     for (split, set) in splits.into_iter().zip(&sets) {
         let Some(split) = split else { continue };
         let all = found.entry(split.clone()).or_default();
-        // shards that count themselves are a whole; files that are numbered otherwise may be many
+        // a set with `-of-N` names is complete, but there may be any number of other files
         if let Some(first) = all.first().filter(|first| first.of > 1 || set[0].of > 1) {
             let (a, b, name) = (&first.file, &set[0].file, &set[0].split);
             let what = format!(
@@ -90,8 +90,10 @@ fn assign(dir: &Path, shards: Vec<ShardFile>, map: &[(String, String)]) -> Resul
     Ok(shards.into_iter().flatten().collect())
 }
 
-/// `SPLIT-<digits>-of-<digits>[.tfrecord[s]]`, with `_` as well as `-` before the digits, or `SPLIT.tfrecord[s]`, or
-/// `NAME-SPLIT.tfrecord-<digits>-of-<digits>` of TensorFlow Datasets; perhaps with `.gz` behind.
+/// Parses a shard's file name. Accepts three forms, each optionally followed by `.gz`:
+/// - `SPLIT-<digits>-of-<digits>[.tfrecord[s]]`, with `_` or `-` before the digits
+/// - `SPLIT.tfrecord[s]`
+/// - `NAME-SPLIT.tfrecord-<digits>-of-<digits>`, as written by TensorFlow Datasets
 fn parse_name(file: &str) -> Option<ShardFile> {
     let name = file.strip_suffix(".gz").unwrap_or(file);
     let stem = name.strip_suffix(".tfrecord").or_else(|| name.strip_suffix(".tfrecords"));

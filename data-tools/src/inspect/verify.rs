@@ -87,8 +87,8 @@ fn of_the_manifest(manifest: &Manifest) -> Vec<Bad> {
     bad
 }
 
-/// Classes that another split has and `train`, if there is one, lacks: nothing could learn them, or the splits are numbered differently.
-/// Where images may have several labels a rare one may well be like that.
+/// Reports classes that another split has and `train` lacks, if there is a `train` split. No model could learn them, or the splits use
+/// different numbering. Multi-label data sets are exempt, because a rare class may be missing by chance.
 fn unseen(
     manifest: &Manifest,
     names: &[&String],

@@ -73,7 +73,7 @@ fn open(src: &Path, options: &ConvertOptions) -> Opened {
     Ok(Box::new(if repeats > 0 { files.with_repeats() } else { files }))
 }
 
-/// The names that lines give to their label numbers.
+/// Collects the class name for each label number in the table.
 fn names(src: &Path, rows: &[Row], several: bool) -> Result<NumberNames, Error> {
     let mut names = NumberNames::default();
     for row in rows.iter().filter(|_| !several) {
@@ -90,7 +90,7 @@ pub(super) fn line(row: Row, several: bool, options: &ConvertOptions) -> Line {
     let labels = match (several, label.is_empty()) {
         (true, _) => labelled::parted(&label, options.label_separator),
         (false, true) => Vec::new(),
-        // a number that has a name is no name itself
+        // a number that has a class name is not used as the name
         (false, false) if !name.is_empty() => vec![Label::of_file(&label)],
         (false, false) => vec![Label::of_field(&label)],
     };

@@ -28,12 +28,12 @@ pub(super) const FOLDER: Kind = Kind {
 const HINT: &str = "expected a folder with a folder of images for each class, or with such folders below train and \
                     val, validation or test";
 
-/// How many levels deeper splits are looked for where folders have just one folder in them.
+/// How many levels to search for splits below folders that contain only one folder.
 const DEEPER: usize = 4;
-/// Tables of labels of Hugging Face's imagefolder.
+/// Label tables in Hugging Face's imagefolder format.
 const METADATA: [&str; 3] = ["metadata.jsonl", "metadata.csv", "metadata.parquet"];
 
-/// A split, and its folders below SRC; the empty path is SRC itself.
+/// A split and its folders relative to SRC. An empty path means SRC.
 struct SplitFolder {
     name: String,
     folders: Vec<String>,
@@ -94,7 +94,7 @@ impl Finder<'_> {
         let mut parts = known.clone();
         match train {
             Some(train) if known.len() == 1 && !other.is_empty() => {
-                // `train` may be a class, of vehicles; not beside folders that look like other splits
+                // `train` may be a class in a vehicle data set, but not if its sibling folders look like splits
                 parts.extend(self.like_splits(train, &other)?);
                 if parts.len() == 1 {
                     parts.clear();
@@ -126,7 +126,7 @@ impl Finder<'_> {
         Ok(splits)
     }
 
-    /// The splits of the folders `parts`, `train` first.
+    /// Groups the folders `parts` by split, `train` first.
     fn assign(&self, parts: &[&str]) -> Result<Vec<SplitFolder>, Error> {
         let map = &self.options.split_map;
         let mapped = |name: &str| map.iter().any(|(from, _)| from.eq_ignore_ascii_case(name));
@@ -152,8 +152,7 @@ impl Finder<'_> {
         Ok(splits)
     }
 
-    /// Folders beside `train` that look like splits: a word for one is a part of their name, or they have folders of the same names in
-    /// them as `train`.
+    /// Returns siblings of `train` that look like splits: the name contains a split word, or the folder has the same subfolders as `train`.
     fn like_splits<'b>(&self, train: &str, others: &[&'b str]) -> Result<Vec<&'b str>, Error> {
         let classes: BTreeSet<String> = folders(&self.src.join(train))?.into_iter().collect();
         let mut found = Vec::new();
@@ -168,7 +167,7 @@ impl Finder<'_> {
         Ok(found)
     }
 
-    /// Refuses a folder whose splits lie one or a few levels deeper: they would become classes, with their images mixed.
+    /// Rejects a folder with splits a few levels down. Otherwise each split would become a class.
     fn check_level(&self, found: &[String]) -> Result<(), Error> {
         for name in found {
             let mut path = self.src.join(name);
@@ -224,7 +223,7 @@ impl Finder<'_> {
         Ok((names, listing))
     }
 
-    /// All images of the classes below the folders of a split.
+    /// Lists all images in a split's class folders.
     fn split(&mut self, split: &SplitFolder, names: &[String]) -> Result<Listing, Error> {
         let labels: BTreeMap<&str, u32> = names.iter().enumerate().map(|(i, n)| (n.as_str(), i as u32)).collect();
         let mut listing = Listing::default();
@@ -249,7 +248,7 @@ impl Finder<'_> {
                 self.notes.push(format!("{files} below {} ignored: not named {ENDING_NAMES}", root.display()));
             }
             self.check_unknown(&root, &unknown)?;
-            // a `test` of images without labels is usual, and left out as a whole
+            // a `test` folder often has images without labels and is then skipped
             let has_classes = split.name == TRAIN || listing.len() > 0;
             self.check_loose(&root, has_classes)?;
         }
@@ -323,7 +322,7 @@ impl Finder<'_> {
 struct Loose {
     images: Vec<String>,
     zips: Vec<String>,
-    /// The table of labels of Hugging Face's imagefolder.
+    /// The name of the label table in Hugging Face's imagefolder format.
     metadata: Option<String>,
 }
 

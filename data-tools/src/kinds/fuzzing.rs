@@ -60,7 +60,7 @@ pub fn recordio(bytes: &[u8]) {
     }
 }
 
-/// Opens a file as a source of this kind, and reads all of its samples.
+/// Opens a file as this source kind and reads all samples.
 pub fn source(kind: &str, bytes: &[u8]) {
     let Some(path) = file(bytes) else { return };
     let options = ConvertOptions { jobs: 1, limits: Limits::with_memory(MEMORY), ..ConvertOptions::default() };

@@ -45,7 +45,7 @@ struct Part {
     channels: usize,
     axes: Axes,
     labels: Vec<u32>,
-    /// The number of each image in the array.
+    /// Each image's index in the array.
     numbers: Vec<u64>,
 }
 
@@ -94,7 +94,7 @@ fn open(src: &Path, options: &ConvertOptions) -> Opened {
             None => others.push(array.name),
         }
     }
-    // two arrays that belong to each other and to no split are a part; others, such as `image_ids`, are something else
+    // an unknown name counts as a split if it has images and labels, which excludes arrays such as `image_ids`
     pairs.retain(|part, pair| {
         part == TRAIN || splits::mentions_split(part) || pair.images.is_some() && pair.labels.is_some()
     });
@@ -117,11 +117,11 @@ fn open(src: &Path, options: &ConvertOptions) -> Opened {
     build(src, options, by_split)
 }
 
-/// The part of the data that an array belongs to, by its name without the word for images or labels, and whether it holds the images;
-/// `train` if there is no other word.
+/// Splits an array name into the data set part and the kind (images or labels). Returns true for images. The part is `train` if the name
+/// has no other word.
 fn place(array: &Array) -> Option<(String, bool)> {
     let words: Vec<&str> = array.name.split('_').collect();
-    // `arr_0` is one word
+    // `arr_0` is a single word
     let words = if array.name.starts_with("arr_") { vec![array.name.as_str()] } else { words };
     let is_in = |list: &[&str], word: &str| list.contains(&word.to_lowercase().as_str());
     let (rest, part): (Vec<&str>, Vec<&str>) =
@@ -130,7 +130,7 @@ fn place(array: &Array) -> Option<(String, bool)> {
     let is_images = is_in(IMAGES, word);
     let part = part.join("_");
     let is_known = part.is_empty() || splits::mentions_split(&part);
-    // of other names only arrays of images and of one label each count
+    // arrays with other names must have the shape of images or single labels
     let fits = if is_images { array.shape.len() > 2 } else { array.shape.len() < 3 };
     (is_known || fits).then(|| (if part.is_empty() { TRAIN.to_string() } else { part }, is_images))
 }

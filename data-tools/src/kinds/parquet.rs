@@ -35,16 +35,16 @@ const HINT: &str =
 /// Bytes of row groups that are kept. The order of the samples depends on it, so no option changes it.
 const KEPT: u64 = 256 << 20;
 
-/// The rows of a split that are used, file after file.
+/// The usable rows in a split, in file order.
 #[derive(Default)]
 struct Part {
     groups: Vec<Group>,
     labels: Vec<u32>,
-    /// The number of each row in its file.
+    /// Each row's index in its file.
     rows: Vec<u64>,
 }
 
-/// A row group, and the first row of the split that lies in it or behind it.
+/// A row group, and the split's first row at or after its start.
 struct Group {
     table: usize,
     number: usize,
@@ -98,7 +98,7 @@ fn open(src: &Path, options: &ConvertOptions) -> Opened {
                     Err(what) => unusable.add(table.path(), &format!("row {row}: {what}"))?,
                 }
             }
-            // a row group without a usable row is not read
+            // skip row groups without usable rows
             part.groups.pop_if(|group| group.start == part.labels.len() as u64);
         }
         let Stamp { bytes, seconds, nanoseconds } = table.stamp();
@@ -137,11 +137,11 @@ impl Parquet {
     }
 }
 
-/// Makes label numbers the names that each file's own list gives them, unless `--classes` renames the classes of all files. Returns the
-/// list of all names, in the order of the first file's, and what is to be said.
+/// Replaces label numbers with the names listed in each file, unless `--classes` renames the classes in all files. Returns all names, in
+/// the first file's order, and the notes to print.
 ///
 /// # Errors
-/// Files with different lists beside a file of numbers without one.
+/// Returns an error if the files' lists differ and another file has numbers without a list.
 fn name(
     src: &Path,
     options: &ConvertOptions,
@@ -178,7 +178,7 @@ fn name(
         all.extend(added);
         for label in labels.iter_mut().flatten() {
             if let Label::Number(number) = *label {
-                // one beyond the list is no class of this file, whatever other files call by this number
+                // a number past the end of this file's list is not a class, even if another file names it
                 *label = list.get(&number).map_or(Label::Outside(number), |name| Label::Name(name.clone()));
             }
         }
@@ -187,7 +187,7 @@ fn name(
     Ok((Some(all), Vec::new()))
 }
 
-/// The same of files without such a list: names may stand in a column beside the numbers.
+/// Like [`name`], for files without a list. Takes the names from a column next to the label numbers.
 fn name_by_row(
     src: &Path,
     options: &ConvertOptions,
@@ -206,13 +206,13 @@ fn name_by_row(
     Ok((list, notes))
 }
 
-/// The classes that a file's metadata names, by their numbers.
+/// Returns the class names in a file's metadata, by number.
 fn own_names(table: &Table) -> Option<BTreeMap<i64, String>> {
     let names = table.classes().filter(|names| !names.is_empty())?;
     Some(number_names::unique((0..).zip(names.iter().map(String::as_str))))
 }
 
-/// The files of a source with their splits, in order.
+/// Finds the source's files and their splits, in order.
 fn find(src: &Path, options: &ConvertOptions) -> Result<Vec<(String, PathBuf)>, Error> {
     let found = FileSplits { src, ending: ".parquet", plain_folders: &["data"], options };
     match found.find(HINT)? {
@@ -224,13 +224,13 @@ fn find(src: &Path, options: &ConvertOptions) -> Result<Vec<(String, PathBuf)>, 
 }
 
 impl Part {
-    /// The row group of a row of the split, and the row's number in its file.
+    /// Returns the row group that contains a row, and the row's index in its file.
     fn locate(&self, index: u64) -> (&Group, u64) {
         let group = &self.groups[self.groups.partition_point(|group| group.start <= index) - 1];
         (group, self.rows[index as usize])
     }
 
-    /// The rows of each row group that are used.
+    /// Returns the number of usable rows in each row group.
     fn lengths(&self) -> Vec<u64> {
         let ends = self.groups.iter().skip(1).map(|group| group.start).chain([self.labels.len() as u64]);
         ends.zip(&self.groups).map(|(end, group)| end - group.start).collect()

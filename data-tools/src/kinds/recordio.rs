@@ -55,7 +55,7 @@ fn label(record: &Record) -> Option<Label> {
     record.label.as_ref().ok().map(|label| Label::Number(i64::from(*label)))
 }
 
-/// The `.rec` files of a source with their splits.
+/// Finds a source's `.rec` files and their splits.
 fn find(src: &Path, options: &ConvertOptions) -> Result<Vec<(String, PathBuf)>, Error> {
     match (FileSplits { src, ending: ".rec", plain_folders: &[], options }).find(HINT)? {
         files if files.is_empty() => Err(Error::Missing { path: src.join("train.rec"), hint: HINT.to_string() }),
@@ -63,7 +63,7 @@ fn find(src: &Path, options: &ConvertOptions) -> Result<Vec<(String, PathBuf)>, 
     }
 }
 
-/// The records of a file.
+/// The records in a file.
 struct RecFile<'a> {
     split: &'a str,
     path: &'a Path,
@@ -71,7 +71,7 @@ struct RecFile<'a> {
 }
 
 impl RecFile<'_> {
-    /// Adds the records to the listing of their split.
+    /// Adds the records to their split's listing.
     fn list(&self, listing: &mut Listing, classes: &Classes, unusable: &mut Unusable) -> Result<(), Error> {
         let path = self.path;
         let file = Arc::new(regular::open(path).map_err(|e| Error::io("open", path, e))?);

@@ -59,7 +59,7 @@ fn open(src: &Path, options: &ConvertOptions) -> Opened {
     Ok(Box::new(Files::new(src, classes.names, found, notes, options)?.without(skipped)))
 }
 
-/// The names that samples give to their label numbers.
+/// Collects the class name for each label number in the samples.
 fn names(src: &Path, archives: &[(String, PathBuf)], packed: &[Packed]) -> Result<NumberNames, Error> {
     let mut names = NumberNames::default();
     for ((_, path), packed) in archives.iter().zip(packed) {
@@ -85,7 +85,7 @@ fn name_by_text(packed: &mut [Packed]) {
     }
 }
 
-/// Lists or refuses samples that cannot be used.
+/// Returns messages for all unusable samples, or an error for the first.
 fn check(archives: &[(String, PathBuf)], packed: &[Packed], options: &ConvertOptions) -> Result<Vec<String>, Error> {
     let each =
         || archives.iter().zip(packed).flat_map(|((_, path), packed)| packed.faults.iter().map(move |f| (path, f)));
@@ -102,7 +102,7 @@ fn check(archives: &[(String, PathBuf)], packed: &[Packed], options: &ConvertOpt
     }
 }
 
-/// The archives of a source with their splits, in order of splits and names.
+/// Finds a source's archives and their splits, sorted by split and name.
 fn find(src: &Path, options: &ConvertOptions) -> Result<Vec<(String, PathBuf)>, Error> {
     let found = FileSplits { src, ending: ".tar", plain_folders: &[], options }.find(HINT)?;
     if !found.is_empty() {
@@ -117,7 +117,7 @@ fn find(src: &Path, options: &ConvertOptions) -> Result<Vec<(String, PathBuf)>, 
     Err(Error::Missing { path: src.join("train-000000.tar"), hint: HINT.to_string() })
 }
 
-/// The samples of each split, and those that are left out; with `several`, images may have several labels, or none.
+/// Lists each split's samples, and the skipped samples. With `several`, an image may have any number of labels.
 fn list(
     archives: &[(String, PathBuf)],
     packed: Vec<Packed>,
@@ -152,7 +152,7 @@ fn list(
     }
 }
 
-/// The endings of the members of an archive without a sample.
+/// Describes the member endings in an archive without samples.
 fn endings(path: &Path) -> Result<String, Error> {
     let found = tar_samples::endings(path)?;
     Ok(match found.is_empty() {

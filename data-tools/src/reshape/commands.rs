@@ -77,7 +77,7 @@ pub fn merge(dirs: &[&Path], out: &Path, options: &Reshaping) -> Result<Reshaped
     write(&Plan { sets, targets, classes, multi_label, label_offset, keeps_mean: false }, out, options)
 }
 
-/// Refuses sets with two classes of one name, which would become one, unless all sets have the same classes.
+/// Rejects a data set with two equally named classes, because merging would combine them. Accepts it if all sets have the same class list.
 fn one_class_a_name(dirs: &[&Path], sets: &[Set]) -> Result<(), Error> {
     if sets.iter().all(|set| set.manifest.classes == sets[0].manifest.classes) {
         return Ok(());

@@ -5,7 +5,7 @@ use image::{Rgb, RgbImage, imageops};
 
 /// Pixels of the sheet to one of a letter.
 const INK: usize = 2;
-/// Lines of words under a picture, unless its words have more line breaks.
+/// The number of text lines below a picture, unless the text has more line breaks.
 const LINES: usize = 2;
 /// Letters that fit under even the narrowest picture.
 const LETTERS: usize = 11;
@@ -44,8 +44,8 @@ pub(super) fn lay_out(cells: &[Cell], columns: usize) -> RgbImage {
     sheet
 }
 
-/// Breaks the words into at most `LINES` lines of at most `letters` letters, at line breaks and spaces if there are any. Text that does
-/// not fit ends in two dots.
+/// Breaks the text at line breaks and spaces into at most `LINES` lines, each with at most `letters` letters. Text that does not fit ends
+/// in two dots.
 fn wrapped(words: &str, letters: usize) -> Vec<String> {
     if words.contains('\n') {
         return words.lines().map(|line| cut(line.trim(), letters)).collect();

@@ -1,4 +1,4 @@
-//! The files of a source in a folder, or in folders named like splits, with the split of each.
+//! Finds a source's files, in one folder or in folders named after splits, and assigns a split to each file.
 
 use super::folders::{Entry, entries};
 use crate::dir;
@@ -7,21 +7,21 @@ use crate::options::ConvertOptions;
 use crate::splits::{self, Assign, Names, Unknown};
 use std::path::{Path, PathBuf};
 
-/// A search for the files of a source.
+/// A search for a source's files.
 pub(crate) struct FileSplits<'a> {
     pub src: &'a Path,
-    /// The ending of the files, with its dot.
+    /// The file extension with its dot.
     pub ending: &'a str,
-    /// Folders below SRC whose files count as if they were in SRC.
+    /// Subfolders that are searched as if their files were in SRC.
     pub plain_folders: &'a [&'a str],
     pub options: &'a ConvertOptions,
 }
 
 impl FileSplits<'_> {
-    /// The files with their splits, in order of splits and paths. `hint` says what SRC should be.
+    /// Returns the files and their splits, sorted by split and path. `hint` tells the user what SRC should be.
     ///
     /// # Errors
-    /// A folder that cannot be read, and files whose split is not known beside others.
+    /// Returns an error if a folder cannot be read, or if only some files have a known split.
     pub(crate) fn find(&self, hint: &str) -> Result<Vec<(String, PathBuf)>, Error> {
         let mut files = Vec::new();
         if self.src.is_file() {
@@ -37,7 +37,7 @@ impl FileSplits<'_> {
                     false => folders.push(name),
                 }
             }
-            // other folders count where some of them, or some files, are splits
+            // other folders are searched only if some folder or file name is a split
             let is_mapped = |name: &str| self.options.split_map.iter().any(|(from, _)| from.eq_ignore_ascii_case(name));
             let has_splits = folders.iter().map(String::as_str).chain(files.iter().map(|(name, _)| name.as_str()));
             if has_splits.into_iter().any(|name| splits::mentions_split(name) || is_mapped(name)) {
@@ -56,7 +56,7 @@ impl FileSplits<'_> {
         Ok(found)
     }
 
-    /// Adds the files in a folder, each with the name that tells its split: the folder's, or its own.
+    /// Adds the files in a folder. Each entry keeps the name that determines the split: the folder's name if set, otherwise the file's.
     fn add(&self, dir: &Path, folder: Option<&str>, files: &mut Vec<(String, PathBuf)>) -> Result<(), Error> {
         for Entry { name, is_dir } in entries(dir)? {
             if let Some(stem) = name.strip_suffix(self.ending).filter(|_| !is_dir) {

@@ -17,9 +17,9 @@ pub(crate) struct Files {
     /// The files of each split.
     pub listings: Vec<Listing>,
     pub notes: Vec<String>,
-    /// A line for each sample that was left out.
+    /// A message for each skipped sample.
     pub skipped: Vec<String>,
-    /// Bytes of the files, where some are read for several samples.
+    /// The total file size, set only if samples share files.
     pub bytes: Option<u64>,
 }
 
@@ -72,13 +72,13 @@ impl Files {
         })
     }
 
-    /// The same source, of which these samples were left out.
+    /// Records the skipped samples.
     pub fn without(mut self, skipped: Vec<String>) -> Self {
         self.skipped = skipped;
         self
     }
 
-    /// The same source, in which samples share files.
+    /// Marks the source as having samples that share files.
     pub fn with_repeats(mut self) -> Self {
         let mut files = BTreeMap::new();
         for listing in &self.listings {
@@ -105,7 +105,7 @@ fn draw_validation(train: &mut Listing, classes: usize, share: f64, seed: u64) -
     train.split_off(&draw(&labels, classes, wanted, seed))
 }
 
-/// Says which classes got no validation image: a share that is less than one image of theirs leaves them without a score.
+/// Names the classes without a validation image. Their share rounds to less than one image, so they get no score.
 fn without_validation(train: &Listing, drawn: &Listing, classes: &[String]) -> Option<String> {
     if train.multi_label() {
         return None;

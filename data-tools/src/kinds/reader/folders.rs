@@ -1,5 +1,5 @@
-//! Folders of image files: their entries, and the images at any depth below. Names that begin with a dot, and
-//! the folder `__MACOSX` of archives that macOS made, are ignored.
+//! Lists the entries in image folders, and the images at any depth. Ignores names that begin with a dot and the `__MACOSX` folder, which
+//! macOS adds to ZIP archives.
 
 use crate::error::Error;
 use std::fs;
@@ -29,7 +29,7 @@ pub(crate) fn entries(dir: &Path) -> Result<Vec<Entry>, Error> {
         let Ok(name) = entry.file_name().into_string() else {
             return Err(Error::input(&entry.path(), "its name is not UTF-8; rename it"));
         };
-        // what macOS puts into ZIP archives holds no images
+        // the folder that macOS adds to ZIP archives holds no images
         if name.starts_with('.') || name == "__MACOSX" {
             continue;
         }

@@ -32,7 +32,7 @@ pub(crate) struct List<'a> {
     pub classes: &'a Classes,
     /// Whether images may have several labels, or none.
     pub several: bool,
-    /// Whether a line may name a file outside of the folder.
+    /// Whether a line may refer to a file outside the folder.
     pub allow_outside: bool,
 }
 
@@ -53,7 +53,7 @@ pub(crate) struct Listed {
     pub repeats: u64,
 }
 
-/// Reads paths of Windows, with backslashes, as ones with slashes unless there is a file of that very name.
+/// Replaces backslashes in Windows paths with slashes, unless a file has exactly that name.
 pub(crate) fn use_slashes(folder: &Path, lines: &mut [Line]) {
     for line in lines {
         if line.path.contains('\\') && !folder.join(&line.path).exists() {
@@ -62,10 +62,10 @@ pub(crate) fn use_slashes(folder: &Path, lines: &mut [Line]) {
     }
 }
 
-/// Reads the words for splits in `lines` and leaves out lines of splits that are not wanted.
+/// Replaces each line's split word with the split's name and drops lines in unwanted splits.
 ///
 /// # Errors
-/// Words that stand for no split, beside others that do.
+/// Returns an error if some words are known split names and others are not.
 pub(crate) fn prepare(
     src: &Path,
     folder: &Path,
@@ -85,13 +85,13 @@ pub(crate) fn prepare(
             true
         }
         Some(None) => false,
-        // no name of a split: a fault of the line
+        // not a valid split name: reported as a faulty line later
         None => true,
     });
     Ok(lines)
 }
 
-/// The classes of all lines.
+/// Returns the classes that the lines use.
 pub(crate) fn classes(
     src: &Path,
     lines: &[Line],
@@ -152,7 +152,7 @@ impl List<'_> {
         }
     }
 
-    /// Whether a path that is absolute or has `..` in it leads to anything but the folder.
+    /// Returns true if a path that is absolute or contains `..` resolves to a place outside the folder.
     fn leads_outside(&self, named: &Path) -> bool {
         let is_plain = named.components().all(|part| matches!(part, Component::Normal(_) | Component::CurDir));
         let folder = if self.folder.as_os_str().is_empty() { Path::new(".") } else { self.folder };
@@ -236,7 +236,7 @@ struct Usable<'a> {
     classes: Vec<u32>,
 }
 
-/// The split of a line, whose word was read before.
+/// Returns the line's split if it is a valid name.
 fn split(word: &str) -> Result<&str, String> {
     match is_name(word) {
         true => Ok(word),
@@ -244,13 +244,13 @@ fn split(word: &str) -> Result<&str, String> {
     }
 }
 
-/// Whether a word can name a split.
+/// Returns true if a word is a valid split name.
 fn is_name(word: &str) -> bool {
     let fits = |c: char| c.is_ascii_alphanumeric() || c == '_' || c == '-';
     word.chars().all(fits) && word.bytes().any(|b| b.is_ascii_alphabetic())
 }
 
-/// Lists or refuses what cannot be used of the list `src`; all is named. `cure` is what to correct.
+/// Returns messages for all unusable lines in the list `src`, or an error that contains them. `cure` tells the user how to fix them.
 pub(crate) fn check(src: &Path, bad: &[Bad], cure: &str, options: &ConvertOptions) -> Result<Vec<String>, Error> {
     let lines: Vec<String> = bad
         .iter()

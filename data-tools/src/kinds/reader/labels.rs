@@ -25,7 +25,7 @@ pub(crate) enum Label {
     Name(String),
     /// A text of a table, which without a list of classes may be a number.
     Field(String),
-    /// A number beyond the list of classes of its own file, and so no class.
+    /// A number past the end of its file's class list. It is not a class.
     Outside(i64),
 }
 
@@ -87,7 +87,8 @@ fn whole(text: &str) -> Option<i64> {
 pub(crate) struct Classes {
     pub names: Vec<String>,
     by_name: BTreeMap<String, u32>,
-    /// The classes that `train` has, which the other splits may have, too; `None` if there is no `train`, or if images may have several.
+    /// The classes that `train` has. Other splits may use only these. `None` if there is no `train` split or images can have more than one
+    /// label.
     trained: Option<BTreeSet<u32>>,
     /// Whether there is a list, whose classes numbers count from 0.
     is_list: bool,
@@ -96,8 +97,8 @@ pub(crate) struct Classes {
 }
 
 impl Classes {
-    /// The classes of the options or of a list that a source has, else those of the labels themselves: those of `train`, if there is such
-    /// a split. `labels` are all labels with their splits.
+    /// Takes the classes from the options or the source's list. Without a list, collects the classes from `train`, or from all labels if
+    /// there is no `train`. `labels` holds each label with its split.
     ///
     /// # Errors
     /// Labels that no classes can be made of; lists with a class twice.
@@ -120,7 +121,7 @@ impl Classes {
         Ok(classes)
     }
 
-    /// The same of images that may have several labels: a class that only one split has is usual among them.
+    /// Like [`Self::of`], for multi-label images. There, it is normal that only one split has a class.
     pub(crate) fn of_several(
         src: &Path,
         options: &ConvertOptions,
@@ -130,7 +131,7 @@ impl Classes {
         Classes::of_labels(src, options, listed, labels, labels)
     }
 
-    /// The classes of the labels `counted`, which are part of `labels`.
+    /// Creates the classes from `counted`, a subset of `labels`.
     fn of_labels(
         src: &Path,
         options: &ConvertOptions,
@@ -151,7 +152,7 @@ impl Classes {
         Ok(Classes { names, by_name, trained: None, is_list, texts_count })
     }
 
-    /// The class of a label of a split; or why an image of the split cannot have it.
+    /// Returns the class for a label, or an error message if images in this split cannot have it.
     pub(crate) fn of_split(&self, split: &str, label: &Label) -> Result<u32, String> {
         let class = self.label(label).ok_or_else(|| self.unknown(label))?;
         match &self.trained {
@@ -202,7 +203,7 @@ impl Classes {
     }
 }
 
-/// The classes of labels of which there is no list; with `--on-bad skip`, numbers that can be no class are left to whoever asks for theirs.
+/// Derives the class list from the labels. With `--on-bad skip`, ignores invalid numbers here, because a later lookup reports them.
 fn found(src: &Path, labels: &BTreeSet<Label>, on_bad: OnBad) -> Result<Vec<String>, Error> {
     let is_class = |number: &i64| on_bad == OnBad::Fail || (0..=MOST).contains(number);
     let numbers: Vec<i64> = labels.iter().filter_map(Label::number).filter(is_class).collect();

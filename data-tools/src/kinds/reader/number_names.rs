@@ -1,7 +1,7 @@
-//! The names that a source itself gives to its label numbers: in a file's metadata, or beside the number in each record or line.
+//! Reads the names that a source assigns to its label numbers, from a file's metadata or from each record or line.
 //!
-//! Numbers with names are classes by their names. Only where a list of classes renames them, so that no name of theirs stands at another
-//! position of the list, does the number remain a position in it.
+//! Named numbers are matched to classes by name. The number is used as a position only if a class list renames the classes. A list renames
+//! them if no name appears at a different position.
 
 use super::classes;
 use super::labels::Label;
@@ -12,24 +12,24 @@ use loaders::printable;
 use std::collections::BTreeMap;
 use std::path::Path;
 
-/// A higher number is no class.
+/// The highest valid label number.
 const MOST: i64 = 1 << 20;
 
-/// The names of label numbers, each with the place that gives it.
+/// Label numbers with their names and the place where each name was found.
 #[derive(Debug, Default)]
 pub(crate) struct NumberNames(BTreeMap<i64, (String, String)>);
 
-/// What the names make of a source's list of classes.
+/// A source's class list after names were assigned to numbers.
 pub(crate) struct Listed {
     pub list: Option<Vec<String>>,
     pub notes: Vec<String>,
 }
 
 impl NumberNames {
-    /// Notes that `place` calls the class `number` by `name`.
+    /// Records that `place` names the class `number` as `name`.
     ///
     /// # Errors
-    /// If an earlier place gives it another name; the error names both.
+    /// Returns an error if an earlier place gave the number a different name. The error lists both.
     pub(crate) fn note(
         &mut self,
         src: &Path,
@@ -55,11 +55,11 @@ impl NumberNames {
         Ok(())
     }
 
-    /// Makes the numbers among `labels` names, unless the list of classes of the options, or the source's own one, renames them. Returns
-    /// the list of classes that counts.
+    /// Replaces numbers in `labels` with names, unless a class list from the options or the source renames them. Returns the class list to
+    /// use.
     ///
     /// # Errors
-    /// A source's own list that gives a number another name of the list than a record does.
+    /// Returns an error if the source's list and a record assign different names to a number.
     pub(crate) fn apply<'a>(
         self,
         src: &Path,
@@ -111,7 +111,7 @@ fn name_of(names: &BTreeMap<i64, String>, number: i64) -> String {
     names.get(&number).cloned().unwrap_or_else(|| number.to_string())
 }
 
-/// Names by number; those that several numbers have, as two cranes of ImageNet, get their number behind.
+/// Makes the names unique. If numbers share a name, such as ImageNet's two `crane` classes, the number is appended.
 pub(crate) fn unique<'a>(names: impl Iterator<Item = (i64, &'a str)> + Clone) -> BTreeMap<i64, String> {
     let mut counts: BTreeMap<&str, usize> = BTreeMap::new();
     names.clone().for_each(|(_, name)| *counts.entry(name).or_default() += 1);
@@ -121,7 +121,8 @@ pub(crate) fn unique<'a>(names: impl Iterator<Item = (i64, &'a str)> + Clone) ->
     names.map(name).collect()
 }
 
-/// The first number whose name stands at another position of `list`, or that is beyond it; `None` if the list renames the numbers.
+/// Returns the first number that is past the end of `list` or has its name at a different position. Returns `None` if the list renames the
+/// numbers.
 pub(crate) fn moved(names: &BTreeMap<i64, String>, list: &[String]) -> Option<i64> {
     let positions: BTreeMap<&str, i64> = (0..).zip(list).map(|(at, name)| (name.as_str(), at)).collect();
     let is_moved = |number: i64, name: &str| match positions.get(name) {
@@ -131,7 +132,7 @@ pub(crate) fn moved(names: &BTreeMap<i64, String>, list: &[String]) -> Option<i6
     names.iter().find(|(number, name)| is_moved(**number, name)).map(|(number, _)| *number)
 }
 
-/// Says which names a list replaces.
+/// Returns a note that says which names a list replaces.
 pub(crate) fn renamed(names: &BTreeMap<i64, String>, list: &[String]) -> Option<String> {
     let pairs = names.iter().filter_map(|(number, name)| Some((name, list.get(usize::try_from(*number).ok()?)?)));
     let pairs: Vec<String> =

@@ -17,7 +17,7 @@ use std::path::{Path, PathBuf};
 
 /// Columns that hold image files, and columns that hold labels; the first that is there counts.
 const IMAGES: &[&str] = &["image.bytes", "img.bytes", "image", "img", "jpg.bytes", "png.bytes", "image_bytes", "bytes"];
-/// Columns that hold the names of label numbers.
+/// Columns that hold class names for label numbers.
 const NAMES: &[&str] = &["class_name", "label_name", "label_text"];
 const LABELS: &[&str] = &["label", "labels", "fine_label", "cls", "class", "target", "class_name"];
 /// Memory of a row beside its bytes.
@@ -37,13 +37,13 @@ struct Column {
 pub(crate) struct Table {
     path: PathBuf,
     file: SerializedFileReader<Positioned>,
-    /// The same file, for what is looked at before.
+    /// The same file, for checks before the crate reads it.
     bytes: Positioned,
     limits: Limits,
     stamp: Stamp,
     images: Column,
     labels: Column,
-    /// The names of the labels, where these are numbers.
+    /// The column with class names, if the labels are numbers.
     names: Option<Column>,
     /// Rows of each row group.
     rows: Vec<u64>,
@@ -102,7 +102,7 @@ fn find(
     Ok(Column { at, kind })
 }
 
-/// The column of names, if there is one of texts.
+/// Finds the text column with class names.
 fn names(metadata: &ParquetMetaData) -> Option<Column> {
     let columns = metadata.file_metadata().schema_descr().columns();
     let at = NAMES.iter().find_map(|name| columns.iter().position(|column| column.path().string() == *name))?;
@@ -181,12 +181,12 @@ impl Table {
         guarded(&self.path, &part, || self.values::<ByteArrayType, _>(group, self.images, &mut 0, take))
     }
 
-    /// The labels of all rows; `None` for a row without one (null).
+    /// Returns the labels in all rows, with `None` for null.
     pub(crate) fn labels(&self, limits: &Limits) -> Result<Vec<Option<Label>>, Error> {
         self.column(self.labels, limits)
     }
 
-    /// The names of the labels of all rows; none if the file has no column of them.
+    /// Returns the class names in all rows, or an empty vector if the file has no such column.
     pub(crate) fn names(&self, limits: &Limits) -> Result<Vec<Option<Label>>, Error> {
         self.names.map_or_else(|| Ok(Vec::new()), |names| self.column(names, limits))
     }
@@ -218,10 +218,11 @@ impl Table {
         }
     }
 
-    /// What `take` makes of the values of a column in a row group, `None` for a row without one, with the bytes that it copies of each.
+    /// Reads a column in a row group and converts each value with `take`. A null row becomes `None`. `take` also returns the number of
+    /// bytes it copies.
     ///
     /// # Errors
-    /// What the crate says, and pages or copies of more memory than the limits allow.
+    /// Returns the crate's errors, and an error if pages or copies need more memory than the limits allow.
     fn values<T: DataType, V>(
         &self,
         group: usize,
@@ -239,7 +240,7 @@ impl Table {
         let description = chunk.column_descr_ptr();
         let is_optional = description.max_def_level() > 0;
         let mut reader = ColumnReaderImpl::<T>::new(description, Box::new(Checked { pages, is_optional }));
-        // so few at once that their copies fit, even if each is as large as a page
+        // read few enough rows at a time that their copies fit, even if each is as large as a page
         let at_once = if are_copied { (allowed / 4 / largest.max(1)).clamp(1, rows.max(1)) } else { rows };
         let mut all = Vec::new();
         while (all.len() as u64) < rows {
@@ -278,7 +279,7 @@ impl Table {
     }
 }
 
-/// A value's bytes outside of itself.
+/// Returns the heap bytes that a value owns.
 trait Measured {
     fn bytes(&self) -> u64 {
         0
@@ -293,7 +294,7 @@ impl Measured for ByteArray {
     }
 }
 
-/// The values of the next `rows` rows of a column without lists.
+/// Reads the next `rows` rows from a column without lists.
 fn some<T: DataType>(reader: &mut ColumnReaderImpl<T>, rows: usize) -> Result<Vec<Option<T::T>>, ParquetError> {
     let (mut levels, mut values) = (Vec::new(), Vec::new());
     let (read, _, _) = reader.read_records(rows, Some(&mut levels), None, &mut values)?;

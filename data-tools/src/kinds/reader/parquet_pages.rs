@@ -1,4 +1,4 @@
-//! The pages of a Parquet column, looked at before the `parquet` crate reads them: it allocates what their headers ask for.
+//! Checks the pages in a Parquet column before the `parquet` crate reads them, because it allocates the sizes stated in their headers.
 
 use super::positioned::Positioned;
 use super::thrift::Thrift;
@@ -9,50 +9,50 @@ use ::parquet::errors::{ParquetError, Result};
 use ::parquet::file::metadata::ColumnChunkMetaData;
 use ::parquet::file::reader::{ChunkReader, Length};
 
-/// Memory that the crate takes for a value of a dictionary, beside its bytes.
+/// Bytes that the crate allocates per dictionary value in addition to the data.
 const VALUE: u64 = 40;
-/// A page unpacked by Snappy has at most 64 bytes for three.
+/// Maximum Snappy expansion: three bytes decompress to at most 64.
 const SNAPPY: u64 = 22;
-/// Bytes that a chunk may take beyond twice what the footer says.
+/// Bytes that a chunk may use beyond twice the size in the footer.
 const SLACK: u64 = 4096;
-/// Types of pages: see `PageType` of parquet.thrift.
+/// Page types, from `PageType` in parquet.thrift.
 const DATA: i64 = 0;
 const DICTIONARY: i64 = 2;
 const DATA_V2: i64 = 3;
-/// The encoding by prefixes, which unpacks to more than the page.
+/// The prefix encoding, which decodes to more bytes than the page has.
 const PREFIXES: i64 = 7;
 
 fn failed(what: String) -> ParquetError {
     ParquetError::General(what)
 }
 
-/// What the headers of a chunk's pages say.
+/// Facts from the page headers in a chunk.
 #[derive(Debug, Default)]
 pub(super) struct Pages {
-    /// Bytes of the largest page, unpacked.
+    /// Decompressed size in bytes for the largest page.
     pub largest: u64,
-    /// Whether values are copied out of their pages, so that they may take more bytes than these.
+    /// Whether values are copied out of their pages and can therefore use more bytes than the pages.
     pub are_copied: bool,
 }
 
-/// Looks at the footer of a file.
+/// Checks a file's footer.
 ///
 /// # Errors
-/// A list that is longer than the footer.
+/// Returns an error if a list is longer than the footer.
 pub(super) fn check_footer(file: &Positioned) -> Result<()> {
     let Some(at) = file.len().checked_sub(8) else { return Ok(()) };
     let tail = file.get_bytes(at, 8)?;
     let length = u64::from(u32::from_le_bytes([tail[0], tail[1], tail[2], tail[3]]));
-    // what else is wrong with it the crate says
+    // the crate reports all other errors
     let Some(start) = at.checked_sub(length).filter(|_| tail.ends_with(b"PAR1")) else { return Ok(()) };
     Thrift::new(file.get_read(start)?, length).structure().map_err(|e| failed(e.to_string()))?;
     Ok(())
 }
 
-/// Looks at the headers of the pages of a chunk of `rows` rows, which may take `memory` bytes.
+/// Checks the page headers in a chunk with `rows` rows and a limit of `memory` bytes.
 ///
 /// # Errors
-/// A header that cannot be read, and one that asks for more than the page can hold or than is allowed; its page is named.
+/// Returns an error that names the page if a header is unreadable or asks for more than the page can hold or the limit allows.
 pub(super) fn check(file: &Positioned, chunk: &ColumnChunkMetaData, rows: u64, memory: u64) -> Result<Pages> {
     let (mut at, length) = chunk.byte_range();
     let end = at.saturating_add(length);
@@ -79,7 +79,7 @@ pub(super) fn check(file: &Positioned, chunk: &ColumnChunkMetaData, rows: u64, m
         match get(&[1]) {
             Some(DICTIONARY) => {
                 let entries = count(&[7, 1]);
-                // each takes four bytes at least: its length, or a number
+                // each value has at least four bytes: its length, or a number
                 if entries > unpacked / 4 {
                     return Err(page(format!("a dictionary of {entries} values in {unpacked} bytes (num_values)")));
                 }
@@ -110,11 +110,10 @@ pub(super) fn check(file: &Positioned, chunk: &ColumnChunkMetaData, rows: u64, m
     Ok(pages)
 }
 
-/// Pages of a chunk whose columns of differences are looked at, too: they begin with the number of their values, for which the crate
-/// makes room.
+/// A page reader that also checks delta-encoded pages. They start with a value count that the crate uses to allocate memory.
 pub(super) struct Checked {
     pub pages: Box<dyn PageReader>,
-    /// Whether rows may have no value.
+    /// Whether rows may be null.
     pub is_optional: bool,
 }
 
@@ -146,7 +145,7 @@ impl Checked {
     }
 }
 
-/// Bytes of numbers that take a byte for seven bits.
+/// Variable-length integers with seven bits per byte.
 struct Varints<'a>(&'a [u8]);
 
 impl Varints<'_> {
@@ -163,7 +162,7 @@ impl Varints<'_> {
         None
     }
 
-    /// Passes over a column of at most `most` values as their differences (DELTA_BINARY_PACKED); `None` if it has more, or ends early.
+    /// Skips a DELTA_BINARY_PACKED block sequence with at most `most` values. Returns `None` if it has more or ends early.
     fn pass_differences(&mut self, most: u64) -> Option<()> {
         let [block, parts, count, _first] = [self.next()?, self.next()?, self.next()?, self.next()?];
         if count > most || parts == 0 || block == 0 || block > 1 << 20 || parts > block {
@@ -176,11 +175,11 @@ impl Varints<'_> {
             self.0 = rest;
             for &width in widths {
                 if left == 0 {
-                    // the parts behind the last value are not stored
+                    // blocks after the last value are not stored
                     break;
                 }
                 let bytes = usize::try_from(u64::from(width) * part / 8).ok()?;
-                // the last part may be cut
+                // the last block may be truncated
                 self.0 = self.0.get(bytes..).unwrap_or(&[]);
                 left = left.saturating_sub(part);
             }

@@ -15,7 +15,7 @@ const MAGIC: u32 = 0xced7_230a;
 const HEADER: u64 = 8;
 /// Bytes before the labels of an image.
 const IMAGE_HEADER: usize = 24;
-/// Memory of a record in the list, with what may be wrong with it.
+/// Memory for a record in the list, including a possible error message.
 const RECORD: u64 = 192;
 /// The highest label that is a class.
 const MOST: f32 = (1 << 20) as f32;
@@ -46,7 +46,7 @@ impl Part {
 
 /// An image in a file.
 pub(crate) struct Record {
-    /// Its class; or what is wrong with its head.
+    /// The class, or the problem with the record's header.
     pub label: Result<u32, String>,
     /// Where the record begins.
     pub start: u64,
@@ -67,7 +67,7 @@ struct Reader<'a> {
 /// All records of the file at `path`, by their headers.
 ///
 /// # Errors
-/// A file that is damaged or cut short, in a part or between the parts of a record; more records than memory is allowed for.
+/// Returns an error if the file is damaged or truncated, or if its records need more memory than allowed.
 pub(crate) fn list(path: &Path, limits: &Limits) -> Result<Vec<Record>, Error> {
     let file = regular::open(path).map_err(|e| Error::io("open", path, e))?;
     let length = file.metadata().map_err(|e| Error::io("read", path, e))?.len();
@@ -200,7 +200,7 @@ struct Image {
     start: usize,
 }
 
-/// Reads the head of an image's data of `length` bytes.
+/// Parses an image's header. `length` is the size in bytes, header included.
 fn image(data: &[u8], length: u64) -> Result<Image, String> {
     let word = |at: usize| data.get(at..).and_then(|rest| rest.first_chunk::<4>()).copied();
     let short =

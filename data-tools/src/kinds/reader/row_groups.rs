@@ -40,7 +40,7 @@ impl RowGroups {
         &self.tables[number]
     }
 
-    /// Bytes of all files.
+    /// Returns the total size in bytes for all files.
     pub(crate) fn bytes(&self) -> u64 {
         self.tables.iter().map(|table| table.stamp().bytes).sum()
     }

@@ -1,4 +1,4 @@
-//! The lines of a CSV or TSV file, or of one with a JSON object on each line, with paths, labels and splits, each with its number.
+//! Reads CSV, TSV and JSON Lines tables. Each row has a path, a label, a split and its line number.
 
 use crate::error::Error;
 use ::csv::{ErrorKind, Position, Reader, ReaderBuilder, StringRecord, Trim};
@@ -12,9 +12,9 @@ const LABEL: &[&str] = &["label", "class", "class_name", "target", "category", "
 /// The same for a column of several labels.
 const LABELS: &[&str] = &["labels", "classes", "class_names", "targets", "categories", "tags"];
 const SPLIT: &[&str] = &["split", "set", "subset", "partition"];
-/// The column of fastai's tables that says whether an image is one of `validation`.
+/// The column in fastai's tables that marks validation images.
 const IS_VALID: &[&str] = &["is_valid", "is_val", "is_validation"];
-/// Columns that hold the name of the class beside a column of its number.
+/// Columns with the class name, used in addition to a column with its number.
 const NAMES: &[&str] = &["class_name", "label_name", "label_text", "category_name"];
 
 /// A line of a table; a column that it lacks is empty.
@@ -25,9 +25,9 @@ pub(crate) struct Row {
     pub path: String,
     pub label: String,
     pub split: String,
-    /// The name of the class beside its number; empty where there is none.
+    /// The class name that accompanies a label number, or an empty string.
     pub name: String,
-    /// Whether it has more columns than the header, or than the first line.
+    /// Whether the row has more columns than the header or the first row.
     pub is_longer: bool,
 }
 
@@ -45,11 +45,11 @@ struct Columns {
     path: usize,
     label: usize,
     split: Option<usize>,
-    /// Whether the split's column says if an image is one of `validation`.
+    /// Whether the split column is a flag for validation images.
     is_valid: bool,
     name: Option<usize>,
     several: bool,
-    /// Of the header, or of the first line.
+    /// The number of columns in the header or the first line.
     count: usize,
 }
 
@@ -77,8 +77,8 @@ pub(crate) fn read(path: &Path) -> Result<Table, Error> {
     rows(reader.from_reader(file.as_slice()), &file, path)
 }
 
-/// The lines of a file with a JSON object on each, such as `metadata.jsonl` of Hugging Face's imagefolder. The keys of the first object
-/// are the columns; a list of labels becomes labels that `;` parts.
+/// Reads a JSON Lines file, such as `metadata.jsonl` in Hugging Face's imagefolder format. The first object's keys become the columns. A
+/// list of labels is joined with `;`.
 fn objects(path: &Path, file: &[u8]) -> Result<Table, Error> {
     let (mut rows, mut columns, mut keys) = (Vec::new(), None, Vec::new());
     for (line, text) in (1..).zip(file.split(|&byte| byte == b'\n')) {
@@ -104,7 +104,7 @@ fn objects(path: &Path, file: &[u8]) -> Result<Table, Error> {
     Ok(Table { rows, several: columns.is_some_and(|columns| columns.several) })
 }
 
-/// A JSON value as the field of a table.
+/// Converts a JSON value to a table field.
 fn field(value: &Value) -> String {
     match value {
         Value::Null => String::new(),
@@ -192,7 +192,7 @@ fn row(path: &Path, record: &StringRecord, line: u64, columns: Columns) -> Resul
             }
         };
     }
-    // separators at the end of a line are of no field
+    // separators at the end of a line do not start a field
     let is_longer = record.iter().skip(columns.count).any(|field| !field.is_empty());
     Ok(Row { line, path: get(columns.path)?, label: get(columns.label)?, split, name, is_longer })
 }

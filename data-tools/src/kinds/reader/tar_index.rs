@@ -12,7 +12,7 @@ use std::path::Path;
 /// Headers and contents of a tar archive start at multiples of this.
 const BLOCK: u64 = 512;
 
-/// The first bytes of compressed files, and what they are compressed by.
+/// Magic numbers for compressed files, with the name of the compression program.
 const PACKED: [(&[u8], &str); 4] = [
     (&[0x1f, 0x8b], "gzip"),
     (&[0x28, 0xb5, 0x2f, 0xfd], "zstd"),
@@ -20,7 +20,7 @@ const PACKED: [(&[u8], &str); 4] = [
     (b"BZh", "bzip2"),
 ];
 
-/// What is wrong with an archive whose first bytes are `head`, if it is compressed.
+/// Returns an error message if `head` is the start of a compressed archive.
 pub(crate) fn compressed(head: &[u8]) -> Option<String> {
     let (_, by) = PACKED.iter().find(|(packed, _)| head.starts_with(packed))?;
     Some(format!("it is compressed by {by}, and archives are read in place: unpack it first (`{by} -d`)"))
@@ -49,8 +49,8 @@ pub(crate) fn list(file: &File, path: &Path, range: Range<u64>) -> Result<Vec<Me
     Ok(found)
 }
 
-/// Calls `see` with the name of each file of the archive in `range` of `file`, and where its bytes are in `file`. Archives that were put
-/// behind each other, as `cat a.tar b.tar` does, are read as one.
+/// Calls `see` with each file's name and its byte range in `file`. The archive occupies `range`. Concatenated archives, as from `cat a.tar
+/// b.tar`, are read as a single archive.
 ///
 /// # Errors
 /// As [`list`], and those of `see`.

@@ -17,10 +17,10 @@ const MOST: u64 = 1 << 20;
 /// Keys of a JSON object that hold a label, the first that is there counts.
 const KEYS: [&str; 5] = ["label", "cls", "class", "class_id", "class_name"];
 
-/// Keys that hold the name of the class beside its number.
+/// JSON keys for the class name that accompanies a label number.
 const NAMES: [&str; 3] = ["class_name", "label_name", "label_text"];
 
-/// The keys of a JSON object that hold a list of labels, and a list of their names.
+/// JSON keys for a list of labels and a list of their names.
 const LIST: &str = "labels";
 const LIST_NAMES: &str = "class_names";
 
@@ -37,7 +37,7 @@ pub(crate) struct Packed {
 #[derive(Debug)]
 pub(crate) struct TarLabels {
     pub labels: Vec<Label>,
-    /// The names that the sample gives to label numbers.
+    /// The class names that the sample assigns to label numbers.
     pub names: Vec<(i64, String)>,
     /// Whether they stand in a list, which may hold several, or none.
     pub is_list: bool,
@@ -84,9 +84,9 @@ struct Group {
     endings: BTreeSet<String>,
     image: Option<(String, Range<u64>)>,
     label: Option<TarLabels>,
-    /// The names of labels that its JSON gives; a number that is missing is that of the label.
+    /// The class names in the JSON. An entry without a number names the sample's label.
     names: Vec<(Option<i64>, String)>,
-    /// What is wrong with its JSON, if that should have held the label.
+    /// The problem with the JSON, if it was expected to contain the label.
     json: Option<String>,
     fault: Option<String>,
 }
@@ -148,7 +148,7 @@ impl Reader<'_> {
         Ok(())
     }
 
-    /// The text in a member; or what is wrong with it.
+    /// Reads a member's text. The inner error describes invalid text.
     fn text(&self, range: Range<u64>) -> Result<Result<String, String>, Error> {
         let length = range.end - range.start;
         if length > MOST {
@@ -205,15 +205,15 @@ impl Reader<'_> {
     }
 }
 
-/// The label that is all of a `.cls` member.
+/// Parses a `.cls` member, which contains only the label.
 fn class(text: &str) -> Result<Label, String> {
     if text.trim().is_empty() { Err("it is empty".into()) } else { Ok(Label::of_file(text)) }
 }
 
-/// What a `.json` member says.
+/// The contents of a `.json` member.
 struct Json {
     label: TarLabels,
-    /// The names of label numbers; without a number, of the sample's label.
+    /// Class names by label number. An entry without a number names the sample's label.
     names: Vec<(Option<i64>, String)>,
 }
 
@@ -247,7 +247,7 @@ fn one(label: Label) -> TarLabels {
     TarLabels { labels: vec![label], names: Vec::new(), is_list: false }
 }
 
-/// The numbers with their names; a name without a number is that of the sample's one label.
+/// Pairs numbers with names. A name without a number belongs to the sample's only label.
 fn named(label: &TarLabels, names: Vec<(Option<i64>, String)>) -> Vec<(i64, String)> {
     let own = match label.labels.as_slice() {
         [Label::Number(number)] if !label.is_list => Some(*number),
@@ -256,7 +256,7 @@ fn named(label: &TarLabels, names: Vec<(Option<i64>, String)>) -> Vec<(i64, Stri
     names.into_iter().filter_map(|(number, name)| Some((number.or(own)?, name))).collect()
 }
 
-/// The endings of the members of an archive that have a key, the most frequent ones first.
+/// Returns the file endings of keyed members in an archive, most frequent first.
 pub(crate) fn endings(path: &Path) -> Result<Vec<String>, Error> {
     let file = regular::open(path).map_err(|e| Error::io("open", path, e))?;
     let length = file.metadata().map_err(|e| Error::io("read", path, e))?.len();

@@ -1,33 +1,33 @@
-//! Thrift's compact protocol, as far as it takes to pass over a structure and note some of its numbers: what the `parquet` crate would
-//! allocate memory for is looked at before it does. (Apache Thrift, "Thrift Compact protocol encoding".)
+//! Skips structures in Thrift's compact protocol and collects some integers. It is used to check sizes before the `parquet` crate allocates
+//! memory for them. See Apache Thrift, "Thrift Compact protocol encoding".
 
 use std::io::{self, Read};
 
-/// The deepest nesting of structures; Parquet has less than ten.
+/// Maximum nesting depth. Parquet uses fewer than ten levels.
 const DEEPEST: u32 = 32;
 
-/// Numbers of a structure and of those in it, each by the fields that lead to it.
+/// Integers in a structure, each with its path of field ids.
 pub(super) type Numbers = Vec<(Vec<i16>, i64)>;
 
-/// A stream of such structures.
+/// A stream of Thrift structures.
 pub(super) struct Thrift<R> {
     from: R,
-    /// Bytes that were read.
+    /// Bytes read.
     pub read: u64,
-    /// Bytes that may be read.
+    /// Maximum bytes to read.
     most: u64,
 }
 
 impl<R: Read> Thrift<R> {
-    /// Structures in the next `most` bytes of a stream.
+    /// Reads structures from the next `most` bytes in a stream.
     pub fn new(from: R, most: u64) -> Self {
         Thrift { from, read: 0, most }
     }
 
-    /// Passes over a structure. Returns its whole numbers that are no more than three structures deep, and in no list.
+    /// Skips a structure. Returns its integers, except for those in lists or more than three levels deep.
     ///
     /// # Errors
-    /// A structure that does not end, or a list that is longer than the bytes that are left.
+    /// Returns an error if a structure has no end or a list is longer than the remaining bytes.
     pub fn structure(&mut self) -> io::Result<Numbers> {
         let mut numbers = Vec::new();
         self.fields(&mut Vec::new(), Some(&mut numbers))?;
@@ -41,7 +41,7 @@ impl<R: Read> Thrift<R> {
         Ok(bytes)
     }
 
-    /// Counts bytes that are about to be read.
+    /// Reserves bytes before reading them.
     fn take(&mut self, count: u64) -> io::Result<()> {
         if count > self.most - self.read {
             return Err(io::ErrorKind::UnexpectedEof.into());
@@ -121,7 +121,7 @@ impl<R: Read> Thrift<R> {
     }
 
     fn elements(&mut self, count: u64, kinds: &[u8], path: &mut Vec<i16>) -> io::Result<()> {
-        // each takes a byte at least
+        // each element needs at least one byte
         if count > self.most - self.read {
             return Err(bad(&format!("a list of {count} elements in {} bytes", self.most - self.read)));
         }
@@ -129,7 +129,7 @@ impl<R: Read> Thrift<R> {
         for _ in 0..count {
             for kind in kinds {
                 match kind {
-                    // in a list they take a byte
+                    // in a list, a boolean has one byte
                     1 | 2 => self.bytes::<1>().map(drop)?,
                     _ => self.value(*kind, path, None)?,
                 }
@@ -155,7 +155,7 @@ mod tests {
 
     #[test]
     fn numbers_are_noted_and_all_else_is_passed() {
-        // i32 3; a text; a list of two i32; field 20 (written out), a structure of i64 -2 and true; a map of a byte to a double
+        // i32 3, a text, a list with two i32, long-form field 20 holding a structure with i64 -2 and true, a map from byte to double
         let whole = [
             0x15, 6, 0x18, 2, b'a', b'b', 0x19, 0x25, 2, 4, 0x0c, 40, 0x16, 3, 0x11, 0, 0x1b, 1, 0x37, 9, 0, 0, 0, 0,
             0, 0, 0, 0, 0,
@@ -167,7 +167,7 @@ mod tests {
 
     #[test]
     fn long_lists_and_deep_structures_are_refused() {
-        // a list of 2^31 structures
+        // a list with 2^31 structures
         let error = read(&[0x19, 0xfc, 0x80, 0x80, 0x80, 0x80, 8, 0, 0]).unwrap_err().to_string();
         assert!(error.contains("a list of 2147483648 elements in 2 bytes"), "{error}");
         assert!(read(&[0x1c; 5000]).unwrap_err().to_string().contains("without end"));

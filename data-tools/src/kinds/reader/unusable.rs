@@ -1,14 +1,14 @@
-//! Samples that a source cannot use: the first one is an error, or all are left out and listed.
+//! Handles samples that cannot be used: the first is an error, or all are skipped and listed.
 
 use crate::error::Error;
 use crate::options::OnBad;
 use std::path::Path;
 
-/// The samples of a source that are left out.
+/// The skipped samples in a source.
 #[derive(Debug)]
 pub(crate) struct Unusable {
     on_bad: OnBad,
-    /// A line for each of them.
+    /// A message for each sample.
     pub lines: Vec<String>,
 }
 
@@ -17,10 +17,10 @@ impl Unusable {
         Unusable { on_bad, lines: Vec::new() }
     }
 
-    /// Leaves out a sample of `path`; `what` says which one, and what is wrong with it.
+    /// Skips a sample in `path`. `what` identifies the sample and describes the problem.
     ///
     /// # Errors
-    /// Unless bad samples are to be left out.
+    /// Returns an error unless bad samples should be skipped.
     pub(crate) fn add(&mut self, path: &Path, what: &str) -> Result<(), Error> {
         if self.on_bad == OnBad::Fail {
             return Err(Error::input(path, format!("{what}; `--on-bad skip` leaves such images out")));
