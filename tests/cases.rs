@@ -1,6 +1,6 @@
-//! Runs the real binary on small inputs that once failed (`tests/cases`) and checks the answer.
+//! Runs the real binary on small inputs that once failed (`tests/cases`) and checks the result.
 //!
-//! Each case stands for a kind of fault. The tests of that kind are next to the code; here is only the input that was reported.
+//! Each case represents a fault class. Thorough tests are next to the code, and this file checks only the reported input.
 
 #[path = "support/mod.rs"]
 mod support;
@@ -11,7 +11,7 @@ use std::path::{Path, PathBuf};
 use serde_json::Value;
 use support::program::{Ended, Folder, PATIENCE, start, trireme};
 
-/// The inputs of one case, copied to a temporary folder.
+/// A case's input files, copied to a temporary folder.
 struct Case {
     folder: Folder,
 }
@@ -36,7 +36,7 @@ impl Case {
         case
     }
 
-    /// Runs trireme in that folder.
+    /// Runs trireme in the temporary folder.
     fn run(&self, args: &[&str]) -> Ended {
         let mut command = trireme(0, args);
         command.current_dir(self.folder.path());
@@ -49,7 +49,7 @@ impl Case {
         self.run(&[&["data", "convert", kind, source, "out"], more].concat())
     }
 
-    /// The number of images in a split, or 0 if the data set does not have the split.
+    /// Returns the number of images in a split, or 0 if the data set does not have the split.
     fn count(&self, set: &str, split: &str) -> u64 {
         self.manifest(set)["splits"][split]["count"].as_u64().unwrap_or(0)
     }
@@ -64,7 +64,7 @@ impl Case {
     }
 }
 
-/// Checks the exit code, and that the output contains all of `parts`.
+/// Asserts the exit code and that the output contains all `parts`.
 #[track_caller]
 fn says(ended: &Ended, code: i32, parts: &[&str]) {
     let said = format!("{}{}", ended.stdout, ended.stderr);
@@ -77,7 +77,7 @@ fn class_names_of_parquet_files_are_mapped_by_name() {
     let case = Case::new("parquet-class-names");
     says(&case.convert("parquet", "src", &[]), 0, &[]);
     assert_eq!(case.manifest("out")["classes"], serde_json::json!(["a", "b", "c"]));
-    // the images of class a are red, those of b green, those of c blue
+    // class a is red, b is green, c is blue
     for number in 0..8 {
         let (number, file) = (number.to_string(), format!("{number}.png"));
         let ended = case.run(&["data", "extract", "out", &number, "--split", "validation", "-o", &file]);
@@ -166,10 +166,10 @@ fn archives_and_records_say_what_is_wrong_with_them() {
     says(&case.run(&["data", "index", "raw_grey_nochan"]), 1, &["`image/channels` is missing"]);
 }
 
-/// The largest resident size of any child process of this test binary so far, in bytes.
+/// Returns the largest resident size in bytes among this test binary's child processes.
 fn most_memory() -> u64 {
     let mut usage = std::mem::MaybeUninit::<libc::rusage>::zeroed();
-    // SAFETY: the struct is valid for writes, and all of its fields may be zero.
+    // SAFETY: the struct is valid for writes, and zero is valid for all fields.
     let usage = unsafe {
         assert_eq!(libc::getrusage(libc::RUSAGE_CHILDREN, usage.as_mut_ptr()), 0);
         usage.assume_init()
@@ -177,7 +177,7 @@ fn most_memory() -> u64 {
     usage.ru_maxrss as u64 * 1024
 }
 
-/// These are one test because the memory of all child processes is counted together.
+/// This is a single test because the memory counter covers all child processes.
 #[test]
 fn small_files_do_not_ask_for_much_memory() {
     let case = Case::new("keras-h5-bomb");

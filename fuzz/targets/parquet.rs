@@ -1,4 +1,4 @@
-//! Parquet tables of images.
+//! Fuzzes Parquet tables with images.
 #![no_main]
 
 use libfuzzer_sys::fuzz_target;

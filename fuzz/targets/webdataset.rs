@@ -1,4 +1,4 @@
-//! WebDataset archives.
+//! Fuzzes WebDataset archives.
 #![no_main]
 
 use libfuzzer_sys::fuzz_target;

@@ -1,4 +1,4 @@
-//! Weights of other programs: PyTorch's .pth of both formats, and safetensors.
+//! Fuzzes weight files from other programs: both PyTorch formats and safetensors.
 #![no_main]
 
 use std::path::PathBuf;
@@ -7,7 +7,7 @@ use libfuzzer_sys::fuzz_target;
 use trireme::interop;
 
 fuzz_target!(|bytes: &[u8]| {
-    // libhdf5 and ONNX graphs have targets of their own
+    // libhdf5 and ONNX graphs have separate targets
     if bytes.starts_with(b"\x89HDF") || bytes.first() == Some(&8) {
         return;
     }

@@ -1,10 +1,14 @@
-//! Writes the training batches of a data set to stdout, exactly as a network gets them, so that another program can train on them.
+//! Writes a data set's training batches to stdout exactly as a network receives them, so that another program can train on them.
 //!
 //!     cargo run --release -p loaders --example batches -- DIR SEED BATCH STEPS MIXUP [TRANSFORM...]
 //!
-//! Each batch is a `u32` with its number of images n, an `f32` with the share of each image's own pixels and label (1 without mixup), the
-//! pixels as `f32` (n, channels, height, width), and the labels as `u32` (n). All numbers are little-endian. Image i is mixed with image
-//! n - 1 - i; the pixels are mixed already, the labels are not. There is one logical worker, as in a recipe with `workers = 1`.
+//! Each batch contains these fields. All numbers are little-endian.
+//! - the number n, as `u32`
+//! - the weight for each image's own pixels and label, as `f32` (1 without mixup)
+//! - the pixels, as `f32` (n, channels, height, width)
+//! - the labels, as `u32` (n)
+//! Image i is mixed with image n - 1 - i. The pixels are already mixed, and the labels are not. There is a single logical worker, as in a
+//! recipe with `workers = 1`.
 
 use std::error::Error;
 use std::io::{self, BufWriter, Write};

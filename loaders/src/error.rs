@@ -264,7 +264,7 @@ pub enum Error {
     Stopped,
 }
 
-/// A name or a text of others on one line.
+/// Formats untrusted text on a single line.
 fn line(text: impl Display) -> String {
     printable(&text.to_string()).into_owned()
 }

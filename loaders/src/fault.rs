@@ -205,7 +205,7 @@ pub enum ExampleFault {
         /// See `ymin`.
         xmax: usize,
     },
-    /// A RAW image without one of its sizes, or with 0 for it.
+    /// A RAW image's height, width or channel count is missing or 0.
     #[error("`{0}` is missing or 0; the bytes of a RAW image do not tell its shape")]
     RawSize(&'static str),
     /// A size below 0 or above 2^32 - 1.

@@ -1,24 +1,24 @@
-//! Runs decoders and parsers of other people's files, so that one that panics fails for its file alone.
+//! Runs decoders and parsers on untrusted files, and catches a panic so that only the current file fails.
 //!
-//! A program whose panic hook ends it must ask [`will_be_caught`] first: the hook runs before the panic unwinds.
+//! A program with a panic hook that exits must call [`will_be_caught`] first, because the hook runs before the panic unwinds.
 
 use std::any::Any;
 use std::cell::{Cell, RefCell};
 use std::panic::{AssertUnwindSafe, PanicHookInfo, catch_unwind};
 
 thread_local! {
-    /// How many calls of [`guarded`] this thread is in.
+    /// How many calls to [`guarded`] are active on this thread.
     static DEPTH: Cell<u32> = const { Cell::new(0) };
-    /// Where the latest panic that will be caught has happened.
+    /// The source location where the last caught panic occurred.
     static PLACE: RefCell<String> = const { RefCell::new(String::new()) };
 }
 
-/// What `part` returns, or the text and the place of its panic. Values that `part` changed are as the panic left them.
+/// Calls `part` and returns its result, or the panic's text and location. After a panic, values that `part` changed keep their state.
 ///
 /// # Errors
-/// If `part` panics.
+/// Returns an error if `part` panics.
 pub fn guarded<T>(part: impl FnOnce() -> T) -> Result<T, String> {
-    /// Counts the call, also while it unwinds.
+    /// Counts the active call. The destructor also runs during unwinding.
     struct Depth;
     impl Drop for Depth {
         fn drop(&mut self) {
@@ -36,15 +36,15 @@ pub fn guarded<T>(part: impl FnOnce() -> T) -> Result<T, String> {
     })
 }
 
-/// [`guarded`] for a `part` that can fail; `failed` makes an error of a panic.
+/// Like [`guarded`], for a `part` that returns a [`Result`]. `failed` converts a panic's text to an error.
 ///
 /// # Errors
-/// The error of `part`, or that of its panic.
+/// Returns the error from `part`, or from `failed` if it panics.
 pub fn guarded_with<T, E>(part: impl FnOnce() -> Result<T, E>, failed: impl FnOnce(String) -> E) -> Result<T, E> {
     guarded(part).unwrap_or_else(|panic| Err(failed(panic)))
 }
 
-/// For a panic hook: whether a call of [`guarded`] on this thread will catch this panic. Notes its place.
+/// Returns true if [`guarded`] will catch this panic, and stores the panic's location. Call it from a panic hook.
 pub fn will_be_caught(info: &PanicHookInfo<'_>) -> bool {
     let caught = DEPTH.get() > 0;
     if caught {
@@ -55,12 +55,12 @@ pub fn will_be_caught(info: &PanicHookInfo<'_>) -> bool {
     caught
 }
 
-/// A source file without the folders before its package's.
+/// Strips the registry directory from a source file's path.
 fn source(file: &str) -> &str {
     file.rsplit_once("/registry/src/").and_then(|(_, rest)| rest.split_once('/')).map_or(file, |(_, rest)| rest)
 }
 
-/// The text that a panic carries.
+/// Returns the message in a panic's payload.
 pub fn panic_text(panic: &(dyn Any + Send)) -> String {
     let text = panic.downcast_ref::<&str>().map(ToString::to_string);
     text.or_else(|| panic.downcast_ref::<String>().cloned()).unwrap_or_else(|| "no text".into())

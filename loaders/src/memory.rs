@@ -8,36 +8,35 @@ use rustix::process::{Resource, getrlimit};
 
 use crate::error::Error;
 
-/// Bytes of memory that this process could have at most: the machine's, but no more than its cgroups allow and the limits of its address
-/// space leave.
+/// Returns the maximum memory for this process in bytes: the machine's memory, limited by cgroups and by the address space left.
 pub fn total() -> u64 {
     meminfo("MemTotal:").unwrap_or(u64::MAX).min(cgroup_limit()).min(address_space_left())
 }
 
-/// Bytes that the page cache may still use: `MemAvailable`, but no more than its cgroups allow and the limits of its address space leave.
+/// Returns the bytes available for the page cache: `MemAvailable`, limited by cgroups and by the address space left.
 pub(crate) fn available() -> u64 {
     meminfo("MemAvailable:").unwrap_or(0).min(cgroup_limit()).min(address_space_left())
 }
 
-/// Limits of what a process may map, with the line of /proc/self/status that counts it and the option of `ulimit`. h_vmem of Grid Engine
-/// and pvmem of PBS set the first one.
+/// Address space limits, each with its usage line in /proc/self/status and its `ulimit` option. Grid Engine's h_vmem and PBS's pvmem set
+/// the first limit.
 const LIMITS: [(Resource, &str, &str); 2] = [(Resource::As, "VmSize:", "-v"), (Resource::Data, "VmData:", "-d")];
 
-/// Bytes that this process may still map: what RLIMIT_AS and RLIMIT_DATA allow beyond what it has mapped so far.
+/// Returns how many bytes this process can still map under RLIMIT_AS and RLIMIT_DATA.
 pub fn address_space_left() -> u64 {
     let limits = LIMITS.into_iter().filter_map(|(resource, used, _)| Some((getrlimit(resource).current?, used)));
     let left = limits.map(|(limit, used)| limit.saturating_sub(line_of("/proc/self/status", used).unwrap_or(0)));
     left.min().unwrap_or(u64::MAX)
 }
 
-/// The limits of what this process may map, as `ulimit` has them, if there are any.
+/// Returns the address space limits as `ulimit` commands, or `None` if there are no limits.
 pub fn limits() -> Option<String> {
     let limit = |(resource, _, option)| Some(format!("`ulimit {option} {}`", getrlimit(resource).current? / 1024));
     let all: Vec<String> = LIMITS.into_iter().filter_map(limit).collect();
     (!all.is_empty()).then(|| all.join(", "))
 }
 
-/// What to try beside all else where memory is short and the process is limited; else nothing.
+/// Returns extra advice for out-of-memory errors if the address space is limited, otherwise an empty string.
 pub fn limits_cure() -> String {
     limits().map_or_else(String::new, |limits| format!(", or raise the limit of the address space ({limits})"))
 }
@@ -62,7 +61,7 @@ fn meminfo(name: &str) -> Option<u64> {
     line_of("/proc/meminfo", name)
 }
 
-/// A line of a file of /proc that gives kB, in bytes.
+/// Reads a line with a value in kB from a file in /proc. Returns the value in bytes.
 fn line_of(file: &str, name: &str) -> Option<u64> {
     let info = fs::read_to_string(file).ok()?;
     let line = info.lines().find_map(|line| line.strip_prefix(name))?;

@@ -9,10 +9,10 @@ pub fn printable(text: &str) -> Cow<'_, str> {
     written_out(text, is_hidden)
 }
 
-/// The most characters of a name in a table or a list.
+/// The maximum name length in a table or list, in characters.
 const SHOWN: usize = 60;
 
-/// A name for a table or a list: on one line, and cut where it is long, since each row of a table is as wide as the longest name.
+/// Formats a name for a table or list on a single line. Truncates long names, because the longest name sets the column width.
 pub fn shown(name: &str) -> Cow<'_, str> {
     match name.char_indices().nth(SHOWN) {
         None => printable(name),

@@ -30,7 +30,7 @@ pub fn why(path: &Path, error: &Error) -> String {
     format!("{error}{cause}")
 }
 
-/// What to try where a file of a run cannot be written.
+/// Returns advice for an error while writing a run's file.
 pub fn write_advice(error: &Error) -> &'static str {
     match (error.kind(), error.raw_os_error()) {
         (ErrorKind::StorageFull | ErrorKind::QuotaExceeded, _) => {

@@ -264,7 +264,7 @@ fn ranks_with_a_defect() {
         let pipeline = Pipeline::new(&[], DIGITS, &dataset.manifest, 0).unwrap();
         let split = dataset.split("train").unwrap().into();
         let mut loader = Loader::start(split, pipeline, Box::new(Defect(0)), Options::default()).unwrap();
-        // the panic is caught in its thread, and is an error as one of the data is
+        // the panic is caught in its thread and becomes a data error
         while loader.next().map_err(|error| comm::die(1, &error.to_string())).is_ok() {}
     }
     let waited = comm.run("sum that rank 1 never joins", World::barrier);

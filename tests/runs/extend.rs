@@ -88,7 +88,7 @@ fn a_run_that_is_complete_goes_on() {
     assert_rates(&out, |step| if step < 12.0 { step / 12.0 } else { step / 24.0 });
     let model = trireme::checkpoint::ModelFile::read(setting.out("out/model.h5").as_ref()).unwrap();
     assert_eq!((model.step, model.epoch), (24, 4));
-    // its recipe makes the same run again
+    // running its recipe reproduces the run
     let again = crate::support::program::run(
         0,
         &["train", &format!("{out}/recipe.toml"), "--threads", "1", "--out", &setting.out("again")],

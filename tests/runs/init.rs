@@ -149,7 +149,7 @@ fn classes_that_differ_are_told() {
     }
 }
 
-/// What a model was trained on is told where this run makes other values of black and white.
+/// A run prints a warning if it scales black and white differently from the imported model's training.
 #[test]
 fn other_values_of_pixels_are_told() {
     let setting = Setting::new(RECIPE, DIGITS, [50, 20]);

@@ -1,4 +1,4 @@
-//! What every signal and every limit of resources does to a training, through the real binary; docs/cluster.md has the same tables.
+//! Tests how a training run reacts to every signal and resource limit, using the real binary. docs/cluster.md has the same tables.
 
 use std::fs;
 use std::os::unix::process::ExitStatusExt;
@@ -11,7 +11,7 @@ use crate::support::program::{Ended, PATIENCE, Running, files, is_alive, mpirun,
 use crate::support::setting::Setting;
 use trireme::checkpoint::{LayerWeights, ModelFile};
 
-/// Five steps an epoch, for longer than any test.
+/// Trains with five steps per epoch, longer than any test runs.
 const RECIPE: &str = r#"
 model = "lenet-caffe"
 data = "given with --data"
@@ -30,18 +30,18 @@ kind = "constant"
 base_lr = 0.0001
 "#;
 
-/// What a signal does to a training.
+/// How a training run reacts to a signal.
 #[derive(Clone, Copy, Debug, PartialEq, Eq)]
 enum Does {
-    /// It ends with a checkpoint and code 75.
+    /// Writes a checkpoint and exits with code 75.
     Stop,
-    /// Nothing.
+    /// Continues.
     Nothing,
-    /// What it does to any program: it ends it at once.
+    /// Ends at once, as any program does by default.
     End,
 }
 
-/// All signals but those that no program can handle or that only pause it (KILL, STOP, TSTP, TTIN, TTOU), and those of faults.
+/// All signals except KILL, STOP, TSTP, TTIN and TTOU, which cannot be handled or only pause, and except fault signals.
 const SIGNALS: [(i32, Does); 19] = [
     (libc::SIGHUP, Does::Stop),
     (libc::SIGINT, Does::Stop),
@@ -81,7 +81,7 @@ fn every_signal_does_what_the_table_says() {
     std::thread::sleep(Duration::from_millis(300));
     assert!(is_alive(ignored.id()));
     drop(ignored);
-    // a test that was started by nohup starts what ignores hangups, too
+    // under nohup, the test's child processes ignore SIGHUP, too
     for number in of(Does::Stop).filter(|number| *number != libc::SIGHUP) {
         let name = format!("stop{number}");
         let running = under_way(&setting, &name);
@@ -108,7 +108,7 @@ fn signal_name(number: i32) -> &'static str {
     }
 }
 
-/// A training within a limit, as `ulimit` has it.
+/// Trains with a resource limit, given as `ulimit` arguments.
 fn limited(setting: &Setting, name: &str, limit: &str, more: &[&str]) -> Ended {
     let train = setting.command(name, 0, &[&["--threads", "1"], more].concat());
     let mut shell = Command::new("bash");
@@ -117,18 +117,18 @@ fn limited(setting: &Setting, name: &str, limit: &str, more: &[&str]) -> Ended {
     start(shell).wait(PATIENCE)
 }
 
-/// RLIMIT_NPROC does not count for root, and RLIMIT_RTTIME only for real-time processes.
+/// RLIMIT_NPROC does not apply to root, and RLIMIT_RTTIME applies only to real-time processes.
 #[test]
 fn every_limit_does_what_the_table_says() {
     let setting = Setting::new(RECIPE, DIGITS, [50, 20]);
     let short = ["--set", "epochs=2"];
-    // cores, resident pages, locked memory, locks, pending signals, queues, priorities, a small stack: none matters
+    // core size, resident pages, locked memory, file locks, pending signals, queues, priorities and a small stack have no effect
     for limit in ["-c 0", "-m 1000", "-l 0", "-x 0", "-i 0", "-q 0", "-e 0", "-r 0", "-s 512"] {
         limited(&setting, &format!("fine{}", &limit[1..2]), limit, &short).succeeded();
     }
     let ended = limited(&setting, "t", "-t 3", &[]);
     ended.failed(75, &["stopped after step", "the limit of processor time (ulimit -t) is near", "--resume auto"]);
-    // in KiB: enough for what MPI writes in /tmp and for the log, not for a checkpoint of 26 MB
+    // in KiB: enough for MPI's files in /tmp and the log, but too small for a 26 MB checkpoint
     let ended = limited(&setting, "f", "-f 20000", &[&short[..], &["--set", "model=lenet"]].concat());
     assert!(ended.stderr.contains("warning: no checkpoint of step 10: cannot write"), "{}", ended.stderr);
     assert!(ended.stderr.contains("raise it (`ulimit -f`)"), "{}", ended.stderr);
@@ -149,7 +149,7 @@ fn every_limit_does_what_the_table_says() {
     }
 }
 
-/// Ranks with other options would wait for each other in different places.
+/// Ranks with different options could deadlock by waiting at different points.
 #[test]
 fn options_that_differ_between_ranks_are_named() {
     let setting = Setting::new(RECIPE, DIGITS, [50, 20]);
@@ -179,7 +179,7 @@ fn options_that_differ_between_ranks_are_named() {
     assert!(ended.stderr.contains("expected \"trireme train\", got \"trireme eval\""), "{}", ended.stderr);
 }
 
-/// Two ranks with arguments of their own.
+/// Runs two ranks with separate arguments.
 fn apart(arguments: [&[&str]; 2]) -> Ended {
     let (name, flags) = mpirun();
     let mut command = Command::new(name);
@@ -191,7 +191,7 @@ fn apart(arguments: [&[&str]; 2]) -> Ended {
     start(command).wait(PATIENCE)
 }
 
-/// A network with batch norm: a running mean that only scoring uses is what makes its scores overflow.
+/// A batch-norm network. Its scores overflow because only scoring uses the running mean.
 const NET: &str = r#"
 input = [1, 28, 28]
 classes = 10
@@ -234,7 +234,7 @@ fn scores_that_are_not_finite_are_no_success() {
     ended.failed(1, &["a.png: the model's scores are not finite"]);
 }
 
-/// A file system that stops answering while a rank reads or writes this file is noticed, whatever the rank does there.
+/// A run notices if the file system hangs while a rank accesses this file, during any operation.
 #[test]
 fn files_that_hang_are_noticed_wherever_they_are_used() {
     let setting = Setting::new(RECIPE, DIGITS, [50, 20]);
@@ -273,7 +273,7 @@ fn files_that_hang_are_noticed_wherever_they_are_used() {
                 "1",
             ];
             let mut command = setting.command(&name, ranks, &[&limits[..], more].concat());
-            // Open MPI's launcher hands on only variables with its own prefix; on one machine the ranks inherit all
+            // Open MPI's launcher forwards only variables with its prefix, but ranks on the same machine inherit all variables
             command.env("LD_PRELOAD", &library).env("HANG", word).env("HANG_ON", call);
             let ended = start(command).wait(PATIENCE);
             assert!(ended.took < Duration::from_secs(30), "{word}: {:?}", ended.took);

@@ -209,7 +209,8 @@ fn a_target_ends_a_run_and_tells_the_time_to_it() {
     assert!(end(&out)["seconds_to_target"].is_null(), "{}", end(&out));
 }
 
-/// With both splits the run goes by `validation`; `test` is scored once, at the end, on all of its images. All numbers of ranks agree.
+/// With both splits, `validation` selects the best model, and `test` is scored once at the end, on all its images. Results agree for all
+/// rank counts.
 #[test]
 fn test_is_left_for_the_end_where_there_is_validation() {
     let setting = setting();
@@ -244,14 +245,14 @@ fn test_is_left_for_the_end_where_there_is_validation() {
         found.push(all.iter().map(|line| line["loss"].to_string()).collect::<Vec<_>>());
     }
     assert_eq!(found[0], found[1]);
-    // a recipe that names test goes by it
+    // a recipe that names `test` uses it to select the best model
     let keys = sets(&["eval_split=test", "epochs=1"]);
     let out = setting.trained("named", 0, &[&["--data", &both], &keys[..]].concat());
     let all = events(&out, "eval");
     assert_eq!((all.len(), &all[0]["split"], &all[0]["best"]), (1, &"test".into(), &"top1".into()));
 }
 
-/// A run that `--max-steps` ends within an epoch has a best checkpoint, and its lines say how far the epoch came.
+/// If `--max-steps` ends a run within an epoch, the run has a best checkpoint and its output shows the epoch's progress.
 #[test]
 fn the_end_within_an_epoch_may_be_the_best() {
     let setting = setting();
@@ -262,7 +263,7 @@ fn the_end_within_an_epoch_may_be_the_best() {
     let out = setting.out("part");
     assert_eq!(events(&out, "eval")[0]["best"], "loss");
     assert_eq!(eval(&out, &["--best"]).0["step"], 3);
-    // where a later step is better, that is the best
+    // if a later step is better, it becomes the best
     fs::remove_file(format!("{out}/model.h5")).unwrap();
     let more = sets(&["checkpoint.best_by=loss"]);
     setting.train("part", 0, &[&more[..], &["--max-steps", "9", "--resume", "auto"]].concat()).succeeded();

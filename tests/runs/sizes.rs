@@ -127,8 +127,8 @@ fn sizes_that_cannot_be_are_refused() {
     setting.train("out", 2, &sets(&flat)).failed(2, &["augment.sizes", "images of 3x16x16 alone", "global pool"]);
 }
 
-/// Training and scoring may have two sizes, of which either is the larger: the same as growing images of which one size alone is used. The
-/// model takes the images that are scored.
+/// A run may train and score at two different sizes, and either may be larger. The result equals a run with `augment.sizes` that uses a
+/// single size. The exported model has the scoring size.
 #[test]
 fn a_run_may_be_trained_at_one_size_and_scored_at_another() {
     let setting = setting();
@@ -153,7 +153,7 @@ fn a_run_may_be_trained_at_one_size_and_scored_at_another() {
         })
     );
     setting.trained("taught", 2, &[&keys[..], &["--set", &teacher, "--max-steps", "7"]].concat());
-    // scored on smaller images than those that it was trained on
+    // scoring at a smaller size than training
     let eval = "augment.eval=[\"resize(9)\", \"center_crop(8)\", \"normalize\"]";
     let keys = [&sets(&[eval, "epochs=1"])[..], &["--unset", "augment.sizes"]].concat();
     let out = setting.trained("down", 2, &keys);

@@ -134,8 +134,8 @@ fn weights_that_do_not_fit_are_refused() {
     small.train(2, &[&balanced[..], &["--set", "loader.on_corrupt=skip"]].concat()).succeeded();
 }
 
-/// If a channel has one value in a step, the running variance stays as it is, whichever worker has the image, and a warning is printed
-/// before the first step. Two workers with one value each give the variance of two values, as one worker with both does.
+/// If a channel has a single value in a step, the running variance stays unchanged, regardless which worker has the image. A warning is
+/// printed before the first step. Two workers with a value each produce the same variance as a worker with both values.
 #[test]
 fn one_value_per_channel_leaves_the_running_variance() {
     const NET: &str = r#"
@@ -149,7 +149,7 @@ nodes = [
  { name = "fc", op = "linear", features = "classes" },
 ]
 "#;
-    // 25 images: three whole steps and one of one image
+    // 25 images: three full steps and a step with a single image
     let setting = Setting::new(&RECIPE.replace("workers = 4", ""), DIGITS, [25, 9]);
     let net = setting.folder.write("bn.toml", NET);
     let statistics = |out: &str, ranks: usize, more: &[&str]| {

@@ -117,7 +117,7 @@ fn open(src: &Path, options: &ConvertOptions) -> Opened {
     build(src, options, by_split)
 }
 
-/// Splits an array name into the data set part and the kind (images or labels). Returns true for images. The part is `train` if the name
+/// Splits an array name into the data set part and the kind (images or labels). The flag is true for images. The part is `train` if the name
 /// has no other word.
 fn place(array: &Array) -> Option<(String, bool)> {
     let words: Vec<&str> = array.name.split('_').collect();

@@ -87,7 +87,7 @@ fn splits_by_folder_and_by_draw() {
     let train = records(&temp.path("b"), "train");
     assert!(train.len() == 14 && one.iter().all(|name| !train.contains_key(name)));
 
-    // a class of which a tenth is no image
+    // 6 % is less than one `dog` image, so this class gets no validation image
     let small = ConvertOptions { validation_fraction: Some(0.06), ..options() };
     let made = convert("folder", &src.join("train"), &temp.path("small"), &small).unwrap();
     assert!(
@@ -105,7 +105,7 @@ fn mapped(map: &[(&str, &str)]) -> ConvertOptions {
     ConvertOptions { split_map, ..options() }
 }
 
-/// A folder above the splits would make one class of all, or the splits classes.
+/// Converting the parent of the splits would turn all images into a single class, or each split into a class.
 #[test]
 fn folders_one_level_too_high() {
     let temp = Temp::new();
@@ -137,14 +137,14 @@ fn folders_one_level_too_high() {
         convert("folder", &src.join("c"), &temp.path("c"), &mapped(&[("more", "val")].map(|(a, _)| (a, "validation"))))
             .unwrap();
     assert_eq!((made.manifest.splits["validation"].count, made.manifest.classes.len()), (2, 2));
-    // a class of vehicles
+    // a vehicle data set, where `train` is a class
     ["car", "train"].iter().for_each(|class| write(&src.join("f").join(class).join("1.jpg"), &jpeg(9, 9, 30)));
     write(&src.join("f/__MACOSX/car/._1.jpg"), b"x");
     assert_eq!(
         convert("folder", &src.join("f"), &temp.path("f"), &options()).unwrap().manifest.classes,
         ["car", "train"]
     );
-    // with years and in CamelCase, and `eval`
+    // names with years, in CamelCase, and `eval`
     ["g/train2017", "g/ValSet", "g/eval"].iter().for_each(|split| class(split, 40));
     let made = convert("folder", &src.join("g"), &temp.path("g"), &options()).unwrap();
     assert_eq!(made.manifest.splits.keys().collect::<Vec<_>>(), ["test", "train", "validation"]);

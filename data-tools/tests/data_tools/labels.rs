@@ -1,4 +1,4 @@
-//! Which class a label is: names of numbers, splits that are numbered differently, and labels that no class has.
+//! Tests how labels map to classes: named numbers, splits with different numbering, and labels without a class.
 
 use crate::common::foreign::{Foreign, write_shard};
 use crate::common::pictures::*;
@@ -22,7 +22,7 @@ fn listing(path: PathBuf) -> ConvertOptions {
     ConvertOptions { classes: Some(path), ..options() }
 }
 
-/// A folder of input files that other programs wrote.
+/// Returns the path to a directory with input files from other programs.
 fn case(name: &str) -> PathBuf {
     Path::new(env!("CARGO_MANIFEST_DIR")).join("../tests/cases").join(name)
 }
@@ -33,7 +33,7 @@ fn refused(kind: &str, src: &Path, options: &ConvertOptions, parts: &[&str]) {
     parts.iter().for_each(|part| assert!(message.contains(part), "`{part}` is not in: {message}"));
 }
 
-/// Whether each picture of a split has the class of its strongest colour: a is red, b green, c blue.
+/// Asserts that each picture's class matches its strongest colour: a is red, b is green, c is blue.
 fn colours_fit(out: &Path, split: &str) {
     let found = images(out, split);
     assert!(!found.is_empty());
@@ -43,7 +43,7 @@ fn colours_fit(out: &Path, split: &str) {
     }
 }
 
-/// `train` calls its labels a, b, c, `validation` a, c.
+/// `train` names its labels a, b, c. `validation` names them a, c.
 #[test]
 fn each_file_of_parquet_names_its_own_labels() {
     let temp = Temp::new();
@@ -51,7 +51,7 @@ fn each_file_of_parquet_names_its_own_labels() {
     let made = convert("parquet", &src, &temp.path("out"), &options()).unwrap();
     assert_eq!(made.manifest.classes, ["a", "b", "c"]);
     ["train", "validation"].iter().for_each(|split| colours_fit(&temp.path("out"), split));
-    // a list in another order
+    // a list in a different order
     let list = temp.path("list.txt");
     fs::write(&list, "c\nb\na\n").unwrap();
     for (name, src) in [("both", src.clone()), ("one", src.join("train.parquet"))] {
@@ -59,7 +59,7 @@ fn each_file_of_parquet_names_its_own_labels() {
         assert_eq!(made.manifest.classes, ["c", "b", "a"]);
         colours_fit(&temp.path(name), "train");
     }
-    // one that renames the classes, and one that lacks some
+    // a list that renames the classes, and a list that lacks some
     fs::write(&list, "red\ngreen\nblue\n").unwrap();
     let made = convert("parquet", &src.join("train.parquet"), &temp.path("renamed"), &listing(list.clone())).unwrap();
     assert_eq!(made.notes, ["classes renamed by the list: a is now red, b is now green, c is now blue"]);
@@ -92,7 +92,7 @@ fn json_names_its_labels() {
     fs::write(temp.path("list.txt"), "fox\ncat\n").unwrap();
     let made = convert("webdataset", &src, &temp.path("listed"), &listing(temp.path("list.txt"))).unwrap();
     assert_eq!((made.manifest.classes.len(), images(&temp.path("listed"), "validation")[0].class.as_str()), (2, "fox"));
-    // a list beside the archives that says otherwise
+    // a list next to the archives that contradicts their names
     fs::write(src.join("classes.txt"), "fox\ndog\ncat\n").unwrap();
     refused("webdataset", &src, &options(), &["label 0 is the class `cat` in s/1.png of", "but `fox` in classes.txt"]);
     fs::remove_file(src.join("classes.txt")).unwrap();
@@ -101,7 +101,7 @@ fn json_names_its_labels() {
     refused("webdataset", &src, &options(), &parts);
 }
 
-/// A table with these lines, beside pictures 0.png to 3.png.
+/// Writes a table with the text `text`, next to the pictures 0.png to 3.png.
 fn table(temp: &Temp, text: &str) -> PathBuf {
     (0..4).for_each(|i| write(&temp.path(&format!("t/{i}.png")), &png(9, 9, i)));
     write(&temp.path("t/t.csv"), text.as_bytes());
@@ -118,7 +118,7 @@ fn tables_name_their_labels() {
     assert_eq!(images(&temp.path("b"), "train").iter().map(|i| i.class.as_str()).collect::<Vec<_>>(), ["dog", "cat"]);
     let src = table(&temp, "path,label,class_name\n0.png,1,dog\n1.png,1,cat\n");
     refused("csv", &src, &options(), &["label 1 is the class `dog` in line 2, but `cat` in line 3"]);
-    // a field too many, also where the first line is no header
+    // a row with an extra field, with and without a header
     for text in ["path,label\n0.png,crane, bird\n", "0.png,crane\n1.png,crane,bird\n"] {
         refused(
             "csv",
@@ -127,7 +127,7 @@ fn tables_name_their_labels() {
             &["line 2: it has more fields than the header or the first line"],
         );
     }
-    // separators at the end of lines, paths of Windows, fastai's column, and JSON
+    // trailing separators, Windows paths, fastai's column, and JSON
     let text = "path,label,is_valid\n..\\t\\0.png,a,False,\n1.png,a,True,,\n";
     let made = convert("csv", &table(&temp, text), &temp.path("c"), &options()).unwrap();
     assert_eq!((made.manifest.splits["train"].count, made.manifest.splits["validation"].count), (1, 1));
@@ -143,7 +143,7 @@ fn record(label: i64, text: &'static str) -> Foreign {
     Foreign { text, ..Foreign::raw(label) }
 }
 
-/// Shards of `train` and `test` with these labels and names.
+/// Writes `train` and `test` shards with the given labels and names.
 fn shards(dir: &Path, splits: &[(&str, &[(i64, &'static str)])]) {
     fs::create_dir_all(dir).unwrap();
     for (split, records) in splits {
@@ -164,9 +164,9 @@ fn records_that_contradict_each_other() {
     ] {
         assert!(message.contains(part), "{message}");
     }
-    // in the words of the source, not of the copy that is gone
+    // the message names the source, not the deleted copy
     refused("tfrecord", &dir, &options(), &["d/train-00000-of-00001.tfrecord: record 0"]);
-    // a data set that was indexed without looking
+    // a data set that was indexed without checks
     let fine = [("train", &[(1, "a"), (2, "b")][..]), ("test", &[(2, "b")])];
     shards(&dir, &fine);
     index(&dir).unwrap();
@@ -212,7 +212,7 @@ fn two_classes_of_one_name() {
     let made = index(&dir).unwrap();
     assert_eq!(made.manifest.classes, ["n02012849 crane", "n03126707 crane", "tench"]);
     assert!(verify(&dir, 1).unwrap().is_ok());
-    // where their names are alike, merging keeps them apart or is refused
+    // if class names are equal, merging keeps the classes separate or is refused
     let mut alike = made.manifest;
     alike.classes = ["crane", "crane", "tench"].map(String::from).to_vec();
     alike.write(&dir).unwrap();
@@ -229,7 +229,7 @@ fn two_classes_of_one_name() {
     assert!(message.contains("classes 0 and 1 are both named `crane`"), "{message}");
 }
 
-/// Labels 1 to 3 in `train`, 0 to 2 in `test`.
+/// `train` has labels 1 to 3, `test` has labels 0 to 2.
 #[test]
 fn classes_that_only_the_test_split_has() {
     let temp = Temp::new();
@@ -249,7 +249,7 @@ fn classes_that_only_the_test_split_has() {
     let made = convert("csv", &src, &temp.path("csv"), &skipping()).unwrap();
     assert_eq!((made.manifest.classes.len(), made.skipped.len()), (2, 1));
     assert!(fs::read_to_string(temp.path("csv/skipped.txt")).unwrap().contains("line 4: label `z`"));
-    // also where a list has it
+    // even if a list contains the class
     fs::write(temp.path("list.txt"), "a\nb\nz\n").unwrap();
     let parts = ["line 4: label `z`: train has no image of this class"];
     refused("csv", &src, &listing(temp.path("list.txt")), &parts);
@@ -341,7 +341,7 @@ fn shards_by_the_words_in_their_names() {
     );
     let map = [("extra".to_string(), "more".to_string())];
     assert_eq!(index_with(&dir, &map, OnBad::Fail).unwrap().manifest.splits["more"].count, 1);
-    // of arrays, too
+    // `convert` accepts the same mapping
     let mapped = ConvertOptions { split_map: map.to_vec(), ..options() };
     let made = convert("tfrecord", &dir, &temp.path("copied"), &mapped).unwrap();
     assert_eq!(made.manifest.splits.keys().collect::<Vec<_>>(), ["more", "train", "validation"]);

@@ -1,5 +1,5 @@
-//! Files that somebody else made to harm or that are damaged: decoders that panic, pages that ask for gigabytes, more output than input,
-//! long names and names that begin lines of their own.
+//! Tests malicious and damaged files. Decoders panic, page headers ask for gigabytes, small inputs expand to large outputs. Names are very
+//! long or contain line breaks that imitate messages.
 
 use crate::common::pictures::*;
 use crate::common::*;
@@ -12,18 +12,18 @@ fn options() -> ConvertOptions {
     ConvertOptions { shards: 1, progress: false, ..ConvertOptions::default() }
 }
 
-/// A folder of input files that other programs wrote.
+/// Returns the path to a directory with input files from other programs.
 fn case(name: &str) -> PathBuf {
     Path::new(env!("CARGO_MANIFEST_DIR")).join("../tests/cases").join(name)
 }
 
-/// A folder of two classes with a picture each.
+/// Writes two class folders, each with a picture.
 fn pictures(src: &Path) {
     write(&src.join("a/0.png"), &png(9, 7, 1));
     write(&src.join("b/1.png"), &png(9, 7, 2));
 }
 
-/// Its tiles are stored colour by colour, where the TIFF decoder panics.
+/// The TIFF decoder panics on this file because its tiles are stored in separate colour planes.
 #[test]
 fn a_decoder_that_panics_fails_for_its_file_alone() {
     let temp = Temp::new();
@@ -93,10 +93,10 @@ fn long_names_of_classes_are_cut_in_tables() {
     }
 }
 
-/// A name that would begin a line of its own, turn it around or return to its start.
+/// A name that starts a fake line, reverses the text direction and returns to the line's start.
 const FORGED: &str = "x\nFAKE done\r\u{202e}\u{85}y";
 
-/// What a terminal would act on in a text whose own line breaks are followed by spaces, and no name of others.
+/// Asserts that a text contains no control characters and no line that starts with the fake name.
 #[track_caller]
 fn is_clean(text: &str) {
     let lines = text.lines().all(|line| !line.starts_with("FAKE"));
@@ -164,7 +164,7 @@ fn forged_names_stay_on_their_line() {
     is_clean(&Dataset::open(temp.path(FORGED)).unwrap_err().to_string());
 }
 
-/// A ZIP archive of one member, not compressed.
+/// Builds a ZIP archive with a single uncompressed member.
 fn stored_zip(name: &str, bytes: &[u8]) -> Vec<u8> {
     let (length, named) = (bytes.len() as u32, name.len() as u16);
     let mut crc = flate2::Crc::new();

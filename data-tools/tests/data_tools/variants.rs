@@ -1,4 +1,4 @@
-//! Images that are not 8 bits in grey or RGB: refused by name, or taken with a scale; and folders of grey images.
+//! Tests images with formats other than 8-bit grey or RGB, which are rejected by name or converted, and folders with grey images.
 
 use crate::common::pictures::*;
 use crate::common::written::images;
@@ -18,7 +18,7 @@ fn scaled(scale: To8Bit) -> ConvertOptions {
     ConvertOptions { to_8bit: Some(scale), ..options() }
 }
 
-/// A TIFF of one strip of bytes, little endian: its size, tags beside those that all have, and its values.
+/// Builds a little-endian TIFF with a single strip. `tags` are added to the tags that every TIFF needs.
 fn tiff(width: u16, height: u16, tags: &[(u16, u16)], bits: &[u16], values: &[u8]) -> Vec<u8> {
     let shorts = |tag: u16, values: &[u16], at: u32| {
         let count = values.len() as u32;
@@ -46,7 +46,7 @@ fn tiff(width: u16, height: u16, tags: &[(u16, u16)], bits: &[u16], values: &[u8
     file
 }
 
-/// The message for a folder with this file, which must name it.
+/// Converts a folder that contains this file and returns the error, which must name the file.
 #[track_caller]
 fn refused(name: &str, bytes: &[u8]) -> String {
     let temp = Temp::new();
@@ -56,7 +56,7 @@ fn refused(name: &str, bytes: &[u8]) -> String {
     message
 }
 
-/// The pixels of a folder with this file.
+/// Converts a folder that contains this file and returns the pixels.
 #[track_caller]
 fn taken(name: &str, bytes: &[u8], options: &ConvertOptions) -> Vec<u8> {
     let temp = Temp::new();
@@ -99,7 +99,7 @@ fn bands_beyond_three_are_not_dropped_in_silence() {
         assert!(message.contains("a TIFF of 4 bands") && message.contains("--to-8bit keeps the first"), "{message}");
         assert_eq!(taken("b.tif", &bands(extra), &scaled(To8Bit::Whole)), [10, 20, 30, 50, 60, 70]);
     }
-    // opacity is dropped, as of every file
+    // the opacity band is dropped, as in all files
     assert_eq!(taken("b.tif", &bands(&[(338, 2)]), &options()), [10, 20, 30, 50, 60, 70]);
 }
 
@@ -116,7 +116,7 @@ fn variants_are_read_or_named() {
         let message = refused("v.tif", &tiff(2, 1, tags, bits, values));
         assert!(message.contains(part), "{message}");
     }
-    // a bitmap of OS/2: a header of 12 bytes; and one with numbers where Windows has zeros
+    // an OS/2 bitmap with a 12-byte header, and a bitmap with nonzero values in fields that are zero on Windows
     let pixels = [3, 2, 1, 6, 5, 4, 0, 0];
     let os2 = [&b"BM\x22\0\0\0\x07\0\x07\0\x1a\0\0\0"[..], &[12, 0, 0, 0, 2, 0, 1, 0, 1, 0, 24, 0], &pixels].concat();
     assert_eq!(taken("o.bmp", &os2, &options()), [1, 2, 3, 4, 5, 6]);

@@ -118,8 +118,8 @@ impl Stored<'_> {
         }
     }
 
-    /// The shape to decode the image to if `images` are expected: grey becomes RGB if RGB is expected, RAW grey of one size only if it
-    /// is to be taken `as_rgb`.
+    /// Returns the shape to decode to if `images` are expected. Grey becomes RGB if RGB is expected. A fixed-size RAW grey image becomes
+    /// RGB only with `as_rgb`.
     pub(crate) fn accept(&self, images: Images, as_rgb: bool) -> Result<ImageSpec, Fault> {
         let got = self.spec();
         let repeated = got.channels == 1
@@ -348,7 +348,7 @@ impl Decoder {
     }
 }
 
-/// Runs a decoder; its panic becomes a fault of the image.
+/// Runs a decoder and converts a panic to a [`Fault`].
 fn safely<T>(format: &'static str, decode: impl FnOnce() -> Result<T, Fault>) -> Result<T, Fault> {
     guarded_with(decode, |panic| Fault::Decode { format, problem: format!("the decoder failed ({panic})") })
 }

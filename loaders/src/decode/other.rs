@@ -3,7 +3,7 @@
 /// What a file of another format is, with an article.
 pub fn other_format(file: &[u8]) -> Option<&'static str> {
     let at = |offset: usize, bytes: &[u8]| file.get(offset..).is_some_and(|rest| rest.starts_with(bytes));
-    // of Windows and of OS/2
+    // header sizes for Windows and OS/2
     const BMP_HEADERS: [u8; 8] = [12, 16, 40, 52, 56, 64, 108, 124];
     let known: [(bool, &'static str); 11] = [
         (at(0, b"RIFF") && at(8, b"WEBP"), "a WebP file"),

@@ -27,7 +27,7 @@ impl Need {
         Self { region: Region { top: 0, left: 0, bottom, right }, shrink: 1.0 }
     }
 
-    /// The same part at full size.
+    /// Returns the same region without shrinking.
     pub fn in_full(self) -> Self {
         Self { shrink: 1.0, ..self }
     }

@@ -31,7 +31,7 @@ pub struct Turn {
 const TILE: usize = 16;
 
 impl Turn {
-    /// From EXIF data; `Exif\0\0` before it, which belongs to JPEGs, is passed over. None if they name no orientation.
+    /// Reads the orientation from EXIF data, and skips a JPEG's `Exif\0\0` prefix. Returns the identity if the data has no orientation.
     pub(crate) fn of_exif(data: &[u8]) -> Self {
         Self::of(Orientation::from_exif_chunk(data.strip_prefix(b"Exif\0\0").unwrap_or(data)))
     }

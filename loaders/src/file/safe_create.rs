@@ -16,7 +16,7 @@ use std::path::{Path, PathBuf};
 
 use crate::why::folder_of;
 
-/// Permissions of a file that is for its owner alone.
+/// Permissions for a file that only the owner can access.
 const PRIVATE: u32 = 0o600;
 /// Digits of the random part of a temporary name.
 const DIGITS: usize = 16;
@@ -40,7 +40,7 @@ impl NewFile {
         Self::made_by(create_new, target)
     }
 
-    /// The same for this user alone.
+    /// Like [`Self::beside`], for a file that only this user can open.
     pub fn private(target: &Path) -> io::Result<Self> {
         Self::made_by(create_private, target)
     }
@@ -103,7 +103,7 @@ pub fn create_new(path: &Path) -> io::Result<File> {
     OpenOptions::new().read(true).write(true).create_new(true).custom_flags(libc::O_NOFOLLOW).open(path)
 }
 
-/// As [`create_new`], for this user alone whatever the umask is.
+/// Like [`create_new`], for a file that only this user can open, regardless of the umask.
 pub fn create_private(path: &Path) -> io::Result<File> {
     OpenOptions::new().read(true).write(true).create_new(true).mode(PRIVATE).custom_flags(libc::O_NOFOLLOW).open(path)
 }
@@ -133,10 +133,10 @@ pub fn to_update(path: &Path) -> io::Result<File> {
     there_or_new(path, || open_own(path), create_new)
 }
 
-/// As [`to_update`], for a file that this user alone can open.
+/// Like [`to_update`], for a file that only this user can open.
 ///
 /// # Errors
-/// As [`open_own`].
+/// The same as [`open_own`].
 pub fn to_update_private(path: &Path) -> io::Result<File> {
     there_or_new(path, || open_own(path), create_private)
 }

@@ -9,20 +9,20 @@ use crate::transform::op::{Context, Sizes, Transform, Varied};
 use crate::transform::ops;
 use crate::transform::resized::MAX_CHANNELS;
 
-/// At the head of a list: images stay as they are stored, whatever their EXIF orientation says.
+/// First in a list: ignore the EXIF orientation.
 pub const IGNORE_EXIF: &str = "ignore_exif";
 
-/// At the head of a list: a JPEG that a resize shrinks to half or less may be decoded at 1/2 or 1/4 of its size. This is faster, but the
-/// resized image differs a little.
+/// First in a list: a JPEG that a resize shrinks to half or less may be decoded at 1/2 or 1/4 scale. This is faster, but the result differs
+/// slightly.
 pub const FAST_DECODE: &str = "fast_decode";
 
-/// At the head of a list: grey images count as RGB with three equal channels, as networks want them that learnt from colour.
+/// First in a list: convert grey images to RGB with three equal channels, for networks that were trained on colour images.
 pub const RGB: &str = "rgb";
 
-/// Words that may stand at the head of a list. They say how images are decoded and are not transforms.
+/// Words that may come first in a list. They configure decoding and are not transforms.
 pub const HEAD_WORDS: [&str; 3] = [IGNORE_EXIF, FAST_DECODE, RGB];
 
-/// How the images of a list are decoded, as the words at its head say.
+/// Decoding settings from the words at the start of a list.
 #[derive(Debug, Clone, Copy, PartialEq, Eq, Default)]
 pub(super) struct Head {
     pub exif: Exif,
@@ -31,7 +31,7 @@ pub(super) struct Head {
 }
 
 impl Head {
-    /// Splits a list into its head and its transforms.
+    /// Splits a list into settings and transforms.
     pub fn split(list: &[String]) -> (Self, &[String]) {
         let words = list.iter().take_while(|word| HEAD_WORDS.contains(&word.trim())).count();
         let (words, transforms) = list.split_at(words);
@@ -40,7 +40,7 @@ impl Head {
         (Self { exif, fast_decode: has(FAST_DECODE), rgb: has(RGB) }, transforms)
     }
 
-    /// The words that stand for it.
+    /// Returns the words that produce these settings.
     pub fn words(self) -> impl Iterator<Item = String> {
         let exif = (self.exif == Exif::Ignored).then(|| IGNORE_EXIF.to_owned());
         let fast = self.fast_decode.then(|| FAST_DECODE.to_owned());
@@ -48,7 +48,7 @@ impl Head {
     }
 }
 
-/// Returns whether a list turns images as their EXIF orientation says.
+/// Returns how a list treats the EXIF orientation.
 pub fn exif_of(list: &[String]) -> Exif {
     Head::split(list).0.exif
 }
@@ -73,7 +73,7 @@ pub(super) struct TransformList {
 impl TransformList {
     /// Builds the transforms of a list for images like `input`.
     pub fn new(list: &[String], input: Images, manifest: &Manifest) -> Result<Self, Error> {
-        // a transform's place in the list, on which its random draws depend, does not count the words of the head
+        // random draws depend on a transform's index, which does not count these words
         let (head, list) = Head::split(list);
         let input = if head.rgb { as_rgb(input) } else { input };
         let mut transforms: Vec<Box<dyn Transform>> = Vec::with_capacity(list.len());
@@ -114,7 +114,7 @@ impl TransformList {
     }
 }
 
-/// The same images with three channels if they are grey.
+/// Returns the same images, with grey converted to three channels.
 fn as_rgb(images: Images) -> Images {
     match images {
         Images::Fixed(spec) if spec.channels == 1 => Images::Fixed(ImageSpec { channels: 3, ..spec }),
@@ -123,7 +123,7 @@ fn as_rgb(images: Images) -> Images {
     }
 }
 
-/// The data set's numbers for each of three channels where it has them for grey.
+/// Repeats a grey data set's value for three channels.
 fn of_rgb(numbers: &[f64]) -> Vec<f64> {
     if let [grey] = numbers { vec![*grey; 3] } else { numbers.to_vec() }
 }

@@ -80,8 +80,8 @@ fn whole_images_are_turned_as_the_standard_says() {
     }
 }
 
-/// Sides that 4 divides, sides that only 2 divides, and odd ones; with `fast_decode`, images that shrink are decoded at 1/2 or 1/4 of
-/// their size.
+/// Tests sides divisible by 4, sides divisible only by 2, and odd sides. With `fast_decode`, images that shrink are decoded at 1/2 or 1/4
+/// scale.
 #[test]
 fn parts_of_turned_images_are_those_of_the_whole() {
     let data = TestData::noise(1, 1, ImageSpec::new(1, 1, 3));

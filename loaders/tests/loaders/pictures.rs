@@ -21,7 +21,7 @@ fn cases() -> Vec<(String, String, u64, Vec<u8>)> {
     rows.into_iter().map(|(name, ops, sample, hex)| (name, ops, sample, bytes(&hex))).collect()
 }
 
-/// A pipeline with seed 1; `head` are the words before the transforms.
+/// Builds a pipeline with seed 1. `head` holds the words that precede the transforms.
 fn pipeline(head: &[&str], ops: &str) -> Pipeline {
     let data = TestData::noise(1, 1, ImageSpec::new(1, 1, 3));
     let head = head.iter().map(|word| (*word).to_owned());
@@ -39,8 +39,8 @@ fn differences(out: &[f32], expected: &[u8]) -> (f32, f32) {
 
 /// Decoding, the crop and resizing together stay within 1.1 of 255 of PIL, which rounds to whole numbers twice on its way.
 ///
-/// With `fast_decode`, a JPEG that shrinks to half or less is decoded at 1/2 or 1/4 of its size. That keeps a little more detail: the mean
-/// difference stays below 3.5 on these noisy pictures (on photos it is about 1).
+/// With `fast_decode`, a JPEG that shrinks to half or less is decoded at 1/2 or 1/4 scale, which keeps slightly more detail. On these noisy
+/// pictures the mean difference stays below 3.5. On photos it is about 1.
 #[test]
 fn pixels_are_those_of_pil() {
     let mut scratch = Scratch::default();

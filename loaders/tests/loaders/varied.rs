@@ -159,7 +159,7 @@ fn sizes_in_the_manifest_tell_what_a_few_headers_do_not() {
     assert_eq!(with(None, Some([[4, 4], [4, 4]])), Images::Fixed(usual));
 }
 
-/// torchvision decodes a photo in full before it resizes it. So do we, except with `fast_decode`.
+/// Like torchvision, decode a photo at full size before resizing it, unless `fast_decode` is set.
 #[test]
 fn photos_are_decoded_in_full_before_they_are_resized() {
     let (height, width) = (400, 500);

@@ -279,7 +279,7 @@ impl Table {
     }
 }
 
-/// Returns the heap bytes that a value owns.
+/// Reports how many heap bytes a value owns.
 trait Measured {
     fn bytes(&self) -> u64 {
         0

@@ -162,7 +162,7 @@ impl Varints<'_> {
         None
     }
 
-    /// Skips a DELTA_BINARY_PACKED block sequence with at most `most` values. Returns `None` if it has more or ends early.
+    /// Skips a DELTA_BINARY_PACKED sequence with at most `most` values. Returns `None` if it has more values or ends early.
     fn pass_differences(&mut self, most: u64) -> Option<()> {
         let [block, parts, count, _first] = [self.next()?, self.next()?, self.next()?, self.next()?];
         if count > most || parts == 0 || block == 0 || block > 1 << 20 || parts > block {
@@ -175,11 +175,11 @@ impl Varints<'_> {
             self.0 = rest;
             for &width in widths {
                 if left == 0 {
-                    // blocks after the last value are not stored
+                    // miniblocks after the last value are not stored
                     break;
                 }
                 let bytes = usize::try_from(u64::from(width) * part / 8).ok()?;
-                // the last block may be truncated
+                // the last miniblock may be truncated
                 self.0 = self.0.get(bytes..).unwrap_or(&[]);
                 left = left.saturating_sub(part);
             }

@@ -1,10 +1,10 @@
-//! The WordNet id of an image's class, by which TensorFlow's ImageNet scripts tell classes of one name apart.
+//! Reads an image's WordNet id. TensorFlow's ImageNet scripts use it to distinguish classes with equal names.
 
 use crate::format::protobuf::{Fields, Value};
 
 const SYNSET: &[u8] = b"image/class/synset";
 
-/// Returns the WordNet id in a payload; `None` if it has none, or none that is UTF-8.
+/// Returns the WordNet id in a payload, or `None` if it is missing or not UTF-8.
 pub fn synset(payload: &[u8]) -> Option<&str> {
     let entries = of(payload, 1).flat_map(|features| of(features, 1));
     let mut features = entries.filter(|entry| of(entry, 1).next() == Some(SYNSET)).flat_map(|entry| of(entry, 2));
@@ -12,7 +12,7 @@ pub fn synset(payload: &[u8]) -> Option<&str> {
     std::str::from_utf8(value).ok().filter(|id| !id.is_empty())
 }
 
-/// The values of the fields `number` of a message, up to the first that is damaged.
+/// Iterates over the values for field `number` in a message. Stops at the first damaged field.
 fn of(message: &[u8], number: u64) -> impl Iterator<Item = &[u8]> {
     let mut fields = Fields(message);
     std::iter::from_fn(move || {

@@ -56,7 +56,7 @@ fn scaled(value: f64, mean: f64, std: f64) -> f32 {
     ((value / 255.0 - mean) / std) as f32
 }
 
-/// Whether numbers of three channels are those of grey pixels.
+/// Returns true if the values for the three channels are equal.
 fn is_grey(numbers: &[f64]) -> bool {
     matches!(numbers, [red, green, blue] if red == green && green == blue)
 }
