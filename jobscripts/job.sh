@@ -10,11 +10,11 @@ settings=$(for name in TRIREME_HOME TRIREME RANKS THREADS GPUS TIME WARN DEVICE 
     [ -z "${!name+given}" ] || printf 'export %s=%q\n' "$name" "${!name}"
 done)
 : "${RANKS:=2}" "${GPUS:=0}" "${TIME:=240}" "${WARN:=120}" "${MAX_RESTARTS:=100}" "${RESTARTS:=0}"
-# Compute threads that the user wants, and cores of a rank.
+# `wanted` is the number of compute threads that the user set. THREADS is the number of cores per rank.
 wanted=${THREADS:-}
 : "${THREADS:=4}"
 
-# The arithmetic of bash runs commands that stand in a variable.
+# Accept only numbers, because arithmetic in bash executes commands contained in a variable.
 for name in RANKS THREADS GPUS TIME WARN MAX_RESTARTS RESTARTS; do
     [[ ${!name} =~ ^[0-9]+$ ]] || { echo "$me: $name=${!name}: expected a number" >&2; exit 2; }
 done
@@ -61,7 +61,7 @@ job_text() {
 # The command line of trireme, from `command` into `line`: what a job adds to each subcommand. Whether it runs on all ranks: `parallel`.
 trireme_line() {
     line=("$TRIREME" "${command[@]}") parallel=''
-    # THREADS is also the cores of a rank: on a GPU they are the loader's
+    # with a GPU, the cores per rank are left to the loader
     if has_gpu || [ "${DEVICE:-auto}" = cuda ]; then wanted=''; fi
     threads_of "$wanted" "$THREADS"
     case ${command[0]} in

@@ -60,7 +60,7 @@ run() {
 # LSF requeues after every 75, so a stop that is to last ends with another code.
 again_or_not() {
     local counter=.trireme-$LSB_JOBID.restarts restarts=0
-    # a file that somebody else may have put here
+    # another user may have created this file, so accept only a number
     [ ! -f "$counter" ] || read -r restarts <"$counter" || true
     [[ $restarts =~ ^[0-9]{1,9}$ ]] || restarts=0
     if [ "$code" = 75 ] && [ -n "$stopped" ]; then

@@ -1,8 +1,8 @@
-# How many compute threads a rank gets, for all job scripts.
-# shellcheck shell=bash disable=SC2034 # the scripts that read this file use what it sets
+# Sets the number of compute threads per rank, for all job scripts.
+# shellcheck shell=bash disable=SC2034 # the scripts that source this file use these variables
 
-# threads_of THREADS CORES: the options for the compute threads of a rank, into `threads`: THREADS if it is set, else CORES. On a GPU without
-# THREADS there are none: trireme then computes with one thread, and the loader has the other cores.
+# threads_of THREADS CORES: sets `threads` to the compute thread options for a rank. Uses THREADS if set, otherwise CORES.
+# With a GPU and without THREADS the options are empty. trireme then computes with a single thread and leaves the other cores to the loader.
 threads_of() {
     threads=()
     if [ -n "$1" ]; then
@@ -12,7 +12,7 @@ threads_of() {
     fi
 }
 
-# Whether the job has GPUs.
+# Succeeds if the job has GPUs.
 has_gpu() {
     [ -n "${SLURM_JOB_GPUS:-}${SLURM_STEP_GPUS:-}${SLURM_GPUS_ON_NODE:-}${CUDA_VISIBLE_DEVICES:-}" ] || [ "${GPUS:-0}" != 0 ]
 }

@@ -1,4 +1,4 @@
-"""Whether trireme's training loss lags behind PyTorch's: both train from the same weights on the same batches of pixels.
+"""Compares the training loss in trireme and PyTorch. Both train from the same weights on the same pixel batches.
 
     python paired.py CASE --trireme BIN --batches BIN --data DIR [--seeds 1-10] [--steps 300] [--last 100] [--threads 1] [--programs ...] >> results.jsonl
     python paired.py --summary results.jsonl
@@ -37,7 +37,7 @@ BATCH, MOMENTUM, DECAY = 128, 0.9, 1e-4
 
 
 def trireme(a, case, seed, folder, table=None):
-    """Losses of each step of a run of trireme that starts at its own random weights."""
+    """Trains with trireme from random weights and returns the loss in each step."""
     env = dict(os.environ, OMPI_ALLOW_RUN_AS_ROOT="1", OMPI_ALLOW_RUN_AS_ROOT_CONFIRM="1")
     if table:
         env["TRIREME_CPU_TABLE"] = str(table)
@@ -51,7 +51,7 @@ def trireme(a, case, seed, folder, table=None):
 
 
 def initial(a, folder):
-    """The weights that a run with this recipe starts with."""
+    """Returns the initial weights for this recipe."""
     from safetensors.torch import load_file
 
     env = dict(os.environ, OMPI_ALLOW_RUN_AS_ROOT="1", OMPI_ALLOW_RUN_AS_ROOT_CONFIRM="1")
@@ -64,7 +64,7 @@ def initial(a, folder):
 
 
 def batches(a, case, seed, shape):
-    """Yields the share of each image's own pixels, images and labels of each batch."""
+    """Yields (weight for each image's own pixels, images, labels) for each batch."""
     command = [a.batches, a.data, str(seed), str(BATCH), str(a.steps), str(case["mixup"]), *case["augment"]]
     with subprocess.Popen(command, stdout=subprocess.PIPE) as program:
         take = lambda count, kind: np.frombuffer(program.stdout.read(4 * count), kind)
@@ -76,7 +76,7 @@ def batches(a, case, seed, shape):
 
 
 def torch_run(a, case, seed, weights, moved=0.0, double=False):
-    """Losses of each step of PyTorch."""
+    """Trains with PyTorch and returns the loss in each step."""
     import torch
     import torch.nn.functional as F
 
@@ -136,7 +136,7 @@ def summary(path):
     runs = {}
     for line in map(json.loads, open(path)):
         runs.setdefault(line["case"], {}).setdefault(line["program"], {})[line["seed"]] = np.mean(line["losses"][-line["last"] :])
-    # two-sided 95 % points of Student's t for 1 to 20 degrees of freedom
+    # two-sided 95 % quantiles for Student's t distribution, 1 to 20 degrees of freedom
     t95 = [12.706, 4.303, 3.182, 2.776, 2.571, 2.447, 2.365, 2.306, 2.262, 2.228, 2.201, 2.179, 2.160, 2.145, 2.131, 2.120, 2.110, 2.101, 2.093, 2.086]
     for case, programs in runs.items():
         print(case)

@@ -1,5 +1,5 @@
-// A file system that stops answering, for LD_PRELOAD: calls that open, read, write or sync a file whose path holds the word of the variable
-// HANG never return. The variable HANG_ON names the call: open or sync.
+// Simulates a hanging file system with LD_PRELOAD. Calls that open, read, write or sync a file never return if its path contains the value
+// in HANG. HANG_ON selects the call: open or sync.
 #define _GNU_SOURCE
 #include <dlfcn.h>
 #include <fcntl.h>

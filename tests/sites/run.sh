@@ -73,8 +73,8 @@ code() {
 # shellcheck disable=SC2016
 odd='augment.train=["flip", $x  '"'y']"
 
-# goes_on LAST [THREADS]: the ranks stopped with a checkpoint and went on from it to the end, with all their words, LAST started them.
-# THREADS are the options for compute threads: none with a GPU.
+# goes_on LAST [THREADS]: checks that the ranks stopped with a checkpoint and resumed from it with the same arguments. LAST is the
+# last job's id. THREADS are the compute thread options, which are empty with a GPU.
 goes_on() {
     until_true 60 test -s out/model
     noted 'checkpoint 0 ' || fail 'no checkpoint'
@@ -144,7 +144,7 @@ test_lsf() {
     job 1 log 'stopped for good'
     noted 'checkpoint 0 ' || fail 'no checkpoint'
     clean
-    # what somebody else may have put there is a number or nothing
+    # the script must ignore a file with anything but a number, because another user may have created it
     # shellcheck disable=SC2016
     echo 'RANKS[$(touch broken)]' >.trireme-1.restarts
     MAX_RESTARTS=0 "$scripts/lsf.sh" -- "${train[@]}" >/dev/null
