@@ -117,8 +117,8 @@ fn open(src: &Path, options: &ConvertOptions) -> Opened {
     build(src, options, by_split)
 }
 
-/// Splits an array name into the data set part and the kind (images or labels). The flag is true for images. The part is `train` if the name
-/// has no other word.
+/// Splits an array name into the data set part and the kind. The flag is true for images and false for labels. The part is `train` if the
+/// name has no other word.
 fn place(array: &Array) -> Option<(String, bool)> {
     let words: Vec<&str> = array.name.split('_').collect();
     // `arr_0` is a single word
