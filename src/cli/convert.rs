@@ -44,8 +44,8 @@ pub struct Convert {
     /// Store pixels instead of JPEG or PNG files: larger, but training decodes nothing
     #[arg(long)]
     pub raw: bool,
-    /// Accept images with 16 bits per value or more than three bands. By default values are divided by 257; with MIN,MAX this range is
-    /// mapped to 0..255. Additional bands are dropped
+    /// Accept images with 16 bits per value or more than three bands. Values are divided by 257, or the range MIN,MAX is mapped to
+    /// 0..255. Additional bands are dropped
     #[arg(long, value_name = "MIN,MAX", num_args = 0..=1, require_equals = true, default_missing_value = "")]
     #[arg(value_parser = data_tools::to_8bit)]
     pub to_8bit: Option<data_tools::To8Bit>,
@@ -72,7 +72,7 @@ pub struct Convert {
     /// Random seed for the shuffle and for --validation-fraction
     #[arg(long, value_name = "N", default_value = "0", value_parser = natural::<u64>)]
     pub seed: u64,
-    /// Assign a file, folder, array, shard or value with this name to a split; SPLIT `none` skips it. Can be repeated
+    /// Assign a file, folder, array, shard or value to a split if its name does not identify one; NAME=none skips it. Can be repeated
     #[arg(long, value_name = "NAME=SPLIT", value_parser = data_tools::split_map)]
     pub split_map: Vec<(String, String)>,
     /// Action for an unusable image: stop, or skip it and list it

@@ -39,7 +39,7 @@ pub struct Args {
     /// Leave out tensors of the file, as patterns such as 'head.*'
     #[arg(long, value_name = "PATTERN")]
     pub exclude: Vec<String>,
-    /// Dictionary to read from a .pth, such as state_dict_ema [default: the recipe's init.key, or the weights that are trained]
+    /// Dictionary to read from a .pth, such as state_dict_ema [default: the recipe's init.key, or the weights themselves]
     #[arg(long, value_name = "KEY")]
     pub key: Option<String>,
     /// Model file to write
