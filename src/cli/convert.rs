@@ -32,7 +32,7 @@ pub struct Convert {
     pub src: PathBuf,
     /// Output folder; it must be empty or not exist
     pub out: PathBuf,
-    /// Number of shards of the training split; every other split gets a quarter as many
+    /// Number of training shards. Every other split gets a quarter as many
     #[arg(long, value_name = "N", default_value = "16", value_parser = positive)]
     pub shards: usize,
     /// Scale images down so that the short side has PX pixels; smaller images are not changed

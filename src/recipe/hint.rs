@@ -41,7 +41,7 @@ pub fn of_key(path: &str) -> String {
         .unwrap_or_else(|| "; `trireme train --help` lists the keys of a recipe".into())
 }
 
-/// Finds a key in any section whose last word is that of `path`.
+/// Finds a key with the same last word as `path`, in any section.
 fn of_same_name(path: &str) -> Option<&'static Key> {
     let word = plain(last_word(path));
     KEYS.iter().find(|key| plain(key.field.name) == word)
