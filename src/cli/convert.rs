@@ -30,15 +30,15 @@ pub struct Convert {
     pub kind: String,
     /// Folder or archive to read
     pub src: PathBuf,
-    /// Output folder; it must be empty or not exist
+    /// Output folder, which must be empty or not exist
     pub out: PathBuf,
     /// Number of training shards. Every other split gets a quarter as many
     #[arg(long, value_name = "N", default_value = "16", value_parser = positive)]
     pub shards: usize,
-    /// Scale images down so that the short side has PX pixels; smaller images are not changed
+    /// Scale images down so that the short side has PX pixels. Smaller images are not changed
     #[arg(long, value_name = "PX", value_parser = pixels)]
     pub resize: Option<u32>,
-    /// JPEG quality, 1 to 100; also re-encodes images that could be copied unchanged [default: 90]
+    /// JPEG quality, 1 to 100. This also re-encodes images that could be copied unchanged [default: 90]
     #[arg(long, value_name = "Q", value_parser = percent, conflicts_with = "raw")]
     pub quality: Option<u8>,
     /// Store pixels instead of JPEG or PNG files: larger, but training decodes nothing
@@ -53,10 +53,10 @@ pub struct Convert {
     /// grows by less than 2 %. The JPEG files are not changed. Progressive and CMYK JPEGs get no entry points
     #[arg(long, conflicts_with = "raw")]
     pub entry_points: bool,
-    /// File with one class name per line; only these classes are used, in this order
+    /// File with a class name on each line. Only these classes are used, in this order
     #[arg(long, value_name = "FILE")]
     pub classes: Option<PathBuf>,
-    /// folder: read the labels of each image from this table or JSON file instead of from folder names; an image can have any number of
+    /// folder: read the labels of each image from this table or JSON file instead of from folder names. An image can have any number of
     /// labels
     #[arg(long, value_name = "FILE")]
     pub labels: Option<PathBuf>,
@@ -66,13 +66,13 @@ pub struct Convert {
     /// Accept images outside the table's or list's folder: absolute paths and paths with ..
     #[arg(long)]
     pub allow_outside: bool,
-    /// Move this fraction of each class from train to validation; if images have more than one label, this fraction of all images
+    /// Move this fraction of each class from train to validation. For multi-label data, move this fraction of all images
     #[arg(long, value_name = "F", value_parser = fraction)]
     pub validation_fraction: Option<f64>,
     /// Random seed for the shuffle and for --validation-fraction
     #[arg(long, value_name = "N", default_value = "0", value_parser = natural::<u64>)]
     pub seed: u64,
-    /// Assign a file, folder, array, shard or value to a split if its name does not identify one; NAME=none skips it. Can be repeated
+    /// Assign a file, folder, array, shard or value to a split if its name does not identify a split. NAME=none skips it. Can be repeated
     #[arg(long, value_name = "NAME=SPLIT", value_parser = data_tools::split_map)]
     pub split_map: Vec<(String, String)>,
     /// Action for an unusable image: stop, or skip it and list it

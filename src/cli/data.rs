@@ -81,7 +81,7 @@ pub struct Index {
     /// The data set.
     #[command(flatten)]
     pub folder: Folder,
-    /// Assign shards with this name to a split if the name does not identify one; NAME=none skips them. Can be repeated
+    /// Assign shards with this name to a split if the name does not identify a split. NAME=none skips them. Can be repeated
     #[arg(long, value_name = "NAME=SPLIT", value_parser = data_tools::split_map)]
     pub split_map: Vec<(String, String)>,
     /// Action if another split has a class that is missing in train: stop, or continue with a warning

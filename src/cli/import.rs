@@ -21,7 +21,7 @@ pub struct Args {
     /// File of weights: .safetensors, PyTorch's .pth, Keras's .h5 or .weights.h5, or ONNX
     #[arg(value_name = "FILE")]
     pub file: PathBuf,
-    /// Network of the catalogue [default: the recipe's network; for an ONNX file, its graph]
+    /// Network of the catalogue [default: the recipe's network, or an ONNX file's graph]
     #[arg(long, value_name = "NAME")]
     pub model: Option<String>,
     /// Take model, augment.eval, init.match and init.exclude of this recipe, where nothing else is given

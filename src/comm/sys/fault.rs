@@ -48,7 +48,7 @@ extern "C" fn on_fault(signal: c_int) {
     }
 }
 
-/// Writes the decimal digits of a number to the end of `digits` and returns them.
+/// Writes a number in decimal to the end of `digits` and returns its digits.
 fn decimal(mut number: usize, digits: &mut [u8; 20]) -> &[u8] {
     let mut at = digits.len();
     loop {

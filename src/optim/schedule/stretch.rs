@@ -1,5 +1,5 @@
 //! Extensions of a run whose decay ends with the run. If the run was extended before its end, the rest of the decay is stretched. If it was
-//! extended after its end, its rates follow the schedule of the longer run from that point on.
+//! extended after its end, its rates follow the longer schedule from then on.
 
 use super::decay::ScheduleError;
 

@@ -24,7 +24,7 @@ pub struct PixelValues {
 pub enum Agreement {
     /// Equal except for rounding.
     Same,
-    /// Different numbers of the same order of magnitude.
+    /// Different, but similar in magnitude.
     OtherNumbers,
     /// So different that a network trained with one list is useless with the other.
     FarApart,
@@ -56,7 +56,7 @@ impl PixelValues {
         self.channels = (0..count).map(scaled).collect();
     }
 
-    /// Compares these values with those of another list.
+    /// Compares these values with the values after another list.
     pub fn agreement(&self, other: &Self) -> Agreement {
         let count = self.channels.len().max(other.channels.len());
         let mut found = if self.per_image == other.per_image { Agreement::Same } else { Agreement::OtherNumbers };

@@ -39,7 +39,7 @@ pub enum Activity {
 }
 
 impl Activity {
-    /// Returns true if this is a wait for files, which takes seconds unless something hangs. Everything else is work, which may take
+    /// Returns true if this is a wait for files, which takes seconds unless something hangs. All other activities are work, which may take
     /// longer.
     pub fn is_wait(self) -> bool {
         match self {
