@@ -69,7 +69,7 @@ pub fn write_text(path: &Path, text: &str) -> Result<(), Error> {
     })
 }
 
-/// Returns true if an HDF5 error message contains one of these `errno` codes, such as that of a full disk.
+/// Returns true if an HDF5 error message contains any of these `errno` codes, such as ENOSPC.
 fn tells_of(text: &str, codes: &[i32]) -> bool {
     codes.iter().any(|code| text.contains(&format!("errno = {code},")))
 }

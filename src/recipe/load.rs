@@ -202,13 +202,13 @@ mod tests {
             (PathBuf::from(recipe.data), network, data_beside)
         };
         assert_eq!(load("net.toml", "data", &[]), (beside("data"), Some(beside("net.toml")), None));
-        // the current directory is searched second; tests run in the package's directory
+        // the current directory is searched second, and tests run in the package's directory
         let here = load("Cargo.toml", "src", &[]);
         assert_eq!(here, (PathBuf::from("src"), Some("Cargo.toml".into()), None));
         assert_eq!(load("lenet", "nowhere", &[]), ("nowhere".into(), None, Some(beside("nowhere"))));
         let given = load("lenet", "data", &["data=src", "model=Cargo.toml"]);
         assert_eq!(given, (PathBuf::from("src"), Some("Cargo.toml".into()), None));
-        // a network given on the command line may be next to the recipe, as in earlier versions; a data set may not
+        // a network given on the command line may be next to the recipe, as in earlier versions, but a data set may not
         let given = load("lenet", "src", &["data=data", "model=net.toml"]);
         assert_eq!(given, (PathBuf::from("data"), Some(beside("net.toml")), None));
         fs::remove_dir_all(&root).unwrap();

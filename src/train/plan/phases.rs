@@ -100,7 +100,7 @@ impl Phases {
 /// converts an error to one that names the recipe key.
 ///
 /// # Errors
-/// Fails if the network has parameters whose shapes depend on the image size. Fails if the images are larger than the graph's input.
+/// Fails if the shape of any parameter depends on the image size. Fails if the images are larger than the graph's input.
 pub fn plan_size<B: Backend>(
     graph: &mut Graph<B>,
     input: Shape,
