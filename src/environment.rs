@@ -1,5 +1,5 @@
-//! The environment as it was when the program started. MPI changes it from a thread of its own while it starts, and no other thread may
-//! read it meanwhile: neither a variable nor, for a child process, all of them.
+//! A copy of the environment from the start of the program. While MPI starts, one of its threads changes the environment. Other threads
+//! must not read it during that time, not even to start a child process.
 
 use std::collections::BTreeMap;
 use std::ffi::OsString;
@@ -7,12 +7,12 @@ use std::sync::OnceLock;
 
 static ENVIRONMENT: OnceLock<BTreeMap<OsString, OsString>> = OnceLock::new();
 
-/// Keeps a copy of the environment; the first call counts, and has to come before MPI starts.
+/// Copies the environment on the first call, which must come before MPI starts. Later calls return the same copy.
 pub fn remember() -> &'static BTreeMap<OsString, OsString> {
     ENVIRONMENT.get_or_init(|| std::env::vars_os().collect())
 }
 
-/// An environment variable, as it was at the start.
+/// Returns the value that a variable had at the start of the program.
 pub fn variable(name: &str) -> Option<String> {
     remember().get(std::ffi::OsStr::new(name)).map(|value| value.to_string_lossy().into_owned())
 }

@@ -69,7 +69,7 @@ pub fn write_text(path: &Path, text: &str) -> Result<(), Error> {
     })
 }
 
-/// Whether HDF5's words tell of one of these errors, such as a full disk.
+/// Returns true if an HDF5 error message contains any of these `errno` codes, such as ENOSPC.
 fn tells_of(text: &str, codes: &[i32]) -> bool {
     codes.iter().any(|code| text.contains(&format!("errno = {code},")))
 }

@@ -31,18 +31,18 @@ pub enum Failed {
     Said(String),
 }
 
-/// What `trireme rewrite-model` with these options makes of a file. It is for this user alone, as the original may be, and loses its name
-/// as soon as the child has it open ([`drop_name`]), so that nothing is left when this process dies.
+/// Runs `trireme rewrite-model` with these options on a file and returns the new file. Only this user may read it, because the original may
+/// be private. The child removes the file's name as soon as it has opened it ([`drop_name`]). So no file is left if this process dies.
 ///
 /// # Errors
-/// What the child says, or that it was ended.
+/// Fails with the child's message, or with the way it was ended.
 pub fn rewritten(path: &Path, options: &[&str]) -> Result<NewFile, Failed> {
     let folder = environment::variable("TMPDIR").filter(|folder| !folder.is_empty()).unwrap_or("/tmp".into());
     let mut copy = NewFile::private(&Path::new(&folder).join("trireme-model.h5")).map_err(Failed::Io)?;
     let output = copy.file().and_then(|file| file.try_clone()).map_err(Failed::Io)?;
     let this = std::env::current_exe().map_err(Failed::Io)?;
     let mut command = Command::new(this);
-    // MPI may change the environment of this process at any time
+    // passes on the copy of the environment, because MPI may change the original at any time
     command.env_clear().envs(environment::remember());
     command.arg("rewrite-model").args(options).arg(path).stdin(Stdio::null()).stdout(output).stderr(Stdio::piped());
     let ended = command.output().map_err(Failed::Io)?;
@@ -65,11 +65,11 @@ pub fn limit(path: &Path) -> io::Result<()> {
     limits.into_iter().try_for_each(|(what, most)| Ok(setrlimit(what, limit(most))?))
 }
 
-/// Removes the name of the file `to`, which libhdf5 has open by now and needs no more, if it is the child's output. From then on the child
-/// ends with its parent.
+/// Removes the name of the file `to` if it is the child's output. libhdf5 has opened the file by now and no longer needs the name. From
+/// then on, the child is killed if its parent dies.
 pub fn drop_name(to: &Path) {
     if to == Path::new(OUTPUT) {
-        // what stays is for this user alone, and its parent removes it
+        // if this fails, the parent removes the file, which only this user may read
         let _ = fs::read_link(to).and_then(fs::remove_file);
         let _ = set_parent_process_death_signal(Some(Signal::KILL));
     }

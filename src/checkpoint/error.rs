@@ -29,7 +29,7 @@ pub enum Error {
         /// The bytes of all weights; the file is a little longer.
         bytes: u64,
     },
-    /// The file would be longer than this process may make one.
+    /// The file would exceed the largest file size that this process may write.
     #[error(
         "cannot write {} ({bytes} bytes and more): the limit of the file size is lower; raise it (`ulimit -f`). What stood there before is \
          untouched", .path.display()
@@ -37,7 +37,7 @@ pub enum Error {
     FileLimit {
         /// The file.
         path: PathBuf,
-        /// The bytes of all weights; the file is a little longer.
+        /// Total size of all weights in bytes. The file is slightly larger.
         bytes: u64,
     },
     /// A folder for output that cannot be made or written.

@@ -87,27 +87,27 @@ fn copy_array(array: &Dataset, name: &str, to: &NewGroup, room: &mut Room, refus
     }
 }
 
-/// Limit for the number of values in all arrays of a file. A compressed or unwritten array can be huge in a small file.
+/// Limit for the number of values in all arrays of a file. A small file can describe a huge compressed or unwritten array.
 pub(super) struct Room {
-    /// Values that are left.
+    /// Number of values that may still be read.
     left: u64,
-    /// Values that there were at the start.
+    /// Number of values that the file may have in total.
     whole: u64,
 }
 
-/// The limit in bytes: `ROOM`, plus `ROOM_EACH` for each byte of the file.
+/// The limit is `ROOM` bytes plus `ROOM_EACH` bytes for each byte of the file.
 const ROOM: u64 = 256 << 20;
 const ROOM_EACH: u64 = 4;
 
 impl Room {
-    /// The room for a file's arrays.
+    /// Computes the limit from the size of the file.
     pub fn for_file(path: &Path) -> Self {
         let bytes = std::fs::metadata(path).map_or(0, |file| file.len());
         let whole = (bytes.saturating_mul(ROOM_EACH).saturating_add(ROOM)) / size_of::<f32>() as u64;
         Self { left: whole, whole }
     }
 
-    /// Takes room for an array.
+    /// Subtracts the array's values from the limit.
     fn take(&mut self, array: &Dataset) -> hdf5::Result<()> {
         let values = array.shape().iter().try_fold(1u64, |product, n| product.checked_mul(*n as u64));
         match values.and_then(|values| self.left.checked_sub(values)) {
@@ -126,7 +126,7 @@ impl Room {
     }
 }
 
-/// Returns the values of an array of floats. Returns `None` for other types and for arrays stored in another file.
+/// Reads an array of floats. Returns `None` for other types and for arrays stored in another file.
 pub(super) fn floats(array: &Dataset, room: &mut Room) -> hdf5::Result<Option<Vec<f32>>> {
     let plist = array.dcpl()?;
     let here = matches!(plist.layout(), Layout::Compact | Layout::Contiguous | Layout::Chunked);

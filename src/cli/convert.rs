@@ -1,4 +1,4 @@
-//! `trireme data convert`: arguments, and the call into `data_tools`.
+//! `trireme data convert`: defines its arguments and calls `data_tools`.
 
 use super::cost::Cost;
 use super::exit::Failure;
@@ -30,60 +30,61 @@ pub struct Convert {
     pub kind: String,
     /// Folder or archive to read
     pub src: PathBuf,
-    /// Folder to make; it must be empty or not exist
+    /// Output folder, which must be empty or not exist
     pub out: PathBuf,
-    /// Shards of the training split; other splits get a quarter of it
+    /// Number of training shards. Every other split gets a quarter as many
     #[arg(long, value_name = "N", default_value = "16", value_parser = positive)]
     pub shards: usize,
-    /// Scale images down so that the short side has PX pixels; smaller ones stay as they are
+    /// Scale images down so that the short side has PX pixels. Smaller images are not changed
     #[arg(long, value_name = "PX", value_parser = pixels)]
     pub resize: Option<u32>,
-    /// Quality of the JPEGs made, 1 to 100; also makes JPEGs of images that could stay as they are [default: 90]
+    /// JPEG quality, 1 to 100. This also re-encodes images that could be copied unchanged [default: 90]
     #[arg(long, value_name = "Q", value_parser = percent, conflicts_with = "raw")]
     pub quality: Option<u8>,
-    /// Store pixels instead of JPEG or PNG files: larger, but nothing to decode in training
+    /// Store pixels instead of JPEG or PNG files: larger, but training decodes nothing
     #[arg(long)]
     pub raw: bool,
-    /// Take images of 16 bits or of more than three bands, which are refused otherwise: values are divided by 257, or MIN and MAX
-    /// become 0 and 255; further bands are dropped
+    /// Accept images with 16 bits per value or more than three bands. Values are divided by 257, or the range MIN,MAX is mapped to
+    /// 0..255. Additional bands are dropped
     #[arg(long, value_name = "MIN,MAX", num_args = 0..=1, require_equals = true, default_missing_value = "")]
     #[arg(value_parser = data_tools::to_8bit)]
     pub to_8bit: Option<data_tools::To8Bit>,
-    /// Keep with each JPEG where decoding can begin in it, less than 2 % more bytes: training then decodes little but the crop.
-    /// The files stay as they are; progressive ones, and those of four inks, have none
+    /// Store with each JPEG the positions at which decoding can start. Training then decodes little more than the crop, and the data set
+    /// grows by less than 2 %. The JPEG files are not changed. Progressive and CMYK JPEGs get no entry points
     #[arg(long, conflicts_with = "raw")]
     pub entry_points: bool,
-    /// File with a class on each line: these classes, in this order, and no others
+    /// File with a class name on each line. Only these classes are used, in this order
     #[arg(long, value_name = "FILE")]
     pub classes: Option<PathBuf>,
-    /// folder: table or JSON file with the labels of each image, several or none, in place of a folder for each class
+    /// folder: read the labels of each image from this table or JSON file instead of from folder names. An image can have any number of
+    /// labels
     #[arg(long, value_name = "FILE")]
     pub labels: Option<PathBuf>,
-    /// csv, and folder with a table: what parts the labels of an image, which may be several or none [default: ; and | in a column labels]
+    /// csv, and folder with a table: character that separates the labels of an image [default: ; and | in a column named labels]
     #[arg(long, value_name = "CHAR")]
     pub label_separator: Option<char>,
-    /// Take images that a table or list names outside of its folder: absolute paths, and those with ..
+    /// Accept images outside the table's or list's folder: absolute paths and paths with ..
     #[arg(long)]
     pub allow_outside: bool,
-    /// Move this share of each class of train to the split validation; of images with several labels, of all of them
+    /// Move this fraction of each class from train to validation. For multi-label data, move this fraction of all images
     #[arg(long, value_name = "F", value_parser = fraction)]
     pub validation_fraction: Option<f64>,
-    /// Key of the shuffle and of the draw for --validation-fraction
+    /// Random seed for the shuffle and for --validation-fraction
     #[arg(long, value_name = "N", default_value = "0", value_parser = natural::<u64>)]
     pub seed: u64,
-    /// Which split a file, folder, array, shard or value of this name is, where its name does not say; none leaves it out. Repeat it
+    /// Assign a file, folder, array, shard or value to a split if its name does not identify a split. NAME=none skips it. Can be repeated
     #[arg(long, value_name = "NAME=SPLIT", value_parser = data_tools::split_map)]
     pub split_map: Vec<(String, String)>,
-    /// What to do with an image that cannot be used: stop, or leave it out and list it
+    /// Action for an unusable image: stop, or skip it and list it
     #[arg(long, value_name = "fail|skip", default_value = "fail", value_parser = ["fail", "skip"])]
     pub on_bad: String,
-    /// What reading a file may cost
+    /// Limits for reading a file
     #[command(flatten)]
     pub cost: Cost,
-    /// The most bytes of OUT [default: 64 times those of SRC and 1 GiB]
+    /// Maximum size of OUT in bytes [default: 64 times the size of SRC plus 1 GiB]
     #[arg(long, value_name = "SIZE", value_parser = bytes)]
     pub max_output: Option<usize>,
-    /// Threads [default: one a core]
+    /// Number of threads [default: number of cores]
     #[arg(long, value_name = "N", value_parser = thread_count)]
     pub jobs: Option<usize>,
     /// Print one JSON object to stdout
@@ -95,7 +96,7 @@ fn kinds() -> PossibleValuesParser {
     data_tools::KINDS.iter().map(|(name, about)| PossibleValue::new(*name).help(*about)).collect::<Vec<_>>().into()
 }
 
-/// Converts as the arguments say.
+/// Runs the conversion.
 pub fn run(args: &Convert) -> Result<(), Failure> {
     loaders::sigbus::install().map_err(Failure::failed)?;
     let options = ConvertOptions {

@@ -81,10 +81,10 @@ pub struct Index {
     /// The data set.
     #[command(flatten)]
     pub folder: Folder,
-    /// Which split shards of this name are, where the name does not say; none leaves them out. Repeat it
+    /// Assign shards with this name to a split if the name does not identify a split. NAME=none skips them. Can be repeated
     #[arg(long, value_name = "NAME=SPLIT", value_parser = data_tools::split_map)]
     pub split_map: Vec<(String, String)>,
-    /// What to do if another split has a class that train lacks: stop, or go on and say so
+    /// Action if another split has a class that is missing in train: stop, or continue with a warning
     #[arg(long, value_name = "fail|skip", default_value = "fail", value_parser = ["fail", "skip"])]
     pub on_bad: String,
 }

@@ -158,7 +158,7 @@ fn finish(args: &Args, scored: &Scored) -> Result<(), Failure> {
     finite(&args.model, scored)
 }
 
-/// Refuses a score that says nothing, once it is shown.
+/// Returns an error if the loss is not finite. The score has been printed by then.
 fn finite(model: &Path, scored: &Scored) -> Result<(), Failure> {
     let loss = scored.score.loss;
     match loss.is_finite() {

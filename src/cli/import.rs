@@ -21,7 +21,7 @@ pub struct Args {
     /// File of weights: .safetensors, PyTorch's .pth, Keras's .h5 or .weights.h5, or ONNX
     #[arg(value_name = "FILE")]
     pub file: PathBuf,
-    /// Network of the catalogue [default: the recipe's; of an ONNX file: its own graph]
+    /// Network of the catalogue [default: the recipe's network, or an ONNX file's graph]
     #[arg(long, value_name = "NAME")]
     pub model: Option<String>,
     /// Take model, augment.eval, init.match and init.exclude of this recipe, where nothing else is given
@@ -39,7 +39,7 @@ pub struct Args {
     /// Leave out tensors of the file, as patterns such as 'head.*'
     #[arg(long, value_name = "PATTERN")]
     pub exclude: Vec<String>,
-    /// Dictionary of a .pth to take, such as state_dict_ema [default: the recipe's init.key, else the weights themselves]
+    /// Dictionary to read from a .pth, such as state_dict_ema [default: the recipe's init.key, or the weights themselves]
     #[arg(long, value_name = "KEY")]
     pub key: Option<String>,
     /// Model file to write

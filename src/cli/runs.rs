@@ -20,7 +20,7 @@ pub struct Args {
     /// Folder with folders of runs in it
     #[arg(value_name = "DIR", default_value = "runs")]
     pub dir: PathBuf,
-    /// Order of the runs: name, date (the last that changed comes last) or best (the best score comes last)
+    /// Order of the runs: name, date (most recently changed last) or best (best score last)
     #[arg(long, value_name = "ORDER", value_enum, default_value = "name")]
     pub sort: Order,
     /// Print one JSON object a run to stdout
@@ -28,14 +28,14 @@ pub struct Args {
     pub json: bool,
 }
 
-/// What runs are sorted by.
+/// The sort order of the runs.
 #[derive(Clone, Copy, Debug, PartialEq, Eq, clap::ValueEnum)]
 pub enum Order {
-    /// The folder's name.
+    /// By folder name.
     Name,
-    /// When the run last wrote something.
+    /// By the time of the last write.
     Date,
-    /// The best score.
+    /// By best score.
     Best,
 }
 
@@ -123,7 +123,7 @@ fn row(root: &Path, run: &Run) -> [String; 9] {
     ]
 }
 
-/// `2026-11-27 19:40`.
+/// Formats a time as `2026-11-27 19:40`.
 fn date(at: SystemTime) -> String {
     let text = humantime::format_rfc3339_seconds(at).to_string();
     text.get(..16).map_or(String::new(), |minutes| minutes.replace('T', " "))

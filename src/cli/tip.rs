@@ -1,5 +1,5 @@
-//! What errors of the command line suggest: for an option that is a key of the recipe, `--epochs 3`, that is `--set epochs=3`; for words of
-//! other programs what they are here; and no command that the help hides.
+//! Suggestions for command-line errors. If an option is a key of the recipe, as `--epochs 3`, the tip is `--set epochs=3`. Options and
+//! values of other programs get the equivalent in trireme. Commands that the help hides are never suggested.
 
 use clap::CommandFactory;
 use clap::error::{ContextKind, ContextValue, ErrorKind};
@@ -7,7 +7,7 @@ use clap::error::{ContextKind, ContextValue, ErrorKind};
 use super::Cli;
 use crate::recipe::hint::{self, Here};
 
-/// Values of other programs, with what they are here.
+/// Values that other programs use: the argument, the values, and a tip with the equivalent in trireme.
 const VALUES: [(&str, &[&str], &str); 5] = [
     (
         "--device",
@@ -28,8 +28,8 @@ const VALUES: [(&str, &[&str], &str); 5] = [
     ),
 ];
 
-/// What to type instead, if the error is an option of `train` that no command has and that other programs or a recipe have, or a value that
-/// is called otherwise here.
+/// Returns what to type instead, or `None`. There is a tip for unknown options of `train` that a recipe or another program has, and for
+/// values that have another name in trireme.
 pub fn for_error(error: &clap::Error, line: &[String]) -> Option<String> {
     if let Some(text) = of_value(error) {
         return Some(format!("  tip: {text}"));
@@ -49,7 +49,7 @@ pub fn for_error(error: &clap::Error, line: &[String]) -> Option<String> {
     Some(format!("  tip: a key of the recipe is changed with --set {key}={}", value.unwrap_or("VALUE")))
 }
 
-/// What a value that is not known is called here.
+/// Returns the tip for an unknown value, if another program uses that value.
 fn of_value(error: &clap::Error) -> Option<&'static str> {
     if error.kind() != ErrorKind::InvalidValue {
         return None;
@@ -64,8 +64,7 @@ fn of_value(error: &clap::Error) -> Option<&'static str> {
     VALUES.iter().find(is_meant).map(|(.., text)| *text)
 }
 
-/// The same error without suggestions that would mislead: commands that are not in the help, and what has nearly the same letters where
-/// [`for_error`] knows what is meant.
+/// Removes misleading suggestions from the error. These are hidden commands and, if [`for_error`] has a tip, similarly spelled words.
 pub fn without_misleading(error: clap::Error, line: &[String]) -> clap::Error {
     let mut error = without_hidden(error);
     if for_error(&error, line).is_some() {
@@ -120,7 +119,7 @@ mod tests {
         assert_eq!(tip("trireme train a.toml --workers 4"), set("loader.threads=4"));
     }
 
-    /// What has nearly the same letters is not suggested beside it.
+    /// If there is a tip, clap's similarly spelled suggestion is removed.
     #[test]
     fn values_of_other_programs() {
         let said = |line: &str| {

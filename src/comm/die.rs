@@ -64,8 +64,9 @@ fn end(code: i32) -> ! {
     }
 }
 
-/// Makes every panic of any thread end all ranks with exit code 1 and a message that names thread and place, unless it will be caught: a
-/// decoder's becomes an error that names the file.
+/// Installs a panic hook. A panic in any thread ends all ranks with exit code 1 and a message that names the thread and the source line.
+///
+/// Panics that will be caught are not affected. For example, a decoder's panic becomes an error that names the file.
 ///
 /// Also prints Rust's own report, with the backtrace, where `RUST_BACKTRACE` is set.
 pub fn install_panic_hook() {
@@ -87,7 +88,7 @@ pub fn install_panic_hook() {
     }));
 }
 
-/// Explains faults while the address space is limited; see [`sys::explain`]. Without a limit they stay what they are.
+/// If the address space is limited, makes faults end with an explanation (see [`sys::explain`]). Without a limit, signals are not changed.
 pub fn explain_faults() {
     if let Some(limit) = loaders::memory::limits() {
         sys::explain(&limit);

@@ -1,6 +1,6 @@
 //! How the ranks were started, by the environment, which is known before MPI is initialised.
 //!
-//! Reads the copy of the environment that the program makes when it starts, since MPI libraries write to it.
+//! Reads the copy of the environment that the program makes at the start, because MPI libraries change the original.
 
 use super::family::Family;
 use super::verdict::Verdict;

@@ -8,7 +8,7 @@ use std::time::{Duration, SystemTime};
 use super::launcher;
 use super::verdict::Verdict;
 
-/// When the job ends, in seconds since 1970.
+/// The variable with the end time of the job, in seconds since 1970.
 pub const END: &str = "SLURM_JOB_END_TIME";
 
 /// Compares the number of ranks with Slurm's variables, which `lookup` reads.
@@ -49,7 +49,7 @@ pub fn foresee(lookup: impl Fn(&str) -> Option<String>, library: &str) -> Option
     ))
 }
 
-/// Whether the variables are those of a job that is over, as in a shell or a tmux that was started in it.
+/// Returns true if the job has already ended. A shell or tmux session that was started in a job keeps the job's variables.
 pub fn is_over(lookup: impl Fn(&str) -> Option<String>) -> bool {
     let end = lookup(END).and_then(|end| end.trim().parse().ok()).map(Duration::from_secs);
     let now = SystemTime::now().duration_since(SystemTime::UNIX_EPOCH);

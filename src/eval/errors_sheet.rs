@@ -46,7 +46,7 @@ pub fn write(scored: &Scored, path: &Path) -> Result<usize, Error> {
     Ok(shown.len())
 }
 
-/// The line, and below it the file that the image was made of, if its record names one.
+/// Adds a second line with the image's original file, if the record has its name.
 fn with_file(scored: &Scored, id: u64, line: String) -> String {
     let file = file_name(&scored.images, id);
     if file.is_empty() { line } else { format!("{line}\n{}", printable(&file)) }

@@ -115,7 +115,7 @@ fn passes(session: &Session, error: &Error, file: &Path, last: bool) -> bool {
     }
 }
 
-/// The flag that a request to end raises; a second one ends the process at once.
+/// Returns a flag that the first request to end sets. A second request ends the process at once.
 fn listen() -> Result<Arc<AtomicBool>, Error> {
     let flag = Arc::new(AtomicBool::new(false));
     for signal in signals::requests() {
@@ -170,10 +170,10 @@ fn look(run: &Path, once: bool, log: &Log) -> Result<Next, Error> {
     })
 }
 
-/// Waits for a run that is yet to begin, and gives the data set of its recipe.
+/// Waits until a run has written its recipe and returns the data set that the recipe names.
 ///
 /// # Errors
-/// For a file that is there and is no model, and a recipe without a data set.
+/// Fails if the given file exists but is not a model, or if the recipe has no data set.
 pub fn awaited_data(request: &ModelRequest) -> Result<PathBuf, Error> {
     let mut told = false;
     loop {

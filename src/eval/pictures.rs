@@ -67,7 +67,7 @@ fn listed(mut list: &mut dyn BufRead) -> Result<Vec<PathBuf>, Error> {
 
 fn in_folder(folder: &Path) -> Result<Vec<PathBuf>, Error> {
     let mut found = walk(folder)?;
-    // by their names, in whichever order folders were read
+    // sorted by name, so that the result does not depend on the order in which folders were read
     found.sort();
     match found.is_empty() {
         true => Err(Error::Usage(format!(
@@ -79,8 +79,8 @@ fn in_folder(folder: &Path) -> Result<Vec<PathBuf>, Error> {
     }
 }
 
-/// The pictures below a folder, in any order; hidden files and folders are left out. Each folder is read once, under its own name rather
-/// than that of a link to it: links may go in a circle.
+/// Returns all pictures below a folder, in any order, without hidden files and folders. Links can form a cycle, so each folder is read only
+/// once, under its real path.
 fn walk(folder: &Path) -> Result<Vec<PathBuf>, Error> {
     let (mut found, mut seen) = (Vec::new(), BTreeSet::new());
     let (mut folders, mut links) = (vec![folder.to_path_buf()], VecDeque::new());
@@ -121,7 +121,7 @@ fn fitting(pattern: &str) -> Result<Vec<PathBuf>, Error> {
     for path in all {
         let path =
             path.map_err(|error| Error::File { action: "read", path: error.path().into(), source: error.into() })?;
-        // `**` goes through links, which may lead to folders that it has been in
+        // `**` follows links, which can lead back to a folder that was already read
         let again = pattern.contains("**") && fs::canonicalize(&path).is_ok_and(|real| !seen.insert(real));
         if path.is_file() && !again {
             found.push(path);
@@ -177,7 +177,7 @@ mod tests {
         std::os::unix::fs::symlink(&folder, folder.join("b/circle")).unwrap();
         let once = ["a.jpg", "b/d.jpeg", "c.PNG", "g[1].png"].map(at).to_vec();
         assert_eq!(found(&[&at("")], ""), Ok(once.clone()));
-        // a link that comes before the folder that it leads to
+        // this link is sorted before the folder that it points to
         std::os::unix::fs::symlink("b", folder.join("aa")).unwrap();
         assert_eq!(found(&[&at("")], ""), Ok(once));
         assert_eq!(found(&[&at("**/*.jpeg")], "").unwrap().len(), 1);

@@ -6,7 +6,7 @@ use crate::error::Error;
 use loaders::{folder_of, regular};
 use std::path::{Path, PathBuf};
 
-/// The data set of a run that has no model yet: that of the recipe.toml in its folder. `None` as long as there is none.
+/// Returns the data set named in the run's recipe.toml, for a run that has no model yet. Returns `None` while the recipe is missing.
 pub fn of_run(run: &Path) -> Option<PathBuf> {
     let folder = if run.extension().is_some_and(|end| end == "h5") { folder_of(run) } else { run };
     let text = regular::read_to_string(&folder.join("recipe.toml")).ok()?;

@@ -61,8 +61,8 @@ pub struct EvalRequest {
 }
 
 impl EvalRequest {
-    /// The options that all ranks need alike, a line each, before what the files say is compared; `command` is the one that scores. A new
-    /// option must be sorted here.
+    /// Returns the options that must be equal on all ranks, one per line. They are compared before the contents of the files. `command` is
+    /// the name of the command. Decide for each new option whether it belongs here.
     pub fn compared(&self, command: &str) -> String {
         let Self {
             best,
@@ -74,17 +74,17 @@ impl EvalRequest {
             batch,
             share_gpu,
             stage,
-            // compared by what they say
+            // the contents are compared, not the paths
             file: _,
             data: _,
             recorded: _,
-            // compared once it is found
+            // compared after the device was detected
             device: _,
-            // nodes have their own number of cores, and their own file systems
+            // nodes may have different numbers of cores and different file systems
             threads: _,
             loader_threads: _,
             io: _,
-            // rank 0's count
+            // only rank 0 writes them
             outputs: _,
         } = self;
         let (split, stage) = (split.as_deref().unwrap_or("not given"), stage.is_some());
@@ -123,7 +123,7 @@ pub struct ImportRequest {
     pub rules: Vec<[String; 2]>,
     /// Patterns of tensors of the file that are left out.
     pub exclude: Vec<String>,
-    /// Which dictionary of a .pth is taken.
+    /// Key of the dictionary to read from a .pth.
     pub key: Option<String>,
     /// The model file.
     pub out: PathBuf,

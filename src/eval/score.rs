@@ -56,7 +56,7 @@ pub fn score<D: Device>(device: &D, request: &EvalRequest) -> Result<Scored, Err
     let opened = request.stage.is_none().then(|| open(request, &request.data));
     let mut session = Session::join(comm)?;
     let result = session.same_start(D::NAME, &request.compared("eval")).and_then(|()| {
-        // before a split is copied
+        // checked before a split is copied
         let outputs = if session.is_root() { request.check_outputs() } else { Ok(()) };
         let opened = session.agree(outputs).and_then(|()| opened.unwrap_or_else(|| staged(&session, request)));
         score_on(device, &mut session, opened, request, Detail::Precisions)
@@ -175,7 +175,7 @@ fn score_on<D: Device>(
     score_opened(device, session, cores, opened, request, detail)
 }
 
-/// Divides the cores among the ranks; says on rank 0 what there is to say.
+/// Divides the cores among the ranks. Rank 0 prints notes and warnings about the division.
 pub(super) fn divide_cores(session: &mut Session) -> Result<cores::Cores, Error> {
     let cores = session.cores()?;
     if session.is_root() {

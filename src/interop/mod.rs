@@ -40,10 +40,11 @@ pub const FORMATS: &[Format] = &[trireme::FORMAT, safetensors::FORMAT, torch::FO
 /// Bytes by which a format is recognised.
 const HEAD: usize = 64;
 
-/// Reads a file of weights, or the model.h5 in a run's folder. With a `key`, reads the set of weights that a .pth has under this key.
+/// Reads a weight file, or the model.h5 in a run's folder. With a `key`, reads the set of weights that a .pth has under this key.
 ///
 /// # Errors
-/// Fails if the file cannot be read, has an unknown format or is damaged, and if `key` is given but the format has only one set of weights.
+/// Fails if the file cannot be read, is damaged or has an unknown format. Also fails if `key` is given but the format has only one set of
+/// weights.
 pub fn read(given: &Path, key: Option<&str>) -> Result<Weights, Error> {
     let path = if given.is_dir() { given.join("model.h5") } else { given.to_path_buf() };
     let refuse = |source| Error::Io { path: path.clone(), source };
@@ -69,7 +70,7 @@ pub fn read(given: &Path, key: Option<&str>) -> Result<Weights, Error> {
     }
 }
 
-/// Recognizes files that a failed download leaves in place of weights. Returns what the file is and what to do.
+/// Recognizes web pages and other files that a failed download saves in place of the weights. Returns a description and a remedy.
 fn look_alike(head: &[u8]) -> Option<&'static str> {
     let text = head.trim_ascii_start().to_ascii_lowercase();
     if text.starts_with(b"version https://git-lfs") {

@@ -31,7 +31,7 @@ impl Number {
         }
     }
 
-    /// The value that these bytes begin with; 0 if they are too few.
+    /// Decodes the first value in these bytes. Returns 0 if there are too few bytes.
     pub fn value(self, bytes: &[u8]) -> f32 {
         self.values(bytes.get(..self.bytes()).unwrap_or_default()).first().copied().unwrap_or(0.0)
     }

@@ -31,8 +31,8 @@ section! {
     pub struct OptimizerSpec (kind: OptimizerKind, first, "Update rule.") {
         /// L2 coefficient: gradient += weight_decay * weight; adamw: weight -= lr * weight_decay * weight.
         default weight_decay: f64 = 0.0, in Range::AtLeast(0.0);
-        /// Parameters without weight decay, as patterns: `*` is any run of characters, `?` one; as "*.bias". "norm" names all parameters of
-        /// layers that normalise, "bias" all biases, in this and all other lists of patterns of the optimizer.
+        /// Parameters without weight decay, as patterns such as "*.bias". `*` matches any characters and `?` matches a single character. In
+        /// every pattern list of the optimizer, "norm" selects all parameters of normalisation layers and "bias" selects all biases.
         absent no_decay: Vec<String> = "[]; lars: all of one dimension";
         /// Largest norm of all gradients together; the log has the norm as grad_norm.
         absent clip_norm: f64 = "no limit", in Range::PositiveF32;

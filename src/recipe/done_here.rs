@@ -1,6 +1,6 @@
-//! Settings of PyTorch, torchvision's reference script, timm, Keras and Lightning that are no keys here, and how each is done.
+//! Settings of PyTorch, torchvision's reference script, timm, Keras and Lightning that are not keys of a recipe. A sentence explains each.
 
-/// Their names, and a sentence.
+/// The setting's names, separated by spaces, and the sentence.
 pub(super) const SENTENCES: &[(&str, &str)] = &[
     (
         "norm_weight_decay bias_weight_decay no_weight_decay",

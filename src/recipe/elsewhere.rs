@@ -1,6 +1,7 @@
-//! Words of PyTorch, torchvision's reference script, timm, Keras and Lightning, and what they are here. Case, `-` and `_` do not count.
+//! Names in PyTorch, torchvision's reference script, timm, Keras and Lightning, and their equivalents here. Matching ignores case, `-` and
+//! `_`.
 
-/// Names of settings elsewhere, and spellings, with the key of a recipe that does the same.
+/// Other programs' names and spellings of settings, with the equivalent recipe key.
 pub(super) const KEYS: &[(&str, &str)] = &[
     ("lr", "schedule.base_lr"),
     ("learning_rate", "schedule.base_lr"),
@@ -158,7 +159,7 @@ pub(super) const KEYS: &[(&str, &str)] = &[
     ("swa_lrs", "ema.swa_start"),
 ];
 
-/// Transforms elsewhere, and ours.
+/// Other programs' names of transforms, and ours.
 pub(super) const TRANSFORMS: &[(&str, &str)] = &[
     ("horizontal_flip", "flip"),
     ("random_horizontal_flip", "flip"),
@@ -187,7 +188,7 @@ pub(super) const TRANSFORMS: &[(&str, &str)] = &[
     ("standardize", "normalize"),
 ];
 
-/// Kinds of schedules and optimizers elsewhere, and the nearest that there is here.
+/// Schedules and optimizers of other programs, with the most similar kind here.
 pub(super) const KINDS: &[(&str, &str)] = &[
     ("multistep", "step"),
     ("multi_step_lr", "step"),
@@ -214,5 +215,5 @@ pub(super) const KINDS: &[(&str, &str)] = &[
     ("adam_w", "adamw"),
 ];
 
-/// The same for words that mean something else in a section, or as an option.
+/// Exceptions from [`KEYS`]: names that mean something else in a section or as an option.
 pub(super) const PATHS: &[(&str, &str)] = &[("loader.workers", "loader.threads"), ("data.workers", "loader.threads")];

@@ -6,17 +6,17 @@ use super::done_here;
 use super::elsewhere;
 use super::keys::{KEYS, Key};
 
-/// What a setting of another program is here.
+/// The equivalent of another program's setting.
 #[derive(Clone, Copy, Debug, PartialEq, Eq)]
 pub enum Here {
     /// A key of the recipe.
     Key(&'static str),
-    /// A sentence that says how it is done.
+    /// A sentence that explains how to get the same effect.
     Sentence(&'static str),
 }
 
-/// Help for an unknown key: the word of ours for one from elsewhere, else the key of another section with the same name, else the nearest
-/// path, else the path that ends in nearly the same word.
+/// Returns a hint for an unknown key. Tries these in order: the equivalent of another program's setting, the same key in another section,
+/// the most similar path, and a path with a similar last word.
 pub fn of_key(path: &str) -> String {
     match here(path) {
         Some(Here::Key(ours)) => return format!("; here it is \"{ours}\""),
@@ -41,13 +41,13 @@ pub fn of_key(path: &str) -> String {
         .unwrap_or_else(|| "; `trireme train --help` lists the keys of a recipe".into())
 }
 
-/// The key of a section that has this last word.
+/// Finds a key with the same last word as `path`, in any section.
 fn of_same_name(path: &str) -> Option<&'static Key> {
     let word = plain(last_word(path));
     KEYS.iter().find(|key| plain(key.field.name) == word)
 }
 
-/// What an unknown key is here, if it is a word of another program.
+/// Returns the equivalent of an unknown key, if another program has this key.
 pub fn here(path: &str) -> Option<Here> {
     let whole = plain(path);
     let of_path = elsewhere::PATHS.iter().find(|(theirs, _)| plain(theirs) == whole).map(|(_, ours)| *ours);
@@ -60,10 +60,10 @@ pub fn here(path: &str) -> Option<Here> {
         .or_else(|| sentence().map(|(_, text)| Here::Sentence(text)))
 }
 
-/// What an unknown option of the command line is here: `--lr` is the key `schedule.base_lr`.
+/// Returns the equivalent of an unknown command-line option. For `--lr` it is the key `schedule.base_lr`.
 pub fn of_option(option: &str) -> Option<Here> {
     let word = option.trim_start_matches('-').replace('-', "_");
-    // elsewhere they are processes that load images
+    // in other programs these options set the number of processes that load images
     if ["workers", "j"].contains(&word.as_str()) {
         return Some(Here::Key("loader.threads"));
     }
@@ -181,7 +181,7 @@ mod tests {
         use_distributed_sampler profiler detect_anomaly barebones plugins sync_batchnorm reload_dataloaders_every_n_epochs \
         default_root_dir ckpt_path auto_lr_find auto_scale_batch_size stopping_threshold";
 
-    /// Each option of these programs is a key, or has one, or has a sentence.
+    /// Every option of these programs matches a key or has a sentence.
     #[test]
     fn every_option_of_other_programs_has_an_answer() {
         let all = [TORCHVISION, TIMM, KERAS, LIGHTNING].into_iter().flat_map(str::split_whitespace);

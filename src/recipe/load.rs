@@ -30,7 +30,7 @@ pub struct Loaded {
     /// The file that describes the network, if it is not one of the catalogue. The recipe has its name alone, under which a copy of it
     /// stands beside the recipe in the output folder.
     pub network: Option<PathBuf>,
-    /// Where the data set of the file would lie beside it, if it lies neither there nor in the current directory.
+    /// Path of the data set next to the recipe, if the data set exists neither there nor in the current directory.
     pub data_beside: Option<PathBuf>,
 }
 
@@ -75,8 +75,8 @@ impl Recipe {
     }
 }
 
-/// Where a path may lie that a recipe names, the likeliest place first. In the file it is relative to the file's folder, on the command
-/// line to the current directory; the other of the two comes second.
+/// Returns the two possible paths of a file or folder in a recipe, most likely first. A path in the recipe file is relative to the file's
+/// folder. A path on the command line is relative to the current directory. The other directory is tried second.
 fn places(key: &str, path: &str, origin: &Origin) -> [PathBuf; 2] {
     let beside = Path::new(origin.file).parent().unwrap_or(Path::new("")).join(path);
     match origin.sets.contains_key(key) {
@@ -85,10 +85,10 @@ fn places(key: &str, path: &str, origin: &Origin) -> [PathBuf; 2] {
     }
 }
 
-/// Leaves in the recipe where its data set lies as seen from the current directory. If it lies nowhere, gives the place beside the file.
+/// Makes the data set's path relative to the current directory. If the data set does not exist, returns its path next to the recipe file.
 fn find_data(recipe: &mut Recipe, origin: &Origin) -> Option<PathBuf> {
     let [first, second] = places("data", &recipe.data, origin);
-    // a data set of the command line is never looked for beside the file
+    // a data set given on the command line is never searched next to the recipe
     if origin.sets.contains_key("data") || second.exists() && !first.exists() {
         return None;
     }
@@ -99,7 +99,7 @@ fn find_data(recipe: &mut Recipe, origin: &Origin) -> Option<PathBuf> {
     None
 }
 
-/// The file of the network; leaves its name in the recipe.
+/// Returns the path of the network file, and leaves only its file name in the recipe.
 fn network_file(recipe: &mut Recipe, origin: &Origin) -> Option<PathBuf> {
     let [first, second] = check::is_file(&recipe.model).then(|| places("model", &recipe.model, origin))?;
     let path = if second.exists() && !first.exists() { second } else { first };
@@ -202,13 +202,13 @@ mod tests {
             (PathBuf::from(recipe.data), network, data_beside)
         };
         assert_eq!(load("net.toml", "data", &[]), (beside("data"), Some(beside("net.toml")), None));
-        // what lies in the current directory alone is found, too: tests run in that of the package
+        // the current directory is searched second, and tests run in the package's directory
         let here = load("Cargo.toml", "src", &[]);
         assert_eq!(here, (PathBuf::from("src"), Some("Cargo.toml".into()), None));
         assert_eq!(load("lenet", "nowhere", &[]), ("nowhere".into(), None, Some(beside("nowhere"))));
         let given = load("lenet", "data", &["data=src", "model=Cargo.toml"]);
         assert_eq!(given, (PathBuf::from("src"), Some("Cargo.toml".into()), None));
-        // as it was before, a network of the command line may lie beside the recipe; a data set may not
+        // a network given on the command line may be next to the recipe, as in earlier versions, but a data set may not
         let given = load("lenet", "src", &["data=data", "model=net.toml"]);
         assert_eq!(given, (PathBuf::from("data"), Some(beside("net.toml")), None));
         fs::remove_dir_all(&root).unwrap();

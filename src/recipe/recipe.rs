@@ -16,13 +16,13 @@ use crate::schema::{Parsed, Range, TextForm, section};
 section! {
     /// The run as a whole.
     pub struct Recipe {
-        /// Network: its name in the catalogue, or a file NAME.toml or NAME.onnx that describes it, relative to the recipe's folder;
-        /// on the command line, to the current directory.
+        /// Network: its name in the catalogue, or a file NAME.toml or NAME.onnx that describes it. The path is relative to the recipe's
+        /// folder, or on the command line to the current directory.
         required model: String;
         /// Whether training starts from the weights of an ONNX file, or from random ones.
         optional model_weights: bool = true;
-        /// Data set: a folder with dataset.json, relative to the recipe's folder or, if it is not there, to the current directory; on the
-        /// command line, to the current directory.
+        /// Data set: a folder with dataset.json, relative to the recipe's folder. If it is not there, it is searched in the current
+        /// directory. On the command line the path is relative to the current directory.
         // the data set itself is compared, not its folder
         required data: String => changeable;
         /// Passes over the training split: how long the run is. This or steps.
@@ -54,8 +54,8 @@ section! {
         default sync_bn: bool = false;
         /// The last normalisation of each residual branch starts with scale 0, so that a block starts as the identity.
         default zero_init_residual: bool = false;
-        /// Split scored after each epoch, which the best checkpoint, [stop] and the plateau schedule follow. With validation, test is
-        /// scored at the end of the run.
+        /// Split scored after each epoch. The best checkpoint, [stop] and the plateau schedule follow its scores. If this is validation,
+        /// the test split is scored at the end of the run.
         absent eval_split: String = "validation, else test";
         /// First weights.
         section init: Init;

@@ -66,11 +66,11 @@ section! {
         /// Progressive resizing: pairs of an epoch, from 0, and the shorter side of training images from it on, as [[0, 128], [6, 160],
         /// [12, 224]]; every size in train is multiplied accordingly. For networks whose parameters do not depend on the size.
         absent sizes: Vec<[u32; 2]> = "one size";
-        /// Whether images are turned as their EXIF orientation says. With false they stay as they are stored, as with `ignore_exif` at
-        /// the head of both lists.
+        /// Whether images are rotated as their EXIF orientation says. With false they are used as stored, like `ignore_exif` at the start
+        /// of both lists.
         optional exif: bool = true;
-        /// Whether training may decode JPEGs at 1/2 or 1/4 of their size if a resize shrinks them to half or less, as with `fast_decode` at
-        /// the head of train. This is faster, but resized pixels differ a little.
+        /// Whether training may decode JPEGs at 1/2 or 1/4 size if a resize shrinks them to half or less, like `fast_decode` at the start
+        /// of train. This is faster, but resized pixels differ slightly.
         optional fast_decode: bool = true;
         /// How often each training image of a batch comes in it, each time transformed anew (repeated augmentation). An epoch has as many
         /// images as without, and so 1 / repeats of the different ones; needs shuffle = "full".
@@ -127,7 +127,7 @@ section! {
     pub struct Log {
         /// Steps between step lines in metrics.jsonl.
         default every: u64 = 1, in Range::AtLeast(1.0) => changeable;
-        /// Seconds between two lines of progress in run.log and, where it is no terminal, on stderr.
+        /// Seconds between progress lines in run.log, and on stderr if it is not a terminal.
         absent seconds: f64 = "5, or 50 steps", in Range::Positive => changeable;
         /// Whether report.html is written when the run ends or stops.
         optional report: bool = true => changeable;
@@ -192,12 +192,12 @@ impl Augment {
         }
     }
 
-    /// Returns `train` with the words that `exif` and `fast_decode` put at its head.
+    /// Returns `train` with the words that `exif` and `fast_decode` add at the start.
     pub fn train_list(&self) -> Vec<String> {
         self.with_head(&self.train, self.fast_decode())
     }
 
-    /// Returns `eval` with the word that `exif` puts at its head.
+    /// Returns `eval` with the word that `exif` adds at the start.
     pub fn eval_list(&self) -> Vec<String> {
         self.with_head(&self.eval, false)
     }
@@ -210,7 +210,7 @@ impl Augment {
 }
 
 impl Log {
-    /// Time between two lines of progress, if it was chosen.
+    /// Returns the time between two progress lines, if it is set.
     pub fn apart(&self) -> Option<Duration> {
         self.seconds.and_then(|seconds| Duration::try_from_secs_f64(seconds).ok())
     }

@@ -1,4 +1,4 @@
-//! `eval_split`: which splits of the data set are scored, and when.
+//! `eval_split`: selects the splits that are scored, and when.
 
 use loaders::nearest::did_you_mean;
 
@@ -8,34 +8,35 @@ use crate::schema::quoted;
 /// The splits that a run scores.
 #[derive(Clone, Debug, Default, PartialEq, Eq)]
 pub struct ScoredSplits {
-    /// The split that is scored while the run trains. The best checkpoint, `[stop]` and the plateau schedule follow its scores.
+    /// The split that is scored during training. The best checkpoint, `[stop]` and the plateau schedule follow its scores.
     pub watched: Option<String>,
-    /// The split that is scored once, at the end of the run: nothing that was chosen by its scores could be judged by them.
+    /// The split that is scored only once, at the end of the run. Its scores stay unbiased, because nothing was selected by them.
     pub at_end: Option<String>,
 }
 
 impl ScoredSplits {
-    /// For a recipe that names a split, or none: then `validation` is watched, else `test`. Where `validation` is watched, `test` is left
-    /// for the end.
+    /// Selects the splits for a run. `wanted` is watched if the recipe names a split, otherwise `validation`, otherwise `test`. If
+    /// `validation` is watched, `test` is scored at the end.
     ///
     /// # Errors
-    /// For a wanted split that is missing.
+    /// Fails if `wanted` does not exist.
     pub fn of_run(wanted: Option<&str>, available: &[&str]) -> Result<Self, Error> {
         let watched = chosen(wanted, ["validation", "test"], available)?;
         let left = watched.as_deref() == Some("validation") && available.contains(&"test");
         Ok(Self { watched, at_end: left.then(|| "test".to_string()) })
     }
 
-    /// Their names.
+    /// Returns the names of both splits.
     pub fn names(self) -> impl Iterator<Item = String> {
         self.watched.into_iter().chain(self.at_end)
     }
 }
 
-/// The split by which a finished model is judged: `wanted`, else `test`, else `validation`. `None` if the data set has neither.
+/// Selects the split for evaluating a finished model: `wanted`, otherwise `test`, otherwise `validation`. Returns `None` if the data set
+/// has neither.
 ///
 /// # Errors
-/// For a wanted split that is missing.
+/// Fails if `wanted` does not exist.
 pub fn judging_split(wanted: Option<&str>, available: &[&str]) -> Result<Option<String>, Error> {
     chosen(wanted, ["test", "validation"], available)
 }

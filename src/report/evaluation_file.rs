@@ -100,7 +100,7 @@ pub struct Mistake {
     pub guesses: Vec<(u32, Option<f64>)>,
     /// The image, as a `data:` address.
     pub picture: Option<String>,
-    /// The file that it was made of, if its record names one.
+    /// The image's original file, if its record has the name.
     #[serde(default, skip_serializing_if = "String::is_empty")]
     pub file: String,
 }

@@ -106,7 +106,7 @@ pub struct Epoch {
     pub step: u64,
     /// The epoch that ended, from 0.
     pub epoch: u32,
-    /// Its steps that are done and all of them, where the run ends within it; for people.
+    /// If the run ended during this epoch: the number of finished steps and of all steps. Only for printed output.
     #[serde(skip)]
     pub part: Option<(u64, u64)>,
     /// Mean training loss over its images.
@@ -228,7 +228,7 @@ pub struct Eval {
     /// Name of the score by which this is the best so far, as `checkpoint.best_by` has it; left out where it is not.
     #[serde(skip_serializing_if = "Option::is_none")]
     pub best: Option<String>,
-    /// Whether this split is scored only once, at the end of a run that goes by another; left out where it is not.
+    /// True if this split is scored only once, at the end of a run that watches another split. Omitted if false.
     #[serde(skip_serializing_if = "std::ops::Not::not")]
     pub at_end: bool,
 }
@@ -269,7 +269,7 @@ pub struct End {
     pub img_per_s: f64,
     /// The final model.
     pub model: PathBuf,
-    /// The score by which the best checkpoint was chosen, its value, and its step; for people.
+    /// Name, value and step of the score that selected the best checkpoint. Only for printed output.
     #[serde(skip)]
     pub best: Option<(String, f64, u64)>,
     /// CRC-32C of the parameters, of the running statistics and of the optimizer's values and averages, in hexadecimal with dashes between:

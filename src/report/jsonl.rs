@@ -85,7 +85,7 @@ fn sync(file: &File) -> io::Result<()> {
 
 impl Sink for Jsonl {
     fn event(&mut self, event: &Event) -> Result<(), Error> {
-        // a loss that is not finite is the last of its run
+        // if the loss is not finite, the run ends with this step, so the line is always written
         if matches!(event, Event::Step(step) if step.loss.is_finite() && !step.step.is_multiple_of(self.every)) {
             return Ok(());
         }

@@ -1,4 +1,4 @@
-//! A log that grows in place, and that comes back if somebody removes it while the run goes on.
+//! A log file that is written in place. If somebody removes it during the run, it is created again.
 
 use std::fs::{self, File};
 use std::io::{self, ErrorKind, Seek, Write};
@@ -9,10 +9,10 @@ use std::time::{Duration, Instant};
 use crate::screen;
 use loaders::safe_create;
 
-/// Between two looks whether the file is still there.
+/// Minimum time between two checks that the file still exists.
 const LOOK: Duration = Duration::from_secs(1);
 
-/// An open log. Each write is one call to the system, so that whole lines arrive.
+/// An open log. Each write is a single system call, so that lines are never split.
 pub struct Kept {
     file: File,
     path: PathBuf,
@@ -20,31 +20,31 @@ pub struct Kept {
 }
 
 impl Kept {
-    /// Opens the file to write at its end, or creates it.
+    /// Opens the file for appending, or creates it.
     ///
     /// # Errors
-    /// What the system refuses.
+    /// Fails if the operating system refuses this.
     pub fn append(path: &Path) -> io::Result<Self> {
         Ok(Self::on(safe_create::to_append(path)?, path))
     }
 
-    /// The same for an open file.
+    /// Uses a file that is already open.
     pub fn on(file: File, path: &Path) -> Self {
         Self { file, path: path.into(), looked: Instant::now() }
     }
 
-    /// Where it is.
+    /// Returns the path of the file.
     pub fn path(&self) -> &Path {
         &self.path
     }
 
-    /// The open file.
+    /// Returns the open file.
     pub fn file(&self) -> &File {
         &self.file
     }
 
-    /// Looks whether the file still has its name. If it was removed, a new one gets all lines so far from the one that is open; if another
-    /// file has its name, later lines go there. A folder that is gone is the business of others, who end the run.
+    /// Checks that the path still refers to the open file. If the file was removed, creates a new file and copies all lines into it. If it
+    /// was replaced, later lines go to the replacement. Does nothing if the folder was removed: other code then ends the run.
     pub fn look(&mut self) {
         if self.looked.elapsed() >= LOOK {
             self.looked = Instant::now();

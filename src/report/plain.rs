@@ -36,7 +36,7 @@ pub struct Plain<W> {
     left: TimeLeft,
     since: u64,
     shown: Option<Instant>,
-    /// Time between two lines of progress, if it was chosen.
+    /// Time between two progress lines, if it is set.
     apart: Option<Duration>,
 }
 
@@ -56,7 +56,7 @@ impl<W: Write> Plain<W> {
         Plain { out, stamp, verbosity, start, window, left, since: 0, shown: None, apart: None }
     }
 
-    /// Writes lines of progress this far apart.
+    /// Sets the time between two progress lines.
     pub fn apart(self, apart: Option<Duration>) -> Self {
         Self { apart, ..self }
     }

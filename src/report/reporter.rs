@@ -36,8 +36,9 @@ impl Reporter {
         Reporter::default()
     }
 
-    /// Rank 0's: the screen; `out/run.log`, with everything; and `out/metrics.jsonl` with a step line every `every` steps. With
-    /// `goes_on`, both after the lines that are there already. The process began at `started`. `apart`: time between lines of progress.
+    /// Creates the reporter of rank 0. It writes to the screen, everything to `out/run.log`, and to `out/metrics.jsonl` with a step line
+    /// every `every` steps. With `goes_on`, both files are appended to. `started` is the start time of the process, `apart` the time
+    /// between progress lines.
     pub fn new(
         out: &Path,
         every: u64,
@@ -63,7 +64,7 @@ impl Reporter {
         self
     }
 
-    /// Does something with all sinks. A sink that the run can do without is dropped if it fails, with a warning; another one ends it.
+    /// Calls `act` for every sink. If an optional sink fails, it is removed with a warning. An error of any other sink is returned.
     fn each(&mut self, act: impl Fn(&mut dyn Sink) -> Result<(), Error>) -> Result<(), Error> {
         let mut lost = Vec::new();
         let mut at = 0;
@@ -83,7 +84,7 @@ impl Reporter {
         Ok(())
     }
 
-    /// Hands on one event. The first sink that fails ends it, but for optional ones.
+    /// Passes one event to all sinks. Returns the first error of a sink that is not optional.
     pub fn event(&mut self, event: impl Into<Event>) -> Result<(), Error> {
         if self.sinks.is_empty() {
             return Ok(());

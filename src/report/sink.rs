@@ -32,7 +32,7 @@ pub trait Sink {
         Ok(())
     }
 
-    /// Whether a run can do without it: a failure is then a warning.
+    /// Returns true if the run can continue without this sink. A failure is then only a warning.
     fn is_optional(&self) -> bool {
         false
     }

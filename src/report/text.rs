@@ -75,7 +75,7 @@ pub(super) fn numbers(step: &Step) -> Vec<String> {
         format!("lr {}", rate(lr)),
         format!("{} img/s", grouped(img_per_s.round() as u64)),
     ];
-    // the wait for other ranks is that of the step before, which may have been much longer
+    // the time spent waiting for other ranks is from the previous step, which may have been much longer
     let before = step.step_ranks[2].max(step_ms);
     let waits = [("data", step.data_wait_ms, step_ms), ("comm", step.comm_wait_ms, before)];
     let large = waits.into_iter().filter(|(_, wait, of)| *wait >= LARGE * of && *wait > 0.0);
@@ -257,7 +257,7 @@ mod tests {
         assert_eq!(line, format!("{words}  comm wait 19 %  0:45 left"));
         let calm = Step { comm_wait_ms: 3.3, ..some_step() };
         assert_eq!(step(&start, &calm, left, Verbosity::Normal), format!("{words}  0:45 left"));
-        // a link was down in the step before
+        // the network was interrupted in the previous step
         let down = Step { comm_wait_ms: 510.0, step_ranks: [500.0, 510.0, 520.0], ..some_step() };
         assert!(step(&start, &down, None, Verbosity::Normal).ends_with("  comm wait 98 %"));
         let all = step(&start, &some_step(), None, Verbosity::Verbose);

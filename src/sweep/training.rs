@@ -165,7 +165,7 @@ impl Asked {
         let asked = Self { signal: Arc::default(), interrupt: Arc::default(), interrupts: Cell::new(0) };
         let listen = |number, flag: &Arc<AtomicBool>| flag::register(number, flag.clone()).map_err(Error::Signals);
         listen(SIGINT, &asked.interrupt)?;
-        // the training would outlive any other request, too, a terminal that is closed included
+        // without handlers, any of these signals would end the sweep but not its training (SIGHUP comes from a closed terminal)
         signals::requests()
             .filter(|signal| *signal != SIGINT)
             .try_for_each(|signal| listen(signal, &asked.signal).map(drop))?;

@@ -125,7 +125,7 @@ struct Pictures {
 }
 
 fn read(split: &Arc<Split>, pipeline: &Pipeline, options: &Options) -> Result<Pictures, Error> {
-    // the device applies the transforms later; only the words that say how images are decoded count here
+    // the device applies the transforms later, and only the words that control decoding are needed here
     let head: Vec<String> = pipeline.ops().into_iter().take_while(|op| HEAD_WORDS.contains(&op.as_str())).collect();
     let pipeline = Pipeline::new(&head, split.images_as(pipeline.exif())?, &bare(), 0)?;
     let order = EvalOrder::new(split.len(), AT_A_TIME, 0, 1);

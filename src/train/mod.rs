@@ -99,7 +99,7 @@ struct Training<'a, B: Backend> {
     trained: Duration,
     /// When this process read its first image, about.
     touched: Instant,
-    /// Of the split that is left for the end of the run, once it was scored.
+    /// Scores of the split that is evaluated at the end of the run. `None` before that.
     score_at_end: Option<Sums>,
     /// Why the run ends before its time, if it does.
     ended: Option<Ending>,
@@ -123,7 +123,7 @@ pub fn train<B: Backend>(
     if let (Err(Error::NotFinite { .. } | Error::Diverged { .. }), true) = (&ended, within) {
         let (step, epoch) = (training.at.step + 1, training.at.epoch);
         let lost = Step { step, epoch, loss: f64::NAN, top1: f64::NAN, ..Step::default() };
-        // the run has failed already, and says why
+        // the run has already failed with its own error, so this error is ignored
         let _ = training.report.event(lost);
     }
     if ended.as_ref().err().is_none_or(|error| error.code() == RESUMABLE) {

@@ -1,4 +1,4 @@
-//! The recipe and the data set that a request names, opened, with `--stage` from a copy.
+//! Opens the recipe and the data set of a training. With `--stage`, it opens a copy of the data set.
 
 use std::path::{Path, PathBuf};
 
@@ -10,8 +10,8 @@ use crate::train::observe::watch::{Activity, Watch};
 use crate::train::plan::request::TrainRequest;
 use crate::train::plan::source::Source;
 
-/// Opens what the request names. With `--stage` the data set is copied first, which all ranks of a `session` do together; without one
-/// this is the only rank.
+/// Opens the recipe and the data set. With `--stage`, the ranks of the `session` first copy the data set together. Without a session, this
+/// is the only rank.
 pub(super) fn open(request: &TrainRequest, session: Option<&Session>, watch: &Watch) -> Result<Source, Error> {
     watch.set_activity(Activity::Reading);
     let opened = open_files(request, session, watch);

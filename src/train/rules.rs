@@ -40,7 +40,7 @@ pub enum Ending {
     },
 }
 
-/// Takes in the scores of an epoch, or of the end of the run, for `[stop]` and the plateau schedule; `warm`: the warm-up is over.
+/// Updates the state of `[stop]` and the plateau schedule with new scores. `warm`: the warm-up is over.
 pub fn remember(recipe: &Recipe, at: &mut Progress, scoring: &Scoring, warm: bool) {
     if let Some(score) = scoring.get(recipe.stop.score().value()).filter(|_| recipe.stop.is_set()) {
         at.memory.stop = Some(watch(recipe, at.memory.stop, score));
@@ -59,7 +59,7 @@ pub fn remember(recipe: &Recipe, at: &mut Progress, scoring: &Scoring, warm: boo
     }
 }
 
-/// Notes the best scores so far; true if it is these.
+/// Updates the best score. Returns true if the new score is the best so far.
 pub fn take_best(recipe: &Recipe, at: &mut Progress, scoring: &Scoring) -> bool {
     let name = recipe.best_by();
     let Some(score) = scoring.get(name) else { return false };
@@ -157,7 +157,7 @@ mod tests {
         Scoring { weights: Scores { top1, top5: 1.0, loss, macro_f1: None, map: None }, ema: None }
     }
 
-    /// Both.
+    /// Calls both functions.
     fn take(recipe: &Recipe, at: &mut Progress, scoring: &Scoring, warm: bool) -> bool {
         remember(recipe, at, scoring, warm);
         take_best(recipe, at, scoring)

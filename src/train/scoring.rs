@@ -18,16 +18,16 @@ struct Found {
     predictions: Option<Predictions>,
     /// Of each class, where images may have several labels.
     per_class: Option<Vec<ClassScore>>,
-    /// For files of the run.
+    /// Written to files of the run.
     sums: Sums,
 }
 
-/// Which split is scored.
+/// Selects the split to score.
 #[derive(Clone, Copy, Debug, PartialEq, Eq)]
 enum Which {
-    /// The one that the run goes by.
+    /// The split that is scored after each epoch.
     Watched,
-    /// The one that is left for the end of the run.
+    /// The split that is scored at the end of the run.
     AtEnd,
 }
 
@@ -39,7 +39,7 @@ impl Found {
 }
 
 impl<B: Backend> Training<'_, B> {
-    /// Scores the split that the run goes by, if the data set has one and this epoch is to be scored, and draws the consequences.
+    /// Scores the watched split if the data set has one and this epoch is to be scored. Applies the rules that depend on the scores.
     pub(super) fn score(&mut self) -> Result<Scored, Error> {
         let epoch = self.at.epoch + 1;
         let due = self.at.step >= self.last || self.run.recipe.eval.scores(epoch);
@@ -48,8 +48,8 @@ impl<B: Backend> Training<'_, B> {
         }
         let Some((mut weights, mut ema)) = self.evaluate_all(Which::Watched)? else { return Ok(Scored::Stopped) };
         self.at.score = Some(weights.sums);
-        // --max-steps alone asks for this score, or cuts its epoch short. It may be the best, but the rules of the run count those scorings
-        // that it would have without --max-steps, or it would not go on as one that was never cut short.
+        // --max-steps can add this evaluation or end its epoch early. The score may be the best, but [stop] and the plateau schedule skip
+        // it. So the continued run is the same as one without --max-steps.
         let planned = self.run.recipe.eval.scores(epoch) || self.at.step >= self.run.schedule.total_steps();
         let whole = planned && self.run.ends_epoch(&self.at);
         let scoring = Scoring { weights: weights.scores(), ema: ema.as_ref().map(Found::scores) };
@@ -75,7 +75,7 @@ impl<B: Backend> Training<'_, B> {
         Ok(if best { Scored::Best } else { Scored::Other })
     }
 
-    /// Scores the split that is left for the end of the run, if there is one; false if a rank received a request to stop.
+    /// Scores the split that is evaluated at the end of the run, if there is one. Returns false if a rank received a request to stop.
     pub(super) fn score_at_end(&mut self) -> Result<bool, Error> {
         if self.run.evaluation_at_end.is_none() {
             return Ok(true);
@@ -88,14 +88,14 @@ impl<B: Backend> Training<'_, B> {
         lost.map_or(Ok(true), Err)
     }
 
-    /// The end of a run with a score that is not finite, if one of these is not.
+    /// Returns the error that ends the run if one of these scores is not finite.
     fn lost<'f>(&self, mut scores: impl Iterator<Item = &'f Found>) -> Option<Error> {
         let Found { eval, .. } = scores.find(|found| !found.eval.loss.is_finite())?;
         let whose = if eval.ema { "the averaged weights" } else { "the weights" };
         Some(diagnose::scored(&self.context.session.world, whose, &eval.split, self.at.step, eval.loss))
     }
 
-    /// Scores the weights and, where the recipe wants it, their averages; none if a rank received a request to stop.
+    /// Scores the weights and, if the recipe wants it, their averages. Returns `None` if a rank received a request to stop.
     fn evaluate_all(&mut self, which: Which) -> Result<Option<(Found, Option<Found>)>, Error> {
         let Some(weights) = self.evaluate(which, false)? else { return Ok(None) };
         if !self.run.recipe.scores_averages() || !self.run.strategy.sums_gradients() {
@@ -134,7 +134,7 @@ impl<B: Backend> Training<'_, B> {
             Some(LabelScores { macro_f1, map, .. }) => [Some(macro_f1), Some(map)],
             None => over_classes(session, goes_by, predictions.as_ref())?,
         };
-        // the epoch is over where the split at the end is scored, unless --max-steps has cut it short
+        // the final evaluation comes after the epoch was counted, unless --max-steps ended it early
         let epoch = self.at.epoch + u32::from(which == Which::Watched || self.at.step_of_epoch > 0);
         let eval = Eval {
             step: self.at.step,
@@ -155,7 +155,8 @@ impl<B: Backend> Training<'_, B> {
         Ok(Some(Found { eval, predictions, per_class, sums }))
     }
 
-    /// Takes in the scores of an epoch, which the rules of the run count if it is a `whole` one; true if no score so far was better.
+    /// Updates the best score with the scores of an epoch. If the epoch is `whole`, updates the rules of the run, too. Returns true if the
+    /// new score is the best so far.
     fn take(&mut self, scoring: &Scoring, whole: bool) -> bool {
         let warm = self.at.step >= self.run.schedule.warmup_steps();
         if whole {

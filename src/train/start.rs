@@ -150,7 +150,7 @@ fn plan_together<D: Device>(
     request: &TrainRequest,
 ) -> Result<Planned<D::Backend>, Error> {
     let mut source = session.agree(source(session))?;
-    // what comes next depends on the recipe
+    // the following steps depend on the recipe
     session.same("the recipe or the data set", &source.digest()?, "start all ranks with the same files")?;
     session.watch.set_activity(Activity::Reading);
     let lock = session.agree(if session.is_root() { lock_early(request) } else { Ok(None) })?;

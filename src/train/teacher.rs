@@ -102,7 +102,7 @@ fn read<B: Backend>(path: &Path, run: &Run<B>) -> Result<ModelFile, Error> {
     Ok(model)
 }
 
-/// Says so if the teacher was trained on images that were normalised by other numbers: both networks see the same images.
+/// Returns a warning if the teacher was trained on images that were normalized differently. Both networks see the same images.
 fn other_values<B: Backend>(model: &ModelFile, run: &Run<B>) -> Option<String> {
     let (there, here) = (PixelValues::of(&model.preprocess), PixelValues::of(&run.source.augment.ops()));
     let what = format!("it was trained on images with {there}, and the transforms of this run make {here}");
@@ -118,7 +118,7 @@ fn checksum(model: &ModelFile) -> String {
 fn plan<B: Backend>(run: &mut Run<B>, model: &ModelFile) -> Result<(), Error> {
     let net = of_model(model)?;
     model::check(model, &model.layers, &net)?;
-    // it follows each size that the network goes over to
+    // the teacher follows every change of the image size
     let largest = run.division.largest();
     let mut teacher = run.graph.beside(NetSpec { input: run.source.largest_input(), ..net }, largest)?;
     let [train, scored] = [&run.source.augment, &run.source.preprocess].map(|pipeline| shape_of(pipeline.output()));

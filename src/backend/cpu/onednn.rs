@@ -160,10 +160,10 @@ impl PrimitiveDesc {
     }
 }
 
-/// Bytes that must be left for the code of one primitive and what it allocates beside: a few hundred KB were seen.
+/// Free address space needed to generate one primitive, in bytes. The code and oneDNN's other allocations took a few hundred KB in tests.
 const CODE: usize = 8 << 20;
 
-/// Fails where a limit of the address space leaves no room for the code that oneDNN generates: it does not check its own allocations.
+/// Returns an error if the limit of the address space is too low for oneDNN's generated code. oneDNN does not check its own allocations.
 fn room_for_code(op: &str) -> Result<(), Error> {
     let has_room = loaders::memory::address_space_left() >= CODE as u64;
     if has_room { Ok(()) } else { Err(Error::Memory { what: format!("oneDNN's code for {op}"), bytes: CODE }) }

@@ -1,15 +1,15 @@
-//! What a process says that is ended by a fault while its address space is limited. Libraries that find no memory often use the null
-//! pointer, and Rust's own collections abort: both would end the process by a signal, without a word of the limit.
+//! Messages for faults that end a process whose address space is limited. If an allocation fails, many libraries use the null pointer, and
+//! Rust's collections abort. Without this module the process would end by a signal, and no message would mention the limit.
 
 use std::ffi::c_int;
 use std::sync::OnceLock;
 
 use crate::comm::state;
 
-/// The signal's number and the message, which a signal handler could not put together.
+/// The signals with their messages. They are formatted in advance because a signal handler cannot allocate memory.
 static MESSAGES: OnceLock<[(c_int, String); 2]> = OnceLock::new();
 
-/// Makes SIGSEGV and SIGABRT end the process with a message and exit code 1. `limit` says which limit there is.
+/// Makes SIGSEGV and SIGABRT end the process with a message and exit code 1. The message contains `limit`, a description of the limit.
 pub(in crate::comm) fn explain(limit: &str) {
     let text = |signal: &str| {
         format!(
@@ -19,8 +19,8 @@ pub(in crate::comm) fn explain(limit: &str) {
     };
     let messages = [(libc::SIGSEGV, text("SIGSEGV")), (libc::SIGABRT, text("SIGABRT"))];
     for (signal, _) in MESSAGES.get_or_init(|| messages) {
-        // SAFETY: sigaction is a C struct for which all zeros is a valid value. The handler has the signature of one without SA_SIGINFO
-        // and calls only what is async-signal-safe. It runs on the alternate stack, since a stack may be what has no memory.
+        // SAFETY: sigaction is a C struct for which all zeros is a valid value. The handler has the signature for no SA_SIGINFO and calls
+        // only async-signal-safe functions. It runs on the alternate stack, because the fault may be a stack that cannot grow.
         unsafe {
             let mut ours: libc::sigaction = std::mem::zeroed();
             ours.sa_sigaction = on_fault as *const () as usize;
@@ -41,14 +41,14 @@ extern "C" fn on_fault(signal: c_int) {
     };
     let parts = [before, rank, after, text]
         .map(|part| libc::iovec { iov_base: part.as_ptr().cast_mut().cast(), iov_len: part.len() });
-    // SAFETY: writev and _exit are async-signal-safe; each iovec is of a live slice and only read.
+    // SAFETY: writev and _exit are async-signal-safe. Each iovec points to a live slice that is only read.
     unsafe {
         libc::writev(libc::STDERR_FILENO, parts.as_ptr(), parts.len() as c_int);
         libc::_exit(1)
     }
 }
 
-/// Writes a number's decimal digits to the end of `digits` and returns them.
+/// Writes a number in decimal to the end of `digits` and returns its digits.
 fn decimal(mut number: usize, digits: &mut [u8; 20]) -> &[u8] {
     let mut at = digits.len();
     loop {

@@ -108,18 +108,19 @@ fn graph(
     Ok(notes)
 }
 
-/// A warning of transforms that do not normalise, for weights of another program.
+/// Returns a warning if the weights are from another program and the transforms do not normalize.
 fn unusual(pipeline: &Pipeline, weights: &Weights) -> Option<String> {
     weights.model.is_none().then(|| origin::not_normalised(&pipeline.ops(), weights)).flatten()
 }
 
-/// Names `classes` classes by their numbers, and adds a note that says so.
+/// Uses the class numbers as class names, and adds a note about it.
 fn numbered(classes: usize, notes: &mut Vec<String>) -> Vec<String> {
     notes.push("classes: their numbers stand for their names; name them with --classes FILE".into());
     (0..classes).map(|class| class.to_string()).collect()
 }
 
-/// From a picture to the input, as given or as the file says. The network is meant for images of the shape `meant`.
+/// Builds the pipeline from an image file to the network's input, from the given transforms or those of the file. The network expects
+/// images of shape `meant`.
 fn pipeline(model: &str, meant: Shape, transforms: Vec<String>, weights: &Weights) -> Result<Pipeline, Error> {
     let told = weights.model.as_ref().map(|told| told.preprocess.clone());
     let ops = if transforms.is_empty() { told.unwrap_or_default() } else { transforms };

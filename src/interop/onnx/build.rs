@@ -34,8 +34,8 @@ pub(super) struct Build<'a> {
     left: usize,
 }
 
-/// Limit for the memory of the weights: `ROOM` bytes, plus `ROOM_EACH` bytes for each byte of the file. A graph can compute its weights;
-/// those of VGG-19 take 575 MB.
+/// Memory limit for the weights: `ROOM` bytes plus `ROOM_EACH` bytes for each byte of the file. A graph can compute its weights, so a small
+/// file may need a lot of memory. VGG-19 needs 575 MB.
 const ROOM: usize = 640 << 20;
 const ROOM_EACH: usize = 3;
 
@@ -84,7 +84,7 @@ impl<'a> Build<'a> {
         }
     }
 
-    /// Returns whether a value is known already.
+    /// Returns true if the value is already known.
     pub fn is_set(&self, name: &str) -> bool {
         self.values.contains_key(name)
     }
@@ -123,7 +123,7 @@ impl<'a> Build<'a> {
         if Self::has(node, at) { self.constant(node, at).map(Some) } else { Ok(None) }
     }
 
-    /// The integers of an input or, in older opsets, of the attribute `name`.
+    /// Returns the integers of an input. Older opsets have them in the attribute `name`.
     pub fn numbers(&self, node: &Node<'a>, at: usize, name: &str) -> Result<Option<Vec<i64>>, String> {
         let given = self.given(node, at)?.map(|constant| constant.ints());
         Ok(given.or_else(|| node.ints(name).map(<[i64]>::to_vec)))
@@ -324,7 +324,7 @@ impl<'a> Build<'a> {
         self.readers.is_one(id)
     }
 
-    /// Returns whether no element of the tensor can be negative.
+    /// Returns true if the tensor has no negative elements for any input image.
     pub fn is_non_negative(&self, id: Id) -> bool {
         let Some(node) = self.maker(id).map(|place| &self.net.nodes[place]) else { return false };
         match &node.op {

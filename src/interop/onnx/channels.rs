@@ -84,15 +84,15 @@ fn scale<'a>(build: &mut Build<'a>, node: &Node<'a>, x: View, at: usize, values:
     Ok(Value::Tensor(View { id, ..x }))
 }
 
-/// The tensors of a normalization layer that scale and shift its result.
+/// Names of the scale and shift tensors of a normalization layer.
 const AFFINE: [&str; 2] = ["weight", "bias"];
 
-/// Returns whether nothing follows the scale and shift of a batch-norm layer.
+/// Returns true if the batch norm has neither a fused residual sum nor a fused ReLU.
 fn is_alone(norm: &Norm) -> bool {
     !norm.residual && !norm.relu
 }
 
-/// Adds the numbers to the bias of the layer that makes `x`. If that is not possible, adds a depthwise 1x1 convolution.
+/// Adds one number per channel to the bias of the layer that computes `x`. If that is not possible, adds a depthwise 1x1 convolution.
 fn shift<'a>(build: &mut Build<'a>, node: &Node<'a>, x: View, values: Vec<f32>) -> Result<Value, String> {
     let name = match before(build, x) {
         Some((Op::Conv(conv), name)) if !conv.relu => {
@@ -126,14 +126,14 @@ fn add_bias(build: &mut Build<'_>, name: &str, values: Vec<f32>) {
     }
 }
 
-/// A depthwise 1x1 convolution: it multiplies each channel by one number and adds another.
+/// Returns a depthwise 1x1 convolution, which multiplies each channel by a factor and adds a bias.
 fn each_channel(channels: usize) -> Conv {
     Conv { groups: channels, ..Conv::new(channels, 1) }.bias_from(Init::UniformFanIn)
 }
 
-/// Merges a batch norm that the file has as a product and a sum. `name` is the layer-scale layer that the product became. The pair is
-/// merged into the convolution or linear layer that feeds it, unless another node reads that layer too. Otherwise it becomes a depthwise
-/// convolution.
+/// Merges a batch norm that the file stores as a multiplication and an addition. The multiplication has already become the layer-scale
+/// layer `name`. Both are merged into the convolution or linear layer before them. If another node also reads that layer, they become a
+/// depthwise convolution.
 fn scaled_and_shifted(build: &mut Build<'_>, x: View, name: &str, shift: Vec<f32>) -> Result<Value, String> {
     let place = build.maker(x.id).ok_or("nothing makes its input")?;
     let scale: Vec<f32> = build.weights.remove(name).into_iter().flatten().flat_map(|weight| weight.2).collect();
@@ -166,13 +166,13 @@ fn scaled_and_shifted(build: &mut Build<'_>, x: View, name: &str, shift: Vec<f32
     finite(build, &weighted).map(|()| Value::Tensor(x))
 }
 
-/// Picks channels of a tensor, in this order. No layer here only moves channels, so this adds a 1x1 convolution of zeros and ones.
+/// Selects channels of a tensor, in this order. There is no layer type for this, so a 1x1 convolution of zeros and ones is added.
 pub(super) fn picked<'a>(build: &mut Build<'a>, node: &Node<'a>, x: View, from: &[usize]) -> Result<Value, String> {
     let id = picked_as(build, node.label(), x, from)?;
     Ok(Value::Tensor(View { id, ..x }))
 }
 
-/// [`picked`] as a layer called `label`.
+/// Works like [`picked`], and calls the new layer `label`.
 pub(super) fn picked_as(build: &mut Build<'_>, label: &str, x: View, from: &[usize]) -> Result<Id, String> {
     let channels = build.shapes[x.id.0].c;
     build.take(size_of::<f32>().saturating_mul(channels).saturating_mul(from.len()))?;

@@ -9,7 +9,7 @@ use super::graph::Node;
 use super::tensor::{Constant, DEEPEST, Values};
 use super::value::Value;
 
-/// Computes one operator from its inputs. An input that the node leaves out is `None`.
+/// Computes one operator from its inputs. An omitted input is `None`.
 type Fold = fn(&Node<'_>, &[Option<Rc<Constant>>]) -> Result<Constant, String>;
 
 /// The operators that can be folded.
@@ -43,7 +43,7 @@ const FOLDS: &[(&str, Fold)] = &[
     ("Unsqueeze", unsqueeze),
 ];
 
-/// Returns whether [`fold`] knows an operator.
+/// Returns true if [`fold`] supports the operator.
 pub(super) fn is_folded(op: &str) -> bool {
     FOLDS.iter().any(|(name, _)| *name == op)
 }
@@ -51,7 +51,7 @@ pub(super) fn is_folded(op: &str) -> bool {
 /// Computes a node if its operator is in [`FOLDS`] and all of its inputs are constants. Otherwise returns `None`.
 ///
 /// # Errors
-/// Inputs that the operator does not allow, and results for which the file gets no memory.
+/// Fails if the operator does not accept the inputs, or if the result exceeds the memory limit for the file.
 pub(super) fn fold<'a>(build: &mut Build<'a>, node: &Node<'a>) -> Result<Option<Value>, String> {
     let Some((_, compute)) = FOLDS.iter().find(|(name, _)| *name == node.op) else { return Ok(None) };
     let mut inputs = Vec::with_capacity(node.inputs.len());
@@ -67,7 +67,7 @@ pub(super) fn fold<'a>(build: &mut Build<'a>, node: &Node<'a>) -> Result<Option<
     if inputs.is_empty() {
         return Ok(None);
     }
-    // checked before memory is taken for the values
+    // check the memory limit before the values are allocated
     if let Some(elements) = elements_made(node, &inputs)? {
         build.take(size_of::<f32>().saturating_mul(elements))?;
     }
@@ -78,7 +78,7 @@ pub(super) fn fold<'a>(build: &mut Build<'a>, node: &Node<'a>) -> Result<Option<
     Ok(Some(Value::Constant(Rc::new(constant))))
 }
 
-/// The number of elements of the result, for operators whose result can be much larger than the inputs.
+/// Returns the number of elements of the result, for operators that can have a much larger result than inputs.
 fn elements_made(node: &Node<'_>, inputs: &[Option<Rc<Constant>>]) -> Result<Option<usize>, String> {
     Ok(match node.op {
         "Expand" => Some(elements(&sizes(&input(inputs, 1)?.ints())?)?.saturating_mul(first(inputs)?.values.len())),
@@ -98,13 +98,13 @@ fn input(inputs: &[Option<Rc<Constant>>], at: usize) -> Result<&Constant, String
     inputs.get(at).and_then(Option::as_deref).ok_or_else(|| format!("it has no input number {}", at + 1))
 }
 
-/// The integers of an input or, in older opsets, of the attribute `name`.
+/// Returns the integers of an input. Older opsets have them in the attribute `name`.
 fn numbers(node: &Node<'_>, inputs: &[Option<Rc<Constant>>], at: usize, name: &str) -> Option<Vec<i64>> {
     let given = inputs.get(at).and_then(Option::as_deref).map(Constant::ints);
     given.or_else(|| node.ints(name).map(<[i64]>::to_vec))
 }
 
-/// The sizes of a tensor.
+/// Converts integers to the sizes of a tensor.
 fn sizes(ints: &[i64]) -> Result<Vec<usize>, String> {
     let sizes: Option<Vec<usize>> = ints.iter().map(|n| usize::try_from(*n).ok()).collect();
     sizes.filter(|sizes| sizes.len() <= DEEPEST).ok_or_else(|| format!("{ints:?} is not the shape of a tensor"))
@@ -122,7 +122,7 @@ fn axis(axis: i64, rank: usize) -> Result<usize, String> {
     place.ok_or_else(|| format!("axis {axis} of a tensor with {rank} dimensions"))
 }
 
-/// The elements of `constant` at these places.
+/// Gathers the elements of `constant` at the given indices.
 fn picked(constant: &Constant, dims: Vec<usize>, places: impl Iterator<Item = usize>) -> Constant {
     let values = match &constant.values {
         Values::Floats(values) => Values::Floats(places.map(|at| values[at]).collect()),
@@ -132,7 +132,7 @@ fn picked(constant: &Constant, dims: Vec<usize>, places: impl Iterator<Item = us
     Constant { dims, values }
 }
 
-/// Returns the values with another shape of the same size.
+/// Reshapes the values. The number of elements must not change.
 fn shaped(constant: &Constant, dims: Vec<usize>) -> Result<Constant, String> {
     match elements(&dims)? == constant.values.len() && dims.len() <= DEEPEST {
         true => Ok(Constant { dims, values: constant.values.clone() }),
@@ -149,7 +149,7 @@ fn map(x: &Constant, f: impl Fn(f64) -> f64) -> Result<Constant, String> {
     Ok(Constant { dims: x.dims.clone(), values })
 }
 
-/// The shape that two shapes broadcast to.
+/// Returns the shape that two shapes broadcast to.
 fn broadcast(a: &[usize], b: &[usize]) -> Result<Vec<usize>, String> {
     let rank = a.len().max(b.len());
     let size = |dims: &[usize], at: usize| (at + dims.len()).checked_sub(rank).map_or(1, |at| dims[at]);
@@ -162,7 +162,7 @@ fn broadcast(a: &[usize], b: &[usize]) -> Result<Vec<usize>, String> {
         .collect()
 }
 
-/// For each element of a tensor of shape `to`, its offset in a tensor of shape `from` that is broadcast to `to`.
+/// Returns the source index for each element when a tensor of shape `from` is broadcast to shape `to`.
 fn places(from: &[usize], to: &[usize]) -> impl Iterator<Item = usize> + use<> {
     let mut strides = vec![0; to.len()];
     let mut stride = 1;
@@ -173,7 +173,7 @@ fn places(from: &[usize], to: &[usize]) -> impl Iterator<Item = usize> + use<> {
     walk(to.to_vec(), strides)
 }
 
-/// The offsets of all elements of a tensor with this shape and these strides, in C order.
+/// Returns the offsets of all elements of a tensor with this shape and these strides, in C order.
 fn walk(dims: Vec<usize>, strides: Vec<usize>) -> impl Iterator<Item = usize> {
     let count: usize = dims.iter().product();
     (0..count).map(move |mut element| {
@@ -340,7 +340,7 @@ fn shape(node: &Node<'_>, inputs: &[Option<Rc<Constant>>]) -> Result<Constant, S
     Ok(Constant { dims: vec![part.len()], values: Values::Ints(part) })
 }
 
-/// The places from `start` to `end`, which may be counted from the end, cut to `length`.
+/// Converts a slice's start and end, which may be negative, to a range within `length`.
 pub(super) fn range(start: i64, end: i64, length: usize) -> std::ops::Range<usize> {
     let length = length as i64;
     let place = |at: i64| if at < 0 { at.saturating_add(length) } else { at }.clamp(0, length) as usize;

@@ -15,7 +15,7 @@ pub(super) struct Function {
     size: usize,
 }
 
-/// outer * activation(inner * x).
+/// The function outer * activation(inner * x).
 #[derive(Clone, Copy, Debug, PartialEq)]
 pub(super) struct ScaledActivation {
     pub inner: f32,
@@ -141,12 +141,13 @@ impl Function {
         candidates.into_iter().find(|activation| points.iter().all(|x| self.is_near(*activation, *x)))
     }
 
-    /// Finds an activation f and a factor k so that this is f(k x), or k x f(k x) / k: hard sigmoids of other programs have other slopes.
+    /// Finds an activation f and a factor k so that this function equals f(k x) or f(k x) / k. Hard sigmoids have other slopes in other
+    /// programs.
     pub fn scaled_activation(&self) -> Option<ScaledActivation> {
         let mut slopes = Vec::new();
         self.slopes(&mut slopes);
         slopes.into_iter().filter(|slope| *slope > 0.0 && slope.is_finite()).find_map(|slope| {
-            // the slope of PyTorch's is 1/6
+            // PyTorch's hard sigmoid has slope 1/6
             let inner = 6.0 * slope;
             [1.0, 1.0 / inner].into_iter().find_map(|outer| {
                 let number = |value| Rc::new(Self::new("", Form::Number(value)));
@@ -159,7 +160,7 @@ impl Function {
         })
     }
 
-    /// This function of another one.
+    /// Substitutes `argument` for x.
     fn of(&self, argument: &Rc<Self>) -> Self {
         let form = match &self.form {
             Form::Argument => return Self::new(&argument.name, argument.form.clone()),

@@ -14,7 +14,7 @@ pub(super) struct Graph<'a> {
     /// What is given from outside, weights left out.
     pub inputs: Vec<Input<'a>>,
     pub outputs: Vec<&'a str>,
-    /// Version of ONNX's own operators.
+    /// Version of ONNX's standard operators.
     pub opset: i64,
 }
 
@@ -71,7 +71,7 @@ const MOST_ATTRIBUTES: usize = 32;
 /// Most integers of an attribute.
 const MOST_INTS: usize = 64;
 
-/// The supported opsets. Before opset 7, operators had other rules for broadcasting.
+/// The supported opsets. Before opset 7, operators had different rules for broadcasting.
 const OPSETS: std::ops::RangeInclusive<i64> = 7..=24;
 
 impl<'a> Graph<'a> {

@@ -76,7 +76,7 @@ pub fn read(path: &Path) -> Result<Survey, Error> {
 /// # Errors
 /// As [`read`].
 pub fn of_bytes(bytes: &[u8], path: &Path) -> Result<Survey, Error> {
-    // all texts may contain names from the file
+    // every message may contain names from the file
     let survey =
         survey(bytes, path).map_err(|why| Error::File { path: path.to_path_buf(), why: printable(&why).into() })?;
     Ok(Survey { unsupported: survey.unsupported.iter().map(|text| printable(text).into()).collect(), ..survey })

@@ -29,7 +29,7 @@ pub(super) struct Constant {
 pub(super) enum Values {
     Floats(Vec<f32>),
     Ints(Vec<i64>),
-    /// One value, repeated this many times. Takes no memory for the elements.
+    /// A value that is repeated this many times. The elements are not allocated.
     Same(f32, usize),
 }
 

@@ -302,7 +302,7 @@ fn weights_take_no_more_memory_than_a_few_times_the_file() {
         other => panic!("{other:?}"),
     }
     build.take(640 << 20).unwrap();
-    // one value takes no memory until it is a weight
+    // a repeated value is allocated only when it becomes a weight
     let many = make(&mut build, 4).unwrap();
     build.set(&graph.nodes[4], "e", many);
     for at in [2, 3, 5] {

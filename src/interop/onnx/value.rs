@@ -36,7 +36,7 @@ pub(super) enum Value {
 }
 
 impl Value {
-    /// A list of sizes: a constant if all of them are known, so that the graph's arithmetic with them is folded.
+    /// Wraps a list of sizes. If all of them are known, the result is a constant, so that arithmetic with it can be folded.
     pub fn sizes(sizes: Vec<Option<i64>>) -> Self {
         match sizes.iter().copied().collect::<Option<Vec<i64>>>() {
             Some(known) => Self::Constant(Rc::new(Constant { dims: vec![known.len()], values: Values::Ints(known) })),
@@ -44,7 +44,7 @@ impl Value {
         }
     }
 
-    /// One size.
+    /// Wraps a single size.
     pub fn size(size: Option<i64>) -> Self {
         match size {
             Some(known) => Self::Constant(Rc::new(Constant { dims: Vec::new(), values: Values::Ints(vec![known]) })),
@@ -69,7 +69,7 @@ pub(super) enum Layout {
     Last,
     /// (N, F).
     Flat,
-    /// (N, F), flattened from (N, H, W, C) images of this shape. Our layers flatten (C, H, W), so the features have another order here.
+    /// (N, F), flattened from (N, H, W, C) images of this shape. Our layers flatten (C, H, W), so the features must be reordered.
     FlatLast(Shape),
 }
 
@@ -108,11 +108,11 @@ pub(super) enum Moment {
     Deviation(f32),
 }
 
-/// Blocks of channels.
+/// Channels split into blocks.
 #[derive(Clone, Copy, Debug, PartialEq, Eq)]
 pub(super) struct Blocks {
     pub count: usize,
-    /// Whether the two channel dimensions were transposed.
+    /// True after the two channel dimensions were transposed.
     pub exchanged: bool,
 }
 
@@ -125,12 +125,12 @@ pub(super) struct Groups {
 }
 
 impl Layout {
-    /// Number of dimensions.
+    /// Returns the number of dimensions.
     pub fn rank(self) -> i64 {
         if matches!(self, Self::Flat | Self::FlatLast(_)) { 2 } else { 4 }
     }
 
-    /// The sizes of all dimensions except the batch dimension, for a tensor of this shape.
+    /// Returns the sizes of all dimensions except the batch dimension, for a tensor of shape `x`.
     pub fn dims(self, x: Shape) -> Vec<usize> {
         match self {
             Self::Image => vec![x.c, x.h, x.w],

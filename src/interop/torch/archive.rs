@@ -14,7 +14,7 @@ use super::values::Storage;
 use super::{pickle, state_dict, tensor};
 use crate::interop::error::{Fault, damaged};
 
-/// Reads all tensors of a file. With a `key`, reads only the tensors of that dictionary.
+/// Reads all tensors of a file, or with `key` only the tensors of that dictionary.
 pub fn read(path: &Path, key: Option<&str>) -> Result<Found, Fault> {
     let file = regular::open(path).map_err(Fault::Io)?;
     let length = file.metadata().map_err(Fault::Io)?.len();

@@ -16,7 +16,7 @@ use crate::interop::error::{Fault, damaged};
 /// The pickles of the magic number and of version 1001.
 pub const MAGIC: &[u8] = b"\x80\x02\x8a\x0a\x6c\xfc\x9c\x46\xf9\x20\x6a\xa8\x50\x19.\x80\x02M\xe9\x03.";
 
-/// Reads all tensors of a file. With a `key`, reads only the tensors of that dictionary.
+/// Reads all tensors of a file, or with `key` only the tensors of that dictionary.
 pub fn read(path: &Path, key: Option<&str>) -> Result<Found, Fault> {
     let bytes = regular::read(path).map_err(Fault::Io)?;
     parse(&bytes, key)
@@ -30,7 +30,7 @@ fn parse(bytes: &[u8], key: Option<&str>) -> Result<Found, Fault> {
         longest -= loaded.len;
         Ok::<_, Fault>(loaded)
     };
-    // facts on the machine that wrote the file
+    // information about the machine that wrote the file
     drop(next()?);
     let (loaded, keys) = (next()?, next()?);
     let places = places(&loaded, &keys, rest)?;

@@ -7,7 +7,7 @@ use super::opcode as op;
 use super::values::{Value, Values, keep};
 use crate::interop::error::{Fault, damaged};
 
-/// Limit for the total length of a file's pickles, in bytes. Each byte can create a value of 16 bytes.
+/// Limit for the total length of a file's pickles, in bytes. Each byte can create a 16-byte value.
 pub const LONGEST: usize = 16 << 20;
 
 /// Limit for the number of lists, dictionaries, strings and tensors. A single byte can create an empty list, which takes 40 bytes.
@@ -37,7 +37,7 @@ pub fn load(bytes: &[u8]) -> Result<Loaded, Fault> {
     load_within(bytes, LONGEST)
 }
 
-/// Like [`load`], for a pickle of at most `longest` bytes.
+/// Works like [`load`], but reads at most `longest` bytes.
 pub fn load_within(bytes: &[u8], longest: usize) -> Result<Loaded, Fault> {
     let bytes = &bytes[..bytes.len().min(longest)];
     let (stack, marks, memo) = (Vec::new(), Vec::new(), BTreeMap::new());

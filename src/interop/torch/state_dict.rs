@@ -8,7 +8,7 @@ use crate::checkpoint::Tensor;
 use crate::interop::error::{Fault, damaged};
 use loaders::printable;
 
-/// The tensors of a file, and a sentence about averaged weights that the file also has.
+/// The tensors of a file, and a sentence that names averaged weights if the file has any.
 pub type Found = (Vec<Tensor>, Option<String>);
 
 /// A name, and the number of its view.
@@ -24,8 +24,8 @@ const PLACES: [&str; 5] = ["state_dict", "model_state_dict", "model", "net", "ne
 /// Keys under which timm and torchvision store averaged weights.
 const AVERAGES: [&str; 4] = ["state_dict_ema", "model_ema", "ema_state_dict", "ema"];
 
-/// The tensors of the root, or of the dictionary in it that is a state_dict: of the one that has most of them, since scripts keep other
-/// tensors beside it, such as the best score. With a `key`, the dictionary of that key. Values that are no tensors are left out.
+/// Finds the model's tensors in the root or in one of its dictionaries. With a `key`, uses the dictionary with that key. Otherwise uses the
+/// dictionary with the most tensors, because scripts also store other tensors, such as the best score. Skips values that are not tensors.
 ///
 /// The second value is a sentence that names averaged weights, if the file has any.
 pub fn find(loaded: &Loaded, key: Option<&str>) -> Result<(Vec<Named>, Option<String>), Fault> {
@@ -65,7 +65,7 @@ pub fn find(loaded: &Loaded, key: Option<&str>) -> Result<(Vec<Named>, Option<St
     )))
 }
 
-/// The first keys of a dictionary, for messages.
+/// Lists the first keys of a dictionary, for messages.
 fn keys(values: &Values, entries: &[(Value, Value)]) -> String {
     let keys = entries.iter().filter_map(|(key, _)| values.text(*key).ok()).map(printable);
     keys.take(10).collect::<Vec<_>>().join(", ")

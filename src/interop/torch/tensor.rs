@@ -12,11 +12,12 @@ use loaders::printable;
 /// Dimensions of a tensor at most.
 const MOST_DIMENSIONS: usize = 16;
 
-/// Returns all tensors, in the order in which the pickle names them. `read` returns the bytes of a storage.
+/// Returns all tensors in the order of the pickle. `read` returns the bytes of a storage.
 ///
 /// # Errors
-/// Fails if the tensors have more than `most` values together (strides of 0 can make large tensors of a small storage), if a tensor reaches
-/// past its storage, or if a storage is named with several types or lengths (it would be read once for each).
+/// Fails if the tensors have more than `most` values together: with strides of 0, a small storage can produce large tensors. Also fails if
+/// a tensor reaches past the end of its storage. Fails if the pickle gives one storage two types or lengths, because it would be read once
+/// for each.
 pub fn all<'a>(
     values: &Values,
     named: &[Named],
@@ -156,7 +157,7 @@ mod tests {
         assert!(matches!(read, Err(Fault::Damaged(text)) if text.contains("values together")));
     }
 
-    /// A storage named with many types would be read many times.
+    /// A storage with many types would be read once for each type.
     #[test]
     fn a_storage_has_one_type_and_one_length() {
         let storage = |number, len| Storage { number, key: "0".into(), len };

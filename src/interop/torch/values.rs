@@ -83,7 +83,7 @@ pub fn keep<T>(items: &mut Vec<T>, item: T) -> usize {
 }
 
 impl Values {
-    /// Number of lists, dictionaries, texts and tensors.
+    /// Returns the number of lists, dictionaries, strings and tensors.
     pub fn containers(&self) -> usize {
         let Self { copied: _, texts, lists, dictionaries, storages, views } = self;
         texts.len() + lists.len() + dictionaries.len() + storages.len() + views.len()

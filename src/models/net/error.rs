@@ -46,7 +46,7 @@ impl Fault {
 
     pub fn in_file(self, file: &str) -> Error {
         let Self { line, node, why } = self;
-        // both may contain names from the file
+        // both strings may contain names from the file
         Error { file: file.into(), line, node: printable(&node).into(), why: printable(&why).into() }
     }
 }

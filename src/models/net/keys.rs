@@ -203,7 +203,7 @@ pub fn operation_elsewhere(name: &str, ours: &[&'static str]) -> Option<&'static
     known.or_else(|| ours.iter().copied().find(|word| plain(word) == theirs))
 }
 
-/// Returns whether the name is that of an attention layer. There is none here.
+/// Returns true if this is the name of an attention layer. Attention is not supported.
 pub fn is_attention(name: &str) -> bool {
     name.to_lowercase().contains("attention")
 }

@@ -97,7 +97,7 @@ mod tests {
             over.contains("had come to its end (lr 0), and goes on as that of a run of 10 epochs (lr 0.58"),
             "{over}"
         );
-        // the steps that are done keep their rates, and those to come are the longer run's, also after another extension
+        // finished steps keep their rates, and later steps follow the longer run, also after a second extension
         let [short, long] = [5, 10].map(|epochs| Schedule::new(&line(), 8, epochs, PER_EPOCH).unwrap());
         let mut spec = line();
         extension(50, 5, 10).apply(&mut spec).unwrap();

@@ -39,9 +39,9 @@ section! {
         default warmup_epochs: f64 = 0.0, in Range::AtLeast(0.0);
         /// Learning rate at the start of the warm-up; "base" is base_lr.
         absent warmup_from: WarmupFrom = "\"base\" if the target is higher, else 0", in Range::AtLeast(0.0);
-        /// Written by --extend-epochs: for each time that a decay that ends with the run was stretched, the epoch at which that happened
-        /// and the one at which the decay was to end before. Twice the same epoch: it had ended, and the rates from there on are those of
-        /// the longer run.
+        /// Written by --extend-epochs, as pairs of epochs. Each time the run was extended, the first number is the epoch of the extension
+        /// and the second is the epoch at which the decay would have ended. If both are equal, the run had already ended, and later rates
+        /// follow the longer run.
         absent stretched: Vec<f64> = "[]";
     }
 }

@@ -1,5 +1,5 @@
-//! Where a decay that ends with its run was stretched, because the run became longer while it was under way. A run that became longer after
-//! its end follows the decay of the longer run from there on.
+//! Extensions of a run whose decay ends with the run. If the run was extended before its end, the rest of the decay is stretched. If it was
+//! extended after its end, its rates follow the longer schedule from then on.
 
 use super::decay::ScheduleError;
 
@@ -23,13 +23,13 @@ impl Stretches {
         Self(epochs.chunks_exact(2).map(|pair| Stretch { at: steps(pair[0]), end: steps(pair[1]) }).collect())
     }
 
-    /// The end of the run as it was planned when the decay of `step` began; `end`: as it is planned now.
+    /// Returns the last step of the run as it was planned when the decay at `step` began. `end` is the current plan.
     pub fn planned(&self, step: u64, end: u64) -> u64 {
         let (stretches, end) = self.of(step, end);
         stretches.first().map_or(end, |first| first.end)
     }
 
-    /// The stretches of the decay that `step` belongs to, and the end of that decay.
+    /// Returns the extensions of the decay that is active at `step`, and the last step of that decay.
     fn of(&self, step: u64, end: u64) -> (&[Stretch], u64) {
         let over = |stretch: &Stretch| stretch.at >= stretch.end;
         let begin = self.0.iter().rposition(|stretch| over(stretch) && step >= stretch.at).map_or(0, |last| last + 1);

@@ -27,7 +27,7 @@ pub struct Log {
     pub evals: Vec<EvalLine>,
     /// Scores of their averages.
     pub averages: Vec<EvalLine>,
-    /// Scores of a split that is scored only once, at the end of a run that goes by another; of the weights and of their averages.
+    /// Scores of the weights and of their averages on the split that is scored only once, at the end of the run.
     pub at_end: Vec<EvalLine>,
     /// The end, if the last part of the run came to it.
     pub end: Option<EndLine>,
@@ -106,7 +106,7 @@ impl Log {
         steps.max(self.starts.last().map(|start| start.step)).max(self.end.as_ref().map(|end| end.step)).unwrap_or(0)
     }
 
-    /// Whether the last loss that was noted, of a step or of a scoring, is not a number or infinite.
+    /// Returns true if the last logged loss is NaN or infinite, either in a step or in an evaluation.
     pub fn diverged(&self) -> bool {
         let losses = [self.steps.last().map(|step| step.loss), self.evals.last().map(|eval| eval.loss)];
         losses.into_iter().flatten().any(|loss| !loss.is_finite())

@@ -64,9 +64,9 @@ pub enum State {
     Done,
     /// Its log has grown in the last two minutes, and its process has not given the folder back.
     Running,
-    /// Its loss is no longer a number.
+    /// The loss became NaN or infinite.
     Diverged,
-    /// None of these.
+    /// The run ended before its last step for another reason.
     Stopped,
 }
 

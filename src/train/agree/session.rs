@@ -78,9 +78,9 @@ impl Session {
         result
     }
 
-    /// Fails on all ranks unless each runs the same program with the same options on the same kind of device. Every command whose ranks
-    /// work together calls this before anything else that is collective: ranks with other options would wait for each other in different
-    /// places. `options` has a line for the command and one for each option that all ranks need alike.
+    /// Fails on all ranks unless they run the same program, with the same options, on the same kind of device. Every command with more than
+    /// one rank calls this before all other collective operations. Otherwise ranks with different options could wait for each other
+    /// forever. `options` has one line for the command and one for each option that must be equal.
     pub fn same_start(&self, device: &str, options: &str) -> Result<(), Error> {
         self.same_program()?;
         self.same_device(device)?;

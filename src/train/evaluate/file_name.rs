@@ -1,8 +1,8 @@
-//! The file that an image of a data set was made of, for people who look for it.
+//! The original file name of an image, for people who want to look at it.
 
 use loaders::Split;
 
-/// The name that the record of an image keeps of its file; empty for a record without one, and for one that cannot be read.
+/// Returns the original file name in an image's record. Returns an empty string if there is no name or the record cannot be read.
 pub fn file_name(split: &Split, id: u64) -> String {
     let mut copy = Vec::new();
     split.record(id, &mut copy).map(|(example, _)| example.filename.to_string()).unwrap_or_default()

@@ -14,7 +14,7 @@ pub fn nothing_fits<'a>(
     alike: Option<(&str, &[usize], &[usize])>,
 ) -> String {
     let found: Vec<&String> = found.collect();
-    // wrappers of a model put their names before those of its tensors, as `_orig_mod.module.`
+    // wrappers add a prefix to the names of all tensors, such as `_orig_mod.module.`
     let beginnings = found.iter().flat_map(|name| name.match_indices('.').map(|(at, _)| name.split_at(at + 1)));
     let begin = beginnings.filter(|(_, rest)| names.contains(rest)).map(|(begin, _)| begin).next();
     let cure = match begin {

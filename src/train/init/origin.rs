@@ -79,7 +79,7 @@ pub fn takes_the_data_sets(list: &[String]) -> bool {
     list.iter().any(|op| op.trim().trim_end_matches("()").trim() == BARE)
 }
 
-/// A warning where images have other values than those that a model of trireme was trained on.
+/// Returns a warning if this run normalizes images differently from the run that trained the model.
 fn other_values(source: &Source, model: &Model, weights: &Weights) -> Option<String> {
     let (there, here) = (PixelValues::of(&model.preprocess), PixelValues::of(&source.augment.ops()));
     let far = match there.agreement(&here) {
@@ -96,7 +96,7 @@ fn other_values(source: &Source, model: &Model, weights: &Weights) -> Option<Str
     Some(format!("warning: {file} was trained on images with {there}, and this run makes {here}{far}: {cure}"))
 }
 
-/// A warning where nothing normalises images for weights of another program.
+/// Returns a warning if the weights are from another program and the transforms do not normalize.
 pub fn not_normalised(ops: &[String], weights: &Weights) -> Option<String> {
     let values = PixelValues::of(ops);
     values.are_bytes().then(|| {

@@ -41,8 +41,8 @@ pub fn underflow(world: &WorldInfo, scale: &LossScale, alone: bool) -> Option<Er
     })
 }
 
-/// A score that is not finite, of weights that are. All ranks have the same score and call this together; `whose` says which weights, and
-/// the loss is over `images` of a split.
+/// Returns the error for a score that is not finite although the weights are. All ranks have the same score and call this together. `whose`
+/// names the weights that were scored.
 pub fn scored(world: &WorldInfo, whose: &str, split: &str, step: u64, loss: f64) -> Error {
     match world.rank {
         0 => Error::Diverged {
@@ -52,7 +52,7 @@ pub fn scored(world: &WorldInfo, whose: &str, split: &str, step: u64, loss: f64)
     }
 }
 
-/// What is wrong with a loss over a split that is not finite, and what to do.
+/// Formats the message for a loss that is not finite, with advice.
 pub fn lost_score(whose: &str, split: &str, loss: f64) -> String {
     format!(
         "{whose} have a loss of {loss} on split {split}: the outputs of the network are no longer finite. Try a smaller schedule.base_lr, \

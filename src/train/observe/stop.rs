@@ -1,8 +1,8 @@
-//! Requests to end a run early: a signal, a limit of time. Each rank looks at its own; all ranks learn of a request with the metrics of
-//! the next step or, where ranks step by themselves, when they next synchronise and at the end of an epoch.
+//! Requests to end a run early: a signal or a time limit. Each rank checks for its own requests. All ranks learn of a request with the
+//! metrics of the next step. If ranks step independently, they learn of it at the next synchronisation and at the end of an epoch.
 //!
-//! A signal that asks for the end (see [`signals`]) only sets a flag; a second SIGINT ends the process at once with exit code 130.
-//! The end of a Slurm job counts as a limit of time where the environment has it.
+//! A signal that asks for the end (see [`signals`]) only sets a flag. A second SIGINT ends the process at once with exit code 130. If the
+//! environment has the end time of a Slurm job, it is another time limit.
 
 use std::cell::Cell;
 use std::sync::Arc;
@@ -141,8 +141,8 @@ impl Limit {
     }
 }
 
-/// The limit of processor time (RLIMIT_CPU). Where the soft and the hard limit are equal, as `ulimit -t` makes them, its end is SIGKILL,
-/// without a signal before it.
+/// The limit of CPU time (RLIMIT_CPU). `ulimit -t` sets the soft and the hard limit to the same value. The kernel then sends SIGKILL
+/// without an earlier signal.
 #[derive(Clone, Copy, Debug)]
 struct ProcessorLimit {
     most: Duration,
@@ -156,7 +156,7 @@ impl ProcessorLimit {
         Some(Self { most: Duration::from_secs(most), started })
     }
 
-    /// Whether the limit may be reached within `time`, if the process goes on to use as many processors as so far.
+    /// Returns true if the limit may be reached within `time`, if the process keeps using as many cores as before.
     fn is_within(&self, time: Duration, used: Duration) -> bool {
         let elapsed = self.started.elapsed().as_secs_f64().max(f64::MIN_POSITIVE);
         let processors = (used.as_secs_f64() / elapsed).max(1.0);
@@ -164,7 +164,7 @@ impl ProcessorLimit {
     }
 }
 
-/// What all threads of this process have used so far.
+/// Returns the CPU time of all threads of this process.
 fn processor_time() -> Duration {
     Duration::try_from(clock_gettime(ClockId::ProcessCPUTime)).unwrap_or_default()
 }
@@ -172,7 +172,7 @@ fn processor_time() -> Duration {
 /// How much ranks may differ in when a limit is near: each counts from its own start and measures its own steps.
 const TOLERANCE: Duration = Duration::from_secs(2);
 
-/// How long until Slurm ends the job; nothing of a job that is over, whose variables are left in a shell.
+/// Returns the time until Slurm ends the job. Returns `None` if the job has already ended, because a shell can keep its variables.
 fn slurm_end() -> Option<Duration> {
     if slurm::is_over(environment::variable) {
         return None;
@@ -212,7 +212,7 @@ mod tests {
         let second = Duration::from_secs(1);
         let started = Instant::now().checked_sub(100 * second).unwrap();
         let limit = ProcessorLimit { most: 800 * second, started };
-        // four processors so far, which use the 400 s that are left in 100 s
+        // on average four cores were busy, so the remaining 400 s of CPU time last 100 s
         assert!(limit.is_within(101 * second, 400 * second) && !limit.is_within(90 * second, 400 * second));
         assert!(limit.is_within(Duration::ZERO, 900 * second));
     }

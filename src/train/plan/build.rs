@@ -130,7 +130,8 @@ fn loader_options(recipe: &Recipe, division: &Division, threads: usize) -> Optio
     }
 }
 
-/// The scoring after each epoch, and that at the end of the run. A bad record ends it: a score over fewer images would be another score.
+/// Plans the evaluation after each epoch and at the end of the run. A bad record is an error here, because a score over fewer images cannot
+/// be compared.
 fn evaluations(source: &Source, division: &Division, options: Options) -> Result<[Option<Evaluation>; 2], Error> {
     if source.eval.is_none() {
         return source.recipe.scores_used().first().map_or(Ok([None, None]), |(key, name)| {
@@ -157,13 +158,14 @@ fn evaluations(source: &Source, division: &Division, options: Options) -> Result
     Ok([watched, source.eval_at_end.as_ref().map(of)])
 }
 
-/// The parameters as patterns see them.
+/// Returns the parameters in the form that patterns are matched against.
 fn parameters<B: Backend>(graph: &Graph<B>) -> Vec<Parameter<'_>> {
     let norm = |node: usize| matches!(graph.net().nodes[node].op, Op::Norm(_) | Op::LayerNorm(_) | Op::GroupNorm(_));
     graph.params().iter().map(|p| Parameter { name: &p.name, norm: norm(p.node) }).collect()
 }
 
-/// Has the lists of patterns of the optimizer and of the codec name their parameters; gives notes on them, with those that name none.
+/// Replaces the patterns in all lists of the optimizer and the codec. Returns notes with the number of parameters that each pattern
+/// selects, and about patterns that match nothing.
 fn name_parameters<B: Backend>(recipe: &mut Recipe, graph: &Graph<B>) -> Vec<String> {
     let all = parameters(graph);
     let names: Vec<&str> = all.iter().map(|one| one.name).collect();

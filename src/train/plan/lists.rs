@@ -1,4 +1,4 @@
-//! Whether the lists of transforms of a recipe and the splits of its data set fit each other.
+//! Checks that the lists of transforms and the splits of the data set fit together.
 
 use std::path::Path;
 
@@ -6,7 +6,7 @@ use super::pixel_values::{Agreement, PixelValues};
 use crate::error::Error;
 use loaders::{ImageSpec, Images, Pipeline, Split};
 
-/// Refuses a data set that is neither in `dir` nor, as a recipe may have it, `beside` the recipe.
+/// Returns an error if the data set exists neither in `dir` nor in the recipe's folder (`beside`).
 pub fn data_is_there(dir: &Path, beside: Option<&Path>) -> Result<(), Error> {
     let Some(beside) = beside.filter(|_| !dir.exists()) else { return Ok(()) };
     Err(Error::Usage(format!(
@@ -17,7 +17,7 @@ pub fn data_is_there(dir: &Path, beside: Option<&Path>) -> Result<(), Error> {
     )))
 }
 
-/// Refuses a split whose images have another size than those of `train`, which are `images`, where the list takes one size only.
+/// Returns an error if the list accepts a single image size and the split's images differ from those of `train`, which are `images`.
 pub fn one_size(data: &str, split: &Split, preprocess: &Pipeline, images: Images) -> Result<(), Error> {
     let (name, other) = (split.name(), split.images_as(preprocess.exif())?);
     if !matches!(preprocess.input(), Images::Fixed(_)) || other == images {
@@ -30,7 +30,8 @@ pub fn one_size(data: &str, split: &Split, preprocess: &Pipeline, images: Images
     Err(Error::DataSet { data: data.into(), what })
 }
 
-/// Refuses lists whose images have other channels, or of which neither is the larger. Says that there are two sizes.
+/// Returns an error if the lists produce different numbers of channels, or if neither size contains the other. Otherwise returns a note if
+/// the sizes differ.
 pub fn sizes_fit(augment: &Pipeline, preprocess: &Pipeline) -> Result<Option<String>, Error> {
     let [train, eval] = [augment, preprocess].map(Pipeline::output);
     if train == eval {
@@ -46,7 +47,8 @@ pub fn sizes_fit(augment: &Pipeline, preprocess: &Pipeline) -> Result<Option<Str
     Ok(Some(format!("sizes: trained on images of {train}, scored on {eval}")))
 }
 
-/// Refuses lists of which one normalises and the other does not: scores would be those of noise. Gives a warning where the numbers differ.
+/// Returns an error if only a single list normalizes, because the scores would be meaningless. Returns a warning if both normalize
+/// differently.
 pub fn values_agree(augment: &Pipeline, preprocess: &Pipeline) -> Result<Option<String>, Error> {
     let [train, eval] = [augment, preprocess].map(|pipeline| PixelValues::of(&pipeline.ops()));
     let what = format!("augment.train makes {train}, and augment.eval {eval}");

@@ -1,11 +1,11 @@
-//! A warning of batch normalisations that will see one value per channel, as of one image with maps of 1x1: their output is then their
-//! bias, whatever the image, and there is no variance to learn. PyTorch refuses such batches.
+//! Warns if a batch norm will see a single value per channel, for example one image with 1x1 maps. Its output is then its bias, for any
+//! image, and the variance cannot be estimated. PyTorch refuses such batches.
 
 use super::division::Division;
 use crate::nn::NetSpec;
 use loaders::order::worker_positions;
 
-/// The line, if some worker of a step has so few images; `across`: batch normalisation takes in the images of all workers.
+/// Returns the warning if a worker gets only one image in some step. `across`: batch norm uses the images of all workers together.
 pub fn warning(net: &NetSpec, division: &Division, across: bool) -> Option<String> {
     let least = |step: u64| {
         let images = division.images_of(step);
@@ -55,7 +55,7 @@ mod tests {
 
     #[test]
     fn one_value_per_channel_is_told_before_the_first_step() {
-        // the last stage of ResNet-18 has maps of 1x1 for images of 32x32
+        // for 32x32 images, the last stage of ResNet-18 has 1x1 maps
         let each = warned("resnet18", 257, 64, 64, false).unwrap();
         assert!(each.contains("layer4.0.bn1 and ") && each.contains("in each step a worker has 1 image"), "{each}");
         let last = warned("resnet18", 257, 64, 1, false).unwrap();
@@ -66,7 +66,7 @@ mod tests {
             assert_eq!(warned("resnet18", images, batch, workers, across), None, "{images} {batch} {workers}");
         }
         assert!(warned("resnet18", 257, 64, 4, true).is_some());
-        // all maps of ResNet-20 are larger, and LeNet has no batch normalisation
+        // all maps of ResNet-20 are larger, and LeNet has no batch norm
         assert_eq!([warned("resnet20", 257, 64, 64, false), warned("lenet", 257, 64, 64, false)], [None, None]);
     }
 }

@@ -8,17 +8,18 @@ use crate::nn::NetSpec;
 use crate::nn::graph::BuildError;
 use crate::recipe::{matches, nearest};
 
-/// A parameter as patterns see it.
+/// A parameter that patterns are matched against.
 #[derive(Clone, Copy, Debug)]
 pub struct Parameter<'a> {
-    /// Such as `layer1.0.bn1.bias`.
+    /// Name, for example `layer1.0.bn1.bias`.
     pub name: &'a str,
-    /// Whether its layer normalises.
+    /// True if the parameter is part of a normalization layer.
     pub norm: bool,
 }
 
 impl Parameter<'_> {
-    /// Whether it is of a kind that lists of patterns may name in place of names: every parameter of layers that normalise, every bias.
+    /// Returns true if a keyword of pattern lists includes this parameter. The keyword "norm" includes all parameters of normalization
+    /// layers, and "bias" includes all biases.
     fn is_of_kind(&self, word: &str) -> bool {
         match word {
             "norm" => self.norm,
@@ -28,7 +29,7 @@ impl Parameter<'_> {
     }
 }
 
-/// The list with its words for kinds replaced by the names of these parameters.
+/// Replaces the keywords "norm" and "bias" in a list with the names of the parameters.
 pub fn expanded(list: &[String], parameters: &[Parameter<'_>]) -> Vec<String> {
     let names = |word: &String| {
         let of_kind: Vec<String> =
@@ -38,7 +39,7 @@ pub fn expanded(list: &[String], parameters: &[Parameter<'_>]) -> Vec<String> {
     list.iter().flat_map(names).collect()
 }
 
-/// How many parameters each entry of a list names, for the log; nothing for an empty list.
+/// Formats how many parameters each entry of a list selects, for the log. Returns `None` for an empty list.
 pub fn counted(key: &str, list: &[String], parameters: &[Parameter<'_>]) -> Option<String> {
     let named = |one: &&Parameter<'_>, word: &str| one.is_of_kind(word) || matches(word, one.name);
     let count = |word: &String| {

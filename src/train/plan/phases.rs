@@ -96,11 +96,11 @@ impl Phases {
     }
 }
 
-/// Plans a graph for images of this size in batches of these sizes, the largest of which is `largest`; the graph stays at its size.
-/// `named` says which keys ask for it.
+/// Plans the graph for another image size and these batch sizes, up to `largest`. The graph's current size does not change. `named`
+/// converts an error to one that names the recipe key.
 ///
 /// # Errors
-/// For a network with parameters whose shapes depend on the size of the images, and for images that are larger than the graph's.
+/// Fails if the shape of any parameter depends on the image size. Fails if the images are larger than the graph's input.
 pub fn plan_size<B: Backend>(
     graph: &mut Graph<B>,
     input: Shape,

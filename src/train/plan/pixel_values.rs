@@ -1,37 +1,37 @@
-//! What values a list of transforms gives black and white pixels. Lists and models that are used together must agree, or a network sees
-//! numbers that it has never seen: without `normalize` they go from 0 to 255, with it from about -2 to 2.
+//! Computes the values of black and white pixels after a list of transforms. Without `normalize` values range from 0 to 255. With it they
+//! range from about -2 to 2. If two lists or models disagree, the network gets values that it was not trained on.
 
 use std::fmt;
 
-/// `standardize` gives each image mean 0 and deviation 1. So nearly all of its values lie between these.
+/// `standardize` gives each image mean 0 and standard deviation 1, so nearly all of its values are in this range.
 const PER_IMAGE: [f64; 2] = [-2.0, 2.0];
-/// Two ranges of values of which one is so many times as wide, or which lie so many widths apart, are not of one network.
+/// Two ranges are [`Agreement::FarApart`] if their widths differ by more than this factor, or if they are more than this many widths apart.
 const FAR: f64 = 8.0;
-/// Part of the width that two roundings of the same mean and deviation may differ by.
+/// Largest difference between two roundings of the same mean and standard deviation, as a fraction of the range's width.
 const ROUNDING: f64 = 0.02;
 
-/// The values of black and white pixels behind a list of transforms, colour and geometry left aside.
+/// Values of black and white pixels after a list of transforms. Color and geometry transforms are ignored.
 #[derive(Clone, Debug, PartialEq)]
 pub struct PixelValues {
-    /// Black and white of each channel; one for all if they are alike.
+    /// Values of black and white for each channel, or a single entry if all channels are equal.
     channels: Vec<[f64; 2]>,
-    /// Whether each image is normalised by itself.
+    /// True if each image is normalized with its own mean and deviation.
     per_image: bool,
 }
 
-/// How two lists agree.
+/// Result of comparing two lists.
 #[derive(Clone, Copy, Debug, PartialEq, Eq)]
 pub enum Agreement {
-    /// Up to rounding.
+    /// Equal except for rounding.
     Same,
-    /// The same order of magnitude under other numbers.
+    /// Different, but similar in magnitude.
     OtherNumbers,
-    /// A network for the one can do nothing with the other.
+    /// So different that a network trained with one list is useless with the other.
     FarApart,
 }
 
 impl PixelValues {
-    /// Behind transforms that are written in full, as a pipeline and a model's file have them.
+    /// Computes the values from transforms with all arguments, as a pipeline or model file lists them.
     pub fn of(ops: &[String]) -> Self {
         let mut values = Self { channels: vec![[0.0, 255.0]], per_image: false };
         ops.iter().for_each(|op| values.apply(op.trim()));
@@ -56,7 +56,7 @@ impl PixelValues {
         self.channels = (0..count).map(scaled).collect();
     }
 
-    /// Compares them with those of another list.
+    /// Compares these values with the values after another list.
     pub fn agreement(&self, other: &Self) -> Agreement {
         let count = self.channels.len().max(other.channels.len());
         let mut found = if self.per_image == other.per_image { Agreement::Same } else { Agreement::OtherNumbers };
@@ -77,7 +77,7 @@ impl PixelValues {
         found
     }
 
-    /// Whether nothing brings them from 0 to 255 to a range about 0.
+    /// Returns true if the values still range from 0 to 255.
     pub fn are_bytes(&self) -> bool {
         self.channels == [[0.0, 255.0]]
     }
@@ -129,7 +129,7 @@ mod tests {
         }
         assert_eq!(agreement(&["resize(8)"], &["center_crop(4)"]), Same);
         assert!(values(&["resize(8)"]).are_bytes() && !values(&[IMAGENET]).are_bytes());
-        // a mean of bytes in place of shares
+        // the mean is given in bytes, not as a fraction
         assert_eq!(agreement(&["normalize(127.5, 0.5)"], half), FarApart);
     }
 

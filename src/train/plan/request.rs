@@ -53,17 +53,17 @@ pub struct TrainRequest {
 }
 
 impl TrainRequest {
-    /// The options that all ranks need alike, a line each: those that change what ranks do together. A new option must be sorted here.
+    /// Returns the options that must be equal on all ranks, one per line. Decide for each new option whether it belongs here.
     pub fn compared(&self) -> String {
         let Self {
-            // compared by what it says
+            // the contents are compared, not the path
             recipe: _,
             changes: _,
-            // rank 0's counts
+            // only rank 0 uses these
             out: _,
             steal_lock: _,
             verbosity: _,
-            // compared once it is found
+            // compared after the device was detected
             device: _,
             share_gpu,
             resume,
@@ -75,13 +75,13 @@ impl TrainRequest {
             stage,
             trace,
             trace_steps,
-            // may differ: a rank that runs out of time tells the others, and nodes have their own number of cores
+            // may differ: a rank that reaches its time limit tells the others, and nodes may have different numbers of cores
             time_limit: _,
             threads: _,
             stall: _,
         } = self;
         let given = |is_given: bool| if is_given { "given" } else { "not given" };
-        // a folder or file of its own for each node is fine
+        // every node may use a different folder or file
         let (stage, trace) = (given(stage.is_some()), given(trace.is_some()));
         let (resume, dry_run, share_gpu) =
             (given(*resume || resume_from.is_some()), given(*dry_run), given(*share_gpu));

@@ -38,7 +38,7 @@ pub struct Run<B: Backend> {
     pub ema: Option<Ema<B>>,
     /// The scoring after each epoch.
     pub evaluation: Option<Evaluation>,
-    /// The scoring of another split at the end of the run.
+    /// The evaluation of another split at the end of the run.
     pub evaluation_at_end: Option<Evaluation>,
     /// How the ranks keep one model.
     pub strategy: Box<dyn Strategy<B>>,
@@ -52,7 +52,7 @@ pub struct Run<B: Backend> {
 pub struct Footprints {
     /// Of the training split.
     pub training: Footprint,
-    /// Of the split that is scored; of two, the larger.
+    /// Memory for evaluations. If two splits are scored, this is the larger amount.
     pub scoring: Option<Footprint>,
 }
 
@@ -134,7 +134,7 @@ impl<B: Backend> Run<B> {
             let input = DeviceInput::new(self.graph.backend(), pipeline);
             Footprint::new(split, options, batch, pipeline.output().values(), input.format())
         };
-        // one is read after the other
+        // the splits are read one after the other
         let scorings = self.evaluation.iter().chain(&self.evaluation_at_end);
         let scorings: Vec<Footprint> =
             scorings.map(|e| of(&e.split, &e.pipeline, &e.options)).collect::<Result<_, _>>()?;

@@ -30,9 +30,9 @@ pub struct Length {
     pub scored: bool,
 }
 
-/// The warnings of a planned run.
+/// Returns the warnings for a planned run.
 pub fn of_run<B: Backend>(run: &Run<B>, request: &TrainRequest) -> Vec<String> {
-    // a search for a rate scores nothing, nor is it asked to
+    // a learning-rate search does not compute scores, so missing scores need no warning
     let scored = run.evaluation.is_some() || request.find_lr.is_some();
     let length = Length { images: run.division.images, max_steps: request.max_steps, scored };
     let of_settings = warnings(&run.recipe, run.graph.net(), &run.schedule, length);

@@ -36,7 +36,7 @@ pub struct Source {
     pub census: Option<Census>,
     /// Scored after each epoch, if the data set has such a split.
     pub eval: Option<Arc<Split>>,
-    /// Scored at the end of the run, if that is another one.
+    /// Another split, which is scored at the end of the run.
     pub eval_at_end: Option<Arc<Split>>,
     /// From a record to an input, for training, in the size that the network is built for.
     pub augment: Pipeline,
@@ -178,7 +178,7 @@ impl Source {
         self.defined.as_ref().map_or_else(String::new, |defined| defined.text.clone())
     }
 
-    /// The network for the images that are scored, and these classes.
+    /// Builds the network for the size of the scored images and for these classes.
     pub fn network(&self) -> Result<NetSpec, Error> {
         let mut net = match &self.defined {
             Some(defined) => defined.net.clone(),
@@ -193,7 +193,7 @@ impl Source {
         Ok(net)
     }
 
-    /// The larger of the images that are trained on and those that are scored.
+    /// Returns the larger shape of training and evaluation images.
     pub fn largest_input(&self) -> Shape {
         let [train, eval] = [&self.augment, &self.preprocess].map(|pipeline| shape_of(pipeline.output()));
         if train.plane() > eval.plane() { train } else { eval }
@@ -206,13 +206,13 @@ impl Source {
         Ok(format!("{images} images in {classes} classes, checksum {checksum:08x}"))
     }
 
-    /// Text that must be the same on every rank: the recipe and what the data set says of itself.
+    /// Returns text that must be equal on all ranks: the recipe and the description of the data set.
     pub fn digest(&self) -> Result<String, Error> {
         Ok(format!("{}\n{}", self.recipe.to_toml()?, digest(&self.manifest)?))
     }
 }
 
-/// The split that the run goes by, and that which is left for its end; those that have images.
+/// Opens the split that the run watches, and the split that is scored at the end. Empty splits are omitted.
 fn scored_splits(recipe: &Recipe, dataset: &Dataset) -> Result<[Option<Arc<Split>>; 2], Error> {
     let splits: Vec<&str> = dataset.manifest.splits.keys().map(String::as_str).collect();
     let ScoredSplits { watched, at_end } = ScoredSplits::of_run(recipe.eval_split.as_deref(), &splits)?;

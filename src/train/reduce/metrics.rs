@@ -218,10 +218,10 @@ impl StepMetrics {
         self.first.samples as u64
     }
 
-    /// Moves the running statistics towards the pooled ones of this step. With d = worker mean - running mean r:
-    /// mean = r + S(n d)/S(n), var = S(M2 + n d^2)/S(n) - (S(n d)/S(n))^2, times n/(n-1) with n = S(n), so that one worker
-    /// gives PyTorch's numbers; offsets from r keep what matters when |mean| is much larger than the deviation. Says whether they are all
-    /// finite. The variance stays where a channel has one value in the whole step: one value has a mean, but no variance.
+    /// Moves the running statistics towards the pooled statistics of this step. With d = worker mean - running mean r:
+    /// mean = r + S(n d)/S(n), var = S(M2 + n d^2)/S(n) - (S(n d)/S(n))^2, times n/(n-1) with n = S(n).
+    /// For one worker this equals PyTorch. Offsets from r keep precision if |mean| is much larger than the deviation. A channel with a
+    /// single value in the whole step has no variance, so its running variance does not change. Returns true if all statistics are finite.
     pub fn update_running<B: Backend>(&self, graph: &mut Graph<B>) -> bool {
         let norms = graph.norms().to_vec();
         let momentum: Vec<f64> = norms.iter().map(|n| momentum(graph, n.node)).collect();
@@ -236,7 +236,7 @@ impl StepMetrics {
                 let var = if var < 0.0 { 0.0 } else { var * (n / (n - 1.0)) };
                 let old = f64::from(running[i]);
                 running[i] = (old + m * offset) as f32;
-                // one value has no variance
+                // a single value has no variance
                 if n > 1.0 {
                     running[i + c] = ((1.0 - m) * f64::from(running[i + c]) + m * var) as f32;
                 }

@@ -22,9 +22,9 @@ pub fn model_path(out: &Path) -> PathBuf {
     out.join("model.h5")
 }
 
-/// Writes the one final model; on ranks other than 0 it does nothing.
+/// Writes the final model. Does nothing on ranks other than 0.
 ///
-/// `at_end`: the score of the split that is left for the end of the run.
+/// `at_end` are the scores of the split that is evaluated at the end of the run.
 pub fn model<B: Backend>(
     session: &Session,
     run: &mut Run<B>,
@@ -45,8 +45,8 @@ pub fn model<B: Backend>(
     Ok(file.write_described(path, &keras::describe(run.graph.net(), run.source.manifest.multi_label)?)?)
 }
 
-/// Writes the model at the end of a run. If OUT cannot be written, the model goes to a new private folder in TMPDIR or in the current
-/// folder, and the error says where.
+/// Writes the model at the end of a run. If OUT cannot be written, saves the model to a new private folder in TMPDIR or in the current
+/// folder. The error then names this folder.
 pub fn last_model<B: Backend>(
     session: &Session,
     run: &mut Run<B>,
@@ -63,13 +63,13 @@ pub fn last_model<B: Backend>(
         if made.is_ok() && model(session, run, at, at_end, &elsewhere).is_ok() {
             return Err(Error::Failed(format!("{error}. The model is in {} instead", elsewhere.display())));
         }
-        // nothing is in it
+        // the folder is empty
         let _ = std::fs::remove_dir(&folder);
     }
     Err(error)
 }
 
-/// The last score of the split that the run goes by, by split and name.
+/// Returns the last scores of the watched split. The keys contain the split and the name of the score.
 pub fn scores<B: Backend>(run: &Run<B>, at: &Progress) -> BTreeMap<String, f64> {
     named(run.evaluation.as_ref().map(|evaluation| evaluation.split.name()), at.score.as_ref())
 }

@@ -130,7 +130,7 @@ impl<'a, B: Backend> Saver<'a, B> {
         })
     }
 
-    /// The best checkpoint that was written; rank 0 knows.
+    /// Returns the best checkpoint that was written. Only rank 0 knows it.
     pub fn best(&self) -> Option<&Best> {
         self.best.as_ref()
     }
@@ -247,7 +247,7 @@ impl<'a, B: Backend> Saver<'a, B> {
         handed
     }
 
-    /// Makes the folder of the checkpoints again, where it alone was removed.
+    /// Creates the checkpoint folder again if only that folder was removed.
     fn keep_folder(&self, report: &mut Reporter) {
         let is_lost = self.writer.is_some() && !self.folder.exists() && !self.is_out_gone();
         if is_lost && std::fs::create_dir(&self.folder).is_ok() {

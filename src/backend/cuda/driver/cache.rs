@@ -1,6 +1,8 @@
-//! Files that spare work at the next start: compiled kernels, the fastest convolutions. In TRIREME_CACHE, else in trireme/ below
-//! XDG_CACHE_HOME or ~/.cache. None of them is needed: what cannot be read or written is made again. Machine code is loaded from there, so
-//! neither a folder nor a file counts that another user owns or may write to.
+//! Cache files that shorten the next start: compiled kernels and the fastest convolutions. They are stored in TRIREME_CACHE. Without that
+//! variable, they are stored in `trireme/` below XDG_CACHE_HOME or ~/.cache.
+//!
+//! Every file is optional: it is created again if it cannot be read or written. The cache contains machine code. So a folder or file is
+//! ignored if it belongs to another user or if others may write to it.
 
 use std::fs::{self, DirBuilder, Metadata, OpenOptions};
 use std::io::{Read, Write};
@@ -25,7 +27,7 @@ pub fn hash(bytes: &[u8]) -> u64 {
 /// What a file holds, if it is whole: its last eight bytes are the hash of all before.
 pub fn read(file: &Path) -> Option<Vec<u8>> {
     is_own(&fs::metadata(file.parent()?).ok()?).then_some(())?;
-    // neither through a link, nor waiting for the other end of a FIFO
+    // does not follow links, and does not block on a FIFO
     let flags = libc::O_NOFOLLOW | libc::O_NONBLOCK;
     let mut opened = OpenOptions::new().read(true).custom_flags(flags).open(file).ok()?;
     let found = opened.metadata().ok()?;
@@ -38,7 +40,7 @@ pub fn read(file: &Path) -> Option<Vec<u8>> {
     Some(bytes)
 }
 
-/// Whether this user owns a file or folder, and no other may write to it.
+/// Returns true if this user owns a file or folder and nobody else may write to it.
 fn is_own(found: &Metadata) -> bool {
     found.uid() == rustix::process::geteuid().as_raw() && found.mode() & 0o022 == 0
 }

@@ -61,7 +61,7 @@ fn gelu<'a>(build: &mut Build<'a>, node: &Node<'a>) -> Result<Value, String> {
 /// Between two numbers, each of which may be left out.
 fn clip<'a>(build: &mut Build<'a>, node: &Node<'a>) -> Result<Value, String> {
     let mut bounds = [f64::NEG_INFINITY, f64::INFINITY];
-    // attributes before opset 11
+    // the bounds are attributes before opset 11
     for (at, (bound, name)) in bounds.iter_mut().zip(["min", "max"]).enumerate() {
         if let Some(given) = build.given(node, at + 1)? {
             *bound = given.scalar().ok_or("its bounds must be single numbers")?;
@@ -127,7 +127,7 @@ fn binary<'a>(build: &mut Build<'a>, node: &Node<'a>, of: Binary) -> Result<Valu
     }
 }
 
-/// The sum of one or more tensors.
+/// Adds one or more tensors.
 fn sum<'a>(build: &mut Build<'a>, node: &Node<'a>) -> Result<View, String> {
     node.only(&[])?;
     let mut sum = build.view(node, 0)?;

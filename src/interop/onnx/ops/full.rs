@@ -77,7 +77,7 @@ fn product<'a>(build: &mut Build<'a>, node: &Node<'a>) -> Result<Value, String> 
     Ok(Value::Tensor(View { id, layout }))
 }
 
-/// The second factor, which must be a weight.
+/// Returns the second factor, which must be a weight.
 fn factor<'a>(build: &Build<'a>, node: &Node<'a>) -> Result<Rc<Constant>, String> {
     match build.value(node, 1)? {
         Value::Constant(constant) => Ok(constant),
@@ -105,7 +105,7 @@ impl Matrix {
         }
     }
 
-    /// Reorders the columns for features that the graph has in (H, W, C) order; our layers have them in (C, H, W) order.
+    /// Reorders the columns if the graph has the features in (H, W, C) order. Our layers have them in (C, H, W) order.
     fn reading(self, layout: Layout) -> Result<Self, String> {
         let Layout::FlatLast(shape) = layout else { return Ok(self) };
         let Self { rows, columns, values } = self;

@@ -37,7 +37,7 @@ fn constant<'a>(_: &mut Build<'a>, node: &Node<'a>) -> Result<Value, String> {
 fn dropout<'a>(build: &mut Build<'a>, node: &Node<'a>) -> Result<Value, String> {
     node.only(&["ratio", "seed"])?;
     let x = build.view(node, 0)?;
-    // an attribute before opset 12
+    // the ratio is an attribute before opset 12
     let usual = f64::from(node.float("ratio", 0.5));
     let rate = build.given(node, 1)?.map_or(Some(usual), |ratio| ratio.scalar());
     let rate = rate.filter(|rate| (0.0..1.0).contains(rate)).ok_or("its ratio must be in [0, 1)")?;
@@ -73,7 +73,7 @@ fn last<'a>(build: &mut Build<'a>, node: &Node<'a>) -> Result<Value, String> {
     Ok(Value::Tensor(x))
 }
 
-/// Operators that at most change the shape of the probabilities.
+/// Operators that keep the probabilities and at most change their shape.
 const NO_CHANGE: [&str; 6] = ["Cast", "Flatten", "Identity", "Reshape", "Squeeze", "Unsqueeze"];
 
 /// Fails if the softmax is not at the end of the graph.
@@ -87,7 +87,7 @@ fn end<'a>(build: &Build<'a>, node: &Node<'a>) -> Result<(), String> {
             (None, _) => {
                 return Err("a softmax is supported only as an output of the graph; remove the nodes after it".into());
             }
-            // this ends because nodes are in execution order
+            // terminates because nodes are in execution order
             (Some(reader), None) if NO_CHANGE.contains(&reader.op) && !build.graph.outputs.contains(output) => {
                 last = reader
             }

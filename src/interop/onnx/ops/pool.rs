@@ -59,7 +59,7 @@ fn max<'a>(build: &mut Build<'a>, node: &Node<'a>) -> Result<Value, String> {
         return Err("its second output, the places of the maxima, is not supported".into());
     }
     let (x, before) = match build.value(node, 0)? {
-        // after a ReLU, a zero is never larger than the other values, so zero padding equals the pool's own padding
+        // after a ReLU no value is below zero, so zero padding does not change the maximum
         Value::Padded(view, padding)
             if view.layout == Layout::Image && !padding.mirrored && build.is_non_negative(view.id) =>
         {

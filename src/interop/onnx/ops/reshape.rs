@@ -80,7 +80,7 @@ fn reshape<'a>(build: &mut Build<'a>, node: &Node<'a>) -> Result<Value, String> 
     let size = |n: usize| Some(n as i64);
     let sizes = if node.int("allowzero", 0) == 0 { copied(&sizes, view, x) } else { sizes.clone() };
     match sizes.get(1..).unwrap_or_default() {
-        // PyTorch's exporter flattens a single image so, and gathers the features again
+        // PyTorch's exporter flattens a single image to one dimension, then gathers the features again
         [] if sizes == [Some(-1)] && x.plane() == 1 => Ok(Value::List(view)),
         [all] if [Some(-1), size(x.elems())].contains(all) => flat(build, node, view),
         [groups, Some(-1)] if view.layout != Layout::Last => {
@@ -107,12 +107,12 @@ fn reshape<'a>(build: &mut Build<'a>, node: &Node<'a>) -> Result<Value, String> 
     }
 }
 
-/// Channels that are split into blocks, as the first step of a channel shuffle.
+/// Splits channels into blocks. This is the first step of a channel shuffle.
 fn blocks(view: View, count: usize) -> Result<Value, String> {
     Ok(Value::Blocks(view, Blocks { count, exchanged: false }))
 }
 
-/// Returns whether the sizes of a reshape are `own`. A size of -1 stands for any.
+/// Returns true if the sizes of a reshape are `own`. A size of -1 matches any size.
 fn are_sizes(sizes: &[Option<i64>], own: [usize; 3]) -> bool {
     sizes.len() == 3 && sizes.iter().zip(own).all(|(size, own)| [Some(-1), Some(own as i64)].contains(size))
 }
@@ -171,7 +171,7 @@ fn unsqueeze<'a>(build: &mut Build<'a>, node: &Node<'a>) -> Result<Value, String
     Ok(Value::Tensor(View { layout: Layout::Image, ..x }))
 }
 
-/// A channel shuffle (Zhang et al. 2017, arXiv 1707.01083): channel `i * (C / blocks) + j` moves to `j * blocks + i`.
+/// Adds a channel shuffle (Zhang et al. 2017, arXiv 1707.01083): channel `i * (C / blocks) + j` moves to `j * blocks + i`.
 fn shuffled<'a>(build: &mut Build<'a>, node: &Node<'a>, view: View, blocks: usize) -> Result<Value, String> {
     let channels = build.shapes[view.id.0].c;
     let each = channels / blocks;

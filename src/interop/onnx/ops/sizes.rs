@@ -18,7 +18,7 @@ fn shape<'a>(build: &mut Build<'a>, node: &Node<'a>) -> Result<Value, String> {
     Ok(Value::sizes(all[part].to_vec()))
 }
 
-/// One of them, or several.
+/// Gathers one or more sizes of a shape.
 fn gather<'a>(build: &mut Build<'a>, node: &Node<'a>) -> Result<Value, String> {
     node.only(&["axis"])?;
     let sizes = match build.value(node, 0)? {

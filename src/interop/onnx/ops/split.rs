@@ -1,4 +1,4 @@
-//! Splits of channels into several tensors.
+//! The Split operator, for channels.
 
 use crate::interop::onnx::build::Build;
 use crate::interop::onnx::channels;
@@ -8,7 +8,7 @@ use crate::interop::onnx::value::{Layout, Value, View};
 
 pub(super) const OPERATORS: &[Operator] = &[("Split", 2, split)];
 
-/// Sets the outputs after the first itself, and returns the first.
+/// Adds one layer for each output. Stores the second and later outputs in `build` and returns the first.
 fn split<'a>(build: &mut Build<'a>, node: &Node<'a>) -> Result<Value, String> {
     node.only(&["axis", "num_outputs", "split"])?;
     let x = build.view(node, 0)?;

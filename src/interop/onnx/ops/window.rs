@@ -13,7 +13,7 @@ pub(super) const OPERATORS: &[Operator] = &[("Pad", 4, pad), ("Slice", 5, slice)
 /// Most cells on one side.
 const MOST: i64 = 1 << 12;
 
-/// Spreads the numbers given for some axes over four dimensions. The other dimensions get their `usual` number.
+/// Spreads the numbers for some axes over all four dimensions. The remaining dimensions get their number in `usual`.
 fn each(given: Option<Vec<i64>>, axes: &[i64], usual: [i64; 4]) -> Result<[i64; 4], String> {
     let Some(given) = given else { return Ok(usual) };
     let mut all = usual;

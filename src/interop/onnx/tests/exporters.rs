@@ -1,17 +1,17 @@
-//! Forms that old opsets and the exporters of TensorFlow, Caffe2 and PyTorch write.
+//! Graphs as written for old opsets and by the exporters of TensorFlow, Caffe2 and PyTorch.
 
 use super::forms::{between, kinds, with_int, with_ints};
 use super::*;
 use crate::nn::spec::{Activation, Op};
 
-/// The same node with an attribute that is a float.
+/// Adds a float attribute to a node.
 fn with_float(node: Bytes, name: &str, value: f32) -> Bytes {
     let attribute = Bytes::default().text(1, name).varint(2 << 3 | 5);
     let attribute = Bytes([attribute.0, value.to_le_bytes().to_vec()].concat());
     node.inner(5, &attribute.int(20, 1))
 }
 
-/// The values of the tensor `name` of the imported network.
+/// Imports a network and returns the values of its tensor `name`.
 fn values(bytes: &[u8], name: &str) -> Vec<f32> {
     let net = network(bytes).unwrap();
     let names: Vec<&str> = net.tensors.iter().map(|tensor| tensor.0.as_str()).collect();
@@ -19,7 +19,7 @@ fn values(bytes: &[u8], name: &str) -> Vec<f32> {
     tensor.unwrap_or_else(|| panic!("{name} in {names:?}")).2.clone()
 }
 
-/// Older opsets have attributes where newer ones have inputs.
+/// Older opsets have attributes where newer opsets have inputs.
 #[test]
 fn attributes_of_old_opsets_are_read() {
     let old = |nodes: &[Bytes]| {
@@ -41,7 +41,7 @@ fn attributes_of_old_opsets_are_read() {
     let parts = |name, values: &[i64], node| with_ints(node, name, values);
     let slice = parts("starts", &[0, 0], parts("ends", &[i64::MAX, i64::MAX], node("Slice", &["a"], "b")));
     assert_eq!(kinds(&old(&[slice]))[1], "avgpool");
-    // a softmax without an axis runs over all but the first
+    // in old opsets a softmax without an axis runs over all dimensions except the first
     let (tensors, mut own) = super::parts();
     own[4] = node("Gemm", &["d", "fc.weight"], "z");
     own.push(node("Softmax", &["z"], "y"));
@@ -72,7 +72,7 @@ fn weights_that_the_graph_computes_are_computed() {
     }
 }
 
-/// Batch normalisation as a product and a sum becomes part of the convolution before it, or a layer.
+/// A batch norm written as a product and a sum is merged into the convolution before it, or becomes a layer.
 #[test]
 fn a_product_and_a_sum_with_numbers_of_each_channel_are_one_layer() {
     let (scale, shift) = ([2.0, 3.0, 4.0, 5.0, 6.0], [0.5, 1.5, 2.5, 3.5, 4.5]);
@@ -92,7 +92,7 @@ fn a_product_and_a_sum_with_numbers_of_each_channel_are_one_layer() {
     let norm = between(&[&numbers[..], &stored].concat(), &[&[norm][..], &affine("n")].concat());
     assert_eq!(kinds(&norm), ["conv", "norm", "avgpool", "flatten", "linear"]);
     assert_eq!(values(&norm, "n.weight"), scale);
-    // (x + 1) times scale, plus shift
+    // (x + 1) * scale + shift
     let sum: Vec<f32> = scale.iter().zip(shift).map(|(scale, shift)| scale + shift).collect();
     assert_eq!(values(&norm, "n.bias"), sum);
 }
@@ -130,7 +130,7 @@ fn sums_and_means_of_several_tensors_are_chains() {
     }
 }
 
-/// A zero is never larger than an output of a ReLU.
+/// No output of a ReLU is below zero, so zero padding does not change the maximum.
 #[test]
 fn zeros_around_a_max_pool_are_its_own_cells_behind_a_relu() {
     let cells = [ints("cells", &[0, 0, 1, 1, 0, 0, 1, 1])];
@@ -145,7 +145,7 @@ fn zeros_around_a_max_pool_are_its_own_cells_behind_a_relu() {
     refused(&pool(&[node("Tanh", &["a"], "r")]), &["node /b/MaxPool (MaxPool): it reads a padded tensor"]);
 }
 
-/// Flattened (H, W, C) features need the columns of the next weight in another order.
+/// If features are flattened from (H, W, C), the columns of the next weight must be reordered.
 #[test]
 fn channels_may_come_last_from_the_input_on() {
     let (tensors, _) = parts();

@@ -3,11 +3,11 @@
 /// What a rank does between collectives.
 #[derive(Clone, Copy, Debug, PartialEq, Eq)]
 pub enum Activity {
-    /// Plans, and prepares what the run needs.
+    /// Plans and prepares the run.
     Starting,
     /// Reads the recipe, the data set's description or a checkpoint.
     Reading,
-    /// Copies the data set to the node's own disk.
+    /// Copies the data set to the node's local disk.
     Staging,
     /// Waits for its loader.
     Data {
@@ -23,7 +23,7 @@ pub enum Activity {
     },
     /// Waits for its loader in an evaluation.
     ScoringData {
-        /// Logical batch that came last, or 0.
+        /// Number of the last logical batch, or 0 before the first.
         after: u64,
     },
     /// Evaluation.
@@ -39,7 +39,8 @@ pub enum Activity {
 }
 
 impl Activity {
-    /// Whether it is a wait for files, which takes seconds where nothing hangs. All else is work, and may take some times longer.
+    /// Returns true if this is a wait for files, which takes seconds unless something hangs. All other activities are work, which may take
+    /// longer.
     pub fn is_wait(self) -> bool {
         match self {
             Activity::Reading | Activity::Data { .. } | Activity::ScoringData { .. } | Activity::Writing { .. } => true,

@@ -4,7 +4,7 @@ use std::time::Instant;
 
 use serde::{Deserialize, Serialize};
 
-/// How many times longer than a wait work may take: planning, a step, the copy of a data set.
+/// How many times longer work may take than a wait. Planning, a step and the copy of a data set are work.
 pub const SLOWER: u32 = 10;
 
 /// One rank's state.
@@ -28,14 +28,15 @@ pub struct News {
     pub activity: String,
     /// Seconds since that began.
     pub activity_s: f64,
-    /// Whether that is a wait for files, [`Activity::is_wait`](super::Activity::is_wait).
+    /// True if the activity is a wait for files, see [`Activity::is_wait`](super::Activity::is_wait).
     pub waiting: bool,
-    /// Whether that is copying the data set, which may take long.
+    /// True if the activity is copying the data set, which may take long.
     pub staging: bool,
 }
 
 impl News {
-    /// What this rank waits for or works at, and for how many seconds; those of work count a tenth. `alone`: without other ranks.
+    /// Returns what this rank waits for or does, and for how many seconds. Seconds of work are divided by [`SLOWER`]. If `alone` is set,
+    /// waits for other ranks are not considered.
     pub fn waits(&self, alone: bool) -> Option<(String, f64)> {
         match self.inside && !alone {
             true => Some((format!("\"{}\" (operation {})", self.name, self.operation), self.operation_s)),

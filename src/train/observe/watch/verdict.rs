@@ -28,7 +28,7 @@ pub fn unknown(me: &News, limit: Duration) -> Option<String> {
     if !me.inside {
         return Some(alone(me));
     }
-    // other ranks may copy the data set to their nodes
+    // other ranks may be copying the data set to their nodes
     let long = waited >= (limit * SLOWER).as_secs_f64();
     long.then(|| {
         format!(
@@ -134,7 +134,7 @@ mod tests {
     fn where_all_wait_for_data_the_lowest_speaks() {
         let waits = News { waiting: true, ..busy(4, "waits for data (step 3, worker 0)", 65.0) };
         assert_eq!(waits.waits(true).unwrap(), ("waits for data (step 3, worker 0)".into(), 65.0));
-        // work counts a tenth
+        // seconds of work are divided by ten
         assert_eq!(busy(4, "computes step 3", 65.0).waits(false).unwrap().1, 6.5);
         let all = peers(&[Some(waits.clone()), Some(waits.clone()), Some(busy(4, "computes step 3", 65.0))], 1);
         let text = "this rank waits for data (step 3, worker 0) for 65 s; so do 1 of 2 other ranks";
@@ -153,7 +153,7 @@ mod tests {
         }
         let forever = News { activity_s: 700.0, operation_s: 700.0, ..copying };
         assert!(among(&inside(5), 0, &peers(&[None, Some(forever)], 1), LIMIT).is_some());
-        // a file system that hangs while a rank reads or writes
+        // the file system hangs while a rank reads or writes
         let writing = News { waiting: true, ..busy(4, "writes the files of step 3", 61.0) };
         let text = among(&inside(5), 0, &peers(&[None, Some(writing.clone())], 1), LIMIT).unwrap();
         assert!(text.contains("rank 1 on n1 (process 12) writes the files of step 3 for 61 s"), "{text}");
