@@ -37,7 +37,8 @@ impl Reporter {
     }
 
     /// Rank 0's: the screen; `out/run.log`, with everything; and `out/metrics.jsonl` with a step line every `every` steps. With
-    /// `goes_on`, both behind the lines that are there already. The process began at `started`. `apart`: time between two lines of progress.
+    /// `goes_on`, both behind the lines that are there already. The process began at `started`. `apart`: time between
+    /// two lines of progress.
     pub fn new(
         out: &Path,
         every: u64,

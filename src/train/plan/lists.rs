@@ -10,8 +10,8 @@ use loaders::{ImageSpec, Images, Pipeline, Split};
 pub fn data_is_there(dir: &Path, beside: Option<&Path>) -> Result<(), Error> {
     let Some(beside) = beside.filter(|_| !dir.exists()) else { return Ok(()) };
     Err(Error::Usage(format!(
-        "data: there is no folder {}, as seen from the recipe's folder, and no {}, as seen from the current directory; name the data set by \
-         --data",
+        "data: there is no folder {}, as seen from the recipe's folder, and no {}, as seen from the current directory; name the data set \
+         by --data",
         beside.display(),
         dir.display()
     )))
@@ -24,8 +24,8 @@ pub fn one_size(data: &str, split: &Split, preprocess: &Pipeline, images: Images
         return Ok(());
     }
     let what = format!(
-        "images of split train are {images}, those of {name} {other}; they must have one size, or augment.eval must begin with resize(size) \
-         and center_crop(size)"
+        "images of split train are {images}, those of {name} {other}; they must have one size, or augment.eval must begin with \
+         resize(size) and center_crop(size)"
     );
     Err(Error::DataSet { data: data.into(), what })
 }

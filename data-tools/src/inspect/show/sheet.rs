@@ -44,8 +44,8 @@ pub(super) fn lay_out(cells: &[Cell], columns: usize) -> RgbImage {
     sheet
 }
 
-/// The words in lines of at most `letters` letters, broken at line breaks, else at spaces where there are any, into `LINES` at most; what does
-/// not fit ends in two dots.
+/// The words in lines of at most `letters` letters, broken at line breaks, else at spaces where there are any, into `LINES` at most; what
+/// does not fit ends in two dots.
 fn wrapped(words: &str, letters: usize) -> Vec<String> {
     if words.contains('\n') {
         return words.lines().map(|line| cut(line.trim(), letters)).collect();
