@@ -6,7 +6,7 @@ use std::fs;
 use std::path::Path;
 
 use crate::support::images::DIGITS;
-use crate::support::program::{Ended, run, signal};
+use crate::support::program::{Ended, PATIENCE, run, signal, start, trireme};
 use crate::support::setting::Setting;
 use crate::support::small_run::{RECIPE, SmallRun};
 use serde_json::Value;
@@ -32,7 +32,10 @@ struct Row {
 fn rows(path: &str) -> Vec<Row> {
     let text = fs::read_to_string(path).unwrap();
     let mut lines = text.lines();
-    assert_eq!(lines.next(), Some("image,shard,record,label,class,predicted,predicted_class,probability,place,loss"));
+    assert_eq!(
+        lines.next(),
+        Some("image,shard,record,label,class,predicted,predicted_class,probability,place,loss,file")
+    );
     let row = |(number, line): (usize, &str)| {
         let fields: Vec<&str> = line.split(',').collect();
         assert_eq!((fields[0].parse(), fields[4]), (Ok(number), format!("wave {}", fields[3]).as_str()), "{line}");
@@ -161,4 +164,18 @@ fn a_run_that_stops_keeps_it_too() {
     assert_eq!(ended.status.code(), Some(75), "{}", ended.stderr);
     let page = fs::read_to_string(Path::new(&run.out).join("report.html")).unwrap();
     assert!(page.contains(kept(&run.out)["augmented"][0]["picture"].as_str().unwrap()));
+}
+
+/// A follower may start before the run: it takes the data set of the run's recipe, and waits for the first checkpoint.
+#[test]
+fn a_follower_waits_for_its_run() {
+    let setting = Setting::new(RECIPE, DIGITS, [48, 30]);
+    let out = setting.out("late");
+    let follower = start(trireme(0, &["eval", &out, "--follow", "--threads", "1"]));
+    std::thread::sleep(std::time::Duration::from_secs(2));
+    setting.trained("late", 0, &[]);
+    let ended = follower.wait(PATIENCE).succeeded();
+    assert!(ended.stderr.contains("waiting for the run in"), "{}", ended.stderr);
+    assert!(ended.stdout.lines().last().unwrap().contains("step 12: "), "{}", ended.stdout);
+    run(0, &["eval", &setting.out("none"), "--follow", "--once"]).failed(1, &["none"]);
 }

@@ -230,7 +230,7 @@ fn tables_sheets_and_predictions() {
     assert!(text.contains("mAP ") && text.contains("micro-F1 ") && text.contains("wave 4"), "{text}");
     let table = fs::read_to_string(&csv).unwrap();
     let lines: Vec<&str> = table.lines().collect();
-    assert_eq!(lines[0], "image,shard,record,labels,classes,predicted,predicted_classes,probabilities,loss");
+    assert_eq!(lines[0], "image,shard,record,labels,classes,predicted,predicted_classes,probabilities,loss,file");
     assert_eq!(lines.len(), 41);
     for (line, own) in lines[1..].iter().zip(truth(&setting)) {
         let labels: Vec<String> = (0..SEVERAL as usize).filter(|c| own[*c]).map(|c| c.to_string()).collect();
