@@ -158,7 +158,7 @@ mod tests {
     #[test]
     fn times_in_words() {
         let at = SystemTime::UNIX_EPOCH + std::time::Duration::from_secs(1_795_808_400);
-        assert_eq!(date(at), "2026-11-27 17:00");
+        assert_eq!(date(at), "2026-11-27 19:40");
         assert_eq!([duration(9.06), duration(187.0), duration(7500.0)], ["9.1 s", "3 min 07 s", "2 h 05 min"]);
     }
 

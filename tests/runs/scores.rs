@@ -267,7 +267,8 @@ fn the_end_within_an_epoch_may_be_the_best() {
     fs::remove_file(format!("{out}/model.h5")).unwrap();
     let more = sets(&["checkpoint.best_by=loss"]);
     setting.train("part", 0, &[&more[..], &["--max-steps", "9", "--resume", "auto"]].concat()).succeeded();
-    assert_eq!(events(&out, "eval").len(), 3);
+    let steps: Vec<Value> = events(&out, "eval").into_iter().map(|line| line["step"].clone()).collect();
+    assert_eq!(steps, [6, 9]);
 }
 
 #[test]
