@@ -66,7 +66,7 @@ fn listed(mut list: &mut dyn BufRead) -> Result<Vec<PathBuf>, Error> {
 }
 
 fn in_folder(folder: &Path) -> Result<Vec<PathBuf>, Error> {
-    let mut found = walk(folder)?;
+    let mut found = walk(folder, is_picture)?;
     // sorted by name, so that the result does not depend on the order in which folders were read
     found.sort();
     match found.is_empty() {
@@ -79,9 +79,9 @@ fn in_folder(folder: &Path) -> Result<Vec<PathBuf>, Error> {
     }
 }
 
-/// Returns all pictures below a folder, in any order, without hidden files and folders. Links can form a cycle, so each folder is read only
-/// once, under its real path.
-fn walk(folder: &Path) -> Result<Vec<PathBuf>, Error> {
+/// Returns the files below a folder that are wanted, in any order, without hidden files and folders. Links can form a cycle, so each folder is
+/// read only once, under its real path.
+fn walk(folder: &Path, is_wanted: impl Fn(&Path) -> bool) -> Result<Vec<PathBuf>, Error> {
     let (mut found, mut seen) = (Vec::new(), BTreeSet::new());
     let (mut folders, mut links) = (vec![folder.to_path_buf()], VecDeque::new());
     while let Some(folder) = folders.pop().or_else(|| links.pop_front()) {
@@ -99,7 +99,7 @@ fn walk(folder: &Path) -> Result<Vec<PathBuf>, Error> {
                 () if hidden => {}
                 () if path.is_dir() && path.is_symlink() => links.push_back(path),
                 () if path.is_dir() => folders.push(path),
-                () if is_picture(&path) => found.push(path),
+                () if is_wanted(&path) => found.push(path),
                 () => {}
             }
         }
@@ -112,19 +112,34 @@ fn is_picture(path: &Path) -> bool {
     ending.is_some_and(|ending| ENDINGS.contains(&ending.as_str()))
 }
 
+/// As a shell: hidden files only if the pattern names the dot.
+fn as_a_shell() -> glob::MatchOptions {
+    glob::MatchOptions {
+        require_literal_leading_dot: true,
+        require_literal_separator: true,
+        ..glob::MatchOptions::new()
+    }
+}
+
 fn fitting(pattern: &str) -> Result<Vec<PathBuf>, Error> {
-    // as a shell: hidden files only where the pattern names the dot
-    let as_a_shell = glob::MatchOptions { require_literal_leading_dot: true, ..glob::MatchOptions::new() };
-    let all = glob::glob_with(pattern, as_a_shell)
-        .map_err(|error| Error::Usage(format!("{pattern}: not a pattern: {error}")))?;
-    let (mut found, mut seen) = (Vec::new(), BTreeSet::new());
-    for path in all {
-        let path =
-            path.map_err(|error| Error::File { action: "read", path: error.path().into(), source: error.into() })?;
-        // `**` follows links, which can lead back to a folder that was already read
-        let again = pattern.contains("**") && fs::canonicalize(&path).is_ok_and(|real| !seen.insert(real));
-        if path.is_file() && !again {
-            found.push(path);
+    let wrong = |error| Error::Usage(format!("{pattern}: not a pattern: {error}"));
+    let compiled = glob::Pattern::new(pattern).map_err(wrong)?;
+    let mut found = Vec::new();
+    if pattern.contains("**") {
+        // `**` of the crate glob follows links, and two links that form cycles keep it busy for ever
+        let fixed = |part: &std::path::Component<'_>| !part.as_os_str().to_string_lossy().contains(['*', '?', '[']);
+        let base: PathBuf = Path::new(pattern).components().take_while(fixed).collect();
+        let here = base.as_os_str().is_empty();
+        for path in walk(if here { Path::new(".") } else { &base }, |_| true)? {
+            let path = if here { path.strip_prefix(".").map_or(path.clone(), Path::to_path_buf) } else { path };
+            found.extend(compiled.matches_path_with(&path, as_a_shell()).then_some(path));
+        }
+        found.sort();
+    } else {
+        for path in glob::glob_with(pattern, as_a_shell()).map_err(wrong)? {
+            let path =
+                path.map_err(|error| Error::File { action: "read", path: error.path().into(), source: error.into() })?;
+            found.extend(path.is_file().then_some(path));
         }
     }
     match found.is_empty() {

@@ -48,7 +48,9 @@ mod tests {
         let mut payload = Vec::new();
         encode_with(&example, &[("image/class/synset", "n02012849")], &mut payload);
         assert_eq!(synset(&payload), Some("n02012849"));
-        (0..payload.len()).for_each(|end| drop(synset(&payload[..end])));
+        for end in 0..payload.len() {
+            let _ = synset(&payload[..end]);
+        }
         payload.clear();
         encode_with(&example, &[], &mut payload);
         assert_eq!(synset(&payload), None);
