@@ -79,8 +79,8 @@ fn in_folder(folder: &Path) -> Result<Vec<PathBuf>, Error> {
     }
 }
 
-/// Returns the files below a folder that are wanted, in any order, without hidden files and folders. Links can form a cycle, so each folder is
-/// read only once, under its real path.
+/// Returns the wanted files below a folder, in any order, without hidden files and folders. Links can form a cycle, so each folder is read
+/// only once, under its real path.
 fn walk(folder: &Path, is_wanted: impl Fn(&Path) -> bool) -> Result<Vec<PathBuf>, Error> {
     let (mut found, mut seen) = (Vec::new(), BTreeSet::new());
     let (mut folders, mut links) = (vec![folder.to_path_buf()], VecDeque::new());
