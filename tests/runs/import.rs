@@ -201,6 +201,32 @@ fn weights_of_an_onnx_file_come_back() {
     import("lenet-caffe").failed(1, &["net.onnx"]);
 }
 
+/// Without the name of a network, an ONNX file is imported with its own graph, and predicts what the exported model predicted.
+#[test]
+fn a_graph_of_an_onnx_file_becomes_a_model() {
+    let (setting, weights) = trained();
+    let (onnx, out) = (setting.folder.at("net.onnx"), setting.folder.at("net.h5"));
+    run(0, &["export", &setting.out, "--to", "onnx", "-o", &onnx]).succeeded();
+    let import = |transforms: &[&str]| {
+        let transforms: Vec<&str> = transforms.iter().flat_map(|transform| ["--transform", transform]).collect();
+        run(0, &[&["import", &onnx, "-o", &out, "--force"], &transforms[..]].concat())
+    };
+    import(&["center_crop(20)", "normalize(0.4,0.3)"]).failed(2, &["make images of 20x20x1", "net.onnx takes 1x28x28"]);
+    import(&["normalize(0.4,0.3)"]).succeeded();
+    assert_eq!(tensors_of(Path::new(&out)), weights);
+    assert!(!ModelFile::read(Path::new(&out)).unwrap().definition.is_empty());
+    let picture = picture(&setting);
+    let shares = |model: &str| {
+        let ended = run(0, &["predict", model, &picture, "--top", "10", "--json"]).succeeded();
+        let line: serde_json::Value = serde_json::from_str(ended.stdout.lines().next().unwrap()).unwrap();
+        let classes = line["classes"].as_array().unwrap().clone();
+        classes.iter().map(|class| class["probability"].as_f64().unwrap()).collect::<Vec<f64>>()
+    };
+    let (own, imported) = (shares(&setting.out), shares(&out));
+    assert_eq!(own.len(), 10);
+    assert!(own.iter().zip(&imported).all(|(a, b)| (a - b).abs() < 1e-6), "{own:?} {imported:?}");
+}
+
 /// Another architecture's, and HDF5 that holds no weights or is no HDF5 behind its first bytes.
 #[test]
 fn files_of_keras_that_do_not_fit_are_refused() {
