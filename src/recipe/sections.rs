@@ -61,7 +61,7 @@ section! {
     pub struct Augment {
         /// Transforms of training images, in order.
         default train: Vec<String> = Vec::new();
-        /// Transforms of scored and predicted images, in order; they must end in the same size.
+        /// Transforms of scored and predicted images, in order. They may end in another size than those of train.
         default eval: Vec<String> = Vec::new();
         /// Progressive resizing: pairs of an epoch, from 0, and the shorter side of training images from it on, as [[0, 128], [6, 160],
         /// [12, 224]]; every size in train is multiplied accordingly. For networks whose parameters do not depend on the size.
