@@ -122,7 +122,9 @@ pub fn train<B: Backend>(
     let within = training.at.step_of_epoch < training.run.division.steps_per_epoch && training.at.step < training.last;
     if let (Err(Error::NotFinite { .. } | Error::Diverged { .. }), true) = (&ended, within) {
         let (step, epoch) = (training.at.step + 1, training.at.epoch);
-        let lost = Step { step, epoch, loss: f64::NAN, top1: f64::NAN, ..Step::default() };
+        // readers of metrics.jsonl recognize a diverged run by a last step whose loss is null
+        let lr = training.run.schedule.lr(training.at.step);
+        let lost = Step { step, epoch, lr, loss: f64::NAN, top1: f64::NAN, ..Step::default() };
         // the run has already failed with its own error, so this error is ignored
         let _ = training.report.event(lost);
     }

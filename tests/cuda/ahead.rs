@@ -129,7 +129,10 @@ fn a_loss_that_is_not_finite_ends_the_run_by_its_own_step() {
         let ended = start(gpu::find(setting.command(out, 1, &[&broken[..], more].concat()))).wait(gpu::PATIENCE);
         let stderr = ended.failed(1, &["is not finite"]).stderr;
         let line = stderr.lines().find(|line| line.contains("not finite")).map(String::from);
-        (line, setting.losses(out).len())
+        let steps = events(&setting.out(out), "step");
+        let last = steps.last().expect("the step that diverged");
+        assert!(last["loss"].is_null(), "{last}");
+        (line, steps.len(), last["step"].clone())
     };
     let at_once = run("at once", &["--trace", &trace]);
     assert_eq!(run("ahead", &[]), at_once);
