@@ -41,11 +41,11 @@ pub enum Error {
         /// The list's path.
         path: PathBuf,
         /// The number of lines, as text.
-        count: String,
+        count: Box<str>,
         /// The problem with each line.
-        lines: Vec<String>,
+        lines: Box<[String]>,
         /// Advice for the user.
-        cure: String,
+        cure: Box<str>,
     },
     /// A record of a shard that cannot be used.
     #[error("{}: record {record} at byte {offset}: {}", text::path(shard), printable(what))]

@@ -7,6 +7,7 @@
 //! - the weight for each image's own pixels and label, as `f32` (1 without mixup)
 //! - the pixels, as `f32` (n, channels, height, width)
 //! - the labels, as `u32` (n)
+//!
 //! Image i is mixed with image n - 1 - i. The pixels are already mixed, and the labels are not. There is a single logical worker, as in a
 //! recipe with `workers = 1`.
 

@@ -5,6 +5,9 @@ use std::path::Path;
 use super::error::Error;
 use super::weights::Weights;
 
+/// Reads the set of weights with a key.
+pub type ReadPart = fn(&Path, &str) -> Result<Weights, Error>;
+
 /// A format of files.
 #[derive(Clone, Copy)]
 pub struct Format {
@@ -17,5 +20,5 @@ pub struct Format {
     /// Reads a file.
     pub read: fn(&Path) -> Result<Weights, Error>,
     /// Reads the set of weights with this key. `None` if files of this format have only one set.
-    pub read_part: Option<fn(&Path, &str) -> Result<Weights, Error>>,
+    pub read_part: Option<ReadPart>,
 }

@@ -65,8 +65,8 @@ fn images_that_the_network_cannot_take() {
         assert_eq!(ended.stderr.matches("conv2").count(), 1, "{}", ended.stderr);
         assert!(!Path::new(&setting.out).exists());
     }
-    let unequal = ["--set", "augment.train=[\"center_crop(24)\"]"];
-    setting.refused(2, &unequal, &["augment.train makes images of 24x24x1", "augment.eval of 28x28x1"]);
+    let unequal = ["--set", "augment.train=[\"center_crop(24)\", \"normalize\"]"];
+    setting.refused(2, &unequal, &["augment.train makes images of 24x24x1", "augment.eval of 28x28x1", "fc1"]);
 }
 
 #[test]

@@ -149,6 +149,9 @@ fn every_limit_does_what_the_table_says() {
     }
 }
 
+/// Arguments that both ranks have, those of the first and of the second rank alone, and what the message must contain.
+type Differing<'a> = (&'a [&'a str], &'a [&'a str], &'a [&'a str], &'a str);
+
 /// Ranks with different options could deadlock by waiting at different points.
 #[test]
 fn options_that_differ_between_ranks_are_named() {
@@ -159,7 +162,7 @@ fn options_that_differ_between_ranks_are_named() {
     let train =
         ["train", &setting.recipe, "--data", &setting.data, "--out", &out, "--threads", "1", "--set", "workers=2"];
     let eval = ["eval", "model.h5", "--data", &setting.data, "--threads", "1"];
-    let cases: [(&[&str], &[&str], &[&str], &str); 9] = [
+    let cases: [Differing<'_>; 9] = [
         (&train, &["--stage", &stage], &[], "--stage given"),
         (&train, &["--dry-run"], &[], "--dry-run given"),
         (&train, &["--find-lr=20"], &[], "--find-lr 20"),

@@ -75,6 +75,7 @@ impl<'a> Indexing<'a> {
 /// - a label is negative or too large, or records disagree about its name
 /// - `train` lacks a class that another split has
 /// - an existing `dataset.json` has different counts
+///
 /// Writes nothing before it has read every shard.
 pub fn index(dir: &Path) -> Result<Indexed, Error> {
     index_as(dir, &Indexing::new(dir))

@@ -117,6 +117,9 @@ fn find(src: &Path, options: &ConvertOptions) -> Result<Vec<(String, PathBuf)>, 
     Err(Error::Missing { path: src.join("train-000000.tar"), hint: HINT.to_string() })
 }
 
+/// The samples of each split, with the split's name.
+type NamedListings = Vec<(String, Listing)>;
+
 /// Lists each split's samples, and the skipped samples. With `several`, an image may have any number of labels.
 fn list(
     archives: &[(String, PathBuf)],
@@ -124,7 +127,7 @@ fn list(
     classes: &Classes,
     several: bool,
     options: &ConvertOptions,
-) -> Result<(Vec<(String, Listing)>, Vec<String>), Error> {
+) -> Result<(NamedListings, Vec<String>), Error> {
     let held = archives.len() <= HELD;
     let mut found: BTreeMap<(u8, &str), Listing> = BTreeMap::new();
     let mut unusable = Unusable::new(options.on_bad);

@@ -273,7 +273,7 @@ pub(crate) fn check(src: &Path, bad: &[Bad], cure: &str, options: &ConvertOption
                 format!("{} entries", text::count(count as u64))
             };
             let cure = format!("correct them ({cure}), or leave them out by `--on-bad skip`");
-            Err(Error::Lines { path: src.to_path_buf(), count, lines, cure })
+            Err(Error::Lines { path: src.to_path_buf(), count: count.into(), lines: lines.into(), cure: cure.into() })
         }
     }
 }
