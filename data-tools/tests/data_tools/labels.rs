@@ -219,7 +219,7 @@ fn two_classes_of_one_name() {
     let options = Reshaping { progress: false, ..Reshaping::default() };
     let twice = merge(&[&dir, &dir], &temp.path("twice"), &options).unwrap();
     assert_eq!(twice.manifest.classes, alike.classes);
-    let split = Dataset::open(&temp.path("twice")).unwrap().split("train").unwrap();
+    let split = Dataset::open(temp.path("twice")).unwrap().split("train").unwrap();
     let mut labels: Vec<u32> = (0..6).map(|id| split.record(id, &mut Vec::new()).unwrap().1).collect();
     labels.sort_unstable();
     assert_eq!(labels, [0, 0, 1, 1, 2, 2]);

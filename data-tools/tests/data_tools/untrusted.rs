@@ -104,12 +104,15 @@ fn is_clean(text: &str) {
     assert!(lines && !text.contains(hidden), "{text:?}");
 }
 
+/// Names and contents of files.
+type NamedFiles = Vec<(String, Vec<u8>)>;
+
 #[test]
 fn forged_names_stay_on_their_line() {
     let temp = Temp::new();
     let photo = png(9, 7, 3);
     let file = format!("{FORGED}.png");
-    let sources: [(&str, &str, Vec<(String, Vec<u8>)>); 8] = [
+    let sources: [(&str, &str, NamedFiles); 8] = [
         ("folder", "", vec![(format!("{FORGED}/a.png"), b"no image".to_vec()), (format!("b/{file}"), photo.clone())]),
         (
             "folder",
