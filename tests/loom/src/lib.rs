@@ -18,6 +18,9 @@ pub mod label_sets;
 #[path = "../../../loaders/src/spec.rs"]
 pub mod spec;
 
+#[path = "../../../loaders/src/guarded.rs"]
+pub mod guarded;
+
 #[path = "../../../src/comm/turns.rs"]
 pub mod turns;
 
