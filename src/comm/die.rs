@@ -88,7 +88,7 @@ pub fn install_panic_hook() {
     }));
 }
 
-/// If the address space is limited, makes faults end with an explanation (see [`sys::explain`]). Without a limit, signals are not changed.
+/// If the address space is limited, makes faults end with an explanation (see `sys::explain`). Without a limit, signals are not changed.
 pub fn explain_faults() {
     if let Some(limit) = loaders::memory::limits() {
         sys::explain(&limit);

@@ -54,7 +54,7 @@ section! {
         default sync_bn: bool = false;
         /// The last normalisation of each residual branch starts with scale 0, so that a block starts as the identity.
         default zero_init_residual: bool = false;
-        /// Split scored after each epoch. The best checkpoint, [stop] and the plateau schedule follow its scores. If this is validation,
+        /// Split scored after each epoch. The best checkpoint, `[stop]` and the plateau schedule follow its scores. If this is validation,
         /// the test split is scored at the end of the run.
         absent eval_split: String = "validation, else test";
         /// First weights.
