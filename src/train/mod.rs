@@ -99,6 +99,8 @@ struct Training<'a, B: Backend> {
     trained: Duration,
     /// When this process read its first image, about.
     touched: Instant,
+    /// The last step with a line in the log.
+    reported: u64,
     /// Scores of the split that is evaluated at the end of the run. `None` before that.
     score_at_end: Option<Sums>,
     /// Why the run ends before its time, if it does.
@@ -121,9 +123,10 @@ pub fn train<B: Backend>(
     let ended = training.run_to_end();
     let within = training.at.step_of_epoch < training.run.division.steps_per_epoch && training.at.step < training.last;
     if let (Err(Error::NotFinite { .. } | Error::Diverged { .. }), true) = (&ended, within) {
-        let (step, epoch) = (training.at.step + 1, training.at.epoch);
+        // the device may be ahead of the lines that were written
+        let (step, epoch) = (training.reported + 1, training.at.epoch);
         // readers of metrics.jsonl recognize a diverged run by a last step whose loss is null
-        let lr = training.run.schedule.lr(training.at.step);
+        let lr = training.run.schedule.lr(training.reported);
         let lost = Step { step, epoch, lr, loss: f64::NAN, top1: f64::NAN, ..Step::default() };
         // the run has already failed with its own error, so this error is ignored
         let _ = training.report.event(lost);
@@ -167,6 +170,7 @@ impl<'a, B: Backend> Training<'a, B> {
         Ok(Self {
             context,
             run,
+            reported: at.step,
             at,
             begun,
             last,
@@ -208,7 +212,7 @@ impl<'a, B: Backend> Training<'a, B> {
             self.step()?;
         }
         let records = self.stepper.finish_pending(&mut self.run, &mut self.at)?;
-        records.iter().try_for_each(|record| self.report.event(record.event()))?;
+        self.report_steps(records.iter().map(|record| record.event()).collect())?;
         let time = start.elapsed();
         self.trained += time;
         self.report_epoch(before, loaded, time)?;
@@ -242,12 +246,20 @@ impl<'a, B: Backend> Training<'a, B> {
         Ok(())
     }
 
+    fn report_steps(&mut self, steps: Vec<Step>) -> Result<(), Error> {
+        for step in steps {
+            self.reported = step.step;
+            self.report.event(step)?;
+        }
+        Ok(())
+    }
+
     /// One step, its report, and a checkpoint if one is due.
     fn step(&mut self) -> Result<(), Error> {
         let begin = Instant::now();
         let requests = self.saver.requests(&self.at);
         let records = self.stepper.step(&mut self.run, &mut self.loader, &mut self.at, requests)?;
-        records.iter().try_for_each(|record| self.report.event(record.event()))?;
+        self.report_steps(records.iter().map(|record| record.event()).collect())?;
         let epoch = self.at.epoch;
         self.stepper.take_costs().into_iter().try_for_each(|costs| self.report.event(Exchange { epoch, ..costs }))?;
         self.stepper.take_layers().into_iter().try_for_each(|layers| self.report.event(layers))?;
