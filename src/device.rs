@@ -1,6 +1,6 @@
 //! The choice of a device. [`launch`](crate::launch) names the kinds; all else is written for any [`Device`].
 
-pub use crate::backend::{DeviceKind as Device, DeviceSettings, Gpu};
+pub use backend::{DeviceKind as Device, DeviceSettings, Gpu};
 
 /// What `--device` takes.
 #[derive(Clone, Copy, Debug, Default, PartialEq, Eq)]

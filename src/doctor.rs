@@ -2,8 +2,9 @@
 
 use std::fmt::Write;
 
+use comm::{Comm, Verdict};
+
 use crate::bench;
-use crate::comm::{self, Comm, Verdict};
 use crate::error::Error;
 use crate::launch;
 use crate::train::agree::gpus;

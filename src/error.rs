@@ -3,9 +3,8 @@
 use std::io;
 use std::path::PathBuf;
 
+use formats::checkpoint;
 use loaders::why;
-
-use crate::{backend, checkpoint, comm, interop, nn, optim, recipe, report};
 
 /// An error of training or evaluation; [`Error::code`] is its exit code.
 #[derive(Debug, thiserror::Error)]
@@ -188,16 +187,16 @@ pub enum Error {
     Recipe(#[from] recipe::Error),
     /// The learning-rate schedule.
     #[error(transparent)]
-    Schedule(#[from] optim::schedule::ScheduleError),
+    Schedule(#[from] engine::optim::schedule::ScheduleError),
     /// The optimizer.
     #[error(transparent)]
-    Optimizer(#[from] optim::OptimizerError),
+    Optimizer(#[from] engine::optim::OptimizerError),
     /// The data.
     #[error(transparent)]
     Data(#[from] loaders::Error),
     /// The network.
     #[error(transparent)]
-    Build(#[from] nn::graph::BuildError),
+    Build(#[from] engine::graph::BuildError),
     /// The device.
     #[error(transparent)]
     Backend(#[from] backend::Error),
@@ -206,13 +205,13 @@ pub enum Error {
     Comm(#[from] comm::Error),
     /// A model file.
     #[error(transparent)]
-    Checkpoint(#[from] checkpoint::Error),
+    Checkpoint(#[from] formats::checkpoint::Error),
     /// A file of weights.
     #[error(transparent)]
-    Weights(#[from] interop::Error),
+    Weights(#[from] formats::interop::Error),
     /// A network for other programs.
     #[error(transparent)]
-    Export(#[from] interop::export::Error),
+    Export(#[from] formats::interop::export::Error),
     /// The log.
     #[error(transparent)]
     Report(#[from] report::Error),

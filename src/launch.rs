@@ -4,20 +4,25 @@
 use std::path::Path;
 use std::time::Instant;
 
-use crate::backend::cpu::{self, Cpu, CpuDevice};
-use crate::backend::cuda::{self, CudaDevice, visible};
-use crate::backend::reference::Reference;
-use crate::backend::{Backend, Precision, Unavailable};
+use backend::cpu;
+use backend::cpu::{Cpu, CpuDevice};
+use backend::cuda;
+use backend::cuda::{CudaDevice, visible};
+use backend::reference::Reference;
+use backend::{Backend, Precision, Unavailable};
+use base::screen;
+use comm::Comm;
+use engine::estimate;
+use net::NetSpec;
+
 use crate::bench;
-use crate::comm::{self, Comm};
 use crate::device::{Device, DeviceChoice, DeviceSettings};
 use crate::error::Error;
 use crate::eval::follow;
 use crate::eval::predict::{Predict, Predictor};
 use crate::eval::request::{EvalRequest, ModelRequest};
-use crate::eval::score::{self, Scored};
-use crate::nn::{NetSpec, estimate};
-use crate::screen;
+use crate::eval::score;
+use crate::eval::score::Scored;
 use crate::train::agree::gpus;
 use crate::train::agree::session::Session;
 use crate::train::evaluate::TestTime;

@@ -3,7 +3,9 @@
 use std::collections::BTreeSet;
 use std::path::Path;
 
-use crate::{checkpoint, comm, launch};
+use formats::checkpoint;
+
+use crate::launch;
 
 /// What the program was built from.
 const LOCK: &str = include_str!("../Cargo.lock");

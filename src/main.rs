@@ -4,9 +4,10 @@ use std::io::{ErrorKind, Write};
 use std::process::ExitCode;
 use std::time::{Duration, Instant};
 
+use base::{environment, screen};
 use clap::Parser;
 use trireme::cli::{self, Cli, exit};
-use trireme::{comm, environment, screen, signals};
+use trireme::signals;
 
 /// How long other ranks leave rank 0 to print what all of them would.
 const TIME_TO_SPEAK: Duration = Duration::from_secs(1);

@@ -7,8 +7,8 @@ use std::os::unix::process::ExitStatusExt;
 use std::process::{Output, Stdio};
 use std::time::{Duration, Instant};
 
+use comm::{Comm, Error, Verdict, World};
 use support::program;
-use trireme::comm::{self, Comm, Error, Verdict, World};
 
 const CASE: &str = "TRIREME_TEST_CASE";
 

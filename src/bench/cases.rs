@@ -1,9 +1,10 @@
 //! The operations that `trireme bench ops` measures: the convolutions and linear layers of networks, or convolutions of given sizes.
 
-use crate::backend::op::{Conv, Linear, Op, Shape};
-use crate::backend::{Backend, PlanRequest, TensorDesc};
+use backend::{Backend, PlanRequest, TensorDesc};
+use engine::graph::BuildError;
+use net::{Conv, Linear, Op, Shape};
+
 use crate::error::Error;
-use crate::nn::graph::BuildError;
 
 /// Channels up to which an input is the image itself, as a network's first layer reads it, where sizes are given.
 const IMAGE: usize = 4;
@@ -102,8 +103,8 @@ pub fn cases(models: &[String], convolutions: &[Convolution]) -> Result<Vec<(Str
         }
     };
     for model in models {
-        let unknown = || Error::Usage(crate::models::unknown(model));
-        let network = crate::models::find(model).ok_or_else(unknown)?;
+        let unknown = || Error::Usage(net::models::unknown(model));
+        let network = net::models::find(model).ok_or_else(unknown)?;
         let net = (network.build)(network.name, network.input, network.classes);
         let shapes = net.shapes().map_err(BuildError::from)?;
         for node in &net.nodes {

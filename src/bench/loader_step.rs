@@ -4,17 +4,18 @@ use std::path::PathBuf;
 use std::sync::Arc;
 use std::time::{Duration, Instant};
 
+use backend::{Backend, Precision};
+use engine::Batch;
+use loaders::transform::exif_of;
+use loaders::{Dataset, Io, Loader, Options, Pipeline, Split, TrainOrder};
+
 use super::WARM_UP;
 use super::trained::{Setting, Trained};
-use crate::backend::{Backend, Precision};
 use crate::device::{Device, DeviceChoice};
 use crate::error::Error;
-use crate::nn::Batch;
 use crate::train::device_input::DeviceInput;
 use crate::train::plan::build::LOADER_NICE;
 use crate::train::plan::network::network;
-use loaders::transform::exif_of;
-use loaders::{Dataset, Io, Loader, Options, Pipeline, Split, TrainOrder};
 
 /// What `trireme bench loader+step` measures.
 pub struct LoaderStepRequest {

@@ -15,15 +15,16 @@ mod trained;
 use std::fmt::Write;
 use std::time::{Duration, Instant};
 
-use crate::backend::{Backend, Precision, Regions};
-use crate::cores;
-use crate::device::{Device, DeviceChoice};
-use crate::error::Error;
-use crate::nn::{Graph, NodeCost, NodeTime};
-use crate::screen;
+use backend::{Backend, Precision, Regions};
+use base::cores;
+use base::screen;
+use engine::{Graph, NodeCost, NodeTime};
 use roofline::{Machine, Roofline};
 use synthetic::Synthetic;
 use trained::Setting;
+
+use crate::device::{Device, DeviceChoice};
+use crate::error::Error;
 
 /// What `trireme bench step` measures.
 pub struct StepRequest {

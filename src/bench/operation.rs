@@ -2,7 +2,7 @@
 
 use std::time::Instant;
 
-use crate::backend::{self, Arena, Backend, Buffer, DrawKey, Error, Gradients, ParamFormat, Planned, Slot, TensorDesc};
+use backend::{Arena, Backend, Buffer, DrawKey, Error, Gradients, ParamFormat, Planned, Slot, TensorDesc};
 use loaders::Draws;
 
 /// Values that are drawn; longer tensors repeat them.

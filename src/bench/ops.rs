@@ -5,16 +5,17 @@ use std::io::{ErrorKind, Write};
 use std::path::{Path, PathBuf};
 use std::time::Instant;
 
-use super::cases::{Case, Convolution, cases};
-use super::operation::{Parameters, Pass, Work};
-use crate::backend::op::{Conv, Op, Shape};
-use crate::backend::{Backend, Cores, Error as BackendError, Implementation, Implementations, Precision, TensorDesc};
-use crate::cores;
-use crate::device::{Device, DeviceSettings};
-use crate::error::Error;
-use crate::screen;
+use backend::{Backend, Cores, Error as BackendError, Implementation, Implementations, Precision, TensorDesc};
+use base::cores;
+use base::screen;
 use loaders::overwrite::{self, Content};
 use loaders::safe_create::NewFile;
+use net::{Conv, Op, Shape};
+
+use super::cases::{Case, Convolution, cases};
+use super::operation::{Parameters, Pass, Work};
+use crate::device::{Device, DeviceSettings};
+use crate::error::Error;
 
 /// Rounds that are measured at least.
 const ROUNDS: usize = 3;

@@ -7,9 +7,9 @@
 use std::fmt::Write;
 use std::time::Duration;
 
-use crate::backend::{Backend, Cores, Error, Regions};
-use crate::nn::spec::Node;
-use crate::nn::{Graph, NodeCost};
+use backend::{Backend, Cores, Error, Regions};
+use engine::{Graph, NodeCost};
+use net::Node;
 
 /// What the machine can do.
 #[derive(Clone, Copy, Debug, PartialEq)]

@@ -3,10 +3,11 @@
 
 use std::time::{Duration, Instant};
 
+use backend::{Backend, Buffer, Precision};
+use comm::{Comm, Error as CommError, World};
+
 use super::synthetic::{Synthetic, Work};
 use super::trained::Setting;
-use crate::backend::{Backend, Buffer, Precision};
-use crate::comm::{Comm, Error as CommError, World};
 use crate::device::{Device, DeviceChoice};
 use crate::error::Error;
 use crate::train::agree::gpus;

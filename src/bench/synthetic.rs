@@ -1,15 +1,16 @@
 //! A network that trains on one made-up batch, again and again: what benches of the step run. A device that keeps batches has it from the
 //! start, so that no step copies it.
 
+use backend::{Backend, Input};
+use engine::{Batch, Graph};
+use loaders::{Draws, ImageSpec, memory};
+use net::Shape;
+use net::models;
+
 use super::trained::{Setting, Trained};
-use crate::backend::op::Shape;
-use crate::backend::{Backend, Input};
 use crate::device::Device;
 use crate::error::Error;
-use crate::models;
-use crate::nn::{Batch, Graph};
 use crate::train::plan::network::network;
-use loaders::{Draws, ImageSpec, memory};
 
 /// What to run.
 #[derive(Clone, Copy, Debug)]

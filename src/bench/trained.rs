@@ -1,11 +1,13 @@
 //! A network with its optimizer, as benches train it: SGD with momentum, one rank.
 
-use crate::backend::{Backend, Cores, Error as BackendError, Precision, Queue, Regions};
-use crate::cores;
+use backend::{Backend, Cores, Error as BackendError, Precision, Queue, Regions};
+use base::cores;
+use engine::optim::{Optimizer, Policy, Sgd};
+use engine::{Batch, Graph, Loss, MicroBatch, Purpose};
+use net::NetSpec;
+
 use crate::device::{Device, DeviceSettings};
 use crate::error::Error;
-use crate::nn::{Batch, Graph, Loss, MicroBatch, NetSpec, Purpose};
-use crate::optim::{Optimizer, Policy, Sgd};
 
 /// Bytes of a gradient chunk that is exchanged: the default of `reduce.bucket_mb`.
 const BUCKET: usize = 4_000_000;

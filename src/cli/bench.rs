@@ -1,5 +1,13 @@
 //! `trireme bench`: its arguments, and the JSON line of each figure.
 
+use std::path::PathBuf;
+use std::time::Instant;
+
+use backend::Precision;
+use base::screen;
+use clap::Subcommand;
+use clap::builder::{PossibleValuesParser, TypedValueParser};
+
 use super::exit::Failure;
 use super::ops;
 use super::output::print;
@@ -7,16 +15,10 @@ use super::roofline;
 use super::scale;
 use super::threads;
 use super::value::{bytes, gigabytes, measured, positive, thread_count, transforms};
-use crate::backend::Precision;
 use crate::bench;
 use crate::device::DeviceChoice;
 use crate::error::Error;
 use crate::launch;
-use crate::screen;
-use clap::Subcommand;
-use clap::builder::{PossibleValuesParser, TypedValueParser};
-use std::path::PathBuf;
-use std::time::Instant;
 
 /// Arguments of `trireme bench`.
 #[derive(Clone, Debug, clap::Args)]
@@ -223,7 +225,7 @@ pub fn run(args: &Args, started: Instant) -> Result<(), Failure> {
         What::LoaderStep(both) => loader_step(both),
         What::Loader(l) => {
             loaders::sigbus::install().map_err(Failure::failed)?;
-            let threads = l.threads.unwrap_or_else(|| crate::cores::affinity().len());
+            let threads = l.threads.unwrap_or_else(|| base::cores::affinity().len());
             let request = loaders::bench::LoaderRequest {
                 dir: l.dir.clone(),
                 split: l.split.clone(),
@@ -250,7 +252,7 @@ pub fn run(args: &Args, started: Instant) -> Result<(), Failure> {
 
 fn step(args: &Step, started: Instant) -> Result<(), Failure> {
     if let Some(cores) = args.cores {
-        roofline::check(cores, args.threads.unwrap_or_else(|| crate::cores::affinity().len()))?;
+        roofline::check(cores, args.threads.unwrap_or_else(|| base::cores::affinity().len()))?;
     }
     threads::calm_waiting()?;
     let request = bench::StepRequest {

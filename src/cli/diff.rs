@@ -2,12 +2,12 @@
 
 use std::path::PathBuf;
 
+use base::screen;
 use loaders::printable;
+use report::history::{Differing, EvalLine, Parting, Run, compare};
 
 use super::exit::Failure;
 use super::output::print;
-use crate::report::history::{Differing, EvalLine, Parting, Run, compare};
-use crate::screen;
 
 /// Arguments of `trireme diff`.
 #[derive(Clone, Debug, clap::Args)]

@@ -1,5 +1,10 @@
 //! `trireme eval`: scores a model on a split.
 
+use std::path::{Path, PathBuf};
+
+use base::screen;
+use loaders::overwrite::Content;
+
 use super::exit::Failure;
 use super::output::print;
 use super::threads;
@@ -10,11 +15,8 @@ use crate::eval::request::{EvalRequest, ModelRequest};
 use crate::eval::score::Scored;
 use crate::eval::{errors_sheet, findings, follow, recorded};
 use crate::launch;
-use crate::screen;
 use crate::train::evaluate::TestTime;
 use crate::train::observe::diagnose::lost_score;
-use loaders::overwrite::Content;
-use std::path::{Path, PathBuf};
 
 /// Arguments of `trireme eval`.
 #[derive(Clone, Debug, clap::Args)]

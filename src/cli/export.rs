@@ -1,14 +1,16 @@
 //! `trireme export`: a model as a file of another program.
 
+use std::path::PathBuf;
+
+use base::screen;
+use clap::ValueEnum;
+use clap::builder::PossibleValue;
+use formats::interop::export::{Format, Settings};
+
 use super::exit::Failure;
 use super::output::print;
 use crate::eval::export::export;
 use crate::eval::request::ModelRequest;
-use crate::interop::export::{Format, Settings};
-use crate::screen;
-use clap::ValueEnum;
-use clap::builder::PossibleValue;
-use std::path::PathBuf;
 
 /// Arguments of `trireme export`.
 #[derive(Clone, Debug, clap::Args)]
@@ -26,7 +28,7 @@ pub struct Args {
     pub model: PathBuf,
     /// Format
     #[arg(long, value_enum, value_name = "FORMAT")]
-    pub to: Format,
+    pub to: Target,
     /// File to write
     #[arg(short, long, value_name = "FILE")]
     pub out: PathBuf,
@@ -53,26 +55,30 @@ pub struct Args {
     pub sealed: bool,
 }
 
-impl ValueEnum for Format {
+/// The value of `--to`.
+#[derive(Clone, Copy, Debug)]
+pub struct Target(Format);
+
+impl ValueEnum for Target {
     fn value_variants<'a>() -> &'a [Self] {
-        &Self::ALL
+        const { &[Target(Format::Onnx), Target(Format::Safetensors), Target(Format::Keras)] }
     }
 
     fn to_possible_value(&self) -> Option<PossibleValue> {
-        Some(PossibleValue::new(self.name()).help(self.about()))
+        Some(PossibleValue::new(self.0.name()).help(self.0.about()))
     }
 }
 
 /// Exports, and prints the files that were written.
 pub fn run(args: &Args) -> Result<(), Failure> {
-    if args.preprocess && args.to != Format::Onnx {
+    if args.preprocess && args.to.0 != Format::Onnx {
         return Err(Failure::usage(
             "--preprocess: only ONNX holds transforms of images; leave it out, or take --to onnx",
         ));
     }
     let request = ModelRequest { file: args.model.clone(), best: args.best, ema: args.ema, sealed: args.sealed };
     let settings = Settings {
-        format: args.to,
+        format: args.to.0,
         half: args.half,
         fold: args.fold_batch_norm,
         preprocess: args.preprocess,

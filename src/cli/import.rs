@@ -1,11 +1,13 @@
 //! `trireme import`: weights of another program as a model file.
 
+use std::path::PathBuf;
+
+use base::screen;
+
 use super::exit::Failure;
 use super::output::print;
 use crate::eval::import::import;
 use crate::eval::request::ImportRequest;
-use crate::screen;
-use std::path::PathBuf;
 
 /// Arguments of `trireme import`.
 #[derive(Clone, Debug, clap::Args)]

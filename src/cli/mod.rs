@@ -29,10 +29,13 @@ pub mod train;
 mod value;
 pub mod version;
 
-use crate::{launch, screen};
+use std::time::Instant;
+
+use base::screen;
 use clap::{CommandFactory, Parser, Subcommand};
 use exit::Failure;
-use std::time::Instant;
+
+use crate::launch;
 
 /// Trains image classifiers data-parallel over MPI: a rank for each GPU or group of cores, one model at the end.
 #[derive(Debug, Parser)]

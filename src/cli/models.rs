@@ -1,16 +1,20 @@
 //! `trireme models`: the catalogue of networks, and the layers of one, of a file of one's own, too.
 
+use std::path::Path;
+
+use base::screen;
+use engine::{estimate, table};
+use formats::interop::onnx;
+use loaders::why;
+use net::models;
+use net::models::{CATALOGUE, Network};
+use net::net_toml;
+use net::{NetSpec, Shape, SpecError};
+use serde_json::json;
+
 use super::exit::Failure;
 use super::output::print;
-use crate::interop::onnx;
 use crate::launch;
-use crate::models::{self, CATALOGUE, Network, net};
-use crate::nn::spec::{NetSpec, Shape, SpecError};
-use crate::nn::{estimate, table};
-use crate::screen;
-use loaders::why;
-use serde_json::json;
-use std::path::Path;
 
 /// Images of a batch, for the memory that is shown.
 const BATCH: usize = 32;
@@ -50,7 +54,7 @@ pub fn run(args: &Args) -> Result<(), Failure> {
         Some(name) => {
             let (title, net) = open(name)?;
             if args.toml {
-                return print(net::write(&net, title.classes, net::Classes::Word).trim_end());
+                return print(net_toml::write(&net, title.classes, net_toml::Classes::Word).trim_end());
             }
             show(&Size::new(title, net)?, args.json)
         }
@@ -64,14 +68,14 @@ fn open(name: &str) -> Result<(Title, NetSpec), Failure> {
         let text = loaders::regular::read_to_string(path)
             .map_err(|e| Failure::usage(format!("cannot read {name}: {}", why(path, &e))))?;
         let read = || {
-            let definition = net::Definition::read(&text, name)?;
+            let definition = net_toml::Definition::read(&text, name)?;
             let net = definition.build(&file_name(path), definition.input, definition.classes)?;
             Ok((
                 Title { name: file_name(path), input: net.input, classes: definition.classes, origin: name.into() },
                 net,
             ))
         };
-        return read().map_err(|error: net::Error| Failure::usage(error));
+        return read().map_err(|error: net_toml::Error| Failure::usage(error));
     }
     if name.ends_with(".onnx") {
         let onnx::Network { net, classes, notes, .. } = survey(path)?;

@@ -1,5 +1,10 @@
 //! `trireme bench ops`: its arguments, a table for people, a JSON line for each figure.
 
+use std::path::PathBuf;
+
+use base::screen;
+use serde_json::json;
+
 use super::exit::Failure;
 use super::output::print;
 use super::threads;
@@ -7,10 +12,7 @@ use super::value::{duration, measured, positive, thread_count};
 use crate::bench::cases::Convolution;
 use crate::bench::ops::{Measured, On, OpsRequest};
 use crate::error::Error;
-use crate::screen;
 use crate::{bench, launch};
-use serde_json::json;
-use std::path::PathBuf;
 
 /// Arguments of `trireme bench ops`.
 #[derive(Clone, Debug, clap::Args)]

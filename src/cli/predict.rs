@@ -1,21 +1,24 @@
 //! `trireme predict`: names what is on pictures.
 
+use std::path::{Path, PathBuf};
+
+use base::screen;
+use data_tools::ContactSheet;
+use loaders::{overwrite, printable};
+
 use super::cost::Cost;
 use super::exit::Failure;
 use super::output::print;
 use super::value::{positive, probability};
 use crate::device::DeviceChoice;
-use crate::eval::npy::{self, Npy};
+use crate::eval::npy;
+use crate::eval::npy::Npy;
 use crate::eval::pictures::pictures;
 use crate::eval::predict::{Predict, Prediction, Wanted};
 use crate::eval::request::ModelRequest;
 use crate::eval::table::field;
 use crate::launch;
-use crate::screen;
 use crate::train::evaluate::TestTime;
-use data_tools::ContactSheet;
-use loaders::{overwrite, printable};
-use std::path::{Path, PathBuf};
 
 /// Arguments of `trireme predict`.
 #[derive(Clone, Debug, clap::Args)]

@@ -4,14 +4,14 @@ use std::collections::BTreeSet;
 use std::path::PathBuf;
 use std::time::Duration;
 
+use base::screen;
 use loaders::overwrite;
+use report::history::{Run, State};
+use report::page;
 
 use super::exit::Failure;
 use super::output::print;
 use super::value::positive;
-use crate::report::history::{Run, State};
-use crate::report::page;
-use crate::screen;
 
 /// Seconds between two looks at runs that go on.
 const EVERY: u32 = 10;

@@ -1,11 +1,11 @@
 //! The roofline of `trireme bench step` as JSON, and its forecast, which is marked as one on stderr, too.
 
+use base::screen;
 use serde_json::{Value, json};
 
 use super::exit::Failure;
 use crate::bench::roofline::{BEST, Forecast, Layer, Roofline, WORST};
 use crate::error::Error;
-use crate::screen;
 
 /// What was measured.
 pub(super) fn measured(roofline: &Roofline) -> Value {

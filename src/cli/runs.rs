@@ -3,12 +3,13 @@
 use std::path::{Path, PathBuf};
 use std::time::SystemTime;
 
+use base::screen;
 use loaders::printable;
+use report::history;
+use report::history::{Run, State};
 
 use super::exit::Failure;
 use super::output::print;
-use crate::report::history::{self, Run, State};
-use crate::screen;
 
 /// Arguments of `trireme runs`.
 #[derive(Clone, Debug, clap::Args)]

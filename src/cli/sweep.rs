@@ -2,10 +2,11 @@
 
 use std::path::{Path, PathBuf};
 
+use recipe::Changes;
+
 use super::exit::{FAILED, Failure, RESUMABLE};
 use super::output::print;
 use super::value::natural;
-use crate::recipe::Changes;
 use crate::sweep::{Grid, Outcome, Point, Sweep, found, object, table};
 
 /// Arguments of `trireme sweep`.

@@ -3,9 +3,10 @@
 
 use clap::CommandFactory;
 use clap::error::{ContextKind, ContextValue, ErrorKind};
+use recipe::hint;
+use recipe::hint::Here;
 
 use super::Cli;
-use crate::recipe::hint::{self, Here};
 
 /// Values that other programs use: the argument, the values, and a tip with the equivalent in trireme.
 const VALUES: [(&str, &[&str], &str); 5] = [

@@ -1,18 +1,20 @@
 //! `trireme train`: its arguments.
 
+use std::path::{Path, PathBuf};
+use std::time::{Duration, Instant};
+
+use recipe::{Changes, keys};
+use report::Verbosity;
+
 use super::exit::Failure;
 use super::output::print;
 use super::threads;
 use super::value::{Patience, natural, patience, search_steps, thread_count};
 use crate::device::DeviceChoice;
 use crate::launch;
-use crate::recipe::{Changes, keys};
-use crate::report::Verbosity;
 use crate::train::observe::watch::Limits;
 use crate::train::plan::request::TrainRequest;
 use crate::train::save::marker;
-use std::path::{Path, PathBuf};
-use std::time::{Duration, Instant};
 
 const EXAMPLE: &str = "\
 Example:
@@ -88,7 +90,7 @@ pub struct Args {
     #[arg(long, value_name = "N", default_value = "20", requires = "trace", value_parser = clap::value_parser!(u64).range(1..))]
     pub trace_steps: u64,
     /// Stop in time with a checkpoint and exit code 75, counted from the start of the program, as 1h30m
-    #[arg(long, value_name = "TIME", value_parser = crate::recipe::every::duration)]
+    #[arg(long, value_name = "TIME", value_parser = recipe::every::duration)]
     pub time_limit: Option<Duration>,
     /// Report which ranks keep the others waiting, and what they do, when a wait lasts this long, as 90s or 1h30m, or `off`
     #[arg(long, value_name = "TIME", default_value = "60s", value_parser = patience)]
@@ -123,7 +125,7 @@ impl From<&str> for Resume {
 }
 
 impl Args {
-    /// Every change to the recipe, `--data` and `--loader-threads` included, for [`crate::recipe::Recipe::load`].
+    /// Every change to the recipe, `--data` and `--loader-threads` included, for [`recipe::Recipe::load`].
     pub fn sets(&self) -> Vec<String> {
         // Quoted as TOML, so that no folder name is taken for anything but a string.
         let quoted = |dir: &Path| toml::Value::String(dir.display().to_string());

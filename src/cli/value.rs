@@ -6,11 +6,11 @@ use std::time::Duration;
 use clap::ValueEnum;
 use clap::builder::PossibleValue;
 use loaders::MOST_THREADS;
+use recipe::every::duration as duration_of;
 
 use crate::bench::forecast::Link;
 use crate::device::DeviceChoice;
 use crate::launch;
-use crate::recipe::every::duration as duration_of;
 
 impl ValueEnum for DeviceChoice {
     fn value_variants<'a>() -> &'a [Self] {

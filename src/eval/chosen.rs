@@ -3,9 +3,10 @@
 use std::io::ErrorKind;
 use std::path::{Path, PathBuf};
 
+use formats::checkpoint::{Best, StateFile};
+
 use super::missing::{missing, runs_below};
 use super::request::ModelRequest;
-use crate::checkpoint::{Best, StateFile};
 use crate::error::Error;
 use crate::train::save::saver;
 

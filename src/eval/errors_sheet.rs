@@ -2,12 +2,13 @@
 
 use std::path::Path;
 
-use super::score::Scored;
-use crate::error::Error;
-use crate::report::predictions::SeveralOutcome;
-use crate::train::evaluate::file_name;
 use data_tools::ContactSheet;
 use loaders::{Limits, printable};
+use report::predictions::SeveralOutcome;
+
+use super::score::Scored;
+use crate::error::Error;
+use crate::train::evaluate::file_name;
 
 /// Pictures of a sheet.
 const PICTURES: usize = 48;

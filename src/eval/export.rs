@@ -2,11 +2,13 @@
 
 use std::path::Path;
 
+use formats::interop::export;
+use formats::interop::export::{Exported, Settings, Trained};
+
 use super::chosen::chosen;
 use super::model::{Read, read};
 use super::request::ModelRequest;
 use crate::error::Error;
-use crate::interop::export::{self, Exported, Settings, Trained};
 use crate::train::plan::network::of_model;
 use crate::train::save::model;
 

@@ -3,16 +3,16 @@
 use std::fmt::Write;
 use std::path::Path;
 
+use formats::checkpoint::LabelScores;
+use loaders::overwrite::Content;
+use loaders::{replace, shown};
+use report::predictions::{ClassScore, Pair, SeveralOutcome, calibration, expected_error};
 use serde_json::{Value, json};
 
 use super::score::Scored;
 use super::table::field;
-use crate::checkpoint::LabelScores;
 use crate::error::Error;
-use crate::report::predictions::{ClassScore, Pair, SeveralOutcome, calibration, expected_error};
 use crate::train::evaluate::file_name;
-use loaders::overwrite::Content;
-use loaders::{replace, shown};
 
 /// The table of images: no other file is written over by one.
 pub const TABLE: Content =

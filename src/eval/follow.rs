@@ -10,20 +10,21 @@ use std::sync::Arc;
 use std::sync::atomic::{AtomicBool, Ordering};
 use std::time::{Duration, Instant};
 
+use base::screen;
+use comm::Comm;
+use formats::checkpoint::ModelFile;
+use loaders::{Dataset, safe_create};
+use report::{Eval, Event, write_whole};
 use serde::{Deserialize, Serialize};
 
-use crate::checkpoint::ModelFile;
-use crate::comm::Comm;
 use crate::device::Device;
 use crate::error::Error;
 use crate::eval::recorded;
 use crate::eval::request::{EvalRequest, ModelRequest};
-use crate::eval::score::{self, Scored};
-use crate::report::{Eval, Event, write_whole};
-use crate::screen;
+use crate::eval::score;
+use crate::eval::score::Scored;
 use crate::signals;
 use crate::train::agree::session::Session;
-use loaders::{Dataset, safe_create};
 
 /// Time between two looks at the folder.
 const LOOK: Duration = Duration::from_secs(1);

@@ -3,8 +3,10 @@
 
 use std::path::Path;
 
-use crate::checkpoint::child::{self, Failed, OUTPUT};
-use crate::checkpoint::{ModelFile, Opened, rewrite, rewrite_weights};
+use formats::checkpoint::child;
+use formats::checkpoint::child::{Failed, OUTPUT};
+use formats::checkpoint::{ModelFile, Opened, rewrite, rewrite_weights};
+
 use crate::error::Error;
 
 /// Opens a model file that another program made.

@@ -1,17 +1,19 @@
 //! A model file ready for use: its weights, its network, and what it says of images.
 
+use backend::{Backend, Precision};
+use engine::{Graph, Purpose};
+use formats::checkpoint;
+use formats::checkpoint::{ModelFile, Opened};
+use loaders::{ImageSpec, Images, Manifest, Pipeline};
+
 use super::chosen::{Chosen, chosen};
 use super::foreign;
 use super::request::ModelRequest;
-use crate::backend::{Backend, Precision};
-use crate::checkpoint::{self, ModelFile, Opened};
 use crate::device::DeviceSettings;
 use crate::error::Error;
-use crate::nn::{Graph, Purpose};
 use crate::train::evaluate::TestTime;
 use crate::train::plan::network::of_model;
 use crate::train::save::model;
-use loaders::{ImageSpec, Images, Manifest, Pipeline};
 
 /// Models are used in f32, whatever they were trained in.
 pub const SETTINGS: DeviceSettings =

@@ -8,9 +8,10 @@ use std::os::unix::ffi::OsStringExt;
 use std::os::unix::fs::MetadataExt;
 use std::path::{Path, PathBuf};
 
-use crate::error::Error;
-use crate::screen;
+use base::screen;
 use loaders::printable;
+
+use crate::error::Error;
 
 /// Ends of the names of picture files, in small letters.
 const ENDINGS: &[&str] = &["jpg", "jpeg", "png"];

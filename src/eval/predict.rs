@@ -2,20 +2,21 @@
 
 use std::path::Path;
 
+use backend::Backend;
+use base::cores;
+use base::screen;
+use engine::Graph;
+use engine::graph::BuildError;
+use formats::checkpoint::ModelFile;
+use loaders::{Limits, Pipeline, picture};
+use net::Shape;
+use report::predictions::sigmoid;
+
 use super::model::{Read, SETTINGS, graph, pipeline, read, views};
 use super::request::ModelRequest;
-use crate::backend::Backend;
-use crate::backend::op::Shape;
-use crate::checkpoint::ModelFile;
-use crate::cores;
 use crate::device::{Device, DeviceSettings};
 use crate::error::Error;
-use crate::nn::Graph;
-use crate::nn::graph::BuildError;
-use crate::report::predictions::sigmoid;
-use crate::screen;
 use crate::train::evaluate::TestTime;
-use loaders::{Limits, Pipeline, picture};
 
 /// The likeliest classes of one picture.
 pub struct Prediction {

@@ -3,25 +3,25 @@
 use std::path::Path;
 use std::sync::Arc;
 
+use base::cores;
+use base::screen;
+use comm::Comm;
+use engine::Graph;
+use formats::checkpoint::ModelFile;
+use loaders::record::masked_crc32c;
+use loaders::{Dataset, Images, Manifest, Options, Split};
+use report::predictions::{ClassScore, Predictions, SeveralOutcome};
+
 use super::classes;
 use super::model::{Read, SETTINGS, graph, images, pipeline, read, views};
 use super::request::EvalRequest;
-use crate::checkpoint::ModelFile;
-use crate::comm::Comm;
-use crate::cores;
 use crate::device::{Device, DeviceSettings, Gpu};
 use crate::error::Error;
-use crate::nn::Graph;
-use crate::recipe;
-use crate::report::predictions::{ClassScore, Predictions, SeveralOutcome};
-use crate::screen;
 use crate::train::agree::session::Session;
 use crate::train::agree::{algorithms, gpus, staging};
 use crate::train::evaluate::{Detail, Evaluated, Evaluation, Score};
 use crate::train::observe::stop::Stop;
 use crate::train::save::class_names::Sides;
-use loaders::record::masked_crc32c;
-use loaders::{Dataset, Images, Manifest, Options, Split};
 
 /// A split's score and what was scored.
 pub struct Scored {

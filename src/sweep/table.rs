@@ -1,11 +1,11 @@
 //! What came of the trainings of a sweep, as a table and as JSON.
 
+use loaders::printable;
+use report::history::{EvalLine, Run, State};
 use serde_json::{Value, json};
 
 use super::grid::{Grid, Point};
 use super::training::{Outcome, Sweep};
-use crate::report::history::{EvalLine, Run, State};
-use loaders::printable;
 
 /// A training as it stands.
 pub struct Found {

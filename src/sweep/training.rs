@@ -13,15 +13,15 @@ use std::sync::Arc;
 use std::sync::atomic::{AtomicBool, Ordering};
 use std::time::{Duration, Instant};
 
+use base::screen;
+use net::models;
+use recipe::{Changes, Known, Recipe};
 use rustix::process::{Pid, Signal, kill_process};
 use signal_hook::consts::{SIGINT, SIGQUIT};
 use signal_hook::flag;
 
 use super::grid::Point;
 use crate::error::Error;
-use crate::models;
-use crate::recipe::{Changes, Known, Recipe};
-use crate::screen;
 use crate::signals;
 use crate::train::plan::source::transform_names;
 use crate::train::save::saver::RESUMABLE;

@@ -4,10 +4,12 @@
 
 use std::time::Instant;
 
-use crate::backend::Backend;
-use crate::checkpoint::Progress;
+use backend::Backend;
+use engine::{Loss, MicroBatch};
+use formats::checkpoint::Progress;
+use loaders::Loader;
+
 use crate::error::Error;
-use crate::nn::{Loss, MicroBatch};
 use crate::train::micro_batches::Observers;
 use crate::train::observe::record::StepRecord;
 use crate::train::observe::timing::RankTiming;
@@ -15,7 +17,6 @@ use crate::train::plan::run::Run;
 use crate::train::reduce::metrics::{Requests, digest};
 use crate::train::step::{PendingStep, Stepper};
 use crate::train::unread::{OpenPass, OpenStep, Unread};
-use loaders::Loader;
 
 impl<B: Backend> Stepper<'_, B> {
     /// Enqueues the step after `at`, and gives the records of those before it.

@@ -3,8 +3,9 @@
 
 use std::collections::BTreeMap;
 
-use crate::backend::Backend;
-use crate::checkpoint::Tensor;
+use backend::Backend;
+use formats::checkpoint::Tensor;
+
 use crate::error::Error;
 use crate::train::agree::session::Session;
 use crate::train::init;

@@ -2,20 +2,21 @@
 
 use std::path::PathBuf;
 
-use crate::backend::Backend;
-use crate::checkpoint::Progress;
-use crate::comm::WorldInfo;
+use backend::Backend;
+use comm::WorldInfo;
+use engine::graph::BuildError;
+use engine::table;
+use formats::checkpoint::Progress;
+use loaders::Shuffle;
+use recipe::{Overlap, Recipe};
+use report::Start;
+
 use crate::error::Error;
-use crate::nn::graph::BuildError;
-use crate::nn::table;
-use crate::recipe::{Overlap, Recipe};
-use crate::report::{self, Start};
 use crate::train::plan::request::TrainRequest;
 use crate::train::plan::resources::Resources;
 use crate::train::plan::run::{Footprints, Run};
 use crate::train::plan::targets;
 use crate::train::rules;
-use loaders::Shuffle;
 
 /// Recipe, layers and memory, as `--dry-run` prints them; `init`: the table of first weights, if they come from a file.
 pub fn dry_run<B: Backend>(run: &Run<B>, init: &str) -> Result<String, Error> {

@@ -7,10 +7,11 @@
 
 use std::sync::Arc;
 
-use crate::backend::{Backend, CropRect, Input};
-use crate::error::Error;
+use backend::{Backend, CropRect, Input};
 use loaders::transform::HEAD_WORDS;
 use loaders::{Batch, EvalOrder, Images, LabelSets, Loader, Options, Order, Pipeline, PixelFormat, Split};
+
+use crate::error::Error;
 
 /// Pictures that are kept on a device take at most so many bytes.
 const MOST: usize = 8 << 30;

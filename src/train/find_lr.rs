@@ -3,20 +3,21 @@
 
 use std::path::{Path, PathBuf};
 
+use backend::Backend;
+use engine::optim::schedule::{Exponential, ScheduleKind};
+use engine::optim::{Schedule, ScheduleSpec};
+use formats::checkpoint::Progress;
+use loaders::{Loader, replace, why};
+use report::{RateSearch, Reporter, Suggestion};
+
 use super::step::Stepper;
 use super::{RunContext, device_input};
-use crate::backend::Backend;
-use crate::checkpoint::Progress;
 use crate::error::{Error, is_of_the_request};
-use crate::optim::schedule::{Exponential, ScheduleKind};
-use crate::optim::{Schedule, ScheduleSpec};
-use crate::report::{RateSearch, Reporter, Suggestion};
 use crate::train::agree::session::Session;
 use crate::train::observe::trace::Trace;
 use crate::train::plan::run::Run;
 use crate::train::reduce::metrics::Requests;
 use crate::train::reduce::transport::TransportPlan;
-use loaders::{Loader, replace, why};
 
 /// The lowest and the highest rate that is tried, as fastai has them.
 const RATES: [f64; 2] = [1e-7, 10.0];

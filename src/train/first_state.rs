@@ -2,8 +2,9 @@
 
 use std::path::Path;
 
-use crate::backend::Backend;
-use crate::checkpoint::Progress;
+use backend::Backend;
+use formats::checkpoint::Progress;
+
 use crate::error::Error;
 use crate::train::agree::session::Session;
 use crate::train::define;

@@ -1,10 +1,11 @@
 //! `log.histograms`: statistics of the parameters and of the summed gradients of every layer, now and then. All ranks have the same
 //! gradients after their sum, so rank 0's are those of any number of ranks, to the bit where the codec's are.
 
-use crate::backend::{Backend, LossScale};
-use crate::checkpoint::Progress;
+use backend::{Backend, LossScale};
+use formats::checkpoint::Progress;
+use report::{Layers, Spread, TensorSpread};
+
 use crate::error::Error;
-use crate::report::{Layers, Spread, TensorSpread};
 use crate::train::agree::session::Session;
 use crate::train::plan::run::Run;
 use crate::train::reduce::gradients::GradientSum;

@@ -2,11 +2,13 @@
 
 use std::time::Instant;
 
-use crate::backend::Backend;
-use crate::checkpoint::Progress;
+use backend::Backend;
+use engine::graph::Ready;
+use engine::{Batch, Loss, MicroBatch};
+use formats::checkpoint::Progress;
+use loaders::{Filling, Loader};
+
 use crate::error::Error;
-use crate::nn::graph::Ready;
-use crate::nn::{Batch, Loss, MicroBatch};
 use crate::train::agree::session::Session;
 use crate::train::device_input::DeviceInput;
 use crate::train::observe::notices::Notices;
@@ -16,7 +18,6 @@ use crate::train::plan::run::Run;
 use crate::train::plan::targets::Targets;
 use crate::train::reduce::gradients::GradientSum;
 use crate::train::reduce::metrics::{StepMetrics, digest};
-use loaders::{Filling, Loader};
 
 /// This rank's batches on their way to the device.
 pub struct MicroBatches {

@@ -40,14 +40,11 @@ mod unread;
 
 use std::time::{Duration, Instant};
 
-use crate::backend::Backend;
-use crate::checkpoint::{Progress, Sums};
-use crate::error::Error;
-use crate::recipe::ImageCache;
-use crate::report::{End, Epoch, Exchange, Loading, Reporter, Step};
-use crate::screen;
 use agree::session::Session;
+use backend::Backend;
+use base::screen;
 use device_input::DeviceInput;
+use formats::checkpoint::{Progress, Sums};
 use last_words::LastWords;
 use loaders::{Loader, LoaderStats};
 use observe::loading::{self, EpochLoading};
@@ -56,14 +53,18 @@ use observe::trace::{Lane, Trace};
 use observe::watch::Activity;
 use plan::request::TrainRequest;
 use plan::run::Run;
+use recipe::ImageCache;
 use reduce::ranks::MpiRanks;
 use reduce::transport::TransportPlan;
+use report::{End, Epoch, Exchange, Loading, Reporter, Step};
 use rules::{Ending, Scored};
 use save::lock::OutLock;
 use save::saver::{Moment, RESUMABLE, Saver};
 use save::{digest, output};
 use shown::Shown;
 use step::Stepper;
+
+use crate::error::Error;
 
 /// What surrounds a run: its ranks, its arguments, and what may end it early.
 #[derive(Clone, Copy)]

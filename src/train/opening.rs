@@ -2,8 +2,9 @@
 
 use std::path::{Path, PathBuf};
 
+use recipe::ScoredSplits;
+
 use crate::error::Error;
-use crate::recipe::ScoredSplits;
 use crate::train::agree::session::Session;
 use crate::train::agree::staging;
 use crate::train::observe::watch::{Activity, Watch};

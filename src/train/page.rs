@@ -2,9 +2,9 @@
 
 use std::path::Path;
 
-use crate::report::history::Run;
-use crate::report::page;
-use crate::screen;
+use base::screen;
+use report::history::Run;
+use report::page;
 
 /// Writes the page of the run in `out`. A run is no worse for a page that could not be written: that is a line on stderr.
 pub(super) fn write(out: &Path) {

@@ -1,7 +1,8 @@
 //! Progressive resizing: training images of another size from some epochs on. Everything else goes on as it is.
 
+use backend::Backend;
+
 use super::{Training, device_input};
-use crate::backend::Backend;
 use crate::error::Error;
 
 impl<B: Backend> Training<'_, B> {

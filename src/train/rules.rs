@@ -1,10 +1,10 @@
 //! What follows from the scores of a run: which checkpoint is the best, whether the run is over, whether the plateau schedule lowers the
 //! rate. All ranks have the same scores, and decide alike.
 
-use crate::checkpoint::{Best, Plateaued, Progress, Watched};
-use crate::optim::schedule::{PlateauState, ScheduleKind};
-use crate::optim::score::{ScoreName, Scoring};
-use crate::recipe::Recipe;
+use engine::optim::schedule::{PlateauState, ScheduleKind};
+use engine::optim::score::{ScoreName, Scoring};
+use formats::checkpoint::{Best, Plateaued, Progress, Watched};
+use recipe::Recipe;
 
 /// What became of a scoring.
 #[derive(Clone, Copy, Debug, PartialEq, Eq)]
@@ -143,7 +143,7 @@ impl Ending {
 #[cfg(test)]
 mod tests {
     use super::*;
-    use crate::optim::score::Scores;
+    use engine::optim::score::Scores;
 
     fn recipe(lines: &str, schedule: &str) -> Recipe {
         let text = format!(

@@ -2,14 +2,15 @@
 //! ranks, scaled to a norm of rho, takes the gradient of the same images there, and steps by it from where it was. The climb of all
 //! ranks is the same, so is the step on any number of them. The images of the second pass come from a loader of their own.
 
+use backend::update::{Normed, SgdRule, rates};
+use backend::{Arena, Backend, Buffer, Norms, Rule, Update};
+use loaders::Loader;
+
 use super::micro_batches::MicroBatches;
-use crate::backend::update::{Normed, SgdRule, rates};
-use crate::backend::{Arena, Backend, Buffer, Norms, Rule, Update};
 use crate::error::Error;
 use crate::train::device_input::DeviceInput;
 use crate::train::plan::run::Run;
 use crate::train::plan::targets::Targets;
-use loaders::Loader;
 
 /// Added to the norm before rho is divided by it.
 const TINY: f64 = 1e-12;

@@ -1,14 +1,15 @@
 //! The scoring at the end of an epoch: when it is due, of the weights and of their averages, and what follows from it.
 
+use backend::Backend;
+use engine::optim::score::{Measure, Scores, Scoring};
+use formats::checkpoint::{LabelScores, Sums};
+use report::Eval;
+use report::predictions::{ClassScore, Predictions};
+
 use super::evaluate::{Detail, Evaluated, Score};
 use super::rules::{self, Ending, Scored};
 use super::{RunContext, Training};
-use crate::backend::Backend;
-use crate::checkpoint::{LabelScores, Sums};
 use crate::error::Error;
-use crate::optim::score::{Measure, Scores, Scoring};
-use crate::report::Eval;
-use crate::report::predictions::{ClassScore, Predictions};
 use crate::train::agree::session::Session;
 use crate::train::observe::diagnose;
 

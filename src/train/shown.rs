@@ -4,17 +4,18 @@
 use std::path::Path;
 use std::time::{Duration, Instant};
 
-use crate::backend::Backend;
-use crate::checkpoint::{LabelScores, Progress};
+use backend::Backend;
+use data_tools::{Thumbnail, Thumbnails};
+use formats::checkpoint::{LabelScores, Progress};
+use loaders::replace;
+use report::evaluation_file::SeveralLabels;
+use report::predictions::{ClassScore, Predictions};
+use report::{EvaluationFile, Reporter, evaluation_file};
+
 use crate::error::Error;
-use crate::report::evaluation_file::SeveralLabels;
-use crate::report::predictions::{ClassScore, Predictions};
-use crate::report::{EvaluationFile, Reporter, evaluation_file};
 use crate::train::evaluate::{Detail, file_name};
 use crate::train::plan::run::Run;
 use crate::train::plan::source::Source;
-use data_tools::{Thumbnail, Thumbnails};
-use loaders::replace;
 
 /// Training images that are shown.
 const SAMPLES: u64 = 8;

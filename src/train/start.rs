@@ -2,22 +2,26 @@
 
 use std::time::Instant;
 
-use crate::backend::Backend;
-use crate::checkpoint::Progress;
-use crate::comm::{self, Comm};
-use crate::cores;
+use backend::Backend;
+use base::cores;
+use base::screen;
+use comm::Comm;
+use formats::checkpoint::Progress;
+use recipe::{Recipe, TransportSetting};
+use report::{Reporter, Start, Tensorboard};
+
 use crate::device::{Device, DeviceSettings, Gpu};
 use crate::error::Error;
-use crate::recipe::{Recipe, TransportSetting};
-use crate::report::{Reporter, Start, Tensorboard};
-use crate::screen;
+use crate::train;
+use crate::train::RunContext;
 use crate::train::agree::session::Session;
 use crate::train::agree::{algorithms, gpus, preflight};
 use crate::train::count;
 use crate::train::define;
 use crate::train::describe;
 use crate::train::first_state;
-use crate::train::init::begin::{self, Begin};
+use crate::train::init::begin;
+use crate::train::init::begin::Begin;
 use crate::train::observe::stop::Stop;
 use crate::train::observe::watch::{Activity, Watch};
 use crate::train::opening::open;
@@ -28,16 +32,19 @@ use crate::train::plan::resources::Resources;
 use crate::train::plan::run::Run;
 use crate::train::plan::settings;
 use crate::train::plan::source::Source;
-use crate::train::reduce::choose::{self, Choice, TransportRequest};
-use crate::train::reduce::transport::{self, TransportPlan};
+use crate::train::reduce::choose;
+use crate::train::reduce::choose::{Choice, TransportRequest};
+use crate::train::reduce::transport;
+use crate::train::reduce::transport::TransportPlan;
 use crate::train::rules;
-use crate::train::save::complete::{self, Over};
+use crate::train::save::complete;
+use crate::train::save::complete::Over;
 use crate::train::save::folder;
 use crate::train::save::lock::OutLock;
-use crate::train::save::resume::{self, Head, Resume};
+use crate::train::save::resume;
+use crate::train::save::resume::{Head, Resume};
 use crate::train::save::saver::RESUMABLE;
 use crate::train::teacher;
-use crate::train::{self, RunContext};
 
 /// A run that this rank has planned.
 struct Planned<B: Backend> {

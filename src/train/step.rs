@@ -6,15 +6,17 @@
 
 use std::time::Instant;
 
-use crate::backend::{Backend, LossScale, Precision};
-use crate::checkpoint::Progress;
+use backend::{Backend, LossScale, Precision};
+use formats::checkpoint::Progress;
+use loaders::Loader;
+
 use crate::error::Error;
-use crate::report;
 use crate::train::agree::session::Session;
 use crate::train::device_input::DeviceInput;
 use crate::train::layers;
 use crate::train::micro_batches::{MicroBatches, Observers};
-use crate::train::observe::diagnose::{self, not_finite};
+use crate::train::observe::diagnose;
+use crate::train::observe::diagnose::not_finite;
 use crate::train::observe::notices::Notices;
 use crate::train::observe::record::StepRecord;
 use crate::train::observe::timing::{EpochTiming, RankTiming};
@@ -28,7 +30,6 @@ use crate::train::reduce::sync_bn::{AllRanks, Waited};
 use crate::train::reduce::transport::TransportPlan;
 use crate::train::sam::Sam;
 use crate::train::unread::Unread;
-use loaders::Loader;
 
 /// Runs steps.
 pub struct Stepper<'a, B: Backend> {

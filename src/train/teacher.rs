@@ -3,11 +3,13 @@
 
 use std::path::{Path, PathBuf};
 
-use crate::backend::Backend;
-use crate::checkpoint::ModelFile;
+use backend::Backend;
+use engine::graph::BuildError;
+use formats::checkpoint::ModelFile;
+use loaders::record::masked_crc32c;
+use net::NetSpec;
+
 use crate::error::Error;
-use crate::nn::NetSpec;
-use crate::nn::graph::BuildError;
 use crate::train::agree::session::Session;
 use crate::train::plan::named_file::is_there;
 use crate::train::plan::network::{of_model, shape_of};
@@ -17,7 +19,6 @@ use crate::train::plan::run::Run;
 use crate::train::save::class_names::Sides;
 use crate::train::save::model;
 use crate::train::save::resume::Head;
-use loaders::record::masked_crc32c;
 
 /// The teacher that a run has got.
 pub struct Taught {

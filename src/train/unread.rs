@@ -3,8 +3,9 @@
 use std::collections::VecDeque;
 use std::time::Instant;
 
-use crate::backend::{Backend, Queue};
-use crate::nn::Gather;
+use backend::{Backend, Queue};
+use engine::Gather;
+
 use crate::train::observe::record::StepRecord;
 use crate::train::plan::run::Run;
 use crate::train::reduce::metrics::StepMetrics;

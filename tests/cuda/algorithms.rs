@@ -1,11 +1,12 @@
 //! The algorithms of NVIDIA's libraries: rank 0's choice is that of all ranks and of every start of a run; where it cannot be, that is
 //! said. The emulated GPU's libraries prefer other algorithms where a variable says so, whose results differ in their last bit.
 
+use formats::checkpoint::StateFile;
+use loaders::ImageSpec;
+
 use crate::support::gpu;
 use crate::support::program::{Ended, events, on_ranks};
 use crate::support::setting::Setting;
-use loaders::ImageSpec;
-use trireme::checkpoint::StateFile;
 
 const RECIPE: &str = r#"
 model = "lenet"

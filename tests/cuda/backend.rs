@@ -5,22 +5,24 @@
 mod optimizer_steps;
 mod passes;
 
-use crate::support::gpu::alone;
-use crate::support::numerics::{Case, assert_close, cuda, magnitude, noise, on_reference};
-use trireme::backend::cuda::{Cuda, CudaBuf, Precision};
-use trireme::backend::op::{
-    Activation, Add, BlurPool, Concat, Conv, DropPath, Dropout, GroupNorm, LayerNorm, LayerScale, Linear, Lrn,
-    Multiply, Norm, Op, Pool, PoolKind, Shape, Shortcut,
-};
-use trireme::backend::reference::{HostBuf, Reference};
-use trireme::backend::update::{
+use backend::cuda::{Cuda, CudaBuf, Precision};
+use backend::reference::{HostBuf, Reference};
+use backend::update::{
     AdagradRule, AdamRule, LambRule, LarsRule, LionRule, RmsPropRule, RmsPropVariant, SgdRule, rates,
 };
-use trireme::backend::{
+use backend::{
     Across, Backend, Buffer, CropRect, DeviceMemory, DrawKey, Error, Input, LossScale, LossScaling, ParamGroup,
     PassInput, Queue, Rule, TensorDesc, Update,
 };
-use trireme::nn::{Batch, Graph, Loss, MicroBatch, NetSpec, Purpose};
+use engine::{Batch, Graph, Loss, MicroBatch, Purpose};
+use net::NetSpec;
+use net::{
+    Activation, Add, BlurPool, Concat, Conv, DropPath, Dropout, GroupNorm, LayerNorm, LayerScale, Linear, Lrn,
+    Multiply, Norm, Op, Pool, PoolKind, Shape, Shortcut,
+};
+
+use crate::support::gpu::alone;
+use crate::support::numerics::{Case, assert_close, cuda, magnitude, noise, on_reference};
 
 /// A buffer on the GPU with these values.
 fn upload(cuda: &Cuda, values: &[f32]) -> CudaBuf {
@@ -125,7 +127,7 @@ fn rules() -> [Rule; 10] {
 fn a_parameter_that_is_not_finite_shows_in_the_next_sums() {
     let _alone = alone();
     let desc = TensorDesc::plain(1, Shape::vector(2));
-    let ask = || trireme::backend::CrossEntropy { labels: &[1], smoothing: 0.0, scale: 1.0, weight: 1.0 };
+    let ask = || backend::CrossEntropy { labels: &[1], smoothing: 0.0, scale: 1.0, weight: 1.0 };
     let loss = |cuda: &Cuda| {
         assert_eq!(cuda.cross_entropy(&desc, ask(), &upload(cuda, &[0.0, 0.0]), None).unwrap(), None);
         cuda.loss_sums().unwrap().loss
@@ -246,7 +248,7 @@ fn loss_scaling_leaves_bad_steps_out_and_counts_them() {
     cuda.upload(&[0.0, 0.0], &mut scores).unwrap();
     let scaled = |cuda: &Cuda| {
         let mut dx = cuda.alloc(1).unwrap();
-        let ask = trireme::backend::CrossEntropy { labels: &[1], smoothing: 0.0, scale: 1.0, weight: 1.0 };
+        let ask = backend::CrossEntropy { labels: &[1], smoothing: 0.0, scale: 1.0, weight: 1.0 };
         cuda.cross_entropy(&desc, ask, &scores, Some(&mut dx)).unwrap();
         cuda.loss_sums().unwrap();
         cuda.download(&desc, &dx).unwrap()[0]

@@ -1,10 +1,12 @@
 //! The codecs on a GPU against those on the host: the same scales, the same codes, the same sums, bit for bit.
 
+use backend::cuda::{Cuda, CudaBuf, Precision};
+use backend::{Backend, Buffer, CodeFormat, CodeSpec, DeviceMemory, Draw, Queue};
+use comm::codec;
+use comm::codec::{Bucket, Codec, Key, Settings, Share, Tensor};
+
 use crate::support::gpu::alone;
 use crate::support::numerics::{cuda, noise};
-use trireme::backend::cuda::{Cuda, CudaBuf, Precision};
-use trireme::backend::{Backend, Buffer, CodeFormat, CodeSpec, DeviceMemory, Draw, Queue};
-use trireme::comm::codec::{self, Bucket, Codec, Key, Settings, Share, Tensor};
 
 const KEY: Key = Key { seed: 0x0123_4567_89ab_cdef, step: 41 };
 

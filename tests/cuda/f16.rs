@@ -2,11 +2,12 @@
 
 use std::path::Path;
 
+use formats::checkpoint::{Scale, StateFile};
+use loaders::ImageSpec;
+
 use crate::support::gpu;
 use crate::support::program::events;
 use crate::support::setting::Setting;
-use loaders::ImageSpec;
-use trireme::checkpoint::{Scale, StateFile};
 
 /// Tests of this file that run on any GPU.
 const TESTS: usize = 3;

@@ -1,14 +1,15 @@
 //! Failures after which a GPU can be used no more: told as such at once, whoever meets them first, and nothing else is tried. Buffers,
 //! queues and libraries are dropped in peace.
 
+use backend::cuda::{Cuda, Precision, Settings};
+use backend::{Backend, Buffer, DeviceMemory, Error, PlanRequest, Planned, Queue};
+use net::{Conv, Op, Shape};
+
 use crate::support::emulator;
 use crate::support::gpu;
 use crate::support::gpu::alone;
 use crate::support::numerics::cuda;
 use crate::support::program::Folder;
-use trireme::backend::cuda::{Cuda, Precision, Settings};
-use trireme::backend::op::{Conv, Op, Shape};
-use trireme::backend::{Backend, Buffer, DeviceMemory, Error, PlanRequest, Planned, Queue};
 
 /// Codes of the driver after which its context is of no use, their names, and whether a kernel must be at fault.
 const STICKY: [(u32, &str, bool); 12] = [

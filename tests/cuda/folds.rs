@@ -1,14 +1,16 @@
 //! Convolutions with a stride over the network's input, which are computed over a folded image, beside the reference on the same rounded
 //! factors.
 
+use backend::cuda::{Cuda, Precision, Settings};
+use backend::{Backend, Error, Input, PlanRequest, TensorDesc};
+use engine::optim::{Optimizer, Policy, Sgd};
+use engine::{Batch, Graph, Loss, MicroBatch, Purpose};
+use half::{bf16, f16};
+use net::NetSpec;
+use net::{Conv, Flatten, Linear, Op, Shape};
+
 use crate::support::gpu::alone;
 use crate::support::numerics::{Case, assert_close, assert_near, cpu, cuda, cuda_with, magnitude, noise, on_reference};
-use half::{bf16, f16};
-use trireme::backend::cuda::{Cuda, Precision, Settings};
-use trireme::backend::op::{Conv, Flatten, Linear, Op, Shape};
-use trireme::backend::{Backend, Error, Input, PlanRequest, TensorDesc};
-use trireme::nn::{Batch, Graph, Loss, MicroBatch, NetSpec, Purpose};
-use trireme::optim::{Optimizer, Policy, Sgd};
 
 /// Kernels that the stride divides and does not, pads that differ, strides that differ, pixels at the end that no filter reaches, bias and
 /// ReLU; as the networks of the catalogue begin.

@@ -1,10 +1,11 @@
 //! Buffers that go from one queue of the GPU to another. On a GPU these tests come first: all that several ranks do rests on them.
 
+use backend::cuda::{Cuda, CudaBuf, Precision};
+use backend::{Buffer, DeviceMemory, Queue};
+
 use crate::support::emulator;
 use crate::support::gpu::{alone, assert_recorded};
 use crate::support::numerics::cuda;
-use trireme::backend::cuda::{Cuda, CudaBuf, Precision};
-use trireme::backend::{Buffer, DeviceMemory, Queue};
 
 /// Elements of a buffer, and passes over it: on a GPU some milliseconds, so that a copy that does not wait takes old elements along. The
 /// emulated one runs nothing before somebody waits for it.

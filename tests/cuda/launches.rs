@@ -1,15 +1,16 @@
 //! How many kernels, copies and fills a training step on one GPU is: each costs a few microseconds however small it is, which small
 //! networks consist of. The number does not depend on sizes.
 
+use backend::cuda::{Cuda, Precision};
+use backend::{Backend, Input, Queue};
+use engine::optim::{Optimizer, Policy, Sgd};
+use engine::{Batch, Graph, Loss, Purpose};
+use net::Shape;
+use net::models;
+
 use crate::support::emulator;
 use crate::support::gpu::alone;
 use crate::support::numerics::{cuda, noise};
-use trireme::backend::cuda::{Cuda, Precision};
-use trireme::backend::op::Shape;
-use trireme::backend::{Backend, Input, Queue};
-use trireme::models;
-use trireme::nn::{Batch, Graph, Loss, Purpose};
-use trireme::optim::{Optimizer, Policy, Sgd};
 
 const ROWS: usize = 2;
 const STEPS: usize = 6;

@@ -1,12 +1,13 @@
 //! Images that the GPU mixes with each other have the bits of those that the loader's threads mix, and runs on it keep the laws.
 
+use backend::cuda::Precision;
+use backend::{Backend, CropRect, DeviceMemory, DrawKey, Input, PassInput, Queue};
+use loaders::{Area, ImageSpec, Mix};
+use net::Shape;
+
 use crate::support::gpu::{self, alone};
 use crate::support::numerics::cuda;
 use crate::support::setting::Setting;
-use loaders::{Area, ImageSpec, Mix};
-use trireme::backend::cuda::Precision;
-use trireme::backend::op::Shape;
-use trireme::backend::{Backend, CropRect, DeviceMemory, DrawKey, Input, PassInput, Queue};
 
 #[test]
 fn bytes_and_kept_pictures_are_mixed_to_the_hosts_bits() {

@@ -1,11 +1,12 @@
 //! Batch normalisation on the GPU adds in one order, which is written down again here: statistics and gradients agree with the host's to
 //! the bit, whichever block ends last.
 
+use backend::cuda::{Cuda, Precision};
+use net::{Norm, Op, Shape};
+
 use crate::support::emulator;
 use crate::support::gpu::{alone, emulated};
 use crate::support::numerics::{Case, Outcome, cuda, noise};
-use trireme::backend::cuda::{Cuda, Precision};
-use trireme::backend::op::{Norm, Op, Shape};
 
 /// Threads of a block, rows of a thread that it adds in f32, rows that it loads together.
 const THREADS: usize = 256;

@@ -2,14 +2,15 @@
 
 use std::time::{Duration, Instant};
 
+use backend::cuda::{Cuda, Precision};
+use backend::{Error, Input};
+use engine::{Batch, Graph, Loss, MicroBatch, Purpose};
+use net::Shape;
+use net::models;
+
 use crate::support::emulator;
 use crate::support::gpu::alone;
 use crate::support::numerics::{cuda, noise};
-use trireme::backend::cuda::{Cuda, Precision};
-use trireme::backend::op::Shape;
-use trireme::backend::{Error, Input};
-use trireme::models;
-use trireme::nn::{Batch, Graph, Loss, MicroBatch, Purpose};
 
 const ROWS: usize = 8;
 

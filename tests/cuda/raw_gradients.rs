@@ -1,12 +1,14 @@
 //! Gradients that a pass leaves in 16 bits for the update behind it: to the bits of those that are brought to f32 first.
 
+use backend::cuda::{Cuda, Precision};
+use backend::{Arena, Error, Input, Queue};
+use engine::optim::{Adam, Lars, Optimizer, OptimizerKind, OptimizerSpec, Policy, RmsProp, Sgd};
+use engine::{Batch, Graph, Loss, MicroBatch, Purpose};
+use net::NetSpec;
+use net::{Conv, Linear, Norm, Pool, Shape};
+
 use crate::support::gpu::{alone, assert_recorded};
 use crate::support::numerics::{cuda, noise};
-use trireme::backend::cuda::{Cuda, Precision};
-use trireme::backend::op::{Conv, Linear, Norm, Pool, Shape};
-use trireme::backend::{Arena, Error, Input, Queue};
-use trireme::nn::{Batch, Graph, Loss, MicroBatch, NetSpec, Purpose};
-use trireme::optim::{Adam, Lars, Optimizer, OptimizerKind, OptimizerSpec, Policy, RmsProp, Sgd};
 
 const ROWS: usize = 2;
 const STEPS: usize = 5;

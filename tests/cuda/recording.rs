@@ -1,12 +1,13 @@
 //! Passes that are recorded: an error of their own comes out, and one that the driver does not record goes on call by call, which the log
 //! says once.
 
+use backend::cuda::Precision;
+use backend::{Buffer, DeviceMemory, Error, Queue};
+use loaders::ImageSpec;
+
 use crate::support::gpu::{self, NOT_RECORDED, REFUSAL, alone, assert_recorded};
 use crate::support::numerics::cuda;
 use crate::support::setting::Setting;
-use loaders::ImageSpec;
-use trireme::backend::cuda::Precision;
-use trireme::backend::{Buffer, DeviceMemory, Error, Queue};
 
 const RECIPE: &str = r#"
 model = "lenet"

@@ -6,6 +6,10 @@ use std::fs;
 use std::os::unix::fs::symlink;
 use std::path::Path;
 
+use formats::checkpoint::{ModelFile, StateFile};
+use loaders::ImageSpec;
+use serde_json::Value;
+
 use crate::support::emulator;
 use crate::support::gpu;
 use crate::support::gpu::PATIENCE;
@@ -14,9 +18,6 @@ use crate::support::program;
 use crate::support::program::{Folder, events, start, trireme};
 use crate::support::rounding::shaken;
 use crate::support::setting::Setting;
-use loaders::ImageSpec;
-use serde_json::Value;
-use trireme::checkpoint::{ModelFile, StateFile};
 
 /// Tests of this file that run on any GPU.
 const TESTS: usize = 9;

@@ -1,11 +1,13 @@
 //! Shortcuts that batch normalisation reads through: to the bits of shortcuts with passes of their own.
 
+use backend::cuda::Precision;
+use backend::{Error, Input};
+use engine::{Batch, Graph, Loss, MicroBatch, Purpose};
+use net::{Conv, Dropout, Linear, Norm, Op, Pool, Shape, Shortcut};
+use net::{Id, NetSpec};
+
 use crate::support::gpu::{alone, assert_recorded};
 use crate::support::numerics::{cuda, noise};
-use trireme::backend::cuda::Precision;
-use trireme::backend::op::{Conv, Dropout, Linear, Norm, Op, Pool, Shape, Shortcut};
-use trireme::backend::{Error, Input};
-use trireme::nn::{Batch, Graph, Id, Loss, MicroBatch, NetSpec, Purpose};
 
 const ROWS: usize = 3;
 

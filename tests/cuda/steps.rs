@@ -1,13 +1,15 @@
 //! Optimizer steps that a GPU replays: one call each, to the bits of steps that are enqueued operation by operation.
 
+use backend::cuda::{Cuda, Precision};
+use backend::{Arena, Backend, Buffer, DeviceMemory};
+use engine::optim::{Adagrad, Adam, AdamW, Ema, Lars, Optimizer, OptimizerKind, OptimizerSpec, Policy, RmsProp, Sgd};
+use engine::{Graph, Purpose};
+use net::NetSpec;
+use net::{Linear, Op, Shape};
+
 use crate::support::emulator;
 use crate::support::gpu::{alone, assert_recorded};
 use crate::support::numerics::{cuda, noise};
-use trireme::backend::cuda::{Cuda, Precision};
-use trireme::backend::op::{Linear, Op, Shape};
-use trireme::backend::{Arena, Backend, Buffer, DeviceMemory};
-use trireme::nn::{Graph, NetSpec, Purpose};
-use trireme::optim::{Adagrad, Adam, AdamW, Ema, Lars, Optimizer, OptimizerKind, OptimizerSpec, Policy, RmsProp, Sgd};
 
 /// Layers, each a chunk of its own.
 const CHUNKS: usize = 5;

@@ -3,14 +3,15 @@
 use std::fs;
 use std::path::Path;
 
+use backend::cuda::Precision;
+use engine::optim::OptimizerSpec;
+use loaders::ImageSpec;
+
 use crate::steps::{graph, optimizer, set_gradients};
 use crate::support::emulator;
 use crate::support::gpu;
 use crate::support::numerics::cuda;
 use crate::support::setting::Setting;
-use loaders::ImageSpec;
-use trireme::backend::cuda::Precision;
-use trireme::optim::OptimizerSpec;
 
 const LENET: &str = r#"
 model = "lenet"

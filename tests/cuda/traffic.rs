@@ -1,12 +1,13 @@
 //! Bytes that a step moves on a GPU, counted by the plan, beside what its passes must read and write.
 
+use backend::Traffic;
+use backend::cuda::Precision;
+use engine::{Graph, Purpose, Share};
+use net::Op;
+use net::models;
+
 use crate::support::gpu::alone;
 use crate::support::numerics::cuda;
-use trireme::backend::Traffic;
-use trireme::backend::cuda::Precision;
-use trireme::backend::op::Op;
-use trireme::models;
-use trireme::nn::{Graph, Purpose, Share};
 
 /// Images of the planned batch; all of batch normalisation's bytes grow with it.
 const IMAGES: usize = 2;

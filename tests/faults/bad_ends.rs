@@ -5,13 +5,14 @@ use std::fs::{self, OpenOptions};
 use std::path::Path;
 use std::time::Duration;
 
+use comm::{Comm, World};
+use formats::checkpoint::ModelFile;
+use loaders::{Dataset, Job, Loader, Options, Order, Pipeline};
+
 use crate::support::disk::Disk;
 use crate::support::images::DIGITS;
 use crate::support::program::{PATIENCE, assert_gone, events, files, on_ranks, run, signal, start, trireme};
 use crate::support::small_run::{RECIPE, SmallRun};
-use loaders::{Dataset, Job, Loader, Options, Order, Pipeline};
-use trireme::checkpoint::ModelFile;
-use trireme::comm::{self, Comm, World};
 
 /// A file-size limit takes what a full disk would, on any machine and without being root: writes fail beyond the limit.
 #[test]

@@ -4,11 +4,12 @@
 use std::fs::{self, OpenOptions};
 use std::path::Path;
 
+use backend::cuda::gpu_count;
+use formats::checkpoint::ModelFile;
+
 use crate::support::images::{Images, THINGS};
 use crate::support::program::{PATIENCE, events, files, run, start, trireme};
 use crate::support::small_run::{RECIPE, SmallRun, poke};
-use trireme::backend::cuda::gpu_count;
-use trireme::checkpoint::ModelFile;
 
 #[test]
 fn recipes_that_name_what_there_is_not() {

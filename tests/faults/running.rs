@@ -125,12 +125,12 @@ fn the_table_before_the_start() {
         assert_eq!(ended.stderr.matches(part).count(), 1, "{part} in {}", ended.stderr);
     }
     let doctor = run(4, &["doctor"]);
-    let library = format!("cpu ({}, ", trireme::backend::cpu::library());
+    let library = format!("cpu ({}, ", backend::cpu::library());
     for part in ["rank(s) 0-3; cores ", &library] {
         assert!(doctor.stdout.contains(part), "{part} in {}{}", doctor.stdout, doctor.stderr);
     }
     // one rank computes on all of its cores, as it does in training
-    let threads = match trireme::cores::affinity().len() {
+    let threads = match base::cores::affinity().len() {
         1 => "1 thread".to_string(),
         cores => format!("{cores} threads"),
     };

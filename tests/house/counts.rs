@@ -4,8 +4,8 @@ use std::fs;
 use std::path::Path;
 
 use loaders::transform::HEAD_WORDS;
+use net::models;
 use serde_json::Value;
-use trireme::models;
 
 fn text(path: &str) -> String {
     fs::read_to_string(Path::new(env!("CARGO_MANIFEST_DIR")).join(path)).unwrap()

@@ -1,14 +1,6 @@
-//! The sources themselves, and the recipes that come with them.
+//! Rules about the sources that the compiler does not check, and the recipes and documents that must agree with the code.
 
-mod arrows;
-mod circles;
 mod counts;
-mod creates;
-mod layering;
-mod names;
-mod package;
-mod prints;
 mod recipes;
-mod sizes;
-mod syntax;
-mod tokens;
+mod rules;
+mod sources;

@@ -1,13 +1,13 @@
 //! The recipes that come with trireme: each is read, checked and written again, and says where its score comes from.
 
+use comm::codec;
+use engine::optim::schedule::Schedule;
 use loaders::{ImageSpec, Manifest, Pipeline};
+use net::models;
+use recipe::{Changes, Known, Recipe, keys};
 use std::collections::BTreeMap;
 use std::fs;
 use std::path::Path;
-use trireme::comm::codec;
-use trireme::models;
-use trireme::optim::schedule::Schedule;
-use trireme::recipe::{Changes, Known, Recipe, keys};
 
 fn parse(text: &str, name: &str) -> Recipe {
     let models = models::names();

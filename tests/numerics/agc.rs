@@ -1,14 +1,16 @@
 //! Adaptive clipping by output units against timm's (`golden/agc.json`), on each backend and its own layouts of weights.
 
+use backend::cuda::Precision;
+use backend::reference::Reference;
+use backend::{Arena, Backend};
+use engine::optim::{Optimizer, OptimizerSpec, Policy};
+use engine::{Graph, Purpose};
+use net::NetSpec;
+use net::{Conv, Linear, Op, Shape};
+use serde::Deserialize;
+
 use crate::support::numerics;
 use crate::support::numerics::{Formula, assert_close, golden};
-use serde::Deserialize;
-use trireme::backend::cuda::Precision;
-use trireme::backend::op::{Conv, Linear, Op, Shape};
-use trireme::backend::reference::Reference;
-use trireme::backend::{Arena, Backend};
-use trireme::nn::{Graph, NetSpec, Purpose};
-use trireme::optim::{Optimizer, OptimizerSpec, Policy};
 
 #[derive(Deserialize)]
 struct Golden {

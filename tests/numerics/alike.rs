@@ -1,10 +1,11 @@
 //! What every backend does alike beside the values that a formula gives: which of equal maxima wins, pooled statistics, random draws,
 //! functions of values that are huge or infinite.
 
+use backend::Backend;
+use backend::reference::Reference;
+use net::{Activation, DropPath, Dropout, Norm, Op, Pool, PoolKind, Shape};
+
 use crate::support::numerics::{Case, noise, on_every_backend};
-use trireme::backend::Backend;
-use trireme::backend::op::{Activation, DropPath, Dropout, Norm, Op, Pool, PoolKind, Shape};
-use trireme::backend::reference::Reference;
 
 fn check_ties<B: Backend>(backend: &B, name: &str, blocks: &[usize]) {
     let case = Case {

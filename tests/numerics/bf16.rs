@@ -5,22 +5,21 @@
 use std::path::Path;
 use std::process::Command;
 
+use backend::cpu::Cpu;
+use backend::{Backend, Error, Input, PlanRequest, TensorDesc};
+use engine::optim::{Optimizer, Policy, Sgd};
+use engine::{Batch, Graph, Loss, MicroBatch, Purpose};
+use formats::checkpoint::ModelFile;
+use half::bf16;
+use net::NetSpec;
+use net::models;
+use net::{Add, Concat, Conv, Flatten, GroupNorm, Linear, Lrn, Norm, Op, Pool, PoolKind, Shape, Shortcut};
+
 use crate::bf16_tensors::{BRANCHED, branched};
 use crate::support::images::THINGS;
 use crate::support::numerics::{Case, Outcome, assert_close, assert_near, cpu, magnitude, noise, on_reference};
 use crate::support::program::{PATIENCE, events, start, trireme};
 use crate::support::setting::Setting;
-use half::bf16;
-use trireme::backend::cpu::Cpu;
-use trireme::backend::op::{
-    Add, Concat, Conv, Flatten, GroupNorm, Linear, Lrn, Norm, Op, Pool, PoolKind, Shape, Shortcut,
-};
-use trireme::backend::{Backend, Error, Input, PlanRequest, TensorDesc};
-use trireme::checkpoint::ModelFile;
-use trireme::models;
-use trireme::nn::spec::NetSpec;
-use trireme::nn::{Batch, Graph, Loss, MicroBatch, Purpose};
-use trireme::optim::{Optimizer, Policy, Sgd};
 
 /// Batch normalisation and random transforms.
 const RECIPE: &str = r#"

@@ -1,12 +1,13 @@
 //! Tensors in bf16 under `precision = "bf16"` on the CPU: which are, how much memory that takes, that they are read as what they are.
 
+use backend::Backend;
+use backend::cpu::Cpu;
+use engine::{Graph, Purpose, estimate};
+use net::NetSpec;
+use net::{Conv, Flatten, Linear, Norm, Pool, PoolKind, Shape};
+
 use crate::bf16::kinds;
 use crate::support::numerics::{cpu, noise};
-use trireme::backend::Backend;
-use trireme::backend::cpu::Cpu;
-use trireme::backend::op::{Conv, Flatten, Linear, Norm, Pool, PoolKind, Shape};
-use trireme::nn::spec::NetSpec;
-use trireme::nn::{Graph, Purpose, estimate};
 
 const ROWS: usize = 4;
 

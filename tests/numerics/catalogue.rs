@@ -3,13 +3,15 @@
 
 use std::collections::{BTreeMap, BTreeSet};
 
-use crate::support::numerics::{Example, Formula, cpu, golden, magnitude};
+use backend::{Backend, Error, Input};
+use engine::optim::{Optimizer, Policy, Sgd};
+use engine::{Batch, Graph, Loss, MicroBatch, Purpose};
+use net::NetSpec;
+use net::models;
+use net::{DropPath, Dropout, Op, ParamSpec, Shape};
 use serde::Deserialize;
-use trireme::backend::op::{DropPath, Dropout, Op, ParamSpec, Shape};
-use trireme::backend::{Backend, Error, Input};
-use trireme::models;
-use trireme::nn::{Batch, Graph, Loss, MicroBatch, NetSpec, Purpose};
-use trireme::optim::{Optimizer, Policy, Sgd};
+
+use crate::support::numerics::{Example, Formula, cpu, golden, magnitude};
 
 #[derive(Deserialize)]
 struct File {

@@ -1,10 +1,10 @@
 //! What the last layer reads, which `predict --embed` writes.
 
-use trireme::backend::Keeps;
-use trireme::backend::op::Shape;
-use trireme::models;
-use trireme::nn::memory::{Memory, NodeFacts};
-use trireme::nn::spec::Id;
+use backend::Keeps;
+use engine::memory::{Memory, NodeFacts};
+use net::Id;
+use net::Shape;
+use net::models;
 
 /// It is still there at the end, also where others follow that layer.
 #[test]

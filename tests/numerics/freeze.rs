@@ -3,17 +3,19 @@
 
 use std::collections::BTreeSet;
 
-use crate::support::numerics;
-use crate::support::numerics::{assert_close, cpu, magnitude, noise};
-use trireme::backend::cuda::Precision;
-use trireme::backend::op::{
+use backend::cuda::Precision;
+use backend::reference::Reference;
+use backend::{Backend, Error, Input, LossSums};
+use engine::optim::{Optimizer, OptimizerSpec, Policy};
+use engine::{Batch, Graph, Loss, MicroBatch, Purpose};
+use net::NetSpec;
+use net::{
     Activation, Concat, Conv, Flatten, GroupNorm, LayerNorm, LayerScale, Linear, Multiply, Norm, Op, Pool, PoolKind,
     Shape, Shortcut,
 };
-use trireme::backend::reference::Reference;
-use trireme::backend::{Backend, Error, Input, LossSums};
-use trireme::nn::{Batch, Graph, Loss, MicroBatch, NetSpec, Purpose};
-use trireme::optim::{Optimizer, OptimizerSpec, Policy};
+
+use crate::support::numerics;
+use crate::support::numerics::{assert_close, cpu, magnitude, noise};
 
 const IMAGE: Shape = Shape::image(3, 8, 8);
 const CLASSES: usize = 5;

@@ -1,12 +1,14 @@
 //! What a convolution and a batch normalisation beside it do for each other on CPUs, and a max pooling for the ReLU before it: the same
 //! numbers as where each is by itself, as exact statistics wherever the values lie, and nothing where others read the tensor between them.
 
+use backend::cpu::Cpu;
+use backend::reference::Reference;
+use backend::{Across, Backend, Error, Input};
+use engine::{Batch, Graph, Loss, MicroBatch, Purpose};
+use net::{Activation, Conv, Flatten, Linear, Norm, Pool, PoolKind, Shape};
+use net::{Id, NetSpec};
+
 use crate::support::numerics::{assert_close, cpu, magnitude, noise, norm};
-use trireme::backend::cpu::Cpu;
-use trireme::backend::op::{Activation, Conv, Flatten, Linear, Norm, Pool, PoolKind, Shape};
-use trireme::backend::reference::Reference;
-use trireme::backend::{Across, Backend, Error, Input};
-use trireme::nn::{Batch, Graph, Id, Loss, MicroBatch, NetSpec, Purpose};
 
 const CLASSES: usize = 5;
 

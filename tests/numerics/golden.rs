@@ -3,18 +3,20 @@
 
 use std::collections::BTreeMap;
 
+use backend::cuda::Precision;
+use backend::reference::Reference;
+use backend::{Backend, Error, Input};
+use engine::optim::{Optimizer, Policy, Sgd};
+use engine::{Batch, Graph, Loss, MicroBatch, Purpose};
+use net::NetSpec;
+use net::models;
+use net::{Dropout, Op, Shape};
+use serde::Deserialize;
+
 use crate::support::emulator;
 use crate::support::numerics::{
     Example, Formula, assert_close, assert_near, blend, cpu, cuda, golden, magnitude, norm,
 };
-use serde::Deserialize;
-use trireme::backend::cuda::Precision;
-use trireme::backend::op::{Dropout, Op, Shape};
-use trireme::backend::reference::Reference;
-use trireme::backend::{Backend, Error, Input};
-use trireme::models;
-use trireme::nn::{Batch, Graph, Loss, MicroBatch, NetSpec, Purpose};
-use trireme::optim::{Optimizer, Policy, Sgd};
 
 #[derive(Deserialize)]
 struct Nets {

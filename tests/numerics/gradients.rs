@@ -3,13 +3,14 @@
 
 use std::collections::BTreeSet;
 
-use crate::support::numerics::{Case, Outcome, assert_close, magnitude, on_every_backend};
-use trireme::backend::Backend;
-use trireme::backend::op::{
+use backend::Backend;
+use backend::reference::Reference;
+use net::{
     Activation, Add, BlurPool, Concat, Conv, DropPath, Dropout, Flatten, GroupNorm, LayerNorm, LayerScale, Linear, Lrn,
     Multiply, Norm, Op, Pool, PoolKind, Shape, Shortcut,
 };
-use trireme::backend::reference::Reference;
+
+use crate::support::numerics::{Case, Outcome, assert_close, magnitude, on_every_backend};
 
 /// Step of the differences: exact in binary, far above f32's rounding, far below the inputs' spread.
 const STEP: f32 = 1.0 / 64.0;

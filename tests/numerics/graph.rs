@@ -1,16 +1,18 @@
 //! Whole graphs of small networks on every backend: gradients through branches, smaller batches, several workers on one rank,
 //! chunks handed over, evaluation, networks that a backend cannot run. Operations alone are in `ops.rs` and `gradients.rs`.
 
+use backend::cuda::Precision;
+use backend::reference::Reference;
+use backend::{Backend, Buffer, Error, Input, LossSums};
+use engine::{Batch, Gather, Graph, Loss, MicroBatch, Purpose};
+use net::{Add, Concat, Conv, Flatten, Linear, Norm, Op};
+use net::{Id, NetSpec};
+
 use crate::nets::{
     CLASSES, IMAGE, attentive, bottleneck, branching, competing, dense, finish, gated, patches, separable,
 };
 use crate::support::numerics;
 use crate::support::numerics::{assert_close, cpu, magnitude, noise};
-use trireme::backend::cuda::Precision;
-use trireme::backend::op::{Add, Concat, Conv, Flatten, Linear, Norm, Op};
-use trireme::backend::reference::Reference;
-use trireme::backend::{Backend, Buffer, Error, Input, LossSums};
-use trireme::nn::{Batch, Gather, Graph, Id, Loss, MicroBatch, NetSpec, Purpose};
 
 /// Rows on the host.
 struct Rows {

@@ -1,12 +1,14 @@
 //! Auxiliary classifiers: their losses join the gradients by their weights, and nothing else.
 
+use backend::cuda::Precision;
+use backend::reference::Reference;
+use backend::{Backend, Error, Input};
+use engine::{Batch, Graph, Loss, MicroBatch, Purpose};
+use net::{Conv, Flatten, Linear, Pool, Shape};
+use net::{Id, NetSpec};
+
 use crate::support::numerics;
 use crate::support::numerics::{assert_close, cpu, magnitude, noise};
-use trireme::backend::cuda::Precision;
-use trireme::backend::op::{Conv, Flatten, Linear, Pool, Shape};
-use trireme::backend::reference::Reference;
-use trireme::backend::{Backend, Error, Input};
-use trireme::nn::{Batch, Graph, Id, Loss, MicroBatch, NetSpec, Purpose};
 
 const IMAGE: Shape = Shape::image(3, 8, 8);
 const CLASSES: usize = 5;

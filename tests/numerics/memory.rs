@@ -3,17 +3,19 @@
 
 use std::ops::Range;
 
+use backend::cpu::Cpu;
+use backend::cuda::Precision;
+use backend::reference::Reference;
+use backend::{Backend, Buffer, DeviceMemory, Error, Input};
+use engine::memory::{Memory, Move, NodeFacts};
+use engine::{Batch, Graph, Loss, MicroBatch, Purpose, estimate};
+use net::NetSpec;
+use net::Shape;
+use net::models;
+
 use crate::nets::{attentive, bottleneck, branching, dense, patches, separable};
 use crate::support::numerics;
 use crate::support::numerics::{cpu, noise};
-use trireme::backend::cpu::Cpu;
-use trireme::backend::cuda::Precision;
-use trireme::backend::op::Shape;
-use trireme::backend::reference::Reference;
-use trireme::backend::{Backend, Buffer, DeviceMemory, Error, Input};
-use trireme::models;
-use trireme::nn::memory::{Memory, Move, NodeFacts};
-use trireme::nn::{Batch, Graph, Loss, MicroBatch, NetSpec, Purpose, estimate};
 
 /// A network of the catalogue for images of so many pixels.
 fn network(name: &str, size: usize) -> NetSpec {

@@ -1,10 +1,10 @@
 //! Small networks with every kind of join, for the tests of whole graphs.
 
-use trireme::backend::op::{
+use net::{
     Activation, Add, Concat, Conv, DropPath, Dropout, Flatten, GroupNorm, LayerNorm, LayerScale, Linear, Lrn, Multiply,
     Norm, Op, Pool, PoolKind, Shape, Shortcut,
 };
-use trireme::nn::{Id, NetSpec};
+use net::{Id, NetSpec};
 
 pub const IMAGE: Shape = Shape::image(3, 7, 6);
 pub const CLASSES: usize = 5;

@@ -4,15 +4,20 @@
 use std::collections::{BTreeMap, BTreeSet};
 use std::path::{Path, PathBuf};
 
-use crate::support::numerics::{cpu, noise};
-use trireme::backend::Backend;
-use trireme::backend::op::{Activation, Conv, Linear, Norm, Op, Shape};
-use trireme::checkpoint::{ModelFile, Tensor};
-use trireme::interop::export::{self, Format, Settings, Trained};
-use trireme::interop::onnx::{self, Network};
-use trireme::models::{self, net};
-use trireme::nn::{Graph, NetSpec, Purpose};
+use backend::Backend;
+use engine::{Graph, Purpose};
+use formats::checkpoint::{ModelFile, Tensor};
+use formats::interop::export;
+use formats::interop::export::{Format, Settings, Trained};
+use formats::interop::onnx;
+use formats::interop::onnx::Network;
+use net::NetSpec;
+use net::models;
+use net::net_toml;
+use net::{Activation, Conv, Linear, Norm, Op, Shape};
 use trireme::train::save::model::layers;
+
+use crate::support::numerics::{cpu, noise};
 
 /// Images of a batch.
 const IMAGES: usize = 2;
@@ -162,8 +167,8 @@ fn networks_come_back_from_their_own_export() {
         assert_eq!(names, serving(&net), "{name}");
         assert_near(name, &scores(&mut filled(back.clone(), &tensors), &images), &wanted, 1e-5);
         // and again through the text that files of a run hold
-        let text = net::write(&back, classes, net::Classes::Number);
-        let read = net::Definition::read(&text, "net.toml").unwrap().build(&back.name, back.input, classes);
+        let text = net_toml::write(&back, classes, net_toml::Classes::Number);
+        let read = net_toml::Definition::read(&text, "net.toml").unwrap().build(&back.name, back.input, classes);
         assert_eq!(read.as_ref(), Ok(&back), "{name}");
     }
 }

@@ -2,15 +2,16 @@
 
 use std::collections::BTreeMap;
 
-use crate::support::numerics::{
-    Case, Example, Formula, Outcome, assert_close, blend, golden, magnitude, on_every_backend,
-};
-use serde::Deserialize;
-use trireme::backend::op::{
+use backend::{Backend, CrossEntropy, Error, LossSums, TensorDesc};
+use net::{
     Activation, Add, BlurPool, Concat, Conv, GroupNorm, LayerNorm, LayerScale, Linear, Lrn, Multiply, Norm, Op, OpSpec,
     Pool, PoolKind, Shape, Shortcut,
 };
-use trireme::backend::{Backend, CrossEntropy, Error, LossSums, TensorDesc};
+use serde::Deserialize;
+
+use crate::support::numerics::{
+    Case, Example, Formula, Outcome, assert_close, blend, golden, magnitude, on_every_backend,
+};
 
 #[derive(Deserialize)]
 struct File {

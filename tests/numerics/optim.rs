@@ -3,18 +3,20 @@
 
 use std::collections::BTreeMap;
 
-use crate::support::numerics;
-use crate::support::numerics::{Example, Formula, assert_close, assert_near, golden, noise};
-use serde::Deserialize;
-use trireme::backend::cuda::Precision;
-use trireme::backend::op::{Conv, Linear, Op, Shape};
-use trireme::backend::reference::Reference;
-use trireme::backend::update::{
+use backend::cuda::Precision;
+use backend::reference::Reference;
+use backend::update::{
     AdagradRule, AdamRule, LambRule, LarsRule, LionRule, Normed, RmsPropRule, RmsPropVariant, SgdRule, rates,
 };
-use trireme::backend::{Arena, Backend, Buffer, Norms, ParamGroup, Rule, Update};
-use trireme::nn::{Graph, NetSpec, Purpose};
-use trireme::optim::{Ema, Optimizer, OptimizerKind, OptimizerSpec, Policy};
+use backend::{Arena, Backend, Buffer, Norms, ParamGroup, Rule, Update};
+use engine::optim::{Ema, Optimizer, OptimizerKind, OptimizerSpec, Policy};
+use engine::{Graph, Purpose};
+use net::NetSpec;
+use net::{Conv, Linear, Op, Shape};
+use serde::Deserialize;
+
+use crate::support::numerics;
+use crate::support::numerics::{Example, Formula, assert_close, assert_near, golden, noise};
 
 #[derive(Deserialize)]
 struct Golden {

@@ -1,11 +1,12 @@
 //! Convolutions with more padding than fits their kernels, which oneDNN leaves to plain loops: on the CPU they read images that stand in
 //! frames of zeros.
 
+use backend::cpu::Cpu;
+use backend::{Backend, PlanRequest, Planned, TensorDesc};
+use net::{Conv, Op, Shape};
+
 use crate::parity::{assert_parity, cpu_block};
 use crate::support::numerics::{Case, Chooser, cpu};
-use trireme::backend::cpu::Cpu;
-use trireme::backend::op::{Conv, Op, Shape};
-use trireme::backend::{Backend, PlanRequest, Planned, TensorDesc};
 
 /// Kernel and padding: the first of the kernel's cells, or all of them, lie beside the image at its edges.
 const WIDE: [(usize, usize); 6] = [(5, 4), (7, 6), (1, 1), (1, 2), (3, 3), (4, 5)];

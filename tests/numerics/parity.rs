@@ -1,16 +1,17 @@
 //! Every backend against the reference, over many shapes, layouts and numbers of threads.
 
+use backend::cpu::Cpu;
+use backend::cuda::Precision;
+use backend::{Backend, PlanRequest, TensorDesc};
+use net::{
+    Activation, Add, BlurPool, Concat, Conv, DropPath, Dropout, GroupNorm, LayerNorm, LayerScale, Linear, Lrn,
+    Multiply, Norm, Op, Pool, PoolKind, Shape, Shortcut,
+};
+
 use crate::gradients::{off_corners, wide};
 use crate::support::numerics::{
     BLOCKED, CHANNELS_LAST, Case, Chooser, Outcome, assert_close, cpu, cuda, magnitude, on_reference,
 };
-use trireme::backend::cpu::Cpu;
-use trireme::backend::cuda::Precision;
-use trireme::backend::op::{
-    Activation, Add, BlurPool, Concat, Conv, DropPath, Dropout, GroupNorm, LayerNorm, LayerScale, Linear, Lrn,
-    Multiply, Norm, Op, Pool, PoolKind, Shape, Shortcut,
-};
-use trireme::backend::{Backend, PlanRequest, TensorDesc};
 
 /// The CPU gives what the reference gives, in every layout, with one thread and two, and so does CUDA in its own.
 pub(crate) fn assert_parity(cases: Vec<Case>) {

@@ -1,13 +1,15 @@
 //! Training on a device that the host cannot look into and that is late with everything: the same bits as on one that is neither,
 //! step by step and through whole runs under `mpirun`.
 
+use backend::reference::Reference;
+use backend::{Backend, Buffer, Input, LossSums};
+use engine::optim::{Ema, Optimizer, Policy, Sgd};
+use engine::{Batch, Gather, Graph, Loss, MicroBatch, Purpose};
+use net::NetSpec;
+use net::{Conv, Dropout, Flatten, Linear, Norm, Op, Pool, PoolKind, Shape, Shortcut};
+
 use crate::support::numerics::noise;
 use crate::support::remote::Remote;
-use trireme::backend::op::{Conv, Dropout, Flatten, Linear, Norm, Op, Pool, PoolKind, Shape, Shortcut};
-use trireme::backend::reference::Reference;
-use trireme::backend::{Backend, Buffer, Input, LossSums};
-use trireme::nn::{Batch, Gather, Graph, Loss, MicroBatch, NetSpec, Purpose};
-use trireme::optim::{Ema, Optimizer, Policy, Sgd};
 
 const IMAGE: Shape = Shape { c: 2, h: 6, w: 6 };
 const CLASSES: usize = 5;
@@ -81,7 +83,7 @@ fn course<B: Backend>(backend: B, workers: usize, gather: Gather) -> (Course, Gr
             let mut ready = |chunk: usize, mut all: Vec<B::Buf>| {
                 all.iter_mut().for_each(|buffer| buffer.fetch().unwrap());
                 chunks.push((chunk, all));
-                Ok::<(), trireme::backend::Error>(())
+                Ok::<(), backend::Error>(())
             };
             graph.start(rows.batch(), loss, turn, Some(&mut ready)).unwrap();
             sums.push(graph.sums().unwrap());
@@ -139,9 +141,7 @@ fn an_update_that_breaks_is_seen_in_the_next_loss() {
     let mut optimizer = Optimizer::new(&graph, Box::new(Sgd::new(0.0, false)), policy).unwrap();
     let rows = Rows::new(0, 0, 4);
     let loss = Loss { smoothing: 0.0, scale: 0.25 };
-    assert!(
-        graph.train::<trireme::backend::Error>(rows.batch(), loss, MicroBatch::ONLY, None).unwrap().loss.is_finite()
-    );
+    assert!(graph.train::<backend::Error>(rows.batch(), loss, MicroBatch::ONLY, None).unwrap().loss.is_finite());
     assert!(optimizer.step(&mut graph, f64::INFINITY, None).unwrap().finite, "it is too early to know");
-    assert!(graph.train::<trireme::backend::Error>(rows.batch(), loss, MicroBatch::ONLY, None).unwrap().loss.is_nan());
+    assert!(graph.train::<backend::Error>(rows.batch(), loss, MicroBatch::ONLY, None).unwrap().loss.is_nan());
 }

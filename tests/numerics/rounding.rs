@@ -1,7 +1,8 @@
 //! Rounding errors of every implementation of a convolution, beside those of the direct form in f32.
 
+use net::{Conv, Op, Shape};
+
 use crate::support::numerics::{Case, cpu};
-use trireme::backend::op::{Conv, Op, Shape};
 
 /// Channels of a block, in which the direct form sums first.
 const BLOCK: usize = 16;

@@ -1,9 +1,10 @@
 //! Schedules against the rates that PyTorch's printed (`golden/schedules.json`), step by step.
 
-use crate::support::numerics::golden;
+use engine::optim::schedule::{PlateauState, ScheduleKind};
+use engine::optim::{Schedule, ScheduleSpec};
 use serde::Deserialize;
-use trireme::optim::schedule::{PlateauState, ScheduleKind};
-use trireme::optim::{Schedule, ScheduleSpec};
+
+use crate::support::numerics::golden;
 
 #[derive(Deserialize)]
 struct Golden {

@@ -1,12 +1,14 @@
 //! Graphs that take images of several sizes: each size gives what a graph of its own gives, on every backend, and none disturbs another.
 
+use backend::cpu::Cpu;
+use backend::cuda::Precision;
+use backend::reference::Reference;
+use backend::{Backend, Error, Input};
+use engine::{Batch, Graph, Loss, MicroBatch, Purpose};
+use net::NetSpec;
+use net::{Conv, Flatten, Linear, Norm, Op, Pool, PoolKind, Shape};
+
 use crate::support::numerics::{assert_close, cpu, cuda, magnitude, noise};
-use trireme::backend::cpu::Cpu;
-use trireme::backend::cuda::Precision;
-use trireme::backend::op::{Conv, Flatten, Linear, Norm, Op, Pool, PoolKind, Shape};
-use trireme::backend::reference::Reference;
-use trireme::backend::{Backend, Error, Input};
-use trireme::nn::{Batch, Graph, Loss, MicroBatch, NetSpec, Purpose};
 
 const ROWS: usize = 5;
 const CLASSES: usize = 4;

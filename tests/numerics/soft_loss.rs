@@ -1,13 +1,14 @@
 //! Losses against targets, on every backend: the numbers of PyTorch, torchvision and timm in `golden/soft_loss.json`, the reference's
 //! loops on many shapes, and differences of the reference's losses.
 
-use crate::support::numerics::{Example, Formula, assert_close, golden, magnitude, noise, on_every_backend};
-use serde::Deserialize;
-use trireme::backend::op::Shape;
-use trireme::backend::reference::Reference;
-use trireme::backend::{
+use backend::reference::Reference;
+use backend::{
     Backend, CrossEntropy, Error, LossForm, LossSums, Objective, SoftLoss, SoftTargets, Teaching, TensorDesc,
 };
+use net::Shape;
+use serde::Deserialize;
+
+use crate::support::numerics::{Example, Formula, assert_close, golden, magnitude, noise, on_every_backend};
 
 #[derive(Deserialize)]
 struct File {

@@ -5,15 +5,17 @@ use std::collections::BTreeMap;
 use std::ops::Range;
 use std::sync::{Arc, Barrier, Mutex};
 
+use backend::reference::Reference;
+use backend::{Across, Backend, Error, Input};
+use engine::{Batch, Graph, Loss, MicroBatch, Purpose};
+use formats::checkpoint::ModelFile;
+use net::NetSpec;
+use net::{Conv, Flatten, Linear, Norm, Op, Shape, Shortcut};
+
 use crate::support::images::THINGS;
 use crate::support::numerics::{assert_close, cpu, magnitude, noise};
 use crate::support::program::{Ended, PATIENCE, start};
 use crate::support::setting::Setting;
-use trireme::backend::op::{Conv, Flatten, Linear, Norm, Op, Shape, Shortcut};
-use trireme::backend::reference::Reference;
-use trireme::backend::{Across, Backend, Error, Input};
-use trireme::checkpoint::ModelFile;
-use trireme::nn::{Batch, Graph, Loss, MicroBatch, NetSpec, Purpose};
 
 const IMAGE: Shape = Shape::image(3, 7, 6);
 const CLASSES: usize = 5;

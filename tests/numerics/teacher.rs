@@ -1,12 +1,14 @@
 //! A teacher beside the network that is trained, on every backend.
 
+use backend::cuda::Precision;
+use backend::reference::Reference;
+use backend::{Backend, Error, Input, LossForm, Objective, Teaching};
+use engine::{Batch, Graph, Loss, MicroBatch, Purpose};
+use net::NetSpec;
+use net::{Activation, Conv, Linear, Op, Shape};
+
 use crate::support::numerics::{cpu, cuda, noise};
 use crate::support::remote::Remote;
-use trireme::backend::cuda::Precision;
-use trireme::backend::op::{Activation, Conv, Linear, Op, Shape};
-use trireme::backend::reference::Reference;
-use trireme::backend::{Backend, Error, Input, LossForm, Objective, Teaching};
-use trireme::nn::{Batch, Graph, Loss, MicroBatch, NetSpec, Purpose};
 
 const ROWS: usize = 6;
 const CLASSES: usize = 8;

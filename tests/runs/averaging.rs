@@ -3,11 +3,12 @@
 use std::fs;
 use std::path::Path;
 
+use formats::checkpoint::{LayerWeights, ModelFile};
+use serde_json::Value;
+
 use crate::support::images::DIGITS;
 use crate::support::program::run;
 use crate::support::setting::Setting;
-use serde_json::Value;
-use trireme::checkpoint::{LayerWeights, ModelFile};
 
 /// Six steps an epoch.
 const RECIPE: &str = r#"

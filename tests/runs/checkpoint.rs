@@ -5,12 +5,13 @@ use std::collections::BTreeMap;
 use std::path::Path;
 use std::process::Command;
 
-use crate::support::program::{Folder, files};
-use loaders::random::philox4x32;
-use trireme::checkpoint::{
+use formats::checkpoint::{
     Best, Error, LabelScores, LayerKind, LayerWeights, Memory, ModelFile, Plateaued, Progress, Scale, StateFile, Sums,
     Watched,
 };
+use loaders::random::philox4x32;
+
+use crate::support::program::{Folder, files};
 
 fn tensor(name: &str, shape: &[usize]) -> (String, Vec<usize>, Vec<f32>) {
     let length: usize = shape.iter().product();

@@ -6,10 +6,11 @@ use std::path::Path;
 use std::process::{Command, Stdio};
 use std::time::{Duration, Instant, SystemTime};
 
+use formats::checkpoint::ModelFile;
+
 use crate::support::images::DIGITS;
 use crate::support::program::{PATIENCE, events, files, start, trireme};
 use crate::support::setting::Setting;
-use trireme::checkpoint::ModelFile;
 
 /// Four steps an epoch.
 const RECIPE: &str = r#"

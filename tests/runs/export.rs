@@ -51,7 +51,7 @@ fn weights_of_safetensors_are_those_of_the_model() {
     let length = u64::from_le_bytes(bytes[..8].try_into().unwrap()) as usize;
     assert_eq!(length % 8, 0);
     let header: serde_json::Value = serde_json::from_slice(&bytes[8..8 + length]).unwrap();
-    let model = trireme::checkpoint::ModelFile::read(&Path::new(&setting.out).join("model.h5")).unwrap();
+    let model = formats::checkpoint::ModelFile::read(&Path::new(&setting.out).join("model.h5")).unwrap();
     let mut end = 0;
     for layer in &model.layers {
         for (field, shape, values) in &layer.tensors {
@@ -110,7 +110,7 @@ fn layers_that_pytorch_has_in_other_shapes_are_written_in_those() {
     let sets = [&model, &from, &lists[0], &lists[1]].map(|set| ["--set", set]).concat();
     let taken = [&sets[..], &["--max-steps", "0", "--out", &again]].concat();
     run(0, &[&["train", &setting.recipe, "--data", &setting.data, "--threads", "1"][..], &taken].concat()).succeeded();
-    let weights = |out: &str| trireme::checkpoint::ModelFile::read(&Path::new(out).join("model.h5")).unwrap().layers;
+    let weights = |out: &str| formats::checkpoint::ModelFile::read(&Path::new(out).join("model.h5")).unwrap().layers;
     assert!(weights(&again) == weights(&setting.out));
     // a kernel of several cells is no fully connected layer
     setting.folder.write("net.toml", &NARROW.replace("kernel = 1, linear", "kernel = 3, linear"));

@@ -86,7 +86,7 @@ fn a_run_that_is_complete_goes_on() {
     assert!(said.contains("the decay had come to its end (lr 0), and goes on as that of a run of 4 epochs"), "{said}");
     assert_eq!((rates(&out).len(), events(&out, "eval").len(), events(&out, "end").len()), (24, 4, 1));
     assert_rates(&out, |step| if step < 12.0 { step / 12.0 } else { step / 24.0 });
-    let model = trireme::checkpoint::ModelFile::read(setting.out("out/model.h5").as_ref()).unwrap();
+    let model = formats::checkpoint::ModelFile::read(setting.out("out/model.h5").as_ref()).unwrap();
     assert_eq!((model.step, model.epoch), (24, 4));
     // running its recipe reproduces the run
     let again = crate::support::program::run(
@@ -96,7 +96,7 @@ fn a_run_that_is_complete_goes_on() {
     again.succeeded();
     assert_eq!((setting.digest("again"), rates(&setting.out("again"))), (setting.digest("out"), rates(&out)));
     // while it went on, its newest checkpoint was its model
-    let aside = trireme::checkpoint::ModelFile::read(setting.out("out/aside-model.h5").as_ref()).unwrap();
+    let aside = formats::checkpoint::ModelFile::read(setting.out("out/aside-model.h5").as_ref()).unwrap();
     assert_eq!(aside.step, 12);
 }
 

@@ -3,11 +3,12 @@
 use std::fs;
 use std::path::Path;
 
+use formats::checkpoint::ModelFile;
+
 use crate::support::images::{DIGITS, Images, record};
 use crate::support::program::run;
 use crate::support::small_run::SmallRun;
 use crate::support::weights::{Tensors, safetensors, tensors, tensors_of};
-use trireme::checkpoint::ModelFile;
 
 /// A small training with numbers of its own for `normalize`, and its weights.
 fn trained() -> (SmallRun, Tensors) {

@@ -4,12 +4,13 @@
 use std::fs;
 use std::path::Path;
 
+use formats::checkpoint::ModelFile;
+
 use crate::support::images::{DIGITS, Images, THINGS};
 use crate::support::program::events;
 use crate::support::setting::Setting;
 use crate::support::small_run::SmallRun;
 use crate::support::weights::{safetensors, tensors};
-use trireme::checkpoint::ModelFile;
 
 const RECIPE: &str = r#"
 model = "lenet-caffe"

@@ -4,12 +4,13 @@
 use std::collections::BTreeMap;
 use std::path::Path;
 
+use formats::checkpoint::ModelFile;
+use loaders::ImageSpec;
+use serde_json::Value;
+
 use crate::support::images::{DIGITS, THINGS};
 use crate::support::program::{events, files, run};
 use crate::support::setting::Setting;
-use loaders::ImageSpec;
-use serde_json::Value;
-use trireme::checkpoint::ModelFile;
 
 /// Dropout, no batch normalisation.
 const LENET: &str = r#"

@@ -6,10 +6,11 @@ use std::path::Path;
 use std::process::Command;
 use std::time::Duration;
 
+use formats::checkpoint::{LayerWeights, ModelFile};
+
 use crate::support::images::DIGITS;
 use crate::support::program::{Ended, PATIENCE, Running, files, is_alive, mpirun, signal, start, trireme};
 use crate::support::setting::Setting;
-use trireme::checkpoint::{LayerWeights, ModelFile};
 
 /// Trains with five steps per epoch, longer than any test runs.
 const RECIPE: &str = r#"

@@ -5,10 +5,11 @@ use std::fs;
 use std::os::unix::fs::{MetadataExt, PermissionsExt};
 use std::path::Path;
 
+use serde_json::Value;
+
 use crate::support::images::{self, DIGITS, Images};
 use crate::support::program::{Ended, Folder, events, files, run};
 use crate::support::setting::Setting;
-use serde_json::Value;
 
 const RECIPE: &str = r#"
 model = "lenet"
@@ -135,7 +136,7 @@ fn the_gradient_is_the_mean_over_those_that_are_left() {
         let (out, data, lr) = (folder.at(name), data.arg(), format!("schedule.base_lr={lr}"));
         let args = ["train", &recipe, "--data", &data, "--out", &out, "--threads", "1", "--max-steps", "1"];
         run(0, &[&args[..], &["--set", "workers=1", "--set", &lr], more].concat()).succeeded();
-        let model = trireme::checkpoint::ModelFile::read(&Path::new(&out).join("model.h5")).unwrap();
+        let model = formats::checkpoint::ModelFile::read(&Path::new(&out).join("model.h5")).unwrap();
         let tensors = model.layers.into_iter().flat_map(|layer| layer.tensors);
         let values: Vec<f32> = tensors.flat_map(|tensor| tensor.2).collect();
         (values, events(&out, "step")[0]["loss"].as_f64().unwrap())

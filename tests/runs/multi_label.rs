@@ -4,12 +4,13 @@
 use std::fs;
 use std::path::Path;
 
+use loaders::Dataset;
+use serde_json::Value;
+
 use crate::support::images::{DIGITS, Images, SEVERAL};
 use crate::support::program::{events, run};
 use crate::support::setting::Setting;
 use crate::support::small_run::SmallRun;
-use loaders::Dataset;
-use serde_json::Value;
 
 /// Nine steps an epoch; in the short last one workers have one image or none.
 const RECIPE: &str = r#"
@@ -193,7 +194,7 @@ fn scores_are_what_the_definitions_say() {
     let hits = truth.iter().zip(&p).filter(|(own, p)| own[top(p)]).count();
     near(&found["top1"], hits as f64 / 40.0, "top1");
     // the model's file has them, too
-    let model = trireme::checkpoint::ModelFile::read(&Path::new(&out).join("model.h5")).unwrap();
+    let model = formats::checkpoint::ModelFile::read(&Path::new(&out).join("model.h5")).unwrap();
     assert!(model.multi_label);
     near(&found["map"], model.scores["test/map"], "model.h5");
 }

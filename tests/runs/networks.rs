@@ -3,9 +3,10 @@
 use std::fs;
 use std::path::Path;
 
+use formats::checkpoint::ModelFile;
+
 use crate::support::program::{events, files, run};
 use crate::support::small_run::{RECIPE, SmallRun};
-use trireme::checkpoint::ModelFile;
 
 /// A small run whose network is this file beside the recipe; its exchange is exact.
 fn setting(name: &str, text: &str) -> SmallRun {

@@ -3,10 +3,11 @@
 
 use std::path::Path;
 
+use formats::checkpoint::ModelFile;
+
 use crate::support::images::DIGITS;
 use crate::support::program::{events, run};
 use crate::support::setting::Setting;
-use trireme::checkpoint::ModelFile;
 
 const HEAD: &str = r#"
 model = "lenet-caffe"

@@ -63,7 +63,7 @@ fn tables_sheets_and_features() {
     assert!(head.starts_with("{'descr': '<f4', 'fortran_order': False, 'shape': (5, 500), }"), "{head}");
     // the scores are the features times the last layer
     let model =
-        trireme::checkpoint::ModelFile::read(std::path::Path::new(&setting.out).join("model.h5").as_path()).unwrap();
+        formats::checkpoint::ModelFile::read(std::path::Path::new(&setting.out).join("model.h5").as_path()).unwrap();
     let last = model.layers.last().unwrap();
     let (weight, bias) = (&last.tensors[0].2, &last.tensors[1].2);
     let features: Vec<f32> = bytes[128..].chunks_exact(4).map(|v| f32::from_le_bytes(v.try_into().unwrap())).collect();

@@ -1,7 +1,7 @@
 //! `bench step` beside the machine: how often a step brings its threads together, the roofline, and the forecast for more cores.
 
+use backend::cpu::Cpu;
 use serde_json::Value;
-use trireme::backend::cpu::Cpu;
 
 use crate::support::program::{PATIENCE, run, start, trireme};
 

@@ -3,18 +3,18 @@
 
 use std::time::Instant;
 
+use backend::reference::Reference;
+use backend::{Backend, Error, Unavailable};
+use loaders::ImageSpec;
+use recipe::Changes;
+use report::Verbosity;
+use trireme::device::{Device, DeviceChoice, DeviceSettings};
+use trireme::train;
+use trireme::train::plan::request::TrainRequest;
+
 use crate::support::program::{Ended, PATIENCE, events, on_ranks, start};
 use crate::support::remote::Remote;
 use crate::support::setting::Setting;
-use loaders::ImageSpec;
-use trireme::backend::reference::Reference;
-use trireme::backend::{Backend, Error, Unavailable};
-use trireme::comm;
-use trireme::device::{Device, DeviceChoice, DeviceSettings};
-use trireme::recipe::Changes;
-use trireme::report::Verbosity;
-use trireme::train;
-use trireme::train::plan::request::TrainRequest;
 
 const CASE: &str = "TRIREME_TEST_CASE";
 

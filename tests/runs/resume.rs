@@ -4,12 +4,13 @@
 use std::fs;
 use std::path::{Path, PathBuf};
 
+use formats::checkpoint::{ModelFile, StateFile};
+use loaders::record::masked_crc32c;
+use serde_json::Value;
+
 use crate::support::images::{DIGITS, Images, THINGS};
 use crate::support::program::{PATIENCE, events, files, run, start};
 use crate::support::setting::Setting;
-use loaders::record::masked_crc32c;
-use serde_json::Value;
-use trireme::checkpoint::{ModelFile, StateFile};
 
 /// Six steps an epoch, the last one short.
 const RECIPE: &str = r#"

@@ -3,9 +3,10 @@
 use std::fs;
 use std::path::Path;
 
+use formats::checkpoint::{LayerWeights, ModelFile};
+
 use crate::support::images::DIGITS;
 use crate::support::setting::Setting;
-use trireme::checkpoint::{LayerWeights, ModelFile};
 
 /// Six steps an epoch.
 const RECIPE: &str = r#"

@@ -4,11 +4,12 @@
 use std::fs;
 use std::path::Path;
 
+use formats::checkpoint::ModelFile;
+use serde_json::Value;
+
 use crate::support::images::DIGITS;
 use crate::support::program::{Ended, events, files, run};
 use crate::support::setting::Setting;
-use serde_json::Value;
-use trireme::checkpoint::ModelFile;
 
 /// Six steps an epoch.
 const RECIPE: &str = r#"

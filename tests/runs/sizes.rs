@@ -4,11 +4,12 @@
 use std::fs;
 use std::path::Path;
 
-use crate::support::program::{events, run};
-use crate::support::setting::Setting;
+use formats::checkpoint::ModelFile;
 use loaders::ImageSpec;
 use serde_json::Value;
-use trireme::checkpoint::ModelFile;
+
+use crate::support::program::{events, run};
+use crate::support::setting::Setting;
 
 /// Five steps an epoch; images of 8, 12 and 16 pixels.
 const RECIPE: &str = r#"

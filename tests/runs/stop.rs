@@ -5,10 +5,11 @@ use std::fs;
 use std::path::Path;
 use std::time::{Duration, Instant, SystemTime};
 
+use formats::checkpoint::StateFile;
+
 use crate::support::images::DIGITS;
 use crate::support::program::{PATIENCE, Running, events, files, is_alive, run, signal, start};
 use crate::support::setting::Setting;
-use trireme::checkpoint::StateFile;
 
 /// Five steps an epoch; a few seconds in all.
 const RECIPE: &str = r#"

@@ -4,11 +4,12 @@
 use std::fs;
 use std::path::Path;
 
+use formats::checkpoint::ModelFile;
+use serde_json::Value;
+
 use crate::support::images::{DIGITS, THINGS};
 use crate::support::program::{Ended, PATIENCE, events, files, run, signal};
 use crate::support::setting::Setting;
-use serde_json::Value;
-use trireme::checkpoint::ModelFile;
 
 const RECIPE: &str = r#"
 model = "lenet"

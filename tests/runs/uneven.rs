@@ -4,11 +4,12 @@
 use std::fs;
 use std::path::Path;
 
+use formats::checkpoint::ModelFile;
+
 use crate::support::images::{DIGITS, Images, Record};
 use crate::support::program::events;
 use crate::support::setting::Setting;
 use crate::support::small_run::SmallRun;
-use trireme::checkpoint::ModelFile;
 
 /// Nine steps an epoch; in the short last one workers have one image or none.
 const RECIPE: &str = r#"

@@ -3,11 +3,12 @@
 
 use std::path::Path;
 
+use formats::checkpoint::ModelFile;
+use loaders::ImageSpec;
+
 use crate::support::images::{self, Images, THINGS};
 use crate::support::program::{events, run};
 use crate::support::setting::Setting;
-use loaders::ImageSpec;
-use trireme::checkpoint::ModelFile;
 
 const RECIPE: &str = r#"
 model = "resnet20"

@@ -6,11 +6,11 @@ use std::fs;
 use std::path::{Path, PathBuf};
 use std::time::SystemTime;
 
+use formats::checkpoint::{LayerWeights, StateFile, Tensor};
+use loaders::crc32c::crc32c_append;
 use serde_json::{Value, json};
-use trireme::checkpoint::{LayerWeights, StateFile, Tensor};
 
 use crate::support::program::{events, files};
-use loaders::crc32c::crc32c_append;
 
 /// Of one training.
 #[derive(Debug, Default)]

@@ -4,11 +4,12 @@ use std::process::Command;
 use std::sync::{Mutex, MutexGuard, PoisonError};
 use std::time::Duration;
 
+use backend::Queue;
+use backend::cuda::Cuda;
+
 use super::emulator;
 use super::program::{Ended, GPUS, NO_GPU, start};
 use super::setting::Setting;
-use trireme::backend::Queue;
-use trireme::backend::cuda::Cuda;
 
 /// A run on the emulated GPU computes on one core, which other tests want too, and compiles its kernels at the first start.
 pub const PATIENCE: Duration = Duration::from_secs(400);

@@ -4,15 +4,16 @@ use std::path::Path;
 
 use super::emulator;
 pub use super::formula::{Chooser, Example, Formula, noise};
-use serde::de::DeserializeOwned;
-use trireme::backend::cpu::Cpu;
-use trireme::backend::cuda::{self, Cuda, Precision, Settings};
-use trireme::backend::op::{Conv, Linear, Norm, Op, Shape};
-use trireme::backend::reference::Reference;
-use trireme::backend::{
+use backend::cpu::Cpu;
+use backend::cuda;
+use backend::cuda::{Cuda, Precision, Settings};
+use backend::reference::Reference;
+use backend::{
     Arena, Backend, Buffer, DrawKey, Gradients, Input, ParamFormat, Pass, PassInput, PlanRequest, Planned, Slot,
     TensorDesc, Through,
 };
+use net::{Conv, Linear, Norm, Op, Shape};
+use serde::de::DeserializeOwned;
 
 /// Layouts in which each backend's operations are fed: plain, and the channel blocks of every instruction set.
 pub const PLAIN: &[usize] = &[1];
@@ -46,10 +47,10 @@ pub fn cuda_with(settings: Settings) -> Option<Cuda> {
 #[allow(unused_macros)]
 macro_rules! on_every_backend {
     ($f:ident($($arg:expr),*)) => {
-        $f(&trireme::backend::reference::Reference, "reference", $crate::support::numerics::PLAIN $(, $arg)*);
+        $f(&backend::reference::Reference, "reference", $crate::support::numerics::PLAIN $(, $arg)*);
         $f(&$crate::support::numerics::cpu(1), "cpu, 1 thread", $crate::support::numerics::BLOCKED $(, $arg)*);
         $f(&$crate::support::numerics::cpu(2), "cpu, 2 threads", $crate::support::numerics::BLOCKED $(, $arg)*);
-        if let Some(cuda) = $crate::support::numerics::cuda(trireme::backend::cuda::Precision::F32) {
+        if let Some(cuda) = $crate::support::numerics::cuda(backend::cuda::Precision::F32) {
             $f(&cuda, "cuda", $crate::support::numerics::CHANNELS_LAST $(, $arg)*);
         }
     };

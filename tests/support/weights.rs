@@ -6,7 +6,7 @@ use std::path::Path;
 
 use ::safetensors::Dtype;
 use ::safetensors::tensor::TensorView;
-use trireme::checkpoint::{LayerWeights, ModelFile};
+use formats::checkpoint::{LayerWeights, ModelFile};
 
 /// Shapes and values by name.
 pub type Tensors = BTreeMap<String, (Vec<usize>, Vec<f32>)>;

@@ -9,24 +9,27 @@ mod class_names;
 mod model;
 mod wanted;
 
-use crate::checkpoint::ModelFile;
+use std::path::{Path, PathBuf};
+
+use engine::graph::BuildError;
+use formats::checkpoint::ModelFile;
+use formats::interop;
+use formats::interop::Weights;
+use formats::interop::export::{HDF5, keras};
+use formats::interop::onnx::Survey;
+use loaders::{ImageSpec, Images, Manifest, Pipeline, overwrite, printable};
+use net::NetSpec;
+use net::Shape;
+use net::models;
+use recipe::Init;
+use wanted::Wanted;
+
 use crate::error::Error;
 use crate::eval::request::ImportRequest;
-use crate::interop::export::{HDF5, keras};
-use crate::interop::onnx::Survey;
-use crate::interop::{self, Weights};
-use crate::models;
-use crate::nn::NetSpec;
-use crate::nn::graph::BuildError;
-use crate::nn::spec::Shape;
-use crate::recipe::Init;
 use crate::train::init::fit::{Fate, Fit, fit};
 use crate::train::init::shapes::classes as count;
 use crate::train::init::{keras_order, origin, table};
 use crate::train::plan::network::{Defined, network, shape_of};
-use loaders::{ImageSpec, Images, Manifest, Pipeline, overwrite, printable};
-use std::path::{Path, PathBuf};
-use wanted::Wanted;
 
 /// Makes a model file; gives what there is to say of it, a line each.
 ///

@@ -2,15 +2,16 @@
 
 use std::collections::BTreeMap;
 
-use crate::checkpoint::{LayerKind, LayerWeights, ModelFile};
+use engine::graph::BuildError;
+use formats::checkpoint::{LayerKind, LayerWeights, ModelFile};
+use formats::interop::Weights;
+use loaders::{Images, Pipeline};
+use net::NetSpec;
+use net::Node;
+
 use crate::error::Error;
-use crate::interop::Weights;
-use crate::nn::NetSpec;
-use crate::nn::graph::BuildError;
-use crate::nn::spec::Node;
 use crate::train::init::fit::{Fit, Taken};
 use crate::train::save::kind;
-use loaders::{Images, Pipeline};
 
 /// All that the model file says beside weights.
 pub fn head(model: &str, classes: Vec<String>, pipeline: &Pipeline) -> Result<ModelFile, Error> {

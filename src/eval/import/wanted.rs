@@ -1,9 +1,10 @@
 //! What an import shall do: the command line, and where that is silent a recipe.
 
+use net::models;
+use recipe::{Changes, Init, Known, Recipe};
+
 use crate::error::Error;
 use crate::eval::request::ImportRequest;
-use crate::models;
-use crate::recipe::{Changes, Init, Known, Recipe};
 use crate::train::plan::source::transform_names;
 
 /// The request after the recipe.

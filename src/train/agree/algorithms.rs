@@ -3,7 +3,8 @@
 
 use std::collections::BTreeMap;
 
-use crate::backend::{AlgorithmChoice, Algorithms, Backend};
+use backend::{AlgorithmChoice, Algorithms, Backend};
+
 use crate::error::Error;
 use crate::train::agree::session::Session;
 

@@ -3,13 +3,12 @@
 use std::collections::{BTreeMap, BTreeSet};
 use std::fs::File;
 
+use comm::launcher;
+use engine::graph::BuildError;
 use serde::{Deserialize, Serialize};
 
-use crate::backend;
-use crate::comm::launcher;
 use crate::device::{Device, Gpu};
 use crate::error::Error;
-use crate::nn::graph::BuildError;
 use crate::train::agree::session::Session;
 
 /// How the GPUs of all ranks compare; the same on every rank.

@@ -4,13 +4,13 @@
 use std::collections::BTreeMap;
 use std::path::Path;
 
+use base::cores::affinity;
+use comm::{launcher, slurm};
+use loaders::filesystem::FileSystem;
 use serde::{Deserialize, Serialize};
 
-use crate::comm::{launcher, slurm};
-use crate::cores::affinity;
 use crate::error::Error;
 use crate::train::agree::session::Session;
-use loaders::filesystem::FileSystem;
 
 /// Hosts with a line of their own.
 const HOSTS: usize = 16;

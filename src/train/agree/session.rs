@@ -1,11 +1,11 @@
 //! The ranks of a run and what they must agree on before the first step.
 
+use base::cores;
+use base::screen;
+use comm::{Comm, Verdict, WorldInfo};
 use serde::{Deserialize, Serialize};
 
-use crate::comm::{self, Comm, Verdict, WorldInfo};
-use crate::cores;
 use crate::error::Error;
-use crate::screen;
 use crate::train::agree::digest;
 use crate::train::observe::watch::Watch;
 

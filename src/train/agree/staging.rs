@@ -2,10 +2,11 @@
 
 use std::path::{Path, PathBuf};
 
-use crate::error::Error;
-use crate::screen;
-use crate::train::agree::session::Session;
+use base::screen;
 use loaders::{Dataset, stage};
+
+use crate::error::Error;
+use crate::train::agree::session::Session;
 
 /// Copies splits of `data` below `under`, on each node's first rank, and returns the copy's folder. `splits` picks among the names of
 /// the data set's splits. Without a `session` this is the only rank.

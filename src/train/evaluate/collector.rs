@@ -1,9 +1,10 @@
 //! What a scoring notes of each image beside the sums, and how it comes to rank 0.
 
-use crate::comm::Comm;
-use crate::error::Error;
-use crate::report::predictions::{Outcome, Predictions, Ranking, Softmax};
+use comm::Comm;
 use loaders::LabelSets;
+use report::predictions::{Outcome, Predictions, Ranking, Softmax};
+
+use crate::error::Error;
 
 /// Probabilities of a whole split that are kept for average precisions, over all ranks: 1 GiB.
 const MOST_KEPT: u64 = 1 << 28;

@@ -9,19 +9,20 @@ mod views;
 use std::borrow::Cow;
 use std::sync::Arc;
 
-use crate::backend::{Backend, LossSums};
-use crate::checkpoint::LabelScores;
-use crate::comm::Comm;
+use backend::{Backend, LossSums};
+use collector::Collector;
+use comm::Comm;
+use engine::{Batch, Graph};
+use formats::checkpoint::LabelScores;
+use loaders::{Chosen, EvalOrder, Options, Order, Pipeline, Split};
+use report::predictions::{ClassScore, Predictions, SeveralOutcome};
+use several::{Gathered, Part, SeveralCollector, over_classes, sets_of};
+
 use crate::error::Error;
-use crate::nn::{Batch, Graph};
-use crate::report::predictions::{ClassScore, Predictions, SeveralOutcome};
 use crate::train::agree::session::Session;
 use crate::train::device_input::DeviceInput;
 use crate::train::observe::stop::Stop;
 use crate::train::observe::watch::Activity;
-use collector::Collector;
-use loaders::{Chosen, EvalOrder, Options, Order, Pipeline, Split};
-use several::{Gathered, Part, SeveralCollector, over_classes, sets_of};
 
 pub use collector::{Detail, ranks_fit};
 pub use file_name::file_name;

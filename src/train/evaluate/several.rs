@@ -1,12 +1,13 @@
 //! Scores of images that may have several labels: each class by itself, at a probability of one half and at every other.
 
-use super::collector::Ranks;
-use crate::backend::place_of_best;
-use crate::checkpoint::LabelScores;
-use crate::comm::Comm;
-use crate::error::Error;
-use crate::report::predictions::{ClassScore, SeveralOutcome};
+use backend::place_of_best;
+use comm::Comm;
+use formats::checkpoint::LabelScores;
 use loaders::LabelSets;
+use report::predictions::{ClassScore, SeveralOutcome};
+
+use super::collector::Ranks;
+use crate::error::Error;
 
 /// What one batch adds to the sums of a scoring.
 #[derive(Clone, Copy, Debug, Default, PartialEq)]

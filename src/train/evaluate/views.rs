@@ -3,17 +3,18 @@
 
 use std::collections::BTreeMap;
 
+use backend::Backend;
+use engine::{Batch, Graph};
+use loaders::{LabelSets, Pipeline};
+use report::predictions::{Outcome, Softmax};
+
 use super::several::{Part, sets_of};
 use super::{Evaluation, Notes, ScoreSums};
-use crate::backend::Backend;
 use crate::error::Error;
-use crate::nn::{Batch, Graph};
-use crate::report::predictions::{Outcome, Softmax};
 use crate::train::agree::session::Session;
 use crate::train::device_input::DeviceInput;
 use crate::train::observe::stop::Stop;
 use crate::train::observe::watch::Activity;
-use loaders::{LabelSets, Pipeline};
 
 /// A batch, and the sums of its scores over the views so far.
 struct Seen {

@@ -3,12 +3,14 @@
 use std::collections::BTreeMap;
 use std::path::Path;
 
+use backend::Backend;
+use formats::interop;
+use formats::interop::Weights;
+
 use super::fit::{self, Fit, Taken};
 use super::share::share;
 use super::{keras_order, origin, table, whiten};
-use crate::backend::Backend;
 use crate::error::Error;
-use crate::interop::{self, Weights};
 use crate::train::agree::session::Session;
 use crate::train::plan::named_file::is_there;
 use crate::train::plan::run::Run;

@@ -2,15 +2,16 @@
 
 use std::collections::BTreeMap;
 
+use engine::graph::BuildError;
+use formats::interop::Weights;
+use loaders::printable;
+use net::NetSpec;
+use recipe::{Init, matches};
+
 use super::misfit::nothing_fits;
 use super::shapes::{alike, classes};
 use crate::error::Error;
-use crate::interop::Weights;
-use crate::nn::NetSpec;
-use crate::nn::graph::BuildError;
-use crate::recipe::{Init, matches};
 use crate::train::plan::patterns;
-use loaders::printable;
 
 /// How the end of the name of PyTorch's counters of batches reads: nothing here needs them.
 const COUNTER: &str = "num_batches_tracked";
@@ -185,9 +186,9 @@ impl Fit {
 #[cfg(test)]
 mod tests {
     use super::*;
-    use crate::checkpoint::Tensor;
-    use crate::models;
-    use crate::nn::spec::Shape;
+    use formats::checkpoint::Tensor;
+    use net::Shape;
+    use net::models;
 
     fn net() -> NetSpec {
         models::build("resnet20", Shape::image(3, 32, 32), 10).unwrap()

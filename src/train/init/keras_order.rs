@@ -3,14 +3,15 @@
 
 use std::collections::BTreeMap;
 
+use engine::graph::BuildError;
+use formats::checkpoint::{LayerKind, Tensor, keras};
+use formats::interop::Weights;
+use net::KerasOrder;
+use net::NetSpec;
+use recipe::Init;
+
 use super::fit;
-use crate::backend::op::KerasOrder;
-use crate::checkpoint::{LayerKind, Tensor, keras};
 use crate::error::Error;
-use crate::interop::Weights;
-use crate::nn::NetSpec;
-use crate::nn::graph::BuildError;
-use crate::recipe::Init;
 use crate::train::save::kind;
 
 /// The weights with the values of all that the network has in the order that it has them; those of other programs as they are.
@@ -63,7 +64,7 @@ fn in_order(kind: LayerKind, inputs: usize, field: &str, tensor: &Tensor) -> Opt
 #[cfg(test)]
 mod tests {
     use super::*;
-    use crate::nn::spec::{Conv, Flatten, Linear, Norm, Shape};
+    use net::{Conv, Flatten, Linear, Norm, Shape};
 
     fn values(count: usize) -> Vec<f32> {
         (0..count).map(|i| i as f32).collect()

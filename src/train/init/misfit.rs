@@ -1,8 +1,8 @@
 //! What to say of a file of weights of which nothing fits a network.
 
-use crate::interop::Weights;
-use crate::nn::NetSpec;
+use formats::interop::Weights;
 use loaders::printable;
+use net::NetSpec;
 
 /// Why nothing fits, and a rule that would help where all names have one beginning too many. `alike`: a name that both have, with its
 /// shapes in the file and in the network, which says more than the first name of each.

@@ -3,10 +3,11 @@
 use std::collections::BTreeSet;
 use std::path::Path;
 
+use formats::interop::{Model, Weights};
+use recipe::Recipe;
+
 use super::fit::{Fate, Fit};
 use crate::error::Error;
-use crate::interop::{Model, Weights};
-use crate::recipe::Recipe;
 use crate::train::plan::pixel_values::{Agreement, PixelValues};
 use crate::train::plan::source::Source;
 use crate::train::save::class_names::Sides;

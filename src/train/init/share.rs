@@ -1,6 +1,7 @@
 //! All ranks start from what rank 0 has put into its memory.
 
-use crate::backend::Backend;
+use backend::Backend;
+
 use crate::error::Error;
 use crate::train::agree::session::Session;
 use crate::train::plan::run::Run;

@@ -1,9 +1,10 @@
 //! The table of what a run takes from a file, and whether it may start like that.
 
+use formats::interop::Weights;
+use loaders::printable;
+
 use super::fit::{Fate, Fit, Row};
 use crate::error::Error;
-use crate::interop::Weights;
-use loaders::printable;
 
 /// Fates in the order of the table, each with its words.
 const WORDS: [(Fate, &str); 6] = [

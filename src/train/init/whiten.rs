@@ -6,16 +6,17 @@
 
 use std::sync::Arc;
 
+use backend::Backend;
+use loaders::{Chosen, EvalOrder, ImageSpec, Loader};
+use net::NetSpec;
+use net::{Conv, Op};
+use recipe::nearest;
+
 use super::eigen::{Eigen, eigen};
 use super::share::share;
-use crate::backend::Backend;
-use crate::backend::op::{Conv, Op};
 use crate::error::Error;
-use crate::nn::NetSpec;
-use crate::recipe::nearest;
 use crate::train::agree::session::Session;
 use crate::train::plan::run::Run;
-use loaders::{Chosen, EvalOrder, ImageSpec, Loader};
 
 /// Added to each eigenvalue, as in the paper's program.
 const EPS: f64 = 5e-4;
@@ -66,7 +67,7 @@ fn fill<B: Backend>(run: &mut Run<B>, layer: &str) -> Result<(), Error> {
 /// The layer, which must be a small convolution of the images.
 fn find<'a>(net: &'a NetSpec, layer: &str) -> Result<&'a Conv, Error> {
     let refuse = |why: String| Err(Error::Usage(format!("init.whiten = \"{layer}\": {why}")));
-    let first = |node: &&crate::nn::spec::Node| node.inputs.as_slice() == [net.image()];
+    let first = |node: &&net::Node| node.inputs.as_slice() == [net.image()];
     let Some(node) = net.nodes.iter().find(|node| node.name == layer) else {
         let names: Vec<&str> = net.nodes.iter().filter(first).map(|node| node.name.as_str()).collect();
         let near = nearest(layer, &names).or(names.first().copied()).unwrap_or_default();

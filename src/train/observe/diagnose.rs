@@ -3,8 +3,9 @@
 
 use std::fmt::Display;
 
-use crate::backend::{LossScale, Precision};
-use crate::comm::{self, Comm, WorldInfo};
+use backend::{LossScale, Precision};
+use comm::{Comm, WorldInfo};
+
 use crate::error::Error;
 
 /// The loss of the step after `done`, or a parameter or a running statistic after it, is not finite. All ranks have seen the same sums and

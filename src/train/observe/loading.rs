@@ -2,10 +2,11 @@
 
 use std::time::Duration;
 
-use crate::comm::{Comm, WorldInfo};
-use crate::error::Error;
-use crate::report::{Advice, Loading};
+use comm::{Comm, WorldInfo};
 use loaders::LoaderStats;
+use report::{Advice, Loading};
+
+use crate::error::Error;
 
 /// An epoch, as one rank's loader saw it.
 #[derive(Clone, Copy, Debug)]

@@ -1,8 +1,8 @@
 //! Lines about what training has left out: records (`loader.on_corrupt = "skip"`) and, under f16, steps. The first few are named, the rest
 //! counted. And about what the device does otherwise than planned.
 
-use crate::backend::LossScale;
-use crate::comm::WorldInfo;
+use backend::LossScale;
+use comm::WorldInfo;
 use loaders::Error;
 
 /// Lines of each kind that one rank may print in a run.
@@ -62,7 +62,7 @@ impl Notices {
 #[cfg(test)]
 mod tests {
     use super::*;
-    use crate::comm::ThreadLevel;
+    use comm::ThreadLevel;
 
     fn world(rank: usize, size: usize) -> WorldInfo {
         let (host, library) = (String::new(), String::new());

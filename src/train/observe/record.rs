@@ -1,8 +1,9 @@
 //! What is known of a step once it is over, for what observes a run: the log and the timing of the ranks.
 
+use backend::{LossScale, LossSums};
+use report::Step;
+
 use super::timing::{RankTiming, spread};
-use crate::backend::{LossScale, LossSums};
-use crate::report::Step;
 
 /// One optimizer step, over all ranks.
 #[derive(Clone, Debug)]

@@ -1,6 +1,6 @@
 //! Which rank the others wait for, and why.
 
-use crate::report::Advice;
+use report::Advice;
 
 /// Share of a step from which on the wait of others is worth a line.
 const LARGE: f64 = 0.1;

@@ -8,13 +8,13 @@ use std::path::Path;
 use std::sync::{Arc, Mutex, MutexGuard, PoisonError};
 use std::time::{Duration, Instant};
 
+use comm::{Comm, World, WorldInfo};
 use loaders::folder_of;
 use loaders::overwrite::{self, Content};
+use report::Reporter;
 use serde_json::json;
 
-use crate::comm::{Comm, World, WorldInfo};
 use crate::error::Error;
-use crate::report::Reporter;
 
 /// Spans of one rank at most: some 20 MB of text.
 const MOST: usize = 200_000;
@@ -129,7 +129,7 @@ impl Trace {
         let own = events(world.rank, &world.host, &recorder.spans);
         if let Some(all) = comm.gather("gathering of the trace", &own)? {
             let text = format!("{HEAD}\"ms\",\"traceEvents\":[\n{}\n]}}\n", all.join(",\n"));
-            if let Err(error) = crate::checkpoint::write_text(path, &text) {
+            if let Err(error) = formats::checkpoint::write_text(path, &text) {
                 report.note(&format!("warning: the run is done, its trace is not written: {error}"));
                 return Ok(());
             }

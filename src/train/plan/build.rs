@@ -2,19 +2,22 @@
 
 use std::sync::Arc;
 
+use backend::Backend;
+use engine::graph::BuildError;
+use engine::optim::{Ema, Optimizer, OptimizerKind, Policy, Schedule};
+use engine::{Graph, Purpose};
+use loaders::{Balanced, Footprint, Options, Split};
+use net::NetSpec;
+use net::Op;
+use recipe::{Codec, OnCorrupt, Recipe, Sync};
+
 use super::division::Division;
 use super::network::shape_of;
 use super::patterns::{self, Parameter};
 use super::phases::plan_size;
 use super::source::Source;
 use super::targets;
-use crate::backend::Backend;
-use crate::backend::op::Op;
 use crate::error::Error;
-use crate::nn::graph::BuildError;
-use crate::nn::{Graph, NetSpec, Purpose};
-use crate::optim::{Ema, Optimizer, OptimizerKind, Policy, Schedule};
-use crate::recipe::{Codec, OnCorrupt, Recipe, Sync};
 use crate::train::device_input::DeviceInput;
 use crate::train::evaluate::{Evaluation, TestTime};
 use crate::train::plan::run::Run;
@@ -23,7 +26,6 @@ use crate::train::strategy::Strategy;
 use crate::train::strategy::allreduce::Allreduce;
 use crate::train::strategy::easgd::Easgd;
 use crate::train::strategy::local_sgd::LocalSgd;
-use loaders::{Balanced, Footprint, Options, Split};
 
 /// Loader threads give way to compute threads, whose barriers wait for the slowest.
 pub const LOADER_NICE: i32 = 19;
@@ -123,7 +125,7 @@ fn loader_options(recipe: &Recipe, division: &Division, threads: usize) -> Optio
         threads,
         slots: recipe.loader.slots,
         nice: LOADER_NICE,
-        io: recipe.loader.io,
+        io: recipe.loader.io.0,
         open: recipe.mixing().open(division.mine.len()),
         buffer: (recipe.loader.buffer_mb * 1e6) as usize,
         skip: recipe.loader.on_corrupt == OnCorrupt::Skip,

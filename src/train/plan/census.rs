@@ -1,7 +1,7 @@
 //! The classes of the training images: the label of each, how many each class has, and what follows for the loss.
 
-use crate::recipe::{ClassWeights, OnCorrupt, Recipe};
 use loaders::{Error, Split};
+use recipe::{ClassWeights, OnCorrupt, Recipe};
 
 /// Classes that are listed one by one in the log.
 const LISTED: usize = 20;

@@ -3,14 +3,17 @@
 
 use std::path::Path;
 
-use super::named_file::is_there;
-use crate::backend::op::Shape;
-use crate::checkpoint::{ModelFile, Tensor};
-use crate::error::Error;
-use crate::interop::onnx::{self, Network};
-use crate::models::{self, net};
-use crate::nn::NetSpec;
+use formats::checkpoint::{ModelFile, Tensor};
+use formats::interop::onnx;
+use formats::interop::onnx::Network;
 use loaders::{ImageSpec, regular};
+use net::NetSpec;
+use net::Shape;
+use net::models;
+use net::net_toml;
+
+use super::named_file::is_there;
+use crate::error::Error;
 
 /// A network out of a file.
 #[derive(Clone, Debug)]
@@ -82,8 +85,9 @@ impl Defined {
         }
         let file = path.display().to_string();
         let text = std::str::from_utf8(&bytes).map_err(|_| Error::Usage(format!("{file}: the text is not UTF-8")))?;
-        let wrong = |error: net::Error| Error::Usage(error.to_string());
-        let net = net::Definition::read(text, &file).and_then(|net| net.build(name, input, classes)).map_err(wrong)?;
+        let wrong = |error: net_toml::Error| Error::Usage(error.to_string());
+        let net =
+            net_toml::Definition::read(text, &file).and_then(|net| net.build(name, input, classes)).map_err(wrong)?;
         Ok(Self { copy: Some(bytes), ..Self::new(net, classes) })
     }
 
@@ -93,7 +97,7 @@ impl Defined {
     }
 
     fn new(net: NetSpec, classes: usize) -> Self {
-        let text = net::write(&net, classes, net::Classes::Number);
+        let text = net_toml::write(&net, classes, net_toml::Classes::Number);
         Self { net, text, copy: None, start: Vec::new(), notes: Vec::new() }
     }
 
@@ -104,7 +108,7 @@ impl Defined {
             survey.network().map_err(|error| Error::Usage(error.to_string()))?;
         let mut notes: Vec<String> = notes.iter().map(|note| format!("{name}: {note}")).collect();
         if own != classes {
-            let changed = net::set_classes(&mut net, classes);
+            let changed = net_toml::set_classes(&mut net, classes);
             let Some(layer) = changed.first() else {
                 return Err(refuse(format!(
                     "it has {own} classes, the data set {classes}, and no last layer that could be replaced"
@@ -119,7 +123,7 @@ impl Defined {
         }
         let there = std::mem::replace(&mut net.input, input);
         // the same checks as for any other file, for these images
-        let text = net::write(&net, classes, net::Classes::Number);
+        let text = net_toml::write(&net, classes, net_toml::Classes::Number);
         let net = of_text(&text, name, input, classes)?;
         let fit = fits(&net, &tensors);
         fit.map_err(|why| {
@@ -132,7 +136,7 @@ impl Defined {
 /// A network out of its text with every number.
 fn of_text(text: &str, name: &str, input: Shape, classes: usize) -> Result<NetSpec, Error> {
     let file = format!("the description of {name}");
-    let net = net::Definition::read(text, &file).and_then(|net| net.build(name, input, classes));
+    let net = net_toml::Definition::read(text, &file).and_then(|net| net.build(name, input, classes));
     net.map_err(|error| Error::Failed(error.to_string()))
 }
 

@@ -1,9 +1,10 @@
 //! Warns if a batch norm will see a single value per channel, for example one image with 1x1 maps. Its output is then its bias, for any
 //! image, and the variance cannot be estimated. PyTorch refuses such batches.
 
-use super::division::Division;
-use crate::nn::NetSpec;
 use loaders::order::worker_positions;
+use net::NetSpec;
+
+use super::division::Division;
 
 /// Returns the warning if a worker gets only one image in some step. `across`: batch norm uses the images of all workers together.
 pub fn warning(net: &NetSpec, division: &Division, across: bool) -> Option<String> {
@@ -46,10 +47,10 @@ pub fn warning(net: &NetSpec, division: &Division, across: bool) -> Option<Strin
 #[cfg(test)]
 mod tests {
     use super::*;
-    use crate::models;
+    use net::models;
 
     fn warned(model: &str, images: u64, batch: usize, workers: usize, across: bool) -> Option<String> {
-        let net = models::build(model, crate::nn::spec::Shape { c: 3, h: 32, w: 32 }, 10).unwrap();
+        let net = models::build(model, net::Shape { c: 3, h: 32, w: 32 }, 10).unwrap();
         warning(&net, &Division::new(images, batch, workers, 0, 1), across)
     }
 

@@ -3,10 +3,11 @@
 
 use std::collections::BTreeSet;
 
+use engine::graph::BuildError;
+use net::NetSpec;
+use recipe::{matches, nearest};
+
 use crate::error::Error;
-use crate::nn::NetSpec;
-use crate::nn::graph::BuildError;
-use crate::recipe::{matches, nearest};
 
 /// A parameter that patterns are matched against.
 #[derive(Clone, Copy, Debug)]

@@ -1,14 +1,15 @@
 //! Progressive resizing: from which epoch on training images have which size, and how they are made then.
 
-use crate::backend::Backend;
-use crate::backend::op::Shape;
-use crate::error::Error;
-use crate::nn::Graph;
-use crate::nn::graph::BuildError;
-use crate::train::plan::division::Division;
-use crate::train::plan::network::shape_of;
+use backend::Backend;
+use engine::Graph;
+use engine::graph::BuildError;
 use loaders::Pipeline;
 use loaders::transform::scaled;
+use net::Shape;
+
+use crate::error::Error;
+use crate::train::plan::division::Division;
+use crate::train::plan::network::shape_of;
 
 /// A part of a run whose training images have one size.
 pub struct Phase {

@@ -3,10 +3,11 @@
 use std::path::PathBuf;
 use std::time::Duration;
 
+use recipe::Changes;
+use report::Verbosity;
+
 use crate::device::DeviceChoice;
 use crate::error::Error;
-use crate::recipe::Changes;
-use crate::report::Verbosity;
 use crate::train::observe::watch;
 
 /// The arguments of `trireme train`.

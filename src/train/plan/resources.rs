@@ -1,8 +1,9 @@
 //! Which cores and threads of its node a rank uses, and for what.
 
-use crate::cores::Cores;
+use base::cores::Cores;
+use recipe::Overlap;
+
 use crate::device::Device;
-use crate::recipe::Overlap;
 use crate::train::plan::request::TrainRequest;
 
 /// Threads and cores of one rank.

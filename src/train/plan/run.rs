@@ -2,12 +2,15 @@
 
 use std::sync::Arc;
 
-use crate::backend::Backend;
-use crate::checkpoint::Progress;
+use backend::Backend;
+use engine::Graph;
+use engine::optim::{Ema, Optimizer, Schedule};
+use formats::checkpoint::Progress;
+use loaders::order::{TrainOrder, worker_positions};
+use loaders::{Balanced, Footprint, Options, Pipeline, Split};
+use recipe::Recipe;
+
 use crate::error::Error;
-use crate::nn::Graph;
-use crate::optim::{Ema, Optimizer, Schedule};
-use crate::recipe::Recipe;
 use crate::train::device_input::DeviceInput;
 use crate::train::evaluate::Evaluation;
 use crate::train::plan::division::Division;
@@ -15,8 +18,6 @@ use crate::train::plan::network::shape_of;
 use crate::train::plan::source::Source;
 use crate::train::reduce::plan::ReducePlan;
 use crate::train::strategy::Strategy;
-use loaders::order::{TrainOrder, worker_positions};
-use loaders::{Balanced, Footprint, Options, Pipeline, Split};
 
 /// A planned run on one rank.
 pub struct Run<B: Backend> {

@@ -1,14 +1,15 @@
 //! Settings that are allowed and will not do what their author expects: each has a line at the start, with its cure.
 
+use backend::Backend;
+use engine::optim::Schedule;
+use engine::optim::schedule::ScheduleKind;
+use net::NetSpec;
+use net::Op;
+use recipe::Recipe;
+
 use super::one_value;
 use super::request::TrainRequest;
 use super::run::Run;
-use crate::backend::Backend;
-use crate::backend::op::Op;
-use crate::nn::NetSpec;
-use crate::optim::Schedule;
-use crate::optim::schedule::ScheduleKind;
-use crate::recipe::Recipe;
 
 /// A rate that many times the base is reached only through a warm-up.
 const STEEP: f64 = 10.0;
@@ -179,8 +180,8 @@ fn unscored(recipe: &Recipe, length: Length) -> Option<String> {
 #[cfg(test)]
 mod tests {
     use super::*;
-    use crate::backend::op::Shape;
-    use crate::models;
+    use net::Shape;
+    use net::models;
 
     /// The warnings of a recipe with these lines under `[schedule]`, for a run of 100 steps an epoch.
     fn found(head: &str, schedule: &str, max_steps: Option<u64>) -> Vec<String> {

@@ -1,10 +1,11 @@
 //! What a recipe must say, and what it cannot have, where images may have several labels.
 
-use crate::error::Error;
-use crate::optim::score::Measure;
-use crate::recipe::{LossKind, Recipe};
-use crate::train::evaluate::ranks_fit;
+use engine::optim::score::Measure;
 use loaders::{Manifest, Split};
+use recipe::{LossKind, Recipe};
+
+use crate::error::Error;
+use crate::train::evaluate::ranks_fit;
 
 /// Refuses a recipe that takes images for images of one class, where they may have several.
 ///

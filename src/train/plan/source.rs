@@ -3,6 +3,13 @@
 use std::path::{Path, PathBuf};
 use std::sync::Arc;
 
+use loaders::transform::exif_of;
+use loaders::{Dataset, Manifest, Pipeline, Shuffle, Split};
+use net::NetSpec;
+use net::Shape;
+use net::models;
+use recipe::{ClassWeights, Known, Loaded, Recipe, ScoredSplits};
+
 use super::census::Census;
 use super::lists;
 use super::network::{Defined, fitting, shape_of};
@@ -10,13 +17,7 @@ use super::patterns;
 use super::phases::Phases;
 use super::request::TrainRequest;
 use super::several;
-use crate::backend::op::Shape;
 use crate::error::Error;
-use crate::models;
-use crate::nn::NetSpec;
-use crate::recipe::{ClassWeights, Known, Loaded, Recipe, ScoredSplits};
-use loaders::transform::exif_of;
-use loaders::{Dataset, Manifest, Pipeline, Shuffle, Split};
 
 /// The recipe and the data that it names; the same on every rank.
 pub struct Source {

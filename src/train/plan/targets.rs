@@ -1,9 +1,10 @@
 //! What training compares scores with where a label a row will not do: classes mixed and smoothed, as a table over all classes.
 
-use crate::backend::{Backend, LossForm, Objective, SoftTargets, Teaching};
-use crate::recipe::{LossKind, OverClasses, Recipe};
-use crate::train::plan::run::Run;
+use backend::{Backend, LossForm, Objective, SoftTargets, Teaching};
 use loaders::{LabelSets, Mix};
+use recipe::{LossKind, OverClasses, Recipe};
+
+use crate::train::plan::run::Run;
 
 /// What is compared, and how; none where it is cross-entropy with one label a row.
 pub fn objective(recipe: &Recipe) -> Option<Objective> {
@@ -66,7 +67,7 @@ impl Targets {
         Some(Self { classes, smoothing, threshold, weights, folded, labels, total: 0.0 })
     }
 
-    /// Fills the `table` of a pass (see [`SoftTargets::table`](crate::backend::SoftTargets::table)) whose images have these labels and were
+    /// Fills the `table` of a pass (see [`SoftTargets::table`](backend::SoftTargets::table)) whose images have these labels and were
     /// mixed like this, and gives the class of each row that counts as a hit: the one with the larger share.
     ///
     /// With smoothing s and K classes, the target of class c is s / K + (1 - s) (share [c = own] + (1 - share) [c = partner's]).

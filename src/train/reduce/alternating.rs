@@ -1,7 +1,8 @@
 //! A bucket's sum by a codec that rounds, and in every k-th epoch by `exact`: TernGrad's floating_grad_epoch.
 
-use crate::backend::{self, Backend};
-use crate::comm::World;
+use backend::Backend;
+use comm::World;
+
 use crate::train::reduce::bucket_sum::{BucketSum, SumStep};
 use crate::train::reduce::costs::Timed;
 use crate::train::reduce::error::Error;

@@ -1,8 +1,9 @@
 //! The sum of one bucket over the ranks: the trait that every transport and codec implements, and a sum under way.
 
-use crate::backend::{self, Backend};
-use crate::comm::codec::Key;
-use crate::comm::{self, Comm, World};
+use backend::Backend;
+use comm::codec::Key;
+use comm::{Comm, World};
+
 use crate::train::reduce::costs::Timed;
 use crate::train::reduce::error::Error;
 

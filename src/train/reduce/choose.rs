@@ -7,12 +7,13 @@
 
 use std::path::{Path, PathBuf};
 
-use crate::backend::Backend;
-use crate::comm::aware;
-use crate::comm::codec::FLOAT;
+use backend::Backend;
+use base::screen;
+use comm::aware;
+use comm::codec::FLOAT;
+use recipe::TransportSetting;
+
 use crate::error::Error;
-use crate::recipe::TransportSetting;
-use crate::screen;
 use crate::train::agree::session::Session;
 use crate::train::reduce::transport::Transport;
 use crate::train::reduce::trial::{Found, Trial};
@@ -159,5 +160,5 @@ fn marker(out: &Path) -> PathBuf {
 
 fn mark(marker: &Path) -> Result<(), Error> {
     let text = "MPI_Allreduce of device memory is being tried; if this is still here later, it ended the process\n";
-    Ok(crate::checkpoint::write_text(marker, text)?)
+    Ok(formats::checkpoint::write_text(marker, text)?)
 }

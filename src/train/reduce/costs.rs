@@ -3,8 +3,6 @@
 use std::ops::AddAssign;
 use std::time::{Duration, Instant};
 
-use crate::report;
-
 /// What one sum, or those of a step, have cost this rank.
 #[derive(Debug, Clone, Copy, Default, PartialEq, Eq)]
 pub struct Costs {

@@ -2,13 +2,15 @@
 
 use std::time::Instant;
 
-use crate::backend::{self, Backend, Buffer, DeviceCodec, Draw};
-use crate::comm::codec::{Bucket, Entry, Key, ZeroCodes};
-use crate::comm::{self, World};
+use backend::{Backend, Buffer, DeviceCodec, Draw};
+use comm::World;
+use comm::codec::{Bucket, Entry, Key, ZeroCodes};
+
 use crate::train::reduce::bucket_sum::{BucketSum, SumStep};
 use crate::train::reduce::costs::{Costs, Timed, ZeroCount};
 use crate::train::reduce::error::Error;
-use crate::train::reduce::protocol::{self, Phases, Protocol};
+use crate::train::reduce::protocol;
+use crate::train::reduce::protocol::{Phases, Protocol};
 
 /// A bucket and its codec on the device, with the codec's memory from step to step.
 pub struct DeviceSum<B: Backend> {

@@ -1,6 +1,6 @@
 //! What can go wrong in a sum over the ranks, and which ranks know of it.
 
-use crate::{backend, comm, error};
+use crate::error;
 
 /// An error of the sum of a bucket.
 #[derive(Debug, thiserror::Error)]

@@ -4,12 +4,12 @@ use std::collections::BTreeMap;
 use std::ops::Range;
 use std::time::{Duration, Instant};
 
-use crate::backend::Backend;
-use crate::comm::codec::{FLOAT, Key, fixed};
-use crate::comm::{self, Comm};
+use backend::Backend;
+use comm::Comm;
+use comm::codec::{FLOAT, Key, fixed};
+use engine::{Gather, Graph};
+
 use crate::error::Error;
-use crate::nn::{Gather, Graph};
-use crate::report;
 use crate::train::observe::diagnose;
 use crate::train::observe::trace::{Lane, Trace};
 use crate::train::reduce::bucket_sum::{BucketSum, Pending, SumStep, Summed};

@@ -3,13 +3,15 @@
 use std::ops::Range;
 use std::time::Instant;
 
-use crate::backend::{self, Backend, Buffer};
-use crate::comm::codec::{Bucket, Codec, Entry, Key, Settings, Share, ZeroCodes};
-use crate::comm::{self, World};
+use backend::{Backend, Buffer};
+use comm::World;
+use comm::codec::{Bucket, Codec, Entry, Key, Settings, Share, ZeroCodes};
+
 use crate::train::reduce::bucket_sum::{BucketSum, SumStep};
 use crate::train::reduce::costs::{Costs, Timed, ZeroCount};
 use crate::train::reduce::error::Error;
-use crate::train::reduce::protocol::{self, Phases, Protocol};
+use crate::train::reduce::protocol;
+use crate::train::reduce::protocol::{Phases, Protocol};
 
 /// A bucket and its codec, with the codec's memory from step to step.
 pub struct HostSum {

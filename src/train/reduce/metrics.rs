@@ -2,10 +2,11 @@
 //! timing. They travel as one small allreduce of f64 or, beside an integer codec, of 64-bit integers, for which the workers' metrics stay
 //! separate until then.
 
-use crate::backend::{Backend, LossSums};
-use crate::nn::{Gather, Graph};
-use crate::train::observe::timing::RankTiming;
+use backend::{Backend, LossSums};
+use engine::{Gather, Graph};
 use loaders::random::philox4x32;
+
+use crate::train::observe::timing::RankTiming;
 
 /// What a rank requests at the end of a step, and, once summed, what any rank has requested.
 #[derive(Clone, Copy, Debug, Default, PartialEq, Eq)]

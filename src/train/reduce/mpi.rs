@@ -2,8 +2,9 @@
 
 use std::time::Instant;
 
-use crate::backend::{self, Backend, Buffer};
-use crate::comm::World;
+use backend::{Backend, Buffer};
+use comm::World;
+
 use crate::train::reduce::bucket_sum::{BucketSum, SumStep};
 use crate::train::reduce::costs::Timed;
 use crate::train::reduce::error::Error;

@@ -3,8 +3,9 @@
 use std::sync::{Arc, Mutex, PoisonError};
 use std::time::Instant;
 
-use crate::backend::{Backend, Buffer, Collective};
-use crate::comm::World;
+use backend::{Backend, Buffer, Collective};
+use comm::World;
+
 use crate::train::reduce::bucket_sum::{BucketSum, SumStep};
 use crate::train::reduce::costs::Timed;
 use crate::train::reduce::error::Error;

@@ -3,11 +3,12 @@
 
 use std::ops::Range;
 
-use crate::backend::{Backend, Precision};
-use crate::comm::codec::{Bucket, EXACT, Entry, Settings, Tensor};
+use backend::{Backend, Precision};
+use comm::codec::{Bucket, EXACT, Entry, Settings, Tensor};
+use engine::{Gather, Graph};
+use recipe::{Recipe, Reduce, TransportSetting, matches};
+
 use crate::error::Error;
-use crate::nn::{Gather, Graph};
-use crate::recipe::{Recipe, Reduce, TransportSetting, matches};
 use crate::train::reduce::alternating::{Alternating, ExactEpochs};
 use crate::train::reduce::bucket_sum::BucketSum;
 use crate::train::reduce::device::DeviceSum;

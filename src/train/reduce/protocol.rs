@@ -3,9 +3,9 @@
 
 use std::time::{Duration, Instant};
 
-use crate::backend;
-use crate::comm::codec::{Bucket, Entry, Key, Tensor, ZeroCodes};
-use crate::comm::{self, World};
+use comm::World;
+use comm::codec::{Bucket, Entry, Key, Tensor, ZeroCodes};
+
 use crate::train::reduce::bucket_sum::SumStep;
 use crate::train::reduce::costs::{Costs, ZeroCount};
 use crate::train::reduce::error::Error;

@@ -1,7 +1,8 @@
 //! Sums over the ranks, as the strategies need them.
 
-use crate::backend::Error;
-use crate::comm::Comm;
+use backend::Error;
+use comm::Comm;
+
 use crate::train::agree::session::Session;
 
 /// Sums over the ranks.
@@ -43,6 +44,6 @@ impl RankSum for MpiRanks {
     }
 }
 
-fn failed(error: crate::comm::Error) -> Error {
+fn failed(error: comm::Error) -> Error {
     Error::Across { why: error.to_string() }
 }

@@ -5,8 +5,8 @@ use std::cell::Cell;
 use std::rc::Rc;
 use std::time::{Duration, Instant};
 
-use crate::backend::{Across, Error};
-use crate::comm::Comm;
+use backend::{Across, Error};
+use comm::Comm;
 
 /// All ranks of the run.
 pub struct AllRanks {

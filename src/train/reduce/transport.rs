@@ -1,9 +1,10 @@
 //! How gradients come from this rank's device to the others' and back.
 
-use crate::backend::Backend;
-use crate::comm::codec::{Bucket, FLOAT, Settings};
+use backend::Backend;
+use comm::codec::{Bucket, FLOAT, Settings};
+use recipe::TransportSetting;
+
 use crate::error::Error;
-use crate::recipe::TransportSetting;
 use crate::train::reduce::bucket_sum::BucketSum;
 use crate::train::reduce::host::HostSum;
 use crate::train::reduce::mpi::MpiSum;

@@ -4,9 +4,10 @@ use std::slice::from_mut;
 use std::sync::{Arc, Mutex};
 use std::time::{Duration, Instant};
 
-use crate::backend::{self, Backend, Buffer};
-use crate::comm::codec::Key;
-use crate::comm::{World, known_answer};
+use backend::{Backend, Buffer};
+use comm::codec::Key;
+use comm::{World, known_answer};
+
 use crate::error::Error;
 use crate::train::agree::session::Session;
 use crate::train::reduce::bucket_sum::SumStep;

@@ -4,13 +4,14 @@ use std::fs::File;
 use std::io::{self, ErrorKind};
 use std::path::Path;
 
-use crate::checkpoint::Best;
+use formats::checkpoint::Best;
+use loaders::folder_of;
+use loaders::safe_create::NewFile;
+
 use crate::error::Error;
 use crate::train::agree::session::Session;
 use crate::train::save::resume::Head;
 use crate::train::save::saver::path_of;
-use loaders::folder_of;
-use loaders::safe_create::NewFile;
 
 /// The best so far, whose checkpoint lies in OUT: rank 0 copies it from beside the one that the run goes on from. Where that is not
 /// possible, there is none, and a note; the next score is the best again. Collective.
@@ -50,7 +51,7 @@ fn take(out: &Path, head: &Head, step: u64) -> Result<(), String> {
 #[cfg(test)]
 mod tests {
     use super::*;
-    use crate::checkpoint::Progress;
+    use formats::checkpoint::Progress;
 
     #[test]
     fn it_is_taken_along_where_it_lies_beside_the_other() {

@@ -1,8 +1,8 @@
 //! A digest of all that training has computed, to compare runs bit for bit: it depends on no memory layout and no file format.
 
+use backend::Backend;
 use loaders::crc32c::crc32c_append;
 
-use crate::backend::Backend;
 use crate::error::Error;
 use crate::train::plan::run::Run;
 

@@ -1,10 +1,11 @@
 //! From flat memory to plain tensors: names, shapes and layouts of a network, without its graph, so that another thread can do
 //! the work while training goes on.
 
-use crate::backend::{Arena, Backend, ParamFormat};
-use crate::checkpoint::{LayerKind, LayerWeights, Tensor};
+use backend::{Arena, Backend, ParamFormat};
+use engine::{Graph, NormPlace, Param};
+use formats::checkpoint::{LayerKind, LayerWeights, Tensor};
+
 use crate::error::Error;
-use crate::nn::{Graph, NormPlace, Param};
 use crate::train::save::kind;
 
 /// One layer with weights.
@@ -24,7 +25,7 @@ impl<B: Backend> Exporter<B> {
     /// Those of `graph`.
     pub fn of(graph: &Graph<B>) -> Self {
         let kinds = kind::of(graph.net(), graph.shapes());
-        let layer = |(node, spec): (usize, &crate::nn::spec::Node)| {
+        let layer = |(node, spec): (usize, &net::Node)| {
             let params: Vec<_> = graph.params().iter().filter(|p| p.node == node).map(copy).collect();
             let norm = graph.norms().iter().find(|n| n.node == node).copied();
             Some(Layer { name: spec.name.clone(), kind: kinds[node]?, params, norm })

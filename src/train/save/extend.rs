@@ -1,9 +1,10 @@
 //! `--extend-epochs`: a run that goes on for more epochs than it was planned for.
 
-use crate::checkpoint::Progress;
+use engine::optim::schedule::Extension;
+use formats::checkpoint::Progress;
+use recipe::Recipe;
+
 use crate::error::Error;
-use crate::optim::schedule::Extension;
-use crate::recipe::Recipe;
 
 /// Makes the recipe that a run goes on with that of a longer run than `old` says, from where it is on; gives the line that says what
 /// becomes of the rates. Without more epochs nothing changes: the run was extended before.

@@ -3,18 +3,19 @@
 use std::io::Write;
 use std::path::Path;
 
+use backend::Backend;
+use formats::checkpoint;
+use loaders::safe_create::{self, NewFile};
+use recipe::Recipe;
+use report::LOG;
+
 use super::lock::OutLock;
 use super::marker;
 use super::resume::{self, Head};
-use crate::backend::Backend;
-use crate::checkpoint;
 use crate::error::Error;
-use crate::recipe::Recipe;
-use crate::report::LOG;
 use crate::train::agree::preflight::Need;
 use crate::train::plan::request::TrainRequest;
 use crate::train::plan::run::Run;
-use loaders::safe_create::{self, NewFile};
 
 /// Names of what a run writes over, or into.
 const WRITTEN: [&str; 5] = ["recipe.toml", "metrics.jsonl", LOG, "checkpoints", "model.h5"];

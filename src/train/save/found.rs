@@ -4,11 +4,13 @@ use std::collections::BTreeMap;
 use std::io::ErrorKind;
 use std::path::Path;
 
-use crate::checkpoint::{self, ModelFile, StateFile, Tensor};
+use engine::graph::BuildError;
+use formats::checkpoint;
+use formats::checkpoint::{ModelFile, StateFile, Tensor};
+use net::Tensors;
+use recipe::Recipe;
+
 use crate::error::Error;
-use crate::nn::graph::BuildError;
-use crate::nn::spec::Tensors;
-use crate::recipe::Recipe;
 use crate::train::plan::network::of_model;
 use crate::train::save::model;
 

@@ -3,7 +3,7 @@
 
 use std::io;
 
-use crate::sync::{Builder, JoinHandle, Receiver, Sender, bounded};
+use base::sync::{Builder, JoinHandle, Receiver, Sender, bounded};
 
 /// The thread, and its ends of two channels.
 pub struct HandOver<J, A> {

@@ -3,9 +3,8 @@
 use std::fs;
 use std::time::{SystemTime, UNIX_EPOCH};
 
+use comm::launcher;
 use serde::{Deserialize, Serialize};
-
-use crate::comm::launcher;
 
 /// A process that writes to an output folder.
 #[derive(Clone, Debug, Default, PartialEq, Eq, Serialize, Deserialize)]

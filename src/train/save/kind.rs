@@ -1,8 +1,8 @@
 //! How files store the layers of a network.
 
-use crate::checkpoint::LayerKind;
-use crate::nn::NetSpec;
-use crate::nn::spec::{FeatureOrder, Node, Shape};
+use formats::checkpoint::LayerKind;
+use net::NetSpec;
+use net::{FeatureOrder, Node, Shape};
 
 /// How files store the layer of each node; none if it has no tensors. `shapes`: those of all tensors of the network.
 pub fn of(net: &NetSpec, shapes: &[Shape]) -> Vec<Option<LayerKind>> {
@@ -24,8 +24,8 @@ pub fn of(net: &NetSpec, shapes: &[Shape]) -> Vec<Option<LayerKind>> {
 #[cfg(test)]
 mod tests {
     use super::*;
-    use crate::nn::Id;
-    use crate::nn::spec::{Activation, Add, Concat, Conv, Flatten, Linear, Norm};
+    use net::Id;
+    use net::{Activation, Add, Concat, Conv, Flatten, Linear, Norm};
 
     /// Of a linear layer behind what `join` makes of two images that were flattened: three channels of 2 x 2 pixels.
     fn flatten(join: fn(&mut NetSpec, [Id; 2])) -> Option<[usize; 3]> {

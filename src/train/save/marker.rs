@@ -5,11 +5,11 @@ use std::fs;
 use std::io::{self, Read};
 use std::path::{Path, PathBuf};
 
+use formats::checkpoint;
+use loaders::safe_create;
 use serde::{Deserialize, Serialize};
 
-use crate::checkpoint;
 use crate::error::Error;
-use loaders::safe_create;
 
 /// What the file holds.
 #[derive(Clone, Debug, PartialEq, Eq, Serialize, Deserialize)]

@@ -2,12 +2,14 @@
 
 use std::collections::BTreeMap;
 
-use crate::backend::Backend;
-use crate::checkpoint::{LayerWeights, ModelFile, Tensor};
+use backend::Backend;
+use engine::Graph;
+use engine::graph::BuildError;
+use formats::checkpoint::{LayerWeights, ModelFile, Tensor};
+use net::NetSpec;
+use net::Tensors;
+
 use crate::error::Error;
-use crate::nn::graph::BuildError;
-use crate::nn::spec::Tensors;
-use crate::nn::{Graph, NetSpec};
 use crate::train::save::export::Exporter;
 
 /// Plain copies of all layers with weights, in the order of the network. Fails if any value is not finite.

@@ -5,17 +5,17 @@ use std::fs::DirBuilder;
 use std::os::unix::fs::DirBuilderExt;
 use std::path::{Path, PathBuf};
 
-use crate::backend::Backend;
-use crate::checkpoint::{LabelScores, ModelFile, Progress, Sums};
-use crate::environment;
+use backend::Backend;
+use base::environment;
+use formats::checkpoint::{LabelScores, ModelFile, Progress, Sums};
+use formats::interop::export::keras;
+use loaders::{Images, safe_create};
+
 use crate::error::Error;
-use crate::interop::export::keras;
-use crate::recipe;
 use crate::train::agree::session::Session;
 use crate::train::plan::network::shape_of;
 use crate::train::plan::run::Run;
 use crate::train::save::model;
-use loaders::{Images, safe_create};
 
 /// Where the final model goes.
 pub fn model_path(out: &Path) -> PathBuf {

@@ -4,13 +4,15 @@
 use std::io::{ErrorKind, Read};
 use std::path::{Path, PathBuf};
 
+use backend::{Algorithms, Arena, Backend, LossScale};
+use engine::Graph;
+use formats::checkpoint;
+use formats::checkpoint::{ModelFile, Progress, Scale, StateFile, Tensor};
+use loaders::safe_create;
+use recipe::Recipe;
 use serde::{Deserialize, Serialize};
 
-use crate::backend::{Algorithms, Arena, Backend, LossScale};
-use crate::checkpoint::{self, ModelFile, Progress, Scale, StateFile, Tensor};
 use crate::error::Error;
-use crate::nn::Graph;
-use crate::recipe::Recipe;
 use crate::train::agree::session::Session;
 use crate::train::plan::request::TrainRequest;
 use crate::train::plan::run::Run;
@@ -23,7 +25,6 @@ use crate::train::save::model;
 use crate::train::save::output;
 use crate::train::save::saver;
 use crate::train::save::spread::{spread, spread_values};
-use loaders::safe_create;
 
 /// What all ranks know of the checkpoint that the run goes on from.
 #[derive(Clone, Debug, Serialize, Deserialize)]

@@ -3,11 +3,12 @@
 use std::path::{Path, PathBuf};
 use std::time::{Duration, Instant};
 
-use crate::backend::{Backend, LossScale};
-use crate::checkpoint::{Best, ModelFile, Progress, Scale};
+use backend::{Backend, LossScale};
+use formats::checkpoint::{Best, ModelFile, Progress, Scale};
+use recipe::Every;
+use report::Reporter;
+
 use crate::error::Error;
-use crate::recipe::Every;
-use crate::report::{self, Reporter};
 use crate::train::agree::session::Session;
 use crate::train::observe::stop::Stop;
 use crate::train::observe::watch::Activity;

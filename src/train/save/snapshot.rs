@@ -5,16 +5,16 @@ use std::path::PathBuf;
 use std::sync::Arc;
 use std::time::{Duration, Instant};
 
+use backend::{Arena, Backend, Buffer};
 use crossbeam_channel::{Receiver, bounded};
+use formats::checkpoint::{ModelFile, Progress, StateFile, Tensor};
+use loaders::on_threads;
 
-use crate::backend::{self, Arena, Backend, Buffer};
-use crate::checkpoint::{ModelFile, Progress, StateFile, Tensor};
 use crate::error::Error;
 use crate::train::plan::run::Run;
 use crate::train::reduce::bytes::from_bytes;
 use crate::train::save::export::Exporter;
 use crate::train::save::hand_over::HandOver;
-use loaders::on_threads;
 
 /// What the thread does, for messages.
 const TASK: &str = "writes checkpoints";

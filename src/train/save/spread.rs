@@ -1,6 +1,7 @@
 //! From rank 0's memory to that of all ranks: what it alone has read.
 
-use crate::backend::{Arena, Backend, Buffer};
+use backend::{Arena, Backend, Buffer};
+
 use crate::error::Error;
 use crate::train::agree::session::Session;
 use crate::train::reduce::bytes::{from_bytes, to_bytes};

@@ -1,8 +1,9 @@
 //! Synchronous SGD: gradients are summed over all ranks in every step (Goyal et al. 2017, arXiv 1706.02677). All ranks hold the same
 //! model all the time, so there is nothing else to synchronise.
 
+use backend::Backend;
+
 use super::Strategy;
-use crate::backend::Backend;
 
 /// The default.
 #[derive(Clone, Copy, Debug)]

@@ -2,8 +2,9 @@
 //!
 //! Running statistics of batch normalisation are each rank's own and are pooled for the synchronised model.
 
-use crate::backend::{Arena, Backend, Buffer, Error};
-use crate::nn::Graph;
+use backend::{Arena, Backend, Buffer, Error};
+use engine::Graph;
+
 use crate::train::reduce::ranks::RankSum;
 
 /// A rank's own weights and running statistics while the synchronised model is in the graph.

@@ -3,10 +3,11 @@
 //! (x_i - c) and c <- c + alpha sum_i (x_i - c). Optimizer slots stay each rank's own; with Nesterov's momentum this is EAMSGD. The
 //! centre is the synchronised model.
 
+use backend::{Arena, Backend, Buffer, Error};
+use engine::Graph;
+
 use super::Strategy;
 use super::average::{OwnModel, copy};
-use crate::backend::{Arena, Backend, Buffer, Error};
-use crate::nn::Graph;
 use crate::train::reduce::ranks::RankSum;
 
 /// What a rank keeps between two synchronisations.

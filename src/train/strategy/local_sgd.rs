@@ -1,10 +1,11 @@
 //! Local SGD, `sync = "local(H)"`: after every H-th step all ranks go on from the mean of their parameters and optimizer slots. With the
 //! slots, `local(1)` is allreduce to rounding, and convergence with momentum is proven (Yu, Jin and Yang 2019, arXiv 1905.03817).
 
+use backend::{Arena, Backend, Error};
+use engine::Graph;
+
 use super::Strategy;
 use super::average::{OwnModel, copy, mean};
-use crate::backend::{Arena, Backend, Error};
-use crate::nn::Graph;
 use crate::train::reduce::ranks::RankSum;
 
 /// What a rank keeps between two synchronisations.

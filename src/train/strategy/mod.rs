@@ -12,8 +12,9 @@ pub mod local_sgd;
 #[cfg(test)]
 mod tests;
 
-use crate::backend::{Arena, Backend, Error};
-use crate::nn::Graph;
+use backend::{Arena, Backend, Error};
+use engine::Graph;
+
 use crate::train::reduce::ranks::RankSum;
 
 /// How the ranks keep one model. All ranks call each method in the same steps, so a method may sum over them.

@@ -2,12 +2,13 @@
 
 use std::sync::{Arc, Barrier, Mutex};
 
+use backend::reference::{HostBuf, Reference};
+use backend::{Arena, Error};
+
 use super::Strategy;
 use super::average::pool;
 use super::easgd::Easgd;
 use super::local_sgd::LocalSgd;
-use crate::backend::reference::{HostBuf, Reference};
-use crate::backend::{Arena, Error};
 use crate::train::reduce::ranks::RankSum;
 
 /// The ranks of a test.

@@ -4,8 +4,9 @@ use std::sync::Arc;
 use std::sync::mpsc::{Receiver, channel};
 use std::thread::{self, ThreadId};
 
+use backend::{Buffer, Error};
+
 use super::queue::{Event, Line, Memory, Task, ask};
-use trireme::backend::{Buffer, Error};
 
 /// Memory of the device.
 #[derive(Default)]

@@ -15,14 +15,14 @@ use std::rc::Rc;
 use std::sync::Arc;
 use std::time::Instant;
 
-pub use buffer::RemoteBuf;
-use queue::{Device, Memory, Queues, Task};
-use trireme::backend::reference::{HostBuf, Reference};
-use trireme::backend::update::Units;
-use trireme::backend::{
+use backend::reference::{HostBuf, Reference};
+use backend::update::Units;
+use backend::{
     Arena, Backend, Buffer, CropRect, CrossEntropy, DeviceMemory, Error, Input, LossSums, Norms, ParamGroup, PassInput,
     PlanRequest, Planned, Queue, SoftLoss, SoftTargets, TensorDesc, Update,
 };
+pub use buffer::RemoteBuf;
+use queue::{Device, Memory, Queues, Task};
 
 /// The device.
 pub struct Remote {

@@ -3,13 +3,14 @@
 use std::rc::Rc;
 use std::sync::{Arc, Mutex};
 
-use super::queue::{Memory, Queues, Task};
-use super::{Remote, RemoteBuf};
-use trireme::backend::op::{Op, Shape};
-use trireme::backend::reference::{HostBuf, Reference};
-use trireme::backend::{
+use backend::reference::{HostBuf, Reference};
+use backend::{
     Arena, Backend, Buffer, DrawKey, Error, Gradients, Pass, PlanRequest, Planned, Slot, TensorDesc, Through,
 };
+use net::{Op, Shape};
+
+use super::queue::{Memory, Queues, Task};
+use super::{Remote, RemoteBuf};
 
 /// What the host knows of a plan.
 pub struct RemotePlan {

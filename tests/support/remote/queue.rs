@@ -6,9 +6,9 @@ use std::sync::mpsc::{Receiver, Sender, channel};
 use std::sync::{Arc, Condvar, Mutex, MutexGuard, PoisonError};
 use std::time::{Duration, Instant};
 
-use trireme::backend::op::Shape;
-use trireme::backend::reference::{HostBuf, Reference};
-use trireme::backend::{Error, LossSums, PassInput, Planned, Update};
+use backend::reference::{HostBuf, Reference};
+use backend::{Error, LossSums, PassInput, Planned, Update};
+use net::Shape;
 
 /// How late every operation is.
 const LATE: Duration = Duration::from_micros(20);

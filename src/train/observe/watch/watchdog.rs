@@ -5,14 +5,15 @@ use std::sync::atomic::{AtomicBool, Ordering};
 use std::sync::{Arc, Condvar, Mutex, MutexGuard, OnceLock, PoisonError};
 use std::time::{Duration, Instant};
 
+use base::screen;
+use comm::Comm;
+
 use super::activity::Activity;
 use super::beacon::Beacon;
 use super::first_step::FirstStep;
 use super::limits::Limits;
 use super::news::{News, Peer};
 use super::verdict;
-use crate::comm::{self, Comm};
-use crate::screen;
 
 /// Handle to a rank's watchdog; clones are handles to the same. The default one is none.
 #[derive(Clone, Default)]

@@ -1,0 +1,205 @@
+//! Functions of one element: one pass over flat memory, whatever the layout.
+
+use std::f32::consts::FRAC_1_SQRT_2;
+
+use base::simd;
+use net::Activation;
+
+use crate::{Error, Gradients, Keeps, Pass, PlanRequest, Planned, TensorDesc};
+use super::buf::AlignedBuf;
+use super::device::Cpu;
+use super::exp::exp;
+use super::flat::{UNIT, clear_padding};
+use super::format::Format;
+use super::threads::Threads;
+
+/// y = f(x) of equally many elements; the number is the function's.
+type Forward = fn(y: &mut [f32], x: &[f32], a: f32);
+/// Turns the gradient of y into that of x, from x or from y.
+type Backward = fn(dy: &mut [f32], seen: &[f32], a: f32);
+
+/// The tensor from which a function's slope is computed; none where it is 1.
+#[derive(Clone, Copy, PartialEq)]
+enum Seen {
+    X,
+    Y,
+    Nothing,
+}
+
+/// What runs a function.
+#[derive(Clone, Copy)]
+struct Loops {
+    forward: Forward,
+    backward: Backward,
+    seen: Seen,
+    a: f32,
+}
+
+/// Declares the loops of functions: y of x, then dx of dy and of x or y.
+macro_rules! loops {
+    ($($name:ident: |$x:ident, $a:ident| $value:expr, |$d:ident, $seen:ident: $which:ident| $slope:expr;)*) => {$(
+        fn $name(a: f32) -> Loops {
+            simd! {
+                fn forward(y: &mut [f32], x: &[f32], a: f32) {
+                    let $a = a;
+                    let _ = $a;
+                    for (y, &$x) in y.iter_mut().zip(x) {
+                        *y = $value;
+                    }
+                }
+            }
+            simd! {
+                fn backward(dy: &mut [f32], seen: &[f32], a: f32) {
+                    let $a = a;
+                    let _ = $a;
+                    for (dy, &$seen) in dy.iter_mut().zip(seen) {
+                        let $d = *dy;
+                        *dy = $slope;
+                    }
+                }
+            }
+            Loops { forward, backward, seen: Seen::$which, a }
+        }
+    )*};
+}
+
+loops! {
+    identity: |x, a| x, |d, none: Nothing| { let _ = none; d };
+    relu: |x, a| if x > 0.0 || x.is_nan() { x } else { 0.0 }, |d, y: Y| if y > 0.0 { d } else { 0.0 };
+    relu6: |x, a| x.clamp(0.0, 6.0), |d, y: Y| if y > 0.0 && y < 6.0 { d } else { 0.0 };
+    leaky_relu: |x, a| if x < 0.0 { a * x } else { x }, |d, x: X| if x > 0.0 { d } else { a * d };
+    scale: |x, a| a * x, |d, y: Y| { let _ = y; a * d };
+    tanh: |x, a| x.tanh(), |d, y: Y| d * (1.0 - y * y);
+    sigmoid: |x, a| logistic(x), |d, y: Y| d * (y * (1.0 - y));
+    hard_sigmoid: |x, a| ramp(x), |d, x: X| if x > -3.0 && x < 3.0 { d * (1.0 / 6.0) } else { 0.0 };
+    hard_swish: |x, a| x * ramp(x), |d, x: X| d * (ramp(x) + if x > -3.0 && x < 3.0 { x * (1.0 / 6.0) } else { 0.0 });
+    silu: |x, a| x * logistic(x), |d, x: X| { let s = logistic(x); d * (s * x.mul_add(1.0 - s, 1.0)) };
+    gelu: |x, a| x * normal(x).0, |d, x: X| { let (below, density) = normal(x); d * x.mul_add(density, below) };
+    gelu_tanh: |x, a| x * logistic(bend(x)), |d, x: X| {
+        let x = x.clamp(-STRAIGHT, STRAIGHT);
+        let s = logistic(bend(x));
+        d * (s * (x * slope_of_bend(x)).mul_add(1.0 - s, 1.0))
+    };
+}
+
+fn loops(op: Activation) -> Loops {
+    match op {
+        Activation::Identity => identity(0.0),
+        Activation::Relu => relu(0.0),
+        Activation::Relu6 => relu6(0.0),
+        Activation::LeakyRelu(factor) => leaky_relu(factor),
+        Activation::Scale(factor) => scale(factor),
+        Activation::Tanh => tanh(0.0),
+        Activation::Sigmoid => sigmoid(0.0),
+        Activation::HardSigmoid => hard_sigmoid(0.0),
+        Activation::HardSwish => hard_swish(0.0),
+        Activation::Silu => silu(0.0),
+        Activation::Gelu => gelu(0.0),
+        Activation::GeluTanh => gelu_tanh(0.0),
+    }
+}
+
+#[inline(always)]
+fn logistic(x: f32) -> f32 {
+    1.0 / (1.0 + exp(-x))
+}
+
+#[inline(always)]
+fn ramp(x: f32) -> f32 {
+    x.mul_add(1.0 / 6.0, 0.5).clamp(0.0, 1.0)
+}
+
+/// From here on GELU's approximation is x, and beyond its opposite 0: there its slope is 1 and 0, without x^3, which overflows.
+const STRAIGHT: f32 = 16.0;
+
+/// 2 sqrt(2 / pi) (x + 0.044715 x^3): (1 + tanh(u)) / 2 is the logistic function of 2 u.
+#[inline(always)]
+fn bend(x: f32) -> f32 {
+    1.595_769 * x * (0.044715 * x).mul_add(x, 1.0)
+}
+
+#[inline(always)]
+fn slope_of_bend(x: f32) -> f32 {
+    1.595_769 * (0.134_145 * x).mul_add(x, 1.0)
+}
+
+/// The normal distribution function within 1e-7, by formula 7.1.26 of Abramowitz and Stegun (1964), and its density.
+#[inline(always)]
+fn normal(x: f32) -> (f32, f32) {
+    let t = 1.0 / (0.327_591_1 * FRAC_1_SQRT_2).mul_add(x.abs(), 1.0);
+    let bell = exp(-0.5 * x * x);
+    let series = [1.061_405_4, -1.453_152_1, 1.421_413_7, -0.284_496_72, 0.254_829_6];
+    let tail = 0.5 * t * series[1..].iter().fold(series[0], |sum: f32, c| sum.mul_add(t, *c)) * bell;
+    (if x < 0.0 { tail } else { 1.0 - tail }, 0.398_942_3 * bell)
+}
+
+/// A function of one element, of known size.
+struct Plan {
+    threads: Threads,
+    loops: Loops,
+    y: TensorDesc,
+    /// Whether the function moves zeros, so that what pads channel blocks must be cleared.
+    moves_zero: bool,
+}
+
+/// Plans the op.
+pub(super) fn plan(cpu: &Cpu, op: &Activation, r: &PlanRequest<'_, Cpu>) -> Result<Box<dyn Planned<Cpu>>, Error> {
+    let loops = loops(*op);
+    let mut zero = [0.0];
+    (loops.forward)(&mut zero, &[0.0], loops.a);
+    Ok(Box::new(Plan { threads: cpu.threads, loops, y: r.x[0], moves_zero: zero != [0.0] }))
+}
+
+impl Planned<Cpu> for Plan {
+    fn output(&self) -> TensorDesc {
+        self.y
+    }
+
+    fn formats(&self) -> Vec<Format> {
+        Vec::new()
+    }
+
+    fn state_bytes(&self) -> usize {
+        0
+    }
+
+    fn keeps(&self) -> Keeps {
+        match self.loops.seen {
+            Seen::X => Keeps::INPUT,
+            Seen::Y => Keeps::OUTPUT,
+            Seen::Nothing => Keeps::NOTHING,
+        }
+    }
+
+    fn implementation(&self) -> String {
+        "own".into()
+    }
+
+    fn alias(&self) -> Option<usize> {
+        Some(0)
+    }
+
+    fn forward(&mut self, _: &Pass<'_, Cpu>, x: &[&AlignedBuf], y: &mut AlignedBuf) -> Result<(), Error> {
+        let (n, x, loops) = (self.y.elems(), x[0].as_slice(), self.loops);
+        let y = &mut y.as_mut_slice()[..n];
+        self.threads.split(y, UNIT, |unit, run| (loops.forward)(run, &x[unit * UNIT..][..run.len()], loops.a));
+        if self.moves_zero {
+            clear_padding(self.threads, &self.y, y);
+        }
+        Ok(())
+    }
+
+    fn backward(&mut self, _: &Pass<'_, Cpu>, g: Gradients<'_, Cpu>) -> Result<(), Error> {
+        let (n, loops) = (self.y.elems(), self.loops);
+        let seen = match loops.seen {
+            Seen::X => g.x[0].as_slice(),
+            Seen::Y => g.y.as_slice(),
+            // the gradient stays what it is
+            Seen::Nothing => return Ok(()),
+        };
+        self.threads.split(&mut g.dy.as_mut_slice()[..n], UNIT, |unit, run| {
+            (loops.backward)(run, &seen[unit * UNIT..][..run.len()], loops.a);
+        });
+        Ok(())
+    }
+}

@@ -1,0 +1,389 @@
+//! Convolutions and linear layers: three oneDNN primitives over one set of weights.
+
+use std::rc::Rc;
+
+use net::{Conv, Linear, Shape};
+
+use super::bf16::{Bf16, Rounded};
+use super::buf::{AlignedBuf, Scratch};
+use super::depthwise::Depthwise;
+use super::device::Cpu;
+use super::direction::Direction;
+use super::few_channels::FewChannels;
+use super::format::Format;
+use super::framed::Framed;
+use super::geometry::{Geometry, activation};
+use super::layout::Md;
+use super::onednn::{Engine, Primitive, arg, reorder};
+use super::own_gradient::OwnGradient;
+use super::product::{Product, pointer};
+use super::relaid;
+use super::relu::Relu;
+use super::threads::Threads;
+use super::unblocked::Unblocked;
+use crate::{Arena, Error, Gradients, Keeps, Pass, PlanRequest, Planned, Slot, TensorDesc};
+
+/// How the weights' gradient is made.
+enum WeightGradient {
+    Primitive(Product),
+    /// By our own loops, then copied from plain order.
+    Own(Box<dyn OwnGradient>, Primitive),
+}
+
+/// A convolution or linear layer of known sizes.
+pub(super) struct Plan {
+    engine: Rc<Engine>,
+    threads: Threads,
+    name: String,
+    y: TensorDesc,
+    relu: Relu,
+    weights: Md,
+    /// Whether the weights lie in plain order because those of the largest batch do, by kernels of ours.
+    as_given: bool,
+    bias: Option<usize>,
+    forward: Product,
+    backward_weights: Option<WeightGradient>,
+    backward_data: Option<Product>,
+    /// The factors, where they are rounded.
+    rounded: Option<Rounded>,
+    scratch: Rc<Scratch>,
+    /// The input in plain order, where its padded channels keep the primitive from reading it.
+    plain: Option<Unblocked>,
+    /// The input with its padding around it, where the primitive cannot pad by itself.
+    framed: Option<Framed>,
+}
+
+impl Plan {
+    /// Plans a convolution; its output is blocked.
+    pub fn conv(cpu: &Cpu, r: &PlanRequest<'_, Cpu>, op: &Conv) -> Result<Self, Error> {
+        let mut x = r.x[0];
+        let y = TensorDesc { n: x.n, shape: r.output()?, block: cpu.block, bf16: false };
+        let framed = Framed::new(op, &x, &y, r.train && r.wants_dx, r.name)?;
+        let unpadded = op.clone().pads([0; 4]);
+        let op = framed.as_ref().map_or(op, |f| {
+            x = x.with_shape(Shape::image(x.shape.c, f.frame[2], f.frame[3]));
+            &unpadded
+        });
+        let plan = match &framed {
+            None => Self::narrow(cpu, r, op, y)?,
+            Some(_) => None,
+        };
+        let plan = plan.map_or_else(|| Self::new(cpu, r, &Geometry::new(op, &x, &y, activation)?, y), Ok)?;
+        let mut plan = Self { framed, ..plan };
+        let slow = matches!(&plan.backward_weights, Some(WeightGradient::Primitive(b)) if b.is_slow());
+        if let (true, Some(own)) = (slow, own_gradient(cpu, op, x, y, r.name)?) {
+            let copy = reorder(&cpu.engine, &plan.weights.as_plain()?, &plan.weights, r.name)?;
+            plan.backward_weights = Some(WeightGradient::Own(own, copy));
+        }
+        Ok(plan)
+    }
+
+    /// Plans a convolution whose input or output, or both, are in bf16; none where neither is. An error where the input is, and oneDNN has
+    /// no fast primitive for it.
+    fn narrow(cpu: &Cpu, r: &PlanRequest<'_, Cpu>, op: &Conv, y: TensorDesc) -> Result<Option<Self>, Error> {
+        let (x, narrows) = (r.x[0], r.may_narrow && cpu.narrows && cpu.bf16 == Some(Bf16::Halves) && !op.relu);
+        let y = TensorDesc { bf16: narrows, ..y };
+        if !x.bf16 && !y.bf16 {
+            return Ok(None);
+        }
+        let plan = Geometry::new(op, &x, &y, activation).and_then(|g| Self::with_factors(cpu, r, &g, y, cpu.bf16));
+        match plan {
+            Ok(plan) if !plan.is_slow() => Ok(Some(plan)),
+            _ if x.bf16 => Err(Error::Unsupported { op: r.name.into(), why: "oneDNN has nothing fast for it".into() }),
+            _ => Ok(None),
+        }
+    }
+
+    /// Plans a convolution whose input and output lie channels last and whose products are made in tiles; an error where oneDNN has none.
+    pub fn in_tiles(cpu: &Cpu, r: &PlanRequest<'_, Cpu>, op: &Conv) -> Result<Self, Error> {
+        let x = r.x[0];
+        let y = relaid::last(&TensorDesc::plain(x.n, r.output()?));
+        let layout = |d: &TensorDesc| Md::channels_last(&[d.n, d.shape.c, d.shape.h, d.shape.w]);
+        let plan = Self::with_factors(cpu, r, &Geometry::new(op, &x, &y, layout)?, y, cpu.bf16)?;
+        if plan.is_slow() || !plan.forward.name().contains("amx") {
+            return Err(Error::Unsupported { op: r.name.into(), why: "oneDNN has no tiles for it".into() });
+        }
+        Ok(plan)
+    }
+
+    /// Plans a linear layer; it reads an image in the layout that it has.
+    pub fn linear(cpu: &Cpu, r: &PlanRequest<'_, Cpu>, op: &Linear) -> Result<Self, Error> {
+        if let Some(plan) = Self::matrix(cpu, r, op)? {
+            return Ok(plan);
+        }
+        let y = TensorDesc::plain(r.x[0].n, r.output()?);
+        let image = r.x[0];
+        let plain = Unblocked::new(r)?;
+        let Shape { c, h, w } = image.shape;
+        let geometry = if plain.is_some() || image.is_plain() {
+            Self::over_vectors(op, &image)?
+        } else {
+            Geometry::linear(op, activation(&image)?, image.n, &[c, h, w])?
+        };
+        Ok(Self { plain, ..Self::new(cpu, r, &geometry, y)? })
+    }
+
+    /// A linear layer over vectors of all elements of an image.
+    fn over_vectors(op: &Linear, image: &TensorDesc) -> Result<Geometry, Error> {
+        let elems = image.shape.elems();
+        Geometry::linear(op, Md::plain(&[image.n, elems])?, image.n, &[elems])
+    }
+
+    /// Plans a linear layer over blocked images as one over vectors of what lies in memory, for which oneDNN has faster primitives, if
+    /// its weights then have a layout that can be told.
+    fn matrix(cpu: &Cpu, r: &PlanRequest<'_, Cpu>, op: &Linear) -> Result<Option<Self>, Error> {
+        let image = r.x[0];
+        let Shape { c, h, w } = image.shape;
+        if image.block != 16 || !c.is_multiple_of(16) || cpu.bf16.is_some() {
+            return Ok(None);
+        }
+        let given = match r.formats {
+            Some([Format::Weights(weights), rest @ ..]) => match weights.as_matrix()? {
+                Some(matrix) => Some([&[Format::Weights(Box::new(matrix))][..], rest].concat()),
+                None => return Ok(None),
+            },
+            _ => None,
+        };
+        let y = TensorDesc::plain(image.n, r.output()?);
+        let geometry = Self::over_vectors(op, &image)?;
+        let Ok(plan) = Self::new(cpu, &PlanRequest { formats: given.as_deref(), ..*r }, &geometry, y) else {
+            return Ok(None);
+        };
+        Ok(plan.weights.over_image([c, h, w])?.map(|weights| Self { weights, ..plan }))
+    }
+
+    /// With factors in the precision of the backend; in f32 where oneDNN has no fast primitive for others.
+    fn new(cpu: &Cpu, r: &PlanRequest<'_, Cpu>, g: &Geometry, y: TensorDesc) -> Result<Self, Error> {
+        match cpu.bf16.and_then(|bf16| Self::with_factors(cpu, r, g, y, Some(bf16)).ok()) {
+            Some(plan) if !plan.is_slow() => Ok(plan),
+            _ => Self::with_factors(cpu, r, g, y, None),
+        }
+    }
+
+    fn with_factors(
+        cpu: &Cpu,
+        r: &PlanRequest<'_, Cpu>,
+        g: &Geometry,
+        y: TensorDesc,
+        bf16: Option<Bf16>,
+    ) -> Result<Self, Error> {
+        let engine = cpu.engine.clone();
+        let layer = |direction, w: Md| g.layer(r.name, direction, w, bf16)?.primitive(&engine, direction);
+        let any = Md::any(&g.w_dims)?;
+        let product = |direction, weights: Md| -> Result<Product, Error> {
+            // the arena's own layout saves a copy, unless only the plain-loop implementation takes it
+            if let Ok((primitive, _)) = layer(direction, weights)
+                && let product = Product::new(primitive)
+                && !product.is_slow()
+            {
+                return Ok(product);
+            }
+            let (primitive, own) = layer(direction, any)?;
+            let (from, to) = match direction {
+                Direction::BackwardWeights => (own, weights),
+                _ => (Bf16::factor(bf16, weights)?, own),
+            };
+            let copy = reorder(&engine, &from, &to, r.name)?;
+            cpu.copies.reserve(own.elems(), r.name)?;
+            Ok(Product::new(primitive).with_detour(copy, cpu.copies.clone()))
+        };
+        let in_plain = || Md::plain(&g.w_dims).and_then(|w| Ok((product(Direction::Forward, w)?, w)));
+        let (forward, weights) = match r.formats.and_then(|f| f.first()) {
+            Some(Format::Weights(given)) => (product(Direction::Forward, **given)?, **given),
+            Some(Format::Plain(_)) => in_plain()?,
+            _ => {
+                let (primitive, own) = layer(Direction::Forward, any)?;
+                // oneDNN 3.x has layouts without a name, which f32 cannot have
+                own.in_f32().map_or_else(|_| in_plain(), |weights| Ok((Product::new(primitive), weights)))?
+            }
+        };
+        let backward_weights = r.train.then(|| product(Direction::BackwardWeights, weights)).transpose()?;
+        let backward_data = (r.train && r.wants_dx).then(|| product(Direction::BackwardData, weights)).transpose()?;
+        let rounded = bf16.map(|bf16| rounded(cpu, r, g, &weights, y, bf16)).transpose()?;
+        cpu.scratch.reserve(rounded.as_ref().map_or(0, Rounded::scratch), r.name)?;
+        Ok(Self {
+            engine,
+            threads: cpu.threads,
+            name: r.name.into(),
+            y,
+            relu: Relu::new(g.relu, r.name, r.behind.filter(|_| cpu.fuses).map(|fusion| &fusion.relu)),
+            weights,
+            as_given: matches!(r.formats.and_then(|f| f.first()), Some(Format::Plain(_))),
+            bias: g.bias,
+            forward,
+            backward_weights: backward_weights.map(WeightGradient::Primitive),
+            backward_data,
+            rounded,
+            scratch: cpu.scratch.clone(),
+            plain: None,
+            framed: None,
+        })
+    }
+
+    /// The layout of the weights.
+    pub fn weights(&self) -> &Md {
+        &self.weights
+    }
+
+    /// Whether it was planned for training.
+    pub fn trains(&self) -> bool {
+        self.backward_weights.is_some()
+    }
+
+    /// Whether a pass takes the plain-loop implementation.
+    pub fn is_slow(&self) -> bool {
+        let weights = matches!(&self.backward_weights, Some(WeightGradient::Primitive(p)) if p.is_slow());
+        weights || self.forward.is_slow() || self.backward_data.as_ref().is_some_and(Product::is_slow)
+    }
+}
+
+/// The rounded factors of a layer with these weights.
+fn rounded(
+    cpu: &Cpu,
+    r: &PlanRequest<'_, Cpu>,
+    g: &Geometry,
+    weights: &Md,
+    y: TensorDesc,
+    bf16: Bf16,
+) -> Result<Rounded, Error> {
+    let elems = [g.x.in_f32()?.elems(), weights.elems(), g.y.in_f32()?.elems()];
+    Rounded::new(bf16, cpu.threads, elems, [r.x[0].bf16, y.bf16], r.train, r.name)
+}
+
+/// Loops of our own for the weight gradient, where there are some for such a convolution.
+fn own_gradient(
+    cpu: &Cpu,
+    op: &Conv,
+    x: TensorDesc,
+    y: TensorDesc,
+    name: &str,
+) -> Result<Option<Box<dyn OwnGradient>>, Error> {
+    let depthwise = op.groups == x.shape.c && op.groups == y.shape.c && x.block == y.block;
+    Ok(match (op.groups, x.block) {
+        (1, 1) => Some(Box::new(FewChannels::new(cpu.threads, op, x, y, name)?)),
+        _ if depthwise => Some(Box::new(Depthwise::new(cpu.threads, op, x, y, name)?)),
+        _ => None,
+    })
+}
+
+impl Planned<Cpu> for Plan {
+    fn output(&self) -> TensorDesc {
+        self.y
+    }
+
+    fn formats(&self) -> Vec<Format> {
+        let mut formats = vec![match self.as_given {
+            true => Format::Plain(self.weights.elems()),
+            false => Format::Weights(Box::new(self.weights)),
+        }];
+        formats.extend(self.bias.map(Format::Plain));
+        formats
+    }
+
+    fn state_bytes(&self) -> usize {
+        let weights = match &self.backward_weights {
+            Some(WeightGradient::Own(own, _)) => own.bytes(),
+            Some(WeightGradient::Primitive(_)) | None => 0,
+        };
+        let plain = self.plain.as_ref().map_or(0, Unblocked::bytes);
+        let framed = self.framed.as_ref().map_or(0, |f| f.x.as_slice().len());
+        weights + plain + framed * 4 + self.rounded.as_ref().map_or(0, Rounded::bytes)
+    }
+
+    fn keeps(&self) -> Keeps {
+        let copied = self.plain.is_some() || self.framed.is_some();
+        Keeps { inputs: usize::from(!copied), output: self.relu.reads_output() }
+    }
+
+    fn implementation(&self) -> String {
+        let weights = self.backward_weights.as_ref().map(|w| match w {
+            WeightGradient::Primitive(product) => product.name(),
+            WeightGradient::Own(..) => "own".into(),
+        });
+        let factors = self.rounded.as_ref().map(|_| "bf16:".into());
+        let data = self.backward_data.as_ref().map(Product::name);
+        let names: Vec<String> = [factors, Some(self.forward.name()), weights, data].into_iter().flatten().collect();
+        names.join(" ")
+    }
+
+    fn forward(&mut self, pass: &Pass<'_, Cpu>, x: &[&AlignedBuf], y: &mut AlignedBuf) -> Result<(), Error> {
+        let x = match (&mut self.plain, &mut self.framed) {
+            (Some(p), _) => {
+                p.fill(x[0]);
+                &p.x
+            }
+            (None, Some(f)) => {
+                f.fill(self.threads, x[0].as_slice());
+                &f.x
+            }
+            (None, None) => x[0],
+        };
+        let (x, w) = (x.as_slice(), pass.params.get(pass.slots[0]));
+        let mut scratch = self.scratch.borrow();
+        let (x, w) = match &mut self.rounded {
+            Some(rounded) => rounded.forward(x, w, scratch.as_mut_slice()),
+            None => (x, w),
+        };
+        let mut data = vec![(arg::SRC, pointer(x)), (arg::DST, y.as_mut_slice().as_mut_ptr())];
+        if self.bias.is_some() {
+            data.push((arg::BIAS, pointer(pass.params.get(pass.slots[1]))));
+        }
+        // SAFETY: the plan's layouts gave these buffers their sizes; `y` is exclusively borrowed, the rest is only read.
+        unsafe { self.forward.run_from(&self.engine, w, data) }
+    }
+
+    fn backward(&mut self, pass: &Pass<'_, Cpu>, mut g: Gradients<'_, Cpu>) -> Result<(), Error> {
+        let wanted = g.take_dx(0);
+        self.relu.mask(self.threads, self.y.elems(), g.dy, g.y);
+        let own = self.plain.as_ref().map(|p| &p.x).or(self.framed.as_ref().map(|f| &f.x));
+        let (x, dy, w) = (own.unwrap_or(g.x[0]).as_slice(), g.dy.as_slice(), pass.params.get(pass.slots[0]));
+        let mut scratch = self.scratch.borrow();
+        let (x, dy, w) = match &self.rounded {
+            Some(rounded) => rounded.backward((x, dy), w, scratch.as_mut_slice()),
+            None => (x, dy, w),
+        };
+        let Some(weights) = &mut self.backward_weights else { return Err(not_planned(&self.name)) };
+        if !pass.frozen {
+            weights.run(&self.engine, (x, dy), pass.slots, g.dparams)?;
+        }
+        let (Some(dx), Some(backward)) = (wanted, &mut self.backward_data) else { return Ok(()) };
+        let target = self.plain.as_mut().map_or(dx.as_mut_slice().as_mut_ptr(), |p| p.dx.as_mut_slice().as_mut_ptr());
+        let data = vec![(arg::DIFF_DST, pointer(dy)), (arg::DIFF_SRC, target)];
+        // SAFETY: sizes as planned; `dx` (or the plan's own copy) is exclusively borrowed.
+        unsafe { backward.run_from(&self.engine, w, data)? };
+        if let Some(p) = &self.plain {
+            p.give_back(dx);
+        }
+        Ok(())
+    }
+}
+
+impl WeightGradient {
+    /// From x and dy, into the parameters' gradients at these slots: the weights', then the bias's if there is one.
+    fn run(
+        &mut self,
+        engine: &Engine,
+        (x, dy): (&[f32], &[f32]),
+        slots: &[Slot],
+        dparams: &mut Arena<Cpu>,
+    ) -> Result<(), Error> {
+        match self {
+            Self::Own(own, copy) => {
+                let plain = own.run(x, dy, slots.get(1).map(|&bias| dparams.get_mut(bias)));
+                let dw = dparams.get_mut(slots[0]).as_mut_ptr();
+                // SAFETY: the copy was made for these two layouts; `dw` is exclusively borrowed.
+                unsafe { copy.run(engine, &[(arg::SRC, pointer(plain)), (arg::DST, dw)]) }
+            }
+            Self::Primitive(product) => {
+                let mut data = vec![(arg::SRC, pointer(x)), (arg::DIFF_DST, pointer(dy))];
+                data.extend(slots.get(1).map(|&bias| (arg::DIFF_BIAS, dparams.get_mut(bias).as_mut_ptr())));
+                // SAFETY: sizes as planned; the parameter gradients are exclusively borrowed and their slots disjoint.
+                unsafe { product.run_into(engine, dparams.get_mut(slots[0]), data) }
+            }
+        }
+    }
+}
+
+fn not_planned(op: &str) -> Error {
+    Error::Unsupported { op: op.into(), why: "backward of a plan made for evaluation".into() }
+}

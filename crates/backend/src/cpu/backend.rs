@@ -1,0 +1,208 @@
+//! The plan of each operation, the loss and the optimizer's passes of the CPU.
+
+use base::bf16;
+use net::{Op, Reads, Shape, for_each_op};
+
+use super::bf16::Bf16;
+use super::buf::{AlignedBuf, halves, halves_of};
+use super::device::Cpu;
+use super::{flat, loss, onednn, relaid, soft_loss, update};
+use crate::update::Units;
+use crate::{
+    AlgorithmChoice, Arena, Backend, Buffer, Cores, CrossEntropy, Error, Implementations, LossSums, Norms, ParamGroup,
+    PlanRequest, Planned, SoftLoss, TensorDesc, Update,
+};
+
+/// The inputs' layouts as the operation must see them: a flattened image in plain order is a vector.
+fn layouts(r: &PlanRequest<'_, Cpu>) -> Vec<TensorDesc> {
+    let block = r.x[0].block;
+    let seen = |(d, s): (&TensorDesc, &Shape)| match d.is_plain() {
+        // a vector of whole blocks lies alike in both orders
+        true if s.plane() == 1 && s.c.is_multiple_of(block) => TensorDesc { shape: *s, block, ..*d },
+        true => TensorDesc { shape: *s, ..*d },
+        false => *d,
+    };
+    r.x.iter().zip(r.shapes).map(seen).collect()
+}
+
+/// Errors where the channel blocks of an input would be taken for something else.
+fn check(r: &PlanRequest<'_, Cpu>) -> Result<(), Error> {
+    let (x, by_channel) = (r.x, r.op.reads() == Reads::Channels);
+    let whole = |d: &TensorDesc| d.block == d.shape.c;
+    let lined_up = |d: &TensorDesc| d.block == x[0].block || whole(d) && whole(&x[0]);
+    let same = |d: &TensorDesc| if by_channel { lined_up(d) } else { d.in_f32() == x[0].in_f32() };
+    let alike = |d: &TensorDesc| same(d) || (d.is_plain() && x[0].is_plain());
+    let why = if !x.iter().all(alike) {
+        "its inputs have different memory layouts, as the image itself and what a convolution made of it have; \
+         put a convolution or a linear layer between"
+    } else if by_channel && x.iter().zip(r.shapes).any(|(d, s)| d.shape != *s) {
+        "it reads a flattened image whose memory layout is not that of a vector; put a linear layer between"
+    } else {
+        return Ok(());
+    };
+    Err(Error::Unsupported { op: r.name.into(), why: why.into() })
+}
+
+macro_rules! plan_op {
+    ($($file:ident $name:ident,)*) => {
+        fn plan_op(cpu: &Cpu, r: &PlanRequest<'_, Cpu>) -> Result<Box<dyn Planned<Cpu>>, Error> {
+            match r.op { $(Op::$name(op) => super::$file::plan(cpu, op, r),)* }
+        }
+    };
+}
+for_each_op!(plan_op);
+
+/// Plans the op for inputs that lie as it must see them.
+fn checked(cpu: &Cpu, r: &PlanRequest<'_, Cpu>) -> Result<Box<dyn Planned<Cpu>>, Error> {
+    check(r).and_then(|()| plan_op(cpu, r))
+}
+
+impl Backend for Cpu {
+    fn cores(&self) -> Option<&dyn Cores> {
+        Some(self)
+    }
+
+    fn describe(&self) -> String {
+        let (library, isa, threads) = (onednn::version(), self.isa.name(), self.threads.0);
+        let plural = if threads == 1 { "" } else { "s" };
+        let factors = self.bf16.map_or("", Bf16::name);
+        let order = if self.channels_last { ", channels last" } else { "" };
+        let table = match self.algorithm_choice() {
+            Some(_) => format!(", {}", self.table.borrow().describe()),
+            None => String::new(),
+        };
+        format!("cpu ({library}, {isa}, {threads} thread{plural}{factors}{order}{table})")
+    }
+
+    fn algorithm_choice(&self) -> Option<&dyn AlgorithmChoice> {
+        // of f32 alone
+        self.bf16.is_none().then_some(self)
+    }
+
+    fn implementations(&self) -> Option<&dyn Implementations<Self>> {
+        Some(self)
+    }
+
+    fn plan(&self, r: &PlanRequest<'_, Self>) -> Result<Box<dyn Planned<Self>>, Error> {
+        let x = layouts(r);
+        let r = &PlanRequest { x: &x, ..*r };
+        match relaid::wanted(self, r) {
+            Some(wanted) => relaid::plan(self, r, &wanted, [1, 1], |r| checked(self, r)),
+            None => checked(self, r),
+        }
+    }
+
+    fn upload(&self, images: &[f32], to: &mut AlignedBuf) -> Result<(), Error> {
+        to.as_mut_slice()[..images.len()].copy_from_slice(images);
+        Ok(())
+    }
+
+    fn download(&self, desc: &TensorDesc, from: &AlignedBuf) -> Result<Vec<f32>, Error> {
+        let (mut plain, mut wide) = (vec![0.0; desc.n * desc.shape.elems()], Vec::new());
+        if desc.bf16 {
+            wide.resize(desc.elems(), 0.0);
+            bf16::widen_all(&halves_of(from.as_slice())[..wide.len()], &mut wide);
+        }
+        desc.to_plain(if desc.bf16 { &wide } else { from.as_slice() }, &mut plain);
+        Ok(plain)
+    }
+
+    fn add_tensors(&self, desc: &TensorDesc, to: &mut AlignedBuf, from: &AlignedBuf) -> Result<(), Error> {
+        let (to, from) = (to.as_mut_slice(), from.as_slice());
+        match desc.bf16 {
+            true => flat::add_halves(self.threads, &mut halves(to)[..desc.elems()], halves_of(from)),
+            false => flat::add_to(self.threads, to, from),
+        }
+        Ok(())
+    }
+
+    fn reads_bf16(&self, op: &Op, input: usize) -> bool {
+        self.narrows
+            && match op {
+                Op::Conv(conv) => conv.groups == 1 && input == 0,
+                Op::Norm(_) => true,
+                _ => false,
+            }
+    }
+
+    fn limit_units(&self, units: &Units, w: &AlignedBuf, g: &mut AlignedBuf) -> Result<(), Error> {
+        update::limit_units(self.threads, units, w.as_slice(), g.as_mut_slice());
+        Ok(())
+    }
+
+    fn update(
+        &self,
+        update: &Update,
+        groups: &[ParamGroup],
+        rates: &AlignedBuf,
+        w: &mut AlignedBuf,
+        g: &AlignedBuf,
+        slots: &mut [&mut AlignedBuf],
+    ) -> Result<bool, Error> {
+        let slots: Vec<&mut [f32]> = slots.iter_mut().map(|slot| slot.as_mut_slice()).collect();
+        let (w, g) = (w.as_mut_slice(), g.as_slice());
+        Ok(update::update(self.threads, update, groups, rates.as_slice(), w, g, slots))
+    }
+
+    fn rates(
+        &self,
+        norms: &Norms,
+        update: &Update,
+        weights: &Arena<Self>,
+        gradients: &Arena<Self>,
+        to: &mut AlignedBuf,
+    ) -> Result<(), Error> {
+        let squares = |arena: &Arena<Self>| -> Vec<f64> {
+            let chunks = arena.chunks.iter().zip(&norms.tensors);
+            chunks.flat_map(|(x, tensors)| update::squares(self.threads, x.as_slice(), tensors)).collect()
+        };
+        let weights = if update.rule.adapts() { squares(weights) } else { Vec::new() };
+        to.write(0, &norms.rates(update, &squares(gradients), &weights))
+    }
+
+    fn cross_entropy(
+        &self,
+        desc: &TensorDesc,
+        ask: CrossEntropy<'_>,
+        x: &AlignedBuf,
+        dx: Option<&mut AlignedBuf>,
+    ) -> Result<Option<LossSums>, Error> {
+        loss::cross_entropy(desc, ask, x.as_slice(), dx.map(AlignedBuf::as_mut_slice)).map(Some)
+    }
+
+    fn soft_loss(
+        &self,
+        desc: &TensorDesc,
+        ask: SoftLoss<'_>,
+        x: &AlignedBuf,
+        teacher: Option<&AlignedBuf>,
+        dx: Option<&mut AlignedBuf>,
+    ) -> Result<Option<LossSums>, Error> {
+        let (teacher, dx) = (teacher.map(AlignedBuf::as_slice), dx.map(AlignedBuf::as_mut_slice));
+        soft_loss::soft_loss(desc, ask, x.as_slice(), teacher, dx).map(Some)
+    }
+}
+
+#[cfg(test)]
+mod tests {
+    use super::*;
+    use crate::DeviceMemory;
+
+    #[test]
+    fn tensors_in_bf16_are_added_and_given_as_numbers() {
+        let cpu = Cpu::in_widened_bf16(2).unwrap();
+        let desc = TensorDesc { n: 2, shape: Shape::image(3, 2, 1), block: 8, bf16: true };
+        let of = |first: f32| {
+            let mut buf = cpu.alloc(desc.words()).unwrap();
+            for (i, half) in halves(buf.as_mut_slice()).iter_mut().enumerate() {
+                *half = bf16::round(first + i as f32);
+            }
+            buf
+        };
+        let (mut sum, one) = (of(0.0), of(0.5));
+        cpu.add_tensors(&desc, &mut sum, &one).unwrap();
+        let place = |n: usize, c: usize, p: usize| ((n * 2 + p) * 8 + c) as f32;
+        let places = (0..2).flat_map(|n| (0..3).flat_map(move |c| (0..2).map(move |p| place(n, c, p))));
+        assert_eq!(cpu.download(&desc, &sum).unwrap(), places.map(|at| 2.0 * at + 0.5).collect::<Vec<_>>());
+    }
+}

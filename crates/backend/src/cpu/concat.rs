@@ -1,0 +1,119 @@
+//! Tensors one after another in the direction of the channels: whole blocks where they line up, else stretches of channels that
+//! lie side by side on both sides.
+
+use net::Concat;
+
+use crate::{Error, Gradients, Keeps, Pass, PlanRequest, Planned, TensorDesc};
+use super::buf::AlignedBuf;
+use super::device::Cpu;
+use super::flat::clear_padding;
+use super::format::Format;
+use super::relaid;
+use super::threads::{Shared, Threads};
+
+/// Of known sizes.
+struct Plan {
+    threads: Threads,
+    parts: Vec<Part>,
+    y: TensorDesc,
+}
+
+/// One input and its place in the output.
+struct Part {
+    x: TensorDesc,
+    /// Channel of y that its first one becomes.
+    first: usize,
+}
+
+/// Channels that lie side by side in both.
+fn step(part: &Part, y: &TensorDesc) -> usize {
+    if part.x.block == part.x.shape.c && y.block == y.shape.c {
+        return part.x.block;
+    }
+    let common = |a: usize, b: usize| (1..=a).rev().find(|d| a.is_multiple_of(*d) && b.is_multiple_of(*d)).unwrap_or(1);
+    common(common(part.x.block, part.first), part.x.shape.c)
+}
+
+impl Part {
+    /// Calls `f(place in x's sample, place in y's sample, elements)` for stretches that cover the input.
+    fn stretches(&self, y: &TensorDesc, mut f: impl FnMut(usize, usize, usize)) {
+        let (c, plane, step) = (self.x.shape.c, self.x.shape.plane(), step(self, y));
+        if step == self.x.block && self.x.block == y.block {
+            return f(0, y.at(self.first, 0), self.x.sample_elems());
+        }
+        for channel in (0..c).step_by(step) {
+            (0..plane).for_each(|p| f(self.x.at(channel, p), y.at(self.first + channel, p), step));
+        }
+    }
+}
+
+/// Plans the op.
+pub(super) fn plan(cpu: &Cpu, _: &Concat, r: &PlanRequest<'_, Cpu>) -> Result<Box<dyn Planned<Cpu>>, Error> {
+    let y = relaid::like(cpu, &r.x[0], r.output()?);
+    let mut first = 0;
+    let parts = r.x.iter().map(|x| {
+        first += x.shape.c;
+        Part { x: *x, first: first - x.shape.c }
+    });
+    let parts = parts.collect();
+    Ok(Box::new(Plan { threads: cpu.threads, parts, y }))
+}
+
+impl Planned<Cpu> for Plan {
+    fn output(&self) -> TensorDesc {
+        self.y
+    }
+
+    fn formats(&self) -> Vec<Format> {
+        Vec::new()
+    }
+
+    fn state_bytes(&self) -> usize {
+        0
+    }
+
+    fn keeps(&self) -> Keeps {
+        Keeps::NOTHING
+    }
+
+    fn implementation(&self) -> String {
+        "own".into()
+    }
+
+    fn forward(&mut self, _: &Pass<'_, Cpu>, x: &[&AlignedBuf], y: &mut AlignedBuf) -> Result<(), Error> {
+        let (sample, to, n) = (self.y.sample_elems(), self.y, self.y.elems());
+        let y = &mut y.as_mut_slice()[..n];
+        clear_padding(self.threads, &to, y);
+        let shared = Shared::new(y);
+        // one input of a sample after another, so that few samples do not leave threads idle
+        self.threads.each(self.y.n * self.parts.len(), |_, items| {
+            for (n, i) in items.map(|item| (item / self.parts.len(), item % self.parts.len())) {
+                let (part, x) = (&self.parts[i], x[i].as_slice());
+                part.stretches(&to, |from, at, len| {
+                    let from = n * part.x.sample_elems() + from;
+                    // SAFETY: no two inputs share a place of y, which is borrowed for the whole call.
+                    let y = unsafe { shared.part(n * sample + at..n * sample + at + len) };
+                    y.copy_from_slice(&x[from..from + len]);
+                });
+            }
+        });
+        Ok(())
+    }
+
+    fn backward(&mut self, _: &Pass<'_, Cpu>, g: Gradients<'_, Cpu>) -> Result<(), Error> {
+        let (sample, dy) = (self.y.sample_elems(), g.dy.as_slice());
+        for (part, dx) in self.parts.iter().zip(g.dx) {
+            let Some(dx) = dx else { continue };
+            let dx = &mut dx.as_mut_slice()[..part.x.elems()];
+            self.threads.split(dx, part.x.sample_elems(), |first, run| {
+                for (n, dx) in (first..).zip(run.chunks_exact_mut(part.x.sample_elems())) {
+                    part.stretches(&self.y, |to, from, len| {
+                        dx[to..to + len].copy_from_slice(&dy[n * sample + from..][..len]);
+                    });
+                }
+            });
+            clear_padding(self.threads, &part.x, dx);
+        }
+        Ok(())
+    }
+}

@@ -1,0 +1,96 @@
+//! Inverted dropout in any layout; the draws are the reference's, so both backends drop the same elements.
+
+use net::Dropout;
+
+use crate::draws::dropout_factors;
+use crate::{Error, Gradients, Keeps, Pass, PlanRequest, Planned, TensorDesc};
+use super::buf::AlignedBuf;
+use super::device::Cpu;
+use super::format::Format;
+use super::threads::{Shared, Threads};
+
+/// Dropout of known size, with the factors of its last batch.
+pub(super) struct Plan {
+    threads: Threads,
+    p: f32,
+    index: u16,
+    x: TensorDesc,
+    kept: AlignedBuf,
+}
+
+impl Plan {
+    pub fn new(threads: Threads, p: f32, r: &PlanRequest<'_, Cpu>) -> Result<Self, Error> {
+        let elems = if r.train { r.x[0].elems() } else { 0 };
+        Ok(Self { threads, p, index: r.index, x: r.x[0], kept: AlignedBuf::zeroed(elems, r.name)? })
+    }
+
+    fn draw(&mut self, key: &crate::DrawKey<'_>) {
+        let (x, sample) = (self.x, self.x.sample_elems());
+        let (p, index) = (self.p, self.index);
+        self.threads.split(self.kept.as_mut_slice(), sample, |first, run| {
+            let mut plain = vec![0.0; x.shape.elems()];
+            let one = TensorDesc { n: 1, ..x };
+            for (i, row) in run.chunks_mut(sample).enumerate() {
+                dropout_factors(p, index, key, first + i, &mut plain);
+                one.from_plain(&plain, row);
+            }
+        });
+    }
+}
+
+/// Plans the op.
+pub(super) fn plan(cpu: &Cpu, op: &Dropout, r: &PlanRequest<'_, Cpu>) -> Result<Box<dyn Planned<Cpu>>, Error> {
+    Ok(Box::new(Plan::new(cpu.threads, op.0, r)?))
+}
+
+impl Planned<Cpu> for Plan {
+    fn output(&self) -> TensorDesc {
+        self.x
+    }
+
+    fn formats(&self) -> Vec<Format> {
+        Vec::new()
+    }
+
+    fn state_bytes(&self) -> usize {
+        self.kept.as_slice().len() * 4
+    }
+
+    fn keeps(&self) -> Keeps {
+        Keeps::NOTHING
+    }
+
+    fn implementation(&self) -> String {
+        "own".into()
+    }
+
+    fn alias(&self) -> Option<usize> {
+        Some(0)
+    }
+
+    fn forward(&mut self, pass: &Pass<'_, Cpu>, x: &[&AlignedBuf], y: &mut AlignedBuf) -> Result<(), Error> {
+        let n = self.x.elems();
+        let (x, y) = (&x[0].as_slice()[..n], &mut y.as_mut_slice()[..n]);
+        if !pass.training {
+            y.copy_from_slice(x);
+            return Ok(());
+        }
+        self.draw(&pass.key);
+        let (kept, shared) = (self.kept.as_slice(), Shared::new(y));
+        self.threads.each(n, |_, part| {
+            // SAFETY: parts of different threads are disjoint, `y` is borrowed for the whole call.
+            let y = unsafe { shared.part(part.clone()) };
+            for ((y, x), k) in y.iter_mut().zip(&x[part.clone()]).zip(&kept[part]) {
+                *y = x * k;
+            }
+        });
+        Ok(())
+    }
+
+    fn backward(&mut self, _: &Pass<'_, Cpu>, g: Gradients<'_, Cpu>) -> Result<(), Error> {
+        for (d, k) in g.dy.as_mut_slice().iter_mut().zip(self.kept.as_slice()) {
+            *d *= k;
+        }
+        Ok(())
+    }
+}

@@ -1,0 +1,56 @@
+//! Loops over flat arrays that several operations share.
+
+use base::bf16;
+use base::simd;
+
+use super::threads::Threads;
+use crate::TensorDesc;
+
+/// Elements that one thread takes at least: a multiple of a cache line, so that no two threads write one line.
+pub(super) const UNIT: usize = 1024;
+
+simd! {
+    pub(super) fn mask_run(dy: &mut [f32], y: &[f32]) {
+        for (d, y) in dy.iter_mut().zip(y) {
+            *d = if *y > 0.0 { *d } else { 0.0 };
+        }
+    }
+}
+
+/// Zeroes the gradient where ReLU gave zero.
+pub(super) fn mask(threads: Threads, dy: &mut [f32], y: &[f32]) {
+    threads.split(dy, UNIT, |unit, run| mask_run(run, &y[unit * UNIT..]));
+}
+
+simd! {
+    fn add_run(y: &mut [f32], x: &[f32]) {
+        for (y, x) in y.iter_mut().zip(x) {
+            *y += x;
+        }
+    }
+}
+
+/// `to += from`, as far as the shorter one goes: shared buffers may be longer than what they hold.
+pub(super) fn add_to(threads: Threads, to: &mut [f32], from: &[f32]) {
+    let n = to.len().min(from.len());
+    threads.split(&mut to[..n], UNIT, |unit, run| add_run(run, &from[unit * UNIT..]));
+}
+
+/// `to += from` in bf16: each sum in f32, then rounded.
+pub(super) fn add_halves(threads: Threads, to: &mut [u16], from: &[u16]) {
+    threads.split(to, UNIT, |unit, run| bf16::add(run, &from[unit * UNIT..]));
+}
+
+/// Zeroes the channels that pad the last block of each image.
+pub(super) fn clear_padding(threads: Threads, desc: &TensorDesc, y: &mut [f32]) {
+    let used = desc.shape.c % desc.block;
+    if used == 0 {
+        return;
+    }
+    let (sample, last) = (desc.sample_elems(), desc.shape.plane() * desc.block);
+    threads.split(&mut y[..desc.elems()], sample, |_, run| {
+        for image in run.chunks_exact_mut(sample) {
+            image[sample - last..].chunks_exact_mut(desc.block).for_each(|place| place[used..].fill(0.0));
+        }
+    });
+}

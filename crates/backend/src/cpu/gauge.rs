@@ -1,0 +1,136 @@
+//! Measures the cores: what a barrier costs, how fast they multiply and add, how fast memory is.
+
+use std::sync::atomic::{AtomicUsize, Ordering};
+use std::time::Instant;
+
+use base::simd;
+
+use super::bf16::Bf16;
+use super::buf::AlignedBuf;
+use super::device::Cpu;
+use super::flat::UNIT;
+use super::isa::Isa;
+use super::regions;
+use super::threads::Threads;
+use super::vector::{Avx2, Avx512, Avx512Bf16, Job, MOST_LANES, Vectors};
+use crate::{Cores, Error, Regions};
+
+/// What a loop is measured for; the fastest counts, as what disturbs it is no part of the machine.
+const REPEATS: usize = 7;
+
+/// Empty regions of a repeat.
+const EMPTY: u32 = 3000;
+
+/// Rounds of a repeat: some milliseconds.
+const ROUNDS: usize = 1_000_000;
+
+/// Elements of each of the three arrays: 128 MB, beyond the caches of a socket's share.
+const ARRAY: usize = 1 << 25;
+
+/// Products that are added to `N` sums side by side, so many times: as many sums as hide the latency of two units, and as there are
+/// registers for.
+struct Products<const N: usize>;
+
+impl<const N: usize> Job for Products<N> {
+    /// Multiplications and additions a thread.
+    type Output = usize;
+
+    #[inline(always)]
+    fn run<S: Vectors>(self, set: S) -> usize {
+        let factor = set.splat(std::hint::black_box(0.5));
+        let mut sums = [factor; N];
+        for _ in 0..ROUNDS {
+            for sum in &mut sums {
+                *sum = set.in_order(set.product(factor, factor, *sum));
+            }
+        }
+        let total = sums.into_iter().fold(set.zero(), |a, b| set.add(a, b));
+        let mut lanes = [0.0; MOST_LANES];
+        // SAFETY: no set has more lanes.
+        unsafe { set.store(total, lanes.as_mut_ptr()) };
+        std::hint::black_box(lanes);
+        2 * S::FACTORS * S::LANES * N * ROUNDS
+    }
+}
+
+/// The same for processors without these sets, which have no fused multiply-add: multiplications and additions of their own.
+fn unfused() -> usize {
+    const SUMS: usize = 32;
+    let factor = std::hint::black_box(0.5f32);
+    let mut sums = [factor; SUMS];
+    for _ in 0..ROUNDS {
+        for sum in &mut sums {
+            *sum = *sum * factor + factor;
+        }
+    }
+    std::hint::black_box(sums);
+    2 * SUMS * ROUNDS
+}
+
+simd! {
+    /// STREAM's triad.
+    fn triad(a: &mut [f32], b: &[f32], c: &[f32]) {
+        for ((a, b), c) in a.iter_mut().zip(b).zip(c) {
+            *a = 0.5f32.mul_add(*c, *b);
+        }
+    }
+}
+
+/// Seconds of the fastest repeat.
+fn fastest(mut work: impl FnMut()) -> f64 {
+    let time = |_| {
+        let start = Instant::now();
+        work();
+        start.elapsed().as_secs_f64()
+    };
+    (0..REPEATS).map(time).fold(f64::INFINITY, f64::min)
+}
+
+/// Multiplications and additions a second of all threads, of work that gives its number of them.
+fn rate(threads: Threads, work: impl Fn() -> usize + Sync) -> f64 {
+    let operations = AtomicUsize::new(0);
+    let seconds = fastest(|| threads.each(threads.0, |_, _| operations.store(work(), Ordering::Relaxed)));
+    (operations.into_inner() * threads.0) as f64 / seconds
+}
+
+impl Cores for Cpu {
+    fn threads(&self) -> usize {
+        self.threads.0
+    }
+
+    fn regions(&self) -> Regions {
+        regions::so_far()
+    }
+
+    fn barrier(&self) -> f64 {
+        let empty =
+            || (0..EMPTY).for_each(|_| self.threads.each(self.threads.0, |thread, _| _ = std::hint::black_box(thread)));
+        fastest(empty) / f64::from(EMPTY)
+    }
+
+    fn peak(&self) -> f64 {
+        let wide = self.isa >= Isa::Avx512;
+        if let (true, Some(set)) = (self.bf16 == Some(Bf16::Halves), Avx512Bf16::detect()) {
+            return rate(self.threads, || set.run(Products::<16>));
+        }
+        match (Avx512::detect().filter(|_| wide), Avx2::detect().filter(|_| self.isa >= Isa::Avx2)) {
+            (Some(set), _) => rate(self.threads, || set.run(Products::<16>)),
+            (None, Some(set)) => rate(self.threads, || set.run(Products::<12>)),
+            (None, None) => rate(self.threads, unfused),
+        }
+    }
+
+    fn bandwidth(&self, threads: usize) -> Result<f64, Error> {
+        let threads = Threads(threads.clamp(1, self.threads.0));
+        let array = || AlignedBuf::touched_by(threads, ARRAY, "the measurement of memory");
+        let (mut a, b, c) = (array()?, array()?, array()?);
+        let (b, c) = (b.as_slice(), c.as_slice());
+        let once = || {
+            threads.split(a.as_mut_slice(), UNIT, |unit, run| {
+                let first = unit * UNIT;
+                triad(run, &b[first..][..run.len()], &c[first..][..run.len()]);
+            });
+        };
+        Ok((3 * 4 * ARRAY) as f64 / fastest(once))
+    }
+}

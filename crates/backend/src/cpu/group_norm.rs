@@ -1,0 +1,211 @@
+//! Normalisation over groups of channels of each sample, by the passes over rows that batch normalisation has.
+
+use std::slice::{from_mut, from_ref};
+
+use net::GroupNorm;
+
+use crate::{Error, Gradients, Keeps, Pass, PlanRequest, Planned, TensorDesc};
+use super::buf::AlignedBuf;
+use super::channel_sums::ChannelSums;
+use super::device::Cpu;
+use super::format::Format;
+use super::lanes::{LANES, Lanes, add_lanes, lanes};
+use super::norm::rows::{self, Constants, Row, Slope};
+use super::threads::{Shared, Threads};
+
+/// Of known sizes, with the statistics of its last batch.
+struct Plan {
+    threads: Threads,
+    op: GroupNorm,
+    x: TensorDesc,
+    /// Of each group of each sample: mean, 1 / standard deviation.
+    statistics: Vec<[f64; 2]>,
+    sums: ChannelSums,
+}
+
+/// Plans the op.
+pub(super) fn plan(cpu: &Cpu, op: &GroupNorm, r: &PlanRequest<'_, Cpu>) -> Result<Box<dyn Planned<Cpu>>, Error> {
+    let x = r.x[0];
+    let statistics = vec![[0.0; 2]; x.n * op.groups];
+    let sums = ChannelSums::new(cpu.threads, 2 * x.blocks() * x.block);
+    Ok(Box::new(Plan { threads: cpu.threads, op: *op, x, statistics, sums }))
+}
+
+/// Of a row without ReLU.
+fn of_mean(mean: Lanes) -> Constants {
+    Constants { mean, scale: [0.0; LANES], shift: [0.0; LANES] }
+}
+
+/// A row without residual and second summand.
+fn plain_row<'a>(x: &'a [f32], constants: &'a Constants) -> Row<'a, f32, f32> {
+    Row { x, bits: &[], second: &[], constants: from_ref(constants) }
+}
+
+/// Two sums over the positions of each channel of a sample, padding included.
+struct Pair {
+    first: Vec<f64>,
+    second: Vec<f64>,
+}
+
+impl Plan {
+    fn channels(&self) -> usize {
+        self.x.blocks() * self.x.block
+    }
+
+    /// Elements of a row: one block of channels of a sample.
+    fn row(&self) -> usize {
+        self.x.shape.plane() * self.x.block
+    }
+
+    /// Channels of a group, and its values.
+    fn group(&self) -> (usize, f64) {
+        let channels = self.x.shape.c / self.op.groups;
+        (channels, (channels * self.x.shape.plane()) as f64)
+    }
+
+    /// `f(block, lanes of the first sum, lanes of the second)` for each row of a sample.
+    fn rows(&self, mut f: impl FnMut(usize, &mut Lanes, &mut Lanes)) -> Pair {
+        let (c, b) = (self.channels(), self.x.block);
+        let mut sums = Pair { first: vec![0.0; c], second: vec![0.0; c] };
+        for block in 0..self.x.blocks() {
+            let (mut s, mut q) = ([0.0; LANES], [0.0; LANES]);
+            f(block, &mut s, &mut q);
+            add_lanes(&s, b, &mut sums.first[block * b..][..b]);
+            add_lanes(&q, b, &mut sums.second[block * b..][..b]);
+        }
+        sums
+    }
+
+    /// Mean and 1 / standard deviation of each group of a sample: of each channel offsets from its first value, then Chan's formula.
+    fn measure(&self, x: &[f32], to: &mut [[f64; 2]]) {
+        let (row, b) = (self.row(), self.x.block);
+        let near: Vec<f32> = (0..self.channels()).map(|c| x[c / b * row + c % b]).collect();
+        let sums = self.rows(|block, s, q| {
+            let near = lanes(&near, block * b, b);
+            rows::moments(&x[block * row..][..row], from_ref(&near), from_mut(s), from_mut(q));
+        });
+        let ((channels, values), plane) = (self.group(), self.x.shape.plane() as f64);
+        for (group, to) in to.iter_mut().enumerate() {
+            let own = group * channels..(group + 1) * channels;
+            let means: Vec<f64> = own.clone().map(|c| f64::from(near[c]) + sums.first[c] / plane).collect();
+            let mean = means.iter().sum::<f64>() / channels as f64;
+            let around = |(c, own): (usize, &f64)| {
+                (sums.second[c] - sums.first[c].powi(2) / plane).max(0.0) + plane * (own - mean).powi(2)
+            };
+            let m2: f64 = own.zip(&means).map(around).sum();
+            *to = [mean, 1.0 / (m2 / values + f64::from(self.op.eps)).sqrt()];
+        }
+    }
+
+    /// `f(mean, 1 / standard deviation, channel)` of each channel of a sample; zero for padding.
+    fn each_channel(&self, statistics: &[[f64; 2]], f: impl Fn([f64; 2], usize) -> f64) -> Vec<f32> {
+        let (channels, _) = self.group();
+        (0..self.x.shape.c).map(|c| f(statistics[c / channels], c) as f32).collect()
+    }
+
+    /// dx = a dy + b x + c of each channel of a sample, from its sums of dy and of dy (x - mean).
+    fn slopes(&self, statistics: &[[f64; 2]], weight: &[f32], sums: &Pair) -> Vec<Slope> {
+        let (channels, values) = self.group();
+        let total = |of: &[f64], group: usize| -> f64 {
+            (group * channels..(group + 1) * channels).map(|c| f64::from(weight[c]) * of[c]).sum()
+        };
+        let per_group: Vec<[f64; 2]> = (0..self.op.groups)
+            .map(|group| {
+                let [mean, inverse] = statistics[group];
+                let b = -inverse.powi(3) * total(&sums.second, group) / values;
+                [b, -inverse * total(&sums.first, group) / values - b * mean]
+            })
+            .collect();
+        let a = self.each_channel(statistics, |[_, inverse], c| f64::from(weight[c]) * inverse);
+        let b = self.each_channel(&per_group, |[b, _], _| b);
+        let c = self.each_channel(&per_group, |[_, c], _| c);
+        let of = |values: &[f32], block: usize| lanes(values, block * self.x.block, self.x.block);
+        (0..self.x.blocks()).map(|block| Slope { a: of(&a, block), b: of(&b, block), c: of(&c, block) }).collect()
+    }
+}
+
+impl Planned<Cpu> for Plan {
+    fn output(&self) -> TensorDesc {
+        self.x
+    }
+
+    fn formats(&self) -> Vec<Format> {
+        vec![Format::Plain(self.x.shape.c); 2]
+    }
+
+    fn state_bytes(&self) -> usize {
+        self.statistics.len() * 16 + self.sums.bytes()
+    }
+
+    fn keeps(&self) -> Keeps {
+        Keeps::INPUT
+    }
+
+    fn implementation(&self) -> String {
+        "own".into()
+    }
+
+    fn alias(&self) -> Option<usize> {
+        Some(0)
+    }
+
+    fn forward(&mut self, pass: &Pass<'_, Cpu>, x: &[&AlignedBuf], y: &mut AlignedBuf) -> Result<(), Error> {
+        let (weight, bias) = (pass.params.get(pass.slots[0]), pass.params.get(pass.slots[1]));
+        let (x, sample, row, b) = (x[0].as_slice(), self.x.sample_elems(), self.row(), self.x.block);
+        let (groups, mut statistics) = (self.op.groups, std::mem::take(&mut self.statistics));
+        let (shared, y) = (Shared::new(&mut statistics), Shared::new(y.as_mut_slice()));
+        self.threads.each(self.x.n, |_, samples| {
+            for n in samples {
+                let x = &x[n * sample..][..sample];
+                // SAFETY: both parts are the sample's, which is one thread's; both slices are borrowed for the whole call.
+                let (own, y) =
+                    unsafe { (shared.part(n * groups..(n + 1) * groups), y.part(n * sample..(n + 1) * sample)) };
+                self.measure(x, own);
+                let scale = self.each_channel(own, |[_, inverse], c| f64::from(weight[c]) * inverse);
+                let shift = self
+                    .each_channel(own, |[mean, inverse], c| f64::from(bias[c]) - mean * f64::from(weight[c]) * inverse);
+                for (block, (x, y)) in x.chunks_exact(row).zip(y.chunks_exact_mut(row)).enumerate() {
+                    let (scale, shift) = (lanes(&scale, block * b, b), lanes(&shift, block * b, b));
+                    rows::normalise(0, (x, &[]), from_ref(&scale), from_ref(&shift), y, &mut []);
+                }
+            }
+        });
+        self.statistics = statistics;
+        Ok(())
+    }
+
+    fn backward(&mut self, pass: &Pass<'_, Cpu>, g: Gradients<'_, Cpu>) -> Result<(), Error> {
+        let weight = pass.params.get(pass.slots[0]);
+        let (x, sample, row, b) = (g.x[0].as_slice(), self.x.sample_elems(), self.row(), self.x.block);
+        let (c, groups, channels) = (self.channels(), self.op.groups, self.group().0);
+        let dy = Shared::new(g.dy.as_mut_slice());
+        let mut totals = std::mem::replace(&mut self.sums, ChannelSums::new(self.threads, 0));
+        let sums = totals.of(self.x.n, |samples, totals| {
+            for n in samples {
+                let (x, own) = (&x[n * sample..][..sample], &self.statistics[n * groups..][..groups]);
+                // SAFETY: the sample is one thread's, and `dy` is borrowed for the whole call.
+                let dy = unsafe { dy.part(n * sample..(n + 1) * sample) };
+                let mean = self.each_channel(own, |[mean, _], _| mean);
+                let sums = self.rows(|block, s, sx| {
+                    let (part, constants) = (block * row..(block + 1) * row, of_mean(lanes(&mean, block * b, b)));
+                    let row = plain_row(&x[part.clone()], &constants);
+                    rows::reduce(0, &row, &mut dy[part], from_mut(s), from_mut(sx));
+                });
+                for channel in 0..self.x.shape.c {
+                    totals[channel] += sums.second[channel] * own[channel / channels][1];
+                    totals[c + channel] += sums.first[channel];
+                }
+                let (slopes, zero) = (self.slopes(own, weight, &sums), of_mean([0.0; LANES]));
+                for ((slope, x), dy) in slopes.iter().zip(x.chunks_exact(row)).zip(dy.chunks_exact_mut(row)) {
+                    rows::slope_in_place(0, from_ref(slope), &plain_row(x, &zero), dy);
+                }
+            }
+        });
+        self.sums = totals;
+        for (k, sums) in [&sums[..c], &sums[c..]].into_iter().enumerate().filter(|_| !pass.frozen) {
+            let to = g.dparams.get_mut(pass.slots[k]);
+            to.iter_mut().zip(sums).for_each(|(d, sum)| *d = *sum as f32);
+        }
+        Ok(())
+    }
+}

@@ -1,0 +1,282 @@
+//! Layer normalisation over the channels of each position, which are spread over blocks: a tile of positions after another, so that
+//! what is read again is still in the cache. Within a tile every number of a position is repeated for each channel of a block.
+
+use base::simd;
+use net::LayerNorm;
+
+use crate::{Error, Gradients, Keeps, Pass, PlanRequest, Planned, TensorDesc};
+use super::buf::AlignedBuf;
+use super::channel_sums::ChannelSums;
+use super::device::Cpu;
+use super::format::Format;
+use super::lanes::{LANES, Lanes, add_lanes, lanes};
+use super::threads::{Shared, Threads};
+
+/// Elements of a tile in one block of channels.
+const TILE: usize = 512;
+
+/// One number for each element of a tile.
+type Tile = [f32; TILE];
+
+/// Of known sizes, with the statistics of its last batch.
+struct Plan {
+    threads: Threads,
+    op: LayerNorm,
+    x: TensorDesc,
+    /// Of each position of each sample: mean, 1 / standard deviation.
+    statistics: Vec<[f32; 2]>,
+    sums: ChannelSums,
+}
+
+/// Plans the op.
+pub(super) fn plan(cpu: &Cpu, op: &LayerNorm, r: &PlanRequest<'_, Cpu>) -> Result<Box<dyn Planned<Cpu>>, Error> {
+    let x = r.x[0];
+    let statistics = vec![[0.0; 2]; x.n * x.shape.plane()];
+    let sums = ChannelSums::new(cpu.threads, 2 * x.blocks() * x.block);
+    Ok(Box::new(Plan { threads: cpu.threads, op: *op, x, statistics, sums }))
+}
+
+simd! {
+    fn add_offsets(x: &[f32], mean: &Tile, sums: &mut Tile) {
+        x.iter().zip(mean).zip(sums).for_each(|((x, mean), sum)| *sum += x - mean);
+    }
+}
+
+simd! {
+    fn add_squares(x: &[f32], mean: &Tile, sums: &mut Tile) {
+        for ((x, mean), sum) in x.iter().zip(mean).zip(sums) {
+            let d = x - mean;
+            *sum = d.mul_add(d, *sum);
+        }
+    }
+}
+
+/// Statistics of a tile's elements, and one block's weights.
+struct Normal<'a> {
+    mean: &'a Tile,
+    inverse: &'a Tile,
+    weight: Lanes,
+}
+
+simd! {
+    fn normalise(t: &Normal<'_>, bias: &Lanes, x: &[f32], y: &mut [f32]) {
+        for (i, (x, y)) in x.chunks(LANES).zip(y.chunks_mut(LANES)).enumerate() {
+            let (mean, inverse) = (&t.mean[i * LANES..][..LANES], &t.inverse[i * LANES..][..LANES]);
+            for (lane, (x, y)) in x.iter().zip(y).enumerate() {
+                *y = ((x - mean[lane]) * inverse[lane]).mul_add(t.weight[lane], bias[lane]);
+            }
+        }
+    }
+}
+
+/// What the backward pass sums: of each element of a tile the weighted gradient, and its product with the normalised value; of each
+/// channel the gradient's product with that value, and the gradient.
+struct Sums {
+    gradient: Tile,
+    product: Tile,
+    channels: [Lanes; 2],
+}
+
+simd! {
+    fn reduce(t: &Normal<'_>, x: &[f32], dy: &[f32], sums: &mut Sums) {
+        for (i, (x, dy)) in x.chunks(LANES).zip(dy.chunks(LANES)).enumerate() {
+            let (mean, inverse) = (&t.mean[i * LANES..][..LANES], &t.inverse[i * LANES..][..LANES]);
+            let (gradient, product) = (&mut sums.gradient[i * LANES..][..LANES], &mut sums.product[i * LANES..][..LANES]);
+            for (lane, (x, dy)) in x.iter().zip(dy).enumerate() {
+                let (hat, weighted) = ((x - mean[lane]) * inverse[lane], dy * t.weight[lane]);
+                gradient[lane] += weighted;
+                product[lane] = weighted.mul_add(hat, product[lane]);
+                sums.channels[0][lane] = dy.mul_add(hat, sums.channels[0][lane]);
+                sums.channels[1][lane] += dy;
+            }
+        }
+    }
+}
+
+simd! {
+    /// dx in place of dy, from the means of the weighted gradient and of its product with the normalised value.
+    fn slope(t: &Normal<'_>, gradient: &Tile, product: &Tile, x: &[f32], dy: &mut [f32]) {
+        for (i, (x, dy)) in x.chunks(LANES).zip(dy.chunks_mut(LANES)).enumerate() {
+            let (mean, inverse) = (&t.mean[i * LANES..][..LANES], &t.inverse[i * LANES..][..LANES]);
+            let (gradient, product) = (&gradient[i * LANES..][..LANES], &product[i * LANES..][..LANES]);
+            for (lane, (x, dy)) in x.iter().zip(dy).enumerate() {
+                let hat = (x - mean[lane]) * inverse[lane];
+                let rest = (-hat).mul_add(product[lane], -gradient[lane]);
+                *dy = inverse[lane] * dy.mul_add(t.weight[lane], rest);
+            }
+        }
+    }
+}
+
+/// Some positions of one sample.
+#[derive(Clone, Copy)]
+struct Place {
+    /// First element in the first block.
+    first: usize,
+    /// Elements in each block.
+    len: usize,
+    /// First position of the batch.
+    position: usize,
+}
+
+impl Plan {
+    /// The tiles of a sample.
+    fn tiles(&self, n: usize) -> impl Iterator<Item = Place> + use<> {
+        let (b, plane, first) = (self.x.block, self.x.shape.plane(), n * self.x.sample_elems());
+        (0..plane).step_by(TILE / b).map(move |p| {
+            let len = (plane - p).min(TILE / b) * b;
+            Place { first: first + p * b, len, position: n * plane + p }
+        })
+    }
+
+    /// The elements of a tile in each block of channels.
+    fn blocks(&self, place: Place) -> impl Iterator<Item = std::ops::Range<usize>> + use<> {
+        let row = self.x.shape.plane() * self.x.block;
+        (0..self.x.blocks()).map(move |block| {
+            let first = place.first + block * row;
+            first..first + place.len
+        })
+    }
+
+    /// Each position's mean over the channels of the tile's sums.
+    fn means<'a>(&'a self, sums: &'a Tile, place: Place) -> impl Iterator<Item = f64> + 'a {
+        let sum = |elements: &[f32]| elements.iter().map(|s| f64::from(*s)).sum::<f64>();
+        sums[..place.len].chunks_exact(self.x.block).map(move |elements| sum(elements) / self.x.shape.c as f64)
+    }
+
+    /// One value of each position for each of its elements.
+    fn spread(&self, values: impl Iterator<Item = f64>) -> Tile {
+        let mut tile = [0.0; TILE];
+        tile.chunks_exact_mut(self.x.block).zip(values).for_each(|(to, value)| to.fill(value as f32));
+        tile
+    }
+
+    /// The tile as a block must see it: as it is, but for a last block with padding, where that is zero, in a copy.
+    fn of_block<'a>(&self, tile: &'a Tile, block: usize, copy: &'a mut Tile) -> &'a Tile {
+        let used = self.x.shape.c % self.x.block;
+        if used == 0 || block + 1 < self.x.blocks() {
+            return tile;
+        }
+        *copy = *tile;
+        copy.chunks_exact_mut(self.x.block).for_each(|position| position[used..].fill(0.0));
+        copy
+    }
+
+    /// Mean and 1 / standard deviation of each position of a tile.
+    fn measure(&self, x: &[f32], place: Place, to: &mut [[f32; 2]]) {
+        let (mut sums, mut squares, mut copy) = ([0.0; TILE], [0.0; TILE], [0.0; TILE]);
+        // offsets from the first channel, which lie within the spread of the data
+        let near = self.spread(x[place.first..][..place.len].iter().step_by(self.x.block).map(|x| f64::from(*x)));
+        for (block, elements) in self.blocks(place).enumerate() {
+            add_offsets(&x[elements], self.of_block(&near, block, &mut copy), &mut sums);
+        }
+        let offsets = self.means(&sums, place).zip(near.iter().step_by(self.x.block));
+        let means: Vec<f64> = offsets.map(|(offset, near)| f64::from(*near) + offset).collect();
+        let mean = self.spread(means.iter().copied());
+        for (block, elements) in self.blocks(place).enumerate() {
+            add_squares(&x[elements], self.of_block(&mean, block, &mut copy), &mut squares);
+        }
+        for ((to, variance), mean) in to.iter_mut().zip(self.means(&squares, place)).zip(means) {
+            *to = [mean as f32, (1.0 / (variance + f64::from(self.op.eps)).sqrt()) as f32];
+        }
+    }
+
+    /// The statistics of a tile for each of its elements.
+    fn statistics(&self, statistics: &[[f32; 2]]) -> [Tile; 2] {
+        [0, 1].map(|k| self.spread(statistics.iter().map(|s| f64::from(s[k]))))
+    }
+
+    /// A tile's statistics as a block needs them, with its weights.
+    fn normal<'a>(&self, [mean, inverse]: &'a [Tile; 2], weight: &[f32], block: usize) -> Normal<'a> {
+        Normal { mean, inverse, weight: lanes(weight, block * self.x.block, self.x.block) }
+    }
+
+    /// The backward pass of one tile; adds to the sums of all channels.
+    fn tile_back(&self, x: &[f32], dy: &Shared<f32>, weight: &[f32], place: Place, totals: &mut [f64]) {
+        let (b, positions) = (self.x.block, place.len / self.x.block);
+        let statistics = self.statistics(&self.statistics[place.position..][..positions]);
+        let mut sums = Sums { gradient: [0.0; TILE], product: [0.0; TILE], channels: [[0.0; LANES]; 2] };
+        let (first, second) = totals.split_at_mut(self.x.blocks() * b);
+        for (block, elements) in self.blocks(place).enumerate() {
+            // SAFETY: the sample is one thread's, and `dy` is borrowed for the whole pass.
+            let dy = unsafe { dy.part(elements.clone()) };
+            sums.channels = [[0.0; LANES]; 2];
+            reduce(&self.normal(&statistics, weight, block), &x[elements], dy, &mut sums);
+            add_lanes(&sums.channels[0], b, &mut first[block * b..][..b]);
+            add_lanes(&sums.channels[1], b, &mut second[block * b..][..b]);
+        }
+        let gradient = self.spread(self.means(&sums.gradient, place));
+        let product = self.spread(self.means(&sums.product, place));
+        let mut copies = [[0.0; TILE]; 2];
+        for (block, elements) in self.blocks(place).enumerate() {
+            // SAFETY: as above.
+            let dy = unsafe { dy.part(elements.clone()) };
+            let [first, second] = &mut copies;
+            let gradient = self.of_block(&gradient, block, first);
+            let product = self.of_block(&product, block, second);
+            slope(&self.normal(&statistics, weight, block), gradient, product, &x[elements], dy);
+        }
+    }
+}
+
+impl Planned<Cpu> for Plan {
+    fn output(&self) -> TensorDesc {
+        self.x
+    }
+
+    fn formats(&self) -> Vec<Format> {
+        vec![Format::Plain(self.x.shape.c); 2]
+    }
+
+    fn state_bytes(&self) -> usize {
+        self.statistics.len() * 8 + self.sums.bytes()
+    }
+
+    fn keeps(&self) -> Keeps {
+        Keeps::INPUT
+    }
+
+    fn implementation(&self) -> String {
+        "own".into()
+    }
+
+    fn alias(&self) -> Option<usize> {
+        Some(0)
+    }
+
+    fn forward(&mut self, pass: &Pass<'_, Cpu>, x: &[&AlignedBuf], y: &mut AlignedBuf) -> Result<(), Error> {
+        let (weight, bias) = (pass.params.get(pass.slots[0]), pass.params.get(pass.slots[1]));
+        let (x, b, mut statistics) = (x[0].as_slice(), self.x.block, std::mem::take(&mut self.statistics));
+        let (shared, y) = (Shared::new(&mut statistics), Shared::new(y.as_mut_slice()));
+        self.threads.each(self.x.n, |_, samples| {
+            for place in samples.flat_map(|n| self.tiles(n)) {
+                // SAFETY: the sample is one thread's, and both slices are borrowed for the whole call.
+                let own = unsafe { shared.part(place.position..place.position + place.len / b) };
+                self.measure(x, place, own);
+                let tiles = self.statistics(own);
+                for (block, elements) in self.blocks(place).enumerate() {
+                    // SAFETY: as above.
+                    let y = unsafe { y.part(elements.clone()) };
+                    normalise(&self.normal(&tiles, weight, block), &lanes(bias, block * b, b), &x[elements], y);
+                }
+            }
+        });
+        self.statistics = statistics;
+        Ok(())
+    }
+
+    fn backward(&mut self, pass: &Pass<'_, Cpu>, g: Gradients<'_, Cpu>) -> Result<(), Error> {
+        let (weight, x, c) = (pass.params.get(pass.slots[0]), g.x[0].as_slice(), self.x.blocks() * self.x.block);
+        let dy = Shared::new(g.dy.as_mut_slice());
+        let mut totals = std::mem::replace(&mut self.sums, ChannelSums::new(self.threads, 0));
+        let sums = totals.of(self.x.n, |samples, totals| {
+            samples.flat_map(|n| self.tiles(n)).for_each(|place| self.tile_back(x, &dy, weight, place, totals));
+        });
+        self.sums = totals;
+        for (k, sums) in [&sums[..c], &sums[c..]].into_iter().enumerate().filter(|_| !pass.frozen) {
+            let to = g.dparams.get_mut(pass.slots[k]);
+            to.iter_mut().zip(sums).for_each(|(d, sum)| *d = *sum as f32);
+        }
+        Ok(())
+    }
+}

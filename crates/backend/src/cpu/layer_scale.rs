@@ -1,0 +1,82 @@
+//! A learned factor for each channel.
+
+use net::LayerScale;
+
+use crate::{Error, Gradients, Keeps, Pass, PlanRequest, Planned, TensorDesc};
+use super::buf::AlignedBuf;
+use super::channel_sums::ChannelSums;
+use super::device::Cpu;
+use super::format::Format;
+use super::lanes::{LANES, add_lanes, lanes};
+use super::per_channel::{scale_row, scale_row_back};
+use super::threads::{Shared, Threads};
+
+/// Of known sizes.
+struct Plan {
+    threads: Threads,
+    x: TensorDesc,
+    sums: ChannelSums,
+}
+
+/// Plans the op.
+pub(super) fn plan(cpu: &Cpu, _: &LayerScale, r: &PlanRequest<'_, Cpu>) -> Result<Box<dyn Planned<Cpu>>, Error> {
+    let x = r.x[0];
+    Ok(Box::new(Plan { threads: cpu.threads, x, sums: ChannelSums::new(cpu.threads, x.blocks() * x.block) }))
+}
+
+impl Planned<Cpu> for Plan {
+    fn output(&self) -> TensorDesc {
+        self.x
+    }
+
+    fn formats(&self) -> Vec<Format> {
+        vec![Format::Plain(self.x.shape.c)]
+    }
+
+    fn state_bytes(&self) -> usize {
+        self.sums.bytes()
+    }
+
+    fn keeps(&self) -> Keeps {
+        Keeps::INPUT
+    }
+
+    fn implementation(&self) -> String {
+        "own".into()
+    }
+
+    fn alias(&self) -> Option<usize> {
+        Some(0)
+    }
+
+    fn forward(&mut self, pass: &Pass<'_, Cpu>, x: &[&AlignedBuf], y: &mut AlignedBuf) -> Result<(), Error> {
+        let (block, blocks, row) = (self.x.block, self.x.blocks(), self.x.shape.plane() * self.x.block);
+        let (factors, x, n) = (pass.params.get(pass.slots[0]), x[0].as_slice(), self.x.elems());
+        self.threads.split(&mut y.as_mut_slice()[..n], row, |first, run| {
+            for (i, y) in (first..).zip(run.chunks_exact_mut(row)) {
+                scale_row(&x[i * row..], &lanes(factors, i % blocks * block, block), y);
+            }
+        });
+        Ok(())
+    }
+
+    fn backward(&mut self, pass: &Pass<'_, Cpu>, g: Gradients<'_, Cpu>) -> Result<(), Error> {
+        let (block, blocks, row) = (self.x.block, self.x.blocks(), self.x.shape.plane() * self.x.block);
+        let (factors, x) = (pass.params.get(pass.slots[0]), g.x[0].as_slice());
+        let dy = Shared::new(g.dy.as_mut_slice());
+        let sums = self.sums.of(self.x.n, |samples, sums| {
+            for i in samples.start * blocks..samples.end * blocks {
+                // SAFETY: each row is one thread's, and `dy` is borrowed for the whole call.
+                let dy = unsafe { dy.part(i * row..(i + 1) * row) };
+                let (first, mut own) = (i % blocks * block, [0.0; LANES]);
+                scale_row_back(dy, &x[i * row..], &lanes(factors, first, block), &mut own);
+                add_lanes(&own, block, &mut sums[first..first + block]);
+            }
+        });
+        if !pass.frozen {
+            let gradient = g.dparams.get_mut(pass.slots[0]);
+            gradient.iter_mut().zip(&sums).for_each(|(d, sum)| *d = *sum as f32);
+        }
+        Ok(())
+    }
+}

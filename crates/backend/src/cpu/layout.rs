@@ -1,0 +1,239 @@
+//! Layouts as oneDNN describes them, and copies between them and plain order by loops of our own: threads that only read what a
+//! training thread has left need no library for it.
+
+use std::fmt;
+
+use super::sys;
+use super::version::Descriptor;
+use crate::Error;
+
+/// Layouts of weights over images, and those of matrices whose elements lie alike.
+const BLOCKED_MATRICES: [[sys::dnnl_format_tag_t; 2]; 3] = [
+    [sys::dnnl_ABcd16b64a, sys::dnnl_AB16b64a],
+    [sys::dnnl_ABcd16b32a, sys::dnnl_AB16b32a],
+    [sys::dnnl_ABcd16b16a, sys::dnnl_AB16b16a],
+];
+
+/// Layout of a tensor as oneDNN describes it.
+#[derive(Clone, Copy)]
+pub struct Md(pub(super) Descriptor);
+
+impl Md {
+    fn tagged(dims: &[usize], tag: sys::dnnl_format_tag_t) -> Result<Self, Error> {
+        Descriptor::tagged(dims, sys::dnnl_f32, tag).map(Self)
+    }
+
+    /// Row-major.
+    pub fn plain(dims: &[usize]) -> Result<Self, Error> {
+        let tag = match dims.len() {
+            1 => sys::dnnl_a,
+            2 => sys::dnnl_ab,
+            4 => sys::dnnl_abcd,
+            _ => sys::dnnl_abcde,
+        };
+        Self::tagged(dims, tag)
+    }
+
+    /// N, C, H, W with channels in blocks of 1, 8 or 16, or all channels of a pixel side by side.
+    pub fn activation(dims: &[usize; 4], block: usize) -> Result<Self, Error> {
+        let tag = match block {
+            1 => sys::dnnl_abcd,
+            8 => sys::dnnl_aBcd8b,
+            16 => sys::dnnl_aBcd16b,
+            _ => return Self::channels_last(dims),
+        };
+        Self::tagged(dims, tag)
+    }
+
+    /// N, C, H, W with the channels of a pixel side by side.
+    pub fn channels_last(dims: &[usize; 4]) -> Result<Self, Error> {
+        Self::tagged(dims, sys::dnnl_acdb)
+    }
+
+    /// The library shall choose.
+    pub fn any(dims: &[usize]) -> Result<Self, Error> {
+        Self::tagged(dims, sys::dnnl_format_tag_any)
+    }
+
+    /// Of weights (outputs, C, H, W) over images whose channels lie in blocks of 16: as a matrix (outputs, all of an image's elements as
+    /// they lie), where there is such a layout.
+    pub fn as_matrix(&self) -> Result<Option<Self>, Error> {
+        let dims: Vec<usize> = self.0.dims().iter().map(|&d| d as usize).collect();
+        let [outputs, c, h, w] = dims[..] else { return Ok(None) };
+        Self::same_place(self, BLOCKED_MATRICES, &dims, &[outputs, c * h * w])
+    }
+
+    /// The other way round.
+    pub fn over_image(&self, image: [usize; 3]) -> Result<Option<Self>, Error> {
+        let dims: Vec<usize> = self.0.dims().iter().map(|&d| d as usize).collect();
+        let [outputs, _] = dims[..] else { return Ok(None) };
+        let pairs = BLOCKED_MATRICES.map(|[image, matrix]| [matrix, image]);
+        Self::same_place(self, pairs, &dims, &[&[outputs][..], &image].concat())
+    }
+
+    /// The second layout, with the dimensions `to`, of the pair whose first one this is.
+    fn same_place(
+        &self,
+        pairs: [[sys::dnnl_format_tag_t; 2]; 3],
+        from: &[usize],
+        to: &[usize],
+    ) -> Result<Option<Self>, Error> {
+        for [first, second] in pairs {
+            if *self == Self::tagged(from, first)? {
+                return Self::tagged(to, second).map(Some);
+            }
+        }
+        Ok(None)
+    }
+
+    /// Row-major, with the same dimensions.
+    pub fn as_plain(&self) -> Result<Self, Error> {
+        let dims: Vec<usize> = self.0.dims().iter().map(|&d| d as usize).collect();
+        Self::plain(&dims)
+    }
+
+    /// The same places, for elements of bf16.
+    pub fn in_bf16(self) -> Result<Self, Error> {
+        self.0.with_type(sys::dnnl_bf16).map(Self)
+    }
+
+    /// The same places, for elements of f32.
+    pub fn in_f32(self) -> Result<Self, Error> {
+        self.0.with_type(sys::dnnl_f32).map(Self)
+    }
+
+    /// Words of the size of an f32 that it takes, padding included.
+    pub fn elems(&self) -> usize {
+        // SAFETY: reads a valid descriptor.
+        unsafe { sys::dnnl_memory_desc_get_size(self.0.raw()).div_ceil(4) }
+    }
+
+    /// Elements without padding.
+    pub fn plain_elems(&self) -> usize {
+        self.0.dims().iter().product::<i64>() as usize
+    }
+
+    /// Where the elements of each index of dimension `d` begin. An element's place is the sum of those of its indices: every block
+    /// belongs to one dimension.
+    fn offsets(&self, d: usize) -> Vec<usize> {
+        let blocks: Vec<(usize, usize)> =
+            self.0.blocks().rev().map(|(size, of)| (size as usize, of as usize)).collect();
+        let outer = self.0.strides()[d] as usize;
+        let place = |index: usize| {
+            let (mut rest, mut stride, mut place) = (index, 1, 0);
+            for &(size, of) in &blocks {
+                if of == d {
+                    place += rest % size * stride;
+                    rest /= size;
+                }
+                stride *= size;
+            }
+            place + rest * outer
+        };
+        (0..self.0.dims()[d] as usize).map(place).collect()
+    }
+
+    /// Calls `copy` with every element's place in plain order and its place here, in plain order.
+    pub fn pairs(&self, mut copy: impl FnMut(usize, usize)) {
+        let dims = self.0.dims().len();
+        let outer = self.offsets(0);
+        let inner = (1..dims).fold(vec![0], |so_far, d| {
+            let offsets = self.offsets(d);
+            so_far.iter().flat_map(|from| offsets.iter().map(move |offset| from + offset)).collect()
+        });
+        for (row, from) in outer.iter().enumerate() {
+            for (column, to) in inner.iter().enumerate() {
+                copy(row * inner.len() + column, from + to);
+            }
+        }
+    }
+
+    /// Copies from plain order into this layout; padding stays as it is.
+    pub fn pack(&self, plain: &[f32], to: &mut [f32]) {
+        self.pairs(|plain_at, at| to[at] = plain[plain_at]);
+    }
+
+    /// Copies from this layout into plain order.
+    pub fn unpack(&self, from: &[f32], plain: &mut [f32]) {
+        self.pairs(|plain_at, at| plain[plain_at] = from[at]);
+    }
+}
+
+impl PartialEq for Md {
+    fn eq(&self, other: &Self) -> bool {
+        // SAFETY: reads two valid descriptors.
+        unsafe { sys::dnnl_memory_desc_equal(self.0.raw(), other.0.raw()) != 0 }
+    }
+}
+
+impl fmt::Debug for Md {
+    fn fmt(&self, f: &mut fmt::Formatter<'_>) -> fmt::Result {
+        write!(f, "{:?} strides {:?}", self.0.dims(), self.0.strides())?;
+        self.0.blocks().try_for_each(|(size, of)| write!(f, " {size}@{of}"))
+    }
+}
+
+#[cfg(test)]
+mod tests {
+    use super::super::onednn::{Engine, arg, reorder};
+    use super::*;
+
+    /// Layouts of weights for tiles, among others.
+    #[test]
+    fn another_type_lies_in_the_same_places() {
+        for tag in [sys::dnnl_ABcd16b16a2b, sys::dnnl_BA16a32b2a, sys::dnnl_abcd, sys::dnnl_aBcd16b] {
+            let two = tag == sys::dnnl_BA16a32b2a;
+            let md = Md::tagged(if two { &[70, 40][..] } else { &[70, 40, 3, 3] }, tag).unwrap();
+            let bf16 = md.in_bf16().unwrap();
+            assert_eq!(bf16.elems(), md.elems().div_ceil(2));
+            assert!(bf16 != md && bf16.in_f32().unwrap() == md && format!("{bf16:?}") == format!("{md:?}"));
+        }
+        assert!(Md::any(&[70, 40]).unwrap().in_bf16().is_ok());
+    }
+
+    /// Grouped, blocked in two dimensions, with padding in both: oneDNN's own reorder is the witness.
+    #[test]
+    fn copies_are_those_of_the_library() {
+        let engine = Engine::new(1).unwrap();
+        let (two, grouped) = (sys::dnnl_ABcd8b8a, sys::dnnl_aBCde8c8b);
+        for (dims, tag) in [(vec![20, 13, 3, 5], two), (vec![2, 9, 17, 3, 3], grouped), (vec![7, 30], sys::dnnl_ba)] {
+            let (plain, packed) = (Md::plain(&dims).unwrap(), Md::tagged(&dims, tag).unwrap());
+            let values: Vec<f32> = (1..=plain.elems()).map(|i| i as f32).collect();
+            let mut theirs = vec![0.0; packed.elems()];
+            let data = [(arg::SRC, values.as_ptr().cast_mut()), (arg::DST, theirs.as_mut_ptr())];
+            let copy = reorder(&engine, &plain, &packed, "test").unwrap();
+            // SAFETY: both vectors have the sizes of their layouts.
+            unsafe { copy.run(&engine, &data).unwrap() };
+            let mut ours = vec![0.0; packed.elems()];
+            packed.pack(&values, &mut ours);
+            assert_eq!(ours, theirs, "{packed:?}");
+            let mut back = vec![0.0; values.len()];
+            packed.unpack(&ours, &mut back);
+            assert_eq!(back, values);
+        }
+    }
+
+    #[test]
+    fn weights_over_blocked_images_lie_as_those_of_vectors() {
+        let (outputs, [c, h, w]) = (70, [32, 3, 2]);
+        let places = |md: &Md| {
+            let mut places = vec![0; md.plain_elems()];
+            md.pairs(|plain, place| places[plain] = place);
+            places
+        };
+        for [_, tag] in BLOCKED_MATRICES {
+            let matrix = Md::tagged(&[outputs, c * h * w], tag).unwrap();
+            let image = matrix.over_image([c, h, w]).unwrap().expect("a layout");
+            assert_eq!(image.as_matrix().unwrap(), Some(matrix));
+            let (matrix, image) = (places(&matrix), places(&image));
+            for (plain, place) in image.into_iter().enumerate() {
+                let (pixel, channel, output) = (plain % (h * w), plain / (h * w) % c, plain / (c * h * w));
+                let column = (channel / 16 * h * w + pixel) * 16 + channel % 16;
+                assert_eq!(place, matrix[output * c * h * w + column], "{tag}: output {output}, channel {channel}");
+            }
+        }
+        let plain = Md::plain(&[outputs, c * h * w]).unwrap();
+        assert_eq!(plain.over_image([c, h, w]).unwrap(), None);
+        assert_eq!(Md::plain(&[outputs, c, h, w]).unwrap().as_matrix().unwrap(), None);
+    }
+}

@@ -1,0 +1,63 @@
+//! Linear layers: with AVX2 by products of our own, over weights in panels, else oneDNN's; version 2.6
+//! has blocked products for AVX-512 alone.
+
+mod ahead;
+mod forward;
+mod inputs;
+mod plan;
+mod sizes;
+#[cfg(test)]
+mod tests;
+mod transpose;
+mod weights;
+
+use net::{Linear, Shape};
+
+use crate::{Error, PlanRequest, Planned, TensorDesc};
+use super::affine;
+use super::device::Cpu;
+use super::format::Format;
+use super::isa::Isa;
+use super::panels::{PANEL, Panels};
+use super::register_tile::UNROLLED;
+use super::vector::Avx2;
+
+/// Weights from which on layouts matter: fewer stay in the caches.
+const LEAST_WEIGHTS: usize = 1 << 16;
+
+/// Plans the op.
+pub(super) fn plan(cpu: &Cpu, op: &Linear, r: &PlanRequest<'_, Cpu>) -> Result<Box<dyn Planned<Cpu>>, Error> {
+    let given = r.formats.and_then(|formats| formats.first());
+    match (in_panels(cpu, r, op)?, given) {
+        // a smaller batch is computed as the largest is
+        (Some(plan), None | Some(Format::Panels(_))) if given.is_none_or(|given| *given == plan.formats()[0]) => {
+            Ok(Box::new(plan))
+        }
+        (_, Some(Format::Panels(_))) => {
+            Err(Error::Unsupported { op: r.name.into(), why: "its weights lie in panels of another layer".into() })
+        }
+        _ => by_onednn(cpu, r, op),
+    }
+}
+
+/// Plans it by products of our own, where there are such for it.
+pub(super) fn in_panels(cpu: &Cpu, r: &PlanRequest<'_, Cpu>, op: &Linear) -> Result<Option<plan::Plan>, Error> {
+    let x = r.x[0];
+    let (inputs, outputs) = (x.sample_elems(), op.out_features);
+    let fits = cpu.isa == Isa::Avx2
+        && cpu.bf16.is_none()
+        && x.shape.c.is_multiple_of(x.block)
+        && inputs.is_multiple_of(UNROLLED)
+        && outputs.is_multiple_of(UNROLLED)
+        && outputs >= PANEL
+        && inputs * outputs >= LEAST_WEIGHTS;
+    let Some(set) = Avx2::detect().filter(|_| fits) else { return Ok(None) };
+    // what lies in plain order lies as a vector does
+    let image = if x.is_plain() { TensorDesc::plain(1, Shape::vector(inputs)) } else { x };
+    plan::Plan::new(set, cpu, r, op, Panels::new(outputs, &image)).map(Some)
+}
+
+/// Plans it by oneDNN's primitives.
+pub(super) fn by_onednn(cpu: &Cpu, r: &PlanRequest<'_, Cpu>, op: &Linear) -> Result<Box<dyn Planned<Cpu>>, Error> {
+    Ok(Box::new(affine::Plan::linear(cpu, r, op)?))
+}

@@ -1,0 +1,102 @@
+//! A linear layer over weights in panels.
+
+use std::rc::Rc;
+
+use net::Linear;
+
+use crate::{Error, Gradients, Keeps, Pass, PlanRequest, Planned, TensorDesc};
+use super::forward::Forward;
+use super::inputs::Inputs;
+use super::sizes::Sizes;
+use super::super::buf::{AlignedBuf, Scratch};
+use super::super::device::Cpu;
+use super::super::format::Format;
+use super::super::panels::Panels;
+use super::super::relu::Relu;
+use super::super::threads::Threads;
+use super::super::vector::Avx2;
+use super::weights::Weights;
+
+/// Of known sizes.
+pub struct Plan {
+    set: Avx2,
+    threads: Threads,
+    sizes: Sizes,
+    y: TensorDesc,
+    panels: Panels,
+    has_bias: bool,
+    relu: Relu,
+    /// Work space for one pass.
+    scratch: Rc<Scratch>,
+}
+
+impl Plan {
+    /// Plans all passes over weights that lie so.
+    pub fn new(set: Avx2, cpu: &Cpu, r: &PlanRequest<'_, Cpu>, op: &Linear, panels: Panels) -> Result<Self, Error> {
+        let (n, inputs) = (r.x[0].n, r.x[0].sample_elems());
+        let sizes = Sizes { n, inputs, outputs: op.out_features };
+        cpu.scratch.reserve(sizes.work(cpu.threads), r.name)?;
+        Ok(Self {
+            set,
+            threads: cpu.threads,
+            sizes,
+            y: TensorDesc::plain(n, r.output()?),
+            panels,
+            has_bias: op.bias,
+            relu: Relu::new(op.relu, r.name, r.behind.filter(|_| cpu.fuses).map(|fusion| &fusion.relu)),
+            scratch: cpu.scratch.clone(),
+        })
+    }
+}
+
+impl Planned<Cpu> for Plan {
+    fn output(&self) -> TensorDesc {
+        self.y
+    }
+
+    fn formats(&self) -> Vec<Format> {
+        let bias = self.has_bias.then_some(Format::Plain(self.sizes.outputs));
+        std::iter::once(Format::Panels(self.panels.clone())).chain(bias).collect()
+    }
+
+    fn state_bytes(&self) -> usize {
+        0
+    }
+
+    fn keeps(&self) -> Keeps {
+        Keeps { inputs: 1, output: self.relu.reads_output() }
+    }
+
+    fn implementation(&self) -> String {
+        "own panels".into()
+    }
+
+    fn forward(&mut self, pass: &Pass<'_, Cpu>, x: &[&AlignedBuf], y: &mut AlignedBuf) -> Result<(), Error> {
+        let (w, sizes) = (pass.params.get(pass.slots[0]), self.sizes);
+        let bias = self.has_bias.then(|| pass.params.get(pass.slots[1]));
+        let forward =
+            Forward { sizes, x: &x[0].as_slice()[..sizes.n * sizes.inputs], w, bias, relu: self.relu.is_present() };
+        forward.run(self.set, self.threads, self.scratch.borrow().as_mut_slice(), y.as_mut_slice());
+        Ok(())
+    }
+
+    fn backward(&mut self, pass: &Pass<'_, Cpu>, mut g: Gradients<'_, Cpu>) -> Result<(), Error> {
+        let (wanted, sizes) = (g.take_dx(0), self.sizes);
+        self.relu.mask(self.threads, self.y.elems(), g.dy, g.y);
+        let (dy, mut work) = (&g.dy.as_slice()[..self.y.elems()], self.scratch.borrow());
+        if !pass.frozen {
+            let mut db = vec![0.0; if self.has_bias { sizes.outputs } else { 0 }];
+            let weights = Weights { sizes, x: &g.x[0].as_slice()[..sizes.n * sizes.inputs], dy };
+            let dw = g.dparams.get_mut(pass.slots[0]);
+            weights.run(self.set, self.threads, work.as_mut_slice(), dw, self.has_bias.then_some(&mut db));
+            if self.has_bias {
+                g.dparams.get_mut(pass.slots[1])[..sizes.outputs].copy_from_slice(&db);
+            }
+        }
+        if let Some(dx) = wanted {
+            let inputs = Inputs { sizes, dy, w: pass.params.get(pass.slots[0]) };
+            inputs.run(self.set, self.threads, work.as_mut_slice(), dx.as_mut_slice());
+        }
+        Ok(())
+    }
+}

@@ -1,0 +1,172 @@
+//! Local response normalisation: all channels of one position at a time.
+
+use base::simd;
+use net::Lrn;
+
+use crate::{Error, Gradients, Keeps, Pass, PlanRequest, Planned, TensorDesc};
+use super::buf::AlignedBuf;
+use super::device::Cpu;
+use super::format::Format;
+use super::threads::Threads;
+
+/// LRN of known sizes.
+pub(super) struct Plan {
+    threads: Threads,
+    op: Lrn,
+    x: TensorDesc,
+}
+
+/// Channels of one position, with `radius` zeros on both sides of what is summed over a window.
+struct Column {
+    /// Channels that there are; behind them the block is filled up with zeros.
+    real: usize,
+    x: Vec<f32>,
+    /// k + alpha * sum of squares.
+    base: Vec<f32>,
+    /// base^-beta.
+    power: Vec<f32>,
+    dy: Vec<f32>,
+    padded: Vec<f32>,
+}
+
+simd! {
+    /// base and power of the column's x.
+    fn powers(op: &Lrn, c: &mut Column) {
+        let (n, r) = (c.x.len(), op.radius);
+        for (p, x) in c.padded[r..r + n].iter_mut().zip(&c.x) {
+            *p = x * x;
+        }
+        c.base.fill(0.0);
+        for k in 0..=2 * r {
+            for (b, p) in c.base.iter_mut().zip(&c.padded[k..k + n]) {
+                *b += p;
+            }
+        }
+        for (b, p) in c.base.iter_mut().zip(&mut c.power) {
+            *b = op.alpha.mul_add(*b, op.k);
+            let root = b.sqrt();
+            *p = if op.beta == 0.75 { 1.0 / (root * root.sqrt()) } else { b.powf(-op.beta) };
+        }
+        // with k = 0 a channel that is none would be 0 times infinity
+        c.base[c.real..].fill(1.0);
+        c.power[c.real..].fill(1.0);
+    }
+}
+
+simd! {
+    /// dx, left in `dy`: dy base^-beta - 2 alpha beta x * sum over the window of dy x base^(-beta-1).
+    fn slopes(op: &Lrn, c: &mut Column) {
+        let (n, r) = (c.x.len(), op.radius);
+        for i in 0..n {
+            c.padded[r + i] = c.dy[i] * c.x[i] * c.power[i] / c.base[i];
+        }
+        c.base.fill(0.0);
+        for k in 0..=2 * r {
+            for (b, p) in c.base.iter_mut().zip(&c.padded[k..k + n]) {
+                *b += p;
+            }
+        }
+        let factor = -2.0 * op.alpha * op.beta;
+        for i in 0..n {
+            c.dy[i] = c.dy[i].mul_add(c.power[i], factor * c.x[i] * c.base[i]);
+        }
+    }
+}
+
+impl Plan {
+    pub fn new(threads: Threads, op: Lrn, r: &PlanRequest<'_, Cpu>) -> Self {
+        Self { threads, op, x: r.x[0] }
+    }
+
+    fn column(&self) -> Column {
+        let c = self.x.blocks() * self.x.block;
+        let zeros = || vec![0.0; c];
+        let real = self.x.shape.c;
+        Column {
+            real,
+            x: zeros(),
+            base: zeros(),
+            power: zeros(),
+            dy: zeros(),
+            padded: vec![0.0; c + 2 * self.op.radius],
+        }
+    }
+
+    fn gather(&self, sample: &[f32], p: usize, to: &mut [f32]) {
+        let (b, row) = (self.x.block, self.x.shape.plane() * self.x.block);
+        for (i, to) in to.chunks_mut(b).enumerate() {
+            to.copy_from_slice(&sample[i * row + p * b..][..b]);
+        }
+    }
+
+    fn scatter(&self, from: &[f32], p: usize, sample: &mut [f32]) {
+        let (b, row) = (self.x.block, self.x.shape.plane() * self.x.block);
+        for (i, from) in from.chunks(b).enumerate() {
+            sample[i * row + p * b..][..b].copy_from_slice(from);
+        }
+    }
+}
+
+/// Plans the op.
+pub(super) fn plan(cpu: &Cpu, op: &Lrn, r: &PlanRequest<'_, Cpu>) -> Result<Box<dyn Planned<Cpu>>, Error> {
+    Ok(Box::new(Plan::new(cpu.threads, *op, r)))
+}
+
+impl Planned<Cpu> for Plan {
+    fn output(&self) -> TensorDesc {
+        self.x
+    }
+
+    fn formats(&self) -> Vec<Format> {
+        Vec::new()
+    }
+
+    fn state_bytes(&self) -> usize {
+        0
+    }
+
+    fn keeps(&self) -> Keeps {
+        Keeps::INPUT
+    }
+
+    fn implementation(&self) -> String {
+        "own".into()
+    }
+
+    fn forward(&mut self, _: &Pass<'_, Cpu>, x: &[&AlignedBuf], y: &mut AlignedBuf) -> Result<(), Error> {
+        let (sample, n) = (self.x.sample_elems(), self.x.elems());
+        let x = x[0].as_slice();
+        self.threads.split(&mut y.as_mut_slice()[..n], sample, |first, run| {
+            let mut column = self.column();
+            for (n, y) in (first..).zip(run.chunks_mut(sample)) {
+                for p in 0..self.x.shape.plane() {
+                    self.gather(&x[n * sample..][..sample], p, &mut column.x);
+                    powers(&self.op, &mut column);
+                    let Column { x, power, dy, .. } = &mut column;
+                    dy.iter_mut().zip(x.iter().zip(power.iter())).for_each(|(y, (x, p))| *y = x * p);
+                    self.scatter(dy, p, y);
+                }
+            }
+        });
+        Ok(())
+    }
+
+    fn backward(&mut self, _: &Pass<'_, Cpu>, mut g: Gradients<'_, Cpu>) -> Result<(), Error> {
+        let Some(dx) = g.take_dx(0) else { return Ok(()) };
+        let (sample, n) = (self.x.sample_elems(), self.x.elems());
+        let (x, dy) = (g.x[0].as_slice(), g.dy.as_slice());
+        self.threads.split(&mut dx.as_mut_slice()[..n], sample, |first, run| {
+            let mut column = self.column();
+            for (n, dx) in (first..).zip(run.chunks_mut(sample)) {
+                for p in 0..self.x.shape.plane() {
+                    self.gather(&x[n * sample..][..sample], p, &mut column.x);
+                    self.gather(&dy[n * sample..][..sample], p, &mut column.dy);
+                    powers(&self.op, &mut column);
+                    slopes(&self.op, &mut column);
+                    self.scatter(&column.dy, p, dx);
+                }
+            }
+        });
+        Ok(())
+    }
+}

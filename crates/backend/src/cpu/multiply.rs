@@ -1,0 +1,87 @@
+//! Product with one factor for each channel of a sample.
+
+use net::Multiply;
+
+use crate::{Error, Gradients, Keeps, Pass, PlanRequest, Planned, TensorDesc};
+use super::buf::AlignedBuf;
+use super::device::Cpu;
+use super::format::Format;
+use super::lanes::{LANES, add_lanes, lanes};
+use super::per_channel::{scale_row, scale_row_back};
+use super::threads::{Shared, Threads};
+
+/// Of known sizes.
+struct Plan {
+    threads: Threads,
+    x: TensorDesc,
+}
+
+/// Plans the op.
+pub(super) fn plan(cpu: &Cpu, _: &Multiply, r: &PlanRequest<'_, Cpu>) -> Result<Box<dyn Planned<Cpu>>, Error> {
+    Ok(Box::new(Plan { threads: cpu.threads, x: r.x[0] }))
+}
+
+impl Plan {
+    /// Elements of a row; rows: one for each block of a sample.
+    fn row(&self) -> (usize, usize) {
+        (self.x.shape.plane() * self.x.block, self.x.n * self.x.blocks())
+    }
+}
+
+impl Planned<Cpu> for Plan {
+    fn output(&self) -> TensorDesc {
+        self.x
+    }
+
+    fn formats(&self) -> Vec<Format> {
+        Vec::new()
+    }
+
+    fn state_bytes(&self) -> usize {
+        0
+    }
+
+    fn keeps(&self) -> Keeps {
+        Keeps::INPUTS
+    }
+
+    fn implementation(&self) -> String {
+        "own".into()
+    }
+
+    fn alias(&self) -> Option<usize> {
+        Some(0)
+    }
+
+    fn forward(&mut self, _: &Pass<'_, Cpu>, x: &[&AlignedBuf], y: &mut AlignedBuf) -> Result<(), Error> {
+        let ((row, rows), block) = (self.row(), self.x.block);
+        let (x, s) = (x[0].as_slice(), x[1].as_slice());
+        self.threads.split(&mut y.as_mut_slice()[..rows * row], row, |first, run| {
+            for (i, y) in (first..).zip(run.chunks_exact_mut(row)) {
+                scale_row(&x[i * row..], &lanes(s, i * block, block), y);
+            }
+        });
+        Ok(())
+    }
+
+    fn backward(&mut self, _: &Pass<'_, Cpu>, mut g: Gradients<'_, Cpu>) -> Result<(), Error> {
+        let ((row, rows), block) = (self.row(), self.x.block);
+        let (x, s) = (g.x[0].as_slice(), g.x[1].as_slice());
+        let mut none = AlignedBuf::default();
+        let ds = g.take_dx(1).unwrap_or(&mut none);
+        let ds = Shared::new(ds.as_mut_slice());
+        self.threads.split(&mut g.dy.as_mut_slice()[..rows * row], row, |first, run| {
+            for (i, dy) in (first..).zip(run.chunks_exact_mut(row)) {
+                let (mut sums, mut total) = ([0.0; LANES], [0f64; LANES]);
+                scale_row_back(dy, &x[i * row..], &lanes(s, i * block, block), &mut sums);
+                add_lanes(&sums, block, &mut total);
+                if ds.len() > 0 {
+                    // SAFETY: every row has factors of its own, and `ds` is borrowed for the whole call.
+                    let ds = unsafe { ds.part(i * block..(i + 1) * block) };
+                    ds.iter_mut().zip(total).for_each(|(d, sum)| *d = sum as f32);
+                }
+            }
+        });
+        Ok(())
+    }
+}

@@ -1,0 +1,309 @@
+//! Batch normalisation with residual and ReLU in one pass each way. Forward reads x twice, for its moments and for the result, backward
+//! reads dy and x twice; the second time as much of them as fits comes from the caches where a thread takes channel block by channel block.
+//! How a batch is walked through is `batch`'s, what happens to a row `rows`'s. The numbers of x and its gradient may be others (X) than
+//! those of y, the residual and their gradients (Y).
+
+mod backward;
+mod batch;
+mod channel;
+pub(super) mod rows;
+#[cfg(test)]
+mod tests;
+
+use std::rc::Rc;
+
+use backward::{Backward, Tensors};
+use batch::{Affine, Batch, Output};
+use channel::Channel;
+use net::Norm;
+use rows::Bits;
+
+use crate::across::Across;
+use crate::across;
+use crate::{Arena, Error, Gradients, Keeps, Pass, PlanRequest, Planned, TensorDesc};
+use super::buf::AlignedBuf;
+use super::channel_sums::ChannelSums;
+use super::device::Cpu;
+use super::format::Format;
+use super::moments::{Moments, OutputMoments};
+use super::normal::{Constants, Normal};
+use super::number::{Number, by_numbers};
+use super::threads::Shared;
+
+/// Batch normalisation of known sizes, with the statistics of its last batch.
+struct Plan {
+    batch: Batch,
+    /// Layout of the output and of the residual.
+    y: TensorDesc,
+    channels: Vec<Channel>,
+    /// Values a channel behind the statistics: this rank's, or the whole batch's.
+    n: f64,
+    /// Two for each channel.
+    sums: ChannelSums,
+    /// What the convolution whose output it alone reads has summed.
+    moments: Option<Rc<OutputMoments>>,
+    /// For the convolution that alone reads its output, which may compute it.
+    normal: Option<Rc<Normal>>,
+    /// With ReLU behind a residual: what it let through in the last training pass. Empty else.
+    bits: Vec<Bits>,
+    /// Whether its output may be made anew in backward.
+    recomputes: bool,
+}
+
+impl Plan {
+    /// Statistics of all channels and y, channel block by channel block.
+    fn forward_by_blocks<X: Number, Y: Number>(&mut self, x: (&[X], &[Y]), affine: Affine<'_>, output: Output<Y>) {
+        let Self { batch, channels, sums, n, .. } = self;
+        let (channels, n) = (Shared::new(channels), *n);
+        sums.of(batch.x.blocks(), |blocks, sums| {
+            for block in blocks {
+                // SAFETY: every block is one thread's, and `channels` is borrowed until `of` returns.
+                let channels = unsafe { channels.part(batch.block(block)) };
+                let near = batch.near(x.0, block);
+                batch.add_moments(x.0, block, 0..batch.x.n, &near, sums);
+                batch.set_statistics(block, &near, sums, channels);
+                batch.set_scale(block, affine, channels, |_, c| [c.mean, c.inverse_std(n, batch.op.eps)]);
+                batch.normalise(x, block, 0..batch.x.n, channels, output);
+            }
+        });
+    }
+
+    /// Statistics of all channels, of which each thread makes its samples' part.
+    fn statistics<X: Number>(&mut self, x: &[X]) {
+        let Self { batch, channels, sums, .. } = self;
+        let near: Vec<_> = (0..batch.x.blocks()).map(|block| batch.near(x, block)).collect();
+        let sums = sums.of(batch.x.n, |samples, sums| {
+            for (block, near) in near.iter().enumerate() {
+                batch.add_moments(x, block, samples.clone(), near, sums);
+            }
+        });
+        for (block, near) in near.iter().enumerate() {
+            batch.set_statistics(block, near, &sums, &mut channels[batch.block(block)]);
+        }
+    }
+
+    /// Statistics of all channels from what the convolution that made x has summed, if it has.
+    fn known_statistics(&mut self) -> bool {
+        let Some(moments) = self.moments.as_ref().and_then(|moments| moments.take()) else { return false };
+        let n = self.batch.count();
+        for (channel, Moments { near, offsets, squares, .. }) in self.channels.iter_mut().zip(moments) {
+            channel.set_statistics(near, [offsets, squares], n);
+        }
+        true
+    }
+
+    /// Statistics of the whole batch from those of the ranks.
+    fn share(&mut self, ranks: &dyn Across, running: &[f32]) -> Result<(), Error> {
+        let mut mean: Vec<f64> = self.channels.iter().map(|c| c.mean).collect();
+        let mut m2: Vec<f64> = self.channels.iter().map(|c| c.m2).collect();
+        self.n = across::statistics(ranks, self.n, running, &mut mean, &mut m2)?;
+        for (channel, (mean, m2)) in self.channels.iter_mut().zip(mean.into_iter().zip(m2)) {
+            (channel.mean, channel.m2) = (mean, m2);
+        }
+        Ok(())
+    }
+
+    /// Scale and shift of all channels; `of(channel, what is known of it)` gives a mean and the inverse of a standard deviation.
+    fn set_scale(&mut self, affine: Affine<'_>, of: impl Fn(usize, &Channel) -> [f64; 2]) {
+        for block in 0..self.batch.x.blocks() {
+            self.batch.set_scale(block, affine, &mut self.channels[self.batch.block(block)], &of);
+        }
+    }
+
+    /// y by scale and shift of all channels.
+    fn normalise<X: Number, Y: Number>(&self, x: (&[X], &[Y]), output: Output<Y>) {
+        let Self { batch, channels, .. } = self;
+        batch.each_block(|block, samples| batch.normalise(x, block, samples, &channels[batch.block(block)], output));
+    }
+
+    /// Where a convolution computes its output.
+    fn computed_elsewhere(&self) -> Option<&Normal> {
+        self.normal.as_deref().filter(|normal| normal.by().is_some())
+    }
+
+    /// What that convolution must know of the channels.
+    fn constants(&self) -> Constants {
+        let of = |f: fn(&Channel) -> f32| self.channels.iter().map(f).collect();
+        Constants { mean: of(|c| c.mean as f32), scale: of(|c| c.scale), shift: of(|c| c.shift) }
+    }
+
+    /// Whether the gradient of x takes the place of y's.
+    fn in_place(&self) -> bool {
+        !self.batch.op.residual && self.batch.x.bf16 == self.y.bf16
+    }
+
+    fn forward_in<X: Number, Y: Number>(
+        &mut self,
+        pass: &Pass<'_, Cpu>,
+        x: &[&AlignedBuf],
+        y: &mut AlignedBuf,
+    ) -> Result<(), Error> {
+        let (gamma, beta) = self.batch.op.gamma_beta(pass.slots);
+        let affine = (gamma.map(|slot| pass.params.get(slot)), pass.params.get(beta));
+        let x = (X::all(x[0].as_slice()), x.get(1).map_or(&[][..], |residual| Y::all(residual.as_slice())));
+        let bits = (pass.training && !self.bits.is_empty()).then(|| Shared::new(&mut self.bits));
+        let (output, eps) = (Output { y: Shared::new(Y::all_mut(y.as_mut_slice())), bits }, self.batch.op.eps);
+        if pass.takes_statistics() {
+            self.n = self.batch.count();
+            let known = self.known_statistics();
+            if !known && self.writes() && pass.across.is_none() && self.batch.by_blocks() {
+                self.forward_by_blocks(x, affine, output);
+                return Ok(());
+            }
+            if !known {
+                self.statistics(x.0);
+            }
+            if let Some(ranks) = pass.across {
+                self.share(ranks, pass.running)?;
+            }
+            let n = self.n;
+            self.set_scale(affine, |_, channel| [channel.mean, channel.inverse_std(n, eps)]);
+        } else {
+            let (mean, var) = pass.running.split_at(self.batch.x.shape.c);
+            self.set_scale(affine, |i, _| [f64::from(mean[i]), 1.0 / (f64::from(var[i]) + f64::from(eps)).sqrt()]);
+        }
+        match self.computed_elsewhere() {
+            Some(normal) => normal.set_constants(self.constants()),
+            None => self.normalise(x, output),
+        }
+        Ok(())
+    }
+
+    fn recompute_in<X: Number, Y: Number>(&self, x: &AlignedBuf, y: &mut AlignedBuf) {
+        let y = Shared::new(Y::all_mut(y.as_mut_slice()));
+        self.normalise((X::all(x.as_slice()), &[]), Output { y, bits: None });
+    }
+
+    fn backward_in<X: Number, Y: Number>(
+        &mut self,
+        pass: &Pass<'_, Cpu>,
+        mut g: Gradients<'_, Cpu>,
+    ) -> Result<(), Error> {
+        let dx = g.take_dx(0).map(|dx| Shared::new(X::all_mut(dx.as_mut_slice())));
+        let Gradients { x, dy, dy2, dparams, .. } = g;
+        let (x, second) = (X::all(x[0].as_slice()), dy2.map_or(&[][..], |d| Y::all(d.as_slice())));
+        let dy = Shared::new(Y::all_mut(dy.as_mut_slice()));
+        let tensors = Tensors { x, bits: &self.bits, second, dy, dx, in_place: self.in_place() };
+        let known = self.computed_elsewhere().and_then(Normal::take_sums);
+        let (batch, channels, n) = (&self.batch, &self.channels[..], self.n);
+        let backward = Backward { batch, channels, n, frozen: pass.frozen, masked: known.is_some(), tensors };
+        if known.is_none() && pass.across.is_none() && batch.by_blocks() {
+            let sums = backward.by_blocks(&mut self.sums);
+            self.parameters(pass, &sums, dparams);
+            return Ok(());
+        }
+        let mut sums = known.unwrap_or_else(|| backward.sums(&mut self.sums));
+        // the parameters' own gradients are summed with all others; dx needs those of the whole batch here
+        self.parameters(pass, &sums, dparams);
+        if let Some(ranks) = pass.across {
+            let (s, sx) = sums.split_at_mut(self.batch.channels());
+            across::gradients(ranks, self.batch.x.shape.c, s, sx)?;
+        }
+        backward.gradients(&sums);
+        Ok(())
+    }
+
+    /// Gradients of gamma and beta from both sums of all channels.
+    fn parameters(&self, pass: &Pass<'_, Cpu>, sums: &[f64], gradients: &mut Arena<Cpu>) {
+        if pass.frozen {
+            return;
+        }
+        let (s, sx) = sums.split_at(self.batch.channels());
+        let (gamma, beta) = self.batch.op.gamma_beta(pass.slots);
+        for (i, channel) in self.channels[..self.batch.x.shape.c].iter().enumerate() {
+            if let Some(gamma) = gamma {
+                gradients.get_mut(gamma)[i] = (sx[i] * channel.inverse_std(self.n, self.batch.op.eps)) as f32;
+            }
+            gradients.get_mut(beta)[i] = s[i] as f32;
+        }
+    }
+}
+
+/// Whether its output, and with it its residual, is in bf16.
+pub(super) fn narrows(cpu: &Cpu, r: &PlanRequest<'_, Cpu>) -> bool {
+    r.may_narrow && cpu.narrows
+}
+
+/// Plans the op.
+pub(super) fn plan(cpu: &Cpu, op: &Norm, r: &PlanRequest<'_, Cpu>) -> Result<Box<dyn Planned<Cpu>>, Error> {
+    let batch = Batch { threads: cpu.threads, op: op.clone(), x: r.x[0] };
+    let y = TensorDesc { bf16: narrows(cpu, r), ..r.x[0] };
+    let channels = vec![Channel::default(); batch.channels()];
+    let sums = ChannelSums::new(cpu.threads, 2 * channels.len());
+    let moments = r.before.and_then(|fusion| fusion.moments.get().cloned());
+    moments.iter().for_each(|moments| moments.want());
+    let normal = r.behind.filter(|_| cpu.fuses && !op.residual).map(|fusion| {
+        let normal = fusion.normal.get_or_init(|| Rc::new(Normal::new(r.name, op.relu)));
+        Rc::clone(normal)
+    });
+    let noted = r.train && op.relu && op.residual;
+    let bits = vec![0; if noted { batch.x.n * batch.x.blocks() * batch.words() } else { 0 }];
+    let recomputes = cpu.recomputes && !op.residual;
+    Ok(Box::new(Plan { batch, y, channels, n: 1.0, sums, moments, normal, bits, recomputes }))
+}
+
+impl Planned<Cpu> for Plan {
+    fn output(&self) -> TensorDesc {
+        self.y
+    }
+
+    fn formats(&self) -> Vec<Format> {
+        vec![Format::Plain(self.batch.x.shape.c); 1 + usize::from(self.batch.op.scale)]
+    }
+
+    fn state_bytes(&self) -> usize {
+        size_of_val(&self.channels[..]) + self.sums.bytes() + size_of_val(&self.bits[..])
+    }
+
+    fn keeps(&self) -> Keeps {
+        // without a residual, what ReLU let through is computed again from the input
+        Keeps::INPUT
+    }
+
+    fn implementation(&self) -> String {
+        let moments = self.moments.as_ref().map(|moments| format!(", moments by {}", moments.by));
+        let output = self.computed_elsewhere().and_then(Normal::by).map(|by| format!(", output by {by}"));
+        format!("own{}{}", moments.unwrap_or_default(), output.unwrap_or_default())
+    }
+
+    fn alias(&self) -> Option<usize> {
+        let residual = self.batch.op.residual;
+        (residual || self.in_place()).then_some(usize::from(residual))
+    }
+
+    fn adds(&self) -> bool {
+        true
+    }
+
+    fn forward(&mut self, pass: &Pass<'_, Cpu>, x: &[&AlignedBuf], y: &mut AlignedBuf) -> Result<(), Error> {
+        by_numbers!(self.batch.x.bf16, self.y.bf16, self.forward_in(pass, x, y))
+    }
+
+    fn writes(&self) -> bool {
+        self.computed_elsewhere().is_none()
+    }
+
+    fn recomputes(&self) -> bool {
+        self.recomputes && self.writes()
+    }
+
+    fn recompute(&mut self, _: &Pass<'_, Cpu>, x: &[&AlignedBuf], y: &mut AlignedBuf) -> Result<(), Error> {
+        by_numbers!(self.batch.x.bf16, self.y.bf16, self.recompute_in(x[0], y));
+        Ok(())
+    }
+
+    fn backward(&mut self, pass: &Pass<'_, Cpu>, g: Gradients<'_, Cpu>) -> Result<(), Error> {
+        by_numbers!(self.batch.x.bf16, self.y.bf16, self.backward_in(pass, g))
+    }
+
+    fn pool_statistics(&self, running: &[f32], sums: &mut [f64]) -> u64 {
+        let (c, n) = (self.batch.x.shape.c, self.batch.count());
+        for (i, channel) in self.channels[..c].iter().enumerate() {
+            let d = channel.mean - f64::from(running[i]);
+            sums[i] += n * d;
+            // this rank's share of the whole batch's
+            sums[c + i] += n * (channel.m2 / self.n + d * d);
+        }
+        n as u64
+    }
+}

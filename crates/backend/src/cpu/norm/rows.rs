@@ -1,0 +1,338 @@
+//! The passes of batch normalisation over the rows of one channel block: moments, result, sums of gradients, gradient of x. The channels
+//! of a row come again after so many groups of lanes as there are constants: after one in blocks of channels, after more in whole pixels.
+//! X are the numbers of x and its gradient, Y those of the result, the residual and their gradients.
+
+use base::simd;
+
+use crate::cpu::lanes::{LANES, Lanes, group};
+use crate::cpu::number::Number;
+
+/// Bits of a mode: ReLU behind the sum.
+pub const RELU: usize = 1;
+/// A residual input.
+pub const RESIDUAL: usize = 2;
+/// A gradient in two summands.
+pub const SECOND: usize = 4;
+/// Forward notes which values ReLU lets through, which backward, with a residual, cannot compute again from x alone.
+pub const NOTES: usize = 4;
+/// Backward leaves the gradient behind ReLU in place of dy also where it has one summand and there is no residual.
+pub const STORES: usize = 8;
+
+/// What ReLU lets through of a row: a word for each lane, a bit in it for each of [`TOGETHER`] groups that follow each other; then the
+/// words of the next groups. So vectors need no sums across their lanes.
+pub type Bits = u32;
+
+/// Groups whose bits share a word.
+const TOGETHER: usize = Bits::BITS as usize;
+
+/// Words of [`Bits`] for so many elements of a row.
+pub fn words(elems: usize) -> usize {
+    elems.div_ceil(LANES * TOGETHER) * LANES
+}
+
+/// Where the words of a group lie, and its bit in each.
+#[inline(always)]
+fn place(group: usize) -> (std::ops::Range<usize>, Bits) {
+    let at = group / TOGETHER * LANES;
+    (at..at + LANES, 1 << (group % TOGETHER))
+}
+
+/// Runs the statement for each stretch of a row's elements whose lanes have the same constants, with the number of these: for the whole
+/// row where there is one group of them.
+macro_rules! each_group {
+    ($elems:expr, $groups:expr, |$group:ident, $part:ident| $run:expr) => {
+        let (n, groups) = ($elems, $groups);
+        if groups == 1 {
+            let ($group, $part) = (0, 0..n);
+            $run;
+        } else {
+            let (whole, mut next) = (n - n % LANES, 0);
+            for at in (0..whole).step_by(LANES) {
+                let ($group, $part) = (next, at..at + LANES);
+                $run;
+                next = if next + 1 == groups { 0 } else { next + 1 };
+            }
+            if whole < n {
+                let ($group, $part) = (next, whole..n);
+                $run;
+            }
+        }
+    };
+}
+
+simd! {
+    /// Adds sums of (x - k) and (x - k)^2 of one row to `s` and `q`.
+    pub fn moments [X: Number] (x: &[X], k: &[Lanes], s: &mut [Lanes], q: &mut [Lanes]) {
+        each_group!(x.len(), k.len(), |i, part| add_moments(&x[part], &k[i], &mut s[i], &mut q[i]));
+    }
+}
+
+#[inline(always)]
+fn add_moments<X: Number>(x: &[X], k: &Lanes, s: &mut Lanes, q: &mut Lanes) {
+    // local, so that they stay in registers: what a reference points to is stored at each step, as writes to memory might change it
+    let mut sums = [*s, *q];
+    let mut add = |lane: usize, x: f32| {
+        let d = x - k[lane];
+        sums[0][lane] += d;
+        sums[1][lane] = d.mul_add(d, sums[1][lane]);
+    };
+    let (groups, rest) = x.as_chunks::<LANES>();
+    for group in groups {
+        group.iter().enumerate().for_each(|(lane, x)| add(lane, x.get()));
+    }
+    rest.iter().enumerate().for_each(|(lane, x)| add(lane, x.get()));
+    [*s, *q] = sums;
+}
+
+simd! {
+    fn normalise_as [X: Number, Y: Number] <M: usize>(
+        x: &[X], residual: &[Y], scale: &[Lanes], shift: &[Lanes], y: &mut [Y], bits: &mut [Bits],
+    ) {
+        let n = y.len();
+        let x = &x[..n];
+        each_group!(n, scale.len(), |i, part| {
+            let residual = if M & RESIDUAL != 0 { &residual[part.clone()] } else { &[] };
+            let noted = (&mut *bits, part.start / LANES);
+            normal::<X, Y, M>((&x[part.clone()], residual), &scale[i], &shift[i], &mut y[part], noted);
+        });
+    }
+}
+
+/// Of a stretch that begins with group `first` of the row, whose bits are `bits`.
+#[inline(always)]
+fn normal<X: Number, Y: Number, const M: usize>(
+    (x, residual): (&[X], &[Y]),
+    scale: &Lanes,
+    shift: &Lanes,
+    y: &mut [Y],
+    (bits, first): (&mut [Bits], usize),
+) {
+    let value = |lane: usize, x: X, r: Y| {
+        let mut v = x.get().mul_add(scale[lane], shift[lane]);
+        if M & RESIDUAL != 0 {
+            v += r.get();
+        }
+        if M & RELU != 0 && v <= 0.0 { 0.0 } else { v }
+    };
+    let n = y.len();
+    let whole = n - n % LANES;
+    let mut noted = [0; LANES];
+    if M & NOTES != 0 && first % TOGETHER != 0 {
+        noted.copy_from_slice(&bits[place(first).0]);
+    }
+    for at in (0..whole).step_by(LANES).map(group) {
+        let part = at..at + LANES;
+        let r = if M & RESIDUAL != 0 { &residual[part.clone()] } else { &[Y::default(); LANES] };
+        let (x, y, (words, bit)) = (&x[part.clone()], &mut y[part], place(first + at / LANES));
+        for lane in 0..LANES {
+            let v = value(lane, x[lane], r[lane]);
+            y[lane] = Y::of(v);
+            if M & NOTES != 0 {
+                noted[lane] |= if v > 0.0 { bit } else { 0 };
+            }
+        }
+        if M & NOTES != 0 && (bit == 1 << (TOGETHER - 1) || at + LANES == whole) {
+            bits[words].copy_from_slice(&noted);
+            if bit == 1 << (TOGETHER - 1) {
+                noted = [0; LANES];
+            }
+        }
+    }
+    let (words, bit) = place(first + whole / LANES);
+    for i in whole..n {
+        let r = if M & RESIDUAL != 0 { residual[i] } else { Y::default() };
+        let v = value(i - whole, x[i], r);
+        y[i] = Y::of(v);
+        noted[i - whole] |= if v > 0.0 { bit } else { 0 };
+    }
+    if M & NOTES != 0 && whole < n {
+        bits[words].copy_from_slice(&noted);
+    }
+}
+
+/// Mean, scale and shift of each lane.
+pub struct Constants {
+    pub mean: Lanes,
+    pub scale: Lanes,
+    pub shift: Lanes,
+}
+
+/// A row and its constants in a backward pass.
+pub struct Row<'a, X, Y> {
+    pub x: &'a [X],
+    /// What ReLU let through, with a residual.
+    pub bits: &'a [Bits],
+    pub second: &'a [Y],
+    pub constants: &'a [Constants],
+}
+
+simd! {
+    fn reduce_as [X: Number, Y: Number] <M: usize>(row: &Row<'_, X, Y>, dy: &mut [Y], s: &mut [Lanes], sx: &mut [Lanes]) {
+        let n = dy.len();
+        let x = &row.x[..n];
+        each_group!(n, row.constants.len(), |i, part| {
+            let second = if M & SECOND != 0 { &row.second[part.clone()] } else { &[] };
+            let (read, noted) = ((&x[part.clone()], second), (row.bits, part.start / LANES));
+            add_gradients::<X, Y, M>(&row.constants[i], read, noted, &mut dy[part], [&mut s[i], &mut sx[i]]);
+        });
+    }
+}
+
+/// Of a stretch that begins with group `first` of the row, whose bits are `bits`.
+#[inline(always)]
+fn add_gradients<X: Number, Y: Number, const M: usize>(
+    k: &Constants,
+    (x, second): (&[X], &[Y]),
+    (bits, first): (&[Bits], usize),
+    dy: &mut [Y],
+    [s, sx]: [&mut Lanes; 2],
+) {
+    // local, as those of the moments
+    let mut sums = [*s, *sx];
+    let mut one = |lane: usize, x: X, second: Y, passed: bool, dy: &mut Y| {
+        let (x, mut g) = (x.get(), gradient::<M>(k, lane, x.get(), second.get(), passed, dy.get()));
+        if M & (RESIDUAL | SECOND | STORES) != 0 {
+            *dy = Y::of(g);
+            // dx is computed from what is stored
+            g = dy.get();
+        }
+        sums[0][lane] += g;
+        sums[1][lane] = g.mul_add(x - k.mean[lane], sums[1][lane]);
+    };
+    let noted = M & (RELU | RESIDUAL) == RELU | RESIDUAL;
+    let n = dy.len();
+    let whole = n - n % LANES;
+    for at in (0..whole).step_by(LANES) {
+        let (part, (words, bit)) = (at..at + LANES, place(first + at / LANES));
+        let second = if M & SECOND != 0 { &second[part.clone()] } else { &[Y::default(); LANES] };
+        let bits = if noted { &bits[words] } else { &[0; LANES] };
+        let (x, dy) = (&x[part.clone()], &mut dy[part]);
+        for lane in 0..LANES {
+            one(lane, x[lane], second[lane], bits[lane] & bit != 0, &mut dy[lane]);
+        }
+    }
+    let (words, bit) = place(first + whole / LANES);
+    for i in whole..n {
+        let second = if M & SECOND != 0 { second[i] } else { Y::default() };
+        one(i - whole, x[i], second, noted && bits[words.start + i - whole] & bit != 0, &mut dy[i]);
+    }
+    [*s, *sx] = sums;
+}
+
+/// dy, plus its second summand, where ReLU let the value through. Without a residual the value is computed again from x by the
+/// forward pass's own formula.
+#[inline(always)]
+fn gradient<const M: usize>(k: &Constants, lane: usize, x: f32, second: f32, passed: bool, dy: f32) -> f32 {
+    let g = if M & SECOND != 0 { dy + second } else { dy };
+    let passes = match (M & RELU != 0, M & RESIDUAL != 0) {
+        (false, _) => true,
+        (true, false) => x.mul_add(k.scale[lane], k.shift[lane]) > 0.0,
+        (true, true) => passed,
+    };
+    if passes { g } else { 0.0 }
+}
+
+/// dx = a g + (b x + c), per lane.
+pub struct Slope {
+    pub a: Lanes,
+    pub b: Lanes,
+    pub c: Lanes,
+}
+
+simd! {
+    /// dx from stored gradients.
+    pub fn slope [X: Number, Y: Number] (k: &[Slope], x: &[X], g: &[Y], dx: &mut [X]) {
+        let n = dx.len();
+        let (x, g) = (&x[..n], &g[..n]);
+        each_group!(n, k.len(), |i, part| slope_of(&k[i], &x[part.clone()], &g[part.clone()], &mut dx[part]));
+    }
+}
+
+#[inline(always)]
+fn slope_of<X: Number, Y: Number>(k: &Slope, x: &[X], g: &[Y], dx: &mut [X]) {
+    let value = |lane: usize, x: X, g: Y| X::of(k.a[lane].mul_add(g.get(), k.b[lane].mul_add(x.get(), k.c[lane])));
+    let n = dx.len();
+    let whole = n - n % LANES;
+    for at in (0..whole).step_by(LANES) {
+        let (x, g, dx) = (&x[at..at + LANES], &g[at..at + LANES], &mut dx[at..at + LANES]);
+        for lane in 0..LANES {
+            dx[lane] = value(lane, x[lane], g[lane]);
+        }
+    }
+    for i in whole..n {
+        dx[i] = value(i - whole, x[i], g[i]);
+    }
+}
+
+simd! {
+    fn slope_in_place_as [X: Number, Y: Number] <M: usize>(k: &[Slope], row: &Row<'_, X, Y>, dy: &mut [Y]) {
+        let n = dy.len();
+        let x = &row.x[..n];
+        each_group!(n, k.len(), |i, part| {
+            own_slope::<X, Y, M>(&k[i], &row.constants[i], &x[part.clone()], &mut dy[part]);
+        });
+    }
+}
+
+#[inline(always)]
+fn own_slope<X: Number, Y: Number, const M: usize>(k: &Slope, constants: &Constants, x: &[X], dy: &mut [Y]) {
+    let value = |lane: usize, x: X, dy: Y| {
+        let x = x.get();
+        let g = gradient::<M>(constants, lane, x, 0.0, false, dy.get());
+        Y::of(k.a[lane].mul_add(g, k.b[lane].mul_add(x, k.c[lane])))
+    };
+    let n = dy.len();
+    let whole = n - n % LANES;
+    for at in (0..whole).step_by(LANES) {
+        let (x, dy) = (&x[at..at + LANES], &mut dy[at..at + LANES]);
+        for lane in 0..LANES {
+            dy[lane] = value(lane, x[lane], dy[lane]);
+        }
+    }
+    for i in whole..n {
+        dy[i] = value(i - whole, x[i], dy[i]);
+    }
+}
+
+/// y = scale x + shift, plus the residual, behind ReLU, as `mode` says; with [`NOTES`], and only with both, what ReLU lets through.
+pub fn normalise<X: Number, Y: Number>(
+    mode: usize,
+    (x, residual): (&[X], &[Y]),
+    scale: &[Lanes],
+    shift: &[Lanes],
+    y: &mut [Y],
+    bits: &mut [Bits],
+) {
+    match mode {
+        0 => normalise_as::<X, Y, 0>(x, residual, scale, shift, y, bits),
+        1 => normalise_as::<X, Y, 1>(x, residual, scale, shift, y, bits),
+        2 => normalise_as::<X, Y, 2>(x, residual, scale, shift, y, bits),
+        3 => normalise_as::<X, Y, 3>(x, residual, scale, shift, y, bits),
+        _ => normalise_as::<X, Y, 7>(x, residual, scale, shift, y, bits),
+    }
+}
+
+/// Adds a row's sums of g, the gradient behind ReLU, and g (x - mean) to `s` and `sx`. With a residual input, a second summand or
+/// [`STORES`], g replaces dy in memory; else the next pass makes it again.
+pub fn reduce<X: Number, Y: Number>(mode: usize, row: &Row<'_, X, Y>, dy: &mut [Y], s: &mut [Lanes], sx: &mut [Lanes]) {
+    match mode {
+        0 => reduce_as::<X, Y, 0>(row, dy, s, sx),
+        1 => reduce_as::<X, Y, 1>(row, dy, s, sx),
+        2 => reduce_as::<X, Y, 2>(row, dy, s, sx),
+        3 => reduce_as::<X, Y, 3>(row, dy, s, sx),
+        4 => reduce_as::<X, Y, 4>(row, dy, s, sx),
+        5 => reduce_as::<X, Y, 5>(row, dy, s, sx),
+        6 => reduce_as::<X, Y, 6>(row, dy, s, sx),
+        7 => reduce_as::<X, Y, 7>(row, dy, s, sx),
+        STORES => reduce_as::<X, Y, STORES>(row, dy, s, sx),
+        _ => reduce_as::<X, Y, { STORES | RELU }>(row, dy, s, sx),
+    }
+}
+
+/// dx in place of dy, without a residual. With a second summand [`reduce`] has left the masked gradient there.
+pub fn slope_in_place<X: Number, Y: Number>(mode: usize, k: &[Slope], row: &Row<'_, X, Y>, dy: &mut [Y]) {
+    match mode {
+        RELU => slope_in_place_as::<X, Y, 1>(k, row, dy),
+        _ => slope_in_place_as::<X, Y, 0>(k, row, dy),
+    }
+}

@@ -1,0 +1,320 @@
+//! An operation whose inputs lie in another order than it takes, behind copies of them: where images with all channels of a pixel side
+//! by side meet operations that have loops for blocks of channels alone, and the other way round; where the network's own image meets
+//! what a convolution made of it; where features of a flattened image are read one by one; where a convolution reads only some pixels, or
+//! images with zeros around them; and where it takes f32 of what is in bf16, or the other way round.
+
+use net::{Op, Reads, Shape};
+
+use super::buf::AlignedBuf;
+use super::device::Cpu;
+use super::format::Format;
+use super::norm;
+use super::number::{Number, by_numbers};
+use super::threads::Threads;
+use crate::{Error, Gradients, Keeps, Pass, PlanRequest, Planned, TensorDesc};
+
+/// An operation behind copies of its inputs.
+struct Plan {
+    threads: Threads,
+    inner: Box<dyn Planned<Cpu>>,
+    inputs: Vec<Input>,
+    /// Behind the names of primitives.
+    how: &'static str,
+}
+
+/// One input: how it comes, and how it is taken; copies of it and of its gradient where these differ.
+struct Input {
+    given: View,
+    taken: View,
+    x: AlignedBuf,
+    dx: AlignedBuf,
+}
+
+impl Input {
+    /// With room for copies of the tensor and, where it `has_gradient`, of its gradient.
+    fn new(given: View, taken: View, has_gradient: bool, name: &str) -> Result<Self, Error> {
+        let copied = if given == taken { 0 } else { taken.images.words() };
+        let (x, dx) = (copied, if has_gradient { copied } else { 0 });
+        Ok(Self { given, taken, x: AlignedBuf::zeroed(x, name)?, dx: AlignedBuf::zeroed(dx, name)? })
+    }
+
+    fn differs(&self) -> bool {
+        self.given != self.taken
+    }
+}
+
+/// A part of the pixels of images: from `first` on, every `step`-th down and across.
+#[derive(Clone, Copy, PartialEq)]
+struct View {
+    images: TensorDesc,
+    first: [usize; 2],
+    step: [usize; 2],
+    /// Rows and columns of pixels.
+    extent: [usize; 2],
+}
+
+impl View {
+    fn whole(images: &TensorDesc) -> Self {
+        Self::stepped(images, [1, 1])
+    }
+
+    fn stepped(images: &TensorDesc, step: [usize; 2]) -> Self {
+        let Shape { h, w, .. } = images.shape;
+        Self { images: *images, first: [0, 0], step, extent: [h.div_ceil(step[0]), w.div_ceil(step[1])] }
+    }
+
+    /// Whether there are pixels that it leaves out.
+    fn has_holes(&self) -> bool {
+        self.extent != [self.images.shape.h, self.images.shape.w]
+    }
+
+    /// Where channel `c` of its first pixel lies within a sample.
+    fn at(&self, c: usize) -> usize {
+        self.images.at(c, self.first[0] * self.images.shape.w + self.first[1])
+    }
+
+    /// Elements from row to row, and from pixel to pixel.
+    fn strides(&self) -> [usize; 2] {
+        let TensorDesc { shape, block, .. } = self.images;
+        [self.step[0] * shape.w * block, self.step[1] * block]
+    }
+}
+
+/// With all channels of a pixel side by side, of every `step`-th pixel down and across.
+pub(super) fn thinned(x: &TensorDesc, step: [usize; 2]) -> TensorDesc {
+    let [h, w] = View::stepped(x, step).extent;
+    last(&x.with_shape(Shape::image(x.shape.c, h, w)))
+}
+
+/// With all channels of a pixel side by side.
+pub(super) fn last(x: &TensorDesc) -> TensorDesc {
+    TensorDesc { block: x.shape.c, ..*x }
+}
+
+/// The layout of an output made of stretches of the channels of `x`.
+pub(super) fn like(cpu: &Cpu, x: &TensorDesc, shape: Shape) -> TensorDesc {
+    let y = x.with_shape(shape);
+    if cpu.channels_last && x.block == x.shape.c { last(&y) } else { y }
+}
+
+/// The layouts in which an operation takes its inputs; none where it takes them as they are. A convolution decides by itself.
+pub(super) fn wanted(cpu: &Cpu, r: &PlanRequest<'_, Cpu>) -> Option<Vec<TensorDesc>> {
+    if matches!(r.op, Op::Conv(_)) {
+        return None;
+    }
+    let mut wanted = ordered(cpu, r).unwrap_or_else(|| r.x.to_vec());
+    for (input, wanted) in wanted.iter_mut().enumerate() {
+        wanted.bf16 = match r.op {
+            Op::Norm(_) if input == 0 => wanted.bf16,
+            Op::Norm(_) => norm::narrows(cpu, r),
+            _ => false,
+        };
+    }
+    (wanted != r.x).then_some(wanted)
+}
+
+/// In the order of channels in which it takes them; none where that is theirs.
+fn ordered(cpu: &Cpu, r: &PlanRequest<'_, Cpu>) -> Option<Vec<TensorDesc>> {
+    let flattened = r.x.iter().zip(r.shapes).any(|(x, shape)| x.shape != *shape);
+    let alike = r.x.iter().all(|x| x.in_f32() == r.x[0].in_f32());
+    if flattened && (r.op.reads() == Reads::Channels || !alike) {
+        return Some(r.x.iter().zip(r.shapes).map(|(x, shape)| TensorDesc { shape: *shape, block: 1, ..*x }).collect());
+    }
+    if let Some(blocked) = beside_plain(r.x).filter(|_| !flattened && !cpu.channels_last) {
+        return Some(blocked);
+    }
+    if r.x.iter().all(in_blocks) && !cpu.channels_last {
+        return None;
+    }
+    Some(match r.op {
+        Op::Norm(_)
+        | Op::Pool(_)
+        | Op::Activation(_)
+        | Op::Add(_)
+        | Op::Dropout(_)
+        | Op::DropPath(_)
+        | Op::Linear(_)
+            if r.x.iter().all(|x| x == &r.x[0]) =>
+        {
+            return None;
+        }
+        Op::Norm(_) | Op::Add(_) => r.x.iter().map(last).collect(),
+        Op::Concat(_) | Op::Shortcut(_) if cpu.channels_last => r.x.iter().map(last).collect(),
+        _ if r.x.iter().all(|x| x.block == 1) => return None,
+        _ => r.x.iter().map(|x| TensorDesc { block: cpu.block, ..*x }).collect(),
+    })
+}
+
+/// Vectors of linear layers, or the network's image, beside images in blocks: all in those blocks. None where the inputs are others.
+fn beside_plain(x: &[TensorDesc]) -> Option<Vec<TensorDesc>> {
+    let block = x.iter().find(|x| !x.is_plain())?.block;
+    let lies_so = [8, 16].contains(&block) && x.iter().all(|x| x.is_plain() || x.block == block);
+    (lies_so && x.iter().any(TensorDesc::is_plain)).then(|| x.iter().map(|x| TensorDesc { block, ..*x }).collect())
+}
+
+/// Whether there are loops for such blocks.
+fn in_blocks(x: &TensorDesc) -> bool {
+    x.is_plain() || [8, 16].contains(&x.block)
+}
+
+/// In blocks of channels, or in plain order if it is.
+pub(super) fn blocked(cpu: &Cpu, x: &TensorDesc) -> TensorDesc {
+    TensorDesc { block: if in_blocks(x) { x.block } else { cpu.block }, ..*x }
+}
+
+/// Plans an operation as it is planned for inputs in the layouts `taken`, of which it reads every `step`-th pixel; a flattened image may be
+/// taken as a vector in plain order.
+pub(super) fn plan(
+    cpu: &Cpu,
+    r: &PlanRequest<'_, Cpu>,
+    taken: &[TensorDesc],
+    step: [usize; 2],
+    of: impl FnOnce(&PlanRequest<'_, Cpu>) -> Result<Box<dyn Planned<Cpu>>, Error>,
+) -> Result<Box<dyn Planned<Cpu>>, Error> {
+    if taken == r.x && step == [1, 1] {
+        return of(r);
+    }
+    // its neighbours know nothing of the copies
+    let inner = of(&PlanRequest { x: taken, before: None, behind: None, ..*r })?;
+    let input = |(i, (given, taken)): (usize, (&TensorDesc, &TensorDesc))| -> Result<Input, Error> {
+        // the aliased input's gradient lies in dy
+        let has_gradient = r.train && (i > 0 || r.wants_dx) && inner.alias() != Some(i);
+        let vector = taken.block == 1 && taken.shape == Shape::vector(given.shape.elems());
+        let taken = if vector { taken.with_shape(given.shape) } else { *taken };
+        Input::new(View::stepped(given, step), View::whole(&taken), has_gradient, r.name)
+    };
+    let inputs = r.x.iter().zip(taken).enumerate().map(input).collect::<Result<_, _>>()?;
+    Ok(Box::new(Plan { threads: cpu.threads, inner, inputs, how: "behind copies" }))
+}
+
+/// An operation that was planned for the images of `frame`, of which the input's are a part that begins at row and column `first`; all
+/// around it are zeros.
+pub(super) fn in_frame(
+    cpu: &Cpu,
+    r: &PlanRequest<'_, Cpu>,
+    inner: Box<dyn Planned<Cpu>>,
+    frame: &TensorDesc,
+    first: [usize; 2],
+) -> Result<Box<dyn Planned<Cpu>>, Error> {
+    let given = View::whole(&r.x[0]);
+    let taken = View { images: *frame, first, ..given };
+    let inputs = vec![Input::new(given, taken, r.train && r.wants_dx, r.name)?];
+    Ok(Box::new(Plan { threads: cpu.threads, inner, inputs, how: "in a frame" }))
+}
+
+/// Copies from one layout of the same pixels to another; pixels between and around them and what pads channels become zero.
+fn copy(threads: Threads, from: &View, x: &[f32], to: &View, y: &mut [f32]) {
+    by_numbers!(from.images.bf16, to.images.bf16, copy_in(threads, from, x, to, y));
+}
+
+fn copy_in<X: Number, Y: Number>(threads: Threads, from: &View, x: &[f32], to: &View, y: &mut [f32]) {
+    let (x, y) = (X::all(x), Y::all_mut(y));
+    let (run, channels) = (stretch(from.images.block, to.images.block), to.images.shape.c);
+    let (sample, source) = (to.images.sample_elems(), from.images.sample_elems());
+    let holes = to.has_holes() || !channels.is_multiple_of(to.images.block);
+    threads.split(&mut y[..to.images.elems()], sample, |first, samples| {
+        for (n, y) in (first..).zip(samples.chunks_exact_mut(sample)) {
+            let x = &x[n * source..][..source];
+            if holes {
+                y.fill(Y::default());
+            }
+            for c in (0..channels).step_by(run) {
+                match run.min(channels - c) {
+                    16 => copy_channels::<X, Y, 16>(from, x, to, y, c),
+                    8 => copy_channels::<X, Y, 8>(from, x, to, y, c),
+                    len => (c..c + len).for_each(|c| copy_channels::<X, Y, 1>(from, x, to, y, c)),
+                }
+            }
+        }
+    });
+}
+
+/// Channels that lie side by side in blocks of both sizes: as many as fit a kernel and divide both.
+fn stretch(a: usize, b: usize) -> usize {
+    [16, 8].into_iter().find(|run| a.is_multiple_of(*run) && b.is_multiple_of(*run)).unwrap_or(1)
+}
+
+/// Copies the `R` channels from `c` on of all pixels.
+fn copy_channels<X: Number, Y: Number, const R: usize>(from: &View, x: &[X], to: &View, y: &mut [Y], c: usize) {
+    let (x, y) = (&x[from.at(c)..], &mut y[to.at(c)..]);
+    let ([rows, columns], there, here) = (to.extent, from.strides(), to.strides());
+    for row in 0..rows {
+        let (x, y) = (&x[row * there[0]..], &mut y[row * here[0]..]);
+        for column in 0..columns {
+            let (y, x) = (&mut y[column * here[1]..][..R], &x[column * there[1]..][..R]);
+            y.iter_mut().zip(x).for_each(|(y, x)| *y = Y::of(x.get()));
+        }
+    }
+}
+
+/// The inputs as the operation takes them.
+fn taken<'a>(inputs: &'a [Input], x: &[&'a AlignedBuf]) -> Vec<&'a AlignedBuf> {
+    inputs.iter().zip(x).map(|(input, x)| if input.differs() { &input.x } else { *x }).collect()
+}
+
+impl Planned<Cpu> for Plan {
+    fn output(&self) -> TensorDesc {
+        self.inner.output()
+    }
+
+    fn formats(&self) -> Vec<Format> {
+        self.inner.formats()
+    }
+
+    fn state_bytes(&self) -> usize {
+        let copies = self.inputs.iter().map(|i| i.x.as_slice().len() + i.dx.as_slice().len());
+        self.inner.state_bytes() + 4 * copies.sum::<usize>()
+    }
+
+    fn keeps(&self) -> Keeps {
+        // of what it has copies, too: which these are may depend on the batch
+        self.inner.keeps()
+    }
+
+    fn implementation(&self) -> String {
+        format!("{} {}", self.inner.implementation(), self.how)
+    }
+
+    fn alias(&self) -> Option<usize> {
+        self.inner.alias().filter(|i| !self.inputs[*i].differs())
+    }
+
+    fn adds(&self) -> bool {
+        self.inner.adds()
+    }
+
+    fn forward(&mut self, pass: &Pass<'_, Cpu>, x: &[&AlignedBuf], y: &mut AlignedBuf) -> Result<(), Error> {
+        for (input, x) in self.inputs.iter_mut().zip(x).filter(|(input, _)| input.differs()) {
+            copy(self.threads, &input.given, x.as_slice(), &input.taken, input.x.as_mut_slice());
+        }
+        self.inner.forward(pass, &taken(&self.inputs, x), y)
+    }
+
+    fn backward(&mut self, pass: &Pass<'_, Cpu>, g: Gradients<'_, Cpu>) -> Result<(), Error> {
+        let Gradients { x, y, dy, dy2, dx, dparams } = g;
+        let alias = self.inner.alias();
+        let mut copies: Vec<AlignedBuf> = self.inputs.iter_mut().map(|i| std::mem::take(&mut i.dx)).collect();
+        let (mut own, mut targets) = (Vec::new(), Vec::new());
+        for (i, ((input, target), copy)) in self.inputs.iter().zip(dx).zip(&mut copies).enumerate() {
+            let (inner, outer) = match (input.differs(), target) {
+                (true, Some(target)) => ((alias != Some(i)).then_some(copy), Some(target)),
+                (_, target) => (target, None),
+            };
+            own.push(inner);
+            targets.push(outer);
+        }
+        let inputs = taken(&self.inputs, x);
+        self.inner.backward(pass, Gradients { x: &inputs, y, dy: &mut *dy, dy2, dx: own, dparams })?;
+        for (i, target) in targets.into_iter().enumerate() {
+            let (input, Some(target)) = (&self.inputs[i], target) else { continue };
+            let from = if alias == Some(i) { dy.as_slice() } else { copies[i].as_slice() };
+            copy(self.threads, &input.taken, from, &input.given, target.as_mut_slice());
+        }
+        self.inputs.iter_mut().zip(copies).for_each(|(input, copy)| input.dx = copy);
+        Ok(())
+    }
+
+    fn pool_statistics(&self, running: &[f32], sums: &mut [f64]) -> u64 {
+        self.inner.pool_statistics(running, sums)
+    }
+}

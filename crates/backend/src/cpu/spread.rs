@@ -1,0 +1,155 @@
+//! Convolutions for which oneDNN has nothing but plain loops, as larger ones with zeros among their weights: groups that do not fill
+//! channel blocks are merged until they do, and kernels with gaps between their cells become dense ones.
+
+use net::Conv;
+
+use super::affine;
+use super::buf::AlignedBuf;
+use super::device::Cpu;
+use super::format::Format;
+use super::layout::Md;
+use crate::{Arena, Error, Gradients, Keeps, ParamFormat, Pass, PlanRequest, Planned, Slot, TensorDesc};
+
+/// A larger convolution, and its weights.
+struct Plan {
+    inner: affine::Plan,
+    /// Place of each weight among those of the larger one.
+    places: Vec<u32>,
+    /// Its weights, then the bias, and their gradients.
+    weights: Arena<Cpu>,
+    gradients: Arena<Cpu>,
+    slots: Vec<Slot>,
+}
+
+/// How much larger.
+#[derive(Clone, Copy)]
+struct Growth {
+    /// Groups that become one.
+    merged: usize,
+    /// Whether the gaps between the kernel's cells become weights.
+    dense: bool,
+}
+
+impl Growth {
+    /// Those that may help, the smallest first: groups as they are, merged until they fill blocks of channels, all of them as one.
+    fn all(op: &Conv, inputs: usize, block: usize) -> Vec<Self> {
+        let each = [inputs / op.groups, op.out_channels / op.groups];
+        let fills = |merged: &usize| each.iter().all(|channels| (channels * merged).is_multiple_of(block));
+        let least = (2..op.groups).filter(|merged| op.groups.is_multiple_of(*merged)).find(fills);
+        let merged = [Some(1), least, Some(op.groups)].into_iter().flatten();
+        let all = merged.flat_map(|merged| [false, true].map(|dense| Self { merged, dense }));
+        let grows = |g: &Self| (g.merged > 1 || g.dense) && (!g.dense || op.dilation != [1, 1]);
+        all.filter(grows).collect()
+    }
+
+    /// The larger convolution.
+    fn of(self, op: &Conv) -> Conv {
+        let larger = op.clone().groups(op.groups / self.merged);
+        if self.dense { Conv { kernel: op.extent(), dilation: [1, 1], ..larger } } else { larger }
+    }
+}
+
+/// Plans a convolution as a larger one; none where oneDNN has no fast one of these either.
+pub(super) fn plan(cpu: &Cpu, r: &PlanRequest<'_, Cpu>, op: &Conv) -> Result<Option<Box<dyn Planned<Cpu>>>, Error> {
+    let inputs = r.x[0].shape.c;
+    for growth in Growth::all(op, inputs, cpu.block) {
+        let inner = affine::Plan::conv(cpu, &PlanRequest { formats: None, ..*r }, &growth.of(op))?;
+        if !inner.is_slow() {
+            return Ok(Some(Box::new(Plan::new(cpu, inner, op, growth, inputs)?)));
+        }
+    }
+    Ok(None)
+}
+
+/// The place of every weight (O, I / groups, kernel) in the layout of the larger convolution's.
+fn places(layout: &Md, op: &Conv, growth: Growth, inputs: usize) -> Vec<u32> {
+    let ([rows, columns], [kh, kw]) = (growth.of(op).kernel, op.kernel);
+    let step = if growth.dense { op.dilation } else { [1, 1] };
+    let (inputs, outputs) = (inputs / op.groups, op.out_channels / op.groups);
+    let mut places = vec![0; op.out_channels * inputs * kh * kw];
+    layout.pairs(|plain, place| {
+        let (row, column, rest) = (plain / columns % rows, plain % columns, plain / (rows * columns));
+        // outputs count through all groups, inputs within a merged one
+        let (input, output) = (rest % (inputs * growth.merged), rest / (inputs * growth.merged));
+        let same_group = input / inputs == output / outputs % growth.merged;
+        if same_group && row.is_multiple_of(step[0]) && column.is_multiple_of(step[1]) {
+            let tap = row / step[0] * kw + column / step[1];
+            places[(output * inputs + input % inputs) * kh * kw + tap] = place as u32;
+        }
+    });
+    places
+}
+
+impl Plan {
+    fn new(cpu: &Cpu, inner: affine::Plan, op: &Conv, growth: Growth, inputs: usize) -> Result<Self, Error> {
+        let places = places(inner.weights(), op, growth, inputs);
+        let mut end = 0;
+        let slot = |format: Format| {
+            let len = format.elems();
+            end += len;
+            Slot { chunk: 0, offset: end - len, len }
+        };
+        let slots: Vec<Slot> = inner.formats().into_iter().map(slot).collect();
+        let gradients = if inner.trains() { end } else { 0 };
+        Ok(Self { inner, places, weights: Arena::new(cpu, &[end])?, gradients: Arena::new(cpu, &[gradients])?, slots })
+    }
+
+    /// Puts the weights in their places; between them stay zeros.
+    fn spread(&mut self, pass: &Pass<'_, Cpu>) {
+        let to = self.weights.get_mut(self.slots[0]);
+        self.places.iter().zip(pass.params.get(pass.slots[0])).for_each(|(place, w)| to[*place as usize] = *w);
+        if let Some(bias) = self.slots.get(1) {
+            self.weights.get_mut(*bias).copy_from_slice(pass.params.get(pass.slots[1]));
+        }
+    }
+}
+
+/// The pass of the larger convolution.
+fn own<'a>(pass: &Pass<'a, Cpu>, params: &'a Arena<Cpu>, slots: &'a [Slot]) -> Pass<'a, Cpu> {
+    Pass { params, slots, ..*pass }
+}
+
+impl Planned<Cpu> for Plan {
+    fn output(&self) -> TensorDesc {
+        self.inner.output()
+    }
+
+    fn formats(&self) -> Vec<Format> {
+        let bias = self.slots.get(1).map(|bias| Format::Plain(bias.len));
+        [Some(Format::Plain(self.places.len())), bias].into_iter().flatten().collect()
+    }
+
+    fn state_bytes(&self) -> usize {
+        let arenas = self.weights.chunks.iter().chain(&self.gradients.chunks);
+        self.inner.state_bytes() + 4 * (self.places.len() + arenas.map(|a| a.as_slice().len()).sum::<usize>())
+    }
+
+    fn keeps(&self) -> Keeps {
+        self.inner.keeps()
+    }
+
+    fn implementation(&self) -> String {
+        format!("spread {}", self.inner.implementation())
+    }
+
+    fn forward(&mut self, pass: &Pass<'_, Cpu>, x: &[&AlignedBuf], y: &mut AlignedBuf) -> Result<(), Error> {
+        self.spread(pass);
+        self.inner.forward(&own(pass, &self.weights, &self.slots), x, y)
+    }
+
+    fn backward(&mut self, pass: &Pass<'_, Cpu>, g: Gradients<'_, Cpu>) -> Result<(), Error> {
+        let Gradients { x, y, dy, dy2, dx, dparams } = g;
+        let larger = Gradients { x, y, dy, dy2, dx, dparams: &mut self.gradients };
+        self.inner.backward(&own(pass, &self.weights, &self.slots), larger)?;
+        if pass.frozen {
+            return Ok(());
+        }
+        let from = self.gradients.get(self.slots[0]);
+        let to = dparams.get_mut(pass.slots[0]);
+        to.iter_mut().zip(&self.places).for_each(|(d, place)| *d = from[*place as usize]);
+        if let Some(bias) = self.slots.get(1) {
+            dparams.get_mut(pass.slots[1]).copy_from_slice(self.gradients.get(*bias));
+        }
+        Ok(())
+    }
+}

@@ -1,0 +1,272 @@
+//! 3x3 and 5x5 convolutions at stride 1 by Winograd's minimal filtering (Lavin and Gray 2015, arXiv 1509.09308, section 4), F(2x4, 3x3)
+//! and F(2x2, 5x5): 3 and 2.78 times fewer multiplications than the direct form, in all three passes.
+//!
+//! An image is cut into tiles of 2 x M outputs, each from A x B inputs: M = 4, A = 4 and B = 6, or M = 2 and A = B = 6. Tiles and filters
+//! are transformed to the places of an A x B grid; per place, the channels are a matrix product. Inputs, outputs and gradients stay in
+//! channel blocks, as long as a register: 8 with AVX2, 16 with AVX-512. What 3x3 convolutions at stride 2 need is in [`phases`].
+
+mod ahead;
+mod bias_relu;
+
+mod convolution;
+mod filters;
+mod folded;
+mod kernel;
+mod lines;
+mod normalised;
+mod outputs;
+mod passes;
+mod phases;
+mod strip;
+mod transform;
+mod wide;
+
+use std::cell::Ref;
+use std::rc::Rc;
+
+use bias_relu::BiasRelu;
+use convolution::Convolution;
+use filters::Filters;
+use kernel::padded;
+use net::Conv;
+use normalised::Normalised;
+use outputs::{Finish, NormGradient};
+use passes::{Correlation, strip_len};
+use strip::{Order, tiles};
+use transform::Side;
+use wide::Wide;
+
+use super::buf::{AlignedBuf, Scratch};
+use super::device::Cpu;
+use super::format::Format;
+use super::isa::Isa;
+use super::moments::{Moments, OutputMoments};
+use super::normal::{Constants, Normal};
+use super::threads::{Shared, Threads};
+use super::vector::{Avx2, Avx512, Vectors};
+use crate::{Error, Gradients, Keeps, Pass, PlanRequest, Planned, TensorDesc};
+
+/// A convolution of known sizes on an A x B grid, for tiles of 2 x M outputs.
+struct Plan<S: Vectors, const A: usize, const B: usize, const M: usize> {
+    set: S,
+    threads: Threads,
+    x: TensorDesc,
+    y: TensorDesc,
+    /// Rows and columns of zeros around the images.
+    pad: usize,
+    bias_relu: BiasRelu,
+    wants_dx: bool,
+    /// Tiles that one thread takes through all stages at once.
+    strip: usize,
+    /// The same where each thread takes output channels, in place of samples: from one side to the other, and for the filters' gradient.
+    wide: [Option<usize>; 2],
+    /// The batch normalisation before it, which it computes.
+    normal: Option<Rc<Normal>>,
+    /// For the batch normalisation behind it, which wants them or not.
+    moments: Option<Rc<OutputMoments>>,
+    /// Work space for one pass: filters on the grid, or each thread's gradient of them; then each thread's transformed inputs and
+    /// outputs of a strip.
+    scratch: Rc<Scratch>,
+}
+
+/// Whether it is a convolution for a grid: in f32 alone, as bf16 would round there, and in blocks of channels, as long as a register.
+pub(super) fn fits(cpu: &Cpu, r: &PlanRequest<'_, Cpu>, op: &Conv) -> bool {
+    let [k, pad] = [op.kernel[0], op.pads[0]];
+    let square = op.kernel == [k; 2] && op.pads == [pad; 4] && op.dilation == [1, 1] && op.groups == 1;
+    let has_grid = match op.stride {
+        [1, 1] => k == 3 && pad < k || [k, pad] == [5, 2],
+        [2, 2] => [k, pad] == [3, 1],
+        _ => false,
+    };
+    square && has_grid && cpu.bf16.is_none() && r.x[0].block == cpu.block && cpu.isa >= Isa::Avx2
+}
+
+/// Plans a convolution that [`fits`] on the grid that suits its kernel.
+pub(super) fn plan(cpu: &Cpu, r: &PlanRequest<'_, Cpu>, op: &Conv) -> Option<Result<Box<dyn Planned<Cpu>>, Error>> {
+    match cpu.block {
+        Avx2::LANES => on(Avx2::detect()?, cpu, r, op),
+        _ => on(Avx512::detect()?, cpu, r, op),
+    }
+}
+
+fn on<S: Vectors + 'static>(
+    set: S,
+    cpu: &Cpu,
+    r: &PlanRequest<'_, Cpu>,
+    op: &Conv,
+) -> Option<Result<Box<dyn Planned<Cpu>>, Error>> {
+    match op.kernel[0] {
+        3 if op.stride == [2, 2] => Some(phases::Plan::new(set, cpu, r, op).map(|p| Box::new(p) as _)),
+        3 => Some(Plan::<S, 4, 6, 4>::new(set, cpu, r, op).map(|p| Box::new(p) as _)),
+        5 => Some(Plan::<S, 6, 6, 2>::new(set, cpu, r, op).map(|p| Box::new(p) as _)),
+        _ => None,
+    }
+}
+
+impl<S: Vectors, const A: usize, const B: usize, const M: usize> Plan<S, A, B, M> {
+    /// Plans all passes; the weights lie in plain order.
+    fn new(set: S, cpu: &Cpu, r: &PlanRequest<'_, Cpu>, op: &Conv) -> Result<Self, Error> {
+        let x = r.x[0];
+        let y = x.with_shape(r.output()?);
+        let (threads, ci, co) = (cpu.threads, padded(x.shape.c), padded(op.out_channels));
+        // without padding the input, and so its gradient, has more tiles than the output
+        let all = tiles(&y, M).max(tiles(&x, M));
+        let strip = strip_len(A, S::ROWS, ci, co, all * x.n.div_ceil(threads.0));
+        let wide = [wide::MOST_CHANNELS, wide::most_channels_of_gradients(threads)]
+            .map(|most| wide::suits(ci, co, most, threads).then(|| wide::strip_len(S::ROWS, all * x.n, threads)));
+        let bias_relu = BiasRelu::new(cpu, r, op, y);
+        let normal = r.before.and_then(|fusion| fusion.normal.get().cloned());
+        normal.iter().for_each(|normal| normal.taken_by(r.name));
+        let moments = r.behind.filter(|_| cpu.fuses).map(|fusion| {
+            let moments = fusion.moments.get_or_init(|| Rc::new(OutputMoments::new(r.name)));
+            Rc::clone(moments)
+        });
+        let (wants_dx, scratch) = (r.wants_dx, cpu.scratch.clone());
+        let pad = op.pads[0];
+        let plan = Self { set, threads, x, y, pad, bias_relu, wants_dx, strip, wide, normal, moments, scratch };
+        let grids = [Some(1), r.train.then_some(threads.0)];
+        let rooms = plan.wide.into_iter().zip(grids).filter_map(|(wide, grids)| Some((wide, grids?)));
+        for (wide, grids) in rooms {
+            let by_samples = || plan.grid() * grids + plan.work() * threads.0;
+            plan.scratch.reserve(wide.map_or_else(by_samples, |strip| plan.wide_work(strip)), r.name)?;
+        }
+        Ok(plan)
+    }
+
+    /// Input and output channels with their padding.
+    fn channels(&self) -> (usize, usize) {
+        (padded(self.x.shape.c), padded(self.y.shape.c))
+    }
+
+    /// Floats of a grid of filters.
+    fn grid(&self) -> usize {
+        let (ci, co) = self.channels();
+        A * B * ci * co
+    }
+
+    /// Floats of one thread's strip, inputs and outputs, in any pass.
+    fn work(&self) -> usize {
+        let (ci, co) = self.channels();
+        let place = |channels| Order::by_place::<S>(channels, self.strip, M).place;
+        let folded = folded::suits::<S>(A, ci, co).then(|| folded::work::<S>(ci, co).max(folded::work::<S>(co, ci)));
+        (A * B * (place(ci) + place(co))).max(folded.unwrap_or(0))
+    }
+
+    /// Floats for all threads where each takes output channels, by strips of so many tiles.
+    fn wide_work(&self, strip: usize) -> usize {
+        let ((ci, co), tiles) = (self.channels(), self.x.n * tiles(&self.y, M).max(tiles(&self.x, M)));
+        wide::work::<S>(A * B, [ci, co], (strip, tiles), M, self.threads)
+    }
+
+    /// y of x, or dx of dy, by the plain filters `w`.
+    fn convolve(&self, from: Side<'_>, to: TensorDesc, filters: Filters, w: &[f32], finish: Finish<'_>, y: &mut [f32]) {
+        let (set, threads, strip) = (self.set, self.threads, self.strip);
+        let (mut scratch, y) = (self.scratch.borrow(), &mut y[..to.elems()]);
+        if let Some(strip) = self.wide[0] {
+            let wide = Wide { set, threads, from, filters, strip };
+            return wide.convolve::<A, B, M>(&to, w, finish, scratch.as_mut_slice(), y);
+        }
+        let (grid, work) = scratch.as_mut_slice().split_at_mut(self.grid());
+        filters.transform::<S, A, B, M>(set, threads, w, grid);
+        let convolution = Convolution { from, to, filters: grid, strip, finish };
+        convolution.run::<S, A, B, M>(set, threads, &mut work[..self.work() * threads.0], y);
+    }
+
+    /// The gradient of the plain filters.
+    fn correlate(&self, x: Side<'_>, dy: Side<'_>, dw: &mut [f32]) {
+        let (set, threads, strip) = (self.set, self.threads, self.strip);
+        let filters = Filters::forward::<A>(self.x.shape.c, self.y.shape.c);
+        let mut scratch = self.scratch.borrow();
+        if let Some(strip) = self.wide[1] {
+            let wide = Wide { set, threads, from: x, filters, strip };
+            return wide.correlate::<A, B, M>(dy, scratch.as_mut_slice(), dw);
+        }
+        let (grids, work) = scratch.as_mut_slice().split_at_mut(self.grid() * threads.0);
+        let correlation = Correlation { x, dy, strip };
+        correlation.run::<S, A, B, M>(set, threads, &mut work[..self.work() * threads.0], grids);
+        filters.gradient::<S, A, B, M>(set, threads, grids, dw);
+    }
+
+    /// Where the batch normalisation behind it takes the moments of its output.
+    fn summed(&self) -> Option<&OutputMoments> {
+        self.moments.as_deref().filter(|moments| moments.are_wanted())
+    }
+
+    /// How inputs are made of what the batch normalisation before it reads.
+    fn normalised<'a>(&self, constants: &'a Option<Ref<'_, Constants>>) -> Option<Normalised<'a>> {
+        let relu = self.normal.as_ref().is_some_and(|normal| normal.relu);
+        constants.as_deref().map(|constants| Normalised { constants, relu })
+    }
+}
+
+impl<S: Vectors, const A: usize, const B: usize, const M: usize> Planned<Cpu> for Plan<S, A, B, M> {
+    fn output(&self) -> TensorDesc {
+        self.y
+    }
+
+    fn formats(&self) -> Vec<Format> {
+        self.bias_relu.formats(self.x.shape.c, lines::kernel(A) * lines::kernel(A))
+    }
+
+    fn state_bytes(&self) -> usize {
+        self.bias_relu.bytes()
+    }
+
+    fn keeps(&self) -> Keeps {
+        Keeps { inputs: 1, output: self.bias_relu.relu.reads_output() }
+    }
+
+    fn implementation(&self) -> String {
+        let normal = self.normal.as_ref().map_or(String::new(), |normal| format!(" of {}", normal.of));
+        format!("own winograd{normal}{}", if self.summed().is_some() { " + moments" } else { "" })
+    }
+
+    fn forward(&mut self, pass: &Pass<'_, Cpu>, x: &[&AlignedBuf], y: &mut AlignedBuf) -> Result<(), Error> {
+        let (ci, co) = (self.x.shape.c, self.y.shape.c);
+        self.bias_relu.take(pass);
+        let summed = self.summed().filter(|_| pass.training);
+        let channels = self.y.blocks() * S::LANES;
+        let mut moments = vec![Moments::default(); summed.map_or(0, |_| self.threads.0 * channels)];
+        let finish = Finish {
+            bias: self.bias_relu.bias(),
+            relu: self.bias_relu.relu.is_present(),
+            moments: summed.map(|_| Shared::new(&mut moments)),
+            gradient: None,
+        };
+        let constants = self.normal.as_ref().map(|normal| normal.constants());
+        let normal = self.normalised(&constants);
+        let from = Side { desc: self.x, data: x[0].as_slice(), pad: self.pad, normal };
+        let w = pass.params.get(pass.slots[0]);
+        self.convolve(from, self.y, Filters::forward::<A>(ci, co), w, finish, y.as_mut_slice());
+        if let Some(summed) = summed {
+            summed.put(&moments, channels);
+        }
+        Ok(())
+    }
+
+    fn backward(&mut self, pass: &Pass<'_, Cpu>, mut g: Gradients<'_, Cpu>) -> Result<(), Error> {
+        let wanted = g.take_dx(0);
+        let (ci, co, threads) = (self.x.shape.c, self.y.shape.c, self.threads);
+        self.bias_relu.mask(g.dy, g.y);
+        let constants = self.normal.as_ref().map(|normal| normal.constants());
+        let normal = self.normalised(&constants);
+        let (x, dy) = (g.x[0].as_slice(), Side::of(self.y, g.dy.as_slice()));
+        if !pass.frozen {
+            let x = Side { desc: self.x, data: x, pad: self.pad, normal };
+            self.correlate(x, dy, g.dparams.get_mut(pass.slots[0]));
+            self.bias_relu.gradient(pass, dy.data, g.dparams);
+        }
+        let (Some(dx), true) = (wanted, self.wants_dx) else { return Ok(()) };
+        let each = 2 * self.x.blocks() * S::LANES;
+        let mut sums = vec![0.0; normal.map_or(0, |_| threads.0 * each)];
+        let gradient = normal.map(|normal| NormGradient { normal, x, sums: Shared::new(&mut sums) });
+        let w = pass.params.get(pass.slots[0]);
+        let finish = Finish { gradient, ..Finish::PLAIN };
+        let dy = Side { pad: lines::kernel(A) - 1 - self.pad, ..dy };
+        self.convolve(dy, self.x, Filters::rotated::<A>(ci, co), w, finish, dx.as_mut_slice());
+        if let Some(normal) = &self.normal {
+            normal.put_sums(&sums, each);
+        }
+        Ok(())
+    }
+}

@@ -1,0 +1,313 @@
+//! From the grid back to images, by A^T m A, and what is done with an output before it is written.
+
+use std::ops::Range;
+
+use super::super::moments::Moments;
+use super::super::threads::Shared;
+use super::super::vector::{MOST_LANES, Vectors, load};
+use super::lines::output_line;
+use super::normalised::{Normalised, NormalisedBlock};
+use super::strip::{Order, Run, Strip};
+use super::transform::transpose;
+use crate::TensorDesc;
+
+/// What follows the products.
+#[derive(Clone, Copy)]
+pub struct Finish<'a> {
+    /// For every channel, padding included.
+    pub bias: Option<&'a [f32]>,
+    pub relu: bool,
+    /// Where the moments of all channels are added: each thread's, behind each other; of those that divide the channels, the first one's.
+    pub moments: Option<Shared<Moments>>,
+    /// In place of all of these, where the outputs are the gradient of a norm.
+    pub gradient: Option<NormGradient<'a>>,
+}
+
+/// The gradient of a norm that the convolution computes: it becomes that behind ReLU, g.
+#[derive(Clone, Copy)]
+pub struct NormGradient<'a> {
+    pub normal: Normalised<'a>,
+    /// What the norm reads, in the layout of the gradient.
+    pub x: &'a [f32],
+    /// Where the sums of g of all channels, then those of g (x - mean), are added, as [`Finish::moments`].
+    pub sums: Shared<f64>,
+}
+
+impl Finish<'_> {
+    /// As the outputs are, if nothing else is asked for.
+    pub const PLAIN: Self = Self { bias: None, relu: false, moments: None, gradient: None };
+
+    /// Of one thread, whose outputs in the layout `to` begin with sample `first`.
+    pub fn of_thread(self, thread: usize, to: &TensorDesc, first: usize) -> Self {
+        let channels = to.blocks() * to.block;
+        let moments = self.moments.map(|all| own(all, thread, channels));
+        let gradient = self.gradient.map(|gradient| NormGradient {
+            x: &gradient.x[first * to.sample_elems()..],
+            sums: own(gradient.sums, thread, 2 * channels),
+            ..gradient
+        });
+        Self { moments, gradient, ..self }
+    }
+}
+
+/// A thread's part of what has `each` elements for every thread.
+fn own<T>(all: Shared<T>, thread: usize, each: usize) -> Shared<T> {
+    // SAFETY: each thread has a part of its own, borrowed as long as the whole.
+    Shared::new(unsafe { all.part(thread * each..(thread + 1) * each) })
+}
+
+/// The lanes of a register.
+#[inline(always)]
+fn values<S: Vectors>(set: S, lanes: S::Lanes) -> [f32; MOST_LANES] {
+    let mut values = [0.0; MOST_LANES];
+    // SAFETY: no set has more lanes.
+    unsafe { set.store(lanes, values.as_mut_ptr()) };
+    values
+}
+
+/// What is done with the outputs of a channel block of one sample.
+pub trait Epilogue<S: Vectors> {
+    /// Comes before all others, with the first row of them.
+    fn begin(&mut self, _set: S, _row: &[S::Lanes]) {}
+
+    /// What is written for an output in this column of its tile, `at` floats behind the first of its plane.
+    fn value(&mut self, set: S, output: S::Lanes, column: usize, at: usize) -> S::Lanes;
+}
+
+/// A bias, then ReLU if requested.
+#[derive(Clone, Copy)]
+pub struct Affine<L> {
+    bias: L,
+    relu: bool,
+}
+
+impl<L: Copy> Affine<L> {
+    /// Of the channels from `first` on.
+    #[inline(always)]
+    pub fn new<S: Vectors<Lanes = L>>(set: S, finish: &Finish<'_>, first: usize) -> Self {
+        let bias = finish.bias.map_or(set.zero(), |bias| load(set, bias, first));
+        Self { bias, relu: finish.relu }
+    }
+}
+
+impl<S: Vectors> Epilogue<S> for Affine<S::Lanes> {
+    #[inline(always)]
+    fn value(&mut self, set: S, output: S::Lanes, _: usize, _: usize) -> S::Lanes {
+        let sum = set.add(output, self.bias);
+        // a NaN in the second operand stays
+        if self.relu { set.max(set.zero(), sum) } else { sum }
+    }
+}
+
+/// The same, and the moments of what is written: offsets from the mean of the first row of a tile, in two sums each, so that neither waits
+/// for the other.
+struct Summed<L> {
+    affine: Affine<L>,
+    near: L,
+    offsets: [L; 2],
+    squares: [L; 2],
+}
+
+impl<L: Copy> Summed<L> {
+    fn new<S: Vectors<Lanes = L>>(set: S, affine: Affine<L>) -> Self {
+        let zero = set.zero();
+        Self { affine, near: zero, offsets: [zero; 2], squares: [zero; 2] }
+    }
+
+    /// Adds the moments of `n` outputs to those of their channels.
+    #[inline(always)]
+    fn add_to<S: Vectors<Lanes = L>>(&self, set: S, n: usize, moments: &mut [Moments]) {
+        let near = values(set, self.near);
+        let offsets = values(set, set.add(self.offsets[0], self.offsets[1]));
+        let squares = values(set, set.add(self.squares[0], self.squares[1]));
+        for (lane, moments) in moments.iter_mut().enumerate() {
+            let (offsets, squares) = (f64::from(offsets[lane]), f64::from(squares[lane]));
+            moments.add(&Moments { n: n as f64, near: near[lane], offsets, squares });
+        }
+    }
+}
+
+impl<S: Vectors> Epilogue<S> for Summed<S::Lanes> {
+    #[inline(always)]
+    fn begin(&mut self, set: S, row: &[S::Lanes]) {
+        let mut sum = set.zero();
+        for output in row {
+            sum = set.add(sum, self.affine.value(set, *output, 0, 0));
+        }
+        self.near = set.scale(1.0 / row.len() as f32, sum);
+    }
+
+    #[inline(always)]
+    fn value(&mut self, set: S, output: S::Lanes, column: usize, at: usize) -> S::Lanes {
+        let value = self.affine.value(set, output, column, at);
+        let (offset, i) = (set.sub(value, self.near), column % 2);
+        self.offsets[i] = set.add(self.offsets[i], offset);
+        self.squares[i] = set.mul_add(offset, offset, self.squares[i]);
+        value
+    }
+}
+
+/// The gradient behind a norm's ReLU, and its sums, in two each.
+struct Masked<'a, L> {
+    normal: NormalisedBlock<L>,
+    /// What the norm reads, of this channel block of this sample.
+    x: &'a [f32],
+    mean: L,
+    g: [L; 2],
+    gx: [L; 2],
+}
+
+impl<S: Vectors> Epilogue<S> for Masked<'_, S::Lanes> {
+    #[inline(always)]
+    fn value(&mut self, set: S, output: S::Lanes, column: usize, at: usize) -> S::Lanes {
+        let (x, i) = (load(set, self.x, at), column % 2);
+        let g = self.normal.masked(set, x, output);
+        self.g[i] = set.add(self.g[i], g);
+        self.gx[i] = set.mul_add(g, set.sub(x, self.mean), self.gx[i]);
+        g
+    }
+}
+
+/// A^T m A of one tile, whose places are `place` floats apart.
+#[inline(always)]
+fn output_tile<S: Vectors, const A: usize, const B: usize, const M: usize>(
+    set: S,
+    m: &[f32],
+    place: usize,
+) -> [[S::Lanes; M]; 2] {
+    let from = m[..(A * B - 1) * place + S::LANES].as_ptr();
+    let mut columns = [[set.zero(); 2]; B];
+    for (c, column) in columns.iter_mut().enumerate() {
+        let mut cells = [set.zero(); A];
+        for (r, lanes) in cells.iter_mut().enumerate() {
+            // SAFETY: the last place ends where the slice taken above does.
+            *lanes = unsafe { set.load(from.add((B * r + c) * place)) };
+        }
+        *column = output_line::<S, A, 2>(set, cells);
+    }
+    let [upper, lower] = transpose(columns);
+    [output_line::<S, B, M>(set, upper), output_line::<S, B, M>(set, lower)]
+}
+
+/// Two rows of M outputs that are ready, side by side.
+#[inline(always)]
+fn folded_tile<S: Vectors, const M: usize>(set: S, m: &[f32]) -> [[S::Lanes; M]; 2] {
+    let mut y = [[set.zero(); M]; 2];
+    for (r, row) in y.iter_mut().enumerate() {
+        for (c, lanes) in row.iter_mut().enumerate() {
+            *lanes = load(set, m, (M * r + c) * S::LANES);
+        }
+    }
+    y
+}
+
+/// A tile's pixels, from row `top` and column `left` on, into a channel block's plane of [h, w] pixels; those beyond it are left out. Gives
+/// their number.
+#[inline(always)]
+pub fn write_tile<S: Vectors, const R: usize, const C: usize>(
+    set: S,
+    y: [[S::Lanes; C]; R],
+    ([h, w], top, left): ([usize; 2], usize, usize),
+    epilogue: &mut impl Epilogue<S>,
+    plane: &mut [f32],
+) -> usize {
+    let [rows, columns] = [(h - top).min(R), (w - left).min(C)];
+    for (r, row) in y.into_iter().enumerate().take(rows) {
+        for (c, lanes) in row.into_iter().enumerate().take(columns) {
+            let at = ((top + r) * w + left + c) * S::LANES;
+            let to = &mut plane[at..at + S::LANES];
+            // SAFETY: the slice taken above.
+            unsafe { set.store(epilogue.value(set, lanes, c, at), to.as_mut_ptr()) };
+        }
+    }
+    rows * columns
+}
+
+/// The outputs of a strip in a channel block of one sample, and where they go.
+struct Block<'a, const A: usize, const B: usize, const M: usize> {
+    strip: Strip,
+    m: &'a [f32],
+    plane: &'a mut [f32],
+}
+
+impl<const A: usize, const B: usize, const M: usize> Block<'_, A, B, M> {
+    /// Writes them; gives their number.
+    #[inline(always)]
+    fn write<S: Vectors>(self, set: S, epilogue: &mut impl Epilogue<S>) -> usize {
+        let Self { strip, m, plane } = self;
+        let mut written = 0;
+        for (i, top, left) in strip.tiles() {
+            let m = &m[i * strip.order.tile..];
+            let y = match A {
+                0 => folded_tile::<S, M>(set, m),
+                _ => output_tile::<S, A, B, M>(set, m, strip.order.place),
+            };
+            if i == 0 {
+                epilogue.begin(set, &y[0]);
+            }
+            written += write_tile(set, y, ([strip.h, strip.w], top, left), epilogue, plane);
+        }
+        written
+    }
+
+    /// Writes them with bias and ReLU, and adds their moments; they are those of channels from `first` on.
+    #[inline(always)]
+    fn finish<S: Vectors>(self, set: S, finish: Finish<'_>, first: usize) {
+        let mut affine = Affine::new(set, &finish, first);
+        let Some(moments) = finish.moments else {
+            self.write(set, &mut affine);
+            return;
+        };
+        let mut summed = Summed::new(set, affine);
+        let n = self.write(set, &mut summed);
+        // SAFETY: the caller alone has these channels of its moments.
+        summed.add_to(set, n, unsafe { moments.part(first..first + S::LANES) });
+    }
+
+    /// Writes them as the gradient behind a norm's ReLU, and adds its sums; the norm, of so many channels, reads `x` there.
+    #[inline(always)]
+    fn gradient<S: Vectors>(self, set: S, gradient: NormGradient<'_>, x: &[f32], first: usize, channels: usize) {
+        let normal = gradient.normal.of_block(set, first / S::LANES);
+        let (mean, zero) = (load(set, &gradient.normal.constants.mean, first), set.zero());
+        let mut masked = Masked { normal, x, mean, g: [zero; 2], gx: [zero; 2] };
+        self.write(set, &mut masked);
+        for (sums, first) in [(masked.g, first), (masked.gx, channels + first)] {
+            let lanes = values(set, set.add(sums[0], sums[1]));
+            // SAFETY: the caller alone has these channels of its sums.
+            let to = unsafe { gradient.sums.part(first..first + S::LANES) };
+            to.iter_mut().zip(lanes).for_each(|(to, sum)| *to += f64::from(sum));
+        }
+    }
+}
+
+/// Products of a run of tiles, in some channel blocks, back to the pixels of its samples: from an A x B grid, or, if A is 0, from the
+/// outputs that a tile's products were folded to.
+#[inline(always)]
+pub fn outputs<S: Vectors, const A: usize, const B: usize, const M: usize>(
+    set: S,
+    desc: &TensorDesc,
+    m: &[f32],
+    (run, blocks): (Run, Range<usize>),
+    order: Order,
+    finish: Finish<'_>,
+    y: Shared<f32>,
+) {
+    let (len, sample) = (desc.shape.plane() * S::LANES, desc.sample_elems());
+    for (n, strip, at) in run.parts(desc, order) {
+        for block in blocks.clone() {
+            let at_plane = n * sample + block * len;
+            let place = at_plane..at_plane + len;
+            // SAFETY: the caller writes these blocks of these samples alone, and has borrowed `y`.
+            let plane = unsafe { y.part(place.clone()) };
+            let m = &m[at + (block - blocks.start) * order.block..];
+            let (outputs, first) = (Block::<A, B, M> { strip, m, plane }, block * S::LANES);
+            match finish.gradient {
+                Some(gradient) => {
+                    let channels = desc.blocks() * S::LANES;
+                    outputs.gradient(set, gradient, &gradient.x[place], first, channels);
+                }
+                None => outputs.finish(set, finish, first),
+            }
+        }
+    }
+}

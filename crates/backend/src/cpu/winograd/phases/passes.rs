@@ -1,0 +1,124 @@
+//! The three passes by phases, strip by strip: outputs from inputs, the gradient of the input from that of the output, and the gradient of
+//! the filters from both.
+
+use super::super::super::threads::{Shared, Threads};
+use super::super::super::vector::{Job, Vectors};
+use super::super::kernel::padded;
+use super::super::outputs::Finish;
+use super::super::passes::Correlation;
+use super::super::strip::{Order, Run, tiles};
+use super::super::transform::Side;
+use super::grid::{CELLS, PLACES, Tiles, WIDE};
+use super::outputs::To;
+use super::products::{Way, accumulate, multiply};
+use super::transform::gradients;
+use crate::TensorDesc;
+
+/// Tiles of a strip: enough that reading the grid of filters costs no more than reading the tiles themselves, few enough that the tiles
+/// stay in the caches; the thread's tiles are divided evenly, in whole runs of the kernel's rows.
+pub fn strip_len(rows: usize, ci: usize, co: usize, tiles: usize) -> usize {
+    let wanted = (ci * co / (ci + co)).clamp(32, 64);
+    let strips = tiles.div_ceil(wanted).max(1);
+    tiles.div_ceil(strips).max(1).next_multiple_of(rows)
+}
+
+/// Floats of one thread's strip, in any pass.
+pub fn work<S: Vectors>([ci, co]: [usize; 2], strip: usize) -> usize {
+    let place = |channels| Order::by_place::<S>(channels, strip, WIDE).place;
+    PLACES * place(ci) + CELLS * place(co)
+}
+
+/// A pass from one side to the other.
+#[derive(Clone, Copy)]
+pub struct Convolution<'a> {
+    pub way: Way,
+    pub from: Side<'a>,
+    pub to: &'a TensorDesc,
+    pub filters: &'a [f32],
+    /// Tiles that a thread takes through all stages at once.
+    pub strip: usize,
+    pub finish: Finish<'a>,
+}
+
+impl Convolution<'_> {
+    /// With work space for each thread's strip.
+    pub fn run<S: Vectors>(&self, set: S, threads: Threads, work: &mut [f32], y: &mut [f32]) {
+        let share = work.len() / threads.0;
+        let (work, y) = (Shared::new(work), Shared::new(y));
+        let sample = self.to.sample_elems();
+        let outputs = if self.way == Way::Forward { self.to } else { &self.from.desc };
+        threads.each(self.to.n, |t, samples| {
+            // SAFETY: each thread has its own stretch of work, borrowed until `each` returns.
+            let work = unsafe { work.part(t * share..(t + 1) * share) };
+            // SAFETY: each sample is one thread's, and `y` is borrowed until `each` returns.
+            let y = unsafe { y.part(samples.start * sample..samples.end * sample) };
+            let here = Convolution { from: self.from.skip(samples.start), ..*self };
+            for run in Run::each(samples.len() * tiles(outputs, WIDE), self.strip) {
+                let tiles = Tiles::new(outputs, run);
+                set.run(ConvolvedStrip { convolution: here, tiles, work, y });
+            }
+        });
+    }
+}
+
+/// Inputs, products and outputs of one strip.
+struct ConvolvedStrip<'a> {
+    convolution: Convolution<'a>,
+    tiles: Tiles,
+    work: &'a mut [f32],
+    y: &'a mut [f32],
+}
+
+impl Job for ConvolvedStrip<'_> {
+    type Output = ();
+
+    #[inline(always)]
+    fn run<S: Vectors>(self, set: S) {
+        let Self { convolution: Convolution { way, from, to, filters, strip, finish }, tiles, work, y } = self;
+        let channels = (padded(from.desc.shape.c), padded(to.shape.c));
+        let [v_order, m_order] = [channels.0, channels.1].map(|c| Order::by_place::<S>(c, strip, WIDE));
+        let (v, m) = work.split_at_mut(way.spots()[0] * v_order.place);
+        way.inputs(set, from, &tiles, v_order, v);
+        let mut ahead = [tiles.ahead(&from.desc, from.data), tiles.ahead(to, y)];
+        multiply(set, way, &tiles, (v, v_order), (filters, channels), (m, m_order), &mut ahead);
+        way.outputs(set, To { desc: to, blocks: 0..to.blocks(), order: m_order, finish }, &tiles, m, Shared::new(y));
+    }
+}
+
+/// Sums the gradient of the filters over all tiles, each thread's on a grid of its own.
+pub fn correlate<S: Vectors>(of: Correlation<'_>, set: S, threads: Threads, work: &mut [f32], gradient: &mut [f32]) {
+    let (outputs, strip) = (of.dy.desc, of.strip);
+    of.each_thread(threads, work, gradient, |x, dy, samples, work, gradient| {
+        for run in Run::each(samples * tiles(&outputs, WIDE), strip) {
+            let tiles = Tiles::new(&outputs, run);
+            set.run(CorrelatedStrip { x, dy, tiles, strip, work, gradient });
+        }
+    });
+}
+
+/// Adds what one strip gives to the filters' gradient.
+struct CorrelatedStrip<'a> {
+    x: Side<'a>,
+    dy: Side<'a>,
+    tiles: Tiles,
+    strip: usize,
+    work: &'a mut [f32],
+    gradient: &'a mut [f32],
+}
+
+impl Job for CorrelatedStrip<'_> {
+    type Output = ();
+
+    #[inline(always)]
+    fn run<S: Vectors>(self, set: S) {
+        let Self { x, dy, tiles, strip, work, gradient } = self;
+        let (ci, co) = (padded(x.desc.shape.c), padded(dy.desc.shape.c));
+        let [v_order, d_order] = [ci, co].map(|c| Order::by_place::<S>(c, strip, WIDE));
+        let (v, d) = work.split_at_mut(PLACES * v_order.place);
+        Way::Forward.inputs(set, x, &tiles, v_order, v);
+        d_order.clear_rest(&dy.desc, co, CELLS, d);
+        gradients(set, dy, (&tiles, 0..dy.desc.blocks()), d_order, d);
+        let mut ahead = [tiles.ahead(&x.desc, x.data), tiles.ahead(&dy.desc, dy.data)];
+        accumulate(set, &tiles, (v, v_order), (d, d_order), (ci, co), gradient, &mut ahead);
+    }
+}

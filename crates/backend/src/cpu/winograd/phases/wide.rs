@@ -1,0 +1,199 @@
+//! Convolutions by phases between so many channels that the transformed filters, or their gradient, do not fit into the caches: as in
+//! [`wide`](super::super::wide), the transformed inputs of many tiles are kept, and each thread computes a few output channels of all of
+//! these tiles at a time.
+
+use super::super::super::threads::{Shared, Threads};
+use super::super::super::vector::{Job, Vectors};
+use super::super::filters::Filters;
+use super::super::kernel::{PAD, padded};
+use super::super::outputs::Finish;
+use super::super::strip::{Order, Run, tiles};
+use super::super::transform::Side;
+use super::super::wide::blocks;
+use super::grid::{CELLS, FILTERS, LINE, LINES, Tiles, WIDE};
+use super::outputs::To;
+use super::products::{self, Way};
+use super::transform::gradients;
+use crate::TensorDesc;
+
+/// Tiles whose inputs are kept at once, or a few more.
+pub const TILES: usize = 128;
+
+/// Floats of a thread's filters for a group of [`PAD`] of the other side's channels, and of what these channels have in a strip.
+#[derive(Clone, Copy)]
+struct Own {
+    filters: usize,
+    spots: usize,
+}
+
+impl Own {
+    fn of<S: Vectors>(channels: usize, spots: usize, strip: usize) -> Self {
+        Self { filters: FILTERS * channels * PAD, spots: spots * Order::by_place::<S>(PAD, strip, WIDE).place }
+    }
+
+    fn len(self) -> usize {
+        self.filters + self.spots
+    }
+}
+
+/// Floats of work space for all passes between so many padded channels, for so many tiles in strips of `strip`.
+pub fn work<S: Vectors>([ci, co]: [usize; 2], (strip, tiles): (usize, usize), threads: Threads) -> usize {
+    let room = |channels: usize, [spots, others]: [usize; 2]| {
+        let inputs = spots * Order::by_place::<S>(channels, strip, WIDE).place;
+        tiles.min(TILES).div_ceil(strip) * inputs + threads.0 * Own::of::<S>(channels, others, strip).len()
+    };
+    room(ci, Way::Forward.spots()).max(room(co, Way::Back.spots()))
+}
+
+/// A pass whose threads divide the channels of the other side: its input, or dy for the gradient of the input, and its filters.
+pub struct Wide<'a, S> {
+    pub set: S,
+    pub threads: Threads,
+    pub way: Way,
+    pub from: Side<'a>,
+    pub filters: Filters,
+    /// Tiles of a strip.
+    pub strip: usize,
+}
+
+/// A strip whose inputs lie on the grid.
+struct Strip<'a> {
+    tiles: &'a Tiles,
+    order: Order,
+    v: &'a [f32],
+}
+
+impl<S: Vectors> Wide<'_, S> {
+    /// `to`, x's y or dy's dx, by plain filters `w`.
+    pub fn convolve(&self, to: &TensorDesc, w: &[f32], finish: Finish<'_>, work: &mut [f32], y: &mut [f32]) {
+        let outputs = if self.way == Way::Forward { to } else { &self.from.desc };
+        let y = Shared::new(y);
+        self.each_group(outputs, to, work, |group, u, m, strips| {
+            self.filters.transform_group::<S, LINES, LINE, WIDE>(self.set, group, w, u);
+            for strip in strips {
+                self.set.run(Products { way: self.way, to, group, finish, strip, u, m, y });
+            }
+        });
+    }
+
+    /// The gradient of the filters in plain `dw`, from x and `dy`.
+    pub fn correlate(&self, dy: Side<'_>, work: &mut [f32], dw: &mut [f32]) {
+        dw.fill(0.0);
+        let dw = Shared::new(dw);
+        self.each_group(&dy.desc, &dy.desc, work, |group, u, d, strips| {
+            u.fill(0.0);
+            for strip in strips {
+                self.set.run(Sums { dy, group, strip, d, du: u });
+            }
+            // SAFETY: every group of columns is one thread's, and `dw` is borrowed until `each_group` returns.
+            unsafe { self.filters.add_group::<S, LINES, LINE, WIDE>(self.set, group, u, dw) };
+        });
+    }
+
+    /// Brings the inputs of as many strips of the tiles of `outputs` to the grid as there is room for, then runs `f(group of channels,
+    /// filters, products, strips)` for all channels of `to`; until no strip is left.
+    fn each_group(
+        &self,
+        outputs: &TensorDesc,
+        to: &TensorDesc,
+        work: &mut [f32],
+        f: impl Fn(usize, &mut [f32], &mut [f32], &mut dyn Iterator<Item = Strip<'_>>) + Sync,
+    ) {
+        let (channels, all) = (padded(self.from.desc.shape.c), to.n * tiles(outputs, WIDE));
+        let [spots, others] = self.way.spots();
+        let order = Order::by_place::<S>(channels, self.strip, WIDE);
+        let (len, strips) = (spots * order.place, all.min(TILES).div_ceil(self.strip));
+        let (inputs, own) = work.split_at_mut(strips * len);
+        let (own, each) = (Shared::new(own), Own::of::<S>(channels, others, self.strip));
+        let runs: Vec<Tiles> = Run::each(all, self.strip).map(|run| Tiles::new(outputs, run)).collect();
+        for runs in runs.chunks(strips) {
+            let shared = Shared::new(inputs);
+            self.threads.each(runs.len(), |_, strips| {
+                for strip in strips {
+                    // SAFETY: every strip is one thread's, and `inputs` is borrowed until `each` returns.
+                    let v = unsafe { shared.part(strip * len..(strip + 1) * len) };
+                    self.set.run(Inputs { way: self.way, from: self.from, tiles: &runs[strip], order, v });
+                }
+            });
+            self.threads.each(padded(to.shape.c) / PAD, |t, groups| {
+                // SAFETY: each thread has its own stretch, borrowed until `each` returns.
+                let own = unsafe { own.part(t * each.len()..(t + 1) * each.len()) };
+                let (u, m) = own.split_at_mut(each.filters);
+                for group in groups {
+                    let strips = runs.iter().zip(inputs.chunks_exact(len));
+                    f(group, u, m, &mut strips.map(|(tiles, v)| Strip { tiles, order, v }));
+                }
+            });
+        }
+    }
+}
+
+/// Inputs of one strip.
+struct Inputs<'a> {
+    way: Way,
+    from: Side<'a>,
+    tiles: &'a Tiles,
+    order: Order,
+    v: &'a mut [f32],
+}
+
+impl Job for Inputs<'_> {
+    type Output = ();
+
+    #[inline(always)]
+    fn run<S: Vectors>(self, set: S) {
+        let Self { way, from, tiles, order, v } = self;
+        way.inputs(set, from, tiles, order, v);
+    }
+}
+
+/// Products and outputs of one strip in a group of channels.
+struct Products<'a> {
+    way: Way,
+    to: &'a TensorDesc,
+    group: usize,
+    finish: Finish<'a>,
+    strip: Strip<'a>,
+    u: &'a [f32],
+    m: &'a mut [f32],
+    y: Shared<f32>,
+}
+
+impl Job for Products<'_> {
+    type Output = ();
+
+    #[inline(always)]
+    fn run<S: Vectors>(self, set: S) {
+        let Self { way, to, group, finish, strip: Strip { tiles, order, v }, u, m, y } = self;
+        let own = Order { place: m.len() / way.spots()[1], ..Order::by_place::<S>(PAD, 0, WIDE) };
+        let channels = (u.len() / FILTERS / PAD, PAD);
+        products::multiply(set, way, tiles, (v, order), (u, channels), (m, own), &mut []);
+        way.outputs(set, To { desc: to, blocks: blocks::<S>(to, group), order: own, finish }, tiles, m, y);
+    }
+}
+
+/// Adds what one strip gives to the gradient of the filters of a group of channels.
+struct Sums<'a> {
+    dy: Side<'a>,
+    group: usize,
+    strip: Strip<'a>,
+    d: &'a mut [f32],
+    du: &'a mut [f32],
+}
+
+impl Job for Sums<'_> {
+    type Output = ();
+
+    #[inline(always)]
+    fn run<S: Vectors>(self, set: S) {
+        let Self { dy, group, strip: Strip { tiles, order, v }, d, du } = self;
+        let blocks = blocks::<S>(&dy.desc, group);
+        if blocks.len() * S::LANES < PAD {
+            d.fill(0.0);
+        }
+        let own = Order { place: d.len() / CELLS, ..Order::by_place::<S>(PAD, 0, WIDE) };
+        gradients(set, dy, (tiles, blocks), own, d);
+        let channels = (du.len() / FILTERS / PAD, PAD);
+        products::accumulate(set, tiles, (v, order), (d, own), channels, du, &mut []);
+    }
+}

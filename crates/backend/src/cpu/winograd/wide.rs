@@ -1,0 +1,258 @@
+//! Convolutions between so many channels that the transformed filters, or their gradient, do not fit into the caches. The transformed
+//! inputs of many tiles are kept, and each thread computes a few output channels of all of these tiles at a time, for which it needs the
+//! filters of these channels alone.
+
+use super::super::threads::{Shared, Threads};
+use super::super::vector::{Job, Vectors};
+use super::filters::Filters;
+use super::kernel::{self, PAD, padded};
+use super::outputs::{self, Finish};
+use super::strip::{Order, Run, tiles};
+use super::transform::Side;
+use crate::TensorDesc;
+
+/// Channels beyond which this is the way from one side to the other.
+pub const MOST_CHANNELS: usize = 256;
+/// Tiles of the longest strips.
+const STRIP: usize = 64;
+/// Tiles that lie on the grid at once, or a few more: enough that making the filters costs little beside the products, few enough for the
+/// caches.
+const TILES: usize = 256;
+
+/// Channels beyond which it is the way to the filters' gradient: several threads that take samples need a grid of it each, which leaves
+/// the caches sooner.
+pub fn most_channels_of_gradients(threads: Threads) -> usize {
+    if threads.0 > 1 { 128 } else { MOST_CHANNELS }
+}
+
+/// Whether a pass between so many padded channels is computed in this way: there are more than `most`, and both sides have groups of them
+/// for all threads.
+pub fn suits(ci: usize, co: usize, most: usize, threads: Threads) -> bool {
+    ci.max(co) > most && threads.are_busy(ci.min(co) / PAD)
+}
+
+/// Tiles of a strip, of so many: whole runs of the kernel's rows, and strips for all threads where there are as many.
+pub fn strip_len(rows: usize, tiles: usize, threads: Threads) -> usize {
+    let most = (TILES / threads.0).clamp(1, STRIP);
+    tiles.div_ceil(tiles.div_ceil(most).max(1)).max(1).next_multiple_of(rows)
+}
+
+/// How the work space of a pass over inputs of so many channels is cut.
+struct Room {
+    /// Floats of the inputs of one strip.
+    strip: usize,
+    /// Strips at once.
+    strips: usize,
+    /// Floats of the filters of [`PAD`] output channels, and of what has their channels.
+    filters: usize,
+    outputs: usize,
+}
+
+impl Room {
+    fn of<S: Vectors>(places: usize, channels: usize, (strip, all): (usize, usize), wide: usize) -> Self {
+        let place = |channels| Order::by_place::<S>(channels, strip, wide).place;
+        Self {
+            strip: places * place(channels),
+            strips: all.min(TILES).div_ceil(strip),
+            filters: places * channels * PAD,
+            outputs: places * place(PAD),
+        }
+    }
+
+    fn len(&self, threads: Threads) -> usize {
+        self.strips * self.strip + threads.0 * (self.filters + self.outputs)
+    }
+}
+
+/// Floats of work space for all passes between so many padded channels; `of` are the tiles of a strip and of the batch.
+pub fn work<S: Vectors>(
+    places: usize,
+    [ci, co]: [usize; 2],
+    of: (usize, usize),
+    wide: usize,
+    threads: Threads,
+) -> usize {
+    [ci, co].map(|channels| Room::of::<S>(places, channels, of, wide).len(threads)).into_iter().max().unwrap_or(0)
+}
+
+/// A convolution whose threads divide the output channels: its input, or dy for the gradient of the input, and its filters.
+pub struct Wide<'a, S> {
+    pub set: S,
+    pub threads: Threads,
+    pub from: Side<'a>,
+    pub filters: Filters,
+    /// Tiles of a strip.
+    pub strip: usize,
+}
+
+/// Strips whose inputs lie on the grid: the run of tiles of each, with the inputs behind each other.
+struct Strips<'a> {
+    runs: &'a [Run],
+    order: Order,
+    len: usize,
+    v: &'a [f32],
+}
+
+impl Strips<'_> {
+    fn each(&self) -> impl Iterator<Item = (Run, &[f32])> {
+        self.runs.iter().copied().zip(self.v.chunks_exact(self.len))
+    }
+}
+
+impl<S: Vectors> Wide<'_, S> {
+    /// `to`, x's y or dy's dx, by plain filters `w`.
+    pub fn convolve<const A: usize, const B: usize, const M: usize>(
+        &self,
+        to: &TensorDesc,
+        w: &[f32],
+        finish: Finish<'_>,
+        work: &mut [f32],
+        y: &mut [f32],
+    ) {
+        let y = Shared::new(y);
+        self.each_group::<A, B, M>(to, work, |group, u, m, strips| {
+            self.filters.transform_group::<S, A, B, M>(self.set, group, w, u);
+            for (run, v) in strips.each() {
+                self.set.run(Products::<A, B, M> { to, group, finish, order: strips.order, run, v, u, m, y });
+            }
+        });
+    }
+
+    /// The gradient of the filters in plain `dw`, from x and `dy`.
+    pub fn correlate<const A: usize, const B: usize, const M: usize>(
+        &self,
+        dy: Side<'_>,
+        work: &mut [f32],
+        dw: &mut [f32],
+    ) {
+        dw.fill(0.0);
+        let dw = Shared::new(dw);
+        self.each_group::<A, B, M>(&dy.desc, work, |group, u, d, strips| {
+            u.fill(0.0);
+            for (run, v) in strips.each() {
+                self.set.run(Sums::<A, B, M> { dy, group, order: strips.order, run, v, d, du: u });
+            }
+            // SAFETY: every group of columns is one thread's, and `dw` is borrowed until `each_group` returns.
+            unsafe { self.filters.add_group::<S, A, B, M>(self.set, group, u, dw) };
+        });
+    }
+
+    /// Brings the inputs of as many strips to the grid as there is room for, then runs `f(group of PAD channels, filters, outputs, strips)`
+    /// for all channels of the other side, whose tiles these are; until no strip is left.
+    fn each_group<const A: usize, const B: usize, const M: usize>(
+        &self,
+        to: &TensorDesc,
+        work: &mut [f32],
+        f: impl Fn(usize, &mut [f32], &mut [f32], Strips<'_>) + Sync,
+    ) {
+        let (channels, tiles) = (padded(self.from.desc.shape.c), to.n * tiles(to, M));
+        let room = Room::of::<S>(A * B, channels, (self.strip, tiles), M);
+        let order = Order::by_place::<S>(channels, self.strip, M);
+        let (inputs, own) = work[..room.len(self.threads)].split_at_mut(room.strips * room.strip);
+        let own = Shared::new(own);
+        let runs: Vec<Run> = Run::each(tiles, self.strip).collect();
+        for runs in runs.chunks(room.strips) {
+            let shared = Shared::new(inputs);
+            self.threads.each(runs.len(), |_, strips| {
+                for strip in strips {
+                    // SAFETY: every strip is one thread's, and `inputs` is borrowed until `each` returns.
+                    let v = unsafe { shared.part(strip * room.strip..(strip + 1) * room.strip) };
+                    self.set.run(Inputs::<A, B, M> { from: self.from, run: runs[strip], of: to, order, v });
+                }
+            });
+            self.threads.each(padded(to.shape.c) / PAD, |t, groups| {
+                let each = room.filters + room.outputs;
+                // SAFETY: each thread has its own stretch, borrowed until `each` returns.
+                let (u, m) = unsafe { own.part(t * each..(t + 1) * each) }.split_at_mut(room.filters);
+                groups.for_each(|group| f(group, u, m, Strips { runs, order, len: room.strip, v: inputs }));
+            });
+        }
+    }
+}
+
+/// The channel blocks of a group of [`PAD`] channels that exist.
+pub fn blocks<S: Vectors>(desc: &TensorDesc, group: usize) -> std::ops::Range<usize> {
+    let each = PAD / S::LANES;
+    group * each..desc.blocks().min((group + 1) * each)
+}
+
+/// Inputs of one strip.
+struct Inputs<'a, const A: usize, const B: usize, const M: usize> {
+    from: Side<'a>,
+    run: Run,
+    /// The side whose tiles these are.
+    of: &'a TensorDesc,
+    order: Order,
+    v: &'a mut [f32],
+}
+
+impl<const A: usize, const B: usize, const M: usize> Job for Inputs<'_, A, B, M> {
+    type Output = ();
+
+    #[inline(always)]
+    fn run<S: Vectors>(self, set: S) {
+        let Self { from, run, of, order, v } = self;
+        order.clear_rest(&from.desc, padded(from.desc.shape.c), A * B, v);
+        from.inputs::<S, A, B, M>(set, run, of, order, v);
+    }
+}
+
+/// Products and outputs of one strip in a group of channels.
+struct Products<'a, const A: usize, const B: usize, const M: usize> {
+    to: &'a TensorDesc,
+    group: usize,
+    finish: Finish<'a>,
+    order: Order,
+    run: Run,
+    v: &'a [f32],
+    u: &'a [f32],
+    m: &'a mut [f32],
+    y: Shared<f32>,
+}
+
+impl<const A: usize, const B: usize, const M: usize> Job for Products<'_, A, B, M> {
+    type Output = ();
+
+    #[inline(always)]
+    fn run<S: Vectors>(self, set: S) {
+        let Self { to, group, finish, order, run, v, u, m, y } = self;
+        let (filters, place) = (u.len() / (A * B), m.len() / (A * B));
+        let places = v.chunks_exact(order.place).zip(u.chunks_exact(filters)).zip(m.chunks_exact_mut(place));
+        for ((v, u), m) in places {
+            kernel::multiply(set, run.count, v, u, (filters / PAD, PAD), m, false);
+        }
+        let order = Order { place, ..Order::by_place::<S>(PAD, 0, M) };
+        outputs::outputs::<S, A, B, M>(set, to, m, (run, blocks::<S>(to, group)), order, finish, y);
+    }
+}
+
+/// Adds what one strip gives to the gradient of the filters of a group of channels.
+struct Sums<'a, const A: usize, const B: usize, const M: usize> {
+    dy: Side<'a>,
+    group: usize,
+    order: Order,
+    run: Run,
+    v: &'a [f32],
+    d: &'a mut [f32],
+    du: &'a mut [f32],
+}
+
+impl<const A: usize, const B: usize, const M: usize> Job for Sums<'_, A, B, M> {
+    type Output = ();
+
+    #[inline(always)]
+    fn run<S: Vectors>(self, set: S) {
+        let Self { dy, group, order, run, v, d, du } = self;
+        let (filters, place) = (du.len() / (A * B), d.len() / (A * B));
+        let blocks = blocks::<S>(&dy.desc, group);
+        if blocks.len() * S::LANES < PAD {
+            d.fill(0.0);
+        }
+        let d_order = Order { place, ..Order::by_place::<S>(PAD, 0, M) };
+        dy.gradients::<S, A, B, M>(set, (run, blocks), d_order, d);
+        let places = v.chunks_exact(order.place).zip(d.chunks_exact(place)).zip(du.chunks_exact_mut(filters));
+        for ((v, d), du) in places {
+            kernel::accumulate(set, run.count, v, d, (filters / PAD, PAD), du);
+        }
+    }
+}

@@ -1,0 +1,214 @@
+//! The plan of each operation, the start of a pass, the loss and the optimizer's passes of a GPU.
+
+use std::ops::Range;
+
+use net::{Op, Shape, for_each_op};
+
+use super::device::Cuda;
+use super::driver::library;
+use super::driver::memory::CudaBuf;
+use super::kernels::elementwise::{CastWeights, SumOfTwo};
+use super::layout::{channels_last, layouts};
+use super::ops::{codec, halves, loss, norms, shortcut, soft_loss, units, update};
+use super::settings::Precision;
+use crate::update::Units;
+use crate::{
+    AlgorithmChoice, Arena, Backend, Buffer, CodeSpec, Collectives, CrossEntropy, DeviceCodec, Error, LossScaling,
+    LossSums, Norms, ParamGroup, PassInput, PlanRequest, Planned, Queue, ShortcutOf, SoftLoss, TensorDesc, Update,
+};
+
+macro_rules! plan_op {
+    ($($file:ident $name:ident,)*) => {
+        fn plan_op(gpu: &Cuda, r: &PlanRequest<'_, Cuda>) -> Result<Box<dyn Planned<Cuda>>, Error> {
+            match r.op { $(Op::$name(op) => super::ops::$file::plan(gpu, op, r),)* }
+        }
+    };
+}
+for_each_op!(plan_op);
+
+impl Backend for Cuda {
+    fn describe(&self) -> String {
+        let (gpu, settings) = (self.gpu(), &self.shared.settings);
+        let (major, minor) = gpu.capability;
+        let tf32 = if settings.precision == Precision::F32 && settings.allow_tf32 { " with tf32" } else { "" };
+        let same = if settings.deterministic { ", deterministic" } else { "" };
+        format!(
+            "cuda ({}, compute capability {major}.{minor}, {} multiprocessors, {:.0} GB, cuDNN {}, {}{tf32}{same})",
+            gpu.name,
+            gpu.multiprocessors,
+            gpu.memory as f64 / 1e9,
+            library::cudnn_version(),
+            settings.precision
+        )
+    }
+
+    fn input(&self, n: usize, shape: Shape) -> TensorDesc {
+        channels_last(n, shape)
+    }
+
+    fn plan(&self, r: &PlanRequest<'_, Self>) -> Result<Box<dyn Planned<Self>>, Error> {
+        self.shared.start()?;
+        plan_op(self, &PlanRequest { x: &layouts(r)?, ..*r })
+    }
+
+    fn reads_through(&self, shortcut: &ShortcutOf) -> bool {
+        shortcut::in_whole_packs(&self.shared, shortcut)
+    }
+
+    fn upload(&self, values: &[f32], to: &mut CudaBuf) -> Result<(), Error> {
+        if values.is_empty() {
+            return Ok(());
+        }
+        let shared = &self.shared;
+        let (to, to_words) = (shared.holds(to, values.len())?, to.slice());
+        let mut host = shared.pinned(values.len(), "values")?;
+        host.as_mut_slice().copy_from_slice(values);
+        shared.start()?;
+        if shared.settings.precision == Precision::F32 {
+            host.send(to_words.range(0, values.len())?, shared.stream())?;
+            return shared.settle();
+        }
+        let from = shared.alloc(values.len(), "values")?;
+        host.send(from.slice(), shared.stream())?;
+        shared.launch(&CastWeights { from: from.slice(), to, n: values.len() as u64 })?;
+        shared.settle()
+    }
+
+    fn download(&self, desc: &TensorDesc, from: &CudaBuf) -> Result<Vec<f32>, Error> {
+        let elems = desc.elems();
+        let mut words = vec![0.0; self.shared.words(elems)];
+        from.read(0, &mut words)?;
+        let halves = || words.iter().flat_map(|w| [w.to_bits() as u16, (w.to_bits() >> 16) as u16]).take(elems);
+        let values: Vec<f32> = match self.shared.settings.precision {
+            Precision::F32 => words,
+            Precision::Bf16 => halves().map(|h| half::bf16::from_bits(h).to_f32()).collect(),
+            Precision::F16 => halves().map(|h| half::f16::from_bits(h).to_f32()).collect(),
+        };
+        let mut plain = vec![0.0; desc.n * desc.shape.elems()];
+        desc.to_plain(&values, &mut plain);
+        Ok(plain)
+    }
+
+    fn begin(&self, start: &PassInput<'_>, desc: &TensorDesc, to: &mut CudaBuf) -> Result<(), Error> {
+        let shared = &self.shared;
+        shared.start()?;
+        {
+            let mut blocks = shared.blocks.borrow_mut();
+            let rows = start.key.ids.len();
+            let moved =
+                [blocks.fit_rows(&shared.queues, rows)?, blocks.fit_running(&shared.queues, start.running.len())?];
+            if moved.contains(&true) {
+                shared.moved.set(shared.moved.get() + 1);
+            }
+            let stream = shared.stream();
+            blocks.outbox.begin(stream)?;
+            blocks.inbox.set_pass(start.key.epoch, start.key.ids);
+            if !start.training {
+                blocks.running.write(start.running, stream)?;
+            }
+            blocks.labelled = start.loss.is_some();
+            if let Some(ask) = &start.loss {
+                blocks.inbox.set_loss(ask);
+                blocks.outbox.expect(ask.labels.len());
+            }
+        }
+        if let Some(targets) = &start.targets {
+            soft_loss::bring(shared, targets)?;
+        }
+        self.feed.take(shared, &start.images, desc, to)
+    }
+
+    fn weights_changed(&self, weights: &Arena<Self>) -> Result<(), Error> {
+        halves::renew(&self.shared, weights)
+    }
+
+    fn weights_kept(&self, weights: &Arena<Self>) -> Result<(), Error> {
+        halves::keep(&self.shared, weights)
+    }
+
+    fn gradients_done(&self, chunk: usize, gradients: &mut CudaBuf) -> Result<(), Error> {
+        halves::finish(&self.shared, chunk, gradients)
+    }
+
+    fn add_tensors(&self, _: &TensorDesc, to: &mut CudaBuf, from: &CudaBuf) -> Result<(), Error> {
+        let shared = &self.shared;
+        let precision = shared.settings.precision;
+        let (a, b) = (to.activations(precision), from.activations(precision));
+        shared.launch(&SumOfTwo { a, b, y: a, n: a.len().min(b.len()) as u64 })
+    }
+
+    fn cross_entropy(
+        &self,
+        desc: &TensorDesc,
+        ask: CrossEntropy<'_>,
+        x: &CudaBuf,
+        dx: Option<&mut CudaBuf>,
+    ) -> Result<Option<LossSums>, Error> {
+        loss::cross_entropy(&self.shared, desc, ask, x, dx)?;
+        Ok(None)
+    }
+
+    fn soft_loss(
+        &self,
+        desc: &TensorDesc,
+        ask: SoftLoss<'_>,
+        x: &CudaBuf,
+        teacher: Option<&CudaBuf>,
+        dx: Option<&mut CudaBuf>,
+    ) -> Result<Option<LossSums>, Error> {
+        soft_loss::soft_loss(&self.shared, desc, ask, x, teacher, dx)?;
+        Ok(None)
+    }
+
+    fn rates(
+        &self,
+        norms: &Norms,
+        update: &Update,
+        weights: &Arena<Self>,
+        gradients: &Arena<Self>,
+        to: &mut CudaBuf,
+    ) -> Result<(), Error> {
+        norms::rates(&self.shared, norms, update, weights, gradients, to)
+    }
+
+    fn limit_units(&self, units: &Units, w: &CudaBuf, g: &mut CudaBuf) -> Result<(), Error> {
+        units::limit(&self.shared, units, w, g)
+    }
+
+    fn update(
+        &self,
+        update: &Update,
+        groups: &[ParamGroup],
+        rates: &CudaBuf,
+        w: &mut CudaBuf,
+        g: &CudaBuf,
+        slots: &mut [&mut CudaBuf],
+    ) -> Result<bool, Error> {
+        update::update(&self.shared, update, groups, rates, w, g, slots)?;
+        Ok(true)
+    }
+
+    fn queue(&self) -> Option<&dyn Queue<Self>> {
+        Some(self)
+    }
+
+    fn collectives(&self) -> Option<&dyn Collectives<Self>> {
+        Some(self)
+    }
+
+    fn device_codec(
+        &self,
+        spec: &CodeSpec,
+        workers: Range<usize>,
+    ) -> Result<Option<Box<dyn DeviceCodec<Self>>>, Error> {
+        Ok(Some(Box::new(codec::GpuCodec::new(&self.shared, spec, workers)?)))
+    }
+
+    fn algorithm_choice(&self) -> Option<&dyn AlgorithmChoice> {
+        Some(self)
+    }
+
+    fn loss_scaling(&self) -> Option<&dyn LossScaling<Self>> {
+        (self.shared.settings.precision == Precision::F16).then_some(self)
+    }
+}

@@ -1,0 +1,248 @@
+//! The algorithms by which cuDNN can run a graph: what its heuristics propose, those that the settings allow, made ready to run.
+
+use std::cell::RefCell;
+use std::rc::Rc;
+
+use cudarc::cudnn::sys::{
+    self, cudnnBackendAttributeName_t as Name, cudnnBackendDescriptorType_t as Kind, cudnnBackendHeurMode_t as Mode,
+    cudnnBackendNumericalNote_t as Numerical,
+};
+
+use super::algorithm::ConvAlgorithm;
+use super::convolution::{Convolution, Direction, Graph, Tensor};
+use super::descriptor::{Address, Descriptor, Knob, Note};
+use super::handle::{Device, Handle};
+use crate::Error;
+use crate::cuda::driver::slice::Slice;
+use crate::cuda::driver::status::{attempted, cudnn};
+use crate::cuda::settings::{Precision, Settings};
+
+/// An algorithm for a graph, ready to run.
+pub struct Prepared {
+    plan: Descriptor,
+    _config: (Descriptor, Vec<Descriptor>),
+    _graph: Rc<Graph>,
+    /// What names it in another process.
+    pub algorithm: ConvAlgorithm,
+    /// Bytes of each tensor of the graph.
+    sizes: [usize; 4],
+    /// Bytes of work space.
+    pub workspace: usize,
+    /// The addresses of its last run, made ready.
+    pack: RefCell<Option<(Vec<u64>, Descriptor)>>,
+}
+
+/// Whether the settings allow an engine with these notes.
+fn allowed(notes: &[u32], precision: Precision, settings: &Settings) -> bool {
+    let has = |note: Numerical| notes.contains(&(note as u32));
+    let strict = precision == Precision::F32 && !settings.allow_tf32;
+    // an f32 engine that uses tensor cores rounds its factors to TF32
+    let rounds = strict && has(Numerical::CUDNN_NUMERICAL_NOTE_TENSOR_CORE);
+    let narrow = has(Numerical::CUDNN_NUMERICAL_NOTE_DOWN_CONVERT_INPUTS)
+        || has(Numerical::CUDNN_NUMERICAL_NOTE_REDUCED_PRECISION_REDUCTION);
+    let chance = settings.deterministic && has(Numerical::CUDNN_NUMERICAL_NOTE_NONDETERMINISTIC);
+    !(rounds || narrow || chance)
+}
+
+/// What one of cuDNN's heuristics proposes, best first.
+fn proposals(device: &Device<'_>, graph: &Graph, mode: Mode) -> Result<Vec<Descriptor>, Error> {
+    let heuristics = Descriptor::new(Kind::CUDNN_BACKEND_ENGINEHEUR_DESCRIPTOR)?;
+    heuristics.refer(Name::CUDNN_ATTR_ENGINEHEUR_OPERATION_GRAPH, &[&graph.root])?;
+    heuristics.set(Name::CUDNN_ATTR_ENGINEHEUR_MODE, &[mode])?;
+    if let Device::Described(properties) = device {
+        heuristics.refer(Name::CUDNN_ATTR_ENGINEHEUR_DEVICEPROP, &[properties])?;
+    }
+    heuristics.finalize("heuristics of a convolution")?;
+    heuristics.get_all(Name::CUDNN_ATTR_ENGINEHEUR_RESULTS, Kind::CUDNN_BACKEND_ENGINECFG_DESCRIPTOR, None)
+}
+
+/// A graph for a device, and the settings that its algorithms must keep to.
+struct Task<'a> {
+    device: &'a Device<'a>,
+    what: &'a Convolution,
+    graph: Rc<Graph>,
+    settings: &'a Settings,
+}
+
+/// A configuration of an engine, with what it refers to.
+type Config = (Descriptor, Vec<Descriptor>);
+
+/// The configuration of a graph that runs so, with what it refers to; an error where cuDNN has no such algorithm for it.
+fn configuration(algorithm: &ConvAlgorithm, device: &Device<'_>, graph: &Graph) -> Result<Config, Error> {
+    let engine = Descriptor::new(Kind::CUDNN_BACKEND_ENGINE_DESCRIPTOR)?;
+    engine.refer(Name::CUDNN_ATTR_ENGINE_OPERATION_GRAPH, &[&graph.root])?;
+    engine.set(Name::CUDNN_ATTR_ENGINE_GLOBAL_INDEX, &[algorithm.engine])?;
+    if let Device::Described(properties) = device {
+        engine.refer(Name::CUDNN_ATTR_ENGINE_DEVICEPROP, &[properties])?;
+    }
+    engine.finalize("an engine")?;
+    let knob = |&(kind, value): &(u32, i64)| {
+        let choice = Descriptor::new(Kind::CUDNN_BACKEND_KNOB_CHOICE_DESCRIPTOR)?;
+        choice.set(Name::CUDNN_ATTR_KNOB_CHOICE_KNOB_TYPE, &[Knob(kind)])?;
+        choice.set(Name::CUDNN_ATTR_KNOB_CHOICE_KNOB_VALUE, &[value])?;
+        choice.finalize("a knob of an engine")?;
+        Ok(choice)
+    };
+    let mut parts = algorithm.knobs.iter().map(knob).collect::<Result<Vec<_>, Error>>()?;
+    let config = Descriptor::new(Kind::CUDNN_BACKEND_ENGINECFG_DESCRIPTOR)?;
+    config.refer(Name::CUDNN_ATTR_ENGINECFG_ENGINE, &[&engine])?;
+    if !parts.is_empty() {
+        config.refer(Name::CUDNN_ATTR_ENGINECFG_KNOB_CHOICES, &parts.iter().collect::<Vec<_>>())?;
+    }
+    config.finalize("a configuration of an engine")?;
+    parts.push(engine);
+    Ok((config, parts))
+}
+
+/// What became of cuDNN's proposals that were not taken.
+#[derive(Default)]
+struct Refused {
+    forbidden: usize,
+    large: usize,
+    failed: usize,
+}
+
+impl<'a> Task<'a> {
+    fn new(
+        device: &'a Device<'a>,
+        what: &'a Convolution,
+        direction: Direction,
+        settings: &'a Settings,
+    ) -> Result<Self, Error> {
+        Ok(Self { device, what, graph: Rc::new(what.graph(direction, device)?), settings })
+    }
+
+    /// Makes an algorithm ready.
+    fn prepare(&self, config: Config, algorithm: ConvAlgorithm) -> Result<Prepared, Error> {
+        let plan = Descriptor::new(Kind::CUDNN_BACKEND_EXECUTION_PLAN_DESCRIPTOR)?;
+        match self.device {
+            Device::Gpu(_) => {
+                let handle: Vec<_> = self.device.handle().into_iter().collect();
+                plan.set(Name::CUDNN_ATTR_EXECUTION_PLAN_HANDLE, &handle)?;
+            }
+            Device::Described(properties) => plan.refer(Name::CUDNN_ATTR_EXECUTION_PLAN_DEVICEPROP, &[properties])?,
+        }
+        plan.refer(Name::CUDNN_ATTR_EXECUTION_PLAN_ENGINE_CONFIG, &[&config.0])?;
+        plan.finalize("a convolution's plan")?;
+        let mut workspace = [0i64];
+        plan.get(Name::CUDNN_ATTR_EXECUTION_PLAN_WORKSPACE_SIZE, &mut workspace)?;
+        let workspace = workspace[0].max(0) as usize;
+        let [x, w, y] = self.what.elems();
+        let sizes = [x, w, y, self.what.y[0]].map(|elems| elems * self.what.precision.bytes());
+        let (graph, pack) = (self.graph.clone(), RefCell::default());
+        Ok(Prepared { plan, _config: config, _graph: graph, algorithm, sizes, workspace, pack })
+    }
+
+    /// One proposal, ready to run, if the settings allow it and it runs; an error where the GPU has failed.
+    fn consider(&self, config: Descriptor, refused: &mut Refused) -> Result<Option<Prepared>, Error> {
+        let taken = match ConvAlgorithm::of(&config) {
+            Ok(None) => return Ok(None),
+            Ok(Some((algorithm, engine))) => match notes(&engine) {
+                Ok(notes) if !allowed(&notes, self.what.precision, self.settings) => {
+                    refused.forbidden += 1;
+                    return Ok(None);
+                }
+                Ok(_) => self.prepare((config, vec![engine]), algorithm),
+                Err(e) => Err(e),
+            },
+            Err(e) => Err(e),
+        };
+        match attempted(taken)? {
+            Some(prepared) if prepared.workspace <= self.settings.workspace => return Ok(Some(prepared)),
+            Some(_) => refused.large += 1,
+            None => refused.failed += 1,
+        }
+        Ok(None)
+    }
+}
+
+/// The numerical notes of an engine.
+fn notes(engine: &Descriptor) -> Result<Vec<u32>, Error> {
+    let mut notes = [Note(0); 32];
+    let count = engine.get(Name::CUDNN_ATTR_ENGINE_NUMERICAL_NOTE, &mut notes)?.min(notes.len());
+    Ok(notes[..count].iter().map(|n| n.0).collect())
+}
+
+/// The algorithms that the settings allow, at most so many, in cuDNN's order; an error where there is none.
+pub fn candidates(
+    device: &Device<'_>,
+    what: &Convolution,
+    direction: Direction,
+    settings: &Settings,
+    most: usize,
+) -> Result<Vec<Prepared>, Error> {
+    let task = Task::new(device, what, direction, settings)?;
+    let (mut found, mut refused) = (Vec::new(), Refused::default());
+    for mode in [Mode::CUDNN_HEUR_MODE_A, Mode::CUDNN_HEUR_MODE_FALLBACK] {
+        // a heuristic that knows nothing of such a graph says so by an error
+        let proposed = attempted(proposals(device, &task.graph, mode))?;
+        for config in proposed.unwrap_or_default() {
+            if found.len() == most {
+                return Ok(found);
+            }
+            found.extend(task.consider(config, &mut refused)?);
+        }
+    }
+    if found.is_empty() {
+        let Refused { forbidden, large, failed } = refused;
+        let why = format!(
+            "cuDNN has no algorithm for {what} ({direction}) over {} images: the settings forbid {forbidden} of its engines, {large} \
+             need more than {} MB of work space, {failed} do not run on this GPU",
+            what.n,
+            settings.workspace >> 20
+        );
+        return Err(Error::Unsupported { op: "convolution".into(), why });
+    }
+    Ok(found)
+}
+
+/// An algorithm that was chosen before, under the same settings; an error where it does not run.
+pub fn again(
+    device: &Device<'_>,
+    what: &Convolution,
+    direction: Direction,
+    settings: &Settings,
+    algorithm: ConvAlgorithm,
+) -> Result<Prepared, Error> {
+    let task = Task::new(device, what, direction, settings)?;
+    let prepared = task.prepare(configuration(&algorithm, device, &task.graph)?, algorithm)?;
+    if prepared.workspace > settings.workspace {
+        let why = format!("{} bytes of work space are too many", prepared.workspace);
+        return Err(Error::Unsupported { op: "convolution".into(), why });
+    }
+    Ok(prepared)
+}
+
+impl Prepared {
+    /// Enqueues it over these tensors and this work space, whose sizes are checked. The tensors must be those of the graph.
+    pub fn run(
+        &self,
+        handle: &Handle,
+        tensors: &[(Tensor, Slice<'_, u8>)],
+        workspace: Slice<'_, u8>,
+        op: &str,
+    ) -> Result<(), Error> {
+        for (name, tensor) in tensors {
+            tensor.require(self.sizes[*name as usize - 1], op)?;
+        }
+        workspace.require(self.workspace, op)?;
+        let mut addresses: Vec<u64> = tensors.iter().map(|t| t.1.address()).collect();
+        addresses.push(workspace.address());
+        let mut pack = self.pack.borrow_mut();
+        if pack.as_ref().is_none_or(|(known, _)| *known != addresses) {
+            let new = Descriptor::new(Kind::CUDNN_BACKEND_VARIANT_PACK_DESCRIPTOR)?;
+            let names: Vec<i64> = tensors.iter().map(|t| t.0 as i64).collect();
+            let places: Vec<Address> = tensors.iter().map(|t| Address(t.1.address())).collect();
+            new.set(Name::CUDNN_ATTR_VARIANT_PACK_UNIQUE_IDS, &names)?;
+            new.set(Name::CUDNN_ATTR_VARIANT_PACK_DATA_POINTERS, &places)?;
+            new.set(Name::CUDNN_ATTR_VARIANT_PACK_WORKSPACE, &[Address(workspace.address())])?;
+            new.finalize("the tensors of a convolution")?;
+            *pack = Some((addresses, new));
+        }
+        let Some((_, pack)) = &*pack else { return Ok(()) };
+        // SAFETY: handle, plan and pack live; cuDNN refuses a pack that lacks a tensor of the graph, each tensor is large enough
+        // (checked), and the driver frees memory only after the work that is enqueued on it.
+        let status = unsafe { sys::cudnnBackendExecute(handle.raw(), self.plan.raw(), pack.raw()) };
+        cudnn(status, "cudnnBackendExecute", op)
+    }
+}

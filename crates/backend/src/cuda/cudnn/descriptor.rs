@@ -1,0 +1,141 @@
+//! cuDNN's backend descriptors: created, given typed attributes, finalised, destroyed.
+
+use std::ffi::c_void;
+
+use cudarc::cudnn::sys::{
+    self, cudnnBackendAttributeName_t as Name, cudnnBackendAttributeType_t as Type,
+    cudnnBackendDescriptorType_t as Kind,
+};
+
+use crate::Error;
+use crate::cuda::driver::status::cudnn;
+
+/// One descriptor.
+pub struct Descriptor(sys::cudnnBackendDescriptor_t);
+
+/// A type of attributes.
+///
+/// # Safety
+/// cuDNN must read and write values of `TYPE` as this type lies in memory.
+pub unsafe trait Attribute: Copy {
+    const TYPE: Type;
+}
+
+/// Types of attributes, by cuDNN's name for each.
+macro_rules! attributes {
+    ($($type:ty = $name:ident),* $(,)?) => {$(
+        // SAFETY: the type that cuDNN's documentation names for the attribute type, or a transparent struct of it.
+        unsafe impl Attribute for $type {
+            const TYPE: Type = Type::$name;
+        }
+    )*};
+}
+
+attributes! {
+    i64 = CUDNN_TYPE_INT64,
+    f32 = CUDNN_TYPE_FLOAT,
+    bool = CUDNN_TYPE_BOOLEAN,
+    u8 = CUDNN_TYPE_CHAR,
+    sys::cudnnDataType_t = CUDNN_TYPE_DATA_TYPE,
+    sys::cudnnConvolutionMode_t = CUDNN_TYPE_CONVOLUTION_MODE,
+    sys::cudnnPointwiseMode_t = CUDNN_TYPE_POINTWISE_MODE,
+    sys::cudnnBackendHeurMode_t = CUDNN_TYPE_HEUR_MODE,
+    Address = CUDNN_TYPE_VOID_PTR,
+    RawHandle = CUDNN_TYPE_HANDLE,
+    Note = CUDNN_TYPE_NUMERICAL_NOTE,
+    Knob = CUDNN_TYPE_KNOB_TYPE,
+    Raw = CUDNN_TYPE_BACKEND_DESCRIPTOR,
+}
+
+/// An address on the GPU: as wide as a pointer on every machine with CUDA.
+#[derive(Clone, Copy)]
+#[repr(transparent)]
+pub struct Address(pub u64);
+
+/// The library's handle.
+#[derive(Clone, Copy)]
+#[repr(transparent)]
+pub struct RawHandle(pub sys::cudnnHandle_t);
+
+/// A numerical note of an engine, as the number that it is in C: a newer library may have notes that this crate does not know.
+#[derive(Clone, Copy)]
+#[repr(transparent)]
+pub struct Note(pub u32);
+
+/// A type of knobs, likewise.
+#[derive(Clone, Copy)]
+#[repr(transparent)]
+pub struct Knob(pub u32);
+
+#[derive(Clone, Copy)]
+#[repr(transparent)]
+struct Raw(sys::cudnnBackendDescriptor_t);
+
+impl Descriptor {
+    /// An empty one; the library must be there.
+    pub fn new(kind: Kind) -> Result<Self, Error> {
+        let mut raw = std::ptr::null_mut();
+        // SAFETY: the pointer is valid for the call; destroyed in `drop`.
+        let status = unsafe { sys::cudnnBackendCreateDescriptor(kind, &mut raw) };
+        cudnn(status, "cudnnBackendCreateDescriptor", &format!("{kind:?}"))?;
+        Ok(Self(raw))
+    }
+
+    /// Sets an attribute.
+    pub fn set<T: Attribute>(&self, name: Name, values: &[T]) -> Result<(), Error> {
+        // SAFETY: the descriptor lives, and there are `values.len()` values of the type.
+        let status = unsafe {
+            sys::cudnnBackendSetAttribute(self.0, name, T::TYPE, values.len() as i64, values.as_ptr().cast())
+        };
+        cudnn(status, "cudnnBackendSetAttribute", &format!("{name:?}"))
+    }
+
+    /// Sets an attribute to other descriptors, which must outlive this one.
+    pub fn refer(&self, name: Name, to: &[&Descriptor]) -> Result<(), Error> {
+        let raw: Vec<Raw> = to.iter().map(|d| Raw(d.0)).collect();
+        self.set(name, &raw)
+    }
+
+    /// Settles all attributes; cuDNN checks them here.
+    pub fn finalize(&self, what: &str) -> Result<(), Error> {
+        // SAFETY: the descriptor lives.
+        cudnn(unsafe { sys::cudnnBackendFinalize(self.0) }, "cudnnBackendFinalize", what)
+    }
+
+    /// Reads an attribute into `values`; gives how many there are.
+    pub fn get<T: Attribute>(&self, name: Name, values: &mut [T]) -> Result<usize, Error> {
+        let mut count = 0;
+        // SAFETY: the descriptor lives, and there is room for `values.len()` values of the type.
+        let status = unsafe {
+            let data: *mut c_void = if values.is_empty() { std::ptr::null_mut() } else { values.as_mut_ptr().cast() };
+            sys::cudnnBackendGetAttribute(self.0, name, T::TYPE, values.len() as i64, &mut count, data)
+        };
+        cudnn(status, "cudnnBackendGetAttribute", &format!("{name:?}"))?;
+        Ok(count.max(0) as usize)
+    }
+
+    /// Lets cuDNN fill descriptors of this kind from an attribute; gives those that it filled.
+    pub fn get_all(&self, name: Name, kind: Kind, most: Option<usize>) -> Result<Vec<Descriptor>, Error> {
+        let there = match most {
+            Some(n) => n,
+            None => self.get::<Raw>(name, &mut [])?,
+        };
+        let mut all = (0..there).map(|_| Self::new(kind)).collect::<Result<Vec<_>, _>>()?;
+        let mut raw: Vec<Raw> = all.iter().map(|d| Raw(d.0)).collect();
+        let filled = if raw.is_empty() { 0 } else { self.get(name, &mut raw)? };
+        all.truncate(filled);
+        Ok(all)
+    }
+
+    /// For calls.
+    pub fn raw(&self) -> sys::cudnnBackendDescriptor_t {
+        self.0
+    }
+}
+
+impl Drop for Descriptor {
+    fn drop(&mut self) {
+        // SAFETY: created by `new`.
+        let _ = unsafe { sys::cudnnBackendDestroyDescriptor(self.0) };
+    }
+}

@@ -1,0 +1,179 @@
+//! Kernels from source to a GPU's machine code: NVRTC, once; afterwards from a file, whose name is a hash of the source, of the options
+//! and of the compiler's version.
+
+use std::ffi::{CString, c_char};
+use std::path::{Path, PathBuf};
+
+use cudarc::nvrtc::sys::{self, nvrtcProgram, nvrtcResult};
+
+use super::status::nvrtc;
+use super::{cache, library};
+use crate::{Error, Precision};
+
+/// What NVRTC is to make.
+#[derive(Clone, Copy, Debug, PartialEq, Eq)]
+pub enum Target {
+    /// Machine code for this compute capability.
+    Gpu(i32, i32),
+    /// PTX, which the driver translates for any GPU from this compute capability on.
+    Ptx(i32, i32),
+}
+
+impl Target {
+    pub fn architecture(self) -> String {
+        match self {
+            Target::Gpu(major, minor) => format!("sm_{major}{minor}"),
+            Target::Ptx(major, minor) => format!("compute_{major}{minor}"),
+        }
+    }
+}
+
+/// Code, and what the compiler says of it.
+pub struct Compiled {
+    pub code: Vec<u8>,
+    /// Registers and shared memory of each kernel, where an option requests them.
+    #[cfg_attr(not(test), allow(dead_code))]
+    pub log: String,
+}
+
+fn options(precision: Precision, target: Target) -> Vec<String> {
+    let activations = match precision {
+        Precision::F32 => 0,
+        Precision::Bf16 => 1,
+        Precision::F16 => 2,
+    };
+    let (arch, precision) = (format!("-arch={}", target.architecture()), format!("-DPRECISION={activations}"));
+    // generic lambdas cannot say `__device__`
+    vec![arch, "-std=c++17".into(), "-default-device".into(), precision]
+}
+
+/// A program of NVRTC's.
+struct Program {
+    raw: nvrtcProgram,
+    /// For messages.
+    name: String,
+}
+
+impl Drop for Program {
+    fn drop(&mut self) {
+        // SAFETY: created by `new`.
+        let _ = unsafe { sys::nvrtcDestroyProgram(&mut self.raw) };
+    }
+}
+
+/// The name of a call that gives a size, and the call.
+type SizeOf = (&'static str, unsafe fn(nvrtcProgram, *mut usize) -> nvrtcResult);
+
+/// The name of a call that fills as many bytes, and the call.
+type Fill = (&'static str, unsafe fn(nvrtcProgram, *mut c_char) -> nvrtcResult);
+
+impl Program {
+    fn new(source: &str, name: String) -> Result<Self, Error> {
+        let (source, file) = (c_string(source, &name)?, c"trireme.cu");
+        let mut program = Self { raw: std::ptr::null_mut(), name };
+        let none: *const *const c_char = std::ptr::null();
+        // SAFETY: both strings live as long as the call, which copies them; there are no headers.
+        let status =
+            unsafe { sys::nvrtcCreateProgram(&mut program.raw, source.as_ptr(), file.as_ptr(), 0, none, none) };
+        nvrtc(status, "nvrtcCreateProgram", &program.name)?;
+        Ok(program)
+    }
+
+    fn compile(&self, options: &[String]) -> Result<(), Error> {
+        let options = options.iter().map(|o| c_string(o, &self.name)).collect::<Result<Vec<_>, _>>()?;
+        let pointers: Vec<*const c_char> = options.iter().map(|o| o.as_ptr()).collect();
+        // SAFETY: the program is valid, and so are as many strings as the call is given.
+        let status = unsafe { sys::nvrtcCompileProgram(self.raw, pointers.len() as i32, pointers.as_ptr()) };
+        if status != nvrtcResult::NVRTC_SUCCESS {
+            nvrtc(status, "nvrtcCompileProgram", &format!("{}: {}", self.name, self.log()?))?;
+        }
+        Ok(())
+    }
+
+    fn read(&self, size_of: SizeOf, fill: Fill) -> Result<Vec<u8>, Error> {
+        let mut size = 0;
+        // SAFETY: the program is valid; the second call fills as many bytes as the first gives.
+        unsafe {
+            nvrtc((size_of.1)(self.raw, &mut size), size_of.0, &self.name)?;
+            let mut bytes = vec![0u8; size];
+            nvrtc((fill.1)(self.raw, bytes.as_mut_ptr().cast()), fill.0, &self.name)?;
+            Ok(bytes)
+        }
+    }
+
+    fn code(&self, target: Target) -> Result<Vec<u8>, Error> {
+        match target {
+            Target::Gpu(..) => {
+                self.read(("nvrtcGetCUBINSize", sys::nvrtcGetCUBINSize), ("nvrtcGetCUBIN", sys::nvrtcGetCUBIN))
+            }
+            Target::Ptx(..) => self.read(("nvrtcGetPTXSize", sys::nvrtcGetPTXSize), ("nvrtcGetPTX", sys::nvrtcGetPTX)),
+        }
+    }
+
+    fn log(&self) -> Result<String, Error> {
+        let size_of: SizeOf = ("nvrtcGetProgramLogSize", sys::nvrtcGetProgramLogSize);
+        let text = self.read(size_of, ("nvrtcGetProgramLog", sys::nvrtcGetProgramLog))?;
+        Ok(String::from_utf8_lossy(&text).trim_end_matches(['\0', '\n']).to_string())
+    }
+}
+
+fn c_string(text: &str, op: &str) -> Result<CString, Error> {
+    CString::new(text).map_err(|e| Error::Unsupported { op: op.into(), why: e.to_string() })
+}
+
+/// Compiles kernels, with these options beside the usual ones. The library must be there.
+pub fn compile(source: &str, precision: Precision, target: Target, more: &[&str]) -> Result<Compiled, Error> {
+    let program = Program::new(source, format!("the kernels in {precision} for {}", target.architecture()))?;
+    let more = more.iter().map(|o| o.to_string());
+    program.compile(&options(precision, target).into_iter().chain(more).collect::<Vec<_>>())?;
+    Ok(Compiled { code: program.code(target)?, log: program.log()? })
+}
+
+/// The kernels for a GPU: from the cache, else compiled and put there. Where NVRTC is older than the GPU, PTX.
+pub fn for_gpu(source: &str, precision: Precision, (major, minor): (i32, i32)) -> Result<Vec<u8>, Error> {
+    let (target, version) = (Target::Gpu(major, minor), library::nvrtc_version()?);
+    if version >= (13, 0) && (major, minor) < (7, 5) {
+        let gpu = format!("a GPU of compute capability {major}.{minor}");
+        let why = format!(
+            "NVRTC {}.{} has no code for {gpu}; load the NVRTC of CUDA 12, or use --device cpu",
+            version.0, version.1
+        );
+        return Err(Error::Absent { what: "CUDA".into(), why });
+    }
+    let file = cache::folder().map(|folder| folder.join(file_name(source, precision, target, version)));
+    if let Some(code) = file.as_deref().and_then(cache::read) {
+        return Ok(code);
+    }
+    let compiled = match compile(source, precision, target, &[]) {
+        // the last architecture that every NVRTC since 11 knows
+        Err(_) if (major, minor) > (9, 0) => compile(source, precision, Target::Ptx(7, 5), &[])?,
+        other => other?,
+    };
+    if let Some(file) = file {
+        cache::write(&file, &compiled.code);
+    }
+    Ok(compiled.code)
+}
+
+fn file_name(source: &str, precision: Precision, target: Target, version: (i32, i32)) -> PathBuf {
+    let text = format!("{source}\n{:?}\n{version:?}", options(precision, target));
+    let name = format!("kernels-{}-{precision}-{:016x}.cubin", target.architecture(), cache::hash(text.as_bytes()));
+    Path::new(&name).to_path_buf()
+}
+
+#[cfg(test)]
+mod tests {
+    use super::*;
+
+    #[test]
+    fn the_cache_tells_sources_options_and_compilers_apart() {
+        let all = [
+            file_name("a", Precision::F32, Target::Gpu(9, 0), (13, 0)),
+            file_name("b", Precision::F32, Target::Gpu(9, 0), (13, 0)),
+            file_name("a", Precision::F32, Target::Gpu(8, 0), (13, 0)),
+            file_name("a", Precision::Bf16, Target::Gpu(9, 0), (13, 0)),
+            file_name("a", Precision::F32, Target::Gpu(9, 0), (12, 9)),
+        ];
+        assert_eq!(all.iter().collect::<std::collections::BTreeSet<_>>().len(), all.len());
+    }
+}

@@ -1,0 +1,119 @@
+//! The return codes of NVIDIA's libraries as errors that name the call, what it was for, and the status in the library's words.
+
+use std::ffi::CStr;
+
+use cudarc::cublaslt::sys::cublasStatus_t;
+use cudarc::cudnn::sys::cudnnStatus_t;
+use cudarc::driver::result::{DriverError, ctx};
+use cudarc::driver::sys::CUresult;
+use cudarc::nvrtc::sys::{nvrtcGetErrorString, nvrtcResult};
+
+use super::lookup::{Library, require, words};
+use crate::Error;
+
+/// Of the driver.
+pub fn driver(status: CUresult, call: &'static str, op: impl Into<String>) -> Result<(), Error> {
+    if status == CUresult::CUDA_SUCCESS { Ok(()) } else { Err(failure(status, call, op)) }
+}
+
+fn owned(text: &CStr) -> String {
+    text.to_string_lossy().into_owned()
+}
+
+/// The error of a status that is no success.
+fn failure(status: CUresult, call: &'static str, op: impl Into<String>) -> Error {
+    let error = DriverError(status);
+    let text = |found: Result<&CStr, DriverError>| found.map_or_else(|_| "no name".into(), owned);
+    let status_words = format!("{} ({})", text(error.error_name()), text(error.error_string()));
+    match sticky(status) {
+        Some((what, cure)) => Error::Lost { what, call, op: op.into(), status: status_words, cure },
+        None => Error::Foreign { library: "CUDA driver", call, op: op.into(), status: status_words },
+    }
+}
+
+/// What has happened and what to try, for a status after which the context is of no use: the driver repeats it at every call.
+fn sticky(status: CUresult) -> Option<(&'static str, &'static str)> {
+    use CUresult::*;
+    match status {
+        CUDA_ERROR_ILLEGAL_ADDRESS
+        | CUDA_ERROR_MISALIGNED_ADDRESS
+        | CUDA_ERROR_INVALID_ADDRESS_SPACE
+        | CUDA_ERROR_ILLEGAL_INSTRUCTION
+        | CUDA_ERROR_INVALID_PC
+        | CUDA_ERROR_HARDWARE_STACK_ERROR
+        | CUDA_ERROR_ASSERT
+        | CUDA_ERROR_LAUNCH_TIMEOUT => Some((KERNEL, KERNEL_CURE)),
+        // a GPU that falls off the bus while a kernel runs answers with the last two, as does a kernel that fails otherwise
+        CUDA_ERROR_DEVICE_UNAVAILABLE
+        | CUDA_ERROR_ECC_UNCORRECTABLE
+        | CUDA_ERROR_NVLINK_UNCORRECTABLE
+        | CUDA_ERROR_CONTEXT_IS_DESTROYED
+        | CUDA_ERROR_EXTERNAL_DEVICE
+        | CUDA_ERROR_LAUNCH_FAILED
+        | CUDA_ERROR_UNKNOWN => Some((GONE, GONE_CURE)),
+        _ => None,
+    }
+}
+
+const KERNEL: &str = "a kernel has failed on the GPU, which this process can use no more";
+const KERNEL_CURE: &str = "the call is the first after it: run again with TRIREME_CUDA_SYNC=1, which names the operation, or under \
+                           `compute-sanitizer`, which names kernel and address, and report that with `trireme doctor`'s output; the \
+                           last checkpoint is whole";
+const GONE: &str = "the GPU is gone";
+const GONE_CURE: &str = "see `nvidia-smi` and `dmesg | grep -i xid` on this node, and start again from the last checkpoint; if it comes \
+                         again on a sound GPU, run with TRIREME_CUDA_SYNC=1, which names the operation, or under `compute-sanitizer`";
+
+/// The GPU's own failure, where that is why another library's call failed. Waits for the GPU, so that what has failed on it shows; a stream
+/// answers the same question without.
+pub fn lost(call: &'static str, op: &str) -> Option<Error> {
+    require(Library::Driver).ok()?;
+    // without a context the call says so
+    checked(ctx::synchronize(), call, op).err().and_then(Error::fatal)
+}
+
+/// What something gave that may fail, or none if it did; an error only where nothing else can be tried either.
+pub fn attempted<T>(result: Result<T, Error>) -> Result<Option<T>, Error> {
+    result.map(Some).or_else(|error| error.fatal().map_or(Ok(None), Err))
+}
+
+/// What a call of the driver's gives.
+pub fn checked<T>(result: Result<T, DriverError>, call: &'static str, op: impl Into<String>) -> Result<T, Error> {
+    result.map_err(|DriverError(status)| failure(status, call, op))
+}
+
+/// Of the kernels' compiler.
+pub fn nvrtc(status: nvrtcResult, call: &'static str, op: &str) -> Result<(), Error> {
+    if status == nvrtcResult::NVRTC_SUCCESS {
+        return Ok(());
+    }
+    // SAFETY: the function takes a status and gives a constant string.
+    let status = unsafe { words(nvrtcGetErrorString(status)) };
+    Err(Error::Foreign { library: "NVRTC", call, op: op.into(), status })
+}
+
+/// Of cuDNN, with what it says of its last error.
+pub fn cudnn(status: cudnnStatus_t, call: &'static str, op: &str) -> Result<(), Error> {
+    if status == cudnnStatus_t::CUDNN_STATUS_SUCCESS {
+        return Ok(());
+    }
+    let mut text = [0 as std::ffi::c_char; 512];
+    // SAFETY: at most `text.len() - 1` bytes are written, so the last stays zero.
+    let last = unsafe {
+        cudarc::cudnn::sys::cudnnGetLastErrorString(text.as_mut_ptr(), text.len() - 1);
+        words(text.as_ptr())
+    };
+    if let Some(lost) = lost(call, op) {
+        return Err(lost);
+    }
+    let status = if last.is_empty() { format!("{status:?}") } else { format!("{status:?} ({last})") };
+    Err(Error::Foreign { library: "cuDNN", call, op: op.into(), status })
+}
+
+/// Of cuBLASLt.
+pub fn cublaslt(status: cublasStatus_t, call: &'static str, op: &str) -> Result<(), Error> {
+    if status == cublasStatus_t::CUBLAS_STATUS_SUCCESS {
+        return Ok(());
+    }
+    let foreign = Error::Foreign { library: "cuBLASLt", call, op: op.into(), status: format!("{status:?}") };
+    Err(lost(call, op).unwrap_or(foreign))
+}

@@ -1,0 +1,168 @@
+//! Our kernels on a GPU: the loaded module, and the one place that launches.
+
+use std::collections::HashMap;
+use std::ffi::{CString, c_void};
+use std::sync::Arc;
+
+use cudarc::driver::sys;
+
+use super::kernel::{Geometry, Kernel, THREADS};
+use super::{source, variant};
+use crate::Error;
+use crate::cuda::driver::compile;
+use crate::cuda::driver::context::Context;
+use crate::cuda::driver::raw::Raw;
+use crate::cuda::driver::status::driver;
+use crate::cuda::driver::stream::Stream;
+use crate::cuda::settings::Precision;
+
+/// The module of all kernels.
+pub struct Kernels {
+    module: Raw<sys::CUmod_st>,
+    functions: HashMap<String, Raw<sys::CUfunc_st>>,
+    geometry: Geometry,
+    context: Arc<Context>,
+}
+
+impl Kernels {
+    /// Compiles them, or finds them compiled, and loads them.
+    pub fn load(context: &Arc<Context>, precision: Precision) -> Result<Self, Error> {
+        context.bind()?;
+        let source = variant::source()?;
+        let code = compile::for_gpu(&source, precision, context.gpu.capability)?;
+        let geometry = Geometry { multiprocessors: context.gpu.multiprocessors, activation: precision.bytes() };
+        let mut module = std::ptr::null_mut();
+        // SAFETY: the context is bound; the code is a whole cubin, or PTX that ends in a zero byte as NVRTC makes it.
+        let status = unsafe { sys::cuModuleLoadData(&mut module, code.as_ptr().cast()) };
+        driver(status, "cuModuleLoadData", format!("the kernels for {}", context.gpu.name))?;
+        let mut all = Self { module: Raw(module), functions: HashMap::new(), geometry, context: context.clone() };
+        for name in source::names(&source) {
+            let mut function = std::ptr::null_mut();
+            let c_name =
+                CString::new(name.as_str()).map_err(|e| Error::Unsupported { op: name.clone(), why: e.to_string() })?;
+            // SAFETY: the module is loaded, the name a C string.
+            let status = unsafe { sys::cuModuleGetFunction(&mut function, module, c_name.as_ptr()) };
+            driver(status, "cuModuleGetFunction", name.clone())?;
+            all.functions.insert(name, Raw(function));
+        }
+        Ok(all)
+    }
+
+    /// What grids on this GPU depend on.
+    pub fn geometry(&self) -> &Geometry {
+        &self.geometry
+    }
+
+    /// Enqueues a kernel over the grid that it declares; a grid without blocks has nothing to do. The stream's context must be bound.
+    pub fn launch(&self, stream: &Stream, kernel: &impl Kernel) -> Result<(), Error> {
+        let (name, grid) = (kernel.name(), kernel.grid(&self.geometry));
+        if grid.x == 0 {
+            return Ok(());
+        }
+        kernel.check(grid)?;
+        let missing =
+            || Error::Unsupported { op: format!("kernel {name}"), why: "the sources have no such kernel".into() };
+        let function = self.functions.get(name).ok_or_else(missing)?.0;
+        let mut values = kernel.arguments();
+        // scalars of 4 bytes lie in the lower half of their word, which comes first
+        let mut pointers: Vec<*mut c_void> = values.iter_mut().map(|v| std::ptr::from_mut(v).cast()).collect();
+        let (x, y) = (grid.x as u32, grid.y as u32);
+        // SAFETY: as many arguments of such types as the kernel has, which the driver copies; their memory is large enough (checked),
+        // and the driver frees it only after the work that is enqueued on it.
+        let status = unsafe {
+            let (none, pointers) = (std::ptr::null_mut(), pointers.as_mut_ptr());
+            sys::cuLaunchKernel(function, x, y, 1, THREADS, 1, 1, 0, stream.handle(), pointers, none)
+        };
+        self.context.launches.add(1);
+        driver(status, "cuLaunchKernel", name)?;
+        stream.settle(name)
+    }
+}
+
+impl Drop for Kernels {
+    fn drop(&mut self) {
+        if self.context.bind().is_ok() {
+            // SAFETY: loaded by `load`.
+            let _ = unsafe { sys::cuModuleUnload(self.module.0) };
+        }
+    }
+}
+
+#[cfg(test)]
+mod tests {
+    use std::io::Write;
+    use std::path::PathBuf;
+
+    use super::super::assembly::{self, ARCHITECTURES};
+    use super::*;
+    use crate::cuda::driver::compile::Target;
+    use crate::cuda::driver::lookup;
+    use crate::cuda::driver::lookup::Library;
+
+    const PRECISIONS: [Precision; 3] = [Precision::F32, Precision::Bf16, Precision::F16];
+
+    /// Says that a test is left out, past the test harness, which keeps what tests print.
+    fn skip(why: &str) {
+        let _ = writeln!(std::io::stderr(), "SKIPPED (1 test): {why}");
+    }
+
+    /// Where `make test-cuda-check` has put NVIDIA's tools.
+    fn tools() -> Option<PathBuf> {
+        std::env::var_os("TRIREME_CUDA_CHECK").map(PathBuf::from)
+    }
+
+    /// Whether NVRTC is there; says so if not, and fails where `make test-cuda-check` has fetched it.
+    fn nvrtc_is_there() -> bool {
+        let found = lookup::require(Library::Nvrtc);
+        assert!(tools().is_none() || found.is_ok(), "NVRTC was fetched, but does not load: {found:?}");
+        if let Err(e) = &found {
+            skip(&format!("the kernels are not compiled: {e}"));
+        }
+        found.is_ok()
+    }
+
+    #[test]
+    fn all_kernels_compile_to_ptx_in_every_precision() {
+        if !nvrtc_is_there() {
+            return;
+        }
+        for precision in PRECISIONS {
+            let made = compile::compile(&source::text(), precision, Target::Ptx(7, 5), &[]);
+            let made = made.unwrap_or_else(|e| panic!("{e}"));
+            assert!(made.code.len() > 10_000, "{precision}: {} bytes", made.code.len());
+        }
+    }
+
+    #[test]
+    fn no_kernel_of_f32_spills_or_crowds_out_a_second_block() {
+        inspect(Precision::F32);
+    }
+
+    #[test]
+    fn no_kernel_of_bf16_spills_or_crowds_out_a_second_block() {
+        inspect(Precision::Bf16);
+    }
+
+    #[test]
+    fn no_kernel_of_f16_spills_or_crowds_out_a_second_block() {
+        inspect(Precision::F16);
+    }
+
+    /// Prints the table of all kernels in this precision, and fails where one is at fault. Tests of their own can run beside each other:
+    /// compiling and disassembling for all architectures takes a minute each.
+    fn inspect(precision: Precision) {
+        let Some(tools) = tools() else { return skip("machine code is looked at by `make test-cuda-check`") };
+        assert!(nvrtc_is_there());
+        let text = source::text();
+        let mut faults = Vec::new();
+        let columns = ARCHITECTURES.each_ref().map(|on| (on, assembly::inspect(precision, on, &tools)));
+        println!("{}\n", assembly::table(precision, &columns));
+        for ((on, all), (name, bounds)) in columns.iter().flat_map(|c| source::bounds(&text).map(move |b| (c, b))) {
+            let facts = all.get(name).cloned().unwrap_or_default();
+            let (major, minor) = on.capability;
+            let whole = |fault| format!("{name} in {precision} on sm_{major}{minor} {fault}");
+            faults.extend(assembly::faults(name, &facts, bounds, on, precision).into_iter().map(whole));
+        }
+        assert!(faults.is_empty(), "{}", faults.join("\n"));
+    }
+}

@@ -1,0 +1,96 @@
+//! The kernels of update.cu, and those of the update rules in `backend/update`.
+
+use super::arena::Piece;
+use super::kernel::{Geometry, Grid, Kernel, kernels};
+use crate::Error;
+use crate::cuda::driver::slice::{Activation, plain};
+
+/// A tensor, as far as its norms go: its weight decay, whether its learning rate adapts, and the factor on it.
+#[derive(Clone, Copy, Debug, PartialEq)]
+#[repr(C)]
+pub struct Normed {
+    pub decay: f64,
+    pub adapts: u32,
+    pub factor: f32,
+}
+
+plain! { Normed = "Normed" }
+
+/// Numbers of a step, in f64, see update.cu.
+pub const NUMBERS: usize = 10;
+
+/// Numbers of the rates before those of the tensors.
+const FIRST: usize = crate::update::rates::FIRST;
+
+kernels! {
+    /// What the norms of all tensors make of a step.
+    step_rates: StepRates over one_block() {
+        gradients: [f64; count],
+        weights: [f64; count],
+        tensors: [Normed; count],
+        count: u32,
+        numbers: [f64; NUMBERS],
+        limit: f64,
+        rates: [f32; FIRST + count],
+    }
+
+    /// Limits the norm of each unit's gradient to a part of that of its weights; the units end at `end`.
+    limit_units: LimitUnits over blocks(count) given(end) {
+        units: [Piece; count],
+        count: u32,
+        w: [f32; end],
+        g: [f32; end],
+        part: f64,
+        least: f64,
+        tiny: f64,
+    }
+
+    /// One step of a rule over pieces, which end at `end` and take the first `factors` rates.
+    update_sgd: UpdateArguments over blocks(count) given(end, factors) {
+        pieces: [Piece; count],
+        count: u32,
+        numbers: [f64; NUMBERS],
+        rates: [f32; factors],
+        skip: [u32; 1],
+        w: [f32; end],
+        g: [f32; end],
+        narrow: (null or [Activation; end]),
+        slot0: (null or [f32; end]),
+        slot1: (null or [f32; end]),
+        slot2: (null or [f32; end]),
+        half: (null or [Activation; end]),
+        not_finite: [u32; 1],
+    }
+}
+
+/// How the name of every rule's kernel begins. All take [`UpdateArguments`].
+pub const RULE: &str = "update_";
+
+/// One optimizer step by the kernel of a rule.
+pub struct UpdateStep<'a> {
+    /// The kernel of an update rule; its name begins with [`RULE`].
+    pub rule: &'static str,
+    pub arguments: UpdateArguments<'a>,
+}
+
+// SAFETY: all rules have the parameters of `UpdateArguments` (see the test in `source`) and touch the same elements.
+unsafe impl Kernel for UpdateStep<'_> {
+    fn name(&self) -> &'static str {
+        self.rule
+    }
+
+    fn grid(&self, geometry: &Geometry) -> Grid {
+        self.arguments.grid(geometry)
+    }
+
+    fn check(&self, grid: Grid) -> Result<(), Error> {
+        if !self.rule.starts_with(RULE) {
+            return Err(Error::Unsupported { op: self.rule.into(), why: "it is no kernel of an update rule".into() });
+        }
+        self.arguments.check(grid)
+    }
+
+    fn arguments(&self) -> Vec<u64> {
+        self.arguments.arguments()
+    }
+}

@@ -1,0 +1,157 @@
+//! Blurred down-sampling: both passes gather, in a fixed order.
+
+use std::rc::Rc;
+
+use net::BlurPool;
+
+use crate::cuda::device::Cuda;
+use crate::cuda::driver::memory::CudaBuf;
+use crate::cuda::driver::slice::{Activation, Slice};
+use crate::cuda::format::Format;
+use crate::cuda::kernels::kernel::kernels;
+use crate::cuda::layout::channels_last;
+use crate::cuda::shared::Shared;
+use crate::{Error, Gradients, Pass, PlanRequest, Planned, TensorDesc, Traffic};
+
+// The lists name no place beyond an image, and no entry beyond their ends.
+kernels! {
+    /// to: weighted sums of places of from.
+    blur_gather: BlurGather over threads(n * to_h * to_w * c) {
+        from: [Activation; n * h * w * c],
+        to: [Activation; n * to_h * to_w * c],
+        row_first: [u32; to_h + 1],
+        rows: [u32; 0],
+        row_weights: [f32; rows],
+        column_first: [u32; to_w + 1],
+        columns: [u32; 0],
+        column_weights: [f32; columns],
+        n: u32,
+        h: u32,
+        w: u32,
+        c: u32,
+        to_h: u32,
+        to_w: u32,
+    }
+}
+
+/// What each place of one direction gathers.
+struct List {
+    first: CudaBuf,
+    places: CudaBuf,
+    weights: CudaBuf,
+}
+
+impl List {
+    /// Of the places and weights of each result.
+    fn new(shared: &Shared, entries: &[Vec<(usize, f32)>], what: &str) -> Result<Self, Error> {
+        let ends = entries.iter().scan(0, |end, own| {
+            *end += own.len() as u32;
+            Some(*end)
+        });
+        let first: Vec<u32> = std::iter::once(0).chain(ends).collect();
+        let places: Vec<u32> = entries.iter().flatten().map(|(place, _)| *place as u32).collect();
+        let weights: Vec<f32> = entries.iter().flatten().map(|(_, weight)| *weight).collect();
+        Ok(Self {
+            first: shared.constant(&first, what)?,
+            places: shared.constant(&places, what)?,
+            weights: shared.constant(&weights, what)?,
+        })
+    }
+}
+
+/// The same entries by the cell that they read: what each cell's gradient gathers.
+fn turned(entries: &[Vec<(usize, f32)>], cells: usize) -> Vec<Vec<(usize, f32)>> {
+    let mut turned = vec![Vec::new(); cells];
+    for (output, own) in entries.iter().enumerate() {
+        own.iter().for_each(|&(cell, weight)| turned[cell].push((output, weight)));
+    }
+    turned
+}
+
+/// Of known sizes.
+struct Plan {
+    shared: Rc<Shared>,
+    x: TensorDesc,
+    y: TensorDesc,
+    /// Rows, then columns.
+    forward: [List; 2],
+    backward: [List; 2],
+}
+
+/// Plans the op.
+pub fn plan(gpu: &Cuda, op: &BlurPool, r: &PlanRequest<'_, Cuda>) -> Result<Box<dyn Planned<Cuda>>, Error> {
+    let (shared, x, weights) = (gpu.shared.clone(), r.x[0], op.weights());
+    let entries = |axis| -> Result<Vec<Vec<(usize, f32)>>, Error> {
+        let cells = op.cells(x.shape, axis).map_err(|why| Error::Unsupported { op: r.name.into(), why })?;
+        Ok(cells.into_iter().map(|cells| cells.into_iter().zip(weights.iter().copied()).collect()).collect())
+    };
+    let (rows, columns) = (entries(0)?, entries(1)?);
+    let list = |entries: &[Vec<(usize, f32)>]| List::new(&shared, entries, r.name);
+    let forward = [list(&rows)?, list(&columns)?];
+    let backward = [list(&turned(&rows, x.shape.h))?, list(&turned(&columns, x.shape.w))?];
+    let y = channels_last(x.n, r.output()?);
+    Ok(Box::new(Plan { shared, x, y, forward, backward }))
+}
+
+impl Plan {
+    fn gather(
+        &self,
+        [over_rows, over_columns]: &[List; 2],
+        (from, of): (Slice<'_, Activation>, TensorDesc),
+        (to, result): (Slice<'_, Activation>, TensorDesc),
+    ) -> Result<(), Error> {
+        let [n, h, w, c] = [of.n, of.shape.h, of.shape.w, of.shape.c].map(|size| size as u32);
+        let [to_h, to_w] = [result.shape.h, result.shape.w].map(|size| size as u32);
+        self.shared.launch(&BlurGather {
+            from,
+            to,
+            row_first: over_rows.first.slice(),
+            rows: over_rows.places.slice(),
+            row_weights: over_rows.weights.slice(),
+            column_first: over_columns.first.slice(),
+            columns: over_columns.places.slice(),
+            column_weights: over_columns.weights.slice(),
+            n,
+            h,
+            w,
+            c,
+            to_h,
+            to_w,
+        })
+    }
+}
+
+impl Planned<Cuda> for Plan {
+    fn output(&self) -> TensorDesc {
+        self.y
+    }
+
+    fn formats(&self) -> Vec<Format> {
+        Vec::new()
+    }
+
+    fn state_bytes(&self) -> usize {
+        let lists = self.forward.iter().chain(&self.backward);
+        lists.map(|list| list.first.bytes() + list.places.bytes() + list.weights.bytes()).sum()
+    }
+
+    fn implementation(&self) -> String {
+        "own".into()
+    }
+
+    fn traffic(&self, _: bool) -> Option<Traffic> {
+        let both = self.x.elems() + self.y.elems();
+        Some(self.shared.traffic(both, both))
+    }
+
+    fn forward(&mut self, _: &Pass<'_, Cuda>, x: &[&CudaBuf], y: &mut CudaBuf) -> Result<(), Error> {
+        let (x, y) = (self.shared.holds(x[0], self.x.elems())?, self.shared.holds(y, self.y.elems())?);
+        self.gather(&self.forward, (x, self.x), (y, self.y))
+    }
+
+    fn backward(&mut self, _: &Pass<'_, Cuda>, mut g: Gradients<'_, Cuda>) -> Result<(), Error> {
+        let Some(dx) = g.take_dx(0) else { return Ok(()) };
+        let (dy, dx) = (self.shared.holds(g.dy, self.y.elems())?, self.shared.holds(dx, self.x.elems())?);
+        self.gather(&self.backward, (dy, self.y), (dx, self.x))
+    }
+}

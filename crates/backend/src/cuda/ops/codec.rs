@@ -1,0 +1,333 @@
+//! The codecs' phases as kernels on a queue of their own: gradients and residuals stay on the GPU; codes travel, and of each run of
+//! elements what its tensor's scale is made from.
+
+use std::ops::Range;
+use std::sync::Arc;
+
+use base::code_spec::{CodeFormat, CodeSpec, Codes, Draw, IntegerCodes, Moments};
+use loaders::random::CODEC_OP;
+
+use super::runs::Runs;
+use crate::Error;
+use crate::cuda::device::Cuda;
+use crate::cuda::driver::memory::CudaBuf;
+use crate::cuda::driver::mirrored::Mirrored;
+use crate::cuda::driver::pinned::Pinned;
+use crate::cuda::driver::queues::Queues;
+use crate::cuda::driver::slice::Slice;
+use crate::cuda::driver::stream::Event;
+use crate::cuda::kernels::arena::ArenaAdd;
+use crate::cuda::kernels::codec::{
+    CodecHalves, CodecHalvesBack, CodecHalvesSplit, CodecIntegers, CodecIntegersBack, CodecLanes, CodecLanesBack,
+    CodecMeasure, Run, WORDS,
+};
+use crate::cuda::kernels::kernel::Kernel;
+use crate::cuda::kernels::module::Kernels;
+use crate::cuda::shared::Shared;
+
+/// How many runs there are of a sort, and where they end.
+#[derive(Clone, Copy, Default)]
+struct Extent {
+    runs: usize,
+    codes: usize,
+    end: usize,
+}
+
+impl Extent {
+    fn of(runs: &Runs) -> Self {
+        Self { runs: runs.list.len(), codes: runs.codes, end: runs.end }
+    }
+}
+
+/// See [`backend::DeviceCodec`].
+pub struct GpuCodec {
+    spec: CodeSpec,
+    queues: Arc<Queues>,
+    kernels: Arc<Kernels>,
+    /// First the runs of fixed-point codes, then those of lanes.
+    runs: CudaBuf,
+    fixed: Extent,
+    lanes: Extent,
+    /// Tensor of each run.
+    tensors: Vec<usize>,
+    /// This rank's.
+    workers: Range<usize>,
+    /// The largest |g| of each run of each worker; kernels write there.
+    largest: Pinned<u32>,
+    /// Sum and sum of squares likewise, where scales need them.
+    moments: Pinned<f64>,
+    /// One a worker under error feedback.
+    residuals: Vec<CudaBuf>,
+    scales: Mirrored<u32>,
+    integers: Mirrored<i32>,
+    words: Mirrored<u64>,
+    halves: Mirrored<u16>,
+    reached: Event,
+}
+
+/// The runs of a bucket, fixed-point codes first; fails where blocks of lanes are not those of the kernels.
+fn runs_of(format: &CodeFormat) -> Result<(Runs, Runs), Error> {
+    match format {
+        CodeFormat::Bf16 => Ok(Default::default()),
+        CodeFormat::Integers(whole) if whole.block == WORDS => Ok((Runs::of_integers(whole), Runs::of_lanes(whole))),
+        CodeFormat::Integers(whole) => {
+            let (expected, got) = (format!("{WORDS} words"), whole.block.to_string());
+            Err(Error::Size { op: "a block of codes".into(), expected, got })
+        }
+    }
+}
+
+impl GpuCodec {
+    /// For a bucket of these workers.
+    pub fn new(shared: &Shared, spec: &CodeSpec, workers: Range<usize>) -> Result<Self, Error> {
+        let (fixed, lanes) = runs_of(&spec.format)?;
+        let (halves, scales, clipped) = match &spec.format {
+            CodeFormat::Bf16 => (spec.len, 0, false),
+            CodeFormat::Integers(whole) => (0, whole.parts.len(), whole.clip > 0.0),
+        };
+        shared.start()?;
+        let list = [fixed.list.as_slice(), &lanes.list].concat();
+        let measured = list.len() * workers.len();
+        let fed_back = if spec.feedback { workers.len() } else { 0 };
+        let residuals = (0..fed_back).map(|_| shared.alloc(spec.len, "residuals"));
+        let queues = &shared.queues;
+        let coder = Self {
+            spec: spec.clone(),
+            queues: queues.clone(),
+            kernels: shared.kernels(),
+            runs: if list.is_empty() { CudaBuf::default() } else { shared.constant(&list, "codes")? },
+            fixed: Extent::of(&fixed),
+            lanes: Extent::of(&lanes),
+            largest: shared.pinned(measured, "codes")?,
+            moments: shared.pinned(if clipped { 2 * measured } else { 0 }, "codes")?,
+            residuals: residuals.collect::<Result<_, _>>()?,
+            tensors: [fixed.tensors, lanes.tensors].concat(),
+            workers,
+            scales: Mirrored::new(queues, scales, "codes")?,
+            integers: Mirrored::new(queues, fixed.codes, "codes")?,
+            words: Mirrored::new(queues, lanes.codes, "codes")?,
+            halves: Mirrored::new(queues, halves, "codes")?,
+            reached: Event::new(shared.context())?,
+        };
+        shared.settle()?;
+        Ok(coder)
+    }
+
+    /// Waits for what was enqueued on the codes' queue.
+    fn reach(&self) -> Result<(), Error> {
+        self.reached.record(&self.queues.codes, false)?;
+        self.reached.wait()
+    }
+
+    fn launch(&self, kernel: &impl Kernel) -> Result<(), Error> {
+        self.queues.context().bind()?;
+        self.kernels.launch(&self.queues.codes, kernel)
+    }
+
+    fn fixed_runs(&self) -> Result<Slice<'_, Run>, Error> {
+        self.runs.slice().range(0, self.fixed.runs)
+    }
+
+    fn lane_runs(&self) -> Result<Slice<'_, Run>, Error> {
+        self.runs.slice().range(self.fixed.runs, self.lanes.runs)
+    }
+
+    /// The residual of a worker of this rank; none without feedback.
+    fn residual_of(&self, index: usize) -> Option<Slice<'_, f32>> {
+        self.residuals.get(index).map(CudaBuf::slice)
+    }
+
+    /// Enqueues what the scales of one worker's gradients are made from.
+    fn measure_one(&self, share: &CudaBuf, index: usize, clipped: bool) -> Result<(), Error> {
+        let count = self.tensors.len();
+        let moments = match clipped {
+            true => Some(self.moments.slice().range(2 * index * count, 2 * count)?),
+            false => None,
+        };
+        self.launch(&CodecMeasure {
+            g: share.slice(),
+            runs: self.runs.slice(),
+            count: count as u32,
+            residual: self.residual_of(index),
+            largest: self.largest.slice().range(index * count, count)?,
+            moments,
+            end: self.fixed.end.max(self.lanes.end),
+        })
+    }
+
+    /// Adds one worker's codes to those before.
+    fn add(&self, whole: &IntegerCodes, share: &CudaBuf, index: usize, draw: Draw) -> Result<(), Error> {
+        let (g, scales, tensors) = (share.slice(), self.scales.slice(), whole.parts.len());
+        let add = u32::from(index > 0);
+        let Extent { runs, codes, end } = self.fixed;
+        self.launch(&CodecIntegers {
+            g,
+            runs: self.fixed_runs()?,
+            count: runs as u32,
+            scales,
+            room: whole.room,
+            add,
+            codes: self.integers.slice(),
+            end,
+            codes_end: codes,
+            tensors,
+        })?;
+        let Extent { runs, codes, end } = self.lanes;
+        self.launch(&CodecLanes {
+            g,
+            runs: self.lane_runs()?,
+            count: runs as u32,
+            scales,
+            bits: whole.bits,
+            per_word: whole.per_word as u32,
+            steps: whole.steps,
+            worker: (self.workers.start + index) as u32,
+            step: draw.step as u32,
+            seed: draw.seed,
+            op: u32::from(CODEC_OP) << 16,
+            residual: self.residual_of(index),
+            add,
+            words: self.words.slice(),
+            end,
+            codes_end: codes,
+            tensors,
+        })
+    }
+
+    /// Leaves the sum of the workers' gradients in the last, once each is rounded if its rounding is fed back.
+    fn add_up(&self, shares: &[CudaBuf]) -> Result<(), Error> {
+        let Some((last, earlier)) = shares.split_last() else { return Ok(()) };
+        let n = self.spec.len as u64;
+        for (share, residual) in shares.iter().zip(&self.residuals) {
+            self.launch(&CodecHalvesSplit { g: share.slice(), n, residual: residual.slice() })?;
+        }
+        for share in earlier {
+            self.launch(&ArenaAdd { to: last.slice(), from: share.slice(), n })?;
+        }
+        Ok(())
+    }
+
+    /// Enqueues the way from sums of integer codes back to gradients.
+    fn decode_whole(&self, whole: &IntegerCodes, into: &CudaBuf) -> Result<(), Error> {
+        let (g, scales, tensors) = (into.slice(), self.scales.slice(), whole.parts.len());
+        let Extent { runs, codes, end } = self.fixed;
+        self.launch(&CodecIntegersBack {
+            codes: self.integers.slice(),
+            runs: self.fixed_runs()?,
+            count: runs as u32,
+            scales,
+            room: whole.room,
+            g,
+            end,
+            codes_end: codes,
+            tensors,
+        })?;
+        let Extent { runs, codes, end } = self.lanes;
+        self.launch(&CodecLanesBack {
+            words: self.words.slice(),
+            runs: self.lane_runs()?,
+            count: runs as u32,
+            scales,
+            bits: whole.bits,
+            per_word: whole.per_word as u32,
+            steps: whole.steps,
+            zero: (whole.steps as usize * whole.workers) as i32,
+            g,
+            end,
+            codes_end: codes,
+            tensors,
+        })
+    }
+}
+
+impl crate::DeviceCodec<Cuda> for GpuCodec {
+    fn begin(&mut self, shares: &[CudaBuf]) -> Result<(), Error> {
+        if shares.len() > self.workers.len() {
+            let (expected, got) = (format!("at most {} shares", self.workers.len()), shares.len().to_string());
+            return Err(Error::Size { op: "codes".into(), expected, got });
+        }
+        for share in shares {
+            share.check(0, self.spec.len)?;
+            share.wait_on(&self.queues.codes)?;
+        }
+        self.reach()
+    }
+
+    fn measure(&mut self, shares: &mut [CudaBuf], scales: &mut Vec<u32>) -> Result<(), Error> {
+        let CodeFormat::Integers(whole) = &self.spec.format else { return Ok(()) };
+        let (count, clipped) = (self.tensors.len(), whole.clip > 0.0);
+        for (index, share) in shares.iter().enumerate() {
+            self.measure_one(share, index, clipped)?;
+        }
+        self.reach()?;
+        scales.resize(whole.parts.len(), 0);
+        let (largest, moments) = (self.largest.as_slice(), self.moments.as_slice().as_chunks::<2>().0);
+        for index in 0..shares.len() {
+            let mut all = vec![Moments::default(); whole.parts.len()];
+            for (run, tensor) in self.tensors.iter().enumerate() {
+                let run = index * count + run;
+                let [sum, squares] = if clipped { moments[run] } else { [0.0; 2] };
+                all[*tensor].add(Moments { largest: largest[run], sum, squares });
+            }
+            for ((scale, part), all) in scales.iter_mut().zip(&whole.parts).zip(all) {
+                let clip = if part.in_lanes { whole.clip } else { 0.0 };
+                *scale = (*scale).max(all.scale(part.elems, clip));
+            }
+        }
+        Ok(())
+    }
+
+    fn encode(&mut self, shares: &mut [CudaBuf], scales: &[u32], draw: Draw) -> Result<(), Error> {
+        match &self.spec.format {
+            CodeFormat::Bf16 => {
+                self.add_up(shares)?;
+                let Some(sum) = shares.last() else { return Ok(()) };
+                self.launch(&CodecHalves { g: sum.slice(), n: self.spec.len as u64, halves: self.halves.slice() })?;
+            }
+            CodeFormat::Integers(whole) => {
+                if scales.len() != whole.parts.len() {
+                    let (expected, got) = (whole.parts.len().to_string(), scales.len().to_string());
+                    return Err(Error::Size { op: "scales of a codec".into(), expected, got });
+                }
+                self.scales.host().copy_from_slice(scales);
+                self.scales.up(&self.queues)?;
+                for (index, share) in shares.iter().enumerate() {
+                    self.add(whole, share, index, draw)?;
+                }
+            }
+        }
+        self.integers.down(&self.queues)?;
+        self.words.down(&self.queues)?;
+        self.halves.down(&self.queues)?;
+        self.reach()
+    }
+
+    fn codes(&mut self) -> Codes<'_> {
+        Codes { integers: self.integers.host(), words: self.words.host(), halves: self.halves.host() }
+    }
+
+    fn decode(&mut self, into: &mut CudaBuf) -> Result<(), Error> {
+        self.integers.up(&self.queues)?;
+        self.words.up(&self.queues)?;
+        self.halves.up(&self.queues)?;
+        match &self.spec.format {
+            CodeFormat::Bf16 => {
+                let (halves, n) = (self.halves.slice(), self.spec.len as u64);
+                self.launch(&CodecHalvesBack { halves, n, g: into.slice() })?;
+            }
+            CodeFormat::Integers(whole) => self.decode_whole(whole, into)?,
+        }
+        into.come_after(&self.queues.codes)
+    }
+
+    fn residual(&mut self, worker: usize) -> Option<&mut CudaBuf> {
+        self.residuals.get_mut(worker.checked_sub(self.workers.start)?)
+    }
+
+    fn memory(&self) -> usize {
+        let codes = self.scales.bytes() + self.integers.bytes() + self.words.bytes() + self.halves.bytes();
+        let measured = size_of_val(self.largest.as_slice()) + size_of_val(self.moments.as_slice());
+        let kept = std::iter::once(&self.runs).chain(&self.residuals);
+        codes + measured + kept.map(CudaBuf::bytes).sum::<usize>()
+    }
+}

@@ -1,0 +1,193 @@
+//! Convolutions: cuDNN's, with bias and ReLU in the same pass where it has an engine for that, else by a kernel of our own.
+
+use std::rc::Rc;
+
+use net::{Activation, Conv};
+
+use crate::cuda::cudnn::candidates::Prepared;
+use crate::cuda::cudnn::choice::choose;
+use crate::cuda::cudnn::convolution::{Convolution, Direction, Tensor};
+use crate::cuda::device::Cuda;
+use crate::cuda::driver::memory::CudaBuf;
+use crate::cuda::driver::slice::{Activation as Element, Slice};
+use crate::cuda::driver::status::attempted;
+use crate::cuda::format::Format;
+use crate::cuda::layout::channels_last;
+use crate::cuda::shared::Shared;
+use crate::{Error, Gradients, Pass, PlanRequest, Planned, TensorDesc, Traffic};
+use super::fold::Fold;
+use super::halves::{gradient, weights};
+use super::parts::Parts;
+use super::{activation, bias};
+
+/// A convolution of known sizes.
+pub struct Plan {
+    shared: Rc<Shared>,
+    name: String,
+    op: Conv,
+    y: TensorDesc,
+    sizes: Convolution,
+    /// Where nobody wants the gradient of x: the folded convolution in its place, if that pays.
+    fold: Option<Fold>,
+    forward: Prepared,
+    /// Bias and ReLU are a kernel of our own, after cuDNN.
+    separate: bool,
+    data: Option<Prepared>,
+    filter: Option<Prepared>,
+    /// Of the bias's gradient.
+    parts: Option<Parts>,
+}
+
+/// The algorithm of the forward pass, and whether bias and ReLU come after it: with them in one graph where cuDNN can.
+fn choose_forward(shared: &Shared, op: &Conv, sizes: &Convolution) -> Result<(Prepared, bool), Error> {
+    let fused = Direction::Forward { bias: op.bias, relu: op.relu };
+    let plain = Direction::Forward { bias: false, relu: false };
+    if fused != plain
+        && let Some(forward) = attempted(choose(shared, sizes, fused))?
+    {
+        return Ok((forward, false));
+    }
+    Ok((choose(shared, sizes, plain)?, fused != plain))
+}
+
+impl Plan {
+    pub fn new(shared: &Rc<Shared>, op: &Conv, r: &PlanRequest<'_, Cuda>) -> Result<Self, Error> {
+        let x = r.x[0];
+        let shape = r.output()?;
+        let y = channels_last(x.n, shape);
+        let sizes = Convolution {
+            n: x.n,
+            x: [x.shape.c, x.shape.h, x.shape.w],
+            y: [shape.c, shape.h, shape.w],
+            kernel: op.kernel,
+            stride: op.stride,
+            pads: op.pads,
+            dilation: op.dilation,
+            groups: op.groups,
+            precision: shared.settings.precision,
+        };
+        let wants_dx = r.train && r.wants_dx;
+        let fold = if wants_dx { None } else { Fold::of(shared, &sizes, r.name)? };
+        let computed = fold.as_ref().map_or(&sizes, |fold| &fold.convolution);
+        let (forward, separate) = choose_forward(shared, op, computed)?;
+        let data = wants_dx.then(|| choose(shared, &sizes, Direction::Data)).transpose()?;
+        let filter = r.train.then(|| choose(shared, computed, Direction::Filter)).transpose()?;
+        let most = [Some(&forward), data.as_ref(), filter.as_ref()];
+        shared.reserve(most.iter().flatten().map(|p| p.workspace).max().unwrap_or(0), r.name)?;
+        let bias_parts = || Parts::new(shared, y.n * shape.plane(), shape.c, 1, r.name);
+        let parts = (r.train && op.bias).then(bias_parts).transpose()?;
+        let (shared, name, op) = (shared.clone(), r.name.into(), op.clone());
+        Ok(Self { shared, name, op, y, sizes, fold, forward, separate, data, filter, parts })
+    }
+
+    fn output<'a>(&self, y: Slice<'a, Element>) -> bias::Output<'a> {
+        bias::Output { y, rows: self.y.n * self.y.shape.plane(), channels: self.y.shape.c, relu: self.op.relu }
+    }
+
+    /// Bias and ReLU after cuDNN.
+    fn finish(&self, pass: &Pass<'_, Cuda>, y: Slice<'_, Element>) -> Result<(), Error> {
+        if !self.op.bias {
+            return activation::forward(&self.shared, Activation::Relu, y, y, self.y.elems());
+        }
+        bias::forward(&self.shared, &self.output(y), pass.params.at(pass.slots[1])?)
+    }
+
+    /// Enqueues one of the prepared algorithms.
+    fn run(&self, prepared: &Prepared, tensors: &[(Tensor, Slice<'_, u8>)]) -> Result<(), Error> {
+        let shared = &self.shared;
+        shared.start()?;
+        shared.context().launches.add(1);
+        prepared.run(shared.cudnn()?, tensors, shared.scratch().slice(), &self.name)?;
+        shared.stream().settle(&self.name)
+    }
+}
+
+/// Plans the op.
+pub fn plan(gpu: &Cuda, op: &Conv, r: &PlanRequest<'_, Cuda>) -> Result<Box<dyn Planned<Cuda>>, Error> {
+    Ok(Box::new(Plan::new(&gpu.shared, op, r)?))
+}
+
+impl Planned<Cuda> for Plan {
+    fn output(&self) -> TensorDesc {
+        self.y
+    }
+
+    fn formats(&self) -> Vec<Format> {
+        let [channels, ..] = self.sizes.x;
+        let plane = self.op.kernel[0] * self.op.kernel[1];
+        let weight = Format::ChannelsLast { outer: self.y.shape.c, channels: channels / self.op.groups, plane };
+        if self.op.bias { vec![weight, Format::Plain(self.y.shape.c)] } else { vec![weight] }
+    }
+
+    fn state_bytes(&self) -> usize {
+        self.parts.as_ref().map_or(0, Parts::bytes) + self.fold.as_ref().map_or(0, Fold::bytes)
+    }
+
+    fn implementation(&self) -> String {
+        let engine = |p: &Prepared| p.algorithm.engine.to_string();
+        let more = [&self.data, &self.filter].map(|p| p.as_ref().map_or("-".into(), engine));
+        let separate = if self.separate { " + own bias or ReLU" } else { "" };
+        let folded = if self.fold.is_some() { ", folded" } else { "" };
+        format!("cuDNN engines {}, {}, {}{separate}{folded}", self.forward.algorithm.engine, more[0], more[1])
+    }
+
+    fn traffic(&self, _: bool) -> Option<Traffic> {
+        let computed = self.fold.as_ref().map_or(&self.sizes, |fold| &fold.convolution);
+        let (Conv { bias, relu, .. }, [x, w, y]) = (&self.op, computed.elems());
+        let [folding, unfolding] = self.fold.as_ref().map_or([0, 0], Fold::traffic);
+        let products = [&self.data, &self.filter].into_iter().flatten().count();
+        let after = if self.separate { 2 * y } else { 0 };
+        let backward = products * (x + w + y) + bias::traffic(*bias, *relu, y) + unfolding;
+        Some(self.shared.traffic(x + w + y + after + folding, backward))
+    }
+
+    fn forward(&mut self, pass: &Pass<'_, Cuda>, x: &[&CudaBuf], y: &mut CudaBuf) -> Result<(), Error> {
+        let (shared, precision) = (&self.shared, self.shared.settings.precision);
+        let [x_elems, _, y_elems] = self.sizes.elems();
+        let (x, y) = (shared.holds(x[0], x_elems)?, shared.holds(y, y_elems)?);
+        let halves = shared.halves.borrow();
+        let w = weights(precision, &halves, pass.params, pass.slots[0])?;
+        let (x, w) = match &self.fold {
+            Some(fold) => {
+                fold.fold(shared, x, w)?;
+                (fold.x(shared)?, fold.w(shared)?)
+            }
+            None => (x, w),
+        };
+        let mut tensors = vec![(Tensor::X, x.bytes()), (Tensor::W, w.bytes()), (Tensor::Y, y.bytes())];
+        if self.op.bias && !self.separate {
+            tensors.push((Tensor::Bias, weights(precision, &halves, pass.params, pass.slots[1])?.bytes()));
+        }
+        self.run(&self.forward, &tensors)?;
+        if self.separate { self.finish(pass, y) } else { Ok(()) }
+    }
+
+    fn backward(&mut self, pass: &Pass<'_, Cuda>, mut g: Gradients<'_, Cuda>) -> Result<(), Error> {
+        let wanted = g.take_dx(0);
+        let (shared, relu) = (&self.shared, self.op.relu);
+        let [x_elems, _, y_elems] = self.sizes.elems();
+        let (x, y, dy) = (shared.holds(g.x[0], x_elems)?, shared.holds(g.y, y_elems)?, shared.holds(g.dy, y_elems)?);
+        if let Some(parts) = self.parts.as_ref().filter(|_| !pass.frozen) {
+            bias::backward(shared, &self.output(y), dy, parts, g.dparams.at(pass.slots[1])?)?;
+        } else if relu {
+            activation::mask(shared, y, dy, y_elems)?;
+        }
+        if let Some(filter) = self.filter.as_ref().filter(|_| !pass.frozen) {
+            let mut halves = shared.halves.borrow_mut();
+            let dw = gradient(shared, &mut halves, g.dparams, pass.slots[0])?;
+            let (x, to) = match &self.fold {
+                Some(fold) => (fold.x(shared)?, fold.w(shared)?),
+                None => (x, dw),
+            };
+            self.run(filter, &[(Tensor::X, x.bytes()), (Tensor::W, to.bytes()), (Tensor::Y, dy.bytes())])?;
+            self.fold.as_ref().map_or(Ok(()), |fold| fold.unfold(shared, dw))?;
+        }
+        if let (Some(data), Some(dx)) = (&self.data, wanted) {
+            let halves = shared.halves.borrow();
+            let w = weights(shared.settings.precision, &halves, pass.params, pass.slots[0])?;
+            let dx = shared.holds(dx, x_elems)?;
+            self.run(data, &[(Tensor::X, dx.bytes()), (Tensor::W, w.bytes()), (Tensor::Y, dy.bytes())])?;
+        }
+        Ok(())
+    }
+}

@@ -1,0 +1,99 @@
+//! Inverted dropout: the draws are the reference's, made anew in the backward pass instead of being kept.
+
+use std::rc::Rc;
+
+use net::Dropout;
+
+use crate::cuda::device::Cuda;
+use crate::cuda::driver::memory::CudaBuf;
+use crate::cuda::driver::slice::{Activation, Slice};
+use crate::cuda::format::Format;
+use crate::cuda::kernels::elementwise::CopyTensor;
+use crate::cuda::kernels::kernel::kernels;
+use crate::cuda::shared::Shared;
+use crate::draws::FIRST_INDEX;
+use crate::{Error, Gradients, Pass, PlanRequest, Planned, TensorDesc, Traffic};
+
+kernels! {
+    /// to = from times 0 or 1 / (1 - p)
+    dropout: DropoutKernel over threads((rows * channels * plane).div_ceil(4)) {
+        from: [Activation; rows * channels * plane],
+        to: [Activation; rows * channels * plane],
+        rows: u32,
+        channels: u32,
+        plane: u32,
+        seed: u64,
+        epoch: [u32; 1],
+        ids: [u64; rows],
+        op: u32,
+        p: f32,
+    }
+}
+
+/// Dropout of known size.
+pub struct Plan {
+    shared: Rc<Shared>,
+    p: f32,
+    index: u16,
+    x: TensorDesc,
+}
+
+impl Plan {
+    pub fn new(shared: &Rc<Shared>, p: f32, r: &PlanRequest<'_, Cuda>) -> Self {
+        Self { shared: shared.clone(), p, index: r.index, x: r.x[0] }
+    }
+
+    /// to = from times 0 or 1 / (1 - p)
+    fn drop(&self, seed: u64, from: Slice<'_, Activation>, to: Slice<'_, Activation>) -> Result<(), Error> {
+        let (shape, blocks) = (self.x.shape, self.shared.blocks.borrow());
+        let [rows, channels, plane] = [self.x.n, shape.c, shape.plane()].map(|v| v as u32);
+        let (epoch, ids, op) = (blocks.inbox.epoch()?, blocks.inbox.ids()?, u32::from(FIRST_INDEX | self.index));
+        self.shared.launch(&DropoutKernel { from, to, rows, channels, plane, seed, epoch, ids, op, p: self.p })
+    }
+}
+
+/// Plans the op.
+pub fn plan(gpu: &Cuda, op: &Dropout, r: &PlanRequest<'_, Cuda>) -> Result<Box<dyn Planned<Cuda>>, Error> {
+    Ok(Box::new(Plan::new(&gpu.shared, op.0, r)))
+}
+
+impl Planned<Cuda> for Plan {
+    fn output(&self) -> TensorDesc {
+        self.x
+    }
+
+    fn formats(&self) -> Vec<Format> {
+        Vec::new()
+    }
+
+    fn state_bytes(&self) -> usize {
+        0
+    }
+
+    fn implementation(&self) -> String {
+        "own".into()
+    }
+
+    fn alias(&self) -> Option<usize> {
+        Some(0)
+    }
+
+    fn traffic(&self, _: bool) -> Option<Traffic> {
+        let n = self.x.elems();
+        Some(self.shared.traffic(2 * n, 2 * n))
+    }
+
+    fn forward(&mut self, pass: &Pass<'_, Cuda>, x: &[&CudaBuf], y: &mut CudaBuf) -> Result<(), Error> {
+        let (shared, elems) = (&self.shared, self.x.elems());
+        let (x, y) = (shared.holds(x[0], elems)?, shared.holds(y, elems)?);
+        if pass.training {
+            return self.drop(pass.key.seed, x, y);
+        }
+        shared.launch(&CopyTensor { x, y, n: elems as u64 })
+    }
+
+    fn backward(&mut self, pass: &Pass<'_, Cuda>, g: Gradients<'_, Cuda>) -> Result<(), Error> {
+        let dy = self.shared.holds(g.dy, self.x.elems())?;
+        self.drop(pass.key.seed, dy, dy)
+    }
+}

@@ -1,0 +1,12 @@
+//! From an image to a vector: a copy.
+
+use net::{Activation, Flatten};
+
+use crate::cuda::device::Cuda;
+use crate::{Error, PlanRequest, Planned};
+use super::activation;
+
+/// Plans the op.
+pub fn plan(gpu: &Cuda, _: &Flatten, r: &PlanRequest<'_, Cuda>) -> Result<Box<dyn Planned<Cuda>>, Error> {
+    activation::plan(gpu, &Activation::Identity, r)
+}

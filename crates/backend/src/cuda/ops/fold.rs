@@ -1,0 +1,156 @@
+//! The first convolution of a network for photographs has three channels and a stride, for which cuDNN has no fast engine. Folded, its
+//! image has the stride's blocks of pixels as channels, and the convolution no stride and no padding: 7x7 of stride 2 over 3x224x224
+//! becomes 4x4 over 16x115x115. Products and sums are the same, but for the zeros among them.
+
+use crate::Error;
+use crate::cuda::cudnn::convolution::Convolution;
+use crate::cuda::driver::memory::CudaBuf;
+use crate::cuda::driver::slice::{Activation, Slice, plain};
+use crate::cuda::kernels::kernel::kernels;
+use crate::cuda::settings::{Precision, Settings};
+use crate::cuda::shared::Shared;
+
+/// The most channels that an image may have.
+const CHANNELS: usize = 4;
+/// The folded image's channels are a multiple of these, as the GPU's matrix units want it.
+const MULTIPLE: usize = 8;
+
+/// Sizes as the kernels know them: see fold.cu.
+#[derive(Clone, Copy, Debug)]
+#[repr(C)]
+pub struct Sizes {
+    h: u32,
+    w: u32,
+    c: u32,
+    kernel_h: u32,
+    kernel_w: u32,
+    stride_h: u32,
+    stride_w: u32,
+    top: u32,
+    left: u32,
+    fold_h: u32,
+    fold_w: u32,
+    fold_c: u32,
+    fold_kernel_h: u32,
+    fold_kernel_w: u32,
+}
+
+plain! { Sizes = "Fold" }
+
+kernels! {
+    /// The folded image from x, which has `from` elements.
+    fold_image: FoldImage over threads(n) given(from) {
+        x: [Activation; from], folded: [Activation; n], fold: [Sizes; 1], n: u64,
+    }
+
+    /// The folded filter from w, which has `from` elements.
+    fold_filter: FoldFilter over threads(n) given(from) {
+        w: [Activation; from], folded: [Activation; n], fold: [Sizes; 1], n: u64,
+    }
+
+    /// dw, which has `to` elements, from the gradient of the folded filter.
+    unfold_filter: UnfoldFilter over threads(n) given(to) {
+        folded: [Activation; n], dw: [Activation; to], fold: [Sizes; 1], n: u64,
+    }
+}
+
+/// A convolution that is computed folded.
+pub struct Fold {
+    /// As cuDNN computes it.
+    pub convolution: Convolution,
+    sizes: CudaBuf,
+    /// Elements of x and w as they are.
+    from: [usize; 2],
+    /// Elements of x and w folded.
+    to: [usize; 2],
+    x: CudaBuf,
+    w: CudaBuf,
+}
+
+/// Whether folding pays: products by matrix units, few channels, a stride that is no longer than the kernel.
+fn pays(of: &Convolution, settings: &Settings) -> bool {
+    let units = settings.precision != Precision::F32 || settings.allow_tf32;
+    let strided = of.stride != [1, 1] && (0..2).all(|i| of.kernel[i] >= of.stride[i]);
+    units && strided && of.x[0] <= CHANNELS && of.groups == 1 && of.dilation == [1, 1]
+}
+
+/// The convolution over the folded image.
+fn folded(of: &Convolution) -> Convolution {
+    let [channels, ..] = of.x;
+    let kernel = [0, 1].map(|i| of.kernel[i].div_ceil(of.stride[i]));
+    let c = (channels * of.stride[0] * of.stride[1]).next_multiple_of(MULTIPLE);
+    let x = [c, of.y[1] + kernel[0] - 1, of.y[2] + kernel[1] - 1];
+    Convolution { x, kernel, stride: [1, 1], pads: [0; 4], ..of.clone() }
+}
+
+impl Fold {
+    /// None where it does not pay. The gradient of x cannot be had.
+    pub fn of(shared: &Shared, what: &Convolution, name: &str) -> Result<Option<Self>, Error> {
+        if !pays(what, &shared.settings) {
+            return Ok(None);
+        }
+        let convolution = folded(what);
+        let ([c, h, w], [fold_c, fold_h, fold_w]) = (what.x, convolution.x);
+        let ([kernel_h, kernel_w], [stride_h, stride_w]) = (what.kernel, what.stride);
+        let ([top, left, ..], [fold_kernel_h, fold_kernel_w]) = (what.pads, convolution.kernel);
+        let all = [h, w, c, kernel_h, kernel_w, stride_h, stride_w, top, left];
+        let [h, w, c, kernel_h, kernel_w, stride_h, stride_w, top, left] = all.map(|v| v as u32);
+        let all = [fold_h, fold_w, fold_c, fold_kernel_h, fold_kernel_w];
+        let [fold_h, fold_w, fold_c, fold_kernel_h, fold_kernel_w] = all.map(|v| v as u32);
+        let sizes = Sizes {
+            h,
+            w,
+            c,
+            kernel_h,
+            kernel_w,
+            stride_h,
+            stride_w,
+            top,
+            left,
+            fold_h,
+            fold_w,
+            fold_c,
+            fold_kernel_h,
+            fold_kernel_w,
+        };
+        let ([x, w, _], [folded_x, folded_w, _]) = (what.elems(), convolution.elems());
+        let room = |elems| shared.alloc(shared.words(elems), name);
+        let sizes = shared.constant(&[sizes], name)?;
+        let (from, to) = ([x, w], [folded_x, folded_w]);
+        Ok(Some(Self { convolution, sizes, from, to, x: room(folded_x)?, w: room(folded_w)? }))
+    }
+
+    /// Its own memory.
+    pub fn bytes(&self) -> usize {
+        self.sizes.bytes() + self.x.bytes() + self.w.bytes()
+    }
+
+    /// The folded image of the pass.
+    pub fn x<'a>(&'a self, shared: &Shared) -> Result<Slice<'a, Activation>, Error> {
+        shared.holds(&self.x, self.to[0])
+    }
+
+    /// The folded filter of the pass, or room for its gradient once the forward pass is over.
+    pub fn w<'a>(&'a self, shared: &Shared) -> Result<Slice<'a, Activation>, Error> {
+        shared.holds(&self.w, self.to[1])
+    }
+
+    /// Folds image and filter for a pass.
+    pub fn fold(&self, shared: &Shared, x: Slice<'_, Activation>, w: Slice<'_, Activation>) -> Result<(), Error> {
+        let (fold, [from, filter]) = (self.sizes.slice(), self.from);
+        shared.launch(&FoldImage { x, folded: self.x(shared)?, fold, n: self.to[0] as u64, from })?;
+        shared.launch(&FoldFilter { w, folded: self.w(shared)?, fold, n: self.to[1] as u64, from: filter })
+    }
+
+    /// The filter's gradient from that of the folded one, which lies in [`Fold::w`].
+    pub fn unfold(&self, shared: &Shared, dw: Slice<'_, Activation>) -> Result<(), Error> {
+        let (fold, folded, to) = (self.sizes.slice(), self.w(shared)?, self.from[1]);
+        shared.launch(&UnfoldFilter { folded, dw, fold, n: self.to[1] as u64, to })
+    }
+
+    /// Elements that folding reads and writes in the forward pass, and in the backward pass.
+    pub fn traffic(&self) -> [usize; 2] {
+        let ([x, w], [folded_x, folded_w]) = (self.from, self.to);
+        [x + w + folded_x + folded_w, w + folded_w]
+    }
+}

@@ -1,0 +1,141 @@
+//! Parameters and their gradients in 16 bits. The optimizer makes those of the weights as it updates them; the gradients that a library
+//! writes in 16 bits are brought to f32 chunk by chunk.
+
+use crate::cuda::device::Cuda;
+use crate::cuda::driver::memory::CudaBuf;
+use crate::cuda::driver::slice::{Activation, Slice};
+use crate::cuda::halves::{Half, Halves, Pieces};
+use crate::cuda::kernels::arena::{CastGradients, Piece};
+use crate::cuda::kernels::elementwise::CastWeights;
+use crate::cuda::settings::Precision;
+use crate::cuda::shared::Shared;
+use crate::cuda::step::cut;
+use crate::{Arena, Buffer, Error, Slot};
+
+/// For messages.
+const GRADIENTS: &str = "gradients in 16 bits";
+
+/// A parameter as the libraries read it: of the f32 arena, or its copy in 16 bits.
+pub fn weights<'a>(
+    precision: Precision,
+    halves: &'a Halves,
+    params: &'a Arena<Cuda>,
+    slot: Slot,
+) -> Result<Slice<'a, Activation>, Error> {
+    if precision == Precision::F32 {
+        return params.chunks[slot.chunk].activations(precision).range(slot.offset, slot.len);
+    }
+    let not_told =
+        || Error::Unsupported { op: "weights".into(), why: "the device was not told that they changed".into() };
+    let chunk = &params.chunks[slot.chunk];
+    let kept = halves.kept.iter().find(|half| half.of == (chunk.address(), chunk.len()));
+    let half = kept.or_else(|| halves.weights.get(slot.chunk)).ok_or_else(not_told)?;
+    half.values.activations(precision).range(slot.offset, slot.len)
+}
+
+/// Makes all copies of the weights anew, after something other than the optimizer has changed them.
+pub fn renew(shared: &Shared, params: &Arena<Cuda>) -> Result<(), Error> {
+    let precision = shared.settings.precision;
+    if precision == Precision::F32 {
+        return Ok(());
+    }
+    let chunks = &params.chunks;
+    let Halves { weights, kept, .. } = &mut *shared.halves.borrow_mut();
+    // memory of a network that is gone
+    kept.retain(|half| chunks.iter().all(|chunk| chunk.address() != half.of.0));
+    if !weights.iter().map(|half| half.of.1).eq(chunks.iter().map(Buffer::len)) {
+        // a recorded pass may know the others
+        shared.moved.set(shared.moved.get() + u64::from(!weights.is_empty()));
+        let half = |chunk: &CudaBuf| {
+            let values = shared.alloc(chunk.len().div_ceil(2), "weights in 16 bits")?;
+            Ok(Half { of: (chunk.address(), chunk.len()), values })
+        };
+        *weights = chunks.iter().map(half).collect::<Result<_, Error>>()?;
+    }
+    for (half, chunk) in weights.iter_mut().zip(chunks) {
+        half.of.0 = chunk.address();
+        let to = half.values.activations(precision);
+        shared.launch(&CastWeights { from: chunk.slice(), to, n: chunk.len() as u64 })?;
+    }
+    Ok(())
+}
+
+/// Makes copies of the weights of a network that only runs.
+pub fn keep(shared: &Shared, params: &Arena<Cuda>) -> Result<(), Error> {
+    let precision = shared.settings.precision;
+    if precision == Precision::F32 {
+        return Ok(());
+    }
+    let kept = &mut shared.halves.borrow_mut().kept;
+    for chunk in &params.chunks {
+        let of = (chunk.address(), chunk.len());
+        let known = kept.iter().position(|half| half.of == of);
+        let half = match known {
+            Some(place) => &kept[place],
+            None => {
+                kept.push(Half { of, values: shared.alloc(chunk.len().div_ceil(2), "weights in 16 bits")? });
+                &kept[kept.len() - 1]
+            }
+        };
+        let to = half.values.activations(precision);
+        shared.launch(&CastWeights { from: chunk.slice(), to, n: chunk.len() as u64 })?;
+    }
+    Ok(())
+}
+
+/// Where a library is to write the gradient of a parameter: in the f32 arena, or in 16 bits until its chunk is [`finish`]ed.
+pub fn gradient<'a>(
+    shared: &Shared,
+    halves: &'a mut Halves,
+    gradients: &'a Arena<Cuda>,
+    slot: Slot,
+) -> Result<Slice<'a, Activation>, Error> {
+    let precision = shared.settings.precision;
+    if precision == Precision::F32 {
+        return gradients.chunks[slot.chunk].activations(precision).range(slot.offset, slot.len);
+    }
+    let len = gradients.chunks[slot.chunk].len().div_ceil(2);
+    while halves.gradients.len() <= slot.chunk {
+        halves.gradients.push(CudaBuf::default());
+    }
+    let chunk = &mut halves.gradients[slot.chunk];
+    if chunk.len() < len {
+        shared.moved.set(shared.moved.get() + u64::from(!chunk.is_empty()));
+        *chunk = shared.alloc(len, GRADIENTS)?;
+    }
+    // a pass that could not be recorded is enqueued again
+    if !halves.open.contains(&slot) {
+        halves.open.push(slot);
+    }
+    chunk.activations(precision).range(slot.offset, slot.len)
+}
+
+/// Brings those gradients of a chunk to f32 that are in 16 bits alone, all at once.
+pub fn finish(shared: &Shared, chunk: usize, to: &CudaBuf) -> Result<(), Error> {
+    let mut halves = shared.halves.borrow_mut();
+    let of = halves.take_open(chunk);
+    if of.is_empty() {
+        return Ok(());
+    }
+    let places = halves.lists.len().max(chunk + 1);
+    halves.lists.resize_with(places, || None);
+    let pieces = match halves.lists[chunk].take() {
+        Some(pieces) if pieces.of == of => pieces,
+        // a recorded pass may know the others
+        other => {
+            shared.moved.set(shared.moved.get() + u64::from(other.is_some()));
+            pieces(shared, of)?
+        }
+    };
+    let from = halves.gradients[chunk].activations(shared.settings.precision);
+    let (list, count, end) = (pieces.list.slice(), pieces.count as u32, pieces.end);
+    shared.launch(&CastGradients { pieces: list, count, from, to: to.slice(), end })?;
+    halves.lists[chunk] = Some(pieces);
+    Ok(())
+}
+
+fn pieces(shared: &Shared, of: Vec<Slot>) -> Result<Pieces, Error> {
+    let list: Vec<Piece> = of.iter().flat_map(|slot| cut(&slot.range(), 0.0, 0)).collect();
+    let (count, end) = (list.len(), of.iter().map(|slot| slot.range().end).max().unwrap_or(0));
+    Ok(Pieces { of, list: shared.constant(&list, GRADIENTS)?, count, end })
+}

@@ -1,0 +1,251 @@
+//! A batch on its way to the GPU: page-locked memory in two slots, copies on a queue of their own, and a kernel that turns the copy into
+//! the network's input. The same kernel takes the numbers of the pass along.
+
+use std::cell::RefCell;
+
+use loaders::{Area, Mix};
+
+use crate::cuda::driver::inlet::Inlet;
+use crate::cuda::driver::memory::CudaBuf;
+use crate::cuda::driver::pinned::Pinned;
+use crate::cuda::driver::slice::{Activation, Slice};
+use crate::cuda::driver::stream::Event;
+use crate::cuda::kernels::input::{InputBytes, InputValues, InputViews, MixRows};
+use crate::cuda::shared::Shared;
+use crate::{Buffer, CropRect, Error, Input, TensorDesc};
+
+/// Bytes of stored pictures that are copied at once: page-locked memory is scarce.
+const BLOCK: usize = 64 << 20;
+
+/// Where batches arrive.
+#[derive(Default)]
+pub struct Feed {
+    slots: RefCell<[Option<Slot>; 2]>,
+    next: std::cell::Cell<usize>,
+    tables: RefCell<Option<Inlet<f32>>>,
+    kept: RefCell<Option<Kept>>,
+    held: RefCell<CudaBuf>,
+}
+
+/// Pictures that stay on the GPU.
+struct Kept {
+    bytes: CudaBuf,
+    height: usize,
+    width: usize,
+    len: usize,
+}
+
+/// Room for one batch.
+struct Slot {
+    host: Pinned<u8>,
+    device: CudaBuf,
+    arrived: Event,
+    used: Event,
+    /// Address and bytes, on the host, of the batch in it.
+    holds: Option<(usize, usize)>,
+}
+
+/// The bytes that are copied.
+fn bytes<'a>(images: &Input<'a>) -> &'a [u8] {
+    let raw = |data: *const u8, len: usize| {
+        // SAFETY: f32 and `CropRect` (four 32-bit words) have no padding, and live as long as the slice they come from.
+        unsafe { std::slice::from_raw_parts(data, len) }
+    };
+    match images {
+        Input::Values(values) => raw(values.as_ptr().cast(), size_of_val(*values)),
+        Input::Bytes { pixels, .. } => pixels,
+        Input::Kept { views, .. } => raw(views.as_ptr().cast(), size_of_val(*views)),
+        Input::Held(_) => &[],
+    }
+}
+
+/// Fails unless a batch has the bytes of so many rows.
+fn expect(got: usize, images: &Input<'_>, desc: &TensorDesc) -> Result<(), Error> {
+    let need = match images {
+        Input::Values(_) => 4 * desc.elems(),
+        Input::Bytes { .. } => desc.elems(),
+        Input::Kept { .. } => desc.n * size_of::<CropRect>(),
+        Input::Held(_) => 0,
+    };
+    if got == need {
+        return Ok(());
+    }
+    let (expected, got) = (format!("{need} bytes for {} rows", desc.n), got.to_string());
+    Err(Error::Size { op: "a batch".into(), expected, got })
+}
+
+fn wrong(why: &str) -> Error {
+    Error::Unsupported { op: "the network's input".into(), why: why.into() }
+}
+
+/// Enqueues the kernel that mixes the images of the network's input with each other.
+fn mix_rows(shared: &Shared, mix: Mix, desc: &TensorDesc, x: Slice<'_, Activation>) -> Result<(), Error> {
+    let shape = desc.shape;
+    let [rows, h, w, channels] = [desc.n, shape.h, shape.w, shape.c].map(|v| v as u32);
+    let Area { top, bottom, left, right } = mix.area.unwrap_or(Area { top: 0, bottom: 0, left: 0, right: 0 });
+    shared.launch(&MixRows { x, rows, h, w, channels, share: mix.share, top, bottom, left, right })
+}
+
+impl Feed {
+    /// Starts the copy of a batch to the GPU; gives its slot.
+    pub fn send(&self, shared: &Shared, images: &Input<'_>) -> Result<usize, Error> {
+        let bytes = bytes(images);
+        let place = (bytes.as_ptr() as usize, bytes.len());
+        let mut slots = self.slots.borrow_mut();
+        let i = self.next.get();
+        let mut slot = match slots[i].take().filter(|s| s.host.as_slice().len() >= bytes.len()) {
+            Some(slot) => slot,
+            None => {
+                let context = shared.context();
+                Slot {
+                    host: shared.pinned(bytes.len(), "a batch")?,
+                    device: CudaBuf::unset(&shared.queues, bytes.len().div_ceil(4), "a batch")?,
+                    arrived: Event::new(context)?,
+                    used: Event::new(context)?,
+                    holds: None,
+                }
+            }
+        };
+        // the copy of two batches ago, and the kernel that read it
+        slot.arrived.wait()?;
+        slot.host.as_mut_slice()[..bytes.len()].copy_from_slice(bytes);
+        shared.queues.up.wait_for(&slot.used)?;
+        slot.host.send(slot.device.slice().range(0, bytes.len())?, &shared.queues.up)?;
+        slot.arrived.record(&shared.queues.up, false)?;
+        slot.holds = Some(place);
+        slots[i] = Some(slot);
+        self.next.set(1 - i);
+        Ok(i)
+    }
+
+    /// Enqueues the kernel that makes the network's input, in `to`, of a batch that was sent before or is sent now, and that brings the
+    /// numbers of the pass.
+    pub fn take(&self, shared: &Shared, images: &Input<'_>, desc: &TensorDesc, to: &CudaBuf) -> Result<(), Error> {
+        if let Input::Held(_) = images {
+            return self.expand(shared, images, desc, &self.held.borrow(), shared.holds(to, desc.elems())?);
+        }
+        let data = bytes(images);
+        let place = Some((data.as_ptr() as usize, data.len()));
+        let sent = self.slots.borrow().iter().position(|s| s.as_ref().is_some_and(|s| s.holds == place));
+        // any other batch that was sent ahead is not the next one
+        for slot in self.slots.borrow_mut().iter_mut().flatten() {
+            slot.holds = None;
+        }
+        let i = match sent {
+            Some(i) => i,
+            None => self.send(shared, images)?,
+        };
+        let to = shared.holds(to, desc.elems())?;
+        if let Input::Bytes { tables, .. } | Input::Kept { tables, .. } = images {
+            self.bring(shared, tables, desc)?;
+        }
+        let mut slots = self.slots.borrow_mut();
+        let Some(slot) = &mut slots[i] else { return Ok(()) };
+        slot.holds = None;
+        shared.start()?;
+        shared.stream().wait_for(&slot.arrived)?;
+        expect(data.len(), images, desc)?;
+        self.expand(shared, images, desc, &slot.device, to)?;
+        images.mix().map_or(Ok(()), |mix| mix_rows(shared, mix, desc, to))?;
+        slot.used.record(shared.stream(), false)
+    }
+
+    /// Enqueues the kernel: from a batch on the GPU to the network's input, with the numbers of the pass.
+    fn expand(
+        &self,
+        shared: &Shared,
+        images: &Input<'_>,
+        desc: &TensorDesc,
+        from: &CudaBuf,
+        to: Slice<'_, Activation>,
+    ) -> Result<(), Error> {
+        let shape = desc.shape;
+        let [rows, channels, h, w, plane] = [desc.n, shape.c, shape.h, shape.w, shape.plane()].map(|v| v as u32);
+        let tables = self.tables.borrow();
+        let tables = tables
+            .as_ref()
+            .map(Inlet::slice)
+            .ok_or_else(|| wrong("images came as bytes, without tables of their values"));
+        let mut blocks = shared.blocks.borrow_mut();
+        blocks.inbox.send_by(shared.stream(), |numbers, inbox| {
+            let words = inbox.len() as u32;
+            match images {
+                Input::Bytes { .. } => {
+                    let (pixels, tables, n) = (from.slice(), tables?, desc.elems() as u64);
+                    shared.launch(&InputBytes { pixels, tables, to, n, channels, numbers, inbox, words })
+                }
+                Input::Kept { views, .. } => {
+                    let used = views.iter().map(|v| v.picture as usize + 1).max().unwrap_or(0);
+                    let kept = self.kept.borrow();
+                    let holds = |k: &&Kept| used <= k.len / (k.height * k.width * shape.c);
+                    let kept = kept.as_ref().filter(holds);
+                    let kept = kept.ok_or_else(|| wrong("pictures were requested that are not on the GPU"))?;
+                    shared.launch(&InputViews {
+                        pictures: kept.bytes.slice(),
+                        from_h: kept.height as u32,
+                        from_w: kept.width as u32,
+                        views: from.slice(),
+                        tables: tables?,
+                        to,
+                        rows,
+                        h,
+                        w,
+                        channels,
+                        numbers,
+                        inbox,
+                        words,
+                        pictures_used: used,
+                    })
+                }
+                Input::Values(_) | Input::Held(_) => {
+                    let images = from.slice();
+                    shared.launch(&InputValues { images, to, rows, channels, plane, numbers, inbox, words })
+                }
+            }
+        })
+    }
+
+    /// Brings the values of bytes to the GPU, one table a channel.
+    fn bring(&self, shared: &Shared, tables: &[[f32; 256]], desc: &TensorDesc) -> Result<(), Error> {
+        let values = tables.as_flattened();
+        if tables.len() != desc.shape.c {
+            let (expected, got) = (format!("{} tables of bytes' values", desc.shape.c), tables.len().to_string());
+            return Err(Error::Size { op: "the network's input".into(), expected, got });
+        }
+        let mut kept = self.tables.borrow_mut();
+        let mut inlet = match kept.take().filter(|t| t.room() == values.len()) {
+            Some(inlet) => inlet,
+            None => shared.inlet(values.len(), "the values of bytes")?,
+        };
+        if inlet.values() != values {
+            shared.start()?;
+            inlet.write(values, shared.stream())?;
+        }
+        *kept = Some(inlet);
+        Ok(())
+    }
+
+    /// Brings a batch to the GPU for good.
+    pub fn hold(&self, shared: &Shared, images: &[f32]) -> Result<(), Error> {
+        *self.held.borrow_mut() = shared.constant(images, "a batch")?;
+        Ok(())
+    }
+
+    /// Brings pictures to the GPU for good, unless they would take more than half of what is free.
+    pub fn keep(&self, shared: &Shared, pictures: &[u8], height: usize, width: usize) -> Result<bool, Error> {
+        let (free, _) = shared.context().memory()?;
+        if pictures.len() > free / 2 || height * width == 0 {
+            return Ok(false);
+        }
+        let bytes = CudaBuf::unset(&shared.queues, pictures.len().div_ceil(4), "the data set")?;
+        let mut block: Pinned<u8> = shared.pinned(pictures.len().min(BLOCK), "the data set")?;
+        for (i, part) in pictures.chunks(BLOCK).enumerate() {
+            block.as_mut_slice()[..part.len()].copy_from_slice(part);
+            block.send(bytes.slice().range(i * BLOCK, part.len())?, shared.stream())?;
+            shared.stream().wait()?;
+        }
+        debug_assert!(!bytes.is_empty());
+        *self.kept.borrow_mut() = Some(Kept { bytes, height, width, len: pictures.len() });
+        Ok(true)
+    }
+}

@@ -1,0 +1,12 @@
+//! Layer normalisation over the channels of each position, which lie side by side.
+
+use net::LayerNorm;
+
+use crate::cuda::device::Cuda;
+use crate::{Error, PlanRequest, Planned};
+use super::group_norm::plan_over;
+
+/// Plans the op.
+pub fn plan(gpu: &Cuda, op: &LayerNorm, r: &PlanRequest<'_, Cuda>) -> Result<Box<dyn Planned<Cuda>>, Error> {
+    plan_over(gpu, [1, 1], op.eps, r)
+}

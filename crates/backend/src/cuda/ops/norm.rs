@@ -1,0 +1,347 @@
+//! Batch normalisation with residual and ReLU: kernels of our own, all sums over many values in f64 and in a fixed order.
+
+use std::rc::Rc;
+
+use net::Norm;
+
+use crate::cuda::device::Cuda;
+use crate::cuda::driver::inlet::Inlet;
+use crate::cuda::driver::memory::CudaBuf;
+use crate::cuda::driver::pinned::Pinned;
+use crate::cuda::driver::slice::{Activation, Slice};
+use crate::cuda::format::Format;
+use crate::cuda::kernels::norm::{NormAffine, NormBackward, NormForward, NormGradients, NormMoments, NormSlopes};
+use crate::cuda::outbox::PLACES;
+use crate::cuda::shared::Shared;
+use crate::{Error, Gradients, Pass, PlanRequest, Planned, ShortcutOf, Slot, TensorDesc, Traffic, across};
+use super::parts::Parts;
+use super::shortcut::Route;
+
+/// Bits of the kernels' `mode`.
+const RELU: i32 = 1;
+const RESIDUAL: i32 = 2;
+const SECOND: i32 = 4;
+const THROUGH: i32 = 8;
+
+/// Batch normalisation of known sizes, with the statistics of its last batch.
+pub struct Plan {
+    shared: Rc<Shared>,
+    op: Norm,
+    x: TensorDesc,
+    /// The shortcuts through which the residual, and the second summand of the gradient, are read.
+    residual: Option<Route>,
+    second: Option<Route>,
+    /// Of two sums a channel.
+    parts: Parts,
+    /// Channels of a byte of the mask.
+    pack: usize,
+    /// Where ReLU let values through, a bit each, for a backward pass that cannot compute it from x: with a residual.
+    mask: CudaBuf,
+    /// Means and sums of squared offsets, f64.
+    statistics: CudaBuf,
+    /// The same in memory of the host, at the pass's place of the outbox.
+    seen: [Pinned<f64>; PLACES],
+    /// Sums of the backward pass, in memory of the host.
+    sums: Pinned<f64>,
+    /// Mean, scale, bias, f32.
+    affine: CudaBuf,
+    /// Slopes of dx, f32.
+    slopes: CudaBuf,
+    /// Statistics and sums of the whole batch, where it lies on several ranks.
+    whole: Option<Whole>,
+    /// Values a channel behind the statistics: this rank's, or the whole batch's.
+    n: f64,
+}
+
+/// What all ranks have together.
+struct Whole {
+    statistics: Inlet<f64>,
+    sums: Inlet<f64>,
+}
+
+impl Whole {
+    fn new(shared: &Shared, channels: usize) -> Result<Self, Error> {
+        let block = || shared.inlet(2 * channels, "statistics of all ranks");
+        Ok(Self { statistics: block()?, sums: block()? })
+    }
+}
+
+/// The tensors of a backward pass, and the kernels' mode.
+struct Tensors<'a> {
+    x: Slice<'a, Activation>,
+    dy: Slice<'a, Activation>,
+    /// The second summand of dy.
+    second: Option<Slice<'a, Activation>>,
+    mode: i32,
+}
+
+impl Plan {
+    pub fn new(shared: &Rc<Shared>, op: &Norm, r: &PlanRequest<'_, Cuda>) -> Result<Self, Error> {
+        let x = r.x[0];
+        let (c, rows) = (x.shape.c, x.n * x.shape.plane());
+        let (parts, pack) = (Parts::new(shared, rows, c, 2, r.name)?, shared.geometry().pack(c));
+        let masked = r.train && op.relu && op.residual;
+        let mask = if masked { rows * parts.tiling.tiles * parts.tiling.width / pack } else { 0 };
+        let route = |of: Option<ShortcutOf>| of.map(|of| Route::new(shared, &of, x.n, r.name)).transpose();
+        Ok(Self {
+            shared: shared.clone(),
+            op: op.clone(),
+            x,
+            residual: route(r.through.residual)?,
+            second: route(r.through.second)?,
+            parts,
+            pack,
+            mask: shared.alloc(mask.div_ceil(4), r.name)?,
+            statistics: shared.alloc(4 * c, r.name)?,
+            seen: [shared.pinned(2 * c, r.name)?, shared.pinned(2 * c, r.name)?],
+            sums: shared.pinned(2 * c, r.name)?,
+            affine: shared.alloc(3 * c, r.name)?,
+            slopes: shared.alloc(2 * c, r.name)?,
+            whole: None,
+            n: rows as f64,
+        })
+    }
+
+    /// Values a channel of this rank's batch.
+    fn own(&self) -> f64 {
+        f64::from(self.parts.rows)
+    }
+
+    fn mode(&self) -> i32 {
+        RELU * i32::from(self.op.relu) + RESIDUAL * i32::from(self.op.residual)
+    }
+
+    /// Elements of the residual's tensor.
+    fn residual_elems(&self) -> usize {
+        self.residual.as_ref().map_or(self.x.elems(), |route| route.x.elems())
+    }
+
+    /// Elements of the second summand's tensor.
+    fn second_elems(&self) -> usize {
+        self.second.as_ref().map_or(self.x.elems(), |route| route.y.elems())
+    }
+
+    /// Those of this rank's batch, or of the whole batch.
+    fn statistics(&self) -> Slice<'_, f64> {
+        self.whole.as_ref().map_or(self.statistics.slice(), |w| w.statistics.slice())
+    }
+
+    /// Statistics of the batch, and what the forward pass needs of them.
+    fn measure(&mut self, pass: &Pass<'_, Cuda>, x: Slice<'_, Activation>) -> Result<(), Error> {
+        let (shared, c) = (self.shared.clone(), self.x.shape.c);
+        let (rows, channels, width) = (self.parts.rows, c as u32, self.parts.width());
+        let (partial, arrivals) = (self.parts.sums(), self.parts.arrivals());
+        let (gamma, beta) = self.op.gamma_beta(pass.slots);
+        let (gamma, beta) = (gamma.map(|slot| pass.params.at(slot)).transpose()?, pass.params.at(beta)?);
+        let (eps, affine) = (self.op.eps, self.affine.slice());
+        let place = shared.blocks.borrow().outbox.now();
+        let (statistics, seen) = (self.statistics.slice(), self.seen[place].slice());
+        shared.launch(&NormMoments {
+            x,
+            partial,
+            arrivals,
+            rows,
+            channels,
+            width,
+            gamma,
+            beta,
+            eps,
+            statistics,
+            seen,
+            affine,
+        })?;
+        self.n = self.own();
+        let Some(ranks) = pass.across else {
+            self.whole = None;
+            return Ok(());
+        };
+        shared.settle()?;
+        let (mean, m2) = self.seen[place].as_mut_slice().split_at_mut(c);
+        self.n = across::statistics(ranks, self.n, pass.running, mean, m2)?;
+        let whole = match self.whole.take() {
+            Some(whole) => whole,
+            None => Whole::new(&shared, c)?,
+        };
+        let whole = self.whole.insert(whole);
+        whole.statistics.write(self.seen[place].as_slice(), shared.stream())?;
+        let (statistics, n) = (Some(whole.statistics.slice()), self.n);
+        let affine = self.affine.slice();
+        shared.launch(&NormAffine { statistics, running: None, n, channels, gamma, beta, eps, affine })
+    }
+
+    /// The affine map from running statistics, for a pass that does not train.
+    fn use_running(&self, pass: &Pass<'_, Cuda>) -> Result<(), Error> {
+        let (gamma, beta) = self.op.gamma_beta(pass.slots);
+        let (gamma, beta) = (gamma.map(|slot| pass.params.at(slot)).transpose()?, pass.params.at(beta)?);
+        let (channels, eps, affine) = (self.x.shape.c as u32, self.op.eps, self.affine.slice());
+        let blocks = self.shared.blocks.borrow();
+        let running = Some(blocks.running.slice().from(pass.running_at)?);
+        self.shared.launch(&NormAffine { statistics: None, running, n: 0.0, channels, gamma, beta, eps, affine })
+    }
+
+    /// Sums of the backward pass, here and in the parameters' gradients, and the slopes of dx.
+    fn sum_gradients(
+        &mut self,
+        pass: &Pass<'_, Cuda>,
+        tensors: &Tensors<'_>,
+        dgamma: Option<Slice<'_, f32>>,
+        dbeta: Option<Slice<'_, f32>>,
+    ) -> Result<(), Error> {
+        let (shared, c) = (self.shared.clone(), self.x.shape.c);
+        let (rows, channels, eps, n) = (self.parts.rows, c as u32, self.op.eps, self.n);
+        let (affine, slopes, sums) = (self.affine.slice(), self.slopes.slice(), self.sums.slice());
+        let &Tensors { x, dy, second, mode } = tensors;
+        shared.launch(&NormGradients {
+            x,
+            second,
+            mask: self.mask.optional(),
+            dy,
+            affine,
+            shortcut: self.second.as_ref().map(Route::sizes),
+            partial: self.parts.sums(),
+            arrivals: self.parts.arrivals(),
+            rows,
+            channels,
+            width: self.parts.width(),
+            mode,
+            statistics: self.statistics(),
+            n,
+            eps,
+            dgamma,
+            dbeta,
+            sums,
+            slopes,
+            pack: self.pack,
+            second_elems: self.second_elems(),
+        })?;
+        // the parameters' own gradients are summed with all others; dx needs those of the whole batch here
+        if let (Some(ranks), Some(whole)) = (pass.across, &mut self.whole) {
+            shared.settle()?;
+            let (s, sx) = self.sums.as_mut_slice().split_at_mut(c);
+            across::gradients(ranks, c, s, sx)?;
+            whole.sums.write(self.sums.as_slice(), shared.stream())?;
+            let (sums, statistics) = (whole.sums.slice(), whole.statistics.slice());
+            shared.launch(&NormSlopes { sums, statistics, n, channels, eps, affine, slopes })?;
+        }
+        Ok(())
+    }
+}
+
+/// Plans the op.
+pub fn plan(gpu: &Cuda, op: &Norm, r: &PlanRequest<'_, Cuda>) -> Result<Box<dyn Planned<Cuda>>, Error> {
+    Ok(Box::new(Plan::new(&gpu.shared, op, r)?))
+}
+
+impl Planned<Cuda> for Plan {
+    fn output(&self) -> TensorDesc {
+        self.x
+    }
+
+    fn formats(&self) -> Vec<Format> {
+        vec![Format::Plain(self.x.shape.c); 1 + usize::from(self.op.scale)]
+    }
+
+    fn state_bytes(&self) -> usize {
+        let own = [&self.mask, &self.statistics, &self.affine, &self.slopes].map(|buffer| buffer.bytes());
+        let routes = [&self.residual, &self.second].into_iter().flatten().map(Route::bytes);
+        self.parts.bytes() + own.into_iter().chain(routes).sum::<usize>()
+    }
+
+    fn implementation(&self) -> String {
+        "own".into()
+    }
+
+    fn alias(&self) -> Option<usize> {
+        Some(usize::from(self.op.residual))
+    }
+
+    fn adds(&self) -> bool {
+        true
+    }
+
+    fn traffic(&self, second: bool) -> Option<Traffic> {
+        let n = self.x.elems();
+        let read = |there: bool, route: &Option<Route>| match route {
+            _ if !there => 0,
+            Some(route) => route.taken,
+            None => n,
+        };
+        let (residual, summand) = (read(self.op.residual, &self.residual), read(second, &self.second));
+        // moments and result; then sums, which with more than one gradient or with a residual are of a gradient that is written, and dx
+        let stored = usize::from(second || self.op.residual);
+        let Traffic { forward, backward } = self.shared.traffic(3 * n + residual, (5 + stored) * n + summand);
+        let mask = self.mask.bytes();
+        Some(Traffic { forward: forward + mask, backward: backward + mask })
+    }
+
+    fn forward(&mut self, pass: &Pass<'_, Cuda>, x: &[&CudaBuf], y: &mut CudaBuf) -> Result<(), Error> {
+        let (elems, shared) = (self.x.elems(), self.shared.clone());
+        let residual_elems = self.residual_elems();
+        let residual = x.get(1).map(|r| shared.holds(r, residual_elems)).transpose()?;
+        let (x, y) = (shared.holds(x[0], elems)?, shared.holds(y, elems)?);
+        if pass.takes_statistics() {
+            self.measure(pass, x)?;
+        } else {
+            self.use_running(pass)?;
+        }
+        let (affine, rows, channels) = (self.affine.slice(), self.parts.rows, self.x.shape.c as u32);
+        let (width, pack, shortcut) = (self.parts.width(), self.pack, self.residual.as_ref().map(Route::sizes));
+        let mode = self.mode() + THROUGH * i32::from(shortcut.is_some());
+        let mask = self.mask.optional().filter(|_| pass.training);
+        shared.launch(&NormForward {
+            x,
+            residual,
+            y,
+            mask,
+            affine,
+            shortcut,
+            rows,
+            channels,
+            width,
+            mode,
+            pack,
+            residual_elems,
+        })
+    }
+
+    fn backward(&mut self, pass: &Pass<'_, Cuda>, mut g: Gradients<'_, Cuda>) -> Result<(), Error> {
+        let wanted = g.take_dx(0);
+        let (shared, elems) = (self.shared.clone(), self.x.elems());
+        let (x, dy) = (shared.holds(g.x[0], elems)?, shared.holds(g.dy, elems)?);
+        let second = g.dy2.map(|d| shared.holds(d, self.second_elems())).transpose()?;
+        let through = i32::from(second.is_some() && self.second.is_some());
+        let mode = self.mode() + SECOND * i32::from(second.is_some()) + THROUGH * through;
+        let (dgamma, dbeta) = self.op.gamma_beta(pass.slots);
+        let gradient = |slot: Option<Slot>| slot.filter(|_| !pass.frozen).map(|slot| g.dparams.at(slot)).transpose();
+        let (dgamma, dbeta) = (gradient(dgamma)?, gradient(Some(dbeta))?);
+        self.sum_gradients(pass, &Tensors { x, dy, second, mode }, dgamma, dbeta)?;
+        if pass.frozen {
+            // running statistics do not depend on x: dx = scale g
+            self.slopes.clear()?;
+        }
+        // with a residual, dy keeps its own gradient and dx is the other's
+        let dx = match (self.op.residual, wanted) {
+            (true, None) => return Ok(()),
+            (true, Some(dx)) => shared.holds(dx, elems)?,
+            (false, _) => dy,
+        };
+        // the pass that summed has stored a masked gradient already
+        let mode = if mode & (RESIDUAL | SECOND) == 0 { mode } else { 0 };
+        let (affine, slopes) = (self.affine.slice(), self.slopes.slice());
+        let (rows, channels, width) = (self.parts.rows, self.x.shape.c as u32, self.parts.width());
+        shared.launch(&NormBackward { x, dy, dx, affine, slopes, rows, channels, width, mode })
+    }
+
+    fn pool_statistics(&self, running: &[f32], sums: &mut [f64]) -> u64 {
+        let (c, n) = (self.x.shape.c, self.own());
+        let place = self.shared.blocks.borrow().outbox.read();
+        let (mean, m2) = self.seen[place].as_slice().split_at(c);
+        for i in 0..c {
+            let d = mean[i] - f64::from(running[i]);
+            sums[i] += n * d;
+            // this rank's share of the whole batch's
+            sums[c + i] += n * (m2[i] / self.n + d * d);
+        }
+        n as u64
+    }
+}

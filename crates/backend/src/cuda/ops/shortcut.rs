@@ -1,0 +1,109 @@
+//! The parameter-free shortcut: with passes of its own, or as batch normalisation reads through it.
+
+use std::rc::Rc;
+
+use net::{OpSpec, Shortcut};
+
+use crate::cuda::device::Cuda;
+use crate::cuda::driver::memory::CudaBuf;
+use crate::cuda::driver::slice::Slice;
+use crate::cuda::format::Format;
+use crate::cuda::kernels::shortcut::{ShortcutBackward, ShortcutForward, Sizes};
+use crate::cuda::layout::channels_last;
+use crate::cuda::shared::Shared;
+use crate::{Error, Gradients, Pass, PlanRequest, Planned, ShortcutOf, TensorDesc, Traffic};
+
+/// A shortcut of known sizes, on the GPU.
+pub struct Route {
+    sizes: CudaBuf,
+    /// Its input and its output.
+    pub x: TensorDesc,
+    pub y: TensorDesc,
+    /// Elements that it takes over.
+    pub taken: usize,
+}
+
+impl Route {
+    /// Of `n` images.
+    pub fn new(shared: &Shared, of: &ShortcutOf, n: usize, name: &str) -> Result<Self, Error> {
+        let (x, shortcut) = (of.x, of.shortcut);
+        let y = shortcut.output(&[x]).map_err(|why| Error::Unsupported { op: name.into(), why })?;
+        let all = [x.h, x.w, x.c, y.h, y.w, y.c, shortcut.stride, shortcut.before(x)];
+        let [h, w, c, out_h, out_w, out_c, stride, before] = all.map(|v| v as u32);
+        let sizes = shared.constant(&[Sizes { h, w, c, out_h, out_w, out_c, stride, before }], name)?;
+        Ok(Self { sizes, x: channels_last(n, x), y: channels_last(n, y), taken: n * y.plane() * x.c })
+    }
+
+    pub fn sizes(&self) -> Slice<'_, Sizes> {
+        self.sizes.slice()
+    }
+
+    pub fn bytes(&self) -> usize {
+        self.sizes.bytes()
+    }
+}
+
+/// Whether kernels that take 16 bytes of channels at once can read through a shortcut.
+pub fn in_whole_packs(shared: &Shared, of: &ShortcutOf) -> bool {
+    let pack = shared.geometry().widest();
+    [of.x.c, of.shortcut.before(of.x), of.shortcut.out_channels].iter().all(|channels| channels.is_multiple_of(pack))
+}
+
+/// The shortcut with passes of its own.
+pub struct Plan {
+    shared: Rc<Shared>,
+    route: Route,
+}
+
+impl Plan {
+    pub fn new(shared: &Rc<Shared>, op: &Shortcut, r: &PlanRequest<'_, Cuda>) -> Result<Self, Error> {
+        let of = ShortcutOf { shortcut: *op, x: r.x[0].shape };
+        Ok(Self { shared: shared.clone(), route: Route::new(shared, &of, r.x[0].n, r.name)? })
+    }
+
+    /// x in memory, and y.
+    fn elems(&self) -> [usize; 2] {
+        [self.route.x.elems(), self.route.y.elems()]
+    }
+}
+
+/// Plans the op.
+pub fn plan(gpu: &Cuda, op: &Shortcut, r: &PlanRequest<'_, Cuda>) -> Result<Box<dyn Planned<Cuda>>, Error> {
+    Ok(Box::new(Plan::new(&gpu.shared, op, r)?))
+}
+
+impl Planned<Cuda> for Plan {
+    fn output(&self) -> TensorDesc {
+        self.route.y
+    }
+
+    fn formats(&self) -> Vec<Format> {
+        Vec::new()
+    }
+
+    fn state_bytes(&self) -> usize {
+        self.route.bytes()
+    }
+
+    fn implementation(&self) -> String {
+        "own".into()
+    }
+
+    fn traffic(&self, _: bool) -> Option<Traffic> {
+        let [x, y] = self.elems();
+        Some(self.shared.traffic(self.route.taken + y, self.route.taken + x))
+    }
+
+    fn forward(&mut self, _: &Pass<'_, Cuda>, x: &[&CudaBuf], y: &mut CudaBuf) -> Result<(), Error> {
+        let (shared, [from, to]) = (&self.shared, self.elems());
+        let (x, y) = (shared.holds(x[0], from)?, shared.holds(y, to)?);
+        shared.launch(&ShortcutForward { x, y, shortcut: self.route.sizes(), n: to as u64, from })
+    }
+
+    fn backward(&mut self, _: &Pass<'_, Cuda>, mut g: Gradients<'_, Cuda>) -> Result<(), Error> {
+        let Some(dx) = g.take_dx(0) else { return Ok(()) };
+        let (shared, [to, from]) = (&self.shared, self.elems());
+        let (dy, dx) = (shared.holds(g.dy, from)?, shared.holds(dx, to)?);
+        shared.launch(&ShortcutBackward { dy, dx, shortcut: self.route.sizes(), n: to as u64, from })
+    }
+}

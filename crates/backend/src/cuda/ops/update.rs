@@ -1,0 +1,147 @@
+//! The optimizer's passes over a chunk, and those before and after: limits, averages, the end of loss scaling. A recorded step replays
+//! them, so all that changes from step to step lies in a block that is written before. Norms are in `norms`.
+
+use crate::cuda::driver::memory::CudaBuf;
+use crate::cuda::kernels::arena::{
+    ArenaAdd, ArenaClamp, ArenaLerp, ArenaScale, Piece, ScaleFound, ScaleSettle, ScaleUndo,
+};
+use crate::cuda::kernels::update::{NUMBERS, UpdateArguments, UpdateStep};
+use crate::cuda::pass::GROWTH_INTERVAL;
+use crate::cuda::settings::Precision;
+use crate::cuda::shared::Shared;
+use crate::cuda::step;
+use crate::cuda::step::Pieces;
+use crate::update::rates;
+use crate::{Buffer, Error, ParamGroup, Slot, Update};
+
+/// Where the averages' weight is among the numbers of a step.
+const AVERAGE: usize = 1;
+
+fn pieces(shared: &Shared, groups: &[ParamGroup], narrow: Vec<Slot>) -> Result<Pieces, Error> {
+    let mut list: Vec<Piece> = Vec::new();
+    for group in groups {
+        for part in step::parts(&group.range, &narrow) {
+            let pieces = step::cut(&part.range, group.weight_decay, group.rate);
+            list.extend(pieces.map(|piece| Piece { narrow: u32::from(part.narrow), ..piece }));
+        }
+    }
+    let (of, count) = (groups.to_vec(), list.len());
+    Ok(Pieces { of, narrow, list: shared.constant(&list, "the optimizer's parameter groups")?, count })
+}
+
+/// Writes the numbers of a step, and the weight of its averages; gives whether they differ from those before.
+pub fn announce(shared: &Shared, u: &Update, average: f32) -> Result<bool, Error> {
+    let mut values = vec![u.lr, f64::from(average)];
+    values.extend(u.rule.kernel().numbers);
+    let mut numbers = [0.0; NUMBERS];
+    let Some(room) = numbers.get_mut(..values.len()) else {
+        let (expected, got) = (format!("at most {} numbers", NUMBERS - 2), (values.len() - 2).to_string());
+        return Err(Error::Size { op: "update rule".into(), expected, got });
+    };
+    room.copy_from_slice(&values);
+    Ok(shared.blocks.borrow_mut().inbox.set_step(numbers))
+}
+
+/// The same, and brings them to the GPU at once.
+pub fn begin(shared: &Shared, u: &Update, average: f32) -> Result<(), Error> {
+    shared.start()?;
+    let differ = announce(shared, u, average)?;
+    if differ { shared.blocks.borrow_mut().inbox.send_step(shared.stream()) } else { Ok(()) }
+}
+
+/// One optimizer step over the groups of a chunk; whether all parameters are finite comes with the next sums.
+pub fn update(
+    shared: &Shared,
+    u: &Update,
+    groups: &[ParamGroup],
+    factors: &CudaBuf,
+    w: &CudaBuf,
+    g: &CudaBuf,
+    slots: &[&mut CudaBuf],
+) -> Result<(), Error> {
+    let end = groups.iter().map(|s| s.range.end).max().unwrap_or(0);
+    let rates = groups.iter().map(|s| s.rate + 1).max().unwrap_or(0).max(rates::GRADIENT + 1);
+    if slots.len() < u.rule.slots() {
+        let (expected, got) = (format!("{} slots", u.rule.slots()), slots.len().to_string());
+        return Err(Error::Size { op: "an optimizer step".into(), expected, got });
+    }
+    if end == 0 {
+        return Ok(());
+    }
+    let chunk = shared.halves.borrow().chunk(w);
+    // gradients that nobody has brought to f32
+    let narrow = chunk.map_or_else(Vec::new, |chunk| shared.halves.borrow_mut().take_open(chunk));
+    let mut known = shared.lists.updates.borrow_mut();
+    let key = (w.address(), !narrow.is_empty());
+    let pieces = match known.remove(&key) {
+        Some(pieces) if pieces.of == groups && pieces.narrow == narrow => pieces,
+        // a recorded step may know the others
+        other => {
+            shared.moved.set(shared.moved.get() + u64::from(other.is_some()));
+            pieces(shared, groups, narrow)?
+        }
+    };
+    let (blocks, halves) = (shared.blocks.borrow(), shared.halves.borrow());
+    let precision = shared.settings.precision;
+    let slot = |i: usize| slots.get(i).map(|s| s.slice());
+    let arguments = UpdateArguments {
+        pieces: pieces.list.slice(),
+        count: pieces.count as u32,
+        numbers: blocks.inbox.numbers()?,
+        rates: factors.slice(),
+        skip: blocks.scale_state.slice().from(1)?,
+        w: w.slice(),
+        g: g.slice(),
+        narrow: chunk.filter(|_| key.1).map(|chunk| halves.gradients[chunk].activations(precision)),
+        slot0: slot(0),
+        slot1: slot(1),
+        slot2: slot(2),
+        half: chunk.map(|chunk| halves.weights[chunk].values.activations(precision)),
+        not_finite: blocks.not_finite.slice(),
+        end,
+        factors: rates,
+    };
+    shared.launch(&UpdateStep { rule: u.rule.kernel().name, arguments })?;
+    known.insert(key, pieces);
+    Ok(())
+}
+
+/// Under f16: divides the gradients by the loss's scale, and decides whether this step is left out and what the next scale is.
+pub fn inspect(shared: &Shared, gradients: &[CudaBuf]) -> Result<(), Error> {
+    if shared.settings.precision != Precision::F16 {
+        return Ok(());
+    }
+    let blocks = shared.blocks.borrow();
+    let (scale, state, seen) = (blocks.scale.slice(), blocks.scale_state.slice(), blocks.scale_seen.slice());
+    for g in gradients {
+        shared.launch(&ScaleFound { g: g.slice(), n: g.len() as u64, state })?;
+    }
+    shared.launch(&ScaleSettle { scale, state, interval: GROWTH_INTERVAL, seen })?;
+    for g in gradients {
+        shared.launch(&ScaleUndo { g: g.slice(), scale, n: g.len() as u64 })?;
+    }
+    Ok(())
+}
+
+/// `to += from`
+pub fn add(shared: &Shared, to: &CudaBuf, from: &CudaBuf) -> Result<(), Error> {
+    let n = to.len().min(from.len()) as u64;
+    shared.launch(&ArenaAdd { to: to.slice(), from: from.slice(), n })
+}
+
+/// `to *= factor`
+pub fn scale(shared: &Shared, to: &CudaBuf, factor: f32) -> Result<(), Error> {
+    shared.launch(&ArenaScale { to: to.slice(), factor, n: to.len() as u64 })
+}
+
+/// Into [-limit, limit].
+pub fn clamp(shared: &Shared, to: &CudaBuf, limit: f32) -> Result<(), Error> {
+    shared.launch(&ArenaClamp { to: to.slice(), limit, n: to.len() as u64 })
+}
+
+/// `to += weight * (from - to)`, by the weight that the step was begun with.
+pub fn lerp(shared: &Shared, to: &CudaBuf, from: &CudaBuf) -> Result<(), Error> {
+    let (n, blocks) = (to.len().min(from.len()) as u64, shared.blocks.borrow());
+    let average = blocks.inbox.numbers()?.from(AVERAGE)?;
+    shared.launch(&ArenaLerp { to: to.slice(), from: from.slice(), average, n })
+}

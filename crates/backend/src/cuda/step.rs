@@ -1,0 +1,115 @@
+//! What an optimizer step reads on the GPU, kept from one step to the next: lists of pieces, work space for norms. A
+//! recorded step finds it again.
+
+use std::cell::RefCell;
+use std::collections::HashMap;
+use std::ops::Range;
+
+use super::driver::memory::CudaBuf;
+use super::kernels::arena::Piece;
+use crate::{ParamGroup, Slot};
+
+/// Elements that a block takes at once.
+const PIECE: usize = 4096;
+
+/// See the module.
+#[derive(Default)]
+pub struct StepLists {
+    /// By the address of the parameters, and whether any gradients are in 16 bits.
+    pub updates: RefCell<HashMap<(u64, bool), Pieces>>,
+    /// By the address of the rates that they make.
+    pub norms: RefCell<HashMap<u64, NormLists>>,
+    /// By the address of the gradients.
+    pub units: RefCell<HashMap<u64, UnitList>>,
+}
+
+/// The units of one chunk whose gradients are limited.
+pub struct UnitList {
+    /// One a unit.
+    pub pieces: CudaBuf,
+    pub count: usize,
+    /// Elements that the chunk must hold.
+    pub end: usize,
+}
+
+/// Ranges of one chunk in pieces.
+pub struct Pieces {
+    /// What they were made of.
+    pub of: Vec<ParamGroup>,
+    /// Parameters whose gradients are in 16 bits.
+    pub narrow: Vec<Slot>,
+    pub list: CudaBuf,
+    pub count: usize,
+}
+
+/// What the norms of all tensors are made by.
+pub struct NormLists {
+    pub chunks: Vec<NormChunk>,
+    /// Weight decay of each tensor, and whether it adapts.
+    pub tensors: CudaBuf,
+    pub count: usize,
+    /// Sums of squares of the pieces of one chunk, f64.
+    pub parts: CudaBuf,
+    /// Sums of squares of all tensors: gradients, then weights; f64.
+    pub sums: CudaBuf,
+}
+
+/// The tensors of one chunk.
+pub struct NormChunk {
+    /// Which.
+    pub number: usize,
+    pub pieces: CudaBuf,
+    pub count: usize,
+    /// First piece of each tensor, and where the last ends.
+    pub first: CudaBuf,
+    pub tensors: usize,
+    /// Elements that the chunk must hold.
+    pub end: usize,
+}
+
+/// One range cut into pieces.
+pub fn cut(range: &Range<usize>, decay: f32, rate: usize) -> impl Iterator<Item = Piece> + use<> {
+    let end = range.end;
+    range.clone().step_by(PIECE).map(move |from| {
+        let len = (end - from).min(PIECE);
+        Piece { from: from as u64, len: len as u32, decay, rate: rate as u32, narrow: 0 }
+    })
+}
+
+/// A part of a range.
+#[derive(Clone, Debug, PartialEq)]
+pub struct Part {
+    pub range: Range<usize>,
+    /// Whether the gradients there are in 16 bits.
+    pub narrow: bool,
+}
+
+/// A range in parts: the parameters in it of `narrow`, which come by their places, and what lies between.
+pub fn parts(range: &Range<usize>, narrow: &[Slot]) -> Vec<Part> {
+    let (mut parts, mut at) = (Vec::new(), range.start);
+    let mut push = |range: Range<usize>, narrow| (!range.is_empty()).then(|| parts.push(Part { range, narrow }));
+    for slot in narrow.iter().filter(|slot| range.contains(&slot.offset)) {
+        push(at..slot.offset, false);
+        push(slot.range(), true);
+        at = slot.range().end;
+    }
+    push(at..range.end, false);
+    parts
+}
+
+#[cfg(test)]
+mod tests {
+    use super::*;
+
+    #[test]
+    fn parts_make_up_the_range() {
+        let slot = |range: Range<usize>| Slot { chunk: 0, offset: range.start, len: range.len() };
+        let narrow = [slot(0..5), slot(8..20), slot(20..24), slot(40..50)];
+        let part = |range, narrow| Part { range, narrow };
+        let want = [part(6..8, false), part(8..20, true), part(20..24, true), part(24..33, false)];
+        assert_eq!(parts(&(6..33), &narrow), want);
+        assert_eq!(parts(&(40..50), &narrow), [part(40..50, true)]);
+        assert_eq!(parts(&(24..40), &narrow), [part(24..40, false)]);
+        assert_eq!(parts(&(0..9), &[]), [part(0..9, false)]);
+    }
+}

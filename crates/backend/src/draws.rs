@@ -1,0 +1,103 @@
+//! Random draws of dropout and stochastic depth. They are functions of (seed, epoch, sample, op) and equal on every backend.
+
+use base::simd;
+use loaders::random::{self, Draws};
+
+/// What identifies the random draws of a pass: they are functions of (seed, epoch, sample, op), of nothing else.
+#[derive(Clone, Copy, Debug)]
+pub struct DrawKey<'a> {
+    /// The run's seed.
+    pub seed: u64,
+    /// Epoch of these samples.
+    pub epoch: u32,
+    /// Sample id of each row of the batch.
+    pub ids: &'a [u64],
+}
+
+/// First op index of a network's layers; the transforms of the loader count from zero.
+pub(crate) const FIRST_INDEX: u16 = 0x8000;
+
+/// Fills `factors` (elements of one sample in C, H, W order) with the factors of dropout: 0 where [`Draws::unit`] is below p, else
+/// 1 / (1 - p).
+pub(crate) fn dropout_factors(p: f32, index: u16, key: &DrawKey<'_>, row: usize, factors: &mut [f32]) {
+    fill(p, Of { id: key.ids[row], epoch: key.epoch, op: FIRST_INDEX | index }, random::key(key.seed), factors);
+}
+
+/// What the draws of a sample's elements are of.
+#[derive(Clone, Copy)]
+struct Of {
+    id: u64,
+    epoch: u32,
+    op: u16,
+}
+
+/// Blocks of draws side by side: a power of two of at most 2^16, so that their numbers differ in their low 16 bits alone.
+const LANES: usize = 16;
+
+simd! {
+    fn fill(p: f32, of: Of, key: [u32; 2], factors: &mut [f32]) {
+        let scale = 1.0 / (1.0 - p);
+        for (group, factors) in factors.chunks_mut(4 * LANES).enumerate() {
+            let units = units(of, key, (group * LANES) as u32);
+            factors.iter_mut().zip(units.as_flattened()).for_each(|(f, unit)| *f = if *unit < p { 0.0 } else { scale });
+        }
+    }
+}
+
+/// The draws of so many blocks of four, from block `first` on, a multiple of [`LANES`].
+#[inline(always)]
+fn units(of: Of, key: [u32; 2], first: u32) -> [[f32; 4]; LANES] {
+    let mut x = random::counter(of.id, of.epoch, of.op, first).map(|word| [word; LANES]);
+    for (lane, word) in x[3].iter_mut().enumerate() {
+        *word |= lane as u32;
+    }
+    for round in 0..random::ROUNDS {
+        let [a, b, c, d] = x;
+        for lane in 0..LANES {
+            let words = random::philox_round([a[lane], b[lane], c[lane], d[lane]], key, round);
+            (x[0][lane], x[1][lane], x[2][lane], x[3][lane]) = (words[0], words[1], words[2], words[3]);
+        }
+    }
+    std::array::from_fn(|lane| [0, 1, 2, 3].map(|word| random::unit(x[word][lane])))
+}
+
+/// Returns the factor of stochastic depth for one row: 0 with probability p, else 1 / (1 - p).
+pub(crate) fn drop_path_factor(p: f32, index: u16, key: &DrawKey<'_>, row: usize) -> f32 {
+    let mut draws = Draws::new(key.seed, key.ids[row], key.epoch, FIRST_INDEX | index);
+    if draws.unit() < p { 0.0 } else { 1.0 / (1.0 - p) }
+}
+
+#[cfg(test)]
+mod tests {
+    use super::*;
+
+    #[test]
+    fn factors_are_those_of_the_draws_one_by_one() {
+        for (p, elems) in [(0.5, 1), (0.3, 4 * LANES * 3 + 5), (0.9, (1 << 18) + 70)] {
+            let key = DrawKey { seed: 0x1_2345_6789, epoch: 7, ids: &[3, 0xab_0000_0005] };
+            let mut got = vec![7.0; elems];
+            dropout_factors(p, 9, &key, 1, &mut got);
+            let mut draws = Draws::new(key.seed, key.ids[1], key.epoch, FIRST_INDEX | 9);
+            let want: Vec<f32> = (0..elems).map(|_| if draws.unit() < p { 0.0 } else { 1.0 / (1.0 - p) }).collect();
+            assert!(got == want, "{p}, {elems} elements");
+        }
+    }
+
+    #[test]
+    fn large_samples_have_no_mask_twice_and_small_ones_the_mask_that_they_had() {
+        let (key, run) = (DrawKey { seed: 0x1_2345_6789, epoch: 7, ids: &[3, 0xab_0000_0005] }, 1 << 18);
+        let mut got = vec![7.0; 3 * run + 9];
+        dropout_factors(0.9, 9, &key, 1, &mut got);
+        // FNV-1a
+        let sum = |run: &[f32]| {
+            run.iter().fold(0xcbf2_9ce4_8422_2325, |h, f| (h ^ u64::from(f.to_bits())).wrapping_mul(0x100_0000_01b3))
+        };
+        assert_eq!(sum(&got[..run]), 0xf537_90c3_32ad_dcdb_u64);
+        let [first, second, third] = [0, 1, 2].map(|i| &got[i * run..][..run]);
+        for (a, b) in [(first, second), (first, third), (second, third)] {
+            // of two masks of their own 0.9^2 + 0.1^2 are alike, give or take 0.0008
+            let alike = a.iter().zip(b).filter(|(a, b)| a == b).count() as f64 / run as f64;
+            assert!((alike - 0.82).abs() < 0.005, "{alike}");
+        }
+    }
+}

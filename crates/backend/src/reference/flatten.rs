@@ -1,0 +1,12 @@
+//! From an image to a vector: a copy.
+
+use net::{Activation, Flatten};
+
+use crate::{Error, PlanRequest, Planned};
+use super::activation;
+use super::device::Reference;
+
+/// Plans the op.
+pub(super) fn plan(_: &Flatten, r: &PlanRequest<'_, Reference>) -> Result<Box<dyn Planned<Reference>>, Error> {
+    activation::plan(&Activation::Identity, r)
+}

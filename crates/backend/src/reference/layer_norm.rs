@@ -1,0 +1,12 @@
+//! Layer normalisation over the channels of each position.
+
+use net::LayerNorm;
+
+use crate::{Error, PlanRequest, Planned};
+use super::device::Reference;
+use super::group_norm::{Set, plan_over};
+
+/// Plans the op.
+pub(super) fn plan(op: &LayerNorm, r: &PlanRequest<'_, Reference>) -> Result<Box<dyn Planned<Reference>>, Error> {
+    plan_over(Set::Position, op.eps, r)
+}

@@ -1,0 +1,55 @@
+//! All update rules as one type, made from the list of optimizers.
+
+use super::real::Real;
+use super::rule::{ElementLoop, GroupStep, Kernel, UpdateRule};
+use crate::for_each_optimizer;
+
+/// Defines [`Rule`], which calls the rule that it holds.
+macro_rules! rules {
+    ($($file:ident: $name:ident($rule:ident), $($kind:literal => $settings:ident),+;)+) => {
+        /// An update rule with its numbers for one step.
+        #[derive(Clone, Copy, Debug, PartialEq)]
+        pub enum Rule {
+            $(#[doc = concat!("See `backend/update/", stringify!($file), ".rs` and the kernel beside it.")] $name(super::$file::$rule)),+
+        }
+
+        impl Rule {
+            /// Name and text of each rule's CUDA source, which needs `update.cu` before it.
+            pub const SOURCES: &'static [(&'static str, &'static str)] = &[
+                $((concat!(stringify!($file), ".cu"), include_str!(concat!(stringify!($file), ".cu")))),+
+            ];
+
+            /// See [`UpdateRule::slots`].
+            pub fn slots(&self) -> usize {
+                match self { $(Rule::$name(rule) => rule.slots()),+ }
+            }
+
+            /// See [`UpdateRule::run`].
+            pub fn run<T: Real>(&self, group: GroupStep, elements: impl ElementLoop<T>) -> bool {
+                match self { $(Rule::$name(rule) => rule.run(group, elements)),+ }
+            }
+
+            /// See [`UpdateRule::kernel`].
+            pub fn kernel(&self) -> Kernel {
+                match self { $(Rule::$name(rule) => rule.kernel()),+ }
+            }
+
+            /// See [`UpdateRule::adapts`].
+            pub fn adapts(&self) -> bool {
+                match self { $(Rule::$name(rule) => rule.adapts()),+ }
+            }
+
+            /// See [`UpdateRule::second`].
+            pub fn second(&self) -> Option<Self> {
+                match self { $(Rule::$name(rule) => rule.second().map(Rule::$name)),+ }
+            }
+
+            /// See [`UpdateRule::trust`].
+            pub fn trust(&self, weight: f64, gradient: f64, weight_decay: f64, lr: f64) -> f64 {
+                match self { $(Rule::$name(rule) => rule.trust(weight, gradient, weight_decay, lr)),+ }
+            }
+        }
+    };
+}
+
+for_each_optimizer!(rules);

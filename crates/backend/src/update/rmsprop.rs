@@ -1,0 +1,100 @@
+//! RMSProp in two variants, with slots s, b and, centred, c.
+//!
+//! PyTorch's: `s = alpha s + (1 - alpha) g g; b = m b + g / (sqrt(s) + eps); w -= lr b`. TensorFlow 1's:
+//! `s = alpha s + (1 - alpha) g g; b = m b + lr g / sqrt(s + eps); w -= b`. Centred, `c += (1 - alpha) (g - c)`, and `s - c c` takes
+//! the place of s in the root.
+
+use schema::words;
+
+use super::real::Real;
+use super::rule::{ElementLoop, GroupStep, Kernel, UpdateRule, flag};
+
+/// Whose formula.
+#[derive(Clone, Copy, Debug, Default, PartialEq, Eq)]
+pub enum RmsPropVariant {
+    /// PyTorch's.
+    #[default]
+    Torch,
+    /// TensorFlow 1's.
+    Tf,
+}
+
+words! { RmsPropVariant { Torch = "torch", Tf = "tf" } }
+
+/// RMSProp's numbers for one step.
+#[derive(Clone, Copy, Debug, PartialEq)]
+pub struct RmsPropRule {
+    /// Whose formula.
+    pub variant: RmsPropVariant,
+    /// Decay of the mean square.
+    pub alpha: f64,
+    /// > 0.
+    pub eps: f64,
+    /// m.
+    pub momentum: f64,
+    /// Divides by the deviation instead of the root mean square.
+    pub centered: bool,
+    /// TensorFlow's: whether the rate stays outside the buffer, as PyTorch's does.
+    pub corrected: bool,
+}
+
+/// The part of a step that both variants of the mean square share.
+#[derive(Clone, Copy)]
+struct Step<T> {
+    lr: T,
+    eps: T,
+    momentum: T,
+    /// eps is inside the root.
+    tf: bool,
+    /// The rate goes into the buffer.
+    within: bool,
+}
+
+impl<T: Real> Step<T> {
+    /// The new parameter, from the mean square or variance; b moves.
+    #[inline(always)]
+    fn of(self, w: T, g: T, square: T, b: &mut T) -> T {
+        let (zero, one) = (T::of(0.0), T::of(1.0));
+        let (inside, outside) = if self.tf { (self.eps, zero) } else { (zero, self.eps) };
+        let quotient = g / ((square + inside).sqrt() + outside);
+        let (into, out) = if self.within { (self.lr, one) } else { (one, self.lr) };
+        *b = self.momentum.mul_add(*b, into * quotient);
+        (-out).mul_add(*b, w)
+    }
+}
+
+impl UpdateRule for RmsPropRule {
+    fn slots(&self) -> usize {
+        2 + usize::from(self.centered)
+    }
+
+    fn run<T: Real>(&self, group: GroupStep, elements: impl ElementLoop<T>) -> bool {
+        let gradient = group.gradient::<T>();
+        let tf = self.variant == RmsPropVariant::Tf;
+        let (lr, within) = (T::of(group.lr), tf && !self.corrected);
+        let step = Step { lr, eps: T::of(self.eps), momentum: T::of(self.momentum), tf, within };
+        let (zero, rest) = (T::of(0.0), T::of(1.0 - self.alpha));
+        if !self.centered {
+            return elements.each(move |w, g, [square, b]: [&mut T; 2]| {
+                let g = gradient.of(w, g);
+                *square = rest.mul_add(g.mul_add(g, -*square), *square);
+                step.of(w, g, *square, b)
+            });
+        }
+        elements.each(move |w, g, [square, b, mean]: [&mut T; 3]| {
+            let g = gradient.of(w, g);
+            *square = rest.mul_add(g.mul_add(g, -*square), *square);
+            *mean = rest.mul_add(g - *mean, *mean);
+            // rounding may leave a variance just below zero
+            let variance = (-*mean).mul_add(*mean, *square).max(zero);
+            step.of(w, g, variance, b)
+        })
+    }
+
+    fn kernel(&self) -> Kernel {
+        let tensorflow = flag(self.variant == RmsPropVariant::Tf);
+        let (centered, corrected) = (flag(self.centered), flag(self.corrected));
+        let numbers = vec![self.alpha, 1.0 - self.alpha, self.eps, self.momentum, centered, tensorflow, corrected];
+        Kernel { name: "update_rmsprop", numbers }
+    }
+}

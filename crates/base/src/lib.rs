@@ -1,0 +1,11 @@
+//! Small helpers that the other crates share: SIMD levels, bf16, the cores of this process, output on a terminal, the environment at the
+//! start, and types that both a backend and MPI use.
+
+pub mod bf16;
+pub mod code_spec;
+pub mod cores;
+pub mod device_region;
+pub mod environment;
+pub mod screen;
+pub mod simd;
+pub mod sync;

@@ -1,0 +1,129 @@
+//! One loop body, compiled for several instruction sets, chosen at run time.
+
+/// Instruction sets that the loops are compiled for.
+#[derive(Clone, Copy, Debug, PartialEq, Eq, PartialOrd, Ord)]
+pub enum Level {
+    /// The baseline of the target.
+    Base,
+    /// AVX2 and FMA.
+    Avx2,
+    /// AVX-512 F.
+    Avx512,
+}
+
+/// The best level of this processor.
+pub fn level() -> Level {
+    use std::sync::OnceLock;
+    static LEVEL: OnceLock<Level> = OnceLock::new();
+    *LEVEL.get_or_init(|| {
+        #[cfg(target_arch = "x86_64")]
+        if is_x86_feature_detected!("avx512f") {
+            return Level::Avx512;
+        } else if is_x86_feature_detected!("avx2") && is_x86_feature_detected!("fma") {
+            return Level::Avx2;
+        }
+        Level::Base
+    })
+}
+
+/// The nearest integer, ties to even; 0 for NaN and for what is not below 2^31. In a [`simd!`] loop a few instructions a vector,
+/// where `as i32`, which caps instead, is a branch an element.
+#[inline(always)]
+pub fn nearest(x: f32) -> i32 {
+    let x = if x.abs() < 2_147_483_648.0 { x.round_ties_even() } else { 0.0 };
+    // SAFETY: not NaN, and an integer of i32's range: the largest f32 below 2^31 is an integer itself.
+    unsafe { x.to_int_unchecked() }
+}
+
+/// Defines a function whose body is compiled once per [`Level`] and dispatched at the call. Products and sums are written
+/// with `mul_add`, so every level gives the same bits.
+///
+/// Generics are in brackets: all of them must follow from the arguments' types, unless a constant in angle brackets follows them.
+#[macro_export]
+macro_rules! simd {
+    (
+        $(#[$doc:meta])* $vis:vis fn $name:ident [$($t:ident: $bound:ident),+] <$b:ident: usize> ($($arg:ident: $ty:ty),* $(,)?) $body:block
+    ) => {
+        $(#[$doc])*
+        $vis fn $name<$($t: $bound,)+ const $b: usize>($($arg: $ty),*) {
+            #[inline(always)]
+            fn body<$($t: $bound,)+ const $b: usize>($($arg: $ty),*) $body
+            #[cfg(target_arch = "x86_64")]
+            #[target_feature(enable = "avx2,fma")]
+            fn avx2<$($t: $bound,)+ const $b: usize>($($arg: $ty),*) { body::<$($t,)+ $b>($($arg),*) }
+            #[cfg(target_arch = "x86_64")]
+            #[target_feature(enable = "avx512f,avx2,fma")]
+            fn avx512<$($t: $bound,)+ const $b: usize>($($arg: $ty),*) { body::<$($t,)+ $b>($($arg),*) }
+            match $crate::simd::level() {
+                // SAFETY: the level was detected on this processor.
+                #[cfg(target_arch = "x86_64")]
+                $crate::simd::Level::Avx512 => unsafe { avx512::<$($t,)+ $b>($($arg),*) },
+                // SAFETY: as above.
+                #[cfg(target_arch = "x86_64")]
+                $crate::simd::Level::Avx2 => unsafe { avx2::<$($t,)+ $b>($($arg),*) },
+                _ => body::<$($t,)+ $b>($($arg),*),
+            }
+        }
+    };
+    ($(#[$doc:meta])* $vis:vis fn $name:ident [$($generics:tt)+] ($($arg:ident: $ty:ty),* $(,)?) $(-> $ret:ty)? $body:block) => {
+        $(#[$doc])*
+        $vis fn $name<$($generics)+>($($arg: $ty),*) $(-> $ret)? {
+            #[inline(always)]
+            fn body<$($generics)+>($($arg: $ty),*) $(-> $ret)? $body
+            #[cfg(target_arch = "x86_64")]
+            #[target_feature(enable = "avx2,fma")]
+            fn avx2<$($generics)+>($($arg: $ty),*) $(-> $ret)? { body($($arg),*) }
+            #[cfg(target_arch = "x86_64")]
+            #[target_feature(enable = "avx512f,avx2,fma")]
+            fn avx512<$($generics)+>($($arg: $ty),*) $(-> $ret)? { body($($arg),*) }
+            match $crate::simd::level() {
+                // SAFETY: the level was detected on this processor.
+                #[cfg(target_arch = "x86_64")]
+                $crate::simd::Level::Avx512 => unsafe { avx512($($arg),*) },
+                // SAFETY: as above.
+                #[cfg(target_arch = "x86_64")]
+                $crate::simd::Level::Avx2 => unsafe { avx2($($arg),*) },
+                _ => body($($arg),*),
+            }
+        }
+    };
+    ($(#[$doc:meta])* $vis:vis fn $name:ident $(<$b:ident: usize>)? ($($arg:ident: $ty:ty),* $(,)?) $(-> $ret:ty)? $body:block) => {
+        $(#[$doc])*
+        #[allow(clippy::too_many_arguments)]
+        $vis fn $name $(<const $b: usize>)? ($($arg: $ty),*) $(-> $ret)? {
+            #[inline(always)]
+            fn body $(<const $b: usize>)? ($($arg: $ty),*) $(-> $ret)? $body
+            #[cfg(target_arch = "x86_64")]
+            #[target_feature(enable = "avx2,fma")]
+            fn avx2 $(<const $b: usize>)? ($($arg: $ty),*) $(-> $ret)? { body $(::<$b>)? ($($arg),*) }
+            #[cfg(target_arch = "x86_64")]
+            #[target_feature(enable = "avx512f,avx2,fma")]
+            fn avx512 $(<const $b: usize>)? ($($arg: $ty),*) $(-> $ret)? { body $(::<$b>)? ($($arg),*) }
+            match $crate::simd::level() {
+                // SAFETY: the level was detected on this processor.
+                #[cfg(target_arch = "x86_64")]
+                $crate::simd::Level::Avx512 => unsafe { avx512 $(::<$b>)? ($($arg),*) },
+                // SAFETY: as above.
+                #[cfg(target_arch = "x86_64")]
+                $crate::simd::Level::Avx2 => unsafe { avx2 $(::<$b>)? ($($arg),*) },
+                _ => body $(::<$b>)? ($($arg),*),
+            }
+        }
+    };
+}
+#[cfg(test)]
+mod tests {
+    use super::nearest;
+
+    #[test]
+    fn integers_are_the_nearest_and_ties_even() {
+        let cases = [(0.5, 0), (1.5, 2), (2.5, 2), (-0.5, 0), (-1.5, -2), (-1.75, -2), (8_388_607.5, 8_388_608)];
+        assert!(cases.iter().all(|(x, q)| nearest(*x) == *q));
+        assert_eq!(
+            [1_073_741_824.0, 2_147_483_520.0, -2_147_483_520.0].map(nearest),
+            [1 << 30, 2_147_483_520, -2_147_483_520]
+        );
+        let none = [f32::NAN, f32::INFINITY, f32::NEG_INFINITY, 2_147_483_648.0, -2_147_483_648.0, f32::MAX];
+        assert_eq!(none.map(nearest), [0; 6]);
+    }
+}

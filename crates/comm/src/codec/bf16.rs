@@ -1,0 +1,82 @@
+//! The codec `bf16`: the sum of a rank's workers is rounded to bf16, and so is every sum of two ranks on the way. Like `float`
+//! it gives no promise of bits: the order is MPI's. With error feedback each worker's gradient is rounded by itself, and what
+//! that takes off is added to its next one; what sums lose on the way is not.
+
+use std::ops::Range;
+
+use base::bf16::{narrow_all, round, widen, widen_all};
+use base::code_spec::{CodeFormat, CodeSpec};
+use base::simd;
+
+use super::bucket::{Bucket, Key, Share};
+use super::entry::{Codec, Entry, Settings};
+use super::feedback::{self, Feedback};
+use crate::error::Error;
+use crate::world::World;
+
+/// In the catalogue.
+pub const ENTRY: Entry = Entry {
+    name: "bf16",
+    about: "bf16, each sum of two rounded, added in MPI's order",
+    keys: &["error_feedback"],
+    most_workers: usize::MAX,
+    integer: false,
+    biased: true,
+    make: |bucket, settings, mine| Box::new(Bf16::new(bucket, settings, mine)),
+    zeros: None,
+    spec: |bucket, settings| {
+        Some(CodeSpec { len: bucket.len, feedback: settings.error_feedback, format: CodeFormat::Bf16 })
+    },
+};
+
+simd! {
+    /// Rounds `gradients`, and leaves what that took off in `residual`; where a number is not finite, which
+    /// loses the step, it stays.
+    fn split(gradients: &mut [f32], residual: &mut [f32]) {
+        for (g, r) in gradients.iter_mut().zip(residual) {
+            let rounded = widen(round(*g));
+            *r = if rounded.is_finite() { *g - rounded } else { *r };
+            *g = rounded;
+        }
+    }
+}
+
+struct Bf16 {
+    numbers: Vec<u16>,
+    feedback: Feedback,
+}
+
+impl Bf16 {
+    fn new(bucket: &Bucket, settings: &Settings, mine: Range<usize>) -> Self {
+        let feedback = Feedback::new(settings.error_feedback, bucket.len, mine);
+        Self { numbers: vec![0; bucket.len], feedback }
+    }
+}
+
+impl Codec for Bf16 {
+    fn encode(&mut self, _: &Bucket, _: &[u32], shares: &mut [Share<'_>], _: Key) {
+        for (share, residual) in self.feedback.pairs(shares) {
+            feedback::add(share.gradients, residual);
+            split(share.gradients, residual);
+        }
+        let Some((last, earlier)) = shares.split_last_mut() else { return };
+        earlier.iter().for_each(|share| feedback::add(last.gradients, share.gradients));
+        narrow_all(last.gradients, &mut self.numbers);
+    }
+
+    fn send(&mut self, world: &World, _: &mut [Share<'_>]) -> Result<(), Error> {
+        world.sum_bf16(&mut self.numbers)
+    }
+
+    fn decode(&mut self, _: &Bucket, _: &[u32], into: &mut [f32]) {
+        widen_all(&self.numbers, into);
+    }
+
+    fn memory(&self) -> usize {
+        size_of_val(self.numbers.as_slice()) + self.feedback.memory()
+    }
+
+    fn residual(&mut self, worker: usize) -> Option<&mut [f32]> {
+        self.feedback.of(worker)
+    }
+}

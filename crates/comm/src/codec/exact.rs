@@ -1,0 +1,277 @@
+//! The codec `exact`: 32-bit fixed point. Per tensor, with 2^e above the largest |g| of all workers and V <= 2^h of them,
+//! q = rint(g 2^(30 - h - e)), so that |q| <= 2^(30 - h) and |sum| <= 2^30 however it is ordered. The steps are 2^-(30 - h) of
+//! the largest gradient; f32's own are 2^-24 of each. The integers take the place of the last share's gradients, are summed there,
+//! and become gradients there again: no memory of their own, and a cache holds one bucket instead of two.
+//!
+//! Why f32 arithmetic gives the q that the definition has in f64, for every f32 below 2^e. Let k = 30 - h - e; -114 <= k <= 178.
+//! - k >= 0: g 2^k is below 2^30, and a product by a power of two that does not make a number smaller loses no digit, denormal
+//!   or not. Where 2^k is no f32 (k > 127), 2^127 and then 2^(k - 127) are factors, each time with the same argument.
+//! - k < 0: digits are lost only where the product is below 2^-126, and both ways round that to 0.
+//! - So both ways round the same number once to the nearest integer, ties to even.
+//!
+//! Back: a sum in f64 times 2^-k is exact, and rounded once to f32. In f32 the sum is rounded first, to 24 digits, and the product
+//! with 2^-k is exact unless it is denormal; none is where the step 2^-k is itself normal (k <= 126). A product beyond f32's range
+//! is infinity either way, since it depends on the 24 digits alone. Tensors of smaller steps, whose largest gradient is below
+//! 2^-96, go through f64.
+
+use base::simd;
+use base::simd::nearest;
+
+use super::bucket::{Bucket, Key, Share};
+use super::entry::{Codec, Entry};
+use super::integers;
+use super::lanes::head_room;
+use crate::error::Error;
+use crate::world::World;
+
+/// In the catalogue.
+pub const ENTRY: Entry = Entry {
+    name: "exact",
+    about: "32-bit integers, one scale a tensor: the same bits on any number of ranks",
+    keys: &[],
+    most_workers: MOST_WORKERS,
+    integer: true,
+    biased: false,
+    make: |_, settings, _| Box::new(Exact { room: head_room(settings.workers) }),
+    zeros: None,
+    spec: |bucket, settings| Some(integers::describe(bucket, settings, None)),
+};
+
+/// Leaves 14 bits to each gradient.
+const MOST_WORKERS: usize = 1 << 16;
+
+/// The largest k for which 2^k is an f32.
+const MOST_EXPONENT: i32 = 127;
+
+/// The largest k for which 2^-k is a normal f32.
+const NORMAL_STEP: i32 = 126;
+
+/// Gradients whose integers stay in the nearest cache while those of several workers are added.
+const BLOCK: usize = 4096;
+
+simd! {
+    /// The largest |g|, as bits: NaN > infinity > finite.
+    pub(super) fn largest(gradients: &[f32]) -> u32 {
+        gradients.iter().fold(0, |most, g| most.max(g.to_bits() & 0x7fff_ffff))
+    }
+}
+
+simd! {
+    /// Replaces each g by the bits of rint(g scale), the product of both factors.
+    fn round(gradients: &mut [f32], scale: [f32; 2]) {
+        for g in gradients {
+            *g = f32::from_bits(nearest(*g * scale[0] * scale[1]) as u32);
+        }
+    }
+}
+
+simd! {
+    /// `codes += rint(g scale)`; the codes are bits of integers.
+    fn add(codes: &mut [f32], gradients: &[f32], scale: [f32; 2]) {
+        for (code, g) in codes.iter_mut().zip(gradients) {
+            let q = nearest(*g * scale[0] * scale[1]);
+            *code = f32::from_bits(code.to_bits().wrapping_add(q as u32));
+        }
+    }
+}
+
+simd! {
+    /// Replaces the bits of integers by integer times step.
+    fn widen(codes: &mut [f32], step: f32) {
+        for code in codes {
+            *code = code.to_bits() as i32 as f32 * step;
+        }
+    }
+}
+
+simd! {
+    /// The same for steps that are no f32.
+    fn widen_tiny(codes: &mut [f32], step: f64) {
+        for code in codes {
+            *code = (f64::from(code.to_bits() as i32) * step) as f32;
+        }
+    }
+}
+
+/// 2^k as f64; |k| <= 1022.
+fn power(k: i32) -> f64 {
+    f64::from_bits(((k + 1023) as u64) << 52)
+}
+
+/// k = 30 - h - e, of a tensor whose largest |g| has these bits.
+fn exponent(largest: u32, room: u32) -> i32 {
+    let e = (f64::from(f32::from_bits(largest)).to_bits() >> 52) as i32 - 1023 + 1;
+    30 - room as i32 - e
+}
+
+/// Replaces the last worker's gradients of a tensor by the bits of the sum of all its workers' integers on this rank; `largest` is that of
+/// all workers of all ranks.
+pub(super) fn encode<'a>(last: &mut [f32], others: impl Iterator<Item = &'a [f32]> + Clone, largest: u32, room: u32) {
+    if largest == 0 {
+        // a zero may be negative, which as an integer is none
+        return last.fill(0.0);
+    }
+    let k = exponent(largest, room);
+    let scale = [k.min(MOST_EXPONENT), (k - MOST_EXPONENT).max(0)].map(|k| power(k) as f32);
+    for (block, codes) in last.chunks_mut(BLOCK).enumerate() {
+        round(codes, scale);
+        others.clone().for_each(|other| add(codes, &other[block * BLOCK..][..codes.len()], scale));
+    }
+}
+
+/// Replaces the bits of integers by gradients.
+pub(super) fn decode(codes: &mut [f32], largest: u32, room: u32) {
+    // where all gradients are 0, so are all codes, and the bits of 0 are 0.0
+    if largest > 0 {
+        match exponent(largest, room) {
+            k @ ..=NORMAL_STEP => widen(codes, power(-k) as f32),
+            k => widen_tiny(codes, power(-k)),
+        }
+    }
+}
+
+struct Exact {
+    room: u32,
+}
+
+impl Codec for Exact {
+    fn scales(&mut self, bucket: &Bucket, shares: &mut [Share<'_>], scales: &mut Vec<u32>) {
+        let most = |share: &Share<'_>, range| largest(&share.gradients[range]);
+        scales.extend(bucket.tensors.iter().map(|tensor| {
+            let own = shares.iter().map(|share| most(share, tensor.range.clone()));
+            own.max().unwrap_or(0)
+        }));
+    }
+
+    fn encode(&mut self, bucket: &Bucket, scales: &[u32], shares: &mut [Share<'_>], _: Key) {
+        let Some((last, others)) = shares.split_last_mut() else { return };
+        for (tensor, largest) in bucket.tensors.iter().zip(scales) {
+            let others = others.iter().map(|share| &share.gradients[tensor.range.clone()]);
+            encode(&mut last.gradients[tensor.range.clone()], others, *largest, self.room);
+        }
+    }
+
+    fn send(&mut self, world: &World, shares: &mut [Share<'_>]) -> Result<(), Error> {
+        shares.last_mut().map_or(Ok(()), |last| world.sum_i32_bits(last.gradients))
+    }
+
+    fn decode(&mut self, bucket: &Bucket, scales: &[u32], into: &mut [f32]) {
+        for (tensor, largest) in bucket.tensors.iter().zip(scales) {
+            decode(&mut into[tensor.range.clone()], *largest, self.room);
+        }
+    }
+}
+
+#[cfg(test)]
+mod tests {
+    use super::*;
+
+    /// Adding it to a number below 2^31 leaves the nearest integer (ties to even), as two's complement, in the low bits.
+    const RINT: f64 = 1.5 * (1u64 << 52) as f64;
+
+    /// As the definition has it: rint in f64.
+    fn by_definition(g: f32, k: i32) -> i32 {
+        (f64::from(g) * power(k) + RINT).to_bits() as i32
+    }
+
+    /// Digits of a number: all zeros, all ones, and what rounds up, down and to even.
+    const DIGITS: [u32; 12] =
+        [0, 1, 2, 3, 0x40_0000, 0x40_0001, 0x55_5555, 0x2a_aaab, 0x7f_fffe, 0x7f_ffff, 0x3f_ffff, 0x00_0800];
+
+    #[test]
+    fn the_largest_is_below_the_power_of_two() {
+        for (x, e) in [(1.0f32, 1), (0.999, 0), (1.5, 1), (f32::MAX, 128), (f32::MIN_POSITIVE, -125)] {
+            assert_eq!(exponent(x.to_bits(), 0), 30 - e, "{x}");
+        }
+        let tiniest = f32::from_bits(1);
+        let k = exponent(tiniest.to_bits(), 3);
+        assert_eq!((k, f64::from(tiniest) * power(k)), (27 + 148, 2f64.powi(26)));
+    }
+
+    /// For every exponent that a tensor's largest gradient can have, and every exponent at or below it that a gradient of that tensor can
+    /// have: the integers are those of the definition.
+    #[test]
+    fn integers_are_those_of_f64_for_all_exponents() {
+        for room in [0, 1, 3, 16] {
+            for most in 0..255u32 {
+                // the largest with this exponent field; denormal ones below it have fields of their own, of 0
+                let largest = most << 23 | 0x7f_ffff;
+                let k = exponent(largest, room);
+                let own = (0..=most).flat_map(|field| DIGITS.map(|digits| f32::from_bits(field << 23 | digits)));
+                let mut gradients: Vec<f32> = own.flat_map(|g| [g, -g]).collect();
+                gradients.extend((0..23).flat_map(|bit| [f32::from_bits(1 << bit), -f32::from_bits((2 << bit) - 1)]));
+                let wanted: Vec<i32> = gradients.iter().map(|g| by_definition(*g, k)).collect();
+                let others = [gradients.clone()];
+                let mut codes = gradients.clone();
+                encode(&mut codes, others.iter().map(Vec::as_slice), largest, room);
+                for ((code, q), g) in codes.iter().zip(&wanted).zip(&gradients) {
+                    assert_eq!(code.to_bits() as i32, q.wrapping_mul(2), "{g:e} of a largest of {most}, room {room}");
+                }
+            }
+        }
+        // denormal largest ones: k up to 178
+        for bit in 0..23 {
+            let largest = 1 << bit;
+            let mut codes: Vec<f32> = (0..=bit).map(|b| f32::from_bits(1 << b)).collect();
+            let wanted: Vec<i32> = codes.iter().map(|g| by_definition(*g, exponent(largest, 0))).collect();
+            encode(&mut codes, std::iter::empty(), largest, 0);
+            assert_eq!(codes.iter().map(|c| c.to_bits() as i32).collect::<Vec<_>>(), wanted, "2^{bit} of the least");
+        }
+    }
+
+    /// Back again, over all steps: one rounding, from the exact product.
+    #[test]
+    fn gradients_are_those_of_f64_for_all_exponents() {
+        let mut integers: Vec<i32> = (0..31).flat_map(|bit| [1 << bit, (1 << bit) - 1, (1 << bit) | 1]).collect();
+        integers.extend([0x0155_5555, 0x2aaa_aaab, 0x0100_0001, 0x0180_0001, 0x0300_0002, 0x3fff_ffc0, 0x3fff_ffe0]);
+        integers.retain(|q| *q <= 1 << 30);
+        integers.extend(integers.clone().iter().map(|q| -q));
+        for room in [0, 1, 3, 16] {
+            let denormal = (0..23).map(|bit| 1 << bit);
+            for largest in denormal.chain((1..255).map(|field| field << 23)) {
+                let step = power(-exponent(largest, room));
+                let mut codes: Vec<f32> = integers.iter().map(|q| f32::from_bits(*q as u32)).collect();
+                decode(&mut codes, largest, room);
+                for (got, q) in codes.iter().zip(&integers) {
+                    let wanted = (f64::from(*q) * step) as f32;
+                    assert_eq!(got.to_bits(), wanted.to_bits(), "{q} in steps of {step:e}");
+                }
+            }
+        }
+    }
+
+    /// A tensor of zeros, of which some are negative, is a sum of nothing.
+    #[test]
+    fn zeros_have_no_sign() {
+        let mut codes = [0.0, -0.0, 0.0];
+        encode(&mut codes, std::iter::empty(), 0, 2);
+        assert_eq!(codes.map(f32::to_bits), [0; 3]);
+        decode(&mut codes, 0, 2);
+        assert_eq!(codes.map(f32::to_bits), [0; 3]);
+    }
+
+    /// Blocks are no edges.
+    #[test]
+    fn workers_add_up_beyond_a_block() {
+        let len = 2 * BLOCK + 77;
+        let of = |salt: usize| (0..len).map(|i| ((i * 7919 + salt * 104_729) % 2_003) as f32 - 1_001.0).collect();
+        let workers: [Vec<f32>; 3] = [0, 1, 2].map(of);
+        let most = workers.iter().map(|w| largest(w)).max().unwrap();
+        let k = exponent(most, 2);
+        let mut codes = workers[2].clone();
+        encode(&mut codes, workers[..2].iter().map(Vec::as_slice), most, 2);
+        for (i, code) in codes.iter().enumerate() {
+            let sum: i32 = workers.iter().map(|w| by_definition(w[i], k)).sum();
+            assert_eq!(code.to_bits() as i32, sum, "element {i}");
+        }
+    }
+
+    #[test]
+    fn nan_is_above_infinity_above_all() {
+        let bits = |g: &[f32]| largest(g);
+        assert_eq!(bits(&[]), 0);
+        assert_eq!(bits(&[-3.0, 2.0, -0.0]), 3f32.to_bits());
+        assert_eq!(bits(&[f32::MAX, f32::NEG_INFINITY]), f32::INFINITY.to_bits());
+        assert!(bits(&[f32::INFINITY, -f32::NAN]) > f32::INFINITY.to_bits());
+    }
+}

@@ -1,0 +1,79 @@
+//! The codec `int8`: each worker's gradient g becomes an integer from -127 to 127, g / s * 127 rounded up or down at random
+//! so that its mean is right; s is the largest |g| of the tensor over all workers. Codes plus 127 travel in lanes of 8 + h bits,
+//! V <= 2^h.
+
+use base::simd;
+
+use super::bucket::{Bucket, Key, Share};
+use super::coded::Coded;
+use super::entry::{CODED, Codec, Entry};
+use super::exact::largest;
+use super::integers;
+use crate::error::Error;
+use crate::world::World;
+
+/// In the catalogue.
+pub const ENTRY: Entry = Entry {
+    name: "int8",
+    about: "8-bit integers, rounded at random without bias, one scale a tensor: the same bits on any number of ranks",
+    keys: CODED,
+    most_workers: MOST_WORKERS,
+    integer: true,
+    biased: false,
+    make: |bucket, settings, _| {
+        let workers = settings.workers;
+        Box::new(Int8 { coded: Coded::new(bucket, workers, 2 * MOST as u64), workers })
+    },
+    zeros: None,
+    spec: |bucket, settings| Some(integers::describe(bucket, settings, Some((MOST as u32, 0.0)))),
+};
+
+/// Beyond, a lane would have more than 16 bits.
+const MOST_WORKERS: usize = 256;
+
+/// The largest code.
+const MOST: f32 = 127.0;
+
+simd! {
+    /// Replaces random words by codes plus 127.
+    pub(super) fn code(gradients: &[f32], words: &mut [u32], scale: f32) {
+        for (word, g) in words.iter_mut().zip(gradients) {
+            let size = g.abs() / scale * MOST;
+            let below = size.floor();
+            let draw = (*word >> 8) as i32 as f32;
+            let up = u32::from(draw < (size - below) * (1 << 24) as f32);
+            // integers below 2^23 lie in the low bits once 2^23 is added
+            let magnitude = ((below + (1 << 23) as f32).to_bits() & 0xff) + up;
+            let negative = g.to_bits() >> 31;
+            *word = (MOST as u32).wrapping_add((magnitude ^ negative.wrapping_neg()).wrapping_add(negative));
+        }
+    }
+}
+
+struct Int8 {
+    coded: Coded,
+    workers: usize,
+}
+
+impl Codec for Int8 {
+    fn scales(&mut self, bucket: &Bucket, shares: &mut [Share<'_>], scales: &mut Vec<u32>) {
+        self.coded.scales(bucket, shares, scales, |_, gradients| largest(gradients));
+    }
+
+    fn encode(&mut self, bucket: &Bucket, scales: &[u32], shares: &mut [Share<'_>], key: Key) {
+        self.coded.encode(bucket, scales, shares, key, code);
+    }
+
+    fn send(&mut self, world: &World, _: &mut [Share<'_>]) -> Result<(), Error> {
+        self.coded.send(world)
+    }
+
+    fn decode(&mut self, bucket: &Bucket, scales: &[u32], into: &mut [f32]) {
+        let zero = MOST as i32 * self.workers as i32;
+        self.coded.decode(bucket, scales, (zero, MOST), into);
+    }
+
+    fn memory(&self) -> usize {
+        self.coded.memory()
+    }
+}

@@ -1,0 +1,146 @@
+//! Some tensors of a bucket as codes in lanes of 64-bit words. Each worker adds its codes, each at least 0, to those of the
+//! others, on its rank and then over all; what a code means is the codec's.
+//!
+//! A tensor is cut into blocks; of a block of w words, lane l of word j holds element l w + j, so that loops run over words side
+//! by side.
+
+use std::ops::Range;
+
+use base::simd;
+
+use super::bucket::{Bucket, Tensor};
+use super::lanes::Lanes;
+use super::philox::Stream;
+
+/// Words of a block; a multiple of what one set of random counters serves, whatever the lanes.
+pub(super) const BLOCK: usize = 64;
+
+/// Lanes of a word at most: those of two bits.
+const MOST_LANES: usize = 32;
+
+simd! {
+    fn pack(words: &mut [u64], codes: &[u32], bits: u32) {
+        for (lane, codes) in codes.chunks(words.len()).enumerate() {
+            let shift = lane as u32 * bits;
+            for (word, code) in words.iter_mut().zip(codes) {
+                *word = word.wrapping_add(u64::from(*code) << shift);
+            }
+        }
+    }
+}
+
+simd! {
+    /// `into = (lane - zero) / unit * scale`; the difference is below 2^24 either way. In this order nothing is lost where the
+    /// scale is the smallest of all numbers.
+    fn unpack(words: &[u64], bits: u32, zero: i32, unit: f32, scale: f32, into: &mut [f32]) {
+        let mask = (1u64 << bits) - 1;
+        for (lane, into) in into.chunks_mut(words.len()).enumerate() {
+            let shift = lane as u32 * bits;
+            for (g, word) in into.iter_mut().zip(words) {
+                *g = (((word >> shift) & mask) as u32 as i32 - zero) as f32 / unit * scale;
+            }
+        }
+    }
+}
+
+/// Codes of the tensors that a codec rounds.
+pub(super) struct Packed {
+    lanes: Lanes,
+    /// Index of each tensor in the bucket, and its words.
+    places: Vec<(usize, Range<usize>)>,
+    words: Vec<u64>,
+    codes: Vec<u32>,
+}
+
+impl Packed {
+    /// For the tensors that are not exempt.
+    pub fn new(bucket: &Bucket, lanes: Lanes) -> Self {
+        let (mut places, mut end) = (Vec::new(), 0);
+        for (index, tensor) in bucket.tensors.iter().enumerate().filter(|(_, t)| !t.exempt) {
+            let start = end;
+            end += lanes.words(tensor.range.len());
+            places.push((index, start..end));
+        }
+        Self { lanes, places, words: vec![0; end], codes: vec![0; BLOCK * MOST_LANES] }
+    }
+
+    /// The tensors, with their index in the bucket.
+    pub fn tensors<'a>(&self, bucket: &'a Bucket) -> impl Iterator<Item = (usize, &'a Tensor)> {
+        self.places.iter().map(|(index, _)| (*index, &bucket.tensors[*index]))
+    }
+
+    /// Elements of a block.
+    pub fn block(&self) -> usize {
+        BLOCK * self.lanes.per_word
+    }
+
+    /// What travels.
+    pub fn words_mut(&mut self) -> &mut [u64] {
+        &mut self.words
+    }
+
+    /// Begins a step.
+    pub fn clear(&mut self) {
+        self.words.fill(0);
+    }
+
+    /// Adds one worker's codes of the tensor with this number among the coded ones. `code` gets the gradients of a run of
+    /// elements and as many random words, which it replaces by codes.
+    pub fn add(&mut self, number: usize, gradients: &[f32], stream: Stream, code: impl Fn(&[f32], &mut [u32])) {
+        let (lanes, run) = (self.lanes, self.block());
+        let words = &mut self.words[self.places[number].1.clone()];
+        for (block, (words, gradients)) in words.chunks_mut(BLOCK).zip(gradients.chunks(run)).enumerate() {
+            let codes = &mut self.codes[..gradients.len()];
+            stream.fill(block * run, codes);
+            code(gradients, codes);
+            pack(words, codes, lanes.bits);
+        }
+    }
+
+    /// The sum of the codes, less that of zeros, in units of `one`, times `scale`.
+    pub fn decode(&self, number: usize, (zero, one): (i32, f32), scale: f32, into: &mut [f32]) {
+        let (lanes, run) = (self.lanes, self.block());
+        let words = &self.words[self.places[number].1.clone()];
+        for (words, into) in words.chunks(BLOCK).zip(into.chunks_mut(run)) {
+            unpack(words, lanes.bits, zero, one, scale, into);
+        }
+    }
+
+    /// Bytes.
+    pub fn memory(&self) -> usize {
+        size_of_val(self.words.as_slice()) + size_of_val(self.codes.as_slice())
+    }
+}
+
+#[cfg(test)]
+mod tests {
+    use super::super::bucket::Key;
+    use super::*;
+
+    #[test]
+    fn what_goes_in_comes_out_for_every_length_and_width() {
+        for most in [2, 4, 10, 254, 5_000] {
+            let lanes = Lanes::holding(most);
+            for len in [1, 5, 20, 21, 22, 1_343, 1_344, 1_345, 4_000] {
+                let tensor = |start, exempt| Tensor {
+                    name: String::new(),
+                    parameter: 0,
+                    range: start..start + len,
+                    elems: len,
+                    exempt,
+                };
+                let tensors = vec![tensor(0, true), tensor(len, false), tensor(2 * len, false)];
+                let mut packed = Packed::new(&Bucket { len: 3 * len, tensors }, lanes);
+                assert_eq!(packed.words.len(), 2 * len.div_ceil(lanes.per_word));
+                let values: Vec<f32> = (0..len).map(|i| (i as u64 * 7919 % (most + 1)) as f32).collect();
+                let stream = Stream::new(Key { seed: 1, step: 2 }, 0, 0);
+                packed.add(1, &values, stream, |g, codes| codes.iter_mut().zip(g).for_each(|(c, g)| *c = *g as u32));
+                let mut out = vec![7.0; len];
+                packed.decode(1, (1, 4.0), 2.0, &mut out);
+                assert!(out.iter().zip(&values).all(|(o, v)| *o == (v - 1.0) * 0.5), "{most}, {len}");
+                packed.decode(0, (0, 1.0), 1.0, &mut out);
+                assert!(out.iter().all(|o| *o == 0.0));
+            }
+        }
+    }
+}

@@ -1,0 +1,92 @@
+//! The codecs' random words: Philox4x32-10 of `loaders::random`, eight counters at a time, so that the compiler makes vectors
+//! of them. Element i of a parameter takes word (i / 8 mod 4) of block 8 floor(i / 32) + i mod 8; a block's counter is
+//! (worker, block, step, [`CODEC_OP`] << 16 | parameter), its key the seed. No bucket, rank or instruction set is in it.
+
+use base::simd;
+use loaders::random::{CODEC_OP, ROUNDS, key, philox_round};
+
+use super::bucket::Key;
+
+/// Elements that one set of counters serves.
+pub(super) const GROUP: usize = 32;
+
+/// Counters side by side.
+const LANES: usize = 8;
+
+/// The words of one parameter's elements for one worker and step.
+#[derive(Debug, Clone, Copy)]
+pub(super) struct Stream {
+    key: [u32; 2],
+    worker: u32,
+    step: u32,
+    op: u32,
+}
+
+impl Stream {
+    /// Of a worker's gradient of a parameter.
+    pub fn new(draw: Key, worker: usize, parameter: u16) -> Self {
+        let op = u32::from(CODEC_OP) << 16 | u32::from(parameter);
+        Self { key: key(draw.seed), worker: worker as u32, step: draw.step as u32, op }
+    }
+
+    /// The words of the elements from `first` on, which must be a multiple of [`GROUP`].
+    pub fn fill(&self, first: usize, words: &mut [u32]) {
+        debug_assert!(first.is_multiple_of(GROUP), "element {first} starts no group");
+        fill(*self, (first / 4) as u32, words);
+    }
+}
+
+simd! {
+    fn fill(stream: Stream, first: u32, words: &mut [u32]) {
+        let mut block = first;
+        let (whole, rest) = words.as_chunks_mut::<GROUP>();
+        for group in whole {
+            *group = blocks(stream, block);
+            block += LANES as u32;
+        }
+        let length = rest.len();
+        rest.copy_from_slice(&blocks(stream, block)[..length]);
+    }
+}
+
+/// Eight blocks, first all of their words 0, then all words 1, 2, 3.
+#[inline(always)]
+fn blocks(stream: Stream, first: u32) -> [u32; GROUP] {
+    let mut x = [[stream.worker; LANES], [0; LANES], [stream.step; LANES], [stream.op; LANES]];
+    for (lane, block) in x[1].iter_mut().enumerate() {
+        *block = first + lane as u32;
+    }
+    for round in 0..ROUNDS {
+        let [a, b, c, d] = x;
+        for lane in 0..LANES {
+            let word = philox_round([a[lane], b[lane], c[lane], d[lane]], stream.key, round);
+            (x[0][lane], x[1][lane], x[2][lane], x[3][lane]) = (word[0], word[1], word[2], word[3]);
+        }
+    }
+    let mut words = [0; GROUP];
+    for (to, from) in words.as_chunks_mut::<LANES>().0.iter_mut().zip(x) {
+        *to = from;
+    }
+    words
+}
+
+#[cfg(test)]
+mod tests {
+    use super::*;
+    use loaders::random::philox4x32;
+
+    #[test]
+    fn words_are_those_of_the_generator_whatever_the_cut() {
+        let draw = Key { seed: 0x0123_4567_89ab_cdef, step: 41 };
+        let stream = Stream::new(draw, 6, 77);
+        let mut words = vec![0; 1_000];
+        stream.fill(0, &mut words);
+        for (i, word) in words.iter().enumerate() {
+            let counter = [6, (8 * (i / 32) + i % 8) as u32, 41, u32::from(CODEC_OP) << 16 | 77];
+            assert_eq!(*word, philox4x32(counter, [0x89ab_cdef, 0x0123_4567])[i / 8 % 4], "element {i}");
+        }
+        let mut part = vec![0; 101];
+        stream.fill(640, &mut part);
+        assert_eq!(part, words[640..741]);
+    }
+}

@@ -1,0 +1,280 @@
+//! The typed collectives, as the closures given to [`Comm`](super::Comm) see them.
+//!
+//! Every collective must be called by all ranks, in the same order, with buffers of the same length.
+
+use std::cell::Cell;
+use std::time::{Duration, Instant};
+
+use base::device_region::DeviceRegion;
+
+use super::error::Error;
+use super::sys::{self, Communicator, Element, Op, OwnOp};
+use super::thread_level::ThreadLevel;
+
+/// Who and where this rank is.
+#[derive(Debug, Clone, PartialEq, Eq)]
+pub struct WorldInfo {
+    /// This rank, from 0.
+    pub rank: usize,
+    /// Number of ranks.
+    pub size: usize,
+    /// This rank's number among those of its node, from 0.
+    pub node_rank: usize,
+    /// Number of ranks on this node (that share memory).
+    pub node_size: usize,
+    /// The node's name, as MPI knows it.
+    pub host: String,
+    /// What MPI granted.
+    pub thread_level: ThreadLevel,
+    /// The MPI library's name and version, on one line.
+    pub library: String,
+}
+
+impl WorldInfo {
+    /// What a line that is this rank's own begins with: its number, where there are others.
+    pub fn who(&self) -> String {
+        if self.size > 1 { format!("rank {}: ", self.rank) } else { String::new() }
+    }
+}
+
+/// All ranks. Closures given to [`Comm::run`](super::Comm::run) and [`Comm::start`](super::Comm::start) get to see it.
+pub struct World {
+    communicator: Communicator,
+    limit: Cell<usize>,
+    /// Made at its first use.
+    sum_bf16: Cell<Option<OwnOp>>,
+    traffic: Cell<Traffic>,
+}
+
+/// What reductions have cost on this rank so far.
+#[derive(Debug, Clone, Copy, Default, PartialEq, Eq)]
+pub struct Traffic {
+    /// Bytes of the buffers that were handed to MPI_Allreduce.
+    pub bytes: u64,
+    /// Time inside it, waiting for other ranks included.
+    pub time: Duration,
+}
+
+impl World {
+    /// Initialises MPI on this thread and finds out who this rank is.
+    pub(super) fn open() -> Result<(Self, WorldInfo), Error> {
+        let thread_level = sys::initialize()?;
+        let library = library_line(&sys::library_version());
+        if thread_level < ThreadLevel::Serialized {
+            return Err(Error::ThreadLevel { granted: thread_level, library });
+        }
+        let communicator = Communicator::world()?;
+        let node = communicator.node()?;
+        let info = WorldInfo {
+            rank: communicator.rank,
+            size: communicator.size,
+            node_rank: node.rank,
+            node_size: node.size,
+            host: sys::processor_name()?,
+            thread_level,
+            library,
+        };
+        node.free()?;
+        let limit = Cell::new(i32::MAX as usize);
+        let world = Self { communicator, limit, sum_bf16: Cell::new(None), traffic: Cell::default() };
+        Ok((world, info))
+    }
+
+    /// The ranks below `count` as a world of their own, and all others as another; collective, and so is [`World::free`], which
+    /// must come before MPI's end. For use inside operations only, like the whole world.
+    pub fn split(&self, count: usize) -> Result<World, Error> {
+        let communicator = self.communicator.split(count)?;
+        let limit = Cell::new(self.limit.get());
+        Ok(Self { communicator, limit, sum_bf16: Cell::new(None), traffic: Cell::default() })
+    }
+
+    /// Frees a world that [`World::split`] made; collective over it.
+    pub fn free(self) -> Result<(), Error> {
+        if let Some(op) = self.sum_bf16.take() {
+            op.free()?;
+        }
+        self.communicator.free()
+    }
+
+    /// Frees what `open` made and finalises MPI; collective.
+    pub(super) fn close(self) -> Result<(), Error> {
+        self.free()?;
+        sys::finalize()
+    }
+
+    /// This rank, from 0.
+    pub fn rank(&self) -> usize {
+        self.communicator.rank
+    }
+
+    /// Number of ranks.
+    pub fn size(&self) -> usize {
+        self.communicator.size
+    }
+
+    /// Sets how many elements one MPI call carries at most (at least one, at most `i32::MAX`, which is the default).
+    ///
+    /// Longer buffers go as several calls. Must be the same on all ranks.
+    pub fn set_limit(&self, elements: usize) {
+        self.limit.set(elements.clamp(1, i32::MAX as usize));
+    }
+
+    /// Replaces `values` by their sum over all ranks. The order of the additions is MPI's.
+    pub fn sum_f32(&self, values: &mut [f32]) -> Result<(), Error> {
+        self.reduce(values, Op::Sum)
+    }
+
+    /// Replaces values in device memory by their sum over all ranks, where the MPI library takes such memory: another library ends
+    /// the process by a signal. The order of the additions is MPI's.
+    pub fn sum_region(&self, region: &mut DeviceRegion<'_>) -> Result<(), Error> {
+        let (start, before, len) = (Instant::now(), self.traffic.get(), region.len());
+        for first in (0..len).step_by(self.limit.get()) {
+            self.communicator.allreduce_region(region, first..len.min(first + self.limit.get()))?;
+        }
+        let bytes = before.bytes + 4 * len as u64;
+        self.traffic.set(Traffic { bytes, time: before.time + start.elapsed() });
+        Ok(())
+    }
+
+    /// Replaces `values` by their sum over all ranks. The order of the additions is MPI's.
+    pub fn sum_f64(&self, values: &mut [f64]) -> Result<(), Error> {
+        self.reduce(values, Op::Sum)
+    }
+
+    /// Replaces `values` by their sum over all ranks.
+    pub fn sum_i32(&self, values: &mut [i32]) -> Result<(), Error> {
+        self.reduce(values, Op::Sum)
+    }
+
+    /// Replaces integers, whose bits `values` hold, by their sum over all ranks.
+    pub fn sum_i32_bits(&self, values: &mut [f32]) -> Result<(), Error> {
+        self.reduce(sys::integers(values), Op::Sum)
+    }
+
+    /// Replaces `values` by their sum over all ranks.
+    pub fn sum_u64(&self, values: &mut [u64]) -> Result<(), Error> {
+        self.reduce(values, Op::Sum)
+    }
+
+    /// Replaces bf16 numbers (the upper halves of f32) by their sum over all ranks: each pair is added in f32 and rounded
+    /// to the nearest bf16. The order of the additions is MPI's.
+    pub fn sum_bf16(&self, values: &mut [u16]) -> Result<(), Error> {
+        let op = match self.sum_bf16.get() {
+            Some(op) => op,
+            None => OwnOp::sum_bf16()?,
+        };
+        self.sum_bf16.set(Some(op));
+        self.reduce(values, Op::Own(op))
+    }
+
+    /// Replaces `values` by their sum over all ranks.
+    pub fn sum_i64(&self, values: &mut [i64]) -> Result<(), Error> {
+        self.reduce(values, Op::Sum)
+    }
+
+    /// Replaces `values` by their largest over all ranks.
+    pub fn max_u32(&self, values: &mut [u32]) -> Result<(), Error> {
+        self.reduce(values, Op::Max)
+    }
+
+    /// Replaces `values` by their largest over all ranks. The result for a NaN depends on the MPI library: send flags where that
+    /// matters.
+    pub fn max_f64(&self, values: &mut [f64]) -> Result<(), Error> {
+        self.reduce(values, Op::Max)
+    }
+
+    /// Gives `bytes` of rank `root` to all; on the others the vector takes the root's length.
+    ///
+    /// # Errors
+    /// [`Error::Root`] for a root that is no rank, [`Error::Memory`] where the bytes do not fit.
+    pub fn broadcast(&self, bytes: &mut Vec<u8>, root: usize) -> Result<(), Error> {
+        let size = self.size();
+        if root >= size {
+            return Err(Error::Root { root, size });
+        }
+        let mut length = [bytes.len() as u64];
+        self.communicator.broadcast(&mut length, root)?;
+        if self.rank() != root {
+            let too_many = Error::Memory { bytes: length[0], root };
+            let length = usize::try_from(length[0]).map_err(|_| too_many.clone())?;
+            bytes.clear();
+            bytes.try_reserve_exact(length).map_err(|_| too_many)?;
+            bytes.resize(length, 0);
+        }
+        for part in bytes.chunks_mut(self.limit.get()) {
+            self.communicator.broadcast(part, root)?;
+        }
+        Ok(())
+    }
+
+    /// Gathers each rank's bytes on rank 0, which gets one vector a rank, in order of rank; others get `None`.
+    ///
+    /// The lengths may differ between ranks.
+    pub fn gather(&self, bytes: &[u8]) -> Result<Option<Vec<Vec<u8>>>, Error> {
+        let size = self.size();
+        let lengths = self.communicator.gather_one(bytes.len() as u64)?;
+        let mut longest = [bytes.len() as u64];
+        self.communicator.allreduce(&mut longest, Op::Max)?;
+        // a round takes at most `share` bytes of each rank, so that no offset on rank 0 passes the limit.
+        let share = (self.limit.get() / size).max(1);
+        let mut all: Vec<Vec<u8>> = lengths.iter().map(|&l| Vec::with_capacity(l as usize)).collect();
+        let mut arrived = Vec::new();
+        for round in 0..longest[0].div_ceil(share as u64) {
+            let part = |length: usize| {
+                let start = length.min(round as usize * share);
+                start..length.min(start + share)
+            };
+            let counts: Vec<usize> = lengths.iter().map(|&l| part(l as usize).len()).collect();
+            let mine = &bytes[part(bytes.len())];
+            self.communicator.gather_bytes(mine, &counts, &mut arrived)?;
+            let mut rest = arrived.as_slice();
+            for (whole, count) in all.iter_mut().zip(counts) {
+                let (part, others) = rest.split_at(count);
+                whole.extend_from_slice(part);
+                rest = others;
+            }
+        }
+        Ok((self.rank() == 0).then_some(all))
+    }
+
+    /// Waits until every rank is here.
+    pub fn barrier(&self) -> Result<(), Error> {
+        self.communicator.barrier()
+    }
+
+    /// What reductions have cost so far, known-answer tests included.
+    pub fn traffic(&self) -> Traffic {
+        self.traffic.get()
+    }
+
+    fn reduce<T: Element>(&self, values: &mut [T], op: Op) -> Result<(), Error> {
+        let (start, before) = (Instant::now(), self.traffic.get());
+        for part in values.chunks_mut(self.limit.get()) {
+            self.communicator.allreduce(part, op)?;
+        }
+        let bytes = before.bytes + size_of_val(values) as u64;
+        self.traffic.set(Traffic { bytes, time: before.time + start.elapsed() });
+        Ok(())
+    }
+}
+
+/// The name and version in an MPI library's description of itself, which may have many lines.
+pub(super) fn library_line(version: &str) -> String {
+    let line = version.lines().next().unwrap_or_default();
+    let line = line.split(',').next().unwrap_or_default();
+    line.split_whitespace().collect::<Vec<_>>().join(" ")
+}
+
+#[cfg(test)]
+mod tests {
+    use super::library_line;
+
+    #[test]
+    fn names_the_library_on_one_line() {
+        let open_mpi = "Open MPI v4.1.4, package: Debian OpenMPI, ident: 4.1.4, repo rev: v4.1.4, May 26, 2022";
+        assert_eq!(library_line(open_mpi), "Open MPI v4.1.4");
+        let mpich = "MPICH Version:\t4.0.2\nMPICH Release date:\tThu Apr  7 12:34:45 CDT 2022\n";
+        assert_eq!(library_line(mpich), "MPICH Version: 4.0.2");
+        assert_eq!(library_line(""), "");
+    }
+}

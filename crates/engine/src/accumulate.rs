@@ -1,0 +1,226 @@
+//! Sums of the gradients of several workers on one rank, as a binary tree over worker numbers: neighbours first, then pairs of
+//! pairs. MPI libraries add ranks the same way (recursive doubling), so that float sums of the same workers on another number
+//! of ranks mostly are the same additions. For k workers about log2(k) arenas are alive. For sums that must have the same bits
+//! on any number of ranks nothing is added: each worker's gradients go to the exchange in an arena of their own.
+
+use std::ops::Range;
+
+use backend::{Arena, Backend, Buffer, Error};
+
+/// One worker's part of a step on this rank.
+#[derive(Clone, Copy, Debug, PartialEq, Eq)]
+pub struct MicroBatch {
+    /// The logical worker.
+    pub worker: usize,
+    /// Whether it is this rank's last in the step: then the sum over all its workers is handed to the exchange.
+    pub last: bool,
+}
+
+impl MicroBatch {
+    /// The only worker of a rank.
+    pub const ONLY: MicroBatch = MicroBatch { worker: 0, last: true };
+}
+
+/// How the gradients of a rank's workers reach the exchange.
+#[derive(Clone, Copy, Debug, Default, PartialEq, Eq)]
+pub enum Gather {
+    /// As one sum.
+    #[default]
+    Summed,
+    /// One buffer for each worker.
+    PerWorker,
+}
+
+/// Sum over `2^level` workers, or those of them that are on this rank.
+struct Branch<B: Backend> {
+    first: usize,
+    level: u32,
+    sum: Arena<B>,
+}
+
+/// The incomplete branches of the tree, and arenas to reuse.
+pub(super) struct Accumulator<B: Backend> {
+    gather: Gather,
+    branches: Vec<Branch<B>>,
+    spare: Vec<Arena<B>>,
+}
+
+impl<B: Backend> Accumulator<B> {
+    /// An empty one.
+    pub fn new() -> Self {
+        Self { gather: Gather::Summed, branches: Vec::new(), spare: Vec::new() }
+    }
+
+    /// Allocates the arenas that the workers of one rank will need.
+    pub fn prepare(
+        &mut self,
+        backend: &B,
+        chunks: &[usize],
+        workers: Range<usize>,
+        gather: Gather,
+    ) -> Result<(), Error> {
+        self.gather = gather;
+        let needed = match gather {
+            Gather::Summed => arenas(workers),
+            Gather::PerWorker => workers.len().saturating_sub(1),
+        };
+        while self.spare.len() < needed {
+            self.spare.push(Arena::new(backend, chunks)?);
+        }
+        Ok(())
+    }
+
+    /// Arenas beside the last worker's own.
+    pub fn kept(&self) -> usize {
+        self.spare.len() + self.branches.len()
+    }
+
+    /// An arena for a worker that is not the last.
+    pub fn take(&mut self, backend: &B, chunks: &[usize]) -> Result<Arena<B>, Error> {
+        self.spare.pop().map_or_else(|| Arena::new(backend, chunks), Ok)
+    }
+
+    /// Adds a worker's gradients, merging branches that are complete; of chunks that are not trained there are none.
+    pub fn push(
+        &mut self,
+        backend: &B,
+        worker: usize,
+        mut sum: Arena<B>,
+        trains: impl Fn(usize) -> bool,
+    ) -> Result<(), Error> {
+        let (mut first, mut level) = (worker, 0);
+        if self.gather == Gather::PerWorker {
+            self.branches.push(Branch { first, level, sum });
+            return Ok(());
+        }
+        while let Some(left) = self.branches.pop_if(|b| b.level == level && joins(b.first, level)) {
+            let pairs = sum.chunks.iter_mut().zip(&left.sum.chunks).enumerate();
+            for (_, (to, from)) in pairs.filter(|(chunk, _)| trains(*chunk)) {
+                backend.add(to, from)?;
+            }
+            self.spare.push(left.sum);
+            (first, level) = (left.first, level + 1);
+        }
+        self.branches.push(Branch { first, level, sum });
+        Ok(())
+    }
+
+    /// How gradients are gathered.
+    pub fn gather(&self) -> Gather {
+        self.gather
+    }
+
+    /// The arenas that hold gradients now.
+    pub fn alive(&self) -> impl Iterator<Item = &Arena<B>> {
+        self.branches.iter().map(|branch| &branch.sum)
+    }
+
+    /// Adds all earlier workers' gradients of a chunk to the last worker's, unless each worker's go out by themselves.
+    pub fn add_to(&self, backend: &B, chunk: usize, last: &mut B::Buf) -> Result<(), Error> {
+        let mut summed = self.branches.iter().rev().filter(|_| self.gather == Gather::Summed);
+        summed.try_for_each(|branch| backend.add(last, &branch.sum.chunks[chunk]))
+    }
+
+    /// The buffers of a finished chunk that go to the exchange: the sum of all workers, or each worker's in order.
+    pub fn collect(&mut self, chunk: usize, last: B::Buf) -> Vec<B::Buf> {
+        let apart = self.branches.iter_mut().filter(|_| self.gather == Gather::PerWorker);
+        apart.map(|branch| std::mem::take(&mut branch.sum.chunks[chunk])).chain(std::iter::once(last)).collect()
+    }
+
+    /// Takes back a chunk that was handed out for a worker; from now on it may serve any worker.
+    pub fn give_back(&mut self, chunk: usize, gradients: B::Buf) {
+        let arenas = self.branches.iter_mut().map(|b| &mut b.sum).chain(&mut self.spare);
+        if let Some(hole) = arenas.map(|arena| &mut arena.chunks[chunk]).find(|c| c.is_empty()) {
+            *hole = gradients;
+        }
+    }
+
+    /// Makes all arenas free again, after the last chunk was handed out.
+    pub fn clear(&mut self) {
+        self.spare.extend(self.branches.drain(..).map(|b| b.sum));
+    }
+}
+
+/// Whether the branch of this level that starts at `first` is a left child.
+fn joins(first: usize, level: u32) -> bool {
+    first.is_multiple_of(2 << level)
+}
+
+/// Arenas alive at once beside the last worker's own.
+fn arenas(workers: Range<usize>) -> usize {
+    let (mut open, mut most): (Vec<(usize, u32)>, usize) = (Vec::new(), 0);
+    for worker in workers.start..workers.end.saturating_sub(1) {
+        most = most.max(open.len() + 1);
+        let mut node = (worker, 0);
+        while let Some(left) = open.pop_if(|b| b.1 == node.1 && joins(b.0, node.1)) {
+            node = (left.0, node.1 + 1);
+        }
+        open.push(node);
+    }
+    most
+}
+
+#[cfg(test)]
+mod tests {
+    use super::*;
+    use backend::reference::{HostBuf, Reference};
+
+    /// Pushes workers with values that show the order of additions in f32, and gives the sum.
+    fn sum(workers: Range<usize>, value: impl Fn(usize) -> f32) -> f32 {
+        let mut tree = Accumulator::<Reference>::new();
+        let arena = |w: usize| Arena { chunks: vec![HostBuf(vec![value(w)])] };
+        for w in workers.start..workers.end - 1 {
+            tree.push(&Reference, w, arena(w), |_| true).unwrap();
+        }
+        let mut last = HostBuf(vec![value(workers.end - 1)]);
+        tree.add_to(&Reference, 0, &mut last).unwrap();
+        let all = tree.collect(0, last);
+        assert_eq!(all.len(), 1);
+        all[0].0[0]
+    }
+
+    #[test]
+    fn buffers_per_worker_come_in_order_at_every_step() {
+        let mut apart = Accumulator::<Reference>::new();
+        apart.prepare(&Reference, &[1, 2], 3..7, Gather::PerWorker).unwrap();
+        for step in 0..3 {
+            for worker in 3..6 {
+                let mut arena = apart.take(&Reference, &[1, 2]).unwrap();
+                assert_eq!(arena.chunks.iter().map(Buffer::len).collect::<Vec<_>>(), [1, 2]);
+                arena.chunks[1].0.fill((10 * step + worker) as f32);
+                apart.push(&Reference, worker, arena, |_| true).unwrap();
+            }
+            let mut last = HostBuf(vec![(10 * step + 6) as f32; 2]);
+            apart.add_to(&Reference, 1, &mut last).unwrap();
+            let all = apart.collect(1, last);
+            apart.clear();
+            let values: Vec<f32> = all.iter().map(|b| b.0[1]).collect();
+            assert_eq!(values, [3, 4, 5, 6].map(|w| (10 * step + w) as f32));
+            all.into_iter().take(3).for_each(|b| apart.give_back(1, b));
+            assert_eq!(apart.kept(), 3);
+        }
+    }
+
+    #[test]
+    fn one_rank_adds_as_two_and_four_would() {
+        let value = |w: usize| [1.0, 4e-8, 4e-8, 4e-8, 0.3, 0.1, 5e-8, 2.0][w];
+        let pair = |a: usize| sum(a..a + 2, value);
+        assert_eq!(sum(0..4, value), pair(0) + pair(2));
+        assert_eq!(sum(0..8, value), (pair(0) + pair(2)) + (pair(4) + pair(6)));
+        let in_a_row: f32 = (0..4).map(value).sum();
+        assert_ne!(sum(0..4, value), in_a_row, "the values must tell the orders apart");
+    }
+
+    #[test]
+    fn every_worker_counts_once_and_few_arenas_live() {
+        for start in 0..9 {
+            for n in 1..70 {
+                let want: f32 = (start..start + n).map(|w| (w + 1) as f32).sum();
+                assert_eq!(sum(start..start + n, |w| (w + 1) as f32), want);
+                let bound = 2 * (usize::BITS - n.leading_zeros()) as usize;
+                assert!(arenas(start..start + n) <= bound, "{start}, {n}: {}", arenas(start..start + n));
+            }
+        }
+        assert_eq!([1, 2, 3, 4, 8, 64].map(|n| arenas(0..n)), [0, 1, 2, 2, 3, 6]);
+    }
+}

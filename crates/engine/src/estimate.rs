@@ -1,0 +1,64 @@
+//! What training a network takes, from its description: nothing is allocated and no parameter drawn.
+
+use backend::Backend;
+use net::Shape;
+use net::{NetSpec, Node, SpecError};
+
+use super::graph::BuildError;
+use super::memory::{Memory, Need, NodeFacts};
+use super::plan::{facts, make_plan};
+
+/// A layer of a network, as tables show it.
+#[derive(Clone, Debug, PartialEq)]
+pub struct Layer {
+    /// Its name.
+    pub name: String,
+    /// Its kind of operation.
+    pub kind: &'static str,
+    /// Shape of one sample's output.
+    pub output: Shape,
+    /// Its parameters, elements.
+    pub parameters: usize,
+    /// Whether it has parameters and all of them are frozen.
+    pub frozen: bool,
+    /// Multiply-adds of one sample's forward pass.
+    pub macs: u64,
+}
+
+/// All layers, in the order in which they run.
+pub fn layers(net: &NetSpec) -> Result<Vec<Layer>, SpecError> {
+    let shapes = net.shapes()?;
+    let layer = |(index, node): (usize, &Node)| {
+        let x = shapes[node.inputs[0].0];
+        let own = node.op.params(x);
+        Layer {
+            name: node.name.clone(),
+            kind: node.op.kind(),
+            output: shapes[index + 1],
+            parameters: own.iter().map(|p| p.elems()).sum(),
+            frozen: !own.is_empty() && own.iter().all(|p| net.frozen.contains(&net.parameter(index, p))),
+            macs: node.op.macs(x),
+        }
+    };
+    Ok(net.nodes.iter().enumerate().map(layer).collect())
+}
+
+/// What the memory plan of training so many rows follows from, node by node, and the plan.
+pub fn memory<B: Backend>(backend: &B, net: &NetSpec, rows: usize) -> Result<(Vec<NodeFacts>, Memory), BuildError> {
+    planned(backend, net, rows).map(|(facts, memory, _)| (facts, memory))
+}
+
+/// The same, and the bytes of the operations' private memory.
+fn planned<B: Backend>(backend: &B, net: &NetSpec, rows: usize) -> Result<(Vec<NodeFacts>, Memory, usize), BuildError> {
+    let (plan, descs) = make_plan(backend, net, &net.shapes()?, rows, None, true)?;
+    let facts: Vec<NodeFacts> = plan.iter().zip(&descs[1..]).map(|(p, d)| facts(backend, p.as_deref(), d)).collect();
+    let memory = Memory::train(net, backend.words(&descs[0]), &facts);
+    let state = plan.iter().flatten().map(|p| p.state_bytes()).sum();
+    Ok((facts, memory, state))
+}
+
+/// Bytes of parameters and activations with their gradients, for so many rows; the optimizer's slots come on top.
+pub fn training<B: Backend>(backend: &B, net: &NetSpec, rows: usize) -> Result<Need, BuildError> {
+    let (_, memory, state) = planned(backend, net, rows)?;
+    Ok(Need::of(backend.parameter_bytes().saturating_mul(net.param_count()?), true, &memory, state))
+}

@@ -1,0 +1,125 @@
+//! First values of parameters: functions of (seed, parameter, element), the same on every rank and device.
+
+use loaders::on_threads;
+use loaders::random::Draws;
+use net::{Init, ParamSpec};
+
+/// Keeps these draws apart from those of samples, which use epochs from zero.
+const EPOCH: u32 = u32::MAX;
+
+/// Elements that share one counter id: few enough for many threads, and for fewer than 2^18 draws, redraws included.
+const RUN: usize = 1 << 14;
+
+/// The plain tensor of parameter number `index`.
+pub fn values(spec: &ParamSpec, index: usize, seed: u64) -> Vec<f32> {
+    let receptive: usize = spec.shape.iter().skip(2).product();
+    let fan_in = spec.shape.get(1).copied().unwrap_or(1) * receptive;
+    let fan_out = spec.shape[0] * receptive;
+    let uniform = |bound: f64| fill(spec, index, seed, move |d| (2.0 * f64::from(d.unit()) - 1.0) * bound);
+    let normal = |sd: f64| fill(spec, index, seed, move |d| gauss(d) * sd);
+    match spec.init {
+        Init::Constant(v) => vec![v; spec.elems()],
+        Init::TruncatedNormal(sd) => fill(spec, index, seed, move |d| truncated(d) * f64::from(sd)),
+        Init::HeNormalFanIn => normal((2.0 / fan_in as f64).sqrt()),
+        Init::HeNormalFanOut => normal((2.0 / fan_out as f64).sqrt()),
+        Init::Xavier => uniform((3.0 / fan_in as f64).sqrt()),
+        Init::UniformFanIn => uniform(1.0 / (fan_in as f64).sqrt()),
+        Init::Dirac => dirac(spec, uniform(1.0 / (fan_in as f64).sqrt())),
+        Init::Normal(sd) => normal(f64::from(sd)),
+        Init::HeUniformFanIn => uniform((6.0 / fan_in as f64).sqrt()),
+        Init::Uniform(bound) => uniform(f64::from(bound)),
+    }
+}
+
+/// Makes the first filters pass on one channel each.
+fn dirac(spec: &ParamSpec, mut values: Vec<f32>) -> Vec<f32> {
+    let &[out, channels, h, w] = spec.shape.as_slice() else { return values };
+    for channel in 0..channels.min(out) {
+        let filter = &mut values[channel * channels * h * w..][..channels * h * w];
+        filter.fill(0.0);
+        filter[(channel * h + h / 2) * w + w / 2] = 1.0;
+    }
+    values
+}
+
+/// Each run has draws of its own, so the threads that share them change nothing.
+fn fill(spec: &ParamSpec, index: usize, seed: u64, draw: impl Fn(&mut Draws) -> f64 + Sync) -> Vec<f32> {
+    let mut values = vec![0.0; spec.elems()];
+    let threads = std::thread::available_parallelism().map_or(1, |n| n.get());
+    let threads = threads.min(values.len().div_ceil(RUN));
+    on_threads(threads, values.chunks_mut(RUN).enumerate(), |(run, values)| {
+        let mut draws = Draws::new(seed, ((index as u64) << 32) | run as u64, EPOCH, 0);
+        values.iter_mut().for_each(|v| *v = draw(&mut draws) as f32);
+    });
+    values
+}
+
+/// Standard normal by Box and Muller's transform.
+fn gauss(d: &mut Draws) -> f64 {
+    let (a, b) = (1.0 - f64::from(d.unit()), f64::from(d.unit()));
+    (-2.0 * a.ln()).sqrt() * (std::f64::consts::TAU * b).cos()
+}
+
+/// Standard normal within two standard deviations.
+fn truncated(d: &mut Draws) -> f64 {
+    loop {
+        let v = gauss(d);
+        if v.abs() <= 2.0 {
+            return v;
+        }
+    }
+}
+
+#[cfg(test)]
+mod tests {
+    use super::*;
+
+    fn spec(shape: &[usize], init: Init) -> ParamSpec {
+        ParamSpec { field: "weight", shape: shape.to_vec(), init }
+    }
+
+    fn moments(v: &[f32]) -> (f64, f64) {
+        let n = v.len() as f64;
+        let mean = v.iter().map(|v| f64::from(*v)).sum::<f64>() / n;
+        (mean, (v.iter().map(|v| (f64::from(*v) - mean).powi(2)).sum::<f64>() / n).sqrt())
+    }
+
+    #[test]
+    fn spread_is_as_published() {
+        let cases = [
+            (Init::HeNormalFanIn, (2.0f64 / (64.0 * 9.0)).sqrt()),
+            (Init::HeNormalFanOut, (2.0f64 / (128.0 * 9.0)).sqrt()),
+            (Init::Xavier, (1.0f64 / (64.0 * 9.0)).sqrt()),
+            (Init::UniformFanIn, (1.0f64 / (3.0 * 64.0 * 9.0)).sqrt()),
+            (Init::Uniform(0.3), 0.3 / 3f64.sqrt()),
+            (Init::Normal(0.01), 0.01),
+            (Init::HeUniformFanIn, (2.0f64 / (64.0 * 9.0)).sqrt()),
+            // a normal cut at two deviations has 0.87963 of its spread
+            (Init::TruncatedNormal(0.05), 0.05 * 0.879_63),
+        ];
+        for (init, sd) in cases {
+            let (mean, got) = moments(&values(&spec(&[128, 64, 3, 3], init), 3, 1));
+            assert!(mean.abs() < 4.0 * sd / (73_728f64).sqrt(), "{init:?}: mean {mean}");
+            assert!((got / sd - 1.0).abs() < 0.01, "{init:?}: expected a spread of {sd}, got {got}");
+        }
+    }
+
+    #[test]
+    fn the_first_filters_of_dirac_pass_on_a_channel_each() {
+        let start = values(&spec(&[5, 3, 3, 3], Init::Dirac), 0, 1);
+        for (filter, values) in start.chunks(27).enumerate() {
+            let ones: Vec<usize> = (0..27).filter(|i| values[*i] == 1.0).collect();
+            let zeros = values.iter().filter(|v| **v == 0.0).count();
+            assert!(if filter < 3 { ones == [filter * 9 + 4] && zeros == 26 } else { zeros == 0 }, "filter {filter}");
+        }
+    }
+
+    #[test]
+    fn seed_and_parameter_matter_and_nothing_else() {
+        let s = spec(&[40, 30], Init::HeNormalFanIn);
+        assert_eq!(values(&s, 0, 1), values(&s, 0, 1));
+        assert_ne!(values(&s, 0, 1), values(&s, 1, 1));
+        assert_ne!(values(&s, 0, 1), values(&s, 0, 2));
+        assert_eq!(values(&spec(&[9], Init::Constant(0.5)), 0, 1), vec![0.5; 9]);
+    }
+}

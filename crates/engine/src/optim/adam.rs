@@ -1,0 +1,81 @@
+//! Adam (Kingma and Ba 2015, arXiv 1412.6980) with PyTorch's epsilon, and AdamW (Loshchilov and Hutter 2019, arXiv
+//! 1711.05101), whose weight decay does not pass through the moments.
+
+use backend::Rule;
+use backend::update::AdamRule;
+use schema::{Range, Schema, Section, section};
+use serde::Deserialize;
+use serde::ser::SerializeMap;
+
+use super::method::{Method, SlotSpec};
+
+section! {
+    /// a = beta1 a + (1 - beta1) g; v = beta2 v + (1 - beta2) g^2; w -= lr a / (1 - beta1^t) / (sqrt(v / (1 - beta2^t)) + eps).
+    pub struct Adam {
+        /// Decay of the mean gradient.
+        optional beta1: f64 = 0.9, in Range::Fraction;
+        /// Decay of the mean square.
+        optional beta2: f64 = 0.999, in Range::Fraction;
+        /// Keeps the denominator from 0.
+        optional eps: f64 = 1e-8, in Range::PositiveF32;
+    }
+}
+
+/// AdamW: Adam's settings.
+#[derive(Clone, Debug, Default, PartialEq, Deserialize)]
+#[serde(transparent)]
+pub struct AdamW(pub Adam);
+
+impl Section for AdamW {
+    const SCHEMA: Schema = Schema {
+        doc: "As adam with g free of weight decay, after w -= lr weight_decay w. PyTorch's default weight_decay of 0.01 is not set.",
+        ..Adam::SCHEMA
+    };
+
+    fn write_fields<M: SerializeMap>(&self, map: &mut M) -> Result<(), M::Error> {
+        self.0.write_fields(map)
+    }
+}
+
+impl Adam {
+    fn step(&self, step: u64, decoupled: bool) -> Rule {
+        let (beta1, beta2) = (self.beta1(), self.beta2());
+        let left = |beta: f64| 1.0 - beta.powf(step as f64);
+        Rule::Adam(AdamRule {
+            beta1,
+            beta2,
+            eps: self.eps(),
+            correction1: left(beta1).recip(),
+            correction2: left(beta2).sqrt().recip(),
+            decoupled,
+        })
+    }
+}
+
+impl Method for Adam {
+    fn slots(&self) -> Vec<SlotSpec> {
+        ["exp_avg", "exp_avg_sq"].map(SlotSpec::zero).to_vec()
+    }
+
+    fn rule(&self, step: u64) -> Rule {
+        self.step(step, false)
+    }
+
+    fn rule_with_momentum(&self, step: u64, momentum: f64) -> Option<Rule> {
+        Some(Self { beta1: Some(momentum), ..self.clone() }.step(step, false))
+    }
+}
+
+impl Method for AdamW {
+    fn slots(&self) -> Vec<SlotSpec> {
+        self.0.slots()
+    }
+
+    fn rule(&self, step: u64) -> Rule {
+        self.0.step(step, true)
+    }
+
+    fn rule_with_momentum(&self, step: u64, momentum: f64) -> Option<Rule> {
+        Some(Adam { beta1: Some(momentum), ..self.0.clone() }.step(step, true))
+    }
+}

@@ -1,0 +1,111 @@
+//! Averages of the parameters and of batch norm's running statistics: exponential moving ones by TensorFlow's rule, or, as stochastic
+//! weight averaging has them (Izmailov et al. 2018, arXiv 1803.05407), the plain mean of the parameters after some epochs. Both begin with
+//! the first values, and are functions of the step and of what they average.
+//! The running statistics are averaged too, as in Inception's training script and in timm: they belong to the weights.
+
+use backend::{Arena, Backend, Error};
+
+use crate::Graph;
+
+/// How much the values after a step count.
+#[derive(Clone, Copy, Debug, PartialEq)]
+pub enum Averaging {
+    /// At step t, counted from 1, with d = min(decay, (1 + t) / (10 + t)): average -= (1 - d) (average - value).
+    Exponential {
+        /// Largest d.
+        decay: f64,
+    },
+    /// The mean of the values after step `first` and every `period` steps later; before, the values themselves.
+    Equal {
+        /// Step of the first values.
+        first: u64,
+        /// Steps from one to the next.
+        period: u64,
+    },
+}
+
+impl Averaging {
+    /// Weight of the values after optimizer step `step`, counted from 1.
+    pub fn weight(self, step: u64) -> f64 {
+        match self {
+            Averaging::Exponential { decay } => {
+                let t = step as f64;
+                1.0 - decay.min((1.0 + t) / (10.0 + t))
+            }
+            Averaging::Equal { first, .. } if step <= first => 1.0,
+            Averaging::Equal { first, period } if (step - first).is_multiple_of(period) => {
+                1.0 / ((step - first) / period + 1) as f64
+            }
+            Averaging::Equal { .. } => 0.0,
+        }
+    }
+}
+
+/// The averages.
+pub struct Ema<B: Backend> {
+    averaging: Averaging,
+    /// Of the parameters, in their layout.
+    pub weights: Arena<B>,
+    /// Of the running statistics.
+    pub running: Vec<f32>,
+}
+
+impl<B: Backend> Ema<B> {
+    /// Exponential ones that start from the graph's parameters and running statistics.
+    pub fn new(graph: &Graph<B>, decay: f64) -> Result<Self, Error> {
+        Self::of(graph, Averaging::Exponential { decay })
+    }
+
+    /// The same of any kind.
+    pub fn of(graph: &Graph<B>, averaging: Averaging) -> Result<Self, Error> {
+        let weights = Arena::new(graph.backend(), &graph.layout().chunks)?;
+        let mut averages = Self { averaging, weights, running: Vec::new() };
+        averages.restart(graph)?;
+        Ok(averages)
+    }
+
+    /// Starts again from the graph's parameters and running statistics.
+    pub fn restart(&mut self, graph: &Graph<B>) -> Result<(), Error> {
+        for i in 0..graph.layout().params.len() {
+            graph.pack(i, &graph.param(i)?, &mut self.weights)?;
+        }
+        self.running = graph.running().to_vec();
+        Ok(())
+    }
+
+    /// See [`Averaging::weight`].
+    pub fn weight(&self, step: u64) -> f64 {
+        self.averaging.weight(step)
+    }
+
+    /// Takes in the running statistics after a step; [`Optimizer::step`](super::Optimizer::step) takes in the parameters.
+    pub fn update_running(&mut self, running: &[f32], step: u64) {
+        let weight = self.weight(step);
+        for (to, from) in self.running.iter_mut().zip(running) {
+            *to = (f64::from(*to) + weight * (f64::from(*from) - f64::from(*to))) as f32;
+        }
+    }
+
+    /// Runs `f` on the graph with the averages in place of its parameters and running statistics.
+    pub fn with<T>(&mut self, graph: &mut Graph<B>, f: impl FnOnce(&mut Graph<B>) -> T) -> T {
+        graph.swap_weights(&mut self.weights, &mut self.running);
+        let result = f(graph);
+        graph.swap_weights(&mut self.weights, &mut self.running);
+        result
+    }
+}
+
+#[cfg(test)]
+mod tests {
+    use super::*;
+
+    #[test]
+    fn equal_weights_are_a_mean() {
+        let swa = Averaging::Equal { first: 4, period: 2 };
+        let weights: Vec<f64> = (1..=8).map(|step| swa.weight(step)).collect();
+        assert_eq!(weights, [1.0, 1.0, 1.0, 1.0, 0.0, 0.5, 0.0, 1.0 / 3.0]);
+        let (mut mean, values) = (0.0, [9.0, 8.0, 7.0, 1.0, 50.0, 2.0, 60.0, 6.0]);
+        (1..).zip(values).for_each(|(step, value)| mean += swa.weight(step) * (value - mean));
+        assert_eq!(mean, 3.0, "the mean of 1, 2 and 6");
+    }
+}

@@ -1,0 +1,49 @@
+//! LAMB (You et al. 2019, arXiv 1904.00962): Adam's direction with a length of its own for every tensor, for large batches. As in timm.
+
+use backend::Rule;
+use backend::update::LambRule;
+use schema::{Range, section};
+
+use super::method::{Method, SlotSpec};
+
+section! {
+    /// a and v as adam's, with g free of weight decay; r = a / (1 - beta1^t) / (sqrt(v / (1 - beta2^t)) + eps) + weight_decay w; per
+    /// tensor, w -= lr norm(w) / norm(r) r.
+    pub struct Lamb {
+        /// Decay of the mean gradient.
+        optional beta1: f64 = 0.9, in Range::Fraction;
+        /// Decay of the mean square.
+        optional beta2: f64 = 0.999, in Range::Fraction;
+        /// Keeps the denominator from 0.
+        optional eps: f64 = 1e-6, in Range::PositiveF32;
+        /// Gives parameters without weight decay a length of their own, too; false: w -= lr r for them.
+        optional always_adapt: bool = false;
+    }
+}
+
+impl Method for Lamb {
+    fn slots(&self) -> Vec<SlotSpec> {
+        ["exp_avg", "exp_avg_sq"].map(SlotSpec::zero).to_vec()
+    }
+
+    fn rule(&self, step: u64) -> Rule {
+        let (beta1, beta2) = (self.beta1(), self.beta2());
+        let left = |beta: f64| 1.0 - beta.powf(step as f64);
+        Rule::Lamb(LambRule {
+            beta1,
+            beta2,
+            eps: self.eps(),
+            correction1: left(beta1).recip(),
+            correction2: left(beta2).sqrt().recip(),
+            along: false,
+        })
+    }
+
+    fn rule_with_momentum(&self, step: u64, momentum: f64) -> Option<Rule> {
+        Some(Self { beta1: Some(momentum), ..self.clone() }.rule(step))
+    }
+
+    fn adapts(&self, _parameter: &str, _shape: &[usize], weight_decay: f64) -> bool {
+        self.always_adapt() || weight_decay != 0.0
+    }
+}

@@ -1,0 +1,56 @@
+//! LARS: a learning rate for every tensor, in proportion to |w| / |g| (You, Gitman and Ginsburg 2017, arXiv 1708.03888):
+//! lambda = eta |w| / (|g| + wd |w|), v = m v + lr lambda (g + wd w), w -= v. The trust ratio is inside the momentum; it is 1
+//! where a norm is 0, and for tensors that `no_adapt` names. LARC (NVCaffe's clip) takes min(lr, lambda) for lr lambda.
+
+use backend::Rule;
+use backend::update::LarsRule;
+use schema::{Range, matches, section};
+
+use super::method::{Method, SlotSpec};
+
+section! {
+    /// Per tensor, lambda = eta norm(w) / (norm(g without decay) + weight_decay norm(w)); b = momentum b + lr lambda g; w -= b.
+    pub struct Lars {
+        /// Momentum.
+        optional momentum: f64 = 0.9, in Range::Fraction;
+        /// Trust coefficient.
+        optional eta: f64 = 0.001, in Range::PositiveF32;
+        /// Limits each tensor's own rate to the learning rate.
+        optional larc: bool = false;
+        /// Momentum correction (Goyal et al. 2017): a change of the rate holds for the momentum, too: b = momentum b + lambda g; w -= lr b.
+        optional momentum_correction: bool = false;
+        /// Parameters that keep the plain learning rate, as patterns.
+        absent no_adapt: Vec<String> = "all of one dimension";
+    }
+}
+
+impl Method for Lars {
+    fn slots(&self) -> Vec<SlotSpec> {
+        vec![SlotSpec::zero("momentum_buffer")]
+    }
+
+    fn rule(&self, _step: u64) -> Rule {
+        let corrected = self.momentum_correction();
+        Rule::Lars(LarsRule { momentum: self.momentum(), eta: self.eta(), larc: self.larc(), corrected })
+    }
+
+    fn rule_with_momentum(&self, step: u64, momentum: f64) -> Option<Rule> {
+        Some(Self { momentum: Some(momentum), ..self.clone() }.rule(step))
+    }
+
+    fn adapts(&self, parameter: &str, shape: &[usize], _weight_decay: f64) -> bool {
+        match &self.no_adapt {
+            Some(patterns) => !patterns.iter().any(|pattern| matches(pattern, parameter)),
+            None => has_several_dimensions(shape),
+        }
+    }
+
+    fn decays(&self, shape: &[usize]) -> bool {
+        has_several_dimensions(shape)
+    }
+}
+
+/// False for biases and batch normalisation.
+fn has_several_dimensions(shape: &[usize]) -> bool {
+    shape.len() != 1
+}

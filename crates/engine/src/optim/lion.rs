@@ -1,0 +1,32 @@
+//! Lion (Chen et al. 2023, arXiv 2302.06675): steps of one size in every element, along the sign of a mean gradient.
+
+use backend::Rule;
+use backend::update::LionRule;
+use schema::{Range, section};
+
+use super::method::{Method, SlotSpec};
+
+section! {
+    /// w -= lr weight_decay w; w -= lr sign(beta1 m + (1 - beta1) g); m = beta2 m + (1 - beta2) g, with g free of weight decay. Its
+    /// rates are 3 to 10 times smaller than adamw's, its weight decay as many times larger.
+    pub struct Lion {
+        /// Weight of the mean gradient in the direction.
+        optional beta1: f64 = 0.9, in Range::Fraction;
+        /// Decay of the mean gradient.
+        optional beta2: f64 = 0.99, in Range::Fraction;
+    }
+}
+
+impl Method for Lion {
+    fn slots(&self) -> Vec<SlotSpec> {
+        vec![SlotSpec::zero("exp_avg")]
+    }
+
+    fn rule(&self, _step: u64) -> Rule {
+        Rule::Lion(LionRule { beta1: self.beta1(), beta2: self.beta2() })
+    }
+
+    fn rule_with_momentum(&self, step: u64, momentum: f64) -> Option<Rule> {
+        Some(Self { beta1: Some(momentum), ..self.clone() }.rule(step))
+    }
+}

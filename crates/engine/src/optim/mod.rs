@@ -1,0 +1,28 @@
+//! Optimizers over the flat parameter arena, and learning-rate schedules as pure functions of the step.
+//!
+//! An optimizer is one file here: its settings, which are keys of a recipe, and its numbers for a step. How a step moves an element is
+//! in [`backend::update`], beside the list of all. [`Optimizer`] runs any of them over a graph.
+
+mod ema;
+mod group;
+mod method;
+mod optimizer;
+pub mod schedule;
+pub mod score;
+pub mod spec;
+mod step_plan;
+
+macro_rules! modules {
+    ($($file:ident: $name:ident($rule:ident), $($kind:literal => $settings:ident),+;)+) => {
+        $(mod $file;
+        pub use $file::{$($settings),+};)+
+    };
+}
+backend::for_each_optimizer!(modules);
+
+pub use ema::{Averaging, Ema};
+pub use group::Group;
+pub use method::{Method, OptimizerError, SlotSpec};
+pub use optimizer::{Optimizer, Policy, Stepped};
+pub use schedule::{Schedule, ScheduleSpec};
+pub use spec::{OptimizerKind, OptimizerSpec};

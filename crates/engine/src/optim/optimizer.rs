@@ -1,0 +1,370 @@
+//! One optimizer step over all chunks of a graph: clipping, trust ratios, the update, the average. How a rule moves an element is in
+//! [`backend::update`].
+
+use std::hash::{DefaultHasher, Hash, Hasher};
+
+use backend::update::{Normed, Units, rates};
+use backend::{Arena, Backend, Buffer, Error, Update};
+
+use super::ema::Ema;
+use super::method::{Method, SlotSpec};
+use super::step_plan::StepPlan;
+use crate::{Batch, Graph, Loss, Param, Then};
+
+/// Weight decay and trust ratios by the name and shape of a parameter, and the clipping of all gradients.
+#[derive(Clone, Copy, Debug)]
+pub struct Policy<D, A> {
+    /// Weight decay of a parameter of this name and unpadded shape.
+    pub decay: D,
+    /// Whether it may have a learning rate of its own.
+    pub adapt: A,
+    /// Largest norm of all gradients together.
+    pub clip_norm: Option<f64>,
+    /// Largest magnitude of an element of a gradient.
+    pub clip_value: Option<f64>,
+}
+
+/// The result of a step.
+#[derive(Clone, Copy, Debug, PartialEq)]
+pub struct Stepped {
+    /// Whether all parameters are still finite.
+    pub finite: bool,
+    /// Norm of all gradients together before clipping; only where they are clipped by norm.
+    pub grad_norm: Option<f64>,
+}
+
+/// What a step does to each parameter, and the weight of the new ones in the averages.
+struct Next {
+    update: Update,
+    /// The same for parameters that were frozen at first: their steps are counted from the first of their own.
+    late: Update,
+    average: f32,
+}
+
+/// What the second pass of a rule works on.
+struct Second<B: Backend> {
+    /// The directions that the first leaves: the last slot of its rule, which no step needs from the one before.
+    directions: Arena<B>,
+    /// As the plans of the first.
+    plans: [StepPlan<B>; 2],
+}
+
+/// An optimizer with its slots, which are laid out chunk by chunk as the parameters.
+pub struct Optimizer<B: Backend> {
+    method: Box<dyn Method>,
+    clip_value: Option<f64>,
+    /// Of each chunk, where gradients are limited by units.
+    units: Vec<Units>,
+    /// Of all parameters, and of those that are trained while others are frozen.
+    plans: [StepPlan<B>; 2],
+    /// Whether the parameters of each chunk are frozen at first.
+    frozen: Vec<bool>,
+    slots: Vec<Arena<B>>,
+    /// Of a rule in two passes.
+    second: Option<Second<B>>,
+    /// In place of the settings' momentum.
+    momentum: Option<f64>,
+    steps: u64,
+    /// Steps before the first of the parameters that are frozen at first.
+    late: u64,
+}
+
+impl<B: Backend> Second<B> {
+    /// For a rule that has a second pass over these tensors of each chunk.
+    fn new(graph: &Graph<B>, wanted: bool, tensors: [&Vec<Vec<Normed>>; 2]) -> Result<Option<Self>, Error> {
+        if !wanted {
+            return Ok(None);
+        }
+        let backend = graph.backend();
+        let directions = Arena::new(backend, &graph.layout().chunks)?;
+        let [all, trained] = tensors.map(|tensors| StepPlan::along(backend, tensors));
+        Ok(Some(Self { directions, plans: [all?, trained?] }))
+    }
+}
+
+impl<B: Backend> Optimizer<B> {
+    /// For the parameters of `graph`, all at the same rate.
+    pub fn new<D, A>(graph: &Graph<B>, method: Box<dyn Method>, policy: Policy<D, A>) -> Result<Self, Error>
+    where
+        D: Fn(&str, &[usize]) -> f64,
+        A: Fn(&str, &[usize]) -> bool,
+    {
+        Self::with_factors(graph, method, policy, |_| 1.0)
+    }
+
+    /// The same with a factor on the rate of each parameter, by its name.
+    pub fn with_factors<D, A>(
+        graph: &Graph<B>,
+        method: Box<dyn Method>,
+        policy: Policy<D, A>,
+        factor: impl Fn(&str) -> f64,
+    ) -> Result<Self, Error>
+    where
+        D: Fn(&str, &[usize]) -> f64,
+        A: Fn(&str, &[usize]) -> bool,
+    {
+        let layout = graph.layout();
+        let rule = method.rule(1);
+        let adapts = rule.adapts() || rule.second().is_some_and(|second| second.adapts());
+        let tensor = |p: &Param<B>| Normed {
+            range: p.slot.range(),
+            weight_decay: (policy.decay)(&p.name, &p.spec.shape),
+            adapts: adapts && (policy.adapt)(&p.name, &p.spec.shape),
+            factor: factor(&p.name) as f32,
+        };
+        let of_chunk = |chunk| layout.of_chunk(chunk).into_iter().map(tensor).collect();
+        let tensors: Vec<Vec<Normed>> = (0..layout.chunks.len()).map(of_chunk).collect();
+        let trained = |(of_chunk, frozen): (&Vec<Normed>, &bool)| if *frozen { Vec::new() } else { of_chunk.clone() };
+        let trained: Vec<Vec<Normed>> = tensors.iter().zip(&layout.frozen).map(trained).collect();
+        let second = Second::new(graph, method.rule(1).second().is_some(), [&tensors, &trained])?;
+        let [all, trained] =
+            [tensors, trained].map(|tensors| StepPlan::new(graph.backend(), tensors, policy.clip_norm));
+        let mut slots = Vec::new();
+        for SlotSpec { start, .. } in method.slots() {
+            let mut arena = Arena::new(graph.backend(), &layout.chunks)?;
+            for (i, p) in layout.params.iter().enumerate().filter(|_| start != 0.0) {
+                graph.pack(i, &vec![start; p.spec.elems()], &mut arena)?;
+            }
+            slots.push(arena);
+        }
+        let (plans, frozen, clip_value) = ([all?, trained?], layout.frozen.clone(), policy.clip_value);
+        Ok(Self {
+            method,
+            clip_value,
+            units: Vec::new(),
+            plans,
+            frozen,
+            slots,
+            second,
+            momentum: None,
+            steps: 0,
+            late: 0,
+        })
+    }
+
+    /// Limits the norm of each output unit's gradient to this part of that of its weights, in all parameters that `limited` names.
+    pub fn limit_units(&mut self, graph: &Graph<B>, part: f64, limited: impl Fn(&str) -> bool) -> Result<(), Error> {
+        let layout = graph.layout();
+        for chunk in 0..layout.chunks.len() {
+            let mut units = Units::new(part);
+            for p in layout.of_chunk(chunk).into_iter().filter(|p| limited(&p.name)) {
+                units.add(&p.format, &p.spec.shape, p.slot.range())?;
+            }
+            self.units.push(units);
+        }
+        Ok(())
+    }
+
+    /// Takes another momentum from the next step on; none: that of the settings.
+    pub fn set_momentum(&mut self, momentum: Option<f64>) {
+        self.momentum = momentum;
+    }
+
+    /// Counts the steps of parameters that are frozen at first from this step on, as if they had only then been given to the optimizer.
+    pub fn begin_frozen_at(&mut self, step: u64) {
+        self.late = step;
+    }
+
+    /// Whether the rule of a step depends on how many came before it.
+    pub fn counts_steps(&self) -> bool {
+        self.method.rule(1) != self.method.rule(2)
+    }
+
+    /// One step from the gradients in the graph, which are sums over all ranks and which clipping changes in place; then the averages
+    /// take in the new parameters.
+    pub fn step(&mut self, graph: &mut Graph<B>, lr: f64, ema: Option<&mut Ema<B>>) -> Result<Stepped, Error> {
+        let next = self.advance(lr, ema.as_deref());
+        let mut averages = ema.map(|ema| &mut ema.weights);
+        let held = graph.is_frozen();
+        let (backend, weights, grads) = graph.to_update();
+        let key = self.key(held, [&*weights, &*grads].into_iter().chain(averages.as_deref()));
+        let mut finite = true;
+        let mut work = || {
+            finite = self.enqueue(backend, &next, held, (weights, grads), averages.as_deref_mut())?;
+            Ok(())
+        };
+        match backend.queue() {
+            Some(queue) => {
+                queue.begin_update(&next.update, next.average)?;
+                queue.repeat("the optimizer step", key, &mut work)?;
+            }
+            None => work()?,
+        }
+        let grad_norm = if self.limits_norm() { Some(self.norm(held)?) } else { None };
+        Ok(Stepped { finite, grad_norm })
+    }
+
+    /// The pass of a rank's last worker and the step by its gradients, which stay on this rank, without a wait for the host in between:
+    /// for a device with a queue. [`Graph::sums`] gives the pass's sums; a parameter that is not finite shows in those of the next pass.
+    /// The graph's gradients are of no use afterwards.
+    pub fn step_with_pass(
+        &mut self,
+        graph: &mut Graph<B>,
+        batch: Batch<'_>,
+        loss: Loss,
+        lr: f64,
+        ema: Option<&mut Ema<B>>,
+    ) -> Result<(), Error> {
+        let next = self.advance(lr, ema.as_deref());
+        let mut averages = ema.map(|ema| &mut ema.weights);
+        let held = graph.is_frozen();
+        let key = self.key(held, averages.as_deref().into_iter());
+        if let Some(queue) = graph.backend().queue() {
+            queue.announce_update(&next.update, next.average)?;
+        }
+        let only_updates = self.only_updates(graph.backend(), &next.update);
+        let mut work = |backend: &B, weights: &mut Arena<B>, grads: &mut Arena<B>| {
+            self.enqueue(backend, &next, held, (weights, grads), averages.as_deref_mut()).map(|_| ())
+        };
+        graph.start_then(batch, loss, Then { key, only_updates, work: &mut work })
+    }
+
+    /// Whether nothing in [`Self::change`] reads the gradients but the update.
+    fn only_updates(&self, backend: &B, update: &Update) -> bool {
+        let plain = self.clip_value.is_none() && self.units.is_empty();
+        plain && backend.loss_scaling().is_none() && !self.reads_norms(update)
+    }
+
+    /// Whether a step depends on the norms of the gradients.
+    fn reads_norms(&self, update: &Update) -> bool {
+        self.limits_norm() || update.rule.adapts()
+    }
+
+    /// The numbers of the next step.
+    fn advance(&mut self, lr: f64, ema: Option<&Ema<B>>) -> Next {
+        self.steps += 1;
+        let average = ema.map_or(0.0, |ema| ema.weight(self.steps) as f32);
+        let other = |step| self.momentum.and_then(|momentum| self.method.rule_with_momentum(step, momentum));
+        let update = |step| Update { rule: other(step).unwrap_or_else(|| self.method.rule(step)), lr };
+        let late = self.steps.saturating_sub(self.late).max(1);
+        Next { update: update(self.steps), late: update(late), average }
+    }
+
+    /// All passes of a step; false if a parameter is known not to be finite.
+    fn enqueue(
+        &mut self,
+        backend: &B,
+        next: &Next,
+        held: bool,
+        (weights, grads): (&mut Arena<B>, &mut Arena<B>),
+        averages: Option<&mut Arena<B>>,
+    ) -> Result<bool, Error> {
+        let finite = self.change(backend, next, held, weights, grads)?;
+        let mut pairs = averages.into_iter().flat_map(|averages| averages.chunks.iter_mut().zip(&weights.chunks));
+        pairs.try_for_each(|(to, from)| backend.lerp(to, from, next.average))?;
+        Ok(finite)
+    }
+
+    /// Whether steps limit the norm of their gradients.
+    pub fn limits_norm(&self) -> bool {
+        self.plans[0].norms.limit.is_some()
+    }
+
+    /// The chunks that a step changes; `held`: without those that are frozen at first.
+    fn plan(&mut self, held: bool) -> &mut StepPlan<B> {
+        &mut self.plans[usize::from(held)]
+    }
+
+    /// Clipping, norms, and the update of each chunk; false if a parameter is known not to be finite.
+    fn change(
+        &mut self,
+        backend: &B,
+        next: &Next,
+        held: bool,
+        weights: &mut Arena<B>,
+        grads: &mut Arena<B>,
+    ) -> Result<bool, Error> {
+        let update = &next.update;
+        // first, as it undoes the scaling of the loss, and clipping would hide values that are not finite
+        if let Some(scaling) = backend.loss_scaling() {
+            scaling.inspect(&grads.chunks)?;
+        }
+        if let Some(limit) = self.clip_value {
+            grads.chunks.iter_mut().try_for_each(|chunk| backend.clamp(chunk, limit as f32))?;
+        }
+        let limited = self.units.iter().zip(weights.chunks.iter().zip(&mut grads.chunks));
+        for (chunk, (units, (w, g))) in limited.enumerate() {
+            if !(held && self.frozen[chunk]) {
+                backend.limit_units(units, w, g)?;
+            }
+        }
+        if self.reads_norms(update) {
+            let plan = self.plan(held);
+            backend.rates(&plan.norms, update, weights, grads, &mut plan.rates)?;
+        }
+        let (plan, mut finite) = (&self.plans[usize::from(held)], true);
+        for (chunk, (w, g)) in weights.chunks.iter_mut().zip(&grads.chunks).enumerate() {
+            let late = self.frozen[chunk];
+            if held && late {
+                continue;
+            }
+            let work = self.second.iter_mut().map(|second| &mut second.directions);
+            let arenas = self.slots.iter_mut().chain(work);
+            let mut slots: Vec<&mut B::Buf> = arenas.map(|slot| &mut slot.chunks[chunk]).collect();
+            let update = if late { &next.late } else { update };
+            finite &= backend.update(update, &plan.groups[chunk], &plan.rates, w, g, &mut slots)?;
+        }
+        Ok(finite && self.go_along(backend, next, held, weights)?)
+    }
+
+    /// The second pass of a rule that has one: the norms of the directions, and the update along them.
+    fn go_along(&mut self, backend: &B, next: &Next, held: bool, weights: &mut Arena<B>) -> Result<bool, Error> {
+        let Some(Second { directions, plans }) = &mut self.second else { return Ok(true) };
+        let [usual, late] = [&next.update, &next.late].map(|u| u.rule.second().map(|rule| Update { rule, ..*u }));
+        let (Some(usual), Some(late)) = (usual, late) else { return Ok(true) };
+        let plan = &mut plans[usize::from(held)];
+        backend.rates(&plan.norms, &usual, weights, directions, &mut plan.rates)?;
+        let mut finite = true;
+        for (chunk, (w, direction)) in weights.chunks.iter_mut().zip(&directions.chunks).enumerate() {
+            if held && self.frozen[chunk] {
+                continue;
+            }
+            let update = if self.frozen[chunk] { &late } else { &usual };
+            finite &= backend.update(update, &plan.groups[chunk], &plan.rates, w, direction, &mut [])?;
+        }
+        Ok(finite)
+    }
+
+    /// A hash of the addresses that a step works on, the slots' and the rates' included.
+    fn key<'a>(&'a self, held: bool, others: impl Iterator<Item = &'a Arena<B>>) -> u64 {
+        let mut hasher = DefaultHasher::new();
+        ("an optimizer step", self.plans[usize::from(held)].rates.place()).hash(&mut hasher);
+        let directions = self.second.iter().map(|second| &second.directions);
+        let chunks = self.slots.iter().chain(directions).chain(others).flat_map(|arena| &arena.chunks);
+        chunks.for_each(|chunk| chunk.place().hash(&mut hasher));
+        hasher.finish()
+    }
+
+    /// Norm of all gradients of the last step, before clipping.
+    fn norm(&self, held: bool) -> Result<f64, Error> {
+        let mut norm = [0.0];
+        self.plans[usize::from(held)].rates.read(rates::NORM, &mut norm)?;
+        Ok(f64::from(norm[0]))
+    }
+
+    /// Bytes of memory that a step needs beside the slots.
+    pub fn work_bytes(&self) -> usize {
+        let directions = self.second.iter().flat_map(|second| &second.directions.chunks);
+        4 * directions.map(|chunk| chunk.len()).sum::<usize>()
+    }
+
+    /// Steps done.
+    pub fn steps(&self) -> u64 {
+        self.steps
+    }
+
+    /// Continues after this many steps; Adam's corrections depend on it.
+    pub fn set_steps(&mut self, steps: u64) {
+        self.steps = steps;
+    }
+
+    /// The slots by name: arenas of the parameters' layout, see [`Graph::unpack`].
+    pub fn slots(&self) -> impl Iterator<Item = (&'static str, &Arena<B>)> {
+        self.method.slots().into_iter().map(|slot| slot.name).zip(&self.slots)
+    }
+
+    /// The same for writing, see [`Graph::pack`].
+    pub fn slots_mut(&mut self) -> impl Iterator<Item = (&'static str, &mut Arena<B>)> {
+        self.method.slots().into_iter().map(|slot| slot.name).zip(&mut self.slots)
+    }
+}

@@ -1,0 +1,73 @@
+//! The `[schedule]` section of a recipe. A new kind of decay is a line in [`ScheduleKind`].
+
+use schema::{Range, Section, check_section, kinds, number_text, section};
+
+use super::decay::{Constant, Cosine, Decay, Exponential, Polynomial, ScheduleError, Step};
+use super::one_cycle::OneCycle;
+use super::plateau::Plateau;
+use super::restarts::WarmRestarts;
+use super::stretch;
+use super::warmup::WarmupFrom;
+
+kinds! {
+    /// The kinds of decay.
+    pub enum ScheduleKind: Decay {
+        "constant" => Constant(Constant),
+        "step" => Step(Step),
+        "cosine" => Cosine(Cosine),
+        "polynomial" => Polynomial(Polynomial),
+        "exponential" => Exponential(Exponential),
+        "one_cycle" => OneCycle(OneCycle),
+        "warm_restarts" => WarmRestarts(WarmRestarts),
+        "plateau" => Plateau(Plateau),
+    }
+}
+
+impl Default for ScheduleKind {
+    fn default() -> Self {
+        Self::Constant(Constant::default())
+    }
+}
+
+section! {
+    /// Learning rate: scaling with the batch, linear warm-up, decay. Epochs may be fractions.
+    pub struct ScheduleSpec (kind: ScheduleKind, last, "How the learning rate falls after the warm-up.") {
+        /// Learning rate for reference_batch images a step.
+        required base_lr: f64, in Range::AtLeast(0.0);
+        /// Scales the learning rate by batch / reference_batch.
+        absent reference_batch: usize = "no scaling", in Range::AtLeast(1.0);
+        /// Epochs of linear warm-up, step by step; below epochs.
+        default warmup_epochs: f64 = 0.0, in Range::AtLeast(0.0);
+        /// Learning rate at the start of the warm-up; "base" is base_lr.
+        absent warmup_from: WarmupFrom = "\"base\" if the target is higher, else 0", in Range::AtLeast(0.0);
+        /// Written by --extend-epochs, as pairs of epochs. Each time the run was extended, the first number is the epoch of the extension
+        /// and the second is the epoch at which the decay would have ended. If both are equal, the run had already ended, and later rates
+        /// follow the longer run.
+        absent stretched: Vec<f64> = "[]";
+    }
+}
+
+impl ScheduleSpec {
+    /// A constant rate, without scaling or warm-up.
+    pub fn constant(lr: f64) -> Self {
+        Self { base_lr: lr, ..Self::default() }
+    }
+
+    /// Checks every value by the schema, and against the length of the run in epochs; infinite where it is not known yet.
+    pub fn check(&self, epochs: impl Into<f64>) -> Result<(), ScheduleError> {
+        let epochs = epochs.into();
+        let wrong = |key, why| Err(ScheduleError { key, why });
+        let table = toml::Table::try_from(self).map_err(|e| ScheduleError { key: "kind", why: e.to_string() })?;
+        check_section(&Self::SCHEMA, &table)
+            .map_err(|fault| ScheduleError { key: fault.key, why: fault.problem.to_string() })?;
+        let warmup = self.warmup_epochs;
+        if warmup > 0.0 && warmup >= epochs {
+            return wrong("warmup_epochs", format!("must be below epochs = {epochs}, got {}", number_text(warmup)));
+        }
+        if self.warmup_from.is_some() && warmup == 0.0 {
+            return wrong("warmup_from", "has no effect with warmup_epochs = 0".into());
+        }
+        stretch::check(self.stretched.as_deref().unwrap_or_default())?;
+        self.kind.settings().check(warmup)
+    }
+}

@@ -1,0 +1,157 @@
+//! Scores of a split by the names that recipes give them, and when one is better than another.
+
+use std::fmt;
+use std::str::FromStr;
+
+use schema::{TextForm, words};
+
+/// What is measured.
+#[derive(Clone, Copy, Debug, PartialEq, Eq)]
+pub enum Measure {
+    /// Share whose best class is right.
+    Top1,
+    /// Share whose class is among the best five.
+    Top5,
+    /// Mean loss.
+    Loss,
+    /// Mean F1 of the classes.
+    MacroF1,
+    /// Mean of the classes' average precisions.
+    Map,
+}
+
+words! { Measure { Top1 = "top1", Top5 = "top5", Loss = "loss", MacroF1 = "macro_f1", Map = "map" } }
+
+/// A score by its name: `top1`, or `ema.top1` of the averages.
+#[derive(Clone, Copy, Debug, PartialEq, Eq)]
+pub struct ScoreName {
+    /// Whether the averages of the weights are scored, not the weights.
+    pub ema: bool,
+    /// What is measured.
+    pub measure: Measure,
+}
+
+/// The scores of one model.
+#[derive(Clone, Copy, Debug, PartialEq)]
+pub struct Scores {
+    /// Share whose best class is right.
+    pub top1: f64,
+    /// Share whose class is among the best five.
+    pub top5: f64,
+    /// Mean loss.
+    pub loss: f64,
+    /// Mean F1 of the classes, where it was computed.
+    pub macro_f1: Option<f64>,
+    /// Mean of the classes' average precisions, where it was computed.
+    pub map: Option<f64>,
+}
+
+/// What one scoring has found.
+#[derive(Clone, Copy, Debug, PartialEq)]
+pub struct Scoring {
+    /// Of the weights.
+    pub weights: Scores,
+    /// Of their averages, where they were scored.
+    pub ema: Option<Scores>,
+}
+
+impl ScoreName {
+    /// The share of images whose best class is right.
+    pub const TOP1: Self = Self { ema: false, measure: Measure::Top1 };
+    /// The mean loss.
+    pub const LOSS: Self = Self { ema: false, measure: Measure::Loss };
+
+    /// Whether a score beats another by more than `by`, >= 0. What is no number beats nothing, and is beaten by every number.
+    pub fn better(self, score: f64, than: f64, by: f64) -> bool {
+        match self.measure {
+            _ if score.is_nan() || than.is_nan() => than.is_nan() && !score.is_nan(),
+            Measure::Loss => score < than - by,
+            _ => score > than + by,
+        }
+    }
+
+    /// Whether a score has come as far as a target.
+    pub fn reaches(self, score: f64, target: f64) -> bool {
+        match self.measure {
+            Measure::Loss => score <= target,
+            _ => score >= target,
+        }
+    }
+}
+
+impl Scoring {
+    /// The score of this name; none where it was not computed.
+    pub fn get(&self, name: ScoreName) -> Option<f64> {
+        let of = if name.ema { self.ema } else { Some(self.weights) };
+        of.and_then(|scores| match name.measure {
+            Measure::Top1 => Some(scores.top1),
+            Measure::Top5 => Some(scores.top5),
+            Measure::Loss => Some(scores.loss),
+            Measure::MacroF1 => scores.macro_f1,
+            Measure::Map => scores.map,
+        })
+    }
+}
+
+impl fmt::Display for ScoreName {
+    fn fmt(&self, f: &mut fmt::Formatter<'_>) -> fmt::Result {
+        write!(f, "{}{}", if self.ema { "ema." } else { "" }, self.measure)
+    }
+}
+
+impl FromStr for ScoreName {
+    type Err = String;
+
+    fn from_str(text: &str) -> Result<Self, String> {
+        let (ema, measure) = text.strip_prefix("ema.").map_or((false, text), |measure| (true, measure));
+        let measure = measure.parse().map_err(|_| format!("expected {}, got \"{text}\"", Self::EXPECTED))?;
+        Ok(Self { ema, measure })
+    }
+}
+
+impl TextForm for ScoreName {
+    const EXPECTED: &'static str =
+        "\"top1\", \"top5\", \"loss\", \"macro_f1\" or \"map\", or one of these of the averages, as \"ema.top1\"";
+}
+
+#[cfg(test)]
+mod tests {
+    use super::*;
+
+    #[test]
+    fn names_come_back_and_others_are_refused() {
+        for name in ["top1", "top5", "loss", "macro_f1", "map", "ema.top1", "ema.macro_f1", "ema.map"] {
+            assert_eq!(name.parse::<ScoreName>().unwrap().to_string(), name);
+        }
+        assert_eq!("top1".parse(), Ok(ScoreName::TOP1));
+        for name in ["", "acc", "ema", "ema.", "ema.ema.top1", "Top1"] {
+            let error = name.parse::<ScoreName>().unwrap_err();
+            assert!(error.ends_with(&format!("got \"{name}\"")) && error.contains("\"ema.top1\""), "{error}");
+        }
+    }
+
+    #[test]
+    fn shares_rise_and_losses_fall() {
+        let (top1, loss) = (ScoreName::TOP1, ScoreName::LOSS);
+        assert!(top1.better(0.5, 0.4, 0.0) && !top1.better(0.5, 0.5, 0.0) && !top1.better(0.5, 0.45, 0.0625));
+        assert!(loss.better(0.4, 0.5, 0.0) && !loss.better(0.5, 0.5, 0.0) && !loss.better(0.45, 0.5, 0.0625));
+        assert!(
+            top1.better(0.0, f64::NAN, 0.0)
+                && !top1.better(f64::NAN, 0.0, 0.0)
+                && !loss.better(f64::NAN, f64::NAN, 0.0)
+        );
+        assert!(top1.reaches(0.75, 0.75) && !top1.reaches(0.5, 0.75) && !top1.reaches(f64::NAN, 0.0));
+        assert!(loss.reaches(0.75, 0.75) && !loss.reaches(1.0, 0.75));
+    }
+
+    #[test]
+    fn a_scoring_has_what_was_computed() {
+        let of = |top1| Scores { top1, top5: 0.9, loss: 1.5, macro_f1: None, map: Some(0.125) };
+        let scoring = Scoring { weights: of(0.25), ema: Some(Scores { macro_f1: Some(0.5), ..of(0.75) }) };
+        let get = |name: &str| scoring.get(name.parse().unwrap());
+        assert_eq!((get("top1"), get("ema.top1"), get("loss")), (Some(0.25), Some(0.75), Some(1.5)));
+        assert_eq!((get("map"), get("ema.map")), (Some(0.125), Some(0.125)));
+        assert_eq!((get("macro_f1"), get("ema.macro_f1")), (None, Some(0.5)));
+        assert_eq!(Scoring { ema: None, ..scoring }.get("ema.top1".parse().unwrap()), None);
+    }
+}

@@ -1,0 +1,46 @@
+//! SGD with momentum and Nesterov's form. The learning rate stays outside the buffer (w -= lr b), so that a rate that changes
+//! needs no momentum correction (Goyal et al. 2017, arXiv 1706.02677, remark 2).
+
+use backend::Rule;
+use backend::update::SgdRule;
+use schema::{Range, section};
+
+use super::method::{Method, OptimizerError, SlotSpec};
+
+section! {
+    /// b = momentum b + g; w -= lr b, with Nesterov w -= lr (g + momentum b). As PyTorch: the rate is outside the momentum.
+    pub struct Sgd {
+        /// Momentum.
+        optional momentum: f64 = 0.0, in Range::Fraction;
+        /// Nesterov's form of momentum; needs momentum > 0.
+        optional nesterov: bool = false;
+    }
+}
+
+impl Sgd {
+    /// With both settings given.
+    pub fn new(momentum: f64, nesterov: bool) -> Self {
+        Self { momentum: Some(momentum), nesterov: Some(nesterov) }
+    }
+}
+
+impl Method for Sgd {
+    fn slots(&self) -> Vec<SlotSpec> {
+        vec![SlotSpec::zero("momentum_buffer")]
+    }
+
+    fn rule(&self, _step: u64) -> Rule {
+        Rule::Sgd(SgdRule { momentum: self.momentum(), nesterov: self.nesterov() })
+    }
+
+    fn rule_with_momentum(&self, step: u64, momentum: f64) -> Option<Rule> {
+        Some(Self { momentum: Some(momentum), ..self.clone() }.rule(step))
+    }
+
+    fn check(&self) -> Result<(), OptimizerError> {
+        if self.nesterov() && self.momentum() == 0.0 {
+            return Err(OptimizerError { key: "nesterov", why: "needs optimizer.momentum > 0, as 0.9".into() });
+        }
+        Ok(())
+    }
+}

@@ -1,0 +1,127 @@
+//! The `[optimizer]` section of a recipe.
+
+use backend::for_each_optimizer;
+use schema::{Range, Section, check_section, kinds, matches, section};
+
+use super::group::Group;
+use super::method::{Method, OptimizerError};
+use super::sgd::Sgd;
+
+/// Defines [`OptimizerKind`].
+macro_rules! optimizer_kinds {
+    ($($file:ident: $name:ident($rule:ident), $($kind:literal => $settings:ident),+;)+) => {
+        kinds! {
+            /// The optimizers that a recipe can name.
+            pub enum OptimizerKind: Method {
+                $($($kind => $settings(super::$file::$settings),)+)+
+            }
+        }
+    };
+}
+
+for_each_optimizer!(optimizer_kinds);
+
+impl Default for OptimizerKind {
+    fn default() -> Self {
+        Self::Sgd(Sgd::default())
+    }
+}
+
+section! {
+    /// Update rule, weight decay, and clipping of gradients.
+    pub struct OptimizerSpec (kind: OptimizerKind, first, "Update rule.") {
+        /// L2 coefficient: gradient += weight_decay * weight; adamw: weight -= lr * weight_decay * weight.
+        default weight_decay: f64 = 0.0, in Range::AtLeast(0.0);
+        /// Parameters without weight decay, as patterns such as "*.bias". `*` matches any characters and `?` matches a single character. In
+        /// every pattern list of the optimizer, "norm" selects all parameters of normalisation layers and "bias" selects all biases.
+        absent no_decay: Vec<String> = "[]; lars: all of one dimension";
+        /// Largest norm of all gradients together; the log has the norm as grad_norm.
+        absent clip_norm: f64 = "no limit", in Range::PositiveF32;
+        /// Largest magnitude of an element of a gradient; not together with clip_norm.
+        absent clip_value: f64 = "no limit", in Range::PositiveF32;
+        /// Limits the norm of the gradient of each output unit to this part of the norm of its weights, as 0.01: adaptive clipping; alone.
+        absent clip_agc: f64 = "no limit", in Range::PositiveF32;
+        /// Parameters that clip_agc leaves alone, as patterns.
+        absent no_agc: Vec<String> = "those of the last layer";
+        /// Sharpness-aware minimisation over any kind: each step's gradient is taken where the parameters have moved by this norm along the
+        /// gradient, as 0.05; a step computes twice.
+        absent sam_rho: f64 = "none", in Range::PositiveF32;
+        /// Parameters with numbers of their own: tables with `match` (patterns), `lr` (factor on the learning rate) and `weight_decay`;
+        /// the first one that names a parameter counts.
+        absent groups: Vec<Group> = "[]";
+    }
+}
+
+impl OptimizerSpec {
+    /// An optimizer without weight decay and clipping.
+    pub fn new(kind: OptimizerKind) -> Self {
+        Self { kind, ..Self::default() }
+    }
+
+    /// SGD with momentum.
+    pub fn sgd(momentum: f64, nesterov: bool, weight_decay: f64) -> Self {
+        Self { weight_decay, ..Self::new(OptimizerKind::Sgd(Sgd::new(momentum, nesterov))) }
+    }
+
+    /// Checks every value by the schema, and what they mean together.
+    pub fn check(&self) -> Result<(), OptimizerError> {
+        let table = toml::Table::try_from(self).map_err(|e| OptimizerError { key: "kind", why: e.to_string() })?;
+        check_section(&Self::SCHEMA, &table)
+            .map_err(|fault| OptimizerError { key: fault.key, why: fault.problem.to_string() })?;
+        self.kind.settings().check()?;
+        let refuse = |key, why: &str| Err(OptimizerError { key, why: why.into() });
+        match (self.clip_norm, self.clip_value, self.clip_agc) {
+            (Some(_), Some(_), _) => refuse("clip_value", "cannot be combined with clip_norm; choose one of the two"),
+            (Some(_), _, Some(_)) | (_, Some(_), Some(_)) => {
+                refuse("clip_agc", "cannot be combined with clip_norm or clip_value; choose one of them")
+            }
+            (.., None) if self.no_agc.is_some() => refuse("no_agc", "has no meaning without clip_agc"),
+            _ => Ok(()),
+        }
+    }
+
+    /// The optimizer.
+    pub fn method(&self) -> Box<dyn Method> {
+        self.kind.boxed()
+    }
+
+    /// How often each step looks at its images.
+    pub fn passes(&self) -> u64 {
+        1 + u64::from(self.sam_rho.is_some())
+    }
+
+    /// The group of the parameter of this name, if it has one.
+    fn group_of(&self, parameter: &str) -> Option<&Group> {
+        self.groups.iter().flatten().find(|group| group.names(parameter))
+    }
+
+    /// Factor on the learning rate of the parameter of this name.
+    pub fn rate_of(&self, parameter: &str) -> f64 {
+        self.group_of(parameter).map_or(1.0, |group| group.lr)
+    }
+
+    /// Weight decay of the parameter of this name and shape: its group's, else `weight_decay`, or 0 where `no_decay` names it.
+    pub fn decay_of(&self, parameter: &str, shape: &[usize]) -> f64 {
+        if let Some(decay) = self.group_of(parameter).and_then(|group| group.weight_decay) {
+            return decay;
+        }
+        let decays = match &self.no_decay {
+            Some(patterns) => !patterns.iter().any(|pattern| matches(pattern, parameter)),
+            None => self.kind.settings().decays(shape),
+        };
+        if decays { self.weight_decay } else { 0.0 }
+    }
+
+    /// Whether `clip_agc` limits the gradient of a parameter of this name; `last`: it is of the last layer.
+    pub fn limits_units(&self, parameter: &str, last: bool) -> bool {
+        match &self.no_agc {
+            Some(patterns) => !patterns.iter().any(|pattern| matches(pattern, parameter)),
+            None => !last,
+        }
+    }
+
+    /// Whether the parameter may have a learning rate of its own.
+    pub fn adapts(&self, parameter: &str, shape: &[usize]) -> bool {
+        self.kind.settings().adapts(parameter, shape, self.decay_of(parameter, shape))
+    }
+}

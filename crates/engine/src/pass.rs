@@ -1,0 +1,345 @@
+//! One pass over a planned network: forward, loss, backward, and the hand-over of finished gradients. On a device with a queue the
+//! whole pass is enqueued before anything is handed over or read, and equal passes are replayed.
+
+use backend::{Backend, CrossEntropy, DrawKey, Error, Input, LossSums, Pass, PassInput, Planned, TensorDesc};
+
+use super::accumulate::{Gather, MicroBatch};
+use super::graph::{Batch, Graph, Loss, Ready};
+use super::memory::Move;
+use super::norm_place::NormPlace;
+use super::replay::{Kind, Leaves};
+
+impl<B: Backend> Graph<B> {
+    /// Runs the network over a batch with running statistics and returns the sums of loss and hits.
+    pub fn evaluate(&mut self, batch: Batch<'_>, smoothing: f32) -> Result<LossSums, Error> {
+        let loss = Loss { smoothing, scale: 0.0 };
+        self.begin(&batch, Some(loss), false)?;
+        self.enqueue(Kind::Loss, &mut |graph| {
+            graph.forward(&batch, false)?;
+            graph.loss(&batch, loss, false)
+        })?;
+        self.sums()
+    }
+
+    /// Runs the network over images without labels and returns the scores, (rows, classes).
+    pub fn scores(&mut self, images: &[f32], rows: usize) -> Result<Vec<f32>, Error> {
+        let ids = vec![0; rows];
+        let batch = Batch { images: Input::Values(images), labels: &[], ids: &ids, epoch: 0 };
+        self.begin(&batch, None, false)?;
+        self.enqueue(Kind::Scores, &mut |graph| graph.forward(&batch, false))?;
+        self.output(self.net.nodes.len())
+    }
+
+    /// [`Graph::start`], and the sums of the pass.
+    pub fn train<E: From<Error>>(
+        &mut self,
+        batch: Batch<'_>,
+        loss: Loss,
+        micro_batch: MicroBatch,
+        ready: Option<Ready<'_, B, E>>,
+    ) -> Result<LossSums, E> {
+        self.start(batch, loss, micro_batch, ready)?;
+        Ok(self.sums()?)
+    }
+
+    /// Forward, loss and backward of one worker's share of a step. At the last micro-batch the gradients of all of this rank's
+    /// workers are summed (or gathered); with `ready`, each chunk is handed over as soon as backward has finished it, or, on a
+    /// device with a queue, as soon as the pass is enqueued: give it back with [`Self::put`]. Gradients per worker need
+    /// `ready`: without it, the last worker's alone stay here. [`Graph::sums`] must come before the next pass.
+    pub fn start<E: From<Error>>(
+        &mut self,
+        batch: Batch<'_>,
+        loss: Loss,
+        micro_batch: MicroBatch,
+        ready: Option<Ready<'_, B, E>>,
+    ) -> Result<(), E> {
+        if micro_batch.last {
+            self.gradients(&batch, loss, Leaves::Sum, ready)?;
+            self.earlier.clear();
+            return Ok(());
+        }
+        let own = self.earlier.take(&self.backend, &self.layout.chunks)?;
+        let whole = std::mem::replace(&mut self.grads, own);
+        let result = self.gradients::<E>(&batch, loss, Leaves::Own, None);
+        let own = std::mem::replace(&mut self.grads, whole);
+        result?;
+        let (on, frozen) = (self.freeze.on, &self.layout.frozen);
+        self.earlier.push(&self.backend, micro_batch.worker, own, |chunk| !(on && frozen[chunk]))?;
+        Ok(())
+    }
+
+    /// Loss and hits of the oldest pass whose sums were not read; waits for it. Those of a pass must be read before the second one after
+    /// it begins, and where [`Queue::passes_ahead`](backend::Queue::passes_ahead) is 0, before the next.
+    pub fn sums(&mut self) -> Result<LossSums, Error> {
+        self.read = self.open.pop_front().unwrap_or(self.current);
+        let sums = match self.sums.take() {
+            Some(sums) => sums,
+            None => self.backend.queue().ok_or_else(no_sums)?.loss_sums()?,
+        };
+        self.read_clock()?;
+        Ok(sums)
+    }
+
+    /// Starts copying the images of the next pass to the device, where it has a queue.
+    pub fn prefetch(&self, images: Input<'_>) -> Result<(), Error> {
+        self.backend.queue().map_or(Ok(()), |queue| queue.prefetch(&images))
+    }
+
+    /// Lines for the log since the last call: what the device does otherwise than planned.
+    pub fn take_notes(&self) -> Vec<String> {
+        self.backend.queue().map_or_else(Vec::new, |queue| queue.take_notes())
+    }
+
+    /// Multiplies the gradients of the step; all chunks must have been given back.
+    pub fn scale_gradients(&mut self, factor: f32) -> Result<(), Error> {
+        self.grads.chunks.iter_mut().try_for_each(|chunk| self.backend.scale(chunk, factor))
+    }
+
+    /// Leaves this batch's gradients in `grads`, chunk by chunk.
+    fn gradients<E: From<Error>>(
+        &mut self,
+        batch: &Batch<'_>,
+        loss: Loss,
+        leaves: Leaves,
+        mut ready: Option<Ready<'_, B, E>>,
+    ) -> Result<(), E> {
+        if batch.labels.is_empty() {
+            return self.no_samples(leaves, ready);
+        }
+        self.begin(batch, Some(loss), true)?;
+        if self.backend.queue().is_none() {
+            return self.forward_and_backward(batch, loss, leaves, &mut ready);
+        }
+        self.enqueue(Kind::Gradients(leaves), &mut |graph| {
+            graph.forward_and_backward::<Error>(batch, loss, leaves, &mut None)
+        })?;
+        if leaves.last() { self.hand_over_all(&mut ready) } else { Ok(()) }
+    }
+
+    /// Forward, loss and backward; chunks are handed over as they finish unless the device has a queue.
+    pub(super) fn forward_and_backward<E: From<Error>>(
+        &mut self,
+        batch: &Batch<'_>,
+        loss: Loss,
+        leaves: Leaves,
+        ready: &mut Option<Ready<'_, B, E>>,
+    ) -> Result<(), E> {
+        self.forward(batch, true)?;
+        self.loss(batch, loss, true)?;
+        self.backward(batch, leaves, ready)
+    }
+
+    fn backward<E: From<Error>>(
+        &mut self,
+        batch: &Batch<'_>,
+        leaves: Leaves,
+        ready: &mut Option<Ready<'_, B, E>>,
+    ) -> Result<(), E> {
+        let mut next = 0;
+        let moves = std::mem::take(self.moves_mut());
+        let result = moves.iter().try_for_each(|step| {
+            self.step_back(step, batch)?;
+            if let Move::Node { node, .. } = step {
+                next = self.finish_chunks(next, *node, leaves, ready)?;
+            }
+            Ok(())
+        });
+        *self.moves_mut() = moves;
+        result
+    }
+
+    fn moves_mut(&mut self) -> &mut Vec<Move> {
+        if self.freeze.on { &mut self.freeze.moves } else { &mut self.memory.moves }
+    }
+
+    /// A worker without samples: zero gradients; where batch normalisation spans the ranks, it joins their sums in their order.
+    fn no_samples<E: From<Error>>(&mut self, leaves: Leaves, mut ready: Option<Ready<'_, B, E>>) -> Result<(), E> {
+        self.grads.chunks.iter_mut().try_for_each(|chunk| self.backend.zero(chunk))?;
+        self.sums = Some(LossSums::default());
+        self.open.push_back(self.current);
+        let mut next = 0;
+        if let Some(across) = self.across.take() {
+            let norms: Vec<NormPlace> = self.norms.iter().filter(|n| !self.freeze.holds(n.node)).copied().collect();
+            norms.iter().try_for_each(|norm| across.no_statistics(norm.channels))?;
+            for norm in norms.iter().rev() {
+                // as on other ranks, finished chunks of the layers above the norm leave before its own sum
+                next = self.finish_chunks(next, norm.node + 1, leaves, &mut ready)?;
+                across.no_gradients(norm.channels)?;
+            }
+            self.across = Some(across);
+        }
+        self.finish_chunks(next, 0, leaves, &mut ready)?;
+        if leaves.last() && self.backend.queue().is_some() { self.hand_over_all(&mut ready) } else { Ok(()) }
+    }
+
+    /// Completes the chunks from `next` on that are finished once backward has done `node`, and hands them over unless the device has
+    /// a queue.
+    fn finish_chunks<E: From<Error>>(
+        &mut self,
+        next: usize,
+        node: usize,
+        leaves: Leaves,
+        ready: &mut Option<Ready<'_, B, E>>,
+    ) -> Result<usize, E> {
+        let finished = |c: &usize| self.layout.finished_by[*c] >= node;
+        let end = (next..self.layout.chunks.len()).take_while(finished).count() + next;
+        for chunk in next..end {
+            if !self.trains(chunk) {
+                continue;
+            }
+            let own = &mut self.grads.chunks[chunk];
+            // where earlier workers' are added, the update is not the only one to read them
+            if leaves != Leaves::ForUpdate || self.earlier.alive().next().is_some() {
+                self.backend.gradients_done(chunk, own)?;
+            }
+            if leaves.last() {
+                self.earlier.add_to(&self.backend, chunk, own)?;
+            }
+            let departs = leaves.last() || self.earlier.gather() == Gather::PerWorker;
+            match self.backend.queue() {
+                Some(queue) if departs => queue.mark(own)?,
+                None if leaves.last() => self.hand_over(chunk, ready)?,
+                _ => {}
+            }
+        }
+        Ok(end)
+    }
+
+    pub(super) fn hand_over_all<E: From<Error>>(&mut self, ready: &mut Option<Ready<'_, B, E>>) -> Result<(), E> {
+        (0..self.layout.chunks.len())
+            .try_for_each(|chunk| if self.trains(chunk) { self.hand_over(chunk, ready) } else { Ok(()) })
+    }
+
+    fn hand_over<E: From<Error>>(&mut self, chunk: usize, ready: &mut Option<Ready<'_, B, E>>) -> Result<(), E> {
+        let own = std::mem::take(&mut self.grads.chunks[chunk]);
+        let finished = self.earlier.collect(chunk, own);
+        match ready {
+            Some(ready) => ready(chunk, finished)?,
+            None => self.put(chunk, finished),
+        }
+        Ok(())
+    }
+
+    /// Checks the batch, plans it if its size is new, and gives the device the pass's inputs.
+    pub(super) fn begin(&mut self, batch: &Batch<'_>, loss: Option<Loss>, training: bool) -> Result<(), Error> {
+        let rows = batch.ids.len();
+        let (each, per_image) = match batch.images {
+            Input::Values(values) => (values.len(), self.input().elems()),
+            Input::Bytes { pixels, .. } => (pixels.len(), self.input().elems()),
+            Input::Kept { views, .. } => (views.len(), 1),
+            Input::Held(rows) => (rows, 1),
+        };
+        if each != rows * per_image {
+            let (expected, got) = (format!("{} values for {rows} images", rows * per_image), each.to_string());
+            return Err(Error::Size { op: "a batch".into(), expected, got });
+        }
+        self.prepare(rows)?;
+        self.current = rows;
+        if self.changed {
+            match self.beside {
+                true => self.backend.weights_kept(&self.weights)?,
+                false => self.backend.weights_changed(&self.weights)?,
+            }
+            self.changed = false;
+        }
+        if let Some(soft) = self.soft.as_mut().filter(|_| training) {
+            soft.consult(batch)?;
+        }
+        if loss.is_some() {
+            // the sums of older ones are not wanted
+            self.open.drain(..self.open.len().saturating_sub(1));
+            self.open.push_back(rows);
+        }
+        let soft = self.soft.as_ref().filter(|_| training && loss.is_some());
+        let targets = soft.map(|soft| soft.targets(batch.labels));
+        targets.map_or(Ok(()), |targets| targets.check(self.classes()))?;
+        let start = PassInput {
+            images: batch.images,
+            key: self.key(batch),
+            loss: loss.map(|loss| ask(batch, loss)),
+            targets,
+            running: &self.running,
+            training: training && !self.norms.iter().any(|norm| self.freeze.holds(norm.node)),
+        };
+        let desc = TensorDesc { n: rows, ..self.memory_desc(0) };
+        self.backend.begin(&start, &desc, &mut *self.tensors.take(self.value_of(0))?)
+    }
+
+    pub(super) fn forward<E: From<Error>>(&mut self, batch: &Batch<'_>, training: bool) -> Result<(), E> {
+        let rows = self.current;
+        let mut plan = self.now.plans.remove(&rows).unwrap_or_default();
+        let result = (0..plan.len()).try_for_each(|node| match &mut plan[node] {
+            Some(op) if training || self.serving[node] => self.forward_node(node, op.as_mut(), batch, training),
+            _ => Ok(()),
+        });
+        self.now.plans.insert(rows, plan);
+        Ok(result?)
+    }
+
+    fn forward_node(
+        &mut self,
+        node: usize,
+        op: &mut dyn Planned<B>,
+        batch: &Batch<'_>,
+        training: bool,
+    ) -> Result<(), Error> {
+        let start = self.clock()?;
+        let x = self.inputs(node, &self.memory.tensors, usize::MAX)?;
+        let mut y = op.writes().then(|| self.tensors.take(self.value_of(node + 1))).transpose()?;
+        let mut nothing = B::Buf::default();
+        op.forward(&self.pass(node, batch, training), &x.refs(), y.as_deref_mut().unwrap_or(&mut nothing))?;
+        drop((x, y));
+        self.clocked(node, 0, start)
+    }
+
+    /// The loss of the scores; with `gradient`, also those of the auxiliary classifiers, whose sums nobody reads.
+    fn loss<E: From<Error>>(&mut self, batch: &Batch<'_>, loss: Loss, gradient: bool) -> Result<(), E> {
+        if gradient {
+            for (head, at) in self.net.heads.clone().into_iter().zip(1..) {
+                self.loss_of(head.output.0, CrossEntropy { weight: head.weight, ..ask(batch, loss) }, Some(at))?;
+            }
+        }
+        // the last one's sums count
+        self.sums = self.loss_of(self.net.nodes.len(), ask(batch, loss), gradient.then_some(0))?;
+        Ok(())
+    }
+
+    /// The loss of a tensor of scores, and its gradient in one of the buffers for these.
+    fn loss_of(&mut self, scores: usize, ask: CrossEntropy<'_>, at: Option<usize>) -> Result<Option<LossSums>, Error> {
+        let desc = TensorDesc { n: self.current, ..self.memory_desc(scores) };
+        let mut dx = at.map(|at| self.tensors.take(self.memory.losses[at])).transpose()?;
+        let (x, dx) = (self.tensors.take(self.value_of(scores))?, dx.as_deref_mut());
+        match self.soft.as_ref().filter(|_| at.is_some()) {
+            Some(soft) => soft.loss(&self.backend, &desc, ask, &x, dx),
+            None => self.backend.cross_entropy(&desc, ask, &x, dx),
+        }
+    }
+
+    fn key<'a>(&self, batch: &Batch<'a>) -> DrawKey<'a> {
+        DrawKey { seed: self.seed, epoch: batch.epoch, ids: batch.ids }
+    }
+
+    pub(super) fn pass<'a>(&'a self, node: usize, batch: &Batch<'a>, training: bool) -> Pass<'a, B> {
+        let place = self.norms.iter().find(|n| n.node == node);
+        let place = place.copied().unwrap_or(NormPlace { node, channels: 0, offset: 0 });
+        Pass {
+            backend: &self.backend,
+            params: &self.weights,
+            slots: &self.slots[node],
+            running: self.running_of(place),
+            running_at: place.offset,
+            training,
+            key: self.key(batch),
+            across: self.across.as_deref().filter(|_| !self.freeze.holds(node)),
+            frozen: self.freeze.holds(node),
+        }
+    }
+}
+
+fn ask<'a>(batch: &Batch<'a>, loss: Loss) -> CrossEntropy<'a> {
+    CrossEntropy { labels: batch.labels, smoothing: loss.smoothing, scale: loss.scale, weight: 1.0 }
+}
+
+fn no_sums() -> Error {
+    Error::Unsupported { op: "cross-entropy".into(), why: "no loss was computed since its sums were taken".into() }
+}

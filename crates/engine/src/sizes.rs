@@ -1,0 +1,160 @@
+//! Images of other sizes than those that a graph was built for: plans of their own over the same memory and parameters, for networks whose
+//! parameters do not depend on the size.
+
+use std::collections::BTreeMap;
+
+use backend::{Backend, Error, ParamFormat, Planned, TensorDesc};
+use net::NetSpec;
+use net::Shape;
+
+use super::graph::{BuildError, Graph, Purpose};
+use super::plan::{OfSize, Plan, facts, make_plan, param_specs};
+
+impl<B: Backend> Graph<B> {
+    /// The images that it takes now.
+    pub fn input(&self) -> Shape {
+        self.now.shapes[0]
+    }
+
+    /// Plans up to `batch` images of a smaller size, beside those that there are; the graph stays at its size.
+    ///
+    /// # Errors
+    /// For a network with parameters whose shapes depend on the size of the images, and for images that are larger.
+    pub fn add_size(&mut self, input: Shape, batch: usize) -> Result<(), BuildError> {
+        if self.input() == input || self.others.iter().any(|other| other.shapes[0] == input) {
+            return Ok(());
+        }
+        let net = NetSpec { input, ..self.net.clone() };
+        let shapes = net.shapes()?;
+        self.same_parameters(&net, &shapes)?;
+        let formats: Vec<Vec<B::Format>> = (0..net.nodes.len()).map(|node| self.formats_of(node)).collect();
+        let train = self.purpose != Purpose::Infer;
+        let (plan, descs) = make_plan(&*self.backend, &net, &shapes, batch, Some((&formats, &self.now.descs)), train)?;
+        self.fits(&plan, &descs)?;
+        self.others.push(OfSize { shapes, descs, plans: BTreeMap::from([(batch, plan)]) });
+        Ok(())
+    }
+
+    /// Takes images of this size from the next pass on; sums of passes must have been read.
+    ///
+    /// # Errors
+    /// For a size that was not planned.
+    pub fn set_size(&mut self, input: Shape) -> Result<(), Error> {
+        if self.input() != input {
+            let sizes = std::iter::once(&self.now).chain(&self.others).map(|size| size.shapes[0].to_string());
+            let expected = sizes.collect::<Vec<_>>().join(" or ");
+            let Some(other) = self.others.iter_mut().find(|other| other.shapes[0] == input) else {
+                return Err(Error::Size { op: "the images".into(), expected, got: input.to_string() });
+            };
+            std::mem::swap(&mut self.now, other);
+        }
+        let teacher = self.soft.as_mut().and_then(|soft| soft.teacher.as_mut());
+        teacher.map_or(Ok(()), |teacher| teacher.set_size(input))
+    }
+}
+
+impl<B: Backend> Graph<B> {
+    /// Refuses a size for which a parameter has another shape, or the scores have.
+    fn same_parameters(&self, net: &NetSpec, shapes: &[Shape]) -> Result<(), BuildError> {
+        let refuse = |layer: &str, what: String| {
+            let why = format!(
+                "{what}, so the network takes images of {} alone: several sizes need a global pool before the first linear layer",
+                self.net.input
+            );
+            BuildError::Backend(Error::Unsupported { op: layer.into(), why })
+        };
+        let specs = param_specs(net, shapes);
+        for (node, specs) in specs.iter().enumerate() {
+            let own = self.layout.params.iter().filter(|p| p.node == node);
+            if let Some((own, spec)) = own.zip(specs).find(|(own, spec)| own.spec.shape != spec.shape) {
+                let what = format!("{} would be {:?} for images of {}", own.name, spec.shape, net.input);
+                return Err(refuse(&net.nodes[node].name, what));
+            }
+        }
+        let last = net.scores().find(|scores| shapes[*scores] != self.now.shapes[*scores]);
+        last.map_or(Ok(()), |scores| {
+            let layer = &net.nodes[scores - 1].name;
+            Err(refuse(layer, format!("it would give {} for images of {}", shapes[scores], net.input)))
+        })
+    }
+
+    /// Refuses plans that need more memory than the graph has, or share it otherwise, and such as have their parameters in another order.
+    pub(super) fn fits(&self, plan: &Plan<B>, descs: &[TensorDesc]) -> Result<(), Error> {
+        let Some(own) = self.now.plans.values().next_back() else { return Ok(()) };
+        let of = |plan: &Plan<B>, descs: &[TensorDesc], node: usize| {
+            facts(&*self.backend, plan[node].as_deref(), &descs[node + 1])
+        };
+        for (node, spec) in self.net.nodes.iter().enumerate() {
+            let [own, new] = [of(own, &self.now.descs, node), of(plan, descs, node)];
+            let same_numbers = self.now.descs[node + 1].bf16 == descs[node + 1].bf16;
+            if !own.serve(&new) || !same_numbers {
+                let [of, largest] = [descs[0], self.now.descs[0]].map(|d| format!("{} images of {}", d.n, d.shape));
+                let why = format!("{of} need other memory than {largest}");
+                return Err(Error::Unsupported { op: spec.name.clone(), why });
+            }
+            self.same_order(node, plan)?;
+        }
+        Ok(())
+    }
+
+    /// Refuses a plan that would read and write the parameters of this node in another order than they lie in.
+    fn same_order(&self, node: usize, plan: &Plan<B>) -> Result<(), Error> {
+        let Some(new) = plan[node].as_deref().map(Planned::formats) else { return Ok(()) };
+        let own = self.layout.params.iter().filter(|p| p.node == node);
+        for (own, new) in own.zip(&new) {
+            if own.format != *new && !alike(&own.format, new, own.spec.elems())? {
+                let why = format!("it would have {} in another order than the largest batch has", own.name);
+                return Err(Error::Unsupported { op: self.net.nodes[node].name.clone(), why });
+            }
+        }
+        Ok(())
+    }
+}
+
+/// Whether two formats put as many elements into the same places.
+fn alike<F: ParamFormat>(one: &F, other: &F, elems: usize) -> Result<bool, Error> {
+    if one.elems() != other.elems() {
+        return Ok(false);
+    }
+    // numbers that f32 has, and none of them 0, which padding is
+    let plain: Vec<f32> = (0..elems).map(|i| (i % (1 << 23) + 1) as f32).collect();
+    let mut packed = [one, other].map(|format| vec![0.0; format.elems()]);
+    let [first, second] = &mut packed;
+    one.pack(&plain, first)?;
+    other.pack(&plain, second)?;
+    Ok(first == second)
+}
+
+#[cfg(test)]
+mod tests {
+    use super::*;
+
+    /// Rows of this many elements, the last one padded.
+    #[derive(Clone, Debug, PartialEq)]
+    struct Rows(usize, bool);
+
+    impl ParamFormat for Rows {
+        fn elems(&self) -> usize {
+            12
+        }
+
+        fn pack(&self, plain: &[f32], packed: &mut [f32]) -> Result<(), Error> {
+            plain
+                .chunks(self.0)
+                .zip(packed.chunks_mut(6))
+                .for_each(|(from, to)| to[..from.len()].copy_from_slice(from));
+            Ok(())
+        }
+
+        fn unpack(&self, _: &[f32], _: &mut [f32]) -> Result<(), Error> {
+            Ok(())
+        }
+    }
+
+    #[test]
+    fn orders_are_told_apart_by_where_elements_go() {
+        assert!(alike(&Rows(5, true), &Rows(5, false), 10).unwrap());
+        assert!(!alike(&Rows(5, true), &Rows(6, true), 10).unwrap());
+        assert!(!alike(&10usize, &11usize, 10).unwrap());
+    }
+}

@@ -1,0 +1,83 @@
+//! The layer table and the memory plan, as `--dry-run` prints them.
+
+use std::fmt::Write;
+
+use backend::{Backend, Traffic};
+use net::{NetSpec, SpecError};
+
+use super::estimate::{self, Layer};
+use super::graph::Graph;
+
+/// One line per layer: name, kind, output shape, parameters, millions of multiply-adds of one image.
+pub fn layers(net: &NetSpec) -> Result<String, SpecError> {
+    with_last(net, None)
+}
+
+/// The same, and who computes it in training.
+pub fn planned_layers<B: Backend>(graph: &Graph<B>) -> Result<String, SpecError> {
+    with_last(graph.net(), Some(&|node| graph.implementation(node)))
+}
+
+/// With a last column, of each node.
+fn with_last(net: &NetSpec, by: Option<&dyn Fn(usize) -> String>) -> Result<String, SpecError> {
+    let layers = estimate::layers(net)?;
+    let width = layers.iter().map(|layer| loaders::shown(&layer.name).chars().count()).max().unwrap_or(0).max(24);
+    let head = ["layer", "kind", "output", "parameters", "MMAC"];
+    let last = if by.is_some() { "  by" } else { "" };
+    let mut text =
+        format!("{:<width$} {:<16} {:>12} {:>11} {:>9}{last}\n", head[0], head[1], head[2], head[3], head[4]);
+    for (node, Layer { name, kind, output, parameters, frozen, macs }) in layers.iter().enumerate() {
+        let by = by.map_or_else(String::new, |by| format!("  {}", by(node)));
+        let (shape, macs) = (output.to_string(), *macs as f64 / 1e6);
+        let name = loaders::shown(name);
+        let frozen = if *frozen { "  frozen" } else { "" };
+        let _ = writeln!(text, "{name:<width$} {kind:<16} {shape:>12} {parameters:>11} {macs:>9.3}{by}{frozen}");
+    }
+    let params: usize = layers.iter().map(|layer| layer.parameters).sum();
+    let macs: u64 = layers.iter().map(|layer| layer.macs).sum();
+    let _ = writeln!(text, "{:<width$} {:<16} {:>12} {params:>11} {:>9.3}", "total", "", "", macs as f64 / 1e6);
+    Ok(text)
+}
+
+/// Where this rank's memory goes. `slots` is the number of optimizer values per parameter.
+pub fn memory<B: Backend>(graph: &Graph<B>, batch: usize, slots: usize, others: &[(&str, usize)]) -> String {
+    let memory = graph.memory();
+    let params: usize = graph.layout().chunks.iter().sum();
+    let each = graph.backend().parameter_bytes();
+    let mut rows = vec![
+        (format!("activations, {batch} images"), memory.activation_elems * 4),
+        ("more for their gradients".into(), (memory.elems - memory.activation_elems) * 4),
+        (format!("parameters, {} chunks", graph.layout().chunks.len()), params * each),
+        ("gradients of parameters".into(), params * each),
+        (format!("gradients of workers, {} arenas", graph.gathered_arenas()), params * 4 * graph.gathered_arenas()),
+        (format!("optimizer, {slots} slot(s)"), params * 4 * slots),
+        ("state of layers".into(), graph.state_bytes()),
+    ];
+    // one worker a rank keeps none apart
+    rows.retain(|(_, bytes)| *bytes > 0);
+    rows.extend(others.iter().map(|(what, bytes)| (what.to_string(), *bytes)));
+    let mut text = format!("{:<34} {:>10}\n", "memory of this rank", "MB");
+    for (what, bytes) in &rows {
+        let _ = writeln!(text, "{what:<34} {:>10.1}", *bytes as f64 / 1e6);
+    }
+    let sum: usize = rows.iter().map(|r| r.1).sum();
+    let _ = writeln!(text, "{:<34} {:>10.1}", "total", sum as f64 / 1e6);
+    text
+}
+
+/// Bytes that the kernels of a step read and write, by kind of operation; empty where the backend does not count them.
+pub fn traffic<B: Backend>(graph: &Graph<B>) -> String {
+    let shares = graph.traffic();
+    if shares.is_empty() {
+        return String::new();
+    }
+    let mut text = format!("{:<34} {:>10} {:>10}\n", "memory traffic of a pass, MB", "forward", "backward");
+    let mut row = |what: &str, forward: usize, backward: usize| {
+        let _ = writeln!(text, "{what:<34} {:>10.1} {:>10.1}", forward as f64 / 1e6, backward as f64 / 1e6);
+    };
+    shares.iter().for_each(|share| row(share.kind, share.traffic.forward, share.traffic.backward));
+    let total = |of: fn(&Traffic) -> usize| shares.iter().map(|share| of(&share.traffic)).sum();
+    row("total", total(|t| t.forward), total(|t| t.backward));
+    text.push('\n');
+    text
+}

@@ -1,0 +1,83 @@
+//! The memory of a graph's activations and their gradients: each operation takes the values that it reads and writes, and gives them back.
+
+use std::ops::{Deref, DerefMut, Range};
+
+use backend::{Backend, Error, Region};
+
+use super::memory::Memory;
+
+/// Values in the places that the memory plan gives them.
+pub(super) struct Tensors<B: Backend> {
+    region: Box<dyn Region<B::Buf>>,
+    places: Vec<Range<usize>>,
+}
+
+/// A value in use.
+pub(super) struct Taken<'a, B: Backend> {
+    of: &'a Tensors<B>,
+    value: usize,
+    buf: B::Buf,
+}
+
+impl<B: Backend> Tensors<B> {
+    pub fn new(backend: &B, memory: &Memory) -> Result<Self, Error> {
+        let region = backend.region(memory.elems, &memory.places)?;
+        Ok(Self { region, places: memory.places.clone() })
+    }
+
+    /// A value, until the result is dropped; meanwhile neither it nor one in the same place can be taken.
+    pub fn take(&self, value: usize) -> Result<Taken<'_, B>, Error> {
+        Ok(Taken { of: self, value, buf: self.region.take(&self.places[value])? })
+    }
+
+    /// These values to read, each as often as it is named; an empty buffer where none is.
+    pub fn take_all(&self, values: impl Iterator<Item = Option<usize>>) -> Result<TakenAll<'_, B>, Error> {
+        let (mut taken, mut order): (Vec<Taken<'_, B>>, Vec<Option<usize>>) = Default::default();
+        for value in values {
+            let Some(value) = value else {
+                order.push(None);
+                continue;
+            };
+            let known = taken.iter().position(|taken| taken.value == value);
+            order.push(Some(known.unwrap_or(taken.len())));
+            if known.is_none() {
+                taken.push(self.take(value)?);
+            }
+        }
+        Ok(TakenAll { taken, order, nothing: B::Buf::default() })
+    }
+}
+
+impl<B: Backend> Deref for Taken<'_, B> {
+    type Target = B::Buf;
+
+    fn deref(&self) -> &B::Buf {
+        &self.buf
+    }
+}
+
+impl<B: Backend> DerefMut for Taken<'_, B> {
+    fn deref_mut(&mut self) -> &mut B::Buf {
+        &mut self.buf
+    }
+}
+
+impl<B: Backend> Drop for Taken<'_, B> {
+    fn drop(&mut self) {
+        self.of.region.give(&self.of.places[self.value], std::mem::take(&mut self.buf));
+    }
+}
+
+/// Values to read.
+pub(super) struct TakenAll<'a, B: Backend> {
+    taken: Vec<Taken<'a, B>>,
+    order: Vec<Option<usize>>,
+    nothing: B::Buf,
+}
+
+impl<B: Backend> TakenAll<'_, B> {
+    /// In the order in which they were named.
+    pub fn refs(&self) -> Vec<&B::Buf> {
+        self.order.iter().map(|at| at.map_or(&self.nothing, |at| &*self.taken[at])).collect()
+    }
+}

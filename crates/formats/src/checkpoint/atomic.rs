@@ -1,0 +1,127 @@
+//! Files written whole or not at all: a temporary one beside, fsync, rename, fsync of the folder.
+
+use std::fs;
+use std::io::{self, Write};
+use std::path::Path;
+
+use loaders::safe_create::NewFile;
+
+use super::error::Error;
+
+/// Makes `folder` if it is missing, and proves that a file can be written there.
+///
+/// # Errors
+/// [`Error::Folder`] with the reason. Leaves no file behind in either case.
+pub fn writable(folder: &Path) -> Result<(), Error> {
+    let write = || {
+        fs::create_dir_all(folder)?;
+        let mut probe = NewFile::beside(&folder.join("writable"))?;
+        // More than some file systems keep inside the inode: an empty file fits on a full disk.
+        probe.file()?.write_all(&[0; 8192])?;
+        probe.file()?.sync_all()
+    };
+    write().map_err(|source| Error::Folder { path: folder.to_path_buf(), source })
+}
+
+/// Bytes that are free for this user on the file system of `folder`; nothing where the system does not tell.
+pub fn free_space(folder: &Path) -> Option<u64> {
+    let disk = rustix::fs::statvfs(folder).ok()?;
+    Some(disk.f_bavail.saturating_mul(disk.f_frsize))
+}
+
+/// Replaces `path` by what `write` puts into the new file that it is given, whose [`NewFile::name`] is for libraries.
+///
+/// `bytes` is what is known of the size, for the message when the disk is full. On any failure the new file is removed and `path` keeps
+/// what it had. One process at a time may write to `path`.
+pub(super) fn replace(
+    path: &Path,
+    bytes: u64,
+    write: impl FnOnce(&mut NewFile) -> Result<(), Error>,
+) -> Result<(), Error> {
+    let refuse = |source: io::Error| match source.kind() {
+        io::ErrorKind::StorageFull | io::ErrorKind::QuotaExceeded => Error::NoSpace { path: path.to_path_buf(), bytes },
+        io::ErrorKind::FileTooLarge => Error::FileLimit { path: path.to_path_buf(), bytes },
+        _ => Error::Io { action: "write", path: path.to_path_buf(), source },
+    };
+    let mut new = NewFile::beside(path).map_err(refuse)?;
+    write(&mut new).map_err(|error| match error {
+        Error::Io { source, .. } => refuse(source),
+        Error::Hdf5 { text, .. } if tells_of(&text, &[libc::EFBIG]) => {
+            Error::FileLimit { path: path.to_path_buf(), bytes }
+        }
+        Error::Hdf5 { text, .. } if tells_of(&text, &[libc::ENOSPC, libc::EDQUOT]) => {
+            Error::NoSpace { path: path.to_path_buf(), bytes }
+        }
+        // the name that HDF5 was given says nothing to anybody
+        Error::Hdf5 { action, text, .. } => Error::Hdf5 { action, path: path.to_path_buf(), text },
+        other => other,
+    })?;
+    new.publish().map(drop).map_err(refuse)
+}
+
+/// Replaces a text file, whole or not at all.
+///
+/// # Errors
+/// What the disk refused; the old file is then untouched.
+pub fn write_text(path: &Path, text: &str) -> Result<(), Error> {
+    replace(path, text.len() as u64, |new| {
+        let written = new.file().and_then(|file| file.write_all(text.as_bytes()));
+        written.map_err(|source| Error::Io { action: "write", path: path.to_path_buf(), source })
+    })
+}
+
+/// Returns true if an HDF5 error message contains any of these `errno` codes, such as ENOSPC.
+fn tells_of(text: &str, codes: &[i32]) -> bool {
+    codes.iter().any(|code| text.contains(&format!("errno = {code},")))
+}
+
+#[cfg(test)]
+mod tests {
+    use std::path::PathBuf;
+
+    use super::*;
+
+    fn folder(name: &str) -> PathBuf {
+        let folder = std::env::temp_dir().join(format!("trireme-atomic-{name}-{}", std::process::id()));
+        let _ = fs::remove_dir_all(&folder);
+        folder
+    }
+
+    #[test]
+    fn a_failure_keeps_the_old_file_and_leaves_nothing_else() {
+        let folder = folder("failure");
+        writable(&folder).unwrap();
+        let path = folder.join("model.h5");
+        write_text(&path, "old").unwrap();
+        let failure = replace(&path, 3, |new| {
+            new.file().unwrap().write_all(b"ne").unwrap();
+            Err(Error::Io { action: "write", path: path.clone(), source: io::ErrorKind::StorageFull.into() })
+        });
+        assert!(matches!(failure, Err(Error::NoSpace { bytes: 3, .. })), "{failure:?}");
+        assert_eq!(fs::read(&path).unwrap(), b"old");
+        assert_eq!(fs::read_dir(&folder).unwrap().count(), 1);
+        fs::remove_dir_all(folder).unwrap();
+    }
+
+    #[test]
+    fn a_folder_that_is_a_file_is_not_writable() {
+        let folder = folder("file");
+        writable(&folder).unwrap();
+        assert_eq!(fs::read_dir(&folder).unwrap().count(), 0);
+        fs::write(folder.join("file"), "").unwrap();
+        for path in [folder.join("file"), folder.join("file/below")] {
+            let text = writable(&path).unwrap_err().to_string();
+            assert!(text.contains(&*path.to_string_lossy()) && text.contains("--out"), "{text}");
+        }
+        let missing = replace(&folder.join("missing/model.h5"), 1, |_| Ok(()));
+        assert!(matches!(missing, Err(Error::Io { .. })), "{missing:?}");
+        fs::remove_dir_all(folder).unwrap();
+    }
+
+    #[test]
+    fn hdf5s_words_for_a_full_disk_are_known() {
+        let full = "file write failed: filename = 'x', errno = 28, error message = 'No space left on device'";
+        assert!(tells_of(full, &[libc::ENOSPC]));
+        assert!(!tells_of("unable to open file: errno = 2, error message = 'No such file'", &[libc::ENOSPC]));
+    }
+}

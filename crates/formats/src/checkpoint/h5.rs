@@ -1,0 +1,169 @@
+//! Writes groups, attributes and arrays of HDF5: with `foreign` the only file that names the library, which reads no file here.
+//!
+//! Files hold no times and no uninitialised bytes, so that equal content makes equal files. Not here: what the groups
+//! mean, and reading, which is `reader`'s.
+
+use std::path::{Path, PathBuf};
+use std::str::FromStr;
+use std::sync::Arc;
+
+use half::f16;
+use hdf5::H5Type;
+use hdf5::file::LibraryVersion;
+use hdf5::types::VarLenUnicode;
+use hdf5_metno as hdf5;
+use loaders::safe_create::NewFile;
+
+use super::error::Error;
+
+/// Version of the library.
+pub fn library() -> String {
+    let (major, minor, patch) = hdf5::library_version();
+    format!("HDF5 {major}.{minor}.{patch}")
+}
+
+/// An open HDF5 file.
+pub(super) struct H5File {
+    file: hdf5::File,
+    path: Arc<PathBuf>,
+}
+
+/// A group of an open file.
+pub(super) struct Group {
+    group: hdf5::Group,
+    path: Arc<PathBuf>,
+}
+
+impl H5File {
+    /// Creates a file, or empties it.
+    pub(super) fn create(path: &Path) -> Result<Self, Error> {
+        // Exactly the format of HDF5 1.8, which `reader` knows, whatever later libraries would rather write. An earlier one has attributes
+        // up to 64 KB only.
+        let file = hdf5::File::with_options()
+            .with_fapl(|access| access.libver_bounds(LibraryVersion::V18, LibraryVersion::V18))
+            .with_fcpl(|create| create.obj_track_times(false))
+            .create(path);
+        let path = Arc::new(path.to_path_buf());
+        match file {
+            Ok(file) => Ok(Self { file, path }),
+            Err(error) => Err(refusal(&path, "create a file".into(), &error)),
+        }
+    }
+
+    /// The outermost group.
+    pub(super) fn root(&self) -> Result<Group, Error> {
+        let group = self.file.as_group().map_err(|e| refusal(&self.path, "open the root group".into(), &e))?;
+        Ok(Group { group, path: Arc::clone(&self.path) })
+    }
+
+    /// Brings what HDF5 still holds to the system.
+    fn flush(&self) -> Result<(), Error> {
+        self.file.flush().map_err(|e| refusal(&self.path, "write".into(), &e))
+    }
+
+    /// Closes the file, which flushes it to the system. All groups must be dropped.
+    pub(super) fn close(self) -> Result<(), Error> {
+        // Flushed by itself: a failure to write is an error here, in a close it leaves the file open inside HDF5.
+        self.flush()?;
+        self.file.close().map_err(|e| refusal(&self.path, "close".into(), &e))
+    }
+}
+
+/// Makes an HDF5 file of a new file: `fill` gets its outermost group.
+pub(super) fn write(new: &mut NewFile, fill: impl FnOnce(&Group) -> Result<(), Error>) -> Result<(), Error> {
+    let file = H5File::create(&new.name())?;
+    let written = file.root().and_then(|root| fill(&root)).and_then(|()| file.flush());
+    if written.is_err() {
+        // HDF5 keeps a file and its memory for ever if what it holds finds no room when it closes it. The file is given up, and what was
+        // written of it makes that room.
+        let _ = new.file().and_then(|file| file.set_len(0));
+    }
+    written.and(file.close())
+}
+
+impl Group {
+    /// Creates a group inside.
+    pub(super) fn create(&self, name: &str) -> Result<Self, Error> {
+        let group = self.group.create_group_builder().obj_track_times(false).create(name);
+        let group = group.map_err(|error| self.refusal("create the group", name, &error))?;
+        Ok(Self { group, path: Arc::clone(&self.path) })
+    }
+
+    /// Writes an array; `name` may be a path, whose groups are created.
+    pub(super) fn put_array(&self, name: &str, shape: &[usize], values: &[f32]) -> Result<(), Error> {
+        self.put_values(name, shape, values)
+    }
+
+    /// Writes an array of 16 bits a value, rounded to the nearest.
+    pub(super) fn put_half_array(&self, name: &str, shape: &[usize], values: &[f32]) -> Result<(), Error> {
+        let halves: Vec<f16> = values.iter().map(|value| f16::from_f32(*value)).collect();
+        self.put_values(name, shape, &halves)
+    }
+
+    fn put_values<T: H5Type>(&self, name: &str, shape: &[usize], values: &[T]) -> Result<(), Error> {
+        let write = || {
+            let array = self
+                .group
+                .new_dataset::<T>()
+                .obj_track_times(false)
+                .create_intermediate_group(false)
+                .shape(shape)
+                .create(name)?;
+            array.write_raw(values)
+        };
+        write().map_err(|error| self.refusal("write the array", name, &error))
+    }
+
+    /// Writes a text as an attribute.
+    pub(super) fn put_text(&self, name: &str, text: &str) -> Result<(), Error> {
+        let write = || {
+            let text = variable(text)?;
+            self.group.new_attr::<VarLenUnicode>().create(name)?.write_scalar(&text)
+        };
+        write().map_err(|error| self.refusal("write the attribute", name, &error))
+    }
+
+    /// Writes a list of texts as an attribute.
+    pub(super) fn put_texts(&self, name: &str, texts: &[String]) -> Result<(), Error> {
+        let write = || {
+            let texts = texts.iter().map(|text| variable(text)).collect::<hdf5::Result<Vec<_>>>()?;
+            self.put_list(name, &texts)
+        };
+        write().map_err(|error| self.refusal("write the attribute", name, &error))
+    }
+
+    /// Writes a number as an attribute.
+    pub(super) fn put_number<T: H5Type>(&self, name: &str, number: T) -> Result<(), Error> {
+        let write = || self.group.new_attr::<T>().create(name)?.write_scalar(&number);
+        write().map_err(|error| self.refusal("write the attribute", name, &error))
+    }
+
+    /// Writes a list of numbers as an attribute.
+    pub(super) fn put_numbers<T: H5Type>(&self, name: &str, numbers: &[T]) -> Result<(), Error> {
+        self.put_list(name, numbers).map_err(|error| self.refusal("write the attribute", name, &error))
+    }
+
+    fn put_list<T: H5Type>(&self, name: &str, list: &[T]) -> hdf5::Result<()> {
+        self.group.new_attr::<T>().shape(list.len()).create(name)?.write_raw(list)
+    }
+
+    fn refusal(&self, action: &str, name: &str, error: &hdf5::Error) -> Error {
+        let group = self.group.name();
+        let slash = if group.ends_with('/') { "" } else { "/" };
+        refusal(&self.path, format!("{action} {group}{slash}{name}"), error)
+    }
+}
+
+fn refusal(path: &Arc<PathBuf>, action: String, error: &hdf5::Error) -> Error {
+    // The outermost and the innermost frame: what was tried, and the cause.
+    let text = match error.stack() {
+        Some(stack) => stack.description().to_string(),
+        None => error.to_string(),
+    };
+    Error::Hdf5 { action, path: path.to_path_buf(), text }
+}
+
+/// A text as HDF5 stores it; one with a NUL in it is refused.
+fn variable(text: &str) -> hdf5::Result<VarLenUnicode> {
+    VarLenUnicode::from_str(text).map_err(|error| format!("text {text:?}: {error}").into())
+}

@@ -1,0 +1,238 @@
+//! Conversion between PyTorch's names and layouts, which trireme uses in memory, and Keras's, which are in the file.
+//!
+//! | layer | PyTorch | Keras |
+//! |---|---|---|
+//! | convolution | `weight` (out, in/groups, kh, kw), `bias` | `kernel` (kh, kw, in/groups, out), `bias` |
+//! | linear | `weight` (out, in), `bias` | `kernel` (in, out), `bias` |
+//! | batch norm | `weight`, `bias`, `running_mean`, `running_var` | `gamma`, `beta`, `moving_mean`, `moving_variance` |
+//! | layer norm, group norm | `weight`, `bias` | `gamma`, `beta` |
+//! | layer scale | `layer_scale` | `gamma` |
+//!
+//! The inputs of a linear layer behind a flatten run over (C, H, W) in PyTorch, over (H, W, C) in Keras.
+
+use net::{KerasOrder, StoredTensor};
+
+use super::layer_kind::LayerKind;
+
+/// A layer's name for Keras: that of PyTorch's module path without dots, which Keras 3 cannot have on PyTorch.
+pub fn layer_name(path: &str) -> String {
+    path.replace('.', "_")
+}
+
+/// A tensor: name, shape, and values in C order.
+pub type Tensor = (String, Vec<usize>, Vec<f32>);
+
+/// Turns a layer's tensors from PyTorch's names and layouts into Keras's.
+///
+/// # Errors
+/// A text with expected and got: an unknown or misplaced name, a shape that does not fit the layer.
+pub fn to_keras(kind: LayerKind, tensors: &[Tensor]) -> Result<Vec<Tensor>, String> {
+    let mut last = None;
+    let mut converted = Vec::with_capacity(tensors.len());
+    for (name, shape, values) in tensors {
+        let (at, stored) = kind.stored.by_torch(name).ok_or_else(|| unknown(name, kind, |tensor| tensor.torch))?;
+        if last.is_some_and(|last| last >= at) {
+            return Err(format!("tensor {name} comes too late or twice; the order is that of PyTorch's state_dict"));
+        }
+        last = Some(at);
+        check_length(name, shape, values)?;
+        let (shape, values) = match stored.order {
+            KerasOrder::Filters => conv_to_keras(name, shape, values)?,
+            KerasOrder::Matrix => linear_to_keras(name, shape, values, kind.flatten)?,
+            KerasOrder::Vector => one_dimension(name, shape, values)?,
+        };
+        converted.push((stored.keras.to_string(), shape, values));
+    }
+    Ok(converted)
+}
+
+/// The reverse of [`to_keras`].
+///
+/// # Errors
+/// As [`to_keras`].
+pub fn from_keras(kind: LayerKind, tensors: &[Tensor]) -> Result<Vec<Tensor>, String> {
+    let mut converted = Vec::with_capacity(tensors.len());
+    for (name, shape, values) in tensors {
+        let stored = kind.stored.by_keras(name).ok_or_else(|| unknown(name, kind, |tensor| tensor.keras))?;
+        check_length(name, shape, values)?;
+        let (shape, values) = match stored.order {
+            KerasOrder::Filters => conv_from_keras(name, shape, values)?,
+            KerasOrder::Matrix => linear_from_keras(name, shape, values, kind.flatten)?,
+            KerasOrder::Vector => one_dimension(name, shape, values)?,
+        };
+        converted.push((stored.torch.to_string(), shape, values));
+    }
+    Ok(converted)
+}
+
+fn unknown(name: &str, kind: LayerKind, side: fn(&StoredTensor) -> &'static str) -> String {
+    let known: Vec<_> = kind.stored.tensors.iter().map(side).collect();
+    format!("tensor {name} is none of {}", known.join(", "))
+}
+
+fn check_length(name: &str, shape: &[usize], values: &[f32]) -> Result<(), String> {
+    let expected = shape.iter().try_fold(1usize, |product, &n| product.checked_mul(n));
+    match expected {
+        // sizes beside a 0 may be any at all, and are looped over
+        Some(expected) if expected == values.len() && expected > 0 => Ok(()),
+        _ => Err(format!("tensor {name} of shape {shape:?} has {} values", values.len())),
+    }
+}
+
+type Layout = (Vec<usize>, Vec<f32>);
+
+fn one_dimension(name: &str, shape: &[usize], values: &[f32]) -> Result<Layout, String> {
+    match shape {
+        [_] => Ok((shape.to_vec(), values.to_vec())),
+        _ => Err(format!("tensor {name} should have one dimension, got shape {shape:?}")),
+    }
+}
+
+fn conv_to_keras(name: &str, shape: &[usize], values: &[f32]) -> Result<Layout, String> {
+    match *shape {
+        [o, i, h, w] => Ok((vec![h, w, i, o], permute(values, [o, i, h, w], [2, 3, 1, 0]))),
+        _ => Err(format!("tensor {name} of a convolution should have four dimensions, got shape {shape:?}")),
+    }
+}
+
+fn conv_from_keras(name: &str, shape: &[usize], values: &[f32]) -> Result<Layout, String> {
+    match *shape {
+        [h, w, i, o] => Ok((vec![o, i, h, w], permute(values, [h, w, i, o], [3, 2, 0, 1]))),
+        _ => Err(format!("tensor {name} of a convolution should have four dimensions, got shape {shape:?}")),
+    }
+}
+
+fn linear_to_keras(name: &str, shape: &[usize], values: &[f32], flatten: Option<[usize; 3]>) -> Result<Layout, String> {
+    match *shape {
+        [o, i] => {
+            let [c, h, w] = inputs(name, i, flatten)?;
+            Ok((vec![i, o], permute(values, [o, c, h, w], [2, 3, 1, 0])))
+        }
+        _ => Err(format!("tensor {name} of a linear layer should have two dimensions, got shape {shape:?}")),
+    }
+}
+
+fn linear_from_keras(
+    name: &str,
+    shape: &[usize],
+    values: &[f32],
+    flatten: Option<[usize; 3]>,
+) -> Result<Layout, String> {
+    match *shape {
+        [i, o] => {
+            let [c, h, w] = inputs(name, i, flatten)?;
+            Ok((vec![o, i], permute(values, [h, w, c, o], [3, 2, 0, 1])))
+        }
+        _ => Err(format!("tensor {name} of a linear layer should have two dimensions, got shape {shape:?}")),
+    }
+}
+
+/// The inputs of a linear layer as (C, H, W); without a flatten before it they are all channels.
+fn inputs(name: &str, inputs: usize, flatten: Option<[usize; 3]>) -> Result<[usize; 3], String> {
+    let chw = flatten.unwrap_or([inputs, 1, 1]);
+    let product = chw.iter().try_fold(1usize, |product, &n| product.checked_mul(n));
+    if product == Some(inputs) {
+        return Ok(chw);
+    }
+    let [c, h, w] = chw;
+    Err(format!("tensor {name} has {inputs} inputs, but {c} x {h} x {w} are flattened before it"))
+}
+
+/// Transposes: dimension `d` of the result is dimension `axes[d]` of `values`.
+fn permute(values: &[f32], shape: [usize; 4], axes: [usize; 4]) -> Vec<f32> {
+    let mut strides = [1; 4];
+    for d in (0..3).rev() {
+        strides[d] = strides[d + 1] * shape[d + 1];
+    }
+    let [n0, n1, n2, n3] = axes.map(|axis| shape[axis]);
+    let [s0, s1, s2, s3] = axes.map(|axis| strides[axis]);
+    let mut permuted = Vec::with_capacity(values.len());
+    for i0 in 0..n0 {
+        for i1 in 0..n1 {
+            for i2 in 0..n2 {
+                let start = i0 * s0 + i1 * s1 + i2 * s2;
+                permuted.extend((0..n3).map(|i3| values[start + i3 * s3]));
+            }
+        }
+    }
+    permuted
+}
+
+#[cfg(test)]
+mod tests {
+    use super::*;
+
+    fn kind(name: &str, flatten: Option<[usize; 3]>) -> LayerKind {
+        LayerKind { flatten, ..LayerKind::named(name).unwrap() }
+    }
+
+    fn tensor(name: &str, shape: &[usize]) -> Tensor {
+        let length: usize = shape.iter().product();
+        (name.into(), shape.to_vec(), (0..length).map(|i| i as f32).collect())
+    }
+
+    fn there_and_back(kind: LayerKind, tensors: &[Tensor]) -> Vec<Tensor> {
+        let keras = to_keras(kind, tensors).unwrap();
+        assert_eq!(from_keras(kind, &keras).unwrap(), tensors);
+        keras
+    }
+
+    #[test]
+    fn convolutions_go_from_oihw_to_hwio() {
+        let (o, i, h, w) = (2, 3, 4, 5);
+        let torch = [tensor("weight", &[o, i, h, w]), tensor("bias", &[o])];
+        let keras = there_and_back(kind("conv", None), &torch);
+        assert_eq!((keras[0].0.as_str(), &keras[0].1), ("kernel", &vec![h, w, i, o]));
+        for (at, &value) in keras[0].2.iter().enumerate() {
+            let (b, a, y, x) = (at % o, at / o % i, at / (o * i * w), at / (o * i) % w);
+            assert_eq!(value, torch[0].2[((b * i + a) * h + y) * w + x]);
+        }
+        assert_eq!(keras[1], torch[1]);
+    }
+
+    #[test]
+    fn linear_layers_are_transposed() {
+        let keras = there_and_back(kind("linear", None), &[tensor("weight", &[2, 3])]);
+        assert_eq!(keras, [("kernel".to_string(), vec![3, 2], vec![0., 3., 1., 4., 2., 5.])]);
+    }
+
+    #[test]
+    fn inputs_behind_a_flatten_go_from_chw_to_hwc() {
+        let (o, c, h, w) = (2, 3, 4, 5);
+        let torch = [tensor("weight", &[o, c * h * w])];
+        let keras = there_and_back(kind("linear", Some([c, h, w])), &torch);
+        assert_eq!(keras[0].1, [h * w * c, o]);
+        for (at, &value) in keras[0].2.iter().enumerate() {
+            let (b, hwc) = (at % o, at / o);
+            let (a, y, x) = (hwc % c, hwc / (c * w), hwc / c % w);
+            assert_eq!(value, torch[0].2[b * c * h * w + (a * h + y) * w + x]);
+        }
+    }
+
+    #[test]
+    fn norms_change_their_names_only() {
+        let torch = ["weight", "bias", "running_mean", "running_var"].map(|name| tensor(name, &[3]));
+        let keras = there_and_back(kind("norm", None), &torch);
+        let names: Vec<_> = keras.iter().map(|t| t.0.as_str()).collect();
+        assert_eq!(names, ["gamma", "beta", "moving_mean", "moving_variance"]);
+        // Without scale and shift.
+        there_and_back(kind("norm", None), &torch[2..]);
+    }
+
+    #[test]
+    fn what_does_not_fit_is_refused_with_expected_and_got() {
+        let linear = kind("linear", Some([3, 2, 2]));
+        let refused = |kind, tensors: &[Tensor]| to_keras(kind, tensors).unwrap_err();
+        assert!(refused(linear, &[tensor("weight", &[2, 13])]).contains("13 inputs, but 3 x 2 x 2"));
+        assert!(refused(kind("conv", None), &[tensor("weight", &[2, 3])]).contains("[2, 3]"));
+        assert!(refused(kind("conv", None), &[tensor("gamma", &[2])]).contains("gamma is none of weight, bias"));
+        let swapped = [tensor("bias", &[2]), tensor("weight", &[2])];
+        assert!(refused(kind("norm", None), &swapped).contains("weight comes too late"));
+        let short = ("bias".to_string(), vec![3], vec![0.0; 2]);
+        assert!(refused(kind("norm", None), &[short]).contains("[3] has 2 values"));
+        let overflow = ("bias".to_string(), vec![usize::MAX, 2], vec![]);
+        assert!(from_keras(kind("linear", None), &[overflow]).is_err());
+        let endless = ("kernel".to_string(), vec![usize::MAX, 0], vec![]);
+        assert!(from_keras(kind("linear", None), &[endless]).unwrap_err().contains("has 0 values"));
+    }
+}

@@ -1,0 +1,125 @@
+//! Files of HDF5 for Keras alone: a whole model in the layout of Keras 2, and the weights inside of a `.keras` archive.
+
+use std::collections::BTreeMap;
+use std::io::Read;
+use std::path::Path;
+
+use loaders::safe_create::NewFile;
+use net::Op;
+
+use super::atomic;
+use super::error::Error;
+use super::h5::{self, Group};
+use super::keras::Tensor;
+
+/// A Keras version whose layout this is; Keras takes a file without for one of Keras 1.
+pub(super) const KERAS_VERSION: &str = "2.15.0";
+
+/// A model as Keras has it.
+#[derive(Clone, Debug, PartialEq)]
+pub struct KerasFile {
+    /// `model_config`: the network as JSON.
+    pub config: String,
+    /// Layers with weights, in the order in which Keras has them.
+    pub layers: Vec<KerasLayer>,
+    /// Attributes of the root: what trireme says of the model.
+    pub about: BTreeMap<String, String>,
+    /// Whether values are stored in 16 bits, but for running statistics, which these may not hold.
+    pub half: bool,
+}
+
+/// A layer with Keras's names, layouts and order of tensors.
+#[derive(Clone, Debug, PartialEq)]
+pub struct KerasLayer {
+    /// Its name.
+    pub name: String,
+    /// Its tensors, such as `kernel`.
+    pub tensors: Vec<Tensor>,
+}
+
+impl KerasFile {
+    /// Writes the model as `keras.Model.save("model.h5")` of Keras 2 does: whole or not at all.
+    ///
+    /// # Errors
+    /// What the disk or HDF5 refused; an old file of that name is then untouched.
+    pub fn write(&self, path: &Path) -> Result<(), Error> {
+        atomic::replace(path, self.bytes(), |new| h5::write(new, |root| self.fill(root)))
+    }
+
+    /// The weights alone as Keras 3 has them in an archive: those of a layer in its place of `places`, as `layers/PLACE/vars/0` and so
+    /// on. A temporary file beside `path` is made and removed.
+    ///
+    /// # Errors
+    /// As [`KerasFile::write`].
+    pub fn weights_alone(&self, path: &Path, places: &BTreeMap<String, String>) -> Result<Vec<u8>, Error> {
+        let refuse = |source| Error::Io { action: "write", path: path.to_path_buf(), source };
+        let mut new = NewFile::beside(path).map_err(refuse)?;
+        h5::write(&mut new, |root| self.fill_weights(root, places))?;
+        let mut bytes = Vec::new();
+        new.file().and_then(|file| file.read_to_end(&mut bytes)).map_err(refuse)?;
+        Ok(bytes)
+    }
+
+    fn bytes(&self) -> u64 {
+        let tensors = self.layers.iter().flat_map(|layer| &layer.tensors);
+        tensors.map(|tensor| tensor.2.len() as u64 * if self.half && !is_running(&tensor.0) { 2 } else { 4 }).sum()
+    }
+
+    fn fill(&self, root: &Group) -> Result<(), Error> {
+        let group = root.create("model_weights")?;
+        put_versions(root, &group)?;
+        root.put_text("model_config", &self.config)?;
+        self.about.iter().try_for_each(|(name, text)| root.put_text(name, text))?;
+        let names: Vec<String> = self.layers.iter().map(|layer| layer.name.clone()).collect();
+        group.put_texts("layer_names", &names)?;
+        for layer in &self.layers {
+            let place = group.create(&layer.name)?;
+            put_layer(&place, &layer.name, &layer.tensors, self.half)?;
+        }
+        Ok(())
+    }
+
+    fn fill_weights(&self, root: &Group, places: &BTreeMap<String, String>) -> Result<(), Error> {
+        // of the model itself, which has none; Keras 2 opens it all the same
+        root.create("vars")?;
+        let layers = root.create("layers")?;
+        for layer in &self.layers {
+            let text = || Error::Layer { layer: layer.name.clone(), text: "it has no place in the archive".into() };
+            let vars = layers.create(places.get(&layer.name).ok_or_else(text)?)?.create("vars")?;
+            for (index, tensor) in layer.tensors.iter().enumerate() {
+                put_values(&vars, &index.to_string(), tensor, self.half)?;
+            }
+        }
+        Ok(())
+    }
+}
+
+/// What says that a file is of Keras 2.
+pub(super) fn put_versions(root: &Group, weights: &Group) -> Result<(), Error> {
+    for place in [root, weights] {
+        place.put_text("backend", "tensorflow")?;
+        place.put_text("keras_version", KERAS_VERSION)?;
+    }
+    Ok(())
+}
+
+/// The tensors of the layer `name` in its group: the list of their names, and `name/kernel:0` and so on.
+pub(super) fn put_layer(group: &Group, name: &str, tensors: &[Tensor], half: bool) -> Result<(), Error> {
+    let names: Vec<String> = tensors.iter().map(|tensor| format!("{name}/{}:0", tensor.0)).collect();
+    group.put_texts("weight_names", &names)?;
+    let inner = group.create(name)?;
+    tensors.iter().try_for_each(|tensor| put_values(&inner, &format!("{}:0", tensor.0), tensor, half))
+}
+
+/// Whether Keras's name is that of a running statistic.
+fn is_running(field: &str) -> bool {
+    Op::all_stored().any(|stored| stored.by_keras(field).is_some_and(|tensor| tensor.running))
+}
+
+fn put_values(group: &Group, name: &str, (field, shape, values): &Tensor, half: bool) -> Result<(), Error> {
+    if half && !is_running(field) {
+        group.put_half_array(name, shape, values)
+    } else {
+        group.put_array(name, shape, values)
+    }
+}

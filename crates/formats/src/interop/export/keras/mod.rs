@@ -1,0 +1,164 @@
+//! A network in Keras's own layers, for Keras 2 and 3.
+//!
+//! - `layers`: layers of Keras and the order that Keras gives them; `ops`: a layer as such; `archive`: `.keras` files.
+//!
+//! Images are (N, H, W, C) there, and the output is probabilities, as of Keras's own applications.
+
+mod archive;
+mod layers;
+mod ops;
+
+use std::path::Path;
+
+use layers::Layers;
+use net::{FeatureOrder, NetSpec, Op};
+use serde_json::json;
+
+use super::about::about;
+use super::error::Error;
+use super::network::Network;
+use super::number::Number;
+use super::trained::Trained;
+use crate::checkpoint::{Described, KerasFile, KerasLayer, keras};
+
+/// Of a layer whose output would have another order than here, or whose weights would.
+const MIXED: &str =
+    "it works on an image that was flattened, whose values Keras has in another order; use --to onnx or safetensors";
+
+/// What `model.h5` says of a network to other programs; `multi_label`: each class has a probability of its own.
+///
+/// # Errors
+/// [`Error::Network`] for a network that does not fit together; one that Keras cannot express has no `config`.
+pub fn describe(net: &NetSpec, multi_label: bool) -> Result<Described, Error> {
+    let built = match build(&Network::new(net.clone())?, multi_label) {
+        Ok(layers) => Some((layers.config(&net.name).to_string(), layers.weighted())),
+        Err(Error::Op { .. }) => None,
+        Err(error) => return Err(error),
+    };
+    let (config, order) = built.map_or((None, Vec::new()), |(config, order)| (Some(config), order));
+    let epsilon = net.nodes.iter().filter_map(|node| match &node.op {
+        Op::Norm(norm) => Some((node.name.clone(), norm.eps)),
+        _ => None,
+    });
+    Ok(Described { config, order, epsilon: epsilon.collect() })
+}
+
+/// Writes a network to `path`, as its name says: `.h5` or `.keras`.
+pub(super) fn write(trained: &Trained, path: &Path, number: Number) -> Result<(), Error> {
+    let layers = build(&trained.network, trained.model.multi_label)?;
+    let convert = |name: String| {
+        let layer = trained.layers.get(&name);
+        let refuse = |why: String| Error::Network {
+            network: trained.model.network.clone(),
+            why: format!("layer {name}: {why}"),
+        };
+        let layer = layer.ok_or_else(|| refuse("its weights are missing".into()))?;
+        let tensors = keras::to_keras(layer.kind, &layer.tensors).map_err(refuse)?;
+        Ok(KerasLayer { name: keras::layer_name(&name), tensors })
+    };
+    let weights = layers.weighted().into_iter().map(convert).collect::<Result<Vec<_>, Error>>()?;
+    let config = layers.config(&trained.model.network);
+    let half = number == Number::F16;
+    let file = KerasFile { config: config.to_string(), layers: weights, about: about(trained), half };
+    match path.extension().is_some_and(|ending| ending == "keras") {
+        true => archive::write(&layers, &file, path),
+        false => Ok(file.write(path)?),
+    }
+}
+
+fn build(network: &Network, multi_label: bool) -> Result<Layers, Error> {
+    let mut layers = Layers::new(network.net.input);
+    let orders = network.net.feature_orders(&network.shapes);
+    let mut tensors = vec![layers.input()];
+    for layer in network.layers() {
+        let node = layer.node;
+        if !layer.serving {
+            tensors.push(layers.input());
+            continue;
+        }
+        let inputs = node.inputs.iter().enumerate();
+        let inputs: Vec<usize> = inputs.map(|(i, id)| ops::turned(&mut layers, &layer, i, tensors[id.0])).collect();
+        let refuse = |why| Error::Op { layer: node.name.clone(), kind: node.op.kind(), format: "Keras", why };
+        let order = orders[layer.index + 1];
+        if order == FeatureOrder::Mixed || (network.is_last(&layer) && !order.is_same()) {
+            return Err(refuse(MIXED.into()));
+        }
+        let made = ops::add(&mut layers, network, &layer, &inputs);
+        tensors.push(made.map_err(refuse)?);
+    }
+    let last = &network.net.nodes[network.net.nodes.len() - 1];
+    let plain = matches!(&last.op, Op::Linear(linear) if !linear.relu);
+    let activation = if multi_label { "sigmoid" } else { "softmax" };
+    let mut end = tensors[network.net.nodes.len()];
+    if !network.ends_flat() {
+        end = layers.add("scores", "Flatten", json!({}), &[end]);
+    }
+    layers.finish(end, plain, activation);
+    Ok(layers)
+}
+
+#[cfg(test)]
+mod tests {
+    use super::*;
+    use net::{Activation, Add, Concat, Conv, Flatten, Linear, Norm, Pool, Shape};
+
+    /// Whether Keras has a form for a linear layer behind `join` of two images that were flattened, of so many pixels each way.
+    fn has_form(pixels: usize, join: impl Into<Op>) -> bool {
+        let mut net = NetSpec::new("x", Shape::image(1, pixels, pixels));
+        let branches = ["a", "b"].map(|name| {
+            let image = net.add(name, Conv::new(3, 1), net.image());
+            net.add(&format!("{name}.flat"), Flatten, image)
+        });
+        let join = join.into();
+        let inputs = if join.arity() == Some(1) { &branches[..1] } else { &branches[..] };
+        let joined = net.join("join", join, inputs);
+        net.add("fc", Linear::new(2), joined);
+        describe(&net, false).unwrap().config.is_some()
+    }
+
+    /// Vectors become images for a convolution; images of one pixel become vectors beside a vector and in the end.
+    #[test]
+    fn inputs_have_the_dimensions_that_layers_read() {
+        let mut net = NetSpec::new("x", Shape::image(3, 4, 4));
+        let mean = net.add("mean", Pool::global(), net.image());
+        let fc = net.add("fc", Linear::new(3), mean);
+        let sum = net.join("sum", Add, &[mean, fc]);
+        net.add("head", Conv::new(2, 1), sum);
+        let config = build(&Network::new(net).unwrap(), false).unwrap().config("x");
+        let layers = config["config"]["layers"].as_array().unwrap();
+        let classes: Vec<&str> = layers.iter().map(|layer| layer["class_name"].as_str().unwrap()).collect();
+        let want = "InputLayer GlobalAveragePooling2D Flatten Dense Flatten Add Reshape Conv2D Flatten Activation";
+        assert_eq!(classes.join(" "), want);
+        assert_eq!(layers[5]["inbound_nodes"], json!([[["sum_flatten", 0, 0, {}], ["fc", 0, 0, {}]]]));
+        assert_eq!(layers[6]["config"]["target_shape"], json!([1, 1, 3]));
+    }
+
+    #[test]
+    fn slopes_that_keras_does_not_take_are_refused() {
+        let has_form = |slope: f32| {
+            let mut net = NetSpec::new("x", Shape::image(3, 4, 4));
+            let leaky = net.add("leaky", Activation::LeakyRelu(slope), net.image());
+            net.add("fc", Linear::new(2), leaky);
+            describe(&net, false).unwrap().config.is_some()
+        };
+        assert!(has_form(0.2) && has_form(0.0) && has_form(1.5) && !has_form(-0.2));
+    }
+
+    #[test]
+    fn features_that_keras_has_in_an_order_that_nobody_can_undo_are_refused() {
+        assert!(has_form(2, Add));
+        assert!(!has_form(2, Concat) && !has_form(2, Norm::new()));
+        // one pixel has one order, and so has one channel
+        assert!(has_form(1, Add) && has_form(1, Concat) && has_form(1, Norm::new()));
+        let mut grey = NetSpec::new("x", Shape::image(1, 2, 2));
+        let flat = grey.add("flat", Flatten, grey.image());
+        let norm = grey.add("norm", Norm::new(), flat);
+        grey.add("fc", Linear::new(2), norm);
+        assert!(describe(&grey, false).unwrap().config.is_some());
+        // scores that are pixels themselves
+        let mut net = NetSpec::new("x", Shape::image(3, 2, 2));
+        net.add("flat", Flatten, net.image());
+        let error = build(&Network::new(net).unwrap(), false).err().map(|error| error.to_string()).unwrap_or_default();
+        assert!(error.contains("layer flat") && error.contains("--to onnx"), "{error}");
+    }
+}

@@ -1,0 +1,204 @@
+//! Each op as layers of Keras. An op without a line here is refused by name.
+
+use net::{Activation, Conv, Linear, Norm, Op, Pool, PoolKind, Shortcut};
+use serde_json::{Value, json};
+
+use super::super::network::{Layer, Network, Turn};
+use super::super::pads::{Padded, Windows, windows};
+use super::layers::Layers;
+
+/// Adds a layer's layers, and gives the one that makes its output.
+///
+/// # Errors
+/// Why Keras has no form for it.
+pub(super) fn add(
+    layers: &mut Layers,
+    network: &Network,
+    layer: &Layer<'_>,
+    inputs: &[usize],
+) -> Result<usize, String> {
+    let (name, from) = (&layer.node.name, inputs[0]);
+    Ok(match &layer.node.op {
+        Op::Activation(activation) => function(layers, *activation, layer, from)?,
+        Op::Concat(_) => layers.add(name, "Concatenate", json!({"axis": if layer.flat { 1 } else { 3 }}), inputs),
+        Op::Multiply(_) => layers.add(name, "Multiply", json!({}), inputs),
+        Op::LayerNorm(norm) => {
+            let settings = json!({"axis": [if layer.flat { 1 } else { 3 }], "epsilon": exact(norm.eps)});
+            layers.add_weighted(name, "LayerNormalization", settings, &[from])?
+        }
+        Op::GroupNorm(norm) => {
+            let settings = json!({"groups": norm.groups, "axis": -1, "epsilon": exact(norm.eps)});
+            layers.add_weighted(name, "GroupNormalization", settings, &[from])?
+        }
+        Op::LayerScale(_) => {
+            return Err("Keras has no layer that learns a factor for each channel; use --to onnx or safetensors".into());
+        }
+        Op::DropPath(path) => {
+            let shape = if layer.flat { json!([null, 1]) } else { json!([null, 1, 1, 1]) };
+            layers.add(name, "Dropout", json!({"rate": path.0, "noise_shape": shape}), &[from])
+        }
+        Op::BlurPool(_) => return Err("Keras has no layer that blurs; use --to onnx or safetensors".into()),
+        Op::Conv(conv) => convolution(layers, conv, layer, from)?,
+        Op::Linear(linear) => full(layers, linear, layer, from)?,
+        Op::Norm(norm) => normalization(layers, norm, layer, inputs)?,
+        Op::Pool(pool) => pooling(layers, network, pool, layer, from)?,
+        Op::Lrn(_) => {
+            return Err("Keras has no layer for local response normalisation; use --to onnx or safetensors".into());
+        }
+        Op::Dropout(dropout) => layers.add(name, "Dropout", json!({"rate": dropout.0}), &[from]),
+        Op::Add(_) => layers.add(name, "Add", json!({}), inputs),
+        Op::Flatten(_) => layers.add(name, "Flatten", json!({}), &[from]),
+        Op::Shortcut(shortcut) => strided(layers, shortcut, layer, from),
+        #[allow(unreachable_patterns)]
+        _ => return Err("its kind of layer has no line in src/interop/export/keras/ops.rs".into()),
+    })
+}
+
+/// Input number `index` of a layer in the form that it reads.
+pub(super) fn turned(layers: &mut Layers, layer: &Layer<'_>, index: usize, input: usize) -> usize {
+    match layer.turns[index] {
+        None => input,
+        Some(Turn::Flatten) => layers.add(&inner(layer, "flatten"), "Flatten", json!({}), &[input]),
+        Some(Turn::Image) => {
+            let shape = json!({"target_shape": [1, 1, layer.x[index].c]});
+            layers.add(&inner(layer, "image"), "Reshape", shape, &[input])
+        }
+    }
+}
+
+fn function(layers: &mut Layers, activation: Activation, layer: &Layer<'_>, from: usize) -> Result<usize, String> {
+    let name = &layer.node.name;
+    let mut known = |kind: &str| Ok(layers.add(name, "Activation", json!({"activation": kind}), &[from]));
+    match activation {
+        Activation::Identity => known("linear"),
+        Activation::Relu => known("relu"),
+        Activation::Tanh => known("tanh"),
+        Activation::Sigmoid => known("sigmoid"),
+        Activation::Silu => known("swish"),
+        Activation::Gelu => known("gelu"),
+        Activation::Relu6 => Ok(layers.add(name, "ReLU", json!({"max_value": 6.0}), &[from])),
+        Activation::LeakyRelu(slope) if slope < 0.0 => Err(format!(
+            "Keras's leaky ReLU takes no slope below zero, and its is {slope}; use --to onnx or safetensors"
+        )),
+        Activation::LeakyRelu(slope) => Ok(layers.add(name, "ReLU", json!({"negative_slope": exact(slope)}), &[from])),
+        Activation::HardSigmoid => Ok(hard_sigmoid(layers, name, layer, from)),
+        Activation::HardSwish => {
+            let gate = hard_sigmoid(layers, &inner(layer, "gate"), layer, from);
+            Ok(layers.add(name, "Multiply", json!({}), &[from, gate]))
+        }
+        Activation::Scale(factor) => {
+            Ok(layers.add(name, "Rescaling", json!({"scale": exact(factor), "offset": 0.0}), &[from]))
+        }
+        Activation::GeluTanh => Err("Keras's layers have the exact GELU only; use --to onnx or safetensors".into()),
+    }
+}
+
+/// Of two layers: Keras 2 has another function of this name than Keras 3.
+fn hard_sigmoid(layers: &mut Layers, name: &str, layer: &Layer<'_>, from: usize) -> usize {
+    let line = layers.add(&inner(layer, "line"), "Rescaling", json!({"scale": 1.0 / 6.0, "offset": 0.5}), &[from]);
+    layers.add(name, "ReLU", json!({"max_value": 1.0}), &[line])
+}
+
+/// The name of a layer within the network's.
+fn inner(layer: &Layer<'_>, what: &str) -> String {
+    format!("{}_{what}", layer.node.name)
+}
+
+/// Zeros at top, left, bottom, right.
+fn zeros(layers: &mut Layers, layer: &Layer<'_>, [top, left, bottom, right]: [usize; 4], from: usize) -> usize {
+    layers.add(&inner(layer, "pad"), "ZeroPadding2D", json!({"padding": [[top, bottom], [left, right]]}), &[from])
+}
+
+fn name_of(relu: bool) -> &'static str {
+    if relu { "relu" } else { "linear" }
+}
+
+fn convolution(layers: &mut Layers, conv: &Conv, layer: &Layer<'_>, from: usize) -> Result<usize, String> {
+    let Conv { out_channels, kernel, stride, pads, dilation, groups, bias, relu, linear: _, init: _, bias_init: _ } =
+        conv;
+    if *dilation != [1, 1] && *stride != [1, 1] {
+        return Err("Keras has no convolution with both dilation and stride; use --to onnx or safetensors".into());
+    }
+    let padded = Padded { window: conv.extent(), stride: *stride, pads: *pads };
+    let same = padded.is_same(layer.x[0]);
+    let from = if same || padded.is_bare() { from } else { zeros(layers, layer, *pads, from) };
+    let settings = json!({
+        "filters": out_channels, "kernel_size": kernel, "strides": stride, "padding": if same { "same" } else { "valid" },
+        "dilation_rate": dilation, "groups": groups, "use_bias": bias, "activation": name_of(*relu),
+    });
+    layers.add_weighted(&layer.node.name, "Conv2D", settings, &[from])
+}
+
+fn full(layers: &mut Layers, linear: &Linear, layer: &Layer<'_>, from: usize) -> Result<usize, String> {
+    let Linear { out_features, bias, relu, init: _, bias_init: _ } = linear;
+    let settings = json!({"units": out_features, "use_bias": bias, "activation": name_of(*relu)});
+    layers.add_weighted(&layer.node.name, "Dense", settings, &[from])
+}
+
+fn normalization(layers: &mut Layers, norm: &Norm, layer: &Layer<'_>, inputs: &[usize]) -> Result<usize, String> {
+    let Norm { eps, momentum, residual, relu, scale, gamma: _ } = norm;
+    let axis = if layer.flat { 1 } else { 3 };
+    let settings = json!({"axis": [axis], "epsilon": exact(*eps), "momentum": exact(1.0 - momentum), "scale": scale});
+    let mut made = layers.add_weighted(&layer.node.name, "BatchNormalization", settings, &inputs[..1])?;
+    if *residual {
+        made = layers.add(&inner(layer, "add"), "Add", json!({}), &[made, inputs[1]]);
+    }
+    if *relu {
+        made = layers.add(&inner(layer, "relu"), "ReLU", json!({}), &[made]);
+    }
+    Ok(made)
+}
+
+/// A number of 32 bits with as few digits as tell it from others.
+fn exact(number: f32) -> Value {
+    let digits: f64 = number.to_string().parse().unwrap_or(f64::from(number));
+    json!(digits)
+}
+
+fn pooling(
+    layers: &mut Layers,
+    network: &Network,
+    pool: &Pool,
+    layer: &Layer<'_>,
+    from: usize,
+) -> Result<usize, String> {
+    let (name, x) = (&layer.node.name, layer.x[0]);
+    let max = pool.kind == PoolKind::Max;
+    let padded = match windows(pool, x, layer.y)? {
+        Windows::All => {
+            let class = if max { "GlobalMaxPooling2D" } else { "GlobalAveragePooling2D" };
+            return Ok(layers.add(name, class, json!({"keepdims": true}), &[from]));
+        }
+        Windows::Bins(_) => {
+            return Err("its stretches differ in size, and Keras's windows do not; use --to onnx or safetensors".into());
+        }
+        Windows::Equal(padded) => padded,
+    };
+    // Keras's own padding never wins and never counts
+    let same = padded.is_same(x) && pool.kind != PoolKind::AvgCountPad;
+    let with_zeros = match pool.kind {
+        PoolKind::Max => network.is_positive(layer.node.inputs[0]),
+        PoolKind::AvgCountPad => true,
+        PoolKind::Avg => false,
+    };
+    let from = match same || padded.is_bare() {
+        true => from,
+        false if with_zeros => zeros(layers, layer, padded.pads, from),
+        false => return Err("its padding does not count, and Keras's would; use --to onnx or safetensors".into()),
+    };
+    let Padded { window, stride, .. } = padded;
+    let settings = json!({"pool_size": window, "strides": stride, "padding": if same { "same" } else { "valid" }});
+    let class = if max { "MaxPooling2D" } else { "AveragePooling2D" };
+    Ok(layers.add(name, class, settings, &[from]))
+}
+
+/// Every so many pixels by a pool of one; then channels where rows were, so that zeros can be added to them.
+fn strided(layers: &mut Layers, shortcut: &Shortcut, layer: &Layer<'_>, from: usize) -> usize {
+    let (before, step) = (shortcut.before(layer.x[0]), shortcut.stride);
+    let after = shortcut.out_channels - layer.x[0].c - before;
+    let pool = json!({"pool_size": [1, 1], "strides": [step, step], "padding": "valid"});
+    let taken = layers.add(&inner(layer, "take"), "AveragePooling2D", pool, &[from]);
+    let turned = layers.add(&inner(layer, "turn"), "Permute", json!({"dims": [3, 1, 2]}), &[taken]);
+    let padded = zeros(layers, layer, [before, 0, after, 0], turned);
+    layers.add(&layer.node.name, "Permute", json!({"dims": [2, 3, 1]}), &[padded])
+}

@@ -1,0 +1,183 @@
+//! A network with the shapes of its tensors, as the tables of ops take it.
+
+use net::{Activation, Id, NetSpec, Node, Op, Shape};
+
+use super::error::Error;
+
+/// A network that fits together.
+pub(super) struct Network {
+    /// Its layers; at least one.
+    pub net: NetSpec,
+    /// Shape of every tensor, the input first.
+    pub shapes: Vec<Shape>,
+    /// Whether each of them has two dimensions, images and features, and not four: here a vector is an image of one pixel, elsewhere not.
+    flat: Vec<bool>,
+}
+
+/// What brings an input into the form that its layer reads.
+#[derive(Clone, Copy, Debug, PartialEq, Eq)]
+pub(super) enum Turn {
+    /// From (N, C, H, W) to (N, C * H * W).
+    Flatten,
+    /// From (N, C) to (N, C, 1, 1).
+    Image,
+}
+
+/// A layer with what surrounds it.
+pub(super) struct Layer<'a> {
+    /// Its place in the network; its output is tensor index + 1.
+    pub index: usize,
+    /// The layer.
+    pub node: &'a Node,
+    /// Shapes of its inputs.
+    pub x: Vec<Shape>,
+    /// Shape of its output.
+    pub y: Shape,
+    /// Whether it reads vectors, of two dimensions, and not images, of four.
+    pub flat: bool,
+    /// What is to be done to each of its inputs before it reads them so.
+    pub turns: Vec<Option<Turn>>,
+    /// Whether the network's scores depend on it, and not those of auxiliary classifiers alone.
+    pub serving: bool,
+}
+
+impl Network {
+    /// Computes the shapes.
+    ///
+    /// # Errors
+    /// [`Error::Network`] for a network that does not fit together.
+    pub fn new(net: NetSpec) -> Result<Self, Error> {
+        let refuse = |why: String| Error::Network { network: net.name.clone(), why };
+        if net.nodes.is_empty() {
+            return Err(refuse("it has no layers".into()));
+        }
+        let shapes = net.shapes().map_err(|error| refuse(error.to_string()))?;
+        let mut flat = vec![false];
+        for node in &net.nodes {
+            let makes = matches!(node.op, Op::Flatten(_)) || reads_flat(node, &flat);
+            flat.push(makes);
+        }
+        Ok(Self { net, shapes, flat })
+    }
+
+    /// All layers, in the order in which they run.
+    pub fn layers(&self) -> impl Iterator<Item = Layer<'_>> {
+        self.net.nodes.iter().zip(self.net.serving()).enumerate().map(|(index, (node, serving))| {
+            let x = node.inputs.iter().map(|id| self.shapes[id.0]).collect();
+            let flat = reads_flat(node, &self.flat);
+            let turns = node.inputs.iter().map(|id| turn(self.flat[id.0], flat)).collect();
+            Layer { index, node, x, y: self.shapes[index + 1], flat, turns, serving }
+        })
+    }
+
+    /// Whether a layer is the last, whose output is the network's.
+    pub fn is_last(&self, layer: &Layer<'_>) -> bool {
+        layer.index + 1 == self.net.nodes.len()
+    }
+
+    /// Shape of the output.
+    pub fn output(&self) -> Shape {
+        self.shapes[self.net.nodes.len()]
+    }
+
+    /// Whether the output is a vector already, and no image of one pixel a class.
+    pub fn ends_flat(&self) -> bool {
+        self.flat[self.net.nodes.len()]
+    }
+
+    /// How many layers read a tensor.
+    pub fn readers(&self, id: Id) -> usize {
+        self.net.nodes.iter().flat_map(|node| &node.inputs).filter(|input| **input == id).count()
+    }
+
+    /// Whether no value of a tensor is below zero.
+    pub fn is_positive(&self, id: Id) -> bool {
+        let Some(index) = id.0.checked_sub(1) else { return false };
+        let node = &self.net.nodes[index];
+        match &node.op {
+            Op::Activation(Activation::Relu | Activation::Relu6 | Activation::Sigmoid | Activation::HardSigmoid) => {
+                true
+            }
+            Op::Conv(conv) => conv.relu,
+            Op::Linear(linear) => linear.relu,
+            Op::Norm(norm) => norm.relu,
+            Op::Pool(_) | Op::Dropout(_) | Op::DropPath(_) | Op::Flatten(_) | Op::Shortcut(_) | Op::BlurPool(_) => {
+                self.is_positive(node.inputs[0])
+            }
+            Op::Add(_) | Op::Concat(_) | Op::Multiply(_) => node.inputs.iter().all(|id| self.is_positive(*id)),
+            _ => false,
+        }
+    }
+}
+
+/// Whether a layer reads vectors and not images; `flat`: which of the tensors before it are vectors.
+fn reads_flat(node: &Node, flat: &[bool]) -> bool {
+    match node.op {
+        Op::Linear(_) => true,
+        Op::Conv(_) | Op::Pool(_) | Op::Lrn(_) | Op::Shortcut(_) | Op::BlurPool(_) => false,
+        // the factors take the form of what they multiply, which may have many pixels
+        Op::Multiply(_) => flat[node.inputs[0].0],
+        // what is joined has one height and one width: beside a vector, images have one pixel
+        _ => node.inputs.iter().any(|id| flat[id.0]),
+    }
+}
+
+fn turn(flat: bool, wanted: bool) -> Option<Turn> {
+    match (flat, wanted) {
+        (false, true) => Some(Turn::Flatten),
+        (true, false) => Some(Turn::Image),
+        _ => None,
+    }
+}
+
+#[cfg(test)]
+mod tests {
+    use super::*;
+    use net::{Add, Concat, Conv, Flatten, LayerScale, Linear, Lrn, Multiply, Norm, Pool};
+
+    /// The means of an image's channels, the same as a vector, and `op` behind a linear layer or of the two in this order.
+    fn network(op: impl Into<Op>, order: &[usize]) -> Network {
+        let mut net = NetSpec::new("x", Shape::image(3, 4, 4));
+        let mean = net.add("mean", Pool::global(), net.image());
+        let flat = net.add("flat", Flatten, mean);
+        let fc = net.add("fc", Linear::new(3), flat);
+        let inputs: Vec<Id> = order.iter().map(|i| [mean, flat, fc][*i]).collect();
+        net.join("op", op, &inputs);
+        Network::new(net).unwrap()
+    }
+
+    #[track_caller]
+    fn assert_last(network: &Network, flat: bool, turns: &[Option<Turn>], ends_flat: bool) {
+        let last = network.layers().last().unwrap();
+        assert_eq!((last.flat, &last.turns[..], network.ends_flat()), (flat, turns, ends_flat));
+    }
+
+    #[test]
+    fn vectors_meet_images_of_one_pixel_in_one_form() {
+        let (flatten, image) = (Some(Turn::Flatten), Some(Turn::Image));
+        assert_last(&network(Conv::new(2, 1), &[2]), false, &[image], false);
+        assert_last(&network(Pool::global(), &[1]), false, &[image], false);
+        assert_last(&network(Lrn { radius: 1, k: 1.0, alpha: 0.5, beta: 0.5 }, &[2]), false, &[image], false);
+        assert_last(&network(LayerScale(0.5), &[2]), true, &[None], true);
+        assert_last(&network(Linear::new(2), &[0]), true, &[flatten], true);
+        assert_last(&network(Linear::new(2), &[1]), true, &[None], true);
+        assert_last(&network(Flatten, &[0]), false, &[None], true);
+        assert_last(&network(Add, &[0, 1]), true, &[flatten, None], true);
+        assert_last(&network(Add, &[1, 0]), true, &[None, flatten], true);
+        assert_last(&network(Add, &[0, 0]), false, &[None, None], false);
+        assert_last(&network(Concat, &[2, 0, 1]), true, &[None, flatten, None], true);
+        assert_last(&network(Norm { residual: true, ..Norm::new() }, &[0, 2]), true, &[flatten, None], true);
+        assert_last(&network(Multiply, &[0, 1]), false, &[None, image], false);
+        assert_last(&network(Multiply, &[1, 0]), true, &[None, flatten], true);
+    }
+
+    /// Factors for each channel of an image of many pixels, which cannot become a vector.
+    #[test]
+    fn factors_become_images() {
+        let mut net = NetSpec::new("x", Shape::image(3, 4, 4));
+        let image = net.image();
+        let factors = net.add("fc", Linear::new(3), image);
+        net.join("op", Multiply, &[image, factors]);
+        assert_last(&Network::new(net).unwrap(), false, &[None, Some(Turn::Image)], false);
+    }
+}

@@ -1,0 +1,141 @@
+//! An ONNX model: opset 17, any number of images, float32 in and out.
+//!
+//! - `message`: protobuf; `graph`: nodes and weights; `ops`: a layer as nodes; `before`: transforms of images as nodes.
+
+mod before;
+mod graph;
+mod message;
+mod ops;
+
+use std::io::Write;
+use std::path::Path;
+
+use graph::{Attribute, Graph};
+use loaders::safe_create::NewFile;
+use message::Message;
+
+use super::about::about;
+use super::error::Error;
+use super::format::Settings;
+use super::network::Layer;
+use super::trained::Trained;
+
+/// Version of the format of files that came with opset 17.
+const IR_VERSION: i64 = 8;
+
+/// Version of the set of operators.
+const OPSET: i64 = 17;
+
+/// What protobuf can hold.
+const MOST: u64 = i32::MAX as u64;
+
+/// Name of the images that the network takes.
+const INPUT: &str = "input";
+
+/// Name of the output: scores of the classes before softmax.
+const OUTPUT: &str = "logits";
+
+/// Writes a network to `path`; says what a user should know.
+pub(super) fn write(trained: &Trained, path: &Path, settings: &Settings) -> Result<Option<String>, Error> {
+    let mut graph = Graph::new(settings.number());
+    let outs = outputs(&mut graph, trained, if settings.preprocess { before::INPUT } else { INPUT });
+    let mut notes = None;
+    let image = match settings.preprocess {
+        true => {
+            let before = before::add(&mut graph, trained)?;
+            notes = Some(before.note);
+            before.output
+        }
+        false => graph.images(INPUT, trained.network.net.input),
+    };
+    let mut tensors = vec![image];
+    for layer in trained.network.layers() {
+        let node = layer.node;
+        if !layer.serving {
+            tensors.push(String::new());
+            continue;
+        }
+        let inputs = node.inputs.iter().zip(&layer.turns);
+        let inputs = inputs.map(|(id, turn)| ops::turned(&mut graph, &layer, *turn, &tensors[id.0]));
+        let inputs: Vec<String> = inputs.collect();
+        let made = ops::add(&mut graph, trained, &layer, &inputs, &outs[layer.index]);
+        let refuse = |why| Error::Op { layer: node.name.clone(), kind: node.op.kind(), format: "ONNX", why };
+        tensors.push(made.map_err(refuse)?);
+    }
+    if !trained.network.ends_flat() {
+        let last = tensors.pop().unwrap_or_default();
+        graph.named("Flatten", &[&last], OUTPUT, &[("axis", Attribute::Int(1))]);
+    }
+    graph.output(OUTPUT, trained.network.output().elems());
+    store(path, &model(trained), graph.finish(&trained.model.network))?;
+    Ok(notes)
+}
+
+/// A name for the output of each layer: its own, unless the input, the scores or a weight have it, which others find by their names.
+fn outputs(graph: &mut Graph, trained: &Trained, input: &str) -> Vec<String> {
+    let network = &trained.network;
+    [input, OUTPUT].into_iter().for_each(|name| graph.keep(name));
+    for layer in network.layers().filter(|layer| layer.serving) {
+        let tensors = trained.tensors(layer.node);
+        tensors.for_each(|tensor| graph.keep(&format!("{}.{}", layer.node.name, tensor.field)));
+    }
+    let name = |layer: Layer<'_>| match network.is_last(&layer) && network.ends_flat() {
+        true => OUTPUT.to_string(),
+        false => graph.free(&layer.node.name),
+    };
+    network.layers().map(name).collect()
+}
+
+/// Everything of the file but the graph.
+fn model(trained: &Trained) -> Message {
+    let opset = Message::default().text(1, "").int(2, OPSET);
+    let model =
+        Message::default().int(1, IR_VERSION).text(2, "trireme").text(3, env!("CARGO_PKG_VERSION")).message(8, &opset);
+    let pair = |(name, text): (String, String)| Message::default().text(1, &name).text(2, &text);
+    about(trained).into_iter().map(pair).fold(model, |model, pair| model.message(14, &pair))
+}
+
+/// Writes the two parts one after another: they are one message.
+fn store(path: &Path, model: &Message, graph: Message) -> Result<(), Error> {
+    let header = Message::default().header(7, graph.bytes().len());
+    let bytes = [model, &header, &graph].map(|part| part.bytes().len() as u64).iter().sum();
+    if bytes > MOST {
+        return Err(Error::TooLarge { path: path.to_path_buf(), bytes, most: MOST });
+    }
+    let write = || {
+        let mut new = NewFile::beside(path)?;
+        [model, &header, &graph].into_iter().try_for_each(|part| new.file()?.write_all(part.bytes()))?;
+        new.publish().map(drop)
+    };
+    write().map_err(|source| Error::Io { path: path.to_path_buf(), source })
+}
+
+#[cfg(test)]
+mod tests {
+    use super::*;
+    use crate::checkpoint::ModelFile;
+    use crate::interop::export::Format;
+    use net::{Add, Conv, Linear, NetSpec, Pool, Shape};
+
+    /// Vectors become images for a convolution; images of one pixel become vectors beside a vector and in the end.
+    #[test]
+    fn inputs_have_the_dimensions_that_nodes_read() {
+        let mut net = NetSpec::new("x", Shape::image(3, 4, 4));
+        let mean = net.add("mean", Pool::global(), net.image());
+        let fc = net.add("fc", Linear::new(3), mean);
+        let sum = net.join("sum", Add, &[mean, fc]);
+        net.add("head", Conv::new(2, 1), sum);
+        let trained = Trained::new(net, ModelFile::sample()).unwrap();
+        let path = std::env::temp_dir().join(format!("trireme-vectors-{}.onnx", std::process::id()));
+        let settings = Settings { format: Format::Onnx, half: false, fold: false, preprocess: false, force: false };
+        write(&trained, &path, &settings).unwrap();
+        let bytes = std::fs::read(&path).unwrap();
+        std::fs::remove_file(&path).unwrap();
+        // nodes follow one another, each as its inputs, its output twice and its operator
+        let mut rest = &bytes[..];
+        for text in ["fc.flat", "sum.flat", "Flatten", "head.image", "Unsqueeze", "Conv", "head", "logits", "Flatten"] {
+            let at = rest.windows(text.len()).position(|window| window == text.as_bytes());
+            rest = &rest[at.unwrap_or_else(|| panic!("no {text} where it should be")) + text.len()..];
+        }
+    }
+}

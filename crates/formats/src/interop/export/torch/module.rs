@@ -1,0 +1,229 @@
+//! The Python file: a class with the network's modules and its forward pass, and a reader of its safetensors file, from torch alone.
+
+use std::fmt::Write;
+use std::path::Path;
+
+use super::super::error::Error;
+use super::super::network::Turn;
+use super::super::trained::Trained;
+use super::names::{Variables, path, quoted};
+use super::ops;
+
+/// Modules by their names: one, or a group of them in the network's order.
+enum Tree {
+    Leaf(String),
+    Group(Vec<(String, Tree)>),
+}
+
+/// A parameter without a module.
+struct Parameter {
+    /// The layer that has it.
+    layer: String,
+    /// Where the layer is found.
+    place: String,
+    /// What makes it.
+    code: String,
+}
+
+/// The whole file; `weights` is the file beside it.
+pub(super) fn code(trained: &Trained, weights: &Path) -> Result<String, Error> {
+    let mut tree = Vec::new();
+    let mut forward = String::new();
+    let mut parameters = Vec::new();
+    let mut variables = Variables::new(&trained.network.net);
+    for layer in trained.network.layers() {
+        let node = layer.node;
+        let refuse = |why| Error::Op { layer: node.name.clone(), kind: node.op.kind(), format: "PyTorch", why };
+        let v = node.inputs.iter().zip(&layer.turns).map(|(id, turn)| ops::turned(*turn, variables.of(id.0)));
+        let v: Vec<String> = v.collect();
+        let place = if node.op.stored().is_some() { path(&node.name).map_err(refuse)? } else { String::new() };
+        let code = ops::code(&layer, &place, &v).map_err(refuse)?;
+        if let Some(module) = code.module {
+            insert(&mut tree, &node.name, module).map_err(refuse)?;
+        }
+        if let Some(parameter) = code.parameter {
+            parameters.push(Parameter { layer: node.name.clone(), place: place.clone(), code: parameter });
+        }
+        let variable = variables.next(layer.index);
+        if layer.serving {
+            let _ = writeln!(forward, "        {variable} = {}", code.value);
+        }
+    }
+    let end = (!trained.network.ends_flat()).then_some(Turn::Flatten);
+    let _ = writeln!(forward, "        return {}", ops::turned(end, variables.of(trained.network.net.nodes.len())));
+    let mut modules = String::new();
+    parameters.iter().for_each(|parameter| group(&mut tree, &parameter.layer));
+    tree.iter().for_each(|(name, tree)| print(tree, &format!("self.{name} = "), 8, "", &mut modules));
+    for Parameter { place, code, .. } in &parameters {
+        let _ = writeln!(modules, "        {place}.register_parameter(\"layer_scale\", {code})");
+    }
+    Ok(format!(
+        "{}{IMPORTS}{modules}{FORWARD}{forward}{}",
+        docstring(trained, weights),
+        LOAD.replace("{file}", &name(weights))
+    ))
+}
+
+/// Makes an empty group of this name, unless there is a module or a group.
+fn group(tree: &mut Vec<(String, Tree)>, name: &str) {
+    let (first, rest) = name.split_once('.').map_or((name, None), |(first, rest)| (first, Some(rest)));
+    if !tree.iter().any(|(known, _)| known == first) {
+        tree.push((first.into(), Tree::Group(Vec::new())));
+    }
+    let found = tree.iter_mut().find(|(known, _)| known == first);
+    if let (Some(rest), Some((_, Tree::Group(inner)))) = (rest, found) {
+        group(inner, rest);
+    }
+}
+
+/// Adds a module under a name with dots.
+fn insert(tree: &mut Vec<(String, Tree)>, name: &str, module: String) -> Result<(), String> {
+    let (first, rest) = name.split_once('.').map_or((name, None), |(first, rest)| (first, Some(rest)));
+    let found = tree.iter().position(|(known, _)| known == first);
+    match (rest, found) {
+        (None, None) => tree.push((first.into(), Tree::Leaf(module))),
+        (Some(rest), None) => {
+            let mut group = Vec::new();
+            insert(&mut group, rest, module)?;
+            tree.push((first.into(), Tree::Group(group)));
+        }
+        (Some(rest), Some(at)) => match &mut tree[at].1 {
+            Tree::Group(group) => insert(group, rest, module)?,
+            Tree::Leaf(_) => {
+                return Err(format!("{first} is a layer, too, and PyTorch has one module of a name; rename one"));
+            }
+        },
+        (None, Some(_)) => {
+            return Err(format!("{first} is a group of layers, too, and PyTorch has one module of a name; rename one"));
+        }
+    }
+    Ok(())
+}
+
+/// A module, or a group of them over several lines.
+fn print(tree: &Tree, start: &str, indent: usize, end: &str, out: &mut String) {
+    let margin = " ".repeat(indent);
+    match tree {
+        Tree::Leaf(module) => {
+            let _ = writeln!(out, "{margin}{start}{module}{end}");
+        }
+        Tree::Group(members) => {
+            let _ = writeln!(out, "{margin}{start}nn.ModuleDict({{");
+            members.iter().for_each(|(name, tree)| print(tree, &format!("{}: ", quoted(name)), indent + 4, ",", out));
+            let _ = writeln!(out, "{margin}}}){end}");
+        }
+    }
+}
+
+fn name(weights: &Path) -> String {
+    quoted(&weights.file_name().unwrap_or_default().to_string_lossy())
+}
+
+fn docstring(trained: &Trained, weights: &Path) -> String {
+    let model = &trained.model;
+    let [c, h, w] = model.input;
+    let module = weights.file_stem().unwrap_or_default().to_string_lossy();
+    let classes = model.classes.len();
+    let transforms = match model.preprocess.is_empty() {
+        true => "none".to_string(),
+        false => model.preprocess.join(", "),
+    };
+    // what a user named must not end the text
+    let plain = |text: &str| text.replace('\\', "/").replace('"', "'");
+    format!(
+        "\"\"\"{}, trained by trireme, as a module of PyTorch.\n\n    from {} import load\n    net, about = load()\n    \
+         logits = net(images)        # float32 (N, {c}, {h}, {w}) to (N, {classes})\n\nabout[\"trireme.classes\"] has the names of the \
+         classes, as JSON. Transforms of an image, pixels from 0 to 255, in this order:\n{}\nnormalize(mean, std) is (pixel / 255 - mean) \
+         / std for each channel, first all means, then all deviations.\n\"\"\"\n",
+        plain(&model.network),
+        plain(&module),
+        plain(&transforms),
+    )
+}
+
+const IMPORTS: &str = r#"
+import json
+import struct
+from pathlib import Path
+
+import torch
+from torch import nn
+from torch.nn import functional as F
+
+
+class Net(nn.Module):
+    """The network; names of parameters are those of the file."""
+
+    def __init__(self):
+        super().__init__()
+"#;
+
+const FORWARD: &str = r#"
+    def forward(self, x):
+"#;
+
+const LOAD: &str = r#"
+
+def read(path):
+    """The tensors of a safetensors file by name, and what it says beside them."""
+    data = bytearray(Path(path).read_bytes())
+    (length,) = struct.unpack("<Q", data[:8])
+    header = json.loads(data[8 : 8 + length])
+    about = header.pop("__metadata__", {})
+    types = {"F32": torch.float32, "F16": torch.float16}
+    tensors = {}
+    for name, entry in header.items():
+        kind, (begin, end) = types[entry["dtype"]], entry["data_offsets"]
+        values = torch.frombuffer(data, dtype=kind, count=(end - begin) // kind.itemsize, offset=8 + length + begin)
+        tensors[name] = values.reshape(entry["shape"])
+    return tensors, about
+
+
+def load(path=Path(__file__).with_name({file})):
+    """The network with its trained weights, set to predict, and what the file says of it."""
+    tensors, about = read(path)
+    net = Net()
+    net.load_state_dict(tensors)
+    return net.eval(), about
+"#;
+
+#[cfg(test)]
+mod tests {
+    use super::*;
+    use crate::checkpoint::ModelFile;
+    use net::{Add, Conv, LayerScale, Linear, NetSpec, Pool, Shape};
+
+    /// Vectors become images for a convolution; images of one pixel become vectors beside a vector and in the end.
+    #[test]
+    fn inputs_have_the_dimensions_that_modules_read() {
+        let mut net = NetSpec::new("x", Shape::image(3, 4, 4));
+        let mean = net.add("mean", Pool::global(), net.image());
+        let fc = net.add("fc", Linear::new(3), mean);
+        let sum = net.join("sum", Add, &[fc, mean]);
+        let scaled = net.add("scaled", LayerScale(0.5), sum);
+        net.add("head", Conv::new(2, 1), scaled);
+        let trained = Trained::new(net, ModelFile::sample()).unwrap();
+        let code = code(&trained, Path::new("a.safetensors")).unwrap();
+        for line in [
+            "        y = self.fc(torch.flatten(x, 1))",
+            "        x = y + torch.flatten(x, 1)",
+            "        x = x * torch.flatten(self.scaled.layer_scale)",
+            "        x = self.head(x[:, :, None, None])",
+            "        return torch.flatten(x, 1)",
+        ] {
+            assert!(code.lines().any(|own| own == line), "no line {line} in\n{code}");
+        }
+    }
+
+    #[test]
+    fn a_layer_and_a_group_of_one_name_are_refused() {
+        let mut tree = Vec::new();
+        insert(&mut tree, "a.b", "B".into()).unwrap();
+        insert(&mut tree, "a.c", "C".into()).unwrap();
+        assert!(insert(&mut tree, "a", "A".into()).unwrap_err().contains("a is a group of layers"));
+        assert!(insert(&mut tree, "a.b.d", "D".into()).unwrap_err().contains("b is a layer"));
+        let mut text = String::new();
+        print(&tree[0].1, "self.a = ", 0, "", &mut text);
+        assert_eq!(text, "self.a = nn.ModuleDict({\n    \"b\": B,\n    \"c\": C,\n})\n");
+    }
+}

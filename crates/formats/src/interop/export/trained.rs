@@ -1,0 +1,141 @@
+//! A network with its weights, as exports take it.
+
+use std::collections::BTreeMap;
+
+use half::f16;
+use net::{NetSpec, Node, Op};
+
+use super::error::Error;
+use super::network::Network;
+use super::number::Number;
+use crate::checkpoint::{LayerWeights, ModelFile};
+
+/// A network with its weights.
+pub struct Trained {
+    /// The network.
+    pub(super) network: Network,
+    /// Weights by the names of their layers.
+    pub(super) layers: BTreeMap<String, LayerWeights>,
+    /// Everything of the model but its weights.
+    pub(super) model: ModelFile,
+}
+
+/// A tensor of a layer.
+#[derive(Clone, Copy)]
+pub(super) struct Values<'a> {
+    /// PyTorch's name, such as `weight`.
+    pub field: &'a str,
+    /// Its shape in PyTorch's layout.
+    pub shape: &'a [usize],
+    /// In C order.
+    pub values: &'a [f32],
+    /// Whether it is a running statistic.
+    pub running: bool,
+}
+
+impl Values<'_> {
+    /// Its type in a file whose weights have this one: running statistics, which may be larger or smaller than 16 bits hold, keep 32.
+    pub fn number(&self, weights: Number) -> Number {
+        if self.running { Number::F32 } else { weights }
+    }
+}
+
+impl Trained {
+    /// Joins a network to a model's `layers`, which must be its own.
+    ///
+    /// # Errors
+    /// [`Error::Network`] for a network that does not fit together.
+    pub fn new(net: NetSpec, mut model: ModelFile) -> Result<Self, Error> {
+        let layers = std::mem::take(&mut model.layers).into_iter().map(|layer| (layer.name.clone(), layer)).collect();
+        model.ema.clear();
+        Ok(Self { network: Network::new(net)?, layers, model })
+    }
+
+    /// Gives batch norms without a scale one of ones, for formats that want it.
+    pub(super) fn with_scales(&mut self) {
+        for node in &mut self.network.net.nodes {
+            let Op::Norm(norm) = &mut node.op else { continue };
+            let layer = self.layers.get_mut(&node.name).filter(|_| !norm.scale);
+            let Some(layer) = layer else { continue };
+            let channels = layer.tensors.first().map_or(0, |tensor| tensor.2.len());
+            layer.tensors.insert(0, ("weight".into(), vec![channels], vec![1.0; channels]));
+            norm.scale = true;
+        }
+    }
+
+    /// The tensors of a layer in PyTorch's order.
+    pub(super) fn tensors<'a>(&'a self, node: &Node) -> impl Iterator<Item = Values<'a>> + use<'a> {
+        let layer = self.layers.get(&node.name);
+        let tensors = layer.into_iter().flat_map(|layer| &layer.tensors);
+        let stored = node.op.stored();
+        let running =
+            move |field: &str| stored.and_then(|stored| stored.by_torch(field)).is_some_and(|(_, it)| it.running);
+        tensors.map(move |(field, shape, values)| Values { field, shape, values, running: running(field) })
+    }
+
+    /// Refuses weights that would become infinite in 16 bits.
+    ///
+    /// # Errors
+    /// [`Error::Half`] with the first of them.
+    pub(super) fn fits_half(&self) -> Result<(), Error> {
+        for node in &self.network.net.nodes {
+            for tensor in self.tensors(node).filter(|tensor| tensor.number(Number::F16) == Number::F16) {
+                let lost = |value: &&f32| value.is_finite() && f16::from_f32(**value).is_infinite();
+                if let Some(value) = tensor.values.iter().find(lost) {
+                    return Err(Error::Half { tensor: format!("{}.{}", node.name, tensor.field), value: *value });
+                }
+            }
+        }
+        Ok(())
+    }
+}
+
+#[cfg(test)]
+mod tests {
+    use super::*;
+    use crate::checkpoint::LayerKind;
+    use net::{Linear, Norm, Shape};
+
+    /// A batch norm of one channel with this running variance, and a linear layer with this weight.
+    fn trained(variance: f32, weight: f32) -> Trained {
+        let mut net = NetSpec::new("two", Shape::image(1, 1, 1));
+        let norm = net.add("bn", Norm::new(), net.image());
+        net.add("fc", Linear::new(1), norm);
+        let tensor = |field: &str, value: f32| (field.to_string(), vec![1], vec![value]);
+        let layer = |name: &str, kind: &str, tensors| LayerWeights {
+            name: name.into(),
+            kind: LayerKind::named(kind).unwrap(),
+            tensors,
+        };
+        let fields = ["weight", "bias", "running_mean", "running_var"];
+        let bn = fields.into_iter().map(|field| tensor(field, if field == "running_var" { variance } else { 1.0 }));
+        let fc = vec![("weight".to_string(), vec![1, 1], vec![weight]), tensor("bias", 0.0)];
+        let layers = vec![layer("bn", "norm", bn.collect()), layer("fc", "linear", fc)];
+        Trained::new(net, ModelFile { layers, ..ModelFile::sample() }).unwrap()
+    }
+
+    #[test]
+    fn weights_that_16_bits_do_not_hold_are_refused_by_name() {
+        assert!(trained(1.0, 65_504.0).fits_half().is_ok());
+        let error = trained(1.0, -70_000.0).fits_half().unwrap_err().to_string();
+        assert!(
+            error.contains("fc.weight") && error.contains("-70000") && error.contains("leave --half out"),
+            "{error}"
+        );
+        // one that was infinite before is what it was
+        assert!(trained(1.0, f32::INFINITY).fits_half().is_ok());
+    }
+
+    #[test]
+    fn running_statistics_keep_32_bits() {
+        let trained = trained(1e6, 1.0);
+        assert!(trained.fits_half().is_ok());
+        let numbers = |number: Number| {
+            let nodes = trained.network.net.nodes.iter();
+            nodes.flat_map(|node| trained.tensors(node)).map(|tensor| tensor.number(number)).collect::<Vec<_>>()
+        };
+        let (wide, half) = (Number::F32, Number::F16);
+        assert_eq!(numbers(half), [half, half, wide, wide, half, half]);
+        assert_eq!(numbers(wide), [wide; 6]);
+    }
+}

@@ -1,0 +1,90 @@
+//! Weights and networks of other programs, in and out. Read are weights, of trireme's own files, too, as names with shapes and values.
+//!
+//! - [`read`]: recognises a file by its first bytes and reads it; [`FORMATS`] is the list;
+//! - `trireme`: model.h5 and checkpoints; `keras`: HDF5 of other programs; `safetensors`; `torch`: `.pth`, by an interpreter of
+//!   pickles that executes nothing;
+//! - `weights`: what comes out; `number`: types of values; `error`: why a file is refused;
+//! - [`onnx`]: an ONNX graph as a network with its weights, or its weights alone;
+//! - [`export`]: a trained network as a file of another program.
+//!
+//! A file may come from anywhere. Lengths are checked against the file before memory is taken, nothing in a file is ever executed, and what
+//! is not understood is refused by name. A new format is one file here and one line in [`FORMATS`].
+//!
+//! Not here: which tensor of a network gets which values.
+
+mod error;
+pub mod export;
+mod format;
+mod keras;
+mod number;
+pub mod onnx;
+mod safetensors;
+#[cfg(test)]
+mod tests;
+mod torch;
+mod trireme;
+mod weights;
+
+pub use error::Error;
+pub use format::Format;
+pub use weights::{Model, Weights};
+
+use std::os::unix::fs::FileExt;
+use std::path::Path;
+
+use loaders::regular;
+
+/// All formats that are read.
+pub const FORMATS: &[Format] = &[trireme::FORMAT, safetensors::FORMAT, torch::FORMAT, torch::OLD, onnx::FORMAT];
+
+/// Bytes by which a format is recognised.
+const HEAD: usize = 64;
+
+/// Reads a weight file, or the model.h5 in a run's folder. With a `key`, reads the set of weights that a .pth has under this key.
+///
+/// # Errors
+/// Fails if the file cannot be read, is damaged or has an unknown format. Also fails if `key` is given but the format has only one set of
+/// weights.
+pub fn read(given: &Path, key: Option<&str>) -> Result<Weights, Error> {
+    let path = if given.is_dir() { given.join("model.h5") } else { given.to_path_buf() };
+    let refuse = |source| Error::Io { path: path.clone(), source };
+    let file = regular::open(&path).map_err(refuse)?;
+    let length = file.metadata().map_err(refuse)?.len().min(HEAD as u64) as usize;
+    let mut head = [0; HEAD];
+    file.read_exact_at(&mut head[..length], 0).map_err(refuse)?;
+    let head = &head[..length];
+    let format = FORMATS.iter().find(|format| (format.recognises)(head));
+    let Some(format) = format else {
+        return Err(match look_alike(head) {
+            Some(text) => Error::Unsupported { path, text: text.into() },
+            None => Error::Unknown { path, known: known() },
+        });
+    };
+    match (key, format.read_part) {
+        (None, _) => (format.read)(&path),
+        (Some(key), Some(read_part)) => read_part(&path, key),
+        (Some(_), None) => Err(Error::Unsupported {
+            path,
+            text: format!("{} has only one set of weights; remove init.key", format.about),
+        }),
+    }
+}
+
+/// Recognizes web pages and other files that a failed download saves in place of the weights. Returns a description and a remedy.
+fn look_alike(head: &[u8]) -> Option<&'static str> {
+    let text = head.trim_ascii_start().to_ascii_lowercase();
+    if text.starts_with(b"version https://git-lfs") {
+        return Some("is a Git LFS pointer, not the weights; run `git lfs pull`");
+    }
+    if [&b"<!doctype"[..], b"<html", b"<?xml", b"<head"].iter().any(|start| text.starts_with(start)) {
+        return Some(
+            "is a web page, not a file of weights; check the address of the download and whether it needs a login",
+        );
+    }
+    (head.starts_with(&[0x1f, 0x8b])).then_some("is compressed by gzip; unpack it first")
+}
+
+/// The formats, for messages.
+fn known() -> String {
+    FORMATS.iter().map(|format| format.about).collect::<Vec<_>>().join(", ")
+}

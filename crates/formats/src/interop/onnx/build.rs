@@ -1,0 +1,345 @@
+//! The network under construction: values by name, layers with their weights.
+
+use std::cell::RefCell;
+use std::collections::BTreeMap;
+use std::rc::{Rc, Weak};
+
+use net::{Activation, Add, Id, Multiply, NetSpec, Op, Shape};
+
+use super::function::{Binary, Form, Function, ScaledActivation};
+use super::graph::{Graph, Node};
+use super::names::Names;
+use super::readers::Readers;
+use super::tensor::Constant;
+use super::value::{Layout, Value, View};
+
+/// A tensor of a layer: its field, such as `weight`, its shape and its values.
+pub(super) type Weight = (&'static str, Vec<usize>, Vec<f32>);
+
+/// A network under construction.
+pub(super) struct Build<'a> {
+    pub graph: &'a Graph<'a>,
+    pub net: NetSpec,
+    /// Shape of every tensor, the image first.
+    pub shapes: Vec<Shape>,
+    /// Tensors of each layer by its name.
+    pub weights: BTreeMap<String, Vec<Weight>>,
+    /// What a user should know, a sentence each.
+    pub notes: Vec<String>,
+    values: BTreeMap<&'a str, Value>,
+    /// Tensors of the file that somebody holds: all who want one share it.
+    held: RefCell<BTreeMap<&'a str, Weak<Constant>>>,
+    readers: Readers<'a>,
+    names: Names,
+    /// Bytes of weights that may be taken yet.
+    left: usize,
+}
+
+/// Memory limit for the weights: `ROOM` bytes plus `ROOM_EACH` bytes for each byte of the file. A graph can compute its weights, so a small
+/// file may need a lot of memory. VGG-19 needs 575 MB.
+const ROOM: usize = 640 << 20;
+const ROOM_EACH: usize = 3;
+
+/// What to do about functions that are none of ours.
+const REPLACE: &str = "replace it by one of ReLU, ReLU6, LeakyReLU, Sigmoid, Hardsigmoid, Hardswish, Tanh, SiLU, GELU, or a product with a \
+                       number, before the export";
+
+impl<'a> Build<'a> {
+    /// With nothing but the image, under the name of the graph's input.
+    pub fn new(graph: &'a Graph<'a>, name: &str, image: (&'a str, Shape, Layout), file_bytes: usize) -> Self {
+        let (image, shape, layout) = image;
+        let view = View { id: Id(0), layout };
+        let mut readers = Readers::new(graph);
+        readers.name(view.id, image, 0);
+        Self {
+            graph,
+            net: NetSpec::new(name, shape),
+            shapes: vec![shape],
+            weights: BTreeMap::new(),
+            notes: Vec::new(),
+            values: BTreeMap::from([(image, Value::Tensor(view))]),
+            held: RefCell::default(),
+            readers,
+            names: Names::default(),
+            left: file_bytes.saturating_mul(ROOM_EACH).saturating_add(ROOM),
+        }
+    }
+
+    /// What an output of a node is from now on.
+    pub fn set(&mut self, node: &Node<'a>, name: &'a str, value: Value) {
+        if let Value::Tensor(view) = value {
+            let same = |input: &&&str| matches!(self.values.get(**input), Some(Value::Tensor(x)) if x.id == view.id);
+            let read = node.inputs.iter().filter(same).count();
+            self.readers.name(view.id, name, read);
+        }
+        self.values.insert(name, value);
+    }
+
+    /// The value of a node's input number `at`.
+    pub fn value(&self, node: &Node<'a>, at: usize) -> Result<Value, String> {
+        let name = node.inputs.get(at).copied().filter(|name| !name.is_empty());
+        let name = name.ok_or_else(|| format!("it has no input number {}", at + 1))?;
+        match self.values.get(name) {
+            Some(value) => Ok(value.clone()),
+            None => self.stored(name).map(Value::Constant),
+        }
+    }
+
+    /// Returns true if the value is already known.
+    pub fn is_set(&self, name: &str) -> bool {
+        self.values.contains_key(name)
+    }
+
+    /// Whether a value would have been made by a node that is not supported.
+    pub fn is_missing(&self, name: &str) -> bool {
+        matches!(self.values.get(name), Some(Value::Missing))
+    }
+
+    /// Whether a node has an input number `at`.
+    pub fn has(node: &Node<'a>, at: usize) -> bool {
+        node.inputs.get(at).is_some_and(|name| !name.is_empty())
+    }
+
+    fn stored(&self, name: &'a str) -> Result<Rc<Constant>, String> {
+        let held = self.held.borrow().get(name).and_then(Weak::upgrade);
+        if let Some(constant) = held {
+            return Ok(constant);
+        }
+        let tensor = self.graph.tensors.get(name).ok_or_else(|| format!("nothing makes its input {name}"))?;
+        let constant = Rc::new(tensor.constant()?);
+        self.held.borrow_mut().insert(name, Rc::downgrade(&constant));
+        Ok(constant)
+    }
+
+    /// Numbers of the file.
+    pub fn constant(&self, node: &Node<'a>, at: usize) -> Result<Rc<Constant>, String> {
+        match self.value(node, at)? {
+            Value::Constant(constant) => Ok(constant),
+            _ => Err(format!("its input {} is computed, and must be a weight of the file", node.inputs[at])),
+        }
+    }
+
+    /// Numbers of the file where the input is given.
+    pub fn given(&self, node: &Node<'a>, at: usize) -> Result<Option<Rc<Constant>>, String> {
+        if Self::has(node, at) { self.constant(node, at).map(Some) } else { Ok(None) }
+    }
+
+    /// Returns the integers of an input. Older opsets have them in the attribute `name`.
+    pub fn numbers(&self, node: &Node<'a>, at: usize, name: &str) -> Result<Option<Vec<i64>>, String> {
+        let given = self.given(node, at)?.map(|constant| constant.ints());
+        Ok(given.or_else(|| node.ints(name).map(<[i64]>::to_vec)))
+    }
+
+    /// A tensor of the network; a function becomes a layer.
+    pub fn view(&mut self, node: &Node<'a>, at: usize) -> Result<View, String> {
+        let value = self.value(node, at)?;
+        self.made(node.inputs[at], value)
+    }
+
+    /// The same of images (N, C, H, W).
+    pub fn image(&mut self, node: &Node<'a>, at: usize) -> Result<View, String> {
+        let view = self.view(node, at)?;
+        match view.layout {
+            Layout::Image => Ok(view),
+            other => Err(format!("it reads {}, and is supported for images (N, C, H, W)", other.text())),
+        }
+    }
+
+    /// The tensor of the graph's output.
+    pub fn output(&mut self, name: &'a str) -> Result<View, String> {
+        match self.values.get(name) {
+            Some(value) => self.made(name, value.clone()),
+            None => Err(format!("nothing makes its output {name}")),
+        }
+    }
+
+    fn made(&mut self, name: &'a str, value: Value) -> Result<View, String> {
+        match value {
+            Value::Tensor(view) => Ok(view),
+            Value::Function(base, function) => {
+                let view = self.realised(base, &function)?;
+                self.readers.name(view.id, name, 0);
+                self.values.insert(name, Value::Tensor(view));
+                Ok(view)
+            }
+            Value::Padded(..) => Err("it reads a padded tensor, which only convolutions and pools may".into()),
+            Value::Strided(..) => {
+                Err("it reads every so many-th pixel, to which only channels of zeros may be added".into())
+            }
+            Value::Grouped(..) => {
+                Err("its input is a sequence of pixels, or channels in groups, which only a normalization may read; \
+                                       attention is not supported"
+                    .into())
+            }
+            Value::List(_) => {
+                Err("its input is flattened to one dimension over all images; reshape to (N, -1) instead".into())
+            }
+            Value::Blocks(..) => {
+                Err("its input has its channels split into blocks, which is supported only in a channel shuffle".into())
+            }
+            Value::Constant(_) => Err(format!("its input {name} is a weight, and must be computed")),
+            Value::Sizes(_) | Value::Size(_) => {
+                Err(format!("its input {name} is the size of a tensor, which is no image"))
+            }
+            Value::Moment(..) => {
+                Err("it reads a mean over channels, which only the formula of a layer normalisation may".into())
+            }
+            Value::Missing => Err(format!("its input {name} is made by a node that is not supported")),
+        }
+    }
+
+    /// A function as a layer, or as several where no layer computes it.
+    fn realised(&mut self, base: View, function: &Rc<Function>) -> Result<View, String> {
+        if let Some(activation) = function.activation() {
+            return self
+                .layer((None, &function.name), activation, &[base.id], Vec::new())
+                .map(|id| View { id, ..base });
+        }
+        if let Some(ScaledActivation { inner, activation, outer }) = function.scaled_activation() {
+            let mut id = base.id;
+            for factor in [Activation::Scale(inner), activation, Activation::Scale(outer)] {
+                if factor != Activation::Scale(1.0) {
+                    id = self.layer((None, &function.name), factor, &[id], Vec::new())?;
+                }
+            }
+            return Ok(View { id, ..base });
+        }
+        match &function.form {
+            Form::Binary(of, f, g) if !f.is_number() && !g.is_number() => {
+                let (a, b) = (self.part(base, f)?, self.part(base, g)?);
+                self.pair(&function.name, *of, [a, b])
+                    .map_err(|why| format!("it reads what {} makes: {why}", function.made_by()))
+            }
+            Form::Binary(of, f, g) => {
+                let other = if f.is_number() { g } else { f };
+                let argument = |part: &Rc<Function>| if part.is_number() { part.clone() } else { Function::argument() };
+                let outer = Form::Binary(*of, argument(f), argument(g));
+                self.outer(base, other, Function::new(&function.name, outer))
+            }
+            Form::Unary(of, f) => {
+                self.outer(base, f, Function::new(&function.name, Form::Unary(*of, Function::argument())))
+            }
+            Form::Argument => Ok(base),
+            Form::Number(_) => Err("it is a number, and must depend on the image".into()),
+        }
+    }
+
+    /// `outer` of what `inner` computes.
+    fn outer(&mut self, base: View, inner: &Rc<Function>, outer: Function) -> Result<View, String> {
+        let unknown = || {
+            let maker = outer.made_by();
+            format!("it reads what {maker} makes, which no activation here computes; {REPLACE}")
+        };
+        let activation = outer.activation().ok_or_else(unknown)?;
+        if matches!(inner.form, Form::Argument) {
+            return Err(unknown());
+        }
+        let inner = self.part(base, inner)?;
+        self.layer((None, &outer.name), activation, &[inner.id], Vec::new()).map(|id| View { id, ..base })
+    }
+
+    /// A part of a function as a tensor, made once.
+    fn part(&mut self, base: View, part: &Rc<Function>) -> Result<View, String> {
+        let known = self.values.iter().find_map(|(name, value)| match value {
+            Value::Function(_, function) if Rc::ptr_eq(function, part) => Some(*name),
+            _ => None,
+        });
+        match known {
+            Some(name) => self.made(name, Value::Function(base, part.clone())),
+            None => self.realised(base, part),
+        }
+    }
+
+    /// Sum or product of two tensors.
+    pub fn pair(&mut self, label: &str, of: Binary, [a, b]: [View; 2]) -> Result<View, String> {
+        if a.layout != b.layout {
+            return Err(format!("it joins {} and {}", a.layout.text(), b.layout.text()));
+        }
+        let vector = |view: View| self.shapes[view.id.0].plane() == 1;
+        let (op, inputs): (Op, _) = match of {
+            Binary::Add => (Add.into(), [a.id, b.id]),
+            Binary::Mul if vector(b) => (Multiply.into(), [a.id, b.id]),
+            Binary::Mul if vector(a) => (Multiply.into(), [b.id, a.id]),
+            _ => {
+                return Err(
+                    "of two tensors, sums are supported, and products where one has a factor for each channel".into()
+                );
+            }
+        };
+        self.layer((None, label), op, &inputs, Vec::new()).map(|id| View { id, ..a })
+    }
+
+    /// Adds a layer, named by its weight or its node, and gives its output. Its weights must be those of the operation.
+    pub fn layer(
+        &mut self,
+        (weight, label): (Option<&str>, &str),
+        op: impl Into<Op>,
+        inputs: &[Id],
+        weights: Vec<Weight>,
+    ) -> Result<Id, String> {
+        let op = op.into();
+        let x: Vec<Shape> = inputs.iter().map(|id| self.shapes[id.0]).collect();
+        let y = op.output_within_limits(&x).map_err(|why| format!("{}: {why}", op.kind()))?;
+        for parameter in op.params(x[0]) {
+            let found = weights.iter().find(|weight| weight.0 == parameter.field);
+            let shape = found.map(|weight| weight.1.as_slice());
+            if shape != Some(parameter.shape.as_slice()) {
+                let got = shape.map_or("none".to_string(), |shape| format!("{shape:?}"));
+                let (field, expected, read) = (parameter.field, parameter.shape, x[0]);
+                return Err(format!("its {field} must have the shape {expected:?} for an input of {read}, got {got}"));
+            }
+        }
+        self.check(&weights)?;
+        let name = self.names.take(weight, label, op.kind());
+        if !weights.is_empty() {
+            self.weights.insert(name.clone(), weights);
+        }
+        let id = self.net.join(&name, op, inputs);
+        self.shapes.push(y);
+        Ok(id)
+    }
+
+    /// Values must be finite, and not many times more than the file has.
+    fn check(&mut self, weights: &[Weight]) -> Result<(), String> {
+        for (field, _, values) in weights {
+            if let Some(at) = values.iter().position(|value| !value.is_finite()) {
+                return Err(format!(
+                    "its {field} holds {} (element {at}); training cannot start from that",
+                    values[at]
+                ));
+            }
+            self.take(4 * values.len())?;
+        }
+        Ok(())
+    }
+
+    /// Takes room for weights that are made of the file's.
+    pub fn take(&mut self, bytes: usize) -> Result<(), String> {
+        let left = self.left.checked_sub(bytes);
+        self.left = left.ok_or("so many nodes take its weights that they do not fit into memory")?;
+        Ok(())
+    }
+
+    /// Whether only one node reads a tensor, under whichever name.
+    pub fn has_one_reader(&self, id: Id) -> bool {
+        self.readers.is_one(id)
+    }
+
+    /// Returns true if the tensor has no negative elements for any input image.
+    pub fn is_non_negative(&self, id: Id) -> bool {
+        let Some(node) = self.maker(id).map(|place| &self.net.nodes[place]) else { return false };
+        match &node.op {
+            Op::Activation(of) => {
+                use Activation::{HardSigmoid, Relu, Relu6, Sigmoid};
+                matches!(of, Relu | Relu6 | Sigmoid | HardSigmoid)
+            }
+            Op::Pool(_) | Op::Dropout(_) | Op::Concat(_) => node.inputs.iter().all(|id| self.is_non_negative(*id)),
+            _ => false,
+        }
+    }
+
+    /// The layer that makes a tensor.
+    pub fn maker(&self, id: Id) -> Option<usize> {
+        id.0.checked_sub(1)
+    }
+}

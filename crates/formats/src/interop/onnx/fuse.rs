@@ -1,0 +1,113 @@
+//! Layers that do the work of several: a batch norm with the sum and the ReLU behind it, a convolution with its ReLU. What nobody reads is
+//! left out.
+
+use std::collections::BTreeSet;
+
+use net::{Activation, Id, NetSpec, Node, Norm, Op};
+
+/// The same network with as few layers as its operations allow.
+pub(super) fn fuse(net: NetSpec) -> NetSpec {
+    let kept: Vec<bool> = net
+        .serving()
+        .iter()
+        .zip(&net.nodes)
+        .map(|(serving, node)| *serving && node.op != Activation::Identity.into())
+        .collect();
+    with_relus(with_sums(keep(net, &kept)))
+}
+
+/// How many nodes read each tensor; the last is read from outside.
+fn readers(net: &NetSpec) -> Vec<usize> {
+    let mut readers = vec![0; net.nodes.len() + 1];
+    net.nodes.iter().flat_map(|node| &node.inputs).for_each(|id| readers[id.0] += 1);
+    readers[net.nodes.len()] += 1;
+    readers
+}
+
+/// The nodes that are kept; what reads another reads what that one reads.
+fn keep(net: NetSpec, kept: &[bool]) -> NetSpec {
+    let mut made = vec![net.image()];
+    let mut out = NetSpec::new(&net.name, net.input);
+    for (node, kept) in net.nodes.into_iter().zip(kept) {
+        let inputs: Vec<Id> = node.inputs.iter().map(|id| made[id.0]).collect();
+        made.push(if *kept { out.join(&node.name, node.op, &inputs) } else { inputs[0] });
+    }
+    out
+}
+
+/// Sums whose one side is a batch norm that nobody else reads become a part of it, where the sum stood.
+fn with_sums(mut net: NetSpec) -> NetSpec {
+    let readers = readers(&net);
+    let mut gone = BTreeSet::new();
+    for at in 0..net.nodes.len() {
+        let node = &net.nodes[at];
+        let (Op::Add(_), [a, b]) = (&node.op, &node.inputs[..]) else { continue };
+        let alone = |id: &Id| {
+            let place = id.0.checked_sub(1)?;
+            let plain = matches!(&net.nodes[place].op, Op::Norm(Norm { residual: false, relu: false, .. }));
+            (plain && readers[id.0] == 1).then_some(place)
+        };
+        let found = alone(a).map(|place| (place, *b)).or_else(|| alone(b).map(|place| (place, *a)));
+        if let Some((place, other)) = found {
+            let Node { name, op, inputs } = net.nodes[place].clone();
+            let Op::Norm(norm) = op else { continue };
+            net.nodes[at] = Node { name, op: norm.residual().into(), inputs: vec![inputs[0], other] };
+            gone.insert(place);
+        }
+    }
+    let kept: Vec<bool> = (0..net.nodes.len()).map(|at| !gone.contains(&at)).collect();
+    keep(net, &kept)
+}
+
+/// ReLUs behind a layer that can have one and that nobody else reads become a part of it.
+fn with_relus(mut net: NetSpec) -> NetSpec {
+    let readers = readers(&net);
+    let mut kept = vec![true; net.nodes.len()];
+    for (at, kept) in kept.iter_mut().enumerate() {
+        let Node { op: Op::Activation(Activation::Relu), inputs, .. } = &net.nodes[at] else { continue };
+        let Some(place) = inputs[0].0.checked_sub(1).filter(|place| readers[place + 1] == 1) else { continue };
+        let relu = match &mut net.nodes[place].op {
+            Op::Conv(conv) => &mut conv.relu,
+            Op::Linear(linear) => &mut linear.relu,
+            Op::Norm(norm) => &mut norm.relu,
+            _ => continue,
+        };
+        *kept = false;
+        *relu = true;
+    }
+    keep(net, &kept)
+}
+
+#[cfg(test)]
+mod tests {
+    use super::*;
+    use net::{Add, Conv, Shape};
+
+    #[test]
+    fn a_residual_block_becomes_that_of_the_catalogue() {
+        let mut net = NetSpec::new("net", Shape::image(3, 8, 8));
+        let x = net.add("conv0", Conv::new(4, 3).pad(1), net.image());
+        let x = net.add("relu0", Activation::Relu, x);
+        let y = net.add("conv1", Conv::new(4, 3).pad(1), x);
+        let y = net.add("bn1", Norm::new(), y);
+        let unread = net.add("unread", Activation::Tanh, y);
+        let _ = net.add("unread2", Activation::Tanh, unread);
+        let y = net.join("sum", Add, &[x, y]);
+        net.add("relu1", Activation::Relu, y);
+        let fused = fuse(net);
+        let names: Vec<&str> = fused.nodes.iter().map(|node| node.name.as_str()).collect();
+        assert_eq!(names, ["conv0", "conv1", "bn1"]);
+        assert_eq!(fused.nodes[2].op, Norm::new().residual().relu().into());
+        assert_eq!(fused.nodes[2].inputs, [Id(2), Id(1)]);
+        assert_eq!(fused.nodes[0].op, Conv::new(4, 3).pad(1).relu().into());
+    }
+
+    #[test]
+    fn what_others_read_stays() {
+        let mut net = NetSpec::new("net", Shape::image(3, 8, 8));
+        let x = net.add("bn", Norm::new(), net.image());
+        let y = net.add("relu", Activation::Relu, x);
+        net.join("sum", Add, &[x, y]);
+        assert_eq!(fuse(net.clone()), net);
+    }
+}

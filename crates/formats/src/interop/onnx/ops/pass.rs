@@ -1,0 +1,105 @@
+//! Nodes that change nothing where images are classified, and constants.
+
+use std::rc::Rc;
+
+use net::Dropout;
+
+use crate::interop::onnx::build::Build;
+use crate::interop::onnx::cast::cast;
+use crate::interop::onnx::graph::Node;
+use crate::interop::onnx::handler::Operator;
+use crate::interop::onnx::tensor::{Constant, Values};
+use crate::interop::onnx::value::{Layout, Value, View};
+
+pub(super) const OPERATORS: &[Operator] = &[
+    ("Cast", 1, cast),
+    ("Constant", 0, constant),
+    ("Dropout", 3, dropout),
+    ("Identity", 1, |build, node| build.value(node, 0)),
+    ("LogSoftmax", 1, last),
+    ("Softmax", 1, last),
+];
+
+fn constant<'a>(_: &mut Build<'a>, node: &Node<'a>) -> Result<Value, String> {
+    node.only(&["value", "value_float", "value_floats", "value_int", "value_ints"])?;
+    let list = |dims: Vec<usize>, values| Ok(Value::Constant(Rc::new(Constant { dims, values })));
+    if let Some(tensor) = node.tensor("value") {
+        return Ok(Value::Constant(Rc::new(tensor.constant()?)));
+    }
+    match (node.floats("value_floats"), node.ints("value_ints")) {
+        (Some(floats), _) => list(vec![floats.len()], Values::Floats(floats)),
+        (_, Some(ints)) => list(vec![ints.len()], Values::Ints(ints.to_vec())),
+        _ if node.has("value_float") => list(Vec::new(), Values::Floats(vec![node.float("value_float", 0.0)])),
+        _ => list(Vec::new(), Values::Ints(vec![node.int("value_int", 0)])),
+    }
+}
+
+/// It is the identity in the file, and draws again where the network trains.
+fn dropout<'a>(build: &mut Build<'a>, node: &Node<'a>) -> Result<Value, String> {
+    node.only(&["ratio", "seed"])?;
+    let x = build.view(node, 0)?;
+    // the ratio is an attribute before opset 12
+    let usual = f64::from(node.float("ratio", 0.5));
+    let rate = build.given(node, 1)?.map_or(Some(usual), |ratio| ratio.scalar());
+    let rate = rate.filter(|rate| (0.0..1.0).contains(rate)).ok_or("its ratio must be in [0, 1)")?;
+    let id = build.layer((None, node.label()), Dropout(rate as f32), &[x.id], Vec::new())?;
+    Ok(Value::Tensor(View { id, ..x }))
+}
+
+/// The loss has the softmax: the network ends in what goes into it, so that nobody else may read the shares.
+fn last<'a>(build: &mut Build<'a>, node: &Node<'a>) -> Result<Value, String> {
+    node.only(&["axis"])?;
+    let ends = |reader: &&Node<'_>| reader.inputs.iter().any(|input| node.outputs.contains(input));
+    if let Some(reader) = build.graph.nodes.iter().find(ends).filter(|reader| reader.op == "MatMul") {
+        return Err(format!(
+            "node {} multiplies its output with a tensor, as attention does; attention is not supported",
+            reader.label()
+        ));
+    }
+    end(build, node)?;
+    let x = build.view(node, 0)?;
+    let axis = node.int("axis", if build.graph.opset < 13 { 1 } else { -1 });
+    let classes = match x.layout {
+        Layout::Image => [1, -3].contains(&axis),
+        Layout::Last => [3, -1].contains(&axis),
+        Layout::Flat | Layout::FlatLast(_) => [1, -1].contains(&axis),
+    };
+    if !classes || build.shapes[x.id.0].plane() != 1 {
+        let (layout, shape) = (x.layout.text(), build.shapes[x.id.0]);
+        return Err(format!(
+            "along axis {axis} of {layout} of {shape}; supported over classes alone: flatten before it, and take axis 1"
+        ));
+    }
+    build.notes.push(format!("{} ({}) is left out: the loss has it", node.label(), node.op));
+    Ok(Value::Tensor(x))
+}
+
+/// Operators that keep the probabilities and at most change their shape.
+const NO_CHANGE: [&str; 6] = ["Cast", "Flatten", "Identity", "Reshape", "Squeeze", "Unsqueeze"];
+
+/// Fails if the softmax is not at the end of the graph.
+fn end<'a>(build: &Build<'a>, node: &Node<'a>) -> Result<(), String> {
+    let mut last = node;
+    loop {
+        let Some(output) = last.outputs.first() else { return Err("it has no output".into()) };
+        let mut readers = build.graph.nodes.iter().filter(|reader| reader.inputs.contains(output));
+        match (readers.next(), readers.next()) {
+            (None, _) if build.graph.outputs.contains(output) => return Ok(()),
+            (None, _) => {
+                return Err("a softmax is supported only as an output of the graph; remove the nodes after it".into());
+            }
+            // terminates because nodes are in execution order
+            (Some(reader), None) if NO_CHANGE.contains(&reader.op) && !build.graph.outputs.contains(output) => {
+                last = reader
+            }
+            (Some(reader), _) => {
+                return Err(format!(
+                    "a softmax is supported only at the end, because the loss includes it, but node {} ({}) reads its output; \
+                     remove that node",
+                    reader.label(),
+                    reader.op
+                ));
+            }
+        }
+    }
+}

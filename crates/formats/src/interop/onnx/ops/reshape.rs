@@ -1,0 +1,201 @@
+//! Other shapes for the same numbers: vectors of images, channels first or last, groups of channels.
+
+use net::{Flatten, GroupNorm, Shape};
+
+use crate::interop::onnx::build::Build;
+use crate::interop::onnx::channels;
+use crate::interop::onnx::graph::Node;
+use crate::interop::onnx::handler::Operator;
+use crate::interop::onnx::value::{Blocks, Groups, Layout, Value, View};
+
+pub(super) const OPERATORS: &[Operator] = &[
+    ("Flatten", 1, flatten),
+    ("Reshape", 2, reshape),
+    ("Squeeze", 2, squeeze),
+    ("Transpose", 1, transpose),
+    ("Unsqueeze", 2, unsqueeze),
+];
+
+fn flatten<'a>(build: &mut Build<'a>, node: &Node<'a>) -> Result<Value, String> {
+    node.only(&["axis"])?;
+    let x = build.view(node, 0)?;
+    let rank = x.layout.rank();
+    match node.int("axis", 1) {
+        axis if axis == 1 || axis + rank == 1 => flat(build, node, x),
+        axis => Err(format!("axis {axis}: only all of an image can be joined, by axis 1")),
+    }
+}
+
+/// A vector for each image.
+fn flat<'a>(build: &mut Build<'a>, node: &Node<'a>, x: View) -> Result<Value, String> {
+    let id = match x.layout {
+        Layout::Flat | Layout::FlatLast(_) => return Ok(Value::Tensor(x)),
+        _ => build.layer((None, node.label()), Flatten, &[x.id], Vec::new())?,
+    };
+    let shape = build.shapes[x.id.0];
+    let layout = if x.layout == Layout::Last && shape.plane() > 1 { Layout::FlatLast(shape) } else { Layout::Flat };
+    Ok(Value::Tensor(View { id, layout }))
+}
+
+/// The wanted sizes, each known or the number of images.
+fn wanted<'a>(build: &Build<'a>, node: &Node<'a>) -> Result<Vec<Option<i64>>, String> {
+    match build.value(node, 1)? {
+        Value::Constant(constant) if constant.dims.len() == 1 && constant.dims[0] <= 8 => {
+            Ok(constant.ints().into_iter().map(Some).collect())
+        }
+        Value::Sizes(sizes) => Ok(sizes),
+        _ => Err("its shape depends on the images (a dynamic shape); only the number of images may be open".into()),
+    }
+}
+
+fn reshape<'a>(build: &mut Build<'a>, node: &Node<'a>) -> Result<Value, String> {
+    node.only(&["allowzero"])?;
+    let sizes = wanted(build, node)?;
+    let refuse = |x: Shape| {
+        let shown: Vec<String> = sizes.iter().map(|n| n.map_or("N".into(), |n| n.to_string())).collect();
+        Err(format!(
+            "from {x} to [{}]; supported are vectors (N, -1), images of one pixel, and groups of channels",
+            shown.join(", ")
+        ))
+    };
+    if let Value::Grouped(view, Groups { count, normed: Some(eps) }) = build.value(node, 0)? {
+        let x = build.shapes[view.id.0];
+        let back = [x.c, x.h, x.w].map(|n| Some(n as i64));
+        let rest = sizes.get(1..).unwrap_or_default();
+        let flat = view.layout == Layout::Flat && [[Some(-1)], [back[0]]].iter().any(|own| rest == own);
+        if !flat && rest != back {
+            return refuse(x);
+        }
+        let [scale, bias] = [("weight", 1.0), ("bias", 0.0)].map(|(field, n)| (field, vec![x.c], vec![n; x.c]));
+        let norm = GroupNorm { groups: count, eps };
+        let id = build.layer((None, node.label()), norm, &[view.id], vec![scale, bias])?;
+        return Ok(Value::Tensor(View { id, ..view }));
+    }
+    if let Value::Blocks(view, Blocks { count, exchanged: true }) = build.value(node, 0)? {
+        let x = build.shapes[view.id.0];
+        let fits = are_sizes(sizes.get(1..).unwrap_or_default(), [x.c, x.h, x.w]);
+        return if fits { shuffled(build, node, view, count) } else { refuse(x) };
+    }
+    let view = build.view(node, 0)?;
+    let x = build.shapes[view.id.0];
+    let size = |n: usize| Some(n as i64);
+    let sizes = if node.int("allowzero", 0) == 0 { copied(&sizes, view, x) } else { sizes.clone() };
+    match sizes.get(1..).unwrap_or_default() {
+        // PyTorch's exporter flattens a single image to one dimension, then gathers the features again
+        [] if sizes == [Some(-1)] && x.plane() == 1 => Ok(Value::List(view)),
+        [all] if [Some(-1), size(x.elems())].contains(all) => flat(build, node, view),
+        [groups, Some(-1)] if view.layout != Layout::Last => {
+            let count = groups.and_then(|n| usize::try_from(n).ok()).filter(|n| *n > 0 && x.c.is_multiple_of(*n));
+            match count {
+                Some(count) => Ok(Value::Grouped(view, Groups { count, normed: None })),
+                None => refuse(x),
+            }
+        }
+        [Some(count), c, h, w] if view.layout == Layout::Image => {
+            let count = usize::try_from(*count).ok().filter(|n| *n > 0 && x.c.is_multiple_of(*n));
+            match count {
+                Some(count) if are_sizes(&[*c, *h, *w], [x.c / count, x.h, x.w]) => blocks(view, count),
+                _ => refuse(x),
+            }
+        }
+        [c, Some(1), Some(1)] if x.plane() == 1 && [Some(-1), size(x.c)].contains(c) => {
+            Ok(Value::Tensor(View { layout: Layout::Image, ..view }))
+        }
+        [c, h, w] if view.layout == Layout::Image && [*c, *h, *w] == [size(x.c), size(x.h), size(x.w)] => {
+            Ok(Value::Tensor(view))
+        }
+        _ => refuse(x),
+    }
+}
+
+/// Splits channels into blocks. This is the first step of a channel shuffle.
+fn blocks(view: View, count: usize) -> Result<Value, String> {
+    Ok(Value::Blocks(view, Blocks { count, exchanged: false }))
+}
+
+/// Returns true if the sizes of a reshape are `own`. A size of -1 matches any size.
+fn are_sizes(sizes: &[Option<i64>], own: [usize; 3]) -> bool {
+    sizes.len() == 3 && sizes.iter().zip(own).all(|(size, own)| [Some(-1), Some(own as i64)].contains(size))
+}
+
+/// A size of 0 is that of the input at the same place.
+fn copied(sizes: &[Option<i64>], view: View, x: Shape) -> Vec<Option<i64>> {
+    let own = view.layout.dims(x);
+    let places = [None].into_iter().chain(own.into_iter().map(Some)).chain(std::iter::repeat(None));
+    let size = |(size, own): (&Option<i64>, Option<usize>)| match own {
+        Some(own) if *size == Some(0) => Some(own as i64),
+        _ => *size,
+    };
+    sizes.iter().zip(places).map(size).collect()
+}
+
+/// Axes of a node, as input or as attribute, counted from the front of `rank` dimensions.
+fn axes<'a>(build: &Build<'a>, node: &Node<'a>, rank: i64) -> Result<Vec<i64>, String> {
+    let given = build.given(node, 1)?.map(|axes| axes.ints());
+    let axes = given.or_else(|| node.ints("axes").map(<[i64]>::to_vec)).unwrap_or_default();
+    let mut axes: Vec<i64> =
+        axes.into_iter().map(|axis| if axis < 0 { axis.saturating_add(rank) } else { axis }).collect();
+    axes.sort_unstable();
+    Ok(axes)
+}
+
+fn squeeze<'a>(build: &mut Build<'a>, node: &Node<'a>) -> Result<Value, String> {
+    node.only(&["axes"])?;
+    match build.value(node, 0)? {
+        Value::Sizes(sizes) if sizes.len() == 1 => return Ok(Value::size(sizes[0])),
+        _ => {}
+    }
+    let x = build.image(node, 0)?;
+    let axes = axes(build, node, 4)?;
+    if axes.is_empty() {
+        return Err(
+            "without axes, which takes the dimension of a single image, too; state axes 2 and 3, as x.flatten(1) does"
+                .into(),
+        );
+    }
+    if build.shapes[x.id.0].plane() != 1 || axes != [2, 3] {
+        return Err(format!("axes {axes:?}; supported are height and width of one pixel"));
+    }
+    flat(build, node, x)
+}
+
+fn unsqueeze<'a>(build: &mut Build<'a>, node: &Node<'a>) -> Result<Value, String> {
+    node.only(&["axes"])?;
+    if let Value::Size(size) = build.value(node, 0)? {
+        return Ok(Value::sizes(vec![size]));
+    }
+    let x = build.view(node, 0)?;
+    let axes = axes(build, node, 4)?;
+    if x.layout != Layout::Flat || axes != [2, 3] {
+        return Err(format!("axes {axes:?} of {}; supported are height and width of vectors", x.layout.text()));
+    }
+    Ok(Value::Tensor(View { layout: Layout::Image, ..x }))
+}
+
+/// Adds a channel shuffle (Zhang et al. 2017, arXiv 1707.01083): channel `i * (C / blocks) + j` moves to `j * blocks + i`.
+fn shuffled<'a>(build: &mut Build<'a>, node: &Node<'a>, view: View, blocks: usize) -> Result<Value, String> {
+    let channels = build.shapes[view.id.0].c;
+    let each = channels / blocks;
+    let from: Vec<usize> = (0..channels).map(|to| to % blocks * each + to / blocks).collect();
+    channels::picked(build, node, view, &from)
+}
+
+/// Channels last, or second again.
+fn transpose<'a>(build: &mut Build<'a>, node: &Node<'a>) -> Result<Value, String> {
+    node.only(&["perm"])?;
+    if let Value::Blocks(view, Blocks { count, exchanged: false }) = build.value(node, 0)?
+        && node.ints("perm") == Some(&[0, 2, 1, 3, 4])
+    {
+        return Ok(Value::Blocks(view, Blocks { count, exchanged: true }));
+    }
+    let x = build.view(node, 0)?;
+    let layout = match (x.layout, node.ints("perm").unwrap_or_default()) {
+        (Layout::Image, [0, 2, 3, 1]) => Layout::Last,
+        (Layout::Last, [0, 3, 1, 2]) => Layout::Image,
+        (layout @ (Layout::Image | Layout::Last), [0, 1, 2, 3]) => layout,
+        (layout, perm) => {
+            return Err(format!("{perm:?} of {}; channels may come last, or second again", layout.text()));
+        }
+    };
+    Ok(Value::Tensor(View { layout, ..x }))
+}

@@ -1,0 +1,227 @@
+//! A file, node by node: the network that it becomes, or the nodes that stand in the way.
+
+use std::path::{Path, PathBuf};
+
+use loaders::nearest::did_you_mean;
+use loaders::{printable, regular};
+use net::{NetSpec, Op, Shape};
+
+use super::build::Build;
+use super::error::Error;
+use super::fold::{fold, is_folded};
+use super::fuse::fuse;
+use super::graph::{Dim, Graph, Input, Node};
+use super::tensor::type_name;
+use super::value::{Layout, Value};
+use super::{ops, order};
+use crate::checkpoint::Tensor;
+
+/// A file that was looked at.
+#[derive(Clone, Debug)]
+pub struct Survey {
+    /// The file.
+    pub path: PathBuf,
+    /// Nodes that it has.
+    pub nodes: usize,
+    /// Each node that is not supported, as `node NAME (OP): why`.
+    pub unsupported: Vec<String>,
+    /// Nodes that were not looked at, since they read what those make.
+    pub behind: usize,
+    /// What it becomes, if all nodes are supported.
+    network: Option<Network>,
+}
+
+/// A network out of a file.
+#[derive(Clone, Debug, PartialEq)]
+pub struct Network {
+    /// Its layers, for the images and classes of the file.
+    pub net: NetSpec,
+    /// Number of its classes.
+    pub classes: usize,
+    /// Weights and running statistics: names as in PyTorch, shapes, values.
+    pub tensors: Vec<Tensor>,
+    /// What a user should know, a sentence each.
+    pub notes: Vec<String>,
+}
+
+/// ONNX's types of floats.
+const FLOAT: i64 = 1;
+const FLOAT16: i64 = 10;
+const FLOAT64: i64 = 11;
+const BFLOAT16: i64 = 16;
+
+/// Largest height, width and number of channels.
+const LARGEST: i64 = 1 << 16;
+
+/// Largest file: what protobuf can hold.
+const MOST: u64 = i32::MAX as u64;
+
+/// Reads a file.
+///
+/// # Errors
+/// For a file that is no ONNX model, of an opset that is not known, or whose input is no image of a fixed size; not for nodes that are not
+/// supported: [`Survey::network`] fails for those.
+pub fn read(path: &Path) -> Result<Survey, Error> {
+    let io = |source| Error::Io { path: path.to_path_buf(), source };
+    let bytes = regular::open(path).and_then(|file| file.metadata()).map_err(io)?.len();
+    if bytes > MOST {
+        let why = format!("{bytes} bytes, and an ONNX file has {MOST} at most");
+        return Err(Error::File { path: path.to_path_buf(), why });
+    }
+    of_bytes(&regular::read(path).map_err(io)?, path)
+}
+
+/// The same of a file's bytes; `path` stands in messages.
+///
+/// # Errors
+/// As [`read`].
+pub fn of_bytes(bytes: &[u8], path: &Path) -> Result<Survey, Error> {
+    // every message may contain names from the file
+    let survey =
+        survey(bytes, path).map_err(|why| Error::File { path: path.to_path_buf(), why: printable(&why).into() })?;
+    Ok(Survey { unsupported: survey.unsupported.iter().map(|text| printable(text).into()).collect(), ..survey })
+}
+
+impl Survey {
+    /// What the file becomes.
+    ///
+    /// # Errors
+    /// [`Error::Nodes`] for nodes that are not supported.
+    pub fn network(self) -> Result<Network, Error> {
+        self.network.ok_or(Error::Nodes { path: self.path, nodes: self.unsupported })
+    }
+}
+
+fn survey(bytes: &[u8], path: &Path) -> Result<Survey, String> {
+    let graph = Graph::read(bytes)?;
+    order::check(&graph)?;
+    let image = image(&graph)?;
+    let name = path.file_name().unwrap_or_default().to_string_lossy();
+    let mut build = Build::new(&graph, &name, image, bytes.len());
+    let (mut unsupported, mut behind) = (Vec::new(), 0);
+    for node in &graph.nodes {
+        let made = step(&mut build, node);
+        let made = match made {
+            Ok(value) => value,
+            Err(Stop::Behind) => {
+                behind += 1;
+                Value::Missing
+            }
+            Err(Stop::Unsupported(why)) => {
+                unsupported.push(format!("node {} ({}): {why}", node.label(), node.op));
+                Value::Missing
+            }
+        };
+        let rest = node.outputs.iter().skip(1).filter(|output| !build.is_set(output));
+        let rest: Vec<(&str, Value)> = rest.map(|output| (*output, Value::Missing)).collect();
+        let all = node.outputs.first().map(|output| (*output, made)).into_iter().chain(rest);
+        all.filter(|(output, _)| !output.is_empty()).for_each(|(output, value)| build.set(node, output, value));
+    }
+    let network = if unsupported.is_empty() { finish(build).map_err(|why| unsupported.push(why)).ok() } else { None };
+    Ok(Survey { path: path.to_path_buf(), nodes: graph.nodes.len(), unsupported, behind, network })
+}
+
+/// Why a node makes nothing.
+enum Stop {
+    /// It is not supported.
+    Unsupported(String),
+    /// It reads what a node makes that is not.
+    Behind,
+}
+
+fn step<'a>(build: &mut Build<'a>, node: &Node<'a>) -> Result<Value, Stop> {
+    if ATTENTION.contains(&node.op) {
+        return Err(Stop::Unsupported("attention is not supported".into()));
+    }
+    if !node.is_own() {
+        return Err(Stop::Unsupported(format!(
+            "it is of the domain \"{}\", and only ONNX's own operators are supported; take the graph as it was before a runtime \
+             optimised it, or export without custom operators",
+            node.domain
+        )));
+    }
+    let handler = ops::handler(node.op);
+    let unknown = || {
+        let near = did_you_mean(node.op, &ops::names());
+        Stop::Unsupported(format!("the operator is not supported{near}"))
+    };
+    if handler.is_none() && !is_folded(node.op) {
+        return Err(unknown());
+    }
+    if node.inputs.iter().any(|name| build.is_missing(name)) {
+        return Err(Stop::Behind);
+    }
+    if let Some(value) = fold(build, node).map_err(Stop::Unsupported)? {
+        return Ok(value);
+    }
+    let handler = handler.ok_or_else(unknown)?;
+    ops::check_inputs(node).map_err(Stop::Unsupported)?;
+    handler(build, node).map_err(Stop::Unsupported)
+}
+
+/// Names of operators that compute attention.
+const ATTENTION: [&str; 3] = ["Attention", "MultiHeadAttention", "GroupQueryAttention"];
+
+/// Returns the name, the shape and the layout of the input image.
+fn image<'a>(graph: &Graph<'a>) -> Result<(&'a str, Shape, Layout), String> {
+    let [Input { name, kind, dims }] = &graph.inputs[..] else {
+        let names: Vec<&str> = graph.inputs.iter().map(|input| input.name).collect();
+        return Err(format!("{} inputs ({}); a network takes one, the images", names.len(), names.join(", ")));
+    };
+    if *kind != FLOAT {
+        let cure = match *kind {
+            FLOAT16 | FLOAT64 | BFLOAT16 => "export it from model.float()",
+            _ => "a network takes normalised images: export without --preprocess",
+        };
+        return Err(format!("its input {name} is of {}, and float32 is supported; {cure}", type_name(*kind)));
+    }
+    let &[_, second, third, fourth] = dims.as_slice() else {
+        return Err(format!("its input {name} has {} dimensions; images have 4: (N, C, H, W)", dims.len()));
+    };
+    // graphs of TensorFlow have (N, H, W, C) inputs, followed by a Transpose
+    let few = |dim: Dim<'_>| matches!(dim, Dim::Known(1..=4));
+    let layout = if few(fourth) && !few(second) { Layout::Last } else { Layout::Image };
+    let (c, h, w) = if layout == Layout::Last { (fourth, second, third) } else { (second, third, fourth) };
+    let size = |at: usize, dim: Dim<'_>| match dim {
+        Dim::Known(n) if (1..=LARGEST).contains(&n) => Ok(n as usize),
+        Dim::Known(n) => Err(format!("dimension {at} of its input {name} is {n}; from 1 to {LARGEST} are possible")),
+        Dim::Named(dim) => Err(format!(
+            "a dynamic shape: dimension {at} of its input {name} is \"{dim}\", and only the number of images may be open; export with a \
+             fixed size, as torch.onnx.export(model, torch.randn(1, 3, 224, 224), ...)"
+        )),
+    };
+    let at = if layout == Layout::Last { [3, 1, 2] } else { [1, 2, 3] };
+    Ok((name, Shape::image(size(at[0], c)?, size(at[1], h)?, size(at[2], w)?), layout))
+}
+
+/// The network up to the first output.
+fn finish(mut build: Build<'_>) -> Result<Network, String> {
+    let Some(output) = build.graph.outputs.first().copied() else { return Err("the graph has no output".into()) };
+    let view = build.output(output)?;
+    let classes = build.shapes[view.id.0];
+    if classes.plane() != 1 || view.id.0 == 0 {
+        return Err(format!("its output {output} is {classes}, and must be one score for each class"));
+    }
+    if build.graph.outputs.len() > 1 {
+        build.notes.push(format!("outputs beside {output} are left out"));
+    }
+    let mut net = build.net;
+    net.nodes.truncate(view.id.0);
+    let net = fuse(net);
+    let Some(_) = net.nodes.last() else { return Err("the graph has no nodes".into()) };
+    if !net.nodes.iter().any(|node| matches!(node.op, Op::Norm(_)))
+        && build.graph.nodes.iter().filter(|node| node.op == "Conv").count() > 1
+    {
+        build.notes.push(
+            "the graph has no batch normalisation. If the exporter merged it into the convolutions, the network trains without it. PyTorch \
+             keeps it with torch.onnx.export(model.eval(), ..., training=torch.onnx.TrainingMode.PRESERVE, do_constant_folding=False)"
+                .into(),
+        );
+    }
+    let mut tensors = Vec::new();
+    for node in &net.nodes {
+        let own = build.weights.remove(&node.name).into_iter().flatten();
+        tensors.extend(own.map(|(field, shape, values)| (format!("{}.{field}", node.name), shape, values)));
+    }
+    Ok(Network { net, classes: classes.elems(), tensors, notes: build.notes })
+}

@@ -1,0 +1,329 @@
+//! Files that other programs may have written, byte by byte, and what is said of them.
+
+mod exporters;
+mod forms;
+
+use std::path::Path;
+use std::rc::Rc;
+
+use net::Shape;
+
+use super::build::Build;
+use super::fold::fold;
+use super::graph::Graph;
+use super::value::{Layout, Value};
+use super::{Network, Survey, of_bytes, ops};
+
+/// A message under construction.
+#[derive(Clone, Default)]
+struct Bytes(Vec<u8>);
+
+impl Bytes {
+    fn varint(mut self, mut value: u64) -> Self {
+        while value >= 0x80 {
+            self.0.push(value as u8 | 0x80);
+            value >>= 7;
+        }
+        self.0.push(value as u8);
+        self
+    }
+
+    fn int(self, field: u64, value: i64) -> Self {
+        self.varint(field << 3).varint(value as u64)
+    }
+
+    fn raw(self, field: u64, bytes: &[u8]) -> Self {
+        let mut message = self.varint(field << 3 | 2).varint(bytes.len() as u64);
+        message.0.extend_from_slice(bytes);
+        message
+    }
+
+    fn text(self, field: u64, text: &str) -> Self {
+        self.raw(field, text.as_bytes())
+    }
+
+    fn inner(self, field: u64, inner: &Self) -> Self {
+        self.raw(field, &inner.0)
+    }
+}
+
+fn floats(name: &str, dims: &[i64], values: &[f32]) -> Bytes {
+    let bytes: Vec<u8> = values.iter().flat_map(|v| v.to_le_bytes()).collect();
+    let dims = dims.iter().fold(Bytes::default(), |tensor, n| tensor.int(1, *n));
+    dims.int(2, 1).text(8, name).raw(9, &bytes)
+}
+
+fn ints(name: &str, values: &[i64]) -> Bytes {
+    let bytes: Vec<u8> = values.iter().flat_map(|v| v.to_le_bytes()).collect();
+    Bytes::default().int(1, values.len() as i64).int(2, 7).text(8, name).raw(9, &bytes)
+}
+
+fn node(op: &str, inputs: &[&str], output: &str) -> Bytes {
+    let node = inputs.iter().fold(Bytes::default(), |node, input| node.text(1, input));
+    node.text(2, output).text(3, &format!("/{output}/{op}")).text(4, op)
+}
+
+/// An input or an output: a size, or a name for none.
+fn value(name: &str, dims: &[Result<i64, &str>]) -> Bytes {
+    let shape = dims.iter().fold(Bytes::default(), |shape, dim| {
+        let dim = match dim {
+            Ok(n) => Bytes::default().int(1, *n),
+            Err(name) => Bytes::default().text(2, name),
+        };
+        shape.inner(1, &dim)
+    });
+    let tensor = Bytes::default().int(1, 1).inner(2, &shape);
+    Bytes::default().text(1, name).inner(2, &Bytes::default().inner(1, &tensor))
+}
+
+const IMAGE: [Result<i64, &str>; 4] = [Err("N"), Ok(2), Ok(4), Ok(4)];
+
+fn model(opset: i64, input: &[Result<i64, &str>], tensors: &[Bytes], nodes: &[Bytes]) -> Vec<u8> {
+    let graph = nodes.iter().fold(Bytes::default(), |graph, node| graph.inner(1, node));
+    let graph = tensors.iter().fold(graph, |graph, tensor| graph.inner(5, tensor));
+    let graph = graph.inner(11, &value("x", input)).inner(12, &value("y", &[Err("N"), Ok(3)]));
+    Bytes::default().int(1, 8).inner(7, &graph).inner(8, &Bytes::default().text(1, "").int(2, opset)).0
+}
+
+/// conv, relu, mean over the plane, flatten, gemm.
+fn parts() -> (Vec<Bytes>, Vec<Bytes>) {
+    let weights = |n: usize| (0..n).map(|i| (i as f32).sin()).collect::<Vec<_>>();
+    let tensors = vec![floats("conv.weight", &[5, 2, 1, 1], &weights(10)), floats("fc.weight", &[5, 3], &weights(15))];
+    let nodes = vec![
+        node("Conv", &["x", "conv.weight"], "a"),
+        node("Relu", &["a"], "b"),
+        node("GlobalAveragePool", &["b"], "c"),
+        node("Flatten", &["c"], "d"),
+        node("Gemm", &["d", "fc.weight"], "y"),
+    ];
+    (tensors, nodes)
+}
+
+fn survey(bytes: &[u8]) -> Result<Survey, String> {
+    of_bytes(bytes, Path::new("net.onnx")).map_err(|error| error.to_string())
+}
+
+fn network(bytes: &[u8]) -> Result<Network, String> {
+    survey(bytes)?.network().map_err(|error| error.to_string())
+}
+
+#[track_caller]
+fn refused(bytes: &[u8], wanted: &[&str]) {
+    let error = network(bytes).expect_err("a file that is refused");
+    wanted.iter().for_each(|part| assert!(error.contains(part), "expected {part:?} in: {error}"));
+}
+
+/// A model of the parts, after a change.
+fn changed(change: impl FnOnce(&mut Vec<Bytes>, &mut Vec<Bytes>)) -> Vec<u8> {
+    let (mut tensors, mut nodes) = parts();
+    change(&mut tensors, &mut nodes);
+    model(17, &IMAGE, &tensors, &nodes)
+}
+
+#[test]
+fn a_graph_becomes_layers_with_pytorchs_names() {
+    let net = network(&changed(|_, _| {})).unwrap();
+    let names: Vec<(&str, &str)> = net.net.nodes.iter().map(|node| (node.name.as_str(), node.op.kind())).collect();
+    assert_eq!(names, [("conv", "conv"), ("c", "avgpool"), ("d", "flatten"), ("fc", "linear")]);
+    let tensors: Vec<(&str, &[usize])> = net.tensors.iter().map(|t| (t.0.as_str(), &t.1[..])).collect();
+    assert_eq!(tensors, [("conv.weight", &[5, 2, 1, 1][..]), ("fc.weight", &[3, 5])]);
+    // Gemm's weight lies across
+    assert_eq!(net.tensors[1].2[1], 3f32.sin());
+    assert_eq!((net.classes, net.net.nodes[0].op.clone()), (3, net.net.nodes[0].op.clone()));
+}
+
+#[test]
+fn unknown_operators_are_all_named() {
+    let bytes = changed(|_, nodes| {
+        nodes[1] = node("Reluu", &["a"], "b");
+        nodes[3] = node("Einsum", &["c"], "d");
+    });
+    let survey = survey(&bytes).unwrap();
+    assert_eq!((survey.nodes, survey.unsupported.len(), survey.behind), (5, 2, 2));
+    refused(
+        &bytes,
+        &["net.onnx: node /b/Reluu (Reluu): the operator is not supported; did you mean \"Relu\"?", "1 more"],
+    );
+    assert!(survey.unsupported[1].contains("/d/Einsum (Einsum)"), "{:?}", survey.unsupported);
+}
+
+#[test]
+fn dynamic_shapes_are_named() {
+    let (tensors, nodes) = parts();
+    let input = [Err("N"), Ok(2), Err("height"), Ok(4)];
+    refused(&model(17, &input, &tensors, &nodes), &["dimension 2 of its input x is \"height\"", "torch.randn"]);
+    refused(&model(17, &[Err("N"), Ok(2)], &tensors, &nodes), &["has 2 dimensions"]);
+    refused(&model(17, &[Err("N"), Ok(2), Ok(0), Ok(4)], &tensors, &nodes), &["dimension 2", "is 0"]);
+}
+
+#[test]
+fn opsets_that_are_not_known_are_refused() {
+    let (tensors, nodes) = parts();
+    for opset in 7..=24 {
+        assert!(network(&model(opset, &IMAGE, &tensors, &nodes)).is_ok(), "{opset}");
+    }
+    refused(&model(6, &IMAGE, &tensors, &nodes), &["opset 6", "7 to 24"]);
+    refused(&model(25, &IMAGE, &tensors, &nodes), &["opset 25"]);
+    refused(b"", &["no graph"]);
+    refused(b"\x3a\xff\xff\xff\xff\x0f", &["longer than what is left"]);
+}
+
+#[test]
+fn external_data_is_refused_by_its_name() {
+    let bytes = changed(|tensors, _| {
+        let entry = Bytes::default().text(1, "location").text(2, "net.onnx.data");
+        tensors[0] = Bytes::default().int(1, 5).int(2, 1).text(8, "conv.weight").inner(13, &entry).int(14, 1);
+    });
+    refused(&bytes, &["tensor conv.weight", "\"net.onnx.data\"", "external_data=False"]);
+}
+
+#[test]
+fn weights_that_are_no_numbers_are_refused() {
+    for value in [f32::NAN, f32::INFINITY] {
+        let bytes = changed(|tensors, _| {
+            tensors[0] = floats("conv.weight", &[5, 2, 1, 1], &[&[0.0; 9][..], &[value]].concat())
+        });
+        refused(&bytes, &["node /a/Conv (Conv)", &format!("{value} (element 9)")]);
+    }
+    let short = changed(|tensors, _| tensors[0] = floats("conv.weight", &[5, 2, 1, 1], &[0.0; 9]));
+    refused(&short, &["tensor conv.weight", "holds 10 values, got 36 bytes"]);
+    let negative = changed(|tensors, _| tensors[0] = floats("conv.weight", &[5, -2, 1, 1], &[0.0; 10]));
+    refused(&negative, &["its shape [5, -2, 1, 1] is none"]);
+    let huge = changed(|tensors, _| tensors[0] = floats("conv.weight", &[i64::MAX, i64::MAX, 4, 4], &[0.0; 10]));
+    refused(&huge, &["is none"]);
+}
+
+#[test]
+fn cycles_are_written_out() {
+    let bytes = changed(|_, nodes| nodes[1] = node("Add", &["a", "d"], "b"));
+    refused(&bytes, &["a cycle of nodes", "/b/Add -> /d/Flatten -> /c/GlobalAveragePool -> /b/Add"]);
+    let own = changed(|_, nodes| nodes[1] = node("Add", &["a", "b"], "b"));
+    refused(&own, &["a cycle of nodes", "/b/Add -> /b/Add"]);
+    refused(&changed(|_, nodes| nodes.swap(1, 0)), &["node /b/Relu reads what node /a/Conv makes, which comes later"]);
+    refused(&changed(|_, nodes| nodes[1] = node("Relu", &["a"], "a")), &["both make a"]);
+}
+
+#[test]
+fn shapes_that_do_not_fit_are_told_with_both_sides() {
+    let bytes = changed(|tensors, _| tensors[0] = floats("conv.weight", &[5, 3, 1, 1], &[0.0; 15]));
+    refused(&bytes, &["its weight must have the shape [5, 2, 1, 1] for an input of 2x4x4, got [5, 3, 1, 1]"]);
+    let sum = changed(|tensors, nodes| {
+        tensors.push(floats("other.weight", &[4, 2, 1, 1], &[0.0; 8]));
+        nodes[1] = node("Conv", &["x", "other.weight"], "o");
+        nodes.insert(2, node("Add", &["a", "o"], "b"));
+    });
+    refused(&sum, &["node /b/Add (Add)", "5x4x4 and 4x4x4"]);
+    let end = changed(|_, nodes| nodes.truncate(1));
+    refused(&end, &["nothing makes its output y"]);
+}
+
+/// A reshape whose sizes are computed from the tensor, a linear layer of two nodes, and a softmax at the end.
+#[test]
+fn what_exporters_write_in_several_nodes_is_understood() {
+    let bytes = changed(|tensors, nodes| {
+        tensors.extend([
+            ints("zero", &[0]),
+            ints("rest", &[-1]),
+            ints("axes", &[0]),
+            floats("fc.bias", &[3], &[0.5, 1.5, 2.5]),
+        ]);
+        nodes.truncate(3);
+        nodes.extend([
+            node("Shape", &["c"], "s"),
+            node("Gather", &["s", "zero"], "n"),
+            node("Concat", &["n", "rest"], "shape"),
+            node("Reshape", &["c", "shape"], "d"),
+            node("MatMul", &["d", "fc.weight"], "p"),
+            node("Add", &["fc.bias", "p"], "q"),
+            node("Softmax", &["q"], "y"),
+        ]);
+    });
+    let net = network(&bytes).unwrap();
+    assert_eq!(net.net.nodes.last().unwrap().op.kind(), "linear");
+    let bias = net.tensors.iter().find(|tensor| tensor.0 == "fc.bias").unwrap();
+    assert_eq!(bias.2, [0.5, 1.5, 2.5]);
+    assert!(net.notes.iter().any(|note| note.contains("Softmax) is left out")), "{:?}", net.notes);
+}
+
+/// Weights are changed in place where nobody else reads what they make, whatever names it has.
+#[test]
+fn a_tensor_with_two_names_keeps_its_weights() {
+    let more = [0.5, 1.5, 2.5, 3.5, 4.5];
+    let with = |op: &str, inputs: &[&str], sums: &[Bytes]| {
+        changed(|tensors, nodes| {
+            let lists = [("own", vec![-1, 5, 4, 4]), ("starts", vec![0, 0]), ("ends", vec![i64::MAX, i64::MAX])];
+            tensors.extend(lists.map(|(name, list)| ints(name, &list)));
+            tensors.push(floats("more", &[5, 1, 1], &more));
+            nodes.splice(1..2, [&[node(op, inputs, "i")][..], sums].concat());
+        })
+    };
+    let aliases: [(&str, &[&str]); 4] =
+        [("Identity", &["a"]), ("Cast", &["a"]), ("Reshape", &["a", "own"]), ("Slice", &["a", "starts", "ends"])];
+    for (op, inputs) in aliases {
+        for (one, other) in [("i", "a"), ("a", "i")] {
+            let sums = [node("Add", &[one, "more"], "s"), node("Add", &["s", other], "b")];
+            let net = network(&with(op, inputs, &sums)).unwrap();
+            let tensor = |name: &str| net.tensors.iter().find(|tensor| tensor.0 == name).map(|tensor| &tensor.2[..]);
+            assert_eq!((tensor("conv.bias"), tensor("s.bias")), (None, Some(&more[..])), "{op}");
+        }
+        let net = network(&with(op, inputs, &[node("Add", &["i", "more"], "b")])).unwrap();
+        let bias = net.tensors.iter().find(|tensor| tensor.0 == "conv.bias").unwrap();
+        assert_eq!(bias.2, more, "{op}");
+    }
+}
+
+/// What the node at this place makes.
+fn make<'a>(build: &mut Build<'a>, at: usize) -> Result<Value, String> {
+    let node = &build.graph.nodes[at];
+    match fold(build, node)? {
+        Some(value) => Ok(value),
+        None => ops::handler(node.op).unwrap()(build, node),
+    }
+}
+
+/// However many nodes pass weights on, or turn them.
+#[test]
+fn weights_take_no_more_memory_than_a_few_times_the_file() {
+    let bytes = changed(|tensors, nodes| {
+        tensors.push(ints("axes", &[0]));
+        *nodes = vec![
+            node("Identity", &["fc.weight"], "a"),
+            node("Identity", &["fc.weight"], "b"),
+            node("Transpose", &["fc.weight"], "c"),
+            node("Unsqueeze", &["fc.weight", "axes"], "d"),
+            node("ConstantOfShape", &["many"], "e"),
+            node("Expand", &["axes", "many"], "f"),
+        ];
+        tensors.push(ints("many", &[1 << 31, 1 << 20]));
+    });
+    let graph = Graph::read(&bytes).unwrap();
+    let mut build = Build::new(&graph, "net", ("x", Shape::image(2, 4, 4), Layout::Image), 0);
+    match [0, 1].map(|at| make(&mut build, at).unwrap()) {
+        [Value::Constant(one), Value::Constant(other)] => assert!(Rc::ptr_eq(&one, &other)),
+        other => panic!("{other:?}"),
+    }
+    build.take(640 << 20).unwrap();
+    // a repeated value is allocated only when it becomes a weight
+    let many = make(&mut build, 4).unwrap();
+    build.set(&graph.nodes[4], "e", many);
+    for at in [2, 3, 5] {
+        let error = make(&mut build, at).unwrap_err();
+        assert!(error.contains("do not fit into memory"), "{error}");
+    }
+    let sizes = changed(|_, nodes| {
+        let twice = |from: &str, to: &str| node("Concat", &[from, from], to);
+        nodes.extend([node("Shape", &["c"], "s0"), twice("s0", "s1"), twice("s1", "s2")]);
+    });
+    refused(&sizes, &["node /s2/Concat (Concat): it joins more than 8 sizes"]);
+}
+
+#[test]
+fn every_cut_of_a_file_is_an_error() {
+    let bytes = changed(|_, _| {});
+    let good = network(&bytes).unwrap();
+    for end in 0..bytes.len() {
+        if let Ok(net) = network(&bytes[..end]) {
+            assert_ne!(net, good, "cut at {end}");
+        }
+    }
+}

@@ -1,0 +1,263 @@
+//! Graphs as written for old opsets and by the exporters of TensorFlow, Caffe2 and PyTorch.
+
+use net::{Activation, Op};
+
+use super::forms::{between, kinds, with_int, with_ints};
+use super::*;
+
+/// Adds a float attribute to a node.
+fn with_float(node: Bytes, name: &str, value: f32) -> Bytes {
+    let attribute = Bytes::default().text(1, name).varint(2 << 3 | 5);
+    let attribute = Bytes([attribute.0, value.to_le_bytes().to_vec()].concat());
+    node.inner(5, &attribute.int(20, 1))
+}
+
+/// Imports a network and returns the values of its tensor `name`.
+fn values(bytes: &[u8], name: &str) -> Vec<f32> {
+    let net = network(bytes).unwrap();
+    let names: Vec<&str> = net.tensors.iter().map(|tensor| tensor.0.as_str()).collect();
+    let tensor = net.tensors.iter().find(|tensor| tensor.0 == name);
+    tensor.unwrap_or_else(|| panic!("{name} in {names:?}")).2.clone()
+}
+
+/// Older opsets have attributes where newer opsets have inputs.
+#[test]
+fn attributes_of_old_opsets_are_read() {
+    let old = |nodes: &[Bytes]| {
+        let (tensors, mut own) = parts();
+        own.splice(1..2, nodes.to_vec());
+        model(9, &IMAGE, &tensors, &own)
+    };
+    let clip = with_float(with_float(node("Clip", &["a"], "b"), "min", 0.0), "max", 6.0);
+    assert_eq!(network(&old(&[clip])).unwrap().net.nodes[1].op, Activation::Relu6.into());
+    let dropout = [node("Relu", &["a"], "r"), with_float(node("Dropout", &["r"], "b"), "ratio", 0.25)];
+    let net = network(&old(&dropout)).unwrap().net;
+    assert!(net.nodes.iter().any(|node| matches!(node.op, Op::Dropout(d) if d.0 == 0.25)), "{net:?}");
+    let pads = with_ints(node("Pad", &["a"], "p"), "pads", &[0, 0, 1, 1, 0, 0, 1, 1]);
+    let window = with_ints(node("AveragePool", &["p"], "b"), "kernel_shape", &[3, 3]);
+    match &network(&old(&[pads, window])).unwrap().net.nodes[1].op {
+        Op::Pool(pool) => assert_eq!(pool.pads, [1; 4]),
+        other => panic!("{other:?}"),
+    }
+    let parts = |name, values: &[i64], node| with_ints(node, name, values);
+    let slice = parts("starts", &[0, 0], parts("ends", &[i64::MAX, i64::MAX], node("Slice", &["a"], "b")));
+    assert_eq!(kinds(&old(&[slice]))[1], "avgpool");
+    // in old opsets a softmax without an axis runs over all dimensions except the first
+    let (tensors, mut own) = super::parts();
+    own[4] = node("Gemm", &["d", "fc.weight"], "z");
+    own.push(node("Softmax", &["z"], "y"));
+    assert!(network(&model(9, &IMAGE, &tensors, &own)).is_ok());
+}
+
+#[test]
+fn weights_that_the_graph_computes_are_computed() {
+    let bytes = changed(|tensors, own| {
+        tensors.extend([ints("shape", &[5, 3]), ints("order", &[2, 0, 1]), floats("three", &[], &[3.0])]);
+        let half = Bytes::default().int(1, 1).int(2, 1).raw(9, &0.5f32.to_le_bytes());
+        let filled = node("ConstantOfShape", &["shape"], "half");
+        own[4] = node("Gemm", &["d", "weight"], "y");
+        own.splice(
+            0..0,
+            [
+                filled.inner(5, &Bytes::default().text(1, "value").inner(5, &half).int(20, 4)),
+                with_int(node("Gather", &["fc.weight", "order"], "turned"), "axis", 1),
+                node("Mul", &["half", "turned"], "product"),
+                node("Add", &["product", "three"], "weight"),
+            ],
+        );
+    });
+    let (own, made) = (|i: usize| (i as f32).sin(), values(&bytes, "y.weight"));
+    for (class, feature) in [(0, 0), (1, 4), (2, 3)] {
+        let expected = 0.5 * own(feature * 3 + [2, 0, 1][class]) + 3.0;
+        assert!((made[class * 5 + feature] - expected).abs() < 1e-6, "{class} {feature}: {made:?}");
+    }
+}
+
+/// A batch norm written as a product and a sum is merged into the convolution before it, or becomes a layer.
+#[test]
+fn a_product_and_a_sum_with_numbers_of_each_channel_are_one_layer() {
+    let (scale, shift) = ([2.0, 3.0, 4.0, 5.0, 6.0], [0.5, 1.5, 2.5, 3.5, 4.5]);
+    let numbers = [floats("scale", &[5, 1, 1], &scale), floats("shift", &[1, 5, 1, 1], &shift)];
+    let affine = |from: &str| [node("Mul", &[from, "scale"], "m"), node("Add", &["m", "shift"], "b")];
+    let conv = between(&numbers, &affine("a"));
+    assert_eq!(kinds(&conv), ["conv", "avgpool", "flatten", "linear"]);
+    assert_eq!(values(&conv, "conv.bias"), shift);
+    for (at, value) in values(&conv, "conv.weight").into_iter().enumerate() {
+        assert!((value - scale[at / 2] * (at as f32).sin()).abs() < 1e-6, "{at}");
+    }
+    let relu = between(&numbers, &[&[node("Relu", &["a"], "r")][..], &affine("r")].concat());
+    assert_eq!(kinds(&relu), ["conv", "conv", "avgpool", "flatten", "linear"]);
+    assert_eq!((values(&relu, "m.weight"), values(&relu, "m.bias")), (scale.to_vec(), shift.to_vec()));
+    let stored = ["gamma", "beta", "mean", "var"].map(|name| floats(name, &[5], &[1.0; 5]));
+    let norm = node("BatchNormalization", &["a", "gamma", "beta", "mean", "var"], "n");
+    let norm = between(&[&numbers[..], &stored].concat(), &[&[norm][..], &affine("n")].concat());
+    assert_eq!(kinds(&norm), ["conv", "norm", "avgpool", "flatten", "linear"]);
+    assert_eq!(values(&norm, "n.weight"), scale);
+    // (x + 1) * scale + shift
+    let sum: Vec<f32> = scale.iter().zip(shift).map(|(scale, shift)| scale + shift).collect();
+    assert_eq!(values(&norm, "n.bias"), sum);
+}
+
+#[test]
+fn batch_norms_in_training_mode_are_refused_by_name() {
+    let stored = ["gamma", "beta", "mean", "var"].map(|name| floats(name, &[5], &[1.0; 5]));
+    let norm = node("BatchNormalization", &["a", "gamma", "beta", "mean", "var"], "b");
+    let training = between(&stored, &[with_int(norm.clone(), "training_mode", 1)]);
+    refused(&training, &["node /b/BatchNormalization (BatchNormalization)", "training_mode=1", "model.eval()"]);
+    refused(&between(&stored, &[with_int(norm, "spatial", 0)]), &["spatial=0"]);
+}
+
+#[test]
+fn hard_sigmoids_of_any_slope_are_layers() {
+    let hard = |alpha| with_float(node("HardSigmoid", &["a"], "h"), "alpha", alpha);
+    let sigmoid = [hard(0.2), node("Identity", &["h"], "b")];
+    assert_eq!(kinds(&between(&[], &sigmoid))[..3], ["conv", "scale", "hard_sigmoid"]);
+    let swish = network(&between(&[], &[hard(0.2), node("Mul", &["a", "h"], "b")])).unwrap().net;
+    let ops: Vec<&Op> = swish.nodes[1..4].iter().map(|node| &node.op).collect();
+    assert_eq!(ops[1], &Op::from(Activation::HardSwish));
+    for (op, factor) in [(ops[0], 1.2), (ops[2], 1.0 / 1.2)] {
+        assert!(matches!(op, Op::Activation(Activation::Scale(f)) if (f - factor).abs() < 1e-6), "{op:?}");
+    }
+}
+
+#[test]
+fn sums_and_means_of_several_tensors_are_chains() {
+    for (op, kinds) in [
+        ("Sum", &["conv", "relu", "tanh", "add", "add"][..]),
+        ("Mean", &["conv", "relu", "tanh", "add", "add", "scale"]),
+    ] {
+        let nodes = [node("Relu", &["a"], "r"), node("Tanh", &["a"], "t"), node(op, &["r", "t", "a"], "b")];
+        assert_eq!(self::kinds(&between(&[], &nodes))[..kinds.len()], *kinds);
+    }
+}
+
+/// No output of a ReLU is below zero, so zero padding does not change the maximum.
+#[test]
+fn zeros_around_a_max_pool_are_its_own_cells_behind_a_relu() {
+    let cells = [ints("cells", &[0, 0, 1, 1, 0, 0, 1, 1])];
+    let pool = |from: &[Bytes]| {
+        let pool = with_ints(node("MaxPool", &["p"], "b"), "kernel_shape", &[3, 3]);
+        between(&cells, &[from, &[node("Pad", &["r", "cells"], "p"), pool]].concat())
+    };
+    match &network(&pool(&[node("Relu", &["a"], "r")])).unwrap().net.nodes[1].op {
+        Op::Pool(pool) => assert_eq!(pool.pads, [1; 4]),
+        other => panic!("{other:?}"),
+    }
+    refused(&pool(&[node("Tanh", &["a"], "r")]), &["node /b/MaxPool (MaxPool): it reads a padded tensor"]);
+}
+
+/// If features are flattened from (H, W, C), the columns of the next weight must be reordered.
+#[test]
+fn channels_may_come_last_from_the_input_on() {
+    let (tensors, _) = parts();
+    let weight: Vec<f32> = (0..5 * 16 * 3).map(|i| i as f32).collect();
+    let tensors = [&tensors[..1], &[floats("fc.weight", &[80, 3], &weight), ints("flat", &[-1, 80])]].concat();
+    let nodes = [
+        with_ints(node("Transpose", &["x"], "t"), "perm", &[0, 3, 1, 2]),
+        node("Conv", &["t", "conv.weight"], "a"),
+        with_ints(node("Transpose", &["a"], "l"), "perm", &[0, 2, 3, 1]),
+        node("Reshape", &["l", "flat"], "d"),
+        node("MatMul", &["d", "fc.weight"], "y"),
+    ];
+    let bytes = model(17, &[Err("N"), Ok(5), Ok(6), Ok(2)], &tensors, &nodes);
+    refused(&bytes, &["node /d/Reshape (Reshape): from 5x5x6 to [-1, 80]"]);
+    let bytes = model(17, &[Err("N"), Ok(8), Ok(2), Ok(2)], &tensors, &nodes);
+    let net = network(&bytes).unwrap();
+    assert_eq!(net.net.input, Shape::image(2, 8, 2));
+    let linear = values(&bytes, "fc.weight");
+    // class, channel, pixel
+    for (class, c, pixel) in [(0, 0, 0), (1, 4, 3), (2, 1, 15)] {
+        assert_eq!(linear[class * 80 + c * 16 + pixel], weight[(pixel * 5 + c) * 3 + class]);
+    }
+}
+
+#[test]
+fn channel_shuffles_move_channels() {
+    let sizes = [
+        ints("blocks", &[1, 2, 3, 4, 4]),
+        ints("back", &[1, 6, 4, 4]),
+        floats("six.weight", &[6, 5, 1, 1], &[1.0; 30]),
+    ];
+    let nodes = [
+        node("Conv", &["a", "six.weight"], "s"),
+        node("Reshape", &["s", "blocks"], "t"),
+        with_ints(node("Transpose", &["t"], "u"), "perm", &[0, 2, 1, 3, 4]),
+        node("Reshape", &["u", "back"], "b"),
+    ];
+    let bytes = changed(|all, own| {
+        all.extend_from_slice(&sizes);
+        all[1] = floats("fc.weight", &[6, 3], &[0.5; 18]);
+        own.splice(1..2, nodes.to_vec());
+    });
+    let weight = values(&bytes, "b.weight");
+    let from: Vec<usize> = weight.chunks(6).map(|row| row.iter().position(|w| *w == 1.0).unwrap()).collect();
+    assert_eq!(from, [0, 3, 1, 4, 2, 5]);
+    assert_eq!(weight.iter().sum::<f32>(), 6.0);
+}
+
+/// PyTorch's exporter flattens a single image to one dimension and gathers its features again.
+#[test]
+fn a_list_of_all_features_is_parted_again() {
+    let with = |order: Vec<i64>, dims: &[i64]| {
+        changed(|tensors, own| {
+            let bytes: Vec<u8> = order.iter().flat_map(|n| n.to_le_bytes()).collect();
+            let dims = dims.iter().fold(Bytes::default(), |tensor, n| tensor.int(1, *n));
+            tensors.extend([
+                ints("list", &[-1]),
+                dims.int(2, 7).text(8, "order").raw(9, &bytes),
+                ints("flat", &[1, 5]),
+            ]);
+            own.splice(
+                3..4,
+                [
+                    node("Reshape", &["c", "list"], "l"),
+                    node("Gather", &["l", "order"], "p"),
+                    node("Reshape", &["p", "flat"], "d"),
+                ],
+            );
+        })
+    };
+    for dims in [&[1, 5, 1, 1][..], &[1, 5]] {
+        let kinds = kinds(&with((0..5).collect(), dims));
+        assert_eq!([kinds[0], kinds[kinds.len() - 1]], ["conv", "linear"], "{kinds:?}");
+    }
+    refused(&with(vec![1, 0, 2, 3, 4], &[1, 5]), &["node /p/Gather (Gather): its indices mix the features"]);
+    refused(&with((0..5).collect(), &[5, 1]), &["node /p/Gather (Gather): its indices have the shape [5, 1]"]);
+}
+
+#[test]
+fn channels_are_split_by_convolutions_of_zeros_and_ones() {
+    let join = node("Concat", &["q", "p"], "b");
+    let half = Bytes::default().text(2, "q");
+    let split =
+        Bytes([with_ints(with_int(node("Split", &["a"], "p"), "axis", 1), "split", &[2, 3]).0, half.0].concat());
+    let bytes = between(&[], &[split, join.clone()]);
+    assert_eq!(kinds(&bytes)[..4], ["conv", "conv", "conv", "concat"]);
+    let picked = |name: &str| {
+        values(&bytes, name).chunks(5).map(|row| row.iter().position(|w| *w == 1.0).unwrap()).collect::<Vec<_>>()
+    };
+    assert_eq!((picked("p.weight"), picked("q.weight")), (vec![0, 1], vec![2, 3, 4]));
+    let lists = [ints("one", &[1]), ints("zero", &[0]), ints("two", &[2]), ints("end", &[i64::MAX])];
+    let slices =
+        [node("Slice", &["a", "zero", "two", "one"], "p"), node("Slice", &["a", "two", "end", "one"], "q"), join];
+    let bytes = between(&lists, &slices);
+    assert_eq!(
+        values(&bytes, "q.weight").chunks(5).map(|row| row.iter().position(|w| *w == 1.0).unwrap()).collect::<Vec<_>>(),
+        [2, 3, 4]
+    );
+    let odd = with_ints(with_int(node("Split", &["a"], "b"), "axis", 1), "split", &[4]);
+    refused(&between(&[], &[odd]), &["node /b/Split (Split): it splits 5 channels into [4] for 1 outputs"]);
+    refused(&between(&[], &[with_int(node("Split", &["a"], "b"), "axis", 2)]), &["along axis 2"]);
+}
+
+#[test]
+fn attention_is_called_so() {
+    let attention = [node("Relu", &["a"], "q"), node("MatMul", &["a", "q"], "b")];
+    refused(&between(&[], &attention), &["node /b/MatMul (MatMul)", "attention is not supported"]);
+    let shares = [node("Softmax", &["a"], "s"), node("MatMul", &["s", "a"], "b")];
+    refused(&between(&[], &shares), &["node /s/Softmax (Softmax)", "attention is not supported"]);
+    refused(
+        &between(&[], &[node("Attention", &["a"], "b")]),
+        &["node /b/Attention (Attention): attention is not supported"],
+    );
+}

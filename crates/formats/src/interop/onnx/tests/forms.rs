@@ -1,0 +1,258 @@
+//! Forms of nodes that the standard allows: each is computed as it says, or refused.
+
+use net::{Activation, Op};
+
+use super::*;
+
+/// The same node with an attribute of one number.
+pub fn with_int(node: Bytes, name: &str, value: i64) -> Bytes {
+    node.inner(5, &Bytes::default().text(1, name).int(3, value).int(20, 2))
+}
+
+/// The same with a list of them.
+pub fn with_ints(node: Bytes, name: &str, values: &[i64]) -> Bytes {
+    let list = values.iter().fold(Bytes::default().text(1, name), |list, value| list.int(8, *value));
+    node.inner(5, &list.int(20, 7))
+}
+
+/// The same with a word.
+fn with_text(node: Bytes, name: &str, text: &str) -> Bytes {
+    node.inner(5, &Bytes::default().text(1, name).text(4, text).int(20, 3))
+}
+
+/// The parts with other nodes in place of the ReLU, which make b out of a.
+pub fn between(tensors: &[Bytes], nodes: &[Bytes]) -> Vec<u8> {
+    changed(|all, own| {
+        all.extend_from_slice(tensors);
+        own.splice(1..2, nodes.to_vec());
+    })
+}
+
+/// The operations of what a file becomes.
+pub fn kinds(bytes: &[u8]) -> Vec<&'static str> {
+    network(bytes).unwrap().net.nodes.iter().map(|node| node.op.kind()).collect()
+}
+
+#[test]
+fn no_input_is_passed_over() {
+    let numbers = [floats("zero", &[], &[0.0]), floats("most", &[], &[0.7])];
+    for op in ["Max", "Min"] {
+        let bytes = between(&numbers, &[node(op, &["a", "zero", "most"], "b")]);
+        refused(&bytes, &[&format!("node /b/{op} ({op}): of 3 inputs; two are supported: write it as one {op} after")]);
+        assert_eq!(kinds(&between(&numbers, &[node(op, &["a"], "b")])), ["conv", "avgpool", "flatten", "linear"]);
+    }
+    let relu = between(&numbers, &[node("Relu", &["a", "zero"], "b")]);
+    refused(&relu, &["node /b/Relu (Relu): it has 2 inputs, and 1 at most are understood"]);
+    // left out
+    assert!(network(&between(&numbers, &[node("Clip", &["a", "zero", ""], "b")])).is_ok());
+    assert!(network(&between(&numbers, &[node("Relu", &["a", "", ""], "b")])).is_ok());
+}
+
+/// The pads of a layer that takes what a Pad has put around 4 x 4 cells.
+fn padded(op: &str, weight: &[&str], auto: &str, stride: i64, cells: &[i64]) -> [usize; 4] {
+    let tensors = [ints("cells", cells), floats("own.weight", &[5, 5, 3, 3], &[0.5; 225])];
+    let window =
+        with_ints(with_text(node(op, &[&["p"], weight].concat(), "b"), "auto_pad", auto), "kernel_shape", &[3, 3]);
+    let window = with_ints(window, "strides", &[stride, stride]);
+    let window = if op == "Conv" { window } else { with_int(window, "count_include_pad", 1) };
+    let net = network(&between(&tensors, &[node("Pad", &["a", "cells"], "p"), window])).unwrap().net;
+    match &net.nodes[1].op {
+        Op::Conv(conv) => conv.pads,
+        Op::Pool(pool) => pool.pads,
+        other => panic!("{other:?}"),
+    }
+}
+
+/// Of 4 + 2 rows, a stride of 2 needs one cell, and a stride of 3 none; of the 4 alone, one and two.
+#[test]
+fn cells_of_same_are_counted_behind_a_pad() {
+    let both = [0, 0, 1, 1, 0, 0, 1, 1];
+    for (op, weight) in [("Conv", &["own.weight"][..]), ("AveragePool", &[])] {
+        assert_eq!(padded(op, weight, "SAME_UPPER", 2, &both), [1, 1, 2, 2], "{op}");
+        assert_eq!(padded(op, weight, "SAME_LOWER", 2, &both), [2, 2, 1, 1], "{op}");
+        assert_eq!(padded(op, weight, "SAME_UPPER", 3, &both), [1, 1, 1, 1], "{op}");
+        assert_eq!(padded(op, weight, "SAME_UPPER", 2, &[0, 0, 0, 1, 0, 0, 0, 0]), [0, 2, 1, 1], "{op}");
+    }
+}
+
+/// The parts with these nodes behind what their Gemm makes, z.
+fn behind(nodes: &[Bytes]) -> Vec<u8> {
+    changed(|_, own| {
+        own.truncate(4);
+        own.push(node("Gemm", &["d", "fc.weight"], "z"));
+        own.extend_from_slice(nodes);
+    })
+}
+
+#[test]
+fn a_softmax_is_left_out_where_nobody_reads_it() {
+    for op in ["Softmax", "LogSoftmax"] {
+        for axis in [1, -1] {
+            assert!(network(&behind(&[with_int(node(op, &["z"], "y"), "axis", axis)])).is_ok(), "{op} {axis}");
+        }
+        assert!(network(&behind(&[node(op, &["z"], "y")])).is_ok(), "{op}");
+        let across = behind(&[with_int(node(op, &["z"], "y"), "axis", 0)]);
+        refused(&across, &[&format!("node /y/{op} ({op}): along axis 0 of vectors (N, F)"), "take axis 1"]);
+        let read = behind(&[node(op, &["z"], "y"), node("Mul", &["z", "y"], "t")]);
+        refused(&read, &[&format!("node /y/{op} ({op})"), "node /t/Mul (Mul) reads its output"]);
+        let further = [node(op, &["z"], "s"), node("Identity", &["s"], "y")];
+        assert!(network(&behind(&further)).is_ok(), "{op}");
+        let unread = behind(&[node(op, &["z"], "s"), node("Identity", &["s"], "t"), node("Identity", &["z"], "y")]);
+        refused(&unread, &[&format!("node /s/{op} ({op}): a softmax is supported only as an output")]);
+    }
+}
+
+#[test]
+fn a_softmax_of_images_runs_over_channels() {
+    let of =
+        |axis| changed(|_, own| *own = [&own[..3], &[with_int(node("Softmax", &["c"], "y"), "axis", axis)]].concat());
+    for axis in [1, -3] {
+        assert!(network(&of(axis)).is_ok(), "{axis}");
+    }
+    for axis in [0, 2, 3, -1] {
+        refused(&of(axis), &[&format!("along axis {axis} of images (N, C, H, W) of 5")]);
+    }
+}
+
+/// Rounding up drops windows that begin in a pool's own cells at the end, and the image has none where a Pad has put them there.
+#[test]
+fn pools_that_round_up_keep_the_windows_in_a_pad() {
+    let pool = |cells: &[i64], kernel, stride, ceil| {
+        let pool = with_ints(node("AveragePool", &["p"], "b"), "kernel_shape", &[kernel, kernel]);
+        let pool = with_int(with_ints(pool, "strides", &[stride, stride]), "ceil_mode", ceil);
+        between(&[ints("cells", cells)], &[node("Pad", &["a", "cells"], "p"), pool])
+    };
+    let shapes = |bytes: &[u8]| network(bytes).unwrap().net.shapes().unwrap()[2];
+    let (end, around) = ([0, 0, 0, 0, 0, 0, 2, 2], [0, 0, 1, 1, 0, 0, 1, 1]);
+    // of 6 rows, the third window begins in row 4, which is the first that was added
+    refused(
+        &pool(&end, 3, 2, 1),
+        &["node /b/AveragePool (AveragePool)", "(5x3x3)", "drops them (5x2x2)", "ceil_mode=False"],
+    );
+    assert_eq!(shapes(&pool(&end, 3, 2, 0)), Shape::image(5, 2, 2));
+    assert_eq!(shapes(&pool(&end, 3, 3, 1)), Shape::image(5, 2, 2));
+    // it begins in the last row of the image
+    assert_eq!(shapes(&pool(&around, 3, 2, 1)), Shape::image(5, 3, 3));
+}
+
+/// Layer normalisation as its formula, its means over these axes.
+fn formula(first: &[i64], second: &[i64], kept: i64) -> Vec<u8> {
+    let mean = |from: &str, axes: &str, to: &str| node("ReduceMean", &[from, axes], to);
+    let nodes = [
+        with_ints(node("Transpose", &["a"], "t"), "perm", &[0, 2, 3, 1]),
+        mean("t", "first", "m"),
+        node("Sub", &["t", "m"], "centred"),
+        node("Mul", &["centred", "centred"], "squares"),
+        with_int(mean("squares", "second", "v"), "keepdims", kept),
+        node("Add", &["v", "eps"], "shifted"),
+        node("Sqrt", &["shifted"], "deviation"),
+        node("Div", &["centred", "deviation"], "u"),
+        with_ints(node("Transpose", &["u"], "b"), "perm", &[0, 3, 1, 2]),
+    ];
+    between(&[ints("first", first), ints("second", second), floats("eps", &[], &[1e-5])], &nodes)
+}
+
+#[test]
+fn both_means_of_a_layer_normalisation_run_over_channels() {
+    for axes in [[-1], [3]] {
+        assert_eq!(kinds(&formula(&axes, &axes, 1))[1], "layer_norm");
+    }
+    for (second, kept) in [(&[1, 2][..], 1), (&[2], 1), (&[-1], 0), (&[-1, -2], 1), (&[i64::MIN], 1)] {
+        refused(
+            &formula(&[-1], second, kept),
+            &["node /v/ReduceMean (ReduceMean)", "both of its means over the last axis"],
+        );
+    }
+    refused(&formula(&[2], &[-1], 1), &["node /m/ReduceMean (ReduceMean): means over [2] of images (N, H, W, C)"]);
+}
+
+#[test]
+fn casts_of_numbers_are_computed() {
+    let factor = |to: i64| {
+        let casts = [
+            with_int(node("Cast", &["k"], "i"), "to", to),
+            with_int(node("Cast", &["i"], "f"), "to", 1),
+            node("Mul", &["a", "f"], "b"),
+        ];
+        between(&[floats("k", &[], &[2.7])], &casts)
+    };
+    for (to, kept) in [(7, 2.0), (1, 2.7), (11, 2.7)] {
+        let op = network(&factor(to)).unwrap().net.nodes[1].op.clone();
+        assert_eq!(op, Activation::Scale(kept).into(), "{to}");
+    }
+    // times one
+    assert!(!kinds(&factor(9)).contains(&"scale"));
+    refused(&factor(8), &["node /i/Cast (Cast): to text: only numbers are supported"]);
+    let tensor = between(&[], &[with_int(node("Cast", &["a"], "b"), "to", 7)]);
+    refused(&tensor, &["node /b/Cast (Cast): it rounds a tensor of the network to int64"]);
+}
+
+#[test]
+fn what_a_gemm_adds_is_one_number_a_class() {
+    let with = |dims: &[i64], values: &[f32]| {
+        changed(|tensors, own| {
+            tensors.push(floats("fc.bias", dims, values));
+            own[4] = node("Gemm", &["d", "fc.weight", "fc.bias"], "y");
+        })
+    };
+    let bias =
+        |bytes: &[u8]| network(bytes).unwrap().tensors.into_iter().find(|tensor| tensor.0 == "fc.bias").unwrap().2;
+    for dims in [&[3][..], &[1, 3]] {
+        assert_eq!(bias(&with(dims, &[0.5, 1.5, 2.5])), [0.5, 1.5, 2.5]);
+    }
+    for dims in [&[][..], &[1], &[1, 1]] {
+        assert_eq!(bias(&with(dims, &[0.5])), [0.5; 3]);
+    }
+    // one number an image
+    let images = with(&[3, 1], &[0.5, 1.5, 2.5]);
+    refused(&images, &["node /y/Gemm (Gemm): its C has the shape [3, 1]; supported is one number for each class, [3]"]);
+}
+
+#[test]
+fn functions_that_are_no_activation_are_named_with_a_cure() {
+    let bounds = [floats("least", &[], &[-1.0]), floats("most", &[], &[1.0])];
+    for (op, inputs) in
+        [("Softplus", &["a"][..]), ("Erf", &["a"]), ("Clip", &["a", "least", "most"]), ("Add", &["a", "most"])]
+    {
+        let bytes = between(&bounds, &[node(op, inputs, "b")]);
+        let maker = format!("it reads what node /b/{op} ({op}) makes, which no activation here computes");
+        refused(&bytes, &["node /c/GlobalAveragePool (GlobalAveragePool)", &maker, "SiLU"]);
+    }
+    let joined = [node("Exp", &["a"], "e"), node("Tanh", &["a"], "t"), node("Max", &["e", "t"], "b")];
+    refused(&between(&[], &joined), &["what node /e/Exp (Exp) makes"]);
+}
+
+#[test]
+fn types_and_domains_are_named_with_a_cure() {
+    let graph = |kind: i64| {
+        let tensor = IMAGE.iter().fold(Bytes::default(), |shape, _| shape.inner(1, &Bytes::default().int(1, 4)));
+        let tensor = Bytes::default().inner(1, &Bytes::default().int(1, kind).inner(2, &tensor));
+        let graph = Bytes::default()
+            .inner(1, &node("Relu", &["x"], "y"))
+            .inner(11, &Bytes::default().text(1, "x").inner(2, &tensor));
+        let opset = Bytes::default().text(1, "").int(2, 17);
+        Bytes::default().int(1, 8).inner(7, &graph.inner(12, &Bytes::default().text(1, "y"))).inner(8, &opset).0
+    };
+    for (kind, name) in [(10, "float16"), (11, "float64"), (16, "bfloat16")] {
+        refused(&graph(kind), &[&format!("its input x is of {name}, and float32 is supported"), "model.float()"]);
+    }
+    refused(&graph(2), &["its input x is of uint8", "export without --preprocess"]);
+    let foreign = between(&[], &[node("Relu", &["a"], "b").text(7, "com.microsoft")]);
+    refused(&foreign, &["node /b/Relu (Relu): it is of the domain \"com.microsoft\"", "before a runtime optimised it"]);
+}
+
+#[test]
+fn sizes_of_zero_are_those_of_the_input() {
+    let with = |shape: &[i64], allow: i64| {
+        changed(|tensors, own| {
+            tensors.push(ints("shape", shape));
+            own[3] = with_int(node("Reshape", &["c", "shape"], "d"), "allowzero", allow);
+        })
+    };
+    for shape in [&[-1, 0][..], &[0, 0], &[0, -1], &[-1, 5]] {
+        assert_eq!(kinds(&with(shape, 0)), ["conv", "avgpool", "flatten", "linear"], "{shape:?}");
+    }
+    refused(&with(&[-1, 0], 1), &["node /d/Reshape (Reshape): from 5 to [-1, 0]"]);
+    let squeezed = changed(|_, own| own[3] = node("Squeeze", &["c"], "d"));
+    refused(&squeezed, &["node /d/Squeeze (Squeeze): without axes", "state axes 2 and 3"]);
+}

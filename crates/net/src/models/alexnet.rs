@@ -1,0 +1,82 @@
+//! AlexNet: in the single-column form of "One weird trick" (Krizhevsky 2014, arXiv 1404.5997), as torchvision defines it, and in the two
+//! columns of Krizhevsky et al. 2012, as TernGrad does.
+
+use super::blocks::{max_pool, same};
+use crate::{Concat, Conv, Dropout, Flatten, Id, Init, Linear, Lrn, NetSpec, Pool, Shape};
+
+/// conv 11x11/4-64, pool, conv 5x5-192, pool, conv 3x3-384, 256, 256, pool, dropout, fc 4096, dropout, fc 4096, fc. Pools are
+/// 3x3/2 without padding; the last one yields 6x6 for images of 224, for others an average over 6x6 stretches follows.
+pub fn torchvision(name: &str, input: Shape, classes: usize) -> NetSpec {
+    let mut net = NetSpec::new(name, input);
+    let conv = |c, k, stride, pad| {
+        let start = Init::UniformFanIn;
+        Conv::new(c, k).stride(stride).pad(pad).bias_from(start).relu().init(start)
+    };
+    let x = net.add("features.0", conv(64, 11, 4, 2), net.image());
+    let x = pool(&mut net, "features.2", x);
+    let x = net.add("features.3", conv(192, 5, 1, 2), x);
+    let x = pool(&mut net, "features.5", x);
+    let x = net.add("features.6", conv(384, 3, 1, 1), x);
+    let x = net.add("features.8", conv(256, 3, 1, 1), x);
+    let x = net.add("features.10", conv(256, 3, 1, 1), x);
+    let x = pool(&mut net, "features.12", x);
+    let x = if identity(&net, x) { x } else { net.add("avgpool", Pool::adaptive(6), x) };
+    let x = net.add("flatten", Flatten, x);
+    let full = |features| Linear::new(features).bias_from(Init::UniformFanIn);
+    let x = net.add("classifier.0", Dropout(0.5), x);
+    let x = net.add("classifier.1", full(4096).relu(), x);
+    let x = net.add("classifier.3", Dropout(0.5), x);
+    let x = net.add("classifier.4", full(4096).relu(), x);
+    net.add("classifier.6", full(classes), x);
+    net
+}
+
+fn pool(net: &mut NetSpec, name: &str, x: Id) -> Id {
+    net.add(name, max_pool(3, 2), x)
+}
+
+/// Whether averaging over 6x6 stretches would change nothing; a network that does not fit together fails elsewhere.
+fn identity(net: &NetSpec, x: Id) -> bool {
+    net.shapes().is_ok_and(|shapes| [shapes[x.0].h, shapes[x.0].w] == [6, 6])
+}
+
+/// TernGrad's: the two columns of Krizhevsky et al. 2012, which meet before the third convolution and before the full layers; SAME
+/// convolutions, local response normalisation within a column.
+pub fn two_columns(name: &str, input: Shape, classes: usize) -> NetSpec {
+    let mut net = NetSpec::new(name, input);
+    let columns = [1, 2].map(|column| {
+        let x = column_conv(&mut net, &format!("conv1_{column}"), Conv::new(48, 11).stride(4), 0.0, Id(0));
+        let x = lrn_pool(&mut net, 1, column, x);
+        let x = column_conv(&mut net, &format!("conv2_{column}"), Conv::new(128, 5), 0.1, x);
+        lrn_pool(&mut net, 2, column, x)
+    });
+    let both = net.join("pool2", Concat, &columns);
+    let columns = [1, 2].map(|column| {
+        let x = column_conv(&mut net, &format!("conv3_{column}"), Conv::new(192, 3), 0.0, both);
+        let x = column_conv(&mut net, &format!("conv4_{column}"), Conv::new(192, 3), 0.1, x);
+        let x = column_conv(&mut net, &format!("conv5_{column}"), Conv::new(128, 3), 0.1, x);
+        pool(&mut net, &format!("pool5_{column}"), x)
+    });
+    let x = net.join("pool5", Concat, &columns);
+    let x = net.add("flatten", Flatten, x);
+    let full = |features| Linear::new(features).relu().bias(0.1).init(Init::TruncatedNormal(0.005));
+    let x = net.add("fc6", full(4096), x);
+    let x = net.add("dropout6", Dropout(0.5), x);
+    let x = net.add("fc7", full(4096), x);
+    let x = net.add("dropout7", Dropout(0.5), x);
+    net.add("logits", Linear::new(classes).init(Init::TruncatedNormal(0.01)), x);
+    net
+}
+
+/// Parameters start around zero, biases at `bias`.
+fn column_conv(net: &mut NetSpec, name: &str, conv: Conv, bias: f32, x: Id) -> Id {
+    let conv = same(net, conv, x).bias(bias).relu().init(Init::TruncatedNormal(0.01));
+    net.add(name, conv, x)
+}
+
+/// Across five channels, then a pool.
+fn lrn_pool(net: &mut NetSpec, layer: usize, column: usize, x: Id) -> Id {
+    let lrn = Lrn { radius: 2, k: 2.0, alpha: 1e-4, beta: 0.75 };
+    let x = net.add(&format!("lrn{layer}_{column}"), lrn, x);
+    pool(net, &format!("pool{layer}_{column}"), x)
+}

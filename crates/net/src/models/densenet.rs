@@ -1,0 +1,50 @@
+//! DenseNet (Huang et al. 2016, arXiv 1608.06993), as torchvision defines it: each layer reads the outputs of all before it.
+
+use super::blocks::{max_pool, norm_act};
+use crate::{Activation, Concat, Conv, Flatten, Id, Linear, NetSpec, Norm, Pool, PoolKind, Shape};
+
+/// Channels that each layer adds (k in the paper).
+const GROWTH: usize = 32;
+
+/// Blocks of so many layers, with transitions that halve channels and plane in between (DenseNet-BC).
+pub fn torchvision(name: &str, input: Shape, classes: usize, blocks: [usize; 4]) -> NetSpec {
+    let mut net = NetSpec::new(name, input);
+    let x = net.add("features.conv0", Conv::new(64, 7).stride(2).pad(3), net.image());
+    let x = norm_relu(&mut net, "features.norm0", x);
+    let mut x = net.add("features.pool0", max_pool(3, 2).pads([1; 4]), x);
+    let mut channels = 64;
+    for (block, layers) in (1..).zip(blocks) {
+        for layer in 1..=layers {
+            x = dense_layer(&mut net, &format!("features.denseblock{block}.denselayer{layer}"), x);
+        }
+        channels += layers * GROWTH;
+        if block < blocks.len() {
+            channels /= 2;
+            x = transition(&mut net, &format!("features.transition{block}"), channels, x);
+        }
+    }
+    let x = norm_relu(&mut net, "features.norm5", x);
+    let x = net.add("avgpool", Pool::global(), x);
+    let x = net.add("flatten", Flatten, x);
+    net.add("classifier", Linear::new(classes), x);
+    net
+}
+
+fn norm_relu(net: &mut NetSpec, name: &str, x: Id) -> Id {
+    norm_act(net, name, Norm::new(), Some(Activation::Relu), x)
+}
+
+/// norm, ReLU, conv 1x1 to 4 k channels, norm, ReLU, conv 3x3 to k, behind the channels that are there.
+fn dense_layer(net: &mut NetSpec, path: &str, x: Id) -> Id {
+    let y = norm_relu(net, &format!("{path}.norm1"), x);
+    let y = net.add(&format!("{path}.conv1"), Conv::new(4 * GROWTH, 1), y);
+    let y = norm_relu(net, &format!("{path}.norm2"), y);
+    let y = net.add(&format!("{path}.conv2"), Conv::new(GROWTH, 3).pad(1), y);
+    net.join(&format!("{path}.concat"), Concat, &[x, y])
+}
+
+fn transition(net: &mut NetSpec, path: &str, channels: usize, x: Id) -> Id {
+    let x = norm_relu(net, &format!("{path}.norm"), x);
+    let x = net.add(&format!("{path}.conv"), Conv::new(channels, 1), x);
+    net.add(&format!("{path}.pool"), Pool::new(PoolKind::Avg, 2, 2), x)
+}

@@ -1,0 +1,167 @@
+//! Residual networks (He et al. 2015, arXiv 1512.03385): those for 32x32 images (section 4.2), and those for ImageNet in the
+//! form of torchvision, whose bottlenecks take their stride in the 3x3 convolution ("v1.5"). Wide ones (Zagoruyko and Komodakis 2016,
+//! arXiv 1605.07146), ResNeXt (Xie et al. 2016, arXiv 1611.05431) and SE-ResNet (Hu et al. 2018, arXiv 1709.01507) differ inside the
+//! bottleneck.
+
+use super::blocks::{SqueezeExcite, classify, conv, max_pool};
+use crate::{Activation, Add, Conv, Flatten, Id, Init, Linear, NetSpec, Norm, Pool, Shape, Shortcut};
+
+fn conv3(channels: usize, stride: usize) -> Conv {
+    conv(channels, 3, stride)
+}
+
+fn norm_relu() -> Norm {
+    Norm::new().relu()
+}
+
+/// 6N + 2 layers: three stages of N blocks with 16, 32, 64 channels and parameter-free shortcuts (option A).
+pub fn cifar<const N: usize>(name: &str, input: Shape, classes: usize) -> NetSpec {
+    let mut net = NetSpec::new(name, input);
+    let x = net.add("conv1", conv3(16, 1), net.image());
+    let mut x = net.add("bn1", norm_relu(), x);
+    let mut channels = 16;
+    for (stage, width) in [16, 32, 64].into_iter().enumerate() {
+        for block in 0..N {
+            x = basic_block(&mut net, &format!("layer{}.{block}", stage + 1), x, channels, width);
+            channels = width;
+        }
+    }
+    let x = net.add("avgpool", Pool::global(), x);
+    let x = net.add("flatten", Flatten, x);
+    net.add("fc", Linear::new(classes), x);
+    net
+}
+
+/// conv, norm, ReLU, conv, norm, + shortcut, ReLU; halves the plane where the width grows.
+fn basic_block(net: &mut NetSpec, path: &str, x: Id, channels: usize, width: usize) -> Id {
+    let stride = if channels == width { 1 } else { 2 };
+    let y = net.add(&format!("{path}.conv1"), conv3(width, stride), x);
+    let y = net.add(&format!("{path}.bn1"), norm_relu(), y);
+    let y = net.add(&format!("{path}.conv2"), conv3(width, 1), y);
+    let shortcut = Shortcut { out_channels: width, stride };
+    let x = if stride == 1 { x } else { net.add(&format!("{path}.shortcut"), shortcut, x) };
+    net.join(&format!("{path}.bn2"), Norm::new().residual().relu(), &[y, x])
+}
+
+/// What the blocks of a network for ImageNet are.
+#[derive(Clone, Copy)]
+pub enum Kind {
+    /// Two 3x3 convolutions.
+    Basic,
+    /// 1x1, 3x3, and 1x1 to four times the stage's channels.
+    Bottleneck {
+        /// Groups of the 3x3 convolution.
+        groups: usize,
+        /// Channels of a group in the first stage.
+        width: usize,
+        /// Whether squeeze and excitation ends the branch.
+        squeezes: bool,
+    },
+}
+
+/// The bottleneck of He et al.
+pub const BOTTLENECK: Kind = Kind::Bottleneck { groups: 1, width: 64, squeezes: false };
+/// Twice as wide inside.
+pub const WIDE: Kind = Kind::Bottleneck { groups: 1, width: 128, squeezes: false };
+/// With squeeze and excitation, as timm defines it.
+pub const SQUEEZE: Kind = Kind::Bottleneck { groups: 1, width: 64, squeezes: true };
+
+/// ResNeXt's: `groups` x `width`d.
+pub const fn grouped(groups: usize, width: usize) -> Kind {
+    Kind::Bottleneck { groups, width, squeezes: false }
+}
+
+/// ImageNet's: so many blocks in each of the stages of 64, 128, 256, 512 channels.
+pub fn imagenet(name: &str, input: Shape, classes: usize, blocks: [usize; 4], kind: Kind) -> NetSpec {
+    let mut net = NetSpec::new(name, input);
+    let x = net.add("conv1", conv(64, 7, 2), net.image());
+    let x = net.add("bn1", norm_relu(), x);
+    let mut x = net.add("maxpool", max_pool(3, 2).pads([1; 4]), x);
+    let mut channels = 64;
+    for (stage, (planes, blocks)) in [64, 128, 256, 512].into_iter().zip(blocks).enumerate() {
+        for block in 0..blocks {
+            let stride = if stage > 0 && block == 0 { 2 } else { 1 };
+            let block = Block { planes, kind, stride, path: format!("layer{}.{block}", stage + 1) };
+            x = block.add(&mut net, channels, x);
+            channels = block.out();
+        }
+    }
+    classify(&mut net, "fc", 0.0, Linear::new(classes).bias_from(Init::UniformFanIn), x);
+    net
+}
+
+/// A residual block of ImageNet's networks.
+struct Block {
+    /// Channels of the stage.
+    planes: usize,
+    kind: Kind,
+    /// Of its first 3x3 convolution, and of the projection.
+    stride: usize,
+    /// Its name.
+    path: String,
+}
+
+impl Block {
+    /// Channels that come out.
+    fn out(&self) -> usize {
+        match self.kind {
+            Kind::Basic => self.planes,
+            Kind::Bottleneck { .. } => 4 * self.planes,
+        }
+    }
+
+    /// The convolutions of the branch.
+    fn branch(&self) -> Vec<Conv> {
+        match self.kind {
+            Kind::Basic => vec![conv3(self.planes, self.stride), conv3(self.out(), 1)],
+            Kind::Bottleneck { groups, width, .. } => {
+                let wide = self.planes * width / 64 * groups;
+                vec![conv(wide, 1, 1), conv3(wide, self.stride).groups(groups), conv(self.out(), 1, 1)]
+            }
+        }
+    }
+
+    fn add(&self, net: &mut NetSpec, channels: usize, x: Id) -> Id {
+        let name = |part: &str| format!("{}.{part}", self.path);
+        let branch = self.branch();
+        let last = branch.len();
+        let mut y = x;
+        for (i, conv) in (1..).zip(branch) {
+            y = net.add(&name(&format!("conv{i}")), conv, y);
+            if i < last {
+                y = net.add(&name(&format!("bn{i}")), norm_relu(), y);
+            }
+        }
+        let norm = name(&format!("bn{last}"));
+        if matches!(self.kind, Kind::Bottleneck { squeezes: true, .. }) {
+            let y = self.squeeze(net, &norm, y);
+            let shortcut = self.shortcut(net, channels, x);
+            let sum = net.join(&name("add"), Add, &[y, shortcut]);
+            return net.add(&name("act3"), Activation::Relu, sum);
+        }
+        let shortcut = self.shortcut(net, channels, x);
+        net.join(&norm, Norm::new().residual().relu(), &[y, shortcut])
+    }
+
+    /// The norm that ends the branch, and squeeze and excitation to a sixteenth of the channels.
+    fn squeeze(&self, net: &mut NetSpec, norm: &str, y: Id) -> Id {
+        let y = net.add(norm, Norm::new(), y);
+        let init = [Init::HeNormalFanOut, Init::UniformFanIn];
+        let (act, gate) = (Activation::Relu, Activation::Sigmoid);
+        SqueezeExcite { channels: self.out() / 16, act, gate, init }.add(
+            net,
+            &format!("{}.se", self.path),
+            self.out(),
+            y,
+        )
+    }
+
+    /// The block's input, by a 1x1 convolution with a norm where the shape changes.
+    fn shortcut(&self, net: &mut NetSpec, channels: usize, x: Id) -> Id {
+        if self.stride == 1 && channels == self.out() {
+            return x;
+        }
+        let x = net.add(&format!("{}.downsample.0", self.path), conv(self.out(), 1, self.stride), x);
+        net.add(&format!("{}.downsample.1", self.path), Norm::new(), x)
+    }
+}

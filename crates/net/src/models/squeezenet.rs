@@ -1,0 +1,54 @@
+//! SqueezeNet (Iandola et al. 2016, arXiv 1602.07360), versions 1.0 and 1.1, as torchvision defines it.
+
+use super::blocks::max_pool;
+use crate::{Concat, Conv, Dropout, Flatten, Id, Init, NetSpec, Pool, Shape};
+
+/// The first convolution, and where pools stand: 3x3/2, rounded up.
+pub struct Version {
+    /// Channels and kernel of the first convolution, which steps by 2.
+    first: (usize, usize),
+    /// Places in `features` that are pools; the others from 3 on are fire modules.
+    pools: [usize; 3],
+}
+
+/// conv 7x7/2-96, pool, 3 fires, pool, 4 fires, pool, fire.
+pub const V1_0: Version = Version { first: (96, 7), pools: [2, 6, 11] };
+/// conv 3x3/2-64, pool, 2 fires, pool, 2 fires, pool, 4 fires: 2.4 times fewer multiply-adds.
+pub const V1_1: Version = Version { first: (64, 3), pools: [2, 5, 8] };
+
+/// Channels of the squeeze, and of each of the two expansions, fire by fire.
+const FIRES: [(usize, usize); 8] =
+    [(16, 64), (16, 64), (32, 128), (32, 128), (48, 192), (48, 192), (64, 256), (64, 256)];
+
+/// Ends in a convolution to the classes and their means.
+pub fn torchvision(name: &str, input: Shape, classes: usize, version: Version) -> NetSpec {
+    let mut net = NetSpec::new(name, input);
+    let (channels, k) = version.first;
+    let mut x = net.add("features.0", relu(channels, k).stride(2), net.image());
+    let mut fires = FIRES.into_iter();
+    for at in 2..2 + FIRES.len() + version.pools.len() {
+        let path = format!("features.{at}");
+        if version.pools.contains(&at) {
+            x = net.add(&path, max_pool(3, 2).ceil(), x);
+        } else if let Some((squeeze, expand)) = fires.next() {
+            x = fire(&mut net, &path, squeeze, expand, x);
+        }
+    }
+    let x = net.add("classifier.0", Dropout(0.5), x);
+    let x = net.add("classifier.1", relu(classes, 1).init(Init::Normal(0.01)), x);
+    let x = net.add("classifier.3", Pool::global(), x);
+    net.add("flatten", Flatten, x);
+    net
+}
+
+fn relu(channels: usize, k: usize) -> Conv {
+    Conv::new(channels, k).bias(0.0).relu().init(Init::HeUniformFanIn)
+}
+
+/// A 1x1 convolution to few channels, then a 1x1 and a 3x3 one side by side.
+fn fire(net: &mut NetSpec, path: &str, squeeze: usize, expand: usize, x: Id) -> Id {
+    let x = net.add(&format!("{path}.squeeze"), relu(squeeze, 1), x);
+    let a = net.add(&format!("{path}.expand1x1"), relu(expand, 1), x);
+    let b = net.add(&format!("{path}.expand3x3"), relu(expand, 3).pad(1), x);
+    net.join(&format!("{path}.concat"), Concat, &[a, b])
+}

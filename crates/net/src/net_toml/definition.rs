@@ -1,0 +1,144 @@
+//! A file that was read, and the network that it describes for images and classes.
+
+use loaders::nearest::did_you_mean;
+
+use super::error::{Error, Fault};
+use super::expand::{Flat, expand};
+use super::file::File;
+use super::keys::{Keys, Reading, is_attention, operation_elsewhere};
+use super::ops::{self, Family};
+use super::value::Table;
+use super::words::{Context, Word};
+use crate::{Id, NetSpec, Op, Shape};
+
+/// A network of a file, for images and classes of any number.
+#[derive(Clone, Debug)]
+pub struct Definition {
+    /// The file, for messages.
+    file: String,
+    /// The images that it is meant for.
+    pub input: Shape,
+    /// The number of classes that it is meant for.
+    pub classes: usize,
+    nodes: Vec<Flat>,
+}
+
+/// Keys that every node may have.
+const COMMON: [&str; 2] = ["op", "head"];
+
+impl Definition {
+    /// Reads a text; `file` stands in messages.
+    ///
+    /// # Errors
+    /// What is wrong with its first fault: line, node, and what to try.
+    pub fn read(text: &str, file: &str) -> Result<Self, Error> {
+        let read = || {
+            let parts = File::read(text)?;
+            let nodes = expand(&parts)?;
+            read_by_somebody(&nodes)?;
+            Ok(Self { file: file.into(), input: parts.input, classes: parts.classes, nodes })
+        };
+        read().map_err(|fault: Fault| fault.in_file(file))
+    }
+
+    /// The network for these images and classes.
+    ///
+    /// # Errors
+    /// For a node whose numbers are wrong or do not fit its inputs, and for a network that does not end in a score for each class.
+    pub fn build(&self, name: &str, input: Shape, classes: usize) -> Result<NetSpec, Error> {
+        self.nodes(name, input, classes).map_err(|fault| fault.in_file(&self.file))
+    }
+
+    fn nodes(&self, name: &str, input: Shape, classes: usize) -> Result<NetSpec, Fault> {
+        let mut net = NetSpec::new(name, input);
+        let mut shapes = vec![input];
+        for node in &self.nodes {
+            let x = node.inputs.iter().map(|id| shapes[id.0]).collect();
+            let context = Context { x, classes };
+            let made = Layer::read(node, &context).map_err(|fault| fault.in_node(&node.name))?;
+            let y = made.op.output_within_limits(&context.x).map_err(|why| self.unfit(node, &made, &context, &why))?;
+            shapes.push(y);
+            let id = net.join(&node.name, made.op, &node.inputs);
+            if let Some(weight) = made.head {
+                scores(node, y, classes)?;
+                net.head(id, weight);
+            }
+        }
+        if let (Some(last), Some(y)) = (self.nodes.last(), shapes.last()) {
+            scores(last, *y, classes)?;
+        }
+        Ok(net)
+    }
+
+    /// A node that does not fit its inputs.
+    fn unfit(&self, node: &Flat, layer: &Layer, context: &Context, why: &str) -> Fault {
+        let source = |id: &Id| id.0.checked_sub(1).map_or("the image", |at| self.nodes[at].name.as_str());
+        let each = node.inputs.iter().zip(&context.x).map(|(id, x)| format!("{} of {x}", source(id)));
+        let (kind, reads) = (layer.op.kind(), each.collect::<Vec<_>>().join(" and "));
+        Fault::of_node(node.line, &node.name, format!("{kind}: {why}; it reads {reads}; {}", layer.family.cure))
+    }
+}
+
+/// A node that was read.
+struct Layer {
+    family: &'static Family,
+    op: Op,
+    /// The weight of its loss, where it makes the scores of an auxiliary classifier.
+    head: Option<f32>,
+}
+
+impl Layer {
+    fn read(node: &Flat, context: &Context) -> Result<Self, Fault> {
+        let word = node.keys.get("op").ok_or_else(|| Fault::new(node.line, "neither op nor block"))?;
+        let name = word.text()?;
+        let family = ops::family(name).ok_or_else(|| {
+            let words = ops::words();
+            let hint = match operation_elsewhere(name, &words) {
+                Some(ours) => format!("here it is {ours}"),
+                None if is_attention(name) => "attention is not supported".into(),
+                None => format!("there are {}{}", words.join(", "), did_you_mean(name, &words)),
+            };
+            Fault::new(word.line, format!("no operation \"{name}\"; {hint}"))
+        })?;
+        let mut op = (family.plain)(name);
+        let keys: Table = node.keys.clone().into_iter().filter(|(key, _)| !COMMON.contains(&key.as_str())).collect();
+        let mut keys = Keys::Read(Reading { keys, context, line: node.line, known: Vec::new(), fault: None });
+        (family.keys)(&mut op, &mut keys);
+        if let Keys::Read(reading) = keys {
+            reading.finish(name)?;
+        }
+        let head = node.keys.get("head").map(|value| {
+            let weight = f32::read(value, context).ok().filter(|weight| *weight > 0.0);
+            weight.ok_or_else(|| Fault::new(value.line, "head: expected the weight of its loss, > 0, as 0.3"))
+        });
+        Ok(Self { family, op, head: head.transpose()? })
+    }
+}
+
+/// Refuses a node whose output nobody reads.
+fn read_by_somebody(nodes: &[Flat]) -> Result<(), Fault> {
+    let mut read = vec![false; nodes.len() + 1];
+    read[nodes.len()] = true;
+    nodes.iter().flat_map(|node| &node.inputs).for_each(|id| read[id.0] = true);
+    let alone = nodes.iter().enumerate().find(|(at, node)| !read[at + 1] && !node.keys.contains_key("head"));
+    match alone {
+        Some((_, node)) => {
+            let why = "no other node reads it, and it is not the last; name it in the inputs of another, make it an auxiliary classifier \
+                       with head = 0.3, or take it out";
+            Err(Fault::of_node(node.line, &node.name, why))
+        }
+        None => Ok(()),
+    }
+}
+
+/// Refuses an end that is not one score for each class.
+fn scores(node: &Flat, y: Shape, classes: usize) -> Result<(), Fault> {
+    if y == Shape::vector(classes) {
+        return Ok(());
+    }
+    let why = format!(
+        "it makes {y}, and the scores must be {classes}, one for each class; end with avgpool, flatten and linear with \
+         features = \"classes\""
+    );
+    Err(Fault::of_node(node.line, &node.name, why))
+}

@@ -1,0 +1,218 @@
+//! From nodes and blocks to a plain list of nodes: blocks replaced by their nodes, repeats written out, and the names of inputs resolved.
+
+use std::collections::BTreeMap;
+
+use loaders::nearest::did_you_mean;
+
+use super::error::Fault;
+use super::file::{Block, Entry, File, INPUT};
+use super::fill::Room;
+use super::order;
+use super::value::{Kind, Table, Value};
+use crate::{Id, LONGEST_PATH};
+
+/// A node of the whole network.
+#[derive(Clone, Debug)]
+pub(super) struct Flat {
+    /// Its path.
+    pub name: String,
+    /// Where it stands, in its block if it is of one.
+    pub line: usize,
+    /// What it reads.
+    pub inputs: Vec<Id>,
+    /// Its operation and all its numbers.
+    pub keys: Table,
+}
+
+/// Most nodes of a network: the random draws of layers are told apart by 15 bits.
+const MOST_NODES: usize = 10_000;
+
+/// Blocks within each other.
+const DEEPEST: usize = 32;
+
+/// Keys of an entry in place of nodes that are no parameters of its block.
+const OWN: [&str; 4] = ["block", "first", "inputs", "repeat"];
+
+/// Writes out the nodes of a file.
+pub(super) fn expand(file: &File) -> Result<Vec<Flat>, Fault> {
+    let mut expansion =
+        Expansion { file, flat: Vec::new(), lines: BTreeMap::new(), open: Vec::new(), room: Room::new() };
+    expansion.list(&file.nodes, &Scope { path: "", inputs: &[Id(0)], parameters: &Table::new() })?;
+    Ok(expansion.flat)
+}
+
+/// Where a list of nodes stands.
+struct Scope<'a> {
+    /// Path of the block; empty for the network itself.
+    path: &'a str,
+    /// What the block reads.
+    inputs: &'a [Id],
+    parameters: &'a Table,
+}
+
+struct Expansion<'a> {
+    file: &'a File,
+    flat: Vec<Flat>,
+    /// Where each full name stands.
+    lines: BTreeMap<String, usize>,
+    /// Names of the blocks that are being written out, the outermost first.
+    open: Vec<&'a str>,
+    room: Room,
+}
+
+impl<'a> Expansion<'a> {
+    /// Writes out a list, and gives the output of its last node.
+    fn list(&mut self, entries: &'a [Entry], scope: &Scope<'_>) -> Result<Id, Fault> {
+        let mut made: BTreeMap<&str, Id> = BTreeMap::new();
+        let mut last = scope.inputs[0];
+        for (at, entry) in entries.iter().enumerate() {
+            let name = path(scope.path, &entry.name);
+            let in_node = |fault: Fault| fault.in_node(&name);
+            if name.len() > LONGEST_PATH {
+                return Err(Fault::new(
+                    entry.line,
+                    format!("the path {name} is longer than {LONGEST_PATH} characters"),
+                ));
+            }
+            let inputs = inputs(entries, at, scope, &made, last).map_err(in_node)?;
+            let keys = self.room.fill_in(&entry.keys, scope.parameters).map_err(in_node)?;
+            last = match keys.contains_key("block") {
+                true => self.blocks(&name, entry.line, inputs, &keys).map_err(in_node)?,
+                false => self.node(name, entry.line, inputs, keys)?,
+            };
+            made.insert(&entry.name, last);
+        }
+        Ok(last)
+    }
+
+    fn node(&mut self, name: String, line: usize, inputs: Vec<Id>, mut keys: Table) -> Result<Id, Fault> {
+        if self.flat.len() == MOST_NODES {
+            return Err(Fault::of_node(line, &name, format!("more than {MOST_NODES} nodes")));
+        }
+        // a dot in a name may make it that of a node in a block
+        if let Some(other) = self.lines.insert(name.clone(), line) {
+            let why = format!("the node of line {other} has this full name, too; give one of them another");
+            return Err(Fault::of_node(line, &name, why));
+        }
+        keys.remove("inputs");
+        self.flat.push(Flat { name, line, inputs, keys });
+        Ok(Id(self.flat.len()))
+    }
+
+    /// The repetitions of a block, each reading the one before.
+    fn blocks(&mut self, name: &str, line: usize, mut inputs: Vec<Id>, keys: &Table) -> Result<Id, Fault> {
+        let repeat = keys.get("repeat").map(|n| n.count(1, MOST_NODES)).transpose()?;
+        let first = keys.get("first").map(Value::table).transpose()?;
+        if let Some(odd) =
+            first.and_then(|first| first.iter().find(|(key, _)| ["first", "inputs", "repeat"].contains(&key.as_str())))
+        {
+            return Err(Fault::new(odd.1.line, format!("{} cannot differ in the first repetition", odd.0)));
+        }
+        for turn in 0..repeat.unwrap_or(1) {
+            let mut keys = self.room.copy(line, keys)?;
+            if turn == 0 {
+                keys.extend(first.map(|first| self.room.copy(line, first)).transpose()?.unwrap_or_default());
+            }
+            let path = if repeat.is_some() { format!("{name}.{turn}") } else { name.to_string() };
+            inputs[0] = self.block(&path, line, &inputs, keys)?;
+        }
+        Ok(inputs[0])
+    }
+
+    fn block(&mut self, path: &str, line: usize, inputs: &[Id], mut keys: Table) -> Result<Id, Fault> {
+        let word = keys.get("block").map_or(Ok(""), Value::text)?.to_string();
+        let names: Vec<&str> = self.file.blocks.keys().map(String::as_str).collect();
+        let Some((name, block)) = self.file.blocks.get_key_value(&word) else {
+            let has = if names.is_empty() {
+                "there are no [blocks]".into()
+            } else {
+                format!("there are {}", names.join(", "))
+            };
+            return Err(Fault::new(line, format!("no block \"{word}\": {has}{}", did_you_mean(&word, &names))));
+        };
+        if let Some(from) = self.open.iter().position(|open| open == name) {
+            let way = self.open[from..].join(" -> ");
+            return Err(Fault::new(line, format!("blocks that contain each other: {way} -> {name}")));
+        }
+        if self.open.len() == DEEPEST {
+            return Err(Fault::new(line, format!("more than {DEEPEST} blocks within each other")));
+        }
+        keys.retain(|key, _| !OWN.contains(&key.as_str()));
+        check(name, block, &keys)?;
+        let mut parameters = self.room.copy(line, &block.defaults)?;
+        parameters.extend(keys);
+        self.open.push(name);
+        let last = self.list(&block.nodes, &Scope { path, inputs, parameters: &parameters })?;
+        self.open.pop();
+        Ok(last)
+    }
+}
+
+fn path(block: &str, name: &str) -> String {
+    if block.is_empty() { name.to_string() } else { format!("{block}.{name}") }
+}
+
+/// What the entry at `at` reads: what it names, else the one before it.
+fn inputs(
+    entries: &[Entry],
+    at: usize,
+    scope: &Scope<'_>,
+    made: &BTreeMap<&str, Id>,
+    last: Id,
+) -> Result<Vec<Id>, Fault> {
+    let Some(named) = entries[at].keys.get("inputs") else { return Ok(vec![last]) };
+    let one = |value: &Value| {
+        let name = value.text()?;
+        if let Some(id) = made.get(name).copied().or_else(|| outer(name, scope.inputs)) {
+            return Ok(id);
+        }
+        let why = match entries.iter().position(|entry| entry.name == name) {
+            Some(to) => order::explain(entries, at, to),
+            None => {
+                let known: Vec<&str> = [INPUT].into_iter().chain(entries.iter().map(|e| e.name.as_str())).collect();
+                let place = if scope.path.is_empty() { "the network" } else { "its block" };
+                format!("it reads \"{name}\", and {place} has no such node{}", did_you_mean(name, &known))
+            }
+        };
+        Err(Fault::new(value.line, why))
+    };
+    let inputs: Vec<Id> = named.list()?.iter().map(one).collect::<Result<_, _>>()?;
+    match inputs.is_empty() {
+        true => Err(Fault::new(named.line, "its list of inputs is empty; leave it out to read the node before")),
+        false => Ok(inputs),
+    }
+}
+
+/// `input`, `input2`, ...: what comes from outside.
+fn outer(name: &str, inputs: &[Id]) -> Option<Id> {
+    let number = match name.strip_prefix(INPUT)? {
+        "" => 1,
+        number => number.parse::<usize>().ok().filter(|n| *n > 1)?,
+    };
+    inputs.get(number - 1).copied()
+}
+
+/// Refuses what is no parameter of a block.
+fn check(name: &str, block: &Block, given: &Table) -> Result<(), Fault> {
+    let mut known: Vec<&str> = block.defaults.keys().map(String::as_str).collect();
+    block.nodes.iter().for_each(|node| node.keys.values().for_each(|value| named_in(value, &mut known)));
+    if let Some((key, value)) = given.iter().find(|(key, _)| !known.contains(&key.as_str())) {
+        let hint = match did_you_mean(key, &known) {
+            near if near.is_empty() && known.is_empty() => "; it has none".into(),
+            near if near.is_empty() => format!("; it has {}", known.join(", ")),
+            near => near,
+        };
+        return Err(Fault::new(value.line, format!("block {name} has no parameter {key}{hint}")));
+    }
+    Ok(())
+}
+
+/// Adds the parameters that a value names.
+fn named_in<'a>(value: &'a Value, names: &mut Vec<&'a str>) {
+    match &value.kind {
+        Kind::Text(text) => names.extend(text.strip_prefix('$').filter(|name| !names.contains(name))),
+        Kind::List(list) => list.iter().for_each(|value| named_in(value, names)),
+        Kind::Table(table) => table.values().for_each(|value| named_in(value, names)),
+        _ => {}
+    }
+}

@@ -1,0 +1,219 @@
+use super::*;
+use crate::models::CATALOGUE;
+use crate::{Init, LONGEST_PATH, NetSpec, Op, Shape};
+
+fn build(text: &str) -> Result<NetSpec, String> {
+    let built = Definition::read(text, "net.toml").and_then(|d| d.build("net", d.input, d.classes));
+    built.map_err(|error| error.to_string())
+}
+
+/// Nodes one a line, from line 3 on, for images of 3x8x8 and 10 classes.
+fn of_nodes(nodes: &[&str]) -> String {
+    format!("input = [3, 8, 8]; classes = 10\nnodes = [\n{}\n]\n", nodes.join("\n")).replace("; ", "\n")
+}
+
+/// Without the start of the layers that make scores, which in some networks depends on the number of classes.
+fn without_starts(mut net: NetSpec) -> NetSpec {
+    for scores in net.scores().collect::<Vec<_>>() {
+        if let Some(Op::Linear(linear)) = scores_layer(&net, scores).map(|at| &mut net.nodes[at].op) {
+            linear.init = Init::UniformFanIn;
+        }
+    }
+    net
+}
+
+#[test]
+fn every_network_of_the_catalogue_is_written_and_read() {
+    for network in CATALOGUE {
+        let net = (network.build)(network.name, network.input, network.classes);
+        for how in [Classes::Number, Classes::Word] {
+            let text = write(&net, network.classes, how);
+            let read = Definition::read(&text, "net.toml").unwrap_or_else(|e| panic!("{}: {e}", network.name));
+            assert_eq!((read.input, read.classes), (network.input, network.classes));
+            let built = read.build(network.name, network.input, network.classes);
+            assert!(built.as_ref() == Ok(&net), "{}:\n{text}", network.name);
+            if how == Classes::Word {
+                let other = without_starts(read.build(network.name, network.input, 7).unwrap());
+                let wanted = without_starts((network.build)(network.name, network.input, 7));
+                assert!(other == wanted, "{}:\n{text}", network.name);
+            }
+        }
+    }
+}
+
+#[test]
+fn the_number_of_classes_changes_the_layers_of_scores_alone() {
+    for network in CATALOGUE {
+        let mut net = (network.build)(network.name, network.input, network.classes);
+        assert_eq!(set_classes(&mut net, network.classes), [""; 0]);
+        let changed = set_classes(&mut net, 7);
+        let wanted = without_starts((network.build)(network.name, network.input, 7));
+        assert!(without_starts(net) == wanted, "{}: {changed:?}", network.name);
+    }
+}
+
+const BLOCKS: &str = r#"
+input = [3, 32, 32]
+classes = 10
+nodes = [
+    { name = "conv1", op = "conv", channels = 16, kernel = 3, pad = 1, init = "he_normal_fan_out" },
+    { name = "bn1", op = "norm", relu = true },
+    { name = "layer1", block = "basic", repeat = 3, channels = 16 },
+    { name = "layer2", block = "basic", repeat = 3, channels = 32, first = { block = "down" } },
+    { name = "layer3", block = "basic", repeat = 3, channels = 64, first = { block = "down" } },
+    { name = "avgpool", op = "avgpool" },
+    { name = "flatten", op = "flatten" },
+    { name = "fc", op = "linear", features = "classes" },
+]
+
+[blocks.basic]
+nodes = [
+    { name = "conv1", op = "conv", channels = "$channels", kernel = 3, pad = 1, init = "he_normal_fan_out" },
+    { name = "bn1", op = "norm", relu = true },
+    { name = "conv2", op = "conv", channels = "$channels", kernel = 3, pad = 1, init = "he_normal_fan_out" },
+    { name = "bn2", op = "norm", residual = true, relu = true, inputs = ["conv2", "input"] },
+]
+
+[blocks.down]
+nodes = [
+    { name = "conv1", op = "conv", channels = "$channels", kernel = 3, stride = 2, pad = 1, init = "he_normal_fan_out" },
+    { name = "bn1", op = "norm", relu = true },
+    { name = "conv2", op = "conv", channels = "$channels", kernel = 3, pad = 1, init = "he_normal_fan_out" },
+    { name = "shortcut", op = "shortcut", channels = "$channels", stride = 2, inputs = ["input"] },
+    { name = "bn2", op = "norm", residual = true, relu = true, inputs = ["conv2", "shortcut"] },
+]
+"#;
+
+#[test]
+fn blocks_make_the_resnet_of_the_catalogue() {
+    let net = crate::models::build("resnet20", Shape::image(3, 32, 32), 10).unwrap();
+    assert_eq!(build(BLOCKS).map(|built| NetSpec { name: net.name.clone(), ..built }), Ok(net));
+}
+
+#[test]
+fn values_may_be_relative() {
+    let text = of_nodes(&[
+        r#"{ name = "a", op = "conv", channels = 5, kernel = [1, 3], pad = "same", stride = 2 },"#,
+        r#"{ name = "b", op = "conv", channels = "channels", kernel = 3, pad = [1, 0], groups = "channels" },"#,
+        r#"{ name = "c", op = "linear", features = "classes" },"#,
+    ]);
+    let net = build(&text).unwrap();
+    assert_eq!(net.shapes().unwrap()[1..], [Shape::image(5, 4, 4), Shape::image(5, 4, 2), Shape::vector(10)]);
+}
+
+/// A text that is refused, and what its message has.
+fn refused(text: &str, wanted: &[&str]) {
+    let error = build(text).expect_err("a network that is refused");
+    wanted.iter().for_each(|part| assert!(error.contains(part), "expected {part:?} in: {error}"));
+}
+
+const CONV: &str = r#"{ name = "a", op = "conv", channels = 4, kernel = 3, pad = 1 },"#;
+const END: &str = r#"{ name = "fc", op = "linear", features = "classes" },"#;
+
+#[test]
+fn a_hole_is_named_with_its_line() {
+    let missing = r#"{ name = "b", op = "relu", inputs = ["aa"] },"#;
+    refused(&of_nodes(&[CONV, missing, END]), &["net.toml:5: node b: it reads \"aa\"", "did you mean \"a\"?"]);
+    let unread = r#"{ name = "b", op = "relu", inputs = ["input"] },"#;
+    refused(&of_nodes(&[CONV, unread, END]), &["net.toml:4: node a: no other node reads it", "head = 0.3"]);
+    refused(&of_nodes(&[r#"{ name = "a", channels = 4 },"#, END]), &["net.toml:4: node a: neither op nor block"]);
+    refused(&of_nodes(&[r#"{ name = "a", op = "conv", channels = 4 },"#]), &["net.toml:4: node a: kernel is missing"]);
+    refused("classes = 10\nnodes = []\n", &["net.toml:1: input is missing"]);
+}
+
+#[test]
+fn a_cycle_is_written_out() {
+    let back = r#"{ name = "b", op = "add", inputs = ["a", "d"] },"#;
+    let on = [r#"{ name = "c", op = "relu" },"#, r#"{ name = "d", op = "relu" },"#];
+    refused(&of_nodes(&[CONV, back, on[0], on[1], END]), &["net.toml:5: node b: a cycle", "d -> c -> b"]);
+    let own = r#"{ name = "b", op = "add", inputs = ["a", "b"] },"#;
+    refused(&of_nodes(&[CONV, own, END]), &["net.toml:5: node b: a cycle", "(b -> b)"]);
+    let later = r#"{ name = "b", op = "relu", inputs = ["c"] },"#;
+    let other = r#"{ name = "c", op = "relu", inputs = ["a"] },"#;
+    refused(&of_nodes(&[CONV, later, other, END]), &["net.toml:5: node b: it reads c, which comes later, in line 6"]);
+    let blocks = "\n[blocks.x]\nnodes = [{ name = \"y\", block = \"y\" }]\n[blocks.y]\nnodes = [{ name = \"x\", block = \"x\" }]\n";
+    let text = of_nodes(&[r#"{ name = "a", block = "x" },"#]) + blocks;
+    refused(&text, &["blocks that contain each other: x -> y -> x"]);
+}
+
+#[test]
+fn a_shape_that_does_not_fit_is_told_with_both_sides() {
+    let small = r#"{ name = "b", op = "conv", channels = 4, kernel = 3, stride = 2, pad = 1 },"#;
+    let sum = r#"{ name = "c", op = "add", inputs = ["b", "a"] },"#;
+    let error = ["net.toml:6: node c: add: ", "b of 4x4x4 and a of 4x8x8", "a conv of kernel 1"];
+    refused(&of_nodes(&[CONV, small, sum, END]), &error);
+    let large = r#"{ name = "b", op = "conv", channels = 4, kernel = 11 },"#;
+    refused(&of_nodes(&[CONV, large, END]), &["net.toml:5: node b: conv: ", "does not fit into 4x8x8", "more pad"]);
+    refused(&of_nodes(&[CONV]), &["net.toml:4: node a: it makes 4x8x8, and the scores must be 10"]);
+}
+
+#[test]
+fn words_that_are_not_known_get_the_nearest() {
+    let of = |node: &str| of_nodes(&[node, END]);
+    refused(
+        &of(r#"{ name = "a", op = "convv", channels = 4 },"#),
+        &["no operation \"convv\"", "did you mean \"conv\"?"],
+    );
+    for (theirs, ours) in [
+        ("Conv2d", "conv"),
+        ("BatchNorm2d", "norm"),
+        ("MaxPooling2D", "maxpool"),
+        ("Dense", "linear"),
+        ("ReLU", "relu"),
+        ("swish", "silu"),
+        ("LayerNorm", "layer_norm"),
+        ("Hardswish", "hard_swish"),
+        ("GlobalAveragePool", "avgpool"),
+    ] {
+        let node = format!(r#"{{ name = "a", op = "{theirs}" }},"#);
+        refused(&of(&node), &[&format!("no operation \"{theirs}\"; here it is {ours}")]);
+    }
+    let keras = r#"{ name = "a", op = "conv", filters = 4, channels = 4, kernel = 3 },"#;
+    refused(&of(keras), &["net.toml:4: node a: conv has no key filters; here it is channels"]);
+    let init = r#"{ name = "a", op = "conv", channels = 4, kernel = 3, init = "normal" },"#;
+    refused(&of(init), &["init: expected", "normal(sd)", "got \"normal\""]);
+    refused(&of(r#"{ name = "a", op = "dropout", rate = 1.0 },"#), &["rate must be in [0, 1)"]);
+    refused(&of(r#"{ name = "a", block = "basik" },"#), &["no block \"basik\": there are no [blocks]"]);
+    refused(&of(r#"{ name = "a/b", op = "relu" },"#), &["net.toml:4: \"a/b\" is no name"]);
+    refused(&of_nodes(&[CONV, CONV, END]), &["net.toml:5: node a: the name stands in line 4 already"]);
+    let of_block = [r#"{ name = "a", block = "x" },"#, r#"{ name = "a.y", op = "relu" },"#, END];
+    let relu = "[blocks.x]\nnodes = [{ name = \"y\", op = \"relu\" }]\n";
+    refused(&(of_nodes(&of_block) + relu), &["net.toml:5: node a.y: the node of line 9 has this full name, too"]);
+    let block = "[blocks.x]\nnodes = [{ name = \"y\", op = \"conv\", channels = \"$width\", kernel = 1 }]\n";
+    let unset = of(r#"{ name = "a", block = "x" },"#) + block;
+    refused(&unset, &["net.toml:8: node a.y: $width has no value"]);
+    let odd = of(r#"{ name = "a", block = "x", widht = 4 },"#) + block;
+    refused(&odd, &["net.toml:4: node a: block x has no parameter widht; did you mean \"width\"?"]);
+}
+
+/// What a run stores names each node by its whole path.
+#[test]
+fn the_longest_path_is_written_and_read() {
+    let (outer, inner) = ("a".repeat(124), "b".repeat(125));
+    let text = |inner: &str| {
+        let nodes = of_nodes(&[&format!(r#"{{ name = "{outer}", block = "x" }},"#), END]);
+        nodes + &format!("[blocks.x]\nnodes = [{{ name = \"{inner}\", op = \"relu\" }}]\n")
+    };
+    let net = build(&text(&inner)).unwrap();
+    assert_eq!(net.nodes[0].name.len(), LONGEST_PATH);
+    assert_eq!(build(&write(&net, 10, Classes::Number)), Ok(net));
+    refused(&text(&(inner + "b")), &["is longer than 250 characters"]);
+}
+
+#[test]
+fn no_file_is_too_much() {
+    let twice =
+        |n: usize| format!("[blocks.b{n}]\nnodes = [{{ name = \"x\", block = \"b{}\", repeat = 100 }}]\n", n + 1);
+    let blocks: String =
+        (0..20).map(twice).collect::<String>() + "[blocks.b20]\nnodes = [{ name = \"x\", op = \"relu\" }]\n";
+    refused(&(of_nodes(&[r#"{ name = "a", block = "b0" },"#]) + &blocks), &["10000"]);
+    let doubled = |n: usize| {
+        format!("[blocks.d{n}]\nnodes = [{{ name = \"x\", block = \"d{}\", p = [\"$p\", \"$p\"] }}]\n", n + 1)
+    };
+    let blocks: String = (0..20).map(doubled).collect::<String>()
+        + "[blocks.d20]\nnodes = [{ name = \"x\", op = \"relu\", p = \"$p\" }]\n";
+    refused(&(of_nodes(&[r#"{ name = "a", block = "d0", p = 1 },"#]) + &blocks), &["more than 1000000 values"]);
+    let wide = r#"{ name = "a", op = "conv", channels = 16000000, kernel = 1 },"#;
+    refused(&of_nodes(&[wide, END]), &["node a: conv: makes", "are possible"]);
+    refused(&of_nodes(&[r#"{ name = "a", op = "relu" }, { name = "b", block = "x", repeat = 0 },"#]), &["from 1 to"]);
+}

@@ -1,0 +1,17 @@
+//! Dropout.
+
+use super::spec::{OpSpec, Reads};
+
+/// Inverted dropout with this probability of zero; the identity in evaluation.
+#[derive(Clone, Copy, Debug, Default, PartialEq)]
+pub struct Dropout(pub f32);
+
+impl OpSpec for Dropout {
+    fn kind(&self) -> &'static str {
+        "dropout"
+    }
+
+    fn reads(&self) -> Reads {
+        Reads::Elements
+    }
+}

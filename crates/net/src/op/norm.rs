@@ -1,0 +1,101 @@
+//! Batch normalisation: attributes and parameters.
+
+use super::param::{Init, ParamSpec};
+use super::shape::Shape;
+use super::spec::{OpSpec, Reads};
+use super::stored::{KerasOrder, Stored, StoredTensor};
+
+/// y = gamma (x - mean) / sqrt(var + eps) + beta, then + residual, then ReLU, in one pass (Ioffe and Szegedy 2015).
+#[derive(Clone, Debug, PartialEq)]
+pub struct Norm {
+    /// Added to the variance.
+    pub eps: f32,
+    /// Weight of the new statistics in the running ones (PyTorch's meaning).
+    pub momentum: f32,
+    /// A second input is added before the ReLU.
+    pub residual: bool,
+    /// max(., 0) at the end.
+    pub relu: bool,
+    /// Whether gamma is a parameter; else it is 1 for ever.
+    pub scale: bool,
+    /// What gamma starts from.
+    pub gamma: f32,
+}
+
+impl Norm {
+    /// PyTorch's defaults: eps 1e-5, momentum 0.1, gamma 1, beta 0.
+    pub fn new() -> Self {
+        Self { eps: 1e-5, momentum: 0.1, residual: false, relu: false, scale: true, gamma: 1.0 }
+    }
+
+    /// Of one value for each of its parameters: gamma's, if there is gamma, and beta's.
+    pub fn gamma_beta<T: Copy>(&self, each: &[T]) -> (Option<T>, T) {
+        if self.scale { (Some(each[0]), each[1]) } else { (None, each[0]) }
+    }
+
+    /// ReLU in the same pass.
+    pub fn relu(mut self) -> Self {
+        self.relu = true;
+        self
+    }
+
+    /// Adds the second input.
+    pub fn residual(mut self) -> Self {
+        self.residual = true;
+        self
+    }
+}
+
+impl Default for Norm {
+    fn default() -> Self {
+        Self::new()
+    }
+}
+
+/// In files.
+const STORED: Stored = Stored {
+    kind: "norm",
+    tensors: &[
+        StoredTensor::parameter("weight", "gamma", KerasOrder::Vector),
+        StoredTensor::parameter("bias", "beta", KerasOrder::Vector),
+        StoredTensor::running("running_mean", "moving_mean"),
+        StoredTensor::running("running_var", "moving_variance"),
+    ],
+};
+
+impl OpSpec for Norm {
+    fn kind(&self) -> &'static str {
+        "norm"
+    }
+
+    fn reads(&self) -> Reads {
+        Reads::Channels
+    }
+
+    fn arity(&self) -> Option<usize> {
+        Some(1 + usize::from(self.residual))
+    }
+
+    fn output(&self, x: &[Shape]) -> Result<Shape, String> {
+        Shape::alike(x)
+    }
+
+    fn params(&self, x: Shape) -> Vec<ParamSpec> {
+        let gamma = self.scale.then(|| ParamSpec::new("weight", vec![x.c], Init::Constant(self.gamma)));
+        gamma.into_iter().chain([ParamSpec::new("bias", vec![x.c], Init::Constant(0.0))]).collect()
+    }
+
+    fn statistics_momentum(&self) -> Option<f32> {
+        Some(self.momentum)
+    }
+
+    fn start_branch_at_zero(&mut self) {
+        if self.residual {
+            self.gamma = 0.0;
+        }
+    }
+
+    fn stored() -> Option<&'static Stored> {
+        Some(&STORED)
+    }
+}

@@ -1,0 +1,160 @@
+//! What the command line changes in the file of a recipe: `--set` and `--unset`.
+
+use std::collections::BTreeSet;
+
+use schema::{DefaultValue, shown};
+use toml::{Table, Value};
+
+use super::error::{Error, Origin};
+use super::keys::{self, KEYS, Key};
+use super::table::{lookup, remove};
+
+/// Changes to the file of a recipe. What is to be taken out goes first, then what is to be set, in order.
+#[derive(Clone, Debug, Default, PartialEq, Eq)]
+pub struct Changes {
+    /// `KEY=VALUE`, each.
+    pub sets: Vec<String>,
+    /// Keys, or whole sections, that get their default again.
+    pub unsets: Vec<String>,
+}
+
+/// Takes a key or a section out of a recipe.
+///
+/// # Errors
+/// No recipe has such a key, or every recipe needs it.
+pub(super) fn unset(table: &mut Table, path: &str) -> Result<(), Error> {
+    let place = || format!("--unset {path}");
+    if keys::is_section(path) {
+        table.remove(path);
+        return Ok(());
+    }
+    let key = keys::find(path).ok_or_else(|| Error::UnknownKey { place: place(), hint: super::hint::of_key(path) })?;
+    if key.field.required() {
+        let why = format!("every recipe needs it; give --set {path}=VALUE instead");
+        return Err(Error::Value { place: place(), why });
+    }
+    remove(table, path);
+    Ok(())
+}
+
+/// Where a `--set` changed the kind of a section, or an `--unset` gave it its default again, takes out the keys of the file that only other
+/// kinds have. Each change is a line to tell the user.
+pub(super) fn leave_out_other_kinds(table: &mut Table, unsets: &[String], origin: &Origin) -> Vec<String> {
+    let is_choice = |path: &&String| path.ends_with(".kind") || *path == "reduce.codec";
+    let set = origin.sets.keys().filter(is_choice).map(|path| (path, origin.of(path)));
+    let unset = unsets.iter().filter(|path| is_choice(path) && !origin.sets.contains_key(*path));
+    let chosen = set.chain(unset.map(|path| (path, format!("--unset {path}"))));
+    chosen.filter_map(|(path, by)| leave_out(table, path, &by, origin)).collect()
+}
+
+/// Where a `--set` gave the length of the run in steps or in epochs, takes out the other of the file; gives a line to tell the user.
+pub(super) fn leave_out_other_length(table: &mut Table, origin: &Origin) -> Option<String> {
+    let pairs = [("steps", "epochs"), ("epochs", "steps")];
+    let (given, other) = pairs
+        .into_iter()
+        .find(|(given, other)| origin.sets.contains_key(*given) && !origin.sets.contains_key(*other))?;
+    let left = table.remove(other)?;
+    Some(format!("{}: leaves out {other} = {} of {}", origin.of(given), text(&left), origin.file))
+}
+
+/// The same where the change `by` of the command line is that of `choice`, such as `schedule.kind`.
+fn leave_out(table: &mut Table, choice: &str, by: &str, origin: &Origin) -> Option<String> {
+    let kind = match lookup(table, choice) {
+        Some(given) => given.as_str()?.to_string(),
+        None => default_word(choice)?,
+    };
+    let (section, _) = choice.split_once('.')?;
+    let in_section = |key: &&Key| key.path.split_once('.').is_some_and(|(own, _)| own == section);
+    let fits = |key: &&Key| key.owners.is_empty() || key.owners.contains(&kind.as_str());
+    let all: BTreeSet<&str> = KEYS.iter().filter(in_section).map(|key| key.path.as_str()).collect();
+    let fitting: BTreeSet<&str> = KEYS.iter().filter(in_section).filter(fits).map(|key| key.path.as_str()).collect();
+    let others = all.difference(&fitting).filter(|path| !origin.sets.contains_key(**path));
+    let left: Vec<String> =
+        others.filter_map(|path| remove(table, path).map(|value| format!("{path} = {}", text(&value)))).collect();
+    let file = origin.file;
+    (!left.is_empty()).then(|| format!("{by}: leaves out what {file} has of another kind: {}", left.join(", ")))
+}
+
+/// What a key is where it is left out, if that is a word.
+fn default_word(path: &str) -> Option<String> {
+    let DefaultValue::Value(default) = keys::find(path)?.field.default else { return None };
+    let table: Table = format!("value = {}", default()).parse().ok()?;
+    Some(table.get("value")?.as_str()?.to_string())
+}
+
+fn text(value: &Value) -> String {
+    if value.is_str() { value.to_string() } else { shown(value) }
+}
+
+#[cfg(test)]
+mod tests {
+    use super::super::{Changes, Known, Loaded, Recipe};
+
+    /// A recipe of this length with these changes.
+    fn read(length: &str, sets: &[&str]) -> Result<Loaded, String> {
+        changed(length, sets, &[])
+    }
+
+    fn changed(length: &str, sets: &[&str], unsets: &[&str]) -> Result<Loaded, String> {
+        let text = format!(
+            "model = \"lenet\"\ndata = \"d\"\n{length}\nbatch = 8\n[optimizer]\nkind = \"sgd\"\n[schedule]\n\
+             kind = \"constant\"\nbase_lr = 0.1\n"
+        );
+        let known = Known { models: &["lenet"], transforms: &[] };
+        let [sets, unsets] = [sets, unsets].map(|list| list.iter().map(ToString::to_string).collect());
+        let changes = Changes { sets, unsets };
+        Recipe::parse(&text, "a.toml", &changes, &known).map_err(|e| e.to_string())
+    }
+
+    #[test]
+    fn a_loss_of_another_kind_leaves_out_the_keys_of_the_old_one() {
+        let focal = "epochs = 3\nloss = { kind = \"focal\", gamma = 3, class_weights = \"auto\" }";
+        let Loaded { recipe, notes, .. } = read(focal, &["loss.kind=cross_entropy"]).unwrap();
+        assert_eq!((recipe.loss.gamma, recipe.loss.class_weights.is_some()), (None, true));
+        assert_eq!(
+            notes,
+            ["--set loss.kind=cross_entropy: leaves out what a.toml has of another kind: loss.gamma = 3"]
+        );
+        // the other kind has it, too
+        let Loaded { recipe, notes, .. } = read(focal, &["loss.kind=sigmoid_focal"]).unwrap();
+        assert_eq!((recipe.loss.gamma, notes.len()), (Some(3.0), 0));
+        let given = read(focal, &["loss.kind=bce", "loss.gamma=1"]).unwrap_err();
+        assert!(given.contains("loss.gamma=1: belongs to kind"), "{given}");
+    }
+
+    #[test]
+    fn a_kind_that_is_taken_out_takes_its_keys_along() {
+        let focal = "epochs = 3\nloss = { kind = \"focal\", gamma = 3, class_weights = \"auto\" }";
+        let Loaded { recipe, notes, .. } = changed(focal, &[], &["loss.kind"]).unwrap();
+        assert_eq!((recipe.loss.kind, recipe.loss.gamma, recipe.loss.class_weights.is_some()), (None, None, true));
+        assert_eq!(notes, ["--unset loss.kind: leaves out what a.toml has of another kind: loss.gamma = 3"]);
+        let codec = "epochs = 3\nreduce = { codec = \"ternary\", clip = 2 }";
+        let Loaded { notes, .. } = changed(codec, &[], &["reduce.codec"]).unwrap();
+        assert_eq!(notes, ["--unset reduce.codec: leaves out what a.toml has of another kind: reduce.clip = 2"]);
+        // a kind that is given after that decides
+        let Loaded { recipe, notes, .. } = changed(focal, &["loss.kind=sigmoid_focal"], &["loss.kind"]).unwrap();
+        assert_eq!((recipe.loss.gamma, notes.len()), (Some(3.0), 0));
+        assert_eq!(changed("epochs = 3", &[], &["loss.kind", "reduce.codec"]).unwrap().notes, Vec::<String>::new());
+        // what the command line gives itself is never left out, and what has no default stays
+        assert!(changed(focal, &["loss.gamma=1"], &["loss.kind"]).unwrap_err().contains("belongs to kind"));
+        for kind in ["optimizer.kind", "schedule.kind"] {
+            assert!(changed(focal, &[], &[kind]).unwrap_err().contains("every recipe needs it"), "{kind}");
+        }
+    }
+
+    #[test]
+    fn a_run_is_so_many_epochs_long_or_so_many_steps() {
+        let Loaded { recipe, notes, .. } = read("epochs = 3", &[]).unwrap();
+        assert_eq!((recipe.total_steps(10), notes.len()), (30, 0));
+        let Loaded { recipe, notes, .. } = read("epochs = 3", &["steps=25"]).unwrap();
+        assert_eq!((recipe.total_steps(10), recipe.epochs), (25, None));
+        assert_eq!(notes, ["--set steps=25: leaves out epochs = 3 of a.toml"]);
+        let text = recipe.to_toml().unwrap();
+        assert!(text.contains("\nsteps = 25\n") && !text.contains("\nepochs"), "{text}");
+        assert_eq!(read("steps = 25", &["epochs=2"]).unwrap().recipe.total_steps(10), 20);
+        assert!(read("", &[]).unwrap_err().starts_with("a.toml: epochs: missing; it is an integer"));
+        let both = read("epochs = 3\nsteps = 25", &[]).unwrap_err();
+        assert_eq!(both, "a.toml: steps: the run has a length already, epochs = 3; give one of the two");
+        assert!(read("", &["steps=0"]).unwrap_err().contains("must be >= 1"));
+    }
+}

@@ -1,0 +1,163 @@
+//! metrics.jsonl: one JSON object a line, whole lines only, for programs to read.
+
+use std::fs::File;
+use std::io::{self, Write};
+use std::path::Path;
+use std::time::{Instant, SystemTime};
+
+use serde::Serialize;
+
+use super::kept::Kept;
+use super::{Error, Event, Sink};
+
+/// Writes events to a file.
+///
+/// Each line goes to the system in one write, at once: nothing waits in a buffer when a process is killed,
+/// and a reader that follows the file never sees half a line. At one write a step that costs microseconds.
+pub struct Jsonl {
+    file: Kept,
+    every: u64,
+    line: Vec<u8>,
+    /// When the process began.
+    started: Instant,
+}
+
+/// An event and when it happened.
+#[derive(Serialize)]
+struct Stamped<'a> {
+    #[serde(flatten)]
+    event: &'a Event,
+    /// Seconds since the process began.
+    t: f64,
+    /// Date and time, RFC 3339 with milliseconds.
+    utc: String,
+}
+
+impl Jsonl {
+    /// Creates the file (or empties it); step events are kept every `every` steps, all others always.
+    pub fn create(path: &Path, every: u64, started: Instant) -> Result<Self, Error> {
+        let log = Self::append(path, every, started)?;
+        log.file.file().set_len(0).map_err(|source| Error { path: path.into(), source })?;
+        Ok(log)
+    }
+
+    /// The same behind the lines of a file, if there is one.
+    pub fn append(path: &Path, every: u64, started: Instant) -> Result<Self, Error> {
+        let file = Kept::append(path).map_err(|source| Error { path: path.into(), source })?;
+        Ok(Self::on(file, every, started))
+    }
+
+    /// The same into an open file.
+    pub(super) fn on(file: Kept, every: u64, started: Instant) -> Self {
+        Jsonl { file, every: every.max(1), line: Vec::new(), started }
+    }
+
+    fn write(&mut self, event: &Event) -> io::Result<()> {
+        self.line.clear();
+        // serde_json writes NaN and infinity as null, so every line is JSON whatever the loss became.
+        let utc = humantime::format_rfc3339_millis(SystemTime::now()).to_string();
+        let t = (self.started.elapsed().as_secs_f64() * 1e3).round() / 1e3;
+        serde_json::to_writer(&mut self.line, &Stamped { event, t, utc })?;
+        self.line.push(b'\n');
+        self.file.look();
+        write_whole(self.file.file(), &self.line)?;
+        match event {
+            // A network file system may report a full disk only now.
+            Event::End(_) => sync(self.file.file()),
+            _ => Ok(()),
+        }
+    }
+}
+
+/// Adds a line to the end of a file, in one write; where the disk is full, none of it.
+pub fn write_whole(mut file: &File, line: &[u8]) -> io::Result<()> {
+    let before = file.metadata()?;
+    file.write_all(line).inspect_err(|_| {
+        if before.is_file() {
+            // what is cut off was never whole; the error to report is the write's
+            let _ = file.set_len(before.len());
+        }
+    })
+}
+
+/// Brings a file to the disk; pipes and devices, which have none, are left alone.
+fn sync(file: &File) -> io::Result<()> {
+    if file.metadata()?.is_file() { file.sync_data() } else { Ok(()) }
+}
+
+impl Sink for Jsonl {
+    fn event(&mut self, event: &Event) -> Result<(), Error> {
+        // if the loss is not finite, the run ends with this step, so the line is always written
+        if matches!(event, Event::Step(step) if step.loss.is_finite() && !step.step.is_multiple_of(self.every)) {
+            return Ok(());
+        }
+        self.write(event).map_err(|source| Error { path: self.file.path().into(), source })
+    }
+}
+
+#[cfg(test)]
+mod tests {
+    use super::super::{Checkpoint, End, Epoch, Eval, Start, Step};
+    use super::*;
+    use serde_json::Value;
+
+    fn written(every: u64, events: &[Event]) -> Vec<Value> {
+        let name = format!("trireme-jsonl-{}-{every}-{}", std::process::id(), events.len());
+        let path = std::env::temp_dir().join(name);
+        let mut sink = Jsonl::create(&path, every, Instant::now()).unwrap();
+        events.iter().for_each(|event| sink.event(event).unwrap());
+        let text = std::fs::read_to_string(&path).unwrap();
+        std::fs::remove_file(&path).unwrap();
+        assert!(text.ends_with('\n'));
+        text.lines().map(|line| serde_json::from_str(line).unwrap()).collect()
+    }
+
+    fn keys(value: &Value) -> Vec<&str> {
+        value.as_object().unwrap().keys().map(String::as_str).collect()
+    }
+
+    #[test]
+    fn each_event_has_its_name_and_its_keys() {
+        let lines = written(
+            1,
+            &[
+                Start { model: "lenet".into(), ..Start::default() }.into(),
+                Step { step: 1, loss: 2.3, top1: 0.125, lr: 0.05, ..Step::default() }.into(),
+                Epoch::default().into(),
+                Eval { split: "test".into(), count: 10_000, ..Eval::default() }.into(),
+                Checkpoint { path: "checkpoints/epoch-1.h5".into(), ..Checkpoint::default() }.into(),
+                End::default().into(),
+            ],
+        );
+        let names: Vec<&str> = lines.iter().map(|line| line["event"].as_str().unwrap()).collect();
+        assert_eq!(names, ["start", "step", "epoch", "eval", "checkpoint", "end"]);
+        assert!(lines.iter().all(|line| line["step"].is_u64() && line["epoch"].is_u64()));
+        let step = "comm_wait_ms comm_wait_ranks data_wait_ms data_wait_ranks epoch event img_per_s loss lr samples step step_ms \
+                    step_ranks t top1 utc";
+        assert_eq!(keys(&lines[1]), step.split(' ').collect::<Vec<_>>());
+        assert_eq!((lines[1]["loss"].as_f64(), lines[1]["top1"].as_f64()), (Some(2.3), Some(0.125)));
+        assert_eq!(keys(&lines[3]), ["count", "epoch", "event", "loss", "split", "step", "t", "top1", "top5", "utc"]);
+        assert_eq!(lines[4]["path"], "checkpoints/epoch-1.h5");
+    }
+
+    #[test]
+    fn numbers_that_json_lacks_become_null() {
+        let lines = written(1, &[Step { loss: f64::NAN, lr: f64::INFINITY, ..Step::default() }.into()]);
+        assert!(lines[0]["loss"].is_null() && lines[0]["lr"].is_null());
+    }
+
+    #[test]
+    fn steps_thin_out_and_nothing_else_does() {
+        let mut events: Vec<Event> = (1..=10).map(|step| Step { step, ..Step::default() }.into()).collect();
+        events.push(Epoch { step: 10, ..Epoch::default() }.into());
+        let lines = written(4, &events);
+        let steps: Vec<u64> = lines.iter().map(|line| line["step"].as_u64().unwrap()).collect();
+        assert_eq!(steps, [4, 8, 10]);
+    }
+
+    #[test]
+    fn a_file_that_cannot_be_made_is_named() {
+        let error = Jsonl::create(Path::new("/no/such/metrics.jsonl"), 1, Instant::now()).err().unwrap();
+        assert!(error.to_string().starts_with("cannot write /no/such/metrics.jsonl: "), "{error}");
+    }
+}

@@ -1,0 +1,195 @@
+//! Plain lines, for logs and batch jobs: no escape codes, one line at a time, each with the clock and the time that is left.
+
+use std::io::Write;
+use std::time::{Duration, Instant, SystemTime};
+
+use loaders::printable_lines;
+
+use super::time_left::TimeLeft;
+use super::window::Window;
+use super::{Error, Event, Sink, Start, Verbosity, text};
+
+/// Steps between two lines, unless time says otherwise.
+const STEPS: u64 = 50;
+/// However fast the steps, no more than one line in this time.
+const SHORTEST: Duration = Duration::from_secs(1);
+/// However slow the steps, a line after this time.
+const LONGEST: Duration = Duration::from_secs(5);
+
+/// What stands before a line.
+#[derive(Clone, Copy, Debug, PartialEq, Eq)]
+enum Stamp {
+    /// The clock, before lines of progress.
+    Clock,
+    /// Date and clock, before every line.
+    Date,
+}
+
+/// Writes lines to a stream, stderr as a rule.
+///
+/// A stream that fails (a closed pipe, a lost terminal) is no reason to end a training run: errors are dropped here,
+/// and metrics.jsonl, whose errors count, still holds everything.
+pub struct Plain<W> {
+    out: W,
+    stamp: Stamp,
+    verbosity: Verbosity,
+    start: Start,
+    window: Window,
+    left: TimeLeft,
+    since: u64,
+    shown: Option<Instant>,
+    /// Time between two progress lines, if it is set.
+    apart: Option<Duration>,
+}
+
+impl<W: Write> Plain<W> {
+    /// Writes to `out`, for people who look on.
+    pub fn new(out: W, verbosity: Verbosity) -> Self {
+        Self::stamped(out, Stamp::Clock, verbosity)
+    }
+
+    /// Writes everything to `out`, for people who look later.
+    pub fn log(out: W) -> Self {
+        Self::stamped(out, Stamp::Date, Verbosity::Verbose)
+    }
+
+    fn stamped(out: W, stamp: Stamp, verbosity: Verbosity) -> Self {
+        let (start, window, left) = (Start::default(), Window::default(), TimeLeft::default());
+        Plain { out, stamp, verbosity, start, window, left, since: 0, shown: None, apart: None }
+    }
+
+    /// Sets the time between two progress lines.
+    pub fn apart(self, apart: Option<Duration>) -> Self {
+        Self { apart, ..self }
+    }
+
+    /// Writes lines of text; a line of progress has the clock (UTC) before it.
+    fn lines(&mut self, text: &str, progress: bool) {
+        let now = humantime::format_rfc3339_seconds(SystemTime::now()).to_string();
+        let stamp = match self.stamp {
+            Stamp::Date => format!("{now}  "),
+            // of 2026-11-22T18:03:44Z
+            Stamp::Clock if progress => format!("{}  ", now.get(11..).unwrap_or_default()),
+            Stamp::Clock => String::new(),
+        };
+        let text: String = printable_lines(text).lines().map(|line| format!("{stamp}{line}\n")).collect();
+        let _ = self.out.write_all(text.as_bytes());
+    }
+
+    /// Whether it is time for a line: the first step, then by count and time.
+    fn due(&self) -> bool {
+        let Some(shown) = self.shown else { return true };
+        let passed = shown.elapsed();
+        if let Some(apart) = self.apart {
+            return passed >= apart;
+        }
+        passed >= LONGEST || (self.since >= STEPS && passed >= SHORTEST)
+    }
+
+    fn show_steps(&mut self) {
+        let Some(mean) = self.window.take() else { return };
+        let left = self.left.after(mean.step, self.start.last_step, Instant::now());
+        if self.verbosity > Verbosity::Quiet {
+            self.lines(&text::step(&self.start, &mean, left, self.verbosity), true);
+        }
+        self.since = 0;
+        self.shown = Some(Instant::now());
+    }
+}
+
+impl<W: Write> Sink for Plain<W> {
+    fn event(&mut self, event: &Event) -> Result<(), Error> {
+        match event {
+            Event::Step(step) => {
+                self.window.add(step);
+                self.since += 1;
+                if self.due() {
+                    self.show_steps();
+                }
+            }
+            Event::Start(start) => self.start = start.clone(),
+            Event::Epoch(_) | Event::End(_) => self.show_steps(),
+            _ => {}
+        }
+        let progress = matches!(event, Event::Epoch(_) | Event::Eval(_) | Event::End(_));
+        text::line(event, self.verbosity).iter().for_each(|line| self.lines(line, progress));
+        let _ = self.out.flush();
+        Ok(())
+    }
+
+    fn note(&mut self, text: &str) {
+        if self.verbosity.shows(text) {
+            self.lines(text, false);
+        }
+    }
+
+    fn fact(&mut self, text: &str) {
+        if self.verbosity.shows_facts() {
+            self.lines(text, false);
+        }
+    }
+}
+
+#[cfg(test)]
+mod tests {
+    use super::super::{End, Epoch, Eval, Step};
+    use super::*;
+
+    /// What a run of a hundred steps leaves.
+    fn written(mut plain: Plain<Vec<u8>>) -> String {
+        let start =
+            Start { epochs: 12, last_step: 1200, model: "lenet".into(), parameters: 3_274_634, ..Start::default() };
+        plain.event(&start.into()).unwrap();
+        for step in 1..=100 {
+            plain.event(&Step { step, loss: 2.0, top1: 0.1, lr: 0.05, ..Step::default() }.into()).unwrap();
+        }
+        plain.event(&Epoch { step: 100, ..Epoch::default() }.into()).unwrap();
+        plain.event(&Eval { split: "test".into(), top1: 0.9012, count: 10_000, ..Eval::default() }.into()).unwrap();
+        plain.note("a word");
+        plain.note("warning: a warning");
+        plain.fact("a fact");
+        plain.event(&End { step: 100, model: "runs/a/model.h5".into(), ..End::default() }.into()).unwrap();
+        String::from_utf8(plain.out).unwrap()
+    }
+
+    /// Whether a line begins with a clock, 18:03:44Z, and then this.
+    fn is_clocked(line: &str, rest: &str) -> bool {
+        let (clock, text) = line.split_at(line.len().min(11));
+        let digits = clock.chars().filter(char::is_ascii_digit).count();
+        digits == 6 && clock.ends_with("Z  ") && text.starts_with(rest)
+    }
+
+    #[test]
+    fn the_first_step_the_epoch_and_the_end_have_lines_with_the_clock() {
+        let text = written(Plain::new(Vec::new(), Verbosity::Normal));
+        let lines: Vec<&str> = text.lines().collect();
+        let expected = [
+            "epoch 1/12  step 1/1200  loss 2.0000  top-1 10.00 %  lr 0.05  0 img/s",
+            "epoch 1/12  step 100/1200  loss 2.0000  top-1 10.00 %  lr 0.05  0 img/s  0:00 left",
+            "epoch 1 done: loss 0.0000",
+            "test: top-1 90.12 %  top-5 0.00 %  loss 0.0000  (10,000 images)",
+        ];
+        assert_eq!(lines.len(), 2 + expected.len() + 3, "{text}");
+        assert!(lines[0].starts_with("lenet: 3,274,634 parameters, "), "{text}");
+        assert!(lines[2..].iter().zip(expected).all(|(line, rest)| is_clocked(line, rest)), "{text}");
+        assert_eq!(lines[6..8], ["a word", "warning: a warning"]);
+        assert!(is_clocked(lines[8], "done: 100 steps in") && lines[8].ends_with("model: runs/a/model.h5"), "{text}");
+    }
+
+    #[test]
+    fn a_log_has_everything_and_a_quiet_run_only_warnings() {
+        let text = written(Plain::log(Vec::new()));
+        assert!(
+            text.contains("Z  a fact\n") && text.contains("comm wait 0.0 ms") && text.contains("Z  ranks  0"),
+            "{text}"
+        );
+        assert!(text.lines().all(|line| line.starts_with("20") && line.get(19..22) == Some("Z  ")), "{text}");
+        assert_eq!(written(Plain::new(Vec::new(), Verbosity::Quiet)), "warning: a warning\n");
+    }
+
+    #[test]
+    fn a_lost_stream_does_not_end_the_run() {
+        let full = std::fs::OpenOptions::new().write(true).open("/dev/full").unwrap();
+        Plain::new(full, Verbosity::Normal).event(&Start::default().into()).unwrap();
+    }
+}

@@ -1,0 +1,195 @@
+//! Hands events to the sinks of rank 0.
+
+use std::io::IsTerminal;
+use std::path::Path;
+use std::time::{Duration, Instant};
+
+use data_tools::Thumbnail;
+
+use super::evaluation_file::EvaluationFile;
+use super::event::Event;
+use super::jsonl::Jsonl;
+use super::kept::Kept;
+use super::plain::Plain;
+use super::sink::{Error, Sink};
+use super::terminal::Terminal;
+use super::verbosity::{LOG, Verbosity};
+
+/// A line about what slows a run down.
+#[derive(Clone, Debug, PartialEq, Eq)]
+pub struct Advice {
+    /// The line.
+    pub text: String,
+    /// Whether enough time is lost to act.
+    pub pressing: bool,
+}
+
+/// Hands each event to every sink.
+#[derive(Default)]
+pub struct Reporter {
+    sinks: Vec<Box<dyn Sink>>,
+}
+
+impl Reporter {
+    /// One without sinks, for ranks other than 0.
+    pub fn silent() -> Self {
+        Reporter::default()
+    }
+
+    /// Creates the reporter of rank 0. It writes to the screen, everything to `out/run.log`, and to `out/metrics.jsonl` with a step line
+    /// every `every` steps. With `goes_on`, both files are appended to. `started` is the start time of the process, `apart` the time
+    /// between progress lines.
+    pub fn new(
+        out: &Path,
+        every: u64,
+        goes_on: bool,
+        started: Instant,
+        verbosity: Verbosity,
+        apart: Option<Duration>,
+    ) -> Result<Self, Error> {
+        let path = out.join("metrics.jsonl");
+        let metrics =
+            if goes_on { Jsonl::append(&path, every, started)? } else { Jsonl::create(&path, every, started)? };
+        let path = out.join(LOG);
+        let log = Kept::append(&path).map_err(|source| Error { path, source })?;
+        Ok(Reporter::default()
+            .with(screen(verbosity, apart))
+            .with(Box::new(metrics))
+            .with(Box::new(Plain::log(log).apart(apart))))
+    }
+
+    /// Adds a sink.
+    pub fn with(mut self, sink: Box<dyn Sink>) -> Self {
+        self.sinks.push(sink);
+        self
+    }
+
+    /// Calls `act` for every sink. If an optional sink fails, it is removed with a warning. An error of any other sink is returned.
+    fn each(&mut self, act: impl Fn(&mut dyn Sink) -> Result<(), Error>) -> Result<(), Error> {
+        let mut lost = Vec::new();
+        let mut at = 0;
+        while let Some(sink) = self.sinks.get_mut(at) {
+            match act(sink.as_mut()) {
+                Err(error) if sink.is_optional() => {
+                    self.sinks.remove(at);
+                    lost.push(error);
+                }
+                other => {
+                    other?;
+                    at += 1;
+                }
+            }
+        }
+        lost.iter().for_each(|error| self.note(&format!("warning: {error}. The run goes on without this file")));
+        Ok(())
+    }
+
+    /// Passes one event to all sinks. Returns the first error of a sink that is not optional.
+    pub fn event(&mut self, event: impl Into<Event>) -> Result<(), Error> {
+        if self.sinks.is_empty() {
+            return Ok(());
+        }
+        let event = event.into();
+        self.each(|sink| sink.event(&event))
+    }
+
+    /// Hands on what a scoring made of the images of a split.
+    pub fn evaluation(&mut self, evaluation: &EvaluationFile) -> Result<(), Error> {
+        self.each(|sink| sink.evaluation(evaluation))
+    }
+
+    /// Hands on training images as the network sees them.
+    pub fn pictures(&mut self, step: u64, pictures: &[Thumbnail]) -> Result<(), Error> {
+        self.each(|sink| sink.pictures(step, pictures))
+    }
+
+    /// Hands on one line of text.
+    pub fn note(&mut self, text: &str) {
+        self.sinks.iter_mut().for_each(|sink| sink.note(text));
+    }
+
+    /// Hands on what may be worth a reader's time, or only a fact.
+    pub fn advice(&mut self, advice: &Advice) {
+        if advice.pressing { self.note(&advice.text) } else { self.fact(&advice.text) }
+    }
+
+    /// Hands on lines of text that few readers need.
+    pub fn fact(&mut self, text: &str) {
+        self.sinks.iter_mut().for_each(|sink| sink.fact(text));
+    }
+}
+
+/// The sink for stderr: a status block on a terminal where lines can be taken back, plain lines elsewhere.
+fn screen(verbosity: Verbosity, apart: Option<Duration>) -> Box<dyn Sink> {
+    let terminal = std::io::stderr().is_terminal() && std::env::var_os("TERM").is_none_or(|term| term != "dumb");
+    if terminal {
+        Box::new(Terminal::new(verbosity))
+    } else {
+        Box::new(Plain::new(std::io::stderr(), verbosity).apart(apart))
+    }
+}
+
+#[cfg(test)]
+mod tests {
+    use super::*;
+    use crate::Checkpoint;
+    use std::cell::RefCell;
+    use std::rc::Rc;
+
+    struct Count(Rc<RefCell<Vec<String>>>);
+
+    impl Sink for Count {
+        fn event(&mut self, event: &Event) -> Result<(), Error> {
+            self.0.borrow_mut().push(format!("event at {}", event.step()));
+            Ok(())
+        }
+
+        fn note(&mut self, text: &str) {
+            self.0.borrow_mut().push(text.to_string());
+        }
+    }
+
+    #[test]
+    fn every_sink_gets_everything_and_the_silent_one_nothing() {
+        let seen = Rc::new(RefCell::new(Vec::new()));
+        let mut reporter = Reporter::silent().with(Box::new(Count(seen.clone()))).with(Box::new(Count(seen.clone())));
+        reporter.event(Checkpoint { step: 7, epoch: 1, path: "a".into(), ..Checkpoint::default() }).unwrap();
+        reporter.note("hello");
+        assert_eq!(*seen.borrow(), ["event at 7", "event at 7", "hello", "hello"]);
+        Reporter::silent().event(Checkpoint { step: 7, epoch: 1, path: "a".into(), ..Checkpoint::default() }).unwrap();
+    }
+
+    struct Optional;
+
+    impl Sink for Optional {
+        fn event(&mut self, _: &Event) -> Result<(), Error> {
+            Err(Error { path: "events".into(), source: std::io::ErrorKind::StorageFull.into() })
+        }
+
+        fn is_optional(&self) -> bool {
+            true
+        }
+    }
+
+    #[test]
+    fn an_optional_sink_that_fails_is_dropped_with_a_warning() {
+        let seen = Rc::new(RefCell::new(Vec::new()));
+        let mut reporter = Reporter::silent().with(Box::new(Optional)).with(Box::new(Count(seen.clone())));
+        for _ in 0..2 {
+            reporter.event(Checkpoint { step: 7, ..Checkpoint::default() }).unwrap();
+        }
+        let seen = seen.borrow();
+        assert_eq!((seen.len(), &*seen[0], &*seen[2]), (3, "event at 7", "event at 7"));
+        assert!(seen[1].starts_with("warning: cannot write events: ") && seen[1].contains("goes on"), "{}", seen[1]);
+    }
+
+    #[test]
+    fn a_failing_sink_is_heard() {
+        let path = Path::new("/dev/full");
+        let file = Kept::on(std::fs::File::options().write(true).open(path).unwrap(), path);
+        let full = Jsonl::on(file, 1, Instant::now());
+        let mut reporter = Reporter::silent().with(Box::new(full));
+        let error = reporter.event(Checkpoint { step: 7, ..Checkpoint::default() }).unwrap_err();
+        assert!(error.to_string().starts_with("cannot write /dev/full: No space left"), "{error}");
+    }
+}

@@ -1,0 +1,114 @@
+//! Rust types that the value of a key can have, and how each is written to TOML.
+
+use serde::{Serialize, Serializer};
+
+use super::field::KeyType;
+use super::section::Section;
+
+/// A type that the value of a key can have.
+pub trait KeyValue: Serialize {
+    /// Its type in TOML.
+    const TYPE: KeyType;
+
+    /// Whether the key is left out when the recipe is written.
+    fn is_absent(&self) -> bool {
+        false
+    }
+
+    /// Writes the value.
+    fn write<S: Serializer>(&self, out: S) -> Result<S::Ok, S::Error> {
+        self.serialize(out)
+    }
+}
+
+/// Writes a value with [`KeyValue::write`].
+pub struct Written<'a, T>(pub &'a T);
+
+impl<T: KeyValue> Serialize for Written<'_, T> {
+    fn serialize<S: Serializer>(&self, out: S) -> Result<S::Ok, S::Error> {
+        self.0.write(out)
+    }
+}
+
+impl KeyValue for String {
+    const TYPE: KeyType = KeyType::Text;
+}
+
+impl KeyValue for bool {
+    const TYPE: KeyType = KeyType::Switch;
+}
+
+impl KeyValue for u32 {
+    const TYPE: KeyType = KeyType::Count(u32::MAX as u64);
+}
+
+impl KeyValue for u64 {
+    const TYPE: KeyType = KeyType::Count(u64::MAX);
+}
+
+impl KeyValue for usize {
+    const TYPE: KeyType = KeyType::Count(usize::MAX as u64);
+}
+
+impl KeyValue for Vec<String> {
+    const TYPE: KeyType = KeyType::Texts;
+}
+
+/// Integral numbers are written without a decimal point: `5`, not `5.0`.
+impl KeyValue for f64 {
+    const TYPE: KeyType = KeyType::Number;
+
+    fn write<S: Serializer>(&self, out: S) -> Result<S::Ok, S::Error> {
+        // Beyond 2^53 the integer would claim digits that the float does not have.
+        if self.fract() == 0.0 && self.abs() < (1u64 << 53) as f64 {
+            out.serialize_i64(*self as i64)
+        } else {
+            out.serialize_f64(*self)
+        }
+    }
+}
+
+impl KeyValue for Vec<f64> {
+    const TYPE: KeyType = KeyType::Numbers;
+
+    fn write<S: Serializer>(&self, out: S) -> Result<S::Ok, S::Error> {
+        out.collect_seq(self.iter().map(Written))
+    }
+}
+
+/// A list of tables.
+impl<T: Section + Serialize> KeyValue for Vec<T> {
+    const TYPE: KeyType = KeyType::Tables(&T::SCHEMA);
+}
+
+impl KeyValue for Vec<[String; 2]> {
+    const TYPE: KeyType = KeyType::Pairs;
+}
+
+impl KeyValue for Vec<[u32; 2]> {
+    const TYPE: KeyType = KeyType::CountPairs(u32::MAX as u64);
+}
+
+impl<T: KeyValue> KeyValue for Option<T> {
+    const TYPE: KeyType = T::TYPE;
+
+    fn is_absent(&self) -> bool {
+        self.is_none()
+    }
+
+    fn write<S: Serializer>(&self, out: S) -> Result<S::Ok, S::Error> {
+        match self {
+            Some(value) => value.write(out),
+            None => out.serialize_none(),
+        }
+    }
+}
+
+/// A value as TOML writes it, for the documentation.
+pub fn toml_text<T: KeyValue>(value: &T) -> String {
+    match toml::Value::try_from(Written(value)) {
+        Ok(toml::Value::Float(small)) if small.abs() < 1e-4 => format!("{small:e}"),
+        Ok(value) => value.to_string(),
+        Err(error) => error.to_string(),
+    }
+}

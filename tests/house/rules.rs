@@ -1,0 +1,202 @@
+//! What may stand where: which crates may depend on which, which files may use `unsafe`, create files, name a backend or oneDNN, and that
+//! nothing prints with macros that panic on a closed stream.
+
+use std::collections::BTreeMap;
+use std::fs;
+use std::path::Path;
+
+use crate::sources::{Source, all};
+
+/// Each crate of ours and the crates of ours that it may depend on. Cargo enforces the rest.
+const CRATES: &[(&str, &[&str])] = &[
+    ("loaders", &[]),
+    ("data-tools", &["loaders"]),
+    ("crates/base", &["loaders"]),
+    ("crates/net", &["loaders"]),
+    ("crates/schema", &["loaders"]),
+    ("crates/backend", &["base", "loaders", "net", "schema"]),
+    ("crates/engine", &["backend", "loaders", "net", "schema"]),
+    ("crates/comm", &["base", "loaders"]),
+    ("crates/formats", &["base", "loaders", "net"]),
+    ("crates/recipe", &["backend", "comm", "engine", "loaders", "schema"]),
+    ("crates/report", &["base", "data-tools", "loaders"]),
+];
+
+/// Libraries that one crate may depend on.
+const LIBRARIES: &[(&str, &str)] =
+    &[("mpi", "crates/comm"), ("hdf5-metno", "crates/formats"), ("cudarc", "crates/backend"), ("clap", ".")];
+
+/// Where `unsafe` may stand.
+const UNSAFE: &[&str] = &[
+    "crates/backend/src/cpu/",
+    "crates/backend/src/cuda/",
+    "crates/base/src/device_region.rs",
+    "crates/base/src/simd.rs",
+    "crates/comm/src/sys/",
+    "loaders/src/channels.rs",
+    "loaders/src/decode/jpeg/",
+    "loaders/src/file/write_back.rs",
+    "loaders/src/ring/open_batch.rs",
+    "loaders/src/ring/piece.rs",
+    "loaders/src/storage/mapping.rs",
+    "loaders/src/storage/sigbus/handler.rs",
+    "loaders/src/transform/resample/mix.rs",
+    "loaders/src/transform/resample/plane.rs",
+    "loaders/src/transform/rgb.rs",
+];
+
+/// Rows of tokens that print with a macro that panics if the stream is closed or its disk is full.
+const PRINT: &[&str] = &["print !", "println !", "eprint !", "eprintln !", "dbg !"];
+
+/// Rows of tokens that create, empty, extend or link files. `loaders::safe_create` does this so that no link that somebody put into a
+/// folder is followed.
+const CREATE: &[&str] = &[
+    "File :: create",
+    "File :: create_new",
+    "File :: create_buffered",
+    ". create ( true",
+    ". create_new ( true",
+    ". write ( true",
+    ". append ( true",
+    ". truncate ( true",
+    "fs :: write",
+    "fs :: copy",
+    "fs :: hard_link",
+    "unix :: fs :: symlink",
+    "O_CREAT",
+    "OFlags :: CREATE",
+    "mkstemp",
+    "fopen",
+    "save_buffer",
+    "save_with_format",
+    "H5File :: create",
+    "H5Fcreate",
+    ". with_fcpl",
+];
+
+/// The files that may contain a row of [`CREATE`], and how often.
+const MAY_CREATE: &[(&str, &str, usize)] = &[
+    ("loaders/src/file/safe_create.rs", ". create_new ( true", 9),
+    ("loaders/src/file/safe_create.rs", ". write ( true", 9),
+    ("loaders/src/file/safe_create.rs", ". append ( true", 9),
+    // HDF5's own option, and the name of a new file for it
+    ("crates/formats/src/checkpoint/h5.rs", ". with_fcpl", 1),
+    ("crates/formats/src/checkpoint/h5.rs", "H5File :: create", 1),
+    // standard output, which the parent process has redirected to a new file
+    ("crates/formats/src/checkpoint/foreign.rs", "H5File :: create", 1),
+    ("crates/formats/src/checkpoint/foreign_weights.rs", "H5File :: create", 1),
+    // appends to the HDF5 data of the same new file
+    ("crates/formats/src/checkpoint/checksum.rs", ". append ( true", 1),
+    // for tests, which change a file of their own
+    ("crates/formats/src/checkpoint/checksum.rs", "fs :: write", 1),
+    // built only for fuzzing
+    ("data-tools/src/kinds/fuzzing.rs", "fs :: write", 9),
+    // tests whether a device may be opened
+    ("src/train/agree/gpus.rs", ". write ( true", 1),
+];
+
+/// The files of the program that may name a concrete backend. All others are generic over it.
+const CONCRETE: &[&str] = &["src/launch.rs", "src/doctor.rs"];
+
+/// Lines of the longest file.
+const LONGEST_FILE: usize = 600;
+/// Characters of the longest line.
+const LONGEST_LINE: usize = 140;
+
+/// Returns every breach of the rules in a file, as `file: what`.
+fn breaches(source: &Source) -> Vec<String> {
+    let below = |places: &[&str]| places.iter().any(|place| source.path.starts_with(place));
+    let has = |row: &str| source.count(row) > 0;
+    let mut found = Vec::new();
+    if has("unsafe") && !below(UNSAFE) {
+        found.push("unsafe; add the file to UNSAFE if it needs it".into());
+    }
+    if ["dnnl_", "DNNL_"].iter().any(|word| source.code.contains(word)) && !below(&["crates/backend/src/cpu/"]) {
+        found.push("names oneDNN".into());
+    }
+    found.extend(PRINT.iter().filter(|row| has(row)).map(|row| format!("{row}; use screen::say or cli::output")));
+    for row in CREATE {
+        let allowed = MAY_CREATE.iter().filter(|(path, other, _)| *path == source.path && other == row);
+        if source.count(row) > allowed.map(|(_, _, times)| *times).sum() {
+            found.push(format!("{row}; create files with loaders::safe_create"));
+        }
+    }
+    let program = source.path.starts_with("src/") && !below(CONCRETE);
+    let backends = ["backend :: cpu", "backend :: cuda", "backend :: reference"];
+    found
+        .extend(backends.iter().filter(|row| program && has(row)).map(|row| format!("{row}; be generic over Backend")));
+    let lines = source.text.lines().count();
+    if lines > LONGEST_FILE {
+        found.push(format!("{lines} lines, expected at most {LONGEST_FILE}"));
+    }
+    let long = source.text.lines().enumerate().filter(|(_, line)| line.chars().count() > LONGEST_LINE);
+    found.extend(long.map(|(i, _)| format!("line {} has more than {LONGEST_LINE} characters", i + 1)));
+    found.into_iter().map(|what: String| format!("{}: {what}", source.path)).collect()
+}
+
+#[test]
+fn every_source_keeps_the_rules() {
+    let sources = all();
+    let found: Vec<String> = sources.iter().flat_map(breaches).collect();
+    assert!(found.is_empty(), "{}", found.join("\n"));
+    let exists = |path: &str, row: &str| sources.iter().any(|source| source.path == path && source.count(row) > 0);
+    let stale: Vec<_> = MAY_CREATE.iter().filter(|(path, row, _)| !exists(path, row)).collect();
+    assert!(stale.is_empty(), "allowed, but gone: {stale:?}");
+    let used = |place: &str| sources.iter().any(|source| source.path.starts_with(place) && source.count("unsafe") > 0);
+    let stale: Vec<_> = UNSAFE.iter().filter(|place| !used(place)).collect();
+    assert!(stale.is_empty(), "may use unsafe, but does not: {stale:?}");
+}
+
+#[test]
+fn each_breach_is_found() {
+    let long = format!("// {}", "é".repeat(LONGEST_LINE));
+    let many = "\n".repeat(LONGEST_FILE + 1);
+    for text in [
+        "fn f() { unsafe { g() } }",
+        "fn f() { let v = dnnl_version(); }",
+        "fn f() { println!(\"x\") }",
+        "#[cfg(test)]\nmod tests;\nfn f() { dbg!(1) }",
+        "fn f() { let x = File::create(path)?; }",
+        "fn f() { std::fs::write(path, text) }",
+        "fn f() { OpenOptions::new().create(true).open(path) }",
+        "fn f() { let h = libc::open(name, libc::O_CREAT); }",
+        "use backend::cpu::Cpu;",
+        &long,
+        &many,
+    ] {
+        let found = breaches(&Source::new("src/train/step.rs", text));
+        assert_eq!(found.len(), 1, "{text}: {found:?}");
+    }
+    for text in [
+        "fn f() { safe_create::create_new(path) } // unsafe",
+        "fn f() { writeln!(out, \"println!\") }\n#[cfg(test)] mod tests { fn f() { println!(); fs::write(a, b) } }",
+        "const S: &str = r#\"unsafe \"dnnl_\" \"#; fn f<'a>(x: &'a str) -> char { '\\'' } /* dbg!() /* */ dbg!() */",
+    ] {
+        assert_eq!(breaches(&Source::new("src/train/step.rs", text)), [""; 0]);
+    }
+    assert_eq!(
+        breaches(&Source::new("crates/formats/src/checkpoint/h5.rs", "H5File::create(&n); H5File::create(p)")).len(),
+        1
+    );
+}
+
+fn dependencies(package: &str) -> BTreeMap<String, toml::Value> {
+    let path = Path::new(env!("CARGO_MANIFEST_DIR")).join(package).join("Cargo.toml");
+    let manifest: toml::Table = fs::read_to_string(&path).unwrap().parse().unwrap();
+    manifest["dependencies"].as_table().unwrap().clone().into_iter().collect()
+}
+
+#[test]
+fn crates_depend_on_no_more_than_they_may() {
+    let names: Vec<&str> = CRATES.iter().map(|(package, _)| package.rsplit('/').next().unwrap()).collect();
+    for (package, allowed) in CRATES {
+        let dependencies = dependencies(package);
+        let ours: Vec<&str> = dependencies.keys().map(String::as_str).filter(|name| names.contains(name)).collect();
+        assert_eq!(ours, *allowed, "{package}");
+    }
+    for (library, owner) in LIBRARIES {
+        for package in CRATES.iter().map(|(package, _)| *package).chain(["."]) {
+            assert_eq!(dependencies(package).contains_key(*library), package == *owner, "{library} in {package}");
+        }
+    }
+}

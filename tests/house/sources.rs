@@ -1,0 +1,152 @@
+//! The source files of all crates, as lists of tokens.
+
+use std::fs;
+use std::path::Path;
+
+/// The folders that hold the sources of crates.
+const FOLDERS: &[&str] = &["src", "crates", "loaders/src", "data-tools/src"];
+
+/// A source file.
+pub struct Source {
+    /// Path from the root of the repository.
+    pub path: String,
+    /// Its whole text.
+    pub text: String,
+    /// The tokens before `#[cfg(test)] mod`, each followed by a space.
+    pub code: String,
+}
+
+impl Source {
+    /// Reads a text.
+    pub fn new(path: &str, text: &str) -> Self {
+        let words: Vec<String> = tokens(text).into_iter().map(|token| token.text).collect();
+        let tests: Vec<&str> = "# [ cfg ( test ) ] mod".split(' ').collect();
+        // the name of the module and a brace come next; `mod tests;` names another file
+        let begins = |at: &usize| {
+            words[*at..].starts_with_words(&tests) && words.get(at + tests.len() + 1).is_some_and(|word| word == "{")
+        };
+        let end = (0..words.len()).find(begins).unwrap_or(words.len());
+        Self {
+            path: path.into(),
+            text: text.into(),
+            code: words[..end].iter().map(|word| format!("{word} ")).collect(),
+        }
+    }
+
+    /// Returns how often a row of tokens occurs before the tests.
+    pub fn count(&self, row: &str) -> usize {
+        format!(" {}", self.code).matches(&format!(" {row} ")).count()
+    }
+}
+
+trait StartsWithWords {
+    fn starts_with_words(&self, words: &[&str]) -> bool;
+}
+
+impl StartsWithWords for [String] {
+    fn starts_with_words(&self, words: &[&str]) -> bool {
+        self.len() >= words.len() && self.iter().zip(words).all(|(a, b)| a == b)
+    }
+}
+
+/// Returns all source files of all crates except files of tests.
+pub fn all() -> Vec<Source> {
+    let root = Path::new(env!("CARGO_MANIFEST_DIR"));
+    let (mut sources, mut open) = (Vec::new(), FOLDERS.iter().map(|folder| root.join(folder)).collect::<Vec<_>>());
+    while let Some(folder) = open.pop() {
+        let entries = fs::read_dir(&folder).unwrap_or_else(|e| panic!("{}: {e}", folder.display()));
+        for path in entries.map(|entry| entry.unwrap().path()) {
+            let name = path.file_name().unwrap().to_string_lossy().into_owned();
+            if path.is_dir() && name != "tests" {
+                open.push(path);
+            } else if name.ends_with(".rs") && !name.ends_with("tests.rs") && name != "build.rs" {
+                let text = fs::read_to_string(&path).unwrap_or_else(|e| panic!("{}: {e}", path.display()));
+                sources.push(Source::new(&path.strip_prefix(root).unwrap().display().to_string(), &text));
+            }
+        }
+    }
+    assert!(sources.len() > 300, "only {} source files", sources.len());
+    sources
+}
+
+/// Words and punctuation of a Rust text; `::` is one token. Comments, literals of text and lifetimes are left out.
+pub fn tokens(text: &str) -> Vec<Token> {
+    let chars: Vec<char> = text.chars().collect();
+    let (mut found, mut at, mut line) = (Vec::new(), 0, 1);
+    while at < chars.len() {
+        let (length, token) = next(&chars[at..]);
+        if let Some(text) = token {
+            found.push(Token { text, line });
+        }
+        line += chars[at..].iter().take(length).filter(|&&c| c == '\n').count();
+        at += length;
+    }
+    found
+}
+
+/// A token, and where it begins.
+#[derive(Debug)]
+pub struct Token {
+    pub text: String,
+    /// Counted from 1.
+    pub line: usize,
+}
+
+/// How many characters come next that belong together, and the token that they are, if any.
+fn next(rest: &[char]) -> (usize, Option<String>) {
+    let word = |c: char| c.is_alphanumeric() || c == '_';
+    match rest {
+        ['/', '/', ..] => (rest.iter().position(|&c| c == '\n').unwrap_or(rest.len()), None),
+        ['/', '*', ..] => (comment(rest), None),
+        ['r', '"' | '#', ..] | ['b', 'r', '"' | '#', ..] if raw_string(rest).is_some() => {
+            (raw_string(rest).unwrap_or(1), None)
+        }
+        ['"', ..] => (quoted(rest, '"'), None),
+        ['\'', '\\', ..] | ['\'', _, '\'', ..] => (quoted(rest, '\''), None),
+        ['\'', ..] => (1 + rest[1..].iter().take_while(|&&c| word(c)).count(), None),
+        [':', ':', ..] => (2, Some("::".into())),
+        [c, ..] if word(*c) => {
+            let length = rest.iter().take_while(|&&c| word(c)).count();
+            (length, Some(rest[..length].iter().collect()))
+        }
+        [c, ..] => (1, (!c.is_whitespace()).then(|| c.to_string())),
+        [] => (1, None),
+    }
+}
+
+/// Length of a block comment; they nest.
+fn comment(text: &[char]) -> usize {
+    let (mut depth, mut at) = (0, 0);
+    while at < text.len() {
+        match text[at..] {
+            ['/', '*', ..] => (depth, at) = (depth + 1, at + 2),
+            ['*', '/', ..] => (depth, at) = (depth - 1, at + 2),
+            _ => at += 1,
+        }
+        if depth == 0 {
+            break;
+        }
+    }
+    at
+}
+
+/// Length of a literal in these quotes, with escapes.
+fn quoted(text: &[char], quote: char) -> usize {
+    let mut at = 1;
+    while at < text.len() && text[at] != quote {
+        at += if text[at] == '\\' { 2 } else { 1 };
+    }
+    at + 1
+}
+
+/// Length of a raw string, if this is one.
+fn raw_string(text: &[char]) -> Option<usize> {
+    let start = text.iter().position(|&c| c == 'r')? + 1;
+    let hashes = text[start..].iter().take_while(|&&c| c == '#').count();
+    if text.get(start + hashes) != Some(&'"') {
+        return None;
+    }
+    let body = start + hashes + 1;
+    let closes = |at: &usize| text[*at] == '"' && text[*at + 1..].iter().take_while(|&&c| c == '#').count() >= hashes;
+    (body..text.len()).find(closes).map(|at| at + 1 + hashes)
+}
