@@ -51,7 +51,7 @@ fn kernels_come_from_files() {
     let setting = setting();
     let variants = setting.folder.path().join("variants");
     fs::create_dir_all(&variants).expect("a folder");
-    let source = Path::new(env!("CARGO_MANIFEST_DIR")).join("src/backend/cuda/kernels/loss.cu");
+    let source = Path::new(env!("CARGO_MANIFEST_DIR")).join("crates/backend/src/cuda/kernels/loss.cu");
     let (source, whole) = (fs::read_to_string(source).expect("the source"), "*not_finite ? ");
     assert_eq!(source.matches(whole).count(), 1);
     // each loss is 100 more

@@ -113,7 +113,7 @@ fn a_written_recipe_reads_back_equal() {
 /// byte for byte.
 #[test]
 fn written_recipes_do_not_change() {
-    let folder = Path::new(env!("CARGO_MANIFEST_DIR")).join("tests/golden/recipes");
+    let folder = Path::new(env!("CARGO_MANIFEST_DIR")).join("../../tests/golden/recipes");
     let read = |path: &Path| std::fs::read_to_string(path).unwrap();
     let mut seen = 0;
     for entry in std::fs::read_dir(&folder).unwrap() {

@@ -20,7 +20,7 @@ struct Expected {
 }
 
 fn folder() -> PathBuf {
-    Path::new(env!("CARGO_MANIFEST_DIR")).join("tests/golden/weights")
+    Path::new(env!("CARGO_MANIFEST_DIR")).join("../../tests/golden/weights")
 }
 
 fn golden() -> Golden {

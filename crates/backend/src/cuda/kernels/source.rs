@@ -95,7 +95,7 @@ mod tests {
 
     /// The files that may declare kernels.
     fn rust_files() -> Vec<String> {
-        let cuda = Path::new(env!("CARGO_MANIFEST_DIR")).join("src/backend/cuda");
+        let cuda = Path::new(env!("CARGO_MANIFEST_DIR")).join("src/cuda");
         let paths = ["kernels", "ops"].into_iter().flat_map(|folder| fs::read_dir(cuda.join(folder)).unwrap());
         let paths = paths.map(|entry| entry.unwrap().path()).filter(|path| path.extension().is_some_and(|e| e == "rs"));
         paths.map(|path| fs::read_to_string(path).unwrap()).collect()

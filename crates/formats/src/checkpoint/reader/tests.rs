@@ -314,7 +314,7 @@ fn a_name_leads_no_deeper_than_names_of_trireme() {
 
 /// Where the fuzzer begins; the checksum is left out, since the target puts it behind each input.
 fn seeds() -> PathBuf {
-    PathBuf::from(env!("CARGO_MANIFEST_DIR")).join("fuzz/seeds/h5")
+    PathBuf::from(env!("CARGO_MANIFEST_DIR")).join("../../fuzz/seeds/h5")
 }
 
 #[test]
