@@ -285,11 +285,11 @@ TABLE ?=
 OPS_MODELS := lenet cifarnet resnet20 wrn16_2 wrn28_10 airbench94 resnet18 alexnet vgg16 squeezenet1_0 googlenet densenet121 inception_v3 inception_v4
 MEASURE ?=
 
-bench-ops: build ## TABLE=zen4 on a quiet machine: that table of src/backend/cpu/choices measured anew (two minutes; then build again)
-	@[ -f src/backend/cpu/choices/$(TABLE).txt ] || { echo 'which table? TABLE=zen4, zen5, intel-avx512 or avx2' >&2; exit 1; }
+bench-ops: build ## TABLE=zen4 on a quiet machine: that table of crates/backend/src/cpu/choices measured anew (two minutes; then build again)
+	@[ -f crates/backend/src/cpu/choices/$(TABLE).txt ] || { echo 'which table? TABLE=zen4, zen5, intel-avx512 or avx2' >&2; exit 1; }
 	@for model in $(OPS_MODELS); do \
 		$(MEASURE) $(BIN) bench ops --model $$model --most-gflop 10 --seconds 0.1 \
-			--table src/backend/cpu/choices/$(TABLE).txt >/dev/null || exit 1; \
+			--table crates/backend/src/cpu/choices/$(TABLE).txt >/dev/null || exit 1; \
 	done
 
 # Sets that are there: real photos as they are and as `convert --resize 256 --raw` made them, and CIFAR-10.

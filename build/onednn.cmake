@@ -1,4 +1,4 @@
-# What `make build-bundled` compiles of oneDNN: the primitives that src/backend/cpu/ calls, and the matrix products that its inner products
+# What `make build-bundled` compiles of oneDNN: the primitives that crates/backend/src/cpu/ calls, and the matrix products that its inner products
 # are made of. A toolchain file, since CMake reads it before the project's own; libjpeg-turbo, which is built by CMake too, knows none of
 # these names and is C. -O1, since what computes is made at run time by oneDNN's assembler.
 set(ONEDNN_ENABLE_PRIMITIVE "CONVOLUTION;INNER_PRODUCT;MATMUL;REORDER" CACHE STRING "" FORCE)

@@ -3,13 +3,13 @@
 
 #![allow(dead_code)] // a part of the program
 
-#[path = "../../src/checkpoint/checksum.rs"]
+#[path = "../../crates/formats/src/checkpoint/checksum.rs"]
 mod checksum;
-#[path = "../../src/checkpoint/error.rs"]
+#[path = "../../crates/formats/src/checkpoint/error.rs"]
 pub mod error;
-#[path = "../../src/checkpoint/reader/mod.rs"]
+#[path = "../../crates/formats/src/checkpoint/reader/mod.rs"]
 mod reader;
-#[path = "../../src/checkpoint/version.rs"]
+#[path = "../../crates/formats/src/checkpoint/version.rs"]
 mod version;
 
 use std::env::temp_dir;

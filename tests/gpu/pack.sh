@@ -49,7 +49,7 @@ cp -r tests/golden "$there/tests/golden"
 cp tests/gpu/*.py tests/gpu/*.sh tests/gpu/targets "$there/tests/gpu/"
 rm "$there"/tests/gpu/{pack,test-pack,bare}.sh
 cp recipes/*.toml "$there/recipes/"
-cp src/backend/cuda/kernels/*.cu src/backend/cuda/kernels/*.cuh src/backend/update/*.cu "$there/kernels/"
+cp crates/backend/src/cuda/kernels/*.cu crates/backend/src/cuda/kernels/*.cuh crates/backend/src/update/*.cu "$there/kernels/"
 
 # Tests know their files and the binary by the paths of this machine. Links, since the binary looks for its libraries from where it lies.
 cat >"$there/env.sh" <<EOF

@@ -29,7 +29,7 @@ fi
 
 # Blocks a multiprocessor, as the compiler is made to allow for: fewer registers a thread, or more.
 sources=kernels
-[ -d "$sources" ] || sources=src/backend/cuda/kernels
+[ -d "$sources" ] || sources=crates/backend/src/cuda/kernels
 for blocks in 1 2 3 4; do
     mkdir -p "$WORK/variants/norm-$blocks-blocks"
     sed -E "s/__launch_bounds__\(256(, *[0-9]+)?\)/__launch_bounds__(256, $blocks)/" "$sources/norm.cu" \

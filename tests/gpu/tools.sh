@@ -16,7 +16,7 @@ tests() {
 # The names of our own kernels as a regular expression: what else runs is NVIDIA's.
 own_kernels() {
     local folder=kernels
-    [ -d "$folder" ] || folder='src/backend/cuda/kernels src/backend/update'
+    [ -d "$folder" ] || folder='crates/backend/src/cuda/kernels crates/backend/src/update'
     # shellcheck disable=SC2086
     find $folder -name '*.cu' -exec cat {} + | tr '\n' ' ' |
         grep -oE '__global__ void (__launch_bounds__\([^)]*\) )?[a-z0-9_]+\(' | sed -E 's/.* ([a-z0-9_]+)\($/\1/' |

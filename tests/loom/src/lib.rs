@@ -21,7 +21,7 @@ pub mod spec;
 #[path = "../../../loaders/src/guarded.rs"]
 pub mod guarded;
 
-#[path = "../../../src/comm/turns.rs"]
+#[path = "../../../crates/comm/src/turns.rs"]
 pub mod turns;
 
 #[path = "../../../src/train/save/hand_over.rs"]

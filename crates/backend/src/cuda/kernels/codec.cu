@@ -1,4 +1,4 @@
-// The codecs of src/comm/codec on the GPU: the same bits as there.
+// The codecs of crates/comm/src/codec on the GPU: the same bits as there.
 
 // A part of a tensor: elements of the bucket from `from` on, its codes from `place` on, `first` elements of the tensor before it.
 struct Run {
@@ -26,7 +26,7 @@ __device__ inline int scale_exponent(u32 largest, u32 room) {
 __device__ inline double power_of_two(int k) { return __longlong_as_double((long long)(k + 1023) << 52); }
 
 // What the scale of each run's tensor is made from: the largest |g|, as bits (NaN > infinity > finite), and, unless `moments` is null, sum
-// and sum of squares in the order of src/code_spec.rs, a lane of a warp for each of its sums. The residual is added before.
+// and sum of squares in the order of crates/base/src/code_spec.rs, a lane of a warp for each of its sums. The residual is added before.
 extern "C" __global__ void codec_measure(float* g, const Run* runs, u32 count, const float* residual, u32* largest, double* moments) {
     u32 lane = threadIdx.x % 32;
     for (u32 p = warp_index(); p < count; p += warp_count()) {
@@ -89,7 +89,7 @@ extern "C" __global__ void codec_integers_back(const int* codes, const Run* runs
 }
 
 // words (+)= codes in lanes: |g| / scale in `steps`, rounded at random, with its sign, plus `steps`. The draws are those of
-// src/comm/codec/philox.rs. Unless `residual` is null, it keeps what lies beyond the scale.
+// crates/comm/src/codec/philox.rs. Unless `residual` is null, it keeps what lies beyond the scale.
 extern "C" __global__ void codec_lanes(const float* g, const Run* runs, u32 count, const u32* scales, u32 bits, u32 per_word, u32 steps, u32 worker, u32 step, u64 seed, u32 op, float* residual, u32 add, u64* words) {
     for (u64 t = thread_index(); t < (u64)count * WORDS; t += thread_count()) {
         Run run = runs[t / WORDS];

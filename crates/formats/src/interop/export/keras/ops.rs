@@ -50,7 +50,7 @@ pub(super) fn add(
         Op::Flatten(_) => layers.add(name, "Flatten", json!({}), &[from]),
         Op::Shortcut(shortcut) => strided(layers, shortcut, layer, from),
         #[allow(unreachable_patterns)]
-        _ => return Err("its kind of layer has no line in src/interop/export/keras/ops.rs".into()),
+        _ => return Err("its kind of layer has no line in crates/formats/src/interop/export/keras/ops.rs".into()),
     })
 }
 

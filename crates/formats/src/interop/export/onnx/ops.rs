@@ -53,7 +53,7 @@ pub(super) fn add(
         Op::Flatten(_) => maker.graph.named("Flatten", &[a], out, &[("axis", Int(1))]),
         Op::Shortcut(shortcut) => maker.strided(shortcut, a),
         #[allow(unreachable_patterns)]
-        _ => return Err("its kind of layer has no line in src/interop/export/onnx/ops.rs".into()),
+        _ => return Err("its kind of layer has no line in crates/formats/src/interop/export/onnx/ops.rs".into()),
     })
 }
 

@@ -65,7 +65,7 @@ pub(super) fn code(layer: &Layer<'_>, path: &str, v: &[String]) -> Result<Code, 
         Op::Flatten(_) => plain(format!("torch.flatten({a}, 1)")),
         Op::Shortcut(shortcut) => plain(strided(shortcut, x[0], a)),
         #[allow(unreachable_patterns)]
-        _ => Err("its kind of layer has no line in src/interop/export/torch/ops.rs".into()),
+        _ => Err("its kind of layer has no line in crates/formats/src/interop/export/torch/ops.rs".into()),
     }
 }
 
