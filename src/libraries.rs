@@ -4,8 +4,7 @@ use std::collections::BTreeSet;
 use std::path::Path;
 
 use formats::checkpoint;
-
-use crate::launch;
+use training::launch;
 
 /// What the program was built from.
 const LOCK: &str = include_str!("../Cargo.lock");

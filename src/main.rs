@@ -6,8 +6,8 @@ use std::time::{Duration, Instant};
 
 use base::{environment, screen};
 use clap::Parser;
+use training::signals;
 use trireme::cli::{self, Cli, exit};
-use trireme::signals;
 
 /// How long other ranks leave rank 0 to print what all of them would.
 const TIME_TO_SPEAK: Duration = Duration::from_secs(1);

@@ -7,6 +7,10 @@ use backend::Precision;
 use base::screen;
 use clap::Subcommand;
 use clap::builder::{PossibleValuesParser, TypedValueParser};
+use training::Error;
+use training::bench;
+use training::device::DeviceChoice;
+use training::launch;
 
 use super::exit::Failure;
 use super::ops;
@@ -15,10 +19,6 @@ use super::roofline;
 use super::scale;
 use super::threads;
 use super::value::{bytes, gigabytes, measured, positive, thread_count, transforms};
-use crate::bench;
-use crate::device::DeviceChoice;
-use crate::error::Error;
-use crate::launch;
 
 /// Arguments of `trireme bench`.
 #[derive(Clone, Debug, clap::Args)]

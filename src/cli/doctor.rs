@@ -1,9 +1,10 @@
 //! `trireme doctor`: what this machine and this MPI can do.
 
+use training::doctor;
+use training::launch;
+
 use super::exit::Failure;
 use super::output::print;
-use crate::doctor;
-use crate::launch;
 
 /// Arguments of `trireme doctor`.
 #[derive(Clone, Debug, clap::Args)]

@@ -4,19 +4,19 @@ use std::path::{Path, PathBuf};
 
 use base::screen;
 use loaders::overwrite::Content;
+use training::Error;
+use training::device::DeviceChoice;
+use training::eval::request::{EvalRequest, ModelRequest};
+use training::eval::score::Scored;
+use training::eval::{errors_sheet, findings, follow, recorded};
+use training::launch;
+use training::train::evaluate::TestTime;
+use training::train::observe::diagnose::lost_score;
 
 use super::exit::Failure;
 use super::output::print;
 use super::threads;
 use super::value::{positive, thread_count};
-use crate::device::DeviceChoice;
-use crate::error::Error;
-use crate::eval::request::{EvalRequest, ModelRequest};
-use crate::eval::score::Scored;
-use crate::eval::{errors_sheet, findings, follow, recorded};
-use crate::launch;
-use crate::train::evaluate::TestTime;
-use crate::train::observe::diagnose::lost_score;
 
 /// Arguments of `trireme eval`.
 #[derive(Clone, Debug, clap::Args)]

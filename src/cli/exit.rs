@@ -31,10 +31,10 @@ impl Failure {
     }
 }
 
-impl From<crate::error::Error> for Failure {
+impl From<training::Error> for Failure {
     /// Empty if another rank has printed the message.
-    fn from(error: crate::error::Error) -> Self {
-        use crate::error::Error;
+    fn from(error: training::Error) -> Self {
+        use training::Error;
         let code = error.code();
         match error {
             Error::Elsewhere { .. } => Failure { code, message: String::new() },

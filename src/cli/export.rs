@@ -6,11 +6,11 @@ use base::screen;
 use clap::ValueEnum;
 use clap::builder::PossibleValue;
 use formats::interop::export::{Format, Settings};
+use training::eval::export::export;
+use training::eval::request::ModelRequest;
 
 use super::exit::Failure;
 use super::output::print;
-use crate::eval::export::export;
-use crate::eval::request::ModelRequest;
 
 /// Arguments of `trireme export`.
 #[derive(Clone, Debug, clap::Args)]

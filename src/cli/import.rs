@@ -3,11 +3,11 @@
 use std::path::PathBuf;
 
 use base::screen;
+use training::eval::import::import;
+use training::eval::request::ImportRequest;
 
 use super::exit::Failure;
 use super::output::print;
-use crate::eval::import::import;
-use crate::eval::request::ImportRequest;
 
 /// Arguments of `trireme import`.
 #[derive(Clone, Debug, clap::Args)]

@@ -34,8 +34,7 @@ use std::time::Instant;
 use base::screen;
 use clap::{CommandFactory, Parser, Subcommand};
 use exit::Failure;
-
-use crate::launch;
+use training::launch;
 
 /// Trains image classifiers data-parallel over MPI: a rank for each GPU or group of cores, one model at the end.
 #[derive(Debug, Parser)]

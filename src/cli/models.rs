@@ -11,10 +11,10 @@ use net::models::{CATALOGUE, Network};
 use net::net_toml;
 use net::{NetSpec, Shape, SpecError};
 use serde_json::json;
+use training::launch;
 
 use super::exit::Failure;
 use super::output::print;
-use crate::launch;
 
 /// Images of a batch, for the memory that is shown.
 const BATCH: usize = 32;

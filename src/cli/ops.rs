@@ -4,15 +4,15 @@ use std::path::PathBuf;
 
 use base::screen;
 use serde_json::json;
+use training::Error;
+use training::bench::cases::Convolution;
+use training::bench::ops::{Measured, On, OpsRequest};
+use training::{bench, launch};
 
 use super::exit::Failure;
 use super::output::print;
 use super::threads;
 use super::value::{duration, measured, positive, thread_count};
-use crate::bench::cases::Convolution;
-use crate::bench::ops::{Measured, On, OpsRequest};
-use crate::error::Error;
-use crate::{bench, launch};
 
 /// Arguments of `trireme bench ops`.
 #[derive(Clone, Debug, clap::Args)]

@@ -1,12 +1,14 @@
 //! Standard output, for results that a script may want. Everything else goes to stderr.
 
-use super::exit::Failure;
-use crate::launch;
-use loaders::printable_lines;
 use std::fmt::Display;
 use std::io::{self, ErrorKind, IsTerminal, Write};
 use std::os::unix::process::parent_id;
 use std::path::Path;
+
+use loaders::printable_lines;
+use training::launch;
+
+use super::exit::Failure;
 
 /// Writes `text` and a line break to stdout, without anything that a terminal would act on. A reader that has gone (`| head`) is no
 /// failure; a full disk is.

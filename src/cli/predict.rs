@@ -5,20 +5,20 @@ use std::path::{Path, PathBuf};
 use base::screen;
 use data_tools::ContactSheet;
 use loaders::{overwrite, printable};
+use training::device::DeviceChoice;
+use training::eval::npy;
+use training::eval::npy::Npy;
+use training::eval::pictures::pictures;
+use training::eval::predict::{Predict, Prediction, Wanted};
+use training::eval::request::ModelRequest;
+use training::eval::table::field;
+use training::launch;
+use training::train::evaluate::TestTime;
 
 use super::cost::Cost;
 use super::exit::Failure;
 use super::output::print;
 use super::value::{positive, probability};
-use crate::device::DeviceChoice;
-use crate::eval::npy;
-use crate::eval::npy::Npy;
-use crate::eval::pictures::pictures;
-use crate::eval::predict::{Predict, Prediction, Wanted};
-use crate::eval::request::ModelRequest;
-use crate::eval::table::field;
-use crate::launch;
-use crate::train::evaluate::TestTime;
 
 /// Arguments of `trireme predict`.
 #[derive(Clone, Debug, clap::Args)]

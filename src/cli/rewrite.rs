@@ -1,9 +1,11 @@
 //! `trireme rewrite-model`: a process of its own that reads a file by libhdf5, for the commands that read models and weights. Not in the
 //! help.
 
-use super::exit::Failure;
-use crate::eval::foreign;
 use std::path::PathBuf;
+
+use training::eval::foreign;
+
+use super::exit::Failure;
 
 /// Arguments of `trireme rewrite-model`.
 #[derive(Clone, Debug, clap::Args)]

@@ -2,10 +2,10 @@
 
 use base::screen;
 use serde_json::{Value, json};
+use training::Error;
+use training::bench::roofline::{BEST, Forecast, Layer, Roofline, WORST};
 
 use super::exit::Failure;
-use crate::bench::roofline::{BEST, Forecast, Layer, Roofline, WORST};
-use crate::error::Error;
 
 /// What was measured.
 pub(super) fn measured(roofline: &Roofline) -> Value {

@@ -1,16 +1,16 @@
 //! `trireme bench scale`: its arguments, and what it prints: a table for people, JSON lines for programs.
 
 use serde_json::{Value, json};
+use training::bench::forecast;
+use training::bench::forecast::{BEST, Forecast, HeldOut, Link, Time, WORST};
+use training::bench::scale::{Measured, Point, Scale};
+use training::device::DeviceChoice;
+use training::{bench, launch};
 
 use super::exit::Failure;
 use super::output::{self, print};
 use super::threads;
 use super::value::{link, measured, positive, thread_count};
-use crate::bench::forecast;
-use crate::bench::forecast::{BEST, Forecast, HeldOut, Link, Time, WORST};
-use crate::bench::scale::{Measured, Point, Scale};
-use crate::device::DeviceChoice;
-use crate::{bench, launch};
 
 /// Arguments of `trireme bench scale`.
 #[derive(Clone, Debug, clap::Args)]
@@ -238,8 +238,8 @@ fn number(value: f64) -> String {
 mod tests {
     use super::super::{Cli, Command, bench::What};
     use super::*;
-    use crate::bench::scale::Fit;
     use clap::Parser;
+    use training::bench::scale::Fit;
 
     fn args() -> Args {
         let line = "trireme bench scale --link 100Gb/s,2us";

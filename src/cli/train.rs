@@ -5,16 +5,16 @@ use std::time::{Duration, Instant};
 
 use recipe::{Changes, keys};
 use report::Verbosity;
+use training::device::DeviceChoice;
+use training::launch;
+use training::train::observe::watch::Limits;
+use training::train::plan::request::TrainRequest;
+use training::train::save::marker;
 
 use super::exit::Failure;
 use super::output::print;
 use super::threads;
 use super::value::{Patience, natural, patience, search_steps, thread_count};
-use crate::device::DeviceChoice;
-use crate::launch;
-use crate::train::observe::watch::Limits;
-use crate::train::plan::request::TrainRequest;
-use crate::train::save::marker;
 
 const EXAMPLE: &str = "\
 Example:

@@ -7,10 +7,9 @@ use clap::ValueEnum;
 use clap::builder::PossibleValue;
 use loaders::MOST_THREADS;
 use recipe::every::duration as duration_of;
-
-use crate::bench::forecast::Link;
-use crate::device::DeviceChoice;
-use crate::launch;
+use training::bench::forecast::Link;
+use training::device::DeviceChoice;
+use training::launch;
 
 impl ValueEnum for DeviceChoice {
     fn value_variants<'a>() -> &'a [Self] {

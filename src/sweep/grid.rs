@@ -3,8 +3,7 @@
 use std::collections::BTreeSet;
 
 use loaders::crc32c::crc32c;
-
-use crate::error::Error;
+use training::Error;
 
 /// Longest part of a folder's name that a value gives.
 const LONGEST: usize = 40;

@@ -19,12 +19,12 @@ use recipe::{Changes, Known, Recipe};
 use rustix::process::{Pid, Signal, kill_process};
 use signal_hook::consts::{SIGINT, SIGQUIT};
 use signal_hook::flag;
+use training::Error;
+use training::signals;
+use training::train::plan::source::transform_names;
+use training::train::save::saver::RESUMABLE;
 
 use super::grid::Point;
-use crate::error::Error;
-use crate::signals;
-use crate::train::plan::source::transform_names;
-use crate::train::save::saver::RESUMABLE;
 
 /// Between two looks at a training.
 const PAUSE: Duration = Duration::from_millis(50);

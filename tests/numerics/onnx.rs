@@ -15,7 +15,7 @@ use net::NetSpec;
 use net::models;
 use net::net_toml;
 use net::{Activation, Conv, Linear, Norm, Op, Shape};
-use trireme::train::save::model::layers;
+use training::train::save::model::layers;
 
 use crate::support::numerics::{cpu, noise};
 

@@ -1,9 +1,10 @@
 //! Filters that whiten patches, against PyTorch's eigenvectors (`golden/whiten.json`).
 
-use crate::support::numerics::{Formula, assert_close, golden};
 use loaders::ImageSpec;
 use serde::Deserialize;
-use trireme::train::init::whiten::Moments;
+use training::train::init::whiten::Moments;
+
+use crate::support::numerics::{Formula, assert_close, golden};
 
 #[derive(Deserialize)]
 struct Golden {

@@ -8,9 +8,9 @@ use backend::{Backend, Error, Unavailable};
 use loaders::ImageSpec;
 use recipe::Changes;
 use report::Verbosity;
-use trireme::device::{Device, DeviceChoice, DeviceSettings};
-use trireme::train;
-use trireme::train::plan::request::TrainRequest;
+use training::device::{Device, DeviceChoice, DeviceSettings};
+use training::train;
+use training::train::plan::request::TrainRequest;
 
 use crate::support::program::{Ended, PATIENCE, events, on_ranks, start};
 use crate::support::remote::Remote;

@@ -24,7 +24,7 @@ pub mod guarded;
 #[path = "../../../crates/comm/src/turns.rs"]
 pub mod turns;
 
-#[path = "../../../src/train/save/hand_over.rs"]
+#[path = "../../../crates/training/src/train/save/hand_over.rs"]
 pub mod hand_over;
 
 #[path = "../../../loaders/src/order"]

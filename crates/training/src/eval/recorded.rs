@@ -1,10 +1,12 @@
 //! The data set that a model was trained on, as its recipe has it.
 
+use std::path::{Path, PathBuf};
+
+use loaders::{folder_of, regular};
+
 use super::model::{self, Read};
 use super::request::ModelRequest;
 use crate::error::Error;
-use loaders::{folder_of, regular};
-use std::path::{Path, PathBuf};
 
 /// Returns the data set named in the run's recipe.toml, for a run that has no model yet. Returns `None` while the recipe is missing.
 pub fn of_run(run: &Path) -> Option<PathBuf> {

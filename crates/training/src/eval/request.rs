@@ -2,11 +2,12 @@
 
 use std::path::PathBuf;
 
+use loaders::Io;
+use loaders::overwrite::{self, Content};
+
 use crate::device::DeviceChoice;
 use crate::error::Error;
 use crate::train::evaluate::TestTime;
-use loaders::Io;
-use loaders::overwrite::{self, Content};
 
 /// A model.
 #[derive(Clone, Debug)]

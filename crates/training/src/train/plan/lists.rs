@@ -2,9 +2,10 @@
 
 use std::path::Path;
 
+use loaders::{ImageSpec, Images, Pipeline, Split};
+
 use super::pixel_values::{Agreement, PixelValues};
 use crate::error::Error;
-use loaders::{ImageSpec, Images, Pipeline, Split};
 
 /// Returns an error if the data set exists neither in `dir` nor in the recipe's folder (`beside`).
 pub fn data_is_there(dir: &Path, beside: Option<&Path>) -> Result<(), Error> {

@@ -1,9 +1,10 @@
 //! Which views of an image test-time augmentation looks at: the image, its mirror image, its four corners beside the centre, or all of
 //! these (ten crops).
 
-use crate::error::Error;
 use loaders::transform::HEAD_WORDS;
 use loaders::{Images, Manifest, Pipeline};
+
+use crate::error::Error;
 
 /// Which views of an image are scored.
 #[derive(Clone, Copy, Debug, Default, PartialEq, Eq)]

@@ -364,7 +364,7 @@ mod tests {
     /// Every tensor of torchvision's networks has its place, and the other way round.
     #[test]
     fn names_and_shapes_are_torchvisions() {
-        let path = std::path::Path::new(env!("CARGO_MANIFEST_DIR")).join("tests/golden/weights/weights.json");
+        let path = std::path::Path::new(env!("CARGO_MANIFEST_DIR")).join("../../tests/golden/weights/weights.json");
         let golden: serde_json::Value = serde_json::from_slice(&std::fs::read(path).unwrap()).unwrap();
         let networks = golden["torchvision"].as_object().unwrap();
         assert_eq!(networks.len(), 3);

@@ -5,8 +5,9 @@ use std::fs;
 use std::path::{Path, PathBuf};
 use std::time::SystemTime;
 
-use crate::error::Error;
 use loaders::nearest::nearest;
+
+use crate::error::Error;
 
 /// Models that a message names at most.
 const NAMED: usize = 3;

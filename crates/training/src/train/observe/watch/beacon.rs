@@ -8,8 +8,9 @@ use std::fs;
 use std::io::Write;
 use std::path::{Path, PathBuf};
 
-use super::news::News;
 use loaders::safe_create;
+
+use super::news::News;
 
 /// Bytes of a file.
 const LENGTH: usize = 512;

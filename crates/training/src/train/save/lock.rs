@@ -10,13 +10,13 @@ use std::os::unix::fs::{FileExt, MetadataExt};
 use std::path::{Path, PathBuf};
 use std::time::Duration;
 
+use loaders::filesystem;
+use loaders::safe_create::{self, NewFile};
 use rustix::fs::{FlockOperation, fcntl_lock};
 use rustix::io::Errno;
 
 use super::holder::{Answer, Claim, Holder};
 use crate::error::Error;
-use loaders::filesystem;
-use loaders::safe_create::{self, NewFile};
 
 /// Looks at a lock whose holder has not written its name yet, or which is being replaced.
 const TRIES: u32 = 20;

@@ -3,10 +3,11 @@
 use std::collections::BTreeMap;
 use std::sync::Arc;
 
+use loaders::{Split, printable};
+
 use crate::error::Error;
 use crate::train::evaluate::Selection;
 use crate::train::save::class_names::Sides;
-use loaders::{Split, printable};
 
 /// Classes that were matched by name.
 #[derive(Debug)]

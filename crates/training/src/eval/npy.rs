@@ -3,9 +3,10 @@
 use std::io::{BufWriter, Seek, SeekFrom, Write};
 use std::path::{Path, PathBuf};
 
-use crate::error::Error;
 use loaders::overwrite::Content;
 use loaders::safe_create::NewFile;
+
+use crate::error::Error;
 
 /// How a file begins.
 const MAGIC: &[u8] = b"\x93NUMPY";

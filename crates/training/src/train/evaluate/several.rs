@@ -175,7 +175,8 @@ mod tests {
 
     #[test]
     fn the_numbers_of_scikit_learn_and_pytorch() {
-        let golden: Golden = serde_json::from_str(include_str!("../../../tests/golden/multi_label.json")).unwrap();
+        let golden: Golden =
+            serde_json::from_str(include_str!("../../../../../tests/golden/multi_label.json")).unwrap();
         let classes = golden.average_precision.len();
         let own = |row: &Vec<u8>| (0..).zip(row).filter(|(_, t)| **t == 1).map(|(c, _)| c).collect::<Vec<u32>>();
         let sets: Vec<Vec<u32>> = golden.truth.iter().map(own).collect();

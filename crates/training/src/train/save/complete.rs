@@ -3,9 +3,10 @@
 use std::io::{Read, Seek, SeekFrom};
 use std::path::Path;
 
+use loaders::safe_create;
+
 use super::output;
 use super::resume::Head;
-use loaders::safe_create;
 
 /// Bytes in which the last line of a log lies.
 const TAIL: u64 = 65_536;

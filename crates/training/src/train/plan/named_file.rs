@@ -4,8 +4,9 @@ use std::fs;
 use std::io::ErrorKind;
 use std::path::Path;
 
-use crate::error::Error;
 use loaders::why;
+
+use crate::error::Error;
 
 /// Refuses a path that leads to nothing; what else may be wrong with it is told by whoever reads it. `cannot`: what cannot be done, with
 /// the key of the recipe; `cure`: what to name instead.
