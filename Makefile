@@ -126,7 +126,7 @@ test-install: build ## `make install` and `make uninstall` in temporary folders
 	@tests/sites/install.sh '$(BIN)'
 
 test-faults: ## kill, stop, corrupt and fill runs at many moments, and resume each (minutes; root for a full disk)
-	@$(CARGO) test --locked --test faults --test comm --test runs -- \
+	@$(CARGO) test --locked --test faults --test runs -- \
 		a_panic a_second_interrupt broken_checkpoints does_not_fit no_number
 	@$(CARGO) test --locked --test faults -- running:: sweep:: --include-ignored --nocapture --test-threads 1
 

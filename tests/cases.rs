@@ -2,9 +2,6 @@
 //!
 //! Each case represents a fault class. Thorough tests are next to the code, and this file checks only the reported input.
 
-#[path = "support/mod.rs"]
-mod support;
-
 use std::fs;
 use std::path::{Path, PathBuf};
 

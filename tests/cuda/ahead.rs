@@ -3,12 +3,12 @@
 
 use std::fs;
 
-use crate::support::gpu;
-use crate::support::images::Images;
-use crate::support::program::{events, start};
-use crate::support::setting::Setting;
-use crate::support::small_run::poke;
 use loaders::{ImageSpec, shard};
+use support::gpu;
+use support::images::Images;
+use support::program::{events, start};
+use support::setting::Setting;
+use support::small_run::poke;
 
 /// Tests of this file that run on any GPU.
 const TESTS: usize = 4;

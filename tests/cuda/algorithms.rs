@@ -4,9 +4,9 @@
 use formats::checkpoint::StateFile;
 use loaders::ImageSpec;
 
-use crate::support::gpu;
-use crate::support::program::{Ended, events, on_ranks};
-use crate::support::setting::Setting;
+use support::gpu;
+use support::program::{Ended, events, on_ranks};
+use support::setting::Setting;
 
 const RECIPE: &str = r#"
 model = "lenet"

@@ -21,8 +21,8 @@ use net::{
     Multiply, Norm, Op, Pool, PoolKind, Shape, Shortcut,
 };
 
-use crate::support::gpu::alone;
-use crate::support::numerics::{Case, assert_close, cuda, magnitude, noise, on_reference};
+use support::gpu::alone;
+use support::numerics::{Case, assert_close, cuda, magnitude, noise, on_reference};
 
 /// A buffer on the GPU with these values.
 fn upload(cuda: &Cuda, values: &[f32]) -> CudaBuf {

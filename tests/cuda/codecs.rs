@@ -5,8 +5,8 @@ use backend::{Backend, Buffer, CodeFormat, CodeSpec, DeviceMemory, Draw, Queue};
 use comm::codec;
 use comm::codec::{Bucket, Codec, Key, Settings, Share, Tensor};
 
-use crate::support::gpu::alone;
-use crate::support::numerics::{cuda, noise};
+use support::gpu::alone;
+use support::numerics::{cuda, noise};
 
 const KEY: Key = Key { seed: 0x0123_4567_89ab_cdef, step: 41 };
 

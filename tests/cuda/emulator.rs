@@ -3,10 +3,10 @@
 
 mod in_a_process_of_its_own;
 
-use crate::support::emulator;
-use crate::support::gpu::alone;
 use std::ffi::c_void;
 use std::sync::Arc;
+use support::emulator;
+use support::gpu::alone;
 
 use cudarc::driver::sys;
 use cudarc::driver::{CudaContext, CudaFunction, CudaStream, DriverError, LaunchConfig, PushKernelArg};

@@ -5,9 +5,9 @@ use std::path::Path;
 use formats::checkpoint::{Scale, StateFile};
 use loaders::ImageSpec;
 
-use crate::support::gpu;
-use crate::support::program::events;
-use crate::support::setting::Setting;
+use support::gpu;
+use support::program::events;
+use support::setting::Setting;
 
 /// Tests of this file that run on any GPU.
 const TESTS: usize = 3;

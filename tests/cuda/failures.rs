@@ -5,11 +5,11 @@ use backend::cuda::{Cuda, Precision, Settings};
 use backend::{Backend, Buffer, DeviceMemory, Error, PlanRequest, Planned, Queue};
 use net::{Conv, Op, Shape};
 
-use crate::support::emulator;
-use crate::support::gpu;
-use crate::support::gpu::alone;
-use crate::support::numerics::cuda;
-use crate::support::program::Folder;
+use support::emulator;
+use support::gpu;
+use support::gpu::alone;
+use support::numerics::cuda;
+use support::program::Folder;
 
 /// Codes of the driver after which its context is of no use, their names, and whether a kernel must be at fault.
 const STICKY: [(u32, &str, bool); 12] = [

@@ -9,8 +9,8 @@ use half::{bf16, f16};
 use net::NetSpec;
 use net::{Conv, Flatten, Linear, Op, Shape};
 
-use crate::support::gpu::alone;
-use crate::support::numerics::{Case, assert_close, assert_near, cpu, cuda, cuda_with, magnitude, noise, on_reference};
+use support::gpu::alone;
+use support::numerics::{Case, assert_close, assert_near, cpu, cuda, cuda_with, magnitude, noise, on_reference};
 
 /// Kernels that the stride divides and does not, pads that differ, strides that differ, pixels at the end that no filter reaches, bias and
 /// ReLU; as the networks of the catalogue begin.

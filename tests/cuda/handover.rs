@@ -3,9 +3,9 @@
 use backend::cuda::{Cuda, CudaBuf, Precision};
 use backend::{Buffer, DeviceMemory, Queue};
 
-use crate::support::emulator;
-use crate::support::gpu::{alone, assert_recorded};
-use crate::support::numerics::cuda;
+use support::emulator;
+use support::gpu::{alone, assert_recorded};
+use support::numerics::cuda;
 
 /// Elements of a buffer, and passes over it: on a GPU some milliseconds, so that a copy that does not wait takes old elements along. The
 /// emulated one runs nothing before somebody waits for it.

@@ -8,9 +8,9 @@ use engine::{Batch, Graph, Loss, Purpose};
 use net::Shape;
 use net::models;
 
-use crate::support::emulator;
-use crate::support::gpu::alone;
-use crate::support::numerics::{cuda, noise};
+use support::emulator;
+use support::gpu::alone;
+use support::numerics::{cuda, noise};
 
 const ROWS: usize = 2;
 const STEPS: usize = 6;

@@ -3,9 +3,9 @@
 use std::fs;
 use std::path::Path;
 
-use crate::support::emulator;
-use crate::support::gpu;
-use crate::support::program::{Ended, Folder, start, trireme};
+use support::emulator;
+use support::gpu;
+use support::program::{Ended, Folder, start, trireme};
 
 /// The folders of the wheels, and what each holds.
 const WHEELS: [(&str, &[&str]); 3] =

@@ -1,8 +1,5 @@
 //! The CUDA backend and runs on it: on this machine's GPU with TRIREME_TEST_GPU=1, else on the emulated one.
 
-#[path = "../support/mod.rs"]
-mod support;
-
 mod ahead;
 mod algorithms;
 mod backend;

@@ -5,9 +5,9 @@ use backend::{Backend, CropRect, DeviceMemory, DrawKey, Input, PassInput, Queue}
 use loaders::{Area, ImageSpec, Mix};
 use net::Shape;
 
-use crate::support::gpu::{self, alone};
-use crate::support::numerics::cuda;
-use crate::support::setting::Setting;
+use support::gpu::{self, alone};
+use support::numerics::cuda;
+use support::setting::Setting;
 
 #[test]
 fn bytes_and_kept_pictures_are_mixed_to_the_hosts_bits() {

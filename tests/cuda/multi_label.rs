@@ -1,10 +1,10 @@
 //! Runs on images that may have several labels keep the laws on a GPU, and agree with the processor.
 
-use crate::support::gpu;
-use crate::support::images::Images;
-use crate::support::program::events;
-use crate::support::setting::Setting;
 use loaders::ImageSpec;
+use support::gpu;
+use support::images::Images;
+use support::program::events;
+use support::setting::Setting;
 
 /// With this seed no value lies so near the edge of a ReLU that the rounding of one device or another decides, which moves a gradient of
 /// so few values by some thousandths.

@@ -4,9 +4,9 @@
 use backend::cuda::{Cuda, Precision};
 use net::{Norm, Op, Shape};
 
-use crate::support::emulator;
-use crate::support::gpu::{alone, emulated};
-use crate::support::numerics::{Case, Outcome, cuda, noise};
+use support::emulator;
+use support::gpu::{alone, emulated};
+use support::numerics::{Case, Outcome, cuda, noise};
 
 /// Threads of a block, rows of a thread that it adds in f32, rows that it loads together.
 const THREADS: usize = 256;

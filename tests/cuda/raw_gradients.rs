@@ -7,8 +7,8 @@ use engine::{Batch, Graph, Loss, MicroBatch, Purpose};
 use net::NetSpec;
 use net::{Conv, Linear, Norm, Pool, Shape};
 
-use crate::support::gpu::{alone, assert_recorded};
-use crate::support::numerics::{cuda, noise};
+use support::gpu::{alone, assert_recorded};
+use support::numerics::{cuda, noise};
 
 const ROWS: usize = 2;
 const STEPS: usize = 5;

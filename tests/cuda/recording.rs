@@ -5,9 +5,9 @@ use backend::cuda::Precision;
 use backend::{Buffer, DeviceMemory, Error, Queue};
 use loaders::ImageSpec;
 
-use crate::support::gpu::{self, NOT_RECORDED, REFUSAL, alone, assert_recorded};
-use crate::support::numerics::cuda;
-use crate::support::setting::Setting;
+use support::gpu::{self, NOT_RECORDED, REFUSAL, alone, assert_recorded};
+use support::numerics::cuda;
+use support::setting::Setting;
 
 const RECIPE: &str = r#"
 model = "lenet"
@@ -88,7 +88,7 @@ fn a_recording_that_fails_is_told_once_and_changes_nothing() {
     }
     // other programs that compute, and other ranks
     let args = ["eval", &setting.folder.at("recorded/model.h5"), "--data", &setting.data, "--batch", "1"];
-    let mut eval = crate::support::program::trireme(2, &[&args[..], &["--device", "cuda", "--share-gpu"]].concat());
+    let mut eval = support::program::trireme(2, &[&args[..], &["--device", "cuda", "--share-gpu"]].concat());
     let scored = gpu::run({
         eval.env(REFUSAL, "end");
         eval

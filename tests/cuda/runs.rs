@@ -10,14 +10,14 @@ use formats::checkpoint::{ModelFile, StateFile};
 use loaders::ImageSpec;
 use serde_json::Value;
 
-use crate::support::emulator;
-use crate::support::gpu;
-use crate::support::gpu::PATIENCE;
-use crate::support::numerics::{assert_close, magnitude};
-use crate::support::program;
-use crate::support::program::{Folder, events, start, trireme};
-use crate::support::rounding::shaken;
-use crate::support::setting::Setting;
+use support::emulator;
+use support::gpu;
+use support::gpu::PATIENCE;
+use support::numerics::{assert_close, magnitude};
+use support::program;
+use support::program::{Folder, events, start, trireme};
+use support::rounding::shaken;
+use support::setting::Setting;
 
 /// Tests of this file that run on any GPU.
 const TESTS: usize = 9;

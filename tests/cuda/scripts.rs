@@ -9,8 +9,8 @@ use std::time::Duration;
 
 use serde_json::Value;
 
-use crate::support::gpu;
-use crate::support::program::{Folder, start};
+use support::gpu;
+use support::program::{Folder, start};
 
 /// Seconds of a stage and of all stages.
 const MOST: u64 = 5;

@@ -6,8 +6,8 @@ use engine::{Batch, Graph, Loss, MicroBatch, Purpose};
 use net::{Conv, Dropout, Linear, Norm, Op, Pool, Shape, Shortcut};
 use net::{Id, NetSpec};
 
-use crate::support::gpu::{alone, assert_recorded};
-use crate::support::numerics::{cuda, noise};
+use support::gpu::{alone, assert_recorded};
+use support::numerics::{cuda, noise};
 
 const ROWS: usize = 3;
 

@@ -7,9 +7,9 @@ use engine::{Graph, Purpose};
 use net::NetSpec;
 use net::{Linear, Op, Shape};
 
-use crate::support::emulator;
-use crate::support::gpu::{alone, assert_recorded};
-use crate::support::numerics::{cuda, noise};
+use support::emulator;
+use support::gpu::{alone, assert_recorded};
+use support::numerics::{cuda, noise};
 
 /// Layers, each a chunk of its own.
 const CHUNKS: usize = 5;

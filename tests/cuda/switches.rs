@@ -8,10 +8,10 @@ use engine::optim::OptimizerSpec;
 use loaders::ImageSpec;
 
 use crate::steps::{graph, optimizer, set_gradients};
-use crate::support::emulator;
-use crate::support::gpu;
-use crate::support::numerics::cuda;
-use crate::support::setting::Setting;
+use support::emulator;
+use support::gpu;
+use support::numerics::cuda;
+use support::setting::Setting;
 
 const LENET: &str = r#"
 model = "lenet"

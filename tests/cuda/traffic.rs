@@ -6,8 +6,8 @@ use engine::{Graph, Purpose, Share};
 use net::Op;
 use net::models;
 
-use crate::support::gpu::alone;
-use crate::support::numerics::cuda;
+use support::gpu::alone;
+use support::numerics::cuda;
 
 /// Images of the planned batch; all of batch normalisation's bytes grow with it.
 const IMAGES: usize = 2;

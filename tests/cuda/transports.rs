@@ -1,13 +1,13 @@
 //! The transports of images and gradients to and from a GPU, real or emulated, which ranks share: whichever is taken, and
 //! wherever the run was stopped, the same bits.
 
-use crate::support::emulator;
-use crate::support::gpu;
-use crate::support::gpu::PATIENCE;
-use crate::support::program;
-use crate::support::program::{Ended, events, start, trireme};
-use crate::support::setting::Setting;
 use loaders::ImageSpec;
+use support::emulator;
+use support::gpu;
+use support::gpu::PATIENCE;
+use support::program;
+use support::program::{Ended, events, start, trireme};
+use support::setting::Setting;
 
 /// Tests of this file that run on any GPU.
 const TESTS: usize = 4;

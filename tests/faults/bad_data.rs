@@ -4,11 +4,11 @@
 use std::fs::{self, OpenOptions};
 use std::path::Path;
 
-use crate::support::images;
-use crate::support::images::{DIGITS, Images};
-use crate::support::program::{PATIENCE, start, trireme};
-use crate::support::small_run::{SmallRun, poke};
 use loaders::shard;
+use support::images;
+use support::images::{DIGITS, Images};
+use support::program::{PATIENCE, start, trireme};
+use support::small_run::{SmallRun, poke};
 
 fn name(path: &Path) -> &str {
     path.file_name().and_then(|name| name.to_str()).unwrap()

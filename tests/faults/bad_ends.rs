@@ -9,10 +9,10 @@ use comm::{Comm, World};
 use formats::checkpoint::ModelFile;
 use loaders::{Dataset, Job, Loader, Options, Order, Pipeline};
 
-use crate::support::disk::Disk;
-use crate::support::images::DIGITS;
-use crate::support::program::{PATIENCE, assert_gone, events, files, on_ranks, run, signal, start, trireme};
-use crate::support::small_run::{RECIPE, SmallRun};
+use support::disk::Disk;
+use support::images::DIGITS;
+use support::program::{PATIENCE, assert_gone, events, files, on_ranks, run, signal, start, trireme};
+use support::small_run::{RECIPE, SmallRun};
 
 /// A file-size limit takes what a full disk would, on any machine and without being root: writes fail beyond the limit.
 #[test]

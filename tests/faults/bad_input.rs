@@ -7,9 +7,9 @@ use std::path::Path;
 use backend::cuda::gpu_count;
 use formats::checkpoint::ModelFile;
 
-use crate::support::images::{Images, THINGS};
-use crate::support::program::{PATIENCE, events, files, run, start, trireme};
-use crate::support::small_run::{RECIPE, SmallRun, poke};
+use support::images::{Images, THINGS};
+use support::program::{PATIENCE, events, files, run, start, trireme};
+use support::small_run::{RECIPE, SmallRun, poke};
 
 #[test]
 fn recipes_that_name_what_there_is_not() {

@@ -5,8 +5,8 @@ use std::fs;
 use std::path::Path;
 use std::process::Command;
 
-use crate::support::program::{PATIENCE, start, trireme};
-use crate::support::small_run::SmallRun;
+use support::program::{PATIENCE, start, trireme};
+use support::small_run::SmallRun;
 
 /// A line of the log.
 struct Note {

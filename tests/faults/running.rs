@@ -6,9 +6,9 @@ use std::path::Path;
 use std::process::Command;
 use std::time::{Duration, Instant};
 
-use crate::support::case::{Case, assert_failed};
-use crate::support::images::{DIGITS, Images};
-use crate::support::program::{PATIENCE, assert_gone, files, run, signal, start, trireme};
+use support::case::{Case, assert_failed};
+use support::images::{DIGITS, Images};
+use support::program::{PATIENCE, assert_gone, files, run, signal, start, trireme};
 
 #[test]
 fn a_stopped_rank_is_named_and_goes_on_when_it_is_woken() {

@@ -6,9 +6,9 @@ use std::os::unix::fs::FileExt;
 use std::path::{Path, PathBuf};
 use std::time::{Duration, Instant};
 
-use crate::support::case::{Case, IN_TIME, SHARDS};
-use crate::support::disk::Disk;
-use crate::support::program::{PATIENCE, Running, assert_gone, events, files, signal};
+use support::case::{Case, IN_TIME, SHARDS};
+use support::disk::Disk;
+use support::program::{PATIENCE, Running, assert_gone, events, files, signal};
 
 /// Ranks of the sweep's runs.
 const RANKS: usize = 3;

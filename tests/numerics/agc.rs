@@ -9,8 +9,8 @@ use net::NetSpec;
 use net::{Conv, Linear, Op, Shape};
 use serde::Deserialize;
 
-use crate::support::numerics;
-use crate::support::numerics::{Formula, assert_close, golden};
+use support::numerics;
+use support::numerics::{Formula, assert_close, golden};
 
 #[derive(Deserialize)]
 struct Golden {

@@ -5,7 +5,7 @@ use backend::Backend;
 use backend::reference::Reference;
 use net::{Activation, DropPath, Dropout, Norm, Op, Pool, PoolKind, Shape};
 
-use crate::support::numerics::{Case, noise, on_every_backend};
+use support::numerics::{Case, noise, on_every_backend};
 
 fn check_ties<B: Backend>(backend: &B, name: &str, blocks: &[usize]) {
     let case = Case {

@@ -16,10 +16,10 @@ use net::models;
 use net::{Add, Concat, Conv, Flatten, GroupNorm, Linear, Lrn, Norm, Op, Pool, PoolKind, Shape, Shortcut};
 
 use crate::bf16_tensors::{BRANCHED, branched};
-use crate::support::images::THINGS;
-use crate::support::numerics::{Case, Outcome, assert_close, assert_near, cpu, magnitude, noise, on_reference};
-use crate::support::program::{PATIENCE, events, start, trireme};
-use crate::support::setting::Setting;
+use support::images::THINGS;
+use support::numerics::{Case, Outcome, assert_close, assert_near, cpu, magnitude, noise, on_reference};
+use support::program::{PATIENCE, events, start, trireme};
+use support::setting::Setting;
 
 /// Batch normalisation and random transforms.
 const RECIPE: &str = r#"

@@ -7,7 +7,7 @@ use net::NetSpec;
 use net::{Conv, Flatten, Linear, Norm, Pool, PoolKind, Shape};
 
 use crate::bf16::kinds;
-use crate::support::numerics::{cpu, noise};
+use support::numerics::{cpu, noise};
 
 const ROWS: usize = 4;
 

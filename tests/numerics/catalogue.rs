@@ -11,7 +11,7 @@ use net::models;
 use net::{DropPath, Dropout, Op, ParamSpec, Shape};
 use serde::Deserialize;
 
-use crate::support::numerics::{Example, Formula, cpu, golden, magnitude};
+use support::numerics::{Example, Formula, cpu, golden, magnitude};
 
 #[derive(Deserialize)]
 struct File {

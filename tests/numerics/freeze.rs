@@ -14,8 +14,8 @@ use net::{
     Shape, Shortcut,
 };
 
-use crate::support::numerics;
-use crate::support::numerics::{assert_close, cpu, magnitude, noise};
+use support::numerics;
+use support::numerics::{assert_close, cpu, magnitude, noise};
 
 const IMAGE: Shape = Shape::image(3, 8, 8);
 const CLASSES: usize = 5;

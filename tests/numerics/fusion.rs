@@ -8,7 +8,7 @@ use engine::{Batch, Graph, Loss, MicroBatch, Purpose};
 use net::{Activation, Conv, Flatten, Linear, Norm, Pool, PoolKind, Shape};
 use net::{Id, NetSpec};
 
-use crate::support::numerics::{assert_close, cpu, magnitude, noise, norm};
+use support::numerics::{assert_close, cpu, magnitude, noise, norm};
 
 const CLASSES: usize = 5;
 

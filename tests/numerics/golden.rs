@@ -13,10 +13,8 @@ use net::models;
 use net::{Dropout, Op, Shape};
 use serde::Deserialize;
 
-use crate::support::emulator;
-use crate::support::numerics::{
-    Example, Formula, assert_close, assert_near, blend, cpu, cuda, golden, magnitude, norm,
-};
+use support::emulator;
+use support::numerics::{Example, Formula, assert_close, assert_near, blend, cpu, cuda, golden, magnitude, norm};
 
 #[derive(Deserialize)]
 struct Nets {

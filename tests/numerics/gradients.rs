@@ -10,7 +10,7 @@ use net::{
     Multiply, Norm, Op, Pool, PoolKind, Shape, Shortcut,
 };
 
-use crate::support::numerics::{Case, Outcome, assert_close, magnitude, on_every_backend};
+use support::numerics::{Case, Outcome, assert_close, magnitude, on_every_backend};
 
 /// Step of the differences: exact in binary, far above f32's rounding, far below the inputs' spread.
 const STEP: f32 = 1.0 / 64.0;

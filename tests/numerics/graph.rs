@@ -11,8 +11,8 @@ use net::{Id, NetSpec};
 use crate::nets::{
     CLASSES, IMAGE, attentive, bottleneck, branching, competing, dense, finish, gated, patches, separable,
 };
-use crate::support::numerics;
-use crate::support::numerics::{assert_close, cpu, magnitude, noise};
+use support::numerics;
+use support::numerics::{assert_close, cpu, magnitude, noise};
 
 /// Rows on the host.
 struct Rows {

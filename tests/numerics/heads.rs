@@ -7,8 +7,8 @@ use engine::{Batch, Graph, Loss, MicroBatch, Purpose};
 use net::{Conv, Flatten, Linear, Pool, Shape};
 use net::{Id, NetSpec};
 
-use crate::support::numerics;
-use crate::support::numerics::{assert_close, cpu, magnitude, noise};
+use support::numerics;
+use support::numerics::{assert_close, cpu, magnitude, noise};
 
 const IMAGE: Shape = Shape::image(3, 8, 8);
 const CLASSES: usize = 5;

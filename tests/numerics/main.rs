@@ -1,8 +1,5 @@
 //! What operations, networks and optimizers compute: against PyTorch, the reference backend, finite differences and each other.
 
-#[path = "../support/mod.rs"]
-mod support;
-
 mod agc;
 mod alike;
 mod bf16;

@@ -14,8 +14,8 @@ use net::Shape;
 use net::models;
 
 use crate::nets::{attentive, bottleneck, branching, dense, patches, separable};
-use crate::support::numerics;
-use crate::support::numerics::{cpu, noise};
+use support::numerics;
+use support::numerics::{cpu, noise};
 
 /// A network of the catalogue for images of so many pixels.
 fn network(name: &str, size: usize) -> NetSpec {

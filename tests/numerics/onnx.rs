@@ -17,7 +17,7 @@ use net::net_toml;
 use net::{Activation, Conv, Linear, Norm, Op, Shape};
 use training::train::save::model::layers;
 
-use crate::support::numerics::{cpu, noise};
+use support::numerics::{cpu, noise};
 
 /// Images of a batch.
 const IMAGES: usize = 2;

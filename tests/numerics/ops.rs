@@ -9,9 +9,7 @@ use net::{
 };
 use serde::Deserialize;
 
-use crate::support::numerics::{
-    Case, Example, Formula, Outcome, assert_close, blend, golden, magnitude, on_every_backend,
-};
+use support::numerics::{Case, Example, Formula, Outcome, assert_close, blend, golden, magnitude, on_every_backend};
 
 #[derive(Deserialize)]
 struct File {

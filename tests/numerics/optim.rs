@@ -15,8 +15,8 @@ use net::NetSpec;
 use net::{Conv, Linear, Op, Shape};
 use serde::Deserialize;
 
-use crate::support::numerics;
-use crate::support::numerics::{Example, Formula, assert_close, assert_near, golden, noise};
+use support::numerics;
+use support::numerics::{Example, Formula, assert_close, assert_near, golden, noise};
 
 #[derive(Deserialize)]
 struct Golden {

@@ -6,7 +6,7 @@ use backend::{Backend, PlanRequest, Planned, TensorDesc};
 use net::{Conv, Op, Shape};
 
 use crate::parity::{assert_parity, cpu_block};
-use crate::support::numerics::{Case, Chooser, cpu};
+use support::numerics::{Case, Chooser, cpu};
 
 /// Kernel and padding: the first of the kernel's cells, or all of them, lie beside the image at its edges.
 const WIDE: [(usize, usize); 6] = [(5, 4), (7, 6), (1, 1), (1, 2), (3, 3), (4, 5)];

@@ -9,7 +9,7 @@ use net::{
 };
 
 use crate::gradients::{off_corners, wide};
-use crate::support::numerics::{
+use support::numerics::{
     BLOCKED, CHANNELS_LAST, Case, Chooser, Outcome, assert_close, cpu, cuda, magnitude, on_reference,
 };
 

@@ -8,8 +8,8 @@ use engine::{Batch, Gather, Graph, Loss, MicroBatch, Purpose};
 use net::NetSpec;
 use net::{Conv, Dropout, Flatten, Linear, Norm, Op, Pool, PoolKind, Shape, Shortcut};
 
-use crate::support::numerics::noise;
-use crate::support::remote::Remote;
+use support::numerics::noise;
+use support::remote::Remote;
 
 const IMAGE: Shape = Shape { c: 2, h: 6, w: 6 };
 const CLASSES: usize = 5;

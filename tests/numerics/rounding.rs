@@ -2,7 +2,7 @@
 
 use net::{Conv, Op, Shape};
 
-use crate::support::numerics::{Case, cpu};
+use support::numerics::{Case, cpu};
 
 /// Channels of a block, in which the direct form sums first.
 const BLOCK: usize = 16;

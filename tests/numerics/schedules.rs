@@ -4,7 +4,7 @@ use engine::optim::schedule::{PlateauState, ScheduleKind};
 use engine::optim::{Schedule, ScheduleSpec};
 use serde::Deserialize;
 
-use crate::support::numerics::golden;
+use support::numerics::golden;
 
 #[derive(Deserialize)]
 struct Golden {

@@ -8,7 +8,7 @@ use engine::{Batch, Graph, Loss, MicroBatch, Purpose};
 use net::NetSpec;
 use net::{Conv, Flatten, Linear, Norm, Op, Pool, PoolKind, Shape};
 
-use crate::support::numerics::{assert_close, cpu, cuda, magnitude, noise};
+use support::numerics::{assert_close, cpu, cuda, magnitude, noise};
 
 const ROWS: usize = 5;
 const CLASSES: usize = 4;

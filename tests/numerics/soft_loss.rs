@@ -8,7 +8,7 @@ use backend::{
 use net::Shape;
 use serde::Deserialize;
 
-use crate::support::numerics::{Example, Formula, assert_close, golden, magnitude, noise, on_every_backend};
+use support::numerics::{Example, Formula, assert_close, golden, magnitude, noise, on_every_backend};
 
 #[derive(Deserialize)]
 struct File {

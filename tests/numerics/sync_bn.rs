@@ -12,10 +12,10 @@ use formats::checkpoint::ModelFile;
 use net::NetSpec;
 use net::{Conv, Flatten, Linear, Norm, Op, Shape, Shortcut};
 
-use crate::support::images::THINGS;
-use crate::support::numerics::{assert_close, cpu, magnitude, noise};
-use crate::support::program::{Ended, PATIENCE, start};
-use crate::support::setting::Setting;
+use support::images::THINGS;
+use support::numerics::{assert_close, cpu, magnitude, noise};
+use support::program::{Ended, PATIENCE, start};
+use support::setting::Setting;
 
 const IMAGE: Shape = Shape::image(3, 7, 6);
 const CLASSES: usize = 5;

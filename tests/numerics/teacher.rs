@@ -7,8 +7,8 @@ use engine::{Batch, Graph, Loss, MicroBatch, Purpose};
 use net::NetSpec;
 use net::{Activation, Conv, Linear, Op, Shape};
 
-use crate::support::numerics::{cpu, cuda, noise};
-use crate::support::remote::Remote;
+use support::numerics::{cpu, cuda, noise};
+use support::remote::Remote;
 
 const ROWS: usize = 6;
 const CLASSES: usize = 8;

@@ -4,7 +4,7 @@ use loaders::ImageSpec;
 use serde::Deserialize;
 use training::train::init::whiten::Moments;
 
-use crate::support::numerics::{Formula, assert_close, golden};
+use support::numerics::{Formula, assert_close, golden};
 
 #[derive(Deserialize)]
 struct Golden {

@@ -6,9 +6,9 @@ use std::path::Path;
 use formats::checkpoint::{LayerWeights, ModelFile};
 use serde_json::Value;
 
-use crate::support::images::DIGITS;
-use crate::support::program::run;
-use crate::support::setting::Setting;
+use support::images::DIGITS;
+use support::program::run;
+use support::setting::Setting;
 
 /// Six steps an epoch.
 const RECIPE: &str = r#"
@@ -70,7 +70,7 @@ fn weights_are_averaged_from_an_epoch_on() {
     assert!(setting.model("whole") == setting.model("parts"), "other bits after a stop, on other ranks");
     let scored = run(2, &["eval", &whole, "--ema", "--json", "--threads", "1", "--batch", "3"]).succeeded().stdout;
     let score: Value = serde_json::from_str(&scored).unwrap();
-    let last = crate::support::program::events(&whole, "eval").pop().unwrap();
+    let last = support::program::events(&whole, "eval").pop().unwrap();
     assert_eq!((&last["ema"], &last["loss"]), (&true.into(), &score["loss"]));
 }
 

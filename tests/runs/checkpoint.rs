@@ -11,7 +11,7 @@ use formats::checkpoint::{
 };
 use loaders::random::philox4x32;
 
-use crate::support::program::{Folder, files};
+use support::program::{Folder, files};
 
 fn tensor(name: &str, shape: &[usize]) -> (String, Vec<usize>, Vec<f32>) {
     let length: usize = shape.iter().product();

@@ -3,10 +3,10 @@
 
 use std::fs;
 
-use crate::support::images::DIGITS;
-use crate::support::program::{Ended, run};
-use crate::support::setting::Setting;
 use serde_json::Value;
+use support::images::DIGITS;
+use support::program::{Ended, run};
+use support::setting::Setting;
 
 const RECIPE: &str = r#"
 model = "lenet-caffe"

@@ -8,9 +8,9 @@ use std::time::{Duration, Instant, SystemTime};
 
 use formats::checkpoint::ModelFile;
 
-use crate::support::images::DIGITS;
-use crate::support::program::{PATIENCE, events, files, start, trireme};
-use crate::support::setting::Setting;
+use support::images::DIGITS;
+use support::program::{PATIENCE, events, files, start, trireme};
+use support::setting::Setting;
 
 /// Four steps an epoch.
 const RECIPE: &str = r#"

@@ -3,9 +3,9 @@
 
 use std::fs;
 
-use crate::support::images::{DIGITS, THINGS};
-use crate::support::program::events;
-use crate::support::setting::Setting;
+use support::images::{DIGITS, THINGS};
+use support::program::events;
+use support::setting::Setting;
 
 /// Six steps an epoch.
 const RECIPE: &str = r#"

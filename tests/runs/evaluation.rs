@@ -5,11 +5,11 @@ use std::collections::BTreeMap;
 use std::fs;
 use std::path::Path;
 
-use crate::support::images::DIGITS;
-use crate::support::program::{Ended, PATIENCE, run, signal, start, trireme};
-use crate::support::setting::Setting;
-use crate::support::small_run::{RECIPE, SmallRun};
 use serde_json::Value;
+use support::images::DIGITS;
+use support::program::{Ended, PATIENCE, run, signal, start, trireme};
+use support::setting::Setting;
+use support::small_run::{RECIPE, SmallRun};
 
 /// In batches as a run of the recipe scores, a worker's share: sums over batches of other sizes may round otherwise.
 fn eval(model: &str, ranks: usize, more: &[&str]) -> Ended {
@@ -160,7 +160,7 @@ fn a_run_that_stops_keeps_it_too() {
     let log = Path::new(&run.out).join("metrics.jsonl");
     running.until("score", || fs::read_to_string(&log).unwrap_or_default().contains("\"eval\""));
     signal(running.id() as i32, libc::SIGTERM);
-    let ended = running.wait(crate::support::program::PATIENCE);
+    let ended = running.wait(support::program::PATIENCE);
     assert_eq!(ended.status.code(), Some(75), "{}", ended.stderr);
     let page = fs::read_to_string(Path::new(&run.out).join("report.html")).unwrap();
     assert!(page.contains(kept(&run.out)["augmented"][0]["picture"].as_str().unwrap()));

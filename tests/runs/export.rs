@@ -4,8 +4,8 @@
 use std::fs;
 use std::path::Path;
 
-use crate::support::program::{Folder, files, run};
-use crate::support::small_run::SmallRun;
+use support::program::{Folder, files, run};
+use support::small_run::SmallRun;
 
 /// A model of one step, and a folder for exports.
 fn model(more: &[&str]) -> (SmallRun, Folder) {

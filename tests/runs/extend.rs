@@ -3,9 +3,9 @@
 use std::f64::consts::PI;
 use std::fs;
 
-use crate::support::images::DIGITS;
-use crate::support::program::events;
-use crate::support::setting::Setting;
+use support::images::DIGITS;
+use support::program::events;
+use support::setting::Setting;
 
 /// Six steps an epoch.
 const RECIPE: &str = r#"
@@ -89,7 +89,7 @@ fn a_run_that_is_complete_goes_on() {
     let model = formats::checkpoint::ModelFile::read(setting.out("out/model.h5").as_ref()).unwrap();
     assert_eq!((model.step, model.epoch), (24, 4));
     // running its recipe reproduces the run
-    let again = crate::support::program::run(
+    let again = support::program::run(
         0,
         &["train", &format!("{out}/recipe.toml"), "--threads", "1", "--out", &setting.out("again")],
     );

@@ -2,7 +2,7 @@
 
 use std::time::Duration;
 
-use crate::support::program::{Ended, PATIENCE, run, start, trireme};
+use support::program::{Ended, PATIENCE, run, start, trireme};
 
 /// The variables by which an mpirun of two ranks is known, and its name for the rank.
 struct Mpirun {

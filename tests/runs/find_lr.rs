@@ -3,9 +3,9 @@
 use std::fs;
 use std::path::Path;
 
-use crate::support::images::DIGITS;
-use crate::support::setting::Setting;
-use crate::support::small_run::RECIPE;
+use support::images::DIGITS;
+use support::setting::Setting;
+use support::small_run::RECIPE;
 
 /// Images so bright that the second step has no gradients left: every rank sees the search end, and none waits for another.
 #[test]

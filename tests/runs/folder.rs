@@ -5,9 +5,9 @@ use std::fs;
 use std::os::unix::fs::symlink;
 use std::path::Path;
 
-use crate::support::program::{PATIENCE, Running, events, files, is_alive, signal, start};
-use crate::support::setting::Setting;
-use crate::support::{images::DIGITS, small_run::RECIPE};
+use support::program::{PATIENCE, Running, events, files, is_alive, signal, start};
+use support::setting::Setting;
+use support::{images::DIGITS, small_run::RECIPE};
 
 fn setting() -> Setting {
     Setting::new(RECIPE, DIGITS, [48, 10])

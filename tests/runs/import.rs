@@ -5,10 +5,10 @@ use std::path::Path;
 
 use formats::checkpoint::ModelFile;
 
-use crate::support::images::{DIGITS, Images, record};
-use crate::support::program::run;
-use crate::support::small_run::SmallRun;
-use crate::support::weights::{Tensors, safetensors, tensors, tensors_of};
+use support::images::{DIGITS, Images, record};
+use support::program::run;
+use support::small_run::SmallRun;
+use support::weights::{Tensors, safetensors, tensors, tensors_of};
 
 /// A small training with numbers of its own for `normalize`, and its weights.
 fn trained() -> (SmallRun, Tensors) {

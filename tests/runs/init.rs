@@ -6,11 +6,11 @@ use std::path::Path;
 
 use formats::checkpoint::ModelFile;
 
-use crate::support::images::{DIGITS, Images, THINGS};
-use crate::support::program::events;
-use crate::support::setting::Setting;
-use crate::support::small_run::SmallRun;
-use crate::support::weights::{safetensors, tensors};
+use support::images::{DIGITS, Images, THINGS};
+use support::program::events;
+use support::setting::Setting;
+use support::small_run::SmallRun;
+use support::weights::{safetensors, tensors};
 
 const RECIPE: &str = r#"
 model = "lenet-caffe"

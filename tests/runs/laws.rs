@@ -8,9 +8,9 @@ use formats::checkpoint::ModelFile;
 use loaders::ImageSpec;
 use serde_json::Value;
 
-use crate::support::images::{DIGITS, THINGS};
-use crate::support::program::{events, files, run};
-use crate::support::setting::Setting;
+use support::images::{DIGITS, THINGS};
+use support::program::{events, files, run};
+use support::setting::Setting;
 
 /// Dropout, no batch normalisation.
 const LENET: &str = r#"

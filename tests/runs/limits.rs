@@ -8,9 +8,9 @@ use std::time::Duration;
 
 use formats::checkpoint::{LayerWeights, ModelFile};
 
-use crate::support::images::DIGITS;
-use crate::support::program::{Ended, PATIENCE, Running, files, is_alive, mpirun, signal, start, trireme};
-use crate::support::setting::Setting;
+use support::images::DIGITS;
+use support::program::{Ended, PATIENCE, Running, files, is_alive, mpirun, signal, start, trireme};
+use support::setting::Setting;
 
 /// Trains with five steps per epoch, longer than any test runs.
 const RECIPE: &str = r#"

@@ -7,9 +7,9 @@ use std::path::Path;
 
 use serde_json::Value;
 
-use crate::support::images::{self, DIGITS, Images};
-use crate::support::program::{Ended, Folder, events, files, run};
-use crate::support::setting::Setting;
+use support::images::{self, DIGITS, Images};
+use support::program::{Ended, Folder, events, files, run};
+use support::setting::Setting;
 
 const RECIPE: &str = r#"
 model = "lenet"

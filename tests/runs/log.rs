@@ -5,10 +5,10 @@ use std::path::Path;
 
 use serde_json::Value;
 
-use crate::support::images::{DIGITS, Images};
-use crate::support::program::{events, run};
-use crate::support::setting::Setting;
-use crate::support::small_run::RECIPE;
+use support::images::{DIGITS, Images};
+use support::program::{events, run};
+use support::setting::Setting;
+use support::small_run::RECIPE;
 
 /// What is wrong with a value by a schema of the keywords that the file uses; `None` if nothing is.
 fn fault(schema: &Value, value: &Value) -> Option<String> {

@@ -1,8 +1,5 @@
 //! Whole runs of the real binary, most of them under `mpirun`, and the files that they write.
 
-#[path = "../support/mod.rs"]
-mod support;
-
 mod averaging;
 mod checkpoint;
 mod classes;

@@ -5,9 +5,9 @@ use std::fs;
 use std::path::Path;
 use std::time::{Duration, Instant};
 
-use crate::support::images::DIGITS;
-use crate::support::program::{PATIENCE, Running, assert_gone, events, signal, start};
-use crate::support::setting::Setting;
+use support::images::DIGITS;
+use support::program::{PATIENCE, Running, assert_gone, events, signal, start};
+use support::setting::Setting;
 
 const RECIPE: &str = r#"
 model = "lenet-caffe"

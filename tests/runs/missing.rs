@@ -3,7 +3,7 @@
 use std::fs;
 use std::os::unix::fs::symlink;
 
-use crate::support::program::{Folder, PATIENCE, start, trireme};
+use support::program::{Folder, PATIENCE, start, trireme};
 
 /// Folders with files of the names of models, the later ones newer.
 fn setting() -> Folder {

@@ -3,10 +3,10 @@
 
 use std::fs;
 
-use crate::support::images::{DIGITS, THINGS};
-use crate::support::program::events;
-use crate::support::setting::Setting;
-use crate::support::small_run::SmallRun;
+use support::images::{DIGITS, THINGS};
+use support::program::events;
+use support::setting::Setting;
+use support::small_run::SmallRun;
 
 /// Seven steps an epoch; in the short last one workers have one image or none.
 const RECIPE: &str = r#"

@@ -7,10 +7,10 @@ use std::path::Path;
 use loaders::Dataset;
 use serde_json::Value;
 
-use crate::support::images::{DIGITS, Images, SEVERAL};
-use crate::support::program::{events, run};
-use crate::support::setting::Setting;
-use crate::support::small_run::SmallRun;
+use support::images::{DIGITS, Images, SEVERAL};
+use support::program::{events, run};
+use support::setting::Setting;
+use support::small_run::SmallRun;
 
 /// Nine steps an epoch; in the short last one workers have one image or none.
 const RECIPE: &str = r#"

@@ -5,8 +5,8 @@ use std::path::Path;
 
 use formats::checkpoint::ModelFile;
 
-use crate::support::program::{events, files, run};
-use crate::support::small_run::{RECIPE, SmallRun};
+use support::program::{events, files, run};
+use support::small_run::{RECIPE, SmallRun};
 
 /// A small run whose network is this file beside the recipe; its exchange is exact.
 fn setting(name: &str, text: &str) -> SmallRun {

@@ -5,9 +5,9 @@ use std::path::Path;
 
 use formats::checkpoint::ModelFile;
 
-use crate::support::images::DIGITS;
-use crate::support::program::{events, run};
-use crate::support::setting::Setting;
+use support::images::DIGITS;
+use support::program::{events, run};
+use support::setting::Setting;
 
 const HEAD: &str = r#"
 model = "lenet-caffe"

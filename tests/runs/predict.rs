@@ -4,8 +4,8 @@ use std::fs;
 use std::io::Write;
 use std::process::Stdio;
 
-use crate::support::program::{run, trireme};
-use crate::support::small_run::SmallRun;
+use support::program::{run, trireme};
+use support::small_run::SmallRun;
 
 /// A model of one step, with six pictures in `photos` and `photos/more`, and a file that is none.
 fn setting() -> SmallRun {

@@ -3,9 +3,9 @@
 
 use std::path::Path;
 
-use crate::support::images::Images;
-use crate::support::program::{Folder, PATIENCE, events, run, start, trireme};
 use loaders::ImageSpec;
+use support::images::Images;
+use support::program::{Folder, PATIENCE, events, run, start, trireme};
 
 /// Recipe, side of the images, images of a step.
 const RECIPES: &[(&str, u32, &str)] = &[

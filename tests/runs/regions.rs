@@ -3,7 +3,7 @@
 use backend::cpu::Cpu;
 use serde_json::Value;
 
-use crate::support::program::{PATIENCE, run, start, trireme};
+use support::program::{PATIENCE, run, start, trireme};
 
 /// The JSON line and stderr of a bench of the step on two threads.
 fn step(args: &[&str]) -> (Value, String) {

@@ -12,9 +12,9 @@ use training::device::{Device, DeviceChoice, DeviceSettings};
 use training::train;
 use training::train::plan::request::TrainRequest;
 
-use crate::support::program::{Ended, PATIENCE, events, on_ranks, start};
-use crate::support::remote::Remote;
-use crate::support::setting::Setting;
+use support::program::{Ended, PATIENCE, events, on_ranks, start};
+use support::remote::Remote;
+use support::setting::Setting;
 
 const CASE: &str = "TRIREME_TEST_CASE";
 

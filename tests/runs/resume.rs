@@ -8,9 +8,9 @@ use formats::checkpoint::{ModelFile, StateFile};
 use loaders::record::masked_crc32c;
 use serde_json::Value;
 
-use crate::support::images::{DIGITS, Images, THINGS};
-use crate::support::program::{PATIENCE, events, files, run, start};
-use crate::support::setting::Setting;
+use support::images::{DIGITS, Images, THINGS};
+use support::program::{PATIENCE, events, files, run, start};
+use support::setting::Setting;
 
 /// Six steps an epoch, the last one short.
 const RECIPE: &str = r#"

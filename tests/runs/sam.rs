@@ -5,8 +5,8 @@ use std::path::Path;
 
 use formats::checkpoint::{LayerWeights, ModelFile};
 
-use crate::support::images::DIGITS;
-use crate::support::setting::Setting;
+use support::images::DIGITS;
+use support::setting::Setting;
 
 /// Six steps an epoch.
 const RECIPE: &str = r#"

@@ -7,9 +7,9 @@ use std::path::Path;
 use formats::checkpoint::ModelFile;
 use serde_json::Value;
 
-use crate::support::images::DIGITS;
-use crate::support::program::{Ended, events, files, run};
-use crate::support::setting::Setting;
+use support::images::DIGITS;
+use support::program::{Ended, events, files, run};
+use support::setting::Setting;
 
 /// Six steps an epoch.
 const RECIPE: &str = r#"

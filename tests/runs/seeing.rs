@@ -2,10 +2,10 @@
 
 use std::collections::BTreeSet;
 
-use crate::support::images::THINGS;
-use crate::support::program::{events, run};
-use crate::support::setting::Setting;
 use serde_json::Value;
+use support::images::THINGS;
+use support::program::{events, run};
+use support::setting::Setting;
 
 const RECIPE: &str = r#"
 model = "resnet20"

@@ -8,8 +8,8 @@ use formats::checkpoint::ModelFile;
 use loaders::ImageSpec;
 use serde_json::Value;
 
-use crate::support::program::{events, run};
-use crate::support::setting::Setting;
+use support::program::{events, run};
+use support::setting::Setting;
 
 /// Five steps an epoch; images of 8, 12 and 16 pixels.
 const RECIPE: &str = r#"

@@ -7,9 +7,9 @@ use std::time::{Duration, Instant, SystemTime};
 
 use formats::checkpoint::StateFile;
 
-use crate::support::images::DIGITS;
-use crate::support::program::{PATIENCE, Running, events, files, is_alive, run, signal, start};
-use crate::support::setting::Setting;
+use support::images::DIGITS;
+use support::program::{PATIENCE, Running, events, files, is_alive, run, signal, start};
+use support::setting::Setting;
 
 /// Five steps an epoch; a few seconds in all.
 const RECIPE: &str = r#"

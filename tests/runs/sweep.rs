@@ -6,10 +6,10 @@ use std::time::Duration;
 
 use serde_json::Value;
 
-use crate::support::images::DIGITS;
-use crate::support::program::{Ended, PATIENCE, Running, events, mpirun, signal, start, trireme};
-use crate::support::setting::Setting;
-use crate::support::small_run::RECIPE;
+use support::images::DIGITS;
+use support::program::{Ended, PATIENCE, Running, events, mpirun, signal, start, trireme};
+use support::setting::Setting;
+use support::small_run::RECIPE;
 
 const GRID: [&str; 4] = ["--grid", "optimizer.momentum=0,0.9", "--grid", "seed=1,2"];
 

@@ -7,9 +7,9 @@ use std::path::Path;
 use formats::checkpoint::ModelFile;
 use serde_json::Value;
 
-use crate::support::images::{DIGITS, THINGS};
-use crate::support::program::{Ended, PATIENCE, events, files, run, signal};
-use crate::support::setting::Setting;
+use support::images::{DIGITS, THINGS};
+use support::program::{Ended, PATIENCE, events, files, run, signal};
+use support::setting::Setting;
 
 const RECIPE: &str = r#"
 model = "lenet"

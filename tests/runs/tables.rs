@@ -5,10 +5,10 @@ use std::path::Path;
 
 use serde_json::Value;
 
-use crate::support::images::DIGITS;
-use crate::support::program::{PATIENCE, events, start, trireme};
-use crate::support::setting::Setting;
-use crate::support::small_run::RECIPE;
+use support::images::DIGITS;
+use support::program::{PATIENCE, events, start, trireme};
+use support::setting::Setting;
+use support::small_run::RECIPE;
 
 /// A network whose second convolution, 5x5 at stride 1 over blocks of channels, has two implementations.
 const NET: [&str; 2] = ["--set", "model=lenet"];

@@ -4,11 +4,11 @@ use std::fs;
 use std::path::Path;
 use std::process::Command;
 
-use crate::support::images::DIGITS;
-use crate::support::program::{on_ranks, run, trireme};
-use crate::support::setting::Setting;
-use crate::support::small_run::RECIPE;
-use crate::support::terminal::{Terminal, screen};
+use support::images::DIGITS;
+use support::program::{on_ranks, run, trireme};
+use support::setting::Setting;
+use support::small_run::RECIPE;
+use support::terminal::{Terminal, screen};
 
 fn setting() -> Setting {
     Setting::new(RECIPE, DIGITS, [48, 10])

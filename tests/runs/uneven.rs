@@ -6,10 +6,10 @@ use std::path::Path;
 
 use formats::checkpoint::ModelFile;
 
-use crate::support::images::{DIGITS, Images, Record};
-use crate::support::program::events;
-use crate::support::setting::Setting;
-use crate::support::small_run::SmallRun;
+use support::images::{DIGITS, Images, Record};
+use support::program::events;
+use support::setting::Setting;
+use support::small_run::SmallRun;
 
 /// Nine steps an epoch; in the short last one workers have one image or none.
 const RECIPE: &str = r#"

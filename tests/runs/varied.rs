@@ -6,9 +6,9 @@ use std::path::Path;
 use formats::checkpoint::ModelFile;
 use loaders::ImageSpec;
 
-use crate::support::images::{self, Images, THINGS};
-use crate::support::program::{events, run};
-use crate::support::setting::Setting;
+use support::images::{self, Images, THINGS};
+use support::program::{events, run};
+use support::setting::Setting;
 
 const RECIPE: &str = r#"
 model = "resnet20"

@@ -1,9 +1,9 @@
 //! Test-time augmentation: the scores of several views of an image are averaged, alike on any number of ranks, and as `predict` does it.
 
-use crate::support::images::{Images, THINGS};
-use crate::support::program::{Ended, run};
-use crate::support::setting::Setting;
 use serde_json::Value;
+use support::images::{Images, THINGS};
+use support::program::{Ended, run};
+use support::setting::Setting;
 
 /// Images of 32, of which the network sees 28.
 const RECIPE: &str = r#"
@@ -45,7 +45,7 @@ fn views_are_averaged_alike_on_any_number_of_ranks() {
     }
     // a run that scores so has the same scores in its log
     let flips = setting.trained("flips", 2, &["--set", "eval.flip=true", "--set", "eval.corners=true"]);
-    let logged = crate::support::program::events(&flips, "eval").pop().unwrap();
+    let logged = support::program::events(&flips, "eval").pop().unwrap();
     let (ten, _) = eval(&flips, 0, &["--flip", "--corners"]);
     for field in ["top1", "top5", "loss", "count"] {
         assert_eq!(logged[field], ten[field], "{field}");

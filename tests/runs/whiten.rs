@@ -1,8 +1,8 @@
 //! Runs whose first convolution starts as a whitening of the images' patches.
 
-use crate::support::images::THINGS;
-use crate::support::setting::Setting;
-use crate::support::weights::tensors;
+use support::images::THINGS;
+use support::setting::Setting;
+use support::weights::tensors;
 
 const RECIPE: &str = r#"
 model = "airbench94"

@@ -6,8 +6,8 @@ use std::time::{Duration, Instant, SystemTime};
 use crate::fault::Fault;
 use crate::meter::Meter;
 use crate::place::Place;
-use crate::support::program::{Ended, PATIENCE, Running, is_alive, signal};
 use crate::training::Training;
+use support::program::{Ended, PATIENCE, Running, is_alive, signal};
 
 /// Between two looks at it.
 const PAUSE: Duration = Duration::from_millis(20);

@@ -6,9 +6,6 @@
 //!
 //! A line for each fault, a table at the end. MINUTES and SEED are read from the environment; the seed is printed.
 
-#[path = "../support/mod.rs"]
-mod support;
-
 mod diary;
 mod fault;
 mod leg;

@@ -5,7 +5,7 @@ use std::path::{Path, PathBuf};
 use std::process::Command;
 
 use crate::preload::Preload;
-use crate::support::program::Folder;
+use support::program::Folder;
 
 /// See the module.
 pub struct Place {

@@ -10,7 +10,7 @@ use formats::checkpoint::{LayerWeights, StateFile, Tensor};
 use loaders::crc32c::crc32c_append;
 use serde_json::{Value, json};
 
-use crate::support::program::{events, files};
+use support::program::{events, files};
 
 /// Of one training.
 #[derive(Debug, Default)]

@@ -18,9 +18,9 @@ use crate::place::Place;
 use crate::reference::Equal;
 use crate::settings::{PERIOD, Settings};
 use crate::strike::Target;
-use crate::support::disk::Disk;
-use crate::support::program::{Folder, events, run};
 use crate::training::Training;
+use support::disk::Disk;
+use support::program::{Folder, events, run};
 
 const SERIES: &str = "relay";
 

@@ -16,8 +16,8 @@ use crate::place::Place;
 use crate::reference::content;
 use crate::settings::{PERIOD, Settings};
 use crate::strike::Target;
-use crate::support::program::signal;
 use crate::training::Training;
+use support::program::signal;
 
 const SERIES: &str = "steady";
 

@@ -11,9 +11,9 @@ use crate::fault::{Fault, one_of};
 use crate::leg::Leg;
 use crate::place::Place;
 use crate::preload::{Done, NoSpace, Trouble};
-use crate::support::disk::Disk;
-use crate::support::program::{Ended, signal};
 use crate::training::Training;
+use support::disk::Disk;
+use support::program::{Ended, signal};
 
 /// What a fault is put into.
 pub struct Target<'a> {

@@ -9,9 +9,9 @@ use loaders::shard;
 use crate::place::Place;
 use crate::reference::Reference;
 use crate::settings::Settings;
-use crate::support::images::{DIGITS, Images, THINGS};
-use crate::support::program::{Folder, PATIENCE, Running, events, start, trireme};
-use crate::support::small_run::poke;
+use support::images::{DIGITS, Images, THINGS};
+use support::program::{Folder, PATIENCE, Running, events, start, trireme};
+use support::small_run::poke;
 
 /// Batch norm, augmentation, averages of the weights, momentum; records that cannot be used end the run.
 const RESIDUAL: &str = r#"

@@ -37,12 +37,11 @@ pub fn folder() -> Option<&'static Path> {
 }
 
 fn build() -> PathBuf {
-    // CARGO_TARGET_TMPDIR is target/tmp
-    let folder = Path::new(env!("CARGO_TARGET_TMPDIR")).with_file_name("emulator");
+    let folder = crate::built().with_file_name("emulator");
     fs::create_dir_all(&folder).unwrap_or_else(|e| panic!("{}: {e}", folder.display()));
     let lock = File::create(folder.join("lock")).unwrap_or_else(|e| panic!("{}: {e}", folder.display()));
     lock.lock().unwrap_or_else(|e| panic!("locking {}: {e}", folder.display()));
-    let sources = Path::new(env!("CARGO_MANIFEST_DIR")).join("tests/emulator");
+    let sources = crate::in_repository("tests/emulator");
     let made = Command::new("make")
         .args(["-s", "-C"])
         .arg(&sources)

@@ -44,23 +44,22 @@ pub fn cuda_with(settings: Settings) -> Option<Cuda> {
 
 /// Calls a function generic over the backend as `f(&backend, name, layouts, ...)`: the reference, the CPU with 1 and 2 threads, a
 /// real or emulated GPU.
-#[allow(unused_macros)]
+#[macro_export]
 macro_rules! on_every_backend {
     ($f:ident($($arg:expr),*)) => {
-        $f(&backend::reference::Reference, "reference", $crate::support::numerics::PLAIN $(, $arg)*);
-        $f(&$crate::support::numerics::cpu(1), "cpu, 1 thread", $crate::support::numerics::BLOCKED $(, $arg)*);
-        $f(&$crate::support::numerics::cpu(2), "cpu, 2 threads", $crate::support::numerics::BLOCKED $(, $arg)*);
-        if let Some(cuda) = $crate::support::numerics::cuda(backend::cuda::Precision::F32) {
-            $f(&cuda, "cuda", $crate::support::numerics::CHANNELS_LAST $(, $arg)*);
+        $f(&backend::reference::Reference, "reference", $crate::numerics::PLAIN $(, $arg)*);
+        $f(&$crate::numerics::cpu(1), "cpu, 1 thread", $crate::numerics::BLOCKED $(, $arg)*);
+        $f(&$crate::numerics::cpu(2), "cpu, 2 threads", $crate::numerics::BLOCKED $(, $arg)*);
+        if let Some(cuda) = $crate::numerics::cuda(backend::cuda::Precision::F32) {
+            $f(&cuda, "cuda", $crate::numerics::CHANNELS_LAST $(, $arg)*);
         }
     };
 }
-#[allow(unused_imports)]
-pub(crate) use on_every_backend;
+pub use crate::on_every_backend;
 
 /// A file of `tests/golden`.
 pub fn golden<T: DeserializeOwned>(file: &str) -> T {
-    let path = Path::new(env!("CARGO_MANIFEST_DIR")).join("tests/golden").join(file);
+    let path = crate::in_repository("tests/golden").join(file);
     let text = std::fs::read_to_string(&path).unwrap_or_else(|e| panic!("{}: {e}", path.display()));
     serde_json::from_str(&text).unwrap_or_else(|e| panic!("{}: {e}", path.display()))
 }

@@ -137,7 +137,7 @@ pub fn mpirun() -> &'static (String, &'static [&'static str]) {
 /// `trireme` with these arguments on `ranks` ranks, or without mpirun for 0. It sees no GPU: what a test of processors expects must not
 /// depend on the machine.
 pub fn trireme(ranks: usize, args: &[&str]) -> Command {
-    let mut command = on_ranks(ranks, env!("CARGO_BIN_EXE_trireme"));
+    let mut command = on_ranks(ranks, crate::built().join("trireme"));
     command.args(args).env(GPUS, NO_GPU);
     command
 }

@@ -1,8 +1,8 @@
 //! Whole passes on the GPU beside the reference: loss, gradients, statistics, as near as the errors of f32 sums allow.
 
 use super::*;
-use crate::support::gpu::assert_recorded;
-use crate::support::rounding::{shaken, with_tolerances};
+use support::gpu::assert_recorded;
+use support::rounding::{shaken, with_tolerances};
 
 /// Loss and gradients of all parameters of one pass.
 fn train<B: Backend>(graph: &mut Graph<B>, batch: &Batch<'_>, loss: Loss) -> Vec<Vec<f32>> {

@@ -1,8 +1,5 @@
 //! Communication on real ranks: each test starts this very program under `mpirun`, with a case for its ranks to play.
 
-#[path = "support/mod.rs"]
-mod support;
-
 use std::os::unix::process::ExitStatusExt;
 use std::process::{Output, Stdio};
 use std::time::{Duration, Instant};

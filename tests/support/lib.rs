@@ -1,0 +1,35 @@
+//! Helpers that the integration tests of several crates share. It contains no expectations.
+
+use std::path::{Path, PathBuf};
+
+pub mod case;
+pub mod disk;
+#[cfg(feature = "backend")]
+pub mod emulator;
+pub mod formula;
+#[cfg(feature = "backend")]
+pub mod gpu;
+pub mod images;
+#[cfg(feature = "backend")]
+pub mod numerics;
+pub mod program;
+#[cfg(feature = "backend")]
+pub mod remote;
+#[cfg(feature = "backend")]
+pub mod rounding;
+pub mod setting;
+pub mod small_run;
+pub mod terminal;
+#[cfg(feature = "backend")]
+pub mod weights;
+
+/// Returns a path in the repository.
+pub fn in_repository(path: &str) -> PathBuf {
+    Path::new(env!("CARGO_MANIFEST_DIR")).join("../..").canonicalize().expect("the repository exists").join(path)
+}
+
+/// Returns the folder of the profile in which cargo built this test, such as `target/debug`.
+pub fn built() -> PathBuf {
+    let test = std::env::current_exe().expect("a running program has a path");
+    test.ancestors().nth(2).expect("tests are in target/PROFILE/deps").to_path_buf()
+}
