@@ -197,7 +197,7 @@ fuzz: ## each fuzz target for SECONDS=60 under the address sanitizer; TARGETS=: 
 test-mpich: ## the tests of MPI and of the laws about ranks with MPICH instead of Open MPI, then equal bits from both
 	@$(call install,$(PACKAGES) $(MPICH_PACKAGES))
 	@export MPICC=mpicc.mpich MPIRUN=mpirun.mpich CARGO_TARGET_DIR=target-mpich CARGO_PROFILE_DEV_DEBUG=0 CARGO_INCREMENTAL=0; \
-		$(CARGO) test --locked --test comm -- --test-threads=2; \
+		$(CARGO) test --locked -p comm --test comm -- --test-threads=2; \
 		$(CARGO) test --locked --test runs -- laws:: --test-threads=2
 	@$(MAKE) --no-print-directory build $(DATA)/dataset.json
 	@DATA='$(abspath $(DATA))' tests/mpich/compare.sh '$(abspath $(BIN))' target-mpich/debug/trireme
@@ -217,7 +217,7 @@ setup-cuda-check: ## NVIDIA's compiler and disassembler of GPU kernels (95 MB, f
 
 test-cuda-check: setup-cuda-check ## every GPU kernel through NVIDIA's compiler, sm_75 to sm_120: a table; fails on spills, crowded blocks
 	@LD_LIBRARY_PATH="$(abspath $(CUDA_CHECK))/nvidia/cu13/lib:$${LD_LIBRARY_PATH:-}" TRIREME_CUDA_CHECK='$(abspath $(CUDA_CHECK))' \
-		$(CARGO) test --locked --quiet --lib backend::cuda::kernels -- --nocapture
+		$(CARGO) test --locked --quiet -p backend --lib cuda::kernels -- --nocapture
 
 BUNDLED := CMAKE_TOOLCHAIN_FILE='$(abspath build/onednn.cmake)' $(CARGO)
 WITH_ONEDNN := --release --locked --features bundled-onednn
@@ -228,7 +228,7 @@ build-bundled: ## target/release/trireme with oneDNN 3.14.1 in it (half an hour 
 # Left out: with the sums of 3.14.1 on two threads LeNet's losses are PyTorch's to 2e-7 for seven steps, then a value near 0 falls on ReLU's
 # other side, and the tenth is 1.4e-4 off, where the test allows 1e-4.
 test-bundled: ## the CPU's kernels and numbers with oneDNN 3.14.1 compiled in
-	@$(BUNDLED) test --quiet $(WITH_ONEDNN) --lib backend::cpu
+	@$(BUNDLED) test --quiet $(WITH_ONEDNN) -p backend --lib cpu
 	@$(BUNDLED) test --quiet $(WITH_ONEDNN) --test numerics -- --skip golden::networks_learn_as_in_pytorch
 
 test-gpu: build ## on a machine with a GPU: operations, networks and laws on the GPU

@@ -9,7 +9,6 @@ use clap::Subcommand;
 use clap::builder::{PossibleValuesParser, TypedValueParser};
 use training::Error;
 use training::bench;
-use training::device::DeviceChoice;
 use training::launch;
 
 use super::exit::Failure;
@@ -18,7 +17,7 @@ use super::output::print;
 use super::roofline;
 use super::scale;
 use super::threads;
-use super::value::{bytes, gigabytes, measured, positive, thread_count, transforms};
+use super::value::{DeviceName, bytes, gigabytes, measured, positive, thread_count, transforms};
 
 /// Arguments of `trireme bench`.
 #[derive(Clone, Debug, clap::Args)]
@@ -77,7 +76,7 @@ pub struct Step {
     pub batch: usize,
     /// Where to compute
     #[arg(long, value_enum, default_value = "auto")]
-    pub device: DeviceChoice,
+    pub device: DeviceName,
     /// Number format of the arithmetic
     #[arg(long, value_name = "NAME", default_value = "f32", value_parser = precision())]
     pub precision: Precision,
@@ -170,7 +169,7 @@ pub struct LoaderStep {
     pub batch: usize,
     /// Where to compute
     #[arg(long, value_enum, default_value = "auto")]
-    pub device: DeviceChoice,
+    pub device: DeviceName,
     /// Number format of the arithmetic
     #[arg(long, value_name = "NAME", default_value = "f32", value_parser = precision())]
     pub precision: Precision,
@@ -259,7 +258,7 @@ fn step(args: &Step, started: Instant) -> Result<(), Failure> {
         model: args.model.clone(),
         size: args.size,
         batch: args.batch,
-        device: args.device,
+        device: args.device.0,
         precision: args.precision,
         tf32: args.tf32,
         threads: args.threads,
@@ -312,7 +311,7 @@ fn loader_step(args: &LoaderStep) -> Result<(), Failure> {
         transforms: args.transform.iter().flat_map(|list| transforms(list)).map(String::from).collect(),
         model: args.model.clone(),
         batch: args.batch,
-        device: args.device,
+        device: args.device.0,
         precision: args.precision,
         tf32: args.tf32,
         threads: args.threads,

@@ -5,7 +5,6 @@ use std::path::{Path, PathBuf};
 use base::screen;
 use loaders::overwrite::Content;
 use training::Error;
-use training::device::DeviceChoice;
 use training::eval::request::{EvalRequest, ModelRequest};
 use training::eval::score::Scored;
 use training::eval::{errors_sheet, findings, follow, recorded};
@@ -16,7 +15,7 @@ use training::train::observe::diagnose::lost_score;
 use super::exit::Failure;
 use super::output::print;
 use super::threads;
-use super::value::{positive, thread_count};
+use super::value::{DeviceName, positive, thread_count};
 
 /// Arguments of `trireme eval`.
 #[derive(Clone, Debug, clap::Args)]
@@ -84,7 +83,7 @@ pub struct Args {
     pub errors: Option<PathBuf>,
     /// Where to compute
     #[arg(long, value_enum, default_value = "auto")]
-    pub device: DeviceChoice,
+    pub device: DeviceName,
     /// Let several ranks compute on one GPU
     #[arg(long)]
     pub share_gpu: bool,
@@ -117,7 +116,7 @@ pub fn run(args: &Args) -> Result<(), Failure> {
         recorded: args.data.is_none(),
         split: args.split.clone(),
         batch: args.batch,
-        device: args.device,
+        device: args.device.0,
         share_gpu: args.share_gpu,
         threads: args.threads,
         loader_threads: args.loader_threads,

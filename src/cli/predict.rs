@@ -5,7 +5,6 @@ use std::path::{Path, PathBuf};
 use base::screen;
 use data_tools::ContactSheet;
 use loaders::{overwrite, printable};
-use training::device::DeviceChoice;
 use training::eval::npy;
 use training::eval::npy::Npy;
 use training::eval::pictures::pictures;
@@ -18,7 +17,7 @@ use training::train::evaluate::TestTime;
 use super::cost::Cost;
 use super::exit::Failure;
 use super::output::print;
-use super::value::{positive, probability};
+use super::value::{DeviceName, positive, probability};
 
 /// Arguments of `trireme predict`.
 #[derive(Clone, Debug, clap::Args)]
@@ -65,7 +64,7 @@ pub struct Args {
     pub sealed: bool,
     /// Where to compute
     #[arg(long, value_enum, default_value = "cpu")]
-    pub device: DeviceChoice,
+    pub device: DeviceName,
     /// What reading an image may cost
     #[command(flatten)]
     pub cost: Cost,
@@ -87,7 +86,7 @@ pub struct Args {
 pub fn run(args: &Args) -> Result<(), Failure> {
     let request = ModelRequest { file: args.model.clone(), best: args.best, ema: args.ema, sealed: args.sealed };
     let test_time = TestTime { flip: args.flip, corners: args.corners };
-    let mut predictor = launch::predictor(args.device, &request, args.cost.limits(), test_time)?;
+    let mut predictor = launch::predictor(args.device.0, &request, args.cost.limits(), test_time)?;
     if args.threshold.is_some() && !predictor.multi_label() {
         let model = args.model.display();
         return Err(Failure::usage(format!(

@@ -4,13 +4,12 @@ use serde_json::{Value, json};
 use training::bench::forecast;
 use training::bench::forecast::{BEST, Forecast, HeldOut, Link, Time, WORST};
 use training::bench::scale::{Measured, Point, Scale};
-use training::device::DeviceChoice;
 use training::{bench, launch};
 
 use super::exit::Failure;
 use super::output::{self, print};
 use super::threads;
-use super::value::{link, measured, positive, thread_count};
+use super::value::{DeviceName, link, measured, positive, thread_count};
 
 /// Arguments of `trireme bench scale`.
 #[derive(Clone, Debug, clap::Args)]
@@ -33,7 +32,7 @@ pub struct Args {
     pub batch: usize,
     /// Where to compute
     #[arg(long, value_enum, default_value = "auto")]
-    pub device: DeviceChoice,
+    pub device: DeviceName,
     /// Let several ranks compute on one GPU
     #[arg(long)]
     pub share_gpu: bool,
@@ -60,7 +59,7 @@ pub fn run(args: &Args) -> Result<(), Failure> {
     let request = Scale {
         model: args.model.clone(),
         batch: args.batch,
-        device: args.device,
+        device: args.device.0,
         share_gpu: args.share_gpu,
         threads: args.threads,
         seconds: args.seconds,

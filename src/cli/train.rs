@@ -5,7 +5,6 @@ use std::time::{Duration, Instant};
 
 use recipe::{Changes, keys};
 use report::Verbosity;
-use training::device::DeviceChoice;
 use training::launch;
 use training::train::observe::watch::Limits;
 use training::train::plan::request::TrainRequest;
@@ -14,7 +13,7 @@ use training::train::save::marker;
 use super::exit::Failure;
 use super::output::print;
 use super::threads;
-use super::value::{Patience, natural, patience, search_steps, thread_count};
+use super::value::{DeviceName, Patience, natural, patience, search_steps, thread_count};
 
 const EXAMPLE: &str = "\
 Example:
@@ -62,7 +61,7 @@ pub struct Args {
     pub steal_lock: bool,
     /// Where to compute
     #[arg(long, value_enum, default_value = "auto")]
-    pub device: DeviceChoice,
+    pub device: DeviceName,
     /// Let several ranks compute on one GPU, which is slower than one rank alone: for tests
     #[arg(long)]
     pub share_gpu: bool,
@@ -162,7 +161,7 @@ pub fn run(args: &Args, started: Instant) -> Result<(), Failure> {
         },
         extend_epochs: args.extend_epochs,
         steal_lock: args.steal_lock,
-        device: args.device,
+        device: args.device.0,
         share_gpu: args.share_gpu,
         threads: args.threads,
         max_steps: args.max_steps,
@@ -201,7 +200,10 @@ mod tests {
     #[test]
     fn defaults() {
         let args = parse(&["recipes/a.toml"]);
-        assert_eq!((args.out(), args.sets(), args.device), ("runs/a".into(), vec![], DeviceChoice::Auto));
+        assert_eq!(
+            (args.out(), args.sets(), args.device.0),
+            ("runs/a".into(), vec![], training::device::DeviceChoice::Auto)
+        );
         assert_eq!((args.resume, args.threads, args.max_steps, args.dry_run), (None, None, None, false));
         let limits = Limits { warn: args.stall_warn.0, abort: args.stall_abort.0 };
         assert_eq!(limits, Limits::default());

@@ -1,6 +1,7 @@
 //! Kinds of argument values that several subcommands share.
 
 use std::str::FromStr;
+use std::sync::LazyLock;
 use std::time::Duration;
 
 use clap::ValueEnum;
@@ -11,17 +12,23 @@ use training::bench::forecast::Link;
 use training::device::DeviceChoice;
 use training::launch;
 
-impl ValueEnum for DeviceChoice {
+/// The value of `--device`.
+#[derive(Clone, Copy, Debug, PartialEq)]
+pub struct DeviceName(pub DeviceChoice);
+
+impl ValueEnum for DeviceName {
     fn value_variants<'a>() -> &'a [Self] {
-        launch::CHOICES
+        static NAMES: LazyLock<Vec<DeviceName>> =
+            LazyLock::new(|| launch::CHOICES.iter().copied().map(DeviceName).collect());
+        &NAMES
     }
 
     fn to_possible_value(&self) -> Option<PossibleValue> {
-        let name = match *self {
+        let name = match self.0 {
             DeviceChoice::Auto => "auto",
             DeviceChoice::Kind(name) => name,
         };
-        Some(PossibleValue::new(name).help(launch::about(*self)))
+        Some(PossibleValue::new(name).help(launch::about(self.0)))
     }
 }
 

@@ -191,7 +191,7 @@ fn the_pages_have_a_row_for_each_name() {
 /// No page names a file that is not there.
 #[test]
 fn the_pages_name_files_that_exist() {
-    let folders = ["src/", "loaders/", "data-tools/", "tests/", "recipes/", "docs/", "build/"];
+    let folders = ["src/", "crates/", "loaders/", "data-tools/", "tests/", "recipes/", "docs/", "build/"];
     let docs = fs::read_dir(Path::new(env!("CARGO_MANIFEST_DIR")).join("docs")).unwrap();
     let docs = docs.map(|entry| format!("docs/{}", entry.unwrap().file_name().to_string_lossy()));
     let pages =

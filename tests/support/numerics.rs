@@ -1,7 +1,5 @@
 //! What the numerics tests share: one operation run on any backend in any layout, comparisons. No expectations of its own.
 
-use std::path::Path;
-
 use super::emulator;
 pub use super::formula::{Chooser, Example, Formula, noise};
 use backend::cpu::Cpu;
@@ -10,7 +8,7 @@ use backend::cuda::{Cuda, Precision, Settings};
 use backend::reference::Reference;
 use backend::{
     Arena, Backend, Buffer, DrawKey, Gradients, Input, ParamFormat, Pass, PassInput, PlanRequest, Planned, Slot,
-    TensorDesc, Through,
+    TensorDesc,
 };
 use net::{Conv, Linear, Norm, Op, Shape};
 use serde::de::DeserializeOwned;

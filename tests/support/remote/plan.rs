@@ -4,9 +4,7 @@ use std::rc::Rc;
 use std::sync::{Arc, Mutex};
 
 use backend::reference::{HostBuf, Reference};
-use backend::{
-    Arena, Backend, Buffer, DrawKey, Error, Gradients, Pass, PlanRequest, Planned, Slot, TensorDesc, Through,
-};
+use backend::{Arena, Backend, Buffer, DrawKey, Error, Gradients, Pass, PlanRequest, Planned, Slot, TensorDesc};
 use net::{Op, Shape};
 
 use super::queue::{Memory, Queues, Task};
