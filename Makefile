@@ -189,7 +189,7 @@ test-slurm: build ## the job scripts under a private Slurm on this machine (some
 	@shellcheck -x jobscripts/*.sh jobscripts/*.sbatch tests/slurm/*.sh tests/sites/*.sh tests/pack/*.sh tests/gpu/*.sh build/*.sh packaging/*.sh
 	@TRIREME='$(abspath $(BIN))' tests/slurm/run.sh
 
-fuzz: ## each fuzz target for SECONDS=60 under the address sanitizer; TARGETS=: some of them (see docs/internals.md)
+fuzz: ## each fuzz target for SECONDS=60 under the address sanitizer; TARGETS=: some of them (see docs/testing.md)
 	@$(call install,$(PACKAGES) $(FUZZ_PACKAGES))
 	@fuzz/run.sh '$(or $(SECONDS),60)' $(TARGETS)
 

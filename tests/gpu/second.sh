@@ -3,7 +3,7 @@
 # the tests that are left. Goes on past whatever fails; leaves second.jsonl, second.log and ncu's report in OUT. See stages.sh for
 # the variables.
 #
-#   VARIANTS=DIR  folders of kernels to try beside those made here, see TRIREME_KERNELS in docs/internals.md
+#   VARIANTS=DIR  folders of kernels to try beside those made here, see TRIREME_KERNELS in docs/gpu-internals.md
 set -uo pipefail
 cd "$(dirname "$0")/../.." || exit 1
 # shellcheck source=tests/gpu/stages.sh

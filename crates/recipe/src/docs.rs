@@ -18,7 +18,7 @@ OUT/recipe.toml records the recipe as it was used.
 A key that is not in these tables, or that belongs to another kind of optimizer, schedule or codec, is refused. Patterns of parameters
 match names such as `layer1.0.bn1.bias`: `*` is any run of characters, `?` exactly one.
 
-<!-- The tables are made by `TRIREME_BLESS=1 cargo test --lib recipe::docs` from the schema in crates/recipe/src/ and crates/engine/src/optim/. -->
+<!-- The tables are made by `TRIREME_BLESS=1 cargo test -p recipe docs` from the schema in crates/recipe/src/ and crates/engine/src/optim/. -->
 ";
 
 /// The text of `docs/recipe.md`.
@@ -83,7 +83,7 @@ mod tests {
             std::fs::write(&path, markdown()).unwrap();
         }
         let page = std::fs::read_to_string(&path).unwrap_or_default();
-        let hint = "docs/recipe.md differs from the schema; TRIREME_BLESS=1 cargo test --lib recipe::docs writes it";
+        let hint = "docs/recipe.md differs from the schema; TRIREME_BLESS=1 cargo test -p recipe docs writes it";
         assert!(page == markdown(), "{hint}");
     }
 }
