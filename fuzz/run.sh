@@ -46,7 +46,10 @@ mkdir -p found
 failed=()
 for target in "${targets[@]}"; do
     features=()
-    case $target in recipe | net | weights) features=(--features main) ;; esac
+    case $target in
+    recipe) features=(--features recipe) ;;
+    net | weights) features=(--features formats) ;;
+    esac
     cargo build --locked --release --target "$triple" --bin "$target" "${features[@]}"
     corpus=$CARGO_TARGET_DIR/corpus/$target
     mkdir -p "$corpus"

@@ -3,9 +3,9 @@
 
 use std::path::Path;
 
+use formats::interop::onnx;
 use libfuzzer_sys::fuzz_target;
-use trireme::interop::onnx;
-use trireme::models::net::{Classes, Definition, write};
+use net::net_toml::{Classes, Definition, write};
 
 fuzz_target!(|bytes: &[u8]| trireme_fuzz::read(bytes.len(), 512 << 20, || {
     if let Ok(text) = std::str::from_utf8(bytes) {

@@ -2,7 +2,7 @@
 #![no_main]
 
 use libfuzzer_sys::fuzz_target;
-use trireme::recipe::{Changes, Known, Recipe};
+use recipe::{Changes, Known, Recipe};
 
 fuzz_target!(|text: &str| trireme_fuzz::read(text.len(), 16 << 20, || recipe(text)));
 

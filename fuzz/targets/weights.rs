@@ -3,8 +3,8 @@
 
 use std::path::PathBuf;
 
+use formats::interop;
 use libfuzzer_sys::fuzz_target;
-use trireme::interop;
 
 fuzz_target!(|bytes: &[u8]| {
     // libhdf5 and ONNX graphs have separate targets
