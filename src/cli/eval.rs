@@ -15,7 +15,7 @@ use training::train::observe::diagnose::lost_score;
 use super::exit::Failure;
 use super::output::print;
 use super::threads;
-use super::value::{DeviceName, positive, thread_count};
+use super::value::{DeviceName, Stall, positive, thread_count};
 
 /// Arguments of `trireme eval`.
 #[derive(Clone, Debug, clap::Args)]
@@ -99,6 +99,8 @@ pub struct Args {
     /// Copy the split to this folder on each node's own disk first, as "$TMPDIR"; a copy that is there is used again
     #[arg(long, value_name = "DIR")]
     pub stage: Option<PathBuf>,
+    #[command(flatten)]
+    pub stall: Stall,
 }
 
 /// Scores, and prints on rank 0.
@@ -122,6 +124,7 @@ pub fn run(args: &Args) -> Result<(), Failure> {
         loader_threads: args.loader_threads,
         io: args.io,
         stage: args.stage.clone(),
+        stall: args.stall.limits(),
         outputs: outputs(args),
     };
     if args.follow {

@@ -6,14 +6,13 @@ use std::time::{Duration, Instant};
 use recipe::{Changes, keys};
 use report::Verbosity;
 use training::launch;
-use training::train::observe::watch::Limits;
 use training::train::plan::request::TrainRequest;
 use training::train::save::marker;
 
 use super::exit::Failure;
 use super::output::print;
 use super::threads;
-use super::value::{DeviceName, Patience, natural, patience, search_steps, thread_count};
+use super::value::{DeviceName, Stall, natural, search_steps, thread_count};
 
 const EXAMPLE: &str = "\
 Example:
@@ -91,12 +90,8 @@ pub struct Args {
     /// Stop in time with a checkpoint and exit code 75, counted from the start of the program, as 1h30m
     #[arg(long, value_name = "TIME", value_parser = recipe::every::duration)]
     pub time_limit: Option<Duration>,
-    /// Report which ranks keep the others waiting, and what they do, when a wait lasts this long, as 90s or 1h30m, or `off`
-    #[arg(long, value_name = "TIME", default_value = "60s", value_parser = patience)]
-    pub stall_warn: Patience,
-    /// End the run when a wait lasts this long
-    #[arg(long, value_name = "TIME", default_value = "30m", value_parser = patience)]
-    pub stall_abort: Patience,
+    #[command(flatten)]
+    pub stall: Stall,
     /// Print the resolved recipe, the layers and the memory plan, and stop
     #[arg(long)]
     pub dry_run: bool,
@@ -171,7 +166,7 @@ pub fn run(args: &Args, started: Instant) -> Result<(), Failure> {
         stage: args.stage.clone(),
         trace: args.trace.clone(),
         trace_steps: args.trace_steps,
-        stall: Limits { warn: args.stall_warn.0, abort: args.stall_abort.0 },
+        stall: args.stall.limits(),
         verbosity: match (args.quiet, args.verbose) {
             (true, _) => Verbosity::Quiet,
             (_, true) => Verbosity::Verbose,
@@ -205,8 +200,8 @@ mod tests {
             ("runs/a".into(), vec![], training::device::DeviceChoice::Auto)
         );
         assert_eq!((args.resume, args.threads, args.max_steps, args.dry_run), (None, None, None, false));
-        let limits = Limits { warn: args.stall_warn.0, abort: args.stall_abort.0 };
-        assert_eq!(limits, Limits::default());
+        let limits = args.stall.limits();
+        assert_eq!(limits, training::train::observe::watch::Limits::default());
     }
 
     #[test]

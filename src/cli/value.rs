@@ -11,6 +11,7 @@ use recipe::every::duration as duration_of;
 use training::bench::forecast::Link;
 use training::device::DeviceChoice;
 use training::launch;
+use training::train::observe::watch::Limits;
 
 /// The value of `--device`.
 #[derive(Clone, Copy, Debug, PartialEq)]
@@ -173,6 +174,24 @@ pub struct Patience(pub Option<Duration>);
 pub(super) fn patience(text: &str) -> Result<Patience, String> {
     let time = (text != "off").then(|| duration_of(text)).transpose();
     time.map(Patience).map_err(|text| format!("{text}; or off"))
+}
+
+/// Options of commands that watch themselves for waits that never end.
+#[derive(Clone, Copy, Debug, clap::Args)]
+pub struct Stall {
+    /// Report which ranks keep the others waiting, and what they do, when a wait lasts this long, as 90s or 1h30m, or `off`
+    #[arg(long, value_name = "TIME", default_value = "60s", value_parser = patience)]
+    pub stall_warn: Patience,
+    /// End the run when a wait lasts this long
+    #[arg(long, value_name = "TIME", default_value = "30m", value_parser = patience)]
+    pub stall_abort: Patience,
+}
+
+impl Stall {
+    /// The two times.
+    pub fn limits(&self) -> Limits {
+        Limits { warn: self.stall_warn.0, abort: self.stall_abort.0 }
+    }
 }
 
 #[cfg(test)]

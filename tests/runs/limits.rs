@@ -285,4 +285,15 @@ fn files_that_hang_are_noticed_wherever_they_are_used() {
             assert!(ended.stderr.contains("--stall-abort"), "{word}:\n{}", ended.stderr);
         }
     }
+    setting.train("whole", 1, &["--set", "epochs=1"]).succeeded();
+    let model = format!("{}/model.h5", setting.out("whole"));
+    for (word, said) in [("model.h5", reads), ("dataset.json", reads), ("test-0000", "")] {
+        let args = ["eval", &model, "--data", &setting.data, "--threads", "1", "--stall-warn", "1s", "--stall-abort", "2s"];
+        let mut command = trireme(0, &args);
+        command.env("LD_PRELOAD", &library).env("HANG", word).env("HANG_ON", "open");
+        let ended = start(command).wait(PATIENCE);
+        assert!(ended.took < Duration::from_secs(30), "eval, {word}: {:?}", ended.took);
+        assert!(!ended.status.success() && ended.stderr.contains(said), "eval, {word}:\n{}", ended.stderr);
+        assert!(ended.stderr.contains("--stall-abort"), "eval, {word}:\n{}", ended.stderr);
+    }
 }

@@ -25,6 +25,7 @@ use crate::eval::score;
 use crate::eval::score::Scored;
 use crate::signals;
 use crate::train::agree::session::Session;
+use crate::train::observe::watch::Activity;
 
 /// Time between two looks at the folder.
 const LOOK: Duration = Duration::from_secs(1);
@@ -56,7 +57,10 @@ pub fn follow<D: Device>(
     mut show: impl FnMut(&Path, &Scored) -> Result<(), Error>,
 ) -> Result<(), Error> {
     let interrupted = listen()?;
-    let mut session = Session::join(Comm::launch())?;
+    let comm = Comm::launch();
+    let watch = score::watching(&comm, request);
+    watch.set_activity(Activity::Starting);
+    let mut session = Session::join_watched(comm, watch)?;
     let result = score_all(device, &mut session, request, once, &interrupted, &mut show);
     session.conclude(result)
 }

@@ -8,6 +8,7 @@ use loaders::overwrite::{self, Content};
 use crate::device::DeviceChoice;
 use crate::error::Error;
 use crate::train::evaluate::TestTime;
+use crate::train::observe::watch;
 
 /// A model.
 #[derive(Clone, Debug)]
@@ -57,6 +58,8 @@ pub struct EvalRequest {
     pub io: Io,
     /// Folder on each node's own disk for a copy of the split.
     pub stage: Option<PathBuf>,
+    /// When a wait for files or other ranks is reported, and when it ends the program.
+    pub stall: watch::Limits,
     /// Files that are written in the end, each with what it will hold.
     pub outputs: Vec<(PathBuf, &'static Content)>,
 }
@@ -85,6 +88,8 @@ impl EvalRequest {
             threads: _,
             loader_threads: _,
             io: _,
+            // each rank watches itself
+            stall: _,
             // only rank 0 writes them
             outputs: _,
         } = self;

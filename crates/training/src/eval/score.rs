@@ -21,6 +21,7 @@ use crate::train::agree::session::Session;
 use crate::train::agree::{algorithms, gpus, staging};
 use crate::train::evaluate::{Detail, Evaluated, Evaluation, Score};
 use crate::train::observe::stop::Stop;
+use crate::train::observe::watch::{Activity, Watch};
 use crate::train::save::class_names::Sides;
 
 /// A split's score and what was scored.
@@ -52,9 +53,11 @@ pub struct Scored {
 /// Scores a split over all ranks.
 pub fn score<D: Device>(device: &D, request: &EvalRequest) -> Result<Scored, Error> {
     let comm = Comm::launch();
+    let watch = watching(&comm, request);
     // what all ranks do together waits for MPI
     let opened = request.stage.is_none().then(|| open(request, &request.data));
-    let mut session = Session::join(comm)?;
+    watch.set_activity(Activity::Starting);
+    let mut session = Session::join_watched(comm, watch)?;
     let result = session.same_start(D::NAME, &request.compared("eval")).and_then(|()| {
         // checked before a split is copied
         let outputs = if session.is_root() { request.check_outputs() } else { Ok(()) };
@@ -64,12 +67,25 @@ pub fn score<D: Device>(device: &D, request: &EvalRequest) -> Result<Scored, Err
     session.conclude(result)
 }
 
+/// Starts a watchdog that reports waits for files and other ranks.
+pub(super) fn watching(comm: &Comm, request: &EvalRequest) -> Watch {
+    let watch = Watch::start(comm, request.stall);
+    // there is no first step to wait for
+    watch.stepped();
+    watch
+}
+
 /// Opens a copy of the split on this node's disk.
 fn staged(session: &Session, request: &EvalRequest) -> Result<Opened, Error> {
     let EvalRequest { data, stage, .. } = request;
     let under = stage.as_deref().unwrap_or(data);
     let splits = |names: &[&str]| Ok(vec![split_name(request, names)?]);
-    open(request, &staging::stage(Some(session), data, under, splits)?)
+    session.watch.set_activity(Activity::Staging);
+    let copy = staging::stage(Some(session), data, under, splits)?;
+    session.watch.set_activity(Activity::Reading);
+    let opened = open(request, &copy);
+    session.watch.set_activity(Activity::Starting);
+    opened
 }
 
 /// The requested split, of those that there are.
@@ -193,7 +209,12 @@ pub(super) fn score_with<D: Device>(
 ) -> Result<Scored, Error> {
     let opened = match &request.stage {
         Some(_) => staged(session, request),
-        None => open(request, &request.data),
+        None => {
+            session.watch.set_activity(Activity::Reading);
+            let opened = open(request, &request.data);
+            session.watch.set_activity(Activity::Starting);
+            opened
+        }
     };
     score_opened(device, session, cores, opened, request, Detail::Score)
 }
