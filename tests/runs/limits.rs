@@ -214,12 +214,19 @@ fn scores_that_are_not_finite_are_no_success() {
     setting.folder.write("net.toml", NET);
     let out = setting.trained("start", 0, &["--max-steps", "1"]);
     let mut model = ModelFile::read(&Path::new(&out).join("model.h5")).unwrap();
-    let of = |layer: &mut LayerWeights| {
-        layer.tensors.iter_mut().filter(|t| t.0 == "running_mean").for_each(|t| t.2.fill(-3e38))
+    let mut with_mean = |name: &str, mean: f32| {
+        let of = |layer: &mut LayerWeights| {
+            layer.tensors.iter_mut().filter(|t| t.0 == "running_mean").for_each(|t| t.2.fill(mean))
+        };
+        model.layers.iter_mut().for_each(of);
+        let path = setting.folder.at(name);
+        model.write(Path::new(&path)).unwrap();
+        path
     };
-    model.layers.iter_mut().for_each(of);
-    let lost = setting.folder.at("lost.h5");
-    model.write(Path::new(&lost)).unwrap();
+    let absurd = with_mean("absurd.h5", -1e20);
+    let more = ["--max-steps", "1", "--set", &format!("init.from={absurd}")];
+    setting.train("absurd", 0, &more).failed(1, &["training has diverged: after step 1 the weights", "far beyond"]);
+    let lost = with_mean("lost.h5", -3e38);
     let from = format!("init.from={lost}");
     for ranks in [0, 2] {
         let name = format!("lost{ranks}");
@@ -288,7 +295,8 @@ fn files_that_hang_are_noticed_wherever_they_are_used() {
     setting.train("whole", 1, &["--set", "epochs=1"]).succeeded();
     let model = format!("{}/model.h5", setting.out("whole"));
     for (word, said) in [("model.h5", reads), ("dataset.json", reads), ("test-0000", "")] {
-        let args = ["eval", &model, "--data", &setting.data, "--threads", "1", "--stall-warn", "1s", "--stall-abort", "2s"];
+        let args =
+            ["eval", &model, "--data", &setting.data, "--threads", "1", "--stall-warn", "1s", "--stall-abort", "2s"];
         let mut command = trireme(0, &args);
         command.env("LD_PRELOAD", &library).env("HANG", word).env("HANG_ON", "open");
         let ended = start(command).wait(PATIENCE);

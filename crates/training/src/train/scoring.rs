@@ -23,6 +23,9 @@ struct Found {
     sums: Sums,
 }
 
+/// The largest loss of a model that is worth keeping. With a million the right class has a probability of e^-1000000.
+const LARGEST_LOSS: f64 = 1e6;
+
 /// Selects the split to score.
 #[derive(Clone, Copy, Debug, PartialEq, Eq)]
 enum Which {
@@ -89,9 +92,11 @@ impl<B: Backend> Training<'_, B> {
         lost.map_or(Ok(true), Err)
     }
 
-    /// Returns the error that ends the run if one of these scores is not finite.
+    /// Returns the error that ends the run if the loss of one of these scores is not finite or, at the end of the run, above
+    /// [`LARGEST_LOSS`].
     fn lost<'f>(&self, mut scores: impl Iterator<Item = &'f Found>) -> Option<Error> {
-        let Found { eval, .. } = scores.find(|found| !found.eval.loss.is_finite())?;
+        let largest = if self.at.step >= self.last { LARGEST_LOSS } else { f64::MAX };
+        let Found { eval, .. } = scores.find(|found| found.eval.loss.is_nan() || found.eval.loss > largest)?;
         let whose = if eval.ema { "the averaged weights" } else { "the weights" };
         Some(diagnose::scored(&self.context.session.world, whose, &eval.split, self.at.step, eval.loss))
     }

@@ -42,7 +42,7 @@ pub fn underflow(world: &WorldInfo, scale: &LossScale, alone: bool) -> Option<Er
     })
 }
 
-/// Returns the error for a score that is not finite although the weights are. All ranks have the same score and call this together. `whose`
+/// Returns the error for a score that is useless although the weights are finite. All ranks have the same score and call this together. `whose`
 /// names the weights that were scored.
 pub fn scored(world: &WorldInfo, whose: &str, split: &str, step: u64, loss: f64) -> Error {
     match world.rank {
@@ -53,10 +53,11 @@ pub fn scored(world: &WorldInfo, whose: &str, split: &str, step: u64, loss: f64)
     }
 }
 
-/// Formats the message for a loss that is not finite, with advice.
+/// Formats the message for a loss of diverged weights, with advice.
 pub fn lost_score(whose: &str, split: &str, loss: f64) -> String {
+    let outputs = if loss.is_finite() { "far beyond those of a trained network" } else { "no longer finite" };
     format!(
-        "{whose} have a loss of {loss} on split {split}: the outputs of the network are no longer finite. Try a smaller schedule.base_lr, \
+        "{whose} have a loss of {loss:e} on split {split}: the outputs of the network are {outputs}. Try a smaller schedule.base_lr, \
          a longer schedule.warmup_epochs, or optimizer.clip_norm"
     )
 }
