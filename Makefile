@@ -174,7 +174,7 @@ sanitize-threads:
 
 test-digests: build ## OLD=PATH of an earlier build: both train the same short runs, and must end in the same bits (minutes)
 	@[ -n '$(OLD)' ] || { echo 'usage: make test-digests OLD=PATH-OF-AN-EARLIER-trireme' >&2; exit 2; }
-	@tests/house/digests.sh '$(OLD)' '$(BIN)'
+	@tests/cost/digests.sh '$(OLD)' '$(BIN)'
 
 test-report: build ## report.html in a headless Chromium: opens at once, no word in the console, its numbers are the log's; screenshots
 	@$(PYTHON) tests/report/check.py '$(abspath $(BIN))' '$(abspath $(or $(CARGO_TARGET_DIR),target))/report'

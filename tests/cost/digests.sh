@@ -3,7 +3,7 @@
 # (the last event of metrics.jsonl) and the bytes of model.h5 must be equal. Nothing is recorded: digests differ between kinds of
 # processors. Data: Debian's dataset-fashion-mnist.
 #
-#   tests/house/digests.sh OLD NEW       # paths of two binaries; some three minutes on two cores
+#   tests/cost/digests.sh OLD NEW       # paths of two binaries; some three minutes on two cores
 set -euo pipefail
 
 [ $# = 2 ] || { echo "usage: $0 OLD NEW" >&2; exit 2; }
