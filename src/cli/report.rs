@@ -55,7 +55,7 @@ pub fn run(args: &Args) -> Result<(), Failure> {
         let warnings = runs.iter().flat_map(Run::warnings).filter(|warning| said.insert(warning.clone()));
         warnings.for_each(|warning| screen::say(&warning));
         let goes_on = args.follow && runs.iter().any(|run| run.state() == State::Running);
-        let text = page::render(&runs, goes_on.then_some(every));
+        let text = page::render(&runs, goes_on.then_some(every), recipe::keys::is_default);
         loaders::replace::replace(&out, text.as_bytes()).map_err(Failure::failed)?;
         if !goes_on {
             return print(out.display());

@@ -3,7 +3,7 @@
 
 use std::sync::LazyLock;
 
-use schema::{Field, KeyType, Schema, Section};
+use schema::{DefaultValue, Field, KeyType, Schema, Section};
 
 use super::codec::Codec;
 use super::loss::LossSpec;
@@ -88,6 +88,12 @@ impl Key {
 /// The key of this path.
 pub fn find(path: &str) -> Option<&'static Key> {
     KEYS.iter().find(|key| key.path == path)
+}
+
+/// Returns true if this value, as TOML, is the default of a key for every kind that has the key.
+pub fn is_default(path: &str, value: &str) -> bool {
+    let mut keys = KEYS.iter().filter(|key| key.path == path).peekable();
+    keys.peek().is_some() && keys.all(|key| matches!(key.field.default, DefaultValue::Value(text) if text() == value))
 }
 
 /// The key whose value says which keys a section has: `optimizer.kind`, `reduce.codec`.

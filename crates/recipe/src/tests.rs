@@ -135,6 +135,8 @@ fn every_key_is_documented() {
     assert!(paths.contains("optimizer.kind") && paths.contains("schedule.base_lr") && paths.contains("seed"));
     assert!(keys::KEYS.iter().all(|key| key.field.doc.len() > 5), "a key without documentation");
     assert_eq!(keys::table().lines().count(), keys::KEYS.len());
+    assert!(keys::is_default("deterministic", "false") && !keys::is_default("deterministic", "true"));
+    assert!(!keys::is_default("epochs", "1") && !keys::is_default("nothing", "1"), "no default");
     let momentum: Vec<_> = keys::KEYS.iter().filter(|key| key.path == "optimizer.momentum").collect();
     assert_eq!(momentum.iter().map(|key| key.owners.len()).collect::<Vec<_>>(), [2, 1], "lars has another default");
 }

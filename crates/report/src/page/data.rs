@@ -6,8 +6,8 @@ use super::super::history::{EpochLine, EvalLine, Log, Run, State, StepLine};
 use super::layers;
 use super::series::thinned;
 
-/// A run; its curves have `points` points at most.
-pub(super) fn of(run: &Run, points: usize) -> Value {
+/// Returns a run, with at most `points` points in each curve.
+pub(super) fn of(run: &Run, points: usize, is_default: fn(&str, &str) -> bool) -> Value {
     let Run { log, .. } = run;
     let last = log.starts.last();
     let state = match run.state() {
@@ -34,6 +34,7 @@ pub(super) fn of(run: &Run, points: usize) -> Value {
         "facts": last.map(|start| &start.facts),
         "begun": log.starts.first().and_then(|start| start.utc.clone()),
         "recipe": run.recipe,
+        "defaults": run.recipe.iter().filter(|(key, value)| is_default(key, value)).map(|(key, _)| key).collect::<Vec<_>>(),
         "curves": curves(&log.steps, points),
         "epoch_means": epochs(&log.epochs),
         "evals": evals(log.evals.iter().chain(&log.averages)),

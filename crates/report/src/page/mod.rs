@@ -23,10 +23,11 @@ pub const PAGE: Content = Content { name: "a page of HTML", begins: |head| head.
 /// Points of all curves of all runs together: more than a screen shows, and little enough for a page that opens at once.
 const POINTS: usize = 16_000;
 
-/// The page of these runs; `reload` makes it load itself anew every so many seconds.
-pub fn render(runs: &[Run], reload: Option<u32>) -> String {
+/// Returns the page of these runs. With `reload`, browsers load it again after so many seconds. `is_default` returns true for a key of a
+/// recipe and its value as TOML if that is the default, which the page folds away.
+pub fn render(runs: &[Run], reload: Option<u32>, is_default: fn(&str, &str) -> bool) -> String {
     let points = (POINTS / runs.len().max(1) / series::CURVES).max(100);
-    let all: Vec<Value> = runs.iter().map(|run| data::of(run, points)).collect();
+    let all: Vec<Value> = runs.iter().map(|run| data::of(run, points, is_default)).collect();
     let data = serde_json::json!({ "version": env!("CARGO_PKG_VERSION"), "runs": all });
     let names: Vec<String> = runs.iter().map(Run::name).collect();
     let refresh =
@@ -71,13 +72,13 @@ mod tests {
         let lines = "{\"event\":\"step\",\"step\":1,\"loss\":2.3115731142461312,\"lr\":0.1}\n\
                      {\"event\":\"step\",\"step\":2,\"loss\":null,\"lr\":0.05}\n\
                      {\"event\":\"eval\",\"step\":2,\"split\":\"test\",\"top1\":0.1188,\"top5\":0.5,\"loss\":2.2,\"count\":10}\n";
-        let page = render(&[run("a", lines)], None);
+        let page = render(&[run("a", lines)], None, |_, _| false);
         let data = &data_of(&page)["runs"][0];
         assert_eq!(data["curves"]["loss"]["y"], serde_json::json!([2.3115731142461312, null]));
         assert_eq!(data["curves"]["lr"]["x"], serde_json::json!([1, 2]));
         assert_eq!(data["evals"][0]["top1"], 0.1188);
         assert!(!page.contains("http-equiv=\"refresh\""));
-        assert!(render(&[], Some(5)).contains("<meta http-equiv=\"refresh\" content=\"5\">"));
+        assert!(render(&[], Some(5), |_, _| false).contains("<meta http-equiv=\"refresh\" content=\"5\">"));
     }
 
     /// The last start may have had nothing to do but score.
@@ -88,18 +89,22 @@ mod tests {
         let of = |rate: &str| {
             let start = "{\"event\":\"start\",\"step\":3,\"batch\":10}\n";
             let end = format!("{{\"event\":\"end\",\"step\":3,\"img_per_s\":{rate}}}\n");
-            data_of(&render(&[run("a", &(steps.clone() + start + &end))], None))["runs"][0]["img_per_s"].clone()
+            data_of(&render(&[run("a", &(steps.clone() + start + &end))], None, |_, _| false))["runs"][0]["img_per_s"]
+                .clone()
         };
         assert_eq!((of("0"), of("123.5")), (200.0.into(), 123.5.into()));
-        assert_eq!(data_of(&render(&[run("a", "")], None))["runs"][0]["img_per_s"], Value::Null);
+        assert_eq!(data_of(&render(&[run("a", "")], None, |_, _| false))["runs"][0]["img_per_s"], Value::Null);
     }
 
     /// Nothing in a run becomes markup.
     #[test]
     fn strings_stay_strings() {
-        let page = render(&[run("<img src=x onerror=alert(1)>{{style}}", "")], None);
+        let page = render(&[run("<img src=x onerror=alert(1)>{{style}}", "")], None, |_, _| false);
         assert!(!page.contains("<img") && !page.contains("</script><b>"), "{page}");
         assert_eq!(data_of(&page)["runs"][0]["recipe"]["model"], "\"</script><b>\"");
+        assert_eq!(data_of(&page)["runs"][0]["defaults"], serde_json::json!([]));
+        let page = render(&[run("a", "")], None, |key, value| (key, value) == ("model", "\"</script><b>\""));
+        assert_eq!(data_of(&page)["runs"][0]["defaults"], serde_json::json!(["model"]));
         assert_eq!(page.matches("</script>").count(), 2);
         assert!(page.contains("<title>&lt;img"));
     }
@@ -107,7 +112,8 @@ mod tests {
     /// It loads nothing: no address but that of the namespace of SVG, no reference but into itself.
     #[test]
     fn a_page_stands_alone() {
-        let page = render(&[run("a", "")], None).replace("http://www.w3.org/2000/svg", "").replace("url(#", "");
+        let page =
+            render(&[run("a", "")], None, |_, _| false).replace("http://www.w3.org/2000/svg", "").replace("url(#", "");
         // links within the page
         let page = page.replace("href=\"#", "");
         for word in ["http:", "https:", "src=", "href=", "@import", "url(", "fetch(", "{{"] {

@@ -298,15 +298,18 @@ function times() {
   if (!place.children.length) place.append(el('p', {}, 'Two steps are needed to tell.'));
 }
 
-function table(place, of, what) {
+function table(place, of, what, folds) {
   const keys = [...new Set(runs.flatMap(run => Object.keys(of(run) || {})))].sort();
   const value = (run, key) => (of(run) || {})[key];
   const rows = keys.map(key => {
     const differs = runs.length > 1 && new Set(runs.map(run => value(run, key))).size > 1;
-    return { differs, row: el('tr', differs ? { class: 'differs' } : {}, el('td', {}, key), ...runs.map(run => el('td', {}, value(run, key) ?? ''))) };
+    return { differs, folded: folds ? runs.every(run => folds(run, key)) : false, row: el('tr', differs ? { class: 'differs' } : {}, el('td', {}, key), ...runs.map(run => el('td', {}, value(run, key) ?? ''))) };
   });
   rows.sort((a, b) => b.differs - a.differs);
   const names = runs.length > 1 ? runs.map(run => el('th', {}, run.name)) : [el('th', {}, 'value')];
   if (!rows.length) { place.append(el('p', {}, `No ${what} was found.`)); return; }
-  place.append(el('div', { class: 'wide' }, el('table', {}, el('tr', {}, el('th', {}, what), ...names), ...rows.map(r => r.row))));
+  const shown = rows => el('div', { class: 'wide' }, el('table', {}, el('tr', {}, el('th', {}, what), ...names.map(name => name.cloneNode(true))), ...rows.map(r => r.row)));
+  place.append(shown(rows.filter(r => !r.folded)));
+  const folded = rows.filter(r => r.folded);
+  if (folded.length) place.append(el('details', {}, el('summary', {}, `${folded.length} settings with their defaults`), shown(folded)));
 }
