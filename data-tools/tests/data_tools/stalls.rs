@@ -1,6 +1,6 @@
 //! A file system that stops answering is named, and ends the command where that is asked for.
 
-use crate::common::Temp;
+use crate::common::{Temp, pictures};
 use data_tools::{ConvertOptions, convert, verify};
 use std::fs::File;
 use std::io::Read;
@@ -65,7 +65,7 @@ fn a_hung_file_system_is_named() {
     let Some(hung) = Hung::mount(&temp.path("mnt")) else { return };
     let images = temp.path("images/a");
     fs::create_dir_all(&images).unwrap();
-    fs::write(images.join("0.png"), picture(8, 8, 1)).unwrap();
+    fs::write(images.join("0.png"), pictures::png(8, 8, 1)).unwrap();
     let cases = [
         ("csv", "mnt/labels.csv", "out", "mnt/labels.csv"),
         ("folder", "mnt", "out", "mnt"),
