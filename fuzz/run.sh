@@ -26,16 +26,16 @@ export RUSTFLAGS="-Cpasses=sancov-module -Cllvm-args=-sanitizer-coverage-level=4
     -Cllvm-args=-sanitizer-coverage-pc-table -Cllvm-args=-sanitizer-coverage-trace-compares --cfg fuzzing -Zsanitizer=address \
     -Ccodegen-units=1"
 
-# $1: a target; where its corpus begins, beside fuzz/seeds
+# $1: a target; where its corpus begins, beside fuzz/seeds: a folder on each line
 seeds() {
     case $1 in
-    decode | recode) echo ../loaders/tests/golden/pictures ;;
-    matlab | recordio | npz) echo ../data-tools/tests/data ;;
-    recipe) echo ../recipes ;;
-    net) echo ../tests/golden/onnx ../tests/cases/onnx-tensorflow ;;
-    weights) echo ../tests/golden/weights ;;
-    parquet) echo ../tests/cases/parquet-class-names/src ../tests/cases/parquet-panic ../tests/cases/on-bad-skip-labels/null-label ;;
-    webdataset) echo ../tests/cases/wds-messages/cat ../tests/cases/split-word-unknown/src/ok ;;
+    decode | recode) printf '%s\n' ../loaders/tests/golden/pictures ;;
+    matlab | recordio | npz) printf '%s\n' ../data-tools/tests/data ;;
+    recipe) printf '%s\n' ../recipes ;;
+    net) printf '%s\n' ../tests/golden/onnx ../tests/cases/onnx-tensorflow ;;
+    weights) printf '%s\n' ../tests/golden/weights ;;
+    parquet) printf '%s\n' ../tests/cases/parquet-class-names/src ../tests/cases/parquet-panic ../tests/cases/on-bad-skip-labels/null-label ;;
+    webdataset) printf '%s\n' ../tests/cases/wds-messages/cat ../tests/cases/split-word-unknown/src/ok ;;
     esac
     [ ! -d "seeds/$1" ] || echo "seeds/$1"
 }

@@ -2,6 +2,7 @@
 
 use crate::error::Error;
 use loaders::regular;
+use loaders::stall::during;
 use std::fs::{self, File};
 use std::io::{self, Read};
 use std::path::Path;
@@ -35,5 +36,6 @@ pub(crate) fn zip(path: &Path) -> Error {
 /// Makes the entries of a folder durable; the empty path is the current folder.
 pub(crate) fn sync(dir: &Path) -> Result<(), Error> {
     let dir = if dir.as_os_str().is_empty() { Path::new(".") } else { dir };
-    File::open(dir).and_then(|d| d.sync_all()).map_err(|e| Error::io("sync the folder", dir, e))
+    during("syncing", dir, || File::open(dir).and_then(|d| d.sync_all()))
+        .map_err(|e| Error::io("sync the folder", dir, e))
 }

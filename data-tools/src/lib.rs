@@ -19,6 +19,7 @@ mod progress;
 mod reshape;
 mod source;
 mod splits;
+mod stall;
 mod text;
 
 /// Readers that the fuzz targets call; not in ordinary builds.
@@ -32,7 +33,7 @@ pub use crate::image::{Sizes, Spread};
 pub use convert::{Converted, Spent, convert, convert_source};
 pub use error::Error;
 pub use inspect::{
-    Bad, COPIES, ContactSheet, Extracted, FirstImage, Indexed, Info, NearCopy, Report, SHEET, SeveralLabels,
+    Bad, COPIES, ContactSheet, CopyNames, Extracted, FirstImage, Indexed, Info, NearCopy, Report, SHEET, SeveralLabels,
     ShowOptions, Shown, SplitInfo, Stats, Thumbnail, Thumbnails,
 };
 pub use inspect::{extract, index, index_with, info, matrix, show, stats, verify, write_duplicates};

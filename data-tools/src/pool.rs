@@ -1,6 +1,7 @@
 //! Runs numbered tasks on several threads and returns the results in the order of the tasks.
 
 use crate::error::Error;
+use loaders::stall::outside;
 use loaders::{guarded_with, on_threads};
 use std::sync::atomic::{AtomicBool, Ordering};
 use std::thread;
@@ -27,12 +28,13 @@ pub(crate) fn run<R: Send>(
     let (sender, receiver) = crossbeam_channel::unbounded();
     // a task that was taken is done: so all before one that failed are
     let numbers = (0..tasks).take_while(|_| !failed.load(Ordering::Relaxed));
-    on_threads(threads(jobs).min(tasks), numbers, |number| {
+    let work = |number| {
         let result = guarded_with(|| task(number), Error::Panic);
         failed.fetch_or(result.is_err(), Ordering::Relaxed);
         // the receiver lives longer, so the message arrives
         let _ = sender.send((number, result));
-    });
+    };
+    outside(|| on_threads(threads(jobs).min(tasks), numbers, work));
     drop(sender);
     let mut results: Vec<(usize, Result<R, Error>)> = receiver.iter().collect();
     results.sort_by_key(|(number, _)| *number);

@@ -4,13 +4,26 @@ use crate::text;
 use indicatif::{ProgressBar, ProgressDrawTarget, ProgressState, ProgressStyle};
 use std::fmt;
 use std::io::{IsTerminal, Write};
-use std::sync::Mutex;
+use std::sync::{Mutex, PoisonError};
 use std::time::{Duration, Instant};
 
 /// Samples of a thread between two updates of the bar, which all threads share.
 const STEP: u64 = 256;
 /// Time between two lines without a terminal.
 const LINES: Duration = Duration::from_secs(10);
+
+/// The bar that is shown, if one is.
+static SHOWN: Mutex<Option<ProgressBar>> = Mutex::new(None);
+
+/// Writes a line to standard error, above the bar.
+pub(crate) fn say(line: &str) {
+    let bar = SHOWN.lock().unwrap_or_else(PoisonError::into_inner).clone();
+    match bar {
+        Some(bar) => bar.println(line),
+        // with stderr closed nothing is left to try
+        None => drop(writeln!(std::io::stderr(), "{line}")),
+    }
+}
 
 /// Progress over samples, shared by threads.
 pub(crate) struct Progress {
@@ -28,12 +41,15 @@ impl Progress {
         let terminal = std::io::stderr().is_terminal();
         let target = if shown { ProgressDrawTarget::stderr() } else { ProgressDrawTarget::hidden() };
         let style = match samples {
-            Some(_) => "{msg} [{bar:40}] {human_pos}/{human_len}  {rate}/s  {eta} left",
+            Some(_) => "{msg} [{wide_bar}] {human_pos}/{human_len}  {rate}/s  {eta} left",
             None => "{msg} {human_pos}  {rate}/s",
         };
         let bar = ProgressBar::with_draw_target(samples, target).with_message(what);
         if let Ok(style) = ProgressStyle::with_template(style) {
             bar.set_style(style.with_key("rate", write_rate).progress_chars("=> "));
+        }
+        if shown && terminal {
+            *SHOWN.lock().unwrap_or_else(PoisonError::into_inner) = Some(bar.clone());
         }
         let started = Instant::now();
         let last = (shown && !terminal).then(|| Mutex::new(started));
@@ -82,6 +98,7 @@ fn line(what: &str, done: u64, samples: Option<u64>, elapsed: Duration) -> Strin
 
 impl Drop for Progress {
     fn drop(&mut self) {
+        *SHOWN.lock().unwrap_or_else(PoisonError::into_inner) = None;
         self.bar.finish_and_clear();
     }
 }

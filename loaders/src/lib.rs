@@ -30,6 +30,7 @@ mod printable;
 pub mod random;
 mod ring;
 mod spec;
+pub mod stall;
 mod storage;
 mod sync;
 mod threads;

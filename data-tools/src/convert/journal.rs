@@ -15,6 +15,7 @@ use loaders::dataset::MANIFEST;
 use loaders::replace::replace;
 use loaders::safe_create;
 use loaders::shard::index_path;
+use loaders::stall::during;
 use serde_json::{Map, Value};
 use std::collections::{BTreeMap, BTreeSet};
 use std::ffi::{OsStr, OsString};
@@ -102,7 +103,7 @@ impl Journal {
     /// Appends lines; the message of a full disk tells the bytes `needed` of the data set, which these few do not.
     fn write(&self, lines: &[u8], needed: Option<u64>) -> Result<(), Error> {
         let mut file = self.file.lock().unwrap_or_else(PoisonError::into_inner);
-        let written = file.write_all(lines).and_then(|()| file.sync_data());
+        let written = during("writing", &self.path, || file.write_all(lines).and_then(|()| file.sync_data()));
         written.map_err(|e| Error::write(&self.path, needed, e))
     }
 

@@ -3,6 +3,7 @@
 use crate::error::Error;
 use flate2::bufread::{MultiGzDecoder, ZlibDecoder};
 use loaders::record::{OVERHEAD, read_record};
+use loaders::stall::during;
 use loaders::{Compressed, Limits, regular};
 use std::io::{self, BufRead, BufReader, Read};
 use std::path::{Path, PathBuf};
@@ -71,7 +72,8 @@ impl RecordStream {
 
     /// Appends up to `count` bytes of the stream; memory grows with what arrives.
     fn fill(&mut self, count: u64) -> Result<usize, Error> {
-        let read = (&mut self.stream).take(count).read_to_end(&mut self.bytes);
+        let (stream, bytes) = (&mut self.stream, &mut self.bytes);
+        let read = during("reading", &self.path, || stream.take(count).read_to_end(bytes));
         read.map_err(|e| match (self.compressed, e.kind()) {
             (Some(_), io::ErrorKind::UnexpectedEof) => {
                 self.fault("the compressed data ends here: cut short; fetch the file again".into())

@@ -19,7 +19,9 @@ use crate::error::Error;
 use crate::kinds;
 use crate::options::ConvertOptions;
 use crate::source::Source;
+use crate::stall;
 use crate::text;
+use loaders::stall::during;
 use serde_json::{Map, Value, json};
 use std::collections::BTreeMap;
 use std::path::Path;
@@ -32,15 +34,16 @@ use std::time::Instant;
 /// a source that is incomplete or damaged, a full disk. In every case `out` stays as it was. Finished shards of sources of image files stay
 /// in `OUT.partial`, where the same request continues; else nothing is left.
 pub fn convert(kind: &str, src: &Path, out: &Path, options: &ConvertOptions) -> Result<Converted, Error> {
+    let _watch = stall::watch()?;
     let started = Instant::now();
     options.check()?;
-    Staging::check(out)?;
+    during("looking for", out, || Staging::check(out))?;
     if kinds::reads_folders(kind) {
-        Staging::check_outside(out, src)?;
+        during("looking for", src, || Staging::check_outside(out, src))?;
     }
     let mut opening = Spent::default();
     let mut watch = Watch::start();
-    let Some(source) = kinds::open(kind, src, options)? else {
+    let Some(source) = during("opening", src, || kinds::open(kind, src, options))? else {
         return unpack::unpack(src, out, options, started);
     };
     watch.lap(&mut opening.reading);
@@ -58,6 +61,7 @@ pub fn convert(kind: &str, src: &Path, out: &Path, options: &ConvertOptions) -> 
 /// # Errors
 /// As [`convert()`], and what the source reports.
 pub fn convert_source(source: &dyn Source, out: &Path, options: &ConvertOptions) -> Result<Converted, Error> {
+    let _watch = stall::watch()?;
     options.check()?;
     Attempt::new(source, out, options, Instant::now(), Spent::default())?.once()
 }

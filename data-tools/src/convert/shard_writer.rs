@@ -4,6 +4,7 @@
 use crate::error::Error;
 use crate::pool;
 use loaders::shard::{index_path, index_text};
+use loaders::stall::during;
 use loaders::{ShardManifest, safe_create, write_back};
 use std::fs::{self, File};
 use std::io::Write;
@@ -34,7 +35,7 @@ impl ShardWriter {
         let mut part = path.as_os_str().to_owned();
         part.push(UNFINISHED);
         let part = PathBuf::from(part);
-        let file = safe_create::create_new(&part).map_err(|e| match e.kind() {
+        let file = during("creating", &part, || safe_create::create_new(&part)).map_err(|e| match e.kind() {
             std::io::ErrorKind::StorageFull => Error::write(&part, needed, e),
             _ => Error::io("create", &part, e),
         })?;
@@ -48,7 +49,8 @@ impl ShardWriter {
 
     /// Appends records with their framing, of these sizes.
     pub(crate) fn append(&mut self, records: &[u8], sizes: &[u64]) -> Result<(), Error> {
-        self.file.write_all(records).map_err(|e| Error::write(&self.part, self.needed, e))?;
+        let written = during("writing", &self.part, || self.file.write_all(records));
+        written.map_err(|e| Error::write(&self.part, self.needed, e))?;
         for &size in sizes {
             self.entries.push((self.bytes, size));
             self.bytes += size;
@@ -58,6 +60,11 @@ impl ShardWriter {
 
     /// Gives the shard its name and writes its index beside it; what is written goes to the disk from now on.
     pub(crate) fn complete(self) -> Result<CompleteShard, Error> {
+        let path = self.path.clone();
+        during("writing", &path, || self.named())
+    }
+
+    fn named(self) -> Result<CompleteShard, Error> {
         let ShardWriter { path, part, needed, file, entries, bytes } = self;
         let file = file.finish().map_err(|e| Error::write(&part, needed, e))?;
         write_back::start(&file);
@@ -92,7 +99,7 @@ pub(crate) fn sync(shards: &[CompleteShard]) -> Result<(), Error> {
     let files: Vec<_> = shards.iter().flat_map(|shard| shard.files.iter().map(|file| (file, shard.needed))).collect();
     let synced = pool::run(files.len(), SYNCED, |i| {
         let ((path, file), needed) = files[i];
-        file.sync_all().map_err(|e| Error::write(path, needed, e))
+        during("syncing", path, || file.sync_all()).map_err(|e| Error::write(path, needed, e))
     });
     synced.map(drop)
 }

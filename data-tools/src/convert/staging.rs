@@ -5,6 +5,7 @@ use super::claim;
 use crate::dir;
 use crate::error::Error;
 use crate::text;
+use loaders::stall::during;
 use std::fs::{self, File};
 use std::io;
 use std::path::{Path, PathBuf};
@@ -53,6 +54,10 @@ impl Staging {
     /// # Errors
     /// As [`Staging::new`].
     pub(crate) fn resumable(out: &Path) -> Result<Self, Error> {
+        during("creating", out, || Self::named(out))
+    }
+
+    fn named(out: &Path) -> Result<Self, Error> {
         let mut staging = Self::begin(out)?;
         let mut name = staging.out.file_name().unwrap_or_default().to_os_string();
         name.push(".partial");
@@ -83,10 +88,12 @@ impl Staging {
     /// # Errors
     /// When OUT is a file or a folder that is not empty, or when its parent cannot be written.
     pub(crate) fn new(out: &Path) -> Result<Self, Error> {
-        let mut staging = Self::begin(out)?;
-        staging.make_temp()?;
-        staging.lock = claim::claim(&staging.temp);
-        Ok(staging)
+        during("creating", out, || {
+            let mut staging = Self::begin(out)?;
+            staging.make_temp()?;
+            staging.lock = claim::claim(&staging.temp);
+            Ok(staging)
+        })
     }
 
     /// Clears the place of OUT, and makes its parents.
@@ -109,7 +116,12 @@ impl Staging {
     ///
     /// # Errors
     /// When another process has put something at OUT meanwhile, or the file system refuses.
-    pub(crate) fn publish(mut self) -> Result<PathBuf, Error> {
+    pub(crate) fn publish(self) -> Result<PathBuf, Error> {
+        let out = self.out.clone();
+        during("writing", &out, || self.rename())
+    }
+
+    fn rename(mut self) -> Result<PathBuf, Error> {
         if self.lock.is_some() {
             claim::unname(&self.temp);
         }

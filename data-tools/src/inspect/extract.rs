@@ -9,6 +9,7 @@ use serde_json::json;
 
 use super::picture_file;
 use crate::error::Error;
+use crate::stall;
 use crate::text;
 
 /// A picture that was written.
@@ -35,6 +36,7 @@ pub struct Extracted {
 /// No such split or image; a record that is damaged or cannot be decoded; an image of neither 1 nor 3 channels; a file that is
 /// there already, cannot be written or is named neither .png nor .jpg.
 pub fn extract(dir: &Path, split: &str, sample: u64, out: &Path) -> Result<Extracted, Error> {
+    let _watch = stall::watch()?;
     let format = picture_file::format_of(out)?;
     if out.exists() {
         return Err(Error::Usage(format!("{}: is there already; remove it, or choose another name", out.display())));

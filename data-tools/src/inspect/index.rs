@@ -9,6 +9,7 @@ use super::shard_files::{self, ShardFile};
 use crate::error::Error;
 use crate::options::OnBad;
 use crate::progress::Progress;
+use crate::stall;
 use crate::{dir, pool, text};
 use loaders::dataset::MANIFEST;
 use loaders::{Manifest, shard};
@@ -86,6 +87,7 @@ pub fn index(dir: &Path) -> Result<Indexed, Error> {
 /// # Errors
 /// The same as [`index`].
 pub fn index_with(dir: &Path, split_map: &[(String, String)], on_bad: OnBad) -> Result<Indexed, Error> {
+    let _watch = stall::watch()?;
     index_as(dir, &Indexing { split_map, on_bad, ..Indexing::new(dir) })
 }
 

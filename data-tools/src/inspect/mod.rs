@@ -24,7 +24,7 @@ pub use extract::{Extracted, extract};
 pub use index::{Indexed, index, index_with};
 pub(crate) use index::{Indexing, index_as};
 pub use info::{FirstImage, Info, SplitInfo, info};
-pub use near_copy::{COPIES, NearCopy, write_duplicates};
+pub use near_copy::{COPIES, CopyNames, NearCopy, write_duplicates};
 pub use picture_file::SHEET;
 pub(crate) use shard_files::{ShardFile, discover};
 pub use show::{ContactSheet, ShowOptions, Shown, Thumbnail, Thumbnails, matrix, show};

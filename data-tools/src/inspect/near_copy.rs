@@ -1,6 +1,7 @@
 //! A near copy of a picture in another split, for people and for scripts; and the file that lists all.
 
 use crate::error::Error;
+use crate::stall;
 use crate::text;
 use loaders::overwrite::Content;
 use loaders::{Dataset, printable, replace};
@@ -25,6 +26,9 @@ pub struct NearCopy {
     pub difference: f64,
 }
 
+/// Near copies that are named for each pair of splits.
+const EXAMPLES: usize = 3;
+
 /// The near copies in one split of pictures of another.
 #[derive(Debug, PartialEq)]
 struct Count<'a> {
@@ -47,20 +51,57 @@ fn counts(copies: &[NearCopy]) -> Vec<Count<'_>> {
     counts
 }
 
-/// A line for each pair of splits that share pictures.
-pub(super) fn write_counts(copies: &[NearCopy], f: &mut fmt::Formatter<'_>) -> fmt::Result {
+/// The names of a picture and of the one that it is a near copy of.
+#[derive(Debug, Clone, PartialEq, Eq)]
+pub struct CopyNames {
+    /// The later split.
+    pub split: String,
+    /// The name of the picture in it.
+    pub name: String,
+    /// The split that has it too.
+    pub of: String,
+    /// The name there.
+    pub original: String,
+}
+
+/// The names of the first near copies of each pair of splits; no names if the data set cannot be opened, which `verify` reports otherwise.
+pub(super) fn examples(dir: &Path, copies: &[NearCopy]) -> Vec<CopyNames> {
+    let mut shown: Vec<CopyNames> = Vec::new();
+    let Some(dataset) = copies.first().and_then(|_| Dataset::open(dir).ok()) else { return shown };
+    for NearCopy { split, number, of, original, .. } in copies {
+        if shown.iter().filter(|shown| shown.split == *split && shown.of == *of).count() < EXAMPLES {
+            let name = |split: &str, number| match about(&dataset, split, number).name {
+                name if name.is_empty() => format!("image {number}"),
+                name => name,
+            };
+            let (name, original) = (name(split, *number), name(of, *original));
+            shown.push(CopyNames { split: split.clone(), name, of: of.clone(), original });
+        }
+    }
+    shown
+}
+
+/// A line for each pair of splits that share pictures, and the names of some of these.
+pub(super) fn write_counts(copies: &[NearCopy], examples: &[CopyNames], f: &mut fmt::Formatter<'_>) -> fmt::Result {
     for Count { split, of, images, same_bytes } in counts(copies) {
         let (has, images) = (if images == 1 { "has" } else { "have" }, text::plural(images, "image"));
         let same = text::count(same_bytes);
         write!(f, "\n  {images} of {split} {has} a near copy in {of}, {same} of them with the same bytes: ")?;
         write!(f, "scores on {split} count what was seen; --duplicates FILE lists them")?;
+        for CopyNames { name, original, .. } in examples.iter().filter(|names| names.split == split && names.of == of) {
+            write!(f, "\n    {} in {split} is {} in {of}", printable(name), printable(original))?;
+        }
     }
     Ok(())
 }
 
 /// The counts for scripts.
-pub(super) fn counts_json(copies: &[NearCopy]) -> Vec<serde_json::Value> {
-    let count = |c: Count<'_>| json!({"split": c.split, "of": c.of, "images": c.images, "same_bytes": c.same_bytes});
+pub(super) fn counts_json(copies: &[NearCopy], examples: &[CopyNames]) -> Vec<serde_json::Value> {
+    let count = |c: Count<'_>| {
+        let names = examples.iter().filter(|names| names.split == c.split && names.of == c.of);
+        let names: Vec<[&str; 2]> = names.map(|names| [names.name.as_str(), names.original.as_str()]).collect();
+        json!({"split": c.split, "of": c.of, "images": c.images, "same_bytes": c.same_bytes, "examples": names})
+    };
     counts(copies).into_iter().map(count).collect()
 }
 
@@ -77,6 +118,7 @@ pub const COPIES: Content =
 /// # Errors
 /// A data set or a file that cannot be read or written.
 pub fn write_duplicates(dir: &Path, copies: &[NearCopy], file: &Path) -> Result<(), Error> {
+    let _watch = stall::watch()?;
     let dataset = Dataset::open(dir)?;
     let mut text = String::from(COLUMNS);
     for copy in copies {

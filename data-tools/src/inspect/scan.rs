@@ -9,6 +9,9 @@ use loaders::{Example, example};
 use std::collections::BTreeMap;
 use std::path::Path;
 
+/// The most classes of a shard.
+const MOST_LABELS: usize = 1 << 20;
+
 /// What a shard holds.
 #[derive(Debug, Default)]
 pub(super) struct Scanned {
@@ -72,6 +75,11 @@ pub(super) fn scan(path: &Path, pixels: bool, counter: &mut Counter<'_>) -> Resu
         }
         scanned.entries.push((offset, found.size));
         scanned.see(&example, example::synset(payload).unwrap_or(""), found.at);
+        if scanned.labels.len() > MOST_LABELS {
+            return Err(failed(format!(
+                "the shard has more than {MOST_LABELS} different labels; expected class numbers"
+            )));
+        }
         counter.tick();
     }
     Ok(scanned)

@@ -1,6 +1,7 @@
 //! The index of a shard, read without trust: its entries may differ from the shard.
 
 use super::walk::Position;
+use loaders::record::OVERHEAD;
 use loaders::regular;
 use loaders::shard::index_path;
 use std::io;
@@ -12,8 +13,9 @@ pub(super) struct ShardIndex(Vec<(u64, u64)>);
 impl ShardIndex {
     /// Reads the index of `shard`; the error completes "its index ...".
     pub fn read(shard: &Path) -> Result<Self, String> {
+        let most = shard.metadata().map_or(0, |meta| meta.len() / OVERHEAD);
         match regular::read_to_string(&index_path(shard)) {
-            Ok(text) => parse(&text).map(ShardIndex).map_err(|line| format!("line {line} is not `offset size`")),
+            Ok(text) => parse(&text, most).map(ShardIndex).map_err(|line| format!("line {line} is not `offset size`")),
             Err(e) if e.kind() == io::ErrorKind::NotFound => Err("is missing".to_string()),
             Err(e) => Err(format!("cannot be read: {e}")),
         }
@@ -48,11 +50,13 @@ impl ShardIndex {
     }
 }
 
-/// The entries of an index, or the number of the first malformed line.
-fn parse(text: &str) -> Result<Vec<(u64, u64)>, usize> {
+/// The first entries of an index and one more, or the number of the first malformed line. A short shard has few records, however many lines
+/// its index has.
+fn parse(text: &str, first: u64) -> Result<Vec<(u64, u64)>, usize> {
     let entry = |line: &str| {
         let (offset, size) = line.split_once(' ')?;
         Some((offset.parse().ok()?, size.parse().ok()?))
     };
-    text.lines().enumerate().map(|(i, line)| entry(line).ok_or(i + 1)).collect()
+    let lines = text.lines().take(usize::try_from(first).unwrap_or(usize::MAX).saturating_add(1));
+    lines.enumerate().map(|(i, line)| entry(line).ok_or(i + 1)).collect()
 }

@@ -10,6 +10,7 @@ mod viewer;
 
 use super::picture_file;
 use crate::error::Error;
+use crate::stall;
 use crate::text;
 use image::DynamicImage;
 use loaders::Dataset;
@@ -70,6 +71,7 @@ pub struct Shown {
 /// Another ending; no such split or transform; a record that is damaged or cannot be decoded; images of neither 1 nor 3 channels;
 /// nothing or too much to show; a file that is there and is no sheet, or cannot be written.
 pub fn show(dir: &Path, out: &Path, options: &ShowOptions) -> Result<Shown, Error> {
+    let _watch = stall::watch()?;
     let format = picture_file::format_of(out)?;
     picture_file::check_sheet(out)?;
     let dataset = Dataset::open(dir)?;

@@ -5,6 +5,7 @@ use super::measure::Measured;
 use crate::error::Error;
 use crate::image::sizes::Sizes;
 use crate::progress::Progress;
+use crate::stall;
 use crate::{pool, text};
 use loaders::dataset::MANIFEST;
 use loaders::{Manifest, SplitManifest, shown};
@@ -60,6 +61,7 @@ pub struct SeveralLabels {
 /// No such split; a shard that is missing or cannot be read; counts other than in `dataset.json`; images of different numbers
 /// of channels (grey ones among coloured ones count as coloured).
 pub fn stats(dir: &Path, split: &str, jobs: usize) -> Result<Stats, Error> {
+    let _watch = stall::watch()?;
     let started = Instant::now();
     let manifest = Manifest::read(dir)?;
     let found = find(dir, &manifest, split)?;

@@ -4,10 +4,11 @@
 use super::bad::Bad;
 use super::check::Check;
 use super::copies::Gallery;
-use super::near_copy::{self, NearCopy};
+use super::near_copy::{self, CopyNames, NearCopy};
 use crate::error::Error;
 use crate::progress::Progress;
 use crate::splits::TRAIN;
+use crate::stall;
 use crate::{pool, text};
 use loaders::dataset::MANIFEST;
 use loaders::{Manifest, ShardManifest, SplitManifest};
@@ -32,6 +33,8 @@ pub struct Report {
     pub bad: Vec<Bad>,
     /// Pictures that an earlier split has too, of each the nearest; they are no faults.
     pub copies: Vec<NearCopy>,
+    /// The names of the first of them.
+    pub examples: Vec<CopyNames>,
     /// Wall-clock time.
     pub elapsed: Duration,
 }
@@ -44,6 +47,7 @@ pub struct Report {
 /// # Errors
 /// Only where there is no `dataset.json` that can be read; every other fault is in the report.
 pub fn verify(dir: &Path, jobs: usize) -> Result<Report, Error> {
+    let _watch = stall::watch()?;
     let started = Instant::now();
     let manifest = Manifest::read(dir)?;
     let listed =
@@ -65,8 +69,9 @@ pub fn verify(dir: &Path, jobs: usize) -> Result<Report, Error> {
         gallery.add(names[at], first, check.pictures.unwrap_or_default());
     }
     let copies = gallery.near_copies(jobs)?;
+    let examples = near_copy::examples(dir, &copies);
     let (dir, shards) = (dir.to_path_buf(), shards.len() as u64);
-    Ok(Report { dir, checked, shards, bytes, bad, copies, elapsed: started.elapsed() })
+    Ok(Report { dir, checked, shards, bytes, bad, copies, examples, elapsed: started.elapsed() })
 }
 
 /// What training would accept, and which is hardly meant: no split, and classes that cannot be told apart by their names.
@@ -144,7 +149,7 @@ impl Report {
             "shards": self.shards,
             "bytes": self.bytes,
             "bad": bad,
-            "copies": near_copy::counts_json(&self.copies),
+            "copies": near_copy::counts_json(&self.copies, &self.examples),
             "seconds": self.elapsed.as_secs_f64(),
         })
     }
@@ -169,6 +174,6 @@ impl fmt::Display for Report {
             0 => write!(f, "all good")?,
             n => write!(f, "{}", text::plural(n as u64, "fault"))?,
         }
-        near_copy::write_counts(&self.copies, f)
+        near_copy::write_counts(&self.copies, &self.examples, f)
     }
 }

@@ -5,6 +5,7 @@
 
 use crate::error::Error;
 use loaders::record::{OVERHEAD, RecordFault, masked_crc32c};
+use loaders::stall::during;
 use loaders::{Compressed, regular};
 use std::fs::File;
 use std::io::{BufRead, BufReader, ErrorKind, Read, Seek, SeekFrom};
@@ -132,6 +133,6 @@ impl Walk {
     }
 
     fn read(&mut self, bytes: &mut [u8]) -> Result<(), Error> {
-        self.file.read_exact(bytes).map_err(|e| Error::io("read", &self.path, e))
+        during("reading", &self.path, || self.file.read_exact(bytes)).map_err(|e| Error::io("read", &self.path, e))
     }
 }

@@ -5,10 +5,8 @@
 
 use super::kind::{Kind, Open, Opened};
 use super::reader::files::Files;
-use super::reader::labelled::{self, Line, List, Listed};
-use super::reader::labels::Label;
-use super::reader::number_names::NumberNames;
-use super::reader::table::{self, Row, Table};
+use super::reader::labelled::{self, List, Listed};
+use super::reader::table::{self, Reading, Table};
 use crate::dir;
 use crate::error::Error;
 use crate::options::ConvertOptions;
@@ -38,21 +36,17 @@ fn open(src: &Path, options: &ConvertOptions) -> Opened {
     if dir::is_zip(src) {
         return Err(dir::zip(src));
     }
-    let Table { rows, several } = table::read(src)?;
-    if rows.is_empty() {
+    let Table { mut lines, several, names } = table::read(src, &Reading { options, several: false })?;
+    if lines.is_empty() {
         return Err(Error::input(src, format!("holds no line; {HINT}")));
     }
-    let several = several || options.label_separator.is_some();
-    let names = names(src, &rows, several)?;
-    let lines = rows.into_iter().map(|row| line(row, several, options)).collect();
     let folder = src.parent().unwrap_or(Path::new(""));
-    let mut lines = labelled::prepare(src, folder, lines, options)?;
-    let labels = lines.iter_mut().flat_map(|line| &mut line.labels);
-    let named = names.apply(src, options, None, labels)?;
+    labelled::prepare(src, folder, &mut lines, options)?;
+    let named = names.apply(src, options, None, lines.labels_mut())?;
     let classes = labelled::classes(src, &lines, several, named.list, options)?;
-    let Listed { found, bad, repeats } =
-        List { folder, classes: &classes, several, allow_outside: options.allow_outside }.look(&lines);
-    let (skipped, mut notes) = (labelled::check(src, &bad, CURE, options)?, named.notes);
+    let list = List { folder, classes: &classes, several, allow_outside: options.allow_outside };
+    let Listed { found, bad, repeats, bytes } = list.look(&mut lines, options.on_bad)?;
+    let (skipped, mut notes) = (labelled::check(src, bad, CURE)?, named.notes);
     if repeats > 0 {
         let lines = text::plural(repeats, "line");
         if options.validation_fraction.is_some() {
@@ -69,34 +63,7 @@ fn open(src: &Path, options: &ConvertOptions) -> Opened {
     if found.is_empty() {
         return Err(Error::input(src, "not one of its lines can be used"));
     }
-    let files = Files::new(src, classes.names, found, notes, options)?.without(skipped);
-    Ok(Box::new(if repeats > 0 { files.with_repeats() } else { files }))
-}
-
-/// Collects the class name for each label number in the table.
-fn names(src: &Path, rows: &[Row], several: bool) -> Result<NumberNames, Error> {
-    let mut names = NumberNames::default();
-    for row in rows.iter().filter(|_| !several) {
-        if let (Ok(number), false) = (row.label.trim().parse(), row.name.is_empty()) {
-            names.note(src, number, &row.name, || format!("line {}", row.line))?;
-        }
-    }
-    Ok(names)
-}
-
-/// A line of the table; a label that stands alone may hold any character.
-pub(super) fn line(row: Row, several: bool, options: &ConvertOptions) -> Line {
-    let Row { line: number, path, label, split, name, is_longer } = row;
-    let labels = match (several, label.is_empty()) {
-        (true, _) => labelled::parted(&label, options.label_separator),
-        (false, true) => Vec::new(),
-        // a number that has a class name is not used as the name
-        (false, false) if !name.is_empty() => vec![Label::of_file(&label)],
-        (false, false) => vec![Label::of_field(&label)],
-    };
-    let longer = || {
-        "it has more fields than the header or the first line; put a field that holds the table's own separator in quotes".to_string()
-    };
-    let fault = is_longer.then(longer);
-    Line { number, path, labels, split, fault }
+    let mut files = Files::new(src, classes.names, found, notes, options)?.without(skipped);
+    files.bytes = (repeats > 0).then_some(bytes);
+    Ok(Box::new(files))
 }

@@ -2,12 +2,13 @@
 //!
 //! SRC/train beside SRC/val or SRC/test, by any of the words for them, are splits, unless the table has a column of splits.
 
-use super::csv;
 use super::kind::Opened;
 use super::reader::files::Files;
 use super::reader::folders::{Images, folders};
-use super::reader::labelled::{self, Bad, Line, List, Listed};
-use super::reader::{label_json, table};
+use super::reader::label_json;
+use super::reader::labelled::{self, List, Listed};
+use super::reader::lines::Lines;
+use super::reader::table::{self, Reading};
 use crate::error::Error;
 use crate::options::ConvertOptions;
 use crate::splits;
@@ -21,37 +22,34 @@ pub(super) fn open(src: &Path, list: &Path, options: &ConvertOptions) -> Opened 
         return Err(Error::input(list, "lists no image"));
     }
     let below = split_folders(src)?;
-    labelled::use_slashes(src, &mut lines);
-    for line in &mut lines {
-        line.path = line.path.trim_start_matches("./").to_string();
-        if let (true, Some((first, _))) = (line.split.is_empty(), line.path.split_once('/')) {
-            line.split = if below.is_empty() { String::new() } else { first.to_string() };
-        }
+    labelled::use_slashes(src, &mut lines)?;
+    lines.trim_paths();
+    if !below.is_empty() {
+        lines.split_by_path(|path| Some(path.split_once('/')?.0))?;
     }
     let unlisted = unlisted(src, list, &lines)?;
-    let lines = labelled::prepare(list, src, lines, options)?;
+    labelled::prepare(list, src, &mut lines, options)?;
     let classes = labelled::classes(list, &lines, true, None, options)?;
-    let Listed { found, mut bad, .. } =
-        List { folder: src, classes: &classes, several: true, allow_outside: options.allow_outside }.look(&lines);
-    bad.extend(unlisted);
+    let folder = List { folder: src, classes: &classes, several: true, allow_outside: options.allow_outside };
+    let Listed { found, mut bad, .. } = folder.look(&mut lines, options.on_bad)?;
+    unlisted.into_iter().for_each(|what| bad.push(None, what));
     let cure = format!("paths are relative to {}; an image without a label has an empty list", src.display());
-    let skipped = labelled::check(list, &bad, &cure, options)?;
+    let skipped = labelled::check(list, bad, &cure)?;
     if found.is_empty() {
         return Err(Error::input(list, "not one of its lines can be used"));
     }
     Ok(Box::new(Files::new(src, classes.names, found, Vec::new(), options)?.without(skipped)))
 }
 
-fn read(list: &Path, options: &ConvertOptions) -> Result<Vec<Line>, Error> {
+fn read(list: &Path, options: &ConvertOptions) -> Result<Lines, Error> {
     let ending = list.extension().map(|ending| ending.to_ascii_lowercase());
     if ending.is_some_and(|ending| ending == "json") {
         return match options.label_separator {
-            None => label_json::read(list),
+            None => label_json::read(list, options.limits),
             Some(_) => Err(Error::Usage("--label-separator is of a table; a JSON file has lists".into())),
         };
     }
-    let rows = table::read(list)?.rows;
-    Ok(rows.into_iter().map(|row| csv::line(row, true, options)).collect())
+    Ok(table::read(list, &Reading { options, several: true })?.lines)
 }
 
 /// The folders of `src` that are splits: as where folders are classes, one of them must be `train`, by any of its words.
@@ -61,11 +59,15 @@ fn split_folders(src: &Path) -> Result<BTreeSet<String>, Error> {
     Ok(if has_train { found } else { BTreeSet::new() })
 }
 
-/// Images that the list does not name.
-fn unlisted(src: &Path, list: &Path, lines: &[Line]) -> Result<Vec<Bad>, Error> {
-    let listed: BTreeSet<&str> = lines.iter().map(|line| line.path.as_str()).collect();
+/// Says which images the list does not name.
+fn unlisted(src: &Path, list: &Path, lines: &Lines) -> Result<Vec<String>, Error> {
+    let order = lines.by_image();
+    let is_listed = |file: &str| {
+        let image = |at: &u32| lines.image(&lines.all()[*at as usize]).cmp(file);
+        order.binary_search_by(image).is_ok()
+    };
     let files = Images::below(src, Path::new(""))?.files;
     let name = list.file_name().unwrap_or_default().to_string_lossy().into_owned();
-    let missing = files.into_iter().filter(|file| !listed.contains(file.as_str()));
-    Ok(missing.map(|file| Bad { line: None, what: format!("{file}: not in {name}") }).collect())
+    let missing = files.into_iter().filter(|file| !is_listed(file));
+    Ok(missing.map(|file| format!("{file}: not in {name}")).collect())
 }

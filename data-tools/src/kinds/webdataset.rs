@@ -11,7 +11,7 @@ use super::reader::folders::{Entry, entries};
 use super::reader::labels::{Classes, Label};
 use super::reader::listing::{Listing, Place};
 use super::reader::number_names::{Listed, NumberNames};
-use super::reader::tar_samples::{self, Packed, TarSample};
+use super::reader::tar_samples::{self, Memory, Packed, TarSample};
 use super::reader::unusable::Unusable;
 use crate::error::Error;
 use crate::options::{ConvertOptions, OnBad};
@@ -36,7 +36,8 @@ const HELD: usize = 256;
 
 fn open(src: &Path, options: &ConvertOptions) -> Opened {
     let archives = find(src, options)?;
-    let mut packed = pool::run(archives.len(), options.jobs, |i| tar_samples::read(&archives[i].1))?;
+    let memory = Memory::new(options.limits, archives.iter().map(|(_, path)| path.as_path()));
+    let mut packed = pool::run(archives.len(), options.jobs, |i| tar_samples::read(&archives[i].1, &memory))?;
     let mut skipped = check(&archives, &packed, options)?;
     let listed = src.join("classes.txt");
     let listed = listed.is_file().then(|| classes::read(&listed)).transpose()?;

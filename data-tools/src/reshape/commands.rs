@@ -6,6 +6,7 @@ use super::share::Share;
 use super::write::{Plan, write};
 use crate::draw::draw;
 use crate::error::Error;
+use crate::stall;
 use loaders::dataset::MANIFEST;
 use std::collections::BTreeMap;
 use std::path::Path;
@@ -23,6 +24,7 @@ fn plan(set: Set, targets: Vec<Target>, keeps_mean: bool) -> Plan {
 /// # Errors
 /// A data set that cannot be read, a damaged record, `out` taken, a full disk. Then `out` stays as it was.
 pub fn reshard(dir: &Path, out: &Path, shuffle: bool, options: &Reshaping) -> Result<Reshaped, Error> {
+    let _watch = stall::watch()?;
     let set = Set::open(dir)?;
     let whole = |(at, split): (usize, &loaders::Split)| Target::of(split.name(), 0, at, split.len(), |_| true);
     let mut targets: Vec<Target> = set.splits.iter().enumerate().map(whole).collect();
@@ -39,6 +41,7 @@ pub fn reshard(dir: &Path, out: &Path, shuffle: bool, options: &Reshaping) -> Re
 /// # Errors
 /// As [`reshard`]; fewer than two data sets; grey images beside coloured ones.
 pub fn merge(dirs: &[&Path], out: &Path, options: &Reshaping) -> Result<Reshaped, Error> {
+    let _watch = stall::watch()?;
     if dirs.len() < 2 {
         return Err(Error::Usage("one data set given; expected two or more to merge".into()));
     }
@@ -136,6 +139,7 @@ pub fn split(
     share: Share,
     options: &Reshaping,
 ) -> Result<Reshaped, Error> {
+    let _watch = stall::watch()?;
     share.check()?;
     let set = Set::open(dir)?;
     fits(share, dir, &set)?;
@@ -171,6 +175,7 @@ fn check_new(dir: &Path, set: &Set, name: &str) -> Result<(), Error> {
 /// # Errors
 /// As [`reshard`]; a share of nothing or of more than all.
 pub fn sample(dir: &Path, out: &Path, share: Share, options: &Reshaping) -> Result<Reshaped, Error> {
+    let _watch = stall::watch()?;
     share.check()?;
     let set = Set::open(dir)?;
     fits(share, dir, &set)?;

@@ -23,6 +23,7 @@ mod reshape;
 mod resume;
 mod show;
 mod sources;
+mod stalls;
 mod tables;
 mod tfrecords;
 mod untrusted;

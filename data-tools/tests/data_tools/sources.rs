@@ -4,6 +4,7 @@ use crate::common::pictures::*;
 use crate::common::written::{Image, file, images, pixels};
 use crate::common::{Temp, tar, write_files};
 use data_tools::{ConvertOptions, OnBad, convert, export_webdataset, verify};
+use loaders::Limits;
 use std::fs;
 use std::path::Path;
 
@@ -251,6 +252,55 @@ fn bad_lines_of_a_table_are_all_named() {
     refused("csv", &table(&temp, "path,label,split\na.png,cat,3\n"), &["line 2: split `3`"]);
     fs::write(temp.path("src/labels.csv"), b"path,label\na.png,caf\xe9\n").unwrap();
     refused("csv", &temp.path("src/labels.csv"), &["line 2: not UTF-8", "save the table as UTF-8"]);
+}
+
+/// Many short lines, long lines and many labels take much more memory than their text. They are refused before they do.
+#[test]
+fn lists_that_would_take_too_much_memory() {
+    let temp = Temp::new();
+    let little = ConvertOptions { limits: Limits::with_memory(1 << 20), ..options() };
+    let refused = |kind: &str, src: &Path, options: &ConvertOptions, parts: &[&str]| {
+        let message = convert(kind, src, &temp.path("out"), options).unwrap_err().to_string();
+        parts.iter().for_each(|part| assert!(message.contains(part), "`{part}` is not in: {message}"));
+    };
+    let limit = ["MB that are allowed (1 MiB and four times the ", "size", "raise --limit-memory"];
+    // lines that say little, labels that no other line has, and messages about lines that are left out
+    let text = |line: &dyn Fn(usize) -> String| (0..60_000).map(line).collect::<String>();
+    refused("csv", &table(&temp, &text(&|_| "a.png,x\n".into())), &little, &limit);
+    refused(
+        "csv",
+        &table(&temp, &text(&|i| format!("a.png,a much longer label, which alone is no problem {i}\n"))),
+        &little,
+        &limit,
+    );
+    let skip = ConvertOptions { on_bad: OnBad::Skip, ..little.clone() };
+    refused("csv", &table(&temp, &text(&|i| format!("a/path/that/leads/nowhere/{i}.png,x\n"))), &skip, &limit);
+    // an image of each of 1,000 lines of usual length fits
+    let usual = table(&temp, &"a.png,x,train\n".repeat(5_000));
+    assert_eq!(convert("csv", &usual, &temp.path("usual"), &little).unwrap().manifest.splits["train"].count, 5_000);
+    // of millions of faults the first are shown
+    let missing = table(&temp, &text(&|i| format!("m{i},x\n")));
+    refused("csv", &missing, &options(), &["60,000 lines cannot be used", "line 1000: ", "and 59,000 more"]);
+    let wide = table(&temp, &format!("a.png,x\n{}\n", ",".repeat(200_000)));
+    refused("csv", &wide, &options(), &["line 2: it has more than 100000 fields"]);
+    let long = table(&temp, &format!("path,labels\na.png,{}\n", "x;".repeat(600_000)));
+    refused("csv", &long, &options(), &["line 2: a field has 1048577 bytes or more; expected at most 1048576"]);
+    let list = temp.path("labels.json");
+    let labels = |text: String| {
+        write(&list, text.as_bytes());
+        ConvertOptions { labels: Some(list.clone()), ..little.clone() }
+    };
+    let images = temp.path("src");
+    refused("folder", &images, &labels(format!("{{\"a.png\": [{}0]}}", "0,".repeat(600_000))), &["a list of 12"]);
+    let many = (0..60_000).map(|_| "\"a.png\":1".to_string()).collect::<Vec<_>>().join(",");
+    refused("folder", &images, &labels(format!("{{{many}}}")), &limit);
+    // a hundred thousand labels in each of some members of an archive
+    let json = format!("{{\"labels\": [{}0]}}", "0,".repeat(100_000));
+    let png = fs::read(images.join("a.png")).unwrap();
+    let members =
+        (0..8).flat_map(|i| [(format!("{i}.json"), json.clone().into_bytes()), (format!("{i}.png"), png.clone())]);
+    write(&temp.path("train.tar"), &tar("x", &members.collect::<Vec<_>>()));
+    refused("webdataset", &temp.path("train.tar"), &little, &limit);
 }
 
 /// An image has one label and is of one split; a line that only says it again is counted.

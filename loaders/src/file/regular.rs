@@ -1,6 +1,7 @@
 //! Opening the files of data sets and of their sources. They must be regular files: opening a FIFO in the place of a shard would block
 //! its rank, and with it all others, until somebody writes to it.
 
+use crate::stall::during;
 use std::fs::{File, FileType, OpenOptions};
 use std::io::{self, Read};
 use std::os::unix::fs::{FileTypeExt, OpenOptionsExt};
@@ -12,8 +13,11 @@ use std::path::Path;
 /// Those of the system; a FIFO, a folder or a device.
 pub fn open(path: &Path) -> io::Result<File> {
     // O_NONBLOCK: without it opening a FIFO blocks. It does not change reads of regular files.
-    let file = OpenOptions::new().read(true).custom_flags(libc::O_NONBLOCK).open(path)?;
-    let kind = file.metadata()?.file_type();
+    let (file, kind) = during("opening", path, || {
+        let file = OpenOptions::new().read(true).custom_flags(libc::O_NONBLOCK).open(path)?;
+        let kind = file.metadata()?.file_type();
+        io::Result::Ok((file, kind))
+    })?;
     match kind.is_file() {
         true => Ok(file),
         false => Err(io::Error::new(io::ErrorKind::InvalidInput, format!("it is {}, no regular file", describe(kind)))),
@@ -31,7 +35,7 @@ pub fn read(path: &Path) -> io::Result<Vec<u8>> {
     bytes
         .try_reserve_exact((file.metadata()?.len() as usize).saturating_add(1))
         .map_err(|_| io::ErrorKind::OutOfMemory)?;
-    file.read_to_end(&mut bytes)?;
+    during("reading", path, || file.read_to_end(&mut bytes))?;
     Ok(bytes)
 }
 
@@ -41,7 +45,8 @@ pub fn read(path: &Path) -> io::Result<Vec<u8>> {
 /// As [`open`]; text that is not UTF-8.
 pub fn read_to_string(path: &Path) -> io::Result<String> {
     let mut text = String::new();
-    open(path)?.read_to_string(&mut text)?;
+    let mut file = open(path)?;
+    during("reading", path, || file.read_to_string(&mut text))?;
     Ok(text)
 }
 

@@ -5,13 +5,16 @@ use std::path::{Path, PathBuf};
 
 use crate::error::Error;
 use crate::file::safe_create::NewFile;
+use crate::stall::during;
 
 /// Writes `bytes` to a new file beside `path`, syncs it, renames it to `path` and syncs the folder. On failure nothing is left behind and
 /// an old file stays as it was.
 pub fn replace(path: &Path, bytes: &[u8]) -> Result<(), Error> {
-    let mut new = NewFile::beside(path).map_err(Error::io("create", path))?;
-    new.file().and_then(|file| file.write_all(bytes)).map_err(Error::io("write", path))?;
-    new.publish().map(drop).map_err(Error::io("rename to", path))
+    during("writing", path, || {
+        let mut new = NewFile::beside(path).map_err(Error::io("create", path))?;
+        new.file().and_then(|file| file.write_all(bytes)).map_err(Error::io("write", path))?;
+        new.publish().map(drop).map_err(Error::io("rename to", path))
+    })
 }
 
 /// `path` with `suffix` appended to its file name.

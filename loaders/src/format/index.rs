@@ -9,6 +9,9 @@ use crate::file::regular;
 use crate::file::replace::{replace, suffixed};
 use crate::format::record::OVERHEAD;
 
+/// Characters of a faulty line that a message shows.
+const SHOWN: usize = 80;
+
 /// The path of a shard's index: `.idx` appended to the shard's file name.
 pub fn index_path(shard: &Path) -> PathBuf {
     suffixed(shard, ".idx")
@@ -47,7 +50,8 @@ pub(crate) fn parse_index(text: &str, file: u64) -> Result<Vec<u64>, String> {
         let number = i + 1;
         let mut words = line.split_ascii_whitespace().map(str::parse::<u64>);
         let (Some(Ok(offset)), Some(Ok(size)), None) = (words.next(), words.next(), words.next()) else {
-            return Err(format!("line {number}: expected `offset size`, got \"{}\"", line.escape_debug()));
+            let begin: String = line.chars().take(SHOWN).collect();
+            return Err(format!("line {number}: expected `offset size`, got \"{}\"", begin.escape_debug()));
         };
         if offset != end {
             return Err(format!("line {number}: expected offset {end}, got {offset}"));

@@ -10,6 +10,7 @@ use crate::file::regular;
 use crate::format::index::parse_index;
 pub use crate::format::index::{index_is, index_path, index_text, write_index};
 use crate::format::record::{HEADER, read_record, record_size};
+use crate::stall::during;
 use crate::storage::mapping::Mapping;
 use crate::storage::page_cache::PageCache;
 use crate::storage::read;
@@ -138,7 +139,7 @@ impl Shard {
         let bytes = match &self.data {
             Data::Loaded(bytes) => usize::try_from(from).ok().and_then(|from| bytes.get(from..)).unwrap_or(&[]),
             _ => {
-                self.read_at(copy, (to - from) as usize, from)?;
+                during("reading", &self.path, || self.read_at(copy, (to - from) as usize, from))?;
                 copy
             }
         };

@@ -7,7 +7,6 @@ use crate::options::ConvertOptions;
 use crate::source::{Sample, Source, SourceSplit, Stamp};
 use crate::text;
 use loaders::crc32c::crc32c_append;
-use std::collections::BTreeMap;
 use std::path::{Path, PathBuf};
 
 /// A source of image files.
@@ -75,16 +74,6 @@ impl Files {
     /// Records the skipped samples.
     pub fn without(mut self, skipped: Vec<String>) -> Self {
         self.skipped = skipped;
-        self
-    }
-
-    /// Marks the source as having samples that share files.
-    pub fn with_repeats(mut self) -> Self {
-        let mut files = BTreeMap::new();
-        for listing in &self.listings {
-            files.extend((0..listing.len()).map(|index| (listing.path(index), listing.stamp(index))));
-        }
-        self.bytes = Some(files.values().flatten().map(|stamp| stamp.bytes).sum());
         self
     }
 

@@ -2,6 +2,7 @@
 //! macOS adds to ZIP archives.
 
 use crate::error::Error;
+use loaders::stall::during;
 use std::fs;
 use std::path::Path;
 
@@ -22,6 +23,10 @@ pub(crate) struct Entry {
 
 /// A folder's entries, sorted by name.
 pub(crate) fn entries(dir: &Path) -> Result<Vec<Entry>, Error> {
+    during("listing", dir, || listed(dir))
+}
+
+fn listed(dir: &Path) -> Result<Vec<Entry>, Error> {
     let failed = |e| Error::io("read", dir, e);
     let mut found = Vec::new();
     for entry in fs::read_dir(dir).map_err(failed)? {

@@ -5,23 +5,42 @@ use super::store::Store;
 use crate::error::Error;
 use flate2::bufread::MultiGzDecoder;
 use loaders::regular;
+use loaders::stall::during;
 use std::fs::File;
-use std::io::{self, BufRead, BufReader, Read, Seek};
+use std::io::{self, BufRead, BufReader, Read, Seek, SeekFrom};
 use std::path::{Path, PathBuf};
 
 const GZIP_MAGIC: [u8; 2] = [0x1f, 0x8b];
 
 /// A file as a stream.
 pub(crate) enum Input {
-    Plain(BufReader<File>),
-    Gzip(Bounded<MultiGzDecoder<BufReader<File>>>),
+    Plain(BufReader<Named>),
+    Gzip(Bounded<MultiGzDecoder<BufReader<Named>>>),
+}
+
+/// A file that knows its path, which is named if reading takes long.
+pub(crate) struct Named {
+    file: File,
+    path: PathBuf,
+}
+
+impl Read for Named {
+    fn read(&mut self, out: &mut [u8]) -> io::Result<usize> {
+        during("reading", &self.path, || self.file.read(out))
+    }
+}
+
+impl Seek for Named {
+    fn seek(&mut self, to: SeekFrom) -> io::Result<u64> {
+        self.file.seek(to)
+    }
 }
 
 /// Opens `path` and unpacks it on the fly when it is gzip, up to what the budget has left.
 pub(crate) fn open(path: &Path, budget: &mut Budget) -> Result<Input, Error> {
     let file = regular::open(path).map_err(|e| Error::io("open", path, e))?;
     budget.add_file(file.metadata().map_err(|e| Error::io("read", path, e))?.len());
-    let mut file = BufReader::with_capacity(1 << 18, file);
+    let mut file = BufReader::with_capacity(1 << 18, Named { file, path: path.to_path_buf() });
     let head = file.fill_buf().map_err(|e| Error::io("read", path, e))?;
     let is_gzip = head.starts_with(&GZIP_MAGIC);
     Ok(if is_gzip { Input::Gzip(budget.bounded(MultiGzDecoder::new(file))) } else { Input::Plain(file) })
@@ -32,8 +51,8 @@ impl Input {
     pub(crate) fn in_place(&mut self, path: &Path) -> io::Result<Option<Store>> {
         let Input::Plain(file) = self else { return Ok(None) };
         let start = file.stream_position()?;
-        let length = file.get_ref().metadata()?.len().saturating_sub(start);
-        Ok(Some(Store::part(file.get_ref().try_clone()?, path, start, length)))
+        let length = file.get_ref().file.metadata()?.len().saturating_sub(start);
+        Ok(Some(Store::part(file.get_ref().file.try_clone()?, path, start, length)))
     }
 }
 

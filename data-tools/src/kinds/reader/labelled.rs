@@ -1,29 +1,24 @@
 //! Images with their labels, as a table or a JSON file lists them: which lines can be used, and what is wrong with the others.
 
 use super::labels::{Classes, Label};
+use super::lines::{Line, Lines};
 use super::listing::{Listing, Place};
 use crate::error::Error;
 use crate::options::{ConvertOptions, OnBad};
 use crate::splits::{self, Assign, Names, TRAIN, Unknown};
 use crate::text;
 use loaders::printable;
+use loaders::stall::during;
 use std::collections::{BTreeMap, BTreeSet};
 use std::path::{Component, Path};
+use std::rc::Rc;
 
-/// A line of a list.
-#[derive(Debug, PartialEq, Eq)]
-pub(crate) struct Line {
-    /// Its number in the file, from 1.
-    pub number: u64,
-    /// The image, relative to the folder of images.
-    pub path: String,
-    /// Its labels: several, or none, if the list allows that.
-    pub labels: Vec<Label>,
-    /// The word for its split; empty where there is none.
-    pub split: String,
-    /// Why the line has no labels, where it should have some.
-    pub fault: Option<String>,
-}
+/// Messages that an error shows at most.
+const SHOWN: usize = 1000;
+/// Memory that the message about a line takes beside its text.
+const MESSAGE: u64 = 160;
+/// The position of no line.
+const NONE: u32 = u32::MAX;
 
 /// What a list is, beside its lines.
 pub(crate) struct List<'a> {
@@ -36,70 +31,74 @@ pub(crate) struct List<'a> {
     pub allow_outside: bool,
 }
 
-/// What cannot be used.
+/// What cannot be used: all messages where such lines are left out, else the first ones.
 #[derive(Debug)]
 pub(crate) struct Bad {
-    /// The number of its line; none for what has no line.
-    pub line: Option<u64>,
-    pub what: String,
+    on_bad: OnBad,
+    /// The number of each line, if it has one, and what is wrong with it.
+    kept: Vec<(Option<u64>, String)>,
+    /// How many have a line, and how many have none.
+    counts: [u64; 2],
+}
+
+impl Bad {
+    fn new(on_bad: OnBad) -> Self {
+        Bad { on_bad, kept: Vec::new(), counts: [0; 2] }
+    }
+
+    /// Adds what is wrong. `line` is the number of the line, if there is one.
+    pub(crate) fn push(&mut self, line: Option<u64>, what: String) {
+        self.counts[usize::from(line.is_none())] += 1;
+        if self.on_bad == OnBad::Skip || self.kept.len() < SHOWN {
+            self.kept.push((line, what));
+        }
+    }
 }
 
 /// The lines of a list, looked at.
 pub(crate) struct Listed {
     /// The files of each split.
     pub found: Vec<(String, Listing)>,
-    pub bad: Vec<Bad>,
+    pub bad: Bad,
     /// Lines that say of an image what an earlier line says.
     pub repeats: u64,
+    /// Bytes of all files, each counted once.
+    pub bytes: u64,
 }
 
 /// Replaces backslashes in Windows paths with slashes, unless a file has exactly that name.
-pub(crate) fn use_slashes(folder: &Path, lines: &mut [Line]) {
-    for line in lines {
-        if line.path.contains('\\') && !folder.join(&line.path).exists() {
-            line.path = line.path.replace('\\', "/");
-        }
-    }
+///
+/// # Errors
+/// Returns an error if the lines take more memory than the limits allow.
+pub(crate) fn use_slashes(folder: &Path, lines: &mut Lines) -> Result<(), Error> {
+    lines.replace_paths(|path| (path.contains('\\') && !folder.join(path).exists()).then(|| path.replace('\\', "/")))
 }
 
 /// Replaces each line's split word with the split's name and drops lines in unwanted splits.
 ///
 /// # Errors
 /// Returns an error if some words are known split names and others are not.
-pub(crate) fn prepare(
-    src: &Path,
-    folder: &Path,
-    mut lines: Vec<Line>,
-    options: &ConvertOptions,
-) -> Result<Vec<Line>, Error> {
-    use_slashes(folder, &mut lines);
-    lines.iter_mut().filter(|line| line.split.is_empty()).for_each(|line| line.split = TRAIN.to_string());
-    let words: BTreeSet<&str> = lines.iter().map(|line| line.split.as_str()).filter(|word| is_name(word)).collect();
+pub(crate) fn prepare(src: &Path, folder: &Path, lines: &mut Lines, options: &ConvertOptions) -> Result<(), Error> {
+    use_slashes(folder, lines)?;
+    lines.rename_splits(|word| Some(if word.is_empty() { TRAIN } else { word }.to_string()))?;
+    let words: BTreeSet<&str> = lines.split_words().iter().map(String::as_str).filter(|word| is_name(word)).collect();
     let words: Vec<&str> = words.into_iter().collect();
     let assign = Assign { src, map: &options.split_map, names: Names::Whole, unknown: Unknown::Own };
     let splits = assign.splits(&words)?;
     let splits: BTreeMap<String, Option<String>> = words.iter().map(|word| word.to_string()).zip(splits).collect();
-    lines.retain_mut(|line| match splits.get(&line.split) {
-        Some(Some(split)) => {
-            line.split.clone_from(split);
-            true
-        }
-        Some(None) => false,
-        // not a valid split name: reported as a faulty line later
-        None => true,
-    });
-    Ok(lines)
+    // a word that is no valid split name is reported as a faulty line later
+    lines.rename_splits(|word| splits.get(word).cloned().unwrap_or_else(|| Some(word.to_string())))
 }
 
 /// Returns the classes that the lines use.
 pub(crate) fn classes(
     src: &Path,
-    lines: &[Line],
+    lines: &Lines,
     several: bool,
     listed: Option<Vec<String>>,
     options: &ConvertOptions,
 ) -> Result<Classes, Error> {
-    let labels = lines.iter().flat_map(|line| line.labels.iter().map(|label| (line.split.as_str(), label)));
+    let labels = lines.pairs().flat_map(|(split, labels)| labels.iter().map(move |label| (split, label)));
     match several {
         true => Classes::of_several(src, options, listed, &labels.map(|(_, label)| label.clone()).collect()),
         false => Classes::of(src, options, listed, labels),
@@ -114,41 +113,59 @@ pub(crate) fn parted(text: &str, separator: Option<char>) -> Vec<Label> {
 
 impl List<'_> {
     /// Looks at all lines; a line that cannot be used is noted.
-    pub(crate) fn look(&self, lines: &[Line]) -> Listed {
-        let (mut found, mut bad, mut repeats) = (BTreeMap::new(), Vec::new(), 0);
-        let mut seen: BTreeMap<&str, First<'_>> = BTreeMap::new();
-        for line in lines {
-            let path = line.path.trim_start_matches("./");
-            let first = seen.get(path);
-            let usable = self.beside(line, first);
-            match (&usable, first) {
-                (Ok(_), Some(_)) => repeats += 1,
-                (Ok(usable), None) => {
-                    drop(seen.insert(path, First { line: line.number, usable: Some(usable.clone()) }))
+    ///
+    /// # Errors
+    /// Returns an error if what is wrong takes more memory than the limits allow.
+    pub(crate) fn look(&self, lines: &mut Lines, on_bad: OnBad) -> Result<Listed, Error> {
+        let (mut found, mut bad, mut repeats, mut bytes) = (BTreeMap::new(), Bad::new(on_bad), 0, 0);
+        // for each line the first of its image, and there the first one that could be used
+        let images = first_of_image(lines);
+        let mut firsts = vec![NONE; images.len()];
+        let mut known = BTreeMap::new();
+        for at in 0..images.len() {
+            let line = &lines.all()[at];
+            let first = &mut firsts[images[at] as usize];
+            let usable = self.beside(lines, line, lines.all().get(*first as usize), &mut known);
+            let what = match usable {
+                Ok(Usable { classes, length }) => {
+                    match length {
+                        Some(length) => bytes += length,
+                        None => repeats += 1,
+                    }
+                    self.add(lines, line, &classes, &mut found);
+                    if *first == NONE {
+                        *first = at as u32;
+                    }
+                    continue;
                 }
-                // the line that should have had all labels of its image
-                (Err(_), None) if self.several => drop(seen.insert(path, First { line: line.number, usable: None })),
-                (Err(_), _) => {}
+                Err(what) => what,
+            };
+            // the line that should have had all labels of its image
+            if self.several && *first == NONE {
+                *first = at as u32;
             }
-            match usable {
-                Ok(usable) => self.add(line, &usable, &mut found),
-                Err(what) => bad.push(Bad { line: Some(line.number), what }),
+            let number = line.number;
+            if on_bad == OnBad::Skip {
+                lines.take(MESSAGE + 2 * what.len() as u64)?;
             }
+            bad.push(Some(number), what);
         }
-        let found = found.into_iter().map(|((_, split), listing)| (split.to_string(), listing)).collect();
-        Listed { found, bad, repeats }
+        let found = found.into_iter().map(|((_, split), listing)| (split, listing)).collect();
+        Ok(Listed { found, bad, repeats, bytes })
     }
 
     /// Adds the image of a line to the listing of its split.
-    fn add<'a>(&self, line: &Line, usable: &Usable<'a>, found: &mut BTreeMap<(u8, &'a str), Listing>) {
-        let listing = found.entry((splits::rank(usable.split), usable.split)).or_insert_with(|| {
+    fn add(&self, lines: &Lines, line: &Line, classes: &[u32], found: &mut BTreeMap<(u8, String), Listing>) {
+        let split = lines.split_word(line);
+        let listing = found.entry((splits::rank(split), split.to_string())).or_insert_with(|| {
             let mut listing = Listing::default();
             listing.place(Place::Folder(self.folder.to_path_buf()));
             listing
         });
+        let path = lines.path(line);
         match self.several {
-            true => listing.push_set(&line.path, &usable.classes, (0, 0)),
-            false => listing.push(&line.path, usable.classes[0], (0, 0)),
+            true => listing.push_set(path, classes, (0, 0)),
+            false => listing.push(path, classes[0], (0, 0)),
         }
     }
 
@@ -160,51 +177,59 @@ impl List<'_> {
         !is_plain && !is_inside().unwrap_or(false)
     }
 
-    /// Split and classes of a line; or what is wrong with it, or with it beside the `first` line of its image.
-    fn beside<'a>(&self, line: &'a Line, first: Option<&First<'a>>) -> Result<Usable<'a>, String> {
-        let path = printable(&line.path);
-        let Some(First { line: number, usable: Some(first) }) = first.filter(|_| !self.several) else {
-            return match first {
-                Some(first) => Err(format!("{path} is on line {} already; give all its labels there", first.line)),
-                None => self.usable(line),
-            };
-        };
-        let usable = self.usable(line)?;
-        if usable.classes != first.classes {
-            let name = first.classes.first().map_or("", |class| &self.classes.names[*class as usize]);
+    /// The classes of a line; or what is wrong with it, or with it beside the `first` line of its image.
+    fn beside(&self, lines: &Lines, line: &Line, first: Option<&Line>, known: &mut Known) -> Result<Usable, String> {
+        let Some(first) = first else { return self.usable(lines, line, known) };
+        let path = printable(lines.path(line));
+        let number = first.number;
+        if self.several {
+            return Err(format!("{path} is on line {number} already; give all its labels there"));
+        }
+        let classes = self.known(lines, line, known)?;
+        let before = self.known(lines, first, known)?;
+        if classes != before {
+            let name = before.first().map_or("", |class| &self.classes.names[*class as usize]);
             let cure = "in a column `labels` an image may have several";
             return Err(format!("{path} is on line {number} already, with the label `{}`; {cure}", printable(name)));
         }
-        if usable.split != first.split {
-            return Err(format!("{path} is on line {number} already, in the split {}", first.split));
+        if line.split != first.split {
+            return Err(format!("{path} is on line {number} already, in the split {}", lines.split_word(first)));
         }
-        Ok(usable)
+        Ok(Usable { classes, length: None })
     }
 
-    /// Split and classes of a line; or what is wrong with it.
-    fn usable<'a>(&self, line: &'a Line) -> Result<Usable<'a>, String> {
-        let no_label = line.labels.is_empty() && !self.several;
-        if let Some(fault) = &line.fault {
-            return Err(fault.clone());
-        }
-        if line.path.is_empty() || no_label {
-            let column = if line.path.is_empty() { "path" } else { "label" };
-            return Err(format!("it has no {column}"));
-        }
-        let split = split(&line.split)?;
-        let classes = self.classes_of(split, &line.labels)?;
-        let named = Path::new(&line.path);
+    /// The classes of a line and the size of its file; or what is wrong with it.
+    fn usable(&self, lines: &Lines, line: &Line, known: &mut Known) -> Result<Usable, String> {
+        let classes = self.known(lines, line, known)?;
+        let named = Path::new(lines.path(line));
         if !self.allow_outside && self.leads_outside(named) {
             let what = "outside of the folder of images, whose files alone a list may name; --allow-outside takes it";
-            return Err(format!("{}: {what}", line.path));
+            return Err(format!("{}: {what}", named.display()));
         }
         let path = self.folder.join(named);
-        match path.metadata() {
-            Ok(meta) if meta.is_file() => Ok(Usable { split, classes }),
+        match during("looking for", &path, || path.metadata()) {
+            Ok(meta) if meta.is_file() => Ok(Usable { classes, length: Some(meta.len()) }),
             Ok(_) => Err(format!("{}: not a file", path.display())),
             Err(e) if e.kind() == std::io::ErrorKind::NotFound => Err(format!("{}: not found", path.display())),
             Err(e) => Err(format!("{}: {e}", path.display())),
         }
+    }
+
+    /// The classes of a line; or what is wrong with what it says. Lines of the same split and labels share the answer.
+    fn known(&self, lines: &Lines, line: &Line, known: &mut Known) -> Result<Rc<[u32]>, String> {
+        if let Some(fault) = lines.line_fault(line) {
+            return Err(fault.to_string());
+        }
+        let labels = lines.labels(line);
+        let no_path = lines.path(line).is_empty();
+        if no_path || (labels.is_empty() && !self.several) {
+            return Err(format!("it has no {}", if no_path { "path" } else { "label" }));
+        }
+        let answer = known.entry((line.split, line.labels)).or_insert_with(|| {
+            let split = split(lines.split_word(line))?;
+            Ok(self.classes_of(split, labels)?.into())
+        });
+        answer.clone()
     }
 
     /// All that is wrong with a line's labels is named.
@@ -223,17 +248,26 @@ impl List<'_> {
     }
 }
 
-/// The first line of an image; `usable` is missing if it cannot be used.
-struct First<'a> {
-    line: u64,
-    usable: Option<Usable<'a>>,
-}
+/// The classes of lines by the numbers of their split and labels.
+type Known = BTreeMap<(u32, u32), Result<Rc<[u32]>, String>>;
 
 /// What a usable line says.
-#[derive(Clone)]
-struct Usable<'a> {
-    split: &'a str,
-    classes: Vec<u32>,
+struct Usable {
+    classes: Rc<[u32]>,
+    /// Bytes of its file; `None` if an earlier line names it, too.
+    length: Option<u64>,
+}
+
+/// For each line the position of the first line with the same image.
+fn first_of_image(lines: &Lines) -> Vec<u32> {
+    let mut firsts = vec![0; lines.all().len()];
+    let mut first: Option<u32> = None;
+    for at in lines.by_image() {
+        let image = |at: u32| lines.image(&lines.all()[at as usize]);
+        first = first.filter(|&first| image(first) == image(at)).or(Some(at));
+        firsts[at as usize] = first.unwrap_or(at);
+    }
+    firsts
 }
 
 /// Returns the line's split if it is a valid name.
@@ -251,31 +285,30 @@ fn is_name(word: &str) -> bool {
 }
 
 /// Returns messages for all unusable lines in the list `src`, or an error that contains them. `cure` tells the user how to fix them.
-pub(crate) fn check(src: &Path, bad: &[Bad], cure: &str, options: &ConvertOptions) -> Result<Vec<String>, Error> {
-    let lines: Vec<String> = bad
-        .iter()
-        .map(|bad| match bad.line {
-            Some(line) => format!("line {line}: {}", printable(&bad.what)),
-            None => printable(&bad.what).into_owned(),
-        })
-        .collect();
-    match (lines.is_empty(), options.on_bad) {
-        (true, _) => Ok(Vec::new()),
-        (false, OnBad::Skip) => {
-            Ok(lines.into_iter().map(|line| format!("{}: {line}", printable(&src.to_string_lossy()))).collect())
-        }
-        (false, OnBad::Fail) => {
-            let numbered = bad.iter().filter(|bad| bad.line.is_some()).count();
-            let (word, count) = if numbered == bad.len() { ("line", numbered) } else { ("entry", bad.len()) };
-            let count = if word == "line" || count == 1 {
-                text::plural(count as u64, word)
-            } else {
-                format!("{} entries", text::count(count as u64))
-            };
-            let cure = format!("correct them ({cure}), or leave them out by `--on-bad skip`");
-            Err(Error::Lines { path: src.to_path_buf(), count: count.into(), lines: lines.into(), cure: cure.into() })
-        }
+pub(crate) fn check(src: &Path, bad: Bad, cure: &str) -> Result<Vec<String>, Error> {
+    let Bad { on_bad, kept, counts: [lines, others] } = bad;
+    let kept_count = kept.len() as u64;
+    let messages = kept.into_iter().map(|(line, what)| match line {
+        Some(line) => format!("line {line}: {}", printable(&what)),
+        None => printable(&what).into_owned(),
+    });
+    if lines + others == 0 {
+        return Ok(Vec::new());
     }
+    if on_bad == OnBad::Skip {
+        let name = src.to_string_lossy();
+        return Ok(messages.map(|line| format!("{}: {line}", printable(&name))).collect());
+    }
+    let count = match (lines, others) {
+        (lines, 0) => text::plural(lines, "line"),
+        (0, 1) => text::plural(1, "entry"),
+        _ => format!("{} entries", text::count(lines + others)),
+    };
+    let more = lines + others - kept_count;
+    let more = (more > 0).then(|| format!("and {} more", text::count(more)));
+    let lines = messages.chain(more).collect();
+    let cure = format!("correct them ({cure}), or leave them out by `--on-bad skip`");
+    Err(Error::Lines { path: src.to_path_buf(), count: count.into(), lines, cure: cure.into() })
 }
 
 #[cfg(test)]

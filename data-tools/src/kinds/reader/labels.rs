@@ -54,6 +54,14 @@ impl Label {
         }
     }
 
+    /// Bytes of its text.
+    pub(crate) fn bytes(&self) -> usize {
+        match self {
+            Label::Number(_) | Label::Outside(_) => size_of::<i64>(),
+            Label::Name(text) | Label::Field(text) => text.len(),
+        }
+    }
+
     /// Makes a number the name that is written so.
     pub(crate) fn name(&mut self) {
         *self = Label::Name(self.text());

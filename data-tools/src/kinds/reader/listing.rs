@@ -5,6 +5,7 @@ use super::recordio;
 use crate::error::Error;
 use crate::source::{Sample, Stamp};
 use loaders::crc32c::crc32c_append;
+use loaders::stall::during;
 use loaders::{Format, LabelSets, regular};
 use std::fs::File;
 use std::io::{self, Read};
@@ -182,22 +183,23 @@ impl Listing {
     fn read_bytes(&self, item: &Item, out: &mut Vec<u8>) -> io::Result<u64> {
         match &self.places[item.place as usize] {
             Place::Folder(path) => {
-                let file = regular::open(&path.join(self.name(item)))?;
-                Ok(file.take(MAX_FILE + 1).read_to_end(out)? as u64)
+                let path = path.join(self.name(item));
+                let file = regular::open(&path)?;
+                Ok(during("reading", &path, || file.take(MAX_FILE + 1).read_to_end(out))? as u64)
             }
             Place::Archive { .. } | Place::Parts { .. } if item.range.1 > MAX_FILE => Ok(item.range.1),
-            Place::Parts { file, .. } => {
+            Place::Parts { path, file } => {
                 out.resize(item.range.1 as usize, 0);
-                file.read_exact_at(out, item.range.0)?;
+                during("reading", path, || file.read_exact_at(out, item.range.0))?;
                 recordio::image_of_parts(out)?;
                 Ok(out.len() as u64)
             }
             Place::Archive { path, file } => {
                 out.resize(item.range.1 as usize, 0);
-                match file {
-                    Some(file) => file.read_exact_at(out, item.range.0)?,
-                    None => regular::open(path)?.read_exact_at(out, item.range.0)?,
-                }
+                during("reading", path, || match file {
+                    Some(file) => file.read_exact_at(out, item.range.0),
+                    None => regular::open(path)?.read_exact_at(out, item.range.0),
+                })?;
                 Ok(item.range.1)
             }
         }

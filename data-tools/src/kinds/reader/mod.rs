@@ -14,6 +14,7 @@ pub(super) mod input;
 pub(super) mod label_json;
 pub(super) mod labelled;
 pub(super) mod labels;
+pub(super) mod lines;
 pub(super) mod listing;
 pub(super) mod matlab;
 pub(super) mod names;

@@ -4,6 +4,7 @@ use super::budget::{Budget, read_bounded};
 use super::store::Store;
 use crate::error::Error;
 use loaders::regular;
+use loaders::stall::during;
 use std::io;
 use std::path::Path;
 use zip::result::ZipError;
@@ -29,6 +30,10 @@ pub(crate) struct Array {
 
 /// All arrays of a `.npz` file, in memory of the budget.
 pub(crate) fn read_archive(path: &Path, budget: &mut Budget) -> Result<Vec<Array>, Error> {
+    during("reading", path, || read_arrays(path, budget))
+}
+
+fn read_arrays(path: &Path, budget: &mut Budget) -> Result<Vec<Array>, Error> {
     let file = regular::open(path).map_err(|e| Error::io("open", path, e))?;
     let length = file.metadata().map_err(|e| Error::io("read", path, e))?.len();
     budget.add_file(length);

@@ -12,8 +12,12 @@ use ::parquet::data_type::{ByteArray, ByteArrayType, DataType, Int32Type, Int64T
 use ::parquet::errors::ParquetError;
 use ::parquet::file::metadata::{ColumnChunkMetaData, ParquetMetaData};
 use ::parquet::file::reader::{FileReader, SerializedFileReader};
+use loaders::stall::during;
 use loaders::{Limits, guarded_with, regular};
 use std::path::{Path, PathBuf};
+
+/// The longest description of the columns that Hugging Face's library writes, in bytes.
+const MAX_CLASSES: usize = 32 << 20;
 
 /// Columns that hold image files, and columns that hold labels; the first that is there counts.
 const IMAGES: &[&str] = &["image.bytes", "img.bytes", "image", "img", "jpg.bytes", "png.bytes", "image_bytes", "bytes"];
@@ -112,7 +116,7 @@ fn names(metadata: &ParquetMetaData) -> Option<Column> {
 
 /// Runs `read`; an error, or a panic of a reader that met what it does not expect, becomes an error that names the part.
 fn guarded<R>(path: &Path, part: &str, read: impl FnOnce() -> Result<R, ParquetError>) -> Result<R, Error> {
-    guarded_with(read, ParquetError::General).map_err(|what| {
+    during("reading", path, || guarded_with(read, ParquetError::General)).map_err(|what| {
         Error::input(
             path,
             format!("{part} cannot be read ({what}): not a Parquet file, cut short or damaged; fetch it again"),
@@ -265,7 +269,9 @@ impl Table {
     pub(crate) fn classes(&self) -> Option<Vec<String>> {
         let metadata = self.file.metadata().file_metadata();
         let entry = metadata.key_value_metadata()?.iter().find(|entry| entry.key == "huggingface")?;
-        let object: serde_json::Value = serde_json::from_str(entry.value.as_deref()?).ok()?;
+        // a longer text would name more classes than labels can count, and take up to 16 times as much memory
+        let text = entry.value.as_deref().filter(|text| text.len() <= MAX_CLASSES)?;
+        let object: serde_json::Value = serde_json::from_str(text).ok()?;
         let column = self.chunk(0, self.labels).column_path().string();
         let names = object.get("info")?.get("features")?.get(column)?.get("names")?;
         // older files have an object of numbers in place of the list

@@ -4,6 +4,7 @@
 
 use crate::error::Error;
 use crate::text;
+use loaders::stall::during;
 use loaders::{Limits, regular};
 use std::fs::File;
 use std::io::{self, BufReader, Read, Seek, SeekFrom};
@@ -69,6 +70,10 @@ struct Reader<'a> {
 /// # Errors
 /// Returns an error if the file is damaged or truncated, or if its records need more memory than allowed.
 pub(crate) fn list(path: &Path, limits: &Limits) -> Result<Vec<Record>, Error> {
+    during("reading", path, || list_all(path, limits))
+}
+
+fn list_all(path: &Path, limits: &Limits) -> Result<Vec<Record>, Error> {
     let file = regular::open(path).map_err(|e| Error::io("open", path, e))?;
     let length = file.metadata().map_err(|e| Error::io("read", path, e))?.len();
     let mut reader = Reader { path, file: BufReader::with_capacity(1 << 12, file), length, at: 0, record: 0 };

@@ -4,10 +4,11 @@
 use loaders::Mapping;
 use loaders::filesystem::{self, FileSystem};
 use loaders::regular;
+use loaders::stall::during;
 use std::fs::File;
 use std::io;
 use std::os::unix::fs::FileExt;
-use std::path::Path;
+use std::path::{Path, PathBuf};
 
 /// Bytes that [`Store::each`] reads at once.
 const BLOCK: usize = 1 << 18;
@@ -18,12 +19,14 @@ pub(crate) enum Store {
     Memory(Vec<u8>),
     /// Some of a file.
     File {
+        path: PathBuf,
         file: File,
         start: u64,
         length: u64,
     },
     /// The same of a mapped file.
     Mapped {
+        path: PathBuf,
         map: Mapping,
         start: u64,
         length: u64,
@@ -45,8 +48,8 @@ impl Store {
         // what cannot be mapped can be read
         let map = if is_local { Mapping::open("file", path).ok() } else { None };
         match map.filter(|map| start.checked_add(length).is_some_and(|end| end <= map.len() as u64)) {
-            Some(map) => Store::Mapped { map, start, length },
-            None => Store::File { file, start, length },
+            Some(map) => Store::Mapped { path: path.to_path_buf(), map, start, length },
+            None => Store::File { path: path.to_path_buf(), file, start, length },
         }
     }
 
@@ -67,9 +70,9 @@ impl Store {
         match self {
             // both are within the length, which fits
             Store::Memory(bytes) => out.copy_from_slice(&bytes[at as usize..end as usize]),
-            Store::File { file, start, .. } => file.read_exact_at(out, start + at)?,
-            Store::Mapped { map, start, .. } => {
-                let read = map.read(start + at, out);
+            Store::File { path, file, start, .. } => during("reading", path, || file.read_exact_at(out, start + at))?,
+            Store::Mapped { path, map, start, .. } => {
+                let read = during("reading", path, || map.read(start + at, out));
                 return if read { Ok(()) } else { Err(io::ErrorKind::UnexpectedEof.into()) };
             }
         }
@@ -135,7 +138,7 @@ mod tests {
         let bytes: Vec<u8> = (0..600_000u32).map(|i| (i * 7 % 251) as u8).collect();
         let path = std::env::temp_dir().join(format!("data-tools-store-{}", std::process::id()));
         fs::write(&path, &bytes).unwrap();
-        let file = |start, length| Store::File { file: File::open(&path).unwrap(), start, length };
+        let file = |start, length| Store::File { path: path.clone(), file: File::open(&path).unwrap(), start, length };
         let mapped = Store::of(&path).unwrap();
         assert!(matches!(mapped, Store::Mapped { length: 600_000, .. }));
         for store in [Store::Memory(bytes.clone()), file(0, 600_000), mapped] {

@@ -1,6 +1,11 @@
-//! Reads CSV, TSV and JSON Lines tables. Each row has a path, a label, a split and its line number.
+//! Reads CSV, TSV and JSON Lines tables. Each line has a path, labels and a split.
 
+use super::labelled;
+use super::labels::Label;
+use super::lines::{Content, Lines, MAX_FIELD};
+use super::number_names::NumberNames;
 use crate::error::Error;
+use crate::options::ConvertOptions;
 use ::csv::{ErrorKind, Position, Reader, ReaderBuilder, StringRecord, Trim};
 use loaders::{printable, regular};
 use serde_json::Value;
@@ -17,25 +22,36 @@ const IS_VALID: &[&str] = &["is_valid", "is_val", "is_validation"];
 /// Columns with the class name, used in addition to a column with its number.
 const NAMES: &[&str] = &["class_name", "label_name", "label_text", "category_name"];
 
+/// The most fields of a line.
+const MAX_FIELDS: usize = 100_000;
+
 /// A line of a table; a column that it lacks is empty.
-#[derive(Debug, PartialEq, Eq)]
-pub(crate) struct Row {
+struct Row {
     /// Number of the line in the file, from 1.
-    pub line: u64,
-    pub path: String,
-    pub label: String,
-    pub split: String,
+    line: u64,
+    path: String,
+    label: String,
+    split: String,
     /// The class name that accompanies a label number, or an empty string.
-    pub name: String,
+    name: String,
     /// Whether the row has more columns than the header or the first row.
-    pub is_longer: bool,
+    is_longer: bool,
 }
 
 /// A table.
 #[derive(Debug)]
 pub(crate) struct Table {
-    pub rows: Vec<Row>,
-    /// Whether the header says that images have several labels, or none.
+    pub lines: Lines,
+    /// Whether images have several labels, or none.
+    pub several: bool,
+    /// The names that lines give to label numbers, if images have one label.
+    pub names: NumberNames,
+}
+
+/// How a table is read.
+pub(crate) struct Reading<'a> {
+    pub options: &'a ConvertOptions,
+    /// Whether images have several labels whatever the header says.
     pub several: bool,
 }
 
@@ -56,52 +72,122 @@ struct Columns {
 /// Reads the table at `path`; tabs or semicolons in its first line and no comma make it a table of these.
 ///
 /// # Errors
-/// A file that cannot be read, is not UTF-8, or has a header without a column of paths or labels.
-pub(crate) fn read(path: &Path) -> Result<Table, Error> {
+/// A file that cannot be read, is not UTF-8, or has a header without a column of paths or labels; more lines than the limits of memory allow.
+pub(crate) fn read(path: &Path, reading: &Reading<'_>) -> Result<Table, Error> {
     let file = regular::read(path).map_err(|e| Error::io("read", path, e))?;
+    let mut table = Rows {
+        path,
+        options: reading.options,
+        lines: Lines::new(path, file.len(), reading.options.limits),
+        names: NumberNames::default(),
+        several: reading.several || reading.options.label_separator.is_some(),
+    };
     if path.extension().is_some_and(|ending| ending.eq_ignore_ascii_case("jsonl")) {
-        return objects(path, &file);
+        table.objects(&file)?;
+    } else {
+        let first = file.split(|&byte| byte == b'\n').next().unwrap_or(&[]);
+        let has = |byte: u8| first.contains(&byte);
+        let delimiter = [b',', b'\t', b';'].into_iter().find(|&byte| has(byte)).unwrap_or(b',');
+        check(path, &file, delimiter)?;
+        let mut reader = ReaderBuilder::new();
+        reader.delimiter(delimiter).has_headers(false).flexible(true).trim(Trim::All);
+        table.records(reader.from_reader(file.as_slice()), &file)?;
     }
-    let first = file.split(|&byte| byte == b'\n').next().unwrap_or(&[]);
-    let has = |byte: u8| first.contains(&byte);
-    let delimiter = [b',', b'\t', b';'].into_iter().find(|&byte| has(byte)).unwrap_or(b',');
-    let mut reader = ReaderBuilder::new();
-    reader.delimiter(delimiter).has_headers(false).flexible(true).trim(Trim::All);
-    if let Some(line) = open_quote(&file, delimiter) {
-        let what = format!(
-            "line {line}: a quote is opened and never closed, so that all that follows is one field; close it (a quote that belongs to the \
-             text stands twice, in a field in quotes)"
-        );
-        return Err(Error::input(path, what));
-    }
-    rows(reader.from_reader(file.as_slice()), &file, path)
+    let Rows { lines, names, several, .. } = table;
+    Ok(Table { lines, several, names })
 }
 
-/// Reads a JSON Lines file, such as `metadata.jsonl` in Hugging Face's imagefolder format. The first object's keys become the columns. A
-/// list of labels is joined with `;`.
-fn objects(path: &Path, file: &[u8]) -> Result<Table, Error> {
-    let (mut rows, mut columns, mut keys) = (Vec::new(), None, Vec::new());
-    for (line, text) in (1..).zip(file.split(|&byte| byte == b'\n')) {
-        let text = if line == 1 { text.strip_prefix(b"\xef\xbb\xbf").unwrap_or(text) } else { text };
-        if text.trim_ascii().is_empty() {
-            continue;
+/// The rows that were read so far.
+struct Rows<'a> {
+    path: &'a Path,
+    options: &'a ConvertOptions,
+    lines: Lines,
+    names: NumberNames,
+    several: bool,
+}
+
+impl Rows<'_> {
+    /// Adds a row; a label that stands alone may hold any character.
+    fn push(&mut self, record: &StringRecord, line: u64, columns: Columns) -> Result<(), Error> {
+        self.several |= columns.several;
+        let Row { line: number, path, label, split, name, is_longer } = row(self.path, record, line, columns)?;
+        if let (false, Ok(of), false) = (self.several, label.trim().parse(), name.is_empty()) {
+            self.names.note(self.path, of, &name, || format!("line {number}"))?;
         }
-        let object: serde_json::Map<String, Value> = serde_json::from_slice(text)
-            .map_err(|e| Error::input(path, format!("line {line}: expected a JSON object on each line ({e})")))?;
-        if columns.is_none() {
-            keys = object.keys().cloned().collect();
-            columns = header(path, &keys.iter().collect::<StringRecord>())?;
-        }
-        let Some(columns) = columns else {
-            return Err(Error::input(
-                path,
-                format!("line {line}: it has no key for the path of an image: {}", PATH.join(", ")),
-            ));
+        let labels = match (self.several, label.is_empty()) {
+            (true, _) => labelled::parted(&label, self.options.label_separator),
+            (false, true) => Vec::new(),
+            // a number that has a class name is not used as the name
+            (false, false) if !name.is_empty() => vec![Label::of_file(&label)],
+            (false, false) => vec![Label::of_field(&label)],
         };
-        let record: StringRecord = keys.iter().map(|key| object.get(key).map_or_else(String::new, field)).collect();
-        rows.push(row(path, &record, line, columns)?);
+        let longer = || {
+            "it has more fields than the header or the first line; put a field that holds the table's own separator in quotes".to_string()
+        };
+        self.lines.push(Content { number, path: &path, labels, split: &split, fault: is_longer.then(longer) })
     }
-    Ok(Table { rows, several: columns.is_some_and(|columns| columns.several) })
+
+    /// Reads a JSON Lines file, such as `metadata.jsonl` in Hugging Face's imagefolder format. The first object's keys become the columns. A
+    /// list of labels is joined with `;`.
+    fn objects(&mut self, file: &[u8]) -> Result<(), Error> {
+        let path = self.path;
+        let (mut columns, mut keys) = (None, Vec::new());
+        for (line, text) in (1..).zip(file.split(|&byte| byte == b'\n')) {
+            let text = if line == 1 { text.strip_prefix(b"\xef\xbb\xbf").unwrap_or(text) } else { text };
+            if text.trim_ascii().is_empty() {
+                continue;
+            }
+            if text.len() > MAX_FIELD {
+                return Err(too_long(path, line, "the object", text.len()));
+            }
+            let object: serde_json::Map<String, Value> = serde_json::from_slice(text)
+                .map_err(|e| Error::input(path, format!("line {line}: expected a JSON object on each line ({e})")))?;
+            if columns.is_none() {
+                keys = object.keys().cloned().collect();
+                columns = header(path, &keys.iter().collect::<StringRecord>())?;
+            }
+            let Some(columns) = columns else {
+                return Err(Error::input(
+                    path,
+                    format!("line {line}: it has no key for the path of an image: {}", PATH.join(", ")),
+                ));
+            };
+            let record: StringRecord = keys.iter().map(|key| object.get(key).map_or_else(String::new, field)).collect();
+            self.push(&record, line, columns)?;
+        }
+        Ok(())
+    }
+
+    fn records(&mut self, mut reader: Reader<&[u8]>, file: &[u8]) -> Result<(), Error> {
+        let (path, mut columns, mut record) = (self.path, None, StringRecord::new());
+        while reader.read_record(&mut record).map_err(|e| failed(path, file, e))? {
+            let line = line_of(record.position(), file);
+            let Some(columns) = columns else {
+                match header(path, &record)? {
+                    Some(found) => {
+                        self.several |= found.several;
+                        columns = Some(found);
+                    }
+                    None => {
+                        let without = Columns {
+                            path: 0,
+                            label: 1,
+                            split: (record.len() > 2).then_some(2),
+                            is_valid: false,
+                            name: None,
+                            several: false,
+                            count: record.len(),
+                        };
+                        columns = Some(without);
+                        self.push(&record, line, without)?;
+                    }
+                }
+                continue;
+            };
+            self.push(&record, line, columns)?;
+        }
+        Ok(())
+    }
 }
 
 /// Converts a JSON value to a table field.
@@ -114,25 +200,52 @@ fn field(value: &Value) -> String {
     }
 }
 
-/// The number of the line of a quote that is still open at the end; as crate csv reads them, quotes count at the beginning of a field, and
-/// two of them stand for one.
-fn open_quote(file: &[u8], delimiter: u8) -> Option<usize> {
+/// Checks the shape of a table: as crate csv reads them, quotes count at the beginning of a field, and two of them stand for one.
+///
+/// # Errors
+/// A quote that is still open at the end; a field or a line that is too long.
+fn check(path: &Path, file: &[u8], delimiter: u8) -> Result<(), Error> {
     let (mut line, mut opened, mut begins) = (1, None, true);
+    let (mut length, mut fields) = (0, 1);
     let mut bytes = file.strip_prefix(b"\xef\xbb\xbf").unwrap_or(file).iter().copied().peekable();
     while let Some(byte) = bytes.next() {
-        line += usize::from(byte == b'\n');
+        length += 1;
         match opened {
             Some(_) if byte != b'"' => {}
             Some(_) if bytes.next_if_eq(&b'"').is_some() => {}
             Some(_) => opened = None,
             None if byte == b'"' && begins => opened = Some(line),
-            None => begins = [delimiter, b'\n', b'\r'].contains(&byte),
+            None => {
+                begins = [delimiter, b'\n', b'\r'].contains(&byte);
+                if begins {
+                    (length, fields) = (0, if byte == delimiter { fields + 1 } else { 1 });
+                }
+            }
+        }
+        if length > MAX_FIELD && opened.is_none() {
+            return Err(too_long(path, line, "a field", length));
+        }
+        if fields > MAX_FIELDS {
+            let what = format!("line {line}: it has more than {MAX_FIELDS} fields; expected path, label and split");
+            return Err(Error::input(path, what));
         }
         if opened.is_some() {
             begins = false;
         }
+        line += u64::from(byte == b'\n');
     }
-    opened
+    let Some(line) = opened else { return Ok(()) };
+    let what = format!(
+        "line {line}: a quote is opened and never closed, so that all that follows is one field; close it (a quote that belongs to the \
+         text stands twice, in a field in quotes)"
+    );
+    Err(Error::input(path, what))
+}
+
+/// The error of a field or an object that is longer than what a path or labels can be.
+fn too_long(path: &Path, line: u64, what: &str, bytes: usize) -> Error {
+    let what = format!("line {line}: {what} has {bytes} bytes or more; expected at most {MAX_FIELD}");
+    Error::input(path, what)
 }
 
 /// The number of the line at which a record begins that was reached at `position`: blank lines before it do not count.
@@ -141,34 +254,6 @@ fn line_of(position: Option<&Position>, file: &[u8]) -> u64 {
     let rest = file.get(position.byte() as usize..).unwrap_or(&[]);
     let blank = rest.iter().take_while(|byte| matches!(byte, b'\r' | b'\n')).filter(|&&byte| byte == b'\n');
     position.line() + blank.count() as u64
-}
-
-fn rows(mut reader: Reader<&[u8]>, file: &[u8], path: &Path) -> Result<Table, Error> {
-    let (mut rows, mut columns, mut record) = (Vec::new(), None, StringRecord::new());
-    while reader.read_record(&mut record).map_err(|e| failed(path, file, e))? {
-        let line = line_of(record.position(), file);
-        let Some(columns) = columns else {
-            match header(path, &record)? {
-                Some(found) => columns = Some(found),
-                None => {
-                    let without = Columns {
-                        path: 0,
-                        label: 1,
-                        split: (record.len() > 2).then_some(2),
-                        is_valid: false,
-                        name: None,
-                        several: false,
-                        count: record.len(),
-                    };
-                    columns = Some(without);
-                    rows.push(row(path, &record, line, without)?);
-                }
-            }
-            continue;
-        };
-        rows.push(row(path, &record, line, columns)?);
-    }
-    Ok(Table { rows, several: columns.is_some_and(|columns| columns.several) })
 }
 
 fn row(path: &Path, record: &StringRecord, line: u64, columns: Columns) -> Result<Row, Error> {

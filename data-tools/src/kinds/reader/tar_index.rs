@@ -3,6 +3,7 @@
 
 use crate::error::Error;
 use crate::text;
+use loaders::stall::during;
 use std::fs::File;
 use std::io::{self, Read, Seek, SeekFrom};
 use std::ops::Range;
@@ -55,6 +56,15 @@ pub(crate) fn list(file: &File, path: &Path, range: Range<u64>) -> Result<Vec<Me
 /// # Errors
 /// As [`list`], and those of `see`.
 pub(crate) fn walk(
+    file: &File,
+    path: &Path,
+    range: Range<u64>,
+    see: impl FnMut(&Path, Range<u64>) -> Result<(), Error>,
+) -> Result<(), Error> {
+    during("reading", path, || walk_all(file, path, range, see))
+}
+
+fn walk_all(
     file: &File,
     path: &Path,
     range: Range<u64>,

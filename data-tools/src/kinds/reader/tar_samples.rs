@@ -5,15 +5,19 @@ use super::labels::Label;
 use super::tar_index;
 use crate::error::Error;
 use crate::text::{first, without_mark};
-use loaders::{printable, regular};
+use loaders::{Limits, printable, regular};
 use std::collections::{BTreeMap, BTreeSet};
 use std::fs::File;
 use std::ops::Range;
 use std::os::unix::fs::FileExt;
 use std::path::Path;
+use std::sync::atomic::{AtomicU64, Ordering};
 
 /// The largest label or JSON that is read.
 const MOST: u64 = 1 << 20;
+/// Memory that a label takes beside its text, and a sample beside its labels and name.
+const LABEL: usize = 64;
+const SAMPLE: u64 = 200;
 /// Keys of a JSON object that hold a label, the first that is there counts.
 const KEYS: [&str; 5] = ["label", "cls", "class", "class_id", "class_name"];
 
@@ -52,15 +56,55 @@ pub(crate) struct TarSample {
     pub range: Range<u64>,
 }
 
+/// The memory that the samples of all archives of a source may take. Threads share it.
+pub(crate) struct Memory {
+    limits: Limits,
+    /// Bytes of all archives.
+    input: u64,
+    taken: AtomicU64,
+}
+
+impl Memory {
+    /// Allows what the limits say for these archives. An archive that is not there is reported when it is read.
+    pub(crate) fn new<'a>(limits: Limits, archives: impl Iterator<Item = &'a Path>) -> Self {
+        let input = archives.filter_map(|path| path.metadata().ok()).map(|meta| meta.len()).sum();
+        Memory { limits, input, taken: AtomicU64::new(0) }
+    }
+
+    fn take(&self, path: &Path, bytes: u64) -> Result<(), Error> {
+        let allowed = self.limits.allowed(self.input);
+        if self.taken.fetch_add(bytes, Ordering::Relaxed).saturating_add(bytes) <= allowed {
+            return Ok(());
+        }
+        let what = format!(
+            "its labels and names take more memory than the {:.1} MB that are allowed ({} MiB and four times the size of all archives); if \
+             they are meant to be so many, raise --limit-memory",
+            allowed as f64 / 1e6,
+            self.limits.memory >> 20
+        );
+        Err(Error::input(path, what))
+    }
+}
+
+impl TarSample {
+    /// Bytes of memory that it takes until the classes are known: eight copies of each label, as most classes are there once.
+    fn bytes(&self) -> u64 {
+        let labels = self.label.labels.iter().map(|label| LABEL + 8 * label.bytes());
+        let names = self.label.names.iter().map(|(_, name)| LABEL + 4 * name.len());
+        (3 * self.name.len() + labels.chain(names).sum::<usize>()) as u64 + SAMPLE
+    }
+}
+
 /// Reads the members' headers, and the labels, of the archive at `path`.
 ///
 /// # Errors
-/// A file that is no tar archive or cut short; members of a sample that are apart from each other.
-pub(crate) fn read(path: &Path) -> Result<Packed, Error> {
+/// A file that is no tar archive or cut short; members of a sample that are apart from each other; more labels than memory is allowed for.
+pub(crate) fn read(path: &Path, memory: &Memory) -> Result<Packed, Error> {
     let file = regular::open(path).map_err(|e| Error::io("open", path, e))?;
     let length = file.metadata().map_err(|e| Error::io("read", path, e))?.len();
     let mut reader = Reader {
         path,
+        memory,
         file: &file,
         group: Group::default(),
         members: 0,
@@ -69,7 +113,7 @@ pub(crate) fn read(path: &Path) -> Result<Packed, Error> {
         faults: vec![],
     };
     tar_index::walk(&file, path, 0..length, |name, range| reader.member(&name.to_string_lossy(), range))?;
-    reader.end();
+    reader.end()?;
     let Reader { samples, faults, .. } = reader;
     Ok(Packed { samples, faults, file })
 }
@@ -93,6 +137,7 @@ struct Group {
 
 struct Reader<'a> {
     path: &'a Path,
+    memory: &'a Memory,
     file: &'a File,
     group: Group,
     members: u64,
@@ -116,7 +161,7 @@ impl Reader<'_> {
         self.members += 1;
         let Some((key, ending)) = split_name(name) else { return Ok(()) };
         if key != self.group.key || self.group.endings.is_empty() {
-            self.end();
+            self.end()?;
             if self.seen.contains(key) {
                 return Err(self.apart(name, &range));
             }
@@ -160,10 +205,10 @@ impl Reader<'_> {
     }
 
     /// Ends the sample at work.
-    fn end(&mut self) {
+    fn end(&mut self) -> Result<(), Error> {
         let group = std::mem::take(&mut self.group);
         if group.endings.is_empty() {
-            return;
+            return Ok(());
         }
         let fault = match (group.fault, group.image, group.label) {
             (Some(fault), ..) => fault,
@@ -181,15 +226,20 @@ impl Reader<'_> {
             }
             (None, Some((name, range)), Some(mut label)) => {
                 label.names = named(&label, group.names);
-                self.samples.push(TarSample { name, label, range });
+                let sample = TarSample { name, label, range };
+                self.memory.take(self.path, sample.bytes())?;
+                self.samples.push(sample);
                 String::new()
             }
         };
         if !fault.is_empty() {
             let (key, first, start) = (printable(&group.key), group.first, group.start);
-            self.faults.push(format!("sample `{key}` (member {first} at byte {start}) {fault}"));
+            let fault = format!("sample `{key}` (member {first} at byte {start}) {fault}");
+            self.memory.take(self.path, 2 * fault.len() as u64)?;
+            self.faults.push(fault);
         }
         self.seen.insert(group.key);
+        Ok(())
     }
 
     /// The error of a member that comes after those of other keys.

@@ -1,0 +1,322 @@
+//! The lines of a table or a label file. A line takes little more memory than its text, because labels, splits and messages are stored once
+//! however often they occur.
+
+use super::labels::Label;
+use crate::error::Error;
+use loaders::Limits;
+use std::collections::BTreeMap;
+use std::path::{Path, PathBuf};
+
+/// The longest field of a table, or list of labels, in bytes.
+pub(crate) const MAX_FIELD: usize = 1 << 20;
+
+/// Memory that a line takes beside its path, which is stored in the lines and in the listing.
+const LINE: u64 = 80;
+/// Memory that a value takes that no earlier line has, beside its text: about eight copies are made of it.
+const VALUE: u64 = 600;
+
+/// What a line says.
+#[derive(Debug)]
+pub(crate) struct Content<'a> {
+    /// Number of the line in the file, from 1.
+    pub number: u64,
+    /// The image, relative to the folder of images.
+    pub path: &'a str,
+    /// Its labels: several, or none, if the list allows that.
+    pub labels: Vec<Label>,
+    /// The word for its split; empty where there is none.
+    pub split: &'a str,
+    /// Why the line has no labels, where it should have some.
+    pub fault: Option<String>,
+}
+
+/// A line. Its labels, split and fault are positions in the lists of [`Lines`].
+#[derive(Debug, Clone, Copy)]
+pub(crate) struct Line {
+    pub number: u64,
+    start: u64,
+    length: u32,
+    pub labels: u32,
+    pub split: u32,
+    fault: u32,
+}
+
+/// Distinct values, numbered in the order in which they came.
+#[derive(Debug)]
+struct Values<T> {
+    all: Vec<T>,
+    numbers: BTreeMap<T, u32>,
+}
+
+impl<T: Ord + Clone> Values<T> {
+    fn new() -> Self {
+        Values { all: Vec::new(), numbers: BTreeMap::new() }
+    }
+
+    /// The number of a value, and whether it is new.
+    fn number(&mut self, value: &T) -> (u32, bool) {
+        if let Some(number) = self.numbers.get(value) {
+            return (*number, false);
+        }
+        let number = self.all.len() as u32;
+        self.all.push(value.clone());
+        self.numbers.insert(value.clone(), number);
+        (number, true)
+    }
+}
+
+/// The lines of a file.
+#[derive(Debug)]
+pub(crate) struct Lines {
+    file: PathBuf,
+    /// Bytes of the file.
+    bytes: u64,
+    limits: Limits,
+    /// Bytes of memory that are counted.
+    taken: u64,
+    paths: String,
+    lines: Vec<Line>,
+    labels: Values<Vec<Label>>,
+    splits: Values<String>,
+    /// The empty text stands for no fault.
+    faults: Values<String>,
+}
+
+impl Lines {
+    /// Creates an empty list for `file`, which has `bytes` bytes.
+    pub(crate) fn new(file: &Path, bytes: usize, limits: Limits) -> Self {
+        Lines {
+            file: file.to_path_buf(),
+            bytes: bytes as u64,
+            limits,
+            taken: 0,
+            paths: String::new(),
+            lines: Vec::new(),
+            labels: Values::new(),
+            splits: Values::new(),
+            faults: Values::new(),
+        }
+    }
+
+    /// Adds a line.
+    ///
+    /// # Errors
+    /// Returns an error if the lines take more memory than the limits allow.
+    pub(crate) fn push(&mut self, content: Content<'_>) -> Result<(), Error> {
+        let Content { number, path, labels, split, fault } = content;
+        self.take(LINE + 2 * path.len() as u64 + 4 * labels.len() as u64)?;
+        let text: usize = labels.iter().map(Label::bytes).sum();
+        let (labels, is_new) = self.labels.number(&labels);
+        if is_new {
+            self.take(VALUE + 8 * text as u64)?;
+        }
+        let split = self.split(split)?;
+        let fault = self.fault(&fault.unwrap_or_default())?;
+        let line = Line { number, start: self.paths.len() as u64, length: path.len() as u32, labels, split, fault };
+        self.paths.push_str(path);
+        self.lines.push(line);
+        Ok(())
+    }
+
+    /// Counts memory that is kept for the lines.
+    ///
+    /// # Errors
+    /// Returns an error if the lines take more memory than the limits allow.
+    pub(crate) fn take(&mut self, bytes: u64) -> Result<(), Error> {
+        self.taken = self.taken.saturating_add(bytes);
+        if self.taken <= self.limits.allowed(self.bytes) {
+            return Ok(());
+        }
+        let what = format!(
+            "its lines, and what is made of them, take more memory than the {:.1} MB that are allowed ({} MiB and four times the file's size); \
+             if it is meant to be so large, raise --limit-memory",
+            self.limits.allowed(self.bytes) as f64 / 1e6,
+            self.limits.memory >> 20
+        );
+        Err(Error::input(&self.file, what))
+    }
+
+    /// The number of a word for a split.
+    fn split(&mut self, word: &str) -> Result<u32, Error> {
+        if let Some(number) = self.splits.numbers.get(word) {
+            return Ok(*number);
+        }
+        self.take(VALUE + 8 * word.len() as u64)?;
+        Ok(self.splits.number(&word.to_string()).0)
+    }
+
+    /// The number of a fault.
+    fn fault(&mut self, what: &str) -> Result<u32, Error> {
+        if let Some(number) = self.faults.numbers.get(what) {
+            return Ok(*number);
+        }
+        self.take(VALUE + 4 * what.len() as u64)?;
+        Ok(self.faults.number(&what.to_string()).0)
+    }
+
+    pub(crate) fn is_empty(&self) -> bool {
+        self.lines.is_empty()
+    }
+
+    pub(crate) fn all(&self) -> &[Line] {
+        &self.lines
+    }
+
+    pub(crate) fn path(&self, line: &Line) -> &str {
+        let start = line.start as usize;
+        self.paths.get(start..start + line.length as usize).unwrap_or("")
+    }
+
+    /// The image that a line names: its path without `./` at the beginning.
+    pub(crate) fn image(&self, line: &Line) -> &str {
+        self.path(line).trim_start_matches("./")
+    }
+
+    pub(crate) fn labels(&self, line: &Line) -> &[Label] {
+        &self.labels.all[line.labels as usize]
+    }
+
+    pub(crate) fn split_word(&self, line: &Line) -> &str {
+        &self.splits.all[line.split as usize]
+    }
+
+    pub(crate) fn line_fault(&self, line: &Line) -> Option<&str> {
+        Some(self.faults.all[line.fault as usize].as_str()).filter(|what| !what.is_empty())
+    }
+
+    /// All labels, each once for every set of labels that it is in.
+    pub(crate) fn labels_mut(&mut self) -> impl Iterator<Item = &mut Label> {
+        self.labels.all.iter_mut().flatten()
+    }
+
+    /// The distinct words for splits.
+    pub(crate) fn split_words(&self) -> &[String] {
+        &self.splits.all
+    }
+
+    /// The split and the labels of all lines, each pair once.
+    pub(crate) fn pairs(&self) -> impl Iterator<Item = (&str, &[Label])> {
+        let pairs: std::collections::BTreeSet<(u32, u32)> =
+            self.lines.iter().map(|line| (line.split, line.labels)).collect();
+        pairs.into_iter().map(|(split, labels)| {
+            (self.splits.all[split as usize].as_str(), self.labels.all[labels as usize].as_slice())
+        })
+    }
+
+    /// Replaces each path for which `replaced` returns another one.
+    ///
+    /// # Errors
+    /// Returns an error if the lines take more memory than the limits allow.
+    pub(crate) fn replace_paths(&mut self, replaced: impl Fn(&str) -> Option<String>) -> Result<(), Error> {
+        for at in 0..self.lines.len() {
+            let line = self.lines[at];
+            let Some(path) = replaced(self.path(&line)) else { continue };
+            self.take(path.len() as u64)?;
+            self.lines[at] = Line { start: self.paths.len() as u64, length: path.len() as u32, ..line };
+            self.paths.push_str(&path);
+        }
+        Ok(())
+    }
+
+    /// Removes `./` from the beginning of all paths.
+    pub(crate) fn trim_paths(&mut self) {
+        for at in 0..self.lines.len() {
+            let trimmed = self.image(&self.lines[at]).len() as u32;
+            let line = &mut self.lines[at];
+            line.start += u64::from(line.length - trimmed);
+            line.length = trimmed;
+        }
+    }
+
+    /// Sets the split of each line whose word for it is empty to the one that `of` finds in its path.
+    ///
+    /// # Errors
+    /// Returns an error if the lines take more memory than the limits allow.
+    pub(crate) fn split_by_path(&mut self, of: impl Fn(&str) -> Option<&str>) -> Result<(), Error> {
+        for at in 0..self.lines.len() {
+            let line = self.lines[at];
+            if let (true, Some(word)) = (self.split_word(&line).is_empty(), of(self.image(&line)).map(str::to_string)) {
+                self.lines[at].split = self.split(&word)?;
+            }
+        }
+        Ok(())
+    }
+
+    /// Replaces each line's word for its split by what `of` returns for it, and removes the lines for which that is nothing.
+    ///
+    /// # Errors
+    /// Returns an error if the lines take more memory than the limits allow.
+    pub(crate) fn rename_splits(&mut self, of: impl Fn(&str) -> Option<String>) -> Result<(), Error> {
+        let words = self.splits.all.clone();
+        let numbers = words.iter().map(|word| of(word).map(|split| self.split(&split)).transpose());
+        let numbers = numbers.collect::<Result<Vec<Option<u32>>, Error>>()?;
+        self.lines.retain_mut(|line| match numbers[line.split as usize] {
+            Some(split) => {
+                line.split = split;
+                true
+            }
+            None => false,
+        });
+        Ok(())
+    }
+
+    /// Returns the positions of all lines in the order of their images, those of one image in the order of the file.
+    pub(crate) fn by_image(&self) -> Vec<u32> {
+        let mut order: Vec<u32> = (0..self.lines.len() as u32).collect();
+        order.sort_unstable_by(|&a, &b| {
+            let image = |at: u32| self.image(&self.lines[at as usize]);
+            image(a).cmp(image(b)).then(a.cmp(&b))
+        });
+        order
+    }
+}
+
+#[cfg(test)]
+mod tests {
+    use super::*;
+
+    fn push(lines: &mut Lines, number: u64, path: &str, label: &str, split: &str) -> Result<(), Error> {
+        lines.push(Content { number, path, labels: vec![Label::of_field(label)], split, fault: None })
+    }
+
+    #[test]
+    fn values_are_stored_once_and_memory_is_limited() {
+        let mut lines = Lines::new(Path::new("a.csv"), 100, Limits::with_memory(4000));
+        push(&mut lines, 1, "b.jpg", "cat", "").unwrap();
+        push(&mut lines, 2, "./a.jpg", "cat", "val").unwrap();
+        push(&mut lines, 4, "a.jpg", "dog", "").unwrap();
+        assert_eq!((lines.labels.all.len(), lines.splits.all.len(), lines.faults.all.len()), (2, 2, 1));
+        assert_eq!(lines.by_image(), [1, 2, 0]);
+        assert_eq!(lines.pairs().map(|(split, _)| split).collect::<Vec<_>>(), ["", "", "val"]);
+        let mut number = 5;
+        let error = loop {
+            match push(&mut lines, number, "c.jpg", "cat", "") {
+                Ok(()) => number += 1,
+                Err(error) => break error.to_string(),
+            }
+        };
+        assert!(error.starts_with("a.csv: ") && error.contains("--limit-memory"), "{error}");
+        // most of it is what three values take
+        assert!((10..20).contains(&number), "{number}");
+    }
+
+    #[test]
+    fn splits_are_found_and_renamed() {
+        let mut lines = Lines::new(Path::new("a.csv"), 100, Limits::DEFAULT);
+        for (number, (path, split)) in (1..).zip([("t/a", ""), ("v\\b", "val"), ("c", "test"), ("d", "valid")]) {
+            push(&mut lines, number, path, "1", split).unwrap();
+        }
+        lines.replace_paths(|path| path.contains('\\').then(|| path.replace('\\', "/"))).unwrap();
+        lines.split_by_path(|path| Some(path.split_once('/')?.0)).unwrap();
+        let split = |word: &str| match word {
+            "test" => None,
+            "val" | "valid" => Some("validation".to_string()),
+            other => Some(other.to_string()),
+        };
+        lines.rename_splits(split).unwrap();
+        let all =
+            lines.all().iter().map(|line| format!("{} {} {}", line.number, lines.path(line), lines.split_word(line)));
+        assert_eq!(all.collect::<Vec<_>>(), ["1 t/a t", "2 v/b validation", "4 d validation"]);
+        assert_eq!(lines.all()[1].split, lines.all()[2].split);
+    }
+}

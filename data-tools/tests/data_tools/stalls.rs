@@ -1,0 +1,104 @@
+//! A file system that stops answering is named, and ends the command where that is asked for.
+
+use crate::common::{Temp, pictures};
+use data_tools::{ConvertOptions, convert, verify};
+use std::fs::File;
+use std::io::Read;
+use std::path::{Path, PathBuf};
+use std::process::{Command, Stdio};
+use std::time::{Duration, Instant};
+use std::{env, fs, thread};
+
+/// The command for the child, and the paths it gets.
+const COMMAND: &str = "STALLS_COMMAND";
+const PATH: &str = "STALLS_PATH";
+const OUT: &str = "STALLS_OUT";
+
+/// A file system in user space whose server never answers. Dropping it lets all calls fail.
+struct Hung {
+    /// The connection; closing it ends it.
+    _server: File,
+    dir: PathBuf,
+}
+
+impl Hung {
+    /// Mounts it on `dir`; `None` without the right to do so.
+    fn mount(dir: &Path) -> Option<Self> {
+        fs::create_dir_all(dir).unwrap();
+        let server = File::options().read(true).write(true).open("/dev/fuse").ok()?;
+        // mount passes the number of its own standard input on
+        let mounted = Command::new("mount")
+            .args(["-i", "-t", "fuse", "-o", "fd=0,rootmode=40000,user_id=0,group_id=0", "hung"])
+            .arg(dir)
+            .stdin(server.try_clone().unwrap())
+            .stderr(Stdio::null())
+            .status();
+        mounted.is_ok_and(|status| status.success()).then(|| Hung { _server: server, dir: dir.to_path_buf() })
+    }
+}
+
+impl Drop for Hung {
+    fn drop(&mut self) {
+        let _ = Command::new("umount").arg("-l").arg(&self.dir).status();
+    }
+}
+
+/// Runs in the child process of [`a_hung_file_system_is_named`].
+#[test]
+#[ignore = "waits for ever; another test starts it"]
+fn in_the_child() {
+    let path = PathBuf::from(env::var_os(PATH).unwrap());
+    let options = ConvertOptions { progress: false, ..ConvertOptions::default() };
+    let out = PathBuf::from(env::var_os(OUT).unwrap());
+    let result = match env::var(COMMAND).unwrap().as_str() {
+        "csv" => convert("csv", &path, &out, &options).map(drop),
+        "folder" => convert("folder", &path, &out, &options).map(drop),
+        _ => verify(&path, 1).map(drop),
+    };
+    panic!("it came back: {result:?}");
+}
+
+/// Only where this process may mount: that needs root.
+#[test]
+fn a_hung_file_system_is_named() {
+    let temp = Temp::new();
+    let Some(hung) = Hung::mount(&temp.path("mnt")) else { return };
+    let images = temp.path("images/a");
+    fs::create_dir_all(&images).unwrap();
+    fs::write(images.join("0.png"), pictures::png(8, 8, 1)).unwrap();
+    let cases = [
+        ("csv", "mnt/labels.csv", "out", "mnt/labels.csv"),
+        ("folder", "mnt", "out", "mnt"),
+        ("folder", "images", "mnt/out", "mnt/out"),
+        ("verify", "mnt/data", "out", "mnt/data"),
+    ];
+    for (command, path, out, named) in cases {
+        let mut child = Command::new(env::current_exe().unwrap())
+            .args(["--exact", "stalls::in_the_child", "--ignored", "--nocapture"])
+            .env(COMMAND, command)
+            .env(PATH, temp.path(path))
+            .env(OUT, temp.path(out))
+            .env("TRIREME_STALL_WARN", "300ms")
+            .env("TRIREME_STALL_ABORT", "1.5s")
+            .stderr(Stdio::piped())
+            .stdout(Stdio::null())
+            .spawn()
+            .unwrap();
+        let until = Instant::now() + Duration::from_secs(60);
+        let status = loop {
+            match child.try_wait().unwrap() {
+                Some(status) => break status,
+                None if Instant::now() > until => break child.kill().and_then(|()| child.wait()).unwrap(),
+                None => thread::sleep(Duration::from_millis(20)),
+            }
+        };
+        let mut text = String::new();
+        child.stderr.take().unwrap().read_to_string(&mut text).unwrap();
+        assert_eq!(status.code(), Some(1), "{command}: {text}");
+        let path = temp.path(named);
+        let warning = text.lines().find(|line| line.starts_with("warning: ")).unwrap_or_else(|| panic!("{text}"));
+        assert!(warning.contains(&*path.to_string_lossy()) && warning.contains("has not answered for "), "{text}");
+        assert!(text.contains("error: ") && text.contains("TRIREME_STALL_ABORT"), "{text}");
+    }
+    drop(hung);
+}
