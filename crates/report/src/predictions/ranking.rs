@@ -3,21 +3,21 @@
 
 /// For each class, the log-probabilities that its own images give it, ascending.
 pub struct Ranking {
-    thresholds: Vec<Vec<f32>>,
+    thresholds: Vec<Vec<f64>>,
     /// Where the counts of each class begin.
     starts: Vec<usize>,
 }
 
 impl Ranking {
     /// For so many classes, of the class and the log-probability of every image of all ranks, in any order.
-    pub fn new(classes: usize, own: impl Iterator<Item = (u32, f32)>) -> Self {
+    pub fn new(classes: usize, own: impl Iterator<Item = (u32, f64)>) -> Self {
         let mut thresholds = vec![Vec::new(); classes];
         for (label, log) in own {
             if let Some(of_class) = thresholds.get_mut(label as usize) {
                 of_class.push(number(log));
             }
         }
-        thresholds.iter_mut().for_each(|of_class: &mut Vec<f32>| of_class.sort_by(f32::total_cmp));
+        thresholds.iter_mut().for_each(|of_class: &mut Vec<f64>| of_class.sort_by(f64::total_cmp));
         let mut starts = Vec::with_capacity(classes);
         let mut end = 0;
         for of_class in &thresholds {
@@ -34,7 +34,7 @@ impl Ranking {
     }
 
     /// Counts an image with these log-probabilities, one a class.
-    pub fn add(&self, counts: &mut [u64], logs: &[f32]) {
+    pub fn add(&self, counts: &mut [u64], logs: &[f64]) {
         for ((of_class, start), log) in self.thresholds.iter().zip(&self.starts).zip(logs) {
             if !of_class.is_empty() {
                 let log = number(*log);
@@ -51,12 +51,12 @@ impl Ranking {
 }
 
 /// What is no number is ranked last.
-fn number(log: f32) -> f32 {
-    if log.is_nan() { f32::NEG_INFINITY } else { log }
+fn number(log: f64) -> f64 {
+    if log.is_nan() { f64::NEG_INFINITY } else { log }
 }
 
 /// At each threshold, the share of the class's images among all that reach it, averaged over the class's images.
-fn precision(thresholds: &[f32], counts: &[u64]) -> Option<f64> {
+fn precision(thresholds: &[f64], counts: &[u64]) -> Option<f64> {
     let images = thresholds.len();
     let (mut reached, mut sum, mut end) = (0, 0.0, images);
     while end > 0 {
@@ -73,7 +73,7 @@ fn precision(thresholds: &[f32], counts: &[u64]) -> Option<f64> {
 mod tests {
     use super::*;
 
-    fn average(rows: &[(u32, [f32; 2])]) -> Vec<Option<f64>> {
+    fn average(rows: &[(u32, [f64; 2])]) -> Vec<Option<f64>> {
         let ranking = Ranking::new(2, rows.iter().map(|(label, logs)| (*label, logs[*label as usize])));
         let mut counts = ranking.counts();
         rows.iter().for_each(|(_, logs)| ranking.add(&mut counts, logs));
@@ -93,10 +93,20 @@ mod tests {
 
     #[test]
     fn equal_ones_share_a_rank() {
-        let found = average(&[(0, [1.0, 0.0]), (1, [1.0, 0.0]), (0, [1.0, 0.0]), (1, [1.0, f32::NAN])]);
+        let found = average(&[(0, [1.0, 0.0]), (1, [1.0, 0.0]), (0, [1.0, 0.0]), (1, [1.0, f64::NAN])]);
         assert_eq!(found[0], Some(0.5));
         // 0.0 is reached by three, one of them of the class; NaN by all four
         assert_eq!(found[1], Some((1.0 / 3.0 + 2.0 / 4.0) / 2.0));
         assert_eq!(average(&[(0, [0.5, 0.5])]), [Some(1.0), None]);
+    }
+
+    /// Probabilities that differ by less than f32 can tell have ranks of their own, as in scikit-learn with probabilities in f64.
+    #[test]
+    fn close_ones_are_told_apart() {
+        let log = -0.693_147_180_559_945_3_f64;
+        let found = average(&[(0, [log, 0.0]), (1, [log + 1e-12, 0.0])]);
+        assert_eq!(found[0], Some(0.5));
+        let found = average(&[(0, [log + 1e-12, 0.0]), (1, [log, 0.0])]);
+        assert_eq!(found[0], Some(1.0));
     }
 }

@@ -7,7 +7,7 @@ use report::predictions::{Outcome, Predictions, Ranking, Softmax};
 use crate::error::Error;
 
 /// Probabilities of a whole split that are kept for average precisions, over all ranks: 1 GiB.
-const MOST_KEPT: u64 = 1 << 28;
+const MOST_KEPT: u64 = 1 << 27;
 
 /// What is wanted of a scoring beside the score.
 #[derive(Clone, Copy, Debug, PartialEq, Eq)]
@@ -33,7 +33,7 @@ pub(super) struct Collector {
 pub(super) struct Ranks {
     /// The classes of each image.
     sets: LabelSets,
-    values: Vec<f32>,
+    values: Vec<f64>,
 }
 
 impl Collector {
@@ -49,7 +49,7 @@ impl Collector {
             let softmax = Softmax::of(row);
             Outcome::new(*id, *label, row, softmax).write(&mut self.outcomes);
             if let Some(logs) = &mut self.logs {
-                logs.add(&[*label], row.iter().map(|score| softmax.log(*score) as f32));
+                logs.add(&[*label], row.iter().map(|score| softmax.log(*score)));
             }
         }
     }
@@ -76,7 +76,7 @@ impl Ranks {
     }
 
     /// Adds an image of these classes.
-    pub fn add(&mut self, classes: &[u32], values: impl Iterator<Item = f32>) {
+    pub fn add(&mut self, classes: &[u32], values: impl Iterator<Item = f64>) {
         self.sets.push(classes.iter().copied());
         self.values.extend(values);
     }
@@ -101,7 +101,7 @@ impl Ranks {
         for (labels, row) in self.sets.iter().zip(self.values.chunks_exact(classes.max(1))) {
             for label in labels {
                 own.extend(label.to_le_bytes());
-                own.extend(row.get(*label as usize).copied().unwrap_or(f32::NAN).to_le_bytes());
+                own.extend(row.get(*label as usize).copied().unwrap_or(f64::NAN).to_le_bytes());
             }
         }
         own
@@ -124,9 +124,9 @@ impl Ranks {
 
 /// Of the classes of all images with their values.
 fn ranking(classes: usize, own: &[u8]) -> Ranking {
-    let pair = |bytes: &[u8; 8]| {
+    let pair = |bytes: &[u8; 12]| {
         let [a, b, c, d, rest @ ..] = *bytes;
-        (u32::from_le_bytes([a, b, c, d]), f32::from_le_bytes(rest))
+        (u32::from_le_bytes([a, b, c, d]), f64::from_le_bytes(rest))
     };
     Ranking::new(classes, own.as_chunks().0.iter().map(pair))
 }

@@ -67,7 +67,7 @@ impl SeveralCollector {
                 SeveralOutcome::new(*id, loss, own, row).write(outcomes);
             }
             if let Some(ranks) = &mut self.ranks {
-                ranks.add(own, row.iter().copied());
+                ranks.add(own, row.iter().map(|score| f64::from(*score)));
             }
         }
         part
