@@ -1,7 +1,7 @@
 //! Notices file systems that stop answering. Such a call neither returns nor fails, so another thread must look at it.
 //!
-//! A thread says which file it works on by [`during`]. While a [`StallWatch`] exists, its thread looks at all of them. A thread that has not
-//! had a millisecond of processor time for long waits in one call: one that reads or computes slowly has more.
+//! A thread says which file it works on by [`during`]. While a [`StallWatch`] exists, its thread looks at all of them. A thread that has
+//! had less than a millisecond of processor time for long waits in one call: one that reads or computes slowly has more.
 
 use crate::printable::printable;
 use std::cell::RefCell;
@@ -160,8 +160,8 @@ pub struct StallWatch {
 }
 
 impl StallWatch {
-    /// Begins to watch. `say` gets the warnings, and the reason before the process ends. Watches nothing without limits, beside another watch
-    /// of this process, or where no thread can be started.
+    /// Begins to watch. `say` gets the warnings, and the reason before the process ends. Watches nothing without limits, beside another
+    /// watch of this process, or where no thread can be started.
     pub fn start(limits: StallLimits, say: impl Fn(&str) + Send + 'static) -> Self {
         let ended = Arc::new((Mutex::new(false), Condvar::new()));
         let shortest = [limits.warn, limits.abort].into_iter().flatten().min();
@@ -293,8 +293,7 @@ mod tests {
         let watch = StallWatch::start(limits, move |line| lock(&list).push(line.to_string()));
         operation();
         drop(watch);
-        let lines = lock(&lines).clone();
-        lines
+        std::mem::take(&mut *lock(&lines))
     }
 
     /// One test, as all watches of a process see all of its threads.

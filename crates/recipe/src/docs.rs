@@ -18,7 +18,7 @@ OUT/recipe.toml records the recipe as it was used.
 A key that is not in these tables, or that belongs to another kind of optimizer, schedule or codec, is refused. Patterns of parameters
 match names such as `layer1.0.bn1.bias`: `*` is any run of characters, `?` exactly one.
 
-<!-- The tables are made by `TRIREME_BLESS=1 cargo test -p recipe docs` from the schema in crates/recipe/src/ and crates/engine/src/optim/. -->
+<!-- The tables are made by `TRIREME_BLESS=1 cargo test -p recipe docs` from the schema in the source. -->
 ";
 
 /// The text of `docs/recipe.md`.

@@ -103,10 +103,10 @@ mod tests {
         assert!(!page.contains("<img") && !page.contains("</script><b>"), "{page}");
         assert_eq!(data_of(&page)["runs"][0]["recipe"]["model"], "\"</script><b>\"");
         assert_eq!(data_of(&page)["runs"][0]["defaults"], serde_json::json!([]));
-        let page = render(&[run("a", "")], None, |key, value| (key, value) == ("model", "\"</script><b>\""));
-        assert_eq!(data_of(&page)["runs"][0]["defaults"], serde_json::json!(["model"]));
         assert_eq!(page.matches("</script>").count(), 2);
         assert!(page.contains("<title>&lt;img"));
+        let page = render(&[run("a", "")], None, |key, value| (key, value) == ("model", "\"</script><b>\""));
+        assert_eq!(data_of(&page)["runs"][0]["defaults"], serde_json::json!(["model"]));
     }
 
     /// It loads nothing: no address but that of the namespace of SVG, no reference but into itself.

@@ -95,8 +95,10 @@ mod tests {
     use super::*;
     use crate::kinds::reader::lines::Line;
 
-    /// The number, image, labels and fault of each line.
-    fn of(text: &str) -> Result<Vec<(u64, String, Vec<Label>, Option<String>)>, String> {
+    /// Number, image, labels and fault of a line.
+    type Row = (u64, String, Vec<Label>, Option<String>);
+
+    fn of(text: &str) -> Result<Vec<Row>, String> {
         let path = std::env::temp_dir().join(format!("trireme-labels-{}-{}.json", std::process::id(), text.len()));
         std::fs::write(&path, text).unwrap();
         let lines = read(&path, Limits::DEFAULT).map_err(|e| e.to_string());

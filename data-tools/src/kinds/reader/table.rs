@@ -72,7 +72,8 @@ struct Columns {
 /// Reads the table at `path`; tabs or semicolons in its first line and no comma make it a table of these.
 ///
 /// # Errors
-/// A file that cannot be read, is not UTF-8, or has a header without a column of paths or labels; more lines than the limits of memory allow.
+/// A file that cannot be read, is not UTF-8, or has a header without a column of paths or labels; more lines than the limits of memory
+/// allow.
 pub(crate) fn read(path: &Path, reading: &Reading<'_>) -> Result<Table, Error> {
     let file = regular::read(path).map_err(|e| Error::io("read", path, e))?;
     let mut table = Rows {
@@ -127,8 +128,8 @@ impl Rows<'_> {
         self.lines.push(Content { number, path: &path, labels, split: &split, fault: is_longer.then(longer) })
     }
 
-    /// Reads a JSON Lines file, such as `metadata.jsonl` in Hugging Face's imagefolder format. The first object's keys become the columns. A
-    /// list of labels is joined with `;`.
+    /// Reads a JSON Lines file, such as `metadata.jsonl` in Hugging Face's imagefolder format. The first object's keys become the columns.
+    /// A list of labels is joined with `;`.
     fn objects(&mut self, file: &[u8]) -> Result<(), Error> {
         let path = self.path;
         let (mut columns, mut keys) = (None, Vec::new());

@@ -42,8 +42,8 @@ pub fn underflow(world: &WorldInfo, scale: &LossScale, alone: bool) -> Option<Er
     })
 }
 
-/// Returns the error for a score that is useless although the weights are finite. All ranks have the same score and call this together. `whose`
-/// names the weights that were scored.
+/// Returns the error for a score that is useless although the weights are finite. All ranks have the same score and call this together.
+/// `whose` names the weights that were scored.
 pub fn scored(world: &WorldInfo, whose: &str, split: &str, step: u64, loss: f64) -> Error {
     match world.rank {
         0 => Error::Diverged {
