@@ -47,7 +47,7 @@ pub struct Args {
     /// Measure fewer images, 4 at least, of operations that take more than so many 10^9 multiplications and additions a pass
     #[arg(long, value_name = "G", default_value = "1000", value_parser = gflop)]
     pub most_gflop: f64,
-    /// Measure operations with a choice only, and put the fastest of each into this file, like the tables in crates/backend/src/cpu/choices;
+    /// Measure operations with a choice only, and write the fastest to this file, a table like those in crates/backend/src/cpu/choices;
     /// its other rows stay
     #[arg(long, value_name = "FILE")]
     pub table: Option<PathBuf>,
