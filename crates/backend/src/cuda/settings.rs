@@ -1,6 +1,6 @@
 //! How a recipe has a GPU compute.
 
-pub use crate::precision::Precision;
+pub use crate::device::Precision;
 
 impl Precision {
     /// Bytes of an activation.

@@ -5,7 +5,7 @@
 use std::ops::Range;
 
 use crate::error::Error;
-use crate::param_format::ParamFormat;
+use crate::memory::ParamFormat;
 
 /// No unit: padding.
 const NONE: u32 = u32::MAX;

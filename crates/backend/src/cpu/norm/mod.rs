@@ -18,8 +18,8 @@ use channel::Channel;
 use net::Norm;
 use rows::Bits;
 
-use crate::across::Across;
-use crate::across;
+use crate::queue::Across;
+use crate::queue;
 use crate::{Arena, Error, Gradients, Keeps, Pass, PlanRequest, Planned, TensorDesc};
 use super::buf::AlignedBuf;
 use super::channel_sums::ChannelSums;

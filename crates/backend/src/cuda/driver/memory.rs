@@ -12,7 +12,7 @@ use super::slice::{Activation, Plain, Slice};
 use super::status::driver;
 use super::stream::{Event, Stream};
 use crate::cuda::settings::Precision;
-use crate::region::{Part, Whole};
+use crate::memory::{Part, Whole};
 use crate::{Buffer, Error};
 
 /// Device memory, in f32 elements.

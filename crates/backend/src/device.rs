@@ -1,10 +1,12 @@
 //! A kind of device, and how a rank opens its own.
 
+use std::ops::{AddAssign, Sub};
+
+use schema::words;
 use serde::{Deserialize, Serialize};
 
 use super::error::Error;
 use super::interface::Backend;
-use super::precision::Precision;
 
 /// The settings with which a rank opens its device.
 #[derive(Clone, Copy, Debug)]
@@ -82,4 +84,73 @@ pub trait DeviceKind: Sized {
     fn gpu(&self, _backend: &Self::Backend) -> Option<Gpu> {
         None
     }
+}
+
+// The number format of the arithmetic.
+
+/// Type of activations, their gradients and the copies of weights that matrix products take. Parameters, their gradients,
+/// statistics and losses are f32 or more.
+#[derive(Clone, Copy, Debug, Default, PartialEq, Eq)]
+pub enum Precision {
+    /// 32 bits everywhere.
+    #[default]
+    F32,
+    /// 8 bits of exponent, 8 of mantissa.
+    Bf16,
+    /// 5 bits of exponent, 11 of mantissa; losses are scaled so that small gradients survive.
+    F16,
+}
+
+words! { Precision { F32 = "f32", Bf16 = "bf16", F16 = "f16" } }
+
+// What the cores behind a device can do, for benches, and how often the device brings its threads together.
+
+/// Parallel regions: all threads start, and the region ends when the last one is done.
+#[derive(Clone, Copy, Debug, Default, PartialEq, Eq)]
+pub struct Regions {
+    /// Loops of our own.
+    pub own: u64,
+    /// Executions of a library's primitives; each is one region at least.
+    pub library: u64,
+}
+
+impl Regions {
+    /// Both.
+    pub fn all(self) -> u64 {
+        self.own + self.library
+    }
+}
+
+impl AddAssign for Regions {
+    fn add_assign(&mut self, other: Self) {
+        self.own += other.own;
+        self.library += other.library;
+    }
+}
+
+impl Sub for Regions {
+    type Output = Self;
+
+    fn sub(self, other: Self) -> Self {
+        Self { own: self.own - other.own, library: self.library - other.library }
+    }
+}
+
+/// The cores of a device that computes with threads of this process.
+pub trait Cores {
+    /// Compute threads.
+    fn threads(&self) -> usize;
+
+    /// Regions of the calling thread so far; with one thread, those that several would have.
+    fn regions(&self) -> Regions;
+
+    /// Seconds of a region with nothing in it.
+    fn barrier(&self) -> f64;
+
+    /// Multiply-adds in registers, of bf16 where products are of pairs of them, else of f32: operations a second of all threads together,
+    /// a multiply-add counted as two.
+    fn peak(&self) -> f64;
+
+    /// Bytes a second that so many of the threads together read and write in arrays far larger than caches (two read, one written).
+    fn bandwidth(&self, threads: usize) -> Result<f64, Error>;
 }

@@ -1,14 +1,43 @@
-//! Losses of scores against targets over all classes: what they compare, their arguments, and what a host computes alike for all rows.
-//!
-//! With z a row's scores, t its targets, K classes, and log p the logarithm of the softmax of z:
-//! - softmax: the sum over c of -t (1 - p)^gamma log p: cross-entropy, and with gamma > 0 the focal loss;
-//! - sigmoid, each class by itself: p = 1 / (1 + exp(-z)), e = -t log p - (1 - t) log(1 - p), r = p t + (1 - p) (1 - t), and the sum over c
-//!   of a (1 - r)^gamma e with a = alpha t + (1 - alpha) (1 - t), or 1 without alpha: binary cross-entropy, and with gamma > 0 the focal
-//!   loss of Lin et al. 2017 (arXiv 1708.02002);
-//! - with a teacher of share s and temperature T, (1 - s) times the loss, and s T^2 times the divergence of Kullback and Leibler from the
-//!   softmax of the teacher's scores / T to that of z / T (Hinton et al. 2015, arXiv 1503.02531).
+//! The loss: its arguments, and its sums over a batch.
 
 use super::error::Error;
+use super::memory::DeviceMemory;
+
+/// Arguments of the softmax cross-entropy.
+#[derive(Clone, Copy, Debug)]
+pub struct CrossEntropy<'a> {
+    /// Class of each row.
+    pub labels: &'a [u32],
+    /// Weight spread evenly over all classes.
+    pub smoothing: f32,
+    /// Factor of the gradient: 1 / (true number of samples of the whole step).
+    pub scale: f32,
+    /// Another factor of the gradient, where several losses are added up.
+    pub weight: f32,
+}
+
+/// Sums over the rows of a batch.
+#[derive(Clone, Copy, Debug, Default, PartialEq)]
+pub struct LossSums {
+    /// Sum of the losses.
+    pub loss: f64,
+    /// Rows whose class has the highest score.
+    pub top1: u64,
+    /// Rows whose class is among the five highest scores.
+    pub top5: u64,
+    /// Rows.
+    pub count: u64,
+}
+
+// Losses of scores against targets over all classes: what they compare, their arguments, and what a host computes alike for all rows.
+//
+// With z a row's scores, t its targets, K classes, and log p the logarithm of the softmax of z:
+// - softmax: the sum over c of -t (1 - p)^gamma log p: cross-entropy, and with gamma > 0 the focal loss;
+// - sigmoid, each class by itself: p = 1 / (1 + exp(-z)), e = -t log p - (1 - t) log(1 - p), r = p t + (1 - p) (1 - t), and the sum over c
+//   of a (1 - r)^gamma e with a = alpha t + (1 - alpha) (1 - t), or 1 without alpha: binary cross-entropy, and with gamma > 0 the focal
+//   loss of Lin et al. 2017 (arXiv 1708.02002);
+// - with a teacher of share s and temperature T, (1 - s) times the loss, and s T^2 times the divergence of Kullback and Leibler from the
+//   softmax of the teacher's scores / T to that of z / T (Hinton et al. 2015, arXiv 1503.02531).
 
 /// What a loss compares, and how.
 #[derive(Clone, Copy, Debug, PartialEq)]
@@ -134,4 +163,37 @@ impl Objective {
         };
         self.teacher.map_or(own, |teacher| own * (1.0 - f64::from(teacher.share)))
     }
+}
+
+// The scale of the losses, for activations of a type with a short range (f16).
+
+/// A device that scales its losses.
+pub trait LossScaling<D: DeviceMemory> {
+    /// Takes the scale out of all gradients of a step, before its update; where one is Inf or NaN, the device skips the update and
+    /// lowers the scale.
+    fn inspect(&self, gradients: &[D::Buf]) -> Result<(), Error>;
+
+    /// The scale, once everything enqueued is done.
+    fn scale(&self) -> Result<LossScale, Error>;
+
+    /// Continues with this scale.
+    fn set_scale(&self, scale: LossScale) -> Result<(), Error>;
+}
+
+/// The factor of the losses, and its history.
+#[derive(Clone, Copy, Debug, Default, PartialEq)]
+pub struct LossScale {
+    /// The factor.
+    pub scale: f32,
+    /// Steps without Inf or NaN since it last grew.
+    pub good: u32,
+    /// Steps in a row, up to the last one, that were skipped because a gradient was Inf or NaN.
+    pub bad: u32,
+    /// Steps that were skipped in all.
+    pub lost: u32,
+}
+
+impl LossScale {
+    /// Below this, halving the scale has not helped: the values themselves are not finite.
+    pub const LEAST: f32 = 1.0 / 1024.0;
 }
