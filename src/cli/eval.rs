@@ -99,6 +99,7 @@ pub struct Args {
     /// Copy the split to this folder on each node's own disk first, as "$TMPDIR"; a copy that is there is used again
     #[arg(long, value_name = "DIR")]
     pub stage: Option<PathBuf>,
+    /// When waits are reported, and when they end the program
     #[command(flatten)]
     pub stall: Stall,
 }

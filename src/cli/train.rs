@@ -90,6 +90,7 @@ pub struct Args {
     /// Stop in time with a checkpoint and exit code 75, counted from the start of the program, as 1h30m
     #[arg(long, value_name = "TIME", value_parser = recipe::every::duration)]
     pub time_limit: Option<Duration>,
+    /// When waits are reported, and when they end the program
     #[command(flatten)]
     pub stall: Stall,
     /// Print the resolved recipe, the layers and the memory plan, and stop
