@@ -18,8 +18,7 @@ use channel::Channel;
 use net::Norm;
 use rows::Bits;
 
-use crate::queue::Across;
-use crate::queue;
+use crate::queue::{self, Across};
 use crate::{Arena, Error, Gradients, Keeps, Pass, PlanRequest, Planned, TensorDesc};
 use super::buf::AlignedBuf;
 use super::channel_sums::ChannelSums;
@@ -96,7 +95,7 @@ impl Plan {
     fn share(&mut self, ranks: &dyn Across, running: &[f32]) -> Result<(), Error> {
         let mut mean: Vec<f64> = self.channels.iter().map(|c| c.mean).collect();
         let mut m2: Vec<f64> = self.channels.iter().map(|c| c.m2).collect();
-        self.n = across::statistics(ranks, self.n, running, &mut mean, &mut m2)?;
+        self.n = queue::statistics(ranks, self.n, running, &mut mean, &mut m2)?;
         for (channel, (mean, m2)) in self.channels.iter_mut().zip(mean.into_iter().zip(m2)) {
             (channel.mean, channel.m2) = (mean, m2);
         }
@@ -197,7 +196,7 @@ impl Plan {
         self.parameters(pass, &sums, dparams);
         if let Some(ranks) = pass.across {
             let (s, sx) = sums.split_at_mut(self.batch.channels());
-            across::gradients(ranks, self.batch.x.shape.c, s, sx)?;
+            queue::gradients(ranks, self.batch.x.shape.c, s, sx)?;
         }
         backward.gradients(&sums);
         Ok(())
