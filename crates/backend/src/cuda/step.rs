@@ -6,7 +6,7 @@ use std::collections::HashMap;
 use std::ops::Range;
 
 use super::driver::memory::CudaBuf;
-use super::kernels::arena::Piece;
+use super::kernels::declarations::Piece;
 use crate::{ParamGroup, Slot};
 
 /// Elements that a block takes at once.

@@ -2,8 +2,8 @@
 
 use super::parts::{Parts, rows_of};
 use crate::Error;
-use crate::cuda::driver::slice::{Activation, Slice};
-use crate::cuda::kernels::bias::{BiasBackward, BiasForward};
+use crate::cuda::driver::memory::{Activation, Slice};
+use crate::cuda::kernels::declarations::{BiasBackward, BiasForward};
 use crate::cuda::shared::Shared;
 
 /// The output of an operation, (rows, channels).

@@ -2,13 +2,13 @@
 //! writes in 16 bits are brought to f32 chunk by chunk.
 
 use crate::cuda::device::Cuda;
+use crate::cuda::device::Precision;
 use crate::cuda::driver::memory::CudaBuf;
-use crate::cuda::driver::slice::{Activation, Slice};
-use crate::cuda::halves::{Half, Halves, Pieces};
-use crate::cuda::kernels::arena::{CastGradients, Piece};
-use crate::cuda::kernels::elementwise::CastWeights;
-use crate::cuda::settings::Precision;
+use crate::cuda::driver::memory::{Activation, Slice};
+use crate::cuda::kernels::declarations::CastWeights;
+use crate::cuda::kernels::declarations::{CastGradients, Piece};
 use crate::cuda::shared::Shared;
+use crate::cuda::shared::{Half, Halves, Pieces};
 use crate::cuda::step::cut;
 use crate::{Arena, Buffer, Error, Slot};
 

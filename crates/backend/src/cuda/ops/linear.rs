@@ -5,11 +5,11 @@ use std::rc::Rc;
 
 use net::{Linear, Shape};
 
-use crate::cuda::cublaslt::product::{Epilogue, Factor, Product, Wanted};
+use crate::cuda::cublaslt::{Epilogue, Factor, Product, Wanted};
 use crate::cuda::device::Cuda;
 use crate::cuda::driver::memory::CudaBuf;
-use crate::cuda::driver::slice::{Activation, Slice};
-use crate::cuda::format::Format;
+use crate::cuda::driver::memory::{Activation, Slice};
+use crate::cuda::layout::Format;
 use crate::cuda::kernels::kernel::kernels;
 use crate::cuda::shared::Shared;
 use crate::{Error, Gradients, Pass, PlanRequest, Planned, TensorDesc, Traffic};

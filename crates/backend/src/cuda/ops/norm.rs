@@ -5,13 +5,13 @@ use std::rc::Rc;
 use net::Norm;
 
 use crate::cuda::device::Cuda;
-use crate::cuda::driver::inlet::Inlet;
+use crate::cuda::driver::pinned::Inlet;
 use crate::cuda::driver::memory::CudaBuf;
 use crate::cuda::driver::pinned::Pinned;
-use crate::cuda::driver::slice::{Activation, Slice};
-use crate::cuda::format::Format;
-use crate::cuda::kernels::norm::{NormAffine, NormBackward, NormForward, NormGradients, NormMoments, NormSlopes};
-use crate::cuda::outbox::PLACES;
+use crate::cuda::driver::memory::{Activation, Slice};
+use crate::cuda::layout::Format;
+use crate::cuda::kernels::declarations::{NormAffine, NormBackward, NormForward, NormGradients, NormMoments, NormSlopes};
+use crate::cuda::pass::PLACES;
 use crate::cuda::shared::Shared;
 use crate::{Error, Gradients, Pass, PlanRequest, Planned, ShortcutOf, Slot, TensorDesc, Traffic, queue};
 use super::parts::Parts;

@@ -2,7 +2,7 @@
 
 use crate::Error;
 use crate::cuda::driver::memory::CudaBuf;
-use crate::cuda::driver::slice::Slice;
+use crate::cuda::driver::memory::Slice;
 use crate::cuda::kernels::kernel::Tiling;
 use crate::cuda::shared::Shared;
 
