@@ -3,29 +3,27 @@
 //! How a batch is walked through is `batch`'s, what happens to a row `rows`'s. The numbers of x and its gradient may be others (X) than
 //! those of y, the residual and their gradients (Y).
 
-mod backward;
 mod batch;
-mod channel;
 pub(super) mod rows;
 #[cfg(test)]
 mod tests;
 
 use std::rc::Rc;
 
-use backward::{Backward, Tensors};
+use batch::{Backward, Tensors};
 use batch::{Affine, Batch, Output};
-use channel::Channel;
+use batch::Channel;
 use net::Norm;
 use rows::Bits;
 
 use crate::queue::{self, Across};
 use crate::{Arena, Error, Gradients, Keeps, Pass, PlanRequest, Planned, TensorDesc};
 use super::buf::AlignedBuf;
-use super::channel_sums::ChannelSums;
+use super::moments::ChannelSums;
 use super::device::Cpu;
-use super::format::Format;
+use super::layout::Format;
 use super::moments::{Moments, OutputMoments};
-use super::normal::{Constants, Normal};
+use super::fusion::{Constants, Normal};
 use super::number::{Number, by_numbers};
 use super::threads::Shared;
 
