@@ -5,7 +5,7 @@ use net::Norm;
 use crate::{Error, Gradients, Pass, PlanRequest, Planned, TensorDesc, queue};
 use super::activation::relu;
 use super::device::Reference;
-use super::host_buf::HostBuf;
+use super::device::HostBuf;
 
 /// Batch normalisation of known sizes, with the statistics of its last batch.
 pub(super) struct Plan {

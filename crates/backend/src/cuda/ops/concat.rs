@@ -12,7 +12,7 @@ use crate::cuda::kernels::kernel::kernels;
 use crate::cuda::layout::channels_last;
 use crate::cuda::shared::Shared;
 use crate::{Error, Gradients, Pass, PlanRequest, Planned, TensorDesc, Traffic};
-use super::parts::rows_of;
+use super::bias::rows_of;
 
 kernels! {
     /// `columns` columns of a matrix from `from_first` on into another's from `to_first` on.

@@ -17,7 +17,7 @@ use crate::cuda::shared::Shared;
 use crate::{Error, Gradients, Pass, PlanRequest, Planned, TensorDesc, Traffic};
 use super::fold::Fold;
 use super::halves::{gradient, weights};
-use super::parts::Parts;
+use super::bias::Parts;
 use super::{activation, bias};
 
 /// A convolution of known sizes.

@@ -11,7 +11,7 @@ use crate::cuda::layout::Format;
 use crate::cuda::kernels::kernel::kernels;
 use crate::cuda::shared::Shared;
 use crate::{Error, Gradients, Pass, PlanRequest, Planned, TensorDesc, Traffic};
-use super::parts::Parts;
+use super::bias::Parts;
 
 // `sets` are rows / plane * groups.
 kernels! {

@@ -14,7 +14,7 @@ use crate::cuda::kernels::kernel::kernels;
 use crate::cuda::shared::Shared;
 use crate::{Error, Gradients, Pass, PlanRequest, Planned, TensorDesc, Traffic};
 use super::halves::weights;
-use super::parts::{Parts, rows_of};
+use super::bias::{Parts, rows_of};
 use super::{activation, bias};
 
 /// Weights up to which one kernel of ours computes all gradients: there, launches take longer than what is computed. The number of rows

@@ -7,7 +7,6 @@ pub mod fold;
 pub mod halves;
 pub mod input;
 pub mod loss;
-pub mod parts;
 pub mod update;
 
 macro_rules! modules {

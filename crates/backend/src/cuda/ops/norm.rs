@@ -14,7 +14,7 @@ use crate::cuda::kernels::declarations::{NormAffine, NormBackward, NormForward, 
 use crate::cuda::pass::PLACES;
 use crate::cuda::shared::Shared;
 use crate::{Error, Gradients, Pass, PlanRequest, Planned, ShortcutOf, Slot, TensorDesc, Traffic, queue};
-use super::parts::Parts;
+use super::bias::Parts;
 use super::shortcut::Route;
 
 /// Bits of the kernels' `mode`.
