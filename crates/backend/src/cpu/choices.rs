@@ -339,7 +339,7 @@ impl Implementations<Self> for Cpu {
             return Ok(vec![Implementation { name: "", plan: self.plan(r)? }]);
         };
         let direct = affine::Plan::conv(self, r, op)?;
-        let taken = if conv::gives_way(r, &direct) { Kernels::Winograd } else { conv::chosen(self, r, op) };
+        let taken = if conv::needs_winograd(r, &direct) { Kernels::Winograd } else { conv::chosen(self, r, op) };
         let mut all = vec![Implementation { name: Kernels::OneDnn.name(), plan: Box::new(direct) }];
         if let Some(plan) = winograd::plan(self, r, op) {
             all.push(Implementation { name: Kernels::Winograd.name(), plan: plan? });

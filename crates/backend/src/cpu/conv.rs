@@ -68,7 +68,7 @@ fn in_blocks(cpu: &Cpu, op: &Conv, r: &PlanRequest<'_, Cpu>, (spread, on_grid): 
     }
     let direct = affine::Plan::conv(cpu, r, op)?;
     if on_grid
-        && gives_way(r, &direct)
+        && needs_winograd(r, &direct)
         && let Some(plan) = winograd::plan(cpu, r, op)
     {
         return Ok((plan?, false));
@@ -79,14 +79,14 @@ fn in_blocks(cpu: &Cpu, op: &Conv, r: &PlanRequest<'_, Cpu>, (spread, on_grid): 
     Ok((spread.unwrap_or_else(|| Box::new(direct)), is_slow))
 }
 
-/// Whether oneDNN, for which it has plain loops alone, leaves a convolution to Winograd's kernels whatever the table or the rule says; a
+/// True if oneDNN has only plain loops for a convolution, so that Winograd's kernels compute it whatever the table or the rule says. A
 /// smaller batch then finds weights in plain order.
-pub(super) fn gives_way(r: &PlanRequest<'_, Cpu>, direct: &affine::Plan) -> bool {
+pub(super) fn needs_winograd(r: &PlanRequest<'_, Cpu>, direct: &affine::Plan) -> bool {
     direct.is_slow() && r.formats.is_none()
 }
 
 /// Who computes a convolution for which there are Winograd's kernels: as the processor's table says; where it has no such row, these, but
-/// on small planes and, at stride 2, between few channels. oneDNN may still [give way](gives_way).
+/// on small planes and, at stride 2, between few channels. They also compute what [oneDNN has only plain loops for](needs_winograd).
 pub(super) fn chosen(cpu: &Cpu, r: &PlanRequest<'_, Cpu>, op: &Conv) -> Kernels {
     let by = |winograd: bool| if winograd { Kernels::Winograd } else { Kernels::OneDnn };
     // smaller batches and images are computed as the largest are, whose weights lie in plain order by Winograd's

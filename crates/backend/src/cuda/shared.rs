@@ -29,7 +29,7 @@ pub struct Shared {
     scratch: RefCell<CudaBuf>,
     pub blocks: RefCell<PassBlocks>,
     pub lists: StepLists,
-    pub halves: RefCell<Halves>,
+    pub halves: RefCell<NarrowParams>,
     /// What the computing queue does is being recorded, not done.
     pub recording: Cell<bool>,
     /// Grows whenever memory moves that a recorded pass may know.
@@ -247,7 +247,7 @@ impl Chosen {
 /// [`ops::halves`](super::ops::halves) fills.
 /// Empty where activations are f32.
 #[derive(Default)]
-pub struct Halves {
+pub struct NarrowParams {
     /// Chunk by chunk.
     pub weights: Vec<Half>,
     /// Those of networks that only run.
@@ -260,7 +260,7 @@ pub struct Halves {
     pub lists: Vec<Option<Pieces>>,
 }
 
-impl Halves {
+impl NarrowParams {
     /// Number of this chunk of weights; none where there are no copies of it.
     pub fn chunk(&self, weights: &CudaBuf) -> Option<usize> {
         self.weights.iter().position(|half| half.of == (weights.address(), weights.len()))
