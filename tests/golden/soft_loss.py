@@ -31,7 +31,7 @@ def make(s):
 
 
 def plain_row(case, z, t, weight, taught):
-    """The loss of one row in plain loops, by the formulas of crates/backend/src/soft_loss.rs."""
+    """The loss of one row in plain loops, by the formulas of crates/backend/src/losses.rs."""
     gamma, share = case["gamma"], case["share"]
 
     def softmax(v, heat):

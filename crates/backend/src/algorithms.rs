@@ -4,6 +4,10 @@
 use std::collections::BTreeMap;
 use std::fmt;
 
+use super::error::Error;
+use super::memory::DeviceMemory;
+use super::planned::{PlanRequest, Planned};
+
 /// A device that chooses among its libraries' algorithms.
 pub trait AlgorithmChoice {
     /// The algorithms in use.
@@ -56,6 +60,30 @@ impl fmt::Display for Algorithms {
         writeln!(f, "{}", self.on)?;
         self.by_operation.iter().try_for_each(|(of, choice)| writeln!(f, "{choice}\t{of}"))
     }
+}
+
+// The implementations of an operation among which a device chooses by a table, for a program that measures them and writes the table.
+
+/// One way to compute an operation.
+pub struct Implementation<B: DeviceMemory> {
+    /// As tables name it.
+    pub name: &'static str,
+    /// The operation, planned.
+    pub plan: Box<dyn Planned<B>>,
+}
+
+/// A device that has several implementations of some operations.
+pub trait Implementations<B: DeviceMemory> {
+    /// All that there are for an operation; one where there is no choice. The one that the device's `plan` takes comes first.
+    fn all(&self, request: &PlanRequest<'_, B>) -> Result<Vec<Implementation<B>>, Error>;
+
+    /// The table's row of an operation: the implementation to be taken, and for each number of images its time over that of the fastest
+    /// other. None for an operation without a choice.
+    fn row(&self, request: &PlanRequest<'_, B>, by: &str, ratios: &[f64]) -> Option<String>;
+
+    /// A table's text with these rows in place of those of the same sizes; `taken` says where and how, and `batches` with which numbers
+    /// of images. The error names the line of `before` that is no row.
+    fn table(&self, before: &str, taken: &str, batches: &[usize], rows: &[String]) -> Result<String, String>;
 }
 
 #[cfg(test)]

@@ -6,20 +6,20 @@ use base::code_spec::CodeSpec;
 use net::{Op, Shape};
 
 use super::algorithms::AlgorithmChoice;
-use super::arena::Arena;
-use super::collectives::Collectives;
-use super::cores::Cores;
-use super::device_codec::DeviceCodec;
-use super::device_memory::DeviceMemory;
+use super::algorithms::Implementations;
+use super::device::Cores;
 use super::error::Error;
-use super::implementations::Implementations;
-use super::loss::{CrossEntropy, LossSums};
-use super::loss_scale::LossScaling;
-use super::pass_input::{Input, PassInput};
+use super::losses::LossScaling;
+use super::losses::SoftLoss;
+use super::losses::{CrossEntropy, LossSums};
+use super::memory::Arena;
+use super::memory::DeviceMemory;
+use super::memory::TensorDesc;
+use super::planned::{Input, PassInput};
 use super::planned::{PlanRequest, Planned, ShortcutOf};
+use super::queue::Collectives;
+use super::queue::DeviceCodec;
 use super::queue::Queue;
-use super::soft_loss::SoftLoss;
-use super::tensor::TensorDesc;
 use super::update::{Norms, ParamGroup, Units, Update};
 
 /// A device and the way it computes.

@@ -2,10 +2,12 @@
 
 use std::time::Instant;
 
-use super::device_memory::DeviceMemory;
+use base::code_spec::{Codes, Draw};
+
 use super::error::Error;
-use super::loss::LossSums;
-use super::pass_input::Input;
+use super::losses::LossSums;
+use super::memory::DeviceMemory;
+use super::planned::Input;
 use super::update::Update;
 
 /// The queue of such a device. Finished gradients leave when their whole pass is enqueued, and images may be given as bytes.
@@ -66,4 +68,114 @@ pub trait Queue<D: DeviceMemory> {
     /// statistics of [`Planned::pool_statistics`](super::Planned::pool_statistics) are that pass's then. The loss is NaN if an update
     /// before the pass has left a parameter that is not finite.
     fn loss_sums(&self) -> Result<LossSums, Error>;
+}
+
+// Batch normalisation over a batch that is spread over several ranks: the whole batch's statistics and sums from the ranks'.
+
+/// Sums over all ranks in the middle of a pass. Every rank calls it equally often, in the same order, with as many values.
+pub trait Across {
+    /// Replaces `values` by their sums over all ranks.
+    fn sum(&self, values: &mut [f64]) -> Result<(), Error>;
+
+    /// The part of a rank without samples in the statistics of a forward pass over `channels` channels.
+    fn no_statistics(&self, channels: usize) -> Result<(), Error> {
+        self.sum(&mut vec![0.0; 1 + 2 * channels])
+    }
+
+    /// The part of a rank without samples in the sums of a backward pass.
+    fn no_gradients(&self, channels: usize) -> Result<(), Error> {
+        self.sum(&mut vec![0.0; 2 * channels])
+    }
+}
+
+/// Replaces this rank's mean and M2 (sum of squared offsets from the mean) of each channel by those of the whole batch; gives its
+/// number of values a channel, where this rank has `n`.
+///
+/// With d = mean - r, r the running mean, which all ranks have alike: sums of n, n d and M2 + n d^2 over the ranks, then
+/// mean = r + S(n d)/S(n) and M2 = S(M2 + n d^2) - S(n d)^2/S(n). Offsets from r keep what matters when |mean| is much larger than
+/// the deviation; equal to Chan's pairwise formula, in one sum.
+pub(super) fn statistics(
+    across: &dyn Across,
+    n: f64,
+    running: &[f32],
+    mean: &mut [f64],
+    m2: &mut [f64],
+) -> Result<f64, Error> {
+    let c = running.len() / 2;
+    let mut values = vec![n];
+    values.extend((0..c).map(|i| n * (mean[i] - f64::from(running[i]))));
+    values.extend((0..c).map(|i| m2[i] + n * (mean[i] - f64::from(running[i])).powi(2)));
+    across.sum(&mut values)?;
+    let (n, (offsets, squares)) = (values[0], values[1..].split_at(c));
+    for i in 0..c {
+        mean[i] = f64::from(running[i]) + offsets[i] / n;
+        m2[i] = (squares[i] - offsets[i] * offsets[i] / n).max(0.0);
+    }
+    Ok(n)
+}
+
+/// Sums over all ranks of the backward pass's two sums of each of `channels` channels; the arguments may hold padding beyond.
+pub(super) fn gradients(across: &dyn Across, channels: usize, s: &mut [f64], sx: &mut [f64]) -> Result<(), Error> {
+    let mut values = [&s[..channels], &sx[..channels]].concat();
+    across.sum(&mut values)?;
+    s[..channels].copy_from_slice(&values[..channels]);
+    sx[..channels].copy_from_slice(&values[channels..]);
+    Ok(())
+}
+
+// Sums over ranks by the devices themselves, beside MPI.
+
+/// A device that can join the other ranks' devices.
+pub trait Collectives<D: DeviceMemory> {
+    /// Everything of this rank's own that can be missing for a group. Whoever joins waits for all ranks without end, so none may begin
+    /// before all are ready.
+    fn ready(&self) -> Result<Box<dyn Ready<D>>, Error>;
+}
+
+/// A rank that can join a group.
+pub trait Ready<D: DeviceMemory> {
+    /// The id of a new group of ranks, made by rank 0 and needed by all of them.
+    fn new_id(&self) -> Result<Vec<u8>, Error>;
+
+    /// Joins the group of rank 0's id; collective.
+    fn join(self: Box<Self>, id: &[u8], rank: usize, ranks: usize) -> Result<Box<dyn Collective<D>>, Error>;
+}
+
+/// A joined group.
+pub trait Collective<D: DeviceMemory>: Send {
+    /// Replaces the elements by their sums over all ranks, once everything before the buffer's last [`mark`](super::Queue::mark) is
+    /// done; later work of the device on it waits. All ranks call it in the same order. Sums are in f32, in an order of its own.
+    fn sum(&mut self, buffer: &mut D::Buf) -> Result<(), Error>;
+
+    /// Library and version, for the log.
+    fn describe(&self) -> String;
+}
+
+// The phases of a codec on a device, so that only codes cross the link to the host.
+
+/// The codec of one bucket, on any thread. Its phases run once a step in the order of the methods, with the same shares: one buffer for
+/// each worker of this rank.
+pub trait DeviceCodec<D: DeviceMemory>: Send {
+    /// Waits until the shares are finished, as their last [`mark`](super::Queue::mark) says.
+    fn begin(&mut self, shares: &[D::Buf]) -> Result<(), Error>;
+
+    /// Writes the largest scale of each tensor over all shares, see [`Moments::scale`](super::Moments::scale); none where the codec
+    /// needs no scales.
+    fn measure(&mut self, shares: &mut [D::Buf], scales: &mut Vec<u32>) -> Result<(), Error>;
+
+    /// Copies the sum of the shares' codes to the host; `scales` are the largest of all ranks.
+    fn encode(&mut self, shares: &mut [D::Buf], scales: &[u32], draw: Draw) -> Result<(), Error>;
+
+    /// The codes on the host.
+    fn codes(&mut self) -> Codes<'_>;
+
+    /// Starts turning the codes into gradients and does not wait; later work of the device on the buffer does.
+    fn decode(&mut self, into: &mut D::Buf) -> Result<(), Error>;
+
+    /// What this worker carries over to the next step, in the bucket's layout; none without error feedback, and for workers of other
+    /// ranks.
+    fn residual(&mut self, worker: usize) -> Option<&mut D::Buf>;
+
+    /// Bytes of its memory on the device and on the host.
+    fn memory(&self) -> usize;
 }

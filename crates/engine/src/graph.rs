@@ -7,13 +7,13 @@ use backend::{Across, Arena, Backend, DeviceMemory, Error, Input, LossSums, Obje
 use net::{NetSpec, SpecError};
 
 use super::accumulate::{Accumulator, Gather};
-use super::freeze::Freeze;
 use super::init;
 use super::memory::{Memory, Need, NodeFacts};
-use super::norm_place::NormPlace;
+use super::params::Freeze;
 use super::params::Layout;
-use super::plan::{OfSize, facts, initial_running, make_plan, norm_places, param_specs};
-use super::span::{NodeCost, NodeSpan};
+use super::params::NormPlace;
+use super::plan::{SizePlans, facts, initial_running, make_plan, norm_places, param_specs};
+use super::profile::{NodeCost, NodeSpan};
 use super::tensors::Tensors;
 
 /// What a graph is for.
@@ -66,9 +66,9 @@ pub struct Graph<B: Backend> {
     pub(super) backend: Rc<B>,
     pub(super) net: NetSpec,
     /// What the size of the images settles.
-    pub(super) now: OfSize<B>,
+    pub(super) now: SizePlans<B>,
     /// The same of the other sizes.
-    pub(super) others: Vec<OfSize<B>>,
+    pub(super) others: Vec<SizePlans<B>>,
     /// For each node, whether the scores depend on it.
     pub(super) serving: Vec<bool>,
     pub(super) seed: u64,
@@ -159,7 +159,7 @@ impl<B: Backend> Graph<B> {
             backend,
             serving: net.serving(),
             net,
-            now: OfSize { shapes, descs, plans: BTreeMap::from([(batch, plan)]) },
+            now: SizePlans { shapes, descs, plans: BTreeMap::from([(batch, plan)]) },
             others: Vec::new(),
             seed,
             purpose,

@@ -1,13 +1,16 @@
 //! One pass over a planned network: forward, loss, backward, and the hand-over of finished gradients. On a device with a queue the
 //! whole pass is enqueued before anything is handed over or read, and equal passes are replayed.
 
-use backend::{Backend, CrossEntropy, DrawKey, Error, Input, LossSums, Pass, PassInput, Planned, TensorDesc};
+use backend::{
+    Backend, CrossEntropy, DrawKey, Error, Input, LossSums, Objective, Pass, PassInput, Planned, SoftLoss, SoftTargets,
+    TensorDesc,
+};
 
 use super::accumulate::{Gather, MicroBatch};
-use super::graph::{Batch, Graph, Loss, Ready};
+use super::graph::{Batch, Graph, Loss, Ready, Soft};
 use super::memory::Move;
-use super::norm_place::NormPlace;
-use super::replay::{Kind, Leaves};
+use super::params::NormPlace;
+use super::replay::{Kind, PassGradients};
 
 impl<B: Backend> Graph<B> {
     /// Runs the network over a batch with running statistics and returns the sums of loss and hits.
@@ -54,13 +57,13 @@ impl<B: Backend> Graph<B> {
         ready: Option<Ready<'_, B, E>>,
     ) -> Result<(), E> {
         if micro_batch.last {
-            self.gradients(&batch, loss, Leaves::Sum, ready)?;
+            self.gradients(&batch, loss, PassGradients::Sum, ready)?;
             self.earlier.clear();
             return Ok(());
         }
         let own = self.earlier.take(&self.backend, &self.layout.chunks)?;
         let whole = std::mem::replace(&mut self.grads, own);
-        let result = self.gradients::<E>(&batch, loss, Leaves::Own, None);
+        let result = self.gradients::<E>(&batch, loss, PassGradients::Own, None);
         let own = std::mem::replace(&mut self.grads, whole);
         result?;
         let (on, frozen) = (self.freeze.on, &self.layout.frozen);
@@ -100,7 +103,7 @@ impl<B: Backend> Graph<B> {
         &mut self,
         batch: &Batch<'_>,
         loss: Loss,
-        leaves: Leaves,
+        leaves: PassGradients,
         mut ready: Option<Ready<'_, B, E>>,
     ) -> Result<(), E> {
         if batch.labels.is_empty() {
@@ -121,7 +124,7 @@ impl<B: Backend> Graph<B> {
         &mut self,
         batch: &Batch<'_>,
         loss: Loss,
-        leaves: Leaves,
+        leaves: PassGradients,
         ready: &mut Option<Ready<'_, B, E>>,
     ) -> Result<(), E> {
         self.forward(batch, true)?;
@@ -132,7 +135,7 @@ impl<B: Backend> Graph<B> {
     fn backward<E: From<Error>>(
         &mut self,
         batch: &Batch<'_>,
-        leaves: Leaves,
+        leaves: PassGradients,
         ready: &mut Option<Ready<'_, B, E>>,
     ) -> Result<(), E> {
         let mut next = 0;
@@ -153,7 +156,11 @@ impl<B: Backend> Graph<B> {
     }
 
     /// A worker without samples: zero gradients; where batch normalisation spans the ranks, it joins their sums in their order.
-    fn no_samples<E: From<Error>>(&mut self, leaves: Leaves, mut ready: Option<Ready<'_, B, E>>) -> Result<(), E> {
+    fn no_samples<E: From<Error>>(
+        &mut self,
+        leaves: PassGradients,
+        mut ready: Option<Ready<'_, B, E>>,
+    ) -> Result<(), E> {
         self.grads.chunks.iter_mut().try_for_each(|chunk| self.backend.zero(chunk))?;
         self.sums = Some(LossSums::default());
         self.open.push_back(self.current);
@@ -178,7 +185,7 @@ impl<B: Backend> Graph<B> {
         &mut self,
         next: usize,
         node: usize,
-        leaves: Leaves,
+        leaves: PassGradients,
         ready: &mut Option<Ready<'_, B, E>>,
     ) -> Result<usize, E> {
         let finished = |c: &usize| self.layout.finished_by[*c] >= node;
@@ -189,7 +196,7 @@ impl<B: Backend> Graph<B> {
             }
             let own = &mut self.grads.chunks[chunk];
             // where earlier workers' are added, the update is not the only one to read them
-            if leaves != Leaves::ForUpdate || self.earlier.alive().next().is_some() {
+            if leaves != PassGradients::ForUpdate || self.earlier.alive().next().is_some() {
                 self.backend.gradients_done(chunk, own)?;
             }
             if leaves.last() {
@@ -342,4 +349,73 @@ fn ask<'a>(batch: &Batch<'a>, loss: Loss) -> CrossEntropy<'a> {
 
 fn no_sums() -> Error {
     Error::Unsupported { op: "cross-entropy".into(), why: "no loss was computed since its sums were taken".into() }
+}
+
+// Training against targets over all classes instead of labels: what is compared, the targets of the next pass, the teacher.
+
+impl<B: Backend> Soft<B> {
+    /// Of a batch with these labels.
+    pub(super) fn targets<'a>(&'a self, labels: &'a [u32]) -> SoftTargets<'a> {
+        SoftTargets { labels, table: &self.table }
+    }
+
+    /// The loss of a tensor of scores, with the labels and factors of `ask`.
+    pub(super) fn loss(
+        &self,
+        backend: &B,
+        desc: &TensorDesc,
+        ask: CrossEntropy<'_>,
+        x: &B::Buf,
+        dx: Option<&mut B::Buf>,
+    ) -> Result<Option<LossSums>, Error> {
+        let CrossEntropy { labels, scale, weight, .. } = ask;
+        let soft = SoftLoss { targets: self.targets(labels), objective: self.objective, scale, weight };
+        let scores =
+            self.teacher.as_ref().map(|teacher| teacher.tensors.take(teacher.value_of(teacher.net.nodes.len())));
+        let scores = scores.transpose()?;
+        backend.soft_loss(desc, soft, x, scores.as_deref(), dx)
+    }
+
+    /// Has the teacher score the batch that a pass begins with.
+    pub(super) fn consult(&mut self, batch: &Batch<'_>) -> Result<(), Error> {
+        let Some(teacher) = &mut self.teacher else { return Ok(()) };
+        teacher.begin(batch, None, false)?;
+        teacher.enqueue(Kind::Scores, &mut |teacher| teacher.forward(batch, false))
+    }
+}
+
+impl<B: Backend> Graph<B> {
+    /// From now on training passes compare the scores with the targets that [`Graph::targets_mut`] was given before each of them. Scoring
+    /// goes on with labels.
+    pub fn train_against(&mut self, objective: Objective) {
+        self.soft = Some(Soft { objective, table: Vec::new(), teacher: None });
+    }
+
+    /// Gives the objective its teacher: a network that was made by [`Graph::beside`], for the same images.
+    ///
+    /// # Errors
+    /// For another number of scores, and where training is against labels alone.
+    pub fn teach(&mut self, teacher: Graph<B>) -> Result<(), Error> {
+        let wrong = |expected: String, got: String| Err(Error::Size { op: "the teacher".into(), expected, got });
+        if teacher.classes() != self.classes() || teacher.net.input != self.net.input {
+            let text = |graph: &Graph<B>| format!("{} scores of images of {}", graph.classes(), graph.net.input);
+            return wrong(text(self), text(&teacher));
+        }
+        match &mut self.soft {
+            Some(soft) => soft.teacher = Some(Box::new(teacher)),
+            None => return wrong("training against targets".into(), "labels".into()),
+        }
+        Ok(())
+    }
+
+    /// Bytes of the teacher's parameters and activations.
+    pub fn teacher_bytes(&self) -> usize {
+        let teacher = self.soft.as_ref().and_then(|soft| soft.teacher.as_ref());
+        teacher.map_or(0, |t| 4 * (t.memory.elems + t.layout.chunks.iter().sum::<usize>()) + t.state_bytes())
+    }
+
+    /// The targets of the next training pass, as [`SoftTargets::table`]; none where training is against labels.
+    pub fn targets_mut(&mut self) -> Option<&mut Vec<f32>> {
+        self.soft.as_mut().map(|soft| &mut soft.table)
+    }
 }

@@ -2,20 +2,17 @@
 
 use std::collections::BTreeMap;
 
-use backend::{Backend, Error, Keeps, PlanRequest, Planned, TensorDesc};
-use net::{NetSpec, Node};
-use net::{ParamSpec, Shape};
+use backend::{Backend, Error, Keeps, PlanRequest, Planned, ShortcutOf, TensorDesc, Through};
+use net::{NetSpec, Node, Op, ParamSpec, Shape};
 
-use super::fusions::{read_in_bf16, read_once};
 use super::memory::NodeFacts;
-use super::norm_place::NormPlace;
-use super::shortcuts::Shortcuts;
+use super::params::NormPlace;
 
 /// The operations of one batch size; renamed tensors have none, nor have shortcuts that norms read through.
 pub(super) type Plan<B> = Vec<Option<Box<dyn Planned<B>>>>;
 
 /// What depends on the size of the images.
-pub(super) struct OfSize<B: Backend> {
+pub(super) struct SizePlans<B: Backend> {
     /// Logical shape of every tensor, input first.
     pub shapes: Vec<Shape>,
     /// How each lies in memory.
@@ -121,4 +118,135 @@ pub(super) fn make_plan<B: Backend>(
         plan.push((!shortcuts.passed_over[i]).then_some(planned));
     }
     Ok((plan, descs))
+}
+
+// Fusions: an operation may share the work of the only one that reads its output, or write bf16 if all readers accept it.
+
+/// For each tensor, input first: whether one operation alone reads it, as its first input, and nobody after the pass.
+pub(super) fn read_once(net: &NetSpec) -> Vec<bool> {
+    let after: Vec<usize> = net.scores().chain([net.features().0]).collect();
+    let once = |tensor: usize| {
+        let &[(reader, 0)] = net.readers(tensor).as_slice() else { return false };
+        let made = |node: usize| !net.nodes[node].op.renames();
+        tensor.checked_sub(1).is_some_and(made) && made(reader) && !after.contains(&tensor)
+    };
+    (0..=net.nodes.len()).map(once).collect()
+}
+
+/// For each tensor, input first: whether all operations that read it take it in bf16, and nobody reads it after the pass.
+pub(super) fn read_in_bf16<B: Backend>(backend: &B, net: &NetSpec) -> Vec<bool> {
+    let after: Vec<usize> = net.scores().chain([net.features().0]).collect();
+    let all = |tensor: usize| {
+        let readers = net.readers(tensor);
+        let takes = |&(node, input): &(usize, usize)| backend.reads_bf16(&net.nodes[node].op, input);
+        !readers.is_empty() && !after.contains(&tensor) && readers.iter().all(takes)
+    };
+    (0..=net.nodes.len()).map(all).collect()
+}
+
+// Shortcuts that need no pass of their own, because the batch normalisation of the device reads through them. The norm after a shortcut reads
+// its residual from the shortcut's input. The norm before it reads the second summand of its gradient from that of the shortcut's output.
+
+/// What each node is read through, and which shortcuts that leaves without a pass.
+pub(super) struct Shortcuts {
+    /// By node.
+    pub through: Vec<Through>,
+    /// By node.
+    pub passed_over: Vec<bool>,
+}
+
+impl Shortcuts {
+    pub fn new<B: Backend>(backend: &B, net: &NetSpec, shapes: &[Shape]) -> Self {
+        let nodes = net.nodes.len();
+        let mut all = Self { through: vec![Through::default(); nodes], passed_over: vec![false; nodes] };
+        for (node, reads) in net.nodes.iter().enumerate() {
+            let Op::Shortcut(shortcut) = reads.op else { continue };
+            let of = ShortcutOf { shortcut, x: shapes[reads.inputs[0].0] };
+            if let Some((before, behind)) = neighbours(net, node).filter(|_| backend.reads_through(&of)) {
+                all.through[before].second = Some(of);
+                all.through[behind].residual = Some(of);
+                all.passed_over[node] = true;
+            }
+        }
+        all
+    }
+}
+
+/// The norms before and behind a shortcut: the latter alone reads it, as its residual; the former's output is also read otherwise, so that
+/// its gradient has another summand.
+fn neighbours(net: &NetSpec, shortcut: usize) -> Option<(usize, usize)> {
+    let x = net.nodes[shortcut].inputs[0].0;
+    let is_norm = |node: &usize| matches!(net.nodes[*node].op, Op::Norm(_));
+    let before = x.checked_sub(1).filter(is_norm)?;
+    let &[(behind, 1)] = net.readers(shortcut + 1).as_slice() else { return None };
+    let mut others =
+        net.readers(x).into_iter().filter(|(node, _)| *node != shortcut).map(|(node, _)| &net.nodes[node].op);
+    let (first, plain) = (others.next()?, |op: &Op| !op.renames() && !matches!(op, Op::Shortcut(_)));
+    (is_norm(&behind) && plain(first) && others.all(plain)).then_some((before, behind))
+}
+
+#[cfg(test)]
+mod tests {
+    use super::*;
+    use net::Shape;
+    use net::{Conv, Flatten, Id, Linear, Norm};
+
+    /// A residual block and a classifier; `more` adds what is read beside.
+    fn tensors(more: impl FnOnce(&mut NetSpec)) -> Vec<usize> {
+        let mut net = NetSpec::new("block", Shape::image(3, 4, 4));
+        let x = net.add("conv1", Conv::new(8, 3).pad(1), net.image());
+        let x = net.add("bn1", Norm::new().relu(), x);
+        let y = net.add("conv2", Conv::new(8, 3).pad(1), x);
+        let y = net.add("bn2", Norm::new().relu(), y);
+        let y = net.add("conv3", Conv::new(8, 3).pad(1), y);
+        let x = net.join("bn3", Norm::new().residual(), &[y, x]);
+        let x = net.add("flatten", Flatten, x);
+        net.add("fc", Linear::new(4), x);
+        more(&mut net);
+        let found = read_once(&net);
+        (0..found.len()).filter(|tensor| found[*tensor]).collect()
+    }
+
+    #[test]
+    fn only_what_one_operation_reads_is_shared() {
+        // not the image, the block's input, what is renamed, a new name, and the scores
+        assert_eq!(tensors(|_| ()), [1, 3, 4, 5]);
+        assert_eq!(tensors(|net| net.head(Id(3), 0.5)), [1, 4, 5]);
+        assert_eq!(tensors(|net| net.nodes[6].inputs = vec![Id(6), Id(5)]), [1, 3, 4]);
+        // without the block's end its input is read once; the last norm's output are the features, which are read after the pass
+        assert_eq!(tensors(|net| net.nodes.truncate(5)), [1, 2, 3]);
+    }
+}
+
+#[cfg(test)]
+mod shortcuts_tests {
+    use super::*;
+    use net::{Conv, Norm, Shortcut};
+
+    /// A norm, a convolution and a shortcut of it, and a norm of both; `more` adds what is read beside.
+    fn block(more: impl FnOnce(&mut NetSpec)) -> Option<(usize, usize)> {
+        let mut net = NetSpec::new("block", Shape::image(3, 8, 8));
+        let x = net.add("conv1", Conv::new(16, 3).pad(1), net.image());
+        let x = net.add("bn1", Norm::new().relu(), x);
+        let y = net.add("conv2", Conv::new(32, 3).pad(1).stride(2), x);
+        let x = net.add("shortcut", Shortcut { out_channels: 32, stride: 2 }, x);
+        net.join("bn2", Norm::new().residual(), &[y, x]);
+        more(&mut net);
+        neighbours(&net, 3)
+    }
+
+    #[test]
+    fn a_shortcut_between_two_norms_is_read_through() {
+        use net::Id;
+        assert_eq!(block(|_| ()), Some((1, 4)));
+        assert_eq!(block(|net| _ = net.add("conv3", Conv::new(4, 1), Id(2))), Some((1, 4)));
+        // its output is read elsewhere too, or two shortcuts read its input
+        assert_eq!(block(|net| net.nodes[4].inputs[0] = Id(4)), None);
+        assert_eq!(block(|net| _ = net.add("shortcut2", Shortcut { out_channels: 16, stride: 2 }, Id(2))), None);
+        // what is before or behind it is no norm
+        assert_eq!(block(|net| net.nodes[3].inputs[0] = Id(1)), None);
+        assert_eq!(block(|net| net.nodes[4].op = net::Add.into()), None);
+        // the only other reader is another shortcut
+        assert_eq!(block(|net| net.nodes[2].op = Shortcut { out_channels: 32, stride: 2 }.into()), None);
+    }
 }

@@ -1,11 +1,11 @@
-//! How long each node of a graph takes, and when it runs.
+//! How long each node of a graph takes and when it runs, and how much a training step reads and writes in the device's memory.
 
-use std::time::Instant;
+use std::time::{Duration, Instant};
 
-use backend::{Backend, Cores, Error, Regions};
+use backend::{Backend, Cores, Error, Regions, Traffic};
 
 use super::graph::Graph;
-use super::span::{Mark, NodeCost, NodeSpan};
+use super::memory::Move;
 
 impl<B: Backend> Graph<B> {
     /// Starts (or, with false, ends) the timing of every node; gives the costs so far.
@@ -82,5 +82,85 @@ impl<B: Backend> Graph<B> {
         if let Some(spans) = &mut self.spans {
             spans.push(NodeSpan { node, backward: way == 1, start, took });
         }
+    }
+}
+
+/// Time spent in one node, forward and backward.
+pub type NodeTime = [Duration; 2];
+
+/// What one node took.
+#[derive(Clone, Copy, Debug, Default)]
+pub struct NodeCost {
+    /// Its time.
+    pub time: NodeTime,
+    /// Its parallel regions, on a device with threads of this process.
+    pub regions: Regions,
+}
+
+/// Where a pass of a node began.
+#[derive(Clone, Copy, Debug)]
+pub(super) struct Mark {
+    pub start: Instant,
+    pub regions: Regions,
+}
+
+/// When a node ran.
+#[derive(Clone, Copy, Debug)]
+pub struct NodeSpan {
+    /// Which.
+    pub node: usize,
+    /// Its backward pass.
+    pub backward: bool,
+    /// Its beginning.
+    pub start: Instant,
+    /// How long it took.
+    pub took: Duration,
+}
+
+/// What all operations of a kind move.
+#[derive(Clone, Copy, Debug)]
+pub struct Share {
+    /// Kind of operation.
+    pub kind: &'static str,
+    /// Bytes.
+    pub traffic: Traffic,
+}
+
+/// Adds a node's part to that of its kind.
+fn add(shares: &mut Vec<Share>, kind: &'static str, traffic: Traffic) {
+    match shares.iter_mut().find(|share| share.kind == kind) {
+        Some(share) => {
+            share.traffic.forward += traffic.forward;
+            share.traffic.backward += traffic.backward;
+        }
+        None => shares.push(Share { kind, traffic }),
+    }
+}
+
+impl<B: Backend> Graph<B> {
+    /// Bytes that forward and backward of the largest batch move, without loss and optimizer; empty where the backend does not count.
+    pub fn traffic(&self) -> Vec<Share> {
+        let Some(plan) = self.now.plans.values().next_back() else { return Vec::new() };
+        let mut shares = Vec::new();
+        let moves = if self.freeze.on { &self.freeze.moves } else { &self.memory.moves };
+        for step in moves.iter().rev() {
+            match *step {
+                Move::Node { node, second, .. } => {
+                    let counted = plan[node].as_ref().and_then(|op| op.traffic(second.is_some()));
+                    let Some(traffic) = counted else { return Vec::new() };
+                    add(&mut shares, self.net.nodes[node].op.kind(), traffic);
+                }
+                Move::Recompute { node, .. } => {
+                    let counted = plan[node].as_ref().and_then(|op| op.traffic(false));
+                    let Some(Traffic { forward, .. }) = counted else { return Vec::new() };
+                    add(&mut shares, self.net.nodes[node].op.kind(), Traffic { forward: 0, backward: forward });
+                }
+                Move::Add { to, .. } => {
+                    let backward = 3 * 4 * self.memory.places[to].len();
+                    add(&mut shares, "sums of gradients", Traffic { forward: 0, backward });
+                }
+            }
+        }
+        shares
     }
 }

@@ -1,12 +1,12 @@
-//! The device's part of a pass as one piece of work, which a device with a queue replays.
+//! The device's part of a pass as one piece of work, which a device with a queue replays, alone or followed by the optimizer's step.
 
 use std::hash::{DefaultHasher, Hash, Hasher};
 use std::rc::Rc;
 
-use backend::{Backend, Buffer, Error};
+use backend::{Arena, Backend, Buffer, Error};
 use net::Shape;
 
-use super::graph::Graph;
+use super::graph::{Batch, Graph, Loss};
 
 /// The purpose of a pass.
 #[derive(Clone, Copy, Debug, PartialEq, Eq, Hash)]
@@ -16,12 +16,12 @@ pub(super) enum Kind {
     /// Scores and loss.
     Loss,
     /// Gradients.
-    Gradients(Leaves),
+    Gradients(PassGradients),
 }
 
 /// The gradients that a training pass leaves.
 #[derive(Clone, Copy, Debug, PartialEq, Eq, Hash)]
-pub(super) enum Leaves {
+pub(super) enum PassGradients {
     /// One worker's; others of this rank follow.
     Own,
     /// Those of all workers of this rank.
@@ -30,10 +30,10 @@ pub(super) enum Leaves {
     ForUpdate,
 }
 
-impl Leaves {
+impl PassGradients {
     /// Whether no worker of this rank follows.
     pub(super) fn last(self) -> bool {
-        self != Leaves::Own
+        self != PassGradients::Own
     }
 }
 
@@ -80,5 +80,39 @@ impl<B: Backend> Graph<B> {
         let arenas = [&self.weights, &self.grads].into_iter().chain(self.earlier.alive());
         arenas.flat_map(|arena| &arena.chunks).for_each(|chunk| chunk.place().hash(&mut hasher));
         hasher.finish()
+    }
+}
+
+// A pass followed by the optimizer's step: if gradients stay on this rank, the host does nothing in between.
+
+/// What follows a pass: passes over the parameters and their gradients, and a key of all other memory that it uses.
+pub struct FollowUp<'a, B: Backend> {
+    /// See [`Queue::repeat`](backend::Queue::repeat).
+    pub key: u64,
+    /// Whether its passes read gradients by [`Backend::update`] alone: these then need not be complete, see
+    /// [`Backend::gradients_done`].
+    pub only_updates: bool,
+    /// Is called at most once, or twice where it cannot be recorded.
+    pub work: After<'a, B>,
+}
+
+type After<'a, B> = &'a mut dyn FnMut(&B, &mut Arena<B>, &mut Arena<B>) -> Result<(), Error>;
+
+impl<B: Backend> Graph<B> {
+    /// [`Graph::start`] of a rank's last worker, whose gradients stay here, with `then` behind it: where the device replays its passes,
+    /// both are one. The device must have a queue, and the batch samples. With `only_updates` the gradients are of no use afterwards.
+    pub fn start_then(&mut self, batch: Batch<'_>, loss: Loss, then: FollowUp<'_, B>) -> Result<(), Error> {
+        self.begin(&batch, Some(loss), true)?;
+        let mut hasher = DefaultHasher::new();
+        let leaves = if then.only_updates { PassGradients::ForUpdate } else { PassGradients::Sum };
+        (self.digest(Kind::Gradients(leaves)), then.key).hash(&mut hasher);
+        let FollowUp { work, .. } = then;
+        self.enqueue_as("the step", hasher.finish(), &mut |graph| {
+            graph.forward_and_backward::<Error>(&batch, loss, leaves, &mut None)?;
+            work(&graph.backend, &mut graph.weights, &mut graph.grads)
+        })?;
+        self.hand_over_all::<Error>(&mut None)?;
+        self.earlier.clear();
+        Ok(())
     }
 }

@@ -8,7 +8,7 @@ use net::NetSpec;
 use net::Shape;
 
 use super::graph::{BuildError, Graph, Purpose};
-use super::plan::{OfSize, Plan, facts, make_plan, param_specs};
+use super::plan::{Plan, SizePlans, facts, make_plan, param_specs};
 
 impl<B: Backend> Graph<B> {
     /// The images that it takes now.
@@ -31,7 +31,7 @@ impl<B: Backend> Graph<B> {
         let train = self.purpose != Purpose::Infer;
         let (plan, descs) = make_plan(&*self.backend, &net, &shapes, batch, Some((&formats, &self.now.descs)), train)?;
         self.fits(&plan, &descs)?;
-        self.others.push(OfSize { shapes, descs, plans: BTreeMap::from([(batch, plan)]) });
+        self.others.push(SizePlans { shapes, descs, plans: BTreeMap::from([(batch, plan)]) });
         Ok(())
     }
 

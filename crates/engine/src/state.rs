@@ -6,7 +6,7 @@ use net::Shape;
 
 use super::graph::Graph;
 use super::memory::Memory;
-use super::norm_place::NormPlace;
+use super::params::NormPlace;
 use super::params::{Layout, Param};
 
 impl<B: Backend> Graph<B> {

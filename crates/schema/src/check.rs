@@ -3,9 +3,9 @@
 use loaders::nearest::did_you_mean;
 use toml::{Table, Value};
 
+use super::field::Range;
 use super::field::{Field, KeyType, Kind, KindField, Schema};
-use super::key_type::{names, quoted};
-use super::range::Range;
+use super::field::{names, quoted};
 
 /// A key that cannot be used.
 #[derive(Clone, Debug, PartialEq)]

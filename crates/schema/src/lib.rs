@@ -5,20 +5,12 @@
 
 mod check;
 mod field;
-mod key_type;
-mod kinds;
-mod parsed;
 mod pattern;
-mod range;
 mod section;
 mod value;
-mod words;
 
 pub use check::{Fault, Problem, check_section, shown};
-pub use field::{DefaultValue, Field, KeyType, Kind, KindField, Schema};
-pub use key_type::quoted;
-pub use parsed::{Parsed, TextForm};
+pub use field::{DefaultValue, Field, KeyType, Kind, KindField, Range, Schema, number_text, quoted};
 pub use pattern::matches;
-pub use range::{Range, number_text};
 pub use section::{Section, bare};
-pub use value::{KeyValue, Written, toml_text};
+pub use value::{KeyValue, Parsed, TextForm, Written, toml_text};

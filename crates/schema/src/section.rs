@@ -246,3 +246,120 @@ macro_rules! is_given {
         true
     };
 }
+
+// Sections with a `kind`: an enum with one settings struct for each kind.
+
+/// Defines the enum of the kinds of a section. Each line is the word of a kind, its variant and its settings, a
+/// [`Section`](crate::Section) that implements the given trait.
+#[macro_export]
+macro_rules! kinds {
+    ($(#[$meta:meta])* $vis:vis enum $name:ident: $behaviour:path {
+        $($(#[$variant_meta:meta])* $word:literal => $variant:ident($settings:ty)),+ $(,)?
+    }) => {
+        $(#[$meta])*
+        #[derive(Clone, Debug, PartialEq, serde::Deserialize)]
+        #[serde(tag = "kind")]
+        $vis enum $name {
+            $(
+                #[doc = concat!("`", $word, "`.")]
+                $(#[$variant_meta])*
+                #[serde(rename = $word)]
+                $variant($settings),
+            )+
+        }
+
+        impl $name {
+            /// The words of all kinds.
+            pub const WORDS: &'static [&'static str] = &[$($word),+];
+
+            /// All kinds with their keys.
+            pub const KINDS: &'static [$crate::Kind] = &[$($crate::Kind {
+                name: $word,
+                doc: <$settings as $crate::Section>::SCHEMA.doc,
+                fields: <$settings as $crate::Section>::SCHEMA.fields,
+            }),+];
+
+            /// The word of this kind.
+            pub fn name(&self) -> &'static str {
+                match self {
+                    $(Self::$variant(_) => $word),+
+                }
+            }
+
+            /// The settings of this kind, by what all kinds can do.
+            pub fn settings(&self) -> &dyn $behaviour {
+                match self {
+                    $(Self::$variant(settings) => settings),+
+                }
+            }
+
+            /// A copy of these settings.
+            pub fn boxed(&self) -> Box<dyn $behaviour> {
+                match self {
+                    $(Self::$variant(settings) => Box::new(settings.clone())),+
+                }
+            }
+
+            /// Writes the keys of the kind, without `kind`.
+            pub(crate) fn write_fields<M: serde::ser::SerializeMap>(&self, map: &mut M) -> Result<(), M::Error> {
+                match self {
+                    $(Self::$variant(settings) => $crate::Section::write_fields(settings, map)),+
+                }
+            }
+        }
+    };
+}
+
+// Closed sets of words, such as `"f32"`, `"bf16"`, `"f16"`, as enums.
+
+/// Gives an enum without fields the words by which recipes name its variants: `WORDS`, `name`, `Display`, serde and
+/// [`KeyValue`](crate::KeyValue).
+#[macro_export]
+macro_rules! words {
+    ($name:ident { $($variant:ident = $word:literal),+ $(,)? }) => {
+        impl $name {
+            /// The words of all values.
+            pub const WORDS: &'static [&'static str] = &[$($word),+];
+
+            /// The word that recipes use.
+            pub const fn name(self) -> &'static str {
+                match self {
+                    $(Self::$variant => $word),+
+                }
+            }
+        }
+
+        impl std::fmt::Display for $name {
+            fn fmt(&self, f: &mut std::fmt::Formatter<'_>) -> std::fmt::Result {
+                f.write_str(self.name())
+            }
+        }
+
+        impl std::str::FromStr for $name {
+            type Err = String;
+
+            fn from_str(text: &str) -> Result<Self, String> {
+                match text {
+                    $($word => Ok(Self::$variant),)+
+                    _ => Err(format!("expected one of {}, got \"{text}\"", $crate::quoted(Self::WORDS))),
+                }
+            }
+        }
+
+        impl serde::Serialize for $name {
+            fn serialize<S: serde::Serializer>(&self, out: S) -> Result<S::Ok, S::Error> {
+                out.serialize_str(self.name())
+            }
+        }
+
+        impl<'de> serde::Deserialize<'de> for $name {
+            fn deserialize<D: serde::Deserializer<'de>>(source: D) -> Result<Self, D::Error> {
+                String::deserialize(source)?.parse().map_err(serde::de::Error::custom)
+            }
+        }
+
+        impl $crate::KeyValue for $name {
+            const TYPE: $crate::KeyType = $crate::KeyType::Choice(Self::WORDS);
+        }
+    };
+}

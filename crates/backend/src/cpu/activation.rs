@@ -8,9 +8,9 @@ use net::Activation;
 use crate::{Error, Gradients, Keeps, Pass, PlanRequest, Planned, TensorDesc};
 use super::buf::AlignedBuf;
 use super::device::Cpu;
-use super::exp::exp;
+use super::vector::exp;
 use super::flat::{UNIT, clear_padding};
-use super::format::Format;
+use super::layout::Format;
 use super::threads::Threads;
 
 /// y = f(x) of equally many elements; the number is the function's.

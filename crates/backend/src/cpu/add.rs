@@ -7,7 +7,7 @@ use crate::{Error, Gradients, Keeps, Pass, PlanRequest, Planned, TensorDesc};
 use super::buf::AlignedBuf;
 use super::device::Cpu;
 use super::flat::UNIT;
-use super::format::Format;
+use super::layout::Format;
 use super::threads::Threads;
 
 /// A sum of known size.

@@ -4,23 +4,23 @@ use std::rc::Rc;
 
 use net::{Conv, Linear, Shape};
 
-use super::bf16::{Bf16, Rounded};
 use super::buf::{AlignedBuf, Scratch};
-use super::depthwise::Depthwise;
+use super::conv::Framed;
 use super::device::Cpu;
-use super::direction::Direction;
-use super::few_channels::FewChannels;
-use super::format::Format;
-use super::framed::Framed;
-use super::geometry::{Geometry, activation};
+use super::fusion::Relu;
+use super::layout::Format;
 use super::layout::Md;
+use super::layout::Unblocked;
+use super::number::{Bf16, Rounded};
 use super::onednn::{Engine, Primitive, arg, reorder};
+use super::own_gradient::Depthwise;
+use super::own_gradient::FewChannels;
 use super::own_gradient::OwnGradient;
+use super::product::Direction;
+use super::product::{Geometry, activation};
 use super::product::{Product, pointer};
 use super::relaid;
-use super::relu::Relu;
 use super::threads::Threads;
-use super::unblocked::Unblocked;
 use crate::{Arena, Error, Gradients, Keeps, Pass, PlanRequest, Planned, Slot, TensorDesc};
 
 /// How the weights' gradient is made.

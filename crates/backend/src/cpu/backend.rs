@@ -3,10 +3,10 @@
 use base::bf16;
 use net::{Op, Reads, Shape, for_each_op};
 
-use super::bf16::Bf16;
 use super::buf::{AlignedBuf, halves, halves_of};
 use super::device::Cpu;
-use super::{flat, loss, onednn, relaid, soft_loss, update};
+use super::number::Bf16;
+use super::{flat, loss, onednn, relaid, update};
 use crate::update::Units;
 use crate::{
     AlgorithmChoice, Arena, Backend, Buffer, Cores, CrossEntropy, Error, Implementations, LossSums, Norms, ParamGroup,
@@ -179,7 +179,7 @@ impl Backend for Cpu {
         dx: Option<&mut AlignedBuf>,
     ) -> Result<Option<LossSums>, Error> {
         let (teacher, dx) = (teacher.map(AlignedBuf::as_slice), dx.map(AlignedBuf::as_mut_slice));
-        soft_loss::soft_loss(desc, ask, x.as_slice(), teacher, dx).map(Some)
+        loss::soft_loss(desc, ask, x.as_slice(), teacher, dx).map(Some)
     }
 }
 

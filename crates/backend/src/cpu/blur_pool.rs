@@ -6,7 +6,7 @@ use net::BlurPool;
 use crate::{Error, Gradients, Keeps, Pass, PlanRequest, Planned, TensorDesc};
 use super::buf::AlignedBuf;
 use super::device::Cpu;
-use super::format::Format;
+use super::layout::Format;
 use super::lanes::by_block;
 use super::threads::Threads;
 

@@ -8,7 +8,7 @@ use std::ptr::NonNull;
 use std::sync::Arc;
 
 use super::threads::Threads;
-use crate::region::{Part, Whole};
+use crate::memory::{Part, Whole};
 use crate::{Buffer, Error};
 
 /// Alignment in bytes: a cache line, and the widest vector.

@@ -2,26 +2,28 @@
 //! chosen, else oneDNN's, with weights spread among zeros where it has no fast one for them as they are, all in blocks of channels. Where
 //! all that is left are its plain loops, because of the padding maybe, images are copied into frames of zeros.
 
-use net::Conv;
+use net::{Conv, Shape};
 
-use crate::{Error, PlanRequest, Planned};
-use super::bf16::Bf16;
+use super::buf::AlignedBuf;
 use super::choices::{Kernels, Sizes};
 use super::device::Cpu;
-use super::format::Format;
-use super::framed::{self, Judged};
+use super::layout::Format;
+use super::number::Bf16;
+use super::own_gradient::put_in_frame;
+use super::threads::Threads;
 use super::{affine, relaid, spread, winograd};
+use crate::{Error, PlanRequest, Planned, TensorDesc};
 
 /// Plans the op.
 pub(super) fn plan(cpu: &Cpu, op: &Conv, r: &PlanRequest<'_, Cpu>) -> Result<Box<dyn Planned<Cpu>>, Error> {
-    let (plan, is_slow) = padding_itself(cpu, op, r, true)?;
-    let framed = if is_slow { framed::plan(cpu, op, r, |op, r| padding_itself(cpu, op, r, false))? } else { None };
+    let (plan, is_slow) = plan_without_frame(cpu, op, r, true)?;
+    let framed = if is_slow { plan_in_frame(cpu, op, r, |op, r| plan_without_frame(cpu, op, r, false))? } else { None };
     Ok(framed.unwrap_or(plan))
 }
 
 /// Plans the op over images as they are; `on_grid`: perhaps by Winograd's kernels. Not so in a frame: weights in plain order, as these
 /// kernels take them, tell a smaller batch there that they are spread.
-fn padding_itself(cpu: &Cpu, op: &Conv, r: &PlanRequest<'_, Cpu>, on_grid: bool) -> Result<Judged, Error> {
+fn plan_without_frame(cpu: &Cpu, op: &Conv, r: &PlanRequest<'_, Cpu>, on_grid: bool) -> Result<Judged, Error> {
     // a smaller batch is computed as the largest is, whose weights lie in plain order where they are spread
     let spread = matches!(r.formats.and_then(|formats| formats.first()), Some(Format::Plain(_)));
     if cpu.channels_last && op.groups == 1 && !spread {
@@ -66,7 +68,7 @@ fn in_blocks(cpu: &Cpu, op: &Conv, r: &PlanRequest<'_, Cpu>, (spread, on_grid): 
     }
     let direct = affine::Plan::conv(cpu, r, op)?;
     if on_grid
-        && gives_way(r, &direct)
+        && needs_winograd(r, &direct)
         && let Some(plan) = winograd::plan(cpu, r, op)
     {
         return Ok((plan?, false));
@@ -77,14 +79,14 @@ fn in_blocks(cpu: &Cpu, op: &Conv, r: &PlanRequest<'_, Cpu>, (spread, on_grid): 
     Ok((spread.unwrap_or_else(|| Box::new(direct)), is_slow))
 }
 
-/// Whether oneDNN, for which it has plain loops alone, leaves a convolution to Winograd's kernels whatever the table or the rule says; a
+/// True if oneDNN has only plain loops for a convolution, so that Winograd's kernels compute it whatever the table or the rule says. A
 /// smaller batch then finds weights in plain order.
-pub(super) fn gives_way(r: &PlanRequest<'_, Cpu>, direct: &affine::Plan) -> bool {
+pub(super) fn needs_winograd(r: &PlanRequest<'_, Cpu>, direct: &affine::Plan) -> bool {
     direct.is_slow() && r.formats.is_none()
 }
 
 /// Who computes a convolution for which there are Winograd's kernels: as the processor's table says; where it has no such row, these, but
-/// on small planes and, at stride 2, between few channels. oneDNN may still [give way](gives_way).
+/// on small planes and, at stride 2, between few channels. They also compute what [oneDNN has only plain loops for](needs_winograd).
 pub(super) fn chosen(cpu: &Cpu, r: &PlanRequest<'_, Cpu>, op: &Conv) -> Kernels {
     let by = |winograd: bool| if winograd { Kernels::Winograd } else { Kernels::OneDnn };
     // smaller batches and images are computed as the largest are, whose weights lie in plain order by Winograd's
@@ -98,4 +100,65 @@ pub(super) fn chosen(cpu: &Cpu, r: &PlanRequest<'_, Cpu>, op: &Conv) -> Kernels 
         _ => shape.plane() >= 64 && shape.c.min(op.out_channels) >= 64 && shape.c.max(op.out_channels) >= 128,
     };
     cpu.table.borrow().choice(&Sizes::of(shape, op)).unwrap_or_else(|| by(rule()))
+}
+
+/// A plan, and whether a pass takes oneDNN's plain loops.
+pub(super) type Judged = (Box<dyn Planned<Cpu>>, bool);
+
+/// Plans a convolution as `of` plans one without padding, of images that stand in frames of zeros: oneDNN has nothing but plain loops where
+/// a kernel lies beside the image with all its cells. None where it has nothing else without padding either.
+pub(super) fn plan_in_frame(
+    cpu: &Cpu,
+    op: &Conv,
+    r: &PlanRequest<'_, Cpu>,
+    of: impl FnOnce(&Conv, &PlanRequest<'_, Cpu>) -> Result<Judged, Error>,
+) -> Result<Option<Box<dyn Planned<Cpu>>>, Error> {
+    if op.pads == [0; 4] {
+        return Ok(None);
+    }
+    let [top, left, height, width] = frame(op, r.x[0].shape, r.output()?);
+    let framed = r.x[0].with_shape(Shape::image(r.x[0].shape.c, height, width));
+    // the operation before writes no frame; that behind reads the output as it is
+    let request = PlanRequest { x: &[framed], before: None, ..*r };
+    let (inner, is_slow) = of(&op.clone().pads([0; 4]), &request)?;
+    if is_slow { Ok(None) } else { relaid::in_frame(cpu, r, inner, &framed, [top, left]).map(Some) }
+}
+
+/// Where an image lies in a frame that has room for all windows: top, left, and the frame's height and width.
+fn frame(op: &Conv, x: Shape, y: Shape) -> [usize; 4] {
+    let extent = |axis: usize, size: usize, out: usize| {
+        ((out - 1) * op.stride[axis] + op.extent()[axis]).max(size + op.pads[axis])
+    };
+    [op.pads[0], op.pads[1], extent(0, x.h, y.h), extent(1, x.w, y.w)]
+}
+
+/// A plain image in the middle of zeros.
+pub(super) struct Framed {
+    image: Shape,
+    /// Where the image lies: top, left, and the frame's height and width.
+    pub frame: [usize; 4],
+    pub x: AlignedBuf,
+}
+
+impl Framed {
+    /// For a convolution that oneDNN 2.x has for AVX2 only without padding: a kernel wider than 7 at a stride (AlexNet's first).
+    pub fn new(op: &Conv, x: &TensorDesc, y: &TensorDesc, wants_dx: bool, name: &str) -> Result<Option<Self>, Error> {
+        let refused = op.kernel[1] > 7 && op.stride != [1, 1] && op.pads != [0; 4];
+        if !refused || x.bf16 || x.block != 1 || op.groups != 1 || wants_dx {
+            return Ok(None);
+        }
+        let frame = frame(op, x.shape, y.shape);
+        let buf = AlignedBuf::zeroed(x.n * x.shape.c * frame[2] * frame[3], name)?;
+        Ok(Some(Self { image: x.shape, frame, x: buf }))
+    }
+
+    pub fn fill(&mut self, threads: Threads, images: &[f32]) {
+        let (image, frame, elems) = (self.image, self.frame, self.image.elems());
+        let framed = image.c * frame[2] * frame[3];
+        threads.split(self.x.as_mut_slice(), framed, |first, run| {
+            for (n, to) in (first..).zip(run.chunks_exact_mut(framed)) {
+                put_in_frame(&images[n * elems..][..elems], image.w, image.h, frame, to);
+            }
+        });
+    }
 }

@@ -6,7 +6,7 @@ use crate::draws::drop_path_factor;
 use crate::{Error, Gradients, Keeps, Pass, PlanRequest, Planned, TensorDesc};
 use super::buf::AlignedBuf;
 use super::device::Cpu;
-use super::format::Format;
+use super::layout::Format;
 use super::threads::Threads;
 
 /// Of known size.

@@ -6,7 +6,7 @@ use crate::draws::dropout_factors;
 use crate::{Error, Gradients, Keeps, Pass, PlanRequest, Planned, TensorDesc};
 use super::buf::AlignedBuf;
 use super::device::Cpu;
-use super::format::Format;
+use super::layout::Format;
 use super::threads::{Shared, Threads};
 
 /// Dropout of known size, with the factors of its last batch.

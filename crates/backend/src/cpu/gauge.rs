@@ -5,12 +5,12 @@ use std::time::Instant;
 
 use base::simd;
 
-use super::bf16::Bf16;
 use super::buf::AlignedBuf;
 use super::device::Cpu;
 use super::flat::UNIT;
 use super::isa::Isa;
-use super::regions;
+use super::number::Bf16;
+use super::threads;
 use super::threads::Threads;
 use super::vector::{Avx2, Avx512, Avx512Bf16, Job, MOST_LANES, Vectors};
 use crate::{Cores, Error, Regions};
@@ -99,7 +99,7 @@ impl Cores for Cpu {
     }
 
     fn regions(&self) -> Regions {
-        regions::so_far()
+        threads::so_far()
     }
 
     fn barrier(&self) -> f64 {

@@ -6,9 +6,9 @@ use net::GroupNorm;
 
 use crate::{Error, Gradients, Keeps, Pass, PlanRequest, Planned, TensorDesc};
 use super::buf::AlignedBuf;
-use super::channel_sums::ChannelSums;
+use super::moments::ChannelSums;
 use super::device::Cpu;
-use super::format::Format;
+use super::layout::Format;
 use super::lanes::{LANES, Lanes, add_lanes, lanes};
 use super::norm::rows::{self, Constants, Row, Slope};
 use super::threads::{Shared, Threads};

@@ -4,11 +4,11 @@ use net::LayerScale;
 
 use crate::{Error, Gradients, Keeps, Pass, PlanRequest, Planned, TensorDesc};
 use super::buf::AlignedBuf;
-use super::channel_sums::ChannelSums;
+use super::moments::ChannelSums;
 use super::device::Cpu;
-use super::format::Format;
+use super::layout::Format;
 use super::lanes::{LANES, add_lanes, lanes};
-use super::per_channel::{scale_row, scale_row_back};
+use super::lanes::{scale_row, scale_row_back};
 use super::threads::{Shared, Threads};
 
 /// Of known sizes.

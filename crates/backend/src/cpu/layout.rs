@@ -1,11 +1,14 @@
-//! Layouts as oneDNN describes them, and copies between them and plain order by loops of our own: threads that only read what a
-//! training thread has left need no library for it.
+//! Layouts as oneDNN describes them, layouts of parameters, and copies to and from plain order. The copies are loops of our own, because
+//! threads that only read what a training thread has left need no library for it.
 
 use std::fmt;
 
+use super::buf::AlignedBuf;
+use super::device::Cpu;
+use super::panels::Panels;
 use super::sys;
 use super::version::Descriptor;
-use crate::Error;
+use crate::{Error, ParamFormat, PlanRequest, TensorDesc};
 
 /// Layouts of weights over images, and those of matrices whose elements lie alike.
 const BLOCKED_MATRICES: [[sys::dnnl_format_tag_t; 2]; 3] = [
@@ -170,6 +173,103 @@ impl fmt::Debug for Md {
     fn fmt(&self, f: &mut fmt::Formatter<'_>) -> fmt::Result {
         write!(f, "{:?} strides {:?}", self.0.dims(), self.0.strides())?;
         self.0.blocks().try_for_each(|(size, of)| write!(f, " {size}@{of}"))
+    }
+}
+
+/// The memory order of one parameter.
+#[derive(Clone, Debug, PartialEq)]
+pub enum Format {
+    /// Weights in a layout of oneDNN's choice.
+    Weights(Box<Md>),
+    /// Weights of a linear layer of our own.
+    Panels(Panels),
+    /// A vector of this many elements.
+    Plain(usize),
+}
+
+impl ParamFormat for Format {
+    fn elems(&self) -> usize {
+        match self {
+            Format::Weights(md) => md.elems(),
+            Format::Panels(panels) => panels.elems(),
+            Format::Plain(n) => *n,
+        }
+    }
+
+    fn pack(&self, plain: &[f32], packed: &mut [f32]) -> Result<(), Error> {
+        match self {
+            Format::Weights(md) => {
+                fits([md.plain_elems(), md.elems()], plain, packed)?;
+                md.pack(plain, packed);
+            }
+            Format::Panels(panels) => {
+                fits([panels.plain_elems(), panels.elems()], plain, packed)?;
+                panels.pack(plain, packed);
+            }
+            Format::Plain(n) => packed[..*n].copy_from_slice(plain),
+        }
+        Ok(())
+    }
+
+    fn unpack(&self, packed: &[f32], plain: &mut [f32]) -> Result<(), Error> {
+        match self {
+            Format::Weights(md) => {
+                fits([md.plain_elems(), md.elems()], plain, packed)?;
+                md.unpack(packed, plain);
+            }
+            Format::Panels(panels) => {
+                fits([panels.plain_elems(), panels.elems()], plain, packed)?;
+                panels.unpack(packed, plain);
+            }
+            Format::Plain(n) => plain.copy_from_slice(&packed[..*n]),
+        }
+        Ok(())
+    }
+}
+
+/// Whether both sides of a copy of weights are as long as their layout says.
+fn fits(elems: [usize; 2], plain: &[f32], packed: &[f32]) -> Result<(), Error> {
+    for (what, elems, len) in [("plain", elems[0], plain.len()), ("packed", elems[1], packed.len())] {
+        if len < elems {
+            let (expected, got) = (format!("{elems} elements"), len.to_string());
+            return Err(Error::Size { op: format!("{what} side of a weight copy"), expected, got });
+        }
+    }
+    Ok(())
+}
+
+/// The copies.
+pub(super) struct Unblocked {
+    image: TensorDesc,
+    pub x: AlignedBuf,
+    pub dx: AlignedBuf,
+}
+
+impl Unblocked {
+    /// For the first input; none where its channels fill their blocks.
+    pub fn new(r: &PlanRequest<'_, Cpu>) -> Result<Option<Self>, Error> {
+        let image = r.x[0];
+        if image.shape.c.is_multiple_of(image.block) {
+            return Ok(None);
+        }
+        let elems = image.n * image.shape.elems();
+        let dx = if r.train && r.wants_dx { elems } else { 0 };
+        Ok(Some(Self { image, x: AlignedBuf::zeroed(elems, r.name)?, dx: AlignedBuf::zeroed(dx, r.name)? }))
+    }
+
+    /// Bytes of both.
+    pub fn bytes(&self) -> usize {
+        4 * (self.x.as_slice().len() + self.dx.as_slice().len())
+    }
+
+    /// Copies the image.
+    pub fn fill(&mut self, image: &AlignedBuf) {
+        self.image.to_plain(image.as_slice(), self.x.as_mut_slice());
+    }
+
+    /// Copies the gradient back.
+    pub fn give_back(&self, dx: &mut AlignedBuf) {
+        self.image.from_plain(self.dx.as_slice(), dx.as_mut_slice());
     }
 }
 

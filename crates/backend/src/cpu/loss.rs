@@ -1,6 +1,6 @@
-//! Softmax cross-entropy over (rows, classes) scores: f32 values, f64 sums.
+//! Softmax cross-entropy over (rows, classes) scores, and losses against targets, as [`crate::Objective`] defines them: f32 values, f64 sums.
 
-use crate::{CrossEntropy, Error, LossSums, TensorDesc};
+use crate::{CrossEntropy, Error, LossForm, LossSums, Objective, SoftLoss, Teaching, TensorDesc};
 
 /// See [`crate::Backend::cross_entropy`]. Target of class c is (1 - s) [c = label] + s / K.
 pub(super) fn cross_entropy(
@@ -42,4 +42,124 @@ pub(super) fn cross_entropy(
         }
     }
     Ok(sums)
+}
+
+/// No probability is nearer to 0 where it is a base of a power.
+const LEAST: f32 = 1e-30;
+
+/// See [`crate::Backend::soft_loss`].
+pub(super) fn soft_loss(
+    desc: &TensorDesc,
+    ask: SoftLoss<'_>,
+    x: &[f32],
+    teacher: Option<&[f32]>,
+    mut dx: Option<&mut [f32]>,
+) -> Result<LossSums, Error> {
+    // channels that pad a block lie behind each row
+    let (classes, row_elems) = (desc.shape.elems(), desc.sample_elems());
+    ask.targets.check(classes)?;
+    let mut sums = LossSums { count: ask.targets.rows() as u64, ..LossSums::default() };
+    let mut slopes = vec![0.0; classes];
+    for n in 0..ask.targets.rows() {
+        let row = &x[n * row_elems..][..classes];
+        let (weight, targets) = ask.targets.row(n, classes);
+        let factor = ask.objective.factor(f64::from(weight), classes);
+        let loss = match ask.objective.form {
+            LossForm::Softmax => softmax(row, targets, ask.objective, &mut slopes),
+            LossForm::Sigmoid { alpha, .. } => sigmoid(row, targets, ask.objective, alpha, &mut slopes),
+        };
+        slopes.iter_mut().for_each(|slope| *slope *= factor as f32);
+        sums.loss += loss * factor;
+        if let (Some(teaching), Some(teacher)) = (ask.objective.teacher, teacher) {
+            let taught = &teacher[n * row_elems..][..classes];
+            sums.loss += f64::from(weight) * teach(row, taught, teaching, weight, &mut slopes);
+        }
+        let place = ask.targets.place(n, row);
+        sums.top1 += u64::from(place < 1.min(classes));
+        sums.top5 += u64::from(place < 5.min(classes));
+        if let Some(dx) = dx.as_deref_mut() {
+            let (dx, padding) = dx[n * row_elems..][..row_elems].split_at_mut(classes);
+            padding.fill(0.0);
+            let scale = ask.scale * ask.weight;
+            dx.iter_mut().zip(&slopes).for_each(|(d, slope)| *d = slope * scale);
+        }
+    }
+    Ok(sums)
+}
+
+/// The largest score, and the logarithm of the sum of all exp((z - largest) / temperature).
+struct Normalizer {
+    top: f32,
+    log_total: f32,
+    temperature: f32,
+}
+
+impl Normalizer {
+    fn of(row: &[f32], temperature: f32) -> Self {
+        let top = row.iter().copied().fold(f32::NEG_INFINITY, f32::max);
+        let total: f32 = row.iter().map(|v| ((v - top) / temperature).exp()).sum();
+        Self { top, log_total: total.ln(), temperature }
+    }
+
+    /// Logarithm of the probability of a score.
+    fn log(&self, score: f32) -> f32 {
+        (score - self.top) / self.temperature - self.log_total
+    }
+}
+
+/// The loss; `slopes` become the gradient of the scores: with h_c = dL / d log p_c, that of score k is h_k - p_k (sum of h).
+fn softmax(row: &[f32], targets: &[f32], objective: Objective, slopes: &mut [f32]) -> f64 {
+    let (normalizer, gamma) = (Normalizer::of(row, 1.0), objective.gamma);
+    let (mut loss, mut total) = (0.0, 0.0);
+    for ((slope, v), t) in slopes.iter_mut().zip(row).zip(targets) {
+        let log = normalizer.log(*v);
+        (*slope, loss) = match gamma > 0.0 {
+            true => {
+                let wrong = (-log.exp_m1()).max(LEAST);
+                let focus = wrong.powf(gamma);
+                (t * (gamma * log.exp() * (focus / wrong) * log - focus), loss - f64::from(t * focus * log))
+            }
+            false => (-t, loss - f64::from(t * log)),
+        };
+        total += f64::from(*slope);
+    }
+    let total = total as f32;
+    slopes.iter_mut().zip(row).for_each(|(slope, v)| *slope -= normalizer.log(*v).exp() * total);
+    loss
+}
+
+fn sigmoid(row: &[f32], targets: &[f32], objective: Objective, alpha: Option<f32>, slopes: &mut [f32]) -> f64 {
+    let gamma = objective.gamma;
+    let mut loss = 0.0;
+    for ((slope, &z), &t) in slopes.iter_mut().zip(row).zip(targets) {
+        // log(1 + exp(-|z|)), which both logarithms have
+        let tail = (-z.abs()).exp().ln_1p();
+        let entropy = z.max(0.0) - z * t + tail;
+        let p = 1.0 / (1.0 + (-z).exp());
+        let balance = alpha.map_or(1.0, |alpha| alpha * t + (1.0 - alpha) * (1.0 - t));
+        let (focus, bend) = match gamma > 0.0 {
+            true => {
+                let wrong = (p * (1.0 - t) + (1.0 - p) * t).max(LEAST);
+                let focus = wrong.powf(gamma);
+                (focus, -gamma * (focus / wrong) * (2.0 * t - 1.0) * p * (1.0 - p))
+            }
+            false => (1.0, 0.0),
+        };
+        loss += f64::from(balance * focus * entropy);
+        *slope = balance * (focus * (p - t) + bend * entropy);
+    }
+    loss
+}
+
+/// What the teacher says of a row of this weight, before the weight; its gradient is added to `slopes`.
+fn teach(row: &[f32], taught: &[f32], teaching: Teaching, weight: f32, slopes: &mut [f32]) -> f64 {
+    let Teaching { share, temperature } = teaching;
+    let (own, teacher) = (Normalizer::of(row, temperature), Normalizer::of(taught, temperature));
+    let mut divergence = 0.0;
+    for ((slope, v), w) in slopes.iter_mut().zip(row).zip(taught) {
+        let (p, q) = (own.log(*v), teacher.log(*w));
+        divergence += f64::from(q.exp() * (q - p));
+        *slope += weight * share * temperature * (p.exp() - q.exp());
+    }
+    f64::from(share * temperature * temperature) * divergence
 }

@@ -6,7 +6,7 @@ use net::Lrn;
 use crate::{Error, Gradients, Keeps, Pass, PlanRequest, Planned, TensorDesc};
 use super::buf::AlignedBuf;
 use super::device::Cpu;
-use super::format::Format;
+use super::layout::Format;
 use super::threads::Threads;
 
 /// LRN of known sizes.

@@ -1,9 +1,12 @@
 //! The numbers of activations in memory: f32, or bf16 where all that read a tensor take it so, which halves what is read and written.
 //! Arithmetic is in f32.
 
-use base::bf16;
+use base::{bf16, simd};
 
-use super::buf::{halves, halves_of};
+use super::buf::{AlignedBuf, halves, halves_of};
+use super::layout::Md;
+use super::threads::Threads;
+use crate::Error;
 
 /// A number as it lies in memory; bf16 are the upper halves of f32, as u16.
 pub(super) trait Number: Copy + Default + Send + Sync + 'static {
@@ -72,3 +75,198 @@ macro_rules! by_numbers {
     };
 }
 pub(super) use by_numbers;
+
+// Products in bf16: how their factors are rounded, and where they are stored if the tensors themselves are not in bf16. Sums, weights and
+// their gradients are f32. The gradient of a bias is the sum of the rounded dy.
+
+/// How the factors of convolutions and linear layers hold bf16.
+#[derive(Clone, Copy, Debug, PartialEq, Eq)]
+pub(super) enum Bf16 {
+    /// In 16 bits, for processors that multiply pairs of them.
+    Halves,
+    /// Widened to f32: the same products on any processor, and nothing gained.
+    Widened,
+}
+
+/// f32 words on which work space is cut: a cache line.
+const LINE: usize = 16;
+
+simd! {
+    /// The nearest bf16 of all of `from`, as f32.
+    fn round_all(from: &[f32], into: &mut [f32]) {
+        for (to, x) in into.iter_mut().zip(from) {
+            *to = bf16::widen(bf16::round(*x));
+        }
+    }
+}
+
+impl Bf16 {
+    /// For the log.
+    pub fn name(self) -> &'static str {
+        match self {
+            Self::Halves => ", products in bf16",
+            Self::Widened => ", products of what bf16 can hold",
+        }
+    }
+
+    /// A layout of f32 for factors, which may stay in f32.
+    pub fn factor(bf16: Option<Self>, md: Md) -> Result<Md, Error> {
+        match bf16 {
+            Some(Self::Halves) => md.in_bf16(),
+            Some(Self::Widened) | None => Ok(md),
+        }
+    }
+
+    /// f32 words that so many factors take, in whole cache lines.
+    fn words(self, elems: usize) -> usize {
+        let words = if self == Self::Halves { elems.div_ceil(2) } else { elems };
+        words.next_multiple_of(LINE)
+    }
+
+    /// Rounds `from` into `into`, which has room for it.
+    fn round(self, threads: Threads, from: &[f32], into: &mut [f32]) {
+        let n = from.len();
+        match self {
+            Self::Halves => threads.split(&mut halves(into)[..n], LINE, |first, run| {
+                bf16::narrow_all(&from[first * LINE..], run);
+            }),
+            Self::Widened => threads.split(&mut into[..n], LINE, |first, run| {
+                round_all(&from[first * LINE..], run);
+            }),
+        }
+    }
+}
+
+/// The rounded factors of one layer. Those of one pass lie in shared work space: the weights behind x or dy.
+pub(super) struct Rounded {
+    bf16: Bf16,
+    threads: Threads,
+    /// Elements of x, w and y.
+    elems: [usize; 3],
+    /// Whether x, and whether y and its gradient, are in bf16 as they come.
+    narrow: [bool; 2],
+    /// x, kept from the forward pass for the backward one; empty in evaluation, and where x is in bf16 itself.
+    x: AlignedBuf,
+}
+
+impl Rounded {
+    /// For a layer with so many elements in x, w and y; `narrow`: whether x, and whether y, are in bf16 as they come.
+    pub fn new(
+        bf16: Bf16,
+        threads: Threads,
+        elems: [usize; 3],
+        narrow: [bool; 2],
+        train: bool,
+        name: &str,
+    ) -> Result<Self, Error> {
+        let x = AlignedBuf::zeroed(if train && !narrow[0] { bf16.words(elems[0]) } else { 0 }, name)?;
+        Ok(Self { bf16, threads, elems, narrow, x })
+    }
+
+    /// Words of shared work space that a pass takes.
+    pub fn scratch(&self) -> usize {
+        self.weights_at() + self.bf16.words(self.elems[1])
+    }
+
+    /// Bytes of its own.
+    pub fn bytes(&self) -> usize {
+        self.x.as_slice().len() * 4
+    }
+
+    /// Where the weights begin in the work space.
+    fn weights_at(&self) -> usize {
+        let taken = |elems: usize, narrow: bool| if narrow { 0 } else { self.bf16.words(elems) };
+        taken(self.elems[0], self.narrow[0]).max(taken(self.elems[2], self.narrow[1]))
+    }
+
+    /// x and w for the forward pass.
+    pub fn forward<'a>(&'a mut self, x: &'a [f32], w: &[f32], scratch: &'a mut [f32]) -> (&'a [f32], &'a [f32]) {
+        let (activations, weights) = scratch.split_at_mut(self.weights_at());
+        self.bf16.round(self.threads, &w[..self.elems[1]], weights);
+        if self.narrow[0] {
+            return (x, weights);
+        }
+        let kept = if self.x.as_slice().is_empty() { activations } else { self.x.as_mut_slice() };
+        self.bf16.round(self.threads, &x[..self.elems[0]], kept);
+        (kept, weights)
+    }
+
+    /// x and dy of a layer, and w, for the backward passes.
+    pub fn backward<'x, 'a: 'x>(
+        &'a self,
+        (x, dy): (&'x [f32], &'a [f32]),
+        w: &[f32],
+        scratch: &'a mut [f32],
+    ) -> (&'x [f32], &'a [f32], &'a [f32]) {
+        let (gradient, weights) = scratch.split_at_mut(self.weights_at());
+        self.bf16.round(self.threads, &w[..self.elems[1]], weights);
+        let x = if self.narrow[0] { x } else { self.x.as_slice() };
+        if self.narrow[1] {
+            return (x, dy, weights);
+        }
+        self.bf16.round(self.threads, &dy[..self.elems[2]], gradient);
+        (x, gradient, weights)
+    }
+}
+
+#[cfg(test)]
+mod tests {
+    use super::super::onednn::{Engine, arg, reorder};
+    use super::*;
+
+    /// Rounding halves, ties, signs, tiny, huge and not finite numbers; several runs of threads, the last one short.
+    fn values() -> Vec<f32> {
+        let special = [0.0, -0.0, 1e-42, f32::MAX, f32::MIN, f32::INFINITY, f32::NEG_INFINITY, f32::MIN_POSITIVE];
+        let spread = (0..3000u32).map(|i| f32::from_bits(i.wrapping_mul(0x9e37_79b9))).filter(|x| !x.is_nan());
+        let ties = (0..100u32).map(|i| f32::from_bits(0x3f80_8000 + (i << 16)));
+        special.into_iter().chain(ties).chain(spread).collect()
+    }
+
+    #[test]
+    fn both_ways_round_to_the_nearest_as_the_library_does() {
+        let x = values();
+        let (threads, n) = (Threads(3), x.len());
+        let engine = Engine::new(1).unwrap();
+        let plain = Md::plain(&[n]).unwrap();
+        let rounded = plain.in_bf16().unwrap();
+        let copy = reorder(&engine, &plain, &rounded, "test").unwrap();
+        let mut theirs = vec![0.0; rounded.elems()];
+        // SAFETY: both vectors have the sizes of their layouts.
+        unsafe { copy.run(&engine, &[(arg::SRC, x.as_ptr().cast_mut()), (arg::DST, theirs.as_mut_ptr())]).unwrap() };
+        let mut ours = vec![0.0; Bf16::Halves.words(n)];
+        Bf16::Halves.round(threads, &x, &mut ours);
+        let want: Vec<u16> = x.iter().map(|&x| half::bf16::from_f32(x).to_bits()).collect();
+        assert_eq!(halves(&mut ours)[..n], want);
+        let normal = |h: u16| bf16::widen(h).is_normal();
+        for (theirs, want) in halves(&mut theirs).iter().zip(&want).filter(|(_, want)| normal(**want)) {
+            assert_eq!(theirs, want);
+        }
+        let mut widened = vec![0.0; Bf16::Widened.words(n)];
+        Bf16::Widened.round(threads, &x, &mut widened);
+        assert!(widened.iter().zip(&want).all(|(got, want)| got.to_bits() == u32::from(*want) << 16));
+    }
+
+    #[test]
+    fn what_training_reads_again_is_kept_and_nothing_overlaps() {
+        for bf16 in [Bf16::Halves, Bf16::Widened] {
+            let (x, w, dy, elems) = ([1.0; 40], [2.0; 17], [3.0; 55], [40, 17, 55]);
+            let ones = |of: &[f32], value: f32, n: usize| {
+                let mut of = of.to_vec();
+                match bf16 {
+                    Bf16::Halves => halves(&mut of)[..n].iter().all(|h| bf16::widen(*h) == value),
+                    Bf16::Widened => of[..n].iter().all(|v| *v == value),
+                }
+            };
+            let mut training = Rounded::new(bf16, Threads(1), elems, [false; 2], true, "test").unwrap();
+            let mut scratch = vec![0.0; training.scratch()];
+            training.forward(&x, &w, &mut scratch);
+            scratch.fill(9.0);
+            let (x16, dy16, w16) = training.backward((&[], &dy), &w, &mut scratch);
+            assert!(ones(x16, 1.0, 40) && ones(dy16, 3.0, 55) && ones(w16, 2.0, 17));
+            let mut evaluation = Rounded::new(bf16, Threads(1), elems, [false; 2], false, "test").unwrap();
+            let (x16, w16) = evaluation.forward(&x, &w, &mut scratch);
+            assert!(ones(x16, 1.0, 40) && ones(w16, 2.0, 17));
+            assert_eq!((evaluation.bytes(), training.bytes()), (0, bf16.words(40) * 4));
+        }
+    }
+}

@@ -5,12 +5,10 @@ use std::cell::RefCell;
 use std::ptr;
 
 use super::buf::AlignedBuf;
-use super::direction::Direction;
 use super::layout::Md;
-use super::regions;
-use super::signals;
+use super::product::Direction;
 use super::sys::{self, check};
-use super::team;
+use super::threads;
 use super::version::{self, Descriptor};
 use crate::Error;
 
@@ -46,13 +44,13 @@ impl Engine {
     /// For a pool of this many OpenMP threads, owned by the calling thread.
     pub fn new(threads: usize) -> Result<Self, Error> {
         // the team below inherits it
-        signals::leave_to_others()?;
+        threads::leave_to_others()?;
         // SAFETY: both set per-thread variables of libgomp. A team of changing size is nothing that oneDNN's plans can bear.
         unsafe {
             sys::omp_set_dynamic(0);
             sys::omp_set_num_threads(threads as i32);
         }
-        let team = team::size(threads);
+        let team = threads::size(threads);
         if team != threads {
             let why = format!(
                 "OpenMP starts {team} of {threads}; unset OMP_THREAD_LIMIT and OMP_MAX_ACTIVE_LEVELS, or ask for --threads {team}"
@@ -217,7 +215,7 @@ impl Primitive {
     pub unsafe fn run(&self, engine: &Engine, data: &[(i32, *mut f32)]) -> Result<(), Error> {
         let mut arguments = [sys::dnnl_exec_arg_t { arg: 0, memory: ptr::null_mut() }; 8];
         let mut scratch = engine.scratch.borrow_mut();
-        regions::count_library();
+        threads::count_library();
         for (to, &(argument, memory)) in arguments.iter_mut().zip(&self.memories) {
             let handle = if argument == arg::SCRATCHPAD {
                 scratch.as_mut_slice().as_mut_ptr()
@@ -347,4 +345,39 @@ pub fn reorder(engine: &Engine, from: &Md, to: &Md, op: &str) -> Result<Primitiv
         unsafe { sys::dnnl_reorder_primitive_desc_create(&mut desc, from.0.raw(), e, to.0.raw(), e, ptr::null()) };
     check(status, "dnnl_reorder_primitive_desc_create", op)?;
     Primitive::new(engine, &PrimitiveDesc(desc), &[(arg::SRC, *from), (arg::DST, *to)], op)
+}
+
+// The environment variables of oneDNN, read before another thread changes the environment: getenv(3) beside setenv(3) is undefined in C,
+// and MPI libraries call the latter while they start.
+
+/// Of the tensor that is copied: one block of channels, few pixels.
+const CHANNELS: usize = 8;
+const DIMS: [usize; 4] = [1, CHANNELS, 2, 2];
+const VALUES: usize = 4 * CHANNELS;
+
+/// Has oneDNN read all its variables, which it does once: some with the first engine and primitive, some when it generates code, which a
+/// copy into another layout needs, some with the first execution, and the hints on the width of registers (`ONEDNN_CPU_ISA_HINTS`) where
+/// they are asked for, which that copy does on some processors only.
+pub fn read_environment() -> Result<(), Error> {
+    // SAFETY: sets a variable of libgomp for this thread, which the engine of a run sets again: nothing here needs a team of threads.
+    unsafe { sys::omp_set_num_threads(1) };
+    // SAFETY: returns a number. Which hints there are does not matter here.
+    unsafe { sys::dnnl_get_cpu_isa_hints() };
+    let engine = Engine::without_team()?;
+    let (plain, blocked) = (Md::plain(&DIMS)?, Md::activation(&DIMS, CHANNELS)?);
+    let (from, mut to) = ([1.0f32; VALUES], [0.0f32; VALUES]);
+    let copy = reorder(&engine, &plain, &blocked, "reading of the environment")?;
+    let data = [(arg::SRC, from.as_ptr().cast_mut()), (arg::DST, to.as_mut_ptr())];
+    // SAFETY: both arrays hold the values of their layout, which needs no padding.
+    unsafe { copy.run(&engine, &data) }
+}
+
+#[cfg(test)]
+mod tests {
+    /// What it is for is tested from outside, in tests/faults.
+    #[test]
+    fn it_may_be_read_again() {
+        super::read_environment().unwrap();
+        super::read_environment().unwrap();
+    }
 }

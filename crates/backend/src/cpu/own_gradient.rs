@@ -1,4 +1,14 @@
-//! What loops of our own for a convolution's weight gradient have in common.
+//! Weight gradients of convolutions for which oneDNN has no vectorised primitive, by loops of our own: convolutions that read a plain image of
+//! a few channels, and large kernels over each channel alone.
+
+use base::simd;
+use net::Conv;
+
+use super::buf::AlignedBuf;
+use super::lanes::by_block;
+use super::moments::ChannelSums;
+use super::threads::{Shared, Threads};
+use crate::{Error, TensorDesc};
 
 /// The weight gradient of one convolution.
 pub(super) trait OwnGradient {
@@ -7,4 +17,291 @@ pub(super) trait OwnGradient {
 
     /// The weight's gradient in plain OIHW order; also writes the bias's.
     fn run(&mut self, x: &[f32], dy: &[f32], db: Option<&mut [f32]>) -> &[f32];
+}
+
+// Plain images of a few channels (a grey picture, say): oneDNN's own primitive takes 100 times as long.
+
+/// Kernel taps whose sums stay in registers: as many as keep two multipliers of four cycles busy, and of which 3x3 and 5x5 leave few over.
+const TAPS: usize = 9;
+
+/// Sizes and work space.
+pub(super) struct FewChannels {
+    threads: Threads,
+    x: TensorDesc,
+    y: TensorDesc,
+    stride: [usize; 2],
+    /// Where the image lies in its zero frame: top, left, and the frame's height and width.
+    frame: [usize; 4],
+    /// Offset in the framed image of every tap, in I, H, W order.
+    taps: Vec<usize>,
+    /// Each thread's sums: (output channel block, tap, lane), then the bias.
+    partial: Vec<f32>,
+    /// Each thread's framed image.
+    framed: Vec<f32>,
+    /// The plain OIHW gradient.
+    dw: AlignedBuf,
+}
+
+simd! {
+    /// Adds dy[row, column, :] * x[row, column of each tap] over all outputs of one channel block to `sums`.
+    fn accumulate<B: usize>(x: &[f32], taps: &[usize; TAPS], step: (usize, usize), rows: usize, dy: &[f32], sums: &mut [[f32; B]; TAPS]) {
+        let columns = dy.len() / rows / B;
+        let mut acc = *sums;
+        for (row, dy) in dy.chunks_exact(columns * B).enumerate() {
+            let x: [&[f32]; TAPS] = std::array::from_fn(|t| &x[taps[t] + row * step.0..][..(columns - 1) * step.1 + 1]);
+            for (column, dy) in dy.as_chunks::<B>().0.iter().enumerate() {
+                for t in 0..TAPS {
+                    // SAFETY: column < columns, and the slice taken above ends with the last column's value.
+                    let value = unsafe { *x[t].get_unchecked(column * step.1) };
+                    for lane in 0..B {
+                        acc[t][lane] = value.mul_add(dy[lane], acc[t][lane]);
+                    }
+                }
+            }
+        }
+        *sums = acc;
+    }
+}
+
+simd! {
+    /// Adds dy[row, column, :] over all outputs of one channel block to `sums`.
+    fn add_up<B: usize>(dy: &[f32], sums: &mut [f32; B]) {
+        let mut acc = *sums;
+        for dy in dy.as_chunks::<B>().0 {
+            for lane in 0..B {
+                acc[lane] += dy[lane];
+            }
+        }
+        *sums = acc;
+    }
+}
+
+impl FewChannels {
+    /// For a convolution without groups over a plain input.
+    pub fn new(threads: Threads, op: &Conv, x: TensorDesc, y: TensorDesc, name: &str) -> Result<Self, Error> {
+        let [kh, kw] = op.kernel;
+        let ([rows, columns], [dh, dw]) = (op.extent(), op.dilation);
+        let height = ((y.shape.h - 1) * op.stride[0] + rows).max(x.shape.h + op.pads[0]);
+        let width = ((y.shape.w - 1) * op.stride[1] + columns).max(x.shape.w + op.pads[1]);
+        let taps: Vec<usize> = (0..x.shape.c * kh * kw)
+            .map(|t| (t / (kh * kw) * height + t / kw % kh * dh) * width + t % kw * dw)
+            .collect();
+        let channels = y.blocks() * y.block;
+        Ok(Self {
+            threads,
+            x,
+            y,
+            stride: op.stride,
+            frame: [op.pads[0], op.pads[1], height, width],
+            partial: vec![0.0; threads.0 * channels * (taps.len() + 1)],
+            framed: vec![0.0; threads.0 * x.shape.c * height * width],
+            dw: AlignedBuf::zeroed(y.shape.c * taps.len(), name)?,
+            taps,
+        })
+    }
+
+    /// Leaves the weight's gradient in `dw`, and writes the bias's.
+    fn run_blocks<const B: usize>(&mut self, x: &[f32], dy: &[f32], db: Option<&mut [f32]>) {
+        let threads = self.threads;
+        let (count, blocks, row) = (self.taps.len(), self.y.blocks(), self.y.shape.plane() * B);
+        let (per_thread, image) = (blocks * B * (count + 1), self.framed.len() / threads.0);
+        self.partial.fill(0.0);
+        let (partial, framed) = (Shared::new(&mut self.partial), Shared::new(&mut self.framed));
+        let (taps, frame, shape, stride) = (&self.taps, self.frame, self.x.shape, self.stride);
+        let rows = self.y.shape.h;
+        threads.each(self.x.n, |t, samples| {
+            // SAFETY: each thread has its own stretch of both, and both are borrowed until `each` returns.
+            let (sums, framed) = unsafe {
+                (partial.part(t * per_thread..(t + 1) * per_thread), framed.part(t * image..(t + 1) * image))
+            };
+            for n in samples {
+                put_in_frame(&x[n * shape.elems()..][..shape.elems()], shape.w, shape.h, frame, framed);
+                for block in 0..blocks {
+                    let dy = &dy[(n * blocks + block) * row..][..row];
+                    let sums = &mut sums[block * B * (count + 1)..][..B * (count + 1)];
+                    for first in (0..count).step_by(TAPS) {
+                        // past the end the last tap is summed again and thrown away
+                        let group = std::array::from_fn(|i| taps[(first + i).min(count - 1)]);
+                        let mut acc = [[0.0; B]; TAPS];
+                        accumulate::<B>(framed, &group, (stride[0] * frame[3], stride[1]), rows, dy, &mut acc);
+                        for (tap, acc) in (first..count).zip(&acc) {
+                            sums[tap * B..][..B].iter_mut().zip(acc).for_each(|(s, a)| *s += a);
+                        }
+                    }
+                    if let Some(bias) = sums[count * B..].as_chunks_mut::<B>().0.first_mut() {
+                        add_up::<B>(dy, bias);
+                    }
+                }
+            }
+        });
+        let total = |channel: usize, tap: usize| -> f64 {
+            let at = (channel / B * (count + 1) + tap) * B + channel % B;
+            (0..threads.0).map(|t| f64::from(self.partial[t * per_thread + at])).sum()
+        };
+        for (i, dw) in self.dw.as_mut_slice().iter_mut().enumerate() {
+            *dw = total(i / count, i % count) as f32;
+        }
+        if let Some(db) = db {
+            db.iter_mut().enumerate().for_each(|(channel, db)| *db = total(channel, count) as f32);
+        }
+    }
+}
+
+impl OwnGradient for FewChannels {
+    fn bytes(&self) -> usize {
+        (self.partial.len() + self.framed.len() + self.dw.as_slice().len()) * 4
+    }
+
+    fn run(&mut self, x: &[f32], dy: &[f32], db: Option<&mut [f32]>) -> &[f32] {
+        match self.y.block {
+            1 => self.run_blocks::<1>(x, dy, db),
+            8 => self.run_blocks::<8>(x, dy, db),
+            _ => self.run_blocks::<16>(x, dy, db),
+        }
+        self.dw.as_slice()
+    }
+}
+
+/// Copies a plain image into the middle of its zero frame.
+pub(super) fn put_in_frame(
+    image: &[f32],
+    w: usize,
+    h: usize,
+    [top, left, height, width]: [usize; 4],
+    framed: &mut [f32],
+) {
+    for (row, from) in image.chunks_exact(w).enumerate() {
+        let at = (row / h * height + row % h + top) * width + left;
+        framed[at..at + w].copy_from_slice(from);
+    }
+}
+
+// Each channel alone: oneDNN 2.x has no vectorised primitive if the kernel is larger than 3 x 3.
+
+/// Sums of a row that are made side by side.
+const ABREAST: usize = 4;
+
+/// Sizes and the result.
+pub(super) struct Depthwise {
+    x: TensorDesc,
+    y: TensorDesc,
+    grid: Grid,
+    /// Of each block of channels: each tap's, then the bias's, channels side by side.
+    sums: ChannelSums,
+    /// The plain gradient.
+    dw: AlignedBuf,
+}
+
+/// How windows lie on a plane.
+struct Grid {
+    taps: Vec<Tap>,
+    stride: [usize; 2],
+    /// Columns of x and y.
+    widths: [usize; 2],
+}
+
+/// One cell of the kernel.
+struct Tap {
+    /// Outputs whose window has it inside the image, down the rows and along the columns.
+    rows: std::ops::Range<usize>,
+    columns: std::ops::Range<usize>,
+    /// The first of these outputs' cell: row, column.
+    first: [usize; 2],
+}
+
+simd! {
+    /// Adds dy[i] * x[i * step] over the places of a row to `sums`.
+    fn add_row<B: usize>(dy: &[f32], x: &[f32], step: usize, sums: &mut [[f32; B]; ABREAST]) {
+        let mut acc = *sums;
+        let (groups, rest) = dy.as_chunks::<B>().0.as_chunks::<ABREAST>();
+        for (i, group) in groups.iter().enumerate() {
+            for (k, dy) in group.iter().enumerate() {
+                let x = &x[(i * ABREAST + k) * step * B..][..B];
+                for lane in 0..B {
+                    acc[k][lane] = dy[lane].mul_add(x[lane], acc[k][lane]);
+                }
+            }
+        }
+        for (k, dy) in rest.iter().enumerate() {
+            let x = &x[(groups.len() * ABREAST + k) * step * B..][..B];
+            for lane in 0..B {
+                acc[k][lane] = dy[lane].mul_add(x[lane], acc[k][lane]);
+            }
+        }
+        *sums = acc;
+    }
+}
+
+/// The outputs whose window has a cell, `offset` from its beginning, inside the image, and the cell of the first.
+fn inside(offset: usize, pad: usize, stride: usize, size: usize, outputs: usize) -> (std::ops::Range<usize>, usize) {
+    let from = pad.saturating_sub(offset).div_ceil(stride).min(outputs);
+    let to = (size + pad).saturating_sub(offset).div_ceil(stride).min(outputs);
+    (from..to.max(from), (from * stride + offset).saturating_sub(pad))
+}
+
+impl Depthwise {
+    /// For a convolution with as many groups as channels go in and come out, in blocks of channels.
+    pub fn new(threads: Threads, op: &Conv, x: TensorDesc, y: TensorDesc, name: &str) -> Result<Self, Error> {
+        let [kh, kw] = op.kernel;
+        let tap = |t: usize| {
+            let axis = |axis: usize, cell: usize, size: usize, outputs: usize| {
+                inside(cell * op.dilation[axis], op.pads[axis], op.stride[axis], size, outputs)
+            };
+            let (rows, row) = axis(0, t / kw, x.shape.h, y.shape.h);
+            let (columns, column) = axis(1, t % kw, x.shape.w, y.shape.w);
+            Tap { rows, columns, first: [row, column] }
+        };
+        let taps: Vec<Tap> = (0..kh * kw).map(tap).collect();
+        let sums = ChannelSums::new(threads, x.blocks() * x.block * (taps.len() + 1));
+        let dw = AlignedBuf::zeroed(x.shape.c * taps.len(), name)?;
+        Ok(Self { x, y, grid: Grid { taps, stride: op.stride, widths: [x.shape.w, y.shape.w] }, sums, dw })
+    }
+}
+
+impl OwnGradient for Depthwise {
+    fn bytes(&self) -> usize {
+        self.sums.bytes() + self.dw.as_slice().len() * 4
+    }
+
+    fn run(&mut self, x: &[f32], dy: &[f32], db: Option<&mut [f32]>) -> &[f32] {
+        let (count, block, blocks) = (self.grid.taps.len(), self.x.block, self.x.blocks());
+        let (px, py) = (self.x.shape.plane() * block, self.y.shape.plane() * block);
+        let grid = &self.grid;
+        let sums = self.sums.of(self.x.n, |samples, sums| {
+            for plane in samples.start * blocks..samples.end * blocks {
+                let sums = &mut sums[plane % blocks * (count + 1) * block..][..(count + 1) * block];
+                let (x, dy) = (&x[plane * px..][..px], &dy[plane * py..][..py]);
+                by_block!(block, sum_plane(grid, x, dy, sums));
+            }
+        });
+        let total =
+            |channel: usize, tap: usize| sums[(channel / block * (count + 1) + tap) * block + channel % block] as f32;
+        for (i, dw) in self.dw.as_mut_slice().iter_mut().enumerate() {
+            *dw = total(i / count, i % count);
+        }
+        if let Some(db) = db {
+            db.iter_mut().enumerate().for_each(|(channel, db)| *db = total(channel, count));
+        }
+        self.dw.as_slice()
+    }
+}
+
+/// Adds the sums over one plane of a block of channels: of each tap, then of dy.
+fn sum_plane<const B: usize>(grid: &Grid, x: &[f32], dy: &[f32], sums: &mut [f64]) {
+    let [from_width, width] = grid.widths;
+    let (of_taps, of_bias) = sums.split_at_mut(grid.taps.len() * B);
+    for (tap, sums) in grid.taps.iter().zip(of_taps.chunks_exact_mut(B)) {
+        let mut own = [[0f32; B]; ABREAST];
+        for (i, row) in tap.rows.clone().enumerate() {
+            let at = (tap.first[0] + i * grid.stride[0]) * from_width + tap.first[1];
+            let dy = &dy[(row * width + tap.columns.start) * B..(row * width + tap.columns.end) * B];
+            add_row::<B>(dy, x.get(at * B..).unwrap_or(&[]), grid.stride[1], &mut own);
+        }
+        for own in own {
+            sums.iter_mut().zip(own).for_each(|(sum, own)| *sum += f64::from(own));
+        }
+    }
+    for dy in dy.chunks_exact(B) {
+        of_bias.iter_mut().zip(dy).for_each(|(sum, dy)| *sum += f64::from(*dy));
+    }
 }

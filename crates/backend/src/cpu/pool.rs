@@ -9,9 +9,9 @@ use net::{Pool, PoolKind, Window};
 use crate::{Error, Gradients, Keeps, Pass, PlanRequest, Planned, TensorDesc};
 use super::buf::AlignedBuf;
 use super::device::Cpu;
-use super::format::Format;
+use super::layout::Format;
 use super::lanes::{by_block, each_stretch};
-use super::relu::OfferedRelu;
+use super::fusion::OfferedRelu;
 use super::threads::{Shared, Threads};
 
 /// The winner of a window that passes no gradient on.

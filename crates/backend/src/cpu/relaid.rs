@@ -7,7 +7,7 @@ use net::{Op, Reads, Shape};
 
 use super::buf::AlignedBuf;
 use super::device::Cpu;
-use super::format::Format;
+use super::layout::Format;
 use super::norm;
 use super::number::{Number, by_numbers};
 use super::threads::Threads;

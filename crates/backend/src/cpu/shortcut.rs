@@ -5,7 +5,7 @@ use net::Shortcut;
 use crate::{Error, Gradients, Keeps, Pass, PlanRequest, Planned, TensorDesc};
 use super::buf::AlignedBuf;
 use super::device::Cpu;
-use super::format::Format;
+use super::layout::Format;
 use super::relaid;
 use super::threads::Threads;
 

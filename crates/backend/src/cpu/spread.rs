@@ -6,7 +6,7 @@ use net::Conv;
 use super::affine;
 use super::buf::AlignedBuf;
 use super::device::Cpu;
-use super::format::Format;
+use super::layout::Format;
 use super::layout::Md;
 use crate::{Arena, Error, Gradients, Keeps, ParamFormat, Pass, PlanRequest, Planned, Slot, TensorDesc};
 

@@ -5,12 +5,12 @@ use std::ops::Range;
 use net::{Op, Shape, for_each_op};
 
 use super::device::Cuda;
+use super::device::Precision;
 use super::driver::library;
 use super::driver::memory::CudaBuf;
-use super::kernels::elementwise::{CastWeights, SumOfTwo};
+use super::kernels::declarations::{CastWeights, SumOfTwo};
 use super::layout::{channels_last, layouts};
-use super::ops::{codec, halves, loss, norms, shortcut, soft_loss, units, update};
-use super::settings::Precision;
+use super::ops::{codec, halves, loss, shortcut, update};
 use crate::update::Units;
 use crate::{
     AlgorithmChoice, Arena, Backend, Buffer, CodeSpec, Collectives, CrossEntropy, DeviceCodec, Error, LossScaling,
@@ -113,7 +113,7 @@ impl Backend for Cuda {
             }
         }
         if let Some(targets) = &start.targets {
-            soft_loss::bring(shared, targets)?;
+            loss::bring(shared, targets)?;
         }
         self.feed.take(shared, &start.images, desc, to)
     }
@@ -156,7 +156,7 @@ impl Backend for Cuda {
         teacher: Option<&CudaBuf>,
         dx: Option<&mut CudaBuf>,
     ) -> Result<Option<LossSums>, Error> {
-        soft_loss::soft_loss(&self.shared, desc, ask, x, teacher, dx)?;
+        loss::soft_loss(&self.shared, desc, ask, x, teacher, dx)?;
         Ok(None)
     }
 
@@ -168,11 +168,11 @@ impl Backend for Cuda {
         gradients: &Arena<Self>,
         to: &mut CudaBuf,
     ) -> Result<(), Error> {
-        norms::rates(&self.shared, norms, update, weights, gradients, to)
+        update::rates(&self.shared, norms, update, weights, gradients, to)
     }
 
     fn limit_units(&self, units: &Units, w: &CudaBuf, g: &mut CudaBuf) -> Result<(), Error> {
-        units::limit(&self.shared, units, w, g)
+        update::limit(&self.shared, units, w, g)
     }
 
     fn update(

@@ -1,19 +1,19 @@
-//! One GPU as a device: what it holds, its memory, and the passes over flat arrays.
+//! One GPU as a device: how it is found and opened, its settings, its memory, and the passes over flat arrays.
 
 use std::ops::Range;
 use std::rc::Rc;
 
-use super::clock::Clock;
-use super::driver::context::{Context, Gpu};
+use super::driver::context::{Context, Gpu, gpu_count};
 use super::driver::library;
-use super::driver::memory::{self, CudaBuf};
-use super::driver::slice::Slice;
-use super::format::Format;
+use super::driver::memory::{self, CudaBuf, Slice};
+use super::driver::switches::switches;
+use super::layout::Format;
 use super::ops::{input, update};
+use super::queue::Clock;
 use super::record;
-use super::settings::{Precision, Settings};
 use super::shared::Shared;
-use crate::{Arena, DeviceMemory, Error, Region, Slot, TensorDesc};
+pub use crate::Precision;
+use crate::{Arena, DeviceKind, DeviceMemory, DeviceSettings, Error, Region, Slot, TensorDesc, Unavailable};
 
 /// One GPU. Use it from the thread that opened it; its buffers may go to other threads.
 pub struct Cuda {
@@ -103,5 +103,86 @@ impl Arena<Cuda> {
     pub(super) fn at(&self, slot: Slot) -> Result<Slice<'_, f32>, Error> {
         let chunk: &CudaBuf = &self.chunks[slot.chunk];
         chunk.slice().range(slot.offset, slot.len)
+    }
+}
+
+/// NVIDIA's GPUs.
+pub struct CudaDevice {
+    notes: Vec<String>,
+}
+
+/// The GPUs that CUDA_VISIBLE_DEVICES leaves to this process, in words; empty if the variable is not set.
+pub fn visible() -> String {
+    std::env::var("CUDA_VISIBLE_DEVICES").map_or(String::new(), |list| format!(" (CUDA_VISIBLE_DEVICES is \"{list}\")"))
+}
+
+impl DeviceKind for CudaDevice {
+    type Backend = Cuda;
+    const NAME: &'static str = "cuda";
+    const ABOUT: &'static str = "An NVIDIA GPU";
+    const REMOVABLE: bool = true;
+    const LAYOUT_CURE: &'static str = "the ranks' GPUs or their libraries differ; use nodes of one kind";
+
+    fn find(notes: Vec<String>) -> Result<Self, Unavailable> {
+        let count = gpu_count();
+        let present = matches!(count, Ok(1..));
+        let unavailable = |why: String| Err(Unavailable { why, present });
+        match library::require_all().and(count) {
+            Ok(1..) => Ok(Self { notes }),
+            Ok(_) => unavailable(format!(
+                "this process sees no GPU{}; `nvidia-smi -L` lists those of the machine",
+                visible()
+            )),
+            Err(error) => unavailable(error.to_string()),
+        }
+    }
+
+    fn threads(&self, _: usize) -> usize {
+        // the thread only queues work and waits for it
+        1
+    }
+
+    fn open(&self, settings: &DeviceSettings) -> Result<Cuda, Error> {
+        let DeviceSettings { precision, tf32, deterministic, node_rank, .. } = *settings;
+        let settings = Settings { precision, allow_tf32: tf32, deterministic, ..Settings::default() };
+        // a launcher that binds a rank to its own GPU shows it no other; else each rank takes the GPU of its number
+        let gpus = gpu_count()?.max(1);
+        Cuda::open(node_rank % gpus, settings)
+    }
+
+    fn notes(&self, _: Precision) -> Vec<String> {
+        self.notes.iter().cloned().chain(switches().notes()).collect()
+    }
+
+    fn gpu(&self, backend: &Cuda) -> Option<crate::Gpu> {
+        let properties = backend.gpu();
+        let uuid: String = properties.uuid.iter().map(|byte| format!("{byte:02x}")).collect();
+        Some(crate::Gpu { host: String::new(), name: properties.name.clone(), uuid: format!("GPU-{uuid}") })
+    }
+}
+
+impl Precision {
+    /// Bytes of an activation.
+    pub(super) fn bytes(self) -> usize {
+        if self == Precision::F32 { 4 } else { 2 }
+    }
+}
+
+/// How a GPU computes.
+#[derive(Clone, Copy, Debug, PartialEq, Eq)]
+pub struct Settings {
+    /// Type of activations.
+    pub precision: Precision,
+    /// Whether products of f32 may round their factors to 11 bits of mantissa.
+    pub allow_tf32: bool,
+    /// Only algorithms that give the same bits again, chosen without a clock.
+    pub deterministic: bool,
+    /// Bytes of work space that one operation may take.
+    pub workspace: usize,
+}
+
+impl Default for Settings {
+    fn default() -> Self {
+        Self { precision: Precision::F32, allow_tf32: false, deterministic: false, workspace: 512 << 20 }
     }
 }

@@ -1,9 +1,10 @@
-//! How tensors lie on the GPU: channels last.
+//! The layout of tensors on the GPU, channels last, and of parameters in the arena: always f32, weights in the order in which the GPU reads
+//! them.
 
 use net::{Reads, Shape};
 
 use super::device::Cuda;
-use crate::{Error, PlanRequest, TensorDesc};
+use crate::{Error, ParamFormat, PlanRequest, TensorDesc};
 
 /// n images in (h, w, c) order.
 pub fn channels_last(n: usize, shape: Shape) -> TensorDesc {
@@ -31,4 +32,87 @@ pub fn layouts(r: &PlanRequest<'_, Cuda>) -> Result<Vec<TensorDesc>, Error> {
     // a flattened image stays an image for the linear layer behind it, and for what only passes it on
     let seen = |(d, s): (&TensorDesc, &Shape)| if flattened { *d } else { channels_last(d.n, *s) };
     Ok(r.x.iter().zip(r.shapes).map(seen).collect())
+}
+
+/// One parameter's order.
+#[derive(Clone, Debug, PartialEq)]
+pub enum Format {
+    /// As it is.
+    Plain(usize),
+    /// (outer, channels, plane) in PyTorch's order, which lies as (outer, plane, channels): the filters of a convolution, and the
+    /// weights of a linear layer behind an image.
+    ChannelsLast {
+        /// Outputs.
+        outer: usize,
+        /// Channels of the input, of one group.
+        channels: usize,
+        /// Positions of the filter, or of the image.
+        plane: usize,
+    },
+}
+
+impl ParamFormat for Format {
+    fn elems(&self) -> usize {
+        match self {
+            Format::Plain(n) => *n,
+            Format::ChannelsLast { outer, channels, plane } => outer * channels * plane,
+        }
+    }
+
+    fn pack(&self, plain: &[f32], own: &mut [f32]) -> Result<(), Error> {
+        self.check(plain.len(), own.len())?;
+        self.each(|from, to| own[to] = plain[from]);
+        Ok(())
+    }
+
+    fn unpack(&self, own: &[f32], plain: &mut [f32]) -> Result<(), Error> {
+        self.check(plain.len(), own.len())?;
+        self.each(|to, from| plain[to] = own[from]);
+        Ok(())
+    }
+}
+
+impl Format {
+    /// Calls `f(place in PyTorch's order, place in the arena)` for every element.
+    fn each(&self, mut f: impl FnMut(usize, usize)) {
+        match *self {
+            Format::Plain(n) => (0..n).for_each(|i| f(i, i)),
+            Format::ChannelsLast { outer, channels, plane } => {
+                for o in 0..outer {
+                    for c in 0..channels {
+                        for p in 0..plane {
+                            f((o * channels + c) * plane + p, (o * plane + p) * channels + c);
+                        }
+                    }
+                }
+            }
+        }
+    }
+
+    fn check(&self, plain: usize, own: usize) -> Result<(), Error> {
+        if plain == self.elems() && own == plain {
+            return Ok(());
+        }
+        let (expected, got) = (format!("{} elements", self.elems()), format!("{plain} and {own}"));
+        Err(Error::Size { op: "a parameter".into(), expected, got })
+    }
+}
+
+#[cfg(test)]
+mod tests {
+    use super::*;
+
+    #[test]
+    fn weights_come_back_as_they_went() {
+        let format = Format::ChannelsLast { outer: 2, channels: 3, plane: 4 };
+        let plain: Vec<f32> = (0..24).map(|i| i as f32).collect();
+        let mut own = vec![0.0; 24];
+        format.pack(&plain, &mut own).unwrap();
+        // output 0, position 0: channels 0, 1, 2
+        assert_eq!(own[..3], [0.0, 4.0, 8.0]);
+        let mut back = vec![0.0; 24];
+        format.unpack(&own, &mut back).unwrap();
+        assert_eq!(back, plain);
+        assert!(format.pack(&plain[1..], &mut own).is_err());
+    }
 }

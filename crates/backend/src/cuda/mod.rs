@@ -3,33 +3,23 @@
 //!
 //! NVIDIA's libraries are loaded when a GPU is requested, so one binary runs with and without them.
 
-mod algorithms;
 mod backend;
-mod clock;
 mod cublaslt;
 mod cudnn;
 mod device;
 mod driver;
-mod format;
-mod halves;
-mod inbox;
 mod kernels;
-mod kind;
 mod layout;
 mod nccl;
 mod ops;
-mod outbox;
 mod pass;
 mod queue;
 mod record;
-mod settings;
 mod shared;
 mod step;
 
-pub use device::Cuda;
+pub use device::{Cuda, CudaDevice, Precision, Settings, visible};
 pub use driver::context::{Gpu, gpu_count};
 pub use driver::library;
 pub use driver::memory::CudaBuf;
-pub use format::Format;
-pub use kind::{CudaDevice, visible};
-pub use settings::{Precision, Settings};
+pub use layout::Format;

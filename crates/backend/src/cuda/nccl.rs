@@ -7,7 +7,7 @@ use std::sync::OnceLock;
 use super::device::Cuda;
 use super::driver::library::nccl_version;
 use super::driver::load::Loaded;
-use super::driver::lookup::{Library, loaded, words};
+use super::driver::load::{Library, loaded, words};
 use super::driver::memory::CudaBuf;
 use super::driver::stream::Stream;
 use crate::{Buffer, Collective, Error, Ready};

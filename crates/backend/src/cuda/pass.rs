@@ -1,23 +1,23 @@
 //! What a pass reads beside its tensors and parameters, and what it leaves for the host, in memory that stays where it is, so that a
 //! recorded pass finds it again.
 
+use std::collections::VecDeque;
+use std::ops::Range;
 use std::sync::Arc;
 
-use super::driver::inlet::Inlet;
-use super::driver::memory::CudaBuf;
-use super::driver::pinned::Pinned;
-use super::driver::queues::Queues;
-use super::inbox::Inbox;
-use super::outbox::Outbox;
-use super::settings::Precision;
-use crate::{Buffer, Error, LossScale};
+use super::device::Precision;
+use super::driver::memory::{CudaBuf, Slice};
+use super::driver::pinned::{Inlet, Pinned};
+use super::driver::stream::{Event, Queues, Stream};
+use super::kernels::update::NUMBERS;
+use crate::{Buffer, CrossEntropy, Error, LossScale};
 
 /// Scale of the losses at the start, under f16.
 pub const FIRST_SCALE: f32 = 65_536.0;
 /// Steps without Inf or NaN after which it doubles.
 pub const GROWTH_INTERVAL: u32 = 2_000;
 
-/// See the module.
+/// Memory of a pass: what it reads beside its tensors and parameters, and what it leaves for the host.
 pub struct PassBlocks {
     /// Labels, ids, epoch, numbers of the loss and of the optimizer.
     pub inbox: Inbox,
@@ -108,5 +108,220 @@ impl PassBlocks {
         }
         self.targets = Inlet::new(queues, len, "targets")?;
         Ok(true)
+    }
+}
+
+/// Words of 8 bytes: the optimizer's numbers, the epoch, smoothing and factor of the loss, then for each row its id, then its label.
+const EPOCH: usize = NUMBERS;
+const LOSS: usize = EPOCH + 1;
+const ROWS: usize = LOSS + 1;
+
+/// What the host writes anew before each pass, and before an optimizer step: one block on the GPU, which the kernel of the network's input
+/// fills, or a copy. Addresses stay the same, so that a recorded pass finds them again.
+pub struct Inbox {
+    block: Inlet<u64>,
+    /// The words as the next copy takes them.
+    words: Vec<u64>,
+    rows: usize,
+    /// Whether an optimizer step was begun.
+    begun: bool,
+}
+
+impl Inbox {
+    /// Room for passes over so many rows.
+    pub fn new(queues: &Arc<Queues>, rows: usize) -> Result<Self, Error> {
+        let words = ROWS + rows + rows.div_ceil(2);
+        Ok(Self { block: Inlet::new(queues, words, "a pass's numbers")?, words: vec![0; words], rows, begun: false })
+    }
+
+    /// The same with more room, at another address.
+    pub fn grown(&self, queues: &Arc<Queues>, rows: usize) -> Result<Self, Error> {
+        let mut grown = Self { begun: self.begun, ..Self::new(queues, rows)? };
+        grown.words[..ROWS].copy_from_slice(&self.words[..ROWS]);
+        Ok(grown)
+    }
+
+    /// Rows that fit.
+    pub fn rows(&self) -> usize {
+        self.rows
+    }
+
+    /// Epoch and ids of a pass.
+    pub fn set_pass(&mut self, epoch: u32, ids: &[u64]) {
+        self.words[EPOCH] = u64::from(epoch);
+        self.words[ROWS..ROWS + ids.len()].copy_from_slice(ids);
+    }
+
+    /// Arguments of the loss.
+    pub fn set_loss(&mut self, ask: &CrossEntropy<'_>) {
+        let pair = |low: u32, high: u32| u64::from(low) | u64::from(high) << 32;
+        self.words[LOSS] = pair(ask.smoothing.to_bits(), ask.scale.to_bits());
+        let labels = self.words[ROWS + self.rows..].iter_mut().zip(ask.labels.chunks(2));
+        labels.for_each(|(word, labels)| *word = pair(labels[0], labels.get(1).copied().unwrap_or(0)));
+    }
+
+    /// The optimizer's numbers; whether they differ from those before.
+    pub fn set_step(&mut self, numbers: [f64; NUMBERS]) -> bool {
+        let bits = numbers.map(f64::to_bits);
+        let differ = !self.begun || self.words[..NUMBERS] != bits;
+        self.words[..NUMBERS].copy_from_slice(&bits);
+        self.begun = true;
+        differ
+    }
+
+    /// Has a kernel that `launch` enqueues copy everything that a pass over so many rows reads, and the optimizer's numbers.
+    pub fn send_by(
+        &mut self,
+        stream: &Stream,
+        launch: impl FnOnce(Slice<'_, u64>, Slice<'_, u64>) -> Result<(), Error>,
+    ) -> Result<(), Error> {
+        self.block.write_by(&self.words, stream, launch)
+    }
+
+    /// Enqueues a copy of the same.
+    pub fn send(&mut self, stream: &Stream) -> Result<(), Error> {
+        self.copy(0..self.words.len(), stream)
+    }
+
+    /// Enqueues the copy of the optimizer's numbers.
+    pub fn send_step(&mut self, stream: &Stream) -> Result<(), Error> {
+        self.copy(0..NUMBERS, stream)
+    }
+
+    fn copy(&mut self, range: Range<usize>, stream: &Stream) -> Result<(), Error> {
+        self.block.write(&self.words[range], stream)
+    }
+
+    /// Class of each row.
+    pub fn labels(&self) -> Result<Slice<'_, u32>, Error> {
+        self.block.slice_as().range(2 * (ROWS + self.rows), self.rows)
+    }
+
+    /// Sample of each row.
+    pub fn ids(&self) -> Result<Slice<'_, u64>, Error> {
+        self.block.slice_as().range(ROWS, self.rows)
+    }
+
+    /// The epoch, one element.
+    pub fn epoch(&self) -> Result<Slice<'_, u32>, Error> {
+        self.block.slice_as().range(2 * EPOCH, 1)
+    }
+
+    /// Smoothing, and the factor of the gradient.
+    pub fn factors(&self) -> Result<Slice<'_, f32>, Error> {
+        self.block.slice_as().range(2 * LOSS, 2)
+    }
+
+    /// The numbers of the optimizer step that was begun.
+    pub fn numbers(&self) -> Result<Slice<'_, f64>, Error> {
+        if !self.begun {
+            return Err(Error::Unsupported { op: "an optimizer step".into(), why: "it was not begun".into() });
+        }
+        self.block.slice_as().range(0, NUMBERS)
+    }
+}
+
+/// Passes whose sums are kept.
+pub const PLACES: usize = 2;
+
+/// What a pass leaves for the host: loss and hits. There are two places, so that a pass can be enqueued before the host has read the sums
+/// of the one before: the GPU need not wait for the host.
+pub struct Outbox {
+    places: [Place; PLACES],
+    /// Passes whose sums nobody has read, in their order.
+    open: VecDeque<usize>,
+    /// Place of the last pass that was begun.
+    now: usize,
+    /// Place of the pass whose sums were read last.
+    read: usize,
+}
+
+struct Place {
+    /// Loss, rows that hit with their best score, with one of five; rows whose label is no class.
+    sums: Pinned<f64>,
+    /// Rows of the loss.
+    rows: u64,
+    classes: usize,
+    /// After the pass, where another was begun since.
+    end: Event,
+    marked: bool,
+}
+
+/// The sums of one pass.
+pub struct Sums<'a> {
+    pub sums: &'a [f64],
+    pub rows: u64,
+    pub classes: usize,
+}
+
+impl Outbox {
+    pub fn new(queues: &Arc<Queues>) -> Result<Self, Error> {
+        let context = queues.context();
+        let place = || {
+            let (sums, end) = (Pinned::new(context, 4, "sums")?, Event::new(context)?);
+            Ok::<_, Error>(Place { sums, rows: 0, classes: 0, end, marked: false })
+        };
+        Ok(Self { places: [place()?, place()?], open: VecDeque::new(), now: 0, read: 0 })
+    }
+
+    /// A pass begins, behind all that is on the stream.
+    pub fn begin(&mut self, stream: &Stream) -> Result<(), Error> {
+        for &open in &self.open {
+            let place = &mut self.places[open];
+            if !place.marked {
+                place.end.record(stream, false)?;
+                place.marked = true;
+            }
+        }
+        if self.open.len() == PLACES {
+            // nobody wanted them
+            self.open.pop_front();
+        }
+        self.now = (0..PLACES).find(|place| !self.open.contains(place)).unwrap_or(0);
+        Ok(())
+    }
+
+    /// The pass that was begun will have the loss of so many rows.
+    pub fn expect(&mut self, rows: usize) {
+        let place = &mut self.places[self.now];
+        (place.rows, place.marked) = (rows as u64, false);
+        if !self.open.contains(&self.now) {
+            self.open.push_back(self.now);
+        }
+    }
+
+    /// Number of classes of the loss.
+    pub fn set_classes(&mut self, classes: usize) {
+        self.places[self.now].classes = classes;
+    }
+
+    /// Place of the last pass that was begun.
+    pub fn now(&self) -> usize {
+        self.now
+    }
+
+    /// Place of the pass whose sums were read last.
+    pub fn read(&self) -> usize {
+        self.read
+    }
+
+    /// Where the pass writes its sums.
+    pub fn sums(&self) -> Slice<'_, f64> {
+        self.places[self.now].sums.slice()
+    }
+
+    /// Waits for the end of the oldest pass whose sums nobody has read, if it was marked; false if all of the stream must be waited for.
+    pub fn wait(&self) -> Result<bool, Error> {
+        match self.open.front().map(|&open| &self.places[open]).filter(|place| place.marked) {
+            Some(place) => place.end.wait().map(|()| true),
+            None => Ok(false),
+        }
+    }
+
+    /// Its sums, which the GPU has written; none if there was no loss.
+    pub fn take(&mut self) -> Option<Sums<'_>> {
+        self.read = self.open.pop_front()?;
+        let Place { sums, rows, classes, .. } = &self.places[self.read];
+        Some(Sums { sums: sums.as_slice(), rows: *rows, classes: *classes })
     }
 }

@@ -7,7 +7,7 @@ use std::collections::HashMap;
 
 use cudarc::driver::sys;
 
-use super::driver::launches;
+use super::driver::context::launches_of_graph;
 use super::driver::status::driver;
 use super::driver::stream::Stream;
 use super::driver::switches::switches;
@@ -189,7 +189,7 @@ fn end(stream: &Stream) -> Result<Captured, Error> {
 
 fn instantiate(captured: &Captured) -> Result<Recorded, Error> {
     // SAFETY: the graph was just captured.
-    let launches = unsafe { launches::of_graph(captured.0) }?;
+    let launches = unsafe { launches_of_graph(captured.0) }?;
     let mut graph = std::ptr::null_mut();
     // SAFETY: as above, the pointer valid for the call.
     let made = unsafe { sys::cuGraphInstantiateWithFlags(&mut graph, captured.0, 0) };

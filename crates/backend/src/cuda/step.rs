@@ -6,13 +6,13 @@ use std::collections::HashMap;
 use std::ops::Range;
 
 use super::driver::memory::CudaBuf;
-use super::kernels::arena::Piece;
+use super::kernels::declarations::Piece;
 use crate::{ParamGroup, Slot};
 
 /// Elements that a block takes at once.
 const PIECE: usize = 4096;
 
-/// See the module.
+/// Lists and work space of an optimizer step, kept from one step to the next.
 #[derive(Default)]
 pub struct StepLists {
     /// By the address of the parameters, and whether any gradients are in 16 bits.

@@ -6,7 +6,7 @@ use net::Activation;
 
 use crate::{Error, Gradients, Pass, PlanRequest, Planned, TensorDesc};
 use super::device::Reference;
-use super::host_buf::HostBuf;
+use super::device::HostBuf;
 
 /// A function of one element, of known size.
 struct Plan {

@@ -4,7 +4,7 @@ use net::Add;
 
 use crate::{Error, Gradients, Pass, PlanRequest, Planned, TensorDesc};
 use super::device::Reference;
-use super::host_buf::HostBuf;
+use super::device::HostBuf;
 
 /// A sum of known size.
 struct Plan {

@@ -5,7 +5,7 @@ use net::BlurPool;
 use crate::{Error, Gradients, Pass, PlanRequest, Planned, TensorDesc};
 use super::conv::store;
 use super::device::Reference;
-use super::host_buf::HostBuf;
+use super::device::HostBuf;
 
 /// Of known sizes.
 struct Plan {

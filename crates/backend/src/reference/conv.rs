@@ -5,7 +5,7 @@ use net::{Conv, OpSpec};
 use crate::{Error, Gradients, Pass, PlanRequest, Planned, TensorDesc};
 use super::activation::relu;
 use super::device::Reference;
-use super::host_buf::HostBuf;
+use super::device::HostBuf;
 
 /// A convolution of known sizes.
 pub(super) struct Plan {

@@ -5,7 +5,7 @@ use net::Dropout;
 use crate::draws::dropout_factors;
 use crate::{Error, Gradients, Pass, PlanRequest, Planned, TensorDesc};
 use super::device::Reference;
-use super::host_buf::HostBuf;
+use super::device::HostBuf;
 
 /// Dropout of known size, with the factors of its last batch.
 pub(super) struct Plan {

@@ -6,7 +6,7 @@ use crate::{Error, Gradients, Pass, PlanRequest, Planned, TensorDesc};
 use super::activation::relu;
 use super::conv::store;
 use super::device::Reference;
-use super::host_buf::HostBuf;
+use super::device::HostBuf;
 
 /// A linear layer of known sizes.
 pub(super) struct Plan {

@@ -1,6 +1,6 @@
-//! Softmax cross-entropy in f64.
+//! Softmax cross-entropy, and losses against targets, as [`crate::Objective`] defines them, in f64, class by class.
 
-use crate::{CrossEntropy, Error, LossSums, TensorDesc};
+use crate::{CrossEntropy, Error, LossForm, LossSums, Objective, SoftLoss, Teaching, TensorDesc};
 
 /// Target of class c is (1 - s) [c = label] + s / K; the gradient of the scores is softmax - target.
 /// A score counts as the best only if no other is as high at a smaller index, and never if it is NaN.
@@ -40,4 +40,108 @@ pub(super) fn cross_entropy(
         }
     }
     Ok(sums)
+}
+
+/// No probability is nearer to 0 where it is a base of a power.
+const LEAST: f64 = 1e-30;
+
+/// The gradient with regard to each score, and the loss.
+struct Row {
+    loss: f64,
+    slopes: Vec<f64>,
+}
+
+/// See [`crate::Backend::soft_loss`].
+pub(super) fn soft_loss(
+    desc: &TensorDesc,
+    ask: SoftLoss<'_>,
+    x: &[f32],
+    teacher: Option<&[f32]>,
+    mut dx: Option<&mut [f32]>,
+) -> Result<LossSums, Error> {
+    let classes = desc.shape.elems();
+    ask.targets.check(classes)?;
+    let mut sums = LossSums { count: ask.targets.rows() as u64, ..LossSums::default() };
+    for n in 0..ask.targets.rows() {
+        let scores = &x[n * classes..][..classes];
+        let (weight, targets) = ask.targets.row(n, classes);
+        let factor = ask.objective.factor(f64::from(weight), classes);
+        let z: Vec<f64> = scores.iter().map(|v| f64::from(*v)).collect();
+        let t: Vec<f64> = targets.iter().map(|v| f64::from(*v)).collect();
+        let mut row = match ask.objective.form {
+            LossForm::Softmax => softmax(&z, &t, ask.objective),
+            LossForm::Sigmoid { alpha, .. } => sigmoid(&z, &t, ask.objective, alpha.map(f64::from)),
+        };
+        row.loss *= factor;
+        row.slopes.iter_mut().for_each(|slope| *slope *= factor);
+        if let (Some(teaching), Some(teacher)) = (ask.objective.teacher, teacher) {
+            let taught: Vec<f64> = teacher[n * classes..][..classes].iter().map(|v| f64::from(*v)).collect();
+            teach(&mut row, &z, &taught, teaching, f64::from(weight));
+        }
+        sums.loss += row.loss;
+        let place = ask.targets.place(n, scores);
+        sums.top1 += u64::from(place < 1.min(classes));
+        sums.top5 += u64::from(place < 5.min(classes));
+        if let Some(dx) = dx.as_deref_mut() {
+            let scale = f64::from(ask.scale * ask.weight);
+            let dx = &mut dx[n * classes..][..classes];
+            dx.iter_mut().zip(&row.slopes).for_each(|(d, slope)| *d = (slope * scale) as f32);
+        }
+    }
+    Ok(sums)
+}
+
+/// Logarithms of the softmax of z / temperature.
+fn log_softmax(z: &[f64], temperature: f64) -> Vec<f64> {
+    let top = z.iter().copied().fold(f64::NEG_INFINITY, f64::max);
+    let total: f64 = z.iter().map(|v| ((v - top) / temperature).exp()).sum();
+    z.iter().map(|v| (v - top) / temperature - total.ln()).collect()
+}
+
+/// With h_c = dL / d log p_c, the gradient of score k is h_k - p_k (sum of h).
+fn softmax(z: &[f64], t: &[f64], objective: Objective) -> Row {
+    let gamma = f64::from(objective.gamma);
+    let logs = log_softmax(z, 1.0);
+    let wrong = |log: f64| (1.0 - log.exp()).max(LEAST);
+    let loss = |(log, t): (&f64, &f64)| -t * if gamma > 0.0 { wrong(*log).powf(gamma) } else { 1.0 } * log;
+    let slope = |(log, t): (&f64, &f64)| match gamma > 0.0 {
+        true => t * (gamma * log.exp() * wrong(*log).powf(gamma - 1.0) * log - wrong(*log).powf(gamma)),
+        false => -t,
+    };
+    let own: Vec<f64> = logs.iter().zip(t).map(slope).collect();
+    let total: f64 = own.iter().sum();
+    let slopes = own.iter().zip(&logs).map(|(own, log)| own - log.exp() * total).collect();
+    Row { loss: logs.iter().zip(t).map(loss).sum(), slopes }
+}
+
+fn sigmoid(z: &[f64], t: &[f64], objective: Objective, alpha: Option<f64>) -> Row {
+    let gamma = f64::from(objective.gamma);
+    let mut row = Row { loss: 0.0, slopes: Vec::new() };
+    for (z, t) in z.iter().zip(t) {
+        // -log(1 + exp(-z)) without overflow
+        let log = |z: f64| z.min(0.0) - (-z.abs()).exp().ln_1p();
+        let p = log(*z).exp();
+        let entropy = -t * log(*z) - (1.0 - t) * log(-z);
+        let right = p * t + (1.0 - p) * (1.0 - t);
+        let wrong = (1.0 - right).max(LEAST);
+        let balance = alpha.map_or(1.0, |alpha| alpha * t + (1.0 - alpha) * (1.0 - t));
+        let (focus, bend) = match gamma > 0.0 {
+            true => (wrong.powf(gamma), -gamma * wrong.powf(gamma - 1.0) * (2.0 * t - 1.0) * p * (1.0 - p)),
+            false => (1.0, 0.0),
+        };
+        row.loss += balance * focus * entropy;
+        row.slopes.push(balance * (focus * (p - t) + bend * entropy));
+    }
+    row
+}
+
+/// Adds what the teacher says.
+fn teach(row: &mut Row, z: &[f64], taught: &[f64], teaching: Teaching, weight: f64) {
+    let (share, temperature) = (f64::from(teaching.share), f64::from(teaching.temperature));
+    let (own, taught) = (log_softmax(z, temperature), log_softmax(taught, temperature));
+    let divergence: f64 = own.iter().zip(&taught).map(|(p, q)| q.exp() * (q - p)).sum();
+    row.loss += weight * share * temperature * temperature * divergence;
+    for ((slope, p), q) in row.slopes.iter_mut().zip(&own).zip(&taught) {
+        *slope += weight * share * temperature * (p.exp() - q.exp());
+    }
 }

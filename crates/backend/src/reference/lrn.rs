@@ -4,7 +4,7 @@ use net::Lrn;
 
 use crate::{Error, Gradients, Pass, PlanRequest, Planned, TensorDesc};
 use super::device::Reference;
-use super::host_buf::HostBuf;
+use super::device::HostBuf;
 
 /// LRN of known sizes.
 pub(super) struct Plan {

@@ -2,11 +2,8 @@
 //!
 //! An op's file is named as in [`net::op`].
 
-mod backend;
 mod device;
-mod host_buf;
 mod loss;
-mod soft_loss;
 mod update;
 
 macro_rules! modules {
@@ -16,5 +13,4 @@ macro_rules! modules {
 }
 net::for_each_op!(modules);
 
-pub use device::Reference;
-pub use host_buf::HostBuf;
+pub use device::{HostBuf, Reference};

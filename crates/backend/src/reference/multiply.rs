@@ -5,7 +5,7 @@ use net::Multiply;
 use crate::{Error, Gradients, Pass, PlanRequest, Planned, TensorDesc};
 use super::conv::store;
 use super::device::Reference;
-use super::host_buf::HostBuf;
+use super::device::HostBuf;
 
 /// Of known size.
 struct Plan {

@@ -4,7 +4,7 @@ use net::{Pool, PoolKind, Window};
 
 use crate::{Error, Gradients, Pass, PlanRequest, Planned, TensorDesc};
 use super::device::Reference;
-use super::host_buf::HostBuf;
+use super::device::HostBuf;
 
 /// Whether a cell takes the maximum from the best so far; NaN does, as in PyTorch.
 fn wins(v: f32, best: f32) -> bool {

@@ -1,6 +1,6 @@
 //! Adagrad with slot s: `s += g g; w -= lr g / (sqrt(s) + eps)`, as PyTorch.
 
-use super::real::Real;
+use super::rule::Real;
 use super::rule::{ElementLoop, GroupStep, Kernel, UpdateRule};
 
 /// Adagrad's numbers for one step.

@@ -1,7 +1,7 @@
 //! Adam with slots a and v: `a += (1 - beta1) (g - a); v = beta2 v + (1 - beta2) g g;
 //! w -= lr correction1 a / (sqrt(v) correction2 + eps)`.
 
-use super::real::Real;
+use super::rule::Real;
 use super::rule::{ElementLoop, GroupStep, Kernel, UpdateRule, flag};
 
 /// Adam's numbers for one step.

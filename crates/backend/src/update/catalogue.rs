@@ -1,7 +1,8 @@
-//! All update rules as one type, made from the list of optimizers.
+//! All update rules as one type, made from the list of optimizers, and what one update is given.
 
-use super::real::Real;
-use super::rule::{ElementLoop, GroupStep, Kernel, UpdateRule};
+use std::ops::Range;
+
+use super::rule::{ElementLoop, GroupStep, Kernel, Real, UpdateRule};
 use crate::for_each_optimizer;
 
 /// Defines [`Rule`], which calls the rule that it holds.
@@ -53,3 +54,24 @@ macro_rules! rules {
 }
 
 for_each_optimizer!(rules);
+
+/// Consecutive elements of a chunk with the same weight decay and learning rate.
+#[derive(Clone, Debug, PartialEq)]
+pub struct ParamGroup {
+    /// First element and one past the last.
+    pub range: Range<usize>,
+    /// Coefficient of the weight decay.
+    pub weight_decay: f32,
+    /// Which of the step's [`rates`](super::rates) multiplies the learning rate.
+    pub rate: usize,
+}
+
+/// One optimizer step. In the formulas of the rules g is the gradient after clipping by norm, plus `weight_decay` times the
+/// parameter w; lr includes the group's rate.
+#[derive(Clone, Copy, Debug, PartialEq)]
+pub struct Update {
+    /// How slots and parameters move.
+    pub rule: Rule,
+    /// Learning rate of this step.
+    pub lr: f64,
+}

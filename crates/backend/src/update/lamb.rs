@@ -1,7 +1,7 @@
 //! LAMB with slots a and v of Adam (You et al. 2019, arXiv 1904.00962), as in timm: a first pass moves the moments and leaves the direction
 //! `r = correction1 a / (sqrt(v) correction2 + eps) + weight_decay w`, a second `w -= lr |w| / |r| r`, the norms those of the tensor.
 
-use super::real::Real;
+use super::rule::Real;
 use super::rule::{ElementLoop, GroupStep, Kernel, UpdateRule};
 
 /// LAMB's numbers for one step.

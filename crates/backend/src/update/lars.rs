@@ -1,7 +1,7 @@
 //! LARS with momentum m in slot v: `v = m v + lr g; w -= v`, the rate inside the buffer, as You et al. 2017 (arXiv 1708.03888). Each
 //! tensor's lr has a trust ratio as a factor.
 
-use super::real::Real;
+use super::rule::Real;
 use super::rule::{ElementLoop, GroupStep, Kernel, UpdateRule, flag};
 
 /// LARS's numbers for one step.

@@ -8,13 +8,10 @@
 //! zero; those that divide by a root need `eps > 0` for it.
 
 mod catalogue;
-mod group;
+mod clipping;
 mod list;
-mod norms;
 pub mod rates;
-mod real;
 mod rule;
-mod units;
 
 macro_rules! modules {
     ($($file:ident: $name:ident($rule:ident), $($kind:literal => $settings:ident),+;)+) => {
@@ -24,10 +21,7 @@ macro_rules! modules {
 }
 crate::for_each_optimizer!(modules);
 
-pub use catalogue::Rule;
-pub use group::{ParamGroup, Update};
-pub use norms::{Normed, Norms};
-pub use real::Real;
+pub use catalogue::{ParamGroup, Rule, Update};
+pub use clipping::{Normed, Norms, UnitTensor, Units};
 pub use rmsprop::RmsPropVariant;
-pub use rule::{ElementLoop, GroupStep, Kernel, UpdateRule};
-pub use units::{UnitTensor, Units};
+pub use rule::{ElementLoop, GroupStep, Kernel, Real, UpdateRule};

@@ -6,7 +6,7 @@
 
 use schema::words;
 
-use super::real::Real;
+use super::rule::Real;
 use super::rule::{ElementLoop, GroupStep, Kernel, UpdateRule, flag};
 
 /// Whose formula.

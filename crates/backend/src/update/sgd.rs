@@ -1,6 +1,6 @@
 //! SGD with momentum m in slot b: `b = m b + g; w -= lr (nesterov ? g + m b : b)`. The rate is outside the buffer, as in PyTorch.
 
-use super::real::Real;
+use super::rule::Real;
 use super::rule::{ElementLoop, GroupStep, Kernel, UpdateRule, flag};
 
 /// SGD's numbers for one step.

@@ -4,13 +4,10 @@
 //! in [`backend::update`], beside the list of all. [`Optimizer`] runs any of them over a graph.
 
 mod ema;
-mod group;
-mod method;
 mod optimizer;
 pub mod schedule;
 pub mod score;
 pub mod spec;
-mod step_plan;
 
 macro_rules! modules {
     ($($file:ident: $name:ident($rule:ident), $($kind:literal => $settings:ident),+;)+) => {
@@ -21,8 +18,6 @@ macro_rules! modules {
 backend::for_each_optimizer!(modules);
 
 pub use ema::{Averaging, Ema};
-pub use group::Group;
-pub use method::{Method, OptimizerError, SlotSpec};
 pub use optimizer::{Optimizer, Policy, Stepped};
 pub use schedule::{Schedule, ScheduleSpec};
-pub use spec::{OptimizerKind, OptimizerSpec};
+pub use spec::{Group, Method, OptimizerError, OptimizerKind, OptimizerSpec, SlotSpec};

@@ -1,15 +1,14 @@
-//! One optimizer step over all chunks of a graph: clipping, trust ratios, the update, the average. How a rule moves an element is in
-//! [`backend::update`].
+//! One optimizer step over all chunks of a graph: clipping, trust ratios, the update, the average, and the lists of parameters that it works
+//! through. How a rule moves an element is in [`backend::update`].
 
 use std::hash::{DefaultHasher, Hash, Hasher};
 
-use backend::update::{Normed, Units, rates};
-use backend::{Arena, Backend, Buffer, Error, Update};
+use backend::update::{Normed, Norms, Units, rates};
+use backend::{Arena, Backend, Buffer, Error, ParamGroup, Update};
 
 use super::ema::Ema;
-use super::method::{Method, SlotSpec};
-use super::step_plan::StepPlan;
-use crate::{Batch, Graph, Loss, Param, Then};
+use super::spec::{Method, SlotSpec};
+use crate::{Batch, FollowUp, Graph, Loss, Param};
 
 /// Weight decay and trust ratios by the name and shape of a parameter, and the clipping of all gradients.
 #[derive(Clone, Copy, Debug)]
@@ -216,7 +215,7 @@ impl<B: Backend> Optimizer<B> {
         let mut work = |backend: &B, weights: &mut Arena<B>, grads: &mut Arena<B>| {
             self.enqueue(backend, &next, held, (weights, grads), averages.as_deref_mut()).map(|_| ())
         };
-        graph.start_then(batch, loss, Then { key, only_updates, work: &mut work })
+        graph.start_then(batch, loss, FollowUp { key, only_updates, work: &mut work })
     }
 
     /// Whether nothing in [`Self::change`] reads the gradients but the update.
@@ -367,4 +366,52 @@ impl<B: Backend> Optimizer<B> {
     pub fn slots_mut(&mut self) -> impl Iterator<Item = (&'static str, &mut Arena<B>)> {
         self.method.slots().into_iter().map(|slot| slot.name).zip(&mut self.slots)
     }
+}
+
+/// What a step knows of the parameters that it changes.
+pub(super) struct StepPlan<B: Backend> {
+    /// Tensors, chunk by chunk.
+    pub norms: Norms,
+    /// Of each chunk.
+    pub groups: Vec<Vec<ParamGroup>>,
+    /// See [`rates`].
+    pub rates: B::Buf,
+}
+
+impl<B: Backend> StepPlan<B> {
+    /// For these tensors of each chunk.
+    pub fn new(backend: &B, tensors: Vec<Vec<Normed>>, limit: Option<f64>) -> Result<Self, Error> {
+        let plain = rates::plain(tensors.iter().flatten().map(|tensor| tensor.factor));
+        let mut rates = backend.alloc(plain.len())?;
+        rates.write(0, &plain)?;
+        let groups = groups(&tensors);
+        Ok(Self { norms: Norms { tensors, limit }, groups, rates })
+    }
+
+    /// The same for the second pass of a rule, whose directions have the weight decay already.
+    pub fn along(backend: &B, tensors: &[Vec<Normed>]) -> Result<Self, Error> {
+        let whole = |of_chunk: &Vec<Normed>| {
+            of_chunk.iter().map(|tensor| Normed { weight_decay: 0.0, ..tensor.clone() }).collect()
+        };
+        Ok(Self { groups: groups(tensors), ..Self::new(backend, tensors.iter().map(whole).collect(), None)? })
+    }
+}
+
+/// The parameter groups of each chunk; neighbours with the same numbers are one group.
+fn groups(tensors: &[Vec<Normed>]) -> Vec<Vec<ParamGroup>> {
+    let mut number = 0..;
+    let mut of_chunk = |tensors: &Vec<Normed>| {
+        let mut groups: Vec<ParamGroup> = Vec::new();
+        for (tensor, number) in tensors.iter().zip(&mut number) {
+            let own = tensor.adapts || tensor.factor != 1.0;
+            let rate = if own { rates::FIRST + number } else { rates::PLAIN };
+            let (range, weight_decay) = (tensor.range.clone(), tensor.weight_decay as f32);
+            match groups.last_mut() {
+                Some(last) if (last.weight_decay, last.rate) == (weight_decay, rate) => last.range.end = range.end,
+                _ => groups.push(ParamGroup { range, weight_decay, rate }),
+            }
+        }
+        groups
+    };
+    tensors.iter().map(&mut of_chunk).collect()
 }

@@ -1,13 +1,11 @@
 //! The list of all networks.
 
 use super::efficientnet::Scale;
-use super::inception_v3::Arrangement;
+use super::inception::Arrangement;
 use super::resnet::{BOTTLENECK, Kind, SQUEEZE, WIDE, grouped};
 use super::{
-    airbench, alexnet, cifarnet, convnext, densenet, efficientnet, googlenet, inception_resnet_v2, inception_v3,
-    inception_v4, lenet,
+    alexnet, convnext, densenet, efficientnet, googlenet, inception, mobilenet, resnet, small, squeezenet, vgg,
 };
-use super::{mobilenet_v1, mobilenet_v2, mobilenet_v3, overfeat, resnet, resnet_v2, squeezenet, vgg, wide_resnet};
 use crate::{NetSpec, Shape};
 
 /// Builds a network from its name, the shape of the images, and the number of classes.
@@ -43,21 +41,21 @@ const TIMM: &str = "timm";
 
 /// All networks.
 pub const CATALOGUE: &[Network] = &[
-    ten("lenet", 1, 28, "TF-slim", lenet::slim),
-    ten("lenet-caffe", 1, 28, "Caffe", lenet::caffe),
-    ten("cifarnet", 3, 24, "TensorFlow's CIFAR-10 tutorial", cifarnet::tutorial),
-    ten("cifarnet-slim", 3, 32, "TF-slim", cifarnet::slim),
+    ten("lenet", 1, 28, "TF-slim", small::lenet_slim),
+    ten("lenet-caffe", 1, 28, "Caffe", small::lenet_caffe),
+    ten("cifarnet", 3, 24, "TensorFlow's CIFAR-10 tutorial", small::cifarnet_tutorial),
+    ten("cifarnet-slim", 3, 32, "TF-slim", small::cifarnet_slim),
     ten("resnet20", 3, 32, "He et al. 2015", resnet::cifar::<3>),
     ten("resnet32", 3, 32, "He et al. 2015", resnet::cifar::<5>),
     ten("resnet44", 3, 32, "He et al. 2015", resnet::cifar::<7>),
     ten("resnet56", 3, 32, "He et al. 2015", resnet::cifar::<9>),
     ten("resnet110", 3, 32, "He et al. 2015", resnet::cifar::<18>),
-    ten("wrn16_2", 3, 32, "Zagoruyko 2016", |name, x, c| wide_resnet::cifar(name, x, c, 16, 2, 0.0)),
-    ten("wrn28_10", 3, 32, "Zagoruyko 2016", |name, x, c| wide_resnet::cifar(name, x, c, 28, 10, 0.3)),
-    ten("airbench94", 3, 32, "Jordan 2024", airbench::airbench94),
+    ten("wrn16_2", 3, 32, "Zagoruyko 2016", |name, x, c| resnet::wide_cifar(name, x, c, 16, 2, 0.0)),
+    ten("wrn28_10", 3, 32, "Zagoruyko 2016", |name, x, c| resnet::wide_cifar(name, x, c, 28, 10, 0.3)),
+    ten("airbench94", 3, 32, "Jordan 2024", small::airbench94),
     imagenet("alexnet", 224, VISION, alexnet::torchvision),
     imagenet("alexnet-columns", 224, "TernGrad", alexnet::two_columns),
-    imagenet("overfeat", 231, "Sermanet et al. 2013, fast", overfeat::fast),
+    imagenet("overfeat", 231, "Sermanet et al. 2013, fast", alexnet::overfeat),
     imagenet("vgg11", 224, VISION, |name, x, c| vgg::torchvision(name, x, c, vgg::A, false)),
     imagenet("vgg13", 224, VISION, |name, x, c| vgg::torchvision(name, x, c, vgg::B, false)),
     imagenet("vgg16", 224, VISION, |name, x, c| vgg::torchvision(name, x, c, vgg::D, false)),
@@ -67,18 +65,18 @@ pub const CATALOGUE: &[Network] = &[
     imagenet("vgg16_bn", 224, VISION, |name, x, c| vgg::torchvision(name, x, c, vgg::D, true)),
     imagenet("vgg19_bn", 224, VISION, |name, x, c| vgg::torchvision(name, x, c, vgg::E, true)),
     imagenet("googlenet", 224, VISION, googlenet::torchvision),
-    imagenet("inception_v3", 299, VISION, |name, x, c| inception_v3::build(name, x, c, Arrangement::Torchvision)),
-    imagenet("inception_v3-slim", 299, "TF-slim", |name, x, c| inception_v3::build(name, x, c, Arrangement::Slim)),
-    imagenet("inception_v4", 299, TIMM, inception_v4::timm),
-    imagenet("inception_resnet_v2", 299, TIMM, inception_resnet_v2::timm),
+    imagenet("inception_v3", 299, VISION, |name, x, c| inception::v3(name, x, c, Arrangement::Torchvision)),
+    imagenet("inception_v3-slim", 299, "TF-slim", |name, x, c| inception::v3(name, x, c, Arrangement::Slim)),
+    imagenet("inception_v4", 299, TIMM, inception::v4),
+    imagenet("inception_resnet_v2", 299, TIMM, inception::resnet_v2),
     imagenet("resnet18", 224, VISION, |name, x, c| resnet::imagenet(name, x, c, [2, 2, 2, 2], Kind::Basic)),
     imagenet("resnet34", 224, VISION, |name, x, c| resnet::imagenet(name, x, c, [3, 4, 6, 3], Kind::Basic)),
     imagenet("resnet50", 224, VISION, |name, x, c| resnet::imagenet(name, x, c, [3, 4, 6, 3], BOTTLENECK)),
     imagenet("resnet101", 224, VISION, |name, x, c| resnet::imagenet(name, x, c, [3, 4, 23, 3], BOTTLENECK)),
     imagenet("resnet152", 224, VISION, |name, x, c| resnet::imagenet(name, x, c, [3, 8, 36, 3], BOTTLENECK)),
-    imagenet("resnetv2_50", 224, TIMM, |name, x, c| resnet_v2::timm(name, x, c, [3, 4, 6, 3])),
-    imagenet("resnetv2_101", 224, TIMM, |name, x, c| resnet_v2::timm(name, x, c, [3, 4, 23, 3])),
-    imagenet("resnetv2_152", 224, TIMM, |name, x, c| resnet_v2::timm(name, x, c, [3, 8, 36, 3])),
+    imagenet("resnetv2_50", 224, TIMM, |name, x, c| resnet::preactivated(name, x, c, [3, 4, 6, 3])),
+    imagenet("resnetv2_101", 224, TIMM, |name, x, c| resnet::preactivated(name, x, c, [3, 4, 23, 3])),
+    imagenet("resnetv2_152", 224, TIMM, |name, x, c| resnet::preactivated(name, x, c, [3, 8, 36, 3])),
     imagenet("resnext50_32x4d", 224, VISION, |name, x, c| resnet::imagenet(name, x, c, [3, 4, 6, 3], grouped(32, 4))),
     imagenet("resnext101_32x8d", 224, VISION, |name, x, c| resnet::imagenet(name, x, c, [3, 4, 23, 3], grouped(32, 8))),
     imagenet("resnext101_64x4d", 224, VISION, |name, x, c| resnet::imagenet(name, x, c, [3, 4, 23, 3], grouped(64, 4))),
@@ -89,14 +87,10 @@ pub const CATALOGUE: &[Network] = &[
     imagenet("densenet201", 224, VISION, |name, x, c| densenet::torchvision(name, x, c, [6, 12, 48, 32])),
     imagenet("squeezenet1_0", 224, VISION, |name, x, c| squeezenet::torchvision(name, x, c, squeezenet::V1_0)),
     imagenet("squeezenet1_1", 224, VISION, |name, x, c| squeezenet::torchvision(name, x, c, squeezenet::V1_1)),
-    imagenet("mobilenetv1_100", 224, TIMM, mobilenet_v1::timm),
-    imagenet("mobilenet_v2", 224, VISION, mobilenet_v2::torchvision),
-    imagenet("mobilenet_v3_large", 224, VISION, |name, x, c| {
-        mobilenet_v3::torchvision(name, x, c, mobilenet_v3::LARGE, 1280)
-    }),
-    imagenet("mobilenet_v3_small", 224, VISION, |name, x, c| {
-        mobilenet_v3::torchvision(name, x, c, mobilenet_v3::SMALL, 1024)
-    }),
+    imagenet("mobilenetv1_100", 224, TIMM, mobilenet::v1),
+    imagenet("mobilenet_v2", 224, VISION, mobilenet::v2),
+    imagenet("mobilenet_v3_large", 224, VISION, |name, x, c| mobilenet::v3(name, x, c, mobilenet::LARGE, 1280)),
+    imagenet("mobilenet_v3_small", 224, VISION, |name, x, c| mobilenet::v3(name, x, c, mobilenet::SMALL, 1024)),
     imagenet("efficientnet_b0", 224, VISION, |name, x, c| efficientnet::torchvision(name, x, c, scale(1.0, 1.0, 0.2))),
     imagenet("efficientnet_b1", 240, VISION, |name, x, c| efficientnet::torchvision(name, x, c, scale(1.0, 1.1, 0.2))),
     imagenet("efficientnet_b2", 288, VISION, |name, x, c| efficientnet::torchvision(name, x, c, scale(1.1, 1.2, 0.3))),

@@ -1,30 +1,20 @@
-//! The catalogue. Each network is a function from the image's shape and the number of classes to a [`NetSpec`]; one family a file.
+//! The catalogue. Each network is a function from the image's shape and the number of classes to a [`NetSpec`].
 //!
 //! A new network is one file here and one line in [`CATALOGUE`].
 
-mod airbench;
 mod alexnet;
 mod blocks;
 mod catalogue;
-mod cifarnet;
 mod convnext;
 mod densenet;
 mod efficientnet;
 mod googlenet;
 mod inception;
-mod inception_resnet_v2;
-mod inception_v3;
-mod inception_v4;
-mod lenet;
-mod mobilenet_v1;
-mod mobilenet_v2;
-mod mobilenet_v3;
-mod overfeat;
+mod mobilenet;
 mod resnet;
-mod resnet_v2;
+mod small;
 mod squeezenet;
 mod vgg;
-mod wide_resnet;
 
 #[cfg(test)]
 mod tests;

@@ -4,7 +4,7 @@
 //! bottleneck.
 
 use super::blocks::{SqueezeExcite, classify, conv, max_pool};
-use crate::{Activation, Add, Conv, Flatten, Id, Init, Linear, NetSpec, Norm, Pool, Shape, Shortcut};
+use crate::{Activation, Add, Conv, Dropout, Flatten, Id, Init, Linear, NetSpec, Norm, Pool, Shape, Shortcut};
 
 fn conv3(channels: usize, stride: usize) -> Conv {
     conv(channels, 3, stride)
@@ -163,5 +163,92 @@ impl Block {
         }
         let x = net.add(&format!("{}.downsample.0", self.path), conv(self.out(), 1, self.stride), x);
         net.add(&format!("{}.downsample.1", self.path), Norm::new(), x)
+    }
+}
+
+// Residual networks that normalise first (He et al. 2016, arXiv 1603.05027), with stride in the 3x3 convolution, as timm defines
+// them. Its 1x1 convolution to the classes is a linear layer here.
+
+/// So many bottlenecks in each of the stages of 256, 512, 1024, 2048 channels.
+pub fn preactivated(name: &str, input: Shape, classes: usize, blocks: [usize; 4]) -> NetSpec {
+    let mut net = NetSpec::new(name, input);
+    let x = net.add("stem.conv", conv(64, 7, 2), net.image());
+    let mut x = net.add("stem.pool", max_pool(3, 2).pads([1; 4]), x);
+    for (stage, (channels, blocks)) in [256, 512, 1024, 2048].into_iter().zip(blocks).enumerate() {
+        for block in 0..blocks {
+            let stride = if stage > 0 && block == 0 { 2 } else { 1 };
+            let path = format!("stages.{stage}.blocks.{block}");
+            x = preactivated_bottleneck(&mut net, &path, channels, stride, block == 0, x);
+        }
+    }
+    let x = net.add("norm", Norm::new().relu(), x);
+    classify(&mut net, "head.fc", 0.0, Linear::new(classes).init(Init::Normal(0.01)), x);
+    net
+}
+
+/// norm, ReLU and convolution three times, plus the input; the first of a stage projects what its first norm gives.
+fn preactivated_bottleneck(net: &mut NetSpec, path: &str, channels: usize, stride: usize, projects: bool, x: Id) -> Id {
+    let name = |part: &str| format!("{path}.{part}");
+    let first = net.add(&name("norm1"), Norm::new().relu(), x);
+    let shortcut = if projects { net.add(&name("downsample.conv"), conv(channels, 1, stride), first) } else { x };
+    let y = net.add(&name("conv1"), conv(channels / 4, 1, 1), first);
+    let y = norm_conv(net, [&name("norm2"), &name("conv2")], conv(channels / 4, 3, stride), y);
+    let y = norm_conv(net, [&name("norm3"), &name("conv3")], conv(channels, 1, 1), y);
+    net.join(&name("add"), Add, &[y, shortcut])
+}
+
+fn norm_conv(net: &mut NetSpec, names: [&str; 2], conv: Conv, x: Id) -> Id {
+    let x = net.add(names[0], Norm::new().relu(), x);
+    net.add(names[1], conv, x)
+}
+
+// Wide residual networks for 32x32 images (Zagoruyko and Komodakis 2016, arXiv 1605.07146), WRN-depth-width.
+
+/// Three stages of `(depth - 4) / 6` blocks that normalise first, of 16, 32 and 64 times `width` channels.
+pub fn wide_cifar(name: &str, input: Shape, classes: usize, depth: usize, width: usize, dropout: f32) -> NetSpec {
+    let mut net = NetSpec::new(name, input);
+    let mut x = net.add("conv1", conv(16, 3, 1), net.image());
+    let mut channels = 16;
+    for (stage, base) in [16, 32, 64].into_iter().enumerate() {
+        for block in 0..(depth - 4) / 6 {
+            let stride = if stage > 0 && block == 0 { 2 } else { 1 };
+            let out = base * width;
+            let block = WideBlock {
+                out,
+                stride,
+                projects: out != channels,
+                dropout,
+                path: format!("block{}.{block}", stage + 1),
+            };
+            x = block.add(&mut net, x);
+            channels = out;
+        }
+    }
+    let x = net.add("bn1", Norm::new().relu(), x);
+    classify(&mut net, "fc", 0.0, Linear::new(classes), x);
+    net
+}
+
+struct WideBlock {
+    out: usize,
+    stride: usize,
+    /// Whether the shortcut is a 1x1 convolution of what the first norm gives.
+    projects: bool,
+    dropout: f32,
+    path: String,
+}
+
+impl WideBlock {
+    /// norm, ReLU, conv 3x3, norm, ReLU, dropout, conv 3x3, plus the input.
+    fn add(&self, net: &mut NetSpec, x: Id) -> Id {
+        let name = |part: &str| format!("{}.{part}", self.path);
+        let first = net.add(&name("bn1"), Norm::new().relu(), x);
+        let shortcut =
+            if self.projects { net.add(&name("shortcut"), conv(self.out, 1, self.stride), first) } else { x };
+        let y = net.add(&name("conv1"), conv(self.out, 3, self.stride), first);
+        let y = net.add(&name("bn2"), Norm::new().relu(), y);
+        let y = if self.dropout > 0.0 { net.add(&name("dropout"), Dropout(self.dropout), y) } else { y };
+        let y = net.add(&name("conv2"), conv(self.out, 3, 1), y);
+        net.join(&name("add"), Add, &[y, shortcut])
     }
 }

@@ -1,14 +1,15 @@
-//! A file that was read, and the network that it describes for images and classes.
+//! A file that was read, and the network that it describes for images and classes. The layer that makes the scores changes with the number of
+//! classes.
 
 use loaders::nearest::did_you_mean;
 
-use super::error::{Error, Fault};
 use super::expand::{Flat, expand};
 use super::file::File;
+use super::keys::{Context, Word};
 use super::keys::{Keys, Reading, is_attention, operation_elsewhere};
 use super::ops::{self, Family};
 use super::value::Table;
-use super::words::{Context, Word};
+use super::value::{Error, Fault};
 use crate::{Id, NetSpec, Op, Shape};
 
 /// A network of a file, for images and classes of any number.
@@ -141,4 +142,39 @@ fn scores(node: &Flat, y: Shape, classes: usize) -> Result<(), Fault> {
          features = \"classes\""
     );
     Err(Fault::of_node(node.line, &node.name, why))
+}
+
+/// The place of the last convolution or linear layer before a tensor of scores, behind which every layer keeps the channels.
+pub fn scores_layer(net: &NetSpec, scores: usize) -> Option<usize> {
+    let mut at = scores.checked_sub(1)?;
+    loop {
+        let node = &net.nodes[at];
+        match &node.op {
+            Op::Linear(_) | Op::Conv(_) => return Some(at),
+            Op::Activation(_) | Op::Dropout(_) | Op::DropPath(_) | Op::Flatten(_) | Op::Pool(_) | Op::Norm(_) => {}
+            _ => return None,
+        }
+        let [Id(before)] = node.inputs[..] else { return None };
+        at = before.checked_sub(1)?;
+    }
+}
+
+/// Has a network's scores, and those of auxiliary classifiers, be so many; gives the names of the layers that changed.
+pub fn set_classes(net: &mut NetSpec, classes: usize) -> Vec<String> {
+    let places: Vec<usize> = net.scores().collect();
+    let places: Vec<usize> = places.into_iter().filter_map(|scores| scores_layer(net, scores)).collect();
+    let mut changed = Vec::new();
+    for at in places {
+        let node = &mut net.nodes[at];
+        let number = match &mut node.op {
+            Op::Linear(linear) => &mut linear.out_features,
+            Op::Conv(conv) => &mut conv.out_channels,
+            _ => continue,
+        };
+        if *number != classes {
+            *number = classes;
+            changed.push(node.name.clone());
+        }
+    }
+    changed
 }

@@ -4,10 +4,8 @@ use std::collections::BTreeMap;
 
 use loaders::nearest::did_you_mean;
 
-use super::error::Fault;
 use super::file::{Block, Entry, File, INPUT};
-use super::fill::Room;
-use super::order;
+use super::value::Fault;
 use super::value::{Kind, Table, Value};
 use crate::{Id, LONGEST_PATH};
 
@@ -167,7 +165,7 @@ fn inputs(
             return Ok(id);
         }
         let why = match entries.iter().position(|entry| entry.name == name) {
-            Some(to) => order::explain(entries, at, to),
+            Some(to) => explain(entries, at, to),
             None => {
                 let known: Vec<&str> = [INPUT].into_iter().chain(entries.iter().map(|e| e.name.as_str())).collect();
                 let place = if scope.path.is_empty() { "the network" } else { "its block" };
@@ -214,5 +212,147 @@ fn named_in<'a>(value: &'a Value, names: &mut Vec<&'a str>) {
         Kind::List(list) => list.iter().for_each(|value| named_in(value, names)),
         Kind::Table(table) => table.values().for_each(|value| named_in(value, names)),
         _ => {}
+    }
+}
+
+// Parameters of blocks in place of `"$name"`, within limits: blocks in blocks can name a value so often that no memory holds it.
+
+/// Most values of all nodes together, those of their blocks included.
+const MOST_VALUES: usize = 1_000_000;
+
+/// Bytes of a text that count as one value more.
+const TEXT: usize = 64;
+
+/// How many values may be copied yet.
+pub(super) struct Room(usize);
+
+impl Room {
+    pub fn new() -> Self {
+        Self(MOST_VALUES)
+    }
+
+    /// Takes room for a copy that a line makes.
+    fn take(&mut self, line: usize, size: usize) -> Result<(), Fault> {
+        let left = self.0.checked_sub(size);
+        let wrong = || Fault::new(line, format!("more than {MOST_VALUES} values, once each block is written out"));
+        self.0 = left.ok_or_else(wrong)?;
+        Ok(())
+    }
+
+    /// A copy of a table for a block in a line.
+    pub fn copy(&mut self, line: usize, table: &Table) -> Result<Table, Fault> {
+        self.take(line, all(table))?;
+        Ok(table.clone())
+    }
+
+    /// The keys of an entry with its block's parameters in place of `"$name"`.
+    pub fn fill_in(&mut self, keys: &Table, parameters: &Table) -> Result<Table, Fault> {
+        keys.iter().map(|(key, value)| Ok((key.clone(), self.filled(value, parameters)?))).collect()
+    }
+
+    fn filled(&mut self, value: &Value, parameters: &Table) -> Result<Value, Fault> {
+        let line = value.line;
+        let kind = match &value.kind {
+            Kind::List(list) => {
+                self.take(line, 1)?;
+                Kind::List(list.iter().map(|value| self.filled(value, parameters)).collect::<Result<_, _>>()?)
+            }
+            Kind::Table(table) => {
+                self.take(line, 1)?;
+                Kind::Table(self.fill_in(table, parameters)?)
+            }
+            Kind::Text(text) if text.starts_with('$') => {
+                let found = parameter(line, &text[1..], parameters)?;
+                self.take(line, size(found))?;
+                return Ok(found.clone());
+            }
+            _ => {
+                self.take(line, size(value))?;
+                return Ok(value.clone());
+            }
+        };
+        Ok(Value { line, kind })
+    }
+}
+
+/// The value of a parameter that a line names.
+fn parameter<'a>(line: usize, name: &str, parameters: &'a Table) -> Result<&'a Value, Fault> {
+    parameters.get(name).ok_or_else(|| {
+        let known: Vec<&str> = parameters.keys().map(String::as_str).collect();
+        let hint = did_you_mean(name, &known);
+        Fault::new(line, format!("${name} has no value: give {name} where the block stands, or in its defaults{hint}"))
+    })
+}
+
+/// A value with all that is in it.
+fn size(value: &Value) -> usize {
+    let inside = match &value.kind {
+        Kind::Text(text) => text.len() / TEXT,
+        Kind::List(list) => list.iter().map(size).sum(),
+        Kind::Table(table) => all(table),
+        _ => 0,
+    };
+    1 + inside
+}
+
+fn all(table: &Table) -> usize {
+    table.iter().map(|(key, value)| key.len() / TEXT + size(value)).sum()
+}
+
+// References to nodes that are not made yet: a cycle, or an order that does not fit.
+
+/// Why the entry at `from` cannot read `name`, which stands later in the same list, at `to`.
+pub(super) fn explain(entries: &[Entry], from: usize, to: usize) -> String {
+    let (own, other) = (&entries[from], &entries[to]);
+    match way(entries, to, from) {
+        Some(way) => {
+            let names: Vec<&str> = way.iter().map(|&at| entries[at].name.as_str()).collect();
+            format!(
+                "a cycle: it reads {}, which is made from it ({} -> {}); let it read what comes before it",
+                other.name,
+                names.join(" -> "),
+                own.name
+            )
+        }
+        None => format!("it reads {}, which comes later, in line {}; move that before it", other.name, other.line),
+    }
+}
+
+/// The entries through which the output of `start` depends on that of `end`: `start` first, and `end` only where it is `start` itself.
+fn way(entries: &[Entry], start: usize, end: usize) -> Option<Vec<usize>> {
+    if start == end {
+        return Some(vec![start]);
+    }
+    let mut before: Vec<Option<usize>> = vec![None; entries.len()];
+    let mut open = vec![start];
+    while let Some(at) = open.pop() {
+        if at == end {
+            let mut way = Vec::new();
+            let mut step = before[end];
+            while let Some(at) = step {
+                way.push(at);
+                step = if at == start { None } else { before[at] };
+            }
+            way.reverse();
+            return Some(way);
+        }
+        for next in read_by(entries, at) {
+            if next != start && before[next].is_none() {
+                before[next] = Some(at);
+                open.push(next);
+            }
+        }
+    }
+    None
+}
+
+/// The entries of the same list that an entry reads.
+fn read_by(entries: &[Entry], at: usize) -> Vec<usize> {
+    match entries[at].keys.get("inputs") {
+        Some(Value { kind: Kind::List(inputs), .. }) => {
+            let place = |input: &Value| entries.iter().position(|entry| input.text() == Ok(entry.name.as_str()));
+            inputs.iter().filter_map(place).collect()
+        }
+        _ => at.checked_sub(1).into_iter().collect(),
     }
 }

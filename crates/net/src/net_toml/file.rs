@@ -4,7 +4,7 @@ use std::collections::BTreeMap;
 
 use loaders::nearest::did_you_mean;
 
-use super::error::Fault;
+use super::value::Fault;
 use super::value::{Table, Value, parse};
 use crate::{LONGEST_PATH, Shape};
 

@@ -3,7 +3,7 @@
 use std::collections::BTreeSet;
 use std::fmt::Write;
 
-use super::classes::scores_layer;
+use super::definition::scores_layer;
 use super::file::INPUT;
 use super::keys::{Keys, Must};
 use super::ops;

@@ -2,7 +2,7 @@
 
 use super::shape::Shape;
 use super::spec::{OpSpec, Reads};
-use super::window::window_steps;
+use super::shape::window_steps;
 
 /// A binomial filter over each channel, of which every `stride`-th result is kept; edges are mirrored, without repeating the outermost
 /// cells (Zhang 2019, arXiv 1904.11486; timm's `BlurPool2d`).

@@ -1,6 +1,6 @@
 //! Normalisation over groups of channels of each sample.
 
-use super::param::ParamSpec;
+use super::spec::ParamSpec;
 use super::shape::Shape;
 use super::spec::{OpSpec, Reads};
 use super::stored::{KerasOrder, Stored, StoredTensor};

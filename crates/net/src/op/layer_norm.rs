@@ -1,6 +1,6 @@
 //! Layer normalisation over the channels of each position.
 
-use super::param::ParamSpec;
+use super::spec::ParamSpec;
 use super::shape::Shape;
 use super::spec::{OpSpec, Reads};
 use super::stored::{KerasOrder, Stored, StoredTensor};

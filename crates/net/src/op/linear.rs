@@ -1,6 +1,6 @@
 //! Fully connected layer: attributes and parameters.
 
-use super::param::{Init, ParamSpec};
+use super::spec::{Init, ParamSpec};
 use super::shape::Shape;
 use super::spec::{OpSpec, Reads};
 use super::stored::{KerasOrder, Stored, StoredTensor};

@@ -4,14 +4,10 @@
 //! A new op is a file here, a line in `list.rs`, and a file of the same name in each backend.
 
 mod any;
-mod feature_order;
-mod limits;
 mod list;
-mod param;
 mod shape;
 mod spec;
 mod stored;
-mod window;
 
 macro_rules! modules {
     ($($file:ident $name:ident,)*) => {
@@ -22,10 +18,7 @@ macro_rules! modules {
 crate::for_each_op!(modules);
 
 pub use any::Op;
-pub use feature_order::FeatureOrder;
-pub use param::{Init, ParamSpec};
 pub use pool::{PoolKind, Window};
-pub use shape::Shape;
-pub use spec::{OpSpec, Reads};
-pub use stored::{KerasOrder, Stored, StoredTensor};
-pub use window::same_pads;
+pub use shape::{Shape, same_pads};
+pub use spec::{Init, OpSpec, ParamSpec, Reads};
+pub use stored::{FeatureOrder, KerasOrder, Stored, StoredTensor};

@@ -1,6 +1,6 @@
 //! Batch normalisation: attributes and parameters.
 
-use super::param::{Init, ParamSpec};
+use super::spec::{Init, ParamSpec};
 use super::shape::Shape;
 use super::spec::{OpSpec, Reads};
 use super::stored::{KerasOrder, Stored, StoredTensor};

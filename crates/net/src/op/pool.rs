@@ -2,7 +2,7 @@
 
 use super::shape::Shape;
 use super::spec::{OpSpec, Reads};
-use super::window::window_steps;
+use super::shape::window_steps;
 
 /// What a window yields.
 #[derive(Clone, Copy, Debug, PartialEq, Eq)]

@@ -1,22 +1,17 @@
 //! Linear layers: with AVX2 by products of our own, over weights in panels, else oneDNN's; version 2.6
 //! has blocked products for AVX-512 alone.
 
-mod ahead;
-mod forward;
-mod inputs;
+mod products;
 mod plan;
-mod sizes;
 #[cfg(test)]
 mod tests;
-mod transpose;
-mod weights;
 
 use net::{Linear, Shape};
 
 use crate::{Error, PlanRequest, Planned, TensorDesc};
 use super::affine;
 use super::device::Cpu;
-use super::format::Format;
+use super::layout::Format;
 use super::isa::Isa;
 use super::panels::{PANEL, Panels};
 use super::register_tile::UNROLLED;

@@ -3,13 +3,13 @@
 use net::Shape;
 
 use crate::TensorDesc;
-use super::forward::Forward;
-use super::inputs::Inputs;
-use super::sizes::{DEPTH, GROUP, Sizes};
+use super::products::Forward;
+use super::products::Inputs;
+use super::plan::{DEPTH, GROUP, Sizes};
 use super::super::panels::{PANEL, Panels};
 use super::super::threads::Threads;
 use super::super::vector::Avx2;
-use super::weights::Weights;
+use super::products::Weights;
 
 /// Whole pieces and not, of all that is cut: samples by rows of a tile and by [`DEPTH`], inputs by [`DEPTH`] and [`GROUP`], outputs by
 /// panels and by [`DEPTH`].

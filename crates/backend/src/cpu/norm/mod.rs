@@ -3,30 +3,27 @@
 //! How a batch is walked through is `batch`'s, what happens to a row `rows`'s. The numbers of x and its gradient may be others (X) than
 //! those of y, the residual and their gradients (Y).
 
-mod backward;
 mod batch;
-mod channel;
 pub(super) mod rows;
 #[cfg(test)]
 mod tests;
 
 use std::rc::Rc;
 
-use backward::{Backward, Tensors};
+use batch::{Backward, Tensors};
 use batch::{Affine, Batch, Output};
-use channel::Channel;
+use batch::Channel;
 use net::Norm;
 use rows::Bits;
 
-use crate::across::Across;
-use crate::across;
+use crate::queue::{self, Across};
 use crate::{Arena, Error, Gradients, Keeps, Pass, PlanRequest, Planned, TensorDesc};
 use super::buf::AlignedBuf;
-use super::channel_sums::ChannelSums;
+use super::moments::ChannelSums;
 use super::device::Cpu;
-use super::format::Format;
+use super::layout::Format;
 use super::moments::{Moments, OutputMoments};
-use super::normal::{Constants, Normal};
+use super::fusion::{Constants, Normal};
 use super::number::{Number, by_numbers};
 use super::threads::Shared;
 
@@ -96,7 +93,7 @@ impl Plan {
     fn share(&mut self, ranks: &dyn Across, running: &[f32]) -> Result<(), Error> {
         let mut mean: Vec<f64> = self.channels.iter().map(|c| c.mean).collect();
         let mut m2: Vec<f64> = self.channels.iter().map(|c| c.m2).collect();
-        self.n = across::statistics(ranks, self.n, running, &mut mean, &mut m2)?;
+        self.n = queue::statistics(ranks, self.n, running, &mut mean, &mut m2)?;
         for (channel, (mean, m2)) in self.channels.iter_mut().zip(mean.into_iter().zip(m2)) {
             (channel.mean, channel.m2) = (mean, m2);
         }
@@ -197,7 +194,7 @@ impl Plan {
         self.parameters(pass, &sums, dparams);
         if let Some(ranks) = pass.across {
             let (s, sx) = sums.split_at_mut(self.batch.channels());
-            across::gradients(ranks, self.batch.x.shape.c, s, sx)?;
+            queue::gradients(ranks, self.batch.x.shape.c, s, sx)?;
         }
         backward.gradients(&sums);
         Ok(())

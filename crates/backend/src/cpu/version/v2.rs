@@ -2,7 +2,7 @@
 
 use std::ptr;
 
-use super::super::direction::Direction;
+use super::super::product::Direction;
 use super::super::sys::{self, check};
 use crate::Error;
 

@@ -4,7 +4,7 @@ use std::ffi::c_void;
 use std::sync::{Mutex, PoisonError};
 use std::{ptr, slice};
 
-use super::super::direction::Direction;
+use super::super::product::Direction;
 use super::super::sys::{self, check};
 use crate::Error;
 

@@ -4,11 +4,11 @@
 use super::super::threads::{Shared, Threads};
 use super::super::vector::{Job, MOST_LANES, Vectors};
 use super::folded;
-use super::kernel::{PAD, padded, width};
-use super::lines::{FAR, NEAR, kernel};
 use super::phases::grid::LINE;
-use super::phases::lines::{COLUMNS, Points, ROWS};
+use super::phases::grid::{COLUMNS, Points, ROWS};
+use super::strip::{PAD, padded, width};
 use super::transform::transpose;
+use super::transform::{FAR, NEAR, kernel};
 
 /// Taps of the longest side of a filter.
 const SIDE: usize = 5;
@@ -143,7 +143,7 @@ impl Filters {
         Self { stride: 2, ..self }
     }
 
-    /// Where so many columns of them lie on the grid, in lines of B places, for [`kernel`](super::kernel), and their gradient.
+    /// Where so many columns of them lie on the grid, in lines of B places, for [`kernel`](super::strip), and their gradient.
     fn by_place<S: Vectors, const B: usize>(&self, columns: usize) -> Layout {
         let (rows, width) = (padded(self.rows), width::<S>(columns));
         let place = rows * padded(columns);
@@ -193,7 +193,7 @@ impl Filters {
         self.each::<S>(threads, layout, |at| set.run(Transform::<A, B, M> { filters: self, w, grid, layout, at }));
     }
 
-    /// The same for the columns of group `group` of [`PAD`] of them, for [`kernel`](super::kernel), in a grid of their own.
+    /// The same for the columns of group `group` of [`PAD`] of them, for [`kernel`](super::strip), in a grid of their own.
     pub fn transform_group<S: Vectors, const A: usize, const B: usize, const M: usize>(
         &self,
         set: S,

@@ -3,13 +3,13 @@
 
 use super::super::threads::Shared;
 use super::super::vector::{Job, Vectors};
-use super::ahead::Ahead;
-use super::convolution::Convolution;
-use super::kernel::padded;
-use super::lines::output_line;
 use super::outputs::{self, Finish};
+use super::passes::Convolution;
+use super::strip::Ahead;
+use super::strip::padded;
 use super::strip::{Order, Run, tiles};
 use super::transform::Side;
+use super::transform::output_line;
 
 /// Lines of the grid.
 const A: usize = 4;

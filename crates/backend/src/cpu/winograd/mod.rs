@@ -5,43 +5,37 @@
 //! are transformed to the places of an A x B grid; per place, the channels are a matrix product. Inputs, outputs and gradients stay in
 //! channel blocks, as long as a register: 8 with AVX2, 16 with AVX-512. What 3x3 convolutions at stride 2 need is in [`phases`].
 
-mod ahead;
-mod bias_relu;
+mod outputs;
+mod strip;
 
-mod convolution;
 mod filters;
 mod folded;
-mod kernel;
-mod lines;
-mod normalised;
-mod outputs;
 mod passes;
 mod phases;
-mod strip;
 mod transform;
 mod wide;
 
 use std::cell::Ref;
 use std::rc::Rc;
 
-use bias_relu::BiasRelu;
-use convolution::Convolution;
 use filters::Filters;
-use kernel::padded;
 use net::Conv;
-use normalised::Normalised;
+use outputs::BiasRelu;
 use outputs::{Finish, NormGradient};
+use passes::Convolution;
 use passes::{Correlation, strip_len};
+use strip::padded;
 use strip::{Order, tiles};
+use transform::Normalised;
 use transform::Side;
 use wide::Wide;
 
 use super::buf::{AlignedBuf, Scratch};
 use super::device::Cpu;
-use super::format::Format;
+use super::fusion::{Constants, Normal};
 use super::isa::Isa;
+use super::layout::Format;
 use super::moments::{Moments, OutputMoments};
-use super::normal::{Constants, Normal};
 use super::threads::{Shared, Threads};
 use super::vector::{Avx2, Avx512, Vectors};
 use crate::{Error, Gradients, Keeps, Pass, PlanRequest, Planned, TensorDesc};
@@ -205,7 +199,7 @@ impl<S: Vectors, const A: usize, const B: usize, const M: usize> Planned<Cpu> fo
     }
 
     fn formats(&self) -> Vec<Format> {
-        self.bias_relu.formats(self.x.shape.c, lines::kernel(A) * lines::kernel(A))
+        self.bias_relu.formats(self.x.shape.c, transform::kernel(A) * transform::kernel(A))
     }
 
     fn state_bytes(&self) -> usize {
@@ -262,7 +256,7 @@ impl<S: Vectors, const A: usize, const B: usize, const M: usize> Planned<Cpu> fo
         let gradient = normal.map(|normal| NormGradient { normal, x, sums: Shared::new(&mut sums) });
         let w = pass.params.get(pass.slots[0]);
         let finish = Finish { gradient, ..Finish::PLAIN };
-        let dy = Side { pad: lines::kernel(A) - 1 - self.pad, ..dy };
+        let dy = Side { pad: transform::kernel(A) - 1 - self.pad, ..dy };
         self.convolve(dy, self.x, Filters::rotated::<A>(ci, co), w, finish, dx.as_mut_slice());
         if let Some(normal) = &self.normal {
             normal.put_sums(&sums, each);

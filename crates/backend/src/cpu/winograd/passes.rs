@@ -3,13 +3,11 @@
 
 use super::super::threads::{Shared, Threads};
 use super::super::vector::{Job, Vectors};
-use super::ahead::Ahead;
-use super::convolution::Convolution;
 use super::folded::{self, Folded};
-use super::kernel::{self, padded};
 use super::outputs::{self, Finish};
-use super::strip::{Order, Run, tiles};
+use super::strip::{self, Ahead, Order, Run, padded, tiles};
 use super::transform::Side;
+use crate::TensorDesc;
 
 /// Tiles of a strip: enough that reading the grid of filters costs no more than reading the tiles themselves, few enough that
 /// the tiles stay in the caches; the thread's tiles are divided evenly, in whole runs of the kernel's rows.
@@ -77,7 +75,7 @@ impl<const A: usize, const B: usize, const M: usize> Job for ConvolvedStrip<'_, 
         let mut norms = finish.gradient.map(|gradient| Ahead::new(to, gradient.x, ahead, 0, A * B));
         for place in 0..A * B {
             let (v, m) = (&v[place * v_order.place..], &mut m[place * m_order.place..]);
-            kernel::multiply(set, run.count, v, &filters[place * ci * co..][..ci * co], (ci, co), m, false);
+            strip::multiply(set, run.count, v, &filters[place * ci * co..][..ci * co], (ci, co), m, false);
             inputs.fetch(set);
             outputs.fetch(set);
             if let Some(norms) = &mut norms {
@@ -161,9 +159,18 @@ impl<const A: usize, const B: usize, const M: usize> Job for CorrelatedStrip<'_,
         for place in 0..A * B {
             let du = &mut gradient[place * ci * co..][..ci * co];
             let (v, d) = (&v[place * v_order.place..], &d[place * d_order.place..]);
-            kernel::accumulate(set, run.count, v, d, (ci, co), du);
+            strip::accumulate(set, run.count, v, d, (ci, co), du);
             inputs.fetch(set);
             gradients.fetch(set);
         }
     }
+}
+
+/// A pass from one side to the other: x to y, or dy to dx.
+pub struct Convolution<'a> {
+    pub from: Side<'a>,
+    pub to: TensorDesc,
+    pub filters: &'a [f32],
+    pub strip: usize,
+    pub finish: Finish<'a>,
 }

@@ -1,10 +1,10 @@
-//! Transforms from images to the grid: B^T d B of inputs, A y A^T of the gradients of outputs.
+//! Transforms from images to the grid: B^T d B of inputs, A y A^T of the gradients of outputs. The matrices are those of F(2, 3), F(2, 5) and
+//! F(4, 3).
 
 use std::ops::Range;
 
+use super::super::fusion::Constants;
 use super::super::vector::{Vectors, load};
-use super::lines::{gradient_line, input_line};
-use super::normalised::{AsItIs, Made, Normalised};
 use super::strip::{Order, Run, Strip};
 use crate::TensorDesc;
 
@@ -249,5 +249,165 @@ impl<'a> Side<'a> {
                 gradient_tiles::<S, A, B, M>(set, plane, strip, &mut d[at + block * order.block..]);
             }
         }
+    }
+}
+
+// The matrices, applied to one column or row: B for inputs, A for outputs, as the literature calls them. A is also the length of a line, M its
+// outputs. Filters, and so G, are in `filters`.
+
+/// Points of F(4, 3) beside 0 and infinity, and their negatives: of those that were tried, the ones with the least rounding error. F(2, 3)
+/// has the points 0, 1, -1 and infinity, F(2, 5) also 2 and -2.
+pub const NEAR: f32 = 0.75;
+pub const FAR: f32 = 1.5;
+
+/// Side of the filters that a grid is for.
+pub const fn kernel(a: usize) -> usize {
+    a - 1
+}
+
+/// B^T d of one column or row.
+#[inline(always)]
+pub fn input_line<S: Vectors, const A: usize, const M: usize>(set: S, d: [S::Lanes; A]) -> [S::Lanes; A] {
+    let mut t = [set.zero(); A];
+    if M == 4 {
+        let sum = set.splat(NEAR * NEAR + FAR * FAR);
+        let product = set.splat(NEAR * NEAR * FAR * FAR);
+        t[0] = set.mul_add(product, d[0], set.sub_mul(d[4], sum, d[2]));
+        for (at, point, other) in [(1, NEAR, FAR), (3, FAR, NEAR)] {
+            let (point, other) = (set.splat(point), set.splat(other * other));
+            let (even, odd) = (set.sub_mul(d[4], other, d[2]), set.sub_mul(d[3], other, d[1]));
+            t[at] = set.mul_add(point, odd, even);
+            t[at + 1] = set.sub_mul(even, point, odd);
+        }
+        t[5] = set.mul_add(product, d[1], set.sub_mul(d[5], sum, d[3]));
+    } else if A == 4 {
+        t[0] = set.sub(d[0], d[2]);
+        t[1] = set.add(d[1], d[2]);
+        t[2] = set.sub(d[2], d[1]);
+        t[3] = set.sub(d[1], d[3]);
+    } else {
+        let (four, five) = (set.splat(4.0), set.splat(5.0));
+        let (even, odd) = (set.sub_mul(d[4], four, d[2]), set.sub_mul(d[3], four, d[1]));
+        let (near, far) = (set.sub(d[4], d[2]), set.sub(d[3], d[1]));
+        let twice = set.add(far, far);
+        t[0] = set.mul_add(four, d[0], set.sub_mul(d[4], five, d[2]));
+        t[1] = set.add(even, odd);
+        t[2] = set.sub(even, odd);
+        t[3] = set.add(near, twice);
+        t[4] = set.sub(near, twice);
+        t[5] = set.mul_add(four, d[1], set.sub_mul(d[5], five, d[3]));
+    }
+    t
+}
+
+/// A^T m.
+#[inline(always)]
+pub fn output_line<S: Vectors, const A: usize, const M: usize>(set: S, m: [S::Lanes; A]) -> [S::Lanes; M] {
+    let mut y = [set.zero(); M];
+    let (sum, difference) = (set.add(m[1], m[2]), set.sub(m[1], m[2]));
+    y[0] = set.add(m[0], sum);
+    if A == 4 {
+        y[1] = set.sub(difference, m[3]);
+        return y;
+    }
+    let (sum2, difference2) = (set.add(m[3], m[4]), set.sub(m[3], m[4]));
+    y[0] = set.add(y[0], sum2);
+    if M == 4 {
+        let (near2, far2) = (NEAR * NEAR, FAR * FAR);
+        y[1] = set.mul_add(set.splat(NEAR), difference, set.scale(FAR, difference2));
+        y[2] = set.mul_add(set.splat(near2), sum, set.scale(far2, sum2));
+        let odd = set.mul_add(set.splat(FAR * far2), difference2, m[5]);
+        y[3] = set.mul_add(set.splat(NEAR * near2), difference, odd);
+    } else {
+        let twice = set.add(difference2, difference2);
+        y[1] = set.add(set.add(difference, twice), m[5]);
+    }
+    y
+}
+
+/// A y, of two outputs.
+#[inline(always)]
+pub fn gradient_line<S: Vectors, const A: usize, const M: usize>(set: S, y: [S::Lanes; M]) -> [S::Lanes; A] {
+    let mut g = [set.zero(); A];
+    g[0] = y[0];
+    if M == 4 {
+        for (at, point) in [(1, NEAR), (3, FAR)] {
+            let square = set.splat(point * point);
+            let even = set.mul_add(square, y[2], y[0]);
+            let odd = set.mul_add(square, y[3], y[1]);
+            g[at] = set.mul_add(set.splat(point), odd, even);
+            g[at + 1] = set.sub_mul(even, set.splat(point), odd);
+        }
+        g[5] = y[3];
+        return g;
+    }
+    g[1] = set.add(y[0], y[1]);
+    g[2] = set.sub(y[0], y[1]);
+    if A == 4 {
+        g[3] = set.sub(set.zero(), y[1]);
+    } else {
+        let twice = set.add(y[1], y[1]);
+        g[3] = set.add(y[0], twice);
+        g[4] = set.sub(y[0], twice);
+        g[5] = y[1];
+    }
+    g
+}
+
+// Inputs that are the output of a batch normalisation: the convolution computes them, by the same formula, from what the norm reads.
+
+/// What a value becomes as it is read.
+pub trait Made<S: Vectors>: Copy {
+    fn of(self, set: S, value: S::Lanes) -> S::Lanes;
+}
+
+/// The value itself.
+#[derive(Clone, Copy)]
+pub struct AsItIs;
+
+impl<S: Vectors> Made<S> for AsItIs {
+    #[inline(always)]
+    fn of(self, _: S, value: S::Lanes) -> S::Lanes {
+        value
+    }
+}
+
+/// A norm of all channels.
+#[derive(Clone, Copy)]
+pub struct Normalised<'a> {
+    pub constants: &'a Constants,
+    pub relu: bool,
+}
+
+/// The norm of one block of channels: scale x + shift, but no less than `least`, which is 0 where ReLU follows.
+#[derive(Clone, Copy)]
+pub struct NormalisedBlock<L> {
+    scale: L,
+    shift: L,
+    least: L,
+}
+
+impl Normalised<'_> {
+    #[inline(always)]
+    pub fn of_block<S: Vectors>(self, set: S, block: usize) -> NormalisedBlock<S::Lanes> {
+        let scale = load(set, &self.constants.scale, block * S::LANES);
+        let shift = load(set, &self.constants.shift, block * S::LANES);
+        NormalisedBlock { scale, shift, least: set.splat(if self.relu { 0.0 } else { f32::NEG_INFINITY }) }
+    }
+}
+
+impl<L: Copy> NormalisedBlock<L> {
+    /// The gradient where the norm's value, computed from `x`, passes ReLU; 0 elsewhere.
+    #[inline(always)]
+    pub fn masked<S: Vectors<Lanes = L>>(self, set: S, x: L, gradient: L) -> L {
+        set.where_above(self.least, set.mul_add(x, self.scale, self.shift), gradient)
+    }
+}
+
+impl<S: Vectors> Made<S> for NormalisedBlock<S::Lanes> {
+    #[inline(always)]
+    fn of(self, set: S, value: S::Lanes) -> S::Lanes {
+        // a NaN in the second operand stays
+        set.max(self.least, set.mul_add(value, self.scale, self.shift))
     }
 }

@@ -5,8 +5,8 @@
 use super::super::threads::{Shared, Threads};
 use super::super::vector::{Job, Vectors};
 use super::filters::Filters;
-use super::kernel::{self, PAD, padded};
 use super::outputs::{self, Finish};
+use super::strip::{self, PAD, padded};
 use super::strip::{Order, Run, tiles};
 use super::transform::Side;
 use crate::TensorDesc;
@@ -219,7 +219,7 @@ impl<const A: usize, const B: usize, const M: usize> Job for Products<'_, A, B, 
         let (filters, place) = (u.len() / (A * B), m.len() / (A * B));
         let places = v.chunks_exact(order.place).zip(u.chunks_exact(filters)).zip(m.chunks_exact_mut(place));
         for ((v, u), m) in places {
-            kernel::multiply(set, run.count, v, u, (filters / PAD, PAD), m, false);
+            strip::multiply(set, run.count, v, u, (filters / PAD, PAD), m, false);
         }
         let order = Order { place, ..Order::by_place::<S>(PAD, 0, M) };
         outputs::outputs::<S, A, B, M>(set, to, m, (run, blocks::<S>(to, group)), order, finish, y);
@@ -252,7 +252,7 @@ impl<const A: usize, const B: usize, const M: usize> Job for Sums<'_, A, B, M> {
         dy.gradients::<S, A, B, M>(set, (run, blocks), d_order, d);
         let places = v.chunks_exact(order.place).zip(d.chunks_exact(place)).zip(du.chunks_exact_mut(filters));
         for ((v, d), du) in places {
-            kernel::accumulate(set, run.count, v, d, (filters / PAD, PAD), du);
+            strip::accumulate(set, run.count, v, d, (filters / PAD, PAD), du);
         }
     }
 }

@@ -1,13 +1,24 @@
 //! Which of cuDNN's algorithms a convolution takes. Where bits must be reproducible, no clock decides: it is cuDNN's first proposal. Else
 //! the fastest, timed once for each shape and kept in a file for each GPU and version of cuDNN.
 
-use super::algorithm::ConvAlgorithm;
-use super::candidates::{Prepared, again, candidates};
-use super::convolution::{Convolution, Direction};
-use super::handle::Device;
-use super::trial::fastest;
+use std::cell::RefCell;
+use std::collections::BTreeMap;
+use std::path::{Path, PathBuf};
+use std::time::Duration;
+
+use loaders::Draws;
+
+use super::candidates::{ConvAlgorithm, Prepared, again, candidates};
+use super::convolution::{Convolution, Direction, Tensor};
+use super::descriptor::Device;
 use crate::Error;
+use crate::cuda::device::Precision;
+use crate::cuda::driver::memory::{CudaBuf, Slice};
 use crate::cuda::driver::status::attempted;
+use crate::cuda::driver::stream::Event;
+use crate::cuda::driver::switches::switches;
+use crate::cuda::driver::{cache, library};
+use crate::cuda::record::{Recorded, Recording, record};
 use crate::cuda::shared::Shared;
 
 /// Algorithms that are timed against each other.
@@ -50,4 +61,204 @@ fn timed(shared: &Shared, what: &Convolution, direction: Direction, name: String
         handle.fastest.note(name, prepared.algorithm.clone());
     }
     Ok(prepared)
+}
+
+// The file of the fastest algorithms.
+
+/// The fastest algorithms that are known, by what they compute, the number of images included.
+pub struct Fastest {
+    file: Option<PathBuf>,
+    known: RefCell<BTreeMap<String, ConvAlgorithm>>,
+}
+
+impl Fastest {
+    /// From the file for this GPU.
+    pub fn load(gpu: &str) -> Self {
+        let name: String = gpu.chars().map(|c| if c.is_ascii_alphanumeric() { c } else { '-' }).collect();
+        let name = format!("engines-{name}-cudnn-{}.txt", library::cudnn_version());
+        let file = cache::folder().map(|folder| folder.join(name));
+        let known = file.as_deref().map(read).unwrap_or_default();
+        Self { file, known: RefCell::new(known) }
+    }
+
+    /// The one for this computation.
+    pub fn get(&self, what: &str) -> Option<ConvAlgorithm> {
+        self.known.borrow().get(what).cloned()
+    }
+
+    /// Notes it, in the file too.
+    pub fn note(&self, what: String, algorithm: ConvAlgorithm) {
+        let mut known = self.known.borrow_mut();
+        known.insert(what, algorithm);
+        if let Some(file) = &self.file {
+            // what other processes have found meanwhile stays
+            read(file).into_iter().for_each(|(what, algorithm)| {
+                known.entry(what).or_insert(algorithm);
+            });
+            cache::write(file, print(&known).as_bytes());
+        }
+    }
+}
+
+fn read(file: &Path) -> BTreeMap<String, ConvAlgorithm> {
+    let text = cache::read(file).and_then(|bytes| String::from_utf8(bytes).ok());
+    text.map(|text| parse(&text)).unwrap_or_default()
+}
+
+fn parse(text: &str) -> BTreeMap<String, ConvAlgorithm> {
+    let line = |line: &str| {
+        line.split_once('\t').and_then(|(algorithm, what)| Some((what.to_string(), ConvAlgorithm::parse(algorithm)?)))
+    };
+    text.lines().filter_map(line).collect()
+}
+
+fn print(known: &BTreeMap<String, ConvAlgorithm>) -> String {
+    known.iter().map(|(what, algorithm)| format!("{algorithm}\t{what}\n")).collect()
+}
+
+// The timing: each algorithm runs as a pass will run it, from a CUDA graph, on noise in tensors of the convolution's own sizes, between two
+// events of that graph.
+
+/// A run that takes less is timed with others behind it: events tick twice a microsecond.
+const SHORT: Duration = Duration::from_micros(250);
+
+/// Such runs that are timed together.
+const TOGETHER: u32 = 8;
+
+/// Times of each algorithm, of which the median counts.
+const SAMPLES: usize = 5;
+
+/// No further times are taken of an algorithm that has run for so long.
+const PATIENCE: Duration = Duration::from_millis(20);
+
+/// Words of noise, which repeat in a tensor.
+const NOISE: usize = 1 << 16;
+
+/// For messages.
+const NAME: &str = "timing convolutions";
+
+/// Memory of a convolution's own sizes, and the events around its runs.
+struct Trial<'a> {
+    shared: &'a Shared,
+    direction: Direction,
+    x: CudaBuf,
+    w: CudaBuf,
+    y: CudaBuf,
+    bias: CudaBuf,
+    space: CudaBuf,
+    begin: Event,
+    end: Event,
+}
+
+/// The place of the fastest among these; an error where none of them runs.
+pub fn fastest(shared: &Shared, what: &Convolution, direction: Direction, found: &[Prepared]) -> Result<usize, Error> {
+    let most = found.iter().map(|w| w.workspace).max().unwrap_or(0);
+    let trial = Trial::new(shared, what, direction, most)?;
+    let mut best: Option<(Duration, usize)> = None;
+    for (i, prepared) in found.iter().enumerate() {
+        let took = attempted(trial.time(prepared))?;
+        best = took.map(|took| (took, i)).into_iter().chain(best).min();
+    }
+    let why = "none of cuDNN's algorithms ran".to_string();
+    best.map(|(_, i)| i).ok_or(Error::Unsupported { op: "convolution".into(), why })
+}
+
+impl<'a> Trial<'a> {
+    fn new(shared: &'a Shared, what: &Convolution, direction: Direction, workspace: usize) -> Result<Self, Error> {
+        let noise = |k: u64, elems: usize| noise(shared, k, elems);
+        let [x, w, y] = what.elems();
+        let (x, w, y, bias) = (noise(0, x)?, noise(1, w)?, noise(2, y)?, noise(3, what.y[0])?);
+        let space = CudaBuf::unset(&shared.queues, workspace.div_ceil(4), NAME)?;
+        let event = || Event::timed(shared.context());
+        Ok(Self { shared, direction, x, w, y, bias, space, begin: event()?, end: event()? })
+    }
+
+    fn tensors(&self) -> Vec<(Tensor, Slice<'_, u8>)> {
+        let mut tensors = vec![(Tensor::X, self.x.slice()), (Tensor::W, self.w.slice()), (Tensor::Y, self.y.slice())];
+        if matches!(self.direction, Direction::Forward { bias: true, .. }) {
+            tensors.push((Tensor::Bias, self.bias.slice()));
+        }
+        tensors
+    }
+
+    /// Time of one run; an error where the algorithm does not run, or cannot be part of a recorded pass.
+    fn time(&self, prepared: &Prepared) -> Result<Duration, Error> {
+        // the library sets itself up
+        self.run(prepared)?;
+        self.shared.stream().wait()?;
+        let one = self.recorded(prepared, 1)?;
+        let first = self.sample(prepared, 1, one.as_ref())?;
+        let (runs, graph) = if first < SHORT { (TOGETHER, self.recorded(prepared, TOGETHER)?) } else { (1, one) };
+        let mut times = Vec::new();
+        while times.is_empty() || times.len() < SAMPLES && times.iter().sum::<Duration>() < PATIENCE {
+            times.push(self.sample(prepared, runs, graph.as_ref())?);
+        }
+        times.sort_unstable();
+        Ok(times[times.len() / 2] / runs)
+    }
+
+    fn run(&self, prepared: &Prepared) -> Result<(), Error> {
+        prepared.run(self.shared.cudnn()?, &self.tensors(), self.space.slice(), NAME)
+    }
+
+    /// So many runs between the two events; none where nothing is to be recorded.
+    fn recorded(&self, prepared: &Prepared, runs: u32) -> Result<Option<Recorded>, Error> {
+        if switches().no_graph {
+            return Ok(None);
+        }
+        match record(self.shared, &mut || self.enqueue(prepared, runs, true))? {
+            Recording::Done(recorded) => Ok(Some(recorded)),
+            Recording::Refused(why) => Err(Error::Unsupported { op: NAME.into(), why }),
+        }
+    }
+
+    fn enqueue(&self, prepared: &Prepared, runs: u32, recording: bool) -> Result<(), Error> {
+        let stream = self.shared.stream();
+        self.begin.record(stream, recording)?;
+        (0..runs).try_for_each(|_| self.run(prepared))?;
+        self.end.record(stream, recording)
+    }
+
+    /// The time between the two events.
+    fn sample(&self, prepared: &Prepared, runs: u32, graph: Option<&Recorded>) -> Result<Duration, Error> {
+        graph.map_or_else(|| self.enqueue(prepared, runs, false), |graph| graph.replay(self.shared))?;
+        self.shared.stream().wait()?;
+        self.begin.time_until(&self.end)
+    }
+}
+
+/// A tensor of noise in [-1, 1), the `k`-th.
+fn noise(shared: &Shared, k: u64, elems: usize) -> Result<CudaBuf, Error> {
+    let buffer = CudaBuf::unset(&shared.queues, shared.words(elems), NAME)?;
+    let first = NOISE.min(shared.words(elems));
+    let mut draws = Draws::new(0, k, 0, 0);
+    let mut draw = || 2.0 * draws.unit() - 1.0;
+    let mut host = shared.pinned(first, NAME)?;
+    host.as_mut_slice().fill_with(|| match shared.settings.precision {
+        Precision::F32 => draw(),
+        Precision::Bf16 => pair([draw(), draw()].map(|v| half::bf16::from_f32(v).to_bits())),
+        Precision::F16 => pair([draw(), draw()].map(|v| half::f16::from_f32(v).to_bits())),
+    });
+    shared.start()?;
+    host.send(buffer.slice().range(0, first)?, shared.stream())?;
+    buffer.repeat_first(first)?;
+    Ok(buffer)
+}
+
+/// Two values of 16 bits in a word.
+fn pair([low, high]: [u16; 2]) -> f32 {
+    f32::from_bits(u32::from(high) << 16 | u32::from(low))
+}
+
+#[cfg(test)]
+mod tests {
+    use super::*;
+
+    #[test]
+    fn the_fastest_survive_their_file() {
+        let algorithm = |text| ConvAlgorithm::parse(text).unwrap();
+        let known = BTreeMap::from([("a b".to_string(), algorithm("3 1=62")), ("c".to_string(), algorithm("0"))]);
+        assert_eq!(parse(&print(&known)), known);
+        assert!(parse("rubbish\n1\n1 x\ty\n").is_empty());
+    }
 }

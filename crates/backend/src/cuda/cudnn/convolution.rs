@@ -8,9 +8,9 @@ use cudarc::cudnn::sys::{
 };
 
 use super::descriptor::Descriptor;
-use super::handle::Device;
+use super::descriptor::Device;
 use crate::Error;
-use crate::cuda::settings::Precision;
+use crate::cuda::device::Precision;
 
 /// Sizes and attributes.
 #[derive(Clone, Debug, PartialEq)]

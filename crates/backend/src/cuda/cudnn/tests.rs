@@ -8,10 +8,9 @@ use cudarc::cudnn::sys::{cudnnBackendAttributeName_t as Name, cudnnBackendDescri
 use super::candidates::{again, candidates};
 use super::convolution::{Convolution, Direction};
 use super::descriptor::Descriptor;
-use super::handle::Device;
-use crate::cuda::driver::lookup;
-use crate::cuda::driver::lookup::Library;
-use crate::cuda::settings::{Precision, Settings};
+use super::descriptor::Device;
+use crate::cuda::device::{Precision, Settings};
+use crate::cuda::driver::load::{Library, require};
 
 /// An H100 in cuDNN's own words.
 const H100: &str = r#"{"deviceName": "NVIDIA H100 80GB HBM3", "cudaDeviceId": 0, "deviceVer": 900, "driverVer": 13000,
@@ -26,7 +25,7 @@ const MOST: usize = 12;
 
 /// The GPU, if cuDNN is there and knows how to do without one; says so if not.
 fn described() -> Option<Device<'static>> {
-    let found = lookup::require(Library::Cudnn).and_then(|()| lookup::require(Library::CublasLt)).and_then(|()| {
+    let found = require(Library::Cudnn).and_then(|()| require(Library::CublasLt)).and_then(|()| {
         let properties = Descriptor::new(Kind::CUDNN_BACKEND_DEVICEPROP_DESCRIPTOR)?;
         properties.set(Name::CUDNN_ATTR_DEVICEPROP_JSON_REPRESENTATION, H100.as_bytes())?;
         properties.finalize("a described GPU")?;

@@ -4,7 +4,7 @@ use std::ffi::c_int;
 
 use cudarc::{cublaslt, cudnn, driver, nvrtc};
 
-use super::lookup::{ALL, Library, loaded, require};
+use super::load::{ALL, Library, loaded, require};
 use super::status;
 use crate::Error;
 

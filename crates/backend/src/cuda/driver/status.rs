@@ -8,7 +8,7 @@ use cudarc::driver::result::{DriverError, ctx};
 use cudarc::driver::sys::CUresult;
 use cudarc::nvrtc::sys::{nvrtcGetErrorString, nvrtcResult};
 
-use super::lookup::{Library, require, words};
+use super::load::{Library, require, words};
 use crate::Error;
 
 /// Of the driver.

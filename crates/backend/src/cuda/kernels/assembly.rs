@@ -8,9 +8,9 @@ use std::process::Command;
 
 use super::kernel::THREADS;
 use super::source::{self, Bounds};
+use crate::cuda::device::Precision;
 use crate::cuda::driver::compile;
 use crate::cuda::driver::compile::Target;
-use crate::cuda::settings::Precision;
 
 /// A multiprocessor of an architecture, by the CUDA programming guide's table of compute capabilities.
 pub struct Architecture {

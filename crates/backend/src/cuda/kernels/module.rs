@@ -7,14 +7,14 @@ use std::sync::Arc;
 use cudarc::driver::sys;
 
 use super::kernel::{Geometry, Kernel, THREADS};
-use super::{source, variant};
+use super::source;
 use crate::Error;
+use crate::cuda::device::Precision;
 use crate::cuda::driver::compile;
 use crate::cuda::driver::context::Context;
-use crate::cuda::driver::raw::Raw;
+use crate::cuda::driver::context::Raw;
 use crate::cuda::driver::status::driver;
 use crate::cuda::driver::stream::Stream;
-use crate::cuda::settings::Precision;
 
 /// The module of all kernels.
 pub struct Kernels {
@@ -28,7 +28,7 @@ impl Kernels {
     /// Compiles them, or finds them compiled, and loads them.
     pub fn load(context: &Arc<Context>, precision: Precision) -> Result<Self, Error> {
         context.bind()?;
-        let source = variant::source()?;
+        let source = source::source()?;
         let code = compile::for_gpu(&source, precision, context.gpu.capability)?;
         let geometry = Geometry { multiprocessors: context.gpu.multiprocessors, activation: precision.bytes() };
         let mut module = std::ptr::null_mut();
@@ -96,8 +96,7 @@ mod tests {
     use super::super::assembly::{self, ARCHITECTURES};
     use super::*;
     use crate::cuda::driver::compile::Target;
-    use crate::cuda::driver::lookup;
-    use crate::cuda::driver::lookup::Library;
+    use crate::cuda::driver::load::{Library, require};
 
     const PRECISIONS: [Precision; 3] = [Precision::F32, Precision::Bf16, Precision::F16];
 
@@ -113,7 +112,7 @@ mod tests {
 
     /// Whether NVRTC is there; says so if not, and fails where `make test-cuda-check` has fetched it.
     fn nvrtc_is_there() -> bool {
-        let found = lookup::require(Library::Nvrtc);
+        let found = require(Library::Nvrtc);
         assert!(tools().is_none() || found.is_ok(), "NVRTC was fetched, but does not load: {found:?}");
         if let Err(e) = &found {
             skip(&format!("the kernels are not compiled: {e}"));

@@ -1,4 +1,4 @@
-// Losses of scores against targets over all classes in f64, one warp a row; crates/backend/src/soft_loss.rs has the formulas.
+// Losses of scores against targets over all classes in f64, one warp a row; crates/backend/src/losses.rs has the formulas.
 
 // No probability is nearer to 0 where it is a base of a power.
 constexpr double LEAST = 1e-30;

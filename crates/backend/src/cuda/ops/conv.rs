@@ -9,15 +9,15 @@ use crate::cuda::cudnn::choice::choose;
 use crate::cuda::cudnn::convolution::{Convolution, Direction, Tensor};
 use crate::cuda::device::Cuda;
 use crate::cuda::driver::memory::CudaBuf;
-use crate::cuda::driver::slice::{Activation as Element, Slice};
+use crate::cuda::driver::memory::{Activation as Element, Slice};
 use crate::cuda::driver::status::attempted;
-use crate::cuda::format::Format;
+use crate::cuda::layout::Format;
 use crate::cuda::layout::channels_last;
 use crate::cuda::shared::Shared;
 use crate::{Error, Gradients, Pass, PlanRequest, Planned, TensorDesc, Traffic};
 use super::fold::Fold;
 use super::halves::{gradient, weights};
-use super::parts::Parts;
+use super::bias::Parts;
 use super::{activation, bias};
 
 /// A convolution of known sizes.

@@ -4,10 +4,10 @@
 
 use crate::Error;
 use crate::cuda::cudnn::convolution::Convolution;
+use crate::cuda::device::{Precision, Settings};
 use crate::cuda::driver::memory::CudaBuf;
-use crate::cuda::driver::slice::{Activation, Slice, plain};
+use crate::cuda::driver::memory::{Activation, Slice, plain};
 use crate::cuda::kernels::kernel::kernels;
-use crate::cuda::settings::{Precision, Settings};
 use crate::cuda::shared::Shared;
 
 /// The most channels that an image may have.

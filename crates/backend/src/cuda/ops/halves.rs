@@ -2,13 +2,13 @@
 //! writes in 16 bits are brought to f32 chunk by chunk.
 
 use crate::cuda::device::Cuda;
+use crate::cuda::device::Precision;
 use crate::cuda::driver::memory::CudaBuf;
-use crate::cuda::driver::slice::{Activation, Slice};
-use crate::cuda::halves::{Half, Halves, Pieces};
-use crate::cuda::kernels::arena::{CastGradients, Piece};
-use crate::cuda::kernels::elementwise::CastWeights;
-use crate::cuda::settings::Precision;
+use crate::cuda::driver::memory::{Activation, Slice};
+use crate::cuda::kernels::declarations::CastWeights;
+use crate::cuda::kernels::declarations::{CastGradients, Piece};
 use crate::cuda::shared::Shared;
+use crate::cuda::shared::{Half, NarrowParams, Pieces};
 use crate::cuda::step::cut;
 use crate::{Arena, Buffer, Error, Slot};
 
@@ -18,7 +18,7 @@ const GRADIENTS: &str = "gradients in 16 bits";
 /// A parameter as the libraries read it: of the f32 arena, or its copy in 16 bits.
 pub fn weights<'a>(
     precision: Precision,
-    halves: &'a Halves,
+    halves: &'a NarrowParams,
     params: &'a Arena<Cuda>,
     slot: Slot,
 ) -> Result<Slice<'a, Activation>, Error> {
@@ -40,7 +40,7 @@ pub fn renew(shared: &Shared, params: &Arena<Cuda>) -> Result<(), Error> {
         return Ok(());
     }
     let chunks = &params.chunks;
-    let Halves { weights, kept, .. } = &mut *shared.halves.borrow_mut();
+    let NarrowParams { weights, kept, .. } = &mut *shared.halves.borrow_mut();
     // memory of a network that is gone
     kept.retain(|half| chunks.iter().all(|chunk| chunk.address() != half.of.0));
     if !weights.iter().map(|half| half.of.1).eq(chunks.iter().map(Buffer::len)) {
@@ -86,7 +86,7 @@ pub fn keep(shared: &Shared, params: &Arena<Cuda>) -> Result<(), Error> {
 /// Where a library is to write the gradient of a parameter: in the f32 arena, or in 16 bits until its chunk is [`finish`]ed.
 pub fn gradient<'a>(
     shared: &Shared,
-    halves: &'a mut Halves,
+    halves: &'a mut NarrowParams,
     gradients: &'a Arena<Cuda>,
     slot: Slot,
 ) -> Result<Slice<'a, Activation>, Error> {

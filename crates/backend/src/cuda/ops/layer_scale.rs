@@ -6,12 +6,12 @@ use net::LayerScale;
 
 use crate::cuda::device::Cuda;
 use crate::cuda::driver::memory::CudaBuf;
-use crate::cuda::driver::slice::Activation;
-use crate::cuda::format::Format;
+use crate::cuda::driver::memory::Activation;
+use crate::cuda::layout::Format;
 use crate::cuda::kernels::kernel::kernels;
 use crate::cuda::shared::Shared;
 use crate::{Error, Gradients, Pass, PlanRequest, Planned, TensorDesc, Traffic};
-use super::parts::Parts;
+use super::bias::Parts;
 
 kernels! {
     /// y = x times its channel's factor

@@ -7,11 +7,6 @@ pub mod fold;
 pub mod halves;
 pub mod input;
 pub mod loss;
-pub mod norms;
-pub mod parts;
-pub mod runs;
-pub mod soft_loss;
-pub mod units;
 pub mod update;
 
 macro_rules! modules {

@@ -6,9 +6,9 @@ use net::{OpSpec, Shortcut};
 
 use crate::cuda::device::Cuda;
 use crate::cuda::driver::memory::CudaBuf;
-use crate::cuda::driver::slice::Slice;
-use crate::cuda::format::Format;
-use crate::cuda::kernels::shortcut::{ShortcutBackward, ShortcutForward, Sizes};
+use crate::cuda::driver::memory::Slice;
+use crate::cuda::layout::Format;
+use crate::cuda::kernels::declarations::{ShortcutBackward, ShortcutForward, ShortcutSizes};
 use crate::cuda::layout::channels_last;
 use crate::cuda::shared::Shared;
 use crate::{Error, Gradients, Pass, PlanRequest, Planned, ShortcutOf, TensorDesc, Traffic};
@@ -30,11 +30,11 @@ impl Route {
         let y = shortcut.output(&[x]).map_err(|why| Error::Unsupported { op: name.into(), why })?;
         let all = [x.h, x.w, x.c, y.h, y.w, y.c, shortcut.stride, shortcut.before(x)];
         let [h, w, c, out_h, out_w, out_c, stride, before] = all.map(|v| v as u32);
-        let sizes = shared.constant(&[Sizes { h, w, c, out_h, out_w, out_c, stride, before }], name)?;
+        let sizes = shared.constant(&[ShortcutSizes { h, w, c, out_h, out_w, out_c, stride, before }], name)?;
         Ok(Self { sizes, x: channels_last(n, x), y: channels_last(n, y), taken: n * y.plane() * x.c })
     }
 
-    pub fn sizes(&self) -> Slice<'_, Sizes> {
+    pub fn sizes(&self) -> Slice<'_, ShortcutSizes> {
         self.sizes.slice()
     }
 

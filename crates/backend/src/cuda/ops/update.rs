@@ -1,18 +1,19 @@
 //! The optimizer's passes over a chunk, and those before and after: limits, averages, the end of loss scaling. A recorded step replays
-//! them, so all that changes from step to step lies in a block that is written before. Norms are in `norms`.
+//! them, so all that changes from step to step lies in a block that is written before.
 
-use crate::cuda::driver::memory::CudaBuf;
-use crate::cuda::kernels::arena::{
-    ArenaAdd, ArenaClamp, ArenaLerp, ArenaScale, Piece, ScaleFound, ScaleSettle, ScaleUndo,
+use crate::cuda::device::{Cuda, Precision};
+use crate::cuda::driver::memory::{CudaBuf, Slice};
+use crate::cuda::kernels::declarations::{
+    ArenaAdd, ArenaClamp, ArenaLerp, ArenaScale, Piece, ScaleFound, ScaleSettle, ScaleUndo, SquaresOfPieces,
+    SumsOfRanges,
 };
-use crate::cuda::kernels::update::{NUMBERS, UpdateArguments, UpdateStep};
+use crate::cuda::kernels::update::{LimitUnits, NUMBERS, Normed, StepRates, UpdateArguments, UpdateStep};
 use crate::cuda::pass::GROWTH_INTERVAL;
-use crate::cuda::settings::Precision;
 use crate::cuda::shared::Shared;
 use crate::cuda::step;
-use crate::cuda::step::Pieces;
-use crate::update::rates;
-use crate::{Buffer, Error, ParamGroup, Slot, Update};
+use crate::cuda::step::{NormChunk, NormLists, Pieces, UnitList, cut};
+use crate::update::{Units, rates};
+use crate::{Arena, Buffer, Error, Norms, ParamGroup, Slot, Update};
 
 /// Where the averages' weight is among the numbers of a step.
 const AVERAGE: usize = 1;
@@ -144,4 +145,129 @@ pub fn lerp(shared: &Shared, to: &CudaBuf, from: &CudaBuf) -> Result<(), Error> 
     let (n, blocks) = (to.len().min(from.len()) as u64, shared.blocks.borrow());
     let average = blocks.inbox.numbers()?.from(AVERAGE)?;
     shared.launch(&ArenaLerp { to: to.slice(), from: from.slice(), average, n })
+}
+
+// Clipping by the norm of all gradients, and layer-wise rates. The host reads the norm later, if at all.
+
+/// For messages.
+const NAME: &str = "norms of tensors";
+
+impl NormLists {
+    fn new(shared: &Shared, norms: &Norms) -> Result<Self, Error> {
+        let (mut chunks, mut all) = (Vec::new(), Vec::new());
+        // a chunk of frozen parameters has none
+        for (number, tensors) in norms.tensors.iter().enumerate().filter(|(_, tensors)| !tensors.is_empty()) {
+            let (mut list, mut first) = (Vec::<Piece>::new(), vec![0u32]);
+            for tensor in tensors {
+                list.extend(cut(&tensor.range, 0.0, 0));
+                first.push(list.len() as u32);
+                all.push(Normed {
+                    decay: tensor.weight_decay,
+                    adapts: u32::from(tensor.adapts),
+                    factor: tensor.factor,
+                });
+            }
+            chunks.push(NormChunk {
+                number,
+                pieces: shared.constant(&list, NAME)?,
+                count: list.len(),
+                first: shared.constant(&first, NAME)?,
+                tensors: tensors.len(),
+                end: tensors.iter().map(|t| t.range.end).max().unwrap_or(0),
+            });
+        }
+        let (count, most) = (all.len(), chunks.iter().map(|chunk| chunk.count).max().unwrap_or(0));
+        let (parts, sums) = (shared.alloc(2 * most, NAME)?, shared.alloc(4 * count, NAME)?);
+        Ok(Self { chunks, tensors: shared.constant(&all, NAME)?, count, parts, sums })
+    }
+
+    /// Enqueues the sums of squares of all tensors of an arena.
+    fn squares(&self, shared: &Shared, arena: &Arena<Cuda>, sums: Slice<'_, f64>) -> Result<(), Error> {
+        let mut done = 0;
+        for chunk in &self.chunks {
+            let x = &arena.chunks[chunk.number];
+            let (count, parts, end) = (chunk.count as u32, self.parts.slice(), chunk.end);
+            let pieces = chunk.pieces.slice();
+            shared.launch(&SquaresOfPieces { x: x.slice(), pieces, count, sums: parts, end })?;
+            let (first, ranges, sums) = (chunk.first.slice(), chunk.tensors as u32, sums.range(done, chunk.tensors)?);
+            shared.launch(&SumsOfRanges { pieces: parts, first, ranges, sums, end: chunk.count })?;
+            done += chunk.tensors;
+        }
+        Ok(())
+    }
+}
+
+/// See [`crate::Backend::rates`].
+pub fn rates(
+    shared: &Shared,
+    norms: &Norms,
+    update: &Update,
+    weights: &Arena<Cuda>,
+    gradients: &Arena<Cuda>,
+    to: &CudaBuf,
+) -> Result<(), Error> {
+    let mut known = shared.lists.norms.borrow_mut();
+    let lists = match known.remove(&to.address()) {
+        Some(lists) => lists,
+        None => NormLists::new(shared, norms)?,
+    };
+    let of_gradients = lists.sums.slice::<f64>().range(0, lists.count)?;
+    let of_weights = lists.sums.slice::<f64>().range(lists.count, lists.count)?;
+    lists.squares(shared, gradients, of_gradients)?;
+    if update.rule.adapts() {
+        lists.squares(shared, weights, of_weights)?;
+    }
+    let blocks = shared.blocks.borrow();
+    shared.launch(&StepRates {
+        gradients: of_gradients,
+        weights: of_weights,
+        tensors: lists.tensors.slice(),
+        count: lists.count as u32,
+        numbers: blocks.inbox.numbers()?,
+        limit: norms.limit.unwrap_or(f64::INFINITY),
+        rates: to.slice(),
+    })?;
+    known.insert(to.address(), lists);
+    Ok(())
+}
+
+fn list(shared: &Shared, units: &Units) -> Result<UnitList, Error> {
+    let ranges = units.ranges().ok_or_else(|| Error::Unsupported {
+        op: "adaptive clipping".into(),
+        why: "a unit's weights do not lie side by side; leave optimizer.clip_agc out".into(),
+    })?;
+    let piece = |range: &std::ops::Range<usize>| Piece {
+        from: range.start as u64,
+        len: range.len() as u32,
+        decay: 0.0,
+        rate: 0,
+        narrow: 0,
+    };
+    let end = ranges.iter().map(|range| range.end).max().unwrap_or(0);
+    let pieces: Vec<Piece> = ranges.iter().map(piece).collect();
+    Ok(UnitList { pieces: shared.constant(&pieces, "units of parameters")?, count: pieces.len(), end })
+}
+
+/// See [`crate::Backend::limit_units`].
+pub fn limit(shared: &Shared, units: &Units, w: &CudaBuf, g: &CudaBuf) -> Result<(), Error> {
+    let mut known = shared.lists.units.borrow_mut();
+    let units_of = match known.remove(&g.address()) {
+        Some(list) => list,
+        None => list(shared, units)?,
+    };
+    let UnitList { pieces, count, end } = &units_of;
+    if *count > 0 {
+        shared.launch(&LimitUnits {
+            units: pieces.slice(),
+            count: *count as u32,
+            w: w.slice(),
+            g: g.slice(),
+            part: units.part,
+            least: Units::LEAST,
+            tiny: Units::TINY,
+            end: *end,
+        })?;
+    }
+    known.insert(g.address(), units_of);
+    Ok(())
 }

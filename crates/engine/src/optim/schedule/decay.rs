@@ -1,8 +1,11 @@
-//! How the learning rate falls once the warm-up is over: one struct of settings for each kind.
+//! How the learning rate falls once the warm-up is over: one struct of settings for each kind. Also where a warm-up starts.
 
 use std::f64::consts::PI;
 
-use schema::{Range, section};
+use schema::{KeyType, KeyValue, Parsed, Range, section, words};
+use serde::{Deserialize, Deserializer, Serialize, Serializer};
+
+use crate::optim::score::ScoreName;
 
 /// A schedule that cannot be used: the key of `[schedule]` at fault, and what is wrong with it.
 #[derive(Clone, Debug, PartialEq, Eq, thiserror::Error)]
@@ -187,4 +190,275 @@ impl Decay for Exponential {
 /// Six significant digits at most: 0.1 * 3 is written as 0.3.
 pub(super) fn rounded(value: f64) -> f64 {
     format!("{value:.5e}").parse().unwrap_or(value)
+}
+
+/// Learning rate at the start of a warm-up.
+#[derive(Clone, Copy, Debug, PartialEq)]
+pub enum WarmupFrom {
+    /// `base_lr`, unscaled.
+    Base,
+    /// This rate, unscaled.
+    Rate(f64),
+}
+
+impl KeyValue for WarmupFrom {
+    const TYPE: KeyType = KeyType::WordOrNumber("base");
+}
+
+impl Serialize for WarmupFrom {
+    fn serialize<S: Serializer>(&self, out: S) -> Result<S::Ok, S::Error> {
+        match self {
+            WarmupFrom::Base => out.serialize_str("base"),
+            WarmupFrom::Rate(rate) => rate.write(out),
+        }
+    }
+}
+
+impl<'de> Deserialize<'de> for WarmupFrom {
+    fn deserialize<D: Deserializer<'de>>(source: D) -> Result<Self, D::Error> {
+        match toml::Value::deserialize(source)? {
+            toml::Value::String(word) if word == "base" => Ok(WarmupFrom::Base),
+            toml::Value::Integer(rate) => Ok(WarmupFrom::Rate(rate as f64)),
+            toml::Value::Float(rate) => Ok(WarmupFrom::Rate(rate)),
+            other => Err(serde::de::Error::custom(format!("expected {}, got {other}", Self::TYPE.expected()))),
+        }
+    }
+}
+
+// Cosine with warm restarts (Loshchilov and Hutter 2017, arXiv 1608.03983), with PyTorch's cycles and timm's fall from cycle to cycle.
+
+section! {
+    /// Half a cosine down to end_lr, again and again: PyTorch's CosineAnnealingWarmRestarts, step by step.
+    pub struct WarmRestarts {
+        /// Epochs of the first cycle (T_0).
+        required cycle_epochs: f64, in Range::Positive;
+        /// Factor from the length of a cycle to that of the next (T_mult).
+        optional cycle_factor: f64 = 1.0, in Range::AtLeast(1.0);
+        /// Factor from the highest rate of a cycle to that of the next.
+        optional gamma: f64 = 1.0, in Range::Positive;
+        /// Last rate of each cycle, scaled like base_lr.
+        optional end_lr: f64 = 0.0, in Range::AtLeast(0.0);
+    }
+}
+
+impl Decay for WarmRestarts {
+    fn rate(&self, at: AfterWarmup) -> f64 {
+        let mut length = (self.cycle_epochs * at.steps_per_epoch as f64).max(1.0);
+        let (mut left, mut top) = (at.since as f64, at.target);
+        // growing cycles soon pass any number of steps; equal ones are counted at once
+        if self.cycle_factor() == 1.0 {
+            let cycles = (left / length).floor();
+            top *= self.gamma().powf(cycles);
+            left -= cycles * length;
+        } else {
+            while left >= length {
+                left -= length;
+                length *= self.cycle_factor();
+                top *= self.gamma();
+            }
+        }
+        let end = self.end_lr() * at.scale;
+        end + (top - end) * (1.0 + (PI * left / length).cos()) / 2.0
+    }
+
+    fn describe(&self, scale: f64) -> String {
+        let end = rounded(self.end_lr() * scale);
+        let growing = match self.cycle_factor() {
+            1.0 => String::new(),
+            factor => format!(", each {factor} times as long as the one before"),
+        };
+        format!(", then cosine to {end} in cycles of {} epochs{growing}", self.cycle_epochs)
+    }
+}
+
+// The one-cycle schedule (Smith and Topin 2017, arXiv 1708.07120), with the phases and settings of PyTorch's OneCycleLR.
+
+/// How the rate goes from one end of a phase to the other.
+#[derive(Clone, Copy, Debug, PartialEq, Eq)]
+pub enum Anneal {
+    /// Along half a cosine.
+    Cosine,
+    /// Along a straight line.
+    Linear,
+}
+
+words! { Anneal { Cosine = "cos", Linear = "linear" } }
+
+section! {
+    /// The rate climbs from 1 / div_factor of the target to the target, and falls to 1 / final_div_factor of where it began. It is its own
+    /// warm-up. As PyTorch's OneCycleLR, but for the default of cycle_momentum.
+    pub struct OneCycle {
+        /// Share of the steps in which the rate climbs.
+        optional pct_start: f64 = 0.3, in Range::OpenFraction(0.3);
+        /// The first rate is the target divided by this.
+        optional div_factor: f64 = 25.0, in Range::AtLeast(1.0);
+        /// The last rate is the first divided by this.
+        optional final_div_factor: f64 = 1e4, in Range::AtLeast(1.0);
+        /// Along half a cosine, or a straight line.
+        optional anneal: Anneal = Anneal::Cosine;
+        /// Falls to the first rate in as many steps as it climbed, and only then below it.
+        optional three_phase: bool = false;
+        /// The momentum (adam, adamw, lamb, lion: beta1) falls from max_momentum to base_momentum where the rate climbs, and rises again.
+        optional cycle_momentum: bool = false;
+        /// Lowest momentum.
+        optional base_momentum: f64 = 0.85, in Range::Fraction;
+        /// Highest momentum.
+        optional max_momentum: f64 = 0.95, in Range::Fraction;
+    }
+}
+
+/// The values between which a phase goes.
+type Ends = [f64; 2];
+
+impl OneCycle {
+    /// The value at a step of `length`, by the ends of the first phase, of the one in the middle, if there are three, and of the last.
+    fn value(&self, at: AfterWarmup, [first, middle, last]: [Ends; 3]) -> f64 {
+        let (steps, up) = (at.length as f64, self.pct_start() * at.length as f64);
+        let mut phases = vec![(up - 1.0, first)];
+        phases.extend(self.three_phase().then_some((2.0 * up - 2.0, middle)));
+        phases.push((steps - 1.0, last));
+        // what is left of a run that became longer is passed through more slowly; past the end, the last value
+        let (step, mut start) = ((at.part * steps).min(steps - 1.0), 0.0);
+        let whole = phases.len() - 1;
+        let place = phases.iter().position(|(end, _)| step <= *end).unwrap_or(whole);
+        if let Some((end, _)) = place.checked_sub(1).and_then(|before| phases.get(before)) {
+            start = *end;
+        }
+        let (end, [from, to]) = phases[place];
+        // a run of so few steps that a phase has no length stands at its end
+        let part = if end > start { (step - start) / (end - start) } else { 1.0 };
+        match self.anneal() {
+            Anneal::Cosine => to + (from - to) / 2.0 * (1.0 + (PI * part).cos()),
+            Anneal::Linear => from + (to - from) * part,
+        }
+    }
+}
+
+impl Decay for OneCycle {
+    fn ends_with_run(&self) -> bool {
+        true
+    }
+
+    fn rate(&self, at: AfterWarmup) -> f64 {
+        let (top, first) = (at.target, at.target / self.div_factor());
+        let last = first / self.final_div_factor();
+        let falls = if self.three_phase() { first } else { top };
+        self.value(at, [[first, top], [top, first], [falls, last]])
+    }
+
+    fn momentum(&self, at: AfterWarmup) -> Option<f64> {
+        let (low, high) = (self.base_momentum(), self.max_momentum());
+        let rises = if self.three_phase() { high } else { low };
+        self.cycle_momentum().then(|| self.value(at, [[high, low], [low, high], [rises, high]]))
+    }
+
+    fn describe(&self, _scale: f64) -> String {
+        let (first, last) = (self.div_factor(), self.div_factor() * self.final_div_factor());
+        let percent = 100.0 * self.pct_start();
+        format!(
+            ", one cycle: from 1/{} of it up in {percent} % of the steps, down to 1/{}",
+            rounded(first),
+            rounded(last)
+        )
+    }
+
+    fn check(&self, warmup_epochs: f64) -> Result<(), ScheduleError> {
+        let wrong = |key, why: String| Err(ScheduleError { key, why });
+        if warmup_epochs > 0.0 {
+            return wrong("warmup_epochs", "one_cycle is its own warm-up; leave it out".into());
+        }
+        if self.three_phase() && self.pct_start() >= 0.5 {
+            let pct = self.pct_start();
+            return wrong("pct_start", format!("with three_phase two phases have this length: below 0.5, got {pct}"));
+        }
+        Ok(())
+    }
+}
+
+// The plateau schedule, as PyTorch's ReduceLROnPlateau: the rate falls where a score no longer gets better. The one schedule with a
+// memory, which checkpoints keep.
+
+section! {
+    /// The rate is multiplied by gamma where a score no longer gets better. Scorings in the warm-up do not count.
+    pub struct Plateau {
+        /// Score that is watched.
+        optional score: Parsed<ScoreName> = Parsed::new("loss", ScoreName::LOSS);
+        /// Factor.
+        optional gamma: f64 = 0.1, in Range::OpenFraction(0.1);
+        /// Scorings in a row without a better score that are let pass; the rate falls with the next.
+        optional patience: u32 = 10;
+        /// A score is better where it differs from the best by more than this part of it.
+        optional threshold: f64 = 1e-4, in Range::AtLeast(0.0);
+        /// Scorings after a fall that do not count.
+        optional cooldown: u32 = 0;
+        /// Lowest rate, scaled like base_lr.
+        optional end_lr: f64 = 0.0, in Range::AtLeast(0.0);
+    }
+}
+
+/// What the schedule remembers.
+#[derive(Clone, Copy, Debug, PartialEq)]
+pub struct PlateauState {
+    /// The best score so far.
+    pub best: f64,
+    /// Scorings that count since then, or since the rate fell.
+    pub since: u32,
+    /// How often the rate fell.
+    pub drops: u32,
+    /// Scorings left that do not count.
+    pub cooldown: u32,
+}
+
+impl Plateau {
+    /// What it remembers after a score; `before`: none before the first.
+    pub fn after(&self, before: Option<PlateauState>, score: f64) -> PlateauState {
+        let Some(before) = before else { return PlateauState { best: score, since: 0, drops: 0, cooldown: 0 } };
+        let PlateauState { best, mut since, mut drops, mut cooldown } = before;
+        let better = self.score().value().better(score, best, self.threshold() * best.abs());
+        since = if better { 0 } else { since + 1 };
+        if cooldown > 0 {
+            (cooldown, since) = (cooldown - 1, 0);
+        }
+        if since > self.patience() {
+            (drops, cooldown, since) = (drops + 1, self.cooldown(), 0);
+        }
+        PlateauState { best: if better { score } else { best }, since, drops, cooldown }
+    }
+}
+
+impl Decay for Plateau {
+    fn rate(&self, at: AfterWarmup) -> f64 {
+        (at.target * self.gamma().powi(at.drops as i32)).max((self.end_lr() * at.scale).min(at.target))
+    }
+
+    fn describe(&self, scale: f64) -> String {
+        let (gamma, score, patience) = (self.gamma(), self.score().value(), self.patience());
+        let end = rounded(self.end_lr() * scale);
+        format!(", x{gamma} after {} scorings without a better {score}, down to {end}", patience + 1)
+    }
+}
+
+#[cfg(test)]
+mod tests {
+    use super::*;
+
+    /// Falls of the rate after each score.
+    fn drops(plateau: &Plateau, scores: &[f64]) -> Vec<u32> {
+        let mut state = None;
+        let mut after = |score: &f64| state.insert(plateau.after(state, *score)).drops;
+        scores.iter().map(&mut after).collect()
+    }
+
+    /// Rates of `torch.optim.lr_scheduler.ReduceLROnPlateau` (2.x) for the same scores, see tests/golden/schedules.py.
+    #[test]
+    fn falls_by_hand() {
+        let plateau = Plateau { patience: Some(1), ..Plateau::default() };
+        assert_eq!(drops(&plateau, &[1.0, 0.9, 0.9, 0.9, 0.9, 0.9, 0.8]), [0, 0, 0, 1, 1, 2, 2]);
+        // within the threshold of 1e-4 of the best there is nothing better
+        assert_eq!(drops(&plateau, &[1.0, 0.99995, 0.99991, 0.9998]), [0, 0, 1, 1]);
+        let calm = Plateau { cooldown: Some(2), patience: Some(0), ..plateau.clone() };
+        assert_eq!(drops(&calm, &[1.0, 1.0, 1.0, 1.0, 1.0, 1.0]), [0, 1, 1, 1, 2, 2]);
+        let shares = Plateau { score: Some(Parsed::new("top1", ScoreName::TOP1)), patience: Some(0), ..plateau };
+        assert_eq!(drops(&shares, &[0.5, 0.6, 0.6, f64::NAN, 0.7]), [0, 0, 1, 2, 2]);
+    }
 }

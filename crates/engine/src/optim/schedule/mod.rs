@@ -1,22 +1,14 @@
 //! Learning-rate schedules: linear scaling, warm-up and decay as one pure function of the step.
 
 mod decay;
-mod extend;
-mod one_cycle;
-mod plateau;
 mod rates;
-mod restarts;
 mod spec;
-mod stretch;
 #[cfg(test)]
 mod tests;
-mod warmup;
 
-pub use decay::{AfterWarmup, Constant, Cosine, Decay, Exponential, Polynomial, ScheduleError, Step};
-pub use extend::Extension;
-pub use one_cycle::{Anneal, OneCycle};
-pub use plateau::{Plateau, PlateauState};
-pub use rates::Schedule;
-pub use restarts::WarmRestarts;
+pub use decay::{
+    AfterWarmup, Anneal, Constant, Cosine, Decay, Exponential, OneCycle, Plateau, PlateauState, Polynomial,
+    ScheduleError, Step, WarmRestarts, WarmupFrom,
+};
+pub use rates::{Extension, Schedule};
 pub use spec::{ScheduleKind, ScheduleSpec};
-pub use warmup::WarmupFrom;

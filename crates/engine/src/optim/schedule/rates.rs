@@ -3,10 +3,8 @@
 
 use schema::number_text;
 
-use super::decay::{AfterWarmup, ScheduleError, rounded};
+use super::decay::{AfterWarmup, ScheduleError, WarmupFrom, rounded};
 use super::spec::ScheduleSpec;
-use super::stretch::Stretches;
-use super::warmup::WarmupFrom;
 
 /// The rates of one run: `lr(step)` for every step from 0 to its last.
 #[derive(Clone, Debug)]
@@ -138,5 +136,232 @@ impl Schedule {
             line += &format!(", warm-up from {from} over {} epochs ({steps} steps)", spec.warmup_epochs);
         }
         line + &spec.kind.settings().describe(self.scale)
+    }
+}
+
+// Extending a run while it is under way: the rest of a decay that ends with the run is stretched to the new end, so that the rate does not jump.
+
+/// A run under way that is to be longer.
+#[derive(Clone, Copy, Debug)]
+pub struct Extension {
+    /// Steps that are done.
+    pub step: u64,
+    /// Steps of an epoch.
+    pub steps_per_epoch: u64,
+    /// Images of a step.
+    pub batch: usize,
+    /// Epochs as planned before.
+    pub before: u32,
+    /// Epochs from now on.
+    pub epochs: u32,
+    /// How often a schedule with a memory has lowered the rate.
+    pub drops: u32,
+}
+
+impl Extension {
+    /// Changes the schedule where it has to change, and says what becomes of it.
+    pub fn apply(&self, spec: &mut ScheduleSpec) -> Result<String, ScheduleError> {
+        let Extension { step, steps_per_epoch, batch, before, epochs, drops } = *self;
+        let old = Schedule::new(spec, batch, before, steps_per_epoch)?;
+        let at = step as f64 / steps_per_epoch.max(1) as f64;
+        let ends_with_run = spec.kind.settings().ends_with_run();
+        let under_way = ends_with_run && step > old.warmup_steps() && step < old.total_steps();
+        let over = ends_with_run && step >= old.total_steps();
+        if under_way || over {
+            spec.stretched.get_or_insert_default().extend([at, f64::from(before)]);
+        }
+        let mut new = Schedule::new(spec, batch, epochs, steps_per_epoch)?;
+        new.set_drops(drops);
+        let (was, is) = (rounded(old.lr(step)), rounded(new.lr(step)));
+        let what = match ends_with_run {
+            false => format!("the rates are those of the recipe as written (lr {is})"),
+            true if under_way => {
+                format!("what is left of the decay is stretched from epoch {} on (lr {is})", rounded(at))
+            }
+            true if over => {
+                format!(
+                    "the decay had come to its end (lr {was}), and goes on as that of a run of {epochs} epochs (lr {is})"
+                )
+            }
+            true => format!("the decay, which has not begun, runs to the new end (lr {is})"),
+        };
+        Ok(format!("note: epochs {before} -> {epochs} from step {step} on: {what}"))
+    }
+}
+
+// Earlier extensions. If the run was extended before its end, the rest of the decay is stretched. If it was extended after its end, its
+// rates follow the longer schedule from then on.
+
+/// Where a decay was stretched, in steps.
+#[derive(Clone, Copy, Debug, PartialEq, Eq)]
+struct Stretch {
+    /// From here on.
+    at: u64,
+    /// Its end as it was planned before.
+    end: u64,
+}
+
+/// All of it, in the order in which it happened.
+#[derive(Clone, Debug, Default, PartialEq, Eq)]
+pub(super) struct Stretches(Vec<Stretch>);
+
+impl Stretches {
+    /// From pairs of epochs as `schedule.stretched` has them.
+    pub fn new(epochs: &[f64], steps_per_epoch: u64) -> Self {
+        let steps = |epochs: f64| (epochs * steps_per_epoch as f64).round() as u64;
+        Self(epochs.chunks_exact(2).map(|pair| Stretch { at: steps(pair[0]), end: steps(pair[1]) }).collect())
+    }
+
+    /// Returns the last step of the run as it was planned when the decay at `step` began. `end` is the current plan.
+    pub fn planned(&self, step: u64, end: u64) -> u64 {
+        let (stretches, end) = self.of(step, end);
+        stretches.first().map_or(end, |first| first.end)
+    }
+
+    /// Returns the extensions of the decay that is active at `step`, and the last step of that decay.
+    fn of(&self, step: u64, end: u64) -> (&[Stretch], u64) {
+        let over = |stretch: &Stretch| stretch.at >= stretch.end;
+        let begin = self.0.iter().rposition(|stretch| over(stretch) && step >= stretch.at).map_or(0, |last| last + 1);
+        let own = &self.0[begin..];
+        own.iter().position(over).map_or((own, end), |next| (&own[..next], own[next].end))
+    }
+
+    /// The part of a decay from step `from` to `end` that is over at `step`, from 0 to 1.
+    pub fn part(&self, step: u64, mut from: u64, end: u64) -> f64 {
+        let (stretches, end) = self.of(step, end);
+        let mut before = 0.0;
+        let over = |step: u64, from: u64, end: u64| {
+            step.min(end).saturating_sub(from) as f64 / end.saturating_sub(from).max(1) as f64
+        };
+        for stretch in stretches {
+            let planned = |step| before + (1.0 - before) * over(step, from, stretch.end);
+            if step <= stretch.at {
+                return planned(step);
+            }
+            (before, from) = (planned(stretch.at), stretch.at);
+        }
+        before + (1.0 - before) * over(step, from, end)
+    }
+}
+
+/// Refuses a list that is none of pairs, or whose stretches do not follow one another.
+pub(super) fn check(epochs: &[f64]) -> Result<(), ScheduleError> {
+    let wrong = |why: String| Err(ScheduleError { key: "stretched", why });
+    if !epochs.len().is_multiple_of(2) {
+        return wrong(format!("expected pairs of epochs, as [40, 80], got {} numbers", epochs.len()));
+    }
+    match epochs.chunks_exact(2).find(|pair| !(0.0 < pair[0] && pair[0] <= pair[1])) {
+        Some(pair) => wrong(format!("a decay that ends at epoch {} cannot be stretched at {}", pair[1], pair[0])),
+        None if !epochs.iter().step_by(2).is_sorted() => wrong("the first numbers of its pairs must ascend".into()),
+        None => Ok(()),
+    }
+}
+
+#[cfg(test)]
+mod tests {
+    use super::super::{Constant, Cosine, OneCycle, Plateau, Polynomial, ScheduleKind};
+    use super::*;
+
+    const PER_EPOCH: u64 = 10;
+
+    fn line() -> ScheduleSpec {
+        let kind = ScheduleKind::Polynomial(Polynomial { power: None, end_lr: None });
+        ScheduleSpec { kind, warmup_epochs: 1.0, ..ScheduleSpec::constant(1.0) }
+    }
+
+    fn extension(step: u64, before: u32, epochs: u32) -> Extension {
+        Extension { step, steps_per_epoch: PER_EPOCH, batch: 8, before, epochs, drops: 0 }
+    }
+
+    fn rate(spec: &ScheduleSpec, epochs: u32, step: u64) -> f64 {
+        Schedule::new(spec, 8, epochs, PER_EPOCH).unwrap().lr(step)
+    }
+
+    /// A straight line from 1 at step 10 to 0 at step 50, at 0.5 stretched to step 90, at 0.25 to step 100.
+    #[test]
+    fn what_is_left_is_stretched_as_often_as_wanted() {
+        let mut spec = line();
+        let said = extension(30, 5, 9).apply(&mut spec).unwrap();
+        assert!(said.ends_with("what is left of the decay is stretched from epoch 3 on (lr 0.5)"), "{said}");
+        let close = |got: f64, want: f64| assert!((got - want).abs() < 1e-12, "{got}, not {want}");
+        let rows = [(5, 0.5), (10, 1.0), (20, 0.75), (30, 0.5), (60, 0.25), (90, 0.0), (95, 0.0)];
+        rows.into_iter().for_each(|(step, want)| close(rate(&spec, 9, step), want));
+        extension(60, 9, 10).apply(&mut spec).unwrap();
+        let rows = [(20, 0.75), (30, 0.5), (60, 0.25), (80, 0.125), (100, 0.0)];
+        rows.into_iter().for_each(|(step, want)| close(rate(&spec, 10, step), want));
+        assert_eq!(spec.stretched, Some(vec![3.0, 5.0, 6.0, 9.0]));
+        assert_eq!(spec.check(10), Ok(()));
+    }
+
+    #[test]
+    fn other_schedules_and_other_moments_leave_the_recipe_as_it_is() {
+        let mut cosine = ScheduleSpec { kind: ScheduleKind::Cosine(Cosine { end_lr: None }), ..line() };
+        let over = extension(50, 5, 10).apply(&mut cosine).unwrap();
+        assert!(
+            over.contains("had come to its end (lr 0), and goes on as that of a run of 10 epochs (lr 0.58"),
+            "{over}"
+        );
+        // finished steps keep their rates, and later steps follow the longer run, also after a second extension
+        let [short, long] = [5, 10].map(|epochs| Schedule::new(&line(), 8, epochs, PER_EPOCH).unwrap());
+        let mut spec = line();
+        extension(50, 5, 10).apply(&mut spec).unwrap();
+        assert_eq!(spec.check(10), Ok(()));
+        (0..50).for_each(|step| assert_eq!(rate(&spec, 10, step), short.lr(step)));
+        (50..=100).for_each(|step| assert_eq!(rate(&spec, 10, step), long.lr(step)));
+        extension(73, 10, 12).apply(&mut spec).unwrap();
+        assert_eq!(spec.stretched, Some(vec![5.0, 5.0, 7.3, 10.0]));
+        (0..50).for_each(|step| assert_eq!(rate(&spec, 12, step), short.lr(step)));
+        (50..=73).for_each(|step| assert_eq!(rate(&spec, 12, step), long.lr(step)));
+        assert!((rate(&spec, 12, 120)).abs() < 1e-12 && rate(&spec, 12, 100) > 0.0);
+        let mut waiting = ScheduleSpec { kind: ScheduleKind::Cosine(Cosine { end_lr: None }), ..line() };
+        assert!(extension(10, 5, 10).apply(&mut waiting).unwrap().contains("has not begun"));
+        assert_eq!(waiting.stretched, None);
+        let mut constant = ScheduleSpec { kind: ScheduleKind::Constant(Constant {}), ..line() };
+        assert!(extension(30, 5, 9).apply(&mut constant).unwrap().contains("as written"));
+        assert_eq!([cosine.stretched, constant.stretched], [Some(vec![5.0, 5.0]), None]);
+    }
+
+    /// Neither rate nor momentum jumps, in either phase, and both come to their ends.
+    #[test]
+    fn one_cycle_is_stretched_with_the_run() {
+        let cycle = OneCycle { cycle_momentum: Some(true), ..OneCycle::default() };
+        let spec = ScheduleSpec { kind: ScheduleKind::OneCycle(cycle), ..ScheduleSpec::constant(1.0) };
+        let old = Schedule::new(&spec, 8, 5, PER_EPOCH).unwrap();
+        for step in [7, 30] {
+            let mut longer = spec.clone();
+            let said = extension(step, 5, 9).apply(&mut longer).unwrap();
+            assert!(said.contains("what is left of the decay is stretched"), "{said}");
+            let new = Schedule::new(&longer, 8, 9, PER_EPOCH).unwrap();
+            let same = |step: u64, of: u64| {
+                let near = |a: f64, b: f64| assert!((a - b).abs() < 1e-12, "step {step}: {a}, not {b}");
+                near(new.lr(step), old.lr(of));
+                near(new.momentum(step).unwrap(), old.momentum(of).unwrap());
+            };
+            (0..=step).for_each(|step| same(step, step));
+            same(89, 49);
+            same(90, 50);
+            assert!(new.lr(step + 1) != old.lr(step + 1));
+        }
+    }
+
+    /// The rate that is told is the one that the plateau has come to.
+    #[test]
+    fn what_has_fallen_stays_down() {
+        let kind = ScheduleKind::Plateau(Plateau::default());
+        let mut spec = ScheduleSpec { kind, ..ScheduleSpec::constant(1.0) };
+        let said = Extension { drops: 2, ..extension(30, 5, 9) }.apply(&mut spec).unwrap();
+        assert!(said.ends_with("the rates are those of the recipe as written (lr 0.01)"), "{said}");
+    }
+}
+
+#[cfg(test)]
+mod stretch_tests {
+    use super::*;
+
+    #[test]
+    fn stretches_that_cannot_be_are_refused() {
+        for bad in [&[1.0][..], &[3.0, 2.0], &[0.0, 2.0], &[3.0, 5.0, 2.0, 9.0], &[f64::NAN, 1.0]] {
+            assert_eq!(check(bad).unwrap_err().key, "stretched", "{bad:?}");
+        }
     }
 }

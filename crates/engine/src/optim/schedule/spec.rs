@@ -2,12 +2,12 @@
 
 use schema::{Range, Section, check_section, kinds, number_text, section};
 
+use super::decay::OneCycle;
+use super::decay::Plateau;
+use super::decay::WarmRestarts;
+use super::decay::WarmupFrom;
 use super::decay::{Constant, Cosine, Decay, Exponential, Polynomial, ScheduleError, Step};
-use super::one_cycle::OneCycle;
-use super::plateau::Plateau;
-use super::restarts::WarmRestarts;
-use super::stretch;
-use super::warmup::WarmupFrom;
+use super::rates;
 
 kinds! {
     /// The kinds of decay.
@@ -67,7 +67,7 @@ impl ScheduleSpec {
         if self.warmup_from.is_some() && warmup == 0.0 {
             return wrong("warmup_from", "has no effect with warmup_epochs = 0".into());
         }
-        stretch::check(self.stretched.as_deref().unwrap_or_default())?;
+        rates::check(self.stretched.as_deref().unwrap_or_default())?;
         self.kind.settings().check(warmup)
     }
 }

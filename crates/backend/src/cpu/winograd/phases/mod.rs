@@ -6,11 +6,7 @@
 //! fewer points of the same filters: no product is spent on what is not there.
 
 pub mod grid;
-pub mod lines;
-mod outputs;
 mod passes;
-mod products;
-mod spots;
 mod transform;
 mod wide;
 
@@ -18,20 +14,20 @@ use std::rc::Rc;
 
 use grid::{FILTERS, LINE, LINES, WIDE};
 use net::{Conv, Shape};
+use passes::Way;
 use passes::{Convolution, strip_len};
-use products::Way;
 use wide::Wide;
 
 use super::super::buf::{AlignedBuf, Scratch};
 use super::super::device::Cpu;
-use super::super::format::Format;
+use super::super::layout::Format;
 use super::super::threads::Threads;
 use super::super::vector::Vectors;
-use super::bias_relu::BiasRelu;
 use super::filters::Filters;
-use super::kernel::padded;
+use super::outputs::BiasRelu;
 use super::outputs::Finish;
 use super::passes::Correlation;
+use super::strip::padded;
 use super::strip::tiles;
 use super::transform::Side;
 use super::wide as many;

@@ -5,14 +5,14 @@
 use super::super::super::threads::{Shared, Threads};
 use super::super::super::vector::{Job, Vectors};
 use super::super::filters::Filters;
-use super::super::kernel::{PAD, padded};
 use super::super::outputs::Finish;
 use super::super::strip::{Order, Run, tiles};
+use super::super::strip::{PAD, padded};
 use super::super::transform::Side;
 use super::super::wide::blocks;
 use super::grid::{CELLS, FILTERS, LINE, LINES, Tiles, WIDE};
-use super::outputs::To;
-use super::products::{self, Way};
+use super::passes::{self, Way};
+use super::transform::To;
 use super::transform::gradients;
 use crate::TensorDesc;
 
@@ -167,7 +167,7 @@ impl Job for Products<'_> {
         let Self { way, to, group, finish, strip: Strip { tiles, order, v }, u, m, y } = self;
         let own = Order { place: m.len() / way.spots()[1], ..Order::by_place::<S>(PAD, 0, WIDE) };
         let channels = (u.len() / FILTERS / PAD, PAD);
-        products::multiply(set, way, tiles, (v, order), (u, channels), (m, own), &mut []);
+        passes::multiply(set, way, tiles, (v, order), (u, channels), (m, own), &mut []);
         way.outputs(set, To { desc: to, blocks: blocks::<S>(to, group), order: own, finish }, tiles, m, y);
     }
 }
@@ -194,6 +194,6 @@ impl Job for Sums<'_> {
         let own = Order { place: d.len() / CELLS, ..Order::by_place::<S>(PAD, 0, WIDE) };
         gradients(set, dy, (tiles, blocks), own, d);
         let channels = (du.len() / FILTERS / PAD, PAD);
-        products::accumulate(set, tiles, (v, order), (d, own), channels, du, &mut []);
+        passes::accumulate(set, tiles, (v, order), (d, own), channels, du, &mut []);
     }
 }

@@ -1,0 +1,498 @@
+//! Some convolutions can be computed by oneDNN or by Winograd's kernels. A table says by which, for each size that `trireme bench ops
+//! --table` has measured on a kind of processor. No clock runs while a network is planned, and nothing depends on the number of images:
+//! all ranks, all batches and all starts of a run choose alike. Sizes that are not in the table go by a rule, see [`conv`](super::conv).
+
+use std::collections::BTreeMap;
+use std::fmt;
+use std::path::Path;
+use std::str::FromStr;
+
+use net::{Conv, Op, Shape};
+
+use super::device::Cpu;
+use super::isa::Isa;
+use super::{affine, conv, linear, onednn, winograd};
+use crate::{AlgorithmChoice, Algorithms, Backend, Error, Implementation, Implementations, PlanRequest};
+
+/// Tables that are built in: name and text.
+const TEXTS: [(&str, &str); 5] = [
+    ("zen4", include_str!("choices/zen4.txt")),
+    ("zen5", include_str!("choices/zen5.txt")),
+    ("intel-avx512", include_str!("choices/intel-avx512.txt")),
+    ("avx2", include_str!("choices/avx2.txt")),
+    (NONE, ""),
+];
+
+/// The table without a row.
+const NONE: &str = "none";
+
+/// The environment variable that names another table than this processor's.
+pub(super) const VARIABLE: &str = "TRIREME_CPU_TABLE";
+
+/// Between the name and the rows of a table that is written in one line.
+const SEPARATOR: &str = "; ";
+
+/// The kernels to use for each convolution size.
+#[derive(Clone, Debug, PartialEq)]
+pub(super) struct Table {
+    /// As the log and [`VARIABLE`] name it: one that is built in, or a file.
+    name: String,
+    kernels: BTreeMap<Sizes, Kernels>,
+}
+
+impl Table {
+    /// The table that is built in under this name, or the file's; the message says what there is, or which line of the file is no row.
+    pub fn named(name: &str) -> Result<Self, String> {
+        if let Some((name, text)) = TEXTS.iter().find(|(known, _)| *known == name) {
+            return Self::new(name, text);
+        }
+        let text = loaders::regular::read_to_string(Path::new(name)).map_err(|why| {
+            let names = TEXTS.map(|(name, _)| name).join(", ");
+            format!("{name:?} is neither built in ({names}) nor a file that can be read ({why})")
+        })?;
+        Self::new(name, &text)
+    }
+
+    fn new(name: &str, text: &str) -> Result<Self, String> {
+        let rows = read(text).map_err(|why| format!("{name}: {why}"))?;
+        Ok(Self { name: name.into(), kernels: rows.into_iter().map(|(sizes, row)| (sizes, row.by)).collect() })
+    }
+
+    /// The table of the kind of processor that this is, as far as oneDNN uses it.
+    pub fn of_processor(isa: Isa) -> Self {
+        // a test reads each that is built in
+        Self::named(table(isa, &maker())).unwrap_or_else(|_| Self { name: NONE.into(), kernels: BTreeMap::new() })
+    }
+
+    /// The kernels for a convolution of these sizes, if it is a row.
+    pub fn choice(&self, sizes: &Sizes) -> Option<Kernels> {
+        self.kernels.get(sizes).copied()
+    }
+
+    /// A few words for the log.
+    pub fn describe(&self) -> String {
+        match (self.name.as_str(), self.kernels.len()) {
+            (NONE, _) => "no table".into(),
+            (name, 0) => format!("table {name} without rows"),
+            (name, _) => format!("table {name}"),
+        }
+    }
+
+    /// Name and rows in one line, for other ranks and checkpoints.
+    pub fn in_a_line(&self) -> String {
+        let rows = self.kernels.iter().map(|(sizes, kernels)| format!("{SEPARATOR}{sizes} {}", kernels.name()));
+        std::iter::once(self.name.clone()).chain(rows).collect()
+    }
+
+    /// What [`Table::in_a_line`] has written.
+    pub fn from_line(line: &str) -> Option<Self> {
+        let (name, rows) = line.split_once(SEPARATOR).unwrap_or((line, ""));
+        Self::new(name, &rows.replace(SEPARATOR, "\n")).ok()
+    }
+}
+
+// The text of a table: lines that begin with # are for readers, and each other line is a row for one size.
+
+/// How the line begins that says where and how rows were measured, which is written anew with new rows.
+const TAKEN: &str = "# Measured ";
+
+/// What a table without a text begins with.
+const HEAD: &str = "\
+# Who computes a convolution, measured with padding of half its kernel. A row: kernel, channels in, channels out, height, width, and the
+# stride if it is 2; who computes it; that time over the other's, forward and backward, for each number of images. `trireme bench ops
+# --table` measures rows.
+";
+
+/// Who may compute a convolution.
+#[derive(Clone, Copy, Debug, PartialEq, Eq)]
+pub(super) enum Kernels {
+    /// oneDNN's.
+    OneDnn,
+    /// Winograd's minimal filtering.
+    Winograd,
+}
+
+impl Kernels {
+    /// As tables name them.
+    pub fn name(self) -> &'static str {
+        match self {
+            Self::OneDnn => "onednn",
+            Self::Winograd => "winograd",
+        }
+    }
+
+    /// Those of this name.
+    pub fn named(name: &str) -> Option<Self> {
+        [Self::OneDnn, Self::Winograd].into_iter().find(|kernels| kernels.name() == name)
+    }
+}
+
+/// What a choice depends on: kernel, channels in and out, height, width, stride. The number of images is not among it.
+#[derive(Clone, Debug, PartialEq, Eq, PartialOrd, Ord)]
+pub(super) struct Sizes([usize; 6]);
+
+impl Sizes {
+    /// Of a convolution with a square kernel and the same stride both ways.
+    pub fn of(x: Shape, op: &Conv) -> Self {
+        Self([op.kernel[0], x.c, op.out_channels, x.h, x.w, op.stride[0]])
+    }
+}
+
+impl fmt::Display for Sizes {
+    fn fmt(&self, f: &mut fmt::Formatter<'_>) -> fmt::Result {
+        let written = if self.0[5] == 1 { &self.0[..5] } else { &self.0 };
+        write!(f, "{}", written.iter().map(usize::to_string).collect::<Vec<_>>().join(" "))
+    }
+}
+
+/// Sizes, and who computes them.
+#[derive(Clone, Debug, PartialEq)]
+pub(super) struct Row {
+    pub sizes: Sizes,
+    /// Who computes it.
+    pub by: Kernels,
+    /// For each number of images that was measured, the time of a training pass by these kernels over that by the others.
+    pub ratios: Vec<f64>,
+}
+
+impl fmt::Display for Row {
+    fn fmt(&self, f: &mut fmt::Formatter<'_>) -> fmt::Result {
+        write!(f, "{} {}", self.sizes, self.by.name())?;
+        self.ratios.iter().try_for_each(|ratio| write!(f, " {ratio:.2}"))
+    }
+}
+
+impl FromStr for Row {
+    type Err = String;
+
+    fn from_str(line: &str) -> Result<Self, String> {
+        let words: Vec<&str> = line.split_whitespace().collect();
+        let [kernel, inputs, outputs, height, width, rest @ ..] = words.as_slice() else {
+            return Err("expected kernel, channels in, channels out, height, width, and who computes it".into());
+        };
+        let (stride, rest) = match rest {
+            [stride, rest @ ..] if stride.parse::<usize>().is_ok() => (stride, rest),
+            _ => (&"1", rest),
+        };
+        let [by, ratios @ ..] = rest else {
+            return Err("expected who computes it behind kernel, channels in, channels out, height, width".into());
+        };
+        let mut sizes = [0; 6];
+        for (size, word) in sizes.iter_mut().zip([kernel, inputs, outputs, height, width, stride]) {
+            *size = word.parse().map_err(|_| format!("expected a number, got {word:?}"))?;
+        }
+        if ![[3, 1], [5, 1], [3, 2]].contains(&[sizes[0], sizes[5]]) {
+            let got = format!("got {kernel} at stride {stride}");
+            return Err(format!(
+                "expected a kernel of 3 or 5, or of 3 at stride 2, {got}: for others there is no choice"
+            ));
+        }
+        let by = Kernels::named(by).ok_or_else(|| format!("expected onednn or winograd, got {by:?}"))?;
+        let ratio = |word: &&str| word.parse().map_err(|_| format!("expected a ratio, got {word:?}"));
+        Ok(Self { sizes: Sizes(sizes), by, ratios: ratios.iter().map(ratio).collect::<Result<_, _>>()? })
+    }
+}
+
+/// The rows of a text, in order. The error names the line that is none.
+pub(super) fn read(text: &str) -> Result<BTreeMap<Sizes, Row>, String> {
+    let mut rows = BTreeMap::new();
+    for (number, line) in (1..).zip(text.lines()) {
+        if line.starts_with('#') || line.trim().is_empty() {
+            continue;
+        }
+        let wrong = |why: String| format!("line {number}, {line:?}: {why}");
+        let row: Row = line.parse().map_err(wrong)?;
+        if rows.insert(row.sizes.clone(), row).is_some() {
+            return Err(wrong("an earlier line has these sizes".into()));
+        }
+    }
+    Ok(rows)
+}
+
+/// A text with these rows in place of those of the same sizes. `taken` says where and how, and `batches` with which numbers of images.
+/// The error names the line that is no row.
+pub(super) fn merged(before: &str, taken: &str, batches: &[usize], new: &[String]) -> Result<String, String> {
+    let mut all = read(before)?;
+    all.extend(read(&new.join("\n"))?);
+    let comments: Vec<&str> = before.lines().filter(|line| line.starts_with('#') && !line.starts_with(TAKEN)).collect();
+    let mut text = if comments.is_empty() { HEAD.to_string() } else { comments.join("\n") + "\n" };
+    let batches: Vec<String> = batches.iter().map(usize::to_string).collect();
+    text += &format!("{TAKEN}with {} images, {taken}\n", batches.join(" and "));
+    all.values().for_each(|row| text += &format!("{row}\n"));
+    Ok(text)
+}
+
+/// Whose processor it is, as CPUID says.
+#[derive(Clone, Debug, PartialEq, Eq)]
+pub(super) enum Maker {
+    /// With the processor's family: 25 are Zen 3 and 4, 26 Zen 5.
+    Amd {
+        family: u32,
+    },
+    Other,
+}
+
+/// Of this processor.
+pub(super) fn maker() -> Maker {
+    #[cfg(target_arch = "x86_64")]
+    {
+        use std::arch::x86_64::__cpuid;
+        // leaf 0: twelve letters in EBX, EDX, ECX
+        let id = __cpuid(0);
+        let letters = [id.ebx, id.edx, id.ecx].map(u32::to_le_bytes);
+        if letters.as_flattened() == b"AuthenticAMD" {
+            // leaf 1: the family, which beyond 15 is a sum of two fields
+            let version = __cpuid(1).eax;
+            let (family, more) = (version >> 8 & 0xf, version >> 20 & 0xff);
+            return Maker::Amd { family: if family == 0xf { family + more } else { family } };
+        }
+    }
+    Maker::Other
+}
+
+/// The name of its table: by the registers that oneDNN uses, since what the environment holds back is not there; with AVX-512, by who
+/// makes it: AMD's processors have it since Zen 4, and as wide as registers since Zen 5.
+pub(super) fn table(isa: Isa, maker: &Maker) -> &'static str {
+    match (isa, maker) {
+        (Isa::Sse41, _) => "none",
+        (Isa::Avx2, _) => "avx2",
+        (_, Maker::Amd { family: ..26 }) => "zen4",
+        (_, Maker::Amd { .. }) => "zen5",
+        (_, Maker::Other) => "intel-avx512",
+    }
+}
+
+#[cfg(test)]
+mod processor_tests {
+    use super::*;
+
+    #[test]
+    fn registers_then_maker_and_family_name_the_table() {
+        let [zen4, zen5, later] = [25, 26, 27].map(|family| Maker::Amd { family });
+        assert_eq!(table(Isa::Sse41, &zen4), "none");
+        for maker in [&zen4, &zen5, &Maker::Other] {
+            assert_eq!(table(Isa::Avx2, maker), "avx2");
+        }
+        for isa in [Isa::Avx512, Isa::Avx512Bf16, Isa::Amx] {
+            assert_eq!([&zen4, &zen5, &later].map(|maker| table(isa, maker)), ["zen4", "zen5", "zen5"]);
+            assert_eq!(table(isa, &Maker::Other), "intel-avx512");
+        }
+    }
+
+    #[test]
+    fn the_maker_is_who_the_kernel_says() {
+        let info = std::fs::read_to_string("/proc/cpuinfo").unwrap();
+        let family = || {
+            let line = info.lines().find(|line| line.starts_with("cpu family")).unwrap();
+            line.split(':').nth(1).unwrap().trim().parse().unwrap()
+        };
+        let want = if info.contains("AuthenticAMD") { Maker::Amd { family: family() } } else { Maker::Other };
+        assert_eq!(maker(), want);
+    }
+}
+
+// The table as a choice of algorithms: all ranks use that of rank 0, and a resumed run uses that of its checkpoint, even if the processors
+// differ.
+
+/// The one operation, since one table is for all convolutions.
+const ALGORITHMS_OF: &str = "convolutions";
+
+impl Cpu {
+    /// Where a table's choices are the same: blocks of as many channels, the same library.
+    fn on(&self) -> String {
+        format!("{}, {}", onednn::version(), self.isa.min(Isa::Avx512).name())
+    }
+}
+
+impl AlgorithmChoice for Cpu {
+    fn used(&self) -> Algorithms {
+        let table = [(ALGORITHMS_OF.to_string(), self.table.borrow().in_a_line())];
+        Algorithms { on: self.on(), by_operation: table.into() }
+    }
+
+    fn adopt(&self, algorithms: &Algorithms) {
+        let line = algorithms.by_operation.get(ALGORITHMS_OF).filter(|_| !self.named && algorithms.on == self.on());
+        if let Some(table) = line.and_then(|line| Table::from_line(line)) {
+            self.table.replace(table);
+        }
+    }
+
+    fn is_known_before(&self) -> bool {
+        true
+    }
+
+    fn describe(&self) -> String {
+        let who = if self.named { format!(" (named by {VARIABLE})") } else { String::new() };
+        format!("{ALGORITHMS_OF} by {}{who}, for {}", self.table.borrow().describe(), self.on())
+    }
+}
+
+impl Implementations<Self> for Cpu {
+    fn all(&self, r: &PlanRequest<'_, Self>) -> Result<Vec<Implementation<Self>>, Error> {
+        if let Op::Linear(op) = r.op
+            && let Some(own) = linear::in_panels(self, r, op)?
+        {
+            let own = Implementation { name: "panels", plan: Box::new(own) };
+            return Ok(vec![own, Implementation { name: "onednn", plan: linear::by_onednn(self, r, op)? }]);
+        }
+        let Some(op) = choosable(self, r) else {
+            return Ok(vec![Implementation { name: "", plan: self.plan(r)? }]);
+        };
+        let direct = affine::Plan::conv(self, r, op)?;
+        let taken = if conv::needs_winograd(r, &direct) { Kernels::Winograd } else { conv::chosen(self, r, op) };
+        let mut all = vec![Implementation { name: Kernels::OneDnn.name(), plan: Box::new(direct) }];
+        if let Some(plan) = winograd::plan(self, r, op) {
+            all.push(Implementation { name: Kernels::Winograd.name(), plan: plan? });
+        }
+        all.sort_by_key(|one| one.name != taken.name());
+        Ok(all)
+    }
+
+    fn row(&self, r: &PlanRequest<'_, Self>, by: &str, ratios: &[f64]) -> Option<String> {
+        let (op, by) = (choosable(self, r)?, Kernels::named(by)?);
+        // rows are for padding of half the kernel, and hold for other paddings, too
+        if op.kernel[0] != 2 * op.pads[0] + 1 {
+            return None;
+        }
+        Some(Row { sizes: Sizes::of(r.x[0].shape, op), by, ratios: ratios.to_vec() }.to_string())
+    }
+
+    fn table(&self, before: &str, taken: &str, batches: &[usize], rows: &[String]) -> Result<String, String> {
+        merged(before, taken, batches, rows)
+    }
+}
+
+/// The convolution, if it is one that Winograd's kernels are for.
+fn choosable<'a>(cpu: &Cpu, r: &PlanRequest<'a, Cpu>) -> Option<&'a Conv> {
+    match r.op {
+        Op::Conv(op) if winograd::fits(cpu, r, op) => Some(op),
+        _ => None,
+    }
+}
+
+#[cfg(test)]
+mod tests {
+    use super::*;
+
+    #[test]
+    fn every_table_is_as_bench_ops_writes_it() {
+        for (name, text) in TEXTS {
+            let rows = read(text).unwrap_or_else(|why| panic!("{name}.txt: {why}"));
+            let written: Vec<String> = rows.values().map(Row::to_string).collect();
+            assert_eq!(written, text.lines().filter(|line| !line.starts_with('#')).collect::<Vec<_>>(), "{name}.txt");
+            assert_eq!(Table::named(name).unwrap().kernels.len(), rows.len());
+        }
+    }
+
+    #[test]
+    fn a_table_that_is_not_there_or_broken_is_refused_by_name_and_line() {
+        let why = Table::named("zen9").unwrap_err();
+        let wanted = "\"zen9\" is neither built in (zen4, zen5, intel-avx512, avx2, none) nor a file that can be read (No such file";
+        assert!(why.starts_with(wanted), "{why}");
+        let why = Table::new("own.txt", "# by hand\n\n3 64 64 32 32 winograd\n3 64\n").unwrap_err();
+        assert!(why.starts_with("own.txt: line 4, \"3 64\": expected"), "{why}");
+    }
+
+    #[test]
+    fn a_row_says_who_computes_its_sizes_and_no_others() {
+        let table = Table::new("test", "3 16 16 32 32 onednn 1.2\n3 64 64 32 32 winograd 0.5").unwrap();
+        let choice = |sizes: &str| table.choice(&format!("{sizes} onednn").parse::<Row>().unwrap().sizes);
+        assert_eq!(choice("3 16 16 32 32"), Some(Kernels::OneDnn));
+        assert_eq!(choice("3 64 64 32 32"), Some(Kernels::Winograd));
+        for other in ["3 64 64 32 31", "5 64 64 32 32", "3 64 65 32 32", "3 64 64 32 32 2"] {
+            assert_eq!(choice(other), None, "{other}");
+        }
+        assert_eq!(table.describe(), "table test");
+        assert_eq!(Table::new("test", "# nothing").unwrap().describe(), "table test without rows");
+        assert_eq!(Table::named(NONE).unwrap().describe(), "no table");
+    }
+
+    #[test]
+    fn a_table_survives_in_a_line() {
+        for text in ["", "3 16 16 32 32 onednn 1.2\n5 64 64 17 17 winograd 0.5 0.4"] {
+            let table = Table::new("own.txt", text).unwrap();
+            assert_eq!(Table::from_line(&table.in_a_line()), Some(table));
+        }
+        assert_eq!(Table::from_line("later; 3 16 16 32 32 of-a-later-version"), None);
+    }
+}
+
+#[cfg(test)]
+mod rows_tests {
+    use super::*;
+
+    #[test]
+    fn rows_survive_as_text() {
+        let sizes = Sizes::of(Shape::image(64, 17, 19), &Conv::new(96, 5));
+        let row = Row { sizes, by: Kernels::Winograd, ratios: vec![0.5, 0.75] };
+        assert_eq!(row.to_string(), "5 64 96 17 19 winograd 0.50 0.75");
+        assert_eq!(row.to_string().parse(), Ok(row));
+        let sizes = Sizes::of(Shape::image(64, 17, 19), &Conv::new(96, 3).stride(2));
+        let row = Row { sizes, by: Kernels::OneDnn, ratios: vec![] };
+        assert_eq!(row.to_string(), "3 64 96 17 19 2 onednn");
+        assert_eq!(row.to_string().parse(), Ok(row));
+    }
+
+    #[test]
+    fn a_line_that_is_no_row_is_named_and_told_why() {
+        for (line, why) in [
+            ("3 16 16 32", "expected kernel, channels in, channels out, height, width, and who computes it"),
+            ("3 16 x 32 32 onednn", "expected a number, got \"x\""),
+            ("3 16 16 32 32", "expected who computes it behind kernel, channels in, channels out, height, width"),
+            ("3 16 16 32 32 2", "expected who computes it behind kernel, channels in, channels out, height, width"),
+            (
+                "1 16 16 32 32 onednn",
+                "expected a kernel of 3 or 5, or of 3 at stride 2, got 1 at stride 1: for others there is no choice",
+            ),
+            (
+                "5 16 16 32 32 2 onednn",
+                "expected a kernel of 3 or 5, or of 3 at stride 2, got 5 at stride 2: for others there is no choice",
+            ),
+            ("3 16 16 32 32 winnograd", "expected onednn or winograd, got \"winnograd\""),
+            ("3 16 16 32 32 winograd fast", "expected a ratio, got \"fast\""),
+            ("5 16 16 8 8 winograd 0.5", "an earlier line has these sizes"),
+        ] {
+            let text = format!("# one\n5 16 16 8 8 onednn\n\n{line}");
+            assert_eq!(read(&text).unwrap_err(), format!("line 4, {line:?}: {why}"));
+        }
+    }
+
+    #[test]
+    fn new_rows_replace_old_ones_in_order() {
+        let rows = |all: &[&str]| all.iter().map(|row| row.to_string()).collect::<Vec<_>>();
+        let (large, small) = ("3 128 64 8 8 winograd 0.50", "3 16 16 8 8 onednn 0.90");
+        let first = merged("", "here", &[16, 128], &rows(&[large, small])).unwrap();
+        assert_eq!(first, format!("{HEAD}# Measured with 16 and 128 images, here\n{small}\n{large}\n"));
+        let text = format!("# by hand\n{first}");
+        let newer = "3 16 16 8 8 winograd 0.80";
+        let second = merged(&text, "there", &[16], &rows(&[newer])).unwrap();
+        assert_eq!(second, format!("# by hand\n{HEAD}# Measured with 16 images, there\n{newer}\n{large}\n"));
+        let why = merged("# x\nrubbish\n", "there", &[16], &rows(&[newer])).unwrap_err();
+        assert!(why.starts_with("line 2, \"rubbish\": expected kernel"), "{why}");
+    }
+}
+
+#[cfg(test)]
+mod chosen_tests {
+    use super::*;
+
+    #[test]
+    fn the_table_of_another_rank_is_taken_unless_the_user_has_named_one() {
+        let row = "3 64 64 32 32 onednn";
+        let other = |on: &str, table: &str| Algorithms::parse(&format!("{on}\n{table}\tconvolutions\n"));
+        let cpu = Cpu::new(1).unwrap();
+        let (here, own) = (cpu.on(), cpu.used());
+        cpu.adopt(&other("another library, another register", "none"));
+        cpu.adopt(&other(&here, "of a later version; whatever"));
+        assert_eq!(cpu.used(), own);
+        let rank_0s = other(&here, &format!("/there/own.txt; {row}"));
+        cpu.adopt(&rank_0s);
+        assert_eq!(cpu.used(), rank_0s);
+        assert!(AlgorithmChoice::describe(&cpu).starts_with("convolutions by table /there/own.txt, for oneDNN"));
+        let named = Cpu::new(1).unwrap().by(Table::named("none").unwrap());
+        named.adopt(&rank_0s);
+        assert_eq!(named.used(), other(&here, "none"));
+        let said = AlgorithmChoice::describe(&named);
+        assert!(said.starts_with("convolutions by no table (named by TRIREME_CPU_TABLE), for"), "{said}");
+    }
+}

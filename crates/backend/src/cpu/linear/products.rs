@@ -1,0 +1,393 @@
+//! The products of a linear layer over weights in panels: outputs, the gradient of inputs, and the gradients of weights and bias.
+
+use std::arch::x86_64 as x86;
+use std::ops::Range;
+
+use super::plan::{DEPTH, GROUP, Sizes};
+use super::super::panels::PANEL;
+use super::super::register_tile::{by_rows, outer, rows};
+use super::super::threads::{Shared, Threads};
+use super::super::vector::{Avx2, Job, Vectors};
+
+/// y = x W^T + b, then ReLU if requested.
+pub struct Forward<'a> {
+    pub sizes: Sizes,
+    pub x: &'a [f32],
+    pub w: &'a [f32],
+    pub bias: Option<&'a [f32]>,
+    pub relu: bool,
+}
+
+impl Forward<'_> {
+    /// With work space for the outputs in panels.
+    pub fn run(&self, set: Avx2, threads: Threads, work: &mut [f32], y: &mut [f32]) {
+        let (work, y, sizes) = (Shared::new(work), Shared::new(y), self.sizes);
+        let each = sizes.n * PANEL;
+        threads.each(sizes.panels(), |_, panels| {
+            // SAFETY: each thread has its own panels' outputs in both, borrowed until `each` returns.
+            let sums = unsafe { work.part(panels.start * each..panels.end * each) };
+            set.run(Sums { layer: self, panels: panels.clone(), sums });
+            for (panel, sums) in panels.zip(sums.chunks_exact(each)) {
+                let outputs = sizes.outputs_of(panel);
+                let bias = self.bias.map(|bias| &bias[outputs.clone()]);
+                for (n, sums) in sums.chunks_exact(PANEL).enumerate() {
+                    let first = n * sizes.outputs;
+                    // SAFETY: as above.
+                    let y = unsafe { y.part(first + outputs.start..first + outputs.end) };
+                    finish(&sums[..y.len()], bias, self.relu, y);
+                }
+            }
+        });
+    }
+}
+
+/// Adds the bias; ReLU keeps a NaN.
+fn finish(sums: &[f32], bias: Option<&[f32]>, relu: bool, y: &mut [f32]) {
+    y.copy_from_slice(sums);
+    if let Some(bias) = bias {
+        y.iter_mut().zip(bias).for_each(|(y, b)| *y += b);
+    }
+    if relu {
+        y.iter_mut().for_each(|y| *y = if *y < 0.0 { 0.0 } else { *y });
+    }
+}
+
+/// The products' sums for some panels.
+struct Sums<'a> {
+    layer: &'a Forward<'a>,
+    panels: Range<usize>,
+    sums: &'a mut [f32],
+}
+
+impl Job for Sums<'_> {
+    type Output = ();
+
+    #[inline(always)]
+    fn run<S: Vectors>(self, set: S) {
+        let Self { layer: Forward { sizes: Sizes { n, inputs, .. }, x, w, .. }, panels, sums } = self;
+        let (n, inputs) = (*n, *inputs);
+        let at = |panel: usize, input: usize| (panel * inputs + input) * PANEL;
+        for first in (0..inputs).step_by(DEPTH) {
+            let depth = DEPTH.min(inputs - first);
+            for (panel, sums) in panels.clone().zip(sums.chunks_exact_mut(n * PANEL)) {
+                let u = &w[at(panel, first)..][..depth * PANEL];
+                let next = if panel + 1 < panels.end { at(panel + 1, first) } else { at(panels.start, first + depth) };
+                let mut ahead = Ahead::new(w, next, depth, 0);
+                let each = (depth * S::ROWS).div_ceil(n);
+                by_rows!(n, S::ROWS, |row| tile::<S, 2>(
+                    set,
+                    (&x[row * inputs + first..], inputs),
+                    u,
+                    &mut sums[row * PANEL..],
+                    first > 0,
+                    (&mut ahead, each)
+                ));
+            }
+        }
+    }
+}
+
+/// The sums of T samples in a panel, and a few of the weights that come next.
+#[inline(always)]
+pub fn tile<S: Vectors, const T: usize, const C: usize>(
+    set: S,
+    x: (&[f32], usize),
+    u: &[f32],
+    sums: &mut [f32],
+    add: bool,
+    (ahead, each): (&mut Ahead, usize),
+) {
+    ahead.fetch(set, each);
+    rows::<S, T, C>(set, x, u, (sums, PANEL), add);
+}
+
+// The gradient of inputs: each thread that of some inputs, a piece of the outputs at a time, whose weights are transposed so that
+// inputs lie side by side.
+
+/// dx = dy W.
+pub struct Inputs<'a> {
+    pub sizes: Sizes,
+    pub dy: &'a [f32],
+    pub w: &'a [f32],
+}
+
+impl Inputs<'_> {
+    /// With each thread's work space.
+    pub fn run(&self, set: Avx2, threads: Threads, work: &mut [f32], dx: &mut [f32]) {
+        let (work, dx, each) = (Shared::new(work), Shared::new(dx), self.sizes.inputs_work());
+        threads.each(self.sizes.inputs.div_ceil(PANEL), |t, blocks| {
+            // SAFETY: each thread has its own stretch, borrowed until `each` returns.
+            let work = unsafe { work.part(t * each..(t + 1) * each) };
+            set.run(InputsShare { layer: self, set, blocks, work, dx });
+        });
+    }
+}
+
+/// Those of some blocks of [`PANEL`] inputs.
+struct InputsShare<'a> {
+    layer: &'a Inputs<'a>,
+    set: Avx2,
+    blocks: Range<usize>,
+    work: &'a mut [f32],
+    dx: Shared<f32>,
+}
+
+impl Job for InputsShare<'_> {
+    type Output = ();
+
+    #[inline(always)]
+    fn run<S: Vectors>(self, set: S) {
+        let Self { layer, set: avx2, blocks, work, dx } = self;
+        let Sizes { n, inputs, outputs } = layer.sizes;
+        let (turned, sums) = work.split_at_mut(GROUP * DEPTH);
+        let end = (blocks.end * PANEL).min(inputs);
+        for first in (blocks.start * PANEL..end).step_by(GROUP) {
+            let group = first..(first + GROUP).min(end);
+            let count = group.len().div_ceil(PANEL);
+            for output in (0..outputs).step_by(DEPTH) {
+                let depth = DEPTH.min(outputs - output);
+                layer.turn(avx2, output..output + depth, group.clone(), turned);
+                let (next, from) = if output + depth < outputs { (output + depth, first) } else { (0, group.end) };
+                let next = (next / PANEL * inputs + from) * PANEL;
+                let mut ahead = Ahead::new(layer.w, next, group.len(), inputs * PANEL);
+                let each = (depth.div_ceil(PANEL) * group.len() * S::ROWS).div_ceil(count * n);
+                for (u, sums) in turned.chunks_exact(DEPTH * PANEL).zip(sums.chunks_exact_mut(n * PANEL)).take(count) {
+                    by_rows!(n, S::ROWS, |row| tile::<S, 2>(
+                        set,
+                        (&layer.dy[row * outputs + output..], outputs),
+                        &u[..depth * PANEL],
+                        &mut sums[row * PANEL..],
+                        output > 0,
+                        (&mut ahead, each)
+                    ));
+                }
+            }
+            for (i, sums) in sums.chunks_exact(n * PANEL).enumerate().take(count) {
+                let block = first + i * PANEL..(first + (i + 1) * PANEL).min(group.end);
+                for (n, sums) in sums.chunks_exact(PANEL).enumerate() {
+                    // SAFETY: these inputs are this thread's alone, and `dx` is borrowed until all threads are done.
+                    let to = unsafe { dx.part(n * inputs + block.start..n * inputs + block.end) };
+                    to.copy_from_slice(&sums[..block.len()]);
+                }
+            }
+        }
+    }
+}
+
+impl Inputs<'_> {
+    /// The weights of some outputs, whole panels or the last ones, and of a group of inputs: blocks of [`PANEL`] inputs, with
+    /// [`DEPTH`] outputs each.
+    #[inline(always)]
+    fn turn(&self, set: Avx2, outputs: Range<usize>, group: Range<usize>, turned: &mut [f32]) {
+        let panels = outputs.start / PANEL..outputs.end.div_ceil(PANEL);
+        for (i, panel) in panels.enumerate() {
+            let from = &self.w[(panel * self.sizes.inputs + group.start) * PANEL..][..group.len() * PANEL];
+            for input in (0..group.len()).step_by(SIDE) {
+                let to = &mut turned[(input / PANEL * DEPTH + i * PANEL) * PANEL + input % PANEL..];
+                for output in (0..PANEL).step_by(SIDE) {
+                    transpose(set, &from[input * PANEL + output..], &mut to[output * PANEL..], PANEL);
+                }
+            }
+        }
+    }
+}
+
+// The gradients of weights and bias: each thread those of some panels, a group of inputs at a time, whose values stay in the first
+// cache for all of them.
+
+/// dW = dy^T x, and db = the sum of dy over samples.
+pub struct Weights<'a> {
+    pub sizes: Sizes,
+    pub x: &'a [f32],
+    pub dy: &'a [f32],
+}
+
+impl Weights<'_> {
+    /// With work space for dy in panels and each thread's group of inputs.
+    pub fn run(&self, set: Avx2, threads: Threads, work: &mut [f32], dw: &mut [f32], db: Option<&mut [f32]>) {
+        let Sizes { n, inputs, .. } = self.sizes;
+        let (dy, groups) = work.split_at_mut(self.sizes.in_panels());
+        let (dy, groups, dw, db) = (Shared::new(dy), Shared::new(groups), Shared::new(dw), db.map(Shared::new));
+        threads.each(self.sizes.panels(), |t, panels| {
+            let of = |each: usize| panels.start * each..panels.end * each;
+            // SAFETY: each thread has its own panels and its own group, borrowed until `each` returns.
+            let (dy, dw) = unsafe { (dy.part(of(n * PANEL)), dw.part(of(inputs * PANEL))) };
+            // SAFETY: as above.
+            let group = unsafe { groups.part(t * n * GROUP..(t + 1) * n * GROUP) };
+            for (panel, dy) in panels.clone().zip(dy.chunks_exact_mut(n * PANEL)) {
+                let sums = self.panel(panel, dy);
+                if let Some(db) = &db {
+                    // SAFETY: as above.
+                    let db = unsafe { db.part(self.sizes.outputs_of(panel)) };
+                    db.iter_mut().zip(sums).for_each(|(db, sum)| *db = sum as f32);
+                }
+            }
+            set.run(WeightsShare { layer: self, dy, group, dw });
+        });
+    }
+
+    /// The gradients of a panel's outputs side by side, with zeros where there are none; gives their sums over samples.
+    fn panel(&self, panel: usize, to: &mut [f32]) -> [f64; PANEL] {
+        let outputs: Range<usize> = self.sizes.outputs_of(panel);
+        let mut sums = [0.0; PANEL];
+        for (row, to) in self.dy.chunks_exact(self.sizes.outputs).zip(to.chunks_exact_mut(PANEL)) {
+            let (there, rest) = to.split_at_mut(outputs.len());
+            there.copy_from_slice(&row[outputs.clone()]);
+            rest.fill(0.0);
+            sums.iter_mut().zip(&*to).for_each(|(sum, dy)| *sum += f64::from(*dy));
+        }
+        sums
+    }
+}
+
+/// The weights' gradients of some panels.
+struct WeightsShare<'a> {
+    layer: &'a Weights<'a>,
+    dy: &'a [f32],
+    group: &'a mut [f32],
+    dw: &'a mut [f32],
+}
+
+impl Job for WeightsShare<'_> {
+    type Output = ();
+
+    #[inline(always)]
+    fn run<S: Vectors>(self, set: S) {
+        let Self { layer: Weights { sizes: Sizes { n, inputs, .. }, x, .. }, dy, group, dw } = self;
+        let (n, inputs) = (*n, *inputs);
+        for first in (0..inputs).step_by(GROUP) {
+            let width = GROUP.min(inputs - first);
+            for (to, x) in group.chunks_exact_mut(GROUP).zip(x.chunks_exact(inputs)) {
+                to[..width].copy_from_slice(&x[first..][..width]);
+            }
+            for (dy, dw) in dy.chunks_exact(n * PANEL).zip(dw.chunks_exact_mut(inputs * PANEL)) {
+                // of the same inputs in the next panel, which may lie beyond the last
+                let next = dw.as_ptr().wrapping_add((inputs + first) * PANEL);
+                let dw = &mut dw[first * PANEL..][..width * PANEL];
+                for sample in (0..n).step_by(DEPTH) {
+                    let count = DEPTH.min(n - sample);
+                    let (x, dy) = (&group[sample * GROUP..], &dy[sample * PANEL..]);
+                    by_rows!(width, S::ROWS, |row| gradient_tile::<S, 2>(
+                        set,
+                        count,
+                        &x[row..],
+                        dy,
+                        &mut dw[row * PANEL..],
+                        (sample == 0).then(|| next.wrapping_add(row * PANEL))
+                    ));
+                }
+            }
+        }
+    }
+}
+
+/// The gradients of T inputs' weights in a panel: the first ones, and `next` is what to fetch meanwhile, or added to those before.
+#[inline(always)]
+fn gradient_tile<S: Vectors, const T: usize, const C: usize>(
+    set: S,
+    count: usize,
+    x: &[f32],
+    dy: &[f32],
+    dw: &mut [f32],
+    next: Option<*const f32>,
+) {
+    if let Some(next) = next {
+        (0..T).for_each(|row| set.prefetch(next.wrapping_add(row * PANEL)));
+    }
+    outer::<S, T, C>(set, count, (x, GROUP), (dy, PANEL), dw, next.is_none());
+}
+
+// Weights that a product takes next, brought near while this one keeps the core busy: pieces of them come and go too quickly for the
+// processor to foresee them.
+
+/// Weights of so many inputs in one panel after the other, a few inputs at a time: each is a cache line.
+pub struct Ahead {
+    next: *const f32,
+    done: usize,
+    inputs: usize,
+    /// Floats from panel to panel.
+    panel: usize,
+}
+
+impl Ahead {
+    /// The weights of `inputs` inputs that begin with element `first`, and those of as many in the panels behind, which are `panel`
+    /// elements apart. They may lie beyond the last.
+    pub fn new(w: &[f32], first: usize, inputs: usize, panel: usize) -> Self {
+        Self { next: w.as_ptr().wrapping_add(first), done: 0, inputs, panel }
+    }
+
+    /// Fetches those of as many inputs.
+    #[inline(always)]
+    pub fn fetch<S: Vectors>(&mut self, set: S, mut count: usize) {
+        while count > 0 {
+            let now = count.min(self.inputs - self.done);
+            for input in self.done..self.done + now {
+                set.prefetch(self.next.wrapping_add(input * PANEL));
+            }
+            (self.done, count) = (self.done + now, count - now);
+            if self.done == self.inputs {
+                (self.done, self.next) = (0, self.next.wrapping_add(self.panel));
+            }
+        }
+    }
+}
+
+/// Side of a square: the lanes of a register.
+pub const SIDE: usize = 8;
+
+/// Rows become columns; both have `step` floats from row to row.
+#[inline(always)]
+pub fn transpose(_: Avx2, from: &[f32], to: &mut [f32], step: usize) {
+    let last = (SIDE - 1) * step + SIDE;
+    let (from, to) = (from[..last].as_ptr(), to[..last].as_mut_ptr());
+    // SAFETY: the processor has AVX2, as there is a value of the set, and the last rows end where the slices taken above do.
+    unsafe { square(from, to, step) }
+}
+
+/// # Safety
+/// [`SIDE`] rows of as many floats lie at `from`, and there is room for them at `to`.
+#[inline]
+#[target_feature(enable = "avx2")]
+unsafe fn square(from: *const f32, to: *mut f32, step: usize) {
+    // SAFETY: the caller's promise.
+    let rows: [x86::__m256; SIDE] = std::array::from_fn(|i| unsafe { x86::_mm256_loadu_ps(from.add(i * step)) });
+    let mut pairs = rows;
+    for i in (0..SIDE).step_by(2) {
+        pairs[i] = x86::_mm256_unpacklo_ps(rows[i], rows[i + 1]);
+        pairs[i + 1] = x86::_mm256_unpackhi_ps(rows[i], rows[i + 1]);
+    }
+    let mut fours = rows;
+    for i in (0..SIDE).step_by(4) {
+        for odd in 0..2 {
+            let (a, b) = (pairs[i + odd], pairs[i + odd + 2]);
+            fours[i + 2 * odd] = x86::_mm256_shuffle_ps::<0x44>(a, b);
+            fours[i + 2 * odd + 1] = x86::_mm256_shuffle_ps::<0xee>(a, b);
+        }
+    }
+    for i in 0..SIDE / 2 {
+        let (a, b) = (fours[i], fours[i + SIDE / 2]);
+        // SAFETY: the caller's promise.
+        unsafe {
+            x86::_mm256_storeu_ps(to.add(i * step), x86::_mm256_permute2f128_ps::<0x20>(a, b));
+            x86::_mm256_storeu_ps(to.add((i + SIDE / 2) * step), x86::_mm256_permute2f128_ps::<0x31>(a, b));
+        }
+    }
+}
+
+#[cfg(test)]
+mod tests {
+    use super::*;
+
+    #[test]
+    fn rows_become_columns() {
+        let Some(set) = Avx2::detect() else { return eprintln!("skipped: no AVX2") };
+        let (step, value) = (11, |row: usize, column: usize| (10 * row + column) as f32);
+        let from: Vec<f32> = (0..SIDE * step).map(|i| value(i / step, i % step)).collect();
+        let mut to = vec![-1.0; SIDE * step];
+        transpose(set, &from, &mut to, step);
+        for (i, to) in to.iter().enumerate() {
+            let (row, column) = (i / step, i % step);
+            assert_eq!(*to, if column < SIDE { value(column, row) } else { -1.0 });
+        }
+    }
+}

@@ -1,0 +1,429 @@
+//! Matrix products by cuBLASLt, with bias and ReLU in the same pass: the library's handle and descriptors, the choice of an algorithm, and
+//! the product. The library is column-major, and sees row-major matrices as their transposes.
+
+use std::cell::Cell;
+use std::ffi::c_void;
+use std::fmt;
+
+use cudarc::cublaslt::sys::{
+    self, cublasComputeType_t, cublasLtEpilogue_t, cublasLtMatmulAlgo_t,
+    cublasLtMatmulDescAttributes_t as ProductAttribute, cublasLtMatmulPreferenceAttributes_t as PreferenceAttribute,
+    cublasStatus_t, cudaDataType_t,
+};
+
+use crate::Error;
+use crate::cuda::device::{Precision, Settings};
+use crate::cuda::driver::memory::Slice;
+use crate::cuda::driver::status::{attempted, cublaslt};
+use crate::cuda::driver::stream::Stream;
+use crate::cuda::shared::Shared;
+
+/// A factor as it lies in memory, row-major.
+#[derive(Clone, Copy, Debug)]
+pub struct Factor {
+    pub rows: usize,
+    pub columns: usize,
+    /// Whether the product takes its transpose.
+    pub transposed: bool,
+}
+
+impl Factor {
+    /// Rows and columns in the product.
+    fn size(&self) -> (usize, usize) {
+        if self.transposed { (self.columns, self.rows) } else { (self.rows, self.columns) }
+    }
+
+    fn elems(&self) -> usize {
+        self.rows * self.columns
+    }
+}
+
+/// What comes behind the product.
+#[derive(Clone, Copy, Debug, PartialEq, Eq)]
+pub enum Epilogue {
+    Nothing,
+    /// A bias of one value a column.
+    Bias,
+    /// The same, then max(., 0).
+    BiasRelu,
+    Relu,
+}
+
+impl Epilogue {
+    fn raw(self) -> cublasLtEpilogue_t {
+        match self {
+            Epilogue::Nothing => cublasLtEpilogue_t::CUBLASLT_EPILOGUE_DEFAULT,
+            Epilogue::Bias => cublasLtEpilogue_t::CUBLASLT_EPILOGUE_BIAS,
+            Epilogue::BiasRelu => cublasLtEpilogue_t::CUBLASLT_EPILOGUE_RELU_BIAS,
+            Epilogue::Relu => cublasLtEpilogue_t::CUBLASLT_EPILOGUE_RELU,
+        }
+    }
+
+    fn takes_bias(self) -> bool {
+        matches!(self, Epilogue::Bias | Epilogue::BiasRelu)
+    }
+}
+
+impl fmt::Display for Epilogue {
+    fn fmt(&self, f: &mut fmt::Formatter<'_>) -> fmt::Result {
+        f.write_str(match self {
+            Epilogue::Nothing => "",
+            Epilogue::Bias => " with bias",
+            Epilogue::BiasRelu => " with bias and ReLU",
+            Epilogue::Relu => " with ReLU",
+        })
+    }
+}
+
+/// c = a b, to be planned.
+pub struct Wanted<'a> {
+    /// a and b.
+    pub factors: [Factor; 2],
+    /// Whether c is f32 whatever the precision.
+    pub wide: bool,
+    pub epilogue: Epilogue,
+    /// The operation, by which its algorithm is known, and its number of images.
+    pub operation: String,
+    pub n: usize,
+    /// For messages.
+    pub name: &'a str,
+}
+
+/// Bytes that a product touches.
+#[derive(Clone, Copy)]
+struct Sizes {
+    /// a, b and c.
+    matrices: [usize; 3],
+    /// 0 where it takes no bias.
+    bias: usize,
+}
+
+/// c = a b, all row-major, planned.
+pub struct Product {
+    descriptor: ProductDescriptor,
+    /// Of b, a and c: of the transposes, the second factor comes first.
+    layouts: [Layout; 3],
+    algorithm: Algorithm,
+    sizes: Sizes,
+    /// The bias of the last run.
+    bias: Cell<u64>,
+    name: String,
+}
+
+fn data_type(precision: Precision) -> cudaDataType_t {
+    match precision {
+        Precision::F32 => cudaDataType_t::CUDA_R_32F,
+        Precision::Bf16 => cudaDataType_t::CUDA_R_16BF,
+        Precision::F16 => cudaDataType_t::CUDA_R_16F,
+    }
+}
+
+impl Product {
+    /// Plans a product in the settings' precision, by the algorithm that is in use for its operation.
+    pub fn new(shared: &Shared, wanted: &Wanted<'_>) -> Result<Self, Error> {
+        let (settings, [a, b]) = (&shared.settings, wanted.factors);
+        let ((rows, inner), (_, columns)) = (a.size(), b.size());
+        let kind = data_type(settings.precision);
+        let out = if wanted.wide { Precision::F32 } else { settings.precision };
+        let descriptor = product(settings)?;
+        // c' = b' a': the second factor comes first
+        descriptor.describe(ProductAttribute::CUBLASLT_MATMUL_DESC_TRANSA, i32::from(b.transposed))?;
+        descriptor.describe(ProductAttribute::CUBLASLT_MATMUL_DESC_TRANSB, i32::from(a.transposed))?;
+        descriptor.describe(ProductAttribute::CUBLASLT_MATMUL_DESC_EPILOGUE, wanted.epilogue.raw())?;
+        let layouts = [
+            layout(kind, b.rows, b.columns)?,
+            layout(kind, a.rows, a.columns)?,
+            layout(data_type(out), rows, columns)?,
+        ];
+        let name = format!("{} ({rows} x {inner} x {columns})", wanted.name);
+        let problem = Problem { handle: shared.cublaslt()?, product: &descriptor, layouts: &layouts, settings };
+        let propose = || problem.propose(&name).map(|found| (found.text(), found));
+        let algorithm = shared.chosen.get(&wanted.operation, wanted.n, |text| problem.again(text), propose)?;
+        let width = settings.precision.bytes();
+        let sizes = Sizes {
+            matrices: [width * a.elems(), width * b.elems(), out.bytes() * rows * columns],
+            bias: if wanted.epilogue.takes_bias() { width * columns } else { 0 },
+        };
+        Ok(Self { descriptor, layouts, algorithm, sizes, bias: Cell::new(0), name })
+    }
+
+    /// Bytes of work space.
+    pub fn workspace(&self) -> usize {
+        self.algorithm.workspace
+    }
+
+    /// Fails where memory is smaller than the product needs.
+    fn check(
+        &self,
+        matrices: [Slice<'_, u8>; 3],
+        bias: Option<Slice<'_, u8>>,
+        space: Slice<'_, u8>,
+    ) -> Result<(), Error> {
+        for (matrix, need) in matrices.iter().zip(self.sizes.matrices) {
+            matrix.require(need, &self.name)?;
+        }
+        if let Some(bias) = bias {
+            bias.require(self.sizes.bias, &self.name)?;
+        } else if self.sizes.bias > 0 {
+            return Err(Error::Unsupported { op: self.name.clone(), why: "it was given no bias".into() });
+        }
+        space.require(self.algorithm.workspace, &self.name)
+    }
+
+    /// Enqueues c = a b over this memory, which is checked. The stream's context must be bound.
+    pub fn run(
+        &self,
+        handle: &Handle,
+        stream: &Stream,
+        [a, b, c]: [Slice<'_, u8>; 3],
+        bias: Option<Slice<'_, u8>>,
+        space: Slice<'_, u8>,
+    ) -> Result<(), Error> {
+        self.check([a, b, c], bias, space)?;
+        if let Some(bias) = bias.map(|b| b.address())
+            && self.bias.replace(bias) != bias
+        {
+            self.descriptor.describe(ProductAttribute::CUBLASLT_MATMUL_DESC_BIAS_POINTER, bias)?;
+        }
+        let (one, zero) = (1f32, 0f32);
+        let number = |v: &f32| std::ptr::from_ref(v).cast::<c_void>();
+        let [a, b, c, space] = [a, b, c, space].map(|slice| slice.address() as *mut c_void);
+        let [b_layout, a_layout, c_layout] = self.layouts.each_ref().map(Layout::raw);
+        // SAFETY: handle, descriptors and algorithm belong together; the memory is large enough (checked), and the driver frees it only
+        // after the work that is enqueued on it; the factors of the sum are read in the call.
+        let status = unsafe {
+            sys::cublasLtMatmul(
+                handle.raw(),
+                self.descriptor.raw(),
+                number(&one),
+                b,
+                b_layout,
+                a,
+                a_layout,
+                number(&zero),
+                c,
+                c_layout,
+                c,
+                c_layout,
+                &self.algorithm.raw,
+                space,
+                self.algorithm.workspace,
+                stream.handle().cast(),
+            )
+        };
+        cublaslt(status, "cublasLtMatmul", &self.name)?;
+        stream.settle(&self.name)
+    }
+}
+
+// The algorithm of a product: cuBLASLt's own proposal, or one that was chosen before, by a text that names it.
+
+/// An algorithm and its work space.
+pub struct Algorithm {
+    pub raw: cublasLtMatmulAlgo_t,
+    /// Bytes.
+    pub workspace: usize,
+}
+
+/// The product that it is for. The layouts are those of the second factor, the first and the result.
+pub struct Problem<'a> {
+    pub handle: &'a Handle,
+    pub product: &'a ProductDescriptor,
+    pub layouts: &'a [Layout; 3],
+    pub settings: &'a Settings,
+}
+
+/// An answer about algorithms, before the library fills it.
+const NO_RESULT: sys::cublasLtMatmulHeuristicResult_t = sys::cublasLtMatmulHeuristicResult_t {
+    algo: cublasLtMatmulAlgo_t { data: [0; 8] },
+    workspaceSize: 0,
+    state: sys::cublasStatus_t::CUBLAS_STATUS_SUCCESS,
+    wavesCount: 0.0,
+    reserved: [0; 4],
+};
+
+impl Algorithm {
+    /// The text: its eight words, which cuBLASLt's manual allows to be kept for the same version.
+    pub fn text(&self) -> String {
+        self.raw.data.map(|word| format!("{word:x}")).join(" ")
+    }
+}
+
+fn parse(text: &str) -> Option<cublasLtMatmulAlgo_t> {
+    let words: Option<Vec<u64>> = text.split(' ').map(|word| u64::from_str_radix(word, 16).ok()).collect();
+    Some(cublasLtMatmulAlgo_t { data: words?.try_into().ok()? })
+}
+
+impl Problem<'_> {
+    /// What cuBLASLt proposes first; `name` is for messages.
+    pub fn propose(&self, name: &str) -> Result<Algorithm, Error> {
+        let preference = preference(self.settings)?;
+        let (mut found, mut count) = (NO_RESULT, 0);
+        let [b, a, c] = self.layouts.each_ref().map(Layout::raw);
+        let (handle, product) = (self.handle.raw(), self.product.raw());
+        // SAFETY: handle and descriptors live, and there is room for the one result that the call may give.
+        let status = unsafe {
+            let preference = preference.raw();
+            sys::cublasLtMatmulAlgoGetHeuristic(handle, product, b, a, c, c, preference, 1, &mut found, &mut count)
+        };
+        cublaslt(status, "cublasLtMatmulAlgoGetHeuristic", name)?;
+        if count < 1 {
+            let why = format!("cuBLASLt has no algorithm for this product on this GPU, in {}", self.settings.precision);
+            return Err(Error::Unsupported { op: name.into(), why });
+        }
+        Ok(Algorithm { raw: found.algo, workspace: found.workspaceSize })
+    }
+
+    /// The algorithm of this text, if it runs; an error where the GPU has failed.
+    pub fn again(&self, text: &str) -> Result<Option<Algorithm>, Error> {
+        let Some(raw) = parse(text) else { return Ok(None) };
+        let mut found = NO_RESULT;
+        let [b, a, c] = self.layouts.each_ref().map(Layout::raw);
+        let (handle, product) = (self.handle.raw(), self.product.raw());
+        // SAFETY: handle and descriptors live; cuBLASLt checks the algorithm's words.
+        let status = unsafe { sys::cublasLtMatmulAlgoCheck(handle, product, b, a, c, c, &raw, &mut found) };
+        let runs =
+            attempted(cublaslt(status, "cublasLtMatmulAlgoCheck", "an algorithm that was chosen before"))?.is_some();
+        let workspace = found.workspaceSize;
+        Ok((runs && workspace <= self.settings.workspace).then_some(Algorithm { raw, workspace }))
+    }
+}
+
+// Objects that cuBLASLt owns for us. Each is destroyed when it is dropped.
+
+/// Bytes on which every matrix begins at least: a slot of an arena in 16 bits does.
+const ALIGNMENT: u32 = 32;
+
+/// Ways of adding the parts of a split product that give the same bits again: in the type of computation or of the output, not in
+/// place, where the order is chance.
+const ORDERED: u32 = 6;
+
+/// Something of the library's, and the call that destroys it.
+pub struct Owned<T: Copy> {
+    raw: T,
+    destroy: unsafe fn(T) -> cublasStatus_t,
+}
+
+/// The name of a call that sets an attribute, and the call.
+type Setter<T, A> = (&'static str, unsafe fn(T, A, *const c_void, usize) -> cublasStatus_t);
+
+impl<T: Copy> Owned<T> {
+    /// What `create`, the call of this name, has left in its argument.
+    pub(super) fn new(
+        none: T,
+        call: &'static str,
+        create: impl FnOnce(&mut T) -> cublasStatus_t,
+        destroy: unsafe fn(T) -> cublasStatus_t,
+    ) -> Result<Self, Error> {
+        let mut raw = none;
+        cublaslt(create(&mut raw), call, "a product of matrices")?;
+        Ok(Self { raw, destroy })
+    }
+
+    /// For calls.
+    pub fn raw(&self) -> T {
+        self.raw
+    }
+
+    fn set<A: Copy + fmt::Debug, V: Copy>(&self, (call, set): Setter<T, A>, name: A, value: V) -> Result<(), Error> {
+        let value: *const c_void = std::ptr::from_ref(&value).cast();
+        // SAFETY: the descriptor lives; each caller gives a value of the attribute's type, `V`.
+        let status = unsafe { set(self.raw, name, value, size_of::<V>()) };
+        cublaslt(status, call, &format!("{name:?}"))
+    }
+}
+
+impl<T: Copy> Drop for Owned<T> {
+    fn drop(&mut self) {
+        // SAFETY: created by the library, and not used again.
+        let _ = unsafe { (self.destroy)(self.raw) };
+    }
+}
+
+/// What a product computes.
+pub type ProductDescriptor = Owned<sys::cublasLtMatmulDesc_t>;
+
+/// How a matrix lies.
+pub type Layout = Owned<sys::cublasLtMatrixLayout_t>;
+
+/// What an algorithm must keep to.
+pub type Preference = Owned<sys::cublasLtMatmulPreference_t>;
+
+/// Of a product that adds in f32, by TF32 where the settings allow it.
+pub fn product(settings: &Settings) -> Result<ProductDescriptor, Error> {
+    let compute = match settings.precision {
+        Precision::F32 if settings.allow_tf32 => cublasComputeType_t::CUBLAS_COMPUTE_32F_FAST_TF32,
+        _ => cublasComputeType_t::CUBLAS_COMPUTE_32F,
+    };
+    // SAFETY: the pointer is valid for the call.
+    let create = |raw: &mut _| unsafe { sys::cublasLtMatmulDescCreate(raw, compute, cudaDataType_t::CUDA_R_32F) };
+    Owned::new(std::ptr::null_mut(), "cublasLtMatmulDescCreate", create, sys::cublasLtMatmulDescDestroy)
+}
+
+/// Of a row-major matrix: for the library, which is column-major, `columns` high and `rows` wide.
+pub fn layout(kind: cudaDataType_t, rows: usize, columns: usize) -> Result<Layout, Error> {
+    let (height, width, lead) = (columns as u64, rows as u64, columns as i64);
+    // SAFETY: the pointer is valid for the call.
+    let create = |raw: &mut _| unsafe { sys::cublasLtMatrixLayoutCreate(raw, kind, height, width, lead) };
+    Owned::new(std::ptr::null_mut(), "cublasLtMatrixLayoutCreate", create, sys::cublasLtMatrixLayoutDestroy)
+}
+
+/// Algorithms within the settings' work space, whose sums come in a fixed order.
+pub fn preference(settings: &Settings) -> Result<Preference, Error> {
+    // SAFETY: the pointer is valid for the call.
+    let create = |raw: &mut _| unsafe { sys::cublasLtMatmulPreferenceCreate(raw) };
+    let call = "cublasLtMatmulPreferenceCreate";
+    let preference = Owned::new(std::ptr::null_mut(), call, create, sys::cublasLtMatmulPreferenceDestroy)?;
+    preference.prefer(PreferenceAttribute::CUBLASLT_MATMUL_PREF_MAX_WORKSPACE_BYTES, settings.workspace as u64)?;
+    preference.prefer(PreferenceAttribute::CUBLASLT_MATMUL_PREF_REDUCTION_SCHEME_MASK, ORDERED)?;
+    for matrix in [
+        PreferenceAttribute::CUBLASLT_MATMUL_PREF_MIN_ALIGNMENT_A_BYTES,
+        PreferenceAttribute::CUBLASLT_MATMUL_PREF_MIN_ALIGNMENT_B_BYTES,
+        PreferenceAttribute::CUBLASLT_MATMUL_PREF_MIN_ALIGNMENT_C_BYTES,
+        PreferenceAttribute::CUBLASLT_MATMUL_PREF_MIN_ALIGNMENT_D_BYTES,
+    ] {
+        preference.prefer(matrix, ALIGNMENT)?;
+    }
+    Ok(preference)
+}
+
+impl Preference {
+    fn prefer<V: Copy>(&self, name: PreferenceAttribute, value: V) -> Result<(), Error> {
+        let call = "cublasLtMatmulPreferenceSetAttribute";
+        self.set((call, sys::cublasLtMatmulPreferenceSetAttribute), name, value)
+    }
+}
+
+impl ProductDescriptor {
+    /// Sets an attribute of a product, whose type `V` must be.
+    pub fn describe<V: Copy>(&self, name: ProductAttribute, value: V) -> Result<(), Error> {
+        self.set(("cublasLtMatmulDescSetAttribute", sys::cublasLtMatmulDescSetAttribute), name, value)
+    }
+}
+
+/// The library.
+pub type Handle = Owned<sys::cublasLtHandle_t>;
+
+impl Handle {
+    /// The context must be bound.
+    pub fn open() -> Result<Self, Error> {
+        // SAFETY: the library is there, the pointer valid for the call.
+        let create = |raw: &mut _| unsafe { sys::cublasLtCreate(raw) };
+        Owned::new(std::ptr::null_mut(), "cublasLtCreate", create, sys::cublasLtDestroy)
+    }
+}
+
+#[cfg(test)]
+mod tests {
+    use super::*;
+
+    #[test]
+    fn algorithms_survive_as_text() {
+        let raw = cublasLtMatmulAlgo_t { data: [1, u64::MAX, 0, 7, 0, 0, 0, 0x1f] };
+        let text = Algorithm { raw, workspace: 0 }.text();
+        assert_eq!(parse(&text).map(|a| a.data), Some(raw.data));
+        for odd in ["", "1 2 3", "1 2 3 4 5 6 7 x", "1 2 3 4 5 6 7 8 9"] {
+            assert!(parse(odd).is_none(), "{odd:?}");
+        }
+    }
+}

@@ -1,0 +1,379 @@
+//! Searches for the files of NVIDIA's libraries: their names, the folders they may be in besides those that the dynamic loader knows, and the
+//! candidates, best first. Files are judged by their names alone and are not loaded.
+
+use std::collections::BTreeSet;
+use std::ffi::{CStr, OsString};
+use std::path::{Path, PathBuf};
+
+/// The lowest and the highest major version of CUDA whose libraries are asked for by name.
+const MAJORS: std::ops::RangeInclusive<u32> = 11..=19;
+
+/// One library.
+#[derive(Clone, Copy, Debug, PartialEq, Eq)]
+pub enum Library {
+    /// libcuda, of the driver's package.
+    Driver,
+    /// The compiler of our kernels.
+    Nvrtc,
+    /// Matrix products.
+    CublasLt,
+    /// Convolutions.
+    Cudnn,
+    /// Sums over ranks, where they are requested.
+    Nccl,
+}
+
+/// The libraries that this backend cannot do without, in the order of the search: each after those that it uses.
+pub const ALL: [Library; 4] = [Library::Driver, Library::Nvrtc, Library::CublasLt, Library::Cudnn];
+
+impl Library {
+    /// Part of the file's name between `lib` and `.so`.
+    pub fn stem(self) -> &'static str {
+        match self {
+            Library::Driver => "cuda",
+            Library::Nvrtc => "nvrtc",
+            Library::CublasLt => "cublasLt",
+            Library::Cudnn => "cudnn",
+            Library::Nccl => "nccl",
+        }
+    }
+
+    /// A function that every version has.
+    pub fn function(self) -> &'static CStr {
+        match self {
+            Library::Driver => c"cuDriverGetVersion",
+            Library::Nvrtc => c"nvrtcVersion",
+            Library::CublasLt => c"cublasLtGetVersion",
+            Library::Cudnn => c"cudnnGetVersion",
+            Library::Nccl => c"ncclGetVersion",
+        }
+    }
+
+    /// How the names of the libraries begin that it opens by itself.
+    pub fn companions(self) -> Option<&'static str> {
+        match self {
+            Library::Nvrtc => Some("libnvrtc-builtins.so"),
+            Library::Cudnn => Some("libcudnn_"),
+            _ => None,
+        }
+    }
+
+    /// What to install.
+    pub fn cure(self) -> &'static str {
+        match self {
+            Library::Driver => {
+                "install the NVIDIA driver of this machine's GPU (Debian: nvidia-driver), or, in a container, start it with \
+                 --gpus all or --nv"
+            }
+            Library::Nvrtc => "load the CUDA toolkit's module, or `pip install nvidia-cuda-nvrtc`",
+            Library::CublasLt => "load the CUDA toolkit's module, or `pip install nvidia-cublas`",
+            Library::Cudnn => {
+                "load cuDNN's module (version 9), or `pip install nvidia-cudnn-cu13` (-cu12 for a driver of CUDA 12)"
+            }
+            Library::Nccl => "load NCCL's module, or `pip install nvidia-nccl-cu13`",
+        }
+    }
+
+    /// The names by which the loader is asked for it: those that suit the driver, the newest first, then the others.
+    pub fn names(self, driver: u32) -> Vec<String> {
+        let file = |major: u32| format!("lib{}.so.{major}", self.stem());
+        let bare = format!("lib{}.so", self.stem());
+        match self {
+            Library::Driver => {
+                // where containers and WSL put it, of which the loader may not know
+                let others = ["/usr/local/nvidia/lib64", "/usr/lib/wsl/lib"].map(|at| format!("{at}/{}", file(1)));
+                [file(1), bare].into_iter().chain(others).collect()
+            }
+            Library::Cudnn => vec![file(9), bare, file(8)],
+            Library::Nccl => vec![file(2), bare],
+            Library::Nvrtc | Library::CublasLt => {
+                let (good, newer): (Vec<u32>, Vec<u32>) = MAJORS.rev().partition(|major| *major <= driver);
+                good.into_iter().map(file).chain([bare]).chain(newer.into_iter().map(file)).collect()
+            }
+        }
+    }
+
+    /// Whether a version, as far as the file's name says it, is one that this program and the driver can use.
+    pub fn suits(self, version: &[u32], driver: u32) -> bool {
+        let Some(&major) = version.first() else { return true };
+        match self {
+            Library::Driver | Library::Nccl => true,
+            Library::Cudnn => major == 9,
+            Library::Nvrtc | Library::CublasLt => major <= driver,
+        }
+    }
+}
+
+/// Folders; among them the newest library comes first.
+pub type Place = Vec<PathBuf>;
+
+/// Reads a variable of the environment.
+pub type Variable<'a> = &'a dyn Fn(&str) -> Option<OsString>;
+
+/// What messages say of them.
+pub const SEARCHED_PLACES: &str = "Python's packages (site-packages/nvidia/*/lib of VIRTUAL_ENV, CONDA_PREFIX, the python3 on PATH and PYTHONPATH), \
+                         CUDA_HOME, CUDA_PATH, /usr/local/cuda*";
+
+/// The places in the order of the search: each folder of LD_LIBRARY_PATH, since whoever sets it has chosen; the packages with which
+/// PyTorch is installed; toolkits. Below `root`, which is `/`. Folders may be absent.
+pub fn places(variable: Variable<'_>, root: &Path) -> Vec<Place> {
+    let chosen = paths(variable, "LD_LIBRARY_PATH").into_iter().map(|folder| vec![folder]);
+    let toolkits = ["CUDA_HOME", "CUDA_PATH", "CONDA_PREFIX"].into_iter().filter_map(|name| path(variable, name));
+    let toolkits = toolkits.map(|toolkit| libraries(&toolkit).to_vec());
+    let standard = children(&root.join("usr/local"), "cuda").into_iter().chain([root.join("opt/cuda")]);
+    let standard = standard.chain([root.join("opt/nvidia/nccl")]).flat_map(|toolkit| libraries(&toolkit)).collect();
+    chosen.chain([wheels(variable)]).chain(toolkits).chain([standard]).collect()
+}
+
+/// The folders of libraries of a toolkit.
+fn libraries(toolkit: &Path) -> [PathBuf; 3] {
+    ["lib64", "lib", "targets/x86_64-linux/lib"].map(|folder| toolkit.join(folder))
+}
+
+fn path(variable: Variable<'_>, name: &str) -> Option<PathBuf> {
+    variable(name).filter(|value| !value.is_empty()).map(PathBuf::from)
+}
+
+fn paths(variable: Variable<'_>, name: &str) -> Vec<PathBuf> {
+    let value = variable(name).unwrap_or_default();
+    std::env::split_paths(&value).filter(|folder| !folder.as_os_str().is_empty()).collect()
+}
+
+/// What a folder holds whose name begins so, in the order of names.
+pub fn children(folder: &Path, prefix: &str) -> Vec<PathBuf> {
+    let entries = std::fs::read_dir(folder).into_iter().flatten().flatten();
+    let named = entries.filter(|entry| entry.file_name().as_encoded_bytes().starts_with(prefix.as_bytes()));
+    let mut found: Vec<PathBuf> = named.map(|entry| entry.path()).collect();
+    found.sort();
+    found
+}
+
+/// `nvidia/*/lib` in the folders of Python's packages, which are found without starting Python.
+fn wheels(variable: Variable<'_>) -> Place {
+    let environments = ["VIRTUAL_ENV", "CONDA_PREFIX"].into_iter().filter_map(|name| path(variable, name));
+    let prefixes = environments.chain(python(variable));
+    let mut packages = paths(variable, "PYTHONPATH");
+    packages.extend(prefixes.flat_map(|prefix| packages_of(&prefix)));
+    packages.extend(path(variable, "HOME").into_iter().flat_map(|home| packages_of(&home.join(".local"))));
+    let wheels = packages.iter().flat_map(|packages| children(&packages.join("nvidia"), ""));
+    wheels.map(|wheel| wheel.join("lib")).collect()
+}
+
+/// The prefixes of the first python3 on PATH: where it is called, and where the link leads.
+fn python(variable: Variable<'_>) -> Vec<PathBuf> {
+    let programs = paths(variable, "PATH").into_iter().map(|folder| folder.join("python3"));
+    let Some(program) = programs.into_iter().find(|program| program.is_file()) else { return Vec::new() };
+    let real = program.canonicalize().ok();
+    let prefix = |program: &Path| Some(program.parent()?.parent()?.to_path_buf());
+    [prefix(&program), real.as_deref().and_then(prefix)].into_iter().flatten().collect()
+}
+
+/// The folders of packages below a prefix; Debian's have names of their own.
+fn packages_of(prefix: &Path) -> Vec<PathBuf> {
+    let versions = ["lib", "lib64", "local/lib"].into_iter().flat_map(|lib| children(&prefix.join(lib), "python3"));
+    versions.flat_map(|version| ["site-packages", "dist-packages"].map(|packages| version.join(packages))).collect()
+}
+
+/// A file that may be the library.
+#[derive(Debug, PartialEq, Eq)]
+pub struct Candidate {
+    pub file: PathBuf,
+    /// The numbers after `.so.` in its name, or in the name of the file that a link leads to.
+    pub version: Vec<u32>,
+}
+
+/// The files `libSTEM.so`, `libSTEM.so.1` and so on of all places: place after place, within each the newest first. A file that has
+/// several names comes once.
+pub fn candidates(stem: &str, places: &[Place]) -> Vec<Candidate> {
+    let mut seen = BTreeSet::new();
+    let mut all = Vec::new();
+    for place in places {
+        let files = place.iter().flat_map(|folder| children(folder, &format!("lib{stem}.so")));
+        let mut found: Vec<Candidate> = files.filter_map(|file| candidate(stem, file, &mut seen)).collect();
+        // of equals the first folder's, since the sort is stable
+        found.sort_by(|a, b| b.version.cmp(&a.version));
+        all.extend(found);
+    }
+    all
+}
+
+fn candidate(stem: &str, file: PathBuf, seen: &mut BTreeSet<PathBuf>) -> Option<Candidate> {
+    let own = version_of_file(stem, &file)?;
+    let real = file.canonicalize().ok()?;
+    let version = version_of_file(stem, &real).unwrap_or_default().max(own);
+    seen.insert(real).then_some(Candidate { file, version })
+}
+
+/// The numbers after `.so`; none if it is another library's name.
+fn version_of_file(stem: &str, file: &Path) -> Option<Vec<u32>> {
+    let numbers = file.file_name()?.to_str()?.strip_prefix("lib")?.strip_prefix(stem)?.strip_prefix(".so")?;
+    match numbers.strip_prefix('.') {
+        Some(numbers) => numbers.split('.').map(|number| number.parse().ok()).collect(),
+        None => numbers.is_empty().then(Vec::new),
+    }
+}
+
+/// The major version of CUDA that a file of a Python package is for, which stands in the package's name: `nvidia_cudnn_cu13`.
+pub fn cuda_of_package(stem: &str, file: &Path) -> Option<u32> {
+    // packages/nvidia/cudnn/lib/libcudnn.so.9
+    let packages = file.ancestors().nth(4)?;
+    let prefix = format!("nvidia_{stem}_cu");
+    let name = children(packages, &prefix).pop()?;
+    let digits: String = name.file_name()?.to_str()?[prefix.len()..].chars().take_while(char::is_ascii_digit).collect();
+    digits.parse().ok()
+}
+
+#[cfg(test)]
+mod tests {
+    use std::os::unix::fs::symlink;
+
+    use super::*;
+
+    #[test]
+    fn every_place_in_its_turn() {
+        let root = std::env::temp_dir().join(format!("trireme-places-{}", std::process::id()));
+        let at = |path: &str| root.join(path);
+        for folder in
+            ["venv/lib/python3.12", "base/lib/python3.12", "conda/lib/python3.11", "home/.local/lib/python3.9", "added"]
+        {
+            let packages = if folder == "added" { folder.to_string() } else { format!("{folder}/site-packages") };
+            std::fs::create_dir_all(at(&format!("{packages}/nvidia/cudnn/lib"))).unwrap();
+        }
+        std::fs::create_dir_all(at("base/local/lib/python3.12/dist-packages/nvidia/nccl/lib")).unwrap();
+        for folder in ["base/bin", "venv/bin", "empty", "usr/local/cuda-12.9", "usr/local/cuda", "usr/local/other"] {
+            std::fs::create_dir_all(at(folder)).unwrap();
+        }
+        std::fs::write(at("base/bin/python3"), "").unwrap();
+        symlink(at("base/bin/python3"), at("venv/bin/python3")).unwrap();
+        let text = |paths: &[&str]| std::env::join_paths(paths.iter().map(|path| at(path))).unwrap();
+        let variable = |name: &str| match name {
+            "LD_LIBRARY_PATH" => Some(text(&["second", "first"])),
+            "PATH" => Some(text(&["empty", "venv/bin", "base/bin"])),
+            "PYTHONPATH" => Some(text(&["added"])),
+            "CUDA_HOME" => Some(at("toolkit").into()),
+            "CONDA_PREFIX" => Some(at("conda").into()),
+            "HOME" => Some(at("home").into()),
+            "CUDA_PATH" => Some("".into()),
+            _ => None,
+        };
+        let found = places(&variable, &root);
+        let shown = |place: &Place| {
+            let relative = place.iter().map(|folder| folder.strip_prefix(&root).unwrap().to_str().unwrap().to_string());
+            relative.collect::<Vec<_>>()
+        };
+        let found: Vec<_> = found.iter().map(shown).collect();
+        let python =
+            |prefix: &str, version: &str| format!("{prefix}/lib/python3.{version}/site-packages/nvidia/cudnn/lib");
+        let wheels = vec![
+            "added/nvidia/cudnn/lib".to_string(),
+            python("conda", "11"),
+            // the python3 that PATH names first, then what it is a link to
+            python("venv", "12"),
+            python("base", "12"),
+            "base/local/lib/python3.12/dist-packages/nvidia/nccl/lib".to_string(),
+            python("home/.local", "9"),
+        ];
+        let toolkit = |name: &str| ["lib64", "lib", "targets/x86_64-linux/lib"].map(|lib| format!("{name}/{lib}"));
+        let standard = ["usr/local/cuda", "usr/local/cuda-12.9", "opt/cuda", "opt/nvidia/nccl"].map(toolkit).concat();
+        let expected = [
+            vec!["second".to_string()],
+            vec!["first".to_string()],
+            wheels,
+            toolkit("toolkit").to_vec(),
+            toolkit("conda").to_vec(),
+            standard,
+        ];
+        assert_eq!(found, expected);
+        std::fs::remove_dir_all(root).unwrap();
+    }
+
+    #[test]
+    fn without_any_variable_only_the_standard_places_are_left() {
+        let found = places(&|_| None, Path::new("/nowhere"));
+        assert_eq!(found.iter().map(Vec::len).collect::<Vec<_>>(), [0, 6], "no wheels; opt/cuda and opt/nvidia/nccl");
+    }
+}
+
+#[cfg(test)]
+mod candidates_tests {
+    use std::fs;
+    use std::os::unix::fs::symlink;
+
+    use super::Library;
+    use super::*;
+
+    /// A folder with empty files of these names; a name with ` -> ` is a link.
+    fn folder(root: &Path, name: &str, files: &[&str]) -> PathBuf {
+        let folder = root.join(name);
+        fs::create_dir_all(&folder).unwrap();
+        for file in files {
+            match file.split_once(" -> ") {
+                Some((link, to)) => symlink(to, folder.join(link)).unwrap(),
+                None => fs::write(folder.join(file), "").unwrap(),
+            }
+        }
+        folder
+    }
+
+    fn with(name: &str, f: impl FnOnce(&Path)) {
+        let root = std::env::temp_dir().join(format!("trireme-candidates-{name}-{}", std::process::id()));
+        fs::create_dir_all(&root).unwrap();
+        f(&root);
+        fs::remove_dir_all(root).unwrap();
+    }
+
+    #[test]
+    fn places_in_their_order_and_the_newest_first_within_one() {
+        with("order", |root| {
+            let old = folder(root, "chosen", &["libnvrtc.so.12"]);
+            let many =
+                ["libnvrtc.so.12.9.86", "libnvrtc.so.12 -> libnvrtc.so.12.9.86", "libnvrtc.so -> libnvrtc.so.12"];
+            let twelve = folder(root, "cuda-12.9", &many);
+            let others = [
+                "libnvrtc.so.13",
+                "libnvrtc-builtins.so.13.0",
+                "libnvrtc.alt.so.13",
+                "libnvrtc.so.bak",
+                "libnvrtc_static.a",
+            ];
+            let thirteen = folder(root, "cuda-13.0", &others);
+            let broken = folder(root, "broken", &["libnvrtc.so.14 -> nothing"]);
+            let found = candidates(
+                "nvrtc",
+                &[vec![old.clone()], vec![root.join("absent"), broken, twelve.clone(), thirteen.clone()]],
+            );
+            let files: Vec<_> = found.iter().map(|c| (c.file.clone(), c.version.clone())).collect();
+            let expected = [
+                (old.join("libnvrtc.so.12"), vec![12]),
+                (thirteen.join("libnvrtc.so.13"), vec![13]),
+                // three names of one file: the first of them, and the version of what it leads to
+                (twelve.join("libnvrtc.so"), vec![12, 9, 86]),
+            ];
+            assert_eq!(files, expected);
+            let suit: Vec<_> = found.iter().map(|c| Library::Nvrtc.suits(&c.version, 12)).collect();
+            assert_eq!(suit, [true, false, true], "for a driver of CUDA 12");
+        });
+    }
+
+    #[test]
+    fn the_package_says_which_cuda_a_library_is_for() {
+        with("package", |root| {
+            let lib = folder(root, "site-packages/nvidia/cudnn/lib", &["libcudnn.so.9"]);
+            let file = lib.join("libcudnn.so.9");
+            assert_eq!(cuda_of_package("cudnn", &file), None);
+            folder(root, "site-packages/nvidia_cudnn_cu13-9.19.0.56.dist-info", &[]);
+            assert_eq!(cuda_of_package("cudnn", &file), Some(13));
+            assert_eq!(cuda_of_package("nccl", &file), None);
+        });
+    }
+
+    #[test]
+    fn versions_that_do_not_suit() {
+        assert!(Library::Cudnn.suits(&[9, 19], 12) && !Library::Cudnn.suits(&[8], 13));
+        assert!(Library::CublasLt.suits(&[11, 2], 12) && !Library::CublasLt.suits(&[13], 12));
+        assert!(Library::Nvrtc.suits(&[], 12), "a name without a version says nothing");
+        let names = Library::Nvrtc.names(12);
+        let at = |name: &str| names.iter().position(|n| n == name).unwrap();
+        assert!(at("libnvrtc.so.12") < at("libnvrtc.so.11") && at("libnvrtc.so") < at("libnvrtc.so.13"), "{names:?}");
+    }
+}

@@ -1,0 +1,190 @@
+//! MobileNet v1, v2 and v3.
+
+use super::blocks::{SqueezeExcite, classify, conv, conv_norm_act, norm_act, scaled};
+use crate::Activation::{HardSigmoid, HardSwish, Relu};
+use crate::{Activation, Dropout, Flatten, Id, Init, Linear, NetSpec, Norm, Pool, Shape};
+
+// MobileNet v1 (Howard et al. 2017, arXiv 1704.04861, table 1), as timm defines it.
+
+/// Stages of blocks: channels, number, stride of the first.
+const V1_STAGES: [(usize, usize, usize); 5] = [(64, 1, 1), (128, 2, 2), (256, 2, 2), (512, 6, 2), (1024, 2, 2)];
+
+/// conv 3x3/2-32, then 3x3 on each channel alone and 1x1, thirteen times; mean, fc.
+pub fn v1(name: &str, input: Shape, classes: usize) -> NetSpec {
+    let mut net = NetSpec::new(name, input);
+    let unit = |net: &mut NetSpec, names: [&str; 2], conv, x| {
+        conv_norm_act(net, names, conv, Norm::new(), Some(Activation::Relu6), x)
+    };
+    let image = net.image();
+    let mut x = unit(&mut net, ["conv_stem", "bn1"], conv(32, 3, 2), image);
+    let mut channels = 32;
+    for (stage, (out, blocks, stride)) in V1_STAGES.into_iter().enumerate() {
+        for block in 0..blocks {
+            let name = |part: &str| format!("blocks.{stage}.{block}.{part}");
+            let stride = if block == 0 { stride } else { 1 };
+            let depthwise = conv(channels, 3, stride).groups(channels).init(Init::HeNormalFanIn);
+            x = unit(&mut net, [&name("conv_dw"), &name("bn1")], depthwise, x);
+            x = unit(&mut net, [&name("conv_pw"), &name("bn2")], conv(out, 1, 1), x);
+            channels = out;
+        }
+    }
+    let scores = Linear::new(classes).init(Init::Uniform(1.0 / (classes.max(1) as f32).sqrt()));
+    classify(&mut net, "classifier", 0.0, scores, x);
+    net
+}
+
+// MobileNet v2 (Sandler et al. 2018, arXiv 1801.04381, table 2), as torchvision defines it.
+
+/// Blocks of one width: factor of the expansion, channels that come out, number, stride of the first.
+const V2_STAGES: [(usize, usize, usize, usize); 7] =
+    [(1, 16, 1, 1), (6, 24, 2, 2), (6, 32, 3, 2), (6, 64, 4, 2), (6, 96, 3, 1), (6, 160, 3, 2), (6, 320, 1, 1)];
+
+const RELU6: Option<Activation> = Some(Activation::Relu6);
+
+/// conv 3x3/2-32, inverted residuals, conv 1x1-1280, mean, dropout 0.2, fc.
+pub fn v2(name: &str, input: Shape, classes: usize) -> NetSpec {
+    let mut net = NetSpec::new(name, input);
+    let image = net.image();
+    let mut x = conv_norm_act(&mut net, ["features.0.0", "features.0.1"], conv(32, 3, 2), Norm::new(), RELU6, image);
+    let (mut channels, mut at) = (32, 1);
+    for (expansion, out, blocks, stride) in V2_STAGES {
+        for block in 0..blocks {
+            let stride = if block == 0 { stride } else { 1 };
+            let shape = InvertedResidual { channels, expansion, out, stride };
+            x = shape.add(&mut net, &format!("features.{at}.conv"), x);
+            (channels, at) = (out, at + 1);
+        }
+    }
+    let x = conv_norm_act(&mut net, ["features.18.0", "features.18.1"], conv(1280, 1, 1), Norm::new(), RELU6, x);
+    classify(&mut net, "classifier.1", 0.2, Linear::new(classes).init(Init::Normal(0.01)), x);
+    net
+}
+
+/// Wide inside, narrow at both ends, where the shortcut is.
+struct InvertedResidual {
+    channels: usize,
+    expansion: usize,
+    out: usize,
+    stride: usize,
+}
+
+impl InvertedResidual {
+    /// 1x1 to more channels, 3x3 on each channel alone, 1x1 to few without an activation; plus the input where the shape stays.
+    fn add(&self, net: &mut NetSpec, path: &str, x: Id) -> Id {
+        let wide = self.channels * self.expansion;
+        let (mut y, mut at) = (x, 0);
+        let mut unit = |net: &mut NetSpec, conv, y| {
+            let names = [format!("{path}.{at}.0"), format!("{path}.{at}.1")];
+            at += 1;
+            conv_norm_act(net, [&names[0], &names[1]], conv, Norm::new(), RELU6, y)
+        };
+        if self.expansion > 1 {
+            y = unit(net, conv(wide, 1, 1), y);
+        }
+        y = unit(net, conv(wide, 3, self.stride).groups(wide), y);
+        let y = net.add(&format!("{path}.{at}"), conv(self.out, 1, 1), y);
+        let norm = format!("{path}.{}", at + 1);
+        if self.stride == 1 && self.channels == self.out {
+            net.join(&norm, Norm::new().residual(), &[y, x])
+        } else {
+            net.add(&norm, Norm::new(), y)
+        }
+    }
+}
+
+// MobileNet v3 (Howard et al. 2019, arXiv 1905.02244, tables 1 and 2), as torchvision defines it.
+
+/// A row of the tables: kernel, channels inside, channels that come out, squeeze and excitation, activation, stride.
+type Row = (usize, usize, usize, bool, Activation, usize);
+
+/// The paper's larger network.
+pub const LARGE: &[Row] = &[
+    (3, 16, 16, false, Relu, 1),
+    (3, 64, 24, false, Relu, 2),
+    (3, 72, 24, false, Relu, 1),
+    (5, 72, 40, true, Relu, 2),
+    (5, 120, 40, true, Relu, 1),
+    (5, 120, 40, true, Relu, 1),
+    (3, 240, 80, false, HardSwish, 2),
+    (3, 200, 80, false, HardSwish, 1),
+    (3, 184, 80, false, HardSwish, 1),
+    (3, 184, 80, false, HardSwish, 1),
+    (3, 480, 112, true, HardSwish, 1),
+    (3, 672, 112, true, HardSwish, 1),
+    (5, 672, 160, true, HardSwish, 2),
+    (5, 960, 160, true, HardSwish, 1),
+    (5, 960, 160, true, HardSwish, 1),
+];
+
+/// The paper's smaller network.
+pub const SMALL: &[Row] = &[
+    (3, 16, 16, true, Relu, 2),
+    (3, 72, 24, false, Relu, 2),
+    (3, 88, 24, false, Relu, 1),
+    (5, 96, 40, true, HardSwish, 2),
+    (5, 240, 40, true, HardSwish, 1),
+    (5, 240, 40, true, HardSwish, 1),
+    (5, 120, 48, true, HardSwish, 1),
+    (5, 144, 48, true, HardSwish, 1),
+    (5, 288, 96, true, HardSwish, 2),
+    (5, 576, 96, true, HardSwish, 1),
+    (5, 576, 96, true, HardSwish, 1),
+];
+
+/// conv 3x3/2-16, the rows, conv 1x1 to six times the channels, mean, fc `hidden`, dropout 0.2, fc.
+pub fn v3(name: &str, input: Shape, classes: usize, rows: &[Row], hidden: usize) -> NetSpec {
+    let mut net = NetSpec::new(name, input);
+    let (swish, image) = (Some(HardSwish), net.image());
+    let mut x = conv_norm_act(&mut net, ["features.0.0", "features.0.1"], conv(16, 3, 2), v3_norm(), swish, image);
+    let mut channels = 16;
+    for (at, row) in (1..).zip(rows) {
+        x = bottleneck(&mut net, &format!("features.{at}.block"), row, channels, x);
+        channels = row.2;
+    }
+    let last = format!("features.{}", rows.len() + 1);
+    let names = [format!("{last}.0"), format!("{last}.1")];
+    let x = conv_norm_act(&mut net, [&names[0], &names[1]], conv(6 * channels, 1, 1), v3_norm(), swish, x);
+    let x = net.add("avgpool", Pool::global(), x);
+    let x = net.add("flatten", Flatten, x);
+    let full = |features| Linear::new(features).init(Init::Normal(0.01));
+    let x = net.add("classifier.0", full(hidden), x);
+    let x = net.add("classifier.1", HardSwish, x);
+    let x = net.add("classifier.2", Dropout(0.2), x);
+    net.add("classifier.3", full(classes), x);
+    net
+}
+
+fn v3_norm() -> Norm {
+    Norm { eps: 1e-3, momentum: 0.01, ..Norm::new() }
+}
+
+/// An inverted residual: 1x1 to more channels where there are more, k x k on each channel alone, squeeze and excitation, 1x1.
+fn bottleneck(net: &mut NetSpec, path: &str, row: &Row, channels: usize, x: Id) -> Id {
+    let &(k, wide, out, squeezes, act, stride) = row;
+    let (mut y, mut at) = (x, 0);
+    let mut place = || {
+        at += 1;
+        format!("{path}.{}", at - 1)
+    };
+    let unit = |net: &mut NetSpec, path: &str, conv, act, y| {
+        let names = [format!("{path}.0"), format!("{path}.1")];
+        conv_norm_act(net, [&names[0], &names[1]], conv, v3_norm(), act, y)
+    };
+    if wide != channels {
+        y = unit(net, &place(), conv(wide, 1, 1), Some(act), y);
+    }
+    y = unit(net, &place(), conv(wide, k, stride).groups(wide), Some(act), y);
+    if squeezes {
+        let init = [Init::HeNormalFanOut, Init::Constant(0.0)];
+        let se = SqueezeExcite { channels: scaled(wide, 0.25), act: Relu, gate: HardSigmoid, init };
+        y = se.add(net, &place(), wide, y);
+    }
+    let last = place();
+    y = net.add(&format!("{last}.0"), conv(out, 1, 1), y);
+    let name = format!("{last}.1");
+    if stride == 1 && channels == out {
+        net.join(&name, v3_norm().residual(), &[y, x])
+    } else {
+        norm_act(net, &name, v3_norm(), None, y)
+    }
+}
