@@ -88,7 +88,7 @@ pub struct Args {
     #[arg(long, value_name = "N", default_value = "20", requires = "trace", value_parser = clap::value_parser!(u64).range(1..))]
     pub trace_steps: u64,
     /// Stop in time with a checkpoint and exit code 75, counted from the start of the program, as 1h30m
-    #[arg(long, value_name = "TIME", value_parser = recipe::every::duration)]
+    #[arg(long, value_name = "TIME", value_parser = recipe::scoring::duration)]
     pub time_limit: Option<Duration>,
     /// When waits are reported, and when they end the program
     #[command(flatten)]

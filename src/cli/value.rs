@@ -7,7 +7,7 @@ use std::time::Duration;
 use clap::ValueEnum;
 use clap::builder::PossibleValue;
 use loaders::MOST_THREADS;
-use recipe::every::duration as duration_of;
+use recipe::scoring::duration as duration_of;
 use training::bench::forecast::Link;
 use training::device::DeviceChoice;
 use training::launch;

@@ -5,7 +5,7 @@ use std::collections::BTreeMap;
 use std::path::Path;
 
 use base::cores::affinity;
-use comm::{launcher, slurm};
+use comm::launcher;
 use loaders::filesystem::FileSystem;
 use serde::{Deserialize, Serialize};
 
@@ -41,7 +41,7 @@ pub fn table(session: &Session, device: &str, equal: &str) -> Result<Vec<String>
 /// Slurm's side of it, inside a job.
 fn slurm(lookup: impl Fn(&str) -> Option<String>, size: usize) -> Option<String> {
     let job = lookup("SLURM_JOB_ID")?;
-    if slurm::is_over(&lookup) {
+    if launcher::is_over(&lookup) {
         return Some(format!("slurm      job {job} is over, so the variables that it left here do not count"));
     }
     let step = lookup("SLURM_STEP_ID").map_or_else(|| "batch script".into(), |step| format!("step {step}"));

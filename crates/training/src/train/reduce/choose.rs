@@ -9,8 +9,8 @@ use std::path::{Path, PathBuf};
 
 use backend::Backend;
 use base::screen;
-use comm::aware;
 use comm::codec::FLOAT;
+use comm::library;
 use recipe::TransportSetting;
 
 use crate::error::Error;
@@ -86,7 +86,7 @@ fn try_mpi<B: Backend>(
     trial: &Trial<'_, B>,
     request: &TransportRequest<'_>,
 ) -> Result<Result<Found<B>, String>, Error> {
-    let (session, claim, marker) = (trial.session, aware::claim(), marker(request.out));
+    let (session, claim, marker) = (trial.session, library::claim(), marker(request.out));
     let (forced, crashed) = (request.path != TransportSetting::Auto, session.is_root() && marker.exists());
     if !trial.all(claim.yes != Some(false) || forced)? {
         return Ok(Err(claim.by));
@@ -135,7 +135,7 @@ fn pick<B: Backend>(
 
 /// Tries sums by MPI in device memory, of sizes from 4 KB to 64 MB, whatever the library claims; the findings, on rank 0. Collective.
 pub fn try_aware<B: Backend>(session: &Session, backend: &B) -> Result<Option<String>, Error> {
-    let claim = aware::claim();
+    let claim = library::claim();
     if session.is_root() {
         screen::say(&format!(
             "trying MPI_Allreduce of device memory over {} rank(s); {}. If a signal ends this, {} does not take device memory",
