@@ -3,8 +3,7 @@
 
 use std::path::Path;
 
-use formats::checkpoint::child;
-use formats::checkpoint::child::{Failed, OUTPUT};
+use formats::checkpoint::foreign::{self, Failed, OUTPUT};
 use formats::checkpoint::{ModelFile, Opened, rewrite, rewrite_weights};
 
 use crate::error::Error;
@@ -14,7 +13,7 @@ use crate::error::Error;
 /// # Errors
 /// What the child says, or that it was ended, and what is missing in the file.
 pub fn open(path: &Path) -> Result<Opened, Error> {
-    match child::rewritten(path, &[]) {
+    match foreign::rewritten(path, &[]) {
         Ok(copy) => Ok(ModelFile::open(&copy.name())?),
         Err(Failed::Io(source)) => Err(Error::File { action: "rewrite", path: path.to_path_buf(), source }),
         Err(Failed::Said(said)) => Err(Error::Failed(format!(
@@ -29,7 +28,7 @@ pub fn open(path: &Path) -> Result<Opened, Error> {
 /// # Errors
 /// What HDF5 refuses.
 pub fn serve(file: &Path, weights: bool) -> Result<(), Error> {
-    child::limit(file).map_err(|source| Error::File { action: "read", path: file.to_path_buf(), source })?;
+    foreign::limit(file).map_err(|source| Error::File { action: "read", path: file.to_path_buf(), source })?;
     let rewrite = if weights { rewrite_weights } else { rewrite };
     Ok(rewrite(file, Path::new(OUTPUT))?)
 }

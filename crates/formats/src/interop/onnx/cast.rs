@@ -8,7 +8,7 @@ use super::build::Build;
 use super::graph::Node;
 use super::tensor::{Constant, Values, number, type_name};
 use super::value::Value;
-use crate::interop::number::Number;
+use crate::interop::weights::Number;
 
 /// What a Cast makes.
 pub(super) fn cast<'a>(build: &mut Build<'a>, node: &Node<'a>) -> Result<Value, String> {

@@ -2,9 +2,7 @@
 
 use std::path::Path;
 
-use super::super::error::Error;
-use super::super::format::Format;
-use super::super::weights::Weights;
+use super::super::weights::{Error, Format, Weights};
 use super::survey;
 
 /// The first field of a model, `ir_version`, as protobuf writes a number below 128.

@@ -9,11 +9,10 @@ use std::path::Path;
 
 use loaders::printable;
 
-use super::error::Error;
-use super::weights::Weights;
-use crate::checkpoint::child;
-use crate::checkpoint::child::Failed;
-use crate::checkpoint::{KerasWeights, Tensor, read_weights};
+use super::weights::{Error, Format, Model, Weights};
+use crate::checkpoint;
+use crate::checkpoint::foreign::Failed;
+use crate::checkpoint::{KerasWeights, ModelFile, Opened, Tensor, foreign, read_weights};
 
 /// Keras's names of weights, and PyTorch's.
 const NAMES: [(&str, &str); 7] = [
@@ -30,9 +29,9 @@ const NAMES: [(&str, &str); 7] = [
 const OUR_EPSILON: f64 = 1e-5;
 
 /// Reads a file that another program made.
-pub fn read(path: &Path) -> Result<Weights, Error> {
+pub fn read_keras(path: &Path) -> Result<Weights, Error> {
     let unsupported = |text: String| Error::Unsupported { path: path.to_path_buf(), text };
-    let copy = child::rewritten(path, &["--weights"]).map_err(|failed| match failed {
+    let copy = foreign::rewritten(path, &["--weights"]).map_err(|failed| match failed {
         Failed::Io(source) => Error::Io { path: path.to_path_buf(), source },
         Failed::Said(said) => {
             unsupported(format!("an HDF5 file that cannot be read: {said}. Save the weights again in Keras"))
@@ -138,6 +137,54 @@ fn by_number(ranks: &[usize]) -> &'static [&'static str] {
         [2 | 4, 1] | [1, 1] => &["weight", "bias"],
         [_] => &["weight"],
         _ => &[],
+    }
+}
+
+// HDF5: trireme's own model.h5 and checkpoints (the weights of the last step, not their averages), and what other programs made, which is
+// [`keras`]'s to read.
+
+/// What HDF5 files start with.
+const SIGNATURE: &[u8] = b"\x89HDF\r\n\x1a\n";
+
+pub(super) const HDF5_FORMAT: Format = Format {
+    name: "trireme",
+    about: "trireme's model.h5 and checkpoints, Keras's .h5",
+    recognises: |head| head.starts_with(SIGNATURE),
+    read,
+    read_part: None,
+};
+
+fn read(path: &Path) -> Result<Weights, Error> {
+    let opened = match ModelFile::read(path) {
+        Err(checkpoint::Error::Foreign { .. }) => None,
+        Err(checkpoint::Error::Rewritten { .. }) => made_anew(path)?,
+        other => Some(Opened { model: other?, warning: None }),
+    };
+    let Some(opened) = opened else { return read_keras(path) };
+    let warning = opened.told(path);
+    let file = opened.model;
+    let tensors = file.layers.into_iter().flat_map(|layer| {
+        let name = layer.name;
+        layer.tensors.into_iter().map(move |(field, shape, values)| (format!("{name}.{field}"), shape, values))
+    });
+    let model = Model { network: file.network, classes: file.classes, preprocess: file.preprocess };
+    Ok(Weights {
+        path: path.to_path_buf(),
+        format: HDF5_FORMAT.name,
+        tensors: tensors.collect(),
+        model: Some(model),
+        warning,
+        keras: false,
+    })
+}
+
+/// A model of trireme in another layout of HDF5; none if the file is no model of trireme.
+fn made_anew(path: &Path) -> Result<Option<Opened>, Error> {
+    let Ok(copy) = foreign::rewritten(path, &[]) else { return Ok(None) };
+    match ModelFile::open(&copy.name()) {
+        Ok(opened) => Ok(Some(opened)),
+        Err(checkpoint::Error::Foreign { .. }) => Ok(None),
+        Err(error) => Err(error.into()),
     }
 }
 
