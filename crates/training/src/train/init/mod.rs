@@ -11,12 +11,6 @@
 //! nothing from the file.
 
 pub mod begin;
-pub mod eigen;
 pub mod fit;
-pub mod keras_order;
-mod misfit;
-pub mod origin;
-pub mod shapes;
-pub mod share;
 pub mod table;
 pub mod whiten;
