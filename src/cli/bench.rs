@@ -305,7 +305,7 @@ fn failure(error: loaders::Error) -> Failure {
 fn loader_step(args: &LoaderStep) -> Result<(), Failure> {
     threads::calm_waiting()?;
     loaders::sigbus::install().map_err(Failure::failed)?;
-    let request = bench::loader_step::LoaderStepRequest {
+    let request = bench::LoaderStepRequest {
         dir: args.dir.clone(),
         split: args.split.clone(),
         transforms: args.transform.iter().flat_map(|list| transforms(list)).map(String::from).collect(),

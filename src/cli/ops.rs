@@ -5,7 +5,7 @@ use std::path::PathBuf;
 use base::screen;
 use serde_json::json;
 use training::Error;
-use training::bench::cases::Convolution;
+use training::bench::operation::Convolution;
 use training::bench::ops::{Measured, On, OpsRequest};
 use training::{bench, launch};
 

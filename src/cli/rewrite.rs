@@ -3,7 +3,7 @@
 
 use std::path::PathBuf;
 
-use training::eval::foreign;
+use training::eval::model;
 
 use super::exit::Failure;
 
@@ -23,5 +23,5 @@ pub struct Args {
 
 /// Writes the model to standard output, which must be a file.
 pub fn run(args: &Args) -> Result<(), Failure> {
-    foreign::serve(&args.model, args.weights).map_err(Failure::failed)
+    model::serve(&args.model, args.weights).map_err(Failure::failed)
 }

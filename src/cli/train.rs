@@ -7,7 +7,7 @@ use recipe::{Changes, keys};
 use report::Verbosity;
 use training::launch;
 use training::train::plan::request::TrainRequest;
-use training::train::save::marker;
+use training::train::save::folder;
 
 use super::exit::Failure;
 use super::output::print;
@@ -133,7 +133,7 @@ impl Args {
     /// ending.
     pub fn out(&self) -> PathBuf {
         let of_a_run =
-            self.recipe.parent().filter(|out| self.recipe.ends_with("recipe.toml") && marker::is_marked(out));
+            self.recipe.parent().filter(|out| self.recipe.ends_with("recipe.toml") && folder::is_marked(out));
         if let (None, Some(out)) = (&self.out, of_a_run) {
             return if out.as_os_str().is_empty() { ".".into() } else { out.to_path_buf() };
         }

@@ -8,7 +8,7 @@ use clap::ValueEnum;
 use clap::builder::PossibleValue;
 use loaders::MOST_THREADS;
 use recipe::scoring::duration as duration_of;
-use training::bench::forecast::Link;
+use training::bench::scale::Link;
 use training::device::DeviceChoice;
 use training::launch;
 use training::train::observe::watch::Limits;

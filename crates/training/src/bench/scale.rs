@@ -1,4 +1,4 @@
-//! How a training step scales, measured on 1, 2, 4 ... of the ranks that were started; `forecast` says what to expect of more.
+//! How a training step scales, measured on 1, 2, 4 ... of the ranks that were started; [`forecast`] says what to expect of more.
 //! Weak scaling: every rank has the same batch, and gradients are summed after backward.
 
 use std::time::{Duration, Instant};

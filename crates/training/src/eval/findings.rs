@@ -208,7 +208,7 @@ const PICTURES: usize = 48;
 ///
 /// # Errors
 /// For such a name.
-pub fn check(path: &Path) -> Result<(), Error> {
+pub fn check_sheet(path: &Path) -> Result<(), Error> {
     ContactSheet::new(path, 0, Limits::default()).map(drop).map_err(|error| Error::Usage(error.to_string()))
 }
 
@@ -217,7 +217,7 @@ pub fn check(path: &Path) -> Result<(), Error> {
 ///
 /// # Errors
 /// For a name that ends in neither .png nor .jpg, pictures that cannot be read, a file that cannot be written.
-pub fn write(scored: &Scored, path: &Path) -> Result<usize, Error> {
+pub fn write_sheet(scored: &Scored, path: &Path) -> Result<usize, Error> {
     if let Some(outcomes) = &scored.outcomes {
         return several(scored, outcomes, path);
     }

@@ -1,8 +1,5 @@
 //! Weights of another program as a model file.
 //!
-//! - [`import`]: from the request to the file; `wanted`: the request with its recipe; `class_names`: a file of names;
-//! - `model`: what the model file holds.
-//!
 //! Which tensor is which is `[init]`'s to say, as for a run that starts from such a file.
 
 use std::collections::BTreeMap;

@@ -155,7 +155,7 @@ fn each(scores: &[f32]) -> Vec<f64> {
 const MAGIC: &[u8] = b"\x93NUMPY";
 
 /// A table: no other file is written over by one.
-pub const TABLE: Content = Content { name: "an array of NumPy", begins: |head| head.starts_with(MAGIC) };
+pub const NPY: Content = Content { name: "an array of NumPy", begins: |head| head.starts_with(MAGIC) };
 
 /// Bytes before the values, a multiple of 64; the header is padded to them.
 const HEAD: usize = 128;

@@ -1,10 +1,10 @@
 //! Training: the loop, and the folders of what it is made of.
 //!
 //! - [`start`] brings the ranks up; [`plan`] turns a request into a run without a word to other ranks; [`agree`] makes all ranks the same;
-//! - `first_state` says where a run begins; `find_lr` looks for a learning rate;
+//! - `find_lr` looks for a learning rate;
 //! - `step` runs one step: `micro_batches` the passes, [`reduce`] the sum over the ranks; [`strategy`] says when ranks
 //!   synchronise;
-//! - [`init`] takes first weights from a file; [`mod@evaluate`] scores, `scoring` says when and `rules` what follows; [`save`] keeps
+//! - [`init`] takes first weights from a file; [`mod@evaluate`] scores, `scoring` says when and what follows; [`save`] keeps
 //!   checkpoints and the final model; [`observe`] watches and reports.
 
 pub mod agree;

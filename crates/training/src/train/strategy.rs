@@ -1,9 +1,9 @@
-//! Which ranks step together, and when they synchronise: one strategy a file.
+//! Which ranks step together, and when they synchronise.
 //!
-//! With [`allreduce`] gradients are summed over all ranks in every step, so all ranks hold one model. With [`local_sgd`] and [`easgd`]
+//! With [`Allreduce`] gradients are summed over all ranks in every step, so all ranks hold one model. With [`LocalSgd`] and [`Easgd`]
 //! each rank steps by its own gradient, and the ranks synchronise their models every so many steps.
 //!
-//! A new strategy is a file here, a form of `sync` in the recipe, and a line where the run is built.
+//! A new strategy is a type here, a form of `sync` in the recipe, and a line where the run is built.
 
 #[cfg(test)]
 mod tests;
