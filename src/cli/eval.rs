@@ -4,17 +4,15 @@ use std::path::{Path, PathBuf};
 
 use base::screen;
 use loaders::overwrite::Content;
-use training::Error;
 use training::eval::request::{EvalRequest, ModelRequest};
 use training::eval::score::Scored;
 use training::eval::{chosen, findings, follow};
-use training::launch;
 use training::train::evaluate::TestTime;
 use training::train::observe::notices::lost_score;
+use training::{Error, launch};
 
-use super::exit::Failure;
-use super::output::print;
-use super::threads;
+use super::calm_waiting;
+use super::output::{Failure, print};
 use super::value::{DeviceName, Stall, positive, thread_count};
 
 /// Arguments of `trireme eval`.
@@ -106,7 +104,7 @@ pub struct Args {
 
 /// Scores, and prints on rank 0.
 pub fn run(args: &Args) -> Result<(), Failure> {
-    threads::calm_waiting()?;
+    calm_waiting()?;
     loaders::sigbus::install().map_err(Failure::failed)?;
     let request = EvalRequest {
         file: args.model.clone(),

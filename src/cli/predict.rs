@@ -12,10 +12,8 @@ use training::eval::request::ModelRequest;
 use training::launch;
 use training::train::evaluate::TestTime;
 
-use super::cost::Cost;
-use super::exit::Failure;
-use super::output::print;
-use super::value::{DeviceName, positive, probability};
+use super::output::{Failure, print};
+use super::value::{Cost, DeviceName, positive, probability};
 
 /// Arguments of `trireme predict`.
 #[derive(Clone, Debug, clap::Args)]

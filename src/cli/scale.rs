@@ -6,9 +6,8 @@ use training::bench::scale::{
 };
 use training::{bench, launch};
 
-use super::exit::Failure;
-use super::output::{self, print};
-use super::threads;
+use super::calm_waiting;
+use super::output::{self, Failure, print};
 use super::value::{DeviceName, link, measured, positive, thread_count};
 
 /// Arguments of `trireme bench scale`.
@@ -55,7 +54,7 @@ pub struct Args {
 
 /// Measures, and prints a table on a terminal, else a JSON line for each number of ranks.
 pub fn run(args: &Args) -> Result<(), Failure> {
-    threads::calm_waiting()?;
+    calm_waiting()?;
     let request = Scale {
         model: args.model.clone(),
         batch: args.batch,

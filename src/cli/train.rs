@@ -9,9 +9,8 @@ use training::launch;
 use training::train::plan::request::TrainRequest;
 use training::train::save::folder;
 
-use super::exit::Failure;
-use super::output::print;
-use super::threads;
+use super::calm_waiting;
+use super::output::{Failure, print};
 use super::value::{DeviceName, Stall, natural, search_steps, thread_count};
 
 const EXAMPLE: &str = "\
@@ -144,7 +143,7 @@ impl Args {
 
 /// Trains.
 pub fn run(args: &Args, started: Instant) -> Result<(), Failure> {
-    threads::calm_waiting()?;
+    calm_waiting()?;
     loaders::sigbus::install().map_err(Failure::failed)?;
     let request = TrainRequest {
         recipe: args.recipe.clone(),
