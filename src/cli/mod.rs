@@ -1,5 +1,5 @@
-//! The command line: one file per subcommand, each with its arguments, its help and an example.
-//! Parsing touches nothing; what a subcommand does is its own `run`.
+//! The command line: one file per subcommand or group of subcommands. Each subcommand has its arguments, its help, an example,
+//! and a function that runs it. Parsing has no side effects.
 
 pub mod bench;
 pub mod data;
