@@ -7,7 +7,7 @@ use std::time::{Duration, Instant};
 use base::{environment, screen};
 use clap::Parser;
 use training::signals;
-use trireme::cli::{self, Cli, exit};
+use trireme::cli::{self, Cli, output};
 
 /// How long other ranks leave rank 0 to print what all of them would.
 const TIME_TO_SPEAK: Duration = Duration::from_secs(1);
@@ -28,7 +28,7 @@ fn main() -> ExitCode {
         }
     };
     match cli::run(cli, started) {
-        Ok(()) => ExitCode::from(exit::DONE),
+        Ok(()) => ExitCode::from(output::DONE),
         Err(failure) if failure.message.is_empty() => ExitCode::from(failure.code),
         Err(failure) => comm::die(i32::from(failure.code), &failure.message),
     }
@@ -42,7 +42,7 @@ fn usage(error: &clap::Error, line: &[String]) -> ExitCode {
         let printed = error.print().and_then(|()| std::io::stdout().flush());
         if let Some(lost) = printed.err().filter(|lost| !error.use_stderr() && lost.kind() != ErrorKind::BrokenPipe) {
             screen::say(&format!("cannot write to stdout: {lost}"));
-            return ExitCode::from(exit::FAILED);
+            return ExitCode::from(output::FAILED);
         }
         if let Some(tip) = cli::tip::for_error(error, line) {
             screen::say(&format!("\n{tip}"));

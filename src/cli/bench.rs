@@ -7,17 +7,13 @@ use backend::Precision;
 use base::screen;
 use clap::Subcommand;
 use clap::builder::{PossibleValuesParser, TypedValueParser};
-use training::Error;
-use training::bench;
-use training::launch;
+use serde_json::{Value, json};
+use training::bench::roofline::{BEST, Forecast, Layer, Roofline, WORST};
+use training::{Error, bench, launch};
 
-use super::exit::Failure;
-use super::ops;
-use super::output::print;
-use super::roofline;
-use super::scale;
-use super::threads;
+use super::output::{Failure, print};
 use super::value::{DeviceName, bytes, gigabytes, measured, positive, thread_count, transforms};
+use super::{calm_waiting, ops, scale};
 
 /// Arguments of `trireme bench`.
 #[derive(Clone, Debug, clap::Args)]
@@ -251,9 +247,9 @@ pub fn run(args: &Args, started: Instant) -> Result<(), Failure> {
 
 fn step(args: &Step, started: Instant) -> Result<(), Failure> {
     if let Some(cores) = args.cores {
-        roofline::check(cores, args.threads.unwrap_or_else(|| base::cores::affinity().len()))?;
+        check_forecast(cores, args.threads.unwrap_or_else(|| base::cores::affinity().len()))?;
     }
-    threads::calm_waiting()?;
+    calm_waiting()?;
     let request = bench::StepRequest {
         model: args.model.clone(),
         size: args.size,
@@ -289,9 +285,9 @@ fn step(args: &Step, started: Instant) -> Result<(), Failure> {
     }
     if let Some(roofline) = &result.roofline {
         screen::say(roofline.table().trim_end());
-        json["roofline"] = roofline::measured(roofline);
+        json["roofline"] = roofline_json(roofline);
         if let Some(cores) = args.cores {
-            json["forecast"] = roofline::forecast(roofline, cores, args.bandwidth, args.batch)?;
+            json["forecast"] = roofline_forecast(roofline, cores, args.bandwidth, args.batch)?;
         }
     }
     print(json)
@@ -303,9 +299,9 @@ fn failure(error: loaders::Error) -> Failure {
 }
 
 fn loader_step(args: &LoaderStep) -> Result<(), Failure> {
-    threads::calm_waiting()?;
+    calm_waiting()?;
     loaders::sigbus::install().map_err(Failure::failed)?;
-    let request = bench::loader_step::LoaderStepRequest {
+    let request = bench::LoaderStepRequest {
         dir: args.dir.clone(),
         split: args.split.clone(),
         transforms: args.transform.iter().flat_map(|list| transforms(list)).map(String::from).collect(),
@@ -334,7 +330,7 @@ fn loader_step(args: &LoaderStep) -> Result<(), Failure> {
 }
 
 fn allreduce(args: &Allreduce) -> Result<(), Failure> {
-    threads::calm_waiting()?;
+    calm_waiting()?;
     bench::allreduce::run(&args.sizes, args.bucket, &args.codec)?.into_iter().try_for_each(|r| {
         let rate = |ms: f64| r.bytes as f64 / ms / 1e6;
         print(serde_json::json!({
@@ -346,6 +342,61 @@ fn allreduce(args: &Allreduce) -> Result<(), Failure> {
             "wire_bytes": r.wire_bytes, "mpi": r.library,
         }))
     })
+}
+
+/// What was measured.
+pub(super) fn roofline_json(roofline: &Roofline) -> Value {
+    let machine = roofline.machine;
+    let layer = |layer: &Layer| {
+        json!({
+            "layer": layer.name, "ms": 1e3 * layer.seconds, "gflop": layer.operations / 1e9, "mb": layer.bytes / 1e6,
+            "regions": layer.regions, "of_roof": roofline.of_roof(layer), "bound": roofline.bound(layer),
+        })
+    };
+    let layers: Vec<Value> = roofline.layers.iter().filter(|l| l.bytes > 0.0).map(layer).collect();
+    json!({
+        "gflops_per_thread": machine.peak / 1e9, "gb_per_s": machine.bandwidth / 1e9,
+        "gb_per_s_one_thread": machine.bandwidth_one / 1e9, "of_roof": roofline.of_roof_together(),
+        "outside_layers_ms": 1e3 * roofline.rest, "layers": layers,
+    })
+}
+
+/// Refuses a forecast that cannot be made from so many threads, before anything is measured.
+pub(super) fn check_forecast(cores: usize, threads: usize) -> Result<(), Failure> {
+    if threads < 2 {
+        return Err(one_thread(cores));
+    }
+    if cores <= threads {
+        let why = format!("a forecast is for more cores than the {threads} threads that are measured");
+        return Err(Error::Usage(format!("--cores {cores}: {why}")).into());
+    }
+    Ok(())
+}
+
+fn one_thread(cores: usize) -> Failure {
+    let why = "a forecast needs the cost of a barrier, which one thread has none of; add --threads 2";
+    Error::Usage(format!("--cores {cores}: {why}")).into()
+}
+
+/// What a step of this batch takes on more cores.
+pub(super) fn roofline_forecast(
+    roofline: &Roofline,
+    cores: usize,
+    bandwidth: Option<f64>,
+    batch: usize,
+) -> Result<Value, Failure> {
+    let forecast = roofline.forecast(cores, bandwidth).ok_or_else(|| one_thread(cores))?;
+    let Forecast { cores, bandwidth, barrier, step } = forecast;
+    let ms = step.map(|seconds| 1e3 * seconds);
+    let rates = [step[1], step[0]].map(|seconds| batch as f64 / seconds);
+    screen::say(&format!(
+        "forecast, not measured: {cores} cores, {:.2} to {:.2} ms a step ({:.0} to {:.0} images/s). At best, {BEST}. At worst, {WORST}.",
+        ms[0], ms[1], rates[0], rates[1]
+    ));
+    Ok(json!({
+        "forecast": true, "cores": cores, "step_ms": ms, "img_per_s": rates,
+        "gb_per_s": bandwidth.map(|rate| rate / 1e9), "barrier_us": barrier.map(|seconds| 1e6 * seconds),
+    }))
 }
 
 #[cfg(test)]

@@ -1,10 +1,8 @@
 //! `trireme doctor`: what this machine and this MPI can do.
 
-use training::doctor;
-use training::launch;
+use training::{doctor, launch};
 
-use super::exit::Failure;
-use super::output::print;
+use super::output::{Failure, print};
 
 /// Arguments of `trireme doctor`.
 #[derive(Clone, Debug, clap::Args)]

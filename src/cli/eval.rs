@@ -4,17 +4,15 @@ use std::path::{Path, PathBuf};
 
 use base::screen;
 use loaders::overwrite::Content;
-use training::Error;
 use training::eval::request::{EvalRequest, ModelRequest};
 use training::eval::score::Scored;
-use training::eval::{errors_sheet, findings, follow, recorded};
-use training::launch;
+use training::eval::{chosen, findings, follow};
 use training::train::evaluate::TestTime;
-use training::train::observe::diagnose::lost_score;
+use training::train::observe::notices::lost_score;
+use training::{Error, launch};
 
-use super::exit::Failure;
-use super::output::print;
-use super::threads;
+use super::calm_waiting;
+use super::output::{Failure, print};
 use super::value::{DeviceName, Stall, positive, thread_count};
 
 /// Arguments of `trireme eval`.
@@ -106,7 +104,7 @@ pub struct Args {
 
 /// Scores, and prints on rank 0.
 pub fn run(args: &Args) -> Result<(), Failure> {
-    threads::calm_waiting()?;
+    calm_waiting()?;
     loaders::sigbus::install().map_err(Failure::failed)?;
     let request = EvalRequest {
         file: args.model.clone(),
@@ -135,7 +133,7 @@ pub fn run(args: &Args) -> Result<(), Failure> {
         return Ok(launch::follow(&request, args.once, show)?);
     }
     if let Some(sheet) = &args.errors {
-        errors_sheet::check(sheet)?;
+        findings::check_sheet(sheet)?;
     }
     let scored = launch::score(&request)?;
     if scored.root { finish(args, &scored) } else { Ok(()) }
@@ -155,7 +153,7 @@ fn finish(args: &Args, scored: &Scored) -> Result<(), Failure> {
         screen::say(&format!("predictions: {}", table.display()));
     }
     if let Some(sheet) = &args.errors {
-        match errors_sheet::write(scored, sheet)? {
+        match findings::write_sheet(scored, sheet)? {
             0 => screen::say(&format!("no mistakes: {} is not written", sheet.display())),
             pictures => screen::say(&format!("the {pictures} worst mistakes: {}", sheet.display())),
         }
@@ -180,7 +178,7 @@ fn data(args: &Args) -> Result<PathBuf, Failure> {
     match &args.data {
         Some(data) => Ok(data.clone()),
         None if args.follow && !args.once => Ok(follow::awaited_data(&request)?),
-        None => Ok(recorded::data(&request)?),
+        None => Ok(chosen::data(&request)?),
     }
 }
 

@@ -1,7 +1,6 @@
 //! `trireme manual`: the man pages, and what shells need to complete a command line. `make install` asks for it; not in the help.
 
-use super::exit::Failure;
-use super::output::print;
+use super::output::{Failure, print};
 use clap::Command;
 use clap_complete::{Shell, generate};
 use std::io;
@@ -144,6 +143,6 @@ mod tests {
     fn a_file_that_is_none_is_a_usage_error() {
         let args = Args { file: Some("man/man1/nothing.1".into()) };
         let failure = run(&args, Cli::command()).unwrap_err();
-        assert!(failure.code == super::super::exit::USAGE && failure.message.contains("trireme manual"), "{failure}");
+        assert!(failure.code == super::super::output::USAGE && failure.message.contains("trireme manual"), "{failure}");
     }
 }

@@ -1,40 +1,33 @@
-//! The command line: one file per subcommand, each with its arguments, its help and an example.
-//! Parsing touches nothing; what a subcommand does is its own `run`.
+//! The command line: one file per subcommand or group of subcommands. Each subcommand has its arguments, its help, an example,
+//! and a function that runs it. Parsing has no side effects.
 
 pub mod bench;
-pub mod convert;
-pub mod cost;
 pub mod data;
-pub mod diff;
 pub mod doctor;
 pub mod eval;
-pub mod exit;
-pub mod export;
-pub mod import;
+pub mod exchange;
 pub mod manual;
 pub mod models;
 pub mod ops;
 pub mod output;
 pub mod predict;
-pub mod report;
 mod reshape;
-pub mod rewrite;
-mod roofline;
 pub mod runs;
 pub mod scale;
 pub mod sweep;
-mod threads;
 pub mod tip;
 pub mod train;
-mod value;
-pub mod version;
+pub mod value;
 
+use std::os::unix::process::CommandExt;
 use std::time::Instant;
 
 use base::screen;
 use clap::{CommandFactory, Parser, Subcommand};
-use exit::Failure;
+use output::{Failure, print};
 use training::launch;
+
+use crate::libraries;
 
 /// Trains image classifiers data-parallel over MPI: a rank for each GPU or group of cores, one model at the end.
 #[derive(Debug, Parser)]
@@ -74,22 +67,22 @@ pub enum Command {
     /// Name what is on image files
     Predict(predict::Args),
     /// Make one page of all that a run, or several side by side, left behind
-    Report(report::Args),
+    Report(runs::ReportArgs),
     /// Train every combination of some values of a recipe, and print a table
     Sweep(sweep::Args),
     /// List runs with their scores and how far they came
     Runs(runs::Args),
     /// Say in what two runs differ, and where their losses part
-    Diff(diff::Args),
+    Diff(runs::DiffArgs),
     /// List the networks, or the layers of one
     Models(models::Args),
     /// Write a model as a file of another program: ONNX, PyTorch, Keras
-    Export(export::Args),
+    Export(exchange::ExportArgs),
     /// Make a model of the weights of another program
-    Import(import::Args),
+    Import(exchange::ImportArgs),
     /// Read a model file that another program made, for the other commands
     #[command(hide = true)]
-    RewriteModel(rewrite::Args),
+    RewriteModel(exchange::RewriteArgs),
     /// Print man pages and completions of shells
     #[command(hide = true)]
     Manual(manual::Args),
@@ -103,7 +96,7 @@ pub enum Command {
 
 /// Runs the subcommand; `started` is when the process began.
 pub fn run(cli: Cli, started: Instant) -> Result<(), Failure> {
-    let Some(command) = cli.command else { return version::run(cli.verbose) };
+    let Some(command) = cli.command else { return version(cli.verbose) };
     if let Some(name) = of_one_process(&command).filter(|_| launch::is_first_of_several()) {
         screen::say(&format!(
             "warning: `trireme {name}` is not divided among ranks: each of them does all of it; start it without mpirun"
@@ -113,14 +106,14 @@ pub fn run(cli: Cli, started: Instant) -> Result<(), Failure> {
         Command::Train(args) => train::run(&args, started),
         Command::Eval(args) => eval::run(&args),
         Command::Predict(args) => predict::run(&args),
-        Command::Report(args) => report::run(&args),
+        Command::Report(args) => runs::report(&args),
         Command::Sweep(args) => sweep::run(&args),
         Command::Runs(args) => runs::run(&args),
-        Command::Diff(args) => diff::run(&args),
+        Command::Diff(args) => runs::diff(&args),
         Command::Models(args) => models::run(&args),
-        Command::Export(args) => export::run(&args),
-        Command::Import(args) => import::run(&args),
-        Command::RewriteModel(args) => rewrite::run(&args),
+        Command::Export(args) => exchange::export(&args),
+        Command::Import(args) => exchange::import(&args),
+        Command::RewriteModel(args) => exchange::rewrite(&args),
         Command::Manual(args) => manual::run(&args, Cli::command()),
         Command::Data(args) => data::run(&args),
         Command::Bench(args) => bench::run(&args, started),
@@ -144,6 +137,38 @@ fn of_one_process(command: &Command) -> Option<&'static str> {
         Command::RewriteModel(_) | Command::Manual(_) => None,
         Command::Train(_) | Command::Eval(_) | Command::Bench(_) | Command::Doctor(_) => None,
     }
+}
+
+/// Prints the version; nothing is started.
+pub fn version(verbose: bool) -> Result<(), Failure> {
+    print(format!("trireme {}", env!("CARGO_PKG_VERSION")))?;
+    if verbose { libraries::lines().into_iter().try_for_each(print) } else { Ok(()) }
+}
+
+/// Threads spin this often (some 10 microseconds) before they sleep.
+const SPINS: &str = "20000";
+
+/// Makes OpenMP threads sleep after a short spin, unless the user has set how they wait. By default they spin for
+/// milliseconds; with a core taken by anything else (a loader thread, MPI, a neighbour) that costs a factor of three and more.
+/// libgomp reads its variables when it is loaded, so the program starts itself once more with them set.
+///
+/// Open MPI's waits yield the core for the same reason: its thread mostly waits. HDF5 does not lock files: one rank writes, to
+/// a name that nobody else knows yet, and many a parallel file system refuses locks.
+pub fn calm_waiting() -> Result<(), Failure> {
+    let set = |name: &str| std::env::var_os(name).is_some();
+    let mut missing = vec![("OMPI_MCA_mpi_yield_when_idle", "1"), ("HDF5_USE_FILE_LOCKING", "FALSE")];
+    if !set("OMP_WAIT_POLICY") && !set("GOMP_SPINCOUNT") {
+        missing.extend([("OMP_WAIT_POLICY", "passive"), ("GOMP_SPINCOUNT", SPINS)]);
+    }
+    missing.retain(|(name, _)| !set(name));
+    if missing.is_empty() {
+        return Ok(());
+    }
+    let program =
+        std::env::current_exe().map_err(|e| Failure::failed(format!("cannot find the program's own file: {e}")))?;
+    // only a failure returns
+    let error = std::process::Command::new(program).args(std::env::args_os().skip(1)).envs(missing).exec();
+    Err(Failure::failed(format!("cannot start the program again with OMP_WAIT_POLICY set: {error}; set it yourself")))
 }
 
 #[cfg(test)]
@@ -264,7 +289,7 @@ mod tests {
             "trireme bench step --seconds -1",
         ] {
             let error = Cli::try_parse_from(line.split(' ')).expect_err(line);
-            assert_eq!(error.exit_code(), i32::from(exit::USAGE), "{line}");
+            assert_eq!(error.exit_code(), i32::from(output::USAGE), "{line}");
         }
     }
 }

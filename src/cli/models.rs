@@ -6,15 +6,12 @@ use base::screen;
 use engine::{estimate, table};
 use formats::interop::onnx;
 use loaders::why;
-use net::models;
 use net::models::{CATALOGUE, Network};
-use net::net_toml;
-use net::{NetSpec, Shape, SpecError};
+use net::{NetSpec, Shape, SpecError, models, net_toml};
 use serde_json::json;
 use training::launch;
 
-use super::exit::Failure;
-use super::output::print;
+use super::output::{Failure, print};
 
 /// Images of a batch, for the memory that is shown.
 const BATCH: usize = 32;
@@ -225,7 +222,7 @@ mod tests {
     fn unknown_names_get_the_nearest() {
         let args = Args { name: Some("rasnet50".into()), toml: false, json: false };
         let failure = run(&args).unwrap_err();
-        assert!(failure.code == super::super::exit::USAGE && failure.message.contains("resnet50"), "{failure}");
+        assert!(failure.code == super::super::output::USAGE && failure.message.contains("resnet50"), "{failure}");
         assert!(failure.message.contains("`trireme models` lists them"), "{failure}");
     }
 

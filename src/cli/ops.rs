@@ -4,14 +4,12 @@ use std::path::PathBuf;
 
 use base::screen;
 use serde_json::json;
-use training::Error;
-use training::bench::cases::Convolution;
+use training::bench::operation::Convolution;
 use training::bench::ops::{Measured, On, OpsRequest};
-use training::{bench, launch};
+use training::{Error, bench, launch};
 
-use super::exit::Failure;
-use super::output::print;
-use super::threads;
+use super::calm_waiting;
+use super::output::{Failure, print};
 use super::value::{duration, measured, positive, thread_count};
 
 /// Arguments of `trireme bench ops`.
@@ -60,7 +58,7 @@ fn gflop(text: &str) -> Result<f64, String> {
 
 /// Measures, and prints.
 pub fn run(args: &Args) -> Result<(), Failure> {
-    threads::calm_waiting()?;
+    calm_waiting()?;
     let usual = args.model.is_empty() && args.shape.is_empty();
     let request = OpsRequest {
         models: if usual { vec!["resnet20".into()] } else { args.model.clone() },

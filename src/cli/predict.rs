@@ -5,19 +5,15 @@ use std::path::{Path, PathBuf};
 use base::screen;
 use data_tools::ContactSheet;
 use loaders::{overwrite, printable};
-use training::eval::npy;
-use training::eval::npy::Npy;
+use training::eval::findings::field;
 use training::eval::pictures::pictures;
-use training::eval::predict::{Predict, Prediction, Wanted};
+use training::eval::predict::{NPY, Npy, Predict, Prediction, Wanted};
 use training::eval::request::ModelRequest;
-use training::eval::table::field;
 use training::launch;
 use training::train::evaluate::TestTime;
 
-use super::cost::Cost;
-use super::exit::Failure;
-use super::output::print;
-use super::value::{DeviceName, positive, probability};
+use super::output::{Failure, print};
+use super::value::{Cost, DeviceName, positive, probability};
 
 /// Arguments of `trireme predict`.
 #[derive(Clone, Debug, clap::Args)]
@@ -112,7 +108,7 @@ pub fn run(args: &Args) -> Result<(), Failure> {
 /// Refuses names of files that cannot be written, or would cost another file.
 fn check_outputs(args: &Args, images: &[PathBuf]) -> Result<(), Failure> {
     let inputs: Vec<&Path> = images.iter().chain([&args.model]).map(PathBuf::as_path).collect();
-    let outputs = [(&args.sheet, &data_tools::SHEET), (&args.embed, &npy::TABLE)];
+    let outputs = [(&args.sheet, &data_tools::SHEET), (&args.embed, &NPY)];
     let mut named = outputs.into_iter().filter_map(|(path, content)| Some((path.as_deref()?, content)));
     named.try_for_each(|(path, content)| overwrite::check(path, content, &inputs)).map_err(Failure::usage)
 }

@@ -1,7 +1,6 @@
 //! `trireme data reshard|merge|split|sample|export`: arguments, and the calls into `data_tools`.
 
-use super::exit::Failure;
-use super::output::print;
+use super::output::{Failure, print};
 use super::value::{fraction, natural, positive, thread_count};
 use data_tools::{Reshaped, Reshaping, Share};
 use std::path::{Path, PathBuf};

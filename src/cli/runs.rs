@@ -1,15 +1,17 @@
-//! `trireme runs`: the runs below a folder.
+//! `trireme runs` lists the runs below a folder, `trireme diff` says in what two of them differ, and `trireme report` makes one page of
+//! runs.
 
+use std::collections::BTreeSet;
 use std::path::{Path, PathBuf};
-use std::time::SystemTime;
+use std::time::{Duration, SystemTime};
 
 use base::screen;
-use loaders::printable;
-use report::history;
-use report::history::{Run, State};
+use loaders::{overwrite, printable};
+use report::history::{Differing, EvalLine, Parting, Run, State, compare};
+use report::{history, page};
 
-use super::exit::Failure;
-use super::output::print;
+use super::output::{Failure, print};
+use super::value::positive;
 
 /// Arguments of `trireme runs`.
 #[derive(Clone, Debug, clap::Args)]
@@ -150,6 +152,154 @@ fn aligned(rows: &[[String; 9]]) -> String {
         cells.collect::<Vec<_>>().join("  ").trim_end().to_string()
     };
     all.iter().map(line).collect::<Vec<_>>().join("\n")
+}
+
+/// Arguments of `trireme diff`.
+#[derive(Clone, Debug, clap::Args)]
+#[command(after_help = "\
+Example:
+  trireme diff runs/r20 runs/r20-cosine")]
+pub struct DiffArgs {
+    /// Output folder of a run
+    #[arg(value_name = "RUN")]
+    pub first: PathBuf,
+    /// That of another
+    #[arg(value_name = "RUN")]
+    pub second: PathBuf,
+    /// Print one JSON object to stdout
+    #[arg(long)]
+    pub json: bool,
+}
+
+/// Compares recipes, circumstances, losses and scores.
+pub fn diff(args: &DiffArgs) -> Result<(), Failure> {
+    let [first, second] = [&args.first, &args.second].map(|path| Run::open(path).map_err(Failure::failed));
+    let (first, second) = (first?, second?);
+    first.warnings().iter().chain(&second.warnings()).for_each(|warning| screen::say(warning));
+    let keys = compare(&first.recipe, &second.recipe);
+    let facts = compare(&first.circumstances(), &second.circumstances());
+    let parting = Parting::of(&first.log, &second.log);
+    if args.json {
+        return print(diff_object(&first, &second, &keys, &facts, parting));
+    }
+    let mut lines = vec![format!("a  {}", first.folder.display()), format!("b  {}", second.folder.display())];
+    lines.extend(section("recipe", &keys));
+    lines.extend(section("circumstances", &facts));
+    lines.push(String::new());
+    lines.push(losses(parting));
+    lines.push(format!("scores: a {}; b {}", score(first.log.evals.last()), score(second.log.evals.last())));
+    print(lines.join("\n"))
+}
+
+fn section(name: &str, rows: &[Differing]) -> Vec<String> {
+    if rows.is_empty() {
+        return vec![String::new(), format!("{name}: the same")];
+    }
+    let value =
+        |value: &Option<String>| value.as_deref().map_or("(not given)".into(), |text| printable(text).to_string());
+    let pair = |row: &Differing| {
+        [
+            format!("  {}", printable(&row.key)),
+            format!("    a  {}", value(&row.first)),
+            format!("    b  {}", value(&row.second)),
+        ]
+    };
+    [String::new(), format!("{name}:")].into_iter().chain(rows.iter().flat_map(pair)).collect()
+}
+
+fn losses(parting: Parting) -> String {
+    match parting {
+        Parting { shared: 0, .. } => "losses: no step stands in both logs".into(),
+        Parting { shared, apart: None, .. } => {
+            format!("losses: the same number in all {shared} steps that both logged")
+        }
+        Parting { apart: Some(apart), far: None, .. } => {
+            format!("losses: the same number before step {apart}, within 1 % ever after")
+        }
+        Parting { apart: Some(apart), far: Some(far), .. } => {
+            format!("losses: the same number before step {apart}, within 1 % before step {far}")
+        }
+    }
+}
+
+fn score(eval: Option<&EvalLine>) -> String {
+    eval.map_or("none".into(), |e| {
+        let map = if e.has_several() { format!("{}, ", e.leading_text()) } else { String::new() };
+        let top1 = format!("{map}top-1 {:.2} %", 100.0 * e.top1);
+        format!("{top1}, loss {:.4} on {} at step {}", e.loss, printable(&e.split), e.step)
+    })
+}
+
+fn diff_object(
+    first: &Run,
+    second: &Run,
+    keys: &[Differing],
+    facts: &[Differing],
+    parting: Parting,
+) -> serde_json::Value {
+    let rows = |rows: &[Differing]| {
+        let row = |row: &Differing| (row.key.clone(), serde_json::json!([row.first, row.second]));
+        rows.iter().map(row).collect::<serde_json::Map<_, _>>()
+    };
+    let score = |run: &Run| {
+        run.log.evals.last().map(|e| serde_json::json!({"step": e.step, "top1": e.top1, "loss": e.loss, "map": e.map}))
+    };
+    serde_json::json!({
+        "a": first.folder.to_string_lossy(), "b": second.folder.to_string_lossy(), "recipe": rows(keys), "circumstances": rows(facts),
+        "steps_in_both": parting.shared, "losses_differ_from": parting.apart, "losses_differ_by_1_percent_from": parting.far,
+        "scores": [score(first), score(second)],
+    })
+}
+
+/// Seconds between two looks at runs that go on.
+const EVERY: u32 = 10;
+
+/// Arguments of `trireme report`.
+#[derive(Clone, Debug, clap::Args)]
+#[command(
+    allow_negative_numbers = true,
+    after_help = "\
+Example:
+  trireme report runs/r20
+  trireme report runs/r20 runs/r20-cosine -o compare.html
+  trireme report runs/r20 --follow"
+)]
+pub struct ReportArgs {
+    /// Output folders of runs; several are shown side by side
+    #[arg(required = true, value_name = "RUN")]
+    pub runs: Vec<PathBuf>,
+    /// The page to write [default: report.html in the folder of the first run]
+    #[arg(short, long, value_name = "FILE")]
+    pub out: Option<PathBuf>,
+    /// Write it anew every ten seconds while a run goes on; the page loads itself anew, from disk
+    #[arg(long)]
+    pub follow: bool,
+    /// With --follow: write it so often, in seconds [default: 10]
+    #[arg(long, value_name = "SECONDS", requires = "follow", value_parser = positive)]
+    pub every: Option<usize>,
+}
+
+/// Writes the page, once or as long as one of the runs goes on.
+pub fn report(args: &ReportArgs) -> Result<(), Failure> {
+    let out = args.out.clone().unwrap_or_else(|| args.runs[0].join(page::NAME));
+    // what is no run has better words than its folder
+    args.runs.iter().try_for_each(|folder| Run::open(folder).map(drop)).map_err(Failure::failed)?;
+    overwrite::check(&out, &page::PAGE, &[]).map_err(Failure::usage)?;
+    let every = args.every.map_or(EVERY, |seconds| u32::try_from(seconds).unwrap_or(u32::MAX));
+    let mut said = BTreeSet::new();
+    loop {
+        let runs: Result<Vec<Run>, _> = args.runs.iter().map(|folder| Run::open(folder)).collect();
+        let runs = runs.map_err(Failure::failed)?;
+        let warnings = runs.iter().flat_map(Run::warnings).filter(|warning| said.insert(warning.clone()));
+        warnings.for_each(|warning| screen::say(&warning));
+        let goes_on = args.follow && runs.iter().any(|run| run.state() == State::Running);
+        let text = page::render(&runs, goes_on.then_some(every), recipe::keys::is_default);
+        loaders::replace::replace(&out, text.as_bytes()).map_err(Failure::failed)?;
+        if !goes_on {
+            return print(out.display());
+        }
+        std::thread::sleep(Duration::from_secs(u64::from(every)));
+    }
 }
 
 #[cfg(test)]

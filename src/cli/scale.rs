@@ -1,14 +1,13 @@
 //! `trireme bench scale`: its arguments, and what it prints: a table for people, JSON lines for programs.
 
 use serde_json::{Value, json};
-use training::bench::forecast;
-use training::bench::forecast::{BEST, Forecast, HeldOut, Link, Time, WORST};
-use training::bench::scale::{Measured, Point, Scale};
+use training::bench::scale::{
+    BEST, Forecast, HeldOut, Link, Measured, Point, Scale, Time, WORST, forecast, held_out, messages,
+};
 use training::{bench, launch};
 
-use super::exit::Failure;
-use super::output::{self, print};
-use super::threads;
+use super::calm_waiting;
+use super::output::{self, Failure, print};
 use super::value::{DeviceName, link, measured, positive, thread_count};
 
 /// Arguments of `trireme bench scale`.
@@ -55,7 +54,7 @@ pub struct Args {
 
 /// Measures, and prints a table on a terminal, else a JSON line for each number of ranks.
 pub fn run(args: &Args) -> Result<(), Failure> {
-    threads::calm_waiting()?;
+    calm_waiting()?;
     let request = Scale {
         model: args.model.clone(),
         batch: args.batch,
@@ -65,12 +64,12 @@ pub fn run(args: &Args) -> Result<(), Failure> {
         seconds: args.seconds,
     };
     let Some(measured) = launch::bench_scale(&request)? else { return Ok(()) };
-    let forecasts = |link: Link| args.ranks.iter().map(|&ranks| forecast::forecast(&measured, ranks, link)).collect();
+    let forecasts = |link: Link| args.ranks.iter().map(|&ranks| forecast(&measured, ranks, link)).collect();
     let shown = Shown {
         args,
         measured: &measured,
         forecasts: args.link.map_or_else(Vec::new, forecasts),
-        held_out: forecast::held_out(&measured),
+        held_out: held_out(&measured),
     };
     match !args.json && output::is_read_by_people() {
         true => print(shown.table()),
@@ -106,7 +105,7 @@ impl Shown<'_> {
         let (args, measured) = (self.args, self.measured);
         json!({
             "bench": "scale", "model": args.model, "batch": args.batch, "threads": measured.threads, "ranks": ranks,
-            "gradient_bytes": measured.bytes, "sums": measured.buckets, "messages": forecast::messages(measured, ranks),
+            "gradient_bytes": measured.bytes, "sums": measured.buckets, "messages": messages(measured, ranks),
             "memory_mb": measured.memory_mb, "forecast": false,
         })
     }
@@ -209,7 +208,7 @@ impl Shown<'_> {
 
     /// What a rank sends.
     fn messages(&self, ranks: usize) -> String {
-        let [least, most] = forecast::messages(self.measured, ranks);
+        let [least, most] = messages(self.measured, ranks);
         if least == most { least.to_string() } else { format!("{least} to {most}") }
     }
 }
@@ -255,8 +254,8 @@ mod tests {
         let points = vec![point(1, 100.0, 0.0, None), point(2, 137.0, 16.0, fit), point(4, 260.0, 20.0, fit)];
         let measured =
             Measured { points, bytes: 1_000_000, buckets: 1, memory_mb: 50.0, threads: 1, library: String::new() };
-        let (args, held_out) = (args(), forecast::held_out(&measured));
-        let forecasts = vec![forecast::forecast(&measured, 64, args.link.unwrap())];
+        let (args, held_out) = (args(), held_out(&measured));
+        let forecasts = vec![forecast(&measured, 64, args.link.unwrap())];
         let shown = Shown { args: &args, measured: &measured, forecasts, held_out };
         let table = shown.table();
         let words: Vec<&str> = table.lines().nth(3).unwrap().split_whitespace().collect();

@@ -4,8 +4,7 @@ use std::path::{Path, PathBuf};
 
 use recipe::Changes;
 
-use super::exit::{FAILED, Failure, RESUMABLE};
-use super::output::print;
+use super::output::{FAILED, Failure, RESUMABLE, print};
 use super::value::natural;
 use crate::sweep::{Grid, Outcome, Point, Sweep, found, object, table};
 

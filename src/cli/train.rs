@@ -7,11 +7,10 @@ use recipe::{Changes, keys};
 use report::Verbosity;
 use training::launch;
 use training::train::plan::request::TrainRequest;
-use training::train::save::marker;
+use training::train::save::folder;
 
-use super::exit::Failure;
-use super::output::print;
-use super::threads;
+use super::calm_waiting;
+use super::output::{Failure, print};
 use super::value::{DeviceName, Stall, natural, search_steps, thread_count};
 
 const EXAMPLE: &str = "\
@@ -88,7 +87,7 @@ pub struct Args {
     #[arg(long, value_name = "N", default_value = "20", requires = "trace", value_parser = clap::value_parser!(u64).range(1..))]
     pub trace_steps: u64,
     /// Stop in time with a checkpoint and exit code 75, counted from the start of the program, as 1h30m
-    #[arg(long, value_name = "TIME", value_parser = recipe::every::duration)]
+    #[arg(long, value_name = "TIME", value_parser = recipe::scoring::duration)]
     pub time_limit: Option<Duration>,
     /// When waits are reported, and when they end the program
     #[command(flatten)]
@@ -133,7 +132,7 @@ impl Args {
     /// ending.
     pub fn out(&self) -> PathBuf {
         let of_a_run =
-            self.recipe.parent().filter(|out| self.recipe.ends_with("recipe.toml") && marker::is_marked(out));
+            self.recipe.parent().filter(|out| self.recipe.ends_with("recipe.toml") && folder::is_marked(out));
         if let (None, Some(out)) = (&self.out, of_a_run) {
             return if out.as_os_str().is_empty() { ".".into() } else { out.to_path_buf() };
         }
@@ -144,7 +143,7 @@ impl Args {
 
 /// Trains.
 pub fn run(args: &Args, started: Instant) -> Result<(), Failure> {
-    threads::calm_waiting()?;
+    calm_waiting()?;
     loaders::sigbus::install().map_err(Failure::failed)?;
     let request = TrainRequest {
         recipe: args.recipe.clone(),

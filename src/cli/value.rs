@@ -6,12 +6,13 @@ use std::time::Duration;
 
 use clap::ValueEnum;
 use clap::builder::PossibleValue;
+use loaders::Limits;
 use loaders::MOST_THREADS;
-use recipe::every::duration as duration_of;
-use training::bench::forecast::Link;
+use recipe::scoring::duration as duration_of;
+use training::bench::scale::Link;
 use training::device::DeviceChoice;
 use training::launch;
-use training::train::observe::watch::Limits;
+use training::train::observe::watch;
 
 /// The value of `--device`.
 #[derive(Clone, Copy, Debug, PartialEq)]
@@ -189,8 +190,31 @@ pub struct Stall {
 
 impl Stall {
     /// The two times.
-    pub fn limits(&self) -> Limits {
-        Limits { warn: self.stall_warn.0, abort: self.stall_abort.0 }
+    pub fn limits(&self) -> watch::Limits {
+        watch::Limits { warn: self.stall_warn.0, abort: self.stall_abort.0 }
+    }
+}
+
+/// What reading one file may cost.
+#[derive(Clone, Copy, Debug, clap::Args)]
+pub struct Cost {
+    /// Memory to read one file with, beside four times its size; images may have a third of it in pixels [default: 512M]
+    #[arg(long, value_name = "SIZE", value_parser = bytes)]
+    pub limit_memory: Option<usize>,
+    /// CPU time to decode one image in, by an estimate from its header [default: 5]
+    #[arg(long, value_name = "S", value_parser = duration)]
+    pub limit_seconds: Option<f64>,
+}
+
+impl Cost {
+    /// The limits: those given, else the usual ones. More time is for more scans of a JPEG, too.
+    pub fn limits(self) -> Limits {
+        let mut limits = self.limit_memory.map_or(Limits::DEFAULT, |memory| Limits::with_memory(memory as u64));
+        if let Some(seconds) = self.limit_seconds {
+            limits.scans = (f64::from(limits.scans) * seconds / limits.seconds) as u32;
+            limits.seconds = seconds;
+        }
+        limits
     }
 }
 
@@ -252,5 +276,18 @@ mod tests {
         for bad in ["", "0s", "-1s", "nan", "90", "s"] {
             assert!(patience(bad).is_err(), "{bad}");
         }
+    }
+}
+
+#[cfg(test)]
+mod cost_tests {
+    use super::*;
+
+    #[test]
+    fn flags_raise_what_they_name() {
+        let limits = |limit_memory, limit_seconds| Cost { limit_memory, limit_seconds }.limits();
+        assert_eq!(limits(None, None), Limits::DEFAULT);
+        let raised = limits(Some(3 << 30), Some(50.0));
+        assert_eq!((raised.memory, raised.pixels, raised.scans, raised.seconds), (3 << 30, 1 << 30, 5000, 50.0));
     }
 }

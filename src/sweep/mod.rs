@@ -1,9 +1,268 @@
 //! A sweep: one training for each combination of some values of a recipe, each a process of its own, and a table of what came of them.
 
-mod grid;
-mod table;
 mod training;
 
-pub use grid::{Grid, Point};
-pub use table::{found, object, table};
+use std::collections::BTreeSet;
+
+use ::training::Error;
+use loaders::crc32c::crc32c;
+use loaders::printable;
+use report::history::{EvalLine, Run, State};
+use serde_json::{Value, json};
+
 pub use training::{Outcome, Sweep};
+
+/// Longest part of a folder's name that a value gives.
+const LONGEST: usize = 40;
+
+/// Keys of a recipe, each with the values that are tried.
+#[derive(Clone, Debug, PartialEq, Eq)]
+pub struct Grid(Vec<(String, Vec<String>)>);
+
+/// One combination.
+#[derive(Clone, Debug, PartialEq, Eq)]
+pub struct Point {
+    /// Name of its folder, which other values of the grid do not change.
+    pub name: String,
+    /// Keys and values, in the order of the grid.
+    pub values: Vec<(String, String)>,
+}
+
+impl Point {
+    /// The values as `--set` takes them.
+    pub fn sets(&self) -> Vec<String> {
+        self.values.iter().map(|(key, value)| format!("{key}={value}")).collect()
+    }
+}
+
+impl Grid {
+    /// Reads `KEY=V1,V2` words.
+    ///
+    /// # Errors
+    /// For a word that is none, and for a key that comes twice.
+    pub fn parse(words: &[String]) -> Result<Self, Error> {
+        let mut axes: Vec<(String, Vec<String>)> = Vec::new();
+        for word in words {
+            let wrong = |why: &str| Error::Usage(format!("--grid {word}: {why}; expected KEY=V1,V2"));
+            let (key, text) = word.split_once('=').ok_or_else(|| wrong("no values"))?;
+            let (key, values) = (key.trim().to_string(), split(text));
+            if key.is_empty() || values.iter().any(String::is_empty) {
+                return Err(wrong("a key or a value is empty"));
+            }
+            if values.iter().collect::<BTreeSet<_>>().len() < values.len() {
+                return Err(wrong("a value comes twice"));
+            }
+            if axes.iter().any(|(other, _)| *other == key) {
+                return Err(wrong("the key has values already"));
+            }
+            axes.push((key, values));
+        }
+        Ok(Self(axes))
+    }
+
+    /// The keys, as short as they can be told apart.
+    pub fn titles(&self) -> Vec<String> {
+        let short = |key: &str| key.rsplit('.').next().unwrap_or(key).to_string();
+        let alike = |name: &str| self.0.iter().filter(|(key, _)| short(key) == name).count() > 1;
+        self.0.iter().map(|(key, _)| if alike(&short(key)) { key.clone() } else { short(key) }).collect()
+    }
+
+    /// All combinations; the values of the last key change fastest.
+    pub fn points(&self) -> Vec<Point> {
+        let mut all: Vec<Vec<(String, String)>> = vec![Vec::new()];
+        for (key, values) in &self.0 {
+            let longer = |point: &Vec<(String, String)>| {
+                let with = |value: &String| [point.clone(), vec![(key.clone(), value.clone())]].concat();
+                values.iter().map(with).collect::<Vec<_>>()
+            };
+            all = all.iter().flat_map(longer).collect();
+        }
+        let titles = self.titles();
+        let named = |values: Vec<(String, String)>| {
+            let parts = titles.iter().zip(&values).map(|(title, (_, value))| format!("{title}={}", plain(value)));
+            Point { name: parts.collect::<Vec<_>>().join(","), values }
+        };
+        all.into_iter().map(named).collect()
+    }
+}
+
+/// The parts of a text at its commas, those within brackets and quotes aside.
+fn split(text: &str) -> Vec<String> {
+    let (mut parts, mut depth, mut quoted) = (vec![String::new()], 0, false);
+    for c in text.chars() {
+        match c {
+            '"' => quoted = !quoted,
+            '[' | '(' | '{' if !quoted => depth += 1,
+            ']' | ')' | '}' if !quoted => depth -= 1,
+            _ => {}
+        }
+        match parts.last_mut() {
+            Some(last) if c != ',' || depth > 0 || quoted => last.push(c),
+            _ => parts.push(String::new()),
+        }
+    }
+    parts.iter().map(|part| part.trim().to_string()).collect()
+}
+
+/// A value as a part of a file name; one that does not fit into it whole gets its checksum, which tells it from others that look alike.
+fn plain(value: &str) -> String {
+    let harmless = |c: char| if c.is_ascii_alphanumeric() || "._+-".contains(c) { c } else { '_' };
+    let text: String = value.chars().map(harmless).take(LONGEST).collect();
+    if text == value { text } else { format!("{}_{:08x}", text.trim_matches('_'), crc32c(value.as_bytes())) }
+}
+
+/// A training as it stands.
+pub struct Found {
+    /// Its values.
+    pub point: Point,
+    /// How it ended, if it was tried just now.
+    pub outcome: Option<Outcome>,
+    /// What it left, if it began.
+    pub run: Option<Run>,
+}
+
+/// The trainings as they stand; `outcomes` are those of the first ones.
+pub fn found(sweep: &Sweep, points: &[Point], outcomes: &[Outcome]) -> Vec<Found> {
+    let outcome = |index: usize| outcomes.get(index).copied();
+    let of = |(index, point): (usize, &Point)| {
+        let run = Run::open(&sweep.folder(point)).ok();
+        Found { point: point.clone(), outcome: outcome(index), run }
+    };
+    points.iter().enumerate().map(of).collect()
+}
+
+impl Found {
+    fn state(&self) -> String {
+        let run = self.run.as_ref();
+        match (self.outcome, run.map(Run::state)) {
+            (Some(Outcome::Failed), _) => "failed".into(),
+            (_, Some(State::Done)) => "done".into(),
+            (None, Some(State::Running)) => "running".into(),
+            (_, Some(_)) => "stopped".into(),
+            (_, None) => "-".into(),
+        }
+    }
+
+    fn best(&self) -> Option<&EvalLine> {
+        self.run.as_ref()?.log.best()
+    }
+
+    fn last(&self) -> Option<&EvalLine> {
+        self.run.as_ref()?.log.evals.last()
+    }
+}
+
+/// A line a training in the order of the grid, and one that names the best.
+pub fn table(grid: &Grid, all: &[Found]) -> String {
+    let titles = ["state", "steps", "best top-1", "last top-1", "last loss", "training"].map(String::from);
+    let header: Vec<String> = grid.titles().into_iter().chain(titles).collect();
+    let rows: Vec<Vec<String>> = std::iter::once(header).chain(all.iter().map(row)).collect();
+    let columns = rows.first().map_or(0, Vec::len);
+    let width = |column: usize| rows.iter().map(|row| row[column].chars().count()).max().unwrap_or(0);
+    let widths: Vec<usize> = (0..columns).map(width).collect();
+    let line = |row: &Vec<String>| {
+        let cells = row.iter().zip(&widths).map(|(cell, width)| format!("{cell:width$}"));
+        cells.collect::<Vec<_>>().join("  ").trim_end().to_string()
+    };
+    let scored = all.iter().filter_map(|found| Some((found, found.best()?)));
+    let best = scored.reduce(|best, next| if next.1.leading() > best.1.leading() { next } else { best });
+    let best = best.map(|(found, eval)| {
+        let name = if eval.has_several() { "" } else { "top-1 " };
+        format!("best: {}, {name}{}", found.point.sets().join(" "), eval.leading_text())
+    });
+    rows.iter().map(line).chain(best).collect::<Vec<_>>().join("\n")
+}
+
+fn row(found: &Found) -> Vec<String> {
+    let of = |eval: Option<&EvalLine>, text: &dyn Fn(&EvalLine) -> String| eval.map_or("-".into(), text);
+    let run = found.run.as_ref();
+    let values = found.point.values.iter().map(|(_, value)| printable(value).to_string());
+    let rest = [
+        found.state(),
+        run.map_or("-".into(), |run| run.log.step().to_string()),
+        of(found.best(), &EvalLine::leading_text),
+        of(found.last(), &EvalLine::leading_text),
+        of(found.last(), &|eval| format!("{:.4}", eval.loss)),
+        run.map_or("-".into(), |run| format!("{:.1} s", run.log.seconds_of_steps())),
+    ];
+    values.chain(rest).collect()
+}
+
+/// A training as a JSON object.
+pub fn object(sweep: &Sweep, found: &Found) -> Value {
+    let score = |eval: Option<&EvalLine>| {
+        eval.map(
+            |e| json!({"step": e.step, "split": e.split, "top1": e.top1, "top5": e.top5, "loss": e.loss, "map": e.map}),
+        )
+    };
+    let set: serde_json::Map<String, Value> =
+        found.point.values.iter().map(|(key, value)| (key.clone(), value.clone().into())).collect();
+    let run = found.run.as_ref();
+    json!({
+        "run": sweep.folder(&found.point).to_string_lossy(), "set": set, "state": found.state(),
+        "step": run.map(|run| run.log.step()), "best": score(found.best()), "last": score(found.last()),
+        "training_seconds": run.map(|run| run.log.seconds_of_steps()),
+        "digest": run.and_then(|run| run.log.end.as_ref()).map(|end| &end.digest),
+    })
+}
+
+#[cfg(test)]
+mod tests {
+    use super::*;
+
+    fn grid(words: &[&str]) -> Result<Grid, Error> {
+        Grid::parse(&words.iter().map(ToString::to_string).collect::<Vec<_>>())
+    }
+
+    #[test]
+    fn all_combinations_have_a_name() {
+        let grid = grid(&["optimizer.kind=sgd,adamw", "schedule.base_lr=0.01, 0.1"]).unwrap();
+        let names: Vec<String> = grid.points().into_iter().map(|point| point.name).collect();
+        let expected =
+            ["kind=sgd,base_lr=0.01", "kind=sgd,base_lr=0.1", "kind=adamw,base_lr=0.01", "kind=adamw,base_lr=0.1"];
+        assert_eq!(names, expected);
+        assert_eq!(grid.points()[3].sets(), ["optimizer.kind=adamw", "schedule.base_lr=0.1"]);
+    }
+
+    #[test]
+    fn lists_stay_whole_and_names_harmless() {
+        let grid =
+            grid(&["augment.train=[\"flip\", \"normalize\"],[\"normalize\"]", "shuffle=\"full\",window(2)"]).unwrap();
+        let points = grid.points();
+        assert_eq!(points.len(), 4);
+        assert_eq!(points[1].sets(), ["augment.train=[\"flip\", \"normalize\"]", "shuffle=window(2)"]);
+        assert_eq!(points[1].name, "train=flip____normalize_1c962e06,shuffle=window_2_406049de");
+        // two kinds are told apart, and so are values that look alike
+        let alike = self::grid(&["optimizer.kind=sgd", "schedule.kind=step,cosine"]).unwrap();
+        assert_eq!(alike.points()[0].name, "optimizer.kind=sgd,schedule.kind=step");
+        let alike = self::grid(&["data=a/b,a_b"]).unwrap().points();
+        assert_eq!([&alike[0].name, &alike[1].name], ["data=a_b_fb0b40a3", "data=a_b"]);
+        // however many values there are, and in whichever order
+        let others = self::grid(&["data=a_b,c,a/b"]).unwrap().points();
+        assert_eq!([&others[2].name, &others[0].name], [&alike[0].name, &alike[1].name]);
+    }
+
+    #[test]
+    fn nonsense_is_refused() {
+        for words in [&["seed"][..], &["=1,2"], &["seed=1,,2"], &["seed=1,1"], &["seed=1", "seed=2"]] {
+            assert!(grid(words).unwrap_err().to_string().contains("KEY=V1,V2"), "{words:?}");
+        }
+    }
+}
+
+#[cfg(test)]
+mod table_tests {
+    use super::*;
+
+    #[test]
+    fn a_training_that_never_began_has_a_line() {
+        let grid = Grid::parse(&["seed=1,2".into(), "schedule.base_lr=0.1".into()]).unwrap();
+        let found = |point: Point| Found { point, outcome: None, run: None };
+        let all: Vec<Found> = grid.points().into_iter().map(found).collect();
+        let text = table(&grid, &all);
+        let lines: Vec<&str> = text.lines().collect();
+        assert!(lines[0].starts_with("seed  base_lr  state  steps  best top-1"), "{text}");
+        assert_eq!(lines[2], "2     0.1      -      -      -           -           -          -");
+        assert_eq!(lines.len(), 3, "nothing is best: {text}");
+    }
+}

@@ -19,12 +19,11 @@ use recipe::{Changes, Known, Recipe};
 use rustix::process::{Pid, Signal, kill_process};
 use signal_hook::consts::{SIGINT, SIGQUIT};
 use signal_hook::flag;
-use training::Error;
-use training::signals;
 use training::train::plan::source::transform_names;
 use training::train::save::saver::RESUMABLE;
+use training::{Error, signals};
 
-use super::grid::Point;
+use super::Point;
 
 /// Between two looks at a training.
 const PAUSE: Duration = Duration::from_millis(50);

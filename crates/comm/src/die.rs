@@ -3,19 +3,20 @@
 //! A rank that just leaves (a `return` from main, a panic, an early exit) lets the others wait in a collective forever;
 //! so every error and every panic of any thread ends in [`die`].
 
-use std::sync::atomic::{AtomicBool, Ordering};
+use std::cell::Cell;
+use std::sync::atomic::{AtomicBool, AtomicU8, AtomicUsize, Ordering};
 use std::time::{Duration, Instant};
 
 use base::screen;
 
-use super::{launcher, state, sys};
+use super::{launcher, sys};
 
 /// How long an initialisation under way may hold up the end, and how long MPI_Abort may take.
 const PATIENCE: Duration = Duration::from_secs(5);
 
 /// `rank R: ` when there are several ranks, else nothing. Before MPI is initialised the launcher's variables count.
 pub fn rank_prefix() -> String {
-    let (rank, size) = state::rank_and_size().or_else(launcher::rank_and_size).unwrap_or((0, 1));
+    let (rank, size) = rank_and_size().or_else(launcher::rank_and_size).unwrap_or((0, 1));
     if size > 1 { format!("rank {rank}: ") } else { String::new() }
 }
 
@@ -50,7 +51,7 @@ pub fn die(code: i32, message: &str) -> ! {
 fn end(code: i32) -> ! {
     let patience = Instant::now() + PATIENCE;
     loop {
-        if state::rank_and_size().is_some_and(|(_, size)| size == 1) {
+        if rank_and_size().is_some_and(|(_, size)| size == 1) {
             // nobody else to end, and MPI_Abort would bury the message under its own.
             sys::exit_now(code);
         }
@@ -58,7 +59,7 @@ fn end(code: i32) -> ! {
             sys::abort(code);
             sys::exit_now(code);
         }
-        if !state::is_starting() || state::on_mpi_thread() || Instant::now() > patience {
+        if !is_starting() || on_mpi_thread() || Instant::now() > patience {
             sys::exit_now(code);
         }
         std::thread::sleep(Duration::from_millis(2));
@@ -94,4 +95,59 @@ pub fn explain_faults() {
     if let Some(limit) = loaders::memory::limits() {
         sys::explain(&limit);
     }
+}
+
+/// How far MPI is.
+#[derive(Debug, Clone, Copy, PartialEq, Eq)]
+#[repr(u8)]
+pub enum Phase {
+    /// Initialisation is under way on the MPI thread.
+    Starting = 1,
+    /// Initialisation is over, well or badly.
+    Running = 2,
+    /// Finalised, or never started.
+    Ended = 3,
+}
+
+static PHASE: AtomicU8 = AtomicU8::new(0);
+static RANK: AtomicUsize = AtomicUsize::new(0);
+/// Zero until MPI is initialised.
+static SIZE: AtomicUsize = AtomicUsize::new(0);
+
+thread_local! {
+    static OWNS_MPI: Cell<bool> = const { Cell::new(false) };
+}
+
+/// MPI has reached this phase.
+pub fn enter(phase: Phase) {
+    PHASE.store(phase as u8, Ordering::SeqCst);
+}
+
+/// Whether initialisation is under way.
+pub fn is_starting() -> bool {
+    PHASE.load(Ordering::SeqCst) == Phase::Starting as u8
+}
+
+/// Notes this rank's number and the number of ranks.
+pub fn set_rank(rank: usize, size: usize) {
+    RANK.store(rank, Ordering::SeqCst);
+    SIZE.store(size, Ordering::SeqCst);
+}
+
+/// Rank and number of ranks, once MPI is initialised.
+pub fn rank_and_size() -> Option<(usize, usize)> {
+    match SIZE.load(Ordering::SeqCst) {
+        0 => None,
+        size => Some((RANK.load(Ordering::SeqCst), size)),
+    }
+}
+
+/// Makes the caller the MPI thread.
+pub fn own_mpi() {
+    OWNS_MPI.set(true);
+}
+
+/// Whether the caller is the MPI thread.
+pub fn on_mpi_thread() -> bool {
+    OWNS_MPI.get()
 }

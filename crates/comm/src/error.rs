@@ -1,6 +1,6 @@
 //! What can go wrong in communication.
 
-use super::thread_level::ThreadLevel;
+use super::thread::ThreadLevel;
 
 /// An error of MPI, of its set-up, or of the thread that owns it.
 #[derive(Debug, Clone, PartialEq, Eq, thiserror::Error)]

@@ -4,22 +4,21 @@
 //! by the caller itself, which has the data in its cache and needs nobody to wake up. MPI_THREAD_SERIALIZED suffices: every
 //! operation draws a ticket, and tickets are served one by one. While idle the owner neither spins nor polls MPI.
 
+use std::cell::Cell;
 use std::panic::{AssertUnwindSafe, catch_unwind};
 use std::sync::atomic::{AtomicBool, Ordering};
 use std::sync::{Arc, Mutex, MutexGuard, OnceLock, PoisonError};
 use std::time::Instant;
 
-use base::environment;
-use base::screen;
+use base::{environment, screen};
 use crossbeam_channel::{Receiver, Sender, bounded, unbounded};
 
-use super::check_family::check_family;
-use super::die::die;
+use super::die::{self, Phase, die, on_mpi_thread};
 use super::error::Error;
-use super::state::{self, Phase, on_mpi_thread};
+use super::library::check_family;
 use super::turns::Turns;
 use super::world::{World, WorldInfo};
-use super::{known_answer, launcher, operation, slurm, sys};
+use super::{known_answer, launcher, sys};
 
 /// Handle to MPI and to the thread that owns it. Clones are handles to the same.
 ///
@@ -87,14 +86,14 @@ impl Comm {
             return comm;
         }
         environment::remember();
-        state::enter(Phase::Starting);
+        die::enter(Phase::Starting);
         let owner = Arc::clone(&shared);
         let spawned = std::thread::Builder::new().name("mpi".into()).spawn(move || {
-            state::own_mpi();
+            die::own_mpi();
             ends_all_on_panic(&owner, || own_mpi(&work, &owner));
         });
         if let Err(error) = spawned {
-            state::enter(Phase::Ended);
+            die::enter(Phase::Ended);
             shared.opened(Err(Error::Spawn(error.to_string())));
         }
         comm
@@ -142,7 +141,7 @@ impl Comm {
     /// # Errors
     /// What `f` returned, or [`Error::Finished`] if it came after the end of MPI.
     pub fn run<R>(&self, what: &'static str, f: impl FnOnce(&World) -> Result<R, Error>) -> Result<R, Error> {
-        if on_mpi_thread() || operation::current().is_some() {
+        if on_mpi_thread() || current().is_some() {
             return Err(Error::Inside { what });
         }
         let Some(ticket) = self.shared.turns.draw(|_| true) else { return Err(Error::Finished { what }) };
@@ -185,7 +184,7 @@ impl Shared {
     fn serve<R>(&self, ticket: u64, name: &'static str, f: impl FnOnce(Result<&World, Error>) -> R) -> R {
         self.turns.wait(ticket);
         self.begun(name);
-        let result = operation::within(name, || {
+        let result = within(name, || {
             let world = lock(&self.world);
             f(world.as_ref().ok_or_else(|| self.absent(name)))
         });
@@ -235,7 +234,7 @@ impl<R> Pending<R> {
     /// What the operation returned, or [`Error::Finished`] if it came after the end of MPI.
     pub fn wait(self) -> Result<R, Error> {
         let what = self.what;
-        if on_mpi_thread() || operation::current().is_some() {
+        if on_mpi_thread() || current().is_some() {
             return Err(Error::Inside { what });
         }
         self.answer.recv().unwrap_or(Err(Error::Finished { what }))
@@ -261,18 +260,18 @@ fn ends_all_on_panic<R>(shared: &Shared, f: impl FnOnce() -> R) -> R {
 
 /// The thread's life: initialise, work off the queue, finalise.
 fn own_mpi(work: &Receiver<Work>, shared: &Shared) {
-    if let Some(text) = slurm::foresee(launcher::variable, &sys::library_version()) {
+    if let Some(text) = launcher::foresee(launcher::variable, &sys::library_version()) {
         screen::say(&format!("warning: {text}"));
     }
-    let opened = operation::within(START, || {
+    let opened = within(START, || {
         check_family()?;
         let (world, info) = World::open()?;
-        state::set_rank(info.rank, info.size);
+        die::set_rank(info.rank, info.size);
         known_answer::check(&world)?;
         Ok((world, info))
     });
     // the phase comes before the answer: whoever has seen the world may die at once
-    state::enter(Phase::Running);
+    die::enter(Phase::Running);
     shared.opened(opened);
     while let Ok(next) = work.recv() {
         match next {
@@ -281,13 +280,54 @@ fn own_mpi(work: &Receiver<Work>, shared: &Shared) {
                 shared.turns.wait(ticket);
                 shared.begun(FINISH);
                 let world = lock(&shared.world).take().ok_or_else(|| shared.absent(FINISH));
-                let closed = operation::within(FINISH, || world.and_then(World::close));
-                state::enter(Phase::Ended);
+                let closed = within(FINISH, || world.and_then(World::close));
+                die::enter(Phase::Ended);
                 shared.turns.next();
                 // nobody waits any more if the receiver is gone
                 let _ = answer.send(closed);
                 return;
             }
         }
+    }
+}
+
+thread_local! {
+    static CURRENT: Cell<Option<&'static str>> = const { Cell::new(None) };
+}
+
+/// Name of this thread's operation.
+pub fn current() -> Option<&'static str> {
+    CURRENT.get()
+}
+
+/// Does `work` as the operation `name`.
+pub fn within<R>(name: &'static str, work: impl FnOnce() -> R) -> R {
+    let outer = CURRENT.replace(Some(name));
+    let result = work();
+    CURRENT.set(outer);
+    result
+}
+
+/// What MPI allows threads to do (`MPI_THREAD_*`), lowest first.
+#[derive(Debug, Clone, Copy, PartialEq, Eq, PartialOrd, Ord)]
+pub enum ThreadLevel {
+    /// Only one thread may exist.
+    Single,
+    /// Only the thread that initialised MPI may call it.
+    Funneled,
+    /// Any thread may call, one at a time.
+    Serialized,
+    /// Any thread may call at any time.
+    Multiple,
+}
+
+impl std::fmt::Display for ThreadLevel {
+    fn fmt(&self, f: &mut std::fmt::Formatter<'_>) -> std::fmt::Result {
+        f.write_str(match self {
+            Self::Single => "MPI_THREAD_SINGLE",
+            Self::Funneled => "MPI_THREAD_FUNNELED",
+            Self::Serialized => "MPI_THREAD_SERIALIZED",
+            Self::Multiple => "MPI_THREAD_MULTIPLE",
+        })
     }
 }

@@ -2,8 +2,6 @@
 
 use loaders::nearest::{did_you_mean, nearest};
 
-use super::done_here;
-use super::elsewhere;
 use super::keys::{KEYS, Key};
 
 /// The equivalent of another program's setting.
@@ -50,12 +48,12 @@ fn of_same_name(path: &str) -> Option<&'static Key> {
 /// Returns the equivalent of an unknown key, if another program has this key.
 pub fn here(path: &str) -> Option<Here> {
     let whole = plain(path);
-    let of_path = elsewhere::PATHS.iter().find(|(theirs, _)| plain(theirs) == whole).map(|(_, ours)| *ours);
+    let of_path = PATHS.iter().find(|(theirs, _)| plain(theirs) == whole).map(|(_, ours)| *ours);
     let word = plain(last_word(path));
     let is_named = |words: &str| words.split_whitespace().any(|theirs| plain(theirs) == word);
-    let sentence = || done_here::SENTENCES.iter().find(|(words, _)| is_named(words));
+    let sentence = || SENTENCES.iter().find(|(words, _)| is_named(words));
     of_path
-        .or_else(|| translated(path, elsewhere::KEYS))
+        .or_else(|| translated(path, FOREIGN_KEYS))
         .map(Here::Key)
         .or_else(|| sentence().map(|(_, text)| Here::Sentence(text)))
 }
@@ -73,7 +71,7 @@ pub fn of_option(option: &str) -> Option<Here> {
 
 /// Help for an unknown transform.
 pub fn of_transform(name: &str, known: &[&str]) -> String {
-    match translated(name, elsewhere::TRANSFORMS) {
+    match translated(name, TRANSFORMS) {
         Some(ours) => format!("; here it is \"{ours}\""),
         None => did_you_mean(name, known),
     }
@@ -81,7 +79,7 @@ pub fn of_transform(name: &str, known: &[&str]) -> String {
 
 /// Help for an unknown kind of optimizer or schedule.
 pub fn of_kind(word: &str) -> Option<&'static str> {
-    translated(word, elsewhere::KINDS)
+    translated(word, KINDS)
 }
 
 /// Our word for one from elsewhere, whatever its case and its `-` and `_`.
@@ -98,6 +96,350 @@ fn plain(word: &str) -> String {
     word.to_lowercase().replace(['-', '_'], "")
 }
 
+// Names in PyTorch, torchvision's reference script, timm, Keras and Lightning, and their equivalents here. Matching ignores case, `-` and
+// `_`.
+
+/// Other programs' names and spellings of settings, with the equivalent recipe key.
+pub(super) const FOREIGN_KEYS: &[(&str, &str)] = &[
+    ("lr", "schedule.base_lr"),
+    ("learning_rate", "schedule.base_lr"),
+    ("initial_learning_rate", "schedule.base_lr"),
+    ("lr_scheduler", "schedule.kind"),
+    ("scheduler", "schedule.kind"),
+    ("sched", "schedule.kind"),
+    ("lr_schedule", "schedule.kind"),
+    ("warmup", "schedule.warmup_epochs"),
+    ("warmup_lr", "schedule.warmup_from"),
+    ("lr_milestones", "schedule.milestones"),
+    ("decay_milestones", "schedule.milestones"),
+    ("lr_gamma", "schedule.gamma"),
+    ("decay_rate", "schedule.gamma"),
+    ("opt", "optimizer.kind"),
+    ("optim", "optimizer.kind"),
+    ("optimiser", "optimizer.kind"),
+    ("wd", "optimizer.weight_decay"),
+    ("decay", "optimizer.weight_decay"),
+    ("clip_grad", "optimizer.clip_norm"),
+    ("clipnorm", "optimizer.clip_norm"),
+    ("clipvalue", "optimizer.clip_value"),
+    ("max_grad_norm", "optimizer.clip_norm"),
+    ("agc", "optimizer.clip_agc"),
+    ("adaptive_clipping", "optimizer.clip_agc"),
+    ("sam", "optimizer.sam_rho"),
+    ("rho", "optimizer.sam_rho"),
+    ("max_lr", "schedule.base_lr"),
+    ("t_0", "schedule.cycle_epochs"),
+    ("t_mult", "schedule.cycle_factor"),
+    ("cooldown_epochs", "schedule.cooldown"),
+    ("min_lr", "schedule.end_lr"),
+    ("eta_min", "schedule.end_lr"),
+    ("batch_size", "batch"),
+    ("bs", "batch"),
+    ("b", "batch"),
+    ("num_epochs", "epochs"),
+    ("n_epochs", "epochs"),
+    ("max_epochs", "epochs"),
+    ("max_steps", "steps"),
+    ("num_steps", "steps"),
+    ("total_steps", "steps"),
+    ("train_steps", "steps"),
+    ("iterations", "steps"),
+    ("max_iter", "steps"),
+    ("arch", "model"),
+    ("network", "model"),
+    ("net", "model"),
+    ("data_dir", "data"),
+    ("data_path", "data"),
+    ("dataset", "data"),
+    ("smoothing", "label_smoothing"),
+    ("amp", "precision"),
+    ("dtype", "precision"),
+    ("mixed_precision", "precision"),
+    ("num_workers", "loader.threads"),
+    ("workers_per_rank", "loader.threads"),
+    ("random_seed", "seed"),
+    ("model_ema", "ema.decay"),
+    ("model_ema_decay", "ema.decay"),
+    ("ema_decay", "ema.decay"),
+    ("swa", "ema.swa_start"),
+    ("swa_epoch_start", "ema.swa_start"),
+    ("early_stopping", "stop.patience"),
+    ("early_stopping_patience", "stop.patience"),
+    ("patience", "stop.patience"),
+    ("patience_epochs", "schedule.patience"),
+    ("target_accuracy", "stop.target"),
+    ("stopping_threshold", "stop.target"),
+    ("monitor", "checkpoint.best_by"),
+    ("eval_metric", "checkpoint.best_by"),
+    ("metric_for_best_model", "checkpoint.best_by"),
+    ("save_best", "checkpoint.best_by"),
+    ("eval_interval", "eval.every"),
+    ("eval_freq", "eval.every"),
+    ("eval_every", "eval.every"),
+    ("check_val_every_n_epoch", "eval.every"),
+    ("limit_val_batches", "eval.limit"),
+    ("tta", "eval.flip"),
+    ("ten_crop", "eval.corners"),
+    ("compression", "reduce.codec"),
+    ("sync_batchnorm", "sync_bn"),
+    ("transforms", "augment.train"),
+    ("augmentation", "augment.train"),
+    ("progressive_resizing", "augment.sizes"),
+    ("resolution", "augment.sizes"),
+    ("transformer_embedding_decay", "optimizer.groups"),
+    ("layer_decay", "optimizer.groups"),
+    ("mixup_alpha", "mix.mixup"),
+    ("mixup", "mix.mixup"),
+    ("cutmix_alpha", "mix.cutmix"),
+    ("cutmix", "mix.cutmix"),
+    ("mixup_prob", "mix.prob"),
+    ("mixup_switch_prob", "mix.switch"),
+    ("lr_warmup_epochs", "schedule.warmup_epochs"),
+    ("lr_warmup_decay", "schedule.warmup_from"),
+    ("lr_min", "schedule.end_lr"),
+    ("lr_base", "schedule.base_lr"),
+    ("lr_base_size", "schedule.reference_batch"),
+    ("lr_cycle_mul", "schedule.cycle_factor"),
+    ("lr_cycle_decay", "schedule.gamma"),
+    ("factor", "schedule.gamma"),
+    ("print_freq", "log.every"),
+    ("log_interval", "log.every"),
+    ("log_every_n_steps", "log.every"),
+    ("cache_dataset", "loader.cache"),
+    ("dist_bn", "sync_bn"),
+    ("model_ema_steps", "ema.decay"),
+    ("use_ema", "ema.decay"),
+    ("ema_momentum", "ema.decay"),
+    ("use_deterministic_algorithms", "deterministic"),
+    ("clip_grad_norm", "optimizer.clip_norm"),
+    ("global_clipnorm", "optimizer.clip_norm"),
+    ("gradient_clip_val", "optimizer.clip_norm"),
+    ("ra_sampler", "augment.repeats"),
+    ("ra_reps", "augment.repeats"),
+    ("aug_repeats", "augment.repeats"),
+    ("weights", "init.from"),
+    ("initial_checkpoint", "init.from"),
+    ("pretrained_path", "init.from"),
+    ("finetune", "init.from"),
+    ("amp_dtype", "precision"),
+    ("model_dtype", "precision"),
+    ("half", "precision"),
+    ("fp16", "precision"),
+    ("bf16", "precision"),
+    ("zero_init_last", "zero_init_residual"),
+    ("val_split", "eval_split"),
+    ("opt_eps", "optimizer.eps"),
+    ("epsilon", "optimizer.eps"),
+    ("opt_betas", "optimizer.beta1"),
+    ("betas", "optimizer.beta1"),
+    ("beta_1", "optimizer.beta1"),
+    ("beta_2", "optimizer.beta2"),
+    ("bce_loss", "loss.kind"),
+    ("bce_sum", "loss.over_classes"),
+    ("bce_target_thresh", "loss.threshold"),
+    ("class_weight", "loss.class_weights"),
+    ("loss_weights", "loss.class_weights"),
+    ("worker_seeding", "seed"),
+    ("checkpoint_hist", "checkpoint.keep"),
+    ("recovery_interval", "checkpoint.every"),
+    ("save_freq", "checkpoint.every"),
+    ("restore_best_weights", "checkpoint.best_by"),
+    ("save_best_only", "checkpoint.best_by"),
+    ("validation_freq", "eval.every"),
+    ("val_check_interval", "eval.every"),
+    ("validation_steps", "eval.limit"),
+    ("image_dataset", "data"),
+    ("input_size", "augment.train"),
+    ("train_transforms", "augment.train"),
+    ("val_transforms", "augment.eval"),
+    ("teacher", "distill.teacher"),
+    ("rotation_range", "augment.train"),
+    ("swa_lrs", "ema.swa_start"),
+];
+
+/// Other programs' names of transforms, and ours.
+pub(super) const TRANSFORMS: &[(&str, &str)] = &[
+    ("horizontal_flip", "flip"),
+    ("random_horizontal_flip", "flip"),
+    ("hflip", "flip"),
+    ("random_flip", "flip"),
+    ("random_vertical_flip", "vertical_flip"),
+    ("vflip", "vertical_flip"),
+    ("resized_crop", "random_resized_crop(224)"),
+    ("random_rotation", "rotation(15)"),
+    ("random_affine", "affine(10)"),
+    ("random_perspective", "perspective(0.5)"),
+    ("random_invert", "invert"),
+    ("random_autocontrast", "autocontrast"),
+    ("random_equalize", "equalize"),
+    ("random_posterize", "posterize(4)"),
+    ("random_solarize", "solarize(128)"),
+    ("random_adjust_sharpness", "sharpness(2)"),
+    ("random_grayscale", "grayscale(0.1)"),
+    ("randaugment", "rand_augment(2, 9)"),
+    ("trivial_augment_wide", "trivial_augment"),
+    ("autoaugment", "auto_augment(imagenet)"),
+    ("aug_mix", "augmix"),
+    ("to_tensor", "normalize"),
+    ("rescaling", "normalize"),
+    ("normalization", "normalize"),
+    ("standardize", "normalize"),
+];
+
+/// Schedules and optimizers of other programs, with the most similar kind here.
+pub(super) const KINDS: &[(&str, &str)] = &[
+    ("multistep", "step"),
+    ("multi_step_lr", "step"),
+    ("step_lr", "step"),
+    ("cosine_annealing_lr", "cosine"),
+    ("cosine_annealing", "cosine"),
+    ("cosine_decay", "cosine"),
+    ("one_cycle_lr", "one_cycle"),
+    ("one_cycle_policy", "one_cycle"),
+    ("cosine_annealing_warm_restarts", "warm_restarts"),
+    ("sgdr", "warm_restarts"),
+    ("reduce_lr_on_plateau", "plateau"),
+    ("plateau_lr", "plateau"),
+    ("cosine_restarts", "warm_restarts"),
+    ("cosine_with_restarts", "warm_restarts"),
+    ("exponential_lr", "exponential"),
+    ("exponential_decay", "exponential"),
+    ("poly", "polynomial"),
+    ("polynomial_lr", "polynomial"),
+    ("linear", "polynomial"),
+    ("constant_lr", "constant"),
+    ("momentum", "sgd"),
+    ("nesterov", "sgd"),
+    ("adam_w", "adamw"),
+];
+
+/// Exceptions from [`FOREIGN_KEYS`]: names that mean something else in a section or as an option.
+pub(super) const PATHS: &[(&str, &str)] = &[("loader.workers", "loader.threads"), ("data.workers", "loader.threads")];
+
+/// The setting's names, separated by spaces, and the sentence.
+pub(super) const SENTENCES: &[(&str, &str)] = &[
+    (
+        "norm_weight_decay bias_weight_decay no_weight_decay",
+        "optimizer.no_decay = [\"norm\", \"bias\"] leaves these parameters without weight decay; optimizer.groups gives \
+         parameters numbers of their own",
+    ),
+    (
+        "step_size lr_step_size",
+        "kind = \"step\" has a list of epochs in place of a step size: schedule.milestones = [30, 60, 90]; or kind = \
+         \"exponential\" with decay_epochs = 30 and staircase = true",
+    ),
+    ("num_classes nb_classes", "the number of classes is that of the data set; the last layer fits it by itself"),
+    (
+        "device accelerator use_gpu gpus gpu devices num_nodes nnodes nproc_per_node world_size local_rank dist_url \
+         dist_backend backend strategy distributed no_ddp_bb device_modules synchronize_step rank node_rank master_addr \
+         master_port",
+        "where a run computes is no key of the recipe: mpirun -n N (or srun) starts a rank for each GPU or group of cores, and \
+         `trireme train --device cuda` or cpu says on what",
+    ),
+    (
+        "out output output_dir experiment default_root_dir save_dir log_dir logdir filepath work_dir",
+        "the folder of a run is an option: `trireme train RECIPE --out DIR`",
+    ),
+    (
+        "resume resume_from ckpt_path start_epoch initial_epoch no_resume_opt auto_resume",
+        "a run goes on by an option: `trireme train RECIPE --out DIR --resume auto`",
+    ),
+    (
+        "pretrained",
+        "the weights that a run starts from are a file: init.from = \"FILE\", of a run, PyTorch, Keras or ONNX",
+    ),
+    (
+        "auto_augment aa autoaugment rand_augment randaugment trivial_augment ra_magnitude augmix augmix_severity aug_splits \
+         use_v2",
+        "policies are transforms: write \"auto_augment\", \"rand_augment(2, 9)\", \"trivial_augment\" or \"augmix\" into the \
+         list augment.train",
+    ),
+    (
+        "random_erase random_erasing reprob remode recount resplit",
+        "it is a transform: write \"random_erasing(0.25)\" at the end of the list augment.train",
+    ),
+    (
+        "hflip vflip horizontal_flip vertical_flip color_jitter color_jitter_prob grayscale_prob gaussian_blur_prob scale ratio \
+         train_crop_mode no_aug rescale zoom_range crop_pct train_crop_size val_crop_size val_resize_size img_size image_size \
+         imgsz interpolation train_interpolation mean std crop_padding_ratio",
+        "images are made by two lists of transforms, augment.train and augment.eval, such as [\"random_resized_crop(224)\", \
+         \"flip\", \"normalize\"] and [\"resize(256)\", \"center_crop(224)\", \"normalize\"]",
+    ),
+    (
+        "grad_accum grad_accum_steps gradient_accumulation_steps accumulate_grad_batches accumulation_steps",
+        "gradients are accumulated over workers: batch is the whole step, and workers says into how many parts it is cut; more \
+         workers than ranks share the ranks",
+    ),
+    ("test_only evaluate validate", "scoring alone is a command: `trireme eval RUN`"),
+    (
+        "steps_per_epoch train_num_samples val_num_samples limit_train_batches overfit_batches fast_dev_run epoch_repeats \
+         use_multi_epochs_loader",
+        "an epoch is a pass over the training split; the length of a run is epochs or steps, --max-steps N ends it early, and \
+         `trireme data sample` makes a smaller data set",
+    ),
+    ("min_epochs min_steps", "a run is epochs or steps long; stop.patience ends it earlier"),
+    ("max_time", "it is an option: `trireme train RECIPE --time-limit 1h30m`"),
+    (
+        "validation_split validation_data validation_fraction train_split val_fraction",
+        "splits are made with the data set: `trireme data convert ... --validation-fraction 0.1`; eval_split names the one that \
+         is scored",
+    ),
+    (
+        "validation_batch_size eval_batch_size val_batch_size",
+        "scores do not depend on the batch, and are computed in that of a worker; `trireme eval --batch N` takes another",
+    ),
+    (
+        "loss criterion loss_fn",
+        "the loss is a section: [loss] with kind = \"cross_entropy\", \"bce\", \"focal\" or \"sigmoid_focal\"",
+    ),
+    ("optimizer opt_kwargs", "the optimizer is a section: [optimizer] with kind = \"sgd\" and its keys"),
+    (
+        "metrics weighted_metrics",
+        "top-1, top-5 and the loss are always scored; macro_f1 and map where checkpoint.best_by or stop.score names them",
+    ),
+    (
+        "callbacks mode baseline start_from_epoch save_weights_only enable_checkpointing ema_overwrite_frequency",
+        "there are no callbacks: [checkpoint], [stop], [ema] and [schedule] do their work",
+    ),
+    (
+        "logger verbose log_wandb wandb_project wandb_tags wandb_resume_id enable_progress_bar enable_model_summary profiler \
+         tensorboard_dir",
+        "a run writes metrics.jsonl, report.html and event files for TensorBoard by itself ([log]); -v, --quiet and --trace \
+         FILE are options",
+    ),
+    (
+        "torchcompile torchcompile_mode torchscript jit_compile run_eagerly fuser channels_last steps_per_execution benchmark \
+         pin_mem pin_memory prefetch_factor no_prefetcher persistent_workers grad_checkpointing inference_mode barebones \
+         plugins compile amp_impl fast_norm model_ema_force_cpu split_bn use_distributed_sampler \
+         reload_dataloaders_every_n_epochs auto_scale_batch_size num_sanity_val_steps detect_anomaly auto_scale_loss \
+         loss_scale_factor dist_bn_reduce",
+        "it has no counterpart: the program plans layouts, memory and reading by itself, and `trireme bench` measures them; \
+         leave it out",
+    ),
+    (
+        "limit_test_batches limit_predict_batches",
+        "eval.limit is for the split that is scored while the run trains; test is scored as a whole at the end",
+    ),
+    ("auto_lr_find lr_find", "it is an option: `trireme train RECIPE --find-lr`"),
+    (
+        "drop dropout drop_rate drop_path drop_path_rate drop_connect drop_block bn_momentum bn_eps model_kwargs \
+         head_init_scale head_init_bias gp in_chans input_img_mode width depth",
+        "the layers of a network are no keys of the recipe: `trireme models NAME --toml` writes a network as a file to change, \
+         which model = \"FILE.toml\" trains",
+    ),
+    (
+        "bce_pos_weight jsd_loss amsgrad lr_noise lr_noise_pct lr_noise_std lr_k_decay lr_cycle_limit cutmix_minmax mixup_mode \
+         mixup_off_epoch model_ema_warmup sched_on_updates warmup_prefix lr_base_scale clip_mode gradient_clip_algorithm \
+         lr_warmup_method rho_decay sample_weight initial_decay decay_steps sampler save_images",
+        "there is no such setting; docs/recipe.md lists what there is",
+    ),
+    (
+        "dataset_download dataset_trust_remote_code class_map input_key target_key label_mode color_mode \
+         image_dataset_from_directory x y split",
+        "the data set is a folder that `trireme data convert KIND SRC OUT` makes once; data = \"OUT\" names it",
+    ),
+];
+
 #[cfg(test)]
 mod tests {
     use super::*;
@@ -106,18 +448,18 @@ mod tests {
     /// Each word leads to something that exists.
     #[test]
     fn ours_exist() {
-        for (theirs, ours) in elsewhere::KEYS.iter().chain(elsewhere::PATHS) {
+        for (theirs, ours) in FOREIGN_KEYS.iter().chain(PATHS) {
             assert!(keys::find(ours).is_some(), "{theirs} -> {ours}");
         }
         let names = loaders::transform::names();
-        for (theirs, ours) in elsewhere::TRANSFORMS {
+        for (theirs, ours) in TRANSFORMS {
             assert!(names.contains(&ours.split('(').next().unwrap()), "{theirs} -> {ours}");
         }
         let kinds = ["schedule", "optimizer"].map(|section| {
             let key = keys::find(&format!("{section}.kind")).unwrap();
             key.field.value_type.words().unwrap_or_default()
         });
-        for (theirs, ours) in elsewhere::KINDS {
+        for (theirs, ours) in KINDS {
             assert!(kinds.iter().any(|words| words.contains(&format!("\"{ours}\""))), "{theirs} -> {ours}: {kinds:?}");
         }
     }

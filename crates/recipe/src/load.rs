@@ -7,18 +7,16 @@ use std::collections::BTreeMap;
 use std::io::ErrorKind;
 use std::path::{Path, PathBuf};
 
+use loaders::nearest::nearest;
 use schema::{KeyType, Problem, Schema, Section, check_section, shown};
 use toml::{Table, Value};
 
-use super::absent;
 use super::changes::{self, Changes};
 use super::check::{self, Known};
 use super::error::{Error, Origin};
 use super::hint;
 use super::keys::{self, Key};
-use super::recipe::Recipe;
-use super::table::insert;
-use super::text;
+use super::sections::Recipe;
 
 /// A recipe, and what there is to say about the way from its file.
 #[derive(Clone, Debug, PartialEq)]
@@ -39,15 +37,15 @@ impl Recipe {
     pub fn load(path: &Path, changes: &Changes, known: &Known) -> Result<Loaded, Error> {
         let file = path.display().to_string();
         let bytes = loaders::regular::read(path).map_err(|source| match source.kind() {
-            ErrorKind::NotFound => Error::Absent { file: file.clone(), cure: absent::cure(path) },
+            ErrorKind::NotFound => Error::Absent { file: file.clone(), cure: cure(path) },
             _ => Error::Read { file: file.clone(), source },
         })?;
-        Self::parse(&text::decode(bytes, &file)?, &file, changes, known)
+        Self::parse(&decode(bytes, &file)?, &file, changes, known)
     }
 
     /// As [`Recipe::load`], from a text; `file` stands in the messages.
     pub fn parse(text: &str, file: &str, changes: &Changes, known: &Known) -> Result<Loaded, Error> {
-        let mut table = text::parse(text, file)?;
+        let mut table = parse(text, file)?;
         let mut origin = Origin { file, sets: BTreeMap::new() };
         check_keys(&table, "", &origin)?;
         changes.unsets.iter().try_for_each(|path| changes::unset(&mut table, path))?;
@@ -68,7 +66,7 @@ impl Recipe {
     /// A recipe out of a file that trireme wrote, such as a checkpoint: names of networks and transforms are not checked.
     pub fn from_toml(text: &str) -> Result<Self, Error> {
         let file = "the recipe in a checkpoint";
-        let table = text::parse(text, file)?;
+        let table = parse(text, file)?;
         let origin = Origin { file, sets: BTreeMap::new() };
         check_keys(&table, "", &origin)?;
         read(table, &origin)
@@ -114,7 +112,7 @@ fn read(table: Table, origin: &Origin) -> Result<Recipe, Error> {
     for (name, schema) in keys::sections() {
         check_by_schema(name, schema, table.get(name).and_then(Value::as_table).unwrap_or(&none), origin)?;
     }
-    Value::Table(table).try_into().map_err(|e| text::syntax(origin.file, e))
+    Value::Table(table).try_into().map_err(|e| syntax(origin.file, e))
 }
 
 fn check_by_schema(section: &str, schema: &Schema, table: &Table, origin: &Origin) -> Result<(), Error> {
@@ -179,6 +177,122 @@ fn parse_set(set: &str) -> Result<(&'static Key, Value), Error> {
     Ok((key, if wants_text && !value.is_str() { bare() } else { value }))
 }
 
+/// Recipes that are listed, at most.
+const LISTED: usize = 8;
+
+/// What to try in place of `path`, where there is no file: one of a similar name, or the recipes in that folder, or below it.
+pub fn cure(path: &Path) -> String {
+    let folder = path.parent().unwrap_or(Path::new(""));
+    let name = path.file_name().unwrap_or_default().to_string_lossy();
+    let below = folder.join("recipes");
+    let (here, there) = (recipes(folder), recipes(&below));
+    let shown = |folder: &Path, name: &str| folder.join(name).display().to_string();
+    for (folder, names) in [(folder, &here), (&*below, &there)] {
+        let names: Vec<&str> = names.iter().map(String::as_str).collect();
+        if let Some(found) = nearest(&name, &names) {
+            return format!("; did you mean {}?", shown(folder, found));
+        }
+    }
+    let (folder, names) = if here.is_empty() { (&*below, there) } else { (folder, here) };
+    let listed: Vec<String> = names.iter().take(LISTED).map(|name| shown(folder, name)).collect();
+    match names.len() - listed.len() {
+        _ if names.is_empty() => "; recipes are TOML files, trireme comes with some in its folder `recipes`".into(),
+        0 => format!("; there are {}", listed.join(", ")),
+        more => format!("; there are {} and {more} more", listed.join(", ")),
+    }
+}
+
+/// Names of the recipes in a folder, sorted.
+fn recipes(folder: &Path) -> Vec<String> {
+    let folder = if folder.as_os_str().is_empty() { Path::new(".") } else { folder };
+    let entries = std::fs::read_dir(folder).into_iter().flatten().flatten();
+    let recipes = entries.filter(|entry| is_recipe(&entry.path()));
+    let mut names: Vec<String> = recipes.filter_map(|entry| entry.file_name().into_string().ok()).collect();
+    names.sort();
+    names
+}
+
+/// Whether a file seems to be a recipe: TOML that names a model.
+fn is_recipe(path: &Path) -> bool {
+    let names_a_model = |text: String| text.lines().any(|line| line.starts_with("model"));
+    path.extension().is_some_and(|extension| extension == "toml")
+        && path.is_file()
+        && std::fs::read_to_string(path).is_ok_and(names_a_model)
+}
+
+/// The bytes of a file as text.
+///
+/// # Errors
+/// With the line, and how to save the file.
+pub(super) fn decode(bytes: Vec<u8>, file: &str) -> Result<String, Error> {
+    let wide = [[0xff, 0xfe], [0xfe, 0xff]].iter().any(|mark| bytes.starts_with(mark));
+    String::from_utf8(bytes).map_err(|error| {
+        let at = error.utf8_error().valid_up_to();
+        let line = 1 + error.as_bytes().iter().take(at).filter(|byte| **byte == b'\n').count();
+        let what = match error.as_bytes().get(at) {
+            _ if wide => "the file is UTF-16".into(),
+            Some(byte) => format!("line {line} holds the byte 0x{byte:02x}, which is not UTF-8"),
+            None => "the file is not UTF-8".into(),
+        };
+        Error::Syntax { file: file.into(), why: format!("{what}; save the file as UTF-8") }
+    })
+}
+
+/// A text as TOML.
+///
+/// # Errors
+/// With line and column, or the number that TOML has no integer for.
+pub(super) fn parse(text: &str, file: &str) -> Result<Table, Error> {
+    text.parse().map_err(|error| match beyond_integers(&error) {
+        Some(number) => {
+            let line = text.lines().position(|line| line.contains(&number));
+            let place = line.map_or_else(String::new, |line| format!("line {}: ", line + 1));
+            let why = format!("{place}{number} is no integer of 64 bits; an integer is at most {}", i64::MAX);
+            Error::Syntax { file: file.into(), why }
+        }
+        None => syntax(file, error),
+    })
+}
+
+pub(super) fn syntax(file: &str, error: toml::de::Error) -> Error {
+    Error::Syntax { file: file.into(), why: error.to_string() }
+}
+
+/// The integer of more than 64 bits that an error is about, which the parser calls by a type of Rust.
+fn beyond_integers(error: &toml::de::Error) -> Option<String> {
+    let (_, rest) = error.message().split_once("integer `")?;
+    let (number, rest) = rest.split_once("` as ")?;
+    (rest.starts_with("i128") || rest.starts_with("u128") || rest.starts_with("u64")).then(|| number.to_string())
+}
+
+/// Puts a value there; its section is made if it is not there.
+pub(super) fn insert(table: &mut Table, path: &str, value: Value) {
+    let Some((section, name)) = path.split_once('.') else {
+        table.insert(path.to_string(), value);
+        return;
+    };
+    let inner = table.entry(section).or_insert_with(|| Value::Table(Table::new()));
+    if let Value::Table(inner) = inner {
+        inner.insert(name.to_string(), value);
+    }
+}
+
+/// The value at a path such as `optimizer.momentum`.
+pub(super) fn lookup<'a>(table: &'a Table, path: &str) -> Option<&'a Value> {
+    match path.split_once('.') {
+        Some((section, name)) => table.get(section)?.as_table()?.get(name),
+        None => table.get(path),
+    }
+}
+
+/// Takes the value out.
+pub(super) fn remove(table: &mut Table, path: &str) -> Option<Value> {
+    match path.split_once('.') {
+        Some((section, name)) => table.get_mut(section)?.as_table_mut()?.remove(name),
+        None => table.remove(path),
+    }
+}
+
 #[cfg(test)]
 mod tests {
     use super::*;
@@ -212,5 +326,61 @@ mod tests {
         let given = load("lenet", "src", &["data=data", "model=net.toml"]);
         assert_eq!(given, (PathBuf::from("data"), Some(beside("net.toml")), None));
         fs::remove_dir_all(&root).unwrap();
+    }
+}
+
+#[cfg(test)]
+mod absent_tests {
+    use super::*;
+    use std::fs;
+
+    const RECIPE: &str = "# LeNet\nmodel = \"lenet\"\n";
+
+    #[test]
+    fn similar_names_are_suggested_and_others_listed() {
+        let dir = std::env::temp_dir().join(format!("trireme-absent-{}", std::process::id()));
+        let below = dir.join("recipes");
+        fs::create_dir_all(&below).unwrap();
+        let cure_of = |name: &str| cure(&dir.join(name)).replace(&format!("{}/", dir.display()), "");
+        assert_eq!(cure_of("x.toml"), "; recipes are TOML files, trireme comes with some in its folder `recipes`");
+        for name in ["mnist-lenet.toml", "notes.txt", "cifar10-resnet20.toml"] {
+            fs::write(below.join(name), RECIPE).unwrap();
+        }
+        // TOML, but no recipe
+        fs::write(dir.join("rustfmt.toml"), "max_width = 120\n").unwrap();
+        assert_eq!(cure_of("mnist_lenet.toml"), "; did you mean recipes/mnist-lenet.toml?");
+        assert_eq!(cure_of("else"), "; there are recipes/cifar10-resnet20.toml, recipes/mnist-lenet.toml");
+        fs::write(dir.join("mine.toml"), RECIPE).unwrap();
+        assert_eq!(cure_of("mine.tml"), "; did you mean mine.toml?");
+        assert_eq!(cure_of("something-else.toml"), "; there are mine.toml");
+        (0..9).for_each(|i| fs::write(dir.join(format!("run-of-mine-{i}.toml")), RECIPE).unwrap());
+        assert!(cure_of("something-else.toml").ends_with("run-of-mine-6.toml and 2 more"));
+        fs::remove_dir_all(dir).unwrap();
+    }
+}
+
+#[cfg(test)]
+mod text_tests {
+    use super::*;
+
+    #[test]
+    fn a_file_that_is_not_utf_8_says_where_and_what_to_do() {
+        let refused = |bytes: &[u8]| decode(bytes.to_vec(), "a.toml").unwrap_err().to_string();
+        let text = refused(b"model = \"lenet\"\ndata = \"caf\xe9\"\n");
+        assert_eq!(
+            text,
+            "a.toml: not valid TOML: line 2 holds the byte 0xe9, which is not UTF-8; save the file as UTF-8"
+        );
+        assert!(refused(b"\xff\xfem\0o\0").contains("the file is UTF-16; save the file as UTF-8"));
+        assert_eq!(decode("data = \"caf\u{e9}\"".into(), "a.toml").unwrap(), "data = \"caf\u{e9}\"");
+    }
+
+    #[test]
+    fn an_integer_that_toml_has_not_is_told_by_its_line() {
+        let refused = |text: &str| parse(text, "a.toml").unwrap_err().to_string();
+        let text = refused("seed = 1\nbatch = 99999999999999999999\n");
+        let rest = "line 2: 99999999999999999999 is no integer of 64 bits; an integer is at most 9223372036854775807";
+        assert_eq!(text, format!("a.toml: not valid TOML: {rest}"));
+        assert!(refused("seed = = 1").contains("line 1"));
     }
 }

@@ -1,8 +1,10 @@
-//! `[loss]`: what training minimises.
+//! What training minimises: `[loss]` with its class weights, `[mix]` and `[distill]`.
 
-use schema::{Range, section, words};
+use std::str::FromStr;
 
-use super::class_weights::ClassWeights;
+use loaders::MixSettings;
+use schema::{KeyType, KeyValue, Range, section, words};
+use serde::{Deserialize, Deserializer, Serialize, Serializer};
 
 /// `loss.kind`.
 #[derive(Clone, Copy, Debug, PartialEq, Eq)]
@@ -93,6 +95,163 @@ impl LossSpec {
                 Err(("loss.class_weights", format!("must be numbers > 0 that f32 holds, got {weights:?}")))
             }
             _ => Ok(()),
+        }
+    }
+}
+
+/// `loss.class_weights`.
+#[derive(Clone, Debug, PartialEq)]
+pub enum ClassWeights {
+    /// By the inverse of the classes' numbers of training images.
+    Auto,
+    /// By the inverse of their effective numbers, (1 - beta^n) / (1 - beta).
+    Effective(f64),
+    /// As given, one a class.
+    Given(Vec<f64>),
+}
+
+/// The forms that `loss.class_weights` takes.
+const FORMS: &str = "\"auto\", \"effective(beta)\" or a list of numbers, one a class";
+
+impl FromStr for ClassWeights {
+    type Err = String;
+
+    fn from_str(text: &str) -> Result<Self, String> {
+        let inner = text.strip_prefix("effective(").and_then(|rest| rest.strip_suffix(')'));
+        match (text, inner.map(|beta| beta.trim().parse::<f64>())) {
+            ("auto", _) => Ok(Self::Auto),
+            (_, Some(Ok(beta))) if beta > 0.0 && beta < 1.0 => Ok(Self::Effective(beta)),
+            (_, Some(_)) => Err(format!("expected a beta in (0, 1), as effective(0.999), got \"{text}\"")),
+            _ => Err(format!("expected {FORMS}, got \"{text}\"")),
+        }
+    }
+}
+
+impl std::fmt::Display for ClassWeights {
+    fn fmt(&self, f: &mut std::fmt::Formatter<'_>) -> std::fmt::Result {
+        match self {
+            Self::Auto => f.write_str("auto"),
+            Self::Effective(beta) => write!(f, "effective({beta})"),
+            Self::Given(weights) => write!(f, "{weights:?}"),
+        }
+    }
+}
+
+impl KeyValue for ClassWeights {
+    const TYPE: KeyType = KeyType::ParsedOrNumbers { expected: FORMS, parse: |text| text.parse::<Self>().map(drop) };
+}
+
+impl Serialize for ClassWeights {
+    fn serialize<S: Serializer>(&self, out: S) -> Result<S::Ok, S::Error> {
+        match self {
+            Self::Given(weights) => KeyValue::write(weights, out),
+            words => out.collect_str(words),
+        }
+    }
+}
+
+impl<'de> Deserialize<'de> for ClassWeights {
+    fn deserialize<D: Deserializer<'de>>(source: D) -> Result<Self, D::Error> {
+        #[derive(Deserialize)]
+        #[serde(untagged)]
+        enum Form {
+            Text(String),
+            Numbers(Vec<f64>),
+        }
+        match Form::deserialize(source)? {
+            Form::Text(text) => text.parse().map_err(serde::de::Error::custom),
+            Form::Numbers(weights) => Ok(Self::Given(weights)),
+        }
+    }
+}
+
+section! {
+    /// Images of a worker's share mixed with each other, and their labels with them: image i of n with image n - 1 - i, all by one draw of
+    /// worker, epoch and step, as timm mixes a batch. The words are timm's. Without `mixup` and `cutmix` nothing is mixed.
+    pub struct MixSpec {
+        /// Parameter of the beta distribution of the share that an image keeps where two are added up (mixup); 0: no mixup.
+        absent mixup: f64 = "no mixup", in Range::NonNegativeF32;
+        /// The same of the area that an image keeps where it takes a rectangle of another (CutMix); 0: no CutMix.
+        absent cutmix: f64 = "no CutMix", in Range::NonNegativeF32;
+        /// Probability of CutMix where there are both.
+        optional switch: f64 = 0.5, in Range::Probability;
+        /// Probability that a share is mixed.
+        optional prob: f64 = 1.0, in Range::Probability;
+    }
+}
+
+impl MixSpec {
+    /// How batches are mixed; none where they are not.
+    pub fn settings(&self) -> Option<MixSettings> {
+        let (mixup, cutmix) = (self.mixup.unwrap_or(0.0), self.cutmix.unwrap_or(0.0));
+        let (switch, prob) = (self.switch(), self.prob());
+        (mixup > 0.0 || cutmix > 0.0).then_some(MixSettings { mixup, cutmix, switch, prob })
+    }
+
+    /// For the log.
+    pub fn describe(&self) -> Option<String> {
+        let MixSettings { mixup, cutmix, switch, prob } = self.settings()?;
+        let how = match (mixup > 0.0, cutmix > 0.0) {
+            (true, true) => format!("mixup {mixup} or CutMix {cutmix} (with probability {switch})"),
+            (true, false) => format!("mixup {mixup}"),
+            _ => format!("CutMix {cutmix}"),
+        };
+        let often = if prob < 1.0 { format!(", with probability {prob}") } else { String::new() };
+        Some(format!("{how}, within each worker's share{often}"))
+    }
+
+    /// Refuses keys without a meaning, and shares of a batch in which no image has a partner.
+    ///
+    /// # Errors
+    /// The key, and what is wrong with it.
+    pub(super) fn check(&self, batch: usize, workers: Option<usize>) -> Result<(), (&'static str, String)> {
+        let Some(MixSettings { mixup, cutmix, .. }) = self.settings() else {
+            let idle = [("mix.switch", self.switch.is_some()), ("mix.prob", self.prob.is_some())];
+            return match idle.into_iter().find(|(_, given)| *given) {
+                Some((key, _)) => Err((key, "has no meaning without mix.mixup or mix.cutmix above 0".into())),
+                None => Ok(()),
+            };
+        };
+        if self.switch.is_some() && (mixup == 0.0 || cutmix == 0.0) {
+            return Err(("mix.switch", "has no meaning without both mix.mixup and mix.cutmix above 0".into()));
+        }
+        let Some(workers) = workers.filter(|workers| batch / workers < 2) else { return Ok(()) };
+        let key = if mixup > 0.0 { "mix.mixup" } else { "mix.cutmix" };
+        let least = 2 * workers;
+        Err((
+            key,
+            format!(
+                "images are mixed within a worker's share, and batch = {batch} leaves some of {workers} workers a single image; use a \
+                 batch of at least {least}, or fewer workers"
+            ),
+        ))
+    }
+}
+
+section! {
+    /// Training by what a trained network says of the same images, beside their labels. [numbers.md](numbers.md#distillation) has the
+    /// formula.
+    pub struct DistillSpec {
+        /// The trained network: a run's folder, model.h5 or a checkpoint. It must have the data set's classes, and the transforms' image
+        /// size.
+        absent teacher: String = "no teacher";
+        /// Share of the loss that is the divergence from the teacher; the rest is that of the labels.
+        optional share: f64 = 0.5, in Range::Probability;
+        /// By which the scores of both are divided before their softmax.
+        optional temperature: f64 = 4.0, in Range::PositiveF32;
+    }
+}
+
+impl DistillSpec {
+    /// Refuses keys without a teacher.
+    ///
+    /// # Errors
+    /// The key, and what is wrong with it.
+    pub(super) fn check(&self) -> Result<(), (&'static str, String)> {
+        let idle = [("distill.share", self.share.is_some()), ("distill.temperature", self.temperature.is_some())];
+        match idle.into_iter().find(|(_, given)| *given && self.teacher.is_none()) {
+            Some((key, _)) => Err((key, "has no meaning without distill.teacher, a trained network".into())),
+            None => Ok(()),
         }
     }
 }

@@ -1,7 +1,13 @@
-//! `[eval]` and `[stop]`: when a run scores itself, and what ends it by its scores.
+//! `[eval]` and `[stop]`: when a run scores itself, which splits it scores, how often it saves a checkpoint, and when it ends.
+
+use std::str::FromStr;
+use std::time::Duration;
 
 use engine::optim::score::ScoreName;
-use schema::{Parsed, Range, section};
+use loaders::nearest::did_you_mean;
+use schema::{Parsed, Range, quoted, section};
+
+use super::error::Error;
 
 section! {
     /// Scoring while a run trains.
@@ -46,5 +52,131 @@ impl Stop {
     /// Whether anything can end the run.
     pub fn is_set(&self) -> bool {
         self.patience.is_some() || self.target.is_some()
+    }
+}
+
+/// The splits that a run scores.
+#[derive(Clone, Debug, Default, PartialEq, Eq)]
+pub struct ScoredSplits {
+    /// The split that is scored during training. The best checkpoint, `[stop]` and the plateau schedule follow its scores.
+    pub watched: Option<String>,
+    /// The split that is scored only once, at the end of the run. Its scores stay unbiased, because nothing was selected by them.
+    pub at_end: Option<String>,
+}
+
+impl ScoredSplits {
+    /// Selects the splits for a run. `wanted` is watched if the recipe names a split, otherwise `validation`, otherwise `test`. If
+    /// `validation` is watched, `test` is scored at the end.
+    ///
+    /// # Errors
+    /// Fails if `wanted` does not exist.
+    pub fn of_run(wanted: Option<&str>, available: &[&str]) -> Result<Self, Error> {
+        let watched = chosen(wanted, ["validation", "test"], available)?;
+        let left = watched.as_deref() == Some("validation") && available.contains(&"test");
+        Ok(Self { watched, at_end: left.then(|| "test".to_string()) })
+    }
+
+    /// Returns the names of both splits.
+    pub fn names(self) -> impl Iterator<Item = String> {
+        self.watched.into_iter().chain(self.at_end)
+    }
+}
+
+/// Selects the split for evaluating a finished model: `wanted`, otherwise `test`, otherwise `validation`. Returns `None` if the data set
+/// has neither.
+///
+/// # Errors
+/// Fails if `wanted` does not exist.
+pub fn judging_split(wanted: Option<&str>, available: &[&str]) -> Result<Option<String>, Error> {
+    chosen(wanted, ["test", "validation"], available)
+}
+
+fn chosen(wanted: Option<&str>, defaults: [&str; 2], available: &[&str]) -> Result<Option<String>, Error> {
+    let Some(wanted) = wanted else {
+        return Ok(defaults.into_iter().find(|split| available.contains(split)).map(str::to_string));
+    };
+    if available.contains(&wanted) {
+        return Ok(Some(wanted.to_string()));
+    }
+    let (has, hint) = (quoted(available), did_you_mean(wanted, available));
+    let why = format!("the data set has no split \"{wanted}\"; it has {has}{hint}");
+    Err(Error::Value { place: "eval_split".into(), why })
+}
+
+/// The distance between two checkpoints.
+#[derive(Clone, Copy, Debug, PartialEq, Eq)]
+pub enum Every {
+    /// Time.
+    Time(Duration),
+    /// Optimizer steps, >= 1.
+    Steps(u64),
+    /// Epochs, >= 1.
+    Epochs(u32),
+}
+
+impl FromStr for Every {
+    type Err = String;
+
+    fn from_str(text: &str) -> Result<Self, String> {
+        let expected =
+            || format!("expected a time as \"10m\", steps as \"500 steps\" or epochs as \"2 epochs\", got \"{text}\"");
+        let words: Vec<&str> = text.split_whitespace().collect();
+        let every = match words.as_slice() {
+            [n, "step" | "steps"] => Every::Steps(n.parse().map_err(|_| expected())?),
+            [n, "epoch" | "epochs"] => Every::Epochs(n.parse().map_err(|_| expected())?),
+            _ => Every::Time(duration(text).map_err(|_| expected())?),
+        };
+        match every {
+            Every::Steps(0) | Every::Epochs(0) => Err(expected()),
+            every => Ok(every),
+        }
+    }
+}
+
+/// Days, hours, minutes and seconds, each with its letter, the largest first: `1h30m`, `90s`, `0.5h`; > 0.
+pub fn duration(text: &str) -> Result<Duration, String> {
+    let expected = || format!("expected a time as \"1h30m\", \"10m\" or \"90s\", got \"{text}\"");
+    let (mut rest, mut seconds, mut before) = (text.trim(), 0.0, f64::INFINITY);
+    while !rest.is_empty() {
+        let end = rest.find(|c: char| !c.is_ascii_digit() && c != '.').ok_or_else(expected)?;
+        let unit = match rest.as_bytes()[end] {
+            b'd' => 86_400.0,
+            b'h' => 3_600.0,
+            b'm' => 60.0,
+            b's' => 1.0,
+            _ => return Err(expected()),
+        };
+        if unit >= before {
+            return Err(expected());
+        }
+        let number: f64 = rest[..end].parse().map_err(|_| expected())?;
+        seconds += number * unit;
+        (rest, before) = (&rest[end + 1..], unit);
+    }
+    Duration::try_from_secs_f64(seconds).ok().filter(|d| !d.is_zero()).ok_or_else(expected)
+}
+
+#[cfg(test)]
+mod tests {
+    use super::*;
+
+    #[test]
+    fn times_steps_and_epochs() {
+        let time = |seconds| Ok(Every::Time(Duration::from_secs(seconds)));
+        assert_eq!("10m".parse(), time(600));
+        assert_eq!("1h30m".parse(), time(5_400));
+        assert_eq!(" 1d2h3m4s".parse(), time(93_784));
+        assert_eq!("0.5h".parse(), time(1_800));
+        assert_eq!("500 steps".parse(), Ok(Every::Steps(500)));
+        assert_eq!("1 epoch".parse(), Ok(Every::Epochs(1)));
+    }
+
+    #[test]
+    fn anything_else_is_refused_with_examples() {
+        for text in ["", "10", "m", "10 m", "0s", "30m1h", "5m5m", "0 steps", "-1 steps", "2 weeks", "1e400h", "1..2s"]
+        {
+            let error = text.parse::<Every>().unwrap_err();
+            assert!(error.contains("\"500 steps\"") && error.ends_with(&format!("got \"{text}\"")), "{error}");
+        }
     }
 }

@@ -5,35 +5,26 @@ pub mod evaluation_file;
 mod event;
 pub mod history;
 mod jsonl;
-mod kept;
 mod message;
+mod pace;
 pub mod page;
 mod plain;
 pub mod predictions;
 mod rates;
 mod reporter;
-mod sink;
-mod spread;
-mod status;
 mod tensorboard;
 mod terminal;
 mod text;
-mod time_left;
-mod verbosity;
-mod window;
 
 pub use evaluation_file::EvaluationFile;
 /// Name of the fact that a run begins with the best score so far of an earlier part.
 pub const BEST: &str = "best";
 
-pub use event::{Checkpoint, End, Epoch, Eval, Event, Exchange, Layers, Loading, Start, Step, TensorSpread};
+pub use event::{Checkpoint, End, Epoch, Eval, Event, Exchange, Layers, Loading, Spread, Start, Step, TensorSpread};
 pub use jsonl::{Jsonl, write_whole};
 pub use plain::Plain;
 pub use rates::{RateSearch, Suggestion};
-pub use reporter::{Advice, Reporter};
-pub use sink::{Error, Sink};
-pub use spread::Spread;
+pub use reporter::{Advice, Error, LOG, Reporter, Sink, Verbosity};
 pub use tensorboard::Tensorboard;
 pub use terminal::Terminal;
 pub use text::best;
-pub use verbosity::{LOG, Verbosity};

@@ -5,8 +5,8 @@ use std::time::{Duration, Instant, SystemTime};
 
 use loaders::printable_lines;
 
-use super::time_left::TimeLeft;
-use super::window::Window;
+use super::pace::TimeLeft;
+use super::pace::Window;
 use super::{Error, Event, Sink, Start, Verbosity, text};
 
 /// Steps between two lines, unless time says otherwise.

@@ -1,7 +1,7 @@
-//! Hands events to the sinks of rank 0.
+//! Hands events to the sinks of rank 0; what a sink is, and how much of a run is shown.
 
 use std::io::IsTerminal;
-use std::path::Path;
+use std::path::{Path, PathBuf};
 use std::time::{Duration, Instant};
 
 use data_tools::Thumbnail;
@@ -9,11 +9,9 @@ use data_tools::Thumbnail;
 use super::evaluation_file::EvaluationFile;
 use super::event::Event;
 use super::jsonl::Jsonl;
-use super::kept::Kept;
+use super::jsonl::Kept;
 use super::plain::Plain;
-use super::sink::{Error, Sink};
 use super::terminal::Terminal;
-use super::verbosity::{LOG, Verbosity};
 
 /// A line about what slows a run down.
 #[derive(Clone, Debug, PartialEq, Eq)]
@@ -126,6 +124,70 @@ fn screen(verbosity: Verbosity, apart: Option<Duration>) -> Box<dyn Sink> {
         Box::new(Terminal::new(verbosity))
     } else {
         Box::new(Plain::new(std::io::stderr(), verbosity).apart(apart))
+    }
+}
+
+/// A metrics file that cannot be written.
+#[derive(Debug, thiserror::Error)]
+#[error("cannot write {}: {source}; {}", path.display(), loaders::write_advice(source))]
+pub struct Error {
+    /// The file.
+    pub path: PathBuf,
+    /// The system's answer.
+    pub source: std::io::Error,
+}
+
+/// One way of showing or storing events.
+pub trait Sink {
+    /// Takes one event.
+    fn event(&mut self, event: &Event) -> Result<(), Error>;
+
+    /// Takes what a scoring made of the images of a split; now and then, and at the end.
+    fn evaluation(&mut self, _evaluation: &EvaluationFile) -> Result<(), Error> {
+        Ok(())
+    }
+
+    /// Takes training images as the network sees them, known after so many steps.
+    fn pictures(&mut self, _step: u64, _pictures: &[Thumbnail]) -> Result<(), Error> {
+        Ok(())
+    }
+
+    /// Returns true if the run can continue without this sink. A failure is then only a warning.
+    fn is_optional(&self) -> bool {
+        false
+    }
+
+    /// Takes one line of plain text, such as a warning. Files of metrics ignore it.
+    fn note(&mut self, _text: &str) {}
+
+    /// Takes lines of plain text that few readers need: what the run stands on, and where its time goes.
+    fn fact(&mut self, _text: &str) {}
+}
+
+/// Name of the log file.
+pub const LOG: &str = "run.log";
+
+/// How much is shown.
+#[derive(Clone, Copy, Debug, Default, PartialEq, Eq, PartialOrd, Ord)]
+pub enum Verbosity {
+    /// Warnings and errors.
+    Quiet,
+    /// Progress, scores, and what a user may want to change.
+    #[default]
+    Normal,
+    /// All facts: ranks, devices, libraries, memory, waits, files.
+    Verbose,
+}
+
+impl Verbosity {
+    /// Whether a line of text is shown that is no fact.
+    pub(super) fn shows(self, text: &str) -> bool {
+        self > Verbosity::Quiet || text.starts_with("warning")
+    }
+
+    /// Whether facts are shown.
+    pub(super) fn shows_facts(self) -> bool {
+        self == Verbosity::Verbose
     }
 }
 

@@ -2,7 +2,7 @@
 
 use std::time::Duration;
 
-use super::{Checkpoint, End, Epoch, Eval, Event, Exchange, Start, Step, Verbosity, time_left};
+use super::{Checkpoint, End, Epoch, Eval, Event, Exchange, Start, Step, Verbosity, pace};
 
 /// Share of a step from which on a wait is worth a word.
 const LARGE: f64 = 0.1;
@@ -92,7 +92,7 @@ pub(super) fn step(start: &Start, step: &Step, left: Option<Duration>, verbosity
     if verbosity.shows_facts() {
         words.push(format!("step {step_ms:.1} ms  data wait {data_wait_ms:.1} ms  comm wait {comm_wait_ms:.1} ms"));
     }
-    words.extend(left.map(|left| format!("{} left", time_left::shown(left))));
+    words.extend(left.map(|left| format!("{} left", pace::shown(left))));
     words.join("  ")
 }
 

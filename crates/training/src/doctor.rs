@@ -40,7 +40,7 @@ pub fn examine(verbose: bool) -> Result<Option<Report>, Error> {
     for line in launch::cuda_lines(verbose) {
         let _ = writeln!(text, "cuda       {line}");
     }
-    let claim = comm::aware::claim();
+    let claim = comm::library::claim();
     let says = claim.yes.map_or("unknown", |yes| if yes { "yes" } else { "no" });
     let _ = writeln!(text, "cuda-aware {says}: {}", claim.by);
     let gpus = gpus::visible(&session.world.host);

@@ -4,12 +4,10 @@
 use std::path::Path;
 use std::time::Instant;
 
-use backend::cpu;
 use backend::cpu::{Cpu, CpuDevice};
-use backend::cuda;
 use backend::cuda::{CudaDevice, visible};
 use backend::reference::Reference;
-use backend::{Backend, Precision, Unavailable};
+use backend::{Backend, Precision, Unavailable, cpu, cuda};
 use base::screen;
 use comm::Comm;
 use engine::estimate;
@@ -18,16 +16,15 @@ use net::NetSpec;
 use crate::bench;
 use crate::device::{Device, DeviceChoice, DeviceSettings};
 use crate::error::Error;
-use crate::eval::follow;
 use crate::eval::predict::{Predict, Predictor};
 use crate::eval::request::{EvalRequest, ModelRequest};
-use crate::eval::score;
 use crate::eval::score::Scored;
+use crate::eval::{follow, score};
 use crate::train::agree::gpus;
 use crate::train::agree::session::Session;
 use crate::train::evaluate::TestTime;
 use crate::train::plan::request::TrainRequest;
-use crate::train::reduce::choose;
+use crate::train::reduce::transport;
 use crate::train::start;
 
 /// What `--device` takes. A new kind of device is a line here, in `Found`, `choose` and `on!`.
@@ -173,7 +170,7 @@ fn cuda_aware(device: &CudaDevice, session: &mut Session, share_gpu: bool) -> Re
     let backend = session.agree(device.open(&settings).map_err(Error::from))?;
     let checked = gpus::check(session, device.gpu(&backend).as_ref(), share_gpu)?;
     checked.notes.iter().filter(|_| session.is_root()).for_each(|note| screen::say(note));
-    choose::try_aware(session, &backend)
+    transport::try_aware(session, &backend)
 }
 
 /// Trains as requested; `started` is when the process began. A dry run gives the text to print on rank 0.
@@ -214,10 +211,8 @@ pub fn bench_step(request: &bench::StepRequest, started: Instant) -> Result<benc
 }
 
 /// Forward, backward and update on images that a loader reads.
-pub fn bench_loader_step(
-    request: &bench::loader_step::LoaderStepRequest,
-) -> Result<bench::loader_step::LoaderStepResult, Error> {
-    on!(request.device, device => bench::loader_step::run(device, request))
+pub fn bench_loader_step(request: &bench::LoaderStepRequest) -> Result<bench::LoaderStepResult, Error> {
+    on!(request.device, device => bench::run_loader_step(device, request))
 }
 
 /// The implementations of each convolution of networks on the CPU.

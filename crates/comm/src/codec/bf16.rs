@@ -8,9 +8,7 @@ use base::bf16::{narrow_all, round, widen, widen_all};
 use base::code_spec::{CodeFormat, CodeSpec};
 use base::simd;
 
-use super::bucket::{Bucket, Key, Share};
-use super::entry::{Codec, Entry, Settings};
-use super::feedback::{self, Feedback};
+use super::{Bucket, Codec, Entry, Key, Settings, Share};
 use crate::error::Error;
 use crate::world::World;
 
@@ -56,11 +54,11 @@ impl Bf16 {
 impl Codec for Bf16 {
     fn encode(&mut self, _: &Bucket, _: &[u32], shares: &mut [Share<'_>], _: Key) {
         for (share, residual) in self.feedback.pairs(shares) {
-            feedback::add(share.gradients, residual);
+            add_residual(share.gradients, residual);
             split(share.gradients, residual);
         }
         let Some((last, earlier)) = shares.split_last_mut() else { return };
-        earlier.iter().for_each(|share| feedback::add(last.gradients, share.gradients));
+        earlier.iter().for_each(|share| add_residual(last.gradients, share.gradients));
         narrow_all(last.gradients, &mut self.numbers);
     }
 
@@ -78,5 +76,49 @@ impl Codec for Bf16 {
 
     fn residual(&mut self, worker: usize) -> Option<&mut [f32]> {
         self.feedback.of(worker)
+    }
+}
+
+// Error feedback: what a biased codec cuts off a worker's gradient is added to the next one (Seide et al. 2014). One residual a
+// worker, never one a rank, so that ranks still change nothing.
+
+simd! {
+    /// `gradients += residual`.
+    pub(super) fn add_residual(gradients: &mut [f32], residual: &[f32]) {
+        for (g, r) in gradients.iter_mut().zip(residual) {
+            *g += r;
+        }
+    }
+}
+
+/// The residuals of this rank's workers, for all of a bucket.
+pub(super) struct Feedback {
+    first: usize,
+    residuals: Vec<Vec<f32>>,
+}
+
+impl Feedback {
+    /// Zeros; none at all unless it is `on`.
+    pub fn new(on: bool, len: usize, mine: Range<usize>) -> Self {
+        let residuals = if on { vec![vec![0.0; len]; mine.len()] } else { Vec::new() };
+        Self { first: mine.start, residuals }
+    }
+
+    /// Each share with its worker's residual; nothing without error feedback.
+    pub fn pairs<'a, 'b>(
+        &'a mut self,
+        shares: &'a mut [Share<'b>],
+    ) -> impl Iterator<Item = (&'a mut Share<'b>, &'a mut Vec<f32>)> {
+        shares.iter_mut().zip(&mut self.residuals)
+    }
+
+    /// One worker's.
+    pub fn of(&mut self, worker: usize) -> Option<&mut [f32]> {
+        self.residuals.get_mut(worker.checked_sub(self.first)?).map(Vec::as_mut_slice)
+    }
+
+    /// Bytes.
+    pub fn memory(&self) -> usize {
+        self.residuals.iter().map(|r| size_of_val(r.as_slice())).sum()
     }
 }

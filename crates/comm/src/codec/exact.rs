@@ -14,13 +14,14 @@
 //! is infinity either way, since it depends on the 24 digits alone. Tensors of smaller steps, whose largest gradient is below
 //! 2^-96, go through f64.
 
+use std::ops::Range;
+
+use base::code_spec::{CodeFormat, CodeSpec, CodedTensor, IntegerCodes};
 use base::simd;
 use base::simd::nearest;
 
-use super::bucket::{Bucket, Key, Share};
-use super::entry::{Codec, Entry};
-use super::integers;
-use super::lanes::head_room;
+use super::packed::{Lanes, head_room};
+use super::{Bucket, Codec, Entry, Key, Settings, Share, Tensor, packed};
 use crate::error::Error;
 use crate::world::World;
 
@@ -34,7 +35,7 @@ pub const ENTRY: Entry = Entry {
     biased: false,
     make: |_, settings, _| Box::new(Exact { room: head_room(settings.workers) }),
     zeros: None,
-    spec: |bucket, settings| Some(integers::describe(bucket, settings, None)),
+    spec: |bucket, settings| Some(describe(bucket, settings, None)),
 };
 
 /// Leaves 14 bits to each gradient.
@@ -160,6 +161,87 @@ impl Codec for Exact {
             decode(&mut into[tensor.range.clone()], *largest, self.room);
         }
     }
+}
+
+/// The exempt tensors of a bucket.
+pub(super) struct Exempt {
+    /// Index of each tensor in the bucket, and its place in `codes`.
+    places: Vec<(usize, Range<usize>)>,
+    /// Bits of integers.
+    codes: Vec<f32>,
+    room: u32,
+}
+
+impl Exempt {
+    /// Room for them.
+    pub fn new(bucket: &Bucket, workers: usize) -> Self {
+        let (mut places, mut end) = (Vec::new(), 0);
+        for (index, tensor) in bucket.tensors.iter().enumerate().filter(|(_, t)| t.exempt) {
+            let start = end;
+            end += tensor.range.len();
+            places.push((index, start..end));
+        }
+        Self { places, codes: vec![0.0; end], room: head_room(workers) }
+    }
+
+    /// Their scales, and 0 for all other tensors.
+    pub fn scales(&self, bucket: &Bucket, shares: &[Share<'_>], scales: &mut Vec<u32>) {
+        scales.resize(bucket.tensors.len(), 0);
+        for (index, _) in &self.places {
+            let range = &bucket.tensors[*index].range;
+            let most = shares.iter().map(|share| largest(&share.gradients[range.clone()])).max();
+            scales[*index] = most.unwrap_or(0);
+        }
+    }
+
+    /// Makes the integers.
+    pub fn encode(&mut self, bucket: &Bucket, scales: &[u32], shares: &[Share<'_>]) {
+        let Some((last, others)) = shares.split_last() else { return };
+        for (index, place) in &self.places {
+            let range = &bucket.tensors[*index].range;
+            let codes = &mut self.codes[place.clone()];
+            codes.copy_from_slice(&last.gradients[range.clone()]);
+            let others = others.iter().map(|share| &share.gradients[range.clone()]);
+            encode(codes, others, scales[*index], self.room);
+        }
+    }
+
+    /// Adds them over all ranks.
+    pub fn send(&mut self, world: &World) -> Result<(), Error> {
+        world.sum_i32_bits(&mut self.codes)
+    }
+
+    /// Writes their gradients.
+    pub fn decode(&mut self, bucket: &Bucket, scales: &[u32], into: &mut [f32]) {
+        for (index, place) in &self.places {
+            let codes = &mut self.codes[place.clone()];
+            decode(codes, scales[*index], self.room);
+            into[bucket.tensors[*index].range.clone()].copy_from_slice(codes);
+        }
+    }
+
+    /// Bytes.
+    pub fn memory(&self) -> usize {
+        size_of_val(self.codes.as_slice())
+    }
+}
+
+/// The description of an integer codec: tensors that are not exempt go as codes in lanes, with `lanes` = (largest code, deviations to
+/// clip at); everything else, or without lanes all, goes as `exact`.
+pub fn describe(bucket: &Bucket, settings: &Settings, lanes: Option<(u32, f32)>) -> CodeSpec {
+    let &Settings { workers, error_feedback: feedback, .. } = settings;
+    let part = |t: &Tensor| CodedTensor {
+        range: t.range.clone(),
+        elems: t.elems,
+        parameter: t.parameter,
+        in_lanes: lanes.is_some() && !t.exempt,
+    };
+    let (steps, clip) = lanes.unwrap_or((1, 0.0));
+    let Lanes { bits, per_word } = Lanes::holding(2 * u64::from(steps) * workers as u64);
+    let (parts, room) = (bucket.tensors.iter().map(part).collect(), head_room(workers));
+    let format =
+        CodeFormat::Integers(IntegerCodes { parts, workers, room, bits, per_word, block: packed::BLOCK, steps, clip });
+    CodeSpec { len: bucket.len, feedback, format }
 }
 
 #[cfg(test)]

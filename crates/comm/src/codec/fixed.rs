@@ -3,7 +3,7 @@
 
 use base::simd;
 
-use super::lanes::head_room;
+use super::packed::head_room;
 use crate::error::Error;
 use crate::world::World;
 

@@ -1,7 +1,7 @@
 //! The codec `float`: f32 as they are. The order of additions is MPI's, so that sums agree to rounding only.
 
-use super::bucket::Share;
-use super::entry::{Codec, Entry};
+use super::Share;
+use super::{Codec, Entry};
 use crate::error::Error;
 use crate::world::World;
 

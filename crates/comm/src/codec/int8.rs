@@ -4,11 +4,11 @@
 
 use base::simd;
 
-use super::bucket::{Bucket, Key, Share};
-use super::coded::Coded;
-use super::entry::{CODED, Codec, Entry};
+use super::exact;
 use super::exact::largest;
-use super::integers;
+use super::packed::Coded;
+use super::{Bucket, Key, Share};
+use super::{CODED, Codec, Entry};
 use crate::error::Error;
 use crate::world::World;
 
@@ -25,7 +25,7 @@ pub const ENTRY: Entry = Entry {
         Box::new(Int8 { coded: Coded::new(bucket, workers, 2 * MOST as u64), workers })
     },
     zeros: None,
-    spec: |bucket, settings| Some(integers::describe(bucket, settings, Some((MOST as u32, 0.0)))),
+    spec: |bucket, settings| Some(exact::describe(bucket, settings, Some((MOST as u32, 0.0)))),
 };
 
 /// Beyond, a lane would have more than 16 bits.

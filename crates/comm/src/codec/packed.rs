@@ -8,9 +8,11 @@ use std::ops::Range;
 
 use base::simd;
 
-use super::bucket::{Bucket, Tensor};
-use super::lanes::Lanes;
+use super::exact::Exempt;
 use super::philox::Stream;
+use super::{Bucket, Key, Share, Tensor};
+use crate::error::Error;
+use crate::world::World;
 
 /// Words of a block; a multiple of what one set of random counters serves, whatever the lanes.
 pub(super) const BLOCK: usize = 64;
@@ -112,9 +114,126 @@ impl Packed {
     }
 }
 
+// Small numbers side by side in 64-bit words, in lanes so wide that sums over all workers never run over into the next one:
+// adding words adds all their lanes.
+
+/// How a word is divided.
+#[derive(Debug, Clone, Copy, PartialEq, Eq)]
+pub(super) struct Lanes {
+    /// Of one lane.
+    pub bits: u32,
+    /// In one word; the bits left over stay zero.
+    pub per_word: usize,
+}
+
+impl Lanes {
+    /// For sums of up to `most`.
+    pub const fn holding(most: u64) -> Self {
+        let bits = u64::BITS - most.leading_zeros();
+        let bits = if bits == 0 { 1 } else { bits };
+        Self { bits, per_word: (u64::BITS / bits) as usize }
+    }
+
+    /// Words for so many values.
+    pub fn words(self, values: usize) -> usize {
+        values.div_ceil(self.per_word)
+    }
+}
+
+/// h: the bits by which a sum over so many workers grows.
+pub fn head_room(workers: usize) -> u32 {
+    usize::BITS - workers.saturating_sub(1).leading_zeros()
+}
+
+// A bucket by a codec that rounds: its tensors as codes in lanes of words, and the exempt ones exactly beside them. What a code means,
+// and what a tensor's scale is, is the codec's.
+
+/// The tensors of a bucket.
+pub(super) struct Coded {
+    exempt: Exempt,
+    packed: Packed,
+}
+
+impl Coded {
+    /// Where no worker's code is above `most`.
+    pub fn new(bucket: &Bucket, workers: usize, most: u64) -> Self {
+        let lanes = Lanes::holding(most * workers as u64);
+        Self { exempt: Exempt::new(bucket, workers), packed: Packed::new(bucket, lanes) }
+    }
+
+    /// The tensors that are rounded, with their index in the bucket.
+    pub fn tensors<'a>(&self, bucket: &'a Bucket) -> impl Iterator<Item = (usize, &'a Tensor)> {
+        self.packed.tensors(bucket)
+    }
+
+    /// Elements of a tensor that are coded at a time.
+    pub fn block(&self) -> usize {
+        self.packed.block()
+    }
+
+    /// The scale of each tensor, as bits: the largest over these workers of what `scale` makes of one's gradients.
+    pub fn scales(
+        &self,
+        bucket: &Bucket,
+        shares: &[Share<'_>],
+        scales: &mut Vec<u32>,
+        scale: impl Fn(&Tensor, &[f32]) -> u32,
+    ) {
+        self.exempt.scales(bucket, shares, scales);
+        for (index, tensor) in self.tensors(bucket) {
+            let own = shares.iter().map(|share| scale(tensor, &share.gradients[tensor.range.clone()]));
+            scales[index] = own.max().unwrap_or(0);
+        }
+    }
+
+    /// Adds up the codes of these workers. `code` gets gradients, as many random words, which it replaces by codes, and the scale.
+    pub fn encode(
+        &mut self,
+        bucket: &Bucket,
+        scales: &[u32],
+        shares: &[Share<'_>],
+        key: Key,
+        code: fn(&[f32], &mut [u32], f32),
+    ) {
+        self.exempt.encode(bucket, scales, shares);
+        self.packed.clear();
+        let tensors: Vec<_> = self.tensors(bucket).map(|(index, tensor)| (scales[index], tensor)).collect();
+        for (number, (scale, tensor)) in tensors.into_iter().enumerate().filter(|(_, (scale, _))| *scale > 0) {
+            for share in shares {
+                let stream = Stream::new(key, share.worker, tensor.parameter);
+                let gradients = &share.gradients[tensor.range.clone()];
+                self.packed.add(number, gradients, stream, |g, words| code(g, words, f32::from_bits(scale)));
+            }
+        }
+    }
+
+    /// Adds them over all ranks.
+    pub fn send(&mut self, world: &World) -> Result<(), Error> {
+        world.sum_u64(self.packed.words_mut())?;
+        self.exempt.send(world)
+    }
+
+    /// Writes the sums: codes less `zero`, that of all workers, in units of `one`, times the scale.
+    pub fn decode(&mut self, bucket: &Bucket, scales: &[u32], (zero, one): (i32, f32), into: &mut [f32]) {
+        self.exempt.decode(bucket, scales, into);
+        for (number, (index, tensor)) in self.tensors(bucket).enumerate() {
+            let into = &mut into[tensor.range.clone()];
+            match scales[index] {
+                0 => into.fill(0.0),
+                bits => self.packed.decode(number, (zero, one), f32::from_bits(bits), into),
+            }
+        }
+    }
+
+    /// Bytes.
+    pub fn memory(&self) -> usize {
+        self.exempt.memory() + self.packed.memory()
+    }
+}
+
 #[cfg(test)]
 mod tests {
-    use super::super::bucket::Key;
+    use super::super::Key;
     use super::*;
 
     #[test]
@@ -142,5 +261,25 @@ mod tests {
                 assert!(out.iter().all(|o| *o == 0.0));
             }
         }
+    }
+}
+
+#[cfg(test)]
+mod lanes_tests {
+    use super::*;
+
+    /// Ternary sums of V workers run to 2 V, int8's to 254 V.
+    #[test]
+    fn widths_are_those_of_the_formulas() {
+        for v in 1..5_000u64 {
+            let ternary = Lanes::holding(2 * v);
+            assert_eq!(ternary.bits, (2 * v + 1).next_power_of_two().trailing_zeros(), "V = {v}");
+            let room = head_room(v as usize);
+            assert!(Lanes::holding(254 * v).bits <= 8 + room, "V = {v}");
+        }
+        let per_word = [1, 2, 3, 4, 7, 8, 15, 16].map(|v| Lanes::holding(2 * v).per_word);
+        assert_eq!(per_word, [32, 21, 21, 16, 16, 12, 12, 10]);
+        assert_eq!([1, 2, 4, 8, 256].map(|v| Lanes::holding(254 * v).per_word), [8, 7, 6, 5, 4]);
+        assert_eq!((Lanes::holding(4).words(42), Lanes::holding(4).words(43)), (2, 3));
     }
 }

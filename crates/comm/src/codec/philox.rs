@@ -5,7 +5,7 @@
 use base::simd;
 use loaders::random::{CODEC_OP, ROUNDS, key, philox_round};
 
-use super::bucket::Key;
+use super::Key;
 
 /// Elements that one set of counters serves.
 pub(super) const GROUP: usize = 32;

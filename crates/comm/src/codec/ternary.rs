@@ -14,13 +14,13 @@ use std::ops::Range;
 use base::code_spec::Moments;
 use base::simd;
 
-use super::bucket::{Bucket, Key, Share, Tensor};
-use super::coded::Coded;
-use super::entry::{Codec, Entry, Settings};
+use super::bf16::{Feedback, add_residual};
+use super::exact;
 use super::exact::largest;
-use super::feedback::{self, Feedback};
-use super::integers;
+use super::packed::Coded;
 use super::philox::Stream;
+use super::{Bucket, Key, Share, Tensor};
+use super::{Codec, Entry, Settings};
 use crate::error::Error;
 use crate::world::World;
 
@@ -34,7 +34,7 @@ pub const ENTRY: Entry = Entry {
     biased: true,
     make: |bucket, settings, mine| Box::new(Ternary::new(bucket, settings, mine)),
     zeros: Some(zeros),
-    spec: |bucket, settings| Some(integers::describe(bucket, settings, Some((1, settings.clip)))),
+    spec: |bucket, settings| Some(exact::describe(bucket, settings, Some((1, settings.clip)))),
 };
 
 /// Beyond, a lane would have more than 16 bits.
@@ -149,7 +149,7 @@ impl Codec for Ternary {
     fn scales(&mut self, bucket: &Bucket, shares: &mut [Share<'_>], scales: &mut Vec<u32>) {
         for (share, residual) in self.feedback.pairs(shares) {
             for (_, tensor) in self.coded.tensors(bucket) {
-                feedback::add(&mut share.gradients[tensor.range.clone()], &residual[tensor.range.clone()]);
+                add_residual(&mut share.gradients[tensor.range.clone()], &residual[tensor.range.clone()]);
             }
         }
         let (clip, block) = (self.clip, self.coded.block());

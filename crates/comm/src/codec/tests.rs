@@ -1,6 +1,6 @@
 //! Every codec on one process: workers of several ranks are played by codecs whose codes are added by hand.
 
-use super::lanes::head_room;
+use super::packed::head_room;
 use super::*;
 
 const SEED: u64 = 20;

@@ -4,16 +4,10 @@
 //! (`world`), and which thread calls (`thread`).
 
 mod communicator;
-mod fault;
-mod gpu_support;
 mod process;
-mod reduction;
-mod status;
 
-pub(super) use communicator::Communicator;
-pub(super) use fault::explain;
-pub(super) use gpu_support::{has_cray_gtl, query_cuda_support, query_gpu_support};
+pub(super) use communicator::{Communicator, Element, Op, OwnOp, integers};
 pub(super) use process::{
-    abort, compiled_family, exit_now, finalize, initialize, is_alive, library_version, processor_name,
+    abort, compiled_family, exit_now, explain, finalize, has_cray_gtl, initialize, is_alive, library_version,
+    processor_name, query_cuda_support, query_gpu_support,
 };
-pub(super) use reduction::{Element, Op, OwnOp, integers};

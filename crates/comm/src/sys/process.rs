@@ -1,13 +1,16 @@
-//! Start and end of MPI and of this process, names of the library and the node.
+//! Start and end of MPI and of this process, faults that end it, names of the library and the node, and what the library says of GPU
+//! memory.
 
-use std::ffi::c_int;
+use std::ffi::{c_int, c_void};
+use std::sync::OnceLock;
 
 use mpi::ffi;
 
-use super::status::{check, read_text};
+use super::communicator::{check, read_text};
+use crate::die;
 use crate::error::Error;
-use crate::family::Family;
-use crate::thread_level::ThreadLevel;
+use crate::library::Family;
+use crate::thread::ThreadLevel;
 
 /// Whether MPI is initialised and not yet finalised. Callable from any thread at any time.
 pub(crate) fn is_alive() -> bool {
@@ -105,4 +108,92 @@ pub(crate) fn processor_name() -> Result<String, Error> {
         code
     });
     outcome.map(|()| text.unwrap_or_default())
+}
+
+// Messages for faults that end a process whose address space is limited. If an allocation fails, many libraries use the null pointer, and
+// Rust's collections abort. Without this module the process would end by a signal, and no message would mention the limit.
+
+/// The signals with their messages. They are formatted in advance because a signal handler cannot allocate memory.
+static MESSAGES: OnceLock<[(c_int, String); 2]> = OnceLock::new();
+
+/// Makes SIGSEGV and SIGABRT end the process with a message and exit code 1. The message contains `limit`, a description of the limit.
+pub(crate) fn explain(limit: &str) {
+    let text = |signal: &str| {
+        format!(
+            "ended by {signal}; the address space is limited ({limit}), so probably a library has found no memory: raise the limit, or try \
+             a smaller batch or fewer --threads. If it happens without a limit, please report it\n"
+        )
+    };
+    let messages = [(libc::SIGSEGV, text("SIGSEGV")), (libc::SIGABRT, text("SIGABRT"))];
+    for (signal, _) in MESSAGES.get_or_init(|| messages) {
+        // SAFETY: sigaction is a C struct for which all zeros is a valid value. The handler has the signature for no SA_SIGINFO and calls
+        // only async-signal-safe functions. It runs on the alternate stack, because the fault may be a stack that cannot grow.
+        unsafe {
+            let mut ours: libc::sigaction = std::mem::zeroed();
+            ours.sa_sigaction = on_fault as *const () as usize;
+            ours.sa_flags = libc::SA_ONSTACK | libc::SA_RESETHAND;
+            libc::sigemptyset(&mut ours.sa_mask);
+            libc::sigaction(*signal, &ours, std::ptr::null_mut());
+        }
+    }
+}
+
+extern "C" fn on_fault(signal: c_int) {
+    let messages = MESSAGES.get().into_iter().flatten();
+    let text = messages.filter(|(number, _)| *number == signal).map(|(_, text)| text.as_bytes()).next().unwrap_or(b"");
+    let mut digits = [0; 20];
+    let (before, rank, after): (&[u8], &[u8], &[u8]) = match die::rank_and_size() {
+        Some((rank, size)) if size > 1 => (b"rank ", decimal(rank, &mut digits), b": "),
+        _ => (b"", b"", b""),
+    };
+    let parts = [before, rank, after, text]
+        .map(|part| libc::iovec { iov_base: part.as_ptr().cast_mut().cast(), iov_len: part.len() });
+    // SAFETY: writev and _exit are async-signal-safe. Each iovec points to a live slice that is only read.
+    unsafe {
+        libc::writev(libc::STDERR_FILENO, parts.as_ptr(), parts.len() as c_int);
+        libc::_exit(1)
+    }
+}
+
+/// Writes a number in decimal to the end of `digits` and returns its digits.
+fn decimal(mut number: usize, digits: &mut [u8; 20]) -> &[u8] {
+    let mut at = digits.len();
+    loop {
+        at -= 1;
+        digits[at] = b'0' + (number % 10) as u8;
+        number /= 10;
+        if number == 0 {
+            return &digits[at..];
+        }
+    }
+}
+
+/// A function of the MPI library that not every library has.
+fn optional(name: &std::ffi::CStr) -> Option<std::ptr::NonNull<c_void>> {
+    // SAFETY: the name is a C string; the program's own symbols and those of its libraries are searched.
+    std::ptr::NonNull::new(unsafe { libc::dlsym(libc::RTLD_DEFAULT, name.as_ptr()) })
+}
+
+/// What `MPIX_Query_cuda_support` answers (Open MPI, MPICH, MVAPICH); none where there is no such function.
+pub(crate) fn query_cuda_support() -> Option<bool> {
+    let function = optional(c"MPIX_Query_cuda_support")?;
+    // SAFETY: wherever it exists it is `int MPIX_Query_cuda_support(void)`.
+    let query: extern "C" fn() -> c_int = unsafe { std::mem::transmute(function.as_ptr()) };
+    Some(query() == 1)
+}
+
+/// What `MPIX_GPU_query_support(MPIX_GPU_SUPPORT_CUDA)` answers (MPICH and its kin).
+pub(crate) fn query_gpu_support() -> Option<bool> {
+    /// MPIX_GPU_SUPPORT_CUDA.
+    const CUDA: c_int = 0;
+    let function = optional(c"MPIX_GPU_query_support")?;
+    // SAFETY: wherever it exists it is `int MPIX_GPU_query_support(int gpu_type, int *is_supported)`.
+    let query: extern "C" fn(c_int, *mut c_int) -> c_int = unsafe { std::mem::transmute(function.as_ptr()) };
+    let mut yes = 0;
+    (query(CUDA, &mut yes) == ffi::MPI_SUCCESS as c_int).then_some(yes != 0)
+}
+
+/// Whether Cray's GPU transport layer for CUDA is loaded into this process.
+pub(crate) fn has_cray_gtl() -> bool {
+    std::fs::read_to_string("/proc/self/maps").is_ok_and(|maps| maps.contains("libmpi_gtl_cuda"))
 }

@@ -4,16 +4,23 @@
 //! any but the plain kind, values in other files and types that trireme does not know are left out; what is then missing is named by
 //! whoever reads the result.
 
+use std::collections::BTreeSet;
 use std::path::Path;
+use std::process::{Command, Stdio};
+use std::{fs, io};
 
+use base::environment;
 use hdf5::plist::dataset_create::Layout;
-use hdf5::types::{FloatSize, IntSize, TypeDescriptor, VarLenAscii, VarLenUnicode};
+use hdf5::types::{FixedAscii, FixedUnicode, FloatSize, IntSize, TypeDescriptor, VarLenAscii, VarLenUnicode};
 use hdf5::{Attribute, Container, Dataset, Group, LinkType};
 use hdf5_metno as hdf5;
+use loaders::regular;
+use loaders::safe_create::NewFile;
+use rustix::process::{Resource, Rlimit, Signal, set_parent_process_death_signal, setrlimit};
 
-use super::child;
 use super::error::Error;
 use super::h5::{Group as NewGroup, H5File};
+use super::keras_weights::{EPSILONS, GROUP, NAMES, TURNED, facts};
 
 /// The groups of a model file.
 const GROUPS: [&str; 2] = ["model_weights", "trireme"];
@@ -33,7 +40,7 @@ pub fn rewrite(from: &Path, to: &Path) -> Result<(), Error> {
     };
     let source = hdf5::File::open(from).map_err(|error| refuse("open the file", error))?;
     let file = H5File::create(to)?;
-    child::drop_name(to);
+    drop_name(to);
     let root = file.root()?;
     let mut room = Room::for_file(from);
     for name in GROUPS {
@@ -180,5 +187,220 @@ fn put_numbers<T: hdf5::H5Type + Copy>(to: &NewGroup, name: &str, one: bool, num
     match numbers[..] {
         [number] if one => to.put_number(name, number),
         _ => to.put_numbers(name, &numbers),
+    }
+}
+
+// The weights in a file of Keras, read by libhdf5 and written again as `reader` knows it: for a process of its own, as `foreign`.
+//
+// Two layouts are known. Keras 2's has `layer_names` and `weight_names`, in the file itself (`save_weights("x.h5")`) or in its group
+// `model_weights` (`save("x.h5")`); Keras 3's (`.weights.h5`) has groups `vars` whose arrays have numbers for names.
+
+/// Bytes of a name at most.
+const LONGEST: usize = 1024;
+
+/// Groups in groups at most.
+const DEEPEST_GROUP: usize = 16;
+
+/// An array with its layer and name, as `conv1/kernel`.
+type Found = Vec<(String, Dataset)>;
+
+/// Copies the weights in the file `from` to the file `to`, which is there already and is emptied. Values that are no floats are left out.
+///
+/// # Errors
+/// What HDF5 refuses of either file.
+pub fn rewrite_weights(from: &Path, to: &Path) -> Result<(), Error> {
+    let refuse = |action: &str, error: hdf5::Error| Error::Hdf5 {
+        action: action.into(),
+        path: from.to_path_buf(),
+        text: error.to_string(),
+    };
+    let source = hdf5::File::open(from).map_err(|error| refuse("open the file", error))?;
+    let root = source.as_group().map_err(|error| refuse("open the file", error))?;
+    let found = find(&root).map_err(|error| refuse("look for weights", error))?;
+    // a file of weights alone has none
+    let config = texts(&root, "model_config").ok().flatten().unwrap_or_default();
+    let facts = facts(config.first().map_or("", String::as_str));
+    let file = H5File::create(to)?;
+    drop_name(to);
+    let group = file.root()?.create(GROUP)?;
+    let mut room = Room::for_file(from);
+    let mut names = Vec::new();
+    for (name, array) in found {
+        let shape = array.shape();
+        let values = floats(&array, &mut room).map_err(|error| refuse("read an array", error))?;
+        if let Some(values) = values.filter(|values| !values.is_empty() && !shape.is_empty()) {
+            group.put_array(&names.len().to_string(), &shape, &values)?;
+            names.push(name);
+        }
+    }
+    group.put_texts(NAMES, &names)?;
+    group.put_texts(EPSILONS, &facts.epsilons)?;
+    group.put_texts(TURNED, &facts.turned)?;
+    drop(group);
+    file.close()
+}
+
+fn find(root: &Group) -> hdf5::Result<Found> {
+    let inner = match links(root)?.iter().any(|link| link == "model_weights") {
+        true => root.group("model_weights")?,
+        false => root.clone(),
+    };
+    match texts(&inner, "layer_names")? {
+        Some(layers) => named(&inner, &layers),
+        None => {
+            let mut found = Vec::new();
+            numbered(root, "", 0, &mut found)?;
+            Ok(found)
+        }
+    }
+}
+
+/// Keras 2's layout. Where two arrays of a layer have one name, as in a model in a model, the paths in the file are taken instead.
+fn named(group: &Group, layers: &[String]) -> hdf5::Result<Found> {
+    let (there, mut found) = (links(group)?, Vec::new());
+    for layer in layers.iter().filter(|layer| there.contains(layer)) {
+        let inside = group.group(layer)?;
+        let weights = texts(&inside, "weight_names")?.unwrap_or_default();
+        let tail = |weight: &str| weight.rsplit('/').next().unwrap_or(weight).trim_end_matches(":0").to_string();
+        let tails: BTreeSet<String> = weights.iter().map(|weight| tail(weight)).collect();
+        for weight in &weights {
+            let name = match tails.len() == weights.len() {
+                true => format!("{layer}/{}", tail(weight)),
+                false => weight.trim_end_matches(":0").to_string(),
+            };
+            found.extend(array(&inside, weight)?.map(|array| (name, array)));
+        }
+    }
+    Ok(found)
+}
+
+/// The array at a path of plain links.
+fn array(group: &Group, path: &str) -> hdf5::Result<Option<Dataset>> {
+    let (first, rest) = path.split_once('/').map_or((path, None), |(first, rest)| (first, Some(rest)));
+    if !links(group)?.iter().any(|link| link == first) {
+        return Ok(None);
+    }
+    match rest {
+        Some(rest) => array(&group.group(first)?, rest),
+        None => group.dataset(first).map(Some),
+    }
+}
+
+/// Keras 3's layout: `layers/conv1/vars/0` is called `conv1/0`.
+fn numbered(group: &Group, path: &str, depth: usize, found: &mut Found) -> hdf5::Result<()> {
+    if depth > DEEPEST_GROUP {
+        return Ok(());
+    }
+    for name in links(group)? {
+        if let Ok(inside) = group.group(&name) {
+            let deeper = match name.as_str() {
+                "vars" => path.to_string(),
+                "layers" | "_layer_checkpoint_dependencies" if path.is_empty() => String::new(),
+                name if path.is_empty() => name.to_string(),
+                name => format!("{path}.{name}"),
+            };
+            numbered(&inside, &deeper, depth + 1, found)?;
+        } else if !path.is_empty() {
+            found.push((format!("{path}/{name}"), group.dataset(&name)?));
+        }
+    }
+    Ok(())
+}
+
+/// A list of texts, which stands in several attributes where it is long.
+fn texts(group: &Group, name: &str) -> hdf5::Result<Option<Vec<String>>> {
+    let there = group.attr_names()?;
+    if there.iter().any(|other| other == name) {
+        return read_texts(&group.attr(name)?).map(Some);
+    }
+    let mut pieces = (0..).map(|piece| format!("{name}{piece}")).take_while(|piece| there.contains(piece));
+    let Some(first) = pieces.next() else { return Ok(None) };
+    let mut all = read_texts(&group.attr(&first)?)?;
+    for piece in pieces {
+        all.extend(read_texts(&group.attr(&piece)?)?);
+    }
+    Ok(Some(all))
+}
+
+fn read_texts(attribute: &Attribute) -> hdf5::Result<Vec<String>> {
+    fn strings<T: ToString>(texts: Vec<T>) -> Vec<String> {
+        texts.iter().map(ToString::to_string).collect()
+    }
+    // an empty list has whatever type numpy gives it
+    if attribute.size() == 0 {
+        return Ok(Vec::new());
+    }
+    match descriptor(attribute) {
+        Some(TypeDescriptor::VarLenUnicode) => attribute.read_raw::<VarLenUnicode>().map(strings),
+        Some(TypeDescriptor::VarLenAscii) => attribute.read_raw::<VarLenAscii>().map(strings),
+        Some(TypeDescriptor::FixedAscii(1..=LONGEST)) => attribute.read_raw::<FixedAscii<LONGEST>>().map(strings),
+        Some(TypeDescriptor::FixedUnicode(1..=LONGEST)) => attribute.read_raw::<FixedUnicode<LONGEST>>().map(strings),
+        other => Err(format!("a list of names of type {other:?}").into()),
+    }
+}
+
+// A child process that reads a file by libhdf5, which knows all of HDF5 and crashes on files that were made to harm.
+//
+// The child is `trireme rewrite-model`, within limits of memory and time; what it writes has the layout that `reader` knows.
+
+/// Memory that reading a file may take beside a few times its size.
+const MEMORY: u64 = 2 << 30;
+
+/// Seconds of a processor that it may take.
+const SECONDS: u64 = 300;
+
+/// What the child writes to: its standard output, which the parent has made a file.
+pub const OUTPUT: &str = "/proc/self/fd/1";
+
+/// Why there is no rewritten file.
+#[derive(Debug)]
+pub enum Failed {
+    /// The operating system refused.
+    Io(io::Error),
+    /// What the child said, or how it was ended.
+    Said(String),
+}
+
+/// Runs `trireme rewrite-model` with these options on a file and returns the new file. Only this user may read it, because the original may
+/// be private. The child removes the file's name as soon as it has opened it ([`drop_name`]). So no file is left if this process dies.
+///
+/// # Errors
+/// Fails with the child's message, or with the way it was ended.
+pub fn rewritten(path: &Path, options: &[&str]) -> Result<NewFile, Failed> {
+    let folder = environment::variable("TMPDIR").filter(|folder| !folder.is_empty()).unwrap_or("/tmp".into());
+    let mut copy = NewFile::private(&Path::new(&folder).join("trireme-model.h5")).map_err(Failed::Io)?;
+    let output = copy.file().and_then(|file| file.try_clone()).map_err(Failed::Io)?;
+    let this = std::env::current_exe().map_err(Failed::Io)?;
+    let mut command = Command::new(this);
+    // passes on the copy of the environment, because MPI may change the original at any time
+    command.env_clear().envs(environment::remember());
+    command.arg("rewrite-model").args(options).arg(path).stdin(Stdio::null()).stdout(output).stderr(Stdio::piped());
+    let ended = command.output().map_err(Failed::Io)?;
+    if ended.status.success() {
+        return Ok(copy);
+    }
+    let said = String::from_utf8_lossy(&ended.stderr);
+    let said = said.trim();
+    Err(Failed::Said(if said.is_empty() { ended.status.to_string() } else { said.to_string() }))
+}
+
+/// Limits this process, the child, to what reading this file may take.
+///
+/// # Errors
+/// What the operating system refused.
+pub fn limit(path: &Path) -> io::Result<()> {
+    let bytes = regular::open(path)?.metadata()?.len();
+    let limit = |most: u64| Rlimit { current: Some(most), maximum: Some(most) };
+    let limits = [(Resource::As, bytes.saturating_mul(6) + MEMORY), (Resource::Cpu, SECONDS), (Resource::Core, 0)];
+    limits.into_iter().try_for_each(|(what, most)| Ok(setrlimit(what, limit(most))?))
+}
+
+/// Removes the name of the file `to` if it is the child's output. libhdf5 has opened the file by now and no longer needs the name. From
+/// then on, the child is killed if its parent dies.
+pub fn drop_name(to: &Path) {
+    if to == Path::new(OUTPUT) {
+        // if this fails, the parent removes the file, which only this user may read
+        let _ = fs::read_link(to).and_then(fs::remove_file);
+        let _ = set_parent_process_death_signal(Some(Signal::KILL));
     }
 }

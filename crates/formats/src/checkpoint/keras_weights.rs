@@ -1,6 +1,10 @@
-//! Weights of Keras as the process that reads its files hands them on: an array each, and the list of their names.
+//! Weights that a child process has read from a file of Keras: an array each, the list of their names, and the facts of the model config
+//! without which they would be misread.
 
+use std::collections::{BTreeMap, BTreeSet};
 use std::path::Path;
+
+use serde_json::Value;
 
 use super::checksum;
 use super::error::Error;
@@ -40,4 +44,176 @@ pub fn read_weights(path: &Path) -> Result<KerasWeights, Error> {
     };
     let tensors = group.texts(NAMES)?.into_iter().enumerate().map(named).collect::<Result<_, Error>>()?;
     Ok(KerasWeights { tensors, epsilons: group.texts(EPSILONS)?, turned: group.texts(TURNED)? })
+}
+
+// What a model of Keras says of itself (`model_config`) without which its weights would be taken for others: the epsilons of its batch
+// norms, and layers that flatten images in another order than (H, W, C).
+
+/// Classes of layers that leave every value where it is.
+const IN_PLACE: [&str; 11] = [
+    "Activation",
+    "ReLU",
+    "LeakyReLU",
+    "ELU",
+    "Softmax",
+    "Dropout",
+    "SpatialDropout2D",
+    "BatchNormalization",
+    "LayerNormalization",
+    "Rescaling",
+    "ZeroPadding2D",
+];
+
+/// What it says.
+#[derive(Debug, Default, PartialEq)]
+pub(super) struct Facts {
+    /// Epsilons of batch norms, each once.
+    pub epsilons: Vec<String>,
+    /// Names of layers that flatten images in another order.
+    pub turned: Vec<String>,
+}
+
+/// What this JSON says; nothing where it is none, or of no model.
+pub(super) fn facts(config: &str) -> Facts {
+    let mut facts = Facts::default();
+    if let Ok(model) = serde_json::from_str(config) {
+        look(&model, &mut facts);
+    }
+    facts
+}
+
+/// A layer, and the layers that it reads.
+struct Layer<'a> {
+    class: &'a str,
+    config: &'a Value,
+    inputs: Vec<&'a str>,
+}
+
+/// Adds what a model says, and the models in it.
+fn look(model: &Value, facts: &mut Facts) {
+    let Some(list) = model["config"]["layers"].as_array() else { return };
+    let names: BTreeSet<&str> = list.iter().filter_map(name).collect();
+    let mut layers = BTreeMap::new();
+    let mut before = None;
+    for layer in list {
+        look(layer, facts);
+        let (Some(class), Some(name)) = (layer["class_name"].as_str(), name(layer)) else { continue };
+        let mut inputs = Vec::new();
+        match layer.get("inbound_nodes") {
+            Some(nodes) => texts(nodes, &names, &mut inputs),
+            // a sequence
+            None => inputs.extend(before),
+        }
+        before = Some(name);
+        layers.insert(name, Layer { class, config: &layer["config"], inputs });
+        if class == "BatchNormalization"
+            && let Some(epsilon) = layer["config"]["epsilon"].as_f64()
+            && !facts.epsilons.contains(&epsilon.to_string())
+        {
+            facts.epsilons.push(epsilon.to_string());
+        }
+    }
+    let turned = layers.iter().filter(|(_, layer)| flattens(layer) && is_turned(layer, &layers));
+    facts.turned.extend(turned.map(|(name, _)| name.to_string()));
+}
+
+fn name(layer: &Value) -> Option<&str> {
+    layer["config"]["name"].as_str().or(layer["name"].as_str())
+}
+
+/// Adds those of the `names` that stand anywhere in a value: Keras 2 and 3 list the layers before a layer in different ways.
+fn texts<'a>(value: &'a Value, names: &BTreeSet<&str>, found: &mut Vec<&'a str>) {
+    match value {
+        Value::String(text) if names.contains(text.as_str()) => found.push(text),
+        Value::Array(items) => items.iter().for_each(|item| texts(item, names, found)),
+        Value::Object(items) => items.values().for_each(|item| texts(item, names, found)),
+        _ => {}
+    }
+}
+
+/// Whether a layer makes vectors of images.
+fn flattens(layer: &Layer<'_>) -> bool {
+    let sizes = layer.config["target_shape"].as_array().map_or(0, Vec::len);
+    layer.class == "Flatten" || (layer.class == "Reshape" && sizes == 1)
+}
+
+/// Whether its images are not (H, W, C): another layer turned them, or the convolutions have channels first and this layer does not know.
+fn is_turned(layer: &Layer<'_>, layers: &BTreeMap<&str, Layer<'_>>) -> bool {
+    let format = |layer: &Layer<'_>| layer.config["data_format"].as_str().unwrap_or("channels_last").to_string();
+    let own = format(layer);
+    if layers.values().any(|other| other.class.contains("Conv2D") && format(other) != own) {
+        return true;
+    }
+    let (mut next, mut seen) = (layer.inputs.clone(), BTreeSet::new());
+    while let Some(input) = next.pop() {
+        let Some(before) = layers.get(input).filter(|_| seen.insert(input)) else { continue };
+        // the one that puts channels last again leaves them where they belong
+        if before.class == "Permute" && before.config["dims"] != serde_json::json!([2, 3, 1]) {
+            return true;
+        }
+        if IN_PLACE.contains(&before.class) {
+            next.extend(&before.inputs);
+        }
+    }
+    false
+}
+
+#[cfg(test)]
+mod tests {
+    use super::*;
+    use serde_json::json;
+
+    /// A sequence of layers: class, and what its constructor takes.
+    fn sequence(layers: &[(&str, Value)]) -> Facts {
+        let layer = |(i, (class, config)): (usize, &(&str, Value))| {
+            let mut config = config.clone();
+            config["name"] = format!("l{i}").into();
+            json!({"class_name": class, "config": config})
+        };
+        let layers: Vec<Value> = layers.iter().enumerate().map(layer).collect();
+        facts(&json!({"class_name": "Sequential", "config": {"layers": layers}}).to_string())
+    }
+
+    #[test]
+    fn images_that_are_flattened_in_another_order_are_found() {
+        let conv = |format: &str| ("Conv2D", json!({"data_format": format}));
+        let flatten = |format: &str| ("Flatten", json!({"data_format": format}));
+        let permute = |dims: [usize; 3]| ("Permute", json!({"dims": dims}));
+        let (last, first) = ("channels_last", "channels_first");
+        let none = Vec::<String>::new();
+        assert_eq!(sequence(&[conv(last), flatten(last)]).turned, none);
+        assert_eq!(sequence(&[conv(first), flatten(first)]).turned, none);
+        assert_eq!(sequence(&[conv(first), flatten(last)]).turned, ["l1"]);
+        assert_eq!(sequence(&[conv(last), permute([3, 1, 2]), ("ReLU", json!({})), flatten(last)]).turned, ["l3"]);
+        assert_eq!(sequence(&[permute([3, 1, 2]), ("Reshape", json!({"target_shape": [-1]}))]).turned, ["l1"]);
+        assert_eq!(sequence(&[permute([3, 1, 2]), ("Reshape", json!({"target_shape": [1, 1, 9]}))]).turned, none);
+        // behind a convolution the order is the convolution's, and there and back is no turn
+        assert_eq!(sequence(&[permute([3, 1, 2]), conv(last), flatten(last)]).turned, none);
+        assert_eq!(sequence(&[permute([3, 1, 2]), permute([2, 3, 1]), flatten(last)]).turned, none);
+    }
+
+    #[test]
+    fn graphs_of_both_keras_and_models_in_models_are_read() {
+        let layer = |class: &str, name: &str, config: Value, nodes: Value| {
+            let mut config = config;
+            config["name"] = name.into();
+            json!({"class_name": class, "name": name, "config": config, "inbound_nodes": nodes})
+        };
+        let of_3 = json!([{"args": [{"class_name": "__keras_tensor__", "config": {"keras_history": ["turn", 0, 0]}}]}]);
+        for nodes in [json!([[["turn", 0, 0, {}]]]), of_3] {
+            let layers = [
+                layer("Permute", "turn", json!({"dims": [3, 1, 2]}), json!([])),
+                layer("Flatten", "flat", json!({}), nodes),
+                layer("Flatten", "other", json!({}), json!([])),
+            ];
+            let model = json!({"class_name": "Functional", "config": {"layers": layers}});
+            assert_eq!(facts(&model.to_string()).turned, ["flat"]);
+            let outer = [model, json!({"class_name": "BatchNormalization", "config": {"name": "a", "epsilon": 0.001}})];
+            let outer = json!({"class_name": "Sequential", "config": {"layers": outer}});
+            let found = facts(&outer.to_string());
+            assert_eq!((found.turned, found.epsilons), (vec!["flat".to_string()], vec!["0.001".to_string()]));
+        }
+        assert_eq!(facts("no JSON"), Facts::default());
+        assert_eq!(facts("[1]"), Facts::default());
+    }
 }

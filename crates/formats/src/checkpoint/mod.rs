@@ -1,37 +1,28 @@
 //! Files that outlive a process: `model.h5` and checkpoints, in HDF5.
 //!
-//! - `model`: a trained network, `head`: everything of it but the weights;
-//! - [`mod@model_file`]: the layout of model files;
+//! - [`mod@model_file`]: a trained network and the layout of model files;
 //! - [`mod@state_file`]: the same of a checkpoint, from which a run goes on;
 //! - [`mod@keras`]: between PyTorch's names and layouts (in memory) and Keras's (on disk);
-//! - `h5`: writes groups, attributes and arrays of HDF5; [`rewrite`]: what another program made anew, and [`rewrite_weights`]: the weights
-//!   in a file of Keras, both in a process of its own, [`child`]; no other files name the library;
-//! - [`read_weights`]: what that process made of a file of Keras; `keras_config`: what such a file says of its weights;
+//! - `h5`: writes groups, attributes and arrays of HDF5; [`foreign`]: rewrites what another program made, in a process of its own; no
+//!   other files name the library;
+//! - [`read_weights`]: what that process made of a file of Keras, and what such a file says of its weights;
 //! - `reader`: reads them, without the library;
 //! - [`KerasFile`]: for Keras alone; [`Described`]: what a model file says to other programs;
 //! - `checksum`: the integrity check behind the HDF5 data; `seal`: that of each part, which another program's edit does not drop;
-//! - `memory`: what rules over scores keep in a checkpoint; `bits`: numbers between ranks;
+//! - `memory`: what rules over scores keep in a checkpoint, and numbers between ranks;
 //! - `atomic`: written whole or not at all.
 //!
 //! Not here: when to write, and which tensors a network has.
 
 mod atomic;
-mod bits;
 mod checksum;
-pub mod child;
-mod described;
 pub mod error;
-mod foreign;
-mod foreign_weights;
+pub mod foreign;
 mod h5;
-mod head;
 pub mod keras;
-mod keras_config;
 mod keras_file;
 mod keras_weights;
-mod layer_kind;
 mod memory;
-mod model;
 pub mod model_file;
 mod reader;
 mod seal;
@@ -39,16 +30,12 @@ pub mod state_file;
 mod version;
 
 pub use atomic::{free_space, writable, write_text};
-pub use described::Described;
 pub use error::Error;
-pub use foreign::rewrite;
-pub use foreign_weights::rewrite_weights;
+pub use foreign::{rewrite, rewrite_weights};
 pub use h5::library;
-pub use keras::Tensor;
-pub use keras_file::{KerasFile, KerasLayer};
+pub use keras::{LayerKind, Tensor};
+pub use keras_file::{Described, KerasFile, KerasLayer};
 pub use keras_weights::{KerasWeights, read_weights};
-pub use layer_kind::LayerKind;
 pub use memory::{Memory, Plateaued, Watched};
-pub use model::{LayerWeights, ModelFile};
-pub use model_file::Opened;
+pub use model_file::{LayerWeights, ModelFile, Opened};
 pub use state_file::{Best, LabelScores, Progress, Scale, StateFile, Sums};

@@ -12,14 +12,11 @@ use loaders::folder_of;
 use serde::{Deserialize, Serialize};
 
 use super::error::Error;
-use super::h5;
-use super::head::read_head;
-use super::keras::Tensor;
-use super::layer_kind::LayerKind;
-use super::memory::Memory;
-use super::model::{LayerWeights, ModelFile};
+use super::keras::{LayerKind, Tensor};
+use super::memory::{Memory, bits};
+use super::model_file::{LayerWeights, ModelFile, read_head};
 use super::reader::{Group, group};
-use super::{atomic, bits, checksum};
+use super::{atomic, checksum, h5};
 
 /// Version of the format, raised when older programs can no longer read what is written.
 pub const VERSION: u64 = 2;

@@ -1,9 +1,8 @@
 //! Weights and networks of other programs, in and out. Read are weights, of trireme's own files, too, as names with shapes and values.
 //!
 //! - [`read`]: recognises a file by its first bytes and reads it; [`FORMATS`] is the list;
-//! - `trireme`: model.h5 and checkpoints; `keras`: HDF5 of other programs; `safetensors`; `torch`: `.pth`, by an interpreter of
-//!   pickles that executes nothing;
-//! - `weights`: what comes out; `number`: types of values; `error`: why a file is refused;
+//! - `hdf5`: model.h5, checkpoints, and files of Keras; `safetensors`; `torch`: `.pth`, by an interpreter of pickles that executes nothing;
+//! - `weights`: what comes out, types of values, and why a file is refused;
 //! - [`onnx`]: an ONNX graph as a network with its weights, or its weights alone;
 //! - [`export`]: a trained network as a file of another program.
 //!
@@ -12,22 +11,16 @@
 //!
 //! Not here: which tensor of a network gets which values.
 
-mod error;
 pub mod export;
-mod format;
-mod keras;
-mod number;
+mod hdf5;
 pub mod onnx;
 mod safetensors;
 #[cfg(test)]
 mod tests;
 mod torch;
-mod trireme;
 mod weights;
 
-pub use error::Error;
-pub use format::Format;
-pub use weights::{Model, Weights};
+pub use weights::{Error, Format, Model, Weights};
 
 use std::os::unix::fs::FileExt;
 use std::path::Path;
@@ -35,7 +28,7 @@ use std::path::Path;
 use loaders::regular;
 
 /// All formats that are read.
-pub const FORMATS: &[Format] = &[trireme::FORMAT, safetensors::FORMAT, torch::FORMAT, torch::OLD, onnx::FORMAT];
+pub const FORMATS: &[Format] = &[hdf5::HDF5_FORMAT, safetensors::FORMAT, torch::FORMAT, torch::OLD, onnx::FORMAT];
 
 /// Bytes by which a format is recognised.
 const HEAD: usize = 64;

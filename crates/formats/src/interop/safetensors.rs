@@ -9,10 +9,7 @@ use ::safetensors::{Dtype, SafeTensors};
 use loaders::regular;
 use serde::de::{Deserialize, Deserializer, IgnoredAny, MapAccess, Visitor};
 
-use super::error::{Error, Fault, damaged};
-use super::format::Format;
-use super::number::Number;
-use super::weights::Weights;
+use super::weights::{Error, Fault, Format, Number, Weights, damaged};
 use crate::checkpoint::Tensor;
 
 /// Longest header, the crate's own limit.

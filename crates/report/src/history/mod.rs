@@ -1,11 +1,344 @@
-//! What a run has left behind: its log read back, its recipe, and what both say of its state.
+//! What a run has left behind: its log, its recipe, its state, and the comparison of two runs.
 
-mod compare;
-mod line;
 mod log;
-mod run;
 
-pub use compare::{Differing, Parting, compare};
-pub use line::{EndLine, EpochLine, EvalLine, ExchangeLine, LayersLine, SpreadLine, StartLine, StepLine, TensorLine};
-pub use log::{Layers, Log, Unread};
-pub use run::{Error, Run, State, find};
+use std::collections::{BTreeMap, BTreeSet};
+use std::path::{Path, PathBuf};
+use std::time::{Duration, SystemTime};
+use std::{fs, io};
+
+use loaders::why;
+
+use super::evaluation_file::{self, EvaluationFile};
+
+pub use log::{
+    EndLine, EpochLine, EvalLine, ExchangeLine, Layers, LayersLine, Log, SpreadLine, StartLine, StepLine, TensorLine,
+    Unread,
+};
+
+/// The recipe as resolved, in the folder of a run.
+const RECIPE: &str = "recipe.toml";
+/// The log, in the folder of a run.
+const LOG: &str = "metrics.jsonl";
+/// The lock in the folder of a run, which its process empties when it ends well or stops.
+const LOCK: &str = ".trireme-lock";
+/// A log that has grown in this time is one of a run that goes on.
+const FRESH: Duration = Duration::from_secs(120);
+/// How deep folders of runs may lie.
+const DEPTH: usize = 4;
+
+/// A run that cannot be read.
+#[derive(Debug, thiserror::Error)]
+pub enum Error {
+    /// No folder of a run.
+    #[error("{}: no metrics.jsonl in it; name the folder that `trireme train` wrote (--out)", .0.display())]
+    NoRun(PathBuf),
+    /// A file that the system does not give.
+    #[error("cannot read {}: {}", path.display(), why(path, source))]
+    Read {
+        /// The file or folder.
+        path: PathBuf,
+        /// The system's answer.
+        source: io::Error,
+    },
+}
+
+/// What is known of a run.
+#[derive(Clone, Debug)]
+pub struct Run {
+    /// Its folder.
+    pub folder: PathBuf,
+    /// Its log.
+    pub log: Log,
+    /// Keys of the recipe as resolved, `optimizer.momentum` and so on, with their values as TOML; empty if it cannot be read.
+    pub recipe: BTreeMap<String, String>,
+    /// When its log last grew.
+    pub changed: SystemTime,
+    /// Whether the process that wrote the log has given the folder back.
+    pub released: bool,
+    /// What its last scoring made of the images, if that was kept.
+    pub evaluation: Option<EvaluationFile>,
+    /// Files that are there and cannot be used, a line each.
+    pub unusable: Vec<String>,
+}
+
+/// How far a run has come.
+#[derive(Clone, Copy, Debug, PartialEq, Eq)]
+pub enum State {
+    /// To its end.
+    Done,
+    /// Its log has grown in the last two minutes, and its process has not given the folder back.
+    Running,
+    /// The loss became NaN or infinite.
+    Diverged,
+    /// The run ended before its last step for another reason.
+    Stopped,
+}
+
+impl Run {
+    /// Reads the run in `folder`.
+    ///
+    /// # Errors
+    /// There is no folder, no metrics.jsonl in it, or it cannot be read.
+    pub fn open(folder: &Path) -> Result<Self, Error> {
+        let path = folder.join(LOG);
+        // before the log, which a process that ends goes on to write until then
+        let released = fs::metadata(folder.join(LOCK)).is_ok_and(|meta| meta.is_file() && meta.len() == 0);
+        let found = fs::metadata(&path).and_then(|meta| meta.modified());
+        let changed = found.map_err(|e| match (e.kind(), fs::metadata(folder)) {
+            (io::ErrorKind::NotFound, Err(source)) => Error::Read { path: folder.into(), source },
+            (io::ErrorKind::NotFound | io::ErrorKind::NotADirectory, _) => Error::NoRun(folder.into()),
+            _ => Error::Read { path: path.clone(), source: e },
+        })?;
+        let log = Log::read(&path).map_err(|source| Error::Read { path, source })?;
+        let mut unusable = Vec::new();
+        let table = table(&folder.join(RECIPE)).unwrap_or_else(|why| {
+            unusable.push(format!("{RECIPE}: {why}; its keys are not shown"));
+            toml::Table::new()
+        });
+        let mut recipe = BTreeMap::new();
+        flatten("", &table, &mut recipe);
+        let evaluation = EvaluationFile::read(folder).unwrap_or_else(|e| {
+            unusable.push(format!("{}: {e}", evaluation_file::NAME));
+            None
+        });
+        // the log of a run that goes on from an earlier step is cut there
+        let evaluation = evaluation.filter(|evaluation| evaluation.step <= log.step());
+        Ok(Self { folder: folder.into(), log, recipe, changed, released, evaluation, unusable })
+    }
+
+    /// What of it cannot be shown, a line each.
+    pub fn warnings(&self) -> Vec<String> {
+        let Unread { lines, first } = self.log.unread;
+        let log = match lines {
+            0 => None,
+            1 => Some(format!("{LOG}: line {first} cannot be read and is left out")),
+            _ => Some(format!("{LOG}: {lines} lines cannot be read and are left out, the first is line {first}")),
+        };
+        let folder = self.folder.display();
+        self.unusable.iter().chain(&log).map(|what| format!("warning: {folder}/{what}")).collect()
+    }
+
+    /// The folder's name.
+    pub fn name(&self) -> String {
+        let whole = fs::canonicalize(&self.folder).unwrap_or_else(|_| self.folder.clone());
+        whole.file_name().map_or_else(|| self.folder.display().to_string(), |name| name.to_string_lossy().into_owned())
+    }
+
+    /// How far it has come.
+    pub fn state(&self) -> State {
+        match self.log.end {
+            Some(_) if self.log.diverged() => State::Diverged,
+            Some(_) => State::Done,
+            None if !self.released && self.changed.elapsed().is_ok_and(|age| age < FRESH) => State::Running,
+            None if self.log.diverged() => State::Diverged,
+            None => State::Stopped,
+        }
+    }
+
+    /// The step at which it is to end, if it began.
+    pub fn last_step(&self) -> u64 {
+        self.log.starts.last().map_or(0, |start| start.last_step)
+    }
+}
+
+/// The keys of a recipe; none where there is no file.
+fn table(path: &Path) -> Result<toml::Table, String> {
+    match loaders::regular::read_to_string(path) {
+        Ok(text) => text.parse().map_err(|error: toml::de::Error| {
+            // its first line says where, those below draw it
+            let text = error.to_string();
+            format!("not valid TOML: {}", text.lines().next().unwrap_or_default())
+        }),
+        Err(error) if error.kind() == io::ErrorKind::NotFound => Ok(toml::Table::new()),
+        Err(error) => Err(format!("cannot be read: {error}")),
+    }
+}
+
+/// Every key of a table with its path.
+fn flatten(prefix: &str, table: &toml::Table, into: &mut BTreeMap<String, String>) {
+    for (key, value) in table {
+        let path = if prefix.is_empty() { key.clone() } else { format!("{prefix}.{key}") };
+        match value {
+            toml::Value::Table(inner) => flatten(&path, inner, into),
+            other => {
+                into.insert(path, other.to_string());
+            }
+        }
+    }
+}
+
+/// The folders of all runs in `root`, itself included, by name; links are not followed.
+///
+/// # Errors
+/// `root` cannot be read.
+pub fn find(root: &Path) -> Result<Vec<PathBuf>, Error> {
+    let read = |path: &Path| fs::read_dir(path).map_err(|source| Error::Read { path: path.into(), source });
+    read(root)?;
+    let mut found = Vec::new();
+    let mut open = vec![(root.to_path_buf(), 0)];
+    while let Some((folder, depth)) = open.pop() {
+        if folder.join(LOG).is_file() {
+            found.push(folder);
+            continue;
+        }
+        // what this user may not read is no run of theirs
+        let entries = read(&folder).into_iter().flatten().flatten();
+        let folders = entries.filter(|entry| depth < DEPTH && entry.file_type().is_ok_and(|kind| kind.is_dir()));
+        open.extend(folders.map(|entry| (entry.path(), depth + 1)));
+    }
+    found.sort();
+    Ok(found)
+}
+
+/// A relative difference of losses above which runs have parted for good, not by rounding.
+const FAR: f64 = 0.01;
+
+/// A key whose values differ; `None` where a run does not have it.
+#[derive(Clone, Debug, PartialEq, Eq)]
+pub struct Differing {
+    /// Its path.
+    pub key: String,
+    /// In the first run.
+    pub first: Option<String>,
+    /// In the second.
+    pub second: Option<String>,
+}
+
+/// Where the losses of two runs part, over the steps that both logged.
+#[derive(Clone, Copy, Debug, Default, PartialEq, Eq)]
+pub struct Parting {
+    /// Steps that both have.
+    pub shared: u64,
+    /// The first of them whose losses are not the same number.
+    pub apart: Option<u64>,
+    /// The first of them whose losses differ by more than one per cent.
+    pub far: Option<u64>,
+}
+
+/// Keys with different values, by name.
+pub fn compare(first: &BTreeMap<String, String>, second: &BTreeMap<String, String>) -> Vec<Differing> {
+    let keys: BTreeSet<&String> = first.keys().chain(second.keys()).collect();
+    let differing = keys.into_iter().filter(|key| first.get(*key) != second.get(*key));
+    let pair =
+        |key: &String| Differing { key: key.clone(), first: first.get(key).cloned(), second: second.get(key).cloned() };
+    differing.map(pair).collect()
+}
+
+impl Parting {
+    /// Of two logs.
+    pub fn of(first: &Log, second: &Log) -> Self {
+        let losses: BTreeMap<u64, f64> = first.steps.iter().map(|step| (step.step, step.loss)).collect();
+        let mut parting = Self::default();
+        for step in &second.steps {
+            let Some(loss) = losses.get(&step.step) else { continue };
+            parting.shared += 1;
+            let same = loss.to_bits() == step.loss.to_bits();
+            let near = same || (loss - step.loss).abs() <= FAR * loss.abs().max(step.loss.abs());
+            if !same {
+                parting.apart.get_or_insert(step.step);
+            }
+            if !near {
+                parting.far.get_or_insert(step.step);
+            }
+        }
+        parting
+    }
+}
+
+impl Run {
+    /// What the last start said of machine, ranks and data, with the digest of the end.
+    pub fn circumstances(&self) -> BTreeMap<String, String> {
+        let Some(start) = self.log.starts.last() else { return BTreeMap::new() };
+        let mut facts = start.facts.clone();
+        // where a run lies is no difference between runs
+        facts.remove("out");
+        facts.insert("ranks".into(), start.ranks.to_string());
+        facts.insert("images".into(), start.images.to_string());
+        if let Some(end) = &self.log.end {
+            facts.insert("digest".into(), end.digest.clone());
+        }
+        facts
+    }
+}
+
+#[cfg(test)]
+mod tests {
+    use super::*;
+
+    #[test]
+    fn runs_are_found_and_read() {
+        let root = std::env::temp_dir().join(format!("trireme-runs-{}", std::process::id()));
+        let run = root.join("sweep/lr=0.1");
+        fs::create_dir_all(&run).unwrap();
+        fs::create_dir_all(root.join("data")).unwrap();
+        fs::write(run.join("metrics.jsonl"), "{\"event\":\"start\",\"step\":0,\"last_step\":9}\n").unwrap();
+        fs::write(run.join("recipe.toml"), "epochs = 3\n[optimizer]\nkind = \"sgd\"\n").unwrap();
+        let found = find(&root).unwrap();
+        assert_eq!(found, std::slice::from_ref(&run));
+        let read = Run::open(&run).unwrap();
+        assert_eq!((read.name().as_str(), read.state(), read.last_step()), ("lr=0.1", State::Running, 9));
+        assert_eq!((read.recipe["epochs"].as_str(), read.recipe["optimizer.kind"].as_str()), ("3", "\"sgd\""));
+        // a process that has the folder names itself in the lock, and empties it at its end
+        for (lock, state) in [("{}", State::Running), ("", State::Stopped)] {
+            fs::write(run.join(".trireme-lock"), lock).unwrap();
+            assert_eq!(Run::open(&run).unwrap().state(), state, "{lock:?}");
+        }
+        fs::write(run.join("recipe.toml"), "epochs = = 3").unwrap();
+        fs::write(run.join("metrics.jsonl"), "{\"event\":\"start\",\"step\":0}\nhello\nworld\n").unwrap();
+        let read = Run::open(&run).unwrap();
+        let warnings = read.warnings();
+        assert!(read.recipe.is_empty() && warnings.len() == 2, "{warnings:?}");
+        let recipe = format!("warning: {}/recipe.toml: not valid TOML: ", run.display());
+        assert!(warnings[0].starts_with(&recipe) && warnings[0].ends_with("; its keys are not shown"), "{warnings:?}");
+        assert!(warnings[1].ends_with("metrics.jsonl: 2 lines cannot be read and are left out, the first is line 2"));
+        fs::remove_file(run.join("recipe.toml")).unwrap();
+        assert_eq!(Run::open(&run).unwrap().warnings().len(), 1, "a run without a recipe lacks nothing that is there");
+        // a FIFO in the place of a file would be waited for
+        for name in ["recipe.toml", "metrics.jsonl"] {
+            let _ = fs::remove_file(run.join(name));
+            assert!(std::process::Command::new("mkfifo").arg(run.join(name)).status().unwrap().success());
+            let read = Run::open(&run);
+            let text = read.map_or_else(|error| error.to_string(), |run| run.warnings()[0].clone());
+            assert!(text.contains(name) && text.contains("it is a FIFO"), "{text}");
+        }
+        let error = Run::open(&root.join("data")).unwrap_err().to_string();
+        assert!(error.contains("data: no metrics.jsonl in it; name the folder"), "{error}");
+        let error = Run::open(&root.join("dtaa")).unwrap_err().to_string();
+        let meant = format!("; did you mean {}?", root.join("data").display());
+        assert!(error.starts_with("cannot read") && error.ends_with(&meant), "{error}");
+        fs::remove_dir_all(&root).unwrap();
+        assert!(find(&root).unwrap_err().to_string().contains("cannot read"));
+    }
+}
+
+#[cfg(test)]
+mod compare_tests {
+    use super::*;
+
+    fn log(losses: &[(u64, f64)]) -> Log {
+        let line = |(step, loss): &(u64, f64)| format!("{{\"event\":\"step\",\"step\":{step},\"loss\":{loss}}}\n");
+        Log::from_lines(losses.iter().map(line).collect::<String>().as_bytes()).unwrap()
+    }
+
+    #[test]
+    fn losses_part_first_by_a_little() {
+        let one = log(&[(1, 2.5), (2, 2.0), (3, 1.5), (4, 1.0)]);
+        let two = log(&[(1, 2.5), (3, 1.5000001), (4, 1.2), (9, 1.0)]);
+        assert_eq!(Parting::of(&one, &two), Parting { shared: 3, apart: Some(3), far: Some(4) });
+        assert_eq!(Parting::of(&one, &one), Parting { shared: 4, apart: None, far: None });
+        assert_eq!(Parting::of(&one, &log(&[])).shared, 0);
+    }
+
+    #[test]
+    fn keys_that_differ() {
+        let map = |pairs: &[(&str, &str)]| pairs.iter().map(|(k, v)| (k.to_string(), v.to_string())).collect();
+        let found = compare(&map(&[("a", "1"), ("b", "2")]), &map(&[("a", "1"), ("b", "3"), ("c", "4")]));
+        let row = |key: &str, first: Option<&str>, second: &str| Differing {
+            key: key.into(),
+            first: first.map(String::from),
+            second: Some(second.into()),
+        };
+        assert_eq!(found, [row("b", Some("2"), "3"), row("c", None, "4")]);
+    }
+}

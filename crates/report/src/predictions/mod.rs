@@ -1,18 +1,398 @@
 //! What a network made of each image of a split, and all scores that follow from it. Every number depends on the images alone, in the
 //! order of their ids: the same on any number of ranks.
 
-mod calibration;
-mod class_score;
-mod confusion;
-mod outcome;
-mod predicted;
-mod ranking;
-mod several;
+mod measures;
 
-pub use calibration::{Bin, calibration, expected_error};
-pub use class_score::ClassScore;
-pub use confusion::{Confusion, Pair};
-pub use outcome::{Guess, Outcome, Softmax};
-pub use predicted::Predictions;
-pub use ranking::Ranking;
-pub use several::{SeveralOutcome, sigmoid};
+pub use measures::{Bin, Confusion, Pair, Ranking, calibration, expected_error};
+
+/// Classes that are kept of each image, the likeliest.
+const KEPT: usize = 5;
+
+/// No class: the network has fewer.
+const NONE: u32 = u32::MAX;
+
+/// Probabilities out of scores, in f64.
+#[derive(Clone, Copy, Debug)]
+pub struct Softmax {
+    highest: f64,
+    log_total: f64,
+}
+
+impl Softmax {
+    /// Of an image's scores.
+    pub fn of(scores: &[f32]) -> Self {
+        let highest = f64::from(scores.iter().copied().fold(f32::NEG_INFINITY, f32::max));
+        let total: f64 = scores.iter().map(|score| (f64::from(*score) - highest).exp()).sum();
+        Self { highest, log_total: total.ln() }
+    }
+
+    /// Natural logarithm of the probability of a class with this score.
+    pub fn log(self, score: f32) -> f64 {
+        f64::from(score) - self.highest - self.log_total
+    }
+}
+
+/// A class and its probability.
+#[derive(Clone, Copy, Debug, PartialEq)]
+pub struct Guess {
+    /// Index of the class.
+    pub class: u32,
+    /// Its probability; NaN if any of the image's scores was.
+    pub p: f32,
+}
+
+/// What a network made of one image.
+#[derive(Clone, Copy, Debug, PartialEq)]
+pub struct Outcome {
+    /// Number of the image in its split.
+    pub id: u64,
+    /// Its class.
+    pub label: u32,
+    /// Classes before it by score, of equal scores those of smaller index; all, if its score is NaN.
+    pub place: u32,
+    /// Cross-entropy.
+    pub loss: f64,
+    guesses: [Guess; KEPT],
+}
+
+impl Outcome {
+    /// Bytes of one that travels.
+    pub const BYTES: usize = 24 + 8 * KEPT;
+
+    /// Of an image with these scores, one a class.
+    pub fn new(id: u64, label: u32, scores: &[f32], softmax: Softmax) -> Self {
+        let own = scores.get(label as usize).copied().unwrap_or(f32::NAN);
+        let before = |(i, score): (usize, &f32)| *score > own || (*score == own && i < label as usize);
+        let place = match own.is_nan() {
+            true => scores.len(),
+            false => scores.iter().enumerate().filter(|one| before(*one)).count(),
+        };
+        let best = best(scores);
+        let guess = |class: u32| Guess {
+            class,
+            p: scores.get(class as usize).map_or(0.0, |score| softmax.log(*score).exp() as f32),
+        };
+        Self { id, label, place: place as u32, loss: -softmax.log(own), guesses: best.map(guess) }
+    }
+
+    /// The likeliest classes, the likeliest first; five, or as many as there are.
+    pub fn guesses(&self) -> impl Iterator<Item = Guess> {
+        self.guesses.into_iter().filter(|guess| guess.class != NONE)
+    }
+
+    /// What the network takes the image for.
+    pub fn guess(&self) -> Guess {
+        self.guesses[0]
+    }
+
+    /// Whether that is right.
+    pub fn is_right(&self) -> bool {
+        self.place == 0
+    }
+
+    /// Adds its bytes.
+    pub fn write(&self, to: &mut Vec<u8>) {
+        to.extend(self.id.to_le_bytes());
+        to.extend(self.label.to_le_bytes());
+        to.extend(self.place.to_le_bytes());
+        to.extend(self.loss.to_le_bytes());
+        for guess in self.guesses {
+            to.extend(guess.class.to_le_bytes());
+            to.extend(guess.p.to_le_bytes());
+        }
+    }
+
+    /// Those in `bytes`, as many as are whole.
+    pub fn read(bytes: &[u8]) -> Vec<Self> {
+        bytes.as_chunks::<{ Self::BYTES }>().0.iter().map(Self::of_bytes).collect()
+    }
+
+    fn of_bytes(bytes: &[u8; Self::BYTES]) -> Self {
+        let four = |at: usize| [bytes[at], bytes[at + 1], bytes[at + 2], bytes[at + 3]];
+        let eight = |at: usize| [four(at), four(at + 4)].concat().try_into().unwrap_or_default();
+        let guess =
+            |k: usize| Guess { class: u32::from_le_bytes(four(24 + 8 * k)), p: f32::from_le_bytes(four(28 + 8 * k)) };
+        Self {
+            id: u64::from_le_bytes(eight(0)),
+            label: u32::from_le_bytes(four(8)),
+            place: u32::from_le_bytes(four(12)),
+            loss: f64::from_le_bytes(eight(16)),
+            guesses: std::array::from_fn(guess),
+        }
+    }
+}
+
+/// Indexes of the highest scores; of equal ones the smaller index first, NaN last.
+fn best(scores: &[f32]) -> [u32; KEPT] {
+    let mut best = [NONE; KEPT];
+    let value = |class: u32| scores.get(class as usize).copied().filter(|score| !score.is_nan());
+    for class in 0..scores.len() as u32 {
+        let beats = |other: u32| match (value(class), value(other)) {
+            (Some(own), Some(held)) => own > held,
+            (own, None) => own.is_some() || other == NONE,
+            (None, Some(_)) => false,
+        };
+        let Some(at) = best.iter().position(|held| beats(*held)) else { continue };
+        best[at..].rotate_right(1);
+        best[at] = class;
+    }
+    best
+}
+
+/// See the module.
+#[derive(Clone, Debug, Default, PartialEq)]
+pub struct SeveralOutcome {
+    /// Number of the image in its split.
+    pub id: u64,
+    /// Binary cross-entropy, the mean over the classes.
+    pub loss: f64,
+    /// Its classes, ascending.
+    pub labels: Vec<u32>,
+    /// The classes with a probability above one half, ascending, each with its probability.
+    pub predicted: Vec<(u32, f32)>,
+}
+
+/// Probability of a class by itself, of its score.
+pub fn sigmoid(score: f32) -> f64 {
+    1.0 / (1.0 + (-f64::from(score)).exp())
+}
+
+impl SeveralOutcome {
+    /// Of an image of these classes, with a score for each class of the network.
+    pub fn new(id: u64, loss: f64, labels: &[u32], scores: &[f32]) -> Self {
+        let taken = scores.iter().enumerate().filter(|(_, score)| **score > 0.0);
+        let predicted = taken.map(|(class, score)| (class as u32, sigmoid(*score) as f32)).collect();
+        Self { id, loss, labels: labels.to_vec(), predicted }
+    }
+
+    /// Whether all its classes were predicted, and no other.
+    pub fn is_right(&self) -> bool {
+        self.labels.iter().eq(self.predicted.iter().map(|(class, _)| class))
+    }
+
+    /// Adds its bytes.
+    pub fn write(&self, to: &mut Vec<u8>) {
+        to.extend(self.id.to_le_bytes());
+        to.extend(self.loss.to_le_bytes());
+        to.extend([self.labels.len(), self.predicted.len()].iter().flat_map(|count| (*count as u32).to_le_bytes()));
+        to.extend(self.labels.iter().flat_map(|class| class.to_le_bytes()));
+        for (class, p) in &self.predicted {
+            to.extend(class.to_le_bytes());
+            to.extend(p.to_le_bytes());
+        }
+    }
+
+    /// Those in `bytes`, as many as are whole.
+    pub fn read(mut bytes: &[u8]) -> Vec<Self> {
+        std::iter::from_fn(|| Self::take(&mut bytes)).collect()
+    }
+
+    fn take(bytes: &mut &[u8]) -> Option<Self> {
+        let (id, loss) = (u64::from_le_bytes(chunk(bytes)?), f64::from_le_bytes(chunk(bytes)?));
+        let [labels, predicted] = [u32::from_le_bytes(chunk(bytes)?), u32::from_le_bytes(chunk(bytes)?)];
+        let labels = (0..labels).map(|_| Some(u32::from_le_bytes(chunk(bytes)?))).collect::<Option<_>>()?;
+        let pair = |bytes: &mut &[u8]| Some((u32::from_le_bytes(chunk(bytes)?), f32::from_le_bytes(chunk(bytes)?)));
+        let predicted = (0..predicted).map(|_| pair(bytes)).collect::<Option<_>>()?;
+        Some(Self { id, loss, labels, predicted })
+    }
+}
+
+fn chunk<const N: usize>(bytes: &mut &[u8]) -> Option<[u8; N]> {
+    let (first, rest) = bytes.split_first_chunk::<N>()?;
+    *bytes = rest;
+    Some(*first)
+}
+
+/// How well one class is recognised.
+#[derive(Clone, Copy, Debug, Default, PartialEq)]
+pub struct ClassScore {
+    /// Its images.
+    pub images: u64,
+    /// Images that were taken for it.
+    pub predicted: u64,
+    /// Images of it that were taken for it.
+    pub right: u64,
+    /// Mean of the precisions down the images ranked by its probability, at each that is of it; where that was computed, and it has images.
+    pub average_precision: Option<f64>,
+}
+
+impl ClassScore {
+    /// Share of the images taken for it that are of it; none if none was.
+    pub fn precision(&self) -> Option<f64> {
+        (self.predicted > 0).then(|| self.right as f64 / self.predicted as f64)
+    }
+
+    /// Share of its images that were taken for it; none if it has none.
+    pub fn recall(&self) -> Option<f64> {
+        (self.images > 0).then(|| self.right as f64 / self.images as f64)
+    }
+
+    /// Harmonic mean of both; none if it neither has images nor was any taken for it.
+    pub fn f1(&self) -> Option<f64> {
+        let all = self.images + self.predicted;
+        (all > 0).then(|| 2.0 * self.right as f64 / all as f64)
+    }
+}
+
+/// What a network made of all images of a split.
+#[derive(Clone, Debug, Default, PartialEq)]
+pub struct Predictions {
+    classes: usize,
+    outcomes: Vec<Outcome>,
+    /// One a class, where they were computed.
+    precisions: Option<Vec<Option<f64>>>,
+}
+
+impl Predictions {
+    /// Of so many classes, the outcomes in any order; `precisions` are the average precisions of the classes, if they are known.
+    pub fn new(classes: usize, mut outcomes: Vec<Outcome>, precisions: Option<Vec<Option<f64>>>) -> Self {
+        outcomes.sort_by_key(|one| one.id);
+        Self { classes, outcomes, precisions }
+    }
+
+    /// In the order of the split.
+    pub fn outcomes(&self) -> &[Outcome] {
+        &self.outcomes
+    }
+
+    /// Which classes were taken for which.
+    pub fn confusion(&self) -> Confusion {
+        Confusion::of(self.classes, &self.outcomes)
+    }
+
+    /// The scores of each class.
+    pub fn per_class(&self) -> Vec<ClassScore> {
+        let mut scores = vec![ClassScore::default(); self.classes];
+        for one in &self.outcomes {
+            if let Some(own) = scores.get_mut(one.label as usize) {
+                own.images += 1;
+                own.right += u64::from(one.is_right());
+            }
+            if let Some(guessed) = scores.get_mut(one.guess().class as usize) {
+                guessed.predicted += 1;
+            }
+        }
+        let known = self.precisions.iter().flatten();
+        scores.iter_mut().zip(known).for_each(|(score, precision)| score.average_precision = *precision);
+        scores
+    }
+
+    /// Share of the images whose class is among the `k` likeliest; NaN without images.
+    pub fn top(&self, k: usize) -> f64 {
+        let among = self.outcomes.iter().filter(|one| (one.place as usize) < k).count();
+        among as f64 / self.outcomes.len() as f64
+    }
+
+    /// Mean F1 of the classes that have images or that some image was taken for, as scikit-learn has it.
+    pub fn macro_f1(&self) -> f64 {
+        mean(self.per_class().iter().filter_map(ClassScore::f1))
+    }
+
+    /// Mean of the average precisions of the classes that have images; none where they were not computed.
+    pub fn mean_precision(&self) -> Option<f64> {
+        self.precisions.as_ref().map(|precisions| mean(precisions.iter().flatten().copied()))
+    }
+
+    /// The mistakes, that with the highest loss first.
+    pub fn mistakes(&self) -> Vec<Outcome> {
+        let mut mistakes: Vec<Outcome> = self.outcomes.iter().filter(|one| !one.is_right()).copied().collect();
+        mistakes.sort_by(|a, b| b.loss.total_cmp(&a.loss).then(a.id.cmp(&b.id)));
+        mistakes
+    }
+}
+
+/// NaN of nothing.
+fn mean(values: impl Iterator<Item = f64>) -> f64 {
+    let (sum, count) = values.fold((0.0, 0.0), |(sum, count), value| (sum + value, count + 1.0));
+    sum / count
+}
+
+#[cfg(test)]
+mod tests {
+    use super::*;
+
+    fn outcome(label: u32, scores: &[f32]) -> Outcome {
+        Outcome::new(7, label, scores, Softmax::of(scores))
+    }
+
+    #[test]
+    fn places_and_guesses_by_hand() {
+        let one = outcome(2, &[1.0, 3.0, 1.0, 0.0, -1.0, 0.5, 1.0]);
+        assert_eq!((one.place, one.is_right()), (2, false));
+        assert_eq!(one.guesses().map(|guess| guess.class).collect::<Vec<_>>(), [1, 0, 2, 6, 5]);
+        let even = outcome(1, &[0.0, 0.0]);
+        assert_eq!((even.place, even.loss, even.guess().p), (1, 2f64.ln(), 0.5));
+        assert_eq!(even.guesses().count(), 2);
+        assert!(outcome(0, &[0.0, 0.0]).is_right());
+    }
+
+    #[test]
+    fn scores_that_are_no_numbers_are_never_right() {
+        let lost = outcome(1, &[0.0, f32::NAN, 2.0]);
+        assert_eq!((lost.place, lost.is_right(), lost.guess().class), (3, false, 2));
+        assert!(lost.loss.is_nan() && lost.guess().p.is_nan());
+        assert_eq!(outcome(0, &[f32::NAN; 2]).guesses().map(|guess| guess.class).collect::<Vec<_>>(), [0, 1]);
+    }
+
+    #[test]
+    fn bytes_come_back() {
+        let both = [outcome(2, &[1.0, 3.0, 1.5]), outcome(0, &[9.0, 1.0, 2.0])];
+        let mut bytes = Vec::new();
+        both.iter().for_each(|one| one.write(&mut bytes));
+        assert_eq!((bytes.len(), Outcome::read(&bytes).as_slice()), (2 * Outcome::BYTES, both.as_slice()));
+    }
+}
+
+#[cfg(test)]
+mod several_tests {
+    use super::*;
+
+    #[test]
+    fn bytes_come_back() {
+        let all = [
+            SeveralOutcome::new(7, 0.5, &[0, 2], &[1.0, -1.0, 0.25]),
+            SeveralOutcome::new(8, 0.25, &[], &[-1.0, 0.0, f32::NAN]),
+            SeveralOutcome::new(9, 0.75, &[1], &[3.0, 0.5, -0.5]),
+        ];
+        assert_eq!(all.each_ref().map(SeveralOutcome::is_right), [true, true, false]);
+        assert_eq!(all[2].predicted[0], (0, sigmoid(3.0) as f32));
+        let mut bytes = Vec::new();
+        all.iter().for_each(|one| one.write(&mut bytes));
+        assert_eq!(SeveralOutcome::read(&bytes), all);
+        assert_eq!(SeveralOutcome::read(&bytes[..bytes.len() - 1]), all[..2]);
+    }
+}
+
+#[cfg(test)]
+mod class_score_tests {
+    use super::*;
+
+    #[test]
+    fn shares_by_hand() {
+        let score = ClassScore { images: 4, predicted: 6, right: 3, average_precision: None };
+        assert_eq!((score.precision(), score.recall(), score.f1()), (Some(0.5), Some(0.75), Some(0.6)));
+        let absent = ClassScore { predicted: 2, ..ClassScore::default() };
+        assert_eq!((absent.precision(), absent.recall(), absent.f1()), (Some(0.0), None, Some(0.0)));
+        assert_eq!(ClassScore::default().f1(), None);
+    }
+}
+
+#[cfg(test)]
+mod predicted_tests {
+    use super::Softmax;
+    use super::*;
+
+    #[test]
+    fn scores_by_hand() {
+        let of = |id: u64, label: u32, scores: [f32; 3]| Outcome::new(id, label, &scores, Softmax::of(&scores));
+        let all = vec![of(2, 1, [3.0, 0.0, 0.0]), of(0, 0, [2.0, 1.0, 0.0]), of(1, 1, [0.5, 1.0, 0.0])];
+        let predictions = Predictions::new(3, all, Some(vec![Some(0.5), Some(1.0), None]));
+        assert_eq!(predictions.outcomes().iter().map(|one| one.id).collect::<Vec<_>>(), [0, 1, 2]);
+        assert_eq!((predictions.top(1), predictions.top(2)), (2.0 / 3.0, 1.0));
+        assert_eq!(predictions.mean_precision(), Some(0.75));
+        // F1 of class 0: 2/3, of class 1: 2/3; class 2 does not occur
+        assert!((predictions.macro_f1() - 2.0 / 3.0).abs() < 1e-12);
+        assert_eq!(predictions.mistakes().iter().map(|one| one.id).collect::<Vec<_>>(), [2]);
+        assert_eq!(predictions.per_class()[1].average_precision, Some(1.0));
+    }
+}

@@ -3,16 +3,15 @@
 
 use std::time::{Duration, Instant};
 
-use comm::codec;
 use comm::codec::{Bucket, Key, Settings, Share, Tensor};
-use comm::{Comm, World};
+use comm::{Comm, World, codec};
 use loaders::Draws;
 
 use crate::error::Error;
 use crate::train::agree::session::Session;
 use crate::train::reduce::bucket_sum::SumStep;
-use crate::train::reduce::costs::Costs;
 use crate::train::reduce::host::HostSum;
+use crate::train::reduce::plan::Costs;
 
 /// One size's times; each is the median over the repeats unless it says otherwise.
 pub struct Sums {

@@ -6,14 +6,12 @@ use std::path::{Path, PathBuf};
 use std::time::Instant;
 
 use backend::{Backend, Cores, Error as BackendError, Implementation, Implementations, Precision, TensorDesc};
-use base::cores;
-use base::screen;
+use base::{cores, screen};
 use loaders::overwrite::{self, Content};
 use loaders::safe_create::NewFile;
 use net::{Conv, Op, Shape};
 
-use super::cases::{Case, Convolution, cases};
-use super::operation::{Parameters, Pass, Work};
+use super::operation::{Case, Convolution, Parameters, Pass, Work, cases};
 use crate::device::{Device, DeviceSettings};
 use crate::error::Error;
 

@@ -1,11 +1,16 @@
-//! Which file a model is read from, where a run's folder was named.
+//! Which model file is read where a run or a folder is named, what to try if there is none, and on which data set a model was trained.
 
+use std::collections::VecDeque;
+use std::fs;
 use std::io::ErrorKind;
 use std::path::{Path, PathBuf};
+use std::time::SystemTime;
 
 use formats::checkpoint::{Best, StateFile};
+use loaders::nearest::nearest;
+use loaders::{folder_of, regular};
 
-use super::missing::{missing, runs_below};
+use super::model::{self, Read};
 use super::request::ModelRequest;
 use crate::error::Error;
 use crate::train::save::saver;
@@ -82,4 +87,111 @@ fn best(run: &Path) -> Result<Chosen, Error> {
     let averages = if by.starts_with("ema.") { "; --ema takes the averages that were scored" } else { "" };
     let note = Some(format!("model: {}, the best by {by} ({score:.4}){averages}", file.display()));
     Ok(Chosen { file, note })
+}
+
+/// Models that a message names at most.
+const NAMED: usize = 3;
+/// Folders in folders that are looked into.
+const DEEPEST: usize = 3;
+/// Entries that are looked at in all: no message waits for a large file system.
+const ENTRIES: usize = 2_000;
+
+/// The error for a model or a run that is not at `given`.
+pub fn missing(given: &Path) -> Error {
+    let way: Vec<&Path> = given.ancestors().collect();
+    // the empty path, the last of a relative one, is the current folder
+    let there = way.iter().skip(1).position(|folder| listed(folder).is_dir()).map_or(way.len() - 1, |at| at + 1);
+    let what = match there {
+        0 | 1 => "there is no such file or folder".to_string(),
+        _ => format!("there is no folder {}", way[there - 1].display()),
+    };
+    let folder = way[there];
+    // what lies below the root is not near
+    let mut models =
+        if folder.has_root() && folder.parent().is_none() { Vec::new() } else { below(folder, is_h5(given)) };
+    if models.is_empty() && !folder.as_os_str().is_empty() {
+        models = below(Path::new(""), is_h5(given));
+    }
+    Error::Failed(format!("{}: {what}; {}", given.display(), advice(given, &models)))
+}
+
+/// The runs below a folder that is none itself, as the tail of a message.
+pub fn runs_below(folder: &Path) -> String {
+    match below(folder, false).as_slice() {
+        [] => String::new(),
+        runs => format!(". The newest below it: {}", newest_missing(runs)),
+    }
+}
+
+/// The model with a name like the one that was given, else the newest.
+fn advice(given: &Path, models: &[PathBuf]) -> String {
+    let names: Vec<String> = models.iter().map(|model| model.display().to_string()).collect();
+    let words: Vec<&str> = names.iter().map(String::as_str).collect();
+    match nearest(&given.display().to_string(), &words) {
+        Some(like) => format!("did you mean {like}?"),
+        None if models.is_empty() => "none lies near; give the output folder of a run, or the model.h5 in it".into(),
+        None => format!("the newest runs and models near it: {}", newest_missing(models)),
+    }
+}
+
+fn newest_missing(models: &[PathBuf]) -> String {
+    let names: Vec<String> = models.iter().take(NAMED).map(|model| model.display().to_string()).collect();
+    names.join(", ")
+}
+
+/// What lies below a folder, the newest first: with `files` model files, checkpoints aside, else output folders of runs.
+fn below(folder: &Path, files: bool) -> Vec<PathBuf> {
+    let mut found: Vec<(SystemTime, PathBuf)> = Vec::new();
+    let mut left = ENTRIES;
+    let mut waiting = VecDeque::from([(folder.to_path_buf(), 0)]);
+    while let Some((folder, depth)) = waiting.pop_front() {
+        for entry in fs::read_dir(listed(&folder)).into_iter().flatten().flatten().take(left) {
+            left -= 1;
+            let (name, path) = (entry.file_name(), folder.join(entry.file_name()));
+            // of what a link leads to: runs may lie on another file system
+            let Ok(about) = fs::metadata(&path) else { continue };
+            let is_run = about.is_dir() && (path.join("model.h5").is_file() || path.join("checkpoints").is_dir());
+            if (files && about.is_file() && is_h5(&path)) || (!files && is_run) {
+                found.push((about.modified().unwrap_or(SystemTime::UNIX_EPOCH), path.clone()));
+            }
+            let hidden = name.to_string_lossy().starts_with('.');
+            if about.is_dir() && depth < DEEPEST && !hidden && name != "checkpoints" {
+                waiting.push_back((path, depth + 1));
+            }
+        }
+    }
+    found.sort_by(|a, b| b.cmp(a));
+    found.into_iter().map(|(_, path)| path).collect()
+}
+
+fn is_h5(path: &Path) -> bool {
+    path.extension().is_some_and(|end| end == "h5")
+}
+
+/// The name by which the system knows a folder.
+fn listed(folder: &Path) -> &Path {
+    if folder.as_os_str().is_empty() { Path::new(".") } else { folder }
+}
+
+/// Returns the data set named in the run's recipe.toml, for a run that has no model yet. Returns `None` while the recipe is missing.
+pub fn of_run(run: &Path) -> Option<PathBuf> {
+    let folder = if run.extension().is_some_and(|end| end == "h5") { folder_of(run) } else { run };
+    let text = regular::read_to_string(&folder.join("recipe.toml")).ok()?;
+    in_recipe(&text)
+}
+
+fn in_recipe(text: &str) -> Option<PathBuf> {
+    let recipe = text.parse::<toml::Table>().ok()?;
+    recipe.get("data")?.as_str().filter(|data| !data.is_empty()).map(PathBuf::from)
+}
+
+/// The folder of the data set in the recipe of the requested model.
+///
+/// # Errors
+/// For a file that is no model, and a recipe without a data set.
+pub fn data(request: &ModelRequest) -> Result<PathBuf, Error> {
+    let Read { model, .. } = model::read(request)?;
+    in_recipe(&model.recipe).ok_or_else(|| {
+        Error::Usage(format!("{}: its recipe names no data set; give one with --data", request.file.display()))
+    })
 }

@@ -7,7 +7,7 @@ use loaders::{Split, printable};
 
 use crate::error::Error;
 use crate::train::evaluate::Selection;
-use crate::train::save::class_names::Sides;
+use crate::train::save::output::Sides;
 
 /// Classes that were matched by name.
 #[derive(Debug)]

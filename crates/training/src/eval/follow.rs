@@ -19,10 +19,9 @@ use serde::{Deserialize, Serialize};
 
 use crate::device::Device;
 use crate::error::Error;
-use crate::eval::recorded;
 use crate::eval::request::{EvalRequest, ModelRequest};
-use crate::eval::score;
 use crate::eval::score::Scored;
+use crate::eval::{chosen, score};
 use crate::signals;
 use crate::train::agree::session::Session;
 use crate::train::observe::watch::Activity;
@@ -183,9 +182,9 @@ pub fn awaited_data(request: &ModelRequest) -> Result<PathBuf, Error> {
     let mut told = false;
     loop {
         if !files(&request.file).is_empty() {
-            return recorded::data(request);
+            return chosen::data(request);
         }
-        if let Some(data) = recorded::of_run(&request.file) {
+        if let Some(data) = chosen::of_run(&request.file) {
             return Ok(data);
         }
         if !std::mem::replace(&mut told, true) {

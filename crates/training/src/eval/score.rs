@@ -3,8 +3,7 @@
 use std::path::Path;
 use std::sync::Arc;
 
-use base::cores;
-use base::screen;
+use base::{cores, screen};
 use comm::Comm;
 use engine::Graph;
 use formats::checkpoint::ModelFile;
@@ -18,11 +17,11 @@ use super::request::EvalRequest;
 use crate::device::{Device, DeviceSettings, Gpu};
 use crate::error::Error;
 use crate::train::agree::session::Session;
-use crate::train::agree::{algorithms, gpus, staging};
+use crate::train::agree::{algorithms, gpus, session};
 use crate::train::evaluate::{Detail, Evaluated, Evaluation, Score};
 use crate::train::observe::stop::Stop;
 use crate::train::observe::watch::{Activity, Watch};
-use crate::train::save::class_names::Sides;
+use crate::train::save::output::Sides;
 
 /// A split's score and what was scored.
 pub struct Scored {
@@ -81,7 +80,7 @@ fn staged(session: &Session, request: &EvalRequest) -> Result<Opened, Error> {
     let under = stage.as_deref().unwrap_or(data);
     let splits = |names: &[&str]| Ok(vec![split_name(request, names)?]);
     session.watch.set_activity(Activity::Staging);
-    let copy = staging::stage(Some(session), data, under, splits)?;
+    let copy = session::stage(Some(session), data, under, splits)?;
     session.watch.set_activity(Activity::Reading);
     let opened = open(request, &copy);
     session.watch.set_activity(Activity::Starting);

@@ -9,9 +9,9 @@ use formats::checkpoint::Tensor;
 use crate::error::Error;
 use crate::train::agree::session::Session;
 use crate::train::init;
-use crate::train::plan::pixel_values::PixelValues;
 use crate::train::plan::run::Run;
-use crate::train::plan::source::Source;
+use crate::train::plan::source::{PixelValues, Source};
+use crate::train::plan::targets::Census;
 use crate::train::save::folder::NetworkCopy;
 
 /// Gives all ranks the network that rank 0 reads. Collective.
@@ -44,7 +44,7 @@ pub fn begin<B: Backend>(session: &Session, run: &mut Run<B>) -> Result<(), Erro
         return Ok(());
     }
     session.agree(fill(run, &start))?;
-    init::share::share(session, run)
+    init::begin::share(session, run)
 }
 
 /// Fills this rank's own memory.
@@ -93,4 +93,20 @@ pub fn copy(source: &Source) -> Option<NetworkCopy<'_>> {
     let text = source.recipe.model.ends_with(".toml").then_some(defined.text.as_bytes());
     let bytes = defined.copy.as_deref().or(text)?;
     Some(NetworkCopy { name: source.recipe.model.as_str(), bytes })
+}
+
+/// Gives all ranks the labels that rank 0 reads, where the recipe needs them. Collective.
+///
+/// # Errors
+/// On all ranks alike: for a record without a label.
+pub fn share_count(session: &Session, source: &mut Source) -> Result<(), Error> {
+    if !Census::needed(&source.recipe) {
+        return Ok(());
+    }
+    session.agree(if session.is_root() { source.count() } else { Ok(()) })?;
+    if session.world.size > 1 {
+        let labels = session.comm.broadcast("the labels", source.census.as_ref().map(|census| &census.labels))?;
+        source.census = Some(Census::of(labels, source.train.classes()));
+    }
+    Ok(())
 }

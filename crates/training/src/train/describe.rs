@@ -13,10 +13,9 @@ use report::Start;
 
 use crate::error::Error;
 use crate::train::plan::request::TrainRequest;
-use crate::train::plan::resources::Resources;
-use crate::train::plan::run::{Footprints, Run};
+use crate::train::plan::run::{Footprints, Resources, Run};
 use crate::train::plan::targets;
-use crate::train::rules;
+use crate::train::scoring;
 
 /// Recipe, layers and memory, as `--dry-run` prints them; `init`: the table of first weights, if they come from a file.
 pub fn dry_run<B: Backend>(run: &Run<B>, init: &str) -> Result<String, Error> {
@@ -182,7 +181,7 @@ pub fn start_event<B: Backend>(
             .chain(run.source.phases.describe().map(|text| ("sizes", text)))
             .chain(step(&run.recipe).map(|text| ("step", text)))
             .chain(averages(&run.recipe).map(|text| ("averages", text)))
-            .chain(rules::describe(&run.recipe).map(|text| ("scores", text)))
+            .chain(scoring::describe(&run.recipe).map(|text| ("scores", text)))
             .chain(targets::describe(&run.recipe).map(|text| ("loss", text)))
             .chain(run.recipe.mix.describe().map(|text| ("mix", text)))
             .map(|(name, fact)| (name.to_string(), fact))

@@ -1,42 +1,33 @@
 //! Training: the loop, and the folders of what it is made of.
 //!
 //! - [`start`] brings the ranks up; [`plan`] turns a request into a run without a word to other ranks; [`agree`] makes all ranks the same;
-//! - `first_state` says where a run begins; `find_lr` looks for a learning rate;
+//! - `find_lr` looks for a learning rate;
 //! - `step` runs one step: `micro_batches` the passes, [`reduce`] the sum over the ranks; [`strategy`] says when ranks
 //!   synchronise;
-//! - [`init`] takes first weights from a file; [`mod@evaluate`] scores, `scoring` says when and `rules` what follows; [`save`] keeps
+//! - [`init`] takes first weights from a file; [`mod@evaluate`] scores, `scoring` says when and what follows; [`save`] keeps
 //!   checkpoints and the final model; [`observe`] watches and reports.
 
 pub mod agree;
 mod ahead;
-mod count;
 mod define;
 mod describe;
 pub mod device_input;
 pub mod evaluate;
 pub mod find_lr;
-mod first_state;
 pub mod init;
 mod last_words;
-mod layers;
 mod micro_batches;
 pub mod observe;
-mod opening;
 mod page;
 pub mod plan;
 pub mod reduce;
 mod resizing;
-mod resumed;
-mod rules;
-mod sam;
 pub mod save;
 mod scoring;
-mod shown;
 pub mod start;
 mod step;
 pub mod strategy;
 mod teacher;
-mod unread;
 
 use std::time::{Duration, Instant};
 
@@ -47,21 +38,21 @@ use device_input::DeviceInput;
 use formats::checkpoint::{Progress, Sums};
 use last_words::LastWords;
 use loaders::{Loader, LoaderStats};
-use observe::loading::{self, EpochLoading};
 use observe::stop::Stop;
+use observe::timing::{self, EpochLoading};
 use observe::trace::{Lane, Trace};
 use observe::watch::Activity;
+use page::PageData;
 use plan::request::TrainRequest;
 use plan::run::Run;
 use recipe::ImageCache;
 use reduce::ranks::MpiRanks;
 use reduce::transport::TransportPlan;
 use report::{End, Epoch, Exchange, Loading, Reporter, Step};
-use rules::{Ending, Scored};
 use save::lock::OutLock;
 use save::saver::{Moment, RESUMABLE, Saver};
-use save::{digest, output};
-use shown::Shown;
+use save::{output, snapshot};
+use scoring::{Ending, Scored};
 use step::Stepper;
 
 use crate::error::Error;
@@ -95,7 +86,7 @@ struct Training<'a, B: Backend> {
     saver: Saver<'a, B>,
     trace: Trace,
     report: Reporter,
-    shown: Shown,
+    shown: PageData,
     /// Time in steps.
     trained: Duration,
     /// When this process read its first image, about.
@@ -163,11 +154,11 @@ impl<'a, B: Backend> Training<'a, B> {
         let mut stepper = Stepper::new(session, &mut run, input, transport, &trace)?;
         stepper.look_twice(&run, again, (at.epoch, at.step_of_epoch))?;
         let saver = Saver::new(session, stop, lock, request, &run, &at)?;
-        let ended = rules::over(&run.recipe, &at);
+        let ended = scoring::over(&run.recipe, &at);
         let seconds_to_target = at.memory.seconds.filter(|_| matches!(ended, Some(Ending::Target { .. })));
         let last = if ended.is_some() { at.step } else { run.last_step(request.max_steps) };
         let (begun, trained) = (at.clone(), Duration::ZERO);
-        let shown = Shown::new(&run, session.is_root());
+        let shown = PageData::new(&run, session.is_root());
         Ok(Self {
             context,
             run,
@@ -291,7 +282,7 @@ impl<'a, B: Backend> Training<'a, B> {
         let (session, threads) = (self.context.session, self.run.options.threads);
         let (stats, local) = (self.loader.stats() - loaded, self.loader.maps_local_files());
         let loading = EpochLoading { stats, skipped, time, threads, steps, local };
-        let (loader, advice) = loading::gather(&session.comm, &session.world, loading)?;
+        let (loader, advice) = timing::gather(&session.comm, &session.world, loading)?;
         let lr = self.run.schedule.lr(at.step.saturating_sub(1));
         let part = (at.step_of_epoch < d.steps_per_epoch).then_some((at.step_of_epoch, d.steps_per_epoch));
         self.report.event(Epoch { part, ..epoch_event(at, lr, images, time, loader) })?;
@@ -331,7 +322,7 @@ impl<'a, B: Backend> Training<'a, B> {
         let images = self.at.samples - self.begun.samples;
         let img_per_s = images as f64 / self.trained.as_secs_f64().max(f64::MIN_POSITIVE);
         let (step, epoch) = (self.at.step, self.at.step.div_ceil(self.run.division.steps_per_epoch) as u32);
-        let digest = if session.is_root() { digest::state(&self.run)? } else { String::new() };
+        let digest = if session.is_root() { snapshot::state(&self.run)? } else { String::new() };
         let seconds = started.elapsed().as_secs_f64();
         let ended = self.ended.as_ref().map(|ending| ending.word().to_string());
         let seconds_to_target = self.seconds_to_target;

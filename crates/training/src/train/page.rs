@@ -1,18 +1,199 @@
-//! report.html at the end of a run.
+//! The data of report.html that rank 0 collects during a run: what the last scoring made of each image, pictures of training images, and
+//! statistics of the layers. A run does not fail if a picture or the page cannot be made.
 
 use std::path::Path;
+use std::time::{Duration, Instant};
 
+use backend::{Backend, LossScale};
 use base::screen;
-use report::history::Run;
-use report::page;
+use data_tools::{Thumbnail, Thumbnails};
+use formats::checkpoint::{LabelScores, Progress};
+use loaders::replace;
+use report::evaluation_file::SeveralLabels;
+use report::history::Run as FinishedRun;
+use report::predictions::{ClassScore, Predictions};
+use report::{EvaluationFile, Layers, Reporter, Spread, TensorSpread, evaluation_file, page};
+
+use crate::error::Error;
+use crate::train::agree::session::Session;
+use crate::train::evaluate::{Detail, file_name};
+use crate::train::plan::run::Run;
+use crate::train::plan::source::Source;
+use crate::train::reduce::gradients::GradientSum;
+
+/// Training images that are shown.
+const SAMPLES: u64 = 8;
+/// Epochs in which each is shown.
+const EPOCHS: u32 = 3;
+/// Between two pictures of the confusion in event files.
+const APART: Duration = Duration::from_secs(30);
+
+/// What report.html shows of a run beside its log.
+#[derive(Default)]
+pub(super) struct PageData {
+    /// Whether report.html will be written.
+    page: bool,
+    /// Whether anything of this is wanted.
+    wanted: bool,
+    root: bool,
+    last: Option<EvaluationFile>,
+    augmented: Option<Vec<Thumbnail>>,
+    /// When the last one was handed to the sinks, and its step.
+    told: Option<(Instant, u64)>,
+}
+
+impl PageData {
+    /// For a run as its recipe has it.
+    pub fn new<B: Backend>(run: &Run<B>, root: bool) -> Self {
+        let (page, events) = (run.recipe.log.report(), run.recipe.log.tensorboard());
+        Self { page, wanted: page || events, root, ..Self::default() }
+    }
+
+    /// What is wanted of a scoring: the same on every rank.
+    pub fn detail(&self) -> Detail {
+        if self.wanted { Detail::Outcomes } else { Detail::Score }
+    }
+
+    /// Takes what the scoring at the end of an epoch made of each image.
+    pub fn evaluated<B: Backend>(
+        &mut self,
+        run: &Run<B>,
+        at: &Progress,
+        predictions: &Predictions,
+        report: &mut Reporter,
+    ) -> Result<(), Error> {
+        let (Some(evaluation), true) = (&run.evaluation, self.root && self.wanted) else { return Ok(()) };
+        let split = &evaluation.split;
+        let file = EvaluationFile::new(at.step, at.epoch + 1, split.name(), split.class_names(), predictions);
+        self.take(run, at, file, report)
+    }
+
+    /// The same of images that may have several labels: the scores of each class.
+    pub fn scored_classes<B: Backend>(
+        &mut self,
+        run: &Run<B>,
+        at: &Progress,
+        classes: &[ClassScore],
+        report: &mut Reporter,
+    ) -> Result<(), Error> {
+        let (Some(evaluation), Some(score), true) = (&run.evaluation, &at.score, self.root && self.wanted) else {
+            return Ok(());
+        };
+        let LabelScores { map, micro_f1, macro_f1 } = score.several.unwrap_or_default();
+        let [map, micro_f1] = [map, micro_f1].map(|share| Some(share).filter(|share| share.is_finite()));
+        let average_precision = classes.iter().map(|class| class.average_precision).collect();
+        let several = SeveralLabels { images: score.count, map, micro_f1, average_precision };
+        let (split, when) = (&evaluation.split, (at.step, at.epoch + 1));
+        let names = split.class_names();
+        let file = EvaluationFile::of_classes(when, split.name(), names, classes, several, macro_f1);
+        self.take(run, at, file, report)
+    }
+
+    fn take<B: Backend>(
+        &mut self,
+        run: &Run<B>,
+        at: &Progress,
+        file: EvaluationFile,
+        report: &mut Reporter,
+    ) -> Result<(), Error> {
+        self.last = Some(file);
+        if self.augmented.is_none() {
+            let pictures = self.augmented.insert(augmented(&run.source));
+            report.pictures(at.step, pictures)?;
+        }
+        let due = self.told.is_none_or(|(when, _)| when.elapsed() >= APART);
+        if due { self.tell(report) } else { Ok(()) }
+    }
+
+    fn tell(&mut self, report: &mut Reporter) -> Result<(), Error> {
+        let Some(last) = &self.last else { return Ok(()) };
+        self.told = Some((Instant::now(), last.step));
+        Ok(report.evaluation(last)?)
+    }
+
+    /// The end of the run, or of a part of it: what was not told yet, and evaluation.json. What cannot be written is a line in the log.
+    pub fn finish<B: Backend>(&mut self, out: &Path, run: &Run<B>, report: &mut Reporter) {
+        if !self.root || !self.wanted {
+            return;
+        }
+        if self.last.as_ref().map(|last| last.step) != self.told.map(|(_, step)| step)
+            && let Err(error) = self.tell(report)
+        {
+            report.note(&format!("warning: {error}"));
+        }
+        let Some(file) = self.last.as_mut().filter(|_| self.page) else { return };
+        if let Some(evaluation) = &run.evaluation {
+            let mut pictures = Thumbnails::stored(&evaluation.split);
+            for one in &mut file.worst {
+                one.file = file_name(&evaluation.split, one.id);
+                one.picture = pictures.of(one.id, 0).ok().as_ref().map(evaluation_file::address);
+            }
+        }
+        file.augmented = self.augmented.iter().flatten().map(Into::into).collect();
+        let path = out.join(evaluation_file::NAME);
+        let text = file.to_text().map_err(|e| e.to_string());
+        let written = text.and_then(|text| replace::replace(&path, text.as_bytes()).map_err(|e| e.to_string()));
+        if let Err(why) = written {
+            report.note(&format!("warning: no {}: {why}", path.display()));
+        }
+    }
+}
+
+/// A few training images, each as some epochs see it; those that cannot be shown are left out.
+fn augmented(source: &Source) -> Vec<Thumbnail> {
+    let (train, ops) = (&source.train, source.augment.ops());
+    let viewer = Thumbnails::transformed(&source.manifest, train, &ops, source.recipe.seed);
+    let Ok(mut viewer) = viewer else { return Vec::new() };
+    let count = SAMPLES.min(train.len());
+    let ids = (0..count).map(|k| (u128::from(k) * u128::from(train.len()) / u128::from(count)) as u64);
+    let views = ids.flat_map(|id| (0..EPOCHS).map(move |epoch| (id, epoch)));
+    views.filter_map(|(id, epoch)| viewer.of(id, epoch).ok()).collect()
+}
 
 /// Writes the page of the run in `out`. A run is no worse for a page that could not be written: that is a line on stderr.
 pub(super) fn write(out: &Path) {
-    let text =
-        Run::open(out).map(|run| page::render(&[run], None, recipe::keys::is_default)).map_err(|e| e.to_string());
+    let text = FinishedRun::open(out)
+        .map(|run| page::render(&[run], None, recipe::keys::is_default))
+        .map_err(|e| e.to_string());
     let path = out.join(page::NAME);
     let written = text.and_then(|text| loaders::replace::replace(&path, text.as_bytes()).map_err(|e| e.to_string()));
     if let Err(why) = written {
         screen::say(&format!("warning: no {}: {why}; `trireme report {}` makes it later", page::NAME, out.display()));
     }
+}
+
+// `log.histograms`: all ranks have the same gradients after the sum, so the statistics of rank 0 are those of any number of ranks.
+
+/// Whether the step after `at` is measured.
+pub(super) fn due<B: Backend>(run: &Run<B>, at: &Progress) -> bool {
+    run.recipe.log.histograms.is_some_and(|every| (at.step + 1).is_multiple_of(every))
+}
+
+/// Measures the step after `at`, whose gradients are summed and not used yet; nothing on ranks other than 0. Gradients of losses with a
+/// scale are divided by it. Collective.
+pub(super) fn measure<B: Backend>(
+    session: &Session,
+    run: &Run<B>,
+    at: &Progress,
+    reduction: &mut GradientSum<B>,
+    scale: Option<LossScale>,
+) -> Result<Option<Layers>, Error> {
+    let graph = &run.graph;
+    let elements: Vec<usize> = graph.params().iter().map(|p| p.spec.elems()).collect();
+    let zero_codes = reduction.zero_codes(&elements)?;
+    if !session.is_root() {
+        return Ok(None);
+    }
+    let factor = scale.map_or(1.0, |scale| 1.0 / f64::from(scale.scale));
+    let mut tensors = Vec::new();
+    for (index, zero_codes) in zero_codes.into_iter().enumerate() {
+        tensors.push(TensorSpread {
+            name: graph.params()[index].name.clone(),
+            elements: elements[index] as u64,
+            weight: Spread::of(&graph.param(index)?, 1.0),
+            gradient: Spread::of(&graph.gradient(index)?, factor),
+            zero_codes,
+        });
+    }
+    Ok(Some(Layers { step: at.step + 1, epoch: at.epoch, tensors }))
 }

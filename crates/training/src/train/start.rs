@@ -1,50 +1,38 @@
 //! From the request to the first step: ranks, resources, each rank's device, the plan, agreement.
 
+use std::path::{Path, PathBuf};
 use std::time::Instant;
 
 use backend::Backend;
-use base::cores;
-use base::screen;
+use base::{cores, screen};
 use comm::Comm;
 use formats::checkpoint::Progress;
-use recipe::{Recipe, TransportSetting};
+use loaders::why;
+use recipe::{Recipe, ScoredSplits, TransportSetting};
 use report::{Reporter, Start, Tensorboard};
 
 use crate::device::{Device, DeviceSettings, Gpu};
 use crate::error::Error;
 use crate::train;
-use crate::train::RunContext;
 use crate::train::agree::session::Session;
-use crate::train::agree::{algorithms, gpus, preflight};
-use crate::train::count;
-use crate::train::define;
-use crate::train::describe;
-use crate::train::first_state;
-use crate::train::init::begin;
+use crate::train::agree::{algorithms, gpus, preflight, session};
 use crate::train::init::begin::Begin;
+use crate::train::init::{begin, whiten};
 use crate::train::observe::stop::Stop;
 use crate::train::observe::watch::{Activity, Watch};
-use crate::train::opening::open;
-use crate::train::page;
 use crate::train::plan::build::{Place, build};
 use crate::train::plan::request::TrainRequest;
-use crate::train::plan::resources::Resources;
-use crate::train::plan::run::Run;
+use crate::train::plan::run::{Resources, Run};
 use crate::train::plan::settings;
 use crate::train::plan::source::Source;
-use crate::train::reduce::choose;
-use crate::train::reduce::choose::{Choice, TransportRequest};
 use crate::train::reduce::transport;
-use crate::train::reduce::transport::TransportPlan;
-use crate::train::rules;
-use crate::train::save::complete;
-use crate::train::save::complete::Over;
-use crate::train::save::folder;
+use crate::train::reduce::transport::{Choice, TransportPlan, TransportRequest};
+use crate::train::save::folder::Over;
 use crate::train::save::lock::OutLock;
-use crate::train::save::resume;
 use crate::train::save::resume::{Head, Resume};
 use crate::train::save::saver::RESUMABLE;
-use crate::train::teacher;
+use crate::train::save::{folder, resume, saver};
+use crate::train::{RunContext, define, describe, page, scoring, teacher};
 
 /// A run that this rank has planned.
 struct Planned<B: Backend> {
@@ -122,7 +110,7 @@ fn open_device<D: Device>(
 /// Locks the folder of an earlier run before its checkpoints are read, so that no other run changes them meanwhile. One that has never
 /// been locked is locked when it is known to be a run's.
 fn lock_early(request: &TrainRequest) -> Result<Option<OutLock>, Error> {
-    train::resumed::check(request)?;
+    check_resumed(request)?;
     let resumes = request.resume || request.resume_from.is_some();
     if resumes && !request.dry_run { OutLock::take_if_there(&request.out, request.steal_lock) } else { Ok(None) }
 }
@@ -166,7 +154,7 @@ fn plan_together<D: Device>(
     let settled = resume.as_ref().map_or(Ok(()), |resume| resume.head.settle(&mut source, request, ranks));
     session.agree(settled)?;
     define::share(session, &mut source)?;
-    count::share(session, &mut source)?;
+    define::share_count(session, &mut source)?;
     session.watch.set_activity(Activity::Starting);
     let cores = session.cores()?;
     let resources = Resources::new(device, cores, request, source.recipe.loader.threads, ranks);
@@ -235,8 +223,8 @@ fn start<B: Backend>(
     session.notes.extend(algorithms::changed(&before, run.graph.backend()));
     let Output { lock, mut report } = open_report(session, &run, invocation, head.as_ref(), lock)?;
     let (at, note) = match resume {
-        Some(resume) => first_state::restored(session, &mut run, resume, &request.out)?,
-        None => (first_state::begun(session, &mut run, begin)?, None),
+        Some(resume) => restored(session, &mut run, resume, &request.out)?,
+        None => (begun(session, &mut run, begin)?, None),
     };
     let at = Progress { teacher, ..at };
     note.iter().for_each(|note| report.note(note));
@@ -276,7 +264,7 @@ fn search<B: Backend>(
     if session.is_root() {
         session.notes.iter().for_each(|note| screen::say(note));
     }
-    first_state::weights(session, &mut run, begin)?;
+    weights(session, &mut run, begin)?;
     // a trial of device memory would leave its mark in OUT
     run.recipe.reduce.path = TransportSetting::Staged;
     let Choice { transport, .. } = choose_transport(session, &run, request, place.shared)?;
@@ -295,14 +283,14 @@ fn complete<B: Backend>(
 ) -> Result<Option<String>, Error> {
     let Some(resume) = resume.filter(|_| request.resume) else { return Ok(None) };
     let at = &resume.head.progress;
-    let over = match rules::over(&run.recipe, at) {
+    let over = match scoring::over(&run.recipe, at) {
         Some(ending) => Over { last: at.step, more: ending.cure() },
         None => {
             let more = if run.recipe.steps.is_some() { "" } else { " More epochs: --set epochs=N --extend-epochs" };
             Over { last: run.last_step(request.max_steps), more }
         }
     };
-    let told = session.is_root().then(|| complete::told(&request.out, &resume.head, over));
+    let told = session.is_root().then(|| folder::told(&request.out, &resume.head, over));
     Ok(session.comm.broadcast("whether the run is complete", told.as_ref())?)
 }
 
@@ -383,5 +371,82 @@ fn choose_transport<B: Backend>(
         buckets: &run.graph.layout().chunks,
         coded: run.reduction.on_device(),
     };
-    choose::choose(session, run.graph.backend(), &wanted)
+    transport::choose(session, run.graph.backend(), &wanted)
+}
+
+/// Opens the recipe and the data set. With `--stage`, the ranks of the `session` first copy the data set together. Without a session, this
+/// is the only rank.
+pub(super) fn open(request: &TrainRequest, session: Option<&Session>, watch: &Watch) -> Result<Source, Error> {
+    watch.set_activity(Activity::Reading);
+    let opened = open_files(request, session, watch);
+    watch.set_activity(Activity::Starting);
+    opened
+}
+
+fn open_files(request: &TrainRequest, session: Option<&Session>, watch: &Watch) -> Result<Source, Error> {
+    let loaded = Source::recipe(request);
+    let Some(under) = &request.stage else {
+        let loaded = loaded?;
+        let data = PathBuf::from(&loaded.recipe.data);
+        return Source::open(loaded, &data);
+    };
+    let loaded = match session {
+        Some(session) => session.agree(loaded)?,
+        None => loaded?,
+    };
+    let recipe = &loaded.recipe;
+    let splits = |names: &[&str]| {
+        let scored = ScoredSplits::of_run(recipe.eval_split.as_deref(), names)?;
+        Ok(["train".to_string()].into_iter().chain(scored.names()).collect())
+    };
+    watch.set_activity(Activity::Staging);
+    let dir = session::stage(session, Path::new(&recipe.data), under, splits)?;
+    watch.set_activity(Activity::Reading);
+    Source::open(loaded, &dir)
+}
+
+/// What a name may be.
+const CURE: &str = "name a file in the folder checkpoints of a run, or write `auto` for the newest one under --out";
+
+/// Refuses a name that is no file's: of a folder the newest checkpoint is told, and so is that of --out where nothing has the name. For
+/// the rank that reads it.
+pub(super) fn check_resumed(request: &TrainRequest) -> Result<(), Error> {
+    let Some(path) = &request.resume_from else { return Ok(()) };
+    let what = match path.metadata() {
+        Ok(about) if !about.is_dir() => return Ok(()),
+        Ok(_) => format!("it is a folder, and no file{}", newest(path)),
+        Err(error) => format!("{}{}", why(path, &error), newest(&request.out)),
+    };
+    Err(Error::Usage(format!("--resume {}: {what}; {CURE}", path.display())))
+}
+
+/// The newest checkpoint of a run, as a part of a message; nothing where there is none.
+fn newest(run: &Path) -> String {
+    let of = |folder: &Path| saver::list(folder).ok()?.into_iter().next().map(|(_, path)| path);
+    let found = of(&run.join("checkpoints")).or_else(|| of(run));
+    found.map_or_else(String::new, |path| format!("; the newest checkpoint in {} is {}", run.display(), path.display()))
+}
+
+/// A run that begins, with its first weights. Collective.
+pub fn begun<B: Backend>(session: &Session, run: &mut Run<B>, begin: Option<Begin>) -> Result<Progress, Error> {
+    weights(session, run, begin)?;
+    Ok(Progress { seed: run.recipe.seed, data: run.source.identity()?, ..Progress::default() })
+}
+
+/// A run in `out` that goes on, with a note where its best checkpoint is gone. Collective.
+pub fn restored<B: Backend>(
+    session: &Session,
+    run: &mut Run<B>,
+    resume: Resume,
+    out: &Path,
+) -> Result<(Progress, Option<String>), Error> {
+    let (best, note) = saver::carried(session, out, &resume.head)?;
+    Ok((Progress { best, ..resume.restore(session, run)? }, note))
+}
+
+/// The weights of the network's file, then those of `[init]`, in place of random ones. Collective.
+pub fn weights<B: Backend>(session: &Session, run: &mut Run<B>, begin: Option<Begin>) -> Result<(), Error> {
+    define::begin(session, run)?;
+    begin.map_or(Ok(()), |begin| begin.apply(session, run))?;
+    run.recipe.init.whiten.clone().map_or(Ok(()), |layer| whiten::apply(session, run, &layer))
 }

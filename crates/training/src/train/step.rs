@@ -6,30 +6,27 @@
 
 use std::time::Instant;
 
-use backend::{Backend, LossScale, Precision};
+use backend::update::{Normed, SgdRule, rates};
+use backend::{Arena, Backend, Buffer, LossScale, Norms, Precision, Rule, Update};
 use formats::checkpoint::Progress;
 use loaders::Loader;
 
 use crate::error::Error;
 use crate::train::agree::session::Session;
+use crate::train::ahead::Unread;
 use crate::train::device_input::DeviceInput;
-use crate::train::layers;
 use crate::train::micro_batches::{MicroBatches, Observers};
-use crate::train::observe::diagnose;
-use crate::train::observe::diagnose::not_finite;
-use crate::train::observe::notices::Notices;
-use crate::train::observe::record::StepRecord;
-use crate::train::observe::timing::{EpochTiming, RankTiming};
+use crate::train::observe::notices;
+use crate::train::observe::notices::{Notices, not_finite};
+use crate::train::observe::timing::{EpochTiming, RankTiming, StepRecord};
 use crate::train::observe::trace::{Lane, Trace};
+use crate::train::page;
 use crate::train::plan::run::Run;
 use crate::train::plan::targets::Targets;
 use crate::train::reduce::gradients::GradientSum;
 use crate::train::reduce::metrics::{MetricsLayout, Requests, StepMetrics};
-use crate::train::reduce::ranks::MpiRanks;
-use crate::train::reduce::sync_bn::{AllRanks, Waited};
+use crate::train::reduce::ranks::{AllRanks, MpiRanks, Waited};
 use crate::train::reduce::transport::TransportPlan;
-use crate::train::sam::Sam;
-use crate::train::unread::Unread;
 
 /// Runs steps.
 pub struct Stepper<'a, B: Backend> {
@@ -129,8 +126,8 @@ impl<'a, B: Backend> Stepper<'a, B> {
         let mut step = self.reduce(run, at, metrics)?;
         run.rescale(at.step_of_epoch, step.metrics.total())?;
         self.step_up(run, at)?;
-        if layers::due(run, at) {
-            self.layers = layers::measure(self.session, run, at, &mut self.reduction, self.scale)?;
+        if page::due(run, at) {
+            self.layers = page::measure(self.session, run, at, &mut self.reduction, self.scale)?;
         }
         let synchronises = run.strategy.synchronises(at.step);
         if synchronises {
@@ -189,7 +186,7 @@ impl<'a, B: Backend> Stepper<'a, B> {
     ) -> Result<StepMetrics, Error> {
         let waited = loader.stats().wait;
         let mut metrics = self.layout.zero();
-        self.reduction.begin(at.step, layers::due(run, at));
+        self.reduction.begin(at.step, page::due(run, at));
         let mut observers = Observers { notices: &mut self.notices, trace: &self.trace, session: self.session };
         self.batches.run(run, loader, at, &mut self.reduction, &mut metrics, &mut observers)?;
         self.check_loss_scale(run, at.step)?;
@@ -208,7 +205,7 @@ impl<'a, B: Backend> Stepper<'a, B> {
             self.notices.step(done, &now);
         }
         self.scale = Some(now);
-        diagnose::underflow(&self.session.world, &now, !run.strategy.sums_gradients()).map_or(Ok(()), Err)
+        notices::underflow(&self.session.world, &now, !run.strategy.sums_gradients()).map_or(Ok(()), Err)
     }
 
     /// Sums gradients and metrics over the ranks that step together, as means: each loss was scaled by 1 / images beforehand.
@@ -381,4 +378,67 @@ fn add(at: &mut Progress, record: &StepRecord) {
     at.epoch_sums.top1 += sums.top1 as f64;
     at.epoch_sums.top5 += sums.top5 as f64;
     at.epoch_sums.count += sums.count;
+}
+
+// Sharpness-aware minimisation (Foret et al. 2021, arXiv 2010.01412): each step climbs by the gradient that is reduced over all
+// ranks, scaled to a norm of rho, takes the gradient of the same images there, and steps by it from where it was. The climb of all
+// ranks is the same, so is the step on any number of them. The images of the second pass come from a loader of their own.
+
+/// Added to the norm before rho is divided by it.
+const TINY: f64 = 1e-12;
+
+/// What the second pass of each step needs.
+pub struct Sam<B: Backend> {
+    rho: f64,
+    /// On their way to the device.
+    pub batches: MicroBatches,
+    /// Of the same images in the same order.
+    pub loader: Loader,
+    /// The parameters before the climb.
+    before: Arena<B>,
+    norms: Norms,
+    rates: B::Buf,
+}
+
+impl<B: Backend> Sam<B> {
+    /// For a run that is at this epoch and step of it; none where its recipe has no `sam_rho`.
+    pub fn new(run: &Run<B>, input: DeviceInput, at: (u32, u64)) -> Result<Option<Self>, Error> {
+        let Some(rho) = run.recipe.optimizer.sam_rho else { return Ok(None) };
+        let (backend, layout) = (run.graph.backend(), run.graph.layout());
+        let tensor = |range| Normed { range, weight_decay: 0.0, adapts: false, factor: 1.0 };
+        let of_chunk = |chunk| layout.of_chunk(chunk).into_iter().map(|p| tensor(p.slot.range())).collect();
+        let tensors: Vec<Vec<Normed>> = (0..layout.chunks.len()).map(of_chunk).collect();
+        let rates = backend.alloc(rates::FIRST + tensors.iter().flatten().count())?;
+        let order = Box::new(run.order(at.0, at.1));
+        let loader = input.start(&run.source.train, run.source.augment(at.0), order, run.options)?;
+        let mut batches = MicroBatches::new(input, run.recipe.label_smoothing as f32, Targets::of(run));
+        batches.send_early(false);
+        let norms = Norms { tensors, limit: Some(rho) };
+        Ok(Some(Self { rho, batches, loader, before: Arena::new(backend, &layout.chunks)?, norms, rates }))
+    }
+
+    /// Moves the parameters along the gradients in the graph, which are of no use afterwards.
+    pub fn climb(&mut self, run: &mut Run<B>) -> Result<(), Error> {
+        let (backend, weights, gradients) = run.graph.arenas();
+        let update = Update { rule: Rule::Sgd(SgdRule { momentum: 0.0, nesterov: false }), lr: 0.0 };
+        backend.queue().map_or(Ok(()), |queue| queue.begin_update(&update, 0.0))?;
+        backend.rates(&self.norms, &update, weights, gradients, &mut self.rates)?;
+        let mut norm = [0.0];
+        self.rates.read(rates::NORM, &mut norm)?;
+        let factor = (self.rho / (f64::from(norm[0]) + TINY)) as f32;
+        for (before, (w, g)) in self.before.chunks.iter_mut().zip(weights.chunks.iter_mut().zip(&mut gradients.chunks))
+        {
+            backend.copy(before, w)?;
+            backend.scale(g, factor)?;
+            backend.add(w, g)?;
+        }
+        Ok(())
+    }
+
+    /// Puts the parameters back.
+    pub fn descend(&mut self, run: &mut Run<B>) -> Result<(), Error> {
+        let (backend, weights, _) = run.graph.arenas();
+        let mut pairs = weights.chunks.iter_mut().zip(&self.before.chunks);
+        Ok(pairs.try_for_each(|(w, before)| backend.copy(w, before))?)
+    }
 }

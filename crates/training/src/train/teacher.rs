@@ -11,13 +11,12 @@ use net::NetSpec;
 
 use crate::error::Error;
 use crate::train::agree::session::Session;
-use crate::train::plan::named_file::is_there;
-use crate::train::plan::network::{of_model, shape_of};
+use crate::train::plan::network::{is_there, of_model, shape_of};
 use crate::train::plan::phases::plan_size;
-use crate::train::plan::pixel_values::{Agreement, PixelValues};
 use crate::train::plan::run::Run;
-use crate::train::save::class_names::Sides;
+use crate::train::plan::source::{Agreement, PixelValues};
 use crate::train::save::model;
+use crate::train::save::output::Sides;
 use crate::train::save::resume::Head;
 
 /// The teacher that a run has got.

@@ -1,4 +1,7 @@
-//! Open files and their groups, as the layouts of models and checkpoints ask for them.
+//! Open files and their groups, as the layouts of models and checkpoints ask for them, and what is in a group: links to other groups,
+//! arrays and attributes.
+//!
+//! A group header holds up to eight links and attributes of each kind. More of them are in a heap.
 
 use std::cell::RefCell;
 use std::collections::BTreeMap;
@@ -7,13 +10,9 @@ use std::rc::Rc;
 
 use super::super::checksum::Checked;
 use super::super::error::Error;
-use super::array;
-use super::attribute::{Attribute, Number};
-use super::fault::Fault;
-use super::global_heap::GlobalHeap;
-use super::members::{self, Members};
-use super::source::Source;
-use super::{object, superblock};
+use super::heap::{self, GlobalHeap, Heap, Kind};
+use super::object::{self, Datatype, Message, Shape, kind};
+use super::source::{Cursor, Fault, Source, expect};
 
 /// What all groups of a file share.
 struct Shared {
@@ -40,7 +39,7 @@ pub(in crate::checkpoint) fn open(checked: Checked, path: &Path) -> Result<Group
     let source = Source::new(checked.file, checked.length);
     let shared = Shared { path: path.to_path_buf(), source, texts: GlobalHeap::default(), groups: RefCell::default() };
     let shared = Rc::new(shared);
-    let root = superblock::root(&shared.source).map_err(|fault| refusal(&shared.path, "/", fault))?;
+    let root = object::root(&shared.source).map_err(|fault| refusal(&shared.path, "/", fault))?;
     Group::at(shared, root, String::new())
 }
 
@@ -57,7 +56,7 @@ impl Group {
         let known = file.groups.borrow().get(&address).cloned();
         let read = || {
             let messages = object::messages(&file.source, address)?;
-            Ok(Rc::new(members::read(&file.source, address, &messages)?))
+            Ok(Rc::new(read_members(&file.source, address, &messages)?))
         };
         let members = known.map_or_else(read, Ok).map_err(|fault| refusal(&file.path, &format!("{name}/"), fault))?;
         file.groups.borrow_mut().insert(address, Rc::clone(&members));
@@ -88,7 +87,7 @@ impl Group {
             return self.open(folder)?.array(name);
         }
         let address = self.link(name)?;
-        array::read(&self.file.source, address).map_err(|fault| self.refusal(name, fault))
+        read_array(&self.file.source, address).map_err(|fault| self.refusal(name, fault))
     }
 
     /// A text attribute.
@@ -134,4 +133,242 @@ impl Group {
     fn refusal(&self, name: &str, fault: Fault) -> Error {
         refusal(&self.file.path, &format!("{}/{name}", self.name), fault)
     }
+}
+
+/// How a tree lists members of a heap.
+struct List {
+    kind: Kind,
+    /// Bytes of a record before the member's id.
+    before_id: u64,
+    /// Bytes of the id.
+    id: u64,
+}
+
+/// Links by their names: a hash, then the id.
+const LINKS: List = List { kind: Kind { number: 5, record: 11 }, before_id: 4, id: 7 };
+
+/// Attributes by their names: the id, then flags, order and a hash.
+const ATTRIBUTES: List = List { kind: Kind { number: 8, record: 17 }, before_id: 0, id: 8 };
+
+/// The parts of a group.
+pub(super) struct Members {
+    /// Addresses of groups and arrays.
+    pub(super) links: BTreeMap<String, u64>,
+    /// Attributes.
+    pub(super) attributes: BTreeMap<String, Attribute>,
+}
+
+/// Those of the group at `address` with these messages.
+pub(super) fn read_members(source: &Source, address: u64, messages: &[Message]) -> Result<Members, Fault> {
+    let mut members = Members { links: BTreeMap::new(), attributes: BTreeMap::new() };
+    let is_group = messages.iter().any(|message| message.kind == kind::LINK_INFO);
+    let old = messages.iter().any(|message| message.kind == kind::SYMBOL_TABLE);
+    expect(!old, address, || "a group as HDF5 before 1.8 lays it out".into())?;
+    expect(is_group, address, || "expected a group, got an array".into())?;
+    for message in messages {
+        let cursor = message.cursor();
+        source.part(cursor.at())?;
+        match message.kind {
+            kind::LINK => members.link(cursor)?,
+            kind::LINK_INFO => dense(source, cursor, &LINKS, &mut |cursor| members.link(cursor))?,
+            kind::ATTRIBUTE => members.attribute(cursor)?,
+            kind::ATTRIBUTE_INFO => dense(source, cursor, &ATTRIBUTES, &mut |cursor| members.attribute(cursor))?,
+            other => {
+                return Err(Fault::layout(cursor.at(), format!("a group with a message of the unknown kind {other}")));
+            }
+        }
+    }
+    Ok(members)
+}
+
+impl Members {
+    fn link(&mut self, mut cursor: Cursor<'_>) -> Result<(), Fault> {
+        let begin = cursor.at();
+        cursor.exactly(1, 1, "version of a link")?;
+        let flags = cursor.u8()?;
+        // bit 2: order of creation, never written; 3: kind, 0 for a hard link; 4: character set of the name
+        expect(flags & !0b1_1011 == 0, begin, || format!("flags {flags:#x} of a link"))?;
+        if flags & 0b1000 != 0 {
+            let (at, kind) = (cursor.at(), cursor.u8()?);
+            expect(kind == 0, at, || "a link to a name or to another file, which trireme never follows".into())?;
+        }
+        if flags & 0b1_0000 != 0 {
+            cursor.u8()?;
+        }
+        let length = cursor.uint(1 << (flags & 0b11))?;
+        let name = cursor.text(length)?;
+        let at = cursor.at();
+        let address = cursor.present("what a link names")?;
+        let text = format!("two links {name}");
+        expect(self.links.insert(name, address).is_none(), at, || text)
+    }
+
+    fn attribute(&mut self, cursor: Cursor<'_>) -> Result<(), Fault> {
+        let at = cursor.at();
+        let (name, attribute) = parse_attribute(cursor)?;
+        let text = format!("two attributes {name}");
+        expect(self.attributes.insert(name, attribute).is_none(), at, || text)
+    }
+}
+
+/// Calls `each` with all members of the heap that an info message tells of, if there is one.
+fn dense(
+    source: &Source,
+    mut info: Cursor<'_>,
+    list: &List,
+    each: &mut dyn FnMut(Cursor<'_>) -> Result<(), Fault>,
+) -> Result<(), Fault> {
+    info.exactly(0, 1, "version of a list of members")?;
+    // others tell of the order of creation, which is never written
+    info.exactly(0, 1, "flags of a list of members")?;
+    let (heap, tree) = (info.address()?, info.address()?);
+    let Some((heap, tree)) = heap.zip(tree) else { return Ok(()) };
+    let heap = Heap::open(source, heap, list.id)?;
+    for record in heap::records(source, tree, list.kind)?.chunks_exact(list.kind.record as usize) {
+        source.part(tree)?;
+        let mut record = Cursor::new(tree, record);
+        record.take(list.before_id)?;
+        each(heap.object(record.take(list.id)?)?.cursor())?;
+    }
+    Ok(())
+}
+
+/// An attribute; its texts are read when they are asked for.
+pub(super) struct Attribute {
+    /// Offset of its beginning in the file.
+    pub(super) at: u64,
+    datatype: Datatype,
+    shape: Shape,
+    bytes: Vec<u8>,
+}
+
+/// A number that attributes hold.
+pub(in crate::checkpoint) trait Number: Sized {
+    /// Its type in the file.
+    const DATATYPE: Datatype;
+
+    /// Out of its bytes.
+    fn of(bytes: &[u8]) -> Option<Self>;
+}
+
+macro_rules! numbers {
+    ($($number:ty => $datatype:ident),*) => {
+        $(impl Number for $number {
+            const DATATYPE: Datatype = Datatype::$datatype;
+
+            fn of(bytes: &[u8]) -> Option<Self> {
+                bytes.try_into().ok().map(Self::from_le_bytes)
+            }
+        })*
+    };
+}
+
+numbers!(f32 => F32, f64 => F64, u32 => U32, u64 => U64);
+
+/// Reads an attribute and its name.
+pub(super) fn parse_attribute(mut cursor: Cursor<'_>) -> Result<(String, Attribute), Fault> {
+    let at = cursor.at();
+    cursor.exactly(3, 1, "version of an attribute")?;
+    cursor.exactly(0, 1, "flags of an attribute")?;
+    let (name, datatype, space) = (cursor.uint(2)?, cursor.uint(2)?, cursor.uint(2)?);
+    // the name's character set; all are read as UTF-8
+    cursor.u8()?;
+    let name = cursor.text(name.saturating_sub(1))?;
+    cursor.exactly(0, 1, "end of an attribute's name")?;
+    let datatype = object::parse_datatype(cursor.at(), cursor.take(datatype)?)?;
+    let shape = object::parse_shape(Cursor::new(cursor.at(), cursor.take(space)?))?;
+    let values = shape.as_ref().map_or(Ok(1), |shape| object::values(shape, at))?;
+    let (bytes, have) = (values.checked_mul(datatype.bytes()), cursor.rest().len());
+    expect(bytes.is_some_and(|bytes| bytes <= have as u64), at, || {
+        format!("attribute {name} of {values} values has {have} bytes")
+    })?;
+    let bytes = cursor.take(bytes.unwrap_or(0))?.to_vec();
+    Ok((name, Attribute { at, datatype, shape, bytes }))
+}
+
+impl Attribute {
+    /// A single number.
+    pub(super) fn number<T: Number>(&self) -> Result<T, Fault> {
+        let bytes = self.checked(T::DATATYPE, 0)?;
+        T::of(bytes).ok_or_else(|| Fault::layout(self.at, "a number of other bytes"))
+    }
+
+    /// A list of numbers.
+    pub(super) fn numbers<T: Number>(&self) -> Result<Vec<T>, Fault> {
+        let bytes = self.checked(T::DATATYPE, 1)?;
+        let list: Option<_> = bytes.chunks_exact(T::DATATYPE.bytes() as usize).map(T::of).collect();
+        list.ok_or_else(|| Fault::layout(self.at, "numbers of other bytes"))
+    }
+
+    /// A single text.
+    pub(super) fn text(&self, source: &Source, heap: &GlobalHeap) -> Result<String, Fault> {
+        heap.text(source, &mut Cursor::new(self.at, self.checked(Datatype::Text, 0)?))
+    }
+
+    /// A list of texts.
+    pub(super) fn texts(&self, source: &Source, heap: &GlobalHeap) -> Result<Vec<String>, Fault> {
+        let bytes = self.checked(Datatype::Text, 1)?;
+        let each = bytes.chunks_exact(Datatype::Text.bytes() as usize);
+        each.map(|reference| heap.text(source, &mut Cursor::new(self.at, reference))).collect()
+    }
+
+    /// Its bytes, if it is of this type and has so many dimensions.
+    fn checked(&self, datatype: Datatype, dimensions: usize) -> Result<&[u8], Fault> {
+        let have = self.shape.as_ref().map_or(0, Vec::len);
+        expect((self.datatype, have) == (datatype, dimensions), self.at, || {
+            format!("expected {datatype:?} in {dimensions} dimensions, got {:?} in {have}", self.datatype)
+        })?;
+        Ok(&self.bytes)
+    }
+}
+
+/// Shape and values of the array at `address`.
+pub(super) fn read_array(source: &Source, address: u64) -> Result<(Vec<usize>, Vec<f32>), Fault> {
+    let messages = object::messages(source, address)?;
+    messages.iter().try_for_each(known)?;
+    let one = |kind, what| {
+        let mut found = messages.iter().filter(|message| message.kind == kind).map(Message::cursor);
+        let first = found.next().filter(|_| found.next().is_none());
+        first.ok_or_else(|| Fault::layout(address, format!("an array without exactly one {what}")))
+    };
+    let space = one(kind::DATASPACE, "shape")?;
+    let shape =
+        object::parse_shape(space)?.ok_or_else(|| Fault::layout(space.at(), "a single value in place of an array"))?;
+    expect(!shape.contains(&0), space.at(), || format!("an array without values, of shape {shape:?}"))?;
+    let datatype = one(kind::DATATYPE, "type of values")?;
+    let found = object::parse_datatype(datatype.at(), datatype.rest())?;
+    expect(found == Datatype::F32, datatype.at(), || format!("expected an array of F32, got {found:?}"))?;
+    let mut layout = one(kind::LAYOUT, "place")?;
+    in_one_piece(&mut layout)?;
+    let (at, values, bytes) = (layout.at(), layout.present("the array's values")?, layout.uint(8)?);
+    let count = object::values(&shape, space.at())?;
+    expect(count.checked_mul(4) == Some(bytes), at, || format!("an array of shape {shape:?} has {bytes} bytes"))?;
+    let count = usize::try_from(count).map_err(|_| Fault::layout(at, format!("an array of {count} values")))?;
+    Ok((shape, source.floats(values, count)?))
+}
+
+/// Leaves the cursor at the address of values that lie in one piece.
+fn in_one_piece(layout: &mut Cursor<'_>) -> Result<(), Fault> {
+    layout.exactly(3, 1, "version of an array's place")?;
+    let (at, class) = (layout.at(), layout.u8()?);
+    let name = match class {
+        0 => "within its header",
+        1 => "in one piece",
+        2 => "in chunks",
+        3 => "in other data sets (virtual storage)",
+        _ => "in an unknown way",
+    };
+    expect(class == 1, at, || format!("expected values in one piece, they are stored {name}"))
+}
+
+/// Refuses what changes the values or where they are.
+fn known(message: &Message) -> Result<(), Fault> {
+    let text = match message.kind {
+        kind::DATASPACE | kind::DATATYPE | kind::LAYOUT | kind::ATTRIBUTE | kind::ATTRIBUTE_INFO => return Ok(()),
+        kind::EXTERNAL => "its values are in another file (external storage), which trireme never reads".into(),
+        kind::FILTERS => "its values are compressed or filtered".into(),
+        kind::LINK_INFO | kind::LINK | kind::SYMBOL_TABLE => "expected an array, got a group".into(),
+        other => format!("an array with a message of the unknown kind {other}"),
+    };
+    Err(Fault::layout(message.cursor().at(), text))
 }

@@ -6,24 +6,13 @@
 //! whatever trireme does not write is refused: links to other files, external and virtual storage, filters, chunks. Checksums of HDF5's
 //! own structures are not looked at, the one over the whole file is.
 //!
-//! - [`group`]: what the layouts ask for; `source`, `cursor`, `fault`: bounded reads and why they fail;
-//! - `superblock`, `object`: the root, and the messages of an object; `members`, `attribute`, `array`: what these say;
-//! - `dataspace`, `datatype`: shapes and types; `btree`, `fractal_heap`: lists of many members; `global_heap`: texts.
+//! - [`group`]: what the layouts ask for: groups, their members, attributes and arrays; `source`: bounded reads and why they fail;
+//! - `object`: the root, the messages of an object, shapes and types; `heap`: lists of many members, and texts.
 
-mod array;
-mod attribute;
-mod btree;
-mod cursor;
-mod dataspace;
-mod datatype;
-mod fault;
-mod fractal_heap;
-mod global_heap;
 pub(super) mod group;
-mod members;
+mod heap;
 mod object;
 mod source;
-mod superblock;
 #[cfg(test)]
 mod tests;
 

@@ -1,10 +1,9 @@
-//! Object headers of version 2: the list of messages that a group or an array consists of.
+//! Object headers of version 2: the list of messages that a group or an array consists of, with shapes and types of values; and the
+//! superblock, which says where the root group is.
 
 use std::collections::BTreeSet;
 
-use super::cursor::Cursor;
-use super::fault::{Fault, expect};
-use super::source::Source;
+use super::source::{Cursor, Fault, Source, expect};
 
 /// Kinds of messages.
 pub(super) mod kind {
@@ -97,4 +96,106 @@ fn continuation(source: &Source, message: &Message) -> Result<(u64, u64), Fault>
     expect(mark.bytes() == b"OCHK", at, || "expected OCHK, the next piece of an object header".into())?;
     let inner = length.checked_sub(8).ok_or_else(|| Fault::layout(at, format!("a piece of {length} bytes")))?;
     Ok((at + 4, inner))
+}
+
+/// Bytes of version 2.
+const SUPERBLOCK_LENGTH: u64 = 48;
+
+/// The one version that trireme writes; 0 and 1 are of older libraries, 3 is of HDF5 1.10 and later.
+const SUPERBLOCK_VERSION: u64 = 2;
+
+/// Address of the root group's object header.
+pub(super) fn root(source: &Source) -> Result<u64, Fault> {
+    let block = source.block(0, SUPERBLOCK_LENGTH, "the superblock")?;
+    let mut cursor = block.cursor();
+    // the signature has been looked at, it begins every HDF5 file
+    cursor.take(8)?;
+    cursor.exactly(SUPERBLOCK_VERSION, 1, "version of the superblock")?;
+    cursor.exactly(8, 1, "bytes of an offset")?;
+    cursor.exactly(8, 1, "bytes of a length")?;
+    cursor.exactly(0, 1, "flags of the superblock")?;
+    cursor.exactly(0, 8, "base address")?;
+    let (at, extension) = (cursor.at(), cursor.address()?);
+    expect(extension.is_none(), at, || "expected no extension of the superblock".into())?;
+    cursor.exactly(source.length(), 8, "bytes of the file")?;
+    cursor.present("the root group")
+}
+
+/// A type of values.
+#[derive(Clone, Copy, Debug, PartialEq, Eq)]
+pub(in crate::checkpoint) enum Datatype {
+    /// Little-endian f32.
+    F32,
+    /// Little-endian f64.
+    F64,
+    /// Little-endian u32.
+    U32,
+    /// Little-endian u64.
+    U64,
+    /// UTF-8 of variable length, in a global heap.
+    Text,
+}
+
+/// Encodings without the version, the upper half of the first byte, which differs between versions of HDF5.
+const ENCODINGS: [(Datatype, &[u8]); 5] = [
+    (Datatype::F32, &[1, 0x20, 31, 0, 4, 0, 0, 0, 0, 0, 32, 0, 23, 8, 0, 23, 127, 0, 0, 0]),
+    (Datatype::F64, &[1, 0x20, 63, 0, 8, 0, 0, 0, 0, 0, 64, 0, 52, 11, 0, 52, 255, 3, 0, 0]),
+    (Datatype::U32, &[0, 0, 0, 0, 4, 0, 0, 0, 0, 0, 32, 0]),
+    (Datatype::U64, &[0, 0, 0, 0, 8, 0, 0, 0, 0, 0, 64, 0]),
+    (Datatype::Text, &[9, 1, 1, 0, 16, 0, 0, 0, 0, 0, 0, 0, 1, 0, 0, 0, 0, 0, 8, 0]),
+];
+
+/// Where in an encoding a version stands: in the type, and in the characters of a text.
+const VERSIONS: [usize; 2] = [0, 8];
+
+/// The type of an encoding that stands at `at`.
+pub(super) fn parse_datatype(at: u64, bytes: &[u8]) -> Result<Datatype, Fault> {
+    let same = |(datatype, encoding): &(Datatype, &[u8])| {
+        let places = if *datatype == Datatype::Text { &VERSIONS[..] } else { &VERSIONS[..1] };
+        let plain = |(i, &byte): (usize, &u8)| if places.contains(&i) { byte & 0x0f } else { byte };
+        bytes.len() == encoding.len() && bytes.iter().enumerate().map(plain).eq(encoding.iter().copied())
+    };
+    let found = ENCODINGS.iter().find(|encoding| same(encoding));
+    let refusal = || Fault::layout(at, format!("a type of values that trireme does not write: {bytes:02x?}"));
+    found.map(|(datatype, _)| *datatype).ok_or_else(refusal)
+}
+
+impl Datatype {
+    /// Bytes of a value in its place; of a text, those of the reference.
+    pub(super) fn bytes(self) -> u64 {
+        match self {
+            Self::F32 | Self::U32 => 4,
+            Self::F64 | Self::U64 => 8,
+            Self::Text => super::heap::REFERENCE,
+        }
+    }
+}
+
+/// Dimensions that HDF5 allows.
+const MOST_DIMENSIONS: u8 = 32;
+
+/// A shape; none for a single value.
+pub(super) type Shape = Option<Vec<usize>>;
+
+/// Reads a dataspace of version 2.
+pub(super) fn parse_shape(mut cursor: Cursor<'_>) -> Result<Shape, Fault> {
+    let at = cursor.at();
+    cursor.exactly(2, 1, "version of a dataspace")?;
+    let (rank, flags, kind) = (cursor.u8()?, cursor.u8()?, cursor.u8()?);
+    if kind == 0 && rank == 0 {
+        return Ok(None);
+    }
+    let sound = kind == 1 && (1..=MOST_DIMENSIONS).contains(&rank) && flags <= 1;
+    expect(sound, at, || format!("a dataspace of kind {kind} with {rank} dimensions and flags {flags}"))?;
+    let size = |_| {
+        let (at, size) = (cursor.at(), cursor.uint(8)?);
+        usize::try_from(size).map_err(|_| Fault::layout(at, format!("a dimension of {size}")))
+    };
+    (0..rank).map(size).collect::<Result<_, _>>().map(Some)
+}
+
+/// Values of a shape.
+pub(super) fn values(shape: &[usize], at: u64) -> Result<u64, Fault> {
+    let product = shape.iter().try_fold(1u64, |product, &size| product.checked_mul(size as u64));
+    product.ok_or_else(|| Fault::layout(at, format!("a shape of {shape:?}, too large for any file")))
 }

@@ -1,12 +1,17 @@
-//! The formats, and what is chosen of an export.
+//! The formats of exported files, the settings of an export, and its errors.
 
+use std::collections::BTreeMap;
 use std::ffi::OsStr;
+use std::io;
 use std::path::{Path, PathBuf};
 
+use half::f16;
 use loaders::overwrite::Content;
+use loaders::why;
+use serde_json::json;
 
-use super::error::Error;
-use super::number::Number;
+use super::trained::Trained;
+use crate::checkpoint;
 
 /// A graph begins with its version, field 1 of its message.
 const ONNX: Content = Content { name: "an ONNX file", begins: |head| head.starts_with(&[0x08]) };
@@ -96,6 +101,130 @@ impl Format {
             }
             Self::Onnx => Ok(vec![(out.to_path_buf(), &ONNX)]),
             Self::Keras => Ok(vec![(out.to_path_buf(), if ending == "h5" { &HDF5 } else { &KERAS })]),
+        }
+    }
+}
+
+/// By name, such as `trireme.classes`; lists are JSON.
+pub(super) fn about(trained: &Trained) -> BTreeMap<String, String> {
+    let model = &trained.model;
+    let fields = [
+        ("network", model.network.clone()),
+        ("input", json!(model.input).to_string()),
+        ("classes", json!(model.classes).to_string()),
+        ("preprocess", json!(model.preprocess).to_string()),
+        ("mean", json!(model.mean).to_string()),
+        ("std", json!(model.std).to_string()),
+        ("scores", json!(model.scores).to_string()),
+        ("epoch", model.epoch.to_string()),
+        ("step", model.step.to_string()),
+        ("recipe", model.recipe.clone()),
+    ];
+    let several = model.multi_label.then(|| ("multi_label", "true".to_string()));
+    fields.into_iter().chain(several).map(|(name, text)| (format!("trireme.{name}"), text)).collect()
+}
+
+/// An error of exporting. Each text names what to try.
+#[derive(Debug, thiserror::Error)]
+pub enum Error {
+    /// A layer that the format cannot express.
+    #[error("layer {layer} ({kind}) cannot be exported to {format}: {why}")]
+    Op {
+        /// The layer.
+        layer: String,
+        /// Kind of its op.
+        kind: &'static str,
+        /// The format.
+        format: &'static str,
+        /// What is missing, and what to try.
+        why: String,
+    },
+    /// A network that does not fit together, or weights that are not its own.
+    #[error("network {network}: {why}")]
+    Network {
+        /// The network.
+        network: String,
+        /// What is wrong.
+        why: String,
+    },
+    /// A file of that name is there.
+    #[error("{} is there already; choose another name with -o, or replace it with --force", .path.display())]
+    Exists {
+        /// The file.
+        path: PathBuf,
+    },
+    /// A file that would be lost, or a place where none can be written.
+    #[error("{0}")]
+    Output(String),
+    /// A name that the format cannot have.
+    #[error("{}: {why}", .path.display())]
+    Name {
+        /// The file.
+        path: PathBuf,
+        /// What is expected.
+        why: String,
+    },
+    /// More than the format can hold.
+    #[error("{}: {bytes} bytes are more than the {most} that an ONNX file may have; try --half, or --to safetensors", .path.display())]
+    TooLarge {
+        /// The file.
+        path: PathBuf,
+        /// Bytes that it would have.
+        bytes: u64,
+        /// Bytes that it may have.
+        most: u64,
+    },
+    /// A weight beyond what 16 bits hold.
+    #[error("tensor {tensor} has the value {value}, and 16 bits hold no more than 65504; leave --half out")]
+    Half {
+        /// The tensor, as `fc.weight`.
+        tensor: String,
+        /// The first such value.
+        value: f32,
+    },
+    /// The operating system refused.
+    #[error("cannot write {}: {}", .path.display(), why(.path, .source))]
+    Io {
+        /// The file.
+        path: PathBuf,
+        /// The reason.
+        source: io::Error,
+    },
+    /// HDF5 refused.
+    #[error(transparent)]
+    Checkpoint(#[from] checkpoint::Error),
+}
+
+impl Error {
+    /// Whether the request is at fault, not the model or the disk.
+    pub fn is_usage(&self) -> bool {
+        matches!(self, Error::Exists { .. } | Error::Output(_) | Error::Name { .. })
+    }
+}
+
+/// A type of values.
+#[derive(Clone, Copy, Debug, PartialEq, Eq)]
+pub(super) enum Number {
+    /// As they were trained.
+    F32,
+    /// Rounded to the nearest, half the size.
+    F16,
+}
+
+impl Number {
+    /// Bytes of one value.
+    pub fn bytes(self) -> usize {
+        match self {
+            Self::F32 => 4,
+            Self::F16 => 2,
+        }
+    }
+
+    /// Little-endian values.
+    pub fn encode(self, values: &[f32]) -> Vec<u8> {
+        match self {
+            Self::F32 => values.iter().flat_map(|value| value.to_le_bytes()).collect(),
+            Self::F16 => values.iter().flat_map(|value| f16::from_f32(*value).to_le_bytes()).collect(),
         }
     }
 }

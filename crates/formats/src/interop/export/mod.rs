@@ -1,27 +1,20 @@
 //! A trained network as a file that other programs open.
 //!
-//! - `network`: layers with the shapes around them, `trained`: with their weights, `fold`: batch norms folded into the layers before
-//!   them;
+//! - `network`: layers with the shapes around them; `trained`: with their weights, and batch norms folded into the layers before them;
 //! - [`torch`]: safetensors with PyTorch's names, and a Python file that builds the same module;
 //! - [`onnx`]: a graph of opset 17; [`keras`]: Keras's own layers, as `.keras` or `.h5`, and what `model.h5` says to Keras;
-//! - `about`: what is said of the model beside its weights; `number`: types of values in files; `pads`: windows with explicit padding.
+//! - `format`: the formats, settings and errors, and what is said of the model beside its weights.
 //!
 //! Each format has one table of ops, `ops.rs` in its folder. An op without a line there is refused by the name of its layer.
 
-mod about;
-pub mod error;
-mod fold;
-mod format;
+pub mod format;
 pub mod keras;
 mod network;
-mod number;
 pub mod onnx;
-mod pads;
 pub mod torch;
 mod trained;
 
-pub use error::Error;
-pub use format::{Format, HDF5, Settings};
+pub use format::{Error, Format, HDF5, Settings};
 pub use trained::Trained;
 
 use std::path::{Path, PathBuf};
@@ -64,7 +57,7 @@ pub fn write(mut trained: Trained, out: &Path, settings: &Settings) -> Result<Ex
         trained.with_scales();
     }
     if settings.fold {
-        notes.push(fold::fold(&mut trained)?);
+        notes.push(trained::fold(&mut trained)?);
     }
     if settings.half {
         trained.fits_half()?;

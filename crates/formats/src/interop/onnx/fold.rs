@@ -4,10 +4,9 @@
 
 use std::rc::Rc;
 
-use super::build::Build;
+use super::build::{Build, Value};
 use super::graph::Node;
 use super::tensor::{Constant, DEEPEST, Values};
-use super::value::Value;
 
 /// Computes one operator from its inputs. An omitted input is `None`.
 type Fold = fn(&Node<'_>, &[Option<Rc<Constant>>]) -> Result<Constant, String>;

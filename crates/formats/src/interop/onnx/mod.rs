@@ -1,10 +1,8 @@
 //! ONNX files in: a graph as a network with its weights, ready to be trained on.
 //!
-//! - [`read`]: a file, looked at node by node; `weights`: its weights alone; `wire`, `graph`, `tensor`: the file as it stands;
-//! - `order`: cycles;
-//! - `build`: the network under construction; `value`: what a name in the graph stands for; `readers`: who reads it; `ops`: what each
-//!   operator becomes, one family a file; `windows`, `channels`: what several families share; `handler`: their form; `moments`: layer
-//!   normalisation as its formula; `cast`: other types of numbers;
+//! - [`read`] and `survey`: a file, looked at node by node, and cycles in it; `graph`, `tensor`: the file as it stands;
+//! - `build`: the network under construction, and what a name in the graph stands for; `ops`: what each operator becomes, one family a
+//!   file; `windows`, `channels`: what several families share;
 //! - `fold`: constant folding;
 //! - `function`: activations that exporters write as several nodes; `fuse`: layers that do the work of several; `names`: PyTorch's paths.
 //!
@@ -12,31 +10,48 @@
 //! name of its node. External data is not read.
 
 mod build;
-mod cast;
 mod channels;
-pub mod error;
 mod fold;
 mod function;
 mod fuse;
 mod graph;
-mod handler;
-mod moments;
 mod names;
 mod ops;
-mod order;
-mod readers;
 mod survey;
 mod tensor;
 #[cfg(test)]
 mod tests;
-mod value;
-mod weights;
 mod windows;
-mod wire;
 
-pub use error::Error;
-pub use survey::{Network, Survey, of_bytes, read};
-pub(super) use weights::FORMAT;
+pub use survey::{Error, Network, Survey, of_bytes, read};
+
+use std::path::Path;
+
+use super::weights::{self, Format, Weights};
 
 /// The name of the format in [`super::Weights`].
 pub const FORMAT_NAME: &str = FORMAT.name;
+
+/// The first field of a model, `ir_version`, as protobuf writes a number below 128.
+const IR_VERSION: u8 = 0x08;
+
+pub(super) const FORMAT: Format =
+    Format { name: "ONNX", about: "ONNX graphs", recognises: is_model, read: read_weights, read_part: None };
+
+/// ONNX has no signature; writers put its fields in order, and no version has reached 32.
+fn is_model(head: &[u8]) -> bool {
+    matches!(head, [IR_VERSION, 1..32, ..])
+}
+
+/// Reads the weights of an ONNX file for a network that is there already. Names are those that `model = "net.onnx"` gives them.
+fn read_weights(path: &Path) -> Result<Weights, weights::Error> {
+    let network = read(path)?.network()?;
+    Ok(Weights {
+        path: path.to_path_buf(),
+        format: FORMAT.name,
+        tensors: network.tensors,
+        model: None,
+        warning: None,
+        keras: false,
+    })
+}

@@ -1,19 +1,18 @@
 //! A file, node by node: the network that it becomes, or the nodes that stand in the way.
 
+use std::collections::BTreeMap;
 use std::path::{Path, PathBuf};
 
 use loaders::nearest::did_you_mean;
 use loaders::{printable, regular};
 use net::{NetSpec, Op, Shape};
 
-use super::build::Build;
-use super::error::Error;
+use super::build::{Build, Layout, Value};
 use super::fold::{fold, is_folded};
 use super::fuse::fuse;
 use super::graph::{Dim, Graph, Input, Node};
+use super::ops;
 use super::tensor::type_name;
-use super::value::{Layout, Value};
-use super::{ops, order};
 use crate::checkpoint::Tensor;
 
 /// A file that was looked at.
@@ -94,7 +93,7 @@ impl Survey {
 
 fn survey(bytes: &[u8], path: &Path) -> Result<Survey, String> {
     let graph = Graph::read(bytes)?;
-    order::check(&graph)?;
+    check(&graph)?;
     let image = image(&graph)?;
     let name = path.file_name().unwrap_or_default().to_string_lossy();
     let mut build = Build::new(&graph, &name, image, bytes.len());
@@ -224,4 +223,88 @@ fn finish(mut build: Build<'_>) -> Result<Network, String> {
         tensors.extend(own.map(|(field, shape, values)| (format!("{}.{field}", node.name), shape, values)));
     }
     Ok(Network { net, classes: classes.elems(), tensors, notes: build.notes })
+}
+
+/// Fails for a value that two nodes make, a node that reads what it makes, and one that reads what comes later.
+pub(super) fn check(graph: &Graph<'_>) -> Result<(), String> {
+    let mut makers: BTreeMap<&str, usize> = BTreeMap::new();
+    for (at, node) in graph.nodes.iter().enumerate() {
+        for output in node.outputs.iter().filter(|name| !name.is_empty()) {
+            if let Some(other) = makers.insert(output, at) {
+                return Err(format!("nodes {} and {} both make {output}", graph.nodes[other].label(), node.label()));
+            }
+        }
+    }
+    for (at, node) in graph.nodes.iter().enumerate() {
+        for input in &node.inputs {
+            if let Some(maker) = makers.get(input).filter(|maker| **maker >= at) {
+                return Err(why(graph, &makers, at, *maker));
+            }
+        }
+    }
+    Ok(())
+}
+
+/// A cycle from `from` through `to` back, or an order that does not fit.
+fn why(graph: &Graph<'_>, makers: &BTreeMap<&str, usize>, from: usize, to: usize) -> String {
+    let mut before: BTreeMap<usize, usize> = BTreeMap::new();
+    let mut open = vec![to];
+    while let Some(at) = open.pop() {
+        if at == from {
+            let mut way = vec![from];
+            let mut step = from;
+            while step != to {
+                step = before[&step];
+                way.push(step);
+            }
+            way.reverse();
+            let names: Vec<&str> = [from].iter().chain(&way).map(|at| graph.nodes[*at].label()).collect();
+            return format!("a cycle of nodes, each of which reads the next: {}", names.join(" -> "));
+        }
+        for next in graph.nodes[at].inputs.iter().filter_map(|input| makers.get(input)) {
+            if *next != to && !before.contains_key(next) {
+                before.insert(*next, at);
+                open.push(*next);
+            }
+        }
+    }
+    let (own, other) = (graph.nodes[from].label(), graph.nodes[to].label());
+    format!("node {own} reads what node {other} makes, which comes later; sort the nodes, as onnx.checker wants them")
+}
+
+/// An error of a file. Each text names the node or the tensor, and what to try.
+#[derive(Debug, thiserror::Error)]
+pub enum Error {
+    /// The operating system refused.
+    #[error("cannot read {}: {}", .path.display(), loaders::why(.path, .source))]
+    Io {
+        /// The file.
+        path: PathBuf,
+        /// The reason.
+        source: std::io::Error,
+    },
+    /// It is no ONNX model, or one of a kind that is not read.
+    #[error("{}: {why}", .path.display())]
+    File {
+        /// The file.
+        path: PathBuf,
+        /// What is wrong.
+        why: String,
+    },
+    /// Nodes that have no counterpart here.
+    #[error("{}: {}", .path.display(), first_of(.nodes))]
+    Nodes {
+        /// The file.
+        path: PathBuf,
+        /// Each as `node NAME (OP): why`; at least one.
+        nodes: Vec<String>,
+    },
+}
+
+fn first_of(nodes: &[String]) -> String {
+    let first = nodes.first().map_or("", String::as_str);
+    match nodes.len() {
+        0 | 1 => first.to_string(),
+        n => format!("{first}; {} more cannot be taken over: `trireme models FILE` lists all", n - 1),
+    }
 }

@@ -1,7 +1,7 @@
 //! Tensors of a file: weights and constants.
 
-use super::wire::{Field, Message};
-use crate::interop::number::Number;
+use super::graph::{Field, Message};
+use crate::interop::weights::Number;
 
 /// A tensor as it stands in the file; its values are read when they are wanted.
 #[derive(Clone, Debug, Default)]

@@ -8,10 +8,9 @@ use std::rc::Rc;
 
 use net::Shape;
 
-use super::build::Build;
+use super::build::{Build, Layout, Value};
 use super::fold::fold;
 use super::graph::Graph;
-use super::value::{Layout, Value};
 use super::{Network, Survey, of_bytes, ops};
 
 /// A message under construction.

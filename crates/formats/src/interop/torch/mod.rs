@@ -2,47 +2,186 @@
 //!
 //! Such a file is a pickle, a program for Python's unpickler that may call anything. Here an interpreter of its own runs it: it knows the
 //! operations that build dictionaries, lists, numbers and texts, and the handful of classes by which PyTorch describes tensors
-//! (`classes`). Any other class or operation is refused by name. Nothing is ever called.
+//! (see `pickle`). Any other class or operation is refused by name. Nothing is ever called.
 //!
-//! - `archive`: the zip of `torch.save` since PyTorch 1.6; `old`: pickles and values one behind the other, as before;
-//! - `pickle`: the interpreter, over `values`; `opcode`, `classes`: what it knows;
-//! - `state_dict`: the tensors by name; `tensor`: the values of one.
+//! - `pickle`: the interpreter, over `values`, and the classes that it knows; `opcode`: the operations that it knows;
+//! - `state_dict`: the tensors by name, and the values of each.
 
-mod archive;
-mod classes;
-mod old;
 mod opcode;
 mod pickle;
 mod state_dict;
-mod tensor;
 mod values;
 
+use std::borrow::Cow;
+use std::collections::BTreeMap;
+use std::fs::File;
+use std::io::Read;
 use std::path::Path;
 
+use loaders::{printable, regular};
+use pickle::Loaded;
 use state_dict::Found;
+use values::Storage;
+use zip::{CompressionMethod, ZipArchive};
 
-use super::error::{Error, Fault};
-use super::format::Format;
-use super::weights::Weights;
+use super::weights::{Error, Fault, Format, Weights, damaged};
 
 pub(super) const FORMAT: Format = Format {
     name: "torch",
     about: "PyTorch's .pth",
     recognises: |head| head.starts_with(b"PK\x03\x04"),
-    read: |path| finish(path, archive::read(path, None)),
-    read_part: Some(|path, key| finish(path, archive::read(path, Some(key)))),
+    read: |path| finish(path, read_zip(path, None)),
+    read_part: Some(|path, key| finish(path, read_zip(path, Some(key)))),
 };
 
 pub(super) const OLD: Format = Format {
     name: "torch before 1.6",
     about: "PyTorch's .pth before version 1.6",
-    recognises: |head| head.starts_with(old::MAGIC),
-    read: |path| finish(path, old::read(path, None)),
-    read_part: Some(|path, key| finish(path, old::read(path, Some(key)))),
+    recognises: |head| head.starts_with(MAGIC),
+    read: |path| finish(path, read_old(path, None)),
+    read_part: Some(|path, key| finish(path, read_old(path, Some(key)))),
 };
 
 fn finish(path: &Path, found: Result<Found, Fault>) -> Result<Weights, Error> {
     let (tensors, others) = found.map_err(|fault| fault.of(path))?;
     let warning = others.map(|others| format!("note: {}: {others}", path.display()));
     Ok(Weights { path: path.to_path_buf(), format: FORMAT.name, tensors, model: None, warning, keras: false })
+}
+
+// `torch.save` since PyTorch 1.6: a zip without compression, with `data.pkl`, a file for each storage under `data/`, and perhaps
+// `byteorder`, all in one folder.
+
+/// Reads all tensors of a file, or with `key` only the tensors of that dictionary.
+pub fn read_zip(path: &Path, key: Option<&str>) -> Result<Found, Fault> {
+    let file = regular::open(path).map_err(Fault::Io)?;
+    let length = file.metadata().map_err(Fault::Io)?.len();
+    let mut zip = ZipArchive::new(file).map_err(|e| Fault::Damaged(format!("no whole zip archive: {e}")))?;
+    let folder = folder(&zip)?;
+    if let Some(order) = entry(&mut zip, &format!("{folder}byteorder"), 16)?
+        && order != b"little"
+    {
+        return Err(Fault::Unsupported("its values are big-endian: save it on another machine".into()));
+    }
+    let Some(program) = entry(&mut zip, &format!("{folder}data.pkl"), pickle::LONGEST as u64)? else {
+        return damaged("its data.pkl cannot be found");
+    };
+    let loaded = pickle::load(&program)?;
+    if loaded.len != program.len() {
+        return damaged(format!("its pickle ends at byte {} of {}", loaded.len, program.len()));
+    }
+    let (named, others) = state_dict::find(&loaded, key)?;
+    let tensors = state_dict::all(&loaded.values, &named, length, |storage| {
+        entry_bytes(&mut zip, &folder, storage).map(Cow::Owned)
+    })?;
+    Ok((tensors, others))
+}
+
+/// The folder that holds `data.pkl`, with its slash.
+fn folder(zip: &ZipArchive<File>) -> Result<String, Fault> {
+    let names = zip.file_names().filter_map(Result::ok);
+    let mut found = names.filter_map(|name| name.strip_suffix("data.pkl").map(str::to_string));
+    match (found.next(), found.next()) {
+        (Some(folder), None) => Ok(folder),
+        (None, _) => Err(Fault::Unsupported(
+            "a zip archive without data.pkl, so none of torch.save (Keras's .keras files are not read)".into(),
+        )),
+        _ => damaged("a zip archive with several data.pkl"),
+    }
+}
+
+/// The bytes of an entry of at most so many, or none if there is no such entry.
+fn entry(zip: &mut ZipArchive<File>, name: &str, most: u64) -> Result<Option<Vec<u8>>, Fault> {
+    let Some(index) = zip.index_for_name(name) else { return Ok(None) };
+    let shown = printable(name);
+    let refuse = |e: zip::result::ZipError| Fault::Damaged(format!("{shown} cannot be opened: {e}"));
+    // torch.save never compresses, and what is stored cannot grow
+    let raw = zip.by_index_raw(index).map_err(refuse)?;
+    let (plain, size, packed) =
+        (raw.compression() == CompressionMethod::Stored && !raw.encrypted(), raw.size(), raw.compressed_size());
+    drop(raw);
+    if !plain {
+        return Err(Fault::Unsupported(format!("{shown} is compressed or encrypted, which torch.save never does")));
+    }
+    if size > most || size != packed {
+        return damaged(format!("{shown} has {size} bytes, {packed} of them in the file, expected at most {most}"));
+    }
+    let mut bytes = Vec::new();
+    let file = zip.by_index(index).map_err(refuse)?;
+    file.take(size).read_to_end(&mut bytes).map_err(|e| Fault::Damaged(format!("{shown} cannot be read: {e}")))?;
+    Ok(Some(bytes))
+}
+
+/// The bytes of a storage.
+fn entry_bytes(zip: &mut ZipArchive<File>, folder: &str, storage: &Storage) -> Result<Vec<u8>, Fault> {
+    let Storage { number, key, len } = storage;
+    let name = format!("{folder}data/{key}");
+    let Some(expected) = len.checked_mul(number.bytes() as u64) else {
+        return damaged(format!("a storage of {len} values"));
+    };
+    match entry(zip, &name, expected)? {
+        Some(bytes) if bytes.len() as u64 == expected => Ok(bytes),
+        Some(bytes) => {
+            damaged(format!("{} has {} bytes, its {len} values take {expected}", printable(&name), bytes.len()))
+        }
+        None => damaged(format!("{} cannot be found", printable(&name))),
+    }
+}
+
+// `torch.save` before PyTorch 1.6, as many published weights still are: five pickles one behind the other (a magic number, a version,
+// facts on the machine, the state_dict, the keys of the storages), then each storage as its number of values and these.
+
+/// The pickles of the magic number and of version 1001.
+pub const MAGIC: &[u8] = b"\x80\x02\x8a\x0a\x6c\xfc\x9c\x46\xf9\x20\x6a\xa8\x50\x19.\x80\x02M\xe9\x03.";
+
+/// Reads all tensors of a file, or with `key` only the tensors of that dictionary.
+pub fn read_old(path: &Path, key: Option<&str>) -> Result<Found, Fault> {
+    let bytes = regular::read(path).map_err(Fault::Io)?;
+    parse(&bytes, key)
+}
+
+fn parse(bytes: &[u8], key: Option<&str>) -> Result<Found, Fault> {
+    let (mut rest, mut longest) = (&bytes[MAGIC.len().min(bytes.len())..], pickle::LONGEST);
+    let mut next = || {
+        let loaded = pickle::load_within(rest, longest)?;
+        rest = &rest[loaded.len..];
+        longest -= loaded.len;
+        Ok::<_, Fault>(loaded)
+    };
+    // information about the machine that wrote the file
+    drop(next()?);
+    let (loaded, keys) = (next()?, next()?);
+    let places = places(&loaded, &keys, rest)?;
+    let (named, others) = state_dict::find(&loaded, key)?;
+    let tensors = state_dict::all(&loaded.values, &named, bytes.len() as u64, |storage| {
+        match places.get(storage.key.as_str()) {
+            Some(found) => Ok(Cow::Borrowed(*found)),
+            None => damaged(format!("the values of storage {} cannot be found", printable(&storage.key))),
+        }
+    })?;
+    Ok((tensors, others))
+}
+
+/// The bytes of each storage by its key.
+fn places<'a>(loaded: &'a Loaded, keys: &'a Loaded, mut rest: &'a [u8]) -> Result<BTreeMap<&'a str, &'a [u8]>, Fault> {
+    let storages: BTreeMap<&str, &Storage> =
+        loaded.values.storages.iter().map(|storage| (storage.key.as_str(), storage)).collect();
+    let mut places = BTreeMap::new();
+    for key in keys.values.list(keys.root)? {
+        let key = keys.values.text(*key)?;
+        let Some(Storage { number, len, .. }) = storages.get(key) else {
+            return damaged(format!("it has values of the storage {}, which no tensor names", printable(key)));
+        };
+        let count = rest.first_chunk().map(|count| u64::from_le_bytes(*count));
+        let bytes = len.checked_mul(number.bytes() as u64).and_then(|bytes| usize::try_from(bytes).ok());
+        let values = bytes.and_then(|bytes| rest.get(8..)?.split_at_checked(bytes));
+        let (Some((values, left)), true) = (values, count == Some(*len)) else {
+            return damaged(format!(
+                "storage {} should have {len} values, and has {count:?} in the file",
+                printable(key)
+            ));
+        };
+        places.insert(key, values);
+        rest = left;
+    }
+    Ok(places)
 }

@@ -1,13 +1,14 @@
 //! The tensors of a state_dict by name.
 
+use std::borrow::Cow;
 use std::collections::BTreeSet;
 
 use loaders::printable;
 
 use super::pickle::Loaded;
-use super::values::{Value, Values};
+use super::values::{Storage, Value, Values, View};
 use crate::checkpoint::Tensor;
-use crate::interop::error::{Fault, damaged};
+use crate::interop::weights::{Fault, Number, damaged};
 
 /// The tensors of a file, and a sentence that names averaged weights if the file has any.
 pub type Found = (Vec<Tensor>, Option<String>);
@@ -101,6 +102,101 @@ fn named(values: &Values, entries: &[(Value, Value)]) -> Result<Vec<Named>, Faul
     Ok(found)
 }
 
+/// Dimensions of a tensor at most.
+const MOST_DIMENSIONS: usize = 16;
+
+/// Returns all tensors in the order of the pickle. `read` returns the bytes of a storage.
+///
+/// # Errors
+/// Fails if the tensors have more than `most` values together: with strides of 0, a small storage can produce large tensors. Also fails if
+/// a tensor reaches past the end of its storage. Fails if the pickle gives one storage two types or lengths, because it would be read once
+/// for each.
+pub fn all<'a>(
+    values: &Values,
+    named: &[Named],
+    most: u64,
+    mut read: impl FnMut(&Storage) -> Result<Cow<'a, [u8]>, Fault>,
+) -> Result<Vec<Tensor>, Fault> {
+    let mut total = 0u64;
+    for one in named {
+        let view = &values.views[one.view];
+        let count = check(view, &values.storages[view.storage]);
+        total = total.saturating_add(count.map_err(|text| Fault::Damaged(format!("{} {text}", printable(&one.name))))?);
+    }
+    if total > most {
+        return damaged(format!("its tensors have {total} values together, and the file only {most} bytes"));
+    }
+    // each storage is read once, and only one is held
+    let storage_of = |i: usize| &values.storages[values.views[named[i].view].storage];
+    let mut order: Vec<usize> = (0..named.len()).collect();
+    order.sort_by_key(|&i| &storage_of(i).key);
+    let mut tensors: Vec<Tensor> = named.iter().map(|one| (one.name.clone(), Vec::new(), Vec::new())).collect();
+    for same in order.chunk_by(|&i, &j| storage_of(i).key == storage_of(j).key) {
+        let storage = storage_of(same[0]);
+        if let Some(other) = same.iter().map(|&i| storage_of(i)).find(|other| *other != storage) {
+            return damaged(format!(
+                "its storage {} is named as {} values of type {:?} and as {} values of type {:?}, which torch.save never does",
+                printable(&storage.key),
+                storage.len,
+                storage.number,
+                other.len,
+                other.number
+            ));
+        }
+        let bytes = read(storage)?;
+        for &i in same {
+            let view = &values.views[named[i].view];
+            tensors[i].1 = view.size.iter().map(|n| *n as usize).collect();
+            tensors[i].2 = gather(view, storage.number, &bytes);
+        }
+    }
+    Ok(tensors)
+}
+
+/// Whether the view lies in its storage; gives its number of values.
+fn check(view: &View, storage: &Storage) -> Result<u64, String> {
+    let View { offset, size, stride, .. } = view;
+    let odd = || {
+        format!("of sizes {size:?} and strides {stride:?} from {offset} on does not lie in its {} values", storage.len)
+    };
+    if size.len() != stride.len() || size.len() > MOST_DIMENSIONS {
+        return Err(format!("has {} sizes and {} strides", size.len(), stride.len()));
+    }
+    let count = size.iter().try_fold(1u64, |count, n| count.checked_mul(*n)).ok_or_else(odd)?;
+    if count == 0 {
+        return Ok(0);
+    }
+    let far = |last: u64, (n, stride): (&u64, &u64)| last.checked_add((n - 1).checked_mul(*stride)?);
+    let last = size.iter().zip(stride).try_fold(*offset, far).ok_or_else(odd)?;
+    if last < storage.len { Ok(count) } else { Err(odd()) }
+}
+
+/// The values of a view that lies in its storage, in C order.
+fn gather(view: &View, number: Number, storage: &[u8]) -> Vec<f32> {
+    let View { offset, size, stride, .. } = view;
+    let count: u64 = size.iter().product();
+    let width = number.bytes();
+    let part = |from: u64, values: u64| &storage[from as usize * width..][..values as usize * width];
+    let dense =
+        size.iter().zip(stride).rev().try_fold(1, |next, (n, stride)| (*stride == next || *n == 1).then_some(next * n));
+    if count == 0 || dense.is_some() {
+        return if count == 0 { Vec::new() } else { number.values(part(*offset, count)) };
+    }
+    let (mut values, mut index) = (Vec::with_capacity(count as usize), vec![0u64; size.len()]);
+    for _ in 0..count {
+        let at = index.iter().zip(stride).fold(*offset, |at, (i, stride)| at + i * stride);
+        values.push(number.value(part(at, 1)));
+        for (i, n) in index.iter_mut().zip(size).rev() {
+            *i += 1;
+            if *i < *n {
+                break;
+            }
+            *i = 0;
+        }
+    }
+    values
+}
+
 #[cfg(test)]
 mod tests {
     use super::*;
@@ -160,5 +256,86 @@ mod tests {
             );
         }
         assert_eq!(found_by(&[("model", Some(1)), ("model_ema", Some(0))], None).unwrap().1, None);
+    }
+}
+
+#[cfg(test)]
+mod tensor_tests {
+    use super::*;
+
+    fn view(offset: u64, size: &[u64], stride: &[u64]) -> Result<Vec<f32>, String> {
+        let storage = Storage { number: Number::F32, key: "0".into(), len: 6 };
+        let view = View { storage: 0, offset, size: size.to_vec(), stride: stride.to_vec() };
+        check(&view, &storage)?;
+        let bytes: Vec<u8> = (0..6).flat_map(|i| (i as f32).to_le_bytes()).collect();
+        Ok(gather(&view, Number::F32, &bytes))
+    }
+
+    #[test]
+    fn strides_are_followed_and_stay_inside() {
+        assert_eq!(view(0, &[2, 3], &[3, 1]).unwrap(), [0.0, 1.0, 2.0, 3.0, 4.0, 5.0]);
+        assert_eq!(view(0, &[3, 2], &[1, 3]).unwrap(), [0.0, 3.0, 1.0, 4.0, 2.0, 5.0]);
+        assert_eq!(view(1, &[2, 2], &[3, 1]).unwrap(), [1.0, 2.0, 4.0, 5.0]);
+        assert_eq!(view(5, &[], &[]).unwrap(), [5.0]);
+        assert_eq!(view(9, &[0, 3], &[3, 1]).unwrap(), [0f32; 0]);
+        // what `expand` makes
+        assert_eq!(view(2, &[4, 2], &[0, 1]).unwrap(), [2.0, 3.0].repeat(4));
+        let max = u64::MAX;
+        for (offset, size, stride) in [
+            (1, &[2, 3][..], &[3, 1][..]),
+            (0, &[7], &[1]),
+            (6, &[], &[]),
+            (0, &[max, max], &[1, 1]),
+            (max, &[2], &[max]),
+            (0, &[2], &[]),
+            (0, &[1; 17], &[1; 17]),
+        ] {
+            assert!(view(offset, size, stride).is_err(), "{offset} {size:?} {stride:?}");
+        }
+    }
+
+    /// Many views of one storage would make much memory out of a small file.
+    #[test]
+    fn all_tensors_together_are_bounded_by_the_file() {
+        let storages = vec![Storage { number: Number::F32, key: "0".into(), len: 1000 }];
+        let view = View { storage: 0, offset: 0, size: vec![1000], stride: vec![1] };
+        let wide = View { storage: 0, offset: 0, size: vec![u64::MAX, 1], stride: vec![0, 0] };
+        let views = [vec![view; 5], vec![wide]].concat();
+        let values = Values { storages, views, ..Values::default() };
+        let named: Vec<Named> = (0..5).map(|view| Named { name: format!("t{view}"), view }).collect();
+        let read = |most| all(&values, &named, most, |_| Ok(vec![0; 4000].into()));
+        assert_eq!(read(5000).unwrap().len(), 5);
+        assert!(matches!(read(4999), Err(Fault::Damaged(text)) if text.contains("5000 values together")));
+        // one value, repeated without end
+        let named = [Named { name: "wide".into(), view: 5 }];
+        let read = all(&values, &named, 5000, |_| Ok(vec![0; 4000].into()));
+        assert!(matches!(read, Err(Fault::Damaged(text)) if text.contains("values together")));
+    }
+
+    /// A storage with many types would be read once for each type.
+    #[test]
+    fn a_storage_has_one_type_and_one_length() {
+        let storage = |number, len| Storage { number, key: "0".into(), len };
+        let view = |storage| View { storage, offset: 0, size: vec![0], stride: vec![1] };
+        let named: Vec<Named> = (0..2).map(|view| Named { name: format!("t{view}"), view }).collect();
+        for (other, allowed) in
+            [(storage(Number::F32, 10), true), (storage(Number::I32, 10), false), (storage(Number::F32, 9), false)]
+        {
+            let storages = vec![storage(Number::F32, 10), other];
+            let values = Values { storages, views: vec![view(0), view(1)], ..Values::default() };
+            let mut reads = 0;
+            let read = all(&values, &named, 100, |_| {
+                reads += 1;
+                Ok(vec![0; 40].into())
+            });
+            match allowed {
+                true => assert!(read.is_ok() && reads == 1),
+                false => {
+                    assert!(
+                        matches!(read, Err(Fault::Damaged(text)) if text.contains("storage 0 is named as 10 values"))
+                    )
+                }
+            }
+        }
     }
 }

@@ -1,9 +1,8 @@
 //! The values of a pickle. Containers lie side by side and are named by their numbers: values are copied freely, may contain each other in
 //! circles, and are dropped without recursion.
 
-use super::classes::Class;
-use crate::interop::error::{Fault, damaged};
-use crate::interop::number::Number;
+use super::pickle::Class;
+use crate::interop::weights::{Fault, Number, damaged};
 
 /// A value, or the number of one of [`Values`].
 #[derive(Clone, Copy, Debug, PartialEq)]

@@ -2,10 +2,12 @@
 //! the launch or the cores are among the session's notes; digests and MPI's known answers have been compared before.
 
 use std::collections::BTreeMap;
+use std::io::{ErrorKind, Read};
 use std::path::Path;
 
 use base::cores::affinity;
-use comm::{launcher, slurm};
+use comm::launcher;
+use loaders::crc32c::crc32c_append;
 use loaders::filesystem::FileSystem;
 use serde::{Deserialize, Serialize};
 
@@ -41,7 +43,7 @@ pub fn table(session: &Session, device: &str, equal: &str) -> Result<Vec<String>
 /// Slurm's side of it, inside a job.
 fn slurm(lookup: impl Fn(&str) -> Option<String>, size: usize) -> Option<String> {
     let job = lookup("SLURM_JOB_ID")?;
-    if slurm::is_over(&lookup) {
+    if launcher::is_over(&lookup) {
         return Some(format!("slurm      job {job} is over, so the variables that it left here do not count"));
     }
     let step = lookup("SLURM_STEP_ID").map_or_else(|| "batch script".into(), |step| format!("step {step}"));
@@ -157,6 +159,29 @@ fn judge(out: &Path, disk: &str, free: u64, need: Need) -> Result<(String, Optio
         )
     });
     Ok((format!("room       {} free ({disk}); {sizes}", mb(free)), tight))
+}
+
+/// Version, checksum and length of the program, as one line.
+pub fn program() -> String {
+    let what = match checksum("/proc/self/exe") {
+        Ok((crc, bytes)) => format!("crc32c {crc:08x}, {bytes} bytes"),
+        Err(error) => format!("unreadable: {error}"),
+    };
+    format!("trireme {}, {what}", env!("CARGO_PKG_VERSION"))
+}
+
+/// Checksum and length of a file, read in pieces that stay in the cache.
+fn checksum(path: &str) -> std::io::Result<(u32, usize)> {
+    let mut file = std::fs::File::open(path)?;
+    let (mut piece, mut crc, mut bytes) = (vec![0; 1 << 18], 0, 0);
+    loop {
+        match file.read(&mut piece) {
+            Ok(0) => return Ok((crc, bytes)),
+            Ok(n) => (crc, bytes) = (crc32c_append(crc, &piece[..n]), bytes + n),
+            Err(error) if error.kind() == ErrorKind::Interrupted => {}
+            Err(error) => return Err(error),
+        }
+    }
 }
 
 #[cfg(test)]

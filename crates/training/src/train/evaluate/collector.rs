@@ -1,8 +1,10 @@
 //! What a scoring notes of each image beside the sums, and how it comes to rank 0.
 
+use backend::place_of_best;
 use comm::Comm;
+use formats::checkpoint::LabelScores;
 use loaders::LabelSets;
-use report::predictions::{Outcome, Predictions, Ranking, Softmax};
+use report::predictions::{ClassScore, Outcome, Predictions, Ranking, SeveralOutcome, Softmax};
 
 use crate::error::Error;
 
@@ -129,4 +131,211 @@ fn ranking(classes: usize, own: &[u8]) -> Ranking {
         (u32::from_le_bytes([a, b, c, d]), f64::from_le_bytes(rest))
     };
     Ranking::new(classes, own.as_chunks().0.iter().map(pair))
+}
+
+/// What one batch adds to the sums of a scoring.
+#[derive(Clone, Copy, Debug, Default, PartialEq)]
+pub(super) struct Part {
+    /// Sum of the images' binary cross-entropies, each the mean over the classes.
+    pub loss: f64,
+    /// Images of which one of the classes has the highest score.
+    pub top1: u64,
+    /// Images of which one of the classes is among the five with the highest scores.
+    pub top5: u64,
+    /// Images.
+    pub count: u64,
+}
+
+/// Collects one rank's part.
+pub(super) struct SeveralCollector {
+    /// Of each class: its images, images with a probability above one half, and both.
+    counts: Vec<[u64; 3]>,
+    /// Where average precisions can be computed.
+    ranks: Option<Ranks>,
+    /// What was made of each image, encoded, where that is wanted.
+    outcomes: Option<Vec<u8>>,
+}
+
+/// What all ranks have collected.
+pub(super) struct Gathered {
+    /// The scores of each class, the same on every rank.
+    pub per_class: Vec<ClassScore>,
+    /// What was made of each image, in the order of the split, on rank 0, where that is wanted.
+    pub outcomes: Option<Vec<SeveralOutcome>>,
+}
+
+impl SeveralCollector {
+    /// For so many classes and images of all ranks together; with `each`, what was made of each image is kept, too.
+    pub fn new(classes: usize, images: u64, each: bool) -> Self {
+        let outcomes = each.then(Vec::new);
+        Self { counts: vec![[0; 3]; classes], ranks: Ranks::fitting(classes, images), outcomes }
+    }
+
+    /// Adds images with their classes and a row of scores each.
+    pub fn add(&mut self, ids: &[u64], sets: &LabelSets, scores: &[f32]) -> Part {
+        let (classes, mut part) = (self.counts.len(), Part::default());
+        for ((id, own), row) in ids.iter().zip(sets.iter()).zip(scores.chunks_exact(classes.max(1))) {
+            let (place, loss) = (place(own, row), loss(own, row));
+            part.top1 += u64::from(place.is_some_and(|place| place < 1));
+            part.top5 += u64::from(place.is_some_and(|place| place < 5));
+            part.loss += loss;
+            part.count += 1;
+            for (class, (counts, score)) in self.counts.iter_mut().zip(row).enumerate() {
+                // a score above 0 is a probability above one half
+                let (is_own, is_taken) = (own.binary_search(&(class as u32)).is_ok(), *score > 0.0);
+                counts[0] += u64::from(is_own);
+                counts[1] += u64::from(is_taken);
+                counts[2] += u64::from(is_own && is_taken);
+            }
+            if let Some(outcomes) = &mut self.outcomes {
+                SeveralOutcome::new(*id, loss, own, row).write(outcomes);
+            }
+            if let Some(ranks) = &mut self.ranks {
+                ranks.add(own, row.iter().map(|score| f64::from(*score)));
+            }
+        }
+        part
+    }
+
+    /// Brings all together. Collective.
+    pub fn gather(self, comm: &Comm) -> Result<Gathered, Error> {
+        let Self { counts, ranks, outcomes } = self;
+        let precisions = ranks.map(|ranks| ranks.precisions(comm, counts.len())).transpose()?;
+        let mut flat = counts.concat();
+        comm.run("sum of counts of classes", |world| world.sum_u64(&mut flat))?;
+        let per_class = class_scores(flat.as_chunks().0, precisions.as_deref());
+        let Some(own) = outcomes else { return Ok(Gathered { per_class, outcomes: None }) };
+        let all = comm.run("gathering of predictions", move |world| world.gather(&own))?;
+        let outcomes = all.map(|ranks| {
+            let mut all: Vec<SeveralOutcome> = ranks.iter().flat_map(|bytes| SeveralOutcome::read(bytes)).collect();
+            all.sort_by_key(|one| one.id);
+            all
+        });
+        Ok(Gathered { per_class, outcomes })
+    }
+}
+
+fn class_scores(counts: &[[u64; 3]], precisions: Option<&[Option<f64>]>) -> Vec<ClassScore> {
+    let class = |(number, counts): (usize, &[u64; 3])| {
+        let [images, predicted, right] = *counts;
+        let average_precision = precisions.and_then(|all| all[number]);
+        ClassScore { images, predicted, right, average_precision }
+    };
+    counts.iter().enumerate().map(class).collect()
+}
+
+/// The means over the classes: of the average precisions of those that have images, of F1 of those that have images or were predicted, and
+/// F1 of all classes together.
+pub(super) fn over_classes(classes: &[ClassScore]) -> LabelScores {
+    let sum = |of: fn(&ClassScore) -> u64| classes.iter().map(of).sum::<u64>() as f64;
+    let (right, both) = (sum(|class| class.right), sum(|class| class.images) + sum(|class| class.predicted));
+    LabelScores {
+        map: mean(classes.iter().filter_map(|class| class.average_precision)),
+        micro_f1: if both > 0.0 { 2.0 * right / both } else { 0.0 },
+        macro_f1: mean(classes.iter().filter_map(ClassScore::f1)),
+    }
+}
+
+/// NaN of nothing.
+fn mean(values: impl Iterator<Item = f64>) -> f64 {
+    let (sum, count) = values.fold((0.0, 0.0), |(sum, count), value| (sum + value, count + 1.0));
+    sum / count
+}
+
+/// How many classes have a higher score than the best of an image's own.
+fn place(own: &[u32], scores: &[f32]) -> Option<usize> {
+    place_of_best(own.iter().map(|class| *class as usize), scores)
+}
+
+/// Binary cross-entropy, the mean over the classes.
+fn loss(own: &[u32], scores: &[f32]) -> f64 {
+    let each = |(class, score): (usize, &f32)| {
+        let z = f64::from(*score);
+        let target = f64::from(u8::from(own.binary_search(&(class as u32)).is_ok()));
+        let larger = if z.is_nan() { z } else { z.max(0.0) };
+        larger - z * target + (-z.abs()).exp().ln_1p()
+    };
+    scores.iter().enumerate().map(each).sum::<f64>() / scores.len().max(1) as f64
+}
+
+/// The classes of a batch's images; for images of one class, that one.
+pub(super) fn sets_of(batch: &loaders::Batch) -> LabelSets {
+    let one = || {
+        let mut sets = LabelSets::default();
+        batch.labels().iter().for_each(|label| sets.push([*label]));
+        sets
+    };
+    batch.label_sets().cloned().unwrap_or_else(one)
+}
+
+#[cfg(test)]
+mod tests {
+    use super::*;
+
+    #[derive(serde::Deserialize)]
+    struct Golden {
+        truth: Vec<Vec<u8>>,
+        scores: Vec<Vec<f32>>,
+        average_precision: Vec<Option<f64>>,
+        map: f64,
+        micro_f1: f64,
+        macro_f1: f64,
+        loss: f64,
+        top1: f64,
+    }
+
+    fn collected(sets: &[&[u32]], scores: &[f32], classes: usize) -> (SeveralCollector, Part) {
+        let mut all = LabelSets::default();
+        sets.iter().for_each(|set| all.push(set.iter().copied()));
+        let ids: Vec<u64> = (0..sets.len() as u64).collect();
+        let mut collector = SeveralCollector::new(classes, ids.len() as u64, true);
+        let part = collector.add(&ids, &all, scores);
+        (collector, part)
+    }
+
+    fn near(got: f64, want: f64) {
+        assert!((got - want).abs() < 1e-12, "{got} for {want}");
+    }
+
+    #[test]
+    fn the_numbers_of_scikit_learn_and_pytorch() {
+        let golden: Golden =
+            serde_json::from_str(include_str!("../../../../../tests/golden/multi_label.json")).unwrap();
+        let classes = golden.average_precision.len();
+        let own = |row: &Vec<u8>| (0..).zip(row).filter(|(_, t)| **t == 1).map(|(c, _)| c).collect::<Vec<u32>>();
+        let sets: Vec<Vec<u32>> = golden.truth.iter().map(own).collect();
+        let sets: Vec<&[u32]> = sets.iter().map(Vec::as_slice).collect();
+        let (collector, part) = collected(&sets, &golden.scores.concat(), classes);
+        let precisions = collector.ranks.as_ref().unwrap().alone(classes);
+        for (got, want) in precisions.iter().zip(&golden.average_precision) {
+            assert_eq!(got.is_some(), want.is_some());
+            near(got.unwrap_or(0.0), want.unwrap_or(0.0));
+        }
+        let scores = over_classes(&class_scores(&collector.counts, Some(&precisions)));
+        near(scores.map, golden.map);
+        near(scores.micro_f1, golden.micro_f1);
+        near(scores.macro_f1, golden.macro_f1);
+        near(part.loss / part.count as f64, golden.loss);
+        near(part.top1 as f64 / part.count as f64, golden.top1);
+    }
+
+    #[test]
+    fn places_by_hand() {
+        let scores = [1.0, 3.0, 1.0, f32::NAN, -1.0, 0.5, 0.25];
+        assert_eq!(place(&[1], &scores), Some(0));
+        assert_eq!((place(&[0, 4], &scores), place(&[2], &scores), place(&[4], &scores)), (Some(1), Some(2), Some(5)));
+        assert_eq!((place(&[3], &scores), place(&[3, 5], &scores), place(&[], &scores)), (None, Some(3), None));
+        let (_, part) = collected(&[&[3], &[1, 4], &[4], &[]], &scores.repeat(4), 7);
+        assert_eq!((part.top1, part.top5, part.count), (1, 1, 4));
+        assert!(part.loss.is_nan());
+    }
+
+    #[test]
+    fn nothing_predicted_and_nothing_there() {
+        let (collector, part) = collected(&[&[], &[]], &[-1.0; 6], 3);
+        let scores = over_classes(&class_scores(&collector.counts, None));
+        assert!(scores.map.is_nan() && scores.macro_f1.is_nan());
+        assert_eq!((scores.micro_f1, part.top1), (0.0, 0));
+        near(part.loss, 2.0 * (-1f64).exp().ln_1p());
+    }
 }

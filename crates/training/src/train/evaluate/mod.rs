@@ -1,22 +1,18 @@
 //! Scores a split: fixed logical batches, whole ones dealt to the ranks, every sample once, sums over all ranks.
 
 mod collector;
-mod file_name;
-mod several;
-mod test_time;
 mod views;
 
 use std::borrow::Cow;
 use std::sync::Arc;
 
 use backend::{Backend, LossSums};
-use collector::Collector;
+use collector::{Collector, Gathered, Part, SeveralCollector, over_classes, sets_of};
 use comm::Comm;
 use engine::{Batch, Graph};
 use formats::checkpoint::LabelScores;
 use loaders::{Chosen, EvalOrder, Options, Order, Pipeline, Split};
 use report::predictions::{ClassScore, Predictions, SeveralOutcome};
-use several::{Gathered, Part, SeveralCollector, over_classes, sets_of};
 
 use crate::error::Error;
 use crate::train::agree::session::Session;
@@ -25,8 +21,7 @@ use crate::train::observe::stop::Stop;
 use crate::train::observe::watch::Activity;
 
 pub use collector::{Detail, ranks_fit};
-pub use file_name::file_name;
-pub use test_time::TestTime;
+pub use views::TestTime;
 
 /// The score of a split.
 #[derive(Clone, Copy, Debug, PartialEq)]
@@ -258,4 +253,10 @@ fn unmatched(label: u32) -> Error {
     Error::Failed(format!(
         "an image of class {label}, which the model does not have, although such images were left out"
     ))
+}
+
+/// Returns the original file name in an image's record. Returns an empty string if there is no name or the record cannot be read.
+pub fn file_name(split: &Split, id: u64) -> String {
+    let mut copy = Vec::new();
+    split.record(id, &mut copy).map(|(example, _)| example.filename.to_string()).unwrap_or_default()
 }

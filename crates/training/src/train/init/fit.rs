@@ -8,10 +8,9 @@ use loaders::printable;
 use net::NetSpec;
 use recipe::{Init, matches};
 
-use super::misfit::nothing_fits;
-use super::shapes::{alike, classes};
+use super::table::nothing_fits;
 use crate::error::Error;
-use crate::train::plan::patterns;
+use crate::train::plan::network;
 
 /// How the end of the name of PyTorch's counters of batches reads: nothing here needs them.
 const COUNTER: &str = "num_batches_tracked";
@@ -66,7 +65,7 @@ pub fn fit(net: &NetSpec, weights: &Weights, init: &Init) -> Result<Fit, Error> 
     let names: Vec<&str> = wanted.iter().map(|(name, _)| name.as_str()).collect();
     let exclude = init.exclude.as_deref().unwrap_or_default();
     let all: Vec<&str> = names.iter().copied().chain(found.keys().map(String::as_str)).collect();
-    patterns::check("init.exclude", exclude, &all, &format!("network {} and the file", net.name))?;
+    network::check_patterns("init.exclude", exclude, &all, &format!("network {} and the file", net.name))?;
     let classifiers: Vec<String> = net.classifiers().into_iter().map(String::from).collect();
     let excluded = |name: &str| exclude.iter().any(|pattern| matches(pattern, name));
     let replaced: Vec<&String> = classifiers.iter().filter(|layer| replaces(&wanted, &found, weights, layer)).collect();
@@ -127,7 +126,7 @@ pub fn renamed(weights: &Weights, init: &Init) -> Result<BTreeMap<String, usize>
     }
     if let Some(idle) = used.iter().position(|used| !used) {
         let names: Vec<&str> = weights.tensors.iter().map(|tensor| tensor.0.as_str()).collect();
-        let (text, near) = (&rules[idle].text, patterns::near(&rules[idle].text, &names));
+        let (text, near) = (&rules[idle].text, network::near(&rules[idle].text, &names));
         let path = weights.path.display();
         return Err(Error::Usage(format!(
             "init.match: \"{text}\" fits no name in {path} as the rules before it leave them; {}",
@@ -183,12 +182,28 @@ impl Fit {
     }
 }
 
+/// Whether shapes are equal but for dimensions of 1: a linear layer is a convolution of one pixel, and networks write either.
+pub fn alike(one: &[usize], other: &[usize]) -> bool {
+    one.iter().filter(|&&d| d != 1).eq(other.iter().filter(|&&d| d != 1))
+}
+
+/// For how many classes a tensor of a classifier is whose shape is `own` in the network and `other` in the file; none where more than their
+/// number differs. Dimensions of 1 make no difference.
+pub fn classes(own: &[usize], other: &[usize]) -> Option<usize> {
+    let large = |shape: &[usize]| shape.iter().copied().filter(|&d| d != 1).collect::<Vec<usize>>();
+    let (one, other) = (large(own.get(1..)?), large(other));
+    match &other[..] {
+        [classes, each @ ..] if each == one => Some(*classes),
+        each if each == one => Some(1),
+        _ => None,
+    }
+}
+
 #[cfg(test)]
 mod tests {
     use super::*;
     use formats::checkpoint::Tensor;
-    use net::Shape;
-    use net::models;
+    use net::{Shape, models};
 
     fn net() -> NetSpec {
         models::build("resnet20", Shape::image(3, 32, 32), 10).unwrap()
@@ -378,5 +393,20 @@ mod tests {
             let fitted = fit(&net, &file, &init(&[], &[])).unwrap();
             assert!(fitted.rows.len() > 10 && fitted.rows.iter().all(|row| row.fate == Fate::Taken), "{name}");
         }
+    }
+}
+
+#[cfg(test)]
+mod shapes_tests {
+    use super::*;
+
+    #[test]
+    fn dimensions_of_one_do_not_count() {
+        assert!(alike(&[10, 64], &[10, 64, 1, 1]) && !alike(&[10, 64], &[64, 10]));
+        assert_eq!(classes(&[10, 64], &[5, 64, 1, 1]), Some(5));
+        assert_eq!(classes(&[10], &[1, 5]), Some(5));
+        assert_eq!(classes(&[10, 64, 1, 1], &[1, 5, 64]), Some(5));
+        assert_eq!(classes(&[10, 64], &[1, 64]), Some(1));
+        assert_eq!([classes(&[10, 64], &[5, 32]), classes(&[10, 64], &[64, 5])], [None, None]);
     }
 }

@@ -1,10 +1,18 @@
-//! The table of what a run takes from a file, and whether it may start like that.
+//! Checks of a file of weights: the table of what a run takes from it, whether the run may start like that, what the file was trained on,
+//! and what to say if nothing fits.
 
-use formats::interop::Weights;
+use std::collections::BTreeSet;
+use std::path::Path;
+
+use formats::interop::{Model, Weights};
 use loaders::printable;
+use net::NetSpec;
+use recipe::Recipe;
 
 use super::fit::{Fate, Fit, Row};
 use crate::error::Error;
+use crate::train::plan::source::{Agreement, PixelValues, Source};
+use crate::train::save::output::Sides;
 
 /// Fates in the order of the table, each with its words.
 const WORDS: [(Fate, &str); 6] = [
@@ -78,4 +86,144 @@ pub fn check(fit: &Fit, weights: &Weights, strict: bool) -> Result<(), Error> {
         weights.path.display(),
         rows(fit, weights).collect::<Vec<_>>().join("; ")
     )))
+}
+
+/// Refuses weights that mean something else here than where they are from; gives what is to be said of them.
+pub fn check_origin(source: &Source, fit: &Fit, weights: &Weights) -> Result<Vec<String>, Error> {
+    match &weights.model {
+        None => {
+            states_mean_and_std(&source.recipe, weights)?;
+            let own = replaced(fit, None);
+            Ok(own.into_iter().chain(not_normalised(&source.augment.ops(), weights)).collect())
+        }
+        Some(model) => {
+            let sides = Sides { model: &model.classes, file: &weights.path, data: Path::new(&source.recipe.data) };
+            let difference = sides.difference(source.train.class_names());
+            let taken = |layer: &&String| fit.of(Fate::Taken).any(|row| row.name == format!("{layer}.weight"));
+            let taken: Vec<String> =
+                fit.classifiers.iter().filter(taken).map(|layer| format!("\"{layer}.*\"")).collect();
+            if let Some(difference) = difference.as_ref().filter(|_| !taken.is_empty()) {
+                return Err(Error::Usage(format!(
+                    "init.from: the classes differ: {difference}; let the layers that make scores start at random by init.exclude = [{}], \
+                     or name the data set that the model was trained on",
+                    taken.join(", ")
+                )));
+            }
+            let mut notes = replaced(fit, difference);
+            notes.extend(other_values(source, model, weights));
+            Ok(notes)
+        }
+    }
+}
+
+/// That layers which make scores start at random.
+fn replaced(fit: &Fit, difference: Option<String>) -> Vec<String> {
+    let why = difference.map_or_else(
+        || "the number of classes differs".into(),
+        |difference| format!("the classes differ: {difference}"),
+    );
+    let layers: BTreeSet<&str> =
+        fit.of(Fate::Replaced).filter_map(|row| row.name.rsplit_once('.').map(|(layer, _)| layer)).collect();
+    let layers: Vec<&str> = fit.classifiers.iter().map(String::as_str).filter(|layer| layers.contains(layer)).collect();
+    match &layers[..] {
+        [] => Vec::new(),
+        [one] => vec![format!("note: the last layer, {one}, starts at random, for {why}")],
+        all => vec![format!("note: the layers that make scores, {}, start at random, for {why}", all.join(", "))],
+    }
+}
+
+/// How images were normalised for torchvision's weights.
+pub const TORCHVISION: &str = "normalize(0.485, 0.456, 0.406, 0.229, 0.224, 0.225)";
+
+/// The transform without arguments.
+const BARE: &str = "normalize";
+
+/// Weights of other programs come with images that were normalised by numbers of their own.
+fn states_mean_and_std(recipe: &Recipe, weights: &Weights) -> Result<(), Error> {
+    let lists = [("augment.train", &recipe.augment.train), ("augment.eval", &recipe.augment.eval)];
+    match lists.into_iter().find(|(_, list)| takes_the_data_sets(list)) {
+        Some((key, _)) => Err(Error::Usage(format!(
+            "{key}: \"normalize\" takes mean and standard deviation of this data set, and the weights of {} were trained with those of \
+             their own: state them, as \"{TORCHVISION}\" for torchvision's",
+            weights.path.display()
+        ))),
+        None => Ok(()),
+    }
+}
+
+/// Whether a list of transforms takes mean and standard deviation from a data set.
+pub fn takes_the_data_sets(list: &[String]) -> bool {
+    list.iter().any(|op| op.trim().trim_end_matches("()").trim() == BARE)
+}
+
+/// Returns a warning if this run normalizes images differently from the run that trained the model.
+fn other_values(source: &Source, model: &Model, weights: &Weights) -> Option<String> {
+    let (there, here) = (PixelValues::of(&model.preprocess), PixelValues::of(&source.augment.ops()));
+    let far = match there.agreement(&here) {
+        Agreement::Same => return None,
+        Agreement::OtherNumbers => "",
+        Agreement::FarApart => ", so its weights are of no use here",
+    };
+    let list: Vec<&str> = model.preprocess.iter().map(String::as_str).filter(|op| op.contains(BARE)).collect();
+    let cure = match list[..] {
+        [] => "leave normalize out of augment.train and augment.eval, as that model does".to_string(),
+        _ => format!("give \"{}\" in augment.train and augment.eval", list.join("\", \"")),
+    };
+    let file = weights.path.display();
+    Some(format!("warning: {file} was trained on images with {there}, and this run makes {here}{far}: {cure}"))
+}
+
+/// Returns a warning if the weights are from another program and the transforms do not normalize.
+pub fn not_normalised(ops: &[String], weights: &Weights) -> Option<String> {
+    let values = PixelValues::of(ops);
+    values.are_bytes().then(|| {
+        format!(
+            "warning: the transforms make {values}, and nearly all networks were trained on normalised images; if that of {} was, add its \
+             numbers at the end of the list, as \"{TORCHVISION}\" for torchvision's",
+            weights.path.display()
+        )
+    })
+}
+
+/// Why nothing fits, and a rule that would help where all names have one beginning too many. `alike`: a name that both have, with its
+/// shapes in the file and in the network, which says more than the first name of each.
+pub fn nothing_fits<'a>(
+    net: &NetSpec,
+    weights: &Weights,
+    names: &[&str],
+    found: impl Iterator<Item = &'a String>,
+    alike: Option<(&str, &[usize], &[usize])>,
+) -> String {
+    let found: Vec<&String> = found.collect();
+    // wrappers add a prefix to the names of all tensors, such as `_orig_mod.module.`
+    let beginnings = found.iter().flat_map(|name| name.match_indices('.').map(|(at, _)| name.split_at(at + 1)));
+    let begin = beginnings.filter(|(_, rest)| names.contains(rest)).map(|(begin, _)| begin).next();
+    let cure = match begin {
+        Some(begin) => {
+            format!("init.match = [[\"{}(.*)\", \"$1\"]] would fit", printable(&begin.replace('.', "\\\\.")))
+        }
+        None => "give init.match rules from its names to the network's, or another file".into(),
+    };
+    let shown = |name: &str| printable(name).to_string();
+    let sides = |shape: &[usize]| shape.iter().map(usize::to_string).collect::<Vec<_>>().join("x");
+    if let Some((name, file, network)) = alike {
+        return format!(
+            "{}: none of its {} tensors matches network {} in both name and shape: {} is {} in the file, {} in the network; take a file of \
+             this very network, or change model",
+            weights.path.display(),
+            weights.tensors.len(),
+            net.name,
+            shown(name),
+            sides(file),
+            sides(network),
+        );
+    }
+    format!(
+        "{}: not one of its {} tensors is one of network {} by name and shape (it has {}, the network {}); {cure}",
+        weights.path.display(),
+        weights.tensors.len(),
+        net.name,
+        found.first().map_or("none".into(), |name| shown(name)),
+        names.first().map_or("none".into(), |name| shown(name)),
+    )
 }

@@ -10,7 +10,7 @@ use std::sync::atomic::{AtomicBool, AtomicUsize, Ordering};
 use std::time::{Duration, Instant, SystemTime};
 
 use base::environment;
-use comm::slurm;
+use comm::launcher;
 use rustix::process::{Resource, getrlimit};
 use rustix::time::{ClockId, clock_gettime};
 use signal_hook::consts::SIGINT;
@@ -174,10 +174,10 @@ const TOLERANCE: Duration = Duration::from_secs(2);
 
 /// Returns the time until Slurm ends the job. Returns `None` if the job has already ended, because a shell can keep its variables.
 fn slurm_end() -> Option<Duration> {
-    if slurm::is_over(environment::variable) {
+    if launcher::is_over(environment::variable) {
         return None;
     }
-    let end = environment::variable(slurm::END)?.trim().parse().ok()?;
+    let end = environment::variable(launcher::END)?.trim().parse().ok()?;
     let now = SystemTime::now().duration_since(SystemTime::UNIX_EPOCH).ok()?;
     Some(Duration::from_secs(end).saturating_sub(now))
 }

@@ -1,6 +1,13 @@
-//! Which rank the others wait for, and why.
+//! Times of a step and of an epoch: which rank the others wait for and why, what the loaders did, and the record of a step for the log.
 
-use report::Advice;
+use std::time::Duration;
+
+use backend::{LossScale, LossSums};
+use comm::{Comm, WorldInfo};
+use loaders::LoaderStats;
+use report::{Advice, Loading, Step};
+
+use crate::error::Error;
 
 /// Share of a step from which on the wait of others is worth a line.
 const LARGE: f64 = 0.1;
@@ -73,6 +80,111 @@ impl EpochTiming {
     }
 }
 
+/// One optimizer step, over all ranks.
+#[derive(Clone, Debug)]
+pub struct StepRecord {
+    /// The epoch, from 0.
+    pub epoch: u32,
+    /// Optimizer steps done, this one included.
+    pub step: u64,
+    /// Its learning rate.
+    pub lr: f64,
+    /// Its length on this rank, in seconds.
+    pub seconds: f64,
+    /// Loss and hits, summed over its images.
+    pub loss: LossSums,
+    /// Digest of which sample went to which place of which worker.
+    pub samples: u64,
+    /// Norm of its gradients, where they are limited by norm.
+    pub grad_norm: Option<f64>,
+    /// The scale of the losses, where the device scales them.
+    pub scale: Option<LossScale>,
+    /// Times of each rank.
+    pub timings: Vec<RankTiming>,
+}
+
+impl StepRecord {
+    /// The event of metrics.jsonl.
+    pub fn event(&self) -> Step {
+        let ranks = |of: fn(&RankTiming) -> f64| spread(self.timings.iter().map(of));
+        let (data_wait_ranks, comm_wait_ranks) = (ranks(|t| t.data), ranks(|t| t.comm));
+        let count = self.loss.count.max(1) as f64;
+        Step {
+            step: self.step,
+            epoch: self.epoch,
+            loss: self.loss.loss / count,
+            top1: self.loss.top1 as f64 / count,
+            lr: self.lr,
+            img_per_s: self.loss.count as f64 / self.seconds,
+            data_wait_ms: data_wait_ranks[2],
+            comm_wait_ms: comm_wait_ranks[2],
+            step_ms: self.seconds * 1e3,
+            data_wait_ranks,
+            comm_wait_ranks,
+            step_ranks: ranks(|t| t.step),
+            samples: self.samples,
+            grad_norm: self.grad_norm,
+            loss_scale: self.scale.map(|scale| scale.scale),
+            lost_steps: self.scale.map(|scale| scale.lost),
+        }
+    }
+}
+
+/// An epoch, as one rank's loader saw it.
+#[derive(Clone, Copy, Debug)]
+pub struct EpochLoading {
+    /// What this rank's loader did.
+    pub stats: LoaderStats,
+    /// Records left out, over all ranks.
+    pub skipped: u64,
+    /// Length of the epoch.
+    pub time: Duration,
+    /// Loader threads of a rank.
+    pub threads: usize,
+    /// Steps of this process in the epoch.
+    pub steps: u64,
+    /// Whether records come from mappings of files on this machine.
+    pub local: bool,
+}
+
+/// Steps below which an epoch says nothing of the next: its files are read for the first time, and caches are empty.
+const LEAST_STEPS: u64 = 50;
+
+/// Share of an epoch from which on waiting for data is worth a line.
+const LOADING_LARGE: f64 = 0.1;
+
+/// The loader of the rank that waited longest for it, and a line of advice unless the epoch was too short for one. Collective.
+pub fn gather(comm: &Comm, world: &WorldInfo, epoch: EpochLoading) -> Result<(Loading, Option<Advice>), Error> {
+    let ranks = world.size;
+    let all = match ranks {
+        1 => vec![epoch.stats],
+        _ => comm.gather_all("gathering of loader statistics", &epoch.stats)?,
+    };
+    let slowest = (0..ranks).max_by_key(|&r| (all[r].wait, std::cmp::Reverse(r))).unwrap_or(0);
+    let whose = if ranks > 1 { format!("loader of rank {slowest}") } else { "loader".into() };
+    Ok((loading(&all[slowest], epoch.skipped), advice(&whose, &all[slowest], &epoch)))
+}
+
+fn advice(whose: &str, stats: &LoaderStats, epoch: &EpochLoading) -> Option<Advice> {
+    let text = || format!("{whose}: {}", stats.advice(epoch.time, epoch.threads, epoch.local));
+    let pressing = stats.wait.as_secs_f64() >= LOADING_LARGE * epoch.time.as_secs_f64();
+    (epoch.steps >= LEAST_STEPS).then(|| Advice { text: text(), pressing })
+}
+
+fn loading(stats: &LoaderStats, skipped: u64) -> Loading {
+    let times = loaders::bench::StageTimes::new(stats);
+    Loading {
+        skipped,
+        data_wait_s: stats.wait.as_secs_f64(),
+        queue_depth: stats.depth(),
+        bytes: stats.bytes,
+        read_us: times.read_us,
+        decode_us: times.decode_us,
+        transform_us: times.transform_us,
+        slot_wait_us: times.slot_wait_us,
+    }
+}
+
 #[cfg(test)]
 mod tests {
     use super::*;
@@ -113,5 +225,30 @@ mod tests {
     fn spreads() {
         assert_eq!(spread([3.0, 1.0, 2.0].into_iter()), [1.0, 2.0, 3.0]);
         assert_eq!(spread([4.0].into_iter()), [4.0; 3]);
+    }
+}
+
+#[cfg(test)]
+mod loading_tests {
+    use loaders::stats::Stages;
+
+    use super::*;
+
+    #[test]
+    fn times_are_those_of_an_image() {
+        let ms = Duration::from_millis;
+        let stages = Stages { read: ms(10), decode: ms(2000), transform: ms(30), slots: ms(4) };
+        let stats =
+            LoaderStats { wait: ms(1500), images: 1000, bytes: 7, skipped: 3, batches: 2000, queue: 2500, stages };
+        let sent: LoaderStats = serde_json::from_str(&serde_json::to_string(&stats).unwrap()).unwrap();
+        assert_eq!(sent, stats);
+        let shown = loading(&stats, 7);
+        let epoch = |steps| EpochLoading { stats, skipped: 0, time: ms(2000), threads: 1, steps, local: true };
+        assert_eq!(advice("loader", &stats, &epoch(49)), None);
+        let Advice { text, pressing } = advice("loader", &stats, &epoch(50)).unwrap();
+        assert!(text.starts_with("loader: decode-bound: ") && pressing, "1.5 s of 2: {text}");
+        let calm = LoaderStats { wait: ms(199), ..stats };
+        assert!(!advice("loader", &calm, &epoch(50)).unwrap().pressing);
+        assert_eq!((shown.skipped, shown.decode_us, shown.data_wait_s, shown.queue_depth), (7, 2000.0, 1.5, 1.25));
     }
 }

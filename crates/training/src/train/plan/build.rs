@@ -7,14 +7,12 @@ use engine::graph::BuildError;
 use engine::optim::{Ema, Optimizer, OptimizerKind, Policy, Schedule};
 use engine::{Graph, Purpose};
 use loaders::{Balanced, Footprint, Options, Split};
-use net::NetSpec;
-use net::Op;
+use net::{NetSpec, Op};
 use recipe::{Codec, OnCorrupt, Recipe, Sync};
 
-use super::division::Division;
-use super::network::shape_of;
-use super::patterns::{self, Parameter};
+use super::network::{self, Parameter, shape_of};
 use super::phases::plan_size;
+use super::run::Division;
 use super::source::Source;
 use super::targets;
 use crate::error::Error;
@@ -22,10 +20,7 @@ use crate::train::device_input::DeviceInput;
 use crate::train::evaluate::{Evaluation, TestTime};
 use crate::train::plan::run::Run;
 use crate::train::reduce::plan::ReducePlan;
-use crate::train::strategy::Strategy;
-use crate::train::strategy::allreduce::Allreduce;
-use crate::train::strategy::easgd::Easgd;
-use crate::train::strategy::local_sgd::LocalSgd;
+use crate::train::strategy::{Allreduce, Easgd, LocalSgd, Strategy};
 
 /// Loader threads give way to compute threads, whose barriers wait for the slowest.
 pub const LOADER_NICE: i32 = 19;
@@ -174,9 +169,9 @@ fn name_parameters<B: Backend>(recipe: &mut Recipe, graph: &Graph<B>) -> Vec<Str
     let of = format!("network {}", graph.net().name);
     let mut notes = Vec::new();
     let mut name = |key: &str, list: &mut Vec<String>| {
-        notes.extend(patterns::counted(key, list, &all));
-        *list = patterns::expanded(list, &all);
-        notes.extend(patterns::notes(key, list, &names, &of));
+        notes.extend(network::counted(key, list, &all));
+        *list = network::expanded(list, &all);
+        notes.extend(network::notes(key, list, &names, &of));
     };
     let o = &mut recipe.optimizer;
     o.no_decay.iter_mut().for_each(|list| name("optimizer.no_decay", list));
@@ -193,7 +188,12 @@ fn optimizer<B: Backend>(recipe: &Recipe, graph: &Graph<B>) -> Result<Optimizer<
     let o = &recipe.optimizer;
     let names: Vec<&str> = graph.params().iter().map(|p| p.name.as_str()).collect();
     for group in o.groups.iter().flatten() {
-        patterns::check("optimizer.groups.match", &group.r#match, &names, &format!("network {}", graph.net().name))?;
+        network::check_patterns(
+            "optimizer.groups.match",
+            &group.r#match,
+            &names,
+            &format!("network {}", graph.net().name),
+        )?;
     }
     let policy = Policy {
         decay: |name: &str, shape: &[usize]| o.decay_of(name, shape),

@@ -1,20 +1,23 @@
-//! A planned run on one rank: all that its steps work on. [`build`](super::build) makes it.
+//! A planned run on one rank: all that its steps work on, which cores and threads the rank uses, and how steps divide the data among
+//! workers and ranks. [`build`](super::build) makes it.
 
 use std::sync::Arc;
 
 use backend::Backend;
+use base::cores::Cores;
 use engine::Graph;
 use engine::optim::{Ema, Optimizer, Schedule};
 use formats::checkpoint::Progress;
-use loaders::order::{TrainOrder, worker_positions};
+use loaders::order::{TrainOrder, rank_workers, worker_positions};
 use loaders::{Balanced, Footprint, Options, Pipeline, Split};
-use recipe::Recipe;
+use recipe::{Overlap, Recipe};
 
+use crate::device::Device;
 use crate::error::Error;
 use crate::train::device_input::DeviceInput;
 use crate::train::evaluate::Evaluation;
-use crate::train::plan::division::Division;
 use crate::train::plan::network::shape_of;
+use crate::train::plan::request::TrainRequest;
 use crate::train::plan::source::Source;
 use crate::train::reduce::plan::ReducePlan;
 use crate::train::strategy::Strategy;
@@ -143,5 +146,87 @@ impl<B: Backend> Run<B> {
         let training = of(&self.source.train, &self.source.augment, &self.options)?;
         let training = training.times(self.recipe.optimizer.passes());
         Ok(Footprints { training, scoring })
+    }
+}
+
+/// Threads and cores of one rank.
+#[derive(Clone, Copy, Debug)]
+pub struct Resources {
+    /// Cores that this rank may use.
+    pub cores: Cores,
+    /// Compute threads.
+    pub compute: usize,
+    /// Loader threads.
+    pub loader: usize,
+}
+
+impl Resources {
+    /// Compute threads as requested, else all of this rank's cores. Loader threads as requested, else the cores that are left (one of
+    /// them for MPI), at least one: they run at nice 19, so on a shared core they take what compute leaves.
+    pub fn new<D: Device>(
+        device: &D,
+        cores: Cores,
+        request: &TrainRequest,
+        loader: Option<usize>,
+        ranks: usize,
+    ) -> Self {
+        let compute = request.threads.unwrap_or(device.threads(cores.own));
+        let left = cores.own.saturating_sub(compute + usize::from(ranks > 1));
+        Self { cores, compute, loader: loader.unwrap_or(left.max(1)) }
+    }
+
+    /// Whether buckets travel while backward runs: where MPI has a core of its own, or a device that queues its work leaves the compute
+    /// thread idle.
+    pub fn overlap(&self, wish: Overlap, queues: bool) -> bool {
+        match wish {
+            Overlap::On => true,
+            Overlap::Off => false,
+            Overlap::Auto => queues || self.cores.spare(self.compute),
+        }
+    }
+}
+
+/// How the steps of a run divide the data.
+#[derive(Clone, Debug)]
+pub struct Division {
+    /// Images of the training split.
+    pub images: u64,
+    /// Images a step.
+    pub batch: usize,
+    /// Logical shares of each step.
+    pub workers: usize,
+    /// This rank's.
+    pub mine: std::ops::Range<usize>,
+    /// Steps of an epoch, a short last one included.
+    pub steps_per_epoch: u64,
+}
+
+impl Division {
+    /// For this rank of so many.
+    pub fn new(images: u64, batch: usize, workers: usize, rank: usize, ranks: usize) -> Self {
+        let steps_per_epoch = images.div_ceil(batch as u64);
+        Self { images, batch, workers, mine: rank_workers(rank, ranks, workers), steps_per_epoch }
+    }
+
+    /// Images of a step of an epoch: the last one may be short.
+    pub fn images_of(&self, step: u64) -> usize {
+        (self.images - step * self.batch as u64).min(self.batch as u64) as usize
+    }
+
+    /// Images of the largest worker on any rank: the plan that settles all layouts.
+    pub fn largest(&self) -> usize {
+        self.images_of(0).div_ceil(self.workers)
+    }
+
+    /// Sizes of this rank's workers that will come up.
+    pub fn sizes(&self) -> Vec<usize> {
+        let mut sizes: Vec<usize> = [self.images_of(0), self.images_of(self.steps_per_epoch - 1)]
+            .into_iter()
+            .flat_map(|b| self.mine.clone().map(move |v| worker_positions(b, v, self.workers).len()))
+            .filter(|n| *n > 0)
+            .collect();
+        sizes.sort_unstable();
+        sizes.dedup();
+        sizes
     }
 }

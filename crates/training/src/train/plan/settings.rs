@@ -3,13 +3,16 @@
 use backend::Backend;
 use engine::optim::Schedule;
 use engine::optim::schedule::ScheduleKind;
-use net::NetSpec;
-use net::Op;
-use recipe::Recipe;
+use engine::optim::score::Measure;
+use loaders::order::worker_positions;
+use loaders::{Manifest, Split};
+use net::{NetSpec, Op};
+use recipe::{LossKind, Recipe};
 
-use super::one_value;
 use super::request::TrainRequest;
-use super::run::Run;
+use super::run::{Division, Run};
+use crate::error::Error;
+use crate::train::evaluate::ranks_fit;
 
 /// A rate that many times the base is reached only through a warm-up.
 const STEEP: f64 = 10.0;
@@ -37,7 +40,7 @@ pub fn of_run<B: Backend>(run: &Run<B>, request: &TrainRequest) -> Vec<String> {
     let scored = run.evaluation.is_some() || request.find_lr.is_some();
     let length = Length { images: run.division.images, max_steps: request.max_steps, scored };
     let of_settings = warnings(&run.recipe, run.graph.net(), &run.schedule, length);
-    of_settings.into_iter().chain(one_value::warning(run.graph.net(), &run.division, run.recipe.sync_bn)).collect()
+    of_settings.into_iter().chain(warning(run.graph.net(), &run.division, run.recipe.sync_bn)).collect()
 }
 
 /// A line for each setting that will never act, or not as meant.
@@ -177,11 +180,95 @@ fn unscored(recipe: &Recipe, length: Length) -> Option<String> {
     })
 }
 
+// Warns if a batch norm will see a single value per channel, for example one image with 1x1 maps. Its output is then its bias, for any
+// image, and the variance cannot be estimated. PyTorch refuses such batches.
+
+/// Returns the warning if a worker gets only one image in some step. `across`: batch norm uses the images of all workers together.
+pub fn warning(net: &NetSpec, division: &Division, across: bool) -> Option<String> {
+    let least = |step: u64| {
+        let images = division.images_of(step);
+        let shares = (0..division.workers).map(|v| worker_positions(images, v, division.workers).len());
+        if across { Some(images) } else { shares.filter(|share| *share > 0).min() }
+    };
+    let (first, last) = (least(0)?, least(division.steps_per_epoch.checked_sub(1)?)?);
+    if first.min(last) > 1 {
+        return None;
+    }
+    let shapes = net.shapes().ok()?;
+    let single = net.nodes.iter().filter(|node| {
+        let input = node.inputs.first().and_then(|input| shapes.get(input.0));
+        node.op.statistics_momentum().is_some() && input.is_some_and(|shape| shape.h * shape.w == 1)
+    });
+    let names: Vec<&str> = single.map(|node| node.name.as_str()).collect();
+    let (name, more) = (names.first()?, names.len() - 1);
+    let layers = match more {
+        0 => format!("batch normalisation {name}"),
+        _ => format!("batch normalisation {name} and {more} more"),
+    };
+    let Division { images, batch, workers, .. } = division;
+    let (when, cure) = match first {
+        1 => ("in each step a worker has 1 image".to_string(), "give fewer workers or a larger batch"),
+        _ => (
+            format!(
+                "in the last step of each epoch a worker has 1 image ({images} images, batch = {batch}, workers = {workers})"
+            ),
+            "give another batch",
+        ),
+    };
+    Some(format!(
+        "warning: {layers}: {when} with maps of 1x1, so each channel has one value. Its output is then the bias alone and says nothing of \
+         the image, and where no other worker has images the running variance stays as it is: {cure}"
+    ))
+}
+
+/// Refuses a recipe that takes images for images of one class, where they may have several.
+///
+/// # Errors
+/// The key, why, and what to write.
+pub fn check(recipe: &Recipe, manifest: &Manifest) -> Result<(), Error> {
+    if !manifest.multi_label {
+        return Ok(());
+    }
+    let images = format!("images of {} may have several labels", recipe.data);
+    let kind = recipe.loss.kind();
+    if !matches!(kind, LossKind::Bce | LossKind::SigmoidFocal) {
+        return Err(Error::Usage(format!(
+            "loss.kind: {images}, and \"{kind}\" is for images of one; write kind = \"bce\" under [loss] in the recipe, or give --set \
+             loss.kind=bce (\"sigmoid_focal\" does it, too)"
+        )));
+    }
+    let refused = [
+        ("loss.class_weights", recipe.loss.class_weights.is_some(), "weights images by their one class"),
+        ("balanced", recipe.balanced(), "draws images by their one class"),
+        ("distill.teacher", recipe.distill.teacher.is_some(), "compares probabilities that add up to 1"),
+    ];
+    match refused.into_iter().find(|(_, given, _)| *given) {
+        None => Ok(()),
+        Some((key, _, what)) => Err(Error::Usage(format!("{key}: {what}, and {images}; leave it out"))),
+    }
+}
+
+/// Refuses to go by the mean average precision where it cannot be computed.
+///
+/// # Errors
+/// The key.
+pub fn check_scores(recipe: &Recipe, eval: Option<&Split>) -> Result<(), Error> {
+    let key = recipe.scores_used().into_iter().find(|(_, name)| name.measure == Measure::Map).map(|(key, _)| key);
+    let (Some(key), Some(eval)) = (key, eval) else { return Ok(()) };
+    let (images, classes) = (recipe.eval.limit.map_or(eval.len(), |most| most.min(eval.len())), eval.classes());
+    if ranks_fit(classes, images) {
+        return Ok(());
+    }
+    Err(Error::Usage(format!(
+        "{key}: average precisions of {images} images and {classes} classes take too much memory; score fewer images with eval.limit, or \
+         use \"macro_f1\""
+    )))
+}
+
 #[cfg(test)]
 mod tests {
     use super::*;
-    use net::Shape;
-    use net::models;
+    use net::{Shape, models};
 
     /// The warnings of a recipe with these lines under `[schedule]`, for a run of 100 steps an epoch.
     fn found(head: &str, schedule: &str, max_steps: Option<u64>) -> Vec<String> {
@@ -323,5 +410,33 @@ mod tests {
         let high = "kind = \"constant\"\nbase_lr = 1\nreference_batch = 10\nwarmup_epochs = 1";
         one(found("epochs = 3\nbatch = 110", high, None), &["scaled to 11 ", "above what networks learn at"]);
         assert_eq!(found("epochs = 3\nbatch = 100", linear, None), [""; 0]);
+    }
+}
+
+#[cfg(test)]
+mod one_value_tests {
+    use super::*;
+    use net::models;
+
+    fn warned(model: &str, images: u64, batch: usize, workers: usize, across: bool) -> Option<String> {
+        let net = models::build(model, net::Shape { c: 3, h: 32, w: 32 }, 10).unwrap();
+        warning(&net, &Division::new(images, batch, workers, 0, 1), across)
+    }
+
+    #[test]
+    fn one_value_per_channel_is_told_before_the_first_step() {
+        // for 32x32 images, the last stage of ResNet-18 has 1x1 maps
+        let each = warned("resnet18", 257, 64, 64, false).unwrap();
+        assert!(each.contains("layer4.0.bn1 and ") && each.contains("in each step a worker has 1 image"), "{each}");
+        let last = warned("resnet18", 257, 64, 1, false).unwrap();
+        assert!(last.contains("in the last step of each epoch") && last.contains("257 images, batch = 64"), "{last}");
+        for (images, batch, workers, across) in
+            [(256, 64, 1, false), (257, 43, 1, false), (256, 64, 32, false), (256, 64, 64, true)]
+        {
+            assert_eq!(warned("resnet18", images, batch, workers, across), None, "{images} {batch} {workers}");
+        }
+        assert!(warned("resnet18", 257, 64, 4, true).is_some());
+        // all maps of ResNet-20 are larger, and LeNet has no batch norm
+        assert_eq!([warned("resnet20", 257, 64, 64, false), warned("lenet", 257, 64, 64, false)], [None, None]);
     }
 }

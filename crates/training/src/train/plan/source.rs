@@ -1,22 +1,19 @@
 //! The recipe, the data set that it names, and the pipelines from a record to an input: the same on every rank.
 
+use std::fmt;
 use std::path::{Path, PathBuf};
 use std::sync::Arc;
 
 use loaders::transform::exif_of;
-use loaders::{Dataset, Manifest, Pipeline, Shuffle, Split};
-use net::NetSpec;
-use net::Shape;
-use net::models;
+use loaders::{Dataset, ImageSpec, Images, Manifest, Pipeline, Shuffle, Split};
+use net::{NetSpec, Shape, models};
 use recipe::{ClassWeights, Known, Loaded, Recipe, ScoredSplits};
 
-use super::census::Census;
-use super::lists;
 use super::network::{Defined, fitting, shape_of};
-use super::patterns;
 use super::phases::Phases;
 use super::request::TrainRequest;
-use super::several;
+use super::targets::Census;
+use super::{network, settings};
 use crate::error::Error;
 
 /// The recipe and the data that it names; the same on every rank.
@@ -67,7 +64,7 @@ impl Source {
     /// Opens the recipe's data set in `dir`, which may be a copy of it.
     pub fn open(loaded: Loaded, dir: &Path) -> Result<Self, Error> {
         let Loaded { recipe, notes, network: file, data_beside } = loaded;
-        lists::data_is_there(dir, data_beside.as_deref())?;
+        data_is_there(dir, data_beside.as_deref())?;
         let dataset = Dataset::open(dir)?;
         let train = Arc::new(match recipe.mixing() {
             Shuffle::Full => dataset.split("train")?,
@@ -76,10 +73,10 @@ impl Source {
         if train.is_empty() {
             return Err(Error::DataSet { data: recipe.data, what: "its train split has no images".into() });
         }
-        several::check(&recipe, &dataset.manifest)?;
+        settings::check(&recipe, &dataset.manifest)?;
         class_weights_fit(&recipe, &train)?;
         let [eval, eval_at_end] = scored_splits(&recipe, &dataset)?;
-        several::check_scores(&recipe, eval.as_deref())?;
+        settings::check_scores(&recipe, eval.as_deref())?;
         let pipeline = |list: &str, ops: &[String]| {
             let images = train.images_as(exif_of(ops))?;
             Pipeline::new(ops, images, &dataset.manifest, recipe.seed)
@@ -96,8 +93,8 @@ impl Source {
         let phases = Phases::new(sizes, &list, &augment, |list| Ok(mixed(pipeline("train", list)?)))?;
         let preprocess = pipeline("eval", &recipe.augment.eval_list())?;
         let (scored, images) = ([&eval, &eval_at_end], train.images_as(preprocess.exif())?);
-        scored.into_iter().flatten().try_for_each(|split| lists::one_size(&recipe.data, split, &preprocess, images))?;
-        let told = [lists::sizes_fit(&augment, &preprocess)?, lists::values_agree(&augment, &preprocess)?];
+        scored.into_iter().flatten().try_for_each(|split| one_size(&recipe.data, split, &preprocess, images))?;
+        let told = [lists_fit(&augment, &preprocess)?, values_agree(&augment, &preprocess)?];
         let notes = notes.into_iter().chain(told.into_iter().flatten()).collect();
         let manifest = dataset.manifest;
         let (defined, census) = (None, None);
@@ -189,7 +186,7 @@ impl Source {
             net.zero_init_residual();
         }
         if let Some(patterns) = &self.recipe.freeze.patterns {
-            net.frozen = patterns::frozen(&net, patterns)?;
+            net.frozen = network::frozen(&net, patterns)?;
         }
         Ok(net)
     }
@@ -247,4 +244,204 @@ fn unfit(error: &loaders::Error, problem: &str, split: &Split) -> Error {
 /// A data set's description as text, one value a line.
 pub fn digest(manifest: &Manifest) -> Result<String, Error> {
     serde_json::to_string_pretty(manifest).map_err(|e| Error::Failed(format!("dataset.json: {e}")))
+}
+
+/// Returns an error if the data set exists neither in `dir` nor in the recipe's folder (`beside`).
+pub fn data_is_there(dir: &Path, beside: Option<&Path>) -> Result<(), Error> {
+    let Some(beside) = beside.filter(|_| !dir.exists()) else { return Ok(()) };
+    Err(Error::Usage(format!(
+        "data: there is no folder {}, as seen from the recipe's folder, and no {}, as seen from the current directory; name the data set \
+         by --data",
+        beside.display(),
+        dir.display()
+    )))
+}
+
+/// Returns an error if the list accepts a single image size and the split's images differ from those of `train`, which are `images`.
+pub fn one_size(data: &str, split: &Split, preprocess: &Pipeline, images: Images) -> Result<(), Error> {
+    let (name, other) = (split.name(), split.images_as(preprocess.exif())?);
+    if !matches!(preprocess.input(), Images::Fixed(_)) || other == images {
+        return Ok(());
+    }
+    let what = format!(
+        "images of split train are {images}, those of {name} {other}; they must have one size, or augment.eval must begin with \
+         resize(size) and center_crop(size)"
+    );
+    Err(Error::DataSet { data: data.into(), what })
+}
+
+/// Returns an error if the lists produce different numbers of channels, or if neither size contains the other. Otherwise returns a note if
+/// the sizes differ.
+pub fn lists_fit(augment: &Pipeline, preprocess: &Pipeline) -> Result<Option<String>, Error> {
+    let [train, eval] = [augment, preprocess].map(Pipeline::output);
+    if train == eval {
+        return Ok(None);
+    }
+    let within = |a: ImageSpec, b: ImageSpec| a.height <= b.height && a.width <= b.width;
+    if train.channels != eval.channels || !(within(train, eval) || within(eval, train)) {
+        return Err(Error::Usage(format!(
+            "augment.train makes images of {train} and augment.eval of {eval}; end both with the same size, or one with a larger size of \
+             the same channels"
+        )));
+    }
+    Ok(Some(format!("sizes: trained on images of {train}, scored on {eval}")))
+}
+
+/// Returns an error if only a single list normalizes, because the scores would be meaningless. Returns a warning if both normalize
+/// differently.
+pub fn values_agree(augment: &Pipeline, preprocess: &Pipeline) -> Result<Option<String>, Error> {
+    let [train, eval] = [augment, preprocess].map(|pipeline| PixelValues::of(&pipeline.ops()));
+    let what = format!("augment.train makes {train}, and augment.eval {eval}");
+    match train.agreement(&eval) {
+        Agreement::Same => Ok(None),
+        Agreement::OtherNumbers => Ok(Some(format!(
+            "warning: {what}: a network is scored on values that it was not trained on; give the same normalize in both"
+        ))),
+        Agreement::FarApart => {
+            Err(Error::Usage(format!("{what}; end both with the same normalize, or leave it out of both")))
+        }
+    }
+}
+
+// Computes the values of black and white pixels after a list of transforms. Without `normalize` values range from 0 to 255. With it they
+// range from about -2 to 2. If two lists or models disagree, the network gets values that it was not trained on.
+
+/// `standardize` gives each image mean 0 and standard deviation 1, so nearly all of its values are in this range.
+const PER_IMAGE: [f64; 2] = [-2.0, 2.0];
+/// Two ranges are [`Agreement::FarApart`] if their widths differ by more than this factor, or if they are more than this many widths apart.
+const FAR: f64 = 8.0;
+/// Largest difference between two roundings of the same mean and standard deviation, as a fraction of the range's width.
+const ROUNDING: f64 = 0.02;
+
+/// Values of black and white pixels after a list of transforms. Color and geometry transforms are ignored.
+#[derive(Clone, Debug, PartialEq)]
+pub struct PixelValues {
+    /// Values of black and white for each channel, or a single entry if all channels are equal.
+    channels: Vec<[f64; 2]>,
+    /// True if each image is normalized with its own mean and deviation.
+    per_image: bool,
+}
+
+/// Result of comparing two lists.
+#[derive(Clone, Copy, Debug, PartialEq, Eq)]
+pub enum Agreement {
+    /// Equal except for rounding.
+    Same,
+    /// Different, but similar in magnitude.
+    OtherNumbers,
+    /// So different that a network trained with one list is useless with the other.
+    FarApart,
+}
+
+impl PixelValues {
+    /// Computes the values from transforms with all arguments, as a pipeline or model file lists them.
+    pub fn of(ops: &[String]) -> Self {
+        let mut values = Self { channels: vec![[0.0, 255.0]], per_image: false };
+        ops.iter().for_each(|op| values.apply(op.trim()));
+        values
+    }
+
+    fn apply(&mut self, op: &str) {
+        if op.starts_with("standardize") {
+            *self = Self { channels: vec![PER_IMAGE], per_image: true };
+        }
+        let Some(arguments) = op.strip_prefix("normalize(").and_then(|rest| rest.strip_suffix(')')) else { return };
+        let numbers: Vec<f64> = arguments.split(',').flat_map(|number| number.trim().parse()).collect();
+        let (means, stds) = numbers.split_at(numbers.len() / 2);
+        if means.is_empty() || means.len() != stds.len() {
+            return;
+        }
+        let count = means.len().max(self.channels.len());
+        let scaled = |channel: usize| {
+            let (mean, std) = (means[channel % means.len()], stds[channel % stds.len()]);
+            self.channels[channel % self.channels.len()].map(|value| (value / 255.0 - mean) / std)
+        };
+        self.channels = (0..count).map(scaled).collect();
+    }
+
+    /// Compares these values with the values after another list.
+    pub fn agreement(&self, other: &Self) -> Agreement {
+        let count = self.channels.len().max(other.channels.len());
+        let mut found = if self.per_image == other.per_image { Agreement::Same } else { Agreement::OtherNumbers };
+        for channel in 0..count {
+            let [a, b] = [self, other].map(|values| values.channels[channel % values.channels.len()]);
+            let [wide, narrow] = {
+                let [x, y] = [a, b].map(|[black, white]| (white - black).abs());
+                [x.max(y), x.min(y)]
+            };
+            let apart = (a[0] - b[0]).abs().max((a[1] - b[1]).abs());
+            if wide > FAR * narrow || apart > FAR * wide {
+                return Agreement::FarApart;
+            }
+            if apart > ROUNDING * wide {
+                found = Agreement::OtherNumbers;
+            }
+        }
+        found
+    }
+
+    /// Returns true if the values still range from 0 to 255.
+    pub fn are_bytes(&self) -> bool {
+        self.channels == [[0.0, 255.0]]
+    }
+}
+
+impl fmt::Display for PixelValues {
+    fn fmt(&self, f: &mut fmt::Formatter<'_>) -> fmt::Result {
+        if self.per_image {
+            return f.write_str("values with mean 0 and deviation 1 in each image");
+        }
+        let range = |[black, white]: &[f64; 2]| {
+            let short = |value: f64| format!("{}", (value * 100.0).round() / 100.0);
+            format!("{} to {}", short(*black), short(*white))
+        };
+        let all: Vec<String> = self.channels.iter().map(range).collect();
+        let alike = all.iter().all(|one| *one == all[0]);
+        let shown = if alike { all[0].clone() } else { all.join(", ") };
+        write!(f, "values of {shown} for black to white")
+    }
+}
+
+#[cfg(test)]
+mod tests {
+    use super::*;
+    use Agreement::{FarApart, OtherNumbers, Same};
+
+    const IMAGENET: &str = "normalize(0.485, 0.456, 0.406, 0.229, 0.224, 0.225)";
+
+    fn values(ops: &[&str]) -> PixelValues {
+        PixelValues::of(&ops.iter().map(|op| (*op).to_string()).collect::<Vec<_>>())
+    }
+
+    fn agreement(a: &[&str], b: &[&str]) -> Agreement {
+        let [a, b] = [values(a), values(b)];
+        assert_eq!(a.agreement(&b), b.agreement(&a));
+        a.agreement(&b)
+    }
+
+    #[test]
+    fn lists_are_compared_by_what_they_make_of_black_and_white() {
+        let half = &["flip", "normalize(0.5, 0.5)"][..];
+        assert_eq!(agreement(half, &["normalize(0.5, 0.5, 0.5, 0.5, 0.5, 0.5)", "random_erasing(0.5)"]), Same);
+        assert_eq!(agreement(&["normalize(0.4914, 0.247)"], &["normalize(0.49139968, 0.24703233)"]), Same);
+        assert_eq!(agreement(half, &[IMAGENET]), OtherNumbers);
+        assert_eq!(agreement(half, &["standardize"]), OtherNumbers);
+        assert_eq!(agreement(&["normalize(0, 1)"], &[IMAGENET]), OtherNumbers);
+        for scaled in ["normalize(0.5, 0.5)", IMAGENET, "standardize", "normalize(0, 1)"] {
+            assert_eq!(agreement(&["resize(8)"], &[scaled]), FarApart, "{scaled}");
+        }
+        assert_eq!(agreement(&["resize(8)"], &["center_crop(4)"]), Same);
+        assert!(values(&["resize(8)"]).are_bytes() && !values(&[IMAGENET]).are_bytes());
+        // the mean is given in bytes, not as a fraction
+        assert_eq!(agreement(&["normalize(127.5, 0.5)"], half), FarApart);
+    }
+
+    #[test]
+    fn values_in_words() {
+        assert_eq!(values(&[]).to_string(), "values of 0 to 255 for black to white");
+        assert_eq!(values(&["normalize(0.5, 0.25)"]).to_string(), "values of -2 to 2 for black to white");
+        let each = "values of -2.12 to 2.25, -2.04 to 2.43, -1.8 to 2.64 for black to white";
+        assert_eq!(values(&[IMAGENET]).to_string(), each);
+        assert_eq!(values(&["standardize"]).to_string(), "values with mean 0 and deviation 1 in each image");
+    }
 }

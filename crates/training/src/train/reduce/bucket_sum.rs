@@ -4,8 +4,8 @@ use backend::Backend;
 use comm::codec::Key;
 use comm::{Comm, World};
 
-use crate::train::reduce::costs::Timed;
-use crate::train::reduce::error::Error;
+use crate::error;
+use crate::train::reduce::plan::Timed;
 
 /// Name of the operation.
 const GRADIENTS: &str = "sum of gradients";
@@ -120,4 +120,49 @@ impl<B: Backend> Pending<B> {
             Pending::Held(work) => comm.run(GRADIENTS, |world| Ok(work.run(world)))?,
         }
     }
+}
+
+/// An error of the sum of a bucket.
+#[derive(Debug, thiserror::Error)]
+pub enum Error {
+    /// The device: only this rank knows.
+    #[error(transparent)]
+    Device(#[from] backend::Error),
+    /// MPI.
+    #[error(transparent)]
+    Comm(#[from] comm::Error),
+    /// A gradient that the codec cannot carry: all ranks have seen the same scales, so all know.
+    #[error(
+        "the gradient of parameter {parameter} holds {what}, which no integer can stand for (reduce.codec = \"{codec}\"). Try a \
+         smaller schedule.base_lr, a longer schedule.warmup_epochs, or check the data with `trireme data stats`"
+    )]
+    NotFinite {
+        /// Name of the parameter.
+        parameter: String,
+        /// `NaN` or `infinity`.
+        what: &'static str,
+        /// Name of the codec.
+        codec: &'static str,
+    },
+}
+
+impl From<Error> for error::Error {
+    fn from(error: Error) -> Self {
+        match error {
+            Error::Device(error) => error.into(),
+            Error::Comm(error) => error.into(),
+            Error::NotFinite { .. } => Self::Failed(error.to_string()),
+        }
+    }
+}
+
+/// Appends values to bytes.
+pub fn to_bytes(values: &[f32], bytes: &mut Vec<u8>) {
+    bytes.extend(values.iter().flat_map(|value| value.to_le_bytes()));
+}
+
+/// Reads values back.
+pub fn from_bytes(bytes: &[u8], values: &mut [f32]) {
+    let (words, _) = bytes.as_chunks::<4>();
+    values.iter_mut().zip(words).for_each(|(value, word)| *value = f32::from_le_bytes(*word));
 }

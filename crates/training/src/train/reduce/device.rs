@@ -1,16 +1,15 @@
-//! A bucket's sum by a codec on the device that has the gradients: only codes come to the host, where MPI adds them.
+//! Sums of a bucket that a device has: by a codec on the device, by MPI in device memory, or by the devices themselves with NCCL.
 
+use std::sync::{Arc, Mutex, PoisonError};
 use std::time::Instant;
 
-use backend::{Backend, Buffer, DeviceCodec, Draw};
+use backend::{Backend, Buffer, Collective, DeviceCodec, Draw};
 use comm::World;
 use comm::codec::{Bucket, Entry, Key, ZeroCodes};
 
-use crate::train::reduce::bucket_sum::{BucketSum, SumStep};
-use crate::train::reduce::costs::{Costs, Timed, ZeroCount};
-use crate::train::reduce::error::Error;
-use crate::train::reduce::protocol;
-use crate::train::reduce::protocol::{Phases, Protocol};
+use crate::train::reduce::bucket_sum::{BucketSum, Error, SumStep};
+use crate::train::reduce::host::{self, Phases, Protocol};
+use crate::train::reduce::plan::{Costs, Timed, ZeroCount};
 
 /// A bucket and its codec on the device, with the codec's memory from step to step.
 pub struct DeviceSum<B: Backend> {
@@ -99,7 +98,7 @@ impl<B: Backend> Phases for OnDevice<'_, B> {
     ) -> Result<Vec<ZeroCount>, backend::Error> {
         let own = self.gradients.iter().map(elements).collect::<Result<Vec<_>, _>>()?;
         let own = own.iter().enumerate().map(|(i, gradients)| (self.worker + i, gradients.as_slice()));
-        Ok(protocol::count(bucket, scales, key, zeros, own))
+        Ok(host::count(bucket, scales, key, zeros, own))
     }
 
     fn send(&mut self, world: &World) -> Result<(), comm::Error> {
@@ -118,5 +117,39 @@ impl<B: Backend> Phases for OnDevice<'_, B> {
 
     fn decode(&mut self, _: &Bucket, _: &[u32]) -> Result<(), backend::Error> {
         self.gradients.last_mut().map_or(Ok(()), |last| self.codec.decode(last))
+    }
+}
+
+/// The sum of f32 by an MPI library that takes device memory.
+pub struct MpiSum;
+
+impl<B: Backend> BucketSum<B> for MpiSum {
+    fn sum(&mut self, world: &World, gradients: &mut [B::Buf], _: &SumStep) -> Result<Timed, Error> {
+        let start = Instant::now();
+        let Some(bucket) = gradients.last_mut() else { return Ok(Timed::in_place(start, 0)) };
+        let elements = bucket.len();
+        let mut region = bucket.region()?.ok_or_else(no_region)?;
+        world.sum_region(&mut region)?;
+        Ok(Timed::in_place(start, elements))
+    }
+}
+
+fn no_region() -> backend::Error {
+    let why = "no library can be given this device's memory; use reduce.path = \"staged\"".into();
+    backend::Error::Unsupported { op: "the sum of gradients".into(), why }
+}
+
+/// A group of devices that all buckets share.
+pub type Group<B> = Arc<Mutex<Box<dyn Collective<B>>>>;
+
+/// The sum of f32 by a group of devices.
+pub struct NcclSum<B: Backend>(pub Group<B>);
+
+impl<B: Backend> BucketSum<B> for NcclSum<B> {
+    fn sum(&mut self, _: &World, gradients: &mut [B::Buf], _: &SumStep) -> Result<Timed, Error> {
+        let start = Instant::now();
+        let Some(bucket) = gradients.last_mut() else { return Ok(Timed::in_place(start, 0)) };
+        self.0.lock().unwrap_or_else(PoisonError::into_inner).sum(bucket)?;
+        Ok(Timed::in_place(start, bucket.len()))
     }
 }

@@ -10,14 +10,11 @@ use comm::codec::{FLOAT, Key, fixed};
 use engine::{Gather, Graph};
 
 use crate::error::Error;
-use crate::train::observe::diagnose;
+use crate::train::observe::notices;
 use crate::train::observe::trace::{Lane, Trace};
-use crate::train::reduce::bucket_sum::{BucketSum, Pending, SumStep, Summed};
-use crate::train::reduce::bytes::to_bytes;
-use crate::train::reduce::costs::{Costs, MEASURED, Measured};
-use crate::train::reduce::error;
+use crate::train::reduce::bucket_sum::{self, BucketSum, Pending, SumStep, Summed, to_bytes};
 use crate::train::reduce::metrics::StepMetrics;
-use crate::train::reduce::plan::ReducePlan;
+use crate::train::reduce::plan::{Costs, MEASURED, Measured, ReducePlan};
 use crate::train::reduce::transport::TransportPlan;
 
 /// Added to the steps that key the draws of a step's second gradient.
@@ -186,12 +183,12 @@ impl<B: Backend> GradientSum<B> {
         &mut self,
         graph: &mut Graph<B>,
         bucket: usize,
-        summed: Result<Summed<B>, error::Error>,
+        summed: Result<Summed<B>, bucket_sum::Error>,
         lane: Lane,
     ) -> Result<(), Error> {
         let Summed { gradients, sum, timed } = match summed {
-            Err(error @ error::Error::NotFinite { .. }) => {
-                return Err(diagnose::in_codec(&self.comm, &error, self.loss));
+            Err(error @ bucket_sum::Error::NotFinite { .. }) => {
+                return Err(notices::in_codec(&self.comm, &error, self.loss));
             }
             other => other?,
         };

@@ -1,14 +1,24 @@
-//! How gradients come from this rank's device to the others' and back.
+//! Chooses how gradients come from this rank's device to the others' and back.
+//!
+//! What a rank could use is tried with sums of known answer, of the very sizes of the buckets, and timed where the choice cannot change a
+//! bit.
 
-use backend::Backend;
-use comm::codec::{Bucket, FLOAT, Settings};
+use std::path::{Path, PathBuf};
+use std::slice::from_mut;
+use std::sync::{Arc, Mutex};
+use std::time::{Duration, Instant};
+
+use backend::{Backend, Buffer};
+use base::screen;
+use comm::codec::{Bucket, FLOAT, Key, Settings};
+use comm::{World, known_answer, library};
 use recipe::TransportSetting;
 
 use crate::error::Error;
-use crate::train::reduce::bucket_sum::BucketSum;
+use crate::train::agree::session::Session;
+use crate::train::reduce::bucket_sum::{BucketSum, SumStep};
+use crate::train::reduce::device::{Group, MpiSum, NcclSum};
 use crate::train::reduce::host::HostSum;
-use crate::train::reduce::mpi::MpiSum;
-use crate::train::reduce::nccl::{Group, NcclSum};
 
 /// A way for a bucket to travel.
 pub enum Transport<B: Backend> {
@@ -80,4 +90,279 @@ pub fn check(transport: TransportSetting, codec: &str, queues: bool) -> Result<(
         )));
     }
     Ok(())
+}
+
+// Chooses the transport of gradients at the start of a run. What a rank could use is tried with sums of known answer, of the very sizes
+// of the buckets, and timed where the choice cannot change a bit. Where a codec makes other numbers of gradients, they go through host
+// memory.
+//
+// A library that claims to take device memory and does not ends the process by a signal: so a file in OUT marks a trial under way, and a
+// start that finds it does not try again.
+
+/// The transport that was chosen, and why.
+pub struct Choice<B: Backend> {
+    /// The transport.
+    pub transport: Transport<B>,
+    /// For the log: its name, and what was found of each.
+    pub why: String,
+}
+
+/// What a choice depends on.
+pub struct TransportRequest<'a> {
+    /// `reduce.path`.
+    pub path: TransportSetting,
+    /// Name of the codec.
+    pub codec: &'a str,
+    /// Whether gradients travel at all.
+    pub allreduce: bool,
+    /// Whether ranks share a GPU.
+    pub shared: bool,
+    /// The output folder.
+    pub out: &'a Path,
+    /// Elements of each bucket.
+    pub buckets: &'a [usize],
+    /// Whether the device makes codes.
+    pub coded: bool,
+}
+
+/// Elements of the sums that `trireme doctor --cuda-aware` tries.
+const SIZES: [usize; 5] = [1 << 10, 1 << 14, 1 << 18, 1 << 20, 1 << 24];
+
+/// Chooses among the transports that [`check`](check) allows; collective.
+pub fn choose<B: Backend>(session: &Session, backend: &B, request: &TransportRequest<'_>) -> Result<Choice<B>, Error> {
+    let staged = |why: String| Ok(Choice { transport: Transport::Host, why });
+    if request.coded {
+        return staged(format!("coded: the device codes for {}, codes alone come to the host", request.codec));
+    }
+    if session.world.size == 1 || !request.allreduce || backend.queue().is_none() {
+        return staged(String::new());
+    }
+    if request.codec != FLOAT.name {
+        return staged(format!("staged: {} sums what it has coded on the host", request.codec));
+    }
+    let trial = Trial { session, backend, buckets: request.buckets };
+    let (mut transports, mut found) = (vec![Transport::Host], Vec::new());
+    let wanted = |name: &TransportSetting| [TransportSetting::Auto, *name].contains(&request.path);
+    for name in [TransportSetting::CudaAware, TransportSetting::Nccl].into_iter().filter(wanted) {
+        let tried = match name {
+            TransportSetting::Nccl => trial.nccl(request.shared)?,
+            _ => try_mpi(&trial, request)?,
+        };
+        match tried {
+            Ok(Found { transport, why }) => {
+                transports.push(transport);
+                found.push(format!("{name}: {why}"));
+            }
+            Err(why) if request.path == name => {
+                return session.agree(Err(Error::Transport { transport: format!("reduce.path = \"{name}\""), why }));
+            }
+            Err(why) => found.push(format!("no {name}: {why}")),
+        }
+    }
+    pick(&trial, request, transports, &found)
+}
+
+/// Whether MPI takes device memory; the reason why not.
+fn try_mpi<B: Backend>(
+    trial: &Trial<'_, B>,
+    request: &TransportRequest<'_>,
+) -> Result<Result<Found<B>, String>, Error> {
+    let (session, claim, marker) = (trial.session, library::claim(), marker(request.out));
+    let (forced, crashed) = (request.path != TransportSetting::Auto, session.is_root() && marker.exists());
+    if !trial.all(claim.yes != Some(false) || forced)? {
+        return Ok(Err(claim.by));
+    }
+    if !trial.all(claim.yes == Some(true) || forced)? {
+        return Ok(Err(format!("{}; `trireme doctor --cuda-aware` tries it", claim.by)));
+    }
+    if !trial.all(!crashed)? && !forced {
+        let shown = marker.display();
+        return Ok(Err(format!(
+            "the trial of an earlier start did not come back ({shown} is left of it; remove it to try anew)"
+        )));
+    }
+    session.agree(if session.is_root() { mark(&marker) } else { Ok(()) })?;
+    let right = trial.known_answer(&Transport::Mpi)?;
+    if session.is_root() {
+        let _ = std::fs::remove_file(&marker);
+    }
+    Ok(right.map(|()| Found { transport: Transport::Mpi, why: format!("{}, and its sums are right", claim.by) }))
+}
+
+/// The fastest of several on two ranks, which have only one order to add in; else the one that leaves most to the devices: with more
+/// ranks each transport adds in an order of its own, and a clock must not decide about bits.
+fn pick<B: Backend>(
+    trial: &Trial<'_, B>,
+    request: &TransportRequest<'_>,
+    mut transports: Vec<Transport<B>>,
+    found: &[String],
+) -> Result<Choice<B>, Error> {
+    if request.path != TransportSetting::Auto || transports.len() == 1 || trial.session.world.size > 2 {
+        let last = if request.path == TransportSetting::Staged { None } else { transports.pop() };
+        let transport = last.unwrap_or(Transport::Host);
+        let why = if found.is_empty() { "requested".into() } else { found.join("; ") };
+        return Ok(Choice { why: format!("{} ({why})", transport.name()), transport });
+    }
+    let mut times = transports.iter().map(|transport| trial.time(transport)).collect::<Result<Vec<_>, _>>()?;
+    trial.session.comm.run("times of the transports", |world| world.max_f64(&mut times))?;
+    let fastest = (0..times.len()).min_by(|a, b| times[*a].total_cmp(&times[*b])).unwrap_or(0);
+    let names = transports.iter().map(Transport::name);
+    let timed: Vec<String> = names.zip(&times).map(|(name, t)| format!("{name} {:.2} ms", 1e3 * t)).collect();
+    let transport = transports.swap_remove(fastest);
+    let name = transport.name();
+    let why = format!("{name}, the fastest for all buckets: {} ({})", timed.join(", "), found.join("; "));
+    Ok(Choice { transport, why })
+}
+
+/// Tries sums by MPI in device memory, of sizes from 4 KB to 64 MB, whatever the library claims; the findings, on rank 0. Collective.
+pub fn try_aware<B: Backend>(session: &Session, backend: &B) -> Result<Option<String>, Error> {
+    let claim = library::claim();
+    if session.is_root() {
+        screen::say(&format!(
+            "trying MPI_Allreduce of device memory over {} rank(s); {}. If a signal ends this, {} does not take device memory",
+            session.world.size, claim.by, session.world.library
+        ));
+    }
+    let trial = Trial { session, backend, buckets: &SIZES };
+    if let Err(why) = trial.known_answer(&Transport::Mpi)? {
+        let why = format!("{why}; use reduce.path = \"staged\"");
+        return session.agree(Err(Error::Transport { transport: "not cuda-aware".into(), why }));
+    }
+    let (aware, staged) = (trial.time(&Transport::Mpi)?, trial.time(&Transport::Host)?);
+    let (aware, staged) = (1e3 * aware, 1e3 * staged);
+    let found = format!("cuda-aware: its sums are right; {aware:.2} ms for all sizes, staged {staged:.2} ms");
+    Ok(session.is_root().then_some(found))
+}
+
+/// The file that marks a trial under way.
+fn marker(out: &Path) -> PathBuf {
+    out.join(".cuda-aware-trial")
+}
+
+fn mark(marker: &Path) -> Result<(), Error> {
+    let text = "MPI_Allreduce of device memory is being tried; if this is still here later, it ended the process\n";
+    Ok(formats::checkpoint::write_text(marker, text)?)
+}
+
+/// Rounds of a timing; the fastest counts.
+const ROUNDS: usize = 3;
+
+/// A trial's step; f32 as they are need nothing of it.
+const STEP: SumStep =
+    SumStep { done: 0, key: Key { seed: 0, step: 0 }, worker: 0, scaled: false, compare: false, count: false };
+
+/// A transport that works, the same on all ranks.
+pub struct Found<B: Backend> {
+    /// The transport.
+    pub transport: Transport<B>,
+    /// Why it can be used.
+    pub why: String,
+}
+
+/// The ranks, the device and the buckets of a trial.
+pub struct Trial<'a, B: Backend> {
+    /// All ranks.
+    pub session: &'a Session,
+    /// This rank's device.
+    pub backend: &'a B,
+    /// Elements of each bucket.
+    pub buckets: &'a [usize],
+}
+
+impl<B: Backend> Trial<'_, B> {
+    /// Whether it is true on all ranks.
+    pub fn all(&self, yes: bool) -> Result<bool, Error> {
+        Ok(self.session.comm.all("agreement on a transport", yes)?)
+    }
+
+    /// What stands in the way of any rank: the first one's reason, with its number unless all have the same. Collective.
+    fn obstacle(&self, own: Option<String>) -> Result<Option<String>, Error> {
+        let all = self.session.comm.gather_all("agreement on a transport", &own)?;
+        let Some(rank) = all.iter().position(Option::is_some) else { return Ok(None) };
+        let alike = all.iter().all(|other| *other == all[rank]);
+        let name = |why: String| if alike { why } else { format!("rank {rank}: {why}") };
+        Ok(all.into_iter().nth(rank).flatten().map(name))
+    }
+
+    /// Whether the devices can sum with NCCL; the reason why not.
+    pub fn nccl(&self, shared: bool) -> Result<Result<Found<B>, String>, Error> {
+        if shared {
+            return Ok(Err("ranks share a GPU, and NCCL takes one rank a GPU only".into()));
+        }
+        let (comm, world) = (&self.session.comm, &self.session.world);
+        let Some(devices) = self.backend.collectives() else { return Ok(Err("not for this kind of device".into())) };
+        // whoever joins waits for all, so that a rank that cannot even begin must be known before
+        let ready = devices.ready();
+        if let Some(why) = self.obstacle(ready.as_ref().err().map(ToString::to_string))? {
+            return Ok(Err(why));
+        }
+        let ready = ready?;
+        let made = self.session.is_root().then(|| ready.new_id().map_err(|error| error.to_string()));
+        let id: Vec<u8> = match comm.broadcast("id of the NCCL group", made.as_ref())? {
+            Ok(id) => id,
+            Err(why) => return Ok(Err(why)),
+        };
+        let joined = ready.join(&id, world.rank, world.size);
+        if let Some(why) = self.obstacle(joined.as_ref().err().map(ToString::to_string))? {
+            return Ok(Err(why));
+        }
+        let group = joined?;
+        let why = format!("{}, its sums are right", group.describe());
+        let transport = Transport::Nccl(Arc::new(Mutex::new(group)));
+        Ok(self.known_answer(&transport)?.map(|()| Found { transport, why }))
+    }
+
+    /// A bucket with this rank's part of a sum whose answer is known.
+    fn bucket(&self, elems: usize) -> Result<B::Buf, backend::Error> {
+        let rank = self.session.world.rank;
+        let values: Vec<f32> = (0..elems).map(|i| known_answer::value(rank, i) as f32).collect();
+        let mut bucket = self.backend.alloc(elems)?;
+        bucket.write(0, &values)?;
+        self.backend.queue().map_or(Ok(()), |queue| queue.mark(&mut bucket))?;
+        Ok(bucket)
+    }
+
+    /// Sums of the buckets' sizes; the inner error names the first wrong one.
+    pub fn known_answer(&self, transport: &Transport<B>) -> Result<Result<(), String>, Error> {
+        let mut sizes = self.buckets.to_vec();
+        sizes.sort_unstable();
+        sizes.dedup();
+        let mut wrong = None;
+        for elems in sizes {
+            wrong = wrong.or(self.wrong_sum(transport, elems)?);
+        }
+        Ok(self.obstacle(wrong)?.map_or(Ok(()), Err))
+    }
+
+    /// What is wrong with a sum of so many elements, if anything is.
+    fn wrong_sum(&self, transport: &Transport<B>, elems: usize) -> Result<Option<String>, Error> {
+        let mut bucket = self.session.agree(self.bucket(elems).map_err(Error::from))?;
+        let mut sum = transport.float_sum(elems);
+        self.session.comm.run("sum of device memory", |world| Ok(sum.sum(world, from_mut(&mut bucket), &STEP)))??;
+        let mut got = vec![0.0; elems];
+        bucket.read(0, &mut got)?;
+        let expected = |i| known_answer::sum(self.session.world.size, i);
+        let off = (0..elems).find(|&i| got[i] != expected(i) as f32);
+        Ok(off.map(|i| format!("element {i} of a sum of {elems} should be {}, got {}", expected(i), got[i])))
+    }
+
+    /// Seconds of the sums of all buckets, one after another.
+    pub fn time(&self, transport: &Transport<B>) -> Result<f64, Error> {
+        let comm = &self.session.comm;
+        let mut buckets = self.buckets.iter().map(|&n| self.bucket(n)).collect::<Result<Vec<_>, _>>()?;
+        let mut sums: Vec<_> = self.buckets.iter().map(|&n| transport.float_sum(n)).collect();
+        let mut best = Duration::MAX;
+        for _ in 0..ROUNDS {
+            comm.run("barrier of a timing", World::barrier)?;
+            let start = Instant::now();
+            for (bucket, sum) in buckets.iter_mut().zip(&mut sums) {
+                sum.prepare(from_mut(bucket))?;
+                comm.run("timing of a sum", |world| Ok(sum.sum(world, from_mut(bucket), &STEP)))??;
+            }
+            let mut end = [0.0];
+            buckets.last().map_or(Ok(()), |bucket| bucket.read(0, &mut end))?;
+            best = best.min(start.elapsed());
+        }
+        Ok(best.as_secs_f64())
+    }
 }

@@ -1,16 +1,19 @@
-//! The output folder: whether a run may have it, and what it will take there.
+//! The output folder: whether a run may have it, what it will take there, the marker by which a folder proves that it is the output of a
+//! run, and whether that run is over.
 
-use std::io::Write;
-use std::path::Path;
+use std::fs;
+use std::io::{self, Read, Seek, SeekFrom, Write};
+use std::path::{Path, PathBuf};
 
 use backend::Backend;
 use formats::checkpoint;
 use loaders::safe_create::{self, NewFile};
 use recipe::Recipe;
 use report::LOG;
+use serde::{Deserialize, Serialize};
 
 use super::lock::OutLock;
-use super::marker;
+use super::output;
 use super::resume::{self, Head};
 use crate::error::Error;
 use crate::train::agree::preflight::Need;
@@ -79,7 +82,7 @@ pub fn claim_output(
     let lock = lock.map_or_else(|| OutLock::take(out, request.steal_lock), Ok)?;
     // another run may have been here before it was locked
     check(request, from)?;
-    marker::set(out)?;
+    set(out)?;
     checkpoint::writable(&checkpoints)?;
     for folder in [out, &checkpoints] {
         let tidy = |source| Error::File { action: "tidy up", path: folder.clone(), source };
@@ -103,7 +106,7 @@ fn check(request: &TrainRequest, from: Option<&Head>) -> Result<(), Error> {
     let checkpoints = out.join("checkpoints");
     let real = |path: &Path| path.canonicalize().ok();
     let ours = |head: &Head| head.path.parent().and_then(real).is_some_and(|dir| Some(dir) == real(&checkpoints));
-    let (shown, marker) = (out.display(), marker::read(out)?);
+    let (shown, marker) = (out.display(), read(out)?);
     let why = match from {
         Some(head) if busy(out) && !ours(head) => {
             let file = head.path.display();
@@ -126,4 +129,118 @@ fn check(request: &TrainRequest, from: Option<&Head>) -> Result<(), Error> {
         _ => return Ok(()),
     };
     Err(Error::Usage(format!("{shown} {why}")))
+}
+
+// OUT/.trireme-run: the file by which a folder proves that it is the output of a run, with the run's id. Without it, or a checkpoint,
+// nothing in a folder that is not empty is touched.
+
+/// What the file holds.
+#[derive(Clone, Debug, PartialEq, Eq, Serialize, Deserialize)]
+pub struct Marker {
+    /// 128 random bits in hexadecimal, drawn when the run first took OUT.
+    pub run: String,
+}
+
+/// Longer than any marker.
+const MOST: u64 = 4096;
+
+fn path(out: &Path) -> PathBuf {
+    out.join(".trireme-run")
+}
+
+/// Whether a folder seems to be the output of a run; [`read`] proves it.
+pub fn is_marked(out: &Path) -> bool {
+    path(out).is_file()
+}
+
+/// The marker of the run whose output `out` is; none if there is none.
+///
+/// # Errors
+/// For a file of that name that is something else.
+pub fn read(out: &Path) -> Result<Option<Marker>, Error> {
+    let path = path(out);
+    let refuse = |source| Error::File { action: "read", path: path.clone(), source };
+    // a folder that is not there yet has none
+    if fs::symlink_metadata(&path).is_err() {
+        return Ok(None);
+    }
+    let Some(file) = safe_create::open_own(&path).map_err(refuse)? else { return Ok(None) };
+    let mut text = String::new();
+    file.take(MOST).read_to_string(&mut text).map_err(refuse)?;
+    let odd =
+        |error: serde_json::Error| refuse(io::Error::other(format!("it is no marker of a run ({error}); remove it")));
+    serde_json::from_str(&text).map(Some).map_err(odd)
+}
+
+/// Marks `out` as the output of a run, unless it is already.
+pub fn set(out: &Path) -> Result<Marker, Error> {
+    if let Some(marker) = read(out)? {
+        return Ok(marker);
+    }
+    let marker = Marker { run: [safe_create::random_digits(), safe_create::random_digits()].concat() };
+    let text = serde_json::to_string(&marker).map_err(|e| Error::Failed(format!("the marker of a run: {e}")))?;
+    checkpoint::write_text(&path(out), &format!("{text}\n"))?;
+    Ok(marker)
+}
+
+/// Bytes in which the last line of a log lies.
+const TAIL: u64 = 65_536;
+
+/// When a run is over.
+#[derive(Clone, Copy, Debug)]
+pub struct Over {
+    /// Its last step.
+    pub last: u64,
+    /// What to give so that it goes on.
+    pub more: &'static str,
+}
+
+/// What to say of a run whose checkpoint is that of its last step, whose model is written, and whose log ends with the end of it; none
+/// of a run that can go on. Changes nothing.
+pub fn told(out: &Path, head: &Head, over: Over) -> Option<String> {
+    let Over { last, more } = over;
+    let step = head.progress.step;
+    let model = output::model_path(out);
+    (step >= last && model.is_file() && ended_at(out) == Some(step)).then(|| {
+        let plural = if step == 1 { "" } else { "s" };
+        format!(
+            "{}: complete, {step} step{plural}: nothing to do. The model is {}.{more}",
+            out.display(),
+            model.display()
+        )
+    })
+}
+
+/// The step of the log's last line, if that line tells of the end.
+fn ended_at(out: &Path) -> Option<u64> {
+    let mut file = safe_create::open_own(&out.join("metrics.jsonl")).ok()??;
+    let length = file.metadata().ok()?.len();
+    file.seek(SeekFrom::Start(length.saturating_sub(TAIL))).ok()?;
+    let mut text = Vec::new();
+    file.take(TAIL).read_to_end(&mut text).ok()?;
+    let text = String::from_utf8_lossy(&text);
+    let line: serde_json::Value = serde_json::from_str(text.lines().last()?).ok()?;
+    (line["event"] == "end").then(|| line["step"].as_u64()).flatten()
+}
+
+#[cfg(test)]
+mod tests {
+    use super::*;
+
+    #[test]
+    fn a_folder_is_marked_once() {
+        let out = std::env::temp_dir().join(format!("trireme-marker-{}", std::process::id()));
+        assert_eq!(read(&out).unwrap(), None);
+        fs::create_dir_all(&out).unwrap();
+        assert_eq!(read(&out).unwrap(), None);
+        let marker = set(&out).unwrap();
+        assert_eq!(marker.run.len(), 32);
+        assert_eq!((set(&out).unwrap(), read(&out).unwrap()), (marker.clone(), Some(marker)));
+        fs::write(path(&out), "mine").unwrap();
+        assert!(read(&out).unwrap_err().to_string().contains("no marker of a run"));
+        fs::remove_file(path(&out)).unwrap();
+        std::os::unix::fs::symlink("/proc/version", path(&out)).unwrap();
+        assert!(read(&out).unwrap_err().to_string().contains("symbolic link"));
+        fs::remove_dir_all(out).unwrap();
+    }
 }

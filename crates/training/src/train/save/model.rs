@@ -1,16 +1,15 @@
-//! A graph's parameters as the layers of a model file, and back.
+//! A graph's parameters as the layers of a model file, and back; and from flat memory to plain tensors, so that another thread can write
+//! them while training goes on.
 
 use std::collections::BTreeMap;
 
-use backend::Backend;
-use engine::Graph;
+use backend::{Arena, Backend, ParamFormat};
 use engine::graph::BuildError;
-use formats::checkpoint::{LayerWeights, ModelFile, Tensor};
-use net::NetSpec;
-use net::Tensors;
+use engine::{Graph, NormPlace, Param};
+use formats::checkpoint::{LayerKind, LayerWeights, ModelFile, Tensor};
+use net::{FeatureOrder, NetSpec, Node, Shape, Tensors};
 
 use crate::error::Error;
-use crate::train::save::export::Exporter;
 
 /// Plain copies of all layers with weights, in the order of the network. Fails if any value is not finite.
 pub fn layers<B: Backend>(graph: &Graph<B>) -> Result<Vec<LayerWeights>, Error> {
@@ -77,5 +76,148 @@ fn mismatch(file: &ModelFile, name: &str, expected: &str, got: &str) -> Error {
         expected: expected.into(),
         got: got.into(),
         cure: "the file is of another version of this network".into(),
+    }
+}
+
+/// How files store the layer of each node; none if it has no tensors. `shapes`: those of all tensors of the network.
+pub fn layer_kinds(net: &NetSpec, shapes: &[Shape]) -> Vec<Option<LayerKind>> {
+    let orders = net.feature_orders(shapes);
+    let kind = |node: &Node| {
+        let mut kind = LayerKind::new(node.op.stored()?);
+        if kind.stored.depends_on_flatten() {
+            let input = node.inputs[0].0;
+            kind.flatten = match orders[input].flattened(shapes[input]) {
+                FeatureOrder::Flattened(Shape { c, h, w }) => Some([c, h, w]),
+                FeatureOrder::Same | FeatureOrder::Mixed => None,
+            };
+        }
+        Some(kind)
+    };
+    net.nodes.iter().map(kind).collect()
+}
+
+// From flat memory to plain tensors: names, shapes and layouts of a network, without its graph, so that another thread can do
+// the work while training goes on.
+
+/// One layer with weights.
+struct Layer<B: Backend> {
+    name: String,
+    kind: LayerKind,
+    params: Vec<Param<B>>,
+    norm: Option<NormPlace>,
+}
+
+/// The layers with weights of a network, in its order.
+pub struct Exporter<B: Backend> {
+    layers: Vec<Layer<B>>,
+}
+
+impl<B: Backend> Exporter<B> {
+    /// Those of `graph`.
+    pub fn of(graph: &Graph<B>) -> Self {
+        let kinds = layer_kinds(graph.net(), graph.shapes());
+        let layer = |(node, spec): (usize, &net::Node)| {
+            let params: Vec<_> = graph.params().iter().filter(|p| p.node == node).map(copy).collect();
+            let norm = graph.norms().iter().find(|n| n.node == node).copied();
+            Some(Layer { name: spec.name.clone(), kind: kinds[node]?, params, norm })
+        };
+        Self { layers: graph.net().nodes.iter().enumerate().filter_map(layer).collect() }
+    }
+
+    /// Plain copies of all layers, out of an arena of the parameters' layout and running statistics. Fails if any value is not
+    /// finite: such a file would only replace a good one.
+    pub fn layers(&self, weights: &Arena<B>, running: &[f32]) -> Result<Vec<LayerWeights>, Error> {
+        let mut layers: Vec<LayerWeights> = Vec::new();
+        for layer in &self.layers {
+            let mut tensors = Vec::new();
+            for p in &layer.params {
+                tensors.push((p.spec.field.to_string(), p.spec.shape.clone(), unpack(p, weights)?));
+            }
+            if let Some(place) = layer.norm {
+                let (mean, var) = running[place.offset..][..2 * place.channels].split_at(place.channels);
+                tensors.push(("running_mean".into(), vec![place.channels], mean.to_vec()));
+                tensors.push(("running_var".into(), vec![place.channels], var.to_vec()));
+            }
+            if let Some((field, ..)) = tensors.iter().find(|t| t.2.iter().any(|v| !v.is_finite())) {
+                return Err(Error::NotFiniteParameter { name: format!("{}.{field}", layer.name) });
+            }
+            layers.push(LayerWeights { name: layer.name.clone(), kind: layer.kind, tensors });
+        }
+        Ok(layers)
+    }
+
+    /// Plain tensors, by the parameters' names, out of flat chunks on the host that lie as an arena of the parameters' layout.
+    pub fn tensors_of(&self, chunks: &[Vec<f32>]) -> Result<Vec<Tensor>, Error> {
+        let params = self.layers.iter().flat_map(|layer| &layer.params);
+        let plain = |p: &Param<B>| {
+            let mut plain = vec![0.0; p.spec.elems()];
+            p.format.unpack(&chunks[p.slot.chunk][p.slot.range()], &mut plain)?;
+            Ok((p.name.clone(), p.spec.shape.clone(), plain))
+        };
+        params.map(plain).collect()
+    }
+
+    /// Any other arena of the parameters' layout, by the parameters' names.
+    pub fn tensors(&self, arena: &Arena<B>) -> Result<Vec<Tensor>, Error> {
+        let params = self.layers.iter().flat_map(|layer| &layer.params);
+        params.map(|p| Ok((p.name.clone(), p.spec.shape.clone(), unpack(p, arena)?))).collect()
+    }
+}
+
+fn copy<B: Backend>(p: &Param<B>) -> Param<B> {
+    Param { name: p.name.clone(), spec: p.spec.clone(), node: p.node, format: p.format.clone(), slot: p.slot }
+}
+
+fn unpack<B: Backend>(p: &Param<B>, arena: &Arena<B>) -> Result<Vec<f32>, Error> {
+    let mut plain = vec![0.0; p.spec.elems()];
+    arena.unpack(&p.format, p.slot, &mut plain)?;
+    Ok(plain)
+}
+
+#[cfg(test)]
+mod tests {
+    use super::*;
+    use net::{Activation, Add, Concat, Conv, Flatten, Id, Linear, Norm};
+
+    /// Of a linear layer behind what `join` makes of two images that were flattened: three channels of 2 x 2 pixels.
+    fn flatten(join: fn(&mut NetSpec, [Id; 2])) -> Option<[usize; 3]> {
+        let mut net = NetSpec::new("x", Shape::image(1, 2, 2));
+        let branches = ["a", "b"].map(|name| {
+            let image = net.add(name, Conv::new(3, 1), net.image());
+            net.add(&format!("{name}.flat"), Flatten, image)
+        });
+        join(&mut net, branches);
+        let last = Id(net.nodes.len());
+        net.add("fc", Linear::new(2), last);
+        let shapes = net.shapes().unwrap();
+        layer_kinds(&net, &shapes).pop().unwrap().unwrap().flatten
+    }
+
+    #[test]
+    fn a_linear_layer_has_the_order_of_the_images_behind_it() {
+        let sum = flatten(|net, both| {
+            let sum = net.join("sum", Add, &both);
+            net.add("relu", Activation::Relu, sum);
+        });
+        assert_eq!(sum, Some([3, 2, 2]));
+        let plain = flatten(|net, [a, _]| {
+            net.add("relu", Activation::Relu, a);
+        });
+        assert_eq!(plain, Some([3, 2, 2]));
+    }
+
+    #[test]
+    fn orders_that_are_mixed_are_those_of_the_network() {
+        let joined = flatten(|net, both| {
+            net.join("all", Concat, &both);
+        });
+        let normed = flatten(|net, [a, _]| {
+            net.add("bn", Norm::new(), a);
+        });
+        let other = flatten(|net, [a, b]| {
+            let b = net.add("other", Linear::new(12), b);
+            net.join("sum", Add, &[a, b]);
+        });
+        assert_eq!([joined, normed, other], [None; 3]);
     }
 }

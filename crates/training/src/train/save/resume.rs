@@ -1,30 +1,31 @@
 //! Going on from a checkpoint: which one, whether this run may, and back into memory. Rank 0 alone reads; the others get what
 //! they need from it.
 
+use std::collections::BTreeMap;
 use std::io::{ErrorKind, Read};
 use std::path::{Path, PathBuf};
 
 use backend::{Algorithms, Arena, Backend, LossScale};
 use engine::Graph;
+use engine::graph::BuildError;
+use engine::optim::schedule::Extension;
 use formats::checkpoint;
 use formats::checkpoint::{ModelFile, Progress, Scale, StateFile, Tensor};
 use loaders::safe_create;
+use net::Tensors;
 use recipe::Recipe;
 use serde::{Deserialize, Serialize};
 
 use crate::error::Error;
 use crate::train::agree::session::Session;
+use crate::train::plan::network::of_model;
 use crate::train::plan::request::TrainRequest;
 use crate::train::plan::run::Run;
 use crate::train::plan::source::Source;
 use crate::train::reduce::device::elements;
-use crate::train::save::class_names::Sides;
-use crate::train::save::extend;
-use crate::train::save::found;
-use crate::train::save::model;
-use crate::train::save::output;
-use crate::train::save::saver;
-use crate::train::save::spread::{spread, spread_values};
+use crate::train::save::output::Sides;
+use crate::train::save::snapshot::{spread, spread_values};
+use crate::train::save::{model, output, saver};
 
 /// What all ranks know of the checkpoint that the run goes on from.
 #[derive(Clone, Debug, Serialize, Deserialize)]
@@ -55,7 +56,7 @@ pub struct Resume {
 /// for `auto` where there is none.
 pub fn find(request: &TrainRequest) -> Result<Option<Resume>, Error> {
     if let Some(path) = &request.resume_from {
-        return Ok(Some(Resume::of(path.clone(), found::read(path)?, Vec::new())));
+        return Ok(Some(Resume::of(path.clone(), read_found(path)?, Vec::new())));
     }
     let folder = request.out.join("checkpoints");
     if !request.resume || !folder.exists() {
@@ -64,10 +65,10 @@ pub fn find(request: &TrainRequest) -> Result<Option<Resume>, Error> {
     let unreadable = |source| Error::File { action: "list", path: folder.clone(), source };
     let mut notes = Vec::new();
     for (_, path) in saver::list(&folder).map_err(unreadable)? {
-        match found::read(&path) {
+        match read_found(&path) {
             Ok(state) => return Ok(Some(Resume::of(path, state, notes))),
-            Err(error) if found::is_to_blame(&error) => {
-                notes.push(format!("warning: passed over a checkpoint: {}", found::named(&path, &error)));
+            Err(error) if is_to_blame(&error) => {
+                notes.push(format!("warning: passed over a checkpoint: {}", named(&path, &error)));
             }
             Err(error) => return Err(error),
         }
@@ -166,7 +167,7 @@ impl Head {
         // what computes something else is told before what becomes of the rates
         let mut compared = Recipe { epochs: recipe.epochs, ..old.clone() };
         if recipe.differences(&compared)?.is_empty() {
-            source.notes.extend(extend::extend(recipe, old, &self.progress, source.train.len())?);
+            source.notes.extend(extend(recipe, old, &self.progress, source.train.len())?);
             compared.schedule.stretched = recipe.schedule.stretched.clone();
         }
         Ok(compared)
@@ -332,6 +333,87 @@ fn stays(line: &str, progress: &Progress) -> bool {
         _ => false,
     };
     step < progress.step || (step == progress.step && before)
+}
+
+/// Reads a checkpoint, whose recipe must be one and whose tensors must be those of its network.
+pub fn read_found(path: &Path) -> Result<StateFile, Error> {
+    let state = StateFile::read(path)?;
+    Recipe::from_toml(&state.model.recipe)?;
+    fits(&state)?;
+    Ok(state)
+}
+
+/// Whether the file is to blame for an error of [`read_found`], not the disk or this program, so that an older one may do better.
+pub fn is_to_blame(error: &Error) -> bool {
+    match error {
+        // a later trireme's work would be lost without a word
+        Error::Checkpoint(checkpoint::Error::Newer { .. }) => false,
+        // what is no regular file, ends too early while it is read, or is a link to nowhere
+        Error::Checkpoint(checkpoint::Error::Io { source, .. }) => {
+            matches!(source.kind(), ErrorKind::InvalidInput | ErrorKind::UnexpectedEof | ErrorKind::NotFound)
+        }
+        _ => true,
+    }
+}
+
+/// An error with the file that it is of.
+pub fn named(path: &Path, error: &Error) -> String {
+    let (text, path) = (error.to_string(), path.display().to_string());
+    if text.contains(&path) { text } else { format!("{path}: {text}") }
+}
+
+/// Refuses tensors that are not those of the network that the file names.
+fn fits(state: &StateFile) -> Result<(), Error> {
+    let file = &state.model;
+    let net = of_model(file)?;
+    model::check(file, &file.layers, &net)?;
+    if !file.ema.is_empty() {
+        model::check(file, &file.ema, &net)?;
+    }
+    let Tensors { parameters, .. } = net.tensors().map_err(BuildError::from)?;
+    let expected: BTreeMap<&String, &Vec<usize>> = parameters.iter().map(|(name, shape)| (name, shape)).collect();
+    let same = |list: &[Tensor]| {
+        let shapes: BTreeMap<&String, &Vec<usize>> = list.iter().map(|tensor| (&tensor.0, &tensor.1)).collect();
+        list.len() == expected.len() && shapes == expected
+    };
+    let slots = state.slots.iter().map(|(name, list)| (format!("optim/{name}"), list));
+    let residuals = state.residuals.iter().enumerate().map(|(worker, list)| (format!("residuals/{worker}"), list));
+    match slots.chain(residuals).find(|(_, list)| !same(list)) {
+        Some((group, list)) => Err(odd(file, &group, parameters.len(), list.len())),
+        None => Ok(()),
+    }
+}
+
+fn odd(file: &ModelFile, group: &str, expected: usize, got: usize) -> Error {
+    Error::Mismatch {
+        what: format!("checkpoint of network {}: {group}", file.network),
+        expected: format!("the {expected} parameters with their shapes"),
+        got: format!("{got} tensors, not all of these"),
+        cure: "the file was changed, or is of another version of this network".into(),
+    }
+}
+
+/// Makes the recipe that a run goes on with that of a longer run than `old` says, from where it is on; gives the line that says what
+/// becomes of the rates. Without more epochs nothing changes: the run was extended before.
+///
+/// # Errors
+/// For fewer epochs than before.
+pub(super) fn extend(recipe: &mut Recipe, old: &Recipe, at: &Progress, images: u64) -> Result<Option<String>, Error> {
+    let (Some(before), Some(epochs), batch) = (old.epochs, recipe.epochs, recipe.batch) else {
+        return Err(Error::Usage("--extend-epochs: the length of the run is given in steps, not in epochs".into()));
+    };
+    if epochs < before {
+        return Err(Error::Usage(format!(
+            "--extend-epochs: the run is one of {before} epochs already, got {epochs}; give more, as --set epochs={}",
+            before + 1
+        )));
+    }
+    if epochs == before {
+        return Ok(None);
+    }
+    let (step, steps_per_epoch) = (at.step, images.div_ceil(batch as u64));
+    let drops = at.memory.plateau.map_or(0, |plateau| plateau.drops);
+    Ok(Some(Extension { step, steps_per_epoch, batch, before, epochs, drops }.apply(&mut recipe.schedule)?))
 }
 
 #[cfg(test)]

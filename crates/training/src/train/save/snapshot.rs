@@ -8,13 +8,15 @@ use std::time::{Duration, Instant};
 use backend::{Arena, Backend, Buffer};
 use crossbeam_channel::{Receiver, bounded};
 use formats::checkpoint::{ModelFile, Progress, StateFile, Tensor};
+use loaders::crc32c::crc32c_append;
 use loaders::on_threads;
 
 use crate::error::Error;
+use crate::train::agree::session::Session;
 use crate::train::plan::run::Run;
-use crate::train::reduce::bytes::from_bytes;
-use crate::train::save::export::Exporter;
+use crate::train::reduce::bucket_sum::{from_bytes, to_bytes};
 use crate::train::save::hand_over::HandOver;
+use crate::train::save::model::Exporter;
 
 /// What the thread does, for messages.
 const TASK: &str = "writes checkpoints";
@@ -234,4 +236,53 @@ fn residuals<B: Backend>(
         workers.push(exporter.tensors_of(&flat)?);
     }
     Ok(workers)
+}
+
+/// CRC-32C of the parameters, of the running statistics and of the optimizer's values and averages, each with the names of its
+/// tensors and in plain layout.
+pub fn state<B: Backend>(run: &Run<B>) -> Result<String, Error> {
+    let graph = &run.graph;
+    let (mut parameters, mut optimizer) = (0, 0);
+    for (index, p) in graph.params().iter().enumerate() {
+        parameters = extend(parameters, &p.name, &graph.param(index)?);
+        let averages = run.ema.iter().map(|ema| ("ema", &ema.weights));
+        for (slot, arena) in run.optimizer.slots().chain(averages) {
+            let mut plain = vec![0.0; p.spec.elems()];
+            arena.unpack(&p.format, p.slot, &mut plain)?;
+            optimizer = extend(extend(optimizer, slot, &[]), &p.name, &plain);
+        }
+    }
+    let statistics = extend(0, "running", graph.running());
+    Ok(format!("{parameters:08x}-{statistics:08x}-{optimizer:08x}"))
+}
+
+fn extend(crc: u32, name: &str, values: &[f32]) -> u32 {
+    let bytes: Vec<u8> = values.iter().flat_map(|v| v.to_le_bytes()).collect();
+    crc32c_append(crc32c_append(crc, name.as_bytes()), &bytes)
+}
+
+/// Gives rank 0's arena to all. Collective.
+pub fn spread<B: Backend>(session: &Session, arena: &mut Arena<B>) -> Result<(), Error> {
+    arena.chunks.iter_mut().filter(|_| session.world.size > 1).try_for_each(|chunk| {
+        chunk.fetch()?;
+        spread_values(session, chunk.staged()?)?;
+        Ok(chunk.unstage()?)
+    })
+}
+
+/// Gives rank 0's values to all. Collective.
+pub fn spread_values(session: &Session, values: &mut [f32]) -> Result<(), Error> {
+    if session.world.size == 1 {
+        return Ok(());
+    }
+    let mut bytes = Vec::new();
+    if session.is_root() {
+        to_bytes(values, &mut bytes);
+    }
+    let bytes = session.comm.run("a part of the checkpoint", move |world| {
+        world.broadcast(&mut bytes, 0)?;
+        Ok(bytes)
+    })?;
+    from_bytes(&bytes, values);
+    Ok(())
 }

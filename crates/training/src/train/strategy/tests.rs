@@ -5,10 +5,7 @@ use std::sync::{Arc, Barrier, Mutex};
 use backend::reference::{HostBuf, Reference};
 use backend::{Arena, Error};
 
-use super::Strategy;
-use super::average::pool;
-use super::easgd::Easgd;
-use super::local_sgd::LocalSgd;
+use super::{Easgd, LocalSgd, Strategy, pool};
 use crate::train::reduce::ranks::RankSum;
 
 /// The ranks of a test.

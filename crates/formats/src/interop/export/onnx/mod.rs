@@ -1,22 +1,17 @@
 //! An ONNX model: opset 17, any number of images, float32 in and out.
 //!
-//! - `message`: protobuf; `graph`: nodes and weights; `ops`: a layer as nodes; `before`: transforms of images as nodes.
+//! - `graph`: protobuf messages, nodes and weights; `ops`: layers and transforms of images as nodes.
 
-mod before;
 mod graph;
-mod message;
 mod ops;
 
 use std::io::Write;
 use std::path::Path;
 
-use graph::{Attribute, Graph};
+use graph::{Attribute, Graph, Message};
 use loaders::safe_create::NewFile;
-use message::Message;
 
-use super::about::about;
-use super::error::Error;
-use super::format::Settings;
+use super::format::{Error, Settings, about};
 use super::network::Layer;
 use super::trained::Trained;
 
@@ -38,11 +33,11 @@ const OUTPUT: &str = "logits";
 /// Writes a network to `path`; says what a user should know.
 pub(super) fn write(trained: &Trained, path: &Path, settings: &Settings) -> Result<Option<String>, Error> {
     let mut graph = Graph::new(settings.number());
-    let outs = outputs(&mut graph, trained, if settings.preprocess { before::INPUT } else { INPUT });
+    let outs = outputs(&mut graph, trained, if settings.preprocess { ops::INPUT } else { INPUT });
     let mut notes = None;
     let image = match settings.preprocess {
         true => {
-            let before = before::add(&mut graph, trained)?;
+            let before = ops::add_before(&mut graph, trained)?;
             notes = Some(before.note);
             before.output
         }

@@ -2,8 +2,7 @@
 
 use net::{Activation, BlurPool, Conv, GroupNorm, LayerNorm, Linear, Lrn, Norm, Op, Pool, PoolKind, Shape, Shortcut};
 
-use super::super::network::{Layer, Turn};
-use super::super::pads::{Padded, Windows, windows};
+use super::super::network::{Layer, Padded, Turn, Windows, windows};
 
 /// A layer in Python.
 pub(super) struct Code {

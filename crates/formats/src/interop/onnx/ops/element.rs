@@ -4,13 +4,10 @@ use std::rc::Rc;
 
 use net::Activation;
 
-use crate::interop::onnx::build::Build;
+use crate::interop::onnx::build::{ANY, Build, Operator, Value, View};
 use crate::interop::onnx::channels;
 use crate::interop::onnx::function::{Binary, Form, Function, Unary};
 use crate::interop::onnx::graph::Node;
-use crate::interop::onnx::handler::{ANY, Operator};
-use crate::interop::onnx::moments;
-use crate::interop::onnx::value::{Value, View};
 
 pub(super) const OPERATORS: &[Operator] = &[
     ("Add", 2, |build, node| binary(build, node, Binary::Add)),
@@ -43,7 +40,7 @@ pub(super) const OPERATORS: &[Operator] = &[
     ("Sigmoid", 1, |build, node| unary(build, node, Unary::Sigmoid, &[])),
     ("Softplus", 1, |build, node| unary(build, node, Unary::Softplus, &[])),
     ("Sqrt", 1, |build, node| match build.value(node, 0)? {
-        Value::Moment(view, of) => moments::root(view, of),
+        Value::Moment(view, of) => channels::root(view, of),
         _ => unary(build, node, Unary::Sqrt, &[]),
     }),
     ("Sub", 2, |build, node| binary(build, node, Binary::Sub)),
@@ -101,7 +98,7 @@ fn binary<'a>(build: &mut Build<'a>, node: &Node<'a>, of: Binary) -> Result<Valu
     if matches!(of, Binary::Max | Binary::Min) && node.inputs.len() == 1 {
         return build.value(node, 0);
     }
-    if let Some(value) = moments::binary(build, node, of)? {
+    if let Some(value) = channels::binary(build, node, of)? {
         return Ok(value);
     }
     let number = |build: &Build<'a>, at| match build.value(node, at)? {

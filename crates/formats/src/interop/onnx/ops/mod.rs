@@ -3,32 +3,27 @@
 
 mod conv;
 mod element;
-mod full;
-mod join;
 mod norm;
 mod pass;
 mod pool;
 mod reshape;
-mod sizes;
-mod split;
-mod window;
 
+use super::build::{Handler, Operator};
 use super::graph::Node;
-use super::handler::{Handler, Operator};
 
 /// All families.
 const FAMILIES: &[&[Operator]] = &[
     conv::OPERATORS,
     element::OPERATORS,
-    full::OPERATORS,
-    join::OPERATORS,
+    conv::FULL_OPERATORS,
+    reshape::JOIN_OPERATORS,
     norm::OPERATORS,
     pass::OPERATORS,
     pool::OPERATORS,
     reshape::OPERATORS,
-    sizes::OPERATORS,
-    split::OPERATORS,
-    window::OPERATORS,
+    reshape::SIZES_OPERATORS,
+    reshape::SPLIT_OPERATORS,
+    pool::WINDOW_OPERATORS,
 ];
 
 fn find(op: &str) -> Option<&'static Operator> {

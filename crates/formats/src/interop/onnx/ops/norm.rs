@@ -5,11 +5,9 @@ use std::rc::Rc;
 
 use net::{GroupNorm, LayerNorm, Lrn, Norm};
 
-use crate::interop::onnx::build::Build;
+use crate::interop::onnx::build::{Build, Groups, Layout, Operator, Value, View};
 use crate::interop::onnx::graph::Node;
-use crate::interop::onnx::handler::Operator;
 use crate::interop::onnx::tensor::Constant;
-use crate::interop::onnx::value::{Groups, Layout, Value, View};
 
 pub(super) const OPERATORS: &[Operator] = &[
     ("BatchNormalization", 5, batch),

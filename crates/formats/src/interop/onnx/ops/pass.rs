@@ -4,12 +4,10 @@ use std::rc::Rc;
 
 use net::Dropout;
 
-use crate::interop::onnx::build::Build;
-use crate::interop::onnx::cast::cast;
+use crate::interop::onnx::build::{Build, Layout, Operator, Value, View};
+use crate::interop::onnx::channels::cast;
 use crate::interop::onnx::graph::Node;
-use crate::interop::onnx::handler::Operator;
 use crate::interop::onnx::tensor::{Constant, Values};
-use crate::interop::onnx::value::{Layout, Value, View};
 
 pub(super) const OPERATORS: &[Operator] = &[
     ("Cast", 1, cast),

@@ -1,12 +1,12 @@
-//! Other shapes for the same numbers: vectors of images, channels first or last, groups of channels.
+//! Other shapes for the same numbers: reshapes and transpositions, tensors one after another, the Split operator, and sizes of tensors,
+//! out of which exporters put the shape of a reshape together.
 
-use net::{Flatten, GroupNorm, Shape};
+use net::{Concat, Flatten, GroupNorm, Id, Shape};
 
-use crate::interop::onnx::build::Build;
+use crate::interop::onnx::build::{ANY, Blocks, Build, Groups, Layout, Operator, Value, View};
 use crate::interop::onnx::channels;
+use crate::interop::onnx::fold::range;
 use crate::interop::onnx::graph::Node;
-use crate::interop::onnx::handler::Operator;
-use crate::interop::onnx::value::{Blocks, Groups, Layout, Value, View};
 
 pub(super) const OPERATORS: &[Operator] = &[
     ("Flatten", 1, flatten),
@@ -198,4 +198,139 @@ fn transpose<'a>(build: &mut Build<'a>, node: &Node<'a>) -> Result<Value, String
         }
     };
     Ok(Value::Tensor(View { layout, ..x }))
+}
+
+pub(super) const SIZES_OPERATORS: &[Operator] = &[("Gather", 2, gather), ("Shape", 1, shape)];
+
+/// All sizes of a tensor; the number of images is not known.
+fn shape<'a>(build: &mut Build<'a>, node: &Node<'a>) -> Result<Value, String> {
+    node.only(&["end", "start"])?;
+    let view = build.view(node, 0)?;
+    let rest = view.layout.dims(build.shapes[view.id.0]);
+    let all: Vec<Option<i64>> = [None].into_iter().chain(rest.into_iter().map(|n| Some(n as i64))).collect();
+    let part = range(node.int("start", 0), node.int("end", i64::MAX), all.len());
+    Ok(Value::sizes(all[part].to_vec()))
+}
+
+/// Gathers one or more sizes of a shape.
+fn gather<'a>(build: &mut Build<'a>, node: &Node<'a>) -> Result<Value, String> {
+    node.only(&["axis"])?;
+    let sizes = match build.value(node, 0)? {
+        Value::Sizes(sizes) => sizes,
+        Value::List(view) => return parted(build, node, view),
+        _ => return Err("it gathers from a tensor of the network; only sizes and weights are supported".into()),
+    };
+    let at = build.constant(node, 1)?;
+    let one = |at: i64| {
+        let from_front = if at < 0 { at.saturating_add(sizes.len() as i64) } else { at };
+        usize::try_from(from_front).ok().and_then(|at| sizes.get(at)).copied().ok_or("its index is beyond the sizes")
+    };
+    let picked = at.ints().into_iter().map(one).collect::<Result<Vec<_>, _>>()?;
+    Ok(match (at.dims.as_slice(), picked.as_slice()) {
+        ([], [one]) => Value::size(*one),
+        ([_], _) => Value::sizes(picked),
+        _ => return Err("its indices must be a number or a list".into()),
+    })
+}
+
+/// Splits a one-dimensional tensor into images again, if the indices keep the order of the features.
+fn parted<'a>(build: &Build<'a>, node: &Node<'a>, view: View) -> Result<Value, String> {
+    let at = build.constant(node, 1)?;
+    let features = build.shapes[view.id.0].c;
+    let layout = match at.dims[..] {
+        [_, c] if c == features => Layout::Flat,
+        [_, c, 1, 1] if c == features => Layout::Image,
+        _ => return Err(format!("its indices have the shape {:?}, expected (N, {features})", at.dims)),
+    };
+    match at.ints().into_iter().eq(0..at.values.len() as i64) {
+        true => Ok(Value::Tensor(View { layout, ..view })),
+        false => Err("its indices mix the features of images".into()),
+    }
+}
+
+pub(super) const JOIN_OPERATORS: &[Operator] = &[("Concat", ANY, concat)];
+
+fn concat<'a>(build: &mut Build<'a>, node: &Node<'a>) -> Result<Value, String> {
+    node.only(&["axis"])?;
+    if !matches!(build.value(node, 0)?, Value::Tensor(_) | Value::Function(..)) {
+        return sizes(build, node);
+    }
+    let views = (0..node.inputs.len()).map(|at| build.view(node, at)).collect::<Result<Vec<View>, _>>()?;
+    let (layout, axis) = (views[0].layout, node.int("axis", 1));
+    if let Some(other) = views.iter().find(|view| view.layout != layout) {
+        return Err(format!("it joins {} and {}", layout.text(), other.layout.text()));
+    }
+    let channels = match layout {
+        Layout::Image => [1, -3].contains(&axis),
+        Layout::Last => [3, -1].contains(&axis),
+        Layout::Flat => [1, -1].contains(&axis),
+        Layout::FlatLast(_) => false,
+    };
+    if !channels {
+        return Err(format!("axis {axis} of {}: only channels can be joined", layout.text()));
+    }
+    let inputs: Vec<Id> = views.iter().map(|view| view.id).collect();
+    let id = build.layer((None, node.label()), Concat, &inputs, Vec::new())?;
+    Ok(Value::Tensor(View { id, layout }))
+}
+
+/// Most sizes: those of a tensor.
+const MOST_SIZES: usize = 8;
+
+/// Sizes for a reshape.
+fn sizes<'a>(build: &Build<'a>, node: &Node<'a>) -> Result<Value, String> {
+    let mut all = Vec::new();
+    for at in 0..node.inputs.len() {
+        match build.value(node, at)? {
+            Value::Sizes(sizes) => all.extend(sizes),
+            Value::Constant(constant) if constant.dims.len() == 1 && constant.dims[0] <= MOST_SIZES => {
+                all.extend(constant.ints().into_iter().map(Some));
+            }
+            _ => return Err("it joins what is neither tensors nor their sizes".into()),
+        }
+        if all.len() > MOST_SIZES {
+            return Err(format!("it joins more than {MOST_SIZES} sizes, and no tensor has as many"));
+        }
+    }
+    Ok(Value::sizes(all))
+}
+
+pub(super) const SPLIT_OPERATORS: &[Operator] = &[("Split", 2, split)];
+
+/// Adds one layer for each output. Stores the second and later outputs in `build` and returns the first.
+fn split<'a>(build: &mut Build<'a>, node: &Node<'a>) -> Result<Value, String> {
+    node.only(&["axis", "num_outputs", "split"])?;
+    let x = build.view(node, 0)?;
+    let axis = node.int("axis", 0);
+    let of_channels = match x.layout {
+        Layout::Image => [1, -3].contains(&axis),
+        Layout::Last => [3, -1].contains(&axis),
+        Layout::Flat | Layout::FlatLast(_) => false,
+    };
+    if !of_channels {
+        return Err(format!("it splits {} along axis {axis}; only channels can be split", x.layout.text()));
+    }
+    let (channels, parts) = (build.shapes[x.id.0].c, node.outputs.len().max(1));
+    let sizes = match build.numbers(node, 1, "split")? {
+        Some(sizes) => sizes.into_iter().map(|n| usize::try_from(n).unwrap_or(0)).collect(),
+        None => {
+            let each = channels.div_ceil(parts);
+            (0..parts).map(|part| each.min(channels.saturating_sub(part * each))).collect::<Vec<_>>()
+        }
+    };
+    let total = sizes.iter().try_fold(0usize, |sum, n| sum.checked_add(*n));
+    if sizes.len() != parts || total != Some(channels) || sizes.contains(&0) {
+        return Err(format!("it splits {channels} channels into {sizes:?} for {parts} outputs"));
+    }
+    let mut views = Vec::new();
+    let mut from = 0;
+    for (size, name) in sizes.iter().zip(&node.outputs) {
+        let id = channels::picked_as(build, name, x, &(from..from + size).collect::<Vec<_>>())?;
+        views.push(View { id, ..x });
+        from += size;
+    }
+    for (name, view) in node.outputs.iter().zip(&views).skip(1) {
+        build.set(node, name, Value::Tensor(*view));
+    }
+    views.first().map(|view| Value::Tensor(*view)).ok_or_else(|| "it has no outputs".into())
 }

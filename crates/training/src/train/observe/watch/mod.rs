@@ -5,14 +5,402 @@
 //! one thread at a time); the *watchdog* judges from memory alone, so that it works even where the file system hangs. `verdict` has the
 //! rules and the sentences.
 
-mod activity;
 mod beacon;
-mod first_step;
-mod limits;
-mod news;
 mod verdict;
-mod watchdog;
 
-pub use activity::Activity;
-pub use limits::Limits;
-pub use watchdog::Watch;
+use std::path::Path;
+use std::sync::atomic::{AtomicBool, Ordering};
+use std::sync::{Arc, Condvar, Mutex, MutexGuard, OnceLock, PoisonError};
+use std::time::{Duration, Instant};
+
+use base::screen;
+use beacon::{Beacon, News, Peer};
+use comm::Comm;
+
+/// Handle to a rank's watchdog; clones are handles to the same. The default one is none.
+#[derive(Clone, Default)]
+pub struct Watch(Option<Arc<Shared>>);
+
+struct Shared {
+    comm: Comm,
+    limits: Limits,
+    started: Instant,
+    activity: Mutex<(Activity, Instant)>,
+    /// Whether a step is done.
+    stepped: AtomicBool,
+    /// Where the ranks share their news, once there is a place.
+    beacon: OnceLock<Beacon>,
+    /// Whether the other ranks' news are wanted.
+    curious: AtomicBool,
+    peers: Mutex<Vec<Peer>>,
+    ended: Mutex<bool>,
+    end: Condvar,
+}
+
+impl Watch {
+    /// Starts watching this rank's operations, the start of MPI included. Watches nothing without limits, or where no thread can be
+    /// started.
+    pub fn start(comm: &Comm, limits: Limits) -> Self {
+        if limits.shortest().is_none() {
+            return Self::default();
+        }
+        let shared = Arc::new(Shared {
+            comm: comm.clone(),
+            limits,
+            started: Instant::now(),
+            activity: Mutex::new((Activity::Reading, Instant::now())),
+            stepped: AtomicBool::new(false),
+            beacon: OnceLock::new(),
+            curious: AtomicBool::new(false),
+            peers: Mutex::default(),
+            ended: Mutex::new(false),
+            end: Condvar::new(),
+        });
+        let watched = shared.clone();
+        let spawned = std::thread::Builder::new().name("watchdog".into()).spawn(move || watch(&watched));
+        spawned.map_or_else(|_| Self::default(), |_| Self(Some(shared)))
+    }
+
+    /// From now on this rank shares its news with the others under `out`; all ranks call it, rank 0 before the others. A second call does
+    /// nothing.
+    pub fn share(&self, out: &Path, rank: usize, ranks: usize) {
+        let Some(shared) = self.0.as_ref().filter(|shared| ranks > 1 && shared.beacon.get().is_none()) else { return };
+        let beacon = Beacon::new(out, rank, ranks);
+        *lock(&shared.peers) = vec![Peer::unheard(Instant::now()); ranks];
+        if shared.beacon.set(beacon).is_ok() {
+            let shared = shared.clone();
+            // without it the others see no sign of life and report that
+            let _ = std::thread::Builder::new().name("beacon".into()).spawn(move || shine(&shared));
+        }
+    }
+
+    /// Notes what this rank does from now on. Costs a lock that nobody else holds for long.
+    pub fn set_activity(&self, activity: Activity) {
+        if let Some(shared) = &self.0 {
+            *lock(&shared.activity) = (activity, Instant::now());
+        }
+    }
+
+    /// Notes that the first step is done.
+    pub fn stepped(&self) {
+        self.0.iter().for_each(|shared| shared.stepped.store(true, Ordering::Relaxed));
+    }
+
+    /// Why this rank may wait for ever: a rank of this host is gone, or it has waited in one operation for `long`.
+    pub fn lost(&self, long: Duration) -> Option<String> {
+        let shared = self.0.as_ref()?;
+        let ranks = lock(&shared.peers).len();
+        let gone: Vec<String> = shared.beacon.get().map_or(Vec::new(), |beacon| beacon.gone(ranks));
+        if !gone.is_empty() {
+            return Some(format!(
+                "{} gone, and the run with {}",
+                verdict::all(&gone),
+                if gone.len() == 1 { "it" } else { "them" }
+            ));
+        }
+        let news = shared.news();
+        let waits = news.waits(false).filter(|(_, waited)| news.inside && *waited >= long.as_secs_f64());
+        waits.map(|(what, _)| format!("SIGTERM while waiting in {what}: if the run ends here"))
+    }
+
+    /// Whether this rank is the one that speaks when the run is killed.
+    pub fn speaks_last(&self) -> bool {
+        self.0.as_ref().and_then(|shared| shared.beacon.get()).is_none_or(Beacon::speaks_last)
+    }
+
+    /// Ends the watch; a run that ended well leaves no files of it.
+    pub fn stop(&self, clean: bool) {
+        let Some(shared) = &self.0 else { return };
+        *lock(&shared.ended) = true;
+        shared.end.notify_all();
+        if let Some(beacon) = shared.beacon.get().filter(|_| clean) {
+            beacon.remove();
+        }
+    }
+}
+
+impl Shared {
+    /// Sleeps; `false` once the watch is over.
+    fn sleep(&self, time: Duration) -> bool {
+        let ended = lock(&self.ended);
+        let waiting = self.end.wait_timeout_while(ended, time, |ended| !*ended);
+        !*waiting.unwrap_or_else(PoisonError::into_inner).0
+    }
+
+    /// Says what rank 0 does where no step is done for long. Before MPI is up it is known by its launcher.
+    fn speak_of_a_long_start(&self, first: &mut FirstStep) {
+        let prefix = comm::rank_prefix();
+        let is_root = prefix.is_empty() || prefix.starts_with("rank 0:");
+        if self.stepped.load(Ordering::Relaxed) || !is_root {
+            return;
+        }
+        let (activity, since) = *lock(&self.activity);
+        if let Some(text) = first.due(self.started.elapsed(), activity, since.elapsed()) {
+            print(&text);
+        }
+    }
+
+    /// This rank's state.
+    fn news(&self) -> News {
+        let progress = self.comm.progress();
+        let (activity, since) = *lock(&self.activity);
+        News {
+            beat: 0,
+            host: String::new(),
+            pid: std::process::id(),
+            operation: progress.number,
+            name: progress.name.to_string(),
+            inside: progress.running,
+            operation_s: progress.since.elapsed().as_secs_f64(),
+            activity: activity.to_string(),
+            activity_s: since.elapsed().as_secs_f64(),
+            waiting: activity.is_wait(),
+            staging: activity == Activity::Staging,
+        }
+    }
+}
+
+fn lock<T>(mutex: &Mutex<T>) -> MutexGuard<'_, T> {
+    mutex.lock().unwrap_or_else(PoisonError::into_inner)
+}
+
+/// The beacon's loop: writes this rank's news and reads those of the others when the watchdog wants them.
+fn shine(shared: &Shared) {
+    let Some(beacon) = shared.beacon.get() else { return };
+    let mut beat = 0;
+    loop {
+        beat += 1;
+        beacon.write(News { beat, ..shared.news() });
+        if shared.curious.load(Ordering::Relaxed) {
+            let ranks = lock(&shared.peers).len();
+            for rank in 0..ranks {
+                // read without the lock: a file system may hang
+                if let Some(news) = beacon.read(rank) {
+                    lock(&shared.peers)[rank].hear(news, Instant::now());
+                }
+            }
+        }
+        if !shared.sleep(shared.limits.period()) {
+            return;
+        }
+    }
+}
+
+/// The watchdog's loop.
+fn watch(shared: &Shared) {
+    let (Limits { warn, abort }, period) = (shared.limits, shared.limits.period());
+    let Some(shortest) = shared.limits.shortest() else { return };
+    let mut asleep = Instant::now();
+    let mut awake = asleep;
+    let mut warned: Option<Warned> = None;
+    let mut first = FirstStep::default();
+    while shared.sleep(period) {
+        // time in which this process was stopped is no wait
+        if asleep.elapsed() > 3 * period + Duration::from_secs(1) {
+            awake = Instant::now();
+        }
+        asleep = Instant::now();
+        shared.speak_of_a_long_start(&mut first);
+        let me = shared.news();
+        let alone = shared.comm.known().is_some_and(|world| world.size == 1);
+        let waits = me.waits(alone);
+        if let Some(old) = warned.take_if(|old| waits.as_ref().is_none_or(|(what, _)| *what != old.what)) {
+            print(&format!("it goes on: {} after {:.0} s", old.what, old.last.as_secs_f64()));
+        }
+        let waited = waits.as_ref().map_or(0.0, |waits| waits.1);
+        let waited = Duration::try_from_secs_f64(waited).unwrap_or_default().min(awake.elapsed());
+        shared.curious.store(waited > shortest / 4, Ordering::Relaxed);
+        let judge = |limit: &Duration| (waited >= *limit).then(|| judge(shared, &me, alone, *limit)).flatten();
+        if let Some((verdict, limit)) = abort.and_then(|limit| Some((judge(&limit)?, limit.as_secs_f64()))) {
+            comm::die(1, &format!("{verdict}. The run ends after {limit:.0} s of this (--stall-abort); {CURE}"));
+        }
+        let due = warned.as_ref().map(|old| old.last * 2).or(warn);
+        if let (Some(verdict), Some((what, _))) = (due.as_ref().and_then(judge), waits) {
+            let end = abort.map(|limit| format!("; the run ends after {:.0} s", limit.as_secs_f64()));
+            print(&format!("warning: {verdict}{}", end.unwrap_or_default()));
+            warned = Some(Warned { what, last: waited });
+        }
+    }
+}
+
+/// The sentence for a rank that has waited for `limit`.
+fn judge(shared: &Shared, me: &News, alone: bool, limit: Duration) -> Option<String> {
+    if alone {
+        return Some(verdict::alone(me));
+    }
+    let rank = shared.comm.known().map(|world| world.rank);
+    let peers = lock(&shared.peers);
+    match rank.filter(|_| !peers.is_empty()) {
+        Some(rank) => verdict::among(me, rank, &peers, limit),
+        None => verdict::unknown(me, limit),
+    }
+}
+
+const CURE: &str = "look at the ranks, files and nodes named; --resume auto goes on from the last checkpoint";
+
+/// The last warning: what was waited for, and for how long.
+struct Warned {
+    what: String,
+    last: Duration,
+}
+
+/// Prints a line on stderr, in one write.
+fn print(text: &str) {
+    screen::say(&format!("{}{text}", comm::rank_prefix()));
+}
+
+/// Waits that are too long.
+#[derive(Clone, Copy, Debug, PartialEq, Eq)]
+pub struct Limits {
+    /// Wait after which the watchdog prints a warning; again after twice that, four times, and so on. `None`: never.
+    pub warn: Option<Duration>,
+    /// Wait after which it ends the run. `None`: never.
+    pub abort: Option<Duration>,
+}
+
+impl Default for Limits {
+    /// A warning after a minute; the end after half an hour: no step, record or file takes that long, and file systems that recover at
+    /// all have done so by then.
+    fn default() -> Self {
+        Self { warn: Some(Duration::from_secs(60)), abort: Some(Duration::from_secs(1800)) }
+    }
+}
+
+impl Limits {
+    /// The shortest wait that calls for anything.
+    fn shortest(&self) -> Option<Duration> {
+        self.warn.into_iter().chain(self.abort).min()
+    }
+
+    /// Time between two looks, and between two signs of life: rare enough for a file system that a thousand ranks share.
+    fn period(&self) -> Duration {
+        let eighth = self.shortest().unwrap_or(Duration::MAX) / 8;
+        eighth.clamp(Duration::from_millis(50), Duration::from_secs(5))
+    }
+}
+
+/// What a rank does between collectives.
+#[derive(Clone, Copy, Debug, PartialEq, Eq)]
+pub enum Activity {
+    /// Plans and prepares the run.
+    Starting,
+    /// Reads the recipe, the data set's description or a checkpoint.
+    Reading,
+    /// Copies the data set to the node's local disk.
+    Staging,
+    /// Waits for its loader.
+    Data {
+        /// The optimizer step under way, from 1.
+        step: u64,
+        /// The worker whose share is waited for.
+        worker: usize,
+    },
+    /// Forward, backward, update.
+    Computing {
+        /// The optimizer step under way, from 1.
+        step: u64,
+    },
+    /// Waits for its loader in an evaluation.
+    ScoringData {
+        /// Number of the last logical batch, or 0 before the first.
+        after: u64,
+    },
+    /// Evaluation.
+    Scoring {
+        /// Logical batch.
+        batch: u64,
+    },
+    /// Rank 0 writes a model or a checkpoint.
+    Writing {
+        /// Optimizer steps done.
+        step: u64,
+    },
+}
+
+impl Activity {
+    /// Returns true if this is a wait for files, which takes seconds unless something hangs. All other activities are work, which may take
+    /// longer.
+    pub fn is_wait(self) -> bool {
+        match self {
+            Activity::Reading | Activity::Data { .. } | Activity::ScoringData { .. } | Activity::Writing { .. } => true,
+            Activity::Starting | Activity::Staging | Activity::Computing { .. } | Activity::Scoring { .. } => false,
+        }
+    }
+}
+
+impl std::fmt::Display for Activity {
+    fn fmt(&self, f: &mut std::fmt::Formatter<'_>) -> std::fmt::Result {
+        match self {
+            Activity::Starting => write!(f, "prepares the run"),
+            Activity::Reading => write!(f, "reads the recipe, the data set or a checkpoint"),
+            Activity::Staging => write!(f, "copies the data set (--stage)"),
+            Activity::ScoringData { after } => write!(f, "waits for data to score (after batch {after})"),
+            Activity::Data { step, worker } => write!(f, "waits for data (step {step}, worker {worker})"),
+            Activity::Computing { step } => write!(f, "computes step {step}"),
+            Activity::Scoring { batch } => write!(f, "scores batch {batch}"),
+            Activity::Writing { step } => write!(f, "writes the files of step {step}"),
+        }
+    }
+}
+
+/// How long a start may take without a word.
+const PATIENCE: Duration = Duration::from_secs(30);
+
+/// When the next word is due.
+struct FirstStep {
+    next: Duration,
+}
+
+impl Default for FirstStep {
+    fn default() -> Self {
+        Self { next: PATIENCE }
+    }
+}
+
+impl FirstStep {
+    /// What to say `elapsed` after the start, where this rank has done `activity` for `since`; nothing while nothing is due.
+    fn due(&mut self, elapsed: Duration, activity: Activity, since: Duration) -> Option<String> {
+        if elapsed < self.next {
+            return None;
+        }
+        while self.next <= elapsed {
+            self.next *= 2;
+        }
+        let why = match activity {
+            Activity::Starting | Activity::Reading | Activity::Staging => {
+                "planning a large network, reading a checkpoint, and copying with --stage or reading shards for the first time take long"
+            }
+            Activity::Data { .. } => {
+                "`trireme bench loader` says what the loader can do; the first reads of a file come from the disk"
+            }
+            _ => "a smaller batch or more --threads make a step shorter; `trireme bench step` measures one",
+        };
+        Some(format!(
+            "note: no step is done {:.0} s after the start: this rank {activity} for {:.0} s; {why}",
+            elapsed.as_secs_f64(),
+            since.as_secs_f64()
+        ))
+    }
+}
+
+#[cfg(test)]
+mod tests {
+    use super::*;
+
+    #[test]
+    fn a_long_start_is_spoken_of_now_and_then() {
+        let (mut first, s) = (FirstStep::default(), Duration::from_secs);
+        let mut at = |elapsed, activity| first.due(s(elapsed), activity, s(7));
+        assert_eq!(at(29, Activity::Starting), None);
+        let text = at(30, Activity::Starting).unwrap();
+        assert!(
+            text.contains("no step is done 30 s after the start: this rank prepares the run for 7 s; planning"),
+            "{text}"
+        );
+        assert_eq!(at(59, Activity::Starting), None);
+        // a process that was stopped says it once
+        assert!(at(200, Activity::Data { step: 1, worker: 0 }).unwrap().contains("bench loader"));
+        assert_eq!(at(239, Activity::Computing { step: 1 }), None);
+        assert!(at(240, Activity::Computing { step: 1 }).unwrap().contains("smaller batch"));
+    }
+}

@@ -3,7 +3,7 @@
 
 use std::time::Duration;
 
-use super::news::{News, Peer, SLOWER};
+use super::beacon::{News, Peer, SLOWER};
 
 /// Ranks named in a sentence at most.
 const NAMED: usize = 8;

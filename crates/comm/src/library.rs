@@ -1,0 +1,199 @@
+//! Which MPI library is loaded: whether it is of the family that the program was built for, and whether it takes GPU memory.
+//!
+//! A program that was built for one MPI library of a family starts with every other library of the family, in any version, but with none
+//! of another family: handles are pointers in one family and integers in the other, and the mpirun of one cannot start programs of the
+//! other.
+
+use std::time::Duration;
+
+use super::error::Error;
+use super::launcher::{self, Serving};
+use super::sys;
+use super::world::library_line;
+
+/// Libraries with one binary interface.
+#[derive(Debug, Clone, Copy, PartialEq, Eq)]
+pub enum Family {
+    /// Open MPI 4 and 5, and what is made of it.
+    OpenMpi,
+    /// MPICH's common interface, libmpi.so.12: MPICH, Cray MPICH, Intel MPI, MVAPICH.
+    Mpich,
+}
+
+impl Family {
+    /// As users know it.
+    pub fn name(self) -> &'static str {
+        match self {
+            Self::OpenMpi => "Open MPI",
+            Self::Mpich => "MPICH",
+        }
+    }
+
+    /// By the text of `MPI_Get_library_version`; `None` for a library that we do not know.
+    pub fn of_library(version: &str) -> Option<Self> {
+        let has = |names: &[&str]| names.iter().any(|name| version.contains(name));
+        if has(&["Open MPI"]) {
+            Some(Self::OpenMpi)
+        } else if has(&["MPICH", "Intel(R) MPI", "MVAPICH"]) {
+            Some(Self::Mpich)
+        } else {
+            None
+        }
+    }
+}
+
+/// How long the other ranks of a node leave its first one to say what holds for all of them.
+const TIME_TO_SPEAK: Duration = Duration::from_secs(1);
+
+/// Whether program, library and mpirun belong together: those that do not crash, hang, or make lone ranks.
+///
+/// # Errors
+/// [`Error::Family`], on the first rank of each node; the others end with exit code 1 a second later, without a word.
+pub(super) fn check_family() -> Result<(), Error> {
+    let Some(compiled) = sys::compiled_family() else { return Ok(()) };
+    let Some(text) = mismatch(compiled, &sys::library_version(), launcher::serving(&launcher::variable)) else {
+        return Ok(());
+    };
+    if launcher::is_second_of_node() {
+        std::thread::sleep(TIME_TO_SPEAK);
+        sys::exit_now(1);
+    }
+    Err(Error::Family(text))
+}
+
+/// Why they do not belong together, with the cure.
+fn mismatch(compiled: Family, version: &str, mpirun: Option<Serving>) -> Option<String> {
+    let (ours, library) = (compiled.name(), library_line(version));
+    if let Some(found) = Family::of_library(version).filter(|&found| found != compiled) {
+        let theirs = found.name();
+        return Some(format!(
+            "this trireme was built for {ours}'s family of MPI, but the loader found a library of {theirs}'s: {library}. Load the \
+             module of an MPI of {ours}'s family (`ldd` on the program shows which library is found), or use the trireme for {theirs}"
+        ));
+    }
+    let Serving { name, family, ranks } = mpirun.filter(|mpirun| mpirun.family != compiled)?;
+    // an MPICH that was configured with PMIx can also be started by Open MPI's
+    if compiled == Family::Mpich && version.to_lowercase().contains("pmix") {
+        return None;
+    }
+    Some(format!(
+        "{name} started {ranks} ranks, but this trireme was built for {ours}'s family of MPI, here {library}: the ranks could not \
+         find each other. Start with the mpirun of that MPI, use the trireme for {}, or build again with MPICC=/path/to/mpicc of \
+         this one",
+        family.name()
+    ))
+}
+
+// Whether the MPI library takes memory of a GPU, by its own word. That is a flag of its build or of its start, and has been wrong
+// before: only a right sum proves it.
+
+/// The library's own word, and where it comes from.
+#[derive(Debug, Clone, PartialEq, Eq)]
+pub struct Claim {
+    /// Whether it takes device memory; `None` where it gives no answer.
+    pub yes: Option<bool>,
+    /// The function or variable that answers, or what is missing.
+    pub by: String,
+}
+
+/// Variables that switch it on in a library: name and value.
+const VARIABLES: [(&str, &str); 4] =
+    [("MPICH_GPU_SUPPORT_ENABLED", "1"), ("MPIR_CVAR_ENABLE_GPU", "1"), ("MV2_USE_CUDA", "1"), ("MVP_USE_CUDA", "1")];
+
+/// Asks the library: its functions first, then the variables that Cray's MPICH, MPICH and MVAPICH are started with.
+pub fn claim() -> Claim {
+    let gpu = sys::query_gpu_support();
+    // one that answers the newer question need not be asked the older, which ends the process in MPICH 3.4
+    let cuda = if gpu.is_none() { sys::query_cuda_support() } else { None };
+    judge(cuda, gpu, sys::has_cray_gtl(), launcher::variable)
+}
+
+fn judge(cuda: Option<bool>, gpu: Option<bool>, gtl: bool, variable: impl Fn(&str) -> Option<String>) -> Claim {
+    if variable("MPICH_GPU_SUPPORT_ENABLED").as_deref() == Some("1") && !gtl {
+        let by = "MPICH_GPU_SUPPORT_ENABLED=1, but Cray's libmpi_gtl_cuda is not loaded: `module load craype-accel-nvidia90` and \
+                  build anew, or preload it";
+        return Claim { yes: Some(false), by: by.into() };
+    }
+    for (answer, name) in [(cuda, "MPIX_Query_cuda_support"), (gpu, "MPIX_GPU_query_support")] {
+        if let Some(yes) = answer.filter(|yes| *yes || gpu != Some(true)) {
+            return Claim { yes: Some(yes), by: format!("{name} answers {}", u8::from(yes)) };
+        }
+    }
+    match VARIABLES.iter().find(|(name, value)| variable(name).as_deref() == Some(value)) {
+        Some((name, value)) => Claim { yes: Some(true), by: format!("{name}={value}") },
+        None => Claim { yes: None, by: "the MPI library has no function that tells".into() },
+    }
+}
+
+#[cfg(test)]
+mod tests {
+    use super::*;
+
+    const OPEN_MPI_5: &str = "Open MPI v5.0.7, package: Debian OpenMPI, ident: 5.0.7, repo rev: v5.0.7, Feb 14, 2025";
+    const CRAY: &str =
+        "MPI VERSION    : CRAY MPICH version 8.1.28.15 (ANL base 3.4a2)\nMPI BUILD INFO : Wed Nov 15 2023";
+    const INTEL: &str = "Intel(R) MPI Library 2021.16 for Linux* OS\n";
+    const MPICH: &str =
+        "MPICH Version:      4.2.1\nMPICH Device:       ch4:ucx\nMPICH configure:    --with-device=ch4:ucx";
+
+    fn by(family: Family) -> Option<Serving> {
+        Some(Serving { name: "its mpirun", family, ranks: 4 })
+    }
+
+    #[test]
+    fn every_member_of_a_family_will_do() {
+        for version in [CRAY, INTEL, MPICH, "MVAPICH2 Version      :\t2.3.7", "an MPI of 2040"] {
+            assert_eq!(mismatch(Family::Mpich, version, by(Family::Mpich)), None, "{version}");
+        }
+        for version in ["Open MPI v4.1.0, package: Debian OpenMPI", OPEN_MPI_5] {
+            assert_eq!(mismatch(Family::OpenMpi, version, by(Family::OpenMpi)), None, "{version}");
+            assert_eq!(mismatch(Family::OpenMpi, version, None), None, "{version}");
+        }
+    }
+
+    #[test]
+    fn a_library_of_the_other_family_is_named_with_the_program_s_own() {
+        let text = mismatch(Family::Mpich, OPEN_MPI_5, None).unwrap();
+        assert!(text.contains("built for MPICH") && text.contains("Open MPI v5.0.7"), "{text}");
+        for version in [CRAY, INTEL, MPICH] {
+            let text = mismatch(Family::OpenMpi, version, None).unwrap();
+            assert!(text.contains("built for Open MPI") && text.contains(&library_line(version)), "{text}");
+        }
+    }
+
+    #[test]
+    fn the_other_family_s_mpirun_is_refused_but_where_mpich_has_pmix() {
+        let text = mismatch(Family::OpenMpi, OPEN_MPI_5, by(Family::Mpich)).unwrap();
+        assert!(text.contains("its mpirun started 4 ranks") && text.contains("MPICC="), "{text}");
+        assert!(mismatch(Family::Mpich, MPICH, by(Family::OpenMpi)).is_some());
+        assert_eq!(mismatch(Family::Mpich, &format!("{MPICH} --with-pmix=/usr"), by(Family::OpenMpi)), None);
+    }
+}
+
+#[cfg(test)]
+mod aware_tests {
+    use super::*;
+
+    fn claimed(cuda: Option<bool>, gpu: Option<bool>, gtl: bool, pairs: &[(&str, &str)]) -> Claim {
+        let variable = |name: &str| pairs.iter().find(|(key, _)| *key == name).map(|(_, value)| value.to_string());
+        judge(cuda, gpu, gtl, variable)
+    }
+
+    #[test]
+    fn functions_come_before_variables() {
+        assert_eq!(claimed(None, None, false, &[]).yes, None);
+        assert_eq!(claimed(Some(false), None, false, &[("MV2_USE_CUDA", "1")]).yes, Some(false));
+        assert_eq!(claimed(Some(true), None, false, &[]).by, "MPIX_Query_cuda_support answers 1");
+        assert_eq!(claimed(Some(false), Some(true), false, &[]).by, "MPIX_GPU_query_support answers 1");
+        assert_eq!(claimed(None, None, false, &[("MVP_USE_CUDA", "1")]).yes, Some(true));
+        assert_eq!(claimed(None, None, false, &[("MVP_USE_CUDA", "0")]).yes, None);
+    }
+
+    #[test]
+    fn cray_needs_its_transport_layer() {
+        let enabled = [("MPICH_GPU_SUPPORT_ENABLED", "1")];
+        let without = claimed(Some(true), None, false, &enabled);
+        assert!(without.yes == Some(false) && without.by.contains("libmpi_gtl_cuda"), "{without:?}");
+        assert_eq!(claimed(None, None, true, &enabled).yes, Some(true));
+    }
+}

@@ -1,0 +1,319 @@
+//! Fractal heaps, where HDF5 keeps the links and attributes of a group that has more than eight of them; the B-trees that list their
+//! members; and global heaps, where HDF5 keeps texts.
+
+use std::cell::RefCell;
+use std::collections::{BTreeMap, BTreeSet};
+
+use super::source::{Block, Cursor, Fault, Source, expect};
+
+/// The tree of objects that are too long for the heap's blocks: address, length and number of each.
+const HUGE: Kind = Kind { number: 1, record: 24 };
+
+/// An indirect block before its entries: signature, version, address of the heap; the block's offset comes then.
+const BEFORE_OFFSET: u64 = 13;
+
+/// Levels of indirect blocks at most.
+const MOST_LEVELS: usize = 8;
+
+/// A child of an indirect block.
+struct Child {
+    row: u64,
+    column: u64,
+    /// Bytes that it spans.
+    size: u64,
+    /// An offset in it.
+    inside: u64,
+}
+
+fn huge_objects(source: &Source, tree: u64) -> Result<BTreeMap<u64, (u64, u64)>, Fault> {
+    let mut objects = BTreeMap::new();
+    for record in records(source, tree, HUGE)?.chunks_exact(HUGE.record as usize) {
+        source.part(tree)?;
+        let mut cursor = Cursor::new(tree, record);
+        let place = (cursor.uint(8)?, cursor.uint(8)?);
+        objects.insert(cursor.uint(8)?, place);
+    }
+    Ok(objects)
+}
+
+/// An open heap.
+pub(super) struct Heap<'a> {
+    source: &'a Source,
+    at: u64,
+    /// Bytes of an object's offset in its id.
+    offset_bytes: u64,
+    /// Bytes of its length there.
+    length_bytes: u64,
+    width: u64,
+    first: u64,
+    largest: u64,
+    root: Option<u64>,
+    /// Rows of the root; 0: the root is a block of objects.
+    rows: u64,
+    /// Offsets in the file and lengths of huge objects, by their numbers.
+    huge: BTreeMap<u64, (u64, u64)>,
+}
+
+impl<'a> Heap<'a> {
+    /// Opens the heap at `at`, whose ids have `id` bytes.
+    pub(super) fn open(source: &'a Source, at: u64, id: u64) -> Result<Self, Fault> {
+        let header = source.block(at, 142, "a heap")?;
+        let mut cursor = header.cursor();
+        cursor.signature(b"FRHP", 0)?;
+        cursor.exactly(id, 2, "bytes of a heap's ids")?;
+        cursor.exactly(0, 2, "filters of a heap")?;
+        cursor.u8()?;
+        let most = cursor.uint(4)?;
+        cursor.take(8)?;
+        let huge = cursor.address()?;
+        // sizes, counts and free space
+        cursor.take(10 * 8)?;
+        let (width, first, largest) = (cursor.uint(2)?, cursor.uint(8)?, cursor.uint(8)?);
+        let (bits, _, root, rows) = (cursor.uint(2)?, cursor.uint(2)?, cursor.address()?, cursor.uint(2)?);
+        let sizes = [width, first, largest].iter().all(|size| size.is_power_of_two());
+        let sound =
+            sizes && first <= largest && largest <= 1 << 32 && width <= 1 << 10 && bits <= 64 && most <= largest;
+        expect(sound, at, || {
+            format!(
+                "a heap of {width} blocks a row, {first} to {largest} bytes each, objects up to {most}, {bits} bits"
+            )
+        })?;
+        let bytes = |most: u64| u64::from(most.max(1).ilog2()) / 8 + 1;
+        let length_bytes = bytes(most).min(u64::from(largest.ilog2()).div_ceil(8));
+        let huge = huge.map_or(Ok(BTreeMap::new()), |tree| huge_objects(source, tree))?;
+        Ok(Self { source, at, offset_bytes: bits.div_ceil(8), length_bytes, width, first, largest, root, rows, huge })
+    }
+
+    /// The object of an id.
+    pub(super) fn object(&self, id: &[u8]) -> Result<Block, Fault> {
+        let mut cursor = Cursor::new(self.at, id);
+        match cursor.u8()? {
+            0x00 => {
+                let (offset, length) = (cursor.uint(self.offset_bytes)?, cursor.uint(self.length_bytes)?);
+                let at = self.locate(offset, length)?;
+                self.source.block(at, length, "an object in a heap")
+            }
+            0x10 => self.huge(cursor.uint(cursor.rest().len() as u64)?),
+            other => Err(Fault::layout(self.at, format!("an object in a heap of the unknown kind {other}"))),
+        }
+    }
+
+    fn huge(&self, number: u64) -> Result<Block, Fault> {
+        let found = self.huge.get(&number);
+        let &(at, length) =
+            found.ok_or_else(|| Fault::layout(self.at, format!("no huge object {number} in the heap")))?;
+        self.source.block(at, length, "a huge object of a heap")
+    }
+
+    /// Where in the file an object begins.
+    fn locate(&self, offset: u64, length: u64) -> Result<u64, Fault> {
+        let outside = || Fault::layout(self.at, format!("no block of the heap has {length} bytes at {offset}"));
+        let mut block = self.root.ok_or_else(outside)?;
+        let (mut rows, mut size, mut inside) = (self.rows, self.first, offset);
+        for _ in 0..MOST_LEVELS {
+            if rows == 0 {
+                let end = inside.checked_add(length).filter(|&end| end <= size);
+                return end.and_then(|_| block.checked_add(inside)).ok_or_else(outside);
+            }
+            let child = self.covering(inside);
+            if child.row >= rows {
+                return Err(outside());
+            }
+            block = self.child(block, child.row * self.width + child.column)?;
+            (size, inside) = (child.size, child.inside);
+            // a child that is no block of objects has as many rows as it takes to span its size
+            let first_row = self.first * self.width;
+            rows = if size <= self.largest { 0 } else { u64::from((size / first_row).max(1).ilog2()) + 1 };
+        }
+        Err(outside())
+    }
+
+    /// The child of an indirect block that an offset in it falls into. From the third row on children double in size.
+    fn covering(&self, offset: u64) -> Child {
+        let first_row = self.first * self.width;
+        let row = if offset < first_row { 0 } else { u64::from((offset / first_row).ilog2()) + 1 };
+        let (size, start) = match row {
+            0 => (self.first, 0),
+            _ => (self.first << (row - 1), first_row << (row - 1)),
+        };
+        let column = (offset - start) / size;
+        Child { row, column, size, inside: offset - start - column * size }
+    }
+
+    /// An entry of an indirect block.
+    fn child(&self, block: u64, entry: u64) -> Result<u64, Fault> {
+        self.source.block(block, 5, "a block of a heap")?.cursor().signature(b"FHIB", 0)?;
+        let at = block.checked_add(BEFORE_OFFSET + self.offset_bytes + 8 * entry);
+        let at = at.ok_or_else(|| Fault::layout(block, "a block of a heap beyond the end of the file"))?;
+        self.source.block(at, 8, "an entry of a heap's block")?.cursor().present("a block of a heap")
+    }
+}
+
+/// Bytes of a node that are no records: signature, version, type, checksum.
+const FRAME: u64 = 10;
+
+/// Levels at most; a node has dozens of children.
+const MOST_TREE_LEVELS: u64 = 8;
+
+/// What a tree lists.
+#[derive(Clone, Copy)]
+pub(super) struct Kind {
+    /// HDF5's number of it.
+    pub(super) number: u8,
+    /// Bytes of a record.
+    pub(super) record: u64,
+}
+
+struct Tree<'a> {
+    source: &'a Source,
+    kind: Kind,
+    node: u64,
+    /// For each level, from the leaves up: bytes of a child's number of records, and of all below it.
+    widths: Vec<(u64, u64)>,
+    total: u64,
+    seen: BTreeSet<u64>,
+    records: Vec<u8>,
+}
+
+/// All records of the tree at `address`, one after another.
+pub(super) fn records(source: &Source, address: u64, kind: Kind) -> Result<Vec<u8>, Fault> {
+    let header = source.block(address, 34, "a B-tree")?;
+    let mut cursor = header.cursor();
+    cursor.signature(b"BTHD", 0)?;
+    cursor.exactly(u64::from(kind.number), 1, "kind of B-tree")?;
+    let node = cursor.uint(4)?;
+    expect((64..=65536).contains(&node), address, || format!("nodes of a B-tree of {node} bytes"))?;
+    cursor.exactly(kind.record, 2, "bytes of a record")?;
+    let depth = cursor.uint(2)?;
+    expect(depth < MOST_TREE_LEVELS, address, || format!("a B-tree of {depth} levels"))?;
+    cursor.take(2)?;
+    let (root, count, total) = (cursor.address()?, cursor.uint(2)?, cursor.uint(8)?);
+    let fits = total.checked_mul(kind.record).is_some_and(|bytes| bytes <= source.length());
+    expect(fits, address, || format!("a B-tree of {total} records"))?;
+    let widths = widths(node, kind.record, depth);
+    let mut tree = Tree { source, kind, node, widths, total, seen: BTreeSet::new(), records: Vec::new() };
+    if let Some(root) = root {
+        tree.visit(root, count, depth)?;
+    }
+    let got = tree.records.len() as u64 / kind.record;
+    expect(got == total, address, || format!("a B-tree of {total} records holds {got}"))?;
+    Ok(tree.records)
+}
+
+/// See [`Tree::widths`]. HDF5 takes as few bytes as the largest possible number needs.
+fn widths(node: u64, record: u64, depth: u64) -> Vec<(u64, u64)> {
+    let bytes = |most: u64| u64::from(most.max(1).ilog2()) / 8 + 1;
+    let leaf = (node - FRAME) / record;
+    let (mut most, mut below) = (leaf, 0);
+    let mut widths = vec![(0, 0)];
+    for _ in 0..depth {
+        widths.push((bytes(leaf), below));
+        let pointer = 8 + bytes(leaf) + below;
+        let own = (node.saturating_sub(FRAME + pointer)) / (record + pointer);
+        most = (own + 1).saturating_mul(most).saturating_add(own);
+        below = bytes(most);
+    }
+    widths
+}
+
+impl Tree<'_> {
+    fn visit(&mut self, at: u64, count: u64, level: u64) -> Result<(), Fault> {
+        expect(self.seen.insert(at), at, || "a B-tree that goes in circles".into())?;
+        let block = self.source.block(at, self.node, "a node of a B-tree")?;
+        let mut cursor = block.cursor();
+        cursor.signature(if level == 0 { b"BTLF" } else { b"BTIN" }, 0)?;
+        cursor.exactly(u64::from(self.kind.number), 1, "kind of B-tree")?;
+        self.records.extend(cursor.take(count.saturating_mul(self.kind.record))?);
+        let got = self.records.len() as u64 / self.kind.record;
+        expect(got <= self.total, at, || format!("a B-tree of {} records holds more", self.total))?;
+        if level == 0 { Ok(()) } else { self.children(cursor, count, level) }
+    }
+
+    fn children(&mut self, mut cursor: Cursor<'_>, count: u64, level: u64) -> Result<(), Fault> {
+        let (own, below) = self.widths[level as usize];
+        for _ in 0..=count {
+            let (child, records) = (cursor.present("a node of a B-tree")?, cursor.uint(own)?);
+            cursor.take(below)?;
+            self.visit(child, records, level - 1)?;
+        }
+        Ok(())
+    }
+}
+
+/// Bytes of a reference to a text: its length, the collection's address, the object's number.
+pub(super) const REFERENCE: u64 = 16;
+
+/// Bytes of the header of a collection, and of an object in it.
+const HEADER: u64 = 16;
+
+/// Offset in the file and length of each object of a collection.
+type Objects = BTreeMap<u64, (u64, u64)>;
+
+/// The collections that were needed so far.
+#[derive(Default)]
+pub(super) struct GlobalHeap {
+    collections: RefCell<BTreeMap<u64, Collection>>,
+}
+
+struct Collection {
+    end: u64,
+    objects: Objects,
+}
+
+impl GlobalHeap {
+    /// The text that the next 16 bytes refer to.
+    pub(super) fn text(&self, source: &Source, cursor: &mut Cursor<'_>) -> Result<String, Fault> {
+        let at = cursor.at();
+        source.part(at)?;
+        let (length, collection, number) = (cursor.uint(4)?, cursor.uint(8)?, cursor.uint(4)?);
+        if length == 0 {
+            return Ok(String::new());
+        }
+        if !self.collections.borrow().contains_key(&collection) {
+            self.open(source, collection)?;
+        }
+        let collections = self.collections.borrow();
+        let found = collections.get(&collection).and_then(|c| c.objects.get(&number));
+        let place = found.filter(|(_, have)| length <= *have);
+        let &(place, _) = place.ok_or_else(|| {
+            Fault::layout(at, format!("no text {number} of {length} bytes in the collection at {collection}"))
+        })?;
+        source.hand_out(length, at)?;
+        source.block(place, length, "a text")?.cursor().text(length)
+    }
+
+    /// Lists the objects of a collection. Collections that overlap would make a small file a large table.
+    fn open(&self, source: &Source, at: u64) -> Result<(), Fault> {
+        let header = source.block(at, HEADER, "a collection of texts")?;
+        let mut cursor = header.cursor();
+        cursor.signature(b"GCOL", 1)?;
+        cursor.take(3)?;
+        let length = cursor.uint(8)?;
+        let mut collections = self.collections.borrow_mut();
+        let block = source.block(at, length, "a collection of texts")?;
+        let end = at + length;
+        let before = collections.range(..end).next_back();
+        expect(before.is_none_or(|(_, other)| other.end <= at), at, || "collections of texts that overlap".into())?;
+        collections.insert(at, Collection { end, objects: objects(source, block.cursor())? });
+        Ok(())
+    }
+}
+
+fn objects(source: &Source, mut cursor: Cursor<'_>) -> Result<Objects, Fault> {
+    cursor.take(HEADER)?;
+    let mut objects = Objects::new();
+    while cursor.rest().len() as u64 >= HEADER {
+        let at = cursor.at();
+        let (number, _, _, length) = (cursor.uint(2)?, cursor.uint(2)?, cursor.uint(4)?, cursor.uint(8)?);
+        if number == 0 {
+            // free space up to the end
+            break;
+        }
+        source.part(at)?;
+        let place = cursor.at();
+        let padded = length.checked_next_multiple_of(8);
+        cursor.take(padded.ok_or_else(|| Fault::layout(at, format!("a text of {length} bytes")))?)?;
+        expect(objects.insert(number, (place, length)).is_none(), at, || format!("two texts {number}"))?;
+    }
+    Ok(objects)
+}

@@ -1,0 +1,248 @@
+//! Files of Keras: `.h5` of Keras 2 and 3 (a whole model or its weights), and `.weights.h5` of Keras 3. libhdf5 reads them in a process of
+//! its own.
+//!
+//! Names become PyTorch's: `conv1.weight` for `conv1/kernel`, and so on. Values stay in Keras's order, which only the network's layers can
+//! undo.
+
+use std::collections::{BTreeMap, BTreeSet};
+use std::path::Path;
+
+use loaders::printable;
+
+use super::weights::{Error, Format, Model, Weights};
+use crate::checkpoint;
+use crate::checkpoint::foreign::Failed;
+use crate::checkpoint::{KerasWeights, ModelFile, Opened, Tensor, foreign, read_weights};
+
+/// Keras's names of weights, and PyTorch's.
+const NAMES: [(&str, &str); 7] = [
+    ("kernel", "weight"),
+    ("depthwise_kernel", "weight"),
+    ("bias", "bias"),
+    ("gamma", "weight"),
+    ("beta", "bias"),
+    ("moving_mean", "running_mean"),
+    ("moving_variance", "running_var"),
+];
+
+/// What batch norms of PyTorch and trireme add to variances, where nothing else is said.
+const OUR_EPSILON: f64 = 1e-5;
+
+/// Reads a file that another program made.
+pub fn read_keras(path: &Path) -> Result<Weights, Error> {
+    let unsupported = |text: String| Error::Unsupported { path: path.to_path_buf(), text };
+    let copy = foreign::rewritten(path, &["--weights"]).map_err(|failed| match failed {
+        Failed::Io(source) => Error::Io { path: path.to_path_buf(), source },
+        Failed::Said(said) => {
+            unsupported(format!("an HDF5 file that cannot be read: {said}. Save the weights again in Keras"))
+        }
+    })?;
+    let KerasWeights { tensors, epsilons, turned } = read_weights(&copy.name())?;
+    if let Some(layer) = turned.first() {
+        return Err(unsupported(format!(
+            "its layer {} flattens images in another order than (H, W, C), since a Permute stands before it or its data_format is not that \
+             of the convolutions: the weights behind it would be taken for others. Convert the model to ONNX and take that",
+            printable(layer)
+        )));
+    }
+    let warning = warning(path, shiftless(&tensors).map_err(unsupported)?, &epsilons);
+    let tensors = renamed(tensors).map_err(unsupported)?;
+    if tensors.is_empty() {
+        let text =
+            "an HDF5 file without weights in a layout of Keras (layer_names and weight_names, or layers with vars)";
+        return Err(unsupported(text.into()));
+    }
+    Ok(Weights { path: path.to_path_buf(), format: "Keras", tensors, model: None, warning, keras: true })
+}
+
+/// What a user should know of the norms of a file: the first of those of which `one` is one, and the epsilons of all.
+fn warning(path: &Path, one: Option<String>, epsilons: &[String]) -> Option<String> {
+    let path = path.display();
+    let numbered = one.map(|layer| {
+        format!(
+            "warning: {path}: the three weights of {}, and of layers like it, are read as shift, mean and variance. A \
+             BatchNormalization(center=False) looks the same, and is not read: save the model with a shift (center=True) of zeros",
+            printable(&layer)
+        )
+    });
+    let others = epsilons.iter().any(|epsilon| epsilon.parse::<f64>() != Ok(OUR_EPSILON));
+    let epsilon = others.then(|| {
+        format!(
+            "warning: {path}: its batch norms have an epsilon of {}; where the network's have another (`eps`), probabilities move a little",
+            printable(&epsilons.join(" and "))
+        )
+    });
+    // only files of weights alone have numbers for names
+    numbered.or(epsilon)
+}
+
+/// The first norm with three numbered weights, which are the shift, mean and variance of one without a scale, or scale, mean and variance
+/// of one without a shift.
+///
+/// # Errors
+/// Where the first weight is above zero in all such norms, as scales are and shifts are not.
+fn shiftless(tensors: &[Tensor]) -> Result<Option<String>, String> {
+    let mut layers: BTreeMap<&str, Vec<&Tensor>> = BTreeMap::new();
+    for tensor in tensors {
+        let (layer, field) = split(&tensor.0);
+        if field.parse::<usize>().is_ok() {
+            layers.entry(layer).or_default().push(tensor);
+        }
+    }
+    layers.retain(|_, weights| weights.len() == 3 && weights.iter().all(|(_, shape, _)| shape.len() == 1));
+    let mut first = layers.values().flatten().filter(|(name, ..)| split(name).1 == "0").flat_map(|(.., values)| values);
+    let one = layers.keys().next().map(ToString::to_string);
+    match one {
+        Some(layer) if first.all(|value| *value > 0.0) => Err(format!(
+            "its layer {} has three weights, of which the first is above zero everywhere, as scales are: it seems to be a \
+             BatchNormalization(center=False), which is not read from .weights.h5. Save the model with a shift (center=True) of zeros",
+            printable(&layer)
+        )),
+        one => Ok(one),
+    }
+}
+
+/// The same with PyTorch's names.
+fn renamed(tensors: Vec<Tensor>) -> Result<Vec<Tensor>, String> {
+    let mut layers: BTreeMap<String, Vec<usize>> = BTreeMap::new();
+    for (name, shape, _) in &tensors {
+        layers.entry(split(name).0.to_string()).or_default().push(shape.len());
+    }
+    let mut seen = BTreeSet::new();
+    let rename = |(name, shape, values): Tensor| {
+        let (layer, field) = split(&name);
+        let torch = match (field.parse::<usize>(), layers.get(layer)) {
+            (Ok(number), Some(ranks)) => by_number(ranks).get(number).copied().unwrap_or(field),
+            _ => NAMES.iter().find(|known| known.0 == field).map_or(field, |known| known.1),
+        };
+        let new = format!("{}.{torch}", layer.replace('/', "."));
+        match seen.insert(new.clone()) {
+            true => Ok((new, shape, values)),
+            false => Err(format!("two of its weights would both be {new}")),
+        }
+    };
+    tensors.into_iter().map(rename).collect()
+}
+
+fn split(name: &str) -> (&str, &str) {
+    name.rsplit_once('/').unwrap_or(("", name))
+}
+
+/// What the numbered weights of a layer are, by their numbers of dimensions, as Keras's layers make them.
+fn by_number(ranks: &[usize]) -> &'static [&'static str] {
+    match ranks {
+        [1, 1, 1, 1] => &["weight", "bias", "running_mean", "running_var"],
+        // a norm without a scale, as in most of Keras's own networks
+        [1, 1, 1] => &["bias", "running_mean", "running_var"],
+        [2 | 4, 1] | [1, 1] => &["weight", "bias"],
+        [_] => &["weight"],
+        _ => &[],
+    }
+}
+
+// HDF5: trireme's own model.h5 and checkpoints (the weights of the last step, not their averages), and what other programs made, which is
+// [`keras`]'s to read.
+
+/// What HDF5 files start with.
+const SIGNATURE: &[u8] = b"\x89HDF\r\n\x1a\n";
+
+pub(super) const HDF5_FORMAT: Format = Format {
+    name: "trireme",
+    about: "trireme's model.h5 and checkpoints, Keras's .h5",
+    recognises: |head| head.starts_with(SIGNATURE),
+    read,
+    read_part: None,
+};
+
+fn read(path: &Path) -> Result<Weights, Error> {
+    let opened = match ModelFile::read(path) {
+        Err(checkpoint::Error::Foreign { .. }) => None,
+        Err(checkpoint::Error::Rewritten { .. }) => made_anew(path)?,
+        other => Some(Opened { model: other?, warning: None }),
+    };
+    let Some(opened) = opened else { return read_keras(path) };
+    let warning = opened.told(path);
+    let file = opened.model;
+    let tensors = file.layers.into_iter().flat_map(|layer| {
+        let name = layer.name;
+        layer.tensors.into_iter().map(move |(field, shape, values)| (format!("{name}.{field}"), shape, values))
+    });
+    let model = Model { network: file.network, classes: file.classes, preprocess: file.preprocess };
+    Ok(Weights {
+        path: path.to_path_buf(),
+        format: HDF5_FORMAT.name,
+        tensors: tensors.collect(),
+        model: Some(model),
+        warning,
+        keras: false,
+    })
+}
+
+/// A model of trireme in another layout of HDF5; none if the file is no model of trireme.
+fn made_anew(path: &Path) -> Result<Option<Opened>, Error> {
+    let Ok(copy) = foreign::rewritten(path, &[]) else { return Ok(None) };
+    match ModelFile::open(&copy.name()) {
+        Ok(opened) => Ok(Some(opened)),
+        Err(checkpoint::Error::Foreign { .. }) => Ok(None),
+        Err(error) => Err(error.into()),
+    }
+}
+
+#[cfg(test)]
+mod tests {
+    use super::*;
+
+    fn names(names: &[(&str, usize)]) -> Result<Vec<String>, String> {
+        let tensors = names.iter().map(|(name, rank)| (name.to_string(), vec![1; *rank], vec![0.0]));
+        Ok(renamed(tensors.collect())?.into_iter().map(|tensor| tensor.0).collect())
+    }
+
+    #[test]
+    fn norms_without_a_shift_are_told_from_those_without_a_scale() {
+        let norm = |layer: &str, first: [f32; 3]| {
+            let vectors = [first, [0.5, 0.5, 0.5], [1.0, 1.0, 1.0]];
+            let named = move |(i, values): (usize, [f32; 3])| (format!("{layer}/{i}"), vec![3], values.to_vec());
+            vectors.into_iter().enumerate().map(named).collect::<Vec<Tensor>>()
+        };
+        let scales = [norm("a", [0.9, 1.1, 1.0]), norm("b", [0.2, 0.3, 1.4])].concat();
+        assert!(shiftless(&scales).unwrap_err().contains("layer a has three weights"));
+        let shifts = [norm("a", [0.9, 1.1, 1.0]), norm("b", [0.2, -0.3, 1.4])].concat();
+        assert_eq!(shiftless(&shifts).unwrap(), Some("a".into()));
+        assert_eq!(shiftless(&norm("a", [0.0; 3])).unwrap(), Some("a".into()));
+        // one with both has four, and names tell in other files
+        let four = [norm("a", [0.9, 1.1, 1.0]), vec![("a/3".to_string(), vec![3], vec![1.0; 3])]].concat();
+        assert_eq!(shiftless(&four).unwrap(), None);
+        let told = |one: Option<&str>, epsilons: &[&str]| {
+            let epsilons: Vec<String> = epsilons.iter().map(ToString::to_string).collect();
+            warning(Path::new("k.h5"), one.map(str::to_string), &epsilons)
+        };
+        assert_eq!(told(None, &["0.00001"]), None);
+        assert!(told(None, &["0.00001", "0.001"]).unwrap().contains("epsilon of 0.00001 and 0.001"));
+        assert!(told(Some("bn"), &[]).unwrap().contains("weights of bn, and of layers like it,"));
+    }
+
+    #[test]
+    fn names_become_pytorchs() {
+        let named =
+            [("conv1/kernel", 4), ("conv1/bias", 1), ("bn/moving_mean", 1), ("dw/depthwise_kernel", 4), ("odd/x", 1)];
+        let want = ["conv1.weight", "conv1.bias", "bn.running_mean", "dw.weight", "odd.x"];
+        assert_eq!(names(&named).unwrap(), want);
+        let norm =
+            [("a.bn/0", 1), ("a.bn/1", 1), ("a.bn/2", 1), ("a.bn/3", 1), ("fc/0", 2), ("fc/1", 1), ("conv/0", 4)];
+        let want = [
+            "a.bn.weight",
+            "a.bn.bias",
+            "a.bn.running_mean",
+            "a.bn.running_var",
+            "fc.weight",
+            "fc.bias",
+            "conv.weight",
+        ];
+        assert_eq!(names(&norm).unwrap(), want);
+        assert_eq!(
+            names(&[("bn/0", 1), ("bn/1", 1), ("bn/2", 1)]).unwrap(),
+            ["bn.bias", "bn.running_mean", "bn.running_var"]
+        );
+        assert!(names(&[("a/kernel", 4), ("a/depthwise_kernel", 4)]).unwrap_err().contains("both be a.weight"));
+    }
+}

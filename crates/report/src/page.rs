@@ -1,0 +1,372 @@
+//! Renders report.html: one page with everything that a run, or several side by side, left behind. It needs no network and no other file.
+
+use loaders::overwrite::Content;
+use serde_json::{Value, json};
+
+use super::history::{EpochLine, EvalLine, LayersLine, Log, Run, SpreadLine, State, StepLine, TensorLine};
+
+const TEXT: &str = include_str!("page/page.html");
+const STYLE: &str = include_str!("page/page.css");
+const SCRIPT: &str = concat!(
+    include_str!("page/page.js"),
+    include_str!("page/evaluation.js"),
+    include_str!("page/layers.js"),
+    include_str!("page/main.js")
+);
+
+/// Its name in the folder of a run.
+pub const NAME: &str = "report.html";
+
+/// A page: no other file is written over by one.
+pub const PAGE: Content = Content { name: "a page of HTML", begins: |head| head.starts_with(b"<!DOCTYPE html>") };
+
+/// Points of all curves of all runs together: more than a screen shows, and little enough for a page that opens at once.
+const POINTS: usize = 16_000;
+
+/// Returns the page of these runs. With `reload`, browsers load it again after so many seconds. `is_default` returns true for a key of a
+/// recipe and its value as TOML if that is the default, which the page folds away.
+pub fn render(runs: &[Run], reload: Option<u32>, is_default: fn(&str, &str) -> bool) -> String {
+    let points = (POINTS / runs.len().max(1) / CURVES).max(100);
+    let all: Vec<Value> = runs.iter().map(|run| run_data(run, points, is_default)).collect();
+    let data = serde_json::json!({ "version": env!("CARGO_PKG_VERSION"), "runs": all });
+    let names: Vec<String> = runs.iter().map(Run::name).collect();
+    let refresh =
+        reload.map(|seconds| format!("<meta http-equiv=\"refresh\" content=\"{seconds}\">")).unwrap_or_default();
+    // what comes from a run goes in last, so that nothing in it is taken for a place to fill
+    let page = TEXT.replace("{{refresh}}", &refresh).replace("{{style}}", STYLE).replace("{{script}}", SCRIPT);
+    let (head, tail) = page.split_once("{{data}}").unwrap_or((&page, ""));
+    head.replace("{{title}}", &escaped(&names.join(", "))) + &inert(&data.to_string()) + tail
+}
+
+/// JSON that no HTML parser takes for markup, whatever the strings in it are.
+fn inert(json: &str) -> String {
+    json.replace('<', "\\u003c").replace('>', "\\u003e").replace('&', "\\u0026")
+}
+
+fn escaped(text: &str) -> String {
+    text.replace('&', "&amp;").replace('<', "&lt;").replace('>', "&gt;").replace('"', "&quot;")
+}
+
+/// A run; its curves have `points` points at most.
+fn run_data(run: &Run, points: usize, is_default: fn(&str, &str) -> bool) -> Value {
+    let Run { log, .. } = run;
+    let last = log.starts.last();
+    let state = match run.state() {
+        State::Done => "done",
+        State::Running => "running",
+        State::Diverged => "diverged",
+        State::Stopped => "stopped",
+    };
+    json!({
+        "name": run.name(),
+        "folder": run.folder.display().to_string(),
+        "state": state,
+        "step": log.step(),
+        "last_step": run.last_step(),
+        "steps_per_epoch": last.map(|start| start.steps_per_epoch),
+        "epochs": last.map(|start| start.epochs),
+        "model": last.map(|start| start.model.clone()),
+        "parameters": last.map(|start| start.parameters),
+        "images": last.map(|start| start.images),
+        "batch": last.map(|start| start.batch),
+        "workers": last.map(|start| start.workers),
+        "ranks": last.map(|start| start.ranks),
+        "resumed": log.starts.iter().skip(1).map(|start| start.step).collect::<Vec<_>>(),
+        "facts": last.map(|start| &start.facts),
+        "begun": log.starts.first().and_then(|start| start.utc.clone()),
+        "recipe": run.recipe,
+        "defaults": run.recipe.iter().filter(|(key, value)| is_default(key, value)).map(|(key, _)| key).collect::<Vec<_>>(),
+        "curves": curves(&log.steps, points),
+        "epoch_means": epochs(&log.epochs),
+        "evals": evals(log.evals.iter().chain(&log.averages)),
+        "at_end": evals(log.at_end.iter()),
+        "time": time(log),
+        "img_per_s": rate(log),
+        "end": log.end.as_ref().map(|end| json!({
+            "seconds": end.seconds, "img_per_s": end.img_per_s, "digest": end.digest, "ended": end.ended,
+            "seconds_to_target": end.seconds_to_target,
+        })),
+        "seconds_of_steps": log.seconds_of_steps(),
+        "layers": layer_data(log),
+        "evaluation": run.evaluation,
+        "unusable": run.unusable,
+        "unread": { "lines": log.unread.lines, "first": log.unread.first },
+    })
+}
+
+fn curves(steps: &[StepLine], points: usize) -> Value {
+    let curve = |value: fn(&StepLine) -> f64| thinned(steps.iter().map(|step| (step.step, value(step))), points);
+    json!({
+        "loss": curve(|step| step.loss),
+        "top1": curve(|step| step.top1),
+        "lr": curve(|step| step.lr),
+        "img_per_s": curve(|step| step.img_per_s),
+        "data_wait_ms": curve(|step| step.data_wait_ms),
+        "comm_wait_ms": curve(|step| step.comm_wait_ms),
+        "grad_norm": curve(|step| step.grad_norm),
+    })
+}
+
+fn epochs(epochs: &[EpochLine]) -> Value {
+    let row = |epoch: &EpochLine| {
+        json!({ "step": epoch.step, "epoch": epoch.epoch, "loss": epoch.loss, "top1": epoch.top1,
+                "img_per_s": epoch.img_per_s, "seconds": epoch.seconds })
+    };
+    epochs.iter().map(row).collect()
+}
+
+fn evals<'a>(all: impl Iterator<Item = &'a EvalLine>) -> Value {
+    let row = |eval: &EvalLine| {
+        json!({ "step": eval.step, "epoch": eval.epoch, "split": eval.split, "top1": eval.top1, "top5": eval.top5,
+                "loss": eval.loss, "count": eval.count, "ema": eval.ema, "best": eval.best, "macro_f1": eval.macro_f1,
+                "map": eval.map, "micro_f1": eval.micro_f1 })
+    };
+    all.map(row).collect()
+}
+
+/// Images a second, the mean of the run: that of the last start or, if it is not over or had no step left, of the steps in the log.
+fn rate(log: &Log) -> Option<f64> {
+    let told = log.end.as_ref().map(|end| end.img_per_s).filter(|rate| *rate > 0.0);
+    let batch = log.starts.last().map(|start| start.batch as f64);
+    told.or_else(|| Some(1e3 * batch? / time(log)["step_ms"].as_f64()?))
+}
+
+/// Means over all steps but the first, which prepares much: where the time of a step goes, and what differs between ranks.
+fn time(log: &Log) -> Value {
+    let steps = log.steps.get(1..).unwrap_or_default();
+    let mean = |value: &dyn Fn(&StepLine) -> f64| {
+        let known: Vec<f64> = steps.iter().map(value).filter(|value| value.is_finite()).collect();
+        known.iter().sum::<f64>() / known.len() as f64
+    };
+    let ranks = |value: fn(&StepLine) -> [f64; 3]| [0, 1, 2].map(|k| mean(&move |step| value(step)[k]));
+    let loader = |key: &str| {
+        let known: Vec<f64> = log.epochs.iter().filter_map(|epoch| *epoch.loader.get(key)?).collect();
+        known.iter().sum::<f64>() / known.len() as f64
+    };
+    json!({
+        "step_ms": mean(&|step| step.step_ms),
+        "data_wait_ms": mean(&|step| step.data_wait_ms),
+        "comm_wait_ms": mean(&|step| step.comm_wait_ms),
+        "step_ranks": ranks(|step| step.step_ranks),
+        "data_wait_ranks": ranks(|step| step.data_wait_ranks),
+        "comm_wait_ranks": ranks(|step| step.comm_wait_ranks),
+        "loader": { "read_us": loader("read_us"), "decode_us": loader("decode_us"), "transform_us": loader("transform_us"),
+                    "slot_wait_us": loader("slot_wait_us") },
+        "exchange": log.exchange.as_ref().map(|exchange| json!({
+            "codec": exchange.codec, "encode_ms": exchange.encode_ms, "wire_ms": exchange.wire_ms,
+            "decode_ms": exchange.decode_ms,
+        })),
+    })
+}
+
+/// Numbers of all layers and steps together, about.
+const MOST: usize = 40_000;
+/// Of one tensor at one step.
+const EACH: usize = 5;
+
+/// By parameters, each number over the steps; null where nothing was measured.
+fn layer_data(log: &Log) -> Value {
+    let lines = log.layers.lines();
+    let Some(&last) = lines.last() else { return Value::Null };
+    let room = (MOST / EACH / last.tensors.len().max(1)).max(2);
+    let lines: Vec<&LayersLine> = match lines.len() <= room {
+        true => lines,
+        // the first and the last are among them
+        false => (0..room).map(|k| lines[k * (lines.len() - 1) / (room - 1)]).collect(),
+    };
+    let tensors = last.tensors.iter().enumerate().map(|(index, tensor)| {
+        let of = |value: fn(&TensorLine) -> Option<f64>| {
+            let known =
+                |line: &&LayersLine| line.tensors.get(index).filter(|other| other.name == tensor.name).and_then(value);
+            lines.iter().map(known).collect::<Vec<_>>()
+        };
+        json!({
+            "name": tensor.name,
+            "elements": tensor.elements,
+            "weight": whole(&tensor.weight),
+            "gradient": whole(&tensor.gradient),
+            "weight_deviation": of(|tensor| tensor.weight.deviation),
+            "gradient_deviation": of(|tensor| tensor.gradient.deviation),
+            "gradient_mean": of(|tensor| tensor.gradient.mean),
+            "gradient_zeros": of(|tensor| tensor.gradient.zeros),
+            "zero_codes": of(|tensor| tensor.zero_codes),
+        })
+    });
+    json!({ "steps": lines.iter().map(|line| line.step).collect::<Vec<_>>(), "tensors": tensors.collect::<Vec<_>>() })
+}
+
+/// All that is known of the last line.
+fn whole(spread: &SpreadLine) -> Value {
+    let SpreadLine { mean, deviation, least, most, zeros } = spread;
+    json!({ "mean": mean, "deviation": deviation, "least": least, "most": most, "zeros": zeros })
+}
+
+/// Curves of a run that are drawn from its steps.
+const CURVES: usize = 7;
+
+/// `{x, y}` of a curve over the steps; where there are more than `most`, means of runs of neighbours with their least and most as `lo`
+/// and `hi`. Values that are no numbers are null, and left out of means. A curve without any number is null.
+fn thinned(points: impl Iterator<Item = (u64, f64)>, most: usize) -> Value {
+    let points: Vec<(u64, f64)> = points.collect();
+    if !points.iter().any(|(_, y)| y.is_finite()) {
+        return Value::Null;
+    }
+    if points.len() <= most {
+        let (x, y): (Vec<u64>, Vec<f64>) = points.into_iter().unzip();
+        return json!({ "x": x, "y": y });
+    }
+    let groups: Vec<Group> = (0..most).map(|k| Group::of(group(&points, k, most))).collect();
+    json!({
+        "x": groups.iter().map(|group| group.x).collect::<Vec<_>>(),
+        "y": groups.iter().map(|group| group.mean).collect::<Vec<_>>(),
+        "lo": groups.iter().map(|group| group.least).collect::<Vec<_>>(),
+        "hi": groups.iter().map(|group| group.most).collect::<Vec<_>>(),
+    })
+}
+
+/// The k-th of `parts` parts that differ by one point at most.
+fn group(points: &[(u64, f64)], k: usize, parts: usize) -> &[(u64, f64)] {
+    &points[k * points.len() / parts..(k + 1) * points.len() / parts]
+}
+
+/// Neighbours as one point.
+struct Group {
+    /// The last step.
+    x: u64,
+    mean: f64,
+    least: f64,
+    most: f64,
+}
+
+impl Group {
+    fn of(points: &[(u64, f64)]) -> Self {
+        let known = || points.iter().map(|(_, y)| *y).filter(|y| y.is_finite());
+        Self {
+            x: points.last().map_or(0, |(x, _)| *x),
+            mean: known().sum::<f64>() / known().count() as f64,
+            least: known().fold(f64::NAN, f64::min),
+            most: known().fold(f64::NAN, f64::max),
+        }
+    }
+}
+
+#[cfg(test)]
+mod tests {
+    use super::super::history::Log;
+    use super::*;
+    use std::collections::BTreeMap;
+    use std::time::SystemTime;
+
+    fn run(name: &str, lines: &str) -> Run {
+        let recipe = BTreeMap::from([("model".into(), "\"</script><b>\"".into())]);
+        let log = Log::from_lines(lines.as_bytes()).unwrap();
+        let (changed, released, evaluation, unusable) = (SystemTime::now(), false, None, Vec::new());
+        Run { folder: name.into(), log, recipe, changed, released, evaluation, unusable }
+    }
+
+    /// The JSON in a page.
+    fn data_of(page: &str) -> Value {
+        let from = page.split_once("<script type=\"application/json\" id=\"data\">").unwrap().1;
+        serde_json::from_str(from.split_once("</script>").unwrap().0).unwrap()
+    }
+
+    #[test]
+    fn the_numbers_are_those_of_the_log() {
+        let lines = "{\"event\":\"step\",\"step\":1,\"loss\":2.3115731142461312,\"lr\":0.1}\n\
+                     {\"event\":\"step\",\"step\":2,\"loss\":null,\"lr\":0.05}\n\
+                     {\"event\":\"eval\",\"step\":2,\"split\":\"test\",\"top1\":0.1188,\"top5\":0.5,\"loss\":2.2,\"count\":10}\n";
+        let page = render(&[run("a", lines)], None, |_, _| false);
+        let data = &data_of(&page)["runs"][0];
+        assert_eq!(data["curves"]["loss"]["y"], serde_json::json!([2.3115731142461312, null]));
+        assert_eq!(data["curves"]["lr"]["x"], serde_json::json!([1, 2]));
+        assert_eq!(data["evals"][0]["top1"], 0.1188);
+        assert!(!page.contains("http-equiv=\"refresh\""));
+        assert!(render(&[], Some(5), |_, _| false).contains("<meta http-equiv=\"refresh\" content=\"5\">"));
+    }
+
+    /// The last start may have had nothing to do but score.
+    #[test]
+    fn a_start_without_steps_has_the_rate_of_those_before() {
+        let steps: String =
+            (1..=3).map(|step| format!("{{\"event\":\"step\",\"step\":{step},\"step_ms\":50}}\n")).collect();
+        let of = |rate: &str| {
+            let start = "{\"event\":\"start\",\"step\":3,\"batch\":10}\n";
+            let end = format!("{{\"event\":\"end\",\"step\":3,\"img_per_s\":{rate}}}\n");
+            data_of(&render(&[run("a", &(steps.clone() + start + &end))], None, |_, _| false))["runs"][0]["img_per_s"]
+                .clone()
+        };
+        assert_eq!((of("0"), of("123.5")), (200.0.into(), 123.5.into()));
+        assert_eq!(data_of(&render(&[run("a", "")], None, |_, _| false))["runs"][0]["img_per_s"], Value::Null);
+    }
+
+    /// Nothing in a run becomes markup.
+    #[test]
+    fn strings_stay_strings() {
+        let page = render(&[run("<img src=x onerror=alert(1)>{{style}}", "")], None, |_, _| false);
+        assert!(!page.contains("<img") && !page.contains("</script><b>"), "{page}");
+        assert_eq!(data_of(&page)["runs"][0]["recipe"]["model"], "\"</script><b>\"");
+        assert_eq!(page.matches("</script>").count(), 2);
+        assert!(page.contains("<title>&lt;img"));
+        assert_eq!(data_of(&page)["runs"][0]["defaults"], serde_json::json!([]));
+        let page = render(&[run("a", "")], None, |key, value| (key, value) == ("model", "\"</script><b>\""));
+        assert_eq!(data_of(&page)["runs"][0]["defaults"], serde_json::json!(["model"]));
+    }
+
+    /// It loads nothing: no address but that of the namespace of SVG, no reference but into itself.
+    #[test]
+    fn a_page_stands_alone() {
+        let page =
+            render(&[run("a", "")], None, |_, _| false).replace("http://www.w3.org/2000/svg", "").replace("url(#", "");
+        // links within the page
+        let page = page.replace("href=\"#", "");
+        for word in ["http:", "https:", "src=", "href=", "@import", "url(", "fetch(", "{{"] {
+            assert!(!page.contains(word), "{word}");
+        }
+    }
+}
+
+#[cfg(test)]
+mod layers_tests {
+    use super::*;
+
+    #[test]
+    fn numbers_of_each_parameter_over_the_steps() {
+        let line = |step: u64| {
+            let tensor = |name: &str| {
+                format!(
+                    "{{\"name\":\"{name}\",\"elements\":4,\"gradient\":{{\"deviation\":{step}.5,\"mean\":null}},\"zero_codes\":0.25}}"
+                )
+            };
+            format!("{{\"event\":\"layers\",\"step\":{step},\"tensors\":[{},{}]}}\n", tensor("a"), tensor("b"))
+        };
+        let log = Log::from_lines((line(10) + &line(20)).as_bytes()).unwrap();
+        let data = layer_data(&log);
+        assert_eq!(data["steps"], json!([10, 20]));
+        assert_eq!(
+            (&data["tensors"][1]["gradient_deviation"], &data["tensors"][1]["name"]),
+            (&json!([10.5, 20.5]), &json!("b"))
+        );
+        assert_eq!(
+            (&data["tensors"][0]["gradient_mean"], &data["tensors"][0]["zero_codes"]),
+            (&json!([null, null]), &json!([0.25, 0.25]))
+        );
+        assert_eq!(layer_data(&Log::default()), Value::Null);
+        let log = Log::from_lines((1..200).map(line).collect::<String>().replace("\"b\"", "\"a\"").as_bytes()).unwrap();
+        assert_eq!(layer_data(&log)["steps"].as_array().unwrap().len(), 199);
+    }
+}
+
+#[cfg(test)]
+mod series_tests {
+    use super::*;
+
+    #[test]
+    fn few_points_stay_and_many_become_means() {
+        assert_eq!(thinned([(1, 0.5), (3, f64::NAN)].into_iter(), 4), json!({"x": [1, 3], "y": [0.5, null]}));
+        let many = thinned((1..=9).map(|step| (step, step as f64)), 3);
+        assert_eq!(many, json!({"x": [3, 6, 9], "y": [2.0, 5.0, 8.0], "lo": [1.0, 4.0, 7.0], "hi": [3.0, 6.0, 9.0]}));
+        let holes = thinned([(1, f64::NAN), (2, f64::NAN), (3, 1.0), (4, f64::INFINITY)].into_iter(), 2);
+        assert_eq!(holes, json!({"x": [2, 4], "y": [null, 1.0], "lo": [null, 1.0], "hi": [null, 1.0]}));
+        assert_eq!(thinned([(1, f64::NAN)].into_iter(), 2), Value::Null);
+    }
+}

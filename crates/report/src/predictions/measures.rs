@@ -1,0 +1,255 @@
+//! Measures over all predictions of a split: average precision, calibration and the confusion matrix.
+//!
+//! The definition of average precision is that of scikit-learn's `average_precision_score`: equal probabilities share a rank. Only the
+//! probabilities of the right classes and counts are exchanged between ranks.
+
+use std::collections::BTreeMap;
+
+use super::Outcome;
+
+/// For each class, the log-probabilities that its own images give it, ascending.
+pub struct Ranking {
+    thresholds: Vec<Vec<f64>>,
+    /// Where the counts of each class begin.
+    starts: Vec<usize>,
+}
+
+impl Ranking {
+    /// For so many classes, of the class and the log-probability of every image of all ranks, in any order.
+    pub fn new(classes: usize, own: impl Iterator<Item = (u32, f64)>) -> Self {
+        let mut thresholds = vec![Vec::new(); classes];
+        for (label, log) in own {
+            if let Some(of_class) = thresholds.get_mut(label as usize) {
+                of_class.push(number(log));
+            }
+        }
+        thresholds.iter_mut().for_each(|of_class: &mut Vec<f64>| of_class.sort_by(f64::total_cmp));
+        let mut starts = Vec::with_capacity(classes);
+        let mut end = 0;
+        for of_class in &thresholds {
+            starts.push(end);
+            end += of_class.len() + 1;
+        }
+        starts.push(end);
+        Self { thresholds, starts }
+    }
+
+    /// Zeros: one count for each gap between the thresholds of each class.
+    pub fn counts(&self) -> Vec<u64> {
+        vec![0; self.starts.last().copied().unwrap_or(0)]
+    }
+
+    /// Counts an image with these log-probabilities, one a class.
+    pub fn add(&self, counts: &mut [u64], logs: &[f64]) {
+        for ((of_class, start), log) in self.thresholds.iter().zip(&self.starts).zip(logs) {
+            if !of_class.is_empty() {
+                let log = number(*log);
+                counts[start + of_class.partition_point(|threshold| *threshold <= log)] += 1;
+            }
+        }
+    }
+
+    /// The average precision of each class, of the counts of all images; none for a class without images.
+    pub fn precisions(&self, counts: &[u64]) -> Vec<Option<f64>> {
+        let parts = self.starts.windows(2).map(|pair| &counts[pair[0]..pair[1]]);
+        self.thresholds.iter().zip(parts).map(|(of_class, counts)| precision(of_class, counts)).collect()
+    }
+}
+
+/// What is no number is ranked last.
+fn number(log: f64) -> f64 {
+    if log.is_nan() { f64::NEG_INFINITY } else { log }
+}
+
+/// At each threshold, the share of the class's images among all that reach it, averaged over the class's images.
+fn precision(thresholds: &[f64], counts: &[u64]) -> Option<f64> {
+    let images = thresholds.len();
+    let (mut reached, mut sum, mut end) = (0, 0.0, images);
+    while end > 0 {
+        // the images of the class between `from` and `end` have the same probability
+        let from = thresholds.partition_point(|threshold| *threshold < thresholds[end - 1]);
+        reached += counts[from + 1..=end].iter().sum::<u64>();
+        sum += (end - from) as f64 * (images - from) as f64 / reached as f64;
+        end = from;
+    }
+    (images > 0).then(|| sum / images as f64)
+}
+
+/// Bins of confidence.
+const BINS: usize = 15;
+
+/// Images whose likeliest class has a probability in one range.
+#[derive(Clone, Copy, Debug, Default, PartialEq)]
+pub struct Bin {
+    /// How many.
+    pub images: u64,
+    /// Those whose likeliest class is right.
+    pub right: u64,
+    /// Sum of these probabilities.
+    pub confidence: f64,
+}
+
+/// The bins (k/15, (k + 1)/15]; images without a probability are in none.
+pub fn calibration(outcomes: &[Outcome]) -> Vec<Bin> {
+    let mut bins = vec![Bin::default(); BINS];
+    for one in outcomes {
+        let p = f64::from(one.guess().p);
+        if p.is_nan() {
+            continue;
+        }
+        let bin = &mut bins[((p * BINS as f64).ceil() as usize).clamp(1, BINS) - 1];
+        bin.images += 1;
+        bin.right += u64::from(one.is_right());
+        bin.confidence += p;
+    }
+    bins
+}
+
+/// The expected calibration error: the mean distance of confidence and share of right ones, over the images; NaN without images.
+pub fn expected_error(bins: &[Bin]) -> f64 {
+    let images: u64 = bins.iter().map(|bin| bin.images).sum();
+    let distance: f64 = bins.iter().map(|bin| (bin.confidence - bin.right as f64).abs()).sum();
+    distance / images as f64
+}
+
+/// A dense matrix of more classes than this would fill a terminal, a page and a disk.
+const MOST_DENSE: usize = 4096;
+
+/// How many images of each class were taken for which class.
+#[derive(Clone, Debug, Default, PartialEq, Eq)]
+pub struct Confusion {
+    classes: usize,
+    /// Images by class and by what they were taken for.
+    cells: BTreeMap<(u32, u32), u64>,
+}
+
+/// Images of one class that were taken for another.
+#[derive(Clone, Copy, Debug, PartialEq, Eq)]
+pub struct Pair {
+    /// What they are.
+    pub label: u32,
+    /// What they were taken for.
+    pub taken_for: u32,
+    /// How many.
+    pub images: u64,
+}
+
+impl Confusion {
+    /// Of images of so many classes.
+    pub fn of(classes: usize, outcomes: &[Outcome]) -> Self {
+        let mut cells = BTreeMap::new();
+        for one in outcomes {
+            *cells.entry((one.label, one.guess().class)).or_insert(0) += 1;
+        }
+        Self { classes, cells }
+    }
+
+    /// All cells that are not 0, by class.
+    pub fn cells(&self) -> impl Iterator<Item = Pair> {
+        self.cells.iter().map(|(&(label, taken_for), &images)| Pair { label, taken_for, images })
+    }
+
+    /// Classes that were taken for others, the most frequent first.
+    pub fn pairs(&self) -> Vec<Pair> {
+        let mut pairs: Vec<Pair> = self.cells().filter(|pair| pair.label != pair.taken_for).collect();
+        pairs.sort_by_key(|pair| (std::cmp::Reverse(pair.images), pair.label, pair.taken_for));
+        pairs
+    }
+
+    /// Rows of classes, columns of what they were taken for; none for more classes than a matrix is good for.
+    pub fn rows(&self) -> Option<Vec<Vec<u64>>> {
+        (self.classes <= MOST_DENSE).then(|| {
+            let mut rows = vec![vec![0; self.classes]; self.classes];
+            for Pair { label, taken_for, images } in self.cells() {
+                if let Some(cell) = rows.get_mut(label as usize).and_then(|row| row.get_mut(taken_for as usize)) {
+                    *cell = images;
+                }
+            }
+            rows
+        })
+    }
+}
+
+#[cfg(test)]
+mod tests {
+    use super::*;
+
+    fn average(rows: &[(u32, [f64; 2])]) -> Vec<Option<f64>> {
+        let ranking = Ranking::new(2, rows.iter().map(|(label, logs)| (*label, logs[*label as usize])));
+        let mut counts = ranking.counts();
+        rows.iter().for_each(|(_, logs)| ranking.add(&mut counts, logs));
+        ranking.precisions(&counts)
+    }
+
+    /// scikit-learn's own example: truth 0 0 1 1, scores 0.1 0.4 0.35 0.8: 0.8333.
+    #[test]
+    fn precisions_by_hand() {
+        let rows = [(1, [0.0, 0.1]), (1, [0.0, 0.4]), (0, [0.0, 0.35]), (0, [0.0, 0.8])];
+        let swapped = rows.map(|(label, logs)| (1 - label, [-logs[1], logs[1]]));
+        let found = average(&swapped);
+        assert!((found[1].unwrap() - 5.0 / 6.0).abs() < 1e-12, "{found:?}");
+        // -0.1 (of it), -0.35 (other), -0.4 (of it), -0.8: 1 and 2/3
+        assert!((found[0].unwrap() - 5.0 / 6.0).abs() < 1e-12, "{found:?}");
+    }
+
+    #[test]
+    fn equal_ones_share_a_rank() {
+        let found = average(&[(0, [1.0, 0.0]), (1, [1.0, 0.0]), (0, [1.0, 0.0]), (1, [1.0, f64::NAN])]);
+        assert_eq!(found[0], Some(0.5));
+        // 0.0 is reached by three, one of them of the class; NaN by all four
+        assert_eq!(found[1], Some((1.0 / 3.0 + 2.0 / 4.0) / 2.0));
+        assert_eq!(average(&[(0, [0.5, 0.5])]), [Some(1.0), None]);
+    }
+
+    /// Probabilities that differ by less than f32 can tell have ranks of their own, as in scikit-learn with probabilities in f64.
+    #[test]
+    fn close_ones_are_told_apart() {
+        let log = -0.693_147_180_559_945_3_f64;
+        let found = average(&[(0, [log, 0.0]), (1, [log + 1e-12, 0.0])]);
+        assert_eq!(found[0], Some(0.5));
+        let found = average(&[(0, [log + 1e-12, 0.0]), (1, [log, 0.0])]);
+        assert_eq!(found[0], Some(1.0));
+    }
+}
+
+#[cfg(test)]
+mod calibration_tests {
+    use super::super::Softmax;
+    use super::*;
+
+    #[test]
+    fn bins_by_hand() {
+        // probabilities 0.75 (right), 0.75 (wrong), 0.5 (right)
+        let of = |label: u32, odds: f32| {
+            let scores = [odds.ln(), 0.0];
+            Outcome::new(0, label, &scores, Softmax::of(&scores))
+        };
+        let bins = calibration(&[of(0, 3.0), of(1, 3.0), of(0, 1.0)]);
+        assert_eq!((bins[11].images, bins[11].right, bins[7].images), (2, 1, 1));
+        assert!((expected_error(&bins) - (0.5 + 0.5) / 3.0).abs() < 1e-6);
+        assert!(expected_error(&calibration(&[])).is_nan());
+        assert_eq!(calibration(&[of(0, f32::NAN)]).iter().map(|bin| bin.images).sum::<u64>(), 0);
+    }
+}
+
+#[cfg(test)]
+mod confusion_tests {
+    use super::super::Softmax;
+    use super::*;
+
+    #[test]
+    fn cells_by_hand() {
+        let outcome = |label: u32, guess: usize| {
+            let mut scores = [0.0; 3];
+            scores[guess] = 1.0;
+            Outcome::new(0, label, &scores, Softmax::of(&scores))
+        };
+        let all = [outcome(0, 0), outcome(0, 2), outcome(2, 1), outcome(2, 1), outcome(1, 1)];
+        let confusion = Confusion::of(3, &all);
+        assert_eq!(confusion.rows().unwrap(), [[1, 0, 1], [0, 1, 0], [0, 2, 0]]);
+        let pairs = confusion.pairs();
+        assert_eq!(pairs[0], Pair { label: 2, taken_for: 1, images: 2 });
+        assert_eq!((pairs.len(), pairs[1].taken_for), (2, 2));
+        assert!(Confusion::of(5000, &all).rows().is_none());
+    }
+}

@@ -1,0 +1,308 @@
+//! Weights of another program as a model file.
+//!
+//! Which tensor is which is `[init]`'s to say, as for a run that starts from such a file.
+
+use std::collections::BTreeMap;
+use std::path::{Path, PathBuf};
+
+use engine::graph::BuildError;
+use formats::checkpoint::{LayerKind, LayerWeights, ModelFile};
+use formats::interop;
+use formats::interop::Weights;
+use formats::interop::export::{HDF5, keras};
+use formats::interop::onnx::Survey;
+use loaders::{ImageSpec, Images, Manifest, Pipeline, overwrite, printable};
+use net::{NetSpec, Node, Shape, models};
+use recipe::{Changes, Init, Known, Recipe};
+
+use crate::error::Error;
+use crate::eval::request::ImportRequest;
+use crate::train::init::fit::{Fate, Fit, Taken, classes as count, fit};
+use crate::train::init::{begin, table};
+use crate::train::plan::network::{Defined, network, shape_of};
+use crate::train::plan::source::transform_names;
+use crate::train::save::model;
+
+/// Makes a model file; gives what there is to say of it, a line each.
+///
+/// # Errors
+/// For a file of weights that cannot be read, or does not have every tensor of the network, and what the disk refused.
+pub fn import(request: &ImportRequest) -> Result<Vec<String>, Error> {
+    let Wanted { network: name, transforms, init } = Wanted::of(request)?;
+    let classes = request.classes.as_deref().map(read).transpose()?;
+    if !request.force && request.out.symlink_metadata().is_ok() {
+        let out = request.out.display();
+        return Err(Error::Usage(format!("{out} is there already; choose another name, or replace it with --force")));
+    }
+    let inputs = [Some(&request.file), request.recipe.as_ref(), request.classes.as_ref()];
+    let inputs: Vec<&Path> = inputs.into_iter().flatten().map(PathBuf::as_path).collect();
+    overwrite::check(&request.out, &HDF5, &inputs).map_err(Error::Usage)?;
+    let weights = interop::read(&request.file, init.key.as_deref())?;
+    if name.is_none() && weights.format == interop::onnx::FORMAT_NAME {
+        return graph(request, transforms, classes, &weights);
+    }
+    let told = weights.model.clone();
+    let told = told.as_ref();
+    let name = name.or(told.map(|told| told.network.clone())).ok_or_else(|| {
+        Error::Usage("which network is it? Give --model NAME (`trireme models` lists them), or --recipe".into())
+    })?;
+    let meant = models::input(&name).ok_or_else(|| unknown(&name))?;
+    let pipeline = pipeline(&name, meant, transforms, &weights)?;
+    let classes = classes.or(told.map(|told| told.classes.clone()));
+    let any = network(&name, pipeline.output(), models::classes(&name).unwrap_or(1))?;
+    let weights = begin::arranged(&any, weights, &init)?;
+    let (net, fit) = fitted(&name, pipeline.output(), classes.as_ref().map(Vec::len), &weights, &init)?;
+    complete(&fit, &weights)?;
+    let mut notes: Vec<String> = weights.warning.iter().cloned().chain(table::rows(&fit, &weights)).collect();
+    notes.extend(unusual(&pipeline, &weights));
+    let shapes = net.shapes().map_err(BuildError::from)?;
+    let classes = classes.unwrap_or_else(|| numbered(shapes[shapes.len() - 1].elems(), &mut notes));
+    let head = head(&name, classes, &pipeline)?;
+    let file = ModelFile { layers: layers(&net, &fit, &weights)?, ..head };
+    file.write_described(&request.out, &keras::describe(&net, false)?)?;
+    Ok(notes)
+}
+
+/// Writes a model file with the network and the weights of an ONNX graph.
+fn graph(
+    request: &ImportRequest,
+    transforms: Vec<String>,
+    names: Option<Vec<String>>,
+    weights: &Weights,
+) -> Result<Vec<String>, Error> {
+    let file = &request.file;
+    let name = file.file_name().unwrap_or_default().to_string_lossy().into_owned();
+    let own = interop::onnx::read(file).and_then(Survey::network).map_err(interop::Error::from)?;
+    let pipeline = pipeline(&name, own.net.input, transforms, weights)?;
+    if shape_of(pipeline.output()) != own.net.input {
+        return Err(Error::Usage(format!(
+            "the transforms make images of {}, but the graph in {} takes {}; change the sizes in --transform",
+            pipeline.output(),
+            file.display(),
+            own.net.input
+        )));
+    }
+    if let Some(names) = names.as_ref().filter(|names| names.len() != own.classes) {
+        return Err(Error::Usage(format!(
+            "{} has scores for {} classes, but --classes names {}; give a file with one name for each class",
+            file.display(),
+            own.classes,
+            names.len()
+        )));
+    }
+    let defined = Defined::read(file, &name, pipeline.output(), own.classes)?;
+    let fit = fit(&defined.net, weights, &Init::default())?;
+    complete(&fit, weights)?;
+    let mut notes: Vec<String> = defined.notes.into_iter().chain(table::rows(&fit, weights)).collect();
+    notes.extend(unusual(&pipeline, weights));
+    let classes = names.unwrap_or_else(|| numbered(own.classes, &mut notes));
+    let head = head(&name, classes, &pipeline)?;
+    let layers = layers(&defined.net, &fit, weights)?;
+    let file = ModelFile { layers, definition: defined.text, ..head };
+    file.write_described(&request.out, &keras::describe(&defined.net, false)?)?;
+    Ok(notes)
+}
+
+/// Returns a warning if the weights are from another program and the transforms do not normalize.
+fn unusual(pipeline: &Pipeline, weights: &Weights) -> Option<String> {
+    weights.model.is_none().then(|| table::not_normalised(&pipeline.ops(), weights)).flatten()
+}
+
+/// Uses the class numbers as class names, and adds a note about it.
+fn numbered(classes: usize, notes: &mut Vec<String>) -> Vec<String> {
+    notes.push("classes: their numbers stand for their names; name them with --classes FILE".into());
+    (0..classes).map(|class| class.to_string()).collect()
+}
+
+/// Builds the pipeline from an image file to the network's input, from the given transforms or those of the file. The network expects
+/// images of shape `meant`.
+fn pipeline(model: &str, meant: Shape, transforms: Vec<String>, weights: &Weights) -> Result<Pipeline, Error> {
+    let told = weights.model.as_ref().map(|told| told.preprocess.clone());
+    let ops = if transforms.is_empty() { told.unwrap_or_default() } else { transforms };
+    let (edge, size) = (meant.h * 8 / 7, meant.h);
+    let example = format!(
+        "--transform 'resize({edge})' --transform 'center_crop({size})' --transform '{}' for torchvision's",
+        table::TORCHVISION
+    );
+    if ops.is_empty() {
+        return Err(Error::Usage(format!(
+            "how do pictures become the input of {model}? Give its transforms, as {example}, or --recipe"
+        )));
+    }
+    if table::takes_the_data_sets(&ops) {
+        return Err(Error::Usage(format!(
+            "\"normalize\" takes mean and standard deviation of a data set, and there is none: state those that the weights of {} were \
+             trained with, as {example}",
+            weights.path.display()
+        )));
+    }
+    let image = ImageSpec::new(meant.h as u32, meant.w as u32, meant.c as u32);
+    Pipeline::new(&ops, Images::Fixed(image), &manifest(), 0).map_err(|error| match error.is_usage() {
+        true => Error::Usage(error.to_string()),
+        false => error.into(),
+    })
+}
+
+fn unknown(model: &str) -> Error {
+    if model.ends_with(".onnx") || model.ends_with(".toml") {
+        return Error::Usage(format!(
+            "{model} is a network in a file, and import knows those of `trireme models` alone; train one that is in a file with init.from"
+        ));
+    }
+    Error::Usage(models::unknown(model))
+}
+
+/// Of no data set.
+fn manifest() -> Manifest {
+    let (mean, std, splits) = Default::default();
+    Manifest { version: 1, multi_label: false, classes: Vec::new(), label_offset: 0, mean, std, splits }
+}
+
+/// The network with as many classes as there are names, else as the file has, and what of it the file has.
+fn fitted(
+    model: &str,
+    image: ImageSpec,
+    names: Option<usize>,
+    weights: &Weights,
+    init: &Init,
+) -> Result<(NetSpec, Fit), Error> {
+    let build = |classes: usize| {
+        let net = network(model, image, classes)?;
+        let fit = fit(&net, weights, init)?;
+        Ok::<_, Error>((net, fit))
+    };
+    let (net, fit) = build(names.or(models::classes(model)).ok_or_else(|| unknown(model))?)?;
+    let there = fit.of(Fate::Replaced).find_map(|row| count(row.shape.as_ref()?, &weights.tensors[row.found?].1));
+    match (names, there) {
+        (None, Some(classes)) => build(classes),
+        (Some(names), Some(classes)) => Err(Error::Usage(format!(
+            "{} has scores for {classes} classes, and there are {names} names; give a file of as many with --classes",
+            weights.path.display()
+        ))),
+        (_, None) => Ok((net, fit)),
+    }
+}
+
+/// Refuses a file that does not have every tensor of the network, or has more.
+fn complete(fit: &Fit, weights: &Weights) -> Result<(), Error> {
+    let left_out = fit.of(Fate::Excluded).find(|row| row.shape.is_some());
+    if let Some(row) = left_out {
+        return Err(Error::Usage(format!(
+            "--exclude names {} of the network, which would be without values: only tensors of the file that the network does not have \
+             may be left out. A run may start from such a file, by [init] in its recipe",
+            printable(&row.name)
+        )));
+    }
+    table::check(fit, weights, true)?;
+    fit.check_values(weights)
+}
+
+/// The names of the classes, one a line, in order of their labels.
+pub fn read(path: &Path) -> Result<Vec<String>, Error> {
+    let refuse = |source| Error::File { action: "read", path: path.to_path_buf(), source };
+    let text = String::from_utf8(loaders::regular::read(path).map_err(refuse)?);
+    let text = text.map_err(|_| Error::Failed(format!("{}: expected names in UTF-8, one a line", path.display())))?;
+    // a byte order mark is no part of the first name
+    let text = text.strip_prefix('\u{feff}').unwrap_or(&text);
+    let classes: Vec<String> = text.lines().map(|line| line.trim().to_string()).collect();
+    match classes.iter().position(String::is_empty) {
+        Some(line) => Err(Error::Failed(format!("{}: line {} is empty, expected a name", path.display(), line + 1))),
+        None if classes.is_empty() => Err(Error::Failed(format!("{}: no names of classes in it", path.display()))),
+        None => Ok(classes),
+    }
+}
+
+/// All that the model file says beside weights.
+pub fn head(model: &str, classes: Vec<String>, pipeline: &Pipeline) -> Result<ModelFile, Error> {
+    let (input, ops) = (pipeline.output(), pipeline.ops());
+    let (mean, std) = scale(&ops, input.channels as usize);
+    let image = match pipeline.input() {
+        Images::Fixed(image) => [image.channels, image.height, image.width],
+        Images::Varied { channels } => [channels, 0, 0],
+    };
+    let text = |value: &str| toml::Value::String(value.into());
+    let eval = toml::Table::from_iter([("eval".to_string(), ops.iter().map(|op| text(op)).collect::<Vec<_>>().into())]);
+    let recipe = toml::Table::from_iter([("model".to_string(), text(model)), ("augment".to_string(), eval.into())]);
+    Ok(ModelFile {
+        network: model.into(),
+        definition: String::new(),
+        input: [input.channels, input.height, input.width].map(|n| n as usize),
+        image: image.map(|n| n as usize),
+        classes,
+        multi_label: false,
+        preprocess: ops,
+        mean,
+        std,
+        recipe: recipe.to_string(),
+        scores: BTreeMap::new(),
+        epoch: 0,
+        step: 0,
+        layers: Vec::new(),
+        ema: Vec::new(),
+    })
+}
+
+/// Mean and standard deviation per channel of the last `normalize(...)` with all its numbers; 0 and 1 without one.
+fn scale(ops: &[String], channels: usize) -> (Vec<f64>, Vec<f64>) {
+    let numbers = ops.iter().rev().find_map(|op| op.strip_prefix("normalize(")?.strip_suffix(')'));
+    let numbers: Vec<f64> =
+        numbers.into_iter().flat_map(|text| text.split(',')).flat_map(|n| n.trim().parse()).collect();
+    let (mean, std) = numbers.split_at(numbers.len() / 2);
+    let of = |half: &[f64], other: f64| match half {
+        [] => vec![other; channels],
+        [one] => vec![*one; channels],
+        all => all.to_vec(),
+    };
+    (of(mean, 0.0), of(std, 1.0))
+}
+
+/// The layers of the network with the file's values.
+pub fn layers(net: &NetSpec, fit: &Fit, weights: &Weights) -> Result<Vec<LayerWeights>, Error> {
+    let taken: BTreeMap<&str, Taken<'_>> = fit.taken(weights).collect();
+    let shapes = net.shapes().map_err(BuildError::from)?;
+    let layer = |(node, kind): (&Node, Option<LayerKind>)| {
+        let kind = kind?;
+        let tensor = |field: &str| {
+            let Taken { shape, values } = *taken.get(format!("{}.{field}", node.name).as_str())?;
+            Some((field.to_string(), shape.to_vec(), values.to_vec()))
+        };
+        let tensors = kind.stored.tensors.iter().filter_map(|stored| tensor(stored.torch)).collect();
+        Some(LayerWeights { name: node.name.clone(), kind, tensors })
+    };
+    Ok(net.nodes.iter().zip(model::layer_kinds(net, &shapes)).filter_map(layer).collect())
+}
+
+/// The request after the recipe.
+pub struct Wanted {
+    /// The network.
+    pub network: Option<String>,
+    /// From a picture to the input; empty: not given.
+    pub transforms: Vec<String>,
+    /// Rules and patterns for names.
+    pub init: Init,
+}
+
+impl Wanted {
+    /// What is not given is the recipe's, if there is one.
+    pub fn of(request: &ImportRequest) -> Result<Self, Error> {
+        let (names, transforms) = (models::names(), transform_names());
+        let known = Known { models: &names, transforms: &transforms };
+        let recipe = request.recipe.as_ref().map(|path| Recipe::load(path, &Changes::default(), &known)).transpose()?;
+        let recipe = recipe.map(|loaded| loaded.recipe);
+        let init = recipe.as_ref().map(|recipe| recipe.init.clone()).unwrap_or_default();
+        let given = |list: &[String], of: Option<Vec<String>>| if list.is_empty() { of } else { Some(list.to_vec()) };
+        let eval = recipe.as_ref().map(|recipe| recipe.augment.eval.clone());
+        Ok(Self {
+            transforms: given(&request.transforms, eval).unwrap_or_default(),
+            network: request.model.clone().or(recipe.map(|recipe| recipe.model)),
+            init: Init {
+                from: None,
+                key: request.key.clone().or(init.key),
+                exclude: given(&request.exclude, init.exclude),
+                strict: None,
+                r#match: if request.rules.is_empty() { init.r#match } else { Some(request.rules.clone()) },
+                whiten: None,
+            },
+        })
+    }
+}

@@ -1,0 +1,319 @@
+//! Which ranks step together, and when they synchronise.
+//!
+//! With [`Allreduce`] gradients are summed over all ranks in every step, so all ranks hold one model. With [`LocalSgd`] and [`Easgd`]
+//! each rank steps by its own gradient, and the ranks synchronise their models every so many steps.
+//!
+//! A new strategy is a type here, a form of `sync` in the recipe, and a line where the run is built.
+
+#[cfg(test)]
+mod tests;
+
+use backend::{Arena, Backend, Buffer, Error};
+use engine::Graph;
+
+use crate::train::reduce::ranks::RankSum;
+
+/// How the ranks keep one model. All ranks call each method in the same steps, so a method may sum over them.
+pub trait Strategy<B: Backend> {
+    /// Whether every step sums its gradients over all ranks. If not, each rank steps by the gradient of its own workers.
+    fn sums_gradients(&self) -> bool;
+
+    /// Whether the ranks synchronise in the step that comes after `done` others.
+    fn synchronises(&self, done: u64) -> bool;
+
+    /// Steps from one word among the ranks to the next, beyond the step under way: 0 where each step has one.
+    fn steps_apart(&self) -> u64 {
+        0
+    }
+
+    /// Before the update of a step that synchronises.
+    fn before_update(&mut self, _weights: &Arena<B>, _ranks: &mut dyn RankSum) -> Result<(), Error> {
+        Ok(())
+    }
+
+    /// After the update of a step that synchronises; `slots` are the optimizer's.
+    fn after_update(
+        &mut self,
+        _weights: &mut Arena<B>,
+        _slots: &mut dyn Iterator<Item = &mut Arena<B>>,
+        _ranks: &mut dyn RankSum,
+    ) -> Result<(), Error> {
+        Ok(())
+    }
+
+    /// Puts the synchronised model into the graph, for scoring and saving. False if it is there already.
+    fn swap_in(&mut self, _graph: &mut Graph<B>, _ranks: &mut dyn RankSum) -> Result<bool, Error> {
+        Ok(false)
+    }
+
+    /// Puts this rank's own model back; nothing happens if it is there.
+    fn swap_out(&mut self, _graph: &mut Graph<B>) {}
+
+    /// Starts again from these weights, the same on all ranks.
+    fn restart(&mut self, _backend: &B, _weights: &Arena<B>) -> Result<(), Error> {
+        Ok(())
+    }
+
+    /// What ranks exchange and when, for the log; `None` where it is the sum of gradients.
+    fn describe(&self) -> Option<String> {
+        None
+    }
+}
+
+// Synchronous SGD: gradients are summed over all ranks in every step (Goyal et al. 2017, arXiv 1706.02677). All ranks hold the same
+// model all the time, so there is nothing else to synchronise.
+
+/// The default.
+#[derive(Clone, Copy, Debug)]
+pub struct Allreduce;
+
+impl<B: Backend> Strategy<B> for Allreduce {
+    fn sums_gradients(&self) -> bool {
+        true
+    }
+
+    fn synchronises(&self, _: u64) -> bool {
+        true
+    }
+}
+
+// Means over the ranks, and the exchange of a rank's own model for the synchronised one.
+//
+// Running statistics of batch normalisation are each rank's own and are pooled for the synchronised model.
+
+/// A rank's own weights and running statistics while the synchronised model is in the graph.
+pub struct OwnModel<B: Backend> {
+    weights: Arena<B>,
+    running: Vec<f32>,
+}
+
+impl<B: Backend> OwnModel<B> {
+    /// Puts `weights` and the pooled running statistics into the graph; gives what was there. Collective.
+    pub fn replace(graph: &mut Graph<B>, weights: Arena<B>, ranks: &mut dyn RankSum) -> Result<Self, Error> {
+        let running = graph.running().to_vec();
+        let places: Vec<_> = graph.norms().iter().map(|n| (n.offset, n.channels)).collect();
+        pool(graph.running_mut(), &places, ranks)?;
+        Ok(Self { weights: std::mem::replace(graph.weights_mut().1, weights), running })
+    }
+
+    /// Puts it back into the graph.
+    pub fn put_back(self, graph: &mut Graph<B>) {
+        *graph.weights_mut().1 = self.weights;
+        graph.running_mut().copy_from_slice(&self.running);
+    }
+}
+
+/// Replaces an arena by its mean over the ranks.
+pub fn mean<B: Backend>(arena: &mut Arena<B>, ranks: &mut dyn RankSum) -> Result<(), Error> {
+    let share = 1.0 / ranks.ranks() as f32;
+    arena.chunks.iter_mut().try_for_each(|chunk| {
+        chunk.fetch()?;
+        let values = chunk.staged()?;
+        ranks.sum(values)?;
+        values.iter_mut().for_each(|value| *value *= share);
+        chunk.unstage()
+    })
+}
+
+/// Replaces running means m and variances v (`channels` of each, from `offset` on) by those of all ranks' data together, every rank
+/// weighing alike: mean of m, and mean of (v + m^2) - (mean of m)^2, by offsets from m's mean so that nothing cancels.
+pub fn pool(running: &mut [f32], places: &[(usize, usize)], ranks: &mut dyn RankSum) -> Result<(), Error> {
+    let share = 1.0 / ranks.ranks() as f64;
+    let mut means: Vec<f64> = running.iter().map(|v| f64::from(*v)).collect();
+    ranks.sum_f64(&mut means)?;
+    means.iter_mut().for_each(|v| *v *= share);
+    let mut spread = vec![0.0; running.len()];
+    for &(offset, channels) in places {
+        for i in offset..offset + channels {
+            spread[i] = f64::from(running[i + channels]) + (f64::from(running[i]) - means[i]).powi(2);
+        }
+    }
+    ranks.sum_f64(&mut spread)?;
+    for &(offset, channels) in places {
+        for i in offset..offset + channels {
+            running[i] = means[i] as f32;
+            running[i + channels] = (spread[i] * share) as f32;
+        }
+    }
+    Ok(())
+}
+
+/// A copy in memory of its own.
+pub fn copy<B: Backend>(backend: &B, from: &Arena<B>) -> Result<Arena<B>, Error> {
+    let lengths: Vec<usize> = from.chunks.iter().map(Buffer::len).collect();
+    let mut arena = Arena::new(backend, &lengths)?;
+    for (to, from) in arena.chunks.iter_mut().zip(&from.chunks) {
+        backend.copy(to, from)?;
+    }
+    Ok(arena)
+}
+
+// Synchronous elastic averaging, `sync = "easgd(tau, alpha)"` (Zhang, Choromanska and LeCun 2015, arXiv 1412.6651, equations 3 and 4):
+// in the first step and every tau-th after it, with the parameters x_i and the centre c from before it, x_i <- (step of x_i) - alpha
+// (x_i - c) and c <- c + alpha sum_i (x_i - c). Optimizer slots stay each rank's own; with Nesterov's momentum this is EAMSGD. The
+// centre is the synchronised model.
+
+/// What a rank keeps between two synchronisations.
+pub struct Easgd<B: Backend> {
+    /// tau, steps from one synchronisation to the next.
+    period: u64,
+    /// Share of the distance to the centre that a synchronisation removes.
+    alpha: f32,
+    /// The same on all ranks.
+    centre: Arena<B>,
+    /// x_i - c from before the step under way.
+    distance: Arena<B>,
+    own: Option<OwnModel<B>>,
+}
+
+impl<B: Backend> Easgd<B> {
+    /// For ranks that start from these weights, the same on all of them.
+    pub fn new(period: u64, alpha: f64, backend: &B, weights: &Arena<B>) -> Result<Self, Error> {
+        let (centre, distance) = (copy(backend, weights)?, copy(backend, weights)?);
+        Ok(Self { period, alpha: alpha as f32, centre, distance, own: None })
+    }
+}
+
+impl<B: Backend> Strategy<B> for Easgd<B> {
+    fn sums_gradients(&self) -> bool {
+        false
+    }
+
+    fn synchronises(&self, done: u64) -> bool {
+        done.is_multiple_of(self.period)
+    }
+
+    fn steps_apart(&self) -> u64 {
+        self.period.saturating_sub(1)
+    }
+
+    /// Notes the distance to the centre, and moves the centre.
+    fn before_update(&mut self, weights: &Arena<B>, ranks: &mut dyn RankSum) -> Result<(), Error> {
+        let mut total = Vec::new();
+        for ((centre, distance), own) in
+            self.centre.chunks.iter_mut().zip(&mut self.distance.chunks).zip(&weights.chunks)
+        {
+            centre.fetch()?;
+            own.read(0, distance.staged()?)?;
+            let (c, d) = (centre.staged()?, distance.staged()?);
+            d.iter_mut().zip(&*c).for_each(|(own, centre)| *own -= centre);
+            total.clear();
+            total.extend_from_slice(d);
+            ranks.sum(&mut total)?;
+            c.iter_mut().zip(&total).for_each(|(centre, total)| *centre += self.alpha * total);
+            centre.unstage()?;
+            distance.unstage()?;
+        }
+        Ok(())
+    }
+
+    /// Pulls this rank towards where the centre was.
+    fn after_update(
+        &mut self,
+        weights: &mut Arena<B>,
+        _: &mut dyn Iterator<Item = &mut Arena<B>>,
+        _: &mut dyn RankSum,
+    ) -> Result<(), Error> {
+        for (own, distance) in weights.chunks.iter_mut().zip(&mut self.distance.chunks) {
+            own.fetch()?;
+            distance.fetch()?;
+            let pairs = own.staged()?.iter_mut().zip(distance.staged()?);
+            pairs.for_each(|(own, distance)| *own -= self.alpha * *distance);
+            own.unstage()?;
+        }
+        Ok(())
+    }
+
+    fn swap_in(&mut self, graph: &mut Graph<B>, ranks: &mut dyn RankSum) -> Result<bool, Error> {
+        if self.own.is_some() {
+            return Ok(false);
+        }
+        let centre = copy(graph.backend(), &self.centre)?;
+        self.own = Some(OwnModel::replace(graph, centre, ranks)?);
+        Ok(true)
+    }
+
+    fn swap_out(&mut self, graph: &mut Graph<B>) {
+        if let Some(own) = self.own.take() {
+            own.put_back(graph);
+        }
+    }
+
+    fn restart(&mut self, backend: &B, weights: &Arena<B>) -> Result<(), Error> {
+        *self = Self::new(self.period, f64::from(self.alpha), backend, weights)?;
+        Ok(())
+    }
+
+    fn describe(&self) -> Option<String> {
+        Some(format!("elastic averaging every {} step(s)", self.period))
+    }
+}
+
+// Local SGD, `sync = "local(H)"`: after every H-th step all ranks go on from the mean of their parameters and optimizer slots. With the
+// slots, `local(1)` is allreduce to rounding, and convergence with momentum is proven (Yu, Jin and Yang 2019, arXiv 1905.03817).
+
+/// What a rank keeps between two synchronisations.
+pub struct LocalSgd<B: Backend> {
+    /// H, steps from one synchronisation to the next.
+    period: u64,
+    own: Option<OwnModel<B>>,
+}
+
+impl<B: Backend> LocalSgd<B> {
+    /// Synchronises after every `period`-th step.
+    pub fn new(period: u64) -> Self {
+        Self { period, own: None }
+    }
+}
+
+impl<B: Backend> Strategy<B> for LocalSgd<B> {
+    fn sums_gradients(&self) -> bool {
+        false
+    }
+
+    fn synchronises(&self, done: u64) -> bool {
+        (done + 1).is_multiple_of(self.period)
+    }
+
+    fn steps_apart(&self) -> u64 {
+        self.period.saturating_sub(1)
+    }
+
+    fn after_update(
+        &mut self,
+        weights: &mut Arena<B>,
+        slots: &mut dyn Iterator<Item = &mut Arena<B>>,
+        ranks: &mut dyn RankSum,
+    ) -> Result<(), Error> {
+        mean(weights, ranks)?;
+        for slot in slots {
+            mean(slot, ranks)?;
+        }
+        Ok(())
+    }
+
+    fn swap_in(&mut self, graph: &mut Graph<B>, ranks: &mut dyn RankSum) -> Result<bool, Error> {
+        if self.own.is_some() {
+            return Ok(false);
+        }
+        let mut weights = copy(graph.backend(), graph.weights())?;
+        mean(&mut weights, ranks)?;
+        self.own = Some(OwnModel::replace(graph, weights, ranks)?);
+        Ok(true)
+    }
+
+    fn swap_out(&mut self, graph: &mut Graph<B>) {
+        if let Some(own) = self.own.take() {
+            own.put_back(graph);
+        }
+    }
+
+    fn restart(&mut self, _: &B, _: &Arena<B>) -> Result<(), Error> {
+        self.own = None;
+        Ok(())
+    }
+
+    fn describe(&self) -> Option<String> {
+        Some(format!("mean of parameters and optimizer slots after every {} step(s)", self.period))
+    }
+}

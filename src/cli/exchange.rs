@@ -1,0 +1,173 @@
+//! Models and other programs: `trireme export` writes a model as a file of another program, `trireme import` makes a model of the weights
+//! of another program, and `trireme rewrite-model` is the process of its own that reads a file by libhdf5 for them (not in the help).
+
+use std::path::PathBuf;
+
+use base::screen;
+use clap::ValueEnum;
+use clap::builder::PossibleValue;
+use formats::interop::export::{Format, Settings};
+use training::eval::request::{ImportRequest, ModelRequest};
+use training::eval::{export, import, model};
+
+use super::output::{Failure, print};
+
+/// Arguments of `trireme import`.
+#[derive(Clone, Debug, clap::Args)]
+#[command(after_help = "\
+Example:
+  trireme import lite0.pth --recipe recipes/photos-efficientnet-lite0.toml --classes recipes/imagenet-classes.txt -o lite0.h5
+  trireme import net.safetensors --model lenet --transform 'normalize(0.1307,0.3081)' --match 'module\\.(.*)' '$1' -o lenet.h5
+  trireme import net.onnx --transform 'resize(256)' --transform 'center_crop(224)' --transform 'normalize(0.5,0.5)' -o net.h5
+
+Every tensor of the network must be in the file, with its name and shape. What is read: docs/formats.md, \"Weights of other programs\". A
+run starts from such a file without this command, by init.from in its recipe.")]
+pub struct ImportArgs {
+    /// File of weights: .safetensors, PyTorch's .pth, Keras's .h5 or .weights.h5, or ONNX
+    #[arg(value_name = "FILE")]
+    pub file: PathBuf,
+    /// Network of the catalogue [default: the recipe's network, or an ONNX file's graph]
+    #[arg(long, value_name = "NAME")]
+    pub model: Option<String>,
+    /// Take model, augment.eval, init.match and init.exclude of this recipe, where nothing else is given
+    #[arg(long, value_name = "RECIPE")]
+    pub recipe: Option<PathBuf>,
+    /// Names of the classes in order of their labels, one a line [default: their numbers]
+    #[arg(long, value_name = "FILE")]
+    pub classes: Option<PathBuf>,
+    /// Transform from a picture to the network's input, in this order; as in augment.eval of a recipe
+    #[arg(long = "transform", value_name = "T")]
+    pub transforms: Vec<String>,
+    /// Rename tensors: a regular expression for whole names in the file, and what they become, with $1 for its first group
+    #[arg(long = "match", num_args = 2, value_names = ["REGEX", "NAME"], allow_hyphen_values = true)]
+    pub rules: Vec<String>,
+    /// Leave out tensors of the file, as patterns such as 'head.*'
+    #[arg(long, value_name = "PATTERN")]
+    pub exclude: Vec<String>,
+    /// Dictionary to read from a .pth, such as state_dict_ema [default: the recipe's init.key, or the weights themselves]
+    #[arg(long, value_name = "KEY")]
+    pub key: Option<String>,
+    /// Model file to write
+    #[arg(short, long, value_name = "FILE")]
+    pub out: PathBuf,
+    /// Replace a file that is there
+    #[arg(long)]
+    pub force: bool,
+}
+
+/// Imports, says what was taken, and prints the name of the file.
+pub fn import(args: &ImportArgs) -> Result<(), Failure> {
+    let notes = import::import(&ImportRequest {
+        file: args.file.clone(),
+        recipe: args.recipe.clone(),
+        model: args.model.clone(),
+        classes: args.classes.clone(),
+        transforms: args.transforms.clone(),
+        rules: args.rules.as_chunks::<2>().0.to_vec(),
+        exclude: args.exclude.clone(),
+        key: args.key.clone(),
+        out: args.out.clone(),
+        force: args.force,
+    })?;
+    notes.iter().for_each(|note| screen::say(note));
+    print(args.out.display())
+}
+
+/// Arguments of `trireme export`.
+#[derive(Clone, Debug, clap::Args)]
+#[command(after_help = "\
+Example:
+  trireme export runs/r20/model.h5 --to onnx -o r20.onnx
+  trireme export runs/r20 --to safetensors -o r20.safetensors --fold-batch-norm
+  trireme export runs/r20 --to keras -o r20.keras --half
+
+With --to safetensors a Python file is written beside, as r20.py: it builds the same torch.nn.Module, from torch alone, and loads the
+weights. Inputs are normalised images; ONNX and PyTorch give scores before softmax, Keras gives probabilities.")]
+pub struct ExportArgs {
+    /// Model file that `trireme train` wrote, or the output folder of a run
+    #[arg(value_name = "MODEL|RUN")]
+    pub model: PathBuf,
+    /// Format
+    #[arg(long, value_enum, value_name = "FORMAT")]
+    pub to: Target,
+    /// File to write
+    #[arg(short, long, value_name = "FILE")]
+    pub out: PathBuf,
+    /// Replace a file that is there
+    #[arg(long)]
+    pub force: bool,
+    /// Of a run, export its best checkpoint, by `checkpoint.best_by` of the recipe
+    #[arg(long)]
+    pub best: bool,
+    /// Export the moving averages of the weights (of a recipe with ema.decay)
+    #[arg(long)]
+    pub ema: bool,
+    /// Store weights in 16 bits; what computes with them still has 32
+    #[arg(long)]
+    pub half: bool,
+    /// Make batch norms part of the convolutions before them: fewer layers for prediction, not for training
+    #[arg(long)]
+    pub fold_batch_norm: bool,
+    /// With --to onnx: take bytes of pixels (N, H, W, C), and normalise them in the graph
+    #[arg(long)]
+    pub preprocess: bool,
+    /// Refuse a model file that another program wrote into
+    #[arg(long)]
+    pub sealed: bool,
+}
+
+/// The value of `--to`.
+#[derive(Clone, Copy, Debug)]
+pub struct Target(Format);
+
+impl ValueEnum for Target {
+    fn value_variants<'a>() -> &'a [Self] {
+        const { &[Target(Format::Onnx), Target(Format::Safetensors), Target(Format::Keras)] }
+    }
+
+    fn to_possible_value(&self) -> Option<PossibleValue> {
+        Some(PossibleValue::new(self.0.name()).help(self.0.about()))
+    }
+}
+
+/// Exports, and prints the files that were written.
+pub fn export(args: &ExportArgs) -> Result<(), Failure> {
+    if args.preprocess && args.to.0 != Format::Onnx {
+        return Err(Failure::usage(
+            "--preprocess: only ONNX holds transforms of images; leave it out, or take --to onnx",
+        ));
+    }
+    let request = ModelRequest { file: args.model.clone(), best: args.best, ema: args.ema, sealed: args.sealed };
+    let settings = Settings {
+        format: args.to.0,
+        half: args.half,
+        fold: args.fold_batch_norm,
+        preprocess: args.preprocess,
+        force: args.force,
+    };
+    let exported = export::export(&request, &args.out, &settings)?;
+    exported.notes.iter().for_each(|note| screen::say(note));
+    exported.files.iter().try_for_each(|file| print(file.display()))
+}
+
+// `trireme rewrite-model`: a process of its own that reads a file by libhdf5, for the commands that read models and weights. Not in the
+// help.
+
+/// Arguments of `trireme rewrite-model`.
+#[derive(Clone, Debug, clap::Args)]
+#[command(after_help = "\
+Example:
+  trireme rewrite-model model.h5")]
+pub struct RewriteArgs {
+    /// The weights in a file of Keras are wanted, not a model
+    #[arg(long)]
+    pub weights: bool,
+    /// File that another program made
+    #[arg(value_name = "MODEL")]
+    pub model: PathBuf,
+}
+
+/// Writes the model to standard output, which must be a file.
+pub fn rewrite(args: &RewriteArgs) -> Result<(), Failure> {
+    model::serve(&args.model, args.weights).map_err(Failure::failed)
+}
