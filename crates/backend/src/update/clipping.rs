@@ -2,7 +2,7 @@
 
 use std::ops::Range;
 
-use super::catalogue::Update;
+use super::list::Update;
 use super::rates;
 use crate::error::Error;
 use crate::memory::ParamFormat;

@@ -7,7 +7,6 @@
 //! Every rule leaves an element at zero whose parameter, gradient and slots are zero, so the padding of blocked layouts stays
 //! zero; those that divide by a root need `eps > 0` for it.
 
-mod catalogue;
 mod clipping;
 mod list;
 pub mod rates;
@@ -21,7 +20,7 @@ macro_rules! modules {
 }
 crate::for_each_optimizer!(modules);
 
-pub use catalogue::{ParamGroup, Rule, Update};
 pub use clipping::{Normed, Norms, UnitTensor, Units};
+pub use list::{ParamGroup, Rule, Update};
 pub use rmsprop::RmsPropVariant;
 pub use rule::{ElementLoop, GroupStep, Kernel, Real, UpdateRule};

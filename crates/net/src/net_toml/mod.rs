@@ -5,12 +5,11 @@
 //! - `write`: any network as such a file, with every node and every number;
 //! - `ops`: the words and keys of each operation, for the reader and the writer;
 //! - `keys`: the keys of a node on their way in or out, and their types;
-//! - `file`: the parts of a file; `expand`: blocks, their parameters and repeats written out, and references to later nodes;
+//! - `expand`: blocks, their parameters and repeats written out, and references to later nodes;
 //! - `value`: TOML with the line of every value, and the errors that name these lines.
 
 mod definition;
 mod expand;
-mod file;
 mod keys;
 mod ops;
 #[cfg(test)]

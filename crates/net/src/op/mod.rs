@@ -3,7 +3,6 @@
 //!
 //! A new op is a file here, a line in `list.rs`, and a file of the same name in each backend.
 
-mod any;
 mod list;
 mod shape;
 mod spec;
@@ -17,7 +16,7 @@ macro_rules! modules {
 }
 crate::for_each_op!(modules);
 
-pub use any::Op;
+pub use list::Op;
 pub use pool::{PoolKind, Window};
 pub use shape::{Shape, same_pads};
 pub use spec::{Init, OpSpec, ParamSpec, Reads};

@@ -2,7 +2,7 @@
 
 use std::fmt;
 
-use super::any::Op;
+use super::list::Op;
 
 /// Channels, height, width of one sample; a vector of F features is (F, 1, 1).
 #[derive(Clone, Copy, Debug, PartialEq, Eq, Hash)]

@@ -1,6 +1,6 @@
 //! How files store the tensors of a layer: names in PyTorch and Keras, Keras's order of elements, and its order of features after flattening.
 
-use super::any::Op;
+use super::list::Op;
 use super::shape::Shape;
 use super::spec::Reads;
 
