@@ -150,7 +150,7 @@ pub fn export(args: &ExportArgs) -> Result<(), Failure> {
     exported.files.iter().try_for_each(|file| print(file.display()))
 }
 
-// `trireme rewrite-model`: a process of its own that reads a file by libhdf5, for the commands that read models and weights. Not in the
+// `trireme rewrite-model`: the process that reads a file with libhdf5, for the commands that read models and weights. It is not in the
 // help.
 
 /// Arguments of `trireme rewrite-model`.

@@ -65,7 +65,7 @@ pub fn run(args: &Args) -> Result<(), Failure> {
     };
     let Some(measured) = launch::bench_scale(&request)? else { return Ok(()) };
     let forecasts = |link: Link| args.ranks.iter().map(|&ranks| forecast(&measured, ranks, link)).collect();
-    let shown = Shown {
+    let shown = ScaleReport {
         args,
         measured: &measured,
         forecasts: args.link.map_or_else(Vec::new, forecasts),
@@ -78,14 +78,14 @@ pub fn run(args: &Args) -> Result<(), Failure> {
 }
 
 /// All that there is to print.
-struct Shown<'a> {
+struct ScaleReport<'a> {
     args: &'a Args,
     measured: &'a Measured,
     forecasts: Vec<Forecast>,
     held_out: Option<HeldOut>,
 }
 
-impl Shown<'_> {
+impl ScaleReport<'_> {
     fn alone(&self) -> f64 {
         self.measured.points.first().map_or(f64::NAN, |point| point.step_ms)
     }
@@ -256,7 +256,7 @@ mod tests {
             Measured { points, bytes: 1_000_000, buckets: 1, memory_mb: 50.0, threads: 1, library: String::new() };
         let (args, held_out) = (args(), held_out(&measured));
         let forecasts = vec![forecast(&measured, 64, args.link.unwrap())];
-        let shown = Shown { args: &args, measured: &measured, forecasts, held_out };
+        let shown = ScaleReport { args: &args, measured: &measured, forecasts, held_out };
         let table = shown.table();
         let words: Vec<&str> = table.lines().nth(3).unwrap().split_whitespace().collect();
         assert_eq!(words, ["2", "137", "16.0", "934", "73", "%", "2"], "{table}");

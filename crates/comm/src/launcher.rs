@@ -173,10 +173,8 @@ pub fn check_size(lookup: impl Fn(&str) -> Option<String>, size: usize) -> Verdi
     }
 }
 
-// Whether MPI sees as many ranks as Slurm started tasks.
-//
-// With the wrong PMI, `srun -n 4` starts four programs that each believe to be rank 0 of 1, without any message: four
-// trainings instead of one, writing to the same folder.
+// Checks that MPI sees as many ranks as Slurm started tasks. With the wrong PMI, `srun -n 4` starts four programs that each believe to be
+// rank 0 of 1, without any message. They would write to the same folder.
 
 /// The variable with the end time of the job, in seconds since 1970.
 pub const END: &str = "SLURM_JOB_END_TIME";

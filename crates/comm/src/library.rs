@@ -84,8 +84,8 @@ fn mismatch(compiled: Family, version: &str, mpirun: Option<Serving>) -> Option<
     ))
 }
 
-// Whether the MPI library takes memory of a GPU, by its own word. That is a flag of its build or of its start, and has been wrong
-// before: only a right sum proves it.
+// What the MPI library says about GPU memory. This is a flag of its build or of its start, and it has been wrong before: only a correct
+// sum proves it.
 
 /// The library's own word, and where it comes from.
 #[derive(Debug, Clone, PartialEq, Eq)]

@@ -1,4 +1,4 @@
-//! The typed collectives, as the closures given to [`Comm`](super::Comm) see them.
+//! The typed collectives, as the closures given to [`Comm`] see them.
 //!
 //! Every collective must be called by all ranks, in the same order, with buffers of the same length.
 
@@ -267,9 +267,8 @@ pub(super) fn library_line(version: &str) -> String {
     line.split_whitespace().collect::<Vec<_>>().join(" ")
 }
 
-// Values of any type between ranks, as JSON: for everything that happens rarely. Gradients, sums and weights travel as numbers.
-//
-// JSON has no NaN and no infinity: a float that may be one must not travel this way.
+// Values of any type between ranks, as JSON, for everything that happens rarely. Gradients, sums and weights are sent as numbers. JSON has
+// no NaN and no infinity: do not send a float this way if it may be one.
 
 impl Comm {
     /// Gathers a value of each rank on rank 0, in order of rank; others get `None`. Collective.

@@ -233,8 +233,7 @@ fn now() -> f64 {
     SystemTime::now().duration_since(SystemTime::UNIX_EPOCH).map_or(0.0, |since| since.as_secs_f64())
 }
 
-// What the HParams page of TensorBoard reads: the keys of the recipe, and how the run ended
-// (tensorboard/plugins/hparams/plugin_data.proto).
+// The HParams page of TensorBoard: the keys of the recipe, and how the run ended (tensorboard/plugins/hparams/plugin_data.proto).
 
 /// `STATUS_SUCCESS`.
 const SUCCESS: u64 = 1;

@@ -1,4 +1,4 @@
-//! The training loop ([`train`]), scores and predictions ([`eval`]), benchmarks ([`bench`]), and their start on a kind of device
+//! The training loop ([`train`]), scores and predictions ([`eval`]), benchmarks ([`mod@bench`]), and their start on a kind of device
 //! ([`launch`], the one place that names a concrete backend, so that generic code is compiled here and not with the command line).
 
 pub mod bench;

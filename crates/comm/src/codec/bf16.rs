@@ -79,8 +79,8 @@ impl Codec for Bf16 {
     }
 }
 
-// Error feedback: what a biased codec cuts off a worker's gradient is added to the next one (Seide et al. 2014). One residual a
-// worker, never one a rank, so that ranks still change nothing.
+// Error feedback: the part of a worker's gradient that a biased codec loses is added to the worker's next gradient (Seide et al. 2014).
+// There is one residual per worker, not per rank, so the number of ranks does not change the result.
 
 simd! {
     /// `gradients += residual`.

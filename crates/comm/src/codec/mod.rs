@@ -1,7 +1,7 @@
 //! Codecs: how a bucket of gradients becomes numbers that MPI can add, and back. One codec a file.
 //!
 //! A new codec is a file here that has an [`Entry`], and its line in [`CATALOGUE`]. Not here: which parameters make up a bucket, and
-//! when it leaves (`train::reduce`); the calls themselves ([`World`](super::World)).
+//! when it leaves (`train::reduce`); the calls themselves ([`World`]).
 
 mod bf16;
 mod exact;

@@ -114,8 +114,8 @@ impl Packed {
     }
 }
 
-// Small numbers side by side in 64-bit words, in lanes so wide that sums over all workers never run over into the next one:
-// adding words adds all their lanes.
+// Lanes: several small numbers in one 64-bit word. Lanes are so wide that a sum over all workers cannot overflow into the next lane, so
+// adding two words adds all their lanes.
 
 /// How a word is divided.
 #[derive(Debug, Clone, Copy, PartialEq, Eq)]
@@ -145,8 +145,8 @@ pub fn head_room(workers: usize) -> u32 {
     usize::BITS - workers.saturating_sub(1).leading_zeros()
 }
 
-// A bucket by a codec that rounds: its tensors as codes in lanes of words, and the exempt ones exactly beside them. What a code means,
-// and what a tensor's scale is, is the codec's.
+// A bucket for a codec that rounds: tensors are stored as codes in lanes of words, and exempt tensors exactly. The codec defines the
+// meaning of a code and the scale of a tensor.
 
 /// The tensors of a bucket.
 pub(super) struct Coded {

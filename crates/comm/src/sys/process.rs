@@ -111,7 +111,7 @@ pub(crate) fn processor_name() -> Result<String, Error> {
 }
 
 // Messages for faults that end a process whose address space is limited. If an allocation fails, many libraries use the null pointer, and
-// Rust's collections abort. Without this module the process would end by a signal, and no message would mention the limit.
+// Rust's collections abort. Without these messages the process would end by a signal, and nothing would mention the limit.
 
 /// The signals with their messages. They are formatted in advance because a signal handler cannot allocate memory.
 static MESSAGES: OnceLock<[(c_int, String); 2]> = OnceLock::new();

@@ -190,10 +190,9 @@ fn put_numbers<T: hdf5::H5Type + Copy>(to: &NewGroup, name: &str, one: bool, num
     }
 }
 
-// The weights in a file of Keras, read by libhdf5 and written again as `reader` knows it: for a process of its own, as `foreign`.
-//
-// Two layouts are known. Keras 2's has `layer_names` and `weight_names`, in the file itself (`save_weights("x.h5")`) or in its group
-// `model_weights` (`save("x.h5")`); Keras 3's (`.weights.h5`) has groups `vars` whose arrays have numbers for names.
+// Weights in a file of Keras. Two layouts are known. Keras 2 has `layer_names` and `weight_names`, in the file itself
+// (`save_weights("x.h5")`) or in its group `model_weights` (`save("x.h5")`). Keras 3 (`.weights.h5`) has groups `vars` whose arrays have
+// numbers for names.
 
 /// Bytes of a name at most.
 const LONGEST: usize = 1024;
@@ -339,9 +338,8 @@ fn read_texts(attribute: &Attribute) -> hdf5::Result<Vec<String>> {
     }
 }
 
-// A child process that reads a file by libhdf5, which knows all of HDF5 and crashes on files that were made to harm.
-//
-// The child is `trireme rewrite-model`, within limits of memory and time; what it writes has the layout that `reader` knows.
+// The child process that runs the functions above: `trireme rewrite-model`, within limits of memory and time. It writes the layout that
+// `reader` knows.
 
 /// Memory that reading a file may take beside a few times its size.
 const MEMORY: u64 = 2 << 30;

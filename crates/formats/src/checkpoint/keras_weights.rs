@@ -46,8 +46,8 @@ pub fn read_weights(path: &Path) -> Result<KerasWeights, Error> {
     Ok(KerasWeights { tensors, epsilons: group.texts(EPSILONS)?, turned: group.texts(TURNED)? })
 }
 
-// What a model of Keras says of itself (`model_config`) without which its weights would be taken for others: the epsilons of its batch
-// norms, and layers that flatten images in another order than (H, W, C).
+// What the `model_config` of a Keras model says about its weights: the epsilons of its batch norms, and layers that flatten images in
+// another order than (H, W, C).
 
 /// Classes of layers that leave every value where it is.
 const IN_PLACE: [&str; 11] = [

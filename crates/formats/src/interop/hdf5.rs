@@ -140,8 +140,8 @@ fn by_number(ranks: &[usize]) -> &'static [&'static str] {
     }
 }
 
-// HDF5: trireme's own model.h5 and checkpoints (the weights of the last step, not their averages), and what other programs made, which is
-// [`keras`]'s to read.
+// Trireme's own model.h5 and checkpoints (the weights of the last step, not their averages). [`read_keras`] reads the files of other
+// programs.
 
 /// What HDF5 files start with.
 const SIGNATURE: &[u8] = b"\x89HDF\r\n\x1a\n";

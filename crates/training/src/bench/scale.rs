@@ -206,9 +206,9 @@ fn fit(points: &[(f64, f64)]) -> Fit {
     Fit { latency: ((wt - slope * wx) / w).max(0.0), rate: 1.0 / slope }
 }
 
-// What a training step takes on more ranks than there were, one a node, as a range: from ranks that leave each other alone to ranks that
-// slow each other as the measured ones did. With three counts and more, the largest is predicted from the others, to see what the range
-// is worth.
+// Forecasts the time of a training step on more ranks than were measured, with one rank per node. The forecast is a range: at best the
+// ranks do not disturb each other, at worst they slow each other down as the measured ranks did. With three or more counts, the largest is
+// predicted from the others to test the forecast.
 
 /// A link between nodes.
 #[derive(Clone, Copy, Debug, PartialEq)]

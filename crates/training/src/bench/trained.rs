@@ -129,8 +129,8 @@ fn loss(batch: &Batch<'_>) -> Loss {
     Loss { smoothing: 0.0, scale: 1.0 / batch.labels.len() as f32 }
 }
 
-// A network that trains on one made-up batch, again and again: what benches of the step run. A device that keeps batches has it from the
-// start, so that no step copies it.
+// A network that trains on one random batch, again and again. If the device can keep batches, it has the batch from the start, so that no
+// step copies it.
 
 /// What to run.
 #[derive(Clone, Copy, Debug)]

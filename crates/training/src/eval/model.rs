@@ -112,8 +112,8 @@ fn manifest(model: &ModelFile) -> Manifest {
     }
 }
 
-// A model file that another program made anew: rewritten by a child process, since libhdf5, which knows all of HDF5, crashes on files that
-// were made to harm.
+// Model files that another program has written again. A child process reads them with libhdf5, which knows all of HDF5 but crashes on
+// malicious files.
 
 /// Opens a model file that another program made.
 ///

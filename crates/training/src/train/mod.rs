@@ -15,7 +15,7 @@ pub mod device_input;
 pub mod evaluate;
 pub mod find_lr;
 pub mod init;
-mod last_words;
+mod lost_rank;
 mod micro_batches;
 pub mod observe;
 mod page;
@@ -36,8 +36,8 @@ use backend::Backend;
 use base::screen;
 use device_input::DeviceInput;
 use formats::checkpoint::{Progress, Sums};
-use last_words::LastWords;
 use loaders::{Loader, LoaderStats};
+use lost_rank::LostRankMessage;
 use observe::stop::Stop;
 use observe::timing::{self, EpochLoading};
 use observe::trace::{Lane, Trace};
@@ -110,7 +110,7 @@ pub fn train<B: Backend>(
     report: Reporter,
 ) -> Result<(), Error> {
     let RunContext { session, request, .. } = context;
-    let _words = (session.world.size > 1).then(|| LastWords::prepare(&session.watch, &request.out));
+    let _lost_rank_message = (session.world.size > 1).then(|| LostRankMessage::prepare(&session.watch, &request.out));
     let mut training = Training::new(context, run, at, transport, report)?;
     let ended = training.run_to_end();
     let within = training.at.step_of_epoch < training.run.division.steps_per_epoch && training.at.step < training.last;

@@ -206,8 +206,8 @@ fn over_classes(
     Ok(std::array::from_fn(|i| goes_by[i].then(|| f64::from_bits(all[i]))))
 }
 
-// What follows from the scores of a run: which checkpoint is the best, whether the run is over, whether the plateau schedule lowers the
-// rate. All ranks have the same scores, and decide alike.
+// Decisions that follow from the scores of a run: which checkpoint is the best, whether the run is over, whether the plateau schedule
+// lowers the rate. All ranks have the same scores and decide alike.
 
 /// What became of a scoring.
 #[derive(Clone, Copy, Debug, PartialEq, Eq)]

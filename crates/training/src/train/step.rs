@@ -380,9 +380,9 @@ fn add(at: &mut Progress, record: &StepRecord) {
     at.epoch_sums.count += sums.count;
 }
 
-// Sharpness-aware minimisation (Foret et al. 2021, arXiv 2010.01412): each step climbs by the gradient that is reduced over all
-// ranks, scaled to a norm of rho, takes the gradient of the same images there, and steps by it from where it was. The climb of all
-// ranks is the same, so is the step on any number of them. The images of the second pass come from a loader of their own.
+// Sharpness-aware minimisation (Foret et al. 2021, arXiv 2010.01412). Each step moves the parameters along the gradient that is summed
+// over all ranks, scaled to a norm of rho, computes the gradient of the same images there, and applies it at the original parameters. The
+// move is the same on all ranks, so the step is the same on any number of ranks. A second loader reads the images of the second pass.
 
 /// Added to the norm before rho is divided by it.
 const TINY: f64 = 1e-12;

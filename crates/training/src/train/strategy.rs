@@ -60,8 +60,8 @@ pub trait Strategy<B: Backend> {
     }
 }
 
-// Synchronous SGD: gradients are summed over all ranks in every step (Goyal et al. 2017, arXiv 1706.02677). All ranks hold the same
-// model all the time, so there is nothing else to synchronise.
+// Synchronous SGD: gradients are summed over all ranks in every step (Goyal et al. 2017, arXiv 1706.02677). All ranks always hold the same
+// model, so there is nothing else to synchronise.
 
 /// The default.
 #[derive(Clone, Copy, Debug)]
@@ -77,9 +77,8 @@ impl<B: Backend> Strategy<B> for Allreduce {
     }
 }
 
-// Means over the ranks, and the exchange of a rank's own model for the synchronised one.
-//
-// Running statistics of batch normalisation are each rank's own and are pooled for the synchronised model.
+// Means over the ranks, and the exchange of a rank's own model for the synchronised one. Each rank has its own running statistics of batch
+// normalisation. They are pooled for the synchronised model.
 
 /// A rank's own weights and running statistics while the synchronised model is in the graph.
 pub struct OwnModel<B: Backend> {

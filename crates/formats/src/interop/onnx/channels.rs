@@ -266,7 +266,7 @@ fn whole(constant: &Constant, least: i64, most: i64, kind: i64) -> Result<Values
     values.map(Values::Ints)
 }
 
-// Layer normalisation as its formula, (x - mean) / sqrt(mean((x - mean)^2) + eps), which exporters write before opset 17: the node of its
+// Layer normalisation as its formula, (x - mean) / sqrt(mean((x - mean)^2) + eps), which exporters write before opset 17. The node of the
 // quotient makes the layer.
 
 const UNKNOWN: &str = "it computes with means over channels, and is not the formula of a layer normalisation";

@@ -48,7 +48,7 @@ fn finish(path: &Path, found: Result<Found, Fault>) -> Result<Weights, Error> {
     Ok(Weights { path: path.to_path_buf(), format: FORMAT.name, tensors, model: None, warning, keras: false })
 }
 
-// `torch.save` since PyTorch 1.6: a zip without compression, with `data.pkl`, a file for each storage under `data/`, and perhaps
+// `torch.save` since PyTorch 1.6: a zip without compression, with `data.pkl`, a file for each storage under `data/`, and sometimes
 // `byteorder`, all in one folder.
 
 /// Reads all tensors of a file, or with `key` only the tensors of that dictionary.
@@ -127,8 +127,8 @@ fn entry_bytes(zip: &mut ZipArchive<File>, folder: &str, storage: &Storage) -> R
     }
 }
 
-// `torch.save` before PyTorch 1.6, as many published weights still are: five pickles one behind the other (a magic number, a version,
-// facts on the machine, the state_dict, the keys of the storages), then each storage as its number of values and these.
+// `torch.save` before PyTorch 1.6, which many published weights still use: five pickles one after another (a magic number, a version,
+// facts about the machine, the state_dict, the keys of the storages), then each storage as its number of values and the values.
 
 /// The pickles of the magic number and of version 1001.
 pub const MAGIC: &[u8] = b"\x80\x02\x8a\x0a\x6c\xfc\x9c\x46\xf9\x20\x6a\xa8\x50\x19.\x80\x02M\xe9\x03.";

@@ -282,8 +282,7 @@ impl<'a> Machine<'a> {
     }
 }
 
-// The classes and functions that a pickle may name: those by which PyTorch describes tensors and dictionaries. None is called; each
-// stands for what is done here in its place.
+// The classes and functions that a pickle may name: those by which PyTorch describes tensors and dictionaries. None is called.
 
 /// What a name stands for.
 #[derive(Clone, Copy, Debug, PartialEq)]

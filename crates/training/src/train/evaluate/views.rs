@@ -96,8 +96,8 @@ impl Evaluation {
     }
 }
 
-// Which views of an image test-time augmentation looks at: the image, its mirror image, its four corners beside the centre, or all of
-// these (ten crops).
+// The views of an image for test-time augmentation: the image, its mirror image, its four corners and the centre, or all of these (ten
+// crops).
 
 /// Which views of an image are scored.
 #[derive(Clone, Copy, Debug, Default, PartialEq, Eq)]

@@ -112,8 +112,8 @@ pub fn share<B: Backend>(session: &Session, run: &mut Run<B>) -> Result<(), Erro
     Ok(run.strategy.restart(run.graph.backend(), run.graph.weights())?)
 }
 
-// From Keras's order of values to PyTorch's, by the layers of a network: only they tell a depthwise kernel from another one, and an image
-// that was flattened from a vector.
+// Converts the order of values from Keras to PyTorch. This needs the layers of the network, to recognise depthwise kernels and images that
+// were flattened.
 
 /// The weights with the values of all that the network has in the order that it has them; those of other programs as they are.
 ///

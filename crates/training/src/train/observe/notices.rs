@@ -61,8 +61,7 @@ impl Notices {
     }
 }
 
-// Why a run ends: a loss, a gradient or a parameter that is not finite any more, reported once, by rank 0, with the ranks that it came
-// from.
+// Why a run ends: a loss, a gradient or a parameter is no longer finite. Rank 0 reports it once and names the ranks that it came from.
 
 /// The loss of the step after `done`, or a parameter or a running statistic after it, is not finite. All ranks have seen the same sums and
 /// call this together; `own` is this rank's part of the loss, `precision` the recipe's.

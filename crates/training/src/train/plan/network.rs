@@ -162,8 +162,8 @@ pub fn shape_of(image: ImageSpec) -> Shape {
     Shape::image(image.channels as usize, image.height as usize, image.width as usize)
 }
 
-// Patterns of a recipe that name parameters of the network: one that names none is a slip, not a wish. Lists that may serve several
-// networks, such as `optimizer.no_decay`, get a note; others are refused.
+// Patterns of a recipe that name parameters of the network. A pattern that matches nothing is an error. In lists that may serve several
+// networks, such as `optimizer.no_decay`, it gets a note instead.
 
 /// A parameter that patterns are matched against.
 #[derive(Clone, Copy, Debug)]

@@ -165,8 +165,8 @@ impl<B: Backend> BucketSum<B> for Alternating<B> {
     }
 }
 
-// The protocol of every codec, on the host and on devices: scales, their largest over all ranks, codes, their sum over all ranks,
-// gradients.
+// The protocol of every codec, on the host and on devices: scales, their maximum over all ranks, codes, the sum of the codes over all
+// ranks, gradients.
 
 /// Bits of the first f32 beyond the finite ones.
 const INFINITY: u32 = 0x7f80_0000;

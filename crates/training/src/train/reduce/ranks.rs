@@ -53,8 +53,8 @@ fn failed(error: comm::Error) -> Error {
     Error::Across { why: error.to_string() }
 }
 
-// Batch normalisation over all ranks: its sums are operations of [`Comm`] like those of the gradients, so their order is the same on
-// all ranks.
+// Batch normalisation over all ranks. Its sums are operations of [`Comm`] like those of the gradients, so their order is the same on all
+// ranks.
 
 /// All ranks of the run.
 pub struct AllRanks {

@@ -92,12 +92,10 @@ pub fn check(transport: TransportSetting, codec: &str, queues: bool) -> Result<(
     Ok(())
 }
 
-// Chooses the transport of gradients at the start of a run. What a rank could use is tried with sums of known answer, of the very sizes
-// of the buckets, and timed where the choice cannot change a bit. Where a codec makes other numbers of gradients, they go through host
-// memory.
-//
-// A library that claims to take device memory and does not ends the process by a signal: so a file in OUT marks a trial under way, and a
-// start that finds it does not try again.
+// Chooses the transport of gradients at the start of a run. Each possible transport is tried with sums whose result is known, of the sizes
+// of the buckets, and timed if the choice cannot change a bit. If a codec converts the gradients, they go through host memory. A library
+// that wrongly claims to take device memory ends the process by a signal. A file in OUT marks a trial in progress, and a start that finds
+// this file does not try again.
 
 /// The transport that was chosen, and why.
 pub struct Choice<B: Backend> {
@@ -128,7 +126,7 @@ pub struct TransportRequest<'a> {
 /// Elements of the sums that `trireme doctor --cuda-aware` tries.
 const SIZES: [usize; 5] = [1 << 10, 1 << 14, 1 << 18, 1 << 20, 1 << 24];
 
-/// Chooses among the transports that [`check`](check) allows; collective.
+/// Chooses among the transports that [`check`] allows; collective.
 pub fn choose<B: Backend>(session: &Session, backend: &B, request: &TransportRequest<'_>) -> Result<Choice<B>, Error> {
     let staged = |why: String| Ok(Choice { transport: Transport::Host, why });
     if request.coded {

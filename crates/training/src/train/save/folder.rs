@@ -131,8 +131,8 @@ fn check(request: &TrainRequest, from: Option<&Head>) -> Result<(), Error> {
     Err(Error::Usage(format!("{shown} {why}")))
 }
 
-// OUT/.trireme-run: the file by which a folder proves that it is the output of a run, with the run's id. Without it, or a checkpoint,
-// nothing in a folder that is not empty is touched.
+// OUT/.trireme-run marks a folder as the output of a run, and contains the run's id. Without it or a checkpoint, files in a folder are not
+// touched.
 
 /// What the file holds.
 #[derive(Clone, Debug, PartialEq, Eq, Serialize, Deserialize)]

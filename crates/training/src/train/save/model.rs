@@ -96,8 +96,8 @@ pub fn layer_kinds(net: &NetSpec, shapes: &[Shape]) -> Vec<Option<LayerKind>> {
     net.nodes.iter().map(kind).collect()
 }
 
-// From flat memory to plain tensors: names, shapes and layouts of a network, without its graph, so that another thread can do
-// the work while training goes on.
+// Converts flat memory to plain tensors with the names, shapes and layouts of a network. It does not need the graph, so that another
+// thread can do the work while training continues.
 
 /// One layer with weights.
 struct Layer<B: Backend> {

@@ -112,7 +112,7 @@ pub fn head<B: Backend>(run: &Run<B>) -> Result<ModelFile, Error> {
     })
 }
 
-// Whether a data set has the classes that a model was trained on: the same names in the same order, since a label is only a place in
+// Checks that a data set has the classes that a model was trained on: the same names in the same order, because a label is an index into
 // that list.
 
 /// The classes of a model, and where model and data set are, for messages.

@@ -170,8 +170,8 @@ fn attribute(name: &str, value: &Attribute<'_>) -> Message {
     }
 }
 
-// Messages of protobuf, written field by field: what ONNX needs of the wire format. `loaders` has the part that tf.Example needs, where
-// lengths are known beforehand and fields have numbers below 16.
+// Protobuf messages, written field by field. Only what ONNX needs of the wire format is here. `loaders` has the part that tf.Example
+// needs, where lengths are known beforehand and field numbers are below 16.
 
 /// A message under construction.
 #[derive(Clone, Debug, Default, PartialEq)]

@@ -312,8 +312,8 @@ impl Maker<'_> {
     }
 }
 
-// The last transforms of an image as nodes, so that a graph takes bytes of pixels: `normalize`, and `center_crop` where all images have
-// one size. What comes before them, ONNX of this opset cannot do as trireme does: its Resize knows no antialiasing.
+// The last transforms of an image as nodes, so that a graph takes the bytes of pixels: `normalize`, and `center_crop` if all images have
+// one size. ONNX of this opset cannot express the transforms before them, because its Resize has no antialiasing.
 
 /// Name of the input.
 pub(super) const INPUT: &str = "image";

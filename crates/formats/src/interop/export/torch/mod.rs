@@ -50,9 +50,8 @@ pub(super) fn unfit_name(code: &Path) -> Option<String> {
     Some(format!("note: {} {why}; choose another -o, as net.safetensors", code.display()))
 }
 
-// A safetensors file: u64 length of a JSON header, the header, the values in the header's order without gaps.
-//
-// The crate of that name writes metadata in a random order, and equal models shall be equal bytes.
+// A safetensors file: the length of a JSON header as u64, the header, and the values in the order of the header without gaps. The crate
+// `safetensors` writes metadata in a random order, but equal models must give equal bytes.
 
 /// Values begin at a multiple of this.
 const ALIGNMENT: usize = 8;

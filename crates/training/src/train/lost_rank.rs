@@ -23,9 +23,9 @@ const LONG: Duration = Duration::from_millis(500);
 const LAST: Duration = Duration::from_millis(950);
 
 /// A rank that has something to say if the run is killed. Dropped when the run ends by itself.
-pub(super) struct LastWords(Arc<AtomicBool>);
+pub(super) struct LostRankMessage(Arc<AtomicBool>);
 
-impl LastWords {
+impl LostRankMessage {
     /// Waits for SIGTERM from now on, in a thread of its own. A run is no worse without it.
     pub fn prepare(watch: &Watch, out: &Path) -> Self {
         let over = Arc::new(AtomicBool::new(false));
@@ -38,7 +38,7 @@ impl LastWords {
     }
 }
 
-impl Drop for LastWords {
+impl Drop for LostRankMessage {
     fn drop(&mut self) {
         self.0.store(true, Ordering::Relaxed);
     }
