@@ -1,5 +1,7 @@
 //! Helpers that the integration tests of several crates share. It contains no expectations.
 
+#![allow(clippy::new_without_default)] // each `new` creates a folder or starts a thread
+
 use std::path::{Path, PathBuf};
 
 pub mod case;
