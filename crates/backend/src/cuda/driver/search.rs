@@ -1,5 +1,5 @@
-//! Searches for the files of NVIDIA's libraries: their names, the folders they may be in besides those that the dynamic loader knows, and the
-//! candidates, best first. Files are judged by their names alone and are not loaded.
+//! Searches for the files of NVIDIA's libraries: their names, the folders they may be in besides those that the dynamic loader knows, and
+//! the candidates, best first. Files are judged by their names alone and are not loaded.
 
 use std::collections::BTreeSet;
 use std::ffi::{CStr, OsString};
