@@ -1,5 +1,5 @@
-//! The table of parameters: name -> plain shape, format and place in the flat arenas. Also places of running statistics, and which parameters
-//! are not trained.
+//! The table of parameters: name -> plain shape, format and place in the flat arenas. Also places of running statistics, and which
+//! parameters are not trained.
 
 use backend::{Backend, ParamFormat, Slot};
 use net::{NetSpec, ParamSpec};

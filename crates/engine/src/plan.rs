@@ -144,8 +144,9 @@ pub(super) fn read_in_bf16<B: Backend>(backend: &B, net: &NetSpec) -> Vec<bool> 
     (0..=net.nodes.len()).map(all).collect()
 }
 
-// Shortcuts that need no pass of their own, because the batch normalisation of the device reads through them. The norm after a shortcut reads
-// its residual from the shortcut's input. The norm before it reads the second summand of its gradient from that of the shortcut's output.
+// Shortcuts that need no pass of their own, because the batch normalisation of the device reads through them. The norm after a shortcut
+// reads its residual from the shortcut's input. The norm before it reads the second summand of its gradient from that of the shortcut's
+// output.
 
 /// What each node is read through, and which shortcuts that leaves without a pass.
 pub(super) struct Shortcuts {

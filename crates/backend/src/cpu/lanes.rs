@@ -1,5 +1,5 @@
-//! Rows of one channel block, (plane, block), cut into groups of [`LANES`] elements: lane i holds channel i % block. Also products of rows with
-//! one factor per channel, and the gradients of these factors.
+//! Rows of one channel block, (plane, block), cut into groups of [`LANES`] elements: lane i holds channel i % block. Also products of rows
+//! with one factor per channel, and the gradients of these factors.
 
 use base::simd;
 

@@ -1,4 +1,5 @@
-//! Softmax cross-entropy over (rows, classes) scores, and losses against targets, as [`crate::Objective`] defines them: f32 values, f64 sums.
+//! Softmax cross-entropy over (rows, classes) scores, and losses against targets, as [`crate::Objective`] defines them: f32 values, f64
+//! sums.
 
 use crate::{CrossEntropy, Error, LossForm, LossSums, Objective, SoftLoss, Teaching, TensorDesc};
 

@@ -1,5 +1,5 @@
-//! Weight gradients of convolutions for which oneDNN has no vectorised primitive, by loops of our own: convolutions that read a plain image of
-//! a few channels, and large kernels over each channel alone.
+//! Weight gradients of convolutions for which oneDNN has no vectorised primitive, by loops of our own: convolutions that read a plain
+//! image of a few channels, and large kernels over each channel alone.
 
 use base::simd;
 use net::Conv;

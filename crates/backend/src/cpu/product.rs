@@ -1,5 +1,5 @@
-//! One pass of a convolution or linear layer: its direction, layouts and sizes, its primitive, and the copy of the weights (or of their gradient)
-//! if the primitive needs another layout than the arena's.
+//! One pass of a convolution or linear layer: its direction, layouts and sizes, its primitive, and the copy of the weights (or of their
+//! gradient) if the primitive needs another layout than the arena's.
 
 use std::rc::Rc;
 

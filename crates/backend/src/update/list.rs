@@ -1,5 +1,5 @@
-//! The list of all optimizers, from which the tables of update rules here and of optimizers in `engine::optim` are made, the type of any update
-//! rule, and what one update is given.
+//! The list of all optimizers, from which the tables of update rules here and of optimizers in `engine::optim` are made, the type of any
+//! update rule, and what one update is given.
 
 use std::ops::Range;
 

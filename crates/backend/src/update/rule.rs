@@ -1,5 +1,5 @@
-//! The trait of an update rule, the numbers in which it is computed (f32 on the CPU, f64 in the reference), and the loop that a backend runs
-//! it in.
+//! The trait of an update rule, the numbers in which it is computed (f32 on the CPU, f64 in the reference), and the loop that a backend
+//! runs it in.
 
 use std::ops::{Add, Div, Mul, Neg, Sub};
 

@@ -1,5 +1,5 @@
-//! One optimizer step over all chunks of a graph: clipping, trust ratios, the update, the average, and the lists of parameters that it works
-//! through. How a rule moves an element is in [`backend::update`].
+//! One optimizer step over all chunks of a graph: clipping, trust ratios, the update, the average, and the lists of parameters that it
+//! works through. How a rule moves an element is in [`backend::update`].
 
 use std::hash::{DefaultHasher, Hash, Hasher};
 

@@ -1,5 +1,5 @@
-//! A file that was read, and the network that it describes for images and classes. The layer that makes the scores changes with the number of
-//! classes.
+//! A file that was read, and the network that it describes for images and classes. The layer that makes the scores changes with the number
+//! of classes.
 
 use std::collections::BTreeMap;
 

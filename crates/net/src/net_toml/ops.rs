@@ -1,5 +1,5 @@
-//! The words of each operation in a `net.toml`, and the keys of its nodes. Operations that have the same keys are one [`Family`]. Reader and
-//! writer use the same descriptions.
+//! The words of each operation in a `net.toml`, and the keys of its nodes. Operations that have the same keys are one [`Family`]. Reader
+//! and writer use the same descriptions.
 
 use super::keys::Keys;
 use crate::{

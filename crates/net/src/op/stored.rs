@@ -1,4 +1,5 @@
-//! How files store the tensors of a layer: names in PyTorch and Keras, Keras's order of elements, and its order of features after flattening.
+//! How files store the tensors of a layer: names in PyTorch and Keras, Keras's order of elements, and its order of features after
+//! flattening.
 
 use super::list::Op;
 use super::shape::Shape;

@@ -1,5 +1,5 @@
-//! The passes of batch normalisation over a batch: which rows it walks through, each a channel block of one sample, what it knows of a channel,
-//! and the backward pass.
+//! The passes of batch normalisation over a batch: which rows it walks through, each a channel block of one sample, what it knows of a
+//! channel, and the backward pass.
 
 use std::ops::Range;
 

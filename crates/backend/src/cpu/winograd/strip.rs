@@ -1,4 +1,5 @@
-//! A strip: the tiles that are taken through all stages at once, how they are stored on the way, and the matrix products at one place of the grid.
+//! A strip: the tiles that are taken through all stages at once, how they are stored on the way, and the matrix products at one place of
+//! the grid.
 
 use super::super::register_tile::{UNROLLED, by_rows, outer, rows};
 use super::super::vector::Vectors;

@@ -1,5 +1,5 @@
-//! Transforms from images to the grid: B^T d B of inputs, A y A^T of the gradients of outputs. The matrices are those of F(2, 3), F(2, 5) and
-//! F(4, 3).
+//! Transforms from images to the grid: B^T d B of inputs, A y A^T of the gradients of outputs. The matrices are those of F(2, 3), F(2, 5)
+//! and F(4, 3).
 
 use std::ops::Range;
 
@@ -252,8 +252,8 @@ impl<'a> Side<'a> {
     }
 }
 
-// The matrices, applied to one column or row: B for inputs, A for outputs, as the literature calls them. A is also the length of a line, M its
-// outputs. Filters, and so G, are in `filters`.
+// The matrices, applied to one column or row: B for inputs, A for outputs, as the literature calls them. A is also the length of a line, M
+// its outputs. Filters, and so G, are in `filters`.
 
 /// Points of F(4, 3) beside 0 and infinity, and their negatives: of those that were tried, the ones with the least rounding error. F(2, 3)
 /// has the points 0, 1, -1 and infinity, F(2, 5) also 2 and -2.

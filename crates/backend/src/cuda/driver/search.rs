@@ -1,5 +1,5 @@
-//! Searches for the files of NVIDIA's libraries: their names, the folders they may be in besides those that the dynamic loader knows, and the
-//! candidates, best first. Files are judged by their names alone and are not loaded.
+//! Searches for the files of NVIDIA's libraries: their names, the folders they may be in besides those that the dynamic loader knows, and
+//! the candidates, best first. Files are judged by their names alone and are not loaded.
 
 use std::collections::BTreeSet;
 use std::ffi::{CStr, OsString};
@@ -111,7 +111,8 @@ pub type Place = Vec<PathBuf>;
 pub type Variable<'a> = &'a dyn Fn(&str) -> Option<OsString>;
 
 /// What messages say of them.
-pub const SEARCHED_PLACES: &str = "Python's packages (site-packages/nvidia/*/lib of VIRTUAL_ENV, CONDA_PREFIX, the python3 on PATH and PYTHONPATH), \
+pub const SEARCHED_PLACES: &str = "\
+    Python's packages (site-packages/nvidia/*/lib of VIRTUAL_ENV, CONDA_PREFIX, the python3 on PATH and PYTHONPATH), \
                          CUDA_HOME, CUDA_PATH, /usr/local/cuda*";
 
 /// The places in the order of the search: each folder of LD_LIBRARY_PATH, since whoever sets it has chosen; the packages with which

@@ -1,5 +1,5 @@
-//! Declarations of the kernels that several operations or passes launch. Those of one operation alone are in its file in `ops`, and those of
-//! the optimizer in [`update`](super::update).
+//! Declarations of the kernels that several operations or passes launch. Those of one operation alone are in its file in `ops`, and those
+//! of the optimizer in [`update`](super::update).
 
 use super::kernel::kernels;
 use crate::CropRect;

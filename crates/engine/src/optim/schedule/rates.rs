@@ -139,7 +139,8 @@ impl Schedule {
     }
 }
 
-// Extending a run while it is under way: the rest of a decay that ends with the run is stretched to the new end, so that the rate does not jump.
+// Extending a run while it is under way: the rest of a decay that ends with the run is stretched to the new end, so that the rate does not
+// jump.
 
 /// A run under way that is to be longer.
 #[derive(Clone, Copy, Debug)]
