@@ -26,7 +26,7 @@ pub fn level() -> Level {
     })
 }
 
-/// The nearest integer, ties to even; 0 for NaN and for what is not below 2^31. In a [`simd!`] loop a few instructions a vector,
+/// The nearest integer, ties to even; 0 for NaN and for what is not below 2^31. In a [`simd!`](crate::simd!) loop a few instructions a vector,
 /// where `as i32`, which caps instead, is a branch an element.
 #[inline(always)]
 pub fn nearest(x: f32) -> i32 {

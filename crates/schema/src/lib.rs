@@ -1,7 +1,7 @@
 //! What a key of a recipe is: its Rust type, default, range and one line of documentation, written once in `section!`. The struct,
 //! its TOML form, the checks, `--help` and `docs/recipe.md` all come from there.
 //!
-//! Nothing here knows a particular key: those are in [`recipe`] and [`engine::optim`].
+//! Nothing here knows a particular key: those are in the crates `recipe` and `engine`.
 
 mod check;
 mod field;

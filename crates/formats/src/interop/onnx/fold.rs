@@ -354,23 +354,42 @@ fn slice(node: &Node<'_>, inputs: &[Option<Rc<Constant>>]) -> Result<Constant, S
         return Err("it has no starts or no ends".into());
     };
     let axes = list(3, "axes").unwrap_or_else(|| (0..starts.len() as i64).collect());
-    if list(4, "steps").is_some_and(|steps| steps.iter().any(|step| *step != 1)) {
-        return Err("steps other than 1 through a weight".into());
+    let steps = list(4, "steps").unwrap_or_else(|| vec![1; starts.len()]);
+    if [ends.len(), axes.len(), steps.len()] != [starts.len(); 3] {
+        let [ends, axes, steps] = [ends, axes, steps].map(|list| list.len());
+        return Err(format!("{} starts, {ends} ends, {axes} axes and {steps} steps", starts.len()));
     }
-    if starts.len() != ends.len() || starts.len() != axes.len() {
-        return Err(format!("{} starts, {} ends and {} axes", starts.len(), ends.len(), axes.len()));
-    }
-    let mut ranges: Vec<std::ops::Range<usize>> = x.dims.iter().map(|n| 0..*n).collect();
-    for ((start, end), along) in starts.into_iter().zip(ends).zip(axes) {
+    let mut picks: Vec<Vec<usize>> = x.dims.iter().map(|n| (0..*n).collect()).collect();
+    for (((start, end), along), step) in starts.into_iter().zip(ends).zip(axes).zip(steps) {
         let along = axis(along, x.dims.len())?;
-        ranges[along] = range(start, end, x.dims[along]);
+        picks[along] = stepped(start, end, step, x.dims[along])?;
     }
-    let mut strides = vec![1; x.dims.len()];
-    (0..x.dims.len().saturating_sub(1)).rev().for_each(|at| strides[at] = strides[at + 1] * x.dims[at + 1]);
-    let from: usize = ranges.iter().zip(&strides).map(|(range, stride)| range.start * stride).sum();
-    let dims: Vec<usize> = ranges.iter().map(ExactSizeIterator::len).collect();
-    let places = walk(dims.clone(), strides).map(|place| from + place);
-    Ok(picked(x, dims, places))
+    let dims: Vec<usize> = picks.iter().map(Vec::len).collect();
+    let places = (0..dims.iter().product()).map(|mut element: usize| {
+        let (mut place, mut stride) = (0, 1);
+        for (pick, length) in picks.iter().zip(&x.dims).rev() {
+            place += pick[element % pick.len()] * stride;
+            element /= pick.len();
+            stride *= length;
+        }
+        place
+    });
+    Ok(picked(x, dims.clone(), places))
+}
+
+/// Returns the indices that a slice with a step takes from an axis of this length. Negative steps go backwards.
+fn stepped(start: i64, end: i64, step: i64, length: usize) -> Result<Vec<usize>, String> {
+    let n = length as i64;
+    let from_end = |at: i64| if at < 0 { at.saturating_add(n) } else { at };
+    let size = usize::try_from(step.unsigned_abs()).map_err(|e| e.to_string())?;
+    match step {
+        0 => Err("a step of 0".into()),
+        1.. => Ok(range(start, end, length).step_by(size).collect()),
+        _ => {
+            let (start, end) = (from_end(start).clamp(-1, n - 1), from_end(end).clamp(-1, n - 1));
+            Ok((end + 1..=start).rev().step_by(size).map(|at| at as usize).collect())
+        }
+    }
 }
 
 fn squeeze(node: &Node<'_>, inputs: &[Option<Rc<Constant>>]) -> Result<Constant, String> {
@@ -394,4 +413,22 @@ fn unsqueeze(node: &Node<'_>, inputs: &[Option<Rc<Constant>>]) -> Result<Constan
     let dims =
         (0..rank).map(|at| if axes.contains(&at) { Some(1) } else { own.next().copied() }).collect::<Option<Vec<_>>>();
     shaped(x, dims.ok_or("its axes occur twice")?)
+}
+
+#[cfg(test)]
+mod tests {
+    use super::stepped;
+
+    /// The same as Python's slices of range(5).
+    #[test]
+    fn slices_step_forwards_and_backwards() {
+        let of = |start, end, step| stepped(start, end, step, 5).unwrap();
+        assert_eq!(of(-1, i64::MIN, -1), [4, 3, 2, 1, 0]);
+        assert_eq!(of(3, 0, -2), [3, 1]);
+        assert_eq!(of(0, i64::MAX, 2), [0, 2, 4]);
+        assert_eq!(of(1, -1, 1), [1, 2, 3]);
+        assert_eq!(of(9, 1, -1), [4, 3, 2]);
+        assert!(of(2, 4, -1).is_empty() && of(4, 2, 1).is_empty());
+        assert!(stepped(0, 1, 0, 5).is_err() && stepped(0, 0, -1, 0).unwrap().is_empty());
+    }
 }
