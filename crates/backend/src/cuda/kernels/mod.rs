@@ -6,7 +6,8 @@ mod assembly;
 pub mod declarations;
 pub mod kernel;
 pub mod module;
-#[cfg(test)]
-pub mod signature;
 mod source;
 pub mod update;
+
+#[cfg(test)]
+pub use source::signature;
