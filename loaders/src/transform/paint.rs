@@ -1,8 +1,12 @@
+//! Turns decoded bytes into planar floats, with padding, mirroring, resizing and one table of values per channel.
+//!
 //! Interleaved bytes to planar floats: padding, mirroring and a table per channel in one pass; for RGB all rows at once if the
 //! processor has AVX2 and the table is a line.
 
+use crate::decode::Decoded;
+use crate::transform::geometry::{Geometry, Resize, Seen};
+use crate::transform::resample::{Cut, Mirror, Planes, Resampler, Rows, Span};
 use crate::transform::rgb::{self, Pixels, Target};
-use crate::transform::scale::{Scale, Table};
 
 /// Where the visible rows of an image go in planes of `height` x `width`.
 #[derive(Debug, Clone, Copy)]
@@ -71,15 +75,15 @@ impl Row {
         let green = self.part(green, pixels.len(), green_table[0]);
         let blue = self.part(blue, pixels.len(), blue_table[0]);
         let targets = red.iter_mut().zip(green).zip(blue);
-        let paint = |(((r, g), b), pixel): (((&mut f32, &mut f32), &mut f32), &[u8; 3])| {
+        let paint_pixel = |(((r, g), b), pixel): (((&mut f32, &mut f32), &mut f32), &[u8; 3])| {
             *r = red_table[usize::from(pixel[0])];
             *g = green_table[usize::from(pixel[1])];
             *b = blue_table[usize::from(pixel[2])];
         };
         if self.flipped {
-            targets.zip(pixels.iter().rev()).for_each(paint);
+            targets.zip(pixels.iter().rev()).for_each(paint_pixel);
         } else {
-            targets.zip(pixels).for_each(paint);
+            targets.zip(pixels).for_each(paint_pixel);
         }
     }
 
@@ -91,19 +95,218 @@ impl Row {
             let part = self.part(plane, columns, table[0]);
             let bytes = pixels.get(channel..).unwrap_or(&[]);
             match (channels, self.flipped) {
-                (1, false) => paint(part, bytes.iter(), table),
-                (1, true) => paint(part, bytes.iter().rev(), table),
-                (_, false) => paint(part, bytes.iter().step_by(channels), table),
-                (_, true) => paint(part.iter_mut().rev(), bytes.iter().step_by(channels), table),
+                (1, false) => paint_values(part, bytes.iter(), table),
+                (1, true) => paint_values(part, bytes.iter().rev(), table),
+                (_, false) => paint_values(part, bytes.iter().step_by(channels), table),
+                (_, true) => paint_values(part.iter_mut().rev(), bytes.iter().step_by(channels), table),
             }
         }
     }
 }
 
-fn paint<'v, 'b>(values: impl IntoIterator<Item = &'v mut f32>, bytes: impl Iterator<Item = &'b u8>, table: &Table) {
+fn paint_values<'v, 'b>(
+    values: impl IntoIterator<Item = &'v mut f32>,
+    bytes: impl Iterator<Item = &'b u8>,
+    table: &Table,
+) {
     for (value, byte) in values.into_iter().zip(bytes) {
         *value = table[usize::from(*byte)];
     }
+}
+
+/// A table from byte to float.
+pub(super) type Table = [f32; 256];
+
+/// A function of values 0 to 255: as a table for bytes, and as value * factor + offset for the values between them.
+#[derive(Debug)]
+pub(super) struct Scale {
+    pub table: Table,
+    pub factor: f32,
+    pub offset: f32,
+    /// A factor and an offset in f64 that give the table bit for bit, if there are such.
+    pub exact: Option<Exact>,
+}
+
+/// value * factor + offset in f64, rounded to f32 once.
+#[derive(Debug, Clone, Copy)]
+pub(super) struct Exact {
+    pub factor: f64,
+    pub offset: f64,
+}
+
+impl Exact {
+    fn scaled(self, byte: u8) -> f32 {
+        (f64::from(byte) * self.factor + self.offset) as f32
+    }
+}
+
+impl Scale {
+    /// `table` must hold value * factor + offset, up to rounding.
+    pub fn new(table: Table, factor: f64, offset: f64) -> Self {
+        let exact = Exact { factor, offset };
+        let gives_table = (0..=255u8).all(|byte| exact.scaled(byte).to_bits() == table[usize::from(byte)].to_bits());
+        Self { table, factor: factor as f32, offset: offset as f32, exact: gives_table.then_some(exact) }
+    }
+}
+
+/// Bytes as floats 0 to 255.
+pub(super) static IDENTITY: [Scale; 1] = [Scale {
+    table: {
+        let mut table = [0.0; 256];
+        let mut i = 0;
+        while i < 256 {
+            table[i] = i as f32;
+            i += 1;
+        }
+        table
+    },
+    factor: 1.0,
+    offset: 0.0,
+    exact: Some(Exact { factor: 1.0, offset: 0.0 }),
+}];
+
+/// Writes the window as planar floats, through a scale for all channels or one each.
+pub(super) fn paint_stored(geometry: &Geometry, image: &Decoded<'_>, scales: &[Scale], values: &mut [f32]) {
+    let (height, width, channels) = (geometry.window.height(), geometry.window.width(), geometry.channels);
+    let seen = geometry.seen();
+    if let Some(seen) = seen.filter(|_| channels == 3 && !geometry.upended) {
+        let (rows, columns) = (seen.window.height(), seen.window.width());
+        let area = Area { height, width, above: seen.above, ahead: seen.ahead, rows };
+        let stride = image.columns * 3;
+        let bytes = &image.bytes[start(&seen, image, 0, 3)..][..(rows - 1) * stride + columns * 3];
+        let pixels = Pixels { bytes, stride, columns, flipped: geometry.flipped };
+        if area.paint_rgb(pixels, scales, values) {
+            return;
+        }
+    }
+    for row in 0..height {
+        let pixels = pixels(geometry, seen.as_ref(), image, row);
+        let ahead = seen.map_or(width, |seen| seen.ahead);
+        let target = Row {
+            start: row * width,
+            width,
+            plane: height * width,
+            ahead: if pixels.is_empty() { width } else { ahead },
+            flipped: geometry.flipped,
+        };
+        match channels {
+            3 => target.paint_rgb(pixels, scales, values),
+            n => target.paint_any(n, pixels, scales, values),
+        }
+    }
+}
+
+/// Writes the window as interleaved bytes.
+pub(super) fn copy(geometry: &Geometry, image: &Decoded<'_>, out: &mut [u8]) {
+    let (height, width, channels) = (geometry.window.height(), geometry.window.width(), geometry.channels);
+    let seen = geometry.seen();
+    for (row, out) in out.chunks_exact_mut((width * channels).max(1)).take(height).enumerate() {
+        let pixels = pixels(geometry, seen.as_ref(), image, row);
+        let ahead = seen.map_or(0, |seen| seen.ahead);
+        let (ahead, rest) = out.split_at_mut(ahead * channels);
+        let (part, behind) = rest.split_at_mut(pixels.len());
+        ahead.fill(0);
+        behind.fill(0);
+        if geometry.flipped {
+            let mirrored = part.chunks_exact_mut(channels).rev().zip(pixels.chunks_exact(channels));
+            mirrored.for_each(|(to, from)| to.copy_from_slice(from));
+        } else {
+            part.copy_from_slice(pixels);
+        }
+    }
+}
+
+/// Writes the window as planes of bytes.
+pub(super) fn planes(geometry: &Geometry, image: &Decoded<'_>, out: &mut [u8]) {
+    let (height, width, channels) = (geometry.window.height(), geometry.window.width(), geometry.channels);
+    let seen = geometry.seen();
+    for row in 0..height {
+        let pixels = pixels(geometry, seen.as_ref(), image, row);
+        let ahead = seen.map_or(0, |seen| seen.ahead);
+        for channel in 0..channels {
+            let (before, rest) = out[(channel * height + row) * width..][..width].split_at_mut(ahead);
+            let (part, behind) = rest.split_at_mut(pixels.len() / channels);
+            before.fill(0);
+            behind.fill(0);
+            let bytes = pixels.chunks_exact(channels).map(|pixel| pixel[channel]);
+            match geometry.flipped {
+                true => part.iter_mut().rev().zip(bytes).for_each(|(to, from)| *to = from),
+                false => part.iter_mut().zip(bytes).for_each(|(to, from)| *to = from),
+            }
+        }
+    }
+}
+
+/// The bytes to be seen in a row of the output; none if the row is padding.
+fn pixels<'a>(geometry: &Geometry, seen: Option<&Seen>, image: &Decoded<'a>, row: usize) -> &'a [u8] {
+    let channels = geometry.channels;
+    match seen.and_then(|seen| Some((seen, row.checked_sub(seen.above)?))) {
+        Some((seen, row)) if row < seen.window.height() => {
+            let row = if geometry.upended { seen.window.height() - 1 - row } else { row };
+            &image.bytes[start(seen, image, row, channels)..][..seen.window.width() * channels]
+        }
+        _ => &[],
+    }
+}
+
+/// Where a row of the seen part starts in the decoded bytes.
+fn start(seen: &Seen, image: &Decoded<'_>, row: usize, channels: usize) -> usize {
+    let (top, left) = (seen.window.top as usize - image.origin.0, seen.window.left as usize - image.origin.1);
+    ((top + row) * image.columns + left) * channels
+}
+
+/// The most channels of an image that is resized.
+pub(super) const MAX_CHANNELS: usize = 4;
+
+/// Writes the window of a resized image as planar floats, through a scale for all channels or one each.
+pub(super) fn paint_resized(
+    geometry: &Geometry,
+    resize: Resize,
+    image: &Decoded<'_>,
+    scales: &[Scale],
+    resampler: &mut Resampler,
+    values: &mut [f32],
+) {
+    let (height, width, channels) = (geometry.window.height(), geometry.window.width(), geometry.channels);
+    let seen = geometry.seen();
+    if seen.is_none_or(|seen| seen.window != geometry.window) {
+        for (channel, plane) in values.chunks_exact_mut((height * width).max(1)).take(channels).enumerate() {
+            plane.fill(scales[channel % scales.len()].table[0]);
+        }
+    }
+    let Some(seen) = seen else { return };
+    let mut pairs = [(0.0, 0.0); MAX_CHANNELS];
+    for (pair, scale) in pairs.iter_mut().zip(scales) {
+        *pair = (scale.factor, scale.offset);
+    }
+    let Decoded { bytes, columns, origin, reduction } = *image;
+    let Resize { region, height: full_height, width: full_width, filter } = resize;
+    resampler.run(
+        Rows { bytes, stride: columns * channels, channels, origin },
+        Cut {
+            span: Span::reduced(region.top, region.bottom, reduction, filter),
+            outputs: full_height as usize,
+            wanted: (seen.window.top as usize, seen.window.bottom as usize),
+            to: seen.above,
+        },
+        Cut {
+            span: Span::reduced(region.left, region.right, reduction, filter),
+            outputs: full_width as usize,
+            wanted: (seen.window.left as usize, seen.window.right as usize),
+            to: seen.ahead,
+        },
+        Mirror { rows: geometry.upended, columns: geometry.flipped },
+        &pairs[..scales.len()],
+        &mut Planes { values, height, width },
+    );
+}
+
+/// The planes of an image of three channels.
+pub(super) fn rgb(values: &mut [f32]) -> [&mut [f32]; 3] {
+    let plane = values.len() / 3;
+    let (red, rest) = values.split_at_mut(plane);
+    let (green, blue) = rest.split_at_mut(plane);
+    [red, green, blue]
 }
 
 #[cfg(test)]
@@ -140,5 +343,18 @@ mod tests {
                 assert_eq!(value.to_bits(), expected.to_bits(), "case {case}: channel {channel}, row {y}, column {x}");
             }
         }
+    }
+}
+
+#[cfg(test)]
+mod scale_tests {
+    use super::*;
+
+    #[test]
+    fn other_tables_are_not_taken_for_lines() {
+        let mut table = IDENTITY[0].table;
+        assert!(Scale::new(table, 1.0, 0.0).exact.is_some());
+        table[200] += 1.0;
+        assert!(Scale::new(table, 1.0, 0.0).exact.is_none());
     }
 }

@@ -12,8 +12,8 @@ use crate::format::example::{Example, Format};
 use crate::limits::Limits;
 use crate::regular;
 use crate::spec::{ImageSpec, Images};
+use crate::transform::canvas::Scratch;
 use crate::transform::pipeline::Pipeline;
-use crate::transform::scratch::Scratch;
 use crate::why::why;
 
 /// Transforms a PNG or JPEG file into `out` (C, H, W of the pipeline's output); reading it may cost what `limits` allow.

@@ -7,7 +7,7 @@
 #[cfg(target_arch = "x86_64")]
 use std::arch::x86_64::*;
 
-use crate::transform::scale::Exact;
+use crate::transform::paint::Exact;
 
 /// Pixels that are converted at a time.
 const STEP: usize = 4;

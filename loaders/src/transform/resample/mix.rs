@@ -4,7 +4,7 @@
 #[cfg(target_arch = "x86_64")]
 use std::arch::x86_64::*;
 
-use super::axis::{Axis, GROUP, ONE};
+use super::filter::{Axis, GROUP, ONE};
 
 /// Bytes of a row that are summed at once: as many sums as fit into registers.
 const BLOCK: usize = 32;

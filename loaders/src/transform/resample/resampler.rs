@@ -1,6 +1,6 @@
 //! Resizing of interleaved bytes to planar floats, in the part that is wanted.
 
-use super::axis::{Axis, Span};
+use super::filter::{Axis, Span};
 use super::mix::{self, PADDING};
 
 /// Rows of interleaved bytes.
@@ -110,8 +110,8 @@ impl Resampler {
 mod tests {
     use super::*;
     use crate::random::Draws;
-    use crate::transform::resample::axis::ONE;
     use crate::transform::resample::filter::Filter;
+    use crate::transform::resample::filter::ONE;
 
     /// Over widths that are and are not multiples of the group, enlarged, shrunk and mirrored.
     #[test]

@@ -1,20 +1,21 @@
-//! `color_jitter(b, c, s, h)`: brightness, contrast and saturation by factors from U[max(0, 1 - x), 1 + x),
-//! hue turned by U[-h, h) of a full circle, in random order (torchvision's `ColorJitter`).
-//!
-//! Of torchvision's two implementations this is the one for tensors of bytes: after each step values are cut to 0 to
-//! 255 and truncated to whole numbers, hue is turned in floats (PIL's form rounds hue to 8 bits). Values
-//! equal torchvision's to the bit where the processor has fused multiply-add, as its kernels use it.
+//! Color changes of the PyTorch recipes: `color_jitter` and AlexNet's `lighting`.
 
 use std::fmt;
 
 use crate::random::Draws;
-use crate::transform::arguments::grey_or_rgb;
 use crate::transform::bytes::{blend, grey, one_if, rest, select, whole};
+use crate::transform::call::{grey_or_rgb, only_rgb};
 use crate::transform::canvas::Canvas;
-use crate::transform::moments::mean;
 use crate::transform::op::{Context, Transform};
-use crate::transform::planes::rgb;
+use crate::transform::ops::normalize::mean;
+use crate::transform::paint::rgb;
 
+/// `color_jitter(b, c, s, h)`: brightness, contrast and saturation by factors from U[max(0, 1 - x), 1 + x),
+/// hue turned by U[-h, h) of a full circle, in random order (torchvision's `ColorJitter`).
+///
+/// Of torchvision's two implementations this is the one for tensors of bytes: after each step values are cut to 0 to
+/// 255 and truncated to whole numbers, hue is turned in floats (PIL's form rounds hue to 8 bits). Values
+/// equal torchvision's to the bit where the processor has fused multiply-add, as its kernels use it.
 #[derive(Debug)]
 struct ColorJitter {
     /// How far the factors of brightness, contrast and saturation reach from 1.
@@ -23,7 +24,7 @@ struct ColorJitter {
     hue: f64,
 }
 
-pub(super) fn build(arguments: &[f64], context: Context<'_>) -> Result<Box<dyn Transform>, String> {
+pub(super) fn build_color_jitter(arguments: &[f64], context: Context<'_>) -> Result<Box<dyn Transform>, String> {
     let &[brightness, contrast, saturation, hue] = arguments else {
         return Err(format!("expected 4 arguments, got {}", arguments.len()));
     };
@@ -159,6 +160,52 @@ impl fmt::Display for ColorJitter {
     }
 }
 
+// `lighting(std)`: adds E (a * l) to every pixel, E and l the eigenvectors and eigenvalues of the colours
+// of ImageNet, a three numbers from N(0, std^2) for each image (Krizhevsky et al. 2012, section 4.1; their
+// std is 0.1). Not clipped.
+
+/// Roots of the eigenvalues of the covariance of RGB over ImageNet, for values 0 to 1.
+const EIGENVALUES: [f64; 3] = [0.2175, 0.0188, 0.0045];
+/// Eigenvectors in columns; rows are red, green, blue.
+const EIGENVECTORS: [[f64; 3]; 3] =
+    [[-0.5675, 0.7192, 0.4009], [-0.5808, -0.0045, -0.8140], [-0.5836, -0.6948, 0.4203]];
+
+#[derive(Debug)]
+struct Lighting {
+    std: f64,
+}
+
+pub(super) fn build_lighting(arguments: &[f64], context: Context<'_>) -> Result<Box<dyn Transform>, String> {
+    let [std] = *arguments else {
+        return Err(format!("expected 1 argument, got {}", arguments.len()));
+    };
+    if std < 0.0 {
+        return Err(format!("expected at least 0, got {std}"));
+    }
+    only_rgb(context.input)?;
+    Ok(Box::new(Lighting { std }))
+}
+
+impl Transform for Lighting {
+    fn apply(&self, image: &mut Canvas<'_>, draws: &mut Draws) {
+        let ((a, b), (c, _)) = (draws.normals(), draws.normals());
+        let alpha = [a, b, c].map(|z| f64::from(z) * self.std);
+        for (plane, row) in rgb(image.floats()).into_iter().zip(EIGENVECTORS) {
+            let shift: f64 = (0..3).map(|k| row[k] * alpha[k] * EIGENVALUES[k]).sum();
+            let shift = (255.0 * shift) as f32;
+            for value in plane {
+                *value += shift;
+            }
+        }
+    }
+}
+
+impl fmt::Display for Lighting {
+    fn fmt(&self, f: &mut fmt::Formatter<'_>) -> fmt::Result {
+        write!(f, "lighting({})", self.std)
+    }
+}
+
 #[cfg(test)]
 mod tests {
     use super::*;
@@ -169,7 +216,7 @@ mod tests {
     fn zeros_change_nothing() {
         let bytes: Vec<u8> = (0..=254).collect();
         let spec = ImageSpec::new(5, 17, 3);
-        let out = run(build, "color_jitter(0, 0, 0, 0)", spec, &bytes, 3);
+        let out = run(build_color_jitter, "color_jitter(0, 0, 0, 0)", spec, &bytes, 3);
         for (i, value) in out.iter().enumerate() {
             assert_eq!(*value, f32::from(bytes[i % 85 * 3 + i / 85]));
         }
@@ -196,9 +243,38 @@ mod tests {
     fn grey_images_keep_to_brightness_and_contrast() {
         let spec = ImageSpec::new(1, 2, 1);
         for id in 0..50 {
-            assert_eq!(run(build, "color_jitter(0, 0, 1, 0.5)", spec, &[10, 200], id), [10.0, 200.0]);
-            let out = run(build, "color_jitter(0.9, 0.9, 0, 0)", spec, &[10, 200], id);
+            assert_eq!(run(build_color_jitter, "color_jitter(0, 0, 1, 0.5)", spec, &[10, 200], id), [10.0, 200.0]);
+            let out = run(build_color_jitter, "color_jitter(0.9, 0.9, 0, 0)", spec, &[10, 200], id);
             assert!(out.iter().all(|x| (0.0..=255.0).contains(x) && x.fract() == 0.0), "{out:?}");
+        }
+    }
+}
+
+#[cfg(test)]
+mod lighting_tests {
+    use super::*;
+    use crate::spec::ImageSpec;
+    use crate::transform::testing::run;
+
+    #[test]
+    fn shifts_have_the_covariance_of_the_eigenvectors() {
+        let n = 20_000;
+        let mut sums = [[0.0; 3]; 3];
+        for id in 0..n {
+            let out = run(build_lighting, "lighting(0.1)", ImageSpec::new(1, 1, 3), &[100; 3], id);
+            for (i, row) in sums.iter_mut().enumerate() {
+                for (j, sum) in row.iter_mut().enumerate() {
+                    *sum += f64::from((out[i] - 100.0) * (out[j] - 100.0));
+                }
+            }
+        }
+        for i in 0..3 {
+            for j in 0..3 {
+                let terms = (0..3).map(|k| EIGENVECTORS[i][k] * EIGENVECTORS[j][k] * (25.5 * EIGENVALUES[k]).powi(2));
+                let expected: f64 = terms.sum();
+                // About 10 each, with a standard error of 1 %.
+                assert!((sums[i][j] / n as f64 - expected).abs() < 0.5, "{i} {j}");
+            }
         }
     }
 }

@@ -1,30 +1,129 @@
-//! `inception_crop(n)`: the crop of TensorFlow's Inception training (`tf.image.sample_distorted_bounding_box`), made n x n: width / height
-//! uniform over 0.75 to 1.33, the height a uniform whole number between those of 0.05 and 1 times the image's area, at least 0.1 of one of
-//! the record's boxes covered (without boxes: of the image), at most 100 tries, else the whole.
-//!
-//! TensorFlow then resizes by one of four methods, chosen by its thread, none of them antialiased; this one is bilinear with
-//! antialiasing, or `bicubic` or `lanczos` by a last argument, as in `random_resized_crop`. Accepts images of any size.
+//! Random crops that are resized to the size of the output.
 
 use std::fmt;
 
 use crate::format::example::BoundingBox;
 use crate::random::Draws;
 use crate::spec::ImageSpec;
-use crate::transform::arguments::{no_arguments, size_first};
-use crate::transform::call::Arguments;
+use crate::transform::call::{Arguments, Size, no_arguments, size_first};
 use crate::transform::canvas::Canvas;
+use crate::transform::geometry::Rectangle;
 use crate::transform::op::{Built, Context, Sizes, Transform, Varied};
-use crate::transform::rectangle::Rectangle;
 use crate::transform::resample::Filter;
-use crate::transform::size::Size;
 
+const RANDOM_RESIZED_CROP_TRIES: usize = 10;
+
+#[derive(Debug)]
+struct RandomResizedCrop {
+    size: Size,
+    /// Least and greatest share of the image's area.
+    area: (f64, f64),
+    /// Least and greatest width / height.
+    aspect: (f64, f64),
+    filter: Filter,
+}
+
+pub(super) fn build_random_resized_crop(arguments: &Arguments<'_>, _context: Context<'_>) -> Built {
+    let (size, rest) = size_first(arguments)?;
+    let filter = arguments.choice(Filter::NAMES)?;
+    let (area, aspect) = ((0.08, 1.0), (3.0 / 4.0, 4.0 / 3.0));
+    let (area, aspect) = match *rest {
+        [] => (area, aspect),
+        [least] => ((least, 1.0), aspect),
+        [least, most] => ((least, most), aspect),
+        [least, most, narrowest, widest] => ((least, most), (narrowest, widest)),
+        _ => return Err(format!("expected 1, 2, 3 or 5 arguments, got {}", rest.len() + 1)),
+    };
+    if !(0.0 < area.0 && area.0 <= area.1 && area.1 <= 1.0) {
+        return Err(format!("expected 0 < min_area <= max_area <= 1, got {} and {}", area.0, area.1));
+    }
+    if !(0.0 < aspect.0 && aspect.0 <= aspect.1) {
+        return Err(format!("expected 0 < min_aspect <= max_aspect, got {} and {}", aspect.0, aspect.1));
+    }
+    Ok(Box::new(RandomResizedCrop { size, area, aspect, filter }))
+}
+
+impl RandomResizedCrop {
+    /// Draws a part of an image. Uniform numbers are f32 and their products f64, as in torchvision.
+    fn draw(&self, height: u32, width: u32, draws: &mut Draws) -> Rectangle {
+        let (h, w) = (f64::from(height), f64::from(width));
+        let (narrowest, widest) = ((self.aspect.0 as f32).ln(), (self.aspect.1 as f32).ln());
+        for _ in 0..RANDOM_RESIZED_CROP_TRIES {
+            let area = h * w * f64::from(draws.range(self.area.0 as f32, self.area.1 as f32));
+            let logarithm = draws.range(narrowest, widest);
+            // Rounded once, to the nearest f32.
+            let aspect = f64::from(f64::from(logarithm).exp() as f32);
+            let columns = (area * aspect).sqrt().round_ties_even();
+            let rows = (area / aspect).sqrt().round_ties_even();
+            if 0.0 < columns && columns <= w && 0.0 < rows && rows <= h {
+                let (rows, columns) = (rows as u32, columns as u32);
+                let top = draws.below(height - rows + 1);
+                let left = draws.below(width - columns + 1);
+                return Rectangle { top, left, height: rows, width: columns };
+            }
+        }
+        self.fallback(height, width)
+    }
+
+    /// The largest part in the middle whose aspect is allowed.
+    fn fallback(&self, height: u32, width: u32) -> Rectangle {
+        let (h, w) = (f64::from(height), f64::from(width));
+        let (rows, columns) = match w / h {
+            aspect if aspect < self.aspect.0 => ((w / self.aspect.0).round_ties_even() as u32, width),
+            aspect if aspect > self.aspect.1 => (height, (h * self.aspect.1).round_ties_even() as u32),
+            _ => (height, width),
+        };
+        // rounding may give 0, or more than an image of one row or column has
+        let (rows, columns) = (rows.clamp(1, height), columns.clamp(1, width));
+        Rectangle { top: (height - rows) / 2, left: (width - columns) / 2, height: rows, width: columns }
+    }
+}
+
+impl Transform for RandomResizedCrop {
+    fn output(&self, input: ImageSpec) -> Result<ImageSpec, String> {
+        Ok(ImageSpec::new(self.size.height, self.size.width, input.channels))
+    }
+
+    fn output_of_varied(&self, input: Varied) -> Result<Sizes, String> {
+        Ok(Sizes::Equal(ImageSpec::new(self.size.height, self.size.width, input.channels)))
+    }
+
+    fn resizes(&self) -> bool {
+        true
+    }
+
+    fn is_geometric(&self) -> bool {
+        true
+    }
+
+    fn apply(&self, image: &mut Canvas<'_>, draws: &mut Draws) {
+        let ImageSpec { height, width, .. } = image.spec();
+        let part = self.draw(height, width, draws);
+        image.resize(part, self.size, self.filter);
+    }
+}
+
+impl fmt::Display for RandomResizedCrop {
+    fn fmt(&self, f: &mut fmt::Formatter<'_>) -> fmt::Result {
+        let Self { size, area, aspect, filter } = self;
+        let suffix = filter.suffix();
+        write!(f, "random_resized_crop({size}, {}, {}, {}, {}{suffix})", area.0, area.1, aspect.0, aspect.1)
+    }
+}
+
+/// `inception_crop(n)`: the crop of TensorFlow's Inception training (`tf.image.sample_distorted_bounding_box`), made n x n: width / height
+/// uniform over 0.75 to 1.33, the height a uniform whole number between those of 0.05 and 1 times the image's area, at least 0.1 of one of
+/// the record's boxes covered (without boxes: of the image), at most 100 tries, else the whole.
+///
+/// TensorFlow then resizes by one of four methods, chosen by its thread, none of them antialiased; this one is bilinear with
+/// antialiasing, or `bicubic` or `lanczos` by a last argument, as in `random_resized_crop`. Accepts images of any size.
 #[derive(Debug)]
 struct InceptionCrop {
     size: Size,
     filter: Filter,
 }
 
-pub(super) fn build(arguments: &Arguments<'_>, _context: Context<'_>) -> Built {
+pub(super) fn build_inception_crop(arguments: &Arguments<'_>, _context: Context<'_>) -> Built {
     let (size, rest) = size_first(arguments)?;
     no_arguments(rest).map_err(|_| format!("expected 1 argument, got {}", rest.len() + 1))?;
     Ok(Box::new(InceptionCrop { size, filter: arguments.choice(Filter::NAMES)? }))
@@ -89,7 +188,7 @@ impl Uniform for Draws {
 const ASPECT: [f32; 2] = [0.75, 1.33];
 const AREA: [f32; 2] = [0.05, 1.0];
 const MIN_COVERED: f32 = 0.1;
-const TRIES: usize = 100;
+const INCEPTION_CROP_TRIES: usize = 100;
 
 /// The pixels of a box: from the first row and column on, up to the last.
 #[derive(Debug, Clone, Copy)]
@@ -128,7 +227,7 @@ const WHOLE: BoundingBox = BoundingBox { ymin: 0.0, xmin: 0.0, ymax: 1.0, xmax: 
 
 /// Draws a crop of an image of `height` x `width` pixels, both above 0, that `covers` enough.
 fn sample(height: u32, width: u32, covers: impl Fn(&Rectangle) -> bool, uniform: &mut impl Uniform) -> Rectangle {
-    for _ in 0..TRIES {
+    for _ in 0..INCEPTION_CROP_TRIES {
         let aspect = uniform.unit() * (ASPECT[1] - ASPECT[0]) + ASPECT[0];
         if let Some(crop) = attempt(height, width, aspect, uniform).filter(&covers) {
             return crop;
@@ -180,6 +279,28 @@ fn attempt(height: u32, width: u32, aspect: f32, uniform: &mut impl Uniform) -> 
 
 #[cfg(test)]
 mod tests {
+    use super::*;
+    use crate::transform::testing::draws;
+
+    /// The parts of torchvision with the same draws: `tests/golden/crops.py`.
+    #[test]
+    fn parts_are_those_of_torchvision() {
+        type Row = (f64, u32, u32, u64, u32, u32, u32, u32);
+        let rows: Vec<Row> = serde_json::from_str(include_str!("../../../tests/golden/crops.json")).unwrap();
+        assert_eq!(rows.len(), 800);
+        for (least, image_height, image_width, sample, top, left, height, width) in rows {
+            let filter = Filter::Bilinear;
+            let op =
+                RandomResizedCrop { size: Size::square(8), area: (least, 1.0), aspect: (3.0 / 4.0, 4.0 / 3.0), filter };
+            let part = op.draw(image_height, image_width, &mut draws(sample));
+            let expected = Rectangle { top, left, height, width };
+            assert_eq!(part, expected, "{image_height} x {image_width}, area from {least}, sample {sample}");
+        }
+    }
+}
+
+#[cfg(test)]
+mod inception_crop_tests {
     use super::*;
     use crate::random::philox4x32;
     use crate::transform::testing::{draws, run_any};
@@ -256,7 +377,7 @@ mod tests {
             for id in 0..40 {
                 let crop = plain(30, 40, &mut draws(id));
                 let (from, length) = [(crop.top, crop.height), (crop.left, crop.width)][axis];
-                let out = run_any(build, "inception_crop(8)", spec, &bytes, id);
+                let out = run_any(build_inception_crop, "inception_crop(8)", spec, &bytes, id);
                 let mean = out.iter().sum::<f32>() / 64.0;
                 let expected = from as f32 + (length - 1) as f32 / 2.0;
                 assert!((mean - expected).abs() < 0.1, "{id}: {mean}, {crop:?}");
