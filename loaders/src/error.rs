@@ -6,8 +6,8 @@ use std::io;
 use std::path::{Path, PathBuf};
 
 use crate::fault::Fault;
-use crate::printable::printable;
 use crate::spec::Images;
+use crate::text::printable;
 use crate::why::why;
 
 /// The problem of a transform that needs images of one size.

@@ -6,8 +6,7 @@ use std::path::{Path, PathBuf};
 
 use rustix::process::{Resource, getrlimit};
 
-use crate::nearest::nearest;
-use crate::printable::printable;
+use crate::text::{nearest, printable};
 
 /// Names of a folder that are compared with a missing one, at most.
 const NAMES: usize = 10_000;

@@ -2,7 +2,7 @@
 
 use std::path::Path;
 
-use loaders::nearest::nearest;
+use loaders::text::nearest;
 
 /// Recipes that are listed, at most.
 const LISTED: usize = 8;

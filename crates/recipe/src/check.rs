@@ -4,16 +4,15 @@ use backend::Precision;
 use comm::codec::Entry;
 use engine::optim::schedule::ScheduleKind;
 use loaders::Shuffle;
-use loaders::nearest::did_you_mean;
+use loaders::text::did_you_mean;
 use schema::{Section, quoted};
 use toml::Table;
 
 use super::codec::Codec;
 use super::error::{Error, Origin};
-use super::hint;
+use super::{hint, scores};
 use super::options::{ImageCache, OnCorrupt};
 use super::recipe::Recipe;
-use super::scores;
 use super::sections::Reduce;
 use super::sync::Sync;
 

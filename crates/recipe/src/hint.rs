@@ -1,9 +1,8 @@
 //! Help for words that no recipe has: the nearest one, or ours for a word of PyTorch, Keras or timm.
 
-use loaders::nearest::{did_you_mean, nearest};
+use loaders::text::{did_you_mean, nearest};
 
-use super::done_here;
-use super::elsewhere;
+use super::{done_here, elsewhere};
 use super::keys::{KEYS, Key};
 
 /// The equivalent of another program's setting.

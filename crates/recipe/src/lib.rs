@@ -47,7 +47,7 @@ pub use engine::optim::schedule::{ScheduleError, ScheduleSpec};
 pub use error::Error;
 pub use every::Every;
 pub use load::Loaded;
-pub use loaders::nearest::{did_you_mean, nearest};
+pub use loaders::text::{did_you_mean, nearest};
 pub use loss::{LossKind, LossSpec, OverClasses};
 pub use mix::MixSpec;
 pub use options::{ImageCache, OnCorrupt, Overlap, TransportSetting};

@@ -1,6 +1,6 @@
 //! `eval_split`: selects the splits that are scored, and when.
 
-use loaders::nearest::did_you_mean;
+use loaders::text::did_you_mean;
 use schema::quoted;
 
 use super::error::Error;

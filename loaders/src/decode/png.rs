@@ -5,9 +5,9 @@ use std::io::Cursor;
 use image::codecs::png::PngDecoder;
 use image::{ColorType, DynamicImage, ImageDecoder, ImageError};
 
-use crate::decode::turn::Turn;
+use crate::decode::region::Turn;
 use crate::fault::Fault;
-use crate::limits::{Cost, Limits};
+use crate::memory::{Cost, Limits};
 use crate::spec::ImageSpec;
 
 /// Memory for what a file holds beside its pixels, unpacked: a colour profile takes kilobytes.

@@ -1,9 +1,9 @@
-//! The work of a loader's threads: the order, how much of it has been handed out, and the batches that are being filled.
+//! The work of a loader's threads: the order, how much of it has been handed out, the batches that are being filled, and how batches
+//! are divided into pieces.
 
 use crate::error::Error;
 use crate::order::{Job, Order};
-use crate::ring::open_batch::OpenBatch;
-use crate::ring::piece::Piece;
+use crate::ring::piece::{OpenBatch, Piece};
 use crate::ring::slot::Filling;
 
 /// What is handed out.
@@ -52,5 +52,34 @@ impl Jobs {
     pub fn give_back(&mut self, piece: &mut Piece, result: Result<Filling, Error>) -> Option<OpenBatch> {
         let at = self.open.iter().position(|batch| batch.number == piece.number)?;
         self.open[at].give_back(piece, result).then(|| self.open.remove(at))
+    }
+}
+
+/// How batches are divided into pieces.
+#[derive(Clone, Copy, Debug, PartialEq, Eq)]
+pub(crate) struct Division {
+    /// Pieces of a batch, at most.
+    pub pieces: usize,
+    /// Samples of a piece, at least.
+    pub samples: usize,
+}
+
+impl Division {
+    /// Pieces of a batch of so many samples.
+    pub fn of(self, samples: usize) -> usize {
+        (samples / self.samples).clamp(1, self.pieces)
+    }
+}
+
+#[cfg(test)]
+mod tests {
+    use super::*;
+
+    #[test]
+    fn pieces_of_a_batch() {
+        let division = Division { pieces: 4, samples: 3 };
+        let pieces = [0, 1, 3, 4, 9, 10, 1000].map(|samples| division.of(samples));
+        assert_eq!(pieces, [1, 1, 1, 1, 3, 3, 4]);
+        assert_eq!(Division { pieces: 1, samples: 1 }.of(64), 1);
     }
 }

@@ -8,10 +8,8 @@ use crate::error::Error;
 use crate::guarded::guarded_with;
 use crate::ring::fill::{Outcome, ThreadState, fill, finish, request, request_ahead};
 use crate::ring::nice;
-use crate::ring::open_batch::OpenBatch;
-use crate::ring::piece::Piece;
-use crate::ring::shared::Shared;
-use crate::ring::slot::{Filling, Slot, Token};
+use crate::ring::piece::{OpenBatch, Piece};
+use crate::ring::slot::{Filling, Shared, Slot, Token};
 use crate::sync::{Receiver, Sender};
 
 /// A message of a thread to the consumer.

@@ -6,7 +6,7 @@ use std::time::Instant;
 use crate::channels;
 use crate::decode::{Decoded, Decoder, Need, Turn};
 use crate::format::example::{BoundingBox, Boxes};
-use crate::limits::Limits;
+use crate::memory::Limits;
 use crate::spec::ImageSpec;
 use crate::transform::bytes::{ByteImage, nearest};
 use crate::transform::call::Size;

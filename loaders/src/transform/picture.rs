@@ -9,7 +9,7 @@ use crate::decode::{Decoder, Exif};
 use crate::error::Error;
 use crate::fault::Fault;
 use crate::format::example::{Example, Format};
-use crate::limits::Limits;
+use crate::memory::Limits;
 use crate::regular;
 use crate::spec::{ImageSpec, Images};
 use crate::transform::canvas::Scratch;

@@ -1,6 +1,6 @@
 //! A file that was read, and the network that it describes for images and classes.
 
-use loaders::nearest::did_you_mean;
+use loaders::text::did_you_mean;
 
 use super::error::{Error, Fault};
 use super::expand::{Flat, expand};

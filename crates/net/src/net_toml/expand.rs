@@ -2,7 +2,7 @@
 
 use std::collections::BTreeMap;
 
-use loaders::nearest::did_you_mean;
+use loaders::text::did_you_mean;
 
 use super::error::Fault;
 use super::file::{Block, Entry, File, INPUT};

@@ -1,6 +1,6 @@
 //! Parameters of blocks in place of `"$name"`, within limits: blocks in blocks can name a value so often that no memory holds it.
 
-use loaders::nearest::did_you_mean;
+use loaders::text::did_you_mean;
 
 use super::error::Fault;
 use super::value::{Kind, Table, Value};

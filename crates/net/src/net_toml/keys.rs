@@ -1,7 +1,7 @@
 //! The keys of one node, on their way from a file into an operation, or from an operation into a file. An operation names each of its keys
 //! once, and both ways follow.
 
-use loaders::nearest::did_you_mean;
+use loaders::text::did_you_mean;
 
 use super::error::Fault;
 use super::value::Table;

@@ -5,7 +5,7 @@ use std::fs;
 use std::path::{Path, PathBuf};
 use std::time::SystemTime;
 
-use loaders::nearest::nearest;
+use loaders::text::nearest;
 
 use crate::error::Error;
 

@@ -9,7 +9,7 @@ use super::classes;
 use crate::error::Error;
 use crate::options::{ConvertOptions, OnBad};
 use crate::splits::TRAIN;
-use loaders::nearest::did_you_mean;
+use loaders::text::did_you_mean;
 use std::collections::{BTreeMap, BTreeSet};
 use std::path::Path;
 

@@ -8,9 +8,8 @@
 //! for each entry point, row by row, and for the end of the data: a varint of the bits since the last one, and for each component a
 //! varint of how far its DC coefficient is from the last one's (zigzag). Integers are little-endian, varints protobuf's.
 
-use super::bits::BitReader;
-use super::huffman::Lookup;
-use super::sequential::{COMPONENTS, Sequential};
+use super::bits::{BitReader, Lookup};
+use super::excerpt::{COMPONENTS, Sequential};
 use crate::crc32c::{crc32c, crc32c_append};
 use crate::fault::Fault;
 use crate::format::example::Example;

@@ -13,7 +13,7 @@ mod tensorflow_colors;
 mod tones;
 mod warps;
 
-use crate::nearest::did_you_mean;
+use crate::text::did_you_mean;
 use crate::transform::call;
 use crate::transform::op::Build::{Any, Numbers};
 use crate::transform::op::{Build, Built, Context};
