@@ -4,12 +4,9 @@
 //! A file that stays keeps its EXIF orientation, and boxes in its image stay, too: whoever reads it turns both. Where pixels are
 //! decoded the orientation is applied to them and to the boxes.
 
-use super::encode::{self, JpegEncoder};
+use super::encode::{self, JpegEncoder, Target};
 use super::foreign::Foreign;
-use super::planes::Planes;
-use super::resize::Resizer;
-use super::rgb::{Rgb, Size};
-use super::target::Target;
+use super::pixels::{Planes, Resizer, Rgb, Size};
 use crate::error::Error;
 use crate::source::Sample;
 use loaders::decode::{Decoder, Stored, Turn, entry_points};

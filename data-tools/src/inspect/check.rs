@@ -1,16 +1,19 @@
 //! The check of one shard: every record, its index, and its entry in `dataset.json`.
 
-use super::bad::Bad;
+use std::collections::BTreeMap;
+use std::fmt;
+use std::path::{Path, PathBuf};
+
+use loaders::{Example, Manifest, ShardManifest, SplitManifest, decode, example, printable};
+use serde_json::json;
+
 use super::copies::Picture;
-use super::labels;
-use super::shard_index::ShardIndex;
+use super::manifest;
+use super::shard_files::ShardIndex;
 use super::walk::{Found, Position, Walk};
 use crate::error::Error;
 use crate::image::pixels::Pixels;
 use crate::progress::Counter;
-use loaders::{Example, Manifest, ShardManifest, SplitManifest, decode, example};
-use std::collections::BTreeMap;
-use std::path::{Path, PathBuf};
 
 /// What the check of a shard finds.
 pub(super) struct Check<'a> {
@@ -145,8 +148,8 @@ fn check_record(
 ) -> Result<Vec<usize>, String> {
     let payload = found.payload.map_err(|e| e.to_string())?;
     let example = example::parse(payload).map_err(|e| e.to_string())?;
-    let classes = labels::classes(&example, manifest)?;
-    labels::check_name(&example, &classes, manifest)?;
+    let classes = manifest::classes(&example, manifest)?;
+    manifest::check_name(&example, &classes, manifest)?;
     decode::check_entry_points(&example).map_err(|fault| fault.to_string())?;
     let reduced = pixels.reduced(&example)?;
     check_size(&example, split)?;
@@ -175,5 +178,47 @@ fn check_size(example: &Example<'_>, split: &SplitManifest) -> Result<(), String
             ))
         }
         _ => Ok(()),
+    }
+}
+
+/// One fault.
+#[derive(Debug, Clone, PartialEq, Eq)]
+pub struct Bad {
+    /// The shard's file name.
+    pub shard: String,
+    /// Number of the record in its shard, from 0; `None` where the shard as a whole is at fault.
+    pub record: Option<u64>,
+    /// Byte offset of the record.
+    pub offset: Option<u64>,
+    /// What is wrong.
+    pub what: String,
+}
+
+impl Bad {
+    /// A fault of a whole shard.
+    pub(super) fn shard(shard: &str, what: String) -> Self {
+        Bad { shard: shard.to_string(), record: None, offset: None, what }
+    }
+
+    /// A fault of one record.
+    pub(super) fn record(shard: &str, at: Position, what: String) -> Self {
+        Bad { shard: shard.to_string(), record: Some(at.record), offset: Some(at.offset), what }
+    }
+
+    /// The fault for scripts.
+    pub fn to_json(&self) -> serde_json::Value {
+        json!({"shard": self.shard, "record": self.record, "offset": self.offset, "what": self.what})
+    }
+}
+
+impl fmt::Display for Bad {
+    fn fmt(&self, f: &mut fmt::Formatter<'_>) -> fmt::Result {
+        let (shard, what) = (printable(&self.shard), printable(&self.what));
+        match (self.record, self.offset) {
+            (Some(record), Some(offset)) => {
+                write!(f, "{shard}, record {record} at byte {offset}: {what}")
+            }
+            _ => write!(f, "{shard}: {what}"),
+        }
     }
 }

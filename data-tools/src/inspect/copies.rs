@@ -4,18 +4,17 @@
 //! Each picture is kept as 16 x 16 grey values (about 280 bytes). Of a picture the nearest one of each earlier split is reported, so the
 //! report does not grow with the number of copies of a copy.
 
-mod lookup;
-mod thumbnail;
+mod hashes;
 
 use super::near_copy::NearCopy;
 use crate::error::Error;
 use crate::image::pixels::Reduced;
 use crate::pool;
+use hashes::Lookup;
+use hashes::Thumbnail;
 use loaders::Example;
 use loaders::crc32c::crc32c;
-use lookup::Lookup;
 use std::collections::BTreeMap;
-use thumbnail::Thumbnail;
 
 /// Pictures of a split that are compared in one task.
 const TASK: usize = 4096;

@@ -1,8 +1,7 @@
 //! A near copy of a picture in another split, for people and for scripts; and the file that lists all.
 
 use crate::error::Error;
-use crate::stall;
-use crate::text;
+use crate::{progress, text};
 use loaders::overwrite::Content;
 use loaders::{Dataset, printable, replace};
 use serde_json::json;
@@ -118,7 +117,7 @@ pub const COPIES: Content =
 /// # Errors
 /// A data set or a file that cannot be read or written.
 pub fn write_duplicates(dir: &Path, copies: &[NearCopy], file: &Path) -> Result<(), Error> {
-    let _watch = stall::watch()?;
+    let _watch = progress::watch()?;
     let dataset = Dataset::open(dir)?;
     let mut text = String::from(COLUMNS);
     for copy in copies {

@@ -1,15 +1,13 @@
 //! Checks a whole data set and names every fault: checksums, lengths, counts, labels, images, indexes. An image is good
 //! if training can decode all of it.
 
-use super::bad::Bad;
-use super::check::Check;
+use super::check::{Bad, Check};
 use super::copies::Gallery;
 use super::near_copy::{self, CopyNames, NearCopy};
 use crate::error::Error;
 use crate::progress::Progress;
 use crate::splits::TRAIN;
-use crate::stall;
-use crate::{pool, text};
+use crate::{pool, progress, text};
 use loaders::dataset::MANIFEST;
 use loaders::{Manifest, ShardManifest, SplitManifest};
 use serde_json::json;
@@ -47,7 +45,7 @@ pub struct Report {
 /// # Errors
 /// Only where there is no `dataset.json` that can be read; every other fault is in the report.
 pub fn verify(dir: &Path, jobs: usize) -> Result<Report, Error> {
-    let _watch = stall::watch()?;
+    let _watch = progress::watch()?;
     let started = Instant::now();
     let manifest = Manifest::read(dir)?;
     let listed =

@@ -1,8 +1,8 @@
 //! MNIST and Fashion-MNIST: four IDX files in a folder, 60,000 + 10,000 grey images in the published sets.
 
 use super::kind::{Kind, Open, Opened};
-use super::reader::budget::Budget;
-use super::reader::{idx, input, names};
+use super::reader::input::Budget;
+use super::reader::{arrays, input, names};
 use crate::dir;
 use crate::error::Error;
 use crate::options::ConvertOptions;
@@ -30,7 +30,7 @@ const HINT: &str = "expected a folder with train-images-idx3-ubyte, train-labels
 struct Part {
     /// The file of the images.
     file: PathBuf,
-    images: idx::Images,
+    images: arrays::Images,
     labels: Vec<u8>,
     /// Name of that file as published.
     name: &'static str,
@@ -68,8 +68,8 @@ fn read_part(src: &Path, name: &'static str, classes: usize, budget: &mut Budget
     let find = |name: &str| input::find(src, &[name, &name.replace("-idx", ".idx")], HINT);
     let image_file = find(name)?;
     let label_file = find(&name.replace("images-idx3", "labels-idx1"))?;
-    let labels = idx::read_labels(&label_file, classes, budget)?;
-    let images = idx::read_images(&image_file, budget)?;
+    let labels = arrays::read_labels(&label_file, classes, budget)?;
+    let images = arrays::read_images(&image_file, budget)?;
     if labels.len() as u64 != images.count {
         return Err(Error::input(
             &label_file,

@@ -3,7 +3,6 @@
 mod cifar;
 mod csv;
 mod folder;
-mod folder_labels;
 #[cfg(fuzzing)]
 pub mod fuzzing;
 mod imagenet;

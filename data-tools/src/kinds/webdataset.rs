@@ -4,20 +4,16 @@
 //! are read in place. Labels are numbers or names; names of numbers come from `--classes`, or from a `classes.txt` beside the archives.
 
 use super::kind::{Kind, Open, Opened};
-use super::reader::classes;
-use super::reader::file_splits::FileSplits;
-use super::reader::files::Files;
+use super::reader::files::{FileSplits, Files, Listing, Place};
 use super::reader::folders::{Entry, entries};
+use super::reader::labelled::Unusable;
 use super::reader::labels::{Classes, Label};
-use super::reader::listing::{Listing, Place};
-use super::reader::number_names::{Listed, NumberNames};
+use super::reader::names;
+use super::reader::names::{Listed, NumberNames};
 use super::reader::tar_samples::{self, Memory, Packed, TarSample};
-use super::reader::unusable::Unusable;
 use crate::error::Error;
 use crate::options::{ConvertOptions, OnBad};
-use crate::pool;
-use crate::splits;
-use crate::text;
+use crate::{pool, splits, text};
 use std::collections::BTreeMap;
 use std::fs::File;
 use std::path::{Path, PathBuf};
@@ -40,7 +36,7 @@ fn open(src: &Path, options: &ConvertOptions) -> Opened {
     let mut packed = pool::run(archives.len(), options.jobs, |i| tar_samples::read(&archives[i].1, &memory))?;
     let mut skipped = check(&archives, &packed, options)?;
     let listed = src.join("classes.txt");
-    let listed = listed.is_file().then(|| classes::read(&listed)).transpose()?;
+    let listed = listed.is_file().then(|| names::read(&listed)).transpose()?;
     let names = names(src, &archives, &packed)?;
     let labels = packed.iter_mut().flat_map(|packed| &mut packed.samples).flat_map(|sample| &mut sample.label.labels);
     let Listed { list: listed, notes } = names.apply(src, options, listed, labels)?;

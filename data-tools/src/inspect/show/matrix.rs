@@ -1,6 +1,6 @@
 //! A matrix as a picture: dark where much is, with names beside its rows and above its columns.
 
-use super::font;
+use super::sheet;
 use crate::error::Error;
 use image::{ImageFormat, Rgb, RgbImage};
 use std::io::Cursor;
@@ -29,7 +29,7 @@ const LINE: Rgb<u8> = Rgb([225, 225, 225]);
 pub fn matrix(names: &[String], rows: &[Vec<f64>]) -> Result<(u32, u32, Vec<u8>), Error> {
     let named = rows.len() <= MOST_NAMED;
     let cell = if named { NAMED } else { (WISHED / rows.len()).max(1) };
-    let margin = if named { LETTERS * font::ADVANCE * INK + GAP } else { 0 };
+    let margin = if named { LETTERS * sheet::ADVANCE * INK + GAP } else { 0 };
     let side = margin + rows.len().max(1) * cell;
     let mut picture = RgbImage::from_pixel(side as u32, side as u32, PAPER);
     for (y, row) in rows.iter().enumerate() {
@@ -38,11 +38,11 @@ pub fn matrix(names: &[String], rows: &[Vec<f64>]) -> Result<(u32, u32, Vec<u8>)
         }
     }
     for (k, name) in names.iter().enumerate().filter(|_| named) {
-        let at = margin + k * cell + (cell - font::HEIGHT * INK) / 2;
+        let at = margin + k * cell + (cell - sheet::HEIGHT * INK) / 2;
         for (i, letter) in name.chars().take(LETTERS).enumerate() {
-            write(&mut picture, letter, |x, y| (i * font::ADVANCE * INK + x, at + y));
+            write(&mut picture, letter, |x, y| (i * sheet::ADVANCE * INK + x, at + y));
             // from bottom to top
-            write(&mut picture, letter, |x, y| (at + y, margin - GAP - i * font::ADVANCE * INK - x));
+            write(&mut picture, letter, |x, y| (at + y, margin - GAP - i * sheet::ADVANCE * INK - x));
         }
     }
     let mut file = Cursor::new(Vec::new());
@@ -67,9 +67,9 @@ fn fill(picture: &mut RgbImage, (left, top): (usize, usize), cell: usize, color:
 }
 
 fn write(picture: &mut RgbImage, letter: char, place: impl Fn(usize, usize) -> (usize, usize)) {
-    for y in 0..font::HEIGHT * INK {
-        for x in 0..font::WIDTH * INK {
-            if font::is_inked(letter, y / INK, x / INK) {
+    for y in 0..sheet::HEIGHT * INK {
+        for x in 0..sheet::WIDTH * INK {
+            if sheet::is_inked(letter, y / INK, x / INK) {
                 let (x, y) = place(x, y);
                 picture.put_pixel(x as u32, y as u32, BLACK);
             }

@@ -1,8 +1,8 @@
 //! The samples of a WebDataset archive: the consecutive members of one key, an image and its label.
 
+use super::archive;
 use super::folders::is_image;
 use super::labels::Label;
-use super::tar_index;
 use crate::error::Error;
 use crate::text::{first, without_mark};
 use loaders::{Limits, printable, regular};
@@ -112,7 +112,7 @@ pub(crate) fn read(path: &Path, memory: &Memory) -> Result<Packed, Error> {
         samples: vec![],
         faults: vec![],
     };
-    tar_index::walk(&file, path, 0..length, |name, range| reader.member(&name.to_string_lossy(), range))?;
+    archive::walk(&file, path, 0..length, |name, range| reader.member(&name.to_string_lossy(), range))?;
     reader.end()?;
     let Reader { samples, faults, .. } = reader;
     Ok(Packed { samples, faults, file })
@@ -311,7 +311,7 @@ pub(crate) fn endings(path: &Path) -> Result<Vec<String>, Error> {
     let file = regular::open(path).map_err(|e| Error::io("open", path, e))?;
     let length = file.metadata().map_err(|e| Error::io("read", path, e))?.len();
     let mut counts: BTreeMap<String, u64> = BTreeMap::new();
-    tar_index::walk(&file, path, 0..length, |name, _| {
+    archive::walk(&file, path, 0..length, |name, _| {
         if let Some((_, ending)) = split_name(&name.to_string_lossy()) {
             *counts.entry(format!(".{ending}")).or_default() += 1;
         }
