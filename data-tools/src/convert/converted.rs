@@ -1,4 +1,5 @@
-//! The summary of a conversion, for people and for scripts.
+//! The summary of a conversion, for people and for scripts: facts about the samples that were written, and where the threads spent
+//! their time.
 
 use std::fmt;
 use std::ops::AddAssign;

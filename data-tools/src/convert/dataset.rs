@@ -1,4 +1,4 @@
-//! From finished shards to a data set: `dataset.json`, and the list of the samples left out.
+//! Finished shards and the data set that they make: `dataset.json`, and the list of the samples left out.
 
 use std::collections::BTreeMap;
 use std::path::Path;

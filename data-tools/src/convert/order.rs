@@ -1,5 +1,7 @@
-//! In which order the samples of a split are converted: shuffled as a whole, or, where a source is only fast block by block, the blocks
-//! shuffled, and the samples of a few of them at a time.
+//! Which samples go into which shard, and in which order the samples of a split are converted.
+//!
+//! The samples are shuffled as a whole. If a source is only fast block by block, the blocks are shuffled, and the samples of a few
+//! of them at a time.
 
 use std::ops::Range;
 use std::path::Path;

@@ -1,4 +1,4 @@
-//! Images to JPEG files, by libjpeg-turbo, and to PNG files.
+//! What images become: their size, format and quality, and how they are encoded as JPEG (by libjpeg-turbo) and PNG.
 
 use image::codecs::png::PngEncoder;
 use image::{ExtendedColorType, ImageEncoder};

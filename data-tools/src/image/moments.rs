@@ -1,3 +1,5 @@
+//! What is measured of images: mean and deviation of their pixels, and how large they are.
+//!
 //! Mean and standard deviation of pixels per channel, by exact integer sums: the only rounding is at the end.
 
 use std::collections::BTreeMap;

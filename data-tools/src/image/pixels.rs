@@ -1,4 +1,4 @@
-//! From a record to the pixels of its image, with `loaders`' decoder and the limits of training.
+//! From a record to the pixels of its image, with `loaders`' decoder and the limits of training, and how they are made smaller.
 
 use fast_image_resize::images::{TypedImage, TypedImageRef};
 use fast_image_resize::pixels::U8x3;

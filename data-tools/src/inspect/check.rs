@@ -1,4 +1,4 @@
-//! The check of one shard: every record, its index, and its entry in `dataset.json`.
+//! The check of one shard: every record, its index, and its entry in `dataset.json`; and how a fault is written.
 
 use std::collections::BTreeMap;
 use std::fmt;

@@ -1,4 +1,4 @@
-//! One image of a data set as a picture file.
+//! One image of a data set as a picture file. Picture files are PNG or JPEG, as their names say.
 
 use std::fmt;
 use std::io::Cursor;

@@ -1,4 +1,4 @@
-//! The shards of a folder: as listed in `dataset.json`, or found by their names.
+//! The shards of a folder, as listed in `dataset.json` or found by their names, and their indexes, read without trust.
 
 use std::collections::BTreeMap;
 use std::path::Path;

@@ -2,8 +2,7 @@
 //! if training can decode all of it.
 
 use super::check::{Bad, Check};
-use super::copies::Gallery;
-use super::near_copy::{self, CopyNames, NearCopy};
+use super::copies::{self, CopyNames, Gallery, NearCopy};
 use crate::error::Error;
 use crate::progress::Progress;
 use crate::splits::TRAIN;
@@ -67,7 +66,7 @@ pub fn verify(dir: &Path, jobs: usize) -> Result<Report, Error> {
         gallery.add(names[at], first, check.pictures.unwrap_or_default());
     }
     let copies = gallery.near_copies(jobs)?;
-    let examples = near_copy::examples(dir, &copies);
+    let examples = copies::examples(dir, &copies);
     let (dir, shards) = (dir.to_path_buf(), shards.len() as u64);
     Ok(Report { dir, checked, shards, bytes, bad, copies, examples, elapsed: started.elapsed() })
 }
@@ -147,7 +146,7 @@ impl Report {
             "shards": self.shards,
             "bytes": self.bytes,
             "bad": bad,
-            "copies": near_copy::counts_json(&self.copies, &self.examples),
+            "copies": copies::counts_json(&self.copies, &self.examples),
             "seconds": self.elapsed.as_secs_f64(),
         })
     }
@@ -172,6 +171,6 @@ impl fmt::Display for Report {
             0 => write!(f, "all good")?,
             n => write!(f, "{}", text::plural(n as u64, "fault"))?,
         }
-        near_copy::write_counts(&self.copies, &self.examples, f)
+        copies::write_counts(&self.copies, &self.examples, f)
     }
 }

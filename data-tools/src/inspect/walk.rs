@@ -1,4 +1,4 @@
-//! Reads a shard record by record as a stream, with one reused buffer, and continues behind damaged records where it can.
+//! Reads a shard record by record as a stream, with one reused buffer. One way continues behind faults, the other stops at the first.
 //!
 //! Training reads shards through `loaders`, which trusts the index and stops at the first fault; this is for the tools that
 //! make the index or look for every fault.

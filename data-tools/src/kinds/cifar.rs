@@ -1,9 +1,9 @@
 //! CIFAR-10 and CIFAR-100, binary version: label bytes, then 32 x 32 pixels as a red, a green and a blue plane.
 
-use super::kind::{Kind, Open, Opened};
 use super::reader::arrays::interleave;
 use super::reader::input::{Budget, Store};
 use super::reader::{archive, names};
+use super::{Kind, Open, Opened};
 use crate::error::Error;
 use crate::options::ConvertOptions;
 use crate::pool;

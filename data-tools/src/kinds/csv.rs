@@ -1,3 +1,5 @@
+//! Images whose labels are in a file: a CSV or TSV table, or a folder of images with a table or a JSON file beside it.
+//!
 //! A table of images: CSV or TSV with a path, a label and, if you like, a split on each line. Paths are relative to the table's folder.
 //!
 //! A header names the columns (`path`, `label`, `split` and usual other words for them); without one the first two or three columns count.
@@ -6,12 +8,12 @@
 use std::collections::BTreeSet;
 use std::path::Path;
 
-use super::kind::{Kind, Open, Opened};
 use super::reader::files::Files;
 use super::reader::folders::{Images, folders};
 use super::reader::labelled::{self, List, Listed};
 use super::reader::lines::Lines;
 use super::reader::table::{self, Reading, Table};
+use super::{Kind, Open, Opened};
 use crate::error::Error;
 use crate::options::ConvertOptions;
 use crate::{dir, splits, text};

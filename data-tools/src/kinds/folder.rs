@@ -4,11 +4,10 @@
 //! ...); else all of SRC is `train`. The classes are those of `train`, sorted by their bytes, or a given list. Names that begin with a dot
 //! are ignored.
 
-use super::csv;
-use super::kind::{Kind, Open, Opened};
 use super::reader::files::{Files, Listing, Place};
 use super::reader::folders::{self, ENDING_NAMES, Images, folders};
 use super::reader::names;
+use super::{Kind, Open, Opened, csv};
 use crate::error::Error;
 use crate::options::{ConvertOptions, OnBad};
 use crate::splits::{self, Assign, Names, TRAIN, Unknown};

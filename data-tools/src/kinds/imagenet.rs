@@ -4,12 +4,12 @@
 //! As in TensorFlow's shards, labels are 1 to 1000 in order of the WordNet ids (`label_offset` 1), PNG and CMYK
 //! files become RGB JPEGs, and records hold synset, words and, where their archives are there, the boxes of objects.
 
-use super::kind::{Kind, Open, Opened};
 use super::reader::devkit::{self, Annotations, Devkit, Synset};
 use super::reader::files::{Files, Listing};
 use super::reader::folders::{self, Group, entries};
 use super::reader::input::Budget;
 use super::reader::names;
+use super::{Kind, Open, Opened};
 use crate::error::Error;
 use crate::options::{ConvertOptions, OnBad};
 use crate::source::{Sample, Source, SourceSplit, Stamp};

@@ -1,8 +1,8 @@
 //! MNIST and Fashion-MNIST: four IDX files in a folder, 60,000 + 10,000 grey images in the published sets.
 
-use super::kind::{Kind, Open, Opened};
 use super::reader::input::Budget;
 use super::reader::{arrays, input, names};
+use super::{Kind, Open, Opened};
 use crate::dir;
 use crate::error::Error;
 use crate::options::ConvertOptions;

@@ -1,11 +1,11 @@
 //! Arrays of NumPy: `x_train`, `y_train`, `x_test`, `y_test` and the like in a `.npz` file; images are bytes (N, H, W), (N, H, W, C) or
 //! (N, C, H, W), labels whole numbers (N) or (N, 1).
 
-use super::kind::{Kind, Open, Opened};
 use super::reader::arrays::{self, Array, interleave};
 use super::reader::input::Budget;
 use super::reader::labelled::Unusable;
 use super::reader::labels::{Classes, Label};
+use super::{Kind, Open, Opened};
 use crate::error::Error;
 use crate::options::ConvertOptions;
 use crate::source::{Sample, Source, SourceSplit};

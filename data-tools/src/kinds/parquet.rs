@@ -4,12 +4,12 @@
 //! names of the classes come from `--classes`, or from what Hugging Face's library has put into the files. Row groups are read whole, so
 //! samples of a source larger than the memory allowed are mixed over some of them at a time.
 
-use super::kind::{Kind, Open, Opened};
 use super::reader::files::FileSplits;
 use super::reader::labelled::Unusable;
 use super::reader::labels::{Classes, Label};
 use super::reader::names::{self, Listed, NumberNames};
 use super::reader::parquet::{self, RowGroups, Table};
+use super::{Kind, Open, Opened};
 use crate::error::Error;
 use crate::options::ConvertOptions;
 use crate::source::{Blocks, Sample, Source, SourceSplit, Stamp};

@@ -1,12 +1,12 @@
 //! RecordIO of MXNet, as `im2rec.py` and `MXIndexedRecordIO` write it: one `.rec` file, or a folder of `train.rec`, `val.rec`. Images are
 //! read in place; the `.idx` and `.lst` files beside are not needed. Names of the classes come from `--classes`, or a `classes.txt`.
 
-use super::kind::{Kind, Open, Opened};
 use super::reader::files::{FileSplits, Files, Listing, Place};
 use super::reader::labelled::Unusable;
 use super::reader::labels::{Classes, Label};
 use super::reader::names;
 use super::reader::recordio::{self, Record};
+use super::{Kind, Open, Opened};
 use crate::error::Error;
 use crate::options::ConvertOptions;
 use crate::{pool, splits};

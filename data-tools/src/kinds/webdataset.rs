@@ -3,7 +3,6 @@
 //! SRC is one archive, or a folder of them; `train-*.tar`, `val-*.tar` and `test-*.tar`, or folders of these names, are splits. Archives
 //! are read in place. Labels are numbers or names; names of numbers come from `--classes`, or from a `classes.txt` beside the archives.
 
-use super::kind::{Kind, Open, Opened};
 use super::reader::files::{FileSplits, Files, Listing, Place};
 use super::reader::folders::{Entry, entries};
 use super::reader::labelled::Unusable;
@@ -11,6 +10,7 @@ use super::reader::labels::{Classes, Label};
 use super::reader::names;
 use super::reader::names::{Listed, NumberNames};
 use super::reader::tar_samples::{self, Memory, Packed, TarSample};
+use super::{Kind, Open, Opened};
 use crate::error::Error;
 use crate::options::{ConvertOptions, OnBad};
 use crate::{pool, splits, text};

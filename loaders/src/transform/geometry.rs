@@ -1,6 +1,4 @@
 //! Geometric changes: those that are collected before any pixel is read, and those of an image that is stored as planes.
-//!
-//! What geometric transforms do to an image, before any pixel is read: a part resized, a window of the result, a mirror.
 
 use crate::decode::{Need, Region};
 use crate::spec::ImageSpec;

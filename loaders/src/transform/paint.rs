@@ -1,7 +1,6 @@
 //! Turns decoded bytes into planar floats, with padding, mirroring, resizing and one table of values per channel.
 //!
-//! Interleaved bytes to planar floats: padding, mirroring and a table per channel in one pass; for RGB all rows at once if the
-//! processor has AVX2 and the table is a line.
+//! All of this is one pass. RGB rows are converted at once if the processor has AVX2 and the table is a line.
 
 use crate::decode::Decoded;
 use crate::transform::geometry::{Geometry, Resize, Seen};

@@ -1,3 +1,5 @@
+//! A picture as 16 x 16 grey values with a hash that near copies almost share, and the lookup of near hashes.
+//!
 //! Which of many hashes of 64 bits are near a given one: every hash at a distance of at most 7 bits is found, without looking at all.
 //!
 //! A hash is four words of 16 bits. Of two hashes that differ in at most 7 bits, one word differs in at most one: a table for each word

@@ -1,4 +1,4 @@
-//! Pictures to be shown: RGB bytes from the image of a record or from the values that a network sees, in a size for people.
+//! Pictures to be shown on contact sheets and as thumbnails, as stored or as a network will see them.
 
 use std::io::Cursor;
 

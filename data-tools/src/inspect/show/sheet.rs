@@ -1,4 +1,4 @@
-//! The contact sheet: pictures in rows, a few words under each.
+//! The contact sheet: pictures in rows, a few words under each, in letters of 5 x 7 pixels.
 
 use std::path::{Path, PathBuf};
 

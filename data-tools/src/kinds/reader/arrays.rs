@@ -1,4 +1,4 @@
-//! Arrays of NumPy: the members of a `.npz`, a ZIP archive of `.npy` files.
+//! Arrays of pixels and labels: the `.npy` members of a `.npz` file, MNIST's IDX files, and pixels that are stored as planes.
 
 use std::io;
 use std::io::Read;

@@ -1,3 +1,5 @@
+//! The metadata of ImageNet: the development kit of ILSVRC2012 with its MATLAB table, and the boxes of objects in Pascal VOC's XML.
+//!
 //! The development kit of ILSVRC2012: the meaning of its class numbers, and the ground truth of the validation images.
 //!
 //! Its numbers (ILSVRC2012_ID, 1 to 1000) have an order of their own; labels are positions in the sorted WordNet ids.

@@ -1,4 +1,5 @@
-//! A source of image files: the listings of its splits, and a validation split that may be drawn from `train`.
+//! A source of image files: how files are assigned to splits, the listing of each split, and a validation split that may be drawn
+//! from `train`.
 
 use std::fs::File;
 use std::io::{self, Read};

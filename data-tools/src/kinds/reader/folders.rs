@@ -1,5 +1,5 @@
-//! Lists the entries in image folders, and the images at any depth. Ignores names that begin with a dot and the `__MACOSX` folder, which
-//! macOS adds to ZIP archives.
+//! Lists image folders and archives of images. Ignores names that begin with a dot and the `__MACOSX` folder, which macOS adds to ZIP
+//! archives.
 
 use std::fs;
 use std::fs::File;

@@ -1,4 +1,5 @@
-//! Source files as streams: gzip is recognised by its first bytes, not by its name, and errors name the path.
+//! Source files as streams and as parts in memory or on disk, with a budget for the memory that they take. Gzip is recognised by its
+//! first bytes, not by its name. Errors name the path.
 
 use std::fs::File;
 use std::io::{self, BufRead, BufReader, Read, Seek, SeekFrom};

@@ -1,4 +1,4 @@
-//! Images with their labels, as a table or a JSON file lists them: which lines can be used, and what is wrong with the others.
+//! Images with their labels, as a table or a JSON file lists them: which lines can be used, and what happens to those that cannot.
 
 use std::collections::{BTreeMap, BTreeSet};
 use std::fmt;

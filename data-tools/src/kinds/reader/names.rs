@@ -1,4 +1,4 @@
-//! Class names of the published data sets, in the order of their labels.
+//! Class names: of the published data sets, from lists, and the names that a source assigns to its label numbers.
 
 use std::collections::BTreeMap;
 use std::path::Path;

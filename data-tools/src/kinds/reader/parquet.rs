@@ -1,4 +1,5 @@
-//! A Parquet file with a column of image files and a column of labels, by the `parquet` crate of Apache Arrow.
+//! A Parquet file with a column of image files and a column of labels, by the `parquet` crate. Row groups are unpacked and the latest
+//! ones kept in a given memory.
 
 use std::collections::VecDeque;
 use std::fs::File;
