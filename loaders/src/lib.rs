@@ -32,9 +32,8 @@ mod sync;
 pub mod text;
 mod threads;
 pub mod transform;
-mod why;
 
-pub use error::Error;
+pub use error::{Error, folder_of, why, write_advice};
 pub use fault::Fault;
 pub use file::{overwrite, regular, replace, safe_create, write_back};
 pub use format::example::{Example, Format};
@@ -66,4 +65,3 @@ pub use text::{printable, printable_lines, shown};
 pub use threads::on_threads;
 pub use transform::resample::{Plane, PlaneResizer};
 pub use transform::{CropRect, Pipeline, picture};
-pub use why::{folder_of, why, write_advice};

@@ -4,7 +4,6 @@
 //! If RGB is expected, grey is repeated three times; colour is never made grey. Alpha is dropped, 16-bit channels are cut to 8. Images
 //! are turned as their EXIF orientation says, unless that is to be ignored.
 
-mod cmyk;
 mod decoder;
 mod jpeg;
 mod png;

@@ -3,7 +3,6 @@
 pub(crate) mod batch;
 pub mod bench;
 mod fill;
-mod jobs;
 pub(crate) mod loader;
 mod nice;
 pub(crate) mod options;

@@ -3,7 +3,7 @@
 use crate::decode::{Need, Region};
 use crate::spec::ImageSpec;
 use crate::transform::call::Size;
-use crate::transform::op::{Sizes, Varied, various_sizes};
+use crate::transform::list::{Sizes, Varied, various_sizes};
 use crate::transform::resample::{Filter, Span};
 
 /// Which pixels of the stored image are shown, and where.

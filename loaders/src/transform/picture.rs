@@ -6,7 +6,7 @@ use image::DynamicImage;
 use image::imageops::FilterType;
 
 use crate::decode::{Decoder, Exif};
-use crate::error::Error;
+use crate::error::{Error, why};
 use crate::fault::Fault;
 use crate::format::example::{Example, Format};
 use crate::memory::Limits;
@@ -14,7 +14,6 @@ use crate::regular;
 use crate::spec::{ImageSpec, Images};
 use crate::transform::canvas::Scratch;
 use crate::transform::pipeline::Pipeline;
-use crate::why::why;
 
 /// Transforms a PNG or JPEG file into `out` (C, H, W of the pipeline's output); reading it may cost what `limits` allow.
 ///

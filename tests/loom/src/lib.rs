@@ -41,7 +41,6 @@ pub mod order {
 #[path = "../../../loaders/src/ring"]
 pub mod ring {
     pub mod batch;
-    pub(crate) mod jobs;
     pub mod loader;
     pub(crate) mod piece;
     pub(crate) mod slot;

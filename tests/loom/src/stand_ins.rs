@@ -121,7 +121,7 @@ pub mod transform {
 }
 
 pub mod options {
-    use crate::ring::jobs::Division;
+    use crate::ring::worker::Division;
     use crate::storage::read_plan::ReadPlan;
 
     /// As the loader's, but for reading.

@@ -11,8 +11,6 @@
 mod bits;
 mod entry_points;
 mod excerpt;
-#[cfg(test)]
-mod excerpt_tests;
 mod frame;
 mod markers;
 mod warnings;
@@ -21,7 +19,7 @@ use std::ffi::CStr;
 
 use turbojpeg::{Subsamp, raw};
 
-use crate::decode::cmyk::{has_adobe_marker, to_rgb};
+use crate::decode::png::{has_adobe_marker, to_rgb};
 use crate::decode::region::Turn;
 use crate::decode::region::{Need, Part};
 use crate::fault::Fault;

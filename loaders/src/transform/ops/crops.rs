@@ -8,7 +8,7 @@ use crate::transform::bytes::shift_reflected;
 use crate::transform::call::{Arguments, Size, one_size, only_size, size_first, whole};
 use crate::transform::canvas::Canvas;
 use crate::transform::geometry::{Rectangle, cropped, cropped_of_varied};
-use crate::transform::op::{Built, Context, Sizes, Transform, Varied};
+use crate::transform::list::{Built, Context, Sizes, Transform, Varied};
 
 /// `center_crop(n)`: the n x n window in the middle, its offset (H - n) / 2 with halves rounded to the even neighbour, as
 /// torchvision has it. It does not pad: n must fit.

@@ -7,7 +7,6 @@
 //! fixed order without fused multiply-adds: the bits are the same on every processor.
 
 mod filter;
-mod mix;
 mod plane;
 mod resampler;
 
