@@ -1,6 +1,5 @@
 //! Images and their pixels: decoding, resizing, encoding and measuring.
 
-pub(crate) mod encode;
 mod foreign;
 #[cfg(fuzzing)]
 pub mod fuzzing;

@@ -1,6 +1,5 @@
 //! Reads existing data sets: describes, checks, measures and shows them, and makes missing indexes.
 
-mod check;
 mod copies;
 mod extract;
 mod index;
@@ -12,7 +11,6 @@ mod stats;
 mod verify;
 mod walk;
 
-pub use check::Bad;
 pub use copies::{COPIES, CopyNames, NearCopy, write_duplicates};
 pub use extract::{Extracted, SHEET, extract};
 pub use index::{Indexed, index, index_with};
@@ -21,4 +19,4 @@ pub use info::{FirstImage, Info, SplitInfo, info};
 pub(crate) use shard_files::{ShardFile, discover};
 pub use show::{ContactSheet, ShowOptions, Shown, Thumbnail, Thumbnails, matrix, show};
 pub use stats::{SeveralLabels, Stats, stats};
-pub use verify::{Report, verify};
+pub use verify::{Bad, Report, verify};

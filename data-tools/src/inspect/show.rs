@@ -1,6 +1,5 @@
 //! A contact sheet of a split: pictures as stored, or as a network will see them after given transforms, with their classes.
 
-mod matrix;
 mod picture;
 mod sheet;
 
@@ -15,9 +14,8 @@ use serde_json::json;
 use std::fmt;
 use std::path::{Path, PathBuf};
 
-pub use matrix::matrix;
 pub use picture::{Thumbnail, Thumbnails};
-pub use sheet::ContactSheet;
+pub use sheet::{ContactSheet, matrix};
 
 /// Most pictures on one sheet.
 const MOST_CELLS: u64 = 1024;

@@ -8,9 +8,9 @@ use loaders::dataset::MANIFEST;
 use loaders::{ImageSpec, Manifest, ShardManifest, SplitManifest, example, shown};
 use serde_json::json;
 
-use super::check::Bad;
 use super::manifest;
 use super::shard_files::ShardIndex;
+use super::verify::Bad;
 use super::walk::{Found, Position, Walk};
 use crate::error::Error;
 use crate::image::moments::{Moments, Sizes};

@@ -1,6 +1,5 @@
 //! The catalogue of sources that can be converted. A new kind is one file that offers a [`Kind`], and its entry here.
 
-mod cifar;
 mod csv;
 mod folder;
 #[cfg(fuzzing)]
@@ -53,8 +52,8 @@ const TFRECORD: Kind = Kind {
 const CATALOGUE: &[Kind] = &[
     mnist::DIGITS,
     mnist::FASHION,
-    cifar::CIFAR10,
-    cifar::CIFAR100,
+    mnist::CIFAR10,
+    mnist::CIFAR100,
     folder::FOLDER,
     csv::CSV,
     imagenet::IMAGENET,

@@ -14,4 +14,3 @@ pub(super) mod parquet;
 mod parquet_pages;
 pub(super) mod recordio;
 pub(super) mod table;
-pub(super) mod tar_samples;
