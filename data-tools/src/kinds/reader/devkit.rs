@@ -340,7 +340,7 @@ fn numbers((kind, data): (u32, &[u8])) -> Result<Vec<f64>, Problem> {
     })
 }
 
-/// The longest XML file that is read_annotations.
+/// The longest XML file that is read.
 const MOST: u64 = 1 << 20;
 
 /// The boxes of images by their names without ending.
