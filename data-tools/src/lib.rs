@@ -8,7 +8,6 @@
 
 mod convert;
 mod dir;
-mod draw;
 mod error;
 mod image;
 mod inspect;
@@ -19,7 +18,6 @@ mod progress;
 mod reshape;
 mod source;
 mod splits;
-mod stall;
 mod text;
 
 /// Readers that the fuzz targets call; not in ordinary builds.

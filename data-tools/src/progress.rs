@@ -1,11 +1,15 @@
 //! Progress on standard error: a bar on a terminal, else a line every few seconds.
 
-use crate::text;
-use indicatif::{ProgressBar, ProgressDrawTarget, ProgressState, ProgressStyle};
 use std::fmt;
 use std::io::{IsTerminal, Write};
 use std::sync::{Mutex, PoisonError};
 use std::time::{Duration, Instant};
+
+use indicatif::{ProgressBar, ProgressDrawTarget, ProgressState, ProgressStyle};
+use loaders::stall::{StallWatch, limits_of_environment};
+
+use crate::error::Error;
+use crate::text;
 
 /// Samples of a thread between two updates of the bar, which all threads share.
 const STEP: u64 = 256;
@@ -128,6 +132,14 @@ impl Drop for Counter<'_> {
     fn drop(&mut self) {
         self.flush();
     }
+}
+
+/// Begins to watch all threads of this process, until the result is dropped.
+///
+/// # Errors
+/// An environment variable with a limit that is none.
+pub(crate) fn watch() -> Result<StallWatch, Error> {
+    Ok(StallWatch::start(limits_of_environment().map_err(Error::Usage)?, say))
 }
 
 #[cfg(test)]

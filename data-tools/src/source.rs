@@ -1,8 +1,8 @@
 //! The trait of a data set that can be converted: named splits, class names, and any sample by its index.
 
 use crate::error::Error;
-use loaders::decimal::push_decimal;
 use loaders::example::BoxLists;
+use loaders::text::push_decimal;
 use loaders::{Example, Format};
 use std::fs::Metadata;
 use std::os::unix::fs::MetadataExt;

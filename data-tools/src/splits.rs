@@ -4,10 +4,13 @@
 //! understood. `eval` and `holdout` mean `validation`. They mean `test` if another part is `validation` and no part is `test`. If some
 //! names contain a known word, a name without a known word is an error. Otherwise it would silently become training data.
 
-use crate::error::Error;
-use crate::text;
 use std::collections::BTreeSet;
 use std::path::Path;
+
+use loaders::Permutation;
+
+use crate::error::Error;
+use crate::text;
 
 pub(crate) const TRAIN: &str = "train";
 const VALIDATION: &str = "validation";
@@ -274,6 +277,26 @@ pub fn split_map(text: &str) -> Result<(String, String), String> {
         _ => split.to_string(),
     };
     Ok((name.trim().to_string(), split))
+}
+
+/// Which samples are drawn of those with these labels: of a class of n samples `wanted(n)`. A permutation of each class decides, keyed by
+/// `seed`.
+pub(crate) fn draw(labels: &[u32], classes: usize, wanted: impl Fn(u64) -> u64, seed: u64) -> Vec<bool> {
+    let mut counts = vec![0u64; classes];
+    labels.iter().for_each(|&label| counts[label as usize] += 1);
+    // epoch 0 shuffles the samples over the shards
+    let drawn = |(class, &count): (usize, &u64)| -> BTreeSet<u64> {
+        let draw = Permutation::new(seed, 1 + class as u32, count.max(1));
+        (0..wanted(count).min(count)).map(|i| draw.get(i)).collect()
+    };
+    let mut drawn: Vec<BTreeSet<u64>> = counts.iter().enumerate().map(drawn).collect();
+    let mut next = vec![0u64; classes];
+    let goes = |&label: &u32| {
+        let class = label as usize;
+        next[class] += 1;
+        drawn[class].remove(&(next[class] - 1))
+    };
+    labels.iter().map(goes).collect()
 }
 
 #[cfg(test)]

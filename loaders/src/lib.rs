@@ -1,6 +1,6 @@
 //! Reads TFRecord shards and fills training batches.
 //!
-//! A sample goes in a straight line: a [`Shard`] (mapped or read, see [`io`]) -> an [`order`] (which samples, in which batch) ->
+//! A sample goes in a straight line: a [`Shard`] (mapped or read, see [`Io`]) -> an [`order`] (which samples, in which batch) ->
 //! [`record`] and [`example`] (checksums, protobuf) -> [`decode`] -> [`transform`] -> a slot of the ring of a [`Loader`] -> [`Batch`].
 //! Nothing here knows of MPI or of devices: a rank is only a pair of numbers given to an [`order`].
 //!
@@ -13,7 +13,6 @@
 
 pub mod channels;
 pub mod crc32c;
-pub mod decimal;
 pub mod decode;
 mod error;
 mod fault;
@@ -21,52 +20,48 @@ mod file;
 mod format;
 mod guarded;
 mod label_sets;
-mod limits;
 pub mod memory;
 mod mix;
-pub mod nearest;
 pub mod order;
-mod printable;
 pub mod random;
 mod ring;
 mod spec;
 pub mod stall;
 mod storage;
 mod sync;
+pub mod text;
 mod threads;
 pub mod transform;
-mod why;
 
-pub use error::Error;
+pub use error::{Error, folder_of, why, write_advice};
 pub use fault::Fault;
 pub use file::{overwrite, regular, replace, safe_create, write_back};
-pub use format::compressed::Compressed;
 pub use format::example::{Example, Format};
 pub use format::manifest::{Manifest, ShardManifest, SplitManifest};
+pub use format::record::Compressed;
 pub use format::{example, record};
 pub use guarded::{guarded, guarded_with, panic_text, will_be_caught};
 pub use label_sets::LabelSets;
-pub use limits::{Cost, Limits};
+pub use memory::{Cost, Limits};
 pub use mix::{Area, BatchKey, Mix, MixSettings};
 pub use order::{Balanced, Chosen, EvalOrder, Job, Order, Permutation, Shuffle, TrainOrder};
-pub use printable::{printable, printable_lines, shown};
 pub use random::Draws;
 pub use ring::batch::Batch;
-pub use ring::footprint::Footprint;
+pub use ring::batch::PixelFormat;
 pub use ring::loader::Loader;
+pub use ring::options::Footprint;
 pub use ring::options::{MOST_THREADS, Options};
-pub use ring::pixel_format::PixelFormat;
 pub use ring::slot::Filling;
 pub use ring::stats::LoaderStats;
 pub use ring::{bench, stats};
 pub use spec::{ImageSpec, Images};
 pub use storage::dataset::Dataset;
-pub use storage::io::Io;
+pub use storage::dataset::Split;
 pub use storage::mapping::Mapping;
+pub use storage::read_plan::Io;
 pub use storage::shard::Shard;
-pub use storage::split::Split;
-pub use storage::{dataset, filesystem, io, shard, sigbus, stage};
+pub use storage::{dataset, filesystem, shard, sigbus, stage};
+pub use text::{printable, printable_lines, shown};
 pub use threads::on_threads;
 pub use transform::resample::{Plane, PlaneResizer};
 pub use transform::{CropRect, Pipeline, picture};
-pub use why::{folder_of, why, write_advice};

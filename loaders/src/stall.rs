@@ -3,15 +3,14 @@
 //! A thread says which file it works on by [`during`]. While a [`StallWatch`] exists, its thread looks at all of them. A thread that has
 //! had less than a millisecond of processor time for long waits in one call: one that reads or computes slowly has more.
 
-use crate::printable::printable;
+use crate::text::printable;
 use std::cell::RefCell;
-use std::fs;
 use std::path::{Path, PathBuf};
-use std::process;
 use std::sync::atomic::{AtomicUsize, Ordering};
 use std::sync::{Arc, Condvar, Mutex, MutexGuard, PoisonError};
 use std::thread::{self, JoinHandle};
 use std::time::{Duration, Instant};
+use std::{fs, process};
 
 /// Processor time below which a thread counts as waiting.
 const IDLE: Duration = Duration::from_millis(1);

@@ -40,13 +40,12 @@ const UNSAFE: &[&str] = &[
     "loaders/src/channels.rs",
     "loaders/src/decode/jpeg/",
     "loaders/src/file/write_back.rs",
-    "loaders/src/ring/open_batch.rs",
     "loaders/src/ring/piece.rs",
     "loaders/src/storage/mapping.rs",
-    "loaders/src/storage/sigbus/handler.rs",
-    "loaders/src/transform/resample/mix.rs",
+    "loaders/src/storage/sigbus.rs",
+    "loaders/src/transform/resample/resampler.rs",
     "loaders/src/transform/resample/plane.rs",
-    "loaders/src/transform/rgb.rs",
+    "loaders/src/transform/paint.rs",
 ];
 
 /// Rows of tokens that print with a macro that panics if the stream is closed or its disk is full.

@@ -5,7 +5,7 @@ use comm::codec::Entry;
 use engine::optim::schedule::ScheduleKind;
 use engine::optim::score::{Measure, ScoreName};
 use loaders::Shuffle;
-use loaders::nearest::did_you_mean;
+use loaders::text::did_you_mean;
 use schema::{Parsed, Section, quoted};
 use toml::Table;
 

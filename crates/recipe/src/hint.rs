@@ -1,6 +1,6 @@
 //! Help for words that no recipe has: the nearest one, or ours for a word of PyTorch, Keras or timm.
 
-use loaders::nearest::{did_you_mean, nearest};
+use loaders::text::{did_you_mean, nearest};
 
 use super::keys::{KEYS, Key};
 

@@ -7,7 +7,7 @@ use std::collections::BTreeMap;
 use std::io::ErrorKind;
 use std::path::{Path, PathBuf};
 
-use loaders::nearest::nearest;
+use loaders::text::nearest;
 use schema::{KeyType, Problem, Schema, Section, check_section, shown};
 use toml::{Table, Value};
 

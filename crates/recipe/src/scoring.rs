@@ -4,7 +4,7 @@ use std::str::FromStr;
 use std::time::Duration;
 
 use engine::optim::score::ScoreName;
-use loaders::nearest::did_you_mean;
+use loaders::text::did_you_mean;
 use schema::{Parsed, Range, quoted, section};
 
 use super::error::Error;

@@ -1,6 +1,6 @@
 //! Checks a section as TOML against its schema: which keys belong to its kind, types, words and ranges.
 
-use loaders::nearest::did_you_mean;
+use loaders::text::did_you_mean;
 use toml::{Table, Value};
 
 use super::field::Range;

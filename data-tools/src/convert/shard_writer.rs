@@ -1,16 +1,19 @@
 //! Writes framed records as a shard and its index, and their entry for `dataset.json`; then both files are made durable, those of several
 //! shards at once.
 
-use crate::error::Error;
-use crate::pool;
+use std::fs::{self, File};
+use std::io::{self, Write};
+use std::path::{Path, PathBuf};
+use std::sync::atomic::{AtomicU64, Ordering};
+
+use loaders::example::{self, LabelList};
 use loaders::shard::{index_path, index_text};
 use loaders::stall::during;
-use loaders::{ShardManifest, safe_create, write_back};
-use std::fs::{self, File};
-use std::io::Write;
-use std::path::{Path, PathBuf};
+use loaders::{Example, ShardManifest, safe_create, write_back};
 
-use super::pieces::Pieces;
+use crate::error::Error;
+use crate::source::{Sample, Source};
+use crate::{pool, text};
 
 /// Threads that sync files: the file system makes what waits at the same time durable together.
 const SYNCED: usize = 4;
@@ -115,6 +118,142 @@ pub(crate) fn explain_full(error: loaders::Error, needed: impl Into<Option<u64>>
     }
 }
 
+// Writes to a file in pieces as long as the processor's large pages, each at a multiple of that length: a file system that keeps what is
+// written at once in one large page (ext4 since Linux 6.16, XFS) lets a loader map it by one entry in place of 512.
+
+/// Bytes of a piece: of a large page on x86-64.
+pub(super) const PIECE: usize = 2 << 20;
+
+/// Gathers what is written to it.
+pub(super) struct Pieces<W: Write> {
+    to: W,
+    held: Vec<u8>,
+}
+
+impl<W: Write> Pieces<W> {
+    /// From the start of `to` on.
+    pub(super) fn new(to: W) -> Self {
+        Self { to, held: Vec::with_capacity(PIECE) }
+    }
+
+    /// Writes what is held, the last piece, and gives the target back.
+    pub(super) fn finish(mut self) -> io::Result<W> {
+        self.flush()?;
+        Ok(self.to)
+    }
+}
+
+impl<W: Write> Write for Pieces<W> {
+    fn write(&mut self, bytes: &[u8]) -> io::Result<usize> {
+        let taken = bytes.len().min(PIECE - self.held.len());
+        self.held.extend_from_slice(&bytes[..taken]);
+        if self.held.len() == PIECE {
+            self.to.write_all(&self.held)?;
+            self.held.clear();
+        }
+        Ok(taken)
+    }
+
+    /// Pieces that follow begin where this one ends.
+    fn flush(&mut self) -> io::Result<()> {
+        self.to.write_all(&self.held)?;
+        self.held.clear();
+        self.to.flush()
+    }
+}
+
+/// The default limit is this factor times the source's bytes, plus [`BESIDE`].
+const TIMES: u64 = 64;
+/// Bytes added to the default limit.
+const BESIDE: u64 = 1 << 30;
+
+/// The output limit, shared by all threads.
+pub(super) struct OutputLimit {
+    /// The value passed with `--max-output`.
+    given: Option<u64>,
+    /// The source's total bytes if known, otherwise the bytes read up to now.
+    source: AtomicU64,
+    /// True if `source` is the total.
+    is_known: bool,
+    /// Shard bytes that earlier attempts wrote.
+    before: u64,
+    written: AtomicU64,
+}
+
+impl OutputLimit {
+    /// Creates a limit. `source` is the source's size in bytes if known, and `before` counts the shard bytes already in the output.
+    pub fn new(given: Option<u64>, source: Option<u64>, before: u64) -> Self {
+        let (is_known, source) = (source.is_some(), AtomicU64::new(source.unwrap_or(0)));
+        OutputLimit { given, source, is_known, before, written: AtomicU64::new(0) }
+    }
+
+    /// Counts bytes read from the source.
+    pub fn read(&self, bytes: usize) {
+        if !self.is_known {
+            self.source.fetch_add(bytes as u64, Ordering::Relaxed);
+        }
+    }
+
+    /// Counts bytes that will be written below `dir`.
+    ///
+    /// # Errors
+    /// Returns an error if the total exceeds the limit.
+    pub fn write(&self, dir: &Path, bytes: usize) -> Result<(), Error> {
+        let written = self.written.fetch_add(bytes as u64, Ordering::Relaxed).saturating_add(bytes as u64);
+        self.check(dir, written, "take")
+    }
+
+    /// Rejects a conversion before it writes anything if the estimated output is far above the limit.
+    ///
+    /// # Errors
+    /// Returns an error if a quarter of the estimate exceeds the limit and the source's size is known or `--max-output` is set.
+    pub fn check_estimate(&self, dir: &Path, needed: u64) -> Result<(), Error> {
+        let is_known = self.is_known || self.given.is_some();
+        if is_known { self.check(dir, needed / 4, "would take") } else { Ok(()) }
+    }
+
+    fn check(&self, dir: &Path, written: u64, take: &str) -> Result<(), Error> {
+        let source = self.source.load(Ordering::Relaxed);
+        let most = match self.given {
+            Some(most) => most.saturating_sub(self.before),
+            None => source.saturating_mul(TIMES).saturating_add(BESIDE),
+        };
+        if written <= most {
+            return Ok(());
+        }
+        let why = match self.given {
+            Some(most) => format!("the {} of --max-output", text::bytes(most)),
+            None => format!("{TIMES} times the source's {} and 1 GiB", text::bytes(source)),
+        };
+        Err(Error::input(dir, format!("the shards {take} more than {why}; if they are meant to, raise --max-output")))
+    }
+}
+
+/// The key of the WordNet id of a class, as in TensorFlow's ImageNet scripts.
+const SYNSET: &str = "image/class/synset";
+
+/// Appends the record of a sample to `out`.
+pub(super) fn encode(source: &dyn Source, sample: &Sample, out: &mut Vec<u8>) {
+    if source.multi_label() {
+        return encode_several(source, sample, out);
+    }
+    let example = sample.example(source.text(sample.label), source.label_offset());
+    let synset = source.synset(sample.label).map(|synset| (SYNSET, synset));
+    example::encode_with(&example, synset.as_slice(), out);
+}
+
+/// The same of an image that may have several classes: all labels in one list, and the names of the classes parted by "; ".
+fn encode_several(source: &dyn Source, sample: &Sample, out: &mut Vec<u8>) {
+    let offset = source.label_offset();
+    let stored: Vec<i64> = sample.labels.iter().map(|label| i64::from(*label) + offset).collect();
+    let names: Vec<&str> = sample.labels.iter().map(|label| source.text(*label)).collect();
+    let mut list = LabelList::default();
+    list.set(&stored);
+    let text = names.join("; ");
+    let example = sample.example(&text, offset);
+    example::encode(&Example { label: list.first(), labels: list.labels(), ..example }, out);
+}
+
 #[cfg(test)]
 mod tests {
     use super::*;
@@ -140,5 +279,68 @@ mod tests {
             source: std::io::Error::from(std::io::ErrorKind::StorageFull),
         };
         assert!(matches!(explain_full(full, 1), Error::DiskFull { .. }));
+    }
+}
+
+#[cfg(test)]
+mod pieces_tests {
+    use super::*;
+
+    /// Notes the length of each write.
+    #[derive(Default)]
+    struct Noted {
+        bytes: Vec<u8>,
+        writes: Vec<usize>,
+    }
+
+    impl Write for Noted {
+        fn write(&mut self, bytes: &[u8]) -> io::Result<usize> {
+            self.bytes.extend_from_slice(bytes);
+            self.writes.push(bytes.len());
+            Ok(bytes.len())
+        }
+
+        fn flush(&mut self) -> io::Result<()> {
+            Ok(())
+        }
+    }
+
+    #[test]
+    fn all_writes_but_the_last_are_whole_pieces() {
+        let wanted: Vec<u8> = (0..5 * PIECE / 2 + 17).map(|i| (i % 251) as u8).collect();
+        for part in [1 << 10, 3000, PIECE - 1, PIECE, 2 * PIECE + 5] {
+            let mut pieces = Pieces::new(Noted::default());
+            wanted.chunks(part).for_each(|part| pieces.write_all(part).unwrap());
+            let Noted { bytes, writes } = pieces.finish().unwrap();
+            assert!(bytes == wanted, "parts of {part}");
+            assert_eq!(writes, [PIECE, PIECE, PIECE / 2 + 17], "parts of {part}");
+        }
+        assert!(Pieces::new(Noted::default()).finish().unwrap().bytes.is_empty());
+    }
+}
+
+#[cfg(test)]
+mod output_limit_tests {
+    use super::*;
+
+    #[test]
+    fn output_grows_with_the_source() {
+        let dir = Path::new("out");
+        let known = OutputLimit::new(None, Some(1000), 0);
+        known.read(1 << 40);
+        assert!(known.write(dir, (1 << 30) + 64_000).is_ok());
+        let error = known.write(dir, 1).unwrap_err().to_string();
+        assert!(
+            error.contains("64 times the source's 1000 bytes and 1 GiB; if they are meant to, raise --max-output"),
+            "{error}"
+        );
+        assert!(known.check_estimate(dir, 4 << 30).is_ok() && known.check_estimate(dir, 5 << 30).is_err());
+        let read = OutputLimit::new(None, None, 1 << 50);
+        assert!(read.check_estimate(dir, u64::MAX).is_ok());
+        read.read(10 << 30);
+        assert!(read.write(dir, 600 << 30).is_ok() && read.write(dir, 50 << 30).is_err());
+        let given = OutputLimit::new(Some(100), None, 90);
+        assert!(given.write(dir, 10).is_ok());
+        assert!(given.write(dir, 1).unwrap_err().to_string().contains("more than the 100 bytes of --max-output"));
     }
 }

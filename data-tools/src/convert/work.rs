@@ -1,25 +1,19 @@
 //! The conversion at work: every sample of every shard that is not finished yet, read, recoded, measured, framed and written.
 
-use super::finished::Finished;
+use super::converted::{Spent, Tally, Watch};
+use super::dataset::Finished;
+use super::journal;
 use super::journal::Journal;
-use super::order::Order;
-use super::output_limit::OutputLimit;
+use super::order::{Order, TRAIN, Task};
 use super::pipeline::Work;
-use super::plan::{TRAIN, Task};
-use super::record;
-use super::shard_writer::{self, CompleteShard, ShardWriter};
-use super::spent::{Spent, Watch};
-use super::stamps;
-use super::survey::Survey;
-use super::tally::Tally;
-use crate::dir;
+use super::run::Survey;
+use super::shard_writer::{self, CompleteShard, OutputLimit, ShardWriter};
 use crate::error::Error;
-use crate::image::recode::Recoder;
-use crate::image::target::Target;
+use crate::image::recode::{Recoder, Target};
 use crate::options::{ConvertOptions, OnBad};
 use crate::progress::Progress;
 use crate::source::{Sample, Source};
-use crate::text;
+use crate::{dir, text};
 use loaders::record::append_record;
 use loaders::{Limits, guarded_with};
 use std::collections::BTreeMap;
@@ -172,7 +166,7 @@ impl<'a> Conversion<'a> {
         let Place { split, index, position } = at;
         if self.journal.is_some() {
             // before it is read: a file that changes meanwhile is then taken for another one
-            let stamp = stamps::of_sample(self.source, split, index);
+            let stamp = journal::of_sample(self.source, split, index);
             chunk.tally.stamps = chunk.tally.stamps.wrapping_add(stamp);
         }
         let failed = |panic| Error::input(&self.source.place(split, index), format!("a reader failed at it ({panic})"));
@@ -190,7 +184,7 @@ impl<'a> Conversion<'a> {
             Error::input(if place.as_os_str().is_empty() { name } else { &place }, what)
         })?;
         let sample = &worker.sample;
-        chunk.sizes.push(append_record(&mut chunk.records, |out| record::encode(self.source, sample, out)));
+        chunk.sizes.push(append_record(&mut chunk.records, |out| shard_writer::encode(self.source, sample, out)));
         watch.lap(&mut chunk.spent.writing);
         chunk.tally.see(sample.height, sample.width);
         chunk.tally.entry_points += u64::from(!sample.entry_points.is_empty());

@@ -1,7 +1,6 @@
 //! The entry point of the fuzz target `recode`.
 
-use super::recode::Recoder;
-use super::target::Target;
+use super::recode::{Recoder, Target};
 use crate::options::ConvertOptions;
 use crate::source::Sample;
 use loaders::{Format, Limits, decode};

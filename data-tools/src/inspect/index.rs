@@ -4,13 +4,12 @@
 //! their records use the keys of TensorFlow's ImageNet scripts, or of TensorFlow Datasets.
 
 use super::manifest;
-use super::scan::{self, Scanned};
 use super::shard_files::{self, ShardFile};
+use super::walk::{self, Scanned};
 use crate::error::Error;
 use crate::options::OnBad;
 use crate::progress::Progress;
-use crate::stall;
-use crate::{dir, pool, text};
+use crate::{dir, pool, progress, text};
 use loaders::dataset::MANIFEST;
 use loaders::{Manifest, shard};
 use serde_json::json;
@@ -87,7 +86,7 @@ pub fn index(dir: &Path) -> Result<Indexed, Error> {
 /// # Errors
 /// The same as [`index`].
 pub fn index_with(dir: &Path, split_map: &[(String, String)], on_bad: OnBad) -> Result<Indexed, Error> {
-    let _watch = stall::watch()?;
+    let _watch = progress::watch()?;
     index_as(dir, &Indexing { split_map, on_bad, ..Indexing::new(dir) })
 }
 
@@ -145,7 +144,7 @@ fn scan_all(
     pool::run(shards.len(), how.jobs, |i| {
         let started = Instant::now();
         let pixels = measured == Some(shards[i].split.as_str());
-        let scanned = scan::scan(&dir.join(&shards[i].file), pixels, &mut progress.counter());
+        let scanned = walk::scan(&dir.join(&shards[i].file), pixels, &mut progress.counter());
         *spent.lock().unwrap_or_else(PoisonError::into_inner) += started.elapsed();
         scanned
     })

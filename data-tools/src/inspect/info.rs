@@ -3,8 +3,7 @@
 use super::walk::{Position, Walk};
 use crate::error::Error;
 use crate::image::pixels;
-use crate::stall;
-use crate::text;
+use crate::{progress, text};
 use loaders::{Format, ImageSpec, Manifest, example, shown};
 use serde_json::json;
 use std::fmt;
@@ -57,7 +56,7 @@ pub struct FirstImage {
 /// # Errors
 /// No or a broken `dataset.json`; a first shard that is missing or whose first record is damaged.
 pub fn info(dir: &Path) -> Result<Info, Error> {
-    let _watch = stall::watch()?;
+    let _watch = progress::watch()?;
     let manifest = Manifest::read(dir)?;
     let mut splits = Vec::new();
     for (name, split) in &manifest.splits {

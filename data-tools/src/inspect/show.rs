@@ -1,27 +1,21 @@
 //! A contact sheet of a split: pictures as stored, or as a network will see them after given transforms, with their classes.
 
-mod contact;
-mod font;
-mod matrix;
 mod picture;
 mod sheet;
-mod thumbnails;
-mod viewer;
 
-use super::picture_file;
+use super::extract;
 use crate::error::Error;
-use crate::stall;
+use crate::progress;
 use crate::text;
 use image::DynamicImage;
 use loaders::Dataset;
+use picture::Viewer;
 use serde_json::json;
 use std::fmt;
 use std::path::{Path, PathBuf};
-use viewer::Viewer;
 
-pub use contact::ContactSheet;
-pub use matrix::matrix;
-pub use thumbnails::{Thumbnail, Thumbnails};
+pub use picture::{Thumbnail, Thumbnails};
+pub use sheet::{ContactSheet, matrix};
 
 /// Most pictures on one sheet.
 const MOST_CELLS: u64 = 1024;
@@ -71,9 +65,9 @@ pub struct Shown {
 /// Another ending; no such split or transform; a record that is damaged or cannot be decoded; images of neither 1 nor 3 channels;
 /// nothing or too much to show; a file that is there and is no sheet, or cannot be written.
 pub fn show(dir: &Path, out: &Path, options: &ShowOptions) -> Result<Shown, Error> {
-    let _watch = stall::watch()?;
-    let format = picture_file::format_of(out)?;
-    picture_file::check_sheet(out)?;
+    let _watch = progress::watch()?;
+    let format = extract::format_of(out)?;
+    extract::check_sheet(out)?;
     let dataset = Dataset::open(dir)?;
     let name = split_or_default(&dataset, &options.split);
     let split = dataset.split(&name)?;
@@ -90,7 +84,7 @@ pub fn show(dir: &Path, out: &Path, options: &ShowOptions) -> Result<Shown, Erro
     }
     let sheet = sheet::lay_out(&cells, columns(count as usize, options.epochs as usize));
     let size = sheet.dimensions();
-    picture_file::write_sheet(out, &DynamicImage::ImageRgb8(sheet), format)?;
+    extract::write_sheet(out, &DynamicImage::ImageRgb8(sheet), format)?;
     Ok(Shown { path: out.to_path_buf(), size, split: name, samples, transforms: viewer.ops() })
 }
 

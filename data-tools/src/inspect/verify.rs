@@ -1,22 +1,24 @@
 //! Checks a whole data set and names every fault: checksums, lengths, counts, labels, images, indexes. An image is good
 //! if training can decode all of it.
 
-use super::bad::Bad;
-use super::check::Check;
-use super::copies::Gallery;
-use super::near_copy::{self, CopyNames, NearCopy};
-use crate::error::Error;
-use crate::progress::Progress;
-use crate::splits::TRAIN;
-use crate::stall;
-use crate::{pool, text};
-use loaders::dataset::MANIFEST;
-use loaders::{Manifest, ShardManifest, SplitManifest};
-use serde_json::json;
 use std::collections::{BTreeMap, BTreeSet};
 use std::fmt;
 use std::path::{Path, PathBuf};
 use std::time::{Duration, Instant};
+
+use loaders::dataset::MANIFEST;
+use loaders::{Example, Manifest, ShardManifest, SplitManifest, decode, example, printable};
+use serde_json::json;
+
+use super::copies::{self, CopyNames, Gallery, NearCopy, Picture};
+use super::manifest;
+use super::shard_files::ShardIndex;
+use super::walk::{Found, Position, Walk};
+use crate::error::Error;
+use crate::image::pixels::Pixels;
+use crate::progress::{Counter, Progress};
+use crate::splits::TRAIN;
+use crate::{pool, progress, text};
 
 /// What a verification has found.
 #[derive(Debug, Clone)]
@@ -47,7 +49,7 @@ pub struct Report {
 /// # Errors
 /// Only where there is no `dataset.json` that can be read; every other fault is in the report.
 pub fn verify(dir: &Path, jobs: usize) -> Result<Report, Error> {
-    let _watch = stall::watch()?;
+    let _watch = progress::watch()?;
     let started = Instant::now();
     let manifest = Manifest::read(dir)?;
     let listed =
@@ -69,7 +71,7 @@ pub fn verify(dir: &Path, jobs: usize) -> Result<Report, Error> {
         gallery.add(names[at], first, check.pictures.unwrap_or_default());
     }
     let copies = gallery.near_copies(jobs)?;
-    let examples = near_copy::examples(dir, &copies);
+    let examples = copies::examples(dir, &copies);
     let (dir, shards) = (dir.to_path_buf(), shards.len() as u64);
     Ok(Report { dir, checked, shards, bytes, bad, copies, examples, elapsed: started.elapsed() })
 }
@@ -149,7 +151,7 @@ impl Report {
             "shards": self.shards,
             "bytes": self.bytes,
             "bad": bad,
-            "copies": near_copy::counts_json(&self.copies, &self.examples),
+            "copies": copies::counts_json(&self.copies, &self.examples),
             "seconds": self.elapsed.as_secs_f64(),
         })
     }
@@ -174,6 +176,214 @@ impl fmt::Display for Report {
             0 => write!(f, "all good")?,
             n => write!(f, "{}", text::plural(n as u64, "fault"))?,
         }
-        near_copy::write_counts(&self.copies, &self.examples, f)
+        copies::write_counts(&self.copies, &self.examples, f)
+    }
+}
+
+/// What the check of a shard finds.
+pub(super) struct Check<'a> {
+    path: PathBuf,
+    /// The shard by `dataset.json`.
+    expected: &'a ShardManifest,
+    /// Its split.
+    split: &'a SplitManifest,
+    manifest: &'a Manifest,
+    /// Records, good and bad.
+    pub checked: u64,
+    /// Bytes of the shard.
+    pub bytes: u64,
+    pub bad: Vec<Bad>,
+    /// For each class, the record count and the position where it first occurs.
+    pub classes: BTreeMap<usize, (u64, Position)>,
+    /// Its good pictures, if they are to be compared.
+    pub pictures: Option<Vec<Picture>>,
+}
+
+impl<'a> Check<'a> {
+    /// Checks the shard `expected` of a split of the data set in `dir`; a shard that cannot be read is a fault too. Keeps what is needed to
+    /// compare its pictures with others if there is more than one split.
+    pub fn run(
+        dir: &Path,
+        (expected, split): (&'a ShardManifest, &'a SplitManifest),
+        manifest: &'a Manifest,
+        counter: &mut Counter<'_>,
+    ) -> Self {
+        let path = dir.join(&expected.file);
+        let pictures = (manifest.splits.len() > 1).then(Vec::new);
+        let mut check = Check {
+            path,
+            expected,
+            split,
+            manifest,
+            checked: 0,
+            bytes: 0,
+            bad: Vec::new(),
+            classes: BTreeMap::new(),
+            pictures,
+        };
+        if let Err(error) = check.walk(counter) {
+            check.fault(error.to_string());
+        }
+        check
+    }
+
+    fn walk(&mut self, counter: &mut Counter<'_>) -> Result<(), Error> {
+        let mut walk = Walk::open(&self.path)?;
+        self.bytes = walk.length();
+        if self.bytes != self.expected.bytes {
+            self.fault(format!("dataset.json says {} bytes, the file has {}", self.expected.bytes, self.bytes));
+        }
+        let index = self.read_index();
+        let entries = self.records(&mut walk, index.as_ref(), counter)?;
+        if let (Some(index), Some(entries)) = (&index, entries)
+            && let Some(what) = index.difference(&entries)
+        {
+            self.fault(what);
+        }
+        if self.checked != self.expected.count {
+            self.fault(format!("dataset.json says {} records, {} were found", self.expected.count, self.checked));
+        }
+        Ok(())
+    }
+
+    /// Checks the records; returns offset and size of all of them, if every length could be trusted.
+    fn records(
+        &mut self,
+        walk: &mut Walk,
+        index: Option<&ShardIndex>,
+        counter: &mut Counter<'_>,
+    ) -> Result<Option<Vec<(u64, u64)>>, Error> {
+        let (mut entries, mut complete, mut pixels) = (Vec::new(), true, Pixels::default());
+        while let Some(found) = walk.step()? {
+            let (at, bad_length) = (found.at, found.bad_length);
+            self.checked += 1;
+            entries.push((at.offset, found.size));
+            match check_record(&found, self.split, self.manifest, &mut pixels, self.pictures.as_mut()) {
+                Ok(classes) => {
+                    classes.into_iter().for_each(|class| self.classes.entry(class).or_insert((0, at)).0 += 1)
+                }
+                Err(what) => self.bad.push(Bad::record(&self.expected.file, at, what)),
+            }
+            counter.tick();
+            if bad_length {
+                complete = false;
+                self.resume(walk, index, at)?;
+            }
+        }
+        Ok(complete.then_some(entries))
+    }
+
+    /// Continues behind a record of unknown length, at the next position of the index.
+    fn resume(&mut self, walk: &mut Walk, index: Option<&ShardIndex>, at: Position) -> Result<(), Error> {
+        let length = walk.length();
+        if let Some(next) = index.and_then(|index| index.next(at.offset, length)) {
+            return walk.resume(next);
+        }
+        if !index.is_some_and(|index| index.is_last(at.offset, length)) {
+            let left = length - at.offset;
+            let what = format!("the last {left} bytes of the shard, from here on, could not be checked");
+            self.bad.push(Bad::record(&self.expected.file, at, what));
+        }
+        Ok(())
+    }
+
+    fn read_index(&mut self) -> Option<ShardIndex> {
+        match ShardIndex::read(&self.path) {
+            Ok(index) => Some(index),
+            Err(problem) => {
+                self.fault(format!("its index {problem}; run `trireme data index`"));
+                None
+            }
+        }
+    }
+
+    /// Notes a fault of the shard as a whole.
+    fn fault(&mut self, what: String) {
+        self.bad.push(Bad::shard(&self.expected.file, what));
+    }
+}
+
+/// Checks a record's checksums, protobuf, label and image. Adds the image to `pictures` and returns the record's classes.
+fn check_record(
+    found: &Found<'_>,
+    split: &SplitManifest,
+    manifest: &Manifest,
+    pixels: &mut Pixels,
+    pictures: Option<&mut Vec<Picture>>,
+) -> Result<Vec<usize>, String> {
+    let payload = found.payload.map_err(|e| e.to_string())?;
+    let example = example::parse(payload).map_err(|e| e.to_string())?;
+    let classes = manifest::classes(&example, manifest)?;
+    manifest::check_name(&example, &classes, manifest)?;
+    decode::check_entry_points(&example).map_err(|fault| fault.to_string())?;
+    let reduced = pixels.reduced(&example)?;
+    check_size(&example, split)?;
+    if let Some(pictures) = pictures {
+        pictures.push(Picture::new(found.at.record, &example, &reduced));
+    }
+    Ok(classes)
+}
+
+/// Whether an image, as its file holds it, has the size that all images of its split have by `dataset.json`, or one between the least and
+/// the largest.
+fn check_size(example: &Example<'_>, split: &SplitManifest) -> Result<(), String> {
+    let spec = decode::spec_as(example, decode::Exif::Ignored).map_err(|fault| fault.to_string())?;
+    let got = [spec.height, spec.width];
+    let within = |least: [u32; 2], most: [u32; 2]| (0..2).all(|side| (least[side]..=most[side]).contains(&got[side]));
+    let of = |[height, width]: [u32; 2]| format!("{height}x{width}");
+    match (split.size, split.sizes) {
+        (Some(size), _) if got != size => {
+            Err(format!("an image of {}, and dataset.json says that all are of {} (height x width)", of(got), of(size)))
+        }
+        (_, Some([least, most])) if !within(least, most) => {
+            let (least, most) = (of(least), of(most));
+            Err(format!(
+                "an image of {}, and dataset.json says that they are of {least} to {most} (height x width)",
+                of(got)
+            ))
+        }
+        _ => Ok(()),
+    }
+}
+
+/// One fault.
+#[derive(Debug, Clone, PartialEq, Eq)]
+pub struct Bad {
+    /// The shard's file name.
+    pub shard: String,
+    /// Number of the record in its shard, from 0; `None` where the shard as a whole is at fault.
+    pub record: Option<u64>,
+    /// Byte offset of the record.
+    pub offset: Option<u64>,
+    /// What is wrong.
+    pub what: String,
+}
+
+impl Bad {
+    /// A fault of a whole shard.
+    pub(super) fn shard(shard: &str, what: String) -> Self {
+        Bad { shard: shard.to_string(), record: None, offset: None, what }
+    }
+
+    /// A fault of one record.
+    pub(super) fn record(shard: &str, at: Position, what: String) -> Self {
+        Bad { shard: shard.to_string(), record: Some(at.record), offset: Some(at.offset), what }
+    }
+
+    /// The fault for scripts.
+    pub fn to_json(&self) -> serde_json::Value {
+        json!({"shard": self.shard, "record": self.record, "offset": self.offset, "what": self.what})
+    }
+}
+
+impl fmt::Display for Bad {
+    fn fmt(&self, f: &mut fmt::Formatter<'_>) -> fmt::Result {
+        let (shard, what) = (printable(&self.shard), printable(&self.what));
+        match (self.record, self.offset) {
+            (Some(record), Some(offset)) => {
+                write!(f, "{shard}, record {record} at byte {offset}: {what}")
+            }
+            _ => write!(f, "{shard}: {what}"),
+        }
     }
 }

@@ -1,15 +1,21 @@
-//! Reads a shard record by record as a stream, with one reused buffer, and continues behind damaged records where it can.
+//! Reads a shard record by record as a stream, with one reused buffer. One way continues behind faults, the other stops at the first.
 //!
 //! Training reads shards through `loaders`, which trusts the index and stops at the first fault; this is for the tools that
 //! make the index or look for every fault.
 
-use crate::error::Error;
-use loaders::record::{OVERHEAD, RecordFault, masked_crc32c};
-use loaders::stall::during;
-use loaders::{Compressed, regular};
+use std::collections::BTreeMap;
 use std::fs::File;
 use std::io::{BufRead, BufReader, ErrorKind, Read, Seek, SeekFrom};
 use std::path::{Path, PathBuf};
+
+use loaders::record::{OVERHEAD, RecordFault, masked_crc32c};
+use loaders::stall::during;
+use loaders::{Compressed, Example, example, regular};
+
+use crate::error::Error;
+use crate::image::moments::Moments;
+use crate::image::pixels::Pixels;
+use crate::progress::Counter;
 
 /// Bytes before a payload: its length and the checksum of that.
 const HEADER: usize = 12;
@@ -134,5 +140,100 @@ impl Walk {
 
     fn read(&mut self, bytes: &mut [u8]) -> Result<(), Error> {
         during("reading", &self.path, || self.file.read_exact(bytes)).map_err(|e| Error::io("read", &self.path, e))
+    }
+}
+
+/// The most classes of a shard.
+const MOST_LABELS: usize = 1 << 20;
+
+/// What a shard holds.
+#[derive(Debug, Default)]
+pub(super) struct Scanned {
+    /// Offset and size with framing of each record.
+    pub entries: Vec<(u64, u64)>,
+    /// Bytes of the shard.
+    pub bytes: u64,
+    /// Every stored label.
+    pub labels: BTreeMap<i64, Seen>,
+    /// The first record of none or several labels.
+    pub several: Option<Position>,
+    /// Sums over the pixels, if they were measured.
+    pub moments: Moments,
+}
+
+/// What the records of one label say.
+#[derive(Debug, Clone, PartialEq, Eq)]
+pub(super) struct Seen {
+    /// The first of them.
+    pub first: Position,
+    /// The record count.
+    pub count: u64,
+    /// The name in the first record that has a name.
+    pub name: Option<Named>,
+    /// The first name that differs from `name`.
+    pub other: Option<Named>,
+}
+
+/// The name that a record assigns to its class.
+#[derive(Debug, Clone, PartialEq, Eq)]
+pub(super) struct Named {
+    pub at: Position,
+    /// The `image/class/text` feature.
+    pub text: String,
+    /// The `image/class/synset` feature, or an empty string.
+    pub synset: String,
+}
+
+impl Named {
+    /// Compares the WordNet ids if both are set, otherwise the names. An empty name matches any name.
+    pub(super) fn is_same(&self, text: &str, synset: &str) -> bool {
+        match self.synset.is_empty() || synset.is_empty() {
+            true => self.text.is_empty() || text.is_empty() || self.text == text,
+            false => self.synset == synset,
+        }
+    }
+}
+
+/// Scans the shard at `path`; decodes and measures the images if `pixels`.
+pub(super) fn scan(path: &Path, pixels: bool, counter: &mut Counter<'_>) -> Result<Scanned, Error> {
+    let mut walk = Walk::open(path)?;
+    let mut scanned = Scanned { bytes: walk.length(), ..Scanned::default() };
+    let mut decoder = Pixels::default();
+    while let Some(found) = walk.step()? {
+        let Position { record, offset } = found.at;
+        let failed = |what: String| Error::Record { shard: path.to_path_buf(), record, offset, what };
+        let payload = found.payload.map_err(|e| failed(e.to_string()))?;
+        let example = example::parse(payload).map_err(|e| failed(e.to_string()))?;
+        if pixels {
+            decoder.measure(&example, &mut scanned.moments).map_err(failed)?;
+        }
+        scanned.entries.push((offset, found.size));
+        scanned.see(&example, example::synset(payload).unwrap_or(""), found.at);
+        if scanned.labels.len() > MOST_LABELS {
+            return Err(failed(format!(
+                "the shard has more than {MOST_LABELS} different labels; expected class numbers"
+            )));
+        }
+        counter.tick();
+    }
+    Ok(scanned)
+}
+
+impl Scanned {
+    fn see(&mut self, example: &Example<'_>, synset: &str, at: Position) {
+        if example.labels.is_list() {
+            self.several.get_or_insert(at);
+            return;
+        }
+        let new = || Seen { first: at, count: 0, name: None, other: None };
+        let seen = self.labels.entry(example.label).or_insert_with(new);
+        seen.count += 1;
+        let named = || Named { at, text: example.text.to_string(), synset: synset.to_string() };
+        match &seen.name {
+            _ if example.text.is_empty() && synset.is_empty() => {}
+            None => seen.name = Some(named()),
+            Some(name) if !name.is_same(example.text, synset) => drop(seen.other.get_or_insert_with(named)),
+            Some(_) => {}
+        }
     }
 }

@@ -1,29 +1,34 @@
+//! Images whose labels are in a file: a CSV or TSV table, or a folder of images with a table or a JSON file beside it.
+//!
 //! A table of images: CSV or TSV with a path, a label and, if you like, a split on each line. Paths are relative to the table's folder.
 //!
 //! A header names the columns (`path`, `label`, `split` and usual other words for them); without one the first two or three columns count.
 //! A column `labels`, or a separator in the options, means that images may have several labels, or none.
 
-use super::kind::{Kind, Open, Opened};
+use std::collections::BTreeSet;
+use std::path::Path;
+
 use super::reader::files::Files;
+use super::reader::folders::{Images, folders};
 use super::reader::labelled::{self, List, Listed};
+use super::reader::lines::Lines;
 use super::reader::table::{self, Reading, Table};
-use crate::dir;
+use super::{Kind, Open, Opened};
 use crate::error::Error;
 use crate::options::ConvertOptions;
-use crate::text;
-use std::path::Path;
+use crate::{dir, splits, text};
 
 /// A table.
 pub(super) const CSV: Kind = Kind {
     name: "csv",
     about: "a table (CSV or TSV) of image files: columns path, label or labels and, if you like, split",
-    open: Open::Files(open),
+    open: Open::Files(open_csv),
 };
 
 const HINT: &str = "expected a table with a line for each image: path,label or path,label,split";
 const CURE: &str = "paths are relative to the table's folder";
 
-fn open(src: &Path, options: &ConvertOptions) -> Opened {
+fn open_csv(src: &Path, options: &ConvertOptions) -> Opened {
     match src.try_exists() {
         // what is neither a file nor a folder is refused when it is opened
         Ok(true) if !src.is_dir() => {}
@@ -66,4 +71,65 @@ fn open(src: &Path, options: &ConvertOptions) -> Opened {
     let mut files = Files::new(src, classes.names, found, notes, options)?.without(skipped);
     files.bytes = (repeats > 0).then_some(bytes);
     Ok(Box::new(files))
+}
+
+// A folder of images at any depth, and beside it a table or a JSON file with the labels of each: several, or none.
+//
+// SRC/train beside SRC/val or SRC/test, by any of the words for them, are splits, unless the table has a column of splits.
+
+/// Opens the images below `src` with the labels in the file `list`.
+pub(super) fn open_folder_labels(src: &Path, list: &Path, options: &ConvertOptions) -> Opened {
+    let mut lines = read(list, options)?;
+    if lines.is_empty() {
+        return Err(Error::input(list, "lists no image"));
+    }
+    let below = split_folders(src)?;
+    labelled::use_slashes(src, &mut lines)?;
+    lines.trim_paths();
+    if !below.is_empty() {
+        lines.split_by_path(|path| Some(path.split_once('/')?.0))?;
+    }
+    let unlisted = unlisted(src, list, &lines)?;
+    labelled::prepare(list, src, &mut lines, options)?;
+    let classes = labelled::classes(list, &lines, true, None, options)?;
+    let folder = List { folder: src, classes: &classes, several: true, allow_outside: options.allow_outside };
+    let Listed { found, mut bad, .. } = folder.look(&mut lines, options.on_bad)?;
+    unlisted.into_iter().for_each(|what| bad.push(None, what));
+    let cure = format!("paths are relative to {}; an image without a label has an empty list", src.display());
+    let skipped = labelled::check(list, bad, &cure)?;
+    if found.is_empty() {
+        return Err(Error::input(list, "not one of its lines can be used"));
+    }
+    Ok(Box::new(Files::new(src, classes.names, found, Vec::new(), options)?.without(skipped)))
+}
+
+fn read(list: &Path, options: &ConvertOptions) -> Result<Lines, Error> {
+    let ending = list.extension().map(|ending| ending.to_ascii_lowercase());
+    if ending.is_some_and(|ending| ending == "json") {
+        return match options.label_separator {
+            None => labelled::read(list, options.limits),
+            Some(_) => Err(Error::Usage("--label-separator is of a table; a JSON file has lists".into())),
+        };
+    }
+    Ok(table::read(list, &Reading { options, several: true })?.lines)
+}
+
+/// The folders of `src` that are splits: as where folders are classes, one of them must be `train`, by any of its words.
+fn split_folders(src: &Path) -> Result<BTreeSet<String>, Error> {
+    let found: BTreeSet<String> = folders(src)?.into_iter().filter(|name| splits::is_split(name)).collect();
+    let has_train = found.iter().any(|name| splits::is_train(name));
+    Ok(if has_train { found } else { BTreeSet::new() })
+}
+
+/// Says which images the list does not name.
+fn unlisted(src: &Path, list: &Path, lines: &Lines) -> Result<Vec<String>, Error> {
+    let order = lines.by_image();
+    let is_listed = |file: &str| {
+        let image = |at: &u32| lines.image(&lines.all()[*at as usize]).cmp(file);
+        order.binary_search_by(image).is_ok()
+    };
+    let files = Images::below(src, Path::new(""))?.files;
+    let name = list.file_name().unwrap_or_default().to_string_lossy().into_owned();
+    let missing = files.into_iter().filter(|file| !is_listed(file));
+    Ok(missing.map(|file| format!("{file}: not in {name}")).collect())
 }

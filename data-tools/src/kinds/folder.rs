@@ -4,17 +4,14 @@
 //! ...); else all of SRC is `train`. The classes are those of `train`, sorted by their bytes, or a given list. Names that begin with a dot
 //! are ignored.
 
-use super::folder_labels;
-use super::kind::{Kind, Open, Opened};
-use super::reader::classes;
-use super::reader::files::Files;
+use super::reader::files::{Files, Listing, Place};
 use super::reader::folders::{self, ENDING_NAMES, Images, folders};
-use super::reader::listing::{Listing, Place};
-use crate::dir;
+use super::reader::names;
+use super::{Kind, Open, Opened, csv};
 use crate::error::Error;
 use crate::options::{ConvertOptions, OnBad};
 use crate::splits::{self, Assign, Names, TRAIN, Unknown};
-use crate::text;
+use crate::{dir, text};
 use std::collections::{BTreeMap, BTreeSet};
 use std::path::{Path, PathBuf};
 
@@ -43,7 +40,7 @@ struct SplitFolder {
 fn open(src: &Path, options: &ConvertOptions) -> Opened {
     dir::check(src, HINT)?;
     if let Some(list) = &options.labels {
-        return folder_labels::open(src, list, options);
+        return csv::open_folder_labels(src, list, options);
     }
     let mut finder = Finder { src, options, given: options.classes.is_some(), notes: Vec::new() };
     let splits = finder.splits()?;
@@ -55,10 +52,10 @@ fn open(src: &Path, options: &ConvertOptions) -> Opened {
         return Err(no_classes(&src.join(&splits[0].folders[0]))?);
     }
     let names = match &options.classes {
-        Some(path) => classes::read(path)?,
+        Some(path) => names::read(path)?,
         None => train.into_iter().collect(),
     };
-    classes::check(src, &names)?;
+    names::check(src, &names)?;
     let (names, listing) = finder.train(&splits[0], names)?;
     let mut found = vec![("train".to_string(), listing)];
     for split in &splits[1..] {

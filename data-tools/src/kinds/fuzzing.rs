@@ -1,7 +1,7 @@
 //! The entry points of the fuzz targets that read sources.
 
-use super::reader::budget::Budget;
-use super::reader::{idx as reader, matlab as tables, npy as arrays, recordio as records, tar_index as archives};
+use super::reader::input::Budget;
+use super::reader::{archive as archives, arrays, devkit as tables, recordio as records};
 use crate::options::ConvertOptions;
 use crate::source::Sample;
 use loaders::Limits;
@@ -24,10 +24,10 @@ fn file(bytes: &[u8]) -> Option<PathBuf> {
 pub fn idx(bytes: &[u8]) {
     let Some(path) = file(bytes) else { return };
     let budget = || Budget::new(Limits::with_memory(MEMORY));
-    if let Ok(images) = reader::read_images(&path, &mut budget()) {
+    if let Ok(images) = arrays::read_images(&path, &mut budget()) {
         assert_eq!(images.pixels.len(), images.count * u64::from(images.height) * u64::from(images.width));
     }
-    if let Ok(labels) = reader::read_labels(&path, 10, &mut budget()) {
+    if let Ok(labels) = arrays::read_labels(&path, 10, &mut budget()) {
         assert!(labels.iter().all(|&label| label < 10));
     }
 }

@@ -4,20 +4,16 @@
 //! As in TensorFlow's shards, labels are 1 to 1000 in order of the WordNet ids (`label_offset` 1), PNG and CMYK
 //! files become RGB JPEGs, and records hold synset, words and, where their archives are there, the boxes of objects.
 
-use super::kind::{Kind, Open, Opened};
-use super::reader::annotations::{self, Annotations};
-use super::reader::budget::Budget;
-use super::reader::classes;
-use super::reader::devkit::{self, Devkit, Synset};
-use super::reader::files::Files;
-use super::reader::folders::entries;
-use super::reader::groups::{self, Group};
-use super::reader::listing::Listing;
-use crate::dir;
+use super::reader::devkit::{self, Annotations, Devkit, Synset};
+use super::reader::files::{Files, Listing};
+use super::reader::folders::{self, Group, entries};
+use super::reader::input::Budget;
+use super::reader::names;
+use super::{Kind, Open, Opened};
 use crate::error::Error;
 use crate::options::{ConvertOptions, OnBad};
 use crate::source::{Sample, Source, SourceSplit, Stamp};
-use crate::text;
+use crate::{dir, text};
 use loaders::crc32c::crc32c_append;
 use std::collections::{BTreeMap, BTreeSet};
 use std::path::{Path, PathBuf};
@@ -49,8 +45,8 @@ fn open(src: &Path, options: &ConvertOptions) -> Opened {
     dir::check(src, HINT)?;
     let find = |names: &[&str]| names.iter().map(|name| src.join(name)).find(|path| path.exists());
     let train = find(&TRAIN).ok_or_else(|| Error::Missing { path: src.join(TRAIN[0]), hint: HINT.to_string() })?;
-    let kit = devkit::find(src).map(|path| devkit::read(&path, &options.limits)).transpose()?;
-    let groups = groups::read(&train, options.jobs)?;
+    let kit = devkit::find(src).map(|path| devkit::read_devkit(&path, &options.limits)).transpose()?;
+    let groups = folders::read(&train, options.jobs)?;
     let synsets = choose(src, options, kit.as_ref(), &groups)?;
     let mut opener = Opener { options, synsets, kit, notes: Vec::new() };
     let mut found = vec![("train".to_string(), opener.train(&train, groups)?)];
@@ -63,7 +59,7 @@ fn open(src: &Path, options: &ConvertOptions) -> Opened {
     let names = synsets.iter().map(name).collect();
     let (mut boxes, mut budget) = (Annotations::new(), Budget::new(options.limits));
     for path in BOXES.iter().map(|name| src.join(name)).filter(|path| path.is_file()) {
-        annotations::read(&path, &mut budget, &mut boxes)?;
+        devkit::read_annotations(&path, &mut budget, &mut boxes)?;
     }
     Ok(Box::new(ImageNet { files: Files::new(src, names, found, notes, options)?, synsets, boxes }))
 }
@@ -83,7 +79,7 @@ fn choose(src: &Path, options: &ConvertOptions, kit: Option<&Devkit>, groups: &[
     }
     let Some(path) = &options.classes else { return Ok(known) };
     let mut seen = BTreeSet::new();
-    let wanted = classes::read(path)?.into_iter().map(|line| {
+    let wanted = names::read(path)?.into_iter().map(|line| {
         let wnid = line.split_whitespace().next().unwrap_or_default();
         if !seen.insert(wnid.to_string()) {
             return Err(Error::input(path, format!("the class `{wnid}` is listed twice")));
@@ -156,7 +152,7 @@ impl Opener<'_> {
     /// The validation images: by class, or in one folder or archive with the kit's ground truth.
     fn validation(&mut self, path: &Path) -> Result<Listing, Error> {
         if path.is_dir() && entries(path)?.iter().any(|entry| entry.is_dir && is_wnid(&entry.name)) {
-            let groups = groups::read(path, self.options.jobs)?;
+            let groups = folders::read(path, self.options.jobs)?;
             return self.by_class(path, groups);
         }
         let Some(kit) = self.kit.take() else {

@@ -1,27 +1,34 @@
+//! The small published sets of pixels: MNIST, Fashion-MNIST, CIFAR-10 and CIFAR-100.
+//!
 //! MNIST and Fashion-MNIST: four IDX files in a folder, 60,000 + 10,000 grey images in the published sets.
 
-use super::kind::{Kind, Open, Opened};
-use super::reader::budget::Budget;
-use super::reader::{idx, input, names};
-use crate::dir;
+use std::io;
+use std::path::{Path, PathBuf};
+
+use loaders::Format;
+
+use super::reader::arrays::interleave;
+use super::reader::input::{Budget, Store};
+use super::reader::{archive, arrays, input, names};
+use super::{Kind, Open, Opened};
 use crate::error::Error;
 use crate::options::ConvertOptions;
 use crate::source::{Sample, Source, SourceSplit};
-use loaders::Format;
-use std::path::{Path, PathBuf};
+use crate::text::without_mark;
+use crate::{dir, pool};
 
 /// MNIST: the classes are the digits.
 pub(super) const DIGITS: Kind = Kind {
     name: "mnist",
     about: "folder with the four MNIST IDX files, plain or .gz; classes 0 to 9",
-    open: Open::Fixed(|src, options| open(src, &names::DIGITS, options)),
+    open: Open::Fixed(|src, options| open_mnist(src, &names::DIGITS, options)),
 };
 
 /// Fashion-MNIST: the classes are its ten garments.
 pub(super) const FASHION: Kind = Kind {
     name: "fashion-mnist",
     about: "folder with the four Fashion-MNIST IDX files, plain or .gz",
-    open: Open::Fixed(|src, options| open(src, &names::FASHION, options)),
+    open: Open::Fixed(|src, options| open_mnist(src, &names::FASHION, options)),
 };
 
 const HINT: &str = "expected a folder with train-images-idx3-ubyte, train-labels-idx1-ubyte, \
@@ -30,7 +37,7 @@ const HINT: &str = "expected a folder with train-images-idx3-ubyte, train-labels
 struct Part {
     /// The file of the images.
     file: PathBuf,
-    images: idx::Images,
+    images: arrays::Images,
     labels: Vec<u8>,
     /// Name of that file as published.
     name: &'static str,
@@ -42,7 +49,7 @@ struct Mnist {
     parts: Vec<Part>,
 }
 
-fn open(src: &Path, classes: &[&str], options: &ConvertOptions) -> Opened {
+fn open_mnist(src: &Path, classes: &[&str], options: &ConvertOptions) -> Opened {
     dir::check(src, HINT)?;
     let mut budget = Budget::new(options.limits);
     let mut source = Mnist { classes: names::owned(classes), splits: Vec::new(), parts: Vec::new() };
@@ -68,8 +75,8 @@ fn read_part(src: &Path, name: &'static str, classes: usize, budget: &mut Budget
     let find = |name: &str| input::find(src, &[name, &name.replace("-idx", ".idx")], HINT);
     let image_file = find(name)?;
     let label_file = find(&name.replace("images-idx3", "labels-idx1"))?;
-    let labels = idx::read_labels(&label_file, classes, budget)?;
-    let images = idx::read_images(&image_file, budget)?;
+    let labels = arrays::read_labels(&label_file, classes, budget)?;
+    let images = arrays::read_images(&image_file, budget)?;
     if labels.len() as u64 != images.count {
         return Err(Error::input(
             &label_file,
@@ -114,6 +121,230 @@ impl Source for Mnist {
         sample.channels = 1;
         sample.label = u32::from(part.labels[at]);
         sample.name(part.name, index);
+        Ok(())
+    }
+}
+
+/// CIFAR-10.
+pub(super) const CIFAR10: Kind = Kind {
+    name: "cifar10",
+    about: "CIFAR-10, binary version: folder, .tar or .tar.gz",
+    open: Open::Fixed(|src, options| open_cifar(src, &LAYOUT_10, options)),
+};
+
+/// CIFAR-100 with its 100 fine labels.
+pub(super) const CIFAR100: Kind = Kind {
+    name: "cifar100",
+    about: "CIFAR-100, binary version, fine labels: folder, .tar or .tar.gz",
+    open: Open::Fixed(|src, options| open_cifar(src, &LAYOUT_100, options)),
+};
+
+const SIDE: usize = 32;
+const PLANE: usize = SIDE * SIDE;
+/// The most bytes before the pixels.
+const MOST_LABELS: usize = 2;
+
+/// How CIFAR-10 and CIFAR-100 differ.
+struct Layout {
+    name: &'static str,
+    /// Folder inside the published archive.
+    folder: &'static str,
+    train: &'static [&'static str],
+    test: &'static [&'static str],
+    /// File with one class name a line.
+    names: &'static str,
+    builtin: &'static [&'static str],
+    /// Bytes before the pixels, the label being the last of them (CIFAR-100: coarse, fine).
+    label_bytes: usize,
+    /// A file of the version for Python, to recognise a wrong download.
+    python: &'static str,
+}
+
+const LAYOUT_10: Layout = Layout {
+    name: "CIFAR-10",
+    folder: "cifar-10-batches-bin",
+    train: &["data_batch_1.bin", "data_batch_2.bin", "data_batch_3.bin", "data_batch_4.bin", "data_batch_5.bin"],
+    test: &["test_batch.bin"],
+    names: "batches.meta.txt",
+    builtin: &names::CIFAR10,
+    label_bytes: 1,
+    python: "data_batch_1",
+};
+
+const LAYOUT_100: Layout = Layout {
+    name: "CIFAR-100",
+    folder: "cifar-100-binary",
+    train: &["train.bin"],
+    test: &["test.bin"],
+    names: "fine_label_names.txt",
+    builtin: &names::CIFAR100,
+    label_bytes: 2,
+    python: "train",
+};
+
+/// One `.bin` file.
+struct Batch {
+    name: &'static str,
+    path: PathBuf,
+    records: Store,
+}
+
+struct Cifar {
+    layout: &'static Layout,
+    classes: Vec<String>,
+    splits: Vec<SourceSplit>,
+    parts: Vec<Vec<Batch>>,
+}
+
+fn open_cifar(src: &Path, layout: &'static Layout, options: &ConvertOptions) -> Opened {
+    Ok(Box::new(Cifar::open_cifar(src, layout, options)?))
+}
+
+impl Layout {
+    fn record(&self) -> usize {
+        self.label_bytes + 3 * PLANE
+    }
+
+    fn hint(&self) -> String {
+        format!(
+            "expected the binary version of {}: a folder or a .tar.gz with {}, {} and, if you like, {}",
+            self.name,
+            self.train.join(", "),
+            self.test.join(", "),
+            self.names
+        )
+    }
+}
+
+impl Cifar {
+    fn open_cifar(src: &Path, layout: &'static Layout, options: &ConvertOptions) -> Result<Self, Error> {
+        let mut wanted: Vec<&str> = [layout.train, layout.test].concat();
+        wanted.push(layout.names);
+        let hint = layout.hint();
+        let members = archive::Wanted { folder: layout.folder, names: &wanted, other: layout.python, hint: &hint };
+        let mut files = members.read(src, &mut Budget::new(options.limits))?;
+        let classes = match files.pop().flatten() {
+            Some(file) => class_names(file, layout)?,
+            None => names::owned(layout.builtin),
+        };
+        pool::run(files.len(), options.jobs, |i| {
+            files[i].as_ref().map_or(Ok(()), |f| check(f, layout, classes.len()))
+        })?;
+        let mut files = files.into_iter();
+        let mut parts = Vec::new();
+        let mut splits = Vec::new();
+        for (split, names) in [("train", layout.train), ("test", layout.test)] {
+            let mut part = Vec::new();
+            for (name, file) in names.iter().zip(files.by_ref()) {
+                let file = file.ok_or_else(|| Error::Missing { path: src.join(name), hint: hint.clone() })?;
+                part.push(Batch { name, path: file.path, records: file.data });
+            }
+            let len = part.iter().map(|b| b.records.len() / layout.record() as u64);
+            splits.push(SourceSplit { name: split.to_string(), len: len.sum() });
+            parts.push(part);
+        }
+        Ok(Cifar { layout, classes, splits, parts })
+    }
+
+    /// The batch with sample `index` of a split, and the number of its record there.
+    fn find(&self, split: usize, index: u64) -> Result<(&Batch, u64), Error> {
+        let mut at = index;
+        for batch in &self.parts[split] {
+            let records = batch.records.len() / self.layout.record() as u64;
+            if at < records {
+                return Ok((batch, at));
+            }
+            at -= records;
+        }
+        Err(Error::input(Path::new(&self.splits[split].name), format!("has no sample {index}")))
+    }
+}
+
+/// The names in a file with one name a line; blank lines are skipped.
+fn class_names(file: archive::Member, layout: &Layout) -> Result<Vec<String>, Error> {
+    let path = file.path.clone();
+    let bytes = file.whole()?;
+    let text = String::from_utf8_lossy(&bytes);
+    let found = || without_mark(&text).lines().map(str::trim).filter(|line| !line.is_empty());
+    let count = found().count();
+    if count != layout.builtin.len() {
+        return Err(Error::input(
+            &path,
+            format!(
+                "{} class names; {} has {}; remove the file to use the published names",
+                count,
+                layout.name,
+                layout.builtin.len()
+            ),
+        ));
+    }
+    Ok(found().map(String::from).collect())
+}
+
+/// Refuses a batch that is empty, cut short, or has a label without a class.
+fn check(file: &archive::Member, layout: &Layout, classes: usize) -> Result<(), Error> {
+    let (record, length) = (layout.record(), file.data.len());
+    if length == 0 || !length.is_multiple_of(record as u64) {
+        let (whole, rest, name) = (length / record as u64, length % record as u64, layout.name);
+        let what = format!(
+            "{length} bytes are not whole records of {record} bytes ({whole} records and {rest} bytes): cut short, or not \
+             {name}; fetch it again"
+        );
+        return Err(Error::input(&file.path, what));
+    }
+    let labels = |at: usize, label: u8| {
+        if usize::from(label) < classes {
+            return Ok(());
+        }
+        let (byte, last) = (at * record, classes - 1);
+        let what = format!("label {label} of record {at} at byte {byte} is out of range; expected 0 to {last}");
+        Err(Fault::Label(what))
+    };
+    file.data.each(record, layout.label_bytes - 1, labels).map_err(|fault| match fault {
+        Fault::Label(what) => Error::input(&file.path, what),
+        Fault::Io(e) => Error::io("read", &file.path, e),
+    })
+}
+
+/// What is wrong with a batch.
+enum Fault {
+    Label(String),
+    Io(io::Error),
+}
+
+impl From<io::Error> for Fault {
+    fn from(error: io::Error) -> Self {
+        Fault::Io(error)
+    }
+}
+
+impl Source for Cifar {
+    fn splits(&self) -> &[SourceSplit] {
+        &self.splits
+    }
+
+    fn classes(&self) -> &[String] {
+        &self.classes
+    }
+
+    fn soon(&self, split: usize, index: u64) {
+        if let Ok((batch, at)) = self.find(split, index) {
+            let size = self.layout.record() as u64;
+            batch.records.soon(at * size, size);
+        }
+    }
+
+    fn sample(&self, split: usize, index: u64, sample: &mut Sample) -> Result<(), Error> {
+        let (batch, at) = self.find(split, index)?;
+        let (mut record, size) = ([0; MOST_LABELS + 3 * PLANE], self.layout.record());
+        let record = &mut record[..size];
+        batch.records.read_at(at * size as u64, record).map_err(|e| Error::io("read", &batch.path, e))?;
+        let (labels, pixels) = record.split_at(self.layout.label_bytes);
+        interleave(pixels, 3, &mut sample.encoded);
+        sample.format = Format::Raw;
+        (sample.height, sample.width, sample.channels) = (SIDE as u32, SIDE as u32, 3);
+        sample.label = u32::from(labels[self.layout.label_bytes - 1]);
+        sample.name(batch.name, at);
         Ok(())
     }
 }

@@ -1,40 +1,66 @@
 //! The catalogue of sources that can be converted. A new kind is one file that offers a [`Kind`], and its entry here.
 
-mod cifar;
 mod csv;
 mod folder;
-mod folder_labels;
 #[cfg(fuzzing)]
 pub mod fuzzing;
 mod imagenet;
-mod kind;
 mod mnist;
 mod npz;
 mod parquet;
 mod reader;
 mod recordio;
-mod tfrecord;
 mod webdataset;
 
 use crate::error::Error;
 use crate::options::ConvertOptions;
 use crate::source::Source;
-use kind::{Kind, Open};
 use loaders::guarded_with;
 use std::path::Path;
+
+/// A source, or why it cannot be read.
+type Opened = Result<Box<dyn Source>, Error>;
+
+/// How a source is opened; everything that can be checked before the first sample is checked here.
+enum Open {
+    /// A source whose images, classes and splits are as published.
+    Fixed(fn(&Path, &ConvertOptions) -> Opened),
+    /// A source of pixels, whose classes may be named; images and splits are as they are.
+    Pixels(fn(&Path, &ConvertOptions) -> Opened),
+    /// Records that are copied as they are, shard by shard.
+    Records,
+    /// A source of image files, converted as the options say.
+    Files(fn(&Path, &ConvertOptions) -> Opened),
+}
+
+/// A format of source data sets.
+struct Kind {
+    /// Its name on the command line.
+    pub name: &'static str,
+    /// One line for `--help`.
+    pub about: &'static str,
+    pub open: Open,
+}
+
+/// Plain or compressed by GZIP or ZLIB, of TensorFlow's scripts or of TensorFlow Datasets. The records are copied as they are, shard by shard.
+const TFRECORD: Kind = Kind {
+    name: "tfrecord",
+    about: "TFRecords of tf.Example, also GZIP- or ZLIB-compressed ones and those of TensorFlow Datasets",
+    open: Open::Records,
+};
 
 const CATALOGUE: &[Kind] = &[
     mnist::DIGITS,
     mnist::FASHION,
-    cifar::CIFAR10,
-    cifar::CIFAR100,
+    mnist::CIFAR10,
+    mnist::CIFAR100,
     folder::FOLDER,
     csv::CSV,
     imagenet::IMAGENET,
     webdataset::WEBDATASET,
     recordio::RECORDIO,
     parquet::PARQUET,
-    tfrecord::TFRECORD,
+    TFRECORD,
     npz::NPZ,
 ];
 

@@ -1,12 +1,11 @@
 //! Arrays of NumPy: `x_train`, `y_train`, `x_test`, `y_test` and the like in a `.npz` file; images are bytes (N, H, W), (N, H, W, C) or
 //! (N, C, H, W), labels whole numbers (N) or (N, 1).
 
-use super::kind::{Kind, Open, Opened};
-use super::reader::budget::Budget;
+use super::reader::arrays::{self, Array, interleave};
+use super::reader::input::Budget;
+use super::reader::labelled::Unusable;
 use super::reader::labels::{Classes, Label};
-use super::reader::npy::{self, Array};
-use super::reader::planes::interleave;
-use super::reader::unusable::Unusable;
+use super::{Kind, Open, Opened};
 use crate::error::Error;
 use crate::options::ConvertOptions;
 use crate::source::{Sample, Source, SourceSplit};
@@ -78,7 +77,7 @@ fn open(src: &Path, options: &ConvertOptions) -> Opened {
     let mut budget = Budget::new(options.limits);
     let mut pairs: BTreeMap<String, Pair> = BTreeMap::new();
     let mut others = Vec::new();
-    for array in npy::read_archive(src, &mut budget)? {
+    for array in arrays::read_archive(src, &mut budget)? {
         match place(&array) {
             Some((part, is_images)) => {
                 let pair = pairs.entry(part.clone()).or_default();

@@ -4,19 +4,16 @@
 //! names of the classes come from `--classes`, or from what Hugging Face's library has put into the files. Row groups are read whole, so
 //! samples of a source larger than the memory allowed are mixed over some of them at a time.
 
-use super::kind::{Kind, Open, Opened};
-use super::reader::classes;
-use super::reader::file_splits::FileSplits;
+use super::reader::files::FileSplits;
+use super::reader::labelled::Unusable;
 use super::reader::labels::{Classes, Label};
-use super::reader::number_names::{self, Listed, NumberNames};
-use super::reader::parquet::{self, Table};
-use super::reader::row_groups::RowGroups;
-use super::reader::unusable::Unusable;
+use super::reader::names::{self, Listed, NumberNames};
+use super::reader::parquet::{self, RowGroups, Table};
+use super::{Kind, Open, Opened};
 use crate::error::Error;
 use crate::options::ConvertOptions;
-use crate::pool;
 use crate::source::{Blocks, Sample, Source, SourceSplit, Stamp};
-use crate::splits;
+use crate::{pool, splits};
 use loaders::Format;
 use loaders::crc32c::crc32c_append;
 use std::collections::{BTreeMap, BTreeSet};
@@ -163,12 +160,12 @@ fn name(
         );
         return Err(Error::input(tables[without].path(), what));
     }
-    let given = options.classes.as_deref().map(classes::read).transpose()?;
+    let given = options.classes.as_deref().map(names::read).transpose()?;
     if let (Some(given), Some(names), None) = (&given, same, differs)
         && given.len() == names.len()
-        && number_names::moved(names, given).is_none()
+        && names::moved(names, given).is_none()
     {
-        return Ok((None, number_names::renamed(names, given).into_iter().collect()));
+        return Ok((None, names::renamed(names, given).into_iter().collect()));
     }
     let mut all: Vec<String> = Vec::new();
     for (list, labels) in lists.iter().zip(labels) {
@@ -183,7 +180,7 @@ fn name(
             }
         }
     }
-    classes::check(src, &all)?;
+    names::check(src, &all)?;
     Ok((Some(all), Vec::new()))
 }
 
@@ -209,7 +206,7 @@ fn name_by_row(
 /// Returns the class names in a file's metadata, by number.
 fn own_names(table: &Table) -> Option<BTreeMap<i64, String>> {
     let names = table.classes().filter(|names| !names.is_empty())?;
-    Some(number_names::unique((0..).zip(names.iter().map(String::as_str))))
+    Some(names::unique((0..).zip(names.iter().map(String::as_str))))
 }
 
 /// Finds the source's files and their splits, in order.

@@ -1,18 +1,15 @@
 //! RecordIO of MXNet, as `im2rec.py` and `MXIndexedRecordIO` write it: one `.rec` file, or a folder of `train.rec`, `val.rec`. Images are
 //! read in place; the `.idx` and `.lst` files beside are not needed. Names of the classes come from `--classes`, or a `classes.txt`.
 
-use super::kind::{Kind, Open, Opened};
-use super::reader::classes;
-use super::reader::file_splits::FileSplits;
-use super::reader::files::Files;
+use super::reader::files::{FileSplits, Files, Listing, Place};
+use super::reader::labelled::Unusable;
 use super::reader::labels::{Classes, Label};
-use super::reader::listing::{Listing, Place};
+use super::reader::names;
 use super::reader::recordio::{self, Record};
-use super::reader::unusable::Unusable;
+use super::{Kind, Open, Opened};
 use crate::error::Error;
 use crate::options::ConvertOptions;
-use crate::pool;
-use crate::splits;
+use crate::{pool, splits};
 use loaders::regular;
 use std::collections::BTreeMap;
 use std::path::{Path, PathBuf};
@@ -38,7 +35,7 @@ fn open(src: &Path, options: &ConvertOptions) -> Opened {
         })
         .collect();
     let listed = src.join("classes.txt");
-    let listed = listed.is_file().then(|| classes::read(&listed)).transpose()?;
+    let listed = listed.is_file().then(|| names::read(&listed)).transpose()?;
     let classes = Classes::of(src, options, listed, labels.iter().map(|(split, label)| (*split, label)))?;
     let mut found: BTreeMap<(u8, &str), Listing> = BTreeMap::new();
     let mut unusable = Unusable::new(options.on_bad);

@@ -3,25 +3,27 @@
 //! SRC is one archive, or a folder of them; `train-*.tar`, `val-*.tar` and `test-*.tar`, or folders of these names, are splits. Archives
 //! are read in place. Labels are numbers or names; names of numbers come from `--classes`, or from a `classes.txt` beside the archives.
 
-use super::kind::{Kind, Open, Opened};
-use super::reader::classes;
-use super::reader::file_splits::FileSplits;
-use super::reader::files::Files;
-use super::reader::folders::{Entry, entries};
-use super::reader::labels::{Classes, Label};
-use super::reader::listing::{Listing, Place};
-use super::reader::number_names::{Listed, NumberNames};
-use super::reader::tar_samples::{self, Memory, Packed, TarSample};
-use super::reader::unusable::Unusable;
-use crate::error::Error;
-use crate::options::{ConvertOptions, OnBad};
-use crate::pool;
-use crate::splits;
-use crate::text;
-use std::collections::BTreeMap;
+use std::collections::{BTreeMap, BTreeSet};
 use std::fs::File;
+use std::ops::Range;
+use std::os::unix::fs::FileExt;
 use std::path::{Path, PathBuf};
 use std::sync::Arc;
+use std::sync::atomic::{AtomicU64, Ordering};
+
+use loaders::{Limits, printable, regular};
+
+use super::reader::files::{FileSplits, Files, Listing, Place};
+use super::reader::folders::{Entry, entries, is_image};
+use super::reader::labelled::Unusable;
+use super::reader::labels::{Classes, Label};
+use super::reader::names::{Listed, NumberNames};
+use super::reader::{archive, names};
+use super::{Kind, Open, Opened};
+use crate::error::Error;
+use crate::options::{ConvertOptions, OnBad};
+use crate::text::{first, without_mark};
+use crate::{pool, splits, text};
 
 /// WebDataset.
 pub(super) const WEBDATASET: Kind = Kind {
@@ -37,10 +39,10 @@ const HELD: usize = 256;
 fn open(src: &Path, options: &ConvertOptions) -> Opened {
     let archives = find(src, options)?;
     let memory = Memory::new(options.limits, archives.iter().map(|(_, path)| path.as_path()));
-    let mut packed = pool::run(archives.len(), options.jobs, |i| tar_samples::read(&archives[i].1, &memory))?;
+    let mut packed = pool::run(archives.len(), options.jobs, |i| read(&archives[i].1, &memory))?;
     let mut skipped = check(&archives, &packed, options)?;
     let listed = src.join("classes.txt");
-    let listed = listed.is_file().then(|| classes::read(&listed)).transpose()?;
+    let listed = listed.is_file().then(|| names::read(&listed)).transpose()?;
     let names = names(src, &archives, &packed)?;
     let labels = packed.iter_mut().flat_map(|packed| &mut packed.samples).flat_map(|sample| &mut sample.label.labels);
     let Listed { list: listed, notes } = names.apply(src, options, listed, labels)?;
@@ -150,17 +152,343 @@ fn list(
     match found.iter().find(|(_, listing)| listing.len() == 0) {
         Some((split, _)) if unusable.lines.is_empty() => {
             let first = archives.iter().find(|(of, _)| of == split).map_or(&archives[0].1, |(_, path)| path);
-            Err(Error::input(first, format!("split {split} holds no sample{}; {HINT}", endings(first)?)))
+            Err(Error::input(first, format!("split {split} holds no sample{}; {HINT}", described_endings(first)?)))
         }
         _ => Ok((found, unusable.lines)),
     }
 }
 
 /// Describes the member endings in an archive without samples.
-fn endings(path: &Path) -> Result<String, Error> {
-    let found = tar_samples::endings(path)?;
+fn described_endings(path: &Path) -> Result<String, Error> {
+    let found = member_endings(path)?;
     Ok(match found.is_empty() {
         true => String::new(),
         false => format!(": its members end in {}, not in .jpg (or .png, ...) and .cls or .json", text::first(&found)),
     })
+}
+
+/// The largest label or JSON that is read.
+const MOST: u64 = 1 << 20;
+/// Memory that a label takes beside its text, and a sample beside its labels and name.
+const LABEL: usize = 64;
+const SAMPLE: u64 = 200;
+/// Keys of a JSON object that hold a label, the first that is there counts.
+const KEYS: [&str; 5] = ["label", "cls", "class", "class_id", "class_name"];
+
+/// JSON keys for the class name that accompanies a label number.
+const NAMES: [&str; 3] = ["class_name", "label_name", "label_text"];
+
+/// JSON keys for a list of labels and a list of their names.
+const LIST: &str = "labels";
+const LIST_NAMES: &str = "class_names";
+
+/// A sample of an archive.
+pub(crate) struct Packed {
+    /// The archive.
+    pub file: File,
+    pub samples: Vec<TarSample>,
+    /// What is wrong with the samples that are left out.
+    pub faults: Vec<String>,
+}
+
+/// What a sample says of its classes.
+#[derive(Debug)]
+pub(crate) struct TarLabels {
+    pub labels: Vec<Label>,
+    /// The class names that the sample assigns to label numbers.
+    pub names: Vec<(i64, String)>,
+    /// Whether they stand in a list, which may hold several, or none.
+    pub is_list: bool,
+}
+
+/// An image and its label.
+pub(crate) struct TarSample {
+    /// The name of the image's member.
+    pub name: String,
+    pub label: TarLabels,
+    /// Where its bytes are.
+    pub range: Range<u64>,
+}
+
+/// The memory that the samples of all archives of a source may take. Threads share it.
+pub(crate) struct Memory {
+    limits: Limits,
+    /// Bytes of all archives.
+    input: u64,
+    taken: AtomicU64,
+}
+
+impl Memory {
+    /// Allows what the limits say for these archives. An archive that is not there is reported when it is read.
+    pub(crate) fn new<'a>(limits: Limits, archives: impl Iterator<Item = &'a Path>) -> Self {
+        let input = archives.filter_map(|path| path.metadata().ok()).map(|meta| meta.len()).sum();
+        Memory { limits, input, taken: AtomicU64::new(0) }
+    }
+
+    fn take(&self, path: &Path, bytes: u64) -> Result<(), Error> {
+        let allowed = self.limits.allowed(self.input);
+        if self.taken.fetch_add(bytes, Ordering::Relaxed).saturating_add(bytes) <= allowed {
+            return Ok(());
+        }
+        let what = format!(
+            "its labels and names take more memory than the {:.1} MB that are allowed ({} MiB and four times the size of all archives); if \
+             they are meant to be so many, raise --limit-memory",
+            allowed as f64 / 1e6,
+            self.limits.memory >> 20
+        );
+        Err(Error::input(path, what))
+    }
+}
+
+impl TarSample {
+    /// Bytes of memory that it takes until the classes are known: eight copies of each label, as most classes are there once.
+    fn bytes(&self) -> u64 {
+        let labels = self.label.labels.iter().map(|label| LABEL + 8 * label.bytes());
+        let names = self.label.names.iter().map(|(_, name)| LABEL + 4 * name.len());
+        (3 * self.name.len() + labels.chain(names).sum::<usize>()) as u64 + SAMPLE
+    }
+}
+
+/// Reads the members' headers, and the labels, of the archive at `path`.
+///
+/// # Errors
+/// A file that is no tar archive or cut short; members of a sample that are apart from each other; more labels than memory is allowed for.
+pub(crate) fn read(path: &Path, memory: &Memory) -> Result<Packed, Error> {
+    let file = regular::open(path).map_err(|e| Error::io("open", path, e))?;
+    let length = file.metadata().map_err(|e| Error::io("read", path, e))?.len();
+    let mut reader = Reader {
+        path,
+        memory,
+        file: &file,
+        group: Group::default(),
+        members: 0,
+        seen: BTreeSet::new(),
+        samples: vec![],
+        faults: vec![],
+    };
+    archive::walk(&file, path, 0..length, |name, range| reader.member(&name.to_string_lossy(), range))?;
+    reader.end()?;
+    let Reader { samples, faults, .. } = reader;
+    Ok(Packed { samples, faults, file })
+}
+
+/// The members of the key at work.
+#[derive(Default)]
+struct Group {
+    key: String,
+    /// Number of its first member in the archive, from 1, and where that begins.
+    first: u64,
+    start: u64,
+    endings: BTreeSet<String>,
+    image: Option<(String, Range<u64>)>,
+    label: Option<TarLabels>,
+    /// The class names in the JSON. An entry without a number names the sample's label.
+    names: Vec<(Option<i64>, String)>,
+    /// The problem with the JSON, if it was expected to contain the label.
+    json: Option<String>,
+    fault: Option<String>,
+}
+
+struct Reader<'a> {
+    path: &'a Path,
+    memory: &'a Memory,
+    file: &'a File,
+    group: Group,
+    members: u64,
+    /// Keys that are over.
+    seen: BTreeSet<String>,
+    samples: Vec<TarSample>,
+    faults: Vec<String>,
+}
+
+/// A member's name up to the first dot behind its last slash, and the rest in lower case.
+fn split_name(name: &str) -> Option<(&str, String)> {
+    let base = name.rfind('/').map_or(0, |at| at + 1);
+    let dot = base + name[base..].find('.')?;
+    let is_meta = name[base..].starts_with("__") && name[base..].ends_with("__");
+    (dot > base && !is_meta).then(|| (&name[..dot], name[dot + 1..].to_lowercase()))
+}
+
+impl Reader<'_> {
+    /// Takes the next member.
+    fn member(&mut self, name: &str, range: Range<u64>) -> Result<(), Error> {
+        self.members += 1;
+        let Some((key, ending)) = split_name(name) else { return Ok(()) };
+        if key != self.group.key || self.group.endings.is_empty() {
+            self.end()?;
+            if self.seen.contains(key) {
+                return Err(self.apart(name, &range));
+            }
+            self.group = Group { key: key.to_string(), first: self.members, start: range.start, ..Group::default() };
+        }
+        if !self.group.endings.insert(ending.clone()) {
+            self.group.fault = Some(format!("holds {} twice", printable(name)));
+        }
+        if is_image(&format!("x.{ending}")) && !ending.contains('.') {
+            if let Some((first, _)) = &self.group.image {
+                self.group.fault = Some(format!("holds two images, {} and {}", printable(first), printable(name)));
+            }
+            self.group.image = Some((name.to_string(), range));
+        } else if ending == "cls" {
+            match self.text(range)?.and_then(|text| class(&text)) {
+                Ok(label) => self.group.label = Some(one(label)),
+                Err(what) => self.group.fault = Some(format!("{}: {what}", printable(name))),
+            }
+        } else if ending == "json" {
+            match self.text(range)?.and_then(|text| json(&text)) {
+                Ok(Json { label, names }) => {
+                    self.group.names = names;
+                    self.group.label = self.group.label.take().or(Some(label));
+                }
+                // its label may be in a member that follows
+                Err(what) => self.group.json = Some(format!("{}: {what}", printable(name))),
+            }
+        }
+        Ok(())
+    }
+
+    /// Reads a member's text. The inner error describes invalid text.
+    fn text(&self, range: Range<u64>) -> Result<Result<String, String>, Error> {
+        let length = range.end - range.start;
+        if length > MOST {
+            return Ok(Err(format!("{length} bytes are too many for a label")));
+        }
+        let mut bytes = vec![0; length as usize];
+        self.file.read_exact_at(&mut bytes, range.start).map_err(|e| Error::io("read", self.path, e))?;
+        Ok(String::from_utf8(bytes).map(|text| without_mark(&text).to_string()).map_err(|_| "not UTF-8".into()))
+    }
+
+    /// Ends the sample at work.
+    fn end(&mut self) -> Result<(), Error> {
+        let group = std::mem::take(&mut self.group);
+        if group.endings.is_empty() {
+            return Ok(());
+        }
+        let fault = match (group.fault, group.image, group.label) {
+            (Some(fault), ..) => fault,
+            // a sample of something else, such as a description of the archive
+            (None, None, None) => String::new(),
+            (None, None, Some(_)) => "has a label and no image".into(),
+            (None, Some((name, _)), None) => {
+                let found: Vec<&String> = group.endings.iter().collect();
+                format!(
+                    "has no label: expected {0}.cls, or {0}.json with `label`, beside {1}; {2}",
+                    printable(&group.key),
+                    printable(&name),
+                    group.json.unwrap_or_else(|| format!("its members end in {}", first(&found)))
+                )
+            }
+            (None, Some((name, range)), Some(mut label)) => {
+                label.names = named(&label, group.names);
+                let sample = TarSample { name, label, range };
+                self.memory.take(self.path, sample.bytes())?;
+                self.samples.push(sample);
+                String::new()
+            }
+        };
+        if !fault.is_empty() {
+            let (key, first, start) = (printable(&group.key), group.first, group.start);
+            let fault = format!("sample `{key}` (member {first} at byte {start}) {fault}");
+            self.memory.take(self.path, 2 * fault.len() as u64)?;
+            self.faults.push(fault);
+        }
+        self.seen.insert(group.key);
+        Ok(())
+    }
+
+    /// The error of a member that comes after those of other keys.
+    fn apart(&self, name: &str, range: &Range<u64>) -> Error {
+        let what = format!(
+            "member {} at byte {}, {}, comes after those of another key, but its sample began earlier: the members of a sample must \
+             follow each other; pack it again in their order (tar --sort=name)",
+            self.members,
+            range.start,
+            printable(name)
+        );
+        Error::input(self.path, what)
+    }
+}
+
+/// Parses a `.cls` member, which contains only the label.
+fn class(text: &str) -> Result<Label, String> {
+    if text.trim().is_empty() { Err("it is empty".into()) } else { Ok(Label::of_file(text)) }
+}
+
+/// The contents of a `.json` member.
+struct Json {
+    label: TarLabels,
+    /// Class names by label number. An entry without a number names the sample's label.
+    names: Vec<(Option<i64>, String)>,
+}
+
+fn json(text: &str) -> Result<Json, String> {
+    let object: serde_json::Value = serde_json::from_str(text).map_err(|e| format!("it is no JSON ({e})"))?;
+    let found = KEYS.iter().find_map(|key| Some((*key, object.get(key)?))).filter(|(_, value)| !value.is_null());
+    if let Some((key, value)) = found {
+        let wrong = || format!("its `{key}` is {value}; expected a whole number or a name");
+        let label = Label::of_json(value).ok_or_else(wrong)?;
+        let name = NAMES.iter().filter(|name| **name != key).find_map(|name| object.get(name)?.as_str());
+        let number = if let Label::Number(number) = &label { Some(*number) } else { None };
+        let names = name.map(|name| (number, name.to_string())).into_iter().collect();
+        return Ok(Json { label: one(label), names });
+    }
+    let list = || object.get(LIST)?.as_array()?.iter().map(Label::of_json).collect::<Option<Vec<Label>>>();
+    let labels = list().ok_or_else(|| format!("it has no {}", KEYS.join(", ")))?;
+    let texts: Vec<&str> = object
+        .get(LIST_NAMES)
+        .and_then(|names| names.as_array())
+        .map_or_else(Vec::new, |names| names.iter().filter_map(|name| name.as_str()).collect());
+    let pairs = labels.iter().zip(&texts).filter(|_| labels.len() == texts.len());
+    let names = pairs.filter_map(|(label, name)| match label {
+        Label::Number(number) => Some((Some(*number), name.to_string())),
+        _ => None,
+    });
+    let names = names.collect();
+    Ok(Json { label: TarLabels { labels, names: Vec::new(), is_list: true }, names })
+}
+
+fn one(label: Label) -> TarLabels {
+    TarLabels { labels: vec![label], names: Vec::new(), is_list: false }
+}
+
+/// Pairs numbers with names. A name without a number belongs to the sample's only label.
+fn named(label: &TarLabels, names: Vec<(Option<i64>, String)>) -> Vec<(i64, String)> {
+    let own = match label.labels.as_slice() {
+        [Label::Number(number)] if !label.is_list => Some(*number),
+        _ => None,
+    };
+    names.into_iter().filter_map(|(number, name)| Some((number.or(own)?, name))).collect()
+}
+
+/// Returns the file endings of keyed members in an archive, most frequent first.
+pub(crate) fn member_endings(path: &Path) -> Result<Vec<String>, Error> {
+    let file = regular::open(path).map_err(|e| Error::io("open", path, e))?;
+    let length = file.metadata().map_err(|e| Error::io("read", path, e))?.len();
+    let mut counts: BTreeMap<String, u64> = BTreeMap::new();
+    archive::walk(&file, path, 0..length, |name, _| {
+        if let Some((_, ending)) = split_name(&name.to_string_lossy()) {
+            *counts.entry(format!(".{ending}")).or_default() += 1;
+        }
+        Ok(())
+    })?;
+    let mut endings: Vec<(String, u64)> = counts.into_iter().collect();
+    endings.sort_by_key(|(_, count)| std::cmp::Reverse(*count));
+    Ok(endings.into_iter().map(|(ending, _)| ending).collect())
+}
+
+#[cfg(test)]
+mod tests {
+    use super::*;
+
+    #[test]
+    fn keys_end_at_the_first_dot_of_the_last_part() {
+        let split = |name| split_name(name).map(|(key, ending)| format!("{key}|{ending}"));
+        let is = |text: &str| Some(text.to_string());
+        assert_eq!(split("a/b.c/000.seg.PNG"), is("a/b.c/000|seg.png"));
+        assert_eq!(split("000.jpg"), is("000|jpg"));
+        assert_eq!(
+            [split("a/.hidden"), split("README"), split("__index__.json"), split("x/__a.b__")],
+            [None, None, is("__index__|json"), None]
+        );
+    }
 }

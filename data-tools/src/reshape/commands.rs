@@ -1,15 +1,15 @@
 //! The commands that make a data set of others: each says which records go where.
 
-use super::picks::{Set, Target};
-use super::reshaped::{Reshaped, Reshaping};
-use super::share::Share;
-use super::write::{Plan, write};
-use crate::draw::draw;
-use crate::error::Error;
-use crate::stall;
-use loaders::dataset::MANIFEST;
 use std::collections::BTreeMap;
 use std::path::Path;
+
+use loaders::dataset::MANIFEST;
+use loaders::{Dataset, Manifest, Permutation, Split};
+
+use super::write::{Plan, Reshaped, Reshaping, write};
+use crate::error::Error;
+use crate::progress;
+use crate::splits::draw;
 
 /// The plan for one data set with these splits, whose classes stay.
 fn plan(set: Set, targets: Vec<Target>, keeps_mean: bool) -> Plan {
@@ -24,7 +24,7 @@ fn plan(set: Set, targets: Vec<Target>, keeps_mean: bool) -> Plan {
 /// # Errors
 /// A data set that cannot be read, a damaged record, `out` taken, a full disk. Then `out` stays as it was.
 pub fn reshard(dir: &Path, out: &Path, shuffle: bool, options: &Reshaping) -> Result<Reshaped, Error> {
-    let _watch = stall::watch()?;
+    let _watch = progress::watch()?;
     let set = Set::open(dir)?;
     let whole = |(at, split): (usize, &loaders::Split)| Target::of(split.name(), 0, at, split.len(), |_| true);
     let mut targets: Vec<Target> = set.splits.iter().enumerate().map(whole).collect();
@@ -41,7 +41,7 @@ pub fn reshard(dir: &Path, out: &Path, shuffle: bool, options: &Reshaping) -> Re
 /// # Errors
 /// As [`reshard`]; fewer than two data sets; grey images beside coloured ones.
 pub fn merge(dirs: &[&Path], out: &Path, options: &Reshaping) -> Result<Reshaped, Error> {
-    let _watch = stall::watch()?;
+    let _watch = progress::watch()?;
     if dirs.len() < 2 {
         return Err(Error::Usage("one data set given; expected two or more to merge".into()));
     }
@@ -139,7 +139,7 @@ pub fn split(
     share: Share,
     options: &Reshaping,
 ) -> Result<Reshaped, Error> {
-    let _watch = stall::watch()?;
+    let _watch = progress::watch()?;
     share.check()?;
     let set = Set::open(dir)?;
     fits(share, dir, &set)?;
@@ -175,7 +175,7 @@ fn check_new(dir: &Path, set: &Set, name: &str) -> Result<(), Error> {
 /// # Errors
 /// As [`reshard`]; a share of nothing or of more than all.
 pub fn sample(dir: &Path, out: &Path, share: Share, options: &Reshaping) -> Result<Reshaped, Error> {
-    let _watch = stall::watch()?;
+    let _watch = progress::watch()?;
     share.check()?;
     let set = Set::open(dir)?;
     fits(share, dir, &set)?;
@@ -187,4 +187,101 @@ pub fn sample(dir: &Path, out: &Path, share: Share, options: &Reshaping) -> Resu
     }
     targets.retain(|target| !target.picks.is_empty());
     write(&plan(set, targets, false), out, options)
+}
+
+/// A data set that records are taken from.
+pub(super) struct Set {
+    pub manifest: Manifest,
+    /// Its splits, in the order of `dataset.json`.
+    pub splits: Vec<Split>,
+    /// The stored label of each of its classes in the new data set.
+    pub labels: Vec<i64>,
+}
+
+impl Set {
+    /// The data set in `dir`, whose labels stay.
+    pub(super) fn open(dir: &Path) -> Result<Self, Error> {
+        let dataset = Dataset::open(dir)?;
+        let splits = dataset.manifest.splits.keys().map(|name| dataset.split(name)).collect::<Result<_, _>>()?;
+        let offset = dataset.manifest.label_offset;
+        let labels = (0..dataset.manifest.classes.len()).map(|class| class as i64 + offset).collect();
+        Ok(Set { manifest: dataset.manifest, splits, labels })
+    }
+
+    /// The number of the split of this name.
+    pub(super) fn find(&self, dir: &Path, name: &str) -> Result<usize, Error> {
+        let found = self.splits.iter().position(|split| split.name() == name);
+        found.ok_or_else(|| {
+            let known: Vec<String> = self.splits.iter().map(|split| format!("`{}`", split.name())).collect();
+            let (dir, name, known) = (dir.to_path_buf(), name.to_string(), known.join(", "));
+            Error::Loaders(loaders::Error::UnknownSplit { dir, name, known })
+        })
+    }
+
+    /// The class of each sample of a split; where images may have several, all count as one class.
+    pub(super) fn classes_of(&self, split: usize) -> Result<Vec<u32>, Error> {
+        let (split, mut copy) = (&self.splits[split], Vec::new());
+        if split.multi_label() {
+            return Ok(vec![0; split.len() as usize]);
+        }
+        (0..split.len()).map(|id| Ok(split.record(id, &mut copy)?.1)).collect()
+    }
+}
+
+/// A record of a set.
+#[derive(Debug, Clone, Copy, PartialEq, Eq)]
+pub(super) struct Pick {
+    pub set: u32,
+    pub split: u32,
+    pub id: u64,
+}
+
+/// A split of the new data set.
+pub(super) struct Target {
+    pub name: String,
+    pub picks: Vec<Pick>,
+}
+
+impl Target {
+    /// All samples of split `split` of set `set` whose numbers `keep` keeps, in their order.
+    pub(super) fn of(name: &str, set: usize, split: usize, len: u64, keep: impl Fn(u64) -> bool) -> Self {
+        let pick = |id| Pick { set: set as u32, split: split as u32, id };
+        Target { name: name.to_string(), picks: (0..len).filter(|&id| keep(id)).map(pick).collect() }
+    }
+
+    /// Shuffles the picks.
+    pub(super) fn shuffle(&mut self, seed: u64) {
+        let order = Permutation::new(seed, 0, self.picks.len() as u64);
+        self.picks = (0..self.picks.len() as u64).map(|at| self.picks[order.get(at) as usize]).collect();
+    }
+}
+
+/// How many samples of each class are taken.
+#[derive(Debug, Clone, Copy, PartialEq)]
+pub enum Share {
+    /// This share of them, in (0, 1), rounded.
+    Fraction(f64),
+    /// So many, or all where there are fewer.
+    PerClass(u64),
+}
+
+impl Share {
+    /// Refuses a share of nothing or of more than all.
+    pub(super) fn check(self) -> Result<(), Error> {
+        match self {
+            Share::Fraction(share) if !(share > 0.0 && share < 1.0) => {
+                Err(Error::Usage(format!("fraction {share} requested; expected a number above 0 and below 1")))
+            }
+            Share::PerClass(0) => Err(Error::Usage("0 images of each class requested; expected at least 1".into())),
+            _ => Ok(()),
+        }
+    }
+
+    /// The number of samples taken of `count`.
+    pub(super) fn of(self, count: u64) -> u64 {
+        match self {
+            Share::Fraction(share) => (count as f64 * share).round() as u64,
+            Share::PerClass(most) => most.min(count),
+        }
+    }
 }

@@ -4,10 +4,8 @@
 
 use crate::convert::staging::Staging;
 use crate::error::Error;
-use crate::pool;
 use crate::progress::{Counter, Progress};
-use crate::stall;
-use crate::text;
+use crate::{pool, progress, text};
 use image::codecs::png::PngEncoder;
 use image::{ExtendedColorType, ImageEncoder};
 use loaders::replace::replace;
@@ -49,7 +47,7 @@ struct Task {
 /// # Errors
 /// A data set that cannot be read, a damaged record, images of neither 1 nor 3 channels, `out` taken, a full disk.
 pub fn export_webdataset(dir: &Path, out: &Path, jobs: usize, progress: bool) -> Result<Exported, Error> {
-    let _watch = stall::watch()?;
+    let _watch = progress::watch()?;
     let started = Instant::now();
     let dataset = Dataset::open(dir)?;
     let staging = Staging::new(out)?;

@@ -3,12 +3,8 @@
 
 mod commands;
 mod export;
-mod picks;
-mod reshaped;
-mod share;
 mod write;
 
-pub use commands::{merge, reshard, sample, split};
+pub use commands::{Share, merge, reshard, sample, split};
 pub use export::{Exported, export_webdataset};
-pub use reshaped::{Reshaped, Reshaping};
-pub use share::Share;
+pub use write::{Reshaped, Reshaping};

@@ -4,13 +4,10 @@
 //! If RGB is expected, grey is repeated three times; colour is never made grey. Alpha is dropped, 16-bit channels are cut to 8. Images
 //! are turned as their EXIF orientation says, unless that is to be ignored.
 
-mod cmyk;
 mod decoder;
 mod jpeg;
-mod other;
 mod png;
 mod region;
-mod turn;
 
 /// For the fuzz targets.
 #[cfg(fuzzing)]
@@ -18,8 +15,7 @@ pub mod fuzzing {
     pub use super::jpeg::seal_entry_points;
 }
 
-pub use decoder::{Decoder, Stored, decode, spec, spec_as};
+pub use decoder::{Decoder, Stored, decode, other_format, spec, spec_as};
 pub use jpeg::{check_entry_points, entry_points};
-pub use other::other_format;
 pub(crate) use region::{Decoded, Need, Region};
-pub use turn::{Exif, Turn};
+pub use region::{Exif, Turn};

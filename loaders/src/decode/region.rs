@@ -1,5 +1,8 @@
-//! The part of a stored image that is needed, and the part that was decoded.
+//! The part of a stored image that is needed, the part that was decoded, and EXIF orientation.
 
+use image::metadata::Orientation;
+
+use crate::format::example::BoundingBox;
 use crate::spec::ImageSpec;
 
 /// Rows and columns of a stored image, ends excluded.
@@ -60,5 +63,183 @@ impl Part {
     pub fn of(self, bytes: &[u8]) -> Decoded<'_> {
         let Self { columns, origin, reduction, .. } = self;
         Decoded { bytes, columns, origin, reduction }
+    }
+}
+
+/// Whether images are turned as their EXIF orientation says.
+#[derive(Debug, Clone, Copy, PartialEq, Eq, Default)]
+pub enum Exif {
+    /// They are.
+    #[default]
+    Applied,
+    /// They stay as they are stored.
+    Ignored,
+}
+
+/// Rows and columns exchanged, then mirrored.
+#[derive(Debug, Clone, Copy, PartialEq, Eq, Default)]
+pub struct Turn {
+    /// Rows become columns.
+    transposed: bool,
+    /// Then left becomes right.
+    flipped: bool,
+    /// And top becomes bottom.
+    upended: bool,
+}
+
+/// Pixels of a side of the squares in which rows and columns are exchanged.
+const TILE: usize = 16;
+
+impl Turn {
+    /// Reads the orientation from EXIF data, and skips a JPEG's `Exif\0\0` prefix. Returns the identity if the data has no orientation.
+    pub(crate) fn of_exif(data: &[u8]) -> Self {
+        Self::of(Orientation::from_exif_chunk(data.strip_prefix(b"Exif\0\0").unwrap_or(data)))
+    }
+
+    /// From EXIF's number of an orientation, 1 to 8; none from another one.
+    pub fn of_number(number: u8) -> Self {
+        Self::of(Orientation::from_exif(number))
+    }
+
+    fn of(orientation: Option<Orientation>) -> Self {
+        let (transposed, flipped, upended) = match orientation {
+            None | Some(Orientation::NoTransforms) => (false, false, false),
+            Some(Orientation::FlipHorizontal) => (false, true, false),
+            Some(Orientation::Rotate180) => (false, true, true),
+            Some(Orientation::FlipVertical) => (false, false, true),
+            Some(Orientation::Rotate90FlipH) => (true, false, false),
+            Some(Orientation::Rotate90) => (true, true, false),
+            Some(Orientation::Rotate270FlipH) => (true, true, true),
+            Some(Orientation::Rotate270) => (true, false, true),
+        };
+        Self { transposed, flipped, upended }
+    }
+
+    /// Whether it leaves images as they are.
+    pub fn is_none(self) -> bool {
+        self == Self::default()
+    }
+
+    /// The shape that is shown of a stored one, and the other way round.
+    pub(crate) fn spec(self, spec: ImageSpec) -> ImageSpec {
+        match self.transposed {
+            true => ImageSpec { height: spec.width, width: spec.height, ..spec },
+            false => spec,
+        }
+    }
+
+    /// A box in the stored image as a box in the one that is shown.
+    pub fn turned(self, stored: BoundingBox) -> BoundingBox {
+        let BoundingBox { mut ymin, mut xmin, mut ymax, mut xmax } = stored;
+        if self.transposed {
+            (ymin, xmin, ymax, xmax) = (xmin, ymin, xmax, ymax);
+        }
+        if self.flipped {
+            (xmin, xmax) = (1.0 - xmax, 1.0 - xmin);
+        }
+        if self.upended {
+            (ymin, ymax) = (1.0 - ymax, 1.0 - ymin);
+        }
+        BoundingBox { ymin, xmin, ymax, xmax }
+    }
+
+    /// What is needed of the stored image for a part of the `shown` one.
+    pub(crate) fn need(self, need: Need, shown: ImageSpec) -> Need {
+        let (height, width) = (shown.height as usize, shown.width as usize);
+        let Region { mut top, mut left, mut bottom, mut right } = need.region;
+        let mut shrink = need.shrink;
+        if self.upended {
+            (top, bottom) = (height - bottom, height - top);
+            shrink = shrink.min(most_shrink(height));
+        }
+        if self.flipped {
+            (left, right) = (width - right, width - left);
+            shrink = shrink.min(most_shrink(width));
+        }
+        let region = match self.transposed {
+            true => Region { top: left, left: top, bottom: right, right: bottom },
+            false => Region { top, left, bottom, right },
+        };
+        Need { region, shrink }
+    }
+
+    /// Turns a decoded part of the stored image into that of the `shown` one.
+    pub(crate) fn apply(self, part: Part, source: &[u8], shown: ImageSpec, target: &mut Vec<u8>) -> Part {
+        let (rows, columns) = if self.transposed { (part.columns, part.rows) } else { (part.rows, part.columns) };
+        let (mut top, mut left) = if self.transposed { (part.origin.1, part.origin.0) } else { part.origin };
+        let reduced = |side: u32| side.div_ceil(part.reduction) as usize;
+        if self.upended {
+            top = reduced(shown.height) - (top + rows);
+        }
+        if self.flipped {
+            left = reduced(shown.width) - (left + columns);
+        }
+        let turned = Part { rows, columns, origin: (top, left), ..part };
+        let channels = shown.channels as usize;
+        let values = rows * columns * channels;
+        if target.len() < values {
+            target.resize(values, 0);
+        }
+        match channels {
+            1 => self.fill::<1>(source, part.columns, &mut target[..values], turned),
+            _ => self.fill::<3>(source, part.columns, &mut target[..values], turned),
+        }
+        turned
+    }
+
+    /// Copies pixels of `C` bytes.
+    fn fill<const C: usize>(self, source: &[u8], stride: usize, target: &mut [u8], turned: Part) {
+        let (source, target) = (source.as_chunks::<C>().0, target.as_chunks_mut::<C>().0);
+        let Part { rows, columns, .. } = turned;
+        for (top, left) in tiles(rows, columns) {
+            for y in top..rows.min(top + TILE) {
+                let row = if self.upended { rows - 1 - y } else { y };
+                for x in left..columns.min(left + TILE) {
+                    let column = if self.flipped { columns - 1 - x } else { x };
+                    let from = if self.transposed { column * stride + row } else { row * stride + column };
+                    target[y * columns + x] = source[from];
+                }
+            }
+        }
+    }
+}
+
+/// The corners of squares that cover so many rows and columns.
+fn tiles(rows: usize, columns: usize) -> impl Iterator<Item = (usize, usize)> {
+    (0..rows).step_by(TILE).flat_map(move |top| (0..columns).step_by(TILE).map(move |left| (top, left)))
+}
+
+/// The most that an image may be reduced whose side of so many pixels is mirrored: a reduced image begins with a whole pixel, and
+/// mirrored it must end with one.
+fn most_shrink(side: usize) -> f64 {
+    match side {
+        side if side.is_multiple_of(4) => f64::INFINITY,
+        side if side.is_multiple_of(2) => 3.0,
+        _ => 1.0,
+    }
+}
+
+#[cfg(test)]
+mod tests {
+    use super::*;
+
+    #[test]
+    fn a_box_is_turned_with_its_image() {
+        // a stored image of 1 x 4 pixels, a box around its second one
+        let stored = BoundingBox { ymin: 0.0, xmin: 0.25, ymax: 1.0, xmax: 0.5 };
+        for number in 0..8 {
+            let [transposed, flipped, upended] = [1, 2, 4].map(|bit| number & bit != 0);
+            let turn = Turn { transposed, flipped, upended };
+            let part = Part { rows: 1, columns: 4, origin: (0, 0), reduction: 1 };
+            let shown = turn.spec(ImageSpec::new(1, 4, 1));
+            let mut pixels = Vec::new();
+            let Part { rows, columns, .. } = turn.apply(part, &[0, 9, 0, 0], shown, &mut pixels);
+            let at = pixels.iter().position(|&value| value == 9).unwrap();
+            let (y, x) = ((at / columns) as f32, (at % columns) as f32);
+            let (height, width) = (rows as f32, columns as f32);
+            let expected =
+                BoundingBox { ymin: y / height, xmin: x / width, ymax: (y + 1.0) / height, xmax: (x + 1.0) / width };
+            assert_eq!(turn.turned(stored), expected, "{turn:?}");
+        }
     }
 }

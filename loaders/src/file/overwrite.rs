@@ -6,7 +6,7 @@ use std::io::{ErrorKind, Read};
 use std::os::unix::fs::MetadataExt;
 use std::path::Path;
 
-use crate::why::{folder_of, why};
+use crate::error::{folder_of, why};
 
 use super::regular;
 use super::safe_create::NewFile;

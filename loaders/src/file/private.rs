@@ -5,8 +5,7 @@ use std::io;
 use std::os::unix::fs::{DirBuilderExt, MetadataExt, OpenOptionsExt};
 use std::path::Path;
 
-use crate::error::Error;
-use crate::why::folder_of;
+use crate::error::{Error, folder_of};
 
 /// Write permission for everybody, and the bit that keeps them from renaming the files of others.
 const EVERYBODY: u32 = 0o002;

@@ -14,7 +14,7 @@ use std::os::unix::ffi::OsStrExt;
 use std::os::unix::fs::{MetadataExt, OpenOptionsExt};
 use std::path::{Path, PathBuf};
 
-use crate::why::folder_of;
+use crate::error::folder_of;
 
 /// Permissions for a file that only the owner can access.
 const PRIVATE: u32 = 0o600;

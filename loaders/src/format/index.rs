@@ -3,11 +3,11 @@
 
 use std::path::{Path, PathBuf};
 
-use crate::decimal::push_decimal;
 use crate::error::Error;
 use crate::file::regular;
 use crate::file::replace::{replace, suffixed};
 use crate::format::record::OVERHEAD;
+use crate::text::push_decimal;
 
 /// Characters of a faulty line that a message shows.
 const SHOWN: usize = 80;

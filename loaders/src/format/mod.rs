@@ -1,6 +1,5 @@
 //! What the files of a data set hold: TFRecords of tf.Example, indexes, and `dataset.json`.
 
-pub(crate) mod compressed;
 pub mod example;
 pub(crate) mod index;
 pub(crate) mod manifest;

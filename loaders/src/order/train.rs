@@ -1,13 +1,12 @@
 //! The order of training: one keyed permutation of the split per epoch, dealt to logical workers and from them to ranks.
 
 use std::ops::Range;
+use std::str::FromStr;
 use std::sync::Arc;
 
 use crate::order::balanced::Balanced;
 use crate::order::job::{Job, Order};
 use crate::order::permutation::Permutation;
-use crate::order::share::worker_positions;
-use crate::order::shuffle::Shuffle;
 use crate::order::window::{Deal, Windows};
 
 /// The training order: every sample once per epoch, in that epoch's permutation (unless samples are [repeated](Self::repeated)); per step
@@ -171,10 +170,63 @@ impl Order for TrainOrder {
     }
 }
 
+/// The positions of worker `v` of `workers` among the `b` samples of a step:
+/// floor(v*b/V) .. floor((v+1)*b/V).
+pub fn worker_positions(b: usize, v: usize, workers: usize) -> Range<usize> {
+    share(b, v, workers)
+}
+
+/// The workers that rank `rank` of `ranks` carries: floor(r*V/N) .. floor((r+1)*V/N).
+pub fn rank_workers(rank: usize, ranks: usize, workers: usize) -> Range<usize> {
+    share(workers, rank, ranks)
+}
+
+fn share(total: usize, part: usize, parts: usize) -> Range<usize> {
+    let cut = |part: usize| (part as u128 * total as u128 / parts as u128) as usize;
+    cut(part)..cut(part + 1)
+}
+
+/// How the samples of an epoch are mixed.
+#[derive(Debug, Clone, Copy, PartialEq, Eq, Default)]
+pub enum Shuffle {
+    /// One permutation of the whole split: any sample may follow any other.
+    #[default]
+    Full,
+    /// Each worker mixes this many shards at a time.
+    Window(usize),
+}
+
+impl Shuffle {
+    /// Shards that a rank with so many workers has in use at once, for [`Options::open`](crate::Options::open): for each worker those
+    /// of its window and of the next, and one that a batch between two windows still needs. 0: all.
+    pub fn open(&self, workers: usize) -> usize {
+        match self {
+            Self::Full => 0,
+            Self::Window(k) => workers.saturating_mul(k.saturating_mul(2).saturating_add(1)),
+        }
+    }
+}
+
+impl FromStr for Shuffle {
+    type Err = String;
+
+    /// From `full` or `window(k)`, k at least 1.
+    fn from_str(text: &str) -> Result<Self, String> {
+        let inner = text.strip_prefix("window(").and_then(|rest| rest.strip_suffix(')'));
+        match inner.map(|k| k.trim().parse()) {
+            Some(Ok(k)) if k > 0 => Ok(Self::Window(k)),
+            None if text == "full" => Ok(Self::Full),
+            _ => {
+                Err(format!("expected \"full\" or \"window(k)\" with k >= 1 shards, as \"window(8)\", got \"{text}\""))
+            }
+        }
+    }
+}
+
 #[cfg(test)]
 mod tests {
     use super::*;
-    use crate::order::share::rank_workers;
+    use crate::order::rank_workers;
 
     fn jobs(mut order: impl Order) -> Vec<Job> {
         let mut job = Job::default();
@@ -266,5 +318,41 @@ mod tests {
     fn nothing_to_do_ends_at_once() {
         assert_eq!(jobs(TrainOrder::new(1, 0, 4, 1, 0..1, (0, 0), 5)), []);
         assert_eq!(jobs(TrainOrder::new(1, 9, 4, 2, 1..1, (0, 0), 5)), []);
+    }
+}
+
+#[cfg(test)]
+mod share_tests {
+    use super::*;
+
+    #[test]
+    fn shares_follow_the_floor_formulas() {
+        let cuts = |b, w| (0..w).map(|v| worker_positions(b, v, w)).collect::<Vec<_>>();
+        assert_eq!(cuts(10, 4), [0..2, 2..5, 5..7, 7..10]);
+        assert_eq!(cuts(2, 4), [0..0, 0..1, 1..1, 1..2]);
+        assert_eq!(rank_workers(0, 3, 4), 0..1);
+        assert_eq!(rank_workers(1, 3, 4), 1..2);
+        assert_eq!(rank_workers(2, 3, 4), 2..4);
+    }
+}
+
+#[cfg(test)]
+mod shuffle_tests {
+    use super::*;
+
+    #[test]
+    fn words_of_the_recipe() {
+        assert_eq!("full".parse(), Ok(Shuffle::Full));
+        assert_eq!("window(8)".parse(), Ok(Shuffle::Window(8)));
+        for wrong in ["window", "window(0)", "window(-1)", "window(x)", "Full", "", "window(8"] {
+            let error = wrong.parse::<Shuffle>().unwrap_err();
+            assert!(error.contains("window(k)") && error.ends_with(&format!("got \"{wrong}\"")), "{error}");
+        }
+    }
+
+    #[test]
+    fn shards_in_use() {
+        assert_eq!((Shuffle::Full.open(3), Shuffle::Window(4).open(3)), (0, 27));
+        assert_eq!(Shuffle::Window(usize::MAX).open(2), usize::MAX);
     }
 }

@@ -1,4 +1,4 @@
-//! One batch, as the loader's consumer gets it.
+//! One batch as the loader's consumer gets it: its images in one of two forms, and what is known of each sample.
 
 use std::fmt;
 use std::sync::Arc;
@@ -128,5 +128,79 @@ impl Drop for Batch {
 impl fmt::Debug for Batch {
     fn fmt(&self, f: &mut fmt::Formatter<'_>) -> fmt::Result {
         f.debug_struct("Batch").field("job", &self.slot.job).field("spec", &self.output).finish_non_exhaustive()
+    }
+}
+
+/// The form in which a batch has its images.
+#[derive(Debug, Clone, Default)]
+pub enum PixelFormat {
+    /// Floats, ready for a network.
+    #[default]
+    Values,
+    /// Bytes; the floats are in the tables of [`Pipeline::tables`](crate::Pipeline::tables), which must not be `None`.
+    Bytes,
+    /// The part of each image that a crop leaves, for a consumer that has all images;
+    /// [`Pipeline::only_crops`](crate::Pipeline::only_crops) must hold.
+    CropRects {
+        /// The labels of all samples of the split, by id.
+        labels: Arc<[u32]>,
+        /// All labels of each of them, where there may be several.
+        label_sets: Option<Arc<LabelSets>>,
+        /// The shape of all images.
+        spec: ImageSpec,
+    },
+}
+
+impl PixelFormat {
+    /// Bytes that an image of so many values takes in a batch.
+    pub fn bytes(&self, values: usize) -> usize {
+        match self {
+            Self::Values => values * size_of::<f32>(),
+            Self::Bytes => values,
+            Self::CropRects { .. } => size_of::<CropRect>(),
+        }
+    }
+}
+
+/// Samples in a row.
+#[derive(Debug, Default)]
+pub(crate) struct Samples {
+    pub ids: Vec<u64>,
+    /// One a sample.
+    pub labels: Vec<u32>,
+    /// All labels of each sample, where there may be several.
+    pub label_sets: LabelSets,
+    /// One a sample, if images come as crop rectangles.
+    pub crop_rects: Vec<CropRect>,
+    /// Bytes of the records read.
+    pub bytes: u64,
+    /// The errors of the samples that were left out.
+    pub skipped: Vec<Error>,
+}
+
+impl Samples {
+    /// How many there are, without those that were left out.
+    pub fn len(&self) -> usize {
+        self.ids.len()
+    }
+
+    /// Forgets all of them and keeps the memory.
+    pub fn clear(&mut self) {
+        self.ids.clear();
+        self.labels.clear();
+        self.label_sets.clear();
+        self.crop_rects.clear();
+        self.bytes = 0;
+        self.skipped.clear();
+    }
+
+    /// Adds those of `other` behind these.
+    pub fn append(&mut self, other: &mut Self) {
+        self.ids.append(&mut other.ids);
+        self.labels.append(&mut other.labels);
+        other.label_sets.iter().for_each(|classes| self.label_sets.push(classes.iter().copied()));
+        self.crop_rects.append(&mut other.crop_rects);
+        self.bytes += other.bytes;
+        self.skipped.append(&mut other.skipped);
     }
 }

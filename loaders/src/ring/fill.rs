@@ -4,14 +4,13 @@ use std::time::Instant;
 
 use crate::error::Error;
 use crate::format::record::OVERHEAD;
+use crate::ring::batch::PixelFormat;
 use crate::ring::piece::Piece;
-use crate::ring::pixel_format::PixelFormat;
 use crate::ring::reader::ReadRequest;
-use crate::ring::shared::Shared;
-use crate::ring::slot::Slot;
-use crate::ring::totals::Tally;
+use crate::ring::slot::{Shared, Slot};
+use crate::ring::stats::Tally;
 use crate::storage::fetch::Fetch;
-use crate::storage::open_shards::HeldShards;
+use crate::storage::shard::HeldShards;
 use crate::transform::{Pipeline, Scratch};
 
 /// What a thread keeps from piece to piece.

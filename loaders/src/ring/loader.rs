@@ -13,20 +13,16 @@ use std::time::Instant;
 
 use crate::error::Error;
 use crate::order::Order;
-use crate::ring::batch::{Batch, SlotReturn};
-use crate::ring::jobs::Jobs;
+use crate::ring::batch::{Batch, PixelFormat, SlotReturn};
 use crate::ring::options::Options;
-use crate::ring::pixel_format::PixelFormat;
 use crate::ring::reader::{self, ReadRequest};
-use crate::ring::shared::Shared;
-use crate::ring::slot::{Slot, Token};
-use crate::ring::stats::LoaderStats;
-use crate::ring::totals::Totals;
-use crate::ring::worker::{Filled, Worker};
+use crate::ring::slot::{Shared, Slot, Token};
+use crate::ring::stats::{LoaderStats, Totals};
+use crate::ring::worker::{Filled, Jobs, Worker};
 use crate::spec::ImageSpec;
-use crate::storage::open_shards::OpenShards;
+use crate::storage::dataset::Split;
 use crate::storage::read_plan::ReadPlan;
-use crate::storage::split::Split;
+use crate::storage::shard::OpenShards;
 use crate::sync::{AtomicBool, Builder, JoinHandle, Mutex, Receiver, Sender, TryRecvError, bounded, unbounded};
 use crate::transform::Pipeline;
 

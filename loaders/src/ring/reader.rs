@@ -1,8 +1,8 @@
 //! Reader threads: they wait for the storage, so that the threads that fill batches need not.
 
 use crate::ring::nice;
-use crate::storage::extent::Extent;
-use crate::storage::open_shards::OpenShards;
+use crate::storage::fetch::Extent;
+use crate::storage::shard::OpenShards;
 use crate::sync::Receiver;
 
 /// A request to the reader threads.

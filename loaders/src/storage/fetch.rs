@@ -1,10 +1,12 @@
-//! The records of one batch in a few long reads, made by reader threads while the previous batch is filled.
+//! Reads the records of one batch in a few long reads. Reader threads do this while the previous batch is filled.
+
+use std::sync::Arc;
 
 use crossbeam_channel::{Receiver, Sender, unbounded};
 
 use crate::error::Error;
-use crate::storage::extent::Extent;
-use crate::storage::open_shards::OpenShards;
+use crate::guarded::guarded_with;
+use crate::storage::shard::{OpenShards, Shard};
 
 /// A gap of at most so many bytes between two records is read rather than skipped.
 const GAP: u64 = 64 << 10;
@@ -121,6 +123,33 @@ impl Fetch {
         std::mem::replace(&mut extent.result, Ok(()))?;
         let ByteRange { from, to, .. } = self.records[i];
         Ok(&extent.bytes[(from - extent.offset) as usize..(to - extent.offset) as usize])
+    }
+}
+
+/// Bytes of a shard, on the way to a reader thread or back.
+pub(crate) struct Extent {
+    /// Its index in its batch.
+    pub number: usize,
+    pub shard: usize,
+    pub offset: u64,
+    pub bytes: Vec<u8>,
+    pub result: Result<(), Error>,
+    /// Where it goes after the read.
+    pub back: Sender<Extent>,
+}
+
+impl Extent {
+    /// Reads the bytes and sends the extent back.
+    pub(crate) fn read(mut self, open: impl FnOnce(usize) -> Result<Arc<Shard>, Error>) {
+        let length = self.bytes.len();
+        let bytes = &mut self.bytes;
+        let read = || open(self.shard).and_then(|shard| shard.read_at(bytes, length, self.offset));
+        let panicked =
+            |message| Error::Panic { thread: self.number, message: format!("{message}, while reading ahead") };
+        self.result = guarded_with(read, panicked);
+        let back = self.back.clone();
+        // a failure means that the loader has ended
+        let _ = back.send(self);
     }
 }
 

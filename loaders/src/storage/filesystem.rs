@@ -1,11 +1,17 @@
-//! The file system of a path: its type, whether it is remote, and its free space; files that it is to read ahead.
+//! What the operating system says of files: type and free space of a path's file system, the limit of open files, and what the page
+//! cache holds.
 
 use std::fs::{self, File};
 use std::io;
+use std::io::IoSliceMut;
 use std::num::NonZeroU64;
+use std::ops::Range;
 use std::os::unix::fs::MetadataExt;
 use std::path::Path;
 
+use rustix::io::{ReadWriteFlags, preadv2};
+
+use crate::file::regular;
 use crate::memory;
 
 /// Types of statfs(2) whose files are on other machines: page faults of a mapping fetch them in small reads, one after another.
@@ -114,6 +120,41 @@ fn options_of(mounts: &str, device: &str) -> Option<String> {
     Some(format!("{},{}", mount.split(' ').nth(5)?, system.split(' ').nth(2)?))
 }
 
+/// The most files that this process may have open at once.
+pub(crate) fn open_files() -> usize {
+    let limits = fs::read_to_string("/proc/self/limits").unwrap_or_default();
+    let line = limits.lines().find_map(|line| line.strip_prefix("Max open files"));
+    line.and_then(|rest| rest.split_whitespace().next()?.parse().ok()).unwrap_or(1024)
+}
+
+/// Bytes from one that is looked at to the next.
+const STEP: usize = 256 << 10;
+
+/// A file whose pages may be in memory.
+pub(crate) struct PageCache {
+    file: File,
+}
+
+impl PageCache {
+    /// Of the regular file at `path`, if it can be opened.
+    pub(crate) fn of(path: &Path) -> Option<Self> {
+        regular::open(path).ok().map(|file| Self { file })
+    }
+
+    /// Whether the page cache seems to hold these bytes of the file; no where the kernel does not tell (Linux before 4.14, and some file
+    /// systems).
+    ///
+    /// One byte of each 256 KiB is read, in a way that fails rather than wait for the storage. (`mincore` says yes of files that belong to
+    /// somebody else, and takes the lock under which the threads of a process map and populate memory.)
+    pub(crate) fn holds(&self, bytes: Range<u64>) -> bool {
+        let mut byte = [0];
+        bytes.step_by(STEP).all(|at| {
+            preadv2(&self.file, &mut [IoSliceMut::new(&mut byte)], at, ReadWriteFlags::NOWAIT)
+                .is_ok_and(|read| read == 1)
+        })
+    }
+}
+
 #[cfg(test)]
 mod tests {
     use super::*;
@@ -153,5 +194,44 @@ mod tests {
         assert_eq!(options_of(mounts, "0:52").unwrap(), "rw,noatime,rw,vers=4.2,local_lock=none");
         assert_eq!(options_of(mounts, "8:2"), None);
         assert!(locks_everywhere(&std::env::temp_dir()));
+    }
+}
+
+#[cfg(test)]
+mod limits_tests {
+    use super::*;
+
+    #[test]
+    fn this_machine_answers() {
+        assert!(open_files() >= 64);
+    }
+}
+
+#[cfg(test)]
+mod page_cache_tests {
+    use super::*;
+    use crate::storage::filesystem::FileSystem;
+
+    #[test]
+    fn a_file_in_memory_is_told_from_one_on_disk() {
+        let dir = std::env::temp_dir();
+        let path = dir.join(format!("loaders-page-cache-{}", std::process::id()));
+        let length = 20 * STEP as u64;
+        std::fs::write(&path, vec![7; length as usize]).unwrap();
+        let name = FileSystem::of(&dir).unwrap().name;
+        let cache = PageCache::of(&path).unwrap();
+        if ["ext4", "XFS"].contains(&name.as_str()) {
+            assert!(cache.holds(0..length));
+            assert!(!cache.holds(0..length + 1), "there is nothing beyond the end");
+            cache.file.sync_all().unwrap();
+            rustix::fs::fadvise(&cache.file, 0, None, rustix::fs::Advice::DontNeed).unwrap();
+            assert!(!cache.holds(0..length));
+            std::fs::read(&path).unwrap();
+            assert!(cache.holds(0..length));
+        } else {
+            eprintln!("SKIPPED: {} is on {name}, which may not tell", dir.display());
+        }
+        std::fs::remove_file(&path).unwrap();
+        assert!(PageCache::of(&path).is_none());
     }
 }

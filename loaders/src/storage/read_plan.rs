@@ -3,13 +3,18 @@
 //! Mapped shards cost nothing if the page cache holds them, and the kernel can read them ahead. On a remote file system a page fault
 //! fetches one page or a few and stops its thread meanwhile; there, reader threads make long reads ahead of use.
 
+use std::fs::File;
+use std::io::{self, Read};
+use std::os::unix::fs::FileExt;
+use std::path::Path;
+use std::str::FromStr;
+
 use crate::error::Error;
+use crate::file::regular;
 use crate::memory;
-use crate::storage::filesystem::FileSystem;
-use crate::storage::io::Io;
-use crate::storage::limits::open_files;
+use crate::storage::dataset::Split;
+use crate::storage::filesystem::{FileSystem, open_files};
 use crate::storage::shard::Access;
-use crate::storage::split::Split;
 
 /// Threads that read from a remote file system; a queue of one would leave most of its bandwidth unused.
 const READERS: usize = 8;
@@ -157,6 +162,77 @@ impl ReadOptions {
     }
 }
 
+/// Opens a regular file.
+pub(crate) fn open(path: &Path) -> Result<File, Error> {
+    regular::open(path).map_err(Error::io("open", path))
+}
+
+/// The length of an open file.
+pub(crate) fn length(file: &File, path: &Path) -> Result<u64, Error> {
+    Ok(file.metadata().map_err(Error::io("read the size of", path))?.len())
+}
+
+/// Reads the whole file.
+pub(crate) fn whole(path: &Path) -> Result<Vec<u8>, Error> {
+    let file = open(path)?;
+    let length = length(&file, path)? as usize;
+    let mut bytes = Vec::new();
+    let no_memory = |_| Error::io("find memory for", path)(io::ErrorKind::OutOfMemory.into());
+    bytes.try_reserve_exact(length).map_err(no_memory)?;
+    // into the reserved memory without clearing it first, in reads as long as the system allows
+    (&file).take(length as u64).read_to_end(&mut bytes).map_err(Error::io("read", path))?;
+    match bytes.len() {
+        got if got < length => Err(short(path, 0, length, got)),
+        _ => Ok(bytes),
+    }
+}
+
+/// Fills `buffer` with the bytes at `offset`.
+pub(crate) fn exact_at(file: &File, path: &Path, buffer: &mut [u8], offset: u64) -> Result<(), Error> {
+    let mut done = 0;
+    while done < buffer.len() {
+        match file.read_at(&mut buffer[done..], offset + done as u64) {
+            Ok(0) => return Err(short(path, offset, buffer.len(), done)),
+            Ok(n) => done += n,
+            Err(e) if e.kind() == io::ErrorKind::Interrupted => {}
+            Err(e) => return Err(Error::io("read", path)(e)),
+        }
+    }
+    Ok(())
+}
+
+/// The error of a file that ended early.
+pub(crate) fn short(path: &Path, offset: u64, expected: usize, got: usize) -> Error {
+    Error::ShortRead { path: path.to_owned(), offset, expected: expected as u64, got: got as u64 }
+}
+
+/// How records are read.
+#[derive(Debug, Clone, Copy, PartialEq, Eq, Default, serde::Serialize, serde::Deserialize)]
+#[serde(rename_all = "lowercase")]
+pub enum Io {
+    /// By the type of the file system.
+    #[default]
+    Auto,
+    /// From mappings.
+    Mmap,
+    /// By long reads.
+    Read,
+}
+
+impl FromStr for Io {
+    type Err = String;
+
+    /// From `auto`, `mmap` or `read`.
+    fn from_str(text: &str) -> Result<Self, String> {
+        match text {
+            "auto" => Ok(Self::Auto),
+            "mmap" => Ok(Self::Mmap),
+            "read" => Ok(Self::Read),
+            _ => Err(format!("expected \"auto\", \"mmap\" or \"read\", got \"{text}\"")),
+        }
+    }
+}
+
 #[cfg(test)]
 mod tests {
     use super::*;
@@ -193,5 +269,16 @@ mod tests {
         assert!(p.text.contains("more than the buffer"), "{}", p.text);
         assert_eq!(choose(true, GIB, Io::Mmap, 0).access, Access::Map);
         assert!(choose(false, GIB, Io::Read, 0).text.contains("as requested, on ext4, local"));
+    }
+}
+
+#[cfg(test)]
+mod io_tests {
+    use super::*;
+
+    #[test]
+    fn words_of_the_recipe() {
+        assert_eq!(["auto", "mmap", "read"].map(str::parse), [Ok(Io::Auto), Ok(Io::Mmap), Ok(Io::Read)]);
+        assert!("pread".parse::<Io>().unwrap_err().ends_with("got \"pread\""));
     }
 }

@@ -1,20 +1,18 @@
 //! The image on its way through the transforms. While only geometry has happened, no pixel is read; the first transform of values makes
 //! planes of the stored bytes, in one pass: of floats, or of bytes where torchvision works on bytes.
 
+use std::time::Instant;
+
 use crate::channels;
-use crate::decode::{Decoded, Need, Turn};
+use crate::decode::{Decoded, Decoder, Need, Turn};
 use crate::format::example::{BoundingBox, Boxes};
+use crate::memory::Limits;
 use crate::spec::ImageSpec;
 use crate::transform::bytes::{ByteImage, nearest};
-use crate::transform::crop_rect::CropRect;
-use crate::transform::geometry::Geometry;
-use crate::transform::moves::{self, PlanarShape};
-use crate::transform::rectangle::Rectangle;
-use crate::transform::resample::Filter;
-use crate::transform::scale::{IDENTITY, Scale};
-use crate::transform::size::Size;
-use crate::transform::work::Work;
-use crate::transform::{resized, stored};
+use crate::transform::call::Size;
+use crate::transform::geometry::{self, CropRect, Geometry, PlanarShape, Rectangle};
+use crate::transform::paint::{self, IDENTITY, Scale, paint_resized, paint_stored};
+use crate::transform::resample::{Filter, Resampler};
 
 /// One image: stored bytes (H, W, C) and what is shown of them, or planes (C, H, W) of bytes or floats.
 ///
@@ -80,7 +78,7 @@ impl<'a> Canvas<'a> {
         match self.form {
             Form::Stored => {}
             Form::Bytes => self.work.bytes.crop(part),
-            Form::Floats => moves::crop(self.values, self.shape(), part),
+            Form::Floats => geometry::crop(self.values, self.shape(), part),
         }
         self.geometry.crop(part);
     }
@@ -96,8 +94,8 @@ impl<'a> Canvas<'a> {
         let (rows, columns) = (down as isize, right as isize);
         match (self.form, self.shape()) {
             (Form::Stored, _) => self.geometry.shift(down, right),
-            (Form::Bytes, shape) => moves::shift(self.work.bytes.pixels(), shape, rows, columns),
-            (Form::Floats, shape) => moves::shift(&mut self.values[..shape.values()], shape, rows, columns),
+            (Form::Bytes, shape) => geometry::shift(self.work.bytes.pixels(), shape, rows, columns),
+            (Form::Floats, shape) => geometry::shift(&mut self.values[..shape.values()], shape, rows, columns),
         }
     }
 
@@ -105,8 +103,8 @@ impl<'a> Canvas<'a> {
     pub fn flip(&mut self) {
         match (self.form, self.shape()) {
             (Form::Stored, _) => self.geometry.flipped = !self.geometry.flipped,
-            (Form::Bytes, shape) => moves::flip(self.work.bytes.pixels(), shape),
-            (Form::Floats, shape) => moves::flip(&mut self.values[..shape.values()], shape),
+            (Form::Bytes, shape) => geometry::flip(self.work.bytes.pixels(), shape),
+            (Form::Floats, shape) => geometry::flip(&mut self.values[..shape.values()], shape),
         }
     }
 
@@ -114,8 +112,8 @@ impl<'a> Canvas<'a> {
     pub fn upend(&mut self) {
         match (self.form, self.shape()) {
             (Form::Stored, _) => self.geometry.upended = !self.geometry.upended,
-            (Form::Bytes, shape) => moves::upend(self.work.bytes.pixels(), shape),
-            (Form::Floats, shape) => moves::upend(&mut self.values[..shape.values()], shape),
+            (Form::Bytes, shape) => geometry::upend(self.work.bytes.pixels(), shape),
+            (Form::Floats, shape) => geometry::upend(&mut self.values[..shape.values()], shape),
         }
     }
 
@@ -127,7 +125,7 @@ impl<'a> Canvas<'a> {
     /// Writes the image as interleaved bytes, before there are floats; the fractions of a resized image are rounded.
     pub(super) fn bytes(&mut self, out: &mut [u8]) {
         match (self.form, self.geometry.resize) {
-            (Form::Stored, None) => return stored::copy(&self.geometry, &self.decoded, out),
+            (Form::Stored, None) => return paint::copy(&self.geometry, &self.decoded, out),
             (Form::Stored, Some(_)) => self.paint(&IDENTITY),
             _ => {}
         }
@@ -164,7 +162,7 @@ impl<'a> Canvas<'a> {
         let shape = self.shape();
         match (self.form, self.geometry.resize) {
             (Form::Bytes, _) => return,
-            (Form::Stored, None) => stored::planes(&self.geometry, &self.decoded, self.work.bytes.start(shape)),
+            (Form::Stored, None) => paint::planes(&self.geometry, &self.decoded, self.work.bytes.start(shape)),
             _ => {
                 self.floats();
                 let bytes = self.work.bytes.start(shape);
@@ -226,8 +224,8 @@ impl<'a> Canvas<'a> {
     fn paint(&mut self, scales: &[Scale]) {
         let Self { geometry, decoded, values, work, .. } = self;
         match geometry.resize {
-            Some(resize) => resized::paint(geometry, resize, decoded, scales, &mut work.resampler, values),
-            None => stored::paint(geometry, decoded, scales, values),
+            Some(resize) => paint_resized(geometry, resize, decoded, scales, &mut work.resampler, values),
+            None => paint_stored(geometry, decoded, scales, values),
         }
         self.form = Form::Floats;
     }
@@ -235,6 +233,57 @@ impl<'a> Canvas<'a> {
     fn shape(&self) -> PlanarShape {
         let (height, width) = (self.geometry.window.height(), self.geometry.window.width());
         PlanarShape { channels: self.geometry.channels, height, width }
+    }
+}
+
+/// Memory of a canvas, kept from image to image.
+#[derive(Debug, Default)]
+pub(super) struct Work {
+    pub resampler: Resampler,
+    /// The image while it is planes of bytes.
+    pub bytes: ByteImage,
+}
+
+/// A thread's working memory, reused from image to image.
+#[derive(Debug, Default)]
+pub struct Scratch {
+    pub(super) decoder: Decoder,
+    pub(super) pixels: Vec<u8>,
+    pub(super) floats: Vec<f32>,
+    pub(super) work: Work,
+    pub(super) clock: Clock,
+}
+
+/// Notes when an image was decoded, if that is wanted.
+#[derive(Debug, Default)]
+pub(super) struct Clock {
+    wanted: bool,
+    decoded: Option<Instant>,
+}
+
+impl Clock {
+    /// Notes that the image is decoded.
+    pub fn decoded(&mut self) {
+        if self.wanted {
+            self.decoded = Some(Instant::now());
+        }
+    }
+}
+
+impl Scratch {
+    /// For images that are read within these limits.
+    pub fn new(limits: Limits) -> Self {
+        Self { decoder: Decoder::new(limits), ..Self::default() }
+    }
+
+    /// Sets whether the end of decoding the next image is noted.
+    pub(crate) fn time_decoding(&mut self, wanted: bool) {
+        self.clock = Clock { wanted, decoded: None };
+    }
+
+    /// When the last image was decoded.
+    pub(crate) fn decoded(&self) -> Option<Instant> {
+        self.clock.decoded
     }
 }
 

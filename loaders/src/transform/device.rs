@@ -4,11 +4,10 @@
 
 use crate::error::Error;
 use crate::spec::{ImageSpec, Images};
-use crate::transform::canvas::Canvas;
-use crate::transform::crop_rect::CropRect;
+use crate::transform::canvas::{Canvas, Work};
+use crate::transform::geometry::CropRect;
+use crate::transform::paint::IDENTITY;
 use crate::transform::pipeline::Pipeline;
-use crate::transform::scale::IDENTITY;
-use crate::transform::work::Work;
 
 impl Pipeline {
     /// The float of each byte, a table a channel, if the list is geometry and then what keeps bytes, with or without a `normalize` at
@@ -59,7 +58,7 @@ mod tests {
     use super::*;
     use crate::format::example::{Example, Format};
     use crate::random::Draws;
-    use crate::transform::scratch::Scratch;
+    use crate::transform::canvas::Scratch;
 
     const SPEC: ImageSpec = ImageSpec::new(7, 5, 3);
 

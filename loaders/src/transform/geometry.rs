@@ -1,11 +1,10 @@
-//! What geometric transforms do to an image, before any pixel is read: a part resized, a window of the result, a mirror.
+//! Geometric changes: those that are collected before any pixel is read, and those of an image that is stored as planes.
 
 use crate::decode::{Need, Region};
 use crate::spec::ImageSpec;
-use crate::transform::crop_rect::CropRect;
-use crate::transform::rectangle::Rectangle;
+use crate::transform::call::Size;
+use crate::transform::list::{Sizes, Varied, various_sizes};
 use crate::transform::resample::{Filter, Span};
-use crate::transform::window::Window;
 
 /// Which pixels of the stored image are shown, and where.
 #[derive(Debug, Clone)]
@@ -131,5 +130,150 @@ impl Geometry {
     /// Where the window lies in the stored image, if nothing was resized or upended.
     pub fn crop_rect(&self) -> CropRect {
         CropRect { top: self.window.top as i32, left: self.window.left as i32, mirrored: self.flipped }
+    }
+}
+
+/// The shape of an image in planes.
+#[derive(Debug, Clone, Copy, Default, PartialEq, Eq)]
+pub(super) struct PlanarShape {
+    pub channels: usize,
+    pub height: usize,
+    pub width: usize,
+}
+
+impl PlanarShape {
+    /// Values of a plane.
+    pub fn plane(self) -> usize {
+        self.height * self.width
+    }
+
+    /// Values of all planes.
+    pub fn values(self) -> usize {
+        self.channels * self.plane()
+    }
+}
+
+/// Keeps a part of each plane; the result is at the start of `values`, without gaps.
+pub(super) fn crop<T: Copy>(values: &mut [T], shape: PlanarShape, part: Rectangle) {
+    let [top, left, height, width] = [part.top, part.left, part.height, part.width].map(|n| n as usize);
+    // rows only move towards the front, so none is overwritten before it has been read
+    let mut to = 0;
+    for channel in 0..shape.channels {
+        for row in top..top + height {
+            let from = (channel * shape.height + row) * shape.width + left;
+            values.copy_within(from..from + width, to);
+            to += width;
+        }
+    }
+}
+
+/// Moves the window by `down` rows and `right` columns; what comes from outside is zero.
+pub(super) fn shift<T: Copy + Default>(values: &mut [T], shape: PlanarShape, down: isize, right: isize) {
+    let PlanarShape { height, width, .. } = shape;
+    let (h, w) = (height as isize, width as isize);
+    // the source's columns that remain, and where they begin in the target
+    let kept = right.clamp(0, w) as usize..(w + right).clamp(0, w) as usize;
+    let begin = (-right).clamp(0, w) as usize;
+    for plane in values.chunks_exact_mut((height * width).max(1)) {
+        for i in 0..height {
+            let row = if down >= 0 { i } else { height - 1 - i };
+            let (to, from) = (row * width, row as isize + down);
+            if kept.is_empty() || !(0..h).contains(&from) {
+                plane[to..to + width].fill(T::default());
+                continue;
+            }
+            let from = from as usize * width;
+            plane.copy_within(from + kept.start..from + kept.end, to + begin);
+            plane[to..to + begin].fill(T::default());
+            plane[to + begin + kept.len()..to + width].fill(T::default());
+        }
+    }
+}
+
+/// Mirrors each row.
+pub(super) fn flip<T>(values: &mut [T], shape: PlanarShape) {
+    values.chunks_exact_mut(shape.width.max(1)).for_each(<[T]>::reverse);
+}
+
+/// Mirrors top and bottom.
+pub(super) fn upend<T>(values: &mut [T], shape: PlanarShape) {
+    for plane in values.chunks_exact_mut(shape.plane().max(1)) {
+        let mut rows = plane.chunks_exact_mut(shape.width);
+        while let (Some(upper), Some(lower)) = (rows.next(), rows.next_back()) {
+            upper.swap_with_slice(lower);
+        }
+    }
+}
+
+/// `height` rows from `top` on, `width` columns from `left` on; inside the image.
+#[derive(Debug, Clone, Copy, PartialEq, Eq)]
+pub(super) struct Rectangle {
+    pub top: u32,
+    pub left: u32,
+    pub height: u32,
+    pub width: u32,
+}
+
+/// Rows and columns of the image, ends excluded; may reach outside of it.
+#[derive(Debug, Clone, Copy, PartialEq, Eq)]
+pub(super) struct Window {
+    pub top: i64,
+    pub left: i64,
+    pub bottom: i64,
+    pub right: i64,
+}
+
+impl Window {
+    /// All of an image.
+    pub fn whole(height: u32, width: u32) -> Self {
+        Self { top: 0, left: 0, bottom: i64::from(height), right: i64::from(width) }
+    }
+
+    /// What two windows have in common; a side may be negative if that is nothing.
+    pub fn intersect(self, other: Self) -> Self {
+        Self {
+            top: self.top.max(other.top),
+            left: self.left.max(other.left),
+            bottom: self.bottom.min(other.bottom),
+            right: self.right.min(other.right),
+        }
+    }
+
+    pub fn height(&self) -> usize {
+        (self.bottom - self.top) as usize
+    }
+
+    pub fn width(&self) -> usize {
+        (self.right - self.left) as usize
+    }
+}
+
+/// Where a crop lies in its image, and whether it is mirrored. Its size is that of the pipeline's output.
+#[derive(Debug, Clone, Copy, PartialEq, Eq)]
+pub struct CropRect {
+    /// Row of the image that becomes the first; pixels outside of the image are zero.
+    pub top: i32,
+    /// Leftmost column of the image in the crop.
+    pub left: i32,
+    /// Whether the crop's columns run from right to left.
+    pub mirrored: bool,
+}
+
+/// The shape of a crop, which must fit inside.
+pub(super) fn cropped(size: Size, input: ImageSpec) -> Result<ImageSpec, String> {
+    let Size { height, width } = size;
+    if height > input.height || width > input.width {
+        return Err(format!("a crop of {height}x{width} does not fit into an image of {input}"));
+    }
+    Ok(ImageSpec::new(height, width, input.channels))
+}
+
+/// The shape of a crop of images of which only the short side is known.
+pub(super) fn cropped_of_varied(size: Size, input: Varied) -> Result<Sizes, String> {
+    let Size { height, width } = size;
+    match input.short_side {
+        Some(side) if height.max(width) <= side => Ok(Sizes::Equal(ImageSpec::new(height, width, input.channels))),
+        Some(side) => Err(format!("a crop of {height}x{width} does not fit into images whose short side is {side}")),
+        None => Err(various_sizes()),
     }
 }

@@ -1,13 +1,16 @@
-//! A list of transforms, built and checked before the first image: shapes and memory.
+//! A list of transforms: what a transform is, how a list is built and checked before the first image, and how its sizes are scaled.
+
+use std::fmt;
 
 use crate::decode::Exif;
-use crate::error::Error;
+use crate::error::{Error, VARIOUS_SIZES};
 use crate::format::manifest::Manifest;
-use crate::random::ORDER_OP;
+use crate::random::{Draws, ORDER_OP};
 use crate::spec::{ImageSpec, Images};
-use crate::transform::op::{Context, Sizes, Transform, Varied};
-use crate::transform::ops;
-use crate::transform::resized::MAX_CHANNELS;
+use crate::transform::call::{Arguments, Size, pixels};
+use crate::transform::canvas::Canvas;
+use crate::transform::paint::MAX_CHANNELS;
+use crate::transform::{call, ops};
 
 /// First in a list: ignore the EXIF orientation.
 pub const IGNORE_EXIF: &str = "ignore_exif";
@@ -161,4 +164,196 @@ fn step(
         Sizes::Varied(varied) => transform.output_of_varied(varied)?,
     };
     Ok((transform, output))
+}
+
+/// Transforms that begin with sizes in pixels, and how many they begin with.
+const SIZED: [(&str, usize); 8] = [
+    ("center_crop", 1),
+    ("corner_crop", 1),
+    ("cutout", 1),
+    ("inception_crop", 1),
+    ("random_crop", 1),
+    ("random_resized_crop", 1),
+    ("resize", 1),
+    ("scale_jitter", 2),
+];
+
+/// The list with every size multiplied by `to / from`, rounded to the nearest and at least 1. Offsets such as the padding of `pad_crop`
+/// stay.
+///
+/// # Errors
+/// For a list that has no size.
+pub fn scaled(list: &[String], from: u32, to: u32) -> Result<Vec<String>, String> {
+    let resized: Vec<Option<String>> = list.iter().map(|text| one(text, from, to)).collect();
+    if resized.iter().all(Option::is_none) {
+        let why = "no transform in the list has a size; put resize(size) or random_resized_crop(size) at its head";
+        return Err(why.to_owned());
+    }
+    Ok(resized.into_iter().zip(list).map(|(new, old)| new.unwrap_or_else(|| old.clone())).collect())
+}
+
+/// A call with its sizes scaled; none for a transform without any, or one that cannot be read.
+fn one(text: &str, from: u32, to: u32) -> Option<String> {
+    let (name, inside) = text.trim().strip_suffix(')')?.split_once('(')?;
+    let (_, sizes) = SIZED.into_iter().find(|(sized, _)| *sized == name.trim())?;
+    let words = inside.split(',').map(str::trim).enumerate();
+    let changed: Option<Vec<String>> =
+        words.map(|(place, word)| if place < sizes { size(word, from, to) } else { Some(word.to_owned()) }).collect();
+    Some(format!("{}({})", name.trim(), changed?.join(", ")))
+}
+
+/// `256` or `192x256`, scaled.
+fn size(word: &str, from: u32, to: u32) -> Option<String> {
+    let side = |side: u32| (f64::from(side) * f64::from(to) / f64::from(from)).round().max(1.0) as u32;
+    match call::size(word) {
+        Some(Size { height, width }) => Some(format!("{}x{}", side(height), side(width))),
+        None => pixels(word.parse().ok()?, 1).ok().map(|pixels| side(pixels).to_string()),
+    }
+}
+
+/// One step from image to image. `Display` writes it with all arguments, so that it can be parsed again without the data set.
+pub trait Transform: fmt::Debug + fmt::Display + Send + Sync {
+    /// The shape of the result for images of shape `input`, or why they cannot be used. By default the shape does not change.
+    fn output(&self, input: ImageSpec) -> Result<ImageSpec, String> {
+        Ok(input)
+    }
+
+    /// The shapes of the results for images of various sizes, or why they cannot be used. Most transforms need one size.
+    fn output_of_varied(&self, _input: Varied) -> Result<Sizes, String> {
+        Err(various_sizes())
+    }
+
+    /// Whether it resizes the image ([`Canvas`] can do that once, and first of all).
+    fn resizes(&self) -> bool {
+        false
+    }
+
+    /// Whether images of one size come out in various sizes.
+    fn varies(&self) -> bool {
+        false
+    }
+
+    /// Whether it only moves pixels, which costs nothing before floats are made.
+    fn is_geometric(&self) -> bool {
+        false
+    }
+
+    /// Whether it may mirror top and bottom.
+    fn upends(&self) -> bool {
+        false
+    }
+
+    /// Whether its result may contain pixels from outside of the image.
+    fn pads(&self) -> bool {
+        false
+    }
+
+    /// Whether it works on bytes and leaves bytes, so that it must not stand behind `normalize` or `standardize`.
+    fn keeps_bytes(&self) -> bool {
+        false
+    }
+
+    /// Whether its results are no longer on the scale 0 to 255.
+    fn rescales(&self) -> bool {
+        false
+    }
+
+    /// If the result of each value depends on its byte and channel alone: those results, a table for each of `channels`.
+    fn tables(&self, _channels: usize) -> Option<Vec<[f32; 256]>> {
+        None
+    }
+
+    /// Changes the image; all randomness comes from `draws`.
+    fn apply(&self, image: &mut Canvas<'_>, draws: &mut Draws);
+}
+
+/// What is known of images while their sizes vary.
+#[derive(Debug, Clone, Copy, PartialEq, Eq)]
+pub struct Varied {
+    /// Channels of all.
+    pub channels: u32,
+    /// The length of the shorter side, if a transform has made it the same for all.
+    pub short_side: Option<u32>,
+}
+
+/// The shapes of images between two transforms.
+#[derive(Debug, Clone, Copy, PartialEq, Eq)]
+pub enum Sizes {
+    /// All have one shape.
+    Equal(ImageSpec),
+    /// Sizes vary.
+    Varied(Varied),
+}
+
+/// What a transform may need to know beside its arguments.
+#[derive(Debug, Clone, Copy)]
+pub(super) struct Context<'a> {
+    /// The shape that the transform will get; 0 x 0 while sizes vary.
+    pub input: ImageSpec,
+    /// Of pixel / 255 over the training split, per channel.
+    pub mean: &'a [f64],
+    pub std: &'a [f64],
+}
+
+/// A transform, or what is wrong with its arguments.
+pub(super) type Built = Result<Box<dyn Transform>, String>;
+
+/// Makes a transform from its arguments.
+#[derive(Clone, Copy)]
+pub(super) enum Build {
+    /// From numbers alone.
+    Numbers(fn(&[f64], Context<'_>) -> Built),
+    /// From a size, numbers and words.
+    Any(fn(&Arguments<'_>, Context<'_>) -> Built),
+}
+
+impl Build {
+    /// Makes the transform.
+    pub fn run(self, arguments: &Arguments<'_>, context: Context<'_>) -> Built {
+        match self {
+            Self::Numbers(build) => build(arguments.only_numbers()?, context),
+            Self::Any(build) => build(arguments, context),
+        }
+    }
+}
+
+/// The error of a transform that needs images of one size.
+pub(super) fn various_sizes() -> String {
+    VARIOUS_SIZES.to_owned()
+}
+
+#[cfg(test)]
+mod tests {
+    use super::*;
+    use crate::transform::ops;
+
+    fn of(list: &[&str], from: u32, to: u32) -> Result<Vec<String>, String> {
+        scaled(&list.iter().map(ToString::to_string).collect::<Vec<_>>(), from, to)
+    }
+
+    #[test]
+    fn every_size_goes_by_the_same_factor() {
+        let list = ["resize(256, bicubic)", "random_crop(224)", "pad_crop(4)", "flip(0.3)", "cutout(16)", "normalize"];
+        let small = ["resize(146, bicubic)", "random_crop(128)", "pad_crop(4)", "flip(0.3)", "cutout(9)", "normalize"];
+        assert_eq!(of(&list, 224, 128).unwrap(), small);
+        let list = ["scale_jitter(256, 512)", "random_resized_crop( 192x256, 0.35, lanczos )"];
+        assert_eq!(
+            of(&list, 192, 96).unwrap(),
+            ["scale_jitter(128, 256)", "random_resized_crop(96x128, 0.35, lanczos)"]
+        );
+        assert_eq!(of(&["cutout(1)"], 224, 32).unwrap(), ["cutout(1)"], "never nothing");
+    }
+
+    #[test]
+    fn a_list_without_a_size_is_refused() {
+        for list in [&["pad_crop(4)", "flip", "normalize"][..], &[], &["resize"], &["resize(big)"]] {
+            assert!(of(list, 32, 16).unwrap_err().contains("random_resized_crop(size)"), "{list:?}");
+        }
+    }
+
+    #[test]
+    fn all_of_them_exist() {
+        let names = ops::names();
+        assert!(SIZED.iter().all(|(name, _)| names.contains(name)));
+    }
 }

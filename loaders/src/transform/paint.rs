@@ -1,8 +1,13 @@
-//! Interleaved bytes to planar floats: padding, mirroring and a table per channel in one pass; for RGB all rows at once if the
-//! processor has AVX2 and the table is a line.
+//! Turns decoded bytes into planar floats, with padding, mirroring, resizing and one table of values per channel.
+//!
+//! All of this is one pass. RGB rows are converted at once if the processor has AVX2 and the table is a line.
 
-use crate::transform::rgb::{self, Pixels, Target};
-use crate::transform::scale::{Scale, Table};
+#[cfg(target_arch = "x86_64")]
+use std::arch::x86_64::*;
+
+use crate::decode::Decoded;
+use crate::transform::geometry::{Geometry, Resize, Seen};
+use crate::transform::resample::{Cut, Mirror, Planes, Resampler, Rows, Span};
 
 /// Where the visible rows of an image go in planes of `height` x `width`.
 #[derive(Debug, Clone, Copy)]
@@ -23,7 +28,7 @@ impl Area {
         let Area { height, width, above, ahead, rows } = self;
         let scale = |channel: usize| &scales[channel % scales.len()];
         let [Some(red), Some(green), Some(blue)] = [0, 1, 2].map(|channel| scale(channel).exact) else { return false };
-        if pixels.columns < rgb::FEWEST || !rgb::is_supported() {
+        if pixels.columns < FEWEST || !is_supported() {
             return false;
         }
         let start = above * width + ahead;
@@ -34,7 +39,7 @@ impl Area {
             plane[..start].fill(padding);
             plane[end..].fill(padding);
             let target = Target { values: &mut plane[start..end], width, padding };
-            rgb::paint_plane(pixels, channel, exact, target);
+            paint_plane(pixels, channel, exact, target);
         }
         true
     }
@@ -71,15 +76,15 @@ impl Row {
         let green = self.part(green, pixels.len(), green_table[0]);
         let blue = self.part(blue, pixels.len(), blue_table[0]);
         let targets = red.iter_mut().zip(green).zip(blue);
-        let paint = |(((r, g), b), pixel): (((&mut f32, &mut f32), &mut f32), &[u8; 3])| {
+        let paint_pixel = |(((r, g), b), pixel): (((&mut f32, &mut f32), &mut f32), &[u8; 3])| {
             *r = red_table[usize::from(pixel[0])];
             *g = green_table[usize::from(pixel[1])];
             *b = blue_table[usize::from(pixel[2])];
         };
         if self.flipped {
-            targets.zip(pixels.iter().rev()).for_each(paint);
+            targets.zip(pixels.iter().rev()).for_each(paint_pixel);
         } else {
-            targets.zip(pixels).for_each(paint);
+            targets.zip(pixels).for_each(paint_pixel);
         }
     }
 
@@ -91,19 +96,392 @@ impl Row {
             let part = self.part(plane, columns, table[0]);
             let bytes = pixels.get(channel..).unwrap_or(&[]);
             match (channels, self.flipped) {
-                (1, false) => paint(part, bytes.iter(), table),
-                (1, true) => paint(part, bytes.iter().rev(), table),
-                (_, false) => paint(part, bytes.iter().step_by(channels), table),
-                (_, true) => paint(part.iter_mut().rev(), bytes.iter().step_by(channels), table),
+                (1, false) => paint_values(part, bytes.iter(), table),
+                (1, true) => paint_values(part, bytes.iter().rev(), table),
+                (_, false) => paint_values(part, bytes.iter().step_by(channels), table),
+                (_, true) => paint_values(part.iter_mut().rev(), bytes.iter().step_by(channels), table),
             }
         }
     }
 }
 
-fn paint<'v, 'b>(values: impl IntoIterator<Item = &'v mut f32>, bytes: impl Iterator<Item = &'b u8>, table: &Table) {
+fn paint_values<'v, 'b>(
+    values: impl IntoIterator<Item = &'v mut f32>,
+    bytes: impl Iterator<Item = &'b u8>,
+    table: &Table,
+) {
     for (value, byte) in values.into_iter().zip(bytes) {
         *value = table[usize::from(*byte)];
     }
+}
+
+/// A table from byte to float.
+pub(super) type Table = [f32; 256];
+
+/// A function of values 0 to 255: as a table for bytes, and as value * factor + offset for the values between them.
+#[derive(Debug)]
+pub(super) struct Scale {
+    pub table: Table,
+    pub factor: f32,
+    pub offset: f32,
+    /// A factor and an offset in f64 that give the table bit for bit, if there are such.
+    pub exact: Option<Exact>,
+}
+
+/// value * factor + offset in f64, rounded to f32 once.
+#[derive(Debug, Clone, Copy)]
+pub(super) struct Exact {
+    pub factor: f64,
+    pub offset: f64,
+}
+
+impl Exact {
+    fn scaled(self, byte: u8) -> f32 {
+        (f64::from(byte) * self.factor + self.offset) as f32
+    }
+}
+
+impl Scale {
+    /// `table` must hold value * factor + offset, up to rounding.
+    pub fn new(table: Table, factor: f64, offset: f64) -> Self {
+        let exact = Exact { factor, offset };
+        let gives_table = (0..=255u8).all(|byte| exact.scaled(byte).to_bits() == table[usize::from(byte)].to_bits());
+        Self { table, factor: factor as f32, offset: offset as f32, exact: gives_table.then_some(exact) }
+    }
+}
+
+/// Bytes as floats 0 to 255.
+pub(super) static IDENTITY: [Scale; 1] = [Scale {
+    table: {
+        let mut table = [0.0; 256];
+        let mut i = 0;
+        while i < 256 {
+            table[i] = i as f32;
+            i += 1;
+        }
+        table
+    },
+    factor: 1.0,
+    offset: 0.0,
+    exact: Some(Exact { factor: 1.0, offset: 0.0 }),
+}];
+
+/// Writes the window as planar floats, through a scale for all channels or one each.
+pub(super) fn paint_stored(geometry: &Geometry, image: &Decoded<'_>, scales: &[Scale], values: &mut [f32]) {
+    let (height, width, channels) = (geometry.window.height(), geometry.window.width(), geometry.channels);
+    let seen = geometry.seen();
+    if let Some(seen) = seen.filter(|_| channels == 3 && !geometry.upended) {
+        let (rows, columns) = (seen.window.height(), seen.window.width());
+        let area = Area { height, width, above: seen.above, ahead: seen.ahead, rows };
+        let stride = image.columns * 3;
+        let bytes = &image.bytes[start(&seen, image, 0, 3)..][..(rows - 1) * stride + columns * 3];
+        let pixels = Pixels { bytes, stride, columns, flipped: geometry.flipped };
+        if area.paint_rgb(pixels, scales, values) {
+            return;
+        }
+    }
+    for row in 0..height {
+        let pixels = pixels(geometry, seen.as_ref(), image, row);
+        let ahead = seen.map_or(width, |seen| seen.ahead);
+        let target = Row {
+            start: row * width,
+            width,
+            plane: height * width,
+            ahead: if pixels.is_empty() { width } else { ahead },
+            flipped: geometry.flipped,
+        };
+        match channels {
+            3 => target.paint_rgb(pixels, scales, values),
+            n => target.paint_any(n, pixels, scales, values),
+        }
+    }
+}
+
+/// Writes the window as interleaved bytes.
+pub(super) fn copy(geometry: &Geometry, image: &Decoded<'_>, out: &mut [u8]) {
+    let (height, width, channels) = (geometry.window.height(), geometry.window.width(), geometry.channels);
+    let seen = geometry.seen();
+    for (row, out) in out.chunks_exact_mut((width * channels).max(1)).take(height).enumerate() {
+        let pixels = pixels(geometry, seen.as_ref(), image, row);
+        let ahead = seen.map_or(0, |seen| seen.ahead);
+        let (ahead, rest) = out.split_at_mut(ahead * channels);
+        let (part, behind) = rest.split_at_mut(pixels.len());
+        ahead.fill(0);
+        behind.fill(0);
+        if geometry.flipped {
+            let mirrored = part.chunks_exact_mut(channels).rev().zip(pixels.chunks_exact(channels));
+            mirrored.for_each(|(to, from)| to.copy_from_slice(from));
+        } else {
+            part.copy_from_slice(pixels);
+        }
+    }
+}
+
+/// Writes the window as planes of bytes.
+pub(super) fn planes(geometry: &Geometry, image: &Decoded<'_>, out: &mut [u8]) {
+    let (height, width, channels) = (geometry.window.height(), geometry.window.width(), geometry.channels);
+    let seen = geometry.seen();
+    for row in 0..height {
+        let pixels = pixels(geometry, seen.as_ref(), image, row);
+        let ahead = seen.map_or(0, |seen| seen.ahead);
+        for channel in 0..channels {
+            let (before, rest) = out[(channel * height + row) * width..][..width].split_at_mut(ahead);
+            let (part, behind) = rest.split_at_mut(pixels.len() / channels);
+            before.fill(0);
+            behind.fill(0);
+            let bytes = pixels.chunks_exact(channels).map(|pixel| pixel[channel]);
+            match geometry.flipped {
+                true => part.iter_mut().rev().zip(bytes).for_each(|(to, from)| *to = from),
+                false => part.iter_mut().zip(bytes).for_each(|(to, from)| *to = from),
+            }
+        }
+    }
+}
+
+/// The bytes to be seen in a row of the output; none if the row is padding.
+fn pixels<'a>(geometry: &Geometry, seen: Option<&Seen>, image: &Decoded<'a>, row: usize) -> &'a [u8] {
+    let channels = geometry.channels;
+    match seen.and_then(|seen| Some((seen, row.checked_sub(seen.above)?))) {
+        Some((seen, row)) if row < seen.window.height() => {
+            let row = if geometry.upended { seen.window.height() - 1 - row } else { row };
+            &image.bytes[start(seen, image, row, channels)..][..seen.window.width() * channels]
+        }
+        _ => &[],
+    }
+}
+
+/// Where a row of the seen part starts in the decoded bytes.
+fn start(seen: &Seen, image: &Decoded<'_>, row: usize, channels: usize) -> usize {
+    let (top, left) = (seen.window.top as usize - image.origin.0, seen.window.left as usize - image.origin.1);
+    ((top + row) * image.columns + left) * channels
+}
+
+/// The most channels of an image that is resized.
+pub(super) const MAX_CHANNELS: usize = 4;
+
+/// Writes the window of a resized image as planar floats, through a scale for all channels or one each.
+pub(super) fn paint_resized(
+    geometry: &Geometry,
+    resize: Resize,
+    image: &Decoded<'_>,
+    scales: &[Scale],
+    resampler: &mut Resampler,
+    values: &mut [f32],
+) {
+    let (height, width, channels) = (geometry.window.height(), geometry.window.width(), geometry.channels);
+    let seen = geometry.seen();
+    if seen.is_none_or(|seen| seen.window != geometry.window) {
+        for (channel, plane) in values.chunks_exact_mut((height * width).max(1)).take(channels).enumerate() {
+            plane.fill(scales[channel % scales.len()].table[0]);
+        }
+    }
+    let Some(seen) = seen else { return };
+    let mut pairs = [(0.0, 0.0); MAX_CHANNELS];
+    for (pair, scale) in pairs.iter_mut().zip(scales) {
+        *pair = (scale.factor, scale.offset);
+    }
+    let Decoded { bytes, columns, origin, reduction } = *image;
+    let Resize { region, height: full_height, width: full_width, filter } = resize;
+    resampler.run(
+        Rows { bytes, stride: columns * channels, channels, origin },
+        Cut {
+            span: Span::reduced(region.top, region.bottom, reduction, filter),
+            outputs: full_height as usize,
+            wanted: (seen.window.top as usize, seen.window.bottom as usize),
+            to: seen.above,
+        },
+        Cut {
+            span: Span::reduced(region.left, region.right, reduction, filter),
+            outputs: full_width as usize,
+            wanted: (seen.window.left as usize, seen.window.right as usize),
+            to: seen.ahead,
+        },
+        Mirror { rows: geometry.upended, columns: geometry.flipped },
+        &pairs[..scales.len()],
+        &mut Planes { values, height, width },
+    );
+}
+
+/// The planes of an image of three channels.
+pub(super) fn rgb(values: &mut [f32]) -> [&mut [f32]; 3] {
+    let plane = values.len() / 3;
+    let (red, rest) = values.split_at_mut(plane);
+    let (green, blue) = rest.split_at_mut(plane);
+    [red, green, blue]
+}
+
+#[cfg(test)]
+mod scale_tests {
+    use super::*;
+
+    #[test]
+    fn other_tables_are_not_taken_for_lines() {
+        let mut table = IDENTITY[0].table;
+        assert!(Scale::new(table, 1.0, 0.0).exact.is_some());
+        table[200] += 1.0;
+        assert!(Scale::new(table, 1.0, 0.0).exact.is_none());
+    }
+}
+
+// One channel of RGB bytes to a plane of floats with AVX2: the inner loop for small images, half of whose time would otherwise be
+// spent on table lookups.
+//
+// A value becomes value * factor + offset in f64, rounded to f32 once. `scale` has checked that this gives the bits of the table, so
+// the bits do not depend on the processor.
+
+/// Pixels that are converted at a time.
+const STEP: usize = 4;
+/// Bytes of one load.
+const LOAD: usize = 16;
+
+/// The fewest pixels of a row that [`paint_plane`] takes.
+pub(super) const FEWEST: usize = LOAD.div_ceil(3);
+
+/// Rows of RGB pixels.
+#[derive(Debug, Clone, Copy)]
+pub(super) struct Pixels<'a> {
+    /// From the first pixel of the first row to the last one of the last row.
+    pub bytes: &'a [u8],
+    /// Bytes from row to row.
+    pub stride: usize,
+    /// Pixels of a row, at least [`FEWEST`].
+    pub columns: usize,
+    /// Whether rows are mirrored.
+    pub flipped: bool,
+}
+
+/// Whether this processor has what [`paint_plane`] needs.
+pub(super) fn is_supported() -> bool {
+    #[cfg(target_arch = "x86_64")]
+    return is_x86_feature_detected!("avx2");
+    #[cfg(not(target_arch = "x86_64"))]
+    false
+}
+
+/// Where a channel goes: rows that are `width` values apart, and the value of the gaps between them.
+pub(super) struct Target<'a> {
+    /// From the first value painted to the last.
+    pub values: &'a mut [f32],
+    pub width: usize,
+    pub padding: f32,
+}
+
+/// Writes a channel as floats.
+///
+/// # Panics
+/// If there are too few pixels, or more values than pixels, or the processor is not [supported](is_supported).
+pub(super) fn paint_plane(pixels: Pixels<'_>, channel: usize, scale: Exact, target: Target<'_>) {
+    assert!(is_supported());
+    #[cfg(target_arch = "x86_64")]
+    // SAFETY: the processor has AVX2, as just asserted.
+    unsafe {
+        paint_plane_avx2(pixels, channel, scale, target)
+    }
+}
+
+#[cfg(target_arch = "x86_64")]
+#[target_feature(enable = "avx2")]
+fn paint_plane_avx2(pixels: Pixels<'_>, channel: usize, scale: Exact, target: Target<'_>) {
+    let Pixels { bytes, stride, columns, flipped } = pixels;
+    let Target { values, width, padding } = target;
+    let rows = values.len().div_ceil(width);
+    assert!(columns >= FEWEST && columns <= width && channel < 3 && values.len() == (rows - 1) * width + columns);
+    assert!(bytes.len() >= (rows - 1) * stride + 3 * columns);
+    let constants = Constants {
+        shuffle: shuffle(flipped, channel),
+        factor: _mm256_set1_pd(scale.factor),
+        offset: _mm256_set1_pd(scale.offset),
+    };
+    for row in 0..rows {
+        let source = &bytes[row * stride..];
+        // a load from the last four pixels reads four bytes more
+        let roomy = source.len() >= 3 * columns + LOAD - 3 * STEP;
+        // SAFETY: the row's pixels and values lie inside, as asserted above.
+        let out = unsafe {
+            let out = values.as_mut_ptr().add(row * width);
+            match (flipped, roomy) {
+                (false, true) => constants.paint_row::<false, true>(source, columns, out),
+                (true, true) => constants.paint_row::<true, true>(source, columns, out),
+                (false, false) => constants.paint_row::<false, false>(source, columns, out),
+                (true, false) => constants.paint_row::<true, false>(source, columns, out),
+            }
+            out
+        };
+        if row + 1 < rows {
+            // stores that reach into the next row are overwritten by it
+            for gap in (columns..width).step_by(STEP) {
+                // SAFETY: another row of at least four values follows.
+                unsafe { _mm_storeu_ps(out.add(gap), _mm_set1_ps(padding)) };
+            }
+        }
+    }
+}
+
+/// How four pixels become floats.
+#[cfg(target_arch = "x86_64")]
+struct Constants {
+    shuffle: __m128i,
+    factor: __m256d,
+    offset: __m256d,
+}
+
+#[cfg(target_arch = "x86_64")]
+impl Constants {
+    /// One row; `ROOMY` if there are four bytes behind its pixels.
+    ///
+    /// # Safety
+    /// `source` must hold that many pixels, `out` as many values; at least [`FEWEST`].
+    #[target_feature(enable = "avx2")]
+    #[inline]
+    unsafe fn paint_row<const FLIPPED: bool, const ROOMY: bool>(&self, source: &[u8], columns: usize, out: *mut f32) {
+        let last = columns - STEP;
+        let mut to = 0;
+        loop {
+            let from = 3 * if FLIPPED { last - to } else { to };
+            // SAFETY: both lie inside, as `to` is not behind `last`.
+            unsafe {
+                let integers = match ROOMY || from + LOAD <= source.len() {
+                    true => _mm_shuffle_epi8(_mm_loadu_si128(source.as_ptr().add(from).cast()), self.shuffle),
+                    false => last_integers(source, from, self.shuffle),
+                };
+                let scaled = _mm256_add_pd(_mm256_mul_pd(_mm256_cvtepi32_pd(integers), self.factor), self.offset);
+                _mm_storeu_ps(out.add(to), _mm256_cvtpd_ps(scaled));
+            }
+            if to == last {
+                break;
+            }
+            // the last four may overlap the four before
+            to = last.min(to + STEP);
+        }
+    }
+}
+
+/// For a channel of four pixels: which bytes of a load become the lowest bytes of the four integers.
+#[cfg(target_arch = "x86_64")]
+#[target_feature(enable = "avx2")]
+fn shuffle(flipped: bool, channel: usize) -> __m128i {
+    let first = match flipped {
+        false => _mm_setr_epi8(0, -1, -1, -1, 3, -1, -1, -1, 6, -1, -1, -1, 9, -1, -1, -1),
+        true => _mm_setr_epi8(9, -1, -1, -1, 6, -1, -1, -1, 3, -1, -1, -1, 0, -1, -1, -1),
+    };
+    // -1 selects nothing and stays negative
+    let none = _mm_cmplt_epi8(first, _mm_setzero_si128());
+    _mm_or_si128(_mm_add_epi8(first, _mm_set1_epi8(channel as i8)), none)
+}
+
+/// The integers of the last pixels, from which a load would reach past the end.
+///
+/// # Safety
+/// There must be 16 bytes.
+#[cfg(target_arch = "x86_64")]
+#[target_feature(enable = "avx2")]
+#[cold]
+unsafe fn last_integers(bytes: &[u8], from: usize, shuffle: __m128i) -> __m128i {
+    let load = bytes.len() - LOAD;
+    // SAFETY: the caller's promise.
+    let taken = unsafe { _mm_loadu_si128(bytes.as_ptr().add(load).cast()) };
+    let none = _mm_cmplt_epi8(shuffle, _mm_setzero_si128());
+    _mm_shuffle_epi8(taken, _mm_or_si128(_mm_add_epi8(shuffle, _mm_set1_epi8((from - load) as i8)), none))
 }
 
 #[cfg(test)]
@@ -129,7 +507,7 @@ mod tests {
             let mut values = vec![f32::NAN; 3 * height * width];
             let area = Area { height, width, above, ahead, rows };
             let done = area.paint_rgb(Pixels { bytes: &bytes, stride, columns, flipped }, &scales, &mut values);
-            assert_eq!(done, columns >= rgb::FEWEST && rgb::is_supported());
+            assert_eq!(done, columns >= FEWEST && is_supported());
             for (i, value) in values.iter().enumerate().filter(|_| done) {
                 let (channel, y, x) = (i / (height * width), i / width % height, i % width);
                 let seen =

@@ -6,15 +6,14 @@ use image::DynamicImage;
 use image::imageops::FilterType;
 
 use crate::decode::{Decoder, Exif};
-use crate::error::Error;
+use crate::error::{Error, why};
 use crate::fault::Fault;
 use crate::format::example::{Example, Format};
-use crate::limits::Limits;
+use crate::memory::Limits;
 use crate::regular;
 use crate::spec::{ImageSpec, Images};
+use crate::transform::canvas::Scratch;
 use crate::transform::pipeline::Pipeline;
-use crate::transform::scratch::Scratch;
-use crate::why::why;
 
 /// Transforms a PNG or JPEG file into `out` (C, H, W of the pipeline's output); reading it may cost what `limits` allow.
 ///

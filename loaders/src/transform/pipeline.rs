@@ -12,9 +12,8 @@ use crate::memory;
 use crate::mix::{BatchKey, Mix, MixSettings};
 use crate::random::Draws;
 use crate::spec::{ImageSpec, Images};
-use crate::transform::canvas::Canvas;
+use crate::transform::canvas::{Canvas, Scratch};
 use crate::transform::list::TransformList;
-use crate::transform::scratch::Scratch;
 
 /// Transforms in order, from images to images of one shape. Cheap to clone.
 #[derive(Debug, Clone)]

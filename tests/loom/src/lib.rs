@@ -6,6 +6,9 @@
 
 #![allow(dead_code, unused_imports)] // a part of the loader, without its bench and its other formats
 
+// what the protocols of `comm` and `training` import from `base::sync` is in this crate
+extern crate self as base;
+
 mod channel;
 mod stand_ins;
 pub mod sync;
@@ -38,17 +41,10 @@ pub mod order {
 #[path = "../../../loaders/src/ring"]
 pub mod ring {
     pub mod batch;
-    pub(crate) mod division;
-    pub(crate) mod jobs;
     pub mod loader;
-    pub(crate) mod open_batch;
     pub(crate) mod piece;
-    pub mod pixel_format;
-    pub(crate) mod samples;
-    pub(crate) mod shared;
     pub(crate) mod slot;
     pub mod stats;
-    pub(crate) mod totals;
     pub(crate) mod worker;
 
     pub use crate::stand_ins::options;

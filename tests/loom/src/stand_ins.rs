@@ -44,7 +44,7 @@ pub mod storage {
         pub struct Fetch;
     }
 
-    pub mod split {
+    pub mod dataset {
         /// Any number of samples.
         #[derive(Debug)]
         pub struct Split;
@@ -62,7 +62,7 @@ pub mod storage {
         }
 
         impl ReadPlan {
-            pub fn new(_: &super::split::Split, options: &bool) -> Result<Self, Error> {
+            pub fn new(_: &super::dataset::Split, options: &bool) -> Result<Self, Error> {
                 Ok(Self { ahead: *options, text: String::new(), local: true })
             }
 
@@ -76,9 +76,9 @@ pub mod storage {
         }
     }
 
-    pub mod open_shards {
+    pub mod shard {
         use super::read_plan::ReadPlan;
-        use super::split::Split;
+        use super::dataset::Split;
 
         #[derive(Debug)]
         pub struct OpenShards(ReadPlan);
@@ -121,7 +121,7 @@ pub mod transform {
 }
 
 pub mod options {
-    use crate::ring::division::Division;
+    use crate::ring::worker::Division;
     use crate::storage::read_plan::ReadPlan;
 
     /// As the loader's, but for reading.
@@ -156,7 +156,7 @@ pub mod nice {
 }
 
 pub mod reader {
-    use crate::storage::open_shards::OpenShards;
+    use crate::storage::shard::OpenShards;
     use crate::sync::Receiver;
 
     pub enum ReadRequest {
@@ -173,7 +173,7 @@ pub mod fill {
     use super::{FAULTY, LOST};
     use crate::error::Error;
     use crate::ring::piece::Piece;
-    use crate::ring::shared::Shared;
+    use crate::ring::slot::Shared;
     use crate::ring::slot::Slot;
     use crate::storage::fetch::Fetch;
 

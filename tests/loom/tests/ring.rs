@@ -6,7 +6,7 @@ use trireme_loom::error::Error;
 use trireme_loom::order::{Job, Order};
 use trireme_loom::ring::loader::Loader;
 use trireme_loom::ring::options::Options;
-use trireme_loom::storage::split::Split;
+use trireme_loom::storage::dataset::Split;
 use trireme_loom::transform::Pipeline;
 use trireme_loom::{FAULTY, LOST, buffers};
 

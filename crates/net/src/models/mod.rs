@@ -21,7 +21,7 @@ mod tests;
 
 pub use catalogue::{CATALOGUE, Network};
 
-use loaders::nearest::did_you_mean;
+use loaders::text::did_you_mean;
 
 use crate::{NetSpec, Shape};
 

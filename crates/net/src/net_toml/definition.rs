@@ -3,7 +3,7 @@
 
 use std::collections::BTreeMap;
 
-use loaders::nearest::did_you_mean;
+use loaders::text::did_you_mean;
 
 use super::expand::{Flat, expand};
 use super::keys::{Context, Keys, Reading, Word, is_attention, operation_elsewhere};

@@ -2,7 +2,7 @@
 
 use std::collections::BTreeMap;
 
-use loaders::nearest::did_you_mean;
+use loaders::text::did_you_mean;
 
 use super::definition::{Block, Entry, File, INPUT};
 use super::value::Fault;

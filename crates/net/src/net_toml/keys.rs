@@ -1,6 +1,6 @@
 //! The keys of one node and their types. An operation names each of its keys once, and both reading and writing follow from that.
 
-use loaders::nearest::did_you_mean;
+use loaders::text::did_you_mean;
 
 use super::value::{Fault, Kind, Table, Value};
 use crate::{Init, Shape};

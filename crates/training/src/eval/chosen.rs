@@ -7,7 +7,7 @@ use std::path::{Path, PathBuf};
 use std::time::SystemTime;
 
 use formats::checkpoint::{Best, StateFile};
-use loaders::nearest::nearest;
+use loaders::text::nearest;
 use loaders::{folder_of, regular};
 
 use super::model::{self, Read};

@@ -1,8 +1,15 @@
-//! Pictures to be shown: RGB bytes from the image of a record or from the values that a network sees, in a size for people.
+//! Pictures to be shown on contact sheets and as thumbnails, as stored or as a network will see them.
 
+use std::io::Cursor;
+
+use image::codecs::jpeg::JpegEncoder;
 use image::imageops::{self, FilterType};
-use image::{GrayImage, Rgb, RgbImage};
-use loaders::ImageSpec;
+use image::{GrayImage, ImageFormat, Rgb, RgbImage};
+use loaders::transform::Scratch;
+use loaders::{Example, ImageSpec, Manifest, Pipeline, Split, decode};
+
+use super::sheet::Cell;
+use crate::error::Error;
 
 /// The inverse of the last op that leaves the scale 0 to 255: byte = value * factor + offset, per channel.
 #[derive(Debug, Clone, PartialEq)]
@@ -72,6 +79,188 @@ pub(super) fn fit(picture: RgbImage, wished: u32, most: u32) -> RgbImage {
     imageops::resize(&picture, width, height, filter)
 }
 
+/// Longer side at most; smaller images keep their size.
+const THUMBNAIL_SIDE: u32 = 112;
+/// Up to this side a PNG is small enough, and shows each pixel as it is.
+const EXACT: u32 = 48;
+/// Of the JPEG files.
+const QUALITY: u8 = 85;
+
+/// A picture file.
+#[derive(Debug, Clone, PartialEq, Eq)]
+pub struct Thumbnail {
+    /// Number of the image in its split.
+    pub id: u64,
+    /// Its class; of several the first.
+    pub label: u32,
+    /// The names of its classes, where there may be several; else empty.
+    pub words: String,
+    /// Columns of pixels.
+    pub width: u32,
+    /// Rows of pixels.
+    pub height: u32,
+    /// `image/png` or `image/jpeg`.
+    pub kind: &'static str,
+    /// The file.
+    pub bytes: Vec<u8>,
+}
+
+/// Makes small pictures of the records of a split.
+pub struct Thumbnails<'a>(Viewer<'a>);
+
+impl<'a> Thumbnails<'a> {
+    /// As the images are stored.
+    pub fn stored(split: &'a Split) -> Self {
+        Self(Viewer::stored(split))
+    }
+
+    /// As a network sees them after these transforms, drawn from `seed` as in training.
+    ///
+    /// # Errors
+    /// For transforms that do not fit the images.
+    pub fn transformed(manifest: &Manifest, split: &'a Split, transforms: &[String], seed: u64) -> Result<Self, Error> {
+        Ok(Self(Viewer::new(manifest, split, transforms, seed)?))
+    }
+
+    /// Image `id` as it looks in `epoch`.
+    ///
+    /// # Errors
+    /// For a record that cannot be read or decoded, and images of neither 1 nor 3 channels.
+    pub fn of(&mut self, id: u64, epoch: u32) -> Result<Thumbnail, Error> {
+        let picture = fit(self.0.picture_of(id, epoch)?, 0, THUMBNAIL_SIDE);
+        let (width, height) = picture.dimensions();
+        let (kind, bytes) = encoded(&picture).map_err(|e| Error::Usage(format!("image {id}: {e}")))?;
+        let (label, words) = (self.0.label(), self.0.several().to_string());
+        Ok(Thumbnail { id, label, words, width, height, kind, bytes })
+    }
+}
+
+/// Its kind and its bytes.
+fn encoded(picture: &RgbImage) -> image::ImageResult<(&'static str, Vec<u8>)> {
+    let mut file = Cursor::new(Vec::new());
+    let kind = match picture.width().max(picture.height()) <= EXACT {
+        true => picture.write_to(&mut file, ImageFormat::Png).map(|()| "image/png")?,
+        false => {
+            picture.write_with_encoder(JpegEncoder::new_with_quality(&mut file, QUALITY)).map(|()| "image/jpeg")?
+        }
+    };
+    Ok((kind, file.into_inner()))
+}
+
+/// Longer side that small pictures are enlarged to, as nearly as an integer factor allows.
+pub(super) const WISHED: u32 = 128;
+/// Longer side of the largest picture on a sheet; what networks see is rarely larger.
+pub(super) const MOST_SIDE: u32 = 224;
+
+/// Makes cells of the records of one split.
+pub(super) struct Viewer<'a> {
+    split: &'a Split,
+    /// The transforms; `None` shows pictures as stored.
+    pipeline: Option<(Pipeline, Scale)>,
+    scratch: Scratch,
+    record: Vec<u8>,
+    values: Vec<f32>,
+    pixels: Vec<u8>,
+    /// Class of the last record.
+    label: u32,
+    /// The names of its classes.
+    words: String,
+}
+
+impl<'a> Viewer<'a> {
+    /// A viewer of `split`, whose pictures are as stored.
+    pub fn stored(split: &'a Split) -> Self {
+        Self {
+            split,
+            pipeline: None,
+            scratch: Scratch::default(),
+            record: Vec::new(),
+            values: Vec::new(),
+            pixels: Vec::new(),
+            label: 0,
+            words: String::new(),
+        }
+    }
+
+    /// A viewer of `split`, with these transforms drawn from `seed`.
+    pub fn new(manifest: &Manifest, split: &'a Split, transforms: &[String], seed: u64) -> Result<Self, Error> {
+        let mut viewer = Self::stored(split);
+        if !transforms.is_empty() {
+            let pipeline =
+                Pipeline::new(transforms, split.images_as(loaders::transform::exif_of(transforms))?, manifest, seed)?;
+            viewer.values.resize(pipeline.output().values(), 0.0);
+            let scale = Scale::of(&pipeline.ops());
+            viewer.pipeline = Some((pipeline, scale));
+        }
+        Ok(viewer)
+    }
+
+    /// The transforms in full.
+    pub fn ops(&self) -> Vec<String> {
+        self.pipeline.as_ref().map(|(pipeline, _)| pipeline.ops()).unwrap_or_default()
+    }
+
+    /// Sample `id` as it looks in `epoch`, with the name of its class below, or of the epoch where it is repeated.
+    pub fn cell(&mut self, id: u64, epoch: u32) -> Result<Cell, Error> {
+        let picture = self.picture_of(id, epoch)?;
+        let words = match epoch {
+            0 => self.words.clone(),
+            _ => format!("epoch {epoch}"),
+        };
+        Ok(Cell { picture: fit(picture, WISHED, MOST_SIDE), words })
+    }
+
+    /// Sample `id` as it looks in `epoch`.
+    pub fn picture_of(&mut self, id: u64, epoch: u32) -> Result<RgbImage, Error> {
+        let mut copy = std::mem::take(&mut self.record);
+        let (example, label) = self.split.record(id, &mut copy)?;
+        self.label = label;
+        self.words = self.split.class_text(&example).map_err(|fault| Error::Loaders(self.split.fault(id, fault)))?;
+        let picture = self.picture(&example, id, epoch);
+        self.record = copy;
+        picture
+    }
+
+    /// The class of the last one; of several the first.
+    pub fn label(&self) -> u32 {
+        self.label
+    }
+
+    /// The names of the classes of the last one, where there may be several; else empty.
+    pub fn several(&self) -> &str {
+        if self.split.multi_label() { &self.words } else { "" }
+    }
+
+    fn picture(&mut self, example: &Example<'_>, id: u64, epoch: u32) -> Result<RgbImage, Error> {
+        let failed = |fault| Error::Loaders(self.split.fault(id, fault));
+        let spec = match &self.pipeline {
+            Some((pipeline, _)) => pipeline.output(),
+            None => decode::spec(example).map_err(failed)?,
+        };
+        if spec.channels != 1 && spec.channels != 3 {
+            return Err(self.refusal(id, format!("an image of {spec}; only 1 or 3 channels can be shown")));
+        }
+        if let Some((pipeline, scale)) = &self.pipeline {
+            pipeline.run(example, id, epoch, &mut self.scratch, &mut self.values).map_err(failed)?;
+            return Ok(of_floats(&self.values, spec, scale));
+        }
+        let bytes = decode::decode(example, spec, &mut self.pixels).map_err(failed)?;
+        let (picture, length) = (of_bytes(bytes, spec), bytes.len());
+        picture.ok_or_else(|| self.refusal(id, format!("{length} bytes do not make an image of {spec}")))
+    }
+
+    /// The error of a record that cannot be shown.
+    fn refusal(&self, id: u64, what: String) -> Error {
+        match self.split.locate(id) {
+            Ok((place, record)) => {
+                let shard = self.split.dir().join(&self.split.shards()[place].file);
+                Error::input(&shard, format!("record {record}: {what}"))
+            }
+            Err(error) => error.into(),
+        }
+    }
+}
+
 #[cfg(test)]
 mod tests {
     use super::*;
@@ -98,5 +287,18 @@ mod tests {
         assert_eq!(size(224, 224), (224, 224));
         assert_eq!(size(500, 375), (224, 168));
         assert_eq!(size(10_000, 2), (224, 1));
+    }
+}
+
+#[cfg(test)]
+mod thumbnails_tests {
+    use super::*;
+
+    #[test]
+    fn small_pictures_keep_each_pixel_and_others_are_jpegs() {
+        let picture = RgbImage::from_fn(32, 20, |x, y| image::Rgb([x as u8, y as u8, 7]));
+        let (kind, bytes) = encoded(&picture).unwrap();
+        assert_eq!((kind, image::load_from_memory(&bytes).unwrap().into_rgb8()), ("image/png", picture));
+        assert_eq!(encoded(&RgbImage::new(112, 60)).unwrap().0, "image/jpeg");
     }
 }

@@ -1,17 +1,26 @@
-//! The contact sheet: pictures in rows, a few words under each.
+//! Contact sheets (pictures in rows, a few words under each) and matrices as pictures, with letters of 5 x 7 pixels.
 
-use super::font;
-use image::{Rgb, RgbImage, imageops};
+use std::io::Cursor;
+use std::path::{Path, PathBuf};
+
+use image::{DynamicImage, ImageFormat, Rgb, RgbImage, imageops};
+use loaders::decode::Decoder;
+use loaders::{ImageSpec, Limits, Split, regular};
+
+use super::picture::{MOST_SIDE, Viewer, WISHED};
+use super::{MOST_CELLS, columns, picture};
+use crate::error::Error;
+use crate::inspect::extract;
 
 /// Pixels of the sheet to one of a letter.
 const INK: usize = 2;
 /// The number of text lines below a picture, unless the text has more line breaks.
 const LINES: usize = 2;
 /// Letters that fit under even the narrowest picture.
-const LETTERS: usize = 11;
+const SHEET_LETTERS: usize = 11;
 /// Free pixels about each cell, and between picture and words.
-const GAP: usize = 8;
-const PAPER: Rgb<u8> = Rgb([250, 250, 250]);
+const SHEET_GAP: usize = 8;
+const SHEET_PAPER: Rgb<u8> = Rgb([250, 250, 250]);
 const BLACK: Rgb<u8> = Rgb([30, 30, 30]);
 
 /// A picture and the words below it.
@@ -22,23 +31,24 @@ pub(super) struct Cell {
 
 /// Puts the cells into rows of `columns`.
 pub(super) fn lay_out(cells: &[Cell], columns: usize) -> RgbImage {
-    let width = cells.iter().map(|c| c.picture.width() as usize).max().unwrap_or(0).max(LETTERS * font::ADVANCE * INK);
+    let width = cells.iter().map(|c| c.picture.width() as usize).max().unwrap_or(0).max(SHEET_LETTERS * ADVANCE * INK);
     let height = cells.iter().map(|c| c.picture.height() as usize).max().unwrap_or(0);
-    let line = font::HEIGHT * INK;
+    let line = HEIGHT * INK;
     let lines = cells.iter().map(|cell| cell.words.lines().count()).max().unwrap_or(0).max(LINES);
-    let (across, down) = (width + GAP, height + GAP + lines * line + GAP);
+    let (across, down) = (width + SHEET_GAP, height + SHEET_GAP + lines * line + SHEET_GAP);
     let rows = cells.len().div_ceil(columns);
-    let mut sheet = RgbImage::from_pixel((GAP + columns * across) as u32, (GAP + rows * down) as u32, PAPER);
+    let mut sheet =
+        RgbImage::from_pixel((SHEET_GAP + columns * across) as u32, (SHEET_GAP + rows * down) as u32, SHEET_PAPER);
     for (number, cell) in cells.iter().enumerate() {
-        let (left, top) = (GAP + number % columns * across, GAP + number / columns * down);
+        let (left, top) = (SHEET_GAP + number % columns * across, SHEET_GAP + number / columns * down);
         // Pictures are centred, and aligned at the bottom.
         let (picture_width, picture_height) = cell.picture.dimensions();
         let x = left + (width - picture_width as usize) / 2;
         let y = top + height - picture_height as usize;
         imageops::replace(&mut sheet, &cell.picture, x as i64, y as i64);
-        for (i, words) in wrapped(&cell.words, width / (font::ADVANCE * INK)).iter().enumerate() {
-            let long = (words.chars().count() * font::ADVANCE * INK).saturating_sub(INK);
-            write(&mut sheet, words, left + (width - long) / 2, top + height + GAP + i * line);
+        for (i, words) in wrapped(&cell.words, width / (ADVANCE * INK)).iter().enumerate() {
+            let long = (words.chars().count() * ADVANCE * INK).saturating_sub(INK);
+            write_words(&mut sheet, words, left + (width - long) / 2, top + height + SHEET_GAP + i * line);
         }
     }
     sheet
@@ -77,14 +87,250 @@ fn cut(line: &str, letters: usize) -> String {
     }
 }
 
-fn write(sheet: &mut RgbImage, words: &str, left: usize, top: usize) {
+fn write_words(sheet: &mut RgbImage, words: &str, left: usize, top: usize) {
     for (i, letter) in words.chars().enumerate() {
-        for y in 0..font::HEIGHT * INK {
-            for x in 0..font::WIDTH * INK {
-                if font::is_inked(letter, y / INK, x / INK) {
-                    let at = (left + i * font::ADVANCE * INK + x, top + y);
+        for y in 0..HEIGHT * INK {
+            for x in 0..WIDTH * INK {
+                if is_inked(letter, y / INK, x / INK) {
+                    let at = (left + i * ADVANCE * INK + x, top + y);
                     sheet.put_pixel(at.0 as u32, at.1 as u32, BLACK);
                 }
+            }
+        }
+    }
+}
+
+/// A contact sheet under construction.
+pub struct ContactSheet {
+    out: PathBuf,
+    format: ImageFormat,
+    cells: Vec<Cell>,
+    limits: Limits,
+}
+
+impl ContactSheet {
+    /// A sheet of so many pictures, each of which may cost what `limits` allow, to be written to `out`, a PNG or, by its ending, a JPEG
+    /// file.
+    ///
+    /// # Errors
+    /// For another ending, and for more pictures than a sheet takes.
+    pub fn new(out: &Path, pictures: usize, limits: Limits) -> Result<Self, Error> {
+        let format = extract::format_of(out)?;
+        match pictures as u64 > MOST_CELLS {
+            true => Err(Error::Usage(format!("a sheet takes up to {MOST_CELLS} pictures, got {pictures}; give fewer"))),
+            false => Ok(Self { out: out.to_path_buf(), format, cells: Vec::new(), limits }),
+        }
+    }
+
+    /// Whether it has no picture.
+    pub fn is_empty(&self) -> bool {
+        self.cells.is_empty()
+    }
+
+    /// Adds a PNG or JPEG file with words below it.
+    ///
+    /// # Errors
+    /// For a file that cannot be read or decoded.
+    pub fn add(&mut self, path: &Path, words: &str) -> Result<(), Error> {
+        let refuse = |what: String| Error::input(path, what);
+        let file = regular::read(path).map_err(|error| refuse(error.to_string()))?;
+        let mut decoder = Decoder::new(self.limits);
+        let stored = decoder.open_file(&file).map_err(|fault| refuse(fault.to_string()))?;
+        let spec = stored.spec();
+        let mut pixels = Vec::new();
+        decoder.reduced(stored, &file, 1, spec.channels, &mut pixels).map_err(|fault| refuse(fault.to_string()))?;
+        let ImageSpec { height, width, channels } = spec;
+        pixels.truncate(ImageSpec::new(height, width, channels).values());
+        let picture = picture::of_bytes(&pixels, spec).ok_or_else(|| refuse(format!("fewer pixels than {spec}")))?;
+        self.cells.push(Cell { picture: picture::fit(picture, WISHED, MOST_SIDE), words: words.into() });
+        Ok(())
+    }
+
+    /// Adds the image of a record as it is stored, with two lines below it.
+    ///
+    /// # Errors
+    /// For a record that cannot be read or decoded, and images of neither 1 nor 3 channels.
+    pub fn add_record(&mut self, split: &Split, id: u64, lines: &[String; 2]) -> Result<(), Error> {
+        let picture = Viewer::stored(split).picture_of(id, 0)?;
+        self.cells.push(Cell { picture: picture::fit(picture, WISHED, MOST_SIDE), words: lines.join("\n") });
+        Ok(())
+    }
+
+    /// Writes it, whole or not at all.
+    ///
+    /// # Errors
+    /// For a file that cannot be written.
+    pub fn write(&self) -> Result<(), Error> {
+        let sheet = lay_out(&self.cells, columns(self.cells.len().max(1), 1));
+        extract::write(&self.out, &DynamicImage::ImageRgb8(sheet), self.format)
+    }
+}
+
+/// Columns of a letter, and from one letter to the next.
+pub(super) const WIDTH: usize = 5;
+pub(super) const ADVANCE: usize = 6;
+/// Rows of a letter, the last two for descenders.
+pub(super) const HEIGHT: usize = ROWS + BELOW;
+const ROWS: usize = 7;
+const BELOW: usize = 2;
+/// Letters with descenders: their rows begin two rows lower.
+const HANGING: &str = "gpqy,;";
+
+/// Whether the letter `c` has ink at a row and a column.
+pub(super) fn is_inked(c: char, row: usize, column: usize) -> bool {
+    let glyph = (c as usize).checked_sub(0x20).and_then(|i| GLYPHS.get(i)).unwrap_or(&BOX);
+    let lowered = if HANGING.contains(c) { BELOW } else { 0 };
+    let bits = row.checked_sub(lowered).and_then(|row| glyph.get(row)).copied().unwrap_or(0);
+    bits >> (WIDTH - 1 - column) & 1 == 1
+}
+
+const BOX: [u8; ROWS] = [0x1f, 0x11, 0x11, 0x11, 0x11, 0x11, 0x1f];
+
+/// From space to tilde; a byte a row, its bit 4 the leftmost column.
+#[rustfmt::skip]
+const GLYPHS: [[u8; ROWS]; 95] = [
+    [0x00, 0x00, 0x00, 0x00, 0x00, 0x00, 0x00], [0x04, 0x04, 0x04, 0x04, 0x04, 0x00, 0x04], // space  !
+    [0x0a, 0x0a, 0x0a, 0x00, 0x00, 0x00, 0x00], [0x0a, 0x0a, 0x1f, 0x0a, 0x1f, 0x0a, 0x0a], // "  #
+    [0x04, 0x0f, 0x14, 0x0e, 0x05, 0x1e, 0x04], [0x18, 0x19, 0x02, 0x04, 0x08, 0x13, 0x03], // $  %
+    [0x0c, 0x12, 0x14, 0x08, 0x15, 0x12, 0x0d], [0x04, 0x04, 0x08, 0x00, 0x00, 0x00, 0x00], // &  '
+    [0x02, 0x04, 0x08, 0x08, 0x08, 0x04, 0x02], [0x08, 0x04, 0x02, 0x02, 0x02, 0x04, 0x08], // (  )
+    [0x00, 0x04, 0x15, 0x0e, 0x15, 0x04, 0x00], [0x00, 0x04, 0x04, 0x1f, 0x04, 0x04, 0x00], // *  +
+    [0x00, 0x00, 0x00, 0x0c, 0x0c, 0x04, 0x08], [0x00, 0x00, 0x00, 0x0e, 0x00, 0x00, 0x00], // ,  -
+    [0x00, 0x00, 0x00, 0x00, 0x00, 0x0c, 0x0c], [0x00, 0x01, 0x02, 0x04, 0x08, 0x10, 0x00], // .  /
+    [0x0e, 0x11, 0x13, 0x15, 0x19, 0x11, 0x0e], [0x04, 0x0c, 0x04, 0x04, 0x04, 0x04, 0x0e], // 0  1
+    [0x0e, 0x11, 0x01, 0x02, 0x04, 0x08, 0x1f], [0x1f, 0x02, 0x04, 0x02, 0x01, 0x11, 0x0e], // 2  3
+    [0x02, 0x06, 0x0a, 0x12, 0x1f, 0x02, 0x02], [0x1f, 0x10, 0x1e, 0x01, 0x01, 0x11, 0x0e], // 4  5
+    [0x06, 0x08, 0x10, 0x1e, 0x11, 0x11, 0x0e], [0x1f, 0x01, 0x02, 0x04, 0x08, 0x08, 0x08], // 6  7
+    [0x0e, 0x11, 0x11, 0x0e, 0x11, 0x11, 0x0e], [0x0e, 0x11, 0x11, 0x0f, 0x01, 0x02, 0x0c], // 8  9
+    [0x00, 0x0c, 0x0c, 0x00, 0x0c, 0x0c, 0x00], [0x0c, 0x0c, 0x00, 0x0c, 0x0c, 0x04, 0x08], // :  ;
+    [0x02, 0x04, 0x08, 0x10, 0x08, 0x04, 0x02], [0x00, 0x00, 0x1f, 0x00, 0x1f, 0x00, 0x00], // <  =
+    [0x08, 0x04, 0x02, 0x01, 0x02, 0x04, 0x08], [0x0e, 0x11, 0x01, 0x02, 0x04, 0x00, 0x04], // >  ?
+    [0x0e, 0x11, 0x17, 0x15, 0x17, 0x10, 0x0e], [0x0e, 0x11, 0x11, 0x1f, 0x11, 0x11, 0x11], // @  A
+    [0x1e, 0x11, 0x11, 0x1e, 0x11, 0x11, 0x1e], [0x0e, 0x11, 0x10, 0x10, 0x10, 0x11, 0x0e], // B  C
+    [0x1c, 0x12, 0x11, 0x11, 0x11, 0x12, 0x1c], [0x1f, 0x10, 0x10, 0x1e, 0x10, 0x10, 0x1f], // D  E
+    [0x1f, 0x10, 0x10, 0x1e, 0x10, 0x10, 0x10], [0x0e, 0x11, 0x10, 0x17, 0x11, 0x11, 0x0f], // F  G
+    [0x11, 0x11, 0x11, 0x1f, 0x11, 0x11, 0x11], [0x0e, 0x04, 0x04, 0x04, 0x04, 0x04, 0x0e], // H  I
+    [0x07, 0x02, 0x02, 0x02, 0x02, 0x12, 0x0c], [0x11, 0x12, 0x14, 0x18, 0x14, 0x12, 0x11], // J  K
+    [0x10, 0x10, 0x10, 0x10, 0x10, 0x10, 0x1f], [0x11, 0x1b, 0x15, 0x15, 0x11, 0x11, 0x11], // L  M
+    [0x11, 0x11, 0x19, 0x15, 0x13, 0x11, 0x11], [0x0e, 0x11, 0x11, 0x11, 0x11, 0x11, 0x0e], // N  O
+    [0x1e, 0x11, 0x11, 0x1e, 0x10, 0x10, 0x10], [0x0e, 0x11, 0x11, 0x11, 0x15, 0x12, 0x0d], // P  Q
+    [0x1e, 0x11, 0x11, 0x1e, 0x14, 0x12, 0x11], [0x0f, 0x10, 0x10, 0x0e, 0x01, 0x01, 0x1e], // R  S
+    [0x1f, 0x04, 0x04, 0x04, 0x04, 0x04, 0x04], [0x11, 0x11, 0x11, 0x11, 0x11, 0x11, 0x0e], // T  U
+    [0x11, 0x11, 0x11, 0x11, 0x11, 0x0a, 0x04], [0x11, 0x11, 0x11, 0x15, 0x15, 0x15, 0x0a], // V  W
+    [0x11, 0x11, 0x0a, 0x04, 0x0a, 0x11, 0x11], [0x11, 0x11, 0x11, 0x0a, 0x04, 0x04, 0x04], // X  Y
+    [0x1f, 0x01, 0x02, 0x04, 0x08, 0x10, 0x1f], [0x0e, 0x08, 0x08, 0x08, 0x08, 0x08, 0x0e], // Z  [
+    [0x00, 0x10, 0x08, 0x04, 0x02, 0x01, 0x00], [0x0e, 0x02, 0x02, 0x02, 0x02, 0x02, 0x0e], // \  ]
+    [0x04, 0x0a, 0x11, 0x00, 0x00, 0x00, 0x00], [0x00, 0x00, 0x00, 0x00, 0x00, 0x00, 0x1f], // ^  _
+    [0x08, 0x04, 0x02, 0x00, 0x00, 0x00, 0x00], [0x00, 0x00, 0x0e, 0x01, 0x0f, 0x11, 0x0f], // `  a
+    [0x10, 0x10, 0x16, 0x19, 0x11, 0x11, 0x1e], [0x00, 0x00, 0x0e, 0x10, 0x10, 0x11, 0x0e], // b  c
+    [0x01, 0x01, 0x0d, 0x13, 0x11, 0x11, 0x0f], [0x00, 0x00, 0x0e, 0x11, 0x1f, 0x10, 0x0e], // d  e
+    [0x06, 0x09, 0x08, 0x1c, 0x08, 0x08, 0x08], [0x0f, 0x11, 0x11, 0x11, 0x0f, 0x01, 0x0e], // f  g
+    [0x10, 0x10, 0x16, 0x19, 0x11, 0x11, 0x11], [0x04, 0x00, 0x0c, 0x04, 0x04, 0x04, 0x0e], // h  i
+    [0x02, 0x00, 0x06, 0x02, 0x02, 0x12, 0x0c], [0x10, 0x10, 0x12, 0x14, 0x18, 0x14, 0x12], // j  k
+    [0x0c, 0x04, 0x04, 0x04, 0x04, 0x04, 0x0e], [0x00, 0x00, 0x1a, 0x15, 0x15, 0x11, 0x11], // l  m
+    [0x00, 0x00, 0x16, 0x19, 0x11, 0x11, 0x11], [0x00, 0x00, 0x0e, 0x11, 0x11, 0x11, 0x0e], // n  o
+    [0x1e, 0x11, 0x11, 0x11, 0x1e, 0x10, 0x10], [0x0d, 0x13, 0x11, 0x11, 0x0f, 0x01, 0x01], // p  q
+    [0x00, 0x00, 0x16, 0x19, 0x10, 0x10, 0x10], [0x00, 0x00, 0x0e, 0x10, 0x0e, 0x01, 0x1e], // r  s
+    [0x08, 0x08, 0x1c, 0x08, 0x08, 0x09, 0x06], [0x00, 0x00, 0x11, 0x11, 0x11, 0x13, 0x0d], // t  u
+    [0x00, 0x00, 0x11, 0x11, 0x11, 0x0a, 0x04], [0x00, 0x00, 0x11, 0x11, 0x15, 0x15, 0x0a], // v  w
+    [0x00, 0x00, 0x11, 0x0a, 0x04, 0x0a, 0x11], [0x11, 0x11, 0x11, 0x11, 0x0f, 0x01, 0x0e], // x  y
+    [0x00, 0x00, 0x1f, 0x02, 0x04, 0x08, 0x1f], [0x02, 0x04, 0x04, 0x08, 0x04, 0x04, 0x02], // z  {
+    [0x04, 0x04, 0x04, 0x04, 0x04, 0x04, 0x04], [0x08, 0x04, 0x04, 0x02, 0x04, 0x04, 0x08], // |  }
+    [0x00, 0x00, 0x08, 0x15, 0x02, 0x00, 0x00], // ~
+];
+
+#[cfg(test)]
+mod font_tests {
+    use super::*;
+
+    fn drawn(c: char) -> String {
+        let row = |r| (0..WIDTH).map(|k| if is_inked(c, r, k) { '#' } else { '.' }).collect::<String>();
+        (0..HEIGHT).map(row).collect::<Vec<_>>().join(" ")
+    }
+
+    #[test]
+    fn letters_stand_where_they_belong() {
+        assert_eq!(drawn('T'), "##### ..#.. ..#.. ..#.. ..#.. ..#.. ..#.. ..... .....");
+        assert_eq!(drawn('7'), "##### ....# ...#. ..#.. .#... .#... .#... ..... .....");
+        assert_eq!(drawn(' '), "..... ..... ..... ..... ..... ..... ..... ..... .....");
+        assert_eq!(drawn('p'), "..... ..... ####. #...# #...# #...# ####. #.... #....");
+        assert_eq!(drawn('~'), "..... ..... .#... #.#.# ...#. ..... ..... ..... .....");
+        assert_eq!(drawn('é'), drawn('\n'));
+    }
+
+    #[test]
+    fn no_two_letters_look_alike() {
+        let mut all: Vec<String> = (' '..='~').map(drawn).collect();
+        all.sort();
+        all.dedup();
+        assert_eq!(all.len(), 95);
+    }
+}
+
+/// Letters of a name.
+const MATRIX_LETTERS: usize = 12;
+/// Of names and cells.
+const MATRIX_GAP: usize = 6;
+/// Pixels of a cell whose row has a name.
+const NAMED: usize = 20;
+/// Rows and columns up to which names have room.
+const MOST_NAMED: usize = 50;
+/// Pixels of all cells, where there are no names, about.
+const MATRIX_SIDE: usize = 600;
+
+const MATRIX_PAPER: Rgb<u8> = Rgb([255, 255, 255]);
+const LINE: Rgb<u8> = Rgb([225, 225, 225]);
+
+/// A PNG file of a square matrix of shares from 0 to 1 with the names of its rows, which are those of its columns.
+///
+/// # Errors
+/// For a matrix too large for a picture.
+pub fn matrix(names: &[String], rows: &[Vec<f64>]) -> Result<(u32, u32, Vec<u8>), Error> {
+    let named = rows.len() <= MOST_NAMED;
+    let cell = if named { NAMED } else { (MATRIX_SIDE / rows.len()).max(1) };
+    let margin = if named { MATRIX_LETTERS * ADVANCE * INK + MATRIX_GAP } else { 0 };
+    let side = margin + rows.len().max(1) * cell;
+    let mut picture = RgbImage::from_pixel(side as u32, side as u32, MATRIX_PAPER);
+    for (y, row) in rows.iter().enumerate() {
+        for (x, share) in row.iter().enumerate().take(rows.len()) {
+            fill(&mut picture, (margin + x * cell, margin + y * cell), cell, shade(*share), named);
+        }
+    }
+    for (k, name) in names.iter().enumerate().filter(|_| named) {
+        let at = margin + k * cell + (cell - HEIGHT * INK) / 2;
+        for (i, letter) in name.chars().take(MATRIX_LETTERS).enumerate() {
+            write_letter(&mut picture, letter, |x, y| (i * ADVANCE * INK + x, at + y));
+            // from bottom to top
+            write_letter(&mut picture, letter, |x, y| (at + y, margin - MATRIX_GAP - i * ADVANCE * INK - x));
+        }
+    }
+    let mut file = Cursor::new(Vec::new());
+    let written = picture.write_to(&mut file, ImageFormat::Png);
+    written.map_err(|e| Error::Usage(format!("a matrix of {} rows as a picture: {e}", rows.len())))?;
+    Ok((side as u32, side as u32, file.into_inner()))
+}
+
+/// White for 0, dark blue for 1; a square root makes small shares visible.
+fn shade(share: f64) -> Rgb<u8> {
+    let part = share.clamp(0.0, 1.0).sqrt();
+    Rgb([8.0, 48.0, 107.0].map(|dark| (255.0 + (dark - 255.0) * part).round() as u8))
+}
+
+fn fill(picture: &mut RgbImage, (left, top): (usize, usize), cell: usize, color: Rgb<u8>, lined: bool) {
+    for y in 0..cell {
+        for x in 0..cell {
+            let edge = lined && (x + 1 == cell || y + 1 == cell);
+            picture.put_pixel((left + x) as u32, (top + y) as u32, if edge { LINE } else { color });
+        }
+    }
+}
+
+fn write_letter(picture: &mut RgbImage, letter: char, place: impl Fn(usize, usize) -> (usize, usize)) {
+    for y in 0..HEIGHT * INK {
+        for x in 0..WIDTH * INK {
+            if is_inked(letter, y / INK, x / INK) {
+                let (x, y) = place(x, y);
+                picture.put_pixel(x as u32, y as u32, BLACK);
             }
         }
     }
@@ -118,11 +364,36 @@ mod tests {
         assert_eq!(*sheet.get_pixel(8 + 131, 8 + 19), ink);
         // The second picture is centred and stands on the same line.
         assert_eq!(*sheet.get_pixel(148 + 16, 8 + 19), ink);
-        assert_eq!(*sheet.get_pixel(148 + 15, 8 + 19), PAPER);
-        assert_eq!(*sheet.get_pixel(148 + 16, 8 + 9), PAPER);
+        assert_eq!(*sheet.get_pixel(148 + 15, 8 + 19), SHEET_PAPER);
+        assert_eq!(*sheet.get_pixel(148 + 16, 8 + 9), SHEET_PAPER);
         // An I: its stem in the third of five columns.
         let left = 8 + (132 - 10) / 2;
         assert_eq!(*sheet.get_pixel(left + 4, 8 + 20 + 8 + 6), BLACK);
-        assert_eq!(*sheet.get_pixel(left, 8 + 20 + 8 + 6), PAPER);
+        assert_eq!(*sheet.get_pixel(left, 8 + 20 + 8 + 6), SHEET_PAPER);
+    }
+}
+
+#[cfg(test)]
+mod matrix_tests {
+    use super::*;
+
+    #[test]
+    fn cells_are_dark_where_much_is() {
+        let rows = vec![vec![1.0, 0.0], vec![0.25, 0.75]];
+        let (width, height, png) = matrix(&["a long name of a class".into(), "\u{5d0}".into()], &rows).unwrap();
+        let picture = image::load_from_memory(&png).unwrap().into_rgb8();
+        assert_eq!((width, height), picture.dimensions());
+        let margin = width - 40;
+        let at = |x: u32, y: u32| *picture.get_pixel(margin + 20 * x + 5, margin + 20 * y + 5);
+        assert_eq!([at(0, 0), at(1, 0), at(0, 1)], [Rgb([8, 48, 107]), MATRIX_PAPER, shade(0.25)]);
+        let ink = |x: std::ops::Range<u32>, y: std::ops::Range<u32>| {
+            x.flat_map(|x| y.clone().map(move |y| (x, y))).filter(|(x, y)| *picture.get_pixel(*x, *y) == BLACK).count()
+        };
+        let (beside, above) = (ink(0..margin, margin..height), ink(margin..width, 0..margin));
+        assert!(beside > 100 && beside == above, "{beside} {above}");
+        for classes in [0, 51, 1000] {
+            let rows = vec![vec![0.0; classes]; classes];
+            assert!(matrix(&vec![String::new(); classes], &rows).unwrap().0 as usize >= classes);
+        }
     }
 }

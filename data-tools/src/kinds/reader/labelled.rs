@@ -1,17 +1,23 @@
-//! Images with their labels, as a table or a JSON file lists them: which lines can be used, and what is wrong with the others.
+//! Images with their labels, as a table or a JSON file lists them: which lines can be used, and what happens to those that cannot.
 
+use std::collections::{BTreeMap, BTreeSet};
+use std::fmt;
+use std::path::{Component, Path};
+use std::rc::Rc;
+
+use loaders::stall::during;
+use loaders::{Limits, printable, regular};
+use serde::de::{DeserializeSeed, Deserializer, MapAccess, Visitor};
+use serde_json::Value;
+use serde_json::value::RawValue;
+
+use super::files::{Listing, Place};
 use super::labels::{Classes, Label};
-use super::lines::{Line, Lines};
-use super::listing::{Listing, Place};
+use super::lines::{Content, Line, Lines, MAX_FIELD};
 use crate::error::Error;
 use crate::options::{ConvertOptions, OnBad};
 use crate::splits::{self, Assign, Names, TRAIN, Unknown};
 use crate::text;
-use loaders::printable;
-use loaders::stall::during;
-use std::collections::{BTreeMap, BTreeSet};
-use std::path::{Component, Path};
-use std::rc::Rc;
 
 /// Messages that an error shows at most.
 const SHOWN: usize = 1000;
@@ -311,6 +317,111 @@ pub(crate) fn check(src: &Path, bad: Bad, cure: &str) -> Result<Vec<String>, Err
     Err(Error::Lines { path: src.to_path_buf(), count: count.into(), lines, cure: cure.into() })
 }
 
+/// Adds each member of an object to the lines, doubles included.
+struct Members<'a> {
+    text: &'a str,
+    lines: &'a mut Lines,
+    /// What goes wrong with the lines: the error of a JSON parser is only a text.
+    failed: &'a mut Option<Error>,
+}
+
+impl<'de> DeserializeSeed<'de> for Members<'_> {
+    type Value = ();
+
+    fn deserialize<D: Deserializer<'de>>(self, source: D) -> Result<(), D::Error> {
+        source.deserialize_map(self)
+    }
+}
+
+impl<'de> Visitor<'de> for Members<'_> {
+    type Value = ();
+
+    fn expecting(&self, f: &mut fmt::Formatter<'_>) -> fmt::Result {
+        f.write_str(
+            "an object with a list of classes for each image, as {\"a.jpg\": [\"cat\", \"dog\"], \"b.jpg\": []}",
+        )
+    }
+
+    fn visit_map<A: MapAccess<'de>>(self, mut map: A) -> Result<(), A::Error> {
+        let Members { text, lines, failed } = self;
+        let (mut number, mut at) = (1, 0);
+        while let Some((name, value)) = map.next_entry::<String, &'de RawValue>()? {
+            // values are parts of the text, one behind the other
+            let here = (value.get().as_ptr() as usize).saturating_sub(text.as_ptr() as usize).min(text.len());
+            number += text.as_bytes()[at.min(here)..here].iter().filter(|byte| **byte == b'\n').count() as u64;
+            at = here;
+            let labels = labels(value.get());
+            let fault = labels.as_ref().err().cloned();
+            let labels = labels.unwrap_or_default();
+            if let Err(error) = lines.push(Content { number, path: &name, labels, split: "", fault }) {
+                let message = error.to_string();
+                *failed = Some(error);
+                return Err(serde::de::Error::custom(message));
+            }
+        }
+        Ok(())
+    }
+}
+
+/// Reads the file at `path`: an image may have any number of labels. What is no list of labels is a fault of its line.
+///
+/// # Errors
+/// A file that cannot be read, is no such object, or takes more memory than the limits allow.
+pub(crate) fn read(path: &Path, limits: Limits) -> Result<Lines, Error> {
+    let text = regular::read_to_string(path).map_err(|e| Error::io("read", path, e))?;
+    let text = text::without_mark(&text);
+    let (mut lines, mut failed) = (Lines::new(path, text.len(), limits), None);
+    let mut parser = serde_json::Deserializer::from_str(text);
+    let members = Members { text, lines: &mut lines, failed: &mut failed };
+    match members.deserialize(&mut parser).and_then(|()| parser.end()) {
+        Ok(()) => Ok(lines),
+        Err(e) => Err(failed.unwrap_or_else(|| Error::input(path, e.to_string()))),
+    }
+}
+
+/// The labels that a value lists.
+fn labels(text: &str) -> Result<Vec<Label>, String> {
+    if text.len() > MAX_FIELD {
+        return Err(format!("a list of {} bytes; expected at most {MAX_FIELD}", text.len()));
+    }
+    let value: Value = serde_json::from_str(text).map_err(|e| e.to_string())?;
+    let list = match value {
+        Value::Array(list) => list,
+        one => vec![one],
+    };
+    let label = |value: &Value| {
+        Label::of_json(value)
+            .ok_or_else(|| format!("{value}: expected a list of class names, as [\"cat\", \"dog\"], or of numbers"))
+    };
+    list.iter().map(label).collect()
+}
+
+/// The skipped samples in a source.
+#[derive(Debug)]
+pub(crate) struct Unusable {
+    on_bad: OnBad,
+    /// A message for each sample.
+    pub lines: Vec<String>,
+}
+
+impl Unusable {
+    pub(crate) fn new(on_bad: OnBad) -> Self {
+        Unusable { on_bad, lines: Vec::new() }
+    }
+
+    /// Skips a sample in `path`. `what` identifies the sample and describes the problem.
+    ///
+    /// # Errors
+    /// Returns an error unless bad samples should be skipped.
+    pub(crate) fn add(&mut self, path: &Path, what: &str) -> Result<(), Error> {
+        if self.on_bad == OnBad::Fail {
+            return Err(Error::input(path, format!("{what}; `--on-bad skip` leaves such images out")));
+        }
+        self.lines.push(format!("{}: {what}", path.display()));
+        Ok(())
+    }
+}
+
 #[cfg(test)]
 mod tests {
     use super::*;
@@ -324,5 +435,49 @@ mod tests {
         assert_eq!(texts(" cat ; dog|3;", None), "Field(\"cat\") Field(\"dog\") Field(\"3\")");
         assert_eq!(texts("cat;dog cow", Some(' ')), "Field(\"cat;dog\") Field(\"cow\")");
         assert_eq!((texts("", None), texts(" ; ", None)), (String::new(), String::new()));
+    }
+}
+
+#[cfg(test)]
+mod label_json_tests {
+    use super::*;
+    use crate::kinds::reader::lines::Line;
+
+    /// Number, image, labels and fault of a line.
+    type Row = (u64, String, Vec<Label>, Option<String>);
+
+    fn of(text: &str) -> Result<Vec<Row>, String> {
+        let path = std::env::temp_dir().join(format!("trireme-labels-{}-{}.json", std::process::id(), text.len()));
+        std::fs::write(&path, text).unwrap();
+        let lines = read(&path, Limits::DEFAULT).map_err(|e| e.to_string());
+        std::fs::remove_file(&path).unwrap();
+        let lines = lines?;
+        let content = |line: &Line| {
+            let fault = lines.line_fault(line).map(str::to_string);
+            (line.number, lines.path(line).to_string(), lines.labels(line).to_vec(), fault)
+        };
+        Ok(lines.all().iter().map(content).collect())
+    }
+
+    #[test]
+    fn members_have_their_lines() {
+        let text = "{\"a.jpg\": [\"cat\", 2],\n\n \"b.jpg\":\n[],\n\"a.jpg\": \"dog\",\n\"c.jpg\": [true]}";
+        let lines = of(text).unwrap();
+        let name = |text: &str| Label::Name(text.into());
+        let numbers: Vec<u64> = lines.iter().map(|line| line.0).collect();
+        assert_eq!(numbers, [1, 4, 5, 6]);
+        assert_eq!((lines[0].1.as_str(), &lines[0].2), ("a.jpg", &vec![name("cat"), Label::Number(2)]));
+        assert_eq!((lines[1].2.len(), lines[1].3.is_none()), (0, true));
+        assert_eq!(lines[2].2, [name("dog")]);
+        assert!(lines[3].3.as_ref().unwrap().contains("true: expected a list of class names"));
+        assert_eq!(of("{}").unwrap(), []);
+        let lines = of("\u{feff}{\n\"a.jpg\": \"dog\"}").unwrap();
+        assert_eq!((lines[0].0, lines[0].2.as_slice()), (2, [name("dog")].as_slice()));
+    }
+
+    #[test]
+    fn what_is_no_object_is_refused() {
+        assert!(of("[1, 2]").unwrap_err().contains("expected an object with a list of classes for each image"));
+        assert!(of("{\"a\": [}").unwrap_err().contains("line 1"));
     }
 }

@@ -5,11 +5,11 @@
 //! do some texts count and others name. Without a list, numbers from 0, or from 1, to the highest are the classes, or all names in sorted
 //! order.
 
-use super::classes;
+use super::names;
 use crate::error::Error;
 use crate::options::{ConvertOptions, OnBad};
 use crate::splits::TRAIN;
-use loaders::nearest::did_you_mean;
+use loaders::text::did_you_mean;
 use std::collections::{BTreeMap, BTreeSet};
 use std::path::Path;
 
@@ -147,13 +147,13 @@ impl Classes {
         counted: &BTreeSet<Label>,
         labels: &BTreeSet<Label>,
     ) -> Result<Self, Error> {
-        let given = options.classes.as_deref().map(classes::read).transpose()?.or(listed);
+        let given = options.classes.as_deref().map(names::read).transpose()?.or(listed);
         let is_list = given.is_some();
         let names = match given {
             Some(names) => names,
             None => found(src, counted, options.on_bad)?,
         };
-        classes::check(src, &names)?;
+        names::check(src, &names)?;
         let by_name = (0u32..).zip(&names).map(|(label, name)| (name.clone(), label)).collect();
         let is_number = |label: &Label| matches!(label, Label::Number(_)) || whole(&label.text()).is_some();
         let texts_count = is_list && labels.iter().all(is_number) && names.iter().all(|name| whole(name).is_none());

@@ -1,4 +1,14 @@
-//! Class names of the published data sets, in the order of their labels.
+//! Class names: of the published data sets, from lists, and the names that a source assigns to its label numbers.
+
+use std::collections::BTreeMap;
+use std::path::Path;
+
+use loaders::{printable, regular};
+
+use super::labels::Label;
+use crate::error::Error;
+use crate::options::ConvertOptions;
+use crate::text;
 
 pub(crate) const DIGITS: [&str; 10] = ["0", "1", "2", "3", "4", "5", "6", "7", "8", "9"];
 
@@ -27,6 +37,177 @@ pub(crate) fn owned(names: &[&str]) -> Vec<String> {
     names.iter().map(|n| n.to_string()).collect()
 }
 
+/// The most lines of a list of classes.
+const MOST_CLASSES: usize = 1_000_000;
+
+/// The classes in the file `path`, one a line in order of their labels; blank lines are skipped.
+pub(crate) fn read(path: &Path) -> Result<Vec<String>, Error> {
+    let text = regular::read_to_string(path).map_err(|e| Error::io("read", path, e))?;
+    let text = text::without_mark(&text);
+    if text.lines().nth(MOST_CLASSES).is_some() {
+        return Err(Error::input(
+            path,
+            format!("more than {MOST_CLASSES} lines; expected the name of a class on each"),
+        ));
+    }
+    let names: Vec<String> = text.lines().map(str::trim).filter(|l| !l.is_empty()).map(String::from).collect();
+    if names.is_empty() {
+        return Err(Error::input(path, "holds no class; expected a name on each line"));
+    }
+    check(path, &names)?;
+    Ok(names)
+}
+
+/// Refuses names that differ in case only: file systems and people take them for the same.
+pub(crate) fn check(path: &Path, names: &[String]) -> Result<(), Error> {
+    let mut seen: BTreeMap<String, &String> = BTreeMap::new();
+    for name in names {
+        let what = match seen.insert(name.to_lowercase(), name) {
+            None => continue,
+            Some(other) if other == name => format!("the class `{name}` is listed twice"),
+            Some(other) => {
+                format!("the classes `{other}` and `{name}` differ in upper and lower case only; rename or merge them")
+            }
+        };
+        return Err(Error::input(path, what));
+    }
+    Ok(())
+}
+
+// Reads the names that a source assigns to its label numbers, from a file's metadata or from each record or line.
+//
+// Named numbers are matched to classes by name. The number is used as a position only if a class list renames the classes. A list renames
+// them if no name appears at a different position.
+
+/// The highest valid label number.
+const MOST_NAMES: i64 = 1 << 20;
+
+/// Label numbers with their names and the place where each name was found.
+#[derive(Debug, Default)]
+pub(crate) struct NumberNames(BTreeMap<i64, (String, String)>);
+
+/// A source's class list after names were assigned to numbers.
+pub(crate) struct Listed {
+    pub list: Option<Vec<String>>,
+    pub notes: Vec<String>,
+}
+
+impl NumberNames {
+    /// Records that `place` names the class `number` as `name`.
+    ///
+    /// # Errors
+    /// Returns an error if an earlier place gave the number a different name. The error lists both.
+    pub(crate) fn note(
+        &mut self,
+        src: &Path,
+        number: i64,
+        name: &str,
+        place: impl FnOnce() -> String,
+    ) -> Result<(), Error> {
+        let name = name.trim();
+        match self.0.get(&number) {
+            _ if name.is_empty() => {}
+            None => drop(self.0.insert(number, (name.to_string(), place()))),
+            Some((first, _)) if first == name => {}
+            Some((first, earlier)) => {
+                let what = format!(
+                    "label {number} is the class `{}` in {earlier}, but `{}` in {}: give all labels one numbering",
+                    printable(first),
+                    printable(name),
+                    place()
+                );
+                return Err(Error::input(src, what));
+            }
+        }
+        Ok(())
+    }
+
+    /// Replaces numbers in `labels` with names, unless a class list from the options or the source renames them. Returns the class list to
+    /// use.
+    ///
+    /// # Errors
+    /// Returns an error if the source's list and a record assign different names to a number.
+    pub(crate) fn apply<'a>(
+        self,
+        src: &Path,
+        options: &ConvertOptions,
+        listed: Option<Vec<String>>,
+        labels: impl Iterator<Item = &'a mut Label>,
+    ) -> Result<Listed, Error> {
+        let mut notes = Vec::new();
+        if self.0.is_empty() {
+            return Ok(Listed { list: listed, notes });
+        }
+        let given = options.classes.as_deref().map(read).transpose()?;
+        let places: BTreeMap<i64, &str> = self.0.iter().map(|(number, (_, place))| (*number, place.as_str())).collect();
+        let names = unique(self.0.iter().map(|(number, (name, _))| (*number, name.as_str())));
+        if let Some(list) = given.as_ref().or(listed.as_ref()) {
+            match moved(&names, list) {
+                None => {
+                    notes.extend(renamed(&names, list));
+                    return Ok(Listed { list: listed, notes });
+                }
+                Some(number) if given.is_none() => {
+                    let at = |number: i64| usize::try_from(number).ok().and_then(|at| list.get(at));
+                    let what = format!(
+                        "label {number} is the class `{}` in {}, but `{}` in classes.txt: correct one of them",
+                        printable(&names[&number]),
+                        places[&number],
+                        at(number).map_or("none".into(), |name| printable(name).to_string())
+                    );
+                    return Err(Error::input(src, what));
+                }
+                Some(_) => {}
+            }
+        }
+        let (mut least, mut most) =
+            (i64::from(!names.contains_key(&0)), names.keys().next_back().copied().unwrap_or(0));
+        for label in labels {
+            let Label::Number(number) = *label else { continue };
+            if (0..=MOST_NAMES).contains(&number) {
+                (least, most) = (least.min(number), most.max(number));
+                *label = Label::Name(name_of(&names, number));
+            }
+        }
+        let list =
+            listed.or_else(|| Some((least..=most.min(MOST_NAMES)).map(|number| name_of(&names, number)).collect()));
+        Ok(Listed { list, notes })
+    }
+}
+
+fn name_of(names: &BTreeMap<i64, String>, number: i64) -> String {
+    names.get(&number).cloned().unwrap_or_else(|| number.to_string())
+}
+
+/// Makes the names unique. If numbers share a name, such as ImageNet's two `crane` classes, the number is appended.
+pub(crate) fn unique<'a>(names: impl Iterator<Item = (i64, &'a str)> + Clone) -> BTreeMap<i64, String> {
+    let mut counts: BTreeMap<&str, usize> = BTreeMap::new();
+    names.clone().for_each(|(_, name)| *counts.entry(name).or_default() += 1);
+    let name = |(number, name): (i64, &'a str)| {
+        (number, if counts[name] > 1 { format!("{name} ({number})") } else { name.to_string() })
+    };
+    names.map(name).collect()
+}
+
+/// Returns the first number that is past the end of `list` or has its name at a different position. Returns `None` if the list renames the
+/// numbers.
+pub(crate) fn moved(names: &BTreeMap<i64, String>, list: &[String]) -> Option<i64> {
+    let positions: BTreeMap<&str, i64> = (0..).zip(list).map(|(at, name)| (name.as_str(), at)).collect();
+    let is_moved = |number: i64, name: &str| match positions.get(name) {
+        Some(at) => *at != number,
+        None => !(0..list.len() as i64).contains(&number),
+    };
+    names.iter().find(|(number, name)| is_moved(**number, name)).map(|(number, _)| *number)
+}
+
+/// Returns a note that says which names a list replaces.
+pub(crate) fn renamed(names: &BTreeMap<i64, String>, list: &[String]) -> Option<String> {
+    let pairs = names.iter().filter_map(|(number, name)| Some((name, list.get(usize::try_from(*number).ok()?)?)));
+    let pairs: Vec<String> =
+        pairs.filter(|(old, new)| old != new).map(|(old, new)| format!("{old} is now {new}")).collect();
+    (!pairs.is_empty()).then(|| format!("classes renamed by the list: {}", text::first(&pairs)))
+}
+
 #[cfg(test)]
 mod tests {
     use super::*;
@@ -36,5 +217,39 @@ mod tests {
     fn cifar_names_are_sorted_and_distinct() {
         assert!(CIFAR10.windows(2).all(|w| w[0] < w[1]));
         assert!(CIFAR100.windows(2).all(|w| w[0] < w[1]));
+    }
+}
+
+#[cfg(test)]
+mod number_names_tests {
+    use super::*;
+
+    #[test]
+    fn numbers_become_names_unless_a_list_renames_them() {
+        let names = unique([(0, "a"), (1, "b"), (2, "c")].into_iter());
+        let list = |text: &str| text.chars().map(String::from).collect::<Vec<_>>();
+        assert_eq!(moved(&names, &list("abc")), None);
+        assert_eq!((moved(&names, &list("xyz")), moved(&names, &list("abz"))), (None, None));
+        assert_eq!(
+            (moved(&names, &list("cba")), moved(&names, &list("ac")), moved(&names, &list("ab"))),
+            (Some(0), Some(2), Some(2))
+        );
+        assert_eq!(renamed(&names, &list("abz")).unwrap(), "classes renamed by the list: c is now z");
+        assert_eq!(renamed(&names, &list("abc")), None);
+        let cranes = unique([(134, "crane"), (517, "crane"), (2, "dog")].into_iter());
+        assert_eq!(cranes.into_values().collect::<Vec<_>>(), ["dog", "crane (134)", "crane (517)"]);
+    }
+
+    #[test]
+    fn contradictions_name_both_places() {
+        let mut names = NumberNames::default();
+        names.note(Path::new("src"), 1, "b", || "x.json".into()).unwrap();
+        names.note(Path::new("src"), 1, " b ", || "y.json".into()).unwrap();
+        let message = names.note(Path::new("src"), 1, "c", || "z.json".into()).unwrap_err().to_string();
+        assert!(message.contains("label 1 is the class `b` in x.json, but `c` in z.json"), "{message}");
+        let mut labels = [Label::Number(1), Label::Number(0), Label::Number(-1)];
+        let listed = names.apply(Path::new("src"), &ConvertOptions::default(), None, labels.iter_mut()).unwrap();
+        assert_eq!(listed.list.unwrap(), ["0", "b"]);
+        assert_eq!(labels, [Label::Name("b".into()), Label::Name("0".into()), Label::Number(-1)]);
     }
 }

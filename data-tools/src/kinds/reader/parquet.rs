@@ -1,20 +1,28 @@
-//! A Parquet file with a column of image files and a column of labels, by the `parquet` crate of Apache Arrow.
+//! A Parquet file with a column of image files and a column of labels, by the `parquet` crate. Row groups are unpacked and the latest
+//! ones kept in a given memory.
 
-use super::labels::Label;
-use super::parquet_pages::{self, Checked, Pages};
-use super::positioned::Positioned;
-use crate::error::Error;
-use crate::source::Stamp;
-use crate::text;
+use std::collections::VecDeque;
+use std::fs::File;
+use std::io::{self, BufReader, Read};
+use std::os::unix::fs::FileExt;
+use std::path::{Path, PathBuf};
+use std::sync::{Arc, Mutex, OnceLock, PoisonError};
+
 use ::parquet::basic::{Compression, Type};
 use ::parquet::column::reader::ColumnReaderImpl;
 use ::parquet::data_type::{ByteArray, ByteArrayType, DataType, Int32Type, Int64Type};
-use ::parquet::errors::ParquetError;
+use ::parquet::errors::{ParquetError, Result};
 use ::parquet::file::metadata::{ColumnChunkMetaData, ParquetMetaData};
-use ::parquet::file::reader::{FileReader, SerializedFileReader};
+use ::parquet::file::reader::{ChunkReader, FileReader, Length, SerializedFileReader};
+use bytes::Bytes;
 use loaders::stall::during;
 use loaders::{Limits, guarded_with, regular};
-use std::path::{Path, PathBuf};
+
+use super::labels::Label;
+use super::parquet_pages::{self, Checked, Pages};
+use crate::error::Error;
+use crate::source::Stamp;
+use crate::text;
 
 /// The longest description of the columns that Hugging Face's library writes, in bytes.
 const MAX_CLASSES: usize = 32 << 20;
@@ -314,4 +322,127 @@ fn some<T: DataType>(reader: &mut ColumnReaderImpl<T>, rows: usize) -> Result<Ve
     }
     let mut values = values.into_iter();
     Ok(levels.into_iter().map(|level| if level == most { values.next() } else { None }).collect())
+}
+
+/// A row group that is read once, by the first thread that needs it; or what is wrong with it.
+type Slot = Arc<OnceLock<Result<Arc<Images>, String>>>;
+
+/// A kept row group.
+struct Kept {
+    table: usize,
+    group: usize,
+    slot: Slot,
+}
+
+/// The tables of a source.
+pub(crate) struct RowGroups {
+    tables: Vec<Table>,
+    /// The most row groups that are kept.
+    most: usize,
+    /// Whether all are.
+    fit: bool,
+    /// The latest used one last.
+    kept: Mutex<VecDeque<Kept>>,
+}
+
+impl RowGroups {
+    /// Keeps as many row groups as fit into `memory` bytes, at least two.
+    pub(crate) fn new(tables: Vec<Table>, memory: u64) -> Self {
+        let sizes = || tables.iter().flat_map(Table::group_bytes);
+        let largest = sizes().max().unwrap_or(0).max(1);
+        let fit = sizes().sum::<u64>() <= memory;
+        let most = if fit { usize::MAX } else { usize::try_from(memory / largest).unwrap_or(usize::MAX).max(2) };
+        RowGroups { tables, most, fit, kept: Mutex::default() }
+    }
+
+    pub(crate) fn table(&self, number: usize) -> &Table {
+        &self.tables[number]
+    }
+
+    /// Returns the total size in bytes for all files.
+    pub(crate) fn bytes(&self) -> u64 {
+        self.tables.iter().map(|table| table.stamp().bytes).sum()
+    }
+
+    /// How many row groups samples may be mixed over without being read again; `None` if all.
+    pub(crate) fn together(&self) -> Option<usize> {
+        // while one window ends the next has begun
+        if self.fit { None } else { Some((self.most / 2).max(1)) }
+    }
+
+    /// The images of a row group.
+    pub(crate) fn get(&self, table: usize, group: usize) -> Result<Arc<Images>, Error> {
+        let slot = self.slot(table, group);
+        let read = || self.tables[table].images(group).map(Arc::new).map_err(|e| e.to_string());
+        let failed = |what: &String| {
+            // the message begins with the path, which the error adds again
+            let path = self.tables[table].path();
+            let what = what.strip_prefix(&format!("{}: ", path.display())).unwrap_or(what);
+            Error::input(path, what)
+        };
+        slot.get_or_init(read).as_ref().map(Arc::clone).map_err(failed)
+    }
+
+    fn slot(&self, table: usize, group: usize) -> Slot {
+        let mut kept = self.kept.lock().unwrap_or_else(PoisonError::into_inner);
+        let at = kept.iter().position(|k| (k.table, k.group) == (table, group));
+        let found = at.and_then(|at| kept.remove(at)).unwrap_or_else(|| Kept { table, group, slot: Slot::default() });
+        let slot = found.slot.clone();
+        kept.push_back(found);
+        if kept.len() > self.most {
+            kept.pop_front();
+        }
+        slot
+    }
+}
+
+/// A file of known length.
+#[derive(Debug, Clone)]
+pub(crate) struct Positioned {
+    file: Arc<File>,
+    length: u64,
+}
+
+impl Positioned {
+    pub(crate) fn new(file: File, length: u64) -> Self {
+        Positioned { file: Arc::new(file), length }
+    }
+}
+
+impl Length for Positioned {
+    fn len(&self) -> u64 {
+        self.length
+    }
+}
+
+/// A stream from some position on.
+pub(crate) struct From {
+    file: Arc<File>,
+    at: u64,
+}
+
+impl Read for From {
+    fn read(&mut self, out: &mut [u8]) -> io::Result<usize> {
+        let got = self.file.read_at(out, self.at)?;
+        self.at += got as u64;
+        Ok(got)
+    }
+}
+
+impl ChunkReader for Positioned {
+    type T = BufReader<From>;
+
+    fn get_read(&self, start: u64) -> Result<Self::T> {
+        Ok(BufReader::new(From { file: self.file.clone(), at: start }))
+    }
+
+    fn get_bytes(&self, start: u64, length: usize) -> Result<Bytes> {
+        if start.saturating_add(length as u64) > self.length {
+            let what = format!("{length} bytes at byte {start} of a file of {} bytes", self.length);
+            return Err(::parquet::errors::ParquetError::EOF(what));
+        }
+        let mut bytes = vec![0; length];
+        self.file.read_exact_at(&mut bytes, start)?;
+        Ok(bytes.into())
+    }
 }

@@ -3,7 +3,7 @@
 use super::labelled;
 use super::labels::Label;
 use super::lines::{Content, Lines, MAX_FIELD};
-use super::number_names::NumberNames;
+use super::names::NumberNames;
 use crate::error::Error;
 use crate::options::ConvertOptions;
 use ::csv::{ErrorKind, Position, Reader, ReaderBuilder, StringRecord, Trim};

@@ -3,8 +3,8 @@
 //! The walk finds markers as libjpeg does, so both see the same scans: bytes between segments are passed over, and a scan's data ends at
 //! the first marker that is neither a stuffed zero nor a restart.
 
-use crate::decode::turn::Turn;
-use crate::limits::Cost;
+use crate::decode::region::Turn;
+use crate::memory::Cost;
 use crate::spec::ImageSpec;
 
 /// The most components of an image: four inks.

@@ -11,23 +11,19 @@
 mod bits;
 mod entry_points;
 mod excerpt;
-#[cfg(test)]
-mod excerpt_tests;
 mod frame;
-mod huffman;
 mod markers;
-mod sequential;
 mod warnings;
 
 use std::ffi::CStr;
 
 use turbojpeg::{Subsamp, raw};
 
-use crate::decode::cmyk::{has_adobe_marker, to_rgb};
+use crate::decode::png::{has_adobe_marker, to_rgb};
+use crate::decode::region::Turn;
 use crate::decode::region::{Need, Part};
-use crate::decode::turn::Turn;
 use crate::fault::Fault;
-use crate::limits::{Cost, Limits};
+use crate::memory::{Cost, Limits};
 use crate::spec::ImageSpec;
 #[cfg(fuzzing)]
 pub use entry_points::seal as seal_entry_points;

@@ -1,8 +1,10 @@
-//! An image with its label in a record: its fields, formats and keys.
+//! An image with its label in a record, and how it is written as a tf.Example.
 
-use super::boxes::Boxes;
-use super::labels::Labels;
 use std::fmt;
+
+use super::boxes::{Boxes, KEYS};
+use super::labels::Labels;
+use crate::format::protobuf::{nested, put_header, put_varint, varint_length};
 
 pub(super) const ENCODED: &str = "image/encoded";
 pub(super) const FORMAT: &str = "image/format";
@@ -94,4 +96,160 @@ pub struct Example<'a> {
     pub boxes: Boxes<'a>,
     /// Places in a JPEG's data where decoding can begin, as [`crate::decode::entry_points`] makes them; empty if absent.
     pub entry_points: &'a [u8],
+}
+
+/// Appends the message to `out`: keys in sorted order, integer lists packed, every key always present but those of boxes and entry
+/// points, so equal examples give equal bytes.
+pub fn encode(e: &Example<'_>, out: &mut Vec<u8>) {
+    encode_with(e, &[], out);
+}
+
+/// Like [`encode`], with further keys that hold byte strings, such as `image/class/synset`.
+pub fn encode_with(e: &Example<'_>, more: &[(&str, &str)], out: &mut Vec<u8>) {
+    let own = own_entries(e);
+    if more.is_empty() && e.boxes.is_empty() && e.entry_points.is_empty() {
+        return write_own(&own, out);
+    }
+    let more = more.iter().map(|&(key, value)| (key, Item::Bytes(value.as_bytes())));
+    let boxes = KEYS.into_iter().zip(e.boxes.0).filter(|_| !e.boxes.is_empty());
+    let boxes = boxes.map(|(key, list)| (key, Item::Floats(list.0)));
+    let points = (!e.entry_points.is_empty()).then_some((ENTRY_POINTS, Item::Bytes(e.entry_points)));
+    let mut entries: Vec<Entry<'_>> = own.into_iter().chain(more).chain(boxes).chain(points).collect();
+    entries.sort_unstable_by_key(|(key, _)| *key);
+    put_header(1, entries.iter().map(length).sum(), out);
+    entries.iter().for_each(|entry| put(entry, out));
+}
+
+/// The entries that every example has, sorted by key.
+#[inline(always)]
+fn own_entries<'a>(e: &Example<'a>) -> [Entry<'a>; 8] {
+    [
+        (CHANNELS, Item::Int(i64::from(e.channels))),
+        (LABEL, e.labels.0.map_or(Item::Int(e.label), Item::Ints)),
+        (TEXT, Item::Bytes(e.text.as_bytes())),
+        (ENCODED, Item::Bytes(e.encoded)),
+        (FILENAME, Item::Bytes(e.filename.as_bytes())),
+        (FORMAT, Item::Bytes(e.format.name().as_bytes())),
+        (HEIGHT, Item::Int(i64::from(e.height))),
+        (WIDTH, Item::Int(i64::from(e.width))),
+    ]
+}
+
+/// Appends the message with these entries alone. One after another: the compiler knows each key, and copies it without a call.
+#[inline(always)]
+fn write_own([a, b, c, d, e, f, g, h]: &[Entry<'_>; 8], out: &mut Vec<u8>) {
+    let features = length(a) + length(b) + length(c) + length(d) + length(e) + length(f) + length(g) + length(h);
+    out.reserve(nested(features));
+    put_header(1, features, out);
+    put(a, out);
+    put(b, out);
+    put(c, out);
+    put(d, out);
+    put(e, out);
+    put(f, out);
+    put(g, out);
+    put(h, out);
+}
+
+/// A key with its value.
+type Entry<'a> = (&'a str, Item<'a>);
+
+/// Bytes of an entry with its header.
+#[inline(always)]
+fn length((key, item): &Entry<'_>) -> usize {
+    nested(entry_length(key, item))
+}
+
+/// Appends an entry with its header.
+#[inline(always)]
+fn put((key, item): &Entry<'_>, out: &mut Vec<u8>) {
+    put_header(1, entry_length(key, item), out);
+    put_header(1, key.len(), out);
+    out.extend_from_slice(key.as_bytes());
+    let list = item.list_length();
+    put_header(2, nested(list), out);
+    put_header(item.feature_field(), list, out);
+    match item {
+        Item::Bytes(bytes) => {
+            put_header(1, bytes.len(), out);
+            out.extend_from_slice(bytes);
+        }
+        Item::Int(value) => {
+            put_header(1, varint_length(*value as u64), out);
+            put_varint(*value as u64, out);
+        }
+        Item::Ints(list) | Item::Floats(list) => out.extend_from_slice(list),
+    }
+}
+
+/// The value of a key.
+enum Item<'a> {
+    Bytes(&'a [u8]),
+    Int(i64),
+    /// The bytes of an Int64List.
+    Ints(&'a [u8]),
+    /// The bytes of a FloatList.
+    Floats(&'a [u8]),
+}
+
+impl Item<'_> {
+    /// Length of its list in bytes.
+    #[inline(always)]
+    fn list_length(&self) -> usize {
+        match self {
+            Self::Bytes(bytes) => nested(bytes.len()),
+            Self::Int(value) => nested(varint_length(*value as u64)),
+            Self::Ints(list) | Self::Floats(list) => list.len(),
+        }
+    }
+
+    /// The field of `Feature` that holds such a list.
+    #[inline(always)]
+    fn feature_field(&self) -> u8 {
+        match self {
+            Self::Bytes(_) => 1,
+            Self::Floats(_) => 2,
+            Self::Int(_) | Self::Ints(_) => 3,
+        }
+    }
+}
+
+/// Length of a map entry: the key, then a Feature with a list.
+#[inline(always)]
+fn entry_length(key: &str, item: &Item<'_>) -> usize {
+    nested(key.len()) + nested(nested(item.list_length()))
+}
+
+#[cfg(test)]
+mod tests {
+    use super::super::{Format, parse};
+    use super::*;
+
+    #[test]
+    fn own_keys_are_sorted_and_further_ones_do_not_change_them() {
+        let encoded = vec![7; 70_000];
+        let example = Example {
+            encoded: &encoded,
+            format: Format::Raw,
+            height: 100,
+            width: 700,
+            channels: 1,
+            label: -1,
+            labels: Default::default(),
+            text: "a class",
+            filename: "a file",
+            boxes: Default::default(),
+            entry_points: &[],
+        };
+        let own = own_entries(&example);
+        assert!(own.is_sorted_by_key(|(key, _)| *key));
+        let (mut plain, mut more) = (Vec::new(), Vec::new());
+        encode(&example, &mut plain);
+        encode_with(&example, &[("z", "")], &mut more);
+        assert_eq!((parse(&plain), parse(&more)), (Ok(example), Ok(example)));
+        // the further entry is the last one, and the header of all has as many bytes in both
+        let last = length(&("z", Item::Bytes(b"")));
+        let header = plain.len() - own.iter().map(length).sum::<usize>();
+        assert_eq!(plain[header..], more[header..more.len() - last]);
+    }
 }

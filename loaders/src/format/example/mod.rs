@@ -5,20 +5,13 @@
 //! The key names are those of TensorFlow's ImageNet scripts.
 
 mod boxes;
-mod encode;
-mod label;
 mod labels;
 mod message;
 mod parse;
-mod relabel;
-mod synset;
 
 pub use crate::fault::ExampleFault;
 pub use boxes::{BoundingBox, BoxLists, Boxes};
-pub use encode::{encode, encode_with};
-pub(crate) use label::label;
-pub use labels::{LabelList, Labels};
-pub use message::{Example, Format};
-pub use parse::parse;
-pub use relabel::relabel;
-pub use synset::synset;
+pub(crate) use labels::label;
+pub use labels::{LabelList, Labels, relabel};
+pub use message::{Example, Format, encode, encode_with};
+pub use parse::{parse, synset};

@@ -1,7 +1,6 @@
 //! Planes of bytes, and the memory in which they are changed.
 
-use crate::transform::moves::{self, PlanarShape};
-use crate::transform::rectangle::Rectangle;
+use crate::transform::geometry::{self, PlanarShape, Rectangle};
 
 /// An image as planes of bytes, channel after channel. Its memory is kept from image to image.
 #[derive(Debug, Default)]
@@ -104,7 +103,7 @@ impl ByteImage {
     /// Keeps a part.
     pub fn crop(&mut self, part: Rectangle) {
         let shape = self.shape;
-        moves::crop(self.pixels(), shape, part);
+        geometry::crop(self.pixels(), shape, part);
         self.shape = PlanarShape { height: part.height as usize, width: part.width as usize, ..shape };
     }
 }

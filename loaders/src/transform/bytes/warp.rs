@@ -1,10 +1,8 @@
-//! Pixels fetched from where a grid says, as PyTorch's `grid_sample` does: the nearest one, or between four.
+//! Affine and perspective maps of byte images, in torchvision's f32 arithmetic.
 
-use super::arithmetic::{floor, fused, nearest};
-use super::grid::Grid;
 use super::image::{ByteImage, Rows};
-use super::matrix::Affine;
-use crate::transform::moves::PlanarShape;
+use super::values::{floor, fused, nearest};
+use crate::transform::geometry::PlanarShape;
 
 /// How a pixel is made of those about its place.
 #[derive(Debug, Clone, Copy, PartialEq, Eq)]
@@ -143,5 +141,166 @@ pub(in crate::transform) fn rotate(image: &mut ByteImage, degrees: f64, sampling
     let angle = degrees.rem_euclid(360.0);
     if angle != 0.0 {
         affine(image, &Affine { angle: -angle, ..Affine::IDENTITY }, sampling);
+    }
+}
+
+/// For each pixel of an image, its place in the source, for one shape of both.
+#[derive(Debug, Clone, Copy)]
+pub(in crate::transform) struct Grid {
+    /// Of x: factors of the column and of the row, and what is added.
+    x: [f32; 3],
+    y: [f32; 3],
+    /// The divisor of both, of a perspective.
+    divisor: Option<[f32; 3]>,
+    shape: PlanarShape,
+}
+
+impl Grid {
+    /// From the inverse of an affine map, in pixels from the middle of the image.
+    pub fn affine(matrix: [f64; 6], shape: PlanarShape) -> Self {
+        Self::new(matrix, None, shape)
+    }
+
+    /// From the coefficients of a perspective map, in pixels from the corner of the image.
+    pub fn perspective(map: [f64; 8], shape: PlanarShape) -> Self {
+        let [a, b, c, d, e, f, g, h] = map;
+        Self::new([a, b, c, d, e, f], Some([g as f32, h as f32, 1.0]), shape)
+    }
+
+    fn new(map: [f64; 6], divisor: Option<[f32; 3]>, shape: PlanarShape) -> Self {
+        let [a, b, c, d, e, f] = map.map(|number| number as f32);
+        let (half_width, half_height) = (0.5 * shape.width as f32, 0.5 * shape.height as f32);
+        let x = [a, b, c].map(|number| number / half_width);
+        let y = [d, e, f].map(|number| number / half_height);
+        Self { x, y, divisor, shape }
+    }
+
+    /// The places of row `row`: columns and rows of the source, not rounded.
+    pub fn row(&self, row: usize, xs: &mut [f32], ys: &mut [f32]) {
+        let Self { x, y, shape, .. } = *self;
+        let (width, height) = (shape.width as f32, shape.height as f32);
+        match self.divisor {
+            None => {
+                let (first, down) = (0.5 * (1.0 - width), row as f32 + 0.5 * (1.0 - height));
+                fill(xs, first, |right| place(sum(x, right, down), width));
+                fill(ys, first, |right| place(sum(y, right, down), height));
+            }
+            Some(divisor) => {
+                let down = row as f32 + 0.5;
+                let part = |of: [f32; 3], right: f32| sum(of, right, down) / sum(divisor, right, down) - 1.0;
+                fill(xs, 0.5, |right| place(part(x, right), width));
+                fill(ys, 0.5, |right| place(part(y, right), height));
+            }
+        }
+    }
+}
+
+/// factors[0] * right + factors[1] * down + factors[2], as a product of matrices sums it.
+#[inline]
+fn sum(factors: [f32; 3], right: f32, down: f32) -> f32 {
+    fused(factors[1], down, factors[0] * right) + factors[2]
+}
+
+/// From -1 to 1 over `length` pixels to pixels.
+#[inline]
+fn place(at: f32, length: f32) -> f32 {
+    fused(at + 1.0, 0.5 * length, -0.5)
+}
+
+fn fill(line: &mut [f32], first: f32, of: impl Fn(f32) -> f32) {
+    for (column, value) in line.iter_mut().enumerate() {
+        *value = of(column as u32 as f32 + first);
+    }
+}
+
+/// An affine map of an image; x to the right, y down, both from the middle of the image.
+#[derive(Debug, Clone, Copy)]
+pub(in crate::transform) struct Affine {
+    /// Clockwise, in degrees.
+    pub angle: f64,
+    /// Columns and rows that the image moves.
+    pub translate: (f64, f64),
+    pub scale: f64,
+    /// In x and in y, in degrees.
+    pub shear: (f64, f64),
+    /// What stays in place, but for `translate`.
+    pub centre: (f64, f64),
+}
+
+impl Affine {
+    /// Changes nothing.
+    pub const IDENTITY: Self =
+        Self { angle: 0.0, translate: (0.0, 0.0), scale: 1.0, shear: (0.0, 0.0), centre: (0.0, 0.0) };
+
+    /// Where target pixels come from: x' = m0 x + m1 y + m2, y' = m3 x + m4 y + m5.
+    pub fn inverse(&self) -> [f64; 6] {
+        let (angle, shear_x, shear_y) = (self.angle.to_radians(), self.shear.0.to_radians(), self.shear.1.to_radians());
+        let ((cx, cy), (tx, ty)) = (self.centre, self.translate);
+        let turned = angle - shear_y;
+        // the map without its scale is (a, b; c, d), of determinant 1
+        let a = turned.cos() / shear_y.cos();
+        let b = -(a * shear_x.tan() + angle.sin());
+        let c = turned.sin() / shear_y.cos();
+        let d = angle.cos() - c * shear_x.tan();
+        let [m0, m1, m3, m4] = [d, -b, -c, a].map(|x| x / self.scale);
+        let m2 = cx - m0 * (cx + tx) - m1 * (cy + ty);
+        let m5 = cy - m3 * (cx + tx) - m4 * (cy + ty);
+        [m0, m1, m2, m3, m4, m5]
+    }
+}
+
+/// Unknowns of a map.
+const UNKNOWNS: usize = 8;
+
+/// Four points (x, y): top left, top right, bottom right, bottom left.
+pub(in crate::transform) type Quad = [(f64, f64); 4];
+
+/// The coefficients of the map that takes the points `to` back to the points `from`:
+/// x' = (a x + b y + c) / (g x + h y + 1), y' = (d x + e y + f) / (g x + h y + 1). `None` if three points of `to` lie on a line.
+pub(in crate::transform) fn coefficients(from: Quad, to: Quad) -> Option<[f64; UNKNOWNS]> {
+    let mut rows = [[0.0; UNKNOWNS + 1]; UNKNOWNS];
+    for (i, ((x, y), (u, v))) in to.into_iter().zip(from).enumerate() {
+        rows[2 * i] = [x, y, 1.0, 0.0, 0.0, 0.0, -u * x, -u * y, u];
+        rows[2 * i + 1] = [0.0, 0.0, 0.0, x, y, 1.0, -v * x, -v * y, v];
+    }
+    solve(rows)
+}
+
+/// Gauss's elimination with the largest pivots; the last column is the right side.
+fn solve(mut rows: [[f64; UNKNOWNS + 1]; UNKNOWNS]) -> Option<[f64; UNKNOWNS]> {
+    for k in 0..UNKNOWNS {
+        let pivot = (k..UNKNOWNS).max_by(|&a, &b| rows[a][k].abs().total_cmp(&rows[b][k].abs()))?;
+        rows.swap(k, pivot);
+        if rows[k][k].abs() < 1e-12 {
+            return None;
+        }
+        let top = rows[k];
+        for row in rows.iter_mut().skip(k + 1) {
+            let factor = row[k] / top[k];
+            row.iter_mut().zip(top).skip(k).for_each(|(value, above)| *value -= factor * above);
+        }
+    }
+    let mut solution = [0.0; UNKNOWNS];
+    for k in (0..UNKNOWNS).rev() {
+        let known: f64 = (k + 1..UNKNOWNS).map(|i| rows[k][i] * solution[i]).sum();
+        solution[k] = (rows[k][UNKNOWNS] - known) / rows[k][k];
+    }
+    Some(solution)
+}
+
+#[cfg(test)]
+mod tests {
+    use super::*;
+
+    #[test]
+    fn corners_go_to_their_points() {
+        let from: Quad = [(0.0, 0.0), (31.0, 0.0), (31.0, 23.0), (0.0, 23.0)];
+        let to: Quad = [(3.0, 2.0), (28.0, 5.0), (30.0, 20.0), (1.0, 22.0)];
+        let [a, b, c, d, e, f, g, h] = coefficients(from, to).unwrap();
+        for ((x, y), (u, v)) in to.into_iter().zip(from) {
+            let below = g * x + h * y + 1.0;
+            assert!(((a * x + b * y + c) / below - u).abs() < 1e-9 && ((d * x + e * y + f) / below - v).abs() < 1e-9);
+        }
+        assert_eq!(coefficients(from, [(0.0, 0.0), (1.0, 1.0), (2.0, 2.0), (5.0, 0.0)]), None);
     }
 }

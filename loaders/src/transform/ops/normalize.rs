@@ -1,13 +1,15 @@
-//! `normalize`: (x / 255 - mean) / std per channel. Without arguments mean and std are the data set's;
-//! `normalize(m, s)` uses one pair for all channels, and 2*C arguments are C means, then C stds.
+//! Transforms that bring pixel values to zero mean and unit variance, and the mean and variance of floats.
 
 use std::fmt;
 
 use crate::random::Draws;
+use crate::transform::call::no_arguments;
 use crate::transform::canvas::Canvas;
-use crate::transform::op::{Context, Transform};
-use crate::transform::scale::Scale;
+use crate::transform::list::{Context, Transform};
+use crate::transform::paint::Scale;
 
+/// `normalize`: (x / 255 - mean) / std per channel. Without arguments mean and std are the data set's;
+/// `normalize(m, s)` uses one pair for all channels, and 2*C arguments are C means, then C stds.
 #[derive(Debug)]
 struct Normalize {
     /// One for all channels, or one each; as many as there are scales.
@@ -16,7 +18,7 @@ struct Normalize {
     scales: Vec<Scale>,
 }
 
-pub(super) fn build(arguments: &[f64], context: Context<'_>) -> Result<Box<dyn Transform>, String> {
+pub(super) fn build_normalize(arguments: &[f64], context: Context<'_>) -> Result<Box<dyn Transform>, String> {
     let channels = context.input.channels as usize;
     let (mean, std) = match arguments.len() {
         0 if context.mean.len() == channels => (context.mean, context.std),
@@ -91,6 +93,91 @@ impl fmt::Display for Normalize {
     }
 }
 
+/// `standardize`: (x - mean) / max(std, 1 / sqrt(H*W*C)), mean and population std over all pixels and
+/// channels of the one image (`tf.image.per_image_standardization`).
+#[derive(Debug)]
+struct Standardize;
+
+pub(super) fn build_standardize(arguments: &[f64], _context: Context<'_>) -> Result<Box<dyn Transform>, String> {
+    no_arguments(arguments)?;
+    Ok(Box::new(Standardize))
+}
+
+impl Transform for Standardize {
+    fn rescales(&self) -> bool {
+        true
+    }
+
+    fn apply(&self, image: &mut Canvas<'_>, _draws: &mut Draws) {
+        let values = image.floats();
+        let mean = mean(values);
+        let least = 1.0 / (values.len().max(1) as f64).sqrt();
+        let std = variance(values, mean).sqrt().max(least);
+        let (mean, scale) = (mean as f32, (1.0 / std) as f32);
+        for value in values {
+            *value = (*value - mean) * scale;
+        }
+    }
+}
+
+impl fmt::Display for Standardize {
+    fn fmt(&self, f: &mut fmt::Formatter<'_>) -> fmt::Result {
+        f.write_str("standardize")
+    }
+}
+
+#[cfg(test)]
+mod standardize_tests {
+    use super::*;
+    use crate::spec::ImageSpec;
+    use crate::transform::testing::run;
+
+    #[test]
+    fn mean_and_std_are_of_all_channels_together() {
+        // Values 2, 4, 4, 4, 5, 5, 7, 9: mean 5, population std 2.
+        let spec = ImageSpec::new(2, 2, 2);
+        let out = run(build_standardize, "standardize", spec, &[2, 5, 4, 5, 4, 7, 4, 9], 0);
+        assert_eq!(out, [-1.5, -0.5, -0.5, -0.5, 0.0, 0.0, 1.0, 2.0]);
+    }
+
+    #[test]
+    fn a_flat_image_is_divided_by_the_least_std() {
+        let spec = ImageSpec::new(2, 2, 1);
+        assert_eq!(run(build_standardize, "standardize", spec, &[9; 4], 0), [0.0; 4]);
+        // One of 16 values is 1 above: std = sqrt(15)/16 = 0.242, below the least, 1/4.
+        let mut bytes = [7; 16];
+        bytes[0] = 8;
+        let out = run(build_standardize, "standardize", ImageSpec::new(4, 4, 1), &bytes, 0);
+        assert!((out[0] - 15.0 / 16.0 * 4.0).abs() < 1e-6, "{}", out[0]);
+        assert!((out[1] + 1.0 / 16.0 * 4.0).abs() < 1e-6, "{}", out[1]);
+    }
+}
+
+/// Values that are summed in parallel, so that additions need not wait for each other.
+const LANES: usize = 8;
+
+/// The mean; 0 for no values.
+pub(super) fn mean(values: &[f32]) -> f64 {
+    sum(values, |x| x) / (values.len().max(1)) as f64
+}
+
+/// The mean square distance from `mean` (population variance); 0 for no values.
+pub(super) fn variance(values: &[f32], mean: f64) -> f64 {
+    sum(values, |x| (x - mean) * (x - mean)) / (values.len().max(1)) as f64
+}
+
+fn sum(values: &[f32], term: impl Fn(f64) -> f64) -> f64 {
+    let (chunks, rest) = values.as_chunks::<LANES>();
+    let mut lanes = [0.0; LANES];
+    for chunk in chunks {
+        for (lane, &value) in lanes.iter_mut().zip(chunk) {
+            *lane += term(f64::from(value));
+        }
+    }
+    let rest: f64 = rest.iter().map(|&value| term(f64::from(value))).sum();
+    lanes.iter().sum::<f64>() + rest
+}
+
 #[cfg(test)]
 mod tests {
     use super::*;
@@ -100,7 +187,7 @@ mod tests {
     #[test]
     fn by_the_data_sets_mean_and_std() {
         // Means 0.5, 0.25, 0.125 and stds 0.5, 0.25, 2.
-        let out = run(build, "normalize", ImageSpec::new(1, 2, 3), &[0, 0, 0, 255, 255, 255], 0);
+        let out = run(build_normalize, "normalize", ImageSpec::new(1, 2, 3), &[0, 0, 0, 255, 255, 255], 0);
         assert_eq!(out, [-1.0, 1.0, -1.0, 3.0, -0.0625, 0.4375]);
     }
 
@@ -109,18 +196,31 @@ mod tests {
         let context = Context { input: ImageSpec::new(1, 1, 3), mean: &[0.5; 3], std: &[0.5, 0.0, 0.0] };
         let text = "dataset.json has std 0 for channel 1: it is constant in all images that were measured; write normalize(mean, std) with \
                     numbers of your own, such as normalize(0.5, 0.25)";
-        assert_eq!(build(&[], context).err().as_deref(), Some(text));
-        assert_eq!(build(&[0.5, 0.0], context).err().as_deref(), Some("expected a std above 0, got 0"));
+        assert_eq!(build_normalize(&[], context).err().as_deref(), Some(text));
+        assert_eq!(build_normalize(&[0.5, 0.0], context).err().as_deref(), Some("expected a std above 0, got 0"));
     }
 
     #[test]
     fn by_given_numbers() {
         let one = ImageSpec::new(1, 2, 1);
-        assert_eq!(run(build, "normalize(0.5, 0.5)", one, &[0, 255], 0), [-1.0, 1.0]);
+        assert_eq!(run(build_normalize, "normalize(0.5, 0.5)", one, &[0, 255], 0), [-1.0, 1.0]);
         let two = ImageSpec::new(1, 1, 2);
-        assert_eq!(run(build, "normalize(0.5, 0.25)", two, &[0, 255], 0), [-2.0, 2.0]);
-        assert_eq!(run(build, "normalize(0, 1, 0.5, 4)", two, &[255, 255], 0), [2.0, 0.0]);
+        assert_eq!(run(build_normalize, "normalize(0.5, 0.25)", two, &[0, 255], 0), [-2.0, 2.0]);
+        assert_eq!(run(build_normalize, "normalize(0, 1, 0.5, 4)", two, &[255, 255], 0), [2.0, 0.0]);
         let third = (51.0f64 / 255.0 - 0.4914) / 0.247;
-        assert_eq!(run(build, "normalize(0.4914, 0.247)", one, &[51, 0], 0)[0], third as f32);
+        assert_eq!(run(build_normalize, "normalize(0.4914, 0.247)", one, &[51, 0], 0)[0], third as f32);
+    }
+}
+
+#[cfg(test)]
+mod moments_tests {
+    use super::*;
+
+    #[test]
+    fn of_one_to_eleven() {
+        let values: Vec<f32> = (1..=11).map(|i| i as f32).collect();
+        assert_eq!(mean(&values), 6.0);
+        assert_eq!(variance(&values, 6.0), 10.0);
+        assert_eq!(mean(&[]), 0.0);
     }
 }

@@ -1,19 +1,18 @@
-//! `resize(n)`: makes the short side n long and the long side floor(n * long / short), as torchvision's `Resize(n)`:
-//! bilinear with antialiasing, what PIL calls BILINEAR. `resize(192x256)`: height and width, whatever they were. A last argument
-//! `bicubic` or `lanczos`: by that filter. Accepts images of any size.
+//! Transforms that resize an image to a fixed or a random size.
 
 use std::fmt;
 
 use crate::random::Draws;
 use crate::spec::ImageSpec;
-use crate::transform::arguments::{no_arguments, size_first};
-use crate::transform::call::Arguments;
+use crate::transform::call::{Arguments, Size, no_arguments, pixels, size_first};
 use crate::transform::canvas::Canvas;
-use crate::transform::op::{Built, Context, Sizes, Transform, Varied};
-use crate::transform::rectangle::Rectangle;
+use crate::transform::geometry::Rectangle;
+use crate::transform::list::{Built, Context, Sizes, Transform, Varied};
 use crate::transform::resample::Filter;
-use crate::transform::size::Size;
 
+/// `resize(n)`: makes the short side n long and the long side floor(n * long / short), as torchvision's `Resize(n)`:
+/// bilinear with antialiasing, what PIL calls BILINEAR. `resize(192x256)`: height and width, whatever they were. A last argument
+/// `bicubic` or `lanczos`: by that filter. Accepts images of any size.
 #[derive(Debug)]
 struct Resize {
     to: Target,
@@ -29,7 +28,7 @@ enum Target {
     Exact(Size),
 }
 
-pub(super) fn build(arguments: &Arguments<'_>, _context: Context<'_>) -> Built {
+pub(super) fn build_resize(arguments: &Arguments<'_>, _context: Context<'_>) -> Built {
     let (size, rest) = size_first(arguments)?;
     no_arguments(rest).map_err(|_| format!("expected 1 argument, got {}", rest.len() + 1))?;
     let to = match arguments.size {
@@ -84,6 +83,58 @@ impl fmt::Display for Resize {
     }
 }
 
+/// `scale_jitter(least, most)`: makes the short side of the image a length drawn from least to most, all equally likely (Simonyan and
+/// Zisserman 2014, section 3.1: 256 to 512, before `random_crop(224)`); bilinear with antialiasing, or `bicubic` or `lanczos` by a
+/// last argument. Accepts images of any size.
+#[derive(Debug)]
+struct ScaleJitter {
+    least: u32,
+    most: u32,
+    filter: Filter,
+}
+
+pub(super) fn build_scale_jitter(arguments: &Arguments<'_>, _context: Context<'_>) -> Built {
+    let &[least, most] = arguments.no_size()? else {
+        return Err(format!("expected 2 numbers, got {}", arguments.numbers.len()));
+    };
+    let (least, most) = (pixels(least, 1)?, pixels(most, 1)?);
+    if least > most {
+        return Err(format!("expected least <= most, got {least} and {most}"));
+    }
+    Ok(Box::new(ScaleJitter { least, most, filter: arguments.choice(Filter::NAMES)? }))
+}
+
+impl Transform for ScaleJitter {
+    fn varies(&self) -> bool {
+        true
+    }
+
+    fn output_of_varied(&self, input: Varied) -> Result<Sizes, String> {
+        Ok(Sizes::Varied(Varied { short_side: Some(self.least), ..input }))
+    }
+
+    fn resizes(&self) -> bool {
+        true
+    }
+
+    fn is_geometric(&self) -> bool {
+        true
+    }
+
+    fn apply(&self, image: &mut Canvas<'_>, draws: &mut Draws) {
+        let ImageSpec { height, width, .. } = image.spec();
+        let side = self.least + draws.below(self.most - self.least + 1);
+        let size = Size::with_short_side(side, height, width);
+        image.resize(Rectangle { top: 0, left: 0, height, width }, size, self.filter);
+    }
+}
+
+impl fmt::Display for ScaleJitter {
+    fn fmt(&self, f: &mut fmt::Formatter<'_>) -> fmt::Result {
+        write!(f, "scale_jitter({}, {}{})", self.least, self.most, self.filter.suffix())
+    }
+}
+
 #[cfg(test)]
 mod tests {
     use super::*;
@@ -107,7 +158,7 @@ mod tests {
     fn a_flat_image_stays_flat() {
         let spec = ImageSpec::new(5, 7, 1);
         for size in [1, 2, 3, 5, 8, 13] {
-            let out = run_any(build, &format!("resize({size})"), spec, &[77; 35], 0);
+            let out = run_any(build_resize, &format!("resize({size})"), spec, &[77; 35], 0);
             assert!(out.iter().all(|v| (v - 77.0).abs() < 1e-4), "{size}: {out:?}");
         }
     }
@@ -115,7 +166,7 @@ mod tests {
     #[test]
     fn the_same_size_gives_the_same_bytes() {
         let bytes: Vec<u8> = (0..36).map(|i| i * 7).collect();
-        let out = run_any(build, "resize(3)", ImageSpec::new(4, 3, 3), &bytes, 0);
+        let out = run_any(build_resize, "resize(3)", ImageSpec::new(4, 3, 3), &bytes, 0);
         let planes: Vec<f32> = (0..3).flat_map(|c| bytes.iter().skip(c).step_by(3).map(|&b| f32::from(b))).collect();
         assert_eq!(out, planes);
     }

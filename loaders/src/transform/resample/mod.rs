@@ -6,13 +6,10 @@
 //! Weights of rows are in fixed point with 14 bits that sum to one exactly, and their sums are integers; columns are summed in f32 in a
 //! fixed order without fused multiply-adds: the bits are the same on every processor.
 
-mod axis;
 mod filter;
-mod mix;
 mod plane;
 mod resampler;
 
-pub(crate) use axis::Span;
-pub(crate) use filter::Filter;
+pub(crate) use filter::{Filter, Span};
 pub use plane::{Plane, PlaneResizer};
 pub(crate) use resampler::{Cut, Mirror, Planes, Resampler, Rows};

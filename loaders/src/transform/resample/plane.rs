@@ -4,8 +4,8 @@
 #[cfg(target_arch = "x86_64")]
 use std::arch::x86_64::*;
 
-use super::axis::{Axis, GROUP, ONE, Span};
 use super::filter::Filter;
+use super::filter::{Axis, GROUP, ONE, Span};
 
 /// Half of [`ONE`], for rounding.
 const HALF: i32 = ONE / 2;

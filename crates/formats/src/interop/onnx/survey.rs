@@ -3,7 +3,7 @@
 use std::collections::BTreeMap;
 use std::path::{Path, PathBuf};
 
-use loaders::nearest::did_you_mean;
+use loaders::text::did_you_mean;
 use loaders::{printable, regular};
 use net::{NetSpec, Op, Shape};
 

@@ -1,0 +1,326 @@
+//! Arrays of pixels and labels: the `.npy` members of a `.npz` file, MNIST's IDX files, and pixels that are stored as planes.
+
+use std::io;
+use std::io::Read;
+use std::path::Path;
+
+use loaders::stall::during;
+use loaders::{channels, regular};
+use zip::result::ZipError;
+use zip::{CompressionMethod, ZipArchive};
+
+use super::input;
+use super::input::{Budget, Store, read_bounded};
+use crate::error::Error;
+
+const MAGIC: &[u8] = b"\x93NUMPY";
+/// The longest header that is read.
+const MOST_HEADER: usize = 1 << 16;
+
+/// An array.
+#[derive(Debug)]
+pub(crate) struct Array {
+    pub name: String,
+    /// Lengths of its axes, the last one of neighbours in memory.
+    pub shape: Vec<usize>,
+    /// Its type as NumPy writes it, such as `|u1`.
+    descr: String,
+    /// Its `.npy` file; large ones are not moved in memory to cut off the header.
+    file: Store,
+    /// Where its values start there.
+    start: u64,
+}
+
+/// All arrays of a `.npz` file, in memory of the budget.
+pub(crate) fn read_archive(path: &Path, budget: &mut Budget) -> Result<Vec<Array>, Error> {
+    during("reading", path, || read_arrays(path, budget))
+}
+
+fn read_arrays(path: &Path, budget: &mut Budget) -> Result<Vec<Array>, Error> {
+    let file = regular::open(path).map_err(|e| Error::io("open", path, e))?;
+    let length = file.metadata().map_err(|e| Error::io("read", path, e))?.len();
+    budget.add_file(length);
+    let mut left = length;
+    let mut archive = ZipArchive::new(io::BufReader::new(file)).map_err(|e| damaged(path, "the archive", e))?;
+    let mut arrays = Vec::new();
+    for number in 0..archive.len() {
+        let mut member = archive.by_index(number).map_err(|e| damaged(path, &format!("member {number}"), e))?;
+        let name = member.name().map_err(|e| damaged(path, &format!("member {number}"), e))?.into_owned();
+        let Some(name) = name.strip_suffix(".npy").map(String::from) else { continue };
+        let failed = |e| damaged(path, &format!("`{name}`"), ZipError::Io(e));
+        let place = member.data_start().filter(|_| member.compression() == CompressionMethod::Stored);
+        let store = match place {
+            Some(start) => {
+                let overlap = || {
+                    Error::input(path, "its members take more bytes than the file has: damaged; save or fetch it again")
+                };
+                left = left.checked_sub(member.size()).ok_or_else(overlap)?;
+                // its checksum is compared at its end
+                let length = io::copy(&mut member, &mut io::sink()).map_err(failed)?;
+                let file = regular::open(path).map_err(|e| Error::io("open", path, e))?;
+                Store::part(file, path, start, length)
+            }
+            None => {
+                let bytes = read_bounded(&mut member, budget.left()).map_err(failed)?;
+                Store::Memory(bytes.ok_or_else(|| budget.exceeded(&path.join(&name)))?)
+            }
+        };
+        if let Store::Memory(bytes) = &store {
+            budget.take(path, bytes.len() as u64)?;
+        }
+        arrays.push(parse(&name, store).map_err(|what| Error::input(path, format!("`{name}`: {what}")))?);
+    }
+    Ok(arrays)
+}
+
+fn damaged(path: &Path, part: &str, error: ZipError) -> Error {
+    Error::input(
+        path,
+        format!("{part} cannot be read ({error}): not a .npz of NumPy, or damaged; save or fetch it again"),
+    )
+}
+
+/// Reads a `.npy` file.
+fn parse(name: &str, file: Store) -> Result<Array, String> {
+    let mut head = vec![0; file.len().min(MOST_HEADER as u64 + 12) as usize];
+    file.read_at(0, &mut head).map_err(|e| e.to_string())?;
+    let (header, start) = header(&head).ok_or("not an array of NumPy (.npy), or cut short")?;
+    let field = |key: &str| header.split_once(&format!("'{key}':")).map(|(_, rest)| rest.trim_start());
+    let descr = field("descr").and_then(|rest| rest.strip_prefix('\'')).and_then(|rest| rest.split_once('\''));
+    let shape = field("shape").and_then(|rest| rest.strip_prefix('(')).and_then(|rest| rest.split_once(')'));
+    let (Some((descr, _)), Some((shape, _)), Some(order)) = (descr, shape, field("fortran_order")) else {
+        return Err("its header cannot be read; save it with numpy.savez".into());
+    };
+    let axes = shape.split(',').map(str::trim).filter(|axis| !axis.is_empty());
+    let axes: Option<Vec<usize>> = axes.map(|axis| axis.parse().ok()).collect();
+    let axes = axes.ok_or_else(|| format!("its shape ({shape}) cannot be read"))?;
+    if order.starts_with("True") && axes.len() > 1 {
+        return Err("it is in Fortran's order; save numpy.ascontiguousarray of it".into());
+    }
+    let Some(width) = width(descr) else {
+        return Err(format!("its type is {descr}; expected uint8 images and labels of whole numbers"));
+    };
+    let expected = axes.iter().try_fold(width, |size, &axis| size.checked_mul(axis));
+    let start = start as u64;
+    let length = file.len() - start;
+    if expected.map(|length| length as u64) != Some(length) {
+        return Err(format!("shape {axes:?} of {descr} does not fit its {length} bytes; is it cut short?"));
+    }
+    let descr = descr.to_string();
+    Ok(Array { name: name.to_string(), shape: axes, descr, file, start })
+}
+
+/// The header of a `.npy` file, and where the values start.
+fn header(bytes: &[u8]) -> Option<(&str, usize)> {
+    let version = bytes.strip_prefix(MAGIC)?.first()?;
+    let (length, start) = match version {
+        1 => (usize::from(u16::from_le_bytes(*bytes.get(8..)?.first_chunk()?)), 10),
+        _ => (u32::from_le_bytes(*bytes.get(8..)?.first_chunk()?) as usize, 12),
+    };
+    let end = start + Some(length).filter(|&length| length <= MOST_HEADER)?;
+    Some((std::str::from_utf8(bytes.get(start..end)?).ok()?, end))
+}
+
+/// Bytes of a value of this type.
+fn width(descr: &str) -> Option<usize> {
+    let width = descr.get(2..)?.parse().ok()?;
+    matches!(width, 1 | 2 | 4 | 8).then_some(width)
+}
+
+impl Array {
+    /// Makes `out` the `length` bytes of its values from `at` on.
+    pub(crate) fn read(&self, at: u64, length: usize, out: &mut Vec<u8>) -> io::Result<()> {
+        self.file.read_into(self.start + at, length, out)
+    }
+
+    /// Refuses values that are not bytes from 0 to 255.
+    pub(crate) fn check_bytes(&self, path: &Path) -> Result<(), Error> {
+        if self.descr == "|u1" {
+            return Ok(());
+        }
+        let cure = "expected uint8: save (255 * x).round().astype('uint8') if they are from 0 to 1, \
+                    (x / 257).round().astype('uint8') if from 0 to 65535, x.clip(0, 255).astype('uint8') if from 0 to 255 \
+                    (astype alone keeps the lower 8 bits of larger values)";
+        Err(Error::input(path, format!("`{}`: its values are {}; {cure}", self.name, self.descr)))
+    }
+
+    /// Its values as numbers of classes.
+    pub(crate) fn whole_numbers(&self, path: &Path) -> Result<Vec<i64>, Error> {
+        let failed = |what: String| Error::input(path, format!("`{}`: {what}", self.name));
+        if !matches!(self.shape[..], [_] | [_, 1]) {
+            let cure = "expected (N) or (N, 1); of one-hot labels save labels.argmax(1)";
+            return Err(failed(format!("labels of shape {:?}; {cure}", self.shape)));
+        }
+        fn all<const N: usize>(bytes: &[u8], number: impl Fn([u8; N]) -> i64) -> Vec<i64> {
+            bytes.as_chunks::<N>().0.iter().map(|&b| number(b)).collect()
+        }
+        let (mut bytes, length) = (Vec::new(), usize::try_from(self.file.len() - self.start).unwrap_or(usize::MAX));
+        self.read(0, length, &mut bytes).map_err(|e| Error::io("read", path, e))?;
+        let bytes = &bytes;
+        Ok(match self.descr.as_str() {
+            "|u1" | "|b1" => all(bytes, |[b]| i64::from(b)),
+            "|i1" => all(bytes, |b| i64::from(i8::from_le_bytes(b))),
+            "<u2" => all(bytes, |b| i64::from(u16::from_le_bytes(b))),
+            "<i2" => all(bytes, |b| i64::from(i16::from_le_bytes(b))),
+            "<u4" => all(bytes, |b| i64::from(u32::from_le_bytes(b))),
+            "<i4" => all(bytes, |b| i64::from(i32::from_le_bytes(b))),
+            "<i8" => all(bytes, i64::from_le_bytes),
+            // those above 2^63 become negative, and are refused as such
+            "<u8" => all(bytes, |b| u64::from_le_bytes(b) as i64),
+            other => {
+                return Err(failed(format!(
+                    "labels of type {other}; expected whole numbers: save labels.astype('int64')"
+                )));
+            }
+        })
+    }
+}
+
+// The IDX format of MNIST: big-endian header, then unsigned bytes. Only its two uses are read: images (3 axes) and labels
+// (1 axis).
+
+/// Magic number of unsigned bytes in three axes: images.
+const IMAGES: u32 = 0x0000_0803;
+/// Magic number of unsigned bytes in one axis: labels.
+const LABELS: u32 = 0x0000_0801;
+
+/// All images of one IDX file, one after another, row by row.
+#[derive(Debug)]
+pub(crate) struct Images {
+    /// Number of images.
+    pub count: u64,
+    /// Rows of each.
+    pub height: u32,
+    /// Columns of each.
+    pub width: u32,
+    /// `count * height * width` grey values.
+    pub pixels: Store,
+}
+
+/// Reads an image file; the pixels of a plain one stay in it, those of a gzip are unpacked.
+pub(crate) fn read_images(path: &Path, budget: &mut Budget) -> Result<Images, Error> {
+    let mut stream = input::open(path, budget)?;
+    let [count, height, width] = read_header::<3>(path, &mut stream, IMAGES, "images", budget)?;
+    if height == 0 || width == 0 {
+        return Err(Error::input(
+            path,
+            format!("its header says images of {height} x {width} pixels; expected at least 1 x 1"),
+        ));
+    }
+    let bytes = u64::from(height)
+        .checked_mul(u64::from(width))
+        .and_then(|area| area.checked_mul(u64::from(count)))
+        .ok_or_else(|| Error::input(path, format!("impossible size {count} x {height} x {width}")))?;
+    let what = format!("{count} images of {height} x {width}");
+    let pixels = match stream.in_place(path).map_err(|e| Error::io("read", path, e))? {
+        Some(rest) => {
+            input::check_length(path, rest.len(), bytes, &what)?;
+            rest
+        }
+        None => Store::Memory(input::read_rest(path, &mut stream, bytes, &what, budget)?),
+    };
+    Ok(Images { count: u64::from(count), height, width, pixels })
+}
+
+/// Reads a label file, plain or gzip; every label must be below `classes`.
+pub(crate) fn read_labels(path: &Path, classes: usize, budget: &mut Budget) -> Result<Vec<u8>, Error> {
+    let mut stream = input::open(path, budget)?;
+    let [count] = read_header::<1>(path, &mut stream, LABELS, "labels", budget)?;
+    let what = format!("{count} labels");
+    let labels = input::read_rest(path, &mut stream, u64::from(count), &what, budget)?;
+    match labels.iter().position(|&l| usize::from(l) >= classes) {
+        None => Ok(labels),
+        Some(at) => Err(Error::input(
+            path,
+            format!("label {} of sample {at} is out of range; expected 0 to {}", labels[at], classes - 1),
+        )),
+    }
+}
+
+/// Reads the magic number and `N` axis lengths.
+fn read_header<const N: usize>(
+    path: &Path,
+    stream: &mut dyn Read,
+    magic: u32,
+    holds: &str,
+    budget: &Budget,
+) -> Result<[u32; N], Error> {
+    let (expected, mut head) = (4 + 4 * N, Vec::new());
+    stream.take(expected as u64).read_to_end(&mut head).map_err(|e| input::read_error(path, budget, e))?;
+    let words: Vec<u32> = head.as_chunks::<4>().0.iter().map(|word| u32::from_be_bytes(*word)).collect();
+    if let Some(&got) = words.first().filter(|&&got| got != magic) {
+        return Err(wrong_magic(path, got, magic, holds));
+    }
+    let axes = words.get(1..).and_then(|axes| axes.try_into().ok());
+    axes.ok_or_else(|| {
+        let got = head.len();
+        let what =
+            format!("cut short: an IDX header of {holds} takes {expected} bytes, {got} are there; fetch it again");
+        Error::input(path, what)
+    })
+}
+
+fn wrong_magic(path: &Path, got: u32, expected: u32, holds: &str) -> Error {
+    let swapped = got == IMAGES || got == LABELS;
+    let hint = if swapped { "images and labels are swapped" } else { "this is not such a file" };
+    Error::input(path, format!("wrong magic number 0x{got:08x}; expected 0x{expected:08x}, IDX {holds}: {hint}"))
+}
+
+/// Planes of equal size to interleaved pixels, RGB or grey.
+pub(crate) fn interleave(planes: &[u8], channels: usize, out: &mut Vec<u8>) {
+    if channels != 3 {
+        out.clear();
+        return out.extend_from_slice(planes);
+    }
+    out.resize(planes.len() / 3 * 3, 0);
+    channels::interleave(&planes[..out.len()], out.as_chunks_mut().0);
+}
+
+#[cfg(test)]
+mod tests {
+    use super::*;
+
+    fn npy(header: &str, values: &[u8]) -> Vec<u8> {
+        let mut out = MAGIC.to_vec();
+        out.extend([1, 0]);
+        out.extend((header.len() as u16).to_le_bytes());
+        out.extend(header.as_bytes());
+        out.extend(values);
+        out
+    }
+
+    #[test]
+    fn headers_are_read_and_bad_ones_refused() {
+        let good = "{'descr': '<i2', 'fortran_order': False, 'shape': (2, 1), }\n";
+        let array = parse("y", Store::Memory(npy(good, &[1, 0, 255, 255]))).unwrap();
+        assert_eq!((array.shape.as_slice(), array.whole_numbers(Path::new("a")).unwrap()), (&[2, 1][..], vec![1, -1]));
+        let error = |header: &str, values: &[u8]| parse("y", Store::Memory(npy(header, values))).unwrap_err();
+        assert!(error(good, &[1, 0, 2]).contains("does not fit its 3 bytes"));
+        assert!(error(&good.replace("False", "True"), &[1, 0, 2, 0]).contains("ascontiguousarray"));
+        assert!(error(&good.replace("<i2", "|O"), &[]).contains("its type is |O"));
+        assert!(error(&good.replace("(2, 1)", "(2, -1)"), &[]).contains("cannot be read"));
+        assert!(error("{}", &[]).contains("header cannot be read"));
+        let whole = npy(good, &[1, 0, 2, 0]);
+        assert!((0..whole.len()).all(|cut| parse("y", Store::Memory(whole[..cut].to_vec())).is_err()));
+    }
+}
+
+#[cfg(test)]
+mod planes_tests {
+    use super::*;
+
+    #[test]
+    fn planes_become_pixels() {
+        let area = 35;
+        let planes: Vec<u8> = (0..3 * area).map(|i| (i / area * 70 + i % 7) as u8).collect();
+        let mut out = vec![9; 4];
+        interleave(&planes, 3, &mut out);
+        assert_eq!(out.len(), planes.len());
+        for (i, pixel) in out.chunks_exact(3).enumerate() {
+            let expected = [planes[i], planes[area + i], planes[2 * area + i]];
+            assert_eq!(pixel, expected);
+        }
+        interleave(&planes[..area], 1, &mut out);
+        assert_eq!(out, &planes[..area]);
+    }
+}

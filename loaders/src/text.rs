@@ -1,0 +1,155 @@
+//! Text for people: decimal digits, names of others made safe for terminals, and spelling help.
+
+use std::borrow::Cow;
+use std::fmt::Write;
+
+/// Digits of `u64::MAX`.
+const MOST: usize = 20;
+
+/// Appends the decimal digits of a number.
+pub fn push_decimal(mut number: u64, out: &mut String) {
+    let (mut digits, mut at) = ([b'0'; MOST], MOST);
+    loop {
+        at -= 1;
+        digits[at] = b'0' + (number % 10) as u8;
+        number /= 10;
+        if number == 0 {
+            break;
+        }
+    }
+    // digits are UTF-8
+    out.push_str(str::from_utf8(&digits[at..]).unwrap_or_default());
+}
+
+// Text of others (class names, paths, records of a data set) for terminals: what would move the cursor, change colours, answer as a
+// terminal, or turn the direction of the text is written out as `\u001b`, as in JSON.
+
+/// A name on one line: line breaks are written out too.
+pub fn printable(text: &str) -> Cow<'_, str> {
+    written_out(text, is_hidden)
+}
+
+/// The maximum name length in a table or list, in characters.
+const SHOWN: usize = 60;
+
+/// Formats a name for a table or list on a single line. Truncates long names, because the longest name sets the column width.
+pub fn shown(name: &str) -> Cow<'_, str> {
+    match name.char_indices().nth(SHOWN) {
+        None => printable(name),
+        Some((end, _)) => format!("{}...", printable(&name[..end])).into(),
+    }
+}
+
+/// Text of one or several lines.
+pub fn printable_lines(text: &str) -> Cow<'_, str> {
+    written_out(text, |c| is_hidden(c) && c != '\n' && c != '\t')
+}
+
+/// Whether a terminal acts on a character in place of showing it.
+fn is_hidden(c: char) -> bool {
+    // embeddings, overrides and isolates of direction; separators of lines and paragraphs
+    c.is_control() || matches!(c, '\u{200e}' | '\u{200f}' | '\u{2028}'..='\u{202e}' | '\u{2066}'..='\u{2069}')
+}
+
+fn written_out(text: &str, hidden: impl Fn(char) -> bool) -> Cow<'_, str> {
+    if !text.contains(&hidden) {
+        return text.into();
+    }
+    let mut shown = String::with_capacity(text.len());
+    for c in text.chars() {
+        if hidden(c) {
+            // a String does not fail
+            let _ = write!(shown, "\\u{:04x}", u32::from(c));
+        } else {
+            shown.push(c);
+        }
+    }
+    shown.into()
+}
+
+/// The candidate that `word` most probably meant, or `None` when none is close.
+///
+/// Close means at most a third of the longer word's letters (but at least two) inserted, deleted, replaced or swapped with a
+/// neighbour; letter case does not count. Of equals the first wins.
+pub fn nearest<'a>(word: &str, candidates: &[&'a str]) -> Option<&'a str> {
+    let word = word.to_lowercase();
+    let close = candidates.iter().filter_map(|candidate| {
+        let candidate_word = candidate.to_lowercase();
+        let longer = word.chars().count().max(candidate_word.chars().count());
+        let distance = strsim::osa_distance(&word, &candidate_word);
+        // Two words that share no letter in place are never a slip of the finger.
+        (distance <= (longer / 3).max(2) && distance < longer).then_some((distance, *candidate))
+    });
+    close.min_by_key(|(distance, _)| *distance).map(|(_, candidate)| candidate)
+}
+
+/// `; did you mean "x"?` for the nearest candidate, else the empty string: the tail of an error message.
+pub fn did_you_mean(word: &str, candidates: &[&str]) -> String {
+    nearest(word, candidates).map(|found| format!("; did you mean \"{found}\"?")).unwrap_or_default()
+}
+
+#[cfg(test)]
+mod tests {
+    use super::*;
+
+    #[test]
+    fn numbers_are_as_formatted() {
+        let powers = (0..20).map(|power| 10u64.pow(power));
+        for number in powers.flat_map(|power| [power - 1, power, power + 7]).chain([u64::MAX]) {
+            let mut text = "n".to_string();
+            push_decimal(number, &mut text);
+            assert_eq!(text, format!("n{number}"));
+        }
+    }
+}
+
+#[cfg(test)]
+mod printable_tests {
+    use super::*;
+
+    #[test]
+    fn what_a_terminal_acts_on_is_written_out() {
+        assert_eq!(printable("\u{1b}[2J\u{1b}]0;title\u{7}cat"), "\\u001b[2J\\u001b]0;title\\u0007cat");
+        assert_eq!(printable("a\r\nb\tc\u{7f}\u{9b}31m"), "a\\u000d\\u000ab\\u0009c\\u007f\\u009b31m");
+        assert_eq!(printable("\u{202e}gpj.tac"), "\\u202egpj.tac");
+        assert_eq!(printable_lines("one\n\ttwo\r\u{1b}c"), "one\n\ttwo\\u000d\\u001bc");
+        for plain in ["", "T-shirt/top", "Größe", "猫 🐈"] {
+            assert!(matches!(printable(plain), Cow::Borrowed(same) if same == plain));
+        }
+    }
+
+    #[test]
+    fn long_names_are_cut() {
+        let sixty = "ä".repeat(60);
+        assert_eq!(shown(&sixty), sixty);
+        assert_eq!(shown(&format!("{sixty}ä")), format!("{sixty}..."));
+        assert_eq!(shown("a\nb"), "a\\u000ab");
+    }
+
+    #[test]
+    fn json_stays_json() {
+        let json = serde_json::json!({"class": "a\u{1b}[0m\u{9b}b\u{7f}\n"});
+        let shown = printable_lines(&json.to_string()).into_owned();
+        assert!(!shown.chars().any(char::is_control), "{shown:?}");
+        assert_eq!(serde_json::from_str::<serde_json::Value>(&shown).unwrap(), json);
+    }
+}
+
+#[cfg(test)]
+mod nearest_tests {
+    use super::*;
+
+    #[test]
+    fn nearest_finds_slips_and_leaves_strangers() {
+        let models = ["lenet", "lenet-caffe", "cifarnet", "resnet20", "resnet32"];
+        assert_eq!(nearest("resnet2", &models), Some("resnet20"));
+        assert_eq!(nearest("ResNet32", &models), Some("resnet32"));
+        assert_eq!(nearest("lnet", &models), Some("lenet"));
+        assert_eq!(nearest("lenetcaffe", &models), Some("lenet-caffe"));
+        assert_eq!(nearest("random_corp", &["flip", "random_crop"]), Some("random_crop"));
+        assert_eq!(nearest("transformer", &models), None);
+        assert_eq!(nearest("xy", &["ab"]), None);
+        assert_eq!(did_you_mean("filp", &["flip"]), "; did you mean \"flip\"?");
+        assert_eq!(did_you_mean("zzzzzz", &["flip"]), "");
+    }
+}

@@ -1,0 +1,197 @@
+//! Arithmetic on byte values: torchvision's rounding, lookup tables, histograms, saturation and sums of images.
+
+use super::image::ByteImage;
+
+/// Weights of red, green and blue in grey (ITU-R 601, to the digits that torchvision has).
+const GREY: [f32; 3] = [0.2989, 0.587, 0.114];
+
+/// Clamped to 0 to 255, then truncated: the value of a byte, as a float. From 2^23 on floats are integers, so adding
+/// and subtracting it rounds; the compiler vectorises this, but not `as u8`.
+#[inline]
+pub(in crate::transform) fn whole(value: f32) -> f32 {
+    const WHOLE: f32 = (1 << 23) as f32;
+    let value = value.clamp(0.0, 255.0);
+    let rounded = (value + WHOLE) - WHOLE;
+    rounded - one_if(rounded > value)
+}
+
+/// The largest integer that is not above a value of at most 2^22 either way.
+#[inline]
+pub(in crate::transform) fn floor(value: f32) -> f32 {
+    const WHOLE: f32 = 1.5 * (1 << 23) as f32;
+    let rounded = (value + WHOLE) - WHOLE;
+    rounded - one_if(rounded > value)
+}
+
+/// The byte nearest to a value, halves to the even one.
+#[inline]
+pub(in crate::transform) fn nearest(value: f32) -> u8 {
+    // the lowest bits of a float from 2^23 on are an integer
+    (value.clamp(0.0, 255.0) + (1 << 23) as f32).to_bits() as u8
+}
+
+/// 1 or 0, without a branch.
+#[inline]
+pub(in crate::transform) fn one_if(condition: bool) -> f32 {
+    f32::from_bits(u32::from(condition).wrapping_neg() & 1f32.to_bits())
+}
+
+/// `a` if `condition`, else `b`, without a branch.
+#[inline]
+pub(in crate::transform) fn select(condition: bool, a: f32, b: f32) -> f32 {
+    let mask = u32::from(condition).wrapping_neg();
+    f32::from_bits((a.to_bits() & mask) | (b.to_bits() & !mask))
+}
+
+/// a * b + c, rounded once.
+#[inline]
+pub(in crate::transform) fn fused(a: f32, b: f32, c: f32) -> f32 {
+    (f64::from(a) * f64::from(b) + f64::from(c)) as f32
+}
+
+/// a * x + b * y with the one rounding of a fused multiply-add after that of a * x.
+#[inline]
+pub(in crate::transform) fn blend(a: f32, x: f32, b: f32, y: f32) -> f32 {
+    fused(b, y, a * x)
+}
+
+/// The grey of a colour, a whole number.
+#[inline]
+pub(in crate::transform) fn grey(red: f32, green: f32, blue: f32) -> f32 {
+    whole(fused(GREY[2], blue, blend(GREY[0], red, GREY[1], green)))
+}
+
+/// The weight of the other image in a blend with weight `factor`.
+pub(in crate::transform) fn rest(factor: f32) -> f32 {
+    (1.0 - f64::from(factor)) as f32
+}
+
+/// What each byte becomes.
+type Lookup = [u8; 256];
+
+/// The table of a function of values 0 to 255 that gives whole values 0 to 255.
+fn table(of: impl Fn(f32) -> f32) -> Lookup {
+    std::array::from_fn(|byte| of(byte as f32) as u8)
+}
+
+/// Puts every byte through a table.
+pub(super) fn look_up(bytes: &mut [u8], table: &Lookup) {
+    bytes.iter_mut().for_each(|byte| *byte = table[usize::from(*byte)]);
+}
+
+/// 255 less each value.
+pub(in crate::transform) fn invert(image: &mut ByteImage) {
+    image.pixels().iter_mut().for_each(|byte| *byte = !*byte);
+}
+
+/// Keeps the highest `bits` (0 to 8) of each value.
+pub(in crate::transform) fn posterize(image: &mut ByteImage, bits: u32) {
+    let mask = (0xff00u32 >> bits) as u8;
+    image.pixels().iter_mut().for_each(|byte| *byte &= mask);
+}
+
+/// Inverts the values from `threshold` on.
+pub(in crate::transform) fn solarize(image: &mut ByteImage, threshold: f32) {
+    look_up(image.pixels(), &table(|value| if value >= threshold { 255.0 - value } else { value }));
+}
+
+/// Multiplies each value by a factor.
+pub(in crate::transform) fn brightness(image: &mut ByteImage, factor: f32) {
+    look_up(image.pixels(), &table(|value| whole(factor * value)));
+}
+
+/// Blends with the mean of grey: `factor` of the image, `1 - factor` of the mean.
+pub(in crate::transform) fn contrast(image: &mut ByteImage, factor: f64) {
+    let pixels = image.shape().plane().max(1);
+    let sum: u64 = match image.rgb() {
+        Some([red, green, blue]) => {
+            let colours = red.iter().zip(green.iter()).zip(blue.iter());
+            colours.map(|((&r, &g), &b)| grey(r.into(), g.into(), b.into()) as u64).sum()
+        }
+        None => image.pixels().iter().map(|&byte| u64::from(byte)).sum(),
+    };
+    let mean = (sum as f64 / pixels as f64) as f32;
+    let (factor, rest) = (factor as f32, (1.0 - factor) as f32);
+    look_up(image.pixels(), &table(|value| whole(blend(factor, value, rest, mean))));
+}
+
+/// Stretches each plane to 0 to 255; a plane of one value stays.
+pub(in crate::transform) fn autocontrast(image: &mut ByteImage) {
+    for plane in image.planes() {
+        let (least, most) = plane.iter().fold((u8::MAX, 0), |(least, most), &byte| (least.min(byte), most.max(byte)));
+        if least < most {
+            let scale = f32::from(most - least) * (1.0 / 255.0) as f32;
+            look_up(plane, &table(|value| whole((value - f32::from(least)) / scale)));
+        }
+    }
+}
+
+/// Equalises the histogram of each plane. A plane with fewer than 255 pixels below its largest value stays.
+pub(in crate::transform) fn equalize(image: &mut ByteImage) {
+    for plane in image.planes() {
+        let counts = histogram(plane);
+        let largest = counts.iter().rev().find(|count| **count > 0).copied().unwrap_or(0);
+        let step = (plane.len() as u64 - largest) / 255;
+        if step == 0 {
+            continue;
+        }
+        let mut below = 0;
+        let table = counts.map(|count| {
+            let level = (below + step / 2) / step;
+            below += count;
+            level.min(255) as u8
+        });
+        look_up(plane, &table);
+    }
+}
+
+/// How often each value occurs. Four counts side by side: one count of equal neighbours would wait for itself.
+fn histogram(plane: &[u8]) -> [u64; 256] {
+    let mut counts = [[0u32; 256]; 4];
+    let (fours, rest) = plane.as_chunks::<4>();
+    for four in fours {
+        for (counts, &byte) in counts.iter_mut().zip(four) {
+            counts[usize::from(byte)] += 1;
+        }
+    }
+    rest.iter().for_each(|&byte| counts[0][usize::from(byte)] += 1);
+    std::array::from_fn(|byte| counts.iter().map(|counts| u64::from(counts[byte])).sum())
+}
+
+/// Blends with grey: `factor` of the colours, `1 - factor` of their grey. A grey image stays.
+pub(in crate::transform) fn saturation(image: &mut ByteImage, factor: f64) {
+    let (factor, rest) = (factor as f32, (1.0 - factor) as f32);
+    each_colour(image, |[red, green, blue]| {
+        let grey = grey(red, green, blue);
+        [red, green, blue].map(|value| whole(blend(factor, value, rest, grey)))
+    });
+}
+
+/// Makes all channels their grey.
+pub(in crate::transform) fn grayscale(image: &mut ByteImage) {
+    each_colour(image, |[red, green, blue]| [grey(red, green, blue); 3]);
+}
+
+fn each_colour(image: &mut ByteImage, of: impl Fn([f32; 3]) -> [f32; 3]) {
+    let Some([red, green, blue]) = image.rgb() else { return };
+    for ((r, g), b) in red.iter_mut().zip(green).zip(blue) {
+        let new = of([f32::from(*r), f32::from(*g), f32::from(*b)]);
+        // whole numbers up to 255, so the conversion by way of integers is exact
+        [*r, *g, *b] = new.map(|value| value as i32 as u8);
+    }
+}
+
+/// Starts the sum with an image times its weight.
+pub(in crate::transform) fn start_sum(image: &mut ByteImage, sums: &mut [f32], weight: f32) {
+    sums.iter_mut().zip(image.pixels()).for_each(|(sum, byte)| *sum = weight * f32::from(*byte));
+}
+
+/// Adds an image times its weight.
+pub(in crate::transform) fn add_to_sum(image: &mut ByteImage, sums: &mut [f32], weight: f32) {
+    sums.iter_mut().zip(image.pixels()).for_each(|(sum, byte)| *sum += weight * f32::from(*byte));
+}
+
+/// Makes the sum, truncated, the image.
+pub(in crate::transform) fn take_sum(image: &mut ByteImage, sums: &[f32]) {
+    sums.iter().zip(image.pixels()).for_each(|(sum, byte)| *byte = whole(*sum) as i32 as u8);
+}

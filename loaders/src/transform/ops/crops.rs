@@ -1,0 +1,291 @@
+//! Transforms that cut a window out of an image without resizing it.
+
+use std::fmt;
+
+use crate::random::Draws;
+use crate::spec::ImageSpec;
+use crate::transform::bytes::shift_reflected;
+use crate::transform::call::{Arguments, Size, one_size, only_size, size_first, whole};
+use crate::transform::canvas::Canvas;
+use crate::transform::geometry::{Rectangle, cropped, cropped_of_varied};
+use crate::transform::list::{Built, Context, Sizes, Transform, Varied};
+
+/// `center_crop(n)`: the n x n window in the middle, its offset (H - n) / 2 with halves rounded to the even neighbour, as
+/// torchvision has it. It does not pad: n must fit.
+#[derive(Debug)]
+struct CenterCrop {
+    size: Size,
+}
+
+pub(super) fn build_center_crop(arguments: &Arguments<'_>, _context: Context<'_>) -> Built {
+    let size = only_size(arguments)?;
+    Ok(Box::new(CenterCrop { size }))
+}
+
+impl Transform for CenterCrop {
+    fn output(&self, input: ImageSpec) -> Result<ImageSpec, String> {
+        cropped(self.size, input)
+    }
+
+    fn output_of_varied(&self, input: Varied) -> Result<Sizes, String> {
+        cropped_of_varied(self.size, input)
+    }
+
+    fn is_geometric(&self) -> bool {
+        true
+    }
+
+    fn apply(&self, image: &mut Canvas<'_>, _draws: &mut Draws) {
+        let (spec, Size { height, width }) = (image.spec(), self.size);
+        let (top, left) = (offset(spec.height - height), offset(spec.width - width));
+        image.crop(Rectangle { top, left, height, width });
+    }
+}
+
+/// Python's `int(round(margin / 2.0))`.
+fn offset(margin: u32) -> u32 {
+    (f64::from(margin) / 2.0).round_ties_even() as u32
+}
+
+impl fmt::Display for CenterCrop {
+    fn fmt(&self, f: &mut fmt::Formatter<'_>) -> fmt::Result {
+        write!(f, "center_crop({})", self.size)
+    }
+}
+
+/// `corner_crop(size, corner)`: the window in a corner, as torchvision's FiveCrop has them: 0 top left, 1 top right, 2 bottom left, 3
+/// bottom right. It does not pad: the window must fit.
+#[derive(Debug)]
+struct CornerCrop {
+    size: Size,
+    corner: u32,
+}
+
+pub(super) fn build_corner_crop(arguments: &Arguments<'_>, _context: Context<'_>) -> Built {
+    match (size_first(arguments)?, arguments.words.first()) {
+        ((size, [corner]), None) => Ok(Box::new(CornerCrop { size, corner: whole(*corner, 0, 3)? })),
+        _ => Err("expected a size and a corner from 0 to 3".into()),
+    }
+}
+
+impl Transform for CornerCrop {
+    fn output(&self, input: ImageSpec) -> Result<ImageSpec, String> {
+        cropped(self.size, input)
+    }
+
+    fn output_of_varied(&self, input: Varied) -> Result<Sizes, String> {
+        cropped_of_varied(self.size, input)
+    }
+
+    fn is_geometric(&self) -> bool {
+        true
+    }
+
+    fn apply(&self, image: &mut Canvas<'_>, _draws: &mut Draws) {
+        let ImageSpec { height, width, .. } = image.spec();
+        let top = if self.corner < 2 { 0 } else { height - self.size.height };
+        let left = if self.corner.is_multiple_of(2) { 0 } else { width - self.size.width };
+        image.crop(Rectangle { top, left, height: self.size.height, width: self.size.width });
+    }
+}
+
+impl fmt::Display for CornerCrop {
+    fn fmt(&self, f: &mut fmt::Formatter<'_>) -> fmt::Result {
+        write!(f, "corner_crop({}, {})", self.size, self.corner)
+    }
+}
+
+/// `random_crop(n)`: a random n x n window of the image, every position equally likely
+/// (`tf.image.random_crop`; the CIFAR tutorial's is n = 24).
+#[derive(Debug)]
+struct RandomCrop {
+    size: Size,
+}
+
+pub(super) fn build_random_crop(arguments: &Arguments<'_>, _context: Context<'_>) -> Built {
+    let size = only_size(arguments)?;
+    Ok(Box::new(RandomCrop { size }))
+}
+
+impl Transform for RandomCrop {
+    fn output(&self, input: ImageSpec) -> Result<ImageSpec, String> {
+        cropped(self.size, input)
+    }
+
+    fn output_of_varied(&self, input: Varied) -> Result<Sizes, String> {
+        cropped_of_varied(self.size, input)
+    }
+
+    fn is_geometric(&self) -> bool {
+        true
+    }
+
+    fn apply(&self, image: &mut Canvas<'_>, draws: &mut Draws) {
+        let (spec, Size { height, width }) = (image.spec(), self.size);
+        let top = draws.below(spec.height - height + 1);
+        let left = draws.below(spec.width - width + 1);
+        image.crop(Rectangle { top, left, height, width });
+    }
+}
+
+impl fmt::Display for RandomCrop {
+    fn fmt(&self, f: &mut fmt::Formatter<'_>) -> fmt::Result {
+        write!(f, "random_crop({})", self.size)
+    }
+}
+
+/// `pad_crop(n)`: n zero pixels on each side, then a random crop back to the same size; offsets
+/// uniform over 0 to 2n. The usual CIFAR augmentation with n = 4. `pad_crop(n, reflect)`: the image mirrored at its borders
+/// in place of zeros, without repeating them (airbench's, with n = 2).
+#[derive(Debug)]
+struct PadCrop {
+    padding: u32,
+    reflects: bool,
+}
+
+pub(super) fn build_pad_crop(arguments: &Arguments<'_>, _context: Context<'_>) -> Built {
+    let padding = one_size(arguments.no_size()?, 0)?;
+    let reflects = arguments.choice(&[("zeros", false), ("reflect", true)])?;
+    Ok(Box::new(PadCrop { padding, reflects }))
+}
+
+impl Transform for PadCrop {
+    fn output(&self, input: ImageSpec) -> Result<ImageSpec, String> {
+        if self.reflects && self.padding >= input.height.min(input.width) {
+            return Err(format!("{} pixels cannot be mirrored within an image of {input}", self.padding));
+        }
+        Ok(input)
+    }
+
+    fn is_geometric(&self) -> bool {
+        !self.reflects
+    }
+
+    fn keeps_bytes(&self) -> bool {
+        self.reflects
+    }
+
+    fn pads(&self) -> bool {
+        !self.reflects
+    }
+
+    fn apply(&self, image: &mut Canvas<'_>, draws: &mut Draws) {
+        let mut offset = || draws.below(2 * self.padding + 1) as i32 - self.padding as i32;
+        let (down, right) = (offset(), offset());
+        match self.reflects {
+            true => shift_reflected(image.byte_image(), down, right),
+            false => image.shift(down, right),
+        }
+    }
+}
+
+impl fmt::Display for PadCrop {
+    fn fmt(&self, f: &mut fmt::Formatter<'_>) -> fmt::Result {
+        write!(f, "pad_crop({}{})", self.padding, if self.reflects { ", reflect" } else { "" })
+    }
+}
+
+#[cfg(test)]
+mod tests {
+    use super::*;
+    use crate::transform::testing::run_any;
+
+    #[test]
+    fn odd_margins_round_to_the_even_offset() {
+        let spec = ImageSpec::new(4, 5, 1);
+        let bytes: Vec<u8> = (0..20).collect();
+        assert_eq!([1, 2, 3, 5, 7, 31].map(offset), [0, 1, 2, 2, 4, 16]);
+        // Margins 1 and 2: offsets 0 and 1.
+        assert_eq!(
+            run_any(build_center_crop, "center_crop(3)", spec, &bytes, 0),
+            [1.0, 2.0, 3.0, 6.0, 7.0, 8.0, 11.0, 12.0, 13.0]
+        );
+    }
+}
+
+#[cfg(test)]
+mod corner_crop_tests {
+    use super::*;
+    use crate::transform::testing::run_any;
+
+    #[test]
+    fn four_corners() {
+        let (spec, bytes) = (ImageSpec::new(3, 4, 1), (0..12).collect::<Vec<u8>>());
+        let corner = |k: u32| run_any(build_corner_crop, &format!("corner_crop(2, {k})"), spec, &bytes, 0);
+        assert_eq!([corner(0), corner(1)], [[0.0, 1.0, 4.0, 5.0], [2.0, 3.0, 6.0, 7.0]]);
+        assert_eq!([corner(2), corner(3)], [[4.0, 5.0, 8.0, 9.0], [6.0, 7.0, 10.0, 11.0]]);
+    }
+}
+
+#[cfg(test)]
+mod random_crop_tests {
+    use super::*;
+    use crate::transform::testing::{draws, run_any};
+
+    #[test]
+    fn windows_lie_inside_and_reach_every_corner() {
+        let spec = ImageSpec::new(3, 3, 1);
+        let bytes: Vec<u8> = (0..9).collect();
+        let mut seen = [0; 4];
+        for id in 0..400 {
+            let mut expected = draws(id);
+            let (y, x) = (expected.below(2), expected.below(2));
+            seen[(y * 2 + x) as usize] += 1;
+            let first = (y * 3 + x) as f32;
+            assert_eq!(
+                run_any(build_random_crop, "random_crop(2)", spec, &bytes, id),
+                [first, first + 1.0, first + 3.0, first + 4.0]
+            );
+        }
+        // 100 +- 8.7 each.
+        assert!(seen.iter().all(|n| (60..140).contains(n)), "{seen:?}");
+    }
+}
+
+#[cfg(test)]
+mod pad_crop_tests {
+    use super::*;
+    use crate::transform::testing::{draws, run_any};
+
+    #[test]
+    fn every_offset_occurs_and_pads_with_zero() {
+        let spec = ImageSpec::new(2, 2, 1);
+        let padded = [[0.0, 0.0, 0.0, 0.0], [0.0, 1.0, 2.0, 0.0], [0.0, 3.0, 4.0, 0.0], [0.0, 0.0, 0.0, 0.0]];
+        let mut seen = [0; 9];
+        for id in 0..900 {
+            let mut expected = draws(id);
+            let (y, x) = (expected.below(3) as usize, expected.below(3) as usize);
+            seen[y * 3 + x] += 1;
+            assert_eq!(
+                run_any(build_pad_crop, "pad_crop(1)", spec, &[1, 2, 3, 4], id),
+                [padded[y][x], padded[y][x + 1], padded[y + 1][x], padded[y + 1][x + 1]]
+            );
+        }
+        // 100 +- 9.4 each.
+        assert!(seen.iter().all(|n| (60..140).contains(n)), "{seen:?}");
+    }
+
+    #[test]
+    fn reflections_do_not_repeat_the_border() {
+        let spec = ImageSpec::new(1, 4, 1);
+        let padded = [3.0, 2.0, 1.0, 2.0, 3.0, 4.0, 3.0, 2.0];
+        let image = [1, 2, 3, 4];
+        let tall = ImageSpec::new(4, 4, 1);
+        for id in 0..100 {
+            let mut expected = draws(id);
+            let (y, x) = (expected.below(5) as usize, expected.below(5) as usize);
+            let rows: Vec<u8> = (0..4).flat_map(|row| image.map(|value| value + 10 * row)).collect();
+            let out = run_any(build_pad_crop, "pad_crop(2, reflect)", tall, &rows, id);
+            for (i, value) in out.iter().enumerate() {
+                assert_eq!(*value, padded[x + i % 4] + 10.0 * (padded[y + i / 4] - 1.0), "sample {id}, value {i}");
+            }
+        }
+        let refused =
+            build_pad_crop(&crate::transform::call::parse("pad_crop(1, reflect)").unwrap().arguments, CONTEXT);
+        assert!(
+            refused.unwrap().output(spec).unwrap_err().contains("1 pixels cannot be mirrored within an image of 1x4x1")
+        );
+    }
+
+    const CONTEXT: Context<'_> = Context { input: ImageSpec::new(1, 4, 1), mean: &[], std: &[] };
+}

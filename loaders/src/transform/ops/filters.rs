@@ -1,0 +1,152 @@
+//! Blurring and sharpening.
+
+use std::fmt;
+
+use crate::random::Draws;
+use crate::spec::ImageSpec;
+use crate::transform::bytes;
+use crate::transform::call::{grey_or_rgb, only_probability, pixels};
+use crate::transform::canvas::Canvas;
+use crate::transform::list::{Built, Context, Transform};
+
+/// `gaussian_blur(side, low, high)`: a Gaussian blur over a square of odd side, its deviation uniform over low to high in pixels;
+/// 0.1 to 2 if they are left out, `gaussian_blur(side, sigma)`: sigma (torchvision's `GaussianBlur`). Always happens; the image is
+/// mirrored at its borders.
+#[derive(Debug)]
+struct GaussianBlur {
+    side: u32,
+    low: f64,
+    high: f64,
+}
+
+pub(super) fn build_gaussian_blur(arguments: &[f64], _context: Context<'_>) -> Built {
+    let (side, low, high) = match *arguments {
+        [side] => (side, 0.1, 2.0),
+        [side, sigma] => (side, sigma, sigma),
+        [side, low, high] => (side, low, high),
+        _ => return Err(format!("expected 1, 2 or 3 arguments, got {}", arguments.len())),
+    };
+    let side = pixels(side, 1)?;
+    if side % 2 == 0 {
+        return Err(format!("expected an odd side, got {side}"));
+    }
+    if !(0.0 < low && low <= high) {
+        return Err(format!("expected deviations 0 < low <= high, got {low} and {high}"));
+    }
+    Ok(Box::new(GaussianBlur { side, low, high }))
+}
+
+impl Transform for GaussianBlur {
+    fn output(&self, input: ImageSpec) -> Result<ImageSpec, String> {
+        match self.side / 2 < input.height.min(input.width) {
+            true => Ok(input),
+            false => Err(format!("a square of {0}x{0} cannot be mirrored within an image of {input}", self.side)),
+        }
+    }
+
+    fn keeps_bytes(&self) -> bool {
+        true
+    }
+
+    fn apply(&self, image: &mut Canvas<'_>, draws: &mut Draws) {
+        let sigma = draws.range(self.low as f32, self.high as f32);
+        bytes::blur(image.byte_image(), self.side as usize, sigma.into());
+    }
+}
+
+impl fmt::Display for GaussianBlur {
+    fn fmt(&self, f: &mut fmt::Formatter<'_>) -> fmt::Result {
+        write!(f, "gaussian_blur({}, {}, {})", self.side, self.low, self.high)
+    }
+}
+
+/// `sharpness(factor, p)`: blends with the image smoothed by (1 1 1; 1 5 1; 1 1 1) / 13, with probability p, 1/2 if it is left out
+/// (torchvision's `RandomAdjustSharpness`). A factor of 0 smooths, 1 changes nothing, 2 sharpens.
+#[derive(Debug)]
+struct Sharpness {
+    factor: f64,
+    probability: f64,
+}
+
+pub(super) fn build_sharpness(arguments: &[f64], context: Context<'_>) -> Built {
+    let [factor, ref rest @ ..] = *arguments else {
+        return Err("expected 1 or 2 arguments, got 0".into());
+    };
+    if factor < 0.0 {
+        return Err(format!("expected a factor of at least 0, got {factor}"));
+    }
+    grey_or_rgb(context.input)?;
+    Ok(Box::new(Sharpness { factor, probability: only_probability(rest, 0.5)? }))
+}
+
+impl Transform for Sharpness {
+    fn keeps_bytes(&self) -> bool {
+        true
+    }
+
+    fn apply(&self, image: &mut Canvas<'_>, draws: &mut Draws) {
+        if draws.happens(self.probability) {
+            bytes::sharpness(image.byte_image(), self.factor);
+        }
+    }
+}
+
+impl fmt::Display for Sharpness {
+    fn fmt(&self, f: &mut fmt::Formatter<'_>) -> fmt::Result {
+        write!(f, "sharpness({}, {})", self.factor, self.probability)
+    }
+}
+
+#[cfg(test)]
+mod tests {
+    use super::*;
+    use crate::transform::list::Build;
+    use crate::transform::testing::{made, run};
+
+    #[test]
+    fn a_dot_spreads_evenly_and_a_flat_image_stays() {
+        let mut dot = [0; 49];
+        dot[24] = 255;
+        let out = run(build_gaussian_blur, "gaussian_blur(5, 1)", ImageSpec::new(7, 7, 1), &dot, 0);
+        let at = |y: usize, x: usize| out[7 * y + x];
+        assert_eq!([at(3, 2), at(2, 3), at(4, 3)], [at(3, 4); 3]);
+        assert_eq!(at(0, 3), 0.0);
+        // (0.4026)^2 * 255
+        assert_eq!(at(3, 3), 41.0);
+        assert_eq!(run(build_gaussian_blur, "gaussian_blur(3)", ImageSpec::new(3, 2, 1), &[90; 6], 0), [90.0; 6]);
+    }
+
+    #[test]
+    fn squares_that_reach_too_far_are_refused() {
+        let spec = ImageSpec::new(5, 9, 1);
+        let problem =
+            |text| made(Build::Numbers(build_gaussian_blur), text, spec).and_then(|op| op.output(spec)).unwrap_err();
+        assert!(problem("gaussian_blur(11)").contains("11x11 cannot be mirrored within an image of 5x9x1"));
+        assert!(problem("gaussian_blur(4)").contains("odd side, got 4"));
+        assert!(problem("gaussian_blur(3, 0)").contains("0 < low <= high, got 0 and 0"));
+        assert!(problem("gaussian_blur(3, 2, 1)").contains("got 2 and 1"));
+    }
+}
+
+#[cfg(test)]
+mod sharpness_tests {
+    use super::*;
+    use crate::spec::ImageSpec;
+    use crate::transform::testing::run;
+
+    #[test]
+    fn a_dot_is_spread_or_lifted_and_the_border_stays() {
+        let spec = ImageSpec::new(3, 3, 1);
+        let dot = [10, 10, 10, 10, 140, 10, 10, 10, 10];
+        // (8 * 10 + 5 * 140) / 13 = 60
+        let with = |factor: &str, middle: f32| {
+            let out = run(build_sharpness, &format!("sharpness({factor}, 1)"), spec, &dot, 0);
+            assert_eq!(out[4], middle, "{factor}");
+            assert!(out.iter().enumerate().all(|(i, value)| i == 4 || *value == 10.0));
+        };
+        with("0", 60.0);
+        with("1", 140.0);
+        with("2", 220.0);
+        with("3", 255.0);
+    }
+}

@@ -1,0 +1,342 @@
+//! Augmentation policies: each applies several randomly chosen operations to an image.
+
+use std::fmt;
+
+use crate::random::Draws;
+use crate::transform::bytes::{self, Edge, Sampling};
+use crate::transform::call::{Arguments, grey_or_rgb, no_arguments, whole};
+use crate::transform::canvas::Canvas;
+use crate::transform::list::{Built, Context, Transform};
+use crate::transform::policy::{
+    AUGMIX, AUGMIX_PARTIAL, CIFAR10, IMAGENET, Policy, RAND_AUGMENT, SVHN, Space, TRIVIAL_AUGMENT, draw_operation,
+    magnitudes,
+};
+
+/// How pixels are made; torchvision's default first.
+const AUTO_AUGMENT_SAMPLINGS: [(&str, Sampling); 2] =
+    [Sampling::Nearest.named(), Sampling::Bilinear(Edge::Plain).named()];
+/// The policies by what they were learned on.
+const POLICIES: [(&str, &Policy); 3] = [("imagenet", IMAGENET), ("cifar10", CIFAR10), ("svhn", SVHN)];
+/// Magnitudes of an operation.
+const BINS: u32 = 10;
+
+#[derive(Debug)]
+struct AutoAugment {
+    name: &'static str,
+    policy: &'static Policy,
+    sampling: Sampling,
+}
+
+pub(super) fn build_auto_augment(arguments: &Arguments<'_>, context: Context<'_>) -> Built {
+    no_arguments(arguments.no_size()?).map_err(|_| "expected names alone")?;
+    let learned = |word: &str| POLICIES.iter().find(|(name, _)| *name == word).copied();
+    let named = arguments.words.first().and_then(|word| learned(word));
+    let words = &arguments.words[usize::from(named.is_some())..];
+    let (name, policy) = named.unwrap_or(POLICIES[0]);
+    let sampling = Arguments { words: words.to_vec(), ..Arguments::default() }.choice(&AUTO_AUGMENT_SAMPLINGS)?;
+    grey_or_rgb(context.input)?;
+    Ok(Box::new(AutoAugment { name, policy, sampling }))
+}
+
+impl Transform for AutoAugment {
+    fn keeps_bytes(&self) -> bool {
+        true
+    }
+
+    /// Draws the pair, then for each of the two whether it happens and, if it has one, its sign.
+    fn apply(&self, image: &mut Canvas<'_>, draws: &mut Draws) {
+        let image = image.byte_image();
+        for step in &self.policy[draws.below(self.policy.len() as u32) as usize] {
+            if draws.unit() <= step.probability {
+                let magnitude = magnitudes(step.operation).draw_sign(step.bin, BINS, image.shape(), draws);
+                step.operation.apply(image, magnitude, self.sampling);
+            }
+        }
+    }
+}
+
+impl fmt::Display for AutoAugment {
+    fn fmt(&self, f: &mut fmt::Formatter<'_>) -> fmt::Result {
+        write!(f, "auto_augment({}, {})", self.name, self.sampling.name())
+    }
+}
+
+// `rand_augment(n, m, bins)`: n operations, drawn from 14, one after another, all of magnitude m of `bins` (Cubuk et al. 2019;
+// torchvision's `RandAugment`, its 2, 9 and 31 where they are left out). Operations that turn, shear or move take the nearest pixel,
+// with a last argument `bilinear` between four; outside is zero.
+
+/// How pixels are made; torchvision's default first.
+const RAND_AUGMENT_SAMPLINGS: [(&str, Sampling); 2] =
+    [Sampling::Nearest.named(), Sampling::Bilinear(Edge::Plain).named()];
+/// The most operations for an image.
+const MOST: u32 = 100;
+/// The most magnitudes.
+const MOST_BINS: u32 = 1001;
+
+#[derive(Debug)]
+struct RandAugment {
+    operations: u32,
+    magnitude: u32,
+    bins: u32,
+    sampling: Sampling,
+}
+
+pub(super) fn build_rand_augment(arguments: &Arguments<'_>, context: Context<'_>) -> Built {
+    let (n, magnitude, bins) = match *arguments.no_size()? {
+        [] => (2.0, 9.0, 31.0),
+        [n, m] => (n, m, 31.0),
+        [n, m, bins] => (n, m, bins),
+        ref other => return Err(format!("expected 0, 2 or 3 numbers, got {}", other.len())),
+    };
+    let operations = whole(n, 0, MOST).map_err(|problem| format!("operations: {problem}"))?;
+    let bins = whole(bins, 2, MOST_BINS).map_err(|problem| format!("magnitudes: {problem}"))?;
+    let magnitude = whole(magnitude, 0, bins - 1).map_err(|problem| format!("magnitude: {problem}"))?;
+    grey_or_rgb(context.input)?;
+    Ok(Box::new(RandAugment { operations, magnitude, bins, sampling: arguments.choice(&RAND_AUGMENT_SAMPLINGS)? }))
+}
+
+impl Transform for RandAugment {
+    fn keeps_bytes(&self) -> bool {
+        true
+    }
+
+    /// Draws an operation and, if it has one, its sign, for each in turn.
+    fn apply(&self, image: &mut Canvas<'_>, draws: &mut Draws) {
+        let image = image.byte_image();
+        for _ in 0..self.operations {
+            draw_operation(RAND_AUGMENT, self.bins, |_| self.magnitude, image, self.sampling, draws);
+        }
+    }
+}
+
+impl fmt::Display for RandAugment {
+    fn fmt(&self, f: &mut fmt::Formatter<'_>) -> fmt::Result {
+        write!(f, "rand_augment({}, {}, {}, {})", self.operations, self.magnitude, self.bins, self.sampling.name())
+    }
+}
+
+// `trivial_augment(bins)`: one operation of 14, its magnitude one of `bins`, 31 if they are left out, all equally likely (Müller and
+// Hutter 2021; torchvision's `TrivialAugmentWide`). Operations that turn, shear or move take the nearest pixel, with a last argument
+// `bilinear` between four; outside is zero.
+
+/// How pixels are made; torchvision's default first.
+const TRIVIAL_AUGMENT_SAMPLINGS: [(&str, Sampling); 2] =
+    [Sampling::Nearest.named(), Sampling::Bilinear(Edge::Plain).named()];
+
+#[derive(Debug)]
+struct TrivialAugment {
+    bins: u32,
+    sampling: Sampling,
+}
+
+pub(super) fn build_trivial_augment(arguments: &Arguments<'_>, context: Context<'_>) -> Built {
+    let bins = match *arguments.no_size()? {
+        [] => 31.0,
+        [bins] => bins,
+        ref other => return Err(format!("expected 0 or 1 numbers, got {}", other.len())),
+    };
+    let bins = whole(bins, 2, MOST_BINS).map_err(|problem| format!("magnitudes: {problem}"))?;
+    grey_or_rgb(context.input)?;
+    Ok(Box::new(TrivialAugment { bins, sampling: arguments.choice(&TRIVIAL_AUGMENT_SAMPLINGS)? }))
+}
+
+impl Transform for TrivialAugment {
+    fn keeps_bytes(&self) -> bool {
+        true
+    }
+
+    /// Draws an operation and, if it has them, its magnitude and its sign.
+    fn apply(&self, image: &mut Canvas<'_>, draws: &mut Draws) {
+        let bins = self.bins;
+        draw_operation(TRIVIAL_AUGMENT, bins, |draws| draws.below(bins), image.byte_image(), self.sampling, draws);
+    }
+}
+
+impl fmt::Display for TrivialAugment {
+    fn fmt(&self, f: &mut fmt::Formatter<'_>) -> fmt::Result {
+        write!(f, "trivial_augment({}, {})", self.bins, self.sampling.name())
+    }
+}
+
+// `augmix(severity, chains, depth, alpha)`: the image mixed with chains of operations of it (Hendrycks et al. 2019; torchvision's
+// `AugMix`). Each chain has `depth` operations, 1 to 3 if it is -1, of the first `severity` of ten magnitudes; shares are drawn from
+// Dirichlet's distribution: of the image and the mixed chains, and of the chains. Left out: 3, 3, -1 and 1. Pixels that move are
+// made between four, with a last argument `nearest` of one; `partial` ahead of it leaves out brightness, color, contrast and sharpness.
+
+/// How pixels are made; torchvision's default first.
+const AUGMIX_SAMPLINGS: [(&str, Sampling); 2] = [Sampling::Bilinear(Edge::Plain).named(), Sampling::Nearest.named()];
+/// The most chains.
+const CHAINS: usize = 10;
+/// The most operations of a chain.
+const DEPTH: u32 = 10;
+
+#[derive(Debug)]
+struct AugMix {
+    severity: u32,
+    chains: usize,
+    /// Operations of a chain, if they are given.
+    depth: Option<u32>,
+    alpha: f64,
+    partial: bool,
+    sampling: Sampling,
+}
+
+pub(super) fn build_augmix(arguments: &Arguments<'_>, context: Context<'_>) -> Built {
+    let given = arguments.no_size()?;
+    let mut numbers = [3.0, 3.0, -1.0, 1.0];
+    if given.len() > numbers.len() {
+        return Err(format!("expected 0 to 4 numbers, got {}", given.len()));
+    }
+    numbers[..given.len()].copy_from_slice(given);
+    let [severity, chains, depth, alpha] = numbers;
+    if !(0.01..=100.0).contains(&alpha) {
+        return Err(format!("expected an alpha from 0.01 to 100, got {alpha}"));
+    }
+    let partial = arguments.words.first() == Some(&"partial");
+    let words = arguments.words[usize::from(partial)..].to_vec();
+    grey_or_rgb(context.input)?;
+    Ok(Box::new(AugMix {
+        severity: whole(severity, 1, BINS).map_err(|problem| format!("severity: {problem}"))?,
+        chains: whole(chains, 1, CHAINS as u32).map_err(|problem| format!("chains: {problem}"))? as usize,
+        depth: match depth {
+            -1.0 => None,
+            depth => Some(whole(depth, 1, DEPTH).map_err(|problem| format!("depth: {problem}, or -1"))?),
+        },
+        alpha,
+        partial,
+        sampling: Arguments { words, ..Arguments::default() }.choice(&AUGMIX_SAMPLINGS)?,
+    }))
+}
+
+impl AugMix {
+    fn space(&self) -> &'static Space {
+        if self.partial { AUGMIX_PARTIAL } else { AUGMIX }
+    }
+
+    /// Draws the shares of the image and of each chain.
+    fn draw_shares(&self, draws: &mut Draws) -> (f32, [f32; CHAINS]) {
+        let (mut parts, mut shares) = ([0.0; 2], [0.0; CHAINS]);
+        dirichlet(self.alpha, &mut parts, draws);
+        dirichlet(self.alpha, &mut shares[..self.chains], draws);
+        let [image, chains] = parts.map(|part| part as f32);
+        (image, shares.map(|share| share as f32 * chains))
+    }
+}
+
+impl Transform for AugMix {
+    fn keeps_bytes(&self) -> bool {
+        true
+    }
+
+    /// Draws the shares; then for each chain its depth, and for each operation which, its magnitude and its sign.
+    fn apply(&self, image: &mut Canvas<'_>, draws: &mut Draws) {
+        let (image, sums) = image.byte_image_and_floats();
+        let (own, shares) = self.draw_shares(draws);
+        image.keep();
+        bytes::start_sum(image, sums, own);
+        for &share in &shares[..self.chains] {
+            image.restore();
+            let depth = self.depth.unwrap_or_else(|| 1 + draws.below(3));
+            for _ in 0..depth {
+                let bin = |draws: &mut Draws| draws.below(self.severity);
+                draw_operation(self.space(), BINS, bin, image, self.sampling, draws);
+            }
+            bytes::add_to_sum(image, sums, share);
+        }
+        bytes::take_sum(image, sums);
+    }
+}
+
+impl fmt::Display for AugMix {
+    fn fmt(&self, f: &mut fmt::Formatter<'_>) -> fmt::Result {
+        let Self { severity, chains, alpha, .. } = self;
+        let depth = self.depth.map_or(-1, i64::from);
+        let partial = if self.partial { "partial, " } else { "" };
+        write!(f, "augmix({severity}, {chains}, {depth}, {alpha}, {partial}{})", self.sampling.name())
+    }
+}
+
+/// Fills `shares` with a draw from Dirichlet's distribution whose parameters are all `alpha` (above 0): gammas over their sum.
+pub(super) fn dirichlet(alpha: f64, shares: &mut [f64], draws: &mut Draws) {
+    shares.iter_mut().for_each(|share| *share = gamma(alpha, draws));
+    let sum: f64 = shares.iter().sum();
+    shares.iter_mut().for_each(|share| *share /= sum);
+}
+
+/// A draw from the gamma distribution of shape `alpha` and scale 1 (Marsaglia and Tsang 2000): normals x and uniforms u until one is
+/// accepted. Below 1 it is made of one of shape alpha + 1 and a further u.
+fn gamma(alpha: f64, draws: &mut Draws) -> f64 {
+    if alpha < 1.0 {
+        let more = gamma(alpha + 1.0, draws);
+        // u in (0, 1]: 0 would make all shares 0 / 0
+        return more * (1.0 - f64::from(draws.unit())).powf(1.0 / alpha);
+    }
+    let d = alpha - 1.0 / 3.0;
+    let c = 1.0 / (9.0 * d).sqrt();
+    loop {
+        let (x, _) = draws.normals();
+        let u = 1.0 - f64::from(draws.unit());
+        let x = f64::from(x);
+        let v = (1.0 + c * x) * (1.0 + c * x) * (1.0 + c * x);
+        if v > 0.0 && u.ln() < 0.5 * x * x + d - d * v + d * v.ln() {
+            return d * v;
+        }
+    }
+}
+
+#[cfg(test)]
+mod tests {
+    use super::*;
+    use crate::spec::ImageSpec;
+    use crate::transform::testing::run_any;
+
+    #[test]
+    fn a_flat_image_that_no_operation_moves_stays_near_itself() {
+        // one chain of one operation; the image has a share of its own
+        let spec = ImageSpec::new(4, 4, 1);
+        let mut moved = 0;
+        for id in 0..200 {
+            let out = run_any(build_augmix, "augmix(1, 1, 1)", spec, &[100; 16], id);
+            assert!(out.iter().all(|value| (0.0..=255.0).contains(value) && value.fract() == 0.0));
+            moved += usize::from(out.iter().any(|value| (value - 100.0).abs() > 1.0));
+        }
+        // of the weakest magnitudes: posterize to 4 bits gives 96, the others leave such an image as it is
+        assert!((1..60).contains(&moved), "{moved}");
+    }
+}
+
+#[cfg(test)]
+mod dirichlet_tests {
+    use super::*;
+
+    #[test]
+    fn gammas_have_their_moments() {
+        for alpha in [0.3, 1.0, 2.5] {
+            let n = 20_000;
+            let (mut sum, mut squares) = (0.0, 0.0);
+            for id in 0..n {
+                let value = gamma(alpha, &mut Draws::new(8, id, 0, 0));
+                sum += value;
+                squares += value * value;
+            }
+            // mean alpha, variance alpha: standard errors sqrt(alpha / n) and about alpha sqrt((2 + 6 / alpha) / n)
+            let (mean, n) = (sum / n as f64, n as f64);
+            let variance = squares / n - mean * mean;
+            assert!((mean - alpha).abs() < 4.0 * (alpha / n).sqrt(), "{alpha}: mean {mean}");
+            assert!((variance - alpha).abs() < 4.0 * alpha * ((2.0 + 6.0 / alpha) / n).sqrt(), "{alpha}: {variance}");
+        }
+    }
+
+    #[test]
+    fn shares_sum_to_one_and_none_is_favoured() {
+        let mut sums = [0.0; 3];
+        for id in 0..6000 {
+            let mut shares = [0.0; 3];
+            dirichlet(0.5, &mut shares, &mut Draws::new(8, id, 0, 0));
+            assert!((shares.iter().sum::<f64>() - 1.0).abs() < 1e-12 && shares.iter().all(|share| *share >= 0.0));
+            sums.iter_mut().zip(shares).for_each(|(sum, share)| *sum += share);
+        }
+        // 2000 +- 23
+        assert!(sums.iter().all(|sum| (1880.0..2120.0).contains(sum)), "{sums:?}");
+    }
+}

@@ -1,0 +1,276 @@
+//! Color changes of TensorFlow's training scripts for CIFAR-10 and Inception.
+
+use std::fmt;
+
+use crate::random::Draws;
+use crate::transform::call::{no_arguments, only_rgb};
+use crate::transform::canvas::Canvas;
+use crate::transform::list::{Context, Transform};
+use crate::transform::ops::normalize::mean;
+use crate::transform::paint::rgb;
+
+/// `brightness(d)`: adds one number from U[-d, d) to all values, which are on the scale 0 to 255, and
+/// does not clip (`tf.image.random_brightness` on floats; the CIFAR tutorial's d is 63).
+#[derive(Debug)]
+struct Brightness {
+    max_delta: f32,
+}
+
+pub(super) fn build_brightness(arguments: &[f64], _context: Context<'_>) -> Result<Box<dyn Transform>, String> {
+    match *arguments {
+        [max_delta] if max_delta >= 0.0 => Ok(Box::new(Brightness { max_delta: max_delta as f32 })),
+        [max_delta] => Err(format!("expected at least 0, got {max_delta}")),
+        _ => Err(format!("expected 1 argument, got {}", arguments.len())),
+    }
+}
+
+impl Transform for Brightness {
+    fn apply(&self, image: &mut Canvas<'_>, draws: &mut Draws) {
+        let delta = draws.range(-self.max_delta, self.max_delta);
+        for value in image.floats() {
+            *value += delta;
+        }
+    }
+}
+
+impl fmt::Display for Brightness {
+    fn fmt(&self, f: &mut fmt::Formatter<'_>) -> fmt::Result {
+        write!(f, "brightness({})", self.max_delta)
+    }
+}
+
+/// `contrast(lower, upper)`: (x - m) * f + m with m the mean of each channel and one f from
+/// U[lower, upper), not clipped (`tf.image.random_contrast` on floats; the CIFAR tutorial's are 0.2, 1.8).
+#[derive(Debug)]
+struct Contrast {
+    lower: f32,
+    upper: f32,
+}
+
+pub(super) fn build_contrast(arguments: &[f64], _context: Context<'_>) -> Result<Box<dyn Transform>, String> {
+    match *arguments {
+        [lower, upper] if 0.0 <= lower && lower <= upper => {
+            Ok(Box::new(Contrast { lower: lower as f32, upper: upper as f32 }))
+        }
+        [lower, upper] => Err(format!("expected 0 <= lower <= upper, got {lower} and {upper}")),
+        _ => Err(format!("expected 2 arguments, got {}", arguments.len())),
+    }
+}
+
+impl Transform for Contrast {
+    fn apply(&self, image: &mut Canvas<'_>, draws: &mut Draws) {
+        let factor = draws.range(self.lower, self.upper);
+        let pixels = image.spec().pixels().max(1);
+        for plane in image.floats().chunks_exact_mut(pixels) {
+            let mean = mean(plane) as f32;
+            for value in plane {
+                *value = (*value - mean) * factor + mean;
+            }
+        }
+    }
+}
+
+impl fmt::Display for Contrast {
+    fn fmt(&self, f: &mut fmt::Formatter<'_>) -> fmt::Result {
+        write!(f, "contrast({}, {})", self.lower, self.upper)
+    }
+}
+
+/// `cifar_distort`: what TensorFlow's CIFAR-10 tutorial does to a training image between its crop and its
+/// standardisation, as one transform: mirrored with probability 1/2, brightness + U[-63, 63), contrast x U[0.2, 1.8).
+///
+/// The same as `flip`, `brightness(63)`, `contrast(0.2, 1.8)`, but for the draws, in two passes over the values.
+#[derive(Debug)]
+struct CifarDistort;
+
+pub(super) fn build_cifar_distort(arguments: &[f64], _context: Context<'_>) -> Result<Box<dyn Transform>, String> {
+    no_arguments(arguments)?;
+    Ok(Box::new(CifarDistort))
+}
+
+impl Transform for CifarDistort {
+    fn apply(&self, image: &mut Canvas<'_>, draws: &mut Draws) {
+        if draws.unit() < 0.5 {
+            image.flip();
+        }
+        let delta = draws.range(-63.0, 63.0);
+        let factor = draws.range(0.2, 1.8);
+        let pixels = image.spec().pixels().max(1);
+        for plane in image.floats().chunks_exact_mut(pixels) {
+            // the mean moves by delta, too, so the distances from it do not
+            let mean = mean(plane) as f32;
+            for value in plane {
+                *value = (*value - mean) * factor + (mean + delta);
+            }
+        }
+    }
+}
+
+impl fmt::Display for CifarDistort {
+    fn fmt(&self, f: &mut fmt::Formatter<'_>) -> fmt::Result {
+        f.write_str("cifar_distort")
+    }
+}
+
+/// `inception_distort`: the colours of TensorFlow's Inception training (`distort_color` of research/inception):
+/// brightness U[-32, 32) of 255, saturation x U[0.5, 1.5), hue turned by U[-0.2, 0.2) of a circle, contrast
+/// x U[0.5, 1.5) about each channel's mean, then clipped to 0 to 255.
+///
+/// TensorFlow chooses between two orders by the number of its thread; here a draw chooses: brightness,
+/// saturation, hue, contrast, or brightness, contrast, saturation, hue. Its crop is `inception_crop`.
+#[derive(Debug)]
+struct InceptionDistort;
+
+pub(super) fn build_inception_distort(arguments: &[f64], context: Context<'_>) -> Result<Box<dyn Transform>, String> {
+    no_arguments(arguments)?;
+    only_rgb(context.input)?;
+    Ok(Box::new(InceptionDistort))
+}
+
+impl Transform for InceptionDistort {
+    /// Draws the order, then brightness, saturation, hue and contrast.
+    fn apply(&self, image: &mut Canvas<'_>, draws: &mut Draws) {
+        let contrast_last = draws.below(2) == 0;
+        let delta = draws.range(-32.0, 32.0);
+        let [saturation_factor, turn, contrast_factor] =
+            [(0.5, 1.5), (-0.2, 0.2), (0.5, 1.5)].map(|(low, high)| draws.range(low, high));
+        let values = image.floats();
+        for value in values.iter_mut() {
+            *value += delta;
+        }
+        if !contrast_last {
+            contrast(values, contrast_factor);
+        }
+        colours(values, saturation_factor, turn);
+        if contrast_last {
+            contrast(values, contrast_factor);
+        }
+        for value in values {
+            *value = value.clamp(0.0, 255.0);
+        }
+    }
+}
+
+fn contrast(values: &mut [f32], factor: f32) {
+    for plane in rgb(values) {
+        let mean = mean(plane) as f32;
+        for value in plane {
+            *value = (*value - mean) * factor + mean;
+        }
+    }
+}
+
+/// Saturation, then hue, of every pixel; without branches, so that the compiler can vectorise it.
+fn colours(values: &mut [f32], factor: f32, turn: f32) {
+    let sixths = 6.0 * turn;
+    let [red, green, blue] = rgb(values);
+    for ((r, g), b) in red.iter_mut().zip(green).zip(blue) {
+        let [x, y, z] = saturate([*r, *g, *b], factor);
+        [*r, *g, *b] = turn_hue([x, y, z], sixths);
+    }
+}
+
+/// Multiplies S of HSV by `factor`, at most up to 1 (`tf.image.adjust_saturation`). V and the hue stay, so
+/// each channel's distance from V is multiplied by one number. Where V is not positive TensorFlow counts
+/// S as 0: all channels become V.
+#[inline]
+fn saturate([r, g, b]: [f32; 3], factor: f32) -> [f32; 3] {
+    let most = r.max(g).max(b);
+    let range = most - r.min(g).min(b);
+    let full = most.max(0.0) / if range > 0.0 { range } else { 1.0 };
+    let scale = if full < factor { full } else { factor };
+    [r, g, b].map(|x| most - (most - x) * scale)
+}
+
+/// Adds `sixths` (-6 to 6) of a circle to the hue; the greatest and the least of the channels stay
+/// (`tf.image.adjust_hue`).
+#[inline]
+fn turn_hue([r, g, b]: [f32; 3], sixths: f32) -> [f32; 3] {
+    let (most, least) = (r.max(g).max(b), r.min(g).min(b));
+    let range = most - least;
+    let inverse = 1.0 / if range > 0.0 { range } else { 1.0 };
+    let beside_red = if most == g { 2.0 + (b - r) * inverse } else { 4.0 + (r - g) * inverse };
+    let hue = if most == r { (g - b) * inverse } else { beside_red } + sixths;
+    let hue = hue + if hue < 0.0 { 6.0 } else { 0.0 };
+    let hue = hue - if hue >= 6.0 { 6.0 } else { 0.0 };
+    // Each channel over the circle: at the top for two sixths, at the bottom for two, slopes between.
+    let ramp = |x: f32| least + range * x.clamp(0.0, 1.0);
+    [ramp((hue - 3.0).abs() - 1.0), ramp(2.0 - (hue - 2.0).abs()), ramp(2.0 - (hue - 4.0).abs())]
+}
+
+impl fmt::Display for InceptionDistort {
+    fn fmt(&self, f: &mut fmt::Formatter<'_>) -> fmt::Result {
+        f.write_str("inception_distort")
+    }
+}
+
+#[cfg(test)]
+mod tests {
+    use super::*;
+    use crate::spec::ImageSpec;
+    use crate::transform::testing::{draws, run};
+
+    #[test]
+    fn one_delta_for_the_whole_image_without_clipping() {
+        let spec = ImageSpec::new(1, 2, 1);
+        let (mut least, mut most) = (f32::MAX, f32::MIN);
+        for id in 0..1000 {
+            let delta = draws(id).unit() * 126.0 - 63.0;
+            let out = run(build_brightness, "brightness(63)", spec, &[0, 255], id);
+            assert!((out[0] - delta).abs() < 1e-4 && (out[1] - 255.0 - delta).abs() < 1e-4);
+            (least, most) = (least.min(out[0]), most.max(out[0]));
+        }
+        assert!((-63.0..-60.0).contains(&least) && (60.0..63.0).contains(&most));
+    }
+}
+
+#[cfg(test)]
+mod contrast_tests {
+    use super::*;
+    use crate::spec::ImageSpec;
+    use crate::transform::testing::{draws, run};
+
+    #[test]
+    fn stretches_each_channel_about_its_own_mean() {
+        // Channels (10, 30) and (100, 220): means 20 and 160.
+        let spec = ImageSpec::new(1, 2, 2);
+        let bytes = [10, 100, 30, 220];
+        assert_eq!(run(build_contrast, "contrast(2, 2)", spec, &bytes, 0), [0.0, 40.0, 40.0, 280.0]);
+        for id in 0..100 {
+            let factor = 0.2 + 1.6 * draws(id).unit();
+            let out = run(build_contrast, "contrast(0.2, 1.8)", spec, &bytes, id);
+            for (got, (mean, distance)) in out.iter().zip([(20.0, -10.0), (20.0, 10.0), (160.0, -60.0), (160.0, 60.0)])
+            {
+                assert!((got - (mean + distance * factor)).abs() < 1e-3);
+            }
+        }
+    }
+}
+
+#[cfg(test)]
+mod inception_distort_tests {
+    use super::*;
+
+    #[track_caller]
+    fn assert_near(got: [f32; 3], expected: [f32; 3]) {
+        assert!(got.iter().zip(expected).all(|(g, e)| (g - e).abs() < 1e-4), "{got:?}, expected {expected:?}");
+    }
+
+    #[test]
+    fn hue_goes_round() {
+        let orange = [200.0, 100.0, 50.0];
+        assert_near(turn_hue(orange, 2.0), [50.0, 200.0, 100.0]);
+        assert_near(turn_hue(orange, -2.0), [100.0, 50.0, 200.0]);
+        assert_near(turn_hue(orange, 6.0), orange);
+        assert_near(turn_hue([7.0; 3], 1.3), [7.0; 3]);
+    }
+
+    #[test]
+    fn saturation_ends_at_full() {
+        assert_near(saturate([200.0, 100.0, 50.0], 0.5), [200.0, 150.0, 125.0]);
+        // S = 0.75, times 1.5 above 1: the least channel becomes 0.
+        assert_near(saturate([200.0, 100.0, 50.0], 1.5), [200.0, 200.0 - 100.0 / 0.75, 0.0]);
+        assert_near(saturate([-5.0, -9.0, -7.0], 1.2), [-5.0; 3]);
+        assert_near(saturate([0.0; 3], 1.2), [0.0; 3]);
+    }
+}

@@ -1,0 +1,299 @@
+//! Transforms that replace each byte of an image by a function of its value, its histogram or its color.
+
+use std::fmt;
+
+use crate::random::Draws;
+use crate::transform::bytes;
+use crate::transform::call::{grey_or_rgb, only_probability, whole};
+use crate::transform::canvas::Canvas;
+use crate::transform::list::{Built, Context, Transform};
+
+/// `invert(p)`: 255 less each value, with probability p, 1/2 if it is left out (torchvision's `RandomInvert`).
+#[derive(Debug)]
+struct Invert {
+    probability: f64,
+}
+
+pub(super) fn build_invert(arguments: &[f64], _context: Context<'_>) -> Built {
+    Ok(Box::new(Invert { probability: only_probability(arguments, 0.5)? }))
+}
+
+impl Transform for Invert {
+    fn keeps_bytes(&self) -> bool {
+        true
+    }
+
+    fn apply(&self, image: &mut Canvas<'_>, draws: &mut Draws) {
+        if draws.happens(self.probability) {
+            bytes::invert(image.byte_image());
+        }
+    }
+}
+
+impl fmt::Display for Invert {
+    fn fmt(&self, f: &mut fmt::Formatter<'_>) -> fmt::Result {
+        write!(f, "invert({})", self.probability)
+    }
+}
+
+/// `posterize(bits, p)`: keeps the highest bits of each value, with probability p, 1/2 if it is left out (torchvision's
+/// `RandomPosterize`).
+#[derive(Debug)]
+struct Posterize {
+    bits: u32,
+    probability: f64,
+}
+
+pub(super) fn build_posterize(arguments: &[f64], _context: Context<'_>) -> Built {
+    let [bits, ref rest @ ..] = *arguments else {
+        return Err("expected 1 or 2 arguments, got 0".into());
+    };
+    let bits = whole(bits, 0, 8).map_err(|problem| format!("{problem} bits"))?;
+    Ok(Box::new(Posterize { bits, probability: only_probability(rest, 0.5)? }))
+}
+
+impl Transform for Posterize {
+    fn keeps_bytes(&self) -> bool {
+        true
+    }
+
+    fn apply(&self, image: &mut Canvas<'_>, draws: &mut Draws) {
+        if draws.happens(self.probability) {
+            bytes::posterize(image.byte_image(), self.bits);
+        }
+    }
+}
+
+impl fmt::Display for Posterize {
+    fn fmt(&self, f: &mut fmt::Formatter<'_>) -> fmt::Result {
+        write!(f, "posterize({}, {})", self.bits, self.probability)
+    }
+}
+
+/// `solarize(threshold, p)`: inverts the values from a threshold of 0 to 255 on, with probability p, 1/2 if it is left out
+/// (torchvision's `RandomSolarize`).
+#[derive(Debug)]
+struct Solarize {
+    threshold: f64,
+    probability: f64,
+}
+
+pub(super) fn build_solarize(arguments: &[f64], _context: Context<'_>) -> Built {
+    let [threshold, ref rest @ ..] = *arguments else {
+        return Err("expected 1 or 2 arguments, got 0".into());
+    };
+    if !(0.0..=255.0).contains(&threshold) {
+        return Err(format!("expected a threshold from 0 to 255, got {threshold}"));
+    }
+    Ok(Box::new(Solarize { threshold, probability: only_probability(rest, 0.5)? }))
+}
+
+impl Transform for Solarize {
+    fn keeps_bytes(&self) -> bool {
+        true
+    }
+
+    fn apply(&self, image: &mut Canvas<'_>, draws: &mut Draws) {
+        if draws.happens(self.probability) {
+            bytes::solarize(image.byte_image(), self.threshold as f32);
+        }
+    }
+}
+
+impl fmt::Display for Solarize {
+    fn fmt(&self, f: &mut fmt::Formatter<'_>) -> fmt::Result {
+        write!(f, "solarize({}, {})", self.threshold, self.probability)
+    }
+}
+
+/// `autocontrast(p)`: with probability p, 1/2 if it is left out, each channel is stretched to 0 to 255 (torchvision's
+/// `RandomAutocontrast`). A channel of one value stays.
+#[derive(Debug)]
+struct AutoContrast {
+    probability: f64,
+}
+
+pub(super) fn build_autocontrast(arguments: &[f64], context: Context<'_>) -> Built {
+    grey_or_rgb(context.input)?;
+    Ok(Box::new(AutoContrast { probability: only_probability(arguments, 0.5)? }))
+}
+
+impl Transform for AutoContrast {
+    fn keeps_bytes(&self) -> bool {
+        true
+    }
+
+    fn apply(&self, image: &mut Canvas<'_>, draws: &mut Draws) {
+        if draws.happens(self.probability) {
+            bytes::autocontrast(image.byte_image());
+        }
+    }
+}
+
+impl fmt::Display for AutoContrast {
+    fn fmt(&self, f: &mut fmt::Formatter<'_>) -> fmt::Result {
+        write!(f, "autocontrast({})", self.probability)
+    }
+}
+
+/// `equalize(p)`: with probability p, 1/2 if it is left out, the histogram of each channel is equalised, by PIL's rule (torchvision's
+/// `RandomEqualize`).
+#[derive(Debug)]
+struct Equalize {
+    probability: f64,
+}
+
+pub(super) fn build_equalize(arguments: &[f64], context: Context<'_>) -> Built {
+    grey_or_rgb(context.input)?;
+    Ok(Box::new(Equalize { probability: only_probability(arguments, 0.5)? }))
+}
+
+impl Transform for Equalize {
+    fn keeps_bytes(&self) -> bool {
+        true
+    }
+
+    fn apply(&self, image: &mut Canvas<'_>, draws: &mut Draws) {
+        if draws.happens(self.probability) {
+            bytes::equalize(image.byte_image());
+        }
+    }
+}
+
+impl fmt::Display for Equalize {
+    fn fmt(&self, f: &mut fmt::Formatter<'_>) -> fmt::Result {
+        write!(f, "equalize({})", self.probability)
+    }
+}
+
+/// `grayscale(p)`: all channels become the grey of the colour, with probability p, always if it is left out (torchvision's
+/// `Grayscale(3)` and `RandomGrayscale`). The number of channels stays.
+#[derive(Debug)]
+struct Grayscale {
+    probability: f64,
+}
+
+pub(super) fn build_grayscale(arguments: &[f64], context: Context<'_>) -> Built {
+    grey_or_rgb(context.input)?;
+    Ok(Box::new(Grayscale { probability: only_probability(arguments, 1.0)? }))
+}
+
+impl Transform for Grayscale {
+    fn keeps_bytes(&self) -> bool {
+        true
+    }
+
+    fn apply(&self, image: &mut Canvas<'_>, draws: &mut Draws) {
+        if draws.happens(self.probability) {
+            bytes::grayscale(image.byte_image());
+        }
+    }
+}
+
+impl fmt::Display for Grayscale {
+    fn fmt(&self, f: &mut fmt::Formatter<'_>) -> fmt::Result {
+        write!(f, "grayscale({})", self.probability)
+    }
+}
+
+#[cfg(test)]
+mod tests {
+    use super::*;
+    use crate::spec::ImageSpec;
+    use crate::transform::testing::run;
+
+    #[test]
+    fn as_often_as_requested() {
+        let spec = ImageSpec::new(1, 2, 1);
+        assert_eq!(run(build_invert, "invert(1)", spec, &[0, 200], 3), [255.0, 55.0]);
+        assert_eq!(run(build_invert, "invert(0)", spec, &[0, 200], 3), [0.0, 200.0]);
+        let inverted = (0..1000).filter(|id| run(build_invert, "invert(0.2)", spec, &[0, 200], *id)[0] > 0.0).count();
+        // 200 +- 13
+        assert!((150..250).contains(&inverted), "{inverted}");
+    }
+}
+
+#[cfg(test)]
+mod posterize_tests {
+    use super::*;
+    use crate::spec::ImageSpec;
+    use crate::transform::testing::run;
+
+    #[test]
+    fn the_highest_bits_stay() {
+        let spec = ImageSpec::new(1, 3, 1);
+        for bits in 0..=8 {
+            let out = run(build_posterize, &format!("posterize({bits}, 1)"), spec, &[0, 0b1011_0111, 255], 0);
+            let kept = |byte: u32| (byte >> (8 - bits) << (8 - bits)) as f32;
+            assert_eq!(out, [0.0, kept(0b1011_0111), kept(255)]);
+        }
+    }
+}
+
+#[cfg(test)]
+mod solarize_tests {
+    use super::*;
+    use crate::spec::ImageSpec;
+    use crate::transform::testing::run;
+
+    #[test]
+    fn values_from_the_threshold_on_are_inverted() {
+        let spec = ImageSpec::new(1, 4, 1);
+        assert_eq!(run(build_solarize, "solarize(128, 1)", spec, &[0, 127, 128, 255], 0), [0.0, 127.0, 127.0, 0.0]);
+        assert_eq!(run(build_solarize, "solarize(127.5, 1)", spec, &[0, 127, 128, 255], 0), [0.0, 127.0, 127.0, 0.0]);
+        assert_eq!(run(build_solarize, "solarize(0, 1)", spec, &[0, 127, 128, 255], 0), [255.0, 128.0, 127.0, 0.0]);
+    }
+}
+
+#[cfg(test)]
+mod autocontrast_tests {
+    use super::*;
+    use crate::spec::ImageSpec;
+    use crate::transform::testing::run;
+
+    #[test]
+    fn each_channel_is_stretched() {
+        let spec = ImageSpec::new(1, 3, 3);
+        let bytes = [50, 7, 0, 100, 7, 255, 150, 7, 9];
+        let out = run(build_autocontrast, "autocontrast(1)", spec, &bytes, 0);
+        // in f32, 100 / (100 * (1 / 255)) is just below 255, as in torchvision
+        assert_eq!(out, [0.0, 127.0, 254.0, 7.0, 7.0, 7.0, 0.0, 255.0, 9.0]);
+    }
+}
+
+#[cfg(test)]
+mod equalize_tests {
+    use super::*;
+    use crate::spec::ImageSpec;
+    use crate::transform::testing::run;
+
+    #[test]
+    fn all_levels_become_equally_frequent() {
+        // 16 levels, 64 times each, spread over all
+        let spec = ImageSpec::new(32, 32, 1);
+        let bytes: Vec<u8> = (0..1024u32).map(|i| 100 + (i % 16) as u8).collect();
+        let out = run(build_equalize, "equalize(1)", spec, &bytes, 0);
+        // (1024 - 64) / 255 = 3 pixels a step
+        for (value, byte) in out.iter().zip(&bytes) {
+            let below = 64 * (u32::from(*byte) - 100);
+            assert_eq!(*value, ((below + 1) / 3).min(255) as f32);
+        }
+        // fewer than 255 pixels below the largest value: as it was
+        assert_eq!(run(build_equalize, "equalize(1)", ImageSpec::new(1, 3, 1), &[5, 6, 7], 0), [5.0, 6.0, 7.0]);
+    }
+}
+
+#[cfg(test)]
+mod grayscale_tests {
+    use super::*;
+    use crate::spec::ImageSpec;
+    use crate::transform::testing::run;
+
+    #[test]
+    fn channels_become_equal() {
+        let out = run(build_grayscale, "grayscale", ImageSpec::new(1, 2, 3), &[255, 0, 0, 0, 255, 100], 0);
+        // 0.2989 * 255 = 76.2; 0.587 * 255 + 0.114 * 100 = 161.1
+        assert_eq!(out, [76.0, 161.0, 76.0, 161.0, 76.0, 161.0]);
+        assert_eq!(run(build_grayscale, "grayscale", ImageSpec::new(1, 2, 1), &[9, 8], 0), [9.0, 8.0]);
+    }
+}

@@ -1,0 +1,258 @@
+//! Affine and perspective maps of an image.
+
+use std::fmt;
+
+use crate::random::Draws;
+use crate::spec::ImageSpec;
+use crate::transform::bytes::{self, Edge, Grid, Quad, Sampling, coefficients, warp};
+use crate::transform::call::{Arguments, only_probability};
+use crate::transform::canvas::Canvas;
+use crate::transform::list::{Built, Context, Transform};
+
+/// How pixels are made; torchvision's default first.
+const AFFINE_SAMPLINGS: [(&str, Sampling); 2] = [Sampling::Nearest.named(), Sampling::Bilinear(Edge::Shaded).named()];
+
+#[derive(Debug)]
+struct Affine {
+    degrees: f64,
+    /// Of the width and of the height.
+    shares: [f64; 2],
+    /// Least and greatest.
+    scale: [f64; 2],
+    /// In degrees.
+    shear: [f64; 2],
+    sampling: Sampling,
+}
+
+pub(super) fn build_affine(arguments: &Arguments<'_>, _context: Context<'_>) -> Built {
+    let (degrees, shares, scale, shear) = match *arguments.no_size()? {
+        [d] => (d, [0.0; 2], [1.0; 2], [0.0; 2]),
+        [d, x, y] => (d, [x, y], [1.0; 2], [0.0; 2]),
+        [d, x, y, low, high] => (d, [x, y], [low, high], [0.0; 2]),
+        [d, x, y, low, high, sx] => (d, [x, y], [low, high], [sx, 0.0]),
+        [d, x, y, low, high, sx, sy] => (d, [x, y], [low, high], [sx, sy]),
+        ref other => return Err(format!("expected 1, 3, 5, 6 or 7 numbers, got {}", other.len())),
+    };
+    if !(0.0..=180.0).contains(&degrees) {
+        return Err(format!("expected an angle from 0 to 180, got {degrees}"));
+    }
+    if let Some(bad) = shares.iter().find(|share| !(0.0..=1.0).contains(*share)) {
+        return Err(format!("expected shares from 0 to 1, got {bad}"));
+    }
+    if !(0.0 < scale[0] && scale[0] <= scale[1]) {
+        return Err(format!("expected scales 0 < low <= high, got {} and {}", scale[0], scale[1]));
+    }
+    if let Some(bad) = shear.iter().find(|angle| !(0.0..90.0).contains(*angle)) {
+        return Err(format!("expected shears from 0 to less than 90 degrees, got {bad}"));
+    }
+    Ok(Box::new(Affine { degrees, shares, scale, shear, sampling: arguments.choice(&AFFINE_SAMPLINGS)? }))
+}
+
+impl Affine {
+    /// Draws angle, columns, rows, scale and both shears.
+    fn draw(&self, spec: ImageSpec, draws: &mut Draws) -> bytes::Affine {
+        let mut within = |most: f64| f64::from(draws.range(-most as f32, most as f32));
+        let angle = within(self.degrees);
+        let columns = within(self.shares[0] * f64::from(spec.width)).round_ties_even();
+        let rows = within(self.shares[1] * f64::from(spec.height)).round_ties_even();
+        let scale = f64::from(draws.range(self.scale[0] as f32, self.scale[1] as f32));
+        let shear = self.shear.map(|most| f64::from(draws.range(-most as f32, most as f32)));
+        bytes::Affine { angle, translate: (columns, rows), scale, shear: shear.into(), ..bytes::Affine::IDENTITY }
+    }
+}
+
+impl Transform for Affine {
+    fn keeps_bytes(&self) -> bool {
+        true
+    }
+
+    fn apply(&self, image: &mut Canvas<'_>, draws: &mut Draws) {
+        let map = self.draw(image.spec(), draws);
+        bytes::affine(image.byte_image(), &map, self.sampling);
+    }
+}
+
+impl fmt::Display for Affine {
+    fn fmt(&self, f: &mut fmt::Formatter<'_>) -> fmt::Result {
+        let Self { degrees, shares: [x, y], scale: [low, high], shear: [sx, sy], sampling } = self;
+        write!(f, "affine({degrees}, {x}, {y}, {low}, {high}, {sx}, {sy}, {})", sampling.name())
+    }
+}
+
+// `rotation(d)`: turns the image about its middle by an angle uniform over -d to d degrees, against the clock if it is positive;
+// `rotation(low, high)`: over low to high (torchvision's `RandomRotation`). Pixels are the nearest ones, with a last argument
+// `bilinear` between four; outside is zero.
+
+/// How pixels are made; torchvision's default first.
+const ROTATION_SAMPLINGS: [(&str, Sampling); 2] = [Sampling::Nearest.named(), Sampling::Bilinear(Edge::Shaded).named()];
+
+#[derive(Debug)]
+struct Rotation {
+    /// In degrees.
+    low: f64,
+    high: f64,
+    sampling: Sampling,
+}
+
+pub(super) fn build_rotation(arguments: &Arguments<'_>, _context: Context<'_>) -> Built {
+    let (low, high) = match *arguments.no_size()? {
+        [degrees] if degrees < 0.0 => return Err(format!("expected an angle of at least 0, got {degrees}")),
+        [degrees] => (-degrees, degrees),
+        [low, high] => (low, high),
+        ref other => return Err(format!("expected 1 or 2 numbers, got {}", other.len())),
+    };
+    if !(-360.0..=high).contains(&low) || high > 360.0 {
+        return Err(format!("expected angles -360 <= low <= high <= 360, got {low} and {high}"));
+    }
+    Ok(Box::new(Rotation { low, high, sampling: arguments.choice(&ROTATION_SAMPLINGS)? }))
+}
+
+impl Transform for Rotation {
+    fn keeps_bytes(&self) -> bool {
+        true
+    }
+
+    fn apply(&self, image: &mut Canvas<'_>, draws: &mut Draws) {
+        let angle = draws.range(self.low as f32, self.high as f32);
+        bytes::rotate(image.byte_image(), angle.into(), self.sampling);
+    }
+}
+
+impl fmt::Display for Rotation {
+    fn fmt(&self, f: &mut fmt::Formatter<'_>) -> fmt::Result {
+        write!(f, "rotation({}, {}, {})", self.low, self.high, self.sampling.name())
+    }
+}
+
+// `perspective(d, p)`: with probability p, 1/2 if it is left out, each corner moves inwards by up to a share d of half the width and
+// height (torchvision's `RandomPerspective`). Pixels are made between four, with a last argument `nearest` of one; outside is zero.
+
+/// How pixels are made; torchvision's default first.
+const PERSPECTIVE_SAMPLINGS: [(&str, Sampling); 2] =
+    [Sampling::Bilinear(Edge::Shaded).named(), Sampling::Nearest.named()];
+
+#[derive(Debug)]
+struct Perspective {
+    distortion: f64,
+    probability: f64,
+    sampling: Sampling,
+}
+
+pub(super) fn build_perspective(arguments: &Arguments<'_>, _context: Context<'_>) -> Built {
+    let [distortion, ref rest @ ..] = *arguments.no_size()? else {
+        return Err("expected 1 or 2 numbers, got 0".into());
+    };
+    if !(0.0..=1.0).contains(&distortion) {
+        return Err(format!("expected a distortion from 0 to 1, got {distortion}"));
+    }
+    let (probability, sampling) = (only_probability(rest, 0.5)?, arguments.choice(&PERSPECTIVE_SAMPLINGS)?);
+    Ok(Box::new(Perspective { distortion, probability, sampling }))
+}
+
+impl Perspective {
+    /// Draws where the corners go: x and y of the top left, top right, bottom right, bottom left.
+    fn draw(&self, spec: ImageSpec, draws: &mut Draws) -> Quad {
+        let reach = |side: u32| (self.distortion * f64::from(side / 2)) as u32 + 1;
+        let (right, down) = (reach(spec.width), reach(spec.height));
+        let mut near = |reach: u32| f64::from(draws.below(reach));
+        let far = |side: u32, reach: u32, draw: f64| f64::from(side - reach) + draw;
+        let top_left = (near(right), near(down));
+        let top_right = (far(spec.width, right, near(right)), near(down));
+        let bottom_right = (far(spec.width, right, near(right)), far(spec.height, down, near(down)));
+        let bottom_left = (near(right), far(spec.height, down, near(down)));
+        [top_left, top_right, bottom_right, bottom_left]
+    }
+}
+
+impl Transform for Perspective {
+    fn keeps_bytes(&self) -> bool {
+        true
+    }
+
+    fn apply(&self, image: &mut Canvas<'_>, draws: &mut Draws) {
+        if !draws.happens(self.probability) {
+            return;
+        }
+        let spec = image.spec();
+        let (right, down) = (f64::from(spec.width - 1), f64::from(spec.height - 1));
+        let corners = [(0.0, 0.0), (right, 0.0), (right, down), (0.0, down)];
+        // corners of an image of one row or column lie on a line; it stays
+        if let Some(map) = coefficients(corners, self.draw(spec, draws)) {
+            let image = image.byte_image();
+            let grid = Grid::perspective(map, image.shape());
+            warp(image, &grid, self.sampling);
+        }
+    }
+}
+
+impl fmt::Display for Perspective {
+    fn fmt(&self, f: &mut fmt::Formatter<'_>) -> fmt::Result {
+        write!(f, "perspective({}, {}, {})", self.distortion, self.probability, self.sampling.name())
+    }
+}
+
+#[cfg(test)]
+mod tests {
+    use super::*;
+    use crate::transform::testing::{draws, run_any};
+
+    #[test]
+    fn shares_move_the_image_by_whole_pixels() {
+        let spec = ImageSpec::new(1, 5, 1);
+        let mut seen = [0; 5];
+        for id in 0..500 {
+            let mut expected = draws(id);
+            expected.unit();
+            let by = f64::from(expected.range(-2.0, 2.0)).round_ties_even() as i32;
+            seen[(by + 2) as usize] += 1;
+            let out = run_any(build_affine, "affine(0, 0.4, 0)", spec, &[1, 2, 3, 4, 5], id);
+            let moved = |x: i32| if (0..5).contains(&(x - by)) { (x - by + 1) as f32 } else { 0.0 };
+            assert_eq!(out, (0..5).map(moved).collect::<Vec<_>>(), "by {by}");
+        }
+        assert!(seen.iter().all(|n| *n > 30), "{seen:?}");
+    }
+
+    #[test]
+    fn twice_the_scale_shows_the_middle() {
+        let spec = ImageSpec::new(2, 4, 1);
+        let out = run_any(build_affine, "affine(0, 0, 0, 2, 2)", spec, &[1, 2, 3, 4, 5, 6, 7, 8], 0);
+        assert_eq!(out[..4], [2.0, 2.0, 3.0, 3.0]);
+    }
+}
+
+#[cfg(test)]
+mod rotation_tests {
+    use super::*;
+    use crate::spec::ImageSpec;
+    use crate::transform::testing::run_any;
+
+    #[test]
+    fn right_angles_move_pixels_whole() {
+        let spec = ImageSpec::new(2, 2, 1);
+        for how in ["nearest", "bilinear"] {
+            let turned = |angle: i32| {
+                run_any(build_rotation, &format!("rotation({angle}, {angle}, {how})"), spec, &[1, 2, 3, 4], 0)
+            };
+            assert_eq!(turned(0), [1.0, 2.0, 3.0, 4.0]);
+            assert_eq!(turned(90), [2.0, 4.0, 1.0, 3.0]);
+            assert_eq!(turned(180), [4.0, 3.0, 2.0, 1.0]);
+            assert_eq!(turned(-90), [3.0, 1.0, 4.0, 2.0]);
+        }
+    }
+}
+
+#[cfg(test)]
+mod perspective_tests {
+    use super::*;
+    use crate::transform::testing::run_any;
+
+    #[test]
+    fn without_distortion_the_image_stays() {
+        let bytes: Vec<u8> = (0..35).map(|i| i * 7).collect();
+        let expected: Vec<f32> = bytes.iter().map(|&byte| f32::from(byte)).collect();
+        for text in ["perspective(0, 1)", "perspective(0, 1, nearest)", "perspective(1, 0)"] {
+            assert_eq!(run_any(build_perspective, text, ImageSpec::new(5, 7, 1), &bytes, 1), expected, "{text}");
+        }
+        assert_eq!(run_any(build_perspective, "perspective(1, 1)", ImageSpec::new(1, 1, 1), &[9], 1), [9.0]);
+    }
+}
