@@ -163,7 +163,7 @@ under = --config 'target."cfg(all())".runner = [$(1)]'
 sanitize-memory:
 	@$(call install,$(PACKAGES) valgrind)
 	@$(CARGO) test --locked $(call under,$(VALGRIND_PLAIN)) -p loaders --lib -- --test-threads 1
-	@$(CARGO) test --locked $(call under,$(VALGRIND_PLAIN)) -p loaders --test loaders -- --test-threads 1 golden:: pictures::
+	@$(CARGO) test --locked $(call under,$(VALGRIND_PLAIN)) -p loaders --test loaders -- --test-threads 1 golden::
 	@$(CARGO) test --locked $(call under,$(VALGRIND_ALONE)) --test numerics -- --test-threads 1 \
 		convolutions_agree single_positions padding_stays_zero long_ranges_agree
 

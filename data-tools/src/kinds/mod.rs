@@ -42,7 +42,8 @@ struct Kind {
     pub open: Open,
 }
 
-/// Plain or compressed by GZIP or ZLIB, of TensorFlow's scripts or of TensorFlow Datasets. The records are copied as they are, shard by shard.
+/// Plain or compressed by GZIP or ZLIB, of TensorFlow's scripts or of TensorFlow Datasets. The records are copied as they are, shard
+/// by shard.
 const TFRECORD: Kind = Kind {
     name: "tfrecord",
     about: "TFRecords of tf.Example, also GZIP- or ZLIB-compressed ones and those of TensorFlow Datasets",

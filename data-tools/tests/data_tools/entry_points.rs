@@ -1,7 +1,7 @@
 //! `convert --entry-points`: what becomes of the records, what `info`, `verify` and `reshard` know of it.
 
 use crate::common::Temp;
-use crate::common::photos::records;
+use crate::common::pictures::records;
 use crate::common::pictures::*;
 use data_tools::{Bad, ConvertOptions, Reshaping, convert, info, merge, reshard, verify};
 use loaders::record::{RecordWriter, read_record};

@@ -1,7 +1,7 @@
 //! FIFOs in the places of files are refused at once: opening one would wait for a writer for ever.
 
 use crate::common::foreign::{Foreign, write_dataset};
-use crate::common::photos::small;
+use crate::common::pictures::small;
 use crate::common::*;
 use data_tools::{ConvertOptions, convert, index, info, stats, verify};
 use loaders::shard::index_path;

@@ -1,7 +1,7 @@
 //! ImageFolder: splits, classes, nested folders and endings.
 
-use crate::common::photos::{records, small};
 use crate::common::pictures::*;
+use crate::common::pictures::{records, small};
 use crate::common::*;
 use data_tools::{ConvertOptions, OnBad, convert, verify};
 use loaders::Format;

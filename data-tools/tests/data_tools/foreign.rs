@@ -2,7 +2,7 @@
 
 use crate::common::Temp;
 use crate::common::pictures::*;
-use crate::common::written::{self, HEIGHT, WIDTH, images, pixels};
+use crate::common::pictures::{self, HEIGHT, WIDTH, images, pixels};
 use data_tools::{ConvertOptions, OnBad, convert, verify};
 use loaders::{Dataset, Format};
 use std::fs;
@@ -18,9 +18,9 @@ fn options() -> ConvertOptions {
 fn small(src: &Path) {
     for ending in ENDINGS {
         let name = format!("picture.{ending}");
-        write(&src.join("a").join(&name), &fs::read(written::file(&name)).unwrap());
+        write(&src.join("a").join(&name), &fs::read(pictures::file(&name)).unwrap());
     }
-    write(&src.join("b/photo.WEBP"), &fs::read(written::file("photo.webp")).unwrap());
+    write(&src.join("b/photo.WEBP"), &fs::read(pictures::file("photo.webp")).unwrap());
 }
 
 /// Formats and sizes of the records of `train`.
@@ -90,7 +90,7 @@ fn damaged_ones_are_named() {
     let temp = Temp::new();
     let src = temp.path("src");
     for ending in ENDINGS {
-        let whole = fs::read(written::file(&format!("picture.{ending}"))).unwrap();
+        let whole = fs::read(pictures::file(&format!("picture.{ending}"))).unwrap();
         let _ = fs::remove_dir_all(&src);
         write(&src.join(format!("a/cut.{ending}")), &whole[..whole.len() / 2]);
         let message = convert("folder", &src, &temp.path("out"), &options()).unwrap_err().to_string();
@@ -120,9 +120,9 @@ fn webp_claiming(height: u32, width: u32) -> Vec<u8> {
 fn bombs_are_refused_by_their_headers() {
     let temp = Temp::new();
     let src = temp.path("src");
-    let mut gif = fs::read(written::file("picture.gif")).unwrap();
+    let mut gif = fs::read(pictures::file("picture.gif")).unwrap();
     gif[6..10].fill(0xff);
-    let mut bmp = fs::read(written::file("picture.bmp")).unwrap();
+    let mut bmp = fs::read(pictures::file("picture.bmp")).unwrap();
     bmp[18..26].copy_from_slice(&[40_000u32.to_le_bytes(), 40_000u32.to_le_bytes()].concat());
     for (name, file) in [("bomb.webp", webp_claiming(16_000, 16_000)), ("bomb.gif", gif), ("bomb.bmp", bmp)] {
         let _ = fs::remove_dir_all(&src);

@@ -1,8 +1,8 @@
 //! The conversion of image files: resizing, the limit of pixels, and every kind of bad file.
 
 use crate::common::foreign::{Foreign, write_dataset};
-use crate::common::photos::{records, small};
 use crate::common::pictures::*;
+use crate::common::pictures::{records, small};
 use crate::common::*;
 use data_tools::{ConvertOptions, OnBad, convert, verify};
 use image::DynamicImage;

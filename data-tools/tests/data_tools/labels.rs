@@ -1,8 +1,8 @@
 //! Tests how labels map to classes: named numbers, splits with different numbering, and labels without a class.
 
 use crate::common::foreign::{Foreign, write_shard};
+use crate::common::pictures::images;
 use crate::common::pictures::*;
-use crate::common::written::images;
 use crate::common::*;
 use data_tools::{ConvertOptions, OnBad, Reshaping, convert, index, index_with, merge, verify};
 use loaders::record::RecordWriter;

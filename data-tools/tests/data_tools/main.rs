@@ -7,7 +7,6 @@ mod common;
 mod convert;
 mod copies;
 mod entry_points;
-mod extract;
 mod fifo;
 mod folder;
 mod foreign;

@@ -1,8 +1,8 @@
 //! Data sets made of others: reshard, merge, split, sample, and archives for WebDataset.
 
 use crate::common::Temp;
-use crate::common::photos::{records, small};
 use crate::common::pictures::*;
+use crate::common::pictures::{records, small};
 use crate::common::{contents, mnist};
 use data_tools::{ConvertOptions, Reshaping, Share, convert, export_webdataset, merge, reshard, sample, split, verify};
 use loaders::{Dataset, Manifest};

@@ -1,7 +1,7 @@
 //! Tar archives of WebDataset, tables, and arrays of NumPy: what they become, and what is said of bad ones.
 
 use crate::common::pictures::*;
-use crate::common::written::{Image, file, images, pixels};
+use crate::common::pictures::{Image, file, images, pixels};
 use crate::common::{Temp, tar, write_files};
 use data_tools::{ConvertOptions, OnBad, convert, export_webdataset, verify};
 use loaders::Limits;

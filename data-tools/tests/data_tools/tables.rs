@@ -2,7 +2,7 @@
 
 use crate::common::Temp;
 use crate::common::pictures::write;
-use crate::common::written::{Image, file, images, pixels};
+use crate::common::pictures::{Image, file, images, pixels};
 use data_tools::{ConvertOptions, OnBad, convert, verify};
 use loaders::Limits;
 use std::fs;

@@ -1,7 +1,7 @@
 //! Tests images with formats other than 8-bit grey or RGB, which are rejected by name or converted, and folders with grey images.
 
+use crate::common::pictures::images;
 use crate::common::pictures::*;
-use crate::common::written::images;
 use crate::common::*;
 use data_tools::{ConvertOptions, To8Bit, convert, to_8bit, verify};
 use image::{DynamicImage, ImageBuffer, ImageFormat, Luma};

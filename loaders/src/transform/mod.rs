@@ -6,7 +6,6 @@
 mod bytes;
 mod call;
 mod canvas;
-mod device;
 mod geometry;
 mod list;
 mod ops;

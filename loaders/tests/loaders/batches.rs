@@ -5,16 +5,17 @@ use std::collections::BTreeMap;
 use std::sync::Arc;
 use std::time::Duration;
 
-use crate::common::{self, SPEC, TestData, assert_contains, label, pixels};
 use loaders::order::{Order, rank_workers};
-use loaders::{Dataset, Error, EvalOrder, Io, Job, Loader, MixSettings, Options, PixelFormat, TrainOrder};
+use loaders::{Dataset, Error, EvalOrder, ImageSpec, Io, Job, Loader, MixSettings, Options, PixelFormat, TrainOrder};
+
+use crate::common::{self, SPEC, TestData, assert_contains, edit, label, pixels};
 
 const OPS: &[&str] = &["pad_crop(2)", "flip", "brightness(63)", "normalize"];
 
 /// Labels, ids and the bits of the pixels by (epoch, step, worker).
-type Seen = BTreeMap<(u32, u64, usize), (Vec<u32>, Vec<u64>, Vec<u32>)>;
+type BatchesSeen = BTreeMap<(u32, u64, usize), (Vec<u32>, Vec<u64>, Vec<u32>)>;
 
-fn load(data: &TestData, order: impl Order + 'static, threads: usize, seen: &mut Seen) {
+fn load_batches(data: &TestData, order: impl Order + 'static, threads: usize, seen: &mut BatchesSeen) {
     let options = Options { threads, ..Options::default() };
     let pipeline = data.pipeline(OPS, SPEC);
     let mut loader = Loader::start(data.shared(), pipeline, Box::new(order), options).unwrap();
@@ -35,17 +36,17 @@ fn load(data: &TestData, order: impl Order + 'static, threads: usize, seen: &mut
 fn threads_and_ranks_change_nothing() {
     let data = TestData::noise(101, 3, SPEC);
     let order = |mine| TrainOrder::new(3, 101, 16, 4, mine, (0, 0), 2);
-    let mut one = Seen::new();
-    load(&data, order(0..4), 1, &mut one);
+    let mut one = BatchesSeen::new();
+    load_batches(&data, order(0..4), 1, &mut one);
     for threads in [2, 5] {
-        let mut many = Seen::new();
-        load(&data, order(0..4), threads, &mut many);
+        let mut many = BatchesSeen::new();
+        load_batches(&data, order(0..4), threads, &mut many);
         assert!(many == one, "{threads} threads");
     }
     for ranks in 1..=4 {
-        let mut together = Seen::new();
+        let mut together = BatchesSeen::new();
         for rank in 0..ranks {
-            load(&data, order(rank_workers(rank, ranks, 4)), 2, &mut together);
+            load_batches(&data, order(rank_workers(rank, ranks, 4)), 2, &mut together);
         }
         assert!(together == one, "{ranks} ranks");
     }
@@ -70,15 +71,15 @@ fn batches_are_mixed_as_they_say() {
     let data = TestData::noise(25, 3, SPEC);
     let settings = MixSettings { mixup: 0.8, cutmix: 1.0, switch: 0.5, prob: 0.9 };
     let plain = data.pipeline(OPS, SPEC);
-    let load = |pipeline, format| {
+    let load_batches = |pipeline, format| {
         let order = TrainOrder::new(3, 25, 8, 2, 0..2, (0, 0), 3);
         Loader::start_as(format, data.shared(), pipeline, Box::new(order), Options::default()).unwrap()
     };
-    let mut mixed = load(plain.clone().mixed(settings), PixelFormat::Values);
-    let mut apart = load(plain, PixelFormat::Values);
+    let mut mixed = load_batches(plain.clone().mixed(settings), PixelFormat::Values);
+    let mut apart = load_batches(plain, PixelFormat::Values);
     let bare = data.pipeline(&["pad_crop(2)", "flip", "normalize"], SPEC);
-    let mut bytes = load(bare.clone().mixed(settings), PixelFormat::Bytes);
-    let mut same = load(bare, PixelFormat::Bytes);
+    let mut bytes = load_batches(bare.clone().mixed(settings), PixelFormat::Bytes);
+    let mut same = load_batches(bare, PixelFormat::Bytes);
     let mut found = [0; 3];
     while let Some(batch) = mixed.next().unwrap() {
         let (other, raw) = (apart.next().unwrap().unwrap(), bytes.next().unwrap().unwrap());
@@ -143,12 +144,12 @@ fn labels_and_pixels_are_those_of_the_ids() {
 #[test]
 fn evaluation_is_the_same_for_any_ranks() {
     let data = TestData::noise(45, 2, SPEC);
-    let mut one = Seen::new();
-    load(&data, EvalOrder::new(45, 8, 0, 1), 2, &mut one);
+    let mut one = BatchesSeen::new();
+    load_batches(&data, EvalOrder::new(45, 8, 0, 1), 2, &mut one);
     for ranks in 2..=4 {
-        let mut together = Seen::new();
+        let mut together = BatchesSeen::new();
         for rank in 0..ranks {
-            load(&data, EvalOrder::new(45, 8, rank, ranks), 2, &mut together);
+            load_batches(&data, EvalOrder::new(45, 8, rank, ranks), 2, &mut together);
         }
         assert!(together == one, "{ranks} ranks");
     }
@@ -305,8 +306,8 @@ fn dropping_at_any_moment_ends_the_threads() {
 #[test]
 fn empty_shares_are_batches_too() {
     let data = TestData::noise(3, 1, SPEC);
-    let mut seen = Seen::new();
-    load(&data, TrainOrder::new(1, 3, 8, 4, 0..4, (0, 0), 1), 2, &mut seen);
+    let mut seen = BatchesSeen::new();
+    load_batches(&data, TrainOrder::new(1, 3, 8, 4, 0..4, (0, 0), 1), 2, &mut seen);
     let sizes: Vec<_> = seen.values().map(|(labels, ..)| labels.len()).collect();
     assert_eq!(sizes, [0, 1, 1, 1]);
 }
@@ -356,5 +357,96 @@ fn a_nice_value_out_of_range_is_refused() {
         let pipeline = data.pipeline(OPS, SPEC);
         let error = Loader::start(data.shared(), pipeline, order, options).unwrap_err();
         assert_contains(&error.to_string(), &[&format!("nice {nice}"), "expected 0 to 19"]);
+    }
+}
+
+// Batches whose images are large enough for several threads to fill one: the same as those of a single thread.
+
+/// An image is a piece of its own.
+const LARGE: ImageSpec = ImageSpec::new(40, 40, 3);
+
+/// Ids, labels, the images' bits, and how many samples were left out, of each batch.
+type PiecesSeen = Vec<(Vec<u64>, Vec<u32>, Vec<u32>, usize)>;
+
+/// All batches of two epochs; and the most pieces that one was made of.
+fn load_pieces(data: &TestData, format: PixelFormat, options: Options) -> (PiecesSeen, usize) {
+    let mix = MixSettings { mixup: 0.8, cutmix: 1.0, switch: 0.5, prob: 0.9 };
+    let pipeline = data.pipeline(&["pad_crop(2)", "flip", "normalize"], LARGE).mixed(mix);
+    let order = Box::new(TrainOrder::new(3, 60, 16, 2, 0..2, (0, 0), 2));
+    let as_bytes = matches!(format, PixelFormat::Bytes);
+    let mut loader = Loader::start_as(format, data.shared(), pipeline, order, options).unwrap();
+    let (mut seen, mut most) = (PiecesSeen::new(), 0);
+    while let Some(batch) = loader.next().unwrap() {
+        let bits = match as_bytes {
+            true => batch.pixels().iter().map(|x| u32::from(*x)).collect(),
+            false => batch.images().iter().map(|x| x.to_bits()).collect::<Vec<_>>(),
+        };
+        assert_eq!(bits.len(), batch.len() * LARGE.values());
+        assert!(batch.fillings().iter().all(|filling| filling.thread < options.threads));
+        seen.push((batch.ids().to_vec(), batch.labels().to_vec(), bits, batch.skipped().len()));
+        most = most.max(batch.fillings().len());
+    }
+    (seen, most)
+}
+
+#[test]
+fn threads_that_share_batches_change_nothing() {
+    let data = TestData::noise(60, 3, LARGE);
+    for format in [PixelFormat::Values, PixelFormat::Bytes] {
+        let options = Options { threads: 1, io: Io::Mmap, ..Options::default() };
+        let (one, _) = load_pieces(&data, format.clone(), options);
+        assert_eq!(one.iter().map(|batch| batch.0.len()).sum::<usize>(), 120);
+        for threads in [2, 5] {
+            let (many, pieces) = load_pieces(&data, format.clone(), Options { threads, ..options });
+            assert!(many == one, "{threads} threads");
+            assert!(pieces > threads, "{pieces} pieces");
+            // where records are fetched ahead, a thread fills whole batches
+            let (fetched, pieces) = load_pieces(&data, format.clone(), Options { threads, io: Io::Read, ..options });
+            assert!(fetched == one && pieces == 1, "{threads} threads, {pieces} pieces");
+        }
+    }
+}
+
+/// Spoils these records of a data set in one shard.
+fn spoil(data: &TestData, records: &[usize], count: usize) {
+    edit(&data.shard(0), |bytes| {
+        let size = bytes.len() / count;
+        records.iter().for_each(|record| bytes[record * size + 200] ^= 0x10);
+    });
+}
+
+/// Samples that are left out leave no gap, in whatever piece they are: at its start, its end, or all of it.
+#[test]
+fn what_is_left_out_leaves_no_gap() {
+    let data = TestData::noise(60, 1, LARGE);
+    let whole = load_pieces(&data, PixelFormat::Values, Options::default()).0;
+    spoil(&data, &[0, 7, 8, 9, 10, 31, 32, 59], 60);
+    let options = Options { skip: true, io: Io::Mmap, ..Options::default() };
+    for format in [PixelFormat::Values, PixelFormat::Bytes] {
+        let (one, _) = load_pieces(&data, format.clone(), options);
+        assert_eq!(one.iter().map(|batch| batch.3).sum::<usize>(), 16);
+        for threads in [2, 5] {
+            assert!(load_pieces(&data, format.clone(), Options { threads, ..options }).0 == one, "{threads} threads");
+        }
+        for (less, all) in one.iter().zip(&whole) {
+            let kept: Vec<u64> = all.0.iter().copied().filter(|id| less.0.contains(id)).collect();
+            assert_eq!((less.0.len() + less.3, &less.0), (all.0.len(), &kept));
+        }
+    }
+}
+
+/// Of several bad records in one batch the first in order is named, whichever thread finds its own first.
+#[test]
+fn the_first_error_of_a_batch_is_its_error() {
+    let data = TestData::noise(40, 1, LARGE);
+    spoil(&data, &[13, 14, 18, 19], 40);
+    for threads in [1, 2, 3, 5].repeat(5) {
+        let order = Box::new(EvalOrder::new(40, 10, 0, 1));
+        let options = Options { threads, io: Io::Mmap, ..Options::default() };
+        let mut loader = Loader::start(data.shared(), data.pipeline(&[], LARGE), order, options).unwrap();
+        assert_eq!(loader.next().unwrap().unwrap().len(), 10);
+        let error = loader.next().unwrap_err().to_string();
+        assert_contains(&error, &["record 13 at byte", "checksum of the payload"]);
+        assert!(matches!(loader.next(), Err(loaders::Error::Stopped)));
     }
 }

@@ -10,8 +10,6 @@ mod golden;
 mod hostile;
 mod images;
 mod multi_label;
-mod pictures;
-mod pieces;
 mod policies;
 mod sigbus;
 mod storage;

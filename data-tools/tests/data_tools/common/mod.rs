@@ -1,9 +1,7 @@
 //! Tiny sources in the published formats, and folders that are removed when dropped.
 
 pub mod foreign;
-pub mod photos;
 pub mod pictures;
-pub mod written;
 
 use flate2::Compression;
 use flate2::write::GzEncoder;

@@ -1,11 +1,14 @@
 //! Image files for the tests: JPEG, PNG, CMYK and hostile ones, and the development kit of ImageNet in miniature.
 
+use std::collections::BTreeMap;
+use std::fs;
+use std::io::{Cursor, Write};
+use std::path::{Path, PathBuf};
+
 use flate2::Compression;
 use flate2::write::ZlibEncoder;
 use image::{DynamicImage, ImageFormat, RgbImage};
-use std::fs;
-use std::io::{Cursor, Write};
-use std::path::Path;
+use loaders::{Dataset, Format, decode};
 
 /// A smooth picture, different for each `salt`.
 pub fn picture(height: u32, width: u32, salt: u32) -> RgbImage {
@@ -126,4 +129,77 @@ fn number(value: f64) -> Vec<u8> {
 fn text(value: &str) -> Vec<u8> {
     let codes: Vec<u8> = value.encode_utf16().flat_map(u16::to_le_bytes).collect();
     matrix(4, [1, codes.len() as u32 / 2], "", &element(4, &codes))
+}
+
+// A small folder of image files, and the records that a folder becomes.
+
+/// 2 classes of 12 and 7 images, with all endings, some nested, beside other files.
+pub fn small(src: &Path) {
+    for i in 0..12 {
+        let ending = ["jpg", "jpeg", "JPG", "JPEG"][i as usize % 4];
+        write(&src.join(format!("cat/{i:02}.{ending}")), &jpeg(20 + i, 32, i));
+    }
+    for i in 0..7 {
+        let name = if i < 3 { format!("dog/deep/er/{i}.png") } else { format!("dog/{i}.PNG") };
+        write(&src.join(name), &png(40, 30 + i, 50 + i));
+    }
+    write(&src.join("dog/Thumbs.db"), b"x");
+    write(&src.join("dog/.hidden.jpg"), b"x");
+    write(&src.join(".git/a.jpg"), b"x");
+}
+
+/// Name -> (label, format, height, width, bytes) of a split.
+pub fn records(out: &Path, split: &str) -> BTreeMap<String, (u32, Format, u32, u32, Vec<u8>)> {
+    let split = Dataset::open(out).unwrap().split(split).unwrap();
+    let record = |id| {
+        let mut copy = Vec::new();
+        let (e, label) = split.record(id, &mut copy).unwrap();
+        (e.filename.to_string(), (label, e.format, e.height, e.width, e.encoded.to_vec()))
+    };
+    (0..split.len()).map(record).collect()
+}
+
+// The pictures in the files of `tests/data` that other programs wrote, see `sources.py` there.
+
+pub const HEIGHT: usize = 24;
+pub const WIDTH: usize = 20;
+
+/// A file of `tests/data`.
+pub fn file(name: &str) -> PathBuf {
+    Path::new(env!("CARGO_MANIFEST_DIR")).join("tests/data").join(name)
+}
+
+/// The pixels of picture `salt`, in RGB.
+pub fn pixels(salt: usize) -> Vec<u8> {
+    let pixel = |i: usize| {
+        let (y, x) = (i / WIDTH, i % WIDTH);
+        [x * 5 + salt * 37, y * 9 + salt * 11, x * y + salt * 3].map(|value| (value % 256) as u8)
+    };
+    (0..HEIGHT * WIDTH).flat_map(pixel).collect()
+}
+
+/// An image as it comes out of a data set.
+#[derive(Debug, PartialEq, Eq, PartialOrd, Ord)]
+pub struct Image {
+    pub name: String,
+    pub class: String,
+    pub pixels: Vec<u8>,
+}
+
+/// The images of a split, in order of their names.
+pub fn images(out: &Path, split: &str) -> Vec<Image> {
+    let split = Dataset::open(out).unwrap().split(split).unwrap();
+    let (mut copy, mut pixels) = (Vec::new(), Vec::new());
+    let mut found: Vec<Image> = (0..split.len())
+        .map(|id| {
+            let (example, label) = split.record(id, &mut copy).unwrap();
+            let spec = decode::spec(&example).unwrap();
+            let pixels = decode::decode(&example, spec, &mut pixels).unwrap().to_vec();
+            let class = split.class_names()[label as usize].clone();
+            assert_eq!(example.text, class);
+            Image { name: example.filename.to_string(), class, pixels }
+        })
+        .collect();
+    found.sort();
+    found
 }
