@@ -42,7 +42,7 @@ other_folder() {
     mkdir -p "$work/build/release"
     tar -C "$TARGET/release" --exclude incremental --exclude '*trireme*' --exclude '*loaders*' --exclude '*data_tools*' -cf - . |
         tar -C "$work/build/release" -xf -
-    CARGO_TARGET_DIR=$work/build cargo clean --quiet --release --locked -p mpi-sys -p mpi
+    CARGO_TARGET_DIR=$work/build cargo clean --quiet --release --locked -p mpi-sys -p mpi -p comm
     mv "$work/build" "$PARTS/mpich-build"
 }
 
