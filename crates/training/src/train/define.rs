@@ -7,7 +7,7 @@ use backend::Backend;
 use formats::checkpoint::Tensor;
 
 use crate::error::Error;
-use crate::train::agree::session::Session;
+use crate::train::agree::Session;
 use crate::train::init;
 use crate::train::plan::run::Run;
 use crate::train::plan::source::{PixelValues, Source};
