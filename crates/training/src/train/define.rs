@@ -99,7 +99,7 @@ pub fn copy(source: &Source) -> Option<NetworkCopy<'_>> {
 ///
 /// # Errors
 /// On all ranks alike: for a record without a label.
-pub fn share_count(session: &Session, source: &mut Source) -> Result<(), Error> {
+pub fn share_classes(session: &Session, source: &mut Source) -> Result<(), Error> {
     if !Census::needed(&source.recipe) {
         return Ok(());
     }

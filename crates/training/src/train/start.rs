@@ -154,7 +154,7 @@ fn plan_together<D: Device>(
     let settled = resume.as_ref().map_or(Ok(()), |resume| resume.head.settle(&mut source, request, ranks));
     session.agree(settled)?;
     define::share(session, &mut source)?;
-    define::share_count(session, &mut source)?;
+    define::share_classes(session, &mut source)?;
     session.watch.set_activity(Activity::Starting);
     let cores = session.cores()?;
     let resources = Resources::new(device, cores, request, source.recipe.loader.threads, ranks);
