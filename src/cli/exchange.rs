@@ -8,7 +8,7 @@ use clap::ValueEnum;
 use clap::builder::PossibleValue;
 use formats::interop::export::{Format, Settings};
 use training::eval::request::{ImportRequest, ModelRequest};
-use training::eval::{export, import, model};
+use training::eval::{self, import, model};
 
 use super::output::{Failure, print};
 
@@ -145,7 +145,7 @@ pub fn export(args: &ExportArgs) -> Result<(), Failure> {
         preprocess: args.preprocess,
         force: args.force,
     };
-    let exported = export::export(&request, &args.out, &settings)?;
+    let exported = eval::export(&request, &args.out, &settings)?;
     exported.notes.iter().for_each(|note| screen::say(note));
     exported.files.iter().try_for_each(|file| print(file.display()))
 }

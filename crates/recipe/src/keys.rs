@@ -183,7 +183,7 @@ fn cell(text: &str) -> String {
 }
 
 #[cfg(test)]
-mod tests {
+mod docs_tests {
     use std::path::Path;
 
     use super::*;

@@ -7,9 +7,9 @@ use comm::{Comm, Verdict};
 use crate::bench;
 use crate::error::Error;
 use crate::launch;
+use crate::train::agree::Session;
 use crate::train::agree::gpus;
 use crate::train::agree::preflight;
-use crate::train::agree::session::Session;
 use crate::train::observe::watch::Watch;
 
 /// The report of rank 0.

@@ -8,7 +8,7 @@ use comm::{Comm, World, codec};
 use loaders::Draws;
 
 use crate::error::Error;
-use crate::train::agree::session::Session;
+use crate::train::agree::Session;
 use crate::train::reduce::bucket_sum::SumStep;
 use crate::train::reduce::host::HostSum;
 use crate::train::reduce::plan::Costs;

@@ -9,8 +9,8 @@ use comm::{Comm, Error as CommError, World};
 use super::trained::{Setting, Synthetic, Work};
 use crate::device::{Device, DeviceChoice};
 use crate::error::Error;
+use crate::train::agree::Session;
 use crate::train::agree::gpus;
-use crate::train::agree::session::Session;
 
 /// The arguments of `trireme bench scale`.
 pub struct Scale {

@@ -119,7 +119,7 @@ pub fn missing(given: &Path) -> Error {
 pub fn runs_below(folder: &Path) -> String {
     match below(folder, false).as_slice() {
         [] => String::new(),
-        runs => format!(". The newest below it: {}", newest_missing(runs)),
+        runs => format!(". The newest below it: {}", list_newest(runs)),
     }
 }
 
@@ -130,11 +130,11 @@ fn advice(given: &Path, models: &[PathBuf]) -> String {
     match nearest(&given.display().to_string(), &words) {
         Some(like) => format!("did you mean {like}?"),
         None if models.is_empty() => "none lies near; give the output folder of a run, or the model.h5 in it".into(),
-        None => format!("the newest runs and models near it: {}", newest_missing(models)),
+        None => format!("the newest runs and models near it: {}", list_newest(models)),
     }
 }
 
-fn newest_missing(models: &[PathBuf]) -> String {
+fn list_newest(models: &[PathBuf]) -> String {
     let names: Vec<String> = models.iter().take(NAMED).map(|model| model.display().to_string()).collect();
     names.join(", ")
 }

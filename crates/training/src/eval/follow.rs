@@ -23,7 +23,7 @@ use crate::eval::request::{EvalRequest, ModelRequest};
 use crate::eval::score::Scored;
 use crate::eval::{chosen, score};
 use crate::signals;
-use crate::train::agree::session::Session;
+use crate::train::agree::Session;
 use crate::train::observe::watch::Activity;
 
 /// Time between two looks at the folder.

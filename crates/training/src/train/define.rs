@@ -7,7 +7,7 @@ use backend::Backend;
 use formats::checkpoint::Tensor;
 
 use crate::error::Error;
-use crate::train::agree::session::Session;
+use crate::train::agree::Session;
 use crate::train::init;
 use crate::train::plan::run::Run;
 use crate::train::plan::source::{PixelValues, Source};
@@ -99,7 +99,7 @@ pub fn copy(source: &Source) -> Option<NetworkCopy<'_>> {
 ///
 /// # Errors
 /// On all ranks alike: for a record without a label.
-pub fn share_count(session: &Session, source: &mut Source) -> Result<(), Error> {
+pub fn share_classes(session: &Session, source: &mut Source) -> Result<(), Error> {
     if !Census::needed(&source.recipe) {
         return Ok(());
     }

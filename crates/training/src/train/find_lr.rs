@@ -13,7 +13,7 @@ use report::{RateSearch, Reporter, Suggestion};
 use super::step::Stepper;
 use super::{RunContext, device_input};
 use crate::error::{Error, is_of_the_request};
-use crate::train::agree::session::Session;
+use crate::train::agree::Session;
 use crate::train::observe::trace::Trace;
 use crate::train::plan::run::Run;
 use crate::train::reduce::metrics::Requests;

@@ -9,7 +9,7 @@ use formats::checkpoint::Progress;
 use loaders::{Filling, Loader};
 
 use crate::error::Error;
-use crate::train::agree::session::Session;
+use crate::train::agree::Session;
 use crate::train::device_input::DeviceInput;
 use crate::train::observe::notices::Notices;
 use crate::train::observe::trace::{Lane, Trace};

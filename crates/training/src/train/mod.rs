@@ -21,7 +21,6 @@ pub mod observe;
 mod page;
 pub mod plan;
 pub mod reduce;
-mod resizing;
 pub mod save;
 mod scoring;
 pub mod start;
@@ -31,7 +30,7 @@ mod teacher;
 
 use std::time::{Duration, Instant};
 
-use agree::session::Session;
+use agree::Session;
 use backend::Backend;
 use base::screen;
 use device_input::DeviceInput;
@@ -342,6 +341,22 @@ impl<'a, B: Backend> Training<'a, B> {
         })?;
         let Some(path) = &request.trace else { return Ok(()) };
         self.trace.write(&session.comm, &session.world, path, &mut self.report)
+    }
+
+    /// Progressive resizing: switches to the image size of the current epoch. Everything else stays as it is.
+    fn resize(&mut self) -> Result<(), Error> {
+        let epoch = self.at.epoch;
+        self.run.resize(epoch)?;
+        // this process has begun with the images of its first epoch
+        if epoch == self.begun.epoch || !self.run.source.phases.begins(epoch) {
+            return Ok(());
+        }
+        let input = device_input(self.context.session, &self.run, epoch, &mut self.report)?;
+        let order = Box::new(self.run.order(epoch, 0));
+        let run = &self.run;
+        self.loader = input.start(&run.source.train, run.source.augment(epoch), order, run.options)?;
+        self.report.note(&format!("sizes: images of {} from epoch {epoch} on", run.source.augment(epoch).output()));
+        self.stepper.feed(run, input, (epoch, 0))
     }
 }
 

@@ -15,7 +15,7 @@ use report::predictions::{ClassScore, Predictions};
 use report::{EvaluationFile, Layers, Reporter, Spread, TensorSpread, evaluation_file, page};
 
 use crate::error::Error;
-use crate::train::agree::session::Session;
+use crate::train::agree::Session;
 use crate::train::evaluate::{Detail, file_name};
 use crate::train::plan::run::Run;
 use crate::train::plan::source::Source;

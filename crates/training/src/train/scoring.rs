@@ -11,7 +11,7 @@ use report::predictions::{ClassScore, Predictions};
 use super::evaluate::{Detail, Evaluated, Score};
 use super::{RunContext, Training};
 use crate::error::Error;
-use crate::train::agree::session::Session;
+use crate::train::agree::Session;
 use crate::train::observe::notices;
 
 /// The scores of one model, and what was made of each image, on rank 0, where it was wanted.

@@ -14,8 +14,8 @@ use report::{Reporter, Start, Tensorboard};
 use crate::device::{Device, DeviceSettings, Gpu};
 use crate::error::Error;
 use crate::train;
-use crate::train::agree::session::Session;
-use crate::train::agree::{algorithms, gpus, preflight, session};
+use crate::train::agree::Session;
+use crate::train::agree::{self, algorithms, gpus, preflight};
 use crate::train::init::begin::Begin;
 use crate::train::init::{begin, whiten};
 use crate::train::observe::stop::Stop;
@@ -154,7 +154,7 @@ fn plan_together<D: Device>(
     let settled = resume.as_ref().map_or(Ok(()), |resume| resume.head.settle(&mut source, request, ranks));
     session.agree(settled)?;
     define::share(session, &mut source)?;
-    define::share_count(session, &mut source)?;
+    define::share_classes(session, &mut source)?;
     session.watch.set_activity(Activity::Starting);
     let cores = session.cores()?;
     let resources = Resources::new(device, cores, request, source.recipe.loader.threads, ranks);
@@ -400,7 +400,7 @@ fn open_files(request: &TrainRequest, session: Option<&Session>, watch: &Watch) 
         Ok(["train".to_string()].into_iter().chain(scored.names()).collect())
     };
     watch.set_activity(Activity::Staging);
-    let dir = session::stage(session, Path::new(&recipe.data), under, splits)?;
+    let dir = agree::stage(session, Path::new(&recipe.data), under, splits)?;
     watch.set_activity(Activity::Reading);
     Source::open(loaded, &dir)
 }

@@ -12,7 +12,7 @@ use formats::checkpoint::Progress;
 use loaders::Loader;
 
 use crate::error::Error;
-use crate::train::agree::session::Session;
+use crate::train::agree::Session;
 use crate::train::ahead::Unread;
 use crate::train::device_input::DeviceInput;
 use crate::train::micro_batches::{MicroBatches, Observers};

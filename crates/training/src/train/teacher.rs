@@ -10,7 +10,7 @@ use loaders::record::masked_crc32c;
 use net::NetSpec;
 
 use crate::error::Error;
-use crate::train::agree::session::Session;
+use crate::train::agree::Session;
 use crate::train::plan::network::{is_there, of_model, shape_of};
 use crate::train::plan::phases::plan_size;
 use crate::train::plan::run::Run;

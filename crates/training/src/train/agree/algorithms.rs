@@ -6,7 +6,7 @@ use std::collections::BTreeMap;
 use backend::{AlgorithmChoice, Algorithms, Backend};
 
 use crate::error::Error;
-use crate::train::agree::session::Session;
+use crate::train::agree::Session;
 
 /// Name of the broadcast of rank 0's choice.
 const CHOICE: &str = "choice of algorithms";

@@ -9,7 +9,7 @@ use serde::{Deserialize, Serialize};
 
 use crate::device::{Device, Gpu};
 use crate::error::Error;
-use crate::train::agree::session::Session;
+use crate::train::agree::Session;
 
 /// How the GPUs of all ranks compare; the same on every rank.
 #[derive(Clone, Debug, Default, PartialEq, Eq)]

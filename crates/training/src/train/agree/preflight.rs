@@ -12,7 +12,7 @@ use loaders::filesystem::FileSystem;
 use serde::{Deserialize, Serialize};
 
 use crate::error::Error;
-use crate::train::agree::session::Session;
+use crate::train::agree::Session;
 
 /// Hosts with a line of their own.
 const HOSTS: usize = 16;

@@ -15,7 +15,7 @@ use loaders::{Chosen, EvalOrder, Options, Order, Pipeline, Split};
 use report::predictions::{ClassScore, Predictions, SeveralOutcome};
 
 use crate::error::Error;
-use crate::train::agree::session::Session;
+use crate::train::agree::Session;
 use crate::train::device_input::DeviceInput;
 use crate::train::observe::stop::Stop;
 use crate::train::observe::watch::Activity;

@@ -12,7 +12,7 @@ use report::predictions::{Outcome, Softmax};
 use super::collector::{Part, sets_of};
 use super::{Evaluation, Notes, ScoreSums};
 use crate::error::Error;
-use crate::train::agree::session::Session;
+use crate::train::agree::Session;
 use crate::train::device_input::DeviceInput;
 use crate::train::observe::stop::Stop;
 use crate::train::observe::watch::Activity;

@@ -14,7 +14,7 @@ use recipe::Init;
 use super::fit::{self, Fit, Taken};
 use super::{table, whiten};
 use crate::error::Error;
-use crate::train::agree::session::Session;
+use crate::train::agree::Session;
 use crate::train::plan::network::is_there;
 use crate::train::plan::run::Run;
 use crate::train::save::model;

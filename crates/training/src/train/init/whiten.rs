@@ -13,7 +13,7 @@ use recipe::nearest;
 
 use super::begin::share;
 use crate::error::Error;
-use crate::train::agree::session::Session;
+use crate::train::agree::Session;
 use crate::train::plan::run::Run;
 
 /// Added to each eigenvalue, as in the paper's program.

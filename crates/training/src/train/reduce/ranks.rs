@@ -8,7 +8,7 @@ use std::time::{Duration, Instant};
 use backend::{Across, Error};
 use comm::Comm;
 
-use crate::train::agree::session::Session;
+use crate::train::agree::Session;
 
 /// Sums over the ranks.
 pub trait RankSum {

@@ -15,7 +15,7 @@ use comm::{World, known_answer, library};
 use recipe::TransportSetting;
 
 use crate::error::Error;
-use crate::train::agree::session::Session;
+use crate::train::agree::Session;
 use crate::train::reduce::bucket_sum::{BucketSum, SumStep};
 use crate::train::reduce::device::{Group, MpiSum, NcclSum};
 use crate::train::reduce::host::HostSum;

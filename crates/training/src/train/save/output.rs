@@ -12,7 +12,7 @@ use formats::interop::export::keras;
 use loaders::{Images, printable, safe_create};
 
 use crate::error::Error;
-use crate::train::agree::session::Session;
+use crate::train::agree::Session;
 use crate::train::plan::network::shape_of;
 use crate::train::plan::run::Run;
 use crate::train::save::model;

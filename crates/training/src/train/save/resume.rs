@@ -17,7 +17,7 @@ use recipe::Recipe;
 use serde::{Deserialize, Serialize};
 
 use crate::error::Error;
-use crate::train::agree::session::Session;
+use crate::train::agree::Session;
 use crate::train::plan::network::of_model;
 use crate::train::plan::request::TrainRequest;
 use crate::train::plan::run::Run;

@@ -13,7 +13,7 @@ use recipe::Every;
 use report::Reporter;
 
 use crate::error::Error;
-use crate::train::agree::session::Session;
+use crate::train::agree::Session;
 use crate::train::observe::stop::Stop;
 use crate::train::observe::watch::Activity;
 use crate::train::plan::request::TrainRequest;

@@ -12,7 +12,7 @@ use loaders::crc32c::crc32c_append;
 use loaders::on_threads;
 
 use crate::error::Error;
-use crate::train::agree::session::Session;
+use crate::train::agree::Session;
 use crate::train::plan::run::Run;
 use crate::train::reduce::bucket_sum::{from_bytes, to_bytes};
 use crate::train::save::hand_over::HandOver;
