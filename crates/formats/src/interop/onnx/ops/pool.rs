@@ -65,6 +65,12 @@ fn max<'a>(build: &mut Build<'a>, node: &Node<'a>) -> Result<Value, String> {
         {
             (view, padding)
         }
+        Value::Padded(..) => {
+            return Err(
+                "a max pool of an image padded with zeros is supported only after ReLU; here values may be negative"
+                    .into(),
+            );
+        }
         _ => (build.image(node, 0)?, Padding::NONE),
     };
     let (image, sizes) = (before.around(build.shapes[x.id.0]), Sizes::of_pool(node)?);
