@@ -6,7 +6,7 @@ use net::Activation;
 
 use crate::cuda::device::Cuda;
 use crate::cuda::driver::memory::CudaBuf;
-use crate::cuda::driver::memory::{Activation as Element, Slice};
+use crate::cuda::driver::slice::{Activation as Element, Slice};
 use crate::cuda::layout::Format;
 use crate::cuda::kernels::kernel::kernels;
 use crate::cuda::shared::Shared;

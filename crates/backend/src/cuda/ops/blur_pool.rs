@@ -6,7 +6,7 @@ use net::BlurPool;
 
 use crate::cuda::device::Cuda;
 use crate::cuda::driver::memory::CudaBuf;
-use crate::cuda::driver::memory::{Activation, Slice};
+use crate::cuda::driver::slice::{Activation, Slice};
 use crate::cuda::layout::Format;
 use crate::cuda::kernels::kernel::kernels;
 use crate::cuda::layout::channels_last;

@@ -9,7 +9,7 @@ use crate::cuda::cudnn::choice::choose;
 use crate::cuda::cudnn::convolution::{Convolution, Direction, Tensor};
 use crate::cuda::device::Cuda;
 use crate::cuda::driver::memory::CudaBuf;
-use crate::cuda::driver::memory::{Activation as Element, Slice};
+use crate::cuda::driver::slice::{Activation as Element, Slice};
 use crate::cuda::driver::status::attempted;
 use crate::cuda::layout::Format;
 use crate::cuda::layout::channels_last;

@@ -6,7 +6,7 @@ use net::DropPath;
 
 use crate::cuda::device::Cuda;
 use crate::cuda::driver::memory::CudaBuf;
-use crate::cuda::driver::memory::{Activation, Slice};
+use crate::cuda::driver::slice::{Activation, Slice};
 use crate::cuda::layout::Format;
 use crate::cuda::kernels::declarations::CopyTensor;
 use crate::cuda::kernels::kernel::kernels;

@@ -6,7 +6,7 @@ use net::GroupNorm;
 
 use crate::cuda::device::Cuda;
 use crate::cuda::driver::memory::CudaBuf;
-use crate::cuda::driver::memory::Activation;
+use crate::cuda::driver::slice::Activation;
 use crate::cuda::layout::Format;
 use crate::cuda::kernels::kernel::kernels;
 use crate::cuda::shared::Shared;

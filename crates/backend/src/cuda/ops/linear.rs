@@ -8,7 +8,7 @@ use net::{Linear, Shape};
 use crate::cuda::cublaslt::{Epilogue, Factor, Product, Wanted};
 use crate::cuda::device::Cuda;
 use crate::cuda::driver::memory::CudaBuf;
-use crate::cuda::driver::memory::{Activation, Slice};
+use crate::cuda::driver::slice::{Activation, Slice};
 use crate::cuda::layout::Format;
 use crate::cuda::kernels::kernel::kernels;
 use crate::cuda::shared::Shared;
@@ -74,7 +74,8 @@ impl Plan {
         // one algorithm whatever the number of rows, so that every share of a batch is computed alike
         let product = |factors, wide, epilogue, what: &str| {
             let operation = format!("linear {inputs} to {outputs}, {}{tf32}, {what}{epilogue}", settings.precision);
-            Product::new(shared, &Wanted { factors, wide, epilogue, operation, n, name: r.name })
+            let wanted = Wanted { factors, wide, epilogue, operation, n, name: r.name };
+            Product::new(shared.cublaslt()?, &shared.settings, &shared.chosen, &wanted)
         };
         // y = x w'; dw = dy' x; dx = dy w
         let (x_rows, dy_rows, w) = (factor(n, inputs), factor(n, outputs), factor(outputs, inputs));

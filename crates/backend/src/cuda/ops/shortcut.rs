@@ -6,7 +6,7 @@ use net::{OpSpec, Shortcut};
 
 use crate::cuda::device::Cuda;
 use crate::cuda::driver::memory::CudaBuf;
-use crate::cuda::driver::memory::Slice;
+use crate::cuda::driver::slice::Slice;
 use crate::cuda::layout::Format;
 use crate::cuda::kernels::declarations::{ShortcutBackward, ShortcutForward, ShortcutSizes};
 use crate::cuda::layout::channels_last;
