@@ -5,7 +5,7 @@ use net::Shape;
 use crate::TensorDesc;
 use super::products::Forward;
 use super::products::Inputs;
-use super::plan::{DEPTH, GROUP, Sizes};
+use super::products::{DEPTH, GROUP, Sizes};
 use super::super::panels::{PANEL, Panels};
 use super::super::threads::Threads;
 use super::super::vector::Avx2;
