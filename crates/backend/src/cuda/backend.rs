@@ -1,4 +1,5 @@
-//! The memory of a GPU, the passes over flat arrays, the plan of each operation, the start of a pass, the loss and the optimizer's passes of a GPU.
+//! The memory of a GPU, the passes over flat arrays, the plan of each operation, the start of a pass, the loss and the optimizer's
+//! passes.
 
 use std::ops::Range;
 

@@ -2,10 +2,10 @@
 
 use net::Norm;
 
-use crate::{Error, Gradients, Pass, PlanRequest, Planned, TensorDesc, across};
 use super::activation::relu;
-use super::device::Reference;
 use super::device::HostBuf;
+use super::device::Reference;
+use crate::{Error, Gradients, Pass, PlanRequest, Planned, TensorDesc, across};
 
 /// Batch normalisation of known sizes, with the statistics of its last batch.
 pub(super) struct Plan {

@@ -4,15 +4,15 @@ use std::rc::Rc;
 
 use net::Linear;
 
-use crate::{Error, Gradients, Keeps, Pass, PlanRequest, Planned, TensorDesc};
-use super::products::{Forward, Inputs, Sizes, Weights};
 use super::super::buf::{AlignedBuf, Scratch};
 use super::super::device::Cpu;
+use super::super::fusion::Relu;
 use super::super::layout::Format;
 use super::super::panels::Panels;
-use super::super::fusion::Relu;
 use super::super::threads::Threads;
 use super::super::vector::Avx2;
+use super::products::{Forward, Inputs, Sizes, Weights};
+use crate::{Error, Gradients, Keeps, Pass, PlanRequest, Planned, TensorDesc};
 
 /// Of known sizes.
 pub struct Plan {

@@ -1,4 +1,5 @@
-//! The products of a linear layer over weights in panels, its sizes, and those of the pieces in which the products are made: outputs, the gradient of inputs, and the gradients of weights and bias.
+//! The products of a linear layer over weights in panels: outputs, the gradient of inputs, and the gradients of weights and bias. Also
+//! the sizes of the layer and of the pieces in which the products are made.
 
 use std::arch::x86_64 as x86;
 use std::ops::Range;

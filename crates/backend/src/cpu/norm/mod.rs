@@ -10,22 +10,22 @@ mod tests;
 
 use std::rc::Rc;
 
-use batch::{Backward, Tensors};
-use batch::{Affine, Batch, Output};
 use batch::Channel;
+use batch::{Affine, Batch, Output};
+use batch::{Backward, Tensors};
 use net::Norm;
 use rows::Bits;
 
-use crate::across::{self, Across};
-use crate::{Arena, Error, Gradients, Keeps, Pass, PlanRequest, Planned, TensorDesc};
 use super::buf::AlignedBuf;
-use super::moments::ChannelSums;
 use super::device::Cpu;
-use super::layout::Format;
-use super::moments::{Moments, OutputMoments};
 use super::fusion::{Constants, Normal};
+use super::layout::Format;
+use super::moments::ChannelSums;
+use super::moments::{Moments, OutputMoments};
 use super::number::{Number, by_numbers};
 use super::threads::Shared;
+use crate::across::{self, Across};
+use crate::{Arena, Error, Gradients, Keeps, Pass, PlanRequest, Planned, TensorDesc};
 
 /// Batch normalisation of known sizes, with the statistics of its last batch.
 struct Plan {

@@ -4,6 +4,10 @@ use std::rc::Rc;
 
 use net::{Activation, Conv};
 
+use super::bias::Parts;
+use super::fold::Fold;
+use super::halves::{gradient, weights};
+use super::{activation, bias};
 use crate::cuda::cudnn::candidates::Prepared;
 use crate::cuda::cudnn::choice::choose;
 use crate::cuda::cudnn::convolution::{Convolution, Direction, Tensor};
@@ -15,10 +19,6 @@ use crate::cuda::layout::Format;
 use crate::cuda::layout::channels_last;
 use crate::cuda::shared::Shared;
 use crate::{Error, Gradients, Pass, PlanRequest, Planned, TensorDesc, Traffic};
-use super::fold::Fold;
-use super::halves::{gradient, weights};
-use super::bias::Parts;
-use super::{activation, bias};
 
 /// A convolution of known sizes.
 pub struct Plan {

@@ -5,17 +5,17 @@ use std::rc::Rc;
 
 use net::{Linear, Shape};
 
+use super::bias::{Parts, rows_of};
+use super::halves::weights;
+use super::{activation, bias};
 use crate::cuda::cublaslt::{Epilogue, Factor, Product, Wanted};
 use crate::cuda::device::Cuda;
 use crate::cuda::driver::memory::CudaBuf;
 use crate::cuda::driver::slice::{Activation, Slice};
-use crate::cuda::layout::Format;
 use crate::cuda::kernels::kernel::kernels;
+use crate::cuda::layout::Format;
 use crate::cuda::shared::Shared;
 use crate::{Error, Gradients, Pass, PlanRequest, Planned, TensorDesc, Traffic};
-use super::halves::weights;
-use super::bias::{Parts, rows_of};
-use super::{activation, bias};
 
 /// Weights up to which one kernel of ours computes all gradients: there, launches take longer than what is computed. The number of rows
 /// must not matter, so that every share of a batch is computed alike.

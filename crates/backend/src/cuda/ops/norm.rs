@@ -4,18 +4,20 @@ use std::rc::Rc;
 
 use net::Norm;
 
+use super::bias::Parts;
+use super::shortcut::Route;
 use crate::cuda::device::Cuda;
-use crate::cuda::driver::memory::Inlet;
 use crate::cuda::driver::memory::CudaBuf;
+use crate::cuda::driver::memory::Inlet;
 use crate::cuda::driver::pinned::Pinned;
 use crate::cuda::driver::slice::{Activation, Slice};
+use crate::cuda::kernels::declarations::{
+    NormAffine, NormBackward, NormForward, NormGradients, NormMoments, NormSlopes,
+};
 use crate::cuda::layout::Format;
-use crate::cuda::kernels::declarations::{NormAffine, NormBackward, NormForward, NormGradients, NormMoments, NormSlopes};
 use crate::cuda::pass::PLACES;
 use crate::cuda::shared::Shared;
 use crate::{Error, Gradients, Pass, PlanRequest, Planned, ShortcutOf, Slot, TensorDesc, Traffic, across};
-use super::bias::Parts;
-use super::shortcut::Route;
 
 /// Bits of the kernels' `mode`.
 const RELU: i32 = 1;
