@@ -2,6 +2,7 @@
 //! [`mod@reference`] is the oracle in plain loops, [`cpu`] runs on oneDNN, [`cuda`] on cuDNN and kernels of its own. `nn` decides what
 //! runs when.
 
+mod across;
 mod algorithms;
 pub mod cpu;
 pub mod cuda;
@@ -16,12 +17,13 @@ mod queue;
 pub mod reference;
 pub mod update;
 
+pub use across::Across;
 pub use algorithms::{AlgorithmChoice, Algorithms, Implementation, Implementations};
 pub use base::code_spec::{CodeFormat, CodeSpec, Codes, Draw, IntegerCodes, Moments};
-pub use device::{Cores, DeviceKind, DeviceSettings, Gpu, Precision, Regions, Unavailable};
+pub use device::{DeviceKind, DeviceSettings, Gpu, Precision, Unavailable};
 pub use draws::DrawKey;
 pub use error::Error;
-pub use interface::Backend;
+pub use interface::{Backend, Cores, Regions};
 pub use losses::{
     CrossEntropy, LossForm, LossScale, LossScaling, LossSums, Objective, SoftLoss, SoftTargets, Teaching, place_of_best,
 };
@@ -29,5 +31,5 @@ pub use memory::{Arena, Buffer, DeviceMemory, ParamFormat, Region, Slot, TensorD
 pub use planned::{
     CropRect, Gradients, Input, Keeps, Pass, PassInput, PlanRequest, Planned, ShortcutOf, Through, Traffic,
 };
-pub use queue::{Across, Collective, Collectives, DeviceCodec, Queue, Ready};
+pub use queue::{Collective, Collectives, DeviceCodec, Queue, Ready};
 pub use update::{Norms, ParamGroup, Rule, Update};

@@ -3,10 +3,10 @@
 use loaders::Mix;
 use net::{Op, Shape, Shortcut};
 
+use super::across::Across;
 use super::error::Error;
 use super::losses::{CrossEntropy, SoftTargets};
 use super::memory::{Arena, DeviceMemory, Slot, TensorDesc};
-use super::queue::Across;
 use crate::DrawKey;
 
 /// Inputs of a pass beside the tensors of the operation.

@@ -70,59 +70,6 @@ pub trait Queue<D: DeviceMemory> {
     fn loss_sums(&self) -> Result<LossSums, Error>;
 }
 
-// Batch normalisation over a batch that is spread over several ranks: the whole batch's statistics and sums from the ranks'.
-
-/// Sums over all ranks in the middle of a pass. Every rank calls it equally often, in the same order, with as many values.
-pub trait Across {
-    /// Replaces `values` by their sums over all ranks.
-    fn sum(&self, values: &mut [f64]) -> Result<(), Error>;
-
-    /// The part of a rank without samples in the statistics of a forward pass over `channels` channels.
-    fn no_statistics(&self, channels: usize) -> Result<(), Error> {
-        self.sum(&mut vec![0.0; 1 + 2 * channels])
-    }
-
-    /// The part of a rank without samples in the sums of a backward pass.
-    fn no_gradients(&self, channels: usize) -> Result<(), Error> {
-        self.sum(&mut vec![0.0; 2 * channels])
-    }
-}
-
-/// Replaces this rank's mean and M2 (sum of squared offsets from the mean) of each channel by those of the whole batch; gives its
-/// number of values a channel, where this rank has `n`.
-///
-/// With d = mean - r, r the running mean, which all ranks have alike: sums of n, n d and M2 + n d^2 over the ranks, then
-/// mean = r + S(n d)/S(n) and M2 = S(M2 + n d^2) - S(n d)^2/S(n). Offsets from r keep what matters when |mean| is much larger than
-/// the deviation; equal to Chan's pairwise formula, in one sum.
-pub(super) fn statistics(
-    across: &dyn Across,
-    n: f64,
-    running: &[f32],
-    mean: &mut [f64],
-    m2: &mut [f64],
-) -> Result<f64, Error> {
-    let c = running.len() / 2;
-    let mut values = vec![n];
-    values.extend((0..c).map(|i| n * (mean[i] - f64::from(running[i]))));
-    values.extend((0..c).map(|i| m2[i] + n * (mean[i] - f64::from(running[i])).powi(2)));
-    across.sum(&mut values)?;
-    let (n, (offsets, squares)) = (values[0], values[1..].split_at(c));
-    for i in 0..c {
-        mean[i] = f64::from(running[i]) + offsets[i] / n;
-        m2[i] = (squares[i] - offsets[i] * offsets[i] / n).max(0.0);
-    }
-    Ok(n)
-}
-
-/// Sums over all ranks of the backward pass's two sums of each of `channels` channels; the arguments may hold padding beyond.
-pub(super) fn gradients(across: &dyn Across, channels: usize, s: &mut [f64], sx: &mut [f64]) -> Result<(), Error> {
-    let mut values = [&s[..channels], &sx[..channels]].concat();
-    across.sum(&mut values)?;
-    s[..channels].copy_from_slice(&values[..channels]);
-    sx[..channels].copy_from_slice(&values[channels..]);
-    Ok(())
-}
-
 // Sums over ranks by the devices themselves, beside MPI.
 
 /// A device that can join the other ranks' devices.

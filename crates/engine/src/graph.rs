@@ -2,8 +2,9 @@
 
 use std::collections::{BTreeMap, VecDeque};
 use std::rc::Rc;
+use std::time::{Duration, Instant};
 
-use backend::{Across, Arena, Backend, DeviceMemory, Error, Input, LossSums, Objective, Slot, TensorDesc};
+use backend::{Across, Arena, Backend, DeviceMemory, Error, Input, LossSums, Objective, Regions, Slot, TensorDesc};
 use net::{NetSpec, SpecError};
 
 use super::accumulate::{Accumulator, Gather};
@@ -13,7 +14,6 @@ use super::params::Freeze;
 use super::params::Layout;
 use super::params::NormPlace;
 use super::plan::{SizePlans, facts, initial_running, make_plan, norm_places, param_specs};
-use super::profile::{NodeCost, NodeSpan};
 use super::tensors::Tensors;
 
 /// What a graph is for.
@@ -59,6 +59,31 @@ pub(super) struct Soft<B: Backend> {
     /// Of the next pass, as [`SoftTargets::table`](backend::SoftTargets::table).
     pub(super) table: Vec<f32>,
     pub(super) teacher: Option<Box<Graph<B>>>,
+}
+
+/// Time spent in one node, forward and backward.
+pub type NodeTime = [Duration; 2];
+
+/// What one node took.
+#[derive(Clone, Copy, Debug, Default)]
+pub struct NodeCost {
+    /// Its time.
+    pub time: NodeTime,
+    /// Its parallel regions, on a device with threads of this process.
+    pub regions: Regions,
+}
+
+/// When a node ran.
+#[derive(Clone, Copy, Debug)]
+pub struct NodeSpan {
+    /// Which.
+    pub node: usize,
+    /// Its backward pass.
+    pub backward: bool,
+    /// Its beginning.
+    pub start: Instant,
+    /// How long it took.
+    pub took: Duration,
 }
 
 /// A planned network with its parameters.

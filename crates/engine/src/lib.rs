@@ -18,7 +18,7 @@ pub mod table;
 mod tensors;
 
 pub use accumulate::{Gather, MicroBatch};
-pub use graph::{Batch, Graph, Loss, Purpose};
+pub use graph::{Batch, Graph, Loss, NodeCost, NodeTime, Purpose};
 pub use params::{NormPlace, Param};
-pub use profile::{NodeCost, NodeTime, Share};
+pub use profile::Share;
 pub use replay::FollowUp;

@@ -1,10 +1,10 @@
 //! How long each node of a graph takes and when it runs, and how much a training step reads and writes in the device's memory.
 
-use std::time::{Duration, Instant};
+use std::time::Instant;
 
 use backend::{Backend, Cores, Error, Regions, Traffic};
 
-use super::graph::Graph;
+use super::graph::{Graph, NodeCost, NodeSpan};
 use super::memory::Move;
 
 impl<B: Backend> Graph<B> {
@@ -85,36 +85,11 @@ impl<B: Backend> Graph<B> {
     }
 }
 
-/// Time spent in one node, forward and backward.
-pub type NodeTime = [Duration; 2];
-
-/// What one node took.
-#[derive(Clone, Copy, Debug, Default)]
-pub struct NodeCost {
-    /// Its time.
-    pub time: NodeTime,
-    /// Its parallel regions, on a device with threads of this process.
-    pub regions: Regions,
-}
-
 /// Where a pass of a node began.
 #[derive(Clone, Copy, Debug)]
 pub(super) struct Mark {
     pub start: Instant,
     pub regions: Regions,
-}
-
-/// When a node ran.
-#[derive(Clone, Copy, Debug)]
-pub struct NodeSpan {
-    /// Which.
-    pub node: usize,
-    /// Its backward pass.
-    pub backward: bool,
-    /// Its beginning.
-    pub start: Instant,
-    /// How long it took.
-    pub took: Duration,
 }
 
 /// What all operations of a kind move.

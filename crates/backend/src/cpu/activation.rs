@@ -5,13 +5,13 @@ use std::f32::consts::FRAC_1_SQRT_2;
 use base::simd;
 use net::Activation;
 
-use crate::{Error, Gradients, Keeps, Pass, PlanRequest, Planned, TensorDesc};
 use super::buf::AlignedBuf;
 use super::device::Cpu;
-use super::vector::exp;
 use super::flat::{UNIT, clear_padding};
 use super::layout::Format;
 use super::threads::Threads;
+use super::vector::exp;
+use crate::{Error, Gradients, Keeps, Pass, PlanRequest, Planned, TensorDesc};
 
 /// y = f(x) of equally many elements; the number is the function's.
 type Forward = fn(y: &mut [f32], x: &[f32], a: f32);

@@ -3,12 +3,12 @@
 use base::simd;
 use net::Add;
 
-use crate::{Error, Gradients, Keeps, Pass, PlanRequest, Planned, TensorDesc};
 use super::buf::AlignedBuf;
 use super::device::Cpu;
 use super::flat::UNIT;
 use super::layout::Format;
 use super::threads::Threads;
+use crate::{Error, Gradients, Keeps, Pass, PlanRequest, Planned, TensorDesc};
 
 /// A sum of known size.
 struct Plan {

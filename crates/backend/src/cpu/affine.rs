@@ -5,21 +5,20 @@ use std::rc::Rc;
 use net::{Conv, Linear, Shape};
 
 use super::buf::{AlignedBuf, Scratch};
-use super::conv::Framed;
 use super::device::Cpu;
+use super::framed::Framed;
 use super::fusion::Relu;
 use super::layout::Format;
 use super::layout::Md;
-use super::layout::Unblocked;
 use super::number::{Bf16, Rounded};
 use super::onednn::{Engine, Primitive, arg, reorder};
 use super::own_gradient::Depthwise;
 use super::own_gradient::FewChannels;
 use super::own_gradient::OwnGradient;
-use super::product::Direction;
 use super::product::{Geometry, activation};
 use super::product::{Product, pointer};
 use super::relaid;
+use super::sys::Direction;
 use super::threads::Threads;
 use crate::{Arena, Error, Gradients, Keeps, Pass, PlanRequest, Planned, Slot, TensorDesc};
 
@@ -386,4 +385,39 @@ impl WeightGradient {
 
 fn not_planned(op: &str) -> Error {
     Error::Unsupported { op: op.into(), why: "backward of a plan made for evaluation".into() }
+}
+
+/// Copies of an image and its gradient in plain order.
+struct Unblocked {
+    image: TensorDesc,
+    pub x: AlignedBuf,
+    pub dx: AlignedBuf,
+}
+
+impl Unblocked {
+    /// For the first input; none where its channels fill their blocks.
+    pub fn new(r: &PlanRequest<'_, Cpu>) -> Result<Option<Self>, Error> {
+        let image = r.x[0];
+        if image.shape.c.is_multiple_of(image.block) {
+            return Ok(None);
+        }
+        let elems = image.n * image.shape.elems();
+        let dx = if r.train && r.wants_dx { elems } else { 0 };
+        Ok(Some(Self { image, x: AlignedBuf::zeroed(elems, r.name)?, dx: AlignedBuf::zeroed(dx, r.name)? }))
+    }
+
+    /// Bytes of both.
+    pub fn bytes(&self) -> usize {
+        4 * (self.x.as_slice().len() + self.dx.as_slice().len())
+    }
+
+    /// Copies the image.
+    pub fn fill(&mut self, image: &AlignedBuf) {
+        self.image.to_plain(image.as_slice(), self.x.as_mut_slice());
+    }
+
+    /// Copies the gradient back.
+    pub fn give_back(&self, dx: &mut AlignedBuf) {
+        self.image.from_plain(self.dx.as_slice(), dx.as_mut_slice());
+    }
 }

@@ -3,12 +3,12 @@
 use base::simd;
 use net::BlurPool;
 
-use crate::{Error, Gradients, Keeps, Pass, PlanRequest, Planned, TensorDesc};
 use super::buf::AlignedBuf;
 use super::device::Cpu;
-use super::layout::Format;
 use super::lanes::by_block;
+use super::layout::Format;
 use super::threads::Threads;
+use crate::{Error, Gradients, Keeps, Pass, PlanRequest, Planned, TensorDesc};
 
 /// Of known sizes.
 struct Plan {

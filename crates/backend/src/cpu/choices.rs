@@ -7,12 +7,9 @@ use std::fmt;
 use std::path::Path;
 use std::str::FromStr;
 
-use net::{Conv, Op, Shape};
+use net::{Conv, Shape};
 
-use super::device::Cpu;
 use super::isa::Isa;
-use super::{affine, conv, linear, onednn, winograd};
-use crate::{AlgorithmChoice, Algorithms, Backend, Error, Implementation, Implementations, PlanRequest};
 
 /// Tables that are built in: name and text.
 const TEXTS: [(&str, &str); 5] = [
@@ -291,85 +288,6 @@ mod processor_tests {
     }
 }
 
-// The table as a choice of algorithms: all ranks use that of rank 0, and a resumed run uses that of its checkpoint, even if the processors
-// differ.
-
-/// The one operation, since one table is for all convolutions.
-const ALGORITHMS_OF: &str = "convolutions";
-
-impl Cpu {
-    /// Where a table's choices are the same: blocks of as many channels, the same library.
-    fn on(&self) -> String {
-        format!("{}, {}", onednn::version(), self.isa.min(Isa::Avx512).name())
-    }
-}
-
-impl AlgorithmChoice for Cpu {
-    fn used(&self) -> Algorithms {
-        let table = [(ALGORITHMS_OF.to_string(), self.table.borrow().in_a_line())];
-        Algorithms { on: self.on(), by_operation: table.into() }
-    }
-
-    fn adopt(&self, algorithms: &Algorithms) {
-        let line = algorithms.by_operation.get(ALGORITHMS_OF).filter(|_| !self.named && algorithms.on == self.on());
-        if let Some(table) = line.and_then(|line| Table::from_line(line)) {
-            self.table.replace(table);
-        }
-    }
-
-    fn is_known_before(&self) -> bool {
-        true
-    }
-
-    fn describe(&self) -> String {
-        let who = if self.named { format!(" (named by {VARIABLE})") } else { String::new() };
-        format!("{ALGORITHMS_OF} by {}{who}, for {}", self.table.borrow().describe(), self.on())
-    }
-}
-
-impl Implementations<Self> for Cpu {
-    fn all(&self, r: &PlanRequest<'_, Self>) -> Result<Vec<Implementation<Self>>, Error> {
-        if let Op::Linear(op) = r.op
-            && let Some(own) = linear::in_panels(self, r, op)?
-        {
-            let own = Implementation { name: "panels", plan: Box::new(own) };
-            return Ok(vec![own, Implementation { name: "onednn", plan: linear::by_onednn(self, r, op)? }]);
-        }
-        let Some(op) = choosable(self, r) else {
-            return Ok(vec![Implementation { name: "", plan: self.plan(r)? }]);
-        };
-        let direct = affine::Plan::conv(self, r, op)?;
-        let taken = if conv::needs_winograd(r, &direct) { Kernels::Winograd } else { conv::chosen(self, r, op) };
-        let mut all = vec![Implementation { name: Kernels::OneDnn.name(), plan: Box::new(direct) }];
-        if let Some(plan) = winograd::plan(self, r, op) {
-            all.push(Implementation { name: Kernels::Winograd.name(), plan: plan? });
-        }
-        all.sort_by_key(|one| one.name != taken.name());
-        Ok(all)
-    }
-
-    fn row(&self, r: &PlanRequest<'_, Self>, by: &str, ratios: &[f64]) -> Option<String> {
-        let (op, by) = (choosable(self, r)?, Kernels::named(by)?);
-        // rows are for padding of half the kernel, and hold for other paddings, too
-        if op.kernel[0] != 2 * op.pads[0] + 1 {
-            return None;
-        }
-        Some(Row { sizes: Sizes::of(r.x[0].shape, op), by, ratios: ratios.to_vec() }.to_string())
-    }
-
-    fn table(&self, before: &str, taken: &str, batches: &[usize], rows: &[String]) -> Result<String, String> {
-        merged(before, taken, batches, rows)
-    }
-}
-
-/// The convolution, if it is one that Winograd's kernels are for.
-fn choosable<'a>(cpu: &Cpu, r: &PlanRequest<'a, Cpu>) -> Option<&'a Conv> {
-    match r.op {
-        Op::Conv(op) if winograd::fits(cpu, r, op) => Some(op),
-        _ => None,
-    }
-}
-
 #[cfg(test)]
 mod tests {
     use super::*;
@@ -469,30 +387,5 @@ mod rows_tests {
         assert_eq!(second, format!("# by hand\n{HEAD}# Measured with 16 images, there\n{newer}\n{large}\n"));
         let why = merged("# x\nrubbish\n", "there", &[16], &rows(&[newer])).unwrap_err();
         assert!(why.starts_with("line 2, \"rubbish\": expected kernel"), "{why}");
-    }
-}
-
-#[cfg(test)]
-mod chosen_tests {
-    use super::*;
-
-    #[test]
-    fn the_table_of_another_rank_is_taken_unless_the_user_has_named_one() {
-        let row = "3 64 64 32 32 onednn";
-        let other = |on: &str, table: &str| Algorithms::parse(&format!("{on}\n{table}\tconvolutions\n"));
-        let cpu = Cpu::new(1).unwrap();
-        let (here, own) = (cpu.on(), cpu.used());
-        cpu.adopt(&other("another library, another register", "none"));
-        cpu.adopt(&other(&here, "of a later version; whatever"));
-        assert_eq!(cpu.used(), own);
-        let rank_0s = other(&here, &format!("/there/own.txt; {row}"));
-        cpu.adopt(&rank_0s);
-        assert_eq!(cpu.used(), rank_0s);
-        assert!(AlgorithmChoice::describe(&cpu).starts_with("convolutions by table /there/own.txt, for oneDNN"));
-        let named = Cpu::new(1).unwrap().by(Table::named("none").unwrap());
-        named.adopt(&rank_0s);
-        assert_eq!(named.used(), other(&here, "none"));
-        let said = AlgorithmChoice::describe(&named);
-        assert!(said.starts_with("convolutions by no table (named by TRIREME_CPU_TABLE), for"), "{said}");
     }
 }

@@ -3,13 +3,13 @@
 
 use net::Concat;
 
-use crate::{Error, Gradients, Keeps, Pass, PlanRequest, Planned, TensorDesc};
 use super::buf::AlignedBuf;
 use super::device::Cpu;
 use super::flat::clear_padding;
 use super::layout::Format;
 use super::relaid;
 use super::threads::{Shared, Threads};
+use crate::{Error, Gradients, Keeps, Pass, PlanRequest, Planned, TensorDesc};
 
 /// Of known sizes.
 struct Plan {

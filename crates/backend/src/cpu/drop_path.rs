@@ -2,12 +2,12 @@
 
 use net::DropPath;
 
-use crate::draws::drop_path_factor;
-use crate::{Error, Gradients, Keeps, Pass, PlanRequest, Planned, TensorDesc};
 use super::buf::AlignedBuf;
 use super::device::Cpu;
 use super::layout::Format;
 use super::threads::Threads;
+use crate::draws::drop_path_factor;
+use crate::{Error, Gradients, Keeps, Pass, PlanRequest, Planned, TensorDesc};
 
 /// Of known size.
 struct Plan {

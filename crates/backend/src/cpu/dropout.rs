@@ -2,12 +2,12 @@
 
 use net::Dropout;
 
-use crate::draws::dropout_factors;
-use crate::{Error, Gradients, Keeps, Pass, PlanRequest, Planned, TensorDesc};
 use super::buf::AlignedBuf;
 use super::device::Cpu;
 use super::layout::Format;
 use super::threads::{Shared, Threads};
+use crate::draws::dropout_factors;
+use crate::{Error, Gradients, Keeps, Pass, PlanRequest, Planned, TensorDesc};
 
 /// Dropout of known size, with the factors of its last batch.
 pub(super) struct Plan {

@@ -2,9 +2,9 @@
 
 use net::{Activation, Flatten};
 
-use crate::{Error, PlanRequest, Planned};
 use super::activation;
 use super::device::Cpu;
+use crate::{Error, PlanRequest, Planned};
 
 /// Plans the op.
 pub(super) fn plan(cpu: &Cpu, _: &Flatten, r: &PlanRequest<'_, Cpu>) -> Result<Box<dyn Planned<Cpu>>, Error> {

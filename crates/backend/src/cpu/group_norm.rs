@@ -4,14 +4,14 @@ use std::slice::{from_mut, from_ref};
 
 use net::GroupNorm;
 
-use crate::{Error, Gradients, Keeps, Pass, PlanRequest, Planned, TensorDesc};
 use super::buf::AlignedBuf;
-use super::moments::ChannelSums;
 use super::device::Cpu;
-use super::layout::Format;
 use super::lanes::{LANES, Lanes, add_lanes, lanes};
+use super::layout::Format;
+use super::moments::ChannelSums;
 use super::norm::rows::{self, Constants, Row, Slope};
 use super::threads::{Shared, Threads};
+use crate::{Error, Gradients, Keeps, Pass, PlanRequest, Planned, TensorDesc};
 
 /// Of known sizes, with the statistics of its last batch.
 struct Plan {

@@ -4,13 +4,13 @@
 use base::simd;
 use net::LayerNorm;
 
-use crate::{Error, Gradients, Keeps, Pass, PlanRequest, Planned, TensorDesc};
 use super::buf::AlignedBuf;
-use super::moments::ChannelSums;
 use super::device::Cpu;
-use super::layout::Format;
 use super::lanes::{LANES, Lanes, add_lanes, lanes};
+use super::layout::Format;
+use super::moments::ChannelSums;
 use super::threads::{Shared, Threads};
+use crate::{Error, Gradients, Keeps, Pass, PlanRequest, Planned, TensorDesc};
 
 /// Elements of a tile in one block of channels.
 const TILE: usize = 512;

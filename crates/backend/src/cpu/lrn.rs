@@ -3,11 +3,11 @@
 use base::simd;
 use net::Lrn;
 
-use crate::{Error, Gradients, Keeps, Pass, PlanRequest, Planned, TensorDesc};
 use super::buf::AlignedBuf;
 use super::device::Cpu;
 use super::layout::Format;
 use super::threads::Threads;
+use crate::{Error, Gradients, Keeps, Pass, PlanRequest, Planned, TensorDesc};
 
 /// LRN of known sizes.
 pub(super) struct Plan {

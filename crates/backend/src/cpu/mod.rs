@@ -5,11 +5,13 @@
 //! An op's file is named as in [`net::op`].
 
 mod affine;
+mod algorithms;
 mod backend;
 mod buf;
 mod choices;
 mod device;
 mod flat;
+mod framed;
 mod fusion;
 mod gauge;
 mod isa;

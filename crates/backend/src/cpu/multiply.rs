@@ -2,13 +2,13 @@
 
 use net::Multiply;
 
-use crate::{Error, Gradients, Keeps, Pass, PlanRequest, Planned, TensorDesc};
 use super::buf::AlignedBuf;
 use super::device::Cpu;
-use super::layout::Format;
 use super::lanes::{LANES, add_lanes, lanes};
 use super::lanes::{scale_row, scale_row_back};
+use super::layout::Format;
 use super::threads::{Shared, Threads};
+use crate::{Error, Gradients, Keeps, Pass, PlanRequest, Planned, TensorDesc};
 
 /// Of known sizes.
 struct Plan {

@@ -6,8 +6,7 @@ use std::ptr;
 
 use super::buf::AlignedBuf;
 use super::layout::Md;
-use super::product::Direction;
-use super::sys::{self, check};
+use super::sys::{self, Direction, check};
 use super::threads;
 use super::version::{self, Descriptor};
 use crate::Error;

@@ -6,13 +6,13 @@ use std::rc::Rc;
 use base::simd;
 use net::{Pool, PoolKind, Window};
 
-use crate::{Error, Gradients, Keeps, Pass, PlanRequest, Planned, TensorDesc};
 use super::buf::AlignedBuf;
 use super::device::Cpu;
-use super::layout::Format;
-use super::lanes::{by_block, each_stretch};
 use super::fusion::OfferedRelu;
+use super::lanes::{by_block, each_stretch};
+use super::layout::Format;
 use super::threads::{Shared, Threads};
+use crate::{Error, Gradients, Keeps, Pass, PlanRequest, Planned, TensorDesc};
 
 /// The winner of a window that passes no gradient on.
 const NONE: u32 = u32::MAX;

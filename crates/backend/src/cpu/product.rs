@@ -9,6 +9,7 @@ use super::buf::Scratch;
 use super::layout::Md;
 use super::number::Bf16;
 use super::onednn::{Engine, Layer, Primitive, Window, arg};
+use super::sys::Direction;
 use crate::{Error, TensorDesc};
 
 /// A primitive and the detour that its weights may take.
@@ -91,17 +92,6 @@ impl Product {
 /// The address of something that a primitive only reads.
 pub(super) fn pointer(slice: &[f32]) -> *mut f32 {
     slice.as_ptr().cast_mut()
-}
-
-/// Which of the three passes a primitive computes.
-#[derive(Clone, Copy, Debug, PartialEq, Eq)]
-pub enum Direction {
-    /// y from x and w.
-    Forward,
-    /// dx from dy and w.
-    BackwardData,
-    /// dw, db from x and dy.
-    BackwardWeights,
 }
 
 /// Of one layer.

@@ -2,12 +2,12 @@
 
 use net::Shortcut;
 
-use crate::{Error, Gradients, Keeps, Pass, PlanRequest, Planned, TensorDesc};
 use super::buf::AlignedBuf;
 use super::device::Cpu;
 use super::layout::Format;
 use super::relaid;
 use super::threads::Threads;
+use crate::{Error, Gradients, Keeps, Pass, PlanRequest, Planned, TensorDesc};
 
 /// The shortcut of known sizes.
 pub(super) struct Plan {

@@ -1,4 +1,4 @@
-//! oneDNN's C API as bindgen reads it, and its statuses.
+//! oneDNN's C API as bindgen reads it, its statuses, and the passes that its primitives compute.
 
 pub use bindings::*;
 
@@ -27,4 +27,15 @@ pub fn check(status: dnnl_status_t, call: &'static str, op: &str) -> Result<(), 
         _ => "unknown",
     };
     Err(Error::Foreign { library: "oneDNN", call, op: op.into(), status: format!("{status} ({name})") })
+}
+
+/// Which of the three passes a primitive computes.
+#[derive(Clone, Copy, Debug, PartialEq, Eq)]
+pub enum Direction {
+    /// y from x and w.
+    Forward,
+    /// dx from dy and w.
+    BackwardData,
+    /// dw, db from x and dy.
+    BackwardWeights,
 }

@@ -1,21 +1,80 @@
-//! The plan of each operation, the start of a pass, the loss and the optimizer's passes of a GPU.
+//! The memory of a GPU, the passes over flat arrays, the plan of each operation, the start of a pass, the loss and the optimizer's
+//! passes.
 
 use std::ops::Range;
 
 use net::{Op, Shape, for_each_op};
 
 use super::device::Cuda;
-use super::device::Precision;
 use super::driver::library;
-use super::driver::memory::CudaBuf;
+use super::driver::memory::{self, CudaBuf};
 use super::kernels::declarations::{CastWeights, SumOfTwo};
-use super::layout::{channels_last, layouts};
+use super::layout::{Format, channels_last, layouts};
 use super::ops::{codec, halves, loss, shortcut, update};
 use crate::update::Units;
 use crate::{
-    AlgorithmChoice, Arena, Backend, Buffer, CodeSpec, Collectives, CrossEntropy, DeviceCodec, Error, LossScaling,
-    LossSums, Norms, ParamGroup, PassInput, PlanRequest, Planned, Queue, ShortcutOf, SoftLoss, TensorDesc, Update,
+    AlgorithmChoice, Arena, Backend, Buffer, CodeSpec, Collectives, CrossEntropy, DeviceCodec, DeviceMemory, Error,
+    LossScaling, LossSums, Norms, ParamGroup, PassInput, PlanRequest, Planned, Precision, Queue, Region, ShortcutOf,
+    SoftLoss, TensorDesc, Update,
 };
+
+impl DeviceMemory for Cuda {
+    type Buf = CudaBuf;
+    type Format = Format;
+    type Fusion = ();
+
+    fn alloc(&self, elems: usize) -> Result<CudaBuf, Error> {
+        self.shared.start()?;
+        self.shared.alloc(elems, "tensors")
+    }
+
+    fn region(&self, elems: usize, _: &[Range<usize>]) -> Result<Box<dyn Region<CudaBuf>>, Error> {
+        Ok(Box::new(memory::Region::new(self.alloc(elems)?)))
+    }
+
+    fn free_bytes(&self) -> Result<Option<usize>, Error> {
+        self.shared.context().memory().map(|(free, _)| Some(free))
+    }
+
+    fn scratch_bytes(&self) -> usize {
+        self.shared.scratch_bytes()
+    }
+
+    fn parameter_bytes(&self) -> usize {
+        // in 16 bits, too
+        if self.shared.settings.precision == Precision::F32 { 4 } else { 6 }
+    }
+
+    fn words(&self, desc: &TensorDesc) -> usize {
+        self.shared.words(desc.elems())
+    }
+
+    fn copy(&self, to: &mut CudaBuf, from: &CudaBuf) -> Result<(), Error> {
+        self.shared.start()?;
+        to.copy_from(from)
+    }
+
+    fn zero(&self, to: &mut CudaBuf) -> Result<(), Error> {
+        self.shared.start()?;
+        to.clear()
+    }
+
+    fn add(&self, to: &mut CudaBuf, from: &CudaBuf) -> Result<(), Error> {
+        update::add(&self.shared, to, from)
+    }
+
+    fn scale(&self, to: &mut CudaBuf, factor: f32) -> Result<(), Error> {
+        update::scale(&self.shared, to, factor)
+    }
+
+    fn clamp(&self, x: &mut CudaBuf, limit: f32) -> Result<(), Error> {
+        update::clamp(&self.shared, x, limit)
+    }
+
+    fn lerp(&self, to: &mut CudaBuf, from: &CudaBuf, _: f32) -> Result<(), Error> {
+        update::lerp(&self.shared, to, from)
+    }
+}
 
 macro_rules! plan_op {
     ($($file:ident $name:ident,)*) => {

@@ -11,12 +11,12 @@ use cudarc::cublaslt::sys::{
     cublasStatus_t, cudaDataType_t,
 };
 
-use crate::Error;
-use crate::cuda::device::{Precision, Settings};
-use crate::cuda::driver::memory::Slice;
+use crate::cuda::chosen::Chosen;
+use crate::cuda::driver::slice::Slice;
 use crate::cuda::driver::status::{attempted, cublaslt};
 use crate::cuda::driver::stream::Stream;
-use crate::cuda::shared::Shared;
+use crate::cuda::settings::Settings;
+use crate::{Error, Precision};
 
 /// A factor as it lies in memory, row-major.
 #[derive(Clone, Copy, Debug)]
@@ -120,8 +120,8 @@ fn data_type(precision: Precision) -> cudaDataType_t {
 
 impl Product {
     /// Plans a product in the settings' precision, by the algorithm that is in use for its operation.
-    pub fn new(shared: &Shared, wanted: &Wanted<'_>) -> Result<Self, Error> {
-        let (settings, [a, b]) = (&shared.settings, wanted.factors);
+    pub fn new(handle: &Handle, settings: &Settings, chosen: &Chosen, wanted: &Wanted<'_>) -> Result<Self, Error> {
+        let [a, b] = wanted.factors;
         let ((rows, inner), (_, columns)) = (a.size(), b.size());
         let kind = data_type(settings.precision);
         let out = if wanted.wide { Precision::F32 } else { settings.precision };
@@ -136,9 +136,9 @@ impl Product {
             layout(data_type(out), rows, columns)?,
         ];
         let name = format!("{} ({rows} x {inner} x {columns})", wanted.name);
-        let problem = Problem { handle: shared.cublaslt()?, product: &descriptor, layouts: &layouts, settings };
+        let problem = Problem { handle, product: &descriptor, layouts: &layouts, settings };
         let propose = || problem.propose(&name).map(|found| (found.text(), found));
-        let algorithm = shared.chosen.get(&wanted.operation, wanted.n, |text| problem.again(text), propose)?;
+        let algorithm = chosen.get(&wanted.operation, wanted.n, |text| problem.again(text), propose)?;
         let width = settings.precision.bytes();
         let sizes = Sizes {
             matrices: [width * a.elems(), width * b.elems(), out.bytes() * rows * columns],

@@ -1,19 +1,18 @@
-//! One GPU as a device: how it is found and opened, its settings, its memory, and the passes over flat arrays.
+//! One GPU as a device: how it is found and opened.
 
-use std::ops::Range;
 use std::rc::Rc;
 
+use super::clock::Clock;
 use super::driver::context::{Context, Gpu, gpu_count};
 use super::driver::library;
-use super::driver::memory::{self, CudaBuf, Slice};
+use super::driver::memory::CudaBuf;
+use super::driver::slice::Slice;
 use super::driver::switches::switches;
-use super::layout::Format;
-use super::ops::{input, update};
-use super::queue::Clock;
+use super::ops::input;
 use super::record;
+use super::settings::Settings;
 use super::shared::Shared;
-pub use crate::Precision;
-use crate::{Arena, DeviceKind, DeviceMemory, DeviceSettings, Error, Region, Slot, TensorDesc, Unavailable};
+use crate::{Arena, DeviceKind, DeviceSettings, Error, Precision, Slot, Unavailable};
 
 /// One GPU. Use it from the thread that opened it; its buffers may go to other threads.
 pub struct Cuda {
@@ -37,64 +36,6 @@ impl Cuda {
     /// Its properties.
     pub fn gpu(&self) -> &Gpu {
         &self.shared.context().gpu
-    }
-}
-
-impl DeviceMemory for Cuda {
-    type Buf = CudaBuf;
-    type Format = Format;
-    type Fusion = ();
-
-    fn alloc(&self, elems: usize) -> Result<CudaBuf, Error> {
-        self.shared.start()?;
-        self.shared.alloc(elems, "tensors")
-    }
-
-    fn region(&self, elems: usize, _: &[Range<usize>]) -> Result<Box<dyn Region<CudaBuf>>, Error> {
-        Ok(Box::new(memory::Region::new(self.alloc(elems)?)))
-    }
-
-    fn free_bytes(&self) -> Result<Option<usize>, Error> {
-        self.shared.context().memory().map(|(free, _)| Some(free))
-    }
-
-    fn scratch_bytes(&self) -> usize {
-        self.shared.scratch_bytes()
-    }
-
-    fn parameter_bytes(&self) -> usize {
-        // in 16 bits, too
-        if self.shared.settings.precision == Precision::F32 { 4 } else { 6 }
-    }
-
-    fn words(&self, desc: &TensorDesc) -> usize {
-        self.shared.words(desc.elems())
-    }
-
-    fn copy(&self, to: &mut CudaBuf, from: &CudaBuf) -> Result<(), Error> {
-        self.shared.start()?;
-        to.copy_from(from)
-    }
-
-    fn zero(&self, to: &mut CudaBuf) -> Result<(), Error> {
-        self.shared.start()?;
-        to.clear()
-    }
-
-    fn add(&self, to: &mut CudaBuf, from: &CudaBuf) -> Result<(), Error> {
-        update::add(&self.shared, to, from)
-    }
-
-    fn scale(&self, to: &mut CudaBuf, factor: f32) -> Result<(), Error> {
-        update::scale(&self.shared, to, factor)
-    }
-
-    fn clamp(&self, x: &mut CudaBuf, limit: f32) -> Result<(), Error> {
-        update::clamp(&self.shared, x, limit)
-    }
-
-    fn lerp(&self, to: &mut CudaBuf, from: &CudaBuf, _: f32) -> Result<(), Error> {
-        update::lerp(&self.shared, to, from)
     }
 }
 
@@ -158,31 +99,5 @@ impl DeviceKind for CudaDevice {
         let properties = backend.gpu();
         let uuid: String = properties.uuid.iter().map(|byte| format!("{byte:02x}")).collect();
         Some(crate::Gpu { host: String::new(), name: properties.name.clone(), uuid: format!("GPU-{uuid}") })
-    }
-}
-
-impl Precision {
-    /// Bytes of an activation.
-    pub(super) fn bytes(self) -> usize {
-        if self == Precision::F32 { 4 } else { 2 }
-    }
-}
-
-/// How a GPU computes.
-#[derive(Clone, Copy, Debug, PartialEq, Eq)]
-pub struct Settings {
-    /// Type of activations.
-    pub precision: Precision,
-    /// Whether products of f32 may round their factors to 11 bits of mantissa.
-    pub allow_tf32: bool,
-    /// Only algorithms that give the same bits again, chosen without a clock.
-    pub deterministic: bool,
-    /// Bytes of work space that one operation may take.
-    pub workspace: usize,
-}
-
-impl Default for Settings {
-    fn default() -> Self {
-        Self { precision: Precision::F32, allow_tf32: false, deterministic: false, workspace: 512 << 20 }
     }
 }

@@ -4,6 +4,8 @@
 //! NVIDIA's libraries are loaded when a GPU is requested, so one binary runs with and without them.
 
 mod backend;
+mod chosen;
+mod clock;
 mod cublaslt;
 mod cudnn;
 mod device;
@@ -15,11 +17,14 @@ mod ops;
 mod pass;
 mod queue;
 mod record;
+mod settings;
 mod shared;
 mod step;
 
-pub use device::{Cuda, CudaDevice, Precision, Settings, visible};
+pub use crate::Precision;
+pub use device::{Cuda, CudaDevice, visible};
 pub use driver::context::{Gpu, gpu_count};
 pub use driver::library;
 pub use driver::memory::CudaBuf;
 pub use layout::Format;
+pub use settings::Settings;

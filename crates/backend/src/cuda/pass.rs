@@ -5,11 +5,13 @@ use std::collections::VecDeque;
 use std::ops::Range;
 use std::sync::Arc;
 
-use super::device::Precision;
-use super::driver::memory::{CudaBuf, Slice};
-use super::driver::pinned::{Inlet, Pinned};
+use super::driver::memory::CudaBuf;
+use super::driver::memory::Inlet;
+use super::driver::pinned::Pinned;
+use super::driver::slice::Slice;
 use super::driver::stream::{Event, Queues, Stream};
 use super::kernels::update::NUMBERS;
+use crate::Precision;
 use crate::{Buffer, CrossEntropy, Error, LossScale};
 
 /// Scale of the losses at the start, under f16.

@@ -4,18 +4,22 @@
 use std::cell::{Cell, OnceCell, Ref, RefCell};
 use std::sync::Arc;
 
-use super::device::Settings;
+use super::chosen::Chosen;
+use super::cudnn::fastest::Fastest;
 use super::driver::context::Context;
 use super::driver::library;
-use super::driver::memory::{Activation, CudaBuf, Plain, Slice};
-use super::driver::pinned::{Inlet, Pinned};
+use super::driver::memory::CudaBuf;
+use super::driver::memory::Inlet;
+use super::driver::pinned::Pinned;
+use super::driver::slice::{Activation, Plain, Slice};
 use super::driver::stream::{Queues, Stream};
 use super::kernels::kernel::{Geometry, Kernel};
 use super::kernels::module::Kernels;
 use super::pass::PassBlocks;
+use super::settings::Settings;
 use super::step::StepLists;
 use super::{cublaslt, cudnn};
-use crate::{Algorithms, Buffer, Error, Slot, Traffic};
+use crate::{Buffer, Error, Slot, Traffic};
 
 /// State that the operations of one backend share.
 pub struct Shared {
@@ -24,6 +28,8 @@ pub struct Shared {
     pub chosen: Chosen,
     kernels: Arc<Kernels>,
     cudnn: OnceCell<cudnn::descriptor::Handle>,
+    /// The fastest convolutions that are known.
+    fastest: OnceCell<Fastest>,
     cublaslt: OnceCell<cublaslt::Handle>,
     /// One after another, operations use the same work space.
     scratch: RefCell<CudaBuf>,
@@ -50,6 +56,7 @@ impl Shared {
             chosen: Chosen::new(format!("{}, {libraries}", context.gpu.name)),
             kernels,
             cudnn: OnceCell::new(),
+            fastest: OnceCell::new(),
             cublaslt: OnceCell::new(),
             scratch: RefCell::default(),
             blocks: RefCell::new(blocks),
@@ -81,6 +88,11 @@ impl Shared {
             let _ = self.cudnn.set(handle);
         }
         self.cudnn.get().ok_or_else(|| impossible("cuDNN"))
+    }
+
+    /// The fastest convolutions that are known for this GPU. The first call reads their file.
+    pub fn fastest(&self) -> &Fastest {
+        self.fastest.get_or_init(|| Fastest::load(&self.context().gpu.name))
     }
 
     pub fn cublaslt(&self) -> Result<&cublaslt::Handle, Error> {
@@ -192,57 +204,6 @@ fn impossible(what: &str) -> Error {
     Error::Unsupported { op: what.into(), why: "it was not kept".into() }
 }
 
-/// The algorithms by which NVIDIA's libraries run operations: those in use, and those that another rank or an earlier start wants used.
-pub struct Chosen {
-    wanted: RefCell<Algorithms>,
-    used: RefCell<Algorithms>,
-}
-
-impl Chosen {
-    /// None yet, on this GPU with these libraries.
-    pub fn new(on: String) -> Self {
-        let none = Algorithms { on, ..Algorithms::default() };
-        Self { wanted: RefCell::new(none.clone()), used: RefCell::new(none) }
-    }
-
-    /// Wants these used, if they are of such a GPU with such libraries.
-    pub fn adopt(&self, wanted: &Algorithms) {
-        if wanted.on == self.used.borrow().on {
-            *self.wanted.borrow_mut() = wanted.clone();
-        }
-    }
-
-    /// Those in use.
-    pub fn used(&self) -> Algorithms {
-        self.used.borrow().clone()
-    }
-
-    /// The algorithm of an operation: the one in use for it, else the one wanted, else a new choice. All numbers of images share one; a
-    /// number `n` for which that does not run has one of its own. `made` prepares an algorithm, if it runs; its error ends the choice.
-    pub fn get<T, E>(
-        &self,
-        of: &str,
-        n: usize,
-        made: impl Fn(&str) -> Result<Option<T>, E>,
-        choose: impl FnOnce() -> Result<(String, T), E>,
-    ) -> Result<T, E> {
-        let for_n = format!("{of}, {n} images");
-        for name in [of, &for_n] {
-            let known = |from: &RefCell<Algorithms>| from.borrow().by_operation.get(name).cloned();
-            let Some(algorithm) = known(&self.used).or_else(|| known(&self.wanted)) else { continue };
-            if let Some(ready) = made(&algorithm)? {
-                self.used.borrow_mut().by_operation.insert(name.into(), algorithm);
-                return Ok(ready);
-            }
-        }
-        let (algorithm, ready) = choose()?;
-        let used = &mut self.used.borrow_mut().by_operation;
-        let name = if used.contains_key(of) { &for_n } else { of };
-        used.insert(name.into(), algorithm);
-        Ok(ready)
-    }
-}
-
 /// Parameters and their gradients in the type of activations, where that is not f32: arenas in the layout of the f32 ones, which
 /// [`ops::halves`](super::ops::halves) fills.
 /// Empty where activations are f32.
@@ -289,43 +250,4 @@ pub struct Pieces {
     pub count: usize,
     /// Elements that the chunk must hold.
     pub end: usize,
-}
-
-#[cfg(test)]
-mod tests {
-    use super::*;
-
-    #[test]
-    fn a_wanted_algorithm_is_used_where_it_runs() {
-        let get = |chosen: &Chosen, of: &str, n: usize, runs: &[&str]| {
-            let made = |name: &str| Ok::<_, ()>(runs.contains(&name).then(|| name.to_string()));
-            chosen.get(of, n, made, || Ok(("own".into(), "own".into()))).unwrap()
-        };
-        let wanted = |on: &str| Algorithms::parse(&format!("{on}\nfirst\ta\nfifth\ta, 5 images\nsecond\tb\n"));
-        let chosen = Chosen::new("gpu".into());
-        chosen.adopt(&wanted("another gpu"));
-        assert_eq!(get(&chosen, "a", 9, &["first"]), "own");
-        let chosen = Chosen::new("gpu".into());
-        chosen.adopt(&wanted("gpu"));
-        assert_eq!(get(&chosen, "a", 9, &["first"]), "first");
-        assert_eq!(get(&chosen, "a", 5, &["fifth"]), "fifth");
-        // where it does not run: there and only there
-        assert_eq!(get(&chosen, "a", 3, &[]), "own");
-        assert_eq!(get(&chosen, "a", 3, &["own"]), "own");
-        assert_eq!(get(&chosen, "a", 9, &["first"]), "first");
-        assert_eq!(wanted("gpu").differs(&chosen.used()), None);
-        // never: another is used from then on
-        assert_eq!(get(&chosen, "b", 9, &[]), "own");
-        assert_eq!(get(&chosen, "b", 3, &["own"]), "own");
-        assert_eq!(wanted("gpu").differs(&chosen.used()), Some(("b", 1)));
-        let all = "gpu\nfirst\ta\nown\ta, 3 images\nfifth\ta, 5 images\nown\tb\n";
-        assert_eq!(chosen.used().to_string(), all);
-    }
-    #[test]
-    fn an_error_of_an_algorithm_ends_the_choice() {
-        let chosen = Chosen::new("gpu".into());
-        chosen.adopt(&Algorithms::parse("gpu\nfirst\ta\n"));
-        let never = || -> Result<(String, ()), &str> { panic!("another algorithm was chosen") };
-        assert_eq!(chosen.get("a", 9, |_| Err("the GPU is gone"), never), Err("the GPU is gone"));
-    }
 }

@@ -4,9 +4,9 @@ use std::f64::consts::{FRAC_1_SQRT_2, PI};
 
 use net::Activation;
 
-use crate::{Error, Gradients, Pass, PlanRequest, Planned, TensorDesc};
-use super::device::Reference;
 use super::device::HostBuf;
+use super::device::Reference;
+use crate::{Error, Gradients, Pass, PlanRequest, Planned, TensorDesc};
 
 /// A function of one element, of known size.
 struct Plan {

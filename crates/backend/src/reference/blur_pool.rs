@@ -2,10 +2,10 @@
 
 use net::BlurPool;
 
-use crate::{Error, Gradients, Pass, PlanRequest, Planned, TensorDesc};
 use super::conv::store;
-use super::device::Reference;
 use super::device::HostBuf;
+use super::device::Reference;
+use crate::{Error, Gradients, Pass, PlanRequest, Planned, TensorDesc};
 
 /// Of known sizes.
 struct Plan {

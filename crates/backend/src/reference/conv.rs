@@ -2,10 +2,10 @@
 
 use net::{Conv, OpSpec};
 
-use crate::{Error, Gradients, Pass, PlanRequest, Planned, TensorDesc};
 use super::activation::relu;
-use super::device::Reference;
 use super::device::HostBuf;
+use super::device::Reference;
+use crate::{Error, Gradients, Pass, PlanRequest, Planned, TensorDesc};
 
 /// A convolution of known sizes.
 pub(super) struct Plan {

@@ -155,8 +155,8 @@ impl Backend for Reference {
         gradients: &Arena<Self>,
         to: &mut HostBuf,
     ) -> Result<(), Error> {
-        let weights = if update.rule.adapts() { update::squares(norms, weights) } else { Vec::new() };
-        to.write(0, &norms.rates(update, &update::squares(norms, gradients), &weights))
+        let weights = if update.rule.adapts() { squares(norms, weights) } else { Vec::new() };
+        to.write(0, &norms.rates(update, &squares(norms, gradients), &weights))
     }
 
     fn cross_entropy(
@@ -180,4 +180,11 @@ impl Backend for Reference {
         let (teacher, dx) = (teacher.map(|t| t.0.as_slice()), dx.map(|d| d.0.as_mut_slice()));
         loss::soft_loss(desc, ask, &x.0, teacher, dx).map(Some)
     }
+}
+
+/// The sum of squares of each tensor.
+fn squares(norms: &Norms, arena: &Arena<Reference>) -> Vec<f64> {
+    let square = |&x: &f32| f64::from(x) * f64::from(x);
+    let chunks = arena.chunks.iter().zip(&norms.tensors);
+    chunks.flat_map(|(x, tensors)| tensors.iter().map(move |t| x.0[t.range.clone()].iter().map(square).sum())).collect()
 }

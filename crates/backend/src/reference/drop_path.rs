@@ -2,10 +2,10 @@
 
 use net::DropPath;
 
+use super::device::HostBuf;
+use super::device::Reference;
 use crate::draws::drop_path_factor;
 use crate::{Error, Gradients, Pass, PlanRequest, Planned, TensorDesc};
-use super::device::Reference;
-use super::device::HostBuf;
 
 /// Of known size.
 struct Plan {

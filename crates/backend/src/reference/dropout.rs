@@ -2,10 +2,10 @@
 
 use net::Dropout;
 
+use super::device::HostBuf;
+use super::device::Reference;
 use crate::draws::dropout_factors;
 use crate::{Error, Gradients, Pass, PlanRequest, Planned, TensorDesc};
-use super::device::Reference;
-use super::device::HostBuf;
 
 /// Dropout of known size, with the factors of its last batch.
 pub(super) struct Plan {

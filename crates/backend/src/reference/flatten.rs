@@ -2,9 +2,9 @@
 
 use net::{Activation, Flatten};
 
-use crate::{Error, PlanRequest, Planned};
 use super::activation;
 use super::device::Reference;
+use crate::{Error, PlanRequest, Planned};
 
 /// Plans the op.
 pub(super) fn plan(_: &Flatten, r: &PlanRequest<'_, Reference>) -> Result<Box<dyn Planned<Reference>>, Error> {

@@ -2,10 +2,10 @@
 
 use net::GroupNorm;
 
-use crate::{Error, Gradients, Pass, PlanRequest, Planned, TensorDesc};
 use super::conv::store;
-use super::device::Reference;
 use super::device::HostBuf;
+use super::device::Reference;
+use crate::{Error, Gradients, Pass, PlanRequest, Planned, TensorDesc};
 
 /// The values that are normalised together.
 #[derive(Clone, Copy)]

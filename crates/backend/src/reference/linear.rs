@@ -2,11 +2,11 @@
 
 use net::Linear;
 
-use crate::{Error, Gradients, Pass, PlanRequest, Planned, TensorDesc};
 use super::activation::relu;
 use super::conv::store;
-use super::device::Reference;
 use super::device::HostBuf;
+use super::device::Reference;
+use crate::{Error, Gradients, Pass, PlanRequest, Planned, TensorDesc};
 
 /// A linear layer of known sizes.
 pub(super) struct Plan {

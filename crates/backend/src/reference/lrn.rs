@@ -2,9 +2,9 @@
 
 use net::Lrn;
 
-use crate::{Error, Gradients, Pass, PlanRequest, Planned, TensorDesc};
-use super::device::Reference;
 use super::device::HostBuf;
+use super::device::Reference;
+use crate::{Error, Gradients, Pass, PlanRequest, Planned, TensorDesc};
 
 /// LRN of known sizes.
 pub(super) struct Plan {

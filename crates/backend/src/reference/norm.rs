@@ -2,10 +2,10 @@
 
 use net::Norm;
 
-use crate::{Error, Gradients, Pass, PlanRequest, Planned, TensorDesc, queue};
 use super::activation::relu;
-use super::device::Reference;
 use super::device::HostBuf;
+use super::device::Reference;
+use crate::{Error, Gradients, Pass, PlanRequest, Planned, TensorDesc, across};
 
 /// Batch normalisation of known sizes, with the statistics of its last batch.
 pub(super) struct Plan {
@@ -40,7 +40,7 @@ impl Plan {
             self.m2[c] = self.channel(c).map(|i| (x.0[i] as f64 - self.mean[c]).powi(2)).sum();
         }
         if let Some(ranks) = pass.across {
-            self.n = queue::statistics(ranks, self.n, pass.running, &mut self.mean, &mut self.m2)?;
+            self.n = across::statistics(ranks, self.n, pass.running, &mut self.mean, &mut self.m2)?;
         }
         Ok(())
     }
@@ -138,7 +138,7 @@ impl Planned<Reference> for Plan {
         }
         // the parameters' own gradients are summed with all others; dx needs those of the whole batch here
         if let Some(ranks) = pass.across {
-            queue::gradients(ranks, channels, &mut dbeta, &mut dgamma)?;
+            across::gradients(ranks, channels, &mut dbeta, &mut dgamma)?;
         }
         let n = self.n;
         for c in 0..channels {

@@ -2,9 +2,9 @@
 
 use net::{Pool, PoolKind, Window};
 
-use crate::{Error, Gradients, Pass, PlanRequest, Planned, TensorDesc};
-use super::device::Reference;
 use super::device::HostBuf;
+use super::device::Reference;
+use crate::{Error, Gradients, Pass, PlanRequest, Planned, TensorDesc};
 
 /// Whether a cell takes the maximum from the best so far; NaN does, as in PyTorch.
 fn wins(v: f32, best: f32) -> bool {

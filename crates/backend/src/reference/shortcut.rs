@@ -2,9 +2,9 @@
 
 use net::Shortcut;
 
-use crate::{Error, Gradients, Pass, PlanRequest, Planned, TensorDesc};
-use super::device::Reference;
 use super::device::HostBuf;
+use super::device::Reference;
+use crate::{Error, Gradients, Pass, PlanRequest, Planned, TensorDesc};
 
 /// The shortcut of known sizes.
 pub(super) struct Plan {

@@ -2,9 +2,8 @@
 
 use std::ops::Range;
 
-use super::device::Reference;
 use crate::update::{ElementLoop, GroupStep, rates};
-use crate::{Arena, Norms, ParamGroup, Update};
+use crate::{ParamGroup, Update};
 
 /// One optimizer step over every group; true if all parameters are still finite.
 pub(super) fn update(
@@ -48,11 +47,4 @@ impl ElementLoop<f64> for Elements<'_, '_> {
         }
         finite
     }
-}
-
-/// The sum of squares of each tensor.
-pub(super) fn squares(norms: &Norms, arena: &Arena<Reference>) -> Vec<f64> {
-    let square = |&x: &f32| f64::from(x) * f64::from(x);
-    let chunks = arena.chunks.iter().zip(&norms.tensors);
-    chunks.flat_map(|(x, tensors)| tensors.iter().map(move |t| x.0[t.range.clone()].iter().map(square).sum())).collect()
 }

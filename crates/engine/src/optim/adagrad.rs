@@ -4,7 +4,7 @@ use backend::Rule;
 use backend::update::AdagradRule;
 use schema::{Range, section};
 
-use super::spec::{Method, SlotSpec};
+use super::method::{Method, SlotSpec};
 
 section! {
     /// s = s + g^2; w -= lr / (1 + (t - 1) lr_decay) g / (sqrt(s) + eps).

@@ -7,7 +7,7 @@ use schema::{Range, Schema, Section, section};
 use serde::Deserialize;
 use serde::ser::SerializeMap;
 
-use super::spec::{Method, SlotSpec};
+use super::method::{Method, SlotSpec};
 
 section! {
     /// a = beta1 a + (1 - beta1) g; v = beta2 v + (1 - beta2) g^2; w -= lr a / (1 - beta1^t) / (sqrt(v / (1 - beta2^t)) + eps).

@@ -4,7 +4,7 @@ use backend::Rule;
 use backend::update::LambRule;
 use schema::{Range, section};
 
-use super::spec::{Method, SlotSpec};
+use super::method::{Method, SlotSpec};
 
 section! {
     /// a and v as adam's, with g free of weight decay; r = a / (1 - beta1^t) / (sqrt(v / (1 - beta2^t)) + eps) + weight_decay w; per

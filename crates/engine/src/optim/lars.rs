@@ -6,7 +6,7 @@ use backend::Rule;
 use backend::update::LarsRule;
 use schema::{Range, matches, section};
 
-use super::spec::{Method, SlotSpec};
+use super::method::{Method, SlotSpec};
 
 section! {
     /// Per tensor, lambda = eta norm(w) / (norm(g without decay) + weight_decay norm(w)); b = momentum b + lr lambda g; w -= b.

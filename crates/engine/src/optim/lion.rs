@@ -4,7 +4,7 @@ use backend::Rule;
 use backend::update::LionRule;
 use schema::{Range, section};
 
-use super::spec::{Method, SlotSpec};
+use super::method::{Method, SlotSpec};
 
 section! {
     /// w -= lr weight_decay w; w -= lr sign(beta1 m + (1 - beta1) g); m = beta2 m + (1 - beta2) g, with g free of weight decay. Its

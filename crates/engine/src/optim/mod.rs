@@ -4,6 +4,7 @@
 //! in [`backend::update`], beside the list of all. [`Optimizer`] runs any of them over a graph.
 
 mod ema;
+mod method;
 mod optimizer;
 pub mod schedule;
 pub mod score;
@@ -18,6 +19,7 @@ macro_rules! modules {
 backend::for_each_optimizer!(modules);
 
 pub use ema::{Averaging, Ema};
+pub use method::{Method, OptimizerError, SlotSpec};
 pub use optimizer::{Optimizer, Policy, Stepped};
 pub use schedule::{Schedule, ScheduleSpec};
-pub use spec::{Group, Method, OptimizerError, OptimizerKind, OptimizerSpec, SlotSpec};
+pub use spec::{Group, OptimizerKind, OptimizerSpec};

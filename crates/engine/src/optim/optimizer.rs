@@ -7,7 +7,7 @@ use backend::update::{Normed, Norms, Units, rates};
 use backend::{Arena, Backend, Buffer, Error, ParamGroup, Update};
 
 use super::ema::Ema;
-use super::spec::{Method, SlotSpec};
+use super::method::{Method, SlotSpec};
 use crate::{Batch, FollowUp, Graph, Loss, Param};
 
 /// Weight decay and trust ratios by the name and shape of a parameter, and the clipping of all gradients.

@@ -6,7 +6,7 @@ use backend::Rule;
 use backend::update::{RmsPropRule, RmsPropVariant};
 use schema::{Range, section};
 
-use super::spec::{Method, OptimizerError, SlotSpec};
+use super::method::{Method, OptimizerError, SlotSpec};
 
 section! {
     /// s = alpha s + (1 - alpha) g^2. "torch": b = momentum b + g / (sqrt(s) + eps); w -= lr b. "tf" (s starts at 1, as in Inception's

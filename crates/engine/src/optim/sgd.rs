@@ -5,7 +5,7 @@ use backend::Rule;
 use backend::update::SgdRule;
 use schema::{Range, section};
 
-use super::spec::{Method, OptimizerError, SlotSpec};
+use super::method::{Method, OptimizerError, SlotSpec};
 
 section! {
     /// b = momentum b + g; w -= lr b, with Nesterov w -= lr (g + momentum b). As PyTorch: the rate is outside the momentum.

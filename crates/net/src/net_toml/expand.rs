@@ -4,7 +4,7 @@ use std::collections::BTreeMap;
 
 use loaders::text::did_you_mean;
 
-use super::definition::{Block, Entry, File, INPUT};
+use super::file::{Block, Entry, File, INPUT};
 use super::value::Fault;
 use super::value::{Kind, Table, Value};
 use crate::{Id, LONGEST_PATH};

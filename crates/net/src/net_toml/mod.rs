@@ -2,6 +2,7 @@
 //! with parameters, which may repeat.
 //!
 //! - `definition`: a file that was read, from which a network is built for images and classes, and the layer that makes the scores;
+//! - `file`: the parts of a file, before its nodes are looked into;
 //! - `write`: any network as such a file, with every node and every number;
 //! - `ops`: the words and keys of each operation, for the reader and the writer;
 //! - `keys`: the keys of a node on their way in or out, and their types;
@@ -10,6 +11,7 @@
 
 mod definition;
 mod expand;
+mod file;
 mod keys;
 mod ops;
 #[cfg(test)]

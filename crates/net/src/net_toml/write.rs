@@ -3,8 +3,8 @@
 use std::collections::BTreeSet;
 use std::fmt::Write;
 
-use super::definition::INPUT;
 use super::definition::scores_layer;
+use super::file::INPUT;
 use super::keys::{Keys, Must};
 use super::ops;
 use crate::{Id, NetSpec, Node, Op, Shape};

@@ -1,8 +1,8 @@
 //! Blurred down-sampling: attributes, and the cells and weights of each output.
 
 use super::shape::Shape;
-use super::spec::{OpSpec, Reads};
 use super::shape::window_steps;
+use super::spec::{OpSpec, Reads};
 
 /// A binomial filter over each channel, of which every `stride`-th result is kept; edges are mirrored, without repeating the outermost
 /// cells (Zhang 2019, arXiv 1904.11486; timm's `BlurPool2d`).

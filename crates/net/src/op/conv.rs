@@ -1,10 +1,10 @@
 //! Convolution: attributes, shapes, cost.
 
-use super::spec::{Init, ParamSpec};
 use super::shape::Shape;
+use super::shape::{same_pads, window_steps};
+use super::spec::{Init, ParamSpec};
 use super::spec::{OpSpec, Reads};
 use super::stored::{KerasOrder, Stored, StoredTensor};
-use super::shape::{same_pads, window_steps};
 
 /// Two-dimensional cross-correlation, as in every deep learning library. Weight OIHW with I = in / groups.
 #[derive(Clone, Debug, PartialEq)]

@@ -1,7 +1,7 @@
 //! Normalisation over groups of channels of each sample.
 
-use super::spec::ParamSpec;
 use super::shape::Shape;
+use super::spec::ParamSpec;
 use super::spec::{OpSpec, Reads};
 use super::stored::{KerasOrder, Stored, StoredTensor};
 

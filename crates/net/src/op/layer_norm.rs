@@ -1,7 +1,7 @@
 //! Layer normalisation over the channels of each position.
 
-use super::spec::ParamSpec;
 use super::shape::Shape;
+use super::spec::ParamSpec;
 use super::spec::{OpSpec, Reads};
 use super::stored::{KerasOrder, Stored, StoredTensor};
 

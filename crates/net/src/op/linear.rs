@@ -1,7 +1,7 @@
 //! Fully connected layer: attributes and parameters.
 
-use super::spec::{Init, ParamSpec};
 use super::shape::Shape;
+use super::spec::{Init, ParamSpec};
 use super::spec::{OpSpec, Reads};
 use super::stored::{KerasOrder, Stored, StoredTensor};
 

@@ -3,6 +3,7 @@
 //!
 //! A new op is a file here, a line in `list.rs`, and a file of the same name in each backend.
 
+mod feature_order;
 mod list;
 mod shape;
 mod spec;
@@ -16,8 +17,9 @@ macro_rules! modules {
 }
 crate::for_each_op!(modules);
 
+pub use feature_order::FeatureOrder;
 pub use list::Op;
 pub use pool::{PoolKind, Window};
 pub use shape::{Shape, same_pads};
 pub use spec::{Init, OpSpec, ParamSpec, Reads};
-pub use stored::{FeatureOrder, KerasOrder, Stored, StoredTensor};
+pub use stored::{KerasOrder, Stored, StoredTensor};

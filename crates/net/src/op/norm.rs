@@ -1,7 +1,7 @@
 //! Batch normalisation: attributes and parameters.
 
-use super::spec::{Init, ParamSpec};
 use super::shape::Shape;
+use super::spec::{Init, ParamSpec};
 use super::spec::{OpSpec, Reads};
 use super::stored::{KerasOrder, Stored, StoredTensor};
 

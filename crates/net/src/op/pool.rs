@@ -1,8 +1,8 @@
 //! Pooling: attributes, shapes, and which cells each window sees.
 
 use super::shape::Shape;
-use super::spec::{OpSpec, Reads};
 use super::shape::window_steps;
+use super::spec::{OpSpec, Reads};
 
 /// What a window yields.
 #[derive(Clone, Copy, Debug, PartialEq, Eq)]

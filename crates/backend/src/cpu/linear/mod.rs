@@ -1,21 +1,21 @@
 //! Linear layers: with AVX2 by products of our own, over weights in panels, else oneDNN's; version 2.6
 //! has blocked products for AVX-512 alone.
 
-mod products;
 mod plan;
+mod products;
 #[cfg(test)]
 mod tests;
 
 use net::{Linear, Shape};
 
-use crate::{Error, PlanRequest, Planned, TensorDesc};
 use super::affine;
 use super::device::Cpu;
-use super::layout::Format;
 use super::isa::Isa;
+use super::layout::Format;
 use super::panels::{PANEL, Panels};
 use super::register_tile::UNROLLED;
 use super::vector::Avx2;
+use crate::{Error, PlanRequest, Planned, TensorDesc};
 
 /// Weights from which on layouts matter: fewer stay in the caches.
 const LEAST_WEIGHTS: usize = 1 << 16;

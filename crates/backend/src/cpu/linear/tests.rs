@@ -2,14 +2,14 @@
 
 use net::Shape;
 
-use crate::TensorDesc;
-use super::products::Forward;
-use super::products::Inputs;
-use super::plan::{DEPTH, GROUP, Sizes};
 use super::super::panels::{PANEL, Panels};
 use super::super::threads::Threads;
 use super::super::vector::Avx2;
+use super::products::Forward;
+use super::products::Inputs;
 use super::products::Weights;
+use super::products::{DEPTH, GROUP, Sizes};
+use crate::TensorDesc;
 
 /// Whole pieces and not, of all that is cut: samples by rows of a tile and by [`DEPTH`], inputs by [`DEPTH`] and [`GROUP`], outputs by
 /// panels and by [`DEPTH`].

@@ -5,12 +5,12 @@ use std::ops::Range;
 
 use net::Norm;
 
-use crate::TensorDesc;
-use super::rows::{Bits, Constants, NOTES, RELU, RESIDUAL, Row, SECOND, STORES, Slope, self};
-use super::super::moments::ChannelSums;
 use super::super::lanes::{LANES, Lanes, period};
+use super::super::moments::ChannelSums;
 use super::super::number::Number;
 use super::super::threads::{Shared, Threads};
+use super::rows::{self, Bits, Constants, NOTES, RELU, RESIDUAL, Row, SECOND, STORES, Slope};
+use crate::TensorDesc;
 
 /// gamma, where the op has it, and beta.
 pub type Affine<'a> = (Option<&'a [f32]>, &'a [f32]);

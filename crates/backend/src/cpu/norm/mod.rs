@@ -10,22 +10,22 @@ mod tests;
 
 use std::rc::Rc;
 
-use batch::{Backward, Tensors};
-use batch::{Affine, Batch, Output};
 use batch::Channel;
+use batch::{Affine, Batch, Output};
+use batch::{Backward, Tensors};
 use net::Norm;
 use rows::Bits;
 
-use crate::queue::{self, Across};
-use crate::{Arena, Error, Gradients, Keeps, Pass, PlanRequest, Planned, TensorDesc};
 use super::buf::AlignedBuf;
-use super::moments::ChannelSums;
 use super::device::Cpu;
-use super::layout::Format;
-use super::moments::{Moments, OutputMoments};
 use super::fusion::{Constants, Normal};
+use super::layout::Format;
+use super::moments::ChannelSums;
+use super::moments::{Moments, OutputMoments};
 use super::number::{Number, by_numbers};
 use super::threads::Shared;
+use crate::across::{self, Across};
+use crate::{Arena, Error, Gradients, Keeps, Pass, PlanRequest, Planned, TensorDesc};
 
 /// Batch normalisation of known sizes, with the statistics of its last batch.
 struct Plan {
@@ -93,7 +93,7 @@ impl Plan {
     fn share(&mut self, ranks: &dyn Across, running: &[f32]) -> Result<(), Error> {
         let mut mean: Vec<f64> = self.channels.iter().map(|c| c.mean).collect();
         let mut m2: Vec<f64> = self.channels.iter().map(|c| c.m2).collect();
-        self.n = queue::statistics(ranks, self.n, running, &mut mean, &mut m2)?;
+        self.n = across::statistics(ranks, self.n, running, &mut mean, &mut m2)?;
         for (channel, (mean, m2)) in self.channels.iter_mut().zip(mean.into_iter().zip(m2)) {
             (channel.mean, channel.m2) = (mean, m2);
         }
@@ -194,7 +194,7 @@ impl Plan {
         self.parameters(pass, &sums, dparams);
         if let Some(ranks) = pass.across {
             let (s, sx) = sums.split_at_mut(self.batch.channels());
-            queue::gradients(ranks, self.batch.x.shape.c, s, sx)?;
+            across::gradients(ranks, self.batch.x.shape.c, s, sx)?;
         }
         backward.gradients(&sums);
         Ok(())

@@ -1,9 +1,9 @@
 //! The loops over rows, whatever their numbers are: of values that bf16 holds exactly, results in bf16 are those in f32, rounded, and sums
 //! are the same bits. What ReLU lets through is what a plain loop finds.
 
-use super::rows::{self, Bits, Constants, NOTES, RELU, RESIDUAL, Row, SECOND, STORES, Slope};
 use super::super::lanes::{LANES, Lanes};
 use super::super::number::Number;
+use super::rows::{self, Bits, Constants, NOTES, RELU, RESIDUAL, Row, SECOND, STORES, Slope};
 
 /// Whole groups and not, more groups than a word of bits has, less than a group.
 const LENGTHS: [usize; 5] = [5, 64, 784, 33 * LANES + 7, 2 * 32 * LANES];

@@ -2,8 +2,7 @@
 
 use std::ptr;
 
-use super::super::product::Direction;
-use super::super::sys::{self, check};
+use super::super::sys::{self, Direction, check};
 use crate::Error;
 
 /// A tensor's description, as the library takes it.

@@ -4,8 +4,7 @@ use std::ffi::c_void;
 use std::sync::{Mutex, PoisonError};
 use std::{ptr, slice};
 
-use super::super::product::Direction;
-use super::super::sys::{self, check};
+use super::super::sys::{self, Direction, check};
 use crate::Error;
 
 /// A tensor's description, as the library takes it.

@@ -3,8 +3,7 @@
 
 use super::super::threads::Shared;
 use super::super::vector::{Job, Vectors};
-use super::outputs::{self, Finish};
-use super::passes::Convolution;
+use super::outputs::{self, Convolution, Finish};
 use super::strip::Ahead;
 use super::strip::padded;
 use super::strip::{Order, Run, tiles};

@@ -15,8 +15,17 @@ use super::super::vector::{MOST_LANES, Vectors, load};
 use super::strip::{Order, Run, Strip, padded};
 use super::transform::output_line;
 use super::transform::transpose;
-use super::transform::{Normalised, NormalisedBlock};
+use super::transform::{Normalised, NormalisedBlock, Side};
 use crate::{Arena, Pass, PlanRequest, TensorDesc};
+
+/// A pass from one side to the other: x to y, or dy to dx.
+pub struct Convolution<'a> {
+    pub from: Side<'a>,
+    pub to: TensorDesc,
+    pub filters: &'a [f32],
+    pub strip: usize,
+    pub finish: Finish<'a>,
+}
 
 /// What follows the products.
 #[derive(Clone, Copy)]

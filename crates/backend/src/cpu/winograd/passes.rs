@@ -4,10 +4,9 @@
 use super::super::threads::{Shared, Threads};
 use super::super::vector::{Job, Vectors};
 use super::folded::{self, Folded};
-use super::outputs::{self, Finish};
+use super::outputs::{self, Convolution, Finish};
 use super::strip::{self, Ahead, Order, Run, padded, tiles};
 use super::transform::Side;
-use crate::TensorDesc;
 
 /// Tiles of a strip: enough that reading the grid of filters costs no more than reading the tiles themselves, few enough that
 /// the tiles stay in the caches; the thread's tiles are divided evenly, in whole runs of the kernel's rows.
@@ -164,13 +163,4 @@ impl<const A: usize, const B: usize, const M: usize> Job for CorrelatedStrip<'_,
             gradients.fetch(set);
         }
     }
-}
-
-/// A pass from one side to the other: x to y, or dy to dx.
-pub struct Convolution<'a> {
-    pub from: Side<'a>,
-    pub to: TensorDesc,
-    pub filters: &'a [f32],
-    pub strip: usize,
-    pub finish: Finish<'a>,
 }

@@ -13,9 +13,10 @@ use super::convolution::{Convolution, Direction, Graph, Tensor};
 use super::descriptor::{Address, Descriptor, Knob, Note};
 use super::descriptor::{Device, Handle};
 use crate::Error;
-use crate::cuda::device::{Precision, Settings};
-use crate::cuda::driver::memory::Slice;
+use crate::Precision;
+use crate::cuda::driver::slice::Slice;
 use crate::cuda::driver::status::{attempted, cudnn};
+use crate::cuda::settings::Settings;
 
 /// An algorithm for a graph, ready to run.
 pub struct Prepared {

@@ -1,9 +1,6 @@
 //! Which of cuDNN's algorithms a convolution takes. Where bits must be reproducible, no clock decides: it is cuDNN's first proposal. Else
 //! the fastest, timed once for each shape and kept in a file for each GPU and version of cuDNN.
 
-use std::cell::RefCell;
-use std::collections::BTreeMap;
-use std::path::{Path, PathBuf};
 use std::time::Duration;
 
 use loaders::Draws;
@@ -12,12 +9,12 @@ use super::candidates::{ConvAlgorithm, Prepared, again, candidates};
 use super::convolution::{Convolution, Direction, Tensor};
 use super::descriptor::Device;
 use crate::Error;
-use crate::cuda::device::Precision;
-use crate::cuda::driver::memory::{CudaBuf, Slice};
+use crate::Precision;
+use crate::cuda::driver::memory::CudaBuf;
+use crate::cuda::driver::slice::Slice;
 use crate::cuda::driver::status::attempted;
 use crate::cuda::driver::stream::Event;
 use crate::cuda::driver::switches::switches;
-use crate::cuda::driver::{cache, library};
 use crate::cuda::record::{Recorded, Recording, record};
 use crate::cuda::shared::Shared;
 
@@ -36,7 +33,7 @@ pub fn choose(shared: &Shared, what: &Convolution, direction: Direction) -> Resu
             candidates(&Device::Gpu(handle), what, direction, settings, 1)?.swap_remove(0)
         } else {
             let name = format!("{} images, {name}, {} MB", what.n, settings.workspace >> 20);
-            match handle.fastest.get(&name).map(ready).transpose()?.flatten() {
+            match shared.fastest().get(&name).map(ready).transpose()?.flatten() {
                 Some(prepared) => prepared,
                 None => timed(shared, what, direction, name)?,
             }
@@ -58,62 +55,9 @@ fn timed(shared: &Shared, what: &Convolution, direction: Direction, name: String
     };
     let prepared = found.swap_remove(place.unwrap_or(0));
     if place.is_some() {
-        handle.fastest.note(name, prepared.algorithm.clone());
+        shared.fastest().note(name, prepared.algorithm.clone());
     }
     Ok(prepared)
-}
-
-// The file of the fastest algorithms.
-
-/// The fastest algorithms that are known, by what they compute, the number of images included.
-pub struct Fastest {
-    file: Option<PathBuf>,
-    known: RefCell<BTreeMap<String, ConvAlgorithm>>,
-}
-
-impl Fastest {
-    /// From the file for this GPU.
-    pub fn load(gpu: &str) -> Self {
-        let name: String = gpu.chars().map(|c| if c.is_ascii_alphanumeric() { c } else { '-' }).collect();
-        let name = format!("engines-{name}-cudnn-{}.txt", library::cudnn_version());
-        let file = cache::folder().map(|folder| folder.join(name));
-        let known = file.as_deref().map(read).unwrap_or_default();
-        Self { file, known: RefCell::new(known) }
-    }
-
-    /// The one for this computation.
-    pub fn get(&self, what: &str) -> Option<ConvAlgorithm> {
-        self.known.borrow().get(what).cloned()
-    }
-
-    /// Notes it, in the file too.
-    pub fn note(&self, what: String, algorithm: ConvAlgorithm) {
-        let mut known = self.known.borrow_mut();
-        known.insert(what, algorithm);
-        if let Some(file) = &self.file {
-            // what other processes have found meanwhile stays
-            read(file).into_iter().for_each(|(what, algorithm)| {
-                known.entry(what).or_insert(algorithm);
-            });
-            cache::write(file, print(&known).as_bytes());
-        }
-    }
-}
-
-fn read(file: &Path) -> BTreeMap<String, ConvAlgorithm> {
-    let text = cache::read(file).and_then(|bytes| String::from_utf8(bytes).ok());
-    text.map(|text| parse(&text)).unwrap_or_default()
-}
-
-fn parse(text: &str) -> BTreeMap<String, ConvAlgorithm> {
-    let line = |line: &str| {
-        line.split_once('\t').and_then(|(algorithm, what)| Some((what.to_string(), ConvAlgorithm::parse(algorithm)?)))
-    };
-    text.lines().filter_map(line).collect()
-}
-
-fn print(known: &BTreeMap<String, ConvAlgorithm>) -> String {
-    known.iter().map(|(what, algorithm)| format!("{algorithm}\t{what}\n")).collect()
 }
 
 // The timing: each algorithm runs as a pass will run it, from a CUDA graph, on noise in tensors of the convolution's own sizes, between two
@@ -248,17 +192,4 @@ fn noise(shared: &Shared, k: u64, elems: usize) -> Result<CudaBuf, Error> {
 /// Two values of 16 bits in a word.
 fn pair([low, high]: [u16; 2]) -> f32 {
     f32::from_bits(u32::from(high) << 16 | u32::from(low))
-}
-
-#[cfg(test)]
-mod tests {
-    use super::*;
-
-    #[test]
-    fn the_fastest_survive_their_file() {
-        let algorithm = |text| ConvAlgorithm::parse(text).unwrap();
-        let known = BTreeMap::from([("a b".to_string(), algorithm("3 1=62")), ("c".to_string(), algorithm("0"))]);
-        assert_eq!(parse(&print(&known)), known);
-        assert!(parse("rubbish\n1\n1 x\ty\n").is_empty());
-    }
 }

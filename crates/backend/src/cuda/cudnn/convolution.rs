@@ -10,7 +10,7 @@ use cudarc::cudnn::sys::{
 use super::descriptor::Descriptor;
 use super::descriptor::Device;
 use crate::Error;
-use crate::cuda::device::Precision;
+use crate::Precision;
 
 /// Sizes and attributes.
 #[derive(Clone, Debug, PartialEq)]

@@ -7,7 +7,6 @@ use cudarc::cudnn::sys::{
     cudnnBackendDescriptorType_t as Kind,
 };
 
-use super::choice::Fastest;
 use crate::Error;
 use crate::cuda::driver::status::cudnn;
 use crate::cuda::driver::stream::Stream;
@@ -145,8 +144,6 @@ impl Drop for Descriptor {
 /// The library on one GPU, enqueuing on one stream.
 pub struct Handle {
     raw: sys::cudnnHandle_t,
-    /// The fastest algorithms that are known.
-    pub fastest: Fastest,
 }
 
 impl Handle {
@@ -156,7 +153,7 @@ impl Handle {
         let mut raw = std::ptr::null_mut();
         // SAFETY: the library is there, the pointer valid for the call; destroyed in `drop`.
         cudnn(unsafe { sys::cudnnCreate(&mut raw) }, "cudnnCreate", "its handle")?;
-        let handle = Self { raw, fastest: Fastest::load(&stream.context().gpu.name) };
+        let handle = Self { raw };
         // SAFETY: handle and stream live; both types name CUDA's one stream type.
         cudnn(unsafe { sys::cudnnSetStream(raw, stream.handle().cast()) }, "cudnnSetStream", "its stream")?;
         Ok(handle)

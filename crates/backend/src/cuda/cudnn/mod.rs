@@ -4,5 +4,6 @@ pub mod candidates;
 pub mod choice;
 pub mod convolution;
 pub mod descriptor;
+pub mod fastest;
 #[cfg(test)]
 mod tests;

@@ -9,8 +9,9 @@ use super::candidates::{again, candidates};
 use super::convolution::{Convolution, Direction};
 use super::descriptor::Descriptor;
 use super::descriptor::Device;
-use crate::cuda::device::{Precision, Settings};
+use crate::Precision;
 use crate::cuda::driver::load::{Library, require};
+use crate::cuda::settings::Settings;
 
 /// An H100 in cuDNN's own words.
 const H100: &str = r#"{"deviceName": "NVIDIA H100 80GB HBM3", "cudaDeviceId": 0, "deviceVer": 900, "driverVer": 13000,

@@ -1,6 +1,5 @@
-//! Device memory, its copies to the host and back, and typed ranges of it, which are the arguments of kernels and libraries.
+//! Device memory, alone or paired with page-locked memory of the host, and its copies to the host and back.
 
-use std::marker::PhantomData;
 use std::ops::Range;
 use std::sync::{Arc, Mutex, PoisonError};
 
@@ -8,11 +7,11 @@ use base::device_region::DeviceRegion;
 use cudarc::driver::sys::{self, CUresult};
 
 use super::pinned::Pinned;
+use super::slice::{Activation, Plain, Slice};
 use super::status::driver;
 use super::stream::{Event, Queues, Stream};
-use crate::cuda::device::Precision;
 use crate::memory::{Part, Whole};
-use crate::{Buffer, Error};
+use crate::{Buffer, Error, Precision};
 
 /// Device memory, in f32 elements.
 #[derive(Default)]
@@ -330,102 +329,110 @@ impl Drop for CudaBuf {
     }
 }
 
-/// A type of elements, by the name that kernels have for it.
-pub trait Element {
-    const NAME: &'static str;
-}
-
-/// A type that lies alike on the host and on the GPU.
-///
-/// # Safety
-/// Every bit pattern must be valid, and size and layout those of the kernels' type.
-pub unsafe trait Plain: Element + Copy + Send + 'static {}
-
-/// Declares plain types with their names in kernels.
-macro_rules! plain {
-    ($($type:ty = $name:literal),* $(,)?) => {$(
-        impl $crate::cuda::driver::memory::Element for $type {
-            const NAME: &'static str = $name;
-        }
-        // SAFETY: numbers, or `repr(C)` structs of numbers without padding, with the fields of the kernels' type.
-        unsafe impl $crate::cuda::driver::memory::Plain for $type {}
-    )*};
-}
-pub(in crate::cuda) use plain;
-
-plain! {
-    u8 = "u8",
-    u16 = "u16",
-    i32 = "int",
-    u32 = "u32",
-    u64 = "u64",
-    f32 = "float",
-    f64 = "double",
-}
-
-/// An activation: f32, bf16 or f16, as the settings say.
-pub enum Activation {}
-
-impl Element for Activation {
-    const NAME: &'static str = "T";
-}
-
-/// `len` elements in a row that the GPU sees, alive as long as their owner is borrowed. Work that is enqueued on them may end later:
-/// the driver waits for it before it frees memory. Only [`CudaBuf`] and [`super::pinned::Pinned`] make them.
-pub struct Slice<'a, T> {
-    address: u64,
+/// Elements with a place on the GPU and one on the host, copied from one to the other on the codes' queue.
+pub struct Mirrored<T> {
+    device: CudaBuf,
+    host: Pinned<T>,
     len: usize,
-    /// Bytes of an element.
-    width: usize,
-    owner: PhantomData<&'a T>,
 }
 
-impl<T> Clone for Slice<'_, T> {
-    fn clone(&self) -> Self {
-        *self
+impl<T: Plain> Mirrored<T> {
+    /// Zeros on both sides.
+    pub fn new(queues: &Arc<Queues>, len: usize, what: &str) -> Result<Self, Error> {
+        let words = (len * size_of::<T>()).div_ceil(4);
+        Ok(Self { device: CudaBuf::zeroed(queues, words, what)?, host: Pinned::new(queues.context(), len, what)?, len })
+    }
+
+    /// The elements on the GPU, as they are or as another type of their size.
+    pub fn slice<U: Plain>(&self) -> Slice<'_, U> {
+        const { assert!(size_of::<T>() == size_of::<U>()) };
+        self.device.slice()
+    }
+
+    /// The elements on the host.
+    pub fn host(&mut self) -> &mut [T] {
+        self.host.as_mut_slice()
+    }
+
+    /// Bytes on both sides.
+    pub fn bytes(&self) -> usize {
+        self.device.bytes() + size_of_val(self.host.as_slice())
+    }
+
+    /// Enqueues their way to the host.
+    pub fn down(&mut self, queues: &Queues) -> Result<(), Error> {
+        if self.len == 0 { Ok(()) } else { self.host.receive(self.device.slice().range(0, self.len)?, &queues.codes) }
+    }
+
+    /// Enqueues their way to the GPU.
+    pub fn up(&self, queues: &Queues) -> Result<(), Error> {
+        if self.len == 0 { Ok(()) } else { self.host.send(self.device.slice().range(0, self.len)?, &queues.codes) }
     }
 }
 
-impl<T> Copy for Slice<'_, T> {}
+/// A block on the GPU that the host writes anew again and again, without waiting for the GPU.
+pub struct Inlet<T> {
+    device: CudaBuf,
+    host: Pinned<T>,
+    sent: Event,
+}
 
-impl<'a, T> Slice<'a, T> {
-    /// The caller owns, for `'a`, memory of `len` elements of `width` bytes from `address` on.
-    pub(super) fn new(address: u64, len: usize, width: usize) -> Self {
-        Self { address, len, width, owner: PhantomData }
+impl<T: Plain> Inlet<T> {
+    /// Room for so many elements.
+    pub fn new(queues: &Arc<Queues>, len: usize, what: &str) -> Result<Self, Error> {
+        let (context, bytes) = (queues.context(), len * size_of::<T>());
+        let host = Pinned::new(context, len, what)?;
+        Ok(Self { device: CudaBuf::zeroed(queues, bytes.div_ceil(4).max(4), what)?, host, sent: Event::new(context)? })
     }
 
-    /// Where it begins.
-    pub fn address(&self) -> u64 {
-        self.address
+    /// Elements that fit.
+    pub fn room(&self) -> usize {
+        self.host.as_slice().len()
     }
 
-    /// Elements.
-    pub fn len(&self) -> usize {
-        self.len
+    /// The elements on the GPU.
+    pub fn slice(&self) -> Slice<'_, T> {
+        self.device.slice()
     }
 
-    /// `len` elements from `first` on; fails where there are fewer.
-    pub fn range(self, first: usize, len: usize) -> Result<Self, Error> {
-        self.require(first.saturating_add(len), "a range of device memory")?;
-        Ok(Self { address: self.address + (first * self.width) as u64, len, ..self })
+    /// The block as elements of another type.
+    pub fn slice_as<U: Plain>(&self) -> Slice<'_, U> {
+        self.device.slice()
     }
 
-    /// All elements from `first` on.
-    pub fn from(self, first: usize) -> Result<Self, Error> {
-        self.range(first, self.len.saturating_sub(first))
+    /// What the host has written last.
+    pub fn values(&self) -> &[T] {
+        self.host.as_slice()
     }
 
-    /// The same as bytes.
-    pub fn bytes(self) -> Slice<'a, u8> {
-        Slice::new(self.address, self.len * self.width, 1)
+    /// Writes the elements for the work that is enqueued afterwards.
+    pub fn write(&mut self, values: &[T], stream: &Stream) -> Result<(), Error> {
+        self.lay_out(values)?;
+        self.host.send(self.device.slice().range(0, values.len())?, stream)?;
+        self.sent.record(stream, false)
     }
 
-    /// Fails unless there are at least `len` elements; `what` is for the message.
-    pub fn require(&self, len: usize, what: &str) -> Result<(), Error> {
-        if len <= self.len {
-            return Ok(());
+    /// The same by a kernel that `launch` enqueues: it copies the elements of the first slice to the second.
+    pub fn write_by(
+        &mut self,
+        values: &[T],
+        stream: &Stream,
+        launch: impl FnOnce(Slice<'_, T>, Slice<'_, T>) -> Result<(), Error>,
+    ) -> Result<(), Error> {
+        self.lay_out(values)?;
+        launch(self.host.slice().range(0, values.len())?, self.device.slice().range(0, values.len())?)?;
+        self.sent.record(stream, false)
+    }
+
+    /// Puts the elements where the next copy takes them.
+    fn lay_out(&mut self, values: &[T]) -> Result<(), Error> {
+        if values.len() > self.room() {
+            let (expected, got) = (format!("at most {} values", self.room()), values.len().to_string());
+            return Err(Error::Size { op: "a block for the GPU".into(), expected, got });
         }
-        let (expected, got) = (format!("at least {len} elements"), self.len.to_string());
-        Err(Error::Size { op: what.into(), expected, got })
+        // the copy of the values before must be over
+        self.sent.wait()?;
+        self.host.as_mut_slice()[..values.len()].copy_from_slice(values);
+        Ok(())
     }
 }

@@ -9,6 +9,7 @@ pub mod load;
 pub mod memory;
 pub mod pinned;
 pub mod search;
+pub mod slice;
 pub mod status;
 pub mod stream;
 pub mod switches;

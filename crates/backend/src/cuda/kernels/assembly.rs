@@ -8,7 +8,7 @@ use std::process::Command;
 
 use super::kernel::THREADS;
 use super::source::{self, Bounds};
-use crate::cuda::device::Precision;
+use crate::Precision;
 use crate::cuda::driver::compile;
 use crate::cuda::driver::compile::Target;
 

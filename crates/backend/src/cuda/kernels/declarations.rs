@@ -3,7 +3,7 @@
 
 use super::kernel::kernels;
 use crate::CropRect;
-use crate::cuda::driver::memory::{Activation, plain};
+use crate::cuda::driver::slice::{Activation, plain};
 
 /// A piece of a range: `len` elements from `from` on, with their weight decay, the place of their factor of the learning rate, and whether
 /// their gradients are in the type of activations.

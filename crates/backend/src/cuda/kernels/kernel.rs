@@ -1,7 +1,7 @@
 //! What a kernel is to the host: its name, its grid, and arguments whose types and lengths are checked.
 
 use crate::Error;
-use crate::cuda::driver::memory::{Element, Slice};
+use crate::cuda::driver::slice::{Element, Slice};
 
 /// Threads of a block, in every kernel. None takes dynamic shared memory.
 pub const THREADS: u32 = 256;
@@ -210,9 +210,9 @@ impl<T: Element> Argument for Option<Slice<'_, T>> {
 /// The type of a field, or the elements that it needs. `[T; n]` is a slice of at least n elements, `(null or [T; n])` may be absent,
 /// anything else is a scalar.
 macro_rules! parameter {
-    (type $life:lifetime [$type:ty; $len:expr]) => { $crate::cuda::driver::memory::Slice<$life, $type> };
+    (type $life:lifetime [$type:ty; $len:expr]) => { $crate::cuda::driver::slice::Slice<$life, $type> };
     (type $life:lifetime (null or [$type:ty; $len:expr])) => {
-        Option<$crate::cuda::driver::memory::Slice<$life, $type>>
+        Option<$crate::cuda::driver::slice::Slice<$life, $type>>
     };
     (type $life:lifetime $type:ident) => { $type };
     (need [$type:ty; $len:expr]) => { $len };

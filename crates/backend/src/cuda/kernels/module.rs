@@ -9,7 +9,7 @@ use cudarc::driver::sys;
 use super::kernel::{Geometry, Kernel, THREADS};
 use super::source;
 use crate::Error;
-use crate::cuda::device::Precision;
+use crate::Precision;
 use crate::cuda::driver::compile;
 use crate::cuda::driver::context::Context;
 use crate::cuda::driver::context::Raw;

@@ -3,7 +3,7 @@
 use super::declarations::Piece;
 use super::kernel::{Geometry, Grid, Kernel, kernels};
 use crate::Error;
-use crate::cuda::driver::memory::{Activation, plain};
+use crate::cuda::driver::slice::{Activation, plain};
 
 /// A tensor, as far as its norms go: its weight decay, whether its learning rate adapts, and the factor on it.
 #[derive(Clone, Copy, Debug, PartialEq)]

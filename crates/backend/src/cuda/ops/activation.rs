@@ -6,9 +6,9 @@ use net::Activation;
 
 use crate::cuda::device::Cuda;
 use crate::cuda::driver::memory::CudaBuf;
-use crate::cuda::driver::memory::{Activation as Element, Slice};
-use crate::cuda::layout::Format;
+use crate::cuda::driver::slice::{Activation as Element, Slice};
 use crate::cuda::kernels::kernel::kernels;
+use crate::cuda::layout::Format;
 use crate::cuda::shared::Shared;
 use crate::{Error, Gradients, Pass, PlanRequest, Planned, TensorDesc, Traffic};
 

@@ -6,8 +6,8 @@ use net::Add;
 
 use crate::cuda::device::Cuda;
 use crate::cuda::driver::memory::CudaBuf;
-use crate::cuda::layout::Format;
 use crate::cuda::kernels::declarations::{CopyTensor, SumOfTwo};
+use crate::cuda::layout::Format;
 use crate::cuda::shared::Shared;
 use crate::{Error, Gradients, Pass, PlanRequest, Planned, TensorDesc, Traffic};
 

@@ -1,7 +1,8 @@
 //! A bias after the library's own pass: its addition where no library fuses it, its gradient with ReLU's mask in the same pass.
 
 use crate::Error;
-use crate::cuda::driver::memory::{Activation, CudaBuf, Slice};
+use crate::cuda::driver::memory::CudaBuf;
+use crate::cuda::driver::slice::{Activation, Slice};
 use crate::cuda::kernels::declarations::{BiasBackward, BiasForward};
 use crate::cuda::kernels::kernel::Tiling;
 use crate::cuda::shared::Shared;

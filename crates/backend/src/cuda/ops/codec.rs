@@ -9,8 +9,10 @@ use loaders::random::CODEC_OP;
 
 use crate::Error;
 use crate::cuda::device::Cuda;
-use crate::cuda::driver::memory::{CudaBuf, Slice};
-use crate::cuda::driver::pinned::{Mirrored, Pinned};
+use crate::cuda::driver::memory::CudaBuf;
+use crate::cuda::driver::memory::Mirrored;
+use crate::cuda::driver::pinned::Pinned;
+use crate::cuda::driver::slice::Slice;
 use crate::cuda::driver::stream::{Event, Queues};
 use crate::cuda::kernels::declarations::ArenaAdd;
 use crate::cuda::kernels::declarations::{

@@ -4,15 +4,15 @@ use std::rc::Rc;
 
 use net::Concat;
 
+use super::bias::rows_of;
 use crate::cuda::device::Cuda;
 use crate::cuda::driver::memory::CudaBuf;
-use crate::cuda::driver::memory::Activation;
-use crate::cuda::layout::Format;
+use crate::cuda::driver::slice::Activation;
 use crate::cuda::kernels::kernel::kernels;
+use crate::cuda::layout::Format;
 use crate::cuda::layout::channels_last;
 use crate::cuda::shared::Shared;
 use crate::{Error, Gradients, Pass, PlanRequest, Planned, TensorDesc, Traffic};
-use super::bias::rows_of;
 
 kernels! {
     /// `columns` columns of a matrix from `from_first` on into another's from `to_first` on.

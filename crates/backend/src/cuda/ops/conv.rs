@@ -4,21 +4,21 @@ use std::rc::Rc;
 
 use net::{Activation, Conv};
 
+use super::bias::Parts;
+use super::fold::Fold;
+use super::halves::{gradient, weights};
+use super::{activation, bias};
 use crate::cuda::cudnn::candidates::Prepared;
 use crate::cuda::cudnn::choice::choose;
 use crate::cuda::cudnn::convolution::{Convolution, Direction, Tensor};
 use crate::cuda::device::Cuda;
 use crate::cuda::driver::memory::CudaBuf;
-use crate::cuda::driver::memory::{Activation as Element, Slice};
+use crate::cuda::driver::slice::{Activation as Element, Slice};
 use crate::cuda::driver::status::attempted;
 use crate::cuda::layout::Format;
 use crate::cuda::layout::channels_last;
 use crate::cuda::shared::Shared;
 use crate::{Error, Gradients, Pass, PlanRequest, Planned, TensorDesc, Traffic};
-use super::fold::Fold;
-use super::halves::{gradient, weights};
-use super::bias::Parts;
-use super::{activation, bias};
 
 /// A convolution of known sizes.
 pub struct Plan {

@@ -6,10 +6,10 @@ use net::DropPath;
 
 use crate::cuda::device::Cuda;
 use crate::cuda::driver::memory::CudaBuf;
-use crate::cuda::driver::memory::{Activation, Slice};
-use crate::cuda::layout::Format;
+use crate::cuda::driver::slice::{Activation, Slice};
 use crate::cuda::kernels::declarations::CopyTensor;
 use crate::cuda::kernels::kernel::kernels;
+use crate::cuda::layout::Format;
 use crate::cuda::shared::Shared;
 use crate::draws::FIRST_INDEX;
 use crate::{Error, Gradients, Pass, PlanRequest, Planned, TensorDesc, Traffic};

@@ -2,9 +2,9 @@
 
 use net::{Activation, Flatten};
 
+use super::activation;
 use crate::cuda::device::Cuda;
 use crate::{Error, PlanRequest, Planned};
-use super::activation;
 
 /// Plans the op.
 pub fn plan(gpu: &Cuda, _: &Flatten, r: &PlanRequest<'_, Cuda>) -> Result<Box<dyn Planned<Cuda>>, Error> {

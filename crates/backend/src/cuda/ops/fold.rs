@@ -3,11 +3,12 @@
 //! becomes 4x4 over 16x115x115. Products and sums are the same, but for the zeros among them.
 
 use crate::Error;
+use crate::Precision;
 use crate::cuda::cudnn::convolution::Convolution;
-use crate::cuda::device::{Precision, Settings};
 use crate::cuda::driver::memory::CudaBuf;
-use crate::cuda::driver::memory::{Activation, Slice, plain};
+use crate::cuda::driver::slice::{Activation, Slice, plain};
 use crate::cuda::kernels::kernel::kernels;
+use crate::cuda::settings::Settings;
 use crate::cuda::shared::Shared;
 
 /// The most channels that an image may have.

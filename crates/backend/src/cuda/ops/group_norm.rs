@@ -4,14 +4,14 @@ use std::rc::Rc;
 
 use net::GroupNorm;
 
+use super::bias::Parts;
 use crate::cuda::device::Cuda;
 use crate::cuda::driver::memory::CudaBuf;
-use crate::cuda::driver::memory::Activation;
-use crate::cuda::layout::Format;
+use crate::cuda::driver::slice::Activation;
 use crate::cuda::kernels::kernel::kernels;
+use crate::cuda::layout::Format;
 use crate::cuda::shared::Shared;
 use crate::{Error, Gradients, Pass, PlanRequest, Planned, TensorDesc, Traffic};
-use super::bias::Parts;
 
 // `sets` are rows / plane * groups.
 kernels! {

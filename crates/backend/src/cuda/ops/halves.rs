@@ -1,10 +1,10 @@
 //! Parameters and their gradients in 16 bits. The optimizer makes those of the weights as it updates them; the gradients that a library
 //! writes in 16 bits are brought to f32 chunk by chunk.
 
+use crate::Precision;
 use crate::cuda::device::Cuda;
-use crate::cuda::device::Precision;
 use crate::cuda::driver::memory::CudaBuf;
-use crate::cuda::driver::memory::{Activation, Slice};
+use crate::cuda::driver::slice::{Activation, Slice};
 use crate::cuda::kernels::declarations::CastWeights;
 use crate::cuda::kernels::declarations::{CastGradients, Piece};
 use crate::cuda::shared::Shared;

@@ -6,9 +6,9 @@ use std::cell::RefCell;
 use loaders::{Area, Mix};
 
 use crate::cuda::driver::memory::CudaBuf;
-use crate::cuda::driver::memory::{Activation, Slice};
-use crate::cuda::driver::pinned::Inlet;
+use crate::cuda::driver::memory::Inlet;
 use crate::cuda::driver::pinned::Pinned;
+use crate::cuda::driver::slice::{Activation, Slice};
 use crate::cuda::driver::stream::Event;
 use crate::cuda::kernels::declarations::{InputBytes, InputValues, InputViews, MixRows};
 use crate::cuda::shared::Shared;

@@ -2,9 +2,9 @@
 
 use net::LayerNorm;
 
+use super::group_norm::plan_over;
 use crate::cuda::device::Cuda;
 use crate::{Error, PlanRequest, Planned};
-use super::group_norm::plan_over;
 
 /// Plans the op.
 pub fn plan(gpu: &Cuda, op: &LayerNorm, r: &PlanRequest<'_, Cuda>) -> Result<Box<dyn Planned<Cuda>>, Error> {

@@ -5,17 +5,17 @@ use std::rc::Rc;
 
 use net::{Linear, Shape};
 
+use super::bias::{Parts, rows_of};
+use super::halves::weights;
+use super::{activation, bias};
 use crate::cuda::cublaslt::{Epilogue, Factor, Product, Wanted};
 use crate::cuda::device::Cuda;
 use crate::cuda::driver::memory::CudaBuf;
-use crate::cuda::driver::memory::{Activation, Slice};
-use crate::cuda::layout::Format;
+use crate::cuda::driver::slice::{Activation, Slice};
 use crate::cuda::kernels::kernel::kernels;
+use crate::cuda::layout::Format;
 use crate::cuda::shared::Shared;
 use crate::{Error, Gradients, Pass, PlanRequest, Planned, TensorDesc, Traffic};
-use super::halves::weights;
-use super::bias::{Parts, rows_of};
-use super::{activation, bias};
 
 /// Weights up to which one kernel of ours computes all gradients: there, launches take longer than what is computed. The number of rows
 /// must not matter, so that every share of a batch is computed alike.
@@ -74,7 +74,8 @@ impl Plan {
         // one algorithm whatever the number of rows, so that every share of a batch is computed alike
         let product = |factors, wide, epilogue, what: &str| {
             let operation = format!("linear {inputs} to {outputs}, {}{tf32}, {what}{epilogue}", settings.precision);
-            Product::new(shared, &Wanted { factors, wide, epilogue, operation, n, name: r.name })
+            let wanted = Wanted { factors, wide, epilogue, operation, n, name: r.name };
+            Product::new(shared.cublaslt()?, &shared.settings, &shared.chosen, &wanted)
         };
         // y = x w'; dw = dy' x; dx = dy w
         let (x_rows, dy_rows, w) = (factor(n, inputs), factor(n, outputs), factor(outputs, inputs));

@@ -4,18 +4,20 @@ use std::rc::Rc;
 
 use net::Norm;
 
-use crate::cuda::device::Cuda;
-use crate::cuda::driver::pinned::Inlet;
-use crate::cuda::driver::memory::CudaBuf;
-use crate::cuda::driver::pinned::Pinned;
-use crate::cuda::driver::memory::{Activation, Slice};
-use crate::cuda::layout::Format;
-use crate::cuda::kernels::declarations::{NormAffine, NormBackward, NormForward, NormGradients, NormMoments, NormSlopes};
-use crate::cuda::pass::PLACES;
-use crate::cuda::shared::Shared;
-use crate::{Error, Gradients, Pass, PlanRequest, Planned, ShortcutOf, Slot, TensorDesc, Traffic, queue};
 use super::bias::Parts;
 use super::shortcut::Route;
+use crate::cuda::device::Cuda;
+use crate::cuda::driver::memory::CudaBuf;
+use crate::cuda::driver::memory::Inlet;
+use crate::cuda::driver::pinned::Pinned;
+use crate::cuda::driver::slice::{Activation, Slice};
+use crate::cuda::kernels::declarations::{
+    NormAffine, NormBackward, NormForward, NormGradients, NormMoments, NormSlopes,
+};
+use crate::cuda::layout::Format;
+use crate::cuda::pass::PLACES;
+use crate::cuda::shared::Shared;
+use crate::{Error, Gradients, Pass, PlanRequest, Planned, ShortcutOf, Slot, TensorDesc, Traffic, across};
 
 /// Bits of the kernels' `mode`.
 const RELU: i32 = 1;
@@ -157,7 +159,7 @@ impl Plan {
         };
         shared.settle()?;
         let (mean, m2) = self.seen[place].as_mut_slice().split_at_mut(c);
-        self.n = queue::statistics(ranks, self.n, pass.running, mean, m2)?;
+        self.n = across::statistics(ranks, self.n, pass.running, mean, m2)?;
         let whole = match self.whole.take() {
             Some(whole) => whole,
             None => Whole::new(&shared, c)?,
@@ -218,7 +220,7 @@ impl Plan {
         if let (Some(ranks), Some(whole)) = (pass.across, &mut self.whole) {
             shared.settle()?;
             let (s, sx) = self.sums.as_mut_slice().split_at_mut(c);
-            queue::gradients(ranks, c, s, sx)?;
+            across::gradients(ranks, c, s, sx)?;
             whole.sums.write(self.sums.as_slice(), shared.stream())?;
             let (sums, statistics) = (whole.sums.slice(), whole.statistics.slice());
             shared.launch(&NormSlopes { sums, statistics, n, channels, eps, affine, slopes })?;

@@ -6,9 +6,9 @@ use net::{OpSpec, Shortcut};
 
 use crate::cuda::device::Cuda;
 use crate::cuda::driver::memory::CudaBuf;
-use crate::cuda::driver::memory::Slice;
-use crate::cuda::layout::Format;
+use crate::cuda::driver::slice::Slice;
 use crate::cuda::kernels::declarations::{ShortcutBackward, ShortcutForward, ShortcutSizes};
+use crate::cuda::layout::Format;
 use crate::cuda::layout::channels_last;
 use crate::cuda::shared::Shared;
 use crate::{Error, Gradients, Pass, PlanRequest, Planned, ShortcutOf, TensorDesc, Traffic};

@@ -1,8 +1,10 @@
 //! The optimizer's passes over a chunk, and those before and after: limits, averages, the end of loss scaling. A recorded step replays
 //! them, so all that changes from step to step lies in a block that is written before.
 
-use crate::cuda::device::{Cuda, Precision};
-use crate::cuda::driver::memory::{CudaBuf, Slice};
+use crate::Precision;
+use crate::cuda::device::Cuda;
+use crate::cuda::driver::memory::CudaBuf;
+use crate::cuda::driver::slice::Slice;
 use crate::cuda::kernels::declarations::{
     ArenaAdd, ArenaClamp, ArenaLerp, ArenaScale, Piece, ScaleFound, ScaleSettle, ScaleUndo, SquaresOfPieces,
     SumsOfRanges,

@@ -245,19 +245,6 @@ impl Stretches {
     }
 }
 
-/// Refuses a list that is none of pairs, or whose stretches do not follow one another.
-pub(super) fn check(epochs: &[f64]) -> Result<(), ScheduleError> {
-    let wrong = |why: String| Err(ScheduleError { key: "stretched", why });
-    if !epochs.len().is_multiple_of(2) {
-        return wrong(format!("expected pairs of epochs, as [40, 80], got {} numbers", epochs.len()));
-    }
-    match epochs.chunks_exact(2).find(|pair| !(0.0 < pair[0] && pair[0] <= pair[1])) {
-        Some(pair) => wrong(format!("a decay that ends at epoch {} cannot be stretched at {}", pair[1], pair[0])),
-        None if !epochs.iter().step_by(2).is_sorted() => wrong("the first numbers of its pairs must ascend".into()),
-        None => Ok(()),
-    }
-}
-
 #[cfg(test)]
 mod tests {
     use super::super::{Constant, Cosine, OneCycle, Plateau, Polynomial, ScheduleKind};
@@ -352,17 +339,5 @@ mod tests {
         let mut spec = ScheduleSpec { kind, ..ScheduleSpec::constant(1.0) };
         let said = Extension { drops: 2, ..extension(30, 5, 9) }.apply(&mut spec).unwrap();
         assert!(said.ends_with("the rates are those of the recipe as written (lr 0.01)"), "{said}");
-    }
-}
-
-#[cfg(test)]
-mod stretch_tests {
-    use super::*;
-
-    #[test]
-    fn stretches_that_cannot_be_are_refused() {
-        for bad in [&[1.0][..], &[3.0, 2.0], &[0.0, 2.0], &[3.0, 5.0, 2.0, 9.0], &[f64::NAN, 1.0]] {
-            assert_eq!(check(bad).unwrap_err().key, "stretched", "{bad:?}");
-        }
     }
 }

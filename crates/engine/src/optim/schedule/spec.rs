@@ -7,7 +7,6 @@ use super::decay::Plateau;
 use super::decay::WarmRestarts;
 use super::decay::WarmupFrom;
 use super::decay::{Constant, Cosine, Decay, Exponential, Polynomial, ScheduleError, Step};
-use super::rates;
 
 kinds! {
     /// The kinds of decay.
@@ -67,7 +66,32 @@ impl ScheduleSpec {
         if self.warmup_from.is_some() && warmup == 0.0 {
             return wrong("warmup_from", "has no effect with warmup_epochs = 0".into());
         }
-        rates::check(self.stretched.as_deref().unwrap_or_default())?;
+        check_stretched(self.stretched.as_deref().unwrap_or_default())?;
         self.kind.settings().check(warmup)
+    }
+}
+
+/// Returns an error if `schedule.stretched` is not a list of pairs, or if the extensions are not in order.
+fn check_stretched(epochs: &[f64]) -> Result<(), ScheduleError> {
+    let wrong = |why: String| Err(ScheduleError { key: "stretched", why });
+    if !epochs.len().is_multiple_of(2) {
+        return wrong(format!("expected pairs of epochs, as [40, 80], got {} numbers", epochs.len()));
+    }
+    match epochs.chunks_exact(2).find(|pair| !(0.0 < pair[0] && pair[0] <= pair[1])) {
+        Some(pair) => wrong(format!("a decay that ends at epoch {} cannot be stretched at {}", pair[1], pair[0])),
+        None if !epochs.iter().step_by(2).is_sorted() => wrong("the first numbers of its pairs must ascend".into()),
+        None => Ok(()),
+    }
+}
+
+#[cfg(test)]
+mod tests {
+    use super::*;
+
+    #[test]
+    fn stretches_that_cannot_be_are_refused() {
+        for bad in [&[1.0][..], &[3.0, 2.0], &[0.0, 2.0], &[3.0, 5.0, 2.0, 9.0], &[f64::NAN, 1.0]] {
+            assert_eq!(check_stretched(bad).unwrap_err().key, "stretched", "{bad:?}");
+        }
     }
 }

@@ -1,0 +1,47 @@
+//! Images in frames of zeros, for convolutions whose padding oneDNN does not support.
+
+use net::{Conv, Shape};
+
+use super::buf::AlignedBuf;
+use super::own_gradient::put_in_frame;
+use super::threads::Threads;
+use crate::{Error, TensorDesc};
+
+/// Where an image lies in a frame that has room for all windows: top, left, and the frame's height and width.
+pub(super) fn frame(op: &Conv, x: Shape, y: Shape) -> [usize; 4] {
+    let extent = |axis: usize, size: usize, out: usize| {
+        ((out - 1) * op.stride[axis] + op.extent()[axis]).max(size + op.pads[axis])
+    };
+    [op.pads[0], op.pads[1], extent(0, x.h, y.h), extent(1, x.w, y.w)]
+}
+
+/// A plain image in the middle of zeros.
+pub(super) struct Framed {
+    image: Shape,
+    /// Where the image lies: top, left, and the frame's height and width.
+    pub frame: [usize; 4],
+    pub x: AlignedBuf,
+}
+
+impl Framed {
+    /// For a convolution that oneDNN 2.x has for AVX2 only without padding: a kernel wider than 7 at a stride (AlexNet's first).
+    pub fn new(op: &Conv, x: &TensorDesc, y: &TensorDesc, wants_dx: bool, name: &str) -> Result<Option<Self>, Error> {
+        let refused = op.kernel[1] > 7 && op.stride != [1, 1] && op.pads != [0; 4];
+        if !refused || x.bf16 || x.block != 1 || op.groups != 1 || wants_dx {
+            return Ok(None);
+        }
+        let frame = frame(op, x.shape, y.shape);
+        let buf = AlignedBuf::zeroed(x.n * x.shape.c * frame[2] * frame[3], name)?;
+        Ok(Some(Self { image: x.shape, frame, x: buf }))
+    }
+
+    pub fn fill(&mut self, threads: Threads, images: &[f32]) {
+        let (image, frame, elems) = (self.image, self.frame, self.image.elems());
+        let framed = image.c * frame[2] * frame[3];
+        threads.split(self.x.as_mut_slice(), framed, |first, run| {
+            for (n, to) in (first..).zip(run.chunks_exact_mut(framed)) {
+                put_in_frame(&images[n * elems..][..elems], image.w, image.h, frame, to);
+            }
+        });
+    }
+}

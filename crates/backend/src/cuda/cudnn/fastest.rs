@@ -1,0 +1,72 @@
+//! The file of the fastest algorithms of convolutions, kept for each GPU and version of cuDNN.
+
+use std::cell::RefCell;
+use std::collections::BTreeMap;
+use std::path::{Path, PathBuf};
+
+use super::candidates::ConvAlgorithm;
+use crate::cuda::driver::{cache, library};
+
+/// The fastest algorithms that are known, by what they compute, the number of images included.
+pub struct Fastest {
+    file: Option<PathBuf>,
+    known: RefCell<BTreeMap<String, ConvAlgorithm>>,
+}
+
+impl Fastest {
+    /// From the file for this GPU.
+    pub fn load(gpu: &str) -> Self {
+        let name: String = gpu.chars().map(|c| if c.is_ascii_alphanumeric() { c } else { '-' }).collect();
+        let name = format!("engines-{name}-cudnn-{}.txt", library::cudnn_version());
+        let file = cache::folder().map(|folder| folder.join(name));
+        let known = file.as_deref().map(read).unwrap_or_default();
+        Self { file, known: RefCell::new(known) }
+    }
+
+    /// The one for this computation.
+    pub fn get(&self, what: &str) -> Option<ConvAlgorithm> {
+        self.known.borrow().get(what).cloned()
+    }
+
+    /// Notes it, in the file too.
+    pub fn note(&self, what: String, algorithm: ConvAlgorithm) {
+        let mut known = self.known.borrow_mut();
+        known.insert(what, algorithm);
+        if let Some(file) = &self.file {
+            // what other processes have found meanwhile stays
+            read(file).into_iter().for_each(|(what, algorithm)| {
+                known.entry(what).or_insert(algorithm);
+            });
+            cache::write(file, print(&known).as_bytes());
+        }
+    }
+}
+
+fn read(file: &Path) -> BTreeMap<String, ConvAlgorithm> {
+    let text = cache::read(file).and_then(|bytes| String::from_utf8(bytes).ok());
+    text.map(|text| parse(&text)).unwrap_or_default()
+}
+
+fn parse(text: &str) -> BTreeMap<String, ConvAlgorithm> {
+    let line = |line: &str| {
+        line.split_once('\t').and_then(|(algorithm, what)| Some((what.to_string(), ConvAlgorithm::parse(algorithm)?)))
+    };
+    text.lines().filter_map(line).collect()
+}
+
+fn print(known: &BTreeMap<String, ConvAlgorithm>) -> String {
+    known.iter().map(|(what, algorithm)| format!("{algorithm}\t{what}\n")).collect()
+}
+
+#[cfg(test)]
+mod tests {
+    use super::*;
+
+    #[test]
+    fn the_fastest_survive_their_file() {
+        let algorithm = |text| ConvAlgorithm::parse(text).unwrap();
+        let known = BTreeMap::from([("a b".to_string(), algorithm("3 1=62")), ("c".to_string(), algorithm("0"))]);
+        assert_eq!(parse(&print(&known)), known);
+        assert!(parse("rubbish\n1\n1 x\ty\n").is_empty());
+    }
+}
