@@ -1,4 +1,4 @@
-//! Folders on disk: whether one is there, and its entries made durable.
+//! Folders on disk: whether one is there, what is in it, and its entries made durable.
 
 use crate::error::Error;
 use loaders::regular;
@@ -31,6 +31,45 @@ pub(crate) fn is_zip(path: &Path) -> bool {
 pub(crate) fn zip(path: &Path) -> Error {
     let what = "a ZIP archive: unpack it (unzip FILE -d DIR, or python3 -m zipfile -e FILE DIR) and give that folder";
     Error::input(path, what)
+}
+
+/// An entry of a folder.
+#[derive(Debug, PartialEq, Eq, PartialOrd, Ord)]
+pub(crate) struct Entry {
+    pub name: String,
+    /// True for a folder, and for a link to one.
+    pub is_dir: bool,
+}
+
+/// A folder's entries, sorted by name.
+pub(crate) fn entries(dir: &Path) -> Result<Vec<Entry>, Error> {
+    during("listing", dir, || listed(dir))
+}
+
+fn listed(dir: &Path) -> Result<Vec<Entry>, Error> {
+    let failed = |e| Error::io("read", dir, e);
+    let mut found = Vec::new();
+    for entry in fs::read_dir(dir).map_err(failed)? {
+        let entry = entry.map_err(failed)?;
+        let Ok(name) = entry.file_name().into_string() else {
+            return Err(Error::input(&entry.path(), "its name is not UTF-8; rename it"));
+        };
+        // the folder that macOS adds to ZIP archives holds no images
+        if name.starts_with('.') || name == "__MACOSX" {
+            continue;
+        }
+        let kind = entry.file_type().map_err(failed)?;
+        // A link counts as its target; a dangling one counts as a file, and reading it will report the error.
+        let is_dir = if kind.is_symlink() { entry.path().is_dir() } else { kind.is_dir() };
+        found.push(Entry { name, is_dir });
+    }
+    found.sort();
+    Ok(found)
+}
+
+/// Names of the folders in `dir`, sorted.
+pub(crate) fn folders(dir: &Path) -> Result<Vec<String>, Error> {
+    Ok(entries(dir)?.into_iter().filter(|entry| entry.is_dir).map(|entry| entry.name).collect())
 }
 
 /// Makes the entries of a folder durable; the empty path is the current folder.

@@ -4,9 +4,38 @@
 
 use std::time::{Duration, SystemTime};
 
-use super::library::Family;
-
 pub use base::environment::variable;
+
+/// Libraries with one binary interface.
+#[derive(Debug, Clone, Copy, PartialEq, Eq)]
+pub enum Family {
+    /// Open MPI 4 and 5, and what is made of it.
+    OpenMpi,
+    /// MPICH's common interface, libmpi.so.12: MPICH, Cray MPICH, Intel MPI, MVAPICH.
+    Mpich,
+}
+
+impl Family {
+    /// As users know it.
+    pub fn name(self) -> &'static str {
+        match self {
+            Self::OpenMpi => "Open MPI",
+            Self::Mpich => "MPICH",
+        }
+    }
+
+    /// By the text of `MPI_Get_library_version`; `None` for a library that we do not know.
+    pub fn of_library(version: &str) -> Option<Self> {
+        let has = |names: &[&str]| names.iter().any(|name| version.contains(name));
+        if has(&["Open MPI"]) {
+            Some(Self::OpenMpi)
+        } else if has(&["MPICH", "Intel(R) MPI", "MVAPICH"]) {
+            Some(Self::Mpich)
+        } else {
+            None
+        }
+    }
+}
 
 /// A way to start ranks: how it is recognised, and its variables for rank and size; empty where it has none.
 struct Launcher {

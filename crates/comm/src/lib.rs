@@ -23,9 +23,9 @@ mod turns;
 pub mod world;
 
 pub use die::{die, explain_faults, install_panic_hook, rank_prefix};
-pub use error::Error;
+pub use error::{Error, ThreadLevel};
 pub use launcher::{Verdict, check_launch, launcher};
-pub use thread::{Comm, Pending, Progress, ThreadLevel};
+pub use thread::{Comm, Pending, Progress};
 pub use world::{Traffic, World, WorldInfo};
 
 /// Name and version of the MPI library, which need not be initialised.

@@ -7,39 +7,14 @@
 use std::time::Duration;
 
 use super::error::Error;
-use super::launcher::{self, Serving};
+use super::launcher::{self, Family, Serving};
 use super::sys;
-use super::world::library_line;
 
-/// Libraries with one binary interface.
-#[derive(Debug, Clone, Copy, PartialEq, Eq)]
-pub enum Family {
-    /// Open MPI 4 and 5, and what is made of it.
-    OpenMpi,
-    /// MPICH's common interface, libmpi.so.12: MPICH, Cray MPICH, Intel MPI, MVAPICH.
-    Mpich,
-}
-
-impl Family {
-    /// As users know it.
-    pub fn name(self) -> &'static str {
-        match self {
-            Self::OpenMpi => "Open MPI",
-            Self::Mpich => "MPICH",
-        }
-    }
-
-    /// By the text of `MPI_Get_library_version`; `None` for a library that we do not know.
-    pub fn of_library(version: &str) -> Option<Self> {
-        let has = |names: &[&str]| names.iter().any(|name| version.contains(name));
-        if has(&["Open MPI"]) {
-            Some(Self::OpenMpi)
-        } else if has(&["MPICH", "Intel(R) MPI", "MVAPICH"]) {
-            Some(Self::Mpich)
-        } else {
-            None
-        }
-    }
+/// The name and version in an MPI library's description of itself, which may have many lines.
+pub(super) fn library_line(version: &str) -> String {
+    let line = version.lines().next().unwrap_or_default();
+    let line = line.split(',').next().unwrap_or_default();
+    line.split_whitespace().collect::<Vec<_>>().join(" ")
 }
 
 /// How long the other ranks of a node leave its first one to say what holds for all of them.
@@ -167,6 +142,15 @@ mod tests {
         assert!(text.contains("its mpirun started 4 ranks") && text.contains("MPICC="), "{text}");
         assert!(mismatch(Family::Mpich, MPICH, by(Family::OpenMpi)).is_some());
         assert_eq!(mismatch(Family::Mpich, &format!("{MPICH} --with-pmix=/usr"), by(Family::OpenMpi)), None);
+    }
+
+    #[test]
+    fn names_the_library_on_one_line() {
+        let open_mpi = "Open MPI v4.1.4, package: Debian OpenMPI, ident: 4.1.4, repo rev: v4.1.4, May 26, 2022";
+        assert_eq!(library_line(open_mpi), "Open MPI v4.1.4");
+        let mpich = "MPICH Version:\t4.0.2\nMPICH Release date:\tThu Apr  7 12:34:45 CDT 2022\n";
+        assert_eq!(library_line(mpich), "MPICH Version: 4.0.2");
+        assert_eq!(library_line(""), "");
     }
 }
 

@@ -4,7 +4,6 @@
 //! by the caller itself, which has the data in its cache and needs nobody to wake up. MPI_THREAD_SERIALIZED suffices: every
 //! operation draws a ticket, and tickets are served one by one. While idle the owner neither spins nor polls MPI.
 
-use std::cell::Cell;
 use std::panic::{AssertUnwindSafe, catch_unwind};
 use std::sync::atomic::{AtomicBool, Ordering};
 use std::sync::{Arc, Mutex, MutexGuard, OnceLock, PoisonError};
@@ -12,13 +11,16 @@ use std::time::Instant;
 
 use base::{environment, screen};
 use crossbeam_channel::{Receiver, Sender, bounded, unbounded};
+use serde::Serialize;
+use serde::de::DeserializeOwned;
 
 use super::die::{self, Phase, die, on_mpi_thread};
 use super::error::Error;
 use super::library::check_family;
+use super::sys::{self, current, within};
 use super::turns::Turns;
 use super::world::{World, WorldInfo};
-use super::{known_answer, launcher, sys};
+use super::{known_answer, launcher};
 
 /// Handle to MPI and to the thread that owns it. Clones are handles to the same.
 ///
@@ -291,43 +293,53 @@ fn own_mpi(work: &Receiver<Work>, shared: &Shared) {
     }
 }
 
-thread_local! {
-    static CURRENT: Cell<Option<&'static str>> = const { Cell::new(None) };
-}
+// Values of any type between ranks, as JSON, for everything that happens rarely. Gradients, sums and weights are sent as numbers. JSON has
+// no NaN and no infinity: do not send a float this way if it may be one.
 
-/// Name of this thread's operation.
-pub fn current() -> Option<&'static str> {
-    CURRENT.get()
-}
-
-/// Does `work` as the operation `name`.
-pub fn within<R>(name: &'static str, work: impl FnOnce() -> R) -> R {
-    let outer = CURRENT.replace(Some(name));
-    let result = work();
-    CURRENT.set(outer);
-    result
-}
-
-/// What MPI allows threads to do (`MPI_THREAD_*`), lowest first.
-#[derive(Debug, Clone, Copy, PartialEq, Eq, PartialOrd, Ord)]
-pub enum ThreadLevel {
-    /// Only one thread may exist.
-    Single,
-    /// Only the thread that initialised MPI may call it.
-    Funneled,
-    /// Any thread may call, one at a time.
-    Serialized,
-    /// Any thread may call at any time.
-    Multiple,
-}
-
-impl std::fmt::Display for ThreadLevel {
-    fn fmt(&self, f: &mut std::fmt::Formatter<'_>) -> std::fmt::Result {
-        f.write_str(match self {
-            Self::Single => "MPI_THREAD_SINGLE",
-            Self::Funneled => "MPI_THREAD_FUNNELED",
-            Self::Serialized => "MPI_THREAD_SERIALIZED",
-            Self::Multiple => "MPI_THREAD_MULTIPLE",
-        })
+impl Comm {
+    /// Gathers a value of each rank on rank 0, in order of rank; others get `None`. Collective.
+    pub fn gather<T: Serialize + DeserializeOwned>(
+        &self,
+        what: &'static str,
+        value: &T,
+    ) -> Result<Option<Vec<T>>, Error> {
+        let own = encode(what, value)?;
+        let all = self.run(what, |world| world.gather(&own))?;
+        all.map(|all| all.iter().map(|bytes| decode(what, bytes)).collect()).transpose()
     }
+
+    /// Gathers a value of each rank on all ranks, in order of rank. Collective.
+    pub fn gather_all<T: Serialize + DeserializeOwned>(&self, what: &'static str, value: &T) -> Result<Vec<T>, Error> {
+        let own = encode(what, value)?;
+        let all = self.run(what, |world| {
+            let mut all = world.gather(&own)?.map_or_else(Vec::new, |all| [b"[", &*all.join(&b','), b"]"].concat());
+            world.broadcast(&mut all, 0)?;
+            Ok(all)
+        })?;
+        decode(what, &all)
+    }
+
+    /// Whether `yes` is true on all ranks. Collective.
+    pub fn all(&self, what: &'static str, yes: bool) -> Result<bool, Error> {
+        Ok(self.gather_all(what, &yes)?.into_iter().all(|yes| yes))
+    }
+
+    /// Gives rank 0's value to all ranks; those of other ranks are not looked at and may be `None`. Collective.
+    pub fn broadcast<T: Serialize + DeserializeOwned>(
+        &self,
+        what: &'static str,
+        value: Option<&T>,
+    ) -> Result<T, Error> {
+        let mut bytes = value.map_or(Ok(Vec::new()), |value| encode(what, value))?;
+        self.run(what, |world| world.broadcast(&mut bytes, 0))?;
+        decode(what, &bytes)
+    }
+}
+
+fn encode<T: Serialize>(what: &'static str, value: &T) -> Result<Vec<u8>, Error> {
+    serde_json::to_vec(value).map_err(|e| Error::Unsendable { what, why: e.to_string() })
+}
+
+fn decode<T: DeserializeOwned>(what: &'static str, bytes: &[u8]) -> Result<T, Error> {
+    serde_json::from_slice(bytes).map_err(|e| Error::Value { what, why: e.to_string() })
 }

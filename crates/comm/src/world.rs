@@ -1,4 +1,4 @@
-//! The typed collectives, as the closures given to [`Comm`] see them.
+//! The typed collectives, as the closures given to [`Comm`](super::Comm) see them.
 //!
 //! Every collective must be called by all ranks, in the same order, with buffers of the same length.
 
@@ -6,12 +6,10 @@ use std::cell::Cell;
 use std::time::{Duration, Instant};
 
 use base::device_region::DeviceRegion;
-use serde::Serialize;
-use serde::de::DeserializeOwned;
 
-use super::error::Error;
+use super::error::{Error, ThreadLevel};
+use super::library::library_line;
 use super::sys::{self, Communicator, Element, Op, OwnOp};
-use super::thread::{Comm, ThreadLevel};
 
 /// Who and where this rank is.
 #[derive(Debug, Clone, PartialEq, Eq)]
@@ -257,77 +255,5 @@ impl World {
         let bytes = before.bytes + size_of_val(values) as u64;
         self.traffic.set(Traffic { bytes, time: before.time + start.elapsed() });
         Ok(())
-    }
-}
-
-/// The name and version in an MPI library's description of itself, which may have many lines.
-pub(super) fn library_line(version: &str) -> String {
-    let line = version.lines().next().unwrap_or_default();
-    let line = line.split(',').next().unwrap_or_default();
-    line.split_whitespace().collect::<Vec<_>>().join(" ")
-}
-
-// Values of any type between ranks, as JSON, for everything that happens rarely. Gradients, sums and weights are sent as numbers. JSON has
-// no NaN and no infinity: do not send a float this way if it may be one.
-
-impl Comm {
-    /// Gathers a value of each rank on rank 0, in order of rank; others get `None`. Collective.
-    pub fn gather<T: Serialize + DeserializeOwned>(
-        &self,
-        what: &'static str,
-        value: &T,
-    ) -> Result<Option<Vec<T>>, Error> {
-        let own = encode(what, value)?;
-        let all = self.run(what, |world| world.gather(&own))?;
-        all.map(|all| all.iter().map(|bytes| decode(what, bytes)).collect()).transpose()
-    }
-
-    /// Gathers a value of each rank on all ranks, in order of rank. Collective.
-    pub fn gather_all<T: Serialize + DeserializeOwned>(&self, what: &'static str, value: &T) -> Result<Vec<T>, Error> {
-        let own = encode(what, value)?;
-        let all = self.run(what, |world| {
-            let mut all = world.gather(&own)?.map_or_else(Vec::new, |all| [b"[", &*all.join(&b','), b"]"].concat());
-            world.broadcast(&mut all, 0)?;
-            Ok(all)
-        })?;
-        decode(what, &all)
-    }
-
-    /// Whether `yes` is true on all ranks. Collective.
-    pub fn all(&self, what: &'static str, yes: bool) -> Result<bool, Error> {
-        Ok(self.gather_all(what, &yes)?.into_iter().all(|yes| yes))
-    }
-
-    /// Gives rank 0's value to all ranks; those of other ranks are not looked at and may be `None`. Collective.
-    pub fn broadcast<T: Serialize + DeserializeOwned>(
-        &self,
-        what: &'static str,
-        value: Option<&T>,
-    ) -> Result<T, Error> {
-        let mut bytes = value.map_or(Ok(Vec::new()), |value| encode(what, value))?;
-        self.run(what, |world| world.broadcast(&mut bytes, 0))?;
-        decode(what, &bytes)
-    }
-}
-
-fn encode<T: Serialize>(what: &'static str, value: &T) -> Result<Vec<u8>, Error> {
-    serde_json::to_vec(value).map_err(|e| Error::Unsendable { what, why: e.to_string() })
-}
-
-fn decode<T: DeserializeOwned>(what: &'static str, bytes: &[u8]) -> Result<T, Error> {
-    serde_json::from_slice(bytes).map_err(|e| Error::Value { what, why: e.to_string() })
-}
-
-#[cfg(test)]
-mod tests {
-    use super::library_line;
-
-    #[test]
-    fn names_the_library_on_one_line() {
-        let open_mpi = "Open MPI v4.1.4, package: Debian OpenMPI, ident: 4.1.4, repo rev: v4.1.4, May 26, 2022";
-        assert_eq!(library_line(open_mpi), "Open MPI v4.1.4");
-        let mpich = "MPICH Version:\t4.0.2\nMPICH Release date:\tThu Apr  7 12:34:45 CDT 2022\n";
-        assert_eq!(library_line(mpich), "MPICH Version: 4.0.2");
-        assert_eq!(library_line(""), "");
     }
 }

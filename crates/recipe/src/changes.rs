@@ -9,7 +9,6 @@ use toml::{Table, Value};
 
 use super::error::{Error, Origin};
 use super::keys::{self, KEYS, Key};
-use super::load::{lookup, remove};
 use super::sections::Recipe;
 
 /// Changes to the file of a recipe. What is to be taken out goes first, then what is to be set, in order.
@@ -87,6 +86,34 @@ fn default_word(path: &str) -> Option<String> {
 
 fn text(value: &Value) -> String {
     if value.is_str() { value.to_string() } else { shown(value) }
+}
+
+/// Puts a value there; its section is made if it is not there.
+pub(super) fn insert(table: &mut Table, path: &str, value: Value) {
+    let Some((section, name)) = path.split_once('.') else {
+        table.insert(path.to_string(), value);
+        return;
+    };
+    let inner = table.entry(section).or_insert_with(|| Value::Table(Table::new()));
+    if let Value::Table(inner) = inner {
+        inner.insert(name.to_string(), value);
+    }
+}
+
+/// The value at a path such as `optimizer.momentum`.
+fn lookup<'a>(table: &'a Table, path: &str) -> Option<&'a Value> {
+    match path.split_once('.') {
+        Some((section, name)) => table.get(section)?.as_table()?.get(name),
+        None => table.get(path),
+    }
+}
+
+/// Takes the value out.
+fn remove(table: &mut Table, path: &str) -> Option<Value> {
+    match path.split_once('.') {
+        Some((section, name)) => table.get_mut(section)?.as_table_mut()?.remove(name),
+        None => table.remove(path),
+    }
 }
 
 /// Lists of transforms.

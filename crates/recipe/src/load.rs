@@ -11,7 +11,7 @@ use loaders::text::nearest;
 use schema::{KeyType, Problem, Schema, Section, check_section, shown};
 use toml::{Table, Value};
 
-use super::changes::{self, Changes};
+use super::changes::{self, Changes, insert};
 use super::check::{self, Known};
 use super::error::{Error, Origin};
 use super::hint;
@@ -263,34 +263,6 @@ fn beyond_integers(error: &toml::de::Error) -> Option<String> {
     let (_, rest) = error.message().split_once("integer `")?;
     let (number, rest) = rest.split_once("` as ")?;
     (rest.starts_with("i128") || rest.starts_with("u128") || rest.starts_with("u64")).then(|| number.to_string())
-}
-
-/// Puts a value there; its section is made if it is not there.
-pub(super) fn insert(table: &mut Table, path: &str, value: Value) {
-    let Some((section, name)) = path.split_once('.') else {
-        table.insert(path.to_string(), value);
-        return;
-    };
-    let inner = table.entry(section).or_insert_with(|| Value::Table(Table::new()));
-    if let Value::Table(inner) = inner {
-        inner.insert(name.to_string(), value);
-    }
-}
-
-/// The value at a path such as `optimizer.momentum`.
-pub(super) fn lookup<'a>(table: &'a Table, path: &str) -> Option<&'a Value> {
-    match path.split_once('.') {
-        Some((section, name)) => table.get(section)?.as_table()?.get(name),
-        None => table.get(path),
-    }
-}
-
-/// Takes the value out.
-pub(super) fn remove(table: &mut Table, path: &str) -> Option<Value> {
-    match path.split_once('.') {
-        Some((section, name)) => table.get_mut(section)?.as_table_mut()?.remove(name),
-        None => table.remove(path),
-    }
 }
 
 #[cfg(test)]

@@ -43,7 +43,7 @@ pub fn extract(dir: &Path, split: &str, sample: u64, out: &Path) -> Result<Extra
         return Err(Error::Usage(format!("{}: is there already; remove it, or choose another name", out.display())));
     }
     let dataset = Dataset::open(dir)?;
-    let name = super::show::split_or_default(&dataset, split);
+    let name = split_or_default(&dataset, split);
     let split = dataset.split(&name)?;
     if sample >= split.len() {
         let (dir, last) = (dir.display(), split.len().saturating_sub(1));
@@ -65,6 +65,16 @@ pub fn extract(dir: &Path, split: &str, sample: u64, out: &Path) -> Result<Extra
     }
     let class = split.class_text(&example).map_err(failed)?;
     Ok(Extracted { path: out.to_path_buf(), split: name, sample, class, spec, as_stored })
+}
+
+/// The split of this name; without a name `train`, or the only one.
+pub(super) fn split_or_default(dataset: &Dataset, name: &str) -> String {
+    if !name.is_empty() {
+        return name.into();
+    }
+    let splits = &dataset.manifest.splits;
+    let only = splits.keys().next().filter(|_| splits.len() == 1);
+    only.cloned().unwrap_or_else(|| "train".into())
 }
 
 fn same_format(example: &Example<'_>, format: ImageFormat) -> bool {

@@ -15,10 +15,9 @@ use std::fmt;
 use std::path::{Path, PathBuf};
 
 pub use picture::{Thumbnail, Thumbnails};
-pub use sheet::{ContactSheet, matrix};
+use sheet::{MOST_CELLS, columns};
 
-/// Most pictures on one sheet.
-const MOST_CELLS: u64 = 1024;
+pub use sheet::{ContactSheet, matrix};
 
 /// The content of a sheet.
 #[derive(Debug, Clone)]
@@ -69,7 +68,7 @@ pub fn show(dir: &Path, out: &Path, options: &ShowOptions) -> Result<Shown, Erro
     let format = extract::format_of(out)?;
     extract::check_sheet(out)?;
     let dataset = Dataset::open(dir)?;
-    let name = split_or_default(&dataset, &options.split);
+    let name = extract::split_or_default(&dataset, &options.split);
     let split = dataset.split(&name)?;
     let count = options.count.min(split.len());
     check_cells(dir, &name, count.saturating_mul(u64::from(options.epochs)))?;
@@ -97,25 +96,6 @@ fn check_cells(dir: &Path, split: &str, cells: u64) -> Result<(), Error> {
         dir.display(),
         text::plural(cells, "picture")
     )))
-}
-
-/// The split of this name; without a name `train`, or the only one.
-pub(super) fn split_or_default(dataset: &Dataset, name: &str) -> String {
-    if !name.is_empty() {
-        return name.into();
-    }
-    let splits = &dataset.manifest.splits;
-    let only = splits.keys().next().filter(|_| splits.len() == 1);
-    only.cloned().unwrap_or_else(|| "train".into())
-}
-
-/// Cells of a row: the repeats of a sample stay in one row, and the sheet is somewhat wider than high.
-fn columns(samples: usize, epochs: usize) -> usize {
-    if epochs >= 8 {
-        return epochs;
-    }
-    let wished = ((samples * epochs) as f64 * 1.5).sqrt().round() as usize;
-    (wished / epochs).clamp(1, samples) * epochs
 }
 
 impl Shown {

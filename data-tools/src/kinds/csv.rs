@@ -9,14 +9,15 @@ use std::collections::BTreeSet;
 use std::path::Path;
 
 use super::reader::files::Files;
-use super::reader::folders::{Images, folders};
+use super::reader::folders::Images;
 use super::reader::labelled::{self, List, Listed};
 use super::reader::lines::Lines;
 use super::reader::table::{self, Reading, Table};
 use super::{Kind, Open, Opened};
+use crate::dir::{self, folders};
 use crate::error::Error;
 use crate::options::ConvertOptions;
-use crate::{dir, splits, text};
+use crate::{splits, text};
 
 /// A table.
 pub(super) const CSV: Kind = Kind {

@@ -5,13 +5,14 @@
 //! are ignored.
 
 use super::reader::files::{Files, Listing, Place};
-use super::reader::folders::{self, ENDING_NAMES, Images, folders};
+use super::reader::folders::{self, ENDING_NAMES, Images};
 use super::reader::names;
 use super::{Kind, Open, Opened, csv};
+use crate::dir::{self, folders};
 use crate::error::Error;
 use crate::options::{ConvertOptions, OnBad};
 use crate::splits::{self, Assign, Names, TRAIN, Unknown};
-use crate::{dir, text};
+use crate::text;
 use std::collections::{BTreeMap, BTreeSet};
 use std::path::{Path, PathBuf};
 
@@ -326,7 +327,7 @@ struct Loose {
 impl Loose {
     fn of(folder: &Path) -> Result<Self, Error> {
         let (mut images, mut zips, mut metadata) = (Vec::new(), Vec::new(), None);
-        for entry in folders::entries(folder)?.into_iter().filter(|entry| !entry.is_dir) {
+        for entry in dir::entries(folder)?.into_iter().filter(|entry| !entry.is_dir) {
             if folders::is_image(&entry.name) {
                 images.push(entry.name);
             } else if entry.name.to_lowercase().ends_with(".zip") {

@@ -6,14 +6,15 @@
 
 use super::reader::devkit::{self, Annotations, Devkit, Synset};
 use super::reader::files::{Files, Listing};
-use super::reader::folders::{self, Group, entries};
+use super::reader::folders::{self, Group};
 use super::reader::input::Budget;
 use super::reader::names;
 use super::{Kind, Open, Opened};
+use crate::dir::{self, entries};
 use crate::error::Error;
 use crate::options::{ConvertOptions, OnBad};
 use crate::source::{Sample, Source, SourceSplit, Stamp};
-use crate::{dir, text};
+use crate::text;
 use loaders::crc32c::crc32c_append;
 use std::collections::{BTreeMap, BTreeSet};
 use std::path::{Path, PathBuf};

@@ -6,8 +6,8 @@
 
 use super::reader::files::FileSplits;
 use super::reader::labelled::Unusable;
-use super::reader::labels::{Classes, Label};
-use super::reader::names::{self, Listed, NumberNames};
+use super::reader::labels::{Classes, Label, Listed, NumberNames};
+use super::reader::names;
 use super::reader::parquet::{self, RowGroups, Table};
 use super::{Kind, Open, Opened};
 use crate::error::Error;

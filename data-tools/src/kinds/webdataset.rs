@@ -14,12 +14,12 @@ use std::sync::atomic::{AtomicU64, Ordering};
 use loaders::{Limits, printable, regular};
 
 use super::reader::files::{FileSplits, Files, Listing, Place};
-use super::reader::folders::{Entry, entries, is_image};
+use super::reader::folders::is_image;
 use super::reader::labelled::Unusable;
-use super::reader::labels::{Classes, Label};
-use super::reader::names::{Listed, NumberNames};
+use super::reader::labels::{Classes, Label, Listed, NumberNames};
 use super::reader::{archive, names};
 use super::{Kind, Open, Opened};
+use crate::dir::{Entry, entries};
 use crate::error::Error;
 use crate::options::{ConvertOptions, OnBad};
 use crate::text::{first, without_mark};

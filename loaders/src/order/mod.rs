@@ -7,6 +7,6 @@ pub(crate) mod train;
 mod window;
 
 pub use balanced::{Balanced, Chosen, EvalOrder};
-pub use job::{Job, Order};
+pub use job::{Job, Order, rank_workers, worker_positions};
 pub use permutation::Permutation;
-pub use train::{Shuffle, TrainOrder, rank_workers, worker_positions};
+pub use train::{Shuffle, TrainOrder};

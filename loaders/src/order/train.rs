@@ -5,7 +5,7 @@ use std::str::FromStr;
 use std::sync::Arc;
 
 use crate::order::balanced::Balanced;
-use crate::order::job::{Job, Order};
+use crate::order::job::{Job, Order, worker_positions};
 use crate::order::permutation::Permutation;
 use crate::order::window::{Deal, Windows};
 
@@ -170,22 +170,6 @@ impl Order for TrainOrder {
     }
 }
 
-/// The positions of worker `v` of `workers` among the `b` samples of a step:
-/// floor(v*b/V) .. floor((v+1)*b/V).
-pub fn worker_positions(b: usize, v: usize, workers: usize) -> Range<usize> {
-    share(b, v, workers)
-}
-
-/// The workers that rank `rank` of `ranks` carries: floor(r*V/N) .. floor((r+1)*V/N).
-pub fn rank_workers(rank: usize, ranks: usize, workers: usize) -> Range<usize> {
-    share(workers, rank, ranks)
-}
-
-fn share(total: usize, part: usize, parts: usize) -> Range<usize> {
-    let cut = |part: usize| (part as u128 * total as u128 / parts as u128) as usize;
-    cut(part)..cut(part + 1)
-}
-
 /// How the samples of an epoch are mixed.
 #[derive(Debug, Clone, Copy, PartialEq, Eq, Default)]
 pub enum Shuffle {
@@ -318,21 +302,6 @@ mod tests {
     fn nothing_to_do_ends_at_once() {
         assert_eq!(jobs(TrainOrder::new(1, 0, 4, 1, 0..1, (0, 0), 5)), []);
         assert_eq!(jobs(TrainOrder::new(1, 9, 4, 2, 1..1, (0, 0), 5)), []);
-    }
-}
-
-#[cfg(test)]
-mod share_tests {
-    use super::*;
-
-    #[test]
-    fn shares_follow_the_floor_formulas() {
-        let cuts = |b, w| (0..w).map(|v| worker_positions(b, v, w)).collect::<Vec<_>>();
-        assert_eq!(cuts(10, 4), [0..2, 2..5, 5..7, 7..10]);
-        assert_eq!(cuts(2, 4), [0..0, 0..1, 1..1, 1..2]);
-        assert_eq!(rank_workers(0, 3, 4), 0..1);
-        assert_eq!(rank_workers(1, 3, 4), 1..2);
-        assert_eq!(rank_workers(2, 3, 4), 2..4);
     }
 }
 

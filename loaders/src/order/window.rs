@@ -7,9 +7,8 @@
 
 use std::ops::Range;
 
-use crate::order::job::Job;
+use crate::order::job::{Job, worker_positions};
 use crate::order::permutation::Permutation;
-use crate::order::train::worker_positions;
 
 /// The runs of a rank's workers in one epoch.
 #[derive(Debug, Clone)]

@@ -7,10 +7,11 @@ use crate::format::record::OVERHEAD;
 use crate::ring::batch::PixelFormat;
 use crate::ring::piece::Piece;
 use crate::ring::reader::ReadRequest;
-use crate::ring::slot::{Shared, Slot};
+use crate::ring::shared::Shared;
+use crate::ring::slot::Slot;
 use crate::ring::stats::Tally;
 use crate::storage::fetch::Fetch;
-use crate::storage::shard::HeldShards;
+use crate::storage::read_plan::HeldShards;
 use crate::transform::{Pipeline, Scratch};
 
 /// What a thread keeps from piece to piece.

@@ -16,13 +16,13 @@ use crate::order::Order;
 use crate::ring::batch::{Batch, PixelFormat, SlotReturn};
 use crate::ring::options::Options;
 use crate::ring::reader::{self, ReadRequest};
-use crate::ring::slot::{Shared, Slot, Token};
+use crate::ring::shared::{Jobs, Shared};
+use crate::ring::slot::{Slot, Token};
 use crate::ring::stats::{LoaderStats, Totals};
-use crate::ring::worker::{Filled, Jobs, Worker};
+use crate::ring::worker::{Filled, Worker};
 use crate::spec::ImageSpec;
 use crate::storage::dataset::Split;
-use crate::storage::read_plan::ReadPlan;
-use crate::storage::shard::OpenShards;
+use crate::storage::read_plan::{OpenShards, ReadPlan};
 use crate::sync::{AtomicBool, Builder, JoinHandle, Mutex, Receiver, Sender, TryRecvError, bounded, unbounded};
 use crate::transform::Pipeline;
 

@@ -8,6 +8,7 @@ mod nice;
 pub(crate) mod options;
 mod piece;
 mod reader;
+mod shared;
 pub(crate) mod slot;
 pub mod stats;
 mod worker;

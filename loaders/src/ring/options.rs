@@ -5,7 +5,7 @@ use std::fmt;
 use crate::error::Error;
 use crate::memory;
 use crate::ring::batch::PixelFormat;
-use crate::ring::worker::Division;
+use crate::ring::shared::Division;
 use crate::storage::dataset::Split;
 use crate::storage::read_plan::{Io, ReadOptions, ReadPlan};
 

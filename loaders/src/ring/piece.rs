@@ -5,8 +5,7 @@ use std::ops::Range;
 
 use crate::error::Error;
 use crate::order::Job;
-use crate::ring::batch::Samples;
-use crate::ring::slot::{Filling, Slot};
+use crate::ring::slot::{Filling, Samples, Slot};
 use crate::storage::fetch::Fetch;
 use crate::storage::mapping::populate_fresh;
 

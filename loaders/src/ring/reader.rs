@@ -2,7 +2,7 @@
 
 use crate::ring::nice;
 use crate::storage::fetch::Extent;
-use crate::storage::shard::OpenShards;
+use crate::storage::read_plan::OpenShards;
 use crate::sync::Receiver;
 
 /// A request to the reader threads.

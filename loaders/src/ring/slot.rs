@@ -1,21 +1,58 @@
-//! What all threads of a loader share: the memory of batches as slots, and the list of those that are free.
+//! The memory of batches as slots, and the list of those that are free.
 
 use std::ops::Range;
-use std::sync::atomic::Ordering;
-use std::sync::{Arc, PoisonError};
+use std::sync::PoisonError;
 use std::time::{Duration, Instant};
 
 use crate::error::Error;
+use crate::label_sets::LabelSets;
 use crate::mix::Mix;
 use crate::order::Job;
-use crate::ring::batch::{PixelFormat, Samples};
-use crate::ring::piece::{OpenBatch, Piece};
-use crate::ring::reader::ReadRequest;
-use crate::ring::stats::Totals;
-use crate::ring::worker::{Division, Jobs};
-use crate::storage::shard::OpenShards;
-use crate::sync::{AtomicBool, Mutex, Sender};
-use crate::transform::Pipeline;
+use crate::sync::{Mutex, Sender};
+use crate::transform::CropRect;
+
+/// Samples in a row.
+#[derive(Debug, Default)]
+pub(crate) struct Samples {
+    pub ids: Vec<u64>,
+    /// One a sample.
+    pub labels: Vec<u32>,
+    /// All labels of each sample, where there may be several.
+    pub label_sets: LabelSets,
+    /// One a sample, if images come as crop rectangles.
+    pub crop_rects: Vec<CropRect>,
+    /// Bytes of the records read.
+    pub bytes: u64,
+    /// The errors of the samples that were left out.
+    pub skipped: Vec<Error>,
+}
+
+impl Samples {
+    /// How many there are, without those that were left out.
+    pub fn len(&self) -> usize {
+        self.ids.len()
+    }
+
+    /// Forgets all of them and keeps the memory.
+    pub fn clear(&mut self) {
+        self.ids.clear();
+        self.labels.clear();
+        self.label_sets.clear();
+        self.crop_rects.clear();
+        self.bytes = 0;
+        self.skipped.clear();
+    }
+
+    /// Adds those of `other` behind these.
+    pub fn append(&mut self, other: &mut Self) {
+        self.ids.append(&mut other.ids);
+        self.labels.append(&mut other.labels);
+        other.label_sets.iter().for_each(|classes| self.label_sets.push(classes.iter().copied()));
+        self.crop_rects.append(&mut other.crop_rects);
+        self.bytes += other.bytes;
+        self.skipped.append(&mut other.skipped);
+    }
+}
 
 /// One batch's memory. It grows to the largest batch and then stays.
 #[derive(Debug, Default)]
@@ -103,85 +140,6 @@ pub(crate) enum Token {
     Work,
     /// One thread is to end.
     Stop,
-}
-
-/// What all threads of a loader share.
-pub(crate) struct Shared {
-    pub shards: Arc<OpenShards>,
-    pub pipeline: Pipeline,
-    /// After a panic in the order's code its thread reports the panic and the consumer stops the others, so a poisoned lock does no harm.
-    pub jobs: Mutex<Jobs>,
-    pub free: Arc<FreeSlots>,
-    pub totals: Totals,
-    pub format: PixelFormat,
-    /// Whether a record that cannot be used is left out.
-    pub skip: bool,
-    pub division: Division,
-    /// To the reader threads.
-    pub requests: Sender<ReadRequest>,
-    pub stop: AtomicBool,
-}
-
-impl Shared {
-    /// Tells threads to end at the next sample.
-    pub fn stop(&self) {
-        self.stop.store(true, Ordering::Relaxed);
-    }
-
-    /// Whether threads are to end.
-    pub fn stops(&self) -> bool {
-        self.stop.load(Ordering::Relaxed)
-    }
-
-    /// Sends a request to the reader threads.
-    pub fn request(&self, request: ReadRequest) {
-        // a failure means that there are none, or none left
-        let _ = self.requests.send(request);
-    }
-
-    /// The number of jobs, once the order has ended.
-    pub fn ended_after(&self) -> Option<u64> {
-        self.jobs.lock().unwrap_or_else(PoisonError::into_inner).ended_after()
-    }
-
-    /// Takes the next piece of work, for a token that was received: of a batch that is open, else of the next job, for which there is a
-    /// free slot then. Requests the shards that come up soon, and sends tokens for the other pieces. No, after the last: then the slot
-    /// goes back.
-    pub fn take(&self, piece: &mut Piece, tokens: &Sender<Token>) -> bool {
-        let mut jobs = self.jobs.lock().unwrap_or_else(PoisonError::into_inner);
-        if jobs.take_piece(piece) {
-            return true;
-        }
-        let mut slot = self.free.take();
-        let Some(number) = jobs.take(&mut slot.job) else {
-            // so that a thread which waits for a token learns of the end, too
-            self.free.add(slot, tokens);
-            return false;
-        };
-        slot.job.ahead.drain(..).filter(|_| self.reads()).for_each(|shard| self.request(ReadRequest::Shard(shard)));
-        let (samples, values) = (slot.job.ids.len(), self.values());
-        let pieces = self.division.of(samples);
-        slot.prepare(samples * values, matches!(self.format, PixelFormat::Bytes), pieces);
-        jobs.open(OpenBatch::new(number, slot, values, pieces), piece);
-        // the channel has room for all tokens, and this thread has a receiver
-        (1..pieces).for_each(|_| drop(tokens.try_send(Token::Work)));
-        true
-    }
-
-    /// Takes back a piece that is done, or failed; gives its batch if it was the last.
-    pub fn give_back(&self, piece: &mut Piece, result: Result<Filling, Error>) -> Option<OpenBatch> {
-        self.jobs.lock().unwrap_or_else(PoisonError::into_inner).give_back(piece, result)
-    }
-
-    /// Values of an image that is made; 0, if none is.
-    fn values(&self) -> usize {
-        if self.reads() { self.pipeline.output().values() } else { 0 }
-    }
-
-    /// Whether records are read at all.
-    pub fn reads(&self) -> bool {
-        !matches!(self.format, PixelFormat::CropRects { .. })
-    }
 }
 
 #[cfg(test)]

@@ -6,7 +6,8 @@ use crossbeam_channel::{Receiver, Sender, unbounded};
 
 use crate::error::Error;
 use crate::guarded::guarded_with;
-use crate::storage::shard::{OpenShards, Shard};
+use crate::storage::read_plan::OpenShards;
+use crate::storage::shard::Shard;
 
 /// A gap of at most so many bytes between two records is read rather than skipped.
 const GAP: u64 = 64 << 10;

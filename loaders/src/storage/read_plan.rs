@@ -1,20 +1,17 @@
-//! How a loader reads the records of a split, chosen by file system and order.
+//! How a loader reads the records of a split, chosen by file system and order, and the shards that are open at once.
 //!
 //! Mapped shards cost nothing if the page cache holds them, and the kernel can read them ahead. On a remote file system a page fault
 //! fetches one page or a few and stops its thread meanwhile; there, reader threads make long reads ahead of use.
 
-use std::fs::File;
-use std::io::{self, Read};
-use std::os::unix::fs::FileExt;
-use std::path::Path;
 use std::str::FromStr;
+use std::sync::atomic::{AtomicBool, Ordering};
+use std::sync::{Arc, Mutex, PoisonError};
 
 use crate::error::Error;
-use crate::file::regular;
 use crate::memory;
 use crate::storage::dataset::Split;
 use crate::storage::filesystem::{FileSystem, open_files};
-use crate::storage::shard::Access;
+use crate::storage::shard::{Access, Shard};
 
 /// Threads that read from a remote file system; a queue of one would leave most of its bandwidth unused.
 const READERS: usize = 8;
@@ -162,50 +159,6 @@ impl ReadOptions {
     }
 }
 
-/// Opens a regular file.
-pub(crate) fn open(path: &Path) -> Result<File, Error> {
-    regular::open(path).map_err(Error::io("open", path))
-}
-
-/// The length of an open file.
-pub(crate) fn length(file: &File, path: &Path) -> Result<u64, Error> {
-    Ok(file.metadata().map_err(Error::io("read the size of", path))?.len())
-}
-
-/// Reads the whole file.
-pub(crate) fn whole(path: &Path) -> Result<Vec<u8>, Error> {
-    let file = open(path)?;
-    let length = length(&file, path)? as usize;
-    let mut bytes = Vec::new();
-    let no_memory = |_| Error::io("find memory for", path)(io::ErrorKind::OutOfMemory.into());
-    bytes.try_reserve_exact(length).map_err(no_memory)?;
-    // into the reserved memory without clearing it first, in reads as long as the system allows
-    (&file).take(length as u64).read_to_end(&mut bytes).map_err(Error::io("read", path))?;
-    match bytes.len() {
-        got if got < length => Err(short(path, 0, length, got)),
-        _ => Ok(bytes),
-    }
-}
-
-/// Fills `buffer` with the bytes at `offset`.
-pub(crate) fn exact_at(file: &File, path: &Path, buffer: &mut [u8], offset: u64) -> Result<(), Error> {
-    let mut done = 0;
-    while done < buffer.len() {
-        match file.read_at(&mut buffer[done..], offset + done as u64) {
-            Ok(0) => return Err(short(path, offset, buffer.len(), done)),
-            Ok(n) => done += n,
-            Err(e) if e.kind() == io::ErrorKind::Interrupted => {}
-            Err(e) => return Err(Error::io("read", path)(e)),
-        }
-    }
-    Ok(())
-}
-
-/// The error of a file that ended early.
-pub(crate) fn short(path: &Path, offset: u64, expected: usize, got: usize) -> Error {
-    Error::ShortRead { path: path.to_owned(), offset, expected: expected as u64, got: got as u64 }
-}
-
 /// How records are read.
 #[derive(Debug, Clone, Copy, PartialEq, Eq, Default, serde::Serialize, serde::Deserialize)]
 #[serde(rename_all = "lowercase")]
@@ -229,6 +182,105 @@ impl FromStr for Io {
             "mmap" => Ok(Self::Mmap),
             "read" => Ok(Self::Read),
             _ => Err(format!("expected \"auto\", \"mmap\" or \"read\", got \"{text}\"")),
+        }
+    }
+}
+
+/// A split and its open shards.
+#[derive(Debug)]
+pub(crate) struct OpenShards {
+    split: Arc<Split>,
+    plan: ReadPlan,
+    stop: AtomicBool,
+    /// In order of last use.
+    open: Mutex<Vec<OpenShard>>,
+}
+
+/// A shard that is open or being opened.
+#[derive(Debug)]
+struct OpenShard {
+    number: usize,
+    /// Filled by the first thread that needs it; others wait meanwhile.
+    cell: Arc<Mutex<Option<Arc<Shard>>>>,
+}
+
+/// The shards, by number, that one thread holds while it fills a piece of a batch.
+pub(crate) type HeldShards = Vec<(usize, Arc<Shard>)>;
+
+impl OpenShards {
+    pub(crate) fn new(split: Arc<Split>, plan: ReadPlan) -> Self {
+        Self { split, plan, stop: AtomicBool::new(false), open: Mutex::default() }
+    }
+
+    pub(crate) fn plan(&self) -> &ReadPlan {
+        &self.plan
+    }
+
+    pub(crate) fn split(&self) -> &Split {
+        &self.split
+    }
+
+    /// Tells readers to end soon.
+    pub(crate) fn stop(&self) {
+        self.stop.store(true, Ordering::Relaxed);
+    }
+
+    /// An open shard: one that the split keeps mapped, or one that is added to `held`.
+    pub(crate) fn shard<'a>(&'a self, number: usize, held: &'a mut HeldShards) -> Result<&'a Shard, Error> {
+        if self.plan.open.is_none() {
+            return self.split.shard(number);
+        }
+        let at = match held.iter().position(|(n, _)| *n == number) {
+            Some(at) => at,
+            None => {
+                held.push((number, self.open(number)?));
+                held.len() - 1
+            }
+        };
+        Ok(&held[at].1)
+    }
+
+    /// An open shard. If too many are open, the one that was unused for longest is closed.
+    pub(crate) fn open(&self, number: usize) -> Result<Arc<Shard>, Error> {
+        let cell = {
+            let mut open = self.open.lock().unwrap_or_else(PoisonError::into_inner);
+            let shard = match open.iter().position(|shard| shard.number == number) {
+                Some(at) => open.remove(at),
+                None => OpenShard { number, cell: Arc::default() },
+            };
+            let cell = Arc::clone(&shard.cell);
+            open.push(shard);
+            if open.len() > self.plan.open.unwrap_or(usize::MAX) {
+                open.remove(0);
+            }
+            cell
+        };
+        let mut cell = cell.lock().unwrap_or_else(PoisonError::into_inner);
+        match &*cell {
+            Some(shard) => Ok(Arc::clone(shard)),
+            None => {
+                let shard = Arc::new(self.split.open(number, self.plan.access)?);
+                *cell = Some(Arc::clone(&shard));
+                Ok(shard)
+            }
+        }
+    }
+
+    /// Opens a shard and reads it ahead. An error is not lost: it occurs again, and is reported, when the shard is used.
+    pub(crate) fn prefetch(&self, number: usize) {
+        if let Ok(shard) = self.open(number) {
+            shard.read_ahead(|| self.stop.load(Ordering::Relaxed));
+        }
+    }
+
+    /// Reads the split into the page cache.
+    pub(crate) fn prefetch_all(&self) {
+        for number in 0..self.split.shards().len() {
+            let stop = || self.stop.load(Ordering::Relaxed);
+            match self.split.shard(number) {
+                Ok(shard) if !stop() => shard.read_ahead(stop),
+                _ => return,
+            }
         }
     }
 }

@@ -1,11 +1,9 @@
-//! One TFRecord file, mapped or read, with its index, and the shards of a split that are open at once. `dataset` and `example` know
-//! what the records mean.
+//! One TFRecord file, mapped or read, with its index. `dataset` and `example` know what the records mean.
 
 use std::fs::{self, File};
-use std::io;
+use std::io::{self, Read};
+use std::os::unix::fs::FileExt;
 use std::path::{Path, PathBuf};
-use std::sync::atomic::{AtomicBool, Ordering};
-use std::sync::{Arc, Mutex, PoisonError};
 
 use crate::error::Error;
 use crate::fault::{Fault, RecordFault};
@@ -13,11 +11,8 @@ use crate::file::regular;
 use crate::format::index::parse_index;
 use crate::format::record::{HEADER, read_record, record_size};
 use crate::stall::during;
-use crate::storage::dataset::Split;
 use crate::storage::filesystem::PageCache;
 use crate::storage::mapping::Mapping;
-use crate::storage::read_plan;
-use crate::storage::read_plan::ReadPlan;
 
 pub use crate::format::index::{index_is, index_path, index_text, write_index};
 
@@ -66,13 +61,13 @@ impl Shard {
     pub(crate) fn open_for(path: &Path, access: Access) -> Result<Self, Error> {
         let data = match access {
             Access::Map => Data::Mapped(Mapping::open("shard", path)?),
-            Access::Load => Data::Loaded(read_plan::whole(path)?),
-            Access::Records => Data::Open(read_plan::open(path)?),
+            Access::Load => Data::Loaded(whole(path)?),
+            Access::Records => Data::Open(open(path)?),
         };
         let length = match &data {
             Data::Mapped(mapping) => mapping.len() as u64,
             Data::Loaded(bytes) => bytes.len() as u64,
-            Data::Open(file) => read_plan::length(file, path)?,
+            Data::Open(file) => file_length(file, path)?,
         };
         let index = index_path(path);
         let text = regular::read_to_string(&index).map_err(|source| match source.kind() {
@@ -165,7 +160,7 @@ impl Shard {
 
     /// Reads `length` bytes at `offset` of the file in place of what `buffer` holds.
     pub(crate) fn read_at(&self, buffer: &mut Vec<u8>, length: usize, offset: u64) -> Result<(), Error> {
-        let ends = || read_plan::short(&self.path, offset, length, 0);
+        let ends = || short(&self.path, offset, length, 0);
         match &self.data {
             Data::Mapped(mapping) => {
                 buffer.clear();
@@ -179,7 +174,7 @@ impl Shard {
             }
             Data::Open(file) => {
                 buffer.resize(length, 0);
-                read_plan::exact_at(file, &self.path, buffer, offset)
+                exact_at(file, &self.path, buffer, offset)
             }
         }
     }
@@ -268,101 +263,46 @@ fn folder(path: &Path) -> PathBuf {
     path.parent().unwrap_or(Path::new(".")).to_owned()
 }
 
-/// A split and its open shards.
-#[derive(Debug)]
-pub(crate) struct OpenShards {
-    split: Arc<Split>,
-    plan: ReadPlan,
-    stop: AtomicBool,
-    /// In order of last use.
-    open: Mutex<Vec<OpenShard>>,
+/// Opens a regular file.
+fn open(path: &Path) -> Result<File, Error> {
+    regular::open(path).map_err(Error::io("open", path))
 }
 
-/// A shard that is open or being opened.
-#[derive(Debug)]
-struct OpenShard {
-    number: usize,
-    /// Filled by the first thread that needs it; others wait meanwhile.
-    cell: Arc<Mutex<Option<Arc<Shard>>>>,
+/// The length of an open file.
+fn file_length(file: &File, path: &Path) -> Result<u64, Error> {
+    Ok(file.metadata().map_err(Error::io("read the size of", path))?.len())
 }
 
-/// The shards, by number, that one thread holds while it fills a piece of a batch.
-pub(crate) type HeldShards = Vec<(usize, Arc<Shard>)>;
-
-impl OpenShards {
-    pub(crate) fn new(split: Arc<Split>, plan: ReadPlan) -> Self {
-        Self { split, plan, stop: AtomicBool::new(false), open: Mutex::default() }
+/// Reads the whole file.
+fn whole(path: &Path) -> Result<Vec<u8>, Error> {
+    let file = open(path)?;
+    let length = file_length(&file, path)? as usize;
+    let mut bytes = Vec::new();
+    let no_memory = |_| Error::io("find memory for", path)(io::ErrorKind::OutOfMemory.into());
+    bytes.try_reserve_exact(length).map_err(no_memory)?;
+    // into the reserved memory without clearing it first, in reads as long as the system allows
+    (&file).take(length as u64).read_to_end(&mut bytes).map_err(Error::io("read", path))?;
+    match bytes.len() {
+        got if got < length => Err(short(path, 0, length, got)),
+        _ => Ok(bytes),
     }
+}
 
-    pub(crate) fn plan(&self) -> &ReadPlan {
-        &self.plan
-    }
-
-    pub(crate) fn split(&self) -> &Split {
-        &self.split
-    }
-
-    /// Tells readers to end soon.
-    pub(crate) fn stop(&self) {
-        self.stop.store(true, Ordering::Relaxed);
-    }
-
-    /// An open shard: one that the split keeps mapped, or one that is added to `held`.
-    pub(crate) fn shard<'a>(&'a self, number: usize, held: &'a mut HeldShards) -> Result<&'a Shard, Error> {
-        if self.plan.open.is_none() {
-            return self.split.shard(number);
-        }
-        let at = match held.iter().position(|(n, _)| *n == number) {
-            Some(at) => at,
-            None => {
-                held.push((number, self.open(number)?));
-                held.len() - 1
-            }
-        };
-        Ok(&held[at].1)
-    }
-
-    /// An open shard. If too many are open, the one that was unused for longest is closed.
-    pub(crate) fn open(&self, number: usize) -> Result<Arc<Shard>, Error> {
-        let cell = {
-            let mut open = self.open.lock().unwrap_or_else(PoisonError::into_inner);
-            let shard = match open.iter().position(|shard| shard.number == number) {
-                Some(at) => open.remove(at),
-                None => OpenShard { number, cell: Arc::default() },
-            };
-            let cell = Arc::clone(&shard.cell);
-            open.push(shard);
-            if open.len() > self.plan.open.unwrap_or(usize::MAX) {
-                open.remove(0);
-            }
-            cell
-        };
-        let mut cell = cell.lock().unwrap_or_else(PoisonError::into_inner);
-        match &*cell {
-            Some(shard) => Ok(Arc::clone(shard)),
-            None => {
-                let shard = Arc::new(self.split.open(number, self.plan.access)?);
-                *cell = Some(Arc::clone(&shard));
-                Ok(shard)
-            }
+/// Fills `buffer` with the bytes at `offset`.
+fn exact_at(file: &File, path: &Path, buffer: &mut [u8], offset: u64) -> Result<(), Error> {
+    let mut done = 0;
+    while done < buffer.len() {
+        match file.read_at(&mut buffer[done..], offset + done as u64) {
+            Ok(0) => return Err(short(path, offset, buffer.len(), done)),
+            Ok(n) => done += n,
+            Err(e) if e.kind() == io::ErrorKind::Interrupted => {}
+            Err(e) => return Err(Error::io("read", path)(e)),
         }
     }
+    Ok(())
+}
 
-    /// Opens a shard and reads it ahead. An error is not lost: it occurs again, and is reported, when the shard is used.
-    pub(crate) fn prefetch(&self, number: usize) {
-        if let Ok(shard) = self.open(number) {
-            shard.read_ahead(|| self.stop.load(Ordering::Relaxed));
-        }
-    }
-
-    /// Reads the split into the page cache.
-    pub(crate) fn prefetch_all(&self) {
-        for number in 0..self.split.shards().len() {
-            let stop = || self.stop.load(Ordering::Relaxed);
-            match self.split.shard(number) {
-                Ok(shard) if !stop() => shard.read_ahead(stop),
-                _ => return,
-            }
-        }
-    }
+/// The error of a file that ended early.
+fn short(path: &Path, offset: u64, expected: usize, got: usize) -> Error {
+    Error::ShortRead { path: path.to_owned(), offset, expected: expected as u64, got: got as u64 }
 }

@@ -8,6 +8,7 @@ mod call;
 mod canvas;
 mod geometry;
 mod list;
+mod op;
 mod ops;
 mod paint;
 pub mod picture;
@@ -20,7 +21,8 @@ mod testing;
 pub use call::canonical;
 pub use canvas::{Canvas, Scratch};
 pub use geometry::CropRect;
-pub use list::{FAST_DECODE, HEAD_WORDS, IGNORE_EXIF, RGB, Sizes, Transform, Varied, exif_of, scaled};
+pub use list::{FAST_DECODE, HEAD_WORDS, IGNORE_EXIF, RGB, exif_of, scaled};
+pub use op::{Sizes, Transform, Varied};
 pub use pipeline::Pipeline;
 
 /// Bare names of all transforms, and of what may stand ahead of them.

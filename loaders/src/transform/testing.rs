@@ -5,7 +5,7 @@ use crate::random::Draws;
 use crate::spec::ImageSpec;
 use crate::transform::call::{self, Arguments};
 use crate::transform::canvas::{Canvas, Work};
-use crate::transform::list::{Build, Built, Context, Transform};
+use crate::transform::op::{Build, Built, Context, Transform};
 
 /// The resulting floats of the transform `text`, which takes numbers alone, on `bytes` for sample `id`, as the only one of a list
 /// (seed 1, epoch 0).

@@ -43,6 +43,7 @@ pub mod ring {
     pub mod batch;
     pub mod loader;
     pub(crate) mod piece;
+    pub(crate) mod shared;
     pub(crate) mod slot;
     pub mod stats;
     pub(crate) mod worker;

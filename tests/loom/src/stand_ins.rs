@@ -74,17 +74,12 @@ pub mod storage {
                 0
             }
         }
-    }
-
-    pub mod shard {
-        use super::read_plan::ReadPlan;
-        use super::dataset::Split;
 
         #[derive(Debug)]
         pub struct OpenShards(ReadPlan);
 
         impl OpenShards {
-            pub fn new(_: std::sync::Arc<Split>, plan: ReadPlan) -> Self {
+            pub fn new(_: std::sync::Arc<super::dataset::Split>, plan: ReadPlan) -> Self {
                 Self(plan)
             }
 
@@ -121,7 +116,7 @@ pub mod transform {
 }
 
 pub mod options {
-    use crate::ring::worker::Division;
+    use crate::ring::shared::Division;
     use crate::storage::read_plan::ReadPlan;
 
     /// As the loader's, but for reading.
@@ -156,7 +151,7 @@ pub mod nice {
 }
 
 pub mod reader {
-    use crate::storage::shard::OpenShards;
+    use crate::storage::read_plan::OpenShards;
     use crate::sync::Receiver;
 
     pub enum ReadRequest {
@@ -173,7 +168,7 @@ pub mod fill {
     use super::{FAULTY, LOST};
     use crate::error::Error;
     use crate::ring::piece::Piece;
-    use crate::ring::slot::Shared;
+    use crate::ring::shared::Shared;
     use crate::ring::slot::Slot;
     use crate::storage::fetch::Fetch;
 

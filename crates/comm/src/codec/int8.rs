@@ -4,9 +4,9 @@
 
 use base::simd;
 
+use super::coded::Coded;
 use super::exact;
 use super::exact::largest;
-use super::packed::Coded;
 use super::{Bucket, Key, Share};
 use super::{CODED, Codec, Entry};
 use crate::error::Error;

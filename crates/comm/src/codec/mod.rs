@@ -4,6 +4,7 @@
 //! when it leaves (`train::reduce`); the calls themselves ([`World`]).
 
 mod bf16;
+mod coded;
 mod exact;
 pub mod fixed;
 mod float;

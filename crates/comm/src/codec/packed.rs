@@ -8,11 +8,8 @@ use std::ops::Range;
 
 use base::simd;
 
-use super::exact::Exempt;
 use super::philox::Stream;
-use super::{Bucket, Key, Share, Tensor};
-use crate::error::Error;
-use crate::world::World;
+use super::{Bucket, Tensor};
 
 /// Words of a block; a multiple of what one set of random counters serves, whatever the lanes.
 pub(super) const BLOCK: usize = 64;
@@ -143,92 +140,6 @@ impl Lanes {
 /// h: the bits by which a sum over so many workers grows.
 pub fn head_room(workers: usize) -> u32 {
     usize::BITS - workers.saturating_sub(1).leading_zeros()
-}
-
-// A bucket for a codec that rounds: tensors are stored as codes in lanes of words, and exempt tensors exactly. The codec defines the
-// meaning of a code and the scale of a tensor.
-
-/// The tensors of a bucket.
-pub(super) struct Coded {
-    exempt: Exempt,
-    packed: Packed,
-}
-
-impl Coded {
-    /// Where no worker's code is above `most`.
-    pub fn new(bucket: &Bucket, workers: usize, most: u64) -> Self {
-        let lanes = Lanes::holding(most * workers as u64);
-        Self { exempt: Exempt::new(bucket, workers), packed: Packed::new(bucket, lanes) }
-    }
-
-    /// The tensors that are rounded, with their index in the bucket.
-    pub fn tensors<'a>(&self, bucket: &'a Bucket) -> impl Iterator<Item = (usize, &'a Tensor)> {
-        self.packed.tensors(bucket)
-    }
-
-    /// Elements of a tensor that are coded at a time.
-    pub fn block(&self) -> usize {
-        self.packed.block()
-    }
-
-    /// The scale of each tensor, as bits: the largest over these workers of what `scale` makes of one's gradients.
-    pub fn scales(
-        &self,
-        bucket: &Bucket,
-        shares: &[Share<'_>],
-        scales: &mut Vec<u32>,
-        scale: impl Fn(&Tensor, &[f32]) -> u32,
-    ) {
-        self.exempt.scales(bucket, shares, scales);
-        for (index, tensor) in self.tensors(bucket) {
-            let own = shares.iter().map(|share| scale(tensor, &share.gradients[tensor.range.clone()]));
-            scales[index] = own.max().unwrap_or(0);
-        }
-    }
-
-    /// Adds up the codes of these workers. `code` gets gradients, as many random words, which it replaces by codes, and the scale.
-    pub fn encode(
-        &mut self,
-        bucket: &Bucket,
-        scales: &[u32],
-        shares: &[Share<'_>],
-        key: Key,
-        code: fn(&[f32], &mut [u32], f32),
-    ) {
-        self.exempt.encode(bucket, scales, shares);
-        self.packed.clear();
-        let tensors: Vec<_> = self.tensors(bucket).map(|(index, tensor)| (scales[index], tensor)).collect();
-        for (number, (scale, tensor)) in tensors.into_iter().enumerate().filter(|(_, (scale, _))| *scale > 0) {
-            for share in shares {
-                let stream = Stream::new(key, share.worker, tensor.parameter);
-                let gradients = &share.gradients[tensor.range.clone()];
-                self.packed.add(number, gradients, stream, |g, words| code(g, words, f32::from_bits(scale)));
-            }
-        }
-    }
-
-    /// Adds them over all ranks.
-    pub fn send(&mut self, world: &World) -> Result<(), Error> {
-        world.sum_u64(self.packed.words_mut())?;
-        self.exempt.send(world)
-    }
-
-    /// Writes the sums: codes less `zero`, that of all workers, in units of `one`, times the scale.
-    pub fn decode(&mut self, bucket: &Bucket, scales: &[u32], (zero, one): (i32, f32), into: &mut [f32]) {
-        self.exempt.decode(bucket, scales, into);
-        for (number, (index, tensor)) in self.tensors(bucket).enumerate() {
-            let into = &mut into[tensor.range.clone()];
-            match scales[index] {
-                0 => into.fill(0.0),
-                bits => self.packed.decode(number, (zero, one), f32::from_bits(bits), into),
-            }
-        }
-    }
-
-    /// Bytes.
-    pub fn memory(&self) -> usize {
-        self.exempt.memory() + self.packed.memory()
-    }
 }
 
 #[cfg(test)]

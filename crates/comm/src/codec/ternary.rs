@@ -15,9 +15,9 @@ use base::code_spec::Moments;
 use base::simd;
 
 use super::bf16::{Feedback, add_residual};
+use super::coded::Coded;
 use super::exact;
 use super::exact::largest;
-use super::packed::Coded;
 use super::philox::Stream;
 use super::{Bucket, Key, Share, Tensor};
 use super::{Codec, Entry, Settings};

@@ -1,5 +1,6 @@
 //! A communicator and its collectives, with buffers, counts and return codes checked; the number types and operations that MPI reduces.
 
+use std::cell::Cell;
 use std::ffi::{c_char, c_int, c_void};
 use std::marker::PhantomData;
 use std::ops::Range;
@@ -9,7 +10,6 @@ use base::device_region::DeviceRegion;
 use mpi::ffi;
 
 use crate::error::Error;
-use crate::thread;
 
 unsafe extern "C" {
     /// The value of the macro `MPI_IN_PLACE` (see `header.c`).
@@ -275,7 +275,7 @@ pub(super) fn check(call: &'static str, code: c_int) -> Result<(), Error> {
         unsafe { ffi::MPI_Error_string(code, text, length) }
     });
     let text = text.unwrap_or_else(|code| format!("error code {code}"));
-    Err(Error::Call { operation: thread::current().unwrap_or("MPI"), call, class, text })
+    Err(Error::Call { operation: current().unwrap_or("MPI"), call, class, text })
 }
 
 /// Reads a string from an MPI call that fills a buffer of `capacity` bytes; the error is the call's code.
@@ -290,4 +290,21 @@ pub(super) fn read_text(capacity: usize, call: impl FnOnce(*mut c_char, *mut c_i
     let length = usize::try_from(length).unwrap_or(0).min(capacity);
     let text = String::from_utf8_lossy(&buffer[..length]);
     Ok(text.trim_end_matches('\0').trim().to_string())
+}
+
+thread_local! {
+    static CURRENT: Cell<Option<&'static str>> = const { Cell::new(None) };
+}
+
+/// Name of this thread's operation.
+pub(crate) fn current() -> Option<&'static str> {
+    CURRENT.get()
+}
+
+/// Does `work` as the operation `name`.
+pub(crate) fn within<R>(name: &'static str, work: impl FnOnce() -> R) -> R {
+    let outer = CURRENT.replace(Some(name));
+    let result = work();
+    CURRENT.set(outer);
+    result
 }

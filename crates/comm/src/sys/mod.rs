@@ -6,7 +6,7 @@
 mod communicator;
 mod process;
 
-pub(super) use communicator::{Communicator, Element, Op, OwnOp, integers};
+pub(super) use communicator::{Communicator, Element, Op, OwnOp, current, integers, within};
 pub(super) use process::{
     abort, compiled_family, exit_now, explain, finalize, has_cray_gtl, initialize, is_alive, library_version,
     processor_name, query_cuda_support, query_gpu_support,

@@ -8,9 +8,8 @@ use mpi::ffi;
 
 use super::communicator::{check, read_text};
 use crate::die;
-use crate::error::Error;
-use crate::library::Family;
-use crate::thread::ThreadLevel;
+use crate::error::{Error, ThreadLevel};
+use crate::launcher::Family;
 
 /// Whether MPI is initialised and not yet finalised. Callable from any thread at any time.
 pub(crate) fn is_alive() -> bool {

@@ -1,6 +1,6 @@
 //! Files that outlive a process: `model.h5` and checkpoints, in HDF5.
 //!
-//! - [`mod@model_file`]: a trained network and the layout of model files;
+//! - `model`: a trained network; [`mod@model_file`]: the layout of model files;
 //! - [`mod@state_file`]: the same of a checkpoint, from which a run goes on;
 //! - [`mod@keras`]: between PyTorch's names and layouts (in memory) and Keras's (on disk);
 //! - `h5`: writes groups, attributes and arrays of HDF5; [`foreign`]: rewrites what another program made, in a process of its own; no
@@ -23,6 +23,7 @@ pub mod keras;
 mod keras_file;
 mod keras_weights;
 mod memory;
+mod model;
 pub mod model_file;
 mod reader;
 mod seal;
@@ -37,5 +38,6 @@ pub use keras::{LayerKind, Tensor};
 pub use keras_file::{Described, KerasFile, KerasLayer};
 pub use keras_weights::{KerasWeights, read_weights};
 pub use memory::{Memory, Plateaued, Watched};
-pub use model_file::{LayerWeights, ModelFile, Opened};
+pub use model::{LayerWeights, ModelFile};
+pub use model_file::Opened;
 pub use state_file::{Best, LabelScores, Progress, Scale, StateFile, Sums};

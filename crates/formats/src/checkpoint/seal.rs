@@ -8,7 +8,7 @@ use loaders::record::masked_crc32c;
 
 use super::error::Error;
 use super::h5;
-use super::model_file::{LayerWeights, ModelFile};
+use super::model::{LayerWeights, ModelFile};
 use super::reader::Group;
 
 /// The group of `trireme` that holds it: an attribute for each part.

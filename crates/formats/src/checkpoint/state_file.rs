@@ -14,7 +14,7 @@ use serde::{Deserialize, Serialize};
 use super::error::Error;
 use super::keras::{LayerKind, Tensor};
 use super::memory::{Memory, bits};
-use super::model_file::{LayerWeights, ModelFile, read_head};
+use super::model::{LayerWeights, ModelFile, read_head};
 use super::reader::{Group, group};
 use super::{atomic, checksum, h5};
 

@@ -2,7 +2,8 @@
 //!
 //! - [`read`]: recognises a file by its first bytes and reads it; [`FORMATS`] is the list;
 //! - `hdf5`: model.h5, checkpoints, and files of Keras; `safetensors`; `torch`: `.pth`, by an interpreter of pickles that executes nothing;
-//! - `weights`: what comes out, types of values, and why a file is refused;
+//!   `onnx_weights`;
+//! - `weights`: what comes out, and why a file is refused; `number`: types of values;
 //! - [`onnx`]: an ONNX graph as a network with its weights, or its weights alone;
 //! - [`export`]: a trained network as a file of another program.
 //!
@@ -13,7 +14,9 @@
 
 pub mod export;
 mod hdf5;
+mod number;
 pub mod onnx;
+mod onnx_weights;
 mod safetensors;
 #[cfg(test)]
 mod tests;
@@ -28,7 +31,8 @@ use std::path::Path;
 use loaders::regular;
 
 /// All formats that are read.
-pub const FORMATS: &[Format] = &[hdf5::HDF5_FORMAT, safetensors::FORMAT, torch::FORMAT, torch::OLD, onnx::FORMAT];
+pub const FORMATS: &[Format] =
+    &[hdf5::HDF5_FORMAT, safetensors::FORMAT, torch::FORMAT, torch::OLD, onnx_weights::FORMAT];
 
 /// Bytes by which a format is recognised.
 const HEAD: usize = 64;

@@ -9,7 +9,8 @@ use ::safetensors::{Dtype, SafeTensors};
 use loaders::regular;
 use serde::de::{Deserialize, Deserializer, IgnoredAny, MapAccess, Visitor};
 
-use super::weights::{Error, Fault, Format, Number, Weights, damaged};
+use super::number::Number;
+use super::weights::{Error, Fault, Format, Weights, damaged};
 use crate::checkpoint::Tensor;
 
 /// Longest header, the crate's own limit.

@@ -3,7 +3,6 @@
 use std::io;
 use std::path::{Path, PathBuf};
 
-use half::{bf16, f16};
 use loaders::{printable, why};
 
 use crate::checkpoint;
@@ -125,80 +124,4 @@ pub struct Format {
     pub read: fn(&Path) -> Result<Weights, Error>,
     /// Reads the set of weights with this key. `None` if files of this format have only one set.
     pub read_part: Option<ReadPart>,
-}
-
-/// A type of values, little-endian.
-#[derive(Clone, Copy, Debug, PartialEq, Eq)]
-pub(super) enum Number {
-    F64,
-    F32,
-    F16,
-    Bf16,
-    I64,
-    I32,
-    I16,
-    I8,
-    U64,
-    U32,
-    U16,
-    U8,
-    Bool,
-}
-
-impl Number {
-    /// Bytes of a value.
-    pub fn bytes(self) -> usize {
-        match self {
-            Self::F64 | Self::I64 | Self::U64 => 8,
-            Self::F32 | Self::I32 | Self::U32 => 4,
-            Self::F16 | Self::Bf16 | Self::I16 | Self::U16 => 2,
-            Self::I8 | Self::U8 | Self::Bool => 1,
-        }
-    }
-
-    /// Decodes the first value in these bytes. Returns 0 if there are too few bytes.
-    pub fn value(self, bytes: &[u8]) -> f32 {
-        self.values(bytes.get(..self.bytes()).unwrap_or_default()).first().copied().unwrap_or(0.0)
-    }
-
-    /// All values that these bytes hold, rounded to f32; what is left of the last value is not looked at.
-    pub fn values(self, bytes: &[u8]) -> Vec<f32> {
-        match self {
-            Self::F64 => each(bytes, |b| f64::from_le_bytes(b) as f32),
-            Self::F32 => each(bytes, f32::from_le_bytes),
-            Self::F16 => each(bytes, |b| f16::from_le_bytes(b).to_f32()),
-            Self::Bf16 => each(bytes, |b| bf16::from_le_bytes(b).to_f32()),
-            Self::I64 => each(bytes, |b| i64::from_le_bytes(b) as f32),
-            Self::I32 => each(bytes, |b| i32::from_le_bytes(b) as f32),
-            Self::I16 => each(bytes, |b| f32::from(i16::from_le_bytes(b))),
-            Self::I8 => each(bytes, |b| f32::from(i8::from_le_bytes(b))),
-            Self::U64 => each(bytes, |b| u64::from_le_bytes(b) as f32),
-            Self::U32 => each(bytes, |b| u32::from_le_bytes(b) as f32),
-            Self::U16 => each(bytes, |b| f32::from(u16::from_le_bytes(b))),
-            Self::U8 => each(bytes, |b| f32::from(u8::from_le_bytes(b))),
-            Self::Bool => each(bytes, |[b]| f32::from(u8::from(b != 0))),
-        }
-    }
-}
-
-fn each<const N: usize>(bytes: &[u8], value: impl Fn([u8; N]) -> f32) -> Vec<f32> {
-    bytes.as_chunks::<N>().0.iter().map(|one| value(*one)).collect()
-}
-
-#[cfg(test)]
-mod tests {
-    use super::*;
-
-    #[test]
-    fn every_type_becomes_f32() {
-        assert_eq!(Number::F64.values(&1.5f64.to_le_bytes()), [1.5]);
-        assert_eq!(Number::F64.values(&1e300f64.to_le_bytes()), [f32::INFINITY]);
-        assert_eq!(Number::F16.values(&[0, 0x3e, 0, 0xbc]), [1.5, -1.0]);
-        assert_eq!(Number::Bf16.values(&[0xc0, 0x3f]), [1.5]);
-        assert_eq!(Number::I64.values(&(-3i64).to_le_bytes()), [-3.0]);
-        assert_eq!(Number::I16.values(&(-3i16).to_le_bytes()), [-3.0]);
-        assert_eq!(Number::U8.values(&[255, 0]), [255.0, 0.0]);
-        assert_eq!(Number::I8.values(&[255]), [-1.0]);
-        assert_eq!(Number::Bool.values(&[0, 1, 7]), [0.0, 1.0, 1.0]);
-    }
 }

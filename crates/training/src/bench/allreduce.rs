@@ -9,9 +9,9 @@ use loaders::Draws;
 
 use crate::error::Error;
 use crate::train::agree::Session;
+use crate::train::reduce::bucket_sum::Costs;
 use crate::train::reduce::bucket_sum::SumStep;
 use crate::train::reduce::host::HostSum;
-use crate::train::reduce::plan::Costs;
 
 /// One size's times; each is the median over the repeats unless it says otherwise.
 pub struct Sums {

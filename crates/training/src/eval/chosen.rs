@@ -10,10 +10,9 @@ use formats::checkpoint::{Best, StateFile};
 use loaders::text::nearest;
 use loaders::{folder_of, regular};
 
-use super::model::{self, Read};
 use super::request::ModelRequest;
 use crate::error::Error;
-use crate::train::save::saver;
+use crate::train::save::output;
 
 /// The file, and what to tell a user of the choice.
 pub struct Chosen {
@@ -56,7 +55,7 @@ pub fn chosen(request: &ModelRequest) -> Result<Chosen, Error> {
 }
 
 fn newest(run: &Path) -> Option<PathBuf> {
-    saver::list(&run.join("checkpoints")).ok()?.into_iter().next().map(|(_, path)| path)
+    output::list(&run.join("checkpoints")).ok()?.into_iter().next().map(|(_, path)| path)
 }
 
 /// The best checkpoint of a run, as its newest one knows it.
@@ -77,7 +76,7 @@ fn best(run: &Path) -> Result<Chosen, Error> {
             newest.display()
         ))
     })?;
-    let file = saver::path_of(&run.join("checkpoints"), step);
+    let file = output::path_of(&run.join("checkpoints"), step);
     if !file.exists() {
         return Err(Error::Failed(format!(
             "--best: {} is gone, the checkpoint with the best {by} ({score:.4}); leave --best out for the newest model",
@@ -180,18 +179,8 @@ pub fn of_run(run: &Path) -> Option<PathBuf> {
     in_recipe(&text)
 }
 
-fn in_recipe(text: &str) -> Option<PathBuf> {
+/// The data set that a recipe names.
+pub fn in_recipe(text: &str) -> Option<PathBuf> {
     let recipe = text.parse::<toml::Table>().ok()?;
     recipe.get("data")?.as_str().filter(|data| !data.is_empty()).map(PathBuf::from)
-}
-
-/// The folder of the data set in the recipe of the requested model.
-///
-/// # Errors
-/// For a file that is no model, and a recipe without a data set.
-pub fn data(request: &ModelRequest) -> Result<PathBuf, Error> {
-    let Read { model, .. } = model::read(request)?;
-    in_recipe(&model.recipe).ok_or_else(|| {
-        Error::Usage(format!("{}: its recipe names no data set; give one with --data", request.file.display()))
-    })
 }

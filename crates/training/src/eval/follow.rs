@@ -21,7 +21,7 @@ use crate::device::Device;
 use crate::error::Error;
 use crate::eval::request::{EvalRequest, ModelRequest};
 use crate::eval::score::Scored;
-use crate::eval::{chosen, score};
+use crate::eval::{chosen, model, score};
 use crate::signals;
 use crate::train::agree::Session;
 use crate::train::observe::watch::Activity;
@@ -182,7 +182,7 @@ pub fn awaited_data(request: &ModelRequest) -> Result<PathBuf, Error> {
     let mut told = false;
     loop {
         if !files(&request.file).is_empty() {
-            return chosen::data(request);
+            return model::data(request);
         }
         if let Some(data) = chosen::of_run(&request.file) {
             return Ok(data);

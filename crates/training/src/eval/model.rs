@@ -1,6 +1,6 @@
 //! A model file ready for use: its weights, its network, and what it says of images.
 
-use std::path::Path;
+use std::path::{Path, PathBuf};
 
 use backend::{Backend, Precision};
 use engine::{Graph, Purpose};
@@ -9,7 +9,7 @@ use formats::checkpoint::foreign::{self, Failed, OUTPUT};
 use formats::checkpoint::{ModelFile, Opened, rewrite, rewrite_weights};
 use loaders::{ImageSpec, Images, Manifest, Pipeline};
 
-use super::chosen::{Chosen, chosen};
+use super::chosen::{Chosen, chosen, in_recipe};
 use super::request::ModelRequest;
 use crate::device::DeviceSettings;
 use crate::error::Error;
@@ -53,6 +53,17 @@ pub fn read(request: &ModelRequest) -> Result<Read, Error> {
         model.layers = averages;
     }
     Ok(Read { model, notes })
+}
+
+/// The folder of the data set in the recipe of the requested model.
+///
+/// # Errors
+/// For a file that is no model, and a recipe without a data set.
+pub fn data(request: &ModelRequest) -> Result<PathBuf, Error> {
+    let Read { model, .. } = read(request)?;
+    in_recipe(&model.recipe).ok_or_else(|| {
+        Error::Usage(format!("{}: its recipe names no data set; give one with --data", request.file.display()))
+    })
 }
 
 /// The model's network, planned for inference.

@@ -8,11 +8,11 @@ use formats::checkpoint::Tensor;
 
 use crate::error::Error;
 use crate::train::agree::Session;
-use crate::train::init;
+use crate::train::plan::census::Census;
 use crate::train::plan::run::Run;
 use crate::train::plan::source::{PixelValues, Source};
-use crate::train::plan::targets::Census;
 use crate::train::save::folder::NetworkCopy;
+use crate::train::save::snapshot;
 
 /// Gives all ranks the network that rank 0 reads. Collective.
 ///
@@ -44,7 +44,7 @@ pub fn begin<B: Backend>(session: &Session, run: &mut Run<B>) -> Result<(), Erro
         return Ok(());
     }
     session.agree(fill(run, &start))?;
-    init::begin::share(session, run)
+    snapshot::share(session, run)
 }
 
 /// Fills this rank's own memory.

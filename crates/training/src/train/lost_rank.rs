@@ -11,7 +11,7 @@ use signal_hook::consts::SIGTERM;
 use signal_hook::iterator::Signals;
 
 use crate::train::observe::watch::Watch;
-use crate::train::save::saver;
+use crate::train::save::output;
 
 /// How long a run that received SIGTERM has to end by itself before a rank that is gone is spoken of.
 const FIRST: Duration = Duration::from_millis(200);
@@ -68,7 +68,7 @@ impl Listener {
 }
 
 fn how_to_go_on(out: &Path) -> String {
-    let newest = saver::list(&out.join("checkpoints")).ok().and_then(|files| files.into_iter().next());
+    let newest = output::list(&out.join("checkpoints")).ok().and_then(|files| files.into_iter().next());
     match newest {
         Some((_, path)) => format!("go on with the same command and --resume auto, from {}", path.display()),
         None => "no checkpoint was written yet: the same command and --resume auto begin anew".into(),
@@ -85,7 +85,7 @@ mod tests {
         assert!(how_to_go_on(&out).contains("begin anew"));
         std::fs::create_dir_all(out.join("checkpoints")).unwrap();
         for step in [9, 120, 30] {
-            std::fs::write(saver::path_of(&out.join("checkpoints"), step), "").unwrap();
+            std::fs::write(output::path_of(&out.join("checkpoints"), step), "").unwrap();
         }
         let text = how_to_go_on(&out);
         std::fs::remove_dir_all(&out).unwrap();

@@ -23,7 +23,6 @@ use crate::train::observe::watch::{Activity, Watch};
 use crate::train::plan::build::{Place, build};
 use crate::train::plan::request::TrainRequest;
 use crate::train::plan::run::{Resources, Run};
-use crate::train::plan::settings;
 use crate::train::plan::source::Source;
 use crate::train::reduce::transport;
 use crate::train::reduce::transport::{Choice, TransportPlan, TransportRequest};
@@ -31,7 +30,7 @@ use crate::train::save::folder::Over;
 use crate::train::save::lock::OutLock;
 use crate::train::save::resume::{Head, Resume};
 use crate::train::save::saver::RESUMABLE;
-use crate::train::save::{folder, resume, saver};
+use crate::train::save::{folder, output, resume, saver};
 use crate::train::{RunContext, define, describe, page, scoring, teacher};
 
 /// A run that this rank has planned.
@@ -198,7 +197,7 @@ fn start<B: Backend>(
     let taught = teacher::begin(session, &mut run, resume.as_ref().map(|resume| &resume.head))?;
     let teacher = taught.as_ref().map_or_else(String::new, |taught| taught.checksum.clone());
     let own = run.source.notes.iter().cloned().chain(define::notes(&run.source, resume.is_none()));
-    let warnings = own.chain(settings::of_run(&run, request)).chain(taught.map(|taught| taught.note));
+    let warnings = own.chain(run.warnings(request)).chain(taught.map(|taught| taught.note));
     let warnings: Vec<String> = warnings.collect();
     // a run that goes on has its weights
     session.watch.set_activity(Activity::Reading);
@@ -422,7 +421,7 @@ pub(super) fn check_resumed(request: &TrainRequest) -> Result<(), Error> {
 
 /// The newest checkpoint of a run, as a part of a message; nothing where there is none.
 fn newest(run: &Path) -> String {
-    let of = |folder: &Path| saver::list(folder).ok()?.into_iter().next().map(|(_, path)| path);
+    let of = |folder: &Path| output::list(folder).ok()?.into_iter().next().map(|(_, path)| path);
     let found = of(&run.join("checkpoints")).or_else(|| of(run));
     found.map_or_else(String::new, |path| format!("; the newest checkpoint in {} is {}", run.display(), path.display()))
 }

@@ -8,7 +8,6 @@ use image::{GrayImage, ImageFormat, Rgb, RgbImage};
 use loaders::transform::Scratch;
 use loaders::{Example, ImageSpec, Manifest, Pipeline, Split, decode};
 
-use super::sheet::Cell;
 use crate::error::Error;
 
 /// The inverse of the last op that leaves the scale 0 to 255: byte = value * factor + offset, per channel.
@@ -151,6 +150,12 @@ fn encoded(picture: &RgbImage) -> image::ImageResult<(&'static str, Vec<u8>)> {
 pub(super) const WISHED: u32 = 128;
 /// Longer side of the largest picture on a sheet; what networks see is rarely larger.
 pub(super) const MOST_SIDE: u32 = 224;
+
+/// A picture and the words below it.
+pub(super) struct Cell {
+    pub picture: RgbImage,
+    pub words: String,
+}
 
 /// Makes cells of the records of one split.
 pub(super) struct Viewer<'a> {

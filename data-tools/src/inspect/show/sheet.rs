@@ -7,10 +7,12 @@ use image::{DynamicImage, ImageFormat, Rgb, RgbImage, imageops};
 use loaders::decode::Decoder;
 use loaders::{ImageSpec, Limits, Split, regular};
 
-use super::picture::{MOST_SIDE, Viewer, WISHED};
-use super::{MOST_CELLS, columns, picture};
+use super::picture::{self, Cell, MOST_SIDE, Viewer, WISHED};
 use crate::error::Error;
 use crate::inspect::extract;
+
+/// Most pictures on one sheet.
+pub(super) const MOST_CELLS: u64 = 1024;
 
 /// Pixels of the sheet to one of a letter.
 const INK: usize = 2;
@@ -22,12 +24,6 @@ const SHEET_LETTERS: usize = 11;
 const SHEET_GAP: usize = 8;
 const SHEET_PAPER: Rgb<u8> = Rgb([250, 250, 250]);
 const BLACK: Rgb<u8> = Rgb([30, 30, 30]);
-
-/// A picture and the words below it.
-pub(super) struct Cell {
-    pub picture: RgbImage,
-    pub words: String,
-}
 
 /// Puts the cells into rows of `columns`.
 pub(super) fn lay_out(cells: &[Cell], columns: usize) -> RgbImage {
@@ -52,6 +48,15 @@ pub(super) fn lay_out(cells: &[Cell], columns: usize) -> RgbImage {
         }
     }
     sheet
+}
+
+/// Cells of a row: the repeats of a sample stay in one row, and the sheet is somewhat wider than high.
+pub(super) fn columns(samples: usize, epochs: usize) -> usize {
+    if epochs >= 8 {
+        return epochs;
+    }
+    let wished = ((samples * epochs) as f64 * 1.5).sqrt().round() as usize;
+    (wished / epochs).clamp(1, samples) * epochs
 }
 
 /// Breaks the text at line breaks and spaces into at most `LINES` lines, each with at most `letters` letters. Text that does not fit ends

@@ -11,13 +11,13 @@ use loaders::crc32c::crc32c_append;
 use loaders::stall::during;
 use loaders::{Format, LabelSets, regular};
 
-use super::folders::{Entry, entries};
 use super::recordio;
+use crate::dir::{self, Entry, entries};
 use crate::error::Error;
 use crate::options::ConvertOptions;
 use crate::source::{Sample, Source, SourceSplit, Stamp};
 use crate::splits::{self, Assign, Names, Unknown, draw};
-use crate::{dir, text};
+use crate::text;
 
 /// A source of image files.
 pub(crate) struct Files {

@@ -1,16 +1,15 @@
 //! Lists image folders and archives of images. Ignores names that begin with a dot and the `__MACOSX` folder, which macOS adds to ZIP
 //! archives.
 
-use std::fs;
 use std::fs::File;
 use std::path::Path;
 use std::sync::Arc;
 
 use loaders::regular;
-use loaders::stall::during;
 
 use super::archive::{self, TarMember};
 use super::files::{Listing, Place};
+use crate::dir::{Entry, entries};
 use crate::error::Error;
 use crate::pool;
 
@@ -20,45 +19,6 @@ const ENDINGS: [&str; 8] = ["jpg", "jpeg", "png", "webp", "bmp", "gif", "tif", "
 pub(crate) const ENDING_NAMES: &str = ".jpg, .jpeg, .png, .webp, .bmp, .gif, .tif or .tiff";
 /// The deepest nesting of folders: links can make a circle.
 const DEPTH: usize = 32;
-
-/// An entry of a folder.
-#[derive(Debug, PartialEq, Eq, PartialOrd, Ord)]
-pub(crate) struct Entry {
-    pub name: String,
-    /// True for a folder, and for a link to one.
-    pub is_dir: bool,
-}
-
-/// A folder's entries, sorted by name.
-pub(crate) fn entries(dir: &Path) -> Result<Vec<Entry>, Error> {
-    during("listing", dir, || listed(dir))
-}
-
-fn listed(dir: &Path) -> Result<Vec<Entry>, Error> {
-    let failed = |e| Error::io("read", dir, e);
-    let mut found = Vec::new();
-    for entry in fs::read_dir(dir).map_err(failed)? {
-        let entry = entry.map_err(failed)?;
-        let Ok(name) = entry.file_name().into_string() else {
-            return Err(Error::input(&entry.path(), "its name is not UTF-8; rename it"));
-        };
-        // the folder that macOS adds to ZIP archives holds no images
-        if name.starts_with('.') || name == "__MACOSX" {
-            continue;
-        }
-        let kind = entry.file_type().map_err(failed)?;
-        // A link counts as its target; a dangling one counts as a file, and reading it will report the error.
-        let is_dir = if kind.is_symlink() { entry.path().is_dir() } else { kind.is_dir() };
-        found.push(Entry { name, is_dir });
-    }
-    found.sort();
-    Ok(found)
-}
-
-/// Names of the folders in `dir`, sorted.
-pub(crate) fn folders(dir: &Path) -> Result<Vec<String>, Error> {
-    Ok(entries(dir)?.into_iter().filter(|entry| entry.is_dir).map(|entry| entry.name).collect())
-}
 
 /// Whether a file is an image by the ending of its name.
 pub(crate) fn is_image(name: &str) -> bool {

@@ -1,13 +1,11 @@
-//! Class names: of the published data sets, from lists, and the names that a source assigns to its label numbers.
+//! Class names: of the published data sets, and from lists.
 
 use std::collections::BTreeMap;
 use std::path::Path;
 
-use loaders::{printable, regular};
+use loaders::regular;
 
-use super::labels::Label;
 use crate::error::Error;
-use crate::options::ConvertOptions;
 use crate::text;
 
 pub(crate) const DIGITS: [&str; 10] = ["0", "1", "2", "3", "4", "5", "6", "7", "8", "9"];
@@ -79,106 +77,6 @@ pub(crate) fn check(path: &Path, names: &[String]) -> Result<(), Error> {
 // Named numbers are matched to classes by name. The number is used as a position only if a class list renames the classes. A list renames
 // them if no name appears at a different position.
 
-/// The highest valid label number.
-const MOST_NAMES: i64 = 1 << 20;
-
-/// Label numbers with their names and the place where each name was found.
-#[derive(Debug, Default)]
-pub(crate) struct NumberNames(BTreeMap<i64, (String, String)>);
-
-/// A source's class list after names were assigned to numbers.
-pub(crate) struct Listed {
-    pub list: Option<Vec<String>>,
-    pub notes: Vec<String>,
-}
-
-impl NumberNames {
-    /// Records that `place` names the class `number` as `name`.
-    ///
-    /// # Errors
-    /// Returns an error if an earlier place gave the number a different name. The error lists both.
-    pub(crate) fn note(
-        &mut self,
-        src: &Path,
-        number: i64,
-        name: &str,
-        place: impl FnOnce() -> String,
-    ) -> Result<(), Error> {
-        let name = name.trim();
-        match self.0.get(&number) {
-            _ if name.is_empty() => {}
-            None => drop(self.0.insert(number, (name.to_string(), place()))),
-            Some((first, _)) if first == name => {}
-            Some((first, earlier)) => {
-                let what = format!(
-                    "label {number} is the class `{}` in {earlier}, but `{}` in {}: give all labels one numbering",
-                    printable(first),
-                    printable(name),
-                    place()
-                );
-                return Err(Error::input(src, what));
-            }
-        }
-        Ok(())
-    }
-
-    /// Replaces numbers in `labels` with names, unless a class list from the options or the source renames them. Returns the class list to
-    /// use.
-    ///
-    /// # Errors
-    /// Returns an error if the source's list and a record assign different names to a number.
-    pub(crate) fn apply<'a>(
-        self,
-        src: &Path,
-        options: &ConvertOptions,
-        listed: Option<Vec<String>>,
-        labels: impl Iterator<Item = &'a mut Label>,
-    ) -> Result<Listed, Error> {
-        let mut notes = Vec::new();
-        if self.0.is_empty() {
-            return Ok(Listed { list: listed, notes });
-        }
-        let given = options.classes.as_deref().map(read).transpose()?;
-        let places: BTreeMap<i64, &str> = self.0.iter().map(|(number, (_, place))| (*number, place.as_str())).collect();
-        let names = unique(self.0.iter().map(|(number, (name, _))| (*number, name.as_str())));
-        if let Some(list) = given.as_ref().or(listed.as_ref()) {
-            match moved(&names, list) {
-                None => {
-                    notes.extend(renamed(&names, list));
-                    return Ok(Listed { list: listed, notes });
-                }
-                Some(number) if given.is_none() => {
-                    let at = |number: i64| usize::try_from(number).ok().and_then(|at| list.get(at));
-                    let what = format!(
-                        "label {number} is the class `{}` in {}, but `{}` in classes.txt: correct one of them",
-                        printable(&names[&number]),
-                        places[&number],
-                        at(number).map_or("none".into(), |name| printable(name).to_string())
-                    );
-                    return Err(Error::input(src, what));
-                }
-                Some(_) => {}
-            }
-        }
-        let (mut least, mut most) =
-            (i64::from(!names.contains_key(&0)), names.keys().next_back().copied().unwrap_or(0));
-        for label in labels {
-            let Label::Number(number) = *label else { continue };
-            if (0..=MOST_NAMES).contains(&number) {
-                (least, most) = (least.min(number), most.max(number));
-                *label = Label::Name(name_of(&names, number));
-            }
-        }
-        let list =
-            listed.or_else(|| Some((least..=most.min(MOST_NAMES)).map(|number| name_of(&names, number)).collect()));
-        Ok(Listed { list, notes })
-    }
-}
-
-fn name_of(names: &BTreeMap<i64, String>, number: i64) -> String {
-    names.get(&number).cloned().unwrap_or_else(|| number.to_string())
-}
-
 /// Makes the names unique. If numbers share a name, such as ImageNet's two `crane` classes, the number is appended.
 pub(crate) fn unique<'a>(names: impl Iterator<Item = (i64, &'a str)> + Clone) -> BTreeMap<i64, String> {
     let mut counts: BTreeMap<&str, usize> = BTreeMap::new();
@@ -238,18 +136,5 @@ mod number_names_tests {
         assert_eq!(renamed(&names, &list("abc")), None);
         let cranes = unique([(134, "crane"), (517, "crane"), (2, "dog")].into_iter());
         assert_eq!(cranes.into_values().collect::<Vec<_>>(), ["dog", "crane (134)", "crane (517)"]);
-    }
-
-    #[test]
-    fn contradictions_name_both_places() {
-        let mut names = NumberNames::default();
-        names.note(Path::new("src"), 1, "b", || "x.json".into()).unwrap();
-        names.note(Path::new("src"), 1, " b ", || "y.json".into()).unwrap();
-        let message = names.note(Path::new("src"), 1, "c", || "z.json".into()).unwrap_err().to_string();
-        assert!(message.contains("label 1 is the class `b` in x.json, but `c` in z.json"), "{message}");
-        let mut labels = [Label::Number(1), Label::Number(0), Label::Number(-1)];
-        let listed = names.apply(Path::new("src"), &ConvertOptions::default(), None, labels.iter_mut()).unwrap();
-        assert_eq!(listed.list.unwrap(), ["0", "b"]);
-        assert_eq!(labels, [Label::Name("b".into()), Label::Name("0".into()), Label::Number(-1)]);
     }
 }

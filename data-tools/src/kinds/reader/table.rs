@@ -1,9 +1,8 @@
 //! Reads CSV, TSV and JSON Lines tables. Each line has a path, labels and a split.
 
 use super::labelled;
-use super::labels::Label;
+use super::labels::{Label, NumberNames};
 use super::lines::{Content, Lines, MAX_FIELD};
-use super::names::NumberNames;
 use crate::error::Error;
 use crate::options::ConvertOptions;
 use ::csv::{ErrorKind, Position, Reader, ReaderBuilder, StringRecord, Trim};

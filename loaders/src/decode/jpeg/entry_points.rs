@@ -9,7 +9,7 @@
 //! varint of how far its DC coefficient is from the last one's (zigzag). Integers are little-endian, varints protobuf's.
 
 use super::bits::{BitReader, Lookup};
-use super::excerpt::{COMPONENTS, Sequential};
+use super::sequential::{COMPONENTS, Sequential};
 use crate::crc32c::{crc32c, crc32c_append};
 use crate::fault::Fault;
 use crate::format::example::Example;

@@ -13,6 +13,7 @@ mod entry_points;
 mod excerpt;
 mod frame;
 mod markers;
+mod sequential;
 mod warnings;
 
 use std::ffi::CStr;

@@ -1,9 +1,12 @@
 //! The labels of an image in a record: the values of an Int64List. Where images have one label there is one; where they may have several,
 //! any number.
 
-use super::message::{LABEL, TFDS_LABEL};
 use crate::fault::{ExampleFault, Malformed};
 use crate::format::protobuf::{Fields, Value, nested, put_header, put_varint, varint, varint_length};
+
+pub(super) const LABEL: &str = "image/class/label";
+/// What TensorFlow Datasets call it; the name above goes before it.
+pub(super) const TFDS_LABEL: &str = "label";
 
 /// The labels of an image: the bytes of an Int64List that holds none or several; nothing where there is just the one of
 /// [`Example::label`](super::Example::label).

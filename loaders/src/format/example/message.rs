@@ -3,7 +3,7 @@
 use std::fmt;
 
 use super::boxes::{Boxes, KEYS};
-use super::labels::Labels;
+use super::labels::{LABEL, Labels};
 use crate::format::protobuf::{nested, put_header, put_varint, varint_length};
 
 pub(super) const ENCODED: &str = "image/encoded";
@@ -11,13 +11,11 @@ pub(super) const FORMAT: &str = "image/format";
 pub(super) const HEIGHT: &str = "image/height";
 pub(super) const WIDTH: &str = "image/width";
 pub(super) const CHANNELS: &str = "image/channels";
-pub(super) const LABEL: &str = "image/class/label";
 pub(super) const TEXT: &str = "image/class/text";
 pub(super) const ENTRY_POINTS: &str = "image/jpeg/entry_points";
 pub(super) const FILENAME: &str = "image/filename";
-/// What TensorFlow Datasets call the image file and the label; those above go before them.
+/// What TensorFlow Datasets call the image file; the name above goes before it.
 pub(super) const TFDS_IMAGE: &str = "image";
-pub(super) const TFDS_LABEL: &str = "label";
 
 /// How `image/encoded` is to be read.
 #[derive(Debug, Clone, Copy, PartialEq, Eq)]

@@ -1,10 +1,9 @@
 //! Reading a tf.Example without copies or allocation.
 
 use super::boxes::{Boxes, Floats, KEYS, XMAX, XMIN, YMAX, YMIN};
-use super::labels::{self, Found};
+use super::labels::{self, Found, LABEL, TFDS_LABEL};
 use super::message::{
-    CHANNELS, ENCODED, ENTRY_POINTS, Example, FILENAME, FORMAT, Format, HEIGHT, LABEL, TEXT, TFDS_IMAGE, TFDS_LABEL,
-    WIDTH,
+    CHANNELS, ENCODED, ENTRY_POINTS, Example, FILENAME, FORMAT, Format, HEIGHT, TEXT, TFDS_IMAGE, WIDTH,
 };
 use crate::fault::ExampleFault;
 use crate::format::protobuf::{Fields, Value, varint};

@@ -6,7 +6,7 @@ use crate::random::Draws;
 use crate::transform::bytes::{blend, grey, one_if, rest, select, whole};
 use crate::transform::call::{grey_or_rgb, only_rgb};
 use crate::transform::canvas::Canvas;
-use crate::transform::list::{Context, Transform};
+use crate::transform::op::{Context, Transform};
 use crate::transform::ops::normalize::mean;
 use crate::transform::paint::rgb;
 

@@ -7,8 +7,8 @@ use crate::spec::ImageSpec;
 use crate::transform::bytes::shift_reflected;
 use crate::transform::call::{Arguments, Size, one_size, only_size, size_first, whole};
 use crate::transform::canvas::Canvas;
-use crate::transform::geometry::{Rectangle, cropped, cropped_of_varied};
-use crate::transform::list::{Built, Context, Sizes, Transform, Varied};
+use crate::transform::geometry::Rectangle;
+use crate::transform::op::{Built, Context, Sizes, Transform, Varied, various_sizes};
 
 /// `center_crop(n)`: the n x n window in the middle, its offset (H - n) / 2 with halves rounded to the even neighbour, as
 /// torchvision has it. It does not pad: n must fit.
@@ -182,6 +182,25 @@ impl Transform for PadCrop {
 impl fmt::Display for PadCrop {
     fn fmt(&self, f: &mut fmt::Formatter<'_>) -> fmt::Result {
         write!(f, "pad_crop({}{})", self.padding, if self.reflects { ", reflect" } else { "" })
+    }
+}
+
+/// The shape of a crop, which must fit inside.
+fn cropped(size: Size, input: ImageSpec) -> Result<ImageSpec, String> {
+    let Size { height, width } = size;
+    if height > input.height || width > input.width {
+        return Err(format!("a crop of {height}x{width} does not fit into an image of {input}"));
+    }
+    Ok(ImageSpec::new(height, width, input.channels))
+}
+
+/// The shape of a crop of images of which only the short side is known.
+fn cropped_of_varied(size: Size, input: Varied) -> Result<Sizes, String> {
+    let Size { height, width } = size;
+    match input.short_side {
+        Some(side) if height.max(width) <= side => Ok(Sizes::Equal(ImageSpec::new(height, width, input.channels))),
+        Some(side) => Err(format!("a crop of {height}x{width} does not fit into images whose short side is {side}")),
+        None => Err(various_sizes()),
     }
 }
 

@@ -7,7 +7,7 @@ use crate::spec::ImageSpec;
 use crate::transform::call::one_size;
 use crate::transform::canvas::Canvas;
 use crate::transform::geometry::Rectangle;
-use crate::transform::list::{Context, Transform};
+use crate::transform::op::{Context, Transform};
 
 /// `cutout(n)`: zeros in one square of n x n (n even; an odd n counts as n - 1), its centre uniform over the
 /// image, cut at the borders (DeVries & Taylor 2017; n = 16 for CIFAR-10, 8 for CIFAR-100). They apply it

@@ -7,7 +7,7 @@ use crate::spec::ImageSpec;
 use crate::transform::bytes;
 use crate::transform::call::{grey_or_rgb, only_probability, pixels};
 use crate::transform::canvas::Canvas;
-use crate::transform::list::{Built, Context, Transform};
+use crate::transform::op::{Built, Context, Transform};
 
 /// `gaussian_blur(side, low, high)`: a Gaussian blur over a square of odd side, its deviation uniform over low to high in pixels;
 /// 0.1 to 2 if they are left out, `gaussian_blur(side, sigma)`: sigma (torchvision's `GaussianBlur`). Always happens; the image is
@@ -100,7 +100,7 @@ impl fmt::Display for Sharpness {
 #[cfg(test)]
 mod tests {
     use super::*;
-    use crate::transform::list::Build;
+    use crate::transform::op::Build;
     use crate::transform::testing::{made, run};
 
     #[test]

@@ -5,7 +5,7 @@ use std::fmt;
 use crate::random::Draws;
 use crate::transform::call::{no_arguments, only_probability};
 use crate::transform::canvas::Canvas;
-use crate::transform::list::{Built, Context, Transform};
+use crate::transform::op::{Built, Context, Transform};
 
 /// `flip(p)` and `vertical_flip(p)`: mirror an image with probability p, 1/2 if it is left out.
 #[derive(Debug)]

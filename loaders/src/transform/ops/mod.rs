@@ -15,8 +15,8 @@ mod warps;
 
 use crate::text::did_you_mean;
 use crate::transform::call;
-use crate::transform::list::Build::{Any, Numbers};
-use crate::transform::list::{Build, Built, Context};
+use crate::transform::op::Build::{Any, Numbers};
+use crate::transform::op::{Build, Built, Context};
 
 /// Name, how it is written in a recipe, and the function that makes it.
 const CATALOGUE: &[(&str, &str, Build)] = &[

@@ -5,7 +5,7 @@ use std::fmt;
 use crate::random::Draws;
 use crate::transform::call::no_arguments;
 use crate::transform::canvas::Canvas;
-use crate::transform::list::{Context, Transform};
+use crate::transform::op::{Context, Transform};
 use crate::transform::paint::Scale;
 
 /// `normalize`: (x / 255 - mean) / std per channel. Without arguments mean and std are the data set's;

@@ -6,7 +6,7 @@ use crate::random::Draws;
 use crate::transform::bytes::{self, Edge, Sampling};
 use crate::transform::call::{Arguments, grey_or_rgb, no_arguments, whole};
 use crate::transform::canvas::Canvas;
-use crate::transform::list::{Built, Context, Transform};
+use crate::transform::op::{Built, Context, Transform};
 use crate::transform::policy::{
     AUGMIX, AUGMIX_PARTIAL, CIFAR10, IMAGENET, Policy, RAND_AUGMENT, SVHN, Space, TRIVIAL_AUGMENT, draw_operation,
     magnitudes,

@@ -7,7 +7,7 @@ use crate::spec::ImageSpec;
 use crate::transform::call::{Arguments, Size, no_arguments, pixels, size_first};
 use crate::transform::canvas::Canvas;
 use crate::transform::geometry::Rectangle;
-use crate::transform::list::{Built, Context, Sizes, Transform, Varied};
+use crate::transform::op::{Built, Context, Sizes, Transform, Varied};
 use crate::transform::resample::Filter;
 
 /// `resize(n)`: makes the short side n long and the long side floor(n * long / short), as torchvision's `Resize(n)`:

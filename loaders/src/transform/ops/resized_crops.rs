@@ -8,7 +8,7 @@ use crate::spec::ImageSpec;
 use crate::transform::call::{Arguments, Size, no_arguments, size_first};
 use crate::transform::canvas::Canvas;
 use crate::transform::geometry::Rectangle;
-use crate::transform::list::{Built, Context, Sizes, Transform, Varied};
+use crate::transform::op::{Built, Context, Sizes, Transform, Varied};
 use crate::transform::resample::Filter;
 
 const RANDOM_RESIZED_CROP_TRIES: usize = 10;

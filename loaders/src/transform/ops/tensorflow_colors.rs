@@ -5,7 +5,7 @@ use std::fmt;
 use crate::random::Draws;
 use crate::transform::call::{no_arguments, only_rgb};
 use crate::transform::canvas::Canvas;
-use crate::transform::list::{Context, Transform};
+use crate::transform::op::{Context, Transform};
 use crate::transform::ops::normalize::mean;
 use crate::transform::paint::rgb;
 

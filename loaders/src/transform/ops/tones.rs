@@ -6,7 +6,7 @@ use crate::random::Draws;
 use crate::transform::bytes;
 use crate::transform::call::{grey_or_rgb, only_probability, whole};
 use crate::transform::canvas::Canvas;
-use crate::transform::list::{Built, Context, Transform};
+use crate::transform::op::{Built, Context, Transform};
 
 /// `invert(p)`: 255 less each value, with probability p, 1/2 if it is left out (torchvision's `RandomInvert`).
 #[derive(Debug)]

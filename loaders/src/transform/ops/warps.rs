@@ -7,7 +7,7 @@ use crate::spec::ImageSpec;
 use crate::transform::bytes::{self, Edge, Grid, Quad, Sampling, coefficients, warp};
 use crate::transform::call::{Arguments, only_probability};
 use crate::transform::canvas::Canvas;
-use crate::transform::list::{Built, Context, Transform};
+use crate::transform::op::{Built, Context, Transform};
 
 /// How pixels are made; torchvision's default first.
 const AFFINE_SAMPLINGS: [(&str, Sampling); 2] = [Sampling::Nearest.named(), Sampling::Bilinear(Edge::Shaded).named()];

@@ -12,7 +12,7 @@ use loaders::random::philox4x32;
 
 use super::super::error::Error;
 use super::super::keras::LayerKind;
-use super::super::model_file::{LayerWeights, ModelFile};
+use super::super::model::{LayerWeights, ModelFile};
 use super::super::state_file::{Progress, StateFile};
 use super::super::{checksum, h5::H5File};
 use super::group::{self, Group};

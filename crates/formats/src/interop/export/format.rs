@@ -1,6 +1,5 @@
 //! The formats of exported files, the settings of an export, and its errors.
 
-use std::collections::BTreeMap;
 use std::ffi::OsStr;
 use std::io;
 use std::path::{Path, PathBuf};
@@ -8,9 +7,7 @@ use std::path::{Path, PathBuf};
 use half::f16;
 use loaders::overwrite::Content;
 use loaders::why;
-use serde_json::json;
 
-use super::trained::Trained;
 use crate::checkpoint;
 
 /// A graph begins with its version, field 1 of its message.
@@ -103,25 +100,6 @@ impl Format {
             Self::Keras => Ok(vec![(out.to_path_buf(), if ending == "h5" { &HDF5 } else { &KERAS })]),
         }
     }
-}
-
-/// By name, such as `trireme.classes`; lists are JSON.
-pub(super) fn about(trained: &Trained) -> BTreeMap<String, String> {
-    let model = &trained.model;
-    let fields = [
-        ("network", model.network.clone()),
-        ("input", json!(model.input).to_string()),
-        ("classes", json!(model.classes).to_string()),
-        ("preprocess", json!(model.preprocess).to_string()),
-        ("mean", json!(model.mean).to_string()),
-        ("std", json!(model.std).to_string()),
-        ("scores", json!(model.scores).to_string()),
-        ("epoch", model.epoch.to_string()),
-        ("step", model.step.to_string()),
-        ("recipe", model.recipe.clone()),
-    ];
-    let several = model.multi_label.then(|| ("multi_label", "true".to_string()));
-    fields.into_iter().chain(several).map(|(name, text)| (format!("trireme.{name}"), text)).collect()
 }
 
 /// An error of exporting. Each text names what to try.

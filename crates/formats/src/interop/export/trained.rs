@@ -4,6 +4,7 @@ use std::collections::BTreeMap;
 
 use half::f16;
 use net::{Activation, Add, Head, Id, NetSpec, Node, Norm, Op};
+use serde_json::json;
 
 use super::format::{Error, Number};
 use super::network::Network;
@@ -182,6 +183,25 @@ fn absorb(trained: &mut Trained, before: &str, name: &str, eps: f32) -> Result<(
 
 fn float_values<'a>(layer: &'a LayerWeights, field: &str) -> Option<&'a [f32]> {
     layer.tensors.iter().find(|tensor| tensor.0 == field).map(|tensor| tensor.2.as_slice())
+}
+
+/// By name, such as `trireme.classes`; lists are JSON.
+pub(super) fn about(trained: &Trained) -> BTreeMap<String, String> {
+    let model = &trained.model;
+    let fields = [
+        ("network", model.network.clone()),
+        ("input", json!(model.input).to_string()),
+        ("classes", json!(model.classes).to_string()),
+        ("preprocess", json!(model.preprocess).to_string()),
+        ("mean", json!(model.mean).to_string()),
+        ("std", json!(model.std).to_string()),
+        ("scores", json!(model.scores).to_string()),
+        ("epoch", model.epoch.to_string()),
+        ("step", model.step.to_string()),
+        ("recipe", model.recipe.clone()),
+    ];
+    let several = model.multi_label.then(|| ("multi_label", "true".to_string()));
+    fields.into_iter().chain(several).map(|(name, text)| (format!("trireme.{name}"), text)).collect()
 }
 
 #[cfg(test)]

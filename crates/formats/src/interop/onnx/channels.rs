@@ -10,7 +10,7 @@ use super::build::{Build, Layout, Moment, Value, View};
 use super::function::Binary;
 use super::graph::Node;
 use super::tensor::{Constant, Values, number, type_name};
-use crate::interop::weights::Number;
+use crate::interop::number::Number;
 
 /// A tensor and the numbers that meet it.
 pub(super) struct Operands<'a> {

@@ -1,6 +1,6 @@
 //! ONNX files in: a graph as a network with its weights, ready to be trained on.
 //!
-//! - [`read`] and `survey`: a file, looked at node by node, and cycles in it; `graph`, `tensor`: the file as it stands;
+//! - [`read`] and `survey`: a file, looked at node by node, and cycles in it; `graph`, `tensor`, `message`: the file as it stands;
 //! - `build`: the network under construction, and what a name in the graph stands for; `ops`: what each operator becomes, one family a
 //!   file; `windows`, `channels`: what several families share;
 //! - `fold`: constant folding;
@@ -15,6 +15,7 @@ mod fold;
 mod function;
 mod fuse;
 mod graph;
+mod message;
 mod names;
 mod ops;
 mod survey;
@@ -25,33 +26,5 @@ mod windows;
 
 pub use survey::{Error, Network, Survey, of_bytes, read};
 
-use std::path::Path;
-
-use super::weights::{self, Format, Weights};
-
-/// The name of the format in [`super::Weights`].
-pub const FORMAT_NAME: &str = FORMAT.name;
-
-/// The first field of a model, `ir_version`, as protobuf writes a number below 128.
-const IR_VERSION: u8 = 0x08;
-
-pub(super) const FORMAT: Format =
-    Format { name: "ONNX", about: "ONNX graphs", recognises: is_model, read: read_weights, read_part: None };
-
-/// ONNX has no signature; writers put its fields in order, and no version has reached 32.
-fn is_model(head: &[u8]) -> bool {
-    matches!(head, [IR_VERSION, 1..32, ..])
-}
-
-/// Reads the weights of an ONNX file for a network that is there already. Names are those that `model = "net.onnx"` gives them.
-fn read_weights(path: &Path) -> Result<Weights, weights::Error> {
-    let network = read(path)?.network()?;
-    Ok(Weights {
-        path: path.to_path_buf(),
-        format: FORMAT.name,
-        tensors: network.tensors,
-        model: None,
-        warning: None,
-        keras: false,
-    })
-}
+/// The name of the format in [`Weights`](super::Weights).
+pub const FORMAT_NAME: &str = "ONNX";

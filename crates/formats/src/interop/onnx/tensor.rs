@@ -1,7 +1,7 @@
 //! Tensors of a file: weights and constants.
 
-use super::graph::{Field, Message};
-use crate::interop::weights::Number;
+use super::message::{Field, Message};
+use crate::interop::number::Number;
 
 /// A tensor as it stands in the file; its values are read when they are wanted.
 #[derive(Clone, Debug, Default)]

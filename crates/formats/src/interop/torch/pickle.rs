@@ -3,8 +3,9 @@
 use std::collections::BTreeMap;
 
 use super::opcode as op;
-use super::values::{Value, Values, keep};
-use crate::interop::weights::{Fault, Number, damaged};
+use super::values::{Class, Value, Values, keep};
+use crate::interop::number::Number;
+use crate::interop::weights::{Fault, damaged};
 
 /// Limit for the total length of a file's pickles, in bytes. Each byte can create a 16-byte value.
 pub const LONGEST: usize = 16 << 20;
@@ -283,19 +284,6 @@ impl<'a> Machine<'a> {
 }
 
 // The classes and functions that a pickle may name: those by which PyTorch describes tensors and dictionaries. None is called.
-
-/// What a name stands for.
-#[derive(Clone, Copy, Debug, PartialEq)]
-pub enum Class {
-    /// A dictionary.
-    Dictionary,
-    /// A tensor from storage, offset, sizes and strides.
-    Tensor,
-    /// The tensor that is its first argument.
-    Parameter,
-    /// The type of a storage's values.
-    Storage(Number),
-}
 
 /// Module, name, meaning.
 const KNOWN: &[(&str, &str, Class)] = &[

@@ -8,7 +8,8 @@ use loaders::printable;
 use super::pickle::Loaded;
 use super::values::{Storage, Value, Values, View};
 use crate::checkpoint::Tensor;
-use crate::interop::weights::{Fault, Number, damaged};
+use crate::interop::number::Number;
+use crate::interop::weights::{Fault, damaged};
 
 /// The tensors of a file, and a sentence that names averaged weights if the file has any.
 pub type Found = (Vec<Tensor>, Option<String>);

@@ -1,8 +1,21 @@
 //! The values of a pickle. Containers lie side by side and are named by their numbers: values are copied freely, may contain each other in
 //! circles, and are dropped without recursion.
 
-use super::pickle::Class;
-use crate::interop::weights::{Fault, Number, damaged};
+use crate::interop::number::Number;
+use crate::interop::weights::{Fault, damaged};
+
+/// What a name stands for.
+#[derive(Clone, Copy, Debug, PartialEq)]
+pub enum Class {
+    /// A dictionary.
+    Dictionary,
+    /// A tensor from storage, offset, sizes and strides.
+    Tensor,
+    /// The tensor that is its first argument.
+    Parameter,
+    /// The type of a storage's values.
+    Storage(Number),
+}
 
 /// A value, or the number of one of [`Values`].
 #[derive(Clone, Copy, Debug, PartialEq)]

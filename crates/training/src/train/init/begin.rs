@@ -18,7 +18,7 @@ use crate::train::agree::Session;
 use crate::train::plan::network::is_there;
 use crate::train::plan::run::Run;
 use crate::train::save::model;
-use crate::train::save::snapshot::{spread, spread_values};
+use crate::train::save::snapshot::share;
 
 /// Weights that fit the network; rank 0 alone holds them.
 pub struct Begin {
@@ -102,14 +102,6 @@ fn fill<B: Backend>(run: &mut Run<B>, loaded: &Loaded) -> Result<(), Error> {
         }
     }
     Ok(())
-}
-
-/// Gives rank 0's weights and running statistics to all, and lets all that follows the weights start from them. Collective.
-pub fn share<B: Backend>(session: &Session, run: &mut Run<B>) -> Result<(), Error> {
-    spread(session, run.graph.arenas().1)?;
-    spread_values(session, run.graph.running_mut())?;
-    run.ema.as_mut().map_or(Ok(()), |averages| averages.restart(&run.graph))?;
-    Ok(run.strategy.restart(run.graph.backend(), run.graph.weights())?)
 }
 
 // Converts the order of values from Keras to PyTorch. This needs the layers of the network, to recognise depthwise kernels and images that

@@ -11,10 +11,10 @@ use loaders::{Chosen, EvalOrder, ImageSpec, Loader};
 use net::{Conv, NetSpec, Op};
 use recipe::nearest;
 
-use super::begin::share;
 use crate::error::Error;
 use crate::train::agree::Session;
 use crate::train::plan::run::Run;
+use crate::train::save::snapshot::share;
 
 /// Added to each eigenvalue, as in the paper's program.
 const EPS: f64 = 5e-4;

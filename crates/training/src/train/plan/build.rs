@@ -10,9 +10,9 @@ use loaders::{Balanced, Footprint, Options, Split};
 use net::{NetSpec, Op};
 use recipe::{Codec, OnCorrupt, Recipe, Sync};
 
+use super::division::Division;
 use super::network::{self, Parameter, shape_of};
 use super::phases::plan_size;
-use super::run::Division;
 use super::source::Source;
 use super::targets;
 use crate::error::Error;

@@ -1,6 +1,8 @@
 //! From a request to a planned run. Nothing here speaks to other ranks.
 
 pub mod build;
+pub mod census;
+pub mod division;
 pub mod network;
 pub mod phases;
 pub mod request;

@@ -8,8 +8,8 @@ use loaders::transform::scaled;
 use net::Shape;
 
 use crate::error::Error;
+use crate::train::plan::division::Division;
 use crate::train::plan::network::shape_of;
-use crate::train::plan::run::Division;
 
 /// A part of a run whose training images have one size.
 pub struct Phase {

@@ -8,7 +8,7 @@ use base::cores::Cores;
 use engine::Graph;
 use engine::optim::{Ema, Optimizer, Schedule};
 use formats::checkpoint::Progress;
-use loaders::order::{TrainOrder, rank_workers, worker_positions};
+use loaders::order::{TrainOrder, worker_positions};
 use loaders::{Balanced, Footprint, Options, Pipeline, Split};
 use recipe::{Overlap, Recipe};
 
@@ -16,8 +16,10 @@ use crate::device::Device;
 use crate::error::Error;
 use crate::train::device_input::DeviceInput;
 use crate::train::evaluate::Evaluation;
+use crate::train::plan::division::Division;
 use crate::train::plan::network::shape_of;
 use crate::train::plan::request::TrainRequest;
+use crate::train::plan::settings::{Length, warning, warnings};
 use crate::train::plan::source::Source;
 use crate::train::reduce::plan::ReducePlan;
 use crate::train::strategy::Strategy;
@@ -131,6 +133,15 @@ impl<B: Backend> Run<B> {
         order.repeated(self.recipe.augment.repeats())
     }
 
+    /// The warnings for the run as planned.
+    pub fn warnings(&self, request: &TrainRequest) -> Vec<String> {
+        // a learning-rate search does not compute scores, so missing scores need no warning
+        let scored = self.evaluation.is_some() || request.find_lr.is_some();
+        let length = Length { images: self.division.images, max_steps: request.max_steps, scored };
+        let of_settings = warnings(&self.recipe, self.graph.net(), &self.schedule, length);
+        of_settings.into_iter().chain(warning(self.graph.net(), &self.division, self.recipe.sync_bn)).collect()
+    }
+
     /// Memory of the loaders of training and of scoring.
     pub fn footprints(&self) -> Result<Footprints, Error> {
         let batch = self.division.largest();
@@ -183,50 +194,5 @@ impl Resources {
             Overlap::Off => false,
             Overlap::Auto => queues || self.cores.spare(self.compute),
         }
-    }
-}
-
-/// How the steps of a run divide the data.
-#[derive(Clone, Debug)]
-pub struct Division {
-    /// Images of the training split.
-    pub images: u64,
-    /// Images a step.
-    pub batch: usize,
-    /// Logical shares of each step.
-    pub workers: usize,
-    /// This rank's.
-    pub mine: std::ops::Range<usize>,
-    /// Steps of an epoch, a short last one included.
-    pub steps_per_epoch: u64,
-}
-
-impl Division {
-    /// For this rank of so many.
-    pub fn new(images: u64, batch: usize, workers: usize, rank: usize, ranks: usize) -> Self {
-        let steps_per_epoch = images.div_ceil(batch as u64);
-        Self { images, batch, workers, mine: rank_workers(rank, ranks, workers), steps_per_epoch }
-    }
-
-    /// Images of a step of an epoch: the last one may be short.
-    pub fn images_of(&self, step: u64) -> usize {
-        (self.images - step * self.batch as u64).min(self.batch as u64) as usize
-    }
-
-    /// Images of the largest worker on any rank: the plan that settles all layouts.
-    pub fn largest(&self) -> usize {
-        self.images_of(0).div_ceil(self.workers)
-    }
-
-    /// Sizes of this rank's workers that will come up.
-    pub fn sizes(&self) -> Vec<usize> {
-        let mut sizes: Vec<usize> = [self.images_of(0), self.images_of(self.steps_per_epoch - 1)]
-            .into_iter()
-            .flat_map(|b| self.mine.clone().map(move |v| worker_positions(b, v, self.workers).len()))
-            .filter(|n| *n > 0)
-            .collect();
-        sizes.sort_unstable();
-        sizes.dedup();
-        sizes
     }
 }

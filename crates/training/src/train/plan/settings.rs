@@ -1,6 +1,5 @@
 //! Settings that are allowed and will not do what their author expects: each has a line at the start, with its cure.
 
-use backend::Backend;
 use engine::optim::Schedule;
 use engine::optim::schedule::ScheduleKind;
 use engine::optim::score::Measure;
@@ -9,8 +8,7 @@ use loaders::{Manifest, Split};
 use net::{NetSpec, Op};
 use recipe::{LossKind, Recipe};
 
-use super::request::TrainRequest;
-use super::run::{Division, Run};
+use super::division::Division;
 use crate::error::Error;
 use crate::train::evaluate::ranks_fit;
 
@@ -32,15 +30,6 @@ pub struct Length {
     pub max_steps: Option<u64>,
     /// Whether a split is scored as training goes on, or scores are not asked for.
     pub scored: bool,
-}
-
-/// Returns the warnings for a planned run.
-pub fn of_run<B: Backend>(run: &Run<B>, request: &TrainRequest) -> Vec<String> {
-    // a learning-rate search does not compute scores, so missing scores need no warning
-    let scored = run.evaluation.is_some() || request.find_lr.is_some();
-    let length = Length { images: run.division.images, max_steps: request.max_steps, scored };
-    let of_settings = warnings(&run.recipe, run.graph.net(), &run.schedule, length);
-    of_settings.into_iter().chain(warning(run.graph.net(), &run.division, run.recipe.sync_bn)).collect()
 }
 
 /// A line for each setting that will never act, or not as meant.

@@ -9,10 +9,10 @@ use loaders::{Dataset, ImageSpec, Images, Manifest, Pipeline, Shuffle, Split};
 use net::{NetSpec, Shape, models};
 use recipe::{ClassWeights, Known, Loaded, Recipe, ScoredSplits};
 
+use super::census::Census;
 use super::network::{Defined, fitting, shape_of};
 use super::phases::Phases;
 use super::request::TrainRequest;
-use super::targets::Census;
 use super::{network, settings};
 use crate::error::Error;
 

@@ -1,8 +1,8 @@
 //! What training compares scores with where a label a row will not do: classes mixed and smoothed, as a table over all classes.
 
 use backend::{Backend, LossForm, Objective, SoftTargets, Teaching};
-use loaders::{Error, LabelSets, Mix, Split};
-use recipe::{ClassWeights, LossKind, OnCorrupt, OverClasses, Recipe};
+use loaders::{LabelSets, Mix};
+use recipe::{LossKind, OverClasses, Recipe};
 
 use crate::train::plan::run::Run;
 
@@ -133,75 +133,6 @@ impl Targets {
     }
 }
 
-/// Classes that are listed one by one in the log.
-const LISTED: usize = 20;
-
-/// Threads that read labels; most of them wait for the storage.
-const THREADS: usize = 8;
-
-/// See the module.
-#[derive(Clone, Debug, PartialEq)]
-pub struct Census {
-    /// By id; none for a record that is left out.
-    pub labels: Vec<Option<u32>>,
-    /// Images of each class.
-    pub counts: Vec<u64>,
-}
-
-impl Census {
-    /// Whether a recipe needs to know.
-    pub fn needed(recipe: &Recipe) -> bool {
-        let counted = matches!(recipe.loss.class_weights, Some(ClassWeights::Auto | ClassWeights::Effective(_)));
-        counted || recipe.balanced()
-    }
-
-    /// Reads all labels of a split.
-    pub fn read(split: &Split, recipe: &Recipe) -> Result<Self, Error> {
-        let skip = recipe.loader.on_corrupt == OnCorrupt::Skip;
-        Ok(Self::of(split.labels(skip, THREADS)?, split.classes()))
-    }
-
-    /// Of these labels.
-    pub fn of(labels: Vec<Option<u32>>, classes: usize) -> Self {
-        let mut counts = vec![0; classes];
-        labels.iter().flatten().for_each(|label| counts[*label as usize] += 1);
-        Self { labels, counts }
-    }
-
-    /// How much each class counts, with a mean of 1 over the classes that have images; 0 for one without.
-    pub fn weights(&self, rule: &ClassWeights) -> Vec<f64> {
-        let weight = |n: u64| match rule {
-            _ if n == 0 => 0.0,
-            ClassWeights::Effective(beta) => (1.0 - beta) / -(n as f64 * beta.ln()).exp_m1(),
-            _ => 1.0 / n as f64,
-        };
-        let all: Vec<f64> = self.counts.iter().map(|n| weight(*n)).collect();
-        let present = all.iter().filter(|w| **w > 0.0).count();
-        let mean = all.iter().sum::<f64>() / present.max(1) as f64;
-        all.into_iter().map(|w| w / mean).collect()
-    }
-
-    /// For the log: each class with its number of images, or of many classes the smallest and the largest.
-    pub fn describe(&self, names: &[String]) -> String {
-        let mut classes: Vec<(&String, u64)> = names.iter().zip(self.counts.iter().copied()).collect();
-        let text = |classes: &[(&String, u64)]| {
-            classes.iter().map(|(name, n)| format!("{} {n}", loaders::printable(name))).collect::<Vec<_>>().join(", ")
-        };
-        if classes.len() <= LISTED {
-            return text(&classes);
-        }
-        classes.sort_by_key(|(_, n)| *n);
-        let (few, many) = (LISTED / 4, classes.len() - LISTED / 4);
-        let median = classes[classes.len() / 2].1;
-        format!(
-            "{} classes, the median has {median} images; fewest: {}; most: {}",
-            classes.len(),
-            text(&classes[..few]),
-            text(&classes[many..])
-        )
-    }
-}
-
 #[cfg(test)]
 mod tests {
     use super::*;
@@ -271,46 +202,5 @@ mod tests {
         rows.fill(&[3, 0], None, &mut table);
         assert!((table[0], table[5]) == (4.0, 0.5) && (table[4] - 0.85).abs() < 1e-6, "{table:?}");
         assert_eq!(plain().weight(), None);
-    }
-}
-
-#[cfg(test)]
-mod census_tests {
-    use super::*;
-
-    fn census(counts: &[usize]) -> Census {
-        let labels = (0..).zip(counts).flat_map(|(label, n)| std::iter::repeat_n(Some(label), *n));
-        Census::of(labels.chain([None]).collect(), counts.len())
-    }
-
-    #[test]
-    fn rare_classes_count_more() {
-        let census = census(&[8, 0, 2, 4]);
-        assert_eq!((census.labels.len(), census.counts.as_slice()), (15, [8, 0, 2, 4].as_slice()));
-        // 1/8, 1/2, 1/4: their mean is 7/24
-        let inverse: Vec<f64> = [1.0 / 8.0, 0.0, 0.5, 0.25].iter().map(|w| w * 24.0 / 7.0).collect();
-        for (got, want) in census.weights(&ClassWeights::Auto).iter().zip(&inverse) {
-            assert!((got - want).abs() < 1e-12, "{got} for {want}");
-        }
-        // Cui et al. 2019: (1 - beta) / (1 - beta^n)
-        let effective = census.weights(&ClassWeights::Effective(0.9));
-        let of = |n: i32| 0.1 / (1.0 - 0.9f64.powi(n));
-        let mean = (of(8) + of(2) + of(4)) / 3.0;
-        for (got, want) in effective.iter().zip([of(8), 0.0, of(2), of(4)]) {
-            assert!((got - want / mean).abs() < 1e-12, "{got} for {want}");
-        }
-        // beta near 1 is the inverse frequency
-        for (got, want) in census.weights(&ClassWeights::Effective(1.0 - 1e-12)).iter().zip(&inverse) {
-            assert!((got - want).abs() < 1e-9, "{got} for {want}");
-        }
-    }
-
-    #[test]
-    fn few_classes_are_listed_and_many_are_summed_up() {
-        let names = |n: usize| (0..n).map(|i| format!("c{i}")).collect::<Vec<_>>();
-        assert_eq!(census(&[3, 1]).describe(&names(2)), "c0 3, c1 1");
-        let many = census(&(1..=30).rev().collect::<Vec<_>>()).describe(&names(30));
-        assert!(many.starts_with("30 classes, the median has 16 images; fewest: c29 1, c28 2, "), "{many}");
-        assert!(many.ends_with("c1 29, c0 30"), "{many}");
     }
 }

@@ -1,11 +1,13 @@
-//! The sum of one bucket over the ranks: the trait that every transport and codec implements, and a sum under way.
+//! The sum of one bucket over the ranks: the trait that every transport and codec implements, a sum under way, and what it has cost.
+
+use std::ops::AddAssign;
+use std::time::{Duration, Instant};
 
 use backend::Backend;
 use comm::codec::Key;
 use comm::{Comm, World};
 
 use crate::error;
-use crate::train::reduce::plan::Timed;
 
 /// Name of the operation.
 const GRADIENTS: &str = "sum of gradients";
@@ -119,6 +121,63 @@ impl<B: Backend> Pending<B> {
             Pending::Queued(pending) => pending.wait()?,
             Pending::Held(work) => comm.run(GRADIENTS, |world| Ok(work.run(world)))?,
         }
+    }
+}
+
+/// What one sum, or those of a step, have cost this rank.
+#[derive(Debug, Clone, Copy, Default, PartialEq, Eq)]
+pub struct Costs {
+    /// Handed to MPI_Allreduce.
+    pub bytes: u64,
+    /// What plain f32 would have handed over.
+    pub float_bytes: u64,
+    /// From gradients to what travels.
+    pub encode: Duration,
+    /// Inside MPI.
+    pub wire: Duration,
+    /// Back to gradients.
+    pub decode: Duration,
+    /// Inside MPI for the same buckets as f32, where that was tried.
+    pub float_wire: Duration,
+}
+
+impl AddAssign for Costs {
+    fn add_assign(&mut self, other: Self) {
+        self.bytes += other.bytes;
+        self.float_bytes += other.float_bytes;
+        self.encode += other.encode;
+        self.wire += other.wire;
+        self.decode += other.decode;
+        self.float_wire += other.float_wire;
+    }
+}
+
+/// One sum's costs, and when it began, once the gradients were there.
+#[derive(Debug, Clone)]
+pub struct Timed {
+    /// When it began.
+    pub start: Instant,
+    /// What it has cost.
+    pub costs: Costs,
+    /// Codes of this rank's workers that are 0, where they were counted.
+    pub zeros: Vec<ZeroCount>,
+}
+
+/// Codes of one parameter that are 0.
+#[derive(Debug, Clone, Copy, PartialEq, Eq)]
+pub struct ZeroCount {
+    /// Its number in the network.
+    pub parameter: u16,
+    /// Over this rank's workers.
+    pub zeros: u64,
+}
+
+impl Timed {
+    /// So many f32 that were summed where they lie, since `start`.
+    pub fn in_place(start: Instant, elements: usize) -> Self {
+        let bytes = 4 * elements as u64;
+        let costs = Costs { bytes, float_bytes: bytes, wire: start.elapsed(), ..Costs::default() };
+        Self { start, costs, zeros: Vec::new() }
     }
 }
 

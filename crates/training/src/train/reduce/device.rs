@@ -7,9 +7,8 @@ use backend::{Backend, Buffer, Collective, DeviceCodec, Draw};
 use comm::World;
 use comm::codec::{Bucket, Entry, Key, ZeroCodes};
 
-use crate::train::reduce::bucket_sum::{BucketSum, Error, SumStep};
+use crate::train::reduce::bucket_sum::{BucketSum, Costs, Error, SumStep, Timed, ZeroCount};
 use crate::train::reduce::host::{self, Phases, Protocol};
-use crate::train::reduce::plan::{Costs, Timed, ZeroCount};
 
 /// A bucket and its codec on the device, with the codec's memory from step to step.
 pub struct DeviceSum<B: Backend> {

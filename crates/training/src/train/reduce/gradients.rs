@@ -12,9 +12,9 @@ use engine::{Gather, Graph};
 use crate::error::Error;
 use crate::train::observe::notices;
 use crate::train::observe::trace::{Lane, Trace};
-use crate::train::reduce::bucket_sum::{self, BucketSum, Pending, SumStep, Summed, to_bytes};
+use crate::train::reduce::bucket_sum::{self, BucketSum, Costs, Pending, SumStep, Summed, to_bytes};
 use crate::train::reduce::metrics::StepMetrics;
-use crate::train::reduce::plan::{Costs, MEASURED, Measured, ReducePlan};
+use crate::train::reduce::plan::{MEASURED, Measured, ReducePlan};
 use crate::train::reduce::transport::TransportPlan;
 
 /// Added to the steps that key the draws of a step's second gradient.

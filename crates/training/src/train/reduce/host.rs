@@ -7,8 +7,7 @@ use backend::{Backend, Buffer};
 use comm::World;
 use comm::codec::{Bucket, Codec, Entry, Key, Settings, Share, Tensor, ZeroCodes};
 
-use crate::train::reduce::bucket_sum::{BucketSum, Error, SumStep};
-use crate::train::reduce::plan::{Costs, Timed, ZeroCount};
+use crate::train::reduce::bucket_sum::{BucketSum, Costs, Error, SumStep, Timed, ZeroCount};
 
 /// A bucket and its codec, with the codec's memory from step to step.
 pub struct HostSum {

@@ -1,8 +1,8 @@
 //! The plan of a run's sums of gradients: its codec, and the buckets with the recipe's settings of each tensor. Made before the first
 //! step, with all memory that the sums need; [`gradients`](super::gradients) carries it out.
 
-use std::ops::{AddAssign, Range};
-use std::time::{Duration, Instant};
+use std::ops::Range;
+use std::time::Duration;
 
 use backend::{Backend, Precision};
 use comm::codec::{Bucket, EXACT, Entry, Settings, Tensor};
@@ -10,7 +10,7 @@ use engine::{Gather, Graph};
 use recipe::{Recipe, Reduce, TransportSetting, matches};
 
 use crate::error::Error;
-use crate::train::reduce::bucket_sum::BucketSum;
+use crate::train::reduce::bucket_sum::{BucketSum, Costs};
 use crate::train::reduce::device::DeviceSum;
 use crate::train::reduce::host::{Alternating, ExactEpochs, HostSum};
 
@@ -145,63 +145,6 @@ fn buckets<B: Backend>(graph: &Graph<B>, reduce: &Reduce, entry: &Entry) -> Resu
     }
     buckets.iter_mut().for_each(|bucket| bucket.tensors.sort_by_key(|t| t.range.start));
     Ok(buckets)
-}
-
-/// What one sum, or those of a step, have cost this rank.
-#[derive(Debug, Clone, Copy, Default, PartialEq, Eq)]
-pub struct Costs {
-    /// Handed to MPI_Allreduce.
-    pub bytes: u64,
-    /// What plain f32 would have handed over.
-    pub float_bytes: u64,
-    /// From gradients to what travels.
-    pub encode: Duration,
-    /// Inside MPI.
-    pub wire: Duration,
-    /// Back to gradients.
-    pub decode: Duration,
-    /// Inside MPI for the same buckets as f32, where that was tried.
-    pub float_wire: Duration,
-}
-
-impl AddAssign for Costs {
-    fn add_assign(&mut self, other: Self) {
-        self.bytes += other.bytes;
-        self.float_bytes += other.float_bytes;
-        self.encode += other.encode;
-        self.wire += other.wire;
-        self.decode += other.decode;
-        self.float_wire += other.float_wire;
-    }
-}
-
-/// One sum's costs, and when it began, once the gradients were there.
-#[derive(Debug, Clone)]
-pub struct Timed {
-    /// When it began.
-    pub start: Instant,
-    /// What it has cost.
-    pub costs: Costs,
-    /// Codes of this rank's workers that are 0, where they were counted.
-    pub zeros: Vec<ZeroCount>,
-}
-
-/// Codes of one parameter that are 0.
-#[derive(Debug, Clone, Copy, PartialEq, Eq)]
-pub struct ZeroCount {
-    /// Its number in the network.
-    pub parameter: u16,
-    /// Over this rank's workers.
-    pub zeros: u64,
-}
-
-impl Timed {
-    /// So many f32 that were summed where they lie, since `start`.
-    pub fn in_place(start: Instant, elements: usize) -> Self {
-        let bytes = 4 * elements as u64;
-        let costs = Costs { bytes, float_bytes: bytes, wire: start.elapsed(), ..Costs::default() };
-        Self { start, costs, zeros: Vec::new() }
-    }
 }
 
 /// Steps that are measured, by the number of steps done before: the very first are slower than all others.

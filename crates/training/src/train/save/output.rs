@@ -1,4 +1,4 @@
-//! What a model file of a run says, and the one final model. Rank 0 alone writes.
+//! What a model file of a run says, the one final model, and the names of checkpoints. Rank 0 alone writes.
 
 use std::collections::BTreeMap;
 use std::fs::DirBuilder;
@@ -140,6 +140,23 @@ impl Sides<'_> {
             data.len()
         ))
     }
+}
+
+/// Where the checkpoint of this step lies.
+pub fn path_of(folder: &Path, step: u64) -> PathBuf {
+    folder.join(format!("step-{step:08}.h5"))
+}
+
+/// The checkpoints in a folder by their steps, the newest first.
+pub fn list(folder: &Path) -> std::io::Result<Vec<(u64, PathBuf)>> {
+    let step = |path: &Path| path.file_name()?.to_str()?.strip_prefix("step-")?.strip_suffix(".h5")?.parse().ok();
+    let mut found = Vec::new();
+    for entry in std::fs::read_dir(folder)? {
+        let path = entry?.path();
+        found.extend(step(&path).map(|step| (step, path)));
+    }
+    found.sort_by(|a, b| b.cmp(a));
+    Ok(found)
 }
 
 #[cfg(test)]

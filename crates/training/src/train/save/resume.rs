@@ -25,7 +25,7 @@ use crate::train::plan::source::Source;
 use crate::train::reduce::device::elements;
 use crate::train::save::output::Sides;
 use crate::train::save::snapshot::{spread, spread_values};
-use crate::train::save::{model, output, saver};
+use crate::train::save::{model, output};
 
 /// What all ranks know of the checkpoint that the run goes on from.
 #[derive(Clone, Debug, Serialize, Deserialize)]
@@ -64,7 +64,7 @@ pub fn find(request: &TrainRequest) -> Result<Option<Resume>, Error> {
     }
     let unreadable = |source| Error::File { action: "list", path: folder.clone(), source };
     let mut notes = Vec::new();
-    for (_, path) in saver::list(&folder).map_err(unreadable)? {
+    for (_, path) in output::list(&folder).map_err(unreadable)? {
         match read_found(&path) {
             Ok(state) => return Ok(Some(Resume::of(path, state, notes))),
             Err(error) if is_to_blame(&error) => {
@@ -303,7 +303,7 @@ pub fn rewind(out: &Path, head: &Head) -> Result<(), Error> {
             std::fs::remove_file(&path).map_err(aside)?;
         }
     }
-    for (step, path) in saver::list(&folder).map_err(aside)? {
+    for (step, path) in output::list(&folder).map_err(aside)? {
         if step > head.progress.step {
             let name = path.file_name().unwrap_or_default().to_string_lossy();
             std::fs::rename(&path, path.with_file_name(format!("aside-{name}"))).map_err(aside)?;

@@ -22,7 +22,7 @@ use crate::train::reduce::gradients::GradientSum;
 use crate::train::reduce::metrics::Requests;
 use crate::train::reduce::ranks::MpiRanks;
 use crate::train::save::lock::OutLock;
-use crate::train::save::output;
+use crate::train::save::output::{self, list, path_of};
 use crate::train::save::resume::Head;
 use crate::train::save::snapshot::{Job, Snapshot, Writer, Written};
 
@@ -75,23 +75,6 @@ pub struct Moment<'a, B: Backend> {
     pub at: &'a mut Progress,
     /// What any rank requested with the last step.
     pub agreed: Requests,
-}
-
-/// Where the checkpoint of this step lies.
-pub fn path_of(folder: &Path, step: u64) -> PathBuf {
-    folder.join(format!("step-{step:08}.h5"))
-}
-
-/// The checkpoints in a folder by their steps, the newest first.
-pub fn list(folder: &Path) -> std::io::Result<Vec<(u64, PathBuf)>> {
-    let step = |path: &Path| path.file_name()?.to_str()?.strip_prefix("step-")?.strip_suffix(".h5")?.parse().ok();
-    let mut found = Vec::new();
-    for entry in std::fs::read_dir(folder)? {
-        let path = entry?.path();
-        found.extend(step(&path).map(|step| (step, path)));
-    }
-    found.sort_by(|a, b| b.cmp(a));
-    Ok(found)
 }
 
 /// The best checkpoint that is there, once that of now is written: `before` was, and a better one in between may have found no room.

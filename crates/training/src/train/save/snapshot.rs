@@ -270,6 +270,14 @@ pub fn spread<B: Backend>(session: &Session, arena: &mut Arena<B>) -> Result<(),
     })
 }
 
+/// Gives rank 0's weights and running statistics to all, and lets all that follows the weights start from them. Collective.
+pub fn share<B: Backend>(session: &Session, run: &mut Run<B>) -> Result<(), Error> {
+    spread(session, run.graph.arenas().1)?;
+    spread_values(session, run.graph.running_mut())?;
+    run.ema.as_mut().map_or(Ok(()), |averages| averages.restart(&run.graph))?;
+    Ok(run.strategy.restart(run.graph.backend(), run.graph.weights())?)
+}
+
 /// Gives rank 0's values to all. Collective.
 pub fn spread_values(session: &Session, values: &mut [f32]) -> Result<(), Error> {
     if session.world.size == 1 {

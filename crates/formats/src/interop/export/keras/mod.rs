@@ -17,9 +17,9 @@ use serde_json::json;
 use zip::write::{SimpleFileOptions, ZipWriter};
 use zip::{CompressionMethod, DateTime};
 
-use super::format::{Error, Number, about};
+use super::format::{Error, Number};
 use super::network::Network;
-use super::trained::Trained;
+use super::trained::{Trained, about};
 use crate::checkpoint::{Described, KerasFile, KerasLayer, keras};
 
 /// Of a layer whose output would have another order than here, or whose weights would.

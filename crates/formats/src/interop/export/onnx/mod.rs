@@ -11,9 +11,9 @@ use std::path::Path;
 use graph::{Attribute, Graph, Message};
 use loaders::safe_create::NewFile;
 
-use super::format::{Error, Settings, about};
+use super::format::{Error, Settings};
 use super::network::Layer;
-use super::trained::Trained;
+use super::trained::{Trained, about};
 
 /// Version of the format of files that came with opset 17.
 const IR_VERSION: i64 = 8;

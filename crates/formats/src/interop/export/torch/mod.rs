@@ -13,8 +13,8 @@ use loaders::safe_create::NewFile;
 use net::{Node, Op};
 use serde_json::{Map, Value, json};
 
-use super::format::{Error, Number, about};
-use super::trained::{Trained, Values};
+use super::format::{Error, Number};
+use super::trained::{Trained, Values, about};
 
 /// Writes the weights to `weights`, and the Python file to `code`; both are there in the end, or neither is new.
 pub(super) fn write(trained: &Trained, weights: &Path, code: &Path, number: Number) -> Result<(), Error> {

@@ -1,0 +1,156 @@
+//! A trained network and everything said of it beside its weights, which a model and a checkpoint store alike.
+
+use std::collections::BTreeMap;
+use std::path::Path;
+
+use super::error::Error;
+use super::keras::{LayerKind, Tensor};
+use super::version::{NEWEST, SEVERAL_LABELS, VERSION};
+use super::{h5, reader};
+
+/// A trained network with all that is needed to use it.
+#[derive(Debug, Clone, PartialEq)]
+pub struct ModelFile {
+    /// Name in the catalogue, such as `resnet20`, or of the file that described it.
+    pub network: String,
+    /// Its description with every number, for a network of one's own; empty for one of the catalogue.
+    pub definition: String,
+    /// Shape of an input: channels, height, width.
+    pub input: [usize; 3],
+    /// Shape of the data set's images before any transform: channels, height, width; 0 and 0 if they may have any size.
+    pub image: [usize; 3],
+    /// Class names, in order of their labels.
+    pub classes: Vec<String>,
+    /// Whether images may have several classes, or none: scores are then those of each class by itself.
+    pub multi_label: bool,
+    /// Transforms from a decoded image to the input, as in the recipe's `augment.eval`.
+    pub preprocess: Vec<String>,
+    /// Mean per channel that `normalize` subtracts, of pixel / 255.
+    pub mean: Vec<f64>,
+    /// Standard deviation per channel that `normalize` divides by, of pixel / 255.
+    pub std: Vec<f64>,
+    /// The recipe as resolved, in TOML.
+    pub recipe: String,
+    /// Scores by name, such as `validation/top1`.
+    pub scores: BTreeMap<String, f64>,
+    /// Epochs done.
+    pub epoch: u64,
+    /// Optimizer steps done.
+    pub step: u64,
+    /// Layers with weights, in the order Keras wants them (by depth in the graph, the first layer first).
+    pub layers: Vec<LayerWeights>,
+    /// The same layers with moving averages of their weights; empty if the run kept none.
+    pub ema: Vec<LayerWeights>,
+}
+
+/// The weights of a layer, with PyTorch's names and layouts.
+#[derive(Debug, Clone, PartialEq)]
+pub struct LayerWeights {
+    /// Name as in PyTorch's state_dict, such as `layer1.0.conv1`.
+    pub name: String,
+    /// What the layer does.
+    pub kind: LayerKind,
+    /// Name (`weight`, `bias`, `running_mean`, `running_var`), shape and values in C order, in this order of names.
+    pub tensors: Vec<Tensor>,
+}
+
+#[cfg(test)]
+impl ModelFile {
+    /// A small one, for tests.
+    pub fn sample() -> Self {
+        let layer = |name: &str| LayerWeights {
+            name: name.into(),
+            kind: LayerKind::named("linear").unwrap(),
+            tensors: vec![("weight".into(), vec![2, 3], vec![0.5; 6]), ("bias".into(), vec![2], vec![0.25; 2])],
+        };
+        Self {
+            network: "two".into(),
+            definition: "nodes = []".into(),
+            input: [3, 8, 8],
+            image: [3, 8, 8],
+            classes: vec!["cat".into(), "dog".into()],
+            multi_label: false,
+            preprocess: vec!["normalize".into()],
+            mean: vec![0.5],
+            std: vec![0.25],
+            recipe: "model = \"two\"\n".into(),
+            scores: BTreeMap::from([("test/top1".into(), 0.5)]),
+            epoch: 1,
+            step: 2,
+            layers: vec![layer("fc1"), layer("fc2")],
+            ema: vec![layer("fc1")],
+        }
+    }
+}
+
+impl ModelFile {
+    /// Everything but the weights.
+    pub(super) fn put_head(&self, ours: &h5::Group) -> Result<(), Error> {
+        ours.put_number("version", if self.multi_label { SEVERAL_LABELS } else { VERSION })?;
+        if self.multi_label {
+            ours.put_number("multi_label", 1u32)?;
+        }
+        ours.put_text("network", &self.network)?;
+        if !self.definition.is_empty() {
+            ours.put_text("definition", &self.definition)?;
+        }
+        ours.put_numbers("input", &self.input.map(|n| n as u64))?;
+        ours.put_numbers("image", &self.image.map(|n| n as u64))?;
+        ours.put_texts("classes", &self.classes)?;
+        ours.put_texts("preprocess", &self.preprocess)?;
+        ours.put_numbers("mean", &self.mean)?;
+        ours.put_numbers("std", &self.std)?;
+        ours.put_text("recipe", &self.recipe)?;
+        ours.put_number("epoch", self.epoch)?;
+        ours.put_number("step", self.step)?;
+        let scores = ours.create("scores")?;
+        self.scores.iter().try_for_each(|(name, &score)| scores.put_number(name, score))
+    }
+}
+
+/// Everything but the weights.
+pub(super) fn read_head(path: &Path, ours: &reader::Group) -> Result<ModelFile, Error> {
+    let version: u64 = ours.number("version")?;
+    if version > NEWEST {
+        return Err(Error::Newer { path: path.to_path_buf(), version });
+    }
+    let content = |text| Error::Content { path: path.to_path_buf(), text };
+    Ok(ModelFile {
+        network: ours.text("network")?,
+        definition: if ours.attribute_names().any(|name| name == "definition") {
+            ours.text("definition")?
+        } else {
+            String::new()
+        },
+        input: three(&ours.numbers("input")?)
+            .and_then(|input| if input.contains(&0) { Err(format!("of no size: {input:?}")) } else { Ok(input) })
+            .map_err(|text| content(format!("input: {text}")))?,
+        image: three(&ours.numbers("image")?).map_err(|text| content(format!("image: {text}")))?,
+        classes: ours.texts("classes")?,
+        multi_label: ours.attribute_names().any(|name| name == "multi_label"),
+        preprocess: ours.texts("preprocess")?,
+        mean: ours.numbers("mean")?,
+        std: ours.numbers("std")?,
+        recipe: ours.text("recipe")?,
+        scores: read_scores(&ours.open("scores")?)?,
+        epoch: ours.number("epoch")?,
+        step: ours.number("step")?,
+        layers: Vec::new(),
+        ema: Vec::new(),
+    })
+}
+
+fn read_scores(group: &reader::Group) -> Result<BTreeMap<String, f64>, Error> {
+    group.attribute_names().map(|name| group.number(name).map(|score| (name.to_string(), score))).collect()
+}
+
+/// Largest size of an image that a file may tell of.
+const MOST: u64 = 1 << 16;
+
+/// Channels, height and width.
+pub(super) fn three(numbers: &[u64]) -> Result<[usize; 3], String> {
+    let sizes: Option<Vec<usize>> = numbers.iter().map(|&n| usize::try_from(n).ok().filter(|_| n <= MOST)).collect();
+    sizes
+        .and_then(|sizes| sizes.try_into().ok())
+        .ok_or_else(|| format!("channels, height and width are three numbers up to {MOST}, got {numbers:?}"))
+}

@@ -1,0 +1,30 @@
+//! The weights of an ONNX file, for a network that is there already.
+
+use std::path::Path;
+
+use super::onnx::{FORMAT_NAME, read};
+use super::weights::{Error, Format, Weights};
+
+/// The first field of a model, `ir_version`, as protobuf writes a number below 128.
+const IR_VERSION: u8 = 0x08;
+
+pub(super) const FORMAT: Format =
+    Format { name: FORMAT_NAME, about: "ONNX graphs", recognises: is_model, read: read_weights, read_part: None };
+
+/// ONNX has no signature; writers put its fields in order, and no version has reached 32.
+fn is_model(head: &[u8]) -> bool {
+    matches!(head, [IR_VERSION, 1..32, ..])
+}
+
+/// Reads the weights of an ONNX file for a network that is there already. Names are those that `model = "net.onnx"` gives them.
+fn read_weights(path: &Path) -> Result<Weights, Error> {
+    let network = read(path)?.network()?;
+    Ok(Weights {
+        path: path.to_path_buf(),
+        format: FORMAT.name,
+        tensors: network.tensors,
+        model: None,
+        warning: None,
+        keras: false,
+    })
+}

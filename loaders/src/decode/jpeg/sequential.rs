@@ -1,0 +1,152 @@
+//! The header of a sequential JPEG file whose one scan has all of its data: what must be known to find blocks in that data, and to make a
+//! JPEG file of some of them.
+
+use super::bits::Definition;
+use super::markers::Walk;
+
+/// The most components: luma and chroma. Files of four inks are left alone.
+pub(super) const COMPONENTS: usize = 3;
+/// Kinds of Huffman tables of each kind that a file may have at once.
+const TABLES: usize = 4;
+
+const DHT: u8 = 0xc4;
+const SOF0: u8 = 0xc0;
+const SOF1: u8 = 0xc1;
+const SOS: u8 = 0xda;
+const DQT: u8 = 0xdb;
+const DRI: u8 = 0xdd;
+const APP0: u8 = 0xe0;
+const APP14: u8 = 0xee;
+const COMMENT: u8 = 0xfe;
+
+/// A colour of the image.
+#[derive(Debug, Clone, Copy)]
+pub(super) struct Component<'a> {
+    /// Blocks of an MCU.
+    pub blocks: usize,
+    pub dc: Definition<'a>,
+    pub ac: Definition<'a>,
+}
+
+/// What the header says.
+#[derive(Debug, Clone, Copy)]
+pub(super) struct Sequential<'a> {
+    pub width: usize,
+    pub height: usize,
+    /// Pixels of an MCU across and down.
+    pub mcu: (usize, usize),
+    components: [Option<Component<'a>>; COMPONENTS],
+    /// What follows the scan's header.
+    pub data: &'a [u8],
+    /// Where height and width stand in the header that was copied.
+    size_at: usize,
+}
+
+/// The frame header.
+struct Frame<'a> {
+    height: usize,
+    width: usize,
+    /// Of each component: id, sampling across and down, quantisation table.
+    components: &'a [[u8; 3]],
+    size_at: usize,
+}
+
+impl<'a> Sequential<'a> {
+    /// Reads the header of a file and copies to `header` what decoding needs of it; `None` if the file is of another kind: progressive,
+    /// lossless or coded arithmetically, of several scans, four inks or more than 8 bits, or with restart intervals.
+    pub fn of(file: &'a [u8], header: &mut Vec<u8>) -> Option<Self> {
+        header.clear();
+        header.extend_from_slice(file.get(..2)?);
+        let mut walk = Walk { file, at: 2 };
+        let (mut frame, mut dc, mut ac) = (None, [None; TABLES], [None; TABLES]);
+        loop {
+            let marker = walk.marker()?;
+            let mut body = walk.segment()?;
+            let at = header.len();
+            if matches!(marker, DHT | SOF0 | SOF1 | SOS | DQT | APP0 | APP14) {
+                header.extend_from_slice(&[0xff, marker]);
+                header.extend_from_slice(&u16::try_from(body.len() + 2).ok()?.to_be_bytes());
+                header.extend_from_slice(body);
+            }
+            match marker {
+                SOF0 | SOF1 if frame.is_none() => frame = Some(Frame::read(body, at + 5)?),
+                DHT => {
+                    while let Some((&id, rest)) = body.split_first() {
+                        body = rest;
+                        let tables = if id >> 4 == 0 { &mut dc } else { &mut ac };
+                        *tables.get_mut(usize::from(id & 15))? = Some(Definition::take(&mut body)?);
+                    }
+                }
+                SOS => return frame?.scan(body, &dc, &ac, &file[walk.at..]),
+                DRI if body != [0, 0] => return None,
+                DQT | DRI | APP0..=0xef | COMMENT => {}
+                _ => return None,
+            }
+        }
+    }
+
+    /// Its components, in the order of their blocks in an MCU.
+    pub fn components(&self) -> impl Iterator<Item = &Component<'a>> {
+        self.components.iter().flatten()
+    }
+
+    /// MCUs across and down.
+    pub fn mcus(&self) -> (usize, usize) {
+        (self.width.div_ceil(self.mcu.0), self.height.div_ceil(self.mcu.1))
+    }
+
+    /// Blocks of an MCU.
+    pub fn blocks(&self) -> usize {
+        self.components().map(|component| component.blocks).sum()
+    }
+
+    /// Writes another size into the header that was copied; `None` if it is none that a JPEG can have.
+    pub fn resize(&self, header: &mut [u8], width: usize, height: usize) -> Option<()> {
+        let size = header.get_mut(self.size_at..self.size_at + 4)?;
+        size[..2].copy_from_slice(&u16::try_from(height).ok()?.to_be_bytes());
+        size[2..].copy_from_slice(&u16::try_from(width).ok()?.to_be_bytes());
+        Some(())
+    }
+}
+
+impl<'a> Frame<'a> {
+    fn read(body: &'a [u8], size_at: usize) -> Option<Self> {
+        let &[8, h1, h0, w1, w0, count, ref rest @ ..] = body else { return None };
+        let (components, rest) = rest.as_chunks::<3>();
+        let (height, width) = (u16::from_be_bytes([h1, h0]).into(), u16::from_be_bytes([w1, w0]).into());
+        let fits = matches!(count, 1 | 3) && components.len() == usize::from(count) && rest.is_empty();
+        (fits && height > 0 && width > 0).then_some(Self { height, width, components, size_at })
+    }
+
+    /// The file of this frame whose scan header is `body`, with the tables that were defined before it.
+    fn scan(
+        self,
+        body: &[u8],
+        dc: &[Option<Definition<'a>>; TABLES],
+        ac: &[Option<Definition<'a>>; TABLES],
+        data: &'a [u8],
+    ) -> Option<Sequential<'a>> {
+        let (&count, rest) = body.split_first()?;
+        let (selectors, rest) = rest.split_at_checked(2 * usize::from(count))?;
+        let selectors = selectors.as_chunks::<2>().0;
+        if selectors.len() != self.components.len() || rest != [0, 63, 0] {
+            return None;
+        }
+        let mut components = [None; COMPONENTS];
+        let (mut most_across, mut most_down) = (1, 1);
+        for ((place, &[id, tables]), &[own, sampling, _]) in components.iter_mut().zip(selectors).zip(self.components) {
+            let (across, down) = (usize::from(sampling >> 4), usize::from(sampling & 15));
+            let is_usual = (1..=4).contains(&across) && (1..=4).contains(&down) && id == own;
+            // what a lone component's sampling means, programs do not agree on
+            if !is_usual || selectors.len() == 1 && sampling != 0x11 {
+                return None;
+            }
+            (most_across, most_down) = (most_across.max(across), most_down.max(down));
+            let (dc, ac) = (*dc.get(usize::from(tables >> 4))?, *ac.get(usize::from(tables & 15))?);
+            *place = Some(Component { blocks: across * down, dc: dc?, ac: ac? });
+        }
+        let Self { height, width, size_at, .. } = self;
+        let mcu = (8 * most_across, 8 * most_down);
+        Some(Sequential { width, height, mcu, components, data, size_at })
+    }
+}
