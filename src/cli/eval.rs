@@ -6,7 +6,7 @@ use base::screen;
 use loaders::overwrite::Content;
 use training::eval::request::{EvalRequest, ModelRequest};
 use training::eval::score::Scored;
-use training::eval::{chosen, findings, follow};
+use training::eval::{findings, follow, model};
 use training::train::evaluate::TestTime;
 use training::train::observe::notices::lost_score;
 use training::{Error, launch};
@@ -178,7 +178,7 @@ fn data(args: &Args) -> Result<PathBuf, Failure> {
     match &args.data {
         Some(data) => Ok(data.clone()),
         None if args.follow && !args.once => Ok(follow::awaited_data(&request)?),
-        None => Ok(chosen::data(&request)?),
+        None => Ok(model::data(&request)?),
     }
 }
 

@@ -26,8 +26,8 @@ pub fn level() -> Level {
     })
 }
 
-/// The nearest integer, ties to even; 0 for NaN and for what is not below 2^31. In a [`simd!`](crate::simd!) loop a few instructions a vector,
-/// where `as i32`, which caps instead, is a branch an element.
+/// Returns the nearest integer, ties to even, and 0 for NaN and values of 2^31 or more. In a [`simd!`](crate::simd!) loop this takes a few
+/// instructions per vector. `as i32` saturates instead, which costs a branch per element.
 #[inline(always)]
 pub fn nearest(x: f32) -> i32 {
     let x = if x.abs() < 2_147_483_648.0 { x.round_ties_even() } else { 0.0 };

@@ -143,7 +143,10 @@ fn zeros_around_a_max_pool_are_its_own_cells_behind_a_relu() {
         Op::Pool(pool) => assert_eq!(pool.pads, [1; 4]),
         other => panic!("{other:?}"),
     }
-    refused(&pool(&[node("Tanh", &["a"], "r")]), &["node /b/MaxPool (MaxPool): a max pool of an image padded with zeros"]);
+    refused(
+        &pool(&[node("Tanh", &["a"], "r")]),
+        &["node /b/MaxPool (MaxPool): a max pool of an image padded with zeros"],
+    );
 }
 
 /// If features are flattened from (H, W, C), the columns of the next weight must be reordered.
