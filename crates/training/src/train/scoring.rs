@@ -24,8 +24,8 @@ struct Found {
     sums: Sums,
 }
 
-/// The largest loss of a model that is worth keeping. With a million the right class has a probability of e^-1000000.
-const LARGEST_LOSS: f64 = 1e6;
+/// The largest loss of a run that may end as a success: the square root of the largest f32. Squares of such scores overflow.
+const LARGEST_LOSS: f64 = 1.8e19;
 
 /// Selects the split to score.
 #[derive(Clone, Copy, Debug, PartialEq, Eq)]

@@ -167,7 +167,7 @@ impl ContactSheet {
     /// For a file that cannot be written.
     pub fn write(&self) -> Result<(), Error> {
         let sheet = lay_out(&self.cells, columns(self.cells.len().max(1), 1));
-        extract::write(&self.out, &DynamicImage::ImageRgb8(sheet), self.format)
+        extract::write_sheet(&self.out, &DynamicImage::ImageRgb8(sheet), self.format)
     }
 }
 
