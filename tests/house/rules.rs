@@ -45,6 +45,7 @@ const UNSAFE: &[&str] = &[
     "loaders/src/storage/sigbus.rs",
     "loaders/src/transform/resample/resampler.rs",
     "loaders/src/transform/resample/plane.rs",
+    "loaders/src/transform/paint.rs",
 ];
 
 /// Rows of tokens that print with a macro that panics if the stream is closed or its disk is full.
