@@ -165,6 +165,7 @@ fn each_breach_is_found() {
         "fn f() { OpenOptions::new().create(true).open(path) }",
         "fn f() { let h = libc::open(name, libc::O_CREAT); }",
         "use backend::cpu::Cpu;",
+        "#[cfg(test)] mod tests { fn f() { println!() } }\nfn g() { unsafe { h() } }",
         &long,
         &many,
     ] {

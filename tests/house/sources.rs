@@ -12,26 +12,34 @@ pub struct Source {
     pub path: String,
     /// Its whole text.
     pub text: String,
-    /// The tokens before `#[cfg(test)] mod`, each followed by a space.
+    /// The tokens outside of modules of tests, each followed by a space.
     pub code: String,
 }
 
 impl Source {
     /// Reads a text.
     pub fn new(path: &str, text: &str) -> Self {
-        let words = tokens(text);
+        let mut words = tokens(text);
         let tests = ["#", "[", "cfg", "(", "test", ")", "]", "mod"].map(String::from);
         // the name of the module and a brace come next; `mod tests;` names another file
-        let begins = |at: &usize| words[*at..].starts_with(&tests) && words.get(at + 9).is_some_and(|word| word == "{");
-        let end = (0..words.len()).find(begins).unwrap_or(words.len());
-        Self {
-            path: path.into(),
-            text: text.into(),
-            code: words[..end].iter().map(|word| format!("{word} ")).collect(),
+        let begins = |words: &[String], at: usize| {
+            words[at..].starts_with(&tests) && words.get(at + 9).is_some_and(|w| w == "{")
+        };
+        while let Some(start) = (0..words.len()).find(|at| begins(&words, *at)) {
+            let (mut depth, mut end) = (0, start + 9);
+            while end < words.len() {
+                depth += i32::from(words[end] == "{") - i32::from(words[end] == "}");
+                end += 1;
+                if depth == 0 {
+                    break;
+                }
+            }
+            words.drain(start..end);
         }
+        Self { path: path.into(), text: text.into(), code: words.iter().map(|word| format!("{word} ")).collect() }
     }
 
-    /// Returns how often a row of tokens occurs before the tests.
+    /// Returns how often a row of tokens occurs outside of tests.
     pub fn count(&self, row: &str) -> usize {
         format!(" {}", self.code).matches(&format!(" {row} ")).count()
     }
