@@ -114,7 +114,7 @@ impl Task {
     }
 }
 
-/// All shards of all splits: `shards` of `train`, a quarter of that of the others, never more than samples.
+/// Plans the shards of all splits: `shards` for `train`, a quarter as many for the others, and never more than there are samples.
 pub(super) fn plan(source: &dyn Source, shards: usize) -> Result<Vec<Task>, Error> {
     let mut tasks = Vec::new();
     for (split, info) in source.splits().iter().enumerate() {

@@ -153,7 +153,7 @@ pub(crate) struct Division {
 }
 
 impl Division {
-    /// Pieces of a batch of so many samples.
+    /// Returns the number of pieces for a batch with this many samples.
     pub fn of(self, samples: usize) -> usize {
         (samples / self.samples).clamp(1, self.pieces)
     }

@@ -93,7 +93,7 @@ pub(in crate::transform) const RAND_AUGMENT: &Space = &[
     (Equalize, Magnitudes::None),
 ];
 
-/// Magnitudes of an operation of AutoAugment: those of [`RAND_AUGMENT`]; `Invert` has none.
+/// Returns the magnitudes of an operation in AutoAugment. They equal those in [`RAND_AUGMENT`]; `Invert` has none.
 pub(in crate::transform) fn magnitudes(operation: Operation) -> Magnitudes {
     RAND_AUGMENT.iter().find(|(other, _)| *other == operation).map_or(Magnitudes::None, |(_, magnitudes)| *magnitudes)
 }

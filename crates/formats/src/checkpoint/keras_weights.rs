@@ -26,7 +26,7 @@ pub(super) const TURNED: &str = "turned";
 pub struct KerasWeights {
     /// Names, shapes and values, as they stand in the file.
     pub tensors: Vec<Tensor>,
-    /// Epsilons of batch norms, each once; none of a file of weights alone.
+    /// The distinct epsilons of all batch norms. Empty for a file that has only weights.
     pub epsilons: Vec<String>,
     /// Names of layers that flatten images in another order than (H, W, C).
     pub turned: Vec<String>,

@@ -344,7 +344,7 @@ impl BiasRelu {
         Self { threads: cpu.threads, y, relu: Relu::new(op.relu, r.name, reader), bias }
     }
 
-    /// Formats of the parameters, of which a filter has so many taps.
+    /// Returns the memory formats of weight and bias. `taps` is the number of weights per filter and input channel.
     pub fn formats(&self, inputs: usize, taps: usize) -> Vec<Format> {
         let bias = (!self.bias.is_empty()).then_some(Format::Plain(self.y.shape.c));
         std::iter::once(Format::Plain(self.y.shape.c * inputs * taps)).chain(bias).collect()

@@ -159,7 +159,7 @@ pub const fn step(channels: usize) -> usize {
     if channels <= 2 * PAD { channels } else { channels + PAD }
 }
 
-/// Columns that a kernel takes at once, of so many: those of two registers, or of one where two do not divide them.
+/// Returns the number of columns that a kernel processes at once: two registers, or one if two do not divide the padded columns.
 pub fn width<S: Vectors>(columns: usize) -> usize {
     if padded(columns).is_multiple_of(2 * S::LANES) { 2 * S::LANES } else { S::LANES }
 }

@@ -161,7 +161,7 @@ fn companions(file: &Path, prefix: &str) -> usize {
 // would look for another name in its own folders, where another version may lie. So a shared object is loaded that has the wanted name
 // inside it, no code, and one dependency: the library. Symbols are looked up in an object and in its dependencies.
 
-/// Bytes of the file's header, of an entry of the table of segments, of an entry of the dynamic section, and of a symbol.
+/// Sizes in bytes of ELF structures: file header, program header, dynamic entry, symbol.
 const HEADER: usize = 64;
 const SEGMENT: usize = 56;
 const ENTRY: usize = 16;

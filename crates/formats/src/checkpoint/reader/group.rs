@@ -219,7 +219,7 @@ fn dense(
     each: &mut dyn FnMut(Cursor<'_>) -> Result<(), Fault>,
 ) -> Result<(), Fault> {
     info.exactly(0, 1, "version of a list of members")?;
-    // others tell of the order of creation, which is never written
+    // nonzero flags announce an index by creation order, which trireme never writes
     info.exactly(0, 1, "flags of a list of members")?;
     let (heap, tree) = (info.address()?, info.address()?);
     let Some((heap, tree)) = heap.zip(tree) else { return Ok(()) };

@@ -303,7 +303,7 @@ const KNOWN: &[(&str, &str, Class)] = &[
     ("torch", "BoolStorage", Class::Storage(Number::Bool)),
 ];
 
-/// What a name of a module stands for; none for all others.
+/// Returns what a global name in a pickle means, or `None` if the name is not allowed.
 pub fn find_class(module: &str, name: &str) -> Option<Class> {
     KNOWN.iter().find(|known| (known.0, known.1) == (module, name)).map(|known| known.2)
 }

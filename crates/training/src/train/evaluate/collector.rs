@@ -39,7 +39,7 @@ pub(super) struct Ranks {
 }
 
 impl Collector {
-    /// Of images of so many classes; none where only the score is wanted.
+    /// Creates a collector, or `None` if only the score is needed. `images` is the number of images on all ranks.
     pub fn new(detail: Detail, classes: usize, images: u64) -> Option<Self> {
         let logs = Ranks::fitting(classes, images).filter(|_| detail == Detail::Precisions);
         (detail != Detail::Score).then(|| Self { classes, outcomes: Vec::new(), logs })

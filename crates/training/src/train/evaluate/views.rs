@@ -26,7 +26,7 @@ struct Seen {
 }
 
 impl Evaluation {
-    /// This rank's part of a scoring of several views; `notes` take what was made of each image.
+    /// Scores this rank's images with several views each. `notes` collects the result for each image.
     pub(super) fn by_views<B: Backend>(
         &self,
         session: &Session,

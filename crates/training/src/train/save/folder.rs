@@ -195,8 +195,8 @@ pub struct Over {
     pub more: &'static str,
 }
 
-/// What to say of a run whose checkpoint is that of its last step, whose model is written, and whose log ends with the end of it; none
-/// of a run that can go on. Changes nothing.
+/// Returns the message for a finished run: its checkpoint is at the last step, its model is written, and its log has the end event. Returns
+/// `None` for a run that can continue. Changes no file.
 pub fn told(out: &Path, head: &Head, over: Over) -> Option<String> {
     let Over { last, more } = over;
     let step = head.progress.step;

@@ -188,7 +188,7 @@ pub fn multiply<S: Vectors>(
     }
 }
 
-/// Adds to the gradient of the filters, `du`, what a run of tiles gives, of inputs `v` and gradients of outputs `d`.
+/// Adds the contribution of some tiles to the gradient `du` of the filters. `v`: inputs, `d`: gradients of the outputs.
 #[inline(always)]
 pub fn accumulate<S: Vectors>(
     set: S,
