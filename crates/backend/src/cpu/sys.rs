@@ -8,7 +8,7 @@ use onednn_src as _;
 
 use crate::Error;
 
-#[allow(warnings, missing_docs, clippy::all, clippy::undocumented_unsafe_blocks)]
+#[allow(warnings, clippy::all, clippy::undocumented_unsafe_blocks)]
 mod bindings {
     include!(concat!(env!("OUT_DIR"), "/onednn.rs"));
 }

@@ -222,7 +222,6 @@ fn nans() -> [f64; 3] {
 /// A run, or a part of it after a resume, begins. The meaning of each field is that of [`crate::Start`].
 #[derive(Clone, Debug, Default, PartialEq, Deserialize)]
 #[serde(default)]
-#[expect(missing_docs, reason = "the fields of crate::Start")]
 pub struct StartLine {
     pub step: u64,
     pub epoch: u32,
@@ -242,7 +241,6 @@ pub struct StartLine {
 
 /// One optimizer step; see [`crate::Step`].
 #[derive(Clone, Copy, Debug, PartialEq, Deserialize)]
-#[expect(missing_docs, reason = "the fields of crate::Step")]
 pub struct StepLine {
     pub step: u64,
     #[serde(default)]
@@ -273,7 +271,6 @@ pub struct StepLine {
 
 /// One epoch; see [`crate::Epoch`].
 #[derive(Clone, Debug, PartialEq, Deserialize)]
-#[expect(missing_docs, reason = "the fields of crate::Epoch")]
 pub struct EpochLine {
     pub step: u64,
     #[serde(default)]
@@ -292,7 +289,6 @@ pub struct EpochLine {
 
 /// What the exchange of gradients costs a step; see [`crate::Exchange`].
 #[derive(Clone, Debug, PartialEq, Deserialize)]
-#[expect(missing_docs, reason = "the fields of crate::Exchange")]
 pub struct ExchangeLine {
     pub codec: String,
     #[serde(default = "nan", deserialize_with = "number")]
@@ -305,7 +301,6 @@ pub struct ExchangeLine {
 
 /// Statistics of the layers; see [`crate::Layers`].
 #[derive(Clone, Debug, Default, PartialEq, Deserialize)]
-#[expect(missing_docs, reason = "the fields of crate::Layers")]
 pub struct LayersLine {
     pub step: u64,
     #[serde(default)]
@@ -314,7 +309,6 @@ pub struct LayersLine {
 
 /// Statistics of one parameter; see [`crate::TensorSpread`].
 #[derive(Clone, Debug, Default, PartialEq, Deserialize)]
-#[expect(missing_docs, reason = "the fields of crate::TensorSpread")]
 pub struct TensorLine {
     pub name: String,
     #[serde(default)]
@@ -329,7 +323,6 @@ pub struct TensorLine {
 /// How elements are spread; see [`crate::Spread`].
 #[derive(Clone, Copy, Debug, Default, PartialEq, Deserialize)]
 #[serde(default)]
-#[expect(missing_docs, reason = "the fields of crate::Spread")]
 pub struct SpreadLine {
     pub mean: Option<f64>,
     pub deviation: Option<f64>,
@@ -340,7 +333,6 @@ pub struct SpreadLine {
 
 /// The score of a split; see [`crate::Eval`].
 #[derive(Clone, Debug, PartialEq, Deserialize)]
-#[expect(missing_docs, reason = "the fields of crate::Eval")]
 pub struct EvalLine {
     pub step: u64,
     #[serde(default)]
@@ -385,7 +377,6 @@ impl EvalLine {
 
 /// The run is over; see [`crate::End`].
 #[derive(Clone, Debug, PartialEq, Deserialize)]
-#[expect(missing_docs, reason = "the fields of crate::End")]
 pub struct EndLine {
     pub step: u64,
     #[serde(default = "nan", deserialize_with = "number")]
