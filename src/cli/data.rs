@@ -1,8 +1,10 @@
 //! `trireme data`: arguments, and the calls into `data_tools`.
 
 use std::fmt::Display;
+use std::io::stdout;
 use std::path::PathBuf;
 
+use base::screen::fitted;
 use clap::Subcommand;
 use clap::builder::{PossibleValue, PossibleValuesParser};
 use data_tools::{ConvertOptions, OnBad, ShowOptions};
@@ -253,7 +255,7 @@ fn jobs(given: Option<usize>) -> usize {
 }
 
 fn show(json: bool, object: Value, text: impl Display) -> Result<(), Failure> {
-    if json { print(object) } else { print(text.to_string().trim_end()) }
+    if json { print(object) } else { print(fitted(text.to_string().trim_end(), &stdout())) }
 }
 
 fn failure(error: data_tools::Error) -> Failure {

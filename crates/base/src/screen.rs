@@ -3,7 +3,8 @@
 //!
 //! The block ends with a line break: whatever ends the process leaves whole lines, and what comes next begins one of its own.
 
-use std::io::Write;
+use std::io::{IsTerminal, Write};
+use std::os::fd::AsFd;
 use std::sync::{Mutex, MutexGuard, PoisonError, TryLockError};
 use std::time::Duration;
 
@@ -49,10 +50,41 @@ fn write(text: &str) {
     let _ = std::io::stderr().write_all(text.as_bytes());
 }
 
-/// Columns of the terminal.
+/// Width of the terminal on stderr.
 pub fn columns() -> usize {
-    let size = rustix::termios::tcgetwinsize(std::io::stderr()).map_or(0, |size| usize::from(size.ws_col));
+    columns_of(std::io::stderr())
+}
+
+fn columns_of(terminal: impl AsFd) -> usize {
+    let size = rustix::termios::tcgetwinsize(terminal).map_or(0, |size| usize::from(size.ws_col));
     if size == 0 { COLUMNS } else { size }
+}
+
+/// Breaks the lines of a text between words if it is printed on a terminal. Files and pipes get the text as it is.
+pub fn fitted(text: &str, out: &(impl AsFd + IsTerminal)) -> String {
+    if out.is_terminal() { wrapped(text, columns_of(out)) } else { text.to_string() }
+}
+
+/// Breaks lines with more than `columns` characters at spaces. Continuation lines are indented by two more spaces than the line that they
+/// continue. A longer word, such as a path, is not broken.
+fn wrapped(text: &str, columns: usize) -> String {
+    let mut lines = Vec::new();
+    for line in text.lines() {
+        let indent = " ".repeat((line.len() - line.trim_start_matches(' ').len() + 2).min(columns / 2));
+        let (mut rest, mut start) = (line, "");
+        loop {
+            let room = columns.saturating_sub(start.len());
+            let Some((end, next)) = rest.char_indices().nth(room) else { break };
+            let words = rest.len() - rest.trim_start_matches(' ').len();
+            let end = words.max(end + next.len_utf8());
+            let space = rest[words..end].rfind(' ').or_else(|| rest[words..].find(' ')).map(|at| words + at);
+            let Some(space) = space else { break };
+            lines.push(format!("{start}{}", rest[..space].trim_end_matches(' ')));
+            (rest, start) = (rest[space..].trim_start_matches(' '), &indent);
+        }
+        lines.push(format!("{start}{rest}"));
+    }
+    lines.join("\n")
 }
 
 /// Whether lines may have colours.
@@ -63,7 +95,7 @@ pub fn set_colors(colors: bool) {
 /// Prints one or several lines, above the block where there is one.
 pub fn say(text: &str) {
     let block = block();
-    let text = block.painted(&printable_lines(text));
+    let text = block.painted(&fitted(&printable_lines(text), &std::io::stderr()));
     let erased = if block.lines.is_empty() { String::new() } else { block.erased(columns()) };
     write(&format!("{erased}{text}\n{}", block.drawn()));
 }
@@ -83,6 +115,7 @@ pub fn clear() {
 
 /// The last line of a process that fails, in place of the block. A thread that was stopped in the middle of a line does not hold it up.
 pub fn say_last(text: &str) {
+    let text = fitted(&printable_lines(text), &std::io::stderr());
     for _ in 0..TRIES {
         let mut block = match BLOCK.try_lock() {
             Ok(block) => block,
@@ -94,10 +127,10 @@ pub fn say_last(text: &str) {
         };
         let erased = block.erased(columns());
         block.lines.clear();
-        write(&format!("{erased}{}\n", printable_lines(text)));
+        write(&format!("{erased}{text}\n"));
         return;
     }
-    write(&format!("{}\n", printable_lines(text)));
+    write(&format!("{text}\n"));
 }
 
 #[cfg(test)]
@@ -112,6 +145,16 @@ mod tests {
         // drawn at 80 columns, and the window is 30 wide by now: 3 rows and 1
         assert_eq!(block(&["x".repeat(79).as_str(), "loss 2.3"]).erased(30), "\x1b[4A\r\x1b[J");
         assert_eq!(block(&["", "a"]).drawn(), "\na\n");
+    }
+
+    #[test]
+    fn long_lines_break_between_words() {
+        assert_eq!(wrapped("one two three four", 9), "one two\n  three\n  four");
+        assert_eq!(wrapped("  a bb cc\nshort", 8), "  a bb\n    cc\nshort");
+        assert_eq!(wrapped("see /a/path/without/a/space please", 12), "see\n  /a/path/without/a/space\n  please");
+        assert_eq!(wrapped("exactly ten", 11), "exactly ten");
+        assert_eq!(wrapped("größe größe", 10), "größe\n  größe");
+        assert_eq!(wrapped("    deep", 3), "    deep");
     }
 
     #[test]
