@@ -128,8 +128,8 @@ fn chain(signal: libc::c_int, info: *mut libc::siginfo_t, context: *mut libc::c_
             }
         }
         _ => {
-            // After the return, the faulting access is repeated, and the default action then ends the process. SAFETY:
-            // restores the default action, and signal(2) is async-signal-safe.
+            // After the return, the faulting access is repeated, and the default action then ends the process.
+            // SAFETY: restores the default action, and signal(2) is async-signal-safe.
             unsafe {
                 libc::signal(signal, libc::SIG_DFL);
             }
