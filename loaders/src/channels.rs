@@ -3,7 +3,6 @@
 //! the CPU.
 
 /// Bytes that are summed in parallel. Must be a multiple of every channel count (1 and 3).
-/// and 3.
 const LANES: usize = 48;
 
 /// Interleaves three planes of equal size, stored one after the other, into `pixels`.
