@@ -1,9 +1,9 @@
-//! How many images per second the loader yields, as one JSON line.
+//! Measures how many images per second the loader delivers, and prints the result as one line of JSON.
 //!
 //!     cargo run --release -p loaders --example loader_rate -- [DIR [SPLIT [THREADS [TRANSFORM...]]]]
 //!
-//! Without DIR (or with `-`) it makes a data set like CIFAR-10 in the temporary folder and removes it
-//! afterwards: 50,000 RAW images of 32x32x3 noise; with `-mnist`, 60,000 of 28x28x1.
+//! Without DIR (or with `-`), it creates a data set like CIFAR-10 in the temporary directory: 50,000 RAW images of
+//! 32x32x3 noise. With `-mnist`, it creates 60,000 images of 28x28x1. The data set is removed afterwards.
 
 use std::error::Error;
 use std::fs::{self, File};
@@ -76,7 +76,7 @@ fn measure(
     }))
 }
 
-/// Writes noise images as 4 shards.
+/// Writes noise images to 4 shards.
 fn make(spec: ImageSpec, count: u64) -> Result<PathBuf, Box<dyn Error>> {
     const SHARDS: u64 = 4;
     let dir = std::env::temp_dir().join(format!("trireme-loader-rate-{}", std::process::id()));

@@ -1,18 +1,20 @@
-//! Loops over the channels of interleaved bytes: from planes of bytes or floats, and their sums. The same loops are compiled for AVX2, too,
-//! which has the shuffles that they are made of. No bit depends on the processor.
+//! Loops over the channels of interleaved bytes: interleaving planes of bytes or floats, and sums per channel. The same
+//! loops are also compiled for AVX2, which has the shuffle instructions that they need. The results do not depend on
+//! the CPU.
 
-/// Bytes that are summed side by side, a multiple of 1 and of 3.
+/// Bytes that are summed in parallel. Must be a multiple of every channel count (1 and 3).
 const LANES: usize = 48;
 
-/// Makes `pixels` of three planes of equal size, which stand one after another.
+/// Interleaves three planes of equal size, stored one after the other, into `pixels`.
 ///
 /// # Panics
-/// If there are not as many bytes in both.
+///
+/// Panics if `planes` and `pixels` have different numbers of bytes.
 pub fn interleave(planes: &[u8], pixels: &mut [[u8; 3]]) {
     assert_eq!(planes.len(), 3 * pixels.len());
     #[cfg(target_arch = "x86_64")]
     if is_x86_feature_detected!("avx2") {
-        // SAFETY: the processor has AVX2.
+        // SAFETY: the check above guarantees AVX2.
         return unsafe { interleave_avx2(planes, pixels) };
     }
     interleave_loop(planes, pixels);
@@ -33,18 +35,20 @@ fn interleave_loop(planes: &[u8], pixels: &mut [[u8; 3]]) {
     }
 }
 
-/// Pixels that are rounded at a time.
+/// Number of pixels that are rounded at a time.
 const ROUNDED: usize = 64;
 
-/// Makes `pixels` of three planes of values from 0 to 255, which stand one after another and are rounded, halves up.
+/// Rounds three planes of values from 0 to 255, stored one after the other, and interleaves them into `pixels`. Halves
+/// are rounded up.
 ///
 /// # Panics
-/// If there are not as many values in both.
+///
+/// Panics if `planes` and `pixels` have different numbers of values.
 pub(crate) fn interleave_rounded(planes: &[f32], pixels: &mut [[u8; 3]]) {
     assert_eq!(planes.len(), 3 * pixels.len());
     #[cfg(target_arch = "x86_64")]
     if is_x86_feature_detected!("avx2") {
-        // SAFETY: the processor has AVX2.
+        // SAFETY: the check above guarantees AVX2.
         return unsafe { interleave_rounded_avx2(planes, pixels) };
     }
     interleave_rounded_loop(planes, pixels);
@@ -70,22 +74,23 @@ fn interleave_rounded_loop(planes: &[f32], pixels: &mut [[u8; 3]]) {
     }
 }
 
-/// A value from 0 to 255 as a byte, halves up: `(value + 0.5) as u8`, which compilers do not vectorise.
+/// Rounds a value from 0 to 255 to a byte. Halves are rounded up. This is `(value + 0.5) as u8`, which compilers do not
+/// vectorise.
 #[inline(always)]
 #[expect(clippy::manual_clamp, reason = "clamp leaves NaN as it is")]
 pub(crate) fn rounded(value: f32) -> u8 {
     let inside = (value + 0.5).max(0.0).min(255.0);
-    // SAFETY: from 0 to 255; `max` turns NaN into 0.
+    // SAFETY: the value is from 0 to 255, because `max` turns NaN into 0.
     let whole: i32 = unsafe { inside.to_int_unchecked() };
     whole as u8
 }
 
-/// Adds the bytes of each of `C` interleaved channels to `sums`, and their squares to `squares`; `C` divides 48.
+/// Adds the bytes of `C` interleaved channels to `sums`, and their squares to `squares`. `C` must divide 48.
 pub fn add_sums<const C: usize>(bytes: &[u8], sums: &mut [u64; C], squares: &mut [u64; C]) {
     const { assert!(LANES.is_multiple_of(C)) };
     #[cfg(target_arch = "x86_64")]
     if is_x86_feature_detected!("avx2") {
-        // SAFETY: the processor has AVX2.
+        // SAFETY: the check above guarantees AVX2.
         return unsafe { add_sums_avx2(bytes, sums, squares) };
     }
     add_sums_loop(bytes, sums, squares);
@@ -99,7 +104,7 @@ fn add_sums_avx2<const C: usize>(bytes: &[u8], sums: &mut [u64; C], squares: &mu
 
 #[inline(always)]
 fn add_sums_loop<const C: usize>(bytes: &[u8], sums: &mut [u64; C], squares: &mut [u64; C]) {
-    // A u16 holds the sum of 2^8 bytes, a u32 the sum of 2^16 squares; small integers vectorise best.
+    // A u16 can hold the sum of 2^8 bytes and a u32 the sum of 2^16 squares. Small integers vectorise best.
     for block in bytes.chunks(LANES << 8) {
         let (mut sum, mut square) = ([0u16; LANES], [0u32; LANES]);
         let (rows, rest) = block.as_chunks::<LANES>();

@@ -1,15 +1,15 @@
-//! CRC-32C (Castagnoli), the checksum of TFRecords: fast, since each record is checked whenever it is read.
+//! CRC-32C (Castagnoli), the checksum of TFRecords. It must be fast, because every read of a record verifies it.
 
 use crc_fast::{CrcAlgorithm::Crc32Iscsi, Digest, crc32_iscsi};
 
-/// CRC-32C of `bytes`.
 pub fn crc32c(bytes: &[u8]) -> u32 {
     crc32_iscsi(bytes)
 }
 
-/// CRC-32C of what `crc` is the CRC-32C of, and `bytes` behind it; that of no bytes is 0.
+/// Extends a checksum: if `crc` is the CRC-32C of some bytes, returns the CRC-32C of these bytes followed by `bytes`.
+/// The CRC-32C of zero bytes is 0.
 pub fn crc32c_append(crc: u32, bytes: &[u8]) -> u32 {
-    // the state of a sum is its complement until it is finished
+    // Until it is finished, the state of the digest is the complement of the checksum.
     let mut sum = Digest::new_with_init_state(Crc32Iscsi, u64::from(!crc));
     sum.update(bytes);
     sum.finalize() as u32
@@ -19,7 +19,7 @@ pub fn crc32c_append(crc: u32, bytes: &[u8]) -> u32 {
 mod tests {
     use super::*;
 
-    /// Bit by bit: polynomial 0x1EDC6F41, reflected (RFC 3720, appendix B.4).
+    /// Bit by bit, with the reflected polynomial 0x1EDC6F41 (RFC 3720, appendix B.4).
     fn by_bits(bytes: &[u8]) -> u32 {
         !bytes.iter().fold(!0, |crc, &byte| {
             (0..8).fold(crc ^ u32::from(byte), |crc, _| if crc & 1 == 1 { crc >> 1 ^ 0x82f6_3b78 } else { crc >> 1 })

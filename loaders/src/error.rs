@@ -1,5 +1,5 @@
-//! The one error of this package. Each message says where it happened, what was expected, what was found and what to try; the caller
-//! adds the rank.
+//! The error type of this crate. Each message says where the error happened, what was expected, what was found and what
+//! to try. The caller adds the rank.
 
 use std::fmt::Display;
 use std::io::ErrorKind;
@@ -16,81 +16,72 @@ use crate::text::{nearest, printable};
 pub(crate) const VARIOUS_SIZES: &str = "the images are of various sizes; begin the list with random_resized_crop(size) or \
                                         inception_crop(size), or with resize(size) and then center_crop(size) or random_crop(size)";
 
-/// Why a data set, a pipeline or a loader cannot be used.
+/// The reason why a data set, a pipeline or a loader cannot be used.
 #[derive(Debug, thiserror::Error)]
 pub enum Error {
     /// The operating system reported an error.
     #[error("cannot {action} {path}: {}", why(path, source), path = line(path.display()))]
     Io {
-        /// "open", "map", "write" and the like.
+        /// "open", "map", "write" and so on.
         action: &'static str,
-        /// The file or folder.
         path: PathBuf,
-        /// The system's error.
         source: io::Error,
     },
-    /// A file ends before bytes that it had when it was opened.
+    /// A file became shorter after it was opened.
     #[error(
         "{path}: cannot read {expected} bytes at byte offset {offset}: the file ends after {got} of them; it was cut short \
          while in use: restore it and check with `trireme data verify`", path = line(path.display())
     )]
     ShortRead {
-        /// The file.
         path: PathBuf,
-        /// Where the read started.
+        /// Offset of the read.
         offset: u64,
-        /// Bytes requested.
+        /// Number of bytes requested.
         expected: u64,
-        /// Bytes found.
+        /// Number of bytes found.
         got: u64,
     },
-    /// There is no room for a copy.
+    /// There is not enough space for a copy.
     #[error(
         "{dir}: the copy needs {}, {} are free; choose another --stage folder, or none", size(*needed), size(*free),
         dir = line(dir.display())
     )]
     Space {
-        /// Where the copy should go.
+        /// The directory for the copy.
         dir: PathBuf,
-        /// Bytes to copy.
+        /// Number of bytes to copy.
         needed: u64,
-        /// Bytes that may be written there.
+        /// Number of bytes that can be written there.
         free: u64,
     },
-    /// A folder for copies that others could have changed.
+    /// Other users could have changed the directory for copies.
     #[error("{}: {problem}; choose another --stage folder, or none", line(dir.display()))]
-    NotPrivate {
-        /// The folder.
-        dir: PathBuf,
-        /// What is wrong with it.
-        problem: String,
-    },
-    /// A copy that does not hold what was read.
+    NotPrivate { dir: PathBuf, problem: String },
+    /// A copy differs from its source.
     #[error(
         "{}: read back with checksum {got:08x}, copied with {expected:08x}; the disk of the --stage folder is at fault: choose another",
         line(path.display())
     )]
     BadCopy {
-        /// The copy.
         path: PathBuf,
-        /// Checksum of the bytes of the source.
+        /// Checksum of the source.
         expected: u32,
-        /// Checksum of the bytes of the copy.
+        /// Checksum of the copy.
         got: u32,
     },
-    /// More memory than the machine has.
+    /// The request needs more memory than the machine has.
     #[error("{what} would take {}, this machine has {}; try {cure}", size(*needed), size(*memory))]
     Memory {
-        /// Its purpose.
+        /// What the memory is for.
         what: String,
-        /// Bytes requested.
+        /// Number of bytes requested.
         needed: u64,
-        /// Bytes that there are.
+        /// Number of bytes that the machine has.
         memory: u64,
-        /// What would take less.
+        /// How to reduce the need for memory.
         cure: String,
     },
-    /// The folder is not a data set.
+    /// The directory is not a data set.
     #[error(
         "{dir} is not a data set: {problem}; make one with `trireme data convert`, \
          or index existing TFRecords with `trireme data index {dir}`",
@@ -98,7 +89,6 @@ pub enum Error {
         problem = line(problem)
     )]
     NoDataset {
-        /// The folder.
         dir: PathBuf,
         /// What is missing.
         problem: String,
@@ -112,32 +102,32 @@ pub enum Error {
     Manifest {
         /// The path of `dataset.json`.
         path: PathBuf,
-        /// Key, expected, got.
+        /// The key, what was expected and what was found.
         problem: String,
     },
-    /// There is no split of that name.
+    /// The data set has no split with this name.
     #[error("{dir} has no split `{name}`; it has {known}", dir = line(dir.display()), name = line(name), known = line(known))]
     UnknownSplit {
-        /// The data set's folder.
+        /// The directory of the data set.
         dir: PathBuf,
         /// The requested name.
         name: String,
         /// The names of all splits.
         known: String,
     },
-    /// A shard has no index beside it.
+    /// A shard has no index file.
     #[error(
         "{index} is missing: the shard has no index; run `trireme data index {dir}`",
         index = line(index.display()),
         dir = line(dir.display())
     )]
     NoIndex {
-        /// Where the index should be.
+        /// The expected path of the index.
         index: PathBuf,
-        /// The data set's folder.
+        /// The directory of the data set.
         dir: PathBuf,
     },
-    /// An index does not fit its shard.
+    /// An index does not match its shard.
     #[error(
         "{index}: {problem}; run `trireme data index {dir}` to make it anew",
         index = line(index.display()),
@@ -145,11 +135,10 @@ pub enum Error {
         dir = line(dir.display())
     )]
     Index {
-        /// The index.
         index: PathBuf,
-        /// The data set's folder.
+        /// The directory of the data set.
         dir: PathBuf,
-        /// Line, expected, got.
+        /// The line, what was expected and what was found.
         problem: String,
     },
     /// A shard differs from its entry in `dataset.json`.
@@ -159,7 +148,6 @@ pub enum Error {
         path = line(path.display())
     )]
     Shard {
-        /// The shard.
         path: PathBuf,
         /// "bytes" or "records".
         what: &'static str,
@@ -175,23 +163,21 @@ pub enum Error {
         fault = line(fault)
     )]
     Record {
-        /// The shard.
+        /// The path of the shard.
         path: PathBuf,
         /// The record's number within the shard, from 0.
         record: u64,
-        /// Where the record starts, in bytes.
+        /// Byte offset of the record.
         offset: u64,
-        /// What is wrong.
         fault: Fault,
     },
-    /// A sample's id is not below the split's length.
+    /// A sample id is not below the number of samples of the split.
     #[error("split `{split}` has {len} samples, so there is no sample {id}")]
     NoSample {
-        /// The split.
         split: String,
         /// The requested id.
         id: u64,
-        /// The number of samples.
+        /// Number of samples in the split.
         len: u64,
     },
     /// The list of transforms cannot be used.
@@ -199,30 +185,30 @@ pub enum Error {
     Transform {
         /// Position in the list, from 0.
         index: usize,
-        /// The entry as given.
+        /// The entry as the user wrote it.
         text: String,
         /// What is wrong and what to try.
         problem: String,
     },
-    /// The transforms leave images of various sizes.
+    /// The resulting images have various sizes.
     #[error(
         "the transforms leave images of {images} in various sizes, and a batch needs one; begin the list with \
          random_resized_crop(size) or inception_crop(size), or with resize(size) and then center_crop(size) or random_crop(size)"
     )]
     Unsettled {
-        /// What goes in.
+        /// The images that the list receives.
         images: Images,
     },
-    /// More shards are mapped at once than the SIGBUS handler has entries for.
+    /// More shards are mapped at the same time than the SIGBUS handler has entries for.
     #[error(
         "{path}: {limit} shards are open already; use fewer and larger shards \
          (`trireme data convert --shards N`)",
         path = line(path.display())
     )]
     TooManyShards {
-        /// The shard that was one too many.
+        /// The shard that could not be mapped.
         path: PathBuf,
-        /// The most that can be open.
+        /// Maximum number of mapped shards.
         limit: usize,
     },
     /// A loader thread panicked.
@@ -235,30 +221,21 @@ pub enum Error {
     },
     /// A picture file cannot be used.
     #[error("picture {}: {}", line(path.display()), line(problem))]
-    Picture {
-        /// The file.
-        path: PathBuf,
-        /// What is wrong with it.
-        problem: String,
-    },
-    /// The system refused a new thread.
+    Picture { path: PathBuf, problem: String },
+    /// The operating system did not start a new thread.
     #[error("cannot start a loader thread: {source}; use fewer threads, or raise `ulimit -u`")]
-    Thread {
-        /// The system's error.
-        source: io::Error,
-    },
+    Thread { source: io::Error },
     /// The priority of a loader thread cannot be lowered.
     #[error("cannot set loader threads to nice {nice}: {source}; expected 0 to 19")]
     Nice {
         /// The requested nice value.
         nice: i32,
-        /// The system's error.
         source: io::Error,
     },
     /// The consumer holds every slot of the ring and requests another batch.
     #[error("all {slots} batch slots are held by the consumer; drop a batch first, or use more slots")]
     SlotsHeld {
-        /// The number of slots.
+        /// Number of slots.
         slots: usize,
     },
     /// `next` was called on a loader that had already reported an error.
@@ -271,7 +248,7 @@ fn line(text: impl Display) -> String {
     printable(&text.to_string()).into_owned()
 }
 
-/// Bytes for people.
+/// Formats a number of bytes for display.
 fn size(bytes: u64) -> String {
     match bytes as f64 {
         many if many >= 1e9 => format!("{:.1} GB", many / 1e9),
@@ -281,12 +258,12 @@ fn size(bytes: u64) -> String {
 }
 
 impl Error {
-    /// Whether a name is at fault that a user gave on a command line, of a split or a transform.
+    /// True if the error concerns a name that the user gave on the command line, of a split or a transform.
     pub fn is_usage(&self) -> bool {
         matches!(self, Error::UnknownSplit { .. } | Error::Transform { .. } | Error::Unsettled { .. })
     }
 
-    /// Whether a list of transforms is refused only since the images are of various sizes.
+    /// True if a list of transforms cannot be used only because the images have various sizes.
     pub fn is_of_sizes(&self) -> bool {
         match self {
             Error::Unsettled { .. } => true,
@@ -295,18 +272,18 @@ impl Error {
         }
     }
 
-    /// Makes an [`Error::Io`] of a system error, for `map_err`.
+    /// Returns a function for `map_err` that converts a system error to [`Error::Io`].
     pub(crate) fn io(action: &'static str, path: &Path) -> impl FnOnce(io::Error) -> Self {
         let path = path.to_owned();
         move |source| Self::Io { action, path, source }
     }
 }
 
-/// Names of a folder that are compared with a missing one, at most.
+/// Maximum number of directory entries that are compared with a missing name.
 const NAMES: usize = 10_000;
 
-/// The system's words, and, of a path that is not there, which folder is missing and which name may have been meant; of too many open
-/// files, how many are allowed.
+/// Returns the system's error message with extra help. For a missing path, it names the missing directory and suggests
+/// a similar name. If too many files are open, it says how many are allowed.
 pub fn why(path: &Path, error: &io::Error) -> String {
     let cause = match error.kind() {
         _ if error.raw_os_error() == Some(libc::EMFILE) => open_files(),
@@ -340,11 +317,11 @@ pub fn write_advice(error: &io::Error) -> &'static str {
     }
 }
 
-/// What to do where this process may open no more files.
+/// Returns advice for the case that this process cannot open more files.
 fn open_files() -> String {
     let limit = getrlimit(Resource::Nofile);
     let (now, most) = (limit.current.unwrap_or(u64::MAX), limit.maximum.unwrap_or(u64::MAX));
-    // twice what is too little, or what usual limits are
+    // Suggest twice the current limit, at least the usual 1024.
     let more = now.saturating_mul(2).max(1024).min(most);
     match more > now {
         true => format!("; raise the limit of open files from {now} first (`ulimit -n {more}`)"),
@@ -354,7 +331,7 @@ fn open_files() -> String {
     }
 }
 
-/// The folder that a path is in; `.` for a bare name.
+/// Returns the directory of a path, or `.` for a bare file name.
 pub fn folder_of(path: &Path) -> &Path {
     match path.parent() {
         Some(folder) if !folder.as_os_str().is_empty() => folder,
@@ -362,7 +339,8 @@ pub fn folder_of(path: &Path) -> &Path {
     }
 }
 
-/// The first part of the path that is not there, and the name beside it that was meant, if there is one near to it.
+/// Names the first part of the path that does not exist, and suggests a similar name in the same directory if there is
+/// one.
 fn missing(path: &Path) -> String {
     let parts: Vec<&Path> = path.ancestors().filter(|part| !part.as_os_str().is_empty()).collect();
     let Some(first) = parts.into_iter().rev().find(|part| part.symlink_metadata().is_err()) else {
@@ -378,7 +356,7 @@ fn missing(path: &Path) -> String {
     format!("{folder}{meant}")
 }
 
-/// What lies beside a path under the nearest name.
+/// Returns the entry in the same directory with the most similar name.
 fn beside(path: &Path) -> Option<PathBuf> {
     let wanted = path.file_name()?.to_str()?;
     let entries = fs::read_dir(folder_of(path)).ok()?.flatten().take(NAMES);
@@ -424,7 +402,7 @@ mod tests {
     fn too_many_open_files_say_which_limit_to_raise() {
         let text = why(Path::new("photos"), &io::Error::from_raw_os_error(libc::EMFILE));
         assert!(text.contains("(os error 24); "), "{text}");
-        // what may be raised without an administrator
+        // The limit can be raised without an administrator.
         let limit = getrlimit(Resource::Nofile);
         let may_rise = limit.maximum.is_none_or(|most| limit.current.is_some_and(|now| now < most));
         assert_eq!(

@@ -1,35 +1,35 @@
-//! What can be wrong with one record: its framing, its tf.Example, its image. Which file and record a fault belongs to is added by
-//! [`Error::Record`](crate::Error::Record).
+//! Everything that can be wrong with one record: its framing, its tf.Example, its image.
+//! [`Error::Record`](crate::Error::Record) adds the file and the number of the record.
 
 use crate::spec::ImageSpec;
 
-/// What is wrong with one record.
+/// The problem of a record.
 #[derive(Debug, thiserror::Error)]
 pub enum Fault {
-    /// Framing or checksum.
+    /// The framing or a checksum is wrong.
     #[error("{0}; copy or convert the shard anew, and check with `trireme data verify`")]
     Record(#[from] RecordFault),
-    /// The index gives another size than the record itself.
+    /// The index has a different size than the record itself.
     #[error(
         "the index says {indexed} bytes, the record is {actual}; \
          make the index anew with `trireme data index`"
     )]
     Size {
-        /// Size by the index.
+        /// Size in the index.
         indexed: u64,
-        /// Size by the record's length field.
+        /// Size according to the record's length field.
         actual: u64,
     },
     /// The payload is not a tf.Example with an image.
     #[error("{0}")]
     Example(#[from] ExampleFault),
-    /// The label is no class.
+    /// The label is not a valid class.
     #[error(
         "label {stored} (minus label_offset {offset}: {label}): expected 0 to {last}; \
          check `classes` and `label_offset` in dataset.json"
     )]
     Label {
-        /// As stored.
+        /// The label as stored.
         stored: i64,
         /// `label_offset` of the data set.
         offset: i64,
@@ -38,16 +38,16 @@ pub enum Fault {
         /// The last class.
         last: i64,
     },
-    /// A record of none or several labels, where images have one.
+    /// The record has a list of labels, but the images of this data set have one label each.
     #[error(
         "{count} labels: expected one, since dataset.json does not say that images may have several (`multi_label`); convert the images \
          with a table of their labels, or take the dataset.json that belongs to the shards"
     )]
     Labels {
-        /// In the record.
+        /// Number of labels in the record.
         count: usize,
     },
-    /// The image has another shape than the pipeline was built for.
+    /// The image has a different shape than the pipeline was built for.
     #[error(
         "image of {got} (height x width x channels), expected {expected}; images may only vary in size if the list of \
          transforms begins with random_resized_crop(size), or with resize(size) and center_crop(size)"
@@ -55,23 +55,24 @@ pub enum Fault {
     ImageSize {
         /// The pipeline's input.
         expected: ImageSpec,
-        /// The image.
+        /// The shape of the image.
         got: ImageSpec,
     },
-    /// The image has another size than those before it, which the reader's own message explains.
+    /// The image has a different size than earlier ones. The code that reports this explains it in a message of its
+    /// own.
     #[error("image of {got} (height x width x channels), earlier ones have {first}")]
     Odd {
-        /// The first image.
+        /// The shape of the first image.
         first: ImageSpec,
-        /// The image.
+        /// The shape of this image.
         got: ImageSpec,
     },
-    /// The image has another number of channels than the pipeline was built for.
+    /// The image has a different number of channels than the pipeline was built for.
     #[error("image of {got} (height x width x channels), expected {expected} channels")]
     Channels {
-        /// The pipeline's.
+        /// Number of channels of the pipeline's input.
         expected: u32,
-        /// The image.
+        /// The shape of the image.
         got: ImageSpec,
     },
     /// The image has no pixels, or too many.
@@ -80,9 +81,9 @@ pub enum Fault {
          --limit-memory (`data convert`, `predict`)"
     )]
     PixelCount {
-        /// The image.
+        /// The shape of the image.
         got: ImageSpec,
-        /// The most pixels that are accepted.
+        /// Maximum number of pixels.
         limit: u64,
     },
     /// Reading the file would take too much memory.
@@ -92,13 +93,13 @@ pub enum Fault {
         needed.map_or("more".into(), |bytes| format!("{:.1} MB", bytes as f64 / 1e6)), *allowed as f64 / 1e6, extra >> 20
     )]
     Memory {
-        /// PNG, JPEG and the like.
+        /// For example PNG or JPEG.
         what: &'static str,
-        /// Bytes, if they are known beforehand.
+        /// Bytes needed, if this is known beforehand.
         needed: Option<u64>,
-        /// The most bytes for this file.
+        /// Maximum number of bytes for this file.
         allowed: u64,
-        /// Of these, bytes that do not depend on its size.
+        /// The part of `allowed` that does not depend on the file's size.
         extra: u64,
     },
     /// Decoding the image would take too much CPU time.
@@ -107,118 +108,109 @@ pub enum Fault {
          are allowed: save it anew, or raise --limit-seconds (`data convert`, `predict`)"
     )]
     Time {
-        /// Scans of the JPEG.
+        /// Number of scans of the JPEG.
         scans: u32,
-        /// Estimated seconds.
+        /// Estimated time in seconds.
         seconds: f64,
-        /// The most scans.
+        /// Maximum number of scans.
         most_scans: u32,
-        /// The most seconds.
+        /// Maximum time in seconds.
         most_seconds: f64,
     },
-    /// The bytes begin like no image that can be read.
+    /// The first bytes do not belong to any supported image format.
     #[error("neither a PNG nor a JPEG file: {0}")]
     Unknown(String),
-    /// The bytes of a RAW image do not fit its shape.
+    /// The number of bytes of a RAW image does not match its shape.
     #[error("RAW image of {spec}: expected {} bytes (above 0), got {got}", spec.values())]
     RawLength {
         /// The shape in the record.
         spec: ImageSpec,
-        /// The number of bytes.
+        /// Number of bytes found.
         got: usize,
     },
-    /// The entry points of a JPEG lead astray.
+    /// The entry points of a JPEG are wrong.
     #[error(
         "`image/jpeg/entry_points`: {0}; convert the images anew (`trireme data convert --entry-points`), or write records without this key"
     )]
     EntryPoints(String),
-    /// A PNG or JPEG file that cannot be decoded.
+    /// A PNG or JPEG file cannot be decoded.
     #[error("cannot decode the {format} image: {problem}")]
     Decode {
-        /// The format by the image's first bytes.
+        /// The format according to the image's first bytes.
         format: &'static str,
-        /// The decoder's words.
+        /// The decoder's message.
         problem: String,
     },
 }
 
-/// Why the bytes at some offset are not a record.
+/// The reason why the bytes at an offset are not a record.
 #[derive(Debug, Clone, Copy, PartialEq, Eq, thiserror::Error)]
 pub enum RecordFault {
     /// The file ends before the record does.
     #[error("the record needs {need} bytes but the file has {have} left; the file was cut short")]
     Truncated {
-        /// Bytes that the record takes, as far as is known.
+        /// Number of bytes of the record, as far as is known.
         need: u64,
-        /// Bytes from the record's start to the end of the file.
+        /// Number of bytes from the record's start to the end of the file.
         have: u64,
     },
-    /// The length field fails its checksum; the length is not to be trusted.
+    /// The checksum of the length field is wrong, so the length cannot be trusted.
     #[error("checksum of the length field: expected {stored:#010x}, got {computed:#010x}")]
     LengthChecksum {
         /// Masked CRC in the file.
         stored: u32,
-        /// Masked CRC of the bytes as they are.
+        /// Masked CRC of the bytes in the file.
         computed: u32,
     },
-    /// The payload fails its checksum.
+    /// The checksum of the payload is wrong.
     #[error("checksum of the payload: expected {stored:#010x}, got {computed:#010x}")]
     PayloadChecksum {
         /// Masked CRC in the file.
         stored: u32,
-        /// Masked CRC of the bytes as they are.
+        /// Masked CRC of the bytes in the file.
         computed: u32,
     },
 }
 
-/// Why a payload is not a usable tf.Example.
+/// The reason why a payload is not a usable tf.Example.
 #[derive(Debug, Clone, PartialEq, Eq, thiserror::Error)]
 pub enum ExampleFault {
-    /// The bytes are not a protobuf message of this shape.
+    /// The bytes are not a protobuf message of this form.
     #[error("not a tf.Example: {0}")]
     Malformed(#[from] Malformed),
-    /// A key that every image needs is absent.
+    /// A key that every image needs is missing.
     #[error("tf.Example has no `{0}`")]
     Missing(&'static str),
-    /// A key holds another kind of list than it should, or an empty one.
+    /// A key has the wrong type of list, or an empty list.
     #[error("`{key}`: expected one {expected}, got another type or an empty list")]
     WrongType {
-        /// The key.
         key: &'static str,
-        /// What it should hold.
+        /// The expected type.
         expected: &'static str,
     },
-    /// `image/format` names a format that cannot be read.
+    /// `image/format` names an unsupported format.
     #[error("`image/format`: expected RAW, PNG or JPEG, got \"{0}\"")]
     UnknownFormat(String),
-    /// The lists of the boxes' edges differ in length.
+    /// The lists of the boxes' edges have different lengths.
     #[error(
         "`image/object/bbox`: expected as many of each edge, got {ymin} ymin, {xmin} xmin, {ymax} ymax, {xmax} xmax"
     )]
     Boxes {
-        /// Values of each list.
+        /// Length of each list.
         ymin: usize,
-        /// See `ymin`.
         xmin: usize,
-        /// See `ymin`.
         ymax: usize,
-        /// See `ymin`.
         xmax: usize,
     },
-    /// A RAW image's height, width or channel count is missing or 0.
+    /// The height, width or number of channels of a RAW image is missing or 0.
     #[error("`{0}` is missing or 0; the bytes of a RAW image do not tell its shape")]
     RawSize(&'static str),
-    /// A size below 0 or above 2^32 - 1.
+    /// A size is below 0 or above 2^32 - 1.
     #[error("`{key}`: expected a size, got {value}")]
-    BadSize {
-        /// The key.
-        key: &'static str,
-        /// The value.
-        value: i64,
-    },
+    BadSize { key: &'static str, value: i64 },
 }
 
-/// Why bytes are not a protobuf message.
+/// The reason why bytes are not a protobuf message.
 #[derive(Debug, Clone, Copy, PartialEq, Eq, thiserror::Error)]
 #[error("{0}")]
 pub struct Malformed(pub(crate) &'static str);

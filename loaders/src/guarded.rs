@@ -36,9 +36,10 @@ pub fn guarded<T>(part: impl FnOnce() -> T) -> Result<T, String> {
     })
 }
 
-/// Like [`guarded`], for a `part` that returns a [`Result`]. `failed` converts a panic's text to an error.
+/// As [`guarded`], for a `part` that returns a [`Result`]. `failed` converts a panic's text to an error.
 ///
 /// # Errors
+///
 /// Returns the error from `part`, or from `failed` if it panics.
 pub fn guarded_with<T, E>(part: impl FnOnce() -> Result<T, E>, failed: impl FnOnce(String) -> E) -> Result<T, E> {
     guarded(part).unwrap_or_else(|panic| Err(failed(panic)))

@@ -1,15 +1,15 @@
-//! The classes of samples that may have several, or none.
+//! The classes of samples that can have any number of classes.
 
-/// The classes of samples in a row, each ascending and without doubles.
+/// The classes of a sequence of samples. The classes of each sample are in ascending order without duplicates.
 #[derive(Debug, Clone, Default, PartialEq, Eq)]
 pub struct LabelSets {
     classes: Vec<u32>,
-    /// Where the classes of each sample end.
+    /// End of each sample's classes in `classes`.
     ends: Vec<usize>,
 }
 
 impl LabelSets {
-    /// Adds a sample of these classes, in any order.
+    /// Adds a sample with these classes, in any order.
     pub fn push(&mut self, classes: impl IntoIterator<Item = u32>) {
         let start = self.classes.len();
         self.classes.extend(classes);
@@ -25,31 +25,30 @@ impl LabelSets {
         self.ends.push(end);
     }
 
-    /// The classes of sample `number`.
+    /// Returns the classes of sample `number`.
     ///
     /// # Panics
-    /// If there are not so many samples.
+    ///
+    /// Panics if there is no sample with this number.
     pub fn get(&self, number: usize) -> &[u32] {
         let start = number.checked_sub(1).map_or(0, |before| self.ends[before]);
         &self.classes[start..self.ends[number]]
     }
 
-    /// The classes of each sample.
+    /// Iterates over the classes of each sample.
     pub fn iter(&self) -> impl Iterator<Item = &[u32]> {
         (0..self.len()).map(|number| self.get(number))
     }
 
-    /// Samples.
+    /// Number of samples.
     pub fn len(&self) -> usize {
         self.ends.len()
     }
 
-    /// Whether there are no samples.
     pub fn is_empty(&self) -> bool {
         self.ends.is_empty()
     }
 
-    /// Removes all samples.
     pub fn clear(&mut self) {
         self.classes.clear();
         self.ends.clear();

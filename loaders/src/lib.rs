@@ -1,15 +1,16 @@
 //! Reads TFRecord shards and fills training batches.
 //!
-//! A sample goes in a straight line: a [`Shard`] (mapped or read, see [`Io`]) -> an [`order`] (which samples, in which batch) ->
-//! [`record`] and [`example`] (checksums, protobuf) -> [`decode`] -> [`transform`] -> a slot of the ring of a [`Loader`] -> [`Batch`].
-//! Nothing here knows of MPI or of devices: a rank is only a pair of numbers given to an [`order`].
+//! A sample passes these stages: a [`Shard`] (mapped or read, see [`Io`]) -> an [`order`] (which samples are in which
+//! batch) -> [`record`] and [`example`] (checksums, protobuf) -> [`decode`] -> [`transform`] -> a slot of the ring of a
+//! [`Loader`] -> [`Batch`]. This crate knows nothing about MPI or devices. It sees a rank only as a pair of numbers for
+//! an [`order`].
 //!
-//! Two properties hold throughout. Every random draw is a pure function of (seed, sample id, epoch, position in the list of
-//! transforms), see [`random`], so batches are the same for any number of threads and ranks. And every fault of the data is an
-//! [`Error`] that names the file, the record and the byte.
+//! Two properties always hold. Every random draw is a pure function of (seed, sample id, epoch, position in the list of
+//! transforms), see [`random`]. So batches do not depend on the number of threads and ranks. And for every problem with
+//! the data there is an [`Error`] that names the file, the record and the byte.
 //!
-//! Folders, each importing only those before it: `file` (opening and writing files), `format` (what files hold), `order` (pure
-//! arithmetic), `decode`, `transform`, `storage` (shards, reads, copies), `ring` (threads and batches).
+//! Each folder imports only folders earlier in this list: `file` (opening and writing files), `format` (file formats),
+//! `order` (pure arithmetic), `decode`, `transform`, `storage` (shards, reads, copies), `ring` (threads and batches).
 
 pub mod channels;
 pub mod crc32c;

@@ -42,10 +42,11 @@ pub fn limits_cure() -> String {
     limits().map_or_else(String::new, |limits| format!(", or raise the limit of the address space ({limits})"))
 }
 
-/// Fails for what needs more bytes than the machine has; `cure` says what to try.
+/// Returns an error if `needed` bytes are more than this process can have. `cure` says what to try.
 ///
 /// # Errors
-/// [`Error::Memory`].
+///
+/// Returns [`Error::Memory`].
 pub fn check(what: &str, needed: u64, cure: &str) -> Result<(), Error> {
     within(what, needed, total(), &format!("{cure}{}", limits_cure()))
 }
@@ -57,7 +58,7 @@ fn within(what: &str, needed: u64, memory: u64, cure: &str) -> Result<(), Error>
     }
 }
 
-/// A line of /proc/meminfo in bytes.
+/// Returns the value of a line of `/proc/meminfo` in bytes.
 fn meminfo(name: &str) -> Option<u64> {
     line_of("/proc/meminfo", name)
 }
@@ -69,31 +70,33 @@ fn line_of(file: &str, name: &str) -> Option<u64> {
     Some(line.trim().trim_end_matches(" kB").trim().parse::<u64>().ok()?.saturating_mul(1024))
 }
 
-/// The least limit of this process's cgroups in bytes.
+/// Returns the lowest memory limit of this process's cgroups in bytes.
 fn cgroup_limit() -> u64 {
     let groups = fs::read_to_string("/proc/self/cgroup").unwrap_or_default();
     limit_below(Path::new("/sys/fs/cgroup"), &groups)
 }
 
-/// The least limit of the cgroups that a /proc/PID/cgroup names, and of those above them, in the hierarchies below `root`: that of a job
-/// lies in a group of its own, deep below. In a container the groups may not be there under these names; what is there counts, the root
-/// always.
+/// Returns the lowest limit of the cgroups in the text of `/proc/PID/cgroup` and all their ancestors, in the
+/// hierarchies below `root`. The ancestors matter because a job's limit may be set several levels above the group of
+/// its processes. In a container, these groups may not exist under their names. Then the groups that do exist count,
+/// and always the root.
 fn limit_below(root: &Path, groups: &str) -> u64 {
     let both = [("", "memory.max"), ("memory", "memory.limit_in_bytes")];
     let limits = both.into_iter().flat_map(|(controller, file)| {
         let top = root.join(controller);
         let group = Path::new(group(groups, controller).unwrap_or("/"));
-        // a group outside of what a container sees begins with `..`
+        // A group outside the container's view begins with `..`.
         let is_below = group.components().all(|part| matches!(part, Component::RootDir | Component::Normal(_)));
         let group = group.strip_prefix("/").ok().filter(|_| is_below).unwrap_or(Path::new(""));
         group.ancestors().map(|group| top.join(group).join(file)).collect::<Vec<_>>()
     });
-    // no limit is the word `max`
+    // A group without a limit has the word `max`.
     let limits = limits.filter_map(|path| fs::read_to_string(path).ok()?.trim().parse().ok());
     limits.min().unwrap_or(u64::MAX)
 }
 
-/// The group in which a line of /proc/PID/cgroup puts the process, for a controller of version 1, or for the empty name of version 2.
+/// Returns the process's group from the text of `/proc/PID/cgroup`. `controller` is a controller of version 1, or the
+/// empty string for version 2.
 fn group<'a>(groups: &'a str, controller: &str) -> Option<&'a str> {
     groups.lines().find_map(|line| {
         let (controllers, group) = line.split_once(':')?.1.split_once(':')?;
@@ -101,54 +104,55 @@ fn group<'a>(groups: &'a str, controller: &str) -> Option<&'a str> {
     })
 }
 
-// What reading one file may cost. Small files can ask for gigabytes and hours: sizes in a header, compressed data that unpacks to a
-// thousand times its length, a photo in thousands of scans. Every decoder and every decompressor gets these limits and compares them
-// with what a file asks for before it spends it.
+// Limits on the cost of reading one file. Small files can request gigabytes and hours: sizes in a header, compressed
+// data that expands by a factor of a thousand, or a photo with thousands of scans. Every decoder and decompressor gets
+// these limits and checks the file's request before it spends anything.
 
-/// The most that reading one file may cost.
+/// Limits on the cost of reading one file.
 #[derive(Debug, Clone, Copy, PartialEq)]
 pub struct Limits {
-    /// Bytes of memory, beside four times the file's own size.
+    /// Bytes of memory, in addition to four times the file's size.
     pub memory: u64,
-    /// Pixels of an image.
+    /// Maximum number of pixels in an image.
     pub pixels: u64,
-    /// Scans of a JPEG; ordinary progressive ones have about ten.
+    /// Maximum number of scans in a JPEG. Ordinary progressive files have about ten.
     pub scans: u32,
-    /// Seconds of CPU time, by an estimate that is the same on every machine.
+    /// Seconds of CPU time, from an estimate that is the same on every machine.
     pub seconds: f64,
 }
 
-/// What decoding an image costs, by its header.
+/// The cost of decoding an image, computed from its header.
 #[derive(Debug, Clone, Copy, PartialEq)]
 pub struct Cost {
-    /// The image.
+    /// The shape of the image.
     pub spec: ImageSpec,
-    /// Bytes of the pixels and of what must be kept until all of them are known.
+    /// Bytes for the pixels and for everything that must be kept until all pixels are known.
     pub memory: u64,
-    /// Scans of a JPEG, else 1.
+    /// Number of scans of a JPEG, or 1 for other formats.
     pub scans: u32,
     /// Seconds of CPU time.
     pub seconds: f64,
 }
 
 impl Limits {
-    /// 512 MiB, that is 178,956,970 pixels of RGB; 500 scans; 5 seconds.
+    /// 512 MiB (enough for 178,956,970 RGB pixels), 500 scans and 5 seconds.
     pub const DEFAULT: Self = Self::with_memory(512 << 20);
 
-    /// These bytes of memory and as many pixels of RGB as fit into them; else as [`Limits::DEFAULT`].
+    /// Limits with this number of bytes and the RGB pixels that fit into them. The rest is as in [`Limits::DEFAULT`].
     pub const fn with_memory(memory: u64) -> Self {
         Self { memory, pixels: memory / 3, scans: 500, seconds: 5.0 }
     }
 
-    /// The most bytes of memory for a file of `input` bytes.
+    /// Returns the maximum number of bytes for a file of `input` bytes.
     pub const fn allowed(&self, input: u64) -> u64 {
         self.memory.saturating_add(input.saturating_mul(4))
     }
 
-    /// Accepts what reading `what`, of `input` bytes, costs.
+    /// Checks the cost of reading `what`, a file of `input` bytes.
     ///
     /// # Errors
-    /// The first limit that is exceeded, with what to do.
+    ///
+    /// Returns the first limit that is exceeded, and what to do.
     pub fn check(&self, what: &'static str, input: u64, cost: &Cost) -> Result<(), Fault> {
         let Cost { spec, memory, scans, seconds } = *cost;
         if spec.pixels() == 0 || spec.pixels() as u64 > self.pixels {
@@ -163,7 +167,7 @@ impl Limits {
         Ok(())
     }
 
-    /// The fault of `what`, of `input` bytes, which takes more memory than is allowed.
+    /// Creates the fault for a file of `input` bytes that needs too much memory.
     pub(crate) fn memory_fault(&self, what: &'static str, input: u64, needed: Option<u64>) -> Fault {
         Fault::Memory { what, needed, allowed: self.allowed(input), extra: self.memory }
     }
@@ -195,12 +199,12 @@ mod tests {
         put("system.slice/slurm/memory.max", "9000\n");
         put("system.slice/slurm/job_8/memory.max", "1\n");
         assert_eq!(limit_below(&root, job), 4000);
-        // in a container: other names, and the root is the job's own
+        // In a container, the names differ and the root is the job's own group.
         put("memory.max", "5000\n");
         for elsewhere in ["0::/kubepods/pod9\n", "0::/../../system.slice/slurm/job_8\n", "0::/\n", ""] {
             assert_eq!(limit_below(&root, elsewhere), 5000, "{elsewhere}");
         }
-        // version 1, beside an empty hierarchy of version 2
+        // Version 1, next to an empty hierarchy of version 2.
         let job = "5:cpuset:/other\n4:cpu,memory:/slurm/uid_1/job_7\n0::/\n";
         put("memory/slurm/uid_1/memory.limit_in_bytes", "3000\n");
         put("memory/slurm/uid_1/job_7/memory.limit_in_bytes", "9223372036854771712\n");

@@ -1,17 +1,18 @@
-//! Mixing the images of a batch with each other: mixup (Zhang et al. 2018, arXiv 1710.09412) and CutMix (Yun et al. 2019, arXiv
-//! 1905.04899), as timm mixes whole batches: row i of n with row n - 1 - i, and all rows by the same draw.
+//! Mixes the images of a batch with each other: mixup (Zhang et al. 2018, arXiv 1710.09412) and CutMix (Yun et al.
+//! 2019, arXiv 1905.04899). Like timm, it mixes whole batches: row i of n is mixed with row n - 1 - i, and all rows use
+//! the same draw.
 
 use crate::random::{Draws, MIX_OP};
 use crate::spec::ImageSpec;
 
-/// How batches are mixed.
+/// Settings for mixing batches.
 #[derive(Debug, Clone, Copy, PartialEq)]
 pub struct MixSettings {
-    /// Both parameters of the beta distribution that mixup draws shares from; 0: no mixup.
+    /// Both parameters of the beta distribution for the weights of mixup. 0 disables mixup.
     pub mixup: f64,
-    /// The same for CutMix.
+    /// Both parameters of the beta distribution for the weights of CutMix. 0 disables CutMix.
     pub cutmix: f64,
-    /// Probability of CutMix where there are both.
+    /// Probability of CutMix if both are enabled.
     pub switch: f64,
     /// Probability that a batch is mixed.
     pub prob: f64,
@@ -20,40 +21,41 @@ pub struct MixSettings {
 /// How one batch is mixed.
 #[derive(Debug, Clone, Copy, PartialEq)]
 pub struct Mix {
-    /// Share of a row's own image and label; the rest is that of its partner.
+    /// Weight of a row's own image and label. Its partner has the weight `1 - share`.
     pub share: f32,
-    /// The part that comes from the partner; none where all pixels are a sum of both.
+    /// The area that is taken from the partner. `None` if all pixels are weighted sums.
     pub area: Option<Area>,
 }
 
-/// A part of an image.
+/// A rectangle in an image.
 #[derive(Debug, Clone, Copy, PartialEq, Eq)]
 pub struct Area {
     /// First row.
     pub top: u32,
-    /// Row behind the last.
+    /// End of the rows, exclusive.
     pub bottom: u32,
     /// First column.
     pub left: u32,
-    /// Column behind the last.
+    /// End of the columns, exclusive.
     pub right: u32,
 }
 
-/// A batch: what keys its draw.
+/// Identifies a batch. Its random draw depends only on this key.
 #[derive(Debug, Clone, Copy)]
 pub struct BatchKey {
-    /// The recipe's.
+    /// The seed of the recipe.
     pub seed: u64,
-    /// From 0.
+    /// Counted from 0.
     pub epoch: u32,
-    /// From 0 within the epoch.
+    /// Counted from 0 within the epoch.
     pub step: u64,
     /// The logical worker.
     pub worker: usize,
 }
 
 impl MixSettings {
-    /// How the batch of `key` is mixed; none where it stays as it is. A function of the key and the images' shape alone.
+    /// Draws how the batch of `key` is mixed, or returns `None` if it is not mixed. Depends only on the key and the
+    /// shape of the images.
     pub fn draw(&self, key: BatchKey, spec: ImageSpec) -> Option<Mix> {
         let id = (key.step << 32) | key.worker as u64;
         let mut draws = Draws::new(key.seed, id, key.epoch, MIX_OP);
@@ -74,7 +76,8 @@ impl MixSettings {
     }
 }
 
-/// An area of about 1 - `share` of the image around a pixel that is drawn, cut off at the image's border; the share is then the true one.
+/// Draws a rectangle with about `1 - share` of the image's area around a random pixel. It is clipped at the image's
+/// borders. The returned share is the actual one.
 fn cut_mix(share: f64, spec: ImageSpec, draws: &mut Draws) -> Mix {
     let ImageSpec { height, width, .. } = spec;
     let side = (1.0 - share).sqrt();
@@ -90,14 +93,15 @@ fn cut_mix(share: f64, spec: ImageSpec, draws: &mut Draws) -> Mix {
     Mix { share: (1.0 - taken / (f64::from(height) * f64::from(width))) as f32, area: Some(area) }
 }
 
-/// A number of the beta distribution with both parameters `a`: by Jöhnk's method up to 1, as the share of one of two gamma numbers above.
+/// Samples the beta distribution with both parameters equal to `a`: with Jöhnk's method if `a` is at most 1, otherwise
+/// with two gamma samples.
 fn beta(a: f64, draws: &mut Draws) -> f64 {
     if a > 1.0 {
         let (x, y) = (gamma(a, draws), gamma(a, draws));
         return x / (x + y);
     }
     loop {
-        // logarithms of u^(1/a), which f64 may not hold
+        // Logarithms of u^(1/a), because f64 may not be able to hold the powers.
         let (x, y) = (uniform(draws).ln() / a, uniform(draws).ln() / a);
         if x.exp() + y.exp() <= 1.0 {
             return 1.0 / (1.0 + (y - x).exp());
@@ -105,7 +109,7 @@ fn beta(a: f64, draws: &mut Draws) -> f64 {
     }
 }
 
-/// A number of the gamma distribution of shape `a` > 1 (Marsaglia and Tsang 2000).
+/// Samples the gamma distribution of shape `a` > 1 (Marsaglia and Tsang 2000).
 fn gamma(a: f64, draws: &mut Draws) -> f64 {
     let d = a - 1.0 / 3.0;
     let c = 1.0 / (9.0 * d).sqrt();
@@ -118,14 +122,15 @@ fn gamma(a: f64, draws: &mut Draws) -> f64 {
     }
 }
 
-/// Between 0 and 1, both excluded, of 53 bits.
+/// Draws a number with 53 bits between 0 and 1, both excluded.
 fn uniform(draws: &mut Draws) -> f64 {
     let (high, low) = (u64::from(draws.next_u32()), u64::from(draws.next_u32()));
     ((high << 21 | low >> 11) as f64 + 0.5) * (1.0 / (1u64 << 53) as f64)
 }
 
 impl Mix {
-    /// The row that row `row` of `rows` is mixed with: itself in the middle of an odd number.
+    /// Returns the row that row `row` of `rows` is mixed with. If `rows` is odd, the row in the middle is mixed with
+    /// itself.
     pub fn partner(row: usize, rows: usize) -> usize {
         rows - 1 - row
     }
@@ -145,7 +150,7 @@ impl Mix {
     }
 }
 
-/// Each image takes the area of the other.
+/// Exchanges the area between two images.
 fn swap(a: &mut [f32], b: &mut [f32], area: Area, spec: ImageSpec) {
     let (width, columns) = (spec.width as usize, area.left as usize..area.right as usize);
     for channel in 0..spec.channels as usize {
@@ -188,11 +193,11 @@ mod tests {
             let mean = shares.iter().sum::<f64>() / f64::from(n);
             let variance = shares.iter().map(|s| (s - 0.5).powi(2)).sum::<f64>() / f64::from(n);
             let expected = 1.0 / (4.0 * (2.0 * a + 1.0));
-            // five standard errors of the mean, and more than as many of the variance
+            // Five standard errors of the mean, and more than five of the variance.
             assert!((mean - 0.5).abs() < 5.0 * (expected / f64::from(n)).sqrt(), "{a}: mean {mean}");
             assert!((variance / expected - 1.0).abs() < 0.05, "{a}: variance {variance} for {expected}");
         }
-        // so small that a power of a draw is 0 in f64
+        // With such a small parameter, a power of a draw is 0 in f64.
         let mut draws = Draws::new(5, 6, 7, 9);
         assert!((0..200).all(|_| (0.0..=1.0).contains(&beta(1e-4, &mut draws))));
     }
@@ -218,7 +223,7 @@ mod tests {
         let cut = |mix: &Mix| mix.area.is_some();
         assert_eq!(share(&cut, MixSettings { cutmix: 0.0, ..BOTH }), 0.0);
         assert_eq!(share(&|mix| !cut(mix), MixSettings { mixup: 0.0, ..BOTH }), 0.0);
-        // an empty area leaves a batch as it is: every seventh or so of images as small as these
+        // An empty area leaves a batch unchanged. With images this small, this happens for about every seventh batch.
         let cuts = share(&cut, MixSettings { switch: 0.25, ..BOTH });
         assert!((0.19..0.26).contains(&cuts), "{cuts}");
         let mixed = share(&|_| true, MixSettings { prob: 0.3, cutmix: 0.0, ..BOTH });

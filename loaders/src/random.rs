@@ -1,29 +1,29 @@
-//! The one source of randomness: Philox4x32-10, a counter-based generator. A draw is a pure function of its purpose (seed, sample, epoch,
-//! op), so no thread, rank or call order can change it.
+//! The only source of randomness: Philox4x32-10, a counter-based generator. A draw is a pure function of its purpose
+//! (seed, sample, epoch, op), so it does not depend on threads, ranks or the order of calls.
 //!
 //! Salmon, Moraes, Dror, Shaw: Parallel Random Numbers: As Easy as 1, 2, 3 (SC'11).
 
 const MULTIPLIERS: [u32; 2] = [0xd251_1f53, 0xcd9e_8d57];
 const WEYL: [u32; 2] = [0x9e37_79b9, 0xbb67_ae85];
-/// Rounds of the generator.
+/// Number of rounds of the generator.
 pub const ROUNDS: usize = 10;
 
-/// Op index under which the order of samples draws; no transform may have it.
+/// Op index for the order of samples. Transforms must not use it.
 pub const ORDER_OP: u16 = u16::MAX;
 
-/// Op index under which gradient codecs draw, with a worker and a block of elements for the id.
+/// Op index for gradient codecs. The id consists of a worker and a block of elements.
 pub const CODEC_OP: u16 = 0xff00;
 
-/// Op index under which batches are mixed, with a worker and a step for the id.
+/// Op index for mixing batches. The id consists of a worker and a step.
 pub const MIX_OP: u16 = 0xff01;
 
-/// One block of Philox4x32-10: four uniform 32-bit words.
+/// Computes one block of Philox4x32-10: four uniform 32-bit words.
 #[inline]
 pub fn philox4x32(counter: [u32; 4], key: [u32; 2]) -> [u32; 4] {
     (0..ROUNDS).fold(counter, |x, round| philox_round(x, key, round))
 }
 
-/// Round number `round` of a block, for loops over several blocks side by side.
+/// Computes round `round` of a block, for loops that process several blocks in parallel.
 #[inline(always)]
 pub fn philox_round([x0, x1, x2, x3]: [u32; 4], key: [u32; 2], round: usize) -> [u32; 4] {
     let low = u64::from(MULTIPLIERS[0]) * u64::from(x0);
@@ -32,30 +32,33 @@ pub fn philox_round([x0, x1, x2, x3]: [u32; 4], key: [u32; 2], round: usize) -> 
     [(high >> 32) as u32 ^ x1 ^ k0, high as u32, (low >> 32) as u32 ^ x3 ^ k1, low as u32]
 }
 
-/// Uniform in [0, 1): the top 24 bits of a word times 2^-24, so every value is exact in f32.
+/// Converts a word to a number in [0, 1): its top 24 bits times 2^-24, so every value is exact in f32.
 #[inline(always)]
 pub fn unit(word: u32) -> f32 {
     (word >> 8) as f32 * (1.0 / (1 << 24) as f32)
 }
 
-/// A 64-bit seed as Philox's key, low word first.
+/// Converts a 64-bit seed to Philox's key, low word first.
 #[inline]
 pub fn key(seed: u64) -> [u32; 2] {
     [seed as u32, (seed >> 32) as u32]
 }
 
-/// The counter of block number `block` of an op's draws for one sample (or worker) in one epoch (or step): (id low, id high, epoch,
-/// op << 16 | block mod 2^16). What the number has above 16 bits goes, its bits in reverse order, into the epoch by exclusive or: below
-/// 2^18 draws nothing changes, and no two epochs below 2^16, nor any two that differ in their low 16 bits, ever share a counter.
+/// Returns the counter for block number `block` of an op's draws, for one sample (or worker) in one epoch (or step):
+/// (id low, id high, epoch, op << 16 | block mod 2^16).
+///
+/// The bits of the block number above 16 are reversed and xored into the epoch. Below 2^18 draws this changes nothing.
+/// Two epochs below 2^16, or two epochs that differ in their low 16 bits, never share a counter.
 #[inline(always)]
 pub fn counter(id: u64, epoch_or_step: u32, op: u16, block: u32) -> [u32; 4] {
     let epoch = epoch_or_step ^ (block >> 16).reverse_bits();
     [id as u32, (id >> 32) as u32, epoch, u32::from(op) << 16 | block & 0xffff]
 }
 
-/// The draws of one op for one sample (or worker) in one epoch (or step), in order.
+/// The sequence of draws of one op, for one sample (or worker) in one epoch (or step).
 ///
-/// They come from [`counter()`] with key = seed; each block yields four draws, so one op has 2^34 of them before the sequence repeats.
+/// The draws come from [`counter()`] with the seed as the key. Each block gives four draws, so an op has 2^34 draws
+/// before the sequence repeats.
 #[derive(Debug, Clone)]
 pub struct Draws {
     key: [u32; 2],
@@ -69,7 +72,7 @@ pub struct Draws {
 }
 
 impl Draws {
-    /// The draws keyed by `seed`, sample or worker `id`, epoch or step, and op index.
+    /// Creates the draws for a `seed`, a sample or worker `id`, an epoch or step, and an op index.
     #[inline]
     pub fn new(seed: u64, id: u64, epoch_or_step: u32, op: u16) -> Self {
         Self { key: key(seed), id, epoch: epoch_or_step, op, next: 0, block: [0; 4], used: 4 }
@@ -81,13 +84,13 @@ impl Draws {
         self.epoch
     }
 
-    /// The draws, from the first on, that the same op has for the same sample in another epoch.
+    /// Returns the draws of the same op and sample in another epoch, starting with the first.
     #[inline]
     pub fn of_epoch(&self, epoch: u32) -> Self {
         Self { key: self.key, id: self.id, epoch, op: self.op, next: 0, block: [0; 4], used: 4 }
     }
 
-    /// The next uniform 32-bit word.
+    /// Returns the next uniform 32-bit word.
     #[inline]
     pub fn next_u32(&mut self) -> u32 {
         if self.used == 4 {
@@ -100,33 +103,33 @@ impl Draws {
         word
     }
 
-    /// The next [`unit()`].
+    /// Returns the next [`unit()`].
     #[inline]
     pub fn unit(&mut self) -> f32 {
         unit(self.next_u32())
     }
 
-    /// Whether something of this probability happens: the next [`Draws::unit`] is below it, in f32.
+    /// Returns true with this probability: if the next [`Draws::unit`] is below it in f32.
     #[inline]
     pub fn happens(&mut self, probability: f64) -> bool {
         self.unit() < probability as f32
     }
 
-    /// Uniform in [low, high): `low + unit * (high - low)` in f64, rounded once.
+    /// Draws from [low, high): `low + unit * (high - low)` in f64, rounded once.
     #[inline]
     pub fn range(&mut self, low: f32, high: f32) -> f32 {
         let unit = f64::from(self.unit());
         (f64::from(low) + unit * (f64::from(high) - f64::from(low))) as f32
     }
 
-    /// Uniform in 0..n by multiply-high; 0 when `n` is 0. The bias is below n / 2^32.
+    /// Draws from 0..n by multiply-high. Returns 0 if `n` is 0. The bias is below n / 2^32.
     #[inline]
     pub fn below(&mut self, n: u32) -> u32 {
         ((u64::from(self.next_u32()) * u64::from(n)) >> 32) as u32
     }
 
-    /// Two independent numbers from N(0, 1), of two draws u and v: sqrt(-2 ln(1 - u)) times the cosine and
-    /// the sine of 2 pi v (Box and Muller), in f64, rounded once. None is beyond 5.77.
+    /// Returns two independent numbers from N(0, 1). From two draws u and v it computes sqrt(-2 ln(1 - u)) times the
+    /// cosine and the sine of 2 pi v (Box and Muller), in f64 with one rounding. The absolute values are at most 5.77.
     #[inline]
     pub fn normals(&mut self) -> (f32, f32) {
         let radius = (-2.0 * (1.0 - f64::from(self.unit())).ln()).sqrt();
@@ -161,7 +164,7 @@ mod tests {
         }
     }
 
-    /// FNV-1a of so many words.
+    /// FNV-1a of this many words.
     fn checksum(draws: &mut Draws, words: u32) -> u64 {
         (0..words).fold(0xcbf2_9ce4_8422_2325, |h, _| (h ^ u64::from(draws.next_u32())).wrapping_mul(0x100_0000_01b3))
     }
@@ -194,7 +197,7 @@ mod tests {
             fourth += a.powi(4) + b.powi(4);
             product += a * b;
         }
-        // Standard errors: 0.003, 0.0045, 0.03 and 0.0045.
+        // The standard errors are 0.003, 0.0045, 0.03 and 0.0045.
         let values = 2.0 * n as f64;
         assert!((first / values).abs() < 0.015);
         assert!((second / values - 1.0).abs() < 0.02);
@@ -213,9 +216,9 @@ mod tests {
             sum += f64::from(unit);
             counts[draws.below(9) as usize] += 1;
         }
-        // Standard error of the mean: 0.289 / sqrt(20000) = 0.002.
+        // The standard error of the mean is 0.289 / sqrt(20000) = 0.002.
         assert!((sum / n as f64 - 0.5).abs() < 0.01);
-        // Each count: 2222 +- 44.
+        // Each count is expected to be 2222 +- 44.
         assert!(counts.iter().all(|&c| (2000..2450).contains(&c)));
     }
 }

@@ -1,31 +1,27 @@
-//! The shape of an image, and the shapes of the images of a data set.
+//! The shape of an image, and the shapes of a data set's images.
 
 use std::fmt;
 
-/// Height, width and channels of an image; pixels are interleaved (H, W, C) while bytes and planar
-/// (C, H, W) once they are floats.
+/// Height, width and channels of an image. Bytes are interleaved (H, W, C), and floats are planar (C, H, W).
 #[derive(Debug, Clone, Copy, PartialEq, Eq, Hash)]
 pub struct ImageSpec {
-    /// Rows.
     pub height: u32,
-    /// Columns.
     pub width: u32,
-    /// 1 = grey, 3 = RGB; raw images may have any number.
+    /// 1 is grey and 3 is RGB. Raw images may have any number.
     pub channels: u32,
 }
 
 impl ImageSpec {
-    /// A shape.
     pub const fn new(height: u32, width: u32, channels: u32) -> Self {
         Self { height, width, channels }
     }
 
-    /// Number of values in one image, H * W * C; `usize::MAX` if it is above that.
+    /// Number of values in one image, H * W * C, or `usize::MAX` if that is larger than `usize::MAX`.
     pub const fn values(&self) -> usize {
         self.pixels().saturating_mul(self.channels as usize)
     }
 
-    /// Number of pixels, H * W; `usize::MAX` if it is above that.
+    /// Number of pixels, H * W, or `usize::MAX` if that is larger than `usize::MAX`.
     pub const fn pixels(&self) -> usize {
         (self.height as usize).saturating_mul(self.width as usize)
     }
@@ -37,20 +33,20 @@ impl fmt::Display for ImageSpec {
     }
 }
 
-/// The shapes of images: those of a split, or those that a pipeline accepts.
+/// The shapes of a split's images, or the shapes that a pipeline accepts.
 #[derive(Debug, Clone, Copy, PartialEq, Eq)]
 pub enum Images {
-    /// All have this shape.
+    /// All images have this shape.
     Fixed(ImageSpec),
     /// Height and width vary.
     Varied {
-        /// 1 or 3; if 3, grey images become RGB.
+        /// 1 or 3. If it is 3, grey images are converted to RGB.
         channels: u32,
     },
 }
 
 impl Images {
-    /// Channels of all images, after grey ones became RGB if need be.
+    /// Number of channels of all images, after any conversion from grey to RGB.
     pub const fn channels(self) -> u32 {
         match self {
             Self::Fixed(spec) => spec.channels,

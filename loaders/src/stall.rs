@@ -1,7 +1,9 @@
-//! Notices file systems that stop answering. Such a call neither returns nor fails, so another thread must look at it.
+//! Detects file systems that do not answer. A call to such a file system neither returns nor fails, so another thread
+//! must detect it.
 //!
-//! A thread says which file it works on by [`during`]. While a [`StallWatch`] exists, its thread looks at all of them. A thread that has
-//! had less than a millisecond of processor time for long waits in one call: one that reads or computes slowly has more.
+//! Threads call [`during`] to register the file that they work on. While a [`StallWatch`] exists, its thread observes
+//! all of them. If a registered thread has used less than a millisecond of CPU time over a long period, it is waiting
+//! in a call. A thread that reads or computes slowly uses more.
 
 use crate::text::printable;
 use std::cell::RefCell;
@@ -12,23 +14,23 @@ use std::thread::{self, JoinHandle};
 use std::time::{Duration, Instant};
 use std::{fs, process};
 
-/// Processor time below which a thread counts as waiting.
+/// A thread that uses less CPU time than this counts as waiting.
 const IDLE: Duration = Duration::from_millis(1);
 
 /// Environment variables that set the limits.
 const WARN: &str = "TRIREME_STALL_WARN";
 const ABORT: &str = "TRIREME_STALL_ABORT";
 
-/// How long a call may take.
+/// Maximum duration of a call.
 #[derive(Debug, Clone, Copy, PartialEq, Eq)]
 pub struct StallLimits {
-    /// When a warning is given, and again after twice the time, and so on; `None`: never.
+    /// Time until a warning, which is repeated after twice the time, and so on. `None` disables warnings.
     pub warn: Option<Duration>,
-    /// When the process is ended, with exit code 1; `None`: never.
+    /// Time until the process exits with code 1. `None` disables this.
     pub abort: Option<Duration>,
 }
 
-/// What a thread does.
+/// The current work of a thread.
 #[derive(Debug, Clone)]
 struct Work {
     action: &'static str,
@@ -40,16 +42,16 @@ struct Work {
 /// A thread that has called [`during`].
 #[derive(Debug)]
 struct Worker {
-    /// Its folder below /proc.
+    /// The thread's directory below `/proc`.
     proc: PathBuf,
     work: Mutex<(Option<Work>, u64)>,
 }
 
-/// Number of watches, at most 1; without one [`during`] costs nothing.
+/// Number of watches, at most 1. Without a watch, [`during`] costs nothing.
 static WATCHES: AtomicUsize = AtomicUsize::new(0);
 static WORKERS: Mutex<Vec<Arc<Worker>>> = Mutex::new(Vec::new());
 
-/// Takes a thread off the list when it ends.
+/// Removes a thread from the list when the thread ends.
 struct Registered(Arc<Worker>);
 
 impl Drop for Registered {
@@ -66,7 +68,7 @@ fn lock<T>(mutex: &Mutex<T>) -> MutexGuard<'_, T> {
     mutex.lock().unwrap_or_else(PoisonError::into_inner)
 }
 
-/// The entry of this thread in the list; `None` where the system tells no number of a thread.
+/// Returns this thread's entry in the list. Returns `None` if the system does not tell the thread's number.
 fn own() -> Option<Arc<Worker>> {
     let entry = |own: &RefCell<Option<Registered>>| {
         let mut own = own.borrow_mut();
@@ -81,12 +83,14 @@ fn own() -> Option<Arc<Worker>> {
     OWN.try_with(entry).ok().flatten()
 }
 
-/// Runs `operation`, which waits for the file system of `path`. `action` completes "... the file": "reading", "writing".
+/// Runs `operation`, which waits for the file system of `path`. `action` is a word such as "reading" or "writing",
+/// followed by the path in messages.
 pub fn during<R>(action: &'static str, path: &Path, operation: impl FnOnce() -> R) -> R {
     noting(|| Some((action, path)), operation)
 }
 
-/// Runs `operation`, which may be part of what [`during`] runs and waits for other threads, not for a file.
+/// Runs `operation` as not waiting for a file. It may be part of an operation of [`during`], and waits for other
+/// threads.
 pub fn outside<R>(operation: impl FnOnce() -> R) -> R {
     noting(|| None, operation)
 }
@@ -94,7 +98,7 @@ pub fn outside<R>(operation: impl FnOnce() -> R) -> R {
 fn noting<'a, R>(work: impl FnOnce() -> Option<(&'static str, &'a Path)>, operation: impl FnOnce() -> R) -> R {
     let worker = (WATCHES.load(Ordering::Relaxed) > 0).then(own).flatten();
     let Some(worker) = worker else { return operation() };
-    // also behind a panic, the work is over
+    // The work is over even after a panic.
     let _restore = Restore { before: worker.begin(work()), worker };
     operation()
 }
@@ -111,7 +115,7 @@ impl Drop for Restore {
 }
 
 impl Worker {
-    /// Notes what the thread does from now on, and returns what it did before.
+    /// Records the thread's new work and returns the previous one.
     fn begin(&self, work: Option<(&'static str, &Path)>) -> Option<Work> {
         let mut own = lock(&self.work);
         own.1 += 1;
@@ -120,25 +124,25 @@ impl Worker {
         std::mem::replace(&mut own.0, work)
     }
 
-    /// The time that the thread has had a processor.
+    /// The CPU time that the thread has used.
     fn processor_time(&self) -> Option<Duration> {
         let text = fs::read_to_string(self.proc.join("schedstat")).ok()?;
         text.split(' ').next()?.parse().ok().map(Duration::from_nanos)
     }
 }
 
-/// What the watch knows of a thread.
+/// The watch's data about a thread.
 struct Watched {
     worker: Arc<Worker>,
     number: u64,
     used: Duration,
     since: Instant,
-    /// When the next warning is due, counted from `since`; `None` before the first.
+    /// Time of the next warning, counted from `since`. `None` before the first one.
     next: Option<Duration>,
 }
 
 impl Watched {
-    /// Compares what the thread does with the last look at it. Returns its work if it waits.
+    /// Compares the thread's work with the previous observation. Returns the work if the thread is waiting.
     fn look(&mut self, now: Instant) -> Option<Work> {
         let work = lock(&self.worker.work).0.clone();
         let number = work.as_ref().map_or(0, |work| work.number);
@@ -151,7 +155,7 @@ impl Watched {
     }
 }
 
-/// Watches all threads of this process that say what they do, until it is dropped.
+/// Watches all registered threads of this process until it is dropped.
 #[derive(Debug)]
 pub struct StallWatch {
     ended: Arc<(Mutex<bool>, Condvar)>,
@@ -159,8 +163,8 @@ pub struct StallWatch {
 }
 
 impl StallWatch {
-    /// Begins to watch. `say` gets the warnings, and the reason before the process ends. Watches nothing without limits, beside another
-    /// watch of this process, or where no thread can be started.
+    /// Starts the watch. `say` receives the warnings, and the reason before the process exits. Does nothing if there
+    /// are no limits, if this process already has a watch, or if no thread can be started.
     pub fn start(limits: StallLimits, say: impl Fn(&str) + Send + 'static) -> Self {
         let ended = Arc::new((Mutex::new(false), Condvar::new()));
         let shortest = [limits.warn, limits.abort].into_iter().flatten().min();
@@ -186,7 +190,7 @@ impl Drop for StallWatch {
         WATCHES.store(0, Ordering::Relaxed);
         *lock(&self.ended.0) = true;
         self.ended.1.notify_all();
-        // it looks at files below /proc alone, which answer at once
+        // The thread only reads files below `/proc`, which answer at once.
         let _ = thread.join();
     }
 }
@@ -209,7 +213,7 @@ fn watch(limits: StallLimits, pause: Duration, ended: &(Mutex<bool>, Condvar), s
                 Verdict::Warn(line) => say(&line),
                 Verdict::End(line) => {
                     say(&line);
-                    // nothing else ends a thread that waits in a call
+                    // A thread that waits in a system call cannot be ended in another way.
                     process::exit(1);
                 }
             }
@@ -217,11 +221,11 @@ fn watch(limits: StallLimits, pause: Duration, ended: &(Mutex<bool>, Condvar), s
     }
 }
 
-/// What to say about a thread.
+/// The result of observing a thread.
 enum Verdict {
     Nothing,
     Warn(String),
-    /// The process must end.
+    /// The process must exit.
     End(String),
 }
 
@@ -248,10 +252,11 @@ fn judge(limits: StallLimits, watched: &mut Watched, now: Instant) -> Verdict {
     }
 }
 
-/// Reads the limits from the environment: 60 s until a warning, and no end.
+/// Reads the limits from the environment. The defaults are a warning after 60 s and no exit.
 ///
 /// # Errors
-/// Returns a message if a variable has another value than a time such as `90s`, `30m` or `2h`, or `off`.
+///
+/// Returns a message if a variable is neither a time such as `90s`, `30m` or `2h`, nor `off`.
 pub fn limits_of_environment() -> Result<StallLimits, String> {
     let limit = |name: &str, default: Option<Duration>| match std::env::var(name) {
         Err(_) => Ok(default),
@@ -262,7 +267,7 @@ pub fn limits_of_environment() -> Result<StallLimits, String> {
     Ok(StallLimits { warn: limit(WARN, Some(Duration::from_secs(60)))?, abort: limit(ABORT, None)? })
 }
 
-/// The limit that a text says; the outer `None` if it says none.
+/// Parses a limit. `off` gives `Some(None)`, and invalid text gives `None`.
 fn time(text: &str) -> Option<Option<Duration>> {
     if text == "off" {
         return Some(None);
@@ -285,7 +290,7 @@ mod tests {
     use super::*;
     use std::sync::mpsc;
 
-    /// Watches `operation` with these limits, and returns what is said about it.
+    /// Watches `operation` with these limits and returns all messages.
     fn said(limits: StallLimits, operation: impl FnOnce()) -> Vec<String> {
         let lines = Arc::new(Mutex::new(Vec::new()));
         let list = lines.clone();
@@ -295,7 +300,7 @@ mod tests {
         std::mem::take(&mut *lock(&lines))
     }
 
-    /// One test, as all watches of a process see all of its threads.
+    /// A single test, because a watch sees all threads of the process.
     #[test]
     fn a_call_that_does_not_return_is_named() {
         let limits = StallLimits { warn: Some(Duration::from_millis(100)), abort: None };
@@ -310,7 +315,7 @@ mod tests {
         assert_eq!(about[0], "warning: opening a\\u000ab: the file system has not answered");
         assert_eq!(about[0], about[1]);
         assert!(lines.last().unwrap().starts_with("the file system answers again after "), "{lines:?}");
-        // another thread, which waits for a pipe
+        // Another thread, which waits for a pipe.
         let (sender, receiver) = mpsc::channel::<()>();
         let lines = said(limits, || {
             let reader = thread::spawn(move || during("reading", Path::new("pipe"), || receiver.recv()));
@@ -319,7 +324,7 @@ mod tests {
             let _ = reader.join();
         });
         assert!(lines.first().is_some_and(|line| line.starts_with("warning: reading pipe: ")), "{lines:?}");
-        // work, and waits outside of any, are no stalls
+        // Work, and waits outside any work, are not stalls.
         let lines = said(limits, || {
             during("reading", Path::new("d"), || {
                 let end = Instant::now() + Duration::from_millis(500);

@@ -1,5 +1,5 @@
-//! What the threads of a loader share and wait with. `tests/loom` tries every order in which they can run: there the same names stand for
-//! loom's.
+//! The synchronisation primitives of a loader's threads. `tests/loom` replaces them by loom's types of the same names
+//! and tries every order in which the threads can run.
 
 pub use crossbeam_channel::{Receiver, Sender, TryRecvError, bounded, unbounded};
 pub use std::sync::Mutex;

@@ -1,9 +1,9 @@
-//! Text for people: decimal digits, names of others made safe for terminals, and spelling help.
+//! Text for display: decimal digits, untrusted names made safe for terminals, and spelling suggestions.
 
 use std::borrow::Cow;
 use std::fmt::Write;
 
-/// Digits of `u64::MAX`.
+/// Number of digits of `u64::MAX`.
 const MOST: usize = 20;
 
 /// Appends the decimal digits of a number.
@@ -17,14 +17,15 @@ pub fn push_decimal(mut number: u64, out: &mut String) {
             break;
         }
     }
-    // digits are UTF-8
+    // Digits are always valid UTF-8.
     out.push_str(str::from_utf8(&digits[at..]).unwrap_or_default());
 }
 
-// Text of others (class names, paths, records of a data set) for terminals: what would move the cursor, change colours, answer as a
-// terminal, or turn the direction of the text is written out as `\u001b`, as in JSON.
+// Makes untrusted text (class names, paths, records of a data set) safe for terminals. Characters that would move the
+// cursor, change colours, trigger an answer from the terminal or change the text direction are written as `\u001b`, as
+// in JSON.
 
-/// A name on one line: line breaks are written out too.
+/// Makes a name safe and keeps it on one line. Line breaks are escaped too.
 pub fn printable(text: &str) -> Cow<'_, str> {
     written_out(text, is_hidden)
 }
@@ -40,14 +41,14 @@ pub fn shown(name: &str) -> Cow<'_, str> {
     }
 }
 
-/// Text of one or several lines.
+/// Makes text of one or more lines safe.
 pub fn printable_lines(text: &str) -> Cow<'_, str> {
     written_out(text, |c| is_hidden(c) && c != '\n' && c != '\t')
 }
 
-/// Whether a terminal acts on a character in place of showing it.
+/// Returns true if a terminal would act on the character instead of showing it.
 fn is_hidden(c: char) -> bool {
-    // embeddings, overrides and isolates of direction; separators of lines and paragraphs
+    // Direction marks, embeddings, overrides and isolates, and separators of lines and paragraphs.
     c.is_control() || matches!(c, '\u{200e}' | '\u{200f}' | '\u{2028}'..='\u{202e}' | '\u{2066}'..='\u{2069}')
 }
 
@@ -58,7 +59,7 @@ fn written_out(text: &str, hidden: impl Fn(char) -> bool) -> Cow<'_, str> {
     let mut shown = String::with_capacity(text.len());
     for c in text.chars() {
         if hidden(c) {
-            // a String does not fail
+            // Writing to a `String` cannot fail.
             let _ = write!(shown, "\\u{:04x}", u32::from(c));
         } else {
             shown.push(c);
@@ -67,23 +68,24 @@ fn written_out(text: &str, hidden: impl Fn(char) -> bool) -> Cow<'_, str> {
     shown.into()
 }
 
-/// The candidate that `word` most probably meant, or `None` when none is close.
+/// Returns the candidate that `word` most probably meant, or `None` if no candidate is similar.
 ///
-/// Close means at most a third of the longer word's letters (but at least two) inserted, deleted, replaced or swapped with a
-/// neighbour; letter case does not count. Of equals the first wins.
+/// A candidate is similar if it needs at most (length of the longer word) / 3 edits, but two edits are always allowed.
+/// An edit inserts, deletes or replaces a letter, or swaps two neighbours. Letter case is ignored. Among equally
+/// similar candidates the first one is returned.
 pub fn nearest<'a>(word: &str, candidates: &[&'a str]) -> Option<&'a str> {
     let word = word.to_lowercase();
     let close = candidates.iter().filter_map(|candidate| {
         let candidate_word = candidate.to_lowercase();
         let longer = word.chars().count().max(candidate_word.chars().count());
         let distance = strsim::osa_distance(&word, &candidate_word);
-        // Two words that share no letter in place are never a slip of the finger.
+        // Two words without a common letter at the same place are not a typing error.
         (distance <= (longer / 3).max(2) && distance < longer).then_some((distance, *candidate))
     });
     close.min_by_key(|(distance, _)| *distance).map(|(_, candidate)| candidate)
 }
 
-/// `; did you mean "x"?` for the nearest candidate, else the empty string: the tail of an error message.
+/// Returns `; did you mean "x"?` for the most similar candidate, or an empty string. For the end of an error message.
 pub fn did_you_mean(word: &str, candidates: &[&str]) -> String {
     nearest(word, candidates).map(|found| format!("; did you mean \"{found}\"?")).unwrap_or_default()
 }

@@ -1,12 +1,13 @@
-//! Work that several threads share.
+//! Shares work between threads.
 
 use std::sync::{Mutex, PoisonError};
 use std::thread::{Builder, scope};
 
-/// Does `work` for each of the parts on so many threads, this one among them; on fewer where the system gives no more.
+/// Calls `work` for each of the parts on `threads` threads, including the calling thread. Uses fewer threads if the
+/// system does not start more.
 pub fn on_threads<P>(threads: usize, parts: impl Iterator<Item = P> + Send, work: impl Fn(P) + Sync) {
     let parts = Mutex::new(parts);
-    // the lock is held for as long as taking a part takes
+    // The lock is held only while a part is taken.
     let next = || parts.lock().unwrap_or_else(PoisonError::into_inner).next();
     let run = || {
         while let Some(part) = next() {
@@ -15,7 +16,7 @@ pub fn on_threads<P>(threads: usize, parts: impl Iterator<Item = P> + Send, work
     };
     scope(|scope| {
         for _ in 1..threads {
-            // where no thread is to be had, the others do its part
+            // If a thread cannot be started, the other threads do its part.
             let _ = Builder::new().spawn_scoped(scope, run);
         }
         run();

@@ -1,4 +1,4 @@
-//! In the steady state a loader does not allocate, whatever the number of samples.
+//! In the steady state a loader does not allocate memory, regardless of the number of samples.
 
 #[path = "loaders/common/mod.rs"]
 mod common;
@@ -17,22 +17,22 @@ struct Counting;
 
 static CALLS: AtomicU64 = AtomicU64::new(0);
 
-// SAFETY: every call is passed on to the system's allocator unchanged.
+// SAFETY: every call is passed to the system allocator without changes.
 unsafe impl GlobalAlloc for Counting {
     unsafe fn alloc(&self, layout: Layout) -> *mut u8 {
         CALLS.fetch_add(1, Ordering::Relaxed);
-        // SAFETY: the caller keeps alloc's contract.
+        // SAFETY: the caller fulfils the contract of `alloc`.
         unsafe { System.alloc(layout) }
     }
 
     unsafe fn realloc(&self, pointer: *mut u8, layout: Layout, size: usize) -> *mut u8 {
         CALLS.fetch_add(1, Ordering::Relaxed);
-        // SAFETY: the caller keeps realloc's contract.
+        // SAFETY: the caller fulfils the contract of `realloc`.
         unsafe { System.realloc(pointer, layout, size) }
     }
 
     unsafe fn dealloc(&self, pointer: *mut u8, layout: Layout) {
-        // SAFETY: the caller keeps dealloc's contract.
+        // SAFETY: the caller fulfils the contract of `dealloc`.
         unsafe { System.dealloc(pointer, layout) }
     }
 }
@@ -40,14 +40,16 @@ unsafe impl GlobalAlloc for Counting {
 #[global_allocator]
 static ALLOCATOR: Counting = Counting;
 
-/// Allocations of a loader in its steady state: over each third of 26 of 30 epochs of 500 samples, the least of the three. A thread that
-/// the system did not run in the first epochs allocates its memory later, in one of the thirds.
+/// Counts the allocations of a loader in its steady state: the minimum over three periods of 30 epochs of 500 samples.
+/// The minimum is needed because a thread that did not run in the first epochs allocates its memory later, in one of
+/// the periods.
 fn steady(data: &TestData, pipeline: Pipeline) -> u64 {
     const SLOTS: usize = 4;
     let options = Options { threads: 2, slots: SLOTS, nice: 0, ..Options::default() };
     let order = TrainOrder::new(1, 500, 32, 2, 0..2, (0, 0), 30);
     let mut loader = Loader::start(data.shared(), pipeline, Box::new(order), options).unwrap();
-    // Two epochs, in which each thread meets the largest batch; all slots are held at once first, so that each of them is used.
+    // In the first two epochs, each thread fills a batch of the largest size. Holding all slots at the same time makes
+    // sure that each slot is used.
     drop((0..SLOTS).map(|_| loader.next().unwrap().unwrap()).collect::<Vec<_>>());
     while loader.next().unwrap().unwrap().epoch() < 2 {}
     let mut until = |epoch: u32| {
@@ -66,7 +68,7 @@ fn steady(data: &TestData, pipeline: Pipeline) -> u64 {
     [until(10), until(19), until(28)].into_iter().min().unwrap_or(u64::MAX)
 }
 
-/// A split of JPEG and RAW images of various sizes.
+/// Creates a split of JPEG and RAW images of various sizes.
 fn various() -> TestData {
     let payload = |id: u64| {
         let (height, width) = (80 + id as u32 % 17, 130 - id as u32 % 13);
@@ -100,12 +102,12 @@ fn various() -> TestData {
     TestData::of(&(0..500).map(payload).collect::<Vec<_>>(), 3, 3)
 }
 
-/// The only test of this binary: another one's allocations would be counted, too. (Those within libjpeg-turbo are not: it
-/// takes a few blocks from the system's allocator for each image.)
+/// This must be the only test of this binary, because the allocations of other tests would be counted too. (Allocations
+/// in libjpeg-turbo are not counted: it takes a few blocks from the system's allocator for each image.)
 #[test]
 fn none_per_sample_or_batch() {
     let data = TestData::noise(500, 3, SPEC);
-    // The last two: floats that are larger than the output, in the thread's own memory.
+    // In the last two lists, the floats need more room than the output, so they are in the thread's own memory.
     for ops in [
         &["pad_crop(2)", "flip", "normalize"][..],
         &["random_crop(6)", "flip", "brightness(63)", "contrast(0.2, 1.8)", "standardize"],
@@ -115,7 +117,7 @@ fn none_per_sample_or_batch() {
         &["pad_crop(2, reflect)", "rand_augment", "perspective(0.5)", "gaussian_blur(3)", "augmix", "normalize"],
     ] {
         let calls = steady(&data, data.pipeline(ops, SPEC));
-        // Blocking in a channel for the first time may set up a thread's waiting list.
+        // When a thread blocks in a channel for the first time, it may allocate a waiting list.
         assert!(calls <= 8, "{calls} allocations: {ops:?}");
     }
     let data = various();
@@ -126,7 +128,7 @@ fn none_per_sample_or_batch() {
         &["scale_jitter(17, 24)", "random_crop(12x16)", "auto_augment", "normalize"],
     ] {
         let calls = steady(&data, data.pipeline(ops, Images::Varied { channels: 3 }));
-        // As above; and a part larger than all before makes each thread's few buffers grow once more.
+        // As above. In addition, each thread's few buffers grow once more when a part is larger than all parts before.
         assert!(calls <= 24, "{calls} allocations: {ops:?}");
     }
 }

@@ -1,4 +1,4 @@
-//! The decoder of a thread: RAW, PNG or JPEG. Other formats are only named in messages.
+//! The image decoder of a thread, for RAW, PNG and JPEG. Other formats are only recognised for error messages.
 
 use turbojpeg::Subsamp;
 
@@ -11,41 +11,46 @@ use crate::guarded::guarded_with;
 use crate::memory::Limits;
 use crate::spec::{ImageSpec, Images};
 
-/// The shape of an example's image: by the record if it is RAW, else by the file's header, turned as its EXIF orientation says.
+/// Returns the shape of an example's image: from the record if it is RAW, otherwise from the file's header, with the
+/// EXIF orientation applied.
 ///
 /// # Errors
-/// If the header cannot be read, the file is cut short, or decoding it would exceed [`Limits::DEFAULT`].
+///
+/// Returns an error if the header cannot be read, if the file is truncated, or if decoding it would exceed
+/// [`Limits::DEFAULT`].
 pub fn spec(example: &Example<'_>) -> Result<ImageSpec, Fault> {
     spec_as(example, Exif::Applied)
 }
 
-/// [`spec`], turned or not.
+/// As [`spec`], with or without the EXIF orientation applied.
 ///
 /// # Errors
-/// As [`spec`].
+///
+/// Returns the same errors as [`spec`].
 pub fn spec_as(example: &Example<'_>, exif: Exif) -> Result<ImageSpec, Fault> {
     let mut decoder = Decoder { exif, ..Decoder::default() };
     Ok(decoder.open(example)?.spec())
 }
 
-/// The image as H*W*C bytes; another shape than `expected` is an error.
+/// Decodes the image to H*W*C bytes. It is an error if its shape is not `expected`.
 ///
-/// RAW bytes are borrowed from the record. PNG and JPEG are decoded into `scratch`, which keeps its memory.
+/// RAW bytes are borrowed from the record. PNG and JPEG are decoded into `scratch`, which can be reused.
 pub fn decode<'a>(example: &Example<'a>, expected: ImageSpec, scratch: &'a mut Vec<u8>) -> Result<&'a [u8], Fault> {
     Decoder::default().decode_whole(example, expected, scratch)
 }
 
-/// Decodes images one after another and keeps its memory; one a thread. What it accepts is what conversion, verification and training
-/// accept.
+/// Decodes images one after another and reuses its memory. Each thread has its own. Conversion, verification and
+/// training use the same decoder, so they accept the same files.
 #[derive(Debug, Default)]
 pub struct Decoder {
     limits: Limits,
-    /// Created for the first JPEG, and after each that is refused: libjpeg-turbo keeps what it read of that.
+    /// Created for the first JPEG, and again after each JPEG that could not be decoded, because libjpeg-turbo keeps the
+    /// state of that file.
     jpeg: Option<Jpeg>,
-    /// For [`Decoder::check`].
+    /// Used by [`Decoder::check`].
     checked: Vec<u8>,
     exif: Exif,
-    /// Pixels as stored, of an image that is turned.
+    /// Pixels before the EXIF orientation is applied.
     unturned: Vec<u8>,
 }
 
@@ -55,7 +60,7 @@ pub struct Stored<'a> {
     turn: Turn,
 }
 
-/// By its format.
+/// The image, by format.
 enum Kind<'a> {
     Raw(ImageSpec),
     Png(Png<'a>),
@@ -63,12 +68,12 @@ enum Kind<'a> {
 }
 
 impl Stored<'_> {
-    /// The shape of the image, without alpha, as it is shown.
+    /// The shape of the image without alpha, after any EXIF orientation.
     pub fn spec(&self) -> ImageSpec {
         self.turn.spec(self.file_spec())
     }
 
-    /// The shape of the image as the file holds it, not turned.
+    /// The shape of the image in the file, before any EXIF orientation.
     pub fn file_spec(&self) -> ImageSpec {
         match &self.kind {
             Kind::Raw(spec) => *spec,
@@ -77,12 +82,12 @@ impl Stored<'_> {
         }
     }
 
-    /// How the image that is shown comes from the file's.
+    /// How the shown image is obtained from the file's image.
     pub fn turn(&self) -> Turn {
         self.turn
     }
 
-    /// What holds it.
+    /// The format of the file.
     pub fn format(&self) -> Format {
         match &self.kind {
             Kind::Raw(_) => Format::Raw,
@@ -91,12 +96,13 @@ impl Stored<'_> {
         }
     }
 
-    /// Whether it is a JPEG of four inks.
+    /// True if it is a JPEG with four inks (CMYK or YCCK).
     pub fn has_inks(&self) -> bool {
         matches!(&self.kind, Kind::Jpeg(header) if header.has_inks())
     }
 
-    /// The chroma's resolution of a JPEG that [`Decoder::planes`] decodes: one that is not turned.
+    /// Returns the chroma subsampling if [`Decoder::planes`] can decode this file: a JPEG with luma and chroma that is
+    /// not rotated.
     pub fn planes(&self) -> Option<Subsamp> {
         match &self.kind {
             Kind::Jpeg(header) if self.turn.is_none() => header.planes(),
@@ -104,10 +110,11 @@ impl Stored<'_> {
         }
     }
 
-    /// Accepts a file of `length` bytes, as it is stored, under other limits.
+    /// Checks the file's cost against other limits. `length` is the size of the file in bytes.
     ///
     /// # Errors
-    /// The first limit that is exceeded.
+    ///
+    /// Returns the first limit that is exceeded.
     pub fn check(&self, limits: &Limits, length: u64) -> Result<(), Fault> {
         match &self.kind {
             Kind::Raw(_) => Ok(()),
@@ -116,8 +123,8 @@ impl Stored<'_> {
         }
     }
 
-    /// Returns the shape to decode to if `images` are expected. Grey becomes RGB if RGB is expected. A fixed-size RAW grey image becomes
-    /// RGB only with `as_rgb`.
+    /// Returns the shape to decode to if `images` are expected. Grey becomes RGB if RGB is expected. A fixed-size RAW
+    /// grey image becomes RGB only with `as_rgb`.
     pub(crate) fn accept(&self, images: Images, as_rgb: bool) -> Result<ImageSpec, Fault> {
         let got = self.spec();
         let repeated = got.channels == 1
@@ -135,12 +142,12 @@ impl Stored<'_> {
 }
 
 impl Decoder {
-    /// A decoder with these limits.
+    /// Creates a decoder with these limits.
     pub fn new(limits: Limits) -> Self {
         Self { limits, ..Self::default() }
     }
 
-    /// Sets whether the images to come are turned as their EXIF orientation says; by default they are.
+    /// Sets whether the EXIF orientation is applied to the following images. This is the default.
     pub(crate) fn exif(&mut self, exif: Exif) {
         self.exif = exif;
     }
@@ -148,24 +155,27 @@ impl Decoder {
     /// Reads an example's header.
     ///
     /// # Errors
-    /// A header that cannot be read, a file that is cut short, or one that asks for more than the limits allow.
+    ///
+    /// Returns an error if the header cannot be read, if the file is truncated, or if it exceeds the limits.
     pub fn open<'a>(&mut self, example: &Example<'a>) -> Result<Stored<'a>, Fault> {
         match example.format {
-            // its pixels are in the record already, so no limit applies
+            // The pixels are already in the record, so no limit applies.
             Format::Raw => Ok(Stored { kind: Kind::Raw(raw_spec(example)?), turn: Turn::default() }),
             _ => self.open_with(example.encoded, example.entry_points),
         }
     }
 
-    /// Reads the header of a PNG or JPEG file; its first bytes tell which, since some data sets have PNG files named `.JPEG`.
+    /// Reads the header of a PNG or JPEG file. The format is recognised by the first bytes, because some data sets have
+    /// PNG files named `.JPEG`.
     ///
     /// # Errors
-    /// As [`Decoder::open`].
+    ///
+    /// Returns the same errors as [`Decoder::open`].
     pub fn open_file<'a>(&mut self, file: &'a [u8]) -> Result<Stored<'a>, Fault> {
         self.open_with(file, &[])
     }
 
-    /// [`Decoder::open_file`], with the entry points of its record.
+    /// As [`Decoder::open_file`], with the entry points from the record.
     fn open_with<'a>(&mut self, file: &'a [u8], entry_points: &[u8]) -> Result<Stored<'a>, Fault> {
         if file.starts_with(b"\x89PNG\r\n\x1a\n") {
             let png = safely("PNG", || Png::open(file, self.limits))?;
@@ -179,15 +189,16 @@ impl Decoder {
         }
     }
 
-    /// Reads all of an example's image, which was opened last, to find whether it can be decoded; a JPEG at 1/8 of its size, which takes
-    /// all of its data.
+    /// Checks that the image of the most recently opened example can be decoded, by reading all of its data. A JPEG is
+    /// decoded at 1/8 of its size, which still reads everything.
     ///
     /// # Errors
-    /// As [`Decoder::open`], and data that ends early or is wrong.
+    ///
+    /// Returns the same errors as [`Decoder::open`], and errors for truncated or wrong data.
     pub fn check(&mut self, stored: Stored<'_>, example: &Example<'_>) -> Result<(), Fault> {
         if stored.format() != Format::Raw {
             let mut pixels = std::mem::take(&mut self.checked);
-            // all data is read for luma alone, too
+            // Even decoding only luma reads all data.
             let channels = if stored.planes().is_some() { 1 } else { stored.spec().channels };
             let decoded = self.reduced(stored, example.encoded, 8, channels, &mut pixels);
             self.checked = pixels;
@@ -196,11 +207,12 @@ impl Decoder {
         Ok(())
     }
 
-    /// The image as H*W*C bytes; another shape than `expected` is an error. RAW bytes are borrowed from the record, others decoded into
-    /// `scratch`.
+    /// Decodes the image to H*W*C bytes. It is an error if its shape is not `expected`. RAW bytes are borrowed from the
+    /// record, and other formats are decoded into `scratch`.
     ///
     /// # Errors
-    /// As [`Decoder::check`].
+    ///
+    /// Returns the same errors as [`Decoder::check`].
     pub fn decode_whole<'a>(
         &mut self,
         example: &Example<'a>,
@@ -213,7 +225,7 @@ impl Decoder {
         Ok(&decoded.bytes[..expected.values()])
     }
 
-    /// Decodes what is needed of an image, to the `channels` that [`Stored::accept`] returned.
+    /// Decodes the part `need` of an image to `channels`, which [`Stored::accept`] returned.
     pub(crate) fn decode<'a>(
         &mut self,
         stored: Stored<'a>,
@@ -242,7 +254,7 @@ impl Decoder {
         Ok(part.of(scratch))
     }
 
-    /// Decodes what is needed of a PNG or JPEG file as it is stored.
+    /// Decodes the part `need` of a PNG or JPEG file, before any EXIF orientation.
     fn decode_file(
         &mut self,
         kind: Kind<'_>,
@@ -265,11 +277,12 @@ impl Decoder {
         }
     }
 
-    /// Decodes the whole of a file to interleaved bytes of `channels` (3, or 1 if it is grey), a JPEG that is not lossless at
-    /// 1 / `reduction` of its size (1, 2, 4 or 8); returns height and width.
+    /// Decodes a whole file to interleaved bytes of `channels` (3, or 1 if it is grey). A JPEG that is not lossless is
+    /// decoded at 1 / `reduction` of its size (1, 2, 4 or 8). Returns height and width.
     ///
     /// # Errors
-    /// Data that ends early or is wrong.
+    ///
+    /// Returns an error for truncated or wrong data.
     pub fn reduced(
         &mut self,
         stored: Stored<'_>,
@@ -284,7 +297,7 @@ impl Decoder {
         }
         let mut unturned = std::mem::take(&mut self.unturned);
         let (rows, columns) = self.reduced_file(stored.kind, file, reduction, channels, &mut unturned)?;
-        // all of it: where its pixels begin does not matter
+        // This is the whole image, so the position of its first pixel does not matter.
         let part = Part { rows, columns, origin: (0, 0), reduction: 1 };
         let spec = turn.spec(ImageSpec::new(rows as u32, columns as u32, shown.channels));
         let Part { rows, columns, .. } = turn.apply(part, &unturned, spec, pixels);
@@ -292,7 +305,7 @@ impl Decoder {
         Ok((rows, columns))
     }
 
-    /// [`Decoder::reduced`] of a file as it is stored.
+    /// As [`Decoder::reduced`], before any EXIF orientation.
     fn reduced_file(
         &mut self,
         kind: Kind<'_>,
@@ -312,7 +325,7 @@ impl Decoder {
         }
     }
 
-    /// The turn of a file that asks for `turn`.
+    /// Returns the turn to apply to a file whose EXIF data request `turn`.
     fn turn(&self, turn: Turn) -> Turn {
         match self.exif {
             Exif::Applied => turn,
@@ -320,11 +333,12 @@ impl Decoder {
         }
     }
 
-    /// Decodes the planes of a JPEG for which [`Stored::planes`] gives a subsampling, at 1 / `reduction` of its size, one after another
-    /// and without padding.
+    /// Decodes the planes of a JPEG for which [`Stored::planes`] returns a subsampling, at 1 / `reduction` of its size.
+    /// The planes are stored one after the other without padding.
     ///
     /// # Errors
-    /// Data that ends early or is wrong; an image without such planes.
+    ///
+    /// Returns an error for truncated or wrong data, or if the image has no such planes.
     pub fn planes(&mut self, stored: &Stored<'_>, file: &[u8], reduction: u32, planes: &mut [u8]) -> Result<(), Fault> {
         match &stored.kind {
             Kind::Jpeg(header) if stored.turn.is_none() => {
@@ -334,7 +348,7 @@ impl Decoder {
         }
     }
 
-    /// Runs `f` with the decompressor, which is given up if `f` fails.
+    /// Runs `f` with the decompressor, which is discarded if `f` fails.
     fn with_jpeg<T>(&mut self, f: impl FnOnce(&mut Jpeg) -> Result<T, Fault>) -> Result<T, Fault> {
         let mut jpeg = match self.jpeg.take() {
             Some(jpeg) => jpeg,
@@ -351,12 +365,12 @@ fn safely<T>(format: &'static str, decode: impl FnOnce() -> Result<T, Fault>) ->
     guarded_with(decode, |panic| Fault::Decode { format, problem: format!("the decoder failed ({panic})") })
 }
 
-/// All of an image.
+/// The whole image.
 fn whole(spec: ImageSpec) -> Part {
     Part { rows: spec.height as usize, columns: spec.width as usize, origin: (0, 0), reduction: 1 }
 }
 
-/// The sizes in the record, which must agree with the number of bytes; an image has at least one byte.
+/// Returns the shape in the record. It must match the number of bytes, and the image must have at least one byte.
 fn raw_spec(example: &Example<'_>) -> Result<ImageSpec, Fault> {
     let spec = ImageSpec::new(example.height, example.width, example.channels);
     let got = example.encoded.len();
@@ -366,10 +380,10 @@ fn raw_spec(example: &Example<'_>) -> Result<ImageSpec, Fault> {
     Ok(spec)
 }
 
-/// What a file of another format is, with an article.
+/// Returns the name of the file's format, with an article, if it is not a supported one.
 pub fn other_format(file: &[u8]) -> Option<&'static str> {
     let at = |offset: usize, bytes: &[u8]| file.get(offset..).is_some_and(|rest| rest.starts_with(bytes));
-    // header sizes for Windows and OS/2
+    // Header sizes for Windows and OS/2.
     const BMP_HEADERS: [u8; 8] = [12, 16, 40, 52, 56, 64, 108, 124];
     let known: [(bool, &'static str); 11] = [
         (at(0, b"RIFF") && at(8, b"WEBP"), "a WebP file"),
@@ -387,7 +401,7 @@ pub fn other_format(file: &[u8]) -> Option<&'static str> {
     known.into_iter().find(|(is, _)| *is).map(|(_, name)| name)
 }
 
-/// What to do with a file that is neither a PNG nor a JPEG.
+/// Returns advice for a file that is neither a PNG nor a JPEG.
 pub(super) fn advice(file: &[u8]) -> String {
     match other_format(file) {
         Some(name @ ("a WebP file" | "a GIF file" | "a BMP file" | "a TIFF file")) => {

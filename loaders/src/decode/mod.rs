@@ -1,8 +1,8 @@
-//! From an example's bytes to pixels: RAW, PNG and JPEG become rows of interleaved u8 channels, JPEG only in the part that is needed.
-//! Cropping, resizing and floats are transforms.
+//! Decodes examples to pixels. RAW, PNG and JPEG become rows of interleaved u8 channels. For JPEG, only the needed part
+//! is decoded. Cropping, resizing and conversion to floats are transforms.
 //!
-//! If RGB is expected, grey is repeated three times; colour is never made grey. Alpha is dropped, 16-bit channels are cut to 8. Images
-//! are turned as their EXIF orientation says, unless that is to be ignored.
+//! If RGB is expected, grey is repeated three times. Colour images are never converted to grey. Alpha is dropped, and
+//! 16-bit channels are reduced to 8 bits. The EXIF orientation is applied unless the caller wants to ignore it.
 
 mod decoder;
 mod jpeg;

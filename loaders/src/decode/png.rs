@@ -1,4 +1,4 @@
-//! PNG by the `image` crate, always the whole image, and the colors of JPEG files with four inks.
+//! Decodes PNG with the `image` crate, always the whole image. Also converts the colours of JPEG files with four inks.
 
 use std::io::Cursor;
 
@@ -10,24 +10,24 @@ use crate::fault::Fault;
 use crate::memory::{Cost, Limits};
 use crate::spec::ImageSpec;
 
-/// Memory for what a file holds beside its pixels, unpacked: a colour profile takes kilobytes.
+/// Memory limit for the unpacked parts of a file other than its pixels. A colour profile takes kilobytes.
 const EXTRAS: u64 = 16 << 20;
-/// The last chunk of a file, from its name on.
+/// The last chunk of a file, starting with its name.
 const END: &[u8] = b"IEND\xaeB\x60\x82";
-/// Bytes at the end of a file in which that chunk is searched: some files have trailing bytes behind it.
+/// Number of bytes at the end of a file in which that chunk is searched. Some files have trailing bytes after it.
 const TAIL: usize = 1 << 16;
-/// Bytes of pixels that are unpacked in a second, at least.
+/// Minimum number of pixel bytes that are unpacked per second.
 const BYTES_PER_SECOND: f64 = 2e8;
 
 /// A PNG file whose header has been read.
 pub(crate) struct Png<'a> {
     decoder: Box<PngDecoder<Cursor<&'a [u8]>>>,
-    /// By the EXIF orientation.
+    /// From the EXIF orientation.
     pub turn: Turn,
     refused: Refused,
 }
 
-/// What is said of a file that asks for more memory than it may.
+/// Data for the error message of a file that needs too much memory.
 #[derive(Clone, Copy)]
 struct Refused {
     limits: Limits,
@@ -35,7 +35,6 @@ struct Refused {
 }
 
 impl<'a> Png<'a> {
-    /// Reads the header of a file.
     pub fn open(file: &'a [u8], limits: Limits) -> Result<Self, Fault> {
         let refused = Refused { limits, length: file.len() as u64 };
         let mut most = image::Limits::no_limits();
@@ -58,18 +57,18 @@ impl<'a> Png<'a> {
         ImageSpec::new(height, width, if self.decoder.color_type().has_color() { 3 } else { 1 })
     }
 
-    /// What decoding costs: the pixels as they are stored and, unless that is how they are needed, as RGB.
+    /// The cost of decoding: the pixels as stored and, if they must be converted, as RGB.
     pub fn cost(&self) -> Cost {
         let (spec, colour) = (self.spec(), self.decoder.color_type());
         let stored = self.decoder.total_bytes();
         let converted = if colour == ColorType::Rgb8 { 0 } else { 3 * spec.pixels() as u64 };
-        // what is turned has its pixels twice
+        // A rotated image needs its pixels twice.
         let turned = if self.turn.is_none() { 0 } else { 3 * spec.pixels() as u64 };
         let memory = stored.saturating_add(converted).saturating_add(turned);
         Cost { spec, memory, scans: 1, seconds: stored as f64 / BYTES_PER_SECOND }
     }
 
-    /// Decodes the image to `channels` (1 or 3) into `pixels`, which keeps its memory.
+    /// Decodes the image to `channels` (1 or 3) into `pixels`, which can be reused.
     pub fn decode(self, channels: u32, pixels: &mut Vec<u8>) -> Result<(), Fault> {
         let direct = match self.decoder.color_type() {
             ColorType::L8 => channels == 1,
@@ -83,7 +82,7 @@ impl<'a> Png<'a> {
             pixels.resize(values, 0);
             return decoder.read_image(pixels).map_err(|error| refused.fault(error));
         }
-        // the memory of an earlier image is not held beside that of this one
+        // Free the memory of an earlier image before this one needs its own.
         drop(std::mem::take(pixels));
         let image = DynamicImage::from_decoder(*decoder).map_err(|error| refused.fault(error))?;
         *pixels = match channels {
@@ -107,9 +106,9 @@ fn failed(problem: String) -> Fault {
     Fault::Decode { format: "PNG", problem }
 }
 
-/// Whether a file has Adobe's marker: its CMYK values are inverted then, 255 for no ink.
+/// Returns true if a file has Adobe's marker. Its CMYK values are then inverted, so that 255 means no ink.
 pub(super) fn has_adobe_marker(file: &[u8]) -> bool {
-    // segments from SOI to the start of the scan: marker, then the length, which includes its own two bytes
+    // Segments from SOI to the start of the scan: a marker, then the length, which includes its own two bytes.
     let mut rest = file.get(2..).unwrap_or(&[]);
     while let [0xff, marker, high, low, ..] = *rest {
         let length = 2 + usize::from(u16::from_be_bytes([high, low]));
@@ -123,7 +122,7 @@ pub(super) fn has_adobe_marker(file: &[u8]) -> bool {
     false
 }
 
-/// Converts CMYK to RGB in place; each four bytes become three. R = C * K / 255 of inverted inks, and so on.
+/// Converts CMYK to RGB in place. Each four bytes become three. For inverted inks, R = C * K / 255, and so on.
 pub(super) fn to_rgb(pixels: &mut [u8], inverted: bool) {
     let flip = if inverted { 0 } else { 255 };
     for i in 0..pixels.len() / 4 {

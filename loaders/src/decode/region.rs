@@ -1,11 +1,11 @@
-//! The part of a stored image that is needed, the part that was decoded, and EXIF orientation.
+//! The needed part of a stored image, the decoded part, and EXIF orientation.
 
 use image::metadata::Orientation;
 
 use crate::format::example::BoundingBox;
 use crate::spec::ImageSpec;
 
-/// Rows and columns of a stored image, ends excluded.
+/// A range of rows and columns of a stored image. The ends are exclusive.
 #[derive(Debug, Clone, Copy, PartialEq, Eq)]
 pub(crate) struct Region {
     pub top: usize,
@@ -19,12 +19,13 @@ pub(crate) struct Region {
 pub(crate) struct Need {
     /// The pixels that are read later.
     pub region: Region,
-    /// How much smaller the image becomes in both directions: from 2 on it may be decoded at 1/2 of its size, from 4 on at 1/4.
+    /// The factor by which the image becomes smaller in both directions. From 2, it may be decoded at 1/2 of its size,
+    /// and from 4 at 1/4.
     pub shrink: f64,
 }
 
 impl Need {
-    /// All of an image, at its own size.
+    /// The whole image at full size.
     pub fn whole(spec: ImageSpec) -> Self {
         let (bottom, right) = (spec.height as usize, spec.width as usize);
         Self { region: Region { top: 0, left: 0, bottom, right }, shrink: 1.0 }
@@ -36,20 +37,19 @@ impl Need {
     }
 }
 
-/// The decoded part of a stored image: at least what is needed, perhaps at reduced size.
+/// The decoded part of a stored image. It includes at least the needed part and may have a reduced size.
 #[derive(Debug, Clone, Copy)]
 pub(crate) struct Decoded<'a> {
-    /// Interleaved bytes.
     pub bytes: &'a [u8],
-    /// Columns of `bytes`.
+    /// Number of columns in `bytes`.
     pub columns: usize,
-    /// Row and column of the first pixel, in the reduced image.
+    /// Row and column of the first pixel in the reduced image.
     pub origin: (usize, usize),
-    /// 1, or 2 or 4 for an image of 1/2 or 1/4 of the size.
+    /// 1, 2 or 4 for an image at full, 1/2 or 1/4 size.
     pub reduction: u32,
 }
 
-/// Which part of an image was decoded, as [`Decoded`] says it.
+/// The position and size of a decoded part, as in [`Decoded`].
 #[derive(Debug, Clone, Copy)]
 pub(crate) struct Part {
     pub rows: usize,
@@ -59,35 +59,34 @@ pub(crate) struct Part {
 }
 
 impl Part {
-    /// The part with its bytes.
+    /// Combines the part with its bytes.
     pub fn of(self, bytes: &[u8]) -> Decoded<'_> {
         let Self { columns, origin, reduction, .. } = self;
         Decoded { bytes, columns, origin, reduction }
     }
 }
 
-/// Whether images are turned as their EXIF orientation says.
+/// Whether the EXIF orientation is applied to images.
 #[derive(Debug, Clone, Copy, PartialEq, Eq, Default)]
 pub enum Exif {
-    /// They are.
     #[default]
     Applied,
-    /// They stay as they are stored.
+    /// Images stay as they are stored.
     Ignored,
 }
 
-/// Rows and columns exchanged, then mirrored.
+/// An image orientation: a transposition, followed by mirroring.
 #[derive(Debug, Clone, Copy, PartialEq, Eq, Default)]
 pub struct Turn {
-    /// Rows become columns.
+    /// Exchanges rows and columns.
     transposed: bool,
-    /// Then left becomes right.
+    /// Then mirrors left and right.
     flipped: bool,
-    /// And top becomes bottom.
+    /// Then mirrors top and bottom.
     upended: bool,
 }
 
-/// Pixels of a side of the squares in which rows and columns are exchanged.
+/// Side length in pixels of the squares in which rows and columns are exchanged.
 const TILE: usize = 16;
 
 impl Turn {
@@ -96,7 +95,7 @@ impl Turn {
         Self::of(Orientation::from_exif_chunk(data.strip_prefix(b"Exif\0\0").unwrap_or(data)))
     }
 
-    /// From EXIF's number of an orientation, 1 to 8; none from another one.
+    /// From EXIF's orientation number, 1 to 8. Other numbers give the identity.
     pub fn of_number(number: u8) -> Self {
         Self::of(Orientation::from_exif(number))
     }
@@ -115,12 +114,12 @@ impl Turn {
         Self { transposed, flipped, upended }
     }
 
-    /// Whether it leaves images as they are.
+    /// True if it does not change images.
     pub fn is_none(self) -> bool {
         self == Self::default()
     }
 
-    /// The shape that is shown of a stored one, and the other way round.
+    /// Returns the shape after turning an image of this shape. The same function computes the inverse.
     pub(crate) fn spec(self, spec: ImageSpec) -> ImageSpec {
         match self.transposed {
             true => ImageSpec { height: spec.width, width: spec.height, ..spec },
@@ -128,7 +127,7 @@ impl Turn {
         }
     }
 
-    /// A box in the stored image as a box in the one that is shown.
+    /// Converts a box in the stored image to a box in the shown image.
     pub fn turned(self, stored: BoundingBox) -> BoundingBox {
         let BoundingBox { mut ymin, mut xmin, mut ymax, mut xmax } = stored;
         if self.transposed {
@@ -143,7 +142,7 @@ impl Turn {
         BoundingBox { ymin, xmin, ymax, xmax }
     }
 
-    /// What is needed of the stored image for a part of the `shown` one.
+    /// Returns the part of the stored image that is needed for a part of the `shown` image.
     pub(crate) fn need(self, need: Need, shown: ImageSpec) -> Need {
         let (height, width) = (shown.height as usize, shown.width as usize);
         let Region { mut top, mut left, mut bottom, mut right } = need.region;
@@ -163,7 +162,7 @@ impl Turn {
         Need { region, shrink }
     }
 
-    /// Turns a decoded part of the stored image into that of the `shown` one.
+    /// Turns a decoded part of the stored image into a part of the `shown` image.
     pub(crate) fn apply(self, part: Part, source: &[u8], shown: ImageSpec, target: &mut Vec<u8>) -> Part {
         let (rows, columns) = if self.transposed { (part.columns, part.rows) } else { (part.rows, part.columns) };
         let (mut top, mut left) = if self.transposed { (part.origin.1, part.origin.0) } else { part.origin };
@@ -204,13 +203,13 @@ impl Turn {
     }
 }
 
-/// The corners of squares that cover so many rows and columns.
+/// Returns the corners of squares that cover this many rows and columns.
 fn tiles(rows: usize, columns: usize) -> impl Iterator<Item = (usize, usize)> {
     (0..rows).step_by(TILE).flat_map(move |top| (0..columns).step_by(TILE).map(move |left| (top, left)))
 }
 
-/// The most that an image may be reduced whose side of so many pixels is mirrored: a reduced image begins with a whole pixel, and
-/// mirrored it must end with one.
+/// Returns the maximum reduction of an image if a side of this length is mirrored. A reduced image begins with a whole
+/// pixel, so if it is mirrored, it must also end with one.
 fn most_shrink(side: usize) -> f64 {
     match side {
         side if side.is_multiple_of(4) => f64::INFINITY,
@@ -225,7 +224,7 @@ mod tests {
 
     #[test]
     fn a_box_is_turned_with_its_image() {
-        // a stored image of 1 x 4 pixels, a box around its second one
+        // A stored image of 1 x 4 pixels, and a box around its second pixel.
         let stored = BoundingBox { ymin: 0.0, xmin: 0.25, ymax: 1.0, xmax: 0.5 };
         for number in 0..8 {
             let [transposed, flipped, upended] = [1, 2, 4].map(|bit| number & bit != 0);

@@ -1,4 +1,4 @@
-//! Opening files safely and writing them whole.
+//! Opens files safely, and writes files atomically.
 
 pub mod overwrite;
 pub(crate) mod private;

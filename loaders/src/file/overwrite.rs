@@ -1,5 +1,5 @@
-//! Files that a command writes where its user says. A slip, such as `--sheet photos/*.png`, whose first photo becomes the sheet, must not
-//! cost a file, so the name is looked at before any work.
+//! Checks the paths of output files before any work starts, so that a mistake does not destroy a file. For example,
+//! with `--sheet photos/*.png` the shell passes the first photo as the path of the sheet.
 
 use std::fs::{self, Metadata};
 use std::io::{ErrorKind, Read};
@@ -11,23 +11,24 @@ use crate::error::{folder_of, why};
 use super::regular;
 use super::safe_create::NewFile;
 
-/// Bytes from its beginning by which a file is known.
+/// Number of bytes at the start of a file that identify its type.
 const HEAD: u64 = 256;
 
-/// What a file is to hold.
+/// The type of content that a file should have.
 #[derive(Debug)]
 pub struct Content {
-    /// In words, as `a table of NumPy`.
+    /// For messages, for example `a table of NumPy`.
     pub name: &'static str,
-    /// Whether a file that begins so holds it.
+    /// Returns true if a file that starts with these bytes has this type.
     pub begins: fn(&[u8]) -> bool,
 }
 
-/// Whether a command that reads `inputs` may write `content` to `path`: its folder takes new files, and what may be there already is
-/// of the same kind, and none of the inputs.
+/// Checks that a command which reads `inputs` may write `content` to `path`. New files must be allowed in the
+/// directory. An existing file must have the same type and must not be one of the inputs.
 ///
 /// # Errors
-/// If not, with the cure.
+///
+/// Returns a message that says what to do.
 pub fn check(path: &Path, content: &Content, inputs: &[&Path]) -> Result<(), String> {
     if let Ok(there) = fs::metadata(path) {
         replaces(path, &there, content, inputs)?;
@@ -41,7 +42,7 @@ pub fn check(path: &Path, content: &Content, inputs: &[&Path]) -> Result<(), Str
     })
 }
 
-/// The same for a file that is there.
+/// The part of [`check`] for a file that exists.
 fn replaces(path: &Path, there: &Metadata, content: &Content, inputs: &[&Path]) -> Result<(), String> {
     let refuse = |why: &str| Err(format!("{} {why}; name another file", path.display()));
     let id = |file: &Metadata| (file.dev(), file.ino());
@@ -52,7 +53,7 @@ fn replaces(path: &Path, there: &Metadata, content: &Content, inputs: &[&Path]) 
     let read = regular::open(path).and_then(|file| file.take(HEAD).read_to_end(&mut head));
     match read {
         Err(error) => refuse(&format!("is there and cannot be looked at, so it is not written over: {error}")),
-        // nothing is lost
+        // An empty file contains nothing that could be lost.
         Ok(0) => Ok(()),
         Ok(_) if (content.begins)(&head) => Ok(()),
         Ok(_) => refuse(&format!("is there and is not {}, so it is not written over", content.name)),

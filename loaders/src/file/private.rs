@@ -1,4 +1,5 @@
-//! A folder that only this user can read and write, below one that others may write to, such as /tmp.
+//! Creates a directory that only this user can read and write, below a directory that others may write to, such as
+//! `/tmp`.
 
 use std::fs::{self, DirBuilder, File, OpenOptions};
 use std::io;
@@ -7,16 +8,18 @@ use std::path::Path;
 
 use crate::error::{Error, folder_of};
 
-/// Write permission for everybody, and the bit that keeps them from renaming the files of others.
+/// Write permission for everyone, and the bit that prevents users from renaming files of others.
 const EVERYBODY: u32 = 0o002;
 const STICKY: u32 = 0o1000;
-/// Permissions of anybody but the owner.
+/// All permissions of group and others.
 const OTHERS: u32 = 0o077;
 
-/// Makes `folder` for this user alone if it is missing. Its parent must be there.
+/// Creates `folder` for this user only, if it does not exist. Its parent must exist.
 ///
 /// # Errors
-/// For one that is a link, belongs to another user or is open to others, and where others could put another folder in its place.
+///
+/// Returns an error if the directory is a link, belongs to another user, is accessible to others, or could be replaced
+/// by others.
 pub(crate) fn make(folder: &Path) -> Result<(), Error> {
     let parent = folder_of(folder);
     let mode = fs::metadata(parent).map_err(Error::io("open", parent))?.mode();
@@ -36,7 +39,7 @@ pub(crate) fn make(folder: &Path) -> Result<(), Error> {
         }
         Err(error) => return Err(Error::io("open", folder)(error)),
     };
-    // of what is open, whatever the name leads to meanwhile
+    // Check the opened directory, because the name may refer to another one by now.
     let meta = opened.metadata().map_err(Error::io("open", folder))?;
     let me = rustix::process::geteuid().as_raw();
     match (meta.uid() == me, meta.mode() & OTHERS) {

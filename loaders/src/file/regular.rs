@@ -1,5 +1,5 @@
-//! Opening the files of data sets and of their sources. They must be regular files: opening a FIFO in the place of a shard would block
-//! its rank, and with it all others, until somebody writes to it.
+//! Opens files of data sets and their sources. They must be regular files: opening a FIFO in place of a shard would
+//! block its rank, and so all ranks, until someone writes to the FIFO.
 
 use crate::stall::during;
 use std::fs::{File, FileType, OpenOptions};
@@ -7,12 +7,13 @@ use std::io::{self, Read};
 use std::os::unix::fs::{FileTypeExt, OpenOptionsExt};
 use std::path::Path;
 
-/// Opens a regular file for reading; anything else is an error at once.
+/// Opens a regular file for reading.
 ///
 /// # Errors
-/// Those of the system; a FIFO, a folder or a device.
+///
+/// Returns the system's error, or an error for a FIFO, a directory or a device.
 pub fn open(path: &Path) -> io::Result<File> {
-    // O_NONBLOCK: without it opening a FIFO blocks. It does not change reads of regular files.
+    // Without O_NONBLOCK, opening a FIFO blocks. The flag does not affect reads of regular files.
     let (file, kind) = during("opening", path, || {
         let file = OpenOptions::new().read(true).custom_flags(libc::O_NONBLOCK).open(path)?;
         let kind = file.metadata()?.file_type();
@@ -27,11 +28,12 @@ pub fn open(path: &Path) -> io::Result<File> {
 /// Reads a regular file.
 ///
 /// # Errors
-/// As [`open`].
+///
+/// Returns the same errors as [`open`], and errors while reading.
 pub fn read(path: &Path) -> io::Result<Vec<u8>> {
     let mut bytes = Vec::new();
     let mut file = open(path)?;
-    // one more than the file has, so that its end is seen without growing
+    // Reserve one byte more than the file has. Then the end of the file is detected without growing the buffer.
     bytes
         .try_reserve_exact((file.metadata()?.len() as usize).saturating_add(1))
         .map_err(|_| io::ErrorKind::OutOfMemory)?;
@@ -42,7 +44,8 @@ pub fn read(path: &Path) -> io::Result<Vec<u8>> {
 /// Reads the text of a regular file.
 ///
 /// # Errors
-/// As [`open`]; text that is not UTF-8.
+///
+/// Returns the same errors as [`open`], and errors while reading. Text that is not UTF-8 is an error.
 pub fn read_to_string(path: &Path) -> io::Result<String> {
     let mut text = String::new();
     let mut file = open(path)?;

@@ -1,4 +1,4 @@
-//! Writing a small file whole or not at all.
+//! Writes a small file atomically.
 
 use std::io::Write;
 use std::path::{Path, PathBuf};
@@ -7,8 +7,8 @@ use crate::error::Error;
 use crate::file::safe_create::NewFile;
 use crate::stall::during;
 
-/// Writes `bytes` to a new file beside `path`, syncs it, renames it to `path` and syncs the folder. On failure nothing is left behind and
-/// an old file stays as it was.
+/// Writes `bytes` to a temporary file in the same directory, syncs it, renames it to `path` and syncs the directory. If
+/// it fails, nothing is left behind, and an old file does not change.
 pub fn replace(path: &Path, bytes: &[u8]) -> Result<(), Error> {
     during("writing", path, || {
         let mut new = NewFile::beside(path).map_err(Error::io("create", path))?;
@@ -17,7 +17,7 @@ pub fn replace(path: &Path, bytes: &[u8]) -> Result<(), Error> {
     })
 }
 
-/// `path` with `suffix` appended to its file name.
+/// Appends `suffix` to the file name.
 pub(crate) fn suffixed(path: &Path, suffix: &str) -> PathBuf {
     let mut name = path.as_os_str().to_owned();
     name.push(suffix);
@@ -36,7 +36,7 @@ mod tests {
         replace(&dir.join("a"), b"one").unwrap();
         replace(&dir.join("a"), b"two").unwrap();
         assert_eq!(fs::read(dir.join("a")).unwrap(), b"two");
-        // A folder cannot be replaced by a file.
+        // A file cannot replace a directory.
         fs::create_dir_all(dir.join("taken/inside")).unwrap();
         assert!(replace(&dir.join("taken"), b"three").is_err());
         let mut names: Vec<_> = fs::read_dir(&dir).unwrap().map(|e| e.unwrap().file_name()).collect();

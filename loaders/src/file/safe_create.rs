@@ -1,9 +1,10 @@
-//! The one place where files of this program come into being, safely also in folders that others can write to: never through a link that
-//! somebody has put there, and whole or not at all.
+//! Creates all files of this program. This is safe even in directories that others can write to: it never follows a
+//! link that someone else has put there, and files are complete or do not exist.
 //!
-//! All three packages create their files here, which is why it stands in the one that the other two rest on. A [`NewFile`] has a random
-//! name beside its target until it is complete. A log that grows in place, or a file that is locked, is opened by [`to_append`] and
-//! [`to_update`]: a regular file with one name, or a new one.
+//! All crates create their files with these functions, which is why they are in the crate that all others depend on. A
+//! [`NewFile`] has a random name in the directory of its target until it is complete. [`to_append`] and [`to_update`]
+//! open logs that grow in place and files that are locked. They accept a regular file with a single name, or create
+//! one.
 
 use std::ffi::{OsStr, OsString};
 use std::fs::{self, File, OpenOptions};
@@ -18,24 +19,25 @@ use crate::error::folder_of;
 
 /// Permissions for a file that only the owner can access.
 const PRIVATE: u32 = 0o600;
-/// Digits of the random part of a temporary name.
+/// Number of digits in the random part of a temporary name.
 const DIGITS: usize = 16;
-/// Of the target's name, so many bytes are in the temporary one: names end at 255.
+/// Maximum number of bytes of the target's name in the temporary name. File names are limited to 255 bytes.
 const NAME: usize = 200;
-/// Names that are tried. A second one is needed only if somebody guesses 64 random bits.
+/// Maximum number of names to try. A second name is needed only if someone guesses 64 random bits.
 const TRIES: usize = 8;
 
-/// A file under a temporary name beside its target. It gets the target's name by [`NewFile::publish`], and is removed if dropped before.
+/// A file with a temporary name in the directory of its target. [`NewFile::publish`] renames it to the target. Dropping
+/// it removes the file.
 #[derive(Debug)]
 pub struct NewFile {
-    /// None once it is published.
+    /// `None` after publication.
     file: Option<File>,
     temporary: PathBuf,
     target: PathBuf,
 }
 
 impl NewFile {
-    /// Creates it in the folder of `target`, with the permissions that the umask leaves.
+    /// Creates the file in the directory of `target`, with the default permissions.
     pub fn beside(target: &Path) -> io::Result<Self> {
         Self::made_by(create_new, target)
     }
@@ -60,19 +62,20 @@ impl NewFile {
         Err(refused)
     }
 
-    /// The open file, for reading and writing.
+    /// Returns the open file, for reading and writing.
     pub fn file(&mut self) -> io::Result<&mut File> {
         self.file.as_mut().ok_or_else(|| io::ErrorKind::NotFound.into())
     }
 
-    /// A path for libraries that open files by name: that of the open file itself, which nobody can put another one in the place of;
-    /// without /proc the temporary one.
+    /// Returns a path for libraries that open files by name. It refers to the open file itself, so nobody can replace
+    /// it. Without `/proc`, it is the temporary name.
     pub fn name(&self) -> PathBuf {
         let open = self.file.as_ref().map(|file| PathBuf::from(format!("/proc/self/fd/{}", file.as_raw_fd())));
         open.filter(|path| path.exists()).unwrap_or_else(|| self.temporary.clone())
     }
 
-    /// Makes it durable under the target's name, in whose place it comes, and gives the open file.
+    /// Syncs the file, renames it to the target, replacing any old file, and syncs the directory. Returns the open
+    /// file.
     pub fn publish(mut self) -> io::Result<File> {
         self.file()?.sync_all()?;
         let target = self.target.clone();
@@ -81,7 +84,8 @@ impl NewFile {
         Ok(file)
     }
 
-    /// The same without waiting for the disk, for what can be made again and is checked when it is used.
+    /// As [`NewFile::publish`], but does not wait for the disk. Use it for files that can be created again and are
+    /// checked before use.
     pub fn publish_unsynced(mut self) -> io::Result<File> {
         fs::rename(&self.temporary, &self.target)?;
         self.file.take().ok_or_else(|| io::ErrorKind::NotFound.into())
@@ -91,15 +95,15 @@ impl NewFile {
 impl Drop for NewFile {
     fn drop(&mut self) {
         if self.file.is_some() {
-            // the failure itself is reported; what is left only takes space
+            // The failure itself is reported elsewhere. A file that is left over only takes space.
             let _ = fs::remove_file(&self.temporary);
         }
     }
 }
 
-/// Creates a file that must not be there yet, for reading and writing.
+/// Creates a file that must not exist yet, for reading and writing.
 pub fn create_new(path: &Path) -> io::Result<File> {
-    // O_EXCL follows no link as the last part of a path
+    // O_EXCL does not follow a link at the end of the path.
     OpenOptions::new().read(true).write(true).create_new(true).custom_flags(libc::O_NOFOLLOW).open(path)
 }
 
@@ -108,27 +112,31 @@ pub fn create_private(path: &Path) -> io::Result<File> {
     OpenOptions::new().read(true).write(true).create_new(true).mode(PRIVATE).custom_flags(libc::O_NOFOLLOW).open(path)
 }
 
-/// Opens a file of ours that is there, for reading and writing; none if there is nothing of that name.
+/// Opens an existing file of ours for reading and writing. Returns `None` if it does not exist.
 ///
 /// # Errors
-/// For a link, for a file that has a second name elsewhere, and for what is no regular file.
+///
+/// Returns an error for a link, for a file that has a second name (hard link), and for anything that is not a regular
+/// file.
 pub fn open_own(path: &Path) -> io::Result<Option<File>> {
-    // O_NONBLOCK: opening a FIFO does not wait
+    // O_NONBLOCK: opening a FIFO does not block.
     own(OpenOptions::new().read(true).write(true), path)
 }
 
-/// Opens a file of ours to write at its end, or creates it.
+/// Opens a file of ours for appending, or creates it.
 ///
 /// # Errors
-/// As [`open_own`].
+///
+/// Returns the same errors as [`open_own`].
 pub fn to_append(path: &Path) -> io::Result<File> {
     there_or_new(path, || own(OpenOptions::new().read(true).append(true), path), create_new)
 }
 
-/// Opens a file of ours to be changed in place, or creates it.
+/// Opens a file of ours for changes in place, or creates it.
 ///
 /// # Errors
-/// As [`open_own`].
+///
+/// Returns the same errors as [`open_own`].
 pub fn to_update(path: &Path) -> io::Result<File> {
     there_or_new(path, || open_own(path), create_new)
 }
@@ -136,7 +144,8 @@ pub fn to_update(path: &Path) -> io::Result<File> {
 /// Like [`to_update`], for a file that only this user can open.
 ///
 /// # Errors
-/// The same as [`open_own`].
+///
+/// Returns the same errors as [`open_own`].
 pub fn to_update_private(path: &Path) -> io::Result<File> {
     there_or_new(path, || open_own(path), create_private)
 }
@@ -151,7 +160,7 @@ fn there_or_new(
             return Ok(file);
         }
         match create(path) {
-            // opened again, as one that was there
+            // Open it again like an existing file.
             Ok(_) => {}
             Err(error) if error.kind() == io::ErrorKind::AlreadyExists => {}
             Err(error) => return Err(error),
@@ -173,7 +182,7 @@ fn own(options: &mut OpenOptions, path: &Path) -> io::Result<Option<File>> {
     let meta = file.metadata()?;
     match (meta.is_file(), meta.nlink()) {
         (false, _) => refuse("it is no regular file".into()),
-        // removed since it was opened
+        // It was removed after it was opened.
         (true, 0) => Ok(None),
         (true, 1) => Ok(Some(file)),
         (true, names) => {
@@ -182,7 +191,7 @@ fn own(options: &mut OpenOptions, path: &Path) -> io::Result<Option<File>> {
     }
 }
 
-/// Whether a name is one that a [`NewFile`] has before it is published, and of which target.
+/// If the name is the temporary name of a [`NewFile`], returns the name of its target.
 pub fn target_of(temporary: &OsStr) -> Option<&OsStr> {
     let inner = temporary.as_bytes().strip_prefix(b".")?.strip_suffix(b".tmp")?;
     let (name, digits) = inner.split_at_checked(inner.len().checked_sub(DIGITS)?)?;
@@ -190,7 +199,7 @@ pub fn target_of(temporary: &OsStr) -> Option<&OsStr> {
     (!name.is_empty() && digits.iter().all(u8::is_ascii_hexdigit)).then(|| OsStr::from_bytes(name))
 }
 
-/// Removes what killed processes have left half-written in a folder that no other process writes to now.
+/// Removes incomplete files that killed processes have left in a directory. No other process may be writing there.
 pub fn remove_leftovers(folder: &Path) -> io::Result<()> {
     for entry in fs::read_dir(folder)? {
         let entry = entry?;
@@ -201,7 +210,7 @@ pub fn remove_leftovers(folder: &Path) -> io::Result<()> {
     Ok(())
 }
 
-/// Makes the entry of a file in its folder durable.
+/// Makes the directory entry of a file durable.
 fn sync_folder(path: &Path) -> io::Result<()> {
     File::open(folder_of(path))?.sync_all()
 }
@@ -214,7 +223,7 @@ fn temporary_name(name: &OsStr) -> OsString {
     temporary
 }
 
-/// 64 random bits in hexadecimal, from the keys that the standard library draws from the system.
+/// Returns 64 random bits in hexadecimal. They come from the random keys of the standard library's hasher.
 pub fn random_digits() -> String {
     let word = RandomState::new().hash_one(std::process::id());
     format!("{word:0DIGITS$x}")
@@ -281,7 +290,7 @@ mod tests {
         assert_eq!(create_new(&link).unwrap_err().kind(), io::ErrorKind::AlreadyExists);
         assert!(to_append(&link).unwrap_err().to_string().contains("symbolic link"));
         assert!(to_update(&link).unwrap_err().to_string().contains("symbolic link"));
-        // a link to nothing yet
+        // A link to a file that does not exist.
         symlink(folder.join("nothing"), folder.join("empty")).unwrap();
         assert!(to_append(&folder.join("empty")).is_err() && !folder.join("nothing").exists());
         fs::hard_link(&victim, folder.join("second")).unwrap();

@@ -1,12 +1,13 @@
-//! Starts the way of a file's bytes to the disk, so that a sync which comes later finds most of it done.
+//! Starts writing a file to disk, so that a later sync has little left to do.
 
 use std::fs::File;
 use std::os::fd::AsRawFd;
 
-/// Asks the kernel to write what it has of the file in its page cache, and returns without waiting for the disk. Only a hint: it makes
-/// nothing durable, and an error is that of the sync behind it.
+/// Asks the kernel to write the file's dirty pages, and returns without waiting for the disk. This is only a hint: it
+/// makes nothing durable, and errors appear in the sync that follows.
 pub fn start(file: &File) {
-    // SAFETY: a call of the system with an open file and numbers; it touches no memory of this process. From 0 on, 0 bytes: the whole file.
+    // SAFETY: the system call gets an open file and numbers, and does not access memory of this process. Offset 0 with
+    // length 0 means the whole file.
     unsafe { libc::sync_file_range(file.as_raw_fd(), 0, 0, libc::SYNC_FILE_RANGE_WRITE) };
 }
 
@@ -15,7 +16,7 @@ mod tests {
     use super::*;
     use std::io::Write;
 
-    /// Pipes and devices, where the call fails, as well as files.
+    /// Includes pipes and devices, for which the call fails.
     #[test]
     fn the_content_stays_whatever_the_file_is() {
         let path = std::env::temp_dir().join(format!("loaders-write-back-{}", std::process::id()));

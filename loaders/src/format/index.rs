@@ -1,5 +1,5 @@
-//! The index of a shard: the file `<shard>.idx` of lines `offset size`, the layout that DALI's `tfrecord2idx` writes. A size includes
-//! the framing.
+//! The index of a shard: the file `<shard>.idx`, which has lines of the form `offset size`. DALI's `tfrecord2idx`
+//! writes the same format. A size includes the framing.
 
 use std::path::{Path, PathBuf};
 
@@ -9,28 +9,28 @@ use crate::file::replace::{replace, suffixed};
 use crate::format::record::OVERHEAD;
 use crate::text::push_decimal;
 
-/// Characters of a faulty line that a message shows.
+/// Maximum number of characters of a wrong line in a message.
 const SHOWN: usize = 80;
 
-/// The path of a shard's index: `.idx` appended to the shard's file name.
+/// Returns the path of a shard's index: `.idx` appended to the shard's file name.
 pub fn index_path(shard: &Path) -> PathBuf {
     suffixed(shard, ".idx")
 }
 
-/// Writes the index of the shard at `shard`, whole or not at all. `entries` are (offset, size with
-/// framing), as [`RecordWriter::write`](crate::record::RecordWriter::write) returns them.
+/// Writes the index of the shard at `shard` atomically. `entries` are (offset, size including framing) as returned by
+/// [`RecordWriter::write`](crate::record::RecordWriter::write).
 pub fn write_index(shard: &Path, entries: &[(u64, u64)]) -> Result<(), Error> {
     replace(&index_path(shard), index_text(entries).as_bytes())
 }
 
-/// Whether the index of the shard is there and says just what `entries` do, in these or other characters.
+/// Returns true if the shard has an index with exactly these `entries`. Its text may be formatted differently.
 pub fn index_is(shard: &Path, entries: &[(u64, u64)]) -> bool {
     let length = entries.last().map_or(0, |(offset, size)| offset + size);
     let found = regular::read_to_string(&index_path(shard)).ok().and_then(|text| parse_index(&text, length).ok());
     found.is_some_and(|offsets| entries.iter().map(|&(offset, _)| offset).chain([length]).eq(offsets))
 }
 
-/// What the index of `entries` holds.
+/// Formats the index of `entries`.
 pub fn index_text(entries: &[(u64, u64)]) -> String {
     let mut text = String::with_capacity(entries.len() * 16);
     for (offset, size) in entries {
@@ -42,7 +42,8 @@ pub fn index_text(entries: &[(u64, u64)]) -> String {
     text
 }
 
-/// The start of each record and then the length of the shard, `file` bytes; or what is wrong with the index, in words.
+/// Returns the start of each record, followed by `file`, the size of the shard in bytes. Returns a message if the index
+/// is wrong.
 pub(crate) fn parse_index(text: &str, file: u64) -> Result<Vec<u64>, String> {
     let mut offsets = Vec::new();
     let mut end = 0u64;

@@ -12,35 +12,33 @@ use crate::file::regular;
 use crate::file::replace::replace;
 use crate::file::safe_create;
 
-/// The manifest's file name.
 pub const MANIFEST: &str = "dataset.json";
 
-/// The version of `dataset.json` where every image has one label.
+/// The version of `dataset.json` for data sets with one label per image.
 pub const VERSION: u32 = 1;
 
-/// The version where images may have several labels, or none: programs that know of one label refuse it.
+/// The version for multi-label data sets. Programs that only support one label reject it.
 pub const VERSION_OF_SEVERAL: u32 = 2;
 
-/// What `dataset.json` holds.
+/// The contents of `dataset.json`.
 #[derive(Debug, Clone, PartialEq, Serialize, Deserialize)]
 pub struct Manifest {
     /// 1, or 2 with `multi_label`.
     pub version: u32,
-    /// Whether images may have several labels, or none.
+    /// True if an image may have any number of labels, including zero.
     #[serde(default, skip_serializing_if = "std::ops::Not::not")]
     pub multi_label: bool,
-    /// Names of the classes, in order of their labels.
+    /// Names of the classes. The index is the label.
     pub classes: Vec<String>,
-    /// Subtracted from each stored label; 1 for TensorFlow's ImageNet shards, else 0.
+    /// Subtracted from each stored label. 1 for TensorFlow's ImageNet shards, otherwise 0.
     #[serde(default)]
     pub label_offset: i64,
-    /// Mean of pixel / 255 over the training split, per channel; empty if not measured.
+    /// Mean of pixel / 255 over the training split, per channel. Empty if not measured.
     #[serde(default)]
     pub mean: Vec<f64>,
     /// Population standard deviation of pixel / 255 over the training split, per channel.
     #[serde(default)]
     pub std: Vec<f64>,
-    /// The splits by name.
     pub splits: BTreeMap<String, SplitManifest>,
 }
 
@@ -49,7 +47,7 @@ pub struct Manifest {
 pub struct SplitManifest {
     /// Number of samples.
     pub count: u64,
-    /// The shards, in the order that defines the samples' ids.
+    /// The shards, in the order that defines the sample ids.
     pub shards: Vec<ShardManifest>,
     /// Height and width, if all images are known to have one size.
     #[serde(default, skip_serializing_if = "Option::is_none")]
@@ -57,7 +55,7 @@ pub struct SplitManifest {
     /// Smallest height and width, then largest height and width, if the images are known to differ.
     #[serde(default, skip_serializing_if = "Option::is_none")]
     pub sizes: Option<[[u32; 2]; 2]>,
-    /// Number of images that `mean` and `std` were measured on, if not on all of the split.
+    /// Number of images on which `mean` and `std` were measured, if it was not the whole split.
     #[serde(default, skip_serializing_if = "Option::is_none")]
     pub measured: Option<u64>,
     /// Number of images whose records have entry points, if any.
@@ -68,21 +66,21 @@ pub struct SplitManifest {
 /// A shard in `dataset.json`.
 #[derive(Debug, Clone, PartialEq, Eq, Serialize, Deserialize)]
 pub struct ShardManifest {
-    /// File name, in the data set's folder.
+    /// File name in the directory of the data set.
     pub file: String,
     /// Number of records.
     pub count: u64,
-    /// Size of the file.
+    /// Size of the file in bytes.
     pub bytes: u64,
 }
 
 impl Manifest {
-    /// The version of a data set of this kind.
+    /// Returns the version for a data set that is or is not multi-label.
     pub fn version_of(multi_label: bool) -> u32 {
         if multi_label { VERSION_OF_SEVERAL } else { VERSION }
     }
 
-    /// Reads and checks `dir/dataset.json`; unknown keys are ignored.
+    /// Reads and checks `dir/dataset.json`. Unknown keys are ignored.
     pub fn read(dir: &Path) -> Result<Self, Error> {
         let path = dir.join(MANIFEST);
         let text = match regular::read_to_string(&path) {
@@ -100,13 +98,14 @@ impl Manifest {
         Ok(manifest)
     }
 
-    /// Writes `dir/dataset.json`, whole or not at all; refuses a manifest that `read` would refuse.
+    /// Writes `dir/dataset.json` atomically. Returns an error for a manifest that `read` would reject.
     pub fn write(&self, dir: &Path) -> Result<(), Error> {
         let path = dir.join(MANIFEST);
         replace(&path, self.text(&path)?.as_bytes())
     }
 
-    /// The same in a folder that has none and that nobody reads yet: the content is durable, its name once the folder is synced.
+    /// As [`Manifest::write`], in a directory without a manifest that nobody reads yet. The content is durable, and the
+    /// name becomes durable when the directory is synced.
     pub fn create(&self, dir: &Path) -> Result<(), Error> {
         let path = dir.join(MANIFEST);
         let text = self.text(&path)?;
@@ -144,7 +143,7 @@ impl Manifest {
             return Err("`mean` and `std` must be finite, `std` not negative".into());
         }
         self.splits.iter().try_for_each(|(name, split)| {
-            // files are named after splits
+            // Files are named after splits.
             if !is_file_name(name) {
                 let name = name.escape_debug();
                 return Err(format!("names of splits must be usable as names of files, got \"{name}\""));
@@ -174,7 +173,7 @@ fn is_file_name(name: &str) -> bool {
     Path::new(name).file_name() == Some(name.as_ref())
 }
 
-/// What to say of a folder in which `dataset.json` was not found.
+/// Returns the reason why a directory has no `dataset.json`.
 fn why_no_manifest(dir: &Path) -> String {
     match fs::read_dir(dir) {
         Err(e) if e.kind() == io::ErrorKind::NotFound => "there is no such folder".into(),

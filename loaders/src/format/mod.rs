@@ -1,4 +1,4 @@
-//! What the files of a data set hold: TFRecords of tf.Example, indexes, and `dataset.json`.
+//! The file formats of a data set: TFRecords of tf.Example, indexes, and `dataset.json`.
 
 pub mod example;
 pub(crate) mod index;

@@ -1,5 +1,5 @@
-//! The wire format of protobuf, as far as tf.Example needs it: walking the fields of a message without copies, and writing
-//! fields of known length. `example` knows which fields mean what.
+//! The wire format of protobuf, as far as tf.Example needs it. Reads the fields of a message without copies, and writes
+//! fields of known length. The meaning of the fields is defined in `example`.
 
 use crate::fault::Malformed;
 
@@ -7,11 +7,11 @@ use crate::fault::Malformed;
 pub(crate) enum Value<'a> {
     Varint(u64),
     Bytes(&'a [u8]),
-    /// The 4 or 8 bytes of a number of fixed width.
+    /// The 4 or 8 bytes of a fixed-width number.
     Fixed(&'a [u8]),
 }
 
-/// Walks the fields of one protobuf message.
+/// Iterates over the fields of one protobuf message.
 pub(crate) struct Fields<'a>(pub &'a [u8]);
 
 impl<'a> Fields<'a> {
@@ -45,7 +45,7 @@ impl<'a> Fields<'a> {
     }
 }
 
-/// Takes a base-128 varint of at most ten bytes.
+/// Reads a base-128 varint of at most ten bytes.
 #[inline]
 pub(crate) fn varint(bytes: &mut &[u8]) -> Result<u64, Malformed> {
     let mut value = 0u64;
@@ -59,7 +59,7 @@ pub(crate) fn varint(bytes: &mut &[u8]) -> Result<u64, Malformed> {
     Err(Malformed("a number does not end"))
 }
 
-/// Length of a length-delimited field of fewer than 16 in number, with its tag.
+/// Returns the length of a length-delimited field including its tag. The field number must be below 16.
 #[inline]
 pub(crate) fn nested(length: usize) -> usize {
     1 + varint_length(length as u64) + length

@@ -1,8 +1,8 @@
-//! The TFRecord framing: lengths and masked checksums. `example` reads the payloads; `shard` adds to a fault which file and record it
-//! belongs to.
+//! The framing of TFRecords: lengths and masked checksums. `example` reads the payloads. `shard` adds the file and the
+//! record to a fault.
 //!
-//! A record is `u64 length | u32 mask(crc(length bytes)) | payload | u32 mask(crc(payload))`, all
-//! little endian, CRC-32C (Castagnoli). A file is records end to end, with neither header nor footer.
+//! A record is `u64 length | u32 mask(crc(length bytes)) | payload | u32 mask(crc(payload))`, little-endian, with
+//! CRC-32C (Castagnoli). A file is a sequence of records without header or footer.
 
 use std::io::{self, Write};
 
@@ -10,10 +10,10 @@ use crate::crc32c::crc32c;
 
 pub use crate::fault::RecordFault;
 
-/// Bytes that the framing adds to each payload.
+/// Number of bytes that the framing adds to each payload.
 pub const OVERHEAD: u64 = 16;
 
-/// Bytes before the payload: the length and its checksum.
+/// Number of bytes before the payload: the length and its checksum.
 pub(crate) const HEADER: usize = 12;
 
 const MASK_DELTA: u32 = 0xa282_ead8;
@@ -23,7 +23,8 @@ pub fn masked_crc32c(bytes: &[u8]) -> u32 {
     crc32c(bytes).rotate_right(15).wrapping_add(MASK_DELTA)
 }
 
-/// Appends a record to `out`, its payload by `write`, which only appends; returns its size with the framing. No byte is copied twice.
+/// Appends a record to `out` and returns its size including framing. `write` appends the payload and must not do
+/// anything else. No byte is copied twice.
 pub fn append_record(out: &mut Vec<u8>, write: impl FnOnce(&mut Vec<u8>)) -> u64 {
     let start = out.len();
     out.extend_from_slice(&[0; HEADER]);
@@ -44,12 +45,12 @@ pub struct RecordWriter<W: Write> {
 }
 
 impl<W: Write> RecordWriter<W> {
-    /// A writer whose first record is at offset 0. Give it a buffered `inner`.
+    /// Creates a writer whose first record is at offset 0. `inner` should be buffered.
     pub fn new(inner: W) -> Self {
         Self { inner, offset: 0 }
     }
 
-    /// Appends one record and returns its offset and its size with the framing, both in bytes.
+    /// Appends one record. Returns its offset, and its size including framing, both in bytes.
     pub fn write(&mut self, payload: &[u8]) -> io::Result<(u64, u64)> {
         let length = (payload.len() as u64).to_le_bytes();
         self.inner.write_all(&length)?;
@@ -62,14 +63,15 @@ impl<W: Write> RecordWriter<W> {
         Ok((at, size))
     }
 
-    /// Flushes and hands back the inner writer.
+    /// Flushes and returns the inner writer.
     pub fn finish(mut self) -> io::Result<W> {
         self.inner.flush()?;
         Ok(self.inner)
     }
 }
 
-/// The size, framing included, of the record whose header is at the start of `bytes`; its checksum is verified.
+/// Returns the size, including framing, of the record whose header is at the start of `bytes`. Verifies the header's
+/// checksum.
 pub(crate) fn record_size(bytes: &[u8]) -> Result<u64, RecordFault> {
     let Some((header, _)) = bytes.split_first_chunk::<HEADER>() else {
         return Err(RecordFault::Truncated { need: OVERHEAD, have: bytes.len() as u64 });
@@ -83,10 +85,10 @@ pub(crate) fn record_size(bytes: &[u8]) -> Result<u64, RecordFault> {
     Ok(u64::from_le_bytes(length).saturating_add(OVERHEAD))
 }
 
-/// Reads the record at `offset` of a whole file's bytes; both checksums are verified.
+/// Reads the record at `offset` of a file's bytes and verifies both checksums.
 ///
-/// Returns the payload and the offset of the next record. A hostile length cannot reach past
-/// `file`: bounds are checked before a byte is touched.
+/// Returns the payload and the offset of the next record. A wrong length cannot cause reads beyond `file`, because
+/// bounds are checked before any byte is read.
 pub fn read_record(file: &[u8], offset: u64) -> Result<(&[u8], u64), RecordFault> {
     let rest = usize::try_from(offset).ok().and_then(|at| file.get(at..)).unwrap_or(&[]);
     let have = rest.len() as u64;
@@ -107,20 +109,21 @@ pub fn read_record(file: &[u8], offset: u64) -> Result<(&[u8], u64), RecordFault
     Ok((payload, offset + length + OVERHEAD))
 }
 
-/// How a file is compressed.
+/// The compression of a file.
 #[derive(Debug, Clone, Copy, PartialEq, Eq)]
 pub enum Compressed {
-    /// A GZIP file, of one member or several.
+    /// A GZIP file with one or more members.
     Gzip,
     /// A ZLIB stream.
     Zlib,
 }
 
 impl Compressed {
-    /// How the file that begins with `head`, at least 12 bytes unless it is shorter, is compressed; `None` for plain records.
+    /// Detects the compression of a file from its first bytes. `head` should have at least 12 bytes, unless the file is
+    /// shorter. Returns `None` for plain records.
     pub fn of(head: &[u8]) -> Option<Self> {
         match *head {
-            // a record's length may begin like a compressed file, but then its checksum tells
+            // The length of a record may look like the start of a compressed file. In that case its checksum is valid.
             _ if head.len() >= HEADER && record_size(head).is_ok() => None,
             [0x1f, 0x8b, ..] => Some(Self::Gzip),
             [0x78, second, ..] if u16::from_be_bytes([0x78, second]).is_multiple_of(31) => Some(Self::Zlib),
@@ -128,7 +131,6 @@ impl Compressed {
         }
     }
 
-    /// Its name.
     pub const fn name(self) -> &'static str {
         match self {
             Self::Gzip => "GZIP",
@@ -151,7 +153,7 @@ mod tests {
 
     #[test]
     fn the_masked_crc_matches_the_published_check_value() {
-        // CRC-32C("123456789") = e3069283; masked = rotr(crc, 15) + a282ead8.
+        // CRC-32C("123456789") = e3069283, and masked = rotr(crc, 15) + a282ead8.
         assert_eq!(masked_crc32c(b"123456789"), 0xc78a_b0e5);
     }
 
@@ -232,7 +234,7 @@ mod compressed_tests {
         }
         assert_eq!(Compressed::of(&[0x78, 0x9d, 1, 2, 3]), None);
         assert_eq!(Compressed::of(&[]), None);
-        // lengths that begin like GZIP and like ZLIB
+        // Lengths that look like the start of GZIP and ZLIB.
         for length in [0x8b1f, 0x9c78] {
             let mut writer = RecordWriter::new(Vec::new());
             writer.write(&vec![0; length]).unwrap();

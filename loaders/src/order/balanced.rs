@@ -1,24 +1,26 @@
-//! The order of training in which every class has the same share of an epoch's draws, and the orders of evaluation.
+//! The training order in which every class has the same share of an epoch's draws, and the evaluation orders.
 
 use std::sync::Arc;
 
 use crate::order::job::{Job, Order};
 use crate::order::permutation::Permutation;
 
-/// The samples of each class, drawn in turn. An epoch has as many draws as there are samples, and each class the same number of them, up to
-/// one. Each class goes through permutations of its samples, one after another: a rare one through several in an epoch, a frequent one
-/// goes on where the epoch before has left it. A draw is a function of seed, epoch and position.
+/// Draws samples of all classes in turn. An epoch has as many draws as there are samples, and the numbers of draws per
+/// class differ by at most one.
+///
+/// Each class uses one permutation of its samples after another. A rare class uses several permutations per epoch. A
+/// frequent class continues where the previous epoch stopped. A draw is a function of seed, epoch and position.
 #[derive(Debug, Clone)]
 pub struct Balanced {
     seed: u64,
-    /// Ids of the samples of each class that has some.
+    /// Sample ids of each class that has samples.
     classes: Vec<Vec<u64>>,
-    /// Draws of an epoch.
+    /// Number of draws per epoch.
     n: u64,
 }
 
 impl Balanced {
-    /// For samples with these labels, by id; those without one are never drawn.
+    /// Creates the order for samples with these labels, indexed by id. Samples without a label are never drawn.
     pub fn new(seed: u64, labels: &[Option<u32>]) -> Self {
         let mut classes: Vec<Vec<u64>> = Vec::new();
         for (id, label) in (0..).zip(labels) {
@@ -32,36 +34,38 @@ impl Balanced {
         Self { seed, classes, n: labels.len() as u64 }
     }
 
-    /// Draws of an epoch.
+    /// Number of draws per epoch.
     pub fn len(&self) -> u64 {
         self.n
     }
 
-    /// Whether no sample has a label.
+    /// True if no sample has a label.
     pub fn is_empty(&self) -> bool {
         self.classes.is_empty()
     }
 
-    /// The sample that an epoch's draw `place` gives, after the epoch's permutation of its draws.
+    /// Returns the sample for draw `place` of an epoch. The epoch's permutation of its draws has already been applied
+    /// to `place`.
     ///
     /// # Panics
-    /// If there are no classes.
+    ///
+    /// Panics if there are no classes.
     pub(super) fn id(&self, epoch: u32, place: u64) -> u64 {
         let classes = self.classes.len() as u64;
         let (class, draw) = (place % classes, place / classes);
-        // draws of the class in each epoch
+        // Number of draws of this class per epoch.
         let each = self.n / classes + u64::from(class < self.n % classes);
         let number = u64::from(epoch) * each + draw;
         let ids = &self.classes[class as usize];
         let (turn, at) = (number / ids.len() as u64, number % ids.len() as u64);
-        // domain 0 is the permutation of the draws
+        // Domain 0 is the permutation of the draws.
         let permutation = Permutation::of_domain(self.seed, turn as u32, 1 + class as u32, ids.len() as u64);
         ids[permutation.get(at) as usize]
     }
 }
 
-/// The evaluation order: logical batches in order of ids, dealt whole and round-robin to ranks, so that the batches are the same for
-/// any number of ranks. `step` is the batch's number; epoch and worker are 0.
+/// The evaluation order. Logical batches follow the sample ids, and ranks get whole batches in turn (round-robin), so
+/// the batches are the same for any number of ranks. `step` is the batch's number. Epoch and worker are 0.
 #[derive(Debug, Clone)]
 pub struct EvalOrder {
     n: u64,
@@ -71,10 +75,11 @@ pub struct EvalOrder {
 }
 
 impl EvalOrder {
-    /// `n` samples in batches of `batch`; the part of rank `rank` of `ranks`.
+    /// Creates the order of rank `rank` of `ranks`, for `n` samples in batches of `batch`.
     ///
     /// # Panics
-    /// If `batch` is 0 or `rank` is not below `ranks`.
+    ///
+    /// Panics if `batch` is 0 or `rank` is not below `ranks`.
     pub fn new(n: u64, batch: usize, rank: usize, ranks: usize) -> Self {
         assert!(batch > 0, "batch must not be 0");
         assert!(rank < ranks, "no rank {rank} of {ranks}");
@@ -101,7 +106,7 @@ impl Order for EvalOrder {
     }
 }
 
-/// Another order whose ids are places in a list of ids.
+/// Applies another order to a list of ids: the ids of the other order are indices into the list.
 #[derive(Debug, Clone)]
 pub struct Chosen<O> {
     order: O,
@@ -109,7 +114,7 @@ pub struct Chosen<O> {
 }
 
 impl<O: Order> Chosen<O> {
-    /// The samples `ids`, as `order`, which is over as many samples, has them.
+    /// Returns the samples `ids` in the sequence given by `order`, which must be for this many samples.
     pub fn new(order: O, ids: Arc<[u64]>) -> Self {
         Self { order, ids }
     }
@@ -117,7 +122,8 @@ impl<O: Order> Chosen<O> {
 
 impl<O: Order> Order for Chosen<O> {
     /// # Panics
-    /// If `order` is over more samples than there are ids.
+    ///
+    /// Panics if `order` is for more samples than there are ids.
     fn fill(&mut self, job: &mut Job) -> bool {
         let more = self.order.fill(job);
         if more {
@@ -182,7 +188,7 @@ mod tests {
         for number in 0..34 {
             epoch(&balanced, number).iter().for_each(|id| *seen.entry(*id).or_insert(0u32) += 1);
         }
-        // 34 epochs: 714, 680 and 680 draws
+        // 34 epochs: 714, 680 and 680 draws.
         let range = |ids: std::ops::Range<u64>| {
             let counts: Vec<u32> = ids.map(|id| seen.get(&id).copied().unwrap_or(0)).collect();
             (*counts.iter().min().unwrap(), *counts.iter().max().unwrap())

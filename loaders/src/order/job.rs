@@ -1,31 +1,33 @@
-//! Jobs: the batches that a loader fills, one after another, and how samples and workers are shared out to them.
+//! Jobs, which are the batches that a loader fills one after another, and how samples and workers are divided among
+//! them.
 
 use std::ops::Range;
 
-/// One batch to fill: the samples of one worker (or one evaluation batch).
+/// One batch to fill: the samples of one worker in one step, or one evaluation batch.
 #[derive(Debug, Clone, Default, PartialEq, Eq)]
 pub struct Job {
-    /// From 0; keys the random draws.
+    /// Counted from 0. Part of the key of the random draws.
     pub epoch: u32,
-    /// From 0 within the epoch.
+    /// Counted from 0 within the epoch.
     pub step: u64,
     /// The logical worker.
     pub worker: usize,
-    /// The samples, in order; empty if a short last step has none for this worker.
+    /// The samples in order. Empty if a short last step has no samples for this worker.
     pub ids: Vec<u64>,
-    /// Where the first of them stands in its epoch.
+    /// Position of the first sample in its epoch.
     pub first: u64,
-    /// How often each sample comes in a row; 0 counts as 1.
+    /// Number of consecutive copies of each sample. 0 counts as 1.
     pub repeats: u32,
-    /// Numbers of the shards whose first use comes soon, so that they can be read ahead. Usually empty.
+    /// Numbers of the shards that will soon be used for the first time, so that they can be read ahead. Usually empty.
     pub ahead: Vec<usize>,
 }
 
-/// Bits of a sample's id; those above say which of its copies is meant.
+/// Number of bits for a sample's id. The bits above contain the number of the copy.
 const ID_BITS: u32 = 48;
 
 impl Job {
-    /// What keys the draws of the sample at `index` of the job as it was filled: its id, and which copy of it this is in this epoch.
+    /// Returns the key of the random draws of the sample at `index`: its id, and the number of its copy in this epoch.
+    /// The job's samples must be complete.
     pub fn key(&self, index: usize) -> u64 {
         let copy = match self.repeats {
             0 | 1 => 0,
@@ -37,22 +39,22 @@ impl Job {
 
 /// A sequence of jobs.
 pub trait Order: Send {
-    /// Puts the next job in place of `job`, reusing its memory; `false` when there is none left.
+    /// Replaces `job` by the next job and reuses its memory. Returns `false` if there are no more jobs.
     fn fill(&mut self, job: &mut Job) -> bool;
 
-    /// Samples of a job at most, as far as the order knows: of small ones a loader keeps more at once.
+    /// Maximum number of samples per job, as far as the order knows. If jobs are small, a loader keeps more of them in
+    /// memory.
     fn largest(&self) -> usize {
         1
     }
 }
 
-/// The positions of worker `v` of `workers` among the `b` samples of a step:
-/// floor(v*b/V) .. floor((v+1)*b/V).
+/// Returns the positions of worker `v` of `workers` among the `b` samples of a step: floor(v*b/V) .. floor((v+1)*b/V).
 pub fn worker_positions(b: usize, v: usize, workers: usize) -> Range<usize> {
     share(b, v, workers)
 }
 
-/// The workers that rank `rank` of `ranks` carries: floor(r*V/N) .. floor((r+1)*V/N).
+/// Returns the workers of rank `rank` of `ranks`: floor(r*V/N) .. floor((r+1)*V/N).
 pub fn rank_workers(rank: usize, ranks: usize, workers: usize) -> Range<usize> {
     share(workers, rank, ranks)
 }

@@ -1,4 +1,4 @@
-//! Which samples make up which batch. Pure arithmetic; nothing is read here.
+//! Decides which samples are in which batch. This is pure arithmetic and reads no files.
 
 mod balanced;
 mod job;

@@ -1,4 +1,4 @@
-//! A keyed permutation, computed position by position.
+//! A keyed permutation. Each position can be computed independently.
 
 use std::ops::Range;
 
@@ -6,37 +6,37 @@ use crate::random::{self, ORDER_OP, key, philox_round, philox4x32};
 
 const ROUNDS: u32 = 6;
 
-/// Positions that are permuted side by side.
+/// Number of positions that are permuted in parallel.
 const LANES: usize = 16;
 
-/// A permutation of `0..n` in O(1) memory: a 6-round Feistel network over the least power of two
-/// that holds `n`, with Philox keyed by (seed, epoch) as its round function, walked along its cycle
-/// until the value falls below `n` (fewer than two steps on average).
+/// A permutation of `0..n` in O(1) memory. It is a 6-round Feistel network over the smallest power of two that is at
+/// least `n`. The round function is Philox, keyed by (seed, epoch). If a value is not below `n`, the network is applied
+/// again (cycle walking), fewer than two times on average.
 #[derive(Debug, Clone, Copy, PartialEq, Eq)]
 pub struct Permutation {
     key: [u32; 2],
     epoch: u32,
-    /// Distinguishes the permutations of one epoch; 0 is that of a whole split.
+    /// Distinguishes the permutations of one epoch. 0 is the permutation of a whole split.
     domain: u32,
     n: u64,
-    /// Bits of the high and the low half; they differ by one if the sum is odd.
+    /// Number of bits of the high and low halves. They differ by one if the total is odd.
     high_bits: u32,
     low_bits: u32,
 }
 
 impl Permutation {
-    /// The permutation of `0..n` for an epoch of the run with this seed.
+    /// Creates the permutation of `0..n` for an epoch of the run with this seed.
     pub fn new(seed: u64, epoch: u32, n: u64) -> Self {
         Self::of_domain(seed, epoch, 0, n)
     }
 
-    /// One of several independent permutations of an epoch.
+    /// Creates one of several independent permutations of an epoch.
     pub(crate) fn of_domain(seed: u64, epoch: u32, domain: u32, n: u64) -> Self {
         let bits = u64::BITS - n.saturating_sub(1).leading_zeros();
         Self { key: key(seed), epoch, domain, n, high_bits: bits.div_ceil(2), low_bits: bits / 2 }
     }
 
-    /// Where position `i` goes; `i` must be below `n`.
+    /// Returns the value at position `i`, which must be below `n`.
     pub fn get(&self, i: u64) -> u64 {
         debug_assert!(i < self.n, "position {i} of a permutation of {}", self.n);
         let mut value = i;
@@ -48,14 +48,14 @@ impl Permutation {
         }
     }
 
-    /// Appends where the positions go, one after another, to `out`: as [`Permutation::get`], in a fraction of the time, since the round
-    /// function of several positions is computed side by side.
+    /// Appends the values at these positions to `out`. Equivalent to [`Permutation::get`] but several times faster,
+    /// because the round function is computed for several positions in parallel.
     pub fn extend(&self, positions: Range<u64>, out: &mut Vec<u64>) {
         let count = (positions.end - positions.start) as usize;
         let from = out.len();
         out.resize(from + count, 0);
         let out = &mut out[from..];
-        // a lane takes the next position once its own has come below `n`
+        // A lane takes its next position when its value is below `n`.
         let (mut next, mut done) = (0, 0);
         let (mut values, mut places) = ([0; LANES], [None; LANES]);
         while done < count {
@@ -75,10 +75,10 @@ impl Permutation {
         }
     }
 
-    /// [`Permutation::encrypt`] of several values.
+    /// As [`Permutation::encrypt`], for several values.
     fn encrypt_lanes(&self, values: &mut [u64; LANES]) {
         let mask = |bits: u32| (1u64 << bits) - 1;
-        // a half has at most 32 bits
+        // A half has at most 32 bits.
         let mut high = values.map(|value| (value >> self.low_bits) as u32);
         let mut low = values.map(|value| (value & mask(self.low_bits)) as u32);
         for round in 0..ROUNDS {
@@ -91,7 +91,7 @@ impl Permutation {
         *values = std::array::from_fn(|lane| u64::from(high[lane]) << self.low_bits | u64::from(low[lane]));
     }
 
-    /// [`Permutation::scramble`] of several halves.
+    /// As [`Permutation::scramble`], for several halves.
     fn scramble_lanes(&self, halves: &[u32; LANES], round: u32) -> [u32; LANES] {
         let op = u32::from(ORDER_OP) << 16 | round;
         let (mut x0, mut x1) = (*halves, [self.domain; LANES]);
@@ -105,8 +105,8 @@ impl Permutation {
         x0
     }
 
-    /// Even rounds change the high half by the low one, odd rounds the other way: each is undone by
-    /// itself, so the whole is a bijection whatever the halves' widths.
+    /// Even rounds change the high half by the low half, and odd rounds the other way. Each round is its own inverse,
+    /// so the whole is a bijection for any widths of the halves.
     fn encrypt(&self, value: u64) -> u64 {
         let mask = |bits: u32| (1u64 << bits) - 1;
         let mut high = value >> self.low_bits;
@@ -123,7 +123,7 @@ impl Permutation {
 
     fn scramble(&self, half: u64, round: u32) -> u64 {
         let op = u32::from(ORDER_OP) << 16 | round;
-        // a half has at most 32 bits
+        // A half has at most 32 bits.
         let block = philox4x32([half as u32, self.domain, self.epoch, op], self.key);
         u64::from(block[0])
     }
@@ -178,16 +178,16 @@ mod tests {
             (0..n).map(|i| permutation.get(i)).collect::<Vec<_>>()
         };
         let one = at(1, 0);
-        // Two unrelated permutations agree in one place on average; so do they with the identity.
+        // Two unrelated permutations agree at one position on average, and so does a permutation with the identity.
         for other in [at(1, 1), at(2, 0), (0..n).collect()] {
             let same = one.iter().zip(&other).filter(|(a, b)| a == b).count();
             assert!(same < 10, "{same} places agree");
         }
-        // Mean distance of neighbours: n / 3, standard error about 0.24 % of n.
+        // The mean distance of neighbours is n / 3, with a standard error of about 0.24 % of n.
         let distance: u64 = one.windows(2).map(|w| w[0].abs_diff(w[1])).sum();
         let mean = distance as f64 / (n - 1) as f64 / n as f64;
         assert!((mean - 1.0 / 3.0).abs() < 0.015, "{mean}");
-        // The first tenth holds members of each tenth: 100 +- 10 each.
+        // The first tenth has members of each tenth: 100 +- 10 each.
         let mut tenths = [0; 10];
         for &value in &one[..1000] {
             tenths[(value / 1000) as usize] += 1;

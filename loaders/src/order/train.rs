@@ -1,4 +1,5 @@
-//! The order of training: one keyed permutation of the split per epoch, dealt to logical workers and from them to ranks.
+//! The training order: one keyed permutation of the split per epoch, divided among logical workers and then among
+//! ranks.
 
 use std::ops::Range;
 use std::str::FromStr;
@@ -9,8 +10,9 @@ use crate::order::job::{Job, Order, worker_positions};
 use crate::order::permutation::Permutation;
 use crate::order::window::{Deal, Windows};
 
-/// The training order: every sample once per epoch, in that epoch's permutation (unless samples are [repeated](Self::repeated)); per step
-/// a job for each of the rank's own workers, in their order. The last step of an epoch may be short.
+/// The training order. Every sample occurs once per epoch, in that epoch's permutation, unless samples are
+/// [repeated](Self::repeated). Each step has one job for each of the rank's own workers, in their order. The last step
+/// of an epoch may be short.
 #[derive(Debug, Clone)]
 pub struct TrainOrder {
     seed: u64,
@@ -23,7 +25,7 @@ pub struct TrainOrder {
     step: u64,
     worker: usize,
     mixing: Mixing,
-    /// How often each sample comes in a row.
+    /// Number of consecutive copies of each sample.
     repeats: u32,
 }
 
@@ -35,11 +37,13 @@ enum Mixing {
 }
 
 impl TrainOrder {
-    /// `n` samples in global batches of `batch`, dealt to `workers` of which `mine` are this rank's
-    /// (see [`rank_workers`](super::rank_workers)); from `start` = (epoch, step within it) to the end of `epochs` epochs.
+    /// Creates the order for `n` samples in global batches of `batch`, divided among `workers`. The range `mine` has
+    /// this rank's workers (see [`rank_workers`](super::rank_workers)). The order begins at `start` = (epoch, step
+    /// within the epoch) and ends after `epochs` epochs.
     ///
     /// # Panics
-    /// If `batch` or `workers` is 0, or `mine` reaches past `workers`.
+    ///
+    /// Panics if `batch` or `workers` is 0, or if `mine` exceeds `workers`.
     pub fn new(
         seed: u64,
         n: u64,
@@ -67,10 +71,12 @@ impl TrainOrder {
         }
     }
 
-    /// The same, mixed in another way; `counts` are the numbers of samples of the shards, in order, which sum to `n`.
+    /// Selects how samples are mixed. `counts` are the numbers of samples of the shards in order. Their sum must be
+    /// `n`.
     ///
     /// # Panics
-    /// If the counts sum to something else, or for windows of no shard.
+    ///
+    /// Panics if the counts have a different sum, or for windows of 0 shards.
     pub fn shuffled(mut self, shuffle: Shuffle, counts: &[u64]) -> Self {
         assert_eq!(counts.iter().sum::<u64>(), self.n, "samples of all shards");
         self.mixing = match shuffle {
@@ -83,21 +89,23 @@ impl TrainOrder {
         self
     }
 
-    /// The same, but an epoch's draws are those of a balanced order over as many samples.
+    /// Draws an epoch's samples from a balanced order, which must have as many draws as there are samples.
     ///
     /// # Panics
-    /// If that order has another number of draws, or none of its samples has a class.
+    ///
+    /// Panics if that order has a different number of draws, or if no sample has a class.
     pub fn balanced(mut self, balanced: Arc<Balanced>) -> Self {
         assert!(balanced.len() == self.n && !balanced.is_empty(), "samples with classes");
         self.mixing = Mixing::Balanced(Permutation::new(self.seed, self.epoch, self.n), balanced);
         self
     }
 
-    /// The same with each sample `repeats` times in a row, each time with draws of its own. An epoch has as many samples as before: the
-    /// first 1 / `repeats` of its permutation.
+    /// Repeats each sample `repeats` times in a row, each time with its own random draws. An epoch still has the same
+    /// number of samples: it uses the first 1 / `repeats` of its permutation.
     ///
     /// # Panics
-    /// If `repeats` is 0, or above 1 in windows of shards.
+    ///
+    /// Panics if `repeats` is 0, or if it is above 1 for windows of shards.
     pub fn repeated(mut self, repeats: u32) -> Self {
         assert!(repeats > 0, "each sample comes once at least");
         assert!(repeats == 1 || !matches!(self.mixing, Mixing::Window(_)), "windows of shards repeat no sample");
@@ -105,14 +113,14 @@ impl TrainOrder {
         self
     }
 
-    /// Steps in an epoch, a short last one included.
+    /// Number of steps per epoch, including a short last one.
     pub fn steps_per_epoch(&self) -> u64 {
         self.n.div_ceil(self.batch)
     }
 }
 
 impl TrainOrder {
-    /// Goes on to the next step after the last worker, and to the next epoch after the last step.
+    /// Advances to the next step after the last worker, and to the next epoch after the last step.
     fn advance(&mut self) {
         if self.worker == self.mine.end {
             self.worker = self.mine.start;
@@ -173,7 +181,7 @@ impl Order for TrainOrder {
 /// How the samples of an epoch are mixed.
 #[derive(Debug, Clone, Copy, PartialEq, Eq, Default)]
 pub enum Shuffle {
-    /// One permutation of the whole split: any sample may follow any other.
+    /// One permutation of the whole split. Any sample may follow any other.
     #[default]
     Full,
     /// Each worker mixes this many shards at a time.
@@ -181,8 +189,9 @@ pub enum Shuffle {
 }
 
 impl Shuffle {
-    /// Shards that a rank with so many workers has in use at once, for [`Options::open`](crate::Options::open): for each worker those
-    /// of its window and of the next, and one that a batch between two windows still needs. 0: all.
+    /// Returns the number of shards that a rank with this many workers uses at the same time, for
+    /// [`Options::open`](crate::Options::open). For each worker, these are the shards of its current and next windows,
+    /// and one that a batch between two windows still needs. 0 means all shards.
     pub fn open(&self, workers: usize) -> usize {
         match self {
             Self::Full => 0,
@@ -194,7 +203,7 @@ impl Shuffle {
 impl FromStr for Shuffle {
     type Err = String;
 
-    /// From `full` or `window(k)`, k at least 1.
+    /// Parses `full` or `window(k)` with k at least 1.
     fn from_str(text: &str) -> Result<Self, String> {
         let inner = text.strip_prefix("window(").and_then(|rest| rest.strip_suffix(')'));
         match inner.map(|k| k.trim().parse()) {
@@ -269,7 +278,7 @@ mod tests {
         assert_eq!(jobs(order((2, 3))), []);
     }
 
-    /// Each position's id and copy are those of the epoch's permutation, for any number of ranks and from any step on.
+    /// Each position has the id and copy from the epoch's permutation, for any number of ranks and any first step.
     #[test]
     fn repeated_samples_come_in_a_row_with_keys_of_their_own() {
         let order = |mine, start| TrainOrder::new(9, 23, 10, 4, mine, start, 2).repeated(3);

@@ -1,9 +1,10 @@
-//! Windows of shards: the order for storage that favours few open files and long reads.
+//! Windows of shards: an order for storage where few open files and long reads are fast.
 //!
-//! Each epoch permutes the shards. Their samples, end to end in that order, are cut into one run per worker, as long as the worker's
-//! shares of all steps together, so the steps are those of the full order; a shard on a cut is divided. A worker takes the pieces of
-//! its run k at a time and permutes all samples of such a window. It mixes over k shards, not over the split: shards should be filled
-//! in random order, as `trireme data convert` does.
+//! Each epoch permutes the shards. The samples of all shards in this sequence are cut into one run per worker. A run is
+//! as long as the worker's share of all steps together, so the steps are the same as in the full order. A shard at a
+//! cut is divided. A worker takes the pieces of its run k at a time and permutes all samples of such a window. So it
+//! mixes over k shards, not over the whole split, and shards should be filled in random order, as `trireme data
+//! convert` does.
 
 use std::ops::Range;
 
@@ -17,38 +18,40 @@ struct Epoch {
     runs: Vec<Run>,
 }
 
-/// How samples are dealt to workers.
+/// How samples are divided among workers.
 #[derive(Debug, Clone)]
 pub(crate) struct Deal {
-    /// Samples of a step.
+    /// Samples per step.
     pub batch: u64,
-    /// Workers in all.
+    /// Total number of workers.
     pub workers: usize,
     /// The workers of this rank.
     pub mine: Range<usize>,
 }
 
-/// The order of a rank's workers. Memory: two numbers a shard, and the pieces of two epochs.
+/// The window order of a rank's workers. It stores two numbers per shard, and the pieces of two epochs.
 #[derive(Debug, Clone)]
 pub(crate) struct Windows {
     seed: u64,
     k: usize,
-    /// Id of each shard's first sample, then the number of samples.
+    /// Id of each shard's first sample, followed by the number of samples.
     firsts: Vec<u64>,
     deal: Deal,
     epochs: u32,
     current: Epoch,
-    /// The epoch after it, planned when its first shards are to be read ahead.
+    /// The epoch after `current`. It is planned when its first shards should be read ahead.
     next: Option<Epoch>,
-    /// For each of the rank's workers, whether nothing was requested yet: its first window was not announced either.
+    /// For each worker of the rank: true until something was requested. Until then its first window was not announced
+    /// either.
     fresh: Vec<bool>,
 }
 
 impl Windows {
-    /// Windows of `k` of the shards with `counts` samples, from the first of `epochs`.
+    /// Creates windows of `k` shards, starting with the first of `epochs`. The shards have `counts` samples.
     ///
     /// # Panics
-    /// If `k` is 0.
+    ///
+    /// Panics if `k` is 0.
     pub(crate) fn new(seed: u64, k: usize, counts: &[u64], deal: Deal, epochs: Range<u32>) -> Self {
         assert!(k > 0, "a window needs a shard");
         let mut firsts = vec![0];
@@ -60,7 +63,7 @@ impl Windows {
         windows
     }
 
-    /// Goes on to an epoch.
+    /// Switches to another epoch.
     pub(crate) fn enter(&mut self, epoch: u32) {
         self.current = match self.next.take() {
             Some(next) if next.epoch == epoch => next,
@@ -93,7 +96,7 @@ impl Windows {
         }
     }
 
-    /// Adds the shards of the window that starts with piece `from`, or of the next epoch's first.
+    /// Adds the shards of the window that starts with piece `from`, or of the next epoch's first window.
     fn announce(&mut self, place: usize, from: usize, ahead: &mut Vec<usize>) {
         let next = self.current.epoch + 1;
         let run = &self.current.runs[place];
@@ -134,7 +137,7 @@ impl Windows {
         Epoch { epoch, runs }
     }
 
-    /// Where a worker's run lies: its shares of all full steps, and of a short last one.
+    /// Computes the position of a worker's run: its shares of all full steps and of a short last step.
     fn run(&self, worker: usize) -> Run {
         let n = self.firsts[self.firsts.len() - 1];
         let Deal { batch, workers, .. } = self.deal;
@@ -153,33 +156,34 @@ pub(super) struct Piece {
     pub shard: usize,
     /// Id of the first sample.
     pub first: u64,
-    /// Samples of the worker's run before it.
+    /// Number of samples before this piece in the worker's run.
     pub before: u64,
 }
 
-/// What a worker reads in one epoch.
+/// The samples that a worker reads in one epoch.
 #[derive(Debug, Clone, Default)]
 pub(super) struct Run {
-    /// Where it starts among the samples of the epoch; distinguishes its windows' permutations from those of other workers.
+    /// Position of the first sample in the epoch. It also distinguishes the permutations of this run's windows from
+    /// those of other workers.
     pub start: u64,
     pub len: u64,
     pub pieces: Vec<Piece>,
 }
 
 impl Run {
-    /// The pieces of the window that holds sample `at` of the run.
+    /// Returns the pieces of the window that contains sample `at` of the run.
     pub fn window(&self, at: u64, k: usize) -> Range<usize> {
         let piece = self.pieces.partition_point(|piece| piece.before <= at) - 1;
         let first = piece / k * k;
         first..self.pieces.len().min(first + k)
     }
 
-    /// The samples of these pieces.
+    /// Returns the range of samples in these pieces.
     pub fn samples(&self, pieces: &Range<usize>) -> Range<u64> {
         self.pieces[pieces.start].before..self.pieces.get(pieces.end).map_or(self.len, |piece| piece.before)
     }
 
-    /// The id of sample `at`, which is in one of these pieces.
+    /// Returns the id of sample `at`, which must be in one of these pieces.
     pub fn id(&self, pieces: &Range<usize>, at: u64) -> u64 {
         let pieces = &self.pieces[pieces.clone()];
         let piece = pieces[pieces.partition_point(|piece| piece.before <= at) - 1];
@@ -187,7 +191,8 @@ impl Run {
     }
 }
 
-// Window orders beside the full order: the same steps, every sample once, few shards at a time.
+// Compares window orders with the full order: they have the same steps and contain every sample once, but use few
+// shards at a time.
 #[cfg(test)]
 mod tests {
     use std::collections::{BTreeMap, BTreeSet};
@@ -227,7 +232,7 @@ mod tests {
         ends.take_while(|&end| end <= id).count()
     }
 
-    /// Even, uneven, empty, tiny shards; fewer shards than workers; batches that do not divide anything.
+    /// Even, uneven, empty and tiny shards, fewer shards than workers, and batches that divide nothing evenly.
     fn settings() -> Vec<(Vec<u64>, usize, usize, usize)> {
         let mut all = Vec::new();
         for counts in [vec![10; 12], vec![3, 0, 40, 1, 1, 17, 9, 0, 5], vec![7], vec![1; 30], vec![100, 3]] {
@@ -287,7 +292,7 @@ mod tests {
         }
     }
 
-    /// The work to continue does not depend on how far the run was: only the epoch's shards are dealt anew.
+    /// The work to continue a run does not depend on how far it was. Only the epoch's shards are divided again.
     #[test]
     fn a_far_position_is_reached_at_once() {
         let counts = vec![1 << 40; 1000];
@@ -323,8 +328,8 @@ mod tests {
         }
     }
 
-    /// Within a window of m = k * 100 samples the order is a full permutation: neighbours come from one shard with
-    /// probability 1 / k, and lie m / 3 apart. The effective window is m.
+    /// Within a window of m = k * 100 samples, the order is a full permutation. Neighbours come from the same shard
+    /// with probability 1 / k, and their mean distance is m / 3. So the effective window is m.
     #[test]
     fn the_effective_window_is_k_shards() {
         let counts = vec![100; 64];
@@ -339,7 +344,7 @@ mod tests {
                     let next = number.len() as u64;
                     number.entry(*shard).or_insert(next);
                 });
-                // the sample's position if the window's shards are laid end to end
+                // The sample's position if the window's shards are joined in order.
                 let place = |i: usize| (number[&shards[i]] * 100 + window[i] % 100) as f64;
                 for i in 1..window.len() {
                     same += usize::from(shards[i] == shards[i - 1]);
@@ -365,7 +370,7 @@ mod tests {
             let same = one.iter().zip(&other).filter(|(a, b)| a == b).count();
             assert!(same < 12, "{same} places agree");
         }
-        // the shards that a worker gets differ, too
+        // The shards of a worker differ too.
         let first = |ids: &[u64]| ids.iter().take(10).map(|&id| shard_of(&counts, id)).collect::<BTreeSet<_>>();
         assert_ne!(first(&one), first(&ids(1, 1)));
     }

@@ -1,4 +1,4 @@
-//! One batch as the loader's consumer gets it: its images in one of two forms, and what is known of each sample.
+//! One batch for the loader's consumer: its images in one of several forms, and information about each sample.
 
 use std::fmt;
 use std::sync::Arc;
@@ -12,16 +12,16 @@ use crate::spec::ImageSpec;
 use crate::sync::{AtomicUsize, Sender};
 use crate::transform::CropRect;
 
-/// Where a batch's slot goes when the batch is dropped.
+/// Takes back a batch's slot when the batch is dropped.
 #[derive(Clone)]
 pub(crate) struct SlotReturn {
     pub slots: Arc<FreeSlots>,
     pub tokens: Sender<Token>,
-    /// Batches that the consumer holds.
+    /// Number of batches that the consumer holds.
     pub held: Arc<AtomicUsize>,
 }
 
-/// The samples of one job, ready for the device. Returns its memory to the ring when it is dropped.
+/// The samples of one job, ready for the device. Dropping it returns its memory to the ring.
 pub struct Batch {
     slot: Slot,
     output: ImageSpec,
@@ -29,7 +29,7 @@ pub struct Batch {
 }
 
 impl Batch {
-    /// The batch in `slot`, with images of shape `output`.
+    /// Creates the batch in `slot`, with images of shape `output`.
     pub(crate) fn new(slot: Slot, output: ImageSpec, home: SlotReturn) -> Self {
         home.held.fetch_add(1, Ordering::Relaxed);
         Self { slot, output, home }
@@ -45,17 +45,16 @@ impl Batch {
         self.slot.job.step
     }
 
-    /// The logical worker whose share this is.
+    /// The logical worker that this batch belongs to.
     pub fn worker(&self) -> usize {
         self.slot.job.worker
     }
 
-    /// Number of samples; 0 if a short last step has none for this worker.
+    /// Number of samples. 0 if a short last step has no samples for this worker.
     pub fn len(&self) -> usize {
         self.slot.samples.len()
     }
 
-    /// Whether there are no samples.
     pub fn is_empty(&self) -> bool {
         self.len() == 0
     }
@@ -80,37 +79,38 @@ impl Batch {
         &self.slot.samples.crop_rects
     }
 
-    /// The labels, one a sample, below the number of classes. Of several the first, and 0 where there is none.
+    /// One label per sample, below the number of classes. This is the first label if a sample has several, and 0 if it
+    /// has no label.
     pub fn labels(&self) -> &[u32] {
         &self.slot.samples.labels
     }
 
-    /// All labels of each sample, where a data set's images may have several; else nothing.
+    /// All labels of each sample if the data set is multi-label, otherwise `None`.
     pub fn label_sets(&self) -> Option<&LabelSets> {
         self.slot.multi_label.then_some(&self.slot.samples.label_sets)
     }
 
-    /// How the images are mixed with each other: floats are mixed already, all else is left to the consumer.
+    /// How the images are mixed with each other. Floats are mixed already. For other formats, the consumer must do it.
     pub fn mix(&self) -> Option<Mix> {
         self.slot.mix
     }
 
-    /// The errors of the samples that were left out, see [`Options::skip`](crate::Options::skip).
+    /// The errors of samples that were left out, see [`Options::skip`](crate::Options::skip).
     pub fn skipped(&self) -> &[Error] {
         &self.slot.samples.skipped
     }
 
-    /// The samples' ids.
+    /// The ids of the samples.
     pub fn ids(&self) -> &[u64] {
         &self.slot.samples.ids
     }
 
-    /// Which threads filled its pieces, and when.
+    /// The threads that filled the pieces of the batch, and when.
     pub fn fillings(&self) -> &[Filling] {
         &self.slot.fillings
     }
 
-    /// Bytes of the records read.
+    /// Size of the records in bytes.
     pub(crate) fn bytes(&self) -> u64 {
         self.slot.samples.bytes
     }
@@ -119,7 +119,8 @@ impl Batch {
 impl Drop for Batch {
     fn drop(&mut self) {
         let slot = std::mem::take(&mut self.slot);
-        // before the slot goes back: `held` may then only be too low, and the loader waits for a slot that is about to come
+        // Decrement before the slot is returned. Then `held` can only be too low, and the loader waits for a slot that
+        // is about to arrive.
         self.home.held.fetch_sub(1, Ordering::Relaxed);
         self.home.slots.add(slot, &self.home.tokens);
     }
@@ -131,20 +132,20 @@ impl fmt::Debug for Batch {
     }
 }
 
-/// The form in which a batch has its images.
+/// The form of a batch's images.
 #[derive(Debug, Clone, Default)]
 pub enum PixelFormat {
     /// Floats, ready for a network.
     #[default]
     Values,
-    /// Bytes; the floats are in the tables of [`Pipeline::tables`](crate::Pipeline::tables), which must not be `None`.
+    /// Bytes. [`Pipeline::tables`](crate::Pipeline::tables) has the floats for them, and must not return `None`.
     Bytes,
-    /// The part of each image that a crop leaves, for a consumer that has all images;
-    /// [`Pipeline::only_crops`](crate::Pipeline::only_crops) must hold.
+    /// The crop rectangle of each image, for a consumer that has all images.
+    /// [`Pipeline::only_crops`](crate::Pipeline::only_crops) must be true.
     CropRects {
         /// The labels of all samples of the split, by id.
         labels: Arc<[u32]>,
-        /// All labels of each of them, where there may be several.
+        /// All labels of each sample, if the data set is multi-label.
         label_sets: Option<Arc<LabelSets>>,
         /// The shape of all images.
         spec: ImageSpec,
@@ -152,7 +153,7 @@ pub enum PixelFormat {
 }
 
 impl PixelFormat {
-    /// Bytes that an image of so many values takes in a batch.
+    /// Returns the number of bytes that an image with this many values takes in a batch.
     pub fn bytes(&self, values: usize) -> usize {
         match self {
             Self::Values => values * size_of::<f32>(),

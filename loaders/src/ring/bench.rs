@@ -1,4 +1,4 @@
-//! How fast a loader is by itself and which stage limits it: what `trireme bench loader` reports.
+//! Measures the speed of a loader without a network, and which stage limits it. `trireme bench loader` reports this.
 
 use std::path::{Path, PathBuf};
 use std::sync::Arc;
@@ -17,20 +17,18 @@ use crate::ring::stats::{LoaderStats, Stages};
 use crate::storage::dataset::Dataset;
 use crate::transform::{Pipeline, exif_of};
 
-/// What to load, and how.
+/// The data to load, and how.
 #[derive(Debug, Clone)]
 pub struct LoaderRequest {
-    /// Folder of the data set.
+    /// Directory of the data set.
     pub dir: PathBuf,
-    /// The split.
     pub split: String,
-    /// Transforms, as in a recipe.
+    /// The list of transforms, as in a recipe.
     pub transforms: Vec<String>,
-    /// Images a batch.
+    /// Images per batch.
     pub batch: usize,
-    /// Passes over the split, at least 1.
+    /// Number of passes over the split, at least 1.
     pub epochs: u32,
-    /// The order.
     pub shuffle: Shuffle,
     /// Threads, and how records are read.
     pub options: Options,
@@ -41,25 +39,25 @@ pub struct LoaderRequest {
 /// The loader's rates over whole epochs.
 #[derive(Debug, Clone, PartialEq, Serialize)]
 pub struct Rate {
-    /// Images per second: the median of all epochs after the first (of the only one, if so).
+    /// Median images per second over all epochs except the first. If there is only one epoch, its rate.
     pub img_per_s: f64,
-    /// Images per second of the first epoch, with threads starting and pages not yet in memory.
+    /// Images per second in the first epoch, when threads start and pages are not in memory yet.
     pub img_per_s_first: f64,
-    /// Bytes of records per second, framing included, over all epochs.
+    /// Bytes of records per second, including framing, over all epochs.
     pub bytes_per_s: f64,
-    /// Seconds that the consumer, which does nothing else, waited over all epochs.
+    /// Seconds that the consumer waited over all epochs. It does nothing else.
     pub wait_s: f64,
     /// Microseconds of one thread per image, by stage.
     pub stages: StageTimes,
-    /// How many batches were ready when one was requested, on average.
+    /// Average number of batches that were ready when the consumer requested one.
     pub queue_depth: f64,
     /// How records were read.
     pub io: String,
-    /// Memory of batches and records, as the loader computes it.
+    /// Memory for batches and records, as computed by the loader.
     pub memory_mb: f64,
-    /// The largest memory of the process at the end of an epoch.
+    /// The largest memory use of the process at the end of an epoch.
     pub rss_mb: f64,
-    /// What would make it faster.
+    /// How to make the loader faster.
     pub advice: String,
 }
 
@@ -68,16 +66,14 @@ pub struct Rate {
 pub struct StageTimes {
     /// Finding, reading and checking the record.
     pub read_us: f64,
-    /// Decoding.
     pub decode_us: f64,
-    /// Transforms.
     pub transform_us: f64,
     /// Waiting for a free slot.
     pub slot_wait_us: f64,
 }
 
 impl StageTimes {
-    /// The means over all images so far.
+    /// Computes the means over all images so far.
     pub fn new(stats: &LoaderStats) -> Self {
         let mean = |time: Duration| time.as_secs_f64() * 1e6 / stats.images.max(1) as f64;
         let s = stats.stages;
@@ -90,7 +86,7 @@ impl StageTimes {
     }
 }
 
-/// Loads epochs of a split and drops each batch as it comes; `rss_mb` measures the memory of the process.
+/// Loads epochs of a split and drops each batch. `rss_mb` measures the memory of the process.
 pub fn run(request: &LoaderRequest, rss_mb: impl Fn() -> f64) -> Result<Rate, Error> {
     let dataset = Dataset::open(&request.dir)?;
     let split = Arc::new(match request.shuffle {
@@ -127,15 +123,15 @@ pub fn run(request: &LoaderRequest, rss_mb: impl Fn() -> f64) -> Result<Rate, Er
     })
 }
 
-/// What was measured at the ends of epochs.
+/// Measurements at the ends of epochs.
 struct Epochs {
-    /// Images per second.
+    /// Images per second in each epoch.
     rates: Vec<f64>,
-    /// The most memory of the process.
+    /// The largest memory use of the process.
     most_mb: f64,
 }
 
-/// Drops all batches of a loader as they come; an epoch has so many images.
+/// Receives and drops all batches of a loader. An epoch has `images` images.
 fn drain(loader: &mut Loader, images: f64, start: Instant, rss_mb: impl Fn() -> f64) -> Result<Epochs, Error> {
     let mut ends = Epochs { rates: Vec::new(), most_mb: 0.0 };
     let (mut epoch, mut since) = (0, start);
@@ -153,7 +149,7 @@ fn drain(loader: &mut Loader, images: f64, start: Instant, rss_mb: impl Fn() -> 
     Ok(ends)
 }
 
-/// Nanoseconds per record that the checksum of the payloads takes, in one pass over a split in order.
+/// Measures the nanoseconds per record for the checksum of the payload, in one pass over a split in order.
 pub fn checksum_ns(dir: &Path, split: &str) -> Result<f64, Error> {
     let split = Dataset::open(dir)?.split(split)?;
     let (mut spent, mut records, mut copy) = (Duration::ZERO, 0u64, Vec::new());
@@ -176,16 +172,16 @@ fn median(rates: &mut [f64]) -> f64 {
     if rates.len() % 2 == 1 { rates[middle] } else { (rates[middle - 1] + rates[middle]) / 2.0 }
 }
 
-/// A consumer that waited for less of the time than this needs no advice.
+/// If the consumer waited for less than this fraction of the time, no advice is needed.
 const NEGLIGIBLE: f64 = 0.02;
-/// A consumer that waited for more of the time than this does nothing else.
+/// If the consumer waited for more than this fraction of the time, it does nothing else.
 const IDLE: f64 = 0.95;
-/// Bytes per second and thread that no disk delivers.
+/// Bytes per second and thread that only memory delivers, not a disk.
 const MEMORY: f64 = 1e9;
 
 impl LoaderStats {
-    /// One line: whether the loader with so many threads kept up over `time`, which stage limited it, and what to try. `local`: it maps
-    /// files of this machine, which no copy would make faster.
+    /// Returns one line that says if the loader with `threads` threads was fast enough over `time`, which stage limited
+    /// it, and what to try. `local` means that it maps files on this machine, so that copying them would not help.
     pub fn advice(&self, time: Duration, threads: usize, local: bool) -> String {
         let seconds = Seconds::of(self, time);
         let busy = seconds.read + seconds.decode + seconds.transform;
@@ -199,7 +195,8 @@ impl LoaderStats {
             true => format!("{} img/s", rate(seconds.time)),
             false => format!("{} of {} img/s wanted", rate(seconds.time), rate(seconds.time - seconds.wait)),
         };
-        // as many threads of this speed as would keep up; a consumer that does nothing else sets no pace
+        // Estimates how many threads of this speed would be fast enough. If the consumer does nothing else, the
+        // required speed is not known.
         let needed = (busy / (seconds.time - seconds.wait).max(1e-9)).ceil() as usize;
         let threads = match (idle, needed.saturating_sub(threads).max(1)) {
             (true, _) => "more loader threads".to_owned(),
@@ -232,7 +229,7 @@ impl Seconds {
         }
     }
 
-    /// The stage that took longest, and what to do about it.
+    /// Returns the stage that took longest, and advice for it.
     fn cure(&self, bytes: u64, threads: &str, local: bool) -> (&'static str, String) {
         let from_storage = bytes as f64 / self.read.max(1e-9);
         if self.decode >= self.read && self.decode >= self.transform {
@@ -249,7 +246,7 @@ impl Seconds {
     }
 }
 
-/// `1234.5` as `1,234`.
+/// Formats `1234.5` as `1,234`.
 fn grouped(rate: f64) -> String {
     let digits = format!("{rate:.0}");
     let mut out = String::new();
@@ -287,7 +284,8 @@ mod advice_tests {
     #[test]
     fn advice_names_what_holds_up() {
         let ten = Duration::from_secs(10);
-        // 6,400 images in 10 s, of which compute took 5.82 s: 1,100 a second wanted; 2 threads were busy all the time
+        // 6,400 images took 10 s, of which 5.82 s were for computation. So the consumer wants 1,100 images per second.
+        // The two threads were always busy.
         let text = stats(6400, 4.18, 1.0, 17.0, 2.0).advice(ten, 2, false);
         assert_eq!(
             text,

@@ -1,4 +1,4 @@
-//! Filling a piece of a batch: its records, decoded and transformed into images.
+//! Fills a piece of a batch: reads its records, decodes them and transforms the images.
 
 use std::time::Instant;
 
@@ -14,11 +14,11 @@ use crate::storage::fetch::Fetch;
 use crate::storage::read_plan::HeldShards;
 use crate::transform::{Pipeline, Scratch};
 
-/// What a thread keeps from piece to piece.
+/// A thread's state between pieces.
 #[derive(Default)]
 pub(crate) struct ThreadState {
     scratch: Scratch,
-    /// The record at work, if its shard is mapped.
+    /// The current record, if its shard is mapped.
     record: Vec<u8>,
     held: HeldShards,
     tally: Tally,
@@ -28,33 +28,33 @@ pub(crate) struct ThreadState {
     pub pieces: Vec<Piece>,
 }
 
-/// How filling ended, if not with an error.
+/// How filling ended, if there was no error.
 pub(crate) enum Outcome {
     Filled,
-    /// The loader stops.
+    /// The loader is stopping.
     Stopped,
 }
 
-/// A sample: its place in the piece, and what keys its random draws.
+/// A sample, with its index in the piece and the key of its random draws.
 #[derive(Clone, Copy)]
 struct SampleKey {
     index: usize,
     id: u64,
-    /// Keys its draws, with the epoch.
+    /// Together with the epoch, the key of the random draws.
     key: u64,
     epoch: u32,
 }
 
-/// What making a sample gives, beside its image.
+/// The result of making a sample, apart from its image.
 struct Made {
     label: u32,
-    /// All classes, where there may be several.
+    /// All classes, if the data set is multi-label.
     classes: Option<Vec<u32>>,
-    /// Bytes of its record, framing included.
+    /// Size of the record in bytes, including framing.
     bytes: u64,
 }
 
-/// Requests the records of a piece from the reader threads, if these fetch them.
+/// Requests the records of a piece from the reader threads, if the plan uses them.
 pub(crate) fn request(shared: &Shared, piece: &mut Piece, state: &mut ThreadState) -> Result<(), Error> {
     if shared.reads() && shared.shards.plan().fetches() && piece.fetch.is_none() {
         let mut fetch = state.fetches.pop().unwrap_or_else(Fetch::new);
@@ -64,7 +64,7 @@ pub(crate) fn request(shared: &Shared, piece: &mut Piece, state: &mut ThreadStat
     Ok(())
 }
 
-/// Requests the records of a piece that will be filled later, or tells the kernel of them.
+/// Requests the records of a piece that will be filled later, or advises the kernel to read them.
 pub(crate) fn request_ahead(shared: &Shared, piece: &mut Piece, state: &mut ThreadState) -> Result<(), Error> {
     if shared.reads() && shared.shards.plan().advise {
         for &id in &piece.job.ids {
@@ -75,7 +75,6 @@ pub(crate) fn request_ahead(shared: &Shared, piece: &mut Piece, state: &mut Thre
     request(shared, piece, state)
 }
 
-/// Fills a piece.
 pub(crate) fn fill(shared: &Shared, piece: &mut Piece, state: &mut ThreadState) -> Result<Outcome, Error> {
     if let PixelFormat::CropRects { labels, label_sets, spec } = &shared.format {
         let Piece { job, samples, .. } = piece;
@@ -100,7 +99,7 @@ pub(crate) fn fill(shared: &Shared, piece: &mut Piece, state: &mut ThreadState) 
     Ok(outcome)
 }
 
-/// Makes the images of a piece one after another; those that are left out leave no gap.
+/// Makes the images of a piece one after another. Samples that are left out leave no gap.
 fn fill_images(shared: &Shared, piece: &mut Piece, state: &mut ThreadState) -> Result<Outcome, Error> {
     for index in 0..piece.job.ids.len() {
         if shared.stops() {
@@ -121,8 +120,8 @@ fn fill_images(shared: &Shared, piece: &mut Piece, state: &mut ThreadState) -> R
     Ok(Outcome::Filled)
 }
 
-/// What is left to do once all pieces of a batch are there: its images are mixed with each other, floats here, all else where the consumer
-/// makes floats of it.
+/// Completes a batch after all its pieces are filled. The images are mixed with each other here if they are floats. For
+/// other formats, the consumer mixes them when it converts them to floats.
 pub(crate) fn finish(shared: &Shared, slot: &mut Slot) {
     slot.multi_label = shared.shards.split().multi_label();
     let (job, rows) = (&slot.job, slot.samples.len());
@@ -133,7 +132,7 @@ pub(crate) fn finish(shared: &Shared, slot: &mut Slot) {
     }
 }
 
-/// Makes one sample's image, behind those of the piece that there are.
+/// Makes the image of one sample, after the images that the piece already has.
 fn make(shared: &Shared, sample: SampleKey, piece: &mut Piece, state: &mut ThreadState) -> Result<Made, Error> {
     let ThreadState { scratch, record: copy, held, tally, .. } = state;
     let Piece { memory, fetch, samples, .. } = piece;

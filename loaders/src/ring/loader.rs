@@ -1,9 +1,10 @@
-//! The prefetch ring, as its consumer sees it: [`Loader`] yields [`Batch`]es in the order's order, filled ahead of time by threads.
-//! `worker` is what the threads do.
+//! The consumer's side of the prefetch ring: a [`Loader`] returns [`Batch`]es in order. Threads fill them ahead of
+//! time, see `worker`.
 //!
-//! Slots, one batch each, go round: free -> threads fill it -> ready -> the consumer -> free when the batch is dropped. Their number
-//! is fixed, so memory is bounded, threads wait for a slow consumer and the consumer waits for slow threads. A thread takes a slot
-//! before it takes a job: the batch that the consumer waits for always has one.
+//! Each slot holds one batch, and slots go round: free -> filled by threads -> ready -> held by the consumer -> free
+//! again when the batch is dropped. The number of slots is fixed. So memory is bounded, threads wait for a slow
+//! consumer, and the consumer waits for slow threads. A thread takes a slot before it takes a job, so the batch that
+//! the consumer waits for always has a slot.
 
 use std::fmt;
 use std::io::ErrorKind;
@@ -26,27 +27,27 @@ use crate::storage::read_plan::{OpenShards, ReadPlan};
 use crate::sync::{AtomicBool, Builder, JoinHandle, Mutex, Receiver, Sender, TryRecvError, bounded, unbounded};
 use crate::transform::Pipeline;
 
-/// Yields the batches of an order, prefetched. Dropping it ends and joins its threads.
+/// Returns the batches of an order, prefetched by threads. Dropping it ends and joins the threads.
 pub struct Loader {
     shared: Arc<Shared>,
     output: ImageSpec,
     slots: usize,
-    /// Where dropped batches return their slots.
+    /// Returns the slots of dropped batches.
     home: SlotReturn,
     ready: Receiver<Filled>,
     threads: Vec<JoinHandle<()>>,
-    /// Threads that wait for the storage, so that `threads` need not.
+    /// These threads wait for storage, so that `threads` do not have to.
     readers: Vec<JoinHandle<()>>,
-    /// Batches that were filled before their turn.
+    /// Batches that were filled before it was their turn.
     early: Vec<Filled>,
-    /// Number of the batch that is due.
+    /// Number of the next batch to deliver.
     due: u64,
     stopped: bool,
     stats: LoaderStats,
 }
 
 impl Loader {
-    /// Starts the threads; they begin to fill batches at once.
+    /// Starts the threads. They begin to fill batches at once.
     pub fn start(
         split: Arc<Split>,
         pipeline: Pipeline,
@@ -56,7 +57,7 @@ impl Loader {
         Self::start_as(PixelFormat::Values, split, pipeline, order, options)
     }
 
-    /// The same for images in another format.
+    /// As [`Loader::start`], for images in another format.
     pub fn start_as(
         format: PixelFormat,
         split: Arc<Split>,
@@ -70,11 +71,12 @@ impl Loader {
         }
         let plan = ReadPlan::new(&split, &options.reading())?;
         let output = pipeline.output();
-        // no image is made where only crops are delivered
+        // No images are made if only crops are delivered.
         let values = if matches!(format, PixelFormat::CropRects { .. }) { 0 } else { output.values() };
         let division = options.division(&plan, values);
         let (count, slots) = (options.threads.max(1), options.slot_count(&plan, division.of(order.largest())));
-        // room for every slot, or its pieces, and for one more message from or to each thread: no send ever blocks
+        // There is room for every slot or its pieces, and for one more message from or to each thread, so sending never
+        // blocks.
         let (free, free_out) = bounded(slots * division.pieces + count);
         let (ready_in, ready) = bounded(slots + count);
         let (requests, reader_requests) = unbounded();
@@ -140,11 +142,11 @@ impl Loader {
         Ok(())
     }
 
-    /// The next batch in order, `None` after the last. Waits while it is being filled.
+    /// Returns the next batch in order, or `None` after the last. Waits until it is filled.
     ///
-    /// The first error of any thread arrives in its turn and ends the loader. The consumer must hold fewer batches than there are slots
-    /// when it requests another.
-    #[allow(clippy::should_implement_trait)] // an Iterator cannot tell the end from an error
+    /// The first error of any thread is returned at its position in the order, and ends the loader. When the consumer
+    /// requests a batch, it must hold fewer batches than there are slots.
+    #[allow(clippy::should_implement_trait)] // An `Iterator` cannot distinguish the end from an error.
     pub fn next(&mut self) -> Result<Option<Batch>, Error> {
         if self.stopped {
             return Err(Error::Stopped);
@@ -165,7 +167,7 @@ impl Loader {
         }))
     }
 
-    /// Whether the batch that is due has been filled, so that [`Loader::next`] would not wait.
+    /// Returns true if the next batch is already filled, so that [`Loader::next`] would not wait.
     pub fn is_ready(&mut self) -> bool {
         while let Ok(filled) = self.ready.try_recv() {
             self.early.push(filled);
@@ -173,22 +175,22 @@ impl Loader {
         !self.stopped && self.early.iter().any(|filled| self.is_due(filled))
     }
 
-    /// Whether a message is the next one to be delivered: the batch that is due, or an error outside of any job.
+    /// Returns true if a message must be delivered next: it is the next batch, or an error outside any job.
     fn is_due(&self, filled: &Filled) -> bool {
         filled.number.is_none_or(|number| number == self.due)
     }
 
-    /// What was delivered so far.
+    /// Statistics about everything delivered so far.
     pub fn stats(&self) -> LoaderStats {
         LoaderStats { stages: self.shared.totals.stages(), ..self.stats }
     }
 
-    /// How records are read, and why, for the log.
+    /// How records are read and why, for the log.
     pub fn access(&self) -> &str {
         &self.shared.shards.plan().text
     }
 
-    /// Whether records come from mappings of files on this machine.
+    /// True if records come from mappings of files on this machine.
     pub fn maps_local_files(&self) -> bool {
         self.shared.shards.plan().local
     }
@@ -198,7 +200,7 @@ impl Loader {
         self.output
     }
 
-    /// Waits for the batch that is due; `None` after the last.
+    /// Waits for the next batch. Returns `None` after the last.
     fn await_due(&mut self) -> Result<Option<Slot>, Error> {
         loop {
             let at = self.early.iter().position(|filled| self.is_due(filled));
@@ -216,7 +218,7 @@ impl Loader {
         }
     }
 
-    /// The next message of a thread; `None` once all have ended after the last batch.
+    /// Receives the next message of a thread. Returns `None` when all threads have ended after the last batch.
     fn receive(&mut self) -> Result<Option<Filled>, Error> {
         match self.ready.try_recv() {
             Ok(filled) => return Ok(Some(filled)),
@@ -239,7 +241,7 @@ impl Loader {
         self.stopped = true;
         self.shared.stop();
         for _ in 0..self.threads.len() {
-            // a failure means that the threads have ended already
+            // Sending fails only if the threads have already ended.
             let _ = self.home.tokens.try_send(Token::Stop);
         }
         self.shared.shards.stop();
@@ -255,9 +257,9 @@ impl Drop for Loader {
         if !self.stopped {
             self.stop();
         }
-        // the threads have caught and reported their panics
+        // The threads have caught and reported their panics.
         self.threads.drain(..).for_each(|thread| drop(thread.join()));
-        // not before: a thread may wait for a reader
+        // Stop the readers last, because a thread may be waiting for one.
         self.readers.iter().for_each(|_| self.shared.request(ReadRequest::Stop));
         self.readers.drain(..).for_each(|thread| drop(thread.join()));
     }

@@ -1,4 +1,4 @@
-//! The prefetch ring: threads that fill batches ahead of time, their consumer, and what it measures.
+//! The prefetch ring: threads that fill batches ahead of time, the consumer's side, and statistics.
 
 pub(crate) mod batch;
 pub mod bench;

@@ -1,14 +1,14 @@
-//! Lowering the calling thread's priority, so that loader threads yield to compute threads.
+//! Lowers the calling thread's priority, so that loader threads yield to compute threads.
 
 use std::io;
 
 use rustix::process::{getpriority_process, setpriority_process};
 use rustix::thread::gettid;
 
-/// Sets the calling thread's nice value (Linux keeps one per thread) to `nice`, 0 to 19. Does nothing
-/// if the thread is at least that nice already: priority is never raised.
+/// Sets the calling thread's nice value to `nice`, from 0 to 19. Linux has one value per thread. Does nothing if the
+/// thread already has at least this value, so the priority is never raised.
 pub fn lower_current_thread(nice: i32) -> io::Result<()> {
-    // Linux takes a thread's number where POSIX has that of a process
+    // Linux accepts a thread id where POSIX expects a process id.
     let thread = Some(gettid());
     if getpriority_process(thread)? < nice {
         setpriority_process(thread, nice)?;
@@ -22,7 +22,7 @@ mod tests {
 
     fn current() -> i32 {
         let stat = std::fs::read_to_string("/proc/thread-self/stat").unwrap();
-        // Fields after the name in parentheses start at 3; nice is field 19.
+        // The fields after the name in parentheses start at 3. The nice value is field 19.
         let after = stat.rsplit_once(')').unwrap().1;
         after.split_whitespace().nth(16).unwrap().parse().unwrap()
     }

@@ -1,4 +1,4 @@
-//! How a loader runs, and how much memory it takes.
+//! The options of a loader, and its memory use.
 
 use std::fmt;
 
@@ -9,33 +9,35 @@ use crate::ring::shared::Division;
 use crate::storage::dataset::Split;
 use crate::storage::read_plan::{Io, ReadOptions, ReadPlan};
 
-/// Values that are worth a piece of their own: taking one costs about as much as filling a few.
+/// Minimum number of values in a piece. Taking a piece costs about as much as filling a few values.
 const PIECE: usize = 1 << 12;
 
-/// Threads of a loader at most: with many more the system may refuse the next one, or run out of memory.
+/// Maximum number of loader threads. With many more, the system may refuse to start threads, or run out of memory.
 pub const MOST_THREADS: usize = 1024;
 
 /// Default of [`Options::buffer`]: 256 MiB.
 pub const BUFFER: usize = 256 << 20;
 
-/// How a loader runs; only `skip` changes its batches.
+/// The options of a loader. Only `skip` changes its batches.
 #[derive(Debug, Clone, Copy)]
 pub struct Options {
-    /// Threads that fill batches; 0 counts as 1.
+    /// Number of threads that fill batches. 0 counts as 1.
     pub threads: usize,
-    /// Batches in memory at once, those held by the consumer included. 0: with one thread 3, with several 4, and more, up to threads + 2,
-    /// where a batch has fewer pieces than there are threads. Where each thread fills batches of its own, and requests the records of the
-    /// next one meanwhile, 2 * threads + 2.
+    /// Number of batches in memory at the same time, including batches held by the consumer.
+    ///
+    /// With 0, the loader chooses: 3 for one thread and 4 for more threads. If a batch has fewer pieces than there are
+    /// threads, it uses more slots, up to threads + 2. If each thread fills whole batches and requests the records of
+    /// its next batch in advance, it uses 2 * threads + 2.
     pub slots: usize,
-    /// Nice value of the threads, 0 (unchanged) to 19 (lowest priority).
+    /// Nice value of the threads, from 0 (unchanged) to 19 (lowest priority).
     pub nice: i32,
     /// How records are read.
     pub io: Io,
-    /// Shards that the order has in use at once; 0: all of them.
+    /// Number of shards that the order uses at the same time. 0 means all shards.
     pub open: usize,
-    /// Bytes that shards read into memory may take.
+    /// Maximum number of bytes for shards that are read into memory.
     pub buffer: usize,
-    /// Whether a record that cannot be used is left out of its batch, instead of ending the loader.
+    /// If true, a record that cannot be used is left out of its batch. If false, it ends the loader with an error.
     pub skip: bool,
 }
 
@@ -51,7 +53,7 @@ impl Options {
         ReadOptions { io: self.io, open: self.open, buffer: self.buffer }
     }
 
-    /// Batches in memory at once, of so many pieces each.
+    /// Returns the number of slots for batches with this many pieces.
     pub(crate) fn slot_count(&self, plan: &ReadPlan, pieces: usize) -> usize {
         let threads = self.threads.max(1);
         match self.slots {
@@ -61,33 +63,34 @@ impl Options {
         }
     }
 
-    /// How batches with images of so many values are divided among threads: several pieces each, so that none waits long for the last one.
-    /// Not where the records of each batch are requested ahead: those of a whole batch are requested earlier, and in longer reads.
+    /// Decides how batches are divided among threads, for images with this many values. Several pieces per thread keep
+    /// threads from waiting long for the last one. Batches are not divided if their records are requested ahead:
+    /// requests for a whole batch can be made earlier, and the reads are longer.
     pub(crate) fn division(&self, plan: &ReadPlan, values: usize) -> Division {
         let pieces = if plan.looks_ahead() || self.threads <= 1 { 1 } else { 4 * self.threads };
         Division { pieces, samples: PIECE.div_ceil(values.max(1)) }
     }
 }
 
-/// Batches of so many pieces that keep all threads at work: those of which a thread has a piece, one that is beginning or ending, one that
-/// is ready and one that the consumer holds.
+/// Returns the number of batches that keep all threads busy: the batches that threads are working on, one that is
+/// starting or ending, one that is ready and one that the consumer holds.
 fn enough(threads: usize, pieces: usize) -> usize {
     (threads.div_ceil(pieces) + 3).min(threads + 2)
 }
 
-/// Bytes of a loader that depend on neither the size of the data set nor the number of epochs.
+/// Memory use of a loader in bytes. It depends neither on the size of the data set nor on the number of epochs.
 #[derive(Debug, Clone, Default, PartialEq, Eq)]
 pub struct Footprint {
-    /// How records are read, and why, for the log.
+    /// How records are read and why, for the log.
     pub access: String,
-    /// Batches in flight.
+    /// Memory for batches.
     pub batches: u64,
-    /// Shards or records read into memory; for records, their mean size is used.
+    /// Memory for shards or records that are read into memory. For records, this assumes their mean size.
     pub records: u64,
 }
 
 impl Footprint {
-    /// For batches of at most `batch` images of so many `values` in this format.
+    /// Computes the memory for batches of at most `batch` images with `values` values in this format.
     pub fn new(
         split: &Split,
         options: &Options,
@@ -105,13 +108,13 @@ impl Footprint {
         Ok(Self { batches, records: if plan.fetches() { fetched } else { plan.loaded }, access: plan.text })
     }
 
-    /// Of so many loaders like this one.
+    /// Returns the memory of this many loaders.
     pub fn times(self, loaders: u64) -> Self {
         let [batches, records] = [self.batches, self.records].map(|bytes| bytes.saturating_mul(loaders));
         Self { batches, records, ..self }
     }
 
-    /// Fails where the machine has less memory, for a loader with these options.
+    /// Returns an error if the machine has less memory than a loader with these options needs.
     pub fn check(&self, options: &Options) -> Result<(), Error> {
         let slots = match options.slots {
             0 => String::new(),
@@ -122,7 +125,6 @@ impl Footprint {
         memory::check("what the loader keeps in memory", self.bytes(), &cure)
     }
 
-    /// All of them.
     pub fn bytes(&self) -> u64 {
         self.batches.saturating_add(self.records)
     }

@@ -1,5 +1,5 @@
-//! Batches that several threads fill, and the pieces of them: samples in a row that one thread makes, and the memory that is lent to
-//! it for their images.
+//! Batches that several threads fill, and their pieces. A piece is a range of samples that one thread makes, with the
+//! memory for their images, which is lent to the thread.
 
 use std::ops::Range;
 
@@ -9,7 +9,7 @@ use crate::ring::slot::{Filling, Samples, Slot};
 use crate::storage::fetch::Fetch;
 use crate::storage::mapping::populate_fresh;
 
-/// Values of a piece that are populated at a time: 1 MiB, during which no other thread can map memory.
+/// Number of values whose pages are populated at a time: 1 MiB. Meanwhile no other thread can map memory.
 const STEP: usize = 1 << 18;
 
 /// A part of a buffer, lent to one thread.
@@ -19,34 +19,34 @@ struct Part<T> {
     length: usize,
 }
 
-/// The memory of a piece's images.
+/// The memory for a piece's images.
 #[derive(Debug, Default)]
 pub(crate) struct Memory {
     images: Part<f32>,
     pixels: Part<u8>,
-    /// Values of an image.
+    /// Number of values per image.
     each: usize,
-    /// How many values of the images have their pages populated.
+    /// Number of image values whose pages are populated.
     populated: usize,
 }
 
-/// A piece of a batch.
 #[derive(Default)]
 pub(crate) struct Piece {
     /// The batch's number in the order.
     pub number: u64,
-    /// Which of its pieces.
+    /// Index of the piece in its batch.
     pub index: usize,
-    /// The batch's job, with the ids of these samples alone.
+    /// The batch's job, but with the ids of this piece's samples only.
     pub job: Job,
     pub memory: Memory,
-    /// What came of it.
+    /// The results for the samples.
     pub samples: Samples,
-    /// Its records, if reader threads fetch them.
+    /// The records, if reader threads fetch them.
     pub fetch: Option<Fetch>,
 }
 
-// SAFETY: a part is used as the `&mut [T]` that it stands for, which can be sent; shared, it gives nothing.
+// SAFETY: a part is used like the `&mut [T]` that it represents, which is `Send`. A shared reference to it gives no
+// access to the values.
 unsafe impl<T: Send> Send for Part<T> {}
 // SAFETY: as above.
 unsafe impl<T: Send> Sync for Part<T> {}
@@ -58,27 +58,29 @@ impl<T> Default for Part<T> {
 }
 
 impl<T> Part<T> {
-    /// These values of a buffer, as far as it has them.
+    /// Refers to these values of a buffer. The range is clipped to the buffer's length.
     fn of(buffer: &mut Vec<T>, values: Range<usize>) -> Self {
         let (start, end) = (values.start.min(buffer.len()), values.end.min(buffer.len()));
-        // not of a slice, which would claim the parts of others, too
+        // Do not make a slice first, because it would also claim the parts that other threads have.
         Self { start: buffer.as_mut_ptr().wrapping_add(start), length: end.saturating_sub(start) }
     }
 
-    /// The values.
+    /// Returns the values.
     ///
     /// # Safety
-    /// The buffer is where it was, and nobody else uses these values of it meanwhile.
+    ///
+    /// The buffer must not have moved, and nobody else may use these values at the same time.
     unsafe fn as_mut(&mut self) -> &mut [T] {
-        // SAFETY: inside of the buffer, which the caller keeps.
+        // SAFETY: the range is inside the buffer, which the caller keeps alive.
         unsafe { std::slice::from_raw_parts_mut(self.start, self.length) }
     }
 }
 
 impl Memory {
-    /// Populates the pages of image `index` of the piece, if it comes as floats, and some more.
+    /// Populates the pages of image `index` and some pages after it, if the images are floats.
     pub fn populate(&mut self, index: usize) {
-        // SAFETY: lent to this piece until it gives it back (see `Piece::lend`); after that there is none.
+        // SAFETY: the memory is lent to this piece until `give_back` (see `Piece::lend`). After that, the part is
+        // empty.
         let images = unsafe { self.images.as_mut() };
         let end = (index + 1) * self.each;
         if end > self.populated && end <= images.len() {
@@ -88,14 +90,14 @@ impl Memory {
         }
     }
 
-    /// Room for image `index` of the piece as floats.
+    /// Returns the memory for image `index` of the piece as floats.
     pub fn values(&mut self, index: usize) -> &mut [f32] {
         // SAFETY: as above.
         let images = unsafe { self.images.as_mut() };
         &mut images[index * self.each..][..self.each]
     }
 
-    /// The same as bytes.
+    /// Returns the memory for image `index` of the piece as bytes.
     pub fn bytes(&mut self, index: usize) -> &mut [u8] {
         // SAFETY: as above.
         let pixels = unsafe { self.pixels.as_mut() };
@@ -104,10 +106,12 @@ impl Memory {
 }
 
 impl Piece {
-    /// Becomes piece `index` of batch `number`: these samples of the slot's job, with images of `each` values.
+    /// Sets this to piece `index` of batch `number`, with these samples of the slot's job and images of `each` values.
     ///
     /// # Safety
-    /// Until the piece gives the memory back, the slot's buffers stay where they are, and no other piece has these samples.
+    ///
+    /// Until the piece gives the memory back, the slot's buffers must not move, and no other piece may have these
+    /// samples.
     pub unsafe fn lend(&mut self, slot: &mut Slot, number: u64, index: usize, samples: Range<usize>, each: usize) {
         let Job { epoch, step, worker, first, repeats, .. } = slot.job;
         let mut ids = std::mem::take(&mut self.job.ids);
@@ -133,24 +137,24 @@ pub(crate) struct OpenBatch {
     /// Its number in the order.
     pub number: u64,
     slot: Slot,
-    /// Values of an image.
+    /// Number of values per image.
     values: usize,
     pieces: usize,
-    /// Pieces that were taken.
+    /// Number of pieces that threads have taken.
     taken: usize,
-    /// Pieces that are done.
+    /// Number of pieces that are done.
     done: usize,
-    /// The error of the first piece in order that failed.
+    /// Index and error of the first failed piece in order.
     failed: Option<(usize, Error)>,
 }
 
 impl OpenBatch {
-    /// With the job in `slot`, which is prepared for so many pieces.
+    /// Creates a batch for the job in `slot`, which is prepared for this many pieces.
     pub fn new(number: u64, slot: Slot, values: usize, pieces: usize) -> Self {
         Self { number, slot, values, pieces, taken: 0, done: 0, failed: None }
     }
 
-    /// Takes the next piece; no, if all are taken.
+    /// Takes the next piece. Returns false if all are taken.
     pub fn take(&mut self, piece: &mut Piece) -> bool {
         let index = self.taken;
         if index == self.pieces {
@@ -158,19 +162,19 @@ impl OpenBatch {
         }
         self.taken += 1;
         let samples = self.samples(index);
-        // SAFETY: the slot's buffers are not touched before all pieces are back, and no two pieces have the same samples. The batch
-        // lives as long: threads hold a reference to what they share, of which it is a part.
+        // SAFETY: the slot's buffers are not used until all pieces are back, and no two pieces have the same samples.
+        // The batch lives long enough, because it is part of the shared state that all threads hold a reference to.
         unsafe { piece.lend(&mut self.slot, self.number, index, samples, self.values) };
         true
     }
 
-    /// The samples of a piece: pieces differ by one at most.
+    /// Returns the samples of a piece. The sizes of pieces differ by at most one.
     fn samples(&self, index: usize) -> Range<usize> {
         let at = |index: usize| self.slot.job.ids.len() * index / self.pieces;
         at(index)..at(index + 1)
     }
 
-    /// Takes back a piece that is done, or failed; says whether it was the last.
+    /// Takes back a piece that is done or failed. Returns true if it was the last one.
     pub fn give_back(&mut self, piece: &mut Piece, result: Result<Filling, Error>) -> bool {
         piece.give_back();
         std::mem::swap(&mut self.slot.pieces[piece.index], &mut piece.samples);
@@ -185,10 +189,11 @@ impl OpenBatch {
         self.done == self.pieces
     }
 
-    /// The slot with the samples of all pieces, between which those that were left out leave no gaps.
+    /// Returns the slot with the samples of all pieces. Samples that were left out leave no gap.
     ///
     /// # Errors
-    /// That of the first piece in order that failed.
+    ///
+    /// Returns the error of the first failed piece in order.
     pub fn close(mut self) -> Result<Slot, Error> {
         if let Some((_, error)) = self.failed {
             return Err(error);

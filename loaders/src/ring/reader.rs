@@ -1,4 +1,4 @@
-//! Reader threads: they wait for the storage, so that the threads that fill batches need not.
+//! Reader threads. They wait for storage, so that the threads that fill batches do not have to.
 
 use crate::ring::nice;
 use crate::storage::fetch::Extent;
@@ -7,24 +7,24 @@ use crate::sync::Receiver;
 
 /// A request to the reader threads.
 pub(crate) enum ReadRequest {
-    /// Read a shard ahead that will be used soon.
+    /// Reads a shard ahead that will be used soon.
     Shard(usize),
-    /// Read these bytes and send them back.
+    /// Reads these bytes and sends them back.
     Extent(Extent),
-    /// One reader is to end.
+    /// Ends one reader.
     Stop,
 }
 
-/// Serves requests until one says to stop.
+/// Serves requests until one of them is `Stop`.
 pub(crate) fn run(shards: &OpenShards, nice: i32, requests: &Receiver<ReadRequest>) {
-    // an error is reported by the other threads, which set the same priority
+    // An error is reported by the other threads, which set the same priority.
     let _ = nice::lower_current_thread(nice);
     if shards.plan().whole {
         shards.prefetch_all();
     }
     while let Ok(request) = requests.recv() {
         match request {
-            // single records are read by extents: their shard is opened then
+            // If records are read individually, their shard is opened when an extent is read.
             ReadRequest::Shard(_) if shards.plan().fetches() => {}
             ReadRequest::Shard(number) => shards.prefetch(number),
             ReadRequest::Extent(extent) => extent.read(|number| shards.open(number)),

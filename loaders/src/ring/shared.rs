@@ -1,5 +1,5 @@
-//! What all threads of a loader share: the order, how much of it has been handed out, the batches that are being filled, and how batches
-//! are divided into pieces.
+//! The state that all threads of a loader share: the order, how much of it has been handed out, the batches that are
+//! being filled, and how batches are divided into pieces.
 
 use std::sync::atomic::Ordering;
 use std::sync::{Arc, PoisonError};
@@ -15,48 +15,48 @@ use crate::storage::read_plan::OpenShards;
 use crate::sync::{AtomicBool, Mutex, Sender};
 use crate::transform::Pipeline;
 
-/// What all threads of a loader share.
+/// The state that all threads of a loader share.
 pub(crate) struct Shared {
     pub shards: Arc<OpenShards>,
     pub pipeline: Pipeline,
-    /// After a panic in the order's code its thread reports the panic and the consumer stops the others, so a poisoned lock does no harm.
+    /// A poisoned lock is harmless: if the order's code panics, its thread reports the panic and the consumer stops the
+    /// other threads.
     pub jobs: Mutex<Jobs>,
     pub free: Arc<FreeSlots>,
     pub totals: Totals,
     pub format: PixelFormat,
-    /// Whether a record that cannot be used is left out.
+    /// True if unusable records are left out of their batches.
     pub skip: bool,
     pub division: Division,
-    /// To the reader threads.
+    /// Sends requests to the reader threads.
     pub requests: Sender<ReadRequest>,
     pub stop: AtomicBool,
 }
 
 impl Shared {
-    /// Tells threads to end at the next sample.
+    /// Tells the threads to end at the next sample.
     pub fn stop(&self) {
         self.stop.store(true, Ordering::Relaxed);
     }
 
-    /// Whether threads are to end.
     pub fn stops(&self) -> bool {
         self.stop.load(Ordering::Relaxed)
     }
 
     /// Sends a request to the reader threads.
     pub fn request(&self, request: ReadRequest) {
-        // a failure means that there are none, or none left
+        // Sending fails only if there are no readers, or no readers any more.
         let _ = self.requests.send(request);
     }
 
-    /// The number of jobs, once the order has ended.
+    /// Returns the number of jobs once the order has ended.
     pub fn ended_after(&self) -> Option<u64> {
         self.jobs.lock().unwrap_or_else(PoisonError::into_inner).ended_after()
     }
 
-    /// Takes the next piece of work, for a token that was received: of a batch that is open, else of the next job, for which there is a
-    /// free slot then. Requests the shards that come up soon, and sends tokens for the other pieces. No, after the last: then the slot
-    /// goes back.
+    /// Takes the next piece of work after a token was received: a piece of an open batch, or else the first piece of
+    /// the next job, for which there is a free slot. Requests the shards that will be needed soon, and sends tokens for
+    /// the other pieces. Returns false after the last job, and then returns the slot.
     pub fn take(&self, piece: &mut Piece, tokens: &Sender<Token>) -> bool {
         let mut jobs = self.jobs.lock().unwrap_or_else(PoisonError::into_inner);
         if jobs.take_piece(piece) {
@@ -64,7 +64,7 @@ impl Shared {
         }
         let mut slot = self.free.take();
         let Some(number) = jobs.take(&mut slot.job) else {
-            // so that a thread which waits for a token learns of the end, too
+            // The token of this slot tells another waiting thread about the end.
             self.free.add(slot, tokens);
             return false;
         };
@@ -73,44 +73,43 @@ impl Shared {
         let pieces = self.division.of(samples);
         slot.prepare(samples * values, matches!(self.format, PixelFormat::Bytes), pieces);
         jobs.open(OpenBatch::new(number, slot, values, pieces), piece);
-        // the channel has room for all tokens, and this thread has a receiver
+        // The channel has room for all tokens, and this thread has a receiver.
         (1..pieces).for_each(|_| drop(tokens.try_send(Token::Work)));
         true
     }
 
-    /// Takes back a piece that is done, or failed; gives its batch if it was the last.
+    /// Takes back a piece that is done or failed. Returns its batch if it was the last piece.
     pub fn give_back(&self, piece: &mut Piece, result: Result<Filling, Error>) -> Option<OpenBatch> {
         self.jobs.lock().unwrap_or_else(PoisonError::into_inner).give_back(piece, result)
     }
 
-    /// Values of an image that is made; 0, if none is.
+    /// Number of values per image, or 0 if no images are made.
     fn values(&self) -> usize {
         if self.reads() { self.pipeline.output().values() } else { 0 }
     }
 
-    /// Whether records are read at all.
+    /// True if records are read at all.
     pub fn reads(&self) -> bool {
         !matches!(self.format, PixelFormat::CropRects { .. })
     }
 }
 
-/// What is handed out.
+/// The jobs and the batches that are being filled.
 pub(crate) struct Jobs {
     order: Box<dyn Order>,
-    /// Jobs handed out.
+    /// Number of jobs handed out.
     count: u64,
     ended: bool,
-    /// Batches of which pieces are at work or not taken yet.
+    /// Batches with pieces that are being filled or are not taken yet.
     open: Vec<OpenBatch>,
 }
 
 impl Jobs {
-    /// All jobs of an order.
     pub fn new(order: Box<dyn Order>) -> Self {
         Self { order, count: 0, ended: false, open: Vec::new() }
     }
 
-    /// Puts the next job into `job` and returns its number; `None` after the last.
+    /// Puts the next job into `job` and returns its number. Returns `None` after the last.
     pub fn take(&mut self, job: &mut Job) -> Option<u64> {
         if self.ended || !self.order.fill(job) {
             self.ended = true;
@@ -120,23 +119,23 @@ impl Jobs {
         Some(self.count - 1)
     }
 
-    /// The number of jobs, once the order has ended.
+    /// Returns the number of jobs once the order has ended.
     pub fn ended_after(&self) -> Option<u64> {
         self.ended.then_some(self.count)
     }
 
-    /// Takes a piece of an open batch, of the earliest that has any left; no, if none has.
+    /// Takes a piece of the first open batch that has pieces left. Returns false if there are no pieces left.
     pub fn take_piece(&mut self, piece: &mut Piece) -> bool {
         self.open.iter_mut().any(|batch| batch.take(piece))
     }
 
-    /// Opens a batch, of which a thread takes the first piece.
+    /// Opens a batch and takes its first piece.
     pub fn open(&mut self, mut batch: OpenBatch, piece: &mut Piece) {
         batch.take(piece);
         self.open.push(batch);
     }
 
-    /// Takes back a piece, and gives its batch if that was the last.
+    /// Takes back a piece. Returns its batch if it was the last piece.
     pub fn give_back(&mut self, piece: &mut Piece, result: Result<Filling, Error>) -> Option<OpenBatch> {
         let at = self.open.iter().position(|batch| batch.number == piece.number)?;
         self.open[at].give_back(piece, result).then(|| self.open.remove(at))
@@ -146,9 +145,9 @@ impl Jobs {
 /// How batches are divided into pieces.
 #[derive(Clone, Copy, Debug, PartialEq, Eq)]
 pub(crate) struct Division {
-    /// Pieces of a batch, at most.
+    /// Maximum number of pieces per batch.
     pub pieces: usize,
-    /// Samples of a piece, at least.
+    /// Minimum number of samples per piece.
     pub samples: usize,
 }
 

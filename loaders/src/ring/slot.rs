@@ -1,4 +1,4 @@
-//! The memory of batches as slots, and the list of those that are free.
+//! Slots, which are the memory of batches, and the list of free slots.
 
 use std::ops::Range;
 use std::sync::PoisonError;
@@ -11,29 +11,29 @@ use crate::order::Job;
 use crate::sync::{Mutex, Sender};
 use crate::transform::CropRect;
 
-/// Samples in a row.
+/// A sequence of samples.
 #[derive(Debug, Default)]
 pub(crate) struct Samples {
     pub ids: Vec<u64>,
-    /// One a sample.
+    /// One per sample.
     pub labels: Vec<u32>,
-    /// All labels of each sample, where there may be several.
+    /// All labels of each sample, if the data set is multi-label.
     pub label_sets: LabelSets,
-    /// One a sample, if images come as crop rectangles.
+    /// One per sample, if images are delivered as crop rectangles.
     pub crop_rects: Vec<CropRect>,
-    /// Bytes of the records read.
+    /// Size of the records in bytes.
     pub bytes: u64,
-    /// The errors of the samples that were left out.
+    /// The errors of samples that were left out.
     pub skipped: Vec<Error>,
 }
 
 impl Samples {
-    /// How many there are, without those that were left out.
+    /// Number of samples, without those that were left out.
     pub fn len(&self) -> usize {
         self.ids.len()
     }
 
-    /// Forgets all of them and keeps the memory.
+    /// Removes all samples and keeps the memory.
     pub fn clear(&mut self) {
         self.ids.clear();
         self.labels.clear();
@@ -43,7 +43,7 @@ impl Samples {
         self.skipped.clear();
     }
 
-    /// Adds those of `other` behind these.
+    /// Moves the samples of `other` to the end.
     pub fn append(&mut self, other: &mut Self) {
         self.ids.append(&mut other.ids);
         self.labels.append(&mut other.labels);
@@ -54,43 +54,43 @@ impl Samples {
     }
 }
 
-/// One batch's memory. It grows to the largest batch and then stays.
+/// The memory of one batch. It grows to the size of the largest batch.
 #[derive(Debug, Default)]
 pub(crate) struct Slot {
     pub job: Job,
-    /// (N, C, H, W); at least as long as the job needs, if images come as floats.
+    /// (N, C, H, W). At least as long as the job needs, if images are floats.
     pub images: Vec<f32>,
-    /// (N, H, W, C); at least as long as the job needs, if images come as bytes.
+    /// (N, H, W, C). At least as long as the job needs, if images are bytes.
     pub pixels: Vec<u8>,
-    /// Whether `images` have pages of memory by now.
+    /// True if the pages of `images` are populated.
     pub populated: bool,
-    /// Its samples, without those that were left out.
+    /// The samples of the batch, without those that were left out.
     pub samples: Samples,
-    /// Those of each piece, until all are there.
+    /// The samples of each piece, until all pieces are done.
     pub pieces: Vec<Samples>,
-    /// Whether samples may have several labels.
+    /// True if samples may have any number of labels.
     pub multi_label: bool,
-    /// How the images are mixed with each other, if they are.
+    /// How the images are mixed with each other. `None` if they are not mixed.
     pub mix: Option<Mix>,
-    /// Who filled its pieces, and when.
+    /// The threads that filled the pieces, and when.
     pub fillings: Vec<Filling>,
 }
 
-/// The time in which a thread filled a batch, or a piece of one.
+/// The time in which a thread filled a batch, or a piece of a batch.
 #[derive(Clone, Copy, Debug, PartialEq, Eq)]
 pub struct Filling {
     /// Number of the thread, from 0.
     pub thread: usize,
-    /// When it began.
+    /// Start of the filling.
     pub start: Instant,
-    /// How long it took.
+    /// Duration of the filling.
     pub took: Duration,
 }
 
 impl Slot {
-    /// Makes room for `values` values or bytes of images in `pieces` pieces, and forgets the previous batch.
+    /// Makes room for `values` floats or bytes of images in `pieces` pieces, and forgets the previous batch.
     pub fn prepare(&mut self, values: usize, as_bytes: bool, pieces: usize) {
-        // fresh pages of the system are zero already; they are populated as they are written
+        // New pages from the system are already zero. They are populated when they are written.
         if as_bytes && self.pixels.len() < values {
             self.pixels = vec![0; values];
         } else if !as_bytes && self.images.len() < values {
@@ -101,7 +101,7 @@ impl Slot {
         self.fillings.clear();
     }
 
-    /// Moves the images of these samples, of so many values each, to sample `to`, which is before them.
+    /// Moves the images of these samples, with `values` values each, to an earlier position: sample `to`.
     pub fn close_gap(&mut self, samples: Range<usize>, to: usize, values: usize) {
         let (from, to) = (samples.start * values..samples.end * values, to * values);
         if from.end <= self.images.len() {
@@ -113,8 +113,8 @@ impl Slot {
     }
 }
 
-/// The free slots. The one returned last is taken first: its memory is in the caches, and if few are ever in use at once, the memory
-/// of the others is never touched.
+/// The free slots. The slot that was returned last is taken first: its memory is in the CPU caches. If only a few slots
+/// are used at the same time, the memory of the others is never touched.
 #[derive(Debug, Default)]
 pub(crate) struct FreeSlots {
     slots: Mutex<Vec<Slot>>,
@@ -124,11 +124,11 @@ impl FreeSlots {
     /// Adds a slot and sends a token for it to the threads.
     pub fn add(&self, slot: Slot, tokens: &Sender<Token>) {
         self.slots.lock().unwrap_or_else(PoisonError::into_inner).push(slot);
-        // the channel has room for all tokens; a failure means that the threads have ended
+        // The channel has room for all tokens. Sending fails only if the threads have ended.
         let _ = tokens.try_send(Token::Work);
     }
 
-    /// Takes a slot; the caller has received a token for it.
+    /// Takes a slot. The caller must have received a token for it.
     pub fn take(&self) -> Slot {
         self.slots.lock().unwrap_or_else(PoisonError::into_inner).pop().unwrap_or_default()
     }
@@ -136,9 +136,9 @@ impl FreeSlots {
 
 /// A message to the threads that fill slots.
 pub(crate) enum Token {
-    /// There is a piece that no thread has taken, or a free slot: as many tokens as there are of both.
+    /// There is a piece that no thread has taken, or a free slot. There is one token for each of them.
     Work,
-    /// One thread is to end.
+    /// One thread must end.
     Stop,
 }
 

@@ -1,4 +1,4 @@
-//! What a loader has delivered, and where its time and its threads' time went.
+//! Statistics about the batches that a loader has delivered, and about the time of the consumer and the threads.
 
 use std::ops::Sub;
 use std::sync::atomic::Ordering;
@@ -8,42 +8,40 @@ use serde::{Deserialize, Serialize};
 
 use crate::sync::AtomicU64;
 
-/// Time of all loader threads together, by what they did; the first three are estimated from every 16th image.
+/// Total time of all loader threads by stage. The first three are estimates from every 16th image.
 #[derive(Debug, Clone, Copy, Default, PartialEq, Eq, Serialize, Deserialize)]
 pub struct Stages {
     /// Finding, reading and checking records.
     pub read: Duration,
-    /// Decoding.
     pub decode: Duration,
-    /// Transforms.
     pub transform: Duration,
-    /// Waiting for a free slot: the consumer was slower.
+    /// Waiting for a free slot, because the consumer was slower.
     pub slots: Duration,
 }
 
-/// What a loader has delivered so far.
+/// Statistics since the start of a loader.
 #[derive(Debug, Clone, Copy, Default, PartialEq, Eq, Serialize, Deserialize)]
 pub struct LoaderStats {
-    /// How long the consumer waited for batches.
+    /// Time for which the consumer waited for batches.
     pub wait: Duration,
-    /// Images handed out.
+    /// Number of images delivered.
     pub images: u64,
-    /// Bytes of their records, framing included.
+    /// Size of their records in bytes, including framing.
     pub bytes: u64,
-    /// Samples left out because they could not be used.
+    /// Number of samples that were left out because they could not be used.
     pub skipped: u64,
-    /// Batches handed out.
+    /// Number of batches delivered.
     pub batches: u64,
-    /// Sum over these batches of how many were ready when each was requested.
+    /// Sum over these batches: how many batches were ready when each was requested.
     pub queue: u64,
-    /// What the threads spent their time on.
+    /// Time of the threads by stage.
     pub stages: Stages,
 }
 
 impl Sub for LoaderStats {
     type Output = Self;
 
-    /// What was delivered since `earlier`.
+    /// Returns the statistics since `earlier`.
     fn sub(self, earlier: Self) -> Self {
         let (a, b) = (self.stages, earlier.stages);
         let stages = Stages {
@@ -65,16 +63,16 @@ impl Sub for LoaderStats {
 }
 
 impl LoaderStats {
-    /// How many batches were ready when one was requested, on average.
+    /// Average number of batches that were ready when one was requested.
     pub fn depth(&self) -> f64 {
         self.queue as f64 / self.batches.max(1) as f64
     }
 }
 
-/// One image in so many is timed: reading the clock for each one would cost more than some transforms.
+/// One image out of this many is timed. Reading the clock for every image would cost more than some transforms.
 const SAMPLED: u64 = 16;
 
-/// Times of all threads of a loader, in nanoseconds; threads add to them after each piece of a batch.
+/// Times of all threads of a loader in nanoseconds. Threads add their times after each piece of a batch.
 #[derive(Debug, Default)]
 pub(crate) struct Totals {
     read: AtomicU64,
@@ -83,22 +81,22 @@ pub(crate) struct Totals {
     slots: AtomicU64,
 }
 
-/// One thread's times since it last added them to the totals, but for `count`, of the images that were timed.
+/// One thread's times since it last added them to the totals. They cover only timed images. `count` is never reset.
 #[derive(Debug, Default)]
 pub(crate) struct Tally {
-    /// Images since the thread began.
+    /// Number of images since the thread started.
     pub count: u64,
     pub images: u64,
     pub timed: u64,
     pub read: Duration,
     pub decode: Duration,
     pub transform: Duration,
-    /// Waiting for records that reader threads fetch, for all images.
+    /// Time spent waiting for records from reader threads, for all images.
     pub waited: Duration,
 }
 
 impl Tally {
-    /// Counts an image; says whether it is one of those that are timed.
+    /// Counts an image. Returns true if it should be timed.
     pub(crate) fn begin(&mut self) -> bool {
         let timed = self.count.is_multiple_of(SAMPLED);
         (self.count, self.images) = (self.count + 1, self.images + 1);
@@ -120,7 +118,8 @@ impl Totals {
         self.slots.fetch_add(waited.as_nanos() as u64, Ordering::Relaxed);
     }
 
-    /// Adds a thread's tally, scaled to all its images, and clears it. If no image was timed the tally is kept for the next call.
+    /// Adds a thread's tally, scaled to all its images, and clears it. If no image was timed, the tally is kept for the
+    /// next call.
     pub(crate) fn add(&self, tally: &mut Tally) {
         if tally.timed == 0 {
             return;
@@ -135,7 +134,6 @@ impl Totals {
         *tally = Tally { count: tally.count, ..Tally::default() };
     }
 
-    /// The times so far.
     pub(crate) fn stages(&self) -> Stages {
         let time = |total: &AtomicU64| Duration::from_nanos(total.load(Ordering::Relaxed));
         Stages {
@@ -157,7 +155,7 @@ mod tests {
         let mut tally = Tally { images: 10, ..Tally::default() };
         totals.add(&mut tally);
         assert_eq!((totals.stages(), tally.images), (Stages::default(), 10));
-        // of 40 images in pieces of 8 the first, the 17th and the 33rd are timed
+        // With 40 images in pieces of 8, images 1, 17 and 33 are timed.
         assert_eq!((0..40).filter(|_| tally.begin()).collect::<Vec<_>>(), [0, 16, 32]);
         tally = Tally { images: 32, timed: 2, decode: Duration::from_micros(30), ..tally };
         totals.add(&mut tally);

@@ -1,5 +1,6 @@
-//! The life of a loader thread: it takes a piece of an open batch, or opens the next one in a free slot, and fills it. The
-//! thread that brings back the last piece of a batch passes it on. The consumer (`loader`) puts the batches in order.
+//! The main loop of a loader thread. The thread takes a piece of an open batch, or opens the next batch in a free slot,
+//! and fills it. The thread that returns the last piece of a batch sends the batch to the consumer (`loader`), which
+//! puts batches in order.
 
 use std::sync::Arc;
 use std::time::Instant;
@@ -13,27 +14,27 @@ use crate::ring::shared::Shared;
 use crate::ring::slot::{Filling, Slot, Token};
 use crate::sync::{Receiver, Sender};
 
-/// A message of a thread to the consumer.
+/// A message from a thread to the consumer.
 pub(crate) struct Filled {
-    /// Position in the order; `None` for an error outside of any job.
+    /// Position in the order. `None` for an error outside any job.
     pub number: Option<u64>,
     pub result: Result<Slot, Error>,
 }
 
-/// One thread and its ends of the channels.
+/// One thread and its channels.
 pub(crate) struct Worker {
     pub shared: Arc<Shared>,
-    /// Counts the loader's threads, from 0.
+    /// Number of the thread, from 0.
     pub thread: usize,
     pub nice: i32,
-    /// For tokens that the thread sends: of pieces that it leaves to others, and those that it gives back.
+    /// Sends tokens: for pieces that the thread leaves to others, and tokens that it returns.
     pub free_in: Sender<Token>,
     pub free_out: Receiver<Token>,
     pub ready: Sender<Filled>,
 }
 
 impl Worker {
-    /// Fills pieces until a token says to stop, or the order ends; a panic is an error like any other.
+    /// Fills pieces until a token says to stop or the order ends. A panic is treated like any other error.
     pub fn run(&self) {
         if self.nice > 0
             && let Err(source) = nice::lower_current_thread(self.nice)
@@ -55,13 +56,14 @@ impl Worker {
         }
     }
 
-    /// Passes on an error outside of any job.
+    /// Sends an error outside any job to the consumer.
     fn fail(&self, error: Error) {
-        // a failure means that the consumer has gone
+        // Sending fails only if the consumer is gone.
         let _ = self.ready.send(Filled { number: None, result: Err(error) });
     }
 
-    /// The next piece to fill; `None` if the thread is to end. `ahead` is the one whose records were requested already.
+    /// Returns the next piece to fill, or `None` if the thread should end. `ahead` is a piece whose records have
+    /// already been requested.
     fn next(&self, ahead: &mut Option<Piece>, state: &mut ThreadState) -> Result<Option<Piece>, Error> {
         if let Some(piece) = ahead.take() {
             return Ok(Some(piece));
@@ -72,15 +74,16 @@ impl Worker {
         self.take(state)
     }
 
-    /// Takes the piece for which a token has been received; `None` after the last.
+    /// Takes the piece for a token that has been received. Returns `None` after the last piece.
     fn take(&self, state: &mut ThreadState) -> Result<Option<Piece>, Error> {
         let mut piece = state.pieces.pop().unwrap_or_default();
         let taken = caught(self.thread, || Ok(self.shared.take(&mut piece, &self.free_in)))?;
         Ok(taken.then_some(piece))
     }
 
-    /// Fills a piece, and passes its batch on if that was the last one; says whether the thread goes on. It does so after an error, too:
-    /// the other pieces of the batch may hold one that comes before.
+    /// Fills a piece, and sends its batch to the consumer if it was the last piece. Returns true if the thread should
+    /// continue. It also continues after an error, because an earlier piece of the batch may fail too, and the first
+    /// error in order is reported.
     fn work(&self, mut piece: Piece, ahead: &mut Option<Piece>, state: &mut ThreadState) -> bool {
         let start = Instant::now();
         let outcome = self.fill(&mut piece, ahead, state);
@@ -89,7 +92,7 @@ impl Worker {
             Ok(Outcome::Filled) => Ok(Filling { thread: self.thread, start, took: start.elapsed() }),
             Ok(Outcome::Stopped) => return false,
             Err(error) => {
-                // a panic may have left it in any condition
+                // After a panic, the state may be inconsistent.
                 *state = ThreadState::default();
                 Err(error)
             }
@@ -99,7 +102,7 @@ impl Worker {
         batch.is_none_or(|batch| self.pass_on(batch))
     }
 
-    /// Passes on a batch of which all pieces are back; no, if the consumer has gone.
+    /// Sends a complete batch to the consumer. Returns false if the consumer is gone.
     fn pass_on(&self, batch: OpenBatch) -> bool {
         let number = Some(batch.number);
         let result = caught(self.thread, || {
@@ -110,19 +113,20 @@ impl Worker {
         self.ready.send(Filled { number, result }).is_ok()
     }
 
-    /// Fills a piece, after requesting the records of the next one if there is one.
+    /// Fills a piece. Before that, requests the records of the next piece if there is one.
     fn fill(&self, piece: &mut Piece, ahead: &mut Option<Piece>, state: &mut ThreadState) -> Result<Outcome, Error> {
         caught(self.thread, || {
             request(&self.shared, piece, state)?;
             let looks_ahead = self.shared.shards.plan().looks_ahead();
-            // nothing may fail before the token has had its effect: a lost one would leave a thread waiting
+            // Nothing may fail before the token has taken effect. A lost token would leave a thread waiting.
             match looks_ahead.then(|| self.free_out.try_recv().ok()).flatten() {
                 Some(Token::Work) => {
                     *ahead = self.take(state)?;
-                    // what fails here fails again when that piece is filled, and is reported in its turn
+                    // An error here happens again when that piece is filled, and is reported at its position in the
+                    // order.
                     let _ = ahead.as_mut().map(|next| request_ahead(&self.shared, next, state));
                 }
-                // for this thread or another, when it next waits
+                // This thread or another one will receive it when it waits next.
                 Some(Token::Stop) => drop(self.free_in.try_send(Token::Stop)),
                 None => {}
             }

@@ -1,5 +1,6 @@
-//! Data sets and their splits: `dataset.json` with its shards, all samples of a split, their labels, and the shapes of their images.
-//! A sample's id is its index in dataset.json's order of shards and, within them, records.
+//! Data sets and splits: reads `dataset.json`, opens the shards of a split, finds samples and labels by sample id, and
+//! determines the image sizes. A sample's id is its index in the order of `dataset.json`: shard by shard, record by
+//! record.
 
 use std::fs;
 use std::path::{Path, PathBuf};
@@ -26,16 +27,16 @@ pub struct Split {
     multi_label: bool,
     label_offset: i64,
     shards: Vec<ShardManifest>,
-    /// The manifest's least and greatest height and width, where it has them.
+    /// Smallest and largest height and width, as (height, width) pairs, if the manifest has them.
     sizes: Option<[[u32; 2]; 2]>,
-    /// The shards mapped so far; they stay mapped.
+    /// Shards are mapped on first use and stay mapped.
     mapped: Vec<OnceLock<Shard>>,
-    /// Id of each shard's first sample, then the number of samples.
+    /// Id of each shard's first sample, followed by the number of samples.
     starts: Vec<u64>,
 }
 
 impl Split {
-    /// A split of the data set in `dir`; no shard is opened yet.
+    /// Creates the split without opening any shard.
     pub(crate) fn new(name: &str, dir: &Path, dataset: &Manifest, split: &SplitManifest) -> Self {
         let mut starts = vec![0];
         split.shards.iter().for_each(|shard| starts.push(starts[starts.len() - 1] + shard.count));
@@ -52,67 +53,66 @@ impl Split {
         }
     }
 
-    /// The split's name.
     pub fn name(&self) -> &str {
         &self.name
     }
 
-    /// Number of samples.
     pub fn len(&self) -> u64 {
         self.starts[self.starts.len() - 1]
     }
 
-    /// Whether there are no samples.
     pub fn is_empty(&self) -> bool {
         self.len() == 0
     }
 
-    /// The manifest's entries of the shards, in order of ids.
+    /// The shards' manifest entries, in the order of sample ids.
     pub fn shards(&self) -> &[ShardManifest] {
         &self.shards
     }
 
-    /// Least height and width, and greatest ones, of the files as they are stored, where the manifest has them.
+    /// Smallest and largest (height, width) of the stored images, before EXIF rotation. `None` if the manifest does not
+    /// have them.
     pub(crate) fn sizes(&self) -> Option<[[u32; 2]; 2]> {
         self.sizes
     }
 
-    /// Bytes of all shards.
+    /// Total size of all shards in bytes.
     pub(crate) fn bytes(&self) -> u64 {
         self.shards.iter().map(|shard| shard.bytes).sum()
     }
 
-    /// The folder of the shards.
+    /// The directory that contains the shards.
     pub fn dir(&self) -> &Path {
         &self.dir
     }
 
-    /// A shard by its number, mapped and checked at its first use.
+    /// Returns the shard with this number. The first call for a shard maps it and checks it against the manifest.
     ///
     /// # Panics
-    /// If there is no shard of that number.
+    ///
+    /// Panics if there is no shard with this number.
     pub fn shard(&self, number: usize) -> Result<&Shard, Error> {
         match self.mapped_shard(number) {
             Some(shard) => Ok(shard),
             None => {
                 let shard = self.open(number, Access::Map)?;
-                // if two threads open a shard at once, the first one's is kept
+                // If two threads open the same shard at once, both use the one that is stored first.
                 Ok(self.mapped[number].get_or_init(|| shard))
             }
         }
     }
 
-    /// A shard by its number, if it is mapped already.
+    /// Returns the shard with this number if it is already mapped.
     pub(crate) fn mapped_shard(&self, number: usize) -> Option<&Shard> {
         self.mapped[number].get()
     }
 
-    /// Opens a shard for the caller alone and compares it with the manifest.
+    /// Opens a shard without storing it in the split, and checks its size and record count against the manifest.
     pub(crate) fn open(&self, number: usize, access: Access) -> Result<Shard, Error> {
         let expected = &self.shards[number];
         let path = self.dir.join(&expected.file);
         let differs = |what, expected, got| Error::Shard { path: path.clone(), what, expected, got };
-        // before the index is read: the size is the clearer message for a shard that was cut short
+        // Check the size before the index is read: for a truncated shard, a wrong size is the clearer message.
         let bytes = fs::metadata(&path).map_err(Error::io("open", &path))?.len();
         if bytes != expected.bytes {
             return Err(differs("bytes", expected.bytes, bytes));
@@ -124,40 +124,40 @@ impl Split {
         }
     }
 
-    /// Number of classes.
     pub fn classes(&self) -> usize {
         self.classes.len()
     }
 
-    /// Names of the classes, in order of labels.
+    /// Names of the classes. The index is the label.
     pub fn class_names(&self) -> &[String] {
         &self.classes
     }
 
-    /// Whether images may have several classes, or none.
+    /// True if an image may have any number of classes, including zero.
     pub fn multi_label(&self) -> bool {
         self.multi_label
     }
 
-    /// The number of the shard that holds a sample, and the record's number in it.
+    /// Returns the shard number of a sample and the record number within that shard.
     pub fn locate(&self, id: u64) -> Result<(usize, u64), Error> {
         if id >= self.len() {
             return Err(Error::NoSample { split: self.name.clone(), id, len: self.len() });
         }
-        // the last start that is not above `id`: shards without records are passed over
+        // Find the last start that is not above `id`. This skips shards without records.
         let shard = self.starts.partition_point(|&start| start <= id) - 1;
         Ok((shard, id - self.starts[shard]))
     }
 
-    /// A sample and its label, 0 to `classes() - 1`; of several the first one, and 0 if there is none: see [`Split::classes_of`]. Checksums
-    /// are verified; `copy` is as for [`Shard::record`].
+    /// Reads a sample and its label, which is in `0..classes()`. If the image has several labels, the first one is
+    /// returned, and 0 if it has no label (see [`Split::classes_of`]). Verifies the checksums. `copy` is a buffer as
+    /// for [`Shard::record`].
     pub fn record<'a>(&'a self, id: u64, copy: &'a mut Vec<u8>) -> Result<(Example<'a>, u32), Error> {
         let (shard, number) = self.locate(id)?;
         let shard = self.shard(shard)?;
         self.read(shard, number, shard.record(number, copy)?)
     }
 
-    /// The example and label in `payload`, which is record `number` of `shard`.
+    /// Parses `payload`, which is record `number` of `shard`, into its example and label.
     pub(crate) fn read<'a>(&self, shard: &Shard, number: u64, payload: &'a [u8]) -> Result<(Example<'a>, u32), Error> {
         example::parse(payload)
             .map_err(Fault::from)
@@ -165,7 +165,7 @@ impl Split {
             .map_err(|fault| shard.fault(number, fault))
     }
 
-    /// The error for a fault of sample `id`.
+    /// Converts a fault of sample `id` into an error that names the file and the record.
     pub fn fault(&self, id: u64, fault: Fault) -> Error {
         match self.locate(id).and_then(|(shard, number)| Ok((self.shard(shard)?, number))) {
             Ok((shard, number)) => shard.fault(number, fault),
@@ -173,10 +173,12 @@ impl Split {
         }
     }
 
-    /// The classes of an image, as stored: where images have one, just that one.
+    /// Returns the classes of an image in stored order. If the data set is not multi-label, this is exactly one class.
     ///
     /// # Errors
-    /// For a label that is no class, and where images have one, another number of labels.
+    ///
+    /// Returns an error if a label is not a valid class, or if a single-label data set has an image with a list of
+    /// labels.
     pub fn classes_of(&self, example: &Example<'_>) -> Result<Vec<u32>, Fault> {
         match (example.labels.is_list(), self.multi_label) {
             (false, _) => Ok(vec![self.label(example.label)?]),
@@ -185,17 +187,18 @@ impl Split {
         }
     }
 
-    /// The names of an image's classes, for people: parted by "; ", and "no label" where there is none.
+    /// Returns the names of an image's classes for display, separated by "; ", or "no label" if there are no classes.
     ///
     /// # Errors
-    /// As [`Split::classes_of`].
+    ///
+    /// Returns the same errors as [`Split::classes_of`].
     pub fn class_text(&self, example: &Example<'_>) -> Result<String, Fault> {
         let classes = self.classes_of(example)?;
         let names: Vec<&str> = classes.iter().map(|class| self.classes[*class as usize].as_str()).collect();
         Ok(if names.is_empty() { "no label".into() } else { names.join("; ") })
     }
 
-    /// The first class of an image; 0 if it has none. All are checked.
+    /// Returns the first class of an image, or 0 if it has no class. All labels are checked.
     pub(super) fn first_class(&self, example: &Example<'_>) -> Result<u32, Fault> {
         match example.labels.is_list() {
             false => self.label(example.label),
@@ -203,7 +206,7 @@ impl Split {
         }
     }
 
-    /// The class of a stored label.
+    /// Converts a stored label to a class index.
     pub(super) fn label(&self, stored: i64) -> Result<u32, Fault> {
         let label = i128::from(stored) - i128::from(self.label_offset);
         u32::try_from(label).ok().filter(|&label| (label as usize) < self.classes.len()).ok_or(Fault::Label {
@@ -215,12 +218,14 @@ impl Split {
     }
 }
 
-/// Bytes of a record that are read for its label; where the label stands behind them, all of it is.
+/// Number of payload bytes that are read to find a label. If the label is not within them, the whole record is read.
 const HEAD: usize = 1024;
 
 impl Split {
-    /// The label of each sample, by id; of several the first. With `skip`, none for a record that has no valid one; else that ends it.
-    /// Checksums are verified only of records that are read as a whole.
+    /// Returns the label of each sample by id. If a sample has several labels, this is the first one.
+    ///
+    /// With `skip`, the entry of a record without a valid label is `None`. Without `skip`, such a record is an error.
+    /// Checksums are verified only for records that are read completely.
     pub fn labels(&self, skip: bool, threads: usize) -> Result<Vec<Option<u32>>, Error> {
         let (failed, found) = (AtomicBool::new(false), Mutex::new(Vec::new()));
         let numbers = (0..self.shards().len()).take_while(|_| !failed.load(Ordering::Relaxed));
@@ -261,20 +266,21 @@ impl Split {
     }
 }
 
-/// The most images whose headers are read.
+/// Maximum number of images examined to determine the image size.
 const SAMPLES: u64 = 64;
 
 impl Split {
-    /// The shapes of the images, from at most 64 of them, spread evenly: one size, or various sizes. They are various, too, where
-    /// dataset.json says that they differ: a few odd ones among many would not be among the 64.
+    /// Determines from at most 64 images, spread evenly over the split, whether all images have the same size. The
+    /// result is also `Images::Varied` if `dataset.json` says that sizes differ, because 64 images can miss a few
+    /// exceptions.
     ///
-    /// The answer is for plans and early errors; code that needs one size checks each image. Unreadable samples are skipped unless all
-    /// of the 64 are.
+    /// The result is for plans and early errors. Code that needs one size must check each image. Unreadable samples are
+    /// skipped unless all examined samples are unreadable.
     pub fn images(&self) -> Result<Images, Error> {
         self.images_as(Exif::Applied)
     }
 
-    /// [`Split::images`] for lists of transforms that turn images or do not.
+    /// As [`Split::images`], with or without EXIF rotation applied.
     pub fn images_as(&self, exif: Exif) -> Result<Images, Error> {
         let mut found = self.shape(0, exif).map(Images::Fixed);
         for id in self.sampled_ids() {
@@ -289,10 +295,12 @@ impl Split {
         })
     }
 
-    /// The shape of all images, from the same sample alone: it is for messages that name an image.
+    /// Returns the common size of all images, judged from the same images as [`Split::images`] but ignoring the
+    /// manifest, so that the error can name an image.
     ///
     /// # Errors
-    /// Names the first image that differs from those before it.
+    ///
+    /// Returns an error that names the first examined image with a different size.
     pub fn one_size(&self) -> Result<ImageSpec, Error> {
         let first = self.shape(0, Exif::Applied)?;
         for id in self.sampled_ids() {
@@ -304,14 +312,14 @@ impl Split {
         Ok(first)
     }
 
-    /// The sampled ids after the first.
+    /// The ids of the examined samples without sample 0.
     fn sampled_ids(&self) -> impl Iterator<Item = u64> {
         let len = self.len();
         let samples = len.min(SAMPLES);
         (1..samples).map(move |i| (u128::from(i) * u128::from(len) / u128::from(samples)) as u64)
     }
 
-    /// The shape of one image, by its header. A shard that is opened only for this is closed again.
+    /// Reads the size of one image from its header. A shard that is opened only for this is closed again.
     fn shape(&self, id: u64, exif: Exif) -> Result<ImageSpec, Error> {
         let (number, record) = self.locate(id)?;
         let own;
@@ -328,17 +336,21 @@ impl Split {
     }
 }
 
-/// Whether images whose least and greatest stored sizes are these have other sizes than `seen`, which a few of them have. Stored sizes are
-/// those before turning: images of one size, some of which were stored lying and some standing, differ in them, too.
+/// Returns true if the stored sizes `least` to `greatest` mean that not all images have the size `seen`, which was
+/// found in the examined images.
+///
+/// Stored sizes are sizes before EXIF rotation. If images of one size are stored partly in landscape and partly in
+/// portrait orientation, their stored sizes differ although the rotated images have the same size. This case returns
+/// false.
 fn tells_apart([least, greatest]: [[u32; 2]; 2], seen: ImageSpec, exif: Exif) -> bool {
     let (short, long) = (seen.height.min(seen.width), seen.height.max(seen.width));
     let is_turned = exif == Exif::Applied && (least, greatest) == ([short; 2], [long; 2]);
     least != greatest && !is_turned
 }
 
-/// The shapes of images like `images` together with one of shape `spec`.
+/// Combines `images` with another image of shape `spec`.
 fn common(images: Images, spec: ImageSpec) -> Images {
-    // among coloured images, grey ones count as coloured
+    // If a data set has colour and grey images, grey images are treated as colour images.
     let channels = images.channels().max(spec.channels);
     match images {
         Images::Fixed(first) if (first.height, first.width) == (spec.height, spec.width) => {
@@ -348,31 +360,31 @@ fn common(images: Images, spec: ImageSpec) -> Images {
     }
 }
 
-/// A folder with its manifest.
+/// A data set directory and its manifest.
 #[derive(Debug, Clone)]
 pub struct Dataset {
-    /// The folder.
     pub dir: PathBuf,
-    /// Its `dataset.json`.
+    /// The contents of `dataset.json`.
     pub manifest: Manifest,
 }
 
 impl Dataset {
-    /// Reads the manifest; shards are opened by [`Dataset::split`].
+    /// Reads the manifest. [`Dataset::split`] opens the shards.
     pub fn open(dir: impl AsRef<Path>) -> Result<Self, Error> {
         let dir = dir.as_ref().to_owned();
         let manifest = Manifest::read(&dir)?;
         Ok(Self { dir, manifest })
     }
 
-    /// Opens and maps all shards of a split and checks sizes, indexes and counts against the manifest.
+    /// Opens and maps all shards of a split, and checks their sizes, indexes and record counts against the manifest.
     pub fn split(&self, name: &str) -> Result<Split, Error> {
         let split = self.split_lazily(name)?;
         (0..split.shards().len()).try_for_each(|number| split.shard(number).map(drop))?;
         Ok(split)
     }
 
-    /// The same, but each shard is opened and checked when it is first used: for orders in which a rank needs few of them.
+    /// As [`Dataset::split`], but each shard is opened and checked on first use. Use this if a rank needs only a few of
+    /// the shards.
     pub fn split_lazily(&self, name: &str) -> Result<Split, Error> {
         let split = self.manifest.splits.get(name).ok_or_else(|| Error::UnknownSplit {
             dir: self.dir.clone(),

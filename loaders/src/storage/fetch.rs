@@ -1,4 +1,5 @@
-//! Reads the records of one batch in a few long reads. Reader threads do this while the previous batch is filled.
+//! Reads the records of one batch with a few long reads. Reader threads do this while the previous batch is being
+//! filled.
 
 use std::sync::Arc;
 
@@ -9,14 +10,13 @@ use crate::guarded::guarded_with;
 use crate::storage::read_plan::OpenShards;
 use crate::storage::shard::Shard;
 
-/// A gap of at most so many bytes between two records is read rather than skipped.
+/// If the gap between two records is at most this many bytes, it is read together with them.
 const GAP: u64 = 64 << 10;
-/// The longest read that is made of several records.
+/// Maximum size in bytes of a read that covers several records.
 const LONGEST: u64 = 8 << 20;
-/// Reads start and end at multiples of this, as pages and stripes do.
+/// Reads start and end at multiples of this number of bytes, because pages and stripes do too.
 const ALIGN: u64 = 4096;
 
-/// Bytes `from..to` of a shard.
 #[derive(Debug, Clone, Copy, PartialEq, Eq, PartialOrd, Ord)]
 struct ByteRange {
     shard: usize,
@@ -24,16 +24,16 @@ struct ByteRange {
     to: u64,
 }
 
-/// The records of one batch: requested by `begin`, available after `finish`.
+/// The records of one batch. `begin` requests them, and they are available after `finish`.
 pub(crate) struct Fetch {
-    /// The records, in the batch's order.
+    /// In the order of the batch.
     records: Vec<ByteRange>,
-    /// Indices of `records`, sorted by position in the files.
+    /// Indices into `records`, sorted by shard and position.
     sorted: Vec<usize>,
-    /// The extent of each record.
+    /// Index of the extent that contains each record.
     extents_of: Vec<usize>,
     extents: Vec<Extent>,
-    /// Extents that are not back yet.
+    /// Number of extents that have not come back from the readers yet.
     pending: usize,
     /// Buffers for reuse.
     spare: Vec<Vec<u8>>,
@@ -56,7 +56,7 @@ impl Fetch {
         }
     }
 
-    /// Sends requests for these samples' records to the reader threads.
+    /// Sends requests for the records of these samples to the reader threads.
     pub(crate) fn begin(&mut self, storage: &OpenShards, ids: &[u64], send: impl Fn(Extent)) -> Result<(), Error> {
         self.finish();
         self.records.clear();
@@ -77,7 +77,8 @@ impl Fetch {
         Ok(())
     }
 
-    /// The reads to make: aligned, neighbouring records in one, none past the end of its file.
+    /// Computes the reads to make. They are aligned, cover neighbouring records together, and do not go past the end of
+    /// a file.
     fn join(&mut self, file_ends: impl Fn(usize) -> u64) -> Vec<ByteRange> {
         let Self { records, sorted, extents_of, .. } = self;
         sorted.clear();
@@ -103,14 +104,14 @@ impl Fetch {
         reads
     }
 
-    /// Waits for all requests; the buffers of the previous batch are kept for the next.
+    /// Waits for all requests. Keeps the buffers of the previous batch for reuse.
     pub(crate) fn finish(&mut self) {
         if self.pending == 0 {
             return;
         }
         self.spare.extend(self.extents.drain(..).map(|extent| extent.bytes));
         while self.pending > 0 {
-            // cannot fail: this side holds a sender, too, and readers answer every request
+            // `recv` cannot fail: `self` holds a sender too, and readers answer every request.
             let Ok(extent) = self.arrived.recv() else { break };
             self.extents.push(extent);
             self.pending -= 1;
@@ -118,7 +119,7 @@ impl Fetch {
         self.extents.sort_by_key(|extent| extent.number);
     }
 
-    /// The bytes of the batch's record `i`, framing included.
+    /// Returns the bytes of the batch's record `i`, including the framing.
     pub(crate) fn record(&mut self, i: usize) -> Result<&[u8], Error> {
         let extent = &mut self.extents[self.extents_of[i]];
         std::mem::replace(&mut extent.result, Ok(()))?;
@@ -127,20 +128,19 @@ impl Fetch {
     }
 }
 
-/// Bytes of a shard, on the way to a reader thread or back.
+/// A range of a shard's bytes that is sent to a reader thread and back.
 pub(crate) struct Extent {
-    /// Its index in its batch.
+    /// Index within the batch.
     pub number: usize,
     pub shard: usize,
     pub offset: u64,
     pub bytes: Vec<u8>,
     pub result: Result<(), Error>,
-    /// Where it goes after the read.
+    /// The channel that returns the extent after the read.
     pub back: Sender<Extent>,
 }
 
 impl Extent {
-    /// Reads the bytes and sends the extent back.
     pub(crate) fn read(mut self, open: impl FnOnce(usize) -> Result<Arc<Shard>, Error>) {
         let length = self.bytes.len();
         let bytes = &mut self.bytes;
@@ -149,7 +149,7 @@ impl Extent {
             |message| Error::Panic { thread: self.number, message: format!("{message}, while reading ahead") };
         self.result = guarded_with(read, panicked);
         let back = self.back.clone();
-        // a failure means that the loader has ended
+        // Sending fails only if the loader has ended.
         let _ = back.send(self);
     }
 }
@@ -180,7 +180,7 @@ mod tests {
     fn far_records_and_long_stretches_are_reads_of_their_own() {
         let far = 10_000 + 2 * GAP;
         assert_eq!(join(&[(0, 0, 10_000), (0, far, far + 10)]).0.len(), 2);
-        // 1 MiB each, end to end: eight to a read
+        // Records of 1 MiB without gaps: eight fit into one read.
         let all: Vec<_> = (0..20).map(|i| (0, i << 20, (i + 1) << 20)).collect();
         let (reads, of) = join(&all);
         assert_eq!(reads.iter().map(|read| read.to - read.from).collect::<Vec<_>>(), [8 << 20, 8 << 20, 4 << 20]);

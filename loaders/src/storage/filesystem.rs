@@ -1,5 +1,5 @@
-//! What the operating system says of files: type and free space of a path's file system, the limit of open files, and what the page
-//! cache holds.
+//! Information from the operating system about files: type and free space of a file system, the limit on open files,
+//! and whether the page cache holds a range of a file.
 
 use std::fs::{self, File};
 use std::io;
@@ -14,7 +14,8 @@ use rustix::io::{ReadWriteFlags, preadv2};
 use crate::file::regular;
 use crate::memory;
 
-/// Types of statfs(2) whose files are on other machines: page faults of a mapping fetch them in small reads, one after another.
+/// File system types (`statfs(2)`) whose files are on other machines. A page fault in a mapping of such a file causes a
+/// small read, and these reads happen one after another.
 const REMOTE: &[(u32, &str)] = &[
     (0x6969, "NFS"),
     (0x0bd0_0bd0, "Lustre"),
@@ -30,7 +31,7 @@ const REMOTE: &[(u32, &str)] = &[
     (0x0102_1997, "9P"),
 ];
 
-/// Types of statfs(2) whose files are on this machine.
+/// File system types (`statfs(2)`) whose files are on this machine.
 const LOCAL: &[(u32, &str)] = &[
     (0xef53, "ext4"),
     (0x5846_5342, "XFS"),
@@ -43,24 +44,23 @@ const LOCAL: &[(u32, &str)] = &[
     (0x7371_7368, "SquashFS"),
 ];
 
-/// A file system.
 #[derive(Debug, Clone, PartialEq, Eq)]
 pub struct FileSystem {
-    /// "NFS", "ext4", or the type's number.
+    /// For example "NFS" or "ext4". For an unknown type, this is its number.
     pub name: String,
-    /// Whether it is known to be on another machine.
+    /// True if the files are known to be on another machine.
     pub remote: bool,
-    /// Bytes that this user may still write.
+    /// Number of bytes that this user can still write.
     pub free: u64,
-    /// Its size in bytes; 0 if nothing is stored, as in /proc.
+    /// Size in bytes. It is 0 for file systems without storage, such as `/proc`.
     pub size: u64,
 }
 
 impl FileSystem {
-    /// The file system of `path`, which must exist.
+    /// Returns the file system that contains `path`, which must exist.
     pub fn of(path: &Path) -> io::Result<Self> {
         let answer = rustix::fs::statfs(path)?;
-        // the field's width and sign differ between platforms; the magic numbers have 32 bits
+        // The width and sign of this field differ between platforms. The magic numbers have 32 bits.
         let kind = answer.f_type as u32;
         let bytes = |blocks: u64| blocks.saturating_mul(answer.f_bsize as u64);
         Ok(Self::from_type(kind, bytes(answer.f_bavail), bytes(answer.f_blocks)))
@@ -77,16 +77,16 @@ impl FileSystem {
     }
 }
 
-/// Asks the kernel to read a part of a file into the page cache, if that has room for it: one long read in place of as many short ones as
-/// there are samples, if these are then read in a random order. Only a hint.
+/// Asks the kernel to read a part of a file into the page cache if the cache has room for it. One long read then
+/// replaces many short ones when samples are read in random order. This is only a hint.
 pub fn read_ahead(file: &File, start: u64, length: u64) {
     if let Some(bytes) = NonZeroU64::new(length).filter(|_| length <= memory::available() / 2) {
         let _ = rustix::fs::fadvise(file, start, Some(bytes), rustix::fs::Advice::WillNeed);
     }
 }
 
-/// Whether a lock on a file in `folder` counts on all hosts that have its file system, as far as its type and the options of its mount
-/// tell.
+/// Returns true if a lock on a file in `folder` is visible to all hosts that mount its file system, as far as the type
+/// and the mount options tell.
 pub fn locks_everywhere(folder: &Path) -> bool {
     let Ok(system) = FileSystem::of(folder) else { return false };
     let options = mount_options(folder).unwrap_or_default();
@@ -96,56 +96,59 @@ pub fn locks_everywhere(folder: &Path) -> bool {
 fn carries_locks(system: &FileSystem, options: &str) -> bool {
     let has = |option: &str| options.split(',').any(|given| given == option);
     match system.name.as_str() {
-        // a disk of this machine's own is no other's
+        // No other host uses a local disk.
         _ if !system.remote => true,
         "NFS" => !["nolock", "local_lock=all", "local_lock=posix"].into_iter().any(has),
         "Lustre" => has("flock"),
         "GPFS" | "CephFS" => true,
-        // on each host for itself, or by settings that no mount option shows
+        // Locks are local to each host, or depend on settings that the mount options do not show.
         _ => false,
     }
 }
 
-/// The options of the mount that `path` is on, of the mount itself and of its file system, with commas between.
+/// Returns the options of the mount that contains `path`, followed by the options of the file system, separated by
+/// commas.
 fn mount_options(path: &Path) -> Option<String> {
     let device = fs::metadata(path).ok()?.dev();
     let device = format!("{}:{}", rustix::fs::major(device), rustix::fs::minor(device));
     options_of(&fs::read_to_string("/proc/self/mountinfo").ok()?, &device)
 }
 
-/// Those of a device in the text of /proc/self/mountinfo: fields 3, 6 and, behind the dash, 3.
+/// Finds a device's options in the text of `/proc/self/mountinfo`: field 6 of the line, and field 3 after the separator
+/// " - ". Field 3 of the line is the device.
 fn options_of(mounts: &str, device: &str) -> Option<String> {
     let line = mounts.lines().rfind(|line| line.split(' ').nth(2) == Some(device))?;
     let (mount, system) = line.split_once(" - ")?;
     Some(format!("{},{}", mount.split(' ').nth(5)?, system.split(' ').nth(2)?))
 }
 
-/// The most files that this process may have open at once.
+/// Maximum number of files that this process may have open at once.
 pub(crate) fn open_files() -> usize {
     let limits = fs::read_to_string("/proc/self/limits").unwrap_or_default();
     let line = limits.lines().find_map(|line| line.strip_prefix("Max open files"));
     line.and_then(|rest| rest.split_whitespace().next()?.parse().ok()).unwrap_or(1024)
 }
 
-/// Bytes from one that is looked at to the next.
+/// Distance in bytes between the positions that [`PageCache::holds`] tests.
 const STEP: usize = 256 << 10;
 
-/// A file whose pages may be in memory.
+/// An open file, used to ask whether its pages are in memory.
 pub(crate) struct PageCache {
     file: File,
 }
 
 impl PageCache {
-    /// Of the regular file at `path`, if it can be opened.
+    /// Opens the regular file at `path`. Returns `None` if that fails.
     pub(crate) fn of(path: &Path) -> Option<Self> {
         regular::open(path).ok().map(|file| Self { file })
     }
 
-    /// Whether the page cache seems to hold these bytes of the file; no where the kernel does not tell (Linux before 4.14, and some file
-    /// systems).
+    /// Returns true if the page cache seems to hold these bytes of the file. Returns false if the kernel cannot tell
+    /// (Linux before 4.14, and some file systems).
     ///
-    /// One byte of each 256 KiB is read, in a way that fails rather than wait for the storage. (`mincore` says yes of files that belong to
-    /// somebody else, and takes the lock under which the threads of a process map and populate memory.)
+    /// This reads one byte in every 256 KiB with a flag that makes the read fail instead of waiting for storage.
+    /// `mincore` is not used for two reasons: it always answers yes for files of other users, and it takes the lock
+    /// that the threads of a process need to map and populate memory.
     pub(crate) fn holds(&self, bytes: Range<u64>) -> bool {
         let mut byte = [0];
         bytes.step_by(STEP).all(|at| {
@@ -172,7 +175,7 @@ mod tests {
         assert_eq!(of(0x1234), ("type 0x1234".to_owned(), false));
     }
 
-    /// The answers of `stat -f` and `df`.
+    /// `stat -f` and `df` give the same answers.
     #[test]
     fn this_machine_answers() {
         let found = FileSystem::of(Path::new("/proc")).unwrap();

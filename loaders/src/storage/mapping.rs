@@ -1,8 +1,8 @@
-//! A file mapped read-only into memory and registered with the SIGBUS handler; and pages that are populated before their first use,
-//! which costs less than a page fault each.
+//! Read-only file mappings that are registered with the SIGBUS handler. Also populates pages before their first use,
+//! which costs less than one page fault per page.
 //!
-//! Others may write the file at any time, also between a check of its bytes and their use. So its bytes are never lent: they are copied
-//! out, each once, and checks and use see the copy.
+//! Other processes may write to the file at any time, even between a check of its bytes and their use. So a mapping
+//! never returns references to its bytes. Each byte is copied out once, and both the check and the use see the copy.
 
 use std::path::Path;
 
@@ -12,14 +12,14 @@ use crate::error::Error;
 use crate::file::regular;
 use crate::storage::sigbus::Registration;
 
-/// Bytes that the kernel maps around a page fault by default.
+/// Number of bytes that the kernel maps around a page fault by default.
 const AROUND: u64 = 64 << 10;
 
-/// Bytes of a line of the processor's caches.
+/// Size of a CPU cache line in bytes.
 #[cfg(target_arch = "x86_64")]
 const LINE: usize = 64;
 
-/// A whole file, mapped. Fields drop in order: the range is unregistered before it is unmapped.
+/// A mapping of a whole file. Fields are dropped in order, so the range is unregistered before it is unmapped.
 #[derive(Debug)]
 pub struct Mapping {
     _registration: Registration,
@@ -27,10 +27,11 @@ pub struct Mapping {
 }
 
 impl Mapping {
-    /// Maps the regular file at `path`; `kind` is what messages call it, as "shard".
+    /// Maps the regular file at `path`. Messages call the file `kind`, for example "shard".
     ///
     /// # Errors
-    /// If it cannot be opened or mapped; too many mappings.
+    ///
+    /// Returns an error if the file cannot be opened or mapped, or if too many files are mapped.
     pub fn open(kind: &str, path: &Path) -> Result<Self, Error> {
         let file = regular::open(path).map_err(Error::io("open", path))?;
         let map = MmapOptions::new().map_raw_read_only(&file).map_err(Error::io("map", path))?;
@@ -43,33 +44,33 @@ impl Mapping {
         self.map.len()
     }
 
-    /// Whether the file is empty.
     pub fn is_empty(&self) -> bool {
         self.len() == 0
     }
 
-    /// Fills `out` with the bytes at `offset`; no, if the mapping ends before them.
+    /// Fills `out` with the bytes at `offset`. Returns false if the mapping is too short.
     pub fn read(&self, offset: u64, out: &mut [u8]) -> bool {
         let Some(from) = self.inside(offset, out.len()) else { return false };
-        // SAFETY: the bytes lie inside of the mapping and `out` has room for them; see `copy`.
+        // SAFETY: the source range is inside the mapping, and `out` has exactly this length. For concurrent writes see
+        // `copy`.
         unsafe { copy_once(self.map.as_ptr().add(from), out.as_mut_ptr(), out.len()) };
         true
     }
 
-    /// Where in memory `length` bytes at `offset` begin, from the start of the mapping.
+    /// Returns `offset` as an index if `length` bytes from there are inside the mapping.
     fn inside(&self, offset: u64, length: usize) -> Option<usize> {
         usize::try_from(offset).ok().filter(|&from| self.len().checked_sub(from) >= Some(length))
     }
 
-    /// Copies `length` bytes at `offset` to the end of `to`; no, if the mapping ends before them.
+    /// Appends `length` bytes at `offset` to `to`. Returns false if the mapping is too short.
     pub(crate) fn copy(&self, offset: u64, length: usize, to: &mut Vec<u8>) -> bool {
         let Some(from) = self.inside(offset, length) else { return false };
         to.reserve(length);
         let end = to.len();
-        // SAFETY: `from..from + length` lies inside of the mapping, which lives as long as `self`, and `to` has room for `length` bytes
-        // behind its end, all of which are written before they count. Others may change the file meanwhile: any bytes will do, and
-        // nothing is read there twice (see `copy_once`). Reading where the file was cut short ends in SIGBUS, which `sigbus` turns into
-        // a message and an exit.
+        // SAFETY: `from..from + length` is inside the mapping, which lives as long as `self`. `to` has capacity for
+        // `length` more bytes, and all of them are written before `set_len`. Other processes may change the file
+        // meanwhile: any byte values are acceptable, and no byte is read twice (see `copy_once`). If the file was
+        // truncated, the read raises SIGBUS, which `sigbus` turns into a message and an exit.
         unsafe {
             copy_once(self.map.as_ptr().add(from), to.as_mut_ptr().add(end), length);
             to.set_len(end + length);
@@ -77,15 +78,15 @@ impl Mapping {
         true
     }
 
-    /// Fetches these bytes, as far as the mapping has them, into the processor's caches without waiting for them. Only a hint, which
-    /// changes nothing: bytes that are not in memory are left where they are.
+    /// Loads these bytes into the CPU caches without waiting, as far as they are inside the mapping. This is only a
+    /// hint. Bytes that are not in memory stay where they are.
     pub fn prefetch(&self, offset: u64, length: u64) {
         #[cfg(target_arch = "x86_64")]
         {
             use std::arch::x86_64::{_MM_HINT_T0, _mm_prefetch};
             let end = offset.saturating_add(length).min(self.len() as u64);
             for at in (offset..end).step_by(LINE) {
-                // SAFETY: the address lies inside of the mapping, and a prefetch neither faults nor gives anything to the program.
+                // SAFETY: the address is inside the mapping. A prefetch neither faults nor returns data.
                 unsafe { _mm_prefetch::<_MM_HINT_T0>(self.map.as_ptr().add(at as usize).cast()) };
             }
         }
@@ -93,15 +94,17 @@ impl Mapping {
         let _ = (offset, length);
     }
 
-    /// Asks the kernel to read these bytes ahead; returns at once. Only a hint: a failure costs speed, and the read itself will report
-    /// what is wrong.
+    /// Asks the kernel to read these bytes ahead and returns at once. This is only a hint: if it fails, only speed is
+    /// lost, and the actual read reports the problem.
     pub(crate) fn will_need(&self, offset: u64, length: u64) {
         let _ = self.advise(Advice::WillNeed, offset, length);
     }
 
-    /// Reads these bytes and enters their pages into this process's page table (Linux 5.14; does nothing on older kernels). Also a hint.
+    /// Reads these bytes and enters their pages into the page table of this process. Needs Linux 5.14 and does nothing
+    /// on older kernels. This is only a hint.
     ///
-    /// One page of each [`AROUND`] bytes is requested: the kernel maps its neighbours with it if they are in the page cache.
+    /// One page in every [`AROUND`] bytes is requested. The kernel maps the neighbouring pages with it if they are in
+    /// the page cache.
     pub(crate) fn populate(&self, offset: u64, length: u64) {
         let end = offset.saturating_add(length).min(self.map.len() as u64);
         for page in (offset / AROUND * AROUND..end).step_by(AROUND as usize) {
@@ -118,31 +121,34 @@ impl Mapping {
     }
 }
 
-/// Copies bytes that others may change meanwhile: what is read from the copy later is what was copied.
+/// Copies bytes that other processes may change meanwhile. Later reads of the copy always see the bytes that were
+/// copied.
 ///
-/// A plain copy would not do: the compiler may read its source again in place of its target, and what others wrote there in between. It
-/// must take the empty assembler block for code that has written the target anew, so it cannot.
+/// A plain copy does not guarantee this: the compiler may read the source again instead of the copy, and the source may
+/// have changed. The empty assembler block prevents it, because the compiler must assume that the block modified the
+/// copy.
 ///
 /// # Safety
-/// `length` bytes can be read at `from` and written at `to`, and do not overlap.
+///
+/// `from` must be valid for reads and `to` for writes of `length` bytes, and the two ranges must not overlap.
 #[inline]
 unsafe fn copy_once(from: *const u8, to: *mut u8, length: usize) {
-    // SAFETY: as the caller says; the block does nothing.
+    // SAFETY: the caller guarantees valid ranges without overlap. The assembler block has no instructions.
     unsafe {
         std::ptr::copy_nonoverlapping(from, to, length);
         std::arch::asm!("/* {0} */", in(reg) to, options(nostack, preserves_flags));
     }
 }
 
-/// Populates the pages of fresh memory before it is written (Linux 5.14; does nothing on older kernels). Only a hint: other pages are
-/// populated by faults when they are first written.
+/// Populates the pages of newly allocated memory before they are written. Needs Linux 5.14 and does nothing on older
+/// kernels. This is only a hint: pages that are not populated fault on their first write.
 pub(crate) fn populate_fresh(values: &mut [f32]) {
     let page = 4096;
     let (start, end) = (values.as_ptr().addr(), values.as_ptr().addr() + size_of_val(values));
     let skipped = start.next_multiple_of(page) - start;
     let length = (end / page * page).saturating_sub(start + skipped);
     if length > 0 {
-        // SAFETY: the whole pages lie inside of `values`, which is borrowed; their contents do not change.
+        // SAFETY: the pages are completely inside `values`, which is borrowed mutably. Their contents do not change.
         unsafe { libc::madvise(values.as_mut_ptr().byte_add(skipped).cast(), length, libc::MADV_POPULATE_WRITE) };
     }
 }

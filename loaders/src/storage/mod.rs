@@ -1,4 +1,5 @@
-//! How records come from storage: data sets and their shards, mappings and reads, the file system, and copies on a node's own disk.
+//! Data sets and their shards, file mappings and reads, information about file systems, and copies of data on a node's
+//! own disk.
 
 pub mod dataset;
 pub(crate) mod fetch;

@@ -1,7 +1,9 @@
-//! How a loader reads the records of a split, chosen by file system and order, and the shards that are open at once.
+//! Chooses how a loader reads the records of a split, depending on the file system and the order, and manages the
+//! shards that are open at once.
 //!
-//! Mapped shards cost nothing if the page cache holds them, and the kernel can read them ahead. On a remote file system a page fault
-//! fetches one page or a few and stops its thread meanwhile; there, reader threads make long reads ahead of use.
+//! Mapped shards cost nothing if the page cache holds them, and the kernel can read them ahead. On a remote file
+//! system, a page fault fetches only one or a few pages and blocks its thread meanwhile. So for remote files, reader
+//! threads make long reads ahead of use.
 
 use std::str::FromStr;
 use std::sync::atomic::{AtomicBool, Ordering};
@@ -13,16 +15,17 @@ use crate::storage::dataset::Split;
 use crate::storage::filesystem::{FileSystem, open_files};
 use crate::storage::shard::{Access, Shard};
 
-/// Threads that read from a remote file system; a queue of one would leave most of its bandwidth unused.
+/// Number of threads that read from a remote file system. With a single outstanding read, most of its bandwidth would
+/// be unused.
 const READERS: usize = 8;
 
-/// The part of a loader's options that concerns reading.
+/// The loader options that concern reading.
 #[derive(Debug, Clone, Copy)]
 pub(crate) struct ReadOptions {
     pub io: Io,
-    /// Shards that the order has in use at once; 0: all of them.
+    /// Number of shards that the order uses at once. 0 means all shards.
     pub open: usize,
-    /// Bytes that shards read into memory may take.
+    /// Maximum number of bytes for shards that are read into memory.
     pub buffer: usize,
 }
 
@@ -33,35 +36,34 @@ struct ShardSizes {
     largest: u64,
 }
 
-/// What the operating system grants.
+/// Limits of the operating system.
 #[derive(Debug, Clone, Copy)]
 struct SystemLimits {
-    /// Bytes that the page cache may use.
+    /// Number of bytes available to the page cache.
     memory: u64,
-    /// Files that the loader may have open at once.
+    /// Number of files that the loader may have open at once.
     files: usize,
 }
 
-/// How a loader reads its records.
 #[derive(Debug, Clone)]
 pub(crate) struct ReadPlan {
     pub access: Access,
-    /// Shards that stay open; `None`: all, once used.
+    /// Number of shards that stay open. `None` means that every used shard stays open.
     pub open: Option<usize>,
-    /// Whether the whole split is read into the page cache at the start.
+    /// True if the whole split is read into the page cache at the start.
     pub whole: bool,
-    /// Whether the kernel is told of each record of the next batch.
+    /// True if the kernel is asked to read the records of the next batch ahead.
     pub advise: bool,
-    /// Bytes of memory for whole shards.
+    /// Memory in bytes for shards that are loaded as a whole.
     pub loaded: u64,
-    /// Whether files of this machine are mapped.
+    /// True if files on this machine are mapped.
     pub local: bool,
     /// The choice and its reason, for the log.
     pub text: String,
 }
 
 impl ReadPlan {
-    /// The plan for a split on the file system where it is.
+    /// Chooses the plan for a split, depending on its file system.
     pub(crate) fn new(split: &Split, options: &ReadOptions) -> Result<Self, Error> {
         let system = FileSystem::of(split.dir()).map_err(Error::io("ask for the file system of", split.dir()))?;
         let largest = split.shards().iter().map(|shard| shard.bytes).max().unwrap_or(0);
@@ -86,7 +88,7 @@ impl ReadPlan {
         }
     }
 
-    /// Long reads: whole shards if those of a window fit into the buffer, else single records.
+    /// Plans long reads: whole shards if the shards of one window fit into the buffer, otherwise single records.
     fn read(sizes: ShardSizes, limits: SystemLimits, options: &ReadOptions, why: &str) -> Self {
         let window = options.window();
         let loaded = window.map_or(u64::MAX, |open| sizes.largest.saturating_mul(open as u64));
@@ -112,7 +114,7 @@ impl ReadPlan {
         Self { access: Access::Records, open, whole: false, advise: false, loaded: 0, local: false, text }
     }
 
-    /// Mappings, with read-ahead of a window's shards, of the whole split, or of each batch's records.
+    /// Plans mappings, with read-ahead of a window's shards, of the whole split, or of each batch's records.
     fn map(sizes: ShardSizes, limits: SystemLimits, options: &ReadOptions, why: &str) -> Self {
         let open = options.window();
         let whole = open.is_none() && sizes.all <= limits.memory / 2;
@@ -133,12 +135,12 @@ impl ReadPlan {
         }
     }
 
-    /// Whether each thread takes its next batch's job before it fills one.
+    /// True if each thread takes its next job before it fills the current batch.
     pub(crate) fn looks_ahead(&self) -> bool {
         self.advise || self.fetches()
     }
 
-    /// Threads that read ahead.
+    /// Number of threads that read ahead.
     pub(crate) fn readers(&self) -> usize {
         match self.access {
             Access::Map => usize::from(self.whole || self.open.is_some()),
@@ -147,7 +149,7 @@ impl ReadPlan {
         }
     }
 
-    /// Whether reader threads fetch single records.
+    /// True if reader threads fetch single records.
     pub(crate) fn fetches(&self) -> bool {
         self.access == Access::Records
     }
@@ -159,23 +161,23 @@ impl ReadOptions {
     }
 }
 
-/// How records are read.
+/// The way in which records are read.
 #[derive(Debug, Clone, Copy, PartialEq, Eq, Default, serde::Serialize, serde::Deserialize)]
 #[serde(rename_all = "lowercase")]
 pub enum Io {
-    /// By the type of the file system.
+    /// Chosen by the type of the file system.
     #[default]
     Auto,
-    /// From mappings.
+    /// Map the shards.
     Mmap,
-    /// By long reads.
+    /// Use long reads.
     Read,
 }
 
 impl FromStr for Io {
     type Err = String;
 
-    /// From `auto`, `mmap` or `read`.
+    /// Parses `auto`, `mmap` or `read`.
     fn from_str(text: &str) -> Result<Self, String> {
         match text {
             "auto" => Ok(Self::Auto),
@@ -186,13 +188,12 @@ impl FromStr for Io {
     }
 }
 
-/// A split and its open shards.
 #[derive(Debug)]
 pub(crate) struct OpenShards {
     split: Arc<Split>,
     plan: ReadPlan,
     stop: AtomicBool,
-    /// In order of last use.
+    /// Sorted by last use, the most recent one last.
     open: Mutex<Vec<OpenShard>>,
 }
 
@@ -200,11 +201,11 @@ pub(crate) struct OpenShards {
 #[derive(Debug)]
 struct OpenShard {
     number: usize,
-    /// Filled by the first thread that needs it; others wait meanwhile.
+    /// Filled by the first thread that needs the shard. Other threads wait for it.
     cell: Arc<Mutex<Option<Arc<Shard>>>>,
 }
 
-/// The shards, by number, that one thread holds while it fills a piece of a batch.
+/// The shards that one thread holds while it fills a piece of a batch, with their numbers.
 pub(crate) type HeldShards = Vec<(usize, Arc<Shard>)>;
 
 impl OpenShards {
@@ -220,12 +221,12 @@ impl OpenShards {
         &self.split
     }
 
-    /// Tells readers to end soon.
+    /// Tells the readers to end soon.
     pub(crate) fn stop(&self) {
         self.stop.store(true, Ordering::Relaxed);
     }
 
-    /// An open shard: one that the split keeps mapped, or one that is added to `held`.
+    /// Returns an open shard. The split keeps it mapped, or it is added to `held`.
     pub(crate) fn shard<'a>(&'a self, number: usize, held: &'a mut HeldShards) -> Result<&'a Shard, Error> {
         if self.plan.open.is_none() {
             return self.split.shard(number);
@@ -240,7 +241,7 @@ impl OpenShards {
         Ok(&held[at].1)
     }
 
-    /// An open shard. If too many are open, the one that was unused for longest is closed.
+    /// Opens a shard, or returns it if it is open. If too many shards are open, the least recently used one is closed.
     pub(crate) fn open(&self, number: usize) -> Result<Arc<Shard>, Error> {
         let cell = {
             let mut open = self.open.lock().unwrap_or_else(PoisonError::into_inner);
@@ -266,14 +267,15 @@ impl OpenShards {
         }
     }
 
-    /// Opens a shard and reads it ahead. An error is not lost: it occurs again, and is reported, when the shard is used.
+    /// Opens a shard and reads it ahead. Errors can be ignored here: they occur again, and are reported, when the shard
+    /// is used.
     pub(crate) fn prefetch(&self, number: usize) {
         if let Ok(shard) = self.open(number) {
             shard.read_ahead(|| self.stop.load(Ordering::Relaxed));
         }
     }
 
-    /// Reads the split into the page cache.
+    /// Reads the whole split into the page cache.
     pub(crate) fn prefetch_all(&self) {
         for number in 0..self.split.shards().len() {
             let stop = || self.stop.load(Ordering::Relaxed);
@@ -315,7 +317,7 @@ mod tests {
         let p = choose(true, GIB, Io::Auto, 8);
         assert_eq!((p.access, p.open, p.looks_ahead()), (Access::Load, Some(8), false));
         assert!(p.text.starts_with("read, whole shards ahead of use, 9 MiB (Lustre"), "{}", p.text);
-        // 8 shards of 100 MiB do not fit into 256 MiB
+        // Eight shards of 100 MiB do not fit into 256 MiB.
         let p = choose(true, 100 * GIB, Io::Auto, 8);
         assert_eq!((p.access, p.open), (Access::Records, Some(16)));
         assert!(p.text.contains("more than the buffer"), "{}", p.text);

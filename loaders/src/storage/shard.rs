@@ -1,4 +1,5 @@
-//! One TFRecord file, mapped or read, with its index. `dataset` and `example` know what the records mean.
+//! One TFRecord file, mapped or read, with its index. The content of the records is the concern of `dataset` and
+//! `example`.
 
 use std::fs::{self, File};
 use std::io::{self, Read};
@@ -16,44 +17,43 @@ use crate::storage::mapping::Mapping;
 
 pub use crate::format::index::{index_is, index_path, index_text, write_index};
 
-/// Bytes that a mapped shard is read ahead at a time.
+/// Number of bytes of a mapped shard that one step of the read-ahead requests.
 const AHEAD: usize = 8 << 20;
 
-/// Records whose headers are compared with an index that is older than its shard.
+/// Number of record headers that are compared with an index that is older than its shard.
 const COMPARED: u64 = 64;
 
-/// The bytes of a shard.
 #[derive(Debug)]
 enum Data {
     Mapped(Mapping),
     Loaded(Vec<u8>),
-    /// Not in memory: records are read one by one, see [`Shard::read_at`].
+    /// Not in memory. Records are read one by one, see [`Shard::read_at`].
     Open(File),
 }
 
-/// How the records of a shard are read.
+/// The way in which the records of a shard are read.
 #[derive(Debug, Clone, Copy, PartialEq, Eq)]
 pub(crate) enum Access {
-    /// From a mapping.
+    /// From a mapping of the file.
     Map,
     /// From memory, after one read of the whole file.
     Load,
-    /// By reads of single records.
+    /// With one read per record.
     Records,
 }
 
-/// An open shard and where its records lie.
+/// An open shard and the offsets of its records.
 #[derive(Debug)]
 pub struct Shard {
     path: PathBuf,
     data: Data,
-    /// Start of each record, then the file's length: one more than there are records.
+    /// Offset of each record, followed by the file's length. So there is one more entry than there are records.
     offsets: Vec<u64>,
 }
 
 impl Shard {
-    /// Maps the file and reads its index, which must cover the file from end to end without gaps and agree with a few of the
-    /// records' headers.
+    /// Maps the file and reads its index. The index must cover the whole file without gaps and agree with the headers
+    /// of a few records.
     pub fn open(path: &Path) -> Result<Self, Error> {
         Self::open_for(path, Access::Map)
     }
@@ -80,9 +80,11 @@ impl Shard {
         Ok(shard)
     }
 
-    /// Compares the index's sizes with the headers of a few records: the first and the last, and more if the index is older than the
-    /// shard. (Times alone prove nothing: copying changes them.) A single header that fails its checksum is a damaged record, which its
-    /// reader reports or skips; several mean that the index belongs to another shard.
+    /// Compares the index's sizes with the headers of the first and last records, or of up to 64 records if the index
+    /// is older than the shard. (Times alone prove nothing, because copying changes them.)
+    ///
+    /// If a single header fails its checksum, that record is damaged, and its reader reports or skips it. If more than
+    /// half of the headers fail, the index belongs to another shard.
     fn check_headers(&self) -> Result<(), Error> {
         let compared = if is_older(&index_path(&self.path), &self.path) { COMPARED } else { 2 }.min(self.len());
         let (mut header, mut damaged) = (Vec::with_capacity(HEADER), 0);
@@ -109,31 +111,30 @@ impl Shard {
         Ok(())
     }
 
-    /// The shard's file.
     pub fn path(&self) -> &Path {
         &self.path
     }
 
-    /// Number of records, by the index.
+    /// Number of records according to the index.
     pub fn len(&self) -> u64 {
         self.offsets.len() as u64 - 1
     }
 
-    /// Whether there are no records.
     pub fn is_empty(&self) -> bool {
         self.len() == 0
     }
 
-    /// Where record `number` starts, in bytes; the file's length for the number after the last one, `None` beyond that.
+    /// Returns the byte offset of record `number`. If `number` is the number of records, returns the file's length.
+    /// Returns `None` for larger numbers.
     pub fn offset(&self, number: u64) -> Option<u64> {
         self.offsets.get(usize::try_from(number).ok()?).copied()
     }
 
-    /// The payload of record `number` (from 0); both checksums are verified, and the index against the record's own length. A number
-    /// not below `len` is a truncated record.
+    /// Returns the payload of record `number` (from 0). Verifies both checksums and compares the index with the length
+    /// in the record. If `number` is not below `len`, the error is that of a truncated record.
     ///
-    /// The record is copied into `copy`, whose memory is kept, unless the shard is in memory of this process alone: what was verified is
-    /// what the caller gets, whatever others write into the file.
+    /// The record is copied into `copy`, which is reused between calls, unless the shard was loaded into private
+    /// memory. So the caller gets exactly the bytes that were verified, even if other processes write to the file.
     pub fn record<'a>(&'a self, number: u64, copy: &'a mut Vec<u8>) -> Result<&'a [u8], Error> {
         let end = *self.offsets.last().unwrap_or(&0);
         let (from, to) = (self.offset(number).unwrap_or(end), self.offset(number + 1).unwrap_or(end));
@@ -147,7 +148,8 @@ impl Shard {
         self.payload(number, bytes)
     }
 
-    /// The payload of record `number`, whose bytes, framing included, are at the start of `bytes`; checked as in `record`.
+    /// Returns the payload of record `number` from `bytes`, which start with the record including its framing. Makes
+    /// the same checks as `record`.
     pub(crate) fn payload<'a>(&self, number: u64, bytes: &'a [u8]) -> Result<&'a [u8], Error> {
         let failed = |fault: RecordFault| self.fault(number, fault.into());
         let actual = record_size(bytes).map_err(failed)?;
@@ -158,7 +160,7 @@ impl Shard {
         }
     }
 
-    /// Reads `length` bytes at `offset` of the file in place of what `buffer` holds.
+    /// Replaces the contents of `buffer` by the `length` bytes at `offset` of the file.
     pub(crate) fn read_at(&self, buffer: &mut Vec<u8>, length: usize, offset: u64) -> Result<(), Error> {
         let ends = || short(&self.path, offset, length, 0);
         match &self.data {
@@ -179,7 +181,7 @@ impl Shard {
         }
     }
 
-    /// Tells the kernel that record `number` will be read soon; does nothing unless the shard is mapped.
+    /// Tells the kernel that record `number` will be read soon. Does nothing if the shard is not mapped.
     pub(crate) fn will_need(&self, number: u64) {
         if let (Data::Mapped(mapping), Some(from), Some(to)) =
             (&self.data, self.offset(number), self.offset(number + 1))
@@ -188,8 +190,8 @@ impl Shard {
         }
     }
 
-    /// Reads a mapped shard into memory from start to end, with the next 8 MiB always requested ahead; `stop` ends it early. Parts that
-    /// the page cache holds already are passed over.
+    /// Reads a mapped shard into memory from start to end and always requests the next 8 MiB ahead. Parts that the page
+    /// cache already holds are skipped. Returns early if `stop` returns true.
     pub(crate) fn read_ahead(&self, stop: impl Fn() -> bool) {
         let Data::Mapped(mapping) = &self.data else { return };
         let cache = PageCache::of(&self.path);
@@ -208,7 +210,7 @@ impl Shard {
         }
     }
 
-    /// An error about record `number` of this shard.
+    /// Creates an error about record `number` of this shard.
     pub fn fault(&self, number: u64, fault: Fault) -> Error {
         Error::Record {
             path: self.path.clone(),
@@ -219,14 +221,14 @@ impl Shard {
     }
 }
 
-/// Whether the index was written before the shard's last change; no if the time of either is unknown.
+/// Returns true if the index was last written before the shard. Returns false if one of the times is unknown.
 fn is_older(index: &Path, shard: &Path) -> bool {
     let time = |path: &Path| fs::metadata(path).and_then(|m| m.modified()).ok();
     time(index).zip(time(shard)).is_some_and(|(index, shard)| index < shard)
 }
 
-/// Finds all records of a shard by walking it, every checksum verified: (offset, size with framing)
-/// of each, ready for [`write_index`].
+/// Finds all records by reading a shard from the start, and verifies every checksum. Returns the (offset, size
+/// including framing) of each record, ready for [`write_index`].
 pub fn scan_index(shard: &Path) -> Result<Vec<(u64, u64)>, Error> {
     let mapping = Mapping::open("shard", shard)?;
     let length = mapping.len() as u64;
@@ -250,7 +252,7 @@ pub fn scan_index(shard: &Path) -> Result<Vec<(u64, u64)>, Error> {
     Ok(entries)
 }
 
-/// The error of an index that does not fit its shard.
+/// Creates the error for an index that does not match its shard.
 fn wrong_index(shard: &Path, mut problem: String) -> Error {
     let index = index_path(shard);
     if is_older(&index, shard) {
@@ -263,24 +265,21 @@ fn folder(path: &Path) -> PathBuf {
     path.parent().unwrap_or(Path::new(".")).to_owned()
 }
 
-/// Opens a regular file.
 fn open(path: &Path) -> Result<File, Error> {
     regular::open(path).map_err(Error::io("open", path))
 }
 
-/// The length of an open file.
 fn file_length(file: &File, path: &Path) -> Result<u64, Error> {
     Ok(file.metadata().map_err(Error::io("read the size of", path))?.len())
 }
 
-/// Reads the whole file.
 fn whole(path: &Path) -> Result<Vec<u8>, Error> {
     let file = open(path)?;
     let length = file_length(&file, path)? as usize;
     let mut bytes = Vec::new();
     let no_memory = |_| Error::io("find memory for", path)(io::ErrorKind::OutOfMemory.into());
     bytes.try_reserve_exact(length).map_err(no_memory)?;
-    // into the reserved memory without clearing it first, in reads as long as the system allows
+    // Read into the reserved memory without clearing it first. The reads are as long as the system allows.
     (&file).take(length as u64).read_to_end(&mut bytes).map_err(Error::io("read", path))?;
     match bytes.len() {
         got if got < length => Err(short(path, 0, length, got)),
@@ -302,7 +301,7 @@ fn exact_at(file: &File, path: &Path, buffer: &mut [u8], offset: u64) -> Result<
     Ok(())
 }
 
-/// The error of a file that ended early.
+/// Creates the error for a file that is shorter than expected.
 fn short(path: &Path, offset: u64, expected: usize, got: usize) -> Error {
     Error::ShortRead { path: path.to_owned(), offset, expected: expected as u64, got: got as u64 }
 }

@@ -1,5 +1,5 @@
-//! Turns the SIGBUS of a mapped file that was cut short (or whose disk fails) into a message. The signal handler only reads atomics,
-//! writes numbers into small arrays on its stack, and calls `writev` and `_exit`.
+//! Turns SIGBUS into a message. The signal is raised if a mapped file was truncated or its disk fails. The signal
+//! handler only reads atomics, writes numbers into small arrays on its stack, and calls `writev` and `_exit`.
 
 use std::io;
 use std::ops::Range;
@@ -15,32 +15,32 @@ const NO_RANK: u32 = u32::MAX;
 static RANK: AtomicU32 = AtomicU32::new(NO_RANK);
 static PREVIOUS: OnceLock<libc::sigaction> = OnceLock::new();
 
-/// Sets the rank that the handler's message names; before this call it names none.
+/// Sets the rank for the handler's message. Without this call, the message has no rank.
 pub fn set_rank(rank: u32) {
     RANK.store(rank, Ordering::Relaxed);
 }
 
-/// Installs the handler for the whole process; further calls do nothing. Call it before threads read shards. A handler that was
-/// installed earlier still gets the faults that are not ours.
+/// Installs the handler for the whole process. Further calls do nothing. Call it before any thread reads a shard. If
+/// another handler was installed before, it still receives the faults outside our mappings.
 pub fn install() -> io::Result<()> {
     static INSTALLING: Mutex<()> = Mutex::new(());
     let _guard = INSTALLING.lock().unwrap_or_else(|e| e.into_inner());
     if PREVIOUS.get().is_some() {
         return Ok(());
     }
-    // SAFETY: sigaction is a C struct for which all zeros is a valid value; both calls get pointers to
-    // live structs, and the handler has the signature that SA_SIGINFO asks for.
+    // SAFETY: `sigaction` is a C struct for which all zeros is a valid value. Both calls get pointers to live structs,
+    // and the handler has the signature that SA_SIGINFO requires.
     unsafe {
         let mut previous: libc::sigaction = std::mem::zeroed();
         if libc::sigaction(libc::SIGBUS, std::ptr::null(), &mut previous) != 0 {
             return Err(io::Error::last_os_error());
         }
-        // stored before ours is installed: the handler may run at once
+        // Store this before our handler is installed, because the handler may run at once.
         PREVIOUS.get_or_init(|| previous);
         let mut ours: libc::sigaction = std::mem::zeroed();
         ours.sa_sigaction = on_sigbus as *const () as usize;
-        // not on the alternate stack: a thread that reads a shard has stack left, while an alternate one may be hardly larger than the
-        // registers saved there
+        // Do not use the alternate stack: it may be hardly larger than the registers that are saved there. A thread
+        // that reads a shard has stack space left.
         ours.sa_flags = libc::SA_SIGINFO;
         libc::sigemptyset(&mut ours.sa_mask);
         if libc::sigaction(libc::SIGBUS, &ours, std::ptr::null_mut()) != 0 {
@@ -51,7 +51,7 @@ pub fn install() -> io::Result<()> {
 }
 
 extern "C" fn on_sigbus(signal: libc::c_int, info: *mut libc::siginfo_t, context: *mut libc::c_void) {
-    // SAFETY: the kernel passes a valid siginfo to a SA_SIGINFO handler; for SIGBUS si_addr is set.
+    // SAFETY: the kernel passes a valid `siginfo` to a SA_SIGINFO handler, and sets `si_addr` for SIGBUS.
     let address = unsafe { (*info).si_addr() } as usize;
     match find(address) {
         Some((entry, offset)) => report_and_exit(entry, offset),
@@ -62,7 +62,7 @@ extern "C" fn on_sigbus(signal: libc::c_int, info: *mut libc::siginfo_t, context
 /// Writes which rank could not read which byte of which file, and exits.
 fn report_and_exit(entry: &Entry, offset: usize) -> ! {
     let (name, length) = (entry.name.load(Ordering::Relaxed), entry.name_length.load(Ordering::Relaxed));
-    // SAFETY: `find` saw the entry in use, so its registration, which owns these bytes, is alive.
+    // SAFETY: `find` saw the entry in use, so the registration that owns these bytes is alive.
     let name = unsafe { std::slice::from_raw_parts(name, length) };
     let rank = RANK.load(Ordering::Relaxed);
     let (before_rank, after_rank) = match rank {
@@ -88,15 +88,15 @@ fn report_and_exit(entry: &Entry, offset: usize) -> ! {
           restore it (`trireme data verify` checks the shards of a data set)\n",
     ]
     .map(|part| libc::iovec { iov_base: part.as_ptr().cast_mut().cast(), iov_len: part.len() });
-    // SAFETY: writev and _exit are async-signal-safe; each iovec is of a live slice and only read. If the write fails there is nowhere
-    // left to report it, but the exit code remains.
+    // SAFETY: `writev` and `_exit` are async-signal-safe. Each iovec points to a live slice, which is only read. If the
+    // write fails, the error cannot be reported, but the exit code remains.
     unsafe {
         libc::writev(libc::STDERR_FILENO, parts.as_ptr(), parts.len() as libc::c_int);
         libc::_exit(1)
     }
 }
 
-/// Writes a number's decimal digits to the end of `digits` and returns them.
+/// Writes the decimal digits of a number to the end of `digits` and returns them.
 fn decimal(mut number: u64, digits: &mut [u8; 20]) -> &[u8] {
     let mut at = digits.len();
     loop {
@@ -109,14 +109,13 @@ fn decimal(mut number: u64, digits: &mut [u8; 20]) -> &[u8] {
     }
 }
 
-/// Passes a fault that is not ours to the action that was there before `install`.
+/// Passes a fault outside our mappings to the action that was set before `install`.
 fn chain(signal: libc::c_int, info: *mut libc::siginfo_t, context: *mut libc::c_void) {
     let previous = PREVIOUS.get();
     let action = previous.map_or(libc::SIG_DFL, |previous| previous.sa_sigaction);
     match previous {
         Some(previous) if action != libc::SIG_DFL && action != libc::SIG_IGN => {
-            // SAFETY: the address came from sigaction(2); its SA_SIGINFO flag tells which of the two signatures
-            // it has.
+            // SAFETY: the address came from sigaction(2). Its SA_SIGINFO flag tells which of the two signatures it has.
             unsafe {
                 if previous.sa_flags & libc::SA_SIGINFO != 0 {
                     let handler: extern "C" fn(libc::c_int, *mut libc::siginfo_t, *mut libc::c_void) =
@@ -129,8 +128,8 @@ fn chain(signal: libc::c_int, info: *mut libc::siginfo_t, context: *mut libc::c_
             }
         }
         _ => {
-            // returning repeats the faulting access, which then ends the process by default
-            // SAFETY: restores the default action; signal(2) is async-signal-safe.
+            // After the return, the faulting access is repeated, and the default action then ends the process.
+            // SAFETY: restores the default action, and signal(2) is async-signal-safe.
             unsafe {
                 libc::signal(signal, libc::SIG_DFL);
             }
@@ -138,15 +137,16 @@ fn chain(signal: libc::c_int, info: *mut libc::siginfo_t, context: *mut libc::c_
     }
 }
 
-/// The most files that can be mapped at once; the table is 1 MiB of zero pages until used.
+/// Maximum number of files that can be mapped at once. The table takes 1 MiB of zero pages, which use no memory until
+/// they are written.
 const LIMIT: usize = 32_768;
 
 /// `base` of a free entry.
 const FREE: usize = 0;
-/// `base` of an entry whose other fields are being written. No mapping starts at address 1.
+/// `base` of an entry that another thread is writing. No mapping starts at address 1.
 const CLAIMED: usize = 1;
 
-/// A mapped range, and what its file is called in a message.
+/// A mapped range and the name of its file in messages.
 struct Entry {
     base: AtomicUsize,
     pub length: AtomicUsize,
@@ -163,23 +163,25 @@ static TABLE: [Entry; LIMIT] = [const {
     }
 }; LIMIT];
 
-/// One past the highest entry ever used, so that a scan stays short.
+/// One more than the highest index ever used. It keeps the search short.
 static USED: AtomicUsize = AtomicUsize::new(0);
 
 /// Keeps a mapped range in the table until it is dropped.
 #[derive(Debug)]
 pub(crate) struct Registration {
     place: Option<usize>,
-    /// Owns what the table's `name` points to; no box, which may not be moved while a pointer to its inside is in use.
+    /// Owns the bytes that `name` in the table points to. It is not a `Box`, because a `Box` may not be moved while a
+    /// pointer into it is in use.
     _name: Vec<u8>,
 }
 
 impl Registration {
-    /// Enters the mapping of the file at `path`, which is a `kind` ("shard") in messages, by its addresses. Must be dropped before the
-    /// range is unmapped.
+    /// Registers the address range of the mapping of the file at `path`. Messages call it `kind`, for example "shard".
+    /// The registration must be dropped before the range is unmapped.
     ///
     /// # Errors
-    /// If the table is full.
+    ///
+    /// Returns an error if the table is full.
     pub(crate) fn new(range: Range<usize>, kind: &str, path: &Path) -> Result<Self, Error> {
         let mut name = [kind.as_bytes(), b" ", path.as_os_str().as_bytes()].concat();
         if range.is_empty() {
@@ -207,8 +209,8 @@ impl Drop for Registration {
     }
 }
 
-/// The entry whose range holds `address`, and the offset in that range. A thread that faults in a mapping borrows it, so its entry
-/// cannot be freed meanwhile; entries that are being changed elsewhere are skipped.
+/// Finds the entry whose range contains `address`, and the offset within that range. A thread that faults in a mapping
+/// borrows the mapping, so its entry cannot be freed meanwhile. Entries that other threads are changing are skipped.
 fn find(address: usize) -> Option<(&'static Entry, usize)> {
     TABLE[..USED.load(Ordering::Acquire)].iter().find_map(|entry| {
         let base = entry.base.load(Ordering::Acquire);

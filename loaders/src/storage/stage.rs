@@ -1,9 +1,10 @@
-//! Copies of data sets on a node's own disk, for jobs that have one (`$TMPDIR`). The caller decides which rank of a node copies, and
-//! makes the others wait.
+//! Copies data sets to a node's own disk, for jobs that have one (`$TMPDIR`). The caller decides which rank of a node
+//! copies, and makes the other ranks wait.
 //!
-//! The copies lie in a folder that only this user can use, since anybody can make one of that name in /tmp. A file appears under its name
-//! when it is complete. `COPIES` beside them has a line for each: its checksum, and the size and time of its source. The next run on the
-//! node copies nothing whose source has that size and time still and whose bytes, read again, have that checksum.
+//! The copies are in a directory that only this user can access, because in `/tmp` anyone could create a directory with
+//! that name. A file gets its final name only when it is complete. For each file, the list `COPIES` in the same
+//! directory records a checksum of the copy, and the size and time of the source. A later run on the node reuses a copy
+//! if the source still has this size and time, and the copy's bytes still have this checksum.
 
 use std::collections::HashSet;
 use std::fs::{self, File, Metadata};
@@ -21,47 +22,48 @@ use crate::storage::dataset::{Dataset, MANIFEST};
 use crate::storage::filesystem::FileSystem;
 use crate::storage::shard::index_path;
 
-/// The list of the copies in a folder; locked while it is worked on.
+/// The list of copies in a directory. It is locked while the directory is in use.
 const COPIES: &str = "copies.jsonl";
 
-/// Bytes that are read at a time.
+/// Number of bytes per read.
 const BLOCK: usize = 1 << 20;
 
-/// The result of staging.
 #[derive(Debug, Clone, PartialEq, Eq)]
 pub struct Staged {
-    /// The copy's folder.
+    /// The directory of the copy.
     pub dir: PathBuf,
-    /// Bytes copied.
+    /// Number of bytes copied.
     pub copied: u64,
-    /// Bytes that were there already.
+    /// Number of bytes that were already there.
     pub reused: u64,
 }
 
-/// A line of [`COPIES`]; the last one of a file counts.
+/// A line of [`COPIES`]. If a file has several lines, the last one is valid.
 #[derive(Debug, Clone, PartialEq, Eq, Serialize, Deserialize)]
 struct Copy {
     file: String,
-    /// Of the source, when it was copied.
+    /// Size of the source when it was copied. `modified` is its modification time in seconds and nanoseconds.
     bytes: u64,
     modified: (i64, i64),
-    /// CRC-32C of the source, as it was read.
+    /// CRC-32C of the source's bytes.
     crc: u32,
 }
 
 impl Copy {
-    /// Whether the source is still what was copied, by what is known of it without reading it.
+    /// Returns true if the size and time of the source have not changed since it was copied. This does not read the
+    /// source.
     fn is_of(&self, source: &Metadata) -> bool {
         (self.bytes, self.modified) == (source.len(), (source.mtime(), source.mtime_nsec()))
     }
 }
 
-/// The folder of this user below `under`.
+/// This user's directory below `under`.
 fn own(under: &Path) -> PathBuf {
     under.join(format!("trireme-{}", rustix::process::geteuid().as_raw()))
 }
 
-/// The folder of the copy of data set `from` below `under`: this user's, then the name of its own folder, and a checksum of its path.
+/// Returns the directory below `under` for a copy of the data set `from`. It is in this user's directory. Its name
+/// consists of the name of the data set's directory and a checksum of the full path.
 pub fn place(from: &Path, under: &Path) -> PathBuf {
     let whole = fs::canonicalize(from).unwrap_or_else(|_| from.to_owned());
     let name = whole.file_name().map_or("data".into(), |name| name.to_string_lossy().into_owned());
@@ -69,10 +71,12 @@ pub fn place(from: &Path, under: &Path) -> PathBuf {
     own(under).join(format!("{name}-{number:08x}"))
 }
 
-/// Copies `dataset.json` and the shards of these splits to [`place`], creating folders as needed.
+/// Copies `dataset.json` and the shards of these splits to [`place`], and creates directories as needed.
 ///
 /// # Errors
-/// If there is no room, if this user's folder there is somebody else's or open to others, and if a copy reads back other bytes.
+///
+/// Returns an error if there is not enough space, if this user's directory belongs to another user or is accessible to
+/// others, or if a copy differs when it is read back.
 pub fn stage(from: &Path, under: &Path, splits: &[&str]) -> Result<Staged, Error> {
     let manifest = Dataset::open(from)?.manifest;
     fs::create_dir_all(under).map_err(Error::io("create", under))?;
@@ -82,12 +86,12 @@ pub fn stage(from: &Path, under: &Path, splits: &[&str]) -> Result<Staged, Error
     let mut copies = Copies::open(&dir)?;
     let shards = splits.iter().filter_map(|name| manifest.splits.get(*name)).flat_map(|split| &split.shards);
     let files = shards.flat_map(|shard| [index_path(Path::new(&shard.file)).display().to_string(), shard.file.clone()]);
-    // the manifest last: a folder that has it is complete
+    // Copy the manifest last: a directory that has it is complete.
     let files = files.chain([MANIFEST.to_string()]);
     let (mut missing, mut staged) = (Vec::new(), Staged { dir: dir.clone(), copied: 0, reused: 0 });
     let (mut seen, mut room) = (HashSet::new(), Room::default());
     for file in files {
-        // splits may share shards, and one split may have two purposes
+        // Splits may share shards, and the same split may be requested twice.
         if !seen.insert(file.clone()) {
             continue;
         }
@@ -106,8 +110,8 @@ pub fn stage(from: &Path, under: &Path, splits: &[&str]) -> Result<Staged, Error
     Ok(staged)
 }
 
-/// The room that copies take beyond what is there, while one after another takes the place of an older one. One that a run has mapped goes
-/// later, so that a disk may still fill: then copying fails, and the message says so.
+/// Tracks how much additional space the copies need while new files replace old ones. If a run has mapped an old file,
+/// its space is freed later. The disk may then fill up, copying fails, and the message says so.
 #[derive(Debug, Default)]
 struct Room {
     now: i64,
@@ -115,7 +119,7 @@ struct Room {
 }
 
 impl Room {
-    /// A file is complete before the one that it replaces goes.
+    /// The new file is complete before the old one is removed.
     fn replace(&mut self, old: u64, new: u64) {
         let both = self.now.saturating_add_unsigned(new);
         self.most = self.most.max(both.max(0) as u64);
@@ -127,7 +131,7 @@ fn fits(dir: &Path, needed: u64, free: u64) -> Result<(), Error> {
     if needed > free { Err(Error::Space { dir: dir.to_owned(), needed, free }) } else { Ok(()) }
 }
 
-/// The copies in a folder, for one process at a time.
+/// The copies in a directory, locked against other processes.
 struct Copies {
     dir: PathBuf,
     list: File,
@@ -135,23 +139,24 @@ struct Copies {
 }
 
 impl Copies {
-    /// Waits until no other process works on the folder.
+    /// Waits until no other process uses the directory.
     fn open(dir: &Path) -> Result<Self, Error> {
         let path = dir.join(COPIES);
         let mut list = safe_create::to_append(&path).map_err(Error::io("open", &path))?;
-        // a file system without locks leaves it to the user not to stage twice at once
+        // If the file system has no locks, the user must not stage twice at the same time.
         let alone = list.lock().is_ok();
         if alone {
             safe_create::remove_leftovers(dir).map_err(Error::io("tidy up", dir))?;
         }
         let mut text = String::new();
-        // what is no text is no list of ours, and everything is copied
+        // If the file is not valid text, it is not our list, and everything is copied.
         let _ = list.read_to_string(&mut text);
         let known = text.lines().filter_map(|line| serde_json::from_str(line).ok()).collect();
         Ok(Self { dir: dir.to_owned(), list, known })
     }
 
-    /// Whether a file is there with the bytes of its source. Of a small one, which says what the shards mean, the source is read too.
+    /// Returns true if the copy exists and is identical to its source. For small files, which define the meaning of the
+    /// shards, the bytes of the source are compared too.
     fn has(&self, from: &Path, file: &str, source: &Metadata) -> Result<bool, Error> {
         let Some(copy) = self.known.iter().rev().find(|copy| copy.file == file) else { return Ok(false) };
         let there = self.dir.join(file);
@@ -163,7 +168,7 @@ impl Copies {
         Ok(is_shard || checksum(&from.join(file))? == copy.crc)
     }
 
-    /// Copies a file, and reads the copy again.
+    /// Copies a file, then reads the copy back and compares the checksums.
     fn add(&mut self, from: &Path, file: String, source: &Metadata) -> Result<(), Error> {
         let (from, to) = (from.join(&file), self.dir.join(&file));
         let mut new = safe_create::NewFile::beside(&to).map_err(Error::io("create", &to))?;
@@ -182,7 +187,7 @@ impl Copies {
         if got != crc {
             return Err(Error::BadCopy { path: to, expected: crc, got });
         }
-        // an index that is older than its shard is compared with more of it
+        // Keep the source's time: an index that is older than its shard is checked against more records.
         let time = source.modified().map_err(Error::io("read the time of", &from))?;
         target.set_modified(time).map_err(Error::io("finish", &to))?;
         new.publish_unsynced().map_err(Error::io("rename to", &to))?;
@@ -203,7 +208,7 @@ fn checksum(path: &Path) -> Result<u32, Error> {
     blocks(&mut file, path, |_| Ok(()))
 }
 
-/// Reads `file` to its end, hands each block on, and gives the CRC-32C of all.
+/// Reads `file` to its end, passes each block to `each`, and returns the CRC-32C of all bytes.
 fn blocks(file: &mut File, path: &Path, mut each: impl FnMut(&[u8]) -> Result<(), Error>) -> Result<u32, Error> {
     let (mut block, mut crc) = (vec![0; BLOCK], 0);
     loop {
@@ -249,7 +254,7 @@ mod tests {
         assert!(a.display().to_string().starts_with(&format!("/t/trireme-{user}/cifar10-")), "{}", a.display());
     }
 
-    /// A data set of one shard, of which nothing but the bytes counts here.
+    /// Creates a data set with one shard. Its content is not a valid record, because only the bytes matter here.
     fn data(root: &Path) -> PathBuf {
         let from = root.join("data");
         fs::create_dir_all(&from).unwrap();
@@ -299,7 +304,7 @@ mod tests {
         fs::write(&shard, other).unwrap();
         File::options().write(true).open(&shard).unwrap().set_modified(time).unwrap();
         assert_eq!(again("other bytes of the same size and time"), 3 * BLOCK as u64 + 5);
-        // a source that is changed within its size and its time
+        // The source changes, but keeps its size and time.
         let json = fs::read_to_string(from.join(MANIFEST)).unwrap();
         let time = fs::metadata(from.join(MANIFEST)).unwrap().modified().unwrap();
         fs::write(from.join(MANIFEST), json.replace("\"a\"", "\"b\"")).unwrap();

@@ -1,27 +1,27 @@
-//! Reads a transform such as `name(1, 2.5)`, `name(192x256)` or `name(2, bilinear)` and checks its arguments.
+//! Parses a transform such as `name(1, 2.5)`, `name(192x256)` or `name(2, bilinear)`, and checks its arguments.
 
 use std::fmt;
 
 use crate::spec::ImageSpec;
 
-/// A name and its arguments.
+/// A transform's name and arguments.
 #[derive(Debug, PartialEq)]
 pub(super) struct Call<'a> {
     pub name: &'a str,
     pub arguments: Arguments<'a>,
 }
 
-/// What stands in the brackets of a call, in this order.
+/// The arguments in the parentheses. They must come in the order of these fields.
 #[derive(Debug, Default, PartialEq)]
 pub(super) struct Arguments<'a> {
-    /// Height and width, written as `192x256`.
+    /// Written as `192x256`.
     pub size: Option<Size>,
     pub numbers: Vec<f64>,
     /// Names, such as `bilinear`.
     pub words: Vec<&'a str>,
 }
 
-/// Reads `name`, `name()` or `name(argument, ...)`.
+/// Parses `name`, `name()` or `name(argument, ...)`.
 pub(super) fn parse(text: &str) -> Result<Call<'_>, String> {
     let text = text.trim();
     let (name, inside) = match text.split_once('(') {
@@ -35,8 +35,8 @@ pub(super) fn parse(text: &str) -> Result<Call<'_>, String> {
     Ok(Call { name, arguments })
 }
 
-/// The same call as it is written in one way, without spaces and brackets that mean nothing: of two texts with equal results, one and the
-/// same transform is meant. A text that is no call stays as it is.
+/// Writes a call in canonical form, without redundant spaces and parentheses. Two texts with the same canonical form
+/// mean the same transform. A text that cannot be parsed is returned unchanged.
 pub fn canonical(text: &str) -> String {
     let Ok(Call { name, arguments: Arguments { size, numbers, words } }) = parse(text) else { return text.to_owned() };
     let size = size.map(|Size { height, width }| format!("{height}x{width}"));
@@ -70,7 +70,7 @@ impl<'a> Arguments<'a> {
         }
     }
 
-    /// The numbers, of a call that takes nothing else.
+    /// Returns the numbers. It is an error if there are other arguments.
     pub fn only_numbers(&self) -> Result<&[f64], String> {
         match (self.size, self.words.first()) {
             (None, None) => Ok(&self.numbers),
@@ -79,7 +79,7 @@ impl<'a> Arguments<'a> {
         }
     }
 
-    /// The numbers, of a call that may have words but no height and width.
+    /// Returns the numbers. It is an error if there is a size such as `192x256`, but words are allowed.
     pub fn no_size(&self) -> Result<&[f64], String> {
         match self.size {
             None => Ok(&self.numbers),
@@ -87,7 +87,7 @@ impl<'a> Arguments<'a> {
         }
     }
 
-    /// The value that the only word names; the first of `choices` if there is no word.
+    /// Returns the value for the only word, or the first of `choices` if there is no word.
     pub fn choice<T: Copy>(&self, choices: &[(&str, T)]) -> Result<T, String> {
         let names = || choices.iter().map(|(name, _)| *name).collect::<Vec<_>>().join(" or ");
         match *self.words {
@@ -101,7 +101,7 @@ impl<'a> Arguments<'a> {
     }
 }
 
-/// `192x256`.
+/// Parses `192x256`.
 pub(super) fn size(text: &str) -> Option<Size> {
     let (height, width) = text.split_once('x')?;
     Some(Size { height: height.parse().ok()?, width: width.parse().ok()? })
@@ -111,7 +111,7 @@ fn not_a_number(text: &str) -> String {
     format!("expected a number, got \"{}\"", text.escape_debug())
 }
 
-/// The only argument, a whole number of pixels of at least `least`.
+/// Parses the only argument, an integer number of pixels that is at least `least`.
 pub(super) fn one_size(arguments: &[f64], least: u32) -> Result<u32, String> {
     match arguments {
         [size] => pixels(*size, least),
@@ -119,14 +119,14 @@ pub(super) fn one_size(arguments: &[f64], least: u32) -> Result<u32, String> {
     }
 }
 
-/// A whole number of pixels of at least `least`.
+/// Parses an integer number of pixels that is at least `least`.
 pub(super) fn pixels(size: f64, least: u32) -> Result<u32, String> {
-    // no image is meant to be larger than 2^16, and sums of sizes cannot overflow
+    // Larger images are not useful, and with this limit sums of sizes cannot overflow.
     whole(size, least, u16::MAX.into())
         .map_err(|_| format!("expected a whole number of pixels from {least} to {}, got {size}", u16::MAX))
 }
 
-/// A whole number from `least` to `most`.
+/// Parses an integer from `least` to `most`.
 pub(super) fn whole(number: f64, least: u32, most: u32) -> Result<u32, String> {
     if number.fract() != 0.0 || number < f64::from(least) || number > f64::from(most) {
         return Err(format!("expected a whole number from {least} to {most}, got {number}"));
@@ -134,7 +134,7 @@ pub(super) fn whole(number: f64, least: u32, most: u32) -> Result<u32, String> {
     Ok(number as u32)
 }
 
-/// The size that the arguments begin with, `224` or `192x256`, and the numbers behind it.
+/// Splits the arguments into the size at the start, `224` or `192x256`, and the numbers after it.
 pub(super) fn size_first<'a>(arguments: &'a Arguments<'_>) -> Result<(Size, &'a [f64]), String> {
     match (arguments.size, &*arguments.numbers) {
         (Some(Size { height, width }), rest) => {
@@ -146,7 +146,7 @@ pub(super) fn size_first<'a>(arguments: &'a Arguments<'_>) -> Result<(Size, &'a 
     }
 }
 
-/// The only argument, a size.
+/// Parses the only argument, a size.
 pub(super) fn only_size(arguments: &Arguments<'_>) -> Result<Size, String> {
     let given = arguments.numbers.len() + arguments.words.len() + usize::from(arguments.size.is_some());
     match given {
@@ -155,7 +155,7 @@ pub(super) fn only_size(arguments: &Arguments<'_>) -> Result<Size, String> {
     }
 }
 
-/// A probability.
+/// Checks that the number is a probability.
 pub(super) fn probability(number: f64) -> Result<f64, String> {
     match (0.0..=1.0).contains(&number) {
         true => Ok(number),
@@ -163,7 +163,7 @@ pub(super) fn probability(number: f64) -> Result<f64, String> {
     }
 }
 
-/// The only argument, a probability; `default` if there is none.
+/// Parses the only argument, a probability. Returns `default` if there is no argument.
 pub(super) fn only_probability(arguments: &[f64], default: f64) -> Result<f64, String> {
     match *arguments {
         [] => Ok(default),
@@ -172,7 +172,7 @@ pub(super) fn only_probability(arguments: &[f64], default: f64) -> Result<f64, S
     }
 }
 
-/// Accepts an empty list.
+/// Returns an error if there are arguments.
 pub(super) fn no_arguments(arguments: &[f64]) -> Result<(), String> {
     match arguments.len() {
         0 => Ok(()),
@@ -180,7 +180,7 @@ pub(super) fn no_arguments(arguments: &[f64]) -> Result<(), String> {
     }
 }
 
-/// Accepts images of three channels.
+/// Returns an error unless images have three channels.
 pub(super) fn only_rgb(input: ImageSpec) -> Result<(), String> {
     match input.channels {
         3 => Ok(()),
@@ -188,7 +188,7 @@ pub(super) fn only_rgb(input: ImageSpec) -> Result<(), String> {
     }
 }
 
-/// Accepts grey and colour images.
+/// Returns an error unless images have one or three channels.
 pub(super) fn grey_or_rgb(input: ImageSpec) -> Result<(), String> {
     match input.channels {
         1 | 3 => Ok(()),
@@ -196,7 +196,7 @@ pub(super) fn grey_or_rgb(input: ImageSpec) -> Result<(), String> {
     }
 }
 
-/// Height and width; written `224` if they are equal, else `192x256`.
+/// Height and width. Displayed as `224` if they are equal, otherwise as `192x256`.
 #[derive(Debug, Clone, Copy, PartialEq, Eq)]
 pub(super) struct Size {
     pub height: u32,
@@ -204,14 +204,13 @@ pub(super) struct Size {
 }
 
 impl Size {
-    /// A square.
     pub const fn square(side: u32) -> Self {
         Self { height: side, width: side }
     }
 
-    /// The size of an image of this height and width whose short side becomes `side` long, the long side cut to a whole pixel.
+    /// Returns the size of an image after its short side is resized to `side`. The long side is rounded down.
     pub fn with_short_side(side: u32, height: u32, width: u32) -> Self {
-        // in f64, as Python computes int(n * long / short)
+        // Computed in f64, like Python's `int(n * long / short)`.
         let long = |short: u32, long: u32| (f64::from(side) * f64::from(long) / f64::from(short)) as u32;
         match width <= height {
             true => Self { height: long(width, height), width: side },
@@ -219,7 +218,6 @@ impl Size {
         }
     }
 
-    /// Whether height and width are equal.
     pub const fn is_square(self) -> bool {
         self.height == self.width
     }

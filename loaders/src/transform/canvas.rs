@@ -1,5 +1,6 @@
-//! The image on its way through the transforms. While only geometry has happened, no pixel is read; the first transform of values makes
-//! planes of the stored bytes, in one pass: of floats, or of bytes where torchvision works on bytes.
+//! An image on its way through the transforms. Geometric transforms at the start of a list do not read pixels. The
+//! first transform that changes values converts the stored bytes to planes in one pass. The planes are floats, or bytes
+//! where torchvision works on bytes.
 
 use std::time::Instant;
 
@@ -14,9 +15,10 @@ use crate::transform::geometry::{self, CropRect, Geometry, PlanarShape, Rectangl
 use crate::transform::paint::{self, IDENTITY, Scale, paint_resized, paint_stored};
 use crate::transform::resample::{Filter, Resampler};
 
-/// One image: stored bytes (H, W, C) and what is shown of them, or planes (C, H, W) of bytes or floats.
+/// One image: either stored bytes (H, W, C) with the visible part of them, or planes (C, H, W) of bytes or floats.
 ///
-/// The bytes come late: geometry needs sizes only, and then only the pixels that it leaves are decoded.
+/// The bytes are loaded late. Geometric transforms need only sizes, and only the pixels that remain after them are
+/// decoded.
 #[derive(Debug)]
 pub struct Canvas<'a> {
     geometry: Geometry,
@@ -28,52 +30,53 @@ pub struct Canvas<'a> {
     turn: Turn,
 }
 
-/// What holds the image.
+/// The place where the image is.
 #[derive(Debug, Clone, Copy, PartialEq, Eq)]
 enum Form {
-    /// `decoded`, seen as `geometry` says.
+    /// In `decoded`, viewed through `geometry`.
     Stored,
-    /// `work.bytes`.
+    /// In `work.bytes`.
     Bytes,
-    /// `values`.
+    /// In `values`.
     Floats,
 }
 
 impl<'a> Canvas<'a> {
-    /// A whole image of shape `spec`, without its bytes; `values` has room for the floats of the largest shape that occurs.
+    /// Creates a whole image of shape `spec` without bytes. `values` must have room for the floats of the largest shape
+    /// that occurs.
     pub(super) fn new(spec: ImageSpec, values: &'a mut [f32], work: &'a mut Work) -> Self {
         let decoded = Decoded { bytes: &[], columns: 0, origin: (0, 0), reduction: 1 };
         let (boxes, turn) = (Boxes::default(), Turn::default());
         Self { geometry: Geometry::new(spec), decoded, values, form: Form::Stored, work, boxes, turn }
     }
 
-    /// Sets the boxes of the objects in the file's image, and how that is turned.
+    /// Sets the bounding boxes of the objects in the stored image, and how EXIF turns that image.
     pub(super) fn set_boxes(&mut self, boxes: Boxes<'a>, turn: Turn) {
         (self.boxes, self.turn) = (boxes, turn);
     }
 
-    /// The boxes of the objects in the image, for a transform that stands first in its list.
+    /// Returns the bounding boxes of the objects. Only for the first transform of a list.
     pub(super) fn boxes(&self) -> impl Iterator<Item = BoundingBox> + use<'a> {
         let turn = self.turn;
         self.boxes.iter().map(move |found| turn.turned(found))
     }
 
-    /// Which part of the stored image is shown, one pixel at least.
+    /// Returns the part of the stored image that is visible, at least one pixel.
     pub(super) fn need(&self) -> Need {
         self.geometry.need()
     }
 
-    /// Sets the bytes, which must include what [`Canvas::need`] returned.
+    /// Sets the bytes. They must include the part that [`Canvas::need`] returned.
     pub(super) fn load(&mut self, decoded: Decoded<'a>) {
         self.decoded = decoded;
     }
 
-    /// The shape as shown now.
+    /// The current shape.
     pub fn spec(&self) -> ImageSpec {
         self.geometry.spec()
     }
 
-    /// Keeps a part, which must lie inside.
+    /// Crops to a part, which must be inside the image.
     pub(super) fn crop(&mut self, part: Rectangle) {
         match self.form {
             Form::Stored => {}
@@ -83,13 +86,13 @@ impl<'a> Canvas<'a> {
         self.geometry.crop(part);
     }
 
-    /// Resizes a part, antialiased. Only the first transform of a list may do this.
+    /// Resizes a part with antialiasing. Only the first transform of a list may do this.
     pub(super) fn resize(&mut self, part: Rectangle, size: Size, filter: Filter) {
         self.geometry.resize(part, size.height, size.width, filter);
     }
 
-    /// Moves the window by `down` rows and `right` columns over the image, which is zero outside
-    /// (padding, then a crop back to the same size).
+    /// Moves the window by `down` rows and `right` columns over the image, which is zero outside. This is equal to
+    /// padding followed by a crop to the same size.
     pub fn shift(&mut self, down: i32, right: i32) {
         let (rows, columns) = (down as isize, right as isize);
         match (self.form, self.shape()) {
@@ -117,12 +120,14 @@ impl<'a> Canvas<'a> {
         }
     }
 
-    /// Where the window lies in the stored image, while there are no planes and nothing was resized or upended.
+    /// Returns the position of the window in the stored image. Valid only while the image is stored bytes that were not
+    /// resized or mirrored top to bottom.
     pub(super) fn crop_rect(&self) -> CropRect {
         self.geometry.crop_rect()
     }
 
-    /// Writes the image as interleaved bytes, before there are floats; the fractions of a resized image are rounded.
+    /// Writes the image as interleaved bytes. Must be called before the image becomes floats. Values of a resized image
+    /// are rounded.
     pub(super) fn bytes(&mut self, out: &mut [u8]) {
         match (self.form, self.geometry.resize) {
             (Form::Stored, None) => return paint::copy(&self.geometry, &self.decoded, out),
@@ -146,13 +151,13 @@ impl<'a> Canvas<'a> {
         }
     }
 
-    /// The image as planes of bytes; values that are floats are rounded, and cut to 0 to 255.
+    /// Returns the image as planes of bytes. Floats are rounded and clamped to 0 to 255.
     pub(super) fn byte_image(&mut self) -> &mut ByteImage {
         self.make_bytes();
         &mut self.work.bytes
     }
 
-    /// [`Canvas::byte_image`], and the memory of the floats, which hold any values.
+    /// As [`Canvas::byte_image`], and also returns the memory of the floats, with unspecified values.
     pub(super) fn byte_image_and_floats(&mut self) -> (&mut ByteImage, &mut [f32]) {
         self.make_bytes();
         (&mut self.work.bytes, self.values)
@@ -172,7 +177,8 @@ impl<'a> Canvas<'a> {
         self.form = Form::Bytes;
     }
 
-    /// The image as planar floats, channel after channel; the first call makes them from the bytes, 0 to 255.
+    /// Returns the image as planar floats, one channel after the other. The first call converts the bytes to floats
+    /// from 0 to 255.
     pub fn floats(&mut self) -> &mut [f32] {
         match self.form {
             Form::Stored => self.paint(&IDENTITY),
@@ -187,8 +193,8 @@ impl<'a> Canvas<'a> {
         &mut self.values[..n]
     }
 
-    /// Maps each value through `scales` (one for all channels, or one each) if the image is still bytes, else through
-    /// `on_float(channel, value)`.
+    /// Maps each value: with the tables of `scales` if the image is still bytes, otherwise with `on_float(channel,
+    /// value)`. `scales` has one entry per channel, or one for all.
     pub(super) fn map(&mut self, scales: &[Scale], on_float: impl Fn(usize, f32) -> f32) {
         let plane = self.shape().plane().max(1);
         match self.form {
@@ -209,7 +215,7 @@ impl<'a> Canvas<'a> {
         }
     }
 
-    /// Fills a rectangle of each channel with the values that `next` yields, row after row.
+    /// Fills a rectangle of each channel with the values from `next`, row by row.
     pub(super) fn fill(&mut self, rectangle: Rectangle, mut next: impl FnMut() -> f32) {
         let Rectangle { top, left, height, width } = rectangle;
         let spec = self.spec();
@@ -220,7 +226,8 @@ impl<'a> Canvas<'a> {
         }
     }
 
-    /// Bytes to floats: resizing, window, mirror, scales and the change from interleaved to planar in one pass.
+    /// Converts bytes to floats. Resizing, window, mirroring, scales and the change from interleaved to planar happen
+    /// in one pass.
     fn paint(&mut self, scales: &[Scale]) {
         let Self { geometry, decoded, values, work, .. } = self;
         match geometry.resize {
@@ -236,15 +243,15 @@ impl<'a> Canvas<'a> {
     }
 }
 
-/// Memory of a canvas, kept from image to image.
+/// Working memory of a canvas, reused for all images.
 #[derive(Debug, Default)]
 pub(super) struct Work {
     pub resampler: Resampler,
-    /// The image while it is planes of bytes.
+    /// The image while it consists of planes of bytes.
     pub bytes: ByteImage,
 }
 
-/// A thread's working memory, reused from image to image.
+/// A thread's working memory, reused for all images.
 #[derive(Debug, Default)]
 pub struct Scratch {
     pub(super) decoder: Decoder,
@@ -254,7 +261,7 @@ pub struct Scratch {
     pub(super) clock: Clock,
 }
 
-/// Notes when an image was decoded, if that is wanted.
+/// Records when an image was decoded, if requested.
 #[derive(Debug, Default)]
 pub(super) struct Clock {
     wanted: bool,
@@ -262,7 +269,7 @@ pub(super) struct Clock {
 }
 
 impl Clock {
-    /// Notes that the image is decoded.
+    /// Records that the image is decoded.
     pub fn decoded(&mut self) {
         if self.wanted {
             self.decoded = Some(Instant::now());
@@ -271,17 +278,17 @@ impl Clock {
 }
 
 impl Scratch {
-    /// For images that are read within these limits.
+    /// Creates memory for images that are decoded within these limits.
     pub fn new(limits: Limits) -> Self {
         Self { decoder: Decoder::new(limits), ..Self::default() }
     }
 
-    /// Sets whether the end of decoding the next image is noted.
+    /// Sets whether to record the time at which the next image is decoded.
     pub(crate) fn time_decoding(&mut self, wanted: bool) {
         self.clock = Clock { wanted, decoded: None };
     }
 
-    /// When the last image was decoded.
+    /// The time at which the last image was decoded.
     pub(crate) fn decoded(&self) -> Option<Instant> {
         self.clock.decoded
     }
@@ -292,7 +299,7 @@ mod tests {
     use super::*;
     use crate::random::Draws;
 
-    /// Plain loops over (H, W, C) floats: what the canvas must equal.
+    /// A reference implementation with plain loops over (H, W, C) floats.
     struct Oracle {
         spec: ImageSpec,
         at: Vec<f32>,
@@ -327,7 +334,8 @@ mod tests {
         }
     }
 
-    /// Random chains of crop, shift and both mirrors; what is stored becomes bytes or floats at a random point of the chain.
+    /// Random chains of crop, shift and both mirrors. At a random point of the chain, the stored image becomes bytes or
+    /// floats.
     #[test]
     fn lazy_views_bytes_and_floats_equal_plain_loops() {
         for case in 0..2000u64 {

@@ -1,26 +1,28 @@
-//! Geometric changes: those that are collected before any pixel is read, and those of an image that is stored as planes.
+//! Geometric changes, in two forms: a [`Geometry`] collects them before any pixel is read, and functions apply them to
+//! images that are stored as planes.
 
 use crate::decode::{Need, Region};
 use crate::spec::ImageSpec;
 use crate::transform::resample::{Filter, Span};
 
-/// Which pixels of the stored image are shown, and where.
+/// The pixels of the stored image that are visible, and their positions in the output.
 #[derive(Debug, Clone)]
 pub(super) struct Geometry {
     pub channels: usize,
-    /// Comes before all else.
+    /// Applied before everything else.
     pub resize: Option<Resize>,
-    /// The rows and columns shown, of the image as stored or as resized.
+    /// The visible rows and columns, in coordinates of the stored image, or of the resized image if there is a
+    /// `resize`.
     pub window: Window,
-    /// Outside of this, the window shows zeros.
+    /// The window shows zeros outside this area.
     visible: Window,
-    /// Mirrored left and right.
+    /// True if left and right are mirrored.
     pub flipped: bool,
-    /// Mirrored top and bottom.
+    /// True if top and bottom are mirrored.
     pub upended: bool,
 }
 
-/// A part of the stored image and its new size.
+/// A part of the stored image, and the size that it is resized to.
 #[derive(Debug, Clone, Copy)]
 pub(super) struct Resize {
     pub region: Region,
@@ -29,19 +31,19 @@ pub(super) struct Resize {
     pub filter: Filter,
 }
 
-/// What there is to see in the window.
+/// The part of the window that is not padding.
 #[derive(Debug, Clone, Copy)]
 pub(super) struct Seen {
     /// In the coordinates of [`Geometry::window`].
     pub window: Window,
-    /// Rows of the output above it.
+    /// Number of padding rows above it in the output.
     pub above: usize,
-    /// Columns of the output ahead of it: on its left, or, if flipped, on its right.
+    /// Number of padding columns to its left in the output. If flipped, these are on the right in the stored image.
     pub ahead: usize,
 }
 
 impl Geometry {
-    /// All of an image of shape `spec`.
+    /// Shows the whole image of shape `spec`.
     pub fn new(spec: ImageSpec) -> Self {
         let whole = Window::whole(spec.height, spec.width);
         Self {
@@ -54,12 +56,12 @@ impl Geometry {
         }
     }
 
-    /// The shape of the window.
+    /// Returns the shape of the window.
     pub fn spec(&self) -> ImageSpec {
         ImageSpec::new(self.window.height() as u32, self.window.width() as u32, self.channels as u32)
     }
 
-    /// The part of the window that is not padding; `None` if all of it is.
+    /// Returns the part of the window that is not padding, or `None` if everything is padding.
     pub fn seen(&self) -> Option<Seen> {
         let seen = self.window.intersect(self.visible);
         let ahead = if self.flipped { self.window.right - seen.right } else { seen.left - self.window.left };
@@ -71,7 +73,7 @@ impl Geometry {
         })
     }
 
-    /// Which part of the stored image the window shows; the first pixel where all of it is padding.
+    /// Returns the part of the stored image that must be decoded. If everything is padding, this is the first pixel.
     pub fn need(&self) -> Need {
         let Window { top, left, bottom, right } = self.seen().map_or(Window::whole(1, 1), |seen| seen.window);
         let [top, left, bottom, right] = [top, left, bottom, right].map(|at| at as usize);
@@ -86,7 +88,7 @@ impl Geometry {
         Need { region: Region { top, left, bottom, right }, shrink }
     }
 
-    /// Keeps a part of the window.
+    /// Reduces the window to a part of it.
     pub fn crop(&mut self, part: Rectangle) {
         let Rectangle { top, left, height, width } = part;
         if self.upended {
@@ -105,7 +107,7 @@ impl Geometry {
         }
     }
 
-    /// Resizes a part of the image to `height` x `width`; the window must be the whole stored image.
+    /// Resizes a part of the image to `height` x `width`. The window must still be the whole stored image.
     pub fn resize(&mut self, part: Rectangle, height: u32, width: u32, filter: Filter) {
         let (top, left) = (part.top as usize, part.left as usize);
         let region = Region { top, left, bottom: top + part.height as usize, right: left + part.width as usize };
@@ -114,7 +116,7 @@ impl Geometry {
         self.visible = self.window;
     }
 
-    /// Moves the window; pixels that were outside of it become zero.
+    /// Moves the window. Pixels that were outside it become zero.
     pub fn shift(&mut self, down: i32, right: i32) {
         let down = i64::from(if self.upended { -down } else { down });
         let right = i64::from(if self.flipped { -right } else { right });
@@ -125,13 +127,14 @@ impl Geometry {
         self.window.right += right;
     }
 
-    /// Where the window lies in the stored image, if nothing was resized or upended.
+    /// Returns the position of the window in the stored image. Valid only if the image was not resized or mirrored top
+    /// to bottom.
     pub fn crop_rect(&self) -> CropRect {
         CropRect { top: self.window.top as i32, left: self.window.left as i32, mirrored: self.flipped }
     }
 }
 
-/// The shape of an image in planes.
+/// The shape of an image that is stored as planes.
 #[derive(Debug, Clone, Copy, Default, PartialEq, Eq)]
 pub(super) struct PlanarShape {
     pub channels: usize,
@@ -140,21 +143,21 @@ pub(super) struct PlanarShape {
 }
 
 impl PlanarShape {
-    /// Values of a plane.
+    /// Number of values in a plane.
     pub fn plane(self) -> usize {
         self.height * self.width
     }
 
-    /// Values of all planes.
+    /// Number of values in all planes.
     pub fn values(self) -> usize {
         self.channels * self.plane()
     }
 }
 
-/// Keeps a part of each plane; the result is at the start of `values`, without gaps.
+/// Crops each plane to `part`. The result is at the start of `values`, without gaps.
 pub(super) fn crop<T: Copy>(values: &mut [T], shape: PlanarShape, part: Rectangle) {
     let [top, left, height, width] = [part.top, part.left, part.height, part.width].map(|n| n as usize);
-    // rows only move towards the front, so none is overwritten before it has been read
+    // Rows only move towards the front, so no row is overwritten before it is read.
     let mut to = 0;
     for channel in 0..shape.channels {
         for row in top..top + height {
@@ -165,11 +168,11 @@ pub(super) fn crop<T: Copy>(values: &mut [T], shape: PlanarShape, part: Rectangl
     }
 }
 
-/// Moves the window by `down` rows and `right` columns; what comes from outside is zero.
+/// Moves the window by `down` rows and `right` columns. Pixels from outside the image are zero.
 pub(super) fn shift<T: Copy + Default>(values: &mut [T], shape: PlanarShape, down: isize, right: isize) {
     let PlanarShape { height, width, .. } = shape;
     let (h, w) = (height as isize, width as isize);
-    // the source's columns that remain, and where they begin in the target
+    // The columns of the source that remain, and the column of the target where they begin.
     let kept = right.clamp(0, w) as usize..(w + right).clamp(0, w) as usize;
     let begin = (-right).clamp(0, w) as usize;
     for plane in values.chunks_exact_mut((height * width).max(1)) {
@@ -203,7 +206,7 @@ pub(super) fn upend<T>(values: &mut [T], shape: PlanarShape) {
     }
 }
 
-/// `height` rows from `top` on, `width` columns from `left` on; inside the image.
+/// `height` rows starting at `top` and `width` columns starting at `left`, all inside the image.
 #[derive(Debug, Clone, Copy, PartialEq, Eq)]
 pub(super) struct Rectangle {
     pub top: u32,
@@ -212,7 +215,7 @@ pub(super) struct Rectangle {
     pub width: u32,
 }
 
-/// Rows and columns of the image, ends excluded; may reach outside of it.
+/// A range of rows and columns. The ends are exclusive. It may extend beyond the image.
 #[derive(Debug, Clone, Copy, PartialEq, Eq)]
 pub(super) struct Window {
     pub top: i64,
@@ -222,12 +225,12 @@ pub(super) struct Window {
 }
 
 impl Window {
-    /// All of an image.
+    /// Covers a whole image.
     pub fn whole(height: u32, width: u32) -> Self {
         Self { top: 0, left: 0, bottom: i64::from(height), right: i64::from(width) }
     }
 
-    /// What two windows have in common; a side may be negative if that is nothing.
+    /// Intersects two windows. If they do not overlap, a side of the result is zero or negative.
     pub fn intersect(self, other: Self) -> Self {
         Self {
             top: self.top.max(other.top),
@@ -246,13 +249,13 @@ impl Window {
     }
 }
 
-/// Where a crop lies in its image, and whether it is mirrored. Its size is that of the pipeline's output.
+/// The position of a crop in its image, and whether it is mirrored. Its size is the size of the pipeline's output.
 #[derive(Debug, Clone, Copy, PartialEq, Eq)]
 pub struct CropRect {
-    /// Row of the image that becomes the first; pixels outside of the image are zero.
+    /// Row of the image that becomes the crop's first row. Pixels outside the image are zero.
     pub top: i32,
     /// Leftmost column of the image in the crop.
     pub left: i32,
-    /// Whether the crop's columns run from right to left.
+    /// True if the crop is mirrored left to right.
     pub mirrored: bool,
 }

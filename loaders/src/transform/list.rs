@@ -1,4 +1,4 @@
-//! A list of transforms: how it is built and checked before the first image, and how its sizes are scaled.
+//! A list of transforms: builds it, checks it before the first image, and scales its sizes.
 
 use crate::decode::Exif;
 use crate::error::Error;
@@ -54,27 +54,28 @@ pub fn exif_of(list: &[String]) -> Exif {
     Head::split(list).0.exif
 }
 
-/// Transforms in order, and what they need.
+/// The transforms in order, and what is known about them before the first image.
 #[derive(Debug)]
 pub(super) struct TransformList {
-    /// The images that go in.
+    /// The images that the list accepts.
     pub input: Images,
-    /// The shape of the images that come out.
+    /// The shape of the resulting images.
     pub output: ImageSpec,
     pub head: Head,
     pub transforms: Vec<Box<dyn Transform>>,
-    /// How many transforms, from the first on, are geometric: after them the image is decoded.
+    /// Number of geometric transforms at the start of the list. The image is decoded after them.
     pub geometric: usize,
-    /// How many, from the first on, leave bytes: geometric ones, then those that keep bytes, and geometric ones among them.
+    /// Number of transforms at the start of the list that can work on bytes: the geometric ones, followed by any mix of
+    /// geometric ones and ones that keep bytes.
     pub bytes: usize,
-    /// Floats of the largest shape that occurs after bytes have become floats.
+    /// Number of floats of the largest image after the conversion from bytes to floats.
     pub work: usize,
 }
 
 impl TransformList {
     /// Builds the transforms of a list for images like `input`.
     pub fn new(list: &[String], input: Images, manifest: &Manifest) -> Result<Self, Error> {
-        // random draws depend on a transform's index, which does not count these words
+        // Random draws depend on a transform's index. The words at the head of the list must not count.
         let (head, list) = Head::split(list);
         let input = if head.rgb { as_rgb(input) } else { input };
         let mut transforms: Vec<Box<dyn Transform>> = Vec::with_capacity(list.len());
@@ -109,7 +110,7 @@ impl TransformList {
         Ok(Self { input, output, head, transforms, geometric, bytes: geometric + keeping, work })
     }
 
-    /// The geometric transforms at the start of the list.
+    /// Returns the geometric transforms at the start of the list.
     pub fn geometry(&self) -> &[Box<dyn Transform>] {
         &self.transforms[..self.geometric]
     }
@@ -129,7 +130,7 @@ fn of_rgb(numbers: &[f64]) -> Vec<f64> {
     if let [grey] = numbers { vec![*grey; 3] } else { numbers.to_vec() }
 }
 
-/// Makes the transform at `index` of a list, and gives the shapes of its results for images like `now`.
+/// Builds the transform at `index` of a list and returns the shapes of its results for images like `now`.
 fn step(
     index: usize,
     text: &str,
@@ -164,7 +165,7 @@ fn step(
     Ok((transform, output))
 }
 
-/// Transforms that begin with sizes in pixels, and how many they begin with.
+/// Names of the transforms whose first arguments are sizes in pixels, and the number of those arguments.
 const SIZED: [(&str, usize); 8] = [
     ("center_crop", 1),
     ("corner_crop", 1),
@@ -176,11 +177,12 @@ const SIZED: [(&str, usize); 8] = [
     ("scale_jitter", 2),
 ];
 
-/// The list with every size multiplied by `to / from`, rounded to the nearest and at least 1. Offsets such as the padding of `pad_crop`
-/// stay.
+/// Returns the list with every size multiplied by `to / from`, rounded to the nearest integer and at least 1. Offsets
+/// such as the padding of `pad_crop` do not change.
 ///
 /// # Errors
-/// For a list that has no size.
+///
+/// Returns an error if no transform of the list has a size.
 pub fn scaled(list: &[String], from: u32, to: u32) -> Result<Vec<String>, String> {
     let resized: Vec<Option<String>> = list.iter().map(|text| one(text, from, to)).collect();
     if resized.iter().all(Option::is_none) {
@@ -190,7 +192,7 @@ pub fn scaled(list: &[String], from: u32, to: u32) -> Result<Vec<String>, String
     Ok(resized.into_iter().zip(list).map(|(new, old)| new.unwrap_or_else(|| old.clone())).collect())
 }
 
-/// A call with its sizes scaled; none for a transform without any, or one that cannot be read.
+/// Scales the sizes of one transform. Returns `None` for a transform without sizes, or if it cannot be parsed.
 fn one(text: &str, from: u32, to: u32) -> Option<String> {
     let (name, inside) = text.trim().strip_suffix(')')?.split_once('(')?;
     let (_, sizes) = SIZED.into_iter().find(|(sized, _)| *sized == name.trim())?;
@@ -200,7 +202,7 @@ fn one(text: &str, from: u32, to: u32) -> Option<String> {
     Some(format!("{}({})", name.trim(), changed?.join(", ")))
 }
 
-/// `256` or `192x256`, scaled.
+/// Scales `256` or `192x256`.
 fn size(word: &str, from: u32, to: u32) -> Option<String> {
     let side = |side: u32| (f64::from(side) * f64::from(to) / f64::from(from)).round().max(1.0) as u32;
     match call::size(word) {

@@ -1,7 +1,9 @@
-//! Transforms: what a recipe's `[augment]` lists name, one file each in `ops`, and the pipeline that runs a list of them.
+//! Transforms: the entries of a recipe's `[augment]` lists, one file per transform in `ops`, and the pipeline that runs
+//! a list of them.
 //!
-//! Images enter as bytes and leave as planar floats (C, H, W). Values are on the scale 0 to 255 until `normalize` or `standardize`; a
-//! list without either yields floats 0 to 255. Random transforms draw from (seed, sample id, epoch, position in the list) alone.
+//! Images enter as bytes and leave as planar floats (C, H, W). Values are on the scale 0 to 255 until `normalize` or
+//! `standardize`. A list without either returns floats from 0 to 255. The random draws of a transform depend only on
+//! the seed, the sample id, the epoch and the transform's position in the list.
 
 mod bytes;
 mod call;
@@ -25,7 +27,7 @@ pub use list::{FAST_DECODE, HEAD_WORDS, IGNORE_EXIF, RGB, exif_of, scaled};
 pub use op::{Sizes, Transform, Varied};
 pub use pipeline::Pipeline;
 
-/// Bare names of all transforms, and of what may stand ahead of them.
+/// Returns the names of all transforms and of the words that may come before them in a list.
 pub fn names() -> Vec<&'static str> {
     list::HEAD_WORDS.into_iter().chain(ops::names()).collect()
 }

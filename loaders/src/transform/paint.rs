@@ -1,6 +1,7 @@
-//! Turns decoded bytes into planar floats, with padding, mirroring, resizing and one table of values per channel.
+//! Converts decoded bytes to planar floats, with padding, mirroring, resizing and one table of values per channel.
 //!
-//! All of this is one pass. RGB rows are converted at once if the processor has AVX2 and the table is a line.
+//! All of this happens in one pass. RGB rows are converted with vector instructions if the CPU has AVX2 and the tables
+//! are linear.
 
 #[cfg(target_arch = "x86_64")]
 use std::arch::x86_64::*;
@@ -9,21 +10,22 @@ use crate::decode::Decoded;
 use crate::transform::geometry::{Geometry, Resize, Seen};
 use crate::transform::resample::{Cut, Mirror, Planes, Resampler, Rows, Span};
 
-/// Where the visible rows of an image go in planes of `height` x `width`.
+/// The position of an image's visible rows in planes of `height` x `width`.
 #[derive(Debug, Clone, Copy)]
 pub(super) struct Area {
     pub height: usize,
     pub width: usize,
-    /// Rows of padding above.
+    /// Number of padding rows above the image.
     pub above: usize,
-    /// Columns of padding ahead.
+    /// Number of padding columns to the left of the image.
     pub ahead: usize,
-    /// Visible rows, at least 1.
+    /// Number of visible rows, at least 1.
     pub rows: usize,
 }
 
 impl Area {
-    /// Writes RGB pixels as floats and returns true; or returns false, if the caller must write each row by tables.
+    /// Writes RGB pixels as floats with vector instructions. Returns false without writing anything if that is not
+    /// possible. The caller must then write each row with the tables.
     pub fn paint_rgb(self, pixels: Pixels<'_>, scales: &[Scale], values: &mut [f32]) -> bool {
         let Area { height, width, above, ahead, rows } = self;
         let scale = |channel: usize| &scales[channel % scales.len()];
@@ -45,18 +47,18 @@ impl Area {
     }
 }
 
-/// Where a row of the image goes in the planes.
+/// The position of one image row in the planes.
 pub(super) struct Row {
     pub start: usize,
     pub width: usize,
     pub plane: usize,
-    /// Columns of padding ahead of the pixels; the whole width if there are none.
+    /// Number of padding columns to the left of the pixels, or the whole width if the row has no pixels.
     pub ahead: usize,
     pub flipped: bool,
 }
 
 impl Row {
-    /// Fills in the padding of the row in one plane and returns the part for `columns` pixels.
+    /// Fills the padding of the row in one plane and returns the part for `columns` pixels.
     fn part<'p>(&self, plane: &'p mut [f32], columns: usize, padding: f32) -> &'p mut [f32] {
         let row = &mut plane[self.start..self.start + self.width];
         let (ahead, rest) = row.split_at_mut(self.ahead);
@@ -115,20 +117,19 @@ fn paint_values<'v, 'b>(
     }
 }
 
-/// A table from byte to float.
 pub(super) type Table = [f32; 256];
 
-/// A function of values 0 to 255: as a table for bytes, and as value * factor + offset for the values between them.
+/// A function of the values 0 to 255: a table for bytes, and `value * factor + offset` for the values between them.
 #[derive(Debug)]
 pub(super) struct Scale {
     pub table: Table,
     pub factor: f32,
     pub offset: f32,
-    /// A factor and an offset in f64 that give the table bit for bit, if there are such.
+    /// A factor and an offset in f64 that reproduce the table exactly, if they exist.
     pub exact: Option<Exact>,
 }
 
-/// value * factor + offset in f64, rounded to f32 once.
+/// Computes `value * factor + offset` in f64 and rounds once to f32.
 #[derive(Debug, Clone, Copy)]
 pub(super) struct Exact {
     pub factor: f64,
@@ -142,7 +143,7 @@ impl Exact {
 }
 
 impl Scale {
-    /// `table` must hold value * factor + offset, up to rounding.
+    /// `table` must contain `value * factor + offset` up to rounding.
     pub fn new(table: Table, factor: f64, offset: f64) -> Self {
         let exact = Exact { factor, offset };
         let gives_table = (0..=255u8).all(|byte| exact.scaled(byte).to_bits() == table[usize::from(byte)].to_bits());
@@ -150,7 +151,7 @@ impl Scale {
     }
 }
 
-/// Bytes as floats 0 to 255.
+/// Converts bytes to floats from 0 to 255.
 pub(super) static IDENTITY: [Scale; 1] = [Scale {
     table: {
         let mut table = [0.0; 256];
@@ -166,7 +167,7 @@ pub(super) static IDENTITY: [Scale; 1] = [Scale {
     exact: Some(Exact { factor: 1.0, offset: 0.0 }),
 }];
 
-/// Writes the window as planar floats, through a scale for all channels or one each.
+/// Writes the window as planar floats. `scales` has one entry for all channels, or one per channel.
 pub(super) fn paint_stored(geometry: &Geometry, image: &Decoded<'_>, scales: &[Scale], values: &mut [f32]) {
     let (height, width, channels) = (geometry.window.height(), geometry.window.width(), geometry.channels);
     let seen = geometry.seen();
@@ -238,7 +239,7 @@ pub(super) fn planes(geometry: &Geometry, image: &Decoded<'_>, out: &mut [u8]) {
     }
 }
 
-/// The bytes to be seen in a row of the output; none if the row is padding.
+/// Returns the visible bytes for a row of the output. The result is empty if the row is padding.
 fn pixels<'a>(geometry: &Geometry, seen: Option<&Seen>, image: &Decoded<'a>, row: usize) -> &'a [u8] {
     let channels = geometry.channels;
     match seen.and_then(|seen| Some((seen, row.checked_sub(seen.above)?))) {
@@ -250,16 +251,16 @@ fn pixels<'a>(geometry: &Geometry, seen: Option<&Seen>, image: &Decoded<'a>, row
     }
 }
 
-/// Where a row of the seen part starts in the decoded bytes.
+/// Returns the offset of a row of the visible part in the decoded bytes.
 fn start(seen: &Seen, image: &Decoded<'_>, row: usize, channels: usize) -> usize {
     let (top, left) = (seen.window.top as usize - image.origin.0, seen.window.left as usize - image.origin.1);
     ((top + row) * image.columns + left) * channels
 }
 
-/// The most channels of an image that is resized.
+/// Maximum number of channels of an image that is resized.
 pub(super) const MAX_CHANNELS: usize = 4;
 
-/// Writes the window of a resized image as planar floats, through a scale for all channels or one each.
+/// Writes the window of a resized image as planar floats. `scales` has one entry for all channels, or one per channel.
 pub(super) fn paint_resized(
     geometry: &Geometry,
     resize: Resize,
@@ -302,7 +303,7 @@ pub(super) fn paint_resized(
     );
 }
 
-/// The planes of an image of three channels.
+/// Splits an image with three channels into its planes.
 pub(super) fn rgb(values: &mut [f32]) -> [&mut [f32]; 3] {
     let plane = values.len() / 3;
     let (red, rest) = values.split_at_mut(plane);
@@ -323,34 +324,33 @@ mod scale_tests {
     }
 }
 
-// One channel of RGB bytes to a plane of floats with AVX2: the inner loop for small images, half of whose time would otherwise be
-// spent on table lookups.
+// Converts one channel of RGB bytes to a plane of floats with AVX2. This is the inner loop for small images. With table
+// lookups, half of its time would go to the lookups.
 //
-// A value becomes value * factor + offset in f64, rounded to f32 once. `scale` has checked that this gives the bits of the table, so
-// the bits do not depend on the processor.
+// A value becomes `value * factor + offset` in f64, rounded once to f32. `Scale::new` has checked that this reproduces
+// the table exactly, so the result does not depend on the CPU.
 
-/// Pixels that are converted at a time.
+/// Number of pixels per vector.
 const STEP: usize = 4;
-/// Bytes of one load.
+/// Number of bytes per load.
 const LOAD: usize = 16;
 
-/// The fewest pixels of a row that [`paint_plane`] takes.
+/// Minimum number of pixels in a row for [`paint_plane`].
 pub(super) const FEWEST: usize = LOAD.div_ceil(3);
 
-/// Rows of RGB pixels.
 #[derive(Debug, Clone, Copy)]
 pub(super) struct Pixels<'a> {
-    /// From the first pixel of the first row to the last one of the last row.
+    /// From the first pixel of the first row to the last pixel of the last row.
     pub bytes: &'a [u8],
-    /// Bytes from row to row.
+    /// Distance between rows in bytes.
     pub stride: usize,
-    /// Pixels of a row, at least [`FEWEST`].
+    /// Number of pixels in a row, at least [`FEWEST`].
     pub columns: usize,
-    /// Whether rows are mirrored.
+    /// True if rows are mirrored.
     pub flipped: bool,
 }
 
-/// Whether this processor has what [`paint_plane`] needs.
+/// Returns true if this CPU supports [`paint_plane`].
 pub(super) fn is_supported() -> bool {
     #[cfg(target_arch = "x86_64")]
     return is_x86_feature_detected!("avx2");
@@ -358,22 +358,24 @@ pub(super) fn is_supported() -> bool {
     false
 }
 
-/// Where a channel goes: rows that are `width` values apart, and the value of the gaps between them.
+/// The destination of a channel: rows that are `width` values apart. The gaps between them are filled with `padding`.
 pub(super) struct Target<'a> {
-    /// From the first value painted to the last.
+    /// From the first written value to the last.
     pub values: &'a mut [f32],
     pub width: usize,
     pub padding: f32,
 }
 
-/// Writes a channel as floats.
+/// Writes one channel as floats.
 ///
 /// # Panics
-/// If there are too few pixels, or more values than pixels, or the processor is not [supported](is_supported).
+///
+/// Panics if there are too few pixels, if there are more values than pixels, or if the CPU is not
+/// [supported](is_supported).
 pub(super) fn paint_plane(pixels: Pixels<'_>, channel: usize, scale: Exact, target: Target<'_>) {
     assert!(is_supported());
     #[cfg(target_arch = "x86_64")]
-    // SAFETY: the processor has AVX2, as just asserted.
+    // SAFETY: the assertion above guarantees that the CPU has AVX2.
     unsafe {
         paint_plane_avx2(pixels, channel, scale, target)
     }
@@ -394,9 +396,9 @@ fn paint_plane_avx2(pixels: Pixels<'_>, channel: usize, scale: Exact, target: Ta
     };
     for row in 0..rows {
         let source = &bytes[row * stride..];
-        // a load from the last four pixels reads four bytes more
+        // A load at the last four pixels reads four bytes beyond them.
         let roomy = source.len() >= 3 * columns + LOAD - 3 * STEP;
-        // SAFETY: the row's pixels and values lie inside, as asserted above.
+        // SAFETY: the row's pixels and values are inside the slices, as asserted above.
         let out = unsafe {
             let out = values.as_mut_ptr().add(row * width);
             match (flipped, roomy) {
@@ -408,16 +410,16 @@ fn paint_plane_avx2(pixels: Pixels<'_>, channel: usize, scale: Exact, target: Ta
             out
         };
         if row + 1 < rows {
-            // stores that reach into the next row are overwritten by it
+            // Stores may extend into the next row, which is written later.
             for gap in (columns..width).step_by(STEP) {
-                // SAFETY: another row of at least four values follows.
+                // SAFETY: another row with at least four values follows.
                 unsafe { _mm_storeu_ps(out.add(gap), _mm_set1_ps(padding)) };
             }
         }
     }
 }
 
-/// How four pixels become floats.
+/// The constants for converting four pixels to floats.
 #[cfg(target_arch = "x86_64")]
 struct Constants {
     shuffle: __m128i,
@@ -427,10 +429,12 @@ struct Constants {
 
 #[cfg(target_arch = "x86_64")]
 impl Constants {
-    /// One row; `ROOMY` if there are four bytes behind its pixels.
+    /// Converts one row. `ROOMY` means that at least four bytes follow the row's pixels in `source`.
     ///
     /// # Safety
-    /// `source` must hold that many pixels, `out` as many values; at least [`FEWEST`].
+    ///
+    /// `source` must have at least `columns` pixels, and `out` must be valid for `columns` values. `columns` must be at
+    /// least [`FEWEST`].
     #[target_feature(enable = "avx2")]
     #[inline]
     unsafe fn paint_row<const FLIPPED: bool, const ROOMY: bool>(&self, source: &[u8], columns: usize, out: *mut f32) {
@@ -438,7 +442,7 @@ impl Constants {
         let mut to = 0;
         loop {
             let from = 3 * if FLIPPED { last - to } else { to };
-            // SAFETY: both lie inside, as `to` is not behind `last`.
+            // SAFETY: both addresses are inside, because `to` is at most `last`.
             unsafe {
                 let integers = match ROOMY || from + LOAD <= source.len() {
                     true => _mm_shuffle_epi8(_mm_loadu_si128(source.as_ptr().add(from).cast()), self.shuffle),
@@ -450,13 +454,13 @@ impl Constants {
             if to == last {
                 break;
             }
-            // the last four may overlap the four before
+            // The last four pixels may overlap the four before them.
             to = last.min(to + STEP);
         }
     }
 }
 
-/// For a channel of four pixels: which bytes of a load become the lowest bytes of the four integers.
+/// Returns the shuffle that moves one channel of four pixels to the lowest bytes of four integers.
 #[cfg(target_arch = "x86_64")]
 #[target_feature(enable = "avx2")]
 fn shuffle(flipped: bool, channel: usize) -> __m128i {
@@ -464,21 +468,22 @@ fn shuffle(flipped: bool, channel: usize) -> __m128i {
         false => _mm_setr_epi8(0, -1, -1, -1, 3, -1, -1, -1, 6, -1, -1, -1, 9, -1, -1, -1),
         true => _mm_setr_epi8(9, -1, -1, -1, 6, -1, -1, -1, 3, -1, -1, -1, 0, -1, -1, -1),
     };
-    // -1 selects nothing and stays negative
+    // -1 selects no byte and must stay negative.
     let none = _mm_cmplt_epi8(first, _mm_setzero_si128());
     _mm_or_si128(_mm_add_epi8(first, _mm_set1_epi8(channel as i8)), none)
 }
 
-/// The integers of the last pixels, from which a load would reach past the end.
+/// Returns the integers of the last pixels, where a normal load would go beyond the end of `bytes`.
 ///
 /// # Safety
-/// There must be 16 bytes.
+///
+/// `bytes` must have at least 16 elements.
 #[cfg(target_arch = "x86_64")]
 #[target_feature(enable = "avx2")]
 #[cold]
 unsafe fn last_integers(bytes: &[u8], from: usize, shuffle: __m128i) -> __m128i {
     let load = bytes.len() - LOAD;
-    // SAFETY: the caller's promise.
+    // SAFETY: the caller guarantees 16 bytes.
     let taken = unsafe { _mm_loadu_si128(bytes.as_ptr().add(load).cast()) };
     let none = _mm_cmplt_epi8(shuffle, _mm_setzero_si128());
     _mm_shuffle_epi8(taken, _mm_or_si128(_mm_add_epi8(shuffle, _mm_set1_epi8((from - load) as i8)), none))
@@ -489,7 +494,8 @@ mod tests {
     use super::*;
     use crate::random::Draws;
 
-    /// Over all widths, with and without padding, mirrored or not, cut out of wider rows: the values of the tables.
+    /// For all widths, with and without padding and mirroring, and cut out of wider rows, the planes contain the values
+    /// of the tables.
     #[test]
     fn planes_hold_what_the_tables_say() {
         for case in 0..500 {

@@ -1,4 +1,4 @@
-//! A single picture file as an input of a network.
+//! Uses a single picture file as the input of a network.
 
 use std::path::Path;
 
@@ -15,11 +15,12 @@ use crate::spec::{ImageSpec, Images};
 use crate::transform::canvas::Scratch;
 use crate::transform::pipeline::Pipeline;
 
-/// Transforms a PNG or JPEG file into `out` (C, H, W of the pipeline's output); reading it may cost what `limits` allow.
+/// Transforms a PNG or JPEG file into `out`, which has the shape (C, H, W) of the pipeline's output. `limits` bound the
+/// cost of decoding.
 ///
-/// A pipeline for images of any size gets the file like the file of a record. For a pipeline for images of one size, the picture is
-/// resized to it (bilinear, antialiased, without keeping its aspect) and converted between grey and colour; the result is then the
-/// height and width in the file, if they differed.
+/// If the pipeline accepts images of any size, the file is treated like the file of a record. If it accepts only one
+/// size, the picture is resized to it (bilinear, antialiased, without keeping the aspect ratio) and converted between
+/// grey and colour. If the size changed, the result is the height and width in the file, otherwise `None`.
 pub fn transform(
     path: &Path,
     pipeline: &Pipeline,
@@ -63,7 +64,7 @@ struct Picture {
     resized_from: Option<(u32, u32)>,
 }
 
-/// Decodes a picture in the shape `spec`, as images of records are decoded.
+/// Decodes a picture like the image of a record, and converts it to the shape `spec`.
 fn read(file: &[u8], spec: ImageSpec, limits: Limits, exif: Exif) -> Result<Picture, String> {
     let text = |fault: Fault| fault.to_string();
     let mut decoder = Decoder::new(limits);

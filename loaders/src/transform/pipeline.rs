@@ -1,4 +1,5 @@
-//! A list of transforms at work, for images of one shape, or of any if its first transforms give all the same size.
+//! Runs a list of transforms. It accepts images of one shape, or of any shape if its first transforms make the sizes
+//! equal.
 
 use std::ops::Range;
 use std::sync::Arc;
@@ -17,7 +18,7 @@ use crate::transform::geometry::CropRect;
 use crate::transform::list::TransformList;
 use crate::transform::paint::IDENTITY;
 
-/// Transforms in order, from images to images of one shape. Cheap to clone.
+/// A list of transforms that turns images into images of one shape. Cheap to clone.
 #[derive(Debug, Clone)]
 pub struct Pipeline {
     seed: u64,
@@ -26,10 +27,11 @@ pub struct Pipeline {
 }
 
 impl Pipeline {
-    /// Parses `list` for images like `input`; `normalize` takes its mean and std from `manifest`.
+    /// Parses `list` for images like `input`. `normalize` takes its mean and std from `manifest`.
     ///
-    /// If the first transforms give images of any size the same size (`random_resized_crop`, or `resize` and a crop), images of any
-    /// size are accepted, even if `input` has one size. Else `input` must have one size, and each image must have it.
+    /// If the first transforms make the sizes of all images equal (`random_resized_crop`, or `resize` and a crop), the
+    /// pipeline accepts images of any size, even if `input` has one size. Otherwise `input` must have one size, and
+    /// each image must have it.
     pub fn new(list: &[String], input: impl Into<Images>, manifest: &Manifest, seed: u64) -> Result<Self, Error> {
         let input = input.into();
         let any = Images::Varied { channels: input.channels() };
@@ -37,46 +39,46 @@ impl Pipeline {
             Err(_) if input != any => TransformList::new(list, input, manifest)?,
             planned => planned?,
         };
-        // pixels, floats, and what decoding and resizing need beside them
+        // The pixels, the floats, and the memory for decoding and resizing.
         let image = (built.work.max(built.output.values()) as u64).saturating_mul(4 * 4);
         memory::check("one image after these transforms", image, "smaller sizes in the list of transforms")?;
         Ok(Self { seed, list: Arc::new(built), mix: None })
     }
 
-    /// The same, with batches whose images are mixed with each other.
+    /// Returns the same pipeline, but with images that are mixed within each batch.
     pub fn mixed(self, mix: MixSettings) -> Self {
         Self { mix: Some(mix), ..self }
     }
 
-    /// How a batch of so many images is mixed; none where it stays as it is.
+    /// Draws how a batch of `rows` images is mixed. Returns `None` if the batch is not mixed.
     pub fn mix(&self, epoch: u32, step: u64, worker: usize, rows: usize) -> Option<Mix> {
         let settings = self.mix.filter(|_| rows > 1)?;
         settings.draw(BatchKey { seed: self.seed, epoch, step, worker }, self.output())
     }
 
-    /// The images that go in.
+    /// The images that the pipeline accepts.
     pub fn input(&self) -> Images {
         self.list.input
     }
 
-    /// The shape of the images that come out.
+    /// The shape of the resulting images.
     pub fn output(&self) -> ImageSpec {
         self.list.output
     }
 
-    /// Whether images are turned as their EXIF orientation says.
+    /// Tells if the EXIF orientation of images is applied.
     pub fn exif(&self) -> Exif {
         self.list.head.exif
     }
 
-    /// The transforms with all arguments, also those that came from a data set, so that the list gives the same pipeline without that
-    /// data set.
+    /// Returns the transforms with all arguments, including those that came from a data set. The resulting list gives
+    /// the same pipeline without that data set.
     pub fn ops(&self) -> Vec<String> {
         self.list.head.words().chain(self.list.transforms.iter().map(ToString::to_string)).collect()
     }
 
-    /// Decodes an example and transforms it into `out` (C, H, W of `output()`); `id` and `epoch` key
-    /// the random draws.
+    /// Decodes an example and transforms it into `out`, which has the shape (C, H, W) of `output()`. `id` and `epoch`
+    /// are part of the key of the random draws.
     pub fn run(
         &self,
         example: &Example<'_>,
@@ -97,13 +99,15 @@ impl Pipeline {
         done
     }
 
-    /// Transforms an image given as rows of interleaved bytes.
+    /// Transforms an image that consists of rows of interleaved bytes.
     ///
     /// # Errors
-    /// If its shape `spec` is not one of `input()`, or not that of `pixels`.
+    ///
+    /// Returns an error if `input()` does not allow the shape `spec`, or if `pixels` does not have this shape.
     ///
     /// # Panics
-    /// If `out` is shorter than `output()`.
+    ///
+    /// Panics if `out` is shorter than `output()`.
     pub fn apply(
         &self,
         pixels: &[u8],
@@ -131,8 +135,9 @@ impl Pipeline {
         self.run(&example, id, epoch, scratch, out)
     }
 
-    /// [`Pipeline::run`] up to the first transform that is not geometric and does not keep bytes: bytes (H, W, C of `output()`), to
-    /// which [`Pipeline::tables`] are yet to be applied. Resized pixels are rounded.
+    /// As [`Pipeline::run`], but stops before the first transform that is not geometric and does not keep bytes. The
+    /// result is bytes with the shape (H, W, C) of `output()`. The caller must apply [`Pipeline::tables`] to them.
+    /// Resized pixels are rounded.
     pub fn run_bytes(
         &self,
         example: &Example<'_>,
@@ -164,12 +169,12 @@ impl Pipeline {
     ) -> Result<(), Fault> {
         self.with_canvas(example, id, epoch, scratch, values, |canvas| {
             self.apply_range(canvas, self.list.geometric..self.list.transforms.len(), id, epoch);
-            // a list of geometry alone leaves bytes
+            // A list with only geometric transforms leaves bytes.
             canvas.floats();
         })
     }
 
-    /// Applies the geometric transforms, decodes the pixels that they leave, and passes the image on.
+    /// Applies the geometric transforms, decodes the pixels that are still needed, and passes the image to `finish`.
     fn with_canvas(
         &self,
         example: &Example<'_>,
@@ -210,13 +215,14 @@ impl Pipeline {
     }
 }
 
-// Lists that a device can finish: geometry and what keeps bytes, then at most `normalize`. The loader gives it bytes, or crop rectangles
-// of images that the device has, and the tables from byte to float. The results are the same bit for bit, except that resized pixels
-// are rounded.
+// Lists that a device can finish: they consist of geometric transforms and transforms that keep bytes, and may end with
+// `normalize`. The loader gives the device bytes, or crop rectangles of images that the device already has, and the
+// tables from byte to float. The results are bit-identical to those of the host, except that resized pixels are
+// rounded.
 
 impl Pipeline {
-    /// The float of each byte, a table a channel, if the list is geometry and then what keeps bytes, with or without a `normalize` at
-    /// its end; `None` for other lists.
+    /// Returns the table from byte to float for each channel. Returns `None` unless the list consists of geometric
+    /// transforms and transforms that keep bytes, with or without a `normalize` at its end.
     pub fn tables(&self) -> Option<Vec<[f32; 256]>> {
         let channels = self.output().channels as usize;
         match &self.list().transforms[self.list().bytes..] {
@@ -226,7 +232,7 @@ impl Pipeline {
         }
     }
 
-    /// Fails where [`Pipeline::tables`] is `None`, and names the transform that needs floats.
+    /// Returns an error that names the transform which needs floats, if [`Pipeline::tables`] returns `None`.
     pub fn check_bytes(&self) -> Result<(), Error> {
         if self.tables().is_some() {
             return Ok(());
@@ -239,8 +245,8 @@ impl Pipeline {
         Err(Error::Transform { index, text: self.list().transforms[index].to_string(), problem: problem.into() })
     }
 
-    /// Whether [`Pipeline::crop_rect`] and [`Pipeline::tables`] are all that the list does to an image: nothing is resized or upended,
-    /// and nothing is padded after a crop.
+    /// True if [`Pipeline::crop_rect`] and [`Pipeline::tables`] describe everything the list does: it does not resize,
+    /// does not mirror top and bottom, and does not pad after a crop.
     pub fn only_crops(&self) -> bool {
         let mut geometry = self.list().geometry().iter().enumerate();
         let simple =
@@ -249,7 +255,8 @@ impl Pipeline {
         simple && matches!(self.input(), Images::Fixed(_)) && self.tables().is_some()
     }
 
-    /// The crop of sample `id` in `epoch`, an image of shape `spec`, if [`Pipeline::only_crops`] holds.
+    /// Returns the crop of sample `id`, an image of shape `spec`, in `epoch`. Valid only if [`Pipeline::only_crops`] is
+    /// true.
     pub fn crop_rect(&self, spec: ImageSpec, id: u64, epoch: u32) -> CropRect {
         let (mut values, mut work) = ([], Work::default());
         let mut canvas = Canvas::new(spec, &mut values, &mut work);
@@ -342,11 +349,11 @@ mod tests {
     fn geometry_before_and_after_values_gives_the_same() {
         let spec = ImageSpec::new(6, 6, 1);
         let pixels: Vec<u8> = (0..36).map(|i| i * 7).collect();
-        // `flip` stands second in both, so it draws the same; the crop is not random.
+        // `flip` is the second transform in both lists, so its draws are equal. The crop is not random.
         let before = pipeline(&["center_crop(3)", "flip", "normalize"], spec).unwrap();
         let after = pipeline(&["normalize", "flip", "center_crop(3)"], spec).unwrap();
         for id in 0..20 {
-            // On an odd margin the crop and the flip do not commute; here 6 - 3 = 3 is odd.
+            // The margin 6 - 3 = 3 is odd, so the crop and the flip do not commute.
             let crop_first = apply(&before, &pixels, id, 0);
             let crop_last = apply(&after, &pixels, id, 0);
             let flipped = Draws::new(7, id, 0, 1).unit() < 0.5;
@@ -405,7 +412,7 @@ mod device_tests {
         (0..SPEC.values()).map(|_| draws.below(256) as u8).collect()
     }
 
-    /// What a device makes of bytes: a table a channel, planar.
+    /// Converts bytes to planar floats with one table per channel, as a device does.
     fn planar(bytes: impl Fn(usize, usize, usize) -> u8, out: ImageSpec, tables: &[[f32; 256]]) -> Vec<f32> {
         let (h, w) = (out.height as usize, out.width as usize);
         let places = (0..3).flat_map(|c| (0..h).flat_map(move |y| (0..w).map(move |x| (c, y, x))));

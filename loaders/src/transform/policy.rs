@@ -6,33 +6,33 @@ use crate::transform::geometry::PlanarShape;
 
 use Operation::*;
 
-/// Operations that a policy draws from.
+/// The operations that a policy draws from.
 pub(in crate::transform) type Space = [(Operation, Magnitudes)];
 
-/// Magnitudes of an operation, from the weakest on.
+/// The magnitudes of an operation, from weakest to strongest.
 #[derive(Debug, Clone, Copy)]
 pub(in crate::transform) enum Magnitudes {
-    /// It has none.
+    /// The operation has no magnitude.
     None,
-    /// From 0 to this, of either sign.
+    /// From 0 to this value, with either sign.
     To(f32),
-    /// From 0 to this share of the image's width, of either sign.
+    /// From 0 to this fraction of the image's width, with either sign.
     OfWidth(f64),
-    /// The same of the height.
+    /// From 0 to this fraction of the image's height, with either sign.
     OfHeight(f64),
-    /// Bits, from the first number down by the second.
+    /// Number of bits: starts at the first number and decreases by the second number in total.
     Bits(f32, f64),
     /// From 1 to 0.
     Threshold,
 }
 
 impl Magnitudes {
-    /// Whether a draw decides the sign.
+    /// True if the sign is drawn at random.
     pub fn is_signed(self) -> bool {
         matches!(self, Self::To(_) | Self::OfWidth(_) | Self::OfHeight(_))
     }
 
-    /// Number `bin` of `bins` magnitudes; 0 if it has none.
+    /// Returns magnitude number `bin` of `bins`, or 0 if the operation has no magnitude.
     pub fn at(self, bin: u32, bins: u32, shape: PlanarShape) -> f64 {
         f64::from(match self {
             Self::None => 0.0,
@@ -47,15 +47,15 @@ impl Magnitudes {
         })
     }
 
-    /// [`Magnitudes::at`] with its sign: negative if the next draw is at most 1/2.
+    /// As [`Magnitudes::at`], but with a sign, which is negative if the next draw is at most 1/2.
     pub fn draw_sign(self, bin: u32, bins: u32, shape: PlanarShape, draws: &mut Draws) -> f64 {
         let magnitude = self.at(bin, bins, shape);
         if self.is_signed() && draws.unit() <= 0.5 { -magnitude } else { magnitude }
     }
 }
 
-/// Draws an operation, then, if it has magnitudes, which of `bins` of them (`bin` draws it), then its sign; and applies it.
-/// Magnitudes are by the shape that the image has.
+/// Draws an operation and applies it. If it has magnitudes, `bin` draws the number of the magnitude, from 0 to `bins -
+/// 1`, and then the sign is drawn. Magnitudes depend on the current shape of the image.
 pub(in crate::transform) fn draw_operation(
     space: &Space,
     bins: u32,
@@ -75,7 +75,7 @@ pub(in crate::transform) fn draw_operation(
     operation.apply(image, magnitude, sampling);
 }
 
-/// torchvision's RandAugment.
+/// The operations of torchvision's RandAugment.
 pub(in crate::transform) const RAND_AUGMENT: &Space = &[
     (Identity, Magnitudes::None),
     (ShearX, Magnitudes::To(0.3)),
@@ -98,7 +98,7 @@ pub(in crate::transform) fn magnitudes(operation: Operation) -> Magnitudes {
     RAND_AUGMENT.iter().find(|(other, _)| *other == operation).map_or(Magnitudes::None, |(_, magnitudes)| *magnitudes)
 }
 
-/// torchvision's TrivialAugmentWide.
+/// The operations of torchvision's TrivialAugmentWide.
 pub(in crate::transform) const TRIVIAL_AUGMENT: &Space = &[
     (Identity, Magnitudes::None),
     (ShearX, Magnitudes::To(0.99)),
@@ -116,7 +116,7 @@ pub(in crate::transform) const TRIVIAL_AUGMENT: &Space = &[
     (Equalize, Magnitudes::None),
 ];
 
-/// torchvision's AugMix with all operations.
+/// All operations of torchvision's AugMix.
 pub(in crate::transform) const AUGMIX: &Space = &[
     (ShearX, Magnitudes::To(0.3)),
     (ShearY, Magnitudes::To(0.3)),
@@ -133,10 +133,9 @@ pub(in crate::transform) const AUGMIX: &Space = &[
     (Sharpness, Magnitudes::To(0.9)),
 ];
 
-/// The same without the last four, which are among the corruptions that AugMix is scored by.
+/// `AUGMIX` without the last four operations. Those are also among the corruptions that test AugMix.
 pub(in crate::transform) const AUGMIX_PARTIAL: &Space = AUGMIX.split_at(9).0;
 
-/// An operation.
 #[derive(Debug, Clone, Copy, PartialEq, Eq)]
 pub(in crate::transform) enum Operation {
     Identity,
@@ -157,7 +156,8 @@ pub(in crate::transform) enum Operation {
 }
 
 impl Operation {
-    /// Changes an image. The magnitude is a slope, pixels, degrees, the distance of a factor from 1, bits, or a share of 255.
+    /// Applies the operation. Depending on the operation, the magnitude is a slope, a number of pixels, degrees, the
+    /// distance of a factor from 1, a number of bits, or a fraction of 255.
     pub fn apply(self, image: &mut ByteImage, magnitude: f64, sampling: Sampling) {
         match self {
             Self::Identity => {}
@@ -179,7 +179,7 @@ impl Operation {
     }
 }
 
-/// Shears by slopes in x and in y; the top left corner stays.
+/// Shears by these slopes in x and y. The top left corner stays in place.
 fn shear(image: &mut ByteImage, slopes: (f64, f64), sampling: Sampling) {
     let shape = image.shape();
     let shear = (slopes.0.atan().to_degrees(), slopes.1.atan().to_degrees());
@@ -187,23 +187,23 @@ fn shear(image: &mut ByteImage, slopes: (f64, f64), sampling: Sampling) {
     bytes::affine(image, &Affine { shear, centre, ..Affine::IDENTITY }, sampling);
 }
 
-/// Moves the image by columns and rows.
+/// Moves the image by this number of columns and rows.
 fn translate(image: &mut ByteImage, by: (f64, f64), sampling: Sampling) {
     bytes::affine(image, &Affine { translate: by, ..Affine::IDENTITY }, sampling);
 }
 
-// AutoAugment's policies (Cubuk et al. 2018), learned on ImageNet, CIFAR-10 and SVHN: 25 pairs of operations, each with its
-// probability and which of ten magnitudes it has (0 where it has none).
+// AutoAugment's policies (Cubuk et al. 2018), learned on ImageNet, CIFAR-10 and SVHN. Each has 25 pairs of operations.
+// Each operation has a probability and the number of one of ten magnitudes (0 if it has no magnitude).
 
-/// Pairs, of which one is drawn for an image.
+/// For each image, one of these pairs is drawn.
 pub(in crate::transform) type Policy = [[Step; 2]; 25];
 
-/// An operation that may happen.
+/// An operation that is applied with a given probability.
 #[derive(Debug, Clone, Copy)]
 pub(in crate::transform) struct Step {
     pub operation: Operation,
     pub probability: f32,
-    /// The number of its magnitude.
+    /// Number of the magnitude, from 0 to 9.
     pub bin: u32,
 }
 
@@ -211,7 +211,6 @@ const fn step(operation: Operation, probability: f32, bin: u32) -> Step {
     Step { operation, probability, bin }
 }
 
-/// Learned on ImageNet.
 pub(in crate::transform) const IMAGENET: &Policy = &[
     [step(Posterize, 0.4, 8), step(Rotate, 0.6, 9)],
     [step(Solarize, 0.6, 5), step(AutoContrast, 0.6, 0)],
@@ -240,7 +239,6 @@ pub(in crate::transform) const IMAGENET: &Policy = &[
     [step(Equalize, 0.8, 0), step(Equalize, 0.6, 0)],
 ];
 
-/// Learned on CIFAR-10.
 pub(in crate::transform) const CIFAR10: &Policy = &[
     [step(Invert, 0.1, 0), step(Contrast, 0.2, 6)],
     [step(Rotate, 0.7, 2), step(TranslateX, 0.3, 9)],
@@ -269,7 +267,6 @@ pub(in crate::transform) const CIFAR10: &Policy = &[
     [step(TranslateY, 0.7, 9), step(AutoContrast, 0.9, 0)],
 ];
 
-/// Learned on SVHN.
 pub(in crate::transform) const SVHN: &Policy = &[
     [step(ShearX, 0.9, 4), step(Invert, 0.2, 0)],
     [step(ShearY, 0.9, 8), step(Invert, 0.7, 0)],
@@ -298,7 +295,7 @@ pub(in crate::transform) const SVHN: &Policy = &[
     [step(ShearX, 0.7, 2), step(Invert, 0.1, 0)],
 ];
 
-/// Number `i` of `count` evenly spaced numbers from `start` to `end`, to the bit as `torch.linspace` computes them in f32.
+/// Returns number `i` of `count` evenly spaced numbers from `start` to `end`. Bit-identical to `torch.linspace` in f32.
 pub(super) fn linspace(start: f32, end: f32, count: u32, i: u32) -> f32 {
     let step = (end - start) / (count - 1) as f32;
     match i < count / 2 {

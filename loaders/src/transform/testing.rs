@@ -7,8 +7,8 @@ use crate::transform::call::{self, Arguments};
 use crate::transform::canvas::{Canvas, Work};
 use crate::transform::op::{Build, Built, Context, Transform};
 
-/// The resulting floats of the transform `text`, which takes numbers alone, on `bytes` for sample `id`, as the only one of a list
-/// (seed 1, epoch 0).
+/// Runs the transform `text`, which has only numbers as arguments, on `bytes` as sample `id` and returns the floats.
+/// The transform is the only one of its list. The seed is 1 and the epoch 0.
 pub(super) fn run(
     build: fn(&[f64], Context<'_>) -> Built,
     text: &str,
@@ -19,7 +19,7 @@ pub(super) fn run(
     apply(&*made(Build::Numbers(build), text, spec).unwrap(), spec, bytes, &mut draws(id))
 }
 
-/// The same of a transform that takes any arguments.
+/// As [`run`], for a transform with any arguments.
 pub(super) fn run_any(
     build: fn(&Arguments<'_>, Context<'_>) -> Built,
     text: &str,
@@ -30,13 +30,13 @@ pub(super) fn run_any(
     apply(&*made(Build::Any(build), text, spec).unwrap(), spec, bytes, &mut draws(id))
 }
 
-/// The transform `text` for images of shape `spec`.
+/// Builds the transform `text` for images of shape `spec`.
 pub(super) fn made(build: Build, text: &str, spec: ImageSpec) -> Built {
     let context = Context { input: spec, mean: &[0.5, 0.25, 0.125], std: &[0.5, 0.25, 2.0] };
     build.run(&call::parse(text)?.arguments, context)
 }
 
-/// The resulting floats of a transform with these draws.
+/// Applies a transform with these draws and returns the floats.
 pub(super) fn apply(transform: &dyn Transform, spec: ImageSpec, bytes: &[u8], draws: &mut Draws) -> Vec<f32> {
     let output = transform.output(spec).unwrap().values();
     let mut values = vec![f32::NAN; output.max(spec.values())];
@@ -49,7 +49,7 @@ pub(super) fn apply(transform: &dyn Transform, spec: ImageSpec, bytes: &[u8], dr
     values
 }
 
-/// The draws that the transform has in `run`.
+/// The draws that `run` passes to the transform.
 pub(super) fn draws(id: u64) -> Draws {
     Draws::new(1, id, 0, 0)
 }

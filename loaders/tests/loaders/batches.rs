@@ -1,5 +1,5 @@
-//! The loader as a whole: the same batches for any number of threads and ranks, each sample once, and
-//! errors, panics and early ends that never hang.
+//! Tests the whole loader: batches do not depend on the number of threads and ranks, each sample occurs once, and
+//! errors, panics and early ends never hang.
 
 use std::collections::BTreeMap;
 use std::sync::Arc;
@@ -12,7 +12,7 @@ use crate::common::{self, SPEC, TestData, assert_contains, edit, label, pixels};
 
 const OPS: &[&str] = &["pad_crop(2)", "flip", "brightness(63)", "normalize"];
 
-/// Labels, ids and the bits of the pixels by (epoch, step, worker).
+/// Labels, ids and pixel bits by (epoch, step, worker).
 type BatchesSeen = BTreeMap<(u32, u64, usize), (Vec<u32>, Vec<u64>, Vec<u32>)>;
 
 fn load_batches(data: &TestData, order: impl Order + 'static, threads: usize, seen: &mut BatchesSeen) {
@@ -65,7 +65,7 @@ fn threads_and_ranks_change_nothing() {
     assert_ne!(epochs[0], epochs[1], "each epoch has its own order");
 }
 
-/// Floats come mixed, bytes as they are; both say how. A batch of one image stays as it is.
+/// Floats are mixed and bytes are not, but both have the same mixing parameters. A batch with one image is not mixed.
 #[test]
 fn batches_are_mixed_as_they_say() {
     let data = TestData::noise(25, 3, SPEC);
@@ -102,11 +102,11 @@ fn labels_are_read_without_images() {
     for threads in [1, 3, 9] {
         assert_eq!(data.shared().labels(false, threads).unwrap(), expected, "{threads} threads");
     }
-    // the label is behind the image where another program has put it there: all of the record is read
+    // Other programs may write the label after the image. Then the whole record is read.
     let large: Vec<_> = (0..6).map(|id| common::label_last(id, &[7; 5000])).collect();
     let data = TestData::of(&large, 2, 3);
     assert_eq!(data.shared().labels(false, 2).unwrap(), expected[..6]);
-    // a record without a valid label: named, or left out
+    // A record without a valid label is an error or is left out.
     common::edit(&data.shard(1), |bytes| {
         let last = bytes.len() - 5;
         bytes[last] ^= 0xff;
@@ -155,7 +155,7 @@ fn evaluation_is_the_same_for_any_ranks() {
     }
 }
 
-/// Hands out batches of one sample each: 0, 1, 2, ... `n`; then panics.
+/// Returns batches with one sample each, 0, 1, 2, ... up to `n`, and then panics.
 struct Panics {
     n: u64,
     at: u64,
@@ -215,7 +215,7 @@ fn an_error_comes_in_its_turn() {
     }
 }
 
-/// The records of a batch are requested while the one before is filled.
+/// The records of a batch are requested while the previous batch is filled.
 #[test]
 fn a_shard_that_is_gone_ends_the_batch_that_needs_it() {
     let data = TestData::noise(40, 10, SPEC);
@@ -267,7 +267,7 @@ fn a_slow_consumer_stops_the_threads_and_a_greedy_one_is_told() {
         held.push(loader.next().unwrap().unwrap());
     }
     assert!(matches!(loader.next(), Err(Error::SlotsHeld { slots: 3 })));
-    // What is held is not written to meanwhile.
+    // The loader does not write to batches that are held.
     std::thread::sleep(Duration::from_millis(20));
     for (step, batch) in held.iter().enumerate() {
         assert_eq!(batch.ids(), [2 * step as u64, 2 * step as u64 + 1]);
@@ -295,7 +295,7 @@ fn dropping_at_any_moment_ends_the_threads() {
             batch = loader.next().unwrap();
         }
         drop(loader);
-        // Each thread had a share of the split; all are gone while a batch is still alive.
+        // Each thread had a reference to the split. All threads are gone, although a batch is still alive.
         assert_eq!(std::sync::Arc::strong_count(&split), 1);
         if let Some(batch) = batch {
             assert_eq!(batch.len(), 8);
@@ -360,15 +360,15 @@ fn a_nice_value_out_of_range_is_refused() {
     }
 }
 
-// Batches whose images are large enough for several threads to fill one: the same as those of a single thread.
+// Images that are large enough for several threads to fill one batch. The batches are the same as with a single thread.
 
-/// An image is a piece of its own.
+/// Each image is a separate piece.
 const LARGE: ImageSpec = ImageSpec::new(40, 40, 3);
 
-/// Ids, labels, the images' bits, and how many samples were left out, of each batch.
+/// For each batch: ids, labels, bits of the images, and the number of samples that were left out.
 type PiecesSeen = Vec<(Vec<u64>, Vec<u32>, Vec<u32>, usize)>;
 
-/// All batches of two epochs; and the most pieces that one was made of.
+/// Returns all batches of two epochs, and the maximum number of pieces per batch.
 fn load_pieces(data: &TestData, format: PixelFormat, options: Options) -> (PiecesSeen, usize) {
     let mix = MixSettings { mixup: 0.8, cutmix: 1.0, switch: 0.5, prob: 0.9 };
     let pipeline = data.pipeline(&["pad_crop(2)", "flip", "normalize"], LARGE).mixed(mix);
@@ -400,14 +400,14 @@ fn threads_that_share_batches_change_nothing() {
             let (many, pieces) = load_pieces(&data, format.clone(), Options { threads, ..options });
             assert!(many == one, "{threads} threads");
             assert!(pieces > threads, "{pieces} pieces");
-            // where records are fetched ahead, a thread fills whole batches
+            // If records are fetched ahead, a thread fills whole batches.
             let (fetched, pieces) = load_pieces(&data, format.clone(), Options { threads, io: Io::Read, ..options });
             assert!(fetched == one && pieces == 1, "{threads} threads, {pieces} pieces");
         }
     }
 }
 
-/// Spoils these records of a data set in one shard.
+/// Damages these records of a data set with one shard.
 fn spoil(data: &TestData, records: &[usize], count: usize) {
     edit(&data.shard(0), |bytes| {
         let size = bytes.len() / count;
@@ -415,7 +415,7 @@ fn spoil(data: &TestData, records: &[usize], count: usize) {
     });
 }
 
-/// Samples that are left out leave no gap, in whatever piece they are: at its start, its end, or all of it.
+/// Samples that are left out leave no gap, at the start or end of a piece or if a whole piece is left out.
 #[test]
 fn what_is_left_out_leaves_no_gap() {
     let data = TestData::noise(60, 1, LARGE);
@@ -435,7 +435,8 @@ fn what_is_left_out_leaves_no_gap() {
     }
 }
 
-/// Of several bad records in one batch the first in order is named, whichever thread finds its own first.
+/// If a batch has several bad records, the error names the first one in order, no matter which thread finds its record
+/// first.
 #[test]
 fn the_first_error_of_a_batch_is_its_error() {
     let data = TestData::noise(40, 1, LARGE);

@@ -1,4 +1,5 @@
-//! Entry points in a record make training faster and change nothing else: every list of transforms gives the same bits with them.
+//! Entry points in a record make training faster but do not change results: every list of transforms gives the same
+//! bits with them.
 
 use crate::common::{self, TestData};
 use loaders::decode::{check_entry_points, entry_points};
@@ -19,7 +20,7 @@ fn example<'a>(file: &'a [u8], entry_points: &'a [u8]) -> Example<'a> {
     Example { entry_points, ..common::image_file(file, Format::Jpeg) }
 }
 
-/// Noise, with this orientation in its EXIF data if it is not 0.
+/// Creates an image of noise. If the orientation is not 0, it is written to the EXIF data.
 fn jpeg(height: usize, width: usize, subsampling: Subsamp, orientation: u8) -> Vec<u8> {
     let noise = |at: usize| ((at as u32).wrapping_mul(2_654_435_761) >> 25) as usize + at / width % 120;
     let pixels: Vec<u8> = (0..3 * height * width).map(|at| noise(at) as u8).collect();
@@ -43,7 +44,7 @@ fn pipelines() -> Vec<Pipeline> {
     LISTS.iter().map(pipeline).collect()
 }
 
-/// What each list makes of an example in some epochs.
+/// Returns the results of each list for an example in some epochs.
 fn made(pipelines: &[Pipeline], example: &Example<'_>) -> Vec<Vec<u32>> {
     let mut scratch = Scratch::default();
     let mut run = |pipeline: &Pipeline, epoch| {
@@ -68,7 +69,7 @@ fn every_list_gives_the_same_bits() {
     }
 }
 
-/// Those of another file, and damaged ones, are not used: the image is what its file says.
+/// Entry points of another file and damaged entry points are not used. The image is decoded correctly.
 #[test]
 fn entry_points_of_another_file_change_nothing() {
     let (file, other) = (jpeg(211, 290, Subsamp::Sub2x2, 0), jpeg(211, 290, Subsamp::Sub2x2, 3));
@@ -86,7 +87,7 @@ fn a_record_keeps_them() {
     let mut payload = Vec::new();
     example::encode(&example(&file, &points), &mut payload);
     assert_eq!(example::parse(&payload).unwrap(), example(&file, &points));
-    // less than 2 % more, the key counted
+    // Less than 2 % more, including the key.
     let mut plain = Vec::new();
     example::encode(&example(&file, &[]), &mut plain);
     assert!(payload.len() > plain.len() && payload.len() - plain.len() < file.len() / 50);

@@ -1,4 +1,4 @@
-//! EXIF orientation: images are turned as it says, whole and in parts, unless the list begins with `ignore_exif`.
+//! EXIF orientation: whole images and parts are turned accordingly, unless the list begins with `ignore_exif`.
 
 use crate::common::{self, TestData};
 use loaders::decode::{Decoder, decode, spec};
@@ -9,7 +9,7 @@ use turbojpeg::{Image, PixelFormat, Subsamp};
 
 const VARIED: Images = Images::Varied { channels: 3 };
 
-/// Waves: `height` x `width` x 3 bytes.
+/// An image of waves: `height` x `width` x 3 bytes.
 fn photo(height: usize, width: usize) -> Vec<u8> {
     let at = |y: usize, x: usize, c: usize| {
         let wave = (0.11 * y as f32 + 0.05 * x as f32 + c as f32).sin() + (0.031 * (x * (c + 1)) as f32).cos();
@@ -18,7 +18,7 @@ fn photo(height: usize, width: usize) -> Vec<u8> {
     (0..height).flat_map(|y| (0..width).flat_map(move |x| (0..3).map(move |c| at(y, x, c)))).collect()
 }
 
-/// A JPEG with this orientation in its EXIF data: little-endian TIFF with one entry.
+/// Creates a JPEG with this orientation in its EXIF data, which is a little-endian TIFF with one entry.
 fn jpeg(height: usize, width: usize, orientation: u8) -> Vec<u8> {
     let pixels = photo(height, width);
     let image = Image { pixels: &pixels[..], width, pitch: 3 * width, height, format: PixelFormat::RGB };
@@ -29,7 +29,8 @@ fn jpeg(height: usize, width: usize, orientation: u8) -> Vec<u8> {
     [&file[..2], &[0xff, 0xe1], &length, &exif, &file[2..]].concat()
 }
 
-/// Where the pixel shown at row `y`, column `x` is stored, by the table of the EXIF standard; `height` and `width` are as stored.
+/// Returns the stored position of the pixel that is shown at row `y` and column `x`, using the table of the EXIF
+/// standard. `height` and `width` are the stored size.
 fn stored_at(orientation: u8, (y, x): (usize, usize), (height, width): (usize, usize)) -> (usize, usize) {
     let (down, right) = (height - 1, width - 1);
     match orientation {
@@ -44,7 +45,7 @@ fn stored_at(orientation: u8, (y, x): (usize, usize), (height, width): (usize, u
     }
 }
 
-/// The pixels of a file as they are stored.
+/// Returns the pixels of a file without applying the orientation.
 fn as_stored(file: &[u8], height: usize, width: usize) -> Vec<f32> {
     let data = TestData::noise(1, 1, ImageSpec::new(1, 1, 3));
     let pipeline = data.pipeline(&["ignore_exif"], ImageSpec::new(height as u32, width as u32, 3));
@@ -114,7 +115,7 @@ fn parts_of_turned_images_are_those_of_the_whole() {
     }
 }
 
-/// Of a JPEG only the pixels in the window are decoded, of which there may be none.
+/// Only pixels in the window are decoded from a JPEG. The window may be completely outside the image.
 #[test]
 fn windows_may_leave_the_image() {
     let data = TestData::noise(1, 1, ImageSpec::new(1, 1, 3));
@@ -162,7 +163,7 @@ fn the_old_way_changes_neither_draws_nor_pixels() {
     assert!(error.unwrap_err().to_string().contains("transform 1 `ignore_exif`: it must stand before the transforms"));
 }
 
-/// Damaged EXIF data are no reason to refuse an image: it is shown as it is stored.
+/// Images with damaged EXIF data are accepted and shown as stored.
 #[test]
 fn damaged_exif_data_turn_nothing() {
     let whole = jpeg(30, 20, 6);

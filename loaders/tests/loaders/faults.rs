@@ -1,4 +1,4 @@
-//! Bad data: each is an error that names file, record, expected and got, and what to try.
+//! Bad data: each problem is an error that names the file, the record, what was expected and found, and what to try.
 
 use std::fs;
 
@@ -65,7 +65,7 @@ fn index_that_contradicts_the_shard() {
     fs::write(&index, good.replacen("0 ", "4 ", 1)).unwrap();
     assert_contains(&data.complaint(), &[".idx: line 1: expected offset 0, got 4"]);
 
-    // Covers the file, but cuts the first two records elsewhere.
+    // This index covers the file, but has a wrong boundary between the first two records.
     let sizes: Vec<u64> = good.lines().map(|line| line.split(' ').nth(1).unwrap().parse().unwrap()).collect();
     let mut entries = vec![(0, sizes[0] + 1), (sizes[0] + 1, sizes[1] - 1)];
     let mut offset = sizes[0] + sizes[1];
@@ -172,7 +172,7 @@ fn label_out_of_range() {
     payloads[1] = bad;
     let mut data = TestData::of(&payloads, 1, 3);
     assert_contains(&data.complaint(), &["record 1 at byte", "label 10", "expected 0 to 9", "label_offset"]);
-    // With an offset, a stored 10 is class 9 and a stored 0 is none.
+    // With an offset of 1, a stored 10 is class 9 and a stored 0 is invalid.
     data.manifest.label_offset = 1;
     data.manifest.write(&data.dir).unwrap();
     let split = data.split().unwrap();
@@ -206,7 +206,7 @@ fn empty_shards_and_splits_are_allowed() {
     assert!(none.split().unwrap().is_empty());
 }
 
-/// What the loader says of these payloads, for a pipeline of `SPEC`.
+/// Returns the loader's error for these payloads with a pipeline for `SPEC`.
 fn loader_complaint(payloads: &[Vec<u8>]) -> String {
     let data = TestData::of(payloads, 1, 3);
     let order = Box::new(EvalOrder::new(payloads.len() as u64, 8, 0, 1));

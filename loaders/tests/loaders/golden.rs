@@ -1,5 +1,5 @@
-//! Transforms against what torchvision and TensorFlow answer on the same image and the same draws. The scripts in
-//! `golden/` print the numbers; `draws.py` there says what the images are.
+//! Compares transforms with the results of torchvision and TensorFlow for the same image and the same draws. The
+//! scripts in `golden/` print the numbers, and `draws.py` there defines the images.
 
 use std::fs;
 use std::path::{Path, PathBuf};
@@ -22,15 +22,15 @@ struct Case {
     sample: u64,
     /// Height, width, channels.
     shape: [u32; 3],
-    /// Planar.
+    /// Planar (C, H, W).
     #[serde(default)]
     values: Vec<f32>,
-    /// Planar bytes in hex, in place of `values`.
+    /// Planar bytes in hexadecimal, instead of `values`.
     #[serde(default)]
     bytes: String,
 }
 
-/// Greys, full colours and ties, ahead of noise.
+/// Greys, full colours and ties. Noise follows them.
 const CORNERS: [u8; 24] =
     [0, 0, 0, 255, 255, 255, 128, 128, 128, 200, 200, 10, 10, 200, 200, 200, 10, 200, 0, 0, 7, 255, 0, 0];
 
@@ -42,7 +42,7 @@ fn image(case: &Case, spec: ImageSpec) -> Vec<u8> {
     bytes
 }
 
-/// The largest distance of `case`'s values from the op's.
+/// Returns the largest distance between the values of `case` and the result of the op.
 fn distance(case: &Case) -> f32 {
     let [height, width, channels] = case.shape;
     let spec = ImageSpec::new(height, width, channels);
@@ -56,11 +56,11 @@ fn distance(case: &Case) -> f32 {
     };
     assert_eq!(out.len(), expected.len());
     pipeline.apply(&image(case, spec), spec, case.sample, 0, &mut Scratch::default(), &mut out).unwrap();
-    // In this order NaN is the greatest.
+    // This comparison treats NaN as the largest value.
     out.iter().zip(&expected).map(|(a, b)| (a - b).abs()).max_by(f32::total_cmp).unwrap()
 }
 
-/// Every op of `tolerances` occurs, and none strays further than its number; nothing else occurs.
+/// Checks that every op of `tolerances` occurs and no other op, and that no result exceeds the op's tolerance.
 fn check(text: &str, tolerances: &[(&str, f32)]) {
     let golden: Golden = serde_json::from_str(text).unwrap();
     let mut seen = vec![0; tolerances.len()];
@@ -74,14 +74,15 @@ fn check(text: &str, tolerances: &[(&str, f32)]) {
     assert!(seen.iter().all(|n| *n > 0), "{seen:?}");
 }
 
-/// Distances are on the scale 0 to 255: 2.5e-5 is 1e-7 of it. The bytes of `color_jitter` and the rectangles are exact.
+/// Distances are on the scale 0 to 255, so 2.5e-5 is a relative error of 1e-7. The bytes of `color_jitter` and the
+/// rectangles are exact.
 #[test]
 fn torchvision() {
     let tolerances = [("color_jitter", 0.0), ("lighting", 2e-5), ("random_erasing", 0.0)];
     check(include_str!("../golden/torchvision.json"), &tolerances);
 }
 
-/// Bytes: all are exact.
+/// The results are bytes, and all of them are exact.
 #[test]
 fn torchvisions_policies() {
     let exact = [
@@ -116,7 +117,8 @@ fn tensorflow() {
     check(include_str!("../golden/tensorflow.json"), &tolerances);
 }
 
-// Picture files of each kind against what PIL and torchvision make of them with the same draws: `golden/crops.py`.
+// Compares picture files of each kind with the results of PIL and torchvision for the same draws, recorded by
+// `golden/crops.py`.
 
 fn golden(name: &str) -> PathBuf {
     Path::new(env!("CARGO_MANIFEST_DIR")).join("tests/golden").join(name)
@@ -139,7 +141,7 @@ fn pipeline(head: &[&str], ops: &str) -> Pipeline {
     Pipeline::new(&ops, Images::Varied { channels: 3 }, &data.manifest, 1).unwrap()
 }
 
-/// The largest and the mean difference of planar floats to interleaved bytes.
+/// Returns the largest and the mean difference between planar floats and interleaved bytes.
 fn differences(out: &[f32], expected: &[u8]) -> (f32, f32) {
     let plane = out.len() / 3;
     let differences: Vec<f32> =
@@ -147,10 +149,10 @@ fn differences(out: &[f32], expected: &[u8]) -> (f32, f32) {
     (differences.iter().copied().fold(0.0, f32::max), differences.iter().sum::<f32>() / out.len() as f32)
 }
 
-/// Decoding, the crop and resizing together stay within 1.1 of 255 of PIL, which rounds to whole numbers twice on its way.
+/// Decoding, the crop and resizing together stay within 1.1 of 255 of PIL, which rounds to integers twice.
 ///
-/// With `fast_decode`, a JPEG that shrinks to half or less is decoded at 1/2 or 1/4 scale, which keeps slightly more detail. On these noisy
-/// pictures the mean difference stays below 3.5. On photos it is about 1.
+/// With `fast_decode`, a JPEG that shrinks to half or less is decoded at 1/2 or 1/4 scale, which keeps slightly more
+/// detail. On these noisy pictures the mean difference stays below 3.5. On photos it is about 1.
 #[test]
 fn pixels_are_those_of_pil() {
     let mut scratch = Scratch::default();
@@ -170,7 +172,7 @@ fn pixels_are_those_of_pil() {
         let whole = decode::decode(&example, shape, &mut whole).unwrap();
         pipeline.apply(whole, shape, sample, 0, &mut scratch, &mut out).unwrap();
         let (most, mean) = differences(&out, &expected);
-        // PIL cuts what overshoots after each of its passes
+        // PIL clamps values that overshoot after each of its passes.
         let limit = if ops.contains("bicubic") || ops.contains("lanczos") { 6.0 } else { 1.1 };
         assert!(most < limit && mean < 0.6, "{case}, decoded whole: {most}, {mean} on the average");
 

@@ -1,4 +1,4 @@
-//! Files that were cut, bombs, and shards that others rewrite while they are read.
+//! Truncated files, decompression bombs, and shards that other processes rewrite while they are read.
 
 use std::fs::{self, File};
 use std::os::unix::fs::FileExt;
@@ -13,7 +13,7 @@ use turbojpeg::{Compressor, Image, PixelFormat, Subsamp};
 const SIDE: usize = 40;
 const SHAPE: ImageSpec = ImageSpec::new(SIDE as u32, SIDE as u32, 3);
 
-/// A noisy picture as a JPEG.
+/// Creates a noisy picture as a JPEG.
 fn jpeg(seed: u64, change: impl FnOnce(&mut Compressor)) -> Vec<u8> {
     let mut draws = Draws::new(seed, 0, 0, 0);
     let pixels: Vec<u8> = (0..SHAPE.values()).map(|_| (64 + draws.below(128)) as u8).collect();
@@ -33,7 +33,7 @@ fn example(encoded: &[u8]) -> Example<'_> {
     Example { label: 3, ..common::image_file(encoded, Format::Jpeg) }
 }
 
-/// What verification and conversion say, and what training says to the whole image.
+/// Returns the results of verification and conversion, and of training on the whole image.
 fn verdicts(file: &[u8]) -> [Result<(), String>; 2] {
     let text = |fault: Fault| fault.to_string();
     let mut decoder = Decoder::default();
@@ -42,13 +42,13 @@ fn verdicts(file: &[u8]) -> [Result<(), String>; 2] {
     [checked, decoded]
 }
 
-/// Where the first segment with this marker begins.
+/// Returns the offset of the first segment with this marker.
 fn marker(file: &[u8], code: u8) -> usize {
     file.windows(2).position(|pair| pair == [0xff, code]).unwrap()
 }
 
-/// Stray bytes before a segment are a warning of libjpeg that harms nothing, and the only one that TurboJPEG tells. With them, a cut must
-/// still be noticed, wherever it is, and an end marker behind it must not hide it.
+/// Stray bytes before a segment cause a harmless libjpeg warning, and TurboJPEG reports only this first warning. A
+/// truncated file must still be detected, wherever it ends, and even if an end marker is appended.
 #[test]
 fn every_cut_is_refused_behind_stray_bytes() {
     for (name, good, frame) in [("baseline", jpeg(1, |_| {}), 0xc0), ("progressive", progressive(), 0xc2)] {
@@ -62,7 +62,7 @@ fn every_cut_is_refused_behind_stray_bytes() {
             for verdict in verdicts(cut) {
                 assert!(verdict.is_err(), "{name} cut to {length} of {} bytes", stray.len());
             }
-            // behind the last block nothing is missing
+            // After the last block, nothing is missing.
             if length < stray.len() - 8 {
                 for verdict in verdicts(&closed) {
                     assert!(verdict.is_err(), "{name} cut to {length} of {} bytes and closed", stray.len());
@@ -82,7 +82,7 @@ fn payload(encoded: &[u8]) -> Vec<u8> {
     payload
 }
 
-/// Also a good image behind each bad one: a decompressor that failed in a header is not used again.
+/// Each bad image is followed by a good one, because a decompressor that failed in a header must not be used again.
 #[test]
 fn a_loader_leaves_out_cut_images_alone() {
     let (good, progressive) = (jpeg(1, |_| {}), progressive());
@@ -109,7 +109,7 @@ fn a_loader_leaves_out_cut_images_alone() {
     assert_eq!(skipped, payloads.len() / 2);
 }
 
-/// A few hundred bytes that ask for a gigabyte, and a few thousand that ask for a minute.
+/// A few hundred bytes that request a gigabyte, and a few thousand that request a minute.
 #[test]
 fn bombs_are_refused_by_their_headers() {
     let file = jpeg(1, |compressor| {
@@ -123,11 +123,11 @@ fn bombs_are_refused_by_their_headers() {
         file[frame + 7..frame + 9].copy_from_slice(&side.to_be_bytes());
         file
     };
-    // 100 million pixels: 300 MB of RGB fit, 600 MB of coefficients beside them do not
+    // 100 million pixels: 300 MB of RGB are within the limit, but an additional 600 MB of coefficients are not.
     let message = spec(&example(&sized(10_000))).unwrap_err().to_string();
     assert_contains(&message, &["the JPEG needs 900", "scale it down", "--limit-memory"]);
     assert!(spec(&example(&sized(5000))).is_ok());
-    // the last scan again and again
+    // Repeats the last scan many times.
     let wide = sized(7000);
     let scans: Vec<usize> = (0..wide.len() - 1).filter(|&i| wide[i..i + 2] == [0xff, 0xda]).collect();
     let (body, last) = wide[..wide.len() - 2].split_at(*scans.last().unwrap());
@@ -139,7 +139,7 @@ fn bombs_are_refused_by_their_headers() {
     assert_contains(&message, &["expected 1 to"]);
 }
 
-/// What was read and checked does not change when the file does.
+/// Bytes that were read and verified do not change when the file changes.
 #[test]
 fn a_record_stays_as_it_was_checked() {
     let data = TestData::noise(6, 1, SHAPE);
@@ -153,7 +153,7 @@ fn a_record_stays_as_it_was_checked() {
     assert_contains(&split.record(2, &mut Vec::new()).unwrap_err().to_string(), &["checksum"]);
 }
 
-/// Records that a neighbour rewrites, with sizes that change, are good or left out.
+/// If another process rewrites records and changes their sizes, each record is either good or left out.
 #[test]
 fn a_shard_may_be_rewritten_while_it_is_read() {
     let good = jpeg(1, |_| {});
@@ -165,7 +165,7 @@ fn a_shard_may_be_rewritten_while_it_is_read() {
     let file = File::options().write(true).open(data.shard(0)).unwrap();
     std::thread::scope(|scope| {
         scope.spawn(|| {
-            // a height and width of 4 to 8 times as many pixels, and back
+            // A height and width with 4 to 8 times as many pixels, and back.
             while !stop.load(Ordering::Relaxed) {
                 for frame in &frames {
                     let at = (frame + 5) as u64;

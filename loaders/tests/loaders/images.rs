@@ -1,4 +1,4 @@
-//! PNG and JPEG payloads decode to the pixels that went in, of every kind that occurs; what cannot be decoded is a fault.
+//! PNG and JPEG payloads of all kinds decode to the original pixels. Payloads that cannot be decoded are faults.
 
 use crate::common;
 use image::codecs::jpeg::JpegEncoder;
@@ -17,7 +17,7 @@ fn png(pixels: &[u8], width: u32, height: u32, color: ExtendedColorType) -> Vec<
 
 fn pixels_of(encoded: &[u8], expected: ImageSpec) -> Result<Vec<u8>, Fault> {
     let mut scratch = Vec::new();
-    // The stated format is only a hint between PNG and JPEG; here it is sometimes wrong.
+    // The stated format is only a hint to distinguish PNG and JPEG. Here it is sometimes wrong.
     decode(&common::image_file(encoded, Format::Jpeg), expected, &mut scratch).map(<[u8]>::to_vec)
 }
 
@@ -81,13 +81,13 @@ fn sixteen_bits_are_rounded_to_eight() {
     assert_eq!(pixels_of(&file, ImageSpec::new(1, 4, 3)).unwrap(), tripled);
 }
 
-/// CMYK bytes as a JPEG, of the best quality.
+/// Encodes CMYK bytes as a JPEG with the best quality.
 fn inks(pixels: &[[u8; 4]; 64]) -> Vec<u8> {
     let image = Image { pixels: pixels.as_flattened(), width: 8, pitch: 32, height: 8, format: PixelFormat::CMYK };
     turbojpeg::compress(image, 100, Subsamp::None).unwrap().to_vec()
 }
 
-/// With Adobe's marker 255 is no ink, without it 0 is.
+/// With Adobe's marker, 255 means no ink. Without it, 0 does.
 #[test]
 fn cmyk_with_and_without_adobes_marker() {
     let inverted = [200, 100, 50, 255];
@@ -99,9 +99,9 @@ fn cmyk_with_and_without_adobes_marker() {
         let far = got.iter().zip(expected.iter().cycle()).find(|(a, b)| a.abs_diff(**b) > 3);
         assert!(far.is_none(), "{:?}, expected {expected:?}", &got[..3]);
     };
-    // As written by turbojpeg it is YCCK, which only Adobe writes.
+    // turbojpeg writes it as YCCK, which only Adobe's marker can declare.
     near(&file, [200, 100, 50]);
-    // Transform 0 in the marker: the same planes taken as inks.
+    // With transform 0 in the marker, the same planes are inks.
     let plain = |file: &[u8], marked: bool| {
         let mut file = file.to_vec();
         file[marker + 15] = 0;
@@ -111,7 +111,7 @@ fn cmyk_with_and_without_adobes_marker() {
         file
     };
     let grey = inks(&[[128, 128, 128, 255]; 64]);
-    // Inks that are alike have luma 255 - 128 (the library inverts), and chroma 128: C = 127, M = Y = 128.
+    // Equal inks have luma 255 - 128 (the library inverts) and chroma 128, so C = 127 and M = Y = 128.
     let planes = pixels_of(&plain(&grey, true), spec_rgb).unwrap();
     let unmarked = pixels_of(&plain(&grey, false), spec_rgb).unwrap();
     assert!(planes[0].abs_diff(127) <= 3 && planes[1].abs_diff(128) <= 3, "{:?}", &planes[..3]);
@@ -120,7 +120,7 @@ fn cmyk_with_and_without_adobes_marker() {
 
 #[test]
 fn hostile_headers_cost_no_memory() {
-    // A PNG of 30,000 x 30,000, and a JPEG whose header was changed to 65,500 x 65,500.
+    // A PNG of 30,000 x 30,000, and a JPEG with a header that was changed to 65,500 x 65,500.
     let mut file = png(&[0; 3], 1, 1, ExtendedColorType::Rgb8);
     file[16..20].copy_from_slice(&30_000u32.to_be_bytes());
     file[20..24].copy_from_slice(&30_000u32.to_be_bytes());
@@ -160,7 +160,7 @@ fn a_jpeg_that_ends_early_is_a_fault() {
         let fault = pixels_of(&file[..length], whole).unwrap_err().to_string();
         assert!(fault.starts_with("cannot decode the JPEG image: "), "{length} bytes: {fault}");
     }
-    // extra bytes before the end marker are ignored
+    // Extra bytes before the end marker are ignored.
     let mut padded = file.to_vec();
     let end = padded.len() - 2;
     padded.splice(end..end, [0, 0, 0]);

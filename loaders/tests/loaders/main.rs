@@ -1,5 +1,5 @@
-//! The tests of the package in one program: each module is about one part or one kind of input. What counts the allocations of a whole
-//! process is a program of its own beside it.
+//! The tests of this crate in one binary. Each module tests one part or one kind of input. The test that counts the
+//! allocations of a whole process has its own binary, `allocations.rs`.
 
 mod batches;
 mod common;

@@ -1,4 +1,4 @@
-//! Images that may have several labels, or none: batches carry all of them, whatever the form of the images, and bad records are named.
+//! Images with any number of labels: batches have all labels for every image format, and errors name bad records.
 
 use std::sync::Arc;
 
@@ -6,7 +6,7 @@ use crate::common::{SPEC, TestData, assert_contains, pixels, raw};
 use loaders::example::{self, LabelList};
 use loaders::{Error, EvalOrder, ImageSpec, LabelSets, Loader, Options, PixelFormat};
 
-/// The labels of sample `id`: none, one, or several.
+/// Returns the labels of sample `id`. There can be any number, including zero.
 fn labels(id: u64) -> Vec<i64> {
     (0..10)
         .filter(|class| (id * 13 + class * 7).is_multiple_of(5) && *class < id % 7)
@@ -14,7 +14,7 @@ fn labels(id: u64) -> Vec<i64> {
         .collect()
 }
 
-/// Records of `count` images, with `edit` to the labels of each.
+/// Creates records of `count` images. `edit` changes the labels of each.
 fn data(count: u64, edit: impl Fn(u64, &mut Vec<i64>)) -> TestData {
     let payload = |id| {
         let (mut list, mut labels, mut out) = (LabelList::default(), labels(id), Vec::new());
@@ -57,7 +57,7 @@ fn batches_of_every_form_have_all_labels() {
     let spec = ImageSpec::new(8, 8, 3);
     let kept = PixelFormat::CropRects { labels: (0..53).map(first).collect(), label_sets: Some(Arc::new(all)), spec };
     assert_eq!(check(&load(&data, kept, &["pad_crop(2)", "normalize"], false).unwrap()), 53);
-    // images of one label have no sets
+    // Single-label data sets have no label sets.
     let one = TestData::noise(9, 1, SPEC);
     let order = Box::new(EvalOrder::new(9, 4, 0, 1));
     let mut loader = Loader::start(one.shared(), one.pipeline(&[], SPEC), order, Options::default()).unwrap();
@@ -71,7 +71,7 @@ fn labels_that_are_no_class_are_named_or_left_out() {
     assert_contains(&error, &["record 5", "label 10", "expected 0 to 9"]);
     let some = load(&data, PixelFormat::Values, &["normalize"], true).unwrap();
     assert_eq!(check(&some), 19, "labels stay beside their images");
-    // and in batches that threads share
+    // The same in batches that several threads fill.
     let data = self::data(100, |id, labels| labels.extend((id % 30 == 11).then_some(10)));
     let some = load(&data, PixelFormat::Values, &["normalize"], true).unwrap();
     assert_eq!((some.len(), check(&some)), (2, 97));

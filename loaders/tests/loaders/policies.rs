@@ -1,4 +1,5 @@
-//! Policies and operations of bytes in lists: what is refused, what is written, and that draws depend on seed, epoch and sample alone.
+//! Policies and operations on bytes in lists: rejected arguments, how lists are written, and that draws depend only on
+//! seed, epoch and sample.
 
 use std::collections::BTreeMap;
 
@@ -7,7 +8,7 @@ use loaders::example::{Example, Format};
 use loaders::transform::Scratch;
 use loaders::{ImageSpec, Images, Loader, Options, Pipeline, TrainOrder};
 
-/// Lists whose draws are tested; the images are 8 x 8.
+/// Lists for testing draws. The images are 8 x 8.
 const LISTS: &[&[&str]] = &[
     &["rand_augment(3, 20)", "normalize"],
     &["flip(0.3)", "vertical_flip", "trivial_augment", "invert(0.2)", "normalize"],
@@ -36,7 +37,7 @@ fn lists_are_written_as_they_can_be_read_again() {
     }
 }
 
-/// Lists that begin by resizing take images of any size, others those of the data.
+/// Lists that begin by resizing accept images of any size. Other lists accept the size of the data.
 fn images_for(ops: &[&str]) -> Images {
     let resizes = ["scale_jitter", "resize", "random_resized_crop", "inception_crop"];
     match resizes.iter().any(|name| ops[0].starts_with(name)) {
@@ -112,7 +113,8 @@ fn arguments_out_of_range_are_refused_in_the_words_of_a_recipe() {
     }
 }
 
-/// The image of each sample in each epoch, as loaders of `ranks` ranks with `threads` threads make them from `start` (epoch, step) on.
+/// Returns the image of each sample in each epoch, made by loaders of `ranks` ranks with `threads` threads, from
+/// `start` (epoch, step).
 fn images(
     data: &TestData,
     ops: &[&str],
@@ -153,7 +155,7 @@ fn images_do_not_depend_on_ranks_threads_or_where_a_run_resumes() {
     }
 }
 
-/// What a device makes of the bytes that it gets.
+/// Computes floats from the bytes like a device.
 #[test]
 fn bytes_and_tables_give_the_floats_to_the_bit() {
     let data = TestData::noise(1, 1, SPEC);
@@ -193,7 +195,7 @@ fn bytes_and_tables_give_the_floats_to_the_bit() {
     }
 }
 
-/// The images of each sample in each epoch, if each comes three times in a row.
+/// Returns the images of each sample in each epoch if each sample is repeated three times.
 fn repeated(data: &TestData, ranks: usize, start: (u32, u64)) -> BTreeMap<(u32, u64), Vec<Vec<u32>>> {
     let mut found: BTreeMap<_, Vec<Vec<u32>>> = BTreeMap::new();
     for rank in 0..ranks {

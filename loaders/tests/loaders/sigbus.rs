@@ -1,5 +1,5 @@
-//! A shard that is cut short while mapped ends the process with a message; other SIGBUS are passed on.
-//! Each case runs in a child process: this same binary with a variable set.
+//! If a mapped shard is truncated, the process ends with a message. Other SIGBUS signals are passed on. Each case runs
+//! in a child process, which is this binary with an environment variable set.
 
 use std::fs::OpenOptions;
 use std::os::unix::process::ExitStatusExt;
@@ -12,7 +12,7 @@ use loaders::{Dataset, Io, Loader, Mapping, Options, Shuffle, TrainOrder};
 const CASE: &str = "LOADERS_SIGBUS_CASE";
 
 fn child(case: &str) -> Output {
-    // The child ends without cleaning up: what it makes goes into a folder that is removed here.
+    // The child ends without cleaning up, so its files are in a directory that is removed here.
     let folder = common::folder();
     let output = Command::new(std::env::current_exe().unwrap())
         .args(["--exact", "sigbus::child_process", "--nocapture"])
@@ -24,7 +24,7 @@ fn child(case: &str) -> Output {
     output
 }
 
-/// Does nothing unless started by one of the tests below.
+/// Does nothing unless one of the tests below has started it.
 #[test]
 fn child_process() {
     match std::env::var(CASE).as_deref() {
@@ -48,7 +48,7 @@ fn child_process() {
 fn read_a_shard_cut_short() {
     loaders::sigbus::install().unwrap();
     loaders::sigbus::set_rank(3);
-    // 40 records of some 400 bytes: more than three pages of 4096.
+    // 40 records of about 400 bytes are more than three pages of 4096.
     let data = TestData::noise(40, 1, SPEC);
     let split = data.split().unwrap();
     let file = OpenOptions::new().write(true).open(data.shard(0)).unwrap();
@@ -71,7 +71,7 @@ fn read_a_source_cut_short() {
     println!("still here");
 }
 
-/// The shard is mapped by a loader's thread, when the order comes to it.
+/// A loader thread maps the shard when the order reaches it.
 fn load_a_shard_cut_short() {
     loaders::sigbus::install().unwrap();
     let data = TestData::noise(4000, 1, SPEC);
@@ -86,13 +86,13 @@ fn load_a_shard_cut_short() {
 }
 
 fn read_a_foreign_mapping_cut_short() {
-    // a shard is mapped: the fault must not be attributed to it
+    // A shard is mapped too. The fault must not be attributed to it.
     let data = TestData::noise(40, 1, SPEC);
     let _split = data.split().unwrap();
     let path = data.dir.join("foreign");
     std::fs::write(&path, vec![1; 10_000]).unwrap();
     let file = OpenOptions::new().read(true).write(true).open(&path).unwrap();
-    // SAFETY: meant to fault when read.
+    // SAFETY: reading it is meant to fault.
     let map = unsafe { memmap2::Mmap::map(&file) }.unwrap();
     file.set_len(0).unwrap();
     println!("read {}", std::hint::black_box(map[5000]));
@@ -103,7 +103,7 @@ fn exit_7_on_sigbus() {
         // SAFETY: _exit is async-signal-safe.
         unsafe { libc::_exit(7) }
     }
-    // SAFETY: installs a handler of the right signature.
+    // SAFETY: installs a handler with the right signature.
     unsafe {
         libc::signal(libc::SIGBUS, exit_7 as *const () as libc::sighandler_t);
     }

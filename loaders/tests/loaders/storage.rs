@@ -1,5 +1,5 @@
-//! The way of reading (mappings, whole shards, single records) changes how long it takes, never the batches; and what happens when
-//! files have changed.
+//! The way of reading (mappings, whole shards, single records) changes the speed but never the batches. Also tests
+//! files that have changed.
 
 use std::fs::{self, OpenOptions};
 use std::sync::Arc;
@@ -37,7 +37,7 @@ fn every_way_gives_the_same_batches() {
     for shuffle in [Shuffle::Full, Shuffle::Window(1), Shuffle::Window(3)] {
         let expected = content(start(&data, data.shared(), shuffle, Options::default()));
         assert_eq!(expected.len(), 2 * 2 * 13);
-        // without a buffer, records are read one by one, in windows, too
+        // Without a buffer, records are read one by one, even in windows.
         for (io, buffer) in [(Io::Mmap, 0), (Io::Read, 256 << 20), (Io::Read, 0)] {
             for threads in [1, 3] {
                 let options = Options { io, buffer, threads, ..Options::default() };
@@ -62,7 +62,7 @@ fn the_way_is_named() {
     assert!(access(Io::Read, Shuffle::Window(2), 0).starts_with("read, record by record ("));
 }
 
-/// Names of the data set's files in a list of the kernel's.
+/// Counts the data set's files in a list from the kernel.
 fn listed(data: &TestData, list: &str) -> usize {
     let dir = data.dir.display().to_string();
     list.lines().filter(|line| line.contains(&dir)).count()
@@ -81,7 +81,8 @@ fn few_shards_are_open_at_once() {
             let files: String = files.map(|path| format!("{}\n", path.display())).collect();
             most = most.max(listed(&data, &maps) + listed(&data, &files));
         }
-        // 10 in the list of open ones (16 of single records), those that a batch under way holds, and one being opened
+        // 10 in the list of open shards (16 for single records), the shards that a current batch holds, and one that is
+        // being opened.
         assert!((1..=24).contains(&most), "{io:?}: {most} of 40 shards are open");
     }
 }
@@ -105,7 +106,7 @@ fn a_shard_that_is_missing_ends_the_loader_by_name() {
     }
 }
 
-/// A shard cut short after it was opened: reads say so, where a mapping would end in SIGBUS.
+/// A shard that was truncated after it was opened: reads return an error, while a mapping would raise SIGBUS.
 #[test]
 fn short_reads_are_errors() {
     let data = TestData::noise(4000, 1, SPEC);
@@ -151,13 +152,14 @@ fn bad_records_are_left_out_and_named() {
     }
 }
 
-/// The same length and number of records, cut elsewhere: the times alone would not tell.
+/// The index has the right length and number of records, but wrong boundaries. Comparing only the times would not
+/// detect it.
 #[test]
 fn an_index_older_than_its_shard_is_found_out() {
     let data = TestData::noise(9, 1, SPEC);
     let (path, index) = (data.shard(0), shard::index_path(&data.shard(0)));
     let entries = shard::scan_index(&path).unwrap();
-    // records 3 and 4 exchange a byte
+    // One byte moves from record 4 to record 3.
     let mut other = entries.clone();
     other[3].1 += 1;
     other[4] = (other[4].0 + 1, other[4].1 - 1);
@@ -171,7 +173,8 @@ fn an_index_older_than_its_shard_is_found_out() {
     let message = data.split().unwrap_err().to_string();
     let cure = format!("run `trireme data index {}`", data.dir.display());
     assert_contains(&message, &[".idx: record 3 at byte", "older than the shard", &cure]);
-    // one that is older and right is no fault, nor is a single damaged header, which its reader reports
+    // An index that is older but correct is accepted. A single damaged header is accepted too, because the reader of
+    // the record reports it.
     shard::write_index(&path, &entries).unwrap();
     modified(&index, 100);
     assert_eq!(data.split().unwrap().len(), 9);

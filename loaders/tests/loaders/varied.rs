@@ -1,4 +1,4 @@
-//! Images of various sizes and formats: an image decoded in part equals that part of the whole image.
+//! Images of various sizes and formats: decoding a part of an image gives the same pixels as decoding the whole image.
 
 use crate::common::{self, TestData, assert_contains, raw};
 use loaders::decode::{decode, spec};
@@ -42,8 +42,8 @@ fn pipeline(ops: &[&str], images: impl Into<Images>) -> Pipeline {
 
 const VARIED: Images = Images::Varied { channels: 3 };
 
-/// The bytes of the part that is decoded are those of the whole image, for each way of storing chroma. No image here shrinks to
-/// half its size, where decoding would too.
+/// The decoded part has the same bytes as the whole image, for each chroma subsampling. No image here shrinks to half
+/// its size, because decoding may then shrink it too.
 #[test]
 fn a_part_of_a_jpeg_equals_the_part_of_the_whole() {
     let samplings = [Subsamp::None, Subsamp::Sub2x1, Subsamp::Sub2x2, Subsamp::Sub1x2, Subsamp::Sub4x1, Subsamp::Gray];
@@ -126,7 +126,8 @@ fn lists_that_leave_various_sizes_are_refused_in_the_words_of_a_recipe() {
     }
 }
 
-/// The image that is named beside such a refusal has no cure of its own: the list is at fault, or may be right already.
+/// The error names an image but gives no advice for it, because the list of transforms must be changed, or may already
+/// be right.
 #[test]
 fn the_first_odd_image_is_named_without_advice() {
     let payload = |id: u64, height: u32| {
@@ -139,7 +140,8 @@ fn the_first_odd_image_is_named_without_advice() {
     assert!(!text.contains("random_resized_crop"), "{text}");
 }
 
-/// One odd image among so many that its header is not read beforehand: dataset.json tells.
+/// The data set has so many images that the header of the one with a different size is not read. `dataset.json` says
+/// that sizes differ.
 #[test]
 fn sizes_in_the_manifest_tell_what_a_few_headers_do_not() {
     let (usual, odd) = (ImageSpec::new(4, 4, 3), ImageSpec::new(4, 5, 3));
@@ -154,7 +156,7 @@ fn sizes_in_the_manifest_tell_what_a_few_headers_do_not() {
         data.split().unwrap().images().unwrap()
     };
     assert_eq!(with(None, Some([[4, 4], [4, 5]])), VARIED);
-    // one recorded size is that of files, before turning: it tells nothing
+    // A single recorded size is the size of the files before EXIF rotation, so it proves nothing.
     assert_eq!(with(Some([4, 4]), None), Images::Fixed(usual));
     assert_eq!(with(None, Some([[4, 4], [4, 4]])), Images::Fixed(usual));
 }

@@ -1,10 +1,11 @@
-//! Reads and writes the bits and the Huffman codes of a JPEG's entropy-coded data. A zero byte is stuffed behind each byte of ones.
+//! Reads and writes bits and Huffman codes of a JPEG's entropy-coded data. In the data, each 0xff byte is followed by a
+//! stuffed zero byte.
 
-/// Where a bit lies in the data: of the byte that it is in, and of the bits before it in that byte.
+/// The position of a bit in the data.
 #[derive(Debug, Clone, Copy, PartialEq, Eq, Default)]
 pub(super) struct Position {
     pub byte: usize,
-    /// 0 to 7.
+    /// Number of bits before it in its byte, 0 to 7.
     pub bit: u32,
 }
 
@@ -21,11 +22,11 @@ impl Position {
 /// Reads bits up to the first marker.
 pub(super) struct BitReader<'a> {
     data: &'a [u8],
-    /// The byte that is loaded next.
+    /// Index of the next byte to load.
     at: usize,
-    /// What is loaded, from the most significant bit on.
+    /// The loaded bits, starting at the most significant bit.
     window: u64,
-    /// Bits of `window` that count.
+    /// Number of valid bits in `window`.
     loaded: u32,
 }
 
@@ -34,13 +35,13 @@ impl<'a> BitReader<'a> {
         Self { data, at: 0, window: 0, loaded: 0 }
     }
 
-    /// Loads at least 56 bits, or all that are left.
+    /// Loads at least 56 bits, or all bits that are left.
     #[inline]
     pub fn load(&mut self) {
         if let Some(next) = self.data.get(self.at..).and_then(|rest| rest.first_chunk()) {
             let next = u64::from_be_bytes(*next);
             if !has_byte_of_ones(next) {
-                // bits of a byte that is only half in are loaded again
+                // The bits of a partially loaded byte are loaded again next time.
                 self.window |= next >> self.loaded;
                 let bytes = (63 - self.loaded) / 8;
                 self.at += bytes as usize;
@@ -65,13 +66,13 @@ impl<'a> BitReader<'a> {
         }
     }
 
-    /// The next `count` bits, 1 to 32; zeros behind the end.
+    /// Returns the next `count` bits (1 to 32), with zeros after the end.
     #[inline]
     pub fn peek(&self, count: u32) -> u64 {
         self.window >> (64 - count)
     }
 
-    /// Passes `count` bits, fewer than 32; `None` if there are fewer.
+    /// Skips `count` bits, fewer than 32. Returns `None` if there are fewer.
     #[inline]
     pub fn skip(&mut self, count: u32) -> Option<()> {
         self.loaded = self.loaded.checked_sub(count)?;
@@ -79,7 +80,7 @@ impl<'a> BitReader<'a> {
         Some(())
     }
 
-    /// Where the next bit lies.
+    /// Returns the position of the next bit.
     pub fn position(&self) -> Position {
         let mut byte = self.at;
         for _ in 0..self.loaded.div_ceil(8) {
@@ -89,7 +90,7 @@ impl<'a> BitReader<'a> {
         Position { byte, bit: (8 - self.loaded % 8) % 8 }
     }
 
-    /// What follows the last byte, if fewer than 8 bits are left before it, all of them ones.
+    /// Returns the data after the last byte if only padding is left before it: fewer than 8 bits, all of them ones.
     pub fn end(&mut self) -> Option<&'a [u8]> {
         self.load();
         let padding = self.loaded < 8 && self.window >> (64 - 8) >> (8 - self.loaded) == (1 << self.loaded) - 1;
@@ -105,9 +106,9 @@ fn has_byte_of_ones(bytes: u64) -> bool {
 /// Appends bits to bytes.
 pub(super) struct BitWriter<'a> {
     out: &'a mut Vec<u8>,
-    /// Bits of the byte that is not full yet, from the least significant on.
+    /// Bits of the incomplete last byte, starting at the least significant bit.
     pending: u32,
-    /// How many these are, 0 to 7.
+    /// Number of these bits, 0 to 7.
     count: u32,
 }
 
@@ -116,7 +117,7 @@ impl<'a> BitWriter<'a> {
         Self { out, pending: 0, count: 0 }
     }
 
-    /// Bits of the byte that is not full.
+    /// Number of bits in the incomplete last byte.
     pub fn phase(&self) -> u32 {
         self.count
     }
@@ -136,13 +137,13 @@ impl<'a> BitWriter<'a> {
         self.pending &= (1 << self.count) - 1;
     }
 
-    /// Appends the bits of `data` from one place to another; the first must have as many bits before it in its byte as are pending here.
-    /// `None` if the places are not in that order or beyond the data.
+    /// Appends the bits of `data` between two positions. The bit offset of `from` must be equal to the number of
+    /// pending bits here. Returns `None` if the positions are in the wrong order or beyond the data.
     pub fn copy(&mut self, data: &[u8], from: Position, to: Position) -> Option<()> {
         debug_assert_eq!(self.count, from.bit);
         if from.byte == to.byte {
             let count = to.bit.checked_sub(from.bit)?;
-            // where nothing is left to copy, the place may be the end of the data
+            // If there is nothing to copy, the position may be the end of the data.
             let byte = if count == 0 { 0 } else { u32::from(*data.get(from.byte)?) };
             self.put(byte >> (8 - to.bit), count);
             return Some(());
@@ -160,7 +161,7 @@ impl<'a> BitWriter<'a> {
         Some(())
     }
 
-    /// Fills the last byte with ones.
+    /// Pads the last byte with ones.
     pub fn finish(mut self) {
         if self.count > 0 {
             self.put(u32::MAX, 8 - self.count);
@@ -168,35 +169,37 @@ impl<'a> BitWriter<'a> {
     }
 }
 
-/// Bits that are looked up at once; longer codes are rare.
+/// Number of bits that are looked up in the table. Longer codes are rare.
 const LOOKUP: u32 = 10;
-/// The longest code.
+/// Length of the longest code.
 const LONGEST: usize = 16;
 
-/// A table as a DHT segment defines it: the number of codes of each length from 1, then their symbols.
+/// A table as defined in a DHT segment: the number of codes of each length starting at 1, then their symbols.
 #[derive(Debug, Clone, Copy)]
 pub(super) struct Definition<'a> {
     counts: &'a [u8; LONGEST],
     symbols: &'a [u8],
 }
 
-/// The code of a symbol; of length 0 if the table has none.
+/// The code of a symbol. Its length is 0 if the table does not have the symbol.
 #[derive(Debug, Clone, Copy, Default, PartialEq)]
 pub(super) struct Code {
     pub bits: u16,
     pub length: u8,
 }
 
-/// Codes by symbol.
+/// The codes, indexed by symbol.
 pub(super) type Codes = [Code; 256];
 
 impl<'a> Definition<'a> {
-    /// Takes a table from the front of a DHT segment; `None` if it is cut short, or has more codes of a length than there can be.
+    /// Takes a table from the front of a DHT segment. Returns `None` if it is truncated or has too many codes of one
+    /// length.
     pub fn take(segment: &mut &'a [u8]) -> Option<Self> {
         let (counts, rest) = segment.split_first_chunk::<LONGEST>()?;
         let (symbols, rest) = rest.split_at_checked(counts.iter().map(|&count| usize::from(count)).sum())?;
         *segment = rest;
-        // codes of a length that are left, the one of all ones among them, which is never used
+        // Number of unused codes of the current length. It must stay positive, because the code of all ones is never
+        // used.
         let mut left = 1usize;
         for &count in counts {
             left = (2 * left).checked_sub(usize::from(count)).filter(|left| *left > 0)?;
@@ -204,7 +207,7 @@ impl<'a> Definition<'a> {
         Some(Self { counts, symbols })
     }
 
-    /// Each symbol with its code, in order.
+    /// Calls `see` for each symbol and its code, in order.
     fn each(&self, mut see: impl FnMut(u8, Code)) {
         let (mut bits, mut symbols) = (0u16, self.symbols.iter());
         for (length, &count) in (1..).zip(self.counts) {
@@ -216,7 +219,6 @@ impl<'a> Definition<'a> {
         }
     }
 
-    /// The codes by symbol.
     pub fn codes(&self) -> Codes {
         let mut codes = [Code::default(); 256];
         self.each(|symbol, code| codes[usize::from(symbol)] = code);
@@ -226,9 +228,9 @@ impl<'a> Definition<'a> {
 
 /// Finds the symbol of a code.
 pub(super) struct Lookup {
-    /// By the next bits: symbol and length of its code; length 0 if that is longer.
+    /// Symbol and code length, indexed by the next bits. The length is 0 if the code is longer than the index.
     short: Vec<(u8, u8)>,
-    /// Codes that are longer, ascending.
+    /// The longer codes, in ascending order.
     long: Vec<(Code, u8)>,
 }
 
@@ -245,7 +247,7 @@ impl Lookup {
         Self { short, long }
     }
 
-    /// Reads a symbol, of which all bits must have been loaded; `None` if there is no such code.
+    /// Reads a symbol. All its bits must have been loaded. Returns `None` if there is no such code.
     #[inline]
     pub fn read(&self, bits: &mut BitReader<'_>) -> Option<u8> {
         let (symbol, length) = self.short[bits.peek(LOOKUP) as usize];

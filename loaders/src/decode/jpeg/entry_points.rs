@@ -1,12 +1,15 @@
-//! Entry points of a JPEG file: places in its data where decoding can begin, kept in its record. The file itself stays as it is.
+//! Entry points of a JPEG file: positions in its data where decoding can begin. They are stored in the record, and the
+//! file does not change.
 //!
-//! Huffman codes have no marks: to find a block, all codes before it must be read, and the DC coefficients of the blocks before it are
-//! what its own is told from. An entry point tells both: where an MCU's codes begin, to the bit, and the last DC coefficient of each
-//! component before it. There is one for every few MCUs of each row, so that of an image whose part is needed little else is decoded.
+//! Huffman codes have no markers. To find a block, all codes before it must be read, and its DC coefficient is stored
+//! as the difference from the previous block's. An entry point contains both: the bit at which the codes of an MCU
+//! begin, and the last DC coefficient of each component before it. There is an entry point for every few MCUs of each
+//! row. So if only a part of an image is needed, little else is decoded.
 //!
-//! The bytes: CRC-32C (u32) of the file followed by all that comes here; the MCUs from one entry point of a row to the next (u16); then
-//! for each entry point, row by row, and for the end of the data: a varint of the bits since the last one, and for each component a
-//! varint of how far its DC coefficient is from the last one's (zigzag). Integers are little-endian, varints protobuf's.
+//! The format is: CRC-32C (u32) of the file followed by all bytes after the checksum, then the number of MCUs between
+//! entry points of a row (u16). Then, for each entry point, row by row, and for the end of the data: a varint with the
+//! number of bits since the previous one, and for each component a varint with the change of its DC coefficient
+//! (zigzag). Integers are little-endian, and varints are protobuf's.
 
 use super::bits::{BitReader, Lookup};
 use super::sequential::{COMPONENTS, Sequential};
@@ -15,21 +18,21 @@ use crate::fault::Fault;
 use crate::format::example::Example;
 use crate::format::protobuf::{put_varint, varint};
 
-/// Bytes of checksum and step.
+/// Number of bytes of checksum and step.
 const HEAD: usize = 6;
-/// Entry points take less than this part of the bytes of their file, with their key in the record.
+/// The entry points, including their key in the record, take less than 1 / `SHARE` of the file's size.
 const SHARE: usize = 50;
-/// Bytes of a record that the key and the lengths before it and its value take, at most.
+/// Maximum number of bytes in the record for the key and for the lengths of the entry and its value.
 const KEY: usize = 44;
-/// The most blocks of an MCU that libjpeg decodes.
+/// Maximum number of blocks per MCU that libjpeg decodes.
 const BLOCKS: usize = 10;
-/// The greatest code of a DC difference: bits of it.
+/// Maximum number of bits of a DC difference.
 const DC_BITS: u8 = 11;
 
-/// Where an MCU begins.
+/// The position at which an MCU begins.
 #[derive(Debug, Clone, Copy, PartialEq, Eq, Default)]
 pub(super) struct Point {
-    /// Bits of the data before it, as [`Position::bits`].
+    /// Number of bits before it in the data, as [`Position::bits`].
     pub bits: u64,
     /// The last DC coefficient of each component before it.
     pub dc: [i16; COMPONENTS],
@@ -38,21 +41,22 @@ pub(super) struct Point {
 /// The entry points of an image, row by row.
 #[derive(Debug, Default)]
 pub(super) struct EntryPoints {
-    /// MCUs from one of a row to the next.
+    /// Number of MCUs between entry points of a row.
     pub step: usize,
-    /// Entry points of a row.
+    /// Number of entry points per row.
     columns: usize,
     /// The last one is the end of the data.
     points: Vec<Point>,
 }
 
 impl EntryPoints {
-    /// The entry point of MCU `step` * `column` of a row; that behind the last column is the next row's first.
+    /// Returns the entry point of MCU `step` * `column` of a row. The entry point after the last column is the first
+    /// one of the next row.
     pub fn get(&self, row: usize, column: usize) -> Option<&Point> {
         self.points.get(row * self.columns + column)
     }
 
-    /// Reads `bytes`, which were checked, for a file; keeps its memory. `None` if they do not fit it.
+    /// Reads verified `bytes` for a file, and reuses its memory. Returns `None` if they do not match the file.
     pub fn read(&mut self, bytes: &[u8], file: &Sequential<'_>) -> Option<()> {
         let (head, mut rest) = bytes.split_first_chunk::<HEAD>()?;
         let (across, down) = file.mcus();
@@ -61,7 +65,7 @@ impl EntryPoints {
         let count = self.columns * down + 1;
         let components = file.components().count();
         self.points.clear();
-        // each takes a byte for each number
+        // Each number takes at least one byte.
         if rest.len() < count * (1 + components) {
             return None;
         }
@@ -79,13 +83,13 @@ impl EntryPoints {
     }
 }
 
-/// Whether `bytes` were made for this file, and are as they were made.
+/// Returns true if `bytes` were made for this file and are intact.
 pub(super) fn belong(bytes: &[u8], file: &[u8]) -> bool {
     let own = |(sum, rest): (&[u8; 4], &[u8])| u32::from_le_bytes(*sum) == checksum(rest, file);
     bytes.len() <= file.len() / SHARE && bytes.split_first_chunk().is_some_and(own)
 }
 
-/// Writes the checksum in front of `bytes`.
+/// Writes the checksum to the front of `bytes`.
 pub fn seal(bytes: &mut [u8], file: &[u8]) {
     if let Some((sum, rest)) = bytes.split_first_chunk_mut() {
         *sum = checksum(rest, file).to_le_bytes();
@@ -96,13 +100,15 @@ fn checksum(rest: &[u8], file: &[u8]) -> u32 {
     crc32c_append(crc32c(file), rest)
 }
 
-/// Makes the entry points of a file: as close as 1/50 of its size allows. `None` if it is of a kind that has none
-/// (`Sequential::of`), if its data is damaged, or if even one in each row would take more.
+/// Computes the entry points of a file, as dense as 1/50 of its size allows. Returns `None` if the file is not of a
+/// supported kind (see `Sequential::of`), if its data is damaged, or if even one entry point per row would take too
+/// much space.
 pub fn entry_points(file: &[u8]) -> Option<Vec<u8>> {
     let sequential = Sequential::of(file, &mut Vec::new())?;
     let ((across, down), components) = (sequential.mcus(), sequential.components().count());
     let most = (file.len() / SHARE).saturating_sub(KEY);
-    // a step for which there is room, most likely: two bytes more than one for each number
+    // Start with a step that probably leaves enough room. This assumes one byte per number and two more bytes per entry
+    // point.
     let first = (across * down * (components + 3)).div_ceil(most.max(1)).min(across);
     let points = walk(&sequential, first)?;
     let mut every = 1;
@@ -122,10 +128,11 @@ pub fn entry_points(file: &[u8]) -> Option<Vec<u8>> {
     }
 }
 
-/// Checks the entry points of an example, if it has any: that they belong to its file, and are those that its data has.
+/// Checks that the entry points of an example, if any, belong to its file and are correct.
 ///
 /// # Errors
-/// What is wrong with them.
+///
+/// Returns what is wrong with them.
 pub fn check_entry_points(example: &Example<'_>) -> Result<(), Fault> {
     let wrong = |what: &str| Err(Fault::EntryPoints(what.into()));
     let (bytes, file) = (example.entry_points, example.encoded);
@@ -151,7 +158,7 @@ pub fn check_entry_points(example: &Example<'_>) -> Result<(), Fault> {
     if expected == bytes { Ok(()) } else { wrong("they are not where the file has them") }
 }
 
-/// Writes one of `every` so many points of each row of `columns`, and the end.
+/// Writes one out of `every` points in each row of `columns` points, and the end.
 fn write(points: &[Point], columns: usize, every: usize, components: usize, bytes: &mut Vec<u8>) {
     let (mut last, end) = (Point::default(), points.len() - 1);
     let kept = (0..end).filter(|at| (at % columns).is_multiple_of(every)).chain([end]);
@@ -165,7 +172,7 @@ fn write(points: &[Point], columns: usize, every: usize, components: usize, byte
     }
 }
 
-/// Reads all data of a file: where each row's MCUs 0, `step`, 2 * `step`, ... begin, and the end.
+/// Reads all data of a file. Returns the positions of the MCUs 0, `step`, 2 * `step`, ... of each row, and the end.
 fn walk(file: &Sequential<'_>, step: usize) -> Option<Vec<Point>> {
     if file.blocks() > BLOCKS {
         return None;
@@ -187,11 +194,11 @@ fn walk(file: &Sequential<'_>, step: usize) -> Option<Vec<Point>> {
         }
     }
     points.push(Point { bits: bits.position().bits(), dc });
-    // anything but the end marker behind the data is no file of this kind
+    // If anything other than the end marker follows the data, the file is not of the supported kind.
     bits.end()?.starts_with(&[0xff, 0xd9]).then_some(points)
 }
 
-/// Reads how far a DC coefficient is from the last one.
+/// Reads the difference of a DC coefficient from the previous one.
 fn difference(bits: &mut BitReader<'_>, table: &Lookup) -> Option<i16> {
     bits.load();
     let length = table.read(bits)?;
@@ -207,7 +214,7 @@ fn difference(bits: &mut BitReader<'_>, table: &Lookup) -> Option<i16> {
     }
 }
 
-/// Passes the AC coefficients of a block.
+/// Skips the AC coefficients of a block.
 fn pass_ac(bits: &mut BitReader<'_>, table: &Lookup) -> Option<()> {
     let mut at = 1;
     while at < 64 {
@@ -227,7 +234,7 @@ fn pass_ac(bits: &mut BitReader<'_>, table: &Lookup) -> Option<()> {
     (at == 64).then_some(())
 }
 
-// What is decoded by entry points equals what is decoded without them, to the bit.
+// Decoding with entry points must give exactly the same pixels as without them.
 #[cfg(test)]
 mod tests {
     use turbojpeg::{Compressor, Image, PixelFormat, Subsamp};
@@ -236,7 +243,7 @@ mod tests {
     use crate::decode::region::Region;
     use crate::random::Draws;
 
-    /// Subsamplings of which parts can be decoded.
+    /// The subsamplings for which parts of an image can be decoded.
     const SUBSAMPLINGS: [Subsamp; 7] = [
         Subsamp::None,
         Subsamp::Sub2x1,
@@ -247,7 +254,7 @@ mod tests {
         Subsamp::Gray,
     ];
 
-    /// A photo of sorts: slopes, noise, and squares whose edges make large DC differences.
+    /// An image similar to a photo: slopes, noise, and squares whose edges cause large DC differences.
     fn picture(height: usize, width: usize, noise: u32, seed: u64) -> Vec<u8> {
         let mut draws = Draws::new(seed, 7, 0, 0);
         let mut pixels = Vec::new();
@@ -280,7 +287,8 @@ mod tests {
         (part, pixels)
     }
 
-    /// Compares many crops at each scale; returns how many there were, and how many were decoded from an excerpt.
+    /// Compares many crops at each scale. Returns the number of crops, and how many of them were decoded from an
+    /// excerpt.
     fn compare(file: &[u8], points: &[u8], crops: u32) -> (u32, u32) {
         let mut jpeg = Jpeg::new(Limits::DEFAULT).unwrap();
         let (mut draws, mut excerpts) = (Draws::new(3, 5, 0, 0), 0);
@@ -300,7 +308,7 @@ mod tests {
                 let (same, got) = decoded(&mut jpeg, file, points, need);
                 assert_eq!((same.rows, same.columns, same.origin), (part.rows, part.columns, part.origin));
                 assert!(expected == got, "crop {crop}, {region:?} at 1/{}", part.reduction);
-                // what was not of use has no end marker
+                // If the excerpt was not used, it has no end marker.
                 excerpts += u32::from(jpeg.excerpts.file().ends_with(&[0; 512]));
             }
         }
@@ -327,7 +335,7 @@ mod tests {
         }
     }
 
-    /// Of one row, one column, one MCU: with entry points or without, the pixels are the same.
+    /// Images with one row, one column or one MCU: the pixels are the same with and without entry points.
     #[test]
     fn thin_images_are_equal_to_the_bit() {
         let mut with_points = 0;
@@ -342,10 +350,11 @@ mod tests {
         assert!(with_points > 3 * SUBSAMPLINGS.len(), "{with_points}");
     }
 
-    /// An optimised file has codes for the differences that occur in it alone: those that lead to a row may take several.
+    /// An optimised file has codes only for the differences that occur in it. Several of them may be needed to reach
+    /// the values at the start of a row.
     #[test]
     fn few_codes_are_enough() {
-        // one slope without edges, but from its end to its beginning it is far
+        // A single slope without edges. The difference between its end and its beginning is large.
         let (height, width) = (96, 512);
         let mut draws = Draws::new(1, 2, 0, 0);
         let pixels: Vec<u8> =
@@ -374,18 +383,18 @@ mod tests {
         assert_eq!(entry_points(&compressor.compress_to_vec(image).unwrap()), None, "arithmetic");
         let file = encoded(120, 160, 80, Subsamp::Sub2x2, false);
         assert!(entry_points(&file).is_some());
-        // cut short, damaged, without an end, nothing
+        // Truncated, damaged, without an end marker, and empty.
         let cuts = (0..file.len()).step_by(97).chain([file.len() - 1, file.len() - 2]);
         assert!(cuts.into_iter().all(|length| entry_points(&file[..length]).is_none()));
         let scan = memchr::memmem::find(&file, &[0xff, 0xda]).unwrap();
         let marked = [&file[..scan + 400], &[0xff, 0xd0], &file[scan + 400..]].concat();
         assert_eq!(entry_points(&marked), None);
-        // restart intervals
+        // With restart intervals.
         let restarts = [&file[..scan], &[0xff, 0xdd, 0, 4, 0, 10], &file[scan..]].concat();
         assert_eq!(entry_points(&restarts), None);
     }
 
-    /// Entry points of another file, and damaged ones, are not used.
+    /// Entry points of another file and damaged entry points are not used.
     #[test]
     fn only_a_files_own_are_used() {
         let file = encoded(150, 203, 60, Subsamp::Sub2x2, false);
@@ -401,7 +410,8 @@ mod tests {
         assert!((0..points.len()).all(|length| !entry_points::belong(&points[..length], &file)));
     }
 
-    /// Whatever a checksum covers: an image or a fault, and the decoder is good for the next one.
+    /// For arbitrary content with a valid checksum, the result is an image or a fault, and the decoder still works for
+    /// the next image.
     #[test]
     fn wrong_ones_with_a_right_checksum_do_no_harm() {
         let file = encoded(150, 203, 60, Subsamp::Sub2x2, false);

@@ -1,23 +1,26 @@
-//! A JPEG file of some of the MCUs of another one, made without decoding: those between entry points, in rows that follow each other.
+//! Makes a JPEG file from some of the MCUs of another file, without decoding: the MCUs between entry points, in
+//! consecutive rows.
 //!
-//! The codes of the MCUs are copied to the bit. In front of each row stand as many further MCUs as it takes to lead from the row before
-//! it: their DC differences end at the coefficients that the row's own are told from, and so many AC coefficients fill them up that the
-//! row begins at the bit of a byte at which it begins in the file, so that its bytes can be copied. Nothing is ever seen of these MCUs.
+//! The codes of the MCUs are copied bit for bit. Each row starts with additional leading MCUs. Their DC differences
+//! lead from the coefficients at the end of the previous row to the coefficients that the first MCU of this row refers
+//! to. They are filled with AC coefficients so that the row starts at the same bit within a byte as in the original
+//! file, and its bytes can be copied. The pixels of the leading MCUs are never used.
 
 use super::bits::{BitWriter, Code, Codes, Position};
 use super::entry_points::{EntryPoints, Point};
 use super::sequential::{COMPONENTS, Sequential};
 
-/// The most MCUs in front of a row.
+/// Maximum number of leading MCUs per row.
 const LEADING: usize = 8;
-/// The AC symbol of a block's end.
+/// The AC symbol for the end of a block.
 const END_OF_BLOCK: usize = 0;
-/// Zeros behind the end, for each block of an MCU: libjpeg-turbo's fast Huffman decoder stops where no more bytes than that are left.
+/// Number of zero bytes after the end for each block of an MCU. libjpeg-turbo's fast Huffman decoder stops when at most
+/// this many bytes are left.
 const PADDING: usize = 512;
-/// The greatest side of an image that libjpeg takes.
+/// Maximum side length of an image in libjpeg.
 const MOST: usize = 65_500;
 
-/// Rows and columns of pixels or MCUs, ends excluded.
+/// A range of rows and columns, in pixels or MCUs. The ends are exclusive.
 #[derive(Debug, Clone, Copy, PartialEq, Eq)]
 pub(super) struct Span {
     pub top: usize,
@@ -26,29 +29,29 @@ pub(super) struct Span {
     pub right: usize,
 }
 
-/// Where the image lies in an excerpt, in pixels.
+/// The position of an excerpt in the image, in pixels.
 #[derive(Debug, Clone, Copy, PartialEq, Eq)]
 pub(super) struct Shift {
-    /// Rows of the image that were left out.
+    /// Number of rows of the image before the excerpt.
     pub rows: usize,
-    /// Columns of the image that were left out.
+    /// Number of columns of the image before the excerpt.
     pub columns: usize,
-    /// Columns of the excerpt in front of the image's.
+    /// Number of leading columns in the excerpt, before columns of the image.
     pub leading: usize,
 }
 
-/// Makes excerpts; keeps its memory.
+/// Makes excerpts and reuses its memory.
 #[derive(Debug, Default)]
 pub(super) struct Excerpts {
     points: EntryPoints,
     codes: Vec<ComponentCodes>,
-    /// The codes in front of a row.
+    /// The codes of the leading MCUs of a row.
     lead: Vec<Code>,
-    /// The file that was made last.
+    /// The most recent excerpt.
     file: Vec<u8>,
 }
 
-/// The codes of a component, and its blocks of an MCU.
+/// The codes of a component, and the number of its blocks per MCU.
 #[derive(Debug)]
 struct ComponentCodes {
     blocks: usize,
@@ -57,18 +60,19 @@ struct ComponentCodes {
 }
 
 impl Excerpts {
-    /// The file that was made last.
+    /// The most recent excerpt.
     pub fn file(&self) -> &[u8] {
         &self.file
     }
 
-    /// Makes the file of the pixels in `need` of a file with these `entry_points`, which belong to it. `None` if a decoder that skips what
-    /// it can of the whole file would read no more, if they do not fit it, or if its Huffman tables lack the codes that lead to a row.
+    /// Makes a file with the pixels in `need` from a file with these `entry_points`, which must belong to it. Returns
+    /// `None` if decoding the whole file with skipping would not read more, if the entry points do not match the file,
+    /// or if its Huffman tables do not have the codes for the leading MCUs.
     pub fn make(&mut self, file: &[u8], entry_points: &[u8], need: Span) -> Option<Shift> {
         let image = Sequential::of(file, &mut self.file)?;
         let (across, down) = image.mcus();
         if across < 2 {
-            // libjpeg reads the chroma of a very narrow image in another way
+            // libjpeg processes the chroma of a very narrow image differently.
             return None;
         }
         self.points.read(entry_points, &image)?;
@@ -103,21 +107,22 @@ impl Excerpts {
         Some(Shift { rows, columns, leading: leading * image.mcu.0 })
     }
 
-    /// Where the codes of a row of `mcus` begin and end.
+    /// Returns the begin and end of the codes of a row of `mcus`.
     fn ends(&self, mcus: Span, row: usize) -> Option<(Point, Point)> {
         let step = self.points.step;
         let begin = *self.points.get(row, mcus.left / step)?;
         Some((begin, *self.points.get(row, mcus.right.div_ceil(step))?))
     }
 
-    /// How far the DC coefficients in front of a row are from those that it follows in the excerpt.
+    /// Returns the difference between the DC coefficients before a row and those at the end of the previous row of the
+    /// excerpt.
     fn changes(&self, mcus: Span, row: usize) -> Option<[i32; COMPONENTS]> {
         let before = if row == mcus.top { Point::default() } else { self.ends(mcus, row - 1)?.1 };
         let (begin, _) = self.ends(mcus, row)?;
         Some(std::array::from_fn(|i| i32::from(begin.dc[i]) - i32::from(before.dc[i])))
     }
 
-    /// The MCUs that it takes to lead to a row.
+    /// Returns the number of leading MCUs that a row needs.
     fn leading(&self, mcus: Span, row: usize) -> Option<usize> {
         let mut most = 1;
         for (component, mut left) in self.codes.iter().zip(self.changes(mcus, row)?) {
@@ -131,7 +136,7 @@ impl Excerpts {
         Some(most)
     }
 
-    /// Appends the codes of `mcus` with `leading` MCUs in front of each row.
+    /// Appends the codes of `mcus`, with `leading` MCUs before each row.
     fn write(&mut self, data: &[u8], mcus: Span, leading: usize) -> Option<()> {
         let mut file = std::mem::take(&mut self.file);
         let mut bits = BitWriter::new(&mut file);
@@ -158,7 +163,8 @@ impl Excerpts {
         Some(())
     }
 
-    /// The codes of the MCUs in front of a row, without AC coefficients; returns how many of them come before those of the first block.
+    /// Appends the codes of a row's leading MCUs without AC coefficients. Returns the index at which AC coefficients of
+    /// the first block can be inserted.
     fn lead(&self, mut changes: [i32; COMPONENTS], leading: usize, lead: &mut Vec<Code>) -> Option<usize> {
         let mut first = None;
         for _ in 0..leading {
@@ -176,18 +182,18 @@ impl Excerpts {
     }
 }
 
-/// AC coefficients that take a number of bits.
+/// AC coefficients that take a certain number of bits.
 #[derive(Debug, Clone, Copy)]
 struct Filler {
-    /// Of the run of zeros and of the length.
+    /// The code for the run of zeros and the number of extra bits.
     code: Code,
-    /// Bits of each coefficient behind its code.
+    /// Number of extra bits of each coefficient, after its code.
     extra: u8,
     count: u8,
 }
 
 impl ComponentCodes {
-    /// The greatest DC difference that there is a code for on the way to one of `left`, which is not 0.
+    /// Returns the largest DC difference in the direction of `left`, which must not be 0, that has a code.
     fn difference(&self, left: i32) -> Option<i32> {
         let size = left.unsigned_abs();
         let length = (1..=size.ilog2() + 1)
@@ -197,7 +203,7 @@ impl ComponentCodes {
         Some(value * left.signum())
     }
 
-    /// The codes of a DC difference: of its length, and its bits.
+    /// Returns the codes of a DC difference: the code of its length, and its bits.
     fn dc_codes(&self, difference: i32) -> Option<[Code; 2]> {
         let length = difference.checked_abs()?.checked_ilog2().map_or(0, |log| log + 1);
         let code = Some(self.dc[length as usize]).filter(|code| code.length > 0)?;
@@ -206,7 +212,7 @@ impl ComponentCodes {
         Some([code, Code { bits, length: length as u8 }])
     }
 
-    /// For each number of bits modulo 8, AC coefficients of one block that take so many.
+    /// For each number of bits modulo 8, finds AC coefficients of one block that take this number of bits.
     fn fillers(&self) -> [Option<Filler>; 8] {
         let mut fillers = [None; 8];
         fillers[0] = Some(Filler { code: Code::default(), extra: 0, count: 0 });
@@ -215,7 +221,7 @@ impl ComponentCodes {
             if code.length == 0 || extra == 0 {
                 continue;
             }
-            // a block has 63 of them
+            // A block has 63 of them.
             for count in 1..=(63 / (run + 1)).min(7) as u8 {
                 let place = &mut fillers[usize::from(count * (code.length + extra) % 8)];
                 let is_fewer = place.is_none_or(|old: Filler| count < old.count);

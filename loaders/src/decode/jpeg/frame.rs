@@ -1,8 +1,9 @@
-//! The part of a JPEG that is decoded: aligned as libjpeg-turbo needs it, with the neighbours that chroma upsampling reads.
+//! The part of a JPEG that is decoded. It is aligned as libjpeg-turbo requires, and includes the neighbours that chroma
+//! upsampling reads.
 
 use crate::decode::region::Need;
 
-/// Rows and columns to decode, in the reduced image, ends excluded.
+/// The rows and columns to decode, in the reduced image. The ends are exclusive.
 pub(super) struct Frame {
     pub top: usize,
     pub left: usize,
@@ -11,14 +12,15 @@ pub(super) struct Frame {
 }
 
 impl Frame {
-    /// All of an image of `height` x `width`, at 1 / `reduction` of its size.
+    /// A whole image of `height` x `width` at 1 / `reduction` of its size.
     pub fn whole(height: u32, width: u32, reduction: u32) -> Self {
         let side = |pixels: u32| pixels.div_ceil(reduction) as usize;
         Self { top: 0, left: 0, bottom: side(height), right: side(width) }
     }
 
-    /// The frame around what is needed of this one: its left edge must be that of an iMCU of `block` columns, and chroma upsampling needs
-    /// a neighbour on both sides to give the same pixels as within the whole image.
+    /// Returns the smallest frame around the part `need` of this one. Its left edge must be the edge of an iMCU of
+    /// `block` columns. Chroma upsampling needs a neighbour on both sides to give the same pixels as in the whole
+    /// image.
     pub fn around(self, need: Need, reduction: u32, block: usize) -> Self {
         let reduction = reduction as usize;
         let block = block / reduction;

@@ -1,51 +1,55 @@
-//! The markers of a JPEG file, walked before libjpeg-turbo sees it: the size, what decoding costs, and whether the file is whole.
+//! Reads the markers of a JPEG file before libjpeg-turbo sees it, to find the size, the cost of decoding, and whether
+//! the file is complete.
 //!
-//! The walk finds markers as libjpeg does, so both see the same scans: bytes between segments are passed over, and a scan's data ends at
-//! the first marker that is neither a stuffed zero nor a restart.
+//! Markers are found in the same way as in libjpeg, so both see the same scans: bytes between segments are skipped, and
+//! a scan's data ends at the first marker that is neither a stuffed zero nor a restart.
 
 use crate::decode::region::Turn;
 use crate::memory::Cost;
 use crate::spec::ImageSpec;
 
-/// The most components of an image: four inks.
+/// Maximum number of components of an image: four inks.
 const COMPONENTS: usize = 4;
-/// Bytes of a block of coefficients.
+/// Number of bytes for a block of coefficients.
 const BLOCK: u64 = 128;
-/// Blocks that are passed in a second, at least: of a scan whose data says little more than "nothing new". (Data that says more is
-/// long, and its length bounds the time.)
+/// Minimum number of blocks per second for a scan whose data contains almost no information. (Data with more
+/// information is long, and its length bounds the time.)
 const BLOCKS_PER_SECOND: f64 = 5e7;
 
 const SOI: u8 = 0xd8;
 const EOI: u8 = 0xd9;
 const SOS: u8 = 0xda;
-/// Where EXIF data stand.
+/// The segment with EXIF data.
 const APP1: u8 = 0xe1;
-/// What such data begin with.
+/// The start of the EXIF data.
 const EXIF: &[u8] = b"Exif\0\0";
 
-/// What the markers say.
+/// The information from the markers.
 #[derive(Debug, Clone, Copy, PartialEq)]
 pub(super) struct Survey {
     pub height: u32,
     pub width: u32,
-    /// Bits of a sample.
+    /// Number of bits per sample.
     pub precision: u8,
     pub lossless: bool,
     pub scans: u32,
-    /// Bytes that are kept until the last scan has been read; 0 if the rows come as they are read.
+    /// Number of bytes that must be kept until the last scan has been read. 0 if rows are decoded as they are read.
     kept: u64,
-    /// Blocks that all scans pass.
+    /// Total number of blocks that all scans go through.
     blocks: u64,
     pub components: usize,
-    /// By the EXIF orientation.
+    /// From the EXIF orientation.
     pub turn: Turn,
 }
 
 impl Survey {
-    /// Walks a file; if it `is_whole`, by its checksum, and of one scan, to that scan's data and no further.
+    /// Reads the markers of a file. If `is_whole` (the file has a single scan and a valid checksum), stops at the
+    /// scan's data.
     ///
     /// # Errors
-    /// In words: no image, cut short, or scans that leave a part of a progressive image out.
+    ///
+    /// Returns a message if the file has no image, is truncated, or if its scans leave out a part of a progressive
+    /// image.
     pub fn of(file: &[u8], is_whole: bool) -> Result<Self, String> {
         let mut walk = Walk { file, at: 2 };
         let (mut frame, mut survey): (Option<Frame>, Option<Self>) = (None, None);
@@ -64,7 +68,7 @@ impl Survey {
                         break;
                     }
                 }
-                // SOF: all but DHT, JPG and DAC, which lie between them
+                // SOF: all markers in this range except DHT, JPG and DAC.
                 0xc0..=0xcf if !matches!(marker, 0xc4 | 0xc8 | 0xcc) => {
                     let body = walk.segment().ok_or_else(|| cut_short(false))?;
                     frame = Some(Frame::read(marker, body)?);
@@ -73,7 +77,7 @@ impl Survey {
                     let body = walk.segment().ok_or_else(|| cut_short(false))?;
                     turn = turn.or(body.strip_prefix(EXIF).map(Turn::of_exif));
                 }
-                // without a length
+                // Markers without a length.
                 0x01 | 0xd0..=SOI => {}
                 _ => drop(walk.segment().ok_or_else(|| cut_short(false))?),
             }
@@ -87,7 +91,7 @@ impl Survey {
         }
     }
 
-    /// What decoding the whole image costs, with `bytes` for each pixel; `spec` is its shape for messages.
+    /// Returns the cost of decoding the whole image with `bytes` per pixel. `spec` is its shape for messages.
     pub fn cost(&self, spec: ImageSpec, bytes: u64) -> Cost {
         let pixels = u64::from(self.height) * u64::from(self.width) * bytes;
         Cost { spec, memory: pixels + self.kept, scans: self.scans, seconds: self.blocks as f64 / BLOCKS_PER_SECOND }
@@ -105,7 +109,7 @@ pub(super) struct Walk<'a> {
 }
 
 impl<'a> Walk<'a> {
-    /// The next marker, behind any other bytes, stuffed zeros and fill bytes.
+    /// Returns the next marker. Skips other bytes, stuffed zeros and fill bytes.
     pub fn marker(&mut self) -> Option<u8> {
         loop {
             self.at += memchr::memchr(0xff, self.file.get(self.at..)?)?;
@@ -120,7 +124,7 @@ impl<'a> Walk<'a> {
         }
     }
 
-    /// The body of the segment behind a marker.
+    /// Returns the body of the segment after a marker.
     pub fn segment(&mut self) -> Option<&'a [u8]> {
         let rest = self.file.get(self.at..)?;
         let length = usize::from(u16::from_be_bytes(*rest.first_chunk()?));
@@ -130,18 +134,19 @@ impl<'a> Walk<'a> {
     }
 }
 
-/// A colour of the image.
+/// A colour component of the image.
 #[derive(Clone, Copy, Default)]
 struct Component {
     id: u8,
-    /// Its samples across and down, where the finest component has the most.
+    /// Its sampling factors. The finest component has the largest.
     across: u64,
     down: u64,
-    /// For each coefficient, bits that no scan has sent yet.
+    /// For each coefficient, the bits that no scan has sent yet.
     missing: Missing,
 }
 
-/// Bits of the 64 coefficients that are still to come; all of a coefficient that no scan has named.
+/// Number of bits that are still missing for each of the 64 coefficients. 255 if no scan has sent any bits of the
+/// coefficient.
 #[derive(Clone, Copy)]
 struct Missing([u8; 64]);
 
@@ -151,7 +156,6 @@ impl Default for Missing {
     }
 }
 
-/// The frame header.
 struct Frame {
     height: u32,
     width: u32,
@@ -181,7 +185,7 @@ impl Frame {
             *component = Component { id, across, down, ..Component::default() };
         }
         let (height, width) = (u16::from_be_bytes([h1, h0]).into(), u16::from_be_bytes([w1, w0]).into());
-        // the arithmetic kinds are those of Huffman's code plus 8
+        // The markers for arithmetic coding are those for Huffman coding plus 8.
         let (progressive, lossless) = (marker & 3 == 2, marker & 3 == 3);
         Ok(Self { height, width, precision, progressive, lossless, count, components })
     }
@@ -190,25 +194,25 @@ impl Frame {
         &self.components[..self.count]
     }
 
-    /// Samples of the finest component across and down.
+    /// Returns the sampling factors of the finest component.
     fn finest(&self) -> (u64, u64) {
         let most = |of: fn(&Component) -> u64| self.components().iter().map(of).max().unwrap_or(1);
         (most(|c| c.across), most(|c| c.down))
     }
 
-    /// Sides of the squares that are coded together: 8, or 1 if lossless.
+    /// Side length of the squares that are coded together: 8, or 1 if lossless.
     fn unit(&self) -> u64 {
         if self.lossless { 1 } else { 8 }
     }
 
-    /// Squares of all components that cover the whole image, the MCUs.
+    /// Returns the number of MCUs that cover the image.
     fn mcus(&self) -> u64 {
         let (across, down) = self.finest();
         let unit = self.unit();
         u64::from(self.width).div_ceil(across * unit) * u64::from(self.height).div_ceil(down * unit)
     }
 
-    /// The survey before the first scan, which holds all components if `whole`.
+    /// Creates the survey at the first scan. `whole` means that this scan has all components.
     fn survey(&self, whole: bool) -> Survey {
         let Self { height, width, precision, lossless, .. } = *self;
         let squares: u64 = self.components().iter().map(|c| self.mcus() * c.across * c.down).sum();
@@ -221,7 +225,7 @@ impl Frame {
         Survey { height, width, precision, lossless, scans, kept, blocks, components: self.count, turn }
     }
 
-    /// Notes what a scan sends; returns the blocks that it passes.
+    /// Records the bits that a scan sends. Returns the number of blocks that it goes through.
     fn scan(&mut self, body: &[u8]) -> Result<u64, String> {
         let wrong = || String::from("a scan header does not fit its frame");
         let (&count, rest) = body.split_first().ok_or_else(wrong)?;
@@ -236,11 +240,11 @@ impl Frame {
             let sent = component.missing.0.get_mut(usize::from(first)..=usize::from(last.min(63)));
             sent.unwrap_or(&mut []).fill(bits & 15);
         }
-        // a lossless square is one sample
+        // In lossless files, a unit is a single sample, so it counts less than a block.
         Ok(if self.lossless { squares / 8 } else { squares })
     }
 
-    /// Whether the scans have sent all bits of all coefficients. A sequential scan always does.
+    /// True if the scans have sent all bits of all coefficients. A sequential scan always does.
     fn is_complete(&self) -> bool {
         !self.progressive || self.components().iter().all(|component| component.missing.0 == [0; 64])
     }
@@ -266,7 +270,7 @@ mod tests {
         assert_eq!(progressive.cost(spec, 3).memory, progressive.kept + spec.values() as u64);
     }
 
-    /// Also behind an end marker of its own, where whole scans are missing.
+    /// This includes files that have an end marker but are missing whole scans.
     #[test]
     fn every_cut_is_noticed() {
         for file in [BASELINE, PROGRESSIVE] {

@@ -1,12 +1,13 @@
-//! JPEG by libjpeg-turbo: only the part of an image that is needed, at 1/1, 1/2 or 1/4 of its size. The one place that calls its C API.
+//! Decodes JPEG with libjpeg-turbo: only the needed part of an image, at 1/1, 1/2 or 1/4 of its size. Only this module
+//! calls its C API.
 //!
-//! The pixels equal those of a whole decode bit for bit, at each of the three sizes: the accurate integer DCT and smooth ("fancy")
-//! chroma upsampling, as in PIL and torchvision, with a margin for the neighbours that upsampling reads. CMYK and YCCK become RGB.
-//! The EXIF orientation is read here and applied by the decoder.
+//! The pixels are bit-identical to those of a whole decode, at each of the three sizes. It uses the accurate integer
+//! DCT and smooth ("fancy") chroma upsampling, as PIL and torchvision do, with a margin for the neighbours that
+//! upsampling reads. CMYK and YCCK are converted to RGB. The EXIF orientation is read here and applied by the decoder.
 //!
-//! Baseline, progressive and lossless files are read, coded by Huffman's code or arithmetically, of 8 bits (lossless: up to 8). A file
-//! that ends early, or whose data libjpeg-turbo finds to be wrong, is a fault; warnings after which all pixels are there (stray bytes
-//! between markers, say) are ignored, as PIL and TensorFlow do.
+//! Baseline, progressive and lossless files are supported, with Huffman or arithmetic coding and 8 bits per sample
+//! (lossless: up to 8). A file that ends early, or whose data libjpeg-turbo finds to be wrong, is a fault. Warnings
+//! that do not affect the pixels (for example about stray bytes between markers) are ignored, as in PIL and TensorFlow.
 
 mod bits;
 mod entry_points;
@@ -33,7 +34,7 @@ use excerpt::{Excerpts, Span};
 use frame::Frame;
 use markers::Survey;
 
-/// A decompressor, reused from image to image; one a thread.
+/// A decompressor, reused for all images. Each thread has its own.
 #[derive(Debug)]
 pub(crate) struct Jpeg {
     handle: raw::tjhandle,
@@ -41,10 +42,10 @@ pub(crate) struct Jpeg {
     excerpts: Excerpts,
 }
 
-// SAFETY: a handle belongs to no thread; it must not be used by two threads at once, and every use takes `&mut self`.
+// SAFETY: a handle is not bound to a thread. It must not be used by two threads at the same time, and every use takes
+// `&mut self`.
 unsafe impl Send for Jpeg {}
 
-/// The header of a file.
 #[derive(Debug, Clone, Copy)]
 pub(crate) struct Header {
     pub width: u32,
@@ -53,9 +54,9 @@ pub(crate) struct Header {
     subsampling: i32,
     lossless: bool,
     pub cost: Cost,
-    /// By the EXIF orientation.
+    /// From the EXIF orientation.
     pub turn: Turn,
-    /// Whether its record has entry points that belong to the file.
+    /// True if the record has entry points that belong to the file.
     has_entry_points: bool,
 }
 
@@ -69,12 +70,12 @@ impl Header {
         self.space == raw::TJCS_TJCS_GRAY as i32
     }
 
-    /// Whether the image is stored as four inks.
+    /// True if the image is stored as four inks.
     pub fn has_inks(&self) -> bool {
         self.space == raw::TJCS_TJCS_CMYK as i32 || self.space == raw::TJCS_TJCS_YCCK as i32
     }
 
-    /// The chroma's resolution, if the image is stored as luma and chroma, by the DCT.
+    /// Returns the chroma subsampling if the image is stored as luma and chroma with the DCT.
     pub fn planes(&self) -> Option<Subsamp> {
         if self.space != raw::TJCS_TJCS_YCbCr as i32 || self.lossless {
             return None;
@@ -90,7 +91,8 @@ impl Header {
         }
     }
 
-    /// Columns of an iMCU, if a part of the image can be decoded: the chroma subsampling is a usual one.
+    /// Returns the number of columns of an iMCU if parts of the image can be decoded, which requires a common chroma
+    /// subsampling.
     fn block(&self) -> Option<usize> {
         match self.subsampling {
             _ if self.lossless => None,
@@ -105,15 +107,14 @@ impl Header {
 }
 
 impl Jpeg {
-    /// A new decompressor.
     pub fn new(limits: Limits) -> Result<Self, Fault> {
-        // SAFETY: no precondition; a null pointer means failure.
+        // SAFETY: there are no preconditions. A null pointer means failure.
         let handle = unsafe { raw::tj3Init(raw::TJINIT_TJINIT_TRANSFORM as i32) };
         if handle.is_null() {
             return Err(fault("libjpeg-turbo gives no decompressor: out of memory".into()));
         }
         let mut jpeg = Self { handle, limits, excerpts: Excerpts::default() };
-        // SAFETY: the handle is new, and of the library that the `turbojpeg` crate bundles.
+        // SAFETY: the handle is new, and belongs to the library that the `turbojpeg` crate bundles.
         if !unsafe { warnings::listen(handle) } {
             return Err(fault("this libjpeg-turbo is not laid out like the one that trireme comes with".into()));
         }
@@ -122,8 +123,8 @@ impl Jpeg {
         Ok(jpeg)
     }
 
-    /// Reads the header of a file, of which it takes all markers to know that it is whole and what it costs, unless `entry_points` belong
-    /// to it: those are made of whole files.
+    /// Reads the header of a file. It reads all markers to check that the file is complete and to compute the cost.
+    /// This is not necessary if `entry_points` belong to the file, because they are made only for complete files.
     pub fn header(&mut self, file: &[u8], entry_points: &[u8]) -> Result<Header, Fault> {
         let has_entry_points = entry_points::belong(entry_points, file);
         let survey = Survey::of(file, has_entry_points).map_err(fault)?;
@@ -133,11 +134,11 @@ impl Jpeg {
         }
         let channels = if components == 1 { 1 } else { 3 };
         let bytes = if components == 4 { 4 } else { 3 };
-        // what is turned has its pixels twice
+        // A rotated image needs its pixels twice.
         let bytes = if turn.is_none() { bytes } else { bytes + 3 };
         let cost = survey.cost(ImageSpec::new(height, width, channels), bytes);
         self.limits.check("JPEG", file.len() as u64, &cost)?;
-        // SAFETY: the handle is alive; the library reads `len` bytes from the pointer and keeps neither.
+        // SAFETY: the handle is alive. The library reads `len` bytes from the pointer and does not keep it.
         let status = unsafe { raw::tj3DecompressHeader(self.handle, file.as_ptr(), file.len() as _) };
         self.check(status)?;
         let (w, h) = (self.get(raw::TJPARAM_TJPARAM_JPEGWIDTH), self.get(raw::TJPARAM_TJPARAM_JPEGHEIGHT));
@@ -148,8 +149,9 @@ impl Jpeg {
         Ok(Header { width, height, space, subsampling, lossless, cost, turn, has_entry_points })
     }
 
-    /// Decodes what is needed of the file whose header was read last, to `channels` (1 for a grey file, else 3), into `pixels`, which
-    /// keeps its memory. The `entry_points` that the header was read with spare it the reading of most other data.
+    /// Decodes the part `need` of the file whose header was read last into `pixels`, which can be reused. `channels` is
+    /// 1 for a grey file and 3 otherwise. With the `entry_points` that were passed to `header`, most of the other data
+    /// need not be read.
     pub fn decode(
         &mut self,
         file: &[u8],
@@ -184,7 +186,7 @@ impl Jpeg {
         Ok(part)
     }
 
-    /// Decodes a part of a file with entry points from an excerpt; no, if there is nothing to gain by that.
+    /// Decodes a part of a file with entry points from an excerpt. Returns false if that would not be faster.
     fn decode_excerpt(
         &mut self,
         excerpts: &mut Excerpts,
@@ -196,7 +198,7 @@ impl Jpeg {
     ) -> Result<bool, Fault> {
         let (top, left) = part.origin;
         let reduction = part.reduction as usize;
-        // chroma upsampling reads a row of chroma on both sides
+        // Chroma upsampling reads a row of chroma on both sides.
         let need = Span {
             top: reduction * top.saturating_sub(1),
             left: reduction * left,
@@ -207,7 +209,7 @@ impl Jpeg {
         let (top, left) = (top - shift.rows / reduction, left - shift.columns / reduction + shift.leading / reduction);
         let frame = Frame { top, left, bottom: top + part.rows, right: left + part.columns };
         let excerpt = excerpts.file();
-        // SAFETY: the handle is alive; the library reads `len` bytes from the pointer and keeps neither.
+        // SAFETY: the handle is alive. The library reads `len` bytes from the pointer and does not keep it.
         let status = unsafe { raw::tj3DecompressHeader(self.handle, excerpt.as_ptr(), excerpt.len() as _) };
         let decoded = self
             .check(status)
@@ -216,8 +218,8 @@ impl Jpeg {
         decoded.map(|()| true).map_err(|fault| Fault::EntryPoints(format!("what lies between them: {fault}")))
     }
 
-    /// Decodes the whole file whose header was read last to RGB, at 1 / `reduction` of its size (1, 2, 4 or 8); returns height and width.
-    /// A lossless file stays as large as it is.
+    /// Decodes the whole file whose header was read last to `channels`, at 1 / `reduction` of its size (1, 2, 4 or 8).
+    /// Returns height and width. A lossless file is not reduced.
     pub fn whole(
         &mut self,
         file: &[u8],
@@ -233,23 +235,24 @@ impl Jpeg {
         Ok((frame.rows(), frame.columns()))
     }
 
-    /// Decodes the planes of a file for which [`Header::planes`] gives a subsampling, at 1 / `reduction` of its size, one after another
-    /// and without padding.
+    /// Decodes the planes of a file for which [`Header::planes`] returns a subsampling, at 1 / `reduction` of its size.
+    /// The planes are stored one after the other without padding.
     pub fn planes(&mut self, file: &[u8], header: Header, reduction: u32, planes: &mut [u8]) -> Result<(), Fault> {
         self.set_frame(header, None, reduction)?;
         let Frame { bottom, right, .. } = Frame::whole(header.height, header.width, reduction);
-        // SAFETY: a function of numbers.
+        // SAFETY: a function of numbers only.
         let needed = unsafe { raw::tj3YUVBufSize(right as i32, 1, bottom as i32, header.subsampling) };
         if header.planes().is_none() || needed as usize > planes.len() {
             return Err(fault(format!("its planes take {needed} bytes; {} were expected", planes.len())));
         }
         let (source, length) = (file.as_ptr(), file.len() as _);
-        // SAFETY: the handle is alive; `planes` holds what the library said it writes for this size and subsampling.
+        // SAFETY: the handle is alive, and `planes` has at least the size that the library returned for this image size
+        // and subsampling.
         let status = unsafe { raw::tj3DecompressToYUV8(self.handle, source, length, planes.as_mut_ptr(), 1) };
         self.check(status)
     }
 
-    /// Decodes the frame that was set, to `rows` x `columns` x `channels`.
+    /// Decodes the frame that was set to `rows` x `columns` x `channels`.
     fn frame_to(
         &mut self,
         file: &[u8],
@@ -258,7 +261,7 @@ impl Jpeg {
         channels: u32,
         pixels: &mut Vec<u8>,
     ) -> Result<(), Fault> {
-        // libjpeg converts no colours of lossless files
+        // libjpeg does not convert the colours of lossless files.
         let repeats = header.lossless && header.is_grey() && channels == 3;
         let (format, bytes) = match channels {
             _ if header.has_inks() => (raw::TJPF_TJPF_CMYK, 4),
@@ -274,12 +277,13 @@ impl Jpeg {
         }
         let (source, length) = (file.as_ptr(), file.len() as _);
         let pitch = (columns * bytes) as i32;
-        // SAFETY: the handle is alive; `pixels` holds `rows` rows of `pitch` bytes, and the region and scale that were set make the
-        // library write just these: `file` is memory of this process that nobody changes, so the size is that of the header.
+        // SAFETY: the handle is alive. `pixels` has `rows` rows of `pitch` bytes, and with the region and scale that
+        // were set, the library writes exactly these. `file` is memory of this process that nobody changes, so its size
+        // is still the one in the header.
         let status = unsafe { raw::tj3Decompress8(self.handle, source, length, pixels.as_mut_ptr(), pitch, format) };
         self.check(status)?;
         if header.has_inks() {
-            // YCCK files are always inverted
+            // YCCK files are always inverted.
             let inverted = header.space == raw::TJCS_TJCS_YCCK as i32 || has_adobe_marker(file);
             to_rgb(&mut pixels[..needed], inverted);
         }
@@ -290,9 +294,10 @@ impl Jpeg {
         Ok(())
     }
 
-    /// Sets the scale and the region of the next decode, and the memory that it may take; without a frame, all of the image.
+    /// Sets the scale, the region and the memory limit of the next decode. Without a frame, the region is the whole
+    /// image.
     fn set_frame(&mut self, header: Header, frame: Option<&Frame>, reduction: u32) -> Result<(), Fault> {
-        // for images of several scans, which libjpeg keeps whole
+        // For images with several scans, which libjpeg keeps in memory.
         let mib = header.cost.memory.div_ceil(1 << 20) + 64;
         self.set(raw::TJPARAM_TJPARAM_MAXMEMORY, mib.try_into().unwrap_or(i32::MAX))?;
         let scale = raw::tjscalingfactor { num: 1, denom: reduction as i32 };
@@ -306,7 +311,7 @@ impl Jpeg {
                 w: frame.columns() as i32,
                 h: frame.rows() as i32,
             },
-            // for other subsamplings the library refuses regions, even that of the whole image
+            // For other subsamplings the library rejects every region, even the whole image.
             None => raw::tjregion { x: 0, y: 0, w: 0, h: 0 },
         };
         // SAFETY: the handle is alive.
@@ -325,13 +330,15 @@ impl Jpeg {
         unsafe { raw::tj3Get(self.handle, parameter as i32) }
     }
 
-    /// Turns a status and the warnings since the last call into a result; the head of this file says which warnings are faults.
+    /// Converts a status and the warnings since the last call to a result. The comment at the top of this file says
+    /// which warnings are faults.
     fn check(&mut self, status: i32) -> Result<(), Fault> {
         let warnings = warnings::take();
         if status == 0 {
             return Ok(());
         }
-        // SAFETY: the handle is alive; the text belongs to the handle, ends with 0 and is copied before the handle's next use.
+        // SAFETY: the handle is alive. The text belongs to the handle, ends with 0, and is copied before the next use
+        // of the handle.
         let text = unsafe { CStr::from_ptr(raw::tj3GetErrorStr(self.handle)) }.to_string_lossy();
         if warnings.explain(&text) {
             return warnings.verdict().map_err(fault);
@@ -342,7 +349,7 @@ impl Jpeg {
 
 impl Drop for Jpeg {
     fn drop(&mut self) {
-        // SAFETY: the handle is alive and never used again.
+        // SAFETY: the handle is alive and is never used again.
         unsafe { raw::tj3Destroy(self.handle) }
     }
 }

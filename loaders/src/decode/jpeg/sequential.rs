@@ -1,12 +1,12 @@
-//! The header of a sequential JPEG file whose one scan has all of its data: what must be known to find blocks in that data, and to make a
-//! JPEG file of some of them.
+//! The header of a sequential JPEG file with a single scan. It has the information for finding blocks in the scan's
+//! data, and for making a JPEG file from some of them.
 
 use super::bits::Definition;
 use super::markers::Walk;
 
-/// The most components: luma and chroma. Files of four inks are left alone.
+/// Maximum number of components: luma and chroma. Files with four inks are not supported here.
 pub(super) const COMPONENTS: usize = 3;
-/// Kinds of Huffman tables of each kind that a file may have at once.
+/// Maximum number of Huffman tables per class (DC and AC).
 const TABLES: usize = 4;
 
 const DHT: u8 = 0xc4;
@@ -19,41 +19,41 @@ const APP0: u8 = 0xe0;
 const APP14: u8 = 0xee;
 const COMMENT: u8 = 0xfe;
 
-/// A colour of the image.
+/// A colour component of the image.
 #[derive(Debug, Clone, Copy)]
 pub(super) struct Component<'a> {
-    /// Blocks of an MCU.
+    /// Number of blocks per MCU.
     pub blocks: usize,
     pub dc: Definition<'a>,
     pub ac: Definition<'a>,
 }
 
-/// What the header says.
+/// The contents of the header.
 #[derive(Debug, Clone, Copy)]
 pub(super) struct Sequential<'a> {
     pub width: usize,
     pub height: usize,
-    /// Pixels of an MCU across and down.
+    /// Width and height of an MCU in pixels.
     pub mcu: (usize, usize),
     components: [Option<Component<'a>>; COMPONENTS],
-    /// What follows the scan's header.
+    /// The data after the scan's header.
     pub data: &'a [u8],
-    /// Where height and width stand in the header that was copied.
+    /// Offset of height and width in the copied header.
     size_at: usize,
 }
 
-/// The frame header.
 struct Frame<'a> {
     height: usize,
     width: usize,
-    /// Of each component: id, sampling across and down, quantisation table.
+    /// For each component: id, sampling factors, quantisation table.
     components: &'a [[u8; 3]],
     size_at: usize,
 }
 
 impl<'a> Sequential<'a> {
-    /// Reads the header of a file and copies to `header` what decoding needs of it; `None` if the file is of another kind: progressive,
-    /// lossless or coded arithmetically, of several scans, four inks or more than 8 bits, or with restart intervals.
+    /// Reads the header of a file and copies the parts that decoding needs to `header`. Returns `None` if the file is
+    /// not supported: if it is progressive, lossless or arithmetically coded, or has several scans, four inks, more
+    /// than 8 bits or restart intervals.
     pub fn of(file: &'a [u8], header: &mut Vec<u8>) -> Option<Self> {
         header.clear();
         header.extend_from_slice(file.get(..2)?);
@@ -85,22 +85,22 @@ impl<'a> Sequential<'a> {
         }
     }
 
-    /// Its components, in the order of their blocks in an MCU.
+    /// The components, in the order of their blocks in an MCU.
     pub fn components(&self) -> impl Iterator<Item = &Component<'a>> {
         self.components.iter().flatten()
     }
 
-    /// MCUs across and down.
+    /// Number of MCUs across and down.
     pub fn mcus(&self) -> (usize, usize) {
         (self.width.div_ceil(self.mcu.0), self.height.div_ceil(self.mcu.1))
     }
 
-    /// Blocks of an MCU.
+    /// Number of blocks per MCU.
     pub fn blocks(&self) -> usize {
         self.components().map(|component| component.blocks).sum()
     }
 
-    /// Writes another size into the header that was copied; `None` if it is none that a JPEG can have.
+    /// Writes another size into the copied header. Returns `None` if a JPEG cannot have this size.
     pub fn resize(&self, header: &mut [u8], width: usize, height: usize) -> Option<()> {
         let size = header.get_mut(self.size_at..self.size_at + 4)?;
         size[..2].copy_from_slice(&u16::try_from(height).ok()?.to_be_bytes());
@@ -118,7 +118,7 @@ impl<'a> Frame<'a> {
         (fits && height > 0 && width > 0).then_some(Self { height, width, components, size_at })
     }
 
-    /// The file of this frame whose scan header is `body`, with the tables that were defined before it.
+    /// Combines this frame with the scan header `body` and the tables that were defined before it.
     fn scan(
         self,
         body: &[u8],
@@ -137,7 +137,7 @@ impl<'a> Frame<'a> {
         for ((place, &[id, tables]), &[own, sampling, _]) in components.iter_mut().zip(selectors).zip(self.components) {
             let (across, down) = (usize::from(sampling >> 4), usize::from(sampling & 15));
             let is_usual = (1..=4).contains(&across) && (1..=4).contains(&down) && id == own;
-            // what a lone component's sampling means, programs do not agree on
+            // Programs do not agree on the meaning of the sampling factors of a single component.
             if !is_usual || selectors.len() == 1 && sampling != 0x11 {
                 return None;
             }

@@ -1,8 +1,9 @@
-//! Every warning of libjpeg-turbo while it reads one image. TurboJPEG tells the first alone, and that may be a harmless one.
+//! Collects all warnings of libjpeg-turbo while it reads one image. TurboJPEG only returns the first one, which may be
+//! harmless.
 //!
-//! libjpeg calls a function of its error manager for each warning. A decompressor of TurboJPEG that can transform, too, begins with the
-//! pointer to that manager; [`listen`] puts a function of ours before the one that is there. The manager's layout is part of libjpeg's
-//! interface and has been the same since its version 6.
+//! libjpeg calls a function of its error manager for each warning. A TurboJPEG instance that can also transform begins
+//! with the pointer to that manager. [`listen`] replaces the function by our own, which then calls the original. The
+//! manager's layout is part of libjpeg's interface and has not changed since version 6.
 
 use std::cell::Cell;
 use std::ffi::{CStr, c_char, c_int, c_long};
@@ -10,12 +11,12 @@ use std::sync::OnceLock;
 
 use turbojpeg::raw::tjhandle;
 
-/// Room that libjpeg asks for a message.
+/// Buffer size that libjpeg requires for a message.
 const LENGTH: usize = 200;
-/// More bytes than a decompressor of TurboJPEG has, the error manager included.
+/// An upper bound on the size in bytes of a TurboJPEG instance, including the error manager.
 const INSTANCE: usize = 1 << 14;
 
-/// Warnings after which all pixels are there: stray bytes between segments, odd fields of headers.
+/// Warnings that do not affect the pixels: stray bytes between segments, unusual header fields.
 const HARMLESS: [&str; 4] = [
     "extraneous bytes before marker",
     "Invalid SOS parameters for sequential",
@@ -26,18 +27,18 @@ const HARMLESS: [&str; 4] = [
 /// The warnings of one image.
 #[derive(Clone, Copy)]
 pub(super) struct Warnings {
-    /// Whether there was any.
+    /// True if there was any warning.
     any: bool,
     first: Message,
     /// How often data ended too early.
     premature: u32,
     /// How often data was wrong.
     damaged: u32,
-    /// The first that is no harmless one; an early end comes before all others.
+    /// The first warning that is not harmless. An early end has precedence over others.
     worst: Option<Message>,
 }
 
-/// A formatted message; ends with 0.
+/// A formatted message that ends with 0.
 type Message = [u8; LENGTH];
 
 /// The beginning of libjpeg's `jpeg_error_mgr`.
@@ -54,7 +55,7 @@ struct ErrorManager {
     num_warnings: c_long,
 }
 
-/// The beginning of libjpeg's structures of compression and decompression.
+/// The beginning of libjpeg's compression and decompression structures.
 #[repr(C)]
 struct Common {
     err: *mut ErrorManager,
@@ -62,7 +63,7 @@ struct Common {
 
 type EmitMessage = unsafe extern "C" fn(*mut Common, c_int);
 
-/// TurboJPEG's own function, the same for all decompressors.
+/// TurboJPEG's own function. It is the same for all decompressors.
 static THEIRS: OnceLock<EmitMessage> = OnceLock::new();
 
 thread_local! {
@@ -71,19 +72,22 @@ thread_local! {
 
 const NONE: Warnings = Warnings { any: false, first: [0; LENGTH], premature: 0, damaged: 0, worst: None };
 
-/// Lets the warnings of `handle`, made by `tj3Init(TJINIT_TRANSFORM)` and not used yet, be counted; no, if it is laid out otherwise.
+/// Starts counting the warnings of `handle`, which must be a new instance from `tj3Init(TJINIT_TRANSFORM)`. Returns
+/// false if its memory layout is different.
 ///
 /// # Safety
-/// `handle` is alive, and a decompressor of the TurboJPEG that the `turbojpeg` crate bundles.
+///
+/// `handle` must be alive, and a decompressor of the TurboJPEG that the `turbojpeg` crate bundles.
 pub(super) unsafe fn listen(handle: tjhandle) -> bool {
     let start = handle.addr();
-    // SAFETY: the instance is larger than a pointer, and begins with libjpeg's compressor, whose first field is the error manager.
+    // SAFETY: the instance is larger than a pointer and begins with libjpeg's compressor, whose first field is the
+    // error manager.
     let manager = unsafe { (*handle.cast::<Common>()).err };
-    // the manager lies in the instance itself: any other layout is noticed here
+    // The manager is inside the instance itself, so this check detects any other layout.
     if !(start..start + INSTANCE).contains(&manager.addr()) || !manager.is_aligned() {
         return false;
     }
-    // SAFETY: as just seen, the pointer leads into the instance, where TurboJPEG keeps the manager.
+    // SAFETY: the check above shows that the pointer points into the instance, where TurboJPEG keeps the manager.
     let manager = unsafe { &mut *manager };
     let as_new = manager.trace_level == 0 && manager.num_warnings == 0 && manager.format_message.is_some();
     match manager.emit_message {
@@ -95,17 +99,17 @@ pub(super) unsafe fn listen(handle: tjhandle) -> bool {
     }
 }
 
-/// Forgets the warnings of this thread and returns them.
+/// Returns the warnings of this thread and clears them.
 pub(super) fn take() -> Warnings {
     WARNINGS.replace(NONE)
 }
 
-/// In the place of TurboJPEG's function: a level below 0 is a warning.
+/// Replaces TurboJPEG's function. A level below 0 is a warning.
 unsafe extern "C" fn note(common: *mut Common, level: c_int) {
     if level < 0 {
         let mut text: Message = [0; LENGTH];
-        // SAFETY: libjpeg passes the structure that it works on, whose manager is alive and was seen to have this function; it writes at
-        // most `LENGTH` bytes, the last of them 0.
+        // SAFETY: libjpeg passes the structure that it works on. Its manager is alive and `listen` checked that it has
+        // this function. The function writes at most `LENGTH` bytes, and the last one is 0.
         unsafe {
             if let Some(format) = (*(*common).err).format_message {
                 format(common, text.as_mut_ptr().cast());
@@ -116,8 +120,8 @@ unsafe extern "C" fn note(common: *mut Common, level: c_int) {
         WARNINGS.set(warnings);
     }
     if let Some(theirs) = THEIRS.get() {
-        // SAFETY: the arguments are those that the function expects. It does not jump out of this one, since TJPARAM_STOPONWARNING is
-        // off.
+        // SAFETY: these are the arguments that the function expects. It does not use longjmp, because
+        // TJPARAM_STOPONWARNING is off.
         unsafe { theirs(common, level) }
     }
 }
@@ -139,12 +143,12 @@ impl Warnings {
         }
     }
 
-    /// Whether `text`, the library's last message, is one of a warning rather than of an error that followed.
+    /// Returns true if `text`, the library's last message, is a warning. If it is false, an error followed.
     pub fn explain(&self, text: &str) -> bool {
         self.any && words(&self.first) == text
     }
 
-    /// What makes the image unusable, if anything does: an early end, else the first other fault.
+    /// Returns the reason why the image is unusable, if there is one: an early end, or else the first other fault.
     pub fn verdict(&self) -> Result<(), String> {
         match &self.worst {
             None => Ok(()),

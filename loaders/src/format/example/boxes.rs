@@ -1,4 +1,5 @@
-//! The boxes of objects in an image, as records hold them: four lists of floats, in parts of its height and width.
+//! The bounding boxes of objects, as records store them: four lists of floats, as fractions of the image's height and
+//! width.
 
 use crate::format::protobuf::{Fields, Value};
 
@@ -9,16 +10,12 @@ pub(super) const XMAX: &str = "image/object/bbox/xmax";
 /// The keys of the four lists, in the order of [`BoundingBox`].
 pub(super) const KEYS: [&str; 4] = [YMIN, XMIN, YMAX, XMAX];
 
-/// A box around an object: edges in parts of the image's height and width, 0 to 1.
+/// A box around an object. The edges are fractions of the image's height and width, 0 to 1.
 #[derive(Debug, Clone, Copy, PartialEq)]
 pub struct BoundingBox {
-    /// Upper edge.
     pub ymin: f32,
-    /// Left edge.
     pub xmin: f32,
-    /// Lower edge.
     pub ymax: f32,
-    /// Right edge.
     pub xmax: f32,
 }
 
@@ -27,7 +24,7 @@ pub struct BoundingBox {
 pub(super) struct Floats<'a>(pub &'a [u8]);
 
 impl<'a> Floats<'a> {
-    /// The values, packed or not; what is malformed ends them.
+    /// Iterates over the values, packed or not. Stops at malformed data.
     fn values(self) -> impl Iterator<Item = f32> + use<'a> {
         let (mut fields, mut packed): (_, &[u8]) = (Fields(self.0), &[]);
         std::iter::from_fn(move || {
@@ -46,21 +43,20 @@ impl<'a> Floats<'a> {
     }
 }
 
-/// The boxes of the objects in an image; none if the record has no such keys.
+/// The boxes of the objects in an image. Empty if the record does not have these keys.
 #[derive(Debug, Clone, Copy, Default, PartialEq, Eq)]
 pub struct Boxes<'a>(pub(super) [Floats<'a>; 4]);
 
 impl<'a> Boxes<'a> {
-    /// Whether there is no box.
     pub fn is_empty(self) -> bool {
         self.0[0].values().next().is_none()
     }
 
-    /// The boxes, in order; edges beyond the image are moved to its border.
+    /// Iterates over the boxes in order. Edges outside the image are moved to its border.
     pub fn iter(self) -> impl Iterator<Item = BoundingBox> + use<'a> {
         let [ymin, xmin, ymax, xmax] = self.0.map(Floats::values);
         let each = ymin.zip(xmin).zip(ymax.zip(xmax));
-        // a number that is none counts as 0
+        // NaN counts as 0.
         let edge = |value: f32| if value.is_nan() { 0.0 } else { value.clamp(0.0, 1.0) };
         each.map(move |((ymin, xmin), (ymax, xmax))| BoundingBox {
             ymin: edge(ymin),
@@ -70,24 +66,23 @@ impl<'a> Boxes<'a> {
         })
     }
 
-    /// The numbers of values in the four lists, if they differ.
+    /// Returns the lengths of the four lists if they differ.
     pub(super) fn uneven(self) -> Option<[usize; 4]> {
         let counts = self.0.map(|list| list.values().count());
         counts.iter().any(|&count| count != counts[0]).then_some(counts)
     }
 }
 
-/// The lists of boxes on their way into a record.
+/// Lists of boxes for writing a record.
 #[derive(Debug, Clone, Default, PartialEq, Eq)]
 pub struct BoxLists([Vec<u8>; 4]);
 
 impl BoxLists {
-    /// Removes all boxes.
     pub fn clear(&mut self) {
         self.0.iter_mut().for_each(Vec::clear);
     }
 
-    /// Puts these boxes in place of those that are there.
+    /// Replaces the boxes by these.
     pub fn set(&mut self, boxes: &[BoundingBox]) {
         self.clear();
         if boxes.is_empty() {
@@ -100,7 +95,6 @@ impl BoxLists {
         }
     }
 
-    /// The boxes.
     pub fn boxes(&self) -> Boxes<'_> {
         Boxes(std::array::from_fn(|axis| Floats(&self.0[axis])))
     }

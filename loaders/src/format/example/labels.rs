@@ -1,28 +1,28 @@
-//! The labels of an image in a record: the values of an Int64List. Where images have one label there is one; where they may have several,
-//! any number.
+//! The labels of an image in a record: the values of an Int64List. A single-label data set has exactly one value per
+//! record. A multi-label data set has any number.
 
 use crate::fault::{ExampleFault, Malformed};
 use crate::format::protobuf::{Fields, Value, nested, put_header, put_varint, varint, varint_length};
 
 pub(super) const LABEL: &str = "image/class/label";
-/// What TensorFlow Datasets call it; the name above goes before it.
+/// The name that TensorFlow Datasets uses. If a record has both, the name above has precedence.
 pub(super) const TFDS_LABEL: &str = "label";
 
-/// The labels of an image: the bytes of an Int64List that holds none or several; nothing where there is just the one of
-/// [`Example::label`](super::Example::label).
+/// The labels of an image, if there is not exactly one: the bytes of an Int64List. `None` if there is exactly one
+/// label, which is in [`Example::label`](super::Example::label).
 #[derive(Debug, Clone, Copy, Default, PartialEq, Eq)]
 pub struct Labels<'a>(pub(super) Option<&'a [u8]>);
 
 impl<'a> Labels<'a> {
-    /// Whether there are none or several.
+    /// True if there is not exactly one label.
     pub fn is_list(self) -> bool {
         self.0.is_some()
     }
 
-    /// The labels as stored, where there are none or several; else nothing.
+    /// Iterates over the stored labels if there is not exactly one. Otherwise the iterator is empty.
     pub fn iter(self) -> impl Iterator<Item = i64> + use<'a> {
         let mut values = Values::of(self.0.unwrap_or(&[]));
-        // a list that was parsed is sound
+        // The list has already been parsed without an error.
         std::iter::from_fn(move || values.next().ok().flatten())
     }
 }
@@ -53,15 +53,15 @@ impl<'a> Values<'a> {
     }
 }
 
-/// What a record says of its image's class or classes.
+/// The class or classes of a record's image.
 #[derive(Debug, Clone, Copy, PartialEq, Eq)]
 pub(super) struct Found<'a> {
-    /// The first label; 0 if there is none.
+    /// The first label, or 0 if there is no label.
     pub label: i64,
     pub labels: Labels<'a>,
 }
 
-/// Reads the list of integers of a feature, all of it.
+/// Reads the whole list of integers of a feature.
 pub(super) fn read<'a>(feature: &'a [u8], key: &'static str) -> Result<Found<'a>, ExampleFault> {
     let mut fields = Fields(feature);
     while let Some((number, value)) = fields.next()? {
@@ -78,17 +78,17 @@ pub(super) fn read<'a>(feature: &'a [u8], key: &'static str) -> Result<Found<'a>
     Err(ExampleFault::WrongType { key, expected: "64-bit integer" })
 }
 
-/// Labels on their way into a record.
+/// Labels for writing a record.
 #[derive(Debug, Clone, Default, PartialEq, Eq)]
 pub struct LabelList {
-    /// Of an Int64List.
+    /// The encoded Int64List.
     bytes: Vec<u8>,
     first: i64,
     count: usize,
 }
 
 impl LabelList {
-    /// Puts these labels in place of those that are there.
+    /// Replaces the labels by these.
     pub fn set(&mut self, labels: &[i64]) {
         self.bytes.clear();
         (self.first, self.count) = (labels.first().copied().unwrap_or(0), labels.len());
@@ -98,12 +98,12 @@ impl LabelList {
         }
     }
 
-    /// The first label; 0 if there is none.
+    /// The first label, or 0 if there is no label.
     pub fn first(&self) -> i64 {
         self.first
     }
 
-    /// The labels, as an example has them.
+    /// The labels in the form that an example has.
     pub fn labels(&self) -> Labels<'_> {
         Labels(Some(self.bytes.as_slice()).filter(|_| self.count != 1))
     }
@@ -114,12 +114,12 @@ impl LabelList {
     }
 }
 
-/// The tag of a field 1 of known length: the features of an example, and each entry of them.
+/// The tag of a length-delimited field 1: the features of an example, and each of their entries.
 const FIRST_FIELD: u64 = 1 << 3 | 2;
 
-/// The label, if its entry stands whole in `head`, which may end anywhere.
+/// Returns the label if `head` contains its whole entry. `head` may end anywhere.
 pub(crate) fn label(mut head: &[u8]) -> Option<i64> {
-    // the features end beyond
+    // Only read the length of the features, because they may extend beyond `head`.
     length(&mut head)?;
     loop {
         let size = usize::try_from(length(&mut head)?).ok()?;
@@ -135,7 +135,7 @@ fn length(bytes: &mut &[u8]) -> Option<u64> {
     (varint(bytes).ok()? == FIRST_FIELD).then(|| varint(bytes).ok())?
 }
 
-/// One entry of the map: key = 1, value = 2.
+/// Reads one entry of the map: key = 1, value = 2.
 fn of_entry(entry: &[u8]) -> Option<i64> {
     let (mut key, mut feature): (&[u8], &[u8]) = (&[], &[]);
     let mut fields = Fields(entry);
@@ -147,20 +147,21 @@ fn of_entry(entry: &[u8]) -> Option<i64> {
         }
     }
     let found = if key == LABEL.as_bytes() { read(feature, LABEL).ok()? } else { return None };
-    // none or several labels are for a reader of the whole record
+    // Records with zero or several labels are left to a reader of the whole record.
     (!found.labels.is_list()).then_some(found.label)
 }
 
-/// Appends `payload` to `out` with `labels` in place of its label, or of all of them.
+/// Appends `payload` to `out` and replaces its label, or all of its labels, by `labels`.
 ///
 /// # Errors
-/// A payload that is no tf.Example, or has no label.
+///
+/// Returns an error if the payload is not a tf.Example or has no label.
 pub fn relabel(payload: &[u8], labels: &LabelList, out: &mut Vec<u8>) -> Result<(), ExampleFault> {
     let entries = entries(payload)?;
     let key = [LABEL, TFDS_LABEL].into_iter().find(|key| entries.iter().any(|entry| entry.key == key.as_bytes()));
     let key = key.ok_or(ExampleFault::Missing(LABEL))?;
     let own = own_entry(key, labels);
-    // the entry stands where the first one stood
+    // The new entry replaces the first of the old ones.
     let first = entries.iter().position(|entry| entry.key == key.as_bytes());
     let kept = entries.iter().enumerate().filter_map(|(at, entry)| match entry.key == key.as_bytes() {
         true => (Some(at) == first).then_some(own.as_slice()),
@@ -175,11 +176,11 @@ pub fn relabel(payload: &[u8], labels: &LabelList, out: &mut Vec<u8>) -> Result<
 /// An entry of the map of features.
 struct Entry<'a> {
     key: &'a [u8],
-    /// All of it, with its tag and length.
+    /// The whole entry, with its tag and length.
     bytes: &'a [u8],
 }
 
-/// The entries of all maps of a payload, in order.
+/// Returns the entries of all maps of a payload, in order.
 fn entries(payload: &[u8]) -> Result<Vec<Entry<'_>>, Malformed> {
     let (mut found, mut example) = (Vec::new(), Fields(payload));
     while let Some((number, value)) = example.next()? {
@@ -196,7 +197,7 @@ fn entries(payload: &[u8]) -> Result<Vec<Entry<'_>>, Malformed> {
     Ok(found)
 }
 
-/// The key of an entry.
+/// Returns the key of an entry.
 fn key(entry: &[u8]) -> Result<&[u8], Malformed> {
     let (mut key, mut fields): (&[u8], _) = (&[], Fields(entry));
     while let Some((number, value)) = fields.next()? {
@@ -207,7 +208,7 @@ fn key(entry: &[u8]) -> Result<&[u8], Malformed> {
     Ok(key)
 }
 
-/// The entry of labels, with its tag and length.
+/// Encodes the entry of the labels, with its tag and length.
 fn own_entry(key: &str, labels: &LabelList) -> Vec<u8> {
     let (mut out, list) = (Vec::new(), labels.bytes().len());
     put_header(1, nested(key.len()) + nested(nested(list)), &mut out);
@@ -285,7 +286,7 @@ mod label_tests {
         assert_eq!(label(&payload), Some(811));
         let found = (0..payload.len()).find(|&n| label(&payload[..n]) == Some(811)).unwrap();
         assert!(found < 1024, "{found}");
-        // whatever is cut off or damaged: the label or none
+        // For any truncated or damaged data, the result is the label or `None`.
         for n in 0..found {
             assert_eq!(label(&payload[..n]), None, "{n}");
         }

@@ -14,22 +14,20 @@ pub(super) const CHANNELS: &str = "image/channels";
 pub(super) const TEXT: &str = "image/class/text";
 pub(super) const ENTRY_POINTS: &str = "image/jpeg/entry_points";
 pub(super) const FILENAME: &str = "image/filename";
-/// What TensorFlow Datasets call the image file; the name above goes before it.
+/// The name that TensorFlow Datasets uses for the image file. If a record has both, `image/encoded` has precedence.
 pub(super) const TFDS_IMAGE: &str = "image";
 
-/// How `image/encoded` is to be read.
+/// The format of `image/encoded`.
 #[derive(Debug, Clone, Copy, PartialEq, Eq)]
 pub enum Format {
-    /// Plain bytes, rows of interleaved channels (H, W, C).
+    /// Plain bytes: rows of interleaved channels (H, W, C).
     Raw,
-    /// A PNG file.
     Png,
-    /// A JPEG file.
     Jpeg,
 }
 
 impl Format {
-    /// The name as written to `image/format`.
+    /// The name in `image/format`.
     pub const fn name(self) -> &'static str {
         match self {
             Self::Raw => "RAW",
@@ -38,7 +36,7 @@ impl Format {
         }
     }
 
-    /// The format of a file by its first bytes.
+    /// Detects the format of a file from its first bytes.
     pub(super) fn of_file(file: &[u8]) -> Option<Self> {
         if file.starts_with(b"\x89PNG\r\n\x1a\n") {
             Some(Self::Png)
@@ -49,7 +47,7 @@ impl Format {
         }
     }
 
-    /// The format of that name, in any case; JPG is JPEG.
+    /// Returns the format with this name, ignoring case. JPG means JPEG.
     pub(super) fn parse(name: &[u8]) -> Option<Self> {
         if name.eq_ignore_ascii_case(b"RAW") {
             Some(Self::Raw)
@@ -72,37 +70,38 @@ impl fmt::Display for Format {
 /// One image with its label, borrowed from a record.
 #[derive(Debug, Clone, Copy, PartialEq, Eq)]
 pub struct Example<'a> {
-    /// The image's bytes, in `format`.
+    /// The image's bytes in `format`.
     pub encoded: &'a [u8],
-    /// What `encoded` holds.
+    /// The format of `encoded`.
     pub format: Format,
-    /// Rows; 0 if the record has no such key.
+    /// Number of rows, or 0 if the record does not have the key.
     pub height: u32,
-    /// Columns; 0 if the record has no such key.
+    /// Number of columns, or 0 if the record does not have the key.
     pub width: u32,
-    /// Channels; 0 if the record has no such key.
+    /// Number of channels, or 0 if the record does not have the key.
     pub channels: u32,
-    /// The label as stored; `label_offset` of the data set is not yet subtracted. Of several the first; 0 if there is none.
+    /// The label as stored, before `label_offset` of the data set is subtracted. If there are several labels, the first
+    /// one. If there is no label, 0.
     pub label: i64,
-    /// All labels, where there are none or several.
+    /// All labels if there is not exactly one.
     pub labels: Labels<'a>,
-    /// The class's name; empty if absent, cut at the first byte that is not UTF-8.
+    /// The name of the class. Empty if missing. Truncated before the first byte that is not UTF-8.
     pub text: &'a str,
-    /// The name of the image's file; empty if absent, cut at the first byte that is not UTF-8.
+    /// The name of the image's file. Empty if missing. Truncated before the first byte that is not UTF-8.
     pub filename: &'a str,
-    /// Boxes of objects in the image.
+    /// Bounding boxes of objects in the image.
     pub boxes: Boxes<'a>,
-    /// Places in a JPEG's data where decoding can begin, as [`crate::decode::entry_points`] makes them; empty if absent.
+    /// Positions in a JPEG's data where decoding can begin, made by [`crate::decode::entry_points`]. Empty if missing.
     pub entry_points: &'a [u8],
 }
 
-/// Appends the message to `out`: keys in sorted order, integer lists packed, every key always present but those of boxes and entry
-/// points, so equal examples give equal bytes.
+/// Appends the message to `out`. Keys are sorted, integer lists are packed, and all keys are present, except that boxes
+/// and entry points can be missing. So equal examples give equal bytes.
 pub fn encode(e: &Example<'_>, out: &mut Vec<u8>) {
     encode_with(e, &[], out);
 }
 
-/// Like [`encode`], with further keys that hold byte strings, such as `image/class/synset`.
+/// Like [`encode`], with additional keys that have byte strings, such as `image/class/synset`.
 pub fn encode_with(e: &Example<'_>, more: &[(&str, &str)], out: &mut Vec<u8>) {
     let own = own_entries(e);
     if more.is_empty() && e.boxes.is_empty() && e.entry_points.is_empty() {
@@ -118,7 +117,7 @@ pub fn encode_with(e: &Example<'_>, more: &[(&str, &str)], out: &mut Vec<u8>) {
     entries.iter().for_each(|entry| put(entry, out));
 }
 
-/// The entries that every example has, sorted by key.
+/// Returns the entries that every example has, sorted by key.
 #[inline(always)]
 fn own_entries<'a>(e: &Example<'a>) -> [Entry<'a>; 8] {
     [
@@ -133,7 +132,8 @@ fn own_entries<'a>(e: &Example<'a>) -> [Entry<'a>; 8] {
     ]
 }
 
-/// Appends the message with these entries alone. One after another: the compiler knows each key, and copies it without a call.
+/// Appends a message that has only these entries. The calls are not in a loop, so that the compiler knows each key and
+/// copies it without a function call.
 #[inline(always)]
 fn write_own([a, b, c, d, e, f, g, h]: &[Entry<'_>; 8], out: &mut Vec<u8>) {
     let features = length(a) + length(b) + length(c) + length(d) + length(e) + length(f) + length(g) + length(h);
@@ -149,10 +149,9 @@ fn write_own([a, b, c, d, e, f, g, h]: &[Entry<'_>; 8], out: &mut Vec<u8>) {
     put(h, out);
 }
 
-/// A key with its value.
 type Entry<'a> = (&'a str, Item<'a>);
 
-/// Bytes of an entry with its header.
+/// Returns the number of bytes of an entry with its header.
 #[inline(always)]
 fn length((key, item): &Entry<'_>) -> usize {
     nested(entry_length(key, item))
@@ -180,7 +179,7 @@ fn put((key, item): &Entry<'_>, out: &mut Vec<u8>) {
     }
 }
 
-/// The value of a key.
+/// The value for a key.
 enum Item<'a> {
     Bytes(&'a [u8]),
     Int(i64),
@@ -191,7 +190,7 @@ enum Item<'a> {
 }
 
 impl Item<'_> {
-    /// Length of its list in bytes.
+    /// Returns the length of its list in bytes.
     #[inline(always)]
     fn list_length(&self) -> usize {
         match self {
@@ -201,7 +200,7 @@ impl Item<'_> {
         }
     }
 
-    /// The field of `Feature` that holds such a list.
+    /// Returns the number of the field of `Feature` for such a list.
     #[inline(always)]
     fn feature_field(&self) -> u8 {
         match self {
@@ -212,7 +211,7 @@ impl Item<'_> {
     }
 }
 
-/// Length of a map entry: the key, then a Feature with a list.
+/// Returns the length of a map entry: the key, then a Feature with a list.
 #[inline(always)]
 fn entry_length(key: &str, item: &Item<'_>) -> usize {
     nested(key.len()) + nested(nested(item.list_length()))
@@ -245,7 +244,7 @@ mod tests {
         encode(&example, &mut plain);
         encode_with(&example, &[("z", "")], &mut more);
         assert_eq!((parse(&plain), parse(&more)), (Ok(example), Ok(example)));
-        // the further entry is the last one, and the header of all has as many bytes in both
+        // The additional entry is the last one, and the header of the message has the same length in both.
         let last = length(&("z", Item::Bytes(b"")));
         let header = plain.len() - own.iter().map(length).sum::<usize>();
         assert_eq!(plain[header..], more[header..more.len() - last]);

@@ -1,8 +1,9 @@
-//! tf.Example, the protobuf message in each record: the few keys that an image needs. The wire format itself is in `protobuf`.
+//! tf.Example, the protobuf message in each record, with the few keys that an image needs. The wire format is in
+//! `protobuf`.
 //!
-//! `Example { Features features = 1 }`, `Features { map<string, Feature> feature = 1 }`,
-//! `Feature { oneof: BytesList = 1, FloatList = 2, Int64List = 3 }`, each list `repeated value = 1`.
-//! The key names are those of TensorFlow's ImageNet scripts.
+//! `Example { Features features = 1 }`, `Features { map<string, Feature> feature = 1 }`, `Feature { oneof: BytesList =
+//! 1, FloatList = 2, Int64List = 3 }`, each list `repeated value = 1`. The key names are those of TensorFlow's ImageNet
+//! scripts.
 
 mod boxes;
 mod labels;

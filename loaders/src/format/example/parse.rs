@@ -1,4 +1,4 @@
-//! Reading a tf.Example without copies or allocation.
+//! Reads a tf.Example without copies or allocation.
 
 use super::boxes::{Boxes, Floats, KEYS, XMAX, XMIN, YMAX, YMIN};
 use super::labels::{self, Found, LABEL, TFDS_LABEL};
@@ -8,8 +8,8 @@ use super::message::{
 use crate::fault::ExampleFault;
 use crate::format::protobuf::{Fields, Value, varint};
 
-/// Reads a payload. Nothing is copied or allocated unless it is faulty. Lists may be packed or not, unknown keys and fields are skipped,
-/// and of a repeated key the last one counts.
+/// Parses a payload. Copies and allocates nothing unless there is an error. Lists may be packed or not. Unknown keys
+/// and fields are skipped. If a key is repeated, the last one is used.
 pub fn parse(payload: &[u8]) -> Result<Example<'_>, ExampleFault> {
     let mut keys = Keys::default();
     let mut example = Fields(payload);
@@ -37,7 +37,8 @@ struct Keys<'a> {
     channels: u32,
     text: &'a str,
     filename: &'a str,
-    /// Features of the keys of TensorFlow Datasets: other programs may use these for something else.
+    /// Features for the keys of TensorFlow Datasets. They are parsed later, because other programs may use these keys
+    /// for something else.
     image: Option<&'a [u8]>,
     tfds_label: Option<&'a [u8]>,
     boxes: Boxes<'a>,
@@ -45,7 +46,7 @@ struct Keys<'a> {
 }
 
 impl<'a> Keys<'a> {
-    /// One entry of the map: key = 1, value = 2.
+    /// Reads one entry of the map: key = 1, value = 2.
     fn read(&mut self, entry: &'a [u8]) -> Result<(), ExampleFault> {
         let (mut key, mut feature): (&[u8], &[u8]) = (&[], &[]);
         let mut fields = Fields(entry);
@@ -78,14 +79,14 @@ impl<'a> Keys<'a> {
         Ok(())
     }
 
-    /// One of the four lists of the boxes' edges.
+    /// Reads one of the four lists of box edges.
     fn read_edges(&mut self, key: &[u8], feature: &'a [u8]) -> Result<(), ExampleFault> {
         let axis = KEYS.iter().position(|name| name.as_bytes() == key).unwrap_or(0);
         let mut fields = Fields(feature);
         while let Some((number, value)) = fields.next()? {
             match (number, value) {
                 (2, Value::Bytes(list)) => self.boxes.0[axis] = Floats(list),
-                // an empty list of another kind is what some writers leave of no box
+                // Some writers write an empty list of another type if there are no boxes.
                 (_, Value::Bytes([])) => {}
                 _ => return Err(ExampleFault::WrongType { key: KEYS[axis], expected: "list of floats" }),
             }
@@ -140,7 +141,7 @@ fn size(feature: &[u8], key: &'static str) -> Result<u32, ExampleFault> {
     u32::try_from(value).map_err(|_| ExampleFault::BadSize { key, value })
 }
 
-/// The first value of a Feature's BytesList.
+/// Returns the first value of a Feature's BytesList.
 fn first_bytes<'a>(feature: &'a [u8], key: &'static str) -> Result<&'a [u8], ExampleFault> {
     let mut fields = Fields(feature);
     while let Some((number, value)) = fields.next()? {
@@ -156,7 +157,7 @@ fn first_bytes<'a>(feature: &'a [u8], key: &'static str) -> Result<&'a [u8], Exa
     Err(ExampleFault::WrongType { key, expected: "byte string" })
 }
 
-/// The first value of a Feature's Int64List, packed or not.
+/// Returns the first value of a Feature's Int64List, packed or not.
 fn first_int(feature: &[u8], key: &'static str) -> Result<i64, ExampleFault> {
     let mut fields = Fields(feature);
     while let Some((number, value)) = fields.next()? {
@@ -244,9 +245,9 @@ mod tests {
     fn bytes_of_an_entry_are_as_protobuf_has_them() {
         let bytes = encoded(&SAMPLE);
         let entry: Vec<u8> = [
-            &[0x0a, 0x1b, 0x0a, 0x11][..], // entry of 27 bytes, key of 17
+            &[0x0a, 0x1b, 0x0a, 0x11][..], // Entry of 27 bytes, key of 17.
             b"image/class/label",
-            &[0x12, 0x06, 0x1a, 0x04, 0x0a, 0x02, 0xac, 0x02], // Feature, Int64List, packed 300
+            &[0x12, 0x06, 0x1a, 0x04, 0x0a, 0x02, 0xac, 0x02], // Feature, Int64List, packed 300.
         ]
         .concat();
         assert!(bytes.windows(entry.len()).any(|w| w == entry));
@@ -270,7 +271,7 @@ mod tests {
 
     #[test]
     fn unpacked_lists_unknown_keys_and_fields_are_read_past() {
-        let unpacked = field(3, &[0x08, 0x05]); // Int64List { value: 5 } as a plain varint
+        let unpacked = field(3, &[0x08, 0x05]); // Int64List { value: 5 } as a plain varint.
         let bytes_list = |b: &[u8]| field(1, &field(1, b));
         let floats = field(2, &field(1, &1.5f32.to_le_bytes()));
         let features = [
@@ -282,7 +283,7 @@ mod tests {
             field(9, b"unknown"),
         ]
         .concat();
-        let mut payload = vec![0x2d, 1, 2, 3, 4]; // an unknown fixed32 field
+        let mut payload = vec![0x2d, 1, 2, 3, 4]; // An unknown fixed32 field.
         payload.extend(field(1, &features));
         let e = parse(&payload).unwrap();
         assert_eq!((e.label, e.encoded, e.format), (5, &b"xyz"[..], Format::Jpeg));
@@ -298,7 +299,7 @@ mod tests {
         let payload = field(1, &tfds);
         let e = parse(&payload).unwrap();
         assert_eq!((e.encoded, e.label, e.format), (&jpeg[..], 7, Format::Jpeg));
-        // other programs may use these keys for something else
+        // Other programs may use these keys for something else.
         let both = [entry("label", &bytes_list(b"cat")), entry("image", &number(3)), entry(LABEL, &number(2))].concat();
         let payload = field(1, &[both, entry(ENCODED, &bytes_list(b"\x89PNG\r\n\x1a\n"))].concat());
         let e = parse(&payload).unwrap();
@@ -336,7 +337,7 @@ mod tests {
             let read = parse(&payload).unwrap();
             assert_eq!(read, several);
             assert_eq!(read.labels.iter().collect::<Vec<_>>(), labels);
-            // whatever is damaged: an example or a fault
+            // For any damaged data, the result is an example or a fault.
             for at in 0..payload.len().min(200) {
                 let mut damaged = payload.clone();
                 damaged[at] ^= 0xff;
@@ -345,7 +346,7 @@ mod tests {
                 }
             }
         }
-        // a list of one is what a record of one label has, to the byte
+        // A list with one label gives exactly the bytes of a record with one label.
         list.set(&[i64::from(u32::MAX)]);
         let (one, same) = (
             Example { label: list.first(), ..SAMPLE },
@@ -376,7 +377,7 @@ mod tests {
                 let _ = parse(&bad);
             }
         }
-        // The outer length reaches past the end for every cut: none may parse.
+        // For every cut, the outer length is beyond the end, so parsing must fail.
         assert!((1..good.len()).all(|cut| parse(&good[..cut]).is_err()));
     }
 }

@@ -1,10 +1,10 @@
-//! Blur, sharpness, and moving an image over its own reflection.
+//! Blurring, sharpening, and shifting an image with reflected borders.
 
 use super::image::ByteImage;
 use super::values::{fused, nearest, whole};
 use crate::transform::geometry::PlanarShape;
 
-/// Computes the weights of one axis: exp(-d^2 / (2 sigma^2)), made to sum to one.
+/// Computes the weights of one axis: exp(-d^2 / (2 sigma^2)), normalised to a sum of 1.
 fn weigh(weights: &mut [f32], sigma: f64) {
     let middle = (weights.len() - 1) as f64 / 2.0;
     let exact = |i: usize| (-0.5 * ((i as f64 - middle) / sigma).powi(2)).exp();
@@ -12,14 +12,15 @@ fn weigh(weights: &mut [f32], sigma: f64) {
     weights.iter_mut().enumerate().for_each(|(i, weight)| *weight = (exact(i) / sum) as f32);
 }
 
-/// Where `position`, which may lie outside, is mirrored to without repeating the first or last of `length`.
+/// Maps a position outside `0..length` to its mirror image inside. The first and last elements are not repeated.
 pub(super) fn mirrored(position: isize, length: usize) -> usize {
     let last = length as isize - 1;
     let inner = position.abs();
     (if inner > last { 2 * last - inner } else { inner }) as usize
 }
 
-/// Blurs with a square of `side` x `side` (odd); half of it must be shorter than both sides of the image.
+/// Blurs with a kernel of `side` x `side`. `side` must be odd, and half of it must be smaller than both sides of the
+/// image.
 pub(in crate::transform) fn blur(image: &mut ByteImage, side: usize, sigma: f64) {
     let shape = image.shape();
     let plane = shape.plane().max(1);
@@ -37,7 +38,7 @@ pub(in crate::transform) fn blur(image: &mut ByteImage, side: usize, sigma: f64)
     });
 }
 
-/// The weighted sum of the rows about row `y`, mirrored at both ends.
+/// Computes the weighted sum of the rows around row `y`, and extends it at both ends by mirroring.
 fn sum_rows(source: &[u8], shape: PlanarShape, y: usize, weights: &[f32], line: &mut [f32]) {
     let (width, reach) = (shape.width, weights.len() / 2);
     let middle = &mut line[reach..reach + width];
@@ -56,7 +57,8 @@ fn add(sums: &mut [f32], row: &[u8], weight: f32) {
     sums.iter_mut().zip(row).for_each(|(sum, &byte)| *sum += f32::from(byte) * weight);
 }
 
-/// Blends with the smoothed image: `factor` of the image, `1 - factor` of the other. An image of two rows or columns stays.
+/// Blends the image with its smoothed version: `factor` times the image plus `1 - factor` times the smoothed image. An
+/// image with at most two rows or columns does not change.
 pub(in crate::transform) fn sharpness(image: &mut ByteImage, factor: f64) {
     let shape = image.shape();
     if shape.height <= 2 || shape.width <= 2 {
@@ -78,14 +80,14 @@ fn sharpen(source: &[u8], target: &mut [u8], shape: PlanarShape, rest: f32) {
         out[0] = here[0];
         out[width - 1] = here[width - 1];
         let inner = width - 2;
-        // of each of the three rows the left, middle and right neighbours
+        // The left, middle and right neighbours in each of the three rows.
         let [[a0, a1, a2], [b0, b1, b2], [c0, c1, c2]] =
             [above, here, below].map(|row| [&row[..inner], &row[1..=inner], &row[2..]]);
         for (x, out) in out[1..=inner].iter_mut().enumerate() {
             let corners = [a0[x], a2[x], c0[x], c2[x]].map(u16::from);
             let sides = [a1[x], b0[x], b2[x], c1[x]].map(u16::from);
             let all = corners.iter().sum::<u16>() + sides.iter().sum::<u16>() + 5 * u16::from(b1[x]);
-            // to the nearest: all / 13 is never half-way
+            // Rounds to the nearest integer. `all / 13` is never half-way between two integers.
             let smooth = (2 * all + 13) / 26;
             let value = f32::from(b1[x]);
             *out = whole(fused(rest, f32::from(smooth) - value, value)) as i32 as u8;
@@ -95,8 +97,8 @@ fn sharpen(source: &[u8], target: &mut [u8], shape: PlanarShape, rest: f32) {
     target[last..].copy_from_slice(row(shape.height - 1));
 }
 
-/// Moves the window by `down` rows and `right` columns over the image, which is mirrored outside without repeating its borders; both
-/// must be smaller than the sides of the image.
+/// Moves the window by `down` rows and `right` columns. Outside its borders the image is mirrored without repeating the
+/// border pixels. Both offsets must be smaller than the sides of the image.
 pub(in crate::transform) fn shift_reflected(image: &mut ByteImage, down: i32, right: i32) {
     let shape = image.shape();
     let (height, width) = (shape.height, shape.width);

@@ -1,12 +1,12 @@
-//! Planes of bytes, and the memory in which they are changed.
+//! An image as planes of bytes, with working memory for changing it.
 
 use crate::transform::geometry::{self, PlanarShape, Rectangle};
 
-/// An image as planes of bytes, channel after channel. Its memory is kept from image to image.
+/// An image as planes of bytes, one channel after the other. Its memory is reused for all images.
 #[derive(Debug, Default)]
 pub(crate) struct ByteImage {
     shape: PlanarShape,
-    /// The planes, without gaps; what is behind them is left over from larger images.
+    /// The planes, without gaps. Bytes after them are left over from larger images.
     pixels: Vec<u8>,
     /// The planes before the last [`ByteImage::remake`].
     spare: Vec<u8>,
@@ -15,7 +15,7 @@ pub(crate) struct ByteImage {
     lines: Lines,
 }
 
-/// A few rows of numbers to work with, kept from image to image.
+/// Buffers for a few rows of numbers, reused for all images.
 #[derive(Debug, Default)]
 pub(super) struct Lines {
     floats: Vec<f32>,
@@ -23,7 +23,7 @@ pub(super) struct Lines {
     inside: Vec<u8>,
 }
 
-/// Rows of numbers, of one length each.
+/// Working memory for rows of numbers.
 pub(super) struct Rows<'a> {
     pub floats: &'a mut [f32],
     pub places: &'a mut [u32],
@@ -31,7 +31,7 @@ pub(super) struct Rows<'a> {
 }
 
 impl Lines {
-    /// So many floats, and so many numbers of each other kind.
+    /// Returns buffers of `floats` f32 values, and of `others` u32 and u8 values.
     pub fn rows(&mut self, floats: usize, others: usize) -> Rows<'_> {
         grow(&mut self.floats, floats);
         grow(&mut self.places, others);
@@ -45,30 +45,29 @@ impl Lines {
 }
 
 impl ByteImage {
-    /// Starts an image of a shape; its bytes are any.
+    /// Starts a new image with this shape and unspecified bytes.
     pub fn start(&mut self, shape: PlanarShape) -> &mut [u8] {
         self.shape = shape;
         grow(&mut self.pixels, shape.values());
         self.pixels()
     }
 
-    /// The shape.
     pub fn shape(&self) -> PlanarShape {
         self.shape
     }
 
-    /// All planes, one after another.
+    /// All planes, one after the other.
     pub fn pixels(&mut self) -> &mut [u8] {
         &mut self.pixels[..self.shape.values()]
     }
 
-    /// The planes one by one; none of an image without pixels.
+    /// Iterates over the planes. An image without pixels has no planes.
     pub fn planes(&mut self) -> impl Iterator<Item = &mut [u8]> {
         let plane = self.shape.plane().max(1);
         self.pixels().chunks_exact_mut(plane)
     }
 
-    /// Red, green and blue, unless it is grey.
+    /// Returns the red, green and blue planes, or `None` if there are not three channels.
     pub fn rgb(&mut self) -> Option<[&mut [u8]; 3]> {
         let plane = self.shape.plane();
         if self.shape.channels != 3 {
@@ -79,7 +78,7 @@ impl ByteImage {
         Some([red, green, blue])
     }
 
-    /// Makes all bytes anew from those there are: `make` gets source and target of equal shape, and rows to work with.
+    /// Replaces all bytes: `make` gets the current bytes, a target of the same shape, and working memory.
     pub(super) fn remake(&mut self, make: impl FnOnce(&[u8], &mut [u8], &mut Lines)) {
         let values = self.shape.values();
         grow(&mut self.spare, values);
@@ -87,20 +86,20 @@ impl ByteImage {
         std::mem::swap(&mut self.pixels, &mut self.spare);
     }
 
-    /// Keeps the bytes as they are for [`ByteImage::restore`].
+    /// Saves the bytes for [`ByteImage::restore`].
     pub fn keep(&mut self) {
         let values = self.shape.values();
         grow(&mut self.kept, values);
         self.kept[..values].copy_from_slice(&self.pixels[..values]);
     }
 
-    /// Brings back the bytes that were kept last of an image of this shape.
+    /// Restores the saved bytes. The image must have the same shape as when they were saved.
     pub fn restore(&mut self) {
         let values = self.shape.values();
         self.pixels[..values].copy_from_slice(&self.kept[..values]);
     }
 
-    /// Keeps a part.
+    /// Crops the image to `part`.
     pub fn crop(&mut self, part: Rectangle) {
         let shape = self.shape;
         geometry::crop(self.pixels(), shape, part);
@@ -108,7 +107,7 @@ impl ByteImage {
     }
 }
 
-/// Makes a buffer at least this long.
+/// Extends a buffer to at least this length.
 fn grow<T: Copy + Default>(buffer: &mut Vec<T>, len: usize) {
     if buffer.len() < len {
         buffer.resize(len, T::default());

@@ -1,7 +1,8 @@
-//! An image as planes of bytes, and what torchvision does to tensors of bytes: each operation gives its bytes.
+//! An image as planes of bytes, and torchvision's operations on byte tensors. Each operation returns exactly the bytes
+//! that torchvision returns.
 //!
-//! Operations of one value are tables of 256 bytes. Where torchvision computes in f32 with fused multiply-add, f64 is used and rounded
-//! to f32, so that the bytes are the same on every processor.
+//! Operations on single values use tables of 256 bytes. Where torchvision computes in f32 with fused multiply-add, this
+//! code computes in f64 and rounds to f32, so that the bytes are equal on every CPU.
 
 mod filters;
 mod image;

@@ -2,11 +2,11 @@
 
 use super::image::ByteImage;
 
-/// Weights of red, green and blue in grey (ITU-R 601, to the digits that torchvision has).
+/// Weights of red, green and blue for grey (ITU-R 601, with the number of digits that torchvision uses).
 const GREY: [f32; 3] = [0.2989, 0.587, 0.114];
 
-/// Clamped to 0 to 255, then truncated: the value of a byte, as a float. From 2^23 on floats are integers, so adding
-/// and subtracting it rounds; the compiler vectorises this, but not `as u8`.
+/// Clamps a value to 0 to 255 and truncates it to an integer, which is returned as a float. All floats above 2^23 are
+/// integers, so adding and subtracting 2^23 rounds. The compiler vectorises this, but not `as u8`.
 #[inline]
 pub(in crate::transform) fn whole(value: f32) -> f32 {
     const WHOLE: f32 = (1 << 23) as f32;
@@ -15,7 +15,7 @@ pub(in crate::transform) fn whole(value: f32) -> f32 {
     rounded - one_if(rounded > value)
 }
 
-/// The largest integer that is not above a value of at most 2^22 either way.
+/// Rounds down. The absolute value must be at most 2^22.
 #[inline]
 pub(in crate::transform) fn floor(value: f32) -> f32 {
     const WHOLE: f32 = 1.5 * (1 << 23) as f32;
@@ -23,63 +23,63 @@ pub(in crate::transform) fn floor(value: f32) -> f32 {
     rounded - one_if(rounded > value)
 }
 
-/// The byte nearest to a value, halves to the even one.
+/// Rounds to the nearest byte, with ties to even.
 #[inline]
 pub(in crate::transform) fn nearest(value: f32) -> u8 {
-    // the lowest bits of a float from 2^23 on are an integer
+    // The lowest bits of a float that is at least 2^23 are an integer.
     (value.clamp(0.0, 255.0) + (1 << 23) as f32).to_bits() as u8
 }
 
-/// 1 or 0, without a branch.
+/// Returns 1 or 0, without a branch.
 #[inline]
 pub(in crate::transform) fn one_if(condition: bool) -> f32 {
     f32::from_bits(u32::from(condition).wrapping_neg() & 1f32.to_bits())
 }
 
-/// `a` if `condition`, else `b`, without a branch.
+/// Returns `a` if `condition` is true, otherwise `b`, without a branch.
 #[inline]
 pub(in crate::transform) fn select(condition: bool, a: f32, b: f32) -> f32 {
     let mask = u32::from(condition).wrapping_neg();
     f32::from_bits((a.to_bits() & mask) | (b.to_bits() & !mask))
 }
 
-/// a * b + c, rounded once.
+/// Computes a * b + c with one rounding.
 #[inline]
 pub(in crate::transform) fn fused(a: f32, b: f32, c: f32) -> f32 {
     (f64::from(a) * f64::from(b) + f64::from(c)) as f32
 }
 
-/// a * x + b * y with the one rounding of a fused multiply-add after that of a * x.
+/// Computes a * x + b * y. The product a * x is rounded, and then the fused multiply-add is rounded once.
 #[inline]
 pub(in crate::transform) fn blend(a: f32, x: f32, b: f32, y: f32) -> f32 {
     fused(b, y, a * x)
 }
 
-/// The grey of a colour, a whole number.
+/// Returns the grey value of a colour as an integer.
 #[inline]
 pub(in crate::transform) fn grey(red: f32, green: f32, blue: f32) -> f32 {
     whole(fused(GREY[2], blue, blend(GREY[0], red, GREY[1], green)))
 }
 
-/// The weight of the other image in a blend with weight `factor`.
+/// Returns `1 - factor`, the weight of the other image in a blend.
 pub(in crate::transform) fn rest(factor: f32) -> f32 {
     (1.0 - f64::from(factor)) as f32
 }
 
-/// What each byte becomes.
+/// The new value for each byte.
 type Lookup = [u8; 256];
 
-/// The table of a function of values 0 to 255 that gives whole values 0 to 255.
+/// Builds the table of a function from values 0 to 255 to integers from 0 to 255.
 fn table(of: impl Fn(f32) -> f32) -> Lookup {
     std::array::from_fn(|byte| of(byte as f32) as u8)
 }
 
-/// Puts every byte through a table.
+/// Replaces every byte by its entry in a table.
 pub(super) fn look_up(bytes: &mut [u8], table: &Lookup) {
     bytes.iter_mut().for_each(|byte| *byte = table[usize::from(*byte)]);
 }
 
-/// 255 less each value.
+/// Replaces each value x by 255 - x.
 pub(in crate::transform) fn invert(image: &mut ByteImage) {
     image.pixels().iter_mut().for_each(|byte| *byte = !*byte);
 }
@@ -90,17 +90,16 @@ pub(in crate::transform) fn posterize(image: &mut ByteImage, bits: u32) {
     image.pixels().iter_mut().for_each(|byte| *byte &= mask);
 }
 
-/// Inverts the values from `threshold` on.
+/// Inverts the values that are at least `threshold`.
 pub(in crate::transform) fn solarize(image: &mut ByteImage, threshold: f32) {
     look_up(image.pixels(), &table(|value| if value >= threshold { 255.0 - value } else { value }));
 }
 
-/// Multiplies each value by a factor.
 pub(in crate::transform) fn brightness(image: &mut ByteImage, factor: f32) {
     look_up(image.pixels(), &table(|value| whole(factor * value)));
 }
 
-/// Blends with the mean of grey: `factor` of the image, `1 - factor` of the mean.
+/// Blends with the mean grey value: `factor` times the image plus `1 - factor` times the mean.
 pub(in crate::transform) fn contrast(image: &mut ByteImage, factor: f64) {
     let pixels = image.shape().plane().max(1);
     let sum: u64 = match image.rgb() {
@@ -115,7 +114,7 @@ pub(in crate::transform) fn contrast(image: &mut ByteImage, factor: f64) {
     look_up(image.pixels(), &table(|value| whole(blend(factor, value, rest, mean))));
 }
 
-/// Stretches each plane to 0 to 255; a plane of one value stays.
+/// Stretches each plane to the range 0 to 255. A plane with only one value does not change.
 pub(in crate::transform) fn autocontrast(image: &mut ByteImage) {
     for plane in image.planes() {
         let (least, most) = plane.iter().fold((u8::MAX, 0), |(least, most), &byte| (least.min(byte), most.max(byte)));
@@ -126,7 +125,8 @@ pub(in crate::transform) fn autocontrast(image: &mut ByteImage) {
     }
 }
 
-/// Equalises the histogram of each plane. A plane with fewer than 255 pixels below its largest value stays.
+/// Equalises the histogram of each plane. A plane does not change if fewer than 255 of its pixels are below its largest
+/// value.
 pub(in crate::transform) fn equalize(image: &mut ByteImage) {
     for plane in image.planes() {
         let counts = histogram(plane);
@@ -145,7 +145,8 @@ pub(in crate::transform) fn equalize(image: &mut ByteImage) {
     }
 }
 
-/// How often each value occurs. Four counts side by side: one count of equal neighbours would wait for itself.
+/// Counts how often each value occurs. There are four arrays of counts, because increments of the same count must wait
+/// for each other when neighbouring bytes are equal.
 fn histogram(plane: &[u8]) -> [u64; 256] {
     let mut counts = [[0u32; 256]; 4];
     let (fours, rest) = plane.as_chunks::<4>();
@@ -158,7 +159,7 @@ fn histogram(plane: &[u8]) -> [u64; 256] {
     std::array::from_fn(|byte| counts.iter().map(|counts| u64::from(counts[byte])).sum())
 }
 
-/// Blends with grey: `factor` of the colours, `1 - factor` of their grey. A grey image stays.
+/// Blends with grey: `factor` times the colours plus `1 - factor` times their grey. A grey image does not change.
 pub(in crate::transform) fn saturation(image: &mut ByteImage, factor: f64) {
     let (factor, rest) = (factor as f32, (1.0 - factor) as f32);
     each_colour(image, |[red, green, blue]| {
@@ -167,7 +168,7 @@ pub(in crate::transform) fn saturation(image: &mut ByteImage, factor: f64) {
     });
 }
 
-/// Makes all channels their grey.
+/// Sets all channels to the grey value.
 pub(in crate::transform) fn grayscale(image: &mut ByteImage) {
     each_colour(image, |[red, green, blue]| [grey(red, green, blue); 3]);
 }
@@ -176,22 +177,22 @@ fn each_colour(image: &mut ByteImage, of: impl Fn([f32; 3]) -> [f32; 3]) {
     let Some([red, green, blue]) = image.rgb() else { return };
     for ((r, g), b) in red.iter_mut().zip(green).zip(blue) {
         let new = of([f32::from(*r), f32::from(*g), f32::from(*b)]);
-        // whole numbers up to 255, so the conversion by way of integers is exact
+        // These are integers up to 255, so the conversion through `i32` is exact.
         [*r, *g, *b] = new.map(|value| value as i32 as u8);
     }
 }
 
-/// Starts the sum with an image times its weight.
+/// Sets `sums` to the image times `weight`.
 pub(in crate::transform) fn start_sum(image: &mut ByteImage, sums: &mut [f32], weight: f32) {
     sums.iter_mut().zip(image.pixels()).for_each(|(sum, byte)| *sum = weight * f32::from(*byte));
 }
 
-/// Adds an image times its weight.
+/// Adds the image times `weight` to `sums`.
 pub(in crate::transform) fn add_to_sum(image: &mut ByteImage, sums: &mut [f32], weight: f32) {
     sums.iter_mut().zip(image.pixels()).for_each(|(sum, byte)| *sum += weight * f32::from(*byte));
 }
 
-/// Makes the sum, truncated, the image.
+/// Sets the image to the truncated sums.
 pub(in crate::transform) fn take_sum(image: &mut ByteImage, sums: &[f32]) {
     sums.iter().zip(image.pixels()).for_each(|(sum, byte)| *byte = whole(*sum) as i32 as u8);
 }

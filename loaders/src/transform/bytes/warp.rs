@@ -4,26 +4,27 @@ use super::image::{ByteImage, Rows};
 use super::values::{floor, fused, nearest};
 use crate::transform::geometry::PlanarShape;
 
-/// How a pixel is made of those about its place.
+/// How a pixel is computed from the pixels around its source position.
 #[derive(Debug, Clone, Copy, PartialEq, Eq)]
 pub(in crate::transform) enum Sampling {
-    /// The nearest one, at half the even one.
+    /// Takes the nearest pixel. If two are equally near, takes the even one.
     Nearest,
-    /// Between the four about it.
+    /// Interpolates between the four surrounding pixels.
     Bilinear(Edge),
 }
 
-/// What is bilinear at the edge.
+/// How bilinear interpolation treats the image borders.
 #[derive(Debug, Clone, Copy, PartialEq, Eq)]
 pub(in crate::transform) enum Edge {
-    /// Pixels outside are zero: torchvision's fill of `None`.
+    /// Pixels outside are zero, like torchvision with a fill of `None`.
     Plain,
-    /// The same, multiplied once more by the share of the pixel that lies inside: torchvision's fill of 0.
+    /// As `Plain`, but the result is multiplied once more by the fraction of the pixel that is inside, like torchvision
+    /// with a fill of 0.
     Shaded,
 }
 
 impl Sampling {
-    /// By its name, at whatever edge.
+    /// The name in a recipe. It does not depend on the edge.
     pub const fn name(self) -> &'static str {
         match self {
             Self::Nearest => "nearest",
@@ -31,13 +32,13 @@ impl Sampling {
         }
     }
 
-    /// A choice by name.
+    /// The name and the value, as an entry of a list of choices.
     pub const fn named(self) -> (&'static str, Self) {
         (self.name(), self)
     }
 }
 
-/// Fetches every pixel from its place; what comes from outside is zero.
+/// Takes every pixel from its source position in `grid`. Pixels from outside the image are zero.
 pub(in crate::transform) fn warp(image: &mut ByteImage, grid: &Grid, sampling: Sampling) {
     let shape = image.shape();
     image.remake(|source, target, lines| {
@@ -70,15 +71,15 @@ fn warp_nearest(source: &[u8], target: &mut [u8], shape: PlanarShape, grid: &Gri
     }
 }
 
-/// The nearest integer from -2 to `length` + 1, halves to the even one; no number becomes -2.
+/// Rounds to the nearest integer with ties to even, and clamps to -2 to `length` + 1. NaN becomes -2.
 #[inline]
 fn to_integer(value: f32, length: f32) -> i32 {
     const WHOLE: f32 = 1.5 * (1 << 23) as f32;
-    // the lowest bits of such a float are an integer
+    // The lowest bits of such a float are an integer.
     (value.max(-2.0).min(length + 1.0) + WHOLE).to_bits() as i32 - WHOLE.to_bits() as i32
 }
 
-/// The four pixels about a place: where they are, and what they weigh; 0 outside.
+/// Positions and weights of the four pixels around a point. The weight of a pixel outside the image is 0.
 struct Four {
     places: [usize; 4],
     weights: [f32; 4],
@@ -87,7 +88,7 @@ struct Four {
 impl Four {
     fn about(x: f32, y: f32, shape: PlanarShape) -> Self {
         let (width, height) = (shape.width as f32, shape.height as f32);
-        // places further out, and no number, are as good as these
+        // All points beyond these limits give the same result. NaN becomes -2.
         let (x, y) = (x.max(-2.0).min(width + 1.0), y.max(-2.0).min(height + 1.0));
         let (left, top) = (floor(x), floor(y));
         let (right_share, lower_share) = (x - left, y - top);
@@ -130,38 +131,37 @@ fn warp_bilinear(source: &[u8], target: &mut [u8], shape: PlanarShape, grid: &Gr
     }
 }
 
-/// Maps the image.
 pub(in crate::transform) fn affine(image: &mut ByteImage, map: &Affine, sampling: Sampling) {
     warp(image, &Grid::affine(map.inverse(), image.shape()), sampling);
 }
 
-/// Turns the image about its middle by `degrees`, against the clock.
+/// Rotates the image about its centre by `degrees`, counterclockwise.
 pub(in crate::transform) fn rotate(image: &mut ByteImage, degrees: f64, sampling: Sampling) {
-    // torchvision takes the angle from 0 to 360
+    // torchvision reduces the angle to 0 to 360.
     let angle = degrees.rem_euclid(360.0);
     if angle != 0.0 {
         affine(image, &Affine { angle: -angle, ..Affine::IDENTITY }, sampling);
     }
 }
 
-/// For each pixel of an image, its place in the source, for one shape of both.
+/// The source position of each pixel, for images of one shape.
 #[derive(Debug, Clone, Copy)]
 pub(in crate::transform) struct Grid {
-    /// Of x: factors of the column and of the row, and what is added.
+    /// Coefficients of the source x: factors of column and row, and a constant.
     x: [f32; 3],
     y: [f32; 3],
-    /// The divisor of both, of a perspective.
+    /// Coefficients of the common divisor of x and y. `None` for affine maps.
     divisor: Option<[f32; 3]>,
     shape: PlanarShape,
 }
 
 impl Grid {
-    /// From the inverse of an affine map, in pixels from the middle of the image.
+    /// From the matrix of an inverse affine map. Its unit is pixels, measured from the centre of the image.
     pub fn affine(matrix: [f64; 6], shape: PlanarShape) -> Self {
         Self::new(matrix, None, shape)
     }
 
-    /// From the coefficients of a perspective map, in pixels from the corner of the image.
+    /// From the coefficients of a perspective map. Its unit is pixels, measured from the corner of the image.
     pub fn perspective(map: [f64; 8], shape: PlanarShape) -> Self {
         let [a, b, c, d, e, f, g, h] = map;
         Self::new([a, b, c, d, e, f], Some([g as f32, h as f32, 1.0]), shape)
@@ -175,7 +175,7 @@ impl Grid {
         Self { x, y, divisor, shape }
     }
 
-    /// The places of row `row`: columns and rows of the source, not rounded.
+    /// Computes the source columns and rows of the pixels in row `row`, without rounding.
     pub fn row(&self, row: usize, xs: &mut [f32], ys: &mut [f32]) {
         let Self { x, y, shape, .. } = *self;
         let (width, height) = (shape.width as f32, shape.height as f32);
@@ -195,13 +195,13 @@ impl Grid {
     }
 }
 
-/// factors[0] * right + factors[1] * down + factors[2], as a product of matrices sums it.
+/// Computes `factors[0] * right + factors[1] * down + factors[2]`, with the same roundings as a matrix product.
 #[inline]
 fn sum(factors: [f32; 3], right: f32, down: f32) -> f32 {
     fused(factors[1], down, factors[0] * right) + factors[2]
 }
 
-/// From -1 to 1 over `length` pixels to pixels.
+/// Converts a coordinate from the range -1 to 1 to pixels of a side with `length` pixels.
 #[inline]
 fn place(at: f32, length: f32) -> f32 {
     fused(at + 1.0, 0.5 * length, -0.5)
@@ -213,31 +213,30 @@ fn fill(line: &mut [f32], first: f32, of: impl Fn(f32) -> f32) {
     }
 }
 
-/// An affine map of an image; x to the right, y down, both from the middle of the image.
+/// An affine map of an image. x points right and y down, both measured from the centre of the image.
 #[derive(Debug, Clone, Copy)]
 pub(in crate::transform) struct Affine {
     /// Clockwise, in degrees.
     pub angle: f64,
-    /// Columns and rows that the image moves.
+    /// Number of columns and rows that the image is moved.
     pub translate: (f64, f64),
     pub scale: f64,
-    /// In x and in y, in degrees.
+    /// In x and y, in degrees.
     pub shear: (f64, f64),
-    /// What stays in place, but for `translate`.
+    /// The point that stays in place, apart from `translate`.
     pub centre: (f64, f64),
 }
 
 impl Affine {
-    /// Changes nothing.
     pub const IDENTITY: Self =
         Self { angle: 0.0, translate: (0.0, 0.0), scale: 1.0, shear: (0.0, 0.0), centre: (0.0, 0.0) };
 
-    /// Where target pixels come from: x' = m0 x + m1 y + m2, y' = m3 x + m4 y + m5.
+    /// Returns the map from target pixels to source positions: x' = m0 x + m1 y + m2, y' = m3 x + m4 y + m5.
     pub fn inverse(&self) -> [f64; 6] {
         let (angle, shear_x, shear_y) = (self.angle.to_radians(), self.shear.0.to_radians(), self.shear.1.to_radians());
         let ((cx, cy), (tx, ty)) = (self.centre, self.translate);
         let turned = angle - shear_y;
-        // the map without its scale is (a, b; c, d), of determinant 1
+        // The map without its scale is (a, b; c, d), and has determinant 1.
         let a = turned.cos() / shear_y.cos();
         let b = -(a * shear_x.tan() + angle.sin());
         let c = turned.sin() / shear_y.cos();
@@ -249,14 +248,14 @@ impl Affine {
     }
 }
 
-/// Unknowns of a map.
+/// Number of unknowns of a perspective map.
 const UNKNOWNS: usize = 8;
 
 /// Four points (x, y): top left, top right, bottom right, bottom left.
 pub(in crate::transform) type Quad = [(f64, f64); 4];
 
-/// The coefficients of the map that takes the points `to` back to the points `from`:
-/// x' = (a x + b y + c) / (g x + h y + 1), y' = (d x + e y + f) / (g x + h y + 1). `None` if three points of `to` lie on a line.
+/// Returns the coefficients of the perspective map from the points `to` to the points `from`: x' = (a x + b y + c) / (g
+/// x + h y + 1), y' = (d x + e y + f) / (g x + h y + 1). Returns `None` if three points of `to` are on a line.
 pub(in crate::transform) fn coefficients(from: Quad, to: Quad) -> Option<[f64; UNKNOWNS]> {
     let mut rows = [[0.0; UNKNOWNS + 1]; UNKNOWNS];
     for (i, ((x, y), (u, v))) in to.into_iter().zip(from).enumerate() {
@@ -266,7 +265,7 @@ pub(in crate::transform) fn coefficients(from: Quad, to: Quad) -> Option<[f64; U
     solve(rows)
 }
 
-/// Gauss's elimination with the largest pivots; the last column is the right side.
+/// Solves a linear system by Gaussian elimination with partial pivoting. The last column is the right-hand side.
 fn solve(mut rows: [[f64; UNKNOWNS + 1]; UNKNOWNS]) -> Option<[f64; UNKNOWNS]> {
     for k in 0..UNKNOWNS {
         let pivot = (k..UNKNOWNS).max_by(|&a, &b| rows[a][k].abs().total_cmp(&rows[b][k].abs()))?;

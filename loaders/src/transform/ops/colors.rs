@@ -1,4 +1,4 @@
-//! Color changes of the PyTorch recipes: `color_jitter` and AlexNet's `lighting`.
+//! Colour changes of the PyTorch recipes: `color_jitter`, and AlexNet's `lighting`.
 
 use std::fmt;
 
@@ -10,17 +10,17 @@ use crate::transform::op::{Context, Transform};
 use crate::transform::ops::normalize::mean;
 use crate::transform::paint::rgb;
 
-/// `color_jitter(b, c, s, h)`: brightness, contrast and saturation by factors from U[max(0, 1 - x), 1 + x),
-/// hue turned by U[-h, h) of a full circle, in random order (torchvision's `ColorJitter`).
+/// `color_jitter(b, c, s, h)`: changes brightness, contrast and saturation by factors from U[max(0, 1 - x), 1 + x) and
+/// the hue by U[-h, h) of a full circle, in random order. This is torchvision's `ColorJitter`.
 ///
-/// Of torchvision's two implementations this is the one for tensors of bytes: after each step values are cut to 0 to
-/// 255 and truncated to whole numbers, hue is turned in floats (PIL's form rounds hue to 8 bits). Values
-/// equal torchvision's to the bit where the processor has fused multiply-add, as its kernels use it.
+/// torchvision has two implementations. This one is for byte tensors: after each step, values are clamped to 0 to 255
+/// and truncated to integers, and the hue is computed in floats (the PIL version rounds the hue to 8 bits). The results
+/// are bit-identical to torchvision's on CPUs with fused multiply-add, which torchvision's kernels use.
 #[derive(Debug)]
 struct ColorJitter {
-    /// How far the factors of brightness, contrast and saturation reach from 1.
+    /// Maximum distance from 1 of the factors for brightness, contrast and saturation.
     reach: [f64; 3],
-    /// The largest turn of the hue, in circles.
+    /// Maximum change of the hue, as a fraction of the circle.
     hue: f64,
 }
 
@@ -39,7 +39,7 @@ pub(super) fn build_color_jitter(arguments: &[f64], context: Context<'_>) -> Res
 }
 
 impl Transform for ColorJitter {
-    /// Draws the order (three swaps), then all four numbers, whether used or not.
+    /// Draws the order with three swaps, then all four numbers, even those that are not used.
     fn apply(&self, image: &mut Canvas<'_>, draws: &mut Draws) {
         let mut order = [0, 1, 2, 3];
         for last in (1..4).rev() {
@@ -49,7 +49,7 @@ impl Transform for ColorJitter {
         let turn = draws.range(-self.hue as f32, self.hue as f32);
         let is_color = image.spec().channels == 3;
         let values = image.floats();
-        // fractions, which only a resize leaves, are rounded, as torchvision's resize does
+        // Values have fractions only after a resize. They are rounded here, as torchvision's resize does.
         for value in values.iter_mut() {
             *value = whole(*value + 0.5);
         }
@@ -71,12 +71,12 @@ fn brightness(values: &mut [f32], factor: f32) {
     }
 }
 
-/// Blends with the mean of grey.
+/// Blends with the mean grey value.
 fn contrast(values: &mut [f32], is_color: bool, factor: f32) {
     let mean = if is_color {
         let [red, green, blue] = rgb(values);
         let pixels = red.iter().zip(green.iter()).zip(blue.iter());
-        // Whole numbers up to 255: their sum is exact.
+        // These are integers up to 255, so their sum is exact.
         let sum: u64 = pixels.map(|((&r, &g), &b)| u64::from(grey(r, g, b) as u8)).sum();
         (sum as f64 / red.len().max(1) as f64) as f32
     } else {
@@ -88,7 +88,6 @@ fn contrast(values: &mut [f32], is_color: bool, factor: f32) {
     }
 }
 
-/// Blends with grey.
 fn saturation(values: &mut [f32], factor: f32) {
     let rest = rest(factor);
     let [red, green, blue] = rgb(values);
@@ -100,7 +99,7 @@ fn saturation(values: &mut [f32], factor: f32) {
     }
 }
 
-/// Adds `turn` to the hue of HSV. Without branches, so that the compiler can vectorise it.
+/// Adds `turn` to the hue in HSV. Has no branches, so that the compiler can vectorise it.
 fn hue(values: &mut [f32], turn: f32) {
     let [red, green, blue] = rgb(values);
     for ((r, g), b) in red.iter_mut().zip(green).zip(blue) {
@@ -108,7 +107,7 @@ fn hue(values: &mut [f32], turn: f32) {
         let turned = hue + turn;
         let turned = turned + one_if(turned < 0.0);
         let turned = turned - one_if(turned >= 1.0);
-        // 255.999: from [0, 1] to bytes, as torchvision scales.
+        // torchvision scales from [0, 1] to bytes with 255.999.
         let bytes = to_rgb(turned, saturation, value).map(|x| whole(x * 255.999));
         (*r, *g, *b) = (bytes[0], bytes[1], bytes[2]);
     }
@@ -131,7 +130,7 @@ fn to_hsv(r: f32, g: f32, b: f32) -> (f32, f32, f32) {
 #[inline]
 fn to_rgb(hue: f32, saturation: f32, value: f32) -> [f32; 3] {
     let sixths = hue * 6.0;
-    // the floor of 0 to 6, by counting; 6 can only come from rounding and means 0
+    // Rounds down a number from 0 to 6 by counting. Rounding errors can produce 6, which means 0.
     let sector = one_if(sixths >= 1.0)
         + one_if(sixths >= 2.0)
         + one_if(sixths >= 3.0)
@@ -160,13 +159,13 @@ impl fmt::Display for ColorJitter {
     }
 }
 
-// `lighting(std)`: adds E (a * l) to every pixel, E and l the eigenvectors and eigenvalues of the colours
-// of ImageNet, a three numbers from N(0, std^2) for each image (Krizhevsky et al. 2012, section 4.1; their
-// std is 0.1). Not clipped.
+// `lighting(std)`: adds E (a * l) to every pixel. E and l are the eigenvectors and eigenvalues of the colours of
+// ImageNet, and a is three numbers from N(0, std^2) that are drawn for each image (Krizhevsky et al. 2012, section 4.1,
+// with std 0.1). The result is not clipped.
 
-/// Roots of the eigenvalues of the covariance of RGB over ImageNet, for values 0 to 1.
+/// Square roots of the eigenvalues of the RGB covariance over ImageNet, for values from 0 to 1.
 const EIGENVALUES: [f64; 3] = [0.2175, 0.0188, 0.0045];
-/// Eigenvectors in columns; rows are red, green, blue.
+/// The eigenvectors are the columns. The rows are red, green and blue.
 const EIGENVECTORS: [[f64; 3]; 3] =
     [[-0.5675, 0.7192, 0.4009], [-0.5808, -0.0045, -0.8140], [-0.5836, -0.6948, 0.4203]];
 
@@ -233,7 +232,7 @@ mod tests {
             assert!((a - b).abs() <= 1.0, "{a} {b}");
         }
         hue(&mut values, 1.0 / 3.0);
-        // A third of a circle: red becomes green, to the truncation of three conversions.
+        // After a third of a circle, red becomes green, up to the truncation of three conversions.
         for (i, (was_red, is_green)) in before[..1000].iter().zip(&values[1000..2000]).enumerate() {
             assert!((was_red - is_green).abs() <= 2.0, "pixel {i}: {was_red} {is_green}");
         }
@@ -272,7 +271,7 @@ mod lighting_tests {
             for j in 0..3 {
                 let terms = (0..3).map(|k| EIGENVECTORS[i][k] * EIGENVECTORS[j][k] * (25.5 * EIGENVALUES[k]).powi(2));
                 let expected: f64 = terms.sum();
-                // About 10 each, with a standard error of 1 %.
+                // The values are about 10 each, with a standard error of 1 %.
                 assert!((sums[i][j] / n as f64 - expected).abs() < 0.5, "{i} {j}");
             }
         }

@@ -1,4 +1,4 @@
-//! Transforms that cut a window out of an image without resizing it.
+//! Transforms that crop an image without resizing it.
 
 use std::fmt;
 
@@ -10,8 +10,8 @@ use crate::transform::canvas::Canvas;
 use crate::transform::geometry::Rectangle;
 use crate::transform::op::{Built, Context, Sizes, Transform, Varied, various_sizes};
 
-/// `center_crop(n)`: the n x n window in the middle, its offset (H - n) / 2 with halves rounded to the even neighbour, as
-/// torchvision has it. It does not pad: n must fit.
+/// `center_crop(n)`: crops to the n x n window in the middle. Its offset is (H - n) / 2, rounded with ties to even as
+/// in torchvision. It does not pad, so n must fit.
 #[derive(Debug)]
 struct CenterCrop {
     size: Size,
@@ -42,7 +42,7 @@ impl Transform for CenterCrop {
     }
 }
 
-/// Python's `int(round(margin / 2.0))`.
+/// Computes Python's `int(round(margin / 2.0))`.
 fn offset(margin: u32) -> u32 {
     (f64::from(margin) / 2.0).round_ties_even() as u32
 }
@@ -53,8 +53,8 @@ impl fmt::Display for CenterCrop {
     }
 }
 
-/// `corner_crop(size, corner)`: the window in a corner, as torchvision's FiveCrop has them: 0 top left, 1 top right, 2 bottom left, 3
-/// bottom right. It does not pad: the window must fit.
+/// `corner_crop(size, corner)`: crops to the window in a corner, as in torchvision's FiveCrop: 0 is top left, 1 top
+/// right, 2 bottom left, 3 bottom right. It does not pad, so the window must fit.
 #[derive(Debug)]
 struct CornerCrop {
     size: Size,
@@ -95,8 +95,8 @@ impl fmt::Display for CornerCrop {
     }
 }
 
-/// `random_crop(n)`: a random n x n window of the image, every position equally likely
-/// (`tf.image.random_crop`; the CIFAR tutorial's is n = 24).
+/// `random_crop(n)`: crops to a random n x n window. Every position is equally likely. This is `tf.image.random_crop`.
+/// TensorFlow's CIFAR tutorial uses n = 24.
 #[derive(Debug)]
 struct RandomCrop {
     size: Size,
@@ -134,9 +134,9 @@ impl fmt::Display for RandomCrop {
     }
 }
 
-/// `pad_crop(n)`: n zero pixels on each side, then a random crop back to the same size; offsets
-/// uniform over 0 to 2n. The usual CIFAR augmentation with n = 4. `pad_crop(n, reflect)`: the image mirrored at its borders
-/// in place of zeros, without repeating them (airbench's, with n = 2).
+/// `pad_crop(n)`: pads each side with n zero pixels, then crops to the original size at a random position. Offsets are
+/// uniform over 0 to 2n. The usual augmentation for CIFAR has n = 4. `pad_crop(n, reflect)` mirrors the image at its
+/// borders instead, without repeating the border pixels. airbench uses this with n = 2.
 #[derive(Debug)]
 struct PadCrop {
     padding: u32,
@@ -185,7 +185,7 @@ impl fmt::Display for PadCrop {
     }
 }
 
-/// The shape of a crop, which must fit inside.
+/// Returns the shape of a crop, which must fit inside.
 fn cropped(size: Size, input: ImageSpec) -> Result<ImageSpec, String> {
     let Size { height, width } = size;
     if height > input.height || width > input.width {
@@ -194,7 +194,7 @@ fn cropped(size: Size, input: ImageSpec) -> Result<ImageSpec, String> {
     Ok(ImageSpec::new(height, width, input.channels))
 }
 
-/// The shape of a crop of images of which only the short side is known.
+/// Returns the shape of a crop of images for which only the length of the short side is known.
 fn cropped_of_varied(size: Size, input: Varied) -> Result<Sizes, String> {
     let Size { height, width } = size;
     match input.short_side {
@@ -214,7 +214,7 @@ mod tests {
         let spec = ImageSpec::new(4, 5, 1);
         let bytes: Vec<u8> = (0..20).collect();
         assert_eq!([1, 2, 3, 5, 7, 31].map(offset), [0, 1, 2, 2, 4, 16]);
-        // Margins 1 and 2: offsets 0 and 1.
+        // The margins are 1 and 2, so the offsets are 0 and 1.
         assert_eq!(
             run_any(build_center_crop, "center_crop(3)", spec, &bytes, 0),
             [1.0, 2.0, 3.0, 6.0, 7.0, 8.0, 11.0, 12.0, 13.0]
@@ -256,7 +256,7 @@ mod random_crop_tests {
                 [first, first + 1.0, first + 3.0, first + 4.0]
             );
         }
-        // 100 +- 8.7 each.
+        // Expected: 100 +- 8.7 each.
         assert!(seen.iter().all(|n| (60..140).contains(n)), "{seen:?}");
     }
 }
@@ -280,7 +280,7 @@ mod pad_crop_tests {
                 [padded[y][x], padded[y][x + 1], padded[y + 1][x], padded[y + 1][x + 1]]
             );
         }
-        // 100 +- 9.4 each.
+        // Expected: 100 +- 9.4 each.
         assert!(seen.iter().all(|n| (60..140).contains(n)), "{seen:?}");
     }
 

@@ -9,9 +9,9 @@ use crate::transform::canvas::Canvas;
 use crate::transform::geometry::Rectangle;
 use crate::transform::op::{Context, Transform};
 
-/// `cutout(n)`: zeros in one square of n x n (n even; an odd n counts as n - 1), its centre uniform over the
-/// image, cut at the borders (DeVries & Taylor 2017; n = 16 for CIFAR-10, 8 for CIFAR-100). They apply it
-/// after `normalize`, where zero is the mean colour.
+/// `cutout(n)`: sets one n x n square to zero. n should be even, and an odd n counts as n - 1. The centre is uniform
+/// over the image, and the square is cut off at the borders (DeVries & Taylor 2017, with n = 16 for CIFAR-10 and 8 for
+/// CIFAR-100). The paper applies it after `normalize`, where zero is the mean colour.
 #[derive(Debug)]
 struct Cutout {
     size: u32,
@@ -43,23 +43,25 @@ impl fmt::Display for Cutout {
     }
 }
 
-// `random_erasing(p)`: with probability p one rectangle becomes zeros: area U[0.02, 0.33) of the image, height
-// by width log-uniform over 0.3 to 3.3, at most ten tries for one smaller than the image (torchvision's
-// `RandomErasing`; Zhong et al. 2017). `random_erasing(p, s)` fills it with N(0, s^2) instead, drawn for each value
-// (s = 1: torchvision's `value="random"`, timm's `pixel`); four more numbers change the ranges.
+// `random_erasing(p)`: with probability p, sets one rectangle to zero. Its area is U[0.02, 0.33) of the image, and its
+// height / width is log-uniform over 0.3 to 3.3. There are at most ten attempts to find one that is smaller than the
+// image. This is torchvision's `RandomErasing` (Zhong et al. 2017). `random_erasing(p, s)` fills the rectangle with
+// N(0, s^2), drawn for each value. s = 1 is torchvision's `value="random"` and timm's `pixel`. Four more numbers change
+// the ranges.
 //
-// Use it after `normalize`. timm's ranges, aspects from 0.3 to 1/0.3 and an area up to 1/3, can be given as numbers.
+// Use it after `normalize`. timm's ranges (aspect ratios from 0.3 to 1/0.3 and an area of at most 1/3) can be given as
+// numbers.
 
-/// Tries for a rectangle that is smaller than the image.
+/// Maximum number of attempts to find a rectangle that is smaller than the image.
 const TRIES: usize = 10;
 
 #[derive(Debug)]
 struct RandomErasing {
     probability: f64,
     noise: f64,
-    /// Least and most part of the image's area.
+    /// Minimum and maximum fraction of the image's area.
     area: [f64; 2],
-    /// Least and most height / width.
+    /// Minimum and maximum height / width.
     aspect: [f64; 2],
 }
 
@@ -108,7 +110,8 @@ impl Transform for RandomErasing {
 }
 
 impl RandomErasing {
-    /// Draws area and aspect until both sides are below the image's, then row and column of the corner.
+    /// Draws the area and the aspect ratio until both sides are smaller than the image's, then the row and column of
+    /// the corner.
     fn rectangle(&self, spec: ImageSpec, draws: &mut Draws) -> Option<Rectangle> {
         let (rows, columns) = (f64::from(spec.height), f64::from(spec.width));
         let between = |low: f64, high: f64, unit: f32| low + f64::from(unit) * (high - low);
@@ -155,7 +158,7 @@ mod tests {
                 assert_eq!(*value, if inside { 0.0 } else { 9.0 }, "{id}: {row} {column}");
             }
         }
-        // 100 +- 10 each.
+        // Expected: 100 +- 10 each.
         assert!(seen.iter().all(|n| (55..145).contains(n)), "{seen:?}");
     }
 }
@@ -179,7 +182,7 @@ mod random_erasing_tests {
                 assert!((15..=410).contains(&zeros), "{zeros}");
             }
         }
-        // 500 +- 19; mean area 0.175 less what ten tries refuse.
+        // Expected: 500 +- 19. The mean area is 0.175, minus the effect of failed attempts.
         assert!((430..570).contains(&erased), "{erased}");
         assert!((0.15..0.19).contains(&(area / f64::from(erased))), "{area}");
     }
@@ -196,7 +199,7 @@ mod random_erasing_tests {
             sum += noise.iter().sum::<f64>();
             squares += noise.iter().map(|x| x * x).sum::<f64>();
         }
-        // 80,000 values: standard errors 0.007 and 0.02.
+        // 80,000 values: the standard errors are 0.007 and 0.02.
         assert!((sum / n).abs() < 0.04, "{}", sum / n);
         assert!((squares / n - 4.0).abs() < 0.12, "{}", squares / n);
     }

@@ -1,5 +1,3 @@
-//! Blurring and sharpening.
-
 use std::fmt;
 
 use crate::random::Draws;
@@ -9,9 +7,9 @@ use crate::transform::call::{grey_or_rgb, only_probability, pixels};
 use crate::transform::canvas::Canvas;
 use crate::transform::op::{Built, Context, Transform};
 
-/// `gaussian_blur(side, low, high)`: a Gaussian blur over a square of odd side, its deviation uniform over low to high in pixels;
-/// 0.1 to 2 if they are left out, `gaussian_blur(side, sigma)`: sigma (torchvision's `GaussianBlur`). Always happens; the image is
-/// mirrored at its borders.
+/// `gaussian_blur(side, low, high)`: blurs with a Gaussian over a square with odd side. Its standard deviation is
+/// uniform over low to high pixels. The default is 0.1 to 2. `gaussian_blur(side, sigma)` has a fixed sigma. The image
+/// is mirrored at its borders, and every image is blurred. This is torchvision's `GaussianBlur`.
 #[derive(Debug)]
 struct GaussianBlur {
     side: u32,
@@ -60,8 +58,8 @@ impl fmt::Display for GaussianBlur {
     }
 }
 
-/// `sharpness(factor, p)`: blends with the image smoothed by (1 1 1; 1 5 1; 1 1 1) / 13, with probability p, 1/2 if it is left out
-/// (torchvision's `RandomAdjustSharpness`). A factor of 0 smooths, 1 changes nothing, 2 sharpens.
+/// `sharpness(factor, p)`: with probability p (default 1/2), blends the image with a version smoothed by (1 1 1; 1 5 1;
+/// 1 1 1) / 13. A factor of 0 smooths, 1 changes nothing, 2 sharpens. This is torchvision's `RandomAdjustSharpness`.
 #[derive(Debug)]
 struct Sharpness {
     factor: f64,

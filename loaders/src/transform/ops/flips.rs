@@ -1,5 +1,3 @@
-//! Transforms that mirror an image.
-
 use std::fmt;
 
 use crate::random::Draws;
@@ -7,7 +5,7 @@ use crate::transform::call::{no_arguments, only_probability};
 use crate::transform::canvas::Canvas;
 use crate::transform::op::{Built, Context, Transform};
 
-/// `flip(p)` and `vertical_flip(p)`: mirror an image with probability p, 1/2 if it is left out.
+/// `flip(p)` and `vertical_flip(p)`: mirror an image with probability p (default 1/2).
 #[derive(Debug)]
 struct Flip {
     probability: f64,
@@ -54,7 +52,7 @@ impl fmt::Display for Flip {
     }
 }
 
-/// `mirror`: mirrors left and right, always: the second look of test-time flipping.
+/// `mirror`: always mirrors left and right. Test-time flipping uses it for the second view.
 #[derive(Debug)]
 struct Mirror;
 
@@ -79,8 +77,9 @@ impl fmt::Display for Mirror {
     }
 }
 
-/// `alternating_flip`: in the first epoch each image is mirrored left and right with probability 1/2, in every other epoch the other
-/// way round, so that two epochs in a row show both sides of every image (airbench; Jordan 2024, arXiv 2404.00498).
+/// `alternating_flip`: in the first epoch, mirrors each image left and right with probability 1/2. Every second epoch
+/// does the opposite, so that two consecutive epochs show both sides of every image (airbench, Jordan 2024, arXiv
+/// 2404.00498).
 #[derive(Debug)]
 struct AlternatingFlip;
 
@@ -94,7 +93,7 @@ impl Transform for AlternatingFlip {
         true
     }
 
-    /// Draws as in the first epoch.
+    /// Uses the draws of the first epoch.
     fn apply(&self, image: &mut Canvas<'_>, draws: &mut Draws) {
         let first = draws.of_epoch(0).happens(0.5);
         if first != (draws.epoch() % 2 == 1) {
@@ -128,7 +127,7 @@ mod tests {
                 assert_eq!(out, [1.0, 2.0, 3.0]);
             }
         }
-        // 500 +- 16.
+        // Expected: 500 +- 16.
         assert!((430..570).contains(&flipped), "{flipped}");
     }
 
@@ -136,7 +135,7 @@ mod tests {
     fn by_a_probability_of_ones_own() {
         let spec = ImageSpec::new(1, 2, 1);
         let flipped = (0..1000).filter(|id| run(build_flip, "flip(0.1)", spec, &[1, 2], *id)[0] == 2.0).count();
-        // 100 +- 9.5
+        // Expected: 100 +- 9.5.
         assert!((60..140).contains(&flipped), "{flipped}");
     }
 }
@@ -160,7 +159,7 @@ mod vertical_flip_tests {
                 assert_eq!(out, [1.0, 2.0, 3.0]);
             }
         }
-        // 500 +- 16.
+        // Expected: 500 +- 16.
         assert!((430..570).contains(&flipped), "{flipped}");
     }
 
@@ -169,7 +168,7 @@ mod vertical_flip_tests {
         let spec = ImageSpec::new(2, 1, 1);
         let flipped =
             (0..1000).filter(|id| run(build_vertical_flip, "vertical_flip(0.1)", spec, &[1, 2], *id)[0] == 2.0).count();
-        // 100 +- 9.5
+        // Expected: 100 +- 9.5.
         assert!((60..140).contains(&flipped), "{flipped}");
     }
 }
@@ -205,7 +204,7 @@ mod alternating_flip_tests {
             flipped += usize::from(first == [2.0, 1.0]);
             assert!((1..6).all(|epoch| (of(epoch) == first) == (epoch % 2 == 0)), "sample {id}");
         }
-        // 500 +- 16
+        // Expected: 500 +- 16.
         assert!((430..570).contains(&flipped), "{flipped}");
     }
 }

@@ -1,4 +1,5 @@
-//! All transforms and the list of their names. A new one needs a `build_NAME` function in one of these files and a line in the list.
+//! All transforms and the list of their names. A new transform needs a `build_NAME` function in one of these files and
+//! a line in the list.
 
 mod colors;
 mod crops;
@@ -18,7 +19,7 @@ use crate::transform::call;
 use crate::transform::op::Build::{Any, Numbers};
 use crate::transform::op::{Build, Built, Context};
 
-/// Name, how it is written in a recipe, and the function that makes it.
+/// Name, usage in a recipe, and the function that builds it.
 const CATALOGUE: &[(&str, &str, Build)] = &[
     (
         "affine",
@@ -110,12 +111,11 @@ const CATALOGUE: &[(&str, &str, Build)] = &[
     ("vertical_flip", "vertical_flip or vertical_flip(probability)", Numbers(flips::build_vertical_flip)),
 ];
 
-/// Bare names of all transforms.
 pub fn names() -> Vec<&'static str> {
     CATALOGUE.iter().map(|(name, ..)| *name).collect()
 }
 
-/// Makes the transform that `text` names.
+/// Builds the transform that `text` names.
 pub(super) fn parse(text: &str, context: Context<'_>) -> Built {
     let call = call::parse(text)?;
     let Some((_, usage, build)) = CATALOGUE.iter().find(|(name, ..)| *name == call.name) else {

@@ -1,4 +1,5 @@
-//! Transforms that bring pixel values to zero mean and unit variance, and the mean and variance of floats.
+//! Transforms that normalise pixel values to zero mean and unit variance, and functions for the mean and variance of
+//! floats.
 
 use std::fmt;
 
@@ -8,11 +9,11 @@ use crate::transform::canvas::Canvas;
 use crate::transform::op::{Context, Transform};
 use crate::transform::paint::Scale;
 
-/// `normalize`: (x / 255 - mean) / std per channel. Without arguments mean and std are the data set's;
-/// `normalize(m, s)` uses one pair for all channels, and 2*C arguments are C means, then C stds.
+/// `normalize`: (x / 255 - mean) / std per channel. Without arguments, it uses the data set's mean and std.
+/// `normalize(m, s)` uses one pair for all channels, and 2*C arguments are C means followed by C stds.
 #[derive(Debug)]
 struct Normalize {
-    /// One for all channels, or one each; as many as there are scales.
+    /// One entry for all channels, or one per channel. All three lists have the same length.
     mean: Vec<f64>,
     std: Vec<f64>,
     scales: Vec<Scale>,
@@ -22,7 +23,7 @@ pub(super) fn build_normalize(arguments: &[f64], context: Context<'_>) -> Result
     let channels = context.input.channels as usize;
     let (mean, std) = match arguments.len() {
         0 if context.mean.len() == channels => (context.mean, context.std),
-        // grey files, measured as RGB
+        // The data set has grey files, but its mean and std were measured as RGB.
         0 if channels == 1 && is_grey(context.mean) && is_grey(context.std) => (&context.mean[..1], &context.std[..1]),
         0 => {
             return Err(format!(
@@ -53,7 +54,7 @@ pub(super) fn build_normalize(arguments: &[f64], context: Context<'_>) -> Result
     Ok(Box::new(Normalize { mean: mean.to_vec(), std: std.to_vec(), scales }))
 }
 
-/// In f64, rounded once: table and arithmetic agree to the bit.
+/// Computed in f64 and rounded once, so that the table and the arithmetic agree exactly.
 fn scaled(value: f64, mean: f64, std: f64) -> f32 {
     ((value / 255.0 - mean) / std) as f32
 }
@@ -93,8 +94,8 @@ impl fmt::Display for Normalize {
     }
 }
 
-/// `standardize`: (x - mean) / max(std, 1 / sqrt(H*W*C)), mean and population std over all pixels and
-/// channels of the one image (`tf.image.per_image_standardization`).
+/// `standardize`: (x - mean) / max(std, 1 / sqrt(H*W*C)). The mean and the population std are over all pixels and
+/// channels of the image. This is `tf.image.per_image_standardization`.
 #[derive(Debug)]
 struct Standardize;
 
@@ -134,7 +135,7 @@ mod standardize_tests {
 
     #[test]
     fn mean_and_std_are_of_all_channels_together() {
-        // Values 2, 4, 4, 4, 5, 5, 7, 9: mean 5, population std 2.
+        // The values 2, 4, 4, 4, 5, 5, 7, 9 have mean 5 and population std 2.
         let spec = ImageSpec::new(2, 2, 2);
         let out = run(build_standardize, "standardize", spec, &[2, 5, 4, 5, 4, 7, 4, 9], 0);
         assert_eq!(out, [-1.5, -0.5, -0.5, -0.5, 0.0, 0.0, 1.0, 2.0]);
@@ -144,7 +145,7 @@ mod standardize_tests {
     fn a_flat_image_is_divided_by_the_least_std() {
         let spec = ImageSpec::new(2, 2, 1);
         assert_eq!(run(build_standardize, "standardize", spec, &[9; 4], 0), [0.0; 4]);
-        // One of 16 values is 1 above: std = sqrt(15)/16 = 0.242, below the least, 1/4.
+        // One of 16 values is larger by 1: std = sqrt(15)/16 = 0.242, which is below the minimum of 1/4.
         let mut bytes = [7; 16];
         bytes[0] = 8;
         let out = run(build_standardize, "standardize", ImageSpec::new(4, 4, 1), &bytes, 0);
@@ -153,15 +154,15 @@ mod standardize_tests {
     }
 }
 
-/// Values that are summed in parallel, so that additions need not wait for each other.
+/// Number of independent partial sums, so that additions do not wait for each other.
 const LANES: usize = 8;
 
-/// The mean; 0 for no values.
+/// Returns the mean, or 0 if there are no values.
 pub(super) fn mean(values: &[f32]) -> f64 {
     sum(values, |x| x) / (values.len().max(1)) as f64
 }
 
-/// The mean square distance from `mean` (population variance); 0 for no values.
+/// Returns the mean square distance from `mean` (population variance), or 0 if there are no values.
 pub(super) fn variance(values: &[f32], mean: f64) -> f64 {
     sum(values, |x| (x - mean) * (x - mean)) / (values.len().max(1)) as f64
 }
@@ -186,7 +187,7 @@ mod tests {
 
     #[test]
     fn by_the_data_sets_mean_and_std() {
-        // Means 0.5, 0.25, 0.125 and stds 0.5, 0.25, 2.
+        // The means are 0.5, 0.25, 0.125 and the stds 0.5, 0.25, 2.
         let out = run(build_normalize, "normalize", ImageSpec::new(1, 2, 3), &[0, 0, 0, 255, 255, 255], 0);
         assert_eq!(out, [-1.0, 1.0, -1.0, 3.0, -0.0625, 0.4375]);
     }

@@ -12,12 +12,12 @@ use crate::transform::policy::{
     magnitudes,
 };
 
-/// How pixels are made; torchvision's default first.
+/// Sampling methods by name. The first is the default, as in torchvision.
 const AUTO_AUGMENT_SAMPLINGS: [(&str, Sampling); 2] =
     [Sampling::Nearest.named(), Sampling::Bilinear(Edge::Plain).named()];
-/// The policies by what they were learned on.
+/// The policies, named after the data set on which they were learned.
 const POLICIES: [(&str, &Policy); 3] = [("imagenet", IMAGENET), ("cifar10", CIFAR10), ("svhn", SVHN)];
-/// Magnitudes of an operation.
+/// Number of magnitudes per operation.
 const BINS: u32 = 10;
 
 #[derive(Debug)]
@@ -43,7 +43,7 @@ impl Transform for AutoAugment {
         true
     }
 
-    /// Draws the pair, then for each of the two whether it happens and, if it has one, its sign.
+    /// Draws the pair. For each operation of the pair, draws whether it is applied, and then its sign if it has one.
     fn apply(&self, image: &mut Canvas<'_>, draws: &mut Draws) {
         let image = image.byte_image();
         for step in &self.policy[draws.below(self.policy.len() as u32) as usize] {
@@ -61,16 +61,17 @@ impl fmt::Display for AutoAugment {
     }
 }
 
-// `rand_augment(n, m, bins)`: n operations, drawn from 14, one after another, all of magnitude m of `bins` (Cubuk et al. 2019;
-// torchvision's `RandAugment`, its 2, 9 and 31 where they are left out). Operations that turn, shear or move take the nearest pixel,
-// with a last argument `bilinear` between four; outside is zero.
+// `rand_augment(n, m, bins)`: applies n operations one after another, each drawn from 14, all with magnitude m of
+// `bins` (Cubuk et al. 2019). This is torchvision's `RandAugment`, with its defaults 2, 9 and 31. Operations that
+// rotate, shear or move take the nearest pixel, or interpolate between four pixels with a last argument `bilinear`.
+// Pixels from outside the image are zero.
 
-/// How pixels are made; torchvision's default first.
+/// Sampling methods by name. The first is the default, as in torchvision.
 const RAND_AUGMENT_SAMPLINGS: [(&str, Sampling); 2] =
     [Sampling::Nearest.named(), Sampling::Bilinear(Edge::Plain).named()];
-/// The most operations for an image.
+/// Maximum number of operations per image.
 const MOST: u32 = 100;
-/// The most magnitudes.
+/// Maximum number of magnitudes.
 const MOST_BINS: u32 = 1001;
 
 #[derive(Debug)]
@@ -100,7 +101,7 @@ impl Transform for RandAugment {
         true
     }
 
-    /// Draws an operation and, if it has one, its sign, for each in turn.
+    /// For each operation, draws which one it is, and its sign if it has one.
     fn apply(&self, image: &mut Canvas<'_>, draws: &mut Draws) {
         let image = image.byte_image();
         for _ in 0..self.operations {
@@ -115,11 +116,12 @@ impl fmt::Display for RandAugment {
     }
 }
 
-// `trivial_augment(bins)`: one operation of 14, its magnitude one of `bins`, 31 if they are left out, all equally likely (Müller and
-// Hutter 2021; torchvision's `TrivialAugmentWide`). Operations that turn, shear or move take the nearest pixel, with a last argument
-// `bilinear` between four; outside is zero.
+// `trivial_augment(bins)`: applies one of 14 operations with one of `bins` magnitudes (default 31), all equally likely
+// (Müller and Hutter 2021). This is torchvision's `TrivialAugmentWide`. Operations that rotate, shear or move take the
+// nearest pixel, or interpolate between four pixels with a last argument `bilinear`. Pixels from outside the image are
+// zero.
 
-/// How pixels are made; torchvision's default first.
+/// Sampling methods by name. The first is the default, as in torchvision.
 const TRIVIAL_AUGMENT_SAMPLINGS: [(&str, Sampling); 2] =
     [Sampling::Nearest.named(), Sampling::Bilinear(Edge::Plain).named()];
 
@@ -145,7 +147,7 @@ impl Transform for TrivialAugment {
         true
     }
 
-    /// Draws an operation and, if it has them, its magnitude and its sign.
+    /// Draws an operation, and its magnitude and sign if it has them.
     fn apply(&self, image: &mut Canvas<'_>, draws: &mut Draws) {
         let bins = self.bins;
         draw_operation(TRIVIAL_AUGMENT, bins, |draws| draws.below(bins), image.byte_image(), self.sampling, draws);
@@ -158,23 +160,25 @@ impl fmt::Display for TrivialAugment {
     }
 }
 
-// `augmix(severity, chains, depth, alpha)`: the image mixed with chains of operations of it (Hendrycks et al. 2019; torchvision's
-// `AugMix`). Each chain has `depth` operations, 1 to 3 if it is -1, of the first `severity` of ten magnitudes; shares are drawn from
-// Dirichlet's distribution: of the image and the mixed chains, and of the chains. Left out: 3, 3, -1 and 1. Pixels that move are
-// made between four, with a last argument `nearest` of one; `partial` ahead of it leaves out brightness, color, contrast and sharpness.
+// `augmix(severity, chains, depth, alpha)`: mixes the image with the results of chains of operations (Hendrycks et al.
+// 2019). This is torchvision's `AugMix`. Each chain has `depth` operations, or 1 to 3 if `depth` is -1. They have one
+// of the first `severity` of ten magnitudes. Two sets of weights are drawn from Dirichlet distributions: for the image
+// and the mixed chains, and for the chains. The defaults are 3, 3, -1 and 1. Moved pixels are interpolated between four
+// pixels, or take the nearest pixel with a last argument `nearest`. `partial` before it leaves out brightness, color,
+// contrast and sharpness.
 
-/// How pixels are made; torchvision's default first.
+/// Sampling methods by name. The first is the default, as in torchvision.
 const AUGMIX_SAMPLINGS: [(&str, Sampling); 2] = [Sampling::Bilinear(Edge::Plain).named(), Sampling::Nearest.named()];
-/// The most chains.
+/// Maximum number of chains.
 const CHAINS: usize = 10;
-/// The most operations of a chain.
+/// Maximum number of operations in a chain.
 const DEPTH: u32 = 10;
 
 #[derive(Debug)]
 struct AugMix {
     severity: u32,
     chains: usize,
-    /// Operations of a chain, if they are given.
+    /// Number of operations in a chain. If `None`, it is drawn.
     depth: Option<u32>,
     alpha: f64,
     partial: bool,
@@ -213,7 +217,7 @@ impl AugMix {
         if self.partial { AUGMIX_PARTIAL } else { AUGMIX }
     }
 
-    /// Draws the shares of the image and of each chain.
+    /// Draws the weights of the image and of each chain.
     fn draw_shares(&self, draws: &mut Draws) -> (f32, [f32; CHAINS]) {
         let (mut parts, mut shares) = ([0.0; 2], [0.0; CHAINS]);
         dirichlet(self.alpha, &mut parts, draws);
@@ -228,7 +232,8 @@ impl Transform for AugMix {
         true
     }
 
-    /// Draws the shares; then for each chain its depth, and for each operation which, its magnitude and its sign.
+    /// Draws the weights. Then, for each chain, draws its depth, and for each operation which one it is, its magnitude
+    /// and its sign.
     fn apply(&self, image: &mut Canvas<'_>, draws: &mut Draws) {
         let (image, sums) = image.byte_image_and_floats();
         let (own, shares) = self.draw_shares(draws);
@@ -256,19 +261,21 @@ impl fmt::Display for AugMix {
     }
 }
 
-/// Fills `shares` with a draw from Dirichlet's distribution whose parameters are all `alpha` (above 0): gammas over their sum.
+/// Fills `shares` with a sample of the Dirichlet distribution whose parameters are all `alpha` (above 0). They are
+/// gamma samples divided by their sum.
 pub(super) fn dirichlet(alpha: f64, shares: &mut [f64], draws: &mut Draws) {
     shares.iter_mut().for_each(|share| *share = gamma(alpha, draws));
     let sum: f64 = shares.iter().sum();
     shares.iter_mut().for_each(|share| *share /= sum);
 }
 
-/// A draw from the gamma distribution of shape `alpha` and scale 1 (Marsaglia and Tsang 2000): normals x and uniforms u until one is
-/// accepted. Below 1 it is made of one of shape alpha + 1 and a further u.
+/// Samples the gamma distribution with shape `alpha` and scale 1 (Marsaglia and Tsang 2000): draws a normal x and a
+/// uniform u until a pair is accepted. For an `alpha` below 1, the sample is computed from one with shape alpha + 1 and
+/// another u.
 fn gamma(alpha: f64, draws: &mut Draws) -> f64 {
     if alpha < 1.0 {
         let more = gamma(alpha + 1.0, draws);
-        // u in (0, 1]: 0 would make all shares 0 / 0
+        // u is in (0, 1]. With 0, all weights would be 0 / 0.
         return more * (1.0 - f64::from(draws.unit())).powf(1.0 / alpha);
     }
     let d = alpha - 1.0 / 3.0;
@@ -292,7 +299,7 @@ mod tests {
 
     #[test]
     fn a_flat_image_that_no_operation_moves_stays_near_itself() {
-        // one chain of one operation; the image has a share of its own
+        // One chain with one operation. The image has a weight of its own.
         let spec = ImageSpec::new(4, 4, 1);
         let mut moved = 0;
         for id in 0..200 {
@@ -300,7 +307,8 @@ mod tests {
             assert!(out.iter().all(|value| (0.0..=255.0).contains(value) && value.fract() == 0.0));
             moved += usize::from(out.iter().any(|value| (value - 100.0).abs() > 1.0));
         }
-        // of the weakest magnitudes: posterize to 4 bits gives 96, the others leave such an image as it is
+        // With the weakest magnitudes, posterize to 4 bits gives 96, and the other operations do not change such an
+        // image.
         assert!((1..60).contains(&moved), "{moved}");
     }
 }
@@ -319,7 +327,8 @@ mod dirichlet_tests {
                 sum += value;
                 squares += value * value;
             }
-            // mean alpha, variance alpha: standard errors sqrt(alpha / n) and about alpha sqrt((2 + 6 / alpha) / n)
+            // The mean and the variance are alpha. The standard errors are sqrt(alpha / n) and about alpha sqrt((2 + 6
+            // / alpha) / n).
             let (mean, n) = (sum / n as f64, n as f64);
             let variance = squares / n - mean * mean;
             assert!((mean - alpha).abs() < 4.0 * (alpha / n).sqrt(), "{alpha}: mean {mean}");
@@ -336,7 +345,7 @@ mod dirichlet_tests {
             assert!((shares.iter().sum::<f64>() - 1.0).abs() < 1e-12 && shares.iter().all(|share| *share >= 0.0));
             sums.iter_mut().zip(shares).for_each(|(sum, share)| *sum += share);
         }
-        // 2000 +- 23
+        // Expected: 2000 +- 23.
         assert!(sums.iter().all(|sum| (1880.0..2120.0).contains(sum)), "{sums:?}");
     }
 }

@@ -10,21 +10,21 @@ use crate::transform::geometry::Rectangle;
 use crate::transform::op::{Built, Context, Sizes, Transform, Varied};
 use crate::transform::resample::Filter;
 
-/// `resize(n)`: makes the short side n long and the long side floor(n * long / short), as torchvision's `Resize(n)`:
-/// bilinear with antialiasing, what PIL calls BILINEAR. `resize(192x256)`: height and width, whatever they were. A last argument
-/// `bicubic` or `lanczos`: by that filter. Accepts images of any size.
+/// `resize(n)`: the short side gets length n and the long side floor(n * long / short), like torchvision's `Resize(n)`.
+/// The filter is bilinear with antialiasing, which PIL calls BILINEAR. `resize(192x256)` sets height and width and
+/// ignores the aspect ratio. A last argument `bicubic` or `lanczos` selects another filter. Accepts images of any size.
 #[derive(Debug)]
 struct Resize {
     to: Target,
     filter: Filter,
 }
 
-/// What size results.
+/// The requested size.
 #[derive(Debug, Clone, Copy)]
 enum Target {
-    /// The length of the short side; height and width keep their ratio.
+    /// Length of the short side. The aspect ratio is kept.
     ShortSide(u32),
-    /// Height and width, whatever they were.
+    /// Height and width. The aspect ratio is not kept.
     Exact(Size),
 }
 
@@ -83,9 +83,9 @@ impl fmt::Display for Resize {
     }
 }
 
-/// `scale_jitter(least, most)`: makes the short side of the image a length drawn from least to most, all equally likely (Simonyan and
-/// Zisserman 2014, section 3.1: 256 to 512, before `random_crop(224)`); bilinear with antialiasing, or `bicubic` or `lanczos` by a
-/// last argument. Accepts images of any size.
+/// `scale_jitter(least, most)`: resizes the short side to a length drawn uniformly from least to most (Simonyan and
+/// Zisserman 2014, section 3.1: 256 to 512, before `random_crop(224)`). The filter is bilinear with antialiasing, or
+/// `bicubic` or `lanczos` as a last argument. Accepts images of any size.
 #[derive(Debug)]
 struct ScaleJitter {
     least: u32,
@@ -140,7 +140,7 @@ mod tests {
     use super::*;
     use crate::transform::testing::run_any;
 
-    /// torchvision.transforms.v2.functional's `_compute_resized_output_size`.
+    /// Compare `_compute_resized_output_size` in torchvision.transforms.v2.functional.
     #[test]
     fn the_long_side_is_cut_to_a_whole_pixel() {
         let of = |height, width| {

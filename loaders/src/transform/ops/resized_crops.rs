@@ -1,4 +1,4 @@
-//! Random crops that are resized to the size of the output.
+//! Random crops that are resized to the output size.
 
 use std::fmt;
 
@@ -16,9 +16,9 @@ const RANDOM_RESIZED_CROP_TRIES: usize = 10;
 #[derive(Debug)]
 struct RandomResizedCrop {
     size: Size,
-    /// Least and greatest share of the image's area.
+    /// Minimum and maximum fraction of the image's area.
     area: (f64, f64),
-    /// Least and greatest width / height.
+    /// Minimum and maximum width / height.
     aspect: (f64, f64),
     filter: Filter,
 }
@@ -44,7 +44,7 @@ pub(super) fn build_random_resized_crop(arguments: &Arguments<'_>, _context: Con
 }
 
 impl RandomResizedCrop {
-    /// Draws a part of an image. Uniform numbers are f32 and their products f64, as in torchvision.
+    /// Draws a part of the image. The uniform numbers are f32 and their products f64, as in torchvision.
     fn draw(&self, height: u32, width: u32, draws: &mut Draws) -> Rectangle {
         let (h, w) = (f64::from(height), f64::from(width));
         let (narrowest, widest) = ((self.aspect.0 as f32).ln(), (self.aspect.1 as f32).ln());
@@ -65,7 +65,7 @@ impl RandomResizedCrop {
         self.fallback(height, width)
     }
 
-    /// The largest part in the middle whose aspect is allowed.
+    /// Returns the largest centred part with an allowed aspect ratio.
     fn fallback(&self, height: u32, width: u32) -> Rectangle {
         let (h, w) = (f64::from(height), f64::from(width));
         let (rows, columns) = match w / h {
@@ -73,7 +73,7 @@ impl RandomResizedCrop {
             aspect if aspect > self.aspect.1 => (height, (h * self.aspect.1).round_ties_even() as u32),
             _ => (height, width),
         };
-        // rounding may give 0, or more than an image of one row or column has
+        // Rounding can give 0, or more than the image has if it has only one row or column.
         let (rows, columns) = (rows.clamp(1, height), columns.clamp(1, width));
         Rectangle { top: (height - rows) / 2, left: (width - columns) / 2, height: rows, width: columns }
     }
@@ -111,12 +111,14 @@ impl fmt::Display for RandomResizedCrop {
     }
 }
 
-/// `inception_crop(n)`: the crop of TensorFlow's Inception training (`tf.image.sample_distorted_bounding_box`), made n x n: width / height
-/// uniform over 0.75 to 1.33, the height a uniform whole number between those of 0.05 and 1 times the image's area, at least 0.1 of one of
-/// the record's boxes covered (without boxes: of the image), at most 100 tries, else the whole.
+/// `inception_crop(n)`: the crop of TensorFlow's Inception training (`tf.image.sample_distorted_bounding_box`), resized
+/// to n x n. width / height is uniform over 0.75 to 1.33. The height is a uniform integer in the range that gives 0.05
+/// to 1 of the image's area. The crop must cover at least 0.1 of one of the record's boxes, or of the image if there
+/// are no boxes. After 100 failed attempts, the crop is the whole image.
 ///
-/// TensorFlow then resizes by one of four methods, chosen by its thread, none of them antialiased; this one is bilinear with
-/// antialiasing, or `bicubic` or `lanczos` by a last argument, as in `random_resized_crop`. Accepts images of any size.
+/// TensorFlow then resizes with one of four methods without antialiasing, chosen by its thread number. This transform
+/// uses bilinear with antialiasing, or `bicubic` or `lanczos` as a last argument, like `random_resized_crop`. Accepts
+/// images of any size.
 #[derive(Debug)]
 struct InceptionCrop {
     size: Size,
@@ -146,7 +148,7 @@ impl Transform for InceptionCrop {
         true
     }
 
-    /// Draws aspect and height of each try, and row and column of the first that fits.
+    /// Draws aspect ratio and height for each attempt, and then, if these are valid, row and column.
     fn apply(&self, image: &mut Canvas<'_>, draws: &mut Draws) {
         let ImageSpec { height, width, .. } = image.spec();
         let objects = || image.boxes().map(|found| Object::of(found, height, width));
@@ -167,11 +169,10 @@ impl fmt::Display for InceptionCrop {
     }
 }
 
-/// A source of uniform numbers.
 trait Uniform {
-    /// In [0, 1).
+    /// Uniform in [0, 1).
     fn unit(&mut self) -> f32;
-    /// In 0..n.
+    /// Uniform in 0..n.
     fn below(&mut self, n: u32) -> u32;
 }
 
@@ -190,7 +191,7 @@ const AREA: [f32; 2] = [0.05, 1.0];
 const MIN_COVERED: f32 = 0.1;
 const INCEPTION_CROP_TRIES: usize = 100;
 
-/// The pixels of a box: from the first row and column on, up to the last.
+/// The range of rows and columns of a box. The ends are exclusive.
 #[derive(Debug, Clone, Copy)]
 struct Object {
     rows: [i64; 2],
@@ -198,7 +199,7 @@ struct Object {
 }
 
 impl Object {
-    /// The pixels of a box, its edges cut to integers.
+    /// Computes the pixels of a box. Its edges are truncated to integers.
     fn of(b: BoundingBox, height: u32, width: u32) -> Self {
         let pixel = |edge: f32, length: u32| (edge * length as f32) as i64;
         Object {
@@ -211,7 +212,7 @@ impl Object {
         (self.rows[1] - self.rows[0]).max(0) * (self.columns[1] - self.columns[0]).max(0)
     }
 
-    /// Whether a crop has enough of it; an object of no pixel is never covered.
+    /// Returns true if the crop covers enough of the object. An object without pixels is never covered.
     fn is_covered(self, crop: &Rectangle) -> bool {
         let part = |[from, to]: [i64; 2], start: u32, length: u32| {
             [from.max(start.into()), to.min(i64::from(start) + i64::from(length))]
@@ -222,10 +223,10 @@ impl Object {
     }
 }
 
-/// The image as an object.
+/// The whole image as an object.
 const WHOLE: BoundingBox = BoundingBox { ymin: 0.0, xmin: 0.0, ymax: 1.0, xmax: 1.0 };
 
-/// Draws a crop of an image of `height` x `width` pixels, both above 0, that `covers` enough.
+/// Draws a crop for which `covers` is true. The image has `height` x `width` pixels, both above 0.
 fn sample(height: u32, width: u32, covers: impl Fn(&Rectangle) -> bool, uniform: &mut impl Uniform) -> Rectangle {
     for _ in 0..INCEPTION_CROP_TRIES {
         let aspect = uniform.unit() * (ASPECT[1] - ASPECT[0]) + ASPECT[0];
@@ -236,7 +237,7 @@ fn sample(height: u32, width: u32, covers: impl Fn(&Rectangle) -> bool, uniform:
     Rectangle { top: 0, left: 0, height, width }
 }
 
-/// One try with a given width / height; in f32, and with halves to even, as TensorFlow rounds.
+/// One attempt with a given width / height. Computes in f32 and rounds ties to even, like TensorFlow.
 fn attempt(height: u32, width: u32, aspect: f32, uniform: &mut impl Uniform) -> Option<Rectangle> {
     let (image_height, image_width) = (height as i64, width as i64);
     let least = AREA[0] * width as f32 * height as f32;
@@ -245,7 +246,7 @@ fn attempt(height: u32, width: u32, aspect: f32, uniform: &mut impl Uniform) -> 
     let beside = |height: i64| (height as f32 * aspect).round_ties_even() as i64;
     let mut highest = side(most);
     if beside(highest) > image_width {
-        // The largest height whose width still rounds to the image's.
+        // The largest height whose width still rounds to the image's width.
         highest = ((f64::from(width) + 0.5 - 1e-7) / f64::from(aspect)) as i64;
         if beside(highest) > image_width {
             highest -= 1;
@@ -257,7 +258,7 @@ fn attempt(height: u32, width: u32, aspect: f32, uniform: &mut impl Uniform) -> 
         rows += i64::from(uniform.below((highest - rows + 1) as u32));
     }
     let mut columns = beside(rows);
-    // rounding may have left the range of areas by one row
+    // Rounding may have left the allowed range of areas by one row.
     if ((rows * columns) as f32) < least {
         rows += 1;
         columns = beside(rows);
@@ -271,7 +272,7 @@ fn attempt(height: u32, width: u32, aspect: f32, uniform: &mut impl Uniform) -> 
     if area < least || area > most || !fits {
         return None;
     }
-    // as in TensorFlow, the last offset is never drawn
+    // As in TensorFlow, the largest possible offset is never drawn.
     let mut offset = |free: i64| if free > 0 { uniform.below(free as u32) } else { 0 };
     let (top, left) = (offset(image_height - rows), offset(image_width - columns));
     Some(Rectangle { top, left, height: rows as u32, width: columns as u32 })
@@ -282,7 +283,7 @@ mod tests {
     use super::*;
     use crate::transform::testing::draws;
 
-    /// The parts of torchvision with the same draws: `tests/golden/crops.py`.
+    /// Compares with torchvision's crops for the same draws. `tests/golden/crops.py` records them.
     #[test]
     fn parts_are_those_of_torchvision() {
         type Row = (f64, u32, u32, u64, u32, u32, u32, u32);
@@ -305,7 +306,7 @@ mod inception_crop_tests {
     use crate::random::philox4x32;
     use crate::transform::testing::{draws, run_any};
 
-    /// TensorFlow's generator: the same Philox, with other ways from words to numbers.
+    /// TensorFlow's generator: the same Philox, but words are converted to numbers in other ways.
     struct TensorFlow {
         key: [u32; 2],
         counter: [u32; 4],
@@ -353,7 +354,7 @@ mod inception_crop_tests {
 
     #[derive(serde::Deserialize)]
     struct Golden {
-        /// Height, width, seed, second seed; top, left, rows, columns.
+        /// Height, width, seed, second seed, top, left, rows, columns.
         cases: Vec<[u32; 8]>,
     }
 
@@ -371,7 +372,7 @@ mod inception_crop_tests {
     #[test]
     fn the_crop_is_what_is_resized() {
         let spec = ImageSpec::new(30, 40, 1);
-        // Rows and columns as values: their means tell where the crop was.
+        // The pixel values are the row or column numbers, so their mean tells where the crop was.
         for (axis, of_axis) in [(0, 40), (1, 1)] {
             let bytes: Vec<u8> = (0..1200).map(|i| (i / of_axis % if axis == 0 { 30 } else { 40 }) as u8).collect();
             for id in 0..40 {
@@ -436,7 +437,7 @@ mod inception_crop_tests {
             less += u32::from(covered(plain(100, 200, &mut draws(id))) < 20);
         }
         assert!(less > 50, "without boxes the corner is often left out: {less}");
-        // one object is enough; of objects of no pixel nothing can be covered
+        // It is enough to cover one object. Objects without pixels cannot be covered.
         let both = [object(0.0, 0.0, 0.1, 0.1), corner];
         assert!((0..300).any(|id| covered(boxed(100, 200, &both, &mut draws(id))) == 0));
         let whole = Rectangle { top: 0, left: 0, height: 100, width: 200 };

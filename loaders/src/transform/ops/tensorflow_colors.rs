@@ -1,4 +1,4 @@
-//! Color changes of TensorFlow's training scripts for CIFAR-10 and Inception.
+//! Colour changes of TensorFlow's training scripts for CIFAR-10 and Inception.
 
 use std::fmt;
 
@@ -9,8 +9,8 @@ use crate::transform::op::{Context, Transform};
 use crate::transform::ops::normalize::mean;
 use crate::transform::paint::rgb;
 
-/// `brightness(d)`: adds one number from U[-d, d) to all values, which are on the scale 0 to 255, and
-/// does not clip (`tf.image.random_brightness` on floats; the CIFAR tutorial's d is 63).
+/// `brightness(d)`: adds one number from U[-d, d) to all values, which are on the scale 0 to 255. Does not clip. This
+/// is `tf.image.random_brightness` on floats. The CIFAR tutorial uses d = 63.
 #[derive(Debug)]
 struct Brightness {
     max_delta: f32,
@@ -39,8 +39,8 @@ impl fmt::Display for Brightness {
     }
 }
 
-/// `contrast(lower, upper)`: (x - m) * f + m with m the mean of each channel and one f from
-/// U[lower, upper), not clipped (`tf.image.random_contrast` on floats; the CIFAR tutorial's are 0.2, 1.8).
+/// `contrast(lower, upper)`: (x - m) * f + m, where m is the mean of each channel and f is drawn once from U[lower,
+/// upper). Does not clip. This is `tf.image.random_contrast` on floats. The CIFAR tutorial uses 0.2 and 1.8.
 #[derive(Debug)]
 struct Contrast {
     lower: f32,
@@ -76,10 +76,12 @@ impl fmt::Display for Contrast {
     }
 }
 
-/// `cifar_distort`: what TensorFlow's CIFAR-10 tutorial does to a training image between its crop and its
-/// standardisation, as one transform: mirrored with probability 1/2, brightness + U[-63, 63), contrast x U[0.2, 1.8).
+/// `cifar_distort`: the changes that TensorFlow's CIFAR-10 tutorial makes between crop and standardisation, as one
+/// transform. Mirrors with probability 1/2, adds U[-63, 63) to the brightness, and multiplies the contrast by U[0.2,
+/// 1.8).
 ///
-/// The same as `flip`, `brightness(63)`, `contrast(0.2, 1.8)`, but for the draws, in two passes over the values.
+/// It equals `flip`, `brightness(63)`, `contrast(0.2, 1.8)` except for the random draws, but needs only two passes over
+/// the values.
 #[derive(Debug)]
 struct CifarDistort;
 
@@ -97,7 +99,7 @@ impl Transform for CifarDistort {
         let factor = draws.range(0.2, 1.8);
         let pixels = image.spec().pixels().max(1);
         for plane in image.floats().chunks_exact_mut(pixels) {
-            // the mean moves by delta, too, so the distances from it do not
+            // Adding delta moves the mean too, so the distances from the mean do not change.
             let mean = mean(plane) as f32;
             for value in plane {
                 *value = (*value - mean) * factor + (mean + delta);
@@ -112,12 +114,12 @@ impl fmt::Display for CifarDistort {
     }
 }
 
-/// `inception_distort`: the colours of TensorFlow's Inception training (`distort_color` of research/inception):
-/// brightness U[-32, 32) of 255, saturation x U[0.5, 1.5), hue turned by U[-0.2, 0.2) of a circle, contrast
-/// x U[0.5, 1.5) about each channel's mean, then clipped to 0 to 255.
+/// `inception_distort`: the colour changes of TensorFlow's Inception training (`distort_color` of research/inception).
+/// Adds U[-32, 32) of 255 to the brightness, multiplies the saturation by U[0.5, 1.5), changes the hue by U[-0.2, 0.2)
+/// of a circle, multiplies the contrast by U[0.5, 1.5) about each channel's mean, and clips to 0 to 255.
 ///
-/// TensorFlow chooses between two orders by the number of its thread; here a draw chooses: brightness,
-/// saturation, hue, contrast, or brightness, contrast, saturation, hue. Its crop is `inception_crop`.
+/// TensorFlow chooses between two orders by thread number. Here the order is drawn: brightness, saturation, hue,
+/// contrast, or brightness, contrast, saturation, hue. The matching crop is `inception_crop`.
 #[derive(Debug)]
 struct InceptionDistort;
 
@@ -160,7 +162,7 @@ fn contrast(values: &mut [f32], factor: f32) {
     }
 }
 
-/// Saturation, then hue, of every pixel; without branches, so that the compiler can vectorise it.
+/// Changes the saturation and then the hue of every pixel. Has no branches, so that the compiler can vectorise it.
 fn colours(values: &mut [f32], factor: f32, turn: f32) {
     let sixths = 6.0 * turn;
     let [red, green, blue] = rgb(values);
@@ -170,9 +172,9 @@ fn colours(values: &mut [f32], factor: f32, turn: f32) {
     }
 }
 
-/// Multiplies S of HSV by `factor`, at most up to 1 (`tf.image.adjust_saturation`). V and the hue stay, so
-/// each channel's distance from V is multiplied by one number. Where V is not positive TensorFlow counts
-/// S as 0: all channels become V.
+/// Multiplies S of HSV by `factor`, up to at most 1 (`tf.image.adjust_saturation`). V and the hue do not change, so
+/// each channel's distance from V is multiplied by the same number. If V is not positive, TensorFlow sets S to 0, and
+/// all channels become V.
 #[inline]
 fn saturate([r, g, b]: [f32; 3], factor: f32) -> [f32; 3] {
     let most = r.max(g).max(b);
@@ -182,7 +184,7 @@ fn saturate([r, g, b]: [f32; 3], factor: f32) -> [f32; 3] {
     [r, g, b].map(|x| most - (most - x) * scale)
 }
 
-/// Adds `sixths` (-6 to 6) of a circle to the hue; the greatest and the least of the channels stay
+/// Adds `sixths` (-6 to 6) of a circle to the hue. The largest and the smallest channel values do not change
 /// (`tf.image.adjust_hue`).
 #[inline]
 fn turn_hue([r, g, b]: [f32; 3], sixths: f32) -> [f32; 3] {
@@ -193,7 +195,8 @@ fn turn_hue([r, g, b]: [f32; 3], sixths: f32) -> [f32; 3] {
     let hue = if most == r { (g - b) * inverse } else { beside_red } + sixths;
     let hue = hue + if hue < 0.0 { 6.0 } else { 0.0 };
     let hue = hue - if hue >= 6.0 { 6.0 } else { 0.0 };
-    // Each channel over the circle: at the top for two sixths, at the bottom for two, slopes between.
+    // Over the circle, each channel is at its maximum for two sixths, at its minimum for two sixths, and has slopes
+    // between.
     let ramp = |x: f32| least + range * x.clamp(0.0, 1.0);
     [ramp((hue - 3.0).abs() - 1.0), ramp(2.0 - (hue - 2.0).abs()), ramp(2.0 - (hue - 4.0).abs())]
 }
@@ -232,7 +235,7 @@ mod contrast_tests {
 
     #[test]
     fn stretches_each_channel_about_its_own_mean() {
-        // Channels (10, 30) and (100, 220): means 20 and 160.
+        // The channels (10, 30) and (100, 220) have means 20 and 160.
         let spec = ImageSpec::new(1, 2, 2);
         let bytes = [10, 100, 30, 220];
         assert_eq!(run(build_contrast, "contrast(2, 2)", spec, &bytes, 0), [0.0, 40.0, 40.0, 280.0]);
@@ -268,7 +271,7 @@ mod inception_distort_tests {
     #[test]
     fn saturation_ends_at_full() {
         assert_near(saturate([200.0, 100.0, 50.0], 0.5), [200.0, 150.0, 125.0]);
-        // S = 0.75, times 1.5 above 1: the least channel becomes 0.
+        // S = 0.75 times 1.5 is above 1, so the smallest channel becomes 0.
         assert_near(saturate([200.0, 100.0, 50.0], 1.5), [200.0, 200.0 - 100.0 / 0.75, 0.0]);
         assert_near(saturate([-5.0, -9.0, -7.0], 1.2), [-5.0; 3]);
         assert_near(saturate([0.0; 3], 1.2), [0.0; 3]);

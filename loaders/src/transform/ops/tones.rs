@@ -1,4 +1,4 @@
-//! Transforms that replace each byte of an image by a function of its value, its histogram or its color.
+//! Transforms that replace each byte of an image by a function of its value, its histogram or its colour.
 
 use std::fmt;
 
@@ -8,7 +8,8 @@ use crate::transform::call::{grey_or_rgb, only_probability, whole};
 use crate::transform::canvas::Canvas;
 use crate::transform::op::{Built, Context, Transform};
 
-/// `invert(p)`: 255 less each value, with probability p, 1/2 if it is left out (torchvision's `RandomInvert`).
+/// `invert(p)`: with probability p (default 1/2), replaces each value x by 255 - x. This is torchvision's
+/// `RandomInvert`.
 #[derive(Debug)]
 struct Invert {
     probability: f64,
@@ -36,8 +37,8 @@ impl fmt::Display for Invert {
     }
 }
 
-/// `posterize(bits, p)`: keeps the highest bits of each value, with probability p, 1/2 if it is left out (torchvision's
-/// `RandomPosterize`).
+/// `posterize(bits, p)`: with probability p (default 1/2), keeps only the highest bits of each value. This is
+/// torchvision's `RandomPosterize`.
 #[derive(Debug)]
 struct Posterize {
     bits: u32,
@@ -70,8 +71,8 @@ impl fmt::Display for Posterize {
     }
 }
 
-/// `solarize(threshold, p)`: inverts the values from a threshold of 0 to 255 on, with probability p, 1/2 if it is left out
-/// (torchvision's `RandomSolarize`).
+/// `solarize(threshold, p)`: with probability p (default 1/2), inverts the values that are at least the threshold,
+/// which is from 0 to 255. This is torchvision's `RandomSolarize`.
 #[derive(Debug)]
 struct Solarize {
     threshold: f64,
@@ -106,8 +107,8 @@ impl fmt::Display for Solarize {
     }
 }
 
-/// `autocontrast(p)`: with probability p, 1/2 if it is left out, each channel is stretched to 0 to 255 (torchvision's
-/// `RandomAutocontrast`). A channel of one value stays.
+/// `autocontrast(p)`: with probability p (default 1/2), stretches each channel to the range 0 to 255. A channel with
+/// only one value does not change. This is torchvision's `RandomAutocontrast`.
 #[derive(Debug)]
 struct AutoContrast {
     probability: f64,
@@ -136,8 +137,8 @@ impl fmt::Display for AutoContrast {
     }
 }
 
-/// `equalize(p)`: with probability p, 1/2 if it is left out, the histogram of each channel is equalised, by PIL's rule (torchvision's
-/// `RandomEqualize`).
+/// `equalize(p)`: with probability p (default 1/2), equalises the histogram of each channel with PIL's rule. This is
+/// torchvision's `RandomEqualize`.
 #[derive(Debug)]
 struct Equalize {
     probability: f64,
@@ -166,8 +167,8 @@ impl fmt::Display for Equalize {
     }
 }
 
-/// `grayscale(p)`: all channels become the grey of the colour, with probability p, always if it is left out (torchvision's
-/// `Grayscale(3)` and `RandomGrayscale`). The number of channels stays.
+/// `grayscale(p)`: with probability p (default 1), sets all channels to the grey value. The number of channels does not
+/// change. This is torchvision's `Grayscale(3)` and `RandomGrayscale`.
 #[derive(Debug)]
 struct Grayscale {
     probability: f64,
@@ -208,7 +209,7 @@ mod tests {
         assert_eq!(run(build_invert, "invert(1)", spec, &[0, 200], 3), [255.0, 55.0]);
         assert_eq!(run(build_invert, "invert(0)", spec, &[0, 200], 3), [0.0, 200.0]);
         let inverted = (0..1000).filter(|id| run(build_invert, "invert(0.2)", spec, &[0, 200], *id)[0] > 0.0).count();
-        // 200 +- 13
+        // Expected: 200 +- 13.
         assert!((150..250).contains(&inverted), "{inverted}");
     }
 }
@@ -256,7 +257,7 @@ mod autocontrast_tests {
         let spec = ImageSpec::new(1, 3, 3);
         let bytes = [50, 7, 0, 100, 7, 255, 150, 7, 9];
         let out = run(build_autocontrast, "autocontrast(1)", spec, &bytes, 0);
-        // in f32, 100 / (100 * (1 / 255)) is just below 255, as in torchvision
+        // In f32, 100 / (100 * (1 / 255)) is slightly below 255, as in torchvision.
         assert_eq!(out, [0.0, 127.0, 254.0, 7.0, 7.0, 7.0, 0.0, 255.0, 9.0]);
     }
 }
@@ -269,16 +270,16 @@ mod equalize_tests {
 
     #[test]
     fn all_levels_become_equally_frequent() {
-        // 16 levels, 64 times each, spread over all
+        // 16 levels, 64 pixels each, become spread over the whole range.
         let spec = ImageSpec::new(32, 32, 1);
         let bytes: Vec<u8> = (0..1024u32).map(|i| 100 + (i % 16) as u8).collect();
         let out = run(build_equalize, "equalize(1)", spec, &bytes, 0);
-        // (1024 - 64) / 255 = 3 pixels a step
+        // The step is (1024 - 64) / 255 = 3 pixels.
         for (value, byte) in out.iter().zip(&bytes) {
             let below = 64 * (u32::from(*byte) - 100);
             assert_eq!(*value, ((below + 1) / 3).min(255) as f32);
         }
-        // fewer than 255 pixels below the largest value: as it was
+        // Fewer than 255 pixels are below the largest value, so nothing changes.
         assert_eq!(run(build_equalize, "equalize(1)", ImageSpec::new(1, 3, 1), &[5, 6, 7], 0), [5.0, 6.0, 7.0]);
     }
 }

@@ -9,17 +9,17 @@ use crate::transform::call::{Arguments, only_probability};
 use crate::transform::canvas::Canvas;
 use crate::transform::op::{Built, Context, Transform};
 
-/// How pixels are made; torchvision's default first.
+/// Sampling methods by name. The first is the default, as in torchvision.
 const AFFINE_SAMPLINGS: [(&str, Sampling); 2] = [Sampling::Nearest.named(), Sampling::Bilinear(Edge::Shaded).named()];
 
 #[derive(Debug)]
 struct Affine {
     degrees: f64,
-    /// Of the width and of the height.
+    /// Maximum shift, as a fraction of width and height.
     shares: [f64; 2],
-    /// Least and greatest.
+    /// Minimum and maximum.
     scale: [f64; 2],
-    /// In degrees.
+    /// Maximum in x and y, in degrees.
     shear: [f64; 2],
     sampling: Sampling,
 }
@@ -79,11 +79,11 @@ impl fmt::Display for Affine {
     }
 }
 
-// `rotation(d)`: turns the image about its middle by an angle uniform over -d to d degrees, against the clock if it is positive;
-// `rotation(low, high)`: over low to high (torchvision's `RandomRotation`). Pixels are the nearest ones, with a last argument
-// `bilinear` between four; outside is zero.
+// `rotation(d)`: rotates the image about its centre by an angle that is uniform over -d to d degrees. Positive angles
+// are counterclockwise. `rotation(low, high)` sets the range (torchvision's `RandomRotation`). It takes the nearest
+// pixel, or interpolates between four pixels with a last argument `bilinear`. Pixels from outside the image are zero.
 
-/// How pixels are made; torchvision's default first.
+/// Sampling methods by name. The first is the default, as in torchvision.
 const ROTATION_SAMPLINGS: [(&str, Sampling); 2] = [Sampling::Nearest.named(), Sampling::Bilinear(Edge::Shaded).named()];
 
 #[derive(Debug)]
@@ -124,10 +124,11 @@ impl fmt::Display for Rotation {
     }
 }
 
-// `perspective(d, p)`: with probability p, 1/2 if it is left out, each corner moves inwards by up to a share d of half the width and
-// height (torchvision's `RandomPerspective`). Pixels are made between four, with a last argument `nearest` of one; outside is zero.
+// `perspective(d, p)`: with probability p (default 1/2), moves each corner inwards by up to the fraction d of half the
+// width and height (torchvision's `RandomPerspective`). It interpolates between four pixels, or takes the nearest pixel
+// with a last argument `nearest`. Pixels from outside the image are zero.
 
-/// How pixels are made; torchvision's default first.
+/// Sampling methods by name. The first is the default, as in torchvision.
 const PERSPECTIVE_SAMPLINGS: [(&str, Sampling); 2] =
     [Sampling::Bilinear(Edge::Shaded).named(), Sampling::Nearest.named()];
 
@@ -150,7 +151,7 @@ pub(super) fn build_perspective(arguments: &Arguments<'_>, _context: Context<'_>
 }
 
 impl Perspective {
-    /// Draws where the corners go: x and y of the top left, top right, bottom right, bottom left.
+    /// Draws the new positions (x, y) of the corners: top left, top right, bottom right, bottom left.
     fn draw(&self, spec: ImageSpec, draws: &mut Draws) -> Quad {
         let reach = |side: u32| (self.distortion * f64::from(side / 2)) as u32 + 1;
         let (right, down) = (reach(spec.width), reach(spec.height));
@@ -176,7 +177,7 @@ impl Transform for Perspective {
         let spec = image.spec();
         let (right, down) = (f64::from(spec.width - 1), f64::from(spec.height - 1));
         let corners = [(0.0, 0.0), (right, 0.0), (right, down), (0.0, down)];
-        // corners of an image of one row or column lie on a line; it stays
+        // If the image has only one row or column, its corners are on a line and it does not change.
         if let Some(map) = coefficients(corners, self.draw(spec, draws)) {
             let image = image.byte_image();
             let grid = Grid::perspective(map, image.shape());

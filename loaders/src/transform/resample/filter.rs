@@ -1,27 +1,26 @@
-//! The filters of resizing and their weights along one axis.
+//! Filters for resizing, and their weights along one axis.
 //!
-//! The filters of resizing, by PIL's names and formulas; all are widened where an image becomes smaller.
+//! The filters have the names and formulas of PIL. When an image becomes smaller, they are widened.
 
 use std::f64::consts::PI;
 
-/// A filter.
 #[derive(Debug, Clone, Copy, PartialEq, Eq, Default)]
 pub(crate) enum Filter {
-    /// The triangle.
+    /// The triangle filter.
     #[default]
     Bilinear,
-    /// Keys's cubic with a = -1/2.
+    /// The cubic filter of Keys with a = -1/2.
     Bicubic,
-    /// The sinc within a window of three of its zeros.
+    /// A sinc, windowed to three of its zeros on each side.
     Lanczos,
 }
 
 impl Filter {
-    /// All filters by name, the usual one first.
+    /// All filters by name. The default comes first.
     pub const NAMES: &'static [(&'static str, Self)] =
         &[("bilinear", Self::Bilinear), ("bicubic", Self::Bicubic), ("lanczos", Self::Lanczos)];
 
-    /// The name behind other arguments; none for the usual one.
+    /// Returns the text that names the filter after other arguments. Empty for the default.
     pub fn suffix(self) -> &'static str {
         match self {
             Self::Bilinear => "",
@@ -30,7 +29,7 @@ impl Filter {
         }
     }
 
-    /// How far it reaches.
+    /// The distance from the centre beyond which the filter is 0.
     pub fn support(self) -> f64 {
         match self {
             Self::Bilinear => 1.0,
@@ -39,7 +38,7 @@ impl Filter {
         }
     }
 
-    /// Its value at a distance from the middle.
+    /// Returns the filter's value at a distance from its centre.
     pub fn at(self, distance: f64) -> f64 {
         let x = distance.abs();
         match self {
@@ -51,7 +50,8 @@ impl Filter {
         }
     }
 
-    /// The least and the most that a pixel can become, on the scale 0 to 255: filters with negative values overshoot, and are cut.
+    /// The range to which pixel values are clamped, on the scale 0 to 255. Filters with negative weights overshoot and
+    /// need it.
     pub fn limits(self) -> (f32, f32) {
         match self {
             Self::Bilinear => (f32::NEG_INFINITY, f32::INFINITY),
@@ -64,54 +64,52 @@ fn sinc(x: f64) -> f64 {
     if x == 0.0 { 1.0 } else { (PI * x).sin() / (PI * x) }
 }
 
-/// Outputs of a row that are summed at once.
+/// Number of outputs in a row that are summed together.
 pub(super) const GROUP: usize = 8;
 
-/// One in the fixed point of [`Axis::fixed`].
+/// The number 1 in the fixed-point format of [`Axis::fixed`].
 pub(super) const ONE: i32 = 1 << 14;
 
-/// The weights with which each output along one axis sums the input.
+/// The weights of the inputs for each output along one axis.
 #[derive(Debug, Default)]
 pub(crate) struct Axis {
-    /// Inputs of each output, those of weight 0 included.
+    /// Number of inputs per output, including those with weight 0.
     pub taps: usize,
     /// First input of each output.
     pub first: Vec<usize>,
-    /// The end of the inputs that outputs read: the greatest of `first`, plus `taps`.
+    /// End of the inputs that any output reads: the maximum of `first`, plus `taps`.
     pub end: usize,
-    /// `taps` weights an output.
+    /// `taps` weights per output.
     pub weights: Vec<f32>,
-    /// The weights again, for whole groups: the first weights of [`GROUP`] outputs, their second weights, and so on.
+    /// The same weights, rearranged for whole groups: the first weights of [`GROUP`] outputs, then their second
+    /// weights, and so on.
     pub grouped: Vec<f32>,
-    /// The weights in fixed point.
+    /// The same weights in fixed point.
     pub fixed: Vec<i16>,
-    /// The inputs `from..to` of each output, without those of weight 0.
+    /// The range of inputs of each output, without those with weight 0.
     reaches: Vec<(usize, usize)>,
     /// The weights of the output that is being planned.
     exact: Vec<f64>,
-    /// Between what values sums are cut.
+    /// The range to which sums are clamped.
     pub limits: (f32, f32),
 }
 
-/// The part of the input along one axis that is resized, in pixels; its ends may be fractions.
+/// The part of the input along one axis that is resized, in pixels. Its ends may be fractions.
 #[derive(Debug, Clone, Copy)]
 pub(crate) struct Span {
-    /// Where it begins.
     pub start: f64,
-    /// How long it is.
     pub length: f64,
-    /// By what it is resized.
     pub filter: Filter,
 }
 
 impl Span {
-    /// The span `from..to` of an image, in a version of 1/`reduction` of its size.
+    /// The span `from..to` of an image, in a version of the image that is `reduction` times smaller.
     pub fn reduced(from: usize, to: usize, reduction: u32, filter: Filter) -> Self {
         let by = f64::from(reduction);
         Self { start: from as f64 / by, length: (to - from) as f64 / by, filter }
     }
 
-    /// The inputs `from..to` on which outputs `first..last` of `outputs` depend.
+    /// Returns the range of inputs that outputs `first..last` of `outputs` depend on.
     pub fn support(self, outputs: usize, first: usize, last: usize) -> (usize, usize) {
         if first >= last {
             let start = self.start.floor() as usize;
@@ -122,15 +120,15 @@ impl Span {
     }
 }
 
-/// Where the outputs that a span becomes lie in the input.
+/// The positions of a span's outputs in the input.
 #[derive(Debug, Clone, Copy)]
 struct Grid {
     span: Span,
-    /// Inputs from one output to the next.
+    /// Number of inputs per output.
     scale: f64,
-    /// How far from its centre an output depends on inputs.
+    /// The distance from its centre up to which an output depends on inputs.
     support: f64,
-    /// The first input of all, and the end of all.
+    /// The first input and the end of the inputs.
     ends: (usize, usize),
 }
 
@@ -146,7 +144,7 @@ impl Grid {
         self.span.start + (output as f64 + 0.5) * self.scale
     }
 
-    /// The inputs on which one output depends; at least one.
+    /// Returns the range of inputs that an output depends on. It has at least one input.
     fn reach(&self, output: usize) -> (usize, usize) {
         let (centre, (least, most)) = (self.centre(output), self.ends);
         let from = ((centre - self.support + 0.5).max(0.0) as usize).max(least);
@@ -156,8 +154,8 @@ impl Grid {
 }
 
 impl Axis {
-    /// Computes the weights of outputs `wanted` of the `outputs` that `span` becomes; `reversed`: the last one first. Inputs are
-    /// counted from `origin`.
+    /// Computes the weights for the outputs `first..last` of the `outputs` of `span`, in reverse order if `reversed` is
+    /// set. Inputs are counted from `origin`.
     pub fn plan(&mut self, span: Span, outputs: usize, (first, last): (usize, usize), reversed: bool, origin: usize) {
         self.first.clear();
         self.weights.clear();
@@ -171,7 +169,7 @@ impl Axis {
         self.taps = self.reaches.iter().map(|(from, to)| to - from).max().unwrap_or(1);
         for i in 0..last - first {
             let (from, to) = self.reaches[i];
-            // all taps lie inside, even if this output needs fewer of them
+            // All taps must be inside the input, even if this output needs fewer of them.
             let start = from.min(most - self.taps).max(least);
             self.weigh(&grid, position(i), start, (from, to));
             self.first.push(start - origin);
@@ -181,7 +179,7 @@ impl Axis {
         self.end = self.first.iter().max().map_or(0, |first| first + self.taps);
     }
 
-    /// Computes the exact weights of one output for the inputs from `start` on; outside of `from..to` they are 0.
+    /// Computes the exact weights of one output for `taps` inputs starting at `start`. They are 0 outside `from..to`.
     fn weigh(&mut self, grid: &Grid, output: usize, start: usize, (from, to): (usize, usize)) {
         let steepness = 1.0 / grid.scale.max(1.0);
         let centre = grid.centre(output);
@@ -194,7 +192,6 @@ impl Axis {
         self.exact.iter_mut().for_each(|weight| *weight /= sum);
     }
 
-    /// Fills `grouped`.
     pub fn group(&mut self) {
         self.grouped.clear();
         for weights in self.weights.chunks_exact(GROUP * self.taps) {
@@ -204,7 +201,8 @@ impl Axis {
         }
     }
 
-    /// Appends the weights of one output in fixed point; the remainder of rounding is added to the largest.
+    /// Appends the weights of one output in fixed point. The rounding error is added to the largest weight, so that the
+    /// sum is exact.
     fn fix(&mut self) {
         let begin = self.fixed.len();
         self.fixed.extend(self.exact.iter().map(|weight| (weight * f64::from(ONE)).round_ties_even() as i16));

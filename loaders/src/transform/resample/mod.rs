@@ -1,10 +1,12 @@
-//! Resizing, antialiased: what PIL calls BILINEAR, BICUBIC and LANCZOS and torchvision `interpolate(..., antialias=True)`. Rows first,
-//! then columns, then a factor and an offset per channel, row by row, so that only one row is held in between.
+//! Antialiased resizing, like BILINEAR, BICUBIC and LANCZOS in PIL, or `interpolate(..., antialias=True)` in
+//! torchvision. It resizes rows first, then columns, and then applies a factor and an offset per channel. This is done
+//! row by row, so that only one intermediate row is stored.
 //!
-//! PIL rounds to bytes after each of its two passes; here the values stay fractions, so they are within 1 of PIL's (of 255) where the
-//! filter is bilinear. What overshoots is cut at the end alone.
-//! Weights of rows are in fixed point with 14 bits that sum to one exactly, and their sums are integers; columns are summed in f32 in a
-//! fixed order without fused multiply-adds: the bits are the same on every processor.
+//! PIL rounds to bytes after each of its two passes. This code keeps fractions, so bilinear results differ from PIL's
+//! by less than 1 of 255. Values that overshoot are clamped only at the end.
+//!
+//! The weights of rows are fixed-point numbers with 14 bits that sum to exactly one, and the sums are integers. Columns
+//! are summed in f32 in a fixed order without fused multiply-adds. So the results are bit-identical on every CPU.
 
 mod filter;
 mod plane;

@@ -1,5 +1,5 @@
-//! Resizing of one plane of bytes to bytes, for `data convert`. Rows first, then columns, rounded to bytes after each, as in PIL;
-//! integers throughout, so that the bits are the same with AVX2 and without.
+//! Resizes one plane of bytes to bytes, for `data convert`. Rows come first, then columns, with rounding to bytes after
+//! each, as in PIL. All arithmetic uses integers, so the results are bit-identical with and without AVX2.
 
 #[cfg(target_arch = "x86_64")]
 use std::arch::x86_64::*;
@@ -9,23 +9,21 @@ use super::filter::{Axis, GROUP, ONE, Span};
 
 /// Half of [`ONE`], for rounding.
 const HALF: i32 = ONE / 2;
-/// Bits of [`ONE`].
+/// Number of fraction bits of [`ONE`].
 const BITS: u32 = ONE.trailing_zeros();
-/// Bytes of a load; the first taps of each half of a group must lie this close together.
+/// Number of bytes per load. The first taps of each half of a group must be this close together.
 const LOAD: usize = 16;
 
-/// A plane: rows end to end.
+/// A plane of bytes. Rows are stored without gaps.
 #[derive(Debug, Clone, Copy)]
 pub struct Plane<'a> {
-    /// The samples.
     pub bytes: &'a [u8],
-    /// Rows.
     pub height: usize,
-    /// Columns, at least 1.
+    /// At least 1.
     pub width: usize,
 }
 
-/// Resizes planes; keeps its memory, and its weights while sizes stay the same.
+/// Resizes planes. Reuses its memory, and its weights while the sizes do not change.
 #[derive(Debug, Default)]
 pub struct PlaneResizer {
     rows: Taps,
@@ -34,17 +32,18 @@ pub struct PlaneResizer {
 }
 
 impl PlaneResizer {
-    /// Makes `height` x `width` samples of `source`; each covers `shrink` (rows, columns) of the source, from its corner on. Past the end
-    /// the last row and column are repeated.
+    /// Computes `height` x `width` samples of `source`. Each sample covers `shrink` (rows, columns) of the source,
+    /// starting at its top left corner. Beyond the end, the last row and column are repeated.
     ///
     /// # Panics
-    /// If a plane is empty or its length differs from its size.
+    ///
+    /// Panics if a plane is empty or its length does not match its size.
     pub fn run(&mut self, source: Plane<'_>, shrink: (f64, f64), target: &mut [u8], (height, width): (usize, usize)) {
         assert!(source.width > 0 && source.height > 0 && source.bytes.len() == source.height * source.width);
         assert!(width > 0 && target.len() == height * width);
         self.rows.plan(source.height, shrink.0, height);
         self.columns.plan(source.width, shrink.1, width);
-        // so that a load from any tap lies inside
+        // A load at any tap must be inside the line.
         self.line.resize(source.width + 2 * self.columns.pairs + LOAD, 0);
         for (i, out) in target.chunks_exact_mut(width).enumerate() {
             self.rows.mix_rows(source, i, &mut self.line);
@@ -53,30 +52,31 @@ impl PlaneResizer {
     }
 }
 
-/// The weights of each output along one axis, for pairs of neighbouring inputs; the last weight may be 0.
+/// The weights of each output along one axis, for pairs of neighbouring inputs. The last weight may be 0.
 #[derive(Debug, Default)]
 struct Taps {
-    /// Inputs, inputs an output, outputs: the sizes that the other fields were computed for.
+    /// Number of inputs, inputs per output, and number of outputs for which the other fields were computed.
     plan: (usize, f64, usize),
     axis: Axis,
     pairs: usize,
     first: Vec<usize>,
-    /// `2 * pairs` weights an output, in fixed point.
+    /// `2 * pairs` fixed-point weights per output.
     weights: Vec<i16>,
-    /// Groups of outputs, the last one overlapping; none if too far apart or too few.
+    /// Groups of outputs. The last one may overlap. Empty if the inputs of a group are too far apart or there are too
+    /// few outputs.
     groups: Vec<Group>,
-    /// For each group and each pair, the weights.
+    /// The weights for each group and each pair.
     grouped: Vec<[i16; 2 * GROUP]>,
 }
 
-/// Where the inputs of a group of outputs are.
+/// The positions of the inputs for a group of outputs.
 #[derive(Debug)]
 struct Group {
-    /// Its first output.
+    /// Index of its first output.
     start: usize,
-    /// First inputs of its two halves; one load from each holds a pair for every output.
+    /// First inputs of its two halves. A load at each of them contains one pair for every output.
     loads: [usize; 2],
-    /// Where in the loads the pairs are, as a shuffle of 16-bit integers.
+    /// The positions of the pairs in the loads, as a shuffle of 16-bit integers.
     places: [u8; 2 * LOAD],
 }
 
@@ -94,7 +94,7 @@ impl Taps {
         self.weights.resize(outputs * 2 * self.pairs, 0);
         let planned = self.axis.first.iter().zip(self.axis.fixed.chunks_exact(taps));
         for ((&first, fixed), weights) in planned.zip(self.weights.chunks_exact_mut(2 * self.pairs)) {
-            // past the end, the last input is repeated
+            // Beyond the end, the last input is repeated.
             let start = first.min(inputs.saturating_sub(taps));
             for (k, weight) in fixed.iter().enumerate() {
                 weights[(first + k).min(inputs - 1) - start] += weight;
@@ -105,7 +105,6 @@ impl Taps {
         self.plan = (inputs, shrink, outputs);
     }
 
-    /// Fills `groups` and `grouped`.
     fn group(&mut self) {
         self.groups.clear();
         self.grouped.clear();
@@ -127,12 +126,12 @@ impl Taps {
         }
     }
 
-    /// The weighted sum of the rows of output `i`.
+    /// Computes the weighted sum of the input rows for output row `i`.
     fn mix_rows(&self, source: Plane<'_>, i: usize, line: &mut [u8]) {
         let (first, weights) = (self.first[i], &self.weights[i * 2 * self.pairs..][..2 * self.pairs]);
         #[cfg(target_arch = "x86_64")]
         if source.width >= LOAD && is_x86_feature_detected!("avx2") {
-            // SAFETY: the processor has AVX2.
+            // SAFETY: the check above guarantees AVX2.
             unsafe {
                 match self.pairs {
                     1 => return mix_rows_avx2::<1>(source, first, weights, line),
@@ -151,11 +150,11 @@ impl Taps {
         }
     }
 
-    /// The weighted sums of columns.
+    /// Computes the weighted sums of columns.
     fn mix_columns(&self, line: &[u8], out: &mut [u8]) {
         #[cfg(target_arch = "x86_64")]
         if !self.groups.is_empty() && is_x86_feature_detected!("avx2") {
-            // SAFETY: the processor has AVX2.
+            // SAFETY: the check above guarantees AVX2.
             unsafe {
                 match self.pairs {
                     1 => return mix_columns_avx2::<1>(self, line, out),
@@ -175,13 +174,14 @@ impl Taps {
     }
 }
 
-/// Where blocks of `size` start that cover `length`, the last one perhaps overlapping; none if not one fits.
+/// Returns the starts of blocks of `size` that cover `length`. The last block may overlap. Returns nothing if no block
+/// fits.
 fn starts(length: usize, size: usize) -> impl Iterator<Item = usize> {
     let last = length.checked_sub(size);
     (0..length).step_by(size).map_while(move |start| Some(start.min(last?)))
 }
 
-/// Sums of `P` pairs of rows from `first` on, in all columns, which are a load at least.
+/// Sums `P` pairs of rows starting at `first`, in all columns. There must be at least [`LOAD`] columns.
 #[cfg(target_arch = "x86_64")]
 #[target_feature(enable = "avx2")]
 fn mix_rows_avx2<const P: usize>(source: Plane<'_>, first: usize, weights: &[i16], line: &mut [u8]) {
@@ -195,7 +195,7 @@ fn mix_rows_avx2<const P: usize>(source: Plane<'_>, first: usize, weights: &[i16
     for start in starts(width, LOAD) {
         let mut sums = [_mm256_set1_epi32(HALF); 2];
         for p in 0..P {
-            // SAFETY: each row has `width` bytes, and a block starts 16 before its end at the latest.
+            // SAFETY: each row has `width` bytes, and a block starts at least 16 bytes before its end.
             let (upper, lower) = unsafe { (load(rows[p][0], start), load(rows[p][1], start)) };
             let halves = [_mm_unpacklo_epi8(upper, lower), _mm_unpackhi_epi8(upper, lower)];
             for (sum, bytes) in sums.iter_mut().zip(halves) {
@@ -204,37 +204,37 @@ fn mix_rows_avx2<const P: usize>(source: Plane<'_>, first: usize, weights: &[i16
         }
         let bytes = _mm_packus_epi16(words(sums[0]), words(sums[1]));
         let out = &mut line[start..][..LOAD];
-        // SAFETY: `out` holds 16 bytes.
+        // SAFETY: `out` has 16 bytes.
         unsafe { _mm_storeu_si128(out.as_mut_ptr().cast(), bytes) };
     }
 }
 
-/// Sums of `P` pairs for each output; there are groups.
+/// Sums `P` pairs for each output. There must be groups.
 #[cfg(target_arch = "x86_64")]
 #[target_feature(enable = "avx2")]
 fn mix_columns_avx2<const P: usize>(columns: &Taps, line: &[u8], out: &mut [u8]) {
-    // outputs are in order, so none reaches further than the last one
+    // The first inputs are in increasing order, so no output reads beyond the inputs of the last one.
     assert!(columns.first[columns.first.len() - 1] + 2 * P + LOAD <= line.len());
     for (group, weights) in columns.groups.iter().zip(columns.grouped.as_chunks::<P>().0) {
-        // SAFETY: `places` holds 32 bytes.
+        // SAFETY: `places` has 32 bytes.
         let places = unsafe { _mm256_loadu_si256(group.places.as_ptr().cast()) };
         let mut sum = _mm256_set1_epi32(HALF);
         for (p, weights) in weights.iter().enumerate() {
-            // SAFETY: 16 bytes from any pair on lie inside of `line`, as asserted above.
+            // SAFETY: 16 bytes starting at any pair are inside `line`, as asserted above.
             let bytes =
                 unsafe { _mm256_set_m128i(load(line, group.loads[1] + 2 * p), load(line, group.loads[0] + 2 * p)) };
-            // SAFETY: `weights` holds 32 bytes.
+            // SAFETY: `weights` has 32 bytes.
             let weights = unsafe { _mm256_loadu_si256(weights.as_ptr().cast()) };
             sum = _mm256_add_epi32(sum, _mm256_madd_epi16(_mm256_shuffle_epi8(bytes, places), weights));
         }
         let bytes = _mm_packus_epi16(words(sum), _mm_setzero_si128());
         let out = &mut out[group.start..][..GROUP];
-        // SAFETY: `out` holds 8 bytes.
+        // SAFETY: `out` has 8 bytes.
         unsafe { _mm_storel_epi64(out.as_mut_ptr().cast(), bytes) };
     }
 }
 
-/// Sums without their fraction.
+/// Removes the fraction of sums and packs them to 16 bits.
 #[cfg(target_arch = "x86_64")]
 #[target_feature(enable = "avx2")]
 #[inline]
@@ -243,16 +243,17 @@ fn words(sums: __m256i) -> __m128i {
     _mm_packus_epi32(_mm256_castsi256_si128(whole), _mm256_extracti128_si256::<1>(whole))
 }
 
-/// 16 bytes from `at` on.
+/// Loads 16 bytes at `at`.
 ///
 /// # Safety
-/// They must lie inside of `bytes`.
+///
+/// The 16 bytes must be inside `bytes`.
 #[cfg(target_arch = "x86_64")]
 #[target_feature(enable = "avx2")]
 #[inline]
 unsafe fn load(bytes: &[u8], at: usize) -> __m128i {
     debug_assert!(at + LOAD <= bytes.len());
-    // SAFETY: the caller's promise.
+    // SAFETY: the caller guarantees that the bytes are inside.
     unsafe { _mm_loadu_si128(bytes.as_ptr().add(at).cast()) }
 }
 
@@ -261,7 +262,7 @@ mod tests {
     use super::*;
     use crate::random::Draws;
 
-    /// The filter in f64: a triangle as wide as `shrink` to both sides, cut at the end of the stretch.
+    /// The filter in f64: a triangle that extends `shrink` to both sides, cut off at the end of the covered range.
     fn exact(source: Plane<'_>, shrink: (f64, f64), (y, x): (usize, usize), outputs: (usize, usize)) -> f64 {
         let along = |at: usize, shrink: f64, outputs: usize| -> Vec<(usize, f64)> {
             let (centre, reach) = ((at as f64 + 0.5) * shrink, shrink.max(1.0));
@@ -276,7 +277,7 @@ mod tests {
         rows.iter().map(|&(i, w)| row(i) * w).sum()
     }
 
-    /// Shrunk, stretched, past the end; few and many taps, whole groups and a rest.
+    /// Shrinks, enlarges and reads past the end, with few and many taps, with whole groups and a remainder.
     #[test]
     fn bytes_are_the_filter_s_to_rounding() {
         for case in 0..300 {
@@ -297,7 +298,7 @@ mod tests {
         }
     }
 
-    /// What plain loops make of the same weights.
+    /// The vectorised code gives the same bytes as plain loops with the same weights.
     #[test]
     fn vectors_give_the_bits_of_plain_loops() {
         for case in 0..300 {

@@ -1,44 +1,42 @@
-//! Resizing of interleaved bytes to planar floats, in the part that is wanted.
+//! Resizes interleaved bytes to planar floats. Computes only the requested part.
 
 #[cfg(target_arch = "x86_64")]
 use std::arch::x86_64::*;
 
 use super::filter::{Axis, GROUP, ONE, Span};
 
-/// Rows of interleaved bytes.
 #[derive(Debug, Clone, Copy)]
 pub(crate) struct Rows<'a> {
-    /// The bytes, from the first pixel on.
+    /// Starts with the first pixel.
     pub bytes: &'a [u8],
-    /// Bytes from row to row.
+    /// Distance between rows in bytes.
     pub stride: usize,
-    /// Bytes a pixel.
+    /// Number of bytes per pixel.
     pub channels: usize,
     /// Row and column of the first pixel, in the coordinates of the spans.
     pub origin: (usize, usize),
 }
 
-/// Which outputs are wanted along one axis, and of which input.
+/// The requested outputs along one axis, and the input that they are computed from.
 #[derive(Debug, Clone, Copy)]
 pub(crate) struct Cut {
-    /// The input.
     pub span: Span,
-    /// Outputs that it becomes.
+    /// Number of outputs for the whole span.
     pub outputs: usize,
-    /// The outputs that are wanted, the end excluded.
+    /// The range of requested outputs. The end is exclusive.
     pub wanted: (usize, usize),
-    /// Where the first of them goes in the target.
+    /// Position of the first requested output in the target.
     pub to: usize,
 }
 
-/// Whether the order of rows, and that of columns, is turned about.
+/// True to reverse the order of rows or columns.
 #[derive(Debug, Clone, Copy, PartialEq, Eq)]
 pub(crate) struct Mirror {
     pub rows: bool,
     pub columns: bool,
 }
 
-/// Working memory, reused from image to image.
+/// Working memory, reused for all images.
 #[derive(Debug, Default)]
 pub(crate) struct Resampler {
     rows: Axis,
@@ -49,16 +47,15 @@ pub(crate) struct Resampler {
 /// The target: planes of `height` x `width`.
 #[derive(Debug)]
 pub(crate) struct Planes<'a> {
-    /// Channel after channel.
+    /// One channel after the other.
     pub values: &'a mut [f32],
-    /// Rows of a plane.
     pub height: usize,
-    /// Columns of a plane.
     pub width: usize,
 }
 
 impl Resampler {
-    /// Resizes `source`, mirrors it, and writes value * factor + offset (a pair for all channels or one each).
+    /// Resizes `source`, mirrors it, and writes `value * factor + offset`. `scales` has one pair (factor, offset) for
+    /// all channels, or one per channel.
     pub fn run(
         &mut self,
         source: Rows<'_>,
@@ -115,7 +112,7 @@ mod tests {
     use crate::transform::resample::filter::Filter;
     use crate::transform::resample::filter::ONE;
 
-    /// Over widths that are and are not multiples of the group, enlarged, shrunk and mirrored.
+    /// Tests widths that are and are not multiples of the group size, enlarged, reduced and mirrored.
     #[test]
     fn avx2_gives_the_bits_of_plain_loops() {
         if !is_x86_feature_detected!("avx2") {
@@ -152,17 +149,17 @@ mod tests {
     }
 }
 
-// The inner loops of resizing, plain and with AVX2, chosen at run time. Both sum in the same order and fuse no multiply-add, so the
-// bits do not depend on the choice.
+// The inner loops of resizing, in a plain version and one with AVX2, chosen at run time. Both sum in the same order and
+// without fused multiply-add, so the results are bit-identical.
 
-/// Bytes of a row that are summed at once: as many sums as fit into registers.
+/// Number of bytes of a row that are summed together: as many sums as fit into registers.
 const BLOCK: usize = 32;
 
-/// Pads `line` so that four values can be read from any pixel's first.
+/// Padding at the end of `line`, so that four values can be read at the first value of any pixel.
 pub(super) const PADDING: usize = 3;
 
-/// Computes one output row: `line` gets the weighted sum of rows of `bytes`, times [`ONE`]; then the weighted sums of its columns, as
-/// value * factor + offset of `scales`, go to `out`, one target row a channel.
+/// Computes one output row. First `line` gets the weighted sum of rows of `bytes`, times [`ONE`]. Then the weighted
+/// sums of its columns are written to `out` as `value * factor + offset`, with one target row per channel.
 pub(super) fn row<const C: usize>(
     (bytes, stride): (&[u8], usize),
     weights: &[i16],
@@ -174,14 +171,14 @@ pub(super) fn row<const C: usize>(
     let scales = scales.map(|(factor, offset)| (factor / ONE as f32, offset));
     #[cfg(target_arch = "x86_64")]
     if is_x86_feature_detected!("avx2") {
-        // SAFETY: the processor has AVX2.
+        // SAFETY: the check above guarantees AVX2.
         return unsafe { row_avx2((bytes, stride), weights, line, columns, scales, out) };
     }
     sum_lines((bytes, stride), weights, line);
     sum_columns(line, columns, 0, scales, out);
 }
 
-/// Between what sums are cut: values times [`ONE`], as `line` has them.
+/// The range to which sums are clamped. Like the values in `line`, it is multiplied by [`ONE`].
 fn limits(columns: &Axis) -> (f32, f32) {
     let (low, high) = columns.limits;
     (low * ONE as f32, high * ONE as f32)
@@ -204,7 +201,8 @@ fn row_avx2<const C: usize>(
     let limits = (_mm256_set1_ps(low), _mm256_set1_ps(high));
     let vectors = scales.map(|(factor, offset)| (_mm256_set1_ps(factor), _mm256_set1_ps(offset)));
     for (group, (first, weights)) in firsts.iter().zip(columns.grouped.chunks_exact(GROUP * columns.taps)).enumerate() {
-        // SAFETY: no input reaches past `columns.end`, so four values from any on lie inside of `line`, as asserted above.
+        // SAFETY: no input is beyond `columns.end`, so four values starting at any input are inside `line`, as asserted
+        // above.
         let sums = unsafe { sum_group_avx2::<C>(line, first, weights) };
         for c in 0..C {
             let sum = _mm256_min_ps(_mm256_max_ps(sums[c], limits.0), limits.1);
@@ -216,21 +214,24 @@ fn row_avx2<const C: usize>(
     sum_columns(line, columns, firsts.len() * GROUP, scales, out);
 }
 
-/// The weighted sums of a group of outputs: one vector a channel; those past `C` are unused.
+/// Computes the weighted sums of a group of outputs, one vector per channel. The vectors after the first `C` are
+/// unused.
 ///
 /// # Safety
-/// Four values from any input of these outputs on must lie inside of `line`.
+///
+/// Four values starting at any input of these outputs must be inside `line`.
 #[cfg(target_arch = "x86_64")]
 #[target_feature(enable = "avx2")]
 #[inline]
 unsafe fn sum_group_avx2<const C: usize>(line: &[f32], first: &[usize; GROUP], weights: &[f32]) -> [__m256; 4] {
-    // of each pair of outputs (j, j + 4), all channels of the first in the low half and of the second in the high half
+    // Each vector is for a pair of outputs (j, j + 4): all channels of the first are in its low half, those of the
+    // second in its high half.
     let mut sums = [_mm256_setzero_ps(); 4];
     for (k, weight) in weights.as_chunks::<GROUP>().0.iter().enumerate() {
-        // SAFETY: eight values.
+        // SAFETY: the chunk has eight values.
         let weight = unsafe { _mm256_loadu_ps(weight.as_ptr()) };
         let pair = |j: usize| {
-            // SAFETY: the caller's promise.
+            // SAFETY: the caller guarantees four values at each input.
             unsafe {
                 let low = _mm_loadu_ps(line.as_ptr().add((first[j] + k) * C));
                 let high = _mm_loadu_ps(line.as_ptr().add((first[j + 4] + k) * C));
@@ -242,7 +243,7 @@ unsafe fn sum_group_avx2<const C: usize>(line: &[f32], first: &[usize; GROUP], w
         sums[2] = _mm256_add_ps(sums[2], _mm256_mul_ps(_mm256_permute_ps::<0b10_10_10_10>(weight), pair(2)));
         sums[3] = _mm256_add_ps(sums[3], _mm256_mul_ps(_mm256_permute_ps::<0b11_11_11_11>(weight), pair(3)));
     }
-    // two transpositions of 4 x 4: outputs in order, a channel each
+    // Two 4 x 4 transpositions. Afterwards each vector has one channel, with the outputs in order.
     let (a, b) = (_mm256_unpacklo_ps(sums[0], sums[1]), _mm256_unpacklo_ps(sums[2], sums[3]));
     let (c, d) = (_mm256_unpackhi_ps(sums[0], sums[1]), _mm256_unpackhi_ps(sums[2], sums[3]));
     [
@@ -253,7 +254,7 @@ unsafe fn sum_group_avx2<const C: usize>(line: &[f32], first: &[usize; GROUP], w
     ]
 }
 
-/// The weighted sums of rows, times [`ONE`].
+/// Computes the weighted sums of rows, times [`ONE`].
 #[inline(always)]
 pub(super) fn sum_lines((bytes, stride): (&[u8], usize), weights: &[i16], line: &mut [f32]) {
     let count = line.len() - PADDING;
@@ -263,7 +264,7 @@ pub(super) fn sum_lines((bytes, stride): (&[u8], usize), weights: &[i16], line: 
         sum_block(&bytes[i * BLOCK..], stride, weights, block);
     }
     if !rest.is_empty() && count >= BLOCK {
-        // the last whole block, which overlaps the one before: its values are the same again
+        // The last whole block overlaps the previous one and computes some values twice, with equal results.
         let start = count - BLOCK;
         if let Some(block) = line[start..count].first_chunk_mut() {
             sum_block(&bytes[start..], stride, weights, block);
@@ -277,7 +278,7 @@ pub(super) fn sum_lines((bytes, stride): (&[u8], usize), weights: &[i16], line: 
     }
 }
 
-/// The weighted sums of a block of bytes in each row.
+/// Computes the weighted sums of a block of bytes over all rows.
 #[inline(always)]
 fn sum_block(bytes: &[u8], stride: usize, weights: &[i16], block: &mut [f32; BLOCK]) {
     let mut sums = [0i32; BLOCK];
@@ -291,7 +292,7 @@ fn sum_block(bytes: &[u8], stride: usize, weights: &[i16], block: &mut [f32; BLO
     }
 }
 
-/// The weighted sums of columns from output `begin` on, for all channels of a pixel at once.
+/// Computes the weighted sums of columns for the outputs from `begin`, for all channels of a pixel at once.
 #[inline(always)]
 pub(super) fn sum_columns<const C: usize>(
     line: &[f32],

@@ -1,5 +1,5 @@
-//! Small data sets in the temporary folder, removed when dropped.
-#![allow(dead_code)] // each of the two test programs uses a part
+//! Small data sets in the temporary directory. They are removed when they are dropped.
+#![allow(dead_code)] // Each of the two test binaries uses only a part.
 
 use std::fs::{self, File};
 use std::path::{Path, PathBuf};
@@ -17,7 +17,6 @@ pub struct TestData {
     pub manifest: Manifest,
 }
 
-/// The pixels of sample `id`.
 pub fn pixels(id: u64, spec: ImageSpec) -> Vec<u8> {
     let mut draws = Draws::new(99, id, 0, 0);
     (0..spec.values()).map(|_| draws.next_u32() as u8).collect()
@@ -46,7 +45,7 @@ pub fn raw(id: u64, encoded: &[u8], spec: ImageSpec) -> Vec<u8> {
     payload
 }
 
-/// An image file that stands for itself: no sizes, no label, no names.
+/// An example that is only an image file: without sizes, label and names.
 pub fn image_file(encoded: &[u8], format: Format) -> Example<'_> {
     Example {
         encoded,
@@ -63,7 +62,7 @@ pub fn image_file(encoded: &[u8], format: Format) -> Example<'_> {
     }
 }
 
-/// The record of a RAW image of one row whose label stands behind its pixels.
+/// Creates the record of a RAW image with one row. The label follows the pixels.
 pub fn label_last(id: u64, encoded: &[u8]) -> Vec<u8> {
     let entry = |key: &str, list: Vec<u8>| field(1, &[field(1, key.as_bytes()), field(2, &list)].concat());
     let bytes = |value: &[u8]| field(1, &field(1, value));
@@ -80,7 +79,7 @@ pub fn label_last(id: u64, encoded: &[u8]) -> Vec<u8> {
     field(1, &entries.concat())
 }
 
-/// A field of known length, as protobuf writes it.
+/// Encodes a length-delimited field of protobuf.
 fn field(number: u8, bytes: &[u8]) -> Vec<u8> {
     [&[number << 3 | 2], varint(bytes.len() as u64).as_slice(), bytes].concat()
 }
@@ -95,7 +94,7 @@ fn varint(mut value: u64) -> Vec<u8> {
     bytes
 }
 
-/// An empty folder of its own.
+/// Creates an empty directory with a unique name.
 pub fn folder() -> PathBuf {
     static NEXT: AtomicU32 = AtomicU32::new(0);
     let number = NEXT.fetch_add(1, Ordering::Relaxed);
@@ -105,13 +104,13 @@ pub fn folder() -> PathBuf {
 }
 
 impl TestData {
-    /// Split `train` of `count` RAW noise images in `shards` shards.
+    /// Creates a split `train` with `count` RAW noise images in `shards` shards.
     pub fn noise(count: u64, shards: u64, spec: ImageSpec) -> Self {
         let payloads: Vec<_> = (0..count).map(|id| raw(id, &pixels(id, spec), spec)).collect();
         Self::of(&payloads, shards, spec.channels as usize)
     }
 
-    /// Split `train` of given payloads, with 10 classes.
+    /// Creates a split `train` from these payloads, with 10 classes.
     pub fn of(payloads: &[Vec<u8>], shards: u64, channels: usize) -> Self {
         let dir = folder();
         let mut split = SplitManifest::default();
@@ -161,7 +160,7 @@ impl TestData {
         Pipeline::new(&ops, images, &self.manifest, 3).unwrap()
     }
 
-    /// The message of opening the split, or of reading its first bad record.
+    /// Returns the error of opening the split, or of reading its first bad record.
     pub fn complaint(&self) -> String {
         let split = match self.split() {
             Ok(split) => split,
