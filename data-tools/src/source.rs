@@ -22,7 +22,7 @@ pub struct SourceSplit {
 pub struct Blocks {
     /// Number of samples in each block. The blocks are consecutive.
     pub lengths: Vec<u64>,
-    /// Number of blocks whose samples may be mixed. The source keeps this many blocks in memory.
+    /// Number of blocks whose samples may be mixed. The source can keep this many blocks in memory.
     pub together: usize,
 }
 

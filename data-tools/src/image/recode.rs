@@ -54,7 +54,7 @@ enum Made<'a> {
     Unchanged,
     /// The record stores this file instead.
     File(&'a [u8]),
-    /// The record stores pixels: those of `small` if `resized` is true, otherwise those of `full`.
+    /// The record stores pixels, from `small` if `resized` is true and otherwise from `full`.
     Raw { resized: bool },
 }
 
