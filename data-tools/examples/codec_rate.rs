@@ -1,6 +1,6 @@
-//! The cost of decoding and encoding alone: images a second of processor time of one thread, over the JPEGs of a
-//! folder, each decoded whole and encoded with the size and quality of `trireme data convert folder --resize PX`
-//! (the resizing is done beforehand, untimed).
+//! Measures the cost of decoding and encoding in images per second of CPU time on one thread. Decodes each JPEG of a
+//! folder at full size and encodes it with the size and quality of `trireme data convert folder --resize PX`. The
+//! images are resized before the timing starts.
 //!
 //! `cargo run --release -p data-tools --example codec_rate -- FOLDER PX`
 
@@ -22,7 +22,7 @@ fn files(dir: &Path, found: &mut Vec<PathBuf>) -> Result<()> {
     Ok(())
 }
 
-/// Nanoseconds of processor time of this thread.
+/// Returns the CPU time of this thread in nanoseconds.
 fn cpu() -> Result<u64> {
     let text = fs::read_to_string("/proc/thread-self/schedstat")?;
     Ok(text.split(' ').next().unwrap_or_default().parse()?)

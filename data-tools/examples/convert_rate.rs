@@ -1,10 +1,12 @@
-//! What a conversion takes beside a loop that only decodes and writes: the same bytes read, each picture decoded as often, as many bytes
-//! written to as many files and synced, on as many threads; no shuffling, no records, no checksums.
+//! Compares a conversion with a plain loop that reads the same bytes, decodes each picture as often, and writes and
+//! syncs as many bytes in as many files on the same number of threads. The loop does not shuffle and writes no records
+//! or checksums.
 //!
 //! `cargo run --release -p data-tools --example convert_rate -- KIND SRC SCRATCH [JOBS [ROUNDS]]`
 //!
-//! KIND is one of the kinds of `trireme data convert`. Prints one JSON line: seconds of both, in turn, the medians' ratio, and which share
-//! of the threads' time the conversion spent reading, decoding and writing. SCRATCH is a folder that is made and emptied.
+//! KIND is a kind of `trireme data convert`. SCRATCH is a folder that the program creates and removes. The program
+//! prints one JSON line with the seconds of both, measured in alternation, the ratio of the medians, and the share of
+//! the threads' time that the conversion spent reading, decoding and writing.
 
 use data_tools::{ConvertOptions, Converted, convert};
 use flate2::read::MultiGzDecoder;
@@ -22,30 +24,30 @@ use std::{env, error, thread};
 
 type Result<T> = std::result::Result<T, Box<dyn error::Error + Send + Sync>>;
 
-/// Bytes of pixels that are read and written at once.
+/// Number of pixel bytes that are read and written at a time.
 const BLOCK: u64 = 1 << 18;
 const PAGE: usize = 1 << 12;
-/// Of so many files one is decoded whole, as a conversion measures a sample of 8,000 photos; of the others one value in 64.
+/// The loop decodes one of this many files at full size and the others at 1/8. A conversion also measures the mean on a
+/// subset: with 8,000 photos, about one in 31.
 const WHOLE: usize = 31;
 
 /// A part of the source that one thread reads.
 enum Part {
-    /// Bytes of a file that are pixels.
+    /// A range of a file that contains pixels: offset and length.
     Pixels(PathBuf, u64, u64),
-    /// Bytes that were unpacked already.
     Unpacked(Vec<u8>),
-    /// A file that is a picture.
+    /// A picture file.
     Picture(PathBuf),
-    /// A picture at a place in a file.
+    /// A picture inside a larger file: offset and length.
     Within(PathBuf, u64, u64),
     Tar(PathBuf),
     RowGroup(PathBuf, usize),
-    /// Compressed records.
+    /// A compressed file of records.
     Records(PathBuf),
 }
 
 impl Part {
-    /// Bytes of pixels in it that are written as they are.
+    /// Returns how many bytes of pixels it contains that are written unchanged.
     fn pixels(&self) -> u64 {
         match self {
             Part::Pixels(_, _, length) => *length,
@@ -55,7 +57,7 @@ impl Part {
     }
 }
 
-/// The files below `path`, in order.
+/// Returns the files below `path` in order.
 fn files(path: &Path) -> Result<Vec<PathBuf>> {
     if !path.is_dir() {
         return Ok(vec![path.to_path_buf()]);
@@ -65,7 +67,8 @@ fn files(path: &Path) -> Result<Vec<PathBuf>> {
     Ok(inside.iter().map(|path| files(path)).collect::<Result<Vec<_>>>()?.concat())
 }
 
-/// What threads share out among them; what must be read by one of them is read here.
+/// Divides a source into parts for the threads. Data that only one thread can read, such as the content of a ZIP
+/// archive, is read here.
 fn parts(kind: &str, src: &Path) -> Result<Vec<Part>> {
     let mut parts = Vec::new();
     if kind == "csv" {
@@ -87,7 +90,7 @@ fn parts(kind: &str, src: &Path) -> Result<Vec<Part>> {
                 let (file, mut at, mut head) = (File::open(&path)?, 0, [0; 8]);
                 while file.read_at(&mut head, at)? == head.len() {
                     let length = u64::from(u32::from_le_bytes([head[4], head[5], head[6], head[7]]) & 0x1fff_ffff);
-                    // behind the flags, the label and two numbers
+                    // Skips the record header, the label and two ids.
                     parts.push(Part::Within(path.clone(), at + 32, length - 24));
                     at += 8 + length.next_multiple_of(4);
                 }
@@ -114,11 +117,11 @@ fn parts(kind: &str, src: &Path) -> Result<Vec<Part>> {
     Ok(parts)
 }
 
-/// Files of equal size that a thread fills one after another.
+/// Writes to a series of files of equal size.
 struct Output<'a> {
     scratch: &'a Path,
     number: &'a AtomicUsize,
-    /// Bytes of each file.
+    /// Size of each file in bytes.
     size: u64,
     file: Option<(File, u64)>,
 }
@@ -142,27 +145,27 @@ impl Output<'_> {
     }
 }
 
-/// A thread's decoder and buffers.
+/// The decoder and buffers of one thread.
 struct Hand<'a> {
     decoder: Decoder,
     pixels: Vec<u8>,
     buffer: Vec<u8>,
     seen: usize,
     output: Output<'a>,
-    /// What is written beside pixels, in bytes for each of theirs.
+    /// Number of other bytes to write per byte of pixels.
     beside: f64,
 }
 
 impl Hand<'_> {
-    /// Writes pixels, and in the same call as many bytes as a conversion writes beside them: names, labels, checksums. Whole pages, as
-    /// nothing is faster.
+    /// Writes pixels together with as many extra bytes as a conversion writes for names, labels and checksums. Rounds
+    /// up to whole pages, which is fastest.
     fn pixels(&mut self, pixels: &mut Vec<u8>) -> Result<()> {
         let bytes = (pixels.len() as f64 * (1.0 + self.beside)) as usize;
         pixels.resize(bytes.next_multiple_of(PAGE), 0);
         self.output.write(pixels)
     }
 
-    /// Decodes and writes a picture.
+    /// Decodes a picture and writes its file.
     fn picture(&mut self, file: &[u8]) -> Result<()> {
         for reduction in if self.seen.is_multiple_of(WHOLE) { &[8, 1][..] } else { &[8] } {
             let stored = self.decoder.open_file(file)?;
@@ -233,7 +236,7 @@ impl Hand<'_> {
     }
 }
 
-/// Decodes and writes all of a source; so many bytes, to so many files.
+/// Reads and decodes a source and writes `bytes` bytes to about `files` files. Returns the seconds that this took.
 fn bare(kind: &str, src: &Path, scratch: &Path, jobs: usize, (bytes, files): (u64, u64)) -> Result<f64> {
     fs::create_dir_all(scratch)?;
     let started = Instant::now();

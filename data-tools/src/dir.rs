@@ -1,4 +1,4 @@
-//! Folders on disk: whether one is there, what is in it, and its entries made durable.
+//! Helpers for folders: check that a folder exists, list its entries, sync it to disk.
 
 use crate::error::Error;
 use loaders::regular;
@@ -7,7 +7,7 @@ use std::fs::{self, File};
 use std::io::{self, Read};
 use std::path::Path;
 
-/// Refuses a path that does not exist, or is not a folder.
+/// Returns an error if `dir` does not exist or is not a folder. `hint` completes the message with the expected content.
 pub(crate) fn check(dir: &Path, hint: &str) -> Result<(), Error> {
     match fs::metadata(dir) {
         Ok(meta) if meta.is_dir() => Ok(()),
@@ -20,20 +20,19 @@ pub(crate) fn check(dir: &Path, hint: &str) -> Result<(), Error> {
     }
 }
 
-/// Whether a file is a ZIP archive, by its first bytes.
+/// Returns true if the file begins with the signature of a ZIP archive.
 pub(crate) fn is_zip(path: &Path) -> bool {
     let mut head = [0; 4];
     let read = regular::open(path).and_then(|mut file| file.read_exact(&mut head));
     read.is_ok() && head == *b"PK\x03\x04"
 }
 
-/// What to do with a ZIP archive.
+/// Returns the error for a ZIP archive that was passed instead of a folder.
 pub(crate) fn zip(path: &Path) -> Error {
     let what = "a ZIP archive: unpack it (unzip FILE -d DIR, or python3 -m zipfile -e FILE DIR) and give that folder";
     Error::input(path, what)
 }
 
-/// An entry of a folder.
 #[derive(Debug, PartialEq, Eq, PartialOrd, Ord)]
 pub(crate) struct Entry {
     pub name: String,
@@ -41,7 +40,7 @@ pub(crate) struct Entry {
     pub is_dir: bool,
 }
 
-/// A folder's entries, sorted by name.
+/// Returns the entries of a folder, sorted by name. Skips hidden files and `__MACOSX`.
 pub(crate) fn entries(dir: &Path) -> Result<Vec<Entry>, Error> {
     during("listing", dir, || listed(dir))
 }
@@ -54,12 +53,12 @@ fn listed(dir: &Path) -> Result<Vec<Entry>, Error> {
         let Ok(name) = entry.file_name().into_string() else {
             return Err(Error::input(&entry.path(), "its name is not UTF-8; rename it"));
         };
-        // the folder that macOS adds to ZIP archives holds no images
+        // macOS adds this folder to ZIP archives. It contains no images.
         if name.starts_with('.') || name == "__MACOSX" {
             continue;
         }
         let kind = entry.file_type().map_err(failed)?;
-        // A link counts as its target; a dangling one counts as a file, and reading it will report the error.
+        // A link counts as its target. A dangling link counts as a file, so that reading it reports the error.
         let is_dir = if kind.is_symlink() { entry.path().is_dir() } else { kind.is_dir() };
         found.push(Entry { name, is_dir });
     }
@@ -67,12 +66,12 @@ fn listed(dir: &Path) -> Result<Vec<Entry>, Error> {
     Ok(found)
 }
 
-/// Names of the folders in `dir`, sorted.
+/// Returns the sorted names of the folders in `dir`.
 pub(crate) fn folders(dir: &Path) -> Result<Vec<String>, Error> {
     Ok(entries(dir)?.into_iter().filter(|entry| entry.is_dir).map(|entry| entry.name).collect())
 }
 
-/// Makes the entries of a folder durable; the empty path is the current folder.
+/// Syncs a folder, so that new and renamed entries survive a crash. The empty path means the current folder.
 pub(crate) fn sync(dir: &Path) -> Result<(), Error> {
     let dir = if dir.as_os_str().is_empty() { Path::new(".") } else { dir };
     during("syncing", dir, || File::open(dir).and_then(|d| d.sync_all()))

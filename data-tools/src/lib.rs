@@ -1,10 +1,11 @@
-//! Makes, checks and measures image data sets as TFRecord shards with a `dataset.json`: the library behind `trireme data`.
+//! Converts image data sets to TFRecord shards with a `dataset.json`, and checks, measures and reshapes them. `trireme
+//! data` uses this library.
 //!
-//! Each command is one function that returns a typed result with `Display` for people and `to_json()` for scripts; only
-//! progress is printed, to standard error. [`convert()`] writes shards from a known source, [`info()`] describes a data set,
-//! [`verify()`] checks every record, [`stats()`] measures pixels and labels, [`show()`] makes a contact sheet, [`index()`] makes
-//! the TFRecords of other programs readable. The formats of records, shards and `dataset.json` are defined in the `loaders`
-//! crate.
+//! Each command is a function. Its result implements `Display` for people and has `to_json()` for scripts. Only
+//! progress is printed, to standard error. For example, [`convert()`] writes shards from a source, [`info()`] describes
+//! a data set, [`verify()`] checks every record, [`stats()`] measures pixels and labels, [`show()`] writes a contact
+//! sheet, and [`index()`] makes TFRecords of other programs readable. The `loaders` crate defines the formats of
+//! records, shards and `dataset.json`.
 
 mod convert;
 mod dir;
@@ -20,7 +21,7 @@ mod source;
 mod splits;
 mod text;
 
-/// Readers that the fuzz targets call; not in ordinary builds.
+/// Parsers that the fuzz targets call. Not part of normal builds.
 #[cfg(fuzzing)]
 pub mod fuzzing {
     pub use crate::image::fuzzing::recode;

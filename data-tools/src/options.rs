@@ -1,22 +1,22 @@
-//! The options of a conversion, and which of them make sense.
+//! The options of a conversion and the checks that reject invalid combinations.
 
 use crate::error::Error;
 use loaders::Limits;
 use std::path::PathBuf;
 
-/// The most shards that the five digits of a shard's name can count.
+/// The highest number of shards. A shard's file name has five digits for it.
 const MAX_SHARDS: usize = 99_999;
 
 /// The option that sets [`ConvertOptions::split_map`].
 const SPLIT_MAP: &str = "split-map";
 
-/// What to do with an image that cannot be used.
+/// How to handle an image that cannot be used.
 #[derive(Debug, Clone, Copy, PartialEq, Eq, Default)]
 pub enum OnBad {
-    /// End the conversion with an error that names it.
+    /// Stops the conversion with an error that names the image.
     #[default]
     Fail,
-    /// Leave it out, and list it at the end.
+    /// Leaves the image out and lists it at the end.
     Skip,
 }
 
@@ -29,9 +29,10 @@ pub enum To8Bit {
     Range(f64, f64),
 }
 
-/// Parses `MIN,MAX`, or an empty text.
+/// Parses the value of `--to-8bit`: `MIN,MAX`, or an empty text for the full range.
 ///
 /// # Errors
+///
 /// Returns an error for any other text.
 pub fn to_8bit(text: &str) -> Result<To8Bit, String> {
     if text.is_empty() {
@@ -45,44 +46,43 @@ pub fn to_8bit(text: &str) -> Result<To8Bit, String> {
     }
 }
 
-/// The options of a conversion.
 #[derive(Debug, Clone, PartialEq)]
 pub struct ConvertOptions {
-    /// Shards of the split `train` (every other split gets a quarter of it, at least one), but no more than samples.
+    /// Number of shards of the split `train`. Every other split gets a quarter of it, but at least one. A split never
+    /// has more shards than samples.
     pub shards: usize,
-    /// Threads; 0 means one for each core. The output does not depend on it.
+    /// Number of threads. 0 means one per core. The output does not depend on it.
     pub jobs: usize,
-    /// Seed of the shuffle that mixes the classes over the shards, and of the draw of a validation split.
+    /// Seed for shuffling the samples and for drawing a validation split.
     pub seed: u64,
-    /// Show a progress bar, or a line every few seconds where standard error is no terminal.
+    /// True to show progress: a bar on a terminal, otherwise a line every few seconds.
     pub progress: bool,
-    /// Pixels of the short side; larger images are scaled down to it, smaller ones stay.
+    /// Shorter side of the stored images in pixels. Larger images are scaled down, smaller images keep their size.
     pub resize: Option<u32>,
-    /// Quality of JPEGs that are written, 1 to 100; with it every image becomes such a JPEG.
+    /// JPEG quality, 1 to 100. If set, every image is encoded as a JPEG with this quality.
     pub quality: Option<u8>,
-    /// Store pixels instead of files.
+    /// True to store decoded pixels instead of image files.
     pub raw: bool,
-    /// Accepts images with more than 8 bits or three bands, and drops the excess.
+    /// Accepts images with more than 8 bits or more than three bands and says how to convert them. `None` rejects them.
     pub to_8bit: Option<To8Bit>,
-    /// Keep entry points with each JPEG, so that training decodes little more of it than the part that it needs.
+    /// True to store entry points with each JPEG, so that training decodes only the part that a crop needs.
     pub entry_points: bool,
-    /// File with one class a line: only these classes, in this order.
+    /// Text file with one class name per line. Only these classes are converted, in this order.
     pub classes: Option<PathBuf>,
-    /// Table or JSON file with the labels of the images of a folder: each may have several, or none.
+    /// Table or JSON file with the labels of a folder's images. An image may have any number of labels.
     pub labels: Option<PathBuf>,
-    /// What parts the labels of an image in a table; with it each may have several, or none.
+    /// Separator of labels in a table cell. If set, an image may have any number of labels.
     pub label_separator: Option<char>,
-    /// Whether a table or list may refer to files outside its image folder.
+    /// True if a table or list may refer to files outside its image folder.
     pub allow_outside: bool,
-    /// Share of each class of `train` that becomes the split `validation`; in (0, 1).
+    /// Fraction of each class of `train` that becomes the split `validation`, between 0 and 1, exclusive.
     pub validation_fraction: Option<f64>,
-    /// Maps files, folders, arrays or values to splits by name. The split `none` skips a part.
+    /// Pairs of a part (a file, folder, array or value) and its split. The split `none` skips the part.
     pub split_map: Vec<(String, String)>,
-    /// What to do with an image that cannot be used.
     pub on_bad: OnBad,
-    /// What reading one file may cost.
+    /// Limits on memory and time for reading one file.
     pub limits: Limits,
-    /// Maximum shard bytes. The default is 64 times the source's bytes, plus 1 GiB.
+    /// Limit on the size of all shards in bytes. The default is 64 times the size of the source plus 1 GiB.
     pub max_output: Option<u64>,
 }
 
@@ -112,7 +112,7 @@ impl Default for ConvertOptions {
 }
 
 impl ConvertOptions {
-    /// Refuses options that make no sense with any source.
+    /// Returns an error if an option is invalid for every kind of source.
     pub(crate) fn check(&self) -> Result<(), Error> {
         let usage = |what: String| Err(Error::Usage(what));
         if !(1..=MAX_SHARDS).contains(&self.shards) {
@@ -141,7 +141,8 @@ impl ConvertOptions {
         }
     }
 
-    /// Refuses options that only sources of image files have; `kind` is not one.
+    /// Returns an error if an option is set that only sources of image files accept. `kind` is a different kind of
+    /// source.
     pub(crate) fn check_fixed(&self, kind: &str) -> Result<(), Error> {
         match self.given().into_iter().find(|(_, given)| *given) {
             None => Ok(()),
@@ -151,7 +152,7 @@ impl ConvertOptions {
         }
     }
 
-    /// Rejects options that do not apply to raw pixels. Only classes and splits can be set.
+    /// Returns an error if an option is set that does not apply to raw pixels. Only classes and splits can be set.
     pub(crate) fn check_pixels(&self, kind: &str) -> Result<(), Error> {
         match self.given().into_iter().find(|(name, given)| *given && !["classes", SPLIT_MAP].contains(name)) {
             None => Ok(()),
@@ -162,7 +163,7 @@ impl ConvertOptions {
         }
     }
 
-    /// Refuses options that change records or their shards: those of `kind` are copied as they are.
+    /// Returns an error if an option is set that changes records. The records of `kind` are copied unchanged.
     pub(crate) fn check_records(&self, kind: &str) -> Result<(), Error> {
         match self.given().into_iter().find(|(name, given)| *given && *name != SPLIT_MAP) {
             None => Ok(()),
@@ -173,7 +174,7 @@ impl ConvertOptions {
         }
     }
 
-    /// Refuses lists of labels, which only tables and folders have; `kind` is neither.
+    /// Returns an error if a label option is set that `kind` does not support.
     pub(crate) fn check_labels(&self, kind: &str) -> Result<(), Error> {
         let given = [
             ("labels", self.labels.is_some() && kind != "folder"),
@@ -191,7 +192,7 @@ impl ConvertOptions {
         }
     }
 
-    /// The options that not all sources have, and whether they were given.
+    /// Returns the options that only some sources accept, and whether each is set.
     fn given(&self) -> [(&'static str, bool); 10] {
         [
             ("resize", self.resize.is_some()),

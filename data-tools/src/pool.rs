@@ -6,7 +6,7 @@ use loaders::{guarded_with, on_threads};
 use std::sync::atomic::{AtomicBool, Ordering};
 use std::thread;
 
-/// The number of threads for the option `jobs`: 0 means one for each core.
+/// Resolves the option `jobs`: 0 means one thread per core.
 pub(crate) fn threads(jobs: usize) -> usize {
     match jobs {
         0 => thread::available_parallelism().map_or(1, |n| n.get()),
@@ -14,11 +14,13 @@ pub(crate) fn threads(jobs: usize) -> usize {
     }
 }
 
-/// Runs `task(0)` to `task(tasks - 1)` on at most `jobs` threads (0: one for each core), this one among them; on fewer where the system
-/// gives no more.
+/// Runs `task(0)` to `task(tasks - 1)` on at most `jobs` threads, including the calling thread. 0 means one thread per
+/// core. Uses fewer threads if the system cannot create them.
 ///
 /// # Errors
-/// The error of the lowest-numbered task that failed; no further task is begun then. A panic becomes [`Error::Panic`].
+///
+/// Returns the error of the lowest-numbered task that failed. No further task starts after a failure. A panic becomes
+/// [`Error::Panic`].
 pub(crate) fn run<R: Send>(
     tasks: usize,
     jobs: usize,
@@ -26,12 +28,12 @@ pub(crate) fn run<R: Send>(
 ) -> Result<Vec<R>, Error> {
     let failed = AtomicBool::new(false);
     let (sender, receiver) = crossbeam_channel::unbounded();
-    // a task that was taken is done: so all before one that failed are
+    // Tasks start in order and a started task always finishes. So all tasks before a failed one have a result.
     let numbers = (0..tasks).take_while(|_| !failed.load(Ordering::Relaxed));
     let work = |number| {
         let result = guarded_with(|| task(number), Error::Panic);
         failed.fetch_or(result.is_err(), Ordering::Relaxed);
-        // the receiver lives longer, so the message arrives
+        // Cannot fail: the receiver outlives the threads.
         let _ = sender.send((number, result));
     };
     outside(|| on_threads(threads(jobs).min(tasks), numbers, work));

@@ -1,4 +1,4 @@
-//! Progress on standard error: a bar on a terminal, else a line every few seconds.
+//! Progress on standard error: a bar on a terminal, otherwise a line every few seconds.
 
 use std::fmt;
 use std::io::{IsTerminal, Write};
@@ -11,36 +11,36 @@ use loaders::stall::{StallWatch, limits_of_environment};
 use crate::error::Error;
 use crate::text;
 
-/// Samples of a thread between two updates of the bar, which all threads share.
+/// Number of samples that a thread counts before it updates the shared bar.
 const STEP: u64 = 256;
-/// Time between two lines without a terminal.
+/// Time between two lines if standard error is not a terminal.
 const LINES: Duration = Duration::from_secs(10);
 
-/// The bar that is shown, if one is.
+/// The bar on the terminal, if there is one.
 static SHOWN: Mutex<Option<ProgressBar>> = Mutex::new(None);
 
-/// Writes a line to standard error, above the bar.
+/// Writes a line to standard error, above the bar if there is one.
 pub(crate) fn say(line: &str) {
     let bar = SHOWN.lock().unwrap_or_else(PoisonError::into_inner).clone();
     match bar {
         Some(bar) => bar.println(line),
-        // with stderr closed nothing is left to try
+        // If standard error is closed, there is no other place to write to.
         None => drop(writeln!(std::io::stderr(), "{line}")),
     }
 }
 
-/// Progress over samples, shared by threads.
+/// Progress of a command in samples, shared by its threads.
 pub(crate) struct Progress {
     bar: ProgressBar,
     what: &'static str,
     samples: Option<u64>,
     started: Instant,
-    /// When the last line was written; `None` where no lines are.
+    /// When the last line was written. `None` if no lines are written.
     last: Option<Mutex<Instant>>,
 }
 
 impl Progress {
-    /// A bar named `what` over `samples` samples, if their number is known; silent unless `shown`.
+    /// Starts progress labelled `what`. `samples` is the total if known. Nothing is printed unless `shown` is true.
     pub(crate) fn new(what: &'static str, samples: Option<u64>, shown: bool) -> Self {
         let terminal = std::io::stderr().is_terminal();
         let target = if shown { ProgressDrawTarget::stderr() } else { ProgressDrawTarget::hidden() };
@@ -60,33 +60,33 @@ impl Progress {
         Progress { bar, what, samples, started, last }
     }
 
-    /// A counter for one thread.
+    /// Returns a counter for one thread.
     pub(crate) fn counter(&self) -> Counter<'_> {
         Counter { progress: self, pending: 0 }
     }
 
-    /// Adds to the number of samples done.
+    /// Adds finished samples.
     pub(crate) fn add(&self, samples: u64) {
         self.bar.inc(samples);
         let Some(last) = &self.last else { return };
-        // Another thread holds the lock and will write the line.
+        // If another thread holds the lock, that thread writes the line.
         let Ok(mut last) = last.try_lock() else { return };
         if last.elapsed() >= LINES {
             *last = Instant::now();
             let line = line(self.what, self.bar.position(), self.samples, self.started.elapsed());
-            // with stderr closed nothing is left to try
+            // If standard error is closed, there is no other place to write to.
             let _ = writeln!(std::io::stderr(), "{line}");
         }
     }
 }
 
-/// Samples a second, without decimals.
+/// Writes the rate without decimals.
 fn write_rate(state: &ProgressState, out: &mut dyn fmt::Write) {
-    // The bar cannot report a failed write, and a String does not fail.
+    // The bar cannot report a failed write, and writing to a `String` does not fail.
     let _ = out.write_str(&text::count(state.per_sec() as u64));
 }
 
-/// `converting 12,000 of 48,000, 1,200/s, 30 s left`.
+/// Formats a line such as `converting 12,000 of 48,000, 1,200/s, 30 s left`.
 fn line(what: &str, done: u64, samples: Option<u64>, elapsed: Duration) -> String {
     let rate = done as f64 / elapsed.as_secs_f64().max(1e-3);
     let done_of = match samples {
@@ -107,14 +107,14 @@ impl Drop for Progress {
     }
 }
 
-/// Counts the samples of one thread and updates the bar every [`STEP`] of them.
+/// Counts the samples of one thread and updates the shared bar every [`STEP`] samples.
 pub(crate) struct Counter<'a> {
     progress: &'a Progress,
     pending: u64,
 }
 
 impl Counter<'_> {
-    /// One more sample is done.
+    /// Counts one finished sample.
     pub(crate) fn tick(&mut self) {
         self.pending += 1;
         if self.pending == STEP {
@@ -134,10 +134,11 @@ impl Drop for Counter<'_> {
     }
 }
 
-/// Begins to watch all threads of this process, until the result is dropped.
+/// Starts a watchdog for stalled file operations of all threads. It stops when the result is dropped.
 ///
 /// # Errors
-/// An environment variable with a limit that is none.
+///
+/// Returns an error if an environment variable contains an invalid limit.
 pub(crate) fn watch() -> Result<StallWatch, Error> {
     Ok(StallWatch::start(limits_of_environment().map_err(Error::Usage)?, say))
 }

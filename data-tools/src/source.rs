@@ -1,4 +1,5 @@
-//! The trait of a data set that can be converted: named splits, class names, and any sample by its index.
+//! The trait [`Source`]: a data set that can be converted. It has named splits and class names, and returns any sample
+//! by index.
 
 use crate::error::Error;
 use loaders::example::BoxLists;
@@ -8,69 +9,64 @@ use std::fs::Metadata;
 use std::os::unix::fs::MetadataExt;
 use std::path::PathBuf;
 
-/// One named part of a source, such as `train`.
+/// A split of a source, such as `train`.
 #[derive(Debug, Clone, PartialEq, Eq)]
 pub struct SourceSplit {
-    /// Name of the split in `dataset.json` and in the shards' names.
+    /// Name in `dataset.json` and in the file names of shards.
     pub name: String,
-    /// Number of samples.
     pub len: u64,
 }
 
-/// Samples that are stored together and read together, block after block.
+/// The blocks of a source that is fast only if the samples of a block are read together.
 #[derive(Debug, Clone, PartialEq, Eq)]
 pub struct Blocks {
-    /// Samples of each block; they follow each other.
+    /// Number of samples in each block. The blocks are consecutive.
     pub lengths: Vec<u64>,
-    /// Blocks whose samples may be mixed, since a source keeps so many.
+    /// Number of blocks whose samples may be mixed. The source can keep this many blocks in memory.
     pub together: usize,
 }
 
-/// Size and time of modification of a file: with the same ones it holds the same, as far as can be told without reading it.
+/// Size and modification time of a file. If both are unchanged, the content is assumed to be unchanged too.
 #[derive(Debug, Clone, Copy, PartialEq, Eq, Hash)]
 pub struct Stamp {
-    /// Bytes.
     pub bytes: u64,
-    /// Seconds since 1970.
+    /// Whole seconds since 1970.
     pub seconds: i64,
-    /// And nanoseconds.
+    /// Nanoseconds within the second.
     pub nanoseconds: i64,
 }
 
 impl Stamp {
-    /// Of a file.
     pub(crate) fn of(file: &Metadata) -> Self {
         Stamp { bytes: file.len(), seconds: file.mtime(), nanoseconds: file.mtime_nsec() }
     }
 }
 
-/// One image with its label; reused from sample to sample so that its buffers grow once.
+/// One image with its label. Callers reuse it for many samples, so its buffers rarely grow.
 #[derive(Debug, Clone)]
 pub struct Sample {
-    /// The payload: bytes in the order H, W, C for [`Format::Raw`], else a whole PNG or JPEG file.
+    /// The image: pixels in (height, width, channels) order for [`Format::Raw`], otherwise a whole image file.
     pub encoded: Vec<u8>,
-    /// The format of `encoded`; of a file the conversion finds it out by the first bytes.
+    /// The format of `encoded`. If `encoded` is an image file, the conversion detects the format from the first bytes.
     pub format: Format,
-    /// Rows; 0 in a sample that holds a file, whose header the conversion reads.
+    /// Height in pixels. 0 if `encoded` is a file: the conversion then reads the header.
     pub height: u32,
-    /// Columns.
     pub width: u32,
-    /// Bytes of a pixel: 1 grey, 3 RGB.
+    /// Bytes per pixel: 1 for grey, 3 for RGB.
     pub channels: u32,
-    /// Class, an index into [`Source::classes`].
+    /// Class as an index into [`Source::classes`].
     pub label: u32,
-    /// Classes, ascending, of a source whose images may have several; `label` does not count then.
+    /// All classes of the image in ascending order. Used instead of `label` if the source is multi-label.
     pub labels: Vec<u32>,
-    /// Where the image comes from, for people; stored with the record.
+    /// The origin of the image, stored with the record for people.
     pub filename: String,
-    /// Boxes of objects in the image; stored with the record.
     pub boxes: BoxLists,
-    /// Entry points of a JPEG file, which the conversion makes; empty if there are none.
+    /// Entry points of a JPEG file, added by the conversion. Empty if there are none.
     pub entry_points: Vec<u8>,
 }
 
 impl Sample {
-    /// An empty sample to be filled by [`Source::sample`].
+    /// Creates an empty sample for [`Source::sample`] to fill.
     pub fn new() -> Self {
         Sample {
             encoded: Vec::new(),
@@ -86,7 +82,7 @@ impl Sample {
         }
     }
 
-    /// Makes its file name that of sample `number` of a file or split of many: `NAME#NUMBER`.
+    /// Sets the file name to `NAME#NUMBER`, for sample `number` of a file or split with many samples.
     pub(crate) fn name(&mut self, name: &str, number: u64) {
         self.filename.clear();
         self.filename.push_str(name);
@@ -94,7 +90,7 @@ impl Sample {
         push_decimal(number, &mut self.filename);
     }
 
-    /// The record of the sample; `text` is the name of its class, `offset` the first label.
+    /// Returns the record of the sample. `text` is the name of its class, and `offset` is added to the label.
     pub(crate) fn example<'a>(&'a self, text: &'a str, offset: i64) -> Example<'a> {
         Example {
             encoded: &self.encoded,
@@ -118,52 +114,54 @@ impl Default for Sample {
     }
 }
 
-/// A data set to convert. Threads call [`Source::sample`] at the same time, in any order.
+/// A data set to convert. Several threads call [`Source::sample`] concurrently, in any order.
 pub trait Source: Sync {
-    /// The splits; the mean and deviation of `dataset.json` come from the one named `train`.
+    /// The splits. The mean and standard deviation in `dataset.json` are measured on the split named `train`.
     fn splits(&self) -> &[SourceSplit];
 
-    /// Class names; the position is the label.
+    /// Class names. A label is an index into this list.
     fn classes(&self) -> &[String];
 
-    /// Whether images may have several classes, or none: [`Sample::labels`].
+    /// True if an image may have any number of classes, listed in [`Sample::labels`].
     fn multi_label(&self) -> bool {
         false
     }
 
-    /// The name of the class `label` in records; by default that of `classes`.
+    /// The name of class `label` as stored in records. The default is the name in `classes`.
     fn text(&self, label: u32) -> &str {
         self.classes().get(label as usize).map_or("", String::as_str)
     }
 
-    /// The WordNet id of the class `label`, where classes have one.
+    /// The WordNet id of class `label`, if it has one.
     fn synset(&self, _label: u32) -> Option<&str> {
         None
     }
 
-    /// The first stored label.
+    /// The value that records store for the first class.
     fn label_offset(&self) -> i64 {
         0
     }
 
-    /// True if PNG files are stored as JPEGs.
+    /// True if PNG files should be stored as JPEGs.
     fn png_as_jpeg(&self) -> bool {
         false
     }
 
-    /// The blocks of a split that are only fast to read together; `None` where every sample is read as fast as every other.
+    /// The blocks of a split if it is only fast to read block by block. `None` if all samples are equally fast to read
+    /// in any order.
     fn blocks(&self, _split: usize) -> Option<Blocks> {
         None
     }
 
-    /// A number that changes with the files and labels of a source whose conversion takes long: a conversion that was killed
-    /// can then continue. With `None` it starts anew.
+    /// A hash of the source's files and labels. An interrupted conversion can continue if the hash is unchanged. With
+    /// `None` it starts from the beginning.
     fn fingerprint(&self) -> Option<u32> {
         None
     }
 
-    /// What tells whether the file of a sample is another one than at an earlier attempt; `None` where no file holds this sample alone,
-    /// or it cannot be looked at. Files that hold many samples count in [`Source::fingerprint`].
+    /// Identifies the current version of a sample's file, so that a resumed conversion notices a change. Returns `None`
+    /// if the sample has no file of its own or the file cannot be examined. Files with many samples are part of
+    /// [`Source::fingerprint`] instead.
     fn stamp(&self, _split: usize, _index: u64) -> Option<Stamp> {
         None
     }
@@ -173,12 +171,12 @@ pub trait Source: Sync {
         None
     }
 
-    /// The file of a sample, for messages; empty where its `filename` is enough.
+    /// The file of a sample, for messages. Empty if the sample's `filename` is enough.
     fn place(&self, _split: usize, _index: u64) -> PathBuf {
         PathBuf::new()
     }
 
-    /// A line for each part of the source that was left out, with the reason.
+    /// One line with the reason for each part of the source that was left out.
     fn notes(&self) -> &[String] {
         &[]
     }
@@ -188,12 +186,14 @@ pub trait Source: Sync {
         &[]
     }
 
-    /// Says that a sample will be read soon, so that its bytes can come into the processor's caches meanwhile; by default it does nothing.
+    /// Announces that a sample will be read soon, so that a source can prefetch its bytes into the CPU caches. Does
+    /// nothing by default.
     fn soon(&self, _split: usize, _index: u64) {}
 
-    /// Fills `sample` with sample `index` (from 0, in the source's own order) of split number `split`.
+    /// Fills `sample` with sample `index` of split `split`. Indices start at 0 and follow the source's own order.
     ///
     /// # Errors
-    /// A sample that cannot be read, or that the source's format does not allow.
+    ///
+    /// Returns an error if the sample cannot be read or violates the source's format.
     fn sample(&self, split: usize, index: u64, sample: &mut Sample) -> Result<(), Error>;
 }

@@ -279,12 +279,12 @@ pub fn split_map(text: &str) -> Result<(String, String), String> {
     Ok((name.trim().to_string(), split))
 }
 
-/// Which samples are drawn of those with these labels: of a class of n samples `wanted(n)`. A permutation of each class decides, keyed by
-/// `seed`.
+/// Draws `wanted(n)` samples at random from each class, where n is the number of samples of the class. Returns true for
+/// each drawn sample. The draw depends only on `seed` and the number of samples of each class.
 pub(crate) fn draw(labels: &[u32], classes: usize, wanted: impl Fn(u64) -> u64, seed: u64) -> Vec<bool> {
     let mut counts = vec![0u64; classes];
     labels.iter().for_each(|&label| counts[label as usize] += 1);
-    // epoch 0 shuffles the samples over the shards
+    // Epoch 0 of this seed shuffles the samples over the shards, so class c uses epoch c + 1.
     let drawn = |(class, &count): (usize, &u64)| -> BTreeSet<u64> {
         let draw = Permutation::new(seed, 1 + class as u32, count.max(1));
         (0..wanted(count).min(count)).map(|i| draw.get(i)).collect()

@@ -1,9 +1,9 @@
-//! Numbers and lists for people: byte sizes, counts, names.
+//! Formats numbers, sizes and lists for messages.
 
 use loaders::{printable, shown};
 use std::path::Path;
 
-/// `48273612` as `46.0 MiB`.
+/// Formats a size: `48273612` as `46.0 MiB`.
 pub(crate) fn bytes(n: u64) -> String {
     const UNITS: [&str; 5] = ["bytes", "KiB", "MiB", "GiB", "TiB"];
     let mut value = n as f64;
@@ -15,7 +15,7 @@ pub(crate) fn bytes(n: u64) -> String {
     if unit == 0 { format!("{n} bytes") } else { format!("{value:.1} {}", UNITS[unit]) }
 }
 
-/// `60000` as `60,000`.
+/// Formats a number with separators: `60000` as `60,000`.
 pub(crate) fn count(n: u64) -> String {
     let digits = n.to_string();
     let mut out = String::with_capacity(digits.len() + digits.len() / 3);
@@ -28,22 +28,22 @@ pub(crate) fn count(n: u64) -> String {
     out
 }
 
-/// `1` and `record` as `1 record`, `3` as `3 records`.
+/// Formats a number with a noun: `1 record`, `3 records`.
 pub(crate) fn plural(n: u64, noun: &str) -> String {
     format!("{} {noun}{}", count(n), if n == 1 { "" } else { "s" })
 }
 
-/// `1 class`, `10 classes`.
+/// Formats a number of classes: `1 class`, `10 classes`.
 pub(crate) fn classes(n: usize) -> String {
     format!("{n} class{}", if n == 1 { "" } else { "es" })
 }
 
-/// `1 index`, `10 indexes`.
+/// Formats a number of indexes: `1 index`, `10 indexes`.
 pub(crate) fn indexes(n: u64) -> String {
     format!("{} index{}", count(n), if n == 1 { "" } else { "es" })
 }
 
-/// A text without the byte order mark that some editors put before it.
+/// Strips the byte order mark that some editors write at the start of a file.
 pub(crate) fn without_mark(text: &str) -> &str {
     text.strip_prefix('\u{feff}').unwrap_or(text)
 }
@@ -53,10 +53,10 @@ pub(crate) fn path(path: &Path) -> String {
     printable(&path.to_string_lossy()).into_owned()
 }
 
-/// Names that a message lists; there may be thousands.
+/// The highest number of names that a message lists.
 const LISTED: usize = 5;
 
-/// `a, b, c, d, e and 19,995 more`, each name on one line.
+/// Formats a list of names and shortens it: `a, b, c, d, e and 19,995 more`. Escapes control characters.
 pub(crate) fn first(names: &[impl AsRef<str>]) -> String {
     let listed: Vec<_> = names.iter().take(LISTED).map(|name| shown(name.as_ref())).collect();
     let more = match names.len().saturating_sub(LISTED) {
@@ -66,7 +66,7 @@ pub(crate) fn first(names: &[impl AsRef<str>]) -> String {
     listed.join(", ") + &more
 }
 
-/// Seconds as `42 s`, `12 min` or `3 h 5 min`.
+/// Formats a duration in seconds as `42 s`, `12 min` or `3 h 5 min`.
 pub(crate) fn time(seconds: f64) -> String {
     let minutes = (seconds / 60.0).round() as u64;
     match seconds {
@@ -76,13 +76,14 @@ pub(crate) fn time(seconds: f64) -> String {
     }
 }
 
-/// Fractions with four decimals: `0.4914 0.4822 0.4465`.
+/// Formats numbers with four decimals: `0.4914 0.4822 0.4465`.
 pub(crate) fn decimals(values: &[f64]) -> String {
     let words: Vec<String> = values.iter().map(|v| format!("{v:.4}")).collect();
     words.join(" ")
 }
 
-/// `count` as a bar, the longest for `most`; at least one mark unless `count` is 0.
+/// Draws a bar of `#` characters for `count`. `most` has the longest bar, and any count above 0 has at least one
+/// character.
 pub(crate) fn bar(count: u64, most: u64) -> String {
     const LONGEST: u128 = 40;
     let length = (u128::from(count) * LONGEST).div_ceil(u128::from(most.max(1)));

@@ -1,5 +1,4 @@
-//! The summary of a conversion, for people and for scripts: facts about the samples that were written, and where the threads spent
-//! their time.
+//! The summary of a conversion: statistics of the written samples, and how the threads spent their time.
 
 use std::fmt;
 use std::ops::AddAssign;
@@ -15,36 +14,33 @@ use crate::error::Error;
 use crate::image::moments::Moments;
 use crate::text;
 
-/// File of a data set with a line for each image that was left out.
+/// File in a data set that lists the images that were left out, one per line.
 pub(super) const SKIPPED: &str = "skipped.txt";
-/// Left-out images that are shown to people; the file lists all.
+/// How many left-out images the printed summary shows. The file lists all of them.
 const SHOWN: usize = 10;
 
-/// What a conversion has made.
+/// The result of a conversion.
 #[derive(Debug, Clone)]
 pub struct Converted {
-    /// The data set's folder.
     pub out: PathBuf,
-    /// Its `dataset.json`.
+    /// The content of `dataset.json`.
     pub manifest: Manifest,
-    /// Bytes of all shards.
+    /// Total size of the shards.
     pub bytes: u64,
-    /// Number of requested shards, where there are fewer samples than that.
+    /// The requested number of shards, if there were too few samples for it.
     pub fewer_shards_than: Option<usize>,
-    /// Shards that an earlier attempt had finished.
+    /// Number of finished shards kept from an earlier attempt.
     pub resumed: usize,
-    /// A line for each image that was left out because it cannot be used.
+    /// A message for each image that was left out because it is unusable.
     pub skipped: Vec<String>,
-    /// A line for each other part of the source that was left out.
+    /// A message for each other part of the source that was left out.
     pub notes: Vec<String>,
-    /// Of the threads' time.
+    /// Summed over all threads.
     pub spent: Spent,
-    /// Wall-clock time.
     pub elapsed: Duration,
 }
 
 impl Converted {
-    /// The summary for scripts.
     pub fn to_json(&self) -> serde_json::Value {
         let splits: serde_json::Map<String, serde_json::Value> = self
             .manifest
@@ -73,8 +69,8 @@ impl Converted {
     }
 }
 
-/// One line, such as `data/mnist: train 60,000 in 16 shards, test 10,000 in 4 shards; 10 classes;
-/// 68.9 MiB in 0.14 s`, and one for each thing that was left out.
+/// Formats a summary such as `data/mnist: train 60,000 in 16 shards, test 10,000 in 4 shards; 10 classes; 68.9 MiB in
+/// 0.14 s`, followed by a line for each part that was left out.
 impl fmt::Display for Converted {
     fn fmt(&self, f: &mut fmt::Formatter<'_>) -> fmt::Result {
         write!(
@@ -100,7 +96,7 @@ impl fmt::Display for Converted {
 }
 
 impl Converted {
-    /// The splits in words, `train` first, then by size.
+    /// Formats the splits: `train` first, then by descending size.
     fn splits(&self) -> String {
         let mut splits: Vec<_> = self.manifest.splits.iter().collect();
         splits.sort_by_key(|(name, s)| (name.as_str() != TRAIN, std::cmp::Reverse(s.count)));
@@ -127,27 +123,27 @@ impl Converted {
     }
 }
 
-/// Facts about some samples; adding two of them is exact.
+/// Statistics of a set of samples. Merging two of them is exact, so the result does not depend on the order.
 #[derive(Debug, Clone, Default, PartialEq, Serialize, Deserialize)]
 pub(super) struct Tally {
-    /// Sums over the pixels of the images that were measured.
+    /// Pixel sums of the measured images.
     pub moments: Moments,
-    /// Images measured.
+    /// Number of measured images.
     pub measured: u64,
-    /// Least height and width, greatest height and width.
+    /// The smallest height and width, and the largest height and width. `None` if there are no images.
     pub sizes: Option<[[u32; 2]; 2]>,
-    /// Images that have entry points.
+    /// Number of images with entry points.
     #[serde(default)]
     pub entry_points: u64,
-    /// What tells whether their files have changed since: a sum, see `stamps`.
+    /// Sum of hashes of the samples' file stamps, which detects changed files. See `of_sample` in `journal.rs`.
     #[serde(default)]
     pub stamps: u64,
-    /// A line for each sample that was left out.
+    /// A message for each sample that was left out.
     pub skipped: Vec<String>,
 }
 
 impl Tally {
-    /// Notes the size of an image.
+    /// Records the size of an image.
     pub(super) fn see(&mut self, height: u32, width: u32) {
         self.widen([[height, width]; 2]);
     }
@@ -157,7 +153,7 @@ impl Tally {
         self.sizes = Some([[a.min(h0), b.min(w0)], [c.max(h1), d.max(w1)]]);
     }
 
-    /// Adds the facts about further samples of the shard `shard`.
+    /// Adds the statistics of further samples of `shard`.
     pub(super) fn merge(&mut self, other: Tally, shard: &Path) -> Result<(), Error> {
         self.moments.merge_shard(&other.moments, shard)?;
         self.measured += other.measured;
@@ -170,22 +166,23 @@ impl Tally {
         Ok(())
     }
 
-    /// Height and width, if all images have the same.
+    /// Returns the height and width if all images have the same size.
     pub(super) fn one_size(&self) -> Option<[u32; 2]> {
         self.sizes.filter(|[least, greatest]| least == greatest).map(|[least, _]| least)
     }
 }
 
-/// Time of all threads together.
+/// Time spent on each part of the work, summed over all threads.
 #[derive(Debug, Clone, Copy, Default, PartialEq, Eq)]
 pub struct Spent {
-    /// Opening the source, listing and unpacking it, and reading its samples.
+    /// Opening the source, listing and unpacking it, and reading samples.
     pub reading: Duration,
-    /// Checking, decoding, resizing, encoding and measuring pictures.
+    /// Checking, decoding, resizing, encoding and measuring images.
     pub decoding: Duration,
     /// Framing records and writing them to shards.
     pub writing: Duration,
-    /// Making shards durable and writing their indexes: waiting for the disk, where it can be, beside the threads that convert.
+    /// Writing indexes and syncing shards to disk. Where possible, a separate thread does this while the others
+    /// convert.
     pub syncing: Duration,
 }
 
@@ -199,7 +196,8 @@ impl AddAssign for Spent {
 }
 
 impl Spent {
-    /// The parts for a thread's `whole` time, in the proportions of those measured: of some of its samples.
+    /// Scales the measured times up to a thread's `whole` time, because only some samples are timed. `syncing` stays as
+    /// it is.
     pub(super) fn extended_to(self, whole: Duration) -> Self {
         let measured = self.reading + self.decoding + self.writing;
         let part = |part: Duration| whole.mul_f64(part.as_secs_f64() / measured.as_secs_f64().max(1e-9));
@@ -208,24 +206,23 @@ impl Spent {
     }
 }
 
-/// A thread's watch: each lap begins where the one before it has ended.
+/// A stopwatch. Each lap begins where the previous one ended.
 pub(super) struct Watch {
-    /// None for a watch that stands still, which costs nothing.
+    /// Start of the current lap. `None` if the watch is off and costs nothing.
     last: Option<Instant>,
 }
 
 impl Watch {
-    /// Starts the first lap.
     pub fn start() -> Self {
         Watch { last: Some(Instant::now()) }
     }
 
-    /// The same, or a watch that stands still.
+    /// Starts a watch, or returns one that is off if `runs` is false.
     pub fn start_if(runs: bool) -> Self {
         if runs { Watch::start() } else { Watch { last: None } }
     }
 
-    /// Ends a lap and adds it to `sum`.
+    /// Ends the lap and adds its duration to `sum`.
     pub fn lap(&mut self, sum: &mut Duration) {
         let Some(last) = &mut self.last else { return };
         let now = Instant::now();

@@ -1,4 +1,4 @@
-//! Finished shards and the data set that they make: `dataset.json`, and the list of the samples left out.
+//! Finished shards, and the `dataset.json` and list of left-out samples made from them.
 
 use std::collections::BTreeMap;
 use std::path::Path;
@@ -16,14 +16,14 @@ use crate::error::Error;
 use crate::options::OnBad;
 use crate::source::Source;
 
-/// What the shards of a conversion make together.
+/// The manifest and left-out samples of a complete conversion.
 pub(super) struct Dataset {
     pub manifest: Manifest,
-    /// A line for each sample that was left out.
+    /// A message for each sample that was left out.
     pub skipped: Vec<String>,
 }
 
-/// One split with the facts about its samples.
+/// A split with the statistics of its samples.
 #[derive(Default)]
 struct Split {
     manifest: SplitManifest,
@@ -31,7 +31,7 @@ struct Split {
 }
 
 impl Dataset {
-    /// Puts the finished shards together, in the order of `tasks`.
+    /// Combines the finished shards in the order of `tasks`.
     pub fn of(source: &dyn Source, tasks: &[Task], finished: BTreeMap<String, Finished>) -> Result<Self, Error> {
         let mut splits = collect(source.splits().len(), tasks, finished)?;
         let (mut mean, mut std) = (Vec::new(), Vec::new());
@@ -58,7 +58,8 @@ impl Dataset {
         Ok(Dataset { manifest, skipped })
     }
 
-    /// Writes `dataset.json` to a folder without one and, if samples were left out, their list; `needed` is for the message of a full disk.
+    /// Writes `dataset.json`, and the list of left-out samples if there are any. `needed` is the size of the output for
+    /// the message if the disk is full.
     pub fn write(&self, dir: &Path, needed: u64) -> Result<(), Error> {
         let explain = |e| explain_full(e, needed);
         if !self.skipped.is_empty() {
@@ -70,7 +71,7 @@ impl Dataset {
     }
 }
 
-/// The shards and tallies of each of `count` splits.
+/// Collects the shards and statistics of each of the `count` splits.
 fn collect(count: usize, tasks: &[Task], mut finished: BTreeMap<String, Finished>) -> Result<Vec<Split>, Error> {
     let mut splits: Vec<Split> = (0..count).map(|_| Split::default()).collect();
     for task in tasks {
@@ -86,7 +87,7 @@ fn collect(count: usize, tasks: &[Task], mut finished: BTreeMap<String, Finished
 }
 
 impl Split {
-    /// Enters the sizes of the images and how many have entry points; a split without images is an error.
+    /// Sets the image sizes and the number of images with entry points. Returns an error if the split has no images.
     fn describe(&mut self, name: &str) -> Result<(), Error> {
         if self.manifest.count == 0 {
             let first = self.tally.skipped.first().map_or("", String::as_str);
@@ -100,33 +101,32 @@ impl Split {
     }
 }
 
-/// A finished shard.
 #[derive(Debug, Clone, PartialEq, Serialize, Deserialize)]
 pub(super) struct Finished {
-    /// Its entry in `dataset.json`.
     pub shard: ShardManifest,
-    /// Bytes of its index.
+    /// Size of the shard's index.
     pub index_bytes: u64,
-    /// Facts about its samples.
     pub tally: Tally,
-    /// The limits that these were read under: bytes, pixels, scans, seconds. Earlier versions have not noted them.
+    /// The limits in effect when the shard was written: memory in bytes, pixels, scans, seconds. Files of earlier
+    /// versions have zeros.
     #[serde(default)]
     pub limits: [f64; 4],
 }
 
 impl Finished {
-    /// The finished shard in `dir`.
+    /// Describes a shard that was just written to `dir`.
     pub fn new(dir: &Path, shard: ShardManifest, tally: Tally, limits: &Limits) -> Result<Self, Error> {
         let index = index_path(&dir.join(&shard.file));
         let index_bytes = size(&index).map_err(|e| Error::io("read", &index, e))?;
         Ok(Finished { shard, index_bytes, tally, limits: numbers(limits) })
     }
 
-    /// Whether a conversion with these options would make the same shard of the same images: one that fails on bad images keeps none that
-    /// images were left out of, and under higher limits these might be read.
+    /// Returns true if this shard can be kept with the given options. A shard with left-out images is only kept if
+    /// images may be skipped and the limits are the same, because higher limits might accept these images.
     ///
     /// # Errors
-    /// Limits that are lower than those of the shard: images of it might be beyond them.
+    ///
+    /// Returns an error if a limit is lower than when the shard was written: some of its images might exceed it.
     pub fn stands(&self, on_bad: OnBad, limits: &Limits) -> Result<bool, Error> {
         let (before, now) = (self.limits, numbers(limits));
         if now.iter().zip(before).any(|(now, before)| *now < before) {
@@ -140,8 +140,8 @@ impl Finished {
         Ok(self.tally.skipped.is_empty() || on_bad == OnBad::Skip && now == before)
     }
 
-    /// Whether shard and index are in `dir` with their recorded sizes. This notices a copy that was cut short; flipped bits
-    /// are left to `verify`.
+    /// Returns true if shard and index exist in `dir` with their recorded sizes. This detects truncated copies. Only
+    /// `verify` detects changed bytes.
     pub fn is_there(&self, dir: &Path) -> bool {
         let path = dir.join(&self.shard.file);
         size(&path).is_ok_and(|n| n == self.shard.bytes)
@@ -153,7 +153,7 @@ fn numbers(limits: &Limits) -> [f64; 4] {
     [limits.memory as f64, limits.pixels as f64, f64::from(limits.scans), limits.seconds]
 }
 
-/// Bytes of a regular file; what a link leads to is not this conversion's.
+/// Returns the size of a regular file. Links are rejected, because a conversion does not create them.
 fn size(path: &Path) -> io::Result<u64> {
     let meta = fs::symlink_metadata(path)?;
     if meta.is_file() { Ok(meta.len()) } else { Err(io::ErrorKind::InvalidInput.into()) }

@@ -1,11 +1,11 @@
-//! What a conversion that may be killed keeps beside its shards: its request, and which shards are finished. With the same
-//! request the next attempt continues behind them.
+//! The files that let an interrupted conversion continue: its request and the list of finished shards.
 //!
-//! `plan.json` holds the request, `finished.jsonl` a line for each finished shard, written once the shard is durable; a line
-//! that a crash cut short is ignored. The folder is locked while a conversion runs.
+//! `plan.json` holds the request. `finished.jsonl` has a line for each finished shard, written after the shard was
+//! synced to disk. A line that a crash cut short is ignored. The folder is locked while a conversion runs. A later
+//! attempt with the same request keeps the finished shards.
 //!
-//! A conversion removes nothing but files that its own request writes, in a folder that holds that request: any other file, and a folder
-//! without a request, belong to somebody else and are refused.
+//! A conversion only removes files that its own request writes, and only from a folder that contains that request. If a
+//! folder contains other files or no request, it belongs to someone else and the conversion fails.
 
 use std::collections::{BTreeMap, BTreeSet};
 use std::ffi::{OsStr, OsString};
@@ -33,18 +33,19 @@ use crate::source::Source;
 const PLAN: &str = "plan.json";
 const FINISHED: &str = "finished.jsonl";
 
-/// The journal of the conversion in one folder.
 pub(super) struct Journal {
     path: PathBuf,
     file: Mutex<File>,
 }
 
 impl Journal {
-    /// Opens the journal in `dir` for the request `plan`, which makes these `shards`, with the finished shards that are there and that
-    /// `wanted` keeps. Other files of the request that are there are removed.
+    /// Opens the journal in `dir` for the request `plan`, which writes `shards`. Returns the finished shards that exist
+    /// and that `wanted` accepts. Removes all other files of the request.
     ///
     /// # Errors
-    /// Another process that converts there; a folder of another request, or with files of others. Nothing is changed then.
+    ///
+    /// Returns an error if another process is converting there, if the folder belongs to a different request, or if it
+    /// contains unknown files. Nothing is changed in these cases.
     pub(super) fn open(
         dir: &Path,
         plan: &Map<String, Value>,
@@ -58,7 +59,7 @@ impl Journal {
         };
         check()?;
         let journal = Self::lock(dir)?;
-        // with the lock nobody changes the folder any more
+        // Check again: until the lock was taken, another process could change the folder.
         let mut kept = Vec::new();
         if check()?.is_some() {
             for shard in read_finished(&journal.path)? {
@@ -81,7 +82,7 @@ impl Journal {
         Ok((journal, kept))
     }
 
-    /// Opens the file and locks it against other processes.
+    /// Opens the journal file and locks it against other processes.
     fn lock(dir: &Path) -> Result<Self, Error> {
         let path = dir.join(FINISHED);
         let file = safe_create::to_append(&path).map_err(|e| Error::io("open", &path, e))?;
@@ -94,7 +95,7 @@ impl Journal {
         }
     }
 
-    /// Notes shards that are durable, of a data set that takes about `needed` bytes.
+    /// Records shards that were synced to disk. `needed` is the estimated size of the data set in bytes.
     pub(super) fn add(&self, finished: &[Finished], needed: u64) -> Result<(), Error> {
         self.write(&finished.iter().map(line).collect::<Result<Vec<_>, _>>()?.concat(), Some(needed))
     }
@@ -102,19 +103,20 @@ impl Journal {
     fn restart(&self, lines: &[u8]) -> Result<(), Error> {
         let emptied = self.file.lock().unwrap_or_else(PoisonError::into_inner).set_len(0);
         emptied.map_err(|e| Error::io("write", &self.path, e))?;
-        // how much the data set takes is estimated later
+        // The size of the data set is estimated later.
         self.write(lines, None)
     }
 
-    /// Appends lines; the message of a full disk tells the bytes `needed` of the data set, which these few do not.
+    /// Appends lines. If the disk is full, the message contains `needed`, the size of the whole data set, because these
+    /// lines need little space.
     fn write(&self, lines: &[u8], needed: Option<u64>) -> Result<(), Error> {
         let mut file = self.file.lock().unwrap_or_else(PoisonError::into_inner);
         let written = during("writing", &self.path, || file.write_all(lines).and_then(|()| file.sync_data()));
         written.map_err(|e| Error::write(&self.path, needed, e))
     }
 
-    /// Removes the shards in `dir` that are not finished: they only take space. Those that cannot be removed now are removed at
-    /// the next start.
+    /// Removes unfinished shards from `dir` to free their space. If a file cannot be removed now, the next attempt
+    /// removes it.
     pub(super) fn discard_unfinished(dir: &Path) {
         let entries = fs::read_dir(dir).into_iter().flatten().flatten();
         for path in entries.map(|e| e.path()).filter(|p| p.to_string_lossy().ends_with(UNFINISHED)) {
@@ -122,7 +124,7 @@ impl Journal {
         }
     }
 
-    /// Removes the plan and the journal from `dir`: a finished data set does not need them.
+    /// Removes the plan and the journal from `dir`. A complete data set does not need them.
     pub(super) fn remove(dir: &Path) -> Result<(), Error> {
         for name in [PLAN, FINISHED] {
             let path = dir.join(name);
@@ -149,7 +151,7 @@ fn read_plan(dir: &Path) -> Result<Option<Map<String, Value>>, Error> {
     }
 }
 
-/// The finished shards, up to the first line that is not whole.
+/// Reads the finished shards up to the first incomplete line.
 fn read_finished(path: &Path) -> Result<Vec<Finished>, Error> {
     let text = fs::read(path).map_err(|e| Error::io("read", path, e))?;
     Ok(text.split(|&b| b == b'\n').map_while(|line| serde_json::from_slice(line).ok()).collect())
@@ -172,13 +174,14 @@ fn other_plan(dir: &Path, old: &Map<String, Value>, new: &Map<String, Value>) ->
     ))
 }
 
-/// The names in a folder.
+/// Returns the names of all entries in a folder.
 fn names(dir: &Path) -> Result<Vec<OsString>, Error> {
     let failed = |e| Error::io("read", dir, e);
     fs::read_dir(dir).map_err(failed)?.map(|entry| Ok(entry.map_err(failed)?.file_name())).collect()
 }
 
-/// Refuses a folder with files that the conversion into these `shards` does not write: it only happens to have the name.
+/// Returns an error if the folder has a file that a conversion to `shards` does not write. Such a folder has the right
+/// name only by chance.
 fn refuse_strangers(dir: &Path, shards: &[&str]) -> Result<(), Error> {
     match names(dir)?.into_iter().find(|name| !is_written(name, shards)) {
         Some(name) => Err(stranger(dir, &name, "")),
@@ -186,7 +189,7 @@ fn refuse_strangers(dir: &Path, shards: &[&str]) -> Result<(), Error> {
     }
 }
 
-/// Refuses a folder without a request that is more than a conversion leaves which was killed at its start.
+/// Returns an error if a folder without a plan has more files than a conversion that was killed at its start leaves.
 fn refuse_all(dir: &Path) -> Result<(), Error> {
     let is_start = |name: &OsString| {
         let empty = || fs::symlink_metadata(dir.join(FINISHED)).is_ok_and(|meta| meta.is_file() && meta.len() == 0);
@@ -198,10 +201,10 @@ fn refuse_all(dir: &Path) -> Result<(), Error> {
     }
 }
 
-/// Whether the conversion into these `shards` writes a file of this name.
+/// Returns true if a conversion to `shards` writes a file with this name.
 fn is_written(name: &OsStr, shards: &[&str]) -> bool {
     let name = safe_create::target_of(name).unwrap_or(name).to_string_lossy();
-    // what earlier versions called a file that is being written
+    // Earlier versions used this ending for files being written.
     let name = name.strip_suffix(".tmp").unwrap_or(&name);
     let shard = [UNFINISHED, ".idx"].iter().find_map(|ending| name.strip_suffix(ending)).unwrap_or(name);
     [PLAN, FINISHED, MANIFEST, SKIPPED].contains(&name) || shards.contains(&shard)
@@ -215,7 +218,8 @@ fn stranger(dir: &Path, name: &OsStr, and: &str) -> Error {
     }
 }
 
-/// Removes everything but the plan, the journal and the shards that are kept; all of it is the request's.
+/// Removes everything except the plan, the journal and the shards in `kept`. All files in the folder belong to the
+/// request.
 fn clear(dir: &Path, kept: &BTreeMap<String, Finished>) -> Result<(), Error> {
     let indexes: BTreeSet<PathBuf> = kept.keys().map(|shard| index_path(Path::new(shard))).collect();
     for name in names(dir)? {
@@ -228,13 +232,13 @@ fn clear(dir: &Path, kept: &BTreeMap<String, Finished>) -> Result<(), Error> {
     Ok(())
 }
 
-// Whether the files of a finished shard are still those that it was made of: a sum over their sizes and times of modification, which does
-// not depend on the order in which threads read them.
+// Detects whether the source files of a finished shard have changed. The fingerprint is a sum of hashes of their sizes
+// and modification times, so it does not depend on the order in which threads read the files.
 
-/// Samples that a thread looks at in one go.
+/// Number of samples that a thread examines per task.
 const TOGETHER: u64 = 256;
 
-/// What a sample adds to the sum of its shard; nothing where its source has no files of samples.
+/// Returns the contribution of a sample to its shard's sum, or 0 if the sample has no file of its own.
 pub(super) fn of_sample(source: &dyn Source, split: usize, index: u64) -> u64 {
     let Some(stamp) = source.stamp(split, index) else { return 0 };
     let mut hasher = DefaultHasher::new();
@@ -242,7 +246,7 @@ pub(super) fn of_sample(source: &dyn Source, split: usize, index: u64) -> u64 {
     hasher.finish()
 }
 
-/// The sum over the samples of a shard, as their files are now, on `jobs` threads.
+/// Returns the sum for all samples of a shard from the current state of their files, using `jobs` threads.
 pub(super) fn of_shard(source: &dyn Source, order: &Order, task: &Task, jobs: usize) -> Result<u64, Error> {
     let parts = usize::try_from(task.samples().div_ceil(TOGETHER)).unwrap_or(usize::MAX);
     let sums = pool::run(parts, jobs, |part| {
@@ -258,7 +262,8 @@ pub(super) fn of_shard(source: &dyn Source, order: &Order, task: &Task, jobs: us
 mod tests {
     use super::*;
 
-    /// `/dev/full` answers every write with ENOSPC. A line of the journal is short, and what is missing is room for the data set.
+    /// Writing to `/dev/full` fails with ENOSPC. A journal line is short, so the message must state the size of the
+    /// data set instead.
     #[test]
     fn a_full_disk_says_how_much_the_data_set_needs() {
         let path = PathBuf::from("/dev/full");

@@ -1,4 +1,4 @@
-//! From a source to a data set: shards, their indexes and `dataset.json`.
+//! Converts a source to a data set: shards, their indexes and `dataset.json`.
 
 mod converted;
 mod dataset;

@@ -1,7 +1,7 @@
-//! Which samples go into which shard, and in which order the samples of a split are converted.
+//! Decides which samples go to which shard, and in which order the samples of a split are converted.
 //!
-//! The samples are shuffled as a whole. If a source is only fast block by block, the blocks are shuffled, and the samples of a few
-//! of them at a time.
+//! Usually all samples are shuffled together. If a source is only fast when read block by block, the blocks are
+//! shuffled, and samples are shuffled within windows of a few blocks.
 
 use std::ops::Range;
 use std::path::Path;
@@ -11,36 +11,35 @@ use loaders::Permutation;
 use crate::error::Error;
 use crate::source::{Blocks, Source};
 
-/// The shuffled order of a split.
 pub(super) enum Order {
-    /// Every sample may follow every other.
+    /// All samples are shuffled together.
     Full(Permutation),
     Windows(Windows),
 }
 
-/// Windows of blocks that follow each other in a shuffled order; the samples of a window are shuffled.
+/// Consecutive windows over the shuffled blocks. The samples of each window are shuffled.
 pub(super) struct Windows {
-    /// The first sample of each block, in shuffled order, and its number of samples.
+    /// The blocks in shuffled order.
     blocks: Vec<Block>,
     windows: Vec<Window>,
 }
 
 struct Block {
     first: u64,
-    /// Samples of the blocks before it in its window.
+    /// Number of samples in the preceding blocks of its window.
     before: u64,
 }
 
 struct Window {
-    /// Position of its first sample.
+    /// Position of the window's first sample in the split's order.
     start: u64,
-    /// Its first block.
+    /// Index of the window's first block.
     block: usize,
     samples: Permutation,
 }
 
 impl Order {
-    /// The order of `len` samples, keyed by `seed`.
+    /// Shuffles `len` samples with `seed`.
     pub(super) fn new(seed: u64, len: u64, blocks: Option<Blocks>) -> Self {
         match blocks {
             None => Order::Full(Permutation::new(seed, 0, len)),
@@ -48,13 +47,13 @@ impl Order {
         }
     }
 
-    /// The orders of the splits of a source.
+    /// Returns the order of each split of a source.
     pub(super) fn all(source: &dyn Source, seed: u64) -> Vec<Self> {
         let splits = source.splits().iter().enumerate();
         splits.map(|(at, split)| Order::new(seed, split.len, source.blocks(at))).collect()
     }
 
-    /// Appends the numbers of the samples at these positions to `out`.
+    /// Appends the indices of the samples at these positions to `out`.
     pub(super) fn extend(&self, positions: Range<u64>, out: &mut Vec<u64>) {
         match self {
             Order::Full(permutation) => permutation.extend(positions, out),
@@ -93,28 +92,26 @@ impl Windows {
     }
 }
 
-/// The split that the mean and deviation of `dataset.json` describe.
+/// The mean and standard deviation in `dataset.json` are measured on this split.
 pub(super) const TRAIN: &str = "train";
 
-/// One shard to be written.
+/// A shard to write.
 #[derive(Debug, Clone)]
 pub(super) struct Task {
-    /// Number of its split.
     pub split: usize,
-    /// File name.
     pub name: String,
-    /// Positions in the shuffled order of the split.
+    /// Range of positions in the split's shuffled order.
     pub positions: Range<u64>,
 }
 
 impl Task {
-    /// Number of samples.
     pub fn samples(&self) -> u64 {
         self.positions.end - self.positions.start
     }
 }
 
-/// Plans the shards of all splits: `shards` for `train`, a quarter as many for the others, and never more than there are samples.
+/// Plans the shards of all splits: `shards` for `train` and a quarter as many for other splits, but at most one per
+/// sample.
 pub(super) fn plan(source: &dyn Source, shards: usize) -> Result<Vec<Task>, Error> {
     let mut tasks = Vec::new();
     for (split, info) in source.splits().iter().enumerate() {
@@ -151,7 +148,7 @@ mod tests {
             sorted.sort_unstable();
             assert_eq!(sorted, (0..len).collect::<Vec<_>>());
             assert!(!got.is_sorted());
-            // a block is done before the window after the next one begins
+            // Each block is read completely before the window after the next one begins.
             let block = |sample: u64| firsts.partition_point(|&first| first <= sample) - 1;
             for (number, _) in lengths.iter().enumerate() {
                 let places: Vec<usize> = (0..got.len()).filter(|&i| block(got[i]) == number).collect();

@@ -1,9 +1,9 @@
-//! Prepares samples in chunks on several threads and hands them on in order, shard after shard: the result does not depend on
-//! the threads or on the size of a chunk, the memory not on the number of samples.
+//! Prepares samples in chunks on several threads and passes the chunks on in order, shard by shard. The result does not
+//! depend on the number of threads or the chunk size, and memory use does not depend on the number of samples.
 //!
-//! Chunks are begun in order and a thread may run ahead of the slowest one only so far. So few shards are open at a time, and
-//! of several errors the one reported is always that of the first chunk. Shards are closed, which waits for the disk, on a thread of its
-//! own.
+//! Chunks start in order, and a thread may be only a fixed number of chunks ahead of the slowest one. This keeps few
+//! shards open. If several chunks fail, the error of the first one is reported. A separate thread closes shards,
+//! because closing waits for the disk.
 
 use std::collections::{BTreeMap, BTreeSet};
 use std::ops::Range;
@@ -17,46 +17,46 @@ use loaders::guarded_with;
 use crate::error::Error;
 use crate::pool;
 
-/// Shards that are closed together, each with its files open until then.
+/// The highest number of shards that are closed together. Their files stay open until then.
 const TOGETHER: usize = 24;
-/// How long a shard waits for others to be closed with it, at most.
+/// The longest time that a complete shard waits for others to be closed with it.
 const GATHERING: Duration = Duration::from_secs(1);
 
-/// What is to be done to samples and shards.
+/// The steps that the pipeline applies to samples and shards.
 pub(super) trait Work: Sync {
-    /// What a thread keeps from chunk to chunk.
+    /// State that a thread keeps between chunks.
     type Worker;
-    /// A chunk of prepared samples.
     type Chunk: Send;
-    /// A shard being written.
     type Shard: Send;
-    /// A shard that is whole, but perhaps not on the disk yet.
+    /// A completely written shard that may not be synced to disk yet.
     type Whole: Send;
 
-    /// Makes what a new thread needs.
+    /// Creates the state of a new thread.
     fn worker(&self) -> Result<Self::Worker, Error>;
-    /// Prepares some samples of a shard; called by any thread, at any time.
+    /// Prepares a range of samples of a shard. Threads call this concurrently and in any order.
     fn prepare(&self, worker: &mut Self::Worker, shard: usize, samples: Range<u64>) -> Result<Self::Chunk, Error>;
-    /// Begins a shard.
+    /// Creates a shard.
     fn open(&self, shard: usize) -> Result<Self::Shard, Error>;
-    /// Appends a chunk, in order.
+    /// Appends the next chunk of the shard.
     fn append(&self, shard: &mut Self::Shard, chunk: Self::Chunk) -> Result<(), Error>;
-    /// Ends a shard behind its last chunk; does not wait for the disk.
+    /// Ends a shard after its last chunk. Does not wait for the disk.
     fn complete(&self, shard: Self::Shard) -> Result<Self::Whole, Error>;
-    /// Makes whole shards durable.
+    /// Syncs complete shards to disk.
     fn close(&self, shards: Vec<Self::Whole>) -> Result<(), Error>;
 }
 
-/// Does `work` on shards of these numbers of samples, `chunk` of them at a time, on at most `jobs` threads (0: one for each core) and one
-/// that closes shards; on fewer where the system gives no more.
+/// Runs `work` on shards with these numbers of samples, in chunks of `chunk` samples. Uses at most `jobs` threads (0
+/// means one per core), and one more to close shards. Uses fewer threads if the system cannot create them.
 ///
 /// # Errors
-/// The error of the first chunk that failed; no further chunk is begun then. A panic becomes [`Error::Panic`].
+///
+/// Returns the error of the first chunk that failed. No further chunk starts after a failure. A panic becomes
+/// [`Error::Panic`].
 pub(super) fn run<W: Work>(work: &W, lengths: &[u64], chunk: u64, jobs: usize) -> Result<(), Error> {
     run_on(work, lengths, chunk, jobs, Builder::new)
 }
 
-/// The same on threads that `builder` describes.
+/// Does the same with threads that `builder` configures, so that tests can make thread creation fail.
 fn run_on<W: Work>(
     work: &W,
     lengths: &[u64],
@@ -72,11 +72,11 @@ fn run_on<W: Work>(
     thread::scope(|scope| {
         let (gate, lanes, chunks) = (&gate, &lanes, &chunks);
         let begin = |sender: Sender<Ended<W::Shard>>| {
-            // the receiver lives until all senders are gone
+            // Cannot fail: the receiver lives until all senders are dropped.
             let hand_on = move |ended| drop(sender.send(ended));
             builder().spawn_scoped(scope, move || prepare_all(work, gate, chunks, lanes, hand_on)).is_ok()
         };
-        // where no thread is to be had, the others do its part
+        // If a thread cannot be created, the existing threads do its work.
         let begun = (0..threads).take_while(|_| begin(sender.clone())).count();
         drop(sender);
         if begun == 0 {
@@ -87,15 +87,15 @@ fn run_on<W: Work>(
     gate.finish()
 }
 
-/// A shard behind its last chunk.
+/// A shard whose last chunk has been appended.
 struct Ended<S> {
     shard: S,
-    /// Number of its last chunk among all.
+    /// Global number of the shard's last chunk.
     chunk: u64,
 }
 
-/// Completes shards as they arrive, and makes those that arrive within [`GATHERING`] of the first durable together, until all threads that
-/// make shards have ended.
+/// Completes shards as they arrive, until all sending threads have ended. Shards that arrive within [`GATHERING`] of
+/// the first one are synced together.
 fn close_all<W: Work>(work: &W, gate: &Gate, ended: &Receiver<Ended<W::Shard>>) {
     while let Ok(first) = ended.recv() {
         let until = Instant::now() + GATHERING;
@@ -103,7 +103,7 @@ fn close_all<W: Work>(work: &W, gate: &Gate, ended: &Receiver<Ended<W::Shard>>) 
     }
 }
 
-/// Completes a shard and those that `next` gives, and makes them durable together.
+/// Completes `first` and the shards that `next` returns, and syncs them together.
 fn close_together<W: Work>(work: &W, gate: &Gate, first: Ended<W::Shard>, next: impl Fn() -> Option<Ended<W::Shard>>) {
     let (mut number, mut shards, mut ended) = (first.chunk, Vec::new(), Some(first));
     while let Some(Ended { shard, chunk }) = ended {
@@ -123,7 +123,7 @@ fn close_together<W: Work>(work: &W, gate: &Gate, first: Ended<W::Shard>, next: 
     }
 }
 
-/// Prepares chunks until none is left; `hand_on` gets the shards behind their last chunks.
+/// Prepares chunks until there are no more. Passes each shard to `hand_on` after its last chunk.
 fn prepare_all<W: Work>(work: &W, gate: &Gate, chunks: &Chunks, lanes: &[Lane<W>], hand_on: impl Fn(Ended<W::Shard>)) {
     let mut worker = None;
     while let Some(number) = gate.enter() {
@@ -149,24 +149,24 @@ fn prepare_all<W: Work>(work: &W, gate: &Gate, chunks: &Chunks, lanes: &[Lane<W>
     }
 }
 
-/// What `part` returns; a panic becomes [`Error::Panic`].
+/// Calls `part` and converts a panic to [`Error::Panic`].
 fn caught<R>(part: impl FnOnce() -> Result<R, Error>) -> Result<R, Error> {
     guarded_with(part, Error::Panic)
 }
 
-/// The chunks of all shards, numbered through. A shard without samples has one empty chunk.
+/// The chunks of all shards with global numbers. A shard without samples has one empty chunk.
 struct Chunks<'a> {
     lengths: &'a [u64],
-    /// Samples of a chunk.
+    /// Number of samples per chunk.
     size: u64,
-    /// Number of the first chunk of each shard, and of all chunks.
+    /// Global number of each shard's first chunk, followed by the total number of chunks.
     starts: Vec<u64>,
 }
 
-/// Some consecutive samples of a shard.
+/// A chunk: a range of samples of a shard.
 struct ChunkRange {
     shard: usize,
-    /// Number of the chunk in its shard.
+    /// Number of the chunk within its shard.
     number: u64,
     samples: Range<u64>,
     is_last: bool,
@@ -192,7 +192,7 @@ impl<'a> Chunks<'a> {
         ChunkRange { shard, number, samples, is_last: chunk + 1 == self.starts[shard + 1] }
     }
 
-    /// Number of the last chunk of a shard.
+    /// Returns the global number of the shard's last chunk.
     fn last(&self, shard: usize) -> u64 {
         self.starts[shard + 1] - 1
     }
@@ -202,24 +202,24 @@ fn lock<T>(mutex: &Mutex<T>) -> MutexGuard<'_, T> {
     mutex.lock().unwrap_or_else(PoisonError::into_inner)
 }
 
-/// A prepared chunk of a shard.
 struct Prepared<C> {
-    /// Number of the chunk in its shard.
+    /// Number of the chunk within its shard.
     number: u64,
     is_last: bool,
     chunk: C,
 }
 
-/// The chunks of one shard on their way into it: one thread appends, the others leave it their chunks and go on.
+/// The prepared chunks of one shard. One thread at a time appends them. Other threads add their chunks to the queue and
+/// continue.
 struct Lane<W: Work> {
     waiting: Mutex<Waiting<W>>,
 }
 
-/// What threads leave for the one that appends.
+/// The queue of a [`Lane`].
 struct Waiting<W: Work> {
     next: u64,
     chunks: BTreeMap<u64, Prepared<W::Chunk>>,
-    /// The shard; a thread that appends takes it out.
+    /// The shard itself. The thread that appends takes it out.
     place: Slot<W::Shard>,
 }
 
@@ -236,7 +236,8 @@ impl<W: Work> Default for Lane<W> {
 }
 
 impl<W: Work> Lane<W> {
-    /// Leaves a chunk, and appends what is next in order unless another thread is about it; returns the shard behind its last chunk.
+    /// Adds a chunk to the queue. If no other thread is appending, appends the chunks that are next in order. Returns
+    /// the shard after its last chunk.
     fn append(&self, work: &W, number: usize, prepared: Prepared<W::Chunk>) -> Result<Option<W::Shard>, Error> {
         let mut waiting = lock(&self.waiting);
         waiting.chunks.insert(prepared.number, prepared);
@@ -248,7 +249,7 @@ impl<W: Work> Lane<W> {
         drop(waiting);
         let mut shard = match place {
             Slot::Free(shard) => shard,
-            // a thread that finds the place taken has returned above
+            // Not `Taken`: this function has already returned in that case.
             Slot::Unopened | Slot::Taken => work.open(number)?,
         };
         loop {
@@ -268,10 +269,10 @@ impl<W: Work> Lane<W> {
     }
 }
 
-/// Gives out chunks in order, so that few are in work at a time.
+/// Hands out chunk numbers in order and limits how many chunks are in progress.
 pub(super) struct Gate {
     chunks: u64,
-    /// The most chunks between the oldest one in work and the newest.
+    /// The highest allowed distance between the oldest chunk in progress and the newest.
     ahead: u64,
     state: Mutex<State>,
     moved: Condvar,
@@ -286,12 +287,13 @@ struct State {
 }
 
 impl Gate {
-    /// A gate for `chunks` chunks; no chunk is given out that is `ahead` or more behind the oldest one in work.
+    /// Creates a gate for `chunks` chunks. A chunk is only handed out if it is less than `ahead` chunks after the
+    /// oldest one in progress.
     pub fn new(chunks: u64, ahead: u64) -> Self {
         Gate { chunks, ahead, state: Mutex::default(), moved: Condvar::new() }
     }
 
-    /// The number of the next chunk, as soon as there is room; `None` at the end and after an error.
+    /// Waits for room and returns the next chunk number. Returns `None` after the last chunk or an error.
     pub fn enter(&self) -> Option<u64> {
         let full = |s: &mut State| s.error.is_none() && s.next < self.chunks && s.next - s.oldest >= self.ahead;
         let mut state = self.moved.wait_while(self.lock(), full).unwrap_or_else(PoisonError::into_inner);
@@ -302,7 +304,7 @@ impl Gate {
         Some(state.next - 1)
     }
 
-    /// Reports that a chunk is done.
+    /// Marks a chunk as done.
     pub fn leave(&self, chunk: u64) {
         let mut state = self.lock();
         state.done.insert(chunk);
@@ -315,7 +317,7 @@ impl Gate {
         self.moved.notify_all();
     }
 
-    /// Reports that a chunk has failed, or its shard behind it: no further chunk is given out.
+    /// Reports that a chunk or the shard that it ended has failed. No further chunk is handed out.
     pub fn fail(&self, chunk: u64, error: Error) {
         let mut state = self.lock();
         if state.error.as_ref().is_none_or(|(first, _)| chunk < *first) {
@@ -328,7 +330,7 @@ impl Gate {
         self.state.lock().unwrap_or_else(PoisonError::into_inner)
     }
 
-    /// The error of the first chunk that failed.
+    /// Returns the error of the first failed chunk.
     pub fn finish(self) -> Result<(), Error> {
         let state = self.state.into_inner().unwrap_or_else(PoisonError::into_inner);
         state.error.map_or(Ok(()), |(_, error)| Err(error))
@@ -340,7 +342,7 @@ mod tests {
     use super::*;
     use std::sync::atomic::{AtomicU64, Ordering};
 
-    /// Notes what is appended; sample `bad` of shard 1 fails, sample `panics` panics.
+    /// Records the appended samples. In shard 1, samples from `bad` on fail and sample `panics` panics.
     #[derive(Default)]
     struct Notes {
         shards: Mutex<BTreeMap<usize, Vec<u64>>>,
@@ -363,7 +365,7 @@ mod tests {
         fn prepare(&self, _: &mut (), shard: usize, samples: Range<u64>) -> Result<Vec<u64>, Error> {
             let waiting = self.waiting.fetch_add(1, Ordering::Relaxed) + 1;
             self.most.fetch_max(waiting, Ordering::Relaxed);
-            // the first chunk of a shard is slow: others overtake it
+            // Delay the first chunk of each shard so that others overtake it.
             if samples.start == 0 {
                 thread::sleep(Duration::from_millis(20));
             }
@@ -413,7 +415,7 @@ mod tests {
         run(&Notes::default(), &[], 8, 3).unwrap();
     }
 
-    /// No address space has room for such stacks, so the system gives no thread.
+    /// No address space has room for stacks of this size, so thread creation fails.
     #[test]
     fn without_threads_this_one_does_all() {
         let none = || Builder::new().stack_size(1 << 60);

@@ -1,7 +1,7 @@
-//! Conversion: the samples of a source, shuffled once, written to shards, with indexes and `dataset.json`.
+//! Runs a conversion: writes the samples of a source in shuffled order to shards, with indexes and `dataset.json`.
 //!
-//! The bytes depend on the source and the options, never on the number of threads or on how often it was stopped. They grow in
-//! a folder beside OUT that is renamed at the end, so OUT is complete or not there.
+//! The output depends only on the source and the options, not on the number of threads or on interruptions. Files are
+//! written to a folder next to OUT, which is renamed to OUT at the end. So OUT is either complete or absent.
 
 use std::collections::BTreeMap;
 use std::path::Path;
@@ -22,12 +22,15 @@ use crate::options::ConvertOptions;
 use crate::source::Source;
 use crate::{kinds, progress, text};
 
-/// Converts the source `src` of a kind in [`crate::KINDS`] into a data set at `out`, which must be empty or not exist.
+/// Converts `src`, a source of a kind in [`crate::KINDS`], to a data set at `out`. The path `out` must not exist or
+/// must be an empty folder.
 ///
 /// # Errors
-/// Unknown kind, options that make no sense, `out` taken or not writable, or in the folder that is read,
-/// a source that is incomplete or damaged, a full disk. In every case `out` stays as it was. Finished shards of sources of image files stay
-/// in `OUT.partial`, where the same request continues; else nothing is left.
+///
+/// Returns an error if the kind is unknown, the options are invalid, `out` is not empty, not writable or inside the
+/// source folder, the source is incomplete or damaged, or the disk is full. `out` is then unchanged. For sources of
+/// image files, finished shards are kept in `OUT.partial`, and the same request continues from them. Otherwise all
+/// temporary files are removed.
 pub fn convert(kind: &str, src: &Path, out: &Path, options: &ConvertOptions) -> Result<Converted, Error> {
     let _watch = progress::watch()?;
     let started = Instant::now();
@@ -51,17 +54,18 @@ pub fn convert(kind: &str, src: &Path, out: &Path, options: &ConvertOptions) -> 
     }
 }
 
-/// Like [`convert()`], for any [`Source`]; nothing is left of an attempt that fails.
+/// Like [`convert()`], but for any [`Source`]. A failed attempt leaves no files.
 ///
 /// # Errors
-/// As [`convert()`], and what the source reports.
+///
+/// Returns the same errors as [`convert()`], and errors of the source.
 pub fn convert_source(source: &dyn Source, out: &Path, options: &ConvertOptions) -> Result<Converted, Error> {
     let _watch = progress::watch()?;
     options.check()?;
     Attempt::new(source, out, options, Instant::now(), Spent::default())?.once()
 }
 
-/// All that the bytes depend on.
+/// Returns everything that determines the output.
 fn request(kind: &str, src: &Path, options: &ConvertOptions, fingerprint: u32) -> Result<Map<String, Value>, Error> {
     let src = src.canonicalize().map_err(|e| Error::io("read", src, e))?;
     let splits = options.split_map.iter().map(|(name, split)| format!("{name}={split}")).collect::<Vec<_>>().join(" ");
@@ -83,14 +87,13 @@ fn request(kind: &str, src: &Path, options: &ConvertOptions, fingerprint: u32) -
     Ok(entries.into_iter().chain(mapped).chain(to_8bit).map(|(key, value)| (key.to_string(), value)).collect())
 }
 
-/// One attempt at a conversion.
 struct Attempt<'a> {
     source: &'a dyn Source,
     out: &'a Path,
     options: &'a ConvertOptions,
     tasks: Vec<Task>,
     started: Instant,
-    /// Of opening the source.
+    /// Time spent opening the source.
     opening: Spent,
 }
 
@@ -106,7 +109,7 @@ impl<'a> Attempt<'a> {
         Ok(Attempt { source, out, options, tasks, started, opening })
     }
 
-    /// Converts everything, in a folder that is removed if it fails.
+    /// Converts everything in a temporary folder, which is removed if the conversion fails.
     fn once(self) -> Result<Converted, Error> {
         let staging = Staging::new(self.out)?;
         let work = Conversion::new(self.source, staging.dir(), self.options, &self.tasks, BTreeMap::new(), None)?;
@@ -118,8 +121,8 @@ impl<'a> Attempt<'a> {
         Ok(self.converted(dataset, 0, spent))
     }
 
-    /// Converts the shards that earlier attempts with the same request have not finished. If this one fails, its finished shards
-    /// stay.
+    /// Converts the shards that earlier attempts with the same request did not finish. Finished shards are kept if this
+    /// attempt fails.
     fn resume(self, request: &Map<String, Value>) -> Result<Converted, Error> {
         let mut staging = Staging::resumable(self.out)?;
         let dir = staging.dir().to_path_buf();
@@ -159,7 +162,7 @@ impl<'a> Attempt<'a> {
         Ok(converted)
     }
 
-    /// The error of an attempt that ended with `kept` finished shards in the folder `partial`.
+    /// Wraps the error of an attempt that leaves `kept` finished shards in the folder `partial`.
     fn stopped(&self, source: Error, kept: usize, partial: &Path) -> Error {
         match kept {
             0 => source,

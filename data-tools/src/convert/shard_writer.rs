@@ -1,5 +1,5 @@
-//! Writes framed records as a shard and its index, and their entry for `dataset.json`; then both files are made durable, those of several
-//! shards at once.
+//! Writes records to a shard, with its index and its entry for `dataset.json`, and syncs the files of several shards to
+//! disk together.
 
 use std::fs::{self, File};
 use std::io::{self, Write};
@@ -15,17 +15,17 @@ use crate::error::Error;
 use crate::source::{Sample, Source};
 use crate::{pool, text};
 
-/// Threads that sync files: the file system makes what waits at the same time durable together.
+/// Number of threads that sync files. File systems can commit requests that arrive together at once.
 const SYNCED: usize = 4;
 
-/// The ending of a shard that is not finished.
+/// File name ending of an unfinished shard.
 pub(super) const UNFINISHED: &str = ".part";
 
-/// A shard being written; it gets its name only when it is complete.
+/// A shard being written. It gets its final name when it is complete.
 pub(crate) struct ShardWriter {
     path: PathBuf,
     part: PathBuf,
-    /// Estimated bytes of the whole data set, for the message of a full disk.
+    /// Estimated size of the whole data set in bytes, for the message if the disk is full.
     needed: u64,
     file: Pieces<File>,
     entries: Vec<(u64, u64)>,
@@ -33,7 +33,7 @@ pub(crate) struct ShardWriter {
 }
 
 impl ShardWriter {
-    /// Begins the shard `path`, which must not exist.
+    /// Creates the shard `path`, which must not exist.
     pub(crate) fn create(path: &Path, needed: u64) -> Result<Self, Error> {
         let mut part = path.as_os_str().to_owned();
         part.push(UNFINISHED);
@@ -50,7 +50,7 @@ impl ShardWriter {
         ShardWriter { path, part, needed, file: Pieces::new(file), entries: Vec::new(), bytes: 0 }
     }
 
-    /// Appends records with their framing, of these sizes.
+    /// Appends framed records. `sizes` are their sizes in bytes.
     pub(crate) fn append(&mut self, records: &[u8], sizes: &[u64]) -> Result<(), Error> {
         let written = during("writing", &self.part, || self.file.write_all(records));
         written.map_err(|e| Error::write(&self.part, self.needed, e))?;
@@ -61,7 +61,7 @@ impl ShardWriter {
         Ok(())
     }
 
-    /// Gives the shard its name and writes its index beside it; what is written goes to the disk from now on.
+    /// Renames the shard to its final name, writes its index, and starts writing both to disk without waiting.
     pub(crate) fn complete(self) -> Result<CompleteShard, Error> {
         let path = self.path.clone();
         during("writing", &path, || self.named())
@@ -82,7 +82,7 @@ impl ShardWriter {
         Ok(CompleteShard { manifest, files: [(path, file), (index, index_file)], needed })
     }
 
-    /// Gives the shard its name, writes its index, and makes the content of both durable.
+    /// Completes the shard and waits until shard and index are on disk.
     pub(crate) fn finish(self) -> Result<ShardManifest, Error> {
         let shard = self.complete()?;
         sync(std::slice::from_ref(&shard))?;
@@ -90,14 +90,14 @@ impl ShardWriter {
     }
 }
 
-/// A shard and its index, all written but perhaps not on the disk yet.
+/// A completely written shard and index that may not be synced to disk yet.
 pub(crate) struct CompleteShard {
     pub manifest: ShardManifest,
     files: [(PathBuf, File); 2],
     needed: u64,
 }
 
-/// Makes the content of shards and their indexes durable; their names are durable once their folder is synced.
+/// Syncs the content of shards and indexes to disk. Their names are only durable after their folder is synced too.
 pub(crate) fn sync(shards: &[CompleteShard]) -> Result<(), Error> {
     let files: Vec<_> = shards.iter().flat_map(|shard| shard.files.iter().map(|file| (file, shard.needed))).collect();
     let synced = pool::run(files.len(), SYNCED, |i| {
@@ -107,7 +107,7 @@ pub(crate) fn sync(shards: &[CompleteShard]) -> Result<(), Error> {
     synced.map(drop)
 }
 
-/// An error of `loaders` while writing, with the bytes needed, as far as they are known, where the disk is full.
+/// Converts a write error of `loaders`. If the disk is full, the message includes the number of bytes needed, if known.
 pub(crate) fn explain_full(error: loaders::Error, needed: impl Into<Option<u64>>) -> Error {
     match error {
         loaders::Error::Io { action, path, source } => match Error::write(&path, needed, source) {
@@ -118,25 +118,26 @@ pub(crate) fn explain_full(error: loaders::Error, needed: impl Into<Option<u64>>
     }
 }
 
-// Writes to a file in pieces as long as the processor's large pages, each at a multiple of that length: a file system that keeps what is
-// written at once in one large page (ext4 since Linux 6.16, XFS) lets a loader map it by one entry in place of 512.
+// Writes a file in pieces of the size of a huge page, each at a multiple of that size. Some file systems (ext4 since
+// Linux 6.16, XFS) cache data that is written at once in one huge page. A loader can then map it with one page table
+// entry instead of 512.
 
-/// Bytes of a piece: of a large page on x86-64.
+/// Piece size in bytes: a huge page on x86-64.
 pub(super) const PIECE: usize = 2 << 20;
 
-/// Gathers what is written to it.
+/// A writer that collects bytes and passes them on in whole pieces.
 pub(super) struct Pieces<W: Write> {
     to: W,
     held: Vec<u8>,
 }
 
 impl<W: Write> Pieces<W> {
-    /// From the start of `to` on.
+    /// Creates a writer. The position of `to` must be at the start of the file.
     pub(super) fn new(to: W) -> Self {
         Self { to, held: Vec::with_capacity(PIECE) }
     }
 
-    /// Writes what is held, the last piece, and gives the target back.
+    /// Writes the last, possibly shorter piece and returns the inner writer.
     pub(super) fn finish(mut self) -> io::Result<W> {
         self.flush()?;
         Ok(self.to)
@@ -154,7 +155,7 @@ impl<W: Write> Write for Pieces<W> {
         Ok(taken)
     }
 
-    /// Pieces that follow begin where this one ends.
+    /// Later pieces begin at the current position, which may not be a multiple of [`PIECE`].
     fn flush(&mut self) -> io::Result<()> {
         self.to.write_all(&self.held)?;
         self.held.clear();
@@ -242,7 +243,8 @@ pub(super) fn encode(source: &dyn Source, sample: &Sample, out: &mut Vec<u8>) {
     example::encode_with(&example, synset.as_slice(), out);
 }
 
-/// The same of an image that may have several classes: all labels in one list, and the names of the classes parted by "; ".
+/// Appends the record of an image with any number of classes. The record has all labels in one list and the class names
+/// joined with "; ".
 fn encode_several(source: &dyn Source, sample: &Sample, out: &mut Vec<u8>) {
     let offset = source.label_offset();
     let stored: Vec<i64> = sample.labels.iter().map(|label| i64::from(*label) + offset).collect();
@@ -258,7 +260,7 @@ fn encode_several(source: &dyn Source, sample: &Sample, out: &mut Vec<u8>) {
 mod tests {
     use super::*;
 
-    /// `/dev/full` answers every write with ENOSPC.
+    /// Writing to `/dev/full` fails with ENOSPC.
     #[test]
     fn a_full_disk_says_how_much_is_needed() {
         let path = Path::new("/dev/full");
@@ -286,7 +288,7 @@ mod tests {
 mod pieces_tests {
     use super::*;
 
-    /// Notes the length of each write.
+    /// Records the length of each write.
     #[derive(Default)]
     struct Noted {
         bytes: Vec<u8>,

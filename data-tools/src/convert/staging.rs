@@ -1,5 +1,6 @@
-//! The folder that an output grows in, beside its final place: renamed when it is complete; removed when anything fails,
-//! unless its finished shards are kept. What a killed process has left is removed at the next start for the same output.
+//! The temporary folder for an output, next to its final path. It is renamed when the output is complete and removed
+//! after an error, unless its finished shards are kept. Folders left by killed processes are removed when the same
+//! output is started again.
 
 use std::ffi::OsStr;
 use std::fs::{self, File};
@@ -16,30 +17,30 @@ use loaders::stall::during;
 use crate::error::Error;
 use crate::{dir, text};
 
-/// A temporary folder `OUT.tmp-<pid>`, or `OUT.partial` if a later attempt may continue there. It becomes OUT on
-/// [`Staging::publish`] and is removed if dropped before, unless it is kept by [`Staging::keep`].
+/// A temporary folder `OUT.tmp-<pid>`, or `OUT.partial` if a later attempt may continue there. [`Staging::publish`]
+/// renames it to OUT. Dropping it removes the folder, unless [`Staging::keep`] was set.
 #[derive(Debug)]
 pub(crate) struct Staging {
     out: PathBuf,
     temp: PathBuf,
-    /// Parents of OUT that were made for it, outermost first.
+    /// Parent folders of OUT that were created for it, outermost first.
     parents: Vec<PathBuf>,
-    /// Locked while the folder is written, so that nobody takes it for one that was left.
+    /// A locked file that shows other processes that the folder is in use.
     lock: Option<File>,
     published: bool,
     keep: bool,
 }
 
 impl Staging {
-    /// Refuses an output that exists and is no empty folder.
+    /// Returns an error if the output exists and is not an empty folder.
     pub(crate) fn check(out: &Path) -> Result<(), Error> {
         resolve(out).map(drop)
     }
 
-    /// Refuses an output in the folder that is read: the next conversion would stop at it, or leave it out with a note. A source that is a
-    /// file may lie anywhere.
+    /// Returns an error if the output is inside the source folder: the next conversion would fail because of it or
+    /// report it as left out. If the source is a file, the output may be anywhere.
     pub(crate) fn check_outside(out: &Path, src: &Path) -> Result<(), Error> {
-        // of OUT only a part may be there yet
+        // OUT itself may not exist yet, so check its first existing ancestor.
         let there = out.ancestors().find_map(|part| match part.as_os_str().is_empty() {
             true => Path::new(".").canonicalize().ok(),
             false => part.canonicalize().ok(),
@@ -55,10 +56,11 @@ impl Staging {
         }
     }
 
-    /// Makes `OUT.partial`, or takes the one that an earlier attempt has left.
+    /// Creates `OUT.partial`, or reuses the folder of an earlier attempt.
     ///
     /// # Errors
-    /// As [`Staging::new`].
+    ///
+    /// Returns the same errors as [`Staging::new`].
     pub(crate) fn resumable(out: &Path) -> Result<Self, Error> {
         during("creating", out, || Self::named(out))
     }
@@ -71,12 +73,12 @@ impl Staging {
         match fs::create_dir(&temp) {
             Err(e) if e.kind() != io::ErrorKind::AlreadyExists => Err(Error::io("create the folder", &temp, e)),
             made => {
-                // What is in the place of a link's target is no conversion's.
+                // Do not follow a link: its target does not belong to this conversion.
                 let is_folder = fs::symlink_metadata(&temp).is_ok_and(|meta| meta.is_dir());
                 if !is_folder {
                     return Err(taken(&temp, "it is needed for the conversion and is no folder but a link or a file"));
                 }
-                // A folder that was there already is kept until its journal has been read.
+                // Keep an existing folder until its journal has been read.
                 staging.keep = made.is_err();
                 staging.temp = temp;
                 Ok(staging)
@@ -84,15 +86,16 @@ impl Staging {
         }
     }
 
-    /// Sets whether the temporary folder stays if it is not published.
+    /// Sets whether the temporary folder is kept if it is not published.
     pub(crate) fn keep(&mut self, keep: bool) {
         self.keep = keep;
     }
 
-    /// Makes the temporary folder.
+    /// Creates the temporary folder.
     ///
     /// # Errors
-    /// When OUT is a file or a folder that is not empty, or when its parent cannot be written.
+    ///
+    /// Returns an error if OUT is a file or a folder that is not empty, or if its parent is not writable.
     pub(crate) fn new(out: &Path) -> Result<Self, Error> {
         during("creating", out, || {
             let mut staging = Self::begin(out)?;
@@ -102,7 +105,7 @@ impl Staging {
         })
     }
 
-    /// Clears the place of OUT, and makes its parents.
+    /// Checks OUT, removes leftovers of killed processes and creates the parent folders.
     fn begin(out: &Path) -> Result<Self, Error> {
         let out = resolve(out)?;
         sweep(&out);
@@ -112,16 +115,16 @@ impl Staging {
         Ok(staging)
     }
 
-    /// The folder to write into.
     pub(crate) fn dir(&self) -> &Path {
         &self.temp
     }
 
-    /// Makes the content durable and renames the folder to OUT; returns where OUT is. A relative path may not lead there any more: the
-    /// current folder may be the empty one that was replaced.
+    /// Syncs the folder to disk and renames it to OUT. Returns the absolute path of OUT if OUT already existed, because
+    /// a relative path may no longer lead there: the current folder may be the empty folder that was replaced.
     ///
     /// # Errors
-    /// When another process has put something at OUT meanwhile, or the file system refuses.
+    ///
+    /// Returns an error if another process has created something at OUT meanwhile, or if the file system fails.
     pub(crate) fn publish(self) -> Result<PathBuf, Error> {
         let out = self.out.clone();
         during("writing", &out, || self.rename())
@@ -163,7 +166,7 @@ impl Staging {
         Ok(())
     }
 
-    /// A killed process may have left a folder with the number of this process: then a further number is appended.
+    /// Appends another number to the name if a killed process with the same id has left a folder.
     fn make_temp(&mut self) -> Result<(), Error> {
         let name = self.out.file_name().unwrap_or_default().to_os_string();
         for attempt in 0u32.. {
@@ -191,7 +194,7 @@ impl Drop for Staging {
         if self.published || self.keep {
             return;
         }
-        // A clean-up that fails is not reported: the first error says more.
+        // Ignore errors while cleaning up: the first error is more useful.
         if !self.temp.as_os_str().is_empty() {
             let _ = fs::remove_dir_all(&self.temp);
         }
@@ -201,7 +204,8 @@ impl Drop for Staging {
     }
 }
 
-/// OUT with links followed, so that a link to an empty folder works; anything else that exists is refused.
+/// Resolves links in OUT, so that a link to an empty folder is accepted. Returns an error for anything else that
+/// exists.
 fn resolve(out: &Path) -> Result<PathBuf, Error> {
     let meta = match fs::metadata(out) {
         Ok(meta) => meta,
@@ -230,18 +234,18 @@ fn taken(path: &Path, what: &str) -> Error {
     Error::OutTaken { path: path.to_path_buf(), what: what.to_string() }
 }
 
-// The lock of a temporary folder, and temporary folders of processes that were killed: their locks are free.
+// Locks temporary folders and removes those of killed processes, which are no longer locked.
 //
-// The lock file lies in the folder and is removed before that is published. It gets its name when it is locked, so a file of that name
-// that is not locked belongs to no living process of the host that it names: some file systems have locks that other hosts do not see.
-// Where a file system has no locks, no folder has such a file, and all stay.
+// The lock file is in the temporary folder and is removed before the folder is published. It is locked before it gets
+// its name. So a lock file that is not locked belongs to a process that has ended. This only holds on the host named in
+// the file, because some file systems do not share locks between hosts. On a file system without locks, no folder has a
+// lock file and all folders are kept.
 
-/// The file that is locked.
 const LOCK: &str = ".being-written";
-/// What stands between the name of the output and a number.
+/// Separates the name of the output from the process id.
 const MARK: &[u8] = b".tmp-";
 
-/// Locks the temporary folder `dir` for as long as the file is open; none where that is not possible.
+/// Locks the temporary folder `dir` until the returned file is closed. Returns `None` if locking is not possible.
 pub(super) fn claim(dir: &Path) -> Option<File> {
     let mut file = NewFile::beside(&dir.join(LOCK)).ok()?;
     file.file().ok()?.try_lock().ok()?;
@@ -249,40 +253,41 @@ pub(super) fn claim(dir: &Path) -> Option<File> {
     file.publish_unsynced().ok()
 }
 
-/// This host's name.
 fn host() -> String {
     fs::read_to_string("/proc/sys/kernel/hostname").unwrap_or_default()
 }
 
-/// Removes the lock file of a folder that is going to be published; the lock must be held until it is.
+/// Removes the lock file of a folder before it is published. The caller must hold the lock until the folder is renamed.
 pub(super) fn unname(dir: &Path) {
-    // there is none where it could not be made
+    // The file does not exist if locking was not possible.
     let _ = fs::remove_file(dir.join(LOCK));
 }
 
-/// Removes the temporary folders of `out` that killed processes have left; what cannot be removed stays.
+/// Removes temporary folders of `out` that killed processes left. Folders that cannot be removed stay.
 pub(super) fn sweep(out: &Path) {
     let Some(name) = out.file_name() else { return };
     for entry in fs::read_dir(folder_of(out)).into_iter().flatten().flatten() {
-        // a link to a folder is none
+        // Ignores links to folders.
         if is_temporary(&entry.file_name(), name) && entry.file_type().is_ok_and(|kind| kind.is_dir()) {
             remove_left(&entry.path());
         }
     }
 }
 
-/// Whether a name is that of a temporary folder of the output `out`: its name, the mark, a number and perhaps another one.
+/// Returns true if `name` is a temporary folder of `out`: its name, the mark, a number and optionally `-` and another
+/// number.
 fn is_temporary(name: &OsStr, out: &OsStr) -> bool {
     let number = |text: &[u8]| !text.is_empty() && text.iter().all(u8::is_ascii_digit);
     let rest = name.as_bytes().strip_prefix(out.as_bytes()).and_then(|rest| rest.strip_prefix(MARK));
     rest.is_some_and(|rest| rest.splitn(2, |&byte| byte == b'-').all(number))
 }
 
-/// Removes a folder with a lock file of this host that nobody has locked: its files, if all of it are files, and the lock file last.
+/// Removes a folder if its lock file is from this host and not locked, and if it contains only files. The lock file is
+/// removed last.
 fn remove_left(dir: &Path) {
     let path = dir.join(LOCK);
     let Ok(Some(lock)) = safe_create::open_own(&path) else { return };
-    // a process that has just published its folder has removed the name
+    // A process that is just publishing its folder has already unlinked the file.
     if lock.try_lock().is_err() || lock.metadata().map_or(0, |meta| meta.nlink()) != 1 {
         return;
     }
@@ -366,18 +371,18 @@ mod claim_tests {
             fs::write(dir.join("train-00000-of-00001.tfrecord.part"), "half").unwrap();
             dir
         };
-        // as a killed process leaves them: locked once, and not any more
+        // Simulate a killed process: the file was locked and no longer is.
         for name in ["out.tmp-12", "out.tmp-12-3"] {
             drop(claim(&folder(name)).unwrap());
         }
         let held = claim(&folder("out.tmp-13")).unwrap();
-        // without a lock file, of another output, of another pattern, with a folder in it, and a link
+        // No lock file, another output, other name patterns, a folder inside, and a link.
         folder("out.tmp-14");
         for name in ["other.tmp-12", "out.tmp-12x", "out.tmp-", "out.tmp-1-2-3", "out.tmp-15"] {
             drop(claim(&folder(name)).unwrap());
         }
         folder("out.tmp-15/inner");
-        // of another host
+        // Lock file of another host.
         drop(claim(&folder("out.tmp-17")).unwrap());
         fs::write(root.join("out.tmp-17").join(LOCK), "elsewhere\n").unwrap();
         std::os::unix::fs::symlink(root.join("other.tmp-12"), root.join("out.tmp-16")).unwrap();

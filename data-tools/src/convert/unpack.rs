@@ -1,5 +1,5 @@
-//! A data set of TFRecords from those of another program: each shard's records are copied as they are, unpacked if they are compressed,
-//! and then indexed. The order of the records stays.
+//! Converts TFRecords of another program. Copies the records of each shard unchanged, decompresses them if necessary,
+//! and then indexes the shards. The order of the records does not change.
 
 use std::fs;
 use std::io::{self, BufRead, BufReader, Read};
@@ -26,25 +26,27 @@ use crate::{dir, pool};
 
 const HINT: &str = "expected a folder with TFRecord shards, named like train-00000-of-00016.tfrecord";
 
-/// Copied shards that may wait to be made durable, each with its file open; those that wait become it together.
+/// The highest number of copied shards that wait to be synced to disk. Their files are open. Waiting shards are synced
+/// together.
 const WHOLE: usize = 16;
 
-/// Bytes before and after a record's payload.
+/// Bytes of a record before and after its payload.
 const HEADER: usize = 12;
 const FOOTER: usize = 4;
 /// The highest valid label.
 const MOST: i64 = 1 << 20;
 
-/// A shard to copy.
 struct Shard {
     from: PathBuf,
     to: String,
 }
 
-/// Copies the shards in the folder `src` into a data set at `out`.
+/// Copies the shards in the folder `src` to a data set at `out`.
 ///
 /// # Errors
-/// No shards, or not all of a split; a record that is damaged or no tf.Example with an image; `out` taken; a full disk.
+///
+/// Returns an error if shards of a split are missing, a record is damaged or not a tf.Example with an image, `out` is
+/// not empty, or the disk is full.
 pub(super) fn unpack(src: &Path, out: &Path, options: &ConvertOptions, started: Instant) -> Result<Converted, Error> {
     dir::check(src, HINT)?;
     let name = |s: &ShardFile| format!("{}-{:05}-of-{:05}.tfrecord", s.split, s.number, s.of);
@@ -110,10 +112,10 @@ fn of_source(error: Error, dir: &Path, src: &Path, shards: &[Shard]) -> Error {
     }
 }
 
-/// The copying of shards.
+/// The state shared by the threads that copy shards.
 struct Copying<'a> {
     dir: &'a Path,
-    /// Bytes of all shards, roughly.
+    /// Total size of the shards in bytes. For compressed shards this is too low.
     needed: u64,
     limit: OutputLimit,
     options: &'a ConvertOptions,
@@ -139,10 +141,10 @@ impl Copying<'_> {
             let copied = pool::run(shards.len(), this.options.jobs, |i| {
                 let shard = this.copy(i, &shards[i])?;
                 if closing.is_none() {
-                    // the system gives no more threads
+                    // The system could not create a thread for closing.
                     return this.close(std::iter::once(shard));
                 }
-                // without a receiver a shard has failed; `closing` tells which
+                // Sending fails if the closing thread has ended with an error, which `closing.join()` returns.
                 let unheard = |_| Error::Panic("a shard could not be made durable".to_string());
                 sender.send(shard).map_err(unheard)
             });
@@ -157,7 +159,7 @@ impl Copying<'_> {
         Ok((self.spent.into_inner().unwrap_or_else(PoisonError::into_inner), skipped))
     }
 
-    /// Makes shards durable together.
+    /// Completes shards and syncs them together.
     fn close(&self, shards: impl Iterator<Item = ShardWriter>) -> Result<(), Error> {
         let (mut spent, mut watch) = (Spent::default(), Watch::start());
         let complete = shards.map(ShardWriter::complete).collect::<Result<Vec<_>, Error>>()?;
@@ -213,21 +215,21 @@ fn usable(record: &[u8]) -> Result<(), String> {
     }
 }
 
-/// A file that is read record by record.
+/// Reads a file record by record.
 pub(super) struct RecordStream {
     path: PathBuf,
     stream: Box<dyn Read>,
     compressed: Option<Compressed>,
-    /// The most bytes of a record.
+    /// The highest allowed record size in bytes.
     most: u64,
     record: u64,
     offset: u64,
-    /// The record at work, framing included.
+    /// The current record with its framing.
     bytes: Vec<u8>,
 }
 
 impl RecordStream {
-    /// Opens a file of records, plain or compressed.
+    /// Opens a plain or compressed file of records.
     pub(super) fn open(path: &Path, limits: &Limits) -> Result<Self, Error> {
         let file = regular::open(path).map_err(|e| Error::io("open", path, e))?;
         let mut file = BufReader::with_capacity(1 << 18, file);
@@ -247,13 +249,14 @@ impl RecordStream {
         (self.record, self.offset)
     }
 
-    /// The next record with its framing, both checksums verified; `None` at the end.
+    /// Returns the next record with its framing, or `None` at the end. Verifies both checksums.
     pub(super) fn next(&mut self) -> Result<Option<&[u8]>, Error> {
         self.bytes.clear();
         if self.fill(HEADER as u64)? == 0 {
             return Ok(None);
         }
-        // of the header alone: its checksum fails, or the rest is missing
+        // If only the header is present, either its checksum fails or the rest is reported as missing, with the
+        // required size.
         let size = match read_record(&self.bytes, 0) {
             Err(loaders::record::RecordFault::Truncated { need, .. }) if self.bytes.len() == HEADER => need,
             Err(fault) => return Err(self.fault(fault.to_string())),
@@ -272,7 +275,7 @@ impl RecordStream {
         Ok(Some(&self.bytes))
     }
 
-    /// Appends up to `count` bytes of the stream; memory grows with what arrives.
+    /// Appends up to `count` bytes of the stream. Memory grows only with the bytes that arrive.
     fn fill(&mut self, count: u64) -> Result<usize, Error> {
         let (stream, bytes) = (&mut self.stream, &mut self.bytes);
         let read = during("reading", &self.path, || stream.take(count).read_to_end(bytes));
@@ -287,7 +290,7 @@ impl RecordStream {
         })
     }
 
-    /// A fault of the record at work; the offset counts unpacked bytes.
+    /// Creates an error for the current record. Offsets count decompressed bytes.
     fn fault(&self, what: String) -> Error {
         let what = match self.compressed {
             Some(compressed) => format!("{what} ({}, unpacked)", compressed.name()),

@@ -1,4 +1,4 @@
-//! The conversion at work: every sample of every shard that is not finished yet, read, recoded, measured, framed and written.
+//! The work of a conversion: reads, recodes, measures and writes all samples of the unfinished shards.
 
 use super::converted::{Spent, Tally, Watch};
 use super::dataset::Finished;
@@ -21,46 +21,46 @@ use std::path::{Path, PathBuf};
 use std::sync::{Mutex, MutexGuard, PoisonError};
 use std::time::{Duration, Instant};
 
-/// Bytes of a chunk of records, roughly: enough that threads meet seldom, and that a write to a file is worth its call.
+/// Target size of a chunk of records in bytes. Large enough that threads rarely wait for each other and that each write
+/// call is worthwhile.
 const CHUNK_BYTES: u64 = 1 << 18;
-/// The most samples of a chunk.
+/// The highest number of samples in a chunk.
 const CHUNK_SAMPLES: u64 = 256;
-/// In a chunk of so many samples, or more, one in [`TIMED`] is timed: reading a clock takes as long as summing a small image.
+/// From this number of samples per chunk on, only one sample in [`TIMED`] is timed, because reading the clock takes as
+/// long as summing a small image.
 const FEW: u64 = 32;
 const TIMED: u64 = 8;
-/// How many samples before its turn a sample is said to be read soon.
+/// How many samples ahead the source is told which sample will be read.
 const AHEAD: usize = 2;
 
-/// What all threads of a conversion share.
+/// The state shared by all threads of a conversion.
 pub(super) struct Conversion<'a> {
     source: &'a dyn Source,
     dir: &'a Path,
     target: Target,
     limits: Limits,
     on_bad: OnBad,
-    /// Shuffled order of each split.
+    /// The shuffled order of each split.
     orders: Vec<Order>,
     survey: Survey,
     limit: OutputLimit,
     progress: Progress,
     journal: Option<&'a Journal>,
-    /// The shards to be written.
     tasks: Vec<Task>,
     finished: Mutex<BTreeMap<String, Finished>>,
     spent: Mutex<Spent>,
-    /// Memory of chunks that were written, for those that follow.
+    /// Buffers of written chunks, to be reused.
     spare: Mutex<Vec<Vec<u8>>>,
 }
 
-/// One thread's recoder and buffers.
 pub(super) struct Worker {
     recoder: Recoder,
     sample: Sample,
-    /// The numbers of a chunk's samples.
+    /// Indices of the samples in the current chunk.
     indices: Vec<u64>,
 }
 
-/// A sample of a split: its number in the source, and its place in the shuffled order.
+/// A sample of a split: its index in the source and its position in the shuffled order.
 #[derive(Clone, Copy)]
 struct Place {
     split: usize,
@@ -68,22 +68,20 @@ struct Place {
     position: u64,
 }
 
-/// A chunk of converted samples.
 pub(super) struct Chunk {
-    /// Framed.
+    /// Records with their framing.
     records: Vec<u8>,
     sizes: Vec<u64>,
     tally: Tally,
     spent: Spent,
 }
 
-/// A shard that is whole, but perhaps not on the disk yet.
+/// A completely written shard that may not be synced to disk yet.
 pub(super) struct WholeShard {
     shard: CompleteShard,
     tally: Tally,
 }
 
-/// A shard being written.
 pub(super) struct OpenShard {
     writer: ShardWriter,
     name: PathBuf,
@@ -91,7 +89,7 @@ pub(super) struct OpenShard {
 }
 
 impl<'a> Conversion<'a> {
-    /// The conversion of `source` into shards below `dir`: those of `tasks` that are not in `finished`.
+    /// Prepares the conversion of `source` to shards in `dir`, for the shards of `tasks` that are not in `finished`.
     pub fn new(
         source: &'a dyn Source,
         dir: &'a Path,
@@ -125,34 +123,34 @@ impl<'a> Conversion<'a> {
         })
     }
 
-    /// Number of samples of each shard to be written.
+    /// Returns the number of samples in each shard to write.
     pub fn lengths(&self) -> Vec<u64> {
         self.tasks.iter().map(Task::samples).collect()
     }
 
-    /// Samples of a chunk.
+    /// Returns the number of samples per chunk.
     pub fn chunk(&self) -> u64 {
         let samples: u64 = self.source.splits().iter().map(|split| split.len).sum();
         let bytes = (self.survey.needed / samples.max(1)).max(1);
         (CHUNK_BYTES / bytes).clamp(1, CHUNK_SAMPLES)
     }
 
-    /// Estimated bytes of the output.
+    /// Returns the estimated size of the output in bytes.
     pub fn needed(&self) -> u64 {
         self.survey.needed
     }
 
-    /// What the threads have spent so far.
+    /// Returns the time that the threads have spent so far.
     pub fn spent(&self) -> Spent {
         *lock(&self.spent)
     }
 
-    /// The shards that are finished, by name.
+    /// Returns the finished shards by name.
     pub fn into_finished(self) -> BTreeMap<String, Finished> {
         self.finished.into_inner().unwrap_or_else(PoisonError::into_inner)
     }
 
-    /// Adds the time of a `part` to that which `sum` picks out.
+    /// Runs `part` and adds its duration to the field that `sum` selects.
     fn timed<R>(&self, sum: impl FnOnce(&mut Spent) -> &mut Duration, part: impl FnOnce() -> R) -> R {
         let mut watch = Watch::start();
         let result = part();
@@ -160,11 +158,11 @@ impl<'a> Conversion<'a> {
         result
     }
 
-    /// Converts one sample into `chunk`; the error names its file.
+    /// Converts one sample and appends it to `chunk`. Errors name the sample's file.
     fn convert(&self, worker: &mut Worker, at: Place, chunk: &mut Chunk, watch: &mut Watch) -> Result<(), Error> {
         let Place { split, index, position } = at;
         if self.journal.is_some() {
-            // before it is read: a file that changes meanwhile is then taken for another one
+            // Stamp the file before reading it. If it changes during the read, a later attempt detects the change.
             let stamp = journal::of_sample(self.source, split, index);
             chunk.tally.stamps = chunk.tally.stamps.wrapping_add(stamp);
         }
@@ -190,7 +188,7 @@ impl<'a> Conversion<'a> {
         Ok(())
     }
 
-    /// Makes shards durable and notes them.
+    /// Syncs shards to disk and adds them to the journal.
     fn finish(&self, shards: Vec<WholeShard>) -> Result<(), Error> {
         let (complete, tallies): (Vec<CompleteShard>, Vec<Tally>) =
             shards.into_iter().map(|s| (s.shard, s.tally)).unzip();
@@ -206,7 +204,7 @@ impl<'a> Conversion<'a> {
         Ok(())
     }
 
-    /// Recodes the worker's sample, and measures its pixels if it `is_measured`.
+    /// Recodes the worker's sample. Also measures its pixels if `is_measured` is true.
     fn recode(&self, worker: &mut Worker, is_measured: bool, tally: &mut Tally) -> Result<(), String> {
         let Worker { recoder, sample, .. } = worker;
         check_label(self.source, sample)?;
@@ -297,28 +295,27 @@ fn check_label(source: &dyn Source, sample: &Sample) -> Result<(), String> {
     }
 }
 
-// Converts a few samples of each split beforehand, to estimate the size of the output and to choose the samples that are
-// measured.
+// Converts a few samples of each split beforehand to estimate the output size and to choose which samples are measured.
 
-/// Bytes of a line of the index, roughly: two numbers.
+/// Typical size of an index line, which holds two numbers.
 const INDEX_LINE: u64 = 16;
-/// Samples of a split that are converted beforehand.
+/// Number of samples per split that are converted beforehand.
 const SURVEYED: u64 = 16;
-/// Pixels that mean and deviation are measured on where images must be decoded for it ...
+/// If images must be decoded to measure the mean and standard deviation, about this many pixels are measured ...
 const MEASURED_PIXELS: u64 = 1 << 25;
-/// ... but at least so many images.
+/// ... but at least this many images.
 const MEASURED_IMAGES: u64 = 256;
 
-/// Estimates from a few samples.
+/// Estimates from the samples that were converted beforehand.
 pub(super) struct Survey {
-    /// Bytes of the output (exact but for the labels' names in RAW sources).
+    /// Size of the output in bytes. For raw pixels it is exact except for the class names.
     pub needed: u64,
-    /// Of each split: every how many samples one is measured.
+    /// For each split: one in this many samples is measured.
     pub strides: Vec<u64>,
 }
 
 impl Survey {
-    /// Surveys a source on `jobs` threads. Samples that cannot be used are left to the conversion to report.
+    /// Surveys a source on `jobs` threads. Ignores unusable samples, because the conversion reports them.
     pub fn of(source: &dyn Source, target: Target, limits: Limits, jobs: usize) -> Result<Self, Error> {
         let mut survey = Survey { needed: 0, strides: Vec::new() };
         for (split, info) in source.splits().iter().enumerate() {
@@ -337,15 +334,15 @@ impl Survey {
 
 /// A sample that was converted beforehand.
 struct Seen {
-    /// Of its record and of its line in the index.
+    /// Size of its record and index line.
     bytes: u64,
-    /// Pixels.
+    /// Number of pixels.
     area: u64,
     raw: bool,
 }
 
 impl Seen {
-    /// None of a sample that cannot be used.
+    /// Returns `None` if the sample cannot be used.
     fn of(
         source: &dyn Source,
         split: usize,
@@ -364,7 +361,7 @@ impl Seen {
     }
 }
 
-/// Every how many of `samples` images of `area` pixels one is measured.
+/// Returns n so that measuring one in n of `samples` images with `area` pixels is enough.
 fn stride(samples: u64, area: u64) -> u64 {
     let images = MEASURED_PIXELS / area.max(1);
     samples.div_ceil(images.max(MEASURED_IMAGES)).max(1)

@@ -1,5 +1,5 @@
-//! Image files of formats that data sets do not hold (WebP, TIFF, BMP, GIF; of several pictures the first), to upright RGB, by the
-//! `image` crate.
+//! Decodes image formats that data sets cannot store (WebP, TIFF, BMP, GIF) to upright RGB with the `image` crate. Only
+//! the first picture of a file is used.
 
 use std::io::Cursor;
 
@@ -14,22 +14,22 @@ use tiff::tags::Tag;
 use super::pixels::{Rgb, Size};
 use crate::options::To8Bit;
 
-/// Bytes that a decoder may keep for each pixel beside the pixels that it returns.
+/// Bytes per pixel that a decoder may need in addition to its output.
 const WORKING: u64 = 4;
-/// Bytes of pixels that are unpacked in a second, at least.
+/// Lower bound for the decoding speed in bytes of pixels per second.
 const BYTES_PER_SECOND: f64 = 5e7;
 
-/// A file of such a format.
+/// The detected format of such a file.
 #[derive(Debug, Clone, Copy, PartialEq, Eq)]
 pub(super) struct Foreign {
     format: ImageFormat,
     name: &'static str,
-    /// Whether its pixels are what was stored; else it was coded with losses, as a photo is.
+    /// True if the compression is lossless.
     pub is_exact: bool,
 }
 
 impl Foreign {
-    /// The format of a file, if it is one of these.
+    /// Detects the format. Returns `None` for any other file.
     pub fn of(file: &[u8]) -> Option<Self> {
         if is_wide_png(file) {
             return Some(Foreign { format: ImageFormat::Png, name: "PNG", is_exact: true });
@@ -45,10 +45,13 @@ impl Foreign {
         Some(Foreign { format, name, is_exact })
     }
 
-    /// Decodes the file to upright RGB, in place of what `image` holds; returns how its pixels were turned.
+    /// Decodes the file to upright RGB in `image`, replacing its content. Returns the transformation that was applied
+    /// to turn the pixels upright.
     ///
     /// # Errors
-    /// A message: damage, or more pixels, memory or time than the limits allow, by the header, before any of it is spent.
+    ///
+    /// Returns a message if the file is damaged or, judged by its header, exceeds the limits for pixels, memory or
+    /// time. The limits are checked before the pixels are decoded.
     pub fn decode(
         self,
         file: &[u8],
@@ -79,12 +82,12 @@ impl Foreign {
             To8Bit::Range(min, max) => Some((min, max)),
         });
         let mut cost = self.cost(ImageSpec::new(height, width, 3), decoder.total_bytes());
-        // a range is applied to a float copy
+        // Applying a range needs a copy in f32.
         let floats = if range.is_some() { 12 * u64::from(height) * u64::from(width) } else { 0 };
         cost.memory = cost.memory.saturating_add(floats);
         limits.check(self.name, length, &cost).map_err(|fault| fault.to_string())?;
         image.is_grey = !colour.has_color();
-        // the memory of an earlier image is not held beside that of this one
+        // Free the previous image first, so that two images never need memory at the same time.
         drop(std::mem::take(&mut image.pixels));
         let orientation = self.orientation(&mut decoder)?;
         let mut decoded = DynamicImage::from_decoder(decoder).map_err(|e| self.fault(e))?;
@@ -137,11 +140,11 @@ fn is_wide_png(file: &[u8]) -> bool {
     file.starts_with(b"\x89PNG\r\n\x1a\n") && file.get(24) == Some(&16)
 }
 
-/// Whether the first picture of a WebP file was coded with losses.
+/// Returns true if the first picture of a WebP file has lossy compression.
 fn has_lossy_picture(file: &[u8]) -> bool {
-    /// Bytes of a chunk's name and length.
+    /// Size of a chunk's name and length.
     const HEADER: usize = 8;
-    /// Where the chunks of a frame start behind its own header.
+    /// Size of a frame's own header, which precedes its chunks.
     const FRAME: usize = 16;
     let mut rest = file.get(12..).unwrap_or(&[]);
     while let Some((header, body)) = rest.split_first_chunk::<HEADER>() {
@@ -149,7 +152,7 @@ fn has_lossy_picture(file: &[u8]) -> bool {
         match &header[..4] {
             b"VP8L" => return false,
             b"VP8 " => return true,
-            // the chunks of a frame follow its header
+            // Continue with the chunks inside the frame.
             b"ANMF" => rest = body.get(FRAME..).unwrap_or(&[]),
             _ => rest = body.get(length.saturating_add(length % 2)..).unwrap_or(&[]),
         }
@@ -174,7 +177,7 @@ const ALPHA: [u16; 2] = [1, 2];
 
 /// Rejects unsupported variants. Also rejects extra bands unless `may_lose` allows dropping them.
 pub(super) fn check(file: &[u8], may_lose: bool) -> Result<(), String> {
-    // the decoder reports files that cannot be opened
+    // Files that cannot be opened are reported when they are decoded.
     let Ok(mut tiff) = Decoder::new(Cursor::new(file)) else { return Ok(()) };
     let number = |tiff: &mut Decoder<_>, tag| tiff.find_tag_unsigned::<u16>(tag).ok().flatten();
     let refused = |what: String| {

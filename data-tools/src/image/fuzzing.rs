@@ -1,14 +1,15 @@
-//! The entry point of the fuzz target `recode`.
+//! Entry point of the fuzz target `recode`.
 
 use super::recode::{Recoder, Target};
 use crate::options::ConvertOptions;
 use crate::source::Sample;
 use loaders::{Format, Limits, decode};
 
-/// Recodes an image file in each way that options ask for.
+/// Recodes an image file with several sets of options.
 ///
 /// # Panics
-/// If training refuses what became of it.
+///
+/// Panics if training could not read the result.
 pub fn recode(file: &[u8]) {
     let plain = ConvertOptions::default();
     for options in [
@@ -17,7 +18,7 @@ pub fn recode(file: &[u8]) {
         ConvertOptions { resize: Some(16), ..plain.clone() },
         ConvertOptions { resize: Some(16), raw: true, ..plain },
     ] {
-        // as small as the fuzzer's patience
+        // A small limit keeps each fuzzing run fast.
         let limits = Limits::with_memory(32 << 20);
         let Ok(mut recoder) = Recoder::new(Target::new(&options, false), limits) else { return };
         let mut sample = Sample { encoded: file.to_vec(), format: Format::Jpeg, ..Sample::new() };

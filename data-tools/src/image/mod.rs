@@ -1,4 +1,4 @@
-//! Images and their pixels: decoding, resizing, encoding and measuring.
+//! Decodes, resizes, encodes and measures images.
 
 mod foreign;
 #[cfg(fuzzing)]

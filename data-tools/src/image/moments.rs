@@ -1,6 +1,6 @@
-//! What is measured of images: mean and deviation of their pixels, and how large they are.
+//! Measures images: the mean and standard deviation of their pixels per channel, and the distribution of their sizes.
 //!
-//! Mean and standard deviation of pixels per channel, by exact integer sums: the only rounding is at the end.
+//! The sums are exact integers. Only the final division rounds.
 
 use std::collections::BTreeMap;
 use std::fmt;
@@ -14,18 +14,17 @@ use serde_json::{Value, json};
 use crate::error::Error;
 use crate::text;
 
-/// Sums of bytes and of their squares for each channel. Adding two of them is exact, so the result does not depend on how
-/// the work was split.
+/// Sums of byte values and of their squares per channel. Merging two of them is exact, so the result does not depend on
+/// how the work was divided.
 #[derive(Debug, Clone, Default, PartialEq, Eq, Serialize, Deserialize)]
 pub(crate) struct Moments {
-    /// Number of pixels.
     pixels: u64,
     sum: Vec<u64>,
     squares: Vec<u64>,
 }
 
 impl Moments {
-    /// Adds an image of interleaved `channels`-byte pixels.
+    /// Adds an image with interleaved channels.
     pub(crate) fn add(&mut self, image: &[u8], channels: usize) -> Result<(), String> {
         self.fit(channels)?;
         self.pixels += (image.len() / channels) as u64;
@@ -51,7 +50,6 @@ impl Moments {
         }
     }
 
-    /// Adds the sums of other images.
     pub(crate) fn merge(&mut self, other: &Moments) -> Result<(), String> {
         if other.pixels == 0 {
             return Ok(());
@@ -67,17 +65,17 @@ impl Moments {
         Ok(())
     }
 
-    /// Adds the sums over the shard `shard`; the error names it.
+    /// Adds the sums of `shard`, which an error message names.
     pub(crate) fn merge_shard(&mut self, part: &Moments, shard: &Path) -> Result<(), Error> {
         self.merge(part).map_err(|what| Error::input(shard, format!("images of {what}")))
     }
 
-    /// Number of channels; 0 before the first image.
+    /// Returns the number of channels, or 0 before the first image.
     pub(crate) fn channels(&self) -> usize {
         self.sum.len()
     }
 
-    /// The sums of grey images repeated to `channels` equal channels.
+    /// Returns the sums of grey images as if they had `channels` equal channels.
     pub(crate) fn repeated(&self, channels: usize) -> Self {
         let grey = |sums: &[u64]| sums.first().map_or(Vec::new(), |&sum| vec![sum; channels]);
         Moments { pixels: self.pixels, sum: grey(&self.sum), squares: grey(&self.squares) }
@@ -100,12 +98,13 @@ impl Moments {
         Ok(())
     }
 
-    /// Mean and population standard deviation of pixel/255 per channel; empty without pixels.
+    /// Returns the mean and population standard deviation of `value / 255` per channel. Both are empty if there are no
+    /// images.
     pub(crate) fn finish(&self) -> (Vec<f64>, Vec<f64>) {
         let n = u128::from(self.pixels);
         let mean = |sum: u64| sum as f64 / (self.pixels as f64 * 255.0);
         let std = |sum: u64, squares: u64| {
-            // n * S2 - S1^2 is exact; one rounding comes with the conversion to f64.
+            // n * S2 - S1^2 is exact. Rounding begins with the conversion to f64.
             let spread = n * u128::from(squares) - u128::from(sum) * u128::from(sum);
             (spread as f64).sqrt() / (self.pixels as f64 * 255.0)
         };
@@ -114,26 +113,23 @@ impl Moments {
     }
 }
 
-/// Bounds of the bins of width / height.
+/// Bounds of the histogram bins for width / height.
 const ASPECTS: [f64; 8] = [0.5, 0.67, 0.8, 0.95, 1.05, 1.25, 1.5, 2.0];
 
-/// Counts of sizes.
+/// The distributions of heights, widths and aspect ratios.
 #[derive(Debug, Clone, Default, PartialEq, Eq)]
 pub struct Sizes {
     heights: BTreeMap<u32, u64>,
     widths: BTreeMap<u32, u64>,
-    /// Images by width / height: below the first bound, then from each bound on.
+    /// Number of images per aspect ratio bin: below the first bound, then from each bound on.
     aspects: [u64; ASPECTS.len() + 1],
 }
 
-/// Least, middle (the lower one of two) and greatest.
+/// Minimum, median and maximum. For an even number of values, the median is the lower of the two middle values.
 #[derive(Debug, Clone, Copy, PartialEq, Eq)]
 pub struct Spread {
-    /// The least.
     pub min: u32,
-    /// Half of all are at most this.
     pub median: u32,
-    /// The greatest.
     pub max: u32,
 }
 
@@ -156,24 +152,24 @@ impl Sizes {
         }
     }
 
-    /// The spread of the heights; `None` without images.
+    /// Returns the spread of the heights, or `None` if there are no images.
     pub fn height(&self) -> Option<Spread> {
         spread(&self.heights)
     }
 
-    /// The spread of the widths; `None` without images.
+    /// Returns the spread of the widths, or `None` if there are no images.
     pub fn width(&self) -> Option<Spread> {
         spread(&self.widths)
     }
 
-    /// Images by width / height: from, to (exclusive), number. The first bin begins at 0, the last has no end.
+    /// Returns the bins of width / height as (lower bound, exclusive upper bound, number of images). The last bin has
+    /// no upper bound.
     pub fn aspects(&self) -> Vec<(f64, Option<f64>, u64)> {
         let from = std::iter::once(0.0).chain(ASPECTS);
         let to = ASPECTS.into_iter().map(Some).chain([None]);
         from.zip(to).zip(self.aspects).map(|((from, to), count)| (from, to, count)).collect()
     }
 
-    /// The same for scripts.
     pub fn to_json(&self) -> Value {
         let spread = |s: Option<Spread>| s.map(|s| json!({"min": s.min, "median": s.median, "max": s.max}));
         let aspect = |(from, to, count): (f64, Option<f64>, u64)| json!({"from": from, "to": to, "count": count});
@@ -196,7 +192,8 @@ fn spread(counts: &BTreeMap<u32, u64>) -> Option<Spread> {
     Some(Spread { min, median: *median?.0, max })
 }
 
-/// One line if all are equal, else the spreads and a bar for each bin that is not empty.
+/// Formats one line if all images have the same size. Otherwise formats the spreads and a bar for each bin that is not
+/// empty.
 impl fmt::Display for Sizes {
     fn fmt(&self, f: &mut fmt::Formatter<'_>) -> fmt::Result {
         let (Some(height), Some(width)) = (self.height(), self.width()) else {
@@ -282,7 +279,7 @@ mod sizes_tests {
         assert_eq!(all.height(), Some(Spread { min: 90, median: 300, max: 500 }));
         assert_eq!(all.width(), Some(Spread { min: 40, median: 375, max: 500 }));
         let counts: Vec<u64> = all.aspects().iter().map(|a| a.2).collect();
-        // 0.44; 0.75; 1; 1.33; 5.
+        // The aspect ratios are 0.44, 0.75, 1, 1.33 and 5.
         assert_eq!(counts, [1, 0, 1, 0, 1, 0, 1, 0, 1]);
         let text = all.to_string();
         assert!(text.contains("height  90 to 500, median 300") && text.contains("1.25 to 1.5"), "{text}");

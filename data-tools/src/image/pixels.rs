@@ -1,4 +1,4 @@
-//! From a record to the pixels of its image, with `loaders`' decoder and the limits of training, and how they are made smaller.
+//! Decodes the images of records with the decoder and limits of training, and resizes them.
 
 use fast_image_resize::images::{TypedImage, TypedImageRef};
 use fast_image_resize::pixels::U8x3;
@@ -9,20 +9,20 @@ use turbojpeg::{Subsamp, YuvImage};
 
 use super::moments::Moments;
 
-/// Pixels of each side that a reduced image has, unless it is smaller itself.
+/// Minimum side length of a reduced image, unless the stored image is smaller.
 const REDUCED: u32 = 16;
 
-/// An image as interleaved bytes, perhaps smaller than it is stored.
+/// A decoded image with interleaved channels. It may be smaller than the stored image.
 pub(crate) struct Reduced<'a> {
     pub height: usize,
     pub width: usize,
-    /// 1 for the luma of a colour JPEG.
+    /// 1 if only the luma of a colour JPEG was decoded.
     pub channels: usize,
-    /// At least `height * width * channels` bytes.
+    /// Contains at least `height * width * channels` bytes.
     pub bytes: &'a [u8],
 }
 
-/// A decoder and its buffer, reused from image to image.
+/// A decoder with a buffer that is reused for each image.
 #[derive(Default)]
 pub(crate) struct Pixels {
     decoder: Decoder,
@@ -32,13 +32,13 @@ pub(crate) struct Pixels {
 impl Pixels {
     /// Adds the image of `example` to `moments`.
     ///
-    /// Grey PNG and JPEG files in a record of 3 channels count as RGB, as in training.
+    /// As in training, grey PNG and JPEG files count as RGB if the record has 3 channels.
     pub(crate) fn measure(&mut self, example: &Example<'_>, moments: &mut Moments) -> Result<(), String> {
         let (image, spec) = self.decode(example)?;
         moments.add(image, spec.channels as usize)
     }
 
-    /// The whole image of `example` as interleaved bytes, and its shape.
+    /// Decodes the image of `example` at full size to interleaved bytes, and returns its shape.
     pub(crate) fn decode<'a>(&'a mut self, example: &Example<'a>) -> Result<(&'a [u8], ImageSpec), String> {
         let mut spec = agrees(example, &self.decoder.open(example).map_err(|e| e.to_string())?)?;
         if example.format != Format::Raw && example.channels == 3 {
@@ -48,8 +48,9 @@ impl Pixels {
         Ok((image, spec))
     }
 
-    /// A record's image, if training can decode all of it and it agrees with the size in the record. A JPEG is read at the smallest size
-    /// that leaves [`REDUCED`] pixels a side, which takes all of its data.
+    /// Decodes the image of a record at reduced size. Returns an error if training could not decode it or if its size
+    /// differs from the record. A JPEG is decoded at the smallest size with at least [`REDUCED`] pixels per side. This
+    /// still reads all of its data.
     pub(crate) fn reduced<'a>(&'a mut self, example: &Example<'a>) -> Result<Reduced<'a>, String> {
         let stored = self.decoder.open(example).map_err(|e| e.to_string())?;
         let spec = agrees(example, &stored)?;
@@ -57,7 +58,7 @@ impl Pixels {
             let (height, width) = (spec.height as usize, spec.width as usize);
             return Ok(Reduced { height, width, channels: spec.channels as usize, bytes: example.encoded });
         }
-        // all data is read for luma alone, too
+        // Decoding luma only also reads all of the data.
         let channels = if stored.planes().is_some() { 1 } else { spec.channels };
         let enough = |reduction: &u32| spec.height.min(spec.width).div_ceil(*reduction) >= REDUCED;
         let reduction = [8, 4, 2].into_iter().find(enough).unwrap_or(1);
@@ -67,12 +68,13 @@ impl Pixels {
     }
 }
 
-/// The shape of a record's image by its header, if it agrees with the size in the record.
+/// Reads the shape of a record's image from the file header. Returns an error if it differs from the size in the
+/// record.
 pub(crate) fn header(example: &Example<'_>) -> Result<ImageSpec, String> {
     agrees(example, &Decoder::default().open(example).map_err(|e| e.to_string())?)
 }
 
-/// The shape that is shown of an image, if the file's own agrees with the size in the record.
+/// Returns the shape of the upright image. Returns an error if the file's own size differs from the size in the record.
 fn agrees(example: &Example<'_>, image: &Stored<'_>) -> Result<ImageSpec, String> {
     let (spec, file) = (image.spec(), image.file_spec());
     if example.format == Format::Raw {
@@ -86,7 +88,6 @@ fn agrees(example: &Example<'_>, image: &Stored<'_>) -> Result<ImageSpec, String
     Ok(spec)
 }
 
-/// Height and width of an image in pixels.
 #[derive(Debug, Clone, Copy, PartialEq, Eq, Default)]
 pub(super) struct Size {
     pub height: usize,
@@ -94,27 +95,25 @@ pub(super) struct Size {
 }
 
 impl Size {
-    /// The size of a JPEG decoded at 1 / `reduction`.
+    /// Returns the size of a JPEG that is decoded at 1 / `reduction`.
     pub fn reduced(self, reduction: u32) -> Self {
         let side = |pixels: usize| pixels.div_ceil(reduction as usize);
         Self { height: side(self.height), width: side(self.width) }
     }
 }
 
-/// An image of interleaved RGB bytes, row by row. Its buffer keeps its memory from image to image.
+/// An image of interleaved RGB bytes in row order. The buffer is reused from image to image.
 #[derive(Debug, Default)]
 pub(super) struct Rgb {
     pub size: Size,
-    /// True for the image of a grey file: its three channels are equal.
+    /// True if the file is grey. The three channels are then equal.
     pub is_grey: bool,
-    /// `3 * height * width` bytes.
     pub pixels: Vec<u8>,
 }
 
-// RGB images to a smaller size: the triangle filter with antialiasing (PIL's BILINEAR), rounded to bytes after each of its two
-// passes, by fast_image_resize.
+// Resizes RGB images with a triangle filter with antialiasing (BILINEAR in PIL). fast_image_resize rounds to bytes
+// after each of the two passes.
 
-/// A resizer of one thread.
 pub(super) struct Resizer(fast_image_resize::Resizer);
 
 impl Resizer {
@@ -122,12 +121,12 @@ impl Resizer {
         Resizer(fast_image_resize::Resizer::new())
     }
 
-    /// Writes `from`, resized to `size`, into `to`.
+    /// Resizes `from` to `size` and writes the result to `to`.
     pub fn run(&mut self, from: &Rgb, size: Size, to: &mut Rgb) -> Result<(), String> {
         let options = ResizeOptions::new().resize_alg(ResizeAlg::Convolution(FilterType::Bilinear));
         to.pixels.resize(3 * size.height * size.width, 0);
         (to.size, to.is_grey) = (size, from.is_grey);
-        // `resize_typed` compiles the one pixel type that is needed, `resize` all of them.
+        // `resize_typed` instantiates only the pixel type that is needed. `resize` would instantiate all of them.
         let source = TypedImageRef::<U8x3>::from_buffer(from.size.width as u32, from.size.height as u32, &from.pixels);
         let source = source.map_err(|e| e.to_string())?;
         let target = TypedImage::<U8x3>::from_buffer(size.width as u32, size.height as u32, &mut to.pixels);
@@ -136,17 +135,17 @@ impl Resizer {
     }
 }
 
-// A JPEG made smaller in its own colour space: luma and chroma as the file stores them, resized plane by plane, ready to
-// be encoded.
+// Shrinks a JPEG in its own colour space: luma and chroma are resized plane by plane, as the file stores them, and can
+// be encoded directly.
 //
-// Resizing is linear, so RGB would give the same but for its rounding and clipping, at the cost of two conversions and of
-// twice the samples. Chroma samples are centred on the pixels that they cover (JFIF), and go from the file's
-// resolution to the new one in one step.
+// Resizing is linear, so resizing in RGB would give the same result except for rounding and clipping, but would need
+// two colour conversions and process twice as many samples. Chroma samples are centred on the pixels that they cover
+// (JFIF) and are resized from the file's resolution to the new resolution in one step.
 
-/// Chroma of the files that are written: half the height and half the width of luma.
+/// Chroma subsampling of written files: half the height and half the width of luma.
 pub(super) const SUBSAMPLING: Subsamp = Subsamp::Sub2x2;
 
-/// The planes of an image before and after resizing; buffers keep their memory from image to image.
+/// The planes of an image before and after resizing. The buffers are reused from image to image.
 pub(super) struct Planes {
     full: YuvImage<Vec<u8>>,
     small: YuvImage<Vec<u8>>,
@@ -161,17 +160,17 @@ impl Planes {
         Planes { full: empty(SUBSAMPLING), small: empty(SUBSAMPLING), luma: resizer(), chroma: resizer() }
     }
 
-    /// Room for a decoder to write the planes of an image of this size into.
+    /// Returns a buffer for the planes of an image with this size.
     pub fn full(&mut self, size: Size, subsamp: Subsamp) -> &mut [u8] {
         set_shape(&mut self.full, size, subsamp);
         &mut self.full.pixels
     }
 
-    /// The decoded image, resized.
+    /// Resizes the decoded image.
     pub fn resize(&mut self, size: Size) -> YuvImage<&[u8]> {
         set_shape(&mut self.small, size, SUBSAMPLING);
         let (full, small) = (&self.full, &mut self.small);
-        // Pixels of `full` for each of `small`.
+        // Number of `full` pixels per `small` pixel.
         let shrink = (full.height as f64 / size.height as f64, full.width as f64 / size.width as f64);
         let (from, to) = (plane_shapes(full), plane_shapes(small));
         let (mut source, mut target) = (full.pixels.as_slice(), small.pixels.as_mut_slice());
@@ -188,14 +187,14 @@ impl Planes {
     }
 }
 
-/// One plane: its size, and the rows and columns of pixels that a sample covers.
+/// The size of a plane, and the number of pixel rows and columns that a sample covers.
 struct PlaneShape {
     height: usize,
     width: usize,
     pixels: (f64, f64),
 }
 
-/// Luma and chroma, in the order of memory. A luma sample covers one pixel.
+/// Returns the shapes of luma and both chroma planes in memory order. A luma sample covers one pixel.
 fn plane_shapes<T>(image: &YuvImage<T>) -> [PlaneShape; 3] {
     let ((width, height), (chroma_width, chroma_height)) = (image.y_size(), image.uv_size());
     let pixels = (image.subsamp.height() as f64, image.subsamp.width() as f64);

@@ -1,8 +1,8 @@
-//! From an image file to what its record holds: the unchanged file, a smaller JPEG, or pixels. Files are decoded by `loaders`' decoder,
-//! so that what is converted can be trained on, and the other way round; files of formats that it does not have become PNGs or JPEGs.
+//! Converts an image file to the content of its record: the unchanged file, a smaller JPEG, or pixels. The decoder is
+//! the one that training uses, so every converted file can be trained on. Files in other formats become PNGs or JPEGs.
 //!
-//! A file that stays keeps its EXIF orientation, and boxes in its image stay, too: whoever reads it turns both. Where pixels are
-//! decoded the orientation is applied to them and to the boxes.
+//! An unchanged file keeps its EXIF orientation, and its boxes are not changed: readers turn both. If pixels are
+//! decoded, the orientation is applied to the pixels and to the boxes.
 
 use image::codecs::png::PngEncoder;
 use image::{ExtendedColorType, ImageEncoder};
@@ -17,28 +17,30 @@ use crate::error::Error;
 use crate::options::{ConvertOptions, To8Bit};
 use crate::source::Sample;
 
-/// A scaled decode must leave at least this many times the pixels wanted on each side.
+/// An image that is decoded at reduced size must have at least this many times the target's pixels per side, so that
+/// resizing has enough detail.
 const HEADROOM: usize = 2;
-/// Copies of RAW pixels on their way into a shard: the image, its record, and the chunk of records, which grows by doubling.
+/// Number of copies of RAW pixels on their way to a shard: the image, its record, and the chunk of records, which grows
+/// by doubling.
 const COPIES: u64 = 4;
 
-/// One thread's decoder, resizer and encoder with their buffers, which keep their memory from image to image.
+/// The decoder, resizer and encoder of one thread. Their buffers are reused from image to image.
 pub(crate) struct Recoder {
     target: Target,
     limits: Limits,
     decoder: Decoder,
     encoder: JpegEncoder,
     resizer: Resizer,
-    /// The image of the file.
+    /// The decoded image.
     full: Rgb,
-    /// The same, resized.
+    /// The resized image.
     small: Rgb,
     planes: Planes,
-    /// A PNG that was made.
+    /// The encoded PNG.
     png: Vec<u8>,
 }
 
-/// An image file whose header has been read.
+/// An image file with its parsed header.
 struct File<'a> {
     bytes: &'a [u8],
     stored: Stored<'a>,
@@ -46,13 +48,13 @@ struct File<'a> {
     is_grey: bool,
 }
 
-/// What a record holds in place of the file.
+/// The result of recoding a file.
 enum Made<'a> {
-    /// The file itself.
+    /// The record stores the file itself.
     Unchanged,
-    /// Another file.
+    /// The record stores this file instead.
     File(&'a [u8]),
-    /// The pixels in the recoder's image, resized or not.
+    /// The record stores pixels, from `small` if `resized` is true and otherwise from `full`.
     Raw { resized: bool },
 }
 
@@ -72,11 +74,12 @@ impl Recoder {
         })
     }
 
-    /// Turns the file in `sample` into what its record holds and fills in format, size and, if they are wanted, entry points. RAW stays
-    /// as it is. Files count as RGB, grey ones too.
+    /// Replaces the file in `sample` by the content of its record and sets format, size and, if requested, entry
+    /// points. RAW samples are not changed. Grey files are recorded as RGB.
     ///
     /// # Errors
-    /// A message about what is wrong with the file.
+    ///
+    /// Returns a message that says what is wrong with the file.
     pub(crate) fn recode(&mut self, sample: &mut Sample) -> Result<(), String> {
         let remade = || {
             sample.entry_points.clear();
@@ -89,7 +92,7 @@ impl Recoder {
         guarded_with(remade, |panic| format!("a decoder failed at it ({panic}); save it anew as PNG or JPEG"))
     }
 
-    /// Turns the file in `sample` into what its record holds.
+    /// Does the work of `recode` except for entry points.
     fn remake(&mut self, sample: &mut Sample) -> Result<(), String> {
         if sample.format == Format::Raw && sample.height > 0 {
             return Ok(());
@@ -114,7 +117,7 @@ impl Recoder {
         made
     }
 
-    /// Makes what the record of a file holds, and fills in its format and size.
+    /// Determines the content of the record, and sets its format and size.
     fn make(&mut self, bytes: &[u8], sample: &mut Sample) -> Result<Made<'_>, String> {
         if let Some(foreign) = Foreign::of(bytes) {
             return self.make_foreign(foreign, bytes, sample);
@@ -134,7 +137,7 @@ impl Recoder {
         };
         match (smaller, planes) {
             (None, _) if keeps => {
-                // as the file has it: its EXIF orientation stays in it
+                // Store the size without rotation, because the EXIF orientation stays in the file.
                 (sample.height, sample.width) = (kept.height, kept.width);
                 self.keep(file).map(|()| Made::Unchanged)
             }
@@ -151,8 +154,8 @@ impl Recoder {
         }
     }
 
-    /// Makes what the record of a WebP, TIFF, BMP or GIF file holds: a PNG of the same pixels, of a photo coded with losses a JPEG of the
-    /// highest quality, or what the options ask for.
+    /// Converts a WebP, TIFF, BMP or GIF file. Without other options the result is a PNG with the same pixels, or a
+    /// JPEG of the highest quality if the file has lossy compression.
     fn make_foreign(&mut self, foreign: Foreign, bytes: &[u8], sample: &mut Sample) -> Result<Made<'_>, String> {
         turn_boxes(sample, foreign.decode(bytes, &self.limits, self.target.to_8bit, &mut self.full)?);
         sample.channels = 3;
@@ -175,14 +178,15 @@ impl Recoder {
         self.store(smaller, true)
     }
 
-    /// Refuses pixels that would take too much memory on their way into a shard.
+    /// Returns an error if RAW pixels would need too much memory on their way to a shard.
     fn check_raw(&self, sample: &Sample, length: usize) -> Result<(), String> {
         let spec = ImageSpec::new(sample.height, sample.width, 3);
         let cost = Cost { spec, memory: COPIES * spec.values() as u64, scans: 1, seconds: 0.0 };
         if self.target.raw { self.limits.check("RAW image", length as u64, &cost).map_err(text) } else { Ok(()) }
     }
 
-    /// Checks a file that stays as it is: all of its data can be read, and training, which has the usual limits, will take it.
+    /// Checks a file that stays unchanged: all of its data must be readable, and it must be within the default limits
+    /// of training.
     fn keep(&mut self, file: File<'_>) -> Result<(), String> {
         let usual = file.stored.check(&Limits::DEFAULT, file.bytes.len() as u64);
         usual.map_err(|fault| format!("{fault}; --resize makes it smaller"))?;
@@ -191,7 +195,7 @@ impl Recoder {
         read.map(drop).map_err(text)
     }
 
-    /// A smaller JPEG of a JPEG, resized in its planes.
+    /// Makes a smaller JPEG from a JPEG by resizing its planes.
     fn shrink_planes(&mut self, file: File<'_>, subsampling: Subsamp, size: Size) -> Result<&[u8], String> {
         let reduction = reduction(file.size, Some(size));
         let planes = self.planes.full(file.size.reduced(reduction), subsampling);
@@ -199,13 +203,13 @@ impl Recoder {
         self.encoder.planes(self.planes.resize(size), self.target.quality(false))
     }
 
-    /// Pixels or a JPEG of the file's pixels, resized if a `smaller` size is wanted.
+    /// Decodes a file and stores it as pixels or as a JPEG, resized to `smaller` if given.
     fn redraw(&mut self, file: File<'_>, smaller: Option<Size>, repaired: bool) -> Result<Made<'_>, String> {
         self.decode(file, smaller)?;
         self.store(smaller, repaired)
     }
 
-    /// Pixels or a JPEG of the image that was decoded, resized if a `smaller` size is wanted.
+    /// Stores the decoded image as pixels or as a JPEG, resized to `smaller` if given.
     fn store(&mut self, smaller: Option<Size>, repaired: bool) -> Result<Made<'_>, String> {
         let image = match smaller {
             None => &self.full,
@@ -221,7 +225,7 @@ impl Recoder {
         self.encoder.rgb(image, self.target.quality(repaired)).map(Made::File)
     }
 
-    /// Decodes a file to RGB, a JPEG at a fraction of its size where the `wanted` one is much smaller.
+    /// Decodes a file to RGB. A JPEG is decoded at reduced size if `wanted` is much smaller.
     fn decode(&mut self, file: File<'_>, wanted: Option<Size>) -> Result<(), String> {
         let reduction = reduction(file.size, wanted);
         let pixels = &mut self.full.pixels;
@@ -232,10 +236,11 @@ impl Recoder {
         Ok(())
     }
 
-    /// RGB pixels of the image in a finished sample, as they will be trained on.
+    /// Returns the RGB pixels of a finished sample as training will see them.
     ///
     /// # Errors
-    /// A message about what is wrong with the file.
+    ///
+    /// Returns a message that says what is wrong with the file.
     pub(crate) fn pixels<'a>(&'a mut self, sample: &'a Sample) -> Result<&'a [u8], String> {
         if sample.format == Format::Raw {
             return Ok(&sample.encoded);
@@ -247,7 +252,7 @@ impl Recoder {
     }
 }
 
-/// Turns the boxes of a sample with its pixels.
+/// Applies an image's rotation to its boxes.
 fn turn_boxes(sample: &mut Sample, turn: Turn) {
     if !turn.is_none() {
         let turned: Vec<BoundingBox> = sample.boxes.boxes().iter().map(|stored| turn.turned(stored)).collect();
@@ -255,14 +260,15 @@ fn turn_boxes(sample: &mut Sample, turn: Turn) {
     }
 }
 
-/// Refuses a new file that training, which has the usual limits, would not take.
+/// Returns an error if a new file exceeds the default limits of training.
 fn check_usual(sample: &Sample) -> Result<(), String> {
     let spec = ImageSpec::new(sample.height, sample.width, 3);
     let cost = Cost { spec, memory: 3 * spec.pixels() as u64, scans: 1, seconds: 0.0 };
     Limits::DEFAULT.check("image", 0, &cost).map_err(|fault| format!("{fault}; --resize makes it smaller"))
 }
 
-/// The greatest of 1, 2, 4 and 8 that a JPEG's size can be divided by and leave [`HEADROOM`] times the wanted pixels on each side.
+/// Returns the largest of 1, 2, 4 and 8 by which a JPEG can be reduced so that each side still has at least
+/// [`HEADROOM`] times the wanted pixels.
 fn reduction(stored: Size, wanted: Option<Size>) -> u32 {
     let Some(wanted) = wanted else { return 1 };
     let enough = |reduction: &u32| {
@@ -272,7 +278,7 @@ fn reduction(stored: Size, wanted: Option<Size>) -> u32 {
     [8, 4, 2].into_iter().find(enough).unwrap_or(1)
 }
 
-/// Both sides are below `loaders`' limit of pixels, so they fit.
+/// The casts cannot overflow: `loaders` limits the number of pixels.
 fn set_size(sample: &mut Sample, size: Size) {
     (sample.height, sample.width) = (size.height as u32, size.width as u32);
 }
@@ -281,7 +287,7 @@ fn text(fault: Fault) -> String {
     fault.to_string()
 }
 
-/// An error of libjpeg-turbo as a message.
+/// Converts an error of libjpeg-turbo to a message.
 fn message(error: turbojpeg::Error) -> String {
     match error {
         turbojpeg::Error::TurboJpegError(text) => format!("libjpeg-turbo says: {text}"),
@@ -289,7 +295,7 @@ fn message(error: turbojpeg::Error) -> String {
     }
 }
 
-/// An encoder of one thread with its buffer.
+/// An encoder with its output buffer.
 pub(super) struct JpegEncoder {
     encoder: Compressor,
     file: Vec<u8>,
@@ -300,7 +306,7 @@ impl JpegEncoder {
         Ok(JpegEncoder { encoder: Compressor::new()?, file: Vec::new() })
     }
 
-    /// The JPEG of an RGB image; grey if the image is.
+    /// Encodes an RGB image. The JPEG is grey if the image is grey.
     pub fn rgb(&mut self, image: &Rgb, quality: u8) -> Result<&[u8], String> {
         let subsampling = match quality {
             _ if image.is_grey => Subsamp::Gray,
@@ -315,7 +321,7 @@ impl JpegEncoder {
         Ok(&self.file[..length])
     }
 
-    /// The JPEG of an image in planes, with their subsampling.
+    /// Encodes an image from its planes and keeps their subsampling.
     pub fn planes(&mut self, image: YuvImage<&[u8]>, quality: u8) -> Result<&[u8], String> {
         let size = Size { height: image.height, width: image.width };
         self.set_up(size, quality, image.subsamp).map_err(message)?;
@@ -323,7 +329,7 @@ impl JpegEncoder {
         Ok(&self.file[..length])
     }
 
-    /// Sets the encoder up and makes room for the largest file that an image of this size can become.
+    /// Configures the encoder and makes the buffer large enough for any JPEG of this size.
     fn set_up(&mut self, size: Size, quality: u8, subsampling: Subsamp) -> turbojpeg::Result<()> {
         self.encoder.set_quality(i32::from(quality))?;
         self.encoder.set_subsamp(subsampling)?;
@@ -335,7 +341,7 @@ impl JpegEncoder {
     }
 }
 
-/// Writes the PNG of an RGB image, grey if the image is, in place of what `file` holds.
+/// Encodes an RGB image as a PNG and stores it in `file`, replacing its content. The PNG is grey if the image is grey.
 pub(super) fn png(image: &Rgb, file: &mut Vec<u8>) -> Result<(), String> {
     file.clear();
     let (width, height) = (image.size.width as u32, image.size.height as u32);
@@ -349,54 +355,57 @@ pub(super) fn png(image: &Rgb, file: &mut Vec<u8>) -> Result<(), String> {
     written.map_err(|e| format!("cannot be made a PNG: {e}"))
 }
 
-/// Quality of JPEGs where none is given.
+/// Default JPEG quality.
 const QUALITY: u8 = 90;
-/// Quality of JPEGs that are written only because their source is no RGB JPEG, as in TensorFlow's scripts.
+/// JPEG quality for files that are encoded only because they are not RGB JPEGs. TensorFlow's scripts use the same
+/// value.
 const REPAIR_QUALITY: u8 = 100;
 
-/// What becomes of images.
+/// The stored format that the options request.
 #[derive(Debug, Clone, Copy)]
 pub(crate) struct Target {
     resize: Option<u32>,
     quality: Option<u8>,
-    /// Whether pixels are stored instead of files.
+    /// True if pixels are stored instead of files.
     pub(super) raw: bool,
     /// How to convert images with more than 8 bits or three bands. `None` rejects them.
     pub(super) to_8bit: Option<To8Bit>,
-    /// Whether JPEGs get entry points.
+    /// True if JPEGs get entry points.
     pub(super) entry_points: bool,
     png_as_jpeg: bool,
 }
 
 impl Target {
-    /// The target of the options; with `png_as_jpeg` every PNG file becomes a JPEG.
+    /// Creates a target from the options. If `png_as_jpeg` is true, every PNG file becomes a JPEG.
     pub(crate) fn new(options: &ConvertOptions, png_as_jpeg: bool) -> Self {
         let &ConvertOptions { resize, quality, raw, to_8bit, entry_points, .. } = options;
         Target { resize, quality, raw, to_8bit, entry_points, png_as_jpeg }
     }
 
-    /// Whether an RGB JPEG that is not resized is stored as it is.
+    /// Returns true if an RGB JPEG that is not resized is stored unchanged.
     pub(super) fn keeps_jpeg(&self) -> bool {
         !self.raw && self.quality.is_none()
     }
 
-    /// Whether a PNG that is not resized is stored as it is.
+    /// Returns true if a PNG that is not resized is stored unchanged.
     pub(super) fn keeps_png(&self) -> bool {
         self.keeps_jpeg() && !self.png_as_jpeg
     }
 
-    /// Whether a JPEG can be resized in its planes: the result has chroma of half the size.
+    /// Returns true if a JPEG may be resized in its planes. The result then has chroma at half resolution.
     pub(super) fn keeps_planes(&self) -> bool {
         !self.raw && self.quality != Some(100)
     }
 
-    /// Quality of a JPEG; `repaired` if it replaces a file of the same size that could not stay.
+    /// Returns the quality of a JPEG. `repaired` means that it replaces a file of the same size that cannot be stored
+    /// unchanged.
     pub(super) fn quality(&self, repaired: bool) -> u8 {
         self.quality.unwrap_or(if repaired { REPAIR_QUALITY } else { QUALITY })
     }
 
-    /// The size that an image of size `stored` is scaled to, if it is: the short side as requested, the long one in
-    /// proportion, cut to an integer (torchvision's rule). Images are never enlarged.
+    /// Returns the size after scaling, or `None` if an image of size `stored` is not scaled. The shorter side becomes
+    /// the requested length and the longer side is scaled in proportion and rounded down (torchvision's rule). Images
+    /// are never enlarged.
     pub(super) fn size(&self, stored: Size) -> Option<Size> {
         let short = self.resize? as usize;
         let Size { height, width } = stored;

@@ -1,8 +1,8 @@
-//! Near copies across splits: pictures of a later split that an earlier one has too, perhaps at another size, of another quality or
-//! brightness. A score on such pictures is one of memory.
+//! Finds near copies across splits: images of a later split that also occur in an earlier one, perhaps at a different
+//! size, quality or brightness. A model can score well on such images by memorising them.
 //!
-//! Each picture is kept as 16 x 16 grey values (about 280 bytes). Of a picture the nearest one of each earlier split is reported, so the
-//! report does not grow with the number of copies of a copy.
+//! Each image is kept as 16 x 16 grey values (about 280 bytes). For each image only the nearest original in each
+//! earlier split is reported, so the report does not grow with the number of copies of one original.
 
 use std::collections::BTreeMap;
 use std::f32::consts::PI;
@@ -20,39 +20,39 @@ use crate::{pool, progress, text};
 use crate::image::pixels::Reduced;
 use loaders::crc32c::crc32c;
 
-/// Pictures of a split that are compared in one task.
+/// Number of images that one task compares.
 const TASK: usize = 4096;
 
-/// What is kept of a picture.
+/// The data kept for comparing an image.
 #[derive(Debug, Clone)]
 pub(super) struct Picture {
-    /// Its number in its shard; in a [`Gallery`] the one in its split.
+    /// Index in the shard. In a [`Gallery`], index in the split.
     number: u64,
     thumbnail: Thumbnail,
-    /// Checksum and length of what the record holds.
+    /// Checksum and length of the record's image data.
     bytes: (u32, u64),
 }
 
 impl Picture {
-    /// The picture of record `number`.
     pub(super) fn new(number: u64, example: &Example<'_>, pixels: &Reduced<'_>) -> Self {
         let bytes = (crc32c(example.encoded), example.encoded.len() as u64);
         Picture { number, thumbnail: Thumbnail::of(pixels), bytes }
     }
 }
 
-/// The pictures of each split.
+/// The images of all splits.
 #[derive(Debug, Default)]
 pub(super) struct Gallery(BTreeMap<String, Vec<Picture>>);
 
 impl Gallery {
-    /// Adds the pictures of a shard whose first record is number `first` of the split.
+    /// Adds the images of a shard. `first` is the index in the split of the shard's first record.
     pub(super) fn add(&mut self, split: &str, first: u64, pictures: Vec<Picture>) {
         let all = self.0.entry(split.to_string()).or_default();
         all.extend(pictures.into_iter().map(|picture| Picture { number: first + picture.number, ..picture }));
     }
 
-    /// The pictures of each split that an earlier one has too: of `validation` those in `train`, of `test` those in either.
+    /// Finds the images of each split that an earlier split also has: images of `validation` in `train`, and images of
+    /// `test` in either.
     pub(super) fn near_copies(&self, jobs: usize) -> Result<Vec<NearCopy>, Error> {
         let mut splits: Vec<(&String, &Vec<Picture>)> = self.0.iter().collect();
         splits.sort_by_key(|(name, _)| rank(name));
@@ -70,7 +70,7 @@ impl Gallery {
     }
 }
 
-/// Splits are learnt from, chosen by and scored on in this order.
+/// Returns the position of a split in the order training, model selection, final scoring.
 fn rank(split: &str) -> u8 {
     match split {
         "train" => 0,
@@ -80,7 +80,7 @@ fn rank(split: &str) -> u8 {
     }
 }
 
-/// A picture and the one that it is a copy of.
+/// A copy and its original.
 struct Pair<'a> {
     copy: &'a Picture,
     original: &'a Picture,
@@ -100,7 +100,7 @@ impl Pair<'_> {
     }
 }
 
-/// The nearest original of each picture that has one.
+/// Returns the nearest original of each image that has one.
 fn search<'a>(pictures: &'a [Picture], originals: &'a [Picture], lookup: &Lookup) -> Vec<Pair<'a>> {
     let nearest = |copy: &'a Picture| {
         let mut best: Option<Pair<'a>> = None;
@@ -119,32 +119,32 @@ fn search<'a>(pictures: &'a [Picture], originals: &'a [Picture], lookup: &Lookup
     pictures.iter().filter_map(nearest).collect()
 }
 
-/// Equal thumbnails guard against checksums that are equal by chance.
+/// Also compares the thumbnails, in case two checksums are equal by chance.
 fn same_bytes(a: &Picture, b: &Picture) -> bool {
     a.bytes == b.bytes && a.thumbnail == b.thumbnail
 }
 
-/// A picture of one split that another split has too.
+/// An image that occurs in two splits.
 #[derive(Debug, Clone, PartialEq)]
 pub struct NearCopy {
-    /// The later split: `test`, `validation`.
+    /// The later split, such as `test`.
     pub split: String,
-    /// The number of the picture in it.
+    /// Index of the image in it.
     pub number: u64,
-    /// The split that has it too.
+    /// The earlier split.
     pub of: String,
-    /// The number there.
+    /// Index of the original in the earlier split.
     pub original: u64,
-    /// Whether both records hold the same bytes.
+    /// True if both records contain the same bytes.
     pub same_bytes: bool,
-    /// 1 - correlation of the two pictures in 16 x 16 grey values.
+    /// 1 - correlation of the 16 x 16 grey values of the two images.
     pub difference: f64,
 }
 
-/// Near copies that are named for each pair of splits.
+/// Number of near copies listed by name for each pair of splits.
 const EXAMPLES: usize = 3;
 
-/// The near copies in one split of pictures of another.
+/// The number of near copies for a pair of splits.
 #[derive(Debug, PartialEq)]
 struct Count<'a> {
     split: &'a str,
@@ -166,20 +166,20 @@ fn counts(copies: &[NearCopy]) -> Vec<Count<'_>> {
     counts
 }
 
-/// The names of a picture and of the one that it is a near copy of.
+/// The names of a near copy and its original.
 #[derive(Debug, Clone, PartialEq, Eq)]
 pub struct CopyNames {
-    /// The later split.
     pub split: String,
-    /// The name of the picture in it.
+    /// Name of the image in the later split.
     pub name: String,
-    /// The split that has it too.
+    /// The earlier split.
     pub of: String,
-    /// The name there.
+    /// Name of the original.
     pub original: String,
 }
 
-/// The names of the first near copies of each pair of splits; no names if the data set cannot be opened, which `verify` reports otherwise.
+/// Returns the names of the first near copies of each pair of splits. Returns no names if the data set cannot be
+/// opened, because `verify` reports that separately.
 pub(super) fn examples(dir: &Path, copies: &[NearCopy]) -> Vec<CopyNames> {
     let mut shown: Vec<CopyNames> = Vec::new();
     let Some(dataset) = copies.first().and_then(|_| Dataset::open(dir).ok()) else { return shown };
@@ -196,7 +196,7 @@ pub(super) fn examples(dir: &Path, copies: &[NearCopy]) -> Vec<CopyNames> {
     shown
 }
 
-/// A line for each pair of splits that share pictures, and the names of some of these.
+/// Writes a line for each pair of splits that share images, followed by some of their names.
 pub(super) fn write_counts(copies: &[NearCopy], examples: &[CopyNames], f: &mut fmt::Formatter<'_>) -> fmt::Result {
     for Count { split, of, images, same_bytes } in counts(copies) {
         let (has, images) = (if images == 1 { "has" } else { "have" }, text::plural(images, "image"));
@@ -210,7 +210,6 @@ pub(super) fn write_counts(copies: &[NearCopy], examples: &[CopyNames], f: &mut 
     Ok(())
 }
 
-/// The counts for scripts.
 pub(super) fn counts_json(copies: &[NearCopy], examples: &[CopyNames]) -> Vec<serde_json::Value> {
     let count = |c: Count<'_>| {
         let names = examples.iter().filter(|names| names.split == c.split && names.of == c.of);
@@ -220,18 +219,19 @@ pub(super) fn counts_json(copies: &[NearCopy], examples: &[CopyNames]) -> Vec<se
     counts(copies).into_iter().map(count).collect()
 }
 
-/// The columns of the list.
+/// Header line of the file that lists near copies.
 const COLUMNS: &str = "split\timage\tclass\tname\tof_split\tof_image\tof_class\tof_name\tsame_bytes\tdifference\n";
 
-/// The list: no other file is written over by one.
+/// Recognises a list of near copies. Writing such a list never overwrites any other file.
 pub const COPIES: Content =
     Content { name: "a list of near copies", begins: |head| head.starts_with(b"split\timage\t") };
 
-/// Writes the list of near copies of the data set in `dir` to `file`, whole or not at all: a line for each, its columns set apart by
-/// tabs.
+/// Writes the list of near copies of the data set in `dir` to `file`, with one line per copy and columns separated by
+/// tabs. The file is replaced atomically.
 ///
 /// # Errors
-/// A data set or a file that cannot be read or written.
+///
+/// Returns an error if the data set cannot be read or the file cannot be written.
 pub fn write_duplicates(dir: &Path, copies: &[NearCopy], file: &Path) -> Result<(), Error> {
     let _watch = progress::watch()?;
     let dataset = Dataset::open(dir)?;
@@ -240,7 +240,7 @@ pub fn write_duplicates(dir: &Path, copies: &[NearCopy], file: &Path) -> Result<
         let mut columns = String::new();
         for (split, number) in [(&copy.split, copy.number), (&copy.of, copy.original)] {
             let About { class, name } = about(&dataset, split, number);
-            // writing into a String cannot fail
+            // Writing to a `String` cannot fail.
             let _ = write!(columns, "{}\t{number}\t{}\t{}\t", printable(split), printable(&class), printable(&name));
         }
         let same = if copy.same_bytes { "yes" } else { "no" };
@@ -249,14 +249,14 @@ pub fn write_duplicates(dir: &Path, copies: &[NearCopy], file: &Path) -> Result<
     Ok(replace::replace(file, text.as_bytes())?)
 }
 
-/// What a record says of its picture, for people.
+/// The class and name of a record's image.
 #[derive(Default)]
 struct About {
     class: String,
     name: String,
 }
 
-/// Empty for a record that cannot be read: `verify` names its fault.
+/// Returns empty texts if the record cannot be read, because `verify` reports its fault.
 fn about(dataset: &Dataset, split: &str, number: u64) -> About {
     let mut copy = Vec::new();
     let Ok(split) = dataset.split(split) else { return About::default() };
@@ -268,29 +268,28 @@ fn about(dataset: &Dataset, split: &str, number: u64) -> About {
     about.unwrap_or_default()
 }
 
-// A picture as 16 x 16 grey values with a hash that near copies almost share, and the lookup of near hashes.
+// Finds 64-bit hashes that differ from a given hash in at most 7 bits without comparing all of them.
 //
-// Which of many hashes of 64 bits are near a given one: every hash at a distance of at most 7 bits is found, without looking at all.
-//
-// A hash is four words of 16 bits. Of two hashes that differ in at most 7 bits, one word differs in at most one: a table for each word
-// and 17 places to look at in it find all.
+// A hash is divided into four words of 16 bits. If two hashes differ in at most 7 bits, at least one word differs in at
+// most one bit. So it is enough to have a table for each word and to look up the word itself and its 16 variants with
+// one changed bit.
 
 const WORDS: usize = 4;
 const BITS: usize = 16;
-/// The most bits that near hashes differ in.
+/// The highest number of different bits for hashes that count as near.
 const NEAR: u32 = 7;
 
-/// Hashes, found by their words.
+/// Hashes, indexed by each of their words.
 struct Lookup {
     hashes: Vec<u64>,
     tables: [Table; WORDS],
 }
 
-/// For each value of a word the hashes that have it.
+/// For each value of a word, the hashes that contain it.
 struct Table {
-    /// Where the list of each value starts, then the end of the last.
+    /// Start of each value's list in `numbers`, followed by the end of the last list.
     starts: Vec<u32>,
-    /// Numbers of hashes.
+    /// Indices of hashes, grouped by value.
     numbers: Vec<u32>,
 }
 
@@ -318,14 +317,14 @@ impl Table {
 }
 
 impl Lookup {
-    /// The lookup of these hashes, at most 2^32.
+    /// Indexes these hashes. There may be at most 2^32.
     fn of(hashes: impl Iterator<Item = u64>) -> Self {
         let hashes: Vec<u64> = hashes.collect();
         let tables = std::array::from_fn(|at| Table::of(&hashes, at));
         Lookup { hashes, tables }
     }
 
-    /// Calls `see` with the number of each hash near `hash`; with some of them more than once.
+    /// Calls `see` with the index of each hash near `hash`. An index may occur more than once.
     fn near(&self, hash: u64, mut see: impl FnMut(usize)) {
         for (at, table) in self.tables.iter().enumerate() {
             let value = word(hash, at);
@@ -336,36 +335,36 @@ impl Lookup {
     }
 }
 
-// A picture as 16 x 16 grey values, how much two of them differ whatever their brightness and contrast, and a hash that near copies
-// share but for a few bits.
+// Thumbnails of 16 x 16 grey values. Their correlation does not depend on brightness and contrast, and near copies have
+// almost equal hashes.
 
 const SIDE: usize = 16;
 const AREA: usize = SIDE * SIDE;
-/// Waves of the hash in each direction.
+/// Number of frequencies per direction in the hash.
 const WAVES: usize = 8;
-/// A wave below this part of all together is noise.
+/// Frequencies below this fraction of the total amplitude are treated as noise.
 const FAINT: f32 = 0.01;
-/// Two pictures are near copies if 1 - correlation of their thumbnails is at most this.
+/// Two images are near copies if 1 - correlation of their thumbnails is at most this value.
 const MOST: f64 = 0.003;
-/// A picture whose grey values deviate less than this shows too little to be told from another one.
+/// An image whose grey values have a smaller standard deviation has too little content for a comparison.
 const PLAIN: f64 = 6.0;
 
-/// Cosines of the waves at the middles of the cells.
+/// The cosine of each frequency at the centre of each cell.
 static COSINES: LazyLock<[[f32; SIDE]; WAVES]> = LazyLock::new(|| {
     std::array::from_fn(|wave| std::array::from_fn(|at| (PI * wave as f32 * (at as f32 + 0.5) / SIDE as f32).cos()))
 });
 
-/// The mean grey values of the cells of a grid of 16 x 16 over a picture.
+/// The mean grey value of each cell in a 16 x 16 grid over the image.
 #[derive(Debug, Clone, PartialEq, Eq)]
 struct Thumbnail([u8; AREA]);
 
-/// The share of a line of pixels that falls into a cell.
+/// The part of a row or column of pixels that falls into a cell.
 struct Share {
     cell: usize,
     weight: f32,
 }
 
-/// The cells that pixel `at` of `length` lies in, at most 16 of them.
+/// Returns the cells that pixel `at` of a line of `length` pixels overlaps, at most 16.
 fn shares(at: usize, length: usize) -> impl Iterator<Item = Share> {
     let scale = SIDE as f32 / length as f32;
     let (from, to) = (at as f32 * scale, (at + 1) as f32 * scale);
@@ -376,7 +375,7 @@ fn shares(at: usize, length: usize) -> impl Iterator<Item = Share> {
 }
 
 impl Thumbnail {
-    /// The thumbnail of a picture of at least one pixel.
+    /// Computes the thumbnail of an image with at least one pixel.
     fn of(picture: &Reduced<'_>) -> Self {
         let Reduced { height, width, channels, bytes } = *picture;
         let columns: Vec<Vec<Share>> = (0..width).map(|x| shares(x, width).collect()).collect();
@@ -395,7 +394,8 @@ impl Thumbnail {
         Thumbnail(sums.map(|sum| (sum + 0.5) as u8))
     }
 
-    /// Which of the 63 longest waves of the picture stand out upwards, in one number. Waves that it hardly has count as not.
+    /// Hashes the signs of the 63 lowest frequencies of the image's cosine transform, without the mean. A bit is set if
+    /// its coefficient is positive and above the noise level.
     fn hash(&self) -> u64 {
         let mut rows = [[0f32; SIDE]; WAVES];
         for (y, line) in self.0.as_chunks::<SIDE>().0.iter().enumerate() {
@@ -406,13 +406,13 @@ impl Thumbnail {
         let product =
             |row: &[f32; SIDE], cosines: &[f32; SIDE]| -> f32 { cosines.iter().zip(row).map(|(a, b)| a * b).sum() };
         let waves = rows.iter().flat_map(|row| COSINES.iter().map(move |cosines| product(row, cosines)));
-        // the first wave is the mean
+        // The first coefficient is the mean.
         let waves: Vec<f32> = waves.skip(1).collect();
         let least = FAINT * waves.iter().map(|wave| wave * wave).sum::<f32>().sqrt();
         waves.iter().fold(0, |hash, &wave| hash << 1 | u64::from(wave > least))
     }
 
-    /// 1 - correlation of two thumbnails, if they are near copies.
+    /// Returns 1 - correlation of two thumbnails, or `None` if they are not near copies.
     fn difference(&self, other: &Self) -> Option<f64> {
         let (mut a1, mut b1, mut aa, mut bb, mut ab) = (0u64, 0u64, 0u64, 0u64, 0u64);
         for (&a, &b) in self.0.iter().zip(&other.0) {
@@ -430,7 +430,7 @@ impl Thumbnail {
     }
 }
 
-/// The brightness of a pixel of any number of channels.
+/// Returns the brightness of a pixel with any number of channels.
 fn grey(pixel: &[u8]) -> f32 {
     match *pixel {
         [grey] => f32::from(grey),
@@ -443,7 +443,7 @@ fn grey(pixel: &[u8]) -> f32 {
 mod tests {
     use super::*;
 
-    /// A picture of waves; `salt` gives another one.
+    /// Generates an image of waves. Each `salt` gives a different image.
     fn waves(height: usize, width: usize, salt: usize) -> Vec<u8> {
         let value = |y: usize, x: usize| {
             let (y, x, s) = (y as f64 / height as f64, x as f64 / width as f64, salt as f64);

@@ -1,4 +1,4 @@
-//! One image of a data set as a picture file. Picture files are PNG or JPEG, as their names say.
+//! Writes one image of a data set to a PNG or JPEG file, as its name says. Also writes contact sheets.
 
 use std::fmt;
 use std::io::Cursor;
@@ -13,29 +13,29 @@ use serde_json::json;
 use crate::error::Error;
 use crate::{progress, text};
 
-/// A picture that was written.
+/// The result of `extract`.
 #[derive(Debug, Clone)]
 pub struct Extracted {
-    /// The file.
     pub path: PathBuf,
-    /// The split, and the number of the image in it.
     pub split: String,
-    /// See `split`.
+    /// Index of the image in the split.
     pub sample: u64,
-    /// The name of its class; of several their names.
+    /// The name of its class, or all names if it has several classes.
     pub class: String,
-    /// Its size as stored.
+    /// The stored size.
     pub spec: ImageSpec,
-    /// Whether the file has the very bytes of the record.
+    /// True if the file contains exactly the bytes of the record.
     pub as_stored: bool,
 }
 
-/// Writes image `sample` of a split of the data set in `dir` to `out`: the record's own bytes where they are of the format that the
-/// file's name says, else the decoded pixels.
+/// Writes image `sample` of a split of the data set in `dir` to `out`. If the record has the format of the file name,
+/// its bytes are copied. Otherwise the image is decoded and encoded.
 ///
 /// # Errors
-/// No such split or image; a record that is damaged or cannot be decoded; an image of neither 1 nor 3 channels; a file that is
-/// there already, cannot be written or is named neither .png nor .jpg.
+///
+/// Returns an error if the split or image does not exist, the record is damaged or cannot be decoded, or the image has
+/// neither 1 nor 3 channels. Also returns an error if the output file exists, cannot be written or does not end in
+/// `.png`, `.jpg` or `.jpeg`.
 pub fn extract(dir: &Path, split: &str, sample: u64, out: &Path) -> Result<Extracted, Error> {
     let _watch = progress::watch()?;
     let format = format_of(out)?;
@@ -67,7 +67,7 @@ pub fn extract(dir: &Path, split: &str, sample: u64, out: &Path) -> Result<Extra
     Ok(Extracted { path: out.to_path_buf(), split: name, sample, class, spec, as_stored })
 }
 
-/// The split of this name; without a name `train`, or the only one.
+/// Returns `name`. If it is empty, returns the only split of the data set, or `train`.
 pub(super) fn split_or_default(dataset: &Dataset, name: &str) -> String {
     if !name.is_empty() {
         return name.into();
@@ -81,7 +81,7 @@ fn same_format(example: &Example<'_>, format: ImageFormat) -> bool {
     matches!((example.format, format), (Format::Png, ImageFormat::Png) | (Format::Jpeg, ImageFormat::Jpeg))
 }
 
-/// Grey pixels stay grey.
+/// Converts pixels to an image. Grey pixels stay grey. Returns `None` if the image has neither 1 nor 3 channels.
 fn picture(bytes: &[u8], spec: ImageSpec) -> Option<DynamicImage> {
     let (width, height, bytes) = (spec.width, spec.height, bytes.to_vec());
     match spec.channels {
@@ -92,7 +92,6 @@ fn picture(bytes: &[u8], spec: ImageSpec) -> Option<DynamicImage> {
 }
 
 impl Extracted {
-    /// The result for scripts.
     pub fn to_json(&self) -> serde_json::Value {
         json!({
             "path": self.path.display().to_string(),
@@ -118,19 +117,20 @@ impl fmt::Display for Extracted {
     }
 }
 
-/// What a sheet says beside its pixels.
+/// Text in a contact sheet's metadata that identifies it.
 const MARK: &[u8] = b"contact sheet of trireme";
-/// Bytes of a PNG up to the end of its first chunk.
+/// Number of bytes from the start of a PNG to the end of its first chunk.
 const PNG_HEAD: usize = 33;
 
-/// A contact sheet: no other picture is written over by one.
+/// Recognises a contact sheet. Writing a sheet never overwrites any other picture.
 pub const SHEET: Content =
     Content { name: "a sheet that trireme drew", begins: |head| head.windows(MARK.len()).any(|part| part == MARK) };
 
-/// What the ending of a file's name stands for.
+/// Returns the image format for the ending of a file name.
 ///
 /// # Errors
-/// An ending of neither a PNG nor a JPEG.
+///
+/// Returns an error if the format is neither PNG nor JPEG.
 pub(super) fn format_of(path: &Path) -> Result<ImageFormat, Error> {
     match ImageFormat::from_path(path) {
         Ok(format @ (ImageFormat::Png | ImageFormat::Jpeg)) => Ok(format),
@@ -140,17 +140,17 @@ pub(super) fn format_of(path: &Path) -> Result<ImageFormat, Error> {
     }
 }
 
-/// Writes the picture, whole or not at all.
+/// Encodes the picture and replaces the file atomically.
 pub(super) fn write(path: &Path, picture: &DynamicImage, format: ImageFormat) -> Result<(), Error> {
     Ok(replace::replace(path, &encoded(path, picture, format)?)?)
 }
 
-/// Refuses a name that a sheet cannot have: where nothing can be written, and where a file that is no sheet would be lost.
+/// Returns an error if no file can be written to `path`, or if it holds a file that is not a contact sheet.
 pub(super) fn check_sheet(path: &Path) -> Result<(), Error> {
     overwrite::check(path, &SHEET, &[]).map_err(Error::Usage)
 }
 
-/// Writes a contact sheet with its mark, whole or not at all.
+/// Encodes a contact sheet with its mark and replaces the file atomically.
 pub(super) fn write_sheet(path: &Path, picture: &DynamicImage, format: ImageFormat) -> Result<(), Error> {
     Ok(replace::replace(path, &marked(&encoded(path, picture, format)?, format))?)
 }
@@ -162,11 +162,11 @@ fn encoded(path: &Path, picture: &DynamicImage, format: ImageFormat) -> Result<V
     Ok(file.into_inner())
 }
 
-/// The file with the mark behind its head: in PNG a text chunk after the first chunk, in JPEG a comment after the first segment.
+/// Inserts the mark: a text chunk after the first chunk of a PNG, or a comment after the first segment of a JPEG.
 fn marked(file: &[u8], format: ImageFormat) -> Vec<u8> {
     let (at, mark) = match (format, file) {
         (ImageFormat::Png, _) => (PNG_HEAD, text_chunk()),
-        // SOI, and the segment of JFIF, whose length counts itself
+        // SOI is followed by the JFIF segment. Its length includes the length field.
         (_, [_, _, 0xff, 0xe0, high, low, ..]) => (4 + usize::from(u16::from_be_bytes([*high, *low])), comment()),
         _ => (2, comment()),
     };
@@ -174,7 +174,7 @@ fn marked(file: &[u8], format: ImageFormat) -> Vec<u8> {
     [head, &mark, rest].concat()
 }
 
-/// Length, type, keyword and text, CRC of all but the length.
+/// Builds a PNG chunk: length, type, keyword and text, and a CRC of everything after the length.
 fn text_chunk() -> Vec<u8> {
     let content = [&b"tEXtSoftware\0"[..], MARK].concat();
     let mut crc = Crc::new();
@@ -183,7 +183,7 @@ fn text_chunk() -> Vec<u8> {
     [&length.to_be_bytes()[..], &content, &crc.sum().to_be_bytes()].concat()
 }
 
-/// Marker, length of all that follows it, text.
+/// Builds a JPEG comment: marker, length (including the length field), text.
 fn comment() -> Vec<u8> {
     let length = (2 + MARK.len()) as u16;
     [&[0xff, 0xfe][..], &length.to_be_bytes(), MARK].concat()

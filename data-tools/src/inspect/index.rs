@@ -1,7 +1,7 @@
-//! Makes TFRecords of other programs readable: an index beside each shard and, where there is none, a `dataset.json`.
+//! Makes TFRecords of other programs readable. Writes an index for each shard and a `dataset.json` if there is none.
 //!
-//! Shards are files named `SPLIT-00000-of-01024`, with or without `.tfrecord`, or `SPLIT.tfrecord`, or as TensorFlow Datasets name them;
-//! their records use the keys of TensorFlow's ImageNet scripts, or of TensorFlow Datasets.
+//! Shards are named `SPLIT-00000-of-01024`, with or without `.tfrecord`, or `SPLIT.tfrecord`, or as TensorFlow Datasets
+//! names them. Their records use the keys of TensorFlow's ImageNet scripts or of TensorFlow Datasets.
 
 use super::manifest;
 use super::shard_files::{self, ShardFile};
@@ -18,38 +18,33 @@ use std::path::{Path, PathBuf};
 use std::sync::{Mutex, PoisonError};
 use std::time::{Duration, Instant};
 
-/// What was indexed.
+/// The result of `index`.
 #[derive(Debug, Clone)]
 pub struct Indexed {
-    /// The data set's folder.
     pub dir: PathBuf,
-    /// Shards, each of which has an index now.
+    /// Number of shards. Each of them now has an index.
     pub shards: u64,
-    /// Indexes written: those that were missing or wrong.
+    /// Number of indexes that were missing or wrong and have been written.
     pub written: u64,
-    /// Records found.
     pub records: u64,
-    /// `dataset.json`, as it was or as it was made.
+    /// The existing or new `dataset.json`.
     pub manifest: Manifest,
-    /// True where `dataset.json` was made.
+    /// True if `dataset.json` was written.
     pub made_manifest: bool,
-    /// Notes about the labels.
     pub notes: Vec<String>,
-    /// Time that all threads spent reading and measuring records.
+    /// Time spent reading and measuring records, summed over all threads.
     pub(crate) scanning: Duration,
-    /// Wall-clock time.
     pub elapsed: Duration,
 }
 
-/// How shards are indexed.
+/// Options for indexing.
 pub(crate) struct Indexing<'a> {
-    /// The folder with the list of class names of TensorFlow Datasets, if there is one.
+    /// The folder in which to look for a list of class names.
     pub names: &'a Path,
-    /// Whether the indexes are to be written; else they are there.
+    /// True to write indexes. False if the shards already have them.
     pub write: bool,
-    /// Threads; 0 means one for each core.
+    /// Number of threads. 0 means one per core.
     pub jobs: usize,
-    /// Whether progress is shown.
     pub progress: bool,
     /// The shards. If `None`, they are found by file name.
     pub shards: Option<Vec<ShardFile>>,
@@ -66,12 +61,14 @@ impl<'a> Indexing<'a> {
     }
 }
 
-/// Writes `<shard>.idx` beside each shard in `dir` whose index is missing or wrong and, if there is no `dataset.json`, makes it: classes
-/// up to the highest label, `label_offset` 1 where labels start at 1, names from `image/class/text`, mean and deviation of `train`
-/// measured.
+/// Writes `<shard>.idx` for each shard in `dir` whose index is missing or wrong. Also writes `dataset.json` if there is
+/// none: the classes go up to the highest label, `label_offset` is 1 if labels start at 1, names come from
+/// `image/class/text`, and the mean and standard deviation are measured on `train`.
 ///
 /// # Errors
-/// Returns an error if there are no shards, a shard is missing or a record is damaged. Also returns an error in these cases:
+///
+/// Returns an error if there are no shards, a shard is missing or a record is damaged. Also returns an error in these
+/// cases:
 /// - a label is negative or too large, or records disagree about its name
 /// - `train` lacks a class that another split has
 /// - an existing `dataset.json` has different counts
@@ -84,13 +81,14 @@ pub fn index(dir: &Path) -> Result<Indexed, Error> {
 /// Like [`index`]. `split_map` maps shard names to splits. [`OnBad::Skip`] accepts classes that `train` lacks.
 ///
 /// # Errors
-/// The same as [`index`].
+///
+/// Returns the same errors as [`index`].
 pub fn index_with(dir: &Path, split_map: &[(String, String)], on_bad: OnBad) -> Result<Indexed, Error> {
     let _watch = progress::watch()?;
     index_as(dir, &Indexing { split_map, on_bad, ..Indexing::new(dir) })
 }
 
-/// Like [`index`], as `how` says.
+/// Like [`index`], with the options in `how`.
 pub(crate) fn index_as(dir: &Path, how: &Indexing<'_>) -> Result<Indexed, Error> {
     let started = Instant::now();
     dir::check(dir, "expected a folder with TFRecord shards")?;
@@ -132,7 +130,8 @@ pub(crate) fn index_as(dir: &Path, how: &Indexing<'_>) -> Result<Indexed, Error>
     })
 }
 
-/// Reads every shard; decodes and measures the images of the split `measured`. Adds the threads' time to `spent`.
+/// Reads every shard. Decodes and measures only the images of the split `measured`. Adds the time of all threads to
+/// `spent`.
 fn scan_all(
     dir: &Path,
     shards: &[ShardFile],
@@ -150,7 +149,8 @@ fn scan_all(
     })
 }
 
-/// Writes the indexes that are missing or wrong, and counts them; a folder where none is may be one that cannot be written.
+/// Writes the indexes that are missing or wrong and returns their number. Does not write to a folder with correct
+/// indexes, which may be read-only.
 fn write_indexes(dir: &Path, shards: &[ShardFile], scanned: &[Scanned]) -> Result<u64, Error> {
     let mut written = 0;
     for (shard, scanned) in shards.iter().zip(scanned) {
@@ -163,14 +163,13 @@ fn write_indexes(dir: &Path, shards: &[ShardFile], scanned: &[Scanned]) -> Resul
     Ok(written)
 }
 
-/// The split that mean and deviation are measured on: `train`, else the first.
+/// Returns the split on which the mean and standard deviation are measured: `train`, or the first split.
 fn measured_split(shards: &[ShardFile]) -> Option<&str> {
     let train = shards.iter().find(|s| s.split == "train");
     train.or(shards.first()).map(|s| s.split.as_str())
 }
 
 impl Indexed {
-    /// The result for scripts.
     pub fn to_json(&self) -> serde_json::Value {
         let splits: serde_json::Map<String, serde_json::Value> = self
             .manifest

@@ -1,4 +1,4 @@
-//! A summary of a data set: `dataset.json`, and the first image of each split.
+//! Summarises a data set from `dataset.json` and the first image of each split.
 
 use super::walk::{Position, Walk};
 use crate::error::Error;
@@ -9,52 +9,46 @@ use serde_json::json;
 use std::fmt;
 use std::path::{Path, PathBuf};
 
-/// Class names that are shown to people; further ones are counted.
+/// How many class names the printed summary lists.
 const NAMES_SHOWN: usize = 12;
 
-/// A summary of a data set.
 #[derive(Debug, Clone)]
 pub struct Info {
-    /// Its folder.
     pub dir: PathBuf,
-    /// Its `dataset.json`.
+    /// The content of `dataset.json`.
     pub manifest: Manifest,
-    /// Its splits, `train` first, then by size.
+    /// The splits: `train` first, then by descending size.
     pub splits: Vec<SplitInfo>,
 }
 
-/// A summary of one split.
 #[derive(Debug, Clone, PartialEq, Eq)]
 pub struct SplitInfo {
-    /// Its name.
     pub name: String,
-    /// Images.
+    /// Number of images.
     pub count: u64,
-    /// Shards.
+    /// Number of shards.
     pub shards: u64,
-    /// Bytes of the shards.
+    /// Total size of the shards.
     pub bytes: u64,
-    /// The first image, if there is one.
     pub first: Option<FirstImage>,
-    /// Least height and width, greatest height and width, if `dataset.json` has them.
+    /// The smallest height and width, and the largest height and width, if `dataset.json` has them.
     pub sizes: Option<[[u32; 2]; 2]>,
-    /// Images whose records have entry points, by `dataset.json`.
+    /// Number of images with entry points according to `dataset.json`.
     pub entry_points: u64,
 }
 
-/// Format and shape of an image.
 #[derive(Debug, Clone, PartialEq, Eq)]
 pub struct FirstImage {
-    /// RAW, PNG or JPEG.
     pub format: Format,
-    /// Height, width, channels.
     pub spec: ImageSpec,
 }
 
-/// Summarises the data set in `dir`; reads `dataset.json` and one record of each split.
+/// Summarises the data set in `dir`. Reads `dataset.json` and one record of each split.
 ///
 /// # Errors
-/// No or a broken `dataset.json`; a first shard that is missing or whose first record is damaged.
+///
+/// Returns an error if `dataset.json` is missing or invalid, or if a split's first shard is missing or its first record
+/// is damaged.
 pub fn info(dir: &Path) -> Result<Info, Error> {
     let _watch = progress::watch()?;
     let manifest = Manifest::read(dir)?;
@@ -92,7 +86,6 @@ fn first_image(shard: &Path) -> Result<Option<FirstImage>, Error> {
 }
 
 impl Info {
-    /// The summary for scripts.
     pub fn to_json(&self) -> serde_json::Value {
         let splits: serde_json::Map<String, serde_json::Value> =
             self.splits.iter().map(|s| (s.name.clone(), s.to_json())).collect();
@@ -156,7 +149,7 @@ impl SplitInfo {
         })
     }
 
-    /// A line whose name takes `width` columns.
+    /// Writes the split's line. The name is padded to `width` columns.
     fn write(&self, f: &mut fmt::Formatter<'_>, width: usize) -> fmt::Result {
         let (images, shards) = (text::plural(self.count, "image"), text::plural(self.shards, "shard"));
         write!(f, "  {:width$}  {images} in {shards}, {}", shown(&self.name), text::bytes(self.bytes))?;

@@ -1,4 +1,4 @@
-//! `dataset.json` of shards that were scanned: made from them, or compared with them.
+//! Makes a `dataset.json` from scanned shards, or compares an existing one with them.
 
 use std::collections::BTreeMap;
 use std::io;
@@ -15,10 +15,10 @@ use crate::options::OnBad;
 use crate::splits::TRAIN;
 use crate::text;
 
-/// A highest label above this is no class.
+/// A higher label is assumed not to be a class.
 const MAX_CLASSES: i64 = 1 << 20;
 
-/// The manifest of the shards: splits, classes, mean and deviation.
+/// Makes the manifest from the scanned shards: splits, classes, mean and standard deviation.
 pub(super) fn make(
     dir: &Path,
     shards: &[ShardFile],
@@ -40,7 +40,8 @@ pub(super) fn make(
     Ok(Manifest { version: VERSION, multi_label: false, classes, label_offset, mean, std, splits })
 }
 
-/// Refuses records of none or several labels: which classes there are, only their own `dataset.json` says.
+/// Returns an error if a record has zero or several labels. In this case only the original `dataset.json` can tell
+/// which classes exist.
 fn one_label(dir: &Path, shards: &[ShardFile], scanned: &[Scanned]) -> Result<(), Error> {
     let several = shards.iter().zip(scanned).find_map(|(shard, scanned)| Some((shard, scanned.several?)));
     let Some((shard, Position { record, offset })) = several else { return Ok(()) };
@@ -72,14 +73,14 @@ pub(super) fn class_names(dir: &Path) -> Result<Option<NameList>, Error> {
         let (number, name) = line.split_once(':')?;
         (number.trim().parse() == Ok(at)).then(|| name.trim().to_string())
     });
-    // a `labels.txt` in any other format is unrelated
+    // A `labels.txt` in any other format is unrelated.
     Ok(numbered
         .collect::<Option<Vec<String>>>()
         .filter(|names| !names.is_empty())
         .map(|names| NameList { file: "labels.txt", names }))
 }
 
-/// Class names and label offset from all labels seen, and from a list of names.
+/// Determines class names and label offset from all labels in the shards and from a list of names, if there is one.
 fn make_classes(
     dir: &Path,
     shards: &[ShardFile],
@@ -122,7 +123,8 @@ fn make_classes(
     let texts: Vec<String> = texts.collect();
     let mut counts: BTreeMap<&str, usize> = BTreeMap::new();
     texts.iter().for_each(|text| *counts.entry(text).or_default() += 1);
-    // classes with equal names (ImageNet has two `crane` classes) get their synset or label as a suffix
+    // Classes with equal names (ImageNet has two `crane` classes) get their synset as a prefix or their label as a
+    // suffix.
     let classes =
         (offset..).zip(&texts).map(|(label, text)| match named(label).map_or("", |name| name.synset.as_str()) {
             _ if counts[text.as_str()] == 1 => text.clone(),
@@ -157,7 +159,7 @@ fn names_by_label<'a>(
                 match first {
                     None => *first = Some((shard, name.clone())),
                     Some((_, first)) if first.is_same(&name.text, &name.synset) => {
-                        // merge both records, because either may lack a field
+                        // Merge both records, because either may lack a field.
                         let fill = |own: &mut String, other: &String| {
                             if own.is_empty() {
                                 own.clone_from(other)
@@ -231,7 +233,7 @@ pub(super) fn unseen(
     Ok(notes)
 }
 
-/// Refuses a `dataset.json` whose counts differ from those of the scanned shards.
+/// Returns an error if the counts in `dataset.json` differ from the scanned shards.
 pub(super) fn compare(dir: &Path, manifest: &Manifest, scanned: &[Scanned]) -> Result<(), Error> {
     let listed = manifest.splits.values().flat_map(|s| &s.shards);
     for (listed, found) in listed.zip(scanned) {
@@ -250,8 +252,8 @@ pub(super) fn compare(dir: &Path, manifest: &Manifest, scanned: &[Scanned]) -> R
     Ok(())
 }
 
-/// The classes of a record, ascending and without doubles: one, unless images may have several. The error names the labels that are
-/// expected.
+/// Returns the classes of a record in ascending order without duplicates. Without multi-label there is exactly one. The
+/// error states the valid labels.
 pub(super) fn classes(example: &Example<'_>, manifest: &Manifest) -> Result<Vec<usize>, String> {
     if !example.labels.is_list() {
         return Ok(vec![class(example.label, manifest)?]);
@@ -294,7 +296,7 @@ fn without_synset(class: &str) -> &str {
     class.split_once(' ').filter(|(id, _)| is_id(id)).map_or(class, |(_, name)| name)
 }
 
-/// The class of a stored label.
+/// Converts a stored label to a class index.
 fn class(label: i64, manifest: &Manifest) -> Result<usize, String> {
     let first = i128::from(manifest.label_offset);
     let end = first + manifest.classes.len() as i128;

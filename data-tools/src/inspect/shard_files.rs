@@ -1,4 +1,5 @@
-//! The shards of a folder, as listed in `dataset.json` or found by their names, and their indexes, read without trust.
+//! Finds the shards of a folder, either listed in `dataset.json` or by their names, and reads their indexes without
+//! trusting them.
 
 use std::collections::BTreeMap;
 use std::path::Path;
@@ -12,20 +13,19 @@ use super::walk::Position;
 use crate::error::Error;
 use crate::splits::{Assign, Names, Unknown};
 
-/// A shard by its name.
+/// A shard that is identified by its file name.
 #[derive(Debug, Clone, PartialEq, Eq)]
 pub(crate) struct ShardFile {
     /// The split's name. During the search, the common part in the shards' names.
     pub split: String,
-    /// Its number in the split, from 0.
+    /// Index of the shard in the split.
     pub number: u64,
-    /// Shards of the split.
+    /// Number of shards in the split.
     pub of: u64,
-    /// File name.
     pub file: String,
 }
 
-/// The shards that `dataset.json` lists, in its order.
+/// Returns the shards that `dataset.json` lists, in its order.
 pub(super) fn listed(manifest: &Manifest) -> Vec<ShardFile> {
     let each = manifest.splits.iter().flat_map(|(name, split)| {
         let of = split.shards.len() as u64;
@@ -45,7 +45,7 @@ pub(crate) fn discover(dir: &Path, map: &[(String, String)]) -> Result<Vec<Shard
     let mut shards = Vec::new();
     for entry in fs::read_dir(dir).map_err(failed)? {
         let entry = entry.map_err(failed)?;
-        // A name that is not Unicode cannot match.
+        // A name that is not valid Unicode cannot match.
         let name = entry.file_name();
         shards.extend(name.to_str().and_then(parse_name));
     }
@@ -72,7 +72,7 @@ fn assign(dir: &Path, shards: Vec<ShardFile>, map: &[(String, String)]) -> Resul
     for (split, set) in splits.into_iter().zip(&sets) {
         let Some(split) = split else { continue };
         let all = found.entry(split.clone()).or_default();
-        // a set with `-of-N` names is complete, but there may be any number of other files
+        // A set with `-of-N` in its names is complete by itself. Files without numbers can be combined freely.
         if let Some(first) = all.first().filter(|first| first.of > 1 || set[0].of > 1) {
             let (a, b, name) = (&first.file, &set[0].file, &set[0].split);
             let what = format!(
@@ -119,7 +119,7 @@ fn parse_name(file: &str) -> Option<ShardFile> {
     (!split.is_empty()).then(|| ShardFile { split, number, of, file: file.to_string() })
 }
 
-/// Refuses a split with a shard missing or twice; `split` is sorted by (of, number).
+/// Returns an error if a shard is missing or exists twice. `split` must be sorted by (of, number).
 fn check_complete(dir: &Path, split: &[ShardFile]) -> Result<(), Error> {
     let (first, of) = (&split[0], split[0].of);
     if let Some(other) = split.iter().find(|s| s.of != of) {
@@ -150,11 +150,11 @@ fn check_complete(dir: &Path, split: &[ShardFile]) -> Result<(), Error> {
     }
 }
 
-/// Offset and size with framing of each record, as the index has them.
+/// The index of a shard: offset and size of each record, including the framing.
 pub(super) struct ShardIndex(Vec<(u64, u64)>);
 
 impl ShardIndex {
-    /// Reads the index of `shard`; the error completes "its index ...".
+    /// Reads the index of `shard`. The error text completes "its index ...".
     pub fn read(shard: &Path) -> Result<Self, String> {
         let most = shard.metadata().map_or(0, |meta| meta.len() / OVERHEAD);
         match regular::read_to_string(&index_path(shard)) {
@@ -164,18 +164,18 @@ impl ShardIndex {
         }
     }
 
-    /// The first record behind `offset` that starts inside a shard of `length` bytes.
+    /// Returns the first record that starts after `offset` and within a shard of `length` bytes.
     pub fn next(&self, offset: u64, length: u64) -> Option<Position> {
         let record = self.0.iter().position(|entry| entry.0 > offset && entry.0 < length)?;
         Some(Position { record: record as u64, offset: self.0[record].0 })
     }
 
-    /// Whether a record at `offset` ends a shard of `length` bytes.
+    /// Returns true if the record at `offset` ends exactly at `length`.
     pub fn is_last(&self, offset: u64, length: u64) -> bool {
         self.0.iter().any(|entry| entry.0 == offset && entry.0.checked_add(entry.1) == Some(length))
     }
 
-    /// How the index differs from the records of the shard, if it does.
+    /// Describes how the index differs from the shard's records. Returns `None` if they are equal.
     pub fn difference(&self, records: &[(u64, u64)]) -> Option<String> {
         if self.0 == records {
             return None;
@@ -193,8 +193,8 @@ impl ShardIndex {
     }
 }
 
-/// The first entries of an index and one more, or the number of the first malformed line. A short shard has few records, however many lines
-/// its index has.
+/// Parses at most `first` + 1 lines of an index, or returns the number of the first malformed line. The limit protects
+/// against an index with far more lines than the shard can have records.
 fn parse(text: &str, first: u64) -> Result<Vec<(u64, u64)>, usize> {
     let entry = |line: &str| {
         let (offset, size) = line.split_once(' ')?;

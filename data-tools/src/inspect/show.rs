@@ -1,4 +1,4 @@
-//! A contact sheet of a split: pictures as stored, or as a network will see them after given transforms, with their classes.
+//! Draws a contact sheet of a split: pictures with their classes, as stored or as a network sees them after transforms.
 
 mod picture;
 mod sheet;
@@ -19,18 +19,17 @@ use sheet::{MOST_CELLS, columns};
 
 pub use sheet::{ContactSheet, matrix};
 
-/// The content of a sheet.
 #[derive(Debug, Clone)]
 pub struct ShowOptions {
-    /// Split; empty for `train`, or the only one.
+    /// The split. If empty, the only split of the data set, or `train`.
     pub split: String,
-    /// Samples, evenly spread over the split.
+    /// Number of samples, evenly spread over the split.
     pub count: u64,
-    /// Transforms as a recipe's `[augment]` lists them; without any, pictures are shown as stored.
+    /// Transforms as in a recipe's `[augment]` section. If empty, pictures are shown as stored.
     pub transforms: Vec<String>,
-    /// Times that each sample is shown, side by side, with the draws of epochs 0, 1, ...
+    /// How often each sample is shown, next to each other, with the random draws of epochs 0, 1, ...
     pub epochs: u32,
-    /// Seed of the random draws, as a recipe's.
+    /// Seed of the random draws, as in a recipe.
     pub seed: u64,
 }
 
@@ -40,29 +39,30 @@ impl Default for ShowOptions {
     }
 }
 
-/// A sheet that was written.
+/// The result of `show`.
 #[derive(Debug, Clone)]
 pub struct Shown {
-    /// The picture file.
     pub path: PathBuf,
-    /// Its columns and rows of pixels.
+    /// Width and height in pixels.
     pub size: (u32, u32),
-    /// The split.
     pub split: String,
-    /// Samples shown, by their number in the split.
+    /// Indices of the samples in the split.
     pub samples: Vec<u64>,
-    /// The transforms in full.
+    /// The transforms with all arguments.
     pub transforms: Vec<String>,
 }
 
-/// Writes a contact sheet of the data set in `dir` to `out`, a PNG or, by its ending, a JPEG file, whole or not at all.
+/// Writes a contact sheet of the data set in `dir` to `out`, as PNG or JPEG depending on the file name. The file is
+/// replaced atomically.
 ///
-/// Sample numbers are training's, so a sample looks here as in epoch e of a recipe with the same seed and transforms.
-/// Normalised values are scaled back to 0 to 255 and clipped.
+/// Random draws use the same sample numbers as training, so a sample looks as in epoch e of a recipe with the same seed
+/// and transforms. Normalised values are scaled back to 0 to 255 and clipped.
 ///
 /// # Errors
-/// Another ending; no such split or transform; a record that is damaged or cannot be decoded; images of neither 1 nor 3 channels;
-/// nothing or too much to show; a file that is there and is no sheet, or cannot be written.
+///
+/// Returns an error if the file name has a different ending, the split or a transform does not exist, a record is
+/// damaged or cannot be decoded, or an image has neither 1 nor 3 channels. Also returns an error if there is nothing or
+/// too much to show, or if the output exists and is not a contact sheet, or cannot be written.
 pub fn show(dir: &Path, out: &Path, options: &ShowOptions) -> Result<Shown, Error> {
     let _watch = progress::watch()?;
     let format = extract::format_of(out)?;
@@ -99,7 +99,6 @@ fn check_cells(dir: &Path, split: &str, cells: u64) -> Result<(), Error> {
 }
 
 impl Shown {
-    /// The result for scripts.
     pub fn to_json(&self) -> serde_json::Value {
         json!({
             "path": self.path.display().to_string(),

@@ -1,4 +1,5 @@
-//! Measures one split: mean and deviation of its pixels, sizes and aspect ratios, images of each class.
+//! Measures a split: the mean and standard deviation of its pixels, sizes and aspect ratios, and the number of images
+//! per class.
 
 use std::fmt;
 use std::path::{Path, PathBuf};
@@ -18,52 +19,49 @@ use crate::image::pixels::Pixels;
 use crate::progress::{Counter, Progress};
 use crate::{pool, progress, text};
 
-/// Measures of a split.
+/// The result of `stats`.
 #[derive(Debug, Clone)]
 pub struct Stats {
-    /// The data set's folder.
     pub dir: PathBuf,
-    /// The split.
     pub split: String,
-    /// Images measured.
+    /// Number of measured images.
     pub count: u64,
-    /// Mean of pixel/255 per channel.
+    /// Mean of `value / 255` per channel.
     pub mean: Vec<f64>,
-    /// Population standard deviation of pixel/255 per channel.
+    /// Population standard deviation of `value / 255` per channel.
     pub std: Vec<f64>,
-    /// Heights, widths, aspect ratios.
     pub sizes: Sizes,
-    /// Name and number of images of each class, in the order of the labels.
+    /// Name of each class and number of its images, in label order.
     pub classes: Vec<(String, u64)>,
-    /// Labels that the images have together, and images without one, where images may have several.
+    /// Label counts of a multi-label data set.
     pub several: Option<SeveralLabels>,
-    /// Records left out because they are bad.
+    /// Number of unusable records, which are left out.
     pub skipped: u64,
-    /// What is wrong with them: the first thousand of each shard.
+    /// The faults of unusable records. At most the first thousand of each shard.
     pub bad: Vec<Bad>,
-    /// Wall-clock time.
     pub elapsed: Duration,
 }
 
-/// Labels of a split whose images may have several.
+/// Label counts of a split whose images may have several labels.
 #[derive(Debug, Clone, Copy, PartialEq, Eq)]
 pub struct SeveralLabels {
-    /// Of all images together.
+    /// Total number of labels.
     pub labels: u64,
-    /// Images without one.
+    /// Number of images without labels.
     pub without: u64,
 }
 
-/// Measures the split named `split` of the data set in `dir` on `jobs` threads (0: one for each
-/// core).
+/// Measures the split `split` of the data set in `dir` on `jobs` threads (0 means one per core).
 ///
-/// The sums are exact integers, so the result is the same for any number of threads. PNG and JPEG are decoded whole; memory
-/// does not grow with the number of images. A record that is damaged, cannot be decoded or has no valid label is named and
-/// skipped.
+/// The sums are exact integers, so the result does not depend on the number of threads. PNG and JPEG files are decoded
+/// at full size. Memory use does not grow with the number of images. Records that are damaged, cannot be decoded or
+/// have no valid label are reported and skipped.
 ///
 /// # Errors
-/// No such split; a shard that is missing or cannot be read; counts other than in `dataset.json`; images of different numbers
-/// of channels (grey ones among coloured ones count as coloured).
+///
+/// Returns an error if the split does not exist, a shard is missing or cannot be read, the counts differ from
+/// `dataset.json`, or images have different numbers of channels. Grey images next to colour images are allowed and
+/// count as colour.
 pub fn stats(dir: &Path, split: &str, jobs: usize) -> Result<Stats, Error> {
     let _watch = progress::watch()?;
     let started = Instant::now();
@@ -108,11 +106,13 @@ fn find<'a>(dir: &Path, manifest: &'a Manifest, split: &str) -> Result<&'a Split
 }
 
 impl Stats {
-    /// Puts the mean and deviation into `dataset.json`, and on how many images they were measured if not on all.
+    /// Writes the mean and standard deviation to `dataset.json`, together with the number of measured images if it is
+    /// not all of them.
     ///
     /// # Errors
-    /// A split other than `train` where there is a `train`, which `dataset.json` describes; no image that could be measured; a
-    /// file that cannot be written.
+    ///
+    /// Returns an error if this is not `train` although the data set has a `train` split, if no image could be
+    /// measured, or if the file cannot be written.
     pub fn write(&self) -> Result<(), Error> {
         if self.count == 0 {
             let what = format!("split `{}` has no image that could be measured", self.split);
@@ -128,14 +128,13 @@ impl Stats {
         }
         manifest.mean.clone_from(&self.mean);
         manifest.std.clone_from(&self.std);
-        // of any other split they say nothing
+        // The new values were not measured on any other split.
         for (name, split) in &mut manifest.splits {
             split.measured = Some(self.count).filter(|&count| *name == self.split && count < split.count);
         }
         Ok(manifest.write(&self.dir)?)
     }
 
-    /// The measures for scripts.
     pub fn to_json(&self) -> serde_json::Value {
         let classes: Vec<_> = self.classes.iter().map(|(name, count)| json!({"name": name, "count": count})).collect();
         let mut object = json!({
@@ -159,7 +158,7 @@ impl Stats {
 }
 
 impl Stats {
-    /// A line with a bar for each class.
+    /// Writes a line with a bar for each class.
     fn write_classes(&self, f: &mut fmt::Formatter<'_>) -> fmt::Result {
         let names: Vec<_> = self.classes.iter().map(|(name, _)| shown(name)).collect();
         let width = names.iter().map(|name| name.chars().count()).max().unwrap_or(0);
@@ -200,38 +199,39 @@ impl fmt::Display for Stats {
     }
 }
 
-/// Bad records of a shard that are kept by name; further ones are only counted, so that memory stays small.
+/// How many faults of a shard are kept. Further ones are only counted, so that memory stays small.
 const NAMED: usize = 1000;
 
-/// Measures of some images.
+/// Statistics of a set of images.
 #[derive(Debug, Default)]
 pub(super) struct Measured {
     pub images: u64,
-    /// Sums over grey images.
+    /// Pixel sums of grey images.
     grey: Moments,
-    /// Sums over images with more channels.
+    /// Pixel sums of images with more channels.
     colour: Moments,
-    /// Images of each class.
+    /// Number of images per class.
     pub counts: Vec<u64>,
-    /// Images of no class.
+    /// Number of images without a class.
     pub unlabelled: u64,
     pub sizes: Sizes,
-    /// Records without a usable image.
+    /// Number of unusable records.
     pub skipped: u64,
     pub bad: Vec<Bad>,
 }
 
 impl Measured {
-    /// Measures of no images, with a count for each class.
+    /// Creates empty statistics with a counter for each class.
     pub fn new(classes: usize) -> Self {
         Self { counts: vec![0; classes], ..Self::default() }
     }
 
-    /// Measures `shard` of the data set in `dir`.
+    /// Measures a shard of the data set in `dir`.
     ///
     /// # Errors
-    /// A shard that cannot be opened or read, or that holds another number of records than in `dataset.json`; faults of single
-    /// records are noted.
+    ///
+    /// Returns an error if the shard cannot be read or has a different number of records than in `dataset.json`. Faults
+    /// of single records are only collected.
     pub fn shard(
         dir: &Path,
         shard: &ShardManifest,
@@ -265,8 +265,9 @@ impl Measured {
         ))
     }
 
-    /// Continues behind the record `at`, whose length cannot be trusted, and counts the records that it hides; returns the
-    /// number of records up to there. Without an index it hides all that follow, which is added to `fault`.
+    /// Continues after the record `at`, whose length cannot be trusted. The index gives the next record, and records in
+    /// between count as skipped. Without a usable index, all following records count as skipped, and `fault` mentions
+    /// them. Returns the number of records handled so far.
     fn resume(
         &mut self,
         path: &Path,
@@ -317,7 +318,7 @@ impl Measured {
         Ok(())
     }
 
-    /// Adds the measures of another shard; the error says how their images differ.
+    /// Adds the statistics of another shard. The error says how their images differ.
     pub fn merge(&mut self, other: Self) -> Result<(), String> {
         self.grey.merge(&other.grey)?;
         self.colour.merge(&other.colour)?;
@@ -332,13 +333,14 @@ impl Measured {
         Ok(())
     }
 
-    /// Mean and deviation per channel. Grey images among coloured ones count as colours, as in training.
+    /// Returns the mean and standard deviation per channel. As in training, grey images count as colour images if there
+    /// are any colour images.
     pub fn finish(&self) -> (Vec<f64>, Vec<f64>) {
         match self.colour.channels() {
             0 => self.grey.finish(),
             channels => {
                 let mut all = self.grey.repeated(channels);
-                // Both have so many channels, or none.
+                // Cannot fail: both have the same number of channels, or `all` has none.
                 match all.merge(&self.colour) {
                     Ok(()) => all.finish(),
                     Err(_) => self.colour.finish(),

@@ -1,5 +1,5 @@
-//! Checks a whole data set and names every fault: checksums, lengths, counts, labels, images, indexes. An image is good
-//! if training can decode all of it.
+//! Checks a whole data set and reports every fault in checksums, lengths, counts, labels, images and indexes. An image
+//! is good if training can decode all of it.
 
 use std::collections::{BTreeMap, BTreeSet};
 use std::fmt;
@@ -20,34 +20,33 @@ use crate::progress::{Counter, Progress};
 use crate::splits::TRAIN;
 use crate::{pool, progress, text};
 
-/// What a verification has found.
+/// The result of `verify`.
 #[derive(Debug, Clone)]
 pub struct Report {
-    /// The data set's folder.
     pub dir: PathBuf,
-    /// Records checked, good and bad.
+    /// Number of good and bad records checked.
     pub checked: u64,
-    /// Shards checked.
+    /// Number of shards checked.
     pub shards: u64,
-    /// Bytes of the shards.
+    /// Total size of the shards.
     pub bytes: u64,
-    /// Every fault, in the order of splits, shards and records.
+    /// All faults in the order of splits, shards and records.
     pub bad: Vec<Bad>,
-    /// Pictures that an earlier split has too, of each the nearest; they are no faults.
+    /// Images that also occur in an earlier split, each with its nearest original. They do not count as faults.
     pub copies: Vec<NearCopy>,
-    /// The names of the first of them.
+    /// The names of the first near copies.
     pub examples: Vec<CopyNames>,
-    /// Wall-clock time.
     pub elapsed: Duration,
 }
 
-/// Checks every record of the data set in `dir` on `jobs` threads (0: one for each core) and continues behind faults.
+/// Checks every record of the data set in `dir` on `jobs` threads (0 means one per core). Continues after faults.
 ///
-/// A record whose length cannot be trusted hides the next ones: then the check continues where the index, if there is one,
-/// has the next record.
+/// If the length of a record cannot be trusted, the position of the following records is unknown. The check then
+/// continues at the next record of the index, if there is one.
 ///
 /// # Errors
-/// Only where there is no `dataset.json` that can be read; every other fault is in the report.
+///
+/// Returns an error only if `dataset.json` cannot be read. All other faults are in the report.
 pub fn verify(dir: &Path, jobs: usize) -> Result<Report, Error> {
     let _watch = progress::watch()?;
     let started = Instant::now();
@@ -76,7 +75,8 @@ pub fn verify(dir: &Path, jobs: usize) -> Result<Report, Error> {
     Ok(Report { dir, checked, shards, bytes, bad, copies, examples, elapsed: started.elapsed() })
 }
 
-/// What training would accept, and which is hardly meant: no split, and classes that cannot be told apart by their names.
+/// Finds faults that training would accept but that are probably mistakes: no splits, and classes without a name or
+/// with the same name.
 fn of_the_manifest(manifest: &Manifest) -> Vec<Bad> {
     let mut bad = Vec::new();
     let mut fault = |what: String| bad.push(Bad::shard(MANIFEST, what));
@@ -128,7 +128,7 @@ fn unseen(
     bad
 }
 
-/// A shard listed twice would count its samples twice.
+/// Finds shards that are listed twice. Training would use their samples twice.
 fn listed_twice(shards: &[(&ShardManifest, &SplitManifest)]) -> Vec<Bad> {
     let mut seen = BTreeSet::new();
     let again = shards.iter().filter(|(s, _)| !seen.insert(s.file.as_str()));
@@ -136,12 +136,11 @@ fn listed_twice(shards: &[(&ShardManifest, &SplitManifest)]) -> Vec<Bad> {
 }
 
 impl Report {
-    /// True where no fault was found.
+    /// Returns true if no fault was found.
     pub fn is_ok(&self) -> bool {
         self.bad.is_empty()
     }
 
-    /// The report for scripts.
     pub fn to_json(&self) -> serde_json::Value {
         let bad: Vec<_> = self.bad.iter().map(Bad::to_json).collect();
         json!({
@@ -157,7 +156,7 @@ impl Report {
     }
 }
 
-/// A line for each fault, then a summary, and a line for each pair of splits that share pictures.
+/// Writes a line for each fault, then a summary, and a line for each pair of splits that share images.
 impl fmt::Display for Report {
     fn fmt(&self, f: &mut fmt::Formatter<'_>) -> fmt::Result {
         for bad in &self.bad {
@@ -180,28 +179,28 @@ impl fmt::Display for Report {
     }
 }
 
-/// What the check of a shard finds.
+/// The check of one shard and its results.
 pub(super) struct Check<'a> {
     path: PathBuf,
-    /// The shard by `dataset.json`.
+    /// The shard's entry in `dataset.json`.
     expected: &'a ShardManifest,
-    /// Its split.
+    /// The entry of its split in `dataset.json`.
     split: &'a SplitManifest,
     manifest: &'a Manifest,
-    /// Records, good and bad.
+    /// Number of records, including bad ones.
     pub checked: u64,
-    /// Bytes of the shard.
+    /// Size of the shard.
     pub bytes: u64,
     pub bad: Vec<Bad>,
-    /// For each class, the record count and the position where it first occurs.
+    /// For each class, the number of records and the position of the first one.
     pub classes: BTreeMap<usize, (u64, Position)>,
-    /// Its good pictures, if they are to be compared.
+    /// Its good images, or `None` if images are not compared.
     pub pictures: Option<Vec<Picture>>,
 }
 
 impl<'a> Check<'a> {
-    /// Checks the shard `expected` of a split of the data set in `dir`; a shard that cannot be read is a fault too. Keeps what is needed to
-    /// compare its pictures with others if there is more than one split.
+    /// Checks a shard of the data set in `dir`. A shard that cannot be read counts as a fault. If there is more than
+    /// one split, the images are kept for comparison.
     pub fn run(
         dir: &Path,
         (expected, split): (&'a ShardManifest, &'a SplitManifest),
@@ -246,7 +245,8 @@ impl<'a> Check<'a> {
         Ok(())
     }
 
-    /// Checks the records; returns offset and size of all of them, if every length could be trusted.
+    /// Checks the records. Returns offset and size of all of them, or `None` if the length of a record could not be
+    /// trusted.
     fn records(
         &mut self,
         walk: &mut Walk,
@@ -273,7 +273,7 @@ impl<'a> Check<'a> {
         Ok(complete.then_some(entries))
     }
 
-    /// Continues behind a record of unknown length, at the next position of the index.
+    /// Continues after a record of unknown length, at the next position in the index.
     fn resume(&mut self, walk: &mut Walk, index: Option<&ShardIndex>, at: Position) -> Result<(), Error> {
         let length = walk.length();
         if let Some(next) = index.and_then(|index| index.next(at.offset, length)) {
@@ -297,7 +297,7 @@ impl<'a> Check<'a> {
         }
     }
 
-    /// Notes a fault of the shard as a whole.
+    /// Adds a fault of the shard as a whole.
     fn fault(&mut self, what: String) {
         self.bad.push(Bad::shard(&self.expected.file, what));
     }
@@ -324,8 +324,8 @@ fn check_record(
     Ok(classes)
 }
 
-/// Whether an image, as its file holds it, has the size that all images of its split have by `dataset.json`, or one between the least and
-/// the largest.
+/// Returns an error if the stored image does not have the size, or is outside the range of sizes, that `dataset.json`
+/// states for its split.
 fn check_size(example: &Example<'_>, split: &SplitManifest) -> Result<(), String> {
     let spec = decode::spec_as(example, decode::Exif::Ignored).map_err(|fault| fault.to_string())?;
     let got = [spec.height, spec.width];
@@ -346,31 +346,26 @@ fn check_size(example: &Example<'_>, split: &SplitManifest) -> Result<(), String
     }
 }
 
-/// One fault.
+/// A fault of a shard or record.
 #[derive(Debug, Clone, PartialEq, Eq)]
 pub struct Bad {
-    /// The shard's file name.
+    /// File name of the shard.
     pub shard: String,
-    /// Number of the record in its shard, from 0; `None` where the shard as a whole is at fault.
+    /// Index of the record in its shard. `None` if the fault concerns the whole shard.
     pub record: Option<u64>,
-    /// Byte offset of the record.
     pub offset: Option<u64>,
-    /// What is wrong.
     pub what: String,
 }
 
 impl Bad {
-    /// A fault of a whole shard.
     pub(super) fn shard(shard: &str, what: String) -> Self {
         Bad { shard: shard.to_string(), record: None, offset: None, what }
     }
 
-    /// A fault of one record.
     pub(super) fn record(shard: &str, at: Position, what: String) -> Self {
         Bad { shard: shard.to_string(), record: Some(at.record), offset: Some(at.offset), what }
     }
 
-    /// The fault for scripts.
     pub fn to_json(&self) -> serde_json::Value {
         json!({"shard": self.shard, "record": self.record, "offset": self.offset, "what": self.what})
     }

@@ -1,7 +1,8 @@
-//! Reads a shard record by record as a stream, with one reused buffer. One way continues behind faults, the other stops at the first.
+//! Reads a shard record by record as a stream with one reused buffer. A [`Walk`] can continue after faults, and
+//! [`scan`] stops at the first one.
 //!
-//! Training reads shards through `loaders`, which trusts the index and stops at the first fault; this is for the tools that
-//! make the index or look for every fault.
+//! Training reads shards through `loaders`, which relies on the index and stops at the first fault. This module is for
+//! tools that write the index or look for every fault.
 
 use std::collections::BTreeMap;
 use std::fs::File;
@@ -17,19 +18,19 @@ use crate::image::moments::Moments;
 use crate::image::pixels::Pixels;
 use crate::progress::Counter;
 
-/// Bytes before a payload: its length and the checksum of that.
+/// Bytes before a payload: its length and the checksum of the length.
 const HEADER: usize = 12;
 
-/// Where a record starts.
+/// The position of a record in its shard.
 #[derive(Debug, Clone, Copy, PartialEq, Eq)]
 pub(super) struct Position {
-    /// Its number in the shard, from 0.
+    /// Index of the record.
     pub record: u64,
-    /// Its byte offset in the shard.
+    /// Byte offset of the record.
     pub offset: u64,
 }
 
-/// A shard that is read from record to record.
+/// Reads a shard from record to record.
 pub(super) struct Walk {
     path: PathBuf,
     file: BufReader<File>,
@@ -38,20 +39,18 @@ pub(super) struct Walk {
     buffer: Vec<u8>,
 }
 
-/// One record.
 pub(super) struct Found<'a> {
     pub at: Position,
-    /// Its size with the framing.
+    /// Size with framing.
     pub size: u64,
-    /// Its bytes, or what is wrong with them.
+    /// The payload, or the record's fault.
     pub payload: Result<&'a [u8], RecordFault>,
-    /// True where the length cannot be trusted: then the walk ends here, unless [`Walk::resume`] is given the start
-    /// of the next record.
+    /// True if the length cannot be trusted. The walk then ends, unless [`Walk::resume`] is called with the position of
+    /// the next record.
     pub bad_length: bool,
 }
 
 impl Walk {
-    /// Opens a shard at its first record.
     pub fn open(path: &Path) -> Result<Self, Error> {
         let file = regular::open(path).map_err(|e| match e.kind() {
             ErrorKind::NotFound => Error::Missing {
@@ -79,12 +78,13 @@ impl Walk {
         })
     }
 
-    /// Bytes of the shard.
+    /// Returns the size of the shard in bytes.
     pub fn length(&self) -> u64 {
         self.length
     }
 
-    /// The next record; `None` at the end of the shard, and behind a record whose length cannot be trusted.
+    /// Returns the next record. Returns `None` at the end of the shard or after a record whose length cannot be
+    /// trusted.
     pub fn step(&mut self) -> Result<Option<Found<'_>>, Error> {
         let at = self.next;
         let have = self.length.saturating_sub(at.offset);
@@ -101,14 +101,13 @@ impl Walk {
         Ok(Some(Found { at, size, payload, bad_length: false }))
     }
 
-    /// Continues at `next`.
     pub fn resume(&mut self, next: Position) -> Result<(), Error> {
         self.file.seek(SeekFrom::Start(next.offset)).map_err(|e| Error::io("read", &self.path, e))?;
         self.next = next;
         Ok(())
     }
 
-    /// Size with framing of the next record, of which at most `have` bytes are there.
+    /// Reads the next record's size with framing. `have` is the number of bytes left in the shard.
     fn read_size(&mut self, have: u64) -> Result<Result<u64, RecordFault>, Error> {
         if have < OVERHEAD {
             return Ok(Err(RecordFault::Truncated { need: OVERHEAD, have }));
@@ -143,25 +142,25 @@ impl Walk {
     }
 }
 
-/// The most classes of a shard.
+/// The highest number of different labels in a shard.
 const MOST_LABELS: usize = 1 << 20;
 
-/// What a shard holds.
+/// The content of a scanned shard.
 #[derive(Debug, Default)]
 pub(super) struct Scanned {
-    /// Offset and size with framing of each record.
+    /// Offset and size of each record, including the framing.
     pub entries: Vec<(u64, u64)>,
-    /// Bytes of the shard.
+    /// Size of the shard.
     pub bytes: u64,
-    /// Every stored label.
+    /// All stored labels.
     pub labels: BTreeMap<i64, Seen>,
-    /// The first record of none or several labels.
+    /// The first record with zero or several labels.
     pub several: Option<Position>,
-    /// Sums over the pixels, if they were measured.
+    /// Pixel sums. Empty if images were not measured.
     pub moments: Moments,
 }
 
-/// What the records of one label say.
+/// The records of one label.
 #[derive(Debug, Clone, PartialEq, Eq)]
 pub(super) struct Seen {
     /// The first of them.
@@ -194,7 +193,7 @@ impl Named {
     }
 }
 
-/// Scans the shard at `path`; decodes and measures the images if `pixels`.
+/// Scans the shard at `path`. Also decodes and measures its images if `pixels` is true.
 pub(super) fn scan(path: &Path, pixels: bool, counter: &mut Counter<'_>) -> Result<Scanned, Error> {
     let mut walk = Walk::open(path)?;
     let mut scanned = Scanned { bytes: walk.length(), ..Scanned::default() };

@@ -1,9 +1,10 @@
-//! Images whose labels are in a file: a CSV or TSV table, or a folder of images with a table or a JSON file beside it.
+//! Images with labels in a file: a table (CSV or TSV), or a folder of images with a table or JSON file.
 //!
-//! A table of images: CSV or TSV with a path, a label and, if you like, a split on each line. Paths are relative to the table's folder.
+//! Each line of a table has a path, a label and optionally a split. Paths are relative to the table's folder.
 //!
-//! A header names the columns (`path`, `label`, `split` and usual other words for them); without one the first two or three columns count.
-//! A column `labels`, or a separator in the options, means that images may have several labels, or none.
+//! A header names the columns: `path`, `label`, `split` or common alternatives. Without a header, the first two or
+//! three columns are used. If the column is named `labels`, or if the options set a separator, an image may have any
+//! number of labels.
 
 use std::collections::BTreeSet;
 use std::path::Path;
@@ -19,7 +20,6 @@ use crate::error::Error;
 use crate::options::ConvertOptions;
 use crate::{splits, text};
 
-/// A table.
 pub(super) const CSV: Kind = Kind {
     name: "csv",
     about: "a table (CSV or TSV) of image files: columns path, label or labels and, if you like, split",
@@ -31,7 +31,7 @@ const CURE: &str = "paths are relative to the table's folder";
 
 fn open_csv(src: &Path, options: &ConvertOptions) -> Opened {
     match src.try_exists() {
-        // what is neither a file nor a folder is refused when it is opened
+        // Special files are rejected when they are opened.
         Ok(true) if !src.is_dir() => {}
         Ok(true) => {
             return Err(Error::Missing { path: src.join("labels.csv"), hint: format!("it is a folder, {HINT}") });
@@ -74,9 +74,11 @@ fn open_csv(src: &Path, options: &ConvertOptions) -> Opened {
     Ok(Box::new(files))
 }
 
-// A folder of images at any depth, and beside it a table or a JSON file with the labels of each: several, or none.
+// A folder of images at any depth, with a table or JSON file that lists the labels of each image. An image may have any
+// number of labels.
 //
-// SRC/train beside SRC/val or SRC/test, by any of the words for them, are splits, unless the table has a column of splits.
+// If SRC contains `train`, or a synonym, then it and the folders named like other splits are splits, unless the table
+// has a column for splits.
 
 /// Opens the images below `src` with the labels in the file `list`.
 pub(super) fn open_folder_labels(src: &Path, list: &Path, options: &ConvertOptions) -> Opened {
@@ -115,14 +117,15 @@ fn read(list: &Path, options: &ConvertOptions) -> Result<Lines, Error> {
     Ok(table::read(list, &Reading { options, several: true })?.lines)
 }
 
-/// The folders of `src` that are splits: as where folders are classes, one of them must be `train`, by any of its words.
+/// Returns the folders of `src` that are splits. As for folders of classes, one of them must mean `train`. Otherwise
+/// returns an empty set.
 fn split_folders(src: &Path) -> Result<BTreeSet<String>, Error> {
     let found: BTreeSet<String> = folders(src)?.into_iter().filter(|name| splits::is_split(name)).collect();
     let has_train = found.iter().any(|name| splits::is_train(name));
     Ok(if has_train { found } else { BTreeSet::new() })
 }
 
-/// Says which images the list does not name.
+/// Returns a message for each image that the list does not contain.
 fn unlisted(src: &Path, list: &Path, lines: &Lines) -> Result<Vec<String>, Error> {
     let order = lines.by_image();
     let is_listed = |file: &str| {

@@ -1,8 +1,8 @@
-//! ImageFolder: a folder for each class, with its image files at any depth below.
+//! ImageFolder: one folder per class, with image files at any depth.
 //!
-//! SRC/train beside SRC/val or SRC/test, or alone, become splits, by any of the words for them (`training`, `valid`, `Validation`, `dev`,
-//! ...); else all of SRC is `train`. The classes are those of `train`, sorted by their bytes, or a given list. Names that begin with a dot
-//! are ignored.
+//! If SRC contains `train`, or a synonym such as `training`, the folders named like splits (`val`, `valid`,
+//! `Validation`, `dev`, `test`, ...) are splits. Otherwise all of SRC is `train`. The classes are the folders of
+//! `train` in byte order, or a given list. Names that begin with a dot are ignored.
 
 use super::reader::files::{Files, Listing, Place};
 use super::reader::folders::{self, ENDING_NAMES, Images};
@@ -16,7 +16,6 @@ use crate::text;
 use std::collections::{BTreeMap, BTreeSet};
 use std::path::{Path, PathBuf};
 
-/// ImageFolder.
 pub(super) const FOLDER: Kind = Kind {
     name: "folder",
     about: "a folder for each class (ImageFolder), of image files; below train, val, test or not; or --labels",
@@ -37,7 +36,7 @@ struct SplitFolder {
     folders: Vec<String>,
 }
 
-/// Opens a folder of folders.
+/// Opens a folder of class folders.
 fn open(src: &Path, options: &ConvertOptions) -> Opened {
     dir::check(src, HINT)?;
     if let Some(list) = &options.labels {
@@ -69,17 +68,17 @@ fn open(src: &Path, options: &ConvertOptions) -> Opened {
     Ok(Box::new(Files::new(src, names, found, finder.notes, options)?))
 }
 
-/// Lists the images of one source.
+/// Finds the splits and images of a source.
 struct Finder<'a> {
     src: &'a Path,
     options: &'a ConvertOptions,
-    /// Whether the user has listed the classes.
+    /// True if the user listed the classes.
     given: bool,
     notes: Vec<String>,
 }
 
 impl Finder<'_> {
-    /// The splits, `train` first.
+    /// Returns the splits, `train` first.
     fn splits(&mut self) -> Result<Vec<SplitFolder>, Error> {
         let found = folders(self.src)?;
         let map = &self.options.split_map;
@@ -116,7 +115,7 @@ impl Finder<'_> {
         if !other.is_empty() {
             self.notes.push(format!("left out, since they hold no images: {}", other.join(", ")));
         }
-        // the images of the splits are below their folders; what lies beside these is a sample or an overview
+        // The images of a split are in its folder. Images next to the split folders are probably examples or overviews.
         let Loose { images, zips, metadata } = Loose::of(self.src)?;
         self.note_loose(self.src, &images, "beside the folders of the splits");
         self.note_zips(self.src, &zips);
@@ -194,7 +193,8 @@ impl Finder<'_> {
         Ok(())
     }
 
-    /// The images of `train`, and the classes; without a given list, classes without images are left out.
+    /// Lists the images of `train` and returns the classes. Classes without images are left out, unless the user listed
+    /// the classes.
     fn train(&mut self, split: &SplitFolder, names: Vec<String>) -> Result<(Vec<String>, Listing), Error> {
         let listing = self.split(split, &names)?;
         let mut counts = vec![0u64; names.len()];
@@ -208,13 +208,13 @@ impl Finder<'_> {
         }
         let what = format!("{} without images: {}", text::classes(empty.len()), text::first(&empty));
         if self.given {
-            // A given list also gives the labels, so no class may be left out.
+            // The user's list also determines the label numbers, so no class may be removed.
             self.notes.push(what);
             return Ok((names, listing));
         }
         self.notes.push(format!("left out: {what}"));
         let names: Vec<String> = names.iter().zip(&counts).filter(|(_, n)| **n > 0).map(|(n, _)| n.clone()).collect();
-        // The second listing would repeat the notes of the first.
+        // Listing again would repeat the notes.
         let notes = self.notes.len();
         let listing = self.split(split, &names)?;
         self.notes.truncate(notes);
@@ -246,15 +246,15 @@ impl Finder<'_> {
                 self.notes.push(format!("{files} below {} ignored: not named {ENDING_NAMES}", root.display()));
             }
             self.check_unknown(&root, &unknown)?;
-            // a `test` folder often has images without labels and is then skipped
+            // A `test` folder often has images without labels and is then skipped.
             let has_classes = split.name == TRAIN || listing.len() > 0;
             self.check_loose(&root, has_classes)?;
         }
         Ok(listing)
     }
 
-    /// Notes or refuses images that lie beside the folders of the classes: they would be missing. A ZIP archive there is only noted: often
-    /// it is what the folders were unpacked from.
+    /// Handles images next to the class folders, which would be missing from the data set: returns an error or adds a
+    /// note. A ZIP archive is only noted, because the folders were often unpacked from it.
     fn check_loose(&mut self, root: &Path, has_classes: bool) -> Result<(), Error> {
         let Loose { images, zips, metadata } = Loose::of(root)?;
         self.note_metadata(root, metadata);
@@ -300,7 +300,7 @@ impl Finder<'_> {
         }
     }
 
-    /// Notes or refuses folders of images that are no class.
+    /// Handles folders of images that are not a class: returns an error or adds a note.
     fn check_unknown(&mut self, root: &Path, unknown: &[String]) -> Result<(), Error> {
         if unknown.is_empty() {
             return Ok(());
@@ -316,7 +316,7 @@ impl Finder<'_> {
     }
 }
 
-/// What lies in a folder itself that may hold pictures: the names of images, and of ZIP archives.
+/// Files directly in a folder that may contain images: image files and ZIP archives.
 struct Loose {
     images: Vec<String>,
     zips: Vec<String>,
@@ -340,7 +340,7 @@ impl Loose {
     }
 }
 
-/// The error for classes without images.
+/// Returns the error for classes without images.
 fn no_images(path: &Path, classes: &[&str]) -> Error {
     let word = if classes.len() == 1 { "class" } else { "classes" };
     let quoted: Vec<String> = classes.iter().map(|name| format!("`{name}`")).collect();
@@ -349,7 +349,7 @@ fn no_images(path: &Path, classes: &[&str]) -> Error {
     Error::input(path, what)
 }
 
-/// What to do with a folder that has no folders: what is in it may tell.
+/// Returns the error for a folder without subfolders. The advice depends on its content.
 fn no_classes(root: &Path) -> Result<Error, Error> {
     let Loose { images, zips, metadata } = Loose::of(root)?;
     if let Some(metadata) = metadata {

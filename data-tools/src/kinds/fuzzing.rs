@@ -1,4 +1,4 @@
-//! The entry points of the fuzz targets that read sources.
+//! Entry points of the fuzz targets that read sources.
 
 use super::reader::input::Budget;
 use super::reader::{archive as archives, arrays, devkit as tables, recordio as records};
@@ -10,17 +10,17 @@ use std::fs::{self, File};
 use std::path::PathBuf;
 use std::process;
 
-/// Memory that a source may take beside four times its size.
+/// Memory limit for reading a source, in addition to four times its size.
 const MEMORY: u64 = 32 << 20;
 
-/// A file with these bytes; the fuzzer's script puts it into memory.
+/// Writes the bytes to a temporary file. The fuzzing script puts that folder into memory.
 fn file(bytes: &[u8]) -> Option<PathBuf> {
     let path = temp_dir().join(format!("trireme-fuzz-{}", process::id()));
     fs::write(&path, bytes).ok()?;
     Some(path)
 }
 
-/// Reads an IDX file, plain or gzip, of images and of labels.
+/// Reads an IDX file of images and of labels, plain or gzip-compressed.
 pub fn idx(bytes: &[u8]) {
     let Some(path) = file(bytes) else { return };
     let budget = || Budget::new(Limits::with_memory(MEMORY));
@@ -37,7 +37,7 @@ pub fn matlab(bytes: &[u8]) {
     drop(tables::read_structs(bytes, "synsets", MEMORY));
 }
 
-/// Lists a tar archive; all members must lie in it.
+/// Lists a tar archive. All members must be within the file.
 pub fn tar_index(bytes: &[u8]) {
     let Some(path) = file(bytes) else { return };
     let Ok(opened) = File::open(&path) else { return };
@@ -47,7 +47,7 @@ pub fn tar_index(bytes: &[u8]) {
     }
 }
 
-/// Lists a RecordIO file; all records must lie in it.
+/// Lists a RecordIO file. All records must be within the file.
 pub fn recordio(bytes: &[u8]) {
     let Some(path) = file(bytes) else { return };
     if let Ok(found) = records::list(&path, &Limits::with_memory(MEMORY)) {

@@ -1,8 +1,9 @@
-//! ImageNet, ILSVRC2012: as published (a tar of 1000 tars, a tar of validation images, the development kit) or
+//! ImageNet (ILSVRC2012), as published (a tar of 1000 tars, a tar of validation images, the development kit) or
 //! extracted. Archives are read in place.
 //!
-//! As in TensorFlow's shards, labels are 1 to 1000 in order of the WordNet ids (`label_offset` 1), PNG and CMYK
-//! files become RGB JPEGs, and records hold synset, words and, where their archives are there, the boxes of objects.
+//! As in TensorFlow's shards, labels are 1 to 1000 in order of the WordNet ids (`label_offset` is 1), and PNG and CMYK
+//! files become RGB JPEGs. Records contain the synset, its words and, if the archives with boxes exist, the boxes of
+//! objects.
 
 use super::reader::devkit::{self, Annotations, Devkit, Synset};
 use super::reader::files::{Files, Listing};
@@ -19,7 +20,6 @@ use loaders::crc32c::crc32c_append;
 use std::collections::{BTreeMap, BTreeSet};
 use std::path::{Path, PathBuf};
 
-/// ImageNet.
 pub(super) const IMAGENET: Kind = Kind {
     name: "imagenet",
     about: "ILSVRC2012 as published (tar files and devkit), or extracted",
@@ -31,7 +31,7 @@ const HINT: &str = "expected a folder with ILSVRC2012_img_train.tar or train/, I
 const TRAIN: [&str; 3] = ["ILSVRC2012_img_train.tar", "train", "ILSVRC2012_img_train"];
 const VALIDATION: [&str; 4] = ["ILSVRC2012_img_val.tar", "val", "validation", "ILSVRC2012_img_val"];
 
-/// Archives of the boxes of objects in the training and validation images, where they are.
+/// Optional archives with boxes of objects in the training and validation images.
 const BOXES: [&str; 3] =
     ["ILSVRC2012_bbox_train_v2.tar.gz", "ILSVRC2012_bbox_val_v3.tgz", "ILSVRC2012_bbox_val_v3.tar.gz"];
 
@@ -41,7 +41,7 @@ struct ImageNet {
     boxes: Annotations,
 }
 
-/// Opens a folder with the published files, or what they unpack to.
+/// Opens a folder with the published files or their extracted content.
 fn open(src: &Path, options: &ConvertOptions) -> Opened {
     dir::check(src, HINT)?;
     let find = |names: &[&str]| names.iter().map(|name| src.join(name)).find(|path| path.exists());
@@ -65,7 +65,8 @@ fn open(src: &Path, options: &ConvertOptions) -> Opened {
     Ok(Box::new(ImageNet { files: Files::new(src, names, found, notes, options)?, synsets, boxes }))
 }
 
-/// The classes: as listed by the user, else all of the kit, else those of the training images.
+/// Returns the classes: those that the user listed, otherwise all of the development kit, otherwise those of the
+/// training images.
 fn choose(src: &Path, options: &ConvertOptions, kit: Option<&Devkit>, groups: &[Group]) -> Result<Vec<Synset>, Error> {
     let mut known: Vec<Synset> = match kit {
         Some(kit) => kit.synsets.clone(),
@@ -91,7 +92,7 @@ fn choose(src: &Path, options: &ConvertOptions, kit: Option<&Devkit>, groups: &[
     wanted.collect()
 }
 
-/// `n` and eight digits.
+/// Returns true for `n` followed by eight digits.
 fn is_wnid(name: &str) -> bool {
     name.len() == 9 && name.starts_with('n') && name[1..].bytes().all(|b| b.is_ascii_digit())
 }
@@ -108,7 +109,7 @@ impl Opener<'_> {
         self.synsets.iter().enumerate().map(|(i, s)| (s.wnid.clone(), i as u32)).collect()
     }
 
-    /// A fault of the source: an error, or a note with `--on-bad skip`.
+    /// Handles a fault of the source: returns an error, or adds a note with `--on-bad skip`.
     fn fault(&mut self, path: &Path, what: String) -> Result<(), Error> {
         match self.options.on_bad {
             OnBad::Fail => Err(Error::input(path, what + "; fetch it again, or go on without by `--on-bad skip`")),
@@ -119,7 +120,7 @@ impl Opener<'_> {
         }
     }
 
-    /// The training images; each class should have some.
+    /// Lists the training images. A class without images is a fault.
     fn train(&mut self, path: &Path, groups: Vec<Group>) -> Result<Listing, Error> {
         let listing = self.by_class(path, groups)?;
         let mut counts = vec![0u64; self.synsets.len()];
@@ -133,7 +134,7 @@ impl Opener<'_> {
         Ok(listing)
     }
 
-    /// The images of a folder or archive for each class.
+    /// Lists images that are grouped by class, in folders or archives.
     fn by_class(&mut self, path: &Path, groups: Vec<Group>) -> Result<Listing, Error> {
         let labels = self.labels();
         let (mut listing, mut unknown) = (Listing::default(), Vec::new());
@@ -150,7 +151,8 @@ impl Opener<'_> {
         not_empty(path, listing)
     }
 
-    /// The validation images: by class, or in one folder or archive with the kit's ground truth.
+    /// Lists the validation images, which are either grouped by class or in one folder or archive. In the second case,
+    /// the labels come from the development kit.
     fn validation(&mut self, path: &Path) -> Result<Listing, Error> {
         if path.is_dir() && entries(path)?.iter().any(|entry| entry.is_dir && is_wnid(&entry.name)) {
             let groups = folders::read(path, self.options.jobs)?;
@@ -168,7 +170,7 @@ impl Opener<'_> {
         not_empty(path, listing)
     }
 
-    /// Checks that images and lines of the ground truth go together.
+    /// Checks that each image has a line in the ground truth, and that the numbers agree.
     fn check_truth(&mut self, path: &Path, group: &Group, kit: &Devkit) -> Result<(), Error> {
         let names = group.members.iter().map(|m| m.name.as_str());
         let unlabelled: Vec<&str> = names.filter(|name| kit.truth_of(name).is_none()).collect();
@@ -218,7 +220,7 @@ impl Source for ImageNet {
     }
 
     fn fingerprint(&self) -> Option<u32> {
-        // boxes that are added or taken away make other records
+        // Adding or removing boxes changes the records.
         let boxes = |crc| crc32c_append(crc, &(self.boxes.len() as u64).to_le_bytes());
         self.files.fingerprint().map(|crc| if self.boxes.is_empty() { crc } else { boxes(crc) })
     }

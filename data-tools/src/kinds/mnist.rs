@@ -1,6 +1,6 @@
-//! The small published sets of pixels: MNIST, Fashion-MNIST, CIFAR-10 and CIFAR-100.
+//! Small published data sets of pixels: MNIST, Fashion-MNIST, CIFAR-10 and CIFAR-100.
 //!
-//! MNIST and Fashion-MNIST: four IDX files in a folder, 60,000 + 10,000 grey images in the published sets.
+//! MNIST and Fashion-MNIST are four IDX files in a folder. The published sets have 60,000 + 10,000 grey images.
 
 use std::io;
 use std::path::{Path, PathBuf};
@@ -17,14 +17,12 @@ use crate::source::{Sample, Source, SourceSplit};
 use crate::text::without_mark;
 use crate::{dir, pool};
 
-/// MNIST: the classes are the digits.
 pub(super) const DIGITS: Kind = Kind {
     name: "mnist",
     about: "folder with the four MNIST IDX files, plain or .gz; classes 0 to 9",
     open: Open::Fixed(|src, options| open_mnist(src, &names::DIGITS, options)),
 };
 
-/// Fashion-MNIST: the classes are its ten garments.
 pub(super) const FASHION: Kind = Kind {
     name: "fashion-mnist",
     about: "folder with the four Fashion-MNIST IDX files, plain or .gz",
@@ -35,11 +33,11 @@ const HINT: &str = "expected a folder with train-images-idx3-ubyte, train-labels
                     t10k-images-idx3-ubyte and t10k-labels-idx1-ubyte, each plain or .gz";
 
 struct Part {
-    /// The file of the images.
+    /// The file with the images.
     file: PathBuf,
     images: arrays::Images,
     labels: Vec<u8>,
-    /// Name of that file as published.
+    /// The published name of that file.
     name: &'static str,
 }
 
@@ -125,7 +123,6 @@ impl Source for Mnist {
     }
 }
 
-/// CIFAR-10.
 pub(super) const CIFAR10: Kind = Kind {
     name: "cifar10",
     about: "CIFAR-10, binary version: folder, .tar or .tar.gz",
@@ -141,22 +138,23 @@ pub(super) const CIFAR100: Kind = Kind {
 
 const SIDE: usize = 32;
 const PLANE: usize = SIDE * SIDE;
-/// The most bytes before the pixels.
+/// The highest number of label bytes before the pixels.
 const MOST_LABELS: usize = 2;
 
-/// How CIFAR-10 and CIFAR-100 differ.
+/// The differences between CIFAR-10 and CIFAR-100.
 struct Layout {
     name: &'static str,
-    /// Folder inside the published archive.
+    /// Folder in the published archive.
     folder: &'static str,
     train: &'static [&'static str],
     test: &'static [&'static str],
-    /// File with one class name a line.
+    /// File with one class name per line.
     names: &'static str,
     builtin: &'static [&'static str],
-    /// Bytes before the pixels, the label being the last of them (CIFAR-100: coarse, fine).
+    /// Number of bytes before the pixels. The label is the last of them, because CIFAR-100 has a coarse and a fine
+    /// label.
     label_bytes: usize,
-    /// A file of the version for Python, to recognise a wrong download.
+    /// A file of the Python version, to recognise a wrong download.
     python: &'static str,
 }
 
@@ -182,7 +180,7 @@ const LAYOUT_100: Layout = Layout {
     python: "train",
 };
 
-/// One `.bin` file.
+/// A `.bin` file.
 struct Batch {
     name: &'static str,
     path: PathBuf,
@@ -246,7 +244,7 @@ impl Cifar {
         Ok(Cifar { layout, classes, splits, parts })
     }
 
-    /// The batch with sample `index` of a split, and the number of its record there.
+    /// Returns the batch that contains sample `index` of a split, and the sample's index in it.
     fn find(&self, split: usize, index: u64) -> Result<(&Batch, u64), Error> {
         let mut at = index;
         for batch in &self.parts[split] {
@@ -260,7 +258,7 @@ impl Cifar {
     }
 }
 
-/// The names in a file with one name a line; blank lines are skipped.
+/// Reads a file with one class name per line. Blank lines are skipped.
 fn class_names(file: archive::Member, layout: &Layout) -> Result<Vec<String>, Error> {
     let path = file.path.clone();
     let bytes = file.whole()?;
@@ -281,7 +279,7 @@ fn class_names(file: archive::Member, layout: &Layout) -> Result<Vec<String>, Er
     Ok(found().map(String::from).collect())
 }
 
-/// Refuses a batch that is empty, cut short, or has a label without a class.
+/// Returns an error if a batch is empty or truncated, or has a label without a class.
 fn check(file: &archive::Member, layout: &Layout, classes: usize) -> Result<(), Error> {
     let (record, length) = (layout.record(), file.data.len());
     if length == 0 || !length.is_multiple_of(record as u64) {
@@ -306,7 +304,7 @@ fn check(file: &archive::Member, layout: &Layout, classes: usize) -> Result<(), 
     })
 }
 
-/// What is wrong with a batch.
+/// A fault found while checking a batch.
 enum Fault {
     Label(String),
     Io(io::Error),

@@ -1,4 +1,5 @@
-//! The catalogue of sources that can be converted. A new kind is one file that offers a [`Kind`], and its entry here.
+//! The catalogue of source formats. To add a kind, write a file that defines a [`Kind`] and add it to the catalogue
+//! here.
 
 mod csv;
 mod folder;
@@ -18,32 +19,31 @@ use crate::source::Source;
 use loaders::guarded_with;
 use std::path::Path;
 
-/// A source, or why it cannot be read.
+/// The result of opening a source.
 type Opened = Result<Box<dyn Source>, Error>;
 
-/// How a source is opened; everything that can be checked before the first sample is checked here.
+/// How to open a source. The function checks everything that can be checked before the first sample is read.
 enum Open {
-    /// A source whose images, classes and splits are as published.
+    /// A published data set with fixed images, classes and splits.
     Fixed(fn(&Path, &ConvertOptions) -> Opened),
-    /// A source of pixels, whose classes may be named; images and splits are as they are.
+    /// A source of pixels with fixed images. The user may name its classes and splits.
     Pixels(fn(&Path, &ConvertOptions) -> Opened),
-    /// Records that are copied as they are, shard by shard.
+    /// TFRecords, which are copied unchanged, shard by shard.
     Records,
-    /// A source of image files, converted as the options say.
+    /// A source of image files, which are converted according to the options.
     Files(fn(&Path, &ConvertOptions) -> Opened),
 }
 
-/// A format of source data sets.
 struct Kind {
-    /// Its name on the command line.
+    /// Name on the command line.
     pub name: &'static str,
-    /// One line for `--help`.
+    /// Description for `--help`.
     pub about: &'static str,
     pub open: Open,
 }
 
-/// Plain or compressed by GZIP or ZLIB, of TensorFlow's scripts or of TensorFlow Datasets. The records are copied as they are, shard
-/// by shard.
+/// TFRecords, plain or compressed with GZIP or ZLIB, as written by TensorFlow's scripts or TensorFlow Datasets. The
+/// records are copied unchanged.
 const TFRECORD: Kind = Kind {
     name: "tfrecord",
     about: "TFRecords of tf.Example, also GZIP- or ZLIB-compressed ones and those of TensorFlow Datasets",
@@ -65,7 +65,7 @@ const CATALOGUE: &[Kind] = &[
     npz::NPZ,
 ];
 
-/// Every kind that [`crate::convert()`] knows: its name and one line about it.
+/// Name and one-line description of every kind that [`crate::convert()`] accepts.
 pub const KINDS: &[(&str, &str)] = &{
     let mut kinds = [("", ""); CATALOGUE.len()];
     let mut i = 0;
@@ -76,15 +76,17 @@ pub const KINDS: &[(&str, &str)] = &{
     kinds
 };
 
-/// Whether a source of the kind named is a folder in which any other folder means something.
+/// Returns true if every folder in a source of this kind is significant, so that the output must not be written into
+/// the source.
 pub fn reads_folders(kind: &str) -> bool {
     kind == "folder"
 }
 
-/// Opens the source `src` of a kind named in [`KINDS`]; `None` for a kind whose records are copied as they are.
+/// Opens the source `src` of a kind in [`KINDS`]. Returns `None` if the records of this kind are copied unchanged.
 ///
 /// # Errors
-/// An unknown kind, or whatever is wrong with the source.
+///
+/// Returns an error if the kind is unknown, an option does not apply to it, or the source is invalid.
 pub fn open(kind: &str, src: &Path, options: &ConvertOptions) -> Result<Option<Box<dyn Source>>, Error> {
     let opened = || match CATALOGUE.iter().find(|k| k.name == kind).map(|k| &k.open) {
         Some(Open::Fixed(open)) => {

@@ -1,5 +1,5 @@
-//! Arrays of NumPy: `x_train`, `y_train`, `x_test`, `y_test` and the like in a `.npz` file; images are bytes (N, H, W), (N, H, W, C) or
-//! (N, C, H, W), labels whole numbers (N) or (N, 1).
+//! NumPy arrays in a `.npz` file: `x_train`, `y_train`, `x_test`, `y_test` and similar names. Images are bytes with the
+//! shape (N, H, W), (N, H, W, C) or (N, C, H, W). Labels are integers with the shape (N) or (N, 1).
 
 use super::reader::arrays::{self, Array, interleave};
 use super::reader::input::Budget;
@@ -14,7 +14,6 @@ use loaders::Format;
 use std::collections::BTreeMap;
 use std::path::{Path, PathBuf};
 
-/// Arrays of NumPy.
 pub(super) const NPZ: Kind = Kind {
     name: "npz",
     about: "arrays of NumPy (.npz): x_train, y_train, x_test, y_test and the like, images of bytes",
@@ -23,20 +22,20 @@ pub(super) const NPZ: Kind = Kind {
 
 const HINT: &str =
     "expected a .npz with arrays such as x_train and y_train, train_images and train_labels, or images and labels";
-/// Words for images and for labels in the names of arrays.
+/// Words for images and for labels in array names.
 const IMAGES: &[&str] = &["x", "image", "images", "img", "imgs", "data", "arr_0"];
 const LABELS: &[&str] = &["y", "label", "labels", "target", "targets", "arr_1"];
 
-/// How the axes of images stand in memory.
+/// Memory layout of images.
 #[derive(Debug, Clone, Copy)]
 enum Axes {
-    /// Row, column, channel.
+    /// Channels are the last axis.
     Interleaved,
-    /// Channel, row, column.
+    /// Channels are the first axis of an image.
     Planes,
 }
 
-/// The images of one split.
+/// Images and labels of a split.
 struct Part {
     images: Array,
     height: usize,
@@ -57,7 +56,7 @@ struct Npz {
     skipped: Vec<String>,
 }
 
-/// The two arrays of a split.
+/// The arrays of images and labels of a split.
 #[derive(Default)]
 struct Pair {
     images: Option<Array>,
@@ -67,7 +66,7 @@ struct Pair {
 fn open(src: &Path, options: &ConvertOptions) -> Opened {
     let missing = |hint: String| Error::Missing { path: src.to_path_buf(), hint };
     match src.try_exists() {
-        // what is neither a file nor a folder is refused when it is opened
+        // Special files are rejected when they are opened.
         Ok(true) if !src.is_dir() => {}
         Ok(true) => {
             return Err(Error::Missing { path: src.join("arrays.npz"), hint: format!("it is a folder, {HINT}") });
@@ -93,7 +92,8 @@ fn open(src: &Path, options: &ConvertOptions) -> Opened {
             None => others.push(array.name),
         }
     }
-    // an unknown name counts as a split if it has images and labels, which excludes arrays such as `image_ids`
+    // An unknown name counts as a split only if it has both images and labels. This excludes arrays such as
+    // `image_ids`.
     pairs.retain(|part, pair| {
         part == TRAIN || splits::mentions_split(part) || pair.images.is_some() && pair.labels.is_some()
     });
@@ -120,7 +120,7 @@ fn open(src: &Path, options: &ConvertOptions) -> Opened {
 /// name has no other word.
 fn place(array: &Array) -> Option<(String, bool)> {
     let words: Vec<&str> = array.name.split('_').collect();
-    // `arr_0` is a single word
+    // `arr_0` is a single word.
     let words = if array.name.starts_with("arr_") { vec![array.name.as_str()] } else { words };
     let is_in = |list: &[&str], word: &str| list.contains(&word.to_lowercase().as_str());
     let (rest, part): (Vec<&str>, Vec<&str>) =
@@ -129,7 +129,7 @@ fn place(array: &Array) -> Option<(String, bool)> {
     let is_images = is_in(IMAGES, word);
     let part = part.join("_");
     let is_known = part.is_empty() || splits::mentions_split(&part);
-    // arrays with other names must have the shape of images or single labels
+    // Arrays with other names must have the shape of images or single labels.
     let fits = if is_images { array.shape.len() > 2 } else { array.shape.len() < 3 };
     (is_known || fits).then(|| (if part.is_empty() { TRAIN.to_string() } else { part }, is_images))
 }

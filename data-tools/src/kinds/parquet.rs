@@ -1,8 +1,10 @@
-//! Parquet tables of images, as Hugging Face's data sets have them: a column `image` with the files in `image.bytes`, and `label`.
+//! Parquet tables of images, as in Hugging Face's data sets: the column `image` contains files in `image.bytes`, and
+//! `label` contains the class.
 //!
-//! SRC is one file, or a folder of `train-00000-of-00002.parquet` and the like, itself, in `data/`, or in folders named like splits. The
-//! names of the classes come from `--classes`, or from what Hugging Face's library has put into the files. Row groups are read whole, so
-//! samples of a source larger than the memory allowed are mixed over some of them at a time.
+//! SRC is one file, or a folder with files such as `train-00000-of-00002.parquet`. The files may also be in `data/` or
+//! in folders named like splits. Class names come from `--classes` or from the metadata that Hugging Face's library
+//! writes. Row groups are read as a whole. If a source does not fit in the memory limit, samples are only shuffled
+//! within a few row groups at a time.
 
 use super::reader::files::FileSplits;
 use super::reader::labelled::Unusable;
@@ -19,7 +21,6 @@ use loaders::crc32c::crc32c_append;
 use std::collections::{BTreeMap, BTreeSet};
 use std::path::{Path, PathBuf};
 
-/// Parquet tables of images.
 pub(super) const PARQUET: Kind = Kind {
     name: "parquet",
     about: "Parquet tables with image.bytes and label (Hugging Face): a file, or a folder of train-*.parquet",
@@ -29,7 +30,7 @@ pub(super) const PARQUET: Kind = Kind {
 const HINT: &str =
     "expected a .parquet file, or a folder with train-00000-of-00001.parquet, test-00000-of-00001.parquet, ...";
 
-/// Bytes of row groups that are kept. The order of the samples depends on it, so no option changes it.
+/// Bytes of row groups that are kept in memory. The order of the samples depends on it, so it is not an option.
 const KEPT: u64 = 256 << 20;
 
 /// The usable rows in a split, in file order.
@@ -95,7 +96,7 @@ fn open(src: &Path, options: &ConvertOptions) -> Opened {
                     Err(what) => unusable.add(table.path(), &format!("row {row}: {what}"))?,
                 }
             }
-            // skip row groups without usable rows
+            // Skip row groups without usable rows.
             part.groups.pop_if(|group| group.start == part.labels.len() as u64);
         }
         let Stamp { bytes, seconds, nanoseconds } = table.stamp();
@@ -117,7 +118,7 @@ fn open(src: &Path, options: &ConvertOptions) -> Opened {
 }
 
 impl Parquet {
-    /// Adds the splits that have rows.
+    /// Adds the splits that have usable rows.
     fn add(&mut self, src: &Path, parts: BTreeMap<(u8, &str), Part>) -> Result<(), Error> {
         for ((_, split), part) in parts {
             if part.labels.is_empty() {
@@ -175,7 +176,7 @@ fn name(
         all.extend(added);
         for label in labels.iter_mut().flatten() {
             if let Label::Number(number) = *label {
-                // a number past the end of this file's list is not a class, even if another file names it
+                // A number past the end of this file's list is not a class, even if another file names it.
                 *label = list.get(&number).map_or(Label::Outside(number), |name| Label::Name(name.clone()));
             }
         }
@@ -283,7 +284,7 @@ impl Source for Parquet {
         let bytes = rows.get((row - before) as usize).and_then(Option::as_ref).ok_or_else(null)?;
         sample.encoded.clear();
         sample.encoded.extend_from_slice(bytes.data());
-        // The conversion finds out format and size: see `Sample`.
+        // The conversion detects format and size. See `Sample`.
         (sample.format, sample.height, sample.width, sample.channels) = (Format::Jpeg, 0, 0, 0);
         sample.label = part.labels[index as usize];
         sample.name(&self.splits[split].name, index);

@@ -1,5 +1,6 @@
-//! RecordIO of MXNet, as `im2rec.py` and `MXIndexedRecordIO` write it: one `.rec` file, or a folder of `train.rec`, `val.rec`. Images are
-//! read in place; the `.idx` and `.lst` files beside are not needed. Names of the classes come from `--classes`, or a `classes.txt`.
+//! RecordIO of MXNet, as written by `im2rec.py` and `MXIndexedRecordIO`: one `.rec` file, or a folder with `train.rec`
+//! and `val.rec`. Images are read in place. The `.idx` and `.lst` files are not needed. Class names come from
+//! `--classes` or from `classes.txt`.
 
 use super::reader::files::{FileSplits, Files, Listing, Place};
 use super::reader::labelled::Unusable;
@@ -15,7 +16,6 @@ use std::collections::BTreeMap;
 use std::path::{Path, PathBuf};
 use std::sync::Arc;
 
-/// RecordIO.
 pub(super) const RECORDIO: Kind = Kind {
     name: "recordio",
     about: "RecordIO of MXNet: a .rec file, or a folder of train.rec, val.rec",

@@ -1,7 +1,9 @@
-//! WebDataset: tar archives in which the consecutive members of one key make a sample: `KEY.jpg` beside `KEY.cls` or `KEY.json`.
+//! WebDataset: tar archives in which consecutive members with the same key form a sample, such as `KEY.jpg` and
+//! `KEY.cls` or `KEY.json`.
 //!
-//! SRC is one archive, or a folder of them; `train-*.tar`, `val-*.tar` and `test-*.tar`, or folders of these names, are splits. Archives
-//! are read in place. Labels are numbers or names; names of numbers come from `--classes`, or from a `classes.txt` beside the archives.
+//! SRC is one archive or a folder of archives. `train-*.tar`, `val-*.tar` and `test-*.tar`, or folders with these
+//! names, are splits. Archives are read in place. Labels are numbers or names. Names for label numbers come from
+//! `--classes`, or from a `classes.txt` next to the archives.
 
 use std::collections::{BTreeMap, BTreeSet};
 use std::fs::File;
@@ -25,7 +27,6 @@ use crate::options::{ConvertOptions, OnBad};
 use crate::text::{first, without_mark};
 use crate::{pool, splits, text};
 
-/// WebDataset.
 pub(super) const WEBDATASET: Kind = Kind {
     name: "webdataset",
     about: "tar archives of KEY.jpg beside KEY.cls or KEY.json: one, or a folder of train-*.tar, val-*.tar",
@@ -33,7 +34,7 @@ pub(super) const WEBDATASET: Kind = Kind {
 };
 
 const HINT: &str = "expected a tar archive, or a folder of them: train-000000.tar, val-000000.tar, ...";
-/// The most archives that are held open.
+/// The highest number of archives that are kept open.
 const HELD: usize = 256;
 
 fn open(src: &Path, options: &ConvertOptions) -> Opened {
@@ -75,7 +76,8 @@ fn names(src: &Path, archives: &[(String, PathBuf)], packed: &[Packed]) -> Resul
     Ok(names)
 }
 
-/// Where one label of those that stand alone is a name, all are: a class of the list may be called `5`.
+/// Treats all labels outside lists as names if at least one of them is a name, because a class name may look like a
+/// number, for example `5`.
 fn name_by_text(packed: &mut [Packed]) {
     let alone = |packed: &mut [Packed], each: &mut dyn FnMut(&mut Label)| {
         let samples = packed.iter_mut().flat_map(|packed| &mut packed.samples).filter(|sample| !sample.label.is_list);
@@ -167,12 +169,12 @@ fn described_endings(path: &Path) -> Result<String, Error> {
     })
 }
 
-/// The largest label or JSON that is read.
+/// The size limit for a label or JSON member in bytes.
 const MOST: u64 = 1 << 20;
-/// Memory that a label takes beside its text, and a sample beside its labels and name.
+/// Memory overhead of a label in addition to its text, and of a sample in addition to its labels and name.
 const LABEL: usize = 64;
 const SAMPLE: u64 = 200;
-/// Keys of a JSON object that hold a label, the first that is there counts.
+/// Keys of a JSON object that may contain a label. The first existing key counts.
 const KEYS: [&str; 5] = ["label", "cls", "class", "class_id", "class_name"];
 
 /// JSON keys for the class name that accompanies a label number.
@@ -182,44 +184,42 @@ const NAMES: [&str; 3] = ["class_name", "label_name", "label_text"];
 const LIST: &str = "labels";
 const LIST_NAMES: &str = "class_names";
 
-/// A sample of an archive.
+/// The content of an archive.
 pub(crate) struct Packed {
-    /// The archive.
     pub file: File,
     pub samples: Vec<TarSample>,
-    /// What is wrong with the samples that are left out.
+    /// A message for each unusable sample.
     pub faults: Vec<String>,
 }
 
-/// What a sample says of its classes.
+/// The labels of a sample.
 #[derive(Debug)]
 pub(crate) struct TarLabels {
     pub labels: Vec<Label>,
     /// The class names that the sample assigns to label numbers.
     pub names: Vec<(i64, String)>,
-    /// Whether they stand in a list, which may hold several, or none.
+    /// True if the labels come from a list, which may have any length.
     pub is_list: bool,
 }
 
-/// An image and its label.
 pub(crate) struct TarSample {
-    /// The name of the image's member.
+    /// Name of the member with the image.
     pub name: String,
     pub label: TarLabels,
-    /// Where its bytes are.
+    /// Position of the image in the archive.
     pub range: Range<u64>,
 }
 
-/// The memory that the samples of all archives of a source may take. Threads share it.
+/// Memory budget for the samples of all archives of a source. Threads share it.
 pub(crate) struct Memory {
     limits: Limits,
-    /// Bytes of all archives.
+    /// Total size of the archives.
     input: u64,
     taken: AtomicU64,
 }
 
 impl Memory {
-    /// Allows what the limits say for these archives. An archive that is not there is reported when it is read.
+    /// Creates a budget for these archives. Missing archives are reported later, when they are read.
     pub(crate) fn new<'a>(limits: Limits, archives: impl Iterator<Item = &'a Path>) -> Self {
         let input = archives.filter_map(|path| path.metadata().ok()).map(|meta| meta.len()).sum();
         Memory { limits, input, taken: AtomicU64::new(0) }
@@ -241,7 +241,8 @@ impl Memory {
 }
 
 impl TarSample {
-    /// Bytes of memory that it takes until the classes are known: eight copies of each label, as most classes are there once.
+    /// Estimates the memory that the sample needs until the classes are known. Each label counts eight times, because
+    /// most classes occur only once.
     fn bytes(&self) -> u64 {
         let labels = self.label.labels.iter().map(|label| LABEL + 8 * label.bytes());
         let names = self.label.names.iter().map(|(_, name)| LABEL + 4 * name.len());
@@ -249,10 +250,12 @@ impl TarSample {
     }
 }
 
-/// Reads the members' headers, and the labels, of the archive at `path`.
+/// Reads the members' headers and the labels of the archive at `path`.
 ///
 /// # Errors
-/// A file that is no tar archive or cut short; members of a sample that are apart from each other; more labels than memory is allowed for.
+///
+/// Returns an error if the file is not a tar archive or truncated, if the members of a sample are not consecutive, or
+/// if the labels exceed the memory limit.
 pub(crate) fn read(path: &Path, memory: &Memory) -> Result<Packed, Error> {
     let file = regular::open(path).map_err(|e| Error::io("open", path, e))?;
     let length = file.metadata().map_err(|e| Error::io("read", path, e))?.len();
@@ -272,11 +275,11 @@ pub(crate) fn read(path: &Path, memory: &Memory) -> Result<Packed, Error> {
     Ok(Packed { samples, faults, file })
 }
 
-/// The members of the key at work.
+/// The members with the current key.
 #[derive(Default)]
 struct Group {
     key: String,
-    /// Number of its first member in the archive, from 1, and where that begins.
+    /// Number of its first member in the archive, counted from 1, and the offset of its content.
     first: u64,
     start: u64,
     endings: BTreeSet<String>,
@@ -295,13 +298,13 @@ struct Reader<'a> {
     file: &'a File,
     group: Group,
     members: u64,
-    /// Keys that are over.
+    /// Keys of completed samples.
     seen: BTreeSet<String>,
     samples: Vec<TarSample>,
     faults: Vec<String>,
 }
 
-/// A member's name up to the first dot behind its last slash, and the rest in lower case.
+/// Splits a member's name at the first dot after its last slash. Returns the key and the ending in lower case.
 fn split_name(name: &str) -> Option<(&str, String)> {
     let base = name.rfind('/').map_or(0, |at| at + 1);
     let dot = base + name[base..].find('.')?;
@@ -310,7 +313,7 @@ fn split_name(name: &str) -> Option<(&str, String)> {
 }
 
 impl Reader<'_> {
-    /// Takes the next member.
+    /// Adds a member to its sample.
     fn member(&mut self, name: &str, range: Range<u64>) -> Result<(), Error> {
         self.members += 1;
         let Some((key, ending)) = split_name(name) else { return Ok(()) };
@@ -340,7 +343,7 @@ impl Reader<'_> {
                     self.group.names = names;
                     self.group.label = self.group.label.take().or(Some(label));
                 }
-                // its label may be in a member that follows
+                // The label may be in a following member.
                 Err(what) => self.group.json = Some(format!("{}: {what}", printable(name))),
             }
         }
@@ -358,7 +361,7 @@ impl Reader<'_> {
         Ok(String::from_utf8(bytes).map(|text| without_mark(&text).to_string()).map_err(|_| "not UTF-8".into()))
     }
 
-    /// Ends the sample at work.
+    /// Completes the current sample.
     fn end(&mut self) -> Result<(), Error> {
         let group = std::mem::take(&mut self.group);
         if group.endings.is_empty() {
@@ -366,7 +369,7 @@ impl Reader<'_> {
         }
         let fault = match (group.fault, group.image, group.label) {
             (Some(fault), ..) => fault,
-            // a sample of something else, such as a description of the archive
+            // Samples without image and label are ignored, for example a description of the archive.
             (None, None, None) => String::new(),
             (None, None, Some(_)) => "has a label and no image".into(),
             (None, Some((name, _)), None) => {
@@ -396,7 +399,7 @@ impl Reader<'_> {
         Ok(())
     }
 
-    /// The error of a member that comes after those of other keys.
+    /// Returns the error for a member of an earlier sample that is not next to its other members.
     fn apart(&self, name: &str, range: &Range<u64>) -> Error {
         let what = format!(
             "member {} at byte {}, {}, comes after those of another key, but its sample began earlier: the members of a sample must \

@@ -1,4 +1,4 @@
-//! The commands that make a data set of others: each says which records go where.
+//! The commands that make a data set from existing ones. Each command decides which records go where.
 
 use std::collections::BTreeMap;
 use std::path::Path;
@@ -10,18 +10,20 @@ use crate::error::Error;
 use crate::progress;
 use crate::splits::draw;
 
-/// The plan for one data set with these splits, whose classes stay.
+/// Creates a plan for one data set that keeps its classes.
 fn plan(set: Set, targets: Vec<Target>, keeps_mean: bool) -> Plan {
     let (classes, label_offset) = (set.manifest.classes.clone(), set.manifest.label_offset);
     let multi_label = set.manifest.multi_label;
     Plan { sets: vec![set], targets, classes, multi_label, label_offset, keeps_mean }
 }
 
-/// Writes the data set in `dir` with another number of shards to `out`; with `shuffle` its samples are mixed over them, keyed by the seed,
-/// else their order stays.
+/// Writes the data set in `dir` to `out` with a different number of shards. With `shuffle`, the samples of each split
+/// are shuffled with the seed. Otherwise their order is kept.
 ///
 /// # Errors
-/// A data set that cannot be read, a damaged record, `out` taken, a full disk. Then `out` stays as it was.
+///
+/// Returns an error if the data set cannot be read, a record is damaged, `out` is not empty, or the disk is full. `out`
+/// is then unchanged.
 pub fn reshard(dir: &Path, out: &Path, shuffle: bool, options: &Reshaping) -> Result<Reshaped, Error> {
     let _watch = progress::watch()?;
     let set = Set::open(dir)?;
@@ -34,11 +36,14 @@ pub fn reshard(dir: &Path, out: &Path, shuffle: bool, options: &Reshaping) -> Re
     write(&plan(set, targets, true), out, options)
 }
 
-/// Writes the samples of several data sets, shuffled, as one to `out`: splits of one name are put together, classes of one name are one.
-/// The classes of the first come first, then those that each following set adds.
+/// Merges several data sets to one at `out` and shuffles its samples. Splits with the same name are combined, and so
+/// are classes with the same name. The classes of the first data set come first, followed by the new classes of each
+/// further one.
 ///
 /// # Errors
-/// As [`reshard`]; fewer than two data sets; grey images beside coloured ones.
+///
+/// Returns the same errors as [`reshard`]. Also returns an error for fewer than two data sets, or if grey and colour
+/// images are mixed.
 pub fn merge(dirs: &[&Path], out: &Path, options: &Reshaping) -> Result<Reshaped, Error> {
     let _watch = progress::watch()?;
     if dirs.len() < 2 {
@@ -59,7 +64,7 @@ pub fn merge(dirs: &[&Path], out: &Path, options: &Reshaping) -> Result<Reshaped
             classes.push(name.clone());
         }
     }
-    // sets that agree on it keep it, with their records
+    // If all sets have the same offset, keep it, so that records can stay unchanged.
     let offset = sets[0].manifest.label_offset;
     let label_offset = if sets.iter().all(|set| set.manifest.label_offset == offset) { offset } else { 0 };
     for set in &mut sets {
@@ -100,7 +105,7 @@ fn one_class_a_name(dirs: &[&Path], sets: &[Set]) -> Result<(), Error> {
     Ok(())
 }
 
-/// Whether images of the sets may have several labels; refuses sets that differ in it.
+/// Returns true if images may have several labels. Returns an error if the sets differ in this.
 fn one_kind(dirs: &[&Path], sets: &[Set]) -> Result<bool, Error> {
     let first = sets[0].manifest.multi_label;
     let Some(other) = sets.iter().position(|set| set.manifest.multi_label != first) else { return Ok(first) };
@@ -114,7 +119,7 @@ fn one_kind(dirs: &[&Path], sets: &[Set]) -> Result<bool, Error> {
     )))
 }
 
-/// Refuses a number of images of each class where images may have several.
+/// Returns an error if `share` counts images per class but images may have several classes.
 fn fits(share: Share, dir: &Path, set: &Set) -> Result<(), Error> {
     match share {
         Share::PerClass(_) if set.manifest.multi_label => Err(Error::Usage(format!(
@@ -125,11 +130,14 @@ fn fits(share: Share, dir: &Path, set: &Set) -> Result<(), Error> {
     }
 }
 
-/// Writes the data set in `dir` to `out` with a new split `into`: a share of each class of the split `from`, drawn by the seed, at most all
-/// but one of a class. Where images may have several labels, it is a share of all.
+/// Writes the data set in `dir` to `out` with a new split `into`. The new split gets a random share of each class of
+/// the split `from`, but at least one image of each class stays. If images may have several labels, the share is drawn
+/// from all images together.
 ///
 /// # Errors
-/// As [`reshard`]; no split `from`, a split `into` that is there already, a share that is less than one image.
+///
+/// Returns the same errors as [`reshard`]. Also returns an error if `from` does not exist, `into` already exists, or
+/// the share is less than one image.
 pub fn split(
     dir: &Path,
     out: &Path,
@@ -157,7 +165,7 @@ pub fn split(
     write(&plan(set, targets, keeps_mean), out, options)
 }
 
-/// Refuses a name that is taken, or that no file could have.
+/// Returns an error if a split with this name exists, or if the name is not valid in a file name.
 fn check_new(dir: &Path, set: &Set, name: &str) -> Result<(), Error> {
     if set.manifest.splits.contains_key(name) {
         return Err(Error::Usage(format!("{} has a split `{name}` already; give another name", dir.display())));
@@ -169,10 +177,12 @@ fn check_new(dir: &Path, set: &Set, name: &str) -> Result<(), Error> {
     }
 }
 
-/// Writes a share of each class of each split of the data set in `dir`, drawn by the seed, to `out`; at least one image of a class.
+/// Writes a random share of each class of each split of the data set in `dir` to `out`, but at least one image of each
+/// class.
 ///
 /// # Errors
-/// As [`reshard`]; a share of nothing or of more than all.
+///
+/// Returns the same errors as [`reshard`]. Also returns an error if the share is zero or more than everything.
 pub fn sample(dir: &Path, out: &Path, share: Share, options: &Reshaping) -> Result<Reshaped, Error> {
     let _watch = progress::watch()?;
     share.check()?;
@@ -188,17 +198,17 @@ pub fn sample(dir: &Path, out: &Path, share: Share, options: &Reshaping) -> Resu
     write(&plan(set, targets, false), out, options)
 }
 
-/// How many samples of each class are taken.
+/// How many samples of each class to take.
 #[derive(Debug, Clone, Copy, PartialEq)]
 pub enum Share {
-    /// This share of them, in (0, 1), rounded.
+    /// This fraction of the samples, rounded to the nearest number. Between 0 and 1, exclusive.
     Fraction(f64),
-    /// So many, or all where there are fewer.
+    /// This number of samples, or all if the class has fewer.
     PerClass(u64),
 }
 
 impl Share {
-    /// Refuses a share of nothing or of more than all.
+    /// Returns an error if the fraction is not between 0 and 1 or the number is 0.
     pub(super) fn check(self) -> Result<(), Error> {
         match self {
             Share::Fraction(share) if !(share > 0.0 && share < 1.0) => {
@@ -209,7 +219,7 @@ impl Share {
         }
     }
 
-    /// The number of samples taken of `count`.
+    /// Returns the number of samples to take from `count`.
     pub(super) fn of(self, count: u64) -> u64 {
         match self {
             Share::Fraction(share) => (count as f64 * share).round() as u64,

@@ -1,6 +1,6 @@
-//! A data set as tar archives of WebDataset: for each shard an archive, for each sample `KEY.jpg` or `KEY.png`, `KEY.cls` with its label
-//! from 0, and `KEY.json` with its class and file name. Where images may have several labels there is no `KEY.cls`, and `KEY.json` lists
-//! them. Image files are copied as they are; RAW becomes PNG.
+//! Exports a data set as WebDataset tar archives, one per shard. Each sample becomes `KEY.jpg` or `KEY.png`, `KEY.cls`
+//! with its label counted from 0, and `KEY.json` with its class and file name. If images may have several labels, there
+//! is no `KEY.cls`, and `KEY.json` lists the labels. Image files are copied unchanged, and RAW images become PNGs.
 
 use crate::convert::staging::Staging;
 use crate::error::Error;
@@ -18,22 +18,18 @@ use std::path::{Path, PathBuf};
 use std::time::{Duration, Instant};
 use tar::{Builder, Header};
 
-/// Archives that were written.
+/// The result of an export.
 #[derive(Debug, Clone)]
 pub struct Exported {
-    /// The folder of the archives.
     pub out: PathBuf,
-    /// Archives and samples.
     pub archives: u64,
-    /// See `archives`.
     pub samples: u64,
-    /// Bytes of the archives.
+    /// Total size of the archives.
     pub bytes: u64,
-    /// Wall-clock time.
     pub elapsed: Duration,
 }
 
-/// A shard to export: shard `shard` of split `split`, whose first sample is number `first`.
+/// A shard to export. `first` is the number of its first sample in the split.
 struct Task {
     split: usize,
     shard: usize,
@@ -41,11 +37,14 @@ struct Task {
     count: u64,
 }
 
-/// Writes the data set in `dir` as archives of WebDataset to `out`, which must be empty or not exist: `SPLIT-000000.tar`, ..., and
-/// `classes.txt` with a class on each line. On `jobs` threads (0: one for each core); the bytes do not depend on them.
+/// Writes the data set in `dir` to `out` as WebDataset archives `SPLIT-000000.tar` and so on, and `classes.txt` with
+/// one class per line. The path `out` must not exist or must be an empty folder. Uses `jobs` threads (0 means one per
+/// core). The output does not depend on their number.
 ///
 /// # Errors
-/// A data set that cannot be read, a damaged record, images of neither 1 nor 3 channels, `out` taken, a full disk.
+///
+/// Returns an error if the data set cannot be read, a record is damaged, a RAW image has neither 1 nor 3 channels,
+/// `out` is not empty, or the disk is full.
 pub fn export_webdataset(dir: &Path, out: &Path, jobs: usize, progress: bool) -> Result<Exported, Error> {
     let _watch = progress::watch()?;
     let started = Instant::now();
@@ -80,7 +79,7 @@ fn tasks(splits: &[Split]) -> Vec<Task> {
     tasks
 }
 
-/// Writes one archive; returns its bytes.
+/// Writes one archive and returns its size in bytes.
 fn archive(split: &Split, task: &Task, dir: &Path, counter: &mut Counter<'_>) -> Result<u64, Error> {
     let path = dir.join(format!("{}-{:06}.tar", split.name(), task.shard));
     let failed = |e: io::Error| Error::write(&path, split.shards().iter().map(|shard| shard.bytes).sum::<u64>(), e);
@@ -111,7 +110,7 @@ fn archive(split: &Split, task: &Task, dir: &Path, counter: &mut Counter<'_>) ->
     Ok(file.metadata().map_err(failed)?.len())
 }
 
-/// What `KEY.json` says.
+/// Returns the content of `KEY.json`.
 fn about(split: &Split, id: u64, example: &Example<'_>, label: u32) -> Result<String, Error> {
     let name = |class: u32| &split.class_names()[class as usize];
     if !split.multi_label() {
@@ -122,7 +121,7 @@ fn about(split: &Split, id: u64, example: &Example<'_>, label: u32) -> Result<St
     Ok(json!({"labels": classes, "class_names": names, "filename": example.filename}).to_string())
 }
 
-/// Adds a member without time and owner: equal data sets give equal archives.
+/// Adds a member without time and owner, so that equal data sets give identical archives.
 fn add(archive: &mut Builder<impl Write>, name: &str, bytes: &[u8]) -> io::Result<()> {
     let mut header = Header::new_ustar();
     header.set_size(bytes.len() as u64);
@@ -131,7 +130,7 @@ fn add(archive: &mut Builder<impl Write>, name: &str, bytes: &[u8]) -> io::Resul
     archive.append_data(&mut header, name, bytes)
 }
 
-/// The PNG of a RAW image.
+/// Encodes a RAW image as a PNG.
 fn png(split: &Split, id: u64, example: &Example<'_>) -> Result<Vec<u8>, Error> {
     let spec = decode::spec(example).map_err(|fault| split.fault(id, fault))?;
     let colour = match spec.channels {
@@ -149,7 +148,6 @@ fn png(split: &Split, id: u64, example: &Example<'_>) -> Result<Vec<u8>, Error> 
 }
 
 impl Exported {
-    /// The result for scripts.
     pub fn to_json(&self) -> serde_json::Value {
         json!({
             "out": self.out.display().to_string(),

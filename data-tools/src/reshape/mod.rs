@@ -1,5 +1,5 @@
-//! New data sets of the records of existing ones, which are copied as they are: other shards, several in one, a split drawn, a smaller set;
-//! and archives for other programs.
+//! Makes new data sets from the records of existing ones: with other shards, merged, with a new split, or with fewer
+//! samples. Records are copied unchanged where possible. Also exports archives for other programs.
 
 mod commands;
 mod export;

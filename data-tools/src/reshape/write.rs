@@ -1,4 +1,4 @@
-//! Writes a new data set of records that are picked from others; the bytes do not depend on the number of threads.
+//! Writes a new data set from picked records of existing ones. The output does not depend on the number of threads.
 
 use std::collections::BTreeMap;
 use std::fmt;
@@ -19,23 +19,24 @@ use crate::image::pixels::Pixels;
 use crate::progress::{Counter, Progress};
 use crate::{pool, text};
 
-/// The split that mean and deviation describe.
+/// The mean and standard deviation are measured on this split.
 const TRAIN: &str = "train";
-/// Pixels that mean and deviation are measured on, but at least so many images: as a conversion has it.
+/// The mean and standard deviation are measured on about this many pixels, but at least `MEASURED_IMAGES` images. A
+/// conversion uses the same numbers.
 const MEASURED_PIXELS: u64 = 1 << 25;
 const MEASURED_IMAGES: u64 = 256;
 
-/// A data set that records are taken from.
+/// An existing data set that records are copied from.
 pub(super) struct Set {
     pub manifest: Manifest,
-    /// Its splits, in the order of `dataset.json`.
+    /// The splits in the order of `dataset.json`.
     pub splits: Vec<Split>,
-    /// The stored label of each of its classes in the new data set.
+    /// For each of its classes, the label to store in the new data set.
     pub labels: Vec<i64>,
 }
 
 impl Set {
-    /// The data set in `dir`, whose labels stay.
+    /// Opens the data set in `dir`. Its labels stay the same.
     pub(super) fn open(dir: &Path) -> Result<Self, Error> {
         let dataset = Dataset::open(dir)?;
         let splits = dataset.manifest.splits.keys().map(|name| dataset.split(name)).collect::<Result<_, _>>()?;
@@ -44,7 +45,7 @@ impl Set {
         Ok(Set { manifest: dataset.manifest, splits, labels })
     }
 
-    /// The number of the split of this name.
+    /// Returns the index of the split with this name.
     pub(super) fn find(&self, dir: &Path, name: &str) -> Result<usize, Error> {
         let found = self.splits.iter().position(|split| split.name() == name);
         found.ok_or_else(|| {
@@ -54,7 +55,7 @@ impl Set {
         })
     }
 
-    /// The class of each sample of a split; where images may have several, all count as one class.
+    /// Returns the class of each sample of a split. If images may have several classes, returns class 0 for all.
     pub(super) fn classes_of(&self, split: usize) -> Result<Vec<u32>, Error> {
         let (split, mut copy) = (&self.splits[split], Vec::new());
         if split.multi_label() {
@@ -64,7 +65,7 @@ impl Set {
     }
 }
 
-/// A record of a set.
+/// A record of an existing data set.
 #[derive(Debug, Clone, Copy, PartialEq, Eq)]
 pub(super) struct Pick {
     pub set: u32,
@@ -72,51 +73,48 @@ pub(super) struct Pick {
     pub id: u64,
 }
 
-/// A split of the new data set.
 pub(super) struct Target {
     pub name: String,
     pub picks: Vec<Pick>,
 }
 
 impl Target {
-    /// All samples of split `split` of set `set` whose numbers `keep` keeps, in their order.
+    /// Picks the samples of split `split` of set `set` for which `keep` returns true, in their order.
     pub(super) fn of(name: &str, set: usize, split: usize, len: u64, keep: impl Fn(u64) -> bool) -> Self {
         let pick = |id| Pick { set: set as u32, split: split as u32, id };
         Target { name: name.to_string(), picks: (0..len).filter(|&id| keep(id)).map(pick).collect() }
     }
 
-    /// Shuffles the picks.
     pub(super) fn shuffle(&mut self, seed: u64) {
         let order = Permutation::new(seed, 0, self.picks.len() as u64);
         self.picks = (0..self.picks.len() as u64).map(|at| self.picks[order.get(at) as usize]).collect();
     }
 }
 
-/// What a new data set is to hold.
+/// The content of a new data set.
 pub(super) struct Plan {
     pub sets: Vec<Set>,
     pub targets: Vec<Target>,
     pub classes: Vec<String>,
     pub multi_label: bool,
     pub label_offset: i64,
-    /// Whether mean and deviation of the first set stay.
+    /// True if the mean and standard deviation of the first set are kept.
     pub keeps_mean: bool,
 }
 
-/// A shard to write.
 struct Task {
     target: usize,
     name: String,
     picks: Range<usize>,
 }
 
-/// A shard that was written.
+/// A written shard with the statistics of its images.
 struct Done {
     shard: ShardManifest,
     learnt: Learnt,
 }
 
-/// Writes the data set of a plan to `out`, which must be empty or not exist.
+/// Writes the planned data set to `out`, which must not exist or must be an empty folder.
 pub(super) fn write(plan: &Plan, out: &Path, options: &Reshaping) -> Result<Reshaped, Error> {
     let started = Instant::now();
     if options.shards == 0 {
@@ -157,7 +155,8 @@ fn tasks(plan: &Plan, shards: usize) -> Vec<Task> {
     tasks
 }
 
-/// Every how many samples of `train` one is measured; `None` if the mean of the first set stays.
+/// Returns n if one in n samples of `train` is measured. Returns `None` if the mean of the first set is kept or there
+/// is no `train`.
 fn stride(plan: &Plan) -> Result<Option<u64>, Error> {
     let train = plan.targets.iter().find(|target| target.name == TRAIN && !plan.keeps_mean);
     let Some(train) = train else { return Ok(None) };
@@ -167,14 +166,13 @@ fn stride(plan: &Plan) -> Result<Option<u64>, Error> {
     Ok(Some((train.picks.len() as u64).div_ceil(images.max(MEASURED_IMAGES)).max(1)))
 }
 
-/// Writes one shard.
 struct Writer<'a> {
     plan: &'a Plan,
     task: &'a Task,
     stride: Option<u64>,
     counter: Counter<'a>,
     pixels: Pixels,
-    /// The record at work, framed.
+    /// The current record with its framing.
     framed: Vec<u8>,
     learnt: Learnt,
 }
@@ -194,7 +192,7 @@ impl Writer<'_> {
         Ok(Done { shard: writer.finish()?, learnt: self.learnt })
     }
 
-    /// Frames a record with its new label, and measures its image if it `is_measured`.
+    /// Frames a record with its new label. Also measures its image if `is_measured` is true.
     fn copy(&mut self, pick: Pick, is_measured: bool, copy: &mut Vec<u8>) -> Result<(), Error> {
         let set = &self.plan.sets[pick.set as usize];
         let split = &set.splits[pick.split as usize];
@@ -237,21 +235,21 @@ impl Writer<'_> {
     }
 }
 
-/// Bytes of all sets, for the message of a full disk.
+/// Returns the size of all sets in bytes, for the message if the disk is full.
 fn needed(plan: &Plan) -> u64 {
     let splits = plan.sets.iter().flat_map(|set| set.manifest.splits.values());
     splits.flat_map(|split| &split.shards).map(|shard| shard.bytes).sum()
 }
 
-/// What is learnt of images while they are copied.
+/// Statistics of images, collected while they are copied.
 #[derive(Default)]
 struct Learnt {
     moments: Moments,
     measured: u64,
-    /// Images whose records tell their sizes, and the least and greatest of these.
+    /// Number of images with a recorded size, and the smallest and largest of these sizes.
     sized: u64,
     sizes: [[u32; 2]; 2],
-    /// Images that have entry points.
+    /// Number of images with entry points.
     entry_points: u64,
 }
 
@@ -280,7 +278,7 @@ impl Learnt {
         Ok(())
     }
 
-    /// Enters what is known of all images of a split.
+    /// Sets the fields of `split` that describe its images. Sizes are only set if all records have one.
     fn describe(&self, split: &mut SplitManifest) {
         split.entry_points = Some(self.entry_points).filter(|&count| count > 0);
         if self.sized == split.count {
@@ -318,16 +316,16 @@ fn manifest(plan: &Plan, tasks: &[Task], done: Vec<Done>) -> Result<Manifest, Er
     Ok(Manifest { version, multi_label, classes, label_offset, mean, std, splits: named })
 }
 
-/// How a data set is written anew.
+/// Options of the commands that rewrite a data set.
 #[derive(Debug, Clone, PartialEq, Eq)]
 pub struct Reshaping {
-    /// Shards of the split `train` (every other split gets a quarter of it, at least one), but no more than samples.
+    /// Number of shards of the split `train`. Every other split gets a quarter of it, but at least one. A split never
+    /// has more shards than samples.
     pub shards: usize,
-    /// Key of the shuffle and of draws.
+    /// Seed for shuffling and random draws.
     pub seed: u64,
-    /// Threads; 0 means one for each core. The output does not depend on it.
+    /// Number of threads. 0 means one per core. The output does not depend on it.
     pub jobs: usize,
-    /// Show progress.
     pub progress: bool,
 }
 
@@ -337,21 +335,18 @@ impl Default for Reshaping {
     }
 }
 
-/// A data set that was made.
+/// The result of a command that writes a data set.
 #[derive(Debug, Clone)]
 pub struct Reshaped {
-    /// Its folder.
     pub out: PathBuf,
-    /// Its `dataset.json`.
+    /// The content of `dataset.json`.
     pub manifest: Manifest,
-    /// Bytes of its shards.
+    /// Total size of the shards.
     pub bytes: u64,
-    /// Wall-clock time.
     pub elapsed: Duration,
 }
 
 impl Reshaped {
-    /// The result for scripts.
     pub fn to_json(&self) -> serde_json::Value {
         let splits = self.manifest.splits.iter();
         let splits: serde_json::Map<String, serde_json::Value> =

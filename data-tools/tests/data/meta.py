@@ -1,4 +1,4 @@
-"""Makes meta.mat: a struct array in the layout of ILSVRC2012's, by SciPy's writer (1.x), to read it by ours."""
+"""Writes meta.mat with SciPy (1.x): a struct array with the same layout as the file of ILSVRC2012. Our reader must read it."""
 
 import numpy as np
 import scipy.io

@@ -1,6 +1,6 @@
-"""Writes train.rec by MXNet 1.9.1 (numpy below 1.24): python recordio.py. Its pictures are those of sources.py.
+"""Writes train.rec with MXNet 1.9.1 (numpy below 1.24): python recordio.py. It contains the same pictures as sources.py.
 
-The PNGs of records 2 and 5 hold RecordIO's magic number where MXNet must split a record.
+The PNGs of records 2 and 5 contain RecordIO's magic number at positions where MXNet must split the record.
 """
 import io
 import struct
@@ -20,7 +20,7 @@ def file(salt, magic):
     Image.fromarray(picture(salt)).save(out, "PNG")
     png = out.getvalue()
     if magic:
-        # 24 bytes of header, 8 of signature, 25 of IHDR, 8 of this chunk: three more, and it is a multiple of 4
+        # Three bytes of padding align the magic number to 4: header 24, signature 8, IHDR 25, chunk header 8.
         data = b"123" + MAGIC * magic + b"end"
         chunk = b"trIr" + data
         png = png[:33] + struct.pack(">I", len(data)) + chunk + struct.pack(">I", zlib.crc32(chunk)) + png[33:]

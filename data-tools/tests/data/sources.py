@@ -1,6 +1,6 @@
-"""Writes the sources of other programs in this folder: python sources.py, with numpy, Pillow, pyarrow and webdataset.
+"""Writes the sources in this folder with other programs: python sources.py. Needs numpy, Pillow, pyarrow and webdataset.
 
-All hold the same pictures, so that the tests know what must come out. Labels go round: 0, 1, 2, 0, ...
+All sources contain the same pictures, so that tests know the expected result. Labels repeat: 0, 1, 2, 0, ...
 """
 import io
 
@@ -43,7 +43,7 @@ image = [{"bytes": file(i, "PNG"), "path": f"{i}.png"} for i in range(3)]
 pq.write_table(pa.table({"picture": pa.array(image), "label": [0, 1, 2]}), "other.parquet")
 image[1]["bytes"] = None
 pq.write_table(pa.table({"image": pa.array(image), "label": [0, 1, 2]}), "paths.parquet")
-# a row group of 256 KiB in a file of a twentieth: the same zeros again and again
+# A row group of 256 KiB in a file of about 13 KiB, because it repeats the same zeros.
 zeros = [{"bytes": bytes(1 << 16), "path": None} for _ in range(4)]
 pq.write_table(pa.table({"image": pa.array(zeros), "label": [0] * 4}), "bomb.parquet", compression="snappy", use_dictionary=False)
 

@@ -1,4 +1,4 @@
-"""The pictures that the scripts in this folder put into files of other programs."""
+"""The pictures that the scripts in this folder write with other programs."""
 import numpy as np
 
 

@@ -1,4 +1,4 @@
-//! Outputs that cannot be written, and requests that make no sense.
+//! Tests outputs that cannot be written, and invalid requests.
 
 use crate::common::pictures::{jpeg, write};
 use crate::common::*;
@@ -58,14 +58,15 @@ fn an_output_that_cannot_be_made() {
     let text = message(&temp, &temp.path("file/out"), &ConvertOptions::default());
     assert!(text.contains("file/out: cannot use the output"), "{text}");
 
-    // Folders under /proc cannot be made by anyone, root included.
+    // No user can create folders in /proc, not even root.
     let text = message(&temp, Path::new("/proc/trireme-out"), &ConvertOptions::default());
     assert!(text.contains("cannot create the folder"), "{text}");
     let text = message(&temp, Path::new("/"), &ConvertOptions::default());
     assert!(text.contains("exists and holds"), "{text}");
 }
 
-/// Else the next conversion would find a folder that is no class. What reads files of fixed names does not mind.
+/// The next conversion would take the output for a class. This does not matter for kinds that read files with fixed
+/// names.
 #[test]
 fn an_output_in_the_folder_that_is_read() {
     let temp = Temp::new();
@@ -87,7 +88,7 @@ fn an_output_in_the_folder_that_is_read() {
         );
     }
     fs::remove_dir(photos.join("empty")).unwrap();
-    // beside it, by a path through it, and with a name that begins like it
+    // Outputs next to the source, through a path with `..`, and with the source's name as a prefix.
     for (number, outside) in [out, photos.join("../other"), temp.path("photos-256")].iter().enumerate() {
         convert("folder", &photos, outside, &options).unwrap_or_else(|e| panic!("{number}: {e}"));
     }
@@ -121,7 +122,7 @@ fn absurd_numbers_of_shards() {
     assert_eq!(names(&temp.path("")), ["src"]);
 }
 
-/// A source that fails, or panics, late.
+/// A source that fails or panics at a late sample.
 struct Failing {
     splits: [SourceSplit; 1],
     classes: [String; 1],

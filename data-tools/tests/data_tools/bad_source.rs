@@ -1,11 +1,12 @@
-//! Sources that are missing, damaged or of another format: a message with the cause, and no files left behind.
+//! Tests sources that are missing, damaged or in another format. The message must name the cause, and no files may be
+//! left.
 
 use crate::common::*;
 use data_tools::{ConvertOptions, KINDS, convert};
 use std::fs;
 use std::path::Path;
 
-/// Converts `src`, which must fail with a message that holds all of `parts`, and leave no trace.
+/// Converts `src`. The conversion must fail with a message that contains all `parts` and leave no files.
 fn refused(kind: &str, src: &Path, parts: &[&str]) {
     let temp = Temp::new();
     let out = temp.path("made/for/out");
@@ -36,7 +37,7 @@ fn missing() {
     refused("cifar10", &temp.path("c"), &["data_batch_4.bin: not found", "binary version"]);
 }
 
-/// One file of a good MNIST replaced.
+/// Replaces one file of a valid MNIST source.
 fn mnist_with(name: &str, data: &[u8], parts: &[&str]) {
     let temp = Temp::new();
     mnist(&temp.path("src"), false, false);
@@ -61,7 +62,7 @@ fn idx_damaged() {
     wrong[41] = 10;
     mnist_with(labels_file, &idx_labels(&wrong), &["label 10 of sample 41", "0 to 9"]);
 
-    // A header that promises 2^32 images must not cost memory for them.
+    // A header that promises 2^32 images must not allocate memory for them.
     let mut huge = good;
     huge[4..8].fill(0xff);
     mnist_with(images, &huge, &["cut short", "4294967295 images"]);
@@ -93,7 +94,7 @@ fn gzip_damaged() {
     flipped[at] ^= 1; // In the checksum at the end.
     fs::write(&path, &flipped).unwrap();
     refused("mnist", &temp.path("src"), &["train-images-idx3-ubyte.gz: damaged", "fetch it again"]);
-    // Not gzip in spite of its name: the content decides.
+    // Not gzip despite its name. The content decides.
     fs::write(&path, b"not gzip at all, plain text").unwrap();
     refused("mnist", &temp.path("src"), &["wrong magic number"]);
 }

@@ -1,4 +1,5 @@
-//! Boxes of objects in pictures with an EXIF orientation: they lie where the object is, whatever becomes of the file.
+//! Tests boxes of objects in pictures with an EXIF orientation. A box must match the object in every form in which the
+//! file is stored.
 
 use crate::common::Temp;
 use data_tools::{ConvertOptions, Error, Sample, Source, SourceSplit, convert_source};
@@ -9,10 +10,10 @@ use turbojpeg::{Image, PixelFormat, Subsamp};
 
 const HEIGHT: usize = 40;
 const WIDTH: usize = 80;
-/// Where the object is in the stored image.
+/// Position of the object in the stored image.
 const OBJECT: BoundingBox = BoundingBox { ymin: 0.1, xmin: 0.5, ymax: 0.4, xmax: 0.75 };
 
-/// A black image with a white object, as it is stored.
+/// The stored image: black with a white object.
 fn pixels() -> Vec<u8> {
     let inside = |at: usize, side: usize, from: f32, to: f32| {
         let at = (at as f32 + 0.5) / side as f32;
@@ -25,7 +26,7 @@ fn pixels() -> Vec<u8> {
     (0..HEIGHT).flat_map(|y| (0..WIDTH).flat_map(move |x| [value(y, x); 3])).collect()
 }
 
-/// A JPEG with this orientation in its EXIF data: little-endian TIFF with one entry.
+/// Builds a JPEG with this EXIF orientation. The EXIF data is a little-endian TIFF with one entry.
 fn jpeg(orientation: u8) -> Vec<u8> {
     let pixels = pixels();
     let image = Image { pixels: &pixels[..], width: WIDTH, pitch: 3 * WIDTH, height: HEIGHT, format: PixelFormat::RGB };
@@ -36,7 +37,7 @@ fn jpeg(orientation: u8) -> Vec<u8> {
     [&file[..2], &[0xff, 0xe1], &length, &exif, &file[2..]].concat()
 }
 
-/// A TIFF without compression, with this orientation.
+/// Builds an uncompressed TIFF with this orientation.
 fn tiff(orientation: u8) -> Vec<u8> {
     let entries: [(u16, u16, u32); 9] = [
         (256, 3, WIDTH as u32),
@@ -62,7 +63,7 @@ fn tiff(orientation: u8) -> Vec<u8> {
     file
 }
 
-/// A source of this one image, twice.
+/// A source that contains this image twice.
 struct Pictures {
     file: Vec<u8>,
     classes: [String; 1],
@@ -87,7 +88,7 @@ impl Source for Pictures {
     }
 }
 
-/// Converts the file; the box in its record, as it lies in the upright image, must hold the white pixels and no others.
+/// Converts the file. In the upright image, the box of its record must contain exactly the white pixels.
 #[track_caller]
 fn check(file: Vec<u8>, options: ConvertOptions, keeps_orientation: bool) {
     let temp = Temp::new();

@@ -1,4 +1,4 @@
-//! The result of a conversion: the samples in shuffled order, with the same bytes for any number of threads.
+//! Tests the result of a conversion: the samples in shuffled order, with identical bytes for any number of threads.
 
 use crate::common::*;
 use data_tools::{ConvertOptions, convert, info, verify};
@@ -12,7 +12,7 @@ fn options(shards: usize, jobs: usize) -> ConvertOptions {
     ConvertOptions { shards, jobs, ..ConvertOptions::default() }
 }
 
-/// Checksum over the names and bytes of all files.
+/// Returns a checksum of the names and contents of all files.
 fn digest(dir: &Path) -> u32 {
     let mut all = Vec::new();
     for (name, bytes) in contents(dir) {
@@ -22,7 +22,7 @@ fn digest(dir: &Path) -> u32 {
     masked_crc32c(&all)
 }
 
-/// What threads spend is no more than they have.
+/// The time spent must not exceed the time available to the threads.
 #[test]
 fn the_time_of_the_threads_is_told() {
     let temp = Temp::new();
@@ -52,8 +52,7 @@ fn jobs_do_not_change_a_byte() {
     assert_eq!(one, contents(&temp.path("out5")));
 }
 
-/// The bytes are a promise: data sets converted by different versions of the program are
-/// interchangeable.
+/// Different versions of the program must write identical data sets.
 #[test]
 fn golden_bytes() {
     let temp = Temp::new();
@@ -154,7 +153,7 @@ fn cifar10_comes_alike_from_folder_and_archives() {
     let mut files = cifar10_files();
     write_files(&temp.path("src"), &files);
     write_files(&temp.path("outer/cifar-10-batches-bin"), &files);
-    // An archive is in no particular order and holds other files too.
+    // The members of an archive can have any order, and it may contain other files.
     files.reverse();
     files.push(("readme.html".into(), b"<html>".to_vec()));
     let archive = tar("cifar-10-batches-bin", &files);
@@ -200,7 +199,7 @@ fn cifar100_takes_the_fine_label_and_names_from_the_file() {
     assert_eq!(info(&temp.path("a")).unwrap().splits[0].count, 130);
 
     let own: Vec<String> = (0..100).map(|i| format!("name {i}")).collect();
-    // the byte order mark that some editors put before it is no part of a name
+    // A byte order mark, as some editors write, is not part of a name.
     fs::write(temp.path("src/fine_label_names.txt"), format!("\u{feff}{}\n\n", own.join("\n"))).unwrap();
     convert("cifar100", &temp.path("src"), &temp.path("b"), &options(2, 0)).unwrap();
     let split = Dataset::open(temp.path("b")).unwrap().split("train").unwrap();

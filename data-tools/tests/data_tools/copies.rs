@@ -1,4 +1,4 @@
-//! Near copies across splits: counted by `verify`, listed in a file.
+//! Tests near copies across splits, which `verify` counts and lists in a file.
 
 use crate::common::Temp;
 use crate::common::pictures::*;
@@ -7,7 +7,7 @@ use image::imageops::{FilterType, resize};
 use image::{DynamicImage, ImageFormat};
 use std::fs;
 
-/// A picture of its own kind for each `salt`, with more detail than `picture` has.
+/// Returns a picture that is different for each `salt` and has more detail than `picture`.
 fn scene(salt: u32, height: u32, width: u32) -> image::RgbImage {
     image::RgbImage::from_fn(width, height, |x, y| {
         let (x, y, s) = (x as f32 / width as f32, y as f32 / height as f32, salt as f32);
@@ -27,7 +27,7 @@ fn copies_are_found_whatever_became_of_them() {
     for i in 0..20 {
         write(&src.join(format!("train/a/{i:02}.jpg")), &file(i, (120, 160), ImageFormat::Jpeg));
     }
-    // the same bytes, a smaller PNG, a larger JPEG of low quality, and one that is new
+    // The same bytes, a smaller PNG, a larger JPEG of low quality, and a new picture.
     write(&src.join("val/a/0.jpg"), &file(3, (120, 160), ImageFormat::Jpeg));
     let small = resize(&scene(5, 120, 160), 60, 45, FilterType::Triangle);
     write(&src.join("val/a/1.png"), &encoded(DynamicImage::ImageRgb8(small), ImageFormat::Png));
@@ -61,7 +61,7 @@ fn copies_are_found_whatever_became_of_them() {
     let named =
         |line: &&Vec<&str>| (line[3] == "val/a/0.jpg").then_some((line[7], line[8])) == Some(("train/a/03.jpg", "yes"));
     assert_eq!(lines.iter().filter(named).count(), 1, "{text}");
-    // the numbers are those of `data extract`
+    // `data extract` uses the same indices.
     let number: u64 = lines[3][1].parse().unwrap();
     let made = data_tools::extract(&out, "test", number, &temp.path("x.png")).unwrap();
     assert_eq!((made.sample, lines[3][3]), (number, "test/a/2.jpg"));

@@ -1,4 +1,4 @@
-//! `convert --entry-points`: what becomes of the records, what `info`, `verify` and `reshard` know of it.
+//! Tests `convert --entry-points`: the records, and how `info`, `verify` and `reshard` handle them.
 
 use crate::common::Temp;
 use crate::common::pictures::records;
@@ -14,7 +14,7 @@ fn options(entry_points: bool) -> ConvertOptions {
     ConvertOptions { shards: 2, progress: false, entry_points, ..Default::default() }
 }
 
-/// A noisy picture.
+/// Returns a noisy JPEG.
 fn photo(height: usize, width: usize, salt: usize, progressive: bool) -> Vec<u8> {
     let noise = |at: usize| ((at + salt) as u32).wrapping_mul(2_654_435_761) >> 25;
     let pixels: Vec<u8> = (0..3 * height * width).map(|at| noise(at) as u8).collect();
@@ -26,7 +26,7 @@ fn photo(height: usize, width: usize, salt: usize, progressive: bool) -> Vec<u8>
     compressor.compress_to_vec(image).unwrap()
 }
 
-/// 5 JPEGs that can have entry points; a progressive one, a PNG and one of a few bytes, which have none.
+/// Writes 5 JPEGs that can have entry points, and a progressive JPEG, a PNG and a tiny JPEG, which cannot.
 fn source(temp: &Temp) -> PathBuf {
     let src = temp.path("src");
     for i in 0..5 {
@@ -38,7 +38,7 @@ fn source(temp: &Temp) -> PathBuf {
     src
 }
 
-/// Name and entry points of each image of `train`.
+/// Returns name and entry points of each image in `train`.
 fn entry_points(dir: &Path) -> Vec<(String, Vec<u8>)> {
     let split = Dataset::open(dir).unwrap().split("train").unwrap();
     let mut copy = Vec::new();
@@ -68,14 +68,14 @@ fn jpegs_keep_their_bytes_and_get_entry_points() {
     assert_eq!(about.to_json()["splits"]["train"]["entry_points"], 5);
     assert!(!info(&plain).unwrap().to_string().contains("entry points"));
     assert!(verify(&with, 0).unwrap().is_ok());
-    // any number of threads
+    // The number of threads does not matter.
     convert("folder", &src, &temp.path("one"), &ConvertOptions { jobs: 1, ..options(true) }).unwrap();
     for file in ["train-00000-of-00002.tfrecord", "train-00001-of-00002.tfrecord", "dataset.json"] {
         assert_eq!(fs::read(temp.path("one").join(file)).unwrap(), fs::read(with.join(file)).unwrap(), "{file}");
     }
 }
 
-/// JPEGs that the conversion makes have them, too.
+/// JPEGs that the conversion encodes have entry points too.
 #[test]
 fn resized_images_have_them() {
     let temp = Temp::new();
@@ -101,7 +101,7 @@ fn copies_of_records_keep_them() {
     assert!(verify(&temp.path("b"), 0).unwrap().is_ok());
 }
 
-/// Writes all records of `train` anew, as `change` makes them.
+/// Rewrites all records of `train` with `change`.
 fn rewrite(dir: &Path, change: impl Fn(usize, &[u8]) -> Vec<u8>) {
     let path = dir.join("train-00000-of-00001.tfrecord");
     let bytes = fs::read(&path).unwrap();
@@ -119,7 +119,8 @@ fn rewrite(dir: &Path, change: impl Fn(usize, &[u8]) -> Vec<u8>) {
     shard::write_index(&path, &shard::scan_index(&path).unwrap()).unwrap();
 }
 
-/// A wrong byte anywhere, none at the end, and those of another file: each is named, with its record.
+/// Entry points of a different file, truncated ones and ones with a changed byte: each fault is reported with its
+/// record.
 #[test]
 fn verify_names_wrong_ones() {
     let temp = Temp::new();
@@ -134,7 +135,7 @@ fn verify_names_wrong_ones() {
         _ => own.to_vec(),
     });
     let report = verify(&dir, 1).unwrap();
-    // of the shard itself it says that its size is another
+    // Ignore the fault of the shard itself, which says that its size has changed.
     let bad: Vec<&Bad> = report.bad.iter().filter(|bad| bad.record.is_some()).collect();
     assert_eq!(bad.iter().map(|bad| bad.record).collect::<Vec<_>>(), [Some(0), Some(1), Some(2)], "{report}");
     let what = "`image/jpeg/entry_points`: they are damaged, or belong to another file";

@@ -1,4 +1,4 @@
-//! FIFOs in the places of files are refused at once: opening one would wait for a writer for ever.
+//! Tests that FIFOs in the place of files are rejected at once. Opening a FIFO would wait forever for a writer.
 
 use crate::common::foreign::{Foreign, write_dataset};
 use crate::common::pictures::small;
@@ -11,13 +11,13 @@ use std::sync::mpsc::channel;
 use std::time::Duration;
 use std::{fs, thread};
 
-/// Puts a FIFO in the place of a file.
+/// Replaces a file by a FIFO.
 fn fifo(path: &Path) {
     let _ = fs::remove_file(path);
     assert!(Command::new("mkfifo").arg(path).status().unwrap().success());
 }
 
-/// The message of `run`, which must end soon.
+/// Returns the message of `run`. Fails if it does not end soon.
 #[track_caller]
 fn message(run: impl FnOnce() -> String + Send + 'static) {
     let (sender, receiver) = channel();

@@ -1,4 +1,4 @@
-//! ImageFolder: splits, classes, nested folders and endings.
+//! Tests ImageFolder: splits, classes, nested folders and file extensions.
 
 use crate::common::pictures::*;
 use crate::common::pictures::{records, small};
@@ -36,11 +36,11 @@ fn files_stay_as_they_are() {
     assert!(verify(&out, 2).unwrap().is_ok());
     let text = data_tools::info(&out).unwrap().to_string();
     assert!(text.contains("heights 20 to 40, widths 30 to 36"), "{text}");
-    // Small enough to be measured whole.
+    // The split is small enough to be measured completely.
     assert_eq!(made.manifest.splits["train"].measured, None);
     let stats = data_tools::stats(&out, "train", 1).unwrap();
     for c in 0..3 {
-        // another decoder, so not to the last digit
+        // `stats` uses a different decoder, so the last digits differ.
         assert!((stats.mean[c] - made.manifest.mean[c]).abs() < 2e-3, "{stats} {:?}", made.manifest.mean);
     }
 }
@@ -87,7 +87,7 @@ fn splits_by_folder_and_by_draw() {
     let train = records(&temp.path("b"), "train");
     assert!(train.len() == 14 && one.iter().all(|name| !train.contains_key(name)));
 
-    // 6 % is less than one `dog` image, so this class gets no validation image
+    // 6 % is less than one `dog` image, so this class gets no validation image.
     let small = ConvertOptions { validation_fraction: Some(0.06), ..options() };
     let made = convert("folder", &src.join("train"), &temp.path("small"), &small).unwrap();
     assert!(
@@ -137,20 +137,20 @@ fn folders_one_level_too_high() {
         convert("folder", &src.join("c"), &temp.path("c"), &mapped(&[("more", "val")].map(|(a, _)| (a, "validation"))))
             .unwrap();
     assert_eq!((made.manifest.splits["validation"].count, made.manifest.classes.len()), (2, 2));
-    // a vehicle data set, where `train` is a class
+    // A data set of vehicles, where `train` is a class.
     ["car", "train"].iter().for_each(|class| write(&src.join("f").join(class).join("1.jpg"), &jpeg(9, 9, 30)));
     write(&src.join("f/__MACOSX/car/._1.jpg"), b"x");
     assert_eq!(
         convert("folder", &src.join("f"), &temp.path("f"), &options()).unwrap().manifest.classes,
         ["car", "train"]
     );
-    // names with years, in CamelCase, and `eval`
+    // Names with years, in CamelCase, and `eval`.
     ["g/train2017", "g/ValSet", "g/eval"].iter().for_each(|split| class(split, 40));
     let made = convert("folder", &src.join("g"), &temp.path("g"), &options()).unwrap();
     assert_eq!(made.manifest.splits.keys().collect::<Vec<_>>(), ["test", "train", "validation"]);
 }
 
-/// Any word for a split will do, in any case; two folders of one split are refused.
+/// Any word for a split is accepted in upper or lower case. Two folders for the same split are rejected.
 #[test]
 fn folders_of_splits_by_other_words() {
     let temp = Temp::new();
@@ -180,7 +180,7 @@ fn folders_of_splits_by_other_words() {
     fs::create_dir(src.join("dev")).unwrap();
     let message = convert("folder", &src, &temp.path("b"), &options()).unwrap_err().to_string();
     assert!(message.contains("holds dev and valid; which of them is it?"), "{message}");
-    // without a word for train they are classes
+    // Without a word for `train`, the folders are classes.
     ["dev", "Training"].iter().for_each(|name| fs::remove_dir_all(src.join(name)).unwrap());
     let made = convert("folder", &src, &temp.path("c"), &options()).unwrap();
     assert_eq!(made.manifest.classes, ["Testing", "valid"]);
@@ -191,7 +191,7 @@ fn a_list_of_classes_gives_the_labels() {
     let temp = Temp::new();
     small(&temp.path("src"));
     write(&temp.path("src/emu/1.jpg"), &jpeg(9, 9, 1));
-    // with the byte order mark of some editors
+    // With the byte order mark that some editors write.
     fs::write(temp.path("labels.txt"), "\u{feff}dog\ncat\n").unwrap();
     let options = ConvertOptions { classes: Some(temp.path("labels.txt")), ..options() };
     let made = convert("folder", &temp.path("src"), &temp.path("out"), &options).unwrap();
@@ -210,7 +210,7 @@ fn a_list_of_classes_gives_the_labels() {
     }
 }
 
-/// What is wrong with the whole, rather than with one file.
+/// Faults of the whole source, not of a single file.
 #[test]
 fn classes_that_cannot_be() {
     let temp = Temp::new();
@@ -246,7 +246,8 @@ fn classes_that_cannot_be() {
     refused("does a link lead back?");
 }
 
-/// Images beside the folders of classes are photos that would be missing; an archive there is what they came from.
+/// Images next to the class folders would be missing from the data set. An archive there is probably where the folders
+/// came from.
 #[test]
 fn images_beside_the_folders() {
     let temp = Temp::new();
@@ -271,7 +272,8 @@ fn images_beside_the_folders() {
     assert_eq!(convert("folder", &src, &temp.path("given"), &given).unwrap().notes, made.notes);
 }
 
-/// Beside the folders of splits images belong to none of them, and a `test` without classes is left out; not so those of `train`.
+/// Images next to the split folders are ignored, and a `test` without classes is left out. Images next to the class
+/// folders of `train` are an error.
 #[test]
 fn images_beside_the_folders_of_splits() {
     let temp = Temp::new();
@@ -317,7 +319,7 @@ fn an_unreadable_file_among_thousands() {
     assert_eq!((made.manifest.splits["train"].count, made.skipped.len()), (9_999, 1));
 }
 
-/// A shard that loses all its images is empty and does no harm.
+/// A shard that loses all its images is empty, and this is not an error.
 #[test]
 fn shards_and_splits_without_an_image() {
     let temp = Temp::new();

@@ -1,4 +1,5 @@
-//! WebP, TIFF, BMP and GIF files become PNGs of the same pixels, photos with losses JPEGs; and what is no image file is named.
+//! Tests WebP, TIFF, BMP and GIF files. They become PNGs with the same pixels, or JPEGs if they have lossy compression.
+//! Files that are not images are reported.
 
 use crate::common::Temp;
 use crate::common::pictures::*;
@@ -14,7 +15,7 @@ fn options() -> ConvertOptions {
     ConvertOptions { progress: false, ..ConvertOptions::default() }
 }
 
-/// A folder of the written pictures.
+/// Writes a folder of pictures in these formats.
 fn small(src: &Path) {
     for ending in ENDINGS {
         let name = format!("picture.{ending}");
@@ -23,7 +24,7 @@ fn small(src: &Path) {
     write(&src.join("b/photo.WEBP"), &fs::read(pictures::file("photo.webp")).unwrap());
 }
 
-/// Formats and sizes of the records of `train`.
+/// Returns formats and sizes of the records of `train`.
 fn formats(out: &Path) -> Vec<(String, Format, u32, u32)> {
     let split = Dataset::open(out).unwrap().split("train").unwrap();
     let mut copy = Vec::new();
@@ -57,7 +58,7 @@ fn their_pixels_stay_and_photos_stay_photos() {
     assert_eq!(found.len(), 5);
     for image in found {
         let far = far(&image.pixels, &pixels(1));
-        // a GIF has 256 colours; the picture has more
+        // A GIF has 256 colours, but the picture has more.
         let most = match image.name.rsplit_once('.').unwrap().1 {
             "gif" => 12.0,
             "WEBP" => 25.0,
@@ -103,7 +104,7 @@ fn damaged_ones_are_named() {
     }
 }
 
-/// The first bytes of a VP8L picture of this size; what follows is nothing.
+/// Returns the start of a VP8L picture that claims this size. There is no data after it.
 fn webp_claiming(height: u32, width: u32) -> Vec<u8> {
     let mut body = vec![0x2f];
     body.extend(((width - 1) | (height - 1) << 14).to_le_bytes());

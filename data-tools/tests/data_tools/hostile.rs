@@ -1,4 +1,5 @@
-//! Small sources that unpack to gigabytes are refused, in no more memory than the limit, and the message names the flag that raises it.
+//! Tests small sources that unpack to gigabytes. They must be rejected without exceeding the memory limit, and the
+//! message must name the option that raises it.
 
 use crate::common::pictures::*;
 use crate::common::*;
@@ -12,14 +13,15 @@ use std::io::Write;
 use std::path::Path;
 use std::process::Command;
 
-/// The variable that a test finds in its child process.
+/// The environment variable that is set in the child process of a test.
 const CHILD: &str = "TRIREME_TEST_CHILD";
-/// In place of a flag: the source is converted, without what is too large.
+/// Used instead of an option name: the source is converted, and the part that is too large is ignored.
 const HARMLESS: &str = "harmless";
-/// Address space of the child beside what its source may take: program, stacks and the allocator's reserve.
+/// Address space of the child in addition to the memory limit of its source: for the program, stacks and reserves of
+/// the allocator.
 const BESIDE: u64 = 256 << 20;
 
-/// Runs the test `name` again in a process that can have no more memory than a source of `dir` may take.
+/// Runs the test `name` again in a process with an address space limited to what a source of the size of `dir` may use.
 fn in_little_memory(name: &str, dir: &Path) {
     let input: u64 = files_below(dir);
     let kib = (Limits::DEFAULT.allowed(input) + BESIDE) >> 10;
@@ -40,7 +42,7 @@ fn files_below(dir: &Path) -> u64 {
     entries.map(|path| if path.is_dir() { files_below(&path) } else { fs::metadata(path).unwrap().len() }).sum()
 }
 
-/// Makes a source, and converts it in a child: the message must hold the flag.
+/// Makes a source and converts it in a child process. The message must contain `flag`.
 #[track_caller]
 fn bomb(name: &str, kind: &str, flag: &str, make: impl FnOnce(&Path)) {
     if let Some(dir) = env::var_os(CHILD) {
@@ -62,7 +64,7 @@ fn bomb(name: &str, kind: &str, flag: &str, make: impl FnOnce(&Path)) {
     in_little_memory(name, &dir);
 }
 
-/// A gzip stream of `head` and then `mib` MiB of zeros: the same member again and again.
+/// Returns a gzip stream of `head` followed by `mib` MiB of zeros. The same gzip member is repeated.
 fn gzip_of_zeros(head: &[u8], mib: usize) -> Vec<u8> {
     let zeros = gz(&vec![0; 16 << 20]);
     [gz(head), zeros.repeat(mib / 16)].concat()
@@ -90,7 +92,7 @@ fn a_tar_archive() {
     });
 }
 
-/// A member that is not wanted costs time, not memory, and is bounded all the same.
+/// A member that is not needed uses no memory, but reading it takes time, so it is limited as well.
 #[test]
 fn a_tar_archive_of_other_things() {
     bomb("hostile::a_tar_archive_of_other_things", "cifar10", "--limit-memory", |dir| {
@@ -102,7 +104,7 @@ fn a_tar_archive_of_other_things() {
     });
 }
 
-/// An ImageNet source with this `meta.mat`.
+/// Writes an ImageNet source with this `meta.mat`.
 fn imagenet(dir: &Path, meta: &[u8]) {
     write(&dir.join("train/n00000001/a.jpg"), &jpeg(20, 20, 1));
     let kit = dir.join("ILSVRC2012_devkit_t12/data");
@@ -117,7 +119,7 @@ fn mat_element(kind: u32, data: &[u8]) -> Vec<u8> {
     out
 }
 
-/// A struct array of 2^62 records, with these names of fields of 8 bytes and these elements.
+/// Returns a struct array that claims 2^62 records, with these field names of 8 bytes and these elements.
 fn structs(names: &[u8], body: &[u8]) -> Vec<u8> {
     let sizes = [u32::MAX / 2; 2].map(u32::to_le_bytes).concat();
     let inner = [
@@ -148,7 +150,7 @@ fn a_table_of_no_fields_without_end() {
 #[test]
 fn a_packed_table() {
     bomb("hostile::a_packed_table", "imagenet", "--limit-memory", |dir| {
-        // 10 million records of 8 bytes
+        // 10 million records of 8 bytes.
         let mut packer = ZlibEncoder::new(Vec::new(), Compression::fast());
         packer.write_all(&structs(b"ILSVRC20", &[14, 0, 0, 0, 0, 0, 0, 0].repeat(10 << 20))).unwrap();
         let packed = packer.finish().unwrap();
@@ -157,7 +159,7 @@ fn a_packed_table() {
     });
 }
 
-/// Ground truth of 300 million lines: each would be a string.
+/// A ground truth of 300 million lines. Each line would become a string.
 #[test]
 fn a_ground_truth_of_many_lines() {
     bomb("hostile::a_ground_truth_of_many_lines", "imagenet", "--limit-memory", |dir| {
@@ -177,7 +179,7 @@ fn a_ground_truth_of_many_lines() {
     });
 }
 
-/// A colour profile that unpacks to 700 MiB, which nobody needs.
+/// A colour profile that unpacks to 700 MiB and is not needed.
 #[test]
 fn a_png_with_a_large_profile() {
     bomb("hostile::a_png_with_a_large_profile", "folder", HARMLESS, |dir| {
@@ -189,7 +191,7 @@ fn a_png_with_a_large_profile() {
         let mut crc = flate2::Crc::new();
         crc.update(&body);
         let chunk = [&(body.len() as u32 - 4).to_be_bytes(), &body[..], &crc.sum().to_be_bytes()].concat();
-        // behind the header
+        // After the header.
         write(&dir.join("a/x.png"), &[&file[..33], &chunk, &file[33..]].concat());
     });
 }
@@ -211,7 +213,7 @@ fn a_jpeg_of_many_scans() {
     });
 }
 
-/// A progressive JPEG whose header says that both sides have so many pixels.
+/// Returns a progressive JPEG with a header that claims this length for both sides.
 fn progressive(side: u16) -> Vec<u8> {
     let mut encoder = turbojpeg::Compressor::new().unwrap();
     encoder.set_progressive(true).unwrap();
@@ -225,7 +227,8 @@ fn progressive(side: u16) -> Vec<u8> {
     file
 }
 
-/// What the flags say is taken: a source beyond the usual limits is converted, one that training could not decode is not.
+/// Raised limits apply: a source beyond the default limits is converted, but an image that training could not decode is
+/// rejected.
 #[test]
 fn raised_limits_are_raised() {
     let temp = Temp::new();
@@ -240,7 +243,8 @@ fn raised_limits_are_raised() {
     assert!(little.contains("expected 1 to 33333 pixels") && little.contains("--limit-memory"), "{little}");
     assert_eq!(with(Limits::with_memory(300_000), None), Ok(()));
     write(&temp.path("src/a/x.jpg"), &progressive(10_000));
-    // 900 MB: more than training takes, as long as it is kept as it is; the file has too few data, and is refused for that
+    // This image needs 900 MB. That is within the limit, but more than training allows, so it cannot be stored
+    // unchanged.
     let kept = with(Limits::with_memory(2 << 30), None).unwrap_err();
     assert!(kept.contains("the JPEG needs 900.0 MB") && kept.contains("--resize makes it smaller"), "{kept}");
 }

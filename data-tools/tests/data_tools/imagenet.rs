@@ -1,5 +1,5 @@
-//! ILSVRC2012 in miniature, in its published layout: class numbers in another order than the labels, a PNG and a CMYK file that
-//! are named .JPEG, tars in a tar.
+//! Tests ILSVRC2012 in miniature, in its published layout. Class numbers and labels have different orders, a PNG and a
+//! CMYK file are named .JPEG, and there are tars in a tar.
 
 use crate::common::pictures::*;
 use crate::common::*;
@@ -8,7 +8,7 @@ use loaders::{Dataset, Format};
 use std::fs;
 use std::path::Path;
 
-/// Number, WordNet id, words; sorted by number, which is not the order of the ids. The last one has children.
+/// Number, WordNet id and words, sorted by number. The ids have a different order. The last synset has children.
 const SYNSETS: [(f64, &str, &str, f64); 5] = [
     (1.0, "n02119789", "kit fox, Vulpes macrotis", 0.0),
     (2.0, "n02100735", "English setter", 0.0),
@@ -16,7 +16,7 @@ const SYNSETS: [(f64, &str, &str, f64); 5] = [
     (4.0, "n01440764", "tench, Tinca tinca", 0.0),
     (5.0, "n02084071", "dog, domestic dog, Canis familiaris", 120.0),
 ];
-/// The leaves by id: their labels are 1 to 4.
+/// The leaves sorted by id. Their labels are 1 to 4.
 const SORTED: [&str; 4] = ["n01440764", "n02100735", "n02105855", "n02119789"];
 const TRUTH: [u32; 6] = [4, 1, 1, 3, 2, 4];
 
@@ -24,7 +24,7 @@ fn options() -> ConvertOptions {
     ConvertOptions { shards: 3, progress: false, ..ConvertOptions::default() }
 }
 
-/// Files of a class: name and bytes.
+/// Returns name and content of the files of a class.
 fn class(label: usize) -> Vec<(String, Vec<u8>)> {
     let mut files: Vec<(String, Vec<u8>)> = (0..3 + label as u32)
         .map(|i| (format!("{}_{i}.JPEG", SORTED[label]), jpeg(20 + i, 30, 10 * label as u32 + i)))
@@ -52,7 +52,7 @@ fn flat_tar(files: &[(String, Vec<u8>)]) -> Vec<u8> {
 }
 
 fn train_tar() -> Vec<u8> {
-    // Not in order of names, as a tar need not be.
+    // Not sorted by name, because a tar may have any order.
     let inner = |l: usize| (format!("{}.tar", SORTED[l]), flat_tar(&class(l)));
     flat_tar(&[inner(3), inner(0), inner(1), inner(2)])
 }
@@ -115,14 +115,14 @@ fn the_published_files() {
     assert!(info(&out).unwrap().to_string().contains("labels start at 1"));
 }
 
-/// The PNG and the CMYK file come out as RGB JPEGs that look the same.
+/// The PNG and the CMYK file must become RGB JPEGs that look the same.
 fn check_repaired(name: &str, file: &[u8]) {
     let got = image::load_from_memory(file).unwrap();
     assert!(file.starts_with(&[0xff, 0xd8]) && got.color() == image::ColorType::Rgb8);
     let got = got.into_rgb8();
     let expected = |x, y| match name {
         "n02105855_2933.JPEG" => picture(12, 10, 5).get_pixel(x, y).0,
-        // ink * black / 255 of 255, 0, 100 and 200
+        // ink * black / 255 for the inks 255, 0 and 100 and black 200.
         _ => [200, 0, 78],
     };
     for (x, y, pixel) in got.enumerate_pixels() {
@@ -149,7 +149,7 @@ fn extracted_files_give_the_same_bytes() {
         convert("imagenet", &src, &temp.path(&format!("out-{form}")), &options()).unwrap();
         assert_eq!(contents(&temp.path("out-a")), contents(&temp.path(&format!("out-{form}"))), "{inner}");
     }
-    // Validation images sorted into classes need no ground truth, nor a kit.
+    // Validation images sorted into classes need no ground truth and no development kit.
     let src = temp.path("c");
     for (i, (name, data)) in validation().iter().enumerate() {
         write(&src.join("val").join(SYNSETS[TRUTH[i] as usize - 1].1).join(name), data);
@@ -181,7 +181,7 @@ fn chosen_classes_in_their_order() {
     }
 }
 
-/// Converts `src`, which must fail with a message that holds all of `parts`, and leave nothing.
+/// Converts `src`. The conversion must fail with a message that contains all `parts` and leave no files.
 fn refused(temp: &Temp, parts: &[&str]) {
     let message = convert("imagenet", &temp.path("src"), &temp.path("out"), &options()).unwrap_err().to_string();
     parts.iter().for_each(|part| assert!(message.contains(part), "`{part}` is not in: {message}"));
@@ -198,7 +198,7 @@ fn archives_cut_off() {
         fs::write(&train_path, &train[..cut]).unwrap();
         refused(&temp, &["ILSVRC2012_img_train.tar", "cut short", "fetch it again"]);
     }
-    // An inner archive that was stored when it was cut.
+    // A truncated inner archive in an intact outer one.
     let inner = flat_tar(&class(0));
     fs::write(&train_path, flat_tar(&[("n01440764.tar".into(), inner[..inner.len() / 2].to_vec())])).unwrap();
     refused(&temp, &["ILSVRC2012_img_train.tar/n01440764.tar", "cut short"]);
@@ -232,7 +232,7 @@ fn a_kit_that_does_not_fit() {
     refused(&temp, &["ILSVRC2012_devkit_t12.tar.gz: not found", "labels of the validation images"]);
 }
 
-/// Every cut and many flips of the MATLAB file end in a message or in values, never in a panic.
+/// Truncations and changed bits of the MATLAB file must result in an error or in values, never in a panic.
 #[test]
 fn a_damaged_matlab_file_is_an_error() {
     let temp = Temp::new();

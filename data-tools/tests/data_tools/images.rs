@@ -1,4 +1,4 @@
-//! The conversion of image files: resizing, the limit of pixels, and every kind of bad file.
+//! Tests the conversion of image files: resizing, the pixel limit, and all kinds of invalid files.
 
 use crate::common::foreign::{Foreign, write_dataset};
 use crate::common::pictures::*;
@@ -52,12 +52,12 @@ fn resized_images_look_like_the_originals() {
     assert!(files["a/wide.jpg"].4.len() < fs::metadata(src.join("a/wide.jpg")).unwrap().len() as usize);
 }
 
-/// A file that stays as it is keeps its EXIF orientation; what is made smaller, or into pixels, is upright.
+/// An unchanged file keeps its EXIF orientation. A resized image and RAW pixels are upright.
 #[test]
 fn turned_photos_become_upright() {
     let temp = Temp::new();
     let (src, file) = (temp.path("src"), jpeg(60, 90, 1));
-    // rotated by a quarter, clockwise: little-endian TIFF with one entry
+    // Rotated clockwise by 90 degrees: little-endian TIFF with one entry.
     let exif = b"\xff\xe1\x00\x22Exif\0\0II*\0\x08\0\0\0\x01\0\x12\x01\x03\0\x01\0\0\0\x06\0\0\0\0\0\0\0";
     let turned = [&file[..2], exif, &file[2..]].concat();
     write(&src.join("a/turned.jpg"), &turned);
@@ -84,7 +84,7 @@ fn turned_photos_become_upright() {
     near(image::load_from_memory(&small).unwrap().into_rgb8().as_raw(), expected.into_rgb8().as_raw(), 16.0);
 }
 
-/// A scaled decode of a large photo stays close to a full one.
+/// Decoding a large photo at reduced size must give nearly the same result as decoding it at full size.
 #[test]
 fn large_images_are_decoded_at_a_fraction() {
     let temp = Temp::new();
@@ -102,8 +102,8 @@ fn large_images_are_decoded_at_a_fraction() {
     assert!(psnr > 38.0, "{psnr} dB");
 }
 
-/// A smaller JPEG is made from the planes of its source, whatever the chroma's resolution and however odd the sizes: close to a
-/// whole decode that is resized in RGB by another library and encoded by the same one.
+/// A smaller JPEG is made from the planes of its source, with any chroma resolution and odd sizes. It must be close to
+/// a full decode that another library resizes in RGB and the same library encodes.
 #[test]
 fn planes_and_rgb_give_the_same_picture() {
     use turbojpeg::Subsamp;
@@ -146,7 +146,7 @@ fn planes_and_rgb_give_the_same_picture() {
     }
 }
 
-/// Each with a part of its message.
+/// Returns names, contents, and a part of the expected message.
 fn bad_files() -> Vec<(&'static str, Vec<u8>, &'static str)> {
     let (jpeg, png) = (jpeg(60, 60, 9), png(60, 60, 9));
     vec![
@@ -187,7 +187,7 @@ fn bad_files_fail_or_are_left_out() {
     }
 }
 
-/// Conversion and verification have one limit of pixels and one message, whatever an image becomes.
+/// Conversion and verification have the same pixel limit and message for every kind of stored image.
 #[test]
 fn conversion_refuses_what_verification_refuses() {
     let temp = Temp::new();

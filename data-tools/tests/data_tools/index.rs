@@ -1,4 +1,4 @@
-//! Foreign TFRecords: ImageNet's names and keys, PNG and JPEG, labels from 1.
+//! Tests foreign TFRecords: ImageNet's names and keys, PNG and JPEG, labels from 1.
 
 use crate::common::foreign::{Foreign, write_shard};
 use crate::common::*;
@@ -10,7 +10,7 @@ use std::fs;
 use std::os::unix::fs::MetadataExt;
 use std::path::Path;
 
-/// A 6 x 5 image whose pixels follow from `salt`, grey or RGB.
+/// Returns an encoded image of 6 x 5 pixels, grey or RGB, and its pixels, which depend on `salt`.
 fn picture(format: Format, channels: usize, salt: usize) -> (Vec<u8>, Vec<u8>) {
     let pixels: Vec<u8> = (0..30 * channels).map(|i| byte(i + 100 * salt)).collect();
     let kind = if channels == 1 { ExtendedColorType::L8 } else { ExtendedColorType::Rgb8 };
@@ -65,14 +65,15 @@ fn imagenet_shards_become_a_data_set() {
     assert_eq!(measured.mean, indexed.manifest.mean);
     assert_eq!(measured.mean.len(), 3);
 
-    // Again: an index that is missing comes anew, the manifest stays.
+    // Again: a missing index is written again, and the manifest stays.
     let before = contents(&dir);
     fs::remove_file(index_path(&dir.join("train-00001-of-00002"))).unwrap();
     assert!(!index(&dir).unwrap().made_manifest);
     assert_eq!(contents(&dir), before);
 }
 
-/// Where all indexes are right nothing is written, so a data set on a read-only file system can be looked at; a wrong one comes anew.
+/// If all indexes are correct, nothing is written, so that data sets on read-only file systems can be used. A wrong
+/// index is replaced.
 #[test]
 fn indexes_that_are_right_stay() {
     let temp = Temp::new();
@@ -85,7 +86,7 @@ fn indexes_that_are_right_stay() {
     let again = index(&dir).unwrap();
     assert_eq!((again.shards, again.written, inode()), (3, 0, before));
     assert!(again.to_string().contains("; all indexes were right"), "{again}");
-    // in the characters of another program, it says the same
+    // The same content with the line endings of another program.
     fs::write(&path, text.trim_end().replace('\n', "\r\n")).unwrap();
     assert_eq!((index(&dir).unwrap().written, inode()), (0, before));
     let (first, second) = text.split_once('\n').unwrap();
@@ -96,8 +97,7 @@ fn indexes_that_are_right_stay() {
     }
 }
 
-/// PNG is lossless, so the sums over decoded pixels are known; grey counts as RGB where the record
-/// says 3 channels.
+/// PNG is lossless, so the sums of the decoded pixels are known. Grey counts as RGB if the record has 3 channels.
 #[test]
 fn moments_of_decoded_images_are_exact() {
     let temp = Temp::new();
@@ -128,7 +128,7 @@ fn label_offset_follows_the_lowest_label() {
     }
 }
 
-/// Indexes shards of a folder made by `prepare`, which must fail and write nothing.
+/// Indexes a folder of shards that `prepare` changed. This must fail and write nothing.
 fn refused(prepare: impl Fn(&Path), parts: &[&str]) {
     let temp = Temp::new();
     let dir = temp.path("d");

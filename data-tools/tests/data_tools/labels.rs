@@ -51,7 +51,7 @@ fn each_file_of_parquet_names_its_own_labels() {
     let made = convert("parquet", &src, &temp.path("out"), &options()).unwrap();
     assert_eq!(made.manifest.classes, ["a", "b", "c"]);
     ["train", "validation"].iter().for_each(|split| colours_fit(&temp.path("out"), split));
-    // a list in a different order
+    // A list in a different order.
     let list = temp.path("list.txt");
     fs::write(&list, "c\nb\na\n").unwrap();
     for (name, src) in [("both", src.clone()), ("one", src.join("train.parquet"))] {
@@ -59,7 +59,7 @@ fn each_file_of_parquet_names_its_own_labels() {
         assert_eq!(made.manifest.classes, ["c", "b", "a"]);
         colours_fit(&temp.path(name), "train");
     }
-    // a list that renames the classes, and a list that lacks some
+    // A list that renames the classes, and a list that lacks some.
     fs::write(&list, "red\ngreen\nblue\n").unwrap();
     let made = convert("parquet", &src.join("train.parquet"), &temp.path("renamed"), &listing(list.clone())).unwrap();
     assert_eq!(made.notes, ["classes renamed by the list: a is now red, b is now green, c is now blue"]);
@@ -92,7 +92,7 @@ fn json_names_its_labels() {
     fs::write(temp.path("list.txt"), "fox\ncat\n").unwrap();
     let made = convert("webdataset", &src, &temp.path("listed"), &listing(temp.path("list.txt"))).unwrap();
     assert_eq!((made.manifest.classes.len(), images(&temp.path("listed"), "validation")[0].class.as_str()), (2, "fox"));
-    // a list next to the archives that contradicts their names
+    // A list next to the archives that contradicts their names.
     fs::write(src.join("classes.txt"), "fox\ndog\ncat\n").unwrap();
     refused("webdataset", &src, &options(), &["label 0 is the class `cat` in s/1.png of", "but `fox` in classes.txt"]);
     fs::remove_file(src.join("classes.txt")).unwrap();
@@ -118,7 +118,7 @@ fn tables_name_their_labels() {
     assert_eq!(images(&temp.path("b"), "train").iter().map(|i| i.class.as_str()).collect::<Vec<_>>(), ["dog", "cat"]);
     let src = table(&temp, "path,label,class_name\n0.png,1,dog\n1.png,1,cat\n");
     refused("csv", &src, &options(), &["label 1 is the class `dog` in line 2, but `cat` in line 3"]);
-    // a row with an extra field, with and without a header
+    // A row with an extra field, with and without a header.
     for text in ["path,label\n0.png,crane, bird\n", "0.png,crane\n1.png,crane,bird\n"] {
         refused(
             "csv",
@@ -127,7 +127,7 @@ fn tables_name_their_labels() {
             &["line 2: it has more fields than the header or the first line"],
         );
     }
-    // trailing separators, Windows paths, fastai's column, and JSON
+    // Trailing separators, Windows paths, fastai's column, and JSON.
     let text = "path,label,is_valid\n..\\t\\0.png,a,False,\n1.png,a,True,,\n";
     let made = convert("csv", &table(&temp, text), &temp.path("c"), &options()).unwrap();
     assert_eq!((made.manifest.splits["train"].count, made.manifest.splits["validation"].count), (1, 1));
@@ -164,9 +164,9 @@ fn records_that_contradict_each_other() {
     ] {
         assert!(message.contains(part), "{message}");
     }
-    // the message names the source, not the deleted copy
+    // The message names the source, not the deleted copy.
     refused("tfrecord", &dir, &options(), &["d/train-00000-of-00001.tfrecord: record 0"]);
-    // a data set that was indexed without checks
+    // A data set that was indexed without checks.
     let fine = [("train", &[(1, "a"), (2, "b")][..]), ("test", &[(2, "b")])];
     shards(&dir, &fine);
     index(&dir).unwrap();
@@ -212,7 +212,7 @@ fn two_classes_of_one_name() {
     let made = index(&dir).unwrap();
     assert_eq!(made.manifest.classes, ["n02012849 crane", "n03126707 crane", "tench"]);
     assert!(verify(&dir, 1).unwrap().is_ok());
-    // if class names are equal, merging keeps the classes separate or is refused
+    // If class names are equal, merging keeps the classes separate or is rejected.
     let mut alike = made.manifest;
     alike.classes = ["crane", "crane", "tench"].map(String::from).to_vec();
     alike.write(&dir).unwrap();
@@ -249,7 +249,7 @@ fn classes_that_only_the_test_split_has() {
     let made = convert("csv", &src, &temp.path("csv"), &skipping()).unwrap();
     assert_eq!((made.manifest.classes.len(), made.skipped.len()), (2, 1));
     assert!(fs::read_to_string(temp.path("csv/skipped.txt")).unwrap().contains("line 4: label `z`"));
-    // even if a list contains the class
+    // Even if a list contains the class.
     fs::write(temp.path("list.txt"), "a\nb\nz\n").unwrap();
     let parts = ["line 4: label `z`: train has no image of this class"];
     refused("csv", &src, &listing(temp.path("list.txt")), &parts);
@@ -341,7 +341,7 @@ fn shards_by_the_words_in_their_names() {
     );
     let map = [("extra".to_string(), "more".to_string())];
     assert_eq!(index_with(&dir, &map, OnBad::Fail).unwrap().manifest.splits["more"].count, 1);
-    // `convert` accepts the same mapping
+    // `convert` accepts the same mapping.
     let mapped = ConvertOptions { split_map: map.to_vec(), ..options() };
     let made = convert("tfrecord", &dir, &temp.path("copied"), &mapped).unwrap();
     assert_eq!(made.manifest.splits.keys().collect::<Vec<_>>(), ["more", "train", "validation"]);

@@ -1,4 +1,4 @@
-//! Folders in which somebody has put links or files of the names that a command works with: what they lead to stays as it is.
+//! Tests folders with links or files that have names used by a command. The targets of links must not change.
 
 use crate::common::pictures::*;
 use crate::common::*;
@@ -11,7 +11,7 @@ fn options() -> ConvertOptions {
     ConvertOptions { shards: 2, jobs: 1, progress: false, ..ConvertOptions::default() }
 }
 
-/// A data set of twelve photos in `name`, from the folder `src`.
+/// Converts a folder `src` of twelve photos to a data set `name` and returns its path.
 fn made(temp: &Temp, name: &str) -> PathBuf {
     (0..12).for_each(|i| {
         write(&temp.path("src").join(format!("{}/{i}.jpg", ["a", "b"][i as usize % 2])), &jpeg(20, 20 + i, i))
@@ -46,7 +46,7 @@ fn temporary_names_lead_nowhere() {
     assert!(dir.join("train-00001-of-00002.tfrecord.idx").is_file());
 }
 
-/// A finished data set that happens to have the name, itself or behind a link.
+/// A finished data set that happens to have the name of the temporary folder, directly or through a link.
 #[test]
 fn a_finished_data_set_is_no_unfinished_conversion() {
     let temp = Temp::new();
@@ -69,7 +69,7 @@ fn a_finished_data_set_is_no_unfinished_conversion() {
     }
 }
 
-/// What is no file of the request stays, also beside its plan.
+/// Files that do not belong to the request are kept, even next to its plan.
 #[test]
 fn a_strangers_shard_is_left_alone() {
     let temp = Temp::new();

@@ -1,4 +1,4 @@
-//! The tests of the package in one program: each module is about one command or one kind of source.
+//! All tests of the package in one program. Each module tests a command or a kind of source.
 
 mod bad_output;
 mod bad_source;

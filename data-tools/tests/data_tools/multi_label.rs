@@ -1,4 +1,5 @@
-//! Images with several labels, or none: from tables, from folders with a list of labels, through every command, and bad lists.
+//! Tests images with any number of labels: from tables, from folders with a list of labels, through all commands, and
+//! with invalid lists.
 
 use crate::common::pictures::{png, write};
 use crate::common::{Temp, contents};
@@ -20,21 +21,21 @@ fn reshaping() -> Reshaping {
     Reshaping { shards: 1, progress: false, ..Reshaping::default() }
 }
 
-/// Pictures of these names in `src`.
+/// Writes pictures with these names to `src`.
 fn pictures(temp: &Temp, names: &[&str]) -> PathBuf {
     let src = temp.path("src");
     (0..).zip(names).for_each(|(salt, name)| write(&src.join(name), &png(6, 5, salt)));
     src
 }
 
-/// The table above with its pictures; gives its path.
+/// Writes the table above and its pictures. Returns the path of the table.
 fn source(temp: &Temp) -> PathBuf {
     let src = pictures(temp, &["a.png", "b.png", "c.png", "d.png", "sub/e.png"]);
     write(&src.join("labels.csv"), TABLE.as_bytes());
     src.join("labels.csv")
 }
 
-/// The class names of each image of a split, by its file name, and the text of its record.
+/// Returns the class names of each image of a split by file name, and the text of its record.
 fn found(out: &Path, split: &str) -> BTreeMap<String, (Vec<String>, String)> {
     let split = Dataset::open(out).unwrap().split(split).unwrap();
     assert!(split.multi_label());
@@ -67,7 +68,7 @@ fn a_table_with_a_column_of_labels() {
     assert!(text.contains("\"version\": 2") && text.contains("\"multi_label\": true"), "{text}");
 }
 
-/// A label a row makes records of the same bytes, and the old `dataset.json`.
+/// If each row has one label, the records have the same bytes as before, and `dataset.json` is in the old format.
 #[test]
 fn one_label_stays_as_it_was() {
     let temp = Temp::new();
@@ -95,7 +96,7 @@ fn a_separator_makes_several_labels_of_any_column() {
     assert_eq!(names(&temp.path("a"), "train"), ["a.png: haze primary", "b.png: primary water"]);
     convert("csv", &table, &temp.path("b"), &options()).unwrap();
     assert_eq!(Manifest::read(&temp.path("b")).unwrap().classes, ["haze primary", "primary water"]);
-    // numbers of given classes
+    // Numbers of given classes.
     write(&src.join("classes.txt"), b"haze\nprimary\nwater\n");
     write(&table, b"image,labels\na.png,0|2\nb.png,\n");
     let given = ConvertOptions { classes: Some(src.join("classes.txt")), ..options() };
@@ -119,7 +120,7 @@ fn a_folder_with_a_table_or_a_json_file() {
         assert_eq!(names(&out, "validation"), ["val/c.png: dog"]);
     }
     assert_eq!(contents(&temp.path("csv")), contents(&temp.path("json")));
-    // by other words for the splits
+    // Other words for the splits.
     fs::rename(src.join("train"), src.join("Train")).unwrap();
     fs::rename(src.join("val"), src.join("dev")).unwrap();
     write(&table, b"file,tags\nTrain/a.png,cat;dog\nTrain/x/b.png,\ndev/c.png,dog\n");
@@ -158,7 +159,7 @@ fn bad_lines_are_all_listed() {
     parts.iter().for_each(|part| assert!(message.contains(part.split("; did").next().unwrap()), "{part}: {message}"));
     let skip = ConvertOptions { on_bad: OnBad::Skip, ..with };
     refused("csv", &list, &skip, &["not one of its lines can be used"]);
-    // of a folder: images without an entry, too
+    // All images of a folder, including one without an entry.
     let json = temp.path("labels.json");
     write(&json, b"{\"a.png\": [\"cat\"],\n\"a.png\": [\"dog\"],\n\"b.png\": [true],\n\"gone.png\": []}");
     let with = ConvertOptions { labels: Some(json.clone()), ..options() };
@@ -219,13 +220,13 @@ fn records_that_say_something_else_are_named() {
     let out = temp.path("out");
     convert("csv", &source(&temp), &out, &options()).unwrap();
     let mut manifest = Manifest::read(&out).unwrap();
-    // a class less than the records have
+    // One class fewer than the records use.
     manifest.classes.pop();
     manifest.write(&out).unwrap();
     let report = verify(&out, 1).unwrap();
     let text = report.to_string();
     assert!(report.bad.len() == 2 && text.contains("label 2 is out of range; expected 0 to 1"), "{text}");
-    // as a set of one label
+    // Declared as a data set with one label per image.
     manifest.classes.push("fox".into());
     (manifest.version, manifest.multi_label) = (1, false);
     manifest.write(&out).unwrap();
@@ -235,7 +236,7 @@ fn records_that_say_something_else_are_named() {
     let errors: Vec<String> =
         (0..4).filter_map(|id| split.record(id, &mut Vec::new()).err()).map(|e| e.to_string()).collect();
     assert!(errors.len() == 3 && errors.iter().any(|e| e.contains("2 labels: expected one")), "{errors:?}");
-    // versions that contradict
+    // Contradicting versions.
     for (version, several, part) in
         [(1, true, "`version` is 1"), (2, false, "`version` is 2"), (3, true, "1 or 2, got 3")]
     {
@@ -244,7 +245,7 @@ fn records_that_say_something_else_are_named() {
         let error = Manifest::read(&out).unwrap_err().to_string();
         assert!(error.contains(part), "{error}");
     }
-    // without it, nobody knows which classes there are
+    // Without it, the list of classes is unknown.
     fs::remove_file(out.join("dataset.json")).unwrap();
     let error = index(&out).unwrap_err().to_string();
     assert!(error.contains("no label, or several") && error.contains("copy it from where"), "{error}");
@@ -257,7 +258,7 @@ fn other_data_sets_are_made_of_it() {
     convert("csv", &source(&temp), &out, &options()).unwrap();
     reshard(&out, &temp.path("resharded"), true, &reshaping()).unwrap();
     assert_eq!(names(&temp.path("resharded"), "train"), TRAIN);
-    // another set with its classes in another order
+    // Another data set with a different order of classes.
     let src = temp.path("other");
     write(&src.join("z.png"), &png(6, 5, 9));
     write(&src.join("y.png"), &png(6, 5, 8));
@@ -279,7 +280,7 @@ fn other_data_sets_are_made_of_it() {
     assert_eq!(names(&temp.path("sample"), "train").len(), 2);
     let error = sample(&out, &temp.path("x"), Share::PerClass(1), &reshaping()).unwrap_err().to_string();
     assert!(error.contains("may have several labels") && error.contains("fraction"), "{error}");
-    // one label and several do not mix
+    // Data sets with one label and with several cannot be merged.
     write(&src.join("labels.csv"), b"path,label\nz.png,ape\n");
     convert("csv", &src.join("labels.csv"), &temp.path("one"), &options()).unwrap();
     let error = merge(&[&out, &temp.path("one")], &temp.path("x"), &reshaping()).unwrap_err().to_string();
@@ -308,7 +309,7 @@ fn webdataset_archives_list_the_labels() {
     let about: serde_json::Value = serde_json::from_slice(&members["000000000.json"]).unwrap();
     assert_eq!(about["labels"], serde_json::json!([0, 1, 2]));
     assert_eq!(about["class_names"], serde_json::json!(["cat", "dog", "fox"]));
-    // and are read again
+    // The archives can be read again.
     convert("webdataset", &temp.path("tars"), &temp.path("again"), &options()).unwrap();
     let sets = |out: &Path, split: &str| {
         let mut sets: Vec<Vec<String>> = found(out, split).into_values().map(|(names, _)| names).collect();

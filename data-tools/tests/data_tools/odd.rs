@@ -1,4 +1,4 @@
-//! Conversion, verification and training accept the same files.
+//! Tests that conversion, verification and training accept the same files.
 
 use crate::common::foreign::{Foreign, write_dataset};
 use crate::common::pictures::*;
@@ -26,13 +26,13 @@ fn place(file: &[u8], marker: u8) -> usize {
     file.windows(2).position(|pair| pair == [0xff, marker]).unwrap()
 }
 
-/// With `bytes` before the segment of this marker.
+/// Inserts `bytes` before the segment with this marker.
 fn before(file: &[u8], marker: u8, bytes: &[u8]) -> Vec<u8> {
     let at = place(file, marker);
     [&file[..at], bytes, &file[at..]].concat()
 }
 
-/// Every file with whether it can be used; `None` if that is libjpeg-turbo's to say.
+/// Returns unusual files, and whether they are valid. `None` if that depends on libjpeg-turbo.
 fn files() -> Vec<(&'static str, Vec<u8>, Option<bool>)> {
     let rgb = PixelFormat::RGB;
     let plain = jpeg_of(rgb, |_| {});
@@ -115,7 +115,7 @@ fn files() -> Vec<(&'static str, Vec<u8>, Option<bool>)> {
     ]
 }
 
-/// Whether a conversion that keeps files, or one that decodes all, takes the file.
+/// Converts the file, either unchanged or decoded.
 fn converts(dir: &Path, file: &[u8], raw: bool) -> Result<(), String> {
     let (src, out) = (dir.join("src"), dir.join(format!("out-{raw}")));
     write(&src.join("a/x.jpg"), file);
@@ -138,7 +138,7 @@ fn converts(dir: &Path, file: &[u8], raw: bool) -> Result<(), String> {
     bad.map_or(Ok(()), Err)
 }
 
-/// Whether the loader takes the file, whole and resized.
+/// Loads the file, at full size and resized.
 fn trains(dir: &Path) -> Result<(), String> {
     let data = Dataset::open(dir).unwrap();
     let shape = ImageSpec::new(SIDE as u32, SIDE as u32, 3);

@@ -1,4 +1,4 @@
-//! Data sets made of others: reshard, merge, split, sample, and archives for WebDataset.
+//! Tests commands that make data sets from others (reshard, merge, split, sample), and WebDataset archives.
 
 use crate::common::Temp;
 use crate::common::pictures::*;
@@ -13,7 +13,7 @@ fn options() -> Reshaping {
     Reshaping { shards: 3, progress: false, ..Reshaping::default() }
 }
 
-/// A converted folder of 12 cats and 7 dogs.
+/// Writes a converted folder of 12 cats and 7 dogs.
 fn photos(temp: &Temp) -> PathBuf {
     let out = temp.path("photos");
     small(&temp.path("src"));
@@ -22,7 +22,7 @@ fn photos(temp: &Temp) -> PathBuf {
     out
 }
 
-/// The payloads of a split, in order.
+/// Returns the payloads of a split in order.
 fn payloads(dir: &Path, split: &str) -> Vec<Vec<u8>> {
     let split = Dataset::open(dir).unwrap().split(split).unwrap();
     let mut copy = Vec::new();
@@ -34,7 +34,7 @@ fn payloads(dir: &Path, split: &str) -> Vec<Vec<u8>> {
         .collect()
 }
 
-/// Images of each class of a split.
+/// Returns the number of images per class of a split.
 fn counts(dir: &Path, name: &str) -> BTreeMap<String, usize> {
     let split = Dataset::open(dir).unwrap().split(name).unwrap();
     let mut counts = BTreeMap::new();
@@ -62,7 +62,7 @@ fn reshard_copies_records_to_the_byte() {
         (new.splits["train"].sizes, new.splits["train"].measured)
     );
     assert!(verify(&temp.path("a"), 1).unwrap().is_ok());
-    // shuffled: the same records in another order, whatever the jobs
+    // Shuffled: the same records in a different order, independent of the number of threads.
     for jobs in [1, 3] {
         reshard(&dir, &temp.path(&format!("s{jobs}")), true, &Reshaping { jobs, seed: 5, ..options() }).unwrap();
     }
@@ -96,12 +96,12 @@ fn merge_unites_classes_by_name() {
     for (name, record) in records(&other, "train") {
         assert_eq!(all[&name].4, record.4, "{name}");
     }
-    // measured anew, on all images here
+    // The mean is measured again, here on all images.
     let stats = data_tools::stats(&out, "train", 1).unwrap();
     assert!(stats.mean.iter().zip(&made.manifest.mean).all(|(a, b)| (a - b).abs() < 1e-12), "{stats}");
     let error = merge(&[&dir], &temp.path("x"), &options()).unwrap_err();
     assert!(error.is_usage(), "{error}");
-    // grey and colour do not go together
+    // Grey and colour images cannot be merged.
     mnist(&temp.path("mnist-src"), false, false);
     convert("mnist", &temp.path("mnist-src"), &temp.path("mnist"), &ConvertOptions::default()).unwrap();
     assert!(merge(&[&dir, &temp.path("mnist")], &temp.path("x"), &options()).is_err() && !temp.path("x").exists());
@@ -142,7 +142,7 @@ fn sample_keeps_the_classes() {
     assert_eq!(counts(&temp.path("a"), "train"), pairs(&[("cat", 6), ("dog", 4)]));
     sample(&dir, &temp.path("b"), Share::PerClass(1), &options()).unwrap();
     assert_eq!(counts(&temp.path("b"), "train"), pairs(&[("cat", 1), ("dog", 1)]));
-    // at least one of each class
+    // At least one image of each class.
     sample(&dir, &temp.path("c"), Share::Fraction(0.01), &options()).unwrap();
     assert_eq!(counts(&temp.path("c"), "train"), pairs(&[("cat", 1), ("dog", 1)]));
     let all = records(&dir, "train");
@@ -167,7 +167,7 @@ fn archives_come_back_as_the_same_data_set() {
         files
     };
     assert_eq!(files(&back), files(&dir));
-    // RAW becomes PNG
+    // RAW becomes PNG.
     mnist(&temp.path("mnist-src"), false, false);
     convert("mnist", &temp.path("mnist-src"), &temp.path("mnist"), &ConvertOptions::default()).unwrap();
     export_webdataset(&temp.path("mnist"), &temp.path("mnist-tars"), 1, false).unwrap();

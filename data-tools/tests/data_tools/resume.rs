@@ -1,4 +1,4 @@
-//! A conversion that was stopped continues behind its finished shards, and ends in the same bytes.
+//! Tests that an interrupted conversion continues after its finished shards and ends with the same bytes.
 
 use crate::common::pictures::*;
 use crate::common::*;
@@ -16,11 +16,11 @@ fn source(src: &Path) {
     (0..60).for_each(|i| write(&src.join(format!("{}/{i}.jpg", ["a", "b"][i as usize % 2])), &jpeg(20, 20 + i, i)));
 }
 
-/// Starts a conversion that fails at a bad image; returns its name.
+/// Runs a conversion that fails at an invalid image. Returns the name of the image.
 fn stopped(temp: &Temp) -> std::path::PathBuf {
     source(&temp.path("src"));
     convert("folder", &temp.path("src"), &temp.path("whole"), &options()).unwrap();
-    // The image in the middle of the fourth shard, by the names in the finished set.
+    // Damage the image in the middle of the fourth shard. The finished data set tells its name.
     let data = loaders::Dataset::open(temp.path("whole")).unwrap().split("train").unwrap();
     let bad = temp.path("src").join(data.record(35, &mut Vec::new()).unwrap().0.filename);
     let good = fs::read(&bad).unwrap();
@@ -46,7 +46,7 @@ fn it_goes_on_behind_finished_shards() {
     assert_eq!(finished(&temp).len(), 3);
     let inodes = |dir: &Path| finished_inodes(dir, &["00000", "00001", "00002"]);
     let before = inodes(&partial);
-    // What a kill in the middle of a write leaves behind.
+    // Simulate a process that was killed while writing.
     fs::write(partial.join("train-00003-of-00006.tfrecord.part"), b"half").unwrap();
     let mut journal = fs::read(partial.join("finished.jsonl")).unwrap();
     journal.extend(b"{\"shard\":{\"file\":\"train-0000");
@@ -76,7 +76,8 @@ fn shards_that_are_not_what_they_were_are_made_anew() {
     assert_eq!(contents(&temp.path("out")), contents(&temp.path("whole")));
 }
 
-/// A path to an open folder leads to nothing once that is replaced, as `.` does where the current folder is OUT.
+/// The path of an open folder becomes invalid when the folder is replaced. This happens to `.` if the current folder is
+/// OUT.
 #[test]
 fn an_out_that_is_replaced_may_be_the_current_folder() {
     let temp = Temp::new();
@@ -89,7 +90,7 @@ fn an_out_that_is_replaced_may_be_the_current_folder() {
     assert_eq!(names(&temp.path("")), ["out", "src"]);
 }
 
-/// Files of the same names hold other images: none is taken from an earlier attempt.
+/// If files with the same names have different content, no images of the earlier attempt may be used.
 #[test]
 fn images_that_were_replaced_are_all_new() {
     let temp = Temp::new();
@@ -120,7 +121,7 @@ fn one_image_of_another_time_costs_its_shard() {
     assert_eq!(contents(&temp.path("out")), contents(&temp.path("whole")));
 }
 
-/// An archive counts as a whole.
+/// An archive is compared as a whole.
 #[test]
 fn another_archive_is_another_request() {
     let temp = Temp::new();

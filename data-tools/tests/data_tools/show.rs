@@ -1,4 +1,4 @@
-//! Contact sheets: their content, and requests that are refused.
+//! Tests contact sheets: their content, and invalid requests.
 
 use std::fs;
 use std::io::Cursor;
@@ -11,7 +11,7 @@ use loaders::Format;
 use crate::common::foreign::{Foreign, write_dataset};
 use crate::common::{Temp, byte};
 
-/// A data set of split `train` with these records, classes `cat` and `dog`.
+/// Writes a data set with these records in a split `train` and the classes `cat` and `dog`.
 fn dataset(dir: &Path, records: &[Foreign]) {
     let mut manifest = write_dataset(dir, records, &["cat", "dog"]);
     (manifest.mean, manifest.std) = (vec![0.4, 0.5, 0.6], vec![0.2, 0.25, 0.3]);
@@ -35,7 +35,8 @@ fn sheet(dir: &Path, out: &Path, options: &ShowOptions) -> RgbImage {
     sheet
 }
 
-/// The pixel of an image of 64 x 64, doubled to 128 and centred in a cell 132 wide, in a column of the first row.
+/// Returns a pixel of an image on the sheet. The image of 64 x 64 pixels is doubled to 128 and centred in a cell of
+/// width 132 in the first row.
 fn at(sheet: &RgbImage, column: u32, row: u32, x: u32) -> Rgb<u8> {
     *sheet.get_pixel(8 + column * 140 + 2 + 2 * x, 8 + 2 * row)
 }
@@ -50,7 +51,7 @@ fn pictures_stand_as_stored_or_as_the_network_sees_them() {
         let from = (row * 64 + x) as usize * 3;
         Rgb([0, 1, 2].map(|c| records[n].encoded[from + c]))
     };
-    // Normalising is undone to the byte.
+    // Normalising is inverted exactly.
     for transforms in [&[][..], &["normalize"], &["normalize(0.5, 0.5)"]] {
         let sheet = sheet(&dir, &out, &options(10, transforms, 1));
         for n in 0..2 {
@@ -59,7 +60,7 @@ fn pictures_stand_as_stored_or_as_the_network_sees_them() {
             }
         }
     }
-    // Epochs of one sample are side by side; each is the stored picture or its mirror, and both occur.
+    // The epochs of a sample are next to each other. Each is the stored picture or its mirror image, and both occur.
     let sheet = sheet(&dir, &out, &options(1, &["flip", "normalize"], 9));
     let mirrored = (0..9).filter(|&epoch| at(&sheet, epoch, 5, 7) == pixel(0, 5, 56)).count();
     let straight = (0..9).filter(|&epoch| at(&sheet, epoch, 5, 7) == pixel(0, 5, 7)).count();
@@ -80,7 +81,7 @@ fn sizes_may_vary_and_grey_may_stand_among_colours() {
     assert!(sheet.pixels().filter(|p| **p == Rgb([1, 200, 3])).count() >= 224 * 14);
 }
 
-/// The ending says what is written, and another ending is refused before anything is read.
+/// The extension determines the format, and other extensions are rejected before anything is read.
 #[test]
 fn a_sheet_is_what_its_name_says() {
     let temp = Temp::new();
@@ -125,7 +126,7 @@ fn refusals_say_what_to_change() {
     assert!(error.is_usage() && text.contains("none/sheet.png") && text.contains("mkdir -p"), "{text}");
 }
 
-/// A sheet may come in the place of an older one, not of a photo.
+/// A sheet may replace an older sheet, but not a photo.
 #[test]
 fn a_photo_is_not_written_over() {
     let temp = Temp::new();
@@ -146,7 +147,7 @@ fn a_photo_is_not_written_over() {
     }
 }
 
-// Single images as files: bytes as stored where the format is the same, else the pixels.
+// Single images as files: unchanged bytes if the format is the same, otherwise decoded pixels.
 
 #[test]
 fn one_image_becomes_a_file() {

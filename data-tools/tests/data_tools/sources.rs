@@ -1,4 +1,4 @@
-//! Tar archives of WebDataset, tables, and arrays of NumPy: what they become, and what is said of bad ones.
+//! Tests WebDataset archives, tables and NumPy arrays: the result of their conversion, and messages about invalid ones.
 
 use crate::common::pictures::*;
 use crate::common::pictures::{Image, file, images, pixels};
@@ -26,7 +26,7 @@ fn refused(kind: &str, src: &Path, parts: &[&str]) {
     assert!(!temp.path("out").exists());
 }
 
-/// The images that a split of the written sources holds.
+/// Returns the expected images in a split of the sources in `tests/data`.
 fn expected(names: impl Fn(usize) -> String, classes: [&str; 3], count: usize) -> Vec<Image> {
     (0..count).map(|i| Image { name: names(i), class: classes[i % 3].to_string(), pixels: pixels(i) }).collect()
 }
@@ -45,7 +45,7 @@ fn archives_of_webdataset() {
     assert_eq!(images(&out, "train"), expected(|i| format!("train/{i:04}.png"), ["0", "1", "2"], 7));
     assert_eq!(images(&out, "validation"), expected(|i| format!("val/{i:04}.png"), ["0", "1", "2"], 3));
     assert!(verify(&out, 1).unwrap().is_ok());
-    // with names beside the archives, and of one archive alone
+    // With class names next to the archives, and from a single archive.
     write(&src.join("classes.txt"), b"cat\ndog\nfox\n");
     convert("webdataset", &src, &temp.path("names"), &options()).unwrap();
     assert_eq!(images(&temp.path("names"), "train"), expected(|i| format!("train/{i:04}.png"), CLASSES, 7));
@@ -69,7 +69,7 @@ fn labels_in_json_and_names_as_labels() {
     assert_eq!(made.manifest.classes, ["cat", "dog"]);
     let classes: Vec<String> = images(&temp.path("out"), "train").into_iter().map(|i| i.class).collect();
     assert_eq!(classes, ["dog", "cat"]);
-    // the byte order mark that some editors put before a text is no part of it
+    // A byte order mark, as some editors write, is not part of the text.
     let (json, cat) = ("\u{feff}{\"label\": \"dog\"}", "\u{feff}cat\r\n");
     let marked: [(&str, &[u8]); 4] =
         [("0.png", &a), ("0.json", json.as_bytes()), ("1.jpg", &b), ("1.cls", cat.as_bytes())];
@@ -78,7 +78,7 @@ fn labels_in_json_and_names_as_labels() {
     assert_eq!(made.manifest.classes, ["cat", "dog"]);
 }
 
-/// Classes named by numbers keep their images: a `.cls` holds a position, whatever the class of `classes.txt` is named.
+/// If class names are numbers, a `.cls` still contains an index, so images keep their classes.
 #[test]
 fn exported_archives_of_classes_named_by_numbers_are_read_again() {
     let temp = Temp::new();
@@ -100,7 +100,7 @@ fn exported_archives_of_classes_named_by_numbers_are_read_again() {
     assert_eq!(found("again"), found("out"));
 }
 
-/// One that is no number tells that the others are names, too.
+/// If one label is not a number, the other labels are names too.
 #[test]
 fn archives_whose_labels_are_names_may_have_names_that_are_numbers() {
     let temp = Temp::new();
@@ -118,7 +118,7 @@ fn archives_whose_labels_are_names_may_have_names_that_are_numbers() {
         found
     };
     assert_eq!(counted([b"20", b"stop"]), ["20", "stop"]);
-    // positions from 0
+    // If all labels are numbers, they are indices from 0.
     assert_eq!(counted([b"20", b"3"]), ["20", "stop"]);
     assert_eq!(counted([b"21", b"4"]), ["19", "36"]);
 }
@@ -154,7 +154,7 @@ fn bad_archives_name_member_and_cure() {
     refused("webdataset", &path, &["not a tar archive"]);
 }
 
-/// Files a.png to c.png and a table.
+/// Writes the files a.png to c.png and a table.
 fn table(temp: &Temp, text: &str) -> std::path::PathBuf {
     for (salt, name) in ["a", "b", "c"].iter().enumerate() {
         write(&temp.path(&format!("src/{name}.png")), &png(9, 9, salt as u32));
@@ -175,18 +175,18 @@ fn tables() {
     let pair = |a: &str, b: &str| (a.to_string(), b.to_string());
     assert_eq!(found("a", "train"), [pair("a.png", "cat"), pair("c.png", "dog")]);
     assert_eq!(found("a", "validation"), [pair("b.png", "dog")]);
-    // no header, tabs, numbers
+    // No header, tabs, and numbers as labels.
     let src = table(&temp, "a.png\t1\nb.png\t0\nc.png\t1\n");
     let made = convert("csv", &src, &temp.path("b"), &options()).unwrap();
     assert_eq!(made.manifest.classes, ["0", "1"]);
     assert_eq!(found("b", "train")[0], pair("a.png", "1"));
-    // a split drawn, and options of image files
+    // With a validation split, and options for image files.
     let more = ConvertOptions { validation_fraction: Some(0.5), resize: Some(4), ..options() };
     let src = table(&temp, "path;class\na.png;x\nb.png;x\n");
     assert_eq!(convert("csv", &src, &temp.path("c"), &more).unwrap().manifest.splits.len(), 2);
 }
 
-/// Texts are names of a list whose classes are named by numbers, also where one begins with a 0.
+/// If the listed classes have numbers as names, texts are names too, even with a leading 0.
 #[test]
 fn numbers_in_a_table_with_a_list_of_numbers() {
     let temp = Temp::new();
@@ -235,15 +235,15 @@ fn bad_lines_of_a_table_are_all_named() {
         &["its header has no column `label`", "caption"],
     );
     refused("csv", &table(&temp, ""), &["holds no line"]);
-    // all that follows would be one field
+    // Everything after the quote would be one field.
     for (line, open) in [(3, "b.png,\"dog\na.png,cat\n"), (4, "a.png,\"cat\"\n\"b.png,dog\n")] {
         let text = format!("path,label\na.png,cat\n{open}");
         refused("csv", &table(&temp, &text), &[&format!("line {line}: a quote is opened and never closed")]);
     }
-    // closed by the next one, many lines below
+    // The quote is closed by the next one, many lines below.
     let swallows = "path,label\na.png,\"cat\nb.png,\"dog\"\na.png,cat\n";
     refused("csv", &table(&temp, swallows), &["line 2: the field \"cat\" goes on in the next line"]);
-    // of what is not read
+    // A quoted line break in a column that is not read.
     let captions = table(&temp, "path,label,caption\na.png,cat,\"two\nlines\"\nb.png,dog,one\n");
     assert_eq!(
         convert("csv", &captions, &temp.path("captions"), &options()).unwrap().manifest.splits["train"].count,
@@ -254,7 +254,8 @@ fn bad_lines_of_a_table_are_all_named() {
     refused("csv", &temp.path("src/labels.csv"), &["line 2: not UTF-8", "save the table as UTF-8"]);
 }
 
-/// Many short lines, long lines and many labels take much more memory than their text. They are refused before they do.
+/// Many short lines, long lines and many labels need much more memory than their text. They are rejected before they
+/// use it.
 #[test]
 fn lists_that_would_take_too_much_memory() {
     let temp = Temp::new();
@@ -264,7 +265,7 @@ fn lists_that_would_take_too_much_memory() {
         parts.iter().for_each(|part| assert!(message.contains(part), "`{part}` is not in: {message}"));
     };
     let limit = ["MB that are allowed (1 MiB and four times the ", "size", "raise --limit-memory"];
-    // lines that say little, labels that no other line has, and messages about lines that are left out
+    // Lines with little content, labels that occur only once, and messages about skipped lines.
     let text = |line: &dyn Fn(usize) -> String| (0..60_000).map(line).collect::<String>();
     refused("csv", &table(&temp, &text(&|_| "a.png,x\n".into())), &little, &limit);
     refused(
@@ -275,10 +276,10 @@ fn lists_that_would_take_too_much_memory() {
     );
     let skip = ConvertOptions { on_bad: OnBad::Skip, ..little.clone() };
     refused("csv", &table(&temp, &text(&|i| format!("a/path/that/leads/nowhere/{i}.png,x\n"))), &skip, &limit);
-    // an image of each of 1,000 lines of usual length fits
+    // Lines of usual length fit.
     let usual = table(&temp, &"a.png,x,train\n".repeat(5_000));
     assert_eq!(convert("csv", &usual, &temp.path("usual"), &little).unwrap().manifest.splits["train"].count, 5_000);
-    // of millions of faults the first are shown
+    // If there are many faults, only the first ones are shown.
     let missing = table(&temp, &text(&|i| format!("m{i},x\n")));
     refused("csv", &missing, &options(), &["60,000 lines cannot be used", "line 1000: ", "and 59,000 more"]);
     let wide = table(&temp, &format!("a.png,x\n{}\n", ",".repeat(200_000)));
@@ -294,7 +295,7 @@ fn lists_that_would_take_too_much_memory() {
     refused("folder", &images, &labels(format!("{{\"a.png\": [{}0]}}", "0,".repeat(600_000))), &["a list of 12"]);
     let many = (0..60_000).map(|_| "\"a.png\":1".to_string()).collect::<Vec<_>>().join(",");
     refused("folder", &images, &labels(format!("{{{many}}}")), &limit);
-    // a hundred thousand labels in each of some members of an archive
+    // Members of an archive with a hundred thousand labels each.
     let json = format!("{{\"labels\": [{}0]}}", "0,".repeat(100_000));
     let png = fs::read(images.join("a.png")).unwrap();
     let members =
@@ -303,7 +304,7 @@ fn lists_that_would_take_too_much_memory() {
     refused("webdataset", &temp.path("train.tar"), &little, &limit);
 }
 
-/// An image has one label and is of one split; a line that only says it again is counted.
+/// An image has one label and one split. A line that repeats them is counted.
 #[test]
 fn a_table_that_contradicts_itself() {
     let temp = Temp::new();
@@ -341,7 +342,7 @@ fn arrays_of_numpy() {
     assert!(error.is_usage() && error.to_string().contains("--resize is for sources of image files"), "{error}");
 }
 
-/// A `.npy` file.
+/// Returns a `.npy` file.
 fn npy(descr: &str, shape: &str, values: &[u8]) -> Vec<u8> {
     let header = format!("{{'descr': '{descr}', 'fortran_order': False, 'shape': {shape}, }}\n");
     [b"\x93NUMPY\x01\x00".as_slice(), &(header.len() as u16).to_le_bytes(), header.as_bytes(), values].concat()

@@ -1,4 +1,4 @@
-//! A file system that stops answering is named, and ends the command where that is asked for.
+//! Tests that a hung file system is reported, and that the command ends if this is requested.
 
 use crate::common::{Temp, pictures};
 use data_tools::{ConvertOptions, convert, verify};
@@ -9,24 +9,24 @@ use std::process::{Command, Stdio};
 use std::time::{Duration, Instant};
 use std::{env, fs, thread};
 
-/// The command for the child, and the paths it gets.
+/// Environment variables of the child process: the command to run and its paths.
 const COMMAND: &str = "STALLS_COMMAND";
 const PATH: &str = "STALLS_PATH";
 const OUT: &str = "STALLS_OUT";
 
-/// A file system in user space whose server never answers. Dropping it lets all calls fail.
+/// A user-space file system with a server that never answers. Dropping it makes all calls fail.
 struct Hung {
-    /// The connection; closing it ends it.
+    /// The connection. Closing it ends the file system.
     _server: File,
     dir: PathBuf,
 }
 
 impl Hung {
-    /// Mounts it on `dir`; `None` without the right to do so.
+    /// Mounts it on `dir`. Returns `None` if this process may not mount.
     fn mount(dir: &Path) -> Option<Self> {
         fs::create_dir_all(dir).unwrap();
         let server = File::options().read(true).write(true).open("/dev/fuse").ok()?;
-        // mount passes the number of its own standard input on
+        // `mount` passes the descriptor of its standard input to the kernel.
         let mounted = Command::new("mount")
             .args(["-i", "-t", "fuse", "-o", "fd=0,rootmode=40000,user_id=0,group_id=0", "hung"])
             .arg(dir)
@@ -58,7 +58,7 @@ fn in_the_child() {
     panic!("it came back: {result:?}");
 }
 
-/// Only where this process may mount: that needs root.
+/// Needs the right to mount file systems, which usually means root.
 #[test]
 fn a_hung_file_system_is_named() {
     let temp = Temp::new();

@@ -1,4 +1,4 @@
-//! Parquet tables and RecordIO files that other programs wrote: what they become, and what is said of bad ones.
+//! Tests Parquet tables and RecordIO files written by other programs, and messages about invalid ones.
 
 use crate::common::Temp;
 use crate::common::pictures::write;
@@ -31,11 +31,11 @@ fn expected(name: &str, classes: [&str; 3], count: usize) -> Vec<Image> {
 #[test]
 fn tables_of_hugging_face() {
     let temp = Temp::new();
-    // names of classes from the metadata, three row groups
+    // Class names from the metadata, three row groups.
     convert("parquet", &file("snappy.parquet"), &temp.path("a"), &options()).unwrap();
     assert_eq!(images(&temp.path("a"), "train"), expected("train", CLASSES, 7));
     assert!(verify(&temp.path("a"), 1).unwrap().is_ok());
-    // not compressed, without names; as a folder of splits
+    // Uncompressed, without names, as a folder of splits.
     let src = temp.path("src");
     write(&src.join("data/train-00000-of-00002.parquet"), &fs::read(file("plain.parquet")).unwrap());
     write(&src.join("data/train-00001-of-00002.parquet"), &fs::read(file("plain.parquet")).unwrap());
@@ -81,7 +81,7 @@ fn bad_tables_are_named() {
     assert!(error.is_usage() && error.to_string().contains("trireme data split"), "{error}");
 }
 
-/// No byte that is changed, and no cut, makes the program panic; most are found.
+/// No changed byte and no truncation may cause a panic. Most of them are detected.
 #[test]
 fn damaged_tables_and_records_are_errors() {
     let temp = Temp::new();
@@ -126,7 +126,7 @@ fn bad_records_name_number_byte_and_cure() {
         fs::write(&path, bytes).unwrap();
         refused("recordio", &path, parts);
     };
-    // record 5 begins at byte 1112 and has parts at 1112, 1188 and 1196; it ends at 1364
+    // Record 5 is at byte 1112 to 1364. Its parts begin at 1112, 1188 and 1196.
     with(
         &whole[..1196],
         &["x.rec: record 5 at byte 1112: cut short: the file ends at byte 1196 in a split record", "fetch it again"],
@@ -143,7 +143,7 @@ fn bad_records_name_number_byte_and_cure() {
     );
     with(&whole[508..], &["record 0 at byte 0: it is a later part of a split record"]);
     with(&whole[4..], &["record 0 at byte 0: expected the magic number 0xced7230a at byte 0", "not RecordIO"]);
-    // the label of record 0
+    // The label of record 0.
     let label = |value: f32| {
         let mut bytes = whole.clone();
         bytes[12..16].copy_from_slice(&value.to_le_bytes());
@@ -155,7 +155,7 @@ fn bad_records_name_number_byte_and_cure() {
     many[8] = 5;
     with(&many, &["record 0 at byte 0: it has 5 labels; expected one"]);
     with(b"", &["x.rec: is empty"]);
-    // an image that is damaged is left out on request
+    // A damaged image is skipped if requested.
     let mut bad = whole.clone();
     bad[300] ^= 1;
     fs::write(&path, &bad).unwrap();

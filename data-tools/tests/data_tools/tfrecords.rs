@@ -1,4 +1,5 @@
-//! TFRecords of other programs: compressed ones are unpacked, those of TensorFlow Datasets are read by their own keys and names.
+//! Tests TFRecords of other programs. Compressed ones are unpacked, and those of TensorFlow Datasets are read with
+//! their own keys and names.
 
 use crate::common::foreign::{Foreign, write_shard};
 use crate::common::pictures::{jpeg, write};
@@ -22,7 +23,7 @@ fn zlib(data: &[u8]) -> Vec<u8> {
     encoder.finish().unwrap()
 }
 
-/// Three shards of `train` and one of `test`; returns the bytes of each.
+/// Writes three shards of `train` and one of `test`. Returns their names and contents.
 fn plain(dir: &Path) -> Vec<(String, Vec<u8>)> {
     fs::create_dir_all(dir).unwrap();
     let names = ["train-00000-of-00003", "train-00001-of-00003", "train-00002-of-00003", "test-00000-of-00001"];
@@ -41,7 +42,7 @@ fn compressed_shards_become_the_same_as_plain_ones() {
     let shards = plain(&temp.path("plain"));
     let src = temp.path("src");
     for (at, (name, bytes)) in shards.iter().enumerate() {
-        // GZIP of one member and of two, ZLIB, and plain: side by side
+        // GZIP with one member and with two, ZLIB, and uncompressed.
         let packed = match at {
             0 => gz(bytes),
             1 => [gz(&bytes[..100]), gz(&bytes[100..])].concat(),
@@ -101,13 +102,13 @@ fn damaged_streams_name_shard_record_and_byte() {
     refused(&zlib(&damaged), &["test-00000-of-00001: record 1 at byte", "checksum of the payload", "ZLIB, unpacked"]);
     refused(&gz(&bytes[..second + 20]), &["record 1 at byte", "cut short"]);
     refused(&gz(b"nothing of the kind"), &["record 0 at byte 0", "checksum of the length"]);
-    // a record of 2^40 bytes costs no memory
+    // A claimed record of 2^40 bytes must not allocate memory.
     let length = (1u64 << 40).to_le_bytes();
     let huge = [&length[..], &masked_crc32c(&length).to_le_bytes(), &[0; 64]].concat();
     refused(&gz(&huge), &["record 0 at byte 0", "--limit-memory"]);
 }
 
-/// A tf.Example with the keys of TensorFlow Datasets.
+/// Returns a tf.Example with the keys of TensorFlow Datasets.
 fn tfds(image: &[u8], label: u8) -> Vec<u8> {
     let field = |number: u8, bytes: &[u8]| {
         let mut out = vec![number << 3 | 2];
@@ -134,7 +135,7 @@ fn data_sets_of_tensorflow_datasets() {
         let path = dir.join(format!("cats-{split}.tfrecord-00000-of-00001"));
         let mut writer = RecordWriter::new(fs::File::create(path).unwrap());
         for i in 0..count {
-            // no image of class 0: labels from 1 are still those of the list
+            // No image has class 0. Labels from 1 must still match the list.
             writer.write(&tfds(&jpeg(20, 24, i.into()), 1 + i % 2)).unwrap();
         }
         writer.finish().unwrap();
@@ -149,7 +150,7 @@ fn data_sets_of_tensorflow_datasets() {
     assert_eq!((example.encoded, label), (&jpeg(20, 24, 1)[..], 2));
     assert!(verify(&out, 1).unwrap().is_ok());
     assert_eq!(stats(&out, "train", 1).unwrap().count, 6);
-    // in place, too
+    // Indexing in place works too.
     assert_eq!(index(&dir).unwrap().manifest.classes, ["cat", "dog", "fox"]);
     assert!(verify(&dir, 1).unwrap().is_ok());
     write(&temp.path("few/label.labels.txt"), b"cat\n");

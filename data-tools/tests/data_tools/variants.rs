@@ -99,7 +99,7 @@ fn bands_beyond_three_are_not_dropped_in_silence() {
         assert!(message.contains("a TIFF of 4 bands") && message.contains("--to-8bit keeps the first"), "{message}");
         assert_eq!(taken("b.tif", &bands(extra), &scaled(To8Bit::Whole)), [10, 20, 30, 50, 60, 70]);
     }
-    // the opacity band is dropped, as in all files
+    // The opacity band is always dropped.
     assert_eq!(taken("b.tif", &bands(&[(338, 2)]), &options()), [10, 20, 30, 50, 60, 70]);
 }
 
@@ -116,7 +116,7 @@ fn variants_are_read_or_named() {
         let message = refused("v.tif", &tiff(2, 1, tags, bits, values));
         assert!(message.contains(part), "{message}");
     }
-    // an OS/2 bitmap with a 12-byte header, and a bitmap with nonzero values in fields that are zero on Windows
+    // An OS/2 bitmap with a 12-byte header, and a bitmap with nonzero values in fields that are zero on Windows.
     let pixels = [3, 2, 1, 6, 5, 4, 0, 0];
     let os2 = [&b"BM\x22\0\0\0\x07\0\x07\0\x1a\0\0\0"[..], &[12, 0, 0, 0, 2, 0, 1, 0, 1, 0, 24, 0], &pixels].concat();
     assert_eq!(taken("o.bmp", &os2, &options()), [1, 2, 3, 4, 5, 6]);

@@ -1,4 +1,4 @@
-//! Verification names each fault, with shard, record and byte, and continues with the next.
+//! Tests that verification reports each fault with shard, record and offset, and continues after it.
 
 use crate::common::foreign::{Foreign, write_dataset};
 use crate::common::*;
@@ -8,7 +8,7 @@ use loaders::{Format, Manifest};
 use std::fs;
 use std::path::{Path, PathBuf};
 
-/// MNIST in 2 + 1 shards and the path of its first train shard.
+/// Writes MNIST in 2 + 1 shards. Returns its path and the path of the first train shard.
 fn dataset(temp: &Temp) -> (PathBuf, PathBuf) {
     let out = temp.path("data");
     mnist(&temp.path("src"), false, false);
@@ -18,7 +18,7 @@ fn dataset(temp: &Temp) -> (PathBuf, PathBuf) {
     (out, shard)
 }
 
-/// Offset and size of each record by the index.
+/// Returns offset and size of each record from the index.
 fn entries(shard: &Path) -> Vec<(usize, usize)> {
     let text = fs::read_to_string(index_path(shard)).unwrap();
     let entry = |line: &str| {
@@ -34,14 +34,15 @@ fn flip(path: &Path, at: usize) {
     fs::write(path, bytes).unwrap();
 }
 
-/// The one fault of a report.
+/// Returns the only fault of a report.
 fn only(report: &Report) -> &Bad {
     assert_eq!(report.bad.len(), 1, "{report}");
     assert!(!report.is_ok());
     &report.bad[0]
 }
 
-/// Mean and deviation of all images are not those of a few any more; where records are bad, of those that are not.
+/// After measuring all images, `measured` is removed from `dataset.json`. If there are bad records, it becomes the
+/// number of good ones.
 #[test]
 fn stats_write_says_how_many_were_measured() {
     let temp = Temp::new();
@@ -91,9 +92,9 @@ fn it_goes_on_past_faults_in_several_shards() {
     let (out, shard) = dataset(&temp);
     let other = out.join("test-00000-of-00001.tfrecord");
     let at: Vec<usize> = [0, 7, 25].iter().map(|&i| entries(&shard)[i].0).collect();
-    flip(&shard, at[0] + 2); // length
-    flip(&shard, at[1] + 40); // payload
-    flip(&shard, at[2] + 9); // checksum of the length
+    flip(&shard, at[0] + 2); // Length.
+    flip(&shard, at[1] + 40); // Payload.
+    flip(&shard, at[2] + 9); // Checksum of the length.
     let last = entries(&other)[10].0;
     flip(&other, last + 30);
     let report = verify(&out, 4).unwrap();
@@ -119,7 +120,7 @@ fn a_shard_cut_short() {
         assert!(text.contains(&format!("record 20 at byte {offset}: the record needs")), "{text}");
         assert!(text.contains("dataset.json says 26 records, 21 were found"), "{text}");
     }
-    fs::write(&shard, &bytes[..offset]).unwrap(); // Between two records: only the counts differ.
+    fs::write(&shard, &bytes[..offset]).unwrap(); // Between two records, so only the counts differ.
     let text = verify(&out, 0).unwrap().to_string();
     assert!(text.contains("dataset.json says 26 records, 20 were found"), "{text}");
     assert!(text.contains("index is wrong from record 20 on"), "{text}");
@@ -219,7 +220,7 @@ fn a_manifest_that_lists_a_shard_twice_or_is_not_there() {
     }
 }
 
-/// A data set of one split `train` with these records, and classes 0 to 2.
+/// Writes a data set with these records in a split `train` and the classes `a`, `b` and `c`.
 fn foreign(dir: &Path, records: &[Foreign]) {
     write_dataset(dir, records, &["a", "b", "c"]);
 }
@@ -259,7 +260,7 @@ fn records_that_are_whole_but_wrong() {
     assert_eq!((&json["skipped"], &json["bad"][7]["record"]), (&8.into(), &8.into()));
 }
 
-/// A key of another name of the same length: the record is whole, its image is gone.
+/// The image key is replaced by a different one of the same length. The record is intact but has no image.
 #[test]
 fn a_record_without_an_image() {
     let temp = Temp::new();
@@ -316,11 +317,11 @@ fn stats_name_the_records_behind_one_of_unknown_length() {
     let mut bytes = fs::read(&shard).unwrap();
     bytes[second as usize + 8] ^= 1;
     fs::write(&shard, bytes).unwrap();
-    // The index has the next record.
+    // The index has the position of the next record.
     let s = stats(&dir, "train", 1).unwrap();
     assert_eq!((s.count, s.skipped, s.bad.len()), (3, 1, 1), "{s}");
     assert_eq!((s.bad[0].record, s.bad[0].offset), (Some(1), Some(second)));
-    // Without it the following records cannot be found, and are counted.
+    // Without the index, the following records cannot be found and are counted as skipped.
     fs::remove_file(dir.join("train.tfrecord.idx")).unwrap();
     let s = stats(&dir, "train", 1).unwrap();
     assert_eq!((s.count, s.skipped), (1, 3), "{s}");
@@ -337,7 +338,7 @@ fn stats_of_various_sizes_and_of_grey_among_colours() {
     };
     foreign(&temp.path("d"), &[image([4, 6, 1], 255), image([2, 2, 3], 0), image([4, 5, 3], 0), image([1, 9, 2], 7)]);
     let s = stats(&temp.path("d"), "train", 1).unwrap();
-    // 24 white pixels among 48; the image of two channels is no picture.
+    // 24 of 48 pixels are white. The image with two channels is invalid.
     assert_eq!((&s.mean, &s.std), (&vec![0.5; 3], &vec![0.5; 3]), "{s}");
     assert_eq!((s.count, s.skipped), (3, 1), "{s}");
     assert!(s.bad[0].what.contains("2 channels, other images have 3"), "{s}");

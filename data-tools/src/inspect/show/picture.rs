@@ -1,4 +1,4 @@
-//! Pictures to be shown on contact sheets and as thumbnails, as stored or as a network will see them.
+//! Pictures for contact sheets and thumbnails, as stored or as a network sees them.
 
 use std::io::Cursor;
 
@@ -10,13 +10,15 @@ use loaders::{Example, ImageSpec, Manifest, Pipeline, Split, decode};
 
 use crate::error::Error;
 
-/// The inverse of the last op that leaves the scale 0 to 255: byte = value * factor + offset, per channel.
+/// Converts network inputs back to bytes per channel: byte = value * factor + offset. It inverts the last op of the
+/// pipeline that changes the range 0 to 255.
 #[derive(Debug, Clone, PartialEq)]
 pub(super) struct Scale(Vec<(f64, f64)>);
 
 impl Scale {
-    /// The scale for the ops of a pipeline, as `Pipeline::ops` writes them. `standardize` does not keep an image's mean and
-    /// deviation: after it black to white is two deviations below to two above the mean.
+    /// Determines the scale from a pipeline's ops as written by `Pipeline::ops`. `standardize` uses a different mean
+    /// and deviation for each image, so its range from two deviations below to two above the mean becomes black to
+    /// white.
     pub(super) fn of(ops: &[String]) -> Self {
         let last = ops.iter().rev().find(|op| op.starts_with("normalize(") || *op == "standardize");
         let Some(last) = last else { return Self(vec![(1.0, 0.0)]) };
@@ -39,7 +41,7 @@ impl Scale {
     }
 }
 
-/// The picture of planar floats, of 1 or 3 channels.
+/// Converts planar floats with 1 or 3 channels to a picture.
 pub(super) fn of_floats(values: &[f32], spec: ImageSpec, scale: &Scale) -> RgbImage {
     let plane = spec.pixels();
     RgbImage::from_fn(spec.width, spec.height, |x, y| {
@@ -51,7 +53,7 @@ pub(super) fn of_floats(values: &[f32], spec: ImageSpec, scale: &Scale) -> RgbIm
     })
 }
 
-/// The picture of interleaved bytes, of 1 or 3 channels; `None` if they are too few.
+/// Converts interleaved bytes with 1 or 3 channels to a picture. Returns `None` if there are too few bytes.
 pub(super) fn of_bytes(bytes: &[u8], spec: ImageSpec) -> Option<RgbImage> {
     match spec.channels {
         1 => {
@@ -62,7 +64,8 @@ pub(super) fn of_bytes(bytes: &[u8], spec: ImageSpec) -> Option<RgbImage> {
     }
 }
 
-/// Enlarges small pictures by an integer factor, so that each pixel is visible; shrinks large ones to `most` pixels.
+/// Scales a picture. Small pictures are enlarged by an integer factor towards `wished`, so that each pixel is visible.
+/// Large pictures are shrunk so that the longer side has `most` pixels.
 pub(super) fn fit(picture: RgbImage, wished: u32, most: u32) -> RgbImage {
     let longer = picture.width().max(picture.height()).max(1);
     let (width, height, filter) = if longer > most {
@@ -78,53 +81,54 @@ pub(super) fn fit(picture: RgbImage, wished: u32, most: u32) -> RgbImage {
     imageops::resize(&picture, width, height, filter)
 }
 
-/// Longer side at most; smaller images keep their size.
+/// The longest side of a thumbnail. Smaller images keep their size.
 const THUMBNAIL_SIDE: u32 = 112;
-/// Up to this side a PNG is small enough, and shows each pixel as it is.
+/// Thumbnails up to this side are PNGs, which show each pixel exactly and are still small.
 const EXACT: u32 = 48;
-/// Of the JPEG files.
+/// JPEG quality of the other thumbnails.
 const QUALITY: u8 = 85;
 
-/// A picture file.
+/// A small picture as an encoded file.
 #[derive(Debug, Clone, PartialEq, Eq)]
 pub struct Thumbnail {
-    /// Number of the image in its split.
+    /// Index of the image in its split.
     pub id: u64,
-    /// Its class; of several the first.
+    /// Its class, or the first class if it has several.
     pub label: u32,
-    /// The names of its classes, where there may be several; else empty.
+    /// The names of its classes if the data set is multi-label, otherwise empty.
     pub words: String,
-    /// Columns of pixels.
     pub width: u32,
-    /// Rows of pixels.
     pub height: u32,
-    /// `image/png` or `image/jpeg`.
+    /// The media type: `image/png` or `image/jpeg`.
     pub kind: &'static str,
-    /// The file.
+    /// The content of the file.
     pub bytes: Vec<u8>,
 }
 
-/// Makes small pictures of the records of a split.
+/// Makes thumbnails of the records of a split.
 pub struct Thumbnails<'a>(Viewer<'a>);
 
 impl<'a> Thumbnails<'a> {
-    /// As the images are stored.
+    /// Creates thumbnails of the images as stored.
     pub fn stored(split: &'a Split) -> Self {
         Self(Viewer::stored(split))
     }
 
-    /// As a network sees them after these transforms, drawn from `seed` as in training.
+    /// Creates thumbnails of the images as a network sees them after these transforms. `seed` determines the random
+    /// draws, as in training.
     ///
     /// # Errors
-    /// For transforms that do not fit the images.
+    ///
+    /// Returns an error if the transforms do not fit the images.
     pub fn transformed(manifest: &Manifest, split: &'a Split, transforms: &[String], seed: u64) -> Result<Self, Error> {
         Ok(Self(Viewer::new(manifest, split, transforms, seed)?))
     }
 
-    /// Image `id` as it looks in `epoch`.
+    /// Returns a thumbnail of image `id` in `epoch`.
     ///
     /// # Errors
-    /// For a record that cannot be read or decoded, and images of neither 1 nor 3 channels.
+    ///
+    /// Returns an error if the record cannot be read or decoded, or if the image has neither 1 nor 3 channels.
     pub fn of(&mut self, id: u64, epoch: u32) -> Result<Thumbnail, Error> {
         let picture = fit(self.0.picture_of(id, epoch)?, 0, THUMBNAIL_SIDE);
         let (width, height) = picture.dimensions();
@@ -134,7 +138,7 @@ impl<'a> Thumbnails<'a> {
     }
 }
 
-/// Its kind and its bytes.
+/// Encodes a picture and returns its media type and content.
 fn encoded(picture: &RgbImage) -> image::ImageResult<(&'static str, Vec<u8>)> {
     let mut file = Cursor::new(Vec::new());
     let kind = match picture.width().max(picture.height()) <= EXACT {
@@ -146,34 +150,34 @@ fn encoded(picture: &RgbImage) -> image::ImageResult<(&'static str, Vec<u8>)> {
     Ok((kind, file.into_inner()))
 }
 
-/// Longer side that small pictures are enlarged to, as nearly as an integer factor allows.
+/// Small pictures are enlarged to about this length of the longer side, as far as an integer factor allows.
 pub(super) const WISHED: u32 = 128;
-/// Longer side of the largest picture on a sheet; what networks see is rarely larger.
+/// The longest side of a picture on a sheet. Network inputs are rarely larger.
 pub(super) const MOST_SIDE: u32 = 224;
 
-/// A picture and the words below it.
+/// A picture on a sheet with its caption.
 pub(super) struct Cell {
     pub picture: RgbImage,
     pub words: String,
 }
 
-/// Makes cells of the records of one split.
+/// Renders the records of a split as pictures.
 pub(super) struct Viewer<'a> {
     split: &'a Split,
-    /// The transforms; `None` shows pictures as stored.
+    /// The transforms and their scale. `None` renders pictures as stored.
     pipeline: Option<(Pipeline, Scale)>,
     scratch: Scratch,
     record: Vec<u8>,
     values: Vec<f32>,
     pixels: Vec<u8>,
-    /// Class of the last record.
+    /// Class of the last rendered record.
     label: u32,
-    /// The names of its classes.
+    /// Class names of the last rendered record.
     words: String,
 }
 
 impl<'a> Viewer<'a> {
-    /// A viewer of `split`, whose pictures are as stored.
+    /// Creates a viewer that shows the images of `split` as stored.
     pub fn stored(split: &'a Split) -> Self {
         Self {
             split,
@@ -187,7 +191,7 @@ impl<'a> Viewer<'a> {
         }
     }
 
-    /// A viewer of `split`, with these transforms drawn from `seed`.
+    /// Creates a viewer that shows the images of `split` after these transforms. `seed` determines the random draws.
     pub fn new(manifest: &Manifest, split: &'a Split, transforms: &[String], seed: u64) -> Result<Self, Error> {
         let mut viewer = Self::stored(split);
         if !transforms.is_empty() {
@@ -200,12 +204,12 @@ impl<'a> Viewer<'a> {
         Ok(viewer)
     }
 
-    /// The transforms in full.
+    /// Returns the transforms with all arguments.
     pub fn ops(&self) -> Vec<String> {
         self.pipeline.as_ref().map(|(pipeline, _)| pipeline.ops()).unwrap_or_default()
     }
 
-    /// Sample `id` as it looks in `epoch`, with the name of its class below, or of the epoch where it is repeated.
+    /// Renders sample `id` in `epoch`. The caption is its class name in epoch 0 and the epoch in later ones.
     pub fn cell(&mut self, id: u64, epoch: u32) -> Result<Cell, Error> {
         let picture = self.picture_of(id, epoch)?;
         let words = match epoch {
@@ -215,7 +219,7 @@ impl<'a> Viewer<'a> {
         Ok(Cell { picture: fit(picture, WISHED, MOST_SIDE), words })
     }
 
-    /// Sample `id` as it looks in `epoch`.
+    /// Renders sample `id` in `epoch`.
     pub fn picture_of(&mut self, id: u64, epoch: u32) -> Result<RgbImage, Error> {
         let mut copy = std::mem::take(&mut self.record);
         let (example, label) = self.split.record(id, &mut copy)?;
@@ -226,12 +230,12 @@ impl<'a> Viewer<'a> {
         picture
     }
 
-    /// The class of the last one; of several the first.
+    /// Returns the class of the last rendered record, or its first class if it has several.
     pub fn label(&self) -> u32 {
         self.label
     }
 
-    /// The names of the classes of the last one, where there may be several; else empty.
+    /// Returns the class names of the last rendered record if the data set is multi-label, otherwise an empty text.
     pub fn several(&self) -> &str {
         if self.split.multi_label() { &self.words } else { "" }
     }
@@ -254,7 +258,7 @@ impl<'a> Viewer<'a> {
         picture.ok_or_else(|| self.refusal(id, format!("{length} bytes do not make an image of {spec}")))
     }
 
-    /// The error of a record that cannot be shown.
+    /// Creates an error for a record that cannot be shown.
     fn refusal(&self, id: u64, what: String) -> Error {
         match self.split.locate(id) {
             Ok((place, record)) => {

@@ -1,4 +1,4 @@
-//! Contact sheets (pictures in rows, a few words under each) and matrices as pictures, with letters of 5 x 7 pixels.
+//! Draws contact sheets (rows of pictures with captions) and matrices, using a bitmap font of 5 x 7 pixels.
 
 use std::io::Cursor;
 use std::path::{Path, PathBuf};
@@ -11,21 +11,21 @@ use super::picture::{self, Cell, MOST_SIDE, Viewer, WISHED};
 use crate::error::Error;
 use crate::inspect::extract;
 
-/// Most pictures on one sheet.
+/// The highest number of pictures on a sheet.
 pub(super) const MOST_CELLS: u64 = 1024;
 
-/// Pixels of the sheet to one of a letter.
+/// Size of a font pixel on the sheet.
 const INK: usize = 2;
 /// The number of text lines below a picture, unless the text has more line breaks.
 const LINES: usize = 2;
-/// Letters that fit under even the narrowest picture.
+/// Width of a cell in letters, at least. Captions have room for this many letters even under narrow pictures.
 const SHEET_LETTERS: usize = 11;
-/// Free pixels about each cell, and between picture and words.
+/// Margin around each cell, and between picture and caption, in pixels.
 const SHEET_GAP: usize = 8;
 const SHEET_PAPER: Rgb<u8> = Rgb([250, 250, 250]);
 const BLACK: Rgb<u8> = Rgb([30, 30, 30]);
 
-/// Puts the cells into rows of `columns`.
+/// Draws the cells in rows of `columns`.
 pub(super) fn lay_out(cells: &[Cell], columns: usize) -> RgbImage {
     let width = cells.iter().map(|c| c.picture.width() as usize).max().unwrap_or(0).max(SHEET_LETTERS * ADVANCE * INK);
     let height = cells.iter().map(|c| c.picture.height() as usize).max().unwrap_or(0);
@@ -37,7 +37,7 @@ pub(super) fn lay_out(cells: &[Cell], columns: usize) -> RgbImage {
         RgbImage::from_pixel((SHEET_GAP + columns * across) as u32, (SHEET_GAP + rows * down) as u32, SHEET_PAPER);
     for (number, cell) in cells.iter().enumerate() {
         let (left, top) = (SHEET_GAP + number % columns * across, SHEET_GAP + number / columns * down);
-        // Pictures are centred, and aligned at the bottom.
+        // Pictures are centred horizontally and aligned at the bottom.
         let (picture_width, picture_height) = cell.picture.dimensions();
         let x = left + (width - picture_width as usize) / 2;
         let y = top + height - picture_height as usize;
@@ -50,7 +50,8 @@ pub(super) fn lay_out(cells: &[Cell], columns: usize) -> RgbImage {
     sheet
 }
 
-/// Cells of a row: the repeats of a sample stay in one row, and the sheet is somewhat wider than high.
+/// Returns the number of cells per row. All epochs of a sample stay in one row, and the sheet becomes somewhat wider
+/// than high.
 pub(super) fn columns(samples: usize, epochs: usize) -> usize {
     if epochs >= 8 {
         return epochs;
@@ -84,7 +85,7 @@ fn wrapped(words: &str, letters: usize) -> Vec<String> {
     lines
 }
 
-/// At most so many letters.
+/// Cuts a line to at most `letters` letters and marks the cut with two dots.
 fn cut(line: &str, letters: usize) -> String {
     match line.chars().count() > letters {
         true => line.chars().take(letters - 2).chain("..".chars()).collect(),
@@ -105,7 +106,7 @@ fn write_words(sheet: &mut RgbImage, words: &str, left: usize, top: usize) {
     }
 }
 
-/// A contact sheet under construction.
+/// A contact sheet to which pictures are added.
 pub struct ContactSheet {
     out: PathBuf,
     format: ImageFormat,
@@ -114,11 +115,12 @@ pub struct ContactSheet {
 }
 
 impl ContactSheet {
-    /// A sheet of so many pictures, each of which may cost what `limits` allow, to be written to `out`, a PNG or, by its ending, a JPEG
-    /// file.
+    /// Creates a sheet for up to `pictures` pictures. It will be written to `out` as PNG or JPEG, depending on the file
+    /// name. `limits` apply to each picture.
     ///
     /// # Errors
-    /// For another ending, and for more pictures than a sheet takes.
+    ///
+    /// Returns an error if the file name has a different ending or if there are too many pictures for a sheet.
     pub fn new(out: &Path, pictures: usize, limits: Limits) -> Result<Self, Error> {
         let format = extract::format_of(out)?;
         match pictures as u64 > MOST_CELLS {
@@ -127,15 +129,15 @@ impl ContactSheet {
         }
     }
 
-    /// Whether it has no picture.
     pub fn is_empty(&self) -> bool {
         self.cells.is_empty()
     }
 
-    /// Adds a PNG or JPEG file with words below it.
+    /// Adds a PNG or JPEG file with a caption.
     ///
     /// # Errors
-    /// For a file that cannot be read or decoded.
+    ///
+    /// Returns an error if the file cannot be read or decoded.
     pub fn add(&mut self, path: &Path, words: &str) -> Result<(), Error> {
         let refuse = |what: String| Error::input(path, what);
         let file = regular::read(path).map_err(|error| refuse(error.to_string()))?;
@@ -151,37 +153,39 @@ impl ContactSheet {
         Ok(())
     }
 
-    /// Adds the image of a record as it is stored, with two lines below it.
+    /// Adds the stored image of a record with a caption of two lines.
     ///
     /// # Errors
-    /// For a record that cannot be read or decoded, and images of neither 1 nor 3 channels.
+    ///
+    /// Returns an error if the record cannot be read or decoded, or if the image has neither 1 nor 3 channels.
     pub fn add_record(&mut self, split: &Split, id: u64, lines: &[String; 2]) -> Result<(), Error> {
         let picture = Viewer::stored(split).picture_of(id, 0)?;
         self.cells.push(Cell { picture: picture::fit(picture, WISHED, MOST_SIDE), words: lines.join("\n") });
         Ok(())
     }
 
-    /// Writes it, whole or not at all.
+    /// Writes the sheet. An existing sheet is replaced atomically.
     ///
     /// # Errors
-    /// For a file that cannot be written.
+    ///
+    /// Returns an error if the file cannot be written.
     pub fn write(&self) -> Result<(), Error> {
         let sheet = lay_out(&self.cells, columns(self.cells.len().max(1), 1));
         extract::write_sheet(&self.out, &DynamicImage::ImageRgb8(sheet), self.format)
     }
 }
 
-/// Columns of a letter, and from one letter to the next.
+/// Width of a letter, and distance from one letter to the next.
 pub(super) const WIDTH: usize = 5;
 pub(super) const ADVANCE: usize = 6;
-/// Rows of a letter, the last two for descenders.
+/// Height of a letter. The last two rows are for descenders.
 pub(super) const HEIGHT: usize = ROWS + BELOW;
 const ROWS: usize = 7;
 const BELOW: usize = 2;
-/// Letters with descenders: their rows begin two rows lower.
+/// Letters with descenders. They are drawn two rows lower.
 const HANGING: &str = "gpqy,;";
 
-/// Whether the letter `c` has ink at a row and a column.
+/// Returns true if the letter `c` covers the pixel at `row` and `column`.
 pub(super) fn is_inked(c: char, row: usize, column: usize) -> bool {
     let glyph = (c as usize).checked_sub(0x20).and_then(|i| GLYPHS.get(i)).unwrap_or(&BOX);
     let lowered = if HANGING.contains(c) { BELOW } else { 0 };
@@ -191,7 +195,7 @@ pub(super) fn is_inked(c: char, row: usize, column: usize) -> bool {
 
 const BOX: [u8; ROWS] = [0x1f, 0x11, 0x11, 0x11, 0x11, 0x11, 0x1f];
 
-/// From space to tilde; a byte a row, its bit 4 the leftmost column.
+/// The characters from space to tilde. Each byte is a row, and bit 4 is the leftmost column.
 #[rustfmt::skip]
 const GLYPHS: [[u8; ROWS]; 95] = [
     [0x00, 0x00, 0x00, 0x00, 0x00, 0x00, 0x00], [0x04, 0x04, 0x04, 0x04, 0x04, 0x00, 0x04], // space  !
@@ -272,24 +276,26 @@ mod font_tests {
     }
 }
 
-/// Letters of a name.
+/// Names are cut to this many letters.
 const MATRIX_LETTERS: usize = 12;
-/// Of names and cells.
+/// Distance between names and cells in pixels.
 const MATRIX_GAP: usize = 6;
-/// Pixels of a cell whose row has a name.
+/// Size of a cell in pixels if names are shown.
 const NAMED: usize = 20;
-/// Rows and columns up to which names have room.
+/// Names are only shown up to this number of rows.
 const MOST_NAMED: usize = 50;
-/// Pixels of all cells, where there are no names, about.
+/// Approximate size of the whole matrix in pixels if no names are shown.
 const MATRIX_SIDE: usize = 600;
 
 const MATRIX_PAPER: Rgb<u8> = Rgb([255, 255, 255]);
 const LINE: Rgb<u8> = Rgb([225, 225, 225]);
 
-/// A PNG file of a square matrix of shares from 0 to 1 with the names of its rows, which are those of its columns.
+/// Draws a square matrix of fractions from 0 to 1 and returns the width, the height and the content of a PNG file.
+/// `names` are the names of the rows and of the columns.
 ///
 /// # Errors
-/// For a matrix too large for a picture.
+///
+/// Returns an error if the matrix is too large for a picture.
 pub fn matrix(names: &[String], rows: &[Vec<f64>]) -> Result<(u32, u32, Vec<u8>), Error> {
     let named = rows.len() <= MOST_NAMED;
     let cell = if named { NAMED } else { (MATRIX_SIDE / rows.len()).max(1) };
@@ -305,7 +311,7 @@ pub fn matrix(names: &[String], rows: &[Vec<f64>]) -> Result<(u32, u32, Vec<u8>)
         let at = margin + k * cell + (cell - HEIGHT * INK) / 2;
         for (i, letter) in name.chars().take(MATRIX_LETTERS).enumerate() {
             write_letter(&mut picture, letter, |x, y| (i * ADVANCE * INK + x, at + y));
-            // from bottom to top
+            // Column names are written from bottom to top.
             write_letter(&mut picture, letter, |x, y| (at + y, margin - MATRIX_GAP - i * ADVANCE * INK - x));
         }
     }
@@ -315,7 +321,7 @@ pub fn matrix(names: &[String], rows: &[Vec<f64>]) -> Result<(u32, u32, Vec<u8>)
     Ok((side as u32, side as u32, file.into_inner()))
 }
 
-/// White for 0, dark blue for 1; a square root makes small shares visible.
+/// Returns a colour from white for 0 to dark blue for 1. The square root makes small fractions visible.
 fn shade(share: f64) -> Rgb<u8> {
     let part = share.clamp(0.0, 1.0).sqrt();
     Rgb([8.0, 48.0, 107.0].map(|dark| (255.0 + (dark - 255.0) * part).round() as u8))
@@ -363,15 +369,15 @@ mod tests {
         let ink = Rgb([200, 0, 0]);
         let cell = |w, h| Cell { picture: RgbImage::from_pixel(w, h, ink), words: "I".into() };
         let sheet = lay_out(&[cell(132, 20), cell(100, 10), cell(4, 4)], 2);
-        // Two cells of 132 across; two rows of 20, words and gaps.
+        // Two cells of width 132. Two rows of height 20 with captions and margins.
         assert_eq!(sheet.dimensions(), (8 + 2 * 140, 8 + 2 * (20 + 8 + 36 + 8)));
         assert_eq!(*sheet.get_pixel(8, 8), ink);
         assert_eq!(*sheet.get_pixel(8 + 131, 8 + 19), ink);
-        // The second picture is centred and stands on the same line.
+        // The second picture is centred and aligned at the bottom.
         assert_eq!(*sheet.get_pixel(148 + 16, 8 + 19), ink);
         assert_eq!(*sheet.get_pixel(148 + 15, 8 + 19), SHEET_PAPER);
         assert_eq!(*sheet.get_pixel(148 + 16, 8 + 9), SHEET_PAPER);
-        // An I: its stem in the third of five columns.
+        // The stem of the letter I is in the third of five columns.
         let left = 8 + (132 - 10) / 2;
         assert_eq!(*sheet.get_pixel(left + 4, 8 + 20 + 8 + 6), BLACK);
         assert_eq!(*sheet.get_pixel(left, 8 + 20 + 8 + 6), SHEET_PAPER);

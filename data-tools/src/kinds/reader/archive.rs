@@ -1,4 +1,5 @@
-//! Named files of a folder, which are read in place, or of a tar archive, gzip or not, read as one stream without unpacking to disk.
+//! Reads named files from a folder, in place, or from a tar archive. A tar archive, plain or gzip-compressed, is read
+//! as one stream without unpacking it to disk.
 
 use std::fs::File;
 use std::io::{self, Read, Seek, SeekFrom};
@@ -13,38 +14,37 @@ use super::input::{Budget, Store, read_bounded};
 use crate::error::Error;
 use crate::text;
 
-/// One file.
 #[derive(Debug)]
 pub(crate) struct Member {
-    /// Its path; of a member the archive's path and the member's name.
+    /// Path of the file, or path of the archive followed by the member's name.
     pub path: PathBuf,
-    /// Its bytes.
     pub data: Store,
 }
 
 impl Member {
-    /// Its bytes, in memory.
+    /// Reads the whole content into memory.
     pub(crate) fn whole(self) -> Result<Vec<u8>, Error> {
         self.data.whole().map_err(|e| Error::io("read", &self.path, e))
     }
 }
 
-/// The files of a data set, and what tells another version of it.
+/// The files of a published data set, and a file that identifies a different version of it.
 pub(crate) struct Wanted<'a> {
-    /// The name that the published archive unpacks to: a folder that contains it works too.
+    /// The folder in the published archive. SRC may be this folder or its parent.
     pub folder: &'a str,
     pub names: &'a [&'a str],
-    /// A file of another version of the data; empty if there is none.
+    /// A file of a different version of the data set. Empty if there is no such version.
     pub other: &'a str,
-    /// What is expected, for messages.
+    /// Describes the expected files, for messages.
     pub hint: &'a str,
 }
 
 impl Wanted<'_> {
-    /// The files in the folder or archive `src`; missing ones come back as `None`.
+    /// Returns the files in the folder or archive `src`, with `None` for each missing file.
     ///
     /// # Errors
-    /// Where none of them is there but `other` is, the error says that this is another version of the data.
+    ///
+    /// If all files are missing but `other` exists, the error says that this is a different version of the data set.
     pub(crate) fn read(&self, src: &Path, budget: &mut Budget) -> Result<Vec<Option<Member>>, Error> {
         let meta = match std::fs::metadata(src) {
             Ok(meta) => meta,
@@ -85,10 +85,9 @@ impl Wanted<'_> {
     }
 }
 
-/// The wanted files that were found.
 struct Found {
     members: Vec<Option<Member>>,
-    /// Whether the file of another version is there.
+    /// True if the file of a different version exists.
     has_other: bool,
 }
 
@@ -120,7 +119,7 @@ fn from_tar(src: &Path, wanted: &[&str], other: &str, budget: &mut Budget) -> Re
     if is_empty {
         return Err(Error::input(src, "is an empty archive; fetch it again"));
     }
-    // To the end of the stream: only there gzip reports whether its content was complete.
+    // Read to the end of the stream: gzip only checks there whether its content was complete.
     io::copy(&mut tar.into_inner(), &mut io::sink()).map_err(|e| tar_error(src, budget, e))?;
     Ok(found)
 }
@@ -136,7 +135,7 @@ fn tar_error(src: &Path, budget: &Budget, error: io::Error) -> Error {
     }
 }
 
-/// Reads one member; memory grows with the bytes that arrive, up to the budget.
+/// Reads a member. Memory grows only with the bytes that arrive, up to the budget.
 fn read_entry(entry: &mut dyn Read, size: u64, src: &Path, name: &str, budget: &mut Budget) -> Result<Vec<u8>, Error> {
     let data = read_bounded(entry, budget.left()).map_err(|e| input::read_error(src, budget, e))?;
     let data = data.ok_or_else(|| budget.exceeded(&src.join(name)))?;
@@ -149,10 +148,10 @@ fn read_entry(entry: &mut dyn Read, size: u64, src: &Path, name: &str, budget: &
     Err(Error::input(src, what))
 }
 
-// The positions of the members of a tar archive: one pass over its headers, after which they can be read in any order
-// without unpacking. The archive may itself be a range of a larger file.
+// Finds the positions of the members of a tar archive in one pass over its headers. The members can then be read in any
+// order without unpacking. The archive may be part of a larger file.
 
-/// Headers and contents of a tar archive start at multiples of this.
+/// Headers and contents of a tar archive start at multiples of this number.
 const BLOCK: u64 = 512;
 
 /// Magic numbers for compressed files, with the name of the compression program.
@@ -169,19 +168,20 @@ pub(crate) fn compressed(head: &[u8]) -> Option<String> {
     Some(format!("it is compressed by {by}, and archives are read in place: unpack it first (`{by} -d`)"))
 }
 
-/// A file in an archive.
+/// A file in a tar archive.
 #[derive(Debug, Clone, PartialEq, Eq)]
 pub(crate) struct TarMember {
-    /// Its name, without folders.
+    /// Name without folders.
     pub name: String,
-    /// Where its bytes are in the file that holds the archive.
+    /// Position of the content in the file that contains the archive.
     pub range: Range<u64>,
 }
 
-/// All files of the archive in `range` of `file`; `path` is for messages.
+/// Lists all files of the archive in `range` of `file`. `path` is used in messages.
 ///
 /// # Errors
-/// A file that is no tar archive, or one that is cut short, in a member or between two.
+///
+/// Returns an error if the file is not a tar archive or is truncated, within a member or between two members.
 pub(crate) fn list(file: &File, path: &Path, range: Range<u64>) -> Result<Vec<TarMember>, Error> {
     let mut found = Vec::new();
     walk(file, path, range, |name, range| {
@@ -192,11 +192,12 @@ pub(crate) fn list(file: &File, path: &Path, range: Range<u64>) -> Result<Vec<Ta
     Ok(found)
 }
 
-/// Calls `see` with each file's name and its byte range in `file`. The archive occupies `range`. Concatenated archives, as from `cat a.tar
-/// b.tar`, are read as a single archive.
+/// Calls `see` with each file's name and its byte range in `file`. The archive occupies `range`. Concatenated archives,
+/// as from `cat a.tar b.tar`, are read as a single archive.
 ///
 /// # Errors
-/// As [`list`], and those of `see`.
+///
+/// Returns the same errors as [`list`], and errors of `see`.
 pub(crate) fn walk(
     file: &File,
     path: &Path,
@@ -252,7 +253,8 @@ fn walk_all(
     }
 }
 
-/// Whether an empty block follows the last member, which ends at `end`: not in an archive that was cut between two members.
+/// Returns true if an empty block follows the last member, which ends at `end`. It is missing if the archive was
+/// truncated between two members.
 fn ends(file: &File, range: &Range<u64>, end: u64) -> bool {
     let mut mark = [1u8; BLOCK as usize];
     let at = range.start + end.next_multiple_of(BLOCK);

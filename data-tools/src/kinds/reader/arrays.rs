@@ -1,4 +1,4 @@
-//! Arrays of pixels and labels: the `.npy` members of a `.npz` file, MNIST's IDX files, and pixels that are stored as planes.
+//! Reads arrays of pixels and labels: `.npy` members of a `.npz` file, MNIST's IDX files, and pixels stored as planes.
 
 use std::io;
 use std::io::Read;
@@ -14,24 +14,24 @@ use super::input::{Budget, Store, read_bounded};
 use crate::error::Error;
 
 const MAGIC: &[u8] = b"\x93NUMPY";
-/// The longest header that is read.
+/// The limit for the length of a header.
 const MOST_HEADER: usize = 1 << 16;
 
-/// An array.
+/// A NumPy array.
 #[derive(Debug)]
 pub(crate) struct Array {
     pub name: String,
-    /// Lengths of its axes, the last one of neighbours in memory.
+    /// Lengths of the axes. Values along the last axis are adjacent in memory.
     pub shape: Vec<usize>,
-    /// Its type as NumPy writes it, such as `|u1`.
+    /// Type in NumPy's notation, such as `|u1`.
     descr: String,
-    /// Its `.npy` file; large ones are not moved in memory to cut off the header.
+    /// Its `.npy` file with the header, because removing the header from a large array would mean copying it.
     file: Store,
-    /// Where its values start there.
+    /// Offset of the values in `file`.
     start: u64,
 }
 
-/// All arrays of a `.npz` file, in memory of the budget.
+/// Reads all arrays of a `.npz` file within the memory budget.
 pub(crate) fn read_archive(path: &Path, budget: &mut Budget) -> Result<Vec<Array>, Error> {
     during("reading", path, || read_arrays(path, budget))
 }
@@ -55,7 +55,7 @@ fn read_arrays(path: &Path, budget: &mut Budget) -> Result<Vec<Array>, Error> {
                     Error::input(path, "its members take more bytes than the file has: damaged; save or fetch it again")
                 };
                 left = left.checked_sub(member.size()).ok_or_else(overlap)?;
-                // its checksum is compared at its end
+                // Reading to the end verifies the checksum.
                 let length = io::copy(&mut member, &mut io::sink()).map_err(failed)?;
                 let file = regular::open(path).map_err(|e| Error::io("open", path, e))?;
                 Store::part(file, path, start, length)
@@ -80,7 +80,7 @@ fn damaged(path: &Path, part: &str, error: ZipError) -> Error {
     )
 }
 
-/// Reads a `.npy` file.
+/// Parses a `.npy` file.
 fn parse(name: &str, file: Store) -> Result<Array, String> {
     let mut head = vec![0; file.len().min(MOST_HEADER as u64 + 12) as usize];
     file.read_at(0, &mut head).map_err(|e| e.to_string())?;
@@ -110,7 +110,7 @@ fn parse(name: &str, file: Store) -> Result<Array, String> {
     Ok(Array { name: name.to_string(), shape: axes, descr, file, start })
 }
 
-/// The header of a `.npy` file, and where the values start.
+/// Returns the header of a `.npy` file and the offset of the values.
 fn header(bytes: &[u8]) -> Option<(&str, usize)> {
     let version = bytes.strip_prefix(MAGIC)?.first()?;
     let (length, start) = match version {
@@ -121,19 +121,19 @@ fn header(bytes: &[u8]) -> Option<(&str, usize)> {
     Some((std::str::from_utf8(bytes.get(start..end)?).ok()?, end))
 }
 
-/// Bytes of a value of this type.
+/// Returns the size of a value of this type in bytes.
 fn width(descr: &str) -> Option<usize> {
     let width = descr.get(2..)?.parse().ok()?;
     matches!(width, 1 | 2 | 4 | 8).then_some(width)
 }
 
 impl Array {
-    /// Makes `out` the `length` bytes of its values from `at` on.
+    /// Fills `out` with `length` bytes of the values, starting at offset `at`.
     pub(crate) fn read(&self, at: u64, length: usize, out: &mut Vec<u8>) -> io::Result<()> {
         self.file.read_into(self.start + at, length, out)
     }
 
-    /// Refuses values that are not bytes from 0 to 255.
+    /// Returns an error if the values are not unsigned bytes.
     pub(crate) fn check_bytes(&self, path: &Path) -> Result<(), Error> {
         if self.descr == "|u1" {
             return Ok(());
@@ -144,7 +144,7 @@ impl Array {
         Err(Error::input(path, format!("`{}`: its values are {}; {cure}", self.name, self.descr)))
     }
 
-    /// Its values as numbers of classes.
+    /// Returns the values as class numbers.
     pub(crate) fn whole_numbers(&self, path: &Path) -> Result<Vec<i64>, Error> {
         let failed = |what: String| Error::input(path, format!("`{}`: {what}", self.name));
         if !matches!(self.shape[..], [_] | [_, 1]) {
@@ -165,7 +165,7 @@ impl Array {
             "<u4" => all(bytes, |b| i64::from(u32::from_le_bytes(b))),
             "<i4" => all(bytes, |b| i64::from(i32::from_le_bytes(b))),
             "<i8" => all(bytes, i64::from_le_bytes),
-            // those above 2^63 become negative, and are refused as such
+            // Values of 2^63 or more become negative and are rejected later.
             "<u8" => all(bytes, |b| u64::from_le_bytes(b) as i64),
             other => {
                 return Err(failed(format!(
@@ -176,28 +176,25 @@ impl Array {
     }
 }
 
-// The IDX format of MNIST: big-endian header, then unsigned bytes. Only its two uses are read: images (3 axes) and labels
-// (1 axis).
+// The IDX format of MNIST: a big-endian header, followed by unsigned bytes. Only images (3 axes) and labels (1 axis)
+// are supported.
 
-/// Magic number of unsigned bytes in three axes: images.
+/// Magic number of images: unsigned bytes, three axes.
 const IMAGES: u32 = 0x0000_0803;
-/// Magic number of unsigned bytes in one axis: labels.
+/// Magic number of labels: unsigned bytes, one axis.
 const LABELS: u32 = 0x0000_0801;
 
-/// All images of one IDX file, one after another, row by row.
+/// All images of an IDX file, in row order.
 #[derive(Debug)]
 pub(crate) struct Images {
-    /// Number of images.
     pub count: u64,
-    /// Rows of each.
     pub height: u32,
-    /// Columns of each.
     pub width: u32,
-    /// `count * height * width` grey values.
+    /// Grey values, `count * height * width` bytes.
     pub pixels: Store,
 }
 
-/// Reads an image file; the pixels of a plain one stay in it, those of a gzip are unpacked.
+/// Reads an image file. The pixels of a plain file stay on disk, and those of a gzip file are unpacked to memory.
 pub(crate) fn read_images(path: &Path, budget: &mut Budget) -> Result<Images, Error> {
     let mut stream = input::open(path, budget)?;
     let [count, height, width] = read_header::<3>(path, &mut stream, IMAGES, "images", budget)?;
@@ -222,7 +219,7 @@ pub(crate) fn read_images(path: &Path, budget: &mut Budget) -> Result<Images, Er
     Ok(Images { count: u64::from(count), height, width, pixels })
 }
 
-/// Reads a label file, plain or gzip; every label must be below `classes`.
+/// Reads a plain or gzip-compressed label file. Every label must be less than `classes`.
 pub(crate) fn read_labels(path: &Path, classes: usize, budget: &mut Budget) -> Result<Vec<u8>, Error> {
     let mut stream = input::open(path, budget)?;
     let [count] = read_header::<1>(path, &mut stream, LABELS, "labels", budget)?;
@@ -237,7 +234,7 @@ pub(crate) fn read_labels(path: &Path, classes: usize, budget: &mut Budget) -> R
     }
 }
 
-/// Reads the magic number and `N` axis lengths.
+/// Reads and checks the magic number, and returns the lengths of the `N` axes.
 fn read_header<const N: usize>(
     path: &Path,
     stream: &mut dyn Read,
@@ -266,7 +263,8 @@ fn wrong_magic(path: &Path, got: u32, expected: u32, holds: &str) -> Error {
     Error::input(path, format!("wrong magic number 0x{got:08x}; expected 0x{expected:08x}, IDX {holds}: {hint}"))
 }
 
-/// Planes of equal size to interleaved pixels, RGB or grey.
+/// Converts planes of equal size to interleaved pixels. If there are not three channels, the bytes are copied
+/// unchanged.
 pub(crate) fn interleave(planes: &[u8], channels: usize, out: &mut Vec<u8>) {
     if channels != 3 {
         out.clear();

@@ -1,8 +1,8 @@
-//! The metadata of ImageNet: the development kit of ILSVRC2012 with its MATLAB table, and the boxes of objects in Pascal VOC's XML.
+//! Reads the metadata of ImageNet: the development kit of ILSVRC2012 with its MATLAB table, and boxes of objects in
+//! Pascal VOC's XML format.
 //!
-//! The development kit of ILSVRC2012: the meaning of its class numbers, and the ground truth of the validation images.
-//!
-//! Its numbers (ILSVRC2012_ID, 1 to 1000) have an order of their own; labels are positions in the sorted WordNet ids.
+//! The development kit contains the classes and the ground truth of the validation images. Its class numbers
+//! (ILSVRC2012_ID, 1 to 1000) have their own order. Labels are positions in the sorted list of WordNet ids instead.
 
 use std::collections::{BTreeMap, HashMap};
 use std::io;
@@ -22,31 +22,31 @@ const META: &str = "meta.mat";
 const TRUTH: &str = "ILSVRC2012_validation_ground_truth.txt";
 const HINT: &str = "expected ILSVRC2012_devkit_t12.tar.gz, or the folder that it unpacks to";
 
-/// Bytes of memory for a line of the ground truth.
+/// Memory per line of the ground truth in bytes.
 const LINE: u64 = 64;
 
-/// A class.
 #[derive(Debug, Clone, PartialEq, Eq)]
 pub(crate) struct Synset {
     /// WordNet id, such as `n01440764`.
     pub wnid: String,
-    /// Its words, such as `tench, Tinca tinca`.
+    /// Description, such as `tench, Tinca tinca`.
     pub words: String,
 }
 
-/// The content of the kit.
+/// The content of the development kit.
 #[derive(Debug, Default)]
 pub(crate) struct Devkit {
     /// The classes, sorted by WordNet id.
     pub synsets: Vec<Synset>,
-    /// WordNet id of each validation image, from the first on.
+    /// WordNet id of each validation image, in order of the image numbers.
     pub truth: Vec<String>,
     /// Path of the ground truth, for messages.
     pub truth_path: PathBuf,
 }
 
 impl Devkit {
-    /// The WordNet id of a validation image, by the number in `ILSVRC2012_val_00000001.JPEG`.
+    /// Returns the WordNet id of a validation image, using the number in its name, as in
+    /// `ILSVRC2012_val_00000001.JPEG`.
     pub(crate) fn truth_of(&self, name: &str) -> Option<&String> {
         let (stem, _) = name.split_once('.')?;
         let number: usize = stem.strip_prefix("ILSVRC2012_val_")?.parse().ok()?;
@@ -54,14 +54,14 @@ impl Devkit {
     }
 }
 
-/// The kit in `src`, if there is one.
+/// Returns the path of the development kit in `src`, if it exists.
 pub(crate) fn find(src: &Path) -> Option<PathBuf> {
     let names = ["ILSVRC2012_devkit_t12.tar.gz", "ILSVRC2012_devkit_t12.tar", "ILSVRC2012_devkit_t12"];
     let unpacked = src.join("data").join(META).is_file().then(|| src.to_path_buf());
     names.iter().map(|name| src.join(name)).find(|path| path.exists()).or(unpacked)
 }
 
-/// Reads the kit: an archive or a folder.
+/// Reads the development kit from an archive or a folder.
 pub(crate) fn read_devkit(path: &Path, limits: &Limits) -> Result<Devkit, Error> {
     let mut budget = Budget::new(*limits);
     let wanted = archive::Wanted { folder: "data", names: &[META, TRUTH], other: "", hint: HINT };
@@ -77,7 +77,7 @@ pub(crate) fn read_devkit(path: &Path, limits: &Limits) -> Result<Devkit, Error>
         Problem::Format(what) => Error::input(&meta.path, what),
     })?;
     let by_id = leaves(&meta.path, records)?;
-    // a WordNet id for each line
+    // Reserve memory for one WordNet id per line.
     budget.take(&truth.path, LINE * truth.data.iter().filter(|&&byte| byte == b'\n').count() as u64)?;
     let wnids = wnids(&truth, &by_id)?;
     let mut synsets: Vec<Synset> = by_id.into_values().collect();
@@ -85,13 +85,13 @@ pub(crate) fn read_devkit(path: &Path, limits: &Limits) -> Result<Devkit, Error>
     Ok(Devkit { synsets, truth: wnids, truth_path: truth.path })
 }
 
-/// A file of the kit.
+/// A file of the development kit.
 struct Whole {
     path: PathBuf,
     data: Vec<u8>,
 }
 
-/// The WordNet id of each line of the ground truth.
+/// Returns the WordNet id for each line of the ground truth.
 fn wnids(truth: &Whole, by_id: &BTreeMap<u64, Synset>) -> Result<Vec<String>, Error> {
     let text = String::from_utf8_lossy(&truth.data);
     let lines = without_mark(&text).lines().map(str::trim).filter(|line| !line.is_empty());
@@ -105,7 +105,7 @@ fn wnids(truth: &Whole, by_id: &BTreeMap<u64, Synset>) -> Result<Vec<String>, Er
     lines.enumerate().map(wnid).collect()
 }
 
-/// The classes by their numbers: the synsets without children.
+/// Returns the classes by number. Classes are the synsets without children.
 fn leaves(path: &Path, records: Vec<Record>) -> Result<BTreeMap<u64, Synset>, Error> {
     let mut found = BTreeMap::new();
     for (at, record) in records.iter().enumerate() {
@@ -132,8 +132,8 @@ fn leaves(path: &Path, records: Vec<Record>) -> Result<BTreeMap<u64, Synset>, Er
     }
 }
 
-// MATLAB 5 files, as far as a table of records needs: a struct array whose fields are numbers and texts. Elements may be
-// compressed. (MathWorks, "MAT-File Format", chapter 1.)
+// Parses MATLAB 5 files as far as necessary for a table: a struct array with fields of numbers and texts. Elements may
+// be compressed. (MathWorks, "MAT-File Format", chapter 1.)
 
 const HEADER: usize = 128;
 
@@ -144,26 +144,25 @@ const COMPRESSED: u32 = 15;
 const STRUCT: u8 = 2;
 const CHAR: u8 = 4;
 
-/// A value of a field.
+/// The value of a field.
 #[derive(Debug, Clone, PartialEq)]
 pub(crate) enum Value {
-    /// A numeric array, flat.
+    /// The values of a numeric array of any shape.
     Numbers(Vec<f64>),
     /// A row of characters.
     Text(String),
-    /// Anything else.
     Other,
 }
 
-/// A record: fields by name, in the file's order.
+/// A record: pairs of field name and value, in file order.
 pub(crate) type Record = Vec<(Rc<str>, Value)>;
 
-/// Why a table cannot be read.
+/// The reason why a table cannot be read.
 #[derive(Debug, PartialEq)]
 pub(crate) enum Problem {
-    /// It takes more memory than is allowed.
+    /// The memory limit is exceeded.
     Memory,
-    /// What does not fit the format, in words.
+    /// The file violates the format.
     Format(String),
 }
 
@@ -173,7 +172,8 @@ impl From<&str> for Problem {
     }
 }
 
-/// The records of the struct array `name` in the file `bytes`; unpacked elements and records take at most `memory` bytes.
+/// Returns the records of the struct array `name` in the file `bytes`. Decompressed elements and records may use up to
+/// `memory` bytes.
 pub(crate) fn read_structs(bytes: &[u8], name: &str, memory: u64) -> Result<Vec<Record>, Problem> {
     let body = match bytes.get(HEADER - 4..HEADER) {
         Some([_, _, b'I', b'M']) => &bytes[HEADER..],
@@ -197,13 +197,13 @@ pub(crate) fn read_structs(bytes: &[u8], name: &str, memory: u64) -> Result<Vec<
         if matrix.name == name.as_bytes() && matrix.class == STRUCT {
             return matrix.records(&mut left);
         }
-        // an array that is not wanted is dropped
+        // This array is not needed, so its memory is free again.
         left = Left(memory);
     }
     Err(Problem::Format(format!("it holds no struct array `{name}`")))
 }
 
-/// Bytes of memory that may still be taken.
+/// The remaining memory in bytes.
 struct Left(u64);
 
 impl Left {
@@ -218,7 +218,7 @@ fn unpack(data: &[u8], left: &Left) -> Result<Vec<u8>, Problem> {
     unpacked.map_err(|e| Problem::Format(format!("compressed data: {e}")))?.ok_or(Problem::Memory)
 }
 
-/// Bytes not read yet.
+/// The bytes that have not been read yet.
 struct Bytes<'a>(&'a [u8]);
 
 impl<'a> Bytes<'a> {
@@ -233,11 +233,12 @@ impl<'a> Bytes<'a> {
         Ok(u32::from_le_bytes([bytes[0], bytes[1], bytes[2], bytes[3]]))
     }
 
-    /// Type and data of the next element; `padded` up to 8 bytes, as all are that are not compressed.
+    /// Returns type and data of the next element. `padded` means that compressed elements are padded to a multiple of 8
+    /// bytes too.
     fn element(&mut self, padded: bool) -> Result<(u32, &'a [u8]), Problem> {
         let word = self.word()?;
         if word >> 16 != 0 {
-            // The small form: size and type in one word, up to four bytes behind it.
+            // Small format: one word with size and type, followed by up to four bytes of data.
             let data = self.take(4)?;
             let data = data.get(..(word >> 16) as usize).ok_or("a small element of more than 4 bytes")?;
             return Ok((word & 0xffff, data));
@@ -251,7 +252,7 @@ impl<'a> Bytes<'a> {
     }
 }
 
-/// An array: its header, and the bytes behind it.
+/// An array: its parsed header and the remaining bytes.
 struct Matrix<'a> {
     class: u8,
     count: usize,
@@ -281,7 +282,8 @@ impl<'a> Matrix<'a> {
         let text = |name: &[u8]| String::from_utf8_lossy(name.split(|&b| b == 0).next().unwrap_or(&[])).into();
         let names: Vec<Rc<str>> = names.chunks(width).map(text).collect();
         let mut records = Vec::new();
-        // a hostile count ends with the data, of which each field takes some
+        // A count that is too large ends with an error at the end of the data, because each field has at least a few
+        // bytes.
         for _ in 0..self.count {
             left.take(2 * size_of::<Record>() + names.len() * FIELD)?;
             let mut record = Vec::with_capacity(names.len());
@@ -294,14 +296,14 @@ impl<'a> Matrix<'a> {
     }
 }
 
-/// Memory of a field of a record.
+/// Memory for a field of a record.
 const FIELD: usize = size_of::<(Rc<str>, Value)>();
 
 fn value((kind, data): (u32, &[u8]), left: &mut Left) -> Result<Value, Problem> {
     if kind != MATRIX || data.is_empty() {
         return Ok(Value::Other);
     }
-    // a byte becomes a number of eight
+    // Each byte of the data may become a number of eight bytes.
     left.take(8 * data.len())?;
     let mut matrix = Matrix::read(data)?;
     match matrix.class {
@@ -320,7 +322,7 @@ fn value((kind, data): (u32, &[u8]), left: &mut Left) -> Result<Value, Problem> 
     }
 }
 
-/// Numbers are stored in the narrowest type that holds them, whatever the array's class.
+/// Converts numbers to f64. MATLAB stores them in the smallest type that holds them, independent of the array's class.
 fn numbers((kind, data): (u32, &[u8])) -> Result<Vec<f64>, Problem> {
     fn all<const N: usize>(data: &[u8], number: impl Fn([u8; N]) -> f64) -> Vec<f64> {
         data.as_chunks::<N>().0.iter().map(|&b| number(b)).collect()
@@ -340,16 +342,18 @@ fn numbers((kind, data): (u32, &[u8])) -> Result<Vec<f64>, Problem> {
     })
 }
 
-/// The longest XML file that is read.
+/// The limit for the size of an XML file.
 const MOST: u64 = 1 << 20;
 
-/// The boxes of images by their names without ending.
+/// Boxes by image name without extension.
 pub(crate) type Annotations = HashMap<String, Vec<BoundingBox>>;
 
-/// Adds the boxes in the archive at `path`, .tar or .tar.gz, to `found`.
+/// Adds the boxes in the archive at `path`, `.tar` or `.tar.gz`, to `found`.
 ///
 /// # Errors
-/// A file that is no such archive, or is cut short; an XML file without sizes or with edges that are no numbers.
+///
+/// Returns an error if the file is not such an archive or is truncated, or if an XML file has no image size or invalid
+/// edges.
 pub(crate) fn read_annotations(path: &Path, budget: &mut Budget, found: &mut Annotations) -> Result<(), Error> {
     let stream = input::open(path, budget)?;
     let mut archive = tar::Archive::new(stream);
@@ -368,17 +372,18 @@ pub(crate) fn read_annotations(path: &Path, budget: &mut Budget, found: &mut Ann
         budget.take(path, (stem.len() + boxes.len() * size_of::<BoundingBox>() + 64) as u64)?;
         found.insert(stem, boxes);
     }
-    // to the end of the stream: only there gzip reports whether its content was complete
+    // Read to the end of the stream: gzip only checks there whether its content was complete.
     io::copy(&mut archive.into_inner(), &mut io::sink()).map(drop).map_err(|e| failed(e, budget))
 }
 
-/// The text of the first element `name` in `xml`, and what follows it.
+/// Returns the text of the first element `name` in `xml`, and the text after it.
 fn element<'a>(xml: &'a str, name: &str) -> Option<(&'a str, &'a str)> {
     let (_, rest) = xml.split_once(&format!("<{name}>"))?;
     rest.split_once(&format!("</{name}>"))
 }
 
-/// The boxes in an XML file, in parts of the image; those of no width or height are left out.
+/// Parses the boxes in an XML file. Coordinates are fractions of the image size. Boxes without width or height are left
+/// out.
 fn parse(xml: &str) -> Result<Vec<BoundingBox>, &'static str> {
     let number = |xml: &str, name: &str| -> Result<f32, &'static str> {
         let text = element(xml, name).ok_or("an edge or size is missing")?.0;
@@ -412,7 +417,7 @@ mod tests {
     use super::*;
 
     const PLENTY: u64 = 1 << 20;
-    /// Written by SciPy, see `tests/data/meta.py`.
+    /// Written with SciPy, see `tests/data/meta.py`.
     const FILE: &[u8] = include_bytes!("../../../tests/data/meta.mat");
 
     #[test]
@@ -432,7 +437,7 @@ mod tests {
         for cut in 0..FILE.len() {
             assert!(read_structs(&FILE[..cut], "synsets", PLENTY).is_err(), "cut at {cut}");
         }
-        // the same table in too little memory
+        // The same table with a memory limit that is too low.
         assert_eq!(read_structs(FILE, "synsets", 3000), Err(Problem::Memory));
     }
 }

@@ -1,4 +1,4 @@
-//! A source of image files: how files are assigned to splits, the listing of each split, and a validation split that may be drawn
+//! A source of image files. Assigns files to splits, lists the files of each split, and can draw a validation split
 //! from `train`.
 
 use std::fs::File;
@@ -33,7 +33,8 @@ pub(crate) struct Files {
 }
 
 impl Files {
-    /// The splits that were found, `train` first, and a `validation` drawn from `train` if the options request one.
+    /// Creates a source from the splits that were found, with `train` first. Also draws a split `validation` from
+    /// `train` if the options request it.
     pub fn new(
         src: &Path,
         classes: Vec<String>,
@@ -87,7 +88,7 @@ impl Files {
         self
     }
 
-    /// A checksum over classes, names and labels, and over sizes and times of archives.
+    /// Computes a checksum of the classes, file names and labels, and of the sizes and times of archives.
     pub fn digest(&self) -> u32 {
         let classes = self.classes.iter().fold(0, |crc, name| {
             let crc = crc32c_append(crc, name.as_bytes());
@@ -97,7 +98,8 @@ impl Files {
     }
 }
 
-/// Moves a share of each class, rounded but never all of it, to a new listing; where images may have several classes, of all images.
+/// Moves a random share of each class to a new listing. The share is rounded, but at least one image of the class
+/// stays. If images may have several classes, the share is drawn from all images together.
 fn draw_validation(train: &mut Listing, classes: usize, share: f64, seed: u64) -> Listing {
     let labels: Vec<u32> = train.labels().collect();
     let wanted = |n: u64| ((n as f64 * share).round() as u64).min(n.saturating_sub(1));
@@ -198,7 +200,7 @@ impl FileSplits<'_> {
                     false => folders.push(name),
                 }
             }
-            // other folders are searched only if some folder or file name is a split
+            // Search other folders only if the name of a folder or file contains a split word.
             let is_mapped = |name: &str| self.options.split_map.iter().any(|(from, _)| from.eq_ignore_ascii_case(name));
             let has_splits = folders.iter().map(String::as_str).chain(files.iter().map(|(name, _)| name.as_str()));
             if has_splits.into_iter().any(|name| splits::mentions_split(name) || is_mapped(name)) {
@@ -228,10 +230,10 @@ impl FileSplits<'_> {
     }
 }
 
-// The image files of one split, listed once and then read in any order: files of folders, or members of tar archives at
-// their offsets. About 70 bytes are kept for each file.
+// The image files of one split, listed once and then read in any order. They are files in folders, or members of tar
+// archives at known offsets. Each file uses about 70 bytes of memory.
 
-/// The largest image file that is read.
+/// The limit for the size of an image file.
 const MAX_FILE: u64 = 1 << 29;
 
 /// Where files are stored.
@@ -239,41 +241,41 @@ const MAX_FILE: u64 = 1 << 29;
 pub(crate) enum Place {
     /// In a folder.
     Folder(PathBuf),
-    /// In an archive. Without `file`, its path is opened for each read: a process cannot hold a thousand archives open.
+    /// In an archive. If `file` is `None`, the archive is opened for each read, because a process cannot keep a
+    /// thousand archives open.
     Archive {
-        /// The archive, for messages; for an inner archive the path of the outer one and its name there.
+        /// Path of the archive, for messages. For an inner archive, the path of the outer archive followed by its name.
         path: PathBuf,
-        /// The file that holds it.
+        /// The file that contains the archive.
         file: Option<Arc<File>>,
     },
-    /// In the parts of a split record of a RecordIO file; a range is that of all parts.
+    /// In a RecordIO file, as a record that is split into parts. The range covers all parts.
     Parts {
-        /// The file's path, for messages.
+        /// Path of the file, for messages.
         path: PathBuf,
         file: Arc<File>,
     },
 }
 
 impl Place {
-    /// Size and time of the archive; none of a folder, whose files have their own.
+    /// Returns size and time of the archive, or `None` for a folder, where each file has its own.
     fn stamp(&self) -> Option<Stamp> {
         let metadata = match self {
             Place::Folder(_) => return None,
             Place::Archive { path, file: None } => path.metadata(),
             Place::Archive { file: Some(file), .. } | Place::Parts { file, .. } => file.metadata(),
         };
-        // an archive that cannot be looked at is reported when it is read
+        // If this fails, reading the archive will report the error.
         metadata.ok().map(|metadata| Stamp::of(&metadata))
     }
 }
 
-/// One file.
 #[derive(Debug, Clone, Copy)]
 struct Item {
     place: u32,
-    /// Its class; where it may have several, the number of its set of them.
+    /// Its class, or the index of its set of classes if it may have several.
     label: u32,
-    /// Its name: start and length in `names`.
+    /// Start and length of its name in `names`.
     name: (u64, u32),
     /// Offset and size in an archive.
     range: (u64, u64),
@@ -285,24 +287,24 @@ pub(crate) struct Listing {
     places: Vec<Place>,
     names: String,
     items: Vec<Item>,
-    /// The classes of files that may have several.
+    /// The sets of classes, if files may have several classes.
     sets: Option<LabelSets>,
 }
 
 impl Listing {
-    /// Adds a place, for the files that follow.
+    /// Adds a place. Files that are added next are in this place.
     pub(crate) fn place(&mut self, place: Place) {
         self.places.push(place);
     }
 
-    /// Adds a file at the latest place; `range` is its offset and size in an archive.
+    /// Adds a file in the latest place. `range` is its offset and size in an archive.
     pub(crate) fn push(&mut self, name: &str, label: u32, range: (u64, u64)) {
         let place = (self.places.len().saturating_sub(1)) as u32;
         self.items.push(Item { place, label, name: (self.names.len() as u64, name.len() as u32), range });
         self.names.push_str(name);
     }
 
-    /// The same for a file that may have several classes, or none.
+    /// Adds a file with any number of classes.
     pub(crate) fn push_set(&mut self, name: &str, classes: &[u32], range: (u64, u64)) {
         let sets = self.sets.get_or_insert_default();
         let number = sets.len() as u32;
@@ -310,22 +312,21 @@ impl Listing {
         self.push(name, number, range);
     }
 
-    /// Whether files may have several classes.
+    /// Returns true if files may have several classes.
     pub(crate) fn multi_label(&self) -> bool {
         self.sets.is_some()
     }
 
-    /// Number of files.
     pub(crate) fn len(&self) -> u64 {
         self.items.len() as u64
     }
 
-    /// The label of each file; where there may be several, all files count as one class.
+    /// Returns the label of each file. If files may have several classes, returns 0 for all.
     pub(crate) fn labels(&self) -> impl Iterator<Item = u32> {
         self.items.iter().map(|i| if self.multi_label() { 0 } else { i.label })
     }
 
-    /// Moves the files for which `other` is true to a new listing; the order stays.
+    /// Moves the files for which `other` is true to a new listing. Both listings keep the order.
     pub(crate) fn split_off(&mut self, other: &[bool]) -> Listing {
         let (places, names, sets) = (self.places.clone(), self.names.clone(), self.sets.clone());
         let mut taken = Listing { places, names, items: Vec::new(), sets };
@@ -337,7 +338,7 @@ impl Listing {
         taken
     }
 
-    /// A checksum over archives, names, labels and places in archives, continued from `seed`.
+    /// Computes a checksum of archives, file names, labels and ranges, continuing from the checksum `seed`.
     pub(crate) fn digest(&self, seed: u32) -> u32 {
         let archives =
             self.places.iter().filter_map(Place::stamp).fold(seed, |crc, Stamp { bytes, seconds, nanoseconds }| {
@@ -359,7 +360,7 @@ impl Listing {
         self.names.get(start..start + item.name.1 as usize).unwrap_or("")
     }
 
-    /// The path of file `index`, for messages.
+    /// Returns the path of file `index`, for messages.
     pub(crate) fn path(&self, index: u64) -> PathBuf {
         let Some(item) = self.items.get(index as usize) else { return PathBuf::new() };
         match &self.places[item.place as usize] {
@@ -367,7 +368,7 @@ impl Listing {
         }
     }
 
-    /// Size and time of file `index`, if it lies in a folder.
+    /// Returns size and time of file `index`, if it is in a folder.
     pub(crate) fn stamp(&self, index: u64) -> Option<Stamp> {
         let item = self.items.get(index as usize)?;
         match &self.places[item.place as usize] {
@@ -379,7 +380,7 @@ impl Listing {
     /// Reads file `index` unchanged, with its label and name.
     pub(crate) fn read(&self, index: u64, sample: &mut Sample) -> Result<(), Error> {
         let item = &self.items[index as usize];
-        // The conversion finds out format and size: see `Sample`.
+        // The conversion detects format and size. See `Sample`.
         (sample.format, sample.height, sample.width, sample.channels) = (Format::Jpeg, 0, 0, 0);
         sample.labels.clear();
         match &self.sets {
@@ -397,7 +398,8 @@ impl Listing {
         Ok(())
     }
 
-    /// Reads a file into the empty `out`; returns its size, which may be above the limit: then `out` is not all of it.
+    /// Reads a file into the empty buffer `out` and returns its size. If the size exceeds the limit, `out` is
+    /// incomplete.
     fn read_bytes(&self, item: &Item, out: &mut Vec<u8>) -> io::Result<u64> {
         match &self.places[item.place as usize] {
             Place::Folder(path) => {

@@ -13,30 +13,30 @@ use crate::dir::{Entry, entries};
 use crate::error::Error;
 use crate::pool;
 
-/// Endings of image files, in lower case.
+/// Extensions of image files, in lower case.
 const ENDINGS: [&str; 8] = ["jpg", "jpeg", "png", "webp", "bmp", "gif", "tif", "tiff"];
-/// The endings, for messages.
+/// The extensions, for messages.
 pub(crate) const ENDING_NAMES: &str = ".jpg, .jpeg, .png, .webp, .bmp, .gif, .tif or .tiff";
-/// The deepest nesting of folders: links can make a circle.
+/// The limit for nested folders, because links can form a cycle.
 const DEPTH: usize = 32;
 
-/// Whether a file is an image by the ending of its name.
+/// Returns true if the file name has the extension of an image.
 pub(crate) fn is_image(name: &str) -> bool {
     let ending = Path::new(name).extension().and_then(|e| e.to_str()).map(str::to_lowercase);
     ending.is_some_and(|e| ENDINGS.contains(&e.as_str()))
 }
 
-/// The image files below a folder.
+/// The image files in a folder and its subfolders.
 #[derive(Debug, Default)]
 pub(crate) struct Images {
-    /// Their paths from the root on, in order of their names.
+    /// Paths relative to the root, sorted by name.
     pub files: Vec<String>,
     /// Number of other files.
     pub other: u64,
 }
 
 impl Images {
-    /// All image files below the folder `relative` of `root`.
+    /// Lists all image files below the folder `relative` of `root`.
     pub fn below(root: &Path, relative: &Path) -> Result<Self, Error> {
         let mut images = Images::default();
         images.add(root, relative, 0)?;
@@ -62,18 +62,18 @@ impl Images {
     }
 }
 
-// Images that lie together: one folder, or one tar archive; and all groups in a folder of folders or of archives, or in an
-// archive of archives.
+// Groups of images. Each folder or tar archive is a group. Groups are found in a folder of folders or archives, or in
+// an archive of archives.
 
-/// Images that lie together.
+/// The images of one folder or archive.
 pub(crate) struct Group {
-    /// Name of the folder, or of the archive without its ending.
+    /// Name of the folder, or of the archive without its extension.
     pub name: String,
     pub members: Vec<TarMember>,
     place: Place,
 }
 
-/// The groups in the folder or archive at `path`, in order of their names, read on `jobs` threads.
+/// Lists the groups in the folder or archive at `path`, sorted by name, using `jobs` threads.
 pub(crate) fn read(path: &Path, jobs: usize) -> Result<Vec<Group>, Error> {
     if path.is_file() {
         return read_archive(path, jobs);
@@ -86,12 +86,12 @@ pub(crate) fn read(path: &Path, jobs: usize) -> Result<Vec<Group>, Error> {
             return Group::folder(&path, name.clone());
         }
         let members = if name.ends_with(".tar") { list(&open(&path)?, &path)? } else { Vec::new() };
-        // There may be more archives than a process can hold open.
+        // Do not keep archives open. There may be more than a process can open.
         Ok(Group { name: stem(name), members, place: Place::Archive { path, file: None } })
     })
 }
 
-/// The inner archives of an archive.
+/// Lists the inner archives of an archive.
 fn read_archive(path: &Path, jobs: usize) -> Result<Vec<Group>, Error> {
     let file = Arc::new(open(path)?);
     let outer = list(&file, path)?;
@@ -108,7 +108,7 @@ fn open(path: &Path) -> Result<File, Error> {
     regular::open(path).map_err(|e| Error::io("open", path, e))
 }
 
-/// The files of a whole archive.
+/// Lists the files of a whole archive.
 fn list(file: &File, path: &Path) -> Result<Vec<TarMember>, Error> {
     let length = file.metadata().map_err(|e| Error::io("read", path, e))?.len();
     archive::list(file, path, 0..length)
@@ -119,7 +119,7 @@ fn stem(name: &str) -> String {
 }
 
 impl Group {
-    /// The images in the folder or archive at `path`.
+    /// Lists the images in the folder or archive at `path`.
     pub fn read(path: &Path, name: String) -> Result<Self, Error> {
         if path.is_dir() { Self::folder(path, name) } else { Self::archive(path, name) }
     }
@@ -136,7 +136,7 @@ impl Group {
         Ok(Group { name, members, place: Place::Archive { path: path.to_path_buf(), file: Some(Arc::new(file)) } })
     }
 
-    /// Adds the members that have a label, by name: so archives and folders give the same data set.
+    /// Adds the members that have a label, sorted by name, so that archives and folders result in the same data set.
     pub fn add_to(self, listing: &mut Listing, label: impl Fn(&str) -> Option<u32>) {
         listing.place(self.place);
         let mut members = self.members;

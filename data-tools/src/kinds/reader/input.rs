@@ -1,5 +1,5 @@
-//! Source files as streams and as parts in memory or on disk, with a budget for the memory that they take. Gzip is recognised by its
-//! first bytes, not by its name. Errors name the path.
+//! Source files as streams, and parts of files in memory or on disk, with a budget for the memory that they use. Gzip
+//! is detected by its first bytes, not by the file name. Errors name the path.
 
 use std::fs::File;
 use std::io::{self, BufRead, BufReader, Read, Seek, SeekFrom};
@@ -21,7 +21,7 @@ pub(crate) enum Input {
     Gzip(Bounded<MultiGzDecoder<BufReader<Named>>>),
 }
 
-/// A file that knows its path, which is named if reading takes long.
+/// A file with its path, so that a warning about a slow read can name it.
 pub(crate) struct Named {
     file: File,
     path: PathBuf,
@@ -39,7 +39,7 @@ impl Seek for Named {
     }
 }
 
-/// Opens `path` and unpacks it on the fly when it is gzip, up to what the budget has left.
+/// Opens `path`. If it is a gzip file, the stream is decompressed, up to the remaining budget.
 pub(crate) fn open(path: &Path, budget: &mut Budget) -> Result<Input, Error> {
     let file = regular::open(path).map_err(|e| Error::io("open", path, e))?;
     budget.add_file(file.metadata().map_err(|e| Error::io("read", path, e))?.len());
@@ -50,7 +50,7 @@ pub(crate) fn open(path: &Path, budget: &mut Budget) -> Result<Input, Error> {
 }
 
 impl Input {
-    /// What is left of the file at `path` if it need not be unpacked.
+    /// Returns the rest of the file at `path` without reading it. Returns `None` if the file is compressed.
     pub(crate) fn in_place(&mut self, path: &Path) -> io::Result<Option<Store>> {
         let Input::Plain(file) = self else { return Ok(None) };
         let start = file.stream_position()?;
@@ -68,10 +68,11 @@ impl Read for Input {
     }
 }
 
-/// The first of `names` that is a file in `dir`, itself or with `.gz` behind.
+/// Returns the first of `names` that exists in `dir`, either plain or with the extension `.gz`.
 ///
 /// # Errors
-/// [`Error::Missing`] naming the first of `names`.
+///
+/// Returns [`Error::Missing`] with the first of `names`.
 pub(crate) fn find(dir: &Path, names: &[&str], hint: &str) -> Result<PathBuf, Error> {
     for name in names {
         for name in [name.to_string(), format!("{name}.gz")] {
@@ -84,7 +85,7 @@ pub(crate) fn find(dir: &Path, names: &[&str], hint: &str) -> Result<PathBuf, Er
     Err(Error::Missing { path: dir.join(names.first().unwrap_or(&"")), hint: hint.to_string() })
 }
 
-/// The error of a failed read of source data: unpacking reports truncated or damaged streams as I/O errors.
+/// Converts a failed read of source data to an error. Decompression reports truncated or damaged streams as I/O errors.
 pub(crate) fn read_error(path: &Path, budget: &Budget, source: io::Error) -> Error {
     match source.kind() {
         io::ErrorKind::FileTooLarge => budget.exceeded(path),
@@ -98,8 +99,8 @@ pub(crate) fn read_error(path: &Path, budget: &Budget, source: io::Error) -> Err
     }
 }
 
-/// Reads exactly `expected` bytes, with which the stream must end. Memory grows with the bytes that arrive, up to the budget, so
-/// a hostile size costs none.
+/// Reads exactly `expected` bytes. Returns an error if the stream continues after them. Memory grows only with the
+/// bytes that arrive, up to the budget, so a forged size cannot allocate memory.
 pub(crate) fn read_rest(
     path: &Path,
     stream: &mut dyn Read,
@@ -112,13 +113,13 @@ pub(crate) fn read_rest(
     let got = data.len() as u64;
     budget.take(path, got)?;
     let mut extra = [0u8; 1];
-    // nothing is behind the end of what is cut short
+    // If the data is truncated, this reads nothing.
     let more = stream.read(&mut extra).map_err(|e| read_error(path, budget, e))?;
     check_length(path, got + more as u64, expected, what)?;
     Ok(data)
 }
 
-/// Refuses content of `got` bytes where `what` takes `expected` ones.
+/// Returns an error if the content has `got` bytes but `what` needs `expected` bytes.
 pub(crate) fn check_length(path: &Path, got: u64, expected: u64, what: &str) -> Result<(), Error> {
     if got < expected {
         return Err(Error::input(
@@ -135,24 +136,24 @@ pub(crate) fn check_length(path: &Path, got: u64, expected: u64, what: &str) -> 
     Ok(())
 }
 
-// The bytes of a part of a source, in memory where they had to be unpacked, else in their file. A file that is read in place costs no
-// memory, and no time to fill it. It is mapped, which saves a call of the system for each sample, unless it is on another machine.
+// A part of a source: in memory if it had to be decompressed, otherwise in its file. Reading in place needs no memory.
+// Local files are mapped, which saves a system call per sample. Files on network file systems are not mapped.
 
-/// Bytes that [`Store::each`] reads at once.
+/// Number of bytes that [`Store::each`] reads at a time.
 const BLOCK: usize = 1 << 18;
 
-/// Bytes that can be read at any place.
+/// Bytes with random access.
 #[derive(Debug)]
 pub(crate) enum Store {
     Memory(Vec<u8>),
-    /// Some of a file.
+    /// Part of a file.
     File {
         path: PathBuf,
         file: File,
         start: u64,
         length: u64,
     },
-    /// The same of a mapped file.
+    /// Part of a mapped file.
     Mapped {
         path: PathBuf,
         map: Mapping,
@@ -162,18 +163,18 @@ pub(crate) enum Store {
 }
 
 impl Store {
-    /// All of the regular file at `path`.
+    /// Opens the whole regular file at `path`.
     pub(crate) fn of(path: &Path) -> io::Result<Self> {
         let file = regular::open(path)?;
         let length = file.metadata()?.len();
         Ok(Self::part(file, path, 0, length))
     }
 
-    /// `length` bytes from `start` on of the open `file` at `path`.
+    /// Returns `length` bytes of the open `file` at `path`, starting at offset `start`.
     pub(crate) fn part(file: File, path: &Path, start: u64, length: u64) -> Self {
         filesystem::read_ahead(&file, start, length);
         let is_local = FileSystem::of(path).is_ok_and(|system| !system.remote);
-        // what cannot be mapped can be read
+        // If mapping fails, the file can still be read.
         let map = if is_local { Mapping::open("file", path).ok() } else { None };
         match map.filter(|map| start.checked_add(length).is_some_and(|end| end <= map.len() as u64)) {
             Some(map) => Store::Mapped { path: path.to_path_buf(), map, start, length },
@@ -188,15 +189,16 @@ impl Store {
         }
     }
 
-    /// Fills `out` with the bytes from `at` on.
+    /// Fills `out` with the bytes at offset `at`.
     ///
     /// # Errors
-    /// If there are not so many, or the file cannot be read.
+    ///
+    /// Returns an error if the range exceeds the length or the file cannot be read.
     pub(crate) fn read_at(&self, at: u64, out: &mut [u8]) -> io::Result<()> {
         let end = at.checked_add(out.len() as u64).filter(|&end| end <= self.len());
         let end = end.ok_or(io::ErrorKind::UnexpectedEof)?;
         match self {
-            // both are within the length, which fits
+            // Both offsets are within the length, so they fit in usize.
             Store::Memory(bytes) => out.copy_from_slice(&bytes[at as usize..end as usize]),
             Store::File { path, file, start, .. } => during("reading", path, || file.read_exact_at(out, start + at))?,
             Store::Mapped { path, map, start, .. } => {
@@ -207,20 +209,20 @@ impl Store {
         Ok(())
     }
 
-    /// Fetches `length` bytes from `at` on into the processor's caches, without waiting for them, where they lie in memory.
+    /// Prefetches `length` bytes at offset `at` into the CPU caches without waiting, if the file is mapped.
     pub(crate) fn soon(&self, at: u64, length: u64) {
         if let Store::Mapped { map, start, .. } = self {
             map.prefetch(start + at, length);
         }
     }
 
-    /// Makes `out` the `length` bytes from `at` on.
+    /// Resizes `out` to `length` bytes and fills it with the bytes at offset `at`.
     pub(crate) fn read_into(&self, at: u64, length: usize, out: &mut Vec<u8>) -> io::Result<()> {
         out.resize(length, 0);
         self.read_at(at, out)
     }
 
-    /// All bytes, in memory.
+    /// Returns all bytes in memory.
     pub(crate) fn whole(self) -> io::Result<Vec<u8>> {
         match self {
             Store::Memory(bytes) => Ok(bytes),
@@ -233,8 +235,8 @@ impl Store {
         }
     }
 
-    /// Hands on byte `at` of each record of `size` bytes with the number of the record; what is left behind the last whole record is
-    /// left out.
+    /// Calls `take` with the index of each record of `size` bytes and the byte at offset `at` in it. Bytes after the
+    /// last whole record are ignored.
     pub(crate) fn each<E: From<io::Error>>(
         &self,
         size: usize,
@@ -242,7 +244,7 @@ impl Store {
         mut take: impl FnMut(usize, u8) -> Result<(), E>,
     ) -> Result<(), E> {
         let records = (self.len() / size as u64) as usize;
-        // a file is read in large blocks, of others only these bytes
+        // A file is read in large blocks. Otherwise only these bytes are read.
         let most = if matches!(self, Store::File { .. }) { (BLOCK / size).max(1) } else { 1 };
         let mut block = Vec::new();
         for first in (0..records).step_by(most) {
@@ -256,13 +258,13 @@ impl Store {
     }
 }
 
-/// The memory of one source.
+/// The memory budget of one source.
 #[derive(Debug)]
 pub(crate) struct Budget {
     limits: Limits,
-    /// Bytes of its files.
+    /// Total size of the source's files.
     input: u64,
-    /// Bytes of memory taken.
+    /// Bytes of memory in use.
     taken: u64,
 }
 
@@ -271,20 +273,21 @@ impl Budget {
         Self { limits, input: 0, taken: 0 }
     }
 
-    /// Adds a file of the source.
+    /// Adds the size of a file of the source.
     pub(crate) fn add_file(&mut self, bytes: u64) {
         self.input = self.input.saturating_add(bytes);
     }
 
-    /// The bytes that may still be taken.
+    /// Returns the number of bytes that may still be used.
     pub(crate) fn left(&self) -> u64 {
         self.limits.allowed(self.input).saturating_sub(self.taken)
     }
 
-    /// Takes memory for the content of `path`.
+    /// Reserves memory for the content of `path`.
     ///
     /// # Errors
-    /// If that is more than is left.
+    ///
+    /// Returns an error if the remaining budget is too small.
     pub(crate) fn take(&mut self, path: &Path, bytes: u64) -> Result<(), Error> {
         if bytes > self.left() {
             return Err(self.exceeded(path));
@@ -293,7 +296,7 @@ impl Budget {
         Ok(())
     }
 
-    /// The error of a file that takes more memory than is left.
+    /// Returns the error for a file that exceeds the budget.
     pub(crate) fn exceeded(&self, path: &Path) -> Error {
         let Budget { limits, input, taken } = self;
         let (allowed, mib) = (limits.allowed(*input) as f64 / 1e6, limits.memory >> 20);
@@ -306,7 +309,7 @@ impl Budget {
         Error::input(path, what)
     }
 
-    /// `stream`, which fails with [`io::ErrorKind::FileTooLarge`] behind all that is left.
+    /// Limits `stream` to the remaining budget. Reading more fails with [`io::ErrorKind::FileTooLarge`].
     pub(crate) fn bounded<R: Read>(&self, stream: R) -> Bounded<R> {
         Bounded { stream, left: self.left() }
     }
@@ -326,7 +329,8 @@ impl<R: Read> Read for Bounded<R> {
     }
 }
 
-/// Reads a stream to its end, in steps that grow memory by a quarter at most and never beyond `most` bytes; `None` if it is longer.
+/// Reads a stream to its end. The buffer grows by at most a quarter at a time and never exceeds `most` bytes. Returns
+/// `None` if the stream is longer.
 pub(crate) fn read_bounded(stream: &mut dyn Read, most: u64) -> io::Result<Option<Vec<u8>>> {
     let most = usize::try_from(most).unwrap_or(usize::MAX);
     let mut data = Vec::new();
@@ -370,7 +374,7 @@ mod tests {
             assert_eq!(seen, bytes.iter().copied().skip(6).step_by(7).collect::<Vec<u8>>());
             assert_eq!(store.whole().unwrap(), bytes);
         }
-        // a part of a file ends where it ends
+        // Reading beyond the end of a part fails.
         for part in [file(100, 5), Store::part(File::open(&path).unwrap(), &path, 100, 5)] {
             assert!(part.read_at(1, &mut [0; 5]).is_err());
             assert_eq!(part.whole().unwrap(), &bytes[100..105]);

@@ -1,4 +1,4 @@
-//! Images with their labels, as a table or a JSON file lists them: which lines can be used, and what happens to those that cannot.
+//! Images with labels listed in a table or JSON file. Decides which lines can be used and how to handle the others.
 
 use std::collections::{BTreeMap, BTreeSet};
 use std::fmt;
@@ -19,31 +19,31 @@ use crate::options::{ConvertOptions, OnBad};
 use crate::splits::{self, Assign, Names, TRAIN, Unknown};
 use crate::text;
 
-/// Messages that an error shows at most.
+/// The highest number of messages in an error.
 const SHOWN: usize = 1000;
-/// Memory that the message about a line takes beside its text.
+/// Memory for the message about a line, in addition to its text.
 const MESSAGE: u64 = 160;
-/// The position of no line.
+/// Marks a position that is not set.
 const NONE: u32 = u32::MAX;
 
-/// What a list is, beside its lines.
+/// The properties of a list.
 pub(crate) struct List<'a> {
-    /// The folder that paths are relative to.
+    /// The folder to which paths are relative.
     pub folder: &'a Path,
     pub classes: &'a Classes,
-    /// Whether images may have several labels, or none.
+    /// True if images may have any number of labels.
     pub several: bool,
-    /// Whether a line may refer to a file outside the folder.
+    /// True if a line may refer to a file outside the folder.
     pub allow_outside: bool,
 }
 
-/// What cannot be used: all messages where such lines are left out, else the first ones.
+/// Unusable lines. If they are skipped, all messages are kept. Otherwise only the first ones are kept.
 #[derive(Debug)]
 pub(crate) struct Bad {
     on_bad: OnBad,
-    /// The number of each line, if it has one, and what is wrong with it.
+    /// Line number, if there is one, and message.
     kept: Vec<(Option<u64>, String)>,
-    /// How many have a line, and how many have none.
+    /// Number of entries with a line number, and without.
     counts: [u64; 2],
 }
 
@@ -52,7 +52,7 @@ impl Bad {
         Bad { on_bad, kept: Vec::new(), counts: [0; 2] }
     }
 
-    /// Adds what is wrong. `line` is the number of the line, if there is one.
+    /// Adds a message. `line` is the line number, if there is one.
     pub(crate) fn push(&mut self, line: Option<u64>, what: String) {
         self.counts[usize::from(line.is_none())] += 1;
         if self.on_bad == OnBad::Skip || self.kept.len() < SHOWN {
@@ -61,14 +61,14 @@ impl Bad {
     }
 }
 
-/// The lines of a list, looked at.
+/// The result of checking all lines.
 pub(crate) struct Listed {
     /// The files of each split.
     pub found: Vec<(String, Listing)>,
     pub bad: Bad,
-    /// Lines that say of an image what an earlier line says.
+    /// Number of lines that repeat an earlier line.
     pub repeats: u64,
-    /// Bytes of all files, each counted once.
+    /// Total size of all files. A file that occurs repeatedly counts once.
     pub bytes: u64,
 }
 
@@ -92,7 +92,7 @@ pub(crate) fn prepare(src: &Path, folder: &Path, lines: &mut Lines, options: &Co
     let assign = Assign { src, map: &options.split_map, names: Names::Whole, unknown: Unknown::Own };
     let splits = assign.splits(&words)?;
     let splits: BTreeMap<String, Option<String>> = words.iter().map(|word| word.to_string()).zip(splits).collect();
-    // a word that is no valid split name is reported as a faulty line later
+    // A word that is not a valid split name is reported later as a fault of its line.
     lines.rename_splits(|word| splits.get(word).cloned().unwrap_or_else(|| Some(word.to_string())))
 }
 
@@ -111,20 +111,22 @@ pub(crate) fn classes(
     }
 }
 
-/// The texts of the labels in a column: parted by `separator`, or by `;` and `|` where none is given.
+/// Splits the text of a column into labels at `separator`, or at `;` and `|` if `separator` is `None`.
 pub(crate) fn parted(text: &str, separator: Option<char>) -> Vec<Label> {
     let parts = |c: char| separator.map_or([';', '|'].contains(&c), |separator| c == separator);
     text.split(parts).map(str::trim).filter(|label| !label.is_empty()).map(Label::of_field).collect()
 }
 
 impl List<'_> {
-    /// Looks at all lines; a line that cannot be used is noted.
+    /// Checks all lines and records the unusable ones.
     ///
     /// # Errors
-    /// Returns an error if what is wrong takes more memory than the limits allow.
+    ///
+    /// Returns an error if the messages use more memory than the limits allow.
     pub(crate) fn look(&self, lines: &mut Lines, on_bad: OnBad) -> Result<Listed, Error> {
         let (mut found, mut bad, mut repeats, mut bytes) = (BTreeMap::new(), Bad::new(on_bad), 0, 0);
-        // for each line the first of its image, and there the first one that could be used
+        // `images` has the first line with the same image for each line. `firsts` has the first usable line of each
+        // image.
         let images = first_of_image(lines);
         let mut firsts = vec![NONE; images.len()];
         let mut known = BTreeMap::new();
@@ -146,7 +148,8 @@ impl List<'_> {
                 }
                 Err(what) => what,
             };
-            // the line that should have had all labels of its image
+            // This line should have contained all labels of its image, so later lines of the image are compared with
+            // it.
             if self.several && *first == NONE {
                 *first = at as u32;
             }
@@ -183,7 +186,8 @@ impl List<'_> {
         !is_plain && !is_inside().unwrap_or(false)
     }
 
-    /// The classes of a line; or what is wrong with it, or with it beside the `first` line of its image.
+    /// Returns the classes of a line. Returns a message if the line is unusable or contradicts `first`, an earlier line
+    /// with the same image.
     fn beside(&self, lines: &Lines, line: &Line, first: Option<&Line>, known: &mut Known) -> Result<Usable, String> {
         let Some(first) = first else { return self.usable(lines, line, known) };
         let path = printable(lines.path(line));
@@ -204,7 +208,7 @@ impl List<'_> {
         Ok(Usable { classes, length: None })
     }
 
-    /// The classes of a line and the size of its file; or what is wrong with it.
+    /// Returns the classes of a line and the size of its file, or a message if it is unusable.
     fn usable(&self, lines: &Lines, line: &Line, known: &mut Known) -> Result<Usable, String> {
         let classes = self.known(lines, line, known)?;
         let named = Path::new(lines.path(line));
@@ -221,7 +225,8 @@ impl List<'_> {
         }
     }
 
-    /// The classes of a line; or what is wrong with what it says. Lines of the same split and labels share the answer.
+    /// Returns the classes of a line, or a message if its content is invalid. The result is cached per split and set of
+    /// labels.
     fn known(&self, lines: &Lines, line: &Line, known: &mut Known) -> Result<Rc<[u32]>, String> {
         if let Some(fault) = lines.line_fault(line) {
             return Err(fault.to_string());
@@ -238,7 +243,7 @@ impl List<'_> {
         answer.clone()
     }
 
-    /// All that is wrong with a line's labels is named.
+    /// Converts labels to classes. The message lists all problems.
     fn classes_of(&self, split: &str, labels: &[Label]) -> Result<Vec<u32>, String> {
         let (mut classes, mut wrong) = (BTreeSet::new(), Vec::new());
         for label in labels {
@@ -254,17 +259,17 @@ impl List<'_> {
     }
 }
 
-/// The classes of lines by the numbers of their split and labels.
+/// Cache of classes by the numbers of split and labels.
 type Known = BTreeMap<(u32, u32), Result<Rc<[u32]>, String>>;
 
-/// What a usable line says.
+/// The content of a usable line.
 struct Usable {
     classes: Rc<[u32]>,
-    /// Bytes of its file; `None` if an earlier line names it, too.
+    /// Size of its file. `None` if an earlier line has the same image.
     length: Option<u64>,
 }
 
-/// For each line the position of the first line with the same image.
+/// Returns for each line the position of the first line with the same image.
 fn first_of_image(lines: &Lines) -> Vec<u32> {
     let mut firsts = vec![0; lines.all().len()];
     let mut first: Option<u32> = None;
@@ -317,11 +322,11 @@ pub(crate) fn check(src: &Path, bad: Bad, cure: &str) -> Result<Vec<String>, Err
     Err(Error::Lines { path: src.to_path_buf(), count: count.into(), lines, cure: cure.into() })
 }
 
-/// Adds each member of an object to the lines, doubles included.
+/// Parses a JSON object and adds each member to the lines, including repeated keys.
 struct Members<'a> {
     text: &'a str,
     lines: &'a mut Lines,
-    /// What goes wrong with the lines: the error of a JSON parser is only a text.
+    /// Receives an error of the lines, because errors of a JSON parser can only carry a text.
     failed: &'a mut Option<Error>,
 }
 
@@ -346,7 +351,7 @@ impl<'de> Visitor<'de> for Members<'_> {
         let Members { text, lines, failed } = self;
         let (mut number, mut at) = (1, 0);
         while let Some((name, value)) = map.next_entry::<String, &'de RawValue>()? {
-            // values are parts of the text, one behind the other
+            // Each value is a slice of the text, in order, so its address gives its position.
             let here = (value.get().as_ptr() as usize).saturating_sub(text.as_ptr() as usize).min(text.len());
             number += text.as_bytes()[at.min(here)..here].iter().filter(|byte| **byte == b'\n').count() as u64;
             at = here;
@@ -363,10 +368,12 @@ impl<'de> Visitor<'de> for Members<'_> {
     }
 }
 
-/// Reads the file at `path`: an image may have any number of labels. What is no list of labels is a fault of its line.
+/// Reads the JSON file at `path`. An image may have any number of labels. A value that is not a list of labels becomes
+/// a fault of its line.
 ///
 /// # Errors
-/// A file that cannot be read, is no such object, or takes more memory than the limits allow.
+///
+/// Returns an error if the file cannot be read, is not a JSON object, or needs more memory than the limits allow.
 pub(crate) fn read(path: &Path, limits: Limits) -> Result<Lines, Error> {
     let text = regular::read_to_string(path).map_err(|e| Error::io("read", path, e))?;
     let text = text::without_mark(&text);
@@ -379,7 +386,7 @@ pub(crate) fn read(path: &Path, limits: Limits) -> Result<Lines, Error> {
     }
 }
 
-/// The labels that a value lists.
+/// Parses the labels in a JSON value.
 fn labels(text: &str) -> Result<Vec<Label>, String> {
     if text.len() > MAX_FIELD {
         return Err(format!("a list of {} bytes; expected at most {MAX_FIELD}", text.len()));
@@ -443,7 +450,7 @@ mod label_json_tests {
     use super::*;
     use crate::kinds::reader::lines::Line;
 
-    /// Number, image, labels and fault of a line.
+    /// Line number, image, labels and fault of a line.
     type Row = (u64, String, Vec<Label>, Option<String>);
 
     fn of(text: &str) -> Result<Vec<Row>, String> {

@@ -1,9 +1,11 @@
-//! Labels as sources have them, numbers or texts, and the classes that they make.
+//! Labels of sources, which are numbers or texts, and the classes derived from them.
 //!
-//! With a list of classes a number is a position in it, from 0 (that of a `.cls` file only where all of them are numbers). Texts are names
-//! of the list; only where all texts of a source are numbers, and no class of the list is named by a number, are they positions, too: never
-//! do some texts count and others name. Without a list, numbers from 0, or from 1, to the highest are the classes, or all names in sorted
-//! order.
+//! If there is a list of classes, a number is an index into the list, counted from 0, and a text is a name in it. If
+//! all texts of a source are numbers and no class in the list has a number as its name, the texts are indices as well.
+//! Names and indices are never mixed among texts. Labels of `.cls` files count as numbers only if all of them are.
+//!
+//! Without a list, the classes are the numbers from 0 (or from 1, if 1 is the lowest) to the highest, or all names in
+//! sorted order.
 
 use super::names;
 use crate::error::Error;
@@ -14,39 +16,39 @@ use loaders::text::did_you_mean;
 use std::collections::{BTreeMap, BTreeSet};
 use std::path::Path;
 
-/// A higher number is no class.
+/// A higher number is not accepted as a class.
 const MOST: i64 = 1 << 20;
 
 /// A label in a source.
 #[derive(Debug, Clone, PartialEq, Eq, PartialOrd, Ord)]
 pub(crate) enum Label {
-    /// A number of a class.
+    /// A class number.
     Number(i64),
-    /// A text, of a source that tells numbers from texts.
+    /// A text from a format that distinguishes numbers and texts.
     Name(String),
-    /// A text of a table, which without a list of classes may be a number.
+    /// A field of a table. If there is no list of classes, it may be a number.
     Field(String),
     /// A number past the end of its file's class list. It is not a class.
     Outside(i64),
 }
 
 impl Label {
-    /// The label in a field of a table; blanks around it do not count.
+    /// Creates a label from a table field. Surrounding whitespace is ignored.
     pub(crate) fn of_field(text: &str) -> Self {
         Label::Field(text.trim().to_string())
     }
 
-    /// The label that is all of a file: a number if it can be one, else a name.
+    /// Creates a label from the content of a file: a number if possible, otherwise a name.
     pub(crate) fn of_file(text: &str) -> Self {
         whole(text).map_or_else(|| Label::of_text(text), Label::Number)
     }
 
-    /// The label that is a text, whatever it looks like; blanks around it do not count.
+    /// Creates a name from a text, even if it looks like a number. Surrounding whitespace is ignored.
     pub(crate) fn of_text(text: &str) -> Self {
         Label::Name(text.trim().to_string())
     }
 
-    /// The label that a JSON value holds.
+    /// Creates a label from a JSON value.
     pub(crate) fn of_json(value: &serde_json::Value) -> Option<Self> {
         match value {
             serde_json::Value::Number(number) => number.as_i64().map(Label::Number),
@@ -55,7 +57,7 @@ impl Label {
         }
     }
 
-    /// Bytes of its text.
+    /// Returns the size of its text in bytes.
     pub(crate) fn bytes(&self) -> usize {
         match self {
             Label::Number(_) | Label::Outside(_) => size_of::<i64>(),
@@ -63,12 +65,12 @@ impl Label {
         }
     }
 
-    /// Makes a number the name that is written so.
+    /// Replaces a number by a name with the same digits.
     pub(crate) fn name(&mut self) {
         *self = Label::Name(self.text());
     }
 
-    /// The number that it is where there is no list of classes.
+    /// Returns the number that the label represents if there is no list of classes.
     fn number(&self) -> Option<i64> {
         match self {
             Label::Number(number) => Some(*number),
@@ -77,7 +79,7 @@ impl Label {
         }
     }
 
-    /// As the source has it.
+    /// Returns the label's text as written in the source.
     fn text(&self) -> String {
         match self {
             Label::Number(number) | Label::Outside(number) => number.to_string(),
@@ -86,12 +88,12 @@ impl Label {
     }
 }
 
-/// The whole number that a text is, if it is one.
+/// Parses a whole number.
 fn whole(text: &str) -> Option<i64> {
     text.trim().parse().ok()
 }
 
-/// The classes of a source, and which label is which of them.
+/// The classes of a source, and the lookup of labels.
 #[derive(Debug)]
 pub(crate) struct Classes {
     pub names: Vec<String>,
@@ -99,18 +101,19 @@ pub(crate) struct Classes {
     /// The classes that `train` has. Other splits may use only these. `None` if there is no `train` split or images can have more than one
     /// label.
     trained: Option<BTreeSet<u32>>,
-    /// Whether there is a list, whose classes numbers count from 0.
+    /// True if there is a list of classes. Numbers are then indices into it.
     is_list: bool,
-    /// Whether texts count them, too.
+    /// True if texts are indices too.
     texts_count: bool,
 }
 
 impl Classes {
-    /// Takes the classes from the options or the source's list. Without a list, collects the classes from `train`, or from all labels if
-    /// there is no `train`. `labels` holds each label with its split.
+    /// Takes the classes from the options or the source's list. Without a list, collects the classes from `train`, or
+    /// from all labels if there is no `train`. `labels` contains each label with its split.
     ///
     /// # Errors
-    /// Labels that no classes can be made of; lists with a class twice.
+    ///
+    /// Returns an error if the labels cannot be classes or a list contains a class twice.
     pub(crate) fn of<'a>(
         src: &Path,
         options: &ConvertOptions,
@@ -173,7 +176,7 @@ impl Classes {
         }
     }
 
-    /// The class of a label.
+    /// Returns the class of a label.
     pub(crate) fn label(&self, label: &Label) -> Option<u32> {
         let named = |name: &str| self.by_name.get(name).copied();
         let number = match label {
@@ -192,7 +195,7 @@ impl Classes {
         }
     }
 
-    /// What to say of a label that is no class.
+    /// Describes a label that is not a class.
     pub(crate) fn unknown(&self, label: &Label) -> String {
         let names: Vec<&str> = self.names.iter().map(String::as_str).collect();
         let text = label.text();
@@ -361,7 +364,7 @@ mod tests {
             (&[field("10"), field("01"), field("2")], "1 2 3 4 5 6 7 8 9 10", field("01"), Some(0)),
             (&[name("dog"), name(" cat ")], "cat dog", name("dog"), Some(1)),
             (&[field("dog"), field("cat"), name("cat")], "cat dog", field("dog"), Some(1)),
-            // a source that tells numbers from texts means a name
+            // The source distinguishes numbers and texts, so these are names.
             (&[name("10"), name("2")], "10 2", name("2"), Some(1)),
         ];
         for (labels, names, label, class) in cases {
@@ -382,7 +385,7 @@ mod tests {
         }
     }
 
-    /// Labels, a list of classes, and the classes that the labels are.
+    /// Labels, a list of classes, and the expected class of each label.
     type Case<'a> = (Vec<Label>, &'a [&'a str], &'a [Option<u32>]);
 
     #[test]
@@ -393,15 +396,15 @@ mod tests {
         let fields = |text| all(text, Label::of_field);
         let cases: [Case<'_>; 9] = [
             (numbers("0 2 3 -1"), &["cat", "dog", "fox"], &[Some(0), Some(2), None, None]),
-            // a number is a position, whatever the classes are named
+            // A number is an index, regardless of the class names.
             (numbers("0 1 2 10"), &["1", "2", "10"], &[Some(0), Some(1), Some(2), None]),
             (fields("dog cat cow"), &["cat", "dog"], &[Some(1), Some(0), None]),
             (fields("01 02 03"), &["01", "02", "03", "04"], &[Some(0), Some(1), Some(2)]),
             (texts("01 02 1"), &["01", "02"], &[Some(0), Some(1), None]),
-            // all are numbers, and no class is named by one
+            // All texts are numbers, and no class has a number as its name.
             (fields("1 02 5"), &["cat", "dog", "fox"], &[Some(1), Some(2), None]),
             (texts("1 0"), &["cat", "dog"], &[Some(1), Some(0)]),
-            // one class that is named by a number, or one text that is none, and no text counts
+            // If a class has a number as its name, or a text is not a number, then texts are names.
             (fields("0 1"), &["cat", "dog", "0"], &[Some(2), None]),
             (fields("0 dog"), &["cat", "dog"], &[None, Some(1)]),
         ];
@@ -410,7 +413,7 @@ mod tests {
             let got: Vec<Option<u32>> = labels.iter().map(|label| found.label(label)).collect();
             assert_eq!(got, expected, "{labels:?} in {listed:?}");
         }
-        // in JSON numbers count and texts name, side by side
+        // In JSON, numbers are indices and texts are names, even in the same source.
         let both = [number(1), Label::of_text("cat")];
         let found = classes(&both, Some(&["cat", "dog"])).unwrap();
         assert_eq!(both.map(|label| found.label(&label)), [Some(1), Some(0)]);

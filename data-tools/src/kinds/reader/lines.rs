@@ -1,5 +1,5 @@
-//! The lines of a table or a label file. A line takes little more memory than its text, because labels, splits and messages are stored once
-//! however often they occur.
+//! The lines of a table or label file. Equal labels, splits and messages are stored only once, so a line needs little
+//! more memory than its text.
 
 use super::labels::Label;
 use crate::error::Error;
@@ -7,30 +7,30 @@ use loaders::Limits;
 use std::collections::BTreeMap;
 use std::path::{Path, PathBuf};
 
-/// The longest field of a table, or list of labels, in bytes.
+/// The limit for a table field or a list of labels in bytes.
 pub(crate) const MAX_FIELD: usize = 1 << 20;
 
-/// Memory that a line takes beside its path, which is stored in the lines and in the listing.
+/// Memory for a line in addition to its path, which is stored here and in the listing.
 const LINE: u64 = 80;
-/// Memory that a value takes that no earlier line has, beside its text: about eight copies are made of it.
+/// Memory for a new value in addition to its text, which is copied about eight times.
 const VALUE: u64 = 600;
 
-/// What a line says.
+/// The content of a line.
 #[derive(Debug)]
 pub(crate) struct Content<'a> {
-    /// Number of the line in the file, from 1.
+    /// Line number in the file, from 1.
     pub number: u64,
-    /// The image, relative to the folder of images.
+    /// The image, relative to the image folder.
     pub path: &'a str,
-    /// Its labels: several, or none, if the list allows that.
+    /// Any number of labels, if the list allows that.
     pub labels: Vec<Label>,
-    /// The word for its split; empty where there is none.
+    /// The word for its split, or an empty text.
     pub split: &'a str,
-    /// Why the line has no labels, where it should have some.
+    /// The reason why its labels are invalid, if they are.
     pub fault: Option<String>,
 }
 
-/// A line. Its labels, split and fault are positions in the lists of [`Lines`].
+/// A line. Its labels, split and fault are indices into the lists of [`Lines`].
 #[derive(Debug, Clone, Copy)]
 pub(crate) struct Line {
     pub number: u64,
@@ -41,7 +41,7 @@ pub(crate) struct Line {
     fault: u32,
 }
 
-/// Distinct values, numbered in the order in which they came.
+/// Distinct values, numbered in order of first occurrence.
 #[derive(Debug)]
 struct Values<T> {
     all: Vec<T>,
@@ -53,7 +53,7 @@ impl<T: Ord + Clone> Values<T> {
         Values { all: Vec::new(), numbers: BTreeMap::new() }
     }
 
-    /// The number of a value, and whether it is new.
+    /// Returns the number of a value, and whether it is new.
     fn number(&mut self, value: &T) -> (u32, bool) {
         if let Some(number) = self.numbers.get(value) {
             return (*number, false);
@@ -69,16 +69,16 @@ impl<T: Ord + Clone> Values<T> {
 #[derive(Debug)]
 pub(crate) struct Lines {
     file: PathBuf,
-    /// Bytes of the file.
+    /// Size of the file.
     bytes: u64,
     limits: Limits,
-    /// Bytes of memory that are counted.
+    /// Estimated memory in use.
     taken: u64,
     paths: String,
     lines: Vec<Line>,
     labels: Values<Vec<Label>>,
     splits: Values<String>,
-    /// The empty text stands for no fault.
+    /// An empty text means no fault.
     faults: Values<String>,
 }
 
@@ -118,10 +118,11 @@ impl Lines {
         Ok(())
     }
 
-    /// Counts memory that is kept for the lines.
+    /// Counts memory used for the lines.
     ///
     /// # Errors
-    /// Returns an error if the lines take more memory than the limits allow.
+    ///
+    /// Returns an error if the lines use more memory than the limits allow.
     pub(crate) fn take(&mut self, bytes: u64) -> Result<(), Error> {
         self.taken = self.taken.saturating_add(bytes);
         if self.taken <= self.limits.allowed(self.bytes) {
@@ -136,7 +137,7 @@ impl Lines {
         Err(Error::input(&self.file, what))
     }
 
-    /// The number of a word for a split.
+    /// Returns the number of a split word.
     fn split(&mut self, word: &str) -> Result<u32, Error> {
         if let Some(number) = self.splits.numbers.get(word) {
             return Ok(*number);
@@ -145,7 +146,7 @@ impl Lines {
         Ok(self.splits.number(&word.to_string()).0)
     }
 
-    /// The number of a fault.
+    /// Returns the number of a fault.
     fn fault(&mut self, what: &str) -> Result<u32, Error> {
         if let Some(number) = self.faults.numbers.get(what) {
             return Ok(*number);
@@ -167,7 +168,7 @@ impl Lines {
         self.paths.get(start..start + line.length as usize).unwrap_or("")
     }
 
-    /// The image that a line names: its path without `./` at the beginning.
+    /// Returns the image of a line: its path without leading `./`.
     pub(crate) fn image(&self, line: &Line) -> &str {
         self.path(line).trim_start_matches("./")
     }
@@ -184,17 +185,17 @@ impl Lines {
         Some(self.faults.all[line.fault as usize].as_str()).filter(|what| !what.is_empty())
     }
 
-    /// All labels, each once for every set of labels that it is in.
+    /// Iterates over all labels. A label occurs once for each set of labels that contains it.
     pub(crate) fn labels_mut(&mut self) -> impl Iterator<Item = &mut Label> {
         self.labels.all.iter_mut().flatten()
     }
 
-    /// The distinct words for splits.
+    /// Returns the distinct split words.
     pub(crate) fn split_words(&self) -> &[String] {
         &self.splits.all
     }
 
-    /// The split and the labels of all lines, each pair once.
+    /// Iterates over the distinct pairs of split and labels.
     pub(crate) fn pairs(&self) -> impl Iterator<Item = (&str, &[Label])> {
         let pairs: std::collections::BTreeSet<(u32, u32)> =
             self.lines.iter().map(|line| (line.split, line.labels)).collect();
@@ -203,10 +204,11 @@ impl Lines {
         })
     }
 
-    /// Replaces each path for which `replaced` returns another one.
+    /// Replaces each path for which `replaced` returns a new path.
     ///
     /// # Errors
-    /// Returns an error if the lines take more memory than the limits allow.
+    ///
+    /// Returns an error if the lines use more memory than the limits allow.
     pub(crate) fn replace_paths(&mut self, replaced: impl Fn(&str) -> Option<String>) -> Result<(), Error> {
         for at in 0..self.lines.len() {
             let line = self.lines[at];
@@ -218,7 +220,7 @@ impl Lines {
         Ok(())
     }
 
-    /// Removes `./` from the beginning of all paths.
+    /// Removes leading `./` from all paths.
     pub(crate) fn trim_paths(&mut self) {
         for at in 0..self.lines.len() {
             let trimmed = self.image(&self.lines[at]).len() as u32;
@@ -228,10 +230,11 @@ impl Lines {
         }
     }
 
-    /// Sets the split of each line whose word for it is empty to the one that `of` finds in its path.
+    /// Sets the split of each line without one to the split that `of` finds in its path.
     ///
     /// # Errors
-    /// Returns an error if the lines take more memory than the limits allow.
+    ///
+    /// Returns an error if the lines use more memory than the limits allow.
     pub(crate) fn split_by_path(&mut self, of: impl Fn(&str) -> Option<&str>) -> Result<(), Error> {
         for at in 0..self.lines.len() {
             let line = self.lines[at];
@@ -242,10 +245,11 @@ impl Lines {
         Ok(())
     }
 
-    /// Replaces each line's word for its split by what `of` returns for it, and removes the lines for which that is nothing.
+    /// Replaces each split word by the result of `of`, and removes the lines for which it returns `None`.
     ///
     /// # Errors
-    /// Returns an error if the lines take more memory than the limits allow.
+    ///
+    /// Returns an error if the lines use more memory than the limits allow.
     pub(crate) fn rename_splits(&mut self, of: impl Fn(&str) -> Option<String>) -> Result<(), Error> {
         let words = self.splits.all.clone();
         let numbers = words.iter().map(|word| of(word).map(|split| self.split(&split)).transpose());
@@ -260,7 +264,7 @@ impl Lines {
         Ok(())
     }
 
-    /// Returns the positions of all lines in the order of their images, those of one image in the order of the file.
+    /// Returns the positions of all lines, sorted by image. Lines with the same image stay in file order.
     pub(crate) fn by_image(&self) -> Vec<u32> {
         let mut order: Vec<u32> = (0..self.lines.len() as u32).collect();
         order.sort_unstable_by(|&a, &b| {
@@ -296,7 +300,7 @@ mod tests {
             }
         };
         assert!(error.starts_with("a.csv: ") && error.contains("--limit-memory"), "{error}");
-        // most of it is what three values take
+        // Most of the memory is used by the three values.
         assert!((10..20).contains(&number), "{number}");
     }
 

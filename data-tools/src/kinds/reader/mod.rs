@@ -1,4 +1,4 @@
-//! What source files are read with: streams, archives, folders, and the formats of single files.
+//! Helpers for reading sources: streams, archives, folders, and the formats of single files.
 
 pub(super) mod archive;
 pub(super) mod arrays;

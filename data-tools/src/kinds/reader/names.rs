@@ -1,4 +1,4 @@
-//! Class names: of the published data sets, and from lists.
+//! Class names of published data sets and from lists.
 
 use std::collections::BTreeMap;
 use std::path::Path;
@@ -30,15 +30,14 @@ pub(crate) const CIFAR100: [&str; 100] = [
     "train", "trout", "tulip", "turtle", "wardrobe", "whale", "willow_tree", "wolf", "woman", "worm",
 ];
 
-/// The names as owned strings.
 pub(crate) fn owned(names: &[&str]) -> Vec<String> {
     names.iter().map(|n| n.to_string()).collect()
 }
 
-/// The most lines of a list of classes.
+/// The limit for the number of lines in a list of classes.
 const MOST_CLASSES: usize = 1_000_000;
 
-/// The classes in the file `path`, one a line in order of their labels; blank lines are skipped.
+/// Reads the class names in the file `path`, one per line in label order. Blank lines are skipped.
 pub(crate) fn read(path: &Path) -> Result<Vec<String>, Error> {
     let text = regular::read_to_string(path).map_err(|e| Error::io("read", path, e))?;
     let text = text::without_mark(&text);
@@ -56,7 +55,8 @@ pub(crate) fn read(path: &Path) -> Result<Vec<String>, Error> {
     Ok(names)
 }
 
-/// Refuses names that differ in case only: file systems and people take them for the same.
+/// Returns an error if two names are equal or differ only in case, because some file systems and people do not
+/// distinguish them.
 pub(crate) fn check(path: &Path, names: &[String]) -> Result<(), Error> {
     let mut seen: BTreeMap<String, &String> = BTreeMap::new();
     for name in names {
@@ -110,7 +110,7 @@ pub(crate) fn renamed(names: &BTreeMap<i64, String>, list: &[String]) -> Option<
 mod tests {
     use super::*;
 
-    /// The published order is alphabetical, which a slip in the table would break.
+    /// The published order is alphabetical. This detects a mistake in the tables.
     #[test]
     fn cifar_names_are_sorted_and_distinct() {
         assert!(CIFAR10.windows(2).all(|w| w[0] < w[1]));

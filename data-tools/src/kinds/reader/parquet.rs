@@ -1,5 +1,5 @@
-//! A Parquet file with a column of image files and a column of labels, by the `parquet` crate. Row groups are unpacked and the latest
-//! ones kept in a given memory.
+//! Reads a Parquet file with a column of image files and a column of labels, using the `parquet` crate. Recently used
+//! row groups are kept in memory.
 
 use std::collections::VecDeque;
 use std::path::{Path, PathBuf};
@@ -20,21 +20,21 @@ use crate::error::Error;
 use crate::source::Stamp;
 use crate::text;
 
-/// The longest description of the columns that Hugging Face's library writes, in bytes.
+/// The limit for the column description that Hugging Face's library writes, in bytes.
 const MAX_CLASSES: usize = 32 << 20;
 
-/// Columns that hold image files, and columns that hold labels; the first that is there counts.
+/// Names of columns with image files and of columns with labels. The first existing column is used.
 const IMAGES: &[&str] = &["image.bytes", "img.bytes", "image", "img", "jpg.bytes", "png.bytes", "image_bytes", "bytes"];
-/// Columns that hold class names for label numbers.
+/// Columns with class names for label numbers.
 const NAMES: &[&str] = &["class_name", "label_name", "label_text"];
 const LABELS: &[&str] = &["label", "labels", "fine_label", "cls", "class", "target", "class_name"];
-/// Memory of a row beside its bytes.
+/// Memory for a row in addition to its content.
 const ROW: u64 = 64;
 
-/// The image files of a row group; `None` for a row without one.
+/// The image files of a row group. `None` for a row without an image.
 pub(crate) type Images = Vec<Option<ByteArray>>;
 
-/// A column: its number among all.
+/// A column: its index among all columns, and its type.
 #[derive(Debug, Clone, Copy)]
 struct Column {
     at: usize,
@@ -45,7 +45,7 @@ struct Column {
 pub(crate) struct Table {
     path: PathBuf,
     file: SerializedFileReader<Positioned>,
-    /// The same file, for checks before the crate reads it.
+    /// The same file, to check it before the crate reads it.
     bytes: Positioned,
     limits: Limits,
     stamp: Stamp,
@@ -53,14 +53,16 @@ pub(crate) struct Table {
     labels: Column,
     /// The column with class names, if the labels are numbers.
     names: Option<Column>,
-    /// Rows of each row group.
+    /// Number of rows in each row group.
     rows: Vec<u64>,
 }
 
 /// Opens the table at `path`.
 ///
 /// # Errors
-/// A file that is no Parquet, lacks a column, is compressed in a way that is not read, or takes more memory than the limits allow.
+///
+/// Returns an error if the file is not a Parquet file, lacks a column, uses an unsupported compression, or needs more
+/// memory than the limits allow.
 pub(crate) fn open(path: &Path, limits: &Limits) -> Result<Table, Error> {
     let file = regular::open(path).map_err(|e| Error::io("open", path, e))?;
     let stamp = Stamp::of(&file.metadata().map_err(|e| Error::io("read", path, e))?);
@@ -80,7 +82,7 @@ pub(crate) fn open(path: &Path, limits: &Limits) -> Result<Table, Error> {
     Ok(table)
 }
 
-/// The column of one of these names, which must be of one of these types.
+/// Finds the column with one of these names. Returns an error if its type is not one of `kinds`.
 fn find(
     path: &Path,
     metadata: &ParquetMetaData,
@@ -118,7 +120,7 @@ fn names(metadata: &ParquetMetaData) -> Option<Column> {
     is_text.then_some(Column { at, kind: Type::BYTE_ARRAY })
 }
 
-/// Runs `read`; an error, or a panic of a reader that met what it does not expect, becomes an error that names the part.
+/// Runs `read`. Converts its error, or a panic of the crate, to an error that names the part.
 fn guarded<R>(path: &Path, part: &str, read: impl FnOnce() -> Result<R, ParquetError>) -> Result<R, Error> {
     during("reading", path, || guarded_with(read, ParquetError::General)).map_err(|what| {
         Error::input(
@@ -133,12 +135,12 @@ impl Table {
         &self.path
     }
 
-    /// Size and time of the file.
+    /// Returns size and time of the file.
     pub(crate) fn stamp(&self) -> Stamp {
         self.stamp
     }
 
-    /// Rows of each row group.
+    /// Returns the number of rows in each row group.
     pub(crate) fn group_rows(&self) -> &[u64] {
         &self.rows
     }
@@ -147,13 +149,14 @@ impl Table {
         self.file.metadata().row_group(group).column(column.at)
     }
 
-    /// Memory that the images of each row group take.
+    /// Returns the memory that the images of each row group need.
     pub(crate) fn group_bytes(&self) -> impl Iterator<Item = u64> {
         let bytes = |group| u64::try_from(self.chunk(group, self.images).uncompressed_size()).unwrap_or(u64::MAX / 4);
         self.rows.iter().enumerate().map(move |(group, rows)| bytes(group).saturating_add(rows.saturating_mul(ROW)))
     }
 
-    /// Refuses what cannot be unpacked, and row groups that take too much memory by their headers.
+    /// Returns an error for an unsupported compression, or if a row group needs too much memory according to its
+    /// header.
     fn check(&self) -> Result<(), Error> {
         let allowed = self.limits.allowed(self.stamp.bytes);
         for (group, needed) in self.group_bytes().enumerate() {
@@ -182,7 +185,7 @@ impl Table {
         }
     }
 
-    /// The image files of a row group.
+    /// Reads the image files of a row group.
     pub(crate) fn images(&self, group: usize) -> Result<Images, Error> {
         let part = format!("column `image` of row group {group}");
         let take = |value: ByteArray| Ok((0, value));
@@ -248,7 +251,8 @@ impl Table {
         let description = chunk.column_descr_ptr();
         let is_optional = description.max_def_level() > 0;
         let mut reader = ColumnReaderImpl::<T>::new(description, Box::new(Checked { pages, is_optional }));
-        // read few enough rows at a time that their copies fit, even if each is as large as a page
+        // Limit the number of rows read at a time so that their copies fit in memory even if each value is as large as
+        // a page.
         let at_once = if are_copied { (allowed / 4 / largest.max(1)).clamp(1, rows.max(1)) } else { rows };
         let mut all = Vec::new();
         while (all.len() as u64) < rows {
@@ -269,16 +273,17 @@ impl Table {
         Ok(all)
     }
 
-    /// The names of the classes that Hugging Face's library has put into the file.
+    /// Returns the class names that Hugging Face's library stores in the file.
     pub(crate) fn classes(&self) -> Option<Vec<String>> {
         let metadata = self.file.metadata().file_metadata();
         let entry = metadata.key_value_metadata()?.iter().find(|entry| entry.key == "huggingface")?;
-        // a longer text would name more classes than labels can count, and take up to 16 times as much memory
+        // A longer text would contain more class names than there can be labels, and parsing it could use up to 16
+        // times as much memory.
         let text = entry.value.as_deref().filter(|text| text.len() <= MAX_CLASSES)?;
         let object: serde_json::Value = serde_json::from_str(text).ok()?;
         let column = self.chunk(0, self.labels).column_path().string();
         let names = object.get("info")?.get("features")?.get(column)?.get("names")?;
-        // older files have an object of numbers in place of the list
+        // Older files have an object with numbers as keys instead of the list.
         match names {
             serde_json::Value::Array(names) => names.iter().map(|name| name.as_str().map(String::from)).collect(),
             serde_json::Value::Object(names) => {
@@ -311,7 +316,7 @@ fn some<T: DataType>(reader: &mut ColumnReaderImpl<T>, rows: usize) -> Result<Ve
     if read != rows {
         return Err(ParquetError::General(format!("expected {rows} rows, got {read}")));
     }
-    // without levels every row has a value
+    // Without levels every row has a value.
     let most = levels.iter().copied().max().unwrap_or(0);
     if levels.is_empty() || values.len() == rows {
         return Ok(values.into_iter().map(Some).collect());
@@ -320,29 +325,29 @@ fn some<T: DataType>(reader: &mut ColumnReaderImpl<T>, rows: usize) -> Result<Ve
     Ok(levels.into_iter().map(|level| if level == most { values.next() } else { None }).collect())
 }
 
-/// A row group that is read once, by the first thread that needs it; or what is wrong with it.
+/// A row group that is read once, by the first thread that needs it, or the error message.
 type Slot = Arc<OnceLock<Result<Arc<Images>, String>>>;
 
-/// A kept row group.
+/// A row group kept in memory.
 struct Kept {
     table: usize,
     group: usize,
     slot: Slot,
 }
 
-/// The tables of a source.
+/// The tables of a source and the row groups kept in memory.
 pub(crate) struct RowGroups {
     tables: Vec<Table>,
-    /// The most row groups that are kept.
+    /// The highest number of row groups to keep.
     most: usize,
-    /// Whether all are.
+    /// True if all row groups fit.
     fit: bool,
-    /// The latest used one last.
+    /// Sorted by last use, the most recent last.
     kept: Mutex<VecDeque<Kept>>,
 }
 
 impl RowGroups {
-    /// Keeps as many row groups as fit into `memory` bytes, at least two.
+    /// Keeps as many row groups as fit in `memory` bytes, but at least two.
     pub(crate) fn new(tables: Vec<Table>, memory: u64) -> Self {
         let sizes = || tables.iter().flat_map(Table::group_bytes);
         let largest = sizes().max().unwrap_or(0).max(1);
@@ -360,18 +365,19 @@ impl RowGroups {
         self.tables.iter().map(|table| table.stamp().bytes).sum()
     }
 
-    /// How many row groups samples may be mixed over without being read again; `None` if all.
+    /// Returns over how many row groups samples may be shuffled without reading a row group twice. Returns `None` if
+    /// all fit.
     pub(crate) fn together(&self) -> Option<usize> {
-        // while one window ends the next has begun
+        // While one window ends, the next one has already begun, so both must fit.
         if self.fit { None } else { Some((self.most / 2).max(1)) }
     }
 
-    /// The images of a row group.
+    /// Returns the images of a row group.
     pub(crate) fn get(&self, table: usize, group: usize) -> Result<Arc<Images>, Error> {
         let slot = self.slot(table, group);
         let read = || self.tables[table].images(group).map(Arc::new).map_err(|e| e.to_string());
         let failed = |what: &String| {
-            // the message begins with the path, which the error adds again
+            // The message begins with the path, which the error adds again.
             let path = self.tables[table].path();
             let what = what.strip_prefix(&format!("{}: ", path.display())).unwrap_or(what);
             Error::input(path, what)

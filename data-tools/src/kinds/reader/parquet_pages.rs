@@ -14,7 +14,7 @@ use bytes::Bytes;
 
 use crate::text;
 
-/// Bytes that the crate allocates per dictionary value in addition to the data.
+/// Bytes that the crate allocates per dictionary value, in addition to the data.
 const VALUE: u64 = 40;
 /// Maximum Snappy expansion: three bytes decompress to at most 64.
 const SNAPPY: u64 = 22;
@@ -31,12 +31,12 @@ fn failed(what: String) -> ParquetError {
     ParquetError::General(what)
 }
 
-/// Facts from the page headers in a chunk.
+/// Values collected from the page headers of a chunk.
 #[derive(Debug, Default)]
 pub(super) struct Pages {
-    /// Decompressed size in bytes for the largest page.
+    /// Decompressed size of the largest page in bytes.
     pub largest: u64,
-    /// Whether values are copied out of their pages and can therefore use more bytes than the pages.
+    /// True if values are copied out of their pages and can therefore use more bytes than the pages.
     pub are_copied: bool,
 }
 
@@ -48,7 +48,7 @@ pub(super) fn check_footer(file: &Positioned) -> Result<()> {
     let Some(at) = file.len().checked_sub(8) else { return Ok(()) };
     let tail = file.get_bytes(at, 8)?;
     let length = u64::from(u32::from_le_bytes([tail[0], tail[1], tail[2], tail[3]]));
-    // the crate reports all other errors
+    // The crate reports all other errors.
     let Some(start) = at.checked_sub(length).filter(|_| tail.ends_with(b"PAR1")) else { return Ok(()) };
     Thrift::new(file.get_read(start)?, length).structure().map_err(|e| failed(e.to_string()))?;
     Ok(())
@@ -84,7 +84,7 @@ pub(super) fn check(file: &Positioned, chunk: &ColumnChunkMetaData, rows: u64, m
         match get(&[1]) {
             Some(DICTIONARY) => {
                 let entries = count(&[7, 1]);
-                // each value has at least four bytes: its length, or a number
+                // Each value has at least four bytes: its length, or a number.
                 if entries > unpacked / 4 {
                     return Err(page(format!("a dictionary of {entries} values in {unpacked} bytes (num_values)")));
                 }
@@ -118,7 +118,7 @@ pub(super) fn check(file: &Positioned, chunk: &ColumnChunkMetaData, rows: u64, m
 /// A page reader that also checks delta-encoded pages. They start with a value count that the crate uses to allocate memory.
 pub(super) struct Checked {
     pub pages: Box<dyn PageReader>,
-    /// Whether rows may be null.
+    /// True if rows may be null.
     pub is_optional: bool,
 }
 
@@ -180,11 +180,11 @@ impl Varints<'_> {
             self.0 = rest;
             for &width in widths {
                 if left == 0 {
-                    // miniblocks after the last value are not stored
+                    // Miniblocks after the last value are not stored.
                     break;
                 }
                 let bytes = usize::try_from(u64::from(width) * part / 8).ok()?;
-                // the last miniblock may be truncated
+                // The last miniblock may be truncated.
                 self.0 = self.0.get(bytes..).unwrap_or(&[]);
                 left = left.saturating_sub(part);
             }
@@ -228,9 +228,9 @@ pub(super) type Numbers = Vec<(Vec<i16>, i64)>;
 /// A stream of Thrift structures.
 pub(super) struct Thrift<R> {
     from: R,
-    /// Bytes read.
+    /// Number of bytes read so far.
     pub read: u64,
-    /// Maximum bytes to read.
+    /// The highest number of bytes to read.
     most: u64,
 }
 
@@ -337,7 +337,7 @@ impl<R: Read> Thrift<R> {
     }
 
     fn elements(&mut self, count: u64, kinds: &[u8], path: &mut Vec<i16>) -> io::Result<()> {
-        // each element needs at least one byte
+        // Each element needs at least one byte.
         if count > self.most - self.read {
             return Err(bad(&format!("a list of {count} elements in {} bytes", self.most - self.read)));
         }
@@ -345,7 +345,7 @@ impl<R: Read> Thrift<R> {
         for _ in 0..count {
             for kind in kinds {
                 match kind {
-                    // in a list, a boolean has one byte
+                    // In a list, a boolean has one byte.
                     1 | 2 => self.bytes::<1>().map(drop)?,
                     _ => self.value(*kind, path, None)?,
                 }
@@ -379,7 +379,7 @@ impl Length for Positioned {
     }
 }
 
-/// A stream from some position on.
+/// A stream that starts at some position of a file.
 pub(crate) struct From {
     file: Arc<File>,
     at: u64,
@@ -422,7 +422,8 @@ mod tests {
 
     #[test]
     fn numbers_are_noted_and_all_else_is_passed() {
-        // i32 3, a text, a list with two i32, long-form field 20 holding a structure with i64 -2 and true, a map from byte to double
+        // i32 3, a text, a list with two i32, long-form field 20 holding a structure with i64 -2 and true, a map from
+        // byte to double.
         let whole = [
             0x15, 6, 0x18, 2, b'a', b'b', 0x19, 0x25, 2, 4, 0x0c, 40, 0x16, 3, 0x11, 0, 0x1b, 1, 0x37, 9, 0, 0, 0, 0,
             0, 0, 0, 0, 0,
@@ -434,7 +435,7 @@ mod tests {
 
     #[test]
     fn long_lists_and_deep_structures_are_refused() {
-        // a list with 2^31 structures
+        // A list with 2^31 structures.
         let error = read(&[0x19, 0xfc, 0x80, 0x80, 0x80, 0x80, 8, 0, 0]).unwrap_err().to_string();
         assert!(error.contains("a list of 2147483648 elements in 2 bytes"), "{error}");
         assert!(read(&[0x1c; 5000]).unwrap_err().to_string().contains("without end"));

@@ -1,6 +1,7 @@
-//! The RecordIO format of MXNet: `u32 magic | u32 kind << 29 | length | data | zeros up to 4 bytes`, little endian. Data in which the magic
-//! number occurs at a multiple of 4 is split there into parts, without it. An image's data is `u32 flag | f32 label | u64 id | u64 id2`,
-//! then `flag` labels of 4 bytes, then the image file.
+//! The RecordIO format of MXNet: `u32 magic | u32 kind << 29 | length | data | zeros up to a multiple of 4`, little
+//! endian. If the data contains the magic number at a multiple of 4, it is split into parts there, and the magic number
+//! is left out. The data of an image is `u32 flag | f32 label | u64 id | u64 id2`, followed by `flag` labels of 4 bytes
+//! and the image file.
 
 use crate::error::Error;
 use crate::text;
@@ -12,16 +13,16 @@ use std::ops::Range;
 use std::path::Path;
 
 const MAGIC: u32 = 0xced7_230a;
-/// Bytes before the data of a part.
+/// Size of a part's header.
 const HEADER: u64 = 8;
-/// Bytes before the labels of an image.
+/// Size of an image's header, without labels.
 const IMAGE_HEADER: usize = 24;
 /// Memory for a record in the list, including a possible error message.
 const RECORD: u64 = 192;
-/// The highest label that is a class.
+/// A higher label is not accepted as a class.
 const MOST: f32 = (1 << 20) as f32;
 
-/// What a part is of its record.
+/// The position of a part in its record.
 #[derive(Debug, Clone, Copy, PartialEq, Eq)]
 enum Kind {
     Whole,
@@ -37,7 +38,7 @@ struct Part {
 }
 
 impl Part {
-    /// The part that these two words begin.
+    /// Parses the two words of a header. Returns `None` if they are invalid.
     fn of([magic, word]: [u32; 2]) -> Option<Self> {
         let kind = [Kind::Whole, Kind::First, Kind::Middle, Kind::Last].get((word >> 29) as usize).copied();
         let length = u64::from(word & ((1 << 29) - 1));
@@ -49,14 +50,14 @@ impl Part {
 pub(crate) struct Record {
     /// The class, or the problem with the record's header.
     pub label: Result<u32, String>,
-    /// Where the record begins.
+    /// Offset of the record.
     pub start: u64,
-    /// Where its image is; of a split record all its parts with their headers.
+    /// Range of its image. For a split record, the range of all parts with their headers.
     pub range: Range<u64>,
     pub is_split: bool,
 }
 
-/// A file that is read part by part.
+/// Reads a file part by part.
 struct Reader<'a> {
     path: &'a Path,
     file: BufReader<File>,
@@ -65,9 +66,10 @@ struct Reader<'a> {
     record: u64,
 }
 
-/// All records of the file at `path`, by their headers.
+/// Lists all records of the file at `path` by reading their headers.
 ///
 /// # Errors
+///
 /// Returns an error if the file is damaged or truncated, or if its records need more memory than allowed.
 pub(crate) fn list(path: &Path, limits: &Limits) -> Result<Vec<Record>, Error> {
     during("reading", path, || list_all(path, limits))
@@ -98,7 +100,7 @@ impl Reader<'_> {
         Error::input(self.path, format!("record {} at byte {start}: {what}", self.record))
     }
 
-    /// Reads the next part up to its data, of which all is there.
+    /// Reads the header of the next part and checks that all of its data exists.
     fn part(&mut self, start: u64) -> Result<Part, Error> {
         let left = self.length - self.at;
         let mut words = [0; HEADER as usize];
@@ -132,9 +134,9 @@ impl Reader<'_> {
         self.file.read_exact(bytes).map_err(|e| Error::io("read", self.path, e))
     }
 
-    /// Passes over data of `length` bytes, of which `read` have been read, and the zeros behind it.
+    /// Skips data of `length` bytes and its padding. `read` bytes of it have already been read.
     fn pass(&mut self, length: u64, read: u64) -> Result<(), Error> {
-        // the last part of some files is not filled up
+        // In some files the last part has no padding.
         let end = (self.at + length.next_multiple_of(4)).min(self.length);
         let by = end - self.at - read;
         self.at = end;
@@ -166,7 +168,7 @@ impl Reader<'_> {
         }
     }
 
-    /// The rest of a record that began at `start`, behind its first part.
+    /// Reads the remaining parts of a record that began at `start`, and its label.
     fn rest(&mut self, start: u64) -> Result<Record, Error> {
         loop {
             if self.at >= self.length {
@@ -199,7 +201,7 @@ impl Reader<'_> {
     }
 }
 
-/// The label of an image, and where its file starts in the data.
+/// The label of an image, and the offset of the image file in the data.
 struct Image {
     label: u32,
     start: usize,
@@ -232,7 +234,7 @@ fn image(data: &[u8], length: u64) -> Result<Image, String> {
     Ok(Image { label: label as u32, start })
 }
 
-/// Puts the parts of a split record together, in place.
+/// Joins the parts of a split record in place.
 fn join(bytes: &mut Vec<u8>) -> Result<(), &'static str> {
     let (mut from, mut to) = (0, 0);
     while from < bytes.len() {
@@ -241,7 +243,7 @@ fn join(bytes: &mut Vec<u8>) -> Result<(), &'static str> {
         let part = Part::of([u32::from_le_bytes([a, b, c, d]), u32::from_le_bytes([e, f, g, h])]);
         let part = part.ok_or("it changed while it was read")?;
         if from > 0 {
-            // where it was split; there is room, since each part had a header
+            // The record was split here. There is enough room, because each part had a header.
             bytes[to..to + 4].copy_from_slice(&MAGIC.to_le_bytes());
             to += 4;
         }
@@ -258,7 +260,7 @@ fn join(bytes: &mut Vec<u8>) -> Result<(), &'static str> {
     Ok(())
 }
 
-/// From the parts of a split record to its image file, in place.
+/// Replaces the parts of a split record by its image file.
 pub(crate) fn image_of_parts(bytes: &mut Vec<u8>) -> io::Result<()> {
     let failed = |what: String| io::Error::new(io::ErrorKind::InvalidData, what);
     join(bytes).map_err(|what| failed(what.to_string()))?;

@@ -10,10 +10,10 @@ use loaders::{printable, regular};
 use serde_json::Value;
 use std::path::Path;
 
-/// Words for the columns in a header, in lower case.
+/// Accepted column names in a header, in lower case.
 const PATH: &[&str] = &["path", "file", "filename", "file_name", "filepath", "image", "image_path", "img", "name"];
 const LABEL: &[&str] = &["label", "class", "class_name", "target", "category", "y"];
-/// The same for a column of several labels.
+/// Accepted names of a column with several labels.
 const LABELS: &[&str] = &["labels", "classes", "class_names", "targets", "categories", "tags"];
 const SPLIT: &[&str] = &["split", "set", "subset", "partition"];
 /// The column in fastai's tables that marks validation images.
@@ -21,46 +21,45 @@ const IS_VALID: &[&str] = &["is_valid", "is_val", "is_validation"];
 /// Columns with the class name, used in addition to a column with its number.
 const NAMES: &[&str] = &["class_name", "label_name", "label_text", "category_name"];
 
-/// The most fields of a line.
+/// The limit for the number of fields in a line.
 const MAX_FIELDS: usize = 100_000;
 
-/// A line of a table; a column that it lacks is empty.
+/// A line of a table. Missing columns are empty.
 struct Row {
-    /// Number of the line in the file, from 1.
+    /// Line number in the file, from 1.
     line: u64,
     path: String,
     label: String,
     split: String,
     /// The class name that accompanies a label number, or an empty string.
     name: String,
-    /// Whether the row has more columns than the header or the first row.
+    /// True if the row has more columns than the header or the first row.
     is_longer: bool,
 }
 
-/// A table.
 #[derive(Debug)]
 pub(crate) struct Table {
     pub lines: Lines,
-    /// Whether images have several labels, or none.
+    /// True if images may have any number of labels.
     pub several: bool,
-    /// The names that lines give to label numbers, if images have one label.
+    /// The names that lines assign to label numbers, if images have one label each.
     pub names: NumberNames,
 }
 
-/// How a table is read.
+/// Options for reading a table.
 pub(crate) struct Reading<'a> {
     pub options: &'a ConvertOptions,
-    /// Whether images have several labels whatever the header says.
+    /// True if images may have any number of labels, regardless of the header.
     pub several: bool,
 }
 
-/// The numbers of the columns.
+/// The indices of the columns.
 #[derive(Debug, Clone, Copy)]
 struct Columns {
     path: usize,
     label: usize,
     split: Option<usize>,
-    /// Whether the split column is a flag for validation images.
+    /// True if the split column is a flag for validation images.
     is_valid: bool,
     name: Option<usize>,
     several: bool,
@@ -68,11 +67,12 @@ struct Columns {
     count: usize,
 }
 
-/// Reads the table at `path`; tabs or semicolons in its first line and no comma make it a table of these.
+/// Reads the table at `path`. The delimiter is the first of comma, tab and semicolon that occurs in the first line.
 ///
 /// # Errors
-/// A file that cannot be read, is not UTF-8, or has a header without a column of paths or labels; more lines than the limits of memory
-/// allow.
+///
+/// Returns an error if the file cannot be read, is not UTF-8, has a header without a column for paths or labels, or
+/// needs more memory than the limits allow.
 pub(crate) fn read(path: &Path, reading: &Reading<'_>) -> Result<Table, Error> {
     let file = regular::read(path).map_err(|e| Error::io("read", path, e))?;
     let mut table = Rows {
@@ -97,7 +97,7 @@ pub(crate) fn read(path: &Path, reading: &Reading<'_>) -> Result<Table, Error> {
     Ok(Table { lines, several, names })
 }
 
-/// The rows that were read so far.
+/// The rows read so far.
 struct Rows<'a> {
     path: &'a Path,
     options: &'a ConvertOptions,
@@ -107,7 +107,7 @@ struct Rows<'a> {
 }
 
 impl Rows<'_> {
-    /// Adds a row; a label that stands alone may hold any character.
+    /// Adds a row. A single label may contain any character.
     fn push(&mut self, record: &StringRecord, line: u64, columns: Columns) -> Result<(), Error> {
         self.several |= columns.several;
         let Row { line: number, path, label, split, name, is_longer } = row(self.path, record, line, columns)?;
@@ -117,7 +117,7 @@ impl Rows<'_> {
         let labels = match (self.several, label.is_empty()) {
             (true, _) => labelled::parted(&label, self.options.label_separator),
             (false, true) => Vec::new(),
-            // a number that has a class name is not used as the name
+            // A number that has a class name is not used as the name.
             (false, false) if !name.is_empty() => vec![Label::of_file(&label)],
             (false, false) => vec![Label::of_field(&label)],
         };
@@ -200,10 +200,12 @@ fn field(value: &Value) -> String {
     }
 }
 
-/// Checks the shape of a table: as crate csv reads them, quotes count at the beginning of a field, and two of them stand for one.
+/// Checks the quotes and sizes of a table. As in the csv crate, a quote opens a quoted field only at the beginning of
+/// the field, and two quotes in a quoted field stand for one.
 ///
 /// # Errors
-/// A quote that is still open at the end; a field or a line that is too long.
+///
+/// Returns an error if a quote is not closed, or if a field or line is too long.
 fn check(path: &Path, file: &[u8], delimiter: u8) -> Result<(), Error> {
     let (mut line, mut opened, mut begins) = (1, None, true);
     let (mut length, mut fields) = (0, 1);
@@ -242,13 +244,13 @@ fn check(path: &Path, file: &[u8], delimiter: u8) -> Result<(), Error> {
     Err(Error::input(path, what))
 }
 
-/// The error of a field or an object that is longer than what a path or labels can be.
+/// Returns the error for a field or object that is too long to be a path or labels.
 fn too_long(path: &Path, line: u64, what: &str, bytes: usize) -> Error {
     let what = format!("line {line}: {what} has {bytes} bytes or more; expected at most {MAX_FIELD}");
     Error::input(path, what)
 }
 
-/// The number of the line at which a record begins that was reached at `position`: blank lines before it do not count.
+/// Returns the line number of a record that the reader found at `position`. Skips blank lines before the record.
 fn line_of(position: Option<&Position>, file: &[u8]) -> u64 {
     let Some(position) = position else { return 0 };
     let rest = file.get(position.byte() as usize..).unwrap_or(&[]);
@@ -277,12 +279,12 @@ fn row(path: &Path, record: &StringRecord, line: u64, columns: Columns) -> Resul
             }
         };
     }
-    // separators at the end of a line do not start a field
+    // Separators at the end of a line do not start a field.
     let is_longer = record.iter().skip(columns.count).any(|field| !field.is_empty());
     Ok(Row { line, path: get(columns.path)?, label: get(columns.label)?, split, name, is_longer })
 }
 
-/// The columns that a header names; `None` if the first line is none.
+/// Returns the columns named by a header, or `None` if the first line is not a header.
 fn header(path: &Path, record: &StringRecord) -> Result<Option<Columns>, Error> {
     let find = |words: &[&str]| {
         let position = |word: &&str| record.iter().position(|column| column.eq_ignore_ascii_case(word));

@@ -1,4 +1,4 @@
-//! Shards and data sets as another program would write them.
+//! Shards and data sets as other programs write them.
 
 use super::byte;
 use loaders::record::RecordWriter;
@@ -6,7 +6,6 @@ use loaders::{Example, Format, Manifest, ShardManifest, SplitManifest, example, 
 use std::fs;
 use std::path::Path;
 
-/// A record of another program.
 pub struct Foreign {
     pub encoded: Vec<u8>,
     pub format: Format,
@@ -16,7 +15,7 @@ pub struct Foreign {
 }
 
 impl Foreign {
-    /// A 2 x 3 grey RAW image.
+    /// Creates a grey RAW image of 2 x 3 pixels.
     pub fn raw(label: i64) -> Self {
         Foreign {
             encoded: (0..6).map(|i| byte(i + label.unsigned_abs() as usize)).collect(),
@@ -52,7 +51,7 @@ pub fn write_shard(path: &Path, records: &[Foreign]) {
     writer.finish().unwrap();
 }
 
-/// A data set of one split `train` in one shard, with these records and classes, and without mean and deviation.
+/// Writes a data set with these records and classes. It has one split `train` in one shard, and no mean and deviation.
 pub fn write_dataset(dir: &Path, records: &[Foreign], classes: &[&str]) -> Manifest {
     fs::create_dir_all(dir).unwrap();
     let path = dir.join("train.tfrecord");

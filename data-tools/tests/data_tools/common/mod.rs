@@ -1,4 +1,4 @@
-//! Tiny sources in the published formats, and folders that are removed when dropped.
+//! Tiny sources in the published formats, and temporary folders.
 
 pub mod foreign;
 pub mod pictures;
@@ -11,7 +11,7 @@ use std::io::Write;
 use std::path::{Path, PathBuf};
 use std::sync::atomic::{AtomicU32, Ordering};
 
-/// A folder that is removed when dropped.
+/// A folder that is deleted when dropped.
 pub struct Temp(PathBuf);
 
 impl Temp {
@@ -35,7 +35,7 @@ impl Drop for Temp {
     }
 }
 
-/// A byte that looks random and is the same everywhere.
+/// Returns a pseudorandom byte that is the same on all machines.
 pub fn byte(i: usize) -> u8 {
     ((i as u32).wrapping_mul(2_654_435_761) >> 19) as u8
 }
@@ -60,8 +60,8 @@ pub fn labels(count: u32) -> Vec<u8> {
     (0..count).map(|i| (i * 7 % 10) as u8).collect()
 }
 
-/// MNIST of 53 + 11 images of 5 x 4 pixels in `dir`; names with a dot instead of the dash, gzip or
-/// not.
+/// Writes MNIST with 53 + 11 images of 5 x 4 pixels to `dir`. `dot` writes names with a dot instead of the dash, and
+/// `gzip` compresses the files.
 pub fn mnist(dir: &Path, dot: bool, gzip: bool) {
     fs::create_dir_all(dir).unwrap();
     for (prefix, count) in [("train", 53), ("t10k", 11)] {
@@ -82,7 +82,7 @@ pub fn gz(data: &[u8]) -> Vec<u8> {
     encoder.finish().unwrap()
 }
 
-/// `count` CIFAR records with `head` label bytes, the last of them below `classes`.
+/// Returns `count` CIFAR records with `head` label bytes. The last label byte is less than `classes`.
 pub fn cifar_batch(count: usize, head: usize, classes: usize, salt: usize) -> Vec<u8> {
     let mut out = Vec::new();
     for i in 0..count {
@@ -116,7 +116,7 @@ pub fn write_files(dir: &Path, files: &[(String, Vec<u8>)]) {
     }
 }
 
-/// A tar archive of the files, below `folder`.
+/// Returns a tar archive with the files in the folder `folder`.
 pub fn tar(folder: &str, files: &[(String, Vec<u8>)]) -> Vec<u8> {
     let mut builder = tar::Builder::new(Vec::new());
     for (name, data) in files {
@@ -130,7 +130,7 @@ pub fn tar(folder: &str, files: &[(String, Vec<u8>)]) -> Vec<u8> {
     builder.into_inner().unwrap()
 }
 
-/// All files of a folder.
+/// Returns the content of all files in a folder.
 pub fn contents(dir: &Path) -> BTreeMap<String, Vec<u8>> {
     fs::read_dir(dir)
         .unwrap()
@@ -142,7 +142,7 @@ pub fn contents(dir: &Path) -> BTreeMap<String, Vec<u8>> {
         .collect()
 }
 
-/// Names of a folder's entries.
+/// Returns the names of all entries in a folder.
 pub fn names(dir: &Path) -> Vec<String> {
     let mut names: Vec<String> =
         fs::read_dir(dir).unwrap().map(|e| e.unwrap().file_name().to_string_lossy().into_owned()).collect();

@@ -1,4 +1,4 @@
-//! Image files for the tests: JPEG, PNG, CMYK and hostile ones, and the development kit of ImageNet in miniature.
+//! Image files for tests: JPEG, PNG, CMYK and malicious files, and a tiny development kit of ImageNet.
 
 use std::collections::BTreeMap;
 use std::fs;
@@ -10,7 +10,7 @@ use flate2::write::ZlibEncoder;
 use image::{DynamicImage, ImageFormat, RgbImage};
 use loaders::{Dataset, Format, decode};
 
-/// A smooth picture, different for each `salt`.
+/// Returns a smooth picture that is different for each `salt`.
 pub fn picture(height: u32, width: u32, salt: u32) -> RgbImage {
     RgbImage::from_fn(width, height, |x, y| {
         let wave = |a: u32, b: u32| ((x * a + y * b + salt * 37) % 256) as u8;
@@ -37,7 +37,7 @@ pub fn encoded(image: DynamicImage, format: ImageFormat) -> Vec<u8> {
     out
 }
 
-/// A CMYK JPEG as Adobe's programs write it: inks inverted, all pixels one colour.
+/// Returns a CMYK JPEG as Adobe's programs write it, with inverted inks. All pixels have the same colour.
 pub fn cmyk_jpeg(height: usize, width: usize, stored: [u8; 4]) -> Vec<u8> {
     let pixels = stored.repeat(height * width);
     let mut encoder = turbojpeg::Compressor::new().unwrap();
@@ -49,7 +49,7 @@ pub fn cmyk_jpeg(height: usize, width: usize, stored: [u8; 4]) -> Vec<u8> {
     encoder.compress_to_vec(image).unwrap()
 }
 
-/// A small PNG file whose header claims this size.
+/// Returns a small PNG file with a header that claims this size.
 pub fn png_claiming(height: u32, width: u32) -> Vec<u8> {
     let mut file = png(2, 2, 0);
     file[16..20].copy_from_slice(&width.to_be_bytes());
@@ -70,7 +70,7 @@ pub fn write(path: &Path, bytes: &[u8]) {
     fs::write(path, bytes).unwrap();
 }
 
-/// `meta.mat` with these synsets: ILSVRC2012_ID, WNID, words, num_children.
+/// Returns a `meta.mat` with these synsets: ILSVRC2012_ID, WNID, words, num_children.
 pub fn meta_mat(synsets: &[(f64, &str, &str, f64)], compressed: bool) -> Vec<u8> {
     let fields = ["ILSVRC2012_ID", "WNID", "words", "num_children"];
     let mut body = element(5, &32u32.to_le_bytes());
@@ -83,7 +83,7 @@ pub fn meta_mat(synsets: &[(f64, &str, &str, f64)], compressed: bool) -> Vec<u8>
     let array = matrix(2, [synsets.len() as u32, 1], "synsets", &body);
     let mut file = format!("{:<124}", "MATLAB 5.0 MAT-file").into_bytes();
     file.extend([0x00, 0x01, b'I', b'M']);
-    // An array before the one looked for.
+    // Put another array before the one that the reader looks for.
     file.extend(matrix(6, [1, 1], "version", &element(9, &1f64.to_le_bytes())));
     if compressed {
         let mut packer = ZlibEncoder::new(Vec::new(), Compression::default());
@@ -122,7 +122,7 @@ fn matrix(class: u32, size: [u32; 2], name: &str, body: &[u8]) -> Vec<u8> {
 }
 
 fn number(value: f64) -> Vec<u8> {
-    // As MATLAB does: a double that is a small integer takes a byte or two.
+    // Like MATLAB, store a double with a small integer value in one or two bytes.
     matrix(6, [1, 1], "", &element(4, &(value as u16).to_le_bytes()))
 }
 
@@ -131,9 +131,9 @@ fn text(value: &str) -> Vec<u8> {
     matrix(4, [1, codes.len() as u32 / 2], "", &element(4, &codes))
 }
 
-// A small folder of image files, and the records that a folder becomes.
+// A small folder of image files, and the records of its conversion.
 
-/// 2 classes of 12 and 7 images, with all endings, some nested, beside other files.
+/// Writes 2 classes with 12 and 7 images. They have all extensions, some are in subfolders, and there are other files.
 pub fn small(src: &Path) {
     for i in 0..12 {
         let ending = ["jpg", "jpeg", "JPG", "JPEG"][i as usize % 4];
@@ -148,7 +148,7 @@ pub fn small(src: &Path) {
     write(&src.join(".git/a.jpg"), b"x");
 }
 
-/// Name -> (label, format, height, width, bytes) of a split.
+/// Returns the records of a split by name: label, format, height, width and bytes.
 pub fn records(out: &Path, split: &str) -> BTreeMap<String, (u32, Format, u32, u32, Vec<u8>)> {
     let split = Dataset::open(out).unwrap().split(split).unwrap();
     let record = |id| {
@@ -159,17 +159,17 @@ pub fn records(out: &Path, split: &str) -> BTreeMap<String, (u32, Format, u32, u
     (0..split.len()).map(record).collect()
 }
 
-// The pictures in the files of `tests/data` that other programs wrote, see `sources.py` there.
+// The pictures in those files of `tests/data` that other programs wrote. See `sources.py` there.
 
 pub const HEIGHT: usize = 24;
 pub const WIDTH: usize = 20;
 
-/// A file of `tests/data`.
+/// Returns the path of a file in `tests/data`.
 pub fn file(name: &str) -> PathBuf {
     Path::new(env!("CARGO_MANIFEST_DIR")).join("tests/data").join(name)
 }
 
-/// The pixels of picture `salt`, in RGB.
+/// Returns the RGB pixels of picture `salt`.
 pub fn pixels(salt: usize) -> Vec<u8> {
     let pixel = |i: usize| {
         let (y, x) = (i / WIDTH, i % WIDTH);
@@ -178,7 +178,7 @@ pub fn pixels(salt: usize) -> Vec<u8> {
     (0..HEIGHT * WIDTH).flat_map(pixel).collect()
 }
 
-/// An image as it comes out of a data set.
+/// An image read from a data set.
 #[derive(Debug, PartialEq, Eq, PartialOrd, Ord)]
 pub struct Image {
     pub name: String,
@@ -186,7 +186,7 @@ pub struct Image {
     pub pixels: Vec<u8>,
 }
 
-/// The images of a split, in order of their names.
+/// Returns the images of a split, sorted by name.
 pub fn images(out: &Path, split: &str) -> Vec<Image> {
     let split = Dataset::open(out).unwrap().split(split).unwrap();
     let (mut copy, mut pixels) = (Vec::new(), Vec::new());
