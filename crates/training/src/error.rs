@@ -109,9 +109,7 @@ pub enum Error {
         "parameter {name} holds NaN or infinity, no model is written; the last good one stands. Try a smaller schedule.base_lr or a \
          longer warm-up"
     )]
-    NotFiniteParameter {
-        name: String,
-    },
+    NotFiniteParameter { name: String },
     /// Gradients in f16 are not finite at any loss scale.
     #[error(
         "{steps} steps in a row had gradients with Inf or NaN and were left out, although the scale of the losses was halved each \
