@@ -230,7 +230,7 @@ mod tests {
         assert_eq!(stop.reason(), "the end of --time-limit is near");
         stop.note_checkpoint(Duration::from_secs(1));
         assert!(!stop.requested());
-        // 15 s are left, which is too short for six steps of 1 s in addition
+        // the rest of the margin needs 15 of the 20 s, so two more steps of 1 s fit but six do not
         stop.note_apart(6);
         assert!(stop.requested());
         stop.note_apart(2);
