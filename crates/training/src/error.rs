@@ -54,7 +54,6 @@ pub enum Error {
     /// A data set that training cannot use.
     #[error("data set {data}: {what}")]
     DataSet {
-        /// Directory of the data set.
         data: String,
         /// The problem and a remedy.
         what: String,
@@ -99,7 +98,6 @@ pub enum Error {
         step: u64,
         /// The ranks with the value that is not finite, as text.
         origin: String,
-        /// Learning rate of the step.
         lr: f64,
         /// Whether activations are f16.
         f16: bool,
@@ -119,7 +117,6 @@ pub enum Error {
     Underflow {
         /// Number of consecutive steps that were skipped.
         steps: u32,
-        /// The current loss scale.
         scale: f32,
     },
     /// Two ranks opened the same GPU.
@@ -130,7 +127,6 @@ pub enum Error {
     )]
     SharedGpu {
         ranks: [usize; 2],
-        /// Their node.
         host: String,
         /// Name and id.
         gpu: String,
@@ -153,7 +149,6 @@ pub enum Error {
     /// All ranks know this error and end together.
     #[error("{text}")]
     Agreed {
-        /// Exit code.
         code: u8,
         /// The failure, and the failed rank unless all ranks failed.
         text: String,
@@ -167,10 +162,7 @@ pub enum Error {
     },
     /// Another rank failed and reports the error.
     #[error("another rank failed")]
-    Elsewhere {
-        /// Exit code of the other rank.
-        code: u8,
-    },
+    Elsewhere { code: u8 },
     #[error(transparent)]
     Recipe(#[from] recipe::Error),
     #[error(transparent)]

@@ -31,7 +31,6 @@ pub struct StepRequest {
     pub model: String,
     /// Height and width of the images. `None` selects the network's default size.
     pub size: Option<usize>,
-    /// Images per step.
     pub batch: usize,
     pub device: DeviceChoice,
     /// Number format of the arithmetic.
@@ -68,13 +67,11 @@ pub struct StepResult {
     pub img_per_s_best: f64,
     /// Time of the median step.
     pub step_ms: f64,
-    /// Number of measured steps.
     pub steps: usize,
     /// Seconds from the start of the process to the end of the first step.
     pub first_step_s: f64,
     /// Anonymous and shared memory of the process, without mapped files.
     pub memory_mb: f64,
-    /// Kind of device.
     pub device: &'static str,
     /// Description of the device and its library.
     pub backend: String,
@@ -205,13 +202,11 @@ pub fn processor() -> String {
 
 /// The options of `trireme bench loader+step`.
 pub struct LoaderStepRequest {
-    /// Directory of the data set.
     pub dir: PathBuf,
     pub split: String,
     /// Transforms, written as in a recipe.
     pub transforms: Vec<String>,
     pub model: String,
-    /// Images per step.
     pub batch: usize,
     pub device: DeviceChoice,
     /// Number format of the arithmetic.
@@ -232,7 +227,6 @@ pub struct LoaderStepResult {
     pub threads: usize,
     /// Mean over the measured time.
     pub img_per_s: f64,
-    /// Number of measured steps.
     pub steps: usize,
     /// Mean time of a step.
     pub step_ms: f64,
@@ -242,7 +236,6 @@ pub struct LoaderStepResult {
     pub queue_depth: f64,
     /// How images reach the device.
     pub input: &'static str,
-    /// Kind of device.
     pub device: &'static str,
     /// Description of the device and its library.
     pub backend: String,

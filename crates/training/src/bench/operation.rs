@@ -13,7 +13,6 @@ use crate::error::Error;
 /// Number of random values to draw. Longer tensors repeat them.
 const DRAWN: usize = 1 << 16;
 
-/// A pass of an operation.
 #[derive(Clone, Copy, Debug, PartialEq, Eq)]
 pub enum Pass {
     /// Computes the output.

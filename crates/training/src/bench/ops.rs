@@ -30,11 +30,9 @@ const LEAST: usize = 4;
 
 /// The options of `trireme bench ops`.
 pub struct OpsRequest {
-    /// Names of networks.
     pub models: Vec<String>,
     /// Convolutions to measure in addition to those of the networks.
     pub convolutions: Vec<Convolution>,
-    /// Batch sizes.
     pub batches: Vec<usize>,
     /// Compute threads. `None` uses all cores.
     pub threads: Option<usize>,
@@ -71,7 +69,6 @@ pub struct Measured {
     pub layer: String,
     /// Description of the operation's sizes.
     pub op: String,
-    /// Number of images.
     pub batch: usize,
     /// Multiplications and additions of a pass, in 10^9.
     pub gflop: f64,
@@ -82,7 +79,6 @@ pub struct Measured {
 /// The device and threads of a measurement.
 #[derive(Clone, Debug)]
 pub struct On {
-    /// Description of the device.
     pub backend: String,
     pub threads: usize,
     /// Peak rate in 10^9 multiplications and additions per second, if the device can measure it.

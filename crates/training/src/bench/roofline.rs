@@ -36,7 +36,6 @@ pub struct Layer {
     pub operations: f64,
     /// Bytes read and written.
     pub bytes: f64,
-    /// Measured time.
     pub seconds: f64,
     /// Number of parallel regions.
     pub regions: f64,

@@ -57,7 +57,6 @@ pub struct Measured {
     pub buckets: usize,
     /// Memory in MB of the rank that uses most.
     pub memory_mb: f64,
-    /// Compute threads per rank.
     pub threads: usize,
     /// Name and version of the MPI library.
     pub library: String,
@@ -219,10 +218,8 @@ pub struct Link {
     pub latency: f64,
 }
 
-/// Times of a step.
 #[derive(Clone, Copy, Debug, PartialEq)]
 pub struct Time {
-    /// Time of the whole step.
     pub step_ms: f64,
     /// Part of the step spent in the sum of gradients.
     pub comm_ms: f64,
@@ -243,7 +240,6 @@ pub struct Forecast {
 pub struct HeldOut {
     /// Prediction for the link that the smaller numbers of ranks used.
     pub predicted: Forecast,
-    /// Measured time of a step.
     pub step_ms: f64,
 }
 

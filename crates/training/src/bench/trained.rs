@@ -19,7 +19,6 @@ const RATE: f64 = 1e-3;
 /// Settings of a benchmark that trains.
 #[derive(Clone, Copy, Debug)]
 pub struct Setting {
-    /// Images per step.
     pub batch: usize,
     /// Compute threads. `None` uses the device's default for all cores.
     pub threads: Option<usize>,
@@ -146,7 +145,6 @@ pub struct Synthetic<B: Backend> {
     made_up: MadeUp,
 }
 
-/// The synthetic batch.
 struct MadeUp {
     /// Empty if the device stores the images.
     images: Vec<f32>,

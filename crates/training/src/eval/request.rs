@@ -38,13 +38,11 @@ pub struct EvalRequest {
     pub map_classes: bool,
     /// Views of each image.
     pub test_time: TestTime,
-    /// Directory of the data set.
     pub data: PathBuf,
     /// True if `data` comes from the model's recipe. A note tells the user.
     pub recorded: bool,
     /// Name of the split. `None` selects the test split, or the validation split if there is no test split.
     pub split: Option<String>,
-    /// Images per batch.
     pub batch: usize,
     pub device: DeviceChoice,
     /// Whether ranks may share a GPU.
@@ -118,7 +116,6 @@ pub struct ImportRequest {
     pub file: PathBuf,
     /// A recipe that provides `model`, `augment.eval`, `init.match` and `init.exclude` if they are not given.
     pub recipe: Option<PathBuf>,
-    /// Name of the network.
     pub model: Option<String>,
     /// File with the class names, one per line.
     pub classes: Option<PathBuf>,

@@ -27,7 +27,6 @@ use crate::train::save::output::Sides;
 pub struct Scored {
     pub score: Score,
     pub split: String,
-    /// Name of the network.
     pub network: String,
     /// Number of epochs that the model was trained.
     pub epoch: u32,

@@ -227,19 +227,10 @@ pub enum Scored {
 #[derive(Clone, Copy, Debug, PartialEq)]
 pub enum Ending {
     /// A score has reached its target.
-    Target {
-        /// The score.
-        name: ScoreName,
-        /// Its value.
-        score: f64,
-        /// The value to reach.
-        target: f64,
-    },
+    Target { name: ScoreName, score: f64, target: f64 },
     /// A score has not improved for a number of evaluations.
     Patience {
-        /// The score.
         name: ScoreName,
-        /// Its best value.
         best: f64,
         /// Number of evaluations since the best.
         since: u32,

@@ -33,7 +33,6 @@ pub(super) struct Collector {
 /// Values that rank the images for each class: one row of log-probabilities or scores per image.
 #[derive(Default)]
 pub(super) struct Ranks {
-    /// The labels of each image.
     sets: LabelSets,
     values: Vec<f64>,
 }
@@ -142,7 +141,6 @@ pub(super) struct Part {
     pub top1: u64,
     /// Images for which a label is among the five highest scores.
     pub top5: u64,
-    /// Number of images.
     pub count: u64,
 }
 

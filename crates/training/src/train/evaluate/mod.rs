@@ -24,7 +24,6 @@ use crate::train::observe::watch::Activity;
 pub use collector::{Detail, ranks_fit};
 pub use views::TestTime;
 
-/// The score of a split.
 #[derive(Clone, Copy, Debug, PartialEq)]
 pub struct Score {
     /// Fraction of images with a correct best class. For a multi-label image any of its labels is correct.
@@ -34,7 +33,6 @@ pub struct Score {
     /// Mean loss without label smoothing: cross-entropy, or for multi-label images binary cross-entropy as a mean over
     /// the classes.
     pub loss: f64,
-    /// Number of images.
     pub count: u64,
     /// Further scores of a multi-label model.
     pub several: Option<LabelScores>,
@@ -139,7 +137,6 @@ pub struct Evaluation {
     pub views: Vec<Pipeline>,
     /// Images per logical batch. Independent of the number of ranks, because the score must be, too.
     pub batch: usize,
-    /// Options of the loader.
     pub options: Options,
     /// Set if classes were matched by name or only some images are scored.
     pub selection: Option<Selection>,
@@ -155,7 +152,6 @@ impl Evaluation {
         Self { selection: Some(Selection { labels, images: Some(images) }), ..self }
     }
 
-    /// Number of images to score.
     pub fn images(&self) -> u64 {
         let chosen = self.selection.as_ref().and_then(|selection| selection.images.as_ref());
         chosen.map_or(self.split.len(), |images| images.len() as u64)

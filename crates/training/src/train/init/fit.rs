@@ -46,7 +46,6 @@ pub struct Row {
 /// The results for all tensors. Those of the network come first, in its order.
 #[derive(Clone, Debug, PartialEq)]
 pub struct Fit {
-    /// One row per tensor.
     pub rows: Vec<Row>,
     /// Names of the layers that compute scores: the last layer, then auxiliary classifiers.
     pub classifiers: Vec<String>,

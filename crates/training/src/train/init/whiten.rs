@@ -24,7 +24,6 @@ const IMAGES: u64 = 5000;
 const WORK: u64 = 4_000_000_000;
 /// Maximum number of values in a patch.
 const PATCH: usize = 64;
-/// Images per batch.
 const BATCH: usize = 100;
 
 /// Returns an error if `layer` cannot be whitened.

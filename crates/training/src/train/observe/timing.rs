@@ -20,7 +20,6 @@ pub struct RankTiming {
     pub data: f64,
     /// Waiting for other ranks.
     pub comm: f64,
-    /// The whole step.
     pub step: f64,
 }
 
@@ -88,7 +87,6 @@ pub struct StepRecord {
     pub epoch: u32,
     /// Number of steps so far, including this one.
     pub step: u64,
-    /// Learning rate of the step.
     pub lr: f64,
     /// Length of the step on this rank.
     pub seconds: f64,
@@ -100,7 +98,6 @@ pub struct StepRecord {
     pub grad_norm: Option<f64>,
     /// Loss scale, if the device uses one.
     pub scale: Option<LossScale>,
-    /// Times of each rank.
     pub timings: Vec<RankTiming>,
 }
 
@@ -138,9 +135,7 @@ pub struct EpochLoading {
     pub stats: LoaderStats,
     /// Skipped records on all ranks.
     pub skipped: u64,
-    /// Length of the epoch.
     pub time: Duration,
-    /// Loader threads per rank.
     pub threads: usize,
     /// Number of steps that this process made in the epoch.
     pub steps: u64,

@@ -29,7 +29,6 @@ pub const LOADER_NICE: i32 = 19;
 /// The rank that plans.
 #[derive(Clone, Copy, Debug)]
 pub struct Place {
-    /// This rank.
     pub rank: usize,
     pub ranks: usize,
     /// Loader threads of this rank.

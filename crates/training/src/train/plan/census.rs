@@ -31,7 +31,6 @@ impl Census {
         Ok(Self::of(split.labels(skip, THREADS)?, split.classes()))
     }
 
-    /// Counts the labels.
     pub fn of(labels: Vec<Option<u32>>, classes: usize) -> Self {
         let mut counts = vec![0; classes];
         labels.iter().flatten().for_each(|label| counts[*label as usize] += 1);

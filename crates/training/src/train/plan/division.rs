@@ -7,7 +7,6 @@ use loaders::order::{rank_workers, worker_positions};
 pub struct Division {
     /// Images in the training split.
     pub images: u64,
-    /// Images per step.
     pub batch: usize,
     /// Number of workers, the logical parts of each step.
     pub workers: usize,

@@ -53,7 +53,6 @@ pub struct Run<B: Backend> {
 
 /// Memory of the loaders.
 pub struct Footprints {
-    /// Memory for training.
     pub training: Footprint,
     /// Memory for evaluations. If two splits are scored, this is the larger amount.
     pub scoring: Option<Footprint>,

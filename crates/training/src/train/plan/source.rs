@@ -27,7 +27,6 @@ pub struct Source {
     /// The network that the file describes. Set by [`Source::define`].
     pub defined: Option<Defined>,
     pub manifest: Manifest,
-    /// The training split.
     pub train: Arc<Split>,
     /// Labels of the training split. Set by [`Source::count`].
     pub census: Option<Census>,

@@ -10,7 +10,6 @@ use comm::{Comm, World};
 
 use crate::error;
 
-/// Name of the operation.
 const GRADIENTS: &str = "sum of gradients";
 
 /// The parameters of a sum in one step.
@@ -106,7 +105,6 @@ pub enum Pending<B: Backend> {
     Held(Work<B>),
 }
 
-/// A finished sum.
 pub struct Summed<B: Backend> {
     /// The buffers. The last one has the sum.
     pub gradients: Vec<B::Buf>,

@@ -20,7 +20,6 @@ use crate::train::reduce::transport::TransportPlan;
 /// Added to the step in the key of random draws for a step's second gradient.
 const AGAIN: u64 = 1 << 31;
 
-/// Name of the operation.
 const METRICS: &str = "sum of losses and statistics";
 
 /// Sums gradients and metrics in every step.
@@ -29,9 +28,7 @@ pub struct GradientSum<B: Backend> {
     ranks: usize,
     /// This rank's workers.
     mine: Range<usize>,
-    /// Number of workers V.
     workers: usize,
-    /// Name of the codec.
     codec: &'static str,
     integer: bool,
     /// True if the codec uses error feedback.

@@ -124,9 +124,7 @@ impl ExactEpochs {
 pub struct Alternating<B: Backend> {
     /// Sum by the codec that rounds.
     pub coded: Box<dyn BucketSum<B>>,
-    /// Sum by `exact`.
     pub exact: Box<dyn BucketSum<B>>,
-    /// Epochs that use `exact`.
     pub epochs: ExactEpochs,
 }
 
@@ -166,7 +164,6 @@ impl<B: Backend> BucketSum<B> for Alternating<B> {
 // The protocol of every codec, on the host and on devices. Each rank computes scales, and the ranks take their maximum.
 // Then each rank encodes its gradients, the ranks sum the codes, and each rank decodes the sum.
 
-/// Bits of f32 infinity.
 const INFINITY: u32 = 0x7f80_0000;
 
 /// The phases of a codec in a step, for the gradients of one bucket.
@@ -216,7 +213,6 @@ pub fn count<'a>(
 /// The protocol for one bucket.
 pub struct Protocol {
     bucket: Bucket,
-    /// Name of the codec.
     codec: &'static str,
     scales: Vec<u32>,
     /// Function that counts the codec's zeros.

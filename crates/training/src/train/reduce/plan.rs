@@ -17,7 +17,6 @@ use crate::train::reduce::host::{Alternating, ExactEpochs, HostSum};
 /// The planned sums on one rank.
 pub struct ReducePlan<B: Backend> {
     pub entry: &'static Entry,
-    /// Settings of the codec.
     pub settings: Settings,
     /// Seed of the run. It is part of the key of the codec's random draws.
     pub seed: u64,

@@ -104,13 +104,11 @@ pub struct Choice<B: Backend> {
 pub struct TransportRequest<'a> {
     /// Value of `reduce.path`.
     pub path: TransportSetting,
-    /// Name of the codec.
     pub codec: &'a str,
     /// Whether gradients are summed over ranks.
     pub allreduce: bool,
     /// Whether ranks share a GPU.
     pub shared: bool,
-    /// Output directory.
     pub out: &'a Path,
     /// Number of elements of each bucket.
     pub buckets: &'a [usize],
@@ -256,7 +254,6 @@ pub struct Found<B: Backend> {
 /// The ranks, the device and the buckets of a trial.
 pub struct Trial<'a, B: Backend> {
     pub session: &'a Session,
-    /// This rank's device.
     pub backend: &'a B,
     /// Number of elements of each bucket.
     pub buckets: &'a [usize],

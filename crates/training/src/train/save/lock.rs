@@ -203,7 +203,6 @@ pub struct Holder {
     pub host: String,
     /// The kernel's boot id of the host. It changes with every boot.
     pub boot: String,
-    /// Process id.
     pub process: u32,
     /// Start time of the process in kernel ticks after boot. Distinguishes processes with the same id.
     pub ticks: u64,
@@ -213,7 +212,6 @@ pub struct Holder {
     pub job: Option<Job>,
 }
 
-/// A job of Slurm.
 #[derive(Clone, Debug, Default, PartialEq, Eq, Serialize, Deserialize)]
 pub struct Job {
     pub id: String,

@@ -119,9 +119,7 @@ pub fn head<B: Backend>(run: &Run<B>) -> Result<ModelFile, Error> {
 pub struct Sides<'a> {
     /// Class names of the model in the order of labels.
     pub model: &'a [String],
-    /// The model's file.
     pub file: &'a Path,
-    /// Directory of the data set.
     pub data: &'a Path,
 }
 

@@ -120,7 +120,6 @@ pub struct Job<B: Backend> {
     pub progress: Progress,
     /// Residuals of each rank's workers as flat bytes, one worker after the other. Empty without error feedback.
     pub residuals: Vec<Vec<u8>>,
-    /// Path of the file.
     pub path: PathBuf,
     /// How long training waited for the copy.
     pub waited: Duration,
@@ -135,7 +134,6 @@ pub struct Written<B: Backend> {
     pub waited: Duration,
     /// Bytes of the file.
     pub result: Result<u64, Error>,
-    /// Duration of the write.
     pub took: Duration,
 }
 
@@ -189,7 +187,6 @@ impl<B: Backend> Writer<B> {
         self.idle = Some(snapshot);
     }
 
-    /// Hands a job to the thread.
     pub fn write(&mut self, job: Job<B>) -> Result<(), Error> {
         self.thread.give(job).map_err(|_| gone())
     }

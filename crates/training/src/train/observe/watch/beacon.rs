@@ -105,13 +105,10 @@ pub const SLOWER: u32 = 10;
 pub struct News {
     /// Number of the message.
     pub beat: u64,
-    /// Host name of the node.
     pub host: String,
-    /// Process id.
     pub pid: u32,
     /// Number of the last MPI operation that the rank started. Equal on all ranks that are equally far.
     pub operation: u64,
-    /// Name of this operation.
     pub name: String,
     /// True while the operation runs.
     pub inside: bool,
