@@ -25,7 +25,7 @@ pub struct Sums {
     pub ms_best: f64,
     /// Milliseconds if all buckets are queued on the MPI thread. Nothing else is computed meanwhile.
     pub queued_ms: f64,
-    /// Milliseconds of one plain MPI_Allreduce of the whole buffer as f32.
+    /// Milliseconds for one plain MPI_Allreduce over the whole f32 buffer.
     pub plain_ms: f64,
     pub plain_ms_best: f64,
     /// Milliseconds of encoding, MPI and decoding, without overlap.
@@ -36,7 +36,7 @@ pub struct Sums {
     pub library: String,
 }
 
-/// Approximate number of bytes to sum per size. It determines the number of repeats.
+/// Approximate traffic per size in bytes. It determines how many times a sum is repeated.
 const TRAFFIC: usize = 1 << 29;
 
 /// Sums gradients of the given sizes in bytes over all ranks, in buckets of at most `bucket` bytes. The result is empty

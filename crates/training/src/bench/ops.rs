@@ -31,7 +31,7 @@ const LEAST: usize = 4;
 /// The options of `trireme bench ops`.
 pub struct OpsRequest {
     pub models: Vec<String>,
-    /// Convolutions to measure in addition to those of the networks.
+    /// Convolutions to measure in addition to the networks.
     pub convolutions: Vec<Convolution>,
     pub batches: Vec<usize>,
     /// Compute threads. `None` uses all cores.
@@ -143,7 +143,7 @@ fn read(path: &Path) -> Result<String, Error> {
     }
 }
 
-/// Returns the number of channels per block in the output of a convolution.
+/// Returns how many channels a block has in the output of a convolution.
 fn block<B: Backend>(backend: &B) -> Result<usize, BackendError> {
     let case = Case { op: Op::Conv(Conv::new(16, 1)), input: Shape::image(1, 1, 1), image: true };
     Ok(backend.plan(&case.request(&[TensorDesc::plain(1, case.input)]))?.output().block)

@@ -1,11 +1,11 @@
 //! Compares each layer with the peak rates of the cores and their memory, and forecasts the time of a step on more
 //! cores.
 //!
-//! Operations: 2 per multiply-add of the definition. Forward counts once and backward twice, except that backward of
-//! the first layer counts once because its input needs no gradient. Bytes: each tensor that a pass must read or write
-//! counts once. Forward has x, weights and y. Backward has x, weights, dy, dx and dw. Caches may save some of this
-//! traffic, so a layer can reach more than 1.0 of its roof. A layer that reads a tensor twice has more traffic than
-//! counted.
+//! Operations: 2 per multiply-add in the layer's definition. Forward counts once and backward twice, except that
+//! backward of the first layer counts once because its input needs no gradient. Bytes: each tensor that a pass must
+//! read or write counts once. Forward has x, weights and y. Backward has x, weights, dy, dx and dw. Caches may save
+//! some of this traffic, so a layer can reach more than 1.0 of its roof. A layer that reads a tensor twice has more
+//! traffic than counted.
 
 use std::fmt::Write;
 use std::time::Duration;
@@ -47,13 +47,13 @@ pub struct Roofline {
     pub machine: Machine,
     /// In forward order.
     pub layers: Vec<Layer>,
-    /// Seconds of the step outside the layers: copy of the batch, loss, sums of gradients, optimizer.
+    /// Seconds of the step outside the layers, such as batch copy, loss, gradient sums and optimizer.
     pub rest: f64,
     /// Parallel regions outside the layers.
     pub rest_regions: f64,
 }
 
-/// Forecast of a step on another number of cores of one socket. Times are in seconds.
+/// A step predicted for another number of cores on one socket. Times are in seconds.
 #[derive(Clone, Copy, Debug, PartialEq)]
 pub struct Forecast {
     /// Number of cores, with one compute thread each.
@@ -83,7 +83,7 @@ impl Machine {
         Ok(Self { threads, peak, bandwidth_one, bandwidth, barrier: cores.barrier() })
     }
 
-    /// Returns the shortest possible time of a layer on this number of cores with this bandwidth.
+    /// Returns the shortest possible time for a layer on `cores` cores with this bandwidth.
     fn roof(&self, layer: &Layer, cores: usize, bandwidth: f64) -> f64 {
         self.compute(layer, cores).max(layer.bytes / bandwidth)
     }

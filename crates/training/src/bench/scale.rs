@@ -26,14 +26,14 @@ pub struct Scale {
     pub seconds: f64,
 }
 
-/// Times of a step on one number of ranks.
+/// A step measured on a given number of ranks.
 #[derive(Clone, Copy, Debug)]
 pub struct Point {
     pub ranks: usize,
     /// Median step time of the slowest rank, in milliseconds.
     pub step_ms: f64,
-    /// Milliseconds of a step in the sum of gradients, including the wait for other ranks. This is the largest of the
-    /// ranks' medians.
+    /// Milliseconds per step for the gradient sum, including the wait for other ranks. The maximum over the ranks'
+    /// medians.
     pub comm_ms: f64,
     /// Latency and bandwidth of the sum, fitted to sizes from 4 KB to 4 MB. `None` on one rank.
     pub link: Option<Fit>,
@@ -124,7 +124,7 @@ fn counts(ranks: usize) -> Vec<usize> {
     counts
 }
 
-/// Returns the median milliseconds of a step and of its sum. Measures for `seconds` if given, otherwise for `steps`
+/// Returns the median milliseconds for a step and for its sum. Measures for `seconds` if given, otherwise for `steps`
 /// steps. The number of steps must be equal on all ranks.
 fn time_steps<B: Backend>(
     comm: &Comm,
@@ -221,11 +221,11 @@ pub struct Link {
 #[derive(Clone, Copy, Debug, PartialEq)]
 pub struct Time {
     pub step_ms: f64,
-    /// Part of the step spent in the sum of gradients.
+    /// Time for the gradient sum.
     pub comm_ms: f64,
 }
 
-/// Forecast of a step on one number of ranks.
+/// A step predicted for a given number of ranks.
 #[derive(Clone, Copy, Debug, PartialEq)]
 pub struct Forecast {
     pub ranks: usize,
@@ -298,8 +298,7 @@ fn of_points(points: &[Point], measured: &Measured, ranks: usize, link: Link) ->
     Forecast { ranks, best: time(alone, ring), worst: time(compute, ring / USED + waits) }
 }
 
-/// Returns the milliseconds that ranks waited for each other: the time in the sum of gradients minus the time of the
-/// sum itself.
+/// Returns how many milliseconds ranks waited for each other, beyond the gradient sum itself.
 fn waited(measured: &Measured, point: &Point) -> f64 {
     let Some(fit) = point.link else { return 0.0 };
     let sum = measured.buckets as f64 * fit.latency + measured.bytes as f64 / fit.rate;

@@ -1,4 +1,4 @@
-//! Compares the classes of a data set with those of a model, and matches them by name on request.
+//! Compares a data set's classes with a model's classes, and matches them by name on request.
 
 use std::collections::BTreeMap;
 use std::sync::Arc;
@@ -47,7 +47,7 @@ pub fn matched(sides: &Sides<'_>, split: &Split, by_name: bool) -> Result<Option
     Ok(Some(Matched { selection: Selection { labels, images }, note }))
 }
 
-/// Returns, for each class of the data set, the label of the model's class with the same name.
+/// Returns, for each class in the data set, the label of the model's class with the same name.
 fn by_names(sides: &Sides<'_>, data: &[String]) -> Result<Vec<Option<u32>>, Error> {
     let model = index(sides.model);
     for (name, labels) in index(data) {

@@ -21,7 +21,7 @@ pub const TABLE: Content =
 
 /// Maximum number of classes in the text. JSON has all classes.
 const CLASSES: usize = 50;
-/// Maximum number of confused pairs of classes in the text.
+/// Maximum number of confused class pairs in the text.
 const PAIRS: usize = 10;
 
 /// Formats all statistics of the predictions. Returns an empty text if there are no predictions.
@@ -69,8 +69,8 @@ fn name(classes: &[String], class: u32) -> String {
     classes.get(class as usize).map_or_else(|| class.to_string(), |name| shown(name).to_string())
 }
 
-/// Formats a table with one row per class. If there are too many classes, it has those with the lowest F1. With
-/// `several` set it also has the average precision.
+/// Formats a table with one row per class. A large set is cut to the classes with the lowest F1. With `several` set it
+/// also has the average precision.
 fn class_table(classes: &[String], scores: &[ClassScore], several: bool) -> String {
     let mut order: Vec<usize> = (0..scores.len()).collect();
     let mut text = String::new();

@@ -1,5 +1,5 @@
-//! `trireme eval --follow`: scores each checkpoint and model of a run as it appears, in a job of its own, until the
-//! final model is scored.
+//! `trireme eval --follow`: scores each checkpoint and model of a run as it appears, until the final model is scored.
+//! It runs as a separate job.
 //!
 //! The scores are appended to RUN/metrics-eval.jsonl. They cannot be in the trainer's metrics.jsonl, because a resumed
 //! trainer truncates it. Each score is one line, written by one call, so several followers of different splits may use

@@ -1,5 +1,5 @@
-//! Converts weights of another program to a model file. The rules that assign tensors to parameters are those of
-//! `[init]`, as for a run that starts from such a file.
+//! Converts weights of another program to a model file. Tensors are assigned to parameters by the rules of `[init]`, as
+//! for a run that starts from such a file.
 
 use std::collections::BTreeMap;
 use std::path::{Path, PathBuf};
@@ -115,8 +115,8 @@ fn numbered(classes: usize, notes: &mut Vec<String>) -> Vec<String> {
     (0..classes).map(|class| class.to_string()).collect()
 }
 
-/// Builds the pipeline from an image file to the network's input, from the given transforms or those of the file. The network expects
-/// images of shape `meant`.
+/// Builds the pipeline from an image file to the network's input, from the given transforms or the transforms in the
+/// file. The network expects images of shape `meant`.
 fn pipeline(model: &str, meant: Shape, transforms: Vec<String>, weights: &Weights) -> Result<Pipeline, Error> {
     let told = weights.model.as_ref().map(|told| told.preprocess.clone());
     let ops = if transforms.is_empty() { told.unwrap_or_default() } else { transforms };

@@ -103,7 +103,7 @@ pub fn pipeline(model: &ModelFile) -> Result<Pipeline, Error> {
     Ok(pipeline)
 }
 
-/// Builds the pipelines of all views of an image. Empty if test-time augmentation is off.
+/// Builds a pipeline for each view of an image. Empty if test-time augmentation is off.
 pub fn views(model: &ModelFile, plain: &Pipeline, test_time: TestTime) -> Result<Vec<Pipeline>, Error> {
     if !test_time.is_on() {
         return Ok(Vec::new());

@@ -48,7 +48,7 @@ pub trait Predict {
     /// Returns true for a multi-label model.
     fn multi_label(&self) -> bool;
 
-    /// Returns the input of the last layer for the previous picture. If it is not a vector, this is the mean of each
+    /// Returns the last layer's input for the previous picture. If it is not a vector, returns the mean of each
     /// channel.
     fn features(&self) -> Result<Vec<f32>, Error>;
 
@@ -60,7 +60,7 @@ pub trait Predict {
 pub struct Predictor<B: Backend> {
     model: ModelFile,
     graph: Graph<B>,
-    /// Pipelines of all views of a picture, the plain one first.
+    /// One pipeline per view, starting with the plain view.
     views: Vec<Pipeline>,
     limits: Limits,
     notes: Vec<String>,
@@ -158,7 +158,7 @@ const MAGIC: &[u8] = b"\x93NUMPY";
 /// The kind of file that a table of features may overwrite.
 pub const NPY: Content = Content { name: "an array of NumPy", begins: |head| head.starts_with(MAGIC) };
 
-/// Length of the header in bytes, including padding. The format requires a multiple of 64.
+/// Header length in bytes, including padding. The format requires a multiple of 64.
 const HEAD: usize = 128;
 
 /// A NumPy array that is written row by row. It gets its name when it is complete.

@@ -33,7 +33,7 @@ pub fn share(session: &Session, source: &mut Source) -> Result<(), Error> {
     session.agree(adopted)
 }
 
-/// Fills the parameters of all ranks with the weights of the network's file, if the run starts from them. Collective.
+/// Copies the weights in the network's file to the parameters on all ranks, if the run starts from them. Collective.
 pub fn begin<B: Backend>(session: &Session, run: &mut Run<B>) -> Result<(), Error> {
     let start = run.source.defined.as_mut().map(|defined| std::mem::take(&mut defined.start)).unwrap_or_default();
     let starts = session.is_root() && !start.is_empty() && run.recipe.model_weights();
@@ -48,7 +48,6 @@ pub fn begin<B: Backend>(session: &Session, run: &mut Run<B>) -> Result<(), Erro
     snapshot::share(session, run)
 }
 
-/// Fills the parameters of this rank.
 fn fill<B: Backend>(run: &mut Run<B>, start: &[Tensor]) -> Result<(), Error> {
     let values: BTreeMap<&str, &[f32]> =
         start.iter().map(|(name, _, values)| (name.as_str(), values.as_slice())).collect();

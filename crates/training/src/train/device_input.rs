@@ -13,7 +13,7 @@ use loaders::{Batch, EvalOrder, Images, LabelSets, Loader, Options, Order, Pipel
 
 use crate::error::Error;
 
-/// Maximum number of bytes of a split that is kept on a device.
+/// Splits with more bytes are not stored on the device.
 const MOST: usize = 8 << 30;
 
 /// Number of pictures per batch while the split is copied to the device.
@@ -117,7 +117,7 @@ impl DeviceInput {
     }
 }
 
-/// All pictures of a split in the order of their ids, with their labels.
+/// The pictures and labels of a split, ordered by id.
 #[derive(Default)]
 struct Pictures {
     pixels: Vec<u8>,
@@ -146,7 +146,7 @@ fn read(split: &Arc<Split>, pipeline: &Pipeline, options: &Options) -> Result<Pi
     Ok(all)
 }
 
-/// Returns an empty manifest. A pipeline with only decoding words needs none of its content.
+/// Returns an empty manifest. A pipeline with only decoding words does not need its content.
 fn bare() -> loaders::Manifest {
     loaders::Manifest {
         version: 1,

@@ -92,7 +92,7 @@ struct Training<'a, B: Backend> {
     touched: Instant,
     /// The last step in the log.
     reported: u64,
-    /// Scores of the split that is evaluated at the end of the run. `None` before that.
+    /// Scores for the split that is evaluated at the end. `None` before that.
     score_at_end: Option<Sums>,
     /// The reason why the run ends early, if it does.
     ended: Option<Ending>,

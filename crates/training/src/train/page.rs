@@ -54,7 +54,7 @@ impl PageData {
         if self.wanted { Detail::Outcomes } else { Detail::Score }
     }
 
-    /// Stores the predictions of the evaluation at the end of an epoch.
+    /// Stores the predictions after an epoch.
     pub fn evaluated<B: Backend>(
         &mut self,
         run: &Run<B>,
@@ -68,7 +68,7 @@ impl PageData {
         self.take(run, at, file, report)
     }
 
-    /// Stores the scores of each class of a multi-label evaluation.
+    /// Stores the class scores from a multi-label evaluation.
     pub fn scored_classes<B: Backend>(
         &mut self,
         run: &Run<B>,

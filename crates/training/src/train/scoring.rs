@@ -1,5 +1,4 @@
-//! The evaluation at the end of an epoch: when it is due, of the weights and of their averages, and the decisions that
-//! follow from its scores.
+//! The evaluation at the end of an epoch: when it is due, which weights it scores, and which decisions follow.
 
 use backend::Backend;
 use engine::optim::schedule::{PlateauState, ScheduleKind};

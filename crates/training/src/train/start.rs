@@ -422,7 +422,7 @@ pub(super) fn check_resumed(request: &TrainRequest) -> Result<(), Error> {
     Err(Error::Usage(format!("--resume {}: {what}; {CURE}", path.display())))
 }
 
-/// Returns the end of a message with the newest checkpoint of a run. Empty if there is none.
+/// Names the newest checkpoint of a run, as the last part of a message. Empty if the run has no checkpoint.
 fn newest(run: &Path) -> String {
     let of = |folder: &Path| output::list(folder).ok()?.into_iter().next().map(|(_, path)| path);
     let found = of(&run.join("checkpoints")).or_else(|| of(run));
@@ -446,7 +446,7 @@ pub fn restored<B: Backend>(
     Ok((Progress { best, ..resume.restore(session, run)? }, note))
 }
 
-/// Replaces random weights by those of the network's file, then by those of `[init]`. Collective.
+/// Replaces random weights by weights from the network's file, then by weights from `[init]`. Collective.
 pub fn weights<B: Backend>(session: &Session, run: &mut Run<B>, begin: Option<Begin>) -> Result<(), Error> {
     define::begin(session, run)?;
     begin.map_or(Ok(()), |begin| begin.apply(session, run))?;

@@ -61,9 +61,9 @@ pub struct Stepper<'a, B: Backend> {
 /// Passes and steps that were enqueued but not read, if the host works [`ahead`](super::ahead) of the device.
 #[derive(Default)]
 pub struct Unread {
-    /// In the order in which they were enqueued.
+    /// In enqueue order.
     pub passes: VecDeque<OpenPass>,
-    /// In the order in which they were enqueued.
+    /// In enqueue order.
     pub steps: VecDeque<OpenStep>,
     /// Time when the sums of the last step were read.
     pub read: Option<Instant>,
@@ -157,9 +157,8 @@ impl<'a, B: Backend> Stepper<'a, B> {
         })
     }
 
-    /// Runs the step after `at` and advances `at`. Returns the records of all steps with metrics that are summed over
-    /// all ranks now. This is one record, or any number if ranks do not synchronise in each step. `requests` are those
-    /// of this rank.
+    /// Runs the step after `at` and advances `at`. Returns the record of each step whose metrics are summed over all
+    /// ranks by now. This is a single record unless ranks step independently. `requests` are this rank's requests.
     pub fn step(
         &mut self,
         run: &mut Run<B>,
@@ -210,7 +209,8 @@ impl<'a, B: Backend> Stepper<'a, B> {
         Ok(())
     }
 
-    /// For sharpness-aware minimisation, replaces the gradients by those of the same images at the moved parameters.
+    /// For sharpness-aware minimisation, replaces the gradients by gradients of the same images at the moved
+    /// parameters.
     fn step_up(&mut self, run: &mut Run<B>, at: &Progress) -> Result<(), Error> {
         let Some(mut sam) = self.sam.take() else { return Ok(()) };
         sam.climb(run)?;
@@ -287,7 +287,7 @@ impl<'a, B: Backend> Stepper<'a, B> {
         // A loss that is not finite ends the run in `records`, on all ranks together. A rank without samples in a short
         // batch has no gradient.
         if (together && !step.metrics.loss().is_finite()) || (!together && step.record.loss.count == 0) {
-            // the step counts anyway, because the slots are averaged with those of other ranks
+            // the step counts anyway, because the slots will be averaged with other ranks' slots
             run.optimizer.set_steps(step.record.step);
             return Ok(());
         }
@@ -308,7 +308,7 @@ impl<'a, B: Backend> Stepper<'a, B> {
         Ok(())
     }
 
-    /// Returns the records of all pending steps, and synchronises the models of the ranks.
+    /// Returns the records of all pending steps, and synchronises the ranks' models.
     fn synchronise(&mut self, run: &mut Run<B>, at: &mut Progress) -> Result<Vec<StepRecord>, Error> {
         let begin = Instant::now();
         let records = self.records(run, at)?;
@@ -402,7 +402,7 @@ impl<'a, B: Backend> Stepper<'a, B> {
         &mut self.reduction
     }
 
-    /// Returns the costs of the gradient sums, after the last of the measured steps.
+    /// Returns what the gradient sums cost, once all measured steps are done.
     pub fn take_costs(&mut self) -> Option<report::Exchange> {
         self.reduction.take_report()
     }
@@ -417,7 +417,7 @@ impl<'a, B: Backend> Stepper<'a, B> {
         std::mem::take(&mut self.timing).slowest()
     }
 
-    /// Notices of skipped records and steps, and of the device, since the last call.
+    /// Returns notices since the last call: skipped records, skipped steps, notes from the device.
     pub fn take_notices(&mut self, run: &Run<B>) -> Vec<String> {
         self.notices.device(run.graph.take_notes(), &self.session.world);
         self.notices.take()

@@ -20,21 +20,21 @@ pub trait Strategy<B: Backend> {
     /// workers.
     fn sums_gradients(&self) -> bool;
 
-    /// Returns true if the ranks synchronise in the step after `done` others.
+    /// Returns true if the ranks synchronise in the step after `done` earlier ones.
     fn synchronises(&self, done: u64) -> bool;
 
-    /// Returns the maximum number of steps between two communications of the ranks, not counting the current step. 0
-    /// means that they communicate in every step.
+    /// Returns how many steps can pass until the ranks communicate again, not counting the current step. 0 means that
+    /// they communicate in every step.
     fn steps_apart(&self) -> u64 {
         0
     }
 
-    /// Called before the update of a step that synchronises.
+    /// Called before the update in a step that synchronises.
     fn before_update(&mut self, _weights: &Arena<B>, _ranks: &mut dyn RankSum) -> Result<(), Error> {
         Ok(())
     }
 
-    /// Called after the update of a step that synchronises. `slots` are those of the optimizer.
+    /// Called after the update in a step that synchronises. `slots` are the optimizer's slots.
     fn after_update(
         &mut self,
         _weights: &mut Arena<B>,
@@ -117,9 +117,9 @@ pub fn mean<B: Backend>(arena: &mut Arena<B>, ranks: &mut dyn RankSum) -> Result
     })
 }
 
-/// Replaces running means m and variances v by those of the data of all ranks. Each rank has the same weight. `places`
-/// has pairs of an offset and a number of channels for each. The new mean is the mean of m, and the new variance is the
-/// mean of (v + m^2) - (mean of m)^2. It is computed with offsets from the mean of m to avoid cancellation.
+/// Pools running means m and variances v over all ranks, with equal weight per rank. `places` has an offset and a
+/// number of channels for each batch norm. With M = mean(m), the results are M and mean(v + m^2) - M^2. The variance is
+/// computed from m - M to avoid cancellation.
 pub fn pool(running: &mut [f32], places: &[(usize, usize)], ranks: &mut dyn RankSum) -> Result<(), Error> {
     let share = 1.0 / ranks.ranks() as f64;
     let mut means: Vec<f64> = running.iter().map(|v| f64::from(*v)).collect();

@@ -8,9 +8,9 @@ use backend::{AlgorithmChoice, Algorithms, Backend};
 use crate::error::Error;
 use crate::train::agree::Session;
 
-/// Name of the broadcast of rank 0's choice.
+/// Name under which rank 0's choice is broadcast.
 const CHOICE: &str = "choice of algorithms";
-/// Name of the operation that collects the reasons why ranks use other algorithms.
+/// Name of the operation in which ranks explain why they use other algorithms.
 const REFUSALS: &str = "ranks with other algorithms";
 
 /// Plans on all ranks. If devices choose among algorithms, rank 0 plans first and the other ranks adopt its choices.

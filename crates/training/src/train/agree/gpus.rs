@@ -12,7 +12,7 @@ use crate::device::{Device, Gpu};
 use crate::error::Error;
 use crate::train::agree::Session;
 
-/// Result of comparing the GPUs of all ranks. Equal on every rank.
+/// The comparison of all ranks' GPUs. Equal on every rank.
 #[derive(Clone, Debug, Default, PartialEq, Eq)]
 pub struct CheckedGpus {
     /// Whether two ranks use the same GPU.
@@ -21,13 +21,13 @@ pub struct CheckedGpus {
     pub notes: Vec<String>,
 }
 
-/// Compares the GPUs of all ranks. Returns an error on all ranks if two of them share a GPU without permission. Does
-/// nothing if ranks compute on CPUs. Collective.
+/// Compares all ranks' GPUs. Returns an error on all ranks if two ranks share a GPU without permission. Does nothing if
+/// ranks compute on CPUs. Collective.
 pub fn check(session: &Session, own: Option<&Gpu>, may_share: bool) -> Result<CheckedGpus, Error> {
     let Some(own) = own.filter(|_| session.world.size > 1) else { return Ok(CheckedGpus::default()) };
     let own = Gpu { host: session.world.host.clone(), ..own.clone() };
     let gpus = session.comm.gather_all("exchange of GPUs", &own)?;
-    // all ranks compare the same list, so all of them fail or none
+    // all ranks compare the same list, so they fail together
     session.agree(judge(&gpus, may_share))
 }
 
@@ -47,7 +47,7 @@ pub fn located<D: Device>(_: &D, error: Error, host: &str, gpu: Option<&Gpu>) ->
     }
 }
 
-/// Compares the GPUs of all ranks, in the order of the ranks.
+/// Compares the GPUs. `gpus` has one entry per rank.
 fn judge(gpus: &[Gpu], may_share: bool) -> Result<CheckedGpus, Error> {
     let mut notes = Vec::new();
     let pair = (0..gpus.len()).find_map(|b| Some(((0..b).find(|&a| gpus[a].uuid == gpus[b].uuid)?, b)));
@@ -81,7 +81,7 @@ pub struct Visible {
     gpus: Vec<String>,
 }
 
-/// Returns the GPUs of this rank: those of its device files that it may open and that CUDA_VISIBLE_DEVICES selects.
+/// Returns the GPUs that this rank may open and that CUDA_VISIBLE_DEVICES selects.
 pub fn visible(host: &str) -> Visible {
     let chosen = launcher::variable("CUDA_VISIBLE_DEVICES");
     Visible { host: host.to_string(), gpus: choose(chosen.as_deref(), &files()) }

@@ -115,7 +115,7 @@ impl Ranks {
         counts
     }
 
-    /// Returns what [`Ranks::precisions`] returns on a single rank.
+    /// Does the same as [`Ranks::precisions`] on a single rank.
     #[cfg(test)]
     pub fn alone(&self, classes: usize) -> Vec<Option<f64>> {
         let ranking = ranking(classes, &self.own(classes));
@@ -241,7 +241,7 @@ fn mean(values: impl Iterator<Item = f64>) -> f64 {
     sum / count
 }
 
-/// Returns the number of classes with a higher score than the best label of an image.
+/// Returns how many classes have a higher score than the image's best label.
 fn place(own: &[u32], scores: &[f32]) -> Option<usize> {
     place_of_best(own.iter().map(|class| *class as usize), scores)
 }

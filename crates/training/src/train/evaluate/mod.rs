@@ -133,7 +133,8 @@ pub struct Evaluation {
     pub split: Arc<Split>,
     /// Transforms from a record to an input.
     pub pipeline: Pipeline,
-    /// Pipelines of all views for test-time augmentation, the plain one first. Empty if only that one is used.
+    /// Pipelines for all views in test-time augmentation, starting with the plain view. Empty if only the plain view is
+    /// used.
     pub views: Vec<Pipeline>,
     /// Images per logical batch. Independent of the number of ranks, because the score must be, too.
     pub batch: usize,

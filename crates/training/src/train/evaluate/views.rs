@@ -1,5 +1,5 @@
-//! Test-time augmentation: the scores of several views of an image are averaged before softmax, as in torchvision and
-//! timm.
+//! Test-time augmentation: the scores for different views of an image are averaged before softmax, as in torchvision
+//! and timm.
 
 use std::collections::BTreeMap;
 
@@ -61,7 +61,7 @@ impl Evaluation {
         Ok(sums)
     }
 
-    /// Adds the scores of one view of all images on this rank.
+    /// Adds the scores that one view has for all images on this rank.
     fn look<B: Backend>(
         &self,
         view: &Pipeline,
@@ -117,7 +117,7 @@ impl TestTime {
         self.flip || self.corners
     }
 
-    /// Returns the transforms of all views. The first list is `ops`, the others are derived from it.
+    /// Returns the transforms of all views. The first list is `ops`, and the rest is derived from it.
     ///
     /// # Errors
     ///
@@ -142,7 +142,7 @@ impl TestTime {
         Ok(lists)
     }
 
-    /// Returns the pipelines of all views, starting with the plain one.
+    /// Returns one pipeline per view, starting with the plain pipeline.
     ///
     /// # Errors
     ///

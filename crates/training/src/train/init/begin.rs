@@ -1,4 +1,4 @@
-//! Reads the file of `init.from` and fills the parameters of all ranks with its weights.
+//! Reads the file in `init.from` and copies its weights to the parameters on all ranks.
 
 use std::collections::BTreeMap;
 use std::path::Path;
@@ -72,7 +72,7 @@ impl Begin {
         self.loaded.as_ref().map_or_else(String::new, text)
     }
 
-    /// Fills the parameters of all ranks with the values. Collective.
+    /// Copies the values to the parameters on all ranks. Collective.
     pub fn apply<B: Backend>(self, session: &Session, run: &mut Run<B>) -> Result<(), Error> {
         let filled = self.loaded.map_or(Ok(()), |loaded| fill(run, &loaded));
         session.agree(filled)?;
@@ -84,7 +84,6 @@ fn lines(notes: &[String]) -> String {
     notes.iter().map(|note| format!("{note}\n")).collect()
 }
 
-/// Fills the parameters of this rank.
 fn fill<B: Backend>(run: &mut Run<B>, loaded: &Loaded) -> Result<(), Error> {
     let taken: BTreeMap<&str, Taken<'_>> = loaded.fit.taken(&loaded.weights).collect();
     let graph = &mut run.graph;

@@ -1,4 +1,4 @@
-//! Matches the tensors of a file to those of the network: names by the rules of `match`, then shapes.
+//! Matches tensors in a file to parameters of the network, first by name with the rules in `match`, then by shape.
 
 use std::collections::BTreeMap;
 
@@ -43,7 +43,7 @@ pub struct Row {
     pub found: Option<usize>,
 }
 
-/// The results for all tensors. Those of the network come first, in its order.
+/// The results for all tensors. The network's tensors come first, in its order.
 #[derive(Clone, Debug, PartialEq)]
 pub struct Fit {
     pub rows: Vec<Row>,
@@ -187,8 +187,8 @@ pub fn alike(one: &[usize], other: &[usize]) -> bool {
     one.iter().filter(|&&d| d != 1).eq(other.iter().filter(|&&d| d != 1))
 }
 
-/// Returns the number of classes of a classifier's tensor in the file. `own` is its shape in the network, `other` in
-/// the file. Dimensions of 1 do not count. Returns `None` if the shapes differ in more than the number of classes.
+/// Returns how many classes a classifier's tensor in the file has. `own` is its shape in the network, `other` in the
+/// file. Dimensions of 1 do not count. Returns `None` if the shapes differ in more than the number of classes.
 pub fn classes(own: &[usize], other: &[usize]) -> Option<usize> {
     let large = |shape: &[usize]| shape.iter().copied().filter(|&d| d != 1).collect::<Vec<usize>>();
     let (one, other) = (large(own.get(1..)?), large(other));

@@ -22,7 +22,7 @@ const WORDS: [(Fate, &str); 6] = [
     (Fate::Left, "left"),
 ];
 
-/// Maximum number of names in a row of the short table.
+/// Maximum number of names per row in the short table.
 const MOST: usize = 8;
 
 /// Returns one line per kind of result: how many tensors, and which.

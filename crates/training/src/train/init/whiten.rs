@@ -98,7 +98,7 @@ fn find<'a>(net: &'a NetSpec, layer: &str) -> Result<&'a Conv, Error> {
 pub struct Moments {
     kernel: [usize; 2],
     input: ImageSpec,
-    /// Sums of products of the patches' values. Only the upper triangle is used.
+    /// Sums of products between the values in a patch. Only the upper triangle is used.
     sums: Vec<f64>,
     patches: u64,
     patch: Vec<f64>,
@@ -116,7 +116,7 @@ impl Moments {
         self.patch.len()
     }
 
-    /// Number of positions of the kernel in an image: rows, columns.
+    /// Number of kernel positions in an image: rows, columns.
     fn places(&self) -> [usize; 2] {
         let [height, width] = [self.input.height, self.input.width].map(|side| side as usize);
         [(height + 1).saturating_sub(self.kernel[0]), (width + 1).saturating_sub(self.kernel[1])]

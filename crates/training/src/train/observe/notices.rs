@@ -7,7 +7,7 @@ use crate::error::Error;
 use backend::{LossScale, Precision};
 use comm::{Comm, WorldInfo};
 
-/// Maximum number of lines of each kind that a rank prints in a run.
+/// A rank prints at most this many lines of each kind.
 const LINES: usize = 10;
 
 /// One rank's lines about skipped records and steps.

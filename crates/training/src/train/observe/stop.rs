@@ -38,7 +38,7 @@ struct Limit {
 /// This rank's reasons to stop.
 #[derive(Debug, Default)]
 pub struct Stop {
-    /// Number of the last signal, or 0 if there was none.
+    /// Number of the last signal, or 0 before any signal.
     signal: Arc<AtomicUsize>,
     limit: Option<Limit>,
     processor: Option<ProcessorLimit>,
@@ -73,7 +73,7 @@ impl Stop {
         Ok(stop)
     }
 
-    /// Returns true if this rank requests the end of the run.
+    /// Returns true if this rank requests a stop.
     pub fn requested(&self) -> bool {
         self.signal.load(Ordering::Relaxed) != 0 || self.folder_gone.get() || self.is_late()
     }
@@ -116,8 +116,8 @@ impl Stop {
         self.checkpoint.set(took);
     }
 
-    /// Returns the time that must be left before the limit: twice the last checkpoint, some of the longest steps, and
-    /// the mean time of the steps until all ranks know of a request.
+    /// Returns the time that must be left before the limit: twice the last checkpoint, some steps of maximum length,
+    /// and the mean time until all ranks know about a request.
     fn margin(&self) -> Duration {
         let (steps, time) = self.later.get();
         let apart = time.checked_div(steps).unwrap_or_default().saturating_mul(self.apart.get());

@@ -30,7 +30,7 @@ impl RankTiming {
     }
 }
 
-/// Returns minimum, median and maximum. For an even number of values it takes the lower median.
+/// Returns minimum, median and maximum. For an even number of values, the median is the lower one.
 pub fn spread(values: impl Iterator<Item = f64>) -> [f64; 3] {
     let mut values: Vec<f64> = values.collect();
     values.sort_by(f64::total_cmp);
@@ -92,7 +92,7 @@ pub struct StepRecord {
     pub seconds: f64,
     /// Loss and correct predictions, summed over the images.
     pub loss: LossSums,
-    /// Digest of the assignment of samples to workers and rows.
+    /// Digest that depends on which sample is in which row of which worker.
     pub samples: u64,
     /// Norm of the gradients, if clipping by norm is enabled.
     pub grad_norm: Option<f64>,

@@ -96,7 +96,7 @@ pub fn build<B: Backend>(mut source: Source, backend: B, place: Place) -> Result
     })
 }
 
-/// Returns the order in which every class has the same share of an epoch, if the recipe requests it.
+/// Returns the order in which every class has an equal share of an epoch, if the recipe requests it.
 fn balanced(recipe: &Recipe, source: &Source) -> Result<Option<Arc<Balanced>>, Error> {
     let Some(census) = source.census.as_ref().filter(|_| recipe.balanced()) else { return Ok(None) };
     let balanced = Balanced::new(recipe.seed, &census.labels);
@@ -107,7 +107,7 @@ fn balanced(recipe: &Recipe, source: &Source) -> Result<Option<Arc<Balanced>>, E
     Ok(Some(Arc::new(balanced)))
 }
 
-/// Returns the bytes of a gradient chunk. It equals a bucket of the exchange. On a GPU without an exchange all
+/// Returns the size of gradient chunks in bytes. A chunk is a bucket of the exchange. On a GPU without an exchange all
 /// parameters are one chunk, because each further chunk costs another launch of every kernel that processes parameters
 /// or gradients.
 fn chunk_bytes<B: Backend>(recipe: &Recipe, backend: &B, ranks: usize) -> usize {

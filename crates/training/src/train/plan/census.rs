@@ -14,7 +14,7 @@ const THREADS: usize = 8;
 pub struct Census {
     /// Labels by image id. `None` for a record that is skipped.
     pub labels: Vec<Option<u32>>,
-    /// Number of images of each class.
+    /// Number of images per class.
     pub counts: Vec<u64>,
 }
 

@@ -23,12 +23,12 @@ impl Division {
         Self { images, batch, workers, mine: rank_workers(rank, ranks, workers), steps_per_epoch }
     }
 
-    /// Returns the number of images in a step of an epoch. The last step may be smaller.
+    /// Returns the number of images in a step. The last step of an epoch may be smaller.
     pub fn images_of(&self, step: u64) -> usize {
         (self.images - step * self.batch as u64).min(self.batch as u64) as usize
     }
 
-    /// Returns the largest number of images of a worker on any rank. All layouts are planned for this size.
+    /// Returns the largest batch of any worker on any rank. All layouts are planned for this size.
     pub fn largest(&self) -> usize {
         self.images_of(0).div_ceil(self.workers)
     }

@@ -33,7 +33,7 @@ pub struct Defined {
     pub notes: Vec<String>,
 }
 
-/// Builds a network of the catalogue for images of this shape.
+/// Builds a network from the catalogue for images of this shape.
 pub fn network(model: &str, image: ImageSpec, classes: usize) -> Result<NetSpec, Error> {
     models::build(model, shape_of(image), classes).ok_or_else(|| Error::Usage(models::unknown(model)))
 }
@@ -214,7 +214,8 @@ pub fn counted(key: &str, list: &[String], parameters: &[Parameter<'_>]) -> Opti
 /// Maximum number of names in a message.
 const MOST: usize = 12;
 
-/// Returns an error if a pattern of the list `key` matches none of `names`. `of` describes the owner of the names.
+/// Returns an error if a pattern in the list `key` does not match any of `names`. `of` describes the owner of the
+/// names.
 pub fn check_patterns(key: &str, patterns: &[String], names: &[&str], of: &str) -> Result<(), Error> {
     let odd = patterns.iter().find(|pattern| !names.iter().any(|name| matches(pattern, name)));
     odd.map_or(Ok(()), |pattern| {
@@ -222,7 +223,7 @@ pub fn check_patterns(key: &str, patterns: &[String], names: &[&str], of: &str) 
     })
 }
 
-/// Returns warnings about patterns of the list `key` that match none of `names`.
+/// Returns warnings about patterns in the list `key` that do not match any of `names`.
 pub fn notes(key: &str, patterns: &[String], names: &[&str], of: &str) -> Vec<String> {
     let each =
         patterns.iter().filter_map(|pattern| check_patterns(key, std::slice::from_ref(pattern), names, of).err());

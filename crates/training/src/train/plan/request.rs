@@ -34,7 +34,7 @@ pub struct TrainRequest {
     pub threads: Option<usize>,
     /// Step at which the run ends early.
     pub max_steps: Option<u64>,
-    /// Number of steps of a learning rate search, which replaces the training.
+    /// Number of steps for a learning rate search, which replaces the training.
     pub find_lr: Option<u64>,
     /// Whether to print the plan and stop.
     pub dry_run: bool,

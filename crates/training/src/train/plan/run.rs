@@ -59,12 +59,12 @@ pub struct Footprints {
 }
 
 impl<B: Backend> Run<B> {
-    /// Returns the number of epochs of the whole run. The last may end early.
+    /// Returns the number of epochs. The last one may end early.
     pub fn epochs(&self) -> u32 {
         self.schedule.total_steps().div_ceil(self.division.steps_per_epoch.max(1)) as u32
     }
 
-    /// Returns true if all steps of the epoch or of the run are done.
+    /// Returns true if the epoch or the run has no more steps.
     pub fn ends_epoch(&self, at: &Progress) -> bool {
         at.step_of_epoch >= self.division.steps_per_epoch || at.step >= self.schedule.total_steps()
     }
@@ -74,9 +74,9 @@ impl<B: Backend> Run<B> {
         max_steps.unwrap_or(u64::MAX).min(self.schedule.total_steps())
     }
 
-    /// Rescales the gradients of a step of an epoch from the planned number of samples to `total`, which is their true
-    /// number or the sum of their weights. They differ if records were skipped or classes have weights. `total` is
-    /// known only after the reduction.
+    /// Rescales the gradients of a step from the planned number of samples to `total`, which is the true number or the
+    /// sum of sample weights. `step` counts within the epoch. They differ if records were skipped or classes have
+    /// weights. `total` is known only after the reduction.
     pub fn rescale(&mut self, step: u64, total: f64) -> Result<(), Error> {
         let planned = self.samples(step) as f64;
         if total != planned && total > 0.0 {
@@ -85,8 +85,8 @@ impl<B: Backend> Run<B> {
         Ok(())
     }
 
-    /// Returns the number of images over which the gradient of a step is a mean: those of all ranks, or of this rank if
-    /// it steps independently.
+    /// Returns how many images the gradient of a step averages over. If ranks step independently, this counts only the
+    /// images of this rank.
     pub fn samples(&self, step: u64) -> usize {
         let (images, d) = (self.division.images_of(step), &self.division);
         if self.strategy.sums_gradients() {
@@ -110,8 +110,7 @@ impl<B: Backend> Run<B> {
         Ok(self.graph.set_size(shape_of(self.source.preprocess.output()))?)
     }
 
-    /// Returns the training order of this rank, from a step of an epoch to the end of the epochs with the same image
-    /// size.
+    /// Returns this rank's training order, starting at the given epoch and step. It ends where the image size changes.
     pub fn order(&self, epoch: u32, step: u64) -> TrainOrder {
         let d = &self.division;
         let counts: Vec<u64> = self.source.train.shards().iter().map(|shard| shard.count).collect();
@@ -169,9 +168,9 @@ pub struct Resources {
 }
 
 impl Resources {
-    /// Takes the requested numbers of threads. By default there is one compute thread per core. The default for loader
-    /// threads is the number of remaining cores, minus one for MPI, but at least one. They run at nice 19, so on a
-    /// shared core they use the time that compute threads leave.
+    /// Uses the requested numbers of threads. By default there is a compute thread per core, and a loader thread for
+    /// each remaining core except the core for MPI, but at least one. Loader threads run at nice 19, so on a shared
+    /// core they use the time that compute threads leave.
     pub fn new<D: Device>(
         device: &D,
         cores: Cores,

@@ -261,7 +261,7 @@ mod tests {
     use super::*;
     use net::{Shape, models};
 
-    /// Returns the warnings of a recipe with these lines in `[schedule]`, for a data set of 1000 images.
+    /// Returns the warnings about a recipe with these lines in `[schedule]` and a data set with 1000 images.
     fn found(head: &str, schedule: &str, max_steps: Option<u64>) -> Vec<String> {
         let text = format!(
             "model = \"lenet\"\ndata = \"d\"\n{head}\n[augment]\ntrain = []\neval = []\n[optimizer]\nkind = \"sgd\"\n[schedule]\n{schedule}"

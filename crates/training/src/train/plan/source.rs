@@ -162,7 +162,7 @@ impl Source {
         }
     }
 
-    /// Takes the network from the description in a checkpoint or from rank 0.
+    /// Builds the network from the description in a checkpoint or from rank 0.
     ///
     /// # Errors
     ///
@@ -173,7 +173,7 @@ impl Source {
         Ok(())
     }
 
-    /// Returns the complete description of the network for the files of a run. Empty for a network of the catalogue.
+    /// Returns the network's complete description for files. Empty if the network is from the catalogue.
     pub fn definition(&self) -> String {
         self.defined.as_ref().map_or_else(String::new, |defined| defined.text.clone())
     }
@@ -223,7 +223,7 @@ fn scored_splits(recipe: &Recipe, dataset: &Dataset) -> Result<[Option<Arc<Split
     Ok([open(watched)?, open(at_end)?])
 }
 
-/// Returns an error if the number of given weights is not the number of classes.
+/// Returns an error unless each class has one weight.
 fn class_weights_fit(recipe: &Recipe, train: &Split) -> Result<(), Error> {
     let Some(ClassWeights::Given(weights)) = &recipe.loss.class_weights else { return Ok(()) };
     let (given, classes) = (weights.len(), train.classes());

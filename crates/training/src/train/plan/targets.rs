@@ -45,7 +45,7 @@ pub fn describe(recipe: &Recipe) -> Option<String> {
 pub struct Targets {
     classes: usize,
     smoothing: f64,
-    /// Targets above this value become 1, all others 0.
+    /// Targets above this value become 1, the rest 0.
     threshold: Option<f64>,
     /// Weight of each class. `None` if all are equal.
     weights: Option<Vec<f64>>,

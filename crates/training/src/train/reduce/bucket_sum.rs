@@ -24,7 +24,7 @@ pub struct SumStep {
     /// If set, a gradient that is not finite makes the result NaN, so that the device skips the step. Otherwise it is
     /// an error.
     pub scaled: bool,
-    /// Whether to also time a sum of the same number of f32 values.
+    /// Whether to also time a plain f32 sum of the same length.
     pub compare: bool,
     /// Whether to count codes that are 0, if the codec produces any.
     pub count: bool,
@@ -123,7 +123,7 @@ impl<B: Backend> Pending<B> {
     }
 }
 
-/// Costs of one sum, or of all sums of a step, on this rank.
+/// Costs on this rank, for a single sum or for a whole step.
 #[derive(Debug, Clone, Copy, Default, PartialEq, Eq)]
 pub struct Costs {
     /// Bytes passed to MPI_Allreduce.
@@ -151,7 +151,7 @@ impl AddAssign for Costs {
     }
 }
 
-/// The costs of one sum and its start time.
+/// Start time and costs of a sum.
 #[derive(Debug, Clone)]
 pub struct Timed {
     /// Time when the gradients were ready and the sum began.
@@ -161,7 +161,7 @@ pub struct Timed {
     pub zeros: Vec<ZeroCount>,
 }
 
-/// Number of codes of one parameter that are 0.
+/// How many of a parameter's codes are 0.
 #[derive(Debug, Clone, Copy, PartialEq, Eq)]
 pub struct ZeroCount {
     /// Index of the parameter in the network.
@@ -171,7 +171,7 @@ pub struct ZeroCount {
 }
 
 impl Timed {
-    /// Returns the costs of a sum of `elements` f32 values in place that began at `start`.
+    /// Returns the costs of an in-place sum that began at `start`. `elements` is the number of f32 values.
     pub fn in_place(start: Instant, elements: usize) -> Self {
         let bytes = 4 * elements as u64;
         let costs = Costs { bytes, float_bytes: bytes, wire: start.elapsed(), ..Costs::default() };
@@ -179,7 +179,7 @@ impl Timed {
     }
 }
 
-/// An error of the sum of a bucket.
+/// An error while a bucket is summed.
 #[derive(Debug, thiserror::Error)]
 pub enum Error {
     /// An error of the device. Only this rank knows it.

@@ -17,7 +17,7 @@ pub struct DeviceSum<B: Backend> {
 }
 
 impl<B: Backend> DeviceSum<B> {
-    /// Creates the sum of a bucket. `codec` is the device's version of `entry`.
+    /// Creates a bucket's sum. `codec` is the device's version of `entry`.
     pub fn new(entry: &Entry, bucket: Bucket, codec: Box<dyn DeviceCodec<B>>) -> Self {
         Self { protocol: Protocol::new(entry, bucket), codec }
     }
@@ -141,7 +141,7 @@ fn no_region() -> backend::Error {
 /// A group of devices, shared by all buckets.
 pub type Group<B> = Arc<Mutex<Box<dyn Collective<B>>>>;
 
-/// A sum of f32 by a group of devices.
+/// A sum of f32 that a group of devices computes.
 pub struct NcclSum<B: Backend>(pub Group<B>);
 
 impl<B: Backend> BucketSum<B> for NcclSum<B> {

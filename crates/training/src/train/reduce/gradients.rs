@@ -154,7 +154,7 @@ impl<B: Backend> GradientSum<B> {
         Ok(())
     }
 
-    /// Finishes all sums, including the one of the metrics, and returns the gradients to the graph.
+    /// Finishes all sums, including the metrics, and returns the gradients to the graph.
     pub fn finish(&mut self, graph: &mut Graph<B>, metrics: &StepMetrics) -> Result<StepMetrics, Error> {
         let start = Instant::now();
         self.loss = metrics.own_loss();
@@ -234,12 +234,12 @@ impl<B: Backend> GradientSum<B> {
         Ok(self.comm.run("gathering of residuals", move |world| world.gather(&own))?.unwrap_or_default())
     }
 
-    /// Returns how long this rank has waited for others since the last call.
+    /// Returns how long this rank has waited for other ranks since the last call.
     pub fn take_wait(&mut self) -> Duration {
         std::mem::take(&mut self.waited)
     }
 
-    /// Returns the costs of the gradient sum on this rank, after the last measured step.
+    /// Returns what the gradient sum costs this rank, after the last measured step.
     pub fn take_report(&mut self) -> Option<report::Exchange> {
         self.measured.add(self.step, std::mem::take(&mut self.costs), self.codec)
     }

@@ -114,7 +114,7 @@ pub struct ExactEpochs {
 }
 
 impl ExactEpochs {
-    /// Returns true if the step after `done` others is exact.
+    /// Returns true if the step after `done` earlier ones is exact.
     fn has(self, done: u64) -> bool {
         (done / self.steps_per_epoch.max(1) + 1).is_multiple_of(u64::from(self.every))
     }
@@ -262,7 +262,7 @@ impl Protocol {
         Ok(costs)
     }
 
-    /// Returns an error if a scale is not finite. All ranks see the same scales, so all fail or none.
+    /// Returns an error if a scale is not finite. All ranks see the same scales, so they fail together.
     fn check_finite(&self) -> Result<(), Error> {
         let Some(bad) = self.scales.iter().position(|bits| *bits >= INFINITY) else { return Ok(()) };
         let what = if self.scales[bad] == INFINITY { "infinity" } else { "NaN" };

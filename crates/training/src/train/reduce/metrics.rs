@@ -8,7 +8,7 @@ use loaders::random::philox4x32;
 
 use crate::train::observe::timing::RankTiming;
 
-/// A rank's requests at the end of a step. After the sum, the requests of any rank.
+/// What a rank requests at the end of a step. After the sum, what any rank requests.
 #[derive(Clone, Copy, Debug, Default, PartialEq, Eq)]
 pub struct Requests {
     /// End the run early.
@@ -24,7 +24,7 @@ impl Requests {
     }
 }
 
-/// Lengths of the parts of a step's metrics.
+/// Lengths of the sections in a metrics vector.
 #[derive(Clone, Copy, Debug)]
 pub struct MetricsLayout {
     /// Number of running statistics, two per channel.
@@ -38,22 +38,22 @@ pub struct MetricsLayout {
     gather: Gather,
 }
 
-/// One vector of metrics: of one worker, of this rank, or summed over all ranks.
+/// The metrics of a worker or a rank, or their sum over all ranks.
 #[derive(Clone, Debug, PartialEq)]
 struct Metrics {
     loss: f64,
     top1: f64,
     top5: f64,
     count: f64,
-    /// Digest of the assignment of samples to workers and rows.
+    /// Digest that depends on which sample is in which row of which worker.
     samples: f64,
-    /// Number of ranks that request the end of the run.
+    /// Number of ranks that request a stop.
     stop: f64,
     /// Number of ranks that request a checkpoint.
     save: f64,
     /// Pooled batch statistics in the layout of the running ones.
     statistics: Vec<f64>,
-    /// Number of elements in the statistics of each batch norm.
+    /// Number of elements that each batch norm's statistics cover.
     norms: Vec<f64>,
     /// Sum of the images' weights. Empty if they have no weights.
     weights: Vec<f64>,
@@ -100,7 +100,7 @@ impl Metrics {
     }
 }
 
-/// The metrics of one step: first of this rank, then summed over all ranks.
+/// The metrics of a step. They belong to this rank at first, and later hold the sums over all ranks.
 #[derive(Clone, Debug)]
 pub struct StepMetrics {
     layout: MetricsLayout,
@@ -142,7 +142,7 @@ impl StepMetrics {
         self.layout
     }
 
-    /// Adds one worker's metrics: its loss sums, the batch statistics of its pass, and the [`digest`] of its samples.
+    /// Adds a worker's loss sums, its batch statistics, and the [`digest`] of its samples.
     pub fn add<B: Backend>(&mut self, graph: &Graph<B>, sums: LossSums, digest: u64) {
         if self.layout.gather == Gather::PerWorker {
             self.workers.push(Metrics::zero(&self.layout));
@@ -158,13 +158,13 @@ impl StepMetrics {
         }
     }
 
-    /// Adds the weight of the images of the last added worker, if images have weights.
+    /// Adds the image weight of the last added worker, if images have weights.
     pub fn add_weight(&mut self, weight: Option<f64>) {
         let metrics = self.workers.last_mut().unwrap_or(&mut self.first);
         metrics.weights.iter_mut().zip(weight).for_each(|(sum, weight)| *sum += weight);
     }
 
-    /// Returns the divisor of the loss: the sum of the images' weights, or their number.
+    /// Returns the divisor of the loss: the number of images, or the sum of their weights.
     pub fn total(&self) -> f64 {
         self.first.weights.first().copied().unwrap_or(self.first.count)
     }
@@ -174,23 +174,20 @@ impl StepMetrics {
         self.first.timings[rank] = timing;
     }
 
-    /// Returns the times of all ranks.
     pub fn timings(&self) -> &[RankTiming] {
         &self.first.timings
     }
 
-    /// Sets the requests of this rank.
     pub fn set_requests(&mut self, requests: Requests) {
         let number = |request: bool| f64::from(u8::from(request));
         (self.first.stop, self.first.save) = (number(requests.stop), number(requests.save));
     }
 
-    /// Returns the requests of any rank.
     pub fn requests(&self) -> Requests {
         Requests { stop: self.first.stop > 0.0, save: self.first.save > 0.0 }
     }
 
-    /// Returns the sum of the losses over all ranks.
+    /// Returns the loss, summed over all ranks.
     pub fn loss(&self) -> f64 {
         self.first.loss
     }
@@ -214,7 +211,6 @@ impl StepMetrics {
         LossSums { loss, top1: top1 as u64, top5: top5 as u64, count: count as u64 }
     }
 
-    /// Returns the digest of the assignment of samples to workers and rows.
     pub fn samples(&self) -> u64 {
         self.first.samples as u64
     }

@@ -18,7 +18,7 @@ use crate::train::reduce::host::{Alternating, ExactEpochs, HostSum};
 pub struct ReducePlan<B: Backend> {
     pub entry: &'static Entry,
     pub settings: Settings,
-    /// Seed of the run. It is part of the key of the codec's random draws.
+    /// Seed of the run, which is part of the key for the codec's random draws.
     pub seed: u64,
     /// True if the device scales the losses and skips steps with gradients that are not finite.
     pub scaled: bool,
@@ -31,8 +31,7 @@ pub struct ReducePlan<B: Backend> {
 }
 
 impl<B: Backend> ReducePlan<B> {
-    /// Plans the sums for the chunks of `graph`. `workers` is the number of workers V, and `mine` are those of this
-    /// rank.
+    /// Plans the sums for the chunks of `graph`. `workers` is the number of workers V, and `mine` is this rank's range.
     pub fn new(
         recipe: &Recipe,
         graph: &Graph<B>,
@@ -81,7 +80,7 @@ impl<B: Backend> ReducePlan<B> {
         if self.entry.integer { Gather::PerWorker } else { Gather::Summed }
     }
 
-    /// Returns the bytes of memory of all sums, including residuals.
+    /// Returns the memory of all sums in bytes, including residuals.
     pub fn memory(&self) -> usize {
         self.sums.iter().map(|sum| sum.memory()).sum()
     }
@@ -110,7 +109,7 @@ struct Exempt {
     elements: usize,
 }
 
-/// Creates the sum of a bucket. Uses a codec on `device` if possible, otherwise one on the host.
+/// Creates a bucket's sum, with a codec on `device` if possible, otherwise on the host.
 fn bucket_sum<B: Backend>(
     entry: &Entry,
     bucket: Bucket,
@@ -146,7 +145,7 @@ fn buckets<B: Backend>(graph: &Graph<B>, reduce: &Reduce, entry: &Entry) -> Resu
     Ok(buckets)
 }
 
-/// Steps to measure, by the number of earlier steps. The very first steps are slower than the others.
+/// Steps to measure, by the number of earlier steps. The very first steps are slower.
 pub const MEASURED: std::ops::Range<u64> = 3..11;
 
 /// Sums of the costs over the measured steps.

@@ -1,5 +1,5 @@
-//! Chooses the path of gradients between the devices of the ranks. Each possible path is tested with sums of known
-//! result, of the sizes of the buckets. It is timed if the choice cannot change any bit.
+//! Chooses the path of gradients between the devices of the ranks. Each possible path is tested with sums whose results
+//! are known, in the bucket sizes. It is timed if the choice cannot change any bit.
 
 use std::path::{Path, PathBuf};
 use std::slice::from_mut;
@@ -110,13 +110,13 @@ pub struct TransportRequest<'a> {
     /// Whether ranks share a GPU.
     pub shared: bool,
     pub out: &'a Path,
-    /// Number of elements of each bucket.
+    /// Elements per bucket.
     pub buckets: &'a [usize],
     /// Whether the device encodes the gradients.
     pub coded: bool,
 }
 
-/// Numbers of elements of the sums that `trireme doctor --cuda-aware` tests.
+/// Lengths of the test sums in `trireme doctor --cuda-aware`.
 const SIZES: [usize; 5] = [1 << 10, 1 << 14, 1 << 18, 1 << 20, 1 << 24];
 
 /// Chooses among the transports that [`check`] allows. Collective.
@@ -180,7 +180,7 @@ fn try_mpi<B: Backend>(
     Ok(right.map(|()| Found { transport: Transport::Mpi, why: format!("{}, and its sums are right", claim.by) }))
 }
 
-/// On two ranks, chooses the fastest transport, because there is only one order of addition. With more ranks each
+/// On two ranks, chooses the fastest transport, because the order of addition is always the same. With more ranks each
 /// transport adds in its own order, and the time must not decide about bits. Then it chooses the last candidate, which
 /// leaves most work to the devices.
 fn pick<B: Backend>(
@@ -237,7 +237,7 @@ fn mark(marker: &Path) -> Result<(), Error> {
     Ok(formats::checkpoint::write_text(marker, text)?)
 }
 
-/// Number of repeats of a timing. The fastest counts.
+/// How many times a timing is repeated. The fastest counts.
 const ROUNDS: usize = 3;
 
 /// The parameters of a trial's sums. Sums of f32 do not depend on them.
@@ -255,7 +255,7 @@ pub struct Found<B: Backend> {
 pub struct Trial<'a, B: Backend> {
     pub session: &'a Session,
     pub backend: &'a B,
-    /// Number of elements of each bucket.
+    /// Elements per bucket.
     pub buckets: &'a [usize],
 }
 

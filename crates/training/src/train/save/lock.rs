@@ -21,10 +21,10 @@ use serde::{Deserialize, Serialize};
 
 use crate::error::Error;
 
-/// Number of checks of a lock with a holder that has not written its name yet, or that is being replaced.
+/// How many times to check a lock whose holder has not written its name yet, or which is being replaced.
 const TRIES: u32 = 20;
-/// Number of checks of a lock with a holder that was killed. It keeps the lock until its last thread has ended, which
-/// takes seconds on a busy machine.
+/// How many times to check a lock whose holder was killed. The holder keeps the lock until its last thread has ended,
+/// which needs seconds on a busy machine.
 const ENDING: u32 = 600;
 /// Time between two checks.
 const NAP: Duration = Duration::from_millis(50);
@@ -259,8 +259,8 @@ impl Holder {
         }
     }
 
-    /// Decides whether this process (`self`) may take the directory of `holder`. `answer` is the response of the file
-    /// system. `everywhere` is true if its locks apply to all hosts.
+    /// Decides whether this process (`self`) may take the directory of `holder`. `answer` is the file system's
+    /// response. `everywhere` is true if its locks apply to all hosts.
     pub fn judge(&self, holder: &Holder, answer: Answer, everywhere: bool) -> Claim {
         let same_boot = self.boot == holder.boot;
         let here = same_boot && self.host == holder.host;

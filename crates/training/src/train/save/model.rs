@@ -11,8 +11,7 @@ use net::{FeatureOrder, NetSpec, Node, Shape, Tensors};
 
 use crate::error::Error;
 
-/// Returns plain copies of all layers with weights, in the order of the network. Returns an error if any value is not
-/// finite.
+/// Returns plain copies of all layers with weights, in network order. Returns an error if any value is not finite.
 pub fn layers<B: Backend>(graph: &Graph<B>) -> Result<Vec<LayerWeights>, Error> {
     Exporter::of(graph).layers(graph.weights(), graph.running())
 }

@@ -1,4 +1,4 @@
-//! Content of a run's model files, the final model, and the names of checkpoints. Only rank 0 writes.
+//! What a run's model files contain, the final model, and checkpoint names. Only rank 0 writes.
 
 use std::collections::BTreeMap;
 use std::fs::DirBuilder;
@@ -117,14 +117,14 @@ pub fn head<B: Backend>(run: &Run<B>) -> Result<ModelFile, Error> {
 
 /// The classes of a model, and the paths of model and data set for messages.
 pub struct Sides<'a> {
-    /// Class names of the model in the order of labels.
+    /// The model's class names, indexed by label.
     pub model: &'a [String],
     pub file: &'a Path,
     pub data: &'a Path,
 }
 
 impl Sides<'_> {
-    /// Describes the first class that differs from those of the data set. Returns `None` if all are equal.
+    /// Describes the first class that differs from the data set's classes. Returns `None` if all are equal.
     pub fn difference(&self, data: &[String]) -> Option<String> {
         let (file, folder) = (self.file.display(), self.data.display());
         let count = self.model.len().max(data.len());
@@ -140,7 +140,7 @@ impl Sides<'_> {
     }
 }
 
-/// Returns the path of the checkpoint of this step.
+/// Returns the path of a step's checkpoint.
 pub fn path_of(folder: &Path, step: u64) -> PathBuf {
     folder.join(format!("step-{step:08}.h5"))
 }

@@ -93,7 +93,7 @@ pub fn share(session: &Session, request: &TrainRequest) -> Result<Option<Resume>
 }
 
 impl Head {
-    /// Takes the number of workers from the checkpoint. Returns an error if the run would compute something else.
+    /// Copies the number of workers from the checkpoint. Returns an error if the run would compute something different.
     pub fn settle(&self, source: &mut Source, request: &TrainRequest, ranks: usize) -> Result<(), Error> {
         let (file, progress) = (self.path.display(), &self.progress);
         let old = Recipe::from_toml(&self.recipe)?;
@@ -293,7 +293,7 @@ pub fn rewind(out: &Path, head: &Head) -> Result<(), Error> {
     }
     let folder = out.join("checkpoints");
     let aside = |source| Error::File { action: "tidy up", path: folder.clone(), source };
-    // removes unfinished files of a killed run of an earlier version
+    // removes unfinished files that a killed run of an earlier version has left
     for entry in std::fs::read_dir(&folder).map_err(aside)? {
         let path = entry.map_err(aside)?.path();
         let name = path.file_name().unwrap_or_default().to_string_lossy();

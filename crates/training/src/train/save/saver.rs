@@ -52,7 +52,7 @@ pub struct Saver<'a, B: Backend> {
     head: ModelFile,
     /// Time of the last snapshot.
     since: Instant,
-    /// Step of the last snapshot of this process.
+    /// Step at which this process took its last snapshot.
     taken: Option<u64>,
     /// True if a checkpoint was due while another one was still being written.
     late: bool,

@@ -43,7 +43,7 @@ impl<B: Backend> Snapshot<B> {
         Ok(Self { weights: fresh()?, slots: slots.collect::<Result<_, Error>>()?, running, ema })
     }
 
-    /// Returns the bytes of a snapshot of `run`.
+    /// Returns the size of a snapshot in bytes.
     pub fn bytes_of(run: &Run<B>) -> usize {
         let arenas = 1 + run.optimizer.slots().count() + usize::from(run.ema.is_some());
         4 * arenas * run.graph.layout().chunks.iter().sum::<usize>()
@@ -230,8 +230,8 @@ fn residuals<B: Backend>(
     Ok(workers)
 }
 
-/// Returns three CRC-32C digests: of the parameters, of the running statistics, and of optimizer slots and averages.
-/// They include the tensor names and use plain layouts.
+/// Returns three CRC-32C digests: one for parameters, one for running statistics, one for optimizer slots and averages.
+/// They cover tensor names and values in plain layout.
 pub fn state<B: Backend>(run: &Run<B>) -> Result<String, Error> {
     let graph = &run.graph;
     let (mut parameters, mut optimizer) = (0, 0);

@@ -157,7 +157,7 @@ impl News {
 #[derive(Clone, Debug)]
 pub struct Peer {
     pub(super) news: Option<News>,
-    /// Time of its last message, or of the first look for one.
+    /// When its last message arrived, or when this rank first looked for a message.
     pub(super) heard: Instant,
 }
 

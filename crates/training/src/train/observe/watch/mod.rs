@@ -1,5 +1,5 @@
-//! The watchdog: names the ranks that keep others waiting, and why. It works while MPI and all other threads of a rank
-//! hang.
+//! The watchdog: names the ranks that make other ranks wait, and why. It works while MPI and all other threads of a
+//! rank hang.
 //!
 //! Each rank records its activity ([`Watch::set_activity`]), and [`Comm`] numbers its operations. Two threads observe
 //! this. The *beacon* thread shares it through small files in OUT/.ranks. It cannot use MPI, which may block or allow
@@ -74,7 +74,7 @@ impl Watch {
         }
     }
 
-    /// Records what this rank does from now on. Takes a lock that is never held for long.
+    /// Records what this rank does from now on. The lock is never held for long.
     pub fn set_activity(&self, activity: Activity) {
         if let Some(shared) = &self.0 {
             *lock(&shared.activity) = (activity, Instant::now());
@@ -166,7 +166,8 @@ fn lock<T>(mutex: &Mutex<T>) -> MutexGuard<'_, T> {
     mutex.lock().unwrap_or_else(PoisonError::into_inner)
 }
 
-/// The loop of the beacon thread: writes this rank's status, and reads the others' when the watchdog needs them.
+/// The loop of the beacon thread: writes this rank's status, and reads other ranks' statuses when the watchdog needs
+/// them.
 fn shine(shared: &Shared) {
     let Some(beacon) = shared.beacon.get() else { return };
     let mut beat = 0;
@@ -261,8 +262,8 @@ pub struct Limits {
 }
 
 impl Default for Limits {
-    /// Returns a limit of one minute for the warning and of half an hour for the end. No step, record or file takes
-    /// that long, and a file system that recovers has done so by then.
+    /// Returns one minute for the warning and half an hour for the end. No step, record or file takes that long, and a
+    /// file system that recovers has done so by then.
     fn default() -> Self {
         Self { warn: Some(Duration::from_secs(60)), abort: Some(Duration::from_secs(1800)) }
     }

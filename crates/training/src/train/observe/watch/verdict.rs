@@ -1,4 +1,4 @@
-//! Decides from the statuses of the ranks which ones keep others waiting, and formats the message. Uses no threads or
+//! Decides from the ranks' statuses which ranks make other ranks wait, and formats the message. Uses no threads or
 //! files, and the clock only to see how long a rank has been silent.
 
 use std::time::Duration;
