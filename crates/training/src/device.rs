@@ -1,13 +1,14 @@
-//! The choice of a device. [`launch`](crate::launch) names the kinds; all else is written for any [`Device`].
+//! The choice of a device. Only [`launch`](crate::launch) names concrete devices. All other code is generic over
+//! [`Device`].
 
 pub use backend::{DeviceKind as Device, DeviceSettings, Gpu};
 
-/// What `--device` takes.
+/// Values of `--device`.
 #[derive(Clone, Copy, Debug, Default, PartialEq, Eq)]
 pub enum DeviceChoice {
-    /// A GPU if there is one that can be used, else the CPU.
+    /// A usable GPU if there is one, otherwise the CPU.
     #[default]
     Auto,
-    /// The kind of this name.
+    /// The kind of device with this name.
     Kind(&'static str),
 }

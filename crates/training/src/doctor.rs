@@ -1,4 +1,4 @@
-//! What this machine and this MPI can do, and the cure of each problem.
+//! `trireme doctor`: reports the properties of the machine and of MPI, and names a remedy for each problem.
 
 use std::fmt::Write;
 
@@ -12,16 +12,15 @@ use crate::train::agree::gpus;
 use crate::train::agree::preflight;
 use crate::train::observe::watch::Watch;
 
-/// The report of rank 0.
+/// The report that rank 0 prints.
 pub struct Report {
-    /// Lines for the user.
     pub text: String,
-    /// Lines that begin with `problem`.
+    /// Number of lines that begin with `problem`.
     pub problems: usize,
 }
 
-/// Looks around on all ranks, and says all that was looked for if `verbose`. `None` on those other than 0. MPI's known-answer sums have
-/// passed when it returns.
+/// Examines the machines of all ranks. `verbose` also lists where libraries were searched. Returns `None` on all ranks
+/// except 0. When it returns, the sums that check MPI against known results have passed.
 pub fn examine(verbose: bool) -> Result<Option<Report>, Error> {
     let comm = Comm::launch();
     let world = comm.world()?.clone();

@@ -1,4 +1,4 @@
-//! How a run ends when it does not end well.
+//! Errors of training and evaluation.
 
 use std::io;
 use std::path::PathBuf;
@@ -6,95 +6,87 @@ use std::path::PathBuf;
 use formats::checkpoint;
 use loaders::why;
 
-/// An error of training or evaluation; [`Error::code`] is its exit code.
+/// An error of training or evaluation. [`Error::code`] returns its exit code.
 #[derive(Debug, thiserror::Error)]
 pub enum Error {
-    /// A request that makes no sense.
+    /// The request is invalid.
     #[error("{0}")]
     Usage(String),
-    /// Something failed.
+    /// Any other failure.
     #[error("{0}")]
     Failed(String),
-    /// The ranks were started wrongly; the text holds the cure.
+    /// The ranks were not started correctly. The text includes a remedy.
     #[error("{0}")]
     Launch(String),
-    /// A file or folder.
+    /// A failed operation on a file or directory.
     #[error("cannot {action} {}: {}", path.display(), why(path, source))]
     File {
-        /// A verb.
+        /// A verb that follows `cannot`, such as `read`.
         action: &'static str,
-        /// The file or folder.
         path: PathBuf,
-        /// What the operating system says.
         source: io::Error,
     },
-    /// The handlers of signals.
+    /// A signal handler could not be installed.
     #[error("cannot listen to signals: {0}")]
     Signals(io::Error),
-    /// A thread of ours that cannot be started.
+    /// A thread could not be started.
     #[error("cannot start the thread that {task}: {source}")]
     Thread {
-        /// What it would do.
+        /// The thread's task, as a verb in the third person.
         task: &'static str,
-        /// What the operating system says.
         source: io::Error,
     },
-    /// A thread of ours that has ended too early.
+    /// A thread ended too early.
     #[error("the thread that {task} is gone")]
     ThreadGone {
-        /// What it did.
+        /// The thread's task, as a verb in the third person.
         task: &'static str,
     },
-    /// Two things that must be equal are not.
+    /// Two values that must be equal differ.
     #[error("{what}: expected {expected}, got {got}; {cure}")]
     Mismatch {
-        /// Their name.
         what: String,
-        /// What it must be.
         expected: String,
-        /// What it is.
         got: String,
-        /// What to try.
+        /// A remedy for the user.
         cure: String,
     },
-    /// A data set that cannot be trained on.
+    /// A data set that training cannot use.
     #[error("data set {data}: {what}")]
     DataSet {
-        /// Its folder.
         data: String,
-        /// What is wrong, and what to try.
+        /// The problem and a remedy.
         what: String,
     },
-    /// The loader's batches are not those of the step; a fault of this program.
+    /// The loader returned a batch that does not belong to the step. This is a bug.
     #[error("expected a batch of {expected}, got {got}")]
     Batch {
         /// Epoch, step and worker.
         expected: String,
-        /// The same of the batch that came.
+        /// Epoch, step and worker of the batch from the loader.
         got: String,
     },
-    /// No room for the files of a run.
+    /// The disk is too full for the files of a run.
     #[error(
         "{}: {free} free on its file system, no space left for what the run writes ({sizes}); free some (`df -h`, `quota`), or \
          choose another place with --out", out.display()
     )]
     NoSpace {
-        /// The output folder.
         out: PathBuf,
-        /// Free space, for people.
+        /// Free space as text.
         free: String,
-        /// Sizes of the files, for people.
+        /// Sizes of the files as text.
         sizes: String,
     },
-    /// The output folder was removed during the run.
+    /// The output directory was removed during the run.
     #[error(
         "{source}; the output folder was removed, with the log and all checkpoints: start again, best with another --out"
     )]
     OutputGone {
-        /// What could not be written.
+        /// The failed write.
         source: Box<Error>,
     },
-    /// A loss, a parameter or a running statistic that is not finite.
+    /// A loss, a parameter or a running statistic is not finite.
     #[error(
         "the loss of step {step} is not finite, or a parameter or running statistic after it ({origin}; lr {lr:.4e}); the last good \
          checkpoint stands, if there is one. Try {}a smaller schedule.base_lr, a longer schedule.warmup_epochs, or check the data with \
@@ -102,128 +94,109 @@ pub enum Error {
         if *f16 { "precision = \"bf16\" (f16 ends at 65,504), " } else { "" }
     )]
     NotFinite {
-        /// The step, from 1.
+        /// Number of the step, starting at 1.
         step: u64,
-        /// Which ranks it comes from, for people.
+        /// The ranks with the value that is not finite, as text.
         origin: String,
-        /// Its learning rate.
         lr: f64,
         /// Whether activations are f16.
         f16: bool,
     },
-    /// A parameter that no file may hold.
+    /// A parameter is not finite, so no model file may be written.
     #[error(
         "parameter {name} holds NaN or infinity, no model is written; the last good one stands. Try a smaller schedule.base_lr or a \
          longer warm-up"
     )]
-    NotFiniteParameter {
-        /// Its name.
-        name: String,
-    },
-    /// Gradients that are not finite in f16, whatever the scale of the losses.
+    NotFiniteParameter { name: String },
+    /// Gradients in f16 are not finite at any loss scale.
     #[error(
         "{steps} steps in a row had gradients with Inf or NaN and were left out, although the scale of the losses was halved each \
          time, down to {scale:e}: the values themselves are not finite in f16. The last good checkpoint stands, if there is one. Try \
          precision = \"bf16\", a smaller schedule.base_lr, or check the data with `trireme data stats`"
     )]
     Underflow {
-        /// Steps left out in a row.
+        /// Number of consecutive steps that were skipped.
         steps: u32,
-        /// The scale that is left.
         scale: f32,
     },
-    /// Two ranks on one GPU.
+    /// Two ranks opened the same GPU.
     #[error(
         "ranks {} and {} on {host} have opened the same GPU ({gpu}): start one rank a GPU (sbatch --gpus-per-task=1 \
          --ntasks-per-node=<GPUs of a node>, or mpirun --map-by ppr:<GPUs of a node>:node), or --share-gpu to let them",
         ranks[0], ranks[1]
     )]
     SharedGpu {
-        /// The ranks.
         ranks: [usize; 2],
-        /// Their node.
         host: String,
         /// Name and id.
         gpu: String,
     },
-    /// A GPU that is gone or has failed a call.
+    /// A GPU is gone or failed a call.
     #[error("on {place}: {source}")]
     Gpu {
         /// Node and GPU.
         place: String,
-        /// The failure.
         source: backend::Error,
     },
-    /// A transport of gradients that cannot be used.
+    /// A transport of gradients is not usable.
     #[error("{transport}: {why}")]
     Transport {
-        /// The key that requests it, or what was tried.
+        /// The recipe key that requests it, or the name of the attempt.
         transport: String,
-        /// What is wrong, and what to try.
+        /// The problem and a remedy.
         why: String,
     },
-    /// All ranks know of it, and end together.
+    /// All ranks know this error and end together.
     #[error("{text}")]
     Agreed {
-        /// Exit code.
         code: u8,
-        /// What happened, and to which rank if not to all.
+        /// The failure, and the failed rank unless all ranks failed.
         text: String,
     },
-    /// Gradients that cannot be carried, because training has diverged; all ranks have met it, and end together.
+    /// The codec cannot represent the gradients because training has diverged. All ranks know this error and end
+    /// together.
     #[error("{text}")]
     Diverged {
-        /// What happened, and to which rank if not to all.
+        /// The failure, and the failed rank unless all ranks failed.
         text: String,
     },
-    /// Another rank failed and says why.
+    /// Another rank failed and reports the error.
     #[error("another rank failed")]
-    Elsewhere {
-        /// Its exit code.
-        code: u8,
-    },
-    /// The recipe.
+    Elsewhere { code: u8 },
     #[error(transparent)]
     Recipe(#[from] recipe::Error),
-    /// The learning-rate schedule.
     #[error(transparent)]
     Schedule(#[from] engine::optim::schedule::ScheduleError),
-    /// The optimizer.
     #[error(transparent)]
     Optimizer(#[from] engine::optim::OptimizerError),
-    /// The data.
     #[error(transparent)]
     Data(#[from] loaders::Error),
-    /// The network.
     #[error(transparent)]
     Build(#[from] engine::graph::BuildError),
-    /// The device.
     #[error(transparent)]
     Backend(#[from] backend::Error),
-    /// Communication.
     #[error(transparent)]
     Comm(#[from] comm::Error),
-    /// A model file.
+    /// An error in a model file or checkpoint.
     #[error(transparent)]
     Checkpoint(#[from] formats::checkpoint::Error),
-    /// A file of weights.
+    /// An error in a file of weights.
     #[error(transparent)]
     Weights(#[from] formats::interop::Error),
-    /// A network for other programs.
+    /// A model could not be exported to another format.
     #[error(transparent)]
     Export(#[from] formats::interop::export::Error),
-    /// The log.
     #[error(transparent)]
     Report(#[from] report::Error),
 }
 
 impl Error {
-    /// Whether all ranks know of it already.
+    /// Returns true if all ranks already know this error.
     pub fn is_agreed(&self) -> bool {
         matches!(self, Error::Agreed { .. } | Error::Diverged { .. } | Error::Elsewhere { .. })
     }
 
-    /// 2 for requests that make no sense, else 1.
+    /// Returns the exit code: 2 for an invalid request, the agreed code for an error that all ranks know, otherwise 1.
     pub fn code(&self) -> u8 {
         match self {
             Error::Usage(_) | Error::Recipe(_) | Error::Schedule(_) | Error::Optimizer(_) => 2,
@@ -236,7 +209,8 @@ impl Error {
     }
 }
 
-/// Whether an output cannot be written for what the user asked, and not for want of space or a fault of the machine.
+/// Returns true if an output cannot be written because of the user's request, not because of a full disk or a broken
+/// machine.
 pub(crate) fn is_of_the_request(source: &io::Error) -> bool {
     use io::ErrorKind::{AlreadyExists, IsADirectory, NotADirectory, NotFound, PermissionDenied, ReadOnlyFilesystem};
     let kinds = [AlreadyExists, IsADirectory, NotADirectory, NotFound, PermissionDenied, ReadOnlyFilesystem];

@@ -1,5 +1,5 @@
-//! From a request to ranks that agree on a kind of device: the one place that names concrete backends. All else is written for any
-//! [`Device`].
+//! Starts a request on a device that all ranks agree on. This is the only place that names concrete backends. All other
+//! code is generic over [`Device`].
 
 use std::path::Path;
 use std::time::Instant;
@@ -27,11 +27,11 @@ use crate::train::plan::request::TrainRequest;
 use crate::train::reduce::transport;
 use crate::train::start;
 
-/// What `--device` takes. A new kind of device is a line here, in `Found`, `choose` and `on!`.
+/// Values of `--device`. To add a kind of device, change this list, `Found`, `choose` and `on!`.
 pub const CHOICES: &[DeviceChoice] =
     &[DeviceChoice::Auto, DeviceChoice::Kind(CpuDevice::NAME), DeviceChoice::Kind(CudaDevice::NAME)];
 
-/// One line of help for a choice.
+/// Returns the help text of a choice.
 pub fn about(choice: DeviceChoice) -> &'static str {
     match choice {
         DeviceChoice::Auto => "An NVIDIA GPU if this machine has one with its driver and libraries, else the CPU",
@@ -40,20 +40,20 @@ pub fn about(choice: DeviceChoice) -> &'static str {
     }
 }
 
-/// The kind of device that a run takes, or why there is none.
+/// The device to use, or the reason why it is not available.
 enum Found {
     Cpu(CpuDevice),
     Cuda(CudaDevice),
     Refused(Error),
 }
 
-/// The requested kind of device, if it is available. Looks for libraries and counts GPUs; opens none.
+/// Finds the requested kind of device. Looks for libraries and counts GPUs, but opens no device.
 fn choose(choice: DeviceChoice) -> Found {
     let refused =
         |name: &str, why: String| Found::Refused(Error::Failed(format!("--device {name}: {why}; or use --device cpu")));
     let cpu = |notes| match CpuDevice::find(notes) {
         Ok(device) => Found::Cpu(device),
-        // only the environment can be wrong
+        // the CPU is always there, so only an environment variable can be wrong
         Err(unavailable) => Found::Refused(Error::Usage(unavailable.why)),
     };
     let cuda = || CudaDevice::find(Vec::new());
@@ -73,8 +73,8 @@ fn choose(choice: DeviceChoice) -> Found {
     }
 }
 
-/// Ends all ranks where this one cannot have the requested device. If it is so on all ranks the message is this rank's own, else it names
-/// the ranks that differ.
+/// Ends all ranks because this rank has no device of the requested kind. If no rank has one, the message is this rank's
+/// error. Otherwise it names the ranks that differ.
 fn refused<T>(error: Error) -> Result<T, Error> {
     let session = Session::join(Comm::launch())?;
     let together = || {
@@ -86,7 +86,7 @@ fn refused<T>(error: Error) -> Result<T, Error> {
     session.conclude(result)
 }
 
-/// Does `$work` with the requested kind of device as `$device`.
+/// Evaluates `$work` with `$device` bound to the requested device.
 macro_rules! on {
     ($wanted:expr, $device:ident => $work:expr) => {
         match choose($wanted) {
@@ -103,21 +103,22 @@ macro_rules! on {
     };
 }
 
-/// The CPU backend and whether it has bf16, for `trireme doctor`.
+/// Properties of the CPU backend for `trireme doctor`.
 pub struct CpuReport {
-    /// Device, library, instruction set.
+    /// Description of device, library and instruction set.
     pub describe: String,
-    /// `yes`, or why not.
+    /// `yes`, or `no` with the reason.
     pub bf16: String,
 }
 
-/// Bytes that training a network takes with so many images, by the plain plan: devices pad channels and keep work space.
+/// Estimates the bytes that training with `images` images needs. Devices need more, because they pad channels and use
+/// workspaces.
 pub fn training_bytes(net: &NetSpec, images: usize) -> Result<usize, Error> {
     let need = estimate::training(&Reference, net, images)?;
     Ok(need.parameters + need.activations + need.workspace)
 }
 
-/// Looks at the CPU backend as a rank with so many cores opens it.
+/// Opens the CPU backend with the given number of cores and describes it.
 pub fn cpu_report(cores: usize) -> Result<CpuReport, Error> {
     let bf16 = Cpu::bf16().map_or_else(|why| format!("no: {why}"), |()| "yes".into());
     let device = CpuDevice::find(Vec::new()).map_err(|unavailable| Error::Usage(unavailable.why))?;
@@ -126,13 +127,14 @@ pub fn cpu_report(cores: usize) -> Result<CpuReport, Error> {
     Ok(CpuReport { describe: device.open(&settings)?.describe(), bf16 })
 }
 
-/// The libraries of the backends with their versions, one a line, for `trireme --version --verbose`.
+/// Lists the backends' libraries with their versions, one per line, for `trireme --version --verbose`.
 pub fn library_lines() -> Vec<String> {
     let cuda = cuda::library::report().into_iter().map(|(name, found)| format!("{name}: {found}"));
     std::iter::once(cpu::library()).chain(cuda).collect()
 }
 
-/// The CUDA libraries that were found, one a line, for `trireme doctor`; one line where there is no driver, unless all is wanted.
+/// Lists the CUDA libraries that were found, one per line, for `trireme doctor`. Without a driver this is a single
+/// line, unless `verbose` is set.
 pub fn cuda_lines(verbose: bool) -> Vec<String> {
     if !verbose && !cuda::library::has_driver() {
         return vec![
@@ -149,8 +151,8 @@ pub fn cuda_lines(verbose: bool) -> Vec<String> {
     lines
 }
 
-/// Tries whether MPI sums in GPU memory; gives the findings on rank 0. Collective, and a job of its own, since a library that claims to
-/// and cannot ends the process by a signal.
+/// Tests whether MPI can sum in GPU memory. Returns the findings on rank 0. Collective. It needs a job of its own,
+/// because an MPI library that wrongly claims support crashes the process.
 pub fn try_cuda_aware(share_gpu: bool) -> Result<Option<String>, Error> {
     let device = match choose(DeviceChoice::Kind(CudaDevice::NAME)) {
         Found::Cuda(device) => device,
@@ -173,12 +175,12 @@ fn cuda_aware(device: &CudaDevice, session: &mut Session, share_gpu: bool) -> Re
     transport::try_aware(session, &backend)
 }
 
-/// Trains as requested; `started` is when the process began. A dry run gives the text to print on rank 0.
+/// Trains as requested. `started` is the start time of the process. A dry run returns the text that rank 0 prints.
 pub fn train(request: &TrainRequest, started: Instant) -> Result<Option<String>, Error> {
     on!(request.device, device => start::run(device, request, started))
 }
 
-/// Scores a split over all ranks.
+/// Scores a split with all ranks together.
 pub fn score(request: &EvalRequest) -> Result<Scored, Error> {
     on!(request.device, device => score::score(device, request))
 }
@@ -192,7 +194,7 @@ pub fn follow(
     on!(request.device, device => follow::follow(device, request, once, show))
 }
 
-/// A model ready to name pictures.
+/// Opens a model that classifies pictures.
 pub fn predictor(
     wanted: DeviceChoice,
     model: &ModelRequest,
@@ -202,7 +204,7 @@ pub fn predictor(
     on!(wanted, device => Ok(Box::new(Predictor::open(device, model, limits, test_time)?)))
 }
 
-/// Forward, backward and update on one synthetic batch, again and again.
+/// Measures training steps on one synthetic batch.
 pub fn bench_step(request: &bench::StepRequest, started: Instant) -> Result<bench::StepResult, Error> {
     on!(request.device, device => {
         device.notes(request.precision).iter().for_each(|note| screen::say(note));
@@ -210,12 +212,12 @@ pub fn bench_step(request: &bench::StepRequest, started: Instant) -> Result<benc
     })
 }
 
-/// Forward, backward and update on images that a loader reads.
+/// Measures training steps on images from a loader.
 pub fn bench_loader_step(request: &bench::LoaderStepRequest) -> Result<bench::LoaderStepResult, Error> {
     on!(request.device, device => bench::run_loader_step(device, request))
 }
 
-/// The implementations of each convolution of networks on the CPU.
+/// Measures the CPU implementations of convolutions and linear layers.
 pub fn bench_ops(
     request: &bench::ops::OpsRequest,
     show: impl FnMut(&bench::ops::On, &bench::ops::Measured) -> Result<(), Error>,
@@ -223,17 +225,17 @@ pub fn bench_ops(
     on!(DeviceChoice::Kind(CpuDevice::NAME), device => bench::ops::run(device, request, show))
 }
 
-/// Whether an MPI launcher started this process.
+/// Returns true if an MPI launcher started this process.
 pub fn has_launcher() -> bool {
     comm::launcher().is_some()
 }
 
-/// Whether this process is the first of several that an MPI launcher started, and so the one to speak.
+/// Returns true if this process is rank 0 of several ranks, so that it prints the messages.
 pub fn is_first_of_several() -> bool {
     comm::rank_prefix() == "rank 0: "
 }
 
-/// How steps scale; collective. `None` on ranks other than 0.
+/// Measures how the time of a step scales with the number of ranks. Collective. Returns `None` on all ranks except 0.
 pub fn bench_scale(request: &bench::scale::Scale) -> Result<Option<bench::scale::Measured>, Error> {
     on!(request.device, device => bench::scale::run(device, request))
 }

@@ -1,5 +1,6 @@
-//! The training loop ([`train`]), scores and predictions ([`eval`]), benchmarks ([`mod@bench`]), and their start on a kind of device
-//! ([`launch`], the one place that names a concrete backend, so that generic code is compiled here and not with the command line).
+//! The training loop ([`train`]), evaluation and prediction ([`eval`]) and benchmarks ([`mod@bench`]). [`launch`]
+//! starts them on a device. It is the only place that names concrete backends, so generic code is compiled in this
+//! crate and not in the command line.
 
 pub mod bench;
 pub mod device;

@@ -1,5 +1,5 @@
-//! The sum of gradients over all ranks, with any codec, by the caller and by the MPI thread, against plain MPI_Allreduce of f32 of the
-//! same MPI, in turn.
+//! Benchmark of the gradient sum over all ranks. It compares three ways: a codec on the calling thread, the same codec
+//! on the MPI thread, and a plain MPI_Allreduce of f32.
 
 use std::time::{Duration, Instant};
 
@@ -13,39 +13,37 @@ use crate::train::reduce::bucket_sum::Costs;
 use crate::train::reduce::bucket_sum::SumStep;
 use crate::train::reduce::host::HostSum;
 
-/// One size's times; each is the median over the repeats unless it says otherwise.
+/// Times for one size of gradients. Each is the median of all repeats unless the name says `best`.
 pub struct Sums {
-    /// Bytes of the gradients.
+    /// Bytes of all gradients as f32.
     pub bytes: usize,
-    /// Bytes of one bucket of them.
+    /// Bytes of gradients per bucket.
     pub bucket: usize,
-    /// Ranks.
     pub ranks: usize,
-    /// Milliseconds, bucket after bucket by the compute thread: the way without overlap.
+    /// Milliseconds if the compute thread sums one bucket after the other, without overlap.
     pub ms: f64,
-    /// The fastest.
     pub ms_best: f64,
-    /// Milliseconds with all buckets handed to the thread that owns MPI: the way with overlap, but nothing beside it.
+    /// Milliseconds if all buckets are queued on the MPI thread. Nothing else is computed meanwhile.
     pub queued_ms: f64,
-    /// Milliseconds of one plain MPI_Allreduce over the whole buffer as f32.
+    /// Milliseconds for one plain MPI_Allreduce over the whole f32 buffer.
     pub plain_ms: f64,
-    /// The fastest.
     pub plain_ms_best: f64,
-    /// Milliseconds of encoding, inside MPI, of decoding, of the way without overlap.
+    /// Milliseconds of encoding, MPI and decoding, without overlap.
     pub parts_ms: [f64; 3],
-    /// Bytes handed to MPI.
+    /// Bytes passed to MPI.
     pub wire_bytes: u64,
-    /// The MPI library.
+    /// Name and version of the MPI library.
     pub library: String,
 }
 
-/// Bytes that the repeats of one size add up to, roughly.
+/// Approximate traffic per size in bytes. It determines how many times a sum is repeated.
 const TRAFFIC: usize = 1 << 29;
 
-/// Sums gradients of these sizes over all ranks, in buckets of at most `bucket` bytes; empty on ranks other than 0.
+/// Sums gradients of the given sizes in bytes over all ranks, in buckets of at most `bucket` bytes. The result is empty
+/// on all ranks except 0.
 ///
-/// Each repeat takes all ways one after another, beginning with another one each time, so that what disturbs the machine
-/// disturbs all alike.
+/// Each repeat runs all three ways in turn and starts with a different one, so that other load on the machine affects
+/// all of them equally.
 pub fn run(sizes: &[usize], bucket: usize, codec: &str) -> Result<Vec<Sums>, Error> {
     let entry = codec::find(codec)
         .ok_or_else(|| Error::Usage(format!("no codec \"{codec}\"; there are {}", codec::NAMES.join(", "))))?;
@@ -107,7 +105,8 @@ pub fn run(sizes: &[usize], bucket: usize, codec: &str) -> Result<Vec<Sums>, Err
     Ok(results)
 }
 
-/// Fails for gradients whose copies here (fresh, in buckets, whole, and encoded) the machine's `memory` could not hold.
+/// Returns an error if the buffers for `bytes` of gradients do not fit in `memory` bytes. There are four copies:
+/// initial values, buckets, one whole buffer, and codes.
 fn fits(bytes: usize, memory: u64) -> Result<(), Error> {
     let need = 4 * bytes as u128;
     if need <= u128::from(memory) {
@@ -121,18 +120,18 @@ fn fits(bytes: usize, memory: u64) -> Result<(), Error> {
     )))
 }
 
-/// Gradients, cut into buckets as in training, and whole.
+/// The gradients, once cut into buckets as in training and once as a whole.
 struct Buckets {
     rank: usize,
     parts: Vec<(Vec<f32>, HostSum)>,
-    /// What the parts hold before each sum.
+    /// Initial values, copied into the buckets before each sum.
     fresh: Vec<f32>,
     whole: Vec<f32>,
-    /// Of the last sum by this thread.
+    /// Costs of the last sum on this thread.
     costs: Costs,
 }
 
-/// The one step that is done again and again.
+/// The description that all sums use.
 const STEP: SumStep =
     SumStep { done: 0, key: Key { seed: 1, step: 0 }, worker: 0, scaled: false, compare: false, count: false };
 
@@ -150,7 +149,7 @@ impl Buckets {
         Self { rank, parts, whole: fresh.clone(), fresh, costs: Costs::default() }
     }
 
-    /// Sums in place would grow from repeat to repeat.
+    /// Restores the initial values. The sums are in place, so the values would grow from repeat to repeat.
     fn refresh(&mut self) {
         let mut rest = self.fresh.as_slice();
         for (part, _) in &mut self.parts {

@@ -1,5 +1,4 @@
-//! Measurements: the training step on data in memory; below, the step on images that a loader reads, the sum over ranks and how steps
-//! scale.
+//! Benchmarks. This file measures a training step, either on data in memory or on images from a loader.
 
 pub mod allreduce;
 pub mod operation;
@@ -27,27 +26,24 @@ use crate::train::device_input::DeviceInput;
 use crate::train::plan::build::LOADER_NICE;
 use crate::train::plan::network::network;
 
-/// What `trireme bench step` measures.
+/// The options of `trireme bench step`.
 pub struct StepRequest {
-    /// Network.
     pub model: String,
-    /// Height and width of the images; `None` = what the network is meant for.
+    /// Height and width of the images. `None` selects the network's default size.
     pub size: Option<usize>,
-    /// Images a step.
     pub batch: usize,
-    /// What to compute on.
     pub device: DeviceChoice,
     /// Number format of the arithmetic.
     pub precision: Precision,
-    /// Whether products of f32 may be rounded to tf32.
+    /// True if f32 products may be rounded to tf32.
     pub tf32: bool,
-    /// Compute threads; `None` = all cores.
+    /// Compute threads. `None` uses all cores.
     pub threads: Option<usize>,
-    /// Time every layer.
+    /// Whether to report the time of every layer.
     pub profile: bool,
-    /// Compare every layer with what the cores and their memory can do.
+    /// Whether to compare every layer with the peak rates of the cores and their memory.
     pub roofline: bool,
-    /// How long, after the warm-up.
+    /// How long to measure after the warm-up.
     pub seconds: f64,
 }
 
@@ -60,53 +56,50 @@ impl StepRequest {
     }
 }
 
-/// What came out.
+/// The result of `trireme bench step`.
 pub struct StepResult {
     /// Height and width of the images.
     pub size: usize,
-    /// Compute threads.
     pub threads: usize,
-    /// By the median step.
+    /// Rate of the median step.
     pub img_per_s: f64,
-    /// By the fastest step.
+    /// Rate of the fastest step.
     pub img_per_s_best: f64,
-    /// Median.
+    /// Time of the median step.
     pub step_ms: f64,
-    /// Steps measured.
     pub steps: usize,
-    /// From the start of the process to the end of the first step.
+    /// Seconds from the start of the process to the end of the first step.
     pub first_step_s: f64,
-    /// Anonymous and shared memory.
+    /// Anonymous and shared memory of the process, without mapped files.
     pub memory_mb: f64,
-    /// Kind of device.
     pub device: &'static str,
-    /// Device and library.
+    /// Description of the device and its library.
     pub backend: String,
-    /// Kernels, copies and fills of the last step; none on a device without a queue.
+    /// Kernels, copies and fills of the last step. `None` on a device without a queue.
     pub launches: Option<u64>,
-    /// Parallel regions of the last step, on a device with threads of this process.
+    /// Parallel regions of the last step. `None` if the device does not compute on this process's threads.
     pub regions: Option<Regions>,
-    /// Microseconds of a region with nothing in it, where there are several threads.
+    /// Microseconds of an empty parallel region. `None` with a single thread.
     pub barrier_us: Option<f64>,
-    /// Milliseconds per layer, if requested.
+    /// Table of milliseconds per layer, if requested.
     pub profile: Option<String>,
-    /// The layers beside the machine, if requested.
+    /// Comparison of the layers with the machine's peak rates, if requested.
     pub roofline: Option<Roofline>,
 }
 
 const WARM_UP: usize = 3;
 
-/// What single steps counted and took.
+/// Times and counts of single steps.
 #[derive(Default)]
 struct Taken {
     times: Vec<Duration>,
     first_step_s: f64,
-    /// Of the last step.
+    /// Kernel launches of the last step.
     launches: Option<u64>,
     regions: Option<Regions>,
 }
 
-/// Forward, backward and update on one synthetic batch, again and again.
+/// Measures forward, backward and update on one synthetic batch, which every step uses.
 pub fn step<D: Device>(device: &D, request: &StepRequest, started: Instant) -> Result<StepResult, Error> {
     let mut work = Synthetic::new(device, &request.work())?;
     if request.roofline && work.trained.graph.backend().cores().is_none() {
@@ -146,7 +139,7 @@ pub fn step<D: Device>(device: &D, request: &StepRequest, started: Instant) -> R
     })
 }
 
-/// Warms up, then takes steps for as long as is requested; the warm-up's times are left out.
+/// Runs the warm-up steps and then steps for the requested time. The result does not include the times of the warm-up.
 fn take_steps<B: Backend>(work: &mut Synthetic<B>, request: &StepRequest, started: Instant) -> Result<Taken, Error> {
     let (mut taken, mut begin) = (Taken::default(), Instant::now());
     while taken.times.len() < WARM_UP + 3 || begin.elapsed().as_secs_f64() < request.seconds {
@@ -189,7 +182,7 @@ fn profile_table<B: Backend>(graph: &Graph<B>, costs: &[NodeCost], steps: usize)
     text
 }
 
-/// Anonymous and shared memory of this process now, in MB (10^6 bytes); mapped files do not count.
+/// Returns the anonymous and shared memory that this process uses now, in MB (10^6 bytes). Mapped files do not count.
 pub fn memory_mb() -> f64 {
     let status = std::fs::read_to_string("/proc/self/status").unwrap_or_default();
     let kb = |key: &str| -> f64 {
@@ -199,7 +192,7 @@ pub fn memory_mb() -> f64 {
     (kb("RssAnon:") + kb("RssShmem:")) * 1024.0 / 1e6
 }
 
-/// Model and number of the processors, as the kernel names them.
+/// Describes the processor: the model name from `/proc/cpuinfo` and the number of cores that this process may use.
 pub fn processor() -> String {
     let info = std::fs::read_to_string("/proc/cpuinfo").unwrap_or_default();
     let model = info.lines().find_map(|l| l.strip_prefix("model name")?.split_once(": ").map(|(_, m)| m.to_string()));
@@ -207,59 +200,50 @@ pub fn processor() -> String {
     format!("{model}, {} core(s) for this process", cores::affinity().len())
 }
 
-/// What `trireme bench loader+step` measures.
+/// The options of `trireme bench loader+step`.
 pub struct LoaderStepRequest {
-    /// Folder of the data set.
     pub dir: PathBuf,
-    /// Its split.
     pub split: String,
-    /// Transforms, as in a recipe.
+    /// Transforms, written as in a recipe.
     pub transforms: Vec<String>,
-    /// Network.
     pub model: String,
-    /// Images a step.
     pub batch: usize,
-    /// What to compute on.
     pub device: DeviceChoice,
     /// Number format of the arithmetic.
     pub precision: Precision,
-    /// Whether products of f32 may be rounded to tf32.
+    /// True if f32 products may be rounded to tf32.
     pub tf32: bool,
-    /// Compute threads; `None` = all cores.
+    /// Compute threads. `None` uses all cores.
     pub threads: Option<usize>,
-    /// Loader threads.
     pub loader_threads: usize,
-    /// How records are read.
+    /// How the loader reads records.
     pub io: Io,
-    /// How long, after the warm-up.
+    /// How long to measure after the warm-up.
     pub seconds: f64,
 }
 
-/// What came out.
+/// The result of `trireme bench loader+step`.
 pub struct LoaderStepResult {
-    /// Compute threads.
     pub threads: usize,
-    /// Over the whole time.
+    /// Mean over the measured time.
     pub img_per_s: f64,
-    /// Steps measured.
     pub steps: usize,
-    /// Mean.
+    /// Mean time of a step.
     pub step_ms: f64,
-    /// Mean wait of the host for the loader in a step; a device that works ahead waits less.
+    /// Mean time per step that the host waits for the loader. It is shorter on a device that works ahead.
     pub data_wait_ms: f64,
-    /// How many batches were ready when one was requested, on average.
+    /// Mean number of batches that were ready when the step requested one.
     pub queue_depth: f64,
     /// How images reach the device.
     pub input: &'static str,
-    /// Kind of device.
     pub device: &'static str,
-    /// Device and library.
+    /// Description of the device and its library.
     pub backend: String,
-    /// What would make the loader faster.
+    /// Advice on how to make the loader faster.
     pub advice: String,
 }
 
-/// Loads and trains.
+/// Measures training steps on images that a loader reads from a data set.
 pub fn run_loader_step<D: Device>(device: &D, request: &LoaderStepRequest) -> Result<LoaderStepResult, Error> {
     let dataset = Dataset::open(&request.dir)?;
     let split = Arc::new(dataset.split(&request.split)?);
@@ -274,7 +258,7 @@ pub fn run_loader_step<D: Device>(device: &D, request: &LoaderStepRequest) -> Re
     let LoaderStepRequest { threads, precision, tf32, .. } = *request;
     let setting = Setting { batch, threads, precision, tf32, node_rank: 0, exchanged: false };
     let mut trained = Trained::new(device, net, &setting)?;
-    // the last batch of an epoch
+    // the last batch of an epoch is smaller
     trained.graph.prepare(split.len() as usize % batch)?;
     let mut feed = Feed::new(trained.graph.backend(), split, &pipeline, batch, request)?;
     let (mut begin, mut before) = (Instant::now(), feed.loader.stats());
@@ -304,11 +288,11 @@ pub fn run_loader_step<D: Device>(device: &D, request: &LoaderStepRequest) -> Re
     })
 }
 
-/// Batches on their way to the device, as in training.
+/// Moves batches from the loader to the device, as in training.
 struct Feed {
     loader: Loader,
     input: DeviceInput,
-    /// A batch whose copy to the device began early.
+    /// The batch whose copy to the device has already begun.
     next: Option<loaders::Batch>,
 }
 
@@ -328,7 +312,7 @@ impl Feed {
         Ok(Self { loader, input, next: None })
     }
 
-    /// One step; gives its images.
+    /// Trains on one batch and returns its number of images.
     fn step<B: Backend>(&mut self, trained: &mut Trained<B>) -> Result<usize, Error> {
         let batch = match self.next.take() {
             Some(batch) => Some(batch),

@@ -1,5 +1,5 @@
-//! The operations that `trireme bench ops` measures, and the time of each of their passes alone, on made-up tensors: the convolutions and
-//! linear layers of networks, or convolutions of given sizes.
+//! Operations that `trireme bench ops` measures, with made-up tensors and the time of each single pass. The operations
+//! are convolutions and linear layers of networks, or convolutions of given sizes.
 
 use std::time::Instant;
 
@@ -10,25 +10,23 @@ use net::{Conv, Linear, Op, Shape};
 
 use crate::error::Error;
 
-/// Values that are drawn; longer tensors repeat them.
+/// Number of random values to draw. Longer tensors repeat them.
 const DRAWN: usize = 1 << 16;
 
-/// A pass of an operation.
 #[derive(Clone, Copy, Debug, PartialEq, Eq)]
 pub enum Pass {
-    /// The output.
+    /// Computes the output.
     Forward,
-    /// The parameters' gradients.
+    /// Computes the gradients of the parameters.
     Weights,
-    /// The input's gradient.
+    /// Computes the gradient of the input.
     Input,
 }
 
 impl Pass {
-    /// All three.
     pub const ALL: [Self; 3] = [Self::Forward, Self::Weights, Self::Input];
 
-    /// As figures name it.
+    /// Returns the name that result tables use.
     pub fn name(self) -> &'static str {
         match self {
             Self::Forward => "forward",
@@ -38,7 +36,7 @@ impl Pass {
     }
 }
 
-/// An implementation's parameters and their gradients, in its formats.
+/// The parameters and parameter gradients of one implementation, in its formats.
 pub struct Parameters<B: Backend> {
     values: Arena<B>,
     gradients: Arena<B>,
@@ -46,12 +44,12 @@ pub struct Parameters<B: Backend> {
 }
 
 impl<B: Backend> Parameters<B> {
-    /// Small values.
+    /// Creates parameters with small random values.
     pub fn new(backend: &B, plan: &dyn Planned<B>) -> Result<Self, backend::Error> {
         let mut end = 0;
         let slot = |format: B::Format| {
             let (offset, len) = (end, format.elems());
-            // each on a cache line
+            // every parameter starts on a cache line
             end = (end + len).next_multiple_of(16);
             Slot { chunk: 0, offset, len }
         };
@@ -61,24 +59,24 @@ impl<B: Backend> Parameters<B> {
     }
 }
 
-/// The tensors that all implementations share.
+/// Tensors that all implementations of an operation share.
 pub struct Work<'a, B: Backend> {
     backend: &'a B,
     x: B::Buf,
     dx: Option<B::Buf>,
-    /// The output and its gradient, made for the first implementation.
+    /// The output and its gradient, allocated when the first implementation runs.
     ys: Option<[B::Buf; 2]>,
     ids: Vec<u64>,
 }
 
 impl<'a, B: Backend> Work<'a, B> {
-    /// For inputs in this layout, and their gradient if it is wanted.
+    /// Creates an input with layout `x`, and its gradient if `wants_dx` is set.
     pub fn new(backend: &'a B, x: &TensorDesc, wants_dx: bool) -> Result<Self, backend::Error> {
         let dx = wants_dx.then(|| backend.alloc(x.elems())).transpose()?;
         Ok(Self { backend, x: noise(backend, x.elems(), 1.0)?, dx, ys: None, ids: (0..x.n as u64).collect() })
     }
 
-    /// Milliseconds of one pass.
+    /// Runs one pass and returns its time in milliseconds.
     pub fn time(
         &mut self,
         plan: &mut dyn Planned<B>,
@@ -98,7 +96,7 @@ impl<'a, B: Backend> Work<'a, B> {
             running: &[],
             running_at: 0,
             training: true,
-            // then only the input's gradient is made
+            // so that this pass computes only the gradient of the input
             frozen: pass == Pass::Input,
             key: DrawKey { seed: 0, epoch: 0, ids: &self.ids },
             across: None,
@@ -114,7 +112,7 @@ impl<'a, B: Backend> Work<'a, B> {
     }
 }
 
-/// Values between `-scale` and `scale`.
+/// Returns a buffer of random values between `-scale` and `scale`.
 fn noise<B: Backend>(backend: &B, elems: usize, scale: f32) -> Result<B::Buf, backend::Error> {
     let mut draws = Draws::new(1, 0, 0, 0);
     let drawn: Vec<f32> = (0..DRAWN.min(elems)).map(|_| scale * (2.0 * draws.unit() - 1.0)).collect();
@@ -125,10 +123,10 @@ fn noise<B: Backend>(backend: &B, elems: usize, scale: f32) -> Result<B::Buf, ba
     Ok(buffer)
 }
 
-/// Channels up to which an input is the image itself, as a network's first layer reads it, where sizes are given.
+/// A convolution given by sizes counts as a network's first layer if it has at most this number of input channels.
 const IMAGE: usize = 4;
 
-/// A convolution padded as SAME at stride 1, from its sizes.
+/// A convolution given by its sizes. It has SAME padding, computed for stride 1.
 #[derive(Clone, Debug, PartialEq)]
 pub struct Convolution {
     input: Shape,
@@ -138,7 +136,7 @@ pub struct Convolution {
 impl std::str::FromStr for Convolution {
     type Err = String;
 
-    /// `KERNEL,IN,OUT,HEIGHT,WIDTH`, and perhaps `,STRIDE,GROUPS`.
+    /// Parses `KERNEL,IN,OUT,HEIGHT,WIDTH`, optionally followed by `,STRIDE,GROUPS`.
     fn from_str(text: &str) -> Result<Self, String> {
         let number = |word: &str| match word.parse() {
             Ok(number) if number > 0 => Ok(number),
@@ -155,37 +153,36 @@ impl std::str::FromStr for Convolution {
             _ => return Err("after STRIDE and GROUPS nothing may follow".into()),
         };
         let input = Shape::image(inputs, height, width);
-        // strides leave the padding as it is, as networks of PyTorch have it
+        // the stride does not change the padding, as in PyTorch's networks
         let conv = Conv::new(outputs, kernel).same(input).stride(stride).groups(groups);
         Op::Conv(conv.clone()).output(&[input])?;
         Ok(Self { input, conv })
     }
 }
 
-/// An operation of a network, without ReLU: equal ones are measured once.
+/// An operation of a network, without ReLU. Equal operations are measured only once.
 #[derive(Clone, Debug, PartialEq)]
 pub struct Case {
-    /// What is computed.
     pub op: Op,
-    /// One sample of what goes in.
+    /// Shape of one input sample.
     pub input: Shape,
-    /// Whether it reads the network's image, whose gradient nobody wants.
+    /// True if the operation reads the network's image, which needs no gradient.
     pub image: bool,
 }
 
 impl Case {
-    /// For an input that lies like this.
+    /// Returns a plan request for an input with layout `x`.
     pub fn request<'a, B: Backend>(&'a self, x: &'a [TensorDesc]) -> PlanRequest<'a, B> {
         let shapes = std::slice::from_ref(&self.input);
         PlanRequest { wants_dx: !self.image, ..PlanRequest::alone("bench ops", &self.op, shapes, x) }
     }
 
-    /// Multiply-adds of a pass of one sample.
+    /// Multiply-adds of one pass on one sample.
     pub fn macs(&self) -> u64 {
         self.op.macs(self.input)
     }
 
-    /// As a person names it.
+    /// Returns a short description of the operation and its sizes for tables.
     pub fn describe(&self) -> String {
         let Shape { c, h, w } = self.input;
         match &self.op {
@@ -207,13 +204,14 @@ impl Case {
     }
 }
 
-/// Without what changes no time: ReLU, first values, how files have it.
+/// Copies a convolution without the parts that do not affect its time: ReLU, initial values, names in files.
 fn bare(conv: &Conv) -> Conv {
     let Conv { kernel, stride, pads, dilation, groups, bias, .. } = *conv;
     Conv { kernel, stride, pads, dilation, groups, bias, ..Conv::new(conv.out_channels, 1) }
 }
 
-/// The convolutions and linear layers of networks, then these convolutions, each once, with the name of the first layer that it is.
+/// Collects the convolutions and linear layers of the given networks, and then the given convolutions. Equal operations
+/// appear only once, with the name of the first layer that uses them.
 pub fn cases(models: &[String], convolutions: &[Convolution]) -> Result<Vec<(String, Case)>, Error> {
     let mut cases: Vec<(String, Case)> = Vec::new();
     let mut add = |name: String, case: Case| {

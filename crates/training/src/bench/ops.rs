@@ -1,5 +1,5 @@
-//! Every implementation of a network's convolutions, in each pass, and of its linear layers: which one is the fastest. What is measured
-//! with `trireme bench ops --table` becomes the table by which a device chooses, see [`Implementations`].
+//! Times every implementation of a network's convolutions and linear layers, in each pass. `trireme bench ops --table`
+//! writes the fastest implementations to a table. A device uses this table to choose, see [`Implementations`].
 
 use std::io::{ErrorKind, Write};
 use std::path::{Path, PathBuf};
@@ -15,81 +15,77 @@ use super::operation::{Case, Convolution, Parameters, Pass, Work, cases};
 use crate::device::{Device, DeviceSettings};
 use crate::error::Error;
 
-/// Rounds that are measured at least.
+/// Minimum number of rounds to measure.
 const ROUNDS: usize = 3;
 
-/// Share of a time below which another counts as shorter.
+/// An implementation counts as faster only if its time is below this fraction of the current one's time.
 const SCATTER: f64 = 0.97;
 
-/// A table, or rows written by hand. Only their beginning is looked at; all lines are read before anything is measured.
+/// The kind of file that may be overwritten: a table, or rows written by hand. This checks only the beginning of the
+/// file. `run` reads all lines before it measures anything.
 const TABLE: Content = Content { name: "a table of `trireme bench ops`", begins: begins_a_table };
 
-/// Images that are measured at least.
+/// Minimum number of images to measure.
 const LEAST: usize = 4;
 
-/// What `trireme bench ops` measures.
+/// The options of `trireme bench ops`.
 pub struct OpsRequest {
-    /// Networks.
     pub models: Vec<String>,
-    /// Convolutions beside theirs.
+    /// Convolutions to measure in addition to the networks.
     pub convolutions: Vec<Convolution>,
-    /// Numbers of images.
     pub batches: Vec<usize>,
-    /// Compute threads; `None` = all cores.
+    /// Compute threads. `None` uses all cores.
     pub threads: Option<usize>,
-    /// How long for each operation and number of images, after the warm-up.
+    /// How long to measure each operation at each batch size, after the warm-up.
     pub seconds: f64,
-    /// Multiplications and additions of a pass at most, in 10^9: of large operations fewer images are measured.
+    /// Limit on the multiplications and additions of a pass, in 10^9. Large operations are measured on fewer images.
     pub most_gflop: f64,
-    /// The file of a table, which gets the rows.
+    /// The table to update with the new rows.
     pub table: Option<PathBuf>,
 }
 
-/// An implementation's times.
+/// The times of one implementation.
 #[derive(Clone, Debug)]
 pub struct Timed {
-    /// As tables name it; empty where there is no choice.
+    /// Its name in tables. Empty if there is only one implementation.
     pub name: &'static str,
-    /// The primitives behind it.
+    /// The primitives that the implementation uses.
     pub by: String,
-    /// Median milliseconds of each pass that it has.
+    /// Median milliseconds of each pass. The first layer has no pass for the input's gradient.
     pub ms: Vec<(Pass, f64)>,
 }
 
 impl Timed {
-    /// Of all passes.
+    /// Total milliseconds of all passes.
     pub fn total(&self) -> f64 {
         self.ms.iter().map(|(_, ms)| ms).sum()
     }
 }
 
-/// An operation with so many images.
+/// The times of one operation at one batch size.
 #[derive(Clone, Debug)]
 pub struct Measured {
-    /// The first layer that it is.
+    /// The first layer that uses this operation.
     pub layer: String,
-    /// Its sizes.
+    /// Description of the operation's sizes.
     pub op: String,
-    /// Images.
     pub batch: usize,
     /// Multiplications and additions of a pass, in 10^9.
     pub gflop: f64,
-    /// Each implementation; the one that is taken comes first.
+    /// All implementations. The first is the one that the device uses now.
     pub timed: Vec<Timed>,
 }
 
-/// On what it was measured.
+/// The device and threads of a measurement.
 #[derive(Clone, Debug)]
 pub struct On {
-    /// The device.
     pub backend: String,
-    /// Compute threads.
     pub threads: usize,
-    /// Multiplications and additions in a second at most, in 10^9, where that can be measured.
+    /// Peak rate in 10^9 multiplications and additions per second, if the device can measure it.
     pub peak_gflops: Option<f64>,
 }
 
-/// Measures, calls `show` after each operation, and puts the fastest into the request's table.
+/// Measures all operations, calls `show` after each, and writes the fastest implementations to the requested table.
 pub fn run<D: Device>(
     device: &D,
     request: &OpsRequest,
@@ -110,25 +106,27 @@ pub fn run<D: Device>(
         let text = device.table(&before, &taken, &request.batches, rows);
         text.map_err(|why| Error::Failed(format!("{}: {why}; mend the line, or name another file", path.display())))
     };
-    // a line that is no row is told at once
+    // report a malformed row before measuring
     text(&[])?;
     let failed = |source| Error::File { action: "write", path: path.clone(), source };
-    // and so is a folder in which nothing can be written: measuring takes minutes
+    // also check first that the directory is writable, because measuring takes minutes
     let mut file = NewFile::beside(path).map_err(failed)?;
     let text = text(&bench.all(&on, show)?)?;
     let written = file.file().and_then(|file| file.write_all(text.as_bytes()));
     written.and_then(|()| file.publish()).map(drop).map_err(failed)
 }
 
-/// Whether a file that begins so may be a table: a text whose lines are remarks, or begin with a number.
+/// Returns true if a file with this beginning may be a table: a text with only comment lines and lines that begin with
+/// a digit.
 fn begins_a_table(head: &[u8]) -> bool {
-    // the last character may be cut in two
+    // `head` may end in the middle of a character
     let Some(text) = head.utf8_chunks().next().map(|chunk| chunk.valid()) else { return false };
     let mut lines = text.lines().filter(|line| !line.trim().is_empty());
     lines.all(|line| line.starts_with('#') || line.trim_start().starts_with(|first: char| first.is_ascii_digit()))
 }
 
-/// The best of a fifth of a second and more: cores that slept take a while to be as fast as they can.
+/// Returns the best rate within at least a fifth of a second. Cores that were idle take a while to reach their full
+/// speed.
 fn peak_gflops(cores: &dyn Cores) -> f64 {
     let (begin, mut best) = (Instant::now(), 0f64);
     while begin.elapsed().as_secs_f64() < 0.2 {
@@ -137,7 +135,7 @@ fn peak_gflops(cores: &dyn Cores) -> f64 {
     best
 }
 
-/// The text of a table; empty where there is none yet.
+/// Reads the text of a table. Returns an empty text if the file does not exist yet.
 fn read(path: &Path) -> Result<String, Error> {
     match loaders::regular::read_to_string(path) {
         Err(error) if error.kind() == ErrorKind::NotFound => Ok(String::new()),
@@ -145,13 +143,13 @@ fn read(path: &Path) -> Result<String, Error> {
     }
 }
 
-/// Channels of a block, as convolutions leave them.
+/// Returns how many channels a block has in the output of a convolution.
 fn block<B: Backend>(backend: &B) -> Result<usize, BackendError> {
     let case = Case { op: Op::Conv(Conv::new(16, 1)), input: Shape::image(1, 1, 1), image: true };
     Ok(backend.plan(&case.request(&[TensorDesc::plain(1, case.input)]))?.output().block)
 }
 
-/// What all measurements share.
+/// Values that all measurements share.
 struct Bench<'a, B: Backend> {
     backend: &'a B,
     device: &'a dyn Implementations<B>,
@@ -159,7 +157,7 @@ struct Bench<'a, B: Backend> {
     request: &'a OpsRequest,
 }
 
-/// An implementation under measurement.
+/// An implementation with its parameters and the times so far.
 struct Run<B: Backend> {
     one: Implementation<B>,
     parameters: Parameters<B>,
@@ -168,7 +166,7 @@ struct Run<B: Backend> {
 }
 
 impl<B: Backend> Bench<'_, B> {
-    /// The rows of the table.
+    /// Measures all operations and returns the rows of the table.
     fn all(&self, on: &On, mut show: impl FnMut(&On, &Measured) -> Result<(), Error>) -> Result<Vec<String>, Error> {
         let mut rows = Vec::new();
         for (layer, case) in cases(&self.request.models, &self.request.convolutions)? {
@@ -179,7 +177,7 @@ impl<B: Backend> Bench<'_, B> {
             for &batch in &self.request.batches {
                 let n = self.images(&case, batch);
                 let measured = match all.last() {
-                    // so large that both numbers of images were cut to one
+                    // the operation is so large that both batch sizes were reduced to the same number of images
                     Some(last) if last.batch == n => last.clone(),
                     _ => self.measure(&layer, &case, n)?,
                 };
@@ -193,7 +191,7 @@ impl<B: Backend> Bench<'_, B> {
         Ok(rows)
     }
 
-    /// Whether a table says who computes it.
+    /// Returns true if the table has rows for this kind of operation.
     fn has_row(&self, case: &Case) -> Result<bool, BackendError> {
         let x = [self.layout(case, 1)];
         let request = case.request(&x);
@@ -201,7 +199,7 @@ impl<B: Backend> Bench<'_, B> {
         Ok(all.iter().any(|one| self.device.row(&request, one.name, &[]).is_some()))
     }
 
-    /// As many images as the limit allows.
+    /// Returns the batch size, reduced to the limit on multiplications and additions.
     fn images(&self, case: &Case, batch: usize) -> usize {
         let most = self.request.most_gflop * 1e9 / (2 * case.macs()) as f64;
         batch.min((most as usize).max(LEAST))
@@ -212,7 +210,7 @@ impl<B: Backend> Bench<'_, B> {
         TensorDesc { n, shape: case.input, block: if case.image || vector { 1 } else { self.block }, bf16: false }
     }
 
-    /// All implementations in turn, round after round.
+    /// Times all implementations in turn, round after round.
     fn measure(&self, layer: &str, case: &Case, n: usize) -> Result<Measured, Error> {
         let x = self.layout(case, n);
         let all = self.device.all(&case.request(&[x]))?;
@@ -231,7 +229,7 @@ impl<B: Backend> Bench<'_, B> {
                 }
             }
             if round == 0 {
-                // the first round warms up
+                // the first round is the warm-up
                 runs.iter_mut().flat_map(|run| &mut run.times).for_each(|(_, times)| times.clear());
                 begin = Instant::now();
             }
@@ -251,9 +249,9 @@ fn median(mut times: Vec<f64>) -> f64 {
     times[times.len() / 2]
 }
 
-/// The implementation with the least product of the times of all numbers of images, and its time over that of the fastest other for each
-/// of them. The one that is taken now stays where the others' times are not less than [`SCATTER`] of its own, on average. None where there
-/// is no choice.
+/// Returns the implementation with the smallest product of its times over all batch sizes. Also returns, for each batch
+/// size, its time divided by the time of the fastest other implementation. The current implementation is kept unless
+/// another one is faster by the factor [`SCATTER`] on average. Returns `None` if there is only one implementation.
 fn fastest(all: &[Measured]) -> Option<(&'static str, Vec<f64>)> {
     let first = all.first().filter(|measured| measured.timed.len() > 1)?;
     let total = |measured: &Measured, name: &str| {
@@ -288,10 +286,10 @@ mod tests {
     fn the_fastest_has_the_least_product_of_times() {
         let few = measured(16, &[("a", 2.0), ("b", 1.0), ("c", 4.0)]);
         let many = measured(128, &[("a", 6.0), ("b", 16.0), ("c", 40.0)]);
-        // 12 against 16 and 160
+        // products: a 12, b 16, c 160
         assert_eq!(fastest(&[few.clone(), many]), Some(("a", vec![2.0, 0.375])));
         assert_eq!(fastest(&[few]), Some(("b", vec![0.5])));
-        // what is taken now stays where others are within the scatter
+        // the current implementation is kept if another one is faster by less than the scatter
         let near = |b: f64| fastest(&[measured(16, &[("a", 1.0), ("b", b)]), measured(128, &[("a", 1.0), ("b", b)])]);
         assert_eq!(near(0.98), Some(("a", vec![1.0 / 0.98; 2])));
         assert_eq!(near(0.96), Some(("b", vec![0.96; 2])));

@@ -1,8 +1,11 @@
-//! How near each layer comes to what the cores and their memory can do, and, as a forecast, what a step takes on more cores.
+//! Compares each layer with the peak rates of the cores and their memory, and forecasts the time of a step on more
+//! cores.
 //!
-//! Operations: 2 a multiply-add of the definition, forward once, backward twice, once in the first layer, whose input needs no gradient.
-//! Bytes: each tensor once that a pass must read or write: forward x, weights, y; backward x, weights, dy, and dx and dw. Caches may
-//! spare a layer some of them, and one that reads a tensor twice moves more; so a share of the roof may be above 1.
+//! Operations: 2 per multiply-add in the layer's definition. Forward counts once and backward twice, except that
+//! backward of the first layer counts once because its input needs no gradient. Bytes: each tensor that a pass must
+//! read or write counts once. Forward has x, weights and y. Backward has x, weights, dy, dx and dw. Caches may save
+//! some of this traffic, so a layer can reach more than 1.0 of its roof. A layer that reads a tensor twice has more
+//! traffic than counted.
 
 use std::fmt::Write;
 use std::time::Duration;
@@ -11,71 +14,67 @@ use backend::{Backend, Cores, Error, Regions};
 use engine::{Graph, NodeCost};
 use net::Node;
 
-/// What the machine can do.
+/// Measured peak rates of the machine.
 #[derive(Clone, Copy, Debug, PartialEq)]
 pub struct Machine {
-    /// Compute threads.
     pub threads: usize,
-    /// Operations a second of one thread while all compute.
+    /// Operations per second of one thread while all threads compute.
     pub peak: f64,
-    /// Bytes a second of one thread alone.
+    /// Bytes per second if only one thread runs.
     pub bandwidth_one: f64,
-    /// Bytes a second of all threads.
+    /// Bytes per second of all threads together.
     pub bandwidth: f64,
-    /// Seconds of a parallel region with nothing in it.
+    /// Seconds of an empty parallel region.
     pub barrier: f64,
 }
 
-/// A layer, forward and backward of a whole batch.
+/// Work and time of a layer, forward and backward, for a whole batch.
 #[derive(Clone, Debug, PartialEq)]
 pub struct Layer {
-    /// Its name.
     pub name: String,
-    /// Operations.
+    /// Multiplications and additions.
     pub operations: f64,
-    /// Bytes.
+    /// Bytes read and written.
     pub bytes: f64,
-    /// Seconds, as measured.
     pub seconds: f64,
-    /// Parallel regions.
+    /// Number of parallel regions.
     pub regions: f64,
 }
 
-/// A step as it was measured.
+/// A measured step and the machine that ran it.
 #[derive(Clone, Debug, PartialEq)]
 pub struct Roofline {
-    /// On what.
     pub machine: Machine,
-    /// In the order in which they run forward.
+    /// In forward order.
     pub layers: Vec<Layer>,
-    /// Seconds of the step outside the layers: the batch's copy, the loss, sums of gradients, the optimizer.
+    /// Seconds of the step outside the layers, such as batch copy, loss, gradient sums and optimizer.
     pub rest: f64,
-    /// Parallel regions there.
+    /// Parallel regions outside the layers.
     pub rest_regions: f64,
 }
 
-/// A step on so many cores of one socket, in seconds.
+/// A step predicted for another number of cores on one socket. Times are in seconds.
 #[derive(Clone, Copy, Debug, PartialEq)]
 pub struct Forecast {
-    /// Compute threads, one a core.
+    /// Number of cores, with one compute thread each.
     pub cores: usize,
-    /// Bytes a second of their memory, at both ends.
+    /// Assumed memory bandwidth in bytes per second: best case, worst case.
     pub bandwidth: [f64; 2],
-    /// Of one region, at both ends.
+    /// Assumed time of an empty parallel region: best case, worst case.
     pub barrier: [f64; 2],
-    /// From the best to the worst.
+    /// Time of a step: best case, worst case.
     pub step: [f64; 2],
 }
 
-/// What the two ends of the range assume.
+/// Assumptions of the best case.
 pub const BEST: &str = "each layer reaches the same share of its roof as here, memory without --bandwidth grows with the cores, a barrier \
                         grows with log2 of them, all else is shared by them";
-/// The other end.
+/// Assumptions of the worst case.
 pub const WORST: &str = "the same shares, memory without --bandwidth is no faster than here, a barrier grows with the cores, all else \
                          stays as it is here";
 
 impl Machine {
-    /// Measures; takes seconds.
+    /// Measures the peak rates. This takes seconds.
     pub fn measure(cores: &dyn Cores) -> Result<Self, Error> {
         let threads = cores.threads();
         let bandwidth_one = cores.bandwidth(1)?;
@@ -84,7 +83,7 @@ impl Machine {
         Ok(Self { threads, peak, bandwidth_one, bandwidth, barrier: cores.barrier() })
     }
 
-    /// The least seconds of a layer on so many cores with this bandwidth.
+    /// Returns the shortest possible time for a layer on `cores` cores with this bandwidth.
     fn roof(&self, layer: &Layer, cores: usize, bandwidth: f64) -> f64 {
         self.compute(layer, cores).max(layer.bytes / bandwidth)
     }
@@ -94,7 +93,7 @@ impl Machine {
     }
 }
 
-/// The layers of a graph that was profiled over so many steps of its largest batch.
+/// Returns the work and times of all layers. `costs` is the profile of `steps` steps on the graph's largest batch.
 pub fn layers<B: Backend>(graph: &Graph<B>, costs: &[NodeCost], batch: usize, steps: usize) -> Vec<Layer> {
     let (net, shapes, steps) = (graph.net(), graph.shapes(), steps as f64);
     let layer = |(index, (cost, node)): (usize, (&NodeCost, &Node))| {
@@ -119,14 +118,14 @@ pub fn layers<B: Backend>(graph: &Graph<B>, costs: &[NodeCost], batch: usize, st
 }
 
 impl Roofline {
-    /// Of a step that took so many seconds and regions.
+    /// Creates a roofline from the time and the parallel regions of a whole step.
     pub fn new(machine: Machine, layers: Vec<Layer>, step: f64, regions: Regions) -> Self {
         let (seconds, own) = layers.iter().fold((0.0, 0.0), |(s, r), layer| (s + layer.seconds, r + layer.regions));
         let (rest, rest_regions) = ((step - seconds).max(0.0), (regions.all() as f64 - own).max(0.0));
         Self { machine, layers, rest, rest_regions }
     }
 
-    /// The layers with their rates, and what bounds each.
+    /// Formats a table of all layers with their rates and limits.
     pub fn table(&self) -> String {
         let Machine { threads, peak, bandwidth, .. } = self.machine;
         let mut text = format!(
@@ -157,26 +156,26 @@ impl Roofline {
         text
     }
 
-    /// The share of its roof that a layer reaches.
+    /// Returns the fraction of its roof that a layer reaches.
     pub fn of_roof(&self, layer: &Layer) -> f64 {
         self.machine.roof(layer, self.machine.threads, self.machine.bandwidth) / layer.seconds
     }
 
-    /// What a layer waits for at its roof.
+    /// Returns the resource that limits a layer at its roof: `compute` or `memory`.
     pub fn bound(&self, layer: &Layer) -> &'static str {
         let memory = layer.bytes / self.machine.bandwidth;
         if self.machine.compute(layer, self.machine.threads) > memory { "compute" } else { "memory" }
     }
 
-    /// The share of the roof that all layers together reach.
+    /// Returns the fraction of the roof that all layers together reach.
     pub fn of_roof_together(&self) -> f64 {
         let Machine { threads, bandwidth, .. } = self.machine;
         let roof: f64 = self.layers.iter().map(|layer| self.machine.roof(layer, threads, bandwidth)).sum();
         roof / self.layers.iter().map(|layer| layer.seconds).sum::<f64>()
     }
 
-    /// The range for so many cores, whose memory moves so many bytes a second, if that is known. Barriers are measured with two threads
-    /// and more, so there is none from one.
+    /// Forecasts the best and the worst step time on `cores` cores. `bandwidth` is the known rate of their memory in
+    /// bytes per second. Returns `None` if only one thread was measured, because barriers need at least two.
     pub fn forecast(&self, cores: usize, bandwidth: Option<f64>) -> Option<Forecast> {
         let machine = self.machine;
         let threads = machine.threads as f64;
@@ -197,7 +196,8 @@ impl Roofline {
         Some(Forecast { cores, bandwidth: memory, barrier, step: [ends[0].min(ends[1]), ends[0].max(ends[1])] })
     }
 
-    /// Seconds of a layer without its barriers, at the same share of its roof as here.
+    /// Returns the seconds of a layer without its barriers, if it reaches the same fraction of its roof as in the
+    /// measurement.
     fn layer_on(&self, layer: &Layer, cores: usize, bandwidth: f64) -> f64 {
         let here = self.machine.roof(layer, self.machine.threads, self.machine.bandwidth);
         if here == 0.0 {
@@ -219,7 +219,8 @@ mod tests {
     }
 
     fn roofline() -> Roofline {
-        // at half of the roof beside its barriers: 1 ms by operations, 1 ms by bytes
+        // without barriers, each layer reaches half of its roof: the first 1 ms of compute, the second 1 ms of memory
+        // traffic
         let layers = vec![layer(200e6, 2e6, 2.01e-3), layer(20e6, 20e6, 2.01e-3)];
         let all = Regions { own: 20, library: 5 };
         Roofline::new(MACHINE, layers, 4.02e-3 + 0.5e-3 + 5e-6, all)
@@ -243,16 +244,16 @@ mod tests {
     fn more_cores_share_what_they_can() {
         let near = |a: f64, b: f64| assert!((a / b - 1.0).abs() < 1e-9, "{a} for {b}");
         let known = roofline().forecast(64, Some(80e9)).unwrap();
-        // 2 ms of compute by 32; 2 ms of memory by 4; 25 barriers
+        // 2 ms of compute / 32, 2 ms of memory traffic / 4, and 25 barriers
         let layers = 2e-3 / 32.0 + 2e-3 / 4.0;
         near(known.step[0], layers + 0.5e-3 / 32.0 + 25.0 * 6e-6);
         near(known.step[1], layers + 0.5e-3 + 25.0 * 63e-6);
         assert_eq!(known.bandwidth, [80e9; 2]);
-        // at worst, memory bounds the first layer, too
+        // in the worst case, memory limits the first layer too
         let unknown = roofline().forecast(64, None).unwrap();
         near(unknown.step[0], 4e-3 / 32.0 + 0.5e-3 / 32.0 + 25.0 * 6e-6);
         near(unknown.step[1], 2e-3 / 10.0 + 2e-3 + 0.5e-3 + 25.0 * 63e-6);
-        // as many as there are: as measured
+        // with the same number of cores, the forecast equals the measurement
         let same = roofline().forecast(2, None).unwrap();
         let measured = roofline().layers.iter().map(|layer| layer.seconds).sum::<f64>() + roofline().rest;
         same.step.iter().for_each(|step| near(*step, measured));

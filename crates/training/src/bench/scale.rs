@@ -1,5 +1,5 @@
-//! How a training step scales, measured on 1, 2, 4 ... of the ranks that were started; [`forecast`] says what to expect of more.
-//! Weak scaling: every rank has the same batch, and gradients are summed after backward.
+//! Measures how the time of a training step scales with 1, 2, 4 ... of the started ranks. [`forecast`] predicts larger
+//! numbers of ranks. This is weak scaling: every rank has the same batch size. Gradients are summed after backward.
 
 use std::time::{Duration, Instant};
 
@@ -14,64 +14,60 @@ use crate::train::agree::gpus;
 
 /// The arguments of `trireme bench scale`.
 pub struct Scale {
-    /// Network.
     pub model: String,
-    /// Images a step on each rank.
+    /// Images per step on each rank.
     pub batch: usize,
-    /// What to compute on.
     pub device: DeviceChoice,
-    /// Whether several ranks may compute on one GPU.
+    /// Whether ranks may share a GPU.
     pub share_gpu: bool,
-    /// Compute threads a rank; `None` = its share of the cores.
+    /// Compute threads per rank. `None` uses the rank's share of the cores.
     pub threads: Option<usize>,
-    /// How long to measure on each number of ranks.
+    /// How long to measure each number of ranks.
     pub seconds: f64,
 }
 
-/// A step on so many ranks.
+/// A step measured on a given number of ranks.
 #[derive(Clone, Copy, Debug)]
 pub struct Point {
-    /// Ranks that worked.
     pub ranks: usize,
-    /// Milliseconds of the slowest rank's median step.
+    /// Median step time of the slowest rank, in milliseconds.
     pub step_ms: f64,
-    /// Milliseconds of it in the sum of gradients, waiting for others included: the largest of the ranks' medians.
+    /// Milliseconds per step for the gradient sum, including the wait for other ranks. The maximum over the ranks'
+    /// medians.
     pub comm_ms: f64,
-    /// Latency and bandwidth of the sum, from sizes of 4 KB to 4 MB; none on one rank.
+    /// Latency and bandwidth of the sum, fitted to sizes from 4 KB to 4 MB. `None` on one rank.
     pub link: Option<Fit>,
 }
 
-/// t = latency + bytes / rate.
+/// A linear model of a transfer: time = latency + bytes / rate.
 #[derive(Clone, Copy, Debug, PartialEq)]
 pub struct Fit {
-    /// Seconds.
     pub latency: f64,
-    /// Bytes a second.
+    /// Bytes per second.
     pub rate: f64,
 }
 
-/// What was measured, on rank 0.
+/// The result of `trireme bench scale` on rank 0.
 pub struct Measured {
-    /// By number of ranks, 1 first.
+    /// Sorted by number of ranks, starting with 1.
     pub points: Vec<Point>,
     /// Bytes of all gradients.
     pub bytes: usize,
-    /// Sums that they go in.
+    /// Number of sums per step.
     pub buckets: usize,
-    /// MB of the largest rank.
+    /// Memory in MB of the rank that uses most.
     pub memory_mb: f64,
-    /// Compute threads of a rank.
     pub threads: usize,
-    /// The MPI library.
+    /// Name and version of the MPI library.
     pub library: String,
 }
 
 const WARM_UP: usize = 3;
 const FEWEST: usize = 5;
-/// Elements of the sums behind [`Point::link`].
+/// Numbers of elements in the sums that [`Point::link`] is fitted to.
 const SIZES: [usize; 5] = [1 << 10, 1 << 14, 1 << 17, 1 << 19, 1 << 20];
 
-/// Measures; collective. `None` on ranks other than 0.
+/// Measures all numbers of ranks. Collective. Returns `None` on all ranks except 0.
 pub fn run<D: Device>(device: &D, request: &Scale) -> Result<Option<Measured>, Error> {
     let mut session = Session::join(Comm::launch())?;
     let Scale { model, batch, seconds, share_gpu, device: _, threads: _ } = request;
@@ -101,7 +97,7 @@ pub fn run<D: Device>(device: &D, request: &Scale) -> Result<Option<Measured>, E
                 numbers = [step, comm, fit.latency, fit.rate];
             }
         } else {
-            // a wait in MPI would take a core from those that work
+            // sleep instead of waiting in MPI, which would use a core that the other ranks need
             std::thread::sleep(Duration::from_secs_f64(request.seconds));
         }
         session.comm.run("longest of the bench", |world| world.max_f64(&mut numbers))?;
@@ -121,14 +117,15 @@ pub fn run<D: Device>(device: &D, request: &Scale) -> Result<Option<Measured>, E
     Ok(session.is_root().then_some(measured))
 }
 
-/// 1, 2, 4 ... and all.
+/// Returns 1, 2, 4 ... and `ranks`.
 fn counts(ranks: usize) -> Vec<usize> {
     let mut counts: Vec<usize> = std::iter::successors(Some(1), |n| Some(2 * n)).take_while(|n| *n < ranks).collect();
     counts.push(ranks);
     counts
 }
 
-/// Medians in milliseconds of the step and of its sum; for `seconds`, where given, else so many steps, alike on all ranks.
+/// Returns the median milliseconds for a step and for its sum. Measures for `seconds` if given, otherwise for `steps`
+/// steps. The number of steps must be equal on all ranks.
 fn time_steps<B: Backend>(
     comm: &Comm,
     part: &World,
@@ -172,7 +169,7 @@ fn time_steps<B: Backend>(
     Ok((median(all), median(sums)))
 }
 
-/// Latency and rate of the sum over the ranks of `part`.
+/// Measures latency and rate of the sum over the ranks of `part`.
 fn measure_link(comm: &Comm, part: &World) -> Result<Fit, CommError> {
     comm.run("link of the bench", |_| {
         let mut points = Vec::new();
@@ -185,103 +182,102 @@ fn measure_link(comm: &Comm, part: &World) -> Result<Fit, CommError> {
                 part.sum_f32(&mut values)?;
                 times.push(start.elapsed().as_secs_f64());
             }
-            // the fastest: what disturbs a sum is no part of the link
+            // the minimum, because disturbances are not a property of the link
             points.push((4.0 * elems as f64, times.into_iter().fold(f64::INFINITY, f64::min)));
         }
         Ok(fit(&points))
     })
 }
 
-/// Line through (bytes, seconds) with the least sum of squared relative errors, so that small sizes count as much as large ones.
+/// Fits a line to (bytes, seconds). It minimises the squared relative errors, so small sizes count as much as large
+/// ones.
 fn fit(points: &[(f64, f64)]) -> Fit {
     let sum = |f: &dyn Fn(f64, f64) -> f64| points.iter().map(|&(x, t)| f(x, t) / (t * t)).sum::<f64>();
     let (w, wx, wxx) = (sum(&|_, _| 1.0), sum(&|x, _| x), sum(&|x, _| x * x));
     let (wt, wxt) = (sum(&|_, t| t), sum(&|x, t| x * t));
     let slope = (w * wxt - wx * wt) / (w * wxx - wx * wx);
     if slope.partial_cmp(&0.0) != Some(std::cmp::Ordering::Greater) {
-        // times that fall with the size are noise: the largest says least wrong
+        // times that decrease with the size are noise: use the largest size, which has the smallest relative error
         let (bytes, seconds) = points.last().copied().unwrap_or((1.0, f64::INFINITY));
         return Fit { latency: 0.0, rate: bytes / seconds };
     }
     Fit { latency: ((wt - slope * wx) / w).max(0.0), rate: 1.0 / slope }
 }
 
-// Forecasts the time of a training step on more ranks than were measured, with one rank per node. The forecast is a range: at best the
-// ranks do not disturb each other, at worst they slow each other down as the measured ranks did. With three or more counts, the largest is
-// predicted from the others to test the forecast.
+// Forecasts the time of a training step on more ranks than were measured, with one rank per node. The forecast is a
+// range. In the best case the ranks do not disturb each other. In the worst case they slow each other down as the
+// measured ranks did. If at least three numbers of ranks were measured, the largest is also predicted from the others
+// to test the forecast.
 
 /// A link between nodes.
 #[derive(Clone, Copy, Debug, PartialEq)]
 pub struct Link {
-    /// Bytes a second, one way.
+    /// Bytes per second in one direction.
     pub rate: f64,
-    /// Seconds.
+    /// In seconds.
     pub latency: f64,
 }
 
-/// A step in milliseconds.
 #[derive(Clone, Copy, Debug, PartialEq)]
 pub struct Time {
-    /// All of it.
     pub step_ms: f64,
-    /// In the sum of gradients.
+    /// Time for the gradient sum.
     pub comm_ms: f64,
 }
 
-/// A step on so many ranks.
+/// A step predicted for a given number of ranks.
 #[derive(Clone, Copy, Debug, PartialEq)]
 pub struct Forecast {
-    /// The ranks.
     pub ranks: usize,
-    /// Nobody waits, the link is used in full.
+    /// No rank waits, and the link runs at full rate.
     pub best: Time,
-    /// Ranks slow each other as here, the link is used by half.
+    /// Ranks slow each other down as measured, and the link runs at half its rate.
     pub worst: Time,
 }
 
-/// A count that was measured, as it is predicted from smaller ones.
+/// A measured number of ranks, predicted from smaller ones.
 #[derive(Clone, Copy, Debug, PartialEq)]
 pub struct HeldOut {
-    /// Predicted from smaller counts, on the link that these had.
+    /// Prediction for the link that the smaller numbers of ranks used.
     pub predicted: Forecast,
-    /// Milliseconds as measured.
     pub step_ms: f64,
 }
 
-/// How much of the link's rate the worst case uses.
+/// Fraction of the link's rate that the worst case assumes.
 const USED: f64 = 0.5;
 
-/// What the two ends of the range assume.
+/// Assumptions of the best case.
 pub const BEST: &str = "every node computes as one rank here, nobody waits for another, ring allreduce at the link's full rate after \
                         backward";
-/// The other end.
+/// Assumptions of the worst case.
 pub const WORST: &str = "ranks slow each other as they did here, what they waited for each other beside the sum itself grows with log2 \
                          of their number, allreduce at half of the link's rate";
 
-/// The range for `ranks` ranks, one a node.
+/// Forecasts a step on `ranks` ranks with one rank per node.
 pub fn forecast(measured: &Measured, ranks: usize, link: Link) -> Forecast {
     of_points(&measured.points, measured, ranks, link)
 }
 
-/// Messages that a rank sends in a step on so many ranks: by recursive halving and doubling at least, by rings at most.
+/// Returns the minimum and maximum number of messages that a rank sends per step: with recursive halving and doubling,
+/// and with rings.
 pub fn messages(measured: &Measured, ranks: usize) -> [u64; 2] {
     let (sums, ranks) = (measured.buckets as u64, ranks.max(1) as u64);
     [2 * sums * u64::from(ranks.next_power_of_two().ilog2()), 2 * sums * (ranks - 1)]
 }
 
-/// The largest count, as predicted from the others; with three counts and more.
+/// Predicts the largest measured number of ranks from the others. Returns `None` if fewer than three were measured.
 pub fn held_out(measured: &Measured) -> Option<HeldOut> {
     let [rest @ .., last] = measured.points.as_slice() else { return None };
     let known = rest.last()?;
     let fit = known.link?;
     let n = known.ranks as f64;
-    // the link by which the ring of the known count takes what was measured
+    // the link on which a ring over the known number of ranks takes the measured time
     let link = Link { rate: 2.0 * (n - 1.0) / n * fit.rate, latency: fit.latency / (2.0 * n.log2().ceil()) };
     Some(HeldOut { predicted: of_points(rest, measured, last.ranks, link), step_ms: last.step_ms })
 }
 
 impl HeldOut {
-    /// By which part of the measured time the range misses it.
+    /// Returns the distance from the measured time to the predicted range, as a fraction of the measured time.
     pub fn error(&self) -> f64 {
         let Forecast { best, worst, .. } = self.predicted;
         let (low, high) = (best.step_ms.min(worst.step_ms), best.step_ms.max(worst.step_ms));
@@ -302,15 +298,16 @@ fn of_points(points: &[Point], measured: &Measured, ranks: usize, link: Link) ->
     Forecast { ranks, best: time(alone, ring), worst: time(compute, ring / USED + waits) }
 }
 
-/// Milliseconds in the sum of gradients beyond what the sum itself takes: the ranks waited for each other.
+/// Returns how many milliseconds ranks waited for each other, beyond the gradient sum itself.
 fn waited(measured: &Measured, point: &Point) -> f64 {
     let Some(fit) = point.link else { return 0.0 };
     let sum = measured.buckets as f64 * fit.latency + measured.bytes as f64 / fit.rate;
     (point.comm_ms - 1e3 * sum).max(0.0)
 }
 
-/// Milliseconds that the sum of the gradients takes on `ranks` ranks, one a node: each bucket by a ring at full rate, 2 (N - 1) / N of
-/// its bytes each way, and 2 log2 N latencies, the least that any algorithm needs for both halves.
+/// Returns the milliseconds of a gradient sum on `ranks` ranks with one rank per node. Each bucket is a ring allreduce
+/// at full rate, which sends 2 (N - 1) / N of its bytes in each direction. It adds 2 log2 N latencies, the minimum of
+/// any algorithm for reduce-scatter and allgather.
 fn ring(measured: &Measured, ranks: usize, link: Link) -> f64 {
     let n = ranks as f64;
     let wire = 2.0 * (n - 1.0) / n * measured.bytes as f64 / link.rate;
@@ -354,7 +351,7 @@ mod forecast_tests {
 
     #[test]
     fn a_ring_by_hand() {
-        // 2 * 7/8 * 100 MB at 10 GB/s are 17.5 ms; 25 buckets of 6 latencies of 10 us are 1.5 ms
+        // 2 * 7/8 * 100 MB at 10 GB/s take 17.5 ms, and 25 buckets with 6 latencies of 10 us take 1.5 ms
         assert!((ring(&measured(&[]), 8, LINK) - 19.0).abs() < 1e-9);
         assert_eq!(ring(&measured(&[]), 1, LINK), 0.0);
     }
@@ -367,22 +364,22 @@ mod forecast_tests {
         );
     }
 
-    /// Two ranks that get in each other's way: 73 % at 2 do not become 99.9 % at 64.
+    /// Two ranks disturb each other. The efficiency of 73 % on 2 ranks must not become 99.9 % on 64.
     #[test]
     fn the_range_holds_what_was_measured() {
-        // 100 MB at 20 GB/s and 25 latencies of 40 us: 6 ms of the 16 are the sum's own
+        // 100 MB at 20 GB/s and 25 latencies of 40 us: the sum itself takes 6 of the 16 ms
         let fit = Fit { latency: 40e-6, rate: 20e9 };
         let two = measured(&[point(1, 100.0, 0.0, None), point(2, 137.0, 16.0, Some(fit))]);
         let Forecast { best, worst, .. } = forecast(&two, 64, LINK);
         let ring = 2.0 * 63.0 / 64.0 * 10.0 + 25.0 * 12.0 * 0.01;
         assert!((best.step_ms - (100.0 + ring)).abs() < 1e-9, "{best:?}");
-        // 121 of compute, the ring twice, 10 ms of waiting six times
+        // 121 ms of compute, twice the ring, and 10 ms of waiting times six
         assert!((worst.step_ms - (121.0 + 2.0 * ring + 60.0)).abs() < 1e-9, "{worst:?}");
         assert!(100.0 / worst.step_ms < 0.73 && worst.comm_ms < worst.step_ms);
         assert_eq!(held_out(&two), None);
     }
 
-    /// Ranks of one machine that behave as the model says are predicted, and others are known to be off.
+    /// The forecast is right for ranks that behave like the model, and otherwise reports its error.
     #[test]
     fn the_largest_count_is_predicted_from_the_others() {
         let of = |last: f64| {
@@ -391,7 +388,7 @@ mod forecast_tests {
                 [point(1, 100.0, 0.0, None), point(2, 110.0, 10.0, Some(fit)), point(4, last, 16.0, Some(fit))];
             held_out(&measured(&points)).unwrap()
         };
-        // a ring of four takes 3/4 * 2 of 10 ms, a quarter more than that of two by half: from 115 to 130
+        // a ring of four sends 3/4 * 2 of the bytes and takes 15 ms; the range is from 100 + 15 to 100 + 2 * 15
         let good = of(120.0);
         let Forecast { ranks, best, worst } = good.predicted;
         assert!(ranks == 4 && (best.step_ms - 115.0).abs() < 1e-9 && (worst.step_ms - 130.0).abs() < 1e-9, "{good:?}");

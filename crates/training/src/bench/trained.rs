@@ -1,4 +1,4 @@
-//! A network with its optimizer, as benches train it: SGD with momentum, one rank.
+//! A network and an optimizer for benchmarks: SGD with momentum on one rank.
 
 use backend::{Backend, Cores, Error as BackendError, Input, Precision, Queue, Regions};
 use base::cores;
@@ -11,44 +11,40 @@ use crate::device::{Device, DeviceSettings};
 use crate::error::Error;
 use crate::train::plan::network::network;
 
-/// Bytes of a gradient chunk that is exchanged: the default of `reduce.bucket_mb`.
+/// Bytes of a gradient chunk if gradients are exchanged. This is the default of `reduce.bucket_mb`.
 const BUCKET: usize = 4_000_000;
 
-/// The learning rate.
 const RATE: f64 = 1e-3;
 
-/// On what, and how.
+/// Settings of a benchmark that trains.
 #[derive(Clone, Copy, Debug)]
 pub struct Setting {
-    /// Images a step.
     pub batch: usize,
-    /// Compute threads; `None` = as many as the kind of device takes of all cores.
+    /// Compute threads. `None` uses the device's default for all cores.
     pub threads: Option<usize>,
     /// Number format of the arithmetic.
     pub precision: Precision,
-    /// Whether products of f32 may be rounded to tf32.
+    /// True if f32 products may be rounded to tf32.
     pub tf32: bool,
-    /// This rank's number on its node.
+    /// Index of this rank on its node.
     pub node_rank: usize,
     /// Whether gradients are exchanged with other ranks.
     pub exchanged: bool,
 }
 
-/// See the module.
+/// A network that trains with SGD.
 pub struct Trained<B: Backend> {
-    /// The network.
     pub graph: Graph<B>,
-    /// Compute threads.
     pub threads: usize,
     optimizer: Optimizer<B>,
-    /// Passes that may be enqueued before the sums of an earlier one are read.
+    /// Number of passes that may be enqueued before the sums of an earlier pass are read.
     ahead: usize,
-    /// Passes whose sums were not read.
+    /// Number of passes with sums that were not read yet.
     unread: usize,
 }
 
 impl<B: Backend> Trained<B> {
-    /// On this kind of device.
+    /// Opens the device and plans the network.
     pub fn new<D: Device<Backend = B>>(device: &D, net: NetSpec, setting: &Setting) -> Result<Self, Error> {
         let Setting { batch, threads, precision, tf32, node_rank, exchanged } = *setting;
         let threads = threads.unwrap_or_else(|| device.threads(cores::affinity().len()));
@@ -68,7 +64,7 @@ impl<B: Backend> Trained<B> {
         Ok(Self { graph, threads, optimizer, ahead, unread: 0 })
     }
 
-    /// Forward, backward, `exchange`, update.
+    /// Runs forward, backward, `exchange` and the update.
     pub fn step(
         &mut self,
         batch: Batch<'_>,
@@ -80,7 +76,7 @@ impl<B: Backend> Trained<B> {
         Ok(())
     }
 
-    /// Enqueues a step without an exchange, as training on one rank does; [`Trained::read`] comes next.
+    /// Enqueues a step without an exchange, as training on one rank does. Call [`Trained::read`] next.
     pub fn enqueue(&mut self, batch: Batch<'_>) -> Result<(), Error> {
         let loss = loss(&batch);
         if self.ahead == 0 {
@@ -92,7 +88,8 @@ impl<B: Backend> Trained<B> {
         Ok(())
     }
 
-    /// Reads the sums of the steps before; a device that works ahead is left with the last one.
+    /// Reads the sums of earlier steps and, if the device does not work ahead, updates the weights. A device that works
+    /// ahead keeps its last passes unread.
     pub fn read(&mut self) -> Result<(), Error> {
         self.read_until(self.ahead)?;
         if self.ahead == 0 {
@@ -101,7 +98,6 @@ impl<B: Backend> Trained<B> {
         Ok(())
     }
 
-    /// Waits for the last step.
     pub fn finish(&mut self) -> Result<(), Error> {
         self.read_until(0)
     }
@@ -114,12 +110,13 @@ impl<B: Backend> Trained<B> {
         Ok(())
     }
 
-    /// Parallel regions so far; none on a device without threads of this process.
+    /// Returns the number of parallel regions so far, or `None` if the device does not compute on this process's
+    /// threads.
     pub fn regions(&self) -> Option<Regions> {
         self.graph.backend().cores().map(Cores::regions)
     }
 
-    /// Kernels, copies and fills that were enqueued so far; none on a device without a queue.
+    /// Returns the number of kernels, copies and fills enqueued so far, or `None` on a device without a queue.
     pub fn launches(&self) -> Option<u64> {
         self.graph.backend().queue().map(Queue::launches)
     }
@@ -129,30 +126,27 @@ fn loss(batch: &Batch<'_>) -> Loss {
     Loss { smoothing: 0.0, scale: 1.0 / batch.labels.len() as f32 }
 }
 
-// A network that trains on one random batch, again and again. If the device can keep batches, it has the batch from the start, so that no
-// step copies it.
+// A network that trains on the same random batch in every step. If the device can keep batches, the batch is uploaded
+// once, and no step copies it.
 
-/// What to run.
+/// The network and settings of a benchmark.
 #[derive(Clone, Copy, Debug)]
 pub struct Work<'a> {
-    /// A network of the catalogue.
+    /// Name in the catalogue of networks.
     pub model: &'a str,
-    /// Height and width of the images; `None` = what the network is meant for.
+    /// Height and width of the images. `None` selects the network's default size.
     pub size: Option<usize>,
-    /// On what.
     pub setting: Setting,
 }
 
-/// Network, optimizer, batch.
+/// A network, an optimizer and one synthetic batch.
 pub struct Synthetic<B: Backend> {
-    /// Network and optimizer.
     pub trained: Trained<B>,
     made_up: MadeUp,
 }
 
-/// The batch.
 struct MadeUp {
-    /// Empty where the device keeps them.
+    /// Empty if the device stores the images.
     images: Vec<f32>,
     labels: Vec<u32>,
     ids: Vec<u64>,
@@ -166,7 +160,7 @@ impl MadeUp {
 }
 
 impl<B: Backend> Synthetic<B> {
-    /// On this kind of device.
+    /// Opens the device, plans the network and draws the batch.
     pub fn new<D: Device<Backend = B>>(device: &D, work: &Work<'_>) -> Result<Self, Error> {
         let (model, batch) = (work.model, work.setting.batch);
         let unknown = || Error::Usage(models::unknown(model));
@@ -187,12 +181,13 @@ impl<B: Backend> Synthetic<B> {
         Ok(Self { trained, made_up: MadeUp { images, labels, ids: (0..batch as u64).collect() } })
     }
 
-    /// Forward, backward, `exchange`, update.
+    /// Runs forward, backward, `exchange` and the update.
     pub fn step(&mut self, exchange: impl FnOnce(&mut Graph<B>) -> Result<(), Error>) -> Result<(), Error> {
         self.trained.step(self.made_up.batch(), exchange)
     }
 
-    /// A step without an exchange, as training on one rank does it: a device that works ahead has not finished it.
+    /// Runs a step without an exchange, as training on one rank does. A device that works ahead has not finished it on
+    /// return.
     pub fn step_alone(&mut self) -> Result<(), Error> {
         self.trained.enqueue(self.made_up.batch())?;
         self.trained.read()

@@ -1,4 +1,4 @@
-//! Which model file is read where a run or a folder is named, what to try if there is none, and on which data set a model was trained.
+//! Finds the model file for a run or a path, suggests alternatives if it is missing, and finds the data set of a model.
 
 use std::collections::VecDeque;
 use std::fs;
@@ -14,19 +14,19 @@ use super::request::ModelRequest;
 use crate::error::Error;
 use crate::train::save::output;
 
-/// The file, and what to tell a user of the choice.
+/// A model file and a note about the choice.
 pub struct Chosen {
-    /// The model file or checkpoint.
     pub file: PathBuf,
-    /// One line, where it is not what was named.
+    /// One line for the user, if the file is not the given path.
     pub note: Option<String>,
 }
 
-/// The model file that is meant: of a run's folder its model.h5 or, where the run is not over, its newest checkpoint; or, where it is
-/// requested, its best checkpoint.
+/// Finds the requested model file. For the directory of a run this is its model.h5 or, while the run is not finished,
+/// its newest checkpoint. If requested, it is the best checkpoint.
 ///
 /// # Errors
-/// For what is not there, and a folder that has none of them.
+///
+/// Returns an error if the path does not exist, or if the directory has no such file.
 pub fn chosen(request: &ModelRequest) -> Result<Chosen, Error> {
     let given = &request.file;
     if given.metadata().is_err_and(|error| error.kind() == ErrorKind::NotFound) {
@@ -58,7 +58,7 @@ fn newest(run: &Path) -> Option<PathBuf> {
     output::list(&run.join("checkpoints")).ok()?.into_iter().next().map(|(_, path)| path)
 }
 
-/// The best checkpoint of a run, as its newest one knows it.
+/// Finds the best checkpoint of a run. Its step is recorded in the newest checkpoint.
 fn best(run: &Path) -> Result<Chosen, Error> {
     let shown = run.display();
     if !run.is_dir() {
@@ -88,24 +88,24 @@ fn best(run: &Path) -> Result<Chosen, Error> {
     Ok(Chosen { file, note })
 }
 
-/// Models that a message names at most.
+/// Maximum number of models in a message.
 const NAMED: usize = 3;
-/// Folders in folders that are looked into.
+/// Maximum depth of the search for models.
 const DEEPEST: usize = 3;
-/// Entries that are looked at in all: no message waits for a large file system.
+/// Maximum number of directory entries to visit, so that a message does not wait for a large file system.
 const ENTRIES: usize = 2_000;
 
-/// The error for a model or a run that is not at `given`.
+/// Returns the error for a path without a model or run. It suggests a similar name or the newest models nearby.
 pub fn missing(given: &Path) -> Error {
     let way: Vec<&Path> = given.ancestors().collect();
-    // the empty path, the last of a relative one, is the current folder
+    // for a relative path, the last ancestor is the empty path, which means the current directory
     let there = way.iter().skip(1).position(|folder| listed(folder).is_dir()).map_or(way.len() - 1, |at| at + 1);
     let what = match there {
         0 | 1 => "there is no such file or folder".to_string(),
         _ => format!("there is no folder {}", way[there - 1].display()),
     };
     let folder = way[there];
-    // what lies below the root is not near
+    // do not search the whole file system from the root
     let mut models =
         if folder.has_root() && folder.parent().is_none() { Vec::new() } else { below(folder, is_h5(given)) };
     if models.is_empty() && !folder.as_os_str().is_empty() {
@@ -114,7 +114,7 @@ pub fn missing(given: &Path) -> Error {
     Error::Failed(format!("{}: {what}; {}", given.display(), advice(given, &models)))
 }
 
-/// The runs below a folder that is none itself, as the tail of a message.
+/// Lists the newest runs below a directory that is not a run itself, as the end of a message.
 pub fn runs_below(folder: &Path) -> String {
     match below(folder, false).as_slice() {
         [] => String::new(),
@@ -122,7 +122,7 @@ pub fn runs_below(folder: &Path) -> String {
     }
 }
 
-/// The model with a name like the one that was given, else the newest.
+/// Suggests the model with the most similar name, or the newest models.
 fn advice(given: &Path, models: &[PathBuf]) -> String {
     let names: Vec<String> = models.iter().map(|model| model.display().to_string()).collect();
     let words: Vec<&str> = names.iter().map(String::as_str).collect();
@@ -138,7 +138,8 @@ fn list_newest(models: &[PathBuf]) -> String {
     names.join(", ")
 }
 
-/// What lies below a folder, the newest first: with `files` model files, checkpoints aside, else output folders of runs.
+/// Returns what was found below a directory, newest first. With `files` set this is model files without checkpoints,
+/// otherwise output directories of runs.
 fn below(folder: &Path, files: bool) -> Vec<PathBuf> {
     let mut found: Vec<(SystemTime, PathBuf)> = Vec::new();
     let mut left = ENTRIES;
@@ -147,7 +148,7 @@ fn below(folder: &Path, files: bool) -> Vec<PathBuf> {
         for entry in fs::read_dir(listed(&folder)).into_iter().flatten().flatten().take(left) {
             left -= 1;
             let (name, path) = (entry.file_name(), folder.join(entry.file_name()));
-            // of what a link leads to: runs may lie on another file system
+            // follows links, because runs may be on another file system
             let Ok(about) = fs::metadata(&path) else { continue };
             let is_run = about.is_dir() && (path.join("model.h5").is_file() || path.join("checkpoints").is_dir());
             if (files && about.is_file() && is_h5(&path)) || (!files && is_run) {
@@ -167,7 +168,7 @@ fn is_h5(path: &Path) -> bool {
     path.extension().is_some_and(|end| end == "h5")
 }
 
-/// The name by which the system knows a folder.
+/// Replaces the empty path by `.`.
 fn listed(folder: &Path) -> &Path {
     if folder.as_os_str().is_empty() { Path::new(".") } else { folder }
 }
@@ -179,7 +180,7 @@ pub fn of_run(run: &Path) -> Option<PathBuf> {
     in_recipe(&text)
 }
 
-/// The data set that a recipe names.
+/// Returns the data set that a recipe names.
 pub fn in_recipe(text: &str) -> Option<PathBuf> {
     let recipe = text.parse::<toml::Table>().ok()?;
     recipe.get("data")?.as_str().filter(|data| !data.is_empty()).map(PathBuf::from)

@@ -1,4 +1,4 @@
-//! The classes of a data set as those of a model: the same, or matched by name on request.
+//! Compares a data set's classes with a model's classes, and matches them by name on request.
 
 use std::collections::BTreeMap;
 use std::sync::Arc;
@@ -9,17 +9,17 @@ use crate::error::Error;
 use crate::train::evaluate::Selection;
 use crate::train::save::output::Sides;
 
-/// Classes that were matched by name.
+/// The result of matching classes by name.
 #[derive(Debug)]
 pub struct Matched {
-    /// Which images are scored, and as which classes.
+    /// The images to score, and their labels in the model.
     pub selection: Selection,
-    /// How many classes and images, for people.
+    /// Text for the user: the numbers of classes and images.
     pub note: String,
 }
 
-/// Nothing where the classes are the same; where they differ, an error or, with `by_name`, what matches. Reads the labels of the split
-/// if a class has no match.
+/// Returns `None` if the classes are equal. If they differ, matches them by name if `by_name` is set, and otherwise
+/// returns an error. Reads the labels of the split if a class has no match.
 pub fn matched(sides: &Sides<'_>, split: &Split, by_name: bool) -> Result<Option<Matched>, Error> {
     let Some(difference) = sides.difference(split.class_names()) else { return Ok(None) };
     if !by_name {
@@ -47,7 +47,7 @@ pub fn matched(sides: &Sides<'_>, split: &Split, by_name: bool) -> Result<Option
     Ok(Some(Matched { selection: Selection { labels, images }, note }))
 }
 
-/// For each class of the data set, the model's of the same name.
+/// Returns, for each class in the data set, the label of the model's class with the same name.
 fn by_names(sides: &Sides<'_>, data: &[String]) -> Result<Vec<Option<u32>>, Error> {
     let model = index(sides.model);
     for (name, labels) in index(data) {
@@ -71,14 +71,14 @@ fn by_names(sides: &Sides<'_>, data: &[String]) -> Result<Vec<Option<u32>>, Erro
     Ok(data.iter().map(label).collect())
 }
 
-/// Labels by name.
+/// Maps each name to its labels.
 fn index(names: &[String]) -> BTreeMap<&str, Vec<u32>> {
     let mut index: BTreeMap<&str, Vec<u32>> = BTreeMap::new();
     (0..).zip(names).for_each(|(label, name)| index.entry(name).or_default().push(label));
     index
 }
 
-/// Ids of the images whose class has a match.
+/// Returns the ids of the images with a matched class.
 fn images(split: &Split, labels: &[Option<u32>]) -> Result<Arc<[u64]>, Error> {
     let (mut ids, mut copy) = (Vec::new(), Vec::new());
     for id in 0..split.len() {

@@ -1,4 +1,5 @@
-//! What a scoring has found beyond its score: in words, as JSON, and as a table with a line for each image.
+//! Formats the results of an evaluation as text, as JSON, as a table with one line per image, and as a sheet of
+//! mistakes.
 
 use std::fmt::Write;
 use std::path::Path;
@@ -14,16 +15,16 @@ use super::score::Scored;
 use crate::error::Error;
 use crate::train::evaluate::file_name;
 
-/// The table of images: no other file is written over by one.
+/// The kind of file that a table of predictions may overwrite.
 pub const TABLE: Content =
     Content { name: "a table of predictions", begins: |head| head.starts_with(b"image,shard,record,") };
 
-/// Classes that are told in words; JSON has all.
+/// Maximum number of classes in the text. JSON has all classes.
 const CLASSES: usize = 50;
-/// Pairs of classes that are told in words.
+/// Maximum number of confused class pairs in the text.
 const PAIRS: usize = 10;
 
-/// All that follows from the predictions, in words; empty where there are none.
+/// Formats all statistics of the predictions. Returns an empty text if there are no predictions.
 pub fn text(scored: &Scored) -> String {
     if let (Some(classes), Some(several)) = (&scored.per_class, &scored.score.several) {
         return several_text(scored, classes, several);
@@ -38,7 +39,7 @@ pub fn text(scored: &Scored) -> String {
     text + &pairs(&scored.classes, &predictions.confusion().pairs())
 }
 
-/// The same of images that may have several labels; without a table where the score alone was wanted.
+/// Formats the statistics of a multi-label model. Omits the table of classes if only the score was requested.
 fn several_text(scored: &Scored, classes: &[ClassScore], several: &LabelScores) -> String {
     let [map, micro, macro_] = [several.map, several.micro_f1, several.macro_f1].map(|share| match share.is_nan() {
         true => "-".into(),
@@ -68,7 +69,8 @@ fn name(classes: &[String], class: u32) -> String {
     classes.get(class as usize).map_or_else(|| class.to_string(), |name| shown(name).to_string())
 }
 
-/// A row a class; of many classes those with the lowest F1. Where images may have `several` labels, with the average precisions.
+/// Formats a table with one row per class. A large set is cut to the classes with the lowest F1. With `several` set it
+/// also has the average precision.
 fn class_table(classes: &[String], scores: &[ClassScore], several: bool) -> String {
     let mut order: Vec<usize> = (0..scores.len()).collect();
     let mut text = String::new();
@@ -99,7 +101,7 @@ fn pairs(classes: &[String], pairs: &[Pair]) -> String {
     if pairs.is_empty() { "\nno image was taken for another class".into() } else { text }
 }
 
-/// The members that JSON has beyond the score; `top`: shares with the right class among the 1, 2, ... `top` likeliest.
+/// Returns the JSON members in addition to the score. `top_k` has the accuracies for k from 1 to `top`.
 pub fn json(scored: &Scored, top: usize) -> Value {
     if let (Some(classes), Some(several)) = (&scored.per_class, &scored.score.several) {
         return json!({
@@ -136,10 +138,11 @@ fn per_class(scored: &Scored, classes: &[ClassScore]) -> Vec<Value> {
     classes.iter().zip(&scored.classes).map(row).collect()
 }
 
-/// Writes a table with a line for each image, whole or not at all.
+/// Writes a table with one line per image. The file is replaced atomically.
 ///
 /// # Errors
-/// For a file that cannot be written, and a shard that is gone.
+///
+/// Returns an error if the file cannot be written or a shard is missing.
 pub fn csv(scored: &Scored, path: &Path) -> Result<(), Error> {
     if let Some(outcomes) = &scored.outcomes {
         return Ok(replace::replace(path, several_csv(scored, outcomes)?.as_bytes())?);
@@ -170,7 +173,7 @@ pub fn csv(scored: &Scored, path: &Path) -> Result<(), Error> {
     Ok(replace::replace(path, text.as_bytes())?)
 }
 
-/// The table of images that may have several labels: lists in a column are parted by `;`.
+/// Formats the table of a multi-label model. A `;` separates the items of a list.
 fn several_csv(scored: &Scored, outcomes: &[SeveralOutcome]) -> Result<String, Error> {
     let mut text =
         String::from("image,shard,record,labels,classes,predicted,predicted_classes,probabilities,loss,file\n");
@@ -195,28 +198,30 @@ fn several_csv(scored: &Scored, outcomes: &[SeveralOutcome]) -> Result<String, E
     Ok(text)
 }
 
-/// A field, on one line.
+/// Returns a CSV field on one line, quoted if necessary.
 pub fn field(text: &str) -> String {
     let text = printable(text).to_string();
     if text.contains([',', '"']) { format!("\"{}\"", text.replace('"', "\"\"")) } else { text }
 }
 
-/// Pictures of a sheet.
+/// Maximum number of pictures on a sheet.
 const PICTURES: usize = 48;
 
-/// Refuses a name that ends in neither .png nor .jpg, before anything is computed.
+/// Checks the name of a sheet before anything is computed.
 ///
 /// # Errors
-/// For such a name.
+///
+/// Returns an error if the name does not end in .png or .jpg.
 pub fn check_sheet(path: &Path) -> Result<(), Error> {
     ContactSheet::new(path, 0, Limits::default()).map(drop).map_err(|error| Error::Usage(error.to_string()))
 }
 
-/// Writes a sheet of the mistakes with the highest loss, worst first: what each is, and what it was taken for. Gives the number of
-/// pictures; without a mistake there is no sheet.
+/// Writes a sheet of the mistakes with the highest loss, worst first. Each picture shows its class and the predicted
+/// class. Returns the number of pictures. If there is no mistake, no file is written.
 ///
 /// # Errors
-/// For a name that ends in neither .png nor .jpg, pictures that cannot be read, a file that cannot be written.
+///
+/// Returns an error if the name does not end in .png or .jpg, a picture cannot be read, or the file cannot be written.
 pub fn write_sheet(scored: &Scored, path: &Path) -> Result<usize, Error> {
     if let Some(outcomes) = &scored.outcomes {
         return several(scored, outcomes, path);
@@ -238,13 +243,13 @@ pub fn write_sheet(scored: &Scored, path: &Path) -> Result<usize, Error> {
     Ok(shown.len())
 }
 
-/// Adds a second line with the image's original file, if the record has its name.
+/// Appends a second line with the name of the original file, if the record has it.
 fn with_file(scored: &Scored, id: u64, line: String) -> String {
     let file = file_name(&scored.images, id);
     if file.is_empty() { line } else { format!("{line}\n{}", printable(&file)) }
 }
 
-/// The same of images that may have several labels: those of which not just the own classes were predicted.
+/// Writes the sheet of a multi-label model. A mistake is an image with predicted classes that differ from its labels.
 fn several(scored: &Scored, outcomes: &[SeveralOutcome], path: &Path) -> Result<usize, Error> {
     let mut mistakes: Vec<&SeveralOutcome> = outcomes.iter().filter(|one| !one.is_right()).collect();
     mistakes.sort_by(|a, b| b.loss.total_cmp(&a.loss).then(a.id.cmp(&b.id)));

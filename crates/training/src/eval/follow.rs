@@ -1,7 +1,9 @@
-//! `trireme eval --follow`: scores each model and checkpoint of a run as it appears, on ranks of its own, until the final model is scored.
+//! `trireme eval --follow`: scores each checkpoint and model of a run as it appears, until the final model is scored.
+//! It runs as a separate job.
 //!
-//! The scores go to RUN/metrics-eval.jsonl, not to the trainer's metrics.jsonl, which the trainer cuts when it resumes. Each is one line in
-//! one write at the file's end, so that followers of several splits may share it; what stands there is not scored again.
+//! The scores are appended to RUN/metrics-eval.jsonl. They cannot be in the trainer's metrics.jsonl, because a resumed
+//! trainer truncates it. Each score is one line, written by one call, so several followers of different splits may use
+//! the same file. A follower does not score again what the file already contains.
 
 use std::collections::{BTreeMap, BTreeSet};
 use std::fs;
@@ -26,29 +28,29 @@ use crate::signals;
 use crate::train::agree::Session;
 use crate::train::observe::watch::Activity;
 
-/// Time between two looks at the folder.
+/// Time between two looks at the directory.
 const LOOK: Duration = Duration::from_secs(1);
 
-/// Between two looks: how soon an interrupt is heard.
+/// Time between two checks for an interrupt while waiting.
 const NAP: Duration = Duration::from_millis(50);
 
-/// Exit code of a second interrupt, as shells have it for the first.
+/// Exit code after a second interrupt. Shells use the same code for SIGINT.
 const INTERRUPTED: i32 = 130;
 
-/// What all ranks do next, by rank 0's choice.
+/// The next action of all ranks, chosen by rank 0.
 #[derive(Clone, Debug, PartialEq, Serialize, Deserialize)]
 enum Next {
     Wait,
     Over,
-    /// Score this file; after the last nothing comes.
+    /// Score this file. `last` is set if no file can follow.
     Score {
         file: PathBuf,
         last: bool,
     },
 }
 
-/// Scores the files of `request.file`, a run's output folder or a model file that may be yet to come; `once`: only the newest, which must
-/// be there. `show` gets each score on rank 0.
+/// Scores the files of `request.file`, which is the output directory of a run or a model file. It does not need to
+/// exist yet. With `once` set, scores only the newest file, which must exist. Rank 0 calls `show` for each score.
 pub fn follow<D: Device>(
     device: &D,
     request: &EvalRequest,
@@ -95,7 +97,7 @@ fn score_all<D: Device>(
             }
             Ok(_) => {}
             Err(error) if !once && passes(session, &error, &this.file, last) => {
-                // what is put aside comes again under its name
+                // a model that was put aside will be written again under the same name
                 log.seen.retain(|seen| !last || *seen != name(&this.file));
                 if session.is_root() {
                     screen::say(&format!("passed over {}: {error}", this.file.display()));
@@ -109,8 +111,8 @@ fn score_all<D: Device>(
     }
 }
 
-/// Whether all ranks know of the failure, and another file may do better: the trainer removes old checkpoints at any time.
-/// A model is put aside by a run that goes on.
+/// Returns true if all ranks know of the failure and the next file may succeed: the trainer may remove old checkpoints
+/// at any time, and a run that continues puts its model aside.
 fn passes(session: &Session, error: &Error, file: &Path, last: bool) -> bool {
     match session.world.size {
         1 => !file.exists() || !last && matches!(error, Error::Checkpoint(_)),
@@ -123,7 +125,7 @@ fn passes(session: &Session, error: &Error, file: &Path, last: bool) -> bool {
 fn listen() -> Result<Arc<AtomicBool>, Error> {
     let flag = Arc::new(AtomicBool::new(false));
     for signal in signals::requests() {
-        // in this order: the first finds the flag down, then raises it
+        // the order matters: the first handler ends the process only if the flag is already set, the second one sets it
         signal_hook::flag::register_conditional_shutdown(signal, INTERRUPTED, flag.clone())
             .and_then(|_| signal_hook::flag::register(signal, flag.clone()))
             .map_err(Error::Signals)?;
@@ -138,7 +140,7 @@ fn nap(interrupted: &AtomicBool) {
     }
 }
 
-/// Rank 0 looks, and all ranks get its choice. An interrupt of one rank ends all.
+/// Chooses the next action on rank 0 and broadcasts it. An interrupt on any rank ends all ranks.
 fn next(session: &Session, request: &EvalRequest, once: bool, log: &Log, stop: &AtomicBool) -> Result<Next, Error> {
     let local = match session.is_root() {
         true => look(&request.file, once, log),
@@ -152,7 +154,7 @@ fn next(session: &Session, request: &EvalRequest, once: bool, log: &Log, stop: &
     Ok(session.comm.broadcast("choice of the next file", session.is_root().then_some(&next))?)
 }
 
-/// The oldest file that is not scored yet, with `once` the newest of all.
+/// Returns the oldest file that is not scored yet. With `once` set, returns the newest file of all.
 fn look(run: &Path, once: bool, log: &Log) -> Result<Next, Error> {
     let files = files(run);
     if once {
@@ -168,7 +170,7 @@ fn look(run: &Path, once: bool, log: &Log) -> Result<Next, Error> {
     let fresh = files.iter().find(|file| !log.seen.contains(&name(file)));
     Ok(match fresh {
         Some(file) => Next::Score { file: file.clone(), last: last(file) },
-        // a follower that is started again after the end
+        // this follower was started again after the end of the run
         None if files.iter().any(last) => Next::Over,
         None => Next::Wait,
     })
@@ -197,8 +199,8 @@ pub fn awaited_data(request: &ModelRequest) -> Result<PathBuf, Error> {
     }
 }
 
-/// Files that can be scored, the oldest first; the final model comes last. What is being written has a hidden name, and what a run that
-/// goes on from an earlier checkpoint has put aside is no longer of it.
+/// Returns the files that can be scored, oldest first, with the final model at the end. Leaves out unfinished files,
+/// which have hidden names, and files that a resumed run has put aside.
 fn files(run: &Path) -> Vec<PathBuf> {
     if run.is_file() {
         return vec![run.to_path_buf()];
@@ -214,7 +216,7 @@ fn files(run: &Path) -> Vec<PathBuf> {
     found.into_iter().map(|(_, path)| path).chain(model).collect()
 }
 
-/// The step of the model in a file, if it can be read.
+/// Returns the training step of a model file, or `None` if the file cannot be read.
 fn step_of(model: &Path) -> Option<u64> {
     ModelFile::read(model).ok().map(|model| model.step)
 }
@@ -223,19 +225,20 @@ fn name(file: &Path) -> String {
     file.file_name().unwrap_or_default().to_string_lossy().into_owned()
 }
 
-/// RUN/metrics-eval.jsonl, where `run` is the folder or a file in it. Asked for each time anew: the folder may be yet to come.
+/// Returns the path of metrics-eval.jsonl. `run` is the run's directory or a file in it. Do not cache the result,
+/// because the directory may not exist yet.
 fn path(run: &Path) -> PathBuf {
     let folder = if run.is_file() { run.parent().unwrap_or(Path::new("")) } else { run };
     folder.join("metrics-eval.jsonl")
 }
 
-/// What the follower has written.
+/// The scores in metrics-eval.jsonl.
 struct Log {
-    /// Names of the files that are done with.
+    /// Names of the files that need no score any more.
     seen: BTreeSet<String>,
 }
 
-/// A line: the event, and what was scored.
+/// One line of the file: the event and the scored file.
 #[derive(Serialize)]
 struct Line<'a> {
     #[serde(flatten)]
@@ -245,8 +248,8 @@ struct Line<'a> {
 }
 
 impl Log {
-    /// Takes over what an earlier follower has scored: the same split, the same weights. A model counts only as long as it is the same:
-    /// that of a run that went on has its name.
+    /// Reads the scores of an earlier follower with the same split and weights. A model counts only if it is still at
+    /// the same step, because a run that continued writes a new model under the same name.
     fn open(request: &EvalRequest) -> Self {
         let text = fs::read_to_string(path(&request.file)).unwrap_or_default();
         let lines = text.lines().filter_map(|line| serde_json::from_str::<serde_json::Value>(line).ok());
@@ -263,7 +266,7 @@ impl Log {
         Self { seen: seen.into_iter().filter(|(file, step)| !is_other(file, *step)).map(|(file, _)| file).collect() }
     }
 
-    /// Adds a line at the end of the file at `path`, in one write.
+    /// Appends one line to the file at `path` with a single write.
     fn write(path: &Path, request: &EvalRequest, scored: &Scored) -> Result<(), Error> {
         let score = scored.score;
         let event = Eval {

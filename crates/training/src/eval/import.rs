@@ -1,6 +1,5 @@
-//! Weights of another program as a model file.
-//!
-//! Which tensor is which is `[init]`'s to say, as for a run that starts from such a file.
+//! Converts weights of another program to a model file. Tensors are assigned to parameters by the rules of `[init]`, as
+//! for a run that starts from such a file.
 
 use std::collections::BTreeMap;
 use std::path::{Path, PathBuf};
@@ -23,10 +22,12 @@ use crate::train::plan::network::{Defined, network, shape_of};
 use crate::train::plan::source::transform_names;
 use crate::train::save::model;
 
-/// Makes a model file; gives what there is to say of it, a line each.
+/// Writes a model file and returns messages for the user, one per line.
 ///
 /// # Errors
-/// For a file of weights that cannot be read, or does not have every tensor of the network, and what the disk refused.
+///
+/// Returns an error if the weights cannot be read, if the network has a tensor that the file lacks, or if the model
+/// file cannot be written.
 pub fn import(request: &ImportRequest) -> Result<Vec<String>, Error> {
     let Wanted { network: name, transforms, init } = Wanted::of(request)?;
     let classes = request.classes.as_deref().map(read).transpose()?;
@@ -114,8 +115,8 @@ fn numbered(classes: usize, notes: &mut Vec<String>) -> Vec<String> {
     (0..classes).map(|class| class.to_string()).collect()
 }
 
-/// Builds the pipeline from an image file to the network's input, from the given transforms or those of the file. The network expects
-/// images of shape `meant`.
+/// Builds the pipeline from an image file to the network's input, from the given transforms or the transforms in the
+/// file. The network expects images of shape `meant`.
 fn pipeline(model: &str, meant: Shape, transforms: Vec<String>, weights: &Weights) -> Result<Pipeline, Error> {
     let told = weights.model.as_ref().map(|told| told.preprocess.clone());
     let ops = if transforms.is_empty() { told.unwrap_or_default() } else { transforms };
@@ -152,13 +153,14 @@ fn unknown(model: &str) -> Error {
     Error::Usage(models::unknown(model))
 }
 
-/// Of no data set.
+/// Returns an empty manifest, for transforms that do not depend on a data set.
 fn manifest() -> Manifest {
     let (mean, std, splits) = Default::default();
     Manifest { version: 1, multi_label: false, classes: Vec::new(), label_offset: 0, mean, std, splits }
 }
 
-/// The network with as many classes as there are names, else as the file has, and what of it the file has.
+/// Builds the network and matches the weights to it. The number of classes is `names` if given, otherwise the number in
+/// the file.
 fn fitted(
     model: &str,
     image: ImageSpec,
@@ -183,7 +185,7 @@ fn fitted(
     }
 }
 
-/// Refuses a file that does not have every tensor of the network, or has more.
+/// Returns an error unless the file has exactly the tensors of the network.
 fn complete(fit: &Fit, weights: &Weights) -> Result<(), Error> {
     let left_out = fit.of(Fate::Excluded).find(|row| row.shape.is_some());
     if let Some(row) = left_out {
@@ -197,12 +199,12 @@ fn complete(fit: &Fit, weights: &Weights) -> Result<(), Error> {
     fit.check_values(weights)
 }
 
-/// The names of the classes, one a line, in order of their labels.
+/// Reads class names, one per line, in the order of the labels.
 pub fn read(path: &Path) -> Result<Vec<String>, Error> {
     let refuse = |source| Error::File { action: "read", path: path.to_path_buf(), source };
     let text = String::from_utf8(loaders::regular::read(path).map_err(refuse)?);
     let text = text.map_err(|_| Error::Failed(format!("{}: expected names in UTF-8, one a line", path.display())))?;
-    // a byte order mark is no part of the first name
+    // skip a byte order mark
     let text = text.strip_prefix('\u{feff}').unwrap_or(&text);
     let classes: Vec<String> = text.lines().map(|line| line.trim().to_string()).collect();
     match classes.iter().position(String::is_empty) {
@@ -212,7 +214,7 @@ pub fn read(path: &Path) -> Result<Vec<String>, Error> {
     }
 }
 
-/// All that the model file says beside weights.
+/// Returns a model file without weights.
 pub fn head(model: &str, classes: Vec<String>, pipeline: &Pipeline) -> Result<ModelFile, Error> {
     let (input, ops) = (pipeline.output(), pipeline.ops());
     let (mean, std) = scale(&ops, input.channels as usize);
@@ -242,7 +244,8 @@ pub fn head(model: &str, classes: Vec<String>, pipeline: &Pipeline) -> Result<Mo
     })
 }
 
-/// Mean and standard deviation per channel of the last `normalize(...)` with all its numbers; 0 and 1 without one.
+/// Returns mean and standard deviation per channel of the last `normalize(...)` with numbers, or 0 and 1 if there is
+/// none.
 fn scale(ops: &[String], channels: usize) -> (Vec<f64>, Vec<f64>) {
     let numbers = ops.iter().rev().find_map(|op| op.strip_prefix("normalize(")?.strip_suffix(')'));
     let numbers: Vec<f64> =
@@ -256,7 +259,7 @@ fn scale(ops: &[String], channels: usize) -> (Vec<f64>, Vec<f64>) {
     (of(mean, 0.0), of(std, 1.0))
 }
 
-/// The layers of the network with the file's values.
+/// Returns the network's layers with the values from the file.
 pub fn layers(net: &NetSpec, fit: &Fit, weights: &Weights) -> Result<Vec<LayerWeights>, Error> {
     let taken: BTreeMap<&str, Taken<'_>> = fit.taken(weights).collect();
     let shapes = net.shapes().map_err(BuildError::from)?;
@@ -272,18 +275,17 @@ pub fn layers(net: &NetSpec, fit: &Fit, weights: &Weights) -> Result<Vec<LayerWe
     Ok(net.nodes.iter().zip(model::layer_kinds(net, &shapes)).filter_map(layer).collect())
 }
 
-/// The request after the recipe.
+/// The request, completed with the values of the recipe.
 pub struct Wanted {
-    /// The network.
     pub network: Option<String>,
-    /// From a picture to the input; empty: not given.
+    /// Transforms from a picture to the input. Empty if not given.
     pub transforms: Vec<String>,
-    /// Rules and patterns for names.
+    /// Rules and patterns for tensor names.
     pub init: Init,
 }
 
 impl Wanted {
-    /// What is not given is the recipe's, if there is one.
+    /// Takes each option that is not given from the recipe, if there is one.
     pub fn of(request: &ImportRequest) -> Result<Self, Error> {
         let (names, transforms) = (models::names(), transform_names());
         let known = Known { models: &names, transforms: &transforms };

@@ -1,5 +1,5 @@
-//! Using a model: scoring a split, naming pictures, scoring the files of a run as they appear, handing it to other programs, and taking it
-//! from them.
+//! Uses of a model: scoring a split, classifying pictures, scoring the files of a run as they appear, export and
+//! import.
 
 pub mod chosen;
 mod classes;
@@ -26,7 +26,9 @@ use crate::train::save;
 /// Exports the requested model to `out`.
 ///
 /// # Errors
-/// For a file that is no model, a file that would be lost, a layer that the format cannot express, and what the disk refused.
+///
+/// Returns an error if the file is not a model, another file would be lost, the format cannot express a layer, or `out`
+/// cannot be written.
 pub fn export(request: &ModelRequest, out: &Path, settings: &Settings) -> Result<Exported, Error> {
     export::check(&chosen(request)?.file, out, settings)?;
     let Read { model, mut notes } = read(request)?;

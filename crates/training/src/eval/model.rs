@@ -1,4 +1,4 @@
-//! A model file ready for use: its weights, its network, and what it says of images.
+//! Opens model files: reads weights, network and preprocessing, and plans the network for inference.
 
 use std::path::{Path, PathBuf};
 
@@ -17,19 +17,19 @@ use crate::train::evaluate::TestTime;
 use crate::train::plan::network::of_model;
 use crate::train::save::model;
 
-/// Models are used in f32, whatever they were trained in.
+/// Device settings for inference. Models always run in f32, whatever precision they were trained in.
 pub const SETTINGS: DeviceSettings =
     DeviceSettings { threads: 1, node_rank: 0, precision: Precision::F32, tf32: false, deterministic: true };
 
-/// A model that was read.
+/// A model that was read from a file.
 pub struct Read {
-    /// The model; its layers are those that were requested.
+    /// The model with the requested layers.
     pub model: ModelFile,
-    /// What a user should know: which file was chosen, and whether another program wrote into it.
+    /// Messages for the user: the chosen file, and whether another program has written to it.
     pub notes: Vec<String>,
 }
 
-/// The requested model, with `ema` its averaged weights in place of the last ones.
+/// Reads the requested model. If `ema` is set, the averaged weights replace the last ones.
 pub fn read(request: &ModelRequest) -> Result<Read, Error> {
     let Chosen { file, note } = &chosen(request)?;
     let mut notes: Vec<String> = note.iter().cloned().collect();
@@ -55,10 +55,11 @@ pub fn read(request: &ModelRequest) -> Result<Read, Error> {
     Ok(Read { model, notes })
 }
 
-/// The folder of the data set in the recipe of the requested model.
+/// Returns the data set directory in the recipe of the requested model.
 ///
 /// # Errors
-/// For a file that is no model, and a recipe without a data set.
+///
+/// Returns an error if the file is not a model, or if its recipe has no data set.
 pub fn data(request: &ModelRequest) -> Result<PathBuf, Error> {
     let Read { model, .. } = read(request)?;
     in_recipe(&model.recipe).ok_or_else(|| {
@@ -66,7 +67,7 @@ pub fn data(request: &ModelRequest) -> Result<PathBuf, Error> {
     })
 }
 
-/// The model's network, planned for inference.
+/// Plans the model's network for inference and loads its weights. `sizes` are additional batch sizes.
 pub fn graph<B: Backend>(model: &ModelFile, backend: B, batch: usize, sizes: &[usize]) -> Result<Graph<B>, Error> {
     let net = of_model(model)?;
     model::check(model, &model.layers, &net)?;
@@ -78,7 +79,7 @@ pub fn graph<B: Backend>(model: &ModelFile, backend: B, batch: usize, sizes: &[u
     Ok(graph)
 }
 
-/// What a model file says of the images that it was trained on.
+/// Returns the size of the images that the model was trained on. A height and width of 0 mean that the sizes varied.
 pub fn images([c, h, w]: [usize; 3]) -> Images {
     match (h, w) {
         (0, 0) => Images::Varied { channels: c as u32 },
@@ -86,7 +87,7 @@ pub fn images([c, h, w]: [usize; 3]) -> Images {
     }
 }
 
-/// From an image of the model's data set to its input.
+/// Builds the pipeline from an image to the model's input.
 pub fn pipeline(model: &ModelFile) -> Result<Pipeline, Error> {
     let pipeline = Pipeline::new(&model.preprocess, images(model.image), &manifest(model), 0)?;
     let made = pipeline.output();
@@ -102,7 +103,7 @@ pub fn pipeline(model: &ModelFile) -> Result<Pipeline, Error> {
     Ok(pipeline)
 }
 
-/// The pipelines of all views of an image; none where the plain one is all.
+/// Builds a pipeline for each view of an image. Empty if test-time augmentation is off.
 pub fn views(model: &ModelFile, plain: &Pipeline, test_time: TestTime) -> Result<Vec<Pipeline>, Error> {
     if !test_time.is_on() {
         return Ok(Vec::new());
@@ -110,7 +111,7 @@ pub fn views(model: &ModelFile, plain: &Pipeline, test_time: TestTime) -> Result
     test_time.pipelines(plain, images(model.image), &manifest(model))
 }
 
-/// What transforms may need of the data set that the model was trained on.
+/// Builds a manifest with the properties of the training data that transforms need.
 fn manifest(model: &ModelFile) -> Manifest {
     Manifest {
         version: 1,
@@ -123,13 +124,14 @@ fn manifest(model: &ModelFile) -> Manifest {
     }
 }
 
-// Model files that another program has written again. A child process reads them with libhdf5, which knows all of HDF5 but crashes on
-// malicious files.
+// Model files that another program has rewritten. A child process reads them with libhdf5, which supports all of HDF5
+// but may crash on malicious files.
 
-/// Opens a model file that another program made.
+/// Opens a model file that another program has written.
 ///
 /// # Errors
-/// What the child says, or that it was ended, and what is missing in the file.
+///
+/// Returns an error if the child process reports one or was killed, or if data is missing in the file.
 pub fn open(path: &Path) -> Result<Opened, Error> {
     match foreign::rewritten(path, &[]) {
         Ok(copy) => Ok(ModelFile::open(&copy.name())?),
@@ -141,10 +143,12 @@ pub fn open(path: &Path) -> Result<Opened, Error> {
     }
 }
 
-/// The child's part: rewrites a model, or the `weights` in a file of Keras, to standard output, within limits of memory and time.
+/// Runs in the child process. Rewrites a model, or with `weights` set the weights of a Keras file, to standard output.
+/// Memory and time are limited.
 ///
 /// # Errors
-/// What HDF5 refuses.
+///
+/// Returns an error if HDF5 cannot read the file.
 pub fn serve(file: &Path, weights: bool) -> Result<(), Error> {
     foreign::limit(file).map_err(|source| Error::File { action: "read", path: file.to_path_buf(), source })?;
     let rewrite = if weights { rewrite_weights } else { rewrite };

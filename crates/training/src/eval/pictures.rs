@@ -1,4 +1,4 @@
-//! Which picture files are meant by names of files, folders and patterns, and by `-`.
+//! Expands names of files, directories and patterns, and `-`, to picture files.
 
 use std::collections::{BTreeSet, VecDeque};
 use std::ffi::OsString;
@@ -13,17 +13,20 @@ use loaders::printable;
 
 use crate::error::Error;
 
-/// Ends of the names of picture files, in small letters.
+/// Extensions of picture files, in lower case.
 const ENDINGS: &[&str] = &["jpg", "jpeg", "png"];
 
-/// No name is as long: Linux takes 4,096 bytes.
+/// Maximum length of a line in bytes. Linux allows paths up to 4,096 bytes.
 const LONGEST: u64 = 1 << 16;
 
-/// The files that `given` means, in its order: a file is itself, a folder all pictures at any depth in the order of their names, a pattern
-/// such as `photos/*.jpg` the files that fit, and `-` the names on the lines of `list`.
+/// Expands `given` to picture files, in its order. A file stands for itself. A directory means all pictures at any
+/// depth, sorted by name. A pattern such as `photos/*.jpg` means all matching files. `-` means the names in `list`, one
+/// per line.
 ///
 /// # Errors
-/// For a folder without pictures, a pattern that nothing fits, an empty list, and what cannot be read.
+///
+/// Returns an error if a directory has no pictures, a pattern matches no file, the list is empty, or something cannot
+/// be read.
 pub fn pictures(given: &[PathBuf], list: &mut dyn BufRead) -> Result<Vec<PathBuf>, Error> {
     let mut found = Vec::new();
     for name in given {
@@ -37,7 +40,7 @@ pub fn pictures(given: &[PathBuf], list: &mut dyn BufRead) -> Result<Vec<PathBuf
     Ok(found)
 }
 
-/// The names on the lines of standard input.
+/// Reads names from standard input, one per line.
 fn listed(mut list: &mut dyn BufRead) -> Result<Vec<PathBuf>, Error> {
     let refuse = |source| Error::File { action: "read", path: "standard input".into(), source };
     let mut names = Vec::new();
@@ -113,7 +116,7 @@ fn is_picture(path: &Path) -> bool {
     ending.is_some_and(|ending| ENDINGS.contains(&ending.as_str()))
 }
 
-/// As a shell: hidden files only if the pattern names the dot.
+/// Options for matching as in a shell: `*` does not match a leading dot or `/`.
 fn as_a_shell() -> glob::MatchOptions {
     glob::MatchOptions {
         require_literal_leading_dot: true,
@@ -127,7 +130,7 @@ fn fitting(pattern: &str) -> Result<Vec<PathBuf>, Error> {
     let compiled = glob::Pattern::new(pattern).map_err(wrong)?;
     let mut found = Vec::new();
     if pattern.contains("**") {
-        // `**` of the crate glob follows links, and two links that form cycles keep it busy for ever
+        // `**` in the `glob` crate follows links, so two links that form cycles would keep it busy forever
         let fixed = |part: &std::path::Component<'_>| !part.as_os_str().to_string_lossy().contains(['*', '?', '[']);
         let base: PathBuf = Path::new(pattern).components().take_while(fixed).collect();
         let here = base.as_os_str().is_empty();
@@ -172,7 +175,7 @@ mod tests {
         let all = ["a.jpg", "b/d.jpeg", "c.PNG", "g[1].png"].map(at).to_vec();
         assert_eq!(found(&[&at("")], ""), Ok(all));
         assert_eq!(found(&[&at("*.jpg"), &at("b/?.jpeg")], ""), Ok(vec![at("a.jpg"), at("b/d.jpeg")]));
-        // a file that is there is itself, whatever its name; one that is not is named later
+        // a name of an existing file is never a pattern, and a missing file is reported later
         assert_eq!(found(&[&at("g[1].png"), "absent.png"], ""), Ok(vec![at("g[1].png"), "absent.png".into()]));
         assert_eq!(
             found(&["-", "z.png"], "x y.jpg\r\n\nw.png"),

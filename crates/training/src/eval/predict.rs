@@ -1,4 +1,4 @@
-//! Names what is on pictures, with a model file.
+//! Classifies pictures with a model file.
 
 use std::io::{BufWriter, Seek, SeekFrom, Write};
 use std::path::{Path, PathBuf};
@@ -22,51 +22,52 @@ use crate::train::evaluate::TestTime;
 
 /// The likeliest classes of one picture.
 pub struct Prediction {
-    /// Class index, name and probability, the likeliest first.
+    /// Index, name and probability of each class, likeliest first.
     pub classes: Vec<(usize, String, f64)>,
-    /// Height and width in the file, if the picture was forced into the one size that the data set's images had.
+    /// Height and width in the file, if the picture was resized to the fixed size of the data set's images.
     pub resized_from: Option<(u32, u32)>,
 }
 
-/// Which classes are named.
+/// Selects which classes to report.
 #[derive(Clone, Copy, Debug, Default, PartialEq)]
 pub struct Wanted {
-    /// So many at most; without it five, and all that are above the threshold where pictures may have several classes.
+    /// Maximum number of classes. `None` means five, or no limit for a multi-label model.
     pub top: Option<usize>,
-    /// Where pictures may have several classes, those with a probability above it; without it one half.
+    /// For a multi-label model, the probability that a class must exceed. `None` means 0.5.
     pub threshold: Option<f64>,
 }
 
-/// Classes that are named where a picture has one.
+/// Default number of classes for a single-label model.
 const TOP: usize = 5;
 
-/// What can name pictures.
+/// A model that classifies pictures.
 pub trait Predict {
-    /// The likeliest classes of a PNG or JPEG file that `wanted` names.
+    /// Returns the likeliest classes of a PNG or JPEG file, as selected by `wanted`.
     fn predict(&mut self, path: &Path, wanted: Wanted) -> Result<Prediction, Error>;
 
-    /// Whether pictures may have several classes, or none.
+    /// Returns true for a multi-label model.
     fn multi_label(&self) -> bool;
 
-    /// What the layer that makes the scores read of the last picture; the mean of each channel where that is not a vector.
+    /// Returns the last layer's input for the previous picture. If it is not a vector, returns the mean of each
+    /// channel.
     fn features(&self) -> Result<Vec<f32>, Error>;
 
-    /// What a user should know of the model.
+    /// Returns messages for the user about the model.
     fn notes(&self) -> &[String];
 }
 
-/// A model ready to name pictures.
+/// A model that classifies pictures on the backend `B`.
 pub struct Predictor<B: Backend> {
     model: ModelFile,
     graph: Graph<B>,
-    /// Of the views of a picture, the plain one first.
+    /// One pipeline per view, starting with the plain view.
     views: Vec<Pipeline>,
     limits: Limits,
     notes: Vec<String>,
 }
 
 impl<B: Backend> Predictor<B> {
-    /// Reads the requested model. Reading a picture may cost what `limits` allow.
+    /// Reads the requested model. `limits` bound the memory and time for decoding a picture.
     pub fn open<D: Device<Backend = B>>(
         device: &D,
         request: &ModelRequest,
@@ -88,7 +89,7 @@ impl<B: Backend> Predict for Predictor<B> {
     fn predict(&mut self, path: &Path, wanted: Wanted) -> Result<Prediction, Error> {
         let mut input = vec![0.0; self.views[0].output().values()];
         let (mut scores, mut resized_from) = (Vec::new(), None);
-        // the plain view last, so that its features are those of the picture
+        // the plain view is last, so `features` returns the features of the unmodified picture
         for view in self.views.iter().rev() {
             resized_from = picture::transform(path, view, self.limits, &mut input)?;
             let found = self.graph.scores(&input, 1)?;
@@ -138,7 +139,7 @@ impl<B: Backend> Predict for Predictor<B> {
     }
 }
 
-/// Probabilities that add up to 1.
+/// Converts scores to probabilities that add up to 1.
 fn softmax(scores: &[f32]) -> Vec<f64> {
     let highest = scores.iter().copied().fold(f32::NEG_INFINITY, f32::max);
     let weights: Vec<f64> = scores.iter().map(|s| f64::from(s - highest).exp()).collect();
@@ -146,21 +147,21 @@ fn softmax(scores: &[f32]) -> Vec<f64> {
     weights.into_iter().map(|weight| weight / total).collect()
 }
 
-/// The probability of each class by itself.
+/// Converts scores to one independent probability per class.
 fn each(scores: &[f32]) -> Vec<f64> {
     scores.iter().map(|score| sigmoid(*score)).collect()
 }
 
-/// How a file begins.
+/// The first bytes of a NumPy file.
 const MAGIC: &[u8] = b"\x93NUMPY";
 
-/// A table: no other file is written over by one.
+/// The kind of file that a table of features may overwrite.
 pub const NPY: Content = Content { name: "an array of NumPy", begins: |head| head.starts_with(MAGIC) };
 
-/// Bytes before the values, a multiple of 64; the header is padded to them.
+/// Header length in bytes, including padding. The format requires a multiple of 64.
 const HEAD: usize = 128;
 
-/// A table under construction; it gets its name when it is whole.
+/// A NumPy array that is written row by row. It gets its name when it is complete.
 pub struct Npy {
     path: PathBuf,
     file: NewFile,
@@ -169,10 +170,11 @@ pub struct Npy {
 }
 
 impl Npy {
-    /// Begins the table.
+    /// Creates a temporary file next to `path`.
     ///
     /// # Errors
-    /// What the disk refused.
+    ///
+    /// Returns an error if the file cannot be written.
     pub fn create(path: &Path, columns: usize) -> Result<Self, Error> {
         let refuse = |source| refusal(path, source);
         let mut file = NewFile::beside(path).map_err(refuse)?;
@@ -180,10 +182,11 @@ impl Npy {
         Ok(Self { path: path.to_path_buf(), file, columns, rows: 0 })
     }
 
-    /// Adds a row.
+    /// Appends a row.
     ///
     /// # Errors
-    /// What the disk refused; [`Error::Mismatch`] for a row of another length.
+    ///
+    /// Returns an error if the file cannot be written, or [`Error::Mismatch`] if the row has the wrong length.
     pub fn add(&mut self, row: &[f32]) -> Result<(), Error> {
         if row.len() != self.columns {
             return Err(Error::Mismatch {
@@ -204,10 +207,11 @@ impl Npy {
         Ok(())
     }
 
-    /// Ends the table.
+    /// Writes the header and gives the file its name.
     ///
     /// # Errors
-    /// What the disk refused.
+    ///
+    /// Returns an error if the file cannot be written.
     pub fn finish(mut self) -> Result<(), Error> {
         let refuse = |source| refusal(&self.path, source);
         let head = head(self.rows, self.columns);
@@ -235,7 +239,7 @@ fn head(rows: usize, columns: usize) -> Vec<u8> {
 mod tests {
     use super::*;
 
-    /// The head of `numpy.save("x.npy", numpy.zeros((2, 3), "<f4"))`.
+    /// Compares with the header that `numpy.save("x.npy", numpy.zeros((2, 3), "<f4"))` writes.
     #[test]
     fn the_head_is_that_of_numpy() {
         let expected = "{'descr': '<f4', 'fortran_order': False, 'shape': (2, 3), }";

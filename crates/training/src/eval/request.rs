@@ -1,4 +1,4 @@
-//! What `trireme eval`, `trireme import`, and what asks for a model, is given on the command line.
+//! Command line options of `trireme eval` and `trireme import`, and of other commands that read a model.
 
 use std::path::PathBuf;
 
@@ -10,57 +10,54 @@ use crate::error::Error;
 use crate::train::evaluate::TestTime;
 use crate::train::observe::watch;
 
-/// A model.
+/// Options that select a model.
 #[derive(Clone, Debug)]
 pub struct ModelRequest {
-    /// The model file, or a run's folder.
+    /// The model file, or the directory of a run.
     pub file: PathBuf,
-    /// Of a run, whether its best checkpoint is meant.
+    /// Whether to use the best checkpoint of a run.
     pub best: bool,
-    /// Whether the averaged weights are meant.
+    /// Whether to use the averaged weights.
     pub ema: bool,
-    /// Whether a file that another program wrote into is refused.
+    /// Whether to reject a file that another program has written to.
     pub sealed: bool,
 }
 
-/// The arguments of `trireme eval`.
+/// The options of `trireme eval`.
 #[derive(Clone, Debug)]
 pub struct EvalRequest {
-    /// The model file, or a run's folder.
+    /// The model file, or the directory of a run.
     pub file: PathBuf,
-    /// Of a run, whether to score its best checkpoint.
+    /// Whether to score the best checkpoint of a run.
     pub best: bool,
     /// Whether to score the averaged weights.
     pub ema: bool,
-    /// Whether a file that another program wrote into is refused.
+    /// Whether to reject a file that another program has written to.
     pub sealed: bool,
-    /// Whether classes are matched by name where the data set's are not the model's.
+    /// Whether to match classes by name if the data set's classes differ from the model's.
     pub map_classes: bool,
     /// Views of each image.
     pub test_time: TestTime,
-    /// Folder of the data set.
     pub data: PathBuf,
-    /// Whether that is the one of the model's recipe, which is said.
+    /// True if `data` comes from the model's recipe. A note tells the user.
     pub recorded: bool,
-    /// The split; `None`: test, else validation.
+    /// Name of the split. `None` selects the test split, or the validation split if there is no test split.
     pub split: Option<String>,
-    /// Images a batch.
     pub batch: usize,
-    /// What to compute on.
     pub device: DeviceChoice,
-    /// Whether several ranks may compute on one GPU.
+    /// Whether ranks may share a GPU.
     pub share_gpu: bool,
-    /// Compute threads; `None` = this rank's cores.
+    /// Compute threads. `None` uses all cores of this rank.
     pub threads: Option<usize>,
-    /// Loader threads; `None` = the cores that are left.
+    /// Loader threads. `None` uses the remaining cores.
     pub loader_threads: Option<usize>,
-    /// How records are read.
+    /// How the loader reads records.
     pub io: Io,
-    /// Folder on each node's own disk for a copy of the split.
+    /// Directory on each node's own disk for a copy of the split.
     pub stage: Option<PathBuf>,
-    /// When a wait for files or other ranks is reported, and when it ends the program.
+    /// Limits of a wait for files or other ranks: when to report it and when to end the program.
     pub stall: watch::Limits,
-    /// Files that are written in the end, each with what it will hold.
+    /// Files to write at the end, with their content types.
     pub outputs: Vec<(PathBuf, &'static Content)>,
 }
 
@@ -78,7 +75,7 @@ impl EvalRequest {
             batch,
             share_gpu,
             stage,
-            // the contents are compared, not the paths
+            // compare the contents, not the paths
             file: _,
             data: _,
             recorded: _,
@@ -100,39 +97,38 @@ impl EvalRequest {
         )
     }
 
-    /// Refuses files that cannot be written, or would cost another file; for the rank that writes them.
+    /// Returns an error if an output cannot be written or would overwrite another kind of file. Only the rank that
+    /// writes calls this.
     pub fn check_outputs(&self) -> Result<(), Error> {
         let mut outputs = self.outputs.iter();
         outputs.try_for_each(|(path, content)| overwrite::check(path, content, &[&self.file])).map_err(Error::Usage)
     }
 
-    /// The model that is scored.
+    /// Returns the request for the model to score.
     pub fn model(&self) -> ModelRequest {
         ModelRequest { file: self.file.clone(), best: self.best, ema: self.ema, sealed: self.sealed }
     }
 }
 
-/// What `trireme import` is given.
+/// The options of `trireme import`.
 #[derive(Clone, Debug)]
 pub struct ImportRequest {
-    /// The file of weights.
     pub file: PathBuf,
-    /// A recipe whose `model`, `augment.eval`, `init.match` and `init.exclude` hold where nothing else is given.
+    /// A recipe that provides `model`, `augment.eval`, `init.match` and `init.exclude` if they are not given.
     pub recipe: Option<PathBuf>,
-    /// The network.
     pub model: Option<String>,
-    /// File with the names of the classes, one a line.
+    /// File with the class names, one per line.
     pub classes: Option<PathBuf>,
     /// Transforms from a picture to the input.
     pub transforms: Vec<String>,
     /// Regular expressions for names in the file, each with its replacement.
     pub rules: Vec<[String; 2]>,
-    /// Patterns of tensors of the file that are left out.
+    /// Patterns for tensors in the file to leave out.
     pub exclude: Vec<String>,
-    /// Key of the dictionary to read from a .pth.
+    /// Key of the dictionary in a .pth file.
     pub key: Option<String>,
-    /// The model file.
+    /// The model file to write.
     pub out: PathBuf,
-    /// Whether a file that is there is replaced.
+    /// Whether to replace an existing file.
     pub force: bool,
 }

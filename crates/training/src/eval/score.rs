@@ -23,42 +23,37 @@ use crate::train::observe::stop::Stop;
 use crate::train::observe::watch::{Activity, Watch};
 use crate::train::save::output::Sides;
 
-/// A split's score and what was scored.
+/// The score of a split, and details about model and images.
 pub struct Scored {
-    /// The score.
     pub score: Score,
-    /// The split.
     pub split: String,
-    /// Network of the model.
     pub network: String,
-    /// Epochs that it has seen.
+    /// Number of epochs that the model was trained.
     pub epoch: u32,
-    /// Optimizer steps that it has seen.
+    /// Number of steps that the model was trained.
     pub step: u64,
-    /// What was made of each image, on the rank that prints, where it was wanted.
+    /// Prediction for each image, if requested. Only on the rank that prints.
     pub predictions: Option<Predictions>,
-    /// The scores of each class, where images may have several labels.
+    /// Scores of each class, for a multi-label model.
     pub per_class: Option<Vec<ClassScore>>,
-    /// What was made of each such image, on the rank that prints, where it was wanted.
+    /// Predictions of a multi-label model, if requested. Only on the rank that prints.
     pub outcomes: Option<Vec<SeveralOutcome>>,
-    /// Class names of the model.
     pub classes: Vec<String>,
-    /// The images.
     pub images: Arc<Split>,
-    /// Whether this rank is the one that prints.
+    /// True on the rank that prints.
     pub root: bool,
 }
 
-/// Scores a split over all ranks.
+/// Scores a split with all ranks together.
 pub fn score<D: Device>(device: &D, request: &EvalRequest) -> Result<Scored, Error> {
     let comm = Comm::launch();
     let watch = watching(&comm, request);
-    // what all ranks do together waits for MPI
+    // read the files while MPI starts, but a staged copy needs communication
     let opened = request.stage.is_none().then(|| open(request, &request.data));
     watch.set_activity(Activity::Starting);
     let mut session = Session::join_watched(comm, watch)?;
     let result = session.same_start(D::NAME, &request.compared("eval")).and_then(|()| {
-        // checked before a split is copied
+        // check before copying the split
         let outputs = if session.is_root() { request.check_outputs() } else { Ok(()) };
         let opened = session.agree(outputs).and_then(|()| opened.unwrap_or_else(|| staged(&session, request)));
         score_on(device, &mut session, opened, request, Detail::Precisions)
@@ -74,7 +69,7 @@ pub(super) fn watching(comm: &Comm, request: &EvalRequest) -> Watch {
     watch
 }
 
-/// Opens a copy of the split on this node's disk.
+/// Copies the split to this node's disk and opens the copy.
 fn staged(session: &Session, request: &EvalRequest) -> Result<Opened, Error> {
     let EvalRequest { data, stage, .. } = request;
     let under = stage.as_deref().unwrap_or(data);
@@ -87,7 +82,7 @@ fn staged(session: &Session, request: &EvalRequest) -> Result<Opened, Error> {
     opened
 }
 
-/// The requested split, of those that there are.
+/// Returns the split to score. `names` are the available splits.
 fn split_name(request: &EvalRequest, names: &[&str]) -> Result<String, Error> {
     let named = |error| match (error, &request.split) {
         (recipe::Error::Value { why, .. }, Some(split)) => Error::Usage(format!("--split {split}: {why}")),
@@ -111,7 +106,7 @@ fn open(request: &EvalRequest, data: &Path) -> Result<Opened, Error> {
     let (given, expected) = (split.images_as(loaders::transform::exif_of(&model.preprocess))?, images(model.image));
     let fits = match expected {
         Images::Fixed(_) => given == expected,
-        // each image is looked at again; grey ones count as coloured
+        // transforms handle each image's size, and grey images are converted to colour
         Images::Varied { channels } => given.channels() == channels || (given.channels(), channels) == (1, 3),
     };
     if !fits {
@@ -133,12 +128,12 @@ fn open(request: &EvalRequest, data: &Path) -> Result<Opened, Error> {
         evaluation.selection = Some(matched.selection);
         notes.push(matched.note);
     }
-    // a batch larger than the split would be planned for images that do not exist
+    // a larger batch would be planned for images that do not exist
     evaluation.batch = batch.min(evaluation.images().max(1) as usize);
     Ok(Opened { text: digest(&model, &dataset.manifest, &evaluation)?, model, evaluation, notes })
 }
 
-/// Refuses a data set whose images may have several labels for a model of one, and the other way round.
+/// Returns an error if only one of model and data set is multi-label.
 fn several_fit(model: &ModelFile, manifest: &Manifest, request: &EvalRequest) -> Result<(), Error> {
     let (file, data) = (request.file.display(), request.data.display());
     match (model.multi_label, manifest.multi_label) {
@@ -158,12 +153,12 @@ fn several_fit(model: &ModelFile, manifest: &Manifest, request: &EvalRequest) ->
     }
 }
 
-/// What is scored, and the text that must be the same on every rank.
+/// A model and a split that are ready to be scored.
 struct Opened {
     model: ModelFile,
     evaluation: Evaluation,
     text: String,
-    /// Of the file, and how classes were matched, for people.
+    /// Messages for the user about the model file and the matched classes.
     notes: Vec<String>,
 }
 
@@ -199,7 +194,7 @@ pub(super) fn divide_cores(session: &mut Session) -> Result<cores::Cores, Error>
     Ok(cores)
 }
 
-/// Scores one file on ranks that have joined; the score alone.
+/// Scores one file on ranks that have already joined. Computes the score without details.
 pub(super) fn score_with<D: Device>(
     device: &D,
     session: &Session,

@@ -1,6 +1,7 @@
-//! Steps of a rank that is alone with a device that computes later than it is called: the optimizer's step belongs to the pass, and the
-//! host enqueues the next step before it reads the sums of the one before. The device never waits for the host; records, running
-//! statistics and the end of a run whose loss is not finite come one step later, and are those of steps that are read at once.
+//! Steps of a single rank on a device that computes asynchronously. The update is part of the enqueued pass, and the
+//! host enqueues the next step before it reads the sums of the previous one, so the device never waits for the host.
+//! Records, running statistics and the end of a run with a loss that is not finite come one step later. Their values
+//! are the same as without working ahead.
 
 use std::time::Instant;
 
@@ -17,7 +18,7 @@ use crate::train::reduce::metrics::{Requests, digest};
 use crate::train::step::{OpenPass, OpenStep, PendingStep, Stepper, Unread};
 
 impl<B: Backend> Stepper<'_, B> {
-    /// Enqueues the step after `at`, and gives the records of those before it.
+    /// Enqueues the step after `at`, and returns the records of earlier steps.
     pub(super) fn step_ahead(
         &mut self,
         run: &mut Run<B>,
@@ -38,11 +39,11 @@ impl<B: Backend> Stepper<'_, B> {
             let batch = self.batches.take(loader, at, worker, &mut observers)?;
             rows += batch.len();
             let turn = MicroBatch { worker, last: worker + 1 == mine.end };
-            // the sums of a pass without samples are there at once
+            // an empty pass has its sums immediately, so read the earlier ones first
             if batch.is_empty() {
                 self.read_passes(run, 0)?;
             }
-            // where records were skipped the gradients are rescaled before the update
+            // if records were skipped, the gradients must be rescaled before the update
             let updates = turn.last && rows == planned && !batch.is_empty();
             let data = (loader.stats().wait - waited).as_secs_f64() * 1e3;
             self.note_step(data, updates);
@@ -54,7 +55,7 @@ impl<B: Backend> Stepper<'_, B> {
             let stays = usize::from(!batch.is_empty() && (updates || !turn.last));
             self.read_passes(run, stays)?;
         }
-        // a checkpoint has all of its step, and the first step is reported when it is done
+        // a checkpoint must include the whole step, and the first step is reported when it is done
         if first || requests.stop || requests.save {
             self.read_passes(run, 0)?;
         }
@@ -83,7 +84,7 @@ impl<B: Backend> Stepper<'_, B> {
         OpenStep { metrics: self.layout.zero(), record, of_epoch: at.step_of_epoch, start, updated: false }
     }
 
-    /// Notes the wait for data of the step that is being enqueued, and whether its last pass updates the parameters.
+    /// Records the wait for data of the step that is being enqueued, and whether its last pass updates the parameters.
     fn note_step(&mut self, data: f64, updated: bool) {
         let (rank, timing) = (self.session.world.rank, RankTiming { data, ..self.before });
         if let Some(open) = self.unread().steps.back_mut() {
@@ -92,7 +93,7 @@ impl<B: Backend> Stepper<'_, B> {
         }
     }
 
-    /// Enqueues the pass of one worker; with `updates` the optimizer's step, too.
+    /// Enqueues the pass of one worker, and with `updates` also the optimizer's step.
     fn enqueue(
         &mut self,
         run: &mut Run<B>,
@@ -113,7 +114,7 @@ impl<B: Backend> Stepper<'_, B> {
         run.graph.start(one, loss, turn, if turn.last { Some(&mut hand_over) } else { None })
     }
 
-    /// Reads the sums of passes until only `stays` are left, and finishes the steps that are complete.
+    /// Reads the sums of passes until only `stays` are left, and finishes steps that are complete.
     pub(super) fn read_passes(&mut self, run: &mut Run<B>, stays: usize) -> Result<(), Error> {
         while let Some(unread) = self.unread.as_mut().filter(|unread| unread.passes.len() > stays) {
             let (Some(pass), Some(open)) = (unread.passes.pop_front(), unread.steps.front_mut()) else { return Ok(()) };
@@ -126,14 +127,15 @@ impl<B: Backend> Stepper<'_, B> {
         Ok(())
     }
 
-    /// After the last sums of a step: its update, if that is still to come, and the running statistics.
+    /// Finishes a step after its last sums: updates the parameters if that was not enqueued, and the running
+    /// statistics.
     fn finish_step(&mut self, run: &mut Run<B>, step: OpenStep) -> Result<(), Error> {
         let OpenStep { metrics, mut record, of_epoch, start, updated } = step;
         let own_loss = metrics.own_loss();
         let mut metrics = self.reduction.finish(&mut run.graph, &metrics)?;
         self.before.comm = self.reduction.take_wait().as_secs_f64() * 1e3;
         (record.loss, record.samples) = (metrics.loss_sums(), metrics.samples());
-        // a loss that is not finite ends the run in `records`
+        // if the loss is not finite, `records` ends the run
         if metrics.loss().is_finite() {
             if !updated {
                 run.rescale(of_epoch, metrics.total())?;

@@ -1,5 +1,5 @@
-//! The network of a file, the same on every rank: rank 0 alone reads the file, and the others get its description. The weights of an ONNX
-//! file stay with rank 0 until they are in its memory, from where they reach the others.
+//! Distributes a network from a file to all ranks. Only rank 0 reads the file and broadcasts its description. The
+//! weights of an ONNX file stay on rank 0 until they are in its parameters, which are then broadcast.
 
 use std::collections::BTreeMap;
 
@@ -14,10 +14,11 @@ use crate::train::plan::source::{PixelValues, Source};
 use crate::train::save::folder::NetworkCopy;
 use crate::train::save::snapshot;
 
-/// Gives all ranks the network that rank 0 reads. Collective.
+/// Broadcasts the network that rank 0 reads. Collective.
 ///
 /// # Errors
-/// On all ranks alike: what is wrong with the file.
+///
+/// Returns an error on all ranks if the file is invalid.
 pub fn share(session: &Session, source: &mut Source) -> Result<(), Error> {
     session.agree(if session.is_root() { source.define() } else { Ok(()) })?;
     if session.world.size == 1 {
@@ -32,7 +33,7 @@ pub fn share(session: &Session, source: &mut Source) -> Result<(), Error> {
     session.agree(adopted)
 }
 
-/// Puts the weights of the network's file into the memory of all ranks, if the run starts from them. Collective.
+/// Copies the weights in the network's file to the parameters on all ranks, if the run starts from them. Collective.
 pub fn begin<B: Backend>(session: &Session, run: &mut Run<B>) -> Result<(), Error> {
     let start = run.source.defined.as_mut().map(|defined| std::mem::take(&mut defined.start)).unwrap_or_default();
     let starts = session.is_root() && !start.is_empty() && run.recipe.model_weights();
@@ -47,7 +48,6 @@ pub fn begin<B: Backend>(session: &Session, run: &mut Run<B>) -> Result<(), Erro
     snapshot::share(session, run)
 }
 
-/// Fills this rank's own memory.
 fn fill<B: Backend>(run: &mut Run<B>, start: &[Tensor]) -> Result<(), Error> {
     let values: BTreeMap<&str, &[f32]> =
         start.iter().map(|(name, _, values)| (name.as_str(), values.as_slice())).collect();
@@ -69,7 +69,7 @@ fn fill<B: Backend>(run: &mut Run<B>, start: &[Tensor]) -> Result<(), Error> {
     Ok(())
 }
 
-/// Notes of the network's file, for the log of a run that is `fresh` or goes on.
+/// Returns notes about the network's file for the log. `fresh` is false for a resumed run.
 pub fn notes(source: &Source, fresh: bool) -> Vec<String> {
     source.defined.as_ref().map_or_else(Vec::new, |defined| {
         let from = (fresh && !defined.start.is_empty() && source.recipe.model_weights()).then(|| {
@@ -87,7 +87,7 @@ pub fn notes(source: &Source, fresh: bool) -> Vec<String> {
     })
 }
 
-/// The copy of the network's file that the run's folder gets.
+/// Returns the copy of the network's file for the output directory.
 pub fn copy(source: &Source) -> Option<NetworkCopy<'_>> {
     let defined = source.defined.as_ref()?;
     let text = source.recipe.model.ends_with(".toml").then_some(defined.text.as_bytes());
@@ -95,10 +95,11 @@ pub fn copy(source: &Source) -> Option<NetworkCopy<'_>> {
     Some(NetworkCopy { name: source.recipe.model.as_str(), bytes })
 }
 
-/// Gives all ranks the labels that rank 0 reads, where the recipe needs them. Collective.
+/// Broadcasts the labels that rank 0 reads, if the recipe needs them. Collective.
 ///
 /// # Errors
-/// On all ranks alike: for a record without a label.
+///
+/// Returns an error on all ranks if a record has no label.
 pub fn share_classes(session: &Session, source: &mut Source) -> Result<(), Error> {
     if !Census::needed(&source.recipe) {
         return Ok(());

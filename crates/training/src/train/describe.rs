@@ -1,4 +1,4 @@
-//! What a planned run says of itself: the event of its start, and the tables of `--dry-run`.
+//! Describes a planned run: the start event, and the tables of `--dry-run`.
 
 use std::path::PathBuf;
 
@@ -17,7 +17,8 @@ use crate::train::plan::run::{Footprints, Resources, Run};
 use crate::train::plan::targets;
 use crate::train::scoring;
 
-/// Recipe, layers and memory, as `--dry-run` prints them; `init`: the table of first weights, if they come from a file.
+/// Formats recipe, layers and memory for `--dry-run`. `init` is the table of first weights if they come from a file,
+/// otherwise empty.
 pub fn dry_run<B: Backend>(run: &Run<B>, init: &str) -> Result<String, Error> {
     let Footprints { training, scoring } = run.footprints()?;
     let loaders = training.bytes() + scoring.map_or(0, |scoring| scoring.bytes());
@@ -45,7 +46,7 @@ pub fn dry_run<B: Backend>(run: &Run<B>, init: &str) -> Result<String, Error> {
     ))
 }
 
-/// Which parameters are not trained, and until when.
+/// Describes which parameters are frozen, and how long.
 fn frozen<B: Backend>(run: &Run<B>) -> Option<String> {
     let net = run.graph.net();
     let count = |frozen: bool| {
@@ -62,7 +63,7 @@ fn frozen<B: Backend>(run: &Run<B>) -> Option<String> {
         .then(|| format!("{tensors} of {all} tensors, {} of {} parameters, {until}", count(true), count(false)))
 }
 
-/// How samples are mixed, and over how many of them.
+/// Describes how samples are shuffled.
 fn order<B: Backend>(run: &Run<B>) -> String {
     let (images, shards) = (run.division.images, run.source.train.shards().len().max(1) as u64);
     match run.recipe.mixing() {
@@ -77,7 +78,7 @@ fn order<B: Backend>(run: &Run<B>) -> String {
     }
 }
 
-/// How the loaders read, and the memory that they take.
+/// Describes how the loaders read, and how much memory they need.
 fn loader<B: Backend>(run: &Run<B>) -> Result<String, Error> {
     let Footprints { training, scoring } = run.footprints()?;
     let more =
@@ -85,7 +86,7 @@ fn loader<B: Backend>(run: &Run<B>) -> Result<String, Error> {
     Ok(format!("{training}{more}"))
 }
 
-/// When buckets of gradients travel.
+/// Describes when buckets of gradients are summed.
 fn when<B: Backend>(world: &WorldInfo, run: &Run<B>, overlap: bool) -> &'static str {
     match (world.size, overlap, run.recipe.reduce.overlap) {
         (1, ..) => "none, one rank",
@@ -105,7 +106,7 @@ fn exchange<B: Backend>(world: &WorldInfo, run: &Run<B>, overlap: bool) -> Strin
     }
 }
 
-/// What a step does beside its rule.
+/// Describes additions to the optimizer's rule, such as clipping.
 fn step(recipe: &Recipe) -> Option<String> {
     let sam = recipe.optimizer.sam_rho.map(|rho| format!("sharpness-aware, rho {rho}: each batch twice"));
     let agc = recipe.optimizer.clip_agc.map(|part| format!("gradients of each unit clipped to {part} of its norm"));
@@ -113,7 +114,7 @@ fn step(recipe: &Recipe) -> Option<String> {
     (!all.is_empty()).then(|| all.join("; "))
 }
 
-/// The averages of the weights.
+/// Describes the averages of the weights.
 fn averages(recipe: &Recipe) -> Option<String> {
     let ema = &recipe.ema;
     let every = match ema.swa_every() {
@@ -131,14 +132,14 @@ fn cores(resources: Resources) -> String {
     format!("{} a rank: {compute}, {loader}", resources.cores.own)
 }
 
-/// Facts of a run that goes on from this checkpoint.
+/// Returns facts about a resumed run: its checkpoint and its best score.
 pub fn resumed(from: Option<PathBuf>, at: &Progress) -> impl Iterator<Item = (String, String)> {
     let resumed = from.map(|path| ("resumed".to_string(), path.display().to_string()));
     let best = at.best.as_ref().map(|best| (report::BEST.to_string(), report::best(&best.by, best.score, best.step)));
     resumed.into_iter().chain(best)
 }
 
-/// The event of a run that begins. `overlap`: whether buckets travel while backward runs.
+/// Creates the start event. `overlap` is true if buckets are summed during backward.
 pub fn start_event<B: Backend>(
     world: &WorldInfo,
     run: &Run<B>,

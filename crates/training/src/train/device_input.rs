@@ -1,9 +1,9 @@
-//! What the loader hands to the device, in one of three forms:
-//! - values, ready for the first layer;
-//! - bytes, for a device that makes the values itself;
-//! - crops, for a device that keeps the whole split (`loader.cache = "device"`): only which part of which picture.
+//! The form in which the loader passes images to the device:
+//! - values, ready for the first layer
+//! - bytes, if the device converts them to values
+//! - crop rectangles, if the device stores the whole split (`loader.cache = "device"`)
 //!
-//! The values are the same to the bit, except for images that are resized, since bytes are rounded after resizing.
+//! All forms result in bit-identical values, except for resized images, because bytes are rounded after resizing.
 
 use std::sync::Arc;
 
@@ -13,30 +13,31 @@ use loaders::{Batch, EvalOrder, Images, LabelSets, Loader, Options, Order, Pipel
 
 use crate::error::Error;
 
-/// Pictures that are kept on a device take at most so many bytes.
+/// Splits with more bytes are not stored on the device.
 const MOST: usize = 8 << 30;
 
-/// Pictures that are read at a time on their way to the device.
+/// Number of pictures per batch while the split is copied to the device.
 const AT_A_TIME: usize = 1024;
 
-/// How batches come.
+/// Converts batches to the device's input.
 #[derive(Clone)]
 pub struct DeviceInput {
     form: PixelFormat,
     tables: Vec<[f32; 256]>,
-    /// Of the batch at hand.
+    /// Crop rectangles of the current batch.
     views: Vec<CropRect>,
 }
 
 impl DeviceInput {
-    /// For a device that takes bytes only where it queues its work, and a pipeline that may leave more than bytes.
+    /// Chooses bytes if the device has a queue and the pipeline can end with bytes, otherwise values.
     pub fn new<B: Backend>(backend: &B, pipeline: &Pipeline) -> Self {
         let tables = pipeline.tables().filter(|_| backend.queue().is_some());
         let form = if tables.is_some() { PixelFormat::Bytes } else { PixelFormat::Values };
         Self { form, tables: tables.unwrap_or_default(), views: Vec::new() }
     }
 
-    /// The same, with the split on the device where it can be; else the note says why not.
+    /// Stores the split on the device if possible. Otherwise falls back to [`DeviceInput::new`] and returns a note with
+    /// the reason.
     pub fn kept<B: Backend>(
         backend: &B,
         pipeline: &Pipeline,
@@ -66,12 +67,12 @@ impl DeviceInput {
         Ok((Self { form, ..input }, None))
     }
 
-    /// The form in which a loader makes such batches.
+    /// Returns the form in which a loader must make the batches.
     pub fn format(&self) -> &PixelFormat {
         &self.form
     }
 
-    /// Starts a loader of such batches.
+    /// Starts a loader for this form.
     pub fn start(
         &self,
         split: &Arc<Split>,
@@ -82,12 +83,12 @@ impl DeviceInput {
         Ok(Loader::start_as(self.form.clone(), split.clone(), pipeline.clone(), order, options)?)
     }
 
-    /// Whether a batch has a way to the device that could begin ahead of time.
+    /// Returns true if batches are copied to the device, so that the copy may begin early.
     pub fn travels(&self) -> bool {
         !matches!(self.form, PixelFormat::CropRects { .. })
     }
 
-    /// A batch as a pass takes it.
+    /// Converts a batch to the input of a pass.
     pub fn input<'a>(&'a mut self, batch: &'a Batch) -> Input<'a> {
         match self.form {
             PixelFormat::Values => Input::Values(batch.images()),
@@ -106,7 +107,7 @@ impl DeviceInput {
         }
     }
 
-    /// In a few words, for the log.
+    /// Returns a short description for the log.
     pub fn describe(&self) -> &'static str {
         match self.form {
             PixelFormat::Values => "values",
@@ -116,12 +117,12 @@ impl DeviceInput {
     }
 }
 
-/// All pictures of a split, in the order of their ids, with their labels.
+/// The pictures and labels of a split, ordered by id.
 #[derive(Default)]
 struct Pictures {
     pixels: Vec<u8>,
     labels: Vec<u32>,
-    /// Where there may be several labels.
+    /// The labels of a multi-label split.
     label_sets: Option<LabelSets>,
 }
 
@@ -130,7 +131,7 @@ fn read(split: &Arc<Split>, pipeline: &Pipeline, options: &Options) -> Result<Pi
     let head: Vec<String> = pipeline.ops().into_iter().take_while(|op| HEAD_WORDS.contains(&op.as_str())).collect();
     let pipeline = Pipeline::new(&head, split.images_as(pipeline.exif())?, &bare(), 0)?;
     let order = EvalOrder::new(split.len(), AT_A_TIME, 0, 1);
-    // all must be there: their places are their ids
+    // no record may be skipped, because the device finds a picture by its id
     let options = Options { open: 0, skip: false, ..*options };
     let mut loader = Loader::start_as(PixelFormat::Bytes, split.clone(), pipeline, Box::new(order), options)?;
     let mut all = Pictures::default();
@@ -145,7 +146,7 @@ fn read(split: &Arc<Split>, pipeline: &Pipeline, options: &Options) -> Result<Pi
     Ok(all)
 }
 
-/// A pipeline without ops needs nothing of a data set.
+/// Returns an empty manifest. A pipeline with only decoding words does not need its content.
 fn bare() -> loaders::Manifest {
     loaders::Manifest {
         version: 1,

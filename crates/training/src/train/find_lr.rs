@@ -1,5 +1,5 @@
-//! The search for a learning rate (Smith 2017, arXiv 1506.01186): some steps with a rate that rises exponentially. The run's folder is not
-//! touched: a picture is left beside it.
+//! Learning rate range test (Smith 2017, arXiv 1506.01186): trains for some steps with an exponentially rising rate.
+//! Writes a picture next to the output directory, which stays unchanged.
 
 use std::path::{Path, PathBuf};
 
@@ -19,10 +19,10 @@ use crate::train::plan::run::Run;
 use crate::train::reduce::metrics::Requests;
 use crate::train::reduce::transport::TransportPlan;
 
-/// The lowest and the highest rate that is tried, as fastai has them.
+/// The lowest and the highest learning rate. fastai uses the same range.
 const RATES: [f64; 2] = [1e-7, 10.0];
 
-/// Tries so many rates, at most; gives what to print. Collective.
+/// Tries at most `steps` rates and returns the text to print. Collective.
 pub fn find<B: Backend>(
     context: RunContext<'_>,
     mut run: Run<B>,
@@ -57,7 +57,7 @@ pub fn find<B: Backend>(
     session.agree(told(run, found, &picture))
 }
 
-/// What the system said of a file.
+/// Extracts the operating system's error.
 fn cause(error: loaders::Error) -> std::io::Error {
     match error {
         loaders::Error::Io { source, .. } => source,
@@ -65,7 +65,7 @@ fn cause(error: loaders::Error) -> std::io::Error {
     }
 }
 
-/// The picture that cannot be written.
+/// Returns the error for a picture that cannot be written.
 fn lost(picture: &Path, source: std::io::Error) -> Error {
     match is_of_the_request(&source) {
         true => Error::Usage(format!(
@@ -77,7 +77,7 @@ fn lost(picture: &Path, source: std::io::Error) -> Error {
     }
 }
 
-/// A search under way.
+/// The state of a running search.
 struct Search<'a, B: Backend> {
     context: RunContext<'a>,
     run: Run<B>,
@@ -88,7 +88,8 @@ struct Search<'a, B: Backend> {
 }
 
 impl<B: Backend> Search<'_, B> {
-    /// Trains until `last`, or until the loss has grown too far, which all ranks see alike.
+    /// Trains until step `last`, or until the loss has grown too far. All ranks see the same loss, so they stop
+    /// together.
     fn run_to(&mut self, last: u64) -> Result<(), Error> {
         while self.at.step < last {
             let Self { context, run, stepper, loader, at, found } = self;
@@ -117,7 +118,8 @@ impl<B: Backend> Search<'_, B> {
     }
 }
 
-/// Whether the search ends well with this error: where no loss is left, which all ranks have met and rank 0 can tell from other failures.
+/// Returns `Ok` if the error means that the loss became infinite, which ends a search normally. Rank 0 decides, because
+/// the other ranks cannot distinguish it from other failures.
 fn diverged(session: &Session, error: Error) -> Result<(), Error> {
     let lost = matches!(error, Error::NotFinite { .. } | Error::Diverged { .. });
     if !lost && !error.is_agreed() {
@@ -129,7 +131,7 @@ fn diverged(session: &Session, error: Error) -> Result<(), Error> {
     }
 }
 
-/// Rates that rise by the same factor from step to step.
+/// Returns a schedule with rates that grow by a constant factor per step.
 fn ramp<B: Backend>(run: &Run<B>, steps: u64) -> Result<Schedule, Error> {
     let [from, to] = RATES;
     let each = run.division.steps_per_epoch;
@@ -139,14 +141,14 @@ fn ramp<B: Backend>(run: &Run<B>, steps: u64) -> Result<Schedule, Error> {
     Ok(Schedule::over(&spec, run.division.batch, steps, each)?)
 }
 
-/// `runs/r20.find-lr.svg` for `runs/r20`.
+/// Returns the path of the picture: `runs/r20.find-lr.svg` for `runs/r20`.
 fn beside(out: &Path) -> PathBuf {
     let mut name = out.file_name().unwrap_or("run".as_ref()).to_os_string();
     name.push(".find-lr.svg");
     out.with_file_name(name)
 }
 
-/// What was found, for people, and for `--set`.
+/// Formats the result for the user. The last line can be used with `--set`.
 fn told<B: Backend>(run: &Run<B>, found: &RateSearch, picture: &Path) -> Result<String, Error> {
     let (steps, picture) = (found.steps(), picture.display());
     let Some(Suggestion { steepest, tenth }) = found.suggestion() else {
@@ -155,7 +157,7 @@ fn told<B: Backend>(run: &Run<B>, found: &RateSearch, picture: &Path) -> Result<
              --find-lr=300"
         )));
     };
-    // the recipe's rate is for reference_batch images
+    // the recipe's rate applies to a batch of reference_batch images
     let scale = run.recipe.schedule.reference_batch.map_or(1.0, |reference| run.recipe.batch as f64 / reference as f64);
     let short = |lr: f64| format!("{lr:.1e}").parse::<f64>().unwrap_or(lr);
     Ok(format!(

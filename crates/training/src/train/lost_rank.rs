@@ -1,5 +1,6 @@
-//! The last words of a run that its launcher ends because a rank is gone: which, and how to go on. Launchers send SIGTERM to the ranks that
-//! are left and kill them soon after; these wait in MPI for the one that is gone, and come to no end of their own.
+//! The last message of a run that its launcher kills because a rank is gone. It names the lost rank and says how to
+//! resume. Launchers send SIGTERM to the remaining ranks and kill them soon after. Until then these ranks wait in MPI
+//! for the lost rank and cannot end by themselves.
 
 use std::path::{Path, PathBuf};
 use std::sync::Arc;
@@ -13,20 +14,20 @@ use signal_hook::iterator::Signals;
 use crate::train::observe::watch::Watch;
 use crate::train::save::output;
 
-/// How long a run that received SIGTERM has to end by itself before a rank that is gone is spoken of.
+/// Time for a run to end by itself after SIGTERM before it looks for a lost rank.
 const FIRST: Duration = Duration::from_millis(200);
-/// Between two looks.
+/// Time between two checks.
 const PAUSE: Duration = Duration::from_millis(50);
-/// For how long a rank must have waited for others, where none is known to be gone.
+/// If no process is known to be gone, a rank counts as lost after a wait of this length.
 const LONG: Duration = Duration::from_millis(500);
-/// After this, a run that goes on is none that is killed: Open MPI leaves a second.
+/// Open MPI sends SIGKILL one second after SIGTERM. A run that is still alive after this time is not being killed.
 const LAST: Duration = Duration::from_millis(950);
 
-/// A rank that has something to say if the run is killed. Dropped when the run ends by itself.
+/// Prints the message if the run is killed. Dropped when the run ends by itself.
 pub(super) struct LostRankMessage(Arc<AtomicBool>);
 
 impl LostRankMessage {
-    /// Waits for SIGTERM from now on, in a thread of its own. A run is no worse without it.
+    /// Starts a thread that waits for SIGTERM. Errors are ignored, because the run does not depend on it.
     pub fn prepare(watch: &Watch, out: &Path) -> Self {
         let over = Arc::new(AtomicBool::new(false));
         let listener = Listener { watch: watch.clone(), out: out.to_path_buf(), over: over.clone() };
@@ -51,7 +52,7 @@ struct Listener {
 }
 
 impl Listener {
-    /// After SIGTERM: looks for a while whether the run ends by itself.
+    /// Runs after SIGTERM. Looks for a lost rank until the run ends by itself.
     fn look(&self) {
         let since = Instant::now();
         std::thread::sleep(FIRST);

@@ -19,35 +19,35 @@ use crate::train::plan::targets::Targets;
 use crate::train::reduce::gradients::GradientSum;
 use crate::train::reduce::metrics::{StepMetrics, digest};
 
-/// This rank's batches on their way to the device.
+/// Moves this rank's batches to the device.
 pub struct MicroBatches {
     input: DeviceInput,
-    /// A batch whose copy to the device began early.
+    /// The batch whose copy to the device has already begun.
     next: Option<loaders::Batch>,
     smoothing: f32,
-    /// Where labels will not do.
+    /// Present if labels alone are not enough for the loss.
     targets: Option<Targets>,
     /// Whether copies may begin early.
     early: bool,
 }
 
-/// What observes each pass.
+/// Observers of each pass.
 pub struct Observers<'a> {
-    /// Skipped records.
+    /// Receives skipped records.
     pub notices: &'a mut Notices,
-    /// Waits for data.
+    /// Receives waits for data.
     pub trace: &'a Trace,
-    /// This rank, and its watchdog.
+    /// This rank and its watchdog.
     pub session: &'a Session,
 }
 
 impl MicroBatches {
-    /// Batches that reach the device by `input`; the loss has this label smoothing, or these targets.
+    /// Creates the passes. `input` moves batches to the device. The loss uses `smoothing` or `targets`.
     pub fn new(input: DeviceInput, smoothing: f32, targets: Option<Targets>) -> Self {
         Self { input, next: None, smoothing, targets, early: true }
     }
 
-    /// Whether copies may begin early: not where passes of other batches come between.
+    /// Allows or forbids early copies. They must be forbidden if passes with other batches may come first.
     pub fn send_early(&mut self, early: bool) {
         self.early = early;
     }
@@ -72,7 +72,7 @@ impl MicroBatches {
             let mut hand_over = |bucket, gradients| reduction.ready(bucket, gradients);
             let ready: Option<Ready<'_, B, Error>> = if turn.last { Some(&mut hand_over) } else { None };
             run.graph.start(one, loss, turn, ready)?;
-            // not across the end of an epoch, where other images come first
+            // not at the end of an epoch, because an evaluation may use the device first
             if !turn.last || at.step_of_epoch + 1 < run.division.steps_per_epoch {
                 self.send_ahead(run, loader)?;
             }
@@ -83,7 +83,7 @@ impl MicroBatches {
         Ok(())
     }
 
-    /// The batch as a pass takes it, which begins now.
+    /// Begins a pass and returns its input.
     pub fn begin<'a, B: Backend>(
         &'a mut self,
         run: &mut Run<B>,
@@ -91,7 +91,7 @@ impl MicroBatches {
         at: &Progress,
         session: &Session,
     ) -> Result<Batch<'a>, Error> {
-        // plans only if records were skipped: all planned sizes are ready
+        // plans only after records were skipped, because all regular sizes are already planned
         run.graph.prepare(batch.len())?;
         session.watch.set_activity(Activity::Computing { step: at.step + 1 });
         let Self { input, targets, .. } = self;
@@ -105,12 +105,12 @@ impl MicroBatches {
         Ok(Batch { images: input.input(batch), labels, ids: batch.ids(), epoch: at.epoch })
     }
 
-    /// Label smoothing of the loss.
+    /// Returns the label smoothing of the loss.
     pub fn smoothing(&self) -> f32 {
         self.smoothing
     }
 
-    /// The next batch of the loader, which must be that of `worker`.
+    /// Takes the next batch from the loader. It must belong to `worker`.
     pub fn take(
         &mut self,
         loader: &mut Loader,
@@ -139,7 +139,7 @@ impl MicroBatches {
         Ok(batch)
     }
 
-    /// Starts the copy of the next batch to a device that still computes, if the batch is there.
+    /// Starts to copy the next batch while the device still computes, if the batch is ready.
     pub fn send_ahead<B: Backend>(&mut self, run: &Run<B>, loader: &mut Loader) -> Result<(), Error> {
         if self.early && run.graph.backend().queue().is_some() && self.input.travels() && loader.is_ready() {
             self.next = loader.next()?;

@@ -1,11 +1,12 @@
-//! Training: the loop, and the folders of what it is made of.
+//! Training: the loop, and the folders with its parts.
 //!
-//! - [`start`] brings the ranks up; [`plan`] turns a request into a run without a word to other ranks; [`agree`] makes all ranks the same;
-//! - `find_lr` looks for a learning rate;
-//! - `step` runs one step: `micro_batches` the passes, [`reduce`] the sum over the ranks; [`strategy`] says when ranks
-//!   synchronise;
-//! - [`init`] takes first weights from a file; [`mod@evaluate`] scores, `scoring` says when and what follows; [`save`] keeps
-//!   checkpoints and the final model; [`observe`] watches and reports.
+//! - [`start`] starts a run. [`plan`] plans it from a request, without communication. [`agree`] checks that all ranks
+//!   are equal.
+//! - `find_lr` searches a learning rate.
+//! - `step` runs one step: `micro_batches` runs the passes, [`reduce`] sums over the ranks, and [`strategy`] decides
+//!   when ranks synchronise.
+//! - [`init`] reads first weights from a file. [`mod@evaluate`] computes scores, and `scoring` decides when and what
+//!   follows from them. [`save`] writes checkpoints and the final model. [`observe`] watches the run and reports.
 
 pub mod agree;
 mod ahead;
@@ -56,27 +57,26 @@ use step::Stepper;
 
 use crate::error::Error;
 
-/// What surrounds a run: its ranks, its arguments, and what may end it early.
+/// The environment of a run: its ranks, its options, and requests to stop it.
 #[derive(Clone, Copy)]
 pub struct RunContext<'a> {
-    /// The ranks.
     pub session: &'a Session,
-    /// The arguments of the command line.
+    /// Options from the command line.
     pub request: &'a TrainRequest,
-    /// Signals and limits of time.
+    /// Signals and time limits.
     pub stop: &'a Stop,
-    /// When the process began.
+    /// Start time of the process.
     pub started: Instant,
-    /// Rank 0's lock on the output folder.
+    /// Rank 0's lock on the output directory.
     pub lock: Option<&'a OutLock>,
 }
 
-/// A run under way.
+/// A run in progress.
 struct Training<'a, B: Backend> {
     context: RunContext<'a>,
     run: Run<B>,
     at: Progress,
-    /// Where this process began.
+    /// Progress at which this process began.
     begun: Progress,
     /// Step at which the run ends.
     last: u64,
@@ -86,21 +86,21 @@ struct Training<'a, B: Backend> {
     trace: Trace,
     report: Reporter,
     shown: PageData,
-    /// Time in steps.
+    /// Total time of the training steps.
     trained: Duration,
-    /// When this process read its first image, about.
+    /// Approximate time when this process read its first image.
     touched: Instant,
-    /// The last step with a line in the log.
+    /// The last step in the log.
     reported: u64,
-    /// Scores of the split that is evaluated at the end of the run. `None` before that.
+    /// Scores for the split that is evaluated at the end. `None` before that.
     score_at_end: Option<Sums>,
-    /// Why the run ends before its time, if it does.
+    /// The reason why the run ends early, if it does.
     ended: Option<Ending>,
-    /// From the first image to the score that reached the target.
+    /// Time from the first image to the score that reached the target.
     seconds_to_target: Option<f64>,
 }
 
-/// Runs a planned training from `at` to its end: all epochs, or the requested step, or until a rank receives a request to stop.
+/// Runs a planned training from `at` to its end: all epochs, the requested step, or a request to stop on any rank.
 pub fn train<B: Backend>(
     context: RunContext<'_>,
     run: Run<B>,
@@ -114,7 +114,7 @@ pub fn train<B: Backend>(
     let ended = training.run_to_end();
     let within = training.at.step_of_epoch < training.run.division.steps_per_epoch && training.at.step < training.last;
     if let (Err(Error::NotFinite { .. } | Error::Diverged { .. }), true) = (&ended, within) {
-        // the device may be ahead of the lines that were written
+        // the device may be ahead of the reported steps
         let (step, epoch) = (training.reported + 1, training.at.epoch);
         // readers of metrics.jsonl recognize a diverged run by a last step whose loss is null
         let lr = training.run.schedule.lr(training.reported);
@@ -140,7 +140,7 @@ impl<'a, B: Backend> Training<'a, B> {
         let touched = Instant::now();
         run.schedule.set_drops(at.memory.plateau.map_or(0, |plateau| plateau.drops));
         let input = device_input(session, &run, at.epoch, &mut report)?;
-        // before the loader, whose first batches are in it, too
+        // the trace starts before the loader, to include its first batches
         let trace = match request.trace {
             Some(_) => Trace::start(&session.comm, request.trace_steps)?,
             None => Trace::default(),
@@ -179,7 +179,7 @@ impl<'a, B: Backend> Training<'a, B> {
         })
     }
 
-    /// All epochs that are left, and what comes after them.
+    /// Runs the remaining epochs and then finishes the run.
     fn run_to_end(&mut self) -> Result<(), Error> {
         while self.continues() {
             self.epoch()?;
@@ -190,12 +190,13 @@ impl<'a, B: Backend> Training<'a, B> {
         self.finish()
     }
 
-    /// A checkpoint of the last step may lie within an epoch, which still has to be scored.
+    /// Returns true if an epoch must be trained or scored. A checkpoint of the last step may be in the middle of an
+    /// epoch, which still needs a score.
     fn continues(&self) -> bool {
         self.at.epoch < self.run.epochs() && (self.at.step < self.last || self.at.step_of_epoch > 0)
     }
 
-    /// Trains to the end of the epoch, scores, and saves.
+    /// Trains to the end of the epoch, evaluates and saves.
     fn epoch(&mut self) -> Result<(), Error> {
         self.resize()?;
         let (start, before, loaded) = (Instant::now(), (self.at.samples, self.at.step), self.loader.stats());
@@ -212,7 +213,8 @@ impl<'a, B: Backend> Training<'a, B> {
         if let Some(slowest) = self.stepper.take_slowest() {
             self.report.advice(&slowest);
         }
-        // where ranks step by themselves, this may be the first word of it; the run goes on by scoring the epoch
+        // If ranks step independently, a request to stop may become known only here. Such a stop lets the resumed run
+        // score the epoch.
         if self.stepper.agreed().stop && self.at.step < self.last {
             let (saver, mut now, report) = self.between_steps();
             saver.stop(&mut now, report)?;
@@ -230,7 +232,7 @@ impl<'a, B: Backend> Training<'a, B> {
         let (saver, mut now, report) = self.between_steps();
         saver.epoch_done(&mut now, scored == Scored::Best, report)?;
         self.trace.span("files", "checkpoint", Lane::Compute, begin, begin.elapsed());
-        // the final model is the synchronised one
+        // the final model must be the synchronised one
         if self.at.step < self.last {
             self.run.strategy.swap_out(&mut self.run.graph);
         }
@@ -245,7 +247,7 @@ impl<'a, B: Backend> Training<'a, B> {
         Ok(())
     }
 
-    /// One step, its report, and a checkpoint if one is due.
+    /// Runs one step, reports it, and writes a checkpoint if one is due.
     fn step(&mut self) -> Result<(), Error> {
         let begin = Instant::now();
         let requests = self.saver.requests(&self.at);
@@ -264,19 +266,20 @@ impl<'a, B: Backend> Training<'a, B> {
         saver.step_done(&mut now, begin.elapsed(), report)
     }
 
-    /// Passes on what there is to say.
+    /// Prints new notices.
     fn tell(&mut self) {
         for notice in self.stepper.take_notices(&self.run) {
-            // the reporters of other ranks are silent, and their notices are theirs alone
+            // the reporters of other ranks are silent, so these ranks print their own notices
             if self.context.session.is_root() { self.report.note(&notice) } else { screen::say(&notice) }
         }
     }
 
-    /// The line of an epoch that ended, or with which the run ends. This process began it after so many images and steps, and took `time`.
+    /// Reports an epoch that ended, or the last part of one. `before` has the numbers of images and steps when this
+    /// process began it, and `time` its duration.
     fn report_epoch(&mut self, before: (u64, u64), loaded: LoaderStats, time: Duration) -> Result<(), Error> {
         let (at, d) = (&self.at, &self.run.division);
         let (images, steps) = (at.samples - before.0, at.step - before.1);
-        // counted from the epoch's sums, which a checkpoint keeps
+        // computed from the epoch's sums, which a checkpoint contains
         let skipped = (at.step_of_epoch * d.batch as u64).min(d.images).saturating_sub(at.epoch_sums.count);
         let (session, threads) = (self.context.session, self.run.options.threads);
         let (stats, local) = (self.loader.stats() - loaded, self.loader.maps_local_files());
@@ -289,14 +292,15 @@ impl<'a, B: Backend> Training<'a, B> {
         Ok(())
     }
 
-    /// Seconds from the first image to now, over all parts of the run up to their checkpoints; only where all had a target to reach.
+    /// Returns the seconds from the first image until now, over all parts of the run up to their checkpoints. Returns
+    /// `None` unless all parts had a target.
     fn seconds_so_far(&self) -> Option<f64> {
-        // what parts without a target took is not known
+        // the time of a part without a target is unknown
         let before = if self.begun.step == 0 { 0.0 } else { self.begun.memory.seconds? };
         self.run.recipe.stop.target.map(|_| before + self.touched.elapsed().as_secs_f64())
     }
 
-    /// What the saver works with.
+    /// Returns the saver and the state that it needs.
     fn between_steps(&mut self) -> (&mut Saver<'a, B>, Moment<'_, B>, &mut Reporter) {
         self.at.memory.seconds = self.seconds_so_far();
         let Self { run, stepper, saver, at, report, .. } = self;
@@ -304,7 +308,8 @@ impl<'a, B: Backend> Training<'a, B> {
         (saver, Moment { run, reduction: stepper.reduction(), at, agreed }, report)
     }
 
-    /// The last checkpoint, the model, and the last event; then the trace, without which the run is no less done.
+    /// Writes the last checkpoint, the model, the last event and then the trace. The run counts as complete without the
+    /// trace.
     fn finish(&mut self) -> Result<(), Error> {
         let RunContext { session, request, started, .. } = self.context;
         session.watch.set_activity(Activity::Writing { step: self.at.step });
@@ -343,11 +348,11 @@ impl<'a, B: Backend> Training<'a, B> {
         self.trace.write(&session.comm, &session.world, path, &mut self.report)
     }
 
-    /// Progressive resizing: switches to the image size of the current epoch. Everything else stays as it is.
+    /// Progressive resizing: switches to the image size of the current epoch. Nothing else changes.
     fn resize(&mut self) -> Result<(), Error> {
         let epoch = self.at.epoch;
         self.run.resize(epoch)?;
-        // this process has begun with the images of its first epoch
+        // this process already started with the image size of its first epoch
         if epoch == self.begun.epoch || !self.run.source.phases.begins(epoch) {
             return Ok(());
         }
@@ -360,7 +365,7 @@ impl<'a, B: Backend> Training<'a, B> {
     }
 }
 
-/// How training images reach the device in this epoch.
+/// Returns the form in which training images reach the device in this epoch.
 fn device_input<B: Backend>(
     session: &Session,
     run: &Run<B>,

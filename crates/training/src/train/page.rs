@@ -1,5 +1,5 @@
-//! The data of report.html that rank 0 collects during a run: what the last scoring made of each image, pictures of training images, and
-//! statistics of the layers. A run does not fail if a picture or the page cannot be made.
+//! The data of report.html that rank 0 collects during a run: predictions of the last evaluation, pictures of training
+//! images, and statistics of the layers. A run does not fail if a picture or the page cannot be made.
 
 use std::path::Path;
 use std::time::{Duration, Instant};
@@ -21,40 +21,40 @@ use crate::train::plan::run::Run;
 use crate::train::plan::source::Source;
 use crate::train::reduce::gradients::GradientSum;
 
-/// Training images that are shown.
+/// Number of training images to show.
 const SAMPLES: u64 = 8;
-/// Epochs in which each is shown.
+/// Number of epochs in which each image is shown.
 const EPOCHS: u32 = 3;
-/// Between two pictures of the confusion in event files.
+/// Minimum time between two pictures of the confusion matrix in event files.
 const APART: Duration = Duration::from_secs(30);
 
-/// What report.html shows of a run beside its log.
+/// Data for report.html in addition to the log.
 #[derive(Default)]
 pub(super) struct PageData {
     /// Whether report.html will be written.
     page: bool,
-    /// Whether anything of this is wanted.
+    /// Whether any output needs this data.
     wanted: bool,
     root: bool,
     last: Option<EvaluationFile>,
     augmented: Option<Vec<Thumbnail>>,
-    /// When the last one was handed to the sinks, and its step.
+    /// Time of the last evaluation that was sent to the outputs, and its step.
     told: Option<(Instant, u64)>,
 }
 
 impl PageData {
-    /// For a run as its recipe has it.
+    /// Creates the collector that the recipe needs. `root` is true on rank 0.
     pub fn new<B: Backend>(run: &Run<B>, root: bool) -> Self {
         let (page, events) = (run.recipe.log.report(), run.recipe.log.tensorboard());
         Self { page, wanted: page || events, root, ..Self::default() }
     }
 
-    /// What is wanted of a scoring: the same on every rank.
+    /// Returns the detail that evaluations must have. Equal on every rank.
     pub fn detail(&self) -> Detail {
         if self.wanted { Detail::Outcomes } else { Detail::Score }
     }
 
-    /// Takes what the scoring at the end of an epoch made of each image.
+    /// Stores the predictions after an epoch.
     pub fn evaluated<B: Backend>(
         &mut self,
         run: &Run<B>,
@@ -68,7 +68,7 @@ impl PageData {
         self.take(run, at, file, report)
     }
 
-    /// The same of images that may have several labels: the scores of each class.
+    /// Stores the class scores from a multi-label evaluation.
     pub fn scored_classes<B: Backend>(
         &mut self,
         run: &Run<B>,
@@ -111,7 +111,8 @@ impl PageData {
         Ok(report.evaluation(last)?)
     }
 
-    /// The end of the run, or of a part of it: what was not told yet, and evaluation.json. What cannot be written is a line in the log.
+    /// Ends the run, or this part of it: sends the last evaluation to the outputs and writes evaluation.json. Logs a
+    /// warning if that fails.
     pub fn finish<B: Backend>(&mut self, out: &Path, run: &Run<B>, report: &mut Reporter) {
         if !self.root || !self.wanted {
             return;
@@ -139,7 +140,7 @@ impl PageData {
     }
 }
 
-/// A few training images, each as some epochs see it; those that cannot be shown are left out.
+/// Returns training images as they look in the first epochs. Omits images that cannot be read.
 fn augmented(source: &Source) -> Vec<Thumbnail> {
     let (train, ops) = (&source.train, source.augment.ops());
     let viewer = Thumbnails::transformed(&source.manifest, train, &ops, source.recipe.seed);
@@ -150,7 +151,7 @@ fn augmented(source: &Source) -> Vec<Thumbnail> {
     views.filter_map(|(id, epoch)| viewer.of(id, epoch).ok()).collect()
 }
 
-/// Writes the page of the run in `out`. A run is no worse for a page that could not be written: that is a line on stderr.
+/// Writes the page of the run in `out`. Prints a warning if that fails.
 pub(super) fn write(out: &Path) {
     let text = FinishedRun::open(out)
         .map(|run| page::render(&[run], None, recipe::keys::is_default))
@@ -162,15 +163,16 @@ pub(super) fn write(out: &Path) {
     }
 }
 
-// `log.histograms`: all ranks have the same gradients after the sum, so the statistics of rank 0 are those of any number of ranks.
+// `log.histograms`: all ranks have the same gradients after the sum, so the statistics of rank 0 do not depend on the
+// number of ranks.
 
-/// Whether the step after `at` is measured.
+/// Returns true if the step after `at` is measured.
 pub(super) fn due<B: Backend>(run: &Run<B>, at: &Progress) -> bool {
     run.recipe.log.histograms.is_some_and(|every| (at.step + 1).is_multiple_of(every))
 }
 
-/// Measures the step after `at`, whose gradients are summed and not used yet; nothing on ranks other than 0. Gradients of losses with a
-/// scale are divided by it. Collective.
+/// Measures the step after `at`. Its gradients must be summed but not used yet. They are divided by the loss scale.
+/// Returns `None` on all ranks except 0. Collective.
 pub(super) fn measure<B: Backend>(
     session: &Session,
     run: &Run<B>,

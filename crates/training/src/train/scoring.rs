@@ -1,4 +1,4 @@
-//! The scoring at the end of an epoch: when it is due, of the weights and of their averages, and what follows from it.
+//! The evaluation at the end of an epoch: when it is due, which weights it scores, and which decisions follow.
 
 use backend::Backend;
 use engine::optim::schedule::{PlateauState, ScheduleKind};
@@ -14,17 +14,18 @@ use crate::error::Error;
 use crate::train::agree::Session;
 use crate::train::observe::notices;
 
-/// The scores of one model, and what was made of each image, on rank 0, where it was wanted.
+/// The scores of one model. On rank 0 also the prediction for each image, if requested.
 struct Found {
     eval: Eval,
     predictions: Option<Predictions>,
-    /// Of each class, where images may have several labels.
+    /// Scores of each class, for a multi-label model.
     per_class: Option<Vec<ClassScore>>,
-    /// Written to files of the run.
+    /// The scores that are stored in files of the run.
     sums: Sums,
 }
 
-/// The largest loss of a run that may end as a success: the square root of the largest f32. Squares of such scores overflow.
+/// Maximum loss of a run that ends successfully: the square root of the largest f32. The squares of larger scores
+/// overflow.
 const LARGEST_LOSS: f64 = 1.8e19;
 
 /// Selects the split to score.
@@ -111,7 +112,7 @@ impl<B: Backend> Training<'_, B> {
         Ok(self.evaluate(which, true)?.map(|averages| (weights, Some(averages))))
     }
 
-    /// Scores the weights, or with `ema` their averages; none if a rank received a request to stop.
+    /// Scores the weights, or with `ema` their averages. Returns `None` if a rank received a request to stop.
     fn evaluate(&mut self, which: Which, ema: bool) -> Result<Option<Found>, Error> {
         let used = |measure| self.run.recipe.scores_used().iter().any(|(_, n)| n.ema == ema && n.measure == measure);
         let detail = match (used(Measure::Map), used(Measure::MacroF1), ema) {
@@ -129,7 +130,7 @@ impl<B: Backend> Training<'_, B> {
             Which::AtEnd => &run.evaluation_at_end,
         };
         let Some(evaluation) = evaluation else { return Ok(None) };
-        // the score has all that is kept of images that may have several labels
+        // for multi-label images, the score alone contains everything that is needed
         let detail = if evaluation.split.multi_label() { Detail::Score } else { detail };
         let evaluated = match run.ema.as_mut().filter(|_| ema) {
             Some(averages) => averages.with(&mut run.graph, |graph| evaluation.run(session, graph, stop, detail))?,
@@ -172,7 +173,7 @@ impl<B: Backend> Training<'_, B> {
         take_best(&self.run.recipe, &mut self.at, scoring)
     }
 
-    /// Draws the consequences of the scores so far.
+    /// Applies the decisions that follow from the scores so far.
     fn follow(&mut self) {
         let at = &self.at;
         let before = self.run.schedule.drops();
@@ -192,7 +193,8 @@ impl<B: Backend> Training<'_, B> {
     }
 }
 
-/// Mean F1 and mean average precision of images of one label, where the run goes by them. Rank 0 alone can tell; its bits are everyone's.
+/// Returns the mean F1 and the mean average precision for single-label images, if a rule of the run needs them. Only
+/// rank 0 can compute them. It broadcasts the bits.
 fn over_classes(
     session: &Session,
     goes_by: [bool; 2],
@@ -206,44 +208,35 @@ fn over_classes(
     Ok(std::array::from_fn(|i| goes_by[i].then(|| f64::from_bits(all[i]))))
 }
 
-// Decisions that follow from the scores of a run: which checkpoint is the best, whether the run is over, whether the plateau schedule
-// lowers the rate. All ranks have the same scores and decide alike.
+// Decisions that follow from the scores of a run: which checkpoint is the best, whether the run ends, whether the
+// plateau schedule lowers the rate. All ranks have the same scores, so they decide alike.
 
-/// What became of a scoring.
+/// The outcome of an evaluation.
 #[derive(Clone, Copy, Debug, PartialEq, Eq)]
 pub enum Scored {
-    /// A rank received a request to stop before its end.
+    /// A rank received a request to stop before the end.
     Stopped,
-    /// No score so far was better.
+    /// The score is the best so far.
     Best,
-    /// Some was, or nothing was to be scored.
+    /// An earlier score was at least as good, or no evaluation was due.
     Other,
 }
 
-/// Why a run is over before its time.
+/// The reason why a run ends early.
 #[derive(Clone, Copy, Debug, PartialEq)]
 pub enum Ending {
-    /// A score has come as far as it was to come.
-    Target {
-        /// Which.
-        name: ScoreName,
-        /// Its value.
-        score: f64,
-        /// What it was to reach.
-        target: f64,
-    },
-    /// It did not get better for so long.
+    /// A score has reached its target.
+    Target { name: ScoreName, score: f64, target: f64 },
+    /// A score has not improved for a number of evaluations.
     Patience {
-        /// Which.
         name: ScoreName,
-        /// The best.
         best: f64,
-        /// Scorings since the best.
+        /// Number of evaluations since the best.
         since: u32,
     },
 }
 
-/// Updates the state of `[stop]` and the plateau schedule with new scores. `warm`: the warm-up is over.
+/// Updates the state of `[stop]` and the plateau schedule with new scores. `warm` is true after the warm-up.
 pub fn remember(recipe: &Recipe, at: &mut Progress, scoring: &Scoring, warm: bool) {
     if let Some(score) = scoring.get(recipe.stop.score().value()).filter(|_| recipe.stop.is_set()) {
         at.memory.stop = Some(watch(recipe, at.memory.stop, score));
@@ -266,14 +259,14 @@ pub fn remember(recipe: &Recipe, at: &mut Progress, scoring: &Scoring, warm: boo
 pub fn take_best(recipe: &Recipe, at: &mut Progress, scoring: &Scoring) -> bool {
     let name = recipe.best_by();
     let Some(score) = scoring.get(name) else { return false };
-    // that of another score is no measure for this one
+    // a value of another score cannot be compared
     let before = at.best.take().filter(|best| best.by == name.to_string());
     let better = before.as_ref().is_none_or(|best| name.better(score, best.score, 0.0));
     at.best = if better { Some(Best { by: name.to_string(), score, step: at.step }) } else { before };
     better
 }
 
-/// What `[stop]` remembers after a score.
+/// Returns the state of `[stop]` after a score.
 fn watch(recipe: &Recipe, before: Option<Watched>, score: f64) -> Watched {
     let (name, by) = (recipe.stop.score().value(), recipe.stop.min_delta());
     match before {
@@ -284,7 +277,7 @@ fn watch(recipe: &Recipe, before: Option<Watched>, score: f64) -> Watched {
     }
 }
 
-/// What follows from scores, in words; nothing where no key asks for anything.
+/// Describes the rules of the recipe that depend on scores. Returns `None` if there are none.
 pub fn describe(recipe: &Recipe) -> Option<String> {
     let (stop, name) = (&recipe.stop, recipe.stop.score().value());
     let best =
@@ -295,12 +288,12 @@ pub fn describe(recipe: &Recipe) -> Option<String> {
     (!all.is_empty()).then(|| all.join("; "))
 }
 
-/// Whether a run that goes on with this recipe is over already.
+/// Returns the ending of a run that was resumed with this recipe and has already ended.
 pub fn over(recipe: &Recipe, at: &Progress) -> Option<Ending> {
     ending(recipe, at).filter(|_| at.step_of_epoch == 0)
 }
 
-/// Whether the scores so far end a run.
+/// Returns the ending if the scores so far end the run.
 pub fn ending(recipe: &Recipe, at: &Progress) -> Option<Ending> {
     let Watched { best, last, since } = at.memory.stop?;
     let name = recipe.stop.score().value();
@@ -311,7 +304,7 @@ pub fn ending(recipe: &Recipe, at: &Progress) -> Option<Ending> {
 }
 
 impl Ending {
-    /// One word, for the log.
+    /// Returns one word for the log.
     pub fn word(&self) -> &'static str {
         match self {
             Ending::Target { .. } => "target",
@@ -319,7 +312,7 @@ impl Ending {
         }
     }
 
-    /// What to give so that the run goes on.
+    /// Returns advice on how to continue the run.
     pub fn cure(&self) -> &'static str {
         match self {
             Ending::Target { .. } => " It has reached stop.target; to go on, give another",
@@ -327,7 +320,7 @@ impl Ending {
         }
     }
 
-    /// In words, after an optimizer step; `seconds`: from the first image to this score.
+    /// Returns the message after step `step`. `seconds` is the time from the first image to this score.
     pub fn text(&self, step: u64, seconds: Option<f64>) -> String {
         match *self {
             Ending::Target { name, score, target } => {
@@ -360,13 +353,13 @@ mod tests {
         Scoring { weights: Scores { top1, top5: 1.0, loss, macro_f1: None, map: None }, ema: None }
     }
 
-    /// Calls both functions.
+    /// Calls both functions, as training does.
     fn take(recipe: &Recipe, at: &mut Progress, scoring: &Scoring, warm: bool) -> bool {
         remember(recipe, at, scoring, warm);
         take_best(recipe, at, scoring)
     }
 
-    /// Takes in shares after one another; gives the steps of the best, and after which step the run is over.
+    /// Adds scores one after the other. Returns the steps of the best scores, and the step at which the run ends.
     fn run(recipe: &Recipe, shares: &[f64]) -> (Vec<u64>, Option<u64>) {
         let (mut at, mut best) = (Progress::default(), Vec::new());
         for share in shares {
@@ -389,7 +382,7 @@ mod tests {
         assert_eq!(run(&recipe("[stop]\npatience = 2", kind), &shares).1, Some(4));
         assert_eq!(run(&recipe("[stop]\npatience = 3", kind), &shares).1, Some(8));
         assert_eq!(run(&recipe("[stop]\npatience = 2\nscore = \"loss\"", kind), &shares).1, Some(4));
-        // 0.31 is no better than 0.3 by more than 0.05
+        // 0.31 exceeds 0.3 by less than 0.05
         assert_eq!(run(&recipe("[stop]\npatience = 3\nmin_delta = 0.05", kind), &shares).1, Some(5));
         assert_eq!(run(&recipe("[stop]\ntarget = 0.3", kind), &shares).1, Some(2));
     }
@@ -416,7 +409,7 @@ mod tests {
         assert!(
             !take(&by_loss, &mut at, &scoring(0.9, 2.5), true) && at.best.as_ref().is_some_and(|best| best.step == 9)
         );
-        // what is no number is never the best
+        // NaN is never the best
         assert!(!take(&by_loss, &mut at, &scoring(0.9, f64::NAN), true));
     }
 

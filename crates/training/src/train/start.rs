@@ -1,4 +1,4 @@
-//! From the request to the first step: ranks, resources, each rank's device, the plan, agreement.
+//! Starts a run, from the request to the first step: ranks, resources, device, plan, agreement.
 
 use std::path::{Path, PathBuf};
 use std::time::Instant;
@@ -33,16 +33,16 @@ use crate::train::save::saver::RESUMABLE;
 use crate::train::save::{folder, output, resume, saver};
 use crate::train::{RunContext, define, describe, page, scoring, teacher};
 
-/// A run that this rank has planned.
+/// A planned run on this rank.
 struct Planned<B: Backend> {
     run: Run<B>,
     resources: Resources,
     resume: Option<Resume>,
-    /// Rank 0's, where OUT was locked before its checkpoints were read.
+    /// Rank 0's lock, if OUT was locked before its checkpoints were read.
     lock: Option<OutLock>,
 }
 
-/// The arguments of a run, what may end it early, and when the process began.
+/// The options of a run, requests to stop it, and the start time of the process.
 #[derive(Clone, Copy)]
 struct Invocation<'a> {
     request: &'a TrainRequest,
@@ -50,17 +50,18 @@ struct Invocation<'a> {
     started: Instant,
 }
 
-/// Trains as requested on a kind of device; `started` is when the process began. A dry run gives the text to print on rank 0.
+/// Trains as requested on a kind of device. `started` is the start time of the process. A dry run returns the text that
+/// rank 0 prints.
 pub fn run<D: Device>(device: &D, request: &TrainRequest, started: Instant) -> Result<Option<String>, Error> {
-    // a dry run has nothing to keep, and a signal ends it
+    // a dry run has nothing to save, so a signal may end it
     let stop = if request.dry_run { Stop::default() } else { Stop::listen(request.time_limit, started)? };
-    // without a launcher there is one rank, and planning need not wait for MPI to come up
+    // without a launcher there is only one rank, so planning does not need to wait for MPI
     let alone = comm::launcher().is_none();
-    // MPI changes the environment while it starts, and whatever may read that waits
+    // MPI changes environment variables while it starts, so libraries must read theirs before or wait
     let early = alone && device.read_environment()?;
     let comm = Comm::launch();
     let watch = Watch::start(&comm, request.stall);
-    // what all ranks do together waits for MPI
+    // `--stage` needs communication, so it waits for MPI
     let source = (alone || request.stage.is_none()).then(|| open(request, None, &watch));
     let (early, late) = match early {
         true => (source.map(|source| plan_alone(device, request, source, &watch)), None),
@@ -82,7 +83,7 @@ pub fn run<D: Device>(device: &D, request: &TrainRequest, started: Instant) -> R
     session.conclude(result)
 }
 
-/// Opens this rank's device, which uses the algorithms of the run's checkpoint.
+/// Opens this rank's device and makes it use the algorithms of the checkpoint.
 fn open_device<D: Device>(
     device: &D,
     recipe: &Recipe,
@@ -106,15 +107,15 @@ fn open_device<D: Device>(
     Ok(backend)
 }
 
-/// Locks the folder of an earlier run before its checkpoints are read, so that no other run changes them meanwhile. One that has never
-/// been locked is locked when it is known to be a run's.
+/// Locks the output directory of an earlier run before its checkpoints are read, so that no other run changes them
+/// meanwhile. If it has no lock file, it is locked later, once it is known to be the output of a run.
 fn lock_early(request: &TrainRequest) -> Result<Option<OutLock>, Error> {
     check_resumed(request)?;
     let resumes = request.resume || request.resume_from.is_some();
     if resumes && !request.dry_run { OutLock::take_if_there(&request.out, request.steal_lock) } else { Ok(None) }
 }
 
-/// Plans as the only rank, perhaps before MPI is up.
+/// Plans as the only rank, possibly before MPI is up.
 fn plan_alone<D: Device>(
     device: &D,
     request: &TrainRequest,
@@ -136,7 +137,7 @@ fn plan_alone<D: Device>(
     Ok(Planned { run: build(source, backend, place)?, resources, resume, lock })
 }
 
-/// Plans on one of several ranks.
+/// Plans as one of several ranks.
 fn plan_together<D: Device>(
     device: &D,
     session: &mut Session,
@@ -168,7 +169,7 @@ fn plan_together<D: Device>(
     Ok(Planned { run, resources, resume, lock })
 }
 
-/// From the plan to the first step, and on to the end. A failure of the device is told with its place.
+/// Runs a planned training. Errors of the device get its location.
 fn begin<D: Device>(
     device: &D,
     session: &mut Session,
@@ -181,7 +182,8 @@ fn begin<D: Device>(
         .map_err(|error| gpus::located(device, error, &host, gpu.as_ref()))
 }
 
-/// The same, on this GPU if it is one; `layout_cure` is for ranks whose memory lies differently.
+/// Runs a planned training on this GPU, if it is one. `layout_cure` is the advice if the ranks have different memory
+/// layouts.
 fn start<B: Backend>(
     session: &mut Session,
     planned: Planned<B>,
@@ -199,7 +201,7 @@ fn start<B: Backend>(
     let own = run.source.notes.iter().cloned().chain(define::notes(&run.source, resume.is_none()));
     let warnings = own.chain(run.warnings(request)).chain(taught.map(|taught| taught.note));
     let warnings: Vec<String> = warnings.collect();
-    // a run that goes on has its weights
+    // a resumed run already has its weights
     session.watch.set_activity(Activity::Reading);
     let begin = if resume.is_none() { begin::prepare(session, &run)? } else { None };
     session.watch.set_activity(Activity::Starting);
@@ -243,15 +245,15 @@ fn start<B: Backend>(
     trained.map(|()| None)
 }
 
-/// What a choice of a way for gradients depends on beside the run.
+/// Facts that the choice of a transport depends on, in addition to the run.
 struct TransportPlace {
-    /// Whether buckets travel while backward runs.
+    /// Whether buckets are summed during backward.
     overlap: bool,
     /// Whether ranks share a GPU.
     shared: bool,
 }
 
-/// Looks for a learning rate in place of training.
+/// Searches a learning rate instead of training.
 fn search<B: Backend>(
     session: &mut Session,
     mut run: Run<B>,
@@ -264,7 +266,7 @@ fn search<B: Backend>(
         session.notes.iter().for_each(|note| screen::say(note));
     }
     weights(session, &mut run, begin)?;
-    // a trial of device memory would leave its mark in OUT
+    // a trial with device memory would create a file in OUT
     run.recipe.reduce.path = TransportSetting::Staged;
     let Choice { transport, .. } = choose_transport(session, &run, request, place.shared)?;
     let plan = TransportPlan { overlap: place.overlap, transport };
@@ -273,7 +275,7 @@ fn search<B: Backend>(
     Ok(session.is_root().then_some(found))
 }
 
-/// What rank 0 says of a run that is over already; the other ranks have its text, too. Collective.
+/// Returns the message for a run that is already finished. The result is the same on all ranks. Collective.
 fn complete<B: Backend>(
     session: &Session,
     run: &Run<B>,
@@ -293,14 +295,14 @@ fn complete<B: Backend>(
     Ok(session.comm.broadcast("whether the run is complete", told.as_ref())?)
 }
 
-/// The output folder, as this rank has it open.
+/// The opened output directory.
 struct Output {
-    /// Rank 0's.
+    /// Only on rank 0.
     lock: Option<OutLock>,
     report: Reporter,
 }
 
-/// Opens OUT on rank 0, and prints the table of the ranks and the notes. Collective.
+/// Opens OUT on rank 0, and prints the table of ranks and the notes. Collective.
 fn open_report<B: Backend>(
     session: &mut Session,
     run: &Run<B>,
@@ -329,7 +331,7 @@ fn open_report<B: Backend>(
     Ok(Output { lock, report })
 }
 
-/// Rank 0 opens the output folder: is there room, is it free, and then it is this run's.
+/// Opens the output directory on rank 0: checks the free space, locks the directory and starts the log.
 fn open_output<B: Backend>(
     session: &mut Session,
     run: &Run<B>,
@@ -354,7 +356,7 @@ fn open_output<B: Backend>(
     Ok(Output { lock: Some(lock), report })
 }
 
-/// How buckets of gradients reach the other ranks. Collective.
+/// Chooses the transport of gradients. Collective.
 fn choose_transport<B: Backend>(
     session: &Session,
     run: &Run<B>,
@@ -404,11 +406,12 @@ fn open_files(request: &TrainRequest, session: Option<&Session>, watch: &Watch) 
     Source::open(loaded, &dir)
 }
 
-/// What a name may be.
+/// Advice about the value of `--resume`.
 const CURE: &str = "name a file in the folder checkpoints of a run, or write `auto` for the newest one under --out";
 
-/// Refuses a name that is no file's: of a folder the newest checkpoint is told, and so is that of --out where nothing has the name. For
-/// the rank that reads it.
+/// Returns an error if `--resume` does not name a file. If it names a directory, the error suggests the newest
+/// checkpoint in it. If nothing has the name, it suggests the newest one in `--out`. Only the rank that reads the file
+/// calls this.
 pub(super) fn check_resumed(request: &TrainRequest) -> Result<(), Error> {
     let Some(path) = &request.resume_from else { return Ok(()) };
     let what = match path.metadata() {
@@ -419,20 +422,20 @@ pub(super) fn check_resumed(request: &TrainRequest) -> Result<(), Error> {
     Err(Error::Usage(format!("--resume {}: {what}; {CURE}", path.display())))
 }
 
-/// The newest checkpoint of a run, as a part of a message; nothing where there is none.
+/// Names the newest checkpoint of a run, as the last part of a message. Empty if the run has no checkpoint.
 fn newest(run: &Path) -> String {
     let of = |folder: &Path| output::list(folder).ok()?.into_iter().next().map(|(_, path)| path);
     let found = of(&run.join("checkpoints")).or_else(|| of(run));
     found.map_or_else(String::new, |path| format!("; the newest checkpoint in {} is {}", run.display(), path.display()))
 }
 
-/// A run that begins, with its first weights. Collective.
+/// Sets the first weights of a new run and returns its progress. Collective.
 pub fn begun<B: Backend>(session: &Session, run: &mut Run<B>, begin: Option<Begin>) -> Result<Progress, Error> {
     weights(session, run, begin)?;
     Ok(Progress { seed: run.recipe.seed, data: run.source.identity()?, ..Progress::default() })
 }
 
-/// A run in `out` that goes on, with a note where its best checkpoint is gone. Collective.
+/// Restores a run that continues in `out`. Also returns a note if its best checkpoint is gone. Collective.
 pub fn restored<B: Backend>(
     session: &Session,
     run: &mut Run<B>,
@@ -443,7 +446,7 @@ pub fn restored<B: Backend>(
     Ok((Progress { best, ..resume.restore(session, run)? }, note))
 }
 
-/// The weights of the network's file, then those of `[init]`, in place of random ones. Collective.
+/// Replaces random weights by weights from the network's file, then by weights from `[init]`. Collective.
 pub fn weights<B: Backend>(session: &Session, run: &mut Run<B>, begin: Option<Begin>) -> Result<(), Error> {
     define::begin(session, run)?;
     begin.map_or(Ok(()), |begin| begin.apply(session, run))?;

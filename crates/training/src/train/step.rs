@@ -1,8 +1,9 @@
-//! One optimizer step, as in Goyal et al. 2017 (arXiv 1706.02677): each worker's gradient, the sum over all ranks, one update.
+//! One optimizer step, as in Goyal et al. 2017 (arXiv 1706.02677): the gradient of each worker, the sum over all ranks,
+//! one update.
 //!
-//! Ranks that step by themselves between synchronisations (see [`strategy`](super::strategy)) do the same with a sum over this rank
-//! alone. No word passes between two synchronisations, so the records of their steps come out together, summed over the ranks, when the
-//! ranks synchronise.
+//! Ranks that step independently between synchronisations (see [`strategy`](super::strategy)) sum only over their own
+//! workers. They do not communicate between two synchronisations. So the records of these steps are summed over the
+//! ranks and returned together when the ranks synchronise.
 
 use std::collections::VecDeque;
 use std::time::Instant;
@@ -29,74 +30,74 @@ use crate::train::reduce::metrics::{MetricsLayout, Requests, StepMetrics};
 use crate::train::reduce::ranks::{AllRanks, MpiRanks, Waited};
 use crate::train::reduce::transport::TransportPlan;
 
-/// Runs steps.
+/// Runs the steps of a training.
 pub struct Stepper<'a, B: Backend> {
     pub(super) session: &'a Session,
     pub(super) batches: MicroBatches,
-    /// Where each step looks twice.
+    /// Present for sharpness-aware minimisation, which computes two gradients per step.
     sam: Option<Sam<B>>,
     pub(super) reduction: GradientSum<B>,
     pub(super) layout: MetricsLayout,
-    /// The recipe's, for the message of a loss that is not finite.
+    /// Precision of the recipe, for the message about a loss that is not finite.
     precision: Precision,
-    /// This rank's times of the step before.
+    /// This rank's times in the previous step.
     pub(super) before: RankTiming,
     timing: EpochTiming,
     pub(super) trace: Trace,
-    /// Time in the sums of batch normalisation over all ranks.
+    /// Time in the sums of batch norm over all ranks.
     sync_bn: Waited,
     /// Steps since the last synchronisation.
     pub(super) pending: Vec<PendingStep>,
-    /// Steps that are enqueued and not read, where the host works ahead of the device.
+    /// Steps that were enqueued but not read, if the host works ahead of the device.
     pub(super) unread: Option<Unread>,
     agreed: Requests,
     pub(super) notices: Notices,
-    /// After the last step.
+    /// Loss scale after the last step.
     scale: Option<LossScale>,
-    /// Of the last step, where it was measured.
+    /// Statistics of the last step, if it was measured.
     layers: Option<report::Layers>,
 }
 
-/// What is enqueued and not read, where the host works [`ahead`](super::ahead) of the device.
+/// Passes and steps that were enqueued but not read, if the host works [`ahead`](super::ahead) of the device.
 #[derive(Default)]
 pub struct Unread {
-    /// In their order.
+    /// In enqueue order.
     pub passes: VecDeque<OpenPass>,
-    /// In their order.
+    /// In enqueue order.
     pub steps: VecDeque<OpenStep>,
-    /// When the sums of the last step were read.
+    /// Time when the sums of the last step were read.
     pub read: Option<Instant>,
 }
 
-/// A pass whose sums were not read.
+/// A pass with sums that were not read yet.
 pub struct OpenPass {
-    /// Of its samples.
+    /// Digest of the samples.
     pub digest: u64,
-    /// Whether it is the last one of its step.
+    /// True for the last pass of a step.
     pub last: bool,
 }
 
-/// A step whose sums were not all read.
+/// A step with sums that were not all read yet.
 pub struct OpenStep {
-    /// Of the passes that were read.
+    /// Metrics of the passes that were read.
     pub metrics: StepMetrics,
-    /// Without what its sums say.
+    /// The record, without the values that depend on the sums.
     pub record: StepRecord,
-    /// Step of the epoch, from 0.
+    /// Index of the step in its epoch, starting at 0.
     pub of_epoch: u64,
-    /// When it began.
     pub start: Instant,
-    /// Whether the optimizer's step belongs to its last pass.
+    /// Whether the last pass includes the optimizer's step.
     pub updated: bool,
 }
 
 impl Unread {
-    /// For a run whose steps need nothing of the host between pass and update; none else.
+    /// Returns the state if the host can work ahead. This requires that it has nothing to do between a pass and the
+    /// update.
     pub fn of<B: Backend>(run: &Run<B>, ranks: usize, traced: bool) -> Option<Self> {
         let backend = run.graph.backend();
         let ahead = backend.queue().map_or(0, Queue::passes_ahead);
         let alone = ranks == 1 && run.strategy.sums_gradients() && run.reduction.gather() == Gather::Summed;
-        // the scale of the losses, the norm of the gradients, traced layers and measured gradients are read after each step
+        // the loss scale, the norm of the gradients, traced layers and measured gradients are read after each step
         let measured = run.recipe.log.histograms.is_some() || run.recipe.optimizer.sam_rho.is_some();
         // gradients are divided by a sum of weights before the update
         let weighted = run.recipe.loss.class_weights.is_some();
@@ -105,18 +106,18 @@ impl Unread {
     }
 }
 
-/// A step whose record is not out yet.
+/// A step with a record that was not returned yet.
 pub struct PendingStep {
     /// Summed over the ranks that step together.
     pub metrics: StepMetrics,
     /// This rank's part of the loss.
     pub own_loss: f64,
-    /// Timings are added when the metrics have been summed over all ranks.
+    /// The times are added when the metrics have been summed over all ranks.
     pub record: StepRecord,
 }
 
 impl<'a, B: Backend> Stepper<'a, B> {
-    /// For a planned run.
+    /// Prepares the steps of a planned run.
     pub fn new(
         session: &'a Session,
         run: &mut Run<B>,
@@ -156,8 +157,8 @@ impl<'a, B: Backend> Stepper<'a, B> {
         })
     }
 
-    /// Runs the step after `at` and advances `at`. Returns the records of the steps whose metrics are summed over all ranks by now: one,
-    /// or, where ranks synchronise now and then, none or several. `requests` are this rank's.
+    /// Runs the step after `at` and advances `at`. Returns the record of each step whose metrics are summed over all
+    /// ranks by now. This is a single record unless ranks step independently. `requests` are this rank's requests.
     pub fn step(
         &mut self,
         run: &mut Run<B>,
@@ -194,20 +195,22 @@ impl<'a, B: Backend> Stepper<'a, B> {
         Ok(records)
     }
 
-    /// Takes images as `input` has them from this epoch and step of it on.
+    /// Switches to images from `input`, starting at the given epoch and step of the epoch.
     pub fn feed(&mut self, run: &Run<B>, input: DeviceInput, at: (u32, u64)) -> Result<(), Error> {
         self.batches = MicroBatches::new(input.clone(), run.recipe.label_smoothing as f32, Targets::of(run));
         self.look_twice(run, input, at)
     }
 
-    /// Takes the images of each step twice where the recipe asks for it, from this epoch and step of it on.
+    /// Prepares the second pass of each step, if the recipe requests it, starting at the given epoch and step of the
+    /// epoch.
     pub fn look_twice(&mut self, run: &Run<B>, input: DeviceInput, at: (u32, u64)) -> Result<(), Error> {
         self.sam = Sam::new(run, input, at)?;
         self.batches.send_early(self.sam.is_none());
         Ok(())
     }
 
-    /// Under sharpness-aware minimisation, leaves the gradients of the same images up the hill in place of those of the step.
+    /// For sharpness-aware minimisation, replaces the gradients by gradients of the same images at the moved
+    /// parameters.
     fn step_up(&mut self, run: &mut Run<B>, at: &Progress) -> Result<(), Error> {
         let Some(mut sam) = self.sam.take() else { return Ok(()) };
         sam.climb(run)?;
@@ -216,7 +219,7 @@ impl<'a, B: Backend> Stepper<'a, B> {
         let mut observers = Observers { notices: &mut seen, trace: &self.trace, session: self.session };
         let waited = sam.loader.stats().wait;
         sam.batches.run(run, &mut sam.loader, at, &mut self.reduction, &mut metrics, &mut observers)?;
-        // counts with the next step, as its communication does
+        // counted in the next step, like its communication
         self.before.data = (sam.loader.stats().wait - waited).as_secs_f64() * 1e3;
         let metrics = self.reduction.finish(&mut run.graph, &metrics)?;
         run.rescale(at.step_of_epoch, metrics.total())?;
@@ -225,7 +228,7 @@ impl<'a, B: Backend> Stepper<'a, B> {
         Ok(())
     }
 
-    /// Passes of this rank's workers, whose gradients begin to travel.
+    /// Runs the passes of this rank's workers, and starts the sums of their gradients.
     fn forward_backward(
         &mut self,
         run: &mut Run<B>,
@@ -245,8 +248,8 @@ impl<'a, B: Backend> Stepper<'a, B> {
         Ok(metrics)
     }
 
-    /// Reads the scale of the losses after the last of the `done` steps, with which the device is through by now: notes a step that was
-    /// left out, and fails where halving the scale no longer helps.
+    /// Reads the loss scale after the last of the `done` steps, which the device has finished. Adds a notice if it
+    /// skipped a step. Returns an error if halving the scale has not helped.
     fn check_loss_scale(&mut self, run: &Run<B>, done: u64) -> Result<(), Error> {
         let Some(scaling) = run.graph.backend().loss_scaling() else { return Ok(()) };
         let now = scaling.scale()?;
@@ -257,7 +260,8 @@ impl<'a, B: Backend> Stepper<'a, B> {
         notices::underflow(&self.session.world, &now, !run.strategy.sums_gradients()).map_or(Ok(()), Err)
     }
 
-    /// Sums gradients and metrics over the ranks that step together, as means: each loss was scaled by 1 / images beforehand.
+    /// Sums gradients and metrics over the ranks that step together. The sums are means, because each loss was
+    /// multiplied by 1 / images before.
     fn reduce(&mut self, run: &mut Run<B>, at: &Progress, metrics: StepMetrics) -> Result<PendingStep, Error> {
         let own_loss = metrics.own_loss();
         let metrics = self.reduction.finish(&mut run.graph, &metrics)?;
@@ -276,14 +280,14 @@ impl<'a, B: Backend> Stepper<'a, B> {
         Ok(PendingStep { metrics, own_loss, record })
     }
 
-    /// The optimizer, the running statistics and the averages. A loss, a parameter or a statistic that is not finite marks the
-    /// metrics, by which all ranks learn.
+    /// Runs the optimizer and updates running statistics and averages. If a loss, parameter or statistic is not finite,
+    /// sets the loss in the metrics to NaN, which informs all ranks.
     fn update(&mut self, run: &mut Run<B>, step: &mut PendingStep) -> Result<(), Error> {
         let together = run.strategy.sums_gradients();
-        // a loss that is not finite ends the run in `records`, on all ranks alike; a rank without samples in a short batch has
-        // nothing to step by
+        // A loss that is not finite ends the run in `records`, on all ranks together. A rank without samples in a short
+        // batch has no gradient.
         if (together && !step.metrics.loss().is_finite()) || (!together && step.record.loss.count == 0) {
-            // its step counts all the same: the slots that it shares with the others are of so many
+            // the step counts anyway, because the slots will be averaged with other ranks' slots
             run.optimizer.set_steps(step.record.step);
             return Ok(());
         }
@@ -304,7 +308,7 @@ impl<'a, B: Backend> Stepper<'a, B> {
         Ok(())
     }
 
-    /// Brings out the records of all pending steps, and the models of the ranks together.
+    /// Returns the records of all pending steps, and synchronises the ranks' models.
     fn synchronise(&mut self, run: &mut Run<B>, at: &mut Progress) -> Result<Vec<StepRecord>, Error> {
         let begin = Instant::now();
         let records = self.records(run, at)?;
@@ -316,7 +320,7 @@ impl<'a, B: Backend> Stepper<'a, B> {
         Ok(records)
     }
 
-    /// Counts the time since `begin` as a wait for the other ranks, where they synchronise their models.
+    /// Counts the time since `begin` as a wait for other ranks, if they synchronise their models.
     fn synchronised(&mut self, run: &Run<B>, begin: Instant) {
         if !run.strategy.sums_gradients() {
             self.before.comm += begin.elapsed().as_secs_f64() * 1e3;
@@ -324,13 +328,13 @@ impl<'a, B: Backend> Stepper<'a, B> {
         }
     }
 
-    /// The records of all steps whose records are not out: at the end of an epoch, and of the run. `at` takes their sums.
+    /// Returns the remaining records, at the end of an epoch or run. Adds their sums to `at`.
     pub fn finish_pending(&mut self, run: &mut Run<B>, at: &mut Progress) -> Result<Vec<StepRecord>, Error> {
         self.read_passes(run, 0)?;
         self.records(run, at)
     }
 
-    /// The records of all pending steps, summed over all ranks.
+    /// Returns the records of all pending steps, summed over all ranks.
     pub(super) fn records(&mut self, run: &Run<B>, at: &mut Progress) -> Result<Vec<StepRecord>, Error> {
         let mut pending = std::mem::take(&mut self.pending);
         if !run.strategy.sums_gradients() {
@@ -338,7 +342,7 @@ impl<'a, B: Backend> Stepper<'a, B> {
         }
         let mut records = Vec::new();
         for PendingStep { metrics, own_loss, record } in pending {
-            // all ranks have the same sums, so all stop here together
+            // all ranks have the same sums, so all of them return here together
             if !metrics.loss().is_finite() {
                 return Err(not_finite(&self.session.comm, self.precision, record.step - 1, record.lr, own_loss));
             }
@@ -356,7 +360,7 @@ impl<'a, B: Backend> Stepper<'a, B> {
         Ok(records)
     }
 
-    /// Sums the metrics of steps that each rank did by itself.
+    /// Sums the metrics of steps that each rank made independently.
     fn sum_over_ranks(&self, pending: &mut [PendingStep]) -> Result<(), Error> {
         let own: Vec<Vec<f64>> = pending.iter().map(|step| step.metrics.to_vectors().concat()).collect();
         let Some(each) = own.first().map(Vec::len) else { return Ok(()) };
@@ -372,7 +376,7 @@ impl<'a, B: Backend> Stepper<'a, B> {
         MpiRanks::of(self.session)
     }
 
-    /// Hands the layers' times of step `done` to the trace.
+    /// Passes the layers' times in step `done` to the trace.
     fn trace_layers(&self, run: &mut Run<B>, done: u64) {
         if !self.trace.follows_steps() {
             return;
@@ -388,32 +392,32 @@ impl<'a, B: Backend> Stepper<'a, B> {
         }
     }
 
-    /// What any rank requested with the last step that is known of all.
+    /// Returns the requests of any rank, as known after the last step.
     pub fn agreed(&self) -> Requests {
         self.agreed
     }
 
-    /// The sums of gradients, with what carries over from step to step.
+    /// Returns the gradient sums, which have the residuals.
     pub fn reduction(&mut self) -> &mut GradientSum<B> {
         &mut self.reduction
     }
 
-    /// After the last of the first steps: what the reduction of gradients costs.
+    /// Returns what the gradient sums cost, once all measured steps are done.
     pub fn take_costs(&mut self) -> Option<report::Exchange> {
         self.reduction.take_report()
     }
 
-    /// Statistics of the layers, where the last step was measured; on rank 0.
+    /// Returns statistics of the layers if the last step was measured. Only on rank 0.
     pub fn take_layers(&mut self) -> Option<report::Layers> {
         self.layers.take()
     }
 
-    /// Which rank was the slowest since the last call.
+    /// Returns which rank was the slowest since the last call.
     pub fn take_slowest(&mut self) -> Option<report::Advice> {
         std::mem::take(&mut self.timing).slowest()
     }
 
-    /// Notices of skipped records and steps, and of the device, since the last call.
+    /// Returns notices since the last call: skipped records, skipped steps, notes from the device.
     pub fn take_notices(&mut self, run: &Run<B>) -> Vec<String> {
         self.notices.device(run.graph.take_notes(), &self.session.world);
         self.notices.take()
@@ -436,21 +440,22 @@ fn add(at: &mut Progress, record: &StepRecord) {
 /// Added to the norm before rho is divided by it.
 const TINY: f64 = 1e-12;
 
-/// What the second pass of each step needs.
+/// State for the second pass of each step.
 pub struct Sam<B: Backend> {
     rho: f64,
-    /// On their way to the device.
+    /// Moves the batches of the second pass to the device.
     pub batches: MicroBatches,
-    /// Of the same images in the same order.
+    /// Reads the same images in the same order.
     pub loader: Loader,
-    /// The parameters before the climb.
+    /// The parameters before the move.
     before: Arena<B>,
     norms: Norms,
     rates: B::Buf,
 }
 
 impl<B: Backend> Sam<B> {
-    /// For a run that is at this epoch and step of it; none where its recipe has no `sam_rho`.
+    /// Prepares the second pass for a run at the given epoch and step of the epoch. Returns `None` if the recipe has no
+    /// `sam_rho`.
     pub fn new(run: &Run<B>, input: DeviceInput, at: (u32, u64)) -> Result<Option<Self>, Error> {
         let Some(rho) = run.recipe.optimizer.sam_rho else { return Ok(None) };
         let (backend, layout) = (run.graph.backend(), run.graph.layout());
@@ -466,7 +471,7 @@ impl<B: Backend> Sam<B> {
         Ok(Some(Self { rho, batches, loader, before: Arena::new(backend, &layout.chunks)?, norms, rates }))
     }
 
-    /// Moves the parameters along the gradients in the graph, which are of no use afterwards.
+    /// Moves the parameters along the gradients in the graph. The gradients are overwritten.
     pub fn climb(&mut self, run: &mut Run<B>) -> Result<(), Error> {
         let (backend, weights, gradients) = run.graph.arenas();
         let update = Update { rule: Rule::Sgd(SgdRule { momentum: 0.0, nesterov: false }), lr: 0.0 };
@@ -484,7 +489,7 @@ impl<B: Backend> Sam<B> {
         Ok(())
     }
 
-    /// Puts the parameters back.
+    /// Restores the parameters.
     pub fn descend(&mut self, run: &mut Run<B>) -> Result<(), Error> {
         let (backend, weights, _) = run.graph.arenas();
         let mut pairs = weights.chunks.iter_mut().zip(&self.before.chunks);

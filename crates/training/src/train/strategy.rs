@@ -1,9 +1,9 @@
-//! Which ranks step together, and when they synchronise.
+//! Strategies that decide which ranks step together, and when they synchronise.
 //!
-//! With [`Allreduce`] gradients are summed over all ranks in every step, so all ranks hold one model. With [`LocalSgd`] and [`Easgd`]
-//! each rank steps by its own gradient, and the ranks synchronise their models every so many steps.
+//! With [`Allreduce`] gradients are summed over all ranks in every step, so all ranks hold one model. With [`LocalSgd`]
+//! and [`Easgd`] each rank uses its own gradient, and the ranks synchronise their models after a number of steps.
 //!
-//! A new strategy is a type here, a form of `sync` in the recipe, and a line where the run is built.
+//! To add a strategy, write a type here, add a form of `sync` to the recipe, and extend `strategy` in `plan/build.rs`.
 
 #[cfg(test)]
 mod tests;
@@ -13,25 +13,28 @@ use engine::Graph;
 
 use crate::train::reduce::ranks::RankSum;
 
-/// How the ranks keep one model. All ranks call each method in the same steps, so a method may sum over them.
+/// A rule that keeps the models of the ranks together. All ranks call each method in the same steps, so a method may
+/// sum over them.
 pub trait Strategy<B: Backend> {
-    /// Whether every step sums its gradients over all ranks. If not, each rank steps by the gradient of its own workers.
+    /// Returns true if every step sums its gradients over all ranks. Otherwise each rank uses the gradient of its own
+    /// workers.
     fn sums_gradients(&self) -> bool;
 
-    /// Whether the ranks synchronise in the step that comes after `done` others.
+    /// Returns true if the ranks synchronise in the step after `done` earlier ones.
     fn synchronises(&self, done: u64) -> bool;
 
-    /// Steps from one word among the ranks to the next, beyond the step under way: 0 where each step has one.
+    /// Returns how many steps can pass until the ranks communicate again, not counting the current step. 0 means that
+    /// they communicate in every step.
     fn steps_apart(&self) -> u64 {
         0
     }
 
-    /// Before the update of a step that synchronises.
+    /// Called before the update in a step that synchronises.
     fn before_update(&mut self, _weights: &Arena<B>, _ranks: &mut dyn RankSum) -> Result<(), Error> {
         Ok(())
     }
 
-    /// After the update of a step that synchronises; `slots` are the optimizer's.
+    /// Called after the update in a step that synchronises. `slots` are the optimizer's slots.
     fn after_update(
         &mut self,
         _weights: &mut Arena<B>,
@@ -41,20 +44,20 @@ pub trait Strategy<B: Backend> {
         Ok(())
     }
 
-    /// Puts the synchronised model into the graph, for scoring and saving. False if it is there already.
+    /// Puts the synchronised model into the graph, for evaluation and saving. Returns false if it is already there.
     fn swap_in(&mut self, _graph: &mut Graph<B>, _ranks: &mut dyn RankSum) -> Result<bool, Error> {
         Ok(false)
     }
 
-    /// Puts this rank's own model back; nothing happens if it is there.
+    /// Puts this rank's own model back. Does nothing if it is already there.
     fn swap_out(&mut self, _graph: &mut Graph<B>) {}
 
-    /// Starts again from these weights, the same on all ranks.
+    /// Restarts from these weights, which are the same on all ranks.
     fn restart(&mut self, _backend: &B, _weights: &Arena<B>) -> Result<(), Error> {
         Ok(())
     }
 
-    /// What ranks exchange and when, for the log; `None` where it is the sum of gradients.
+    /// Describes for the log what ranks exchange and when. `None` if it is the sum of gradients.
     fn describe(&self) -> Option<String> {
         None
     }
@@ -63,7 +66,7 @@ pub trait Strategy<B: Backend> {
 // Synchronous SGD: gradients are summed over all ranks in every step (Goyal et al. 2017, arXiv 1706.02677). All ranks always hold the same
 // model, so there is nothing else to synchronise.
 
-/// The default.
+/// The default strategy.
 #[derive(Clone, Copy, Debug)]
 pub struct Allreduce;
 
@@ -77,8 +80,8 @@ impl<B: Backend> Strategy<B> for Allreduce {
     }
 }
 
-// Means over the ranks, and the exchange of a rank's own model for the synchronised one. Each rank has its own running statistics of batch
-// normalisation. They are pooled for the synchronised model.
+// Means over the ranks, and swapping a rank's own model with the synchronised one. Each rank has its own running
+// statistics of batch norm. They are pooled for the synchronised model.
 
 /// A rank's own weights and running statistics while the synchronised model is in the graph.
 pub struct OwnModel<B: Backend> {
@@ -87,7 +90,7 @@ pub struct OwnModel<B: Backend> {
 }
 
 impl<B: Backend> OwnModel<B> {
-    /// Puts `weights` and the pooled running statistics into the graph; gives what was there. Collective.
+    /// Puts `weights` and the pooled running statistics into the graph and returns the previous ones. Collective.
     pub fn replace(graph: &mut Graph<B>, weights: Arena<B>, ranks: &mut dyn RankSum) -> Result<Self, Error> {
         let running = graph.running().to_vec();
         let places: Vec<_> = graph.norms().iter().map(|n| (n.offset, n.channels)).collect();
@@ -95,7 +98,7 @@ impl<B: Backend> OwnModel<B> {
         Ok(Self { weights: std::mem::replace(graph.weights_mut().1, weights), running })
     }
 
-    /// Puts it back into the graph.
+    /// Puts the rank's own model back into the graph.
     pub fn put_back(self, graph: &mut Graph<B>) {
         *graph.weights_mut().1 = self.weights;
         graph.running_mut().copy_from_slice(&self.running);
@@ -114,8 +117,9 @@ pub fn mean<B: Backend>(arena: &mut Arena<B>, ranks: &mut dyn RankSum) -> Result
     })
 }
 
-/// Replaces running means m and variances v (`channels` of each, from `offset` on) by those of all ranks' data together, every rank
-/// weighing alike: mean of m, and mean of (v + m^2) - (mean of m)^2, by offsets from m's mean so that nothing cancels.
+/// Pools running means m and variances v over all ranks, with equal weight per rank. `places` has an offset and a
+/// number of channels for each batch norm. With M = mean(m), the results are M and mean(v + m^2) - M^2. The variance is
+/// computed from m - M to avoid cancellation.
 pub fn pool(running: &mut [f32], places: &[(usize, usize)], ranks: &mut dyn RankSum) -> Result<(), Error> {
     let share = 1.0 / ranks.ranks() as f64;
     let mut means: Vec<f64> = running.iter().map(|v| f64::from(*v)).collect();
@@ -137,7 +141,7 @@ pub fn pool(running: &mut [f32], places: &[(usize, usize)], ranks: &mut dyn Rank
     Ok(())
 }
 
-/// A copy in memory of its own.
+/// Returns a copy in newly allocated memory.
 pub fn copy<B: Backend>(backend: &B, from: &Arena<B>) -> Result<Arena<B>, Error> {
     let lengths: Vec<usize> = from.chunks.iter().map(Buffer::len).collect();
     let mut arena = Arena::new(backend, &lengths)?;
@@ -152,21 +156,21 @@ pub fn copy<B: Backend>(backend: &B, from: &Arena<B>) -> Result<Arena<B>, Error>
 // (x_i - c) and c <- c + alpha sum_i (x_i - c). Optimizer slots stay each rank's own; with Nesterov's momentum this is EAMSGD. The
 // centre is the synchronised model.
 
-/// What a rank keeps between two synchronisations.
+/// State of elastic averaging on one rank.
 pub struct Easgd<B: Backend> {
-    /// tau, steps from one synchronisation to the next.
+    /// Period tau: number of steps from one synchronisation to the next.
     period: u64,
-    /// Share of the distance to the centre that a synchronisation removes.
+    /// Fraction of the distance to the centre that a synchronisation removes.
     alpha: f32,
-    /// The same on all ranks.
+    /// Equal on all ranks.
     centre: Arena<B>,
-    /// x_i - c from before the step under way.
+    /// The difference x_i - c before the current step.
     distance: Arena<B>,
     own: Option<OwnModel<B>>,
 }
 
 impl<B: Backend> Easgd<B> {
-    /// For ranks that start from these weights, the same on all of them.
+    /// Creates the state for ranks that start from these weights, which must be equal on all ranks.
     pub fn new(period: u64, alpha: f64, backend: &B, weights: &Arena<B>) -> Result<Self, Error> {
         let (centre, distance) = (copy(backend, weights)?, copy(backend, weights)?);
         Ok(Self { period, alpha: alpha as f32, centre, distance, own: None })
@@ -186,7 +190,7 @@ impl<B: Backend> Strategy<B> for Easgd<B> {
         self.period.saturating_sub(1)
     }
 
-    /// Notes the distance to the centre, and moves the centre.
+    /// Stores the distance to the centre, and moves the centre.
     fn before_update(&mut self, weights: &Arena<B>, ranks: &mut dyn RankSum) -> Result<(), Error> {
         let mut total = Vec::new();
         for ((centre, distance), own) in
@@ -206,7 +210,7 @@ impl<B: Backend> Strategy<B> for Easgd<B> {
         Ok(())
     }
 
-    /// Pulls this rank towards where the centre was.
+    /// Moves this rank towards the previous centre.
     fn after_update(
         &mut self,
         weights: &mut Arena<B>,
@@ -251,9 +255,9 @@ impl<B: Backend> Strategy<B> for Easgd<B> {
 // Local SGD, `sync = "local(H)"`: after every H-th step all ranks go on from the mean of their parameters and optimizer slots. With the
 // slots, `local(1)` is allreduce to rounding, and convergence with momentum is proven (Yu, Jin and Yang 2019, arXiv 1905.03817).
 
-/// What a rank keeps between two synchronisations.
+/// State of local SGD on one rank.
 pub struct LocalSgd<B: Backend> {
-    /// H, steps from one synchronisation to the next.
+    /// Period H: number of steps from one synchronisation to the next.
     period: u64,
     own: Option<OwnModel<B>>,
 }

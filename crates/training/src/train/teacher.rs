@@ -1,5 +1,5 @@
-//! A trained network that scores each batch beside the one that is trained: read by every rank from the same file, planned before the
-//! first step on the rank's own device.
+//! The teacher of distillation: a trained network that scores each batch in addition to the network in training. Every
+//! rank reads it from the same file and plans it before the first step on its own device.
 
 use std::path::{Path, PathBuf};
 
@@ -19,19 +19,20 @@ use crate::train::save::model;
 use crate::train::save::output::Sides;
 use crate::train::save::resume::Head;
 
-/// The teacher that a run has got.
+/// Facts about the loaded teacher.
 pub struct Taught {
-    /// A line for the log.
+    /// Text for the log.
     pub note: String,
-    /// Of its weights.
+    /// Checksum of the weights.
     pub checksum: String,
 }
 
-/// Gives the run its teacher, if the recipe names one; `from`: the checkpoint that the run goes on from. Collective.
+/// Loads the teacher, if the recipe names one. `from` is the checkpoint that the run resumes from. Collective.
 ///
 /// # Errors
-/// On all ranks alike: for a file that cannot be read, differs between ranks, was trained on other classes or images of another size, or is
-/// not what the run began with.
+///
+/// Returns an error on all ranks if the file cannot be read, differs between ranks, was trained on other classes or
+/// image sizes, or has changed since the run began.
 pub fn begin<B: Backend>(session: &Session, run: &mut Run<B>, from: Option<&Head>) -> Result<Option<Taught>, Error> {
     let Some(teacher) = &run.recipe.distill.teacher else { return Ok(None) };
     let path = file(Path::new(teacher));
@@ -46,10 +47,10 @@ pub fn begin<B: Backend>(session: &Session, run: &mut Run<B>, from: Option<&Head
     Ok(Some(Taught { note, checksum }))
 }
 
-/// Refuses a teacher that is not the one that the run began with.
+/// Returns an error if the teacher has changed since the run began.
 fn unchanged(head: &Head, path: &Path, checksum: &str) -> Result<(), Error> {
     let before = &head.progress.teacher;
-    // a checkpoint of an earlier build does not tell
+    // checkpoints of earlier versions have no checksum
     if before.is_empty() || before == checksum {
         return Ok(());
     }
@@ -61,7 +62,7 @@ fn unchanged(head: &Head, path: &Path, checksum: &str) -> Result<(), Error> {
     )))
 }
 
-/// The model that is meant: of a run's folder its model.h5.
+/// Returns the model file. For the directory of a run this is its model.h5.
 fn file(given: &Path) -> PathBuf {
     if given.is_dir() { given.join("model.h5") } else { given.to_path_buf() }
 }
@@ -118,7 +119,7 @@ fn checksum(model: &ModelFile) -> String {
 fn plan<B: Backend>(run: &mut Run<B>, model: &ModelFile) -> Result<(), Error> {
     let net = of_model(model)?;
     model::check(model, &model.layers, &net)?;
-    // the teacher follows every change of the image size
+    // the teacher needs a plan for every image size
     let largest = run.division.largest();
     let mut teacher = run.graph.beside(NetSpec { input: run.source.largest_input(), ..net }, largest)?;
     let [train, scored] = [&run.source.augment, &run.source.preprocess].map(|pipeline| shape_of(pipeline.output()));

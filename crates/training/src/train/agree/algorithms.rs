@@ -1,5 +1,5 @@
-//! One choice of algorithms for all ranks, and for all starts of a run: rank 0's, or its checkpoint's. Where devices or libraries differ,
-//! a note names the ranks that cannot follow it.
+//! Makes all ranks and all restarts of a run use the same algorithms: rank 0's choice, or the choice in the checkpoint.
+//! If devices or libraries differ, a note names the ranks that cannot use it.
 
 use std::collections::BTreeMap;
 
@@ -8,13 +8,14 @@ use backend::{AlgorithmChoice, Algorithms, Backend};
 use crate::error::Error;
 use crate::train::agree::Session;
 
-/// Name of the broadcast of rank 0's choice.
+/// Name under which rank 0's choice is broadcast.
 const CHOICE: &str = "choice of algorithms";
-/// Name of the gathering of what ranks say whose own choice is another.
+/// Name of the operation in which ranks explain why they use other algorithms.
 const REFUSALS: &str = "ranks with other algorithms";
 
-/// Plans on all ranks: rank 0 first where devices choose among algorithms, since the others take its choices. `device` finds the device
-/// in what was planned. Returns notes, on rank 0, on the ranks that could not. Collective.
+/// Plans on all ranks. If devices choose among algorithms, rank 0 plans first and the other ranks adopt its choices.
+/// `device` returns the device in a plan. On rank 0 the result includes notes about the ranks that could not adopt
+/// them. Collective.
 pub fn plan<B: Backend, T>(
     session: &Session,
     backend: B,
@@ -46,7 +47,7 @@ pub fn plan<B: Backend, T>(
     Ok((planned, Vec::new()))
 }
 
-/// The same where the choice is known before: no rank waits for another's plan.
+/// Plans without waiting for rank 0's plan, for devices that know their algorithms before.
 fn at_once<B: Backend, T>(
     session: &Session,
     backend: B,
@@ -61,7 +62,7 @@ fn at_once<B: Backend, T>(
     Ok((planned, notes(reasons.unwrap_or_default())))
 }
 
-/// Takes rank 0's algorithms, and says so where this rank's were others.
+/// Adopts rank 0's algorithms. Returns text for a note if this rank's own choice was different.
 fn taken(choice: &dyn AlgorithmChoice, given: &Algorithms) -> Option<String> {
     let (own, described) = (choice.used(), choice.describe());
     choice.adopt(given);
@@ -76,12 +77,12 @@ fn for_themselves(reason: &str) -> String {
     format!("choose algorithms for themselves (rank 0's {reason}): another number of ranks may compute other bits")
 }
 
-/// The algorithms that a device uses, if it has any to choose.
+/// Returns the device's algorithms, or `None` if it has no choice.
 fn used<B: Backend>(backend: &B) -> Option<Algorithms> {
     backend.algorithm_choice().map(|choice| choice.used())
 }
 
-/// A note for each reason, with the ranks that have it.
+/// Returns one note per reason, with the ranks it applies to.
 fn notes(reasons: Vec<Option<String>>) -> Vec<String> {
     let mut ranks: BTreeMap<String, Vec<String>> = BTreeMap::new();
     for (rank, reason) in reasons.into_iter().enumerate() {
@@ -91,7 +92,7 @@ fn notes(reasons: Vec<Option<String>>) -> Vec<String> {
     ranks.into_iter().map(note).collect()
 }
 
-/// Why a device that was given algorithms uses others, if it does.
+/// Returns the reason why a device does not use the given algorithms, or `None` if it does.
 fn refused(given: &Algorithms, own: &Algorithms) -> Option<String> {
     if given.on != own.on {
         return Some(format!("are for {}, not for {}", given.on, own.on));
@@ -100,7 +101,8 @@ fn refused(given: &Algorithms, own: &Algorithms) -> Option<String> {
     Some(format!("include {count} that are not used here, such as that of {first}"))
 }
 
-/// A note where a run goes on by other algorithms than those of `text`, which is empty if there was no choice.
+/// Returns a note if a resumed run uses other algorithms than `text` from the checkpoint. `text` is empty if there was
+/// no choice.
 pub fn changed<B: Backend>(text: &str, backend: &B) -> Option<String> {
     if text.is_empty() {
         return None;
@@ -114,7 +116,8 @@ pub fn changed<B: Backend>(text: &str, backend: &B) -> Option<String> {
     ))
 }
 
-/// A fact for the log: the algorithms, and who chose them; none where there is no choice. `text` as in [`changed`].
+/// Returns a line for the log with the algorithms and who chose them, or `None` if there is no choice. `text` is the
+/// same as in [`changed`].
 pub fn describe<B: Backend>(text: &str, backend: &B) -> Option<(String, String)> {
     let choice = backend.algorithm_choice()?;
     let own = choice.used();

@@ -1,4 +1,5 @@
-//! Which GPUs each rank may use, by environment and device files, without CUDA; which one it has opened; whether ranks share one.
+//! Finds the GPUs that each rank may use, from environment variables and device files without CUDA. Also checks whether
+//! ranks opened the same GPU.
 
 use std::collections::{BTreeMap, BTreeSet};
 use std::fs::File;
@@ -11,29 +12,29 @@ use crate::device::{Device, Gpu};
 use crate::error::Error;
 use crate::train::agree::Session;
 
-/// How the GPUs of all ranks compare; the same on every rank.
+/// The comparison of all ranks' GPUs. Equal on every rank.
 #[derive(Clone, Debug, Default, PartialEq, Eq)]
 pub struct CheckedGpus {
-    /// Whether two ranks share one.
+    /// Whether two ranks use the same GPU.
     pub shared: bool,
-    /// Notes on sharing, and on GPUs of several kinds.
+    /// Notes about shared GPUs and about different models of GPU.
     pub notes: Vec<String>,
 }
 
-/// Compares all ranks' GPUs: fails on all ranks where two share one without permission. Does nothing where ranks compute on
-/// processors. Collective.
+/// Compares all ranks' GPUs. Returns an error on all ranks if two ranks share a GPU without permission. Does nothing if
+/// ranks compute on CPUs. Collective.
 pub fn check(session: &Session, own: Option<&Gpu>, may_share: bool) -> Result<CheckedGpus, Error> {
     let Some(own) = own.filter(|_| session.world.size > 1) else { return Ok(CheckedGpus::default()) };
     let own = Gpu { host: session.world.host.clone(), ..own.clone() };
     let gpus = session.comm.gather_all("exchange of GPUs", &own)?;
-    // all ranks see the same GPUs, so all end here together
+    // all ranks compare the same list, so they fail together
     session.agree(judge(&gpus, may_share))
 }
 
-/// Adds the place to a failure of a device of a kind whose devices fail one by one.
+/// Adds node and GPU to an error of a device that can fail on its own.
 pub fn located<D: Device>(_: &D, error: Error, host: &str, gpu: Option<&Gpu>) -> Error {
     let error = match error {
-        // a network is built on the device
+        // an error of the device while a network is built on it
         Error::Build(BuildError::Backend(source)) => Error::Backend(source),
         other => other,
     };
@@ -46,7 +47,7 @@ pub fn located<D: Device>(_: &D, error: Error, host: &str, gpu: Option<&Gpu>) ->
     }
 }
 
-/// Compares the GPUs of ranks 0, 1, ...
+/// Compares the GPUs. `gpus` has one entry per rank.
 fn judge(gpus: &[Gpu], may_share: bool) -> Result<CheckedGpus, Error> {
     let mut notes = Vec::new();
     let pair = (0..gpus.len()).find_map(|b| Some(((0..b).find(|&a| gpus[a].uuid == gpus[b].uuid)?, b)));
@@ -75,25 +76,24 @@ fn judge(gpus: &[Gpu], may_share: bool) -> Result<CheckedGpus, Error> {
 /// The GPUs that one rank may use.
 #[derive(Clone, Debug, PartialEq, Eq, Serialize, Deserialize)]
 pub struct Visible {
-    /// The rank's node.
     host: String,
-    /// Names that are the same for all ranks of the node: the machine's numbers, or ids.
+    /// Names that are equal on all ranks of the node: device numbers or ids.
     gpus: Vec<String>,
 }
 
-/// The GPUs of this rank: the device files that it may open, or those of them that CUDA_VISIBLE_DEVICES names.
+/// Returns the GPUs that this rank may open and that CUDA_VISIBLE_DEVICES selects.
 pub fn visible(host: &str) -> Visible {
     let chosen = launcher::variable("CUDA_VISIBLE_DEVICES");
     Visible { host: host.to_string(), gpus: choose(chosen.as_deref(), &files()) }
 }
 
-/// Numbers of the NVIDIA devices that this process may open: a cgroup forbids a task those of its neighbours.
+/// Returns the numbers of the NVIDIA devices that this process may open. A cgroup forbids the devices of other jobs.
 fn files() -> Vec<String> {
     let may_open = |n: &usize| File::options().read(true).write(true).open(format!("/dev/nvidia{n}")).is_ok();
     (0..64).filter(may_open).map(|n| n.to_string()).collect()
 }
 
-/// CUDA counts the devices that it may open from 0 and stops at the first entry that is none of them.
+/// Selects GPUs as CUDA does: it numbers the devices that it may open from 0 and stops at the first invalid entry.
 fn choose(chosen: Option<&str>, files: &[String]) -> Vec<String> {
     let Some(chosen) = chosen else { return files.to_vec() };
     let name = |entry: &str| match entry.parse::<usize>() {
@@ -104,7 +104,7 @@ fn choose(chosen: Option<&str>, files: &[String]) -> Vec<String> {
     chosen.split(',').map(|entry| name(entry.trim())).take_while(Option::is_some).flatten().collect()
 }
 
-/// A warning where a node has GPUs, but fewer than ranks.
+/// Returns a warning if a node has fewer GPUs than ranks.
 pub fn shared(ranks: &[Visible]) -> Option<String> {
     let mut nodes: BTreeMap<&str, (usize, BTreeSet<&str>)> = BTreeMap::new();
     for rank in ranks {

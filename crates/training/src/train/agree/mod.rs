@@ -1,5 +1,5 @@
-//! What makes all ranks the same before the first step: who they are, what they run, compute on and read. [`Session`] has the ranks of a
-//! run and what they must agree on.
+//! Checks that all ranks are equal before the first step: program, options, device and data. [`Session`] holds what a
+//! rank needs for this.
 
 pub mod algorithms;
 pub mod gpus;
@@ -15,15 +15,13 @@ use serde::{Deserialize, Serialize};
 use crate::error::Error;
 use crate::train::observe::watch::Watch;
 
-/// All ranks, with MPI up.
+/// A running MPI job, seen from one rank.
 pub struct Session {
-    /// Handle to the thread that owns MPI.
     pub comm: Comm,
-    /// Who this rank is.
+    /// This rank's place among the ranks.
     pub world: WorldInfo,
-    /// Lines for rank 0's terminal before the run starts.
+    /// Lines that rank 0 prints before the run starts.
     pub notes: Vec<String>,
-    /// This rank's watchdog, if it has one.
     pub watch: Watch,
 }
 
@@ -33,7 +31,7 @@ impl Session {
         Self::join_watched(comm, Watch::default())
     }
 
-    /// The same, with a watchdog.
+    /// Like [`Session::join`], with a watchdog.
     pub fn join_watched(comm: Comm, watch: Watch) -> Result<Self, Error> {
         let world = comm.world()?.clone();
         loaders::sigbus::set_rank(world.rank as u32);
@@ -46,16 +44,16 @@ impl Session {
         Ok(Self { comm, world, notes, watch })
     }
 
-    /// Whether this is rank 0, which alone prints and writes files.
+    /// Returns true on rank 0. Only this rank prints and writes files.
     pub fn is_root(&self) -> bool {
         self.world.rank == 0
     }
 
-    /// All ranks learn whether all succeeded. If not, rank 0 gets the first failing rank's error, the others
-    /// [`Error::Elsewhere`], so that one message is printed and every rank ends.
+    /// Checks on all ranks whether all of them succeeded. If not, rank 0 gets the first failing rank's error and the
+    /// others get [`Error::Elsewhere`], so that only one message is printed and every rank ends.
     pub fn agree<T>(&self, local: Result<T, Error>) -> Result<T, Error> {
         if self.world.size == 1 || local.as_ref().is_err_and(Error::is_agreed) {
-            // no other rank, or an error on which all have agreed before
+            // there is no other rank, or all ranks know this error already
             return local;
         }
         let own = local.as_ref().err().map(|e| Failure { code: e.code(), text: e.to_string() });
@@ -67,8 +65,8 @@ impl Session {
         }
     }
 
-    /// Ends MPI where all ranks know how the run went, a failure included; another failure is left to the caller. Messages are printed
-    /// before the end: once a rank has left with a failure, launchers kill the others.
+    /// Ends MPI if all ranks know the result, success or failure. Otherwise returns the error and leaves MPI to the
+    /// caller. Prints messages first, because launchers kill the other ranks when a rank exits with a failure.
     pub fn conclude<T>(&self, result: Result<T, Error>) -> Result<T, Error> {
         let result = match result {
             Err(error @ (Error::Agreed { .. } | Error::Diverged { .. })) => {
@@ -93,7 +91,7 @@ impl Session {
         self.same("the command line", options, "give all ranks the same options")
     }
 
-    /// Fails on all ranks unless each runs the same program.
+    /// Returns an error on all ranks unless they run the same program.
     pub fn same_program(&self) -> Result<(), Error> {
         if self.world.size == 1 {
             return Ok(());
@@ -105,12 +103,12 @@ impl Session {
         )
     }
 
-    /// Fails on all ranks unless each computes on the same kind of device.
+    /// Returns an error on all ranks unless they compute on the same kind of device.
     pub fn same_device(&self, kind: &str) -> Result<(), Error> {
         self.same("the kind of device", kind, "where only some nodes have a GPU, start on those, or with --device cpu")
     }
 
-    /// Fails on all ranks unless each has the same text: the recipe, the data set, memory formats, the program.
+    /// Returns an error on all ranks unless they have the same `text`. `what` and `cure` are for the message.
     pub fn same(&self, what: &str, text: &str, cure: &str) -> Result<(), Error> {
         if self.world.size == 1 {
             return Ok(());
@@ -119,7 +117,7 @@ impl Session {
         self.agree(if root == text { Ok(()) } else { Err(difference(what, &root, text, cure)) })
     }
 
-    /// How many cores this rank may use; notes ranks that are bound to one core together.
+    /// Divides the cores of each node among its ranks. Adds a note if ranks are bound to the same core.
     pub fn cores(&mut self) -> Result<cores::Cores, Error> {
         let own = cores::Mask { host: self.world.host.clone(), cpus: cores::affinity() };
         let masks = self.comm.gather_all("exchange of core masks", &own)?;
@@ -130,15 +128,14 @@ impl Session {
     }
 }
 
-/// How a rank has failed.
+/// A rank's error as sent to other ranks.
 #[derive(Clone, Debug, PartialEq, Eq, Serialize, Deserialize)]
 struct Failure {
-    /// The exit code.
     code: u8,
     text: String,
 }
 
-/// The first failing rank's failure, if there is one; names the rank unless all fail alike.
+/// Returns the failure of the first failing rank, if any. The text names the rank unless all ranks fail alike.
 fn first_failure(all: Vec<Option<Failure>>) -> Option<Failure> {
     let rank = all.iter().position(Option::is_some)?;
     let alike = all.iter().all(|other| *other == all[rank]);
@@ -146,7 +143,7 @@ fn first_failure(all: Vec<Option<Failure>>) -> Option<Failure> {
     Some(if alike { first } else { Failure { text: format!("rank {rank}: {}", first.text), ..first } })
 }
 
-/// Names the first line in which two texts differ.
+/// Returns an error with the first line in which two texts differ.
 fn difference(what: &str, root: &str, own: &str, cure: &str) -> Error {
     let lines = root.lines().zip(own.lines()).find(|(a, b)| a != b);
     let (expected, got) = lines.unwrap_or(("more or fewer lines", "fewer or more lines"));
@@ -158,8 +155,8 @@ fn difference(what: &str, root: &str, own: &str, cure: &str) -> Error {
     }
 }
 
-/// Copies splits of `data` below `under`, on each node's first rank, and returns the copy's folder. `splits` picks among the names of
-/// the data set's splits. Without a `session` this is the only rank.
+/// Copies splits of `data` to a directory below `under`, on the first rank of each node, and returns the copy's
+/// directory. `splits` selects from the names of the data set's splits. Without a `session` this is the only rank.
 pub fn stage(
     session: Option<&Session>,
     data: &Path,

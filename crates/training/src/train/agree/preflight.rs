@@ -1,5 +1,5 @@
-//! Before the first step: one table of the ranks, their hosts, cores and devices, and whether the output folder has room. Warnings about
-//! the launch or the cores are among the session's notes; digests and MPI's known answers have been compared before.
+//! Report before the first step: a table of ranks with hosts, cores and devices, and the free space for the output
+//! directory. Warnings about the launch or the cores are in the session's notes.
 
 use std::collections::BTreeMap;
 use std::io::{ErrorKind, Read};
@@ -14,7 +14,7 @@ use serde::{Deserialize, Serialize};
 use crate::error::Error;
 use crate::train::agree::Session;
 
-/// Hosts with a line of their own.
+/// Maximum number of hosts in the table.
 const HOSTS: usize = 16;
 
 /// One rank's part of the table.
@@ -26,7 +26,8 @@ struct Seat {
     cpus: Vec<usize>,
 }
 
-/// The table, on rank 0; nothing on the others. `device` is this rank's; `equal` names what is equal on all ranks. Collective.
+/// Returns the table on rank 0 and no lines on other ranks. `device` describes this rank's device. `equal` lists what
+/// was compared on all ranks. Collective.
 pub fn table(session: &Session, device: &str, equal: &str) -> Result<Vec<String>, Error> {
     let world = &session.world;
     let seat = Seat { rank: world.rank, host: world.host.clone(), device: device.into(), cpus: affinity() };
@@ -40,7 +41,7 @@ pub fn table(session: &Session, device: &str, equal: &str) -> Result<Vec<String>
     Ok(rows)
 }
 
-/// Slurm's side of it, inside a job.
+/// Returns a line about the Slurm job, if this is one.
 fn slurm(lookup: impl Fn(&str) -> Option<String>, size: usize) -> Option<String> {
     let job = lookup("SLURM_JOB_ID")?;
     if launcher::is_over(&lookup) {
@@ -51,7 +52,7 @@ fn slurm(lookup: impl Fn(&str) -> Option<String>, size: usize) -> Option<String>
     Some(format!("slurm      job {job}, {step}: {tasks} task(s) for {size} rank(s)"))
 }
 
-/// A line a host.
+/// Returns one line per host.
 fn hosts(seats: &[Seat]) -> Vec<String> {
     let mut hosts: BTreeMap<&str, Vec<&Seat>> = BTreeMap::new();
     seats.iter().for_each(|seat| hosts.entry(&seat.host).or_default().push(seat));
@@ -82,13 +83,13 @@ fn row(host: &str, seats: &[&Seat]) -> String {
     format!("{host:<10} rank(s) {ranks}; cores {}{cores}; {}", list(all), devices.join(", "))
 }
 
-/// A count, or its range.
+/// Formats the number, or the range if the numbers differ.
 fn each(counts: impl Iterator<Item = usize> + Clone) -> String {
     let (least, most) = (counts.clone().min().unwrap_or(0), counts.max().unwrap_or(0));
     if least == most { least.to_string() } else { format!("{least} to {most}") }
 }
 
-/// Ascending numbers as `0-3,8`.
+/// Formats ascending numbers like `0-3,8`.
 fn list(numbers: impl IntoIterator<Item = usize>) -> String {
     let mut ranges: Vec<(usize, usize)> = Vec::new();
     for n in numbers {
@@ -101,33 +102,33 @@ fn list(numbers: impl IntoIterator<Item = usize>) -> String {
     ranges.into_iter().map(text).collect::<Vec<_>>().join(",")
 }
 
-/// Bytes of the files of a run.
+/// Sizes of the files of a run, in bytes.
 #[derive(Clone, Copy, Debug, PartialEq, Eq)]
 pub struct Need {
-    /// One checkpoint.
     pub checkpoint: u64,
-    /// The model.
     pub model: u64,
-    /// Checkpoints that are kept.
+    /// Number of checkpoints to keep.
     pub keep: u64,
 }
 
 impl Need {
-    /// One checkpoint and the model: with less room the run must not start.
+    /// Bytes of one checkpoint and the model. A run must not start with less free space.
     fn least(&self) -> u64 {
         self.checkpoint + self.model
     }
 
-    /// All kept checkpoints, the one being written, and the model.
+    /// Bytes of all checkpoints to keep, one more while it is written, and the model.
     fn most(&self) -> u64 {
         (self.keep + 1) * self.checkpoint + self.model
     }
 }
 
-/// The table's row of the output folder, which need not be there yet, and a warning where room is tight.
+/// Returns the table's row about the output directory, which does not need to exist yet, and a warning if the free
+/// space is short.
 ///
 /// # Errors
-/// If not even a checkpoint and the model fit.
+///
+/// Returns an error if one checkpoint and the model do not fit.
 pub fn room(out: &Path, need: Need) -> Result<(String, Option<String>), Error> {
     let there = out.ancestors().find(|dir| dir.exists()).unwrap_or(Path::new("."));
     let there = if there.as_os_str().is_empty() { Path::new(".") } else { there };
@@ -137,7 +138,7 @@ pub fn room(out: &Path, need: Need) -> Result<(String, Option<String>), Error> {
         source,
     })?;
     if disk.size == 0 {
-        // where nothing can be stored, creating the folder fails with the reason
+        // nothing can be stored here, so creating the directory will fail and report the reason
         return Ok(("room       none".into(), None));
     }
     judge(out, &disk.name, disk.free, need)
@@ -161,7 +162,7 @@ fn judge(out: &Path, disk: &str, free: u64, need: Need) -> Result<(String, Optio
     Ok((format!("room       {} free ({disk}); {sizes}", mb(free)), tight))
 }
 
-/// Version, checksum and length of the program, as one line.
+/// Returns version, checksum and length of the program as one line.
 pub fn program() -> String {
     let what = match checksum("/proc/self/exe") {
         Ok((crc, bytes)) => format!("crc32c {crc:08x}, {bytes} bytes"),
@@ -170,7 +171,7 @@ pub fn program() -> String {
     format!("trireme {}, {what}", env!("CARGO_PKG_VERSION"))
 }
 
-/// Checksum and length of a file, read in pieces that stay in the cache.
+/// Returns the CRC-32C and the length of a file. Reads it in pieces that fit into the CPU cache.
 fn checksum(path: &str) -> std::io::Result<(u32, usize)> {
     let mut file = std::fs::File::open(path)?;
     let (mut piece, mut crc, mut bytes) = (vec![0; 1 << 18], 0, 0);

@@ -1,4 +1,4 @@
-//! What a scoring notes of each image beside the sums, and how it comes to rank 0.
+//! Collects per-image results of an evaluation and gathers them on rank 0.
 
 use backend::place_of_best;
 use comm::Comm;
@@ -8,32 +8,31 @@ use report::predictions::{ClassScore, Outcome, Predictions, Ranking, SeveralOutc
 
 use crate::error::Error;
 
-/// Probabilities of a whole split that are kept for average precisions, over all ranks: 1 GiB.
+/// Maximum number of probabilities to keep for average precisions, over all ranks. Needs 1 GiB.
 const MOST_KEPT: u64 = 1 << 27;
 
-/// What is wanted of a scoring beside the score.
+/// The results of an evaluation that are needed in addition to the score.
 #[derive(Clone, Copy, Debug, PartialEq, Eq)]
 pub enum Detail {
-    /// Nothing.
+    /// Nothing else.
     Score,
-    /// What the network made of each image.
+    /// The prediction for each image.
     Outcomes,
-    /// Average precisions, too.
+    /// Predictions and average precisions.
     Precisions,
 }
 
-/// Collects one rank's part.
+/// Collects this rank's results for single-label images.
 pub(super) struct Collector {
     classes: usize,
-    /// Encoded outcomes.
+    /// Encoded [`Outcome`]s.
     outcomes: Vec<u8>,
     logs: Option<Ranks>,
 }
 
-/// What ranks the images for each class: log-probabilities or scores of all classes, a row an image.
+/// Values that rank the images for each class: one row of log-probabilities or scores per image.
 #[derive(Default)]
 pub(super) struct Ranks {
-    /// The classes of each image.
     sets: LabelSets,
     values: Vec<f64>,
 }
@@ -45,7 +44,7 @@ impl Collector {
         (detail != Detail::Score).then(|| Self { classes, outcomes: Vec::new(), logs })
     }
 
-    /// Adds images with their classes and scores, a row of scores each.
+    /// Adds images with their labels and one row of scores per image.
     pub fn add(&mut self, ids: &[u64], labels: &[u32], scores: &[f32]) {
         for ((id, label), row) in ids.iter().zip(labels).zip(scores.chunks_exact(self.classes.max(1))) {
             let softmax = Softmax::of(row);
@@ -56,7 +55,7 @@ impl Collector {
         }
     }
 
-    /// Brings all together on rank 0; nothing on others. Collective.
+    /// Gathers the results on rank 0. Returns `None` on other ranks. Collective.
     pub fn gather(self, comm: &Comm) -> Result<Option<Predictions>, Error> {
         let Self { classes, outcomes, logs } = self;
         let precisions = logs.map(|logs| logs.precisions(comm, classes)).transpose()?;
@@ -66,24 +65,24 @@ impl Collector {
     }
 }
 
-/// Whether average precisions of so many classes and images are computed.
+/// Returns true if average precisions of this size are computed.
 pub fn ranks_fit(classes: usize, images: u64) -> bool {
     images.saturating_mul(classes as u64) <= MOST_KEPT
 }
 
 impl Ranks {
-    /// Of no images yet; none where the values of all would take too much memory.
+    /// Creates an empty table, or returns `None` if the values of all images need too much memory.
     pub fn fitting(classes: usize, images: u64) -> Option<Self> {
         ranks_fit(classes, images).then(Self::default)
     }
 
-    /// Adds an image of these classes.
+    /// Adds an image with its labels and its values.
     pub fn add(&mut self, classes: &[u32], values: impl Iterator<Item = f64>) {
         self.sets.push(classes.iter().copied());
         self.values.extend(values);
     }
 
-    /// Average precisions of all classes over all ranks. Collective.
+    /// Returns the average precision of each class over all ranks. Collective.
     pub fn precisions(&self, comm: &Comm, classes: usize) -> Result<Vec<Option<f64>>, Error> {
         let own = self.own(classes);
         let all = comm.run("probabilities of right classes", |world| {
@@ -97,7 +96,7 @@ impl Ranks {
         Ok(ranking.precisions(&counts))
     }
 
-    /// Each class of each image with its value, as bytes.
+    /// Encodes each label of each image with its value.
     fn own(&self, classes: usize) -> Vec<u8> {
         let mut own = Vec::new();
         for (labels, row) in self.sets.iter().zip(self.values.chunks_exact(classes.max(1))) {
@@ -109,14 +108,14 @@ impl Ranks {
         own
     }
 
-    /// The places of this rank's images.
+    /// Counts the ranks of this rank's images.
     fn counts(&self, ranking: &Ranking, classes: usize) -> Vec<u64> {
         let mut counts = ranking.counts();
         self.values.chunks_exact(classes.max(1)).for_each(|row| ranking.add(&mut counts, row));
         counts
     }
 
-    /// What [`Ranks::precisions`] gives on one rank.
+    /// Does the same as [`Ranks::precisions`] on a single rank.
     #[cfg(test)]
     pub fn alone(&self, classes: usize) -> Vec<Option<f64>> {
         let ranking = ranking(classes, &self.own(classes));
@@ -124,7 +123,7 @@ impl Ranks {
     }
 }
 
-/// Of the classes of all images with their values.
+/// Decodes the labels of all images with their values.
 fn ranking(classes: usize, own: &[u8]) -> Ranking {
     let pair = |bytes: &[u8; 12]| {
         let [a, b, c, d, rest @ ..] = *bytes;
@@ -133,45 +132,45 @@ fn ranking(classes: usize, own: &[u8]) -> Ranking {
     Ranking::new(classes, own.as_chunks().0.iter().map(pair))
 }
 
-/// What one batch adds to the sums of a scoring.
+/// The sums that one batch adds to a score.
 #[derive(Clone, Copy, Debug, Default, PartialEq)]
 pub(super) struct Part {
-    /// Sum of the images' binary cross-entropies, each the mean over the classes.
+    /// Sum over the images of binary cross-entropy, which is a mean over the classes.
     pub loss: f64,
-    /// Images of which one of the classes has the highest score.
+    /// Images for which a label has the highest score.
     pub top1: u64,
-    /// Images of which one of the classes is among the five with the highest scores.
+    /// Images for which a label is among the five highest scores.
     pub top5: u64,
-    /// Images.
     pub count: u64,
 }
 
-/// Collects one rank's part.
+/// Collects this rank's results for multi-label images.
 pub(super) struct SeveralCollector {
-    /// Of each class: its images, images with a probability above one half, and both.
+    /// Per class: its images, images with a probability above 0.5, and images with both.
     counts: Vec<[u64; 3]>,
-    /// Where average precisions can be computed.
+    /// Present if average precisions can be computed.
     ranks: Option<Ranks>,
-    /// What was made of each image, encoded, where that is wanted.
+    /// Encoded predictions for each image, if requested.
     outcomes: Option<Vec<u8>>,
 }
 
-/// What all ranks have collected.
+/// Results of all ranks.
 pub(super) struct Gathered {
-    /// The scores of each class, the same on every rank.
+    /// The scores of each class. Equal on every rank.
     pub per_class: Vec<ClassScore>,
-    /// What was made of each image, in the order of the split, on rank 0, where that is wanted.
+    /// Predictions for each image in the order of the split, if requested. Only on rank 0.
     pub outcomes: Option<Vec<SeveralOutcome>>,
 }
 
 impl SeveralCollector {
-    /// For so many classes and images of all ranks together; with `each`, what was made of each image is kept, too.
+    /// Creates a collector. `images` is the number of images on all ranks. `each` requests the prediction for each
+    /// image.
     pub fn new(classes: usize, images: u64, each: bool) -> Self {
         let outcomes = each.then(Vec::new);
         Self { counts: vec![[0; 3]; classes], ranks: Ranks::fitting(classes, images), outcomes }
     }
 
-    /// Adds images with their classes and a row of scores each.
+    /// Adds images with their labels and one row of scores per image.
     pub fn add(&mut self, ids: &[u64], sets: &LabelSets, scores: &[f32]) -> Part {
         let (classes, mut part) = (self.counts.len(), Part::default());
         for ((id, own), row) in ids.iter().zip(sets.iter()).zip(scores.chunks_exact(classes.max(1))) {
@@ -181,7 +180,7 @@ impl SeveralCollector {
             part.loss += loss;
             part.count += 1;
             for (class, (counts, score)) in self.counts.iter_mut().zip(row).enumerate() {
-                // a score above 0 is a probability above one half
+                // a score above 0 is a probability above 0.5
                 let (is_own, is_taken) = (own.binary_search(&(class as u32)).is_ok(), *score > 0.0);
                 counts[0] += u64::from(is_own);
                 counts[1] += u64::from(is_taken);
@@ -197,7 +196,7 @@ impl SeveralCollector {
         part
     }
 
-    /// Brings all together. Collective.
+    /// Gathers the results of all ranks. Collective.
     pub fn gather(self, comm: &Comm) -> Result<Gathered, Error> {
         let Self { counts, ranks, outcomes } = self;
         let precisions = ranks.map(|ranks| ranks.precisions(comm, counts.len())).transpose()?;
@@ -224,8 +223,8 @@ fn class_scores(counts: &[[u64; 3]], precisions: Option<&[Option<f64>]>) -> Vec<
     counts.iter().enumerate().map(class).collect()
 }
 
-/// The means over the classes: of the average precisions of those that have images, of F1 of those that have images or were predicted, and
-/// F1 of all classes together.
+/// Returns the mean average precision over classes with images, the mean F1 over classes with images or predictions,
+/// and the F1 of all classes together.
 pub(super) fn over_classes(classes: &[ClassScore]) -> LabelScores {
     let sum = |of: fn(&ClassScore) -> u64| classes.iter().map(of).sum::<u64>() as f64;
     let (right, both) = (sum(|class| class.right), sum(|class| class.images) + sum(|class| class.predicted));
@@ -236,18 +235,18 @@ pub(super) fn over_classes(classes: &[ClassScore]) -> LabelScores {
     }
 }
 
-/// NaN of nothing.
+/// Returns the mean. The result is NaN if there are no values.
 fn mean(values: impl Iterator<Item = f64>) -> f64 {
     let (sum, count) = values.fold((0.0, 0.0), |(sum, count), value| (sum + value, count + 1.0));
     sum / count
 }
 
-/// How many classes have a higher score than the best of an image's own.
+/// Returns how many classes have a higher score than the image's best label.
 fn place(own: &[u32], scores: &[f32]) -> Option<usize> {
     place_of_best(own.iter().map(|class| *class as usize), scores)
 }
 
-/// Binary cross-entropy, the mean over the classes.
+/// Returns the binary cross-entropy as a mean over the classes.
 fn loss(own: &[u32], scores: &[f32]) -> f64 {
     let each = |(class, score): (usize, &f32)| {
         let z = f64::from(*score);
@@ -258,7 +257,7 @@ fn loss(own: &[u32], scores: &[f32]) -> f64 {
     scores.iter().enumerate().map(each).sum::<f64>() / scores.len().max(1) as f64
 }
 
-/// The classes of a batch's images; for images of one class, that one.
+/// Returns the labels of each image in a batch. For single-label images each set has one label.
 pub(super) fn sets_of(batch: &loaders::Batch) -> LabelSets {
     let one = || {
         let mut sets = LabelSets::default();

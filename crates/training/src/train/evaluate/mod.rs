@@ -1,4 +1,5 @@
-//! Scores a split: fixed logical batches, whole ones dealt to the ranks, every sample once, sums over all ranks.
+//! Scores a split. It is divided into fixed logical batches, and each batch goes to one rank. Every image counts once,
+//! and the results are summed over all ranks.
 
 mod collector;
 mod views;
@@ -23,49 +24,48 @@ use crate::train::observe::watch::Activity;
 pub use collector::{Detail, ranks_fit};
 pub use views::TestTime;
 
-/// The score of a split.
 #[derive(Clone, Copy, Debug, PartialEq)]
 pub struct Score {
-    /// Share whose best class is right; of several right classes any.
+    /// Fraction of images with a correct best class. For a multi-label image any of its labels is correct.
     pub top1: f64,
-    /// Share of which a right class is among the best five.
+    /// Fraction of images with a correct class among the best five.
     pub top5: f64,
-    /// Mean loss, without label smoothing: cross-entropy, or of several labels binary cross-entropy, the mean over the classes.
+    /// Mean loss without label smoothing: cross-entropy, or for multi-label images binary cross-entropy as a mean over
+    /// the classes.
     pub loss: f64,
-    /// Images.
     pub count: u64,
-    /// Where images may have several labels.
+    /// Further scores of a multi-label model.
     pub several: Option<LabelScores>,
 }
 
-/// What a scoring has found.
+/// The results of an evaluation.
 #[derive(Clone, Debug)]
 pub struct Evaluated {
-    /// The score.
     pub score: Score,
-    /// What was made of each image, on rank 0, where it was wanted; images of one label only.
+    /// Predictions for single-label images, if requested. Only on rank 0.
     pub predictions: Option<Predictions>,
-    /// The scores of each class, where images may have several labels.
+    /// Scores of each class, for multi-label images.
     pub per_class: Option<Vec<ClassScore>>,
-    /// What was made of each image that may have several labels, on rank 0, where average precisions are wanted.
+    /// Predictions for multi-label images, if average precisions are requested. Only on rank 0.
     pub outcomes: Option<Vec<SeveralOutcome>>,
 }
 
-/// This rank's part of a score, then the sum over all ranks. Each batch's loss has a place of its own and all are added in the batches'
-/// order: the sum has the same bits whichever rank had which batch. The counts are integers, exact in any order.
+/// Sums of a score, first over this rank and then over all ranks. Each batch has its own slot for the loss, and the
+/// slots are added in the order of the batches. So the sum is bit-identical however batches are distributed. The counts
+/// are integers, so their sums are exact.
 #[derive(Clone, Debug, Default)]
 struct ScoreSums {
     top1: f64,
     top5: f64,
     count: f64,
-    /// Ranks that received a request to stop.
+    /// Number of ranks that received a request to stop.
     stop: f64,
-    /// One a batch.
+    /// One slot per batch.
     losses: Vec<f64>,
 }
 
 impl ScoreSums {
-    /// The numbers that travel, in the order of the fields.
+    /// Returns the numbers to sum over the ranks, in the order of the fields.
     fn to_slots(&self) -> Vec<f64> {
         [&[self.top1, self.top5, self.count, self.stop], self.losses.as_slice()].concat()
     }
@@ -75,7 +75,7 @@ impl ScoreSums {
         Self { top1: counts[0], top5: counts[1], count: counts[2], stop: counts[3], losses: losses.to_vec() }
     }
 
-    /// Adds what a batch has found.
+    /// Adds the results of a batch.
     fn add(&mut self, batch: u64, part: Part) {
         self.top1 += part.top1 as f64;
         self.top5 += part.top5 as f64;
@@ -83,7 +83,7 @@ impl ScoreSums {
         self.losses[batch as usize] += part.loss;
     }
 
-    /// Replaces them by their sums over all ranks. Collective.
+    /// Replaces the numbers by their sums over all ranks. Collective.
     fn sum(&mut self, comm: &Comm) -> Result<(), Error> {
         let mut slots = self.to_slots();
         comm.run("sum of scores", |world| world.sum_f64(&mut slots))?;
@@ -91,7 +91,7 @@ impl ScoreSums {
         Ok(())
     }
 
-    /// The means, unless a rank received a request to stop.
+    /// Returns the means, or `None` if a rank received a request to stop.
     fn score(&self) -> Option<Score> {
         let mean = |sum: f64| sum / self.count.max(1.0);
         let loss = mean(self.losses.iter().sum());
@@ -101,7 +101,7 @@ impl ScoreSums {
     }
 }
 
-/// What is noted of each image: as one of one label, where that is wanted, or as one that may have several.
+/// Collectors for the results of each image. At most one of them is present.
 struct Notes {
     one: Option<Collector>,
     several: Option<SeveralCollector>,
@@ -118,34 +118,33 @@ impl Notes {
     }
 }
 
-/// Which images are scored, and as which classes, where a model's classes are not the data set's.
+/// The images to score and their labels, if the classes of model and data set differ.
 #[derive(Clone, Debug)]
 pub struct Selection {
-    /// For each class of the data set, that of the model.
+    /// For each class of the data set, the label of the model's class.
     pub labels: Vec<Option<u32>>,
-    /// Ids of the images that have one, where some have none.
+    /// Ids of the images with a class that the model has. `None` if this is true for all images.
     pub images: Option<Arc<[u64]>>,
 }
 
-/// What to score, and how.
+/// The images to score and the settings of an evaluation.
 #[derive(Clone)]
 pub struct Evaluation {
-    /// The images.
     pub split: Arc<Split>,
-    /// From a record to an input.
+    /// Transforms from a record to an input.
     pub pipeline: Pipeline,
-    /// Of test-time augmentation, all views of an image, the pipeline's own first; empty where that is the only one.
+    /// Pipelines for all views in test-time augmentation, starting with the plain view. Empty if only the plain view is
+    /// used.
     pub views: Vec<Pipeline>,
-    /// Images a logical batch: the score must not depend on the number of ranks, so neither does this.
+    /// Images per logical batch. Independent of the number of ranks, because the score must be, too.
     pub batch: usize,
-    /// How the loader runs.
     pub options: Options,
-    /// Where classes are matched by name.
+    /// Set if classes were matched by name or only some images are scored.
     pub selection: Option<Selection>,
 }
 
 impl Evaluation {
-    /// Of at most so many images, which are spread evenly over the split.
+    /// Restricts the evaluation to at most `most` images, spread evenly over the split.
     pub fn limited(self, most: Option<u64>) -> Self {
         let all = self.split.len();
         let Some(most) = most.filter(|most| *most < all) else { return self };
@@ -154,18 +153,17 @@ impl Evaluation {
         Self { selection: Some(Selection { labels, images: Some(images) }), ..self }
     }
 
-    /// Images that are scored.
     pub fn images(&self) -> u64 {
         let chosen = self.selection.as_ref().and_then(|selection| selection.images.as_ref());
         chosen.map_or(self.split.len(), |images| images.len() as u64)
     }
 
-    /// For each class of the data set, that of the model, where they are matched by name.
+    /// Returns the model's label for each class of the data set, if there is a selection.
     pub fn labels(&self) -> Option<&[Option<u32>]> {
         self.selection.as_ref().map(|selection| selection.labels.as_slice())
     }
 
-    /// This rank's batches.
+    /// Returns the order of this rank's batches.
     fn order(&self, session: &Session) -> Box<dyn Order> {
         let order = EvalOrder::new(self.images(), self.batch, session.world.rank, session.world.size);
         match self.selection.as_ref().and_then(|selection| selection.images.clone()) {
@@ -174,21 +172,22 @@ impl Evaluation {
         }
     }
 
-    /// Batch sizes that will come up on some rank.
+    /// Returns all batch sizes that occur on any rank.
     pub fn sizes(&self) -> Vec<usize> {
         let tail = (self.images() % self.batch as u64) as usize;
         let full = (self.images() >= self.batch as u64).then_some(self.batch);
         full.into_iter().chain((tail > 0).then_some(tail)).collect()
     }
 
-    /// The model's classes of a batch.
+    /// Converts the labels of a batch to the model's labels.
     fn model_labels<'a>(&self, labels: &'a [u32]) -> Result<Cow<'a, [u32]>, Error> {
         let Some(own) = self.labels() else { return Ok(labels.into()) };
         let model = |&label: &u32| own.get(label as usize).copied().flatten().ok_or_else(|| unmatched(label));
         labels.iter().map(model).collect::<Result<Vec<_>, _>>().map(Cow::Owned)
     }
 
-    /// Runs over this rank's batches and sums over all ranks; nothing if any rank received a request to stop before its last batch.
+    /// Scores this rank's batches and sums over all ranks. Returns `None` if any rank received a request to stop before
+    /// its last batch.
     pub fn run<B: Backend>(
         &self,
         session: &Session,
@@ -213,7 +212,7 @@ impl Evaluation {
         Ok(Some(Evaluated { score, predictions, per_class: Some(per_class), outcomes }))
     }
 
-    /// This rank's part, of one view of each image.
+    /// Scores this rank's batches with one view per image.
     fn plain<B: Backend>(
         &self,
         session: &Session,

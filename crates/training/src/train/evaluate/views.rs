@@ -1,5 +1,5 @@
-//! Test-time augmentation: each image is scored as several views of it, whose scores before softmax are averaged, as torchvision and timm
-//! do.
+//! Test-time augmentation: the scores for different views of an image are averaged before softmax, as in torchvision
+//! and timm.
 
 use std::collections::BTreeMap;
 
@@ -61,7 +61,7 @@ impl Evaluation {
         Ok(sums)
     }
 
-    /// Adds the scores of one view of all images of this rank.
+    /// Adds the scores that one view has for all images on this rank.
     fn look<B: Backend>(
         &self,
         view: &Pipeline,
@@ -96,31 +96,32 @@ impl Evaluation {
     }
 }
 
-// The views of an image for test-time augmentation: the image, its mirror image, its four corners and the centre, or all of these (ten
-// crops).
+// The views of an image for test-time augmentation: the image, its mirror image, its four corners and the centre, or
+// all of these (ten crops).
 
-/// Which views of an image are scored.
+/// The requested views of an image.
 #[derive(Clone, Copy, Debug, Default, PartialEq, Eq)]
 pub struct TestTime {
-    /// Mirrored ones beside the others.
+    /// Adds the mirror image of each view.
     pub flip: bool,
-    /// The four corners beside the centre.
+    /// Adds the four corners to the centre.
     pub corners: bool,
 }
 
-/// Transforms that settle which part of an image is seen, and from which side.
+/// Transforms that determine which part of an image is visible. A mirror image is made after them.
 const CROPS: [&str; 3] = ["resize", "center_crop", "corner_crop"];
 
 impl TestTime {
-    /// Whether there is more than one view.
+    /// Returns true if there is more than one view.
     pub fn is_on(self) -> bool {
         self.flip || self.corners
     }
 
-    /// The lists of transforms of all views, made from that of the plain one, which is the first.
+    /// Returns the transforms of all views. The first list is `ops`, and the rest is derived from it.
     ///
     /// # Errors
-    /// Why there are no corners.
+    ///
+    /// Returns an error if corners are requested but `ops` has no `center_crop`.
     pub fn lists(self, ops: &[String]) -> Result<Vec<Vec<String>>, String> {
         let mut lists = vec![ops.to_vec()];
         if self.corners {
@@ -141,10 +142,11 @@ impl TestTime {
         Ok(lists)
     }
 
-    /// The pipelines of all views, made from the plain one; none but that where nothing is wanted.
+    /// Returns one pipeline per view, starting with the plain pipeline.
     ///
     /// # Errors
-    /// For views that cannot be made of these images.
+    ///
+    /// Returns an error if a view is not possible for these images.
     pub fn pipelines(self, plain: &Pipeline, images: Images, manifest: &Manifest) -> Result<Vec<Pipeline>, Error> {
         let lists = self.lists(&plain.ops()).map_err(Error::Usage)?;
         let of = |list: &Vec<String>| Ok(Pipeline::new(list, images, manifest, 0)?);

@@ -1,4 +1,4 @@
-//! From the file that `init.from` names to the memory of all ranks.
+//! Reads the file in `init.from` and copies its weights to the parameters on all ranks.
 
 use std::collections::BTreeMap;
 use std::path::Path;
@@ -20,7 +20,7 @@ use crate::train::plan::run::Run;
 use crate::train::save::model;
 use crate::train::save::snapshot::share;
 
-/// Weights that fit the network; rank 0 alone holds them.
+/// Weights that fit the network. Only rank 0 holds the values.
 pub struct Begin {
     loaded: Option<Loaded>,
 }
@@ -31,10 +31,12 @@ struct Loaded {
     notes: Vec<String>,
 }
 
-/// Reads and checks the file that the recipe names, if it names one, and what only a run that begins must have right. Collective.
+/// Reads and checks the recipe's file of weights, if there is one. Also checks recipe keys that matter only for a new
+/// run. Collective.
 ///
 /// # Errors
-/// On all ranks alike: for a file that cannot be read, does not fit, or was trained on something else.
+///
+/// Returns an error on all ranks if the file cannot be read, does not fit, or was trained on other data.
 pub fn prepare<B: Backend>(session: &Session, run: &Run<B>) -> Result<Option<Begin>, Error> {
     session.agree(run.recipe.averages_begin(run.division.steps_per_epoch).map_err(Error::from))?;
     run.recipe.init.whiten.as_deref().map_or(Ok(()), |layer| whiten::check(run.graph.net(), layer))?;
@@ -57,20 +59,20 @@ fn load<B: Backend>(run: &Run<B>, from: &Path) -> Result<Loaded, Error> {
 }
 
 impl Begin {
-    /// The table for the log, and what is to be said beside; empty on other ranks than 0.
+    /// Returns the table for the log and further notes. Empty on all ranks except 0.
     pub fn notes(&self) -> Vec<String> {
         let lines = |loaded: &Loaded| [table::short(&loaded.fit, &loaded.weights), loaded.notes.clone()].concat();
         self.loaded.as_ref().map_or_else(Vec::new, lines)
     }
 
-    /// The table of all tensors, for `--dry-run`; empty on other ranks than 0.
+    /// Returns the table of all tensors for `--dry-run`. Empty on all ranks except 0.
     pub fn table(&self) -> String {
         let text =
             |loaded: &Loaded| format!("{}{}\n", table::whole(&loaded.fit, &loaded.weights), lines(&loaded.notes));
         self.loaded.as_ref().map_or_else(String::new, text)
     }
 
-    /// Puts the values into the memory of all ranks. Collective.
+    /// Copies the values to the parameters on all ranks. Collective.
     pub fn apply<B: Backend>(self, session: &Session, run: &mut Run<B>) -> Result<(), Error> {
         let filled = self.loaded.map_or(Ok(()), |loaded| fill(run, &loaded));
         session.agree(filled)?;
@@ -82,7 +84,6 @@ fn lines(notes: &[String]) -> String {
     notes.iter().map(|note| format!("{note}\n")).collect()
 }
 
-/// Fills this rank's own memory.
 fn fill<B: Backend>(run: &mut Run<B>, loaded: &Loaded) -> Result<(), Error> {
     let taken: BTreeMap<&str, Taken<'_>> = loaded.fit.taken(&loaded.weights).collect();
     let graph = &mut run.graph;
@@ -107,10 +108,12 @@ fn fill<B: Backend>(run: &mut Run<B>, loaded: &Loaded) -> Result<(), Error> {
 // Converts the order of values from Keras to PyTorch. This needs the layers of the network, to recognise depthwise kernels and images that
 // were flattened.
 
-/// The weights with the values of all that the network has in the order that it has them; those of other programs as they are.
+/// Converts the values of tensors that the network has to the network's order. Weights that do not come from Keras stay
+/// unchanged.
 ///
 /// # Errors
-/// As [`fit::renamed`].
+///
+/// Returns the same errors as [`fit::renamed`].
 pub fn arranged(net: &NetSpec, mut weights: Weights, init: &Init) -> Result<Weights, Error> {
     if !weights.keras {
         return Ok(weights);
@@ -137,13 +140,13 @@ pub fn arranged(net: &NetSpec, mut weights: Weights, init: &Init) -> Result<Weig
     Ok(weights)
 }
 
-/// Shape and values of a layer's tensor in PyTorch's order; none where it does not fit the layer, which its shape then tells.
-/// `inputs`: channels that each filter reads.
+/// Returns shape and values of a layer's tensor in PyTorch's order, or `None` if the tensor does not fit the layer. In
+/// that case its shape shows the difference later. `inputs` is the number of channels that each filter reads.
 fn in_order(kind: LayerKind, inputs: usize, field: &str, tensor: &Tensor) -> Option<(Vec<usize>, Vec<f32>)> {
     let (_, stored) = kind.stored.by_torch(field)?;
     let (_, shape, values) = tensor;
     let shape = match (stored.order, &shape[..]) {
-        // Keras has (h, w, channels, multiplier) for these
+        // depthwise kernels, which Keras stores as (h, w, channels, multiplier)
         (KerasOrder::Filters, &[h, w, channels, multiplier]) if inputs == 1 && channels > 1 => {
             vec![h, w, 1, channels.checked_mul(multiplier)?]
         }
@@ -190,11 +193,11 @@ mod tests {
         let ordered = arranged(&net, weights.clone(), &Init::default()).unwrap();
         let shapes: Vec<&[usize]> = ordered.tensors.iter().map(|tensor| &tensor.1[..]).collect();
         assert_eq!(shapes, [&[2, 3, 3, 3][..], &[2, 1, 3, 3], &[5, 32], &[2], &[2, 3]]);
-        // (out, in, h, w) of (h, w, in, out), and of (h, w, channels, 1)
+        // (out, in, h, w) from (h, w, in, out), and from (h, w, channels, 1)
         let [conv, dw, fc, ..] = &ordered.tensors[..] else { panic!() };
         assert_eq!((conv.2[1], conv.2[9], conv.2[27]), (6.0, 2.0, 1.0));
         assert_eq!((dw.2[1], dw.2[9]), (2.0, 1.0));
-        // inputs run over (c, h, w), in Keras over (h, w, c)
+        // the inputs are ordered (c, h, w) here and (h, w, c) in Keras
         assert_eq!((fc.2[1], fc.2[16], fc.2[32]), (2.0 * 5.0, 5.0, 1.0));
         assert_eq!(ordered.tensors[3..], weights.tensors[3..]);
         let other = Weights { keras: false, ..weights };

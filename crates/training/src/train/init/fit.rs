@@ -1,4 +1,4 @@
-//! Which tensor of a file is which of the network: names by the rules of `match`, then shapes.
+//! Matches tensors in a file to parameters of the network, first by name with the rules in `match`, then by shape.
 
 use std::collections::BTreeMap;
 
@@ -11,52 +11,51 @@ use recipe::{Init, matches};
 use crate::error::Error;
 use crate::train::plan::network;
 
-/// How the end of the name of PyTorch's counters of batches reads: nothing here needs them.
+/// Suffix of PyTorch's batch counters, which we do not need.
 const COUNTER: &str = "num_batches_tracked";
 
-/// What becomes of a tensor.
+/// The result of matching one tensor.
 #[derive(Clone, Copy, Debug, PartialEq, Eq, PartialOrd, Ord)]
 pub enum Fate {
-    /// The network's takes the file's values.
+    /// The network's tensor gets the file's values.
     Taken,
-    /// The network's starts at random, as `exclude` says.
+    /// The network's tensor is excluded by `exclude` and starts at random.
     Excluded,
-    /// Of a classifier whose number of classes differs: it starts at random.
+    /// The tensor belongs to a classifier with another number of classes and starts at random.
     Replaced,
-    /// The network's has another shape in the file.
+    /// The tensor has different shapes in the network and the file.
     Shape,
-    /// The network's is not in the file.
+    /// The network's tensor is missing in the file.
     Missing,
-    /// The file's is not in the network.
+    /// The file's tensor is not in the network.
     Left,
 }
 
-/// A tensor of the network, or one of the file that it does not have.
+/// A tensor of the network, or one that only the file has.
 #[derive(Clone, Debug, PartialEq)]
 pub struct Row {
-    /// What becomes of it.
     pub fate: Fate,
-    /// Its name in the network; of one that is left, its name after the rules of `match`.
+    /// Its name in the network. If only the file has it, its name after the rules of `match`.
     pub name: String,
-    /// In the network.
+    /// Its shape in the network.
     pub shape: Option<Vec<usize>>,
-    /// Its number in the file.
+    /// Its index in the file.
     pub found: Option<usize>,
 }
 
-/// What becomes of all tensors, those of the network first and in its order.
+/// The results for all tensors. The network's tensors come first, in its order.
 #[derive(Clone, Debug, PartialEq)]
 pub struct Fit {
-    /// One a tensor.
     pub rows: Vec<Row>,
-    /// Names of the layers that make scores: the last one, then those of auxiliary classifiers.
+    /// Names of the layers that compute scores: the last layer, then auxiliary classifiers.
     pub classifiers: Vec<String>,
 }
 
-/// Fits a file to the network.
+/// Matches a file to the network.
 ///
 /// # Errors
-/// For rules and patterns that name nothing, two tensors that get one name, and a file of which nothing fits.
+///
+/// Returns an error if a rule or pattern matches no name, two tensors get the same name, or no tensor fits.
 pub fn fit(net: &NetSpec, weights: &Weights, init: &Init) -> Result<Fit, Error> {
     let found = renamed(weights, init)?;
     let spec = net.tensors().map_err(BuildError::from)?;
@@ -98,10 +97,11 @@ pub fn fit(net: &NetSpec, weights: &Weights, init: &Init) -> Result<Fit, Error> 
     Ok(Fit { rows, classifiers })
 }
 
-/// The numbers of the file's tensors by their names after the rules of `match`.
+/// Maps the names of the file's tensors, after the rules of `match`, to their indices.
 ///
 /// # Errors
-/// For a rule that fits no name, and two tensors that get one name.
+///
+/// Returns an error if a rule matches no name, or two tensors get the same name.
 pub fn renamed(weights: &Weights, init: &Init) -> Result<BTreeMap<String, usize>, Error> {
     let rules = init.rules().map_err(|why| Error::Usage(format!("init.match: {why}")))?;
     let (mut found, mut used) = (BTreeMap::new(), vec![false; rules.len()]);
@@ -135,7 +135,7 @@ pub fn renamed(weights: &Weights, init: &Init) -> Result<BTreeMap<String, usize>
     Ok(found)
 }
 
-/// Whether a classifier of the file differs in the number of classes alone.
+/// Returns true if a classifier of the file differs only in the number of classes.
 fn replaces(wanted: &[(String, Vec<usize>)], found: &BTreeMap<String, usize>, weights: &Weights, layer: &str) -> bool {
     let name = format!("{layer}.weight");
     let own = wanted.iter().find(|(other, _)| *other == name).map(|(_, shape)| shape);
@@ -143,22 +143,22 @@ fn replaces(wanted: &[(String, Vec<usize>)], found: &BTreeMap<String, usize>, we
     own.zip(other).is_some_and(|(own, other)| classes(own, other).is_some_and(|classes| own.first() != Some(&classes)))
 }
 
-/// A tensor of the file that the network takes.
+/// A tensor of the file that fits the network.
 #[derive(Clone, Copy, Debug)]
 pub struct Taken<'a> {
-    /// The network's shape, which may have dimensions of 1 that the file's has not, and the other way round.
+    /// The network's shape. It may differ from the file's shape in dimensions of 1.
     pub shape: &'a [usize],
-    /// The file's values, in C order.
+    /// The file's values in C order.
     pub values: &'a [f32],
 }
 
 impl Fit {
-    /// The rows of this fate.
+    /// Returns the rows with this result.
     pub fn of(&self, fate: Fate) -> impl Iterator<Item = &Row> {
         self.rows.iter().filter(move |row| row.fate == fate)
     }
 
-    /// The tensors that the network takes, by its names.
+    /// Returns the tensors that fit, with their names in the network.
     pub fn taken<'a>(&'a self, weights: &'a Weights) -> impl Iterator<Item = (&'a str, Taken<'a>)> {
         self.of(Fate::Taken).filter_map(|row| {
             let taken = Taken { shape: row.shape.as_deref()?, values: &weights.tensors[row.found?].2 };
@@ -166,7 +166,7 @@ impl Fit {
         })
     }
 
-    /// Refuses values that no network can start from.
+    /// Returns an error if a value is not finite or a variance is negative.
     pub fn check_values(&self, weights: &Weights) -> Result<(), Error> {
         for (name, Taken { values, .. }) in self.taken(weights) {
             let odd = values.iter().find(|v| !v.is_finite() || (name.ends_with(".running_var") && **v < 0.0));
@@ -181,13 +181,14 @@ impl Fit {
     }
 }
 
-/// Whether shapes are equal but for dimensions of 1: a linear layer is a convolution of one pixel, and networks write either.
+/// Returns true if two shapes are equal without dimensions of 1. A linear layer is a 1x1 convolution, and networks use
+/// either.
 pub fn alike(one: &[usize], other: &[usize]) -> bool {
     one.iter().filter(|&&d| d != 1).eq(other.iter().filter(|&&d| d != 1))
 }
 
-/// For how many classes a tensor of a classifier is whose shape is `own` in the network and `other` in the file; none where more than their
-/// number differs. Dimensions of 1 make no difference.
+/// Returns how many classes a classifier's tensor in the file has. `own` is its shape in the network, `other` in the
+/// file. Dimensions of 1 do not count. Returns `None` if the shapes differ in more than the number of classes.
 pub fn classes(own: &[usize], other: &[usize]) -> Option<usize> {
     let large = |shape: &[usize]| shape.iter().copied().filter(|&d| d != 1).collect::<Vec<usize>>();
     let (one, other) = (large(own.get(1..)?), large(other));
@@ -198,8 +199,9 @@ pub fn classes(own: &[usize], other: &[usize]) -> Option<usize> {
     }
 }
 
-/// Why nothing fits, and a rule that would help where all names have one beginning too many. `alike`: a name that both have, with its
-/// shapes in the file and in the network, which says more than the first name of each.
+/// Returns the message if nothing fits. It suggests a rule if all names have an additional prefix. `alike` is a tensor
+/// that both have, with its shapes in the file and in the network. If present, the message shows it instead of the
+/// first names.
 fn nothing_fits<'a>(
     net: &NetSpec,
     weights: &Weights,
@@ -251,7 +253,7 @@ mod tests {
         models::build("resnet20", Shape::image(3, 32, 32), 10).unwrap()
     }
 
-    /// All tensors of the network, under names and with shapes as `change` says.
+    /// Returns all tensors of the network, with names and shapes changed by `change`.
     fn weights(change: impl Fn(&str, &mut Vec<usize>) -> Option<String>) -> Weights {
         let spec = net().tensors().unwrap();
         let tensors = spec.parameters.into_iter().chain(spec.running).filter_map(|(name, mut shape)| {
@@ -301,7 +303,7 @@ mod tests {
         assert!(refused.contains(r#"init.match = [["module\\.(.*)", "$1"]] would fit"#), "{refused}");
     }
 
-    /// A matrix that is stored as a convolution of one pixel, a vector with a dimension before it.
+    /// The weight is stored as a 1x1 convolution, and the bias with a leading dimension of 1.
     #[test]
     fn classes_are_counted_whatever_dimensions_of_one_stand_around() {
         for (classes, replaced) in [(5, 2), (10, 0)] {
@@ -318,7 +320,7 @@ mod tests {
         }
     }
 
-    /// Those of auxiliary heads, too, and convolutions that make scores.
+    /// Includes auxiliary heads, and convolutions that compute scores.
     #[test]
     fn every_classifier_with_other_classes_is_replaced() {
         let cases: [(&str, &[&str]); 4] = [
@@ -387,7 +389,7 @@ mod tests {
         );
     }
 
-    /// torchvision's ConvNeXt multiplies by matrices where the network here has convolutions of one pixel.
+    /// torchvision's ConvNeXt has linear layers where our network has 1x1 convolutions.
     #[test]
     fn dimensions_of_one_make_no_difference() {
         let file = weights(|name, shape| {
@@ -418,7 +420,7 @@ mod tests {
         }
     }
 
-    /// Every tensor of torchvision's networks has its place, and the other way round.
+    /// All tensors of torchvision's networks match ours.
     #[test]
     fn names_and_shapes_are_torchvisions() {
         let path = std::path::Path::new(env!("CARGO_MANIFEST_DIR")).join("../../tests/golden/weights/weights.json");

@@ -1,13 +1,14 @@
-//! `[init]`: the weights that a run starts from in place of random ones.
+//! `[init]`: starts a run from weights in a file instead of random ones.
 //!
-//! - [`begin`]: rank 0 reads the file, all ranks learn whether it fits, and its values reach every rank, those of Keras in the order of the
-//!   network;
-//! - [`fit`]: which tensor of the file is which of the network, by names and shapes, and what to say if nothing fits;
-//! - [`table`]: that, for people; what the file was trained on: its classes, its mean and standard deviation;
-//! - [`whiten`]: a first convolution from the training images themselves, by eigenvectors.
+//! - [`begin`]: rank 0 reads the file, all ranks learn whether it fits, and the values are broadcast. Values from Keras
+//!   are converted to the network's order.
+//! - [`fit`]: matches the tensors of file and network by name and shape, and explains why nothing matches.
+//! - [`table`]: shows the result to the user, and checks what the file was trained on: classes, mean and standard
+//!   deviation.
+//! - [`whiten`]: computes a first convolution from the training images, by eigenvectors.
 //!
-//! Rank 0 alone reads, so the file need not be there for the others, and all ranks start from the same bits. A run that resumes takes
-//! nothing from the file.
+//! Only rank 0 reads the file, so it does not need to exist on other nodes, and all ranks start from the same bits. A
+//! resumed run does not read the file.
 
 pub mod begin;
 pub mod fit;

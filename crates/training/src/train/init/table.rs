@@ -1,5 +1,4 @@
-//! Checks of a file of weights: the table of what a run takes from it, whether the run may start like that, and what the file was trained
-//! on.
+//! Tables of matched weights, and checks whether a run may start from them and what the file was trained on.
 
 use std::collections::BTreeSet;
 use std::path::Path;
@@ -13,7 +12,7 @@ use crate::error::Error;
 use crate::train::plan::source::{Agreement, PixelValues, Source};
 use crate::train::save::output::Sides;
 
-/// Fates in the order of the table, each with its words.
+/// The words of the table, in its order.
 const WORDS: [(Fate, &str); 6] = [
     (Fate::Taken, "taken"),
     (Fate::Excluded, "excluded"),
@@ -23,16 +22,16 @@ const WORDS: [(Fate, &str); 6] = [
     (Fate::Left, "left"),
 ];
 
-/// Names that a row of the short table lists.
+/// Maximum number of names per row in the short table.
 const MOST: usize = 8;
 
-/// One line a fate: how many tensors, and which.
+/// Returns one line per kind of result: how many tensors, and which.
 pub fn short(fit: &Fit, weights: &Weights) -> Vec<String> {
     let head = format!("init       {} ({})", weights.path.display(), weights.format);
     std::iter::once(head).chain(rows(fit, weights).map(|row| format!("           {row}"))).collect()
 }
 
-/// The same without the file.
+/// Returns the lines of [`short`] without the line about the file.
 pub fn rows(fit: &Fit, weights: &Weights) -> impl Iterator<Item = String> {
     WORDS.iter().filter_map(|(fate, word)| {
         let rows: Vec<&Row> = fit.of(*fate).collect();
@@ -48,7 +47,7 @@ fn listed(rows: &[&Row], weights: &Weights) -> String {
     format!("{}{more}", rows.iter().take(MOST).map(one).collect::<Vec<_>>().join(", "))
 }
 
-/// The shapes of both sides, where that tells something.
+/// Returns the shapes in network and file, if they are the problem.
 fn shapes(row: &Row, weights: &Weights) -> String {
     let found = row.found.map(|index| &weights.tensors[index].1);
     match (row.fate, &row.shape, found) {
@@ -57,7 +56,7 @@ fn shapes(row: &Row, weights: &Weights) -> String {
     }
 }
 
-/// One line a tensor, for `--dry-run`.
+/// Returns the table with one line per tensor for `--dry-run`.
 pub fn whole(fit: &Fit, weights: &Weights) -> String {
     let mut text =
         format!("{:<44} {:<12} {:<20} in {} ({})\n", "tensor", "init", "shape", weights.path.display(), weights.format);
@@ -73,7 +72,7 @@ pub fn whole(fit: &Fit, weights: &Weights) -> String {
     text
 }
 
-/// Refuses what `strict` does not allow.
+/// Returns an error if `strict` is set and a tensor does not fit.
 pub fn check(fit: &Fit, weights: &Weights, strict: bool) -> Result<(), Error> {
     let odd = [Fate::Shape, Fate::Missing, Fate::Left].into_iter().any(|fate| fit.of(fate).next().is_some());
     if !strict || !odd {
@@ -87,7 +86,11 @@ pub fn check(fit: &Fit, weights: &Weights, strict: bool) -> Result<(), Error> {
     )))
 }
 
-/// Refuses weights that mean something else here than where they are from; gives what is to be said of them.
+/// Checks that the weights mean the same here as in the run that they come from. Returns notes for the user.
+///
+/// # Errors
+///
+/// Returns an error if classifiers are used with other classes, or if the normalization is not stated.
 pub fn check_origin(source: &Source, fit: &Fit, weights: &Weights) -> Result<Vec<String>, Error> {
     match &weights.model {
         None => {
@@ -115,7 +118,7 @@ pub fn check_origin(source: &Source, fit: &Fit, weights: &Weights) -> Result<Vec
     }
 }
 
-/// That layers which make scores start at random.
+/// Returns a note about layers that compute scores and start at random.
 fn replaced(fit: &Fit, difference: Option<String>) -> Vec<String> {
     let why = difference.map_or_else(
         || "the number of classes differs".into(),
@@ -131,13 +134,14 @@ fn replaced(fit: &Fit, difference: Option<String>) -> Vec<String> {
     }
 }
 
-/// How images were normalised for torchvision's weights.
+/// The normalization of images for torchvision's weights.
 pub const TORCHVISION: &str = "normalize(0.485, 0.456, 0.406, 0.229, 0.224, 0.225)";
 
 /// The transform without arguments.
 const BARE: &str = "normalize";
 
-/// Weights of other programs come with images that were normalised by numbers of their own.
+/// Returns an error if the recipe normalizes with the data set's numbers. Weights from other programs need the numbers
+/// of their own training data.
 fn states_mean_and_std(recipe: &Recipe, weights: &Weights) -> Result<(), Error> {
     let lists = [("augment.train", &recipe.augment.train), ("augment.eval", &recipe.augment.eval)];
     match lists.into_iter().find(|(_, list)| takes_the_data_sets(list)) {
@@ -150,7 +154,7 @@ fn states_mean_and_std(recipe: &Recipe, weights: &Weights) -> Result<(), Error> 
     }
 }
 
-/// Whether a list of transforms takes mean and standard deviation from a data set.
+/// Returns true if a list of transforms normalizes with the data set's mean and standard deviation.
 pub fn takes_the_data_sets(list: &[String]) -> bool {
     list.iter().any(|op| op.trim().trim_end_matches("()").trim() == BARE)
 }

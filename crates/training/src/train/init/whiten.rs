@@ -1,8 +1,8 @@
-//! `init.whiten`: the first convolution as a whitening of small patches of the training images, as the fastest records on CIFAR-10 begin
-//! (Page 2018, "How to train your ResNet"; Jordan 2024, arXiv 2404.00498, section 3.1).
+//! `init.whiten`: a first convolution that whitens small patches of the training images, as in the fastest records on
+//! CIFAR-10 (Page 2018, "How to train your ResNet"; Jordan 2024, arXiv 2404.00498, section 3.1).
 //!
-//! Its filters are the eigenvectors of the patches' second moments, each over the square root of its eigenvalue, and their negatives:
-//! what they give for the images has one variance and no correlation.
+//! The filters are the eigenvectors of the patches' second moments, divided by the square roots of their eigenvalues,
+//! and the negatives of these. So the outputs are uncorrelated and have equal variance.
 
 use std::sync::Arc;
 
@@ -16,26 +16,26 @@ use crate::train::agree::Session;
 use crate::train::plan::run::Run;
 use crate::train::save::snapshot::share;
 
-/// Added to each eigenvalue, as in the paper's program.
+/// Added to each eigenvalue, as in Jordan's program.
 const EPS: f64 = 5e-4;
-/// Images that are looked at, at most.
+/// Maximum number of images to use.
 const IMAGES: u64 = 5000;
-/// Multiplications for the second moments, at most: some seconds.
+/// Maximum number of multiplications for the second moments. Takes some seconds.
 const WORK: u64 = 4_000_000_000;
-/// Values of a patch, at most.
+/// Maximum number of values in a patch.
 const PATCH: usize = 64;
-/// Images of a batch.
 const BATCH: usize = 100;
 
-/// Refuses a layer that cannot be one.
+/// Returns an error if `layer` cannot be whitened.
 pub fn check(net: &NetSpec, layer: &str) -> Result<(), Error> {
     find(net, layer).map(|_| ())
 }
 
-/// Sets the convolution `layer` on all ranks, from images that rank 0 reads. Collective.
+/// Sets the weights of the convolution `layer` on all ranks. Rank 0 reads the images. Collective.
 ///
 /// # Errors
-/// On all ranks alike: for images that cannot be read.
+///
+/// Returns an error on all ranks if images cannot be read or the layer is not suitable.
 pub fn apply<B: Backend>(session: &Session, run: &mut Run<B>, layer: &str) -> Result<(), Error> {
     session.agree(if session.is_root() { fill(run, layer) } else { Ok(()) })?;
     share(session, run)
@@ -62,7 +62,7 @@ fn fill<B: Backend>(run: &mut Run<B>, layer: &str) -> Result<(), Error> {
     }
 }
 
-/// The layer, which must be a small convolution of the images.
+/// Returns the layer, which must be a small convolution of the images.
 fn find<'a>(net: &'a NetSpec, layer: &str) -> Result<&'a Conv, Error> {
     let refuse = |why: String| Err(Error::Usage(format!("init.whiten = \"{layer}\": {why}")));
     let first = |node: &&net::Node| node.inputs.as_slice() == [net.image()];
@@ -94,47 +94,48 @@ fn find<'a>(net: &'a NetSpec, layer: &str) -> Result<&'a Conv, Error> {
     Ok(conv)
 }
 
-/// Sums of products of the values of a patch, over all patches of images.
+/// Second moments of image patches.
 pub struct Moments {
     kernel: [usize; 2],
     input: ImageSpec,
-    /// The upper triangle counts.
+    /// Sums of products between the values in a patch. Only the upper triangle is used.
     sums: Vec<f64>,
     patches: u64,
     patch: Vec<f64>,
 }
 
 impl Moments {
-    /// Of patches as large as `kernel` (rows, columns), of images of shape `input`.
+    /// Creates empty sums for patches of `kernel` (rows, columns) and images of shape `input`.
     pub fn new(kernel: [usize; 2], input: ImageSpec) -> Self {
         let width = input.channels as usize * kernel[0] * kernel[1];
         Self { kernel, input, sums: vec![0.0; width * width], patches: 0, patch: vec![0.0; width] }
     }
 
-    /// Values of a patch.
+    /// Number of values in a patch.
     fn width(&self) -> usize {
         self.patch.len()
     }
 
-    /// Places of the kernel in an image: rows, columns.
+    /// Number of kernel positions in an image: rows, columns.
     fn places(&self) -> [usize; 2] {
         let [height, width] = [self.input.height, self.input.width].map(|side| side as usize);
         [(height + 1).saturating_sub(self.kernel[0]), (width + 1).saturating_sub(self.kernel[1])]
     }
 
-    /// Images that are worth their time.
+    /// Number of images to use, so that the work stays below the limits.
     fn images(&self) -> u64 {
         let [rows, columns] = self.places();
         let each = (rows * columns * self.width() * self.width() / 2).max(1) as u64;
         (WORK / each).clamp(1, IMAGES)
     }
 
-    /// Counts the patches of images: (N, C, H, W).
+    /// Adds the patches of images of shape (N, C, H, W).
     pub fn add_all(&mut self, images: &[f32]) {
         images.chunks_exact(self.input.values()).for_each(|image| self.add(image));
     }
 
-    /// An even number of filters (O, C, kh, kw): those of the largest eigenvalues, then their negatives.
+    /// Returns filters of shape (O, C, kh, kw). The first half belongs to the largest eigenvalues, the second half is
+    /// its negative. `out_channels` must be even.
     pub fn filters(&self, out_channels: usize) -> Vec<f32> {
         let found = eigen(self.mean(), self.width());
         let half = || found.iter().take(out_channels / 2);
@@ -176,7 +177,7 @@ impl Moments {
         }
     }
 
-    /// The whole symmetric matrix.
+    /// Returns the mean of the products as a full symmetric matrix.
     fn mean(&self) -> Vec<f64> {
         let n = self.width();
         let upper = |i: usize, j: usize| self.sums[i.min(j) * n + i.max(j)] / self.patches.max(1) as f64;
@@ -184,20 +185,19 @@ impl Moments {
     }
 }
 
-/// Sweeps over all pairs of rows; a matrix of 64 rows takes less than ten.
+/// Maximum number of Jacobi sweeps. A matrix with 64 rows needs less than ten.
 const SWEEPS: usize = 60;
 
-/// One eigenvalue and its vector, of length 1, whose largest component is positive.
+/// An eigenvalue and its vector. The vector has length 1, and its largest component is positive.
 #[derive(Clone, Debug, PartialEq)]
 pub struct Eigen {
-    /// The value.
     pub value: f64,
-    /// The vector.
     pub vector: Vec<f64>,
 }
 
-/// Eigenvalues, the largest first, of a symmetric matrix of `n` rows, by Jacobi's rotations (Golub and Van Loan, Matrix Computations,
-/// 8.5): slow for large matrices, exact to the last bits for small ones.
+/// Returns eigenvalues and eigenvectors of a symmetric matrix with `n` rows, largest eigenvalue first. Uses Jacobi
+/// rotations (Golub and Van Loan, Matrix Computations, 8.5). They are slow for large matrices but accurate to the last
+/// bits for small ones.
 pub fn eigen(mut a: Vec<f64>, n: usize) -> Vec<Eigen> {
     let mut v: Vec<f64> = (0..n * n).map(|i| f64::from(u8::from(i / n == i % n))).collect();
     for _ in 0..SWEEPS {
@@ -218,7 +218,7 @@ pub fn eigen(mut a: Vec<f64>, n: usize) -> Vec<Eigen> {
     found
 }
 
-/// Makes element (p, q) of `a` zero, and turns the columns of `v` along.
+/// Makes element (p, q) of `a` zero by a rotation, and applies the rotation to `v`.
 fn rotate(a: &mut [f64], v: &mut [f64], n: usize, (p, q): (usize, usize)) {
     let apq = a[p * n + q];
     if apq == 0.0 {
@@ -256,7 +256,7 @@ mod tests {
         assert!(second.vector.iter().sum::<f64>().abs() < 1e-14, "{second:?}");
     }
 
-    /// A v = l v, vectors of length 1 at right angles, also where values are equal.
+    /// Checks A v = l v and orthonormal vectors, also for equal eigenvalues.
     #[test]
     fn values_and_vectors_of_larger_matrices() {
         for n in [1, 3, 12, 48] {

@@ -1,5 +1,5 @@
-//! Observers of a run: timing, trace, notices, watchdog, diagnosis, requests to stop. Nothing here changes what is computed, or imports
-//! anything else of training.
+//! Observers of a run: timing, trace, notices, watchdog and requests to stop. They do not change any result and do not
+//! import other parts of `train`.
 
 pub mod notices;
 pub mod stop;

@@ -1,5 +1,5 @@
-//! Messages during a run: what training has left out, what the device does otherwise than planned, and why a run ends when a loss, a
-//! gradient or a parameter is no longer finite.
+//! Messages during a run: skipped records and steps, notes from the device, and the error if a loss, gradient or
+//! parameter is no longer finite.
 
 use std::fmt::Display;
 
@@ -7,10 +7,10 @@ use crate::error::Error;
 use backend::{LossScale, Precision};
 use comm::{Comm, WorldInfo};
 
-/// Lines of each kind that one rank may print in a run.
+/// A rank prints at most this many lines of each kind.
 const LINES: usize = 10;
 
-/// One rank's lines about what was left out.
+/// One rank's lines about skipped records and steps.
 #[derive(Debug, Default)]
 pub struct Notices {
     lines: Vec<String>,
@@ -19,7 +19,7 @@ pub struct Notices {
 }
 
 impl Notices {
-    /// Takes the faults of a batch, found by this rank.
+    /// Adds the bad records of a batch that this rank found.
     pub fn records(&mut self, faults: &[loaders::Error], world: &WorldInfo) {
         for fault in faults.iter().take(LINES.saturating_sub(self.records)) {
             let who = world.who();
@@ -33,7 +33,7 @@ impl Notices {
         }
     }
 
-    /// Takes the scale of the losses after a step that was left out because the scale was too large for it.
+    /// Adds a step that was skipped because the loss scale was too large. `scale` is the new scale.
     pub fn step(&mut self, step: u64, scale: &LossScale) {
         self.steps += 1;
         if self.steps <= LINES {
@@ -49,22 +49,22 @@ impl Notices {
         }
     }
 
-    /// Takes what this rank's device says of itself.
+    /// Adds notes from this rank's device.
     pub fn device(&mut self, notes: Vec<String>, world: &WorldInfo) {
         let who = world.who();
         self.lines.extend(notes.into_iter().map(|note| format!("{who}{note}")));
     }
 
-    /// The lines since the last call.
+    /// Returns the lines since the last call.
     pub fn take(&mut self) -> Vec<String> {
         std::mem::take(&mut self.lines)
     }
 }
 
-// Why a run ends: a loss, a gradient or a parameter is no longer finite. Rank 0 reports it once and names the ranks that it came from.
+// Errors for values that are no longer finite. Rank 0 reports the error once and names the ranks that it comes from.
 
-/// The loss of the step after `done`, or a parameter or a running statistic after it, is not finite. All ranks have seen the same sums and
-/// call this together; `own` is this rank's part of the loss, `precision` the recipe's.
+/// Returns the error if the loss of step `done + 1`, or a parameter or running statistic after it, is not finite. All
+/// ranks have seen the same sums and call this together. `own` is this rank's part of the loss.
 pub fn not_finite(comm: &Comm, precision: Precision, done: u64, lr: f64, own: f64) -> Error {
     match origin(comm, own) {
         Ok(Some(origin)) => Error::NotFinite { step: done + 1, origin, lr, f16: precision == Precision::F16 },
@@ -73,7 +73,8 @@ pub fn not_finite(comm: &Comm, precision: Precision, done: u64, lr: f64, own: f6
     }
 }
 
-/// A gradient that an integer codec cannot carry: all ranks have met it in the same bucket and call this together.
+/// Returns the error for a gradient that an integer codec cannot represent. All ranks found it in the same bucket and
+/// call this together.
 pub fn in_codec(comm: &Comm, error: &impl Display, own: f64) -> Error {
     match origin(comm, own) {
         Ok(Some(origin)) => Error::Diverged { text: format!("{error} ({origin})") },
@@ -82,8 +83,8 @@ pub fn in_codec(comm: &Comm, error: &impl Display, own: f64) -> Error {
     }
 }
 
-/// Under f16, a scale of the losses that was halved in vain; nothing while it helps. Ranks that step together have the same scale and
-/// call this together; with local SGD (`alone`) each rank reports its own.
+/// Returns an error if the loss scale for f16 has reached its minimum. Ranks that step together have the same scale and
+/// call this together. With local SGD (`alone`) each rank reports its own.
 pub fn underflow(world: &WorldInfo, scale: &LossScale, alone: bool) -> Option<Error> {
     let LossScale { scale, bad, .. } = *scale;
     if scale >= LossScale::LEAST {
@@ -117,7 +118,7 @@ pub fn lost_score(whose: &str, split: &str, loss: f64) -> String {
     )
 }
 
-/// On rank 0, which ranks' own losses are not finite.
+/// Returns, on rank 0, which ranks have a loss that is not finite.
 fn origin(comm: &Comm, own: f64) -> Result<Option<String>, comm::Error> {
     let all = comm.gather("search for losses that are not finite", &own.is_finite())?;
     Ok(all.map(|finite| name(&finite)))

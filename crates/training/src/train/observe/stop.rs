@@ -19,13 +19,13 @@ use signal_hook::flag;
 use crate::error::Error;
 use crate::signals;
 
-/// Exit code of a second SIGINT, as shells have it for the first.
+/// Exit code after a second SIGINT. Shells use the same code for the first.
 const INTERRUPTED: i32 = 130;
 
-/// Steps that must still fit before a limit.
+/// Number of steps that must still fit before a limit.
 const STEPS: u32 = 3;
 
-/// For the end of MPI and of the launcher.
+/// Time for MPI and the launcher to end.
 const SPARE: Duration = Duration::from_secs(1);
 
 /// A point in time by which the run must be over.
@@ -38,24 +38,24 @@ struct Limit {
 /// This rank's reasons to stop.
 #[derive(Debug, Default)]
 pub struct Stop {
-    /// Number of the last signal, 0 for none.
+    /// Number of the last signal, or 0 before any signal.
     signal: Arc<AtomicUsize>,
     limit: Option<Limit>,
     processor: Option<ProcessorLimit>,
-    /// Longest step.
+    /// Longest step so far.
     step: Cell<Duration>,
-    /// Number and time of the steps behind the first, which prepares what all others find.
+    /// Number and total time of the steps after the first one, which also prepares things that later steps reuse.
     later: Cell<(u32, Duration)>,
-    /// Steps until all ranks learn of a request, at most, beyond the next one.
+    /// Maximum number of steps after the next one until all ranks know of a request.
     apart: Cell<u32>,
-    /// Of the last checkpoint, from the snapshot to the disk.
+    /// Duration of the last checkpoint, from the snapshot to the end of the write.
     checkpoint: Cell<Duration>,
-    /// Whether the output folder is gone.
+    /// Whether the output directory is gone.
     folder_gone: Cell<bool>,
 }
 
 impl Stop {
-    /// Listens to signals from now on; `limit` counts from `started`.
+    /// Installs signal handlers. `limit` counts from `started`.
     pub fn listen(limit: Option<Duration>, started: Instant) -> Result<Self, Error> {
         let stop = Self {
             limit: nearest(limit, started, slurm_end()),
@@ -64,7 +64,7 @@ impl Stop {
         };
         let refuse = Error::Signals;
         let interrupted = Arc::new(AtomicBool::new(false));
-        // in this order: the first SIGINT finds the flag unset, then sets it
+        // the order matters: the first handler ends the process only if the flag is already set, the second one sets it
         flag::register_conditional_shutdown(SIGINT, INTERRUPTED, Arc::clone(&interrupted)).map_err(refuse)?;
         flag::register(SIGINT, interrupted).map_err(refuse)?;
         for signal in signals::requests() {
@@ -73,12 +73,12 @@ impl Stop {
         Ok(stop)
     }
 
-    /// Whether this rank requests the end of the run.
+    /// Returns true if this rank requests a stop.
     pub fn requested(&self) -> bool {
         self.signal.load(Ordering::Relaxed) != 0 || self.folder_gone.get() || self.is_late()
     }
 
-    /// The reason, for people; another rank's is not known here.
+    /// Returns the reason as text. The reason of another rank is not known here.
     pub fn reason(&self) -> String {
         match (self.signal.load(Ordering::Relaxed) as i32, &self.limit) {
             (signal, _) if signal != 0 => signals::name(signal),
@@ -91,17 +91,17 @@ impl Stop {
         }
     }
 
-    /// Notes how many steps further ranks may be from the next word to each other; 0 where each step has one.
+    /// Records the maximum number of steps until ranks communicate again, or 0 if they do in each step.
     pub fn note_apart(&self, steps: u64) {
         self.apart.set(u32::try_from(steps).unwrap_or(u32::MAX));
     }
 
-    /// Notes whether the output folder is gone.
+    /// Records whether the output directory is gone.
     pub fn note_folder(&self, is_gone: bool) {
         self.folder_gone.set(is_gone);
     }
 
-    /// Notes a step's length.
+    /// Records the length of a step.
     pub fn note_step(&self, took: Duration) {
         let is_first = self.step.get().is_zero();
         self.step.set(self.step.get().max(took));
@@ -111,13 +111,13 @@ impl Stop {
         }
     }
 
-    /// Notes how long a checkpoint takes, measured or expected.
+    /// Records how long a checkpoint takes, measured or estimated.
     pub fn note_checkpoint(&self, took: Duration) {
         self.checkpoint.set(took);
     }
 
-    /// Time that must still be left before the limit: twice the last checkpoint, some of the longest steps, and, by their mean, the steps
-    /// until all ranks know.
+    /// Returns the time that must be left before the limit: twice the last checkpoint, some steps of maximum length,
+    /// and the mean time until all ranks know about a request.
     fn margin(&self) -> Duration {
         let (steps, time) = self.later.get();
         let apart = time.checked_div(steps).unwrap_or_default().saturating_mul(self.apart.get());
@@ -169,7 +169,7 @@ fn processor_time() -> Duration {
     Duration::try_from(clock_gettime(ClockId::ProcessCPUTime)).unwrap_or_default()
 }
 
-/// How much ranks may differ in when a limit is near: each counts from its own start and measures its own steps.
+/// Tolerance when ranks compare their limits, because each counts from its own start and measures its own steps.
 const TOLERANCE: Duration = Duration::from_secs(2);
 
 /// Returns the time until Slurm ends the job. Returns `None` if the job has already ended, because a shell can keep its variables.
@@ -182,9 +182,9 @@ fn slurm_end() -> Option<Duration> {
     Some(Duration::from_secs(end).saturating_sub(now))
 }
 
-/// The earlier of the two limits.
+/// Returns the earlier of the two limits.
 fn nearest(limit: Option<Duration>, started: Instant, slurm: Option<Duration>) -> Option<Limit> {
-    // an end that the clock cannot express is no limit
+    // a time that the clock cannot represent is no limit
     let limit_at = |from: Instant, time: Option<Duration>, name: &str| {
         Some(Limit { at: from.checked_add(time?)?, name: name.into() })
     };
@@ -230,7 +230,7 @@ mod tests {
         assert_eq!(stop.reason(), "the end of --time-limit is near");
         stop.note_checkpoint(Duration::from_secs(1));
         assert!(!stop.requested());
-        // 15 s are left, and two steps of 1 s do not fit in
+        // the rest of the margin needs 15 of the 20 s, so two more steps of 1 s fit but six do not
         stop.note_apart(6);
         assert!(stop.requested());
         stop.note_apart(2);

@@ -1,4 +1,5 @@
-//! Times of a step and of an epoch: which rank the others wait for and why, what the loaders did, and the record of a step for the log.
+//! Times of steps and epochs: the slowest rank and the reason, statistics of the loaders, and the record of a step for
+//! the log.
 
 use std::time::Duration;
 
@@ -9,28 +10,27 @@ use report::{Advice, Loading, Step};
 
 use crate::error::Error;
 
-/// Share of a step from which on the wait of others is worth a line.
+/// A wait of other ranks is reported if it takes at least this fraction of a step.
 const LARGE: f64 = 0.1;
 
-/// One rank's milliseconds, of a step or summed over several.
+/// Milliseconds of one rank in a step, or sums over steps.
 #[derive(Clone, Copy, Debug, Default, PartialEq)]
 pub struct RankTiming {
-    /// Waiting for its loader.
+    /// Waiting for the loader.
     pub data: f64,
-    /// Waiting for the other ranks.
+    /// Waiting for other ranks.
     pub comm: f64,
-    /// The whole step.
     pub step: f64,
 }
 
 impl RankTiming {
-    /// Without the wait for other ranks; its loader included.
+    /// Returns the time without the wait for other ranks. The wait for the loader is included.
     fn own(&self) -> f64 {
         (self.step - self.comm).max(0.0)
     }
 }
 
-/// Least, median (of an even number the lower one) and most.
+/// Returns minimum, median and maximum. For an even number of values, the median is the lower one.
 pub fn spread(values: impl Iterator<Item = f64>) -> [f64; 3] {
     let mut values: Vec<f64> = values.collect();
     values.sort_by(f64::total_cmp);
@@ -40,7 +40,7 @@ pub fn spread(values: impl Iterator<Item = f64>) -> [f64; 3] {
     }
 }
 
-/// The ranks' sums over the steps of an epoch.
+/// Sums of each rank's times over the steps of an epoch.
 #[derive(Clone, Debug, Default)]
 pub struct EpochTiming {
     steps: u64,
@@ -48,7 +48,7 @@ pub struct EpochTiming {
 }
 
 impl EpochTiming {
-    /// Adds a step.
+    /// Adds the times of all ranks in one step.
     pub fn add(&mut self, ranks: &[RankTiming]) {
         self.steps += 1;
         self.ranks.resize(ranks.len(), RankTiming::default());
@@ -58,8 +58,8 @@ impl EpochTiming {
         }
     }
 
-    /// Names the rank with the longest steps of its own, and why; nothing for one rank. It is pressing where others lose a tenth of their
-    /// time by it.
+    /// Names the rank with the longest steps, without waits for other ranks, and the reason. Returns `None` for a
+    /// single rank. The advice is pressing if another rank loses a tenth of its time.
     pub fn slowest(&self) -> Option<Advice> {
         if self.ranks.len() < 2 || self.steps == 0 {
             return None;
@@ -80,31 +80,29 @@ impl EpochTiming {
     }
 }
 
-/// One optimizer step, over all ranks.
+/// One optimizer step over all ranks.
 #[derive(Clone, Debug)]
 pub struct StepRecord {
-    /// The epoch, from 0.
+    /// Number of the epoch, starting at 0.
     pub epoch: u32,
-    /// Optimizer steps done, this one included.
+    /// Number of steps so far, including this one.
     pub step: u64,
-    /// Its learning rate.
     pub lr: f64,
-    /// Its length on this rank, in seconds.
+    /// Length of the step on this rank.
     pub seconds: f64,
-    /// Loss and hits, summed over its images.
+    /// Loss and correct predictions, summed over the images.
     pub loss: LossSums,
-    /// Digest of which sample went to which place of which worker.
+    /// Digest that depends on which sample is in which row of which worker.
     pub samples: u64,
-    /// Norm of its gradients, where they are limited by norm.
+    /// Norm of the gradients, if clipping by norm is enabled.
     pub grad_norm: Option<f64>,
-    /// The scale of the losses, where the device scales them.
+    /// Loss scale, if the device uses one.
     pub scale: Option<LossScale>,
-    /// Times of each rank.
     pub timings: Vec<RankTiming>,
 }
 
 impl StepRecord {
-    /// The event of metrics.jsonl.
+    /// Returns the event for metrics.jsonl.
     pub fn event(&self) -> Step {
         let ranks = |of: fn(&RankTiming) -> f64| spread(self.timings.iter().map(of));
         let (data_wait_ranks, comm_wait_ranks) = (ranks(|t| t.data), ranks(|t| t.comm));
@@ -130,30 +128,30 @@ impl StepRecord {
     }
 }
 
-/// An epoch, as one rank's loader saw it.
+/// An epoch from the view of one rank's loader.
 #[derive(Clone, Copy, Debug)]
 pub struct EpochLoading {
-    /// What this rank's loader did.
+    /// Statistics of this rank's loader.
     pub stats: LoaderStats,
-    /// Records left out, over all ranks.
+    /// Skipped records on all ranks.
     pub skipped: u64,
-    /// Length of the epoch.
     pub time: Duration,
-    /// Loader threads of a rank.
     pub threads: usize,
-    /// Steps of this process in the epoch.
+    /// Number of steps that this process made in the epoch.
     pub steps: u64,
-    /// Whether records come from mappings of files on this machine.
+    /// True if records are mapped from local files.
     pub local: bool,
 }
 
-/// Steps below which an epoch says nothing of the next: its files are read for the first time, and caches are empty.
+/// An epoch with fewer steps does not predict the next one, because files are read for the first time and caches are
+/// empty.
 const LEAST_STEPS: u64 = 50;
 
-/// Share of an epoch from which on waiting for data is worth a line.
+/// Waiting for data is reported as pressing if it takes at least this fraction of an epoch.
 const LOADING_LARGE: f64 = 0.1;
 
-/// The loader of the rank that waited longest for it, and a line of advice unless the epoch was too short for one. Collective.
+/// Returns the statistics of the loader that its rank waited longest for, and advice unless the epoch was too short.
+/// Collective.
 pub fn gather(comm: &Comm, world: &WorldInfo, epoch: EpochLoading) -> Result<(Loading, Option<Advice>), Error> {
     let ranks = world.size;
     let all = match ranks {

@@ -1,7 +1,9 @@
-//! `--trace`: what every rank did when, as one file of Chrome's trace events, which Perfetto (ui.perfetto.dev) and chrome://tracing show.
+//! `--trace`: the timeline of every rank in one file of Chrome trace events, for Perfetto (ui.perfetto.dev) or
+//! chrome://tracing.
 //!
-//! Format: "Trace Event Format", complete events (`ph: X`): `ts` and `dur` in microseconds, `pid` the rank, `tid` the thread. Clocks
-//! start at a barrier. Memory is bounded: layers, data and sums are recorded in the first steps only, and at most `MOST` spans.
+//! Format: "Trace Event Format", complete events (`ph: X`). `ts` and `dur` are in microseconds, `pid` is the rank and
+//! `tid` the thread. All clocks start at a barrier. Memory is bounded: layers, data and sums are recorded only in the
+//! first steps, and each rank records at most `MOST` spans.
 
 use std::collections::BTreeSet;
 use std::path::Path;
@@ -16,17 +18,17 @@ use serde_json::json;
 
 use crate::error::Error;
 
-/// Spans of one rank at most: some 20 MB of text.
+/// Maximum number of spans per rank. They need about 20 MB of text.
 const MOST: usize = 200_000;
 
-/// How a file begins.
+/// The first bytes of a file.
 const HEAD: &str = "{\"displayTimeUnit\":";
 
-/// A trace: no other file is written over by one.
+/// The kind of file that a trace may overwrite.
 const TRACE: Content = Content { name: "a trace", begins: |head| head.starts_with(HEAD.as_bytes()) };
 
-/// Refuses a file that cannot be written, and one that the run reads; for the rank that writes it, before the first step. In `out`, which
-/// the run makes, there is none yet.
+/// Checks that the trace can be written and does not overwrite a file that the run reads. The rank that writes the
+/// trace calls this before the first step. A trace in `out` needs no check if that directory does not exist yet.
 pub fn check(path: Option<&Path>, recipe: &Path, out: &Path) -> Result<(), Error> {
     let path = path.filter(|path| out.exists() || folder_of(path) != out);
     path.map_or(Ok(()), |path| overwrite::check(path, &TRACE, &[recipe])).map_err(Error::Usage)
@@ -35,16 +37,15 @@ pub fn check(path: Option<&Path>, recipe: &Path, out: &Path) -> Result<(), Error
 /// The thread that a span belongs to.
 #[derive(Clone, Copy, Debug, PartialEq, Eq, PartialOrd, Ord)]
 pub enum Lane {
-    /// The compute thread.
     Compute,
-    /// The thread that owns MPI, where gradients travel beside backward.
+    /// The thread that owns MPI, if sums run during backward.
     Mpi,
-    /// A loader thread, by its number.
+    /// A loader thread with its index.
     Loader(usize),
 }
 
 impl Lane {
-    /// Its number in the file.
+    /// Returns the number that stands for the lane in the file.
     fn tid(self) -> usize {
         match self {
             Lane::Compute => 0,
@@ -62,13 +63,13 @@ impl Lane {
     }
 }
 
-/// A recorder, or none. Clones record into the same.
+/// A recorder, or nothing if `--trace` is not given. Clones share the same recorder.
 #[derive(Clone, Default)]
 pub struct Trace(Option<Arc<Mutex<Recorder>>>);
 
 struct Recorder {
     zero: Instant,
-    /// Steps recorded in all their parts, and steps done.
+    /// Number of steps to record in detail, and number of steps so far.
     steps: u64,
     done: u64,
     spans: Vec<Span>,
@@ -84,7 +85,8 @@ struct Span {
 }
 
 impl Trace {
-    /// Records from now on, the first `steps` steps in all their parts; collective, so that all ranks' clocks start together.
+    /// Starts recording. The first `steps` steps are recorded in detail. Collective, so that the clocks of all ranks
+    /// start together.
     pub fn start(comm: &Comm, steps: u64) -> Result<Self, Error> {
         comm.run("barrier before the trace", World::barrier)?;
         let recorder = Recorder { zero: Instant::now(), steps, done: 0, spans: Vec::new(), dropped: 0 };
@@ -95,24 +97,23 @@ impl Trace {
         self.0.as_ref().map(|r| r.lock().unwrap_or_else(PoisonError::into_inner))
     }
 
-    /// Whether parts of steps are still recorded.
+    /// Returns true while steps are recorded in detail.
     pub fn follows_steps(&self) -> bool {
         self.recorder().is_some_and(|r| r.done < r.steps)
     }
 
-    /// So many steps are done.
+    /// Sets the number of steps so far.
     pub fn done(&self, steps: u64) {
         self.recorder().iter_mut().for_each(|r| r.done = steps);
     }
 
-    /// Records a part of a step, if parts are still recorded.
+    /// Records a part of a step, while steps are recorded in detail.
     pub fn part(&self, kind: &'static str, name: impl Into<String>, lane: Lane, start: Instant, took: Duration) {
         if self.follows_steps() {
             self.span(kind, name, lane, start, took);
         }
     }
 
-    /// Records a span.
     pub fn span(&self, kind: &'static str, name: impl Into<String>, lane: Lane, start: Instant, took: Duration) {
         let Some(mut recorder) = self.recorder() else { return };
         if recorder.spans.len() == MOST {
@@ -123,7 +124,7 @@ impl Trace {
         recorder.spans.push(Span { name: name.into(), kind, lane, start, took });
     }
 
-    /// Gathers all ranks' spans and has rank 0 write them to `path`, which warns where it cannot; collective.
+    /// Gathers the spans of all ranks. Rank 0 writes them to `path`, or prints a warning if that fails. Collective.
     pub fn write(&self, comm: &Comm, world: &WorldInfo, path: &Path, report: &mut Reporter) -> Result<(), Error> {
         let Some(recorder) = self.recorder() else { return Ok(()) };
         let own = events(world.rank, &world.host, &recorder.spans);
@@ -143,7 +144,7 @@ impl Trace {
     }
 }
 
-/// One rank's events, a line each, with commas between them. A thread that did nothing has no lane.
+/// Returns the events of one rank, one per line and separated by commas. A thread without spans has no lane.
 fn events(rank: usize, host: &str, spans: &[Span]) -> String {
     let name = |what: &str, tid: usize, name: String| json!({"ph": "M", "name": what, "pid": rank, "tid": tid, "args": {"name": name}});
     let mut lines = vec![name("process_name", 0, format!("rank {rank} on {host}")).to_string()];

@@ -1,4 +1,5 @@
-//! Plans a run: network, memory, reduction, optimizer and loaders, so that no step can fail for want of memory or for shapes.
+//! Plans a run: network, memory, reduction, optimizer and loaders. Afterwards no step can fail because of shapes or a
+//! lack of memory.
 
 use std::sync::Arc;
 
@@ -22,15 +23,13 @@ use crate::train::plan::run::Run;
 use crate::train::reduce::plan::ReducePlan;
 use crate::train::strategy::{Allreduce, Easgd, LocalSgd, Strategy};
 
-/// Loader threads give way to compute threads, whose barriers wait for the slowest.
+/// Lowest priority, so that loader threads do not delay compute threads, which wait for the slowest at barriers.
 pub const LOADER_NICE: i32 = 19;
 
-/// Who plans.
+/// The rank that plans.
 #[derive(Clone, Copy, Debug)]
 pub struct Place {
-    /// This rank.
     pub rank: usize,
-    /// Number of ranks.
     pub ranks: usize,
     /// Loader threads of this rank.
     pub loader_threads: usize,
@@ -97,7 +96,7 @@ pub fn build<B: Backend>(mut source: Source, backend: B, place: Place) -> Result
     })
 }
 
-/// The order in which every class has the same share of the draws, if the recipe wants it.
+/// Returns the order in which every class has an equal share of an epoch, if the recipe requests it.
 fn balanced(recipe: &Recipe, source: &Source) -> Result<Option<Arc<Balanced>>, Error> {
     let Some(census) = source.census.as_ref().filter(|_| recipe.balanced()) else { return Ok(None) };
     let balanced = Balanced::new(recipe.seed, &census.labels);
@@ -108,8 +107,9 @@ fn balanced(recipe: &Recipe, source: &Source) -> Result<Option<Arc<Balanced>>, E
     Ok(Some(Arc::new(balanced)))
 }
 
-/// Bytes of a chunk of gradients: of a bucket of the exchange. Where nothing is exchanged, each chunk more is only another launch of every
-/// kernel that goes over parameters or gradients.
+/// Returns the size of gradient chunks in bytes. A chunk is a bucket of the exchange. On a GPU without an exchange all
+/// parameters are one chunk, because each further chunk costs another launch of every kernel that processes parameters
+/// or gradients.
 fn chunk_bytes<B: Backend>(recipe: &Recipe, backend: &B, ranks: usize) -> usize {
     let alone = ranks == 1 && recipe.reduce.codec.name == Codec::default().name;
     if alone && backend.queue().is_some() { usize::MAX } else { (recipe.reduce.bucket_mb * 1e6) as usize }
@@ -210,7 +210,8 @@ fn optimizer<B: Backend>(recipe: &Recipe, graph: &Graph<B>) -> Result<Optimizer<
     Ok(optimizer)
 }
 
-/// Refuses parameters that are trained later, where they would need numbers of their own: a device with a queue reads one set for all.
+/// Returns an error if frozen parameters are trained later and would then need a different step count in the optimizer.
+/// A device with a queue has a single count for all parameters.
 fn thaws<B: Backend>(graph: &Graph<B>, optimizer: &Optimizer<B>) -> Result<(), Error> {
     if graph.backend().queue().is_none() || !optimizer.counts_steps() {
         return Ok(());
@@ -222,7 +223,7 @@ fn thaws<B: Backend>(graph: &Graph<B>, optimizer: &Optimizer<B>) -> Result<(), E
     ))
 }
 
-/// The recipe's; one rank alone has nothing to synchronise.
+/// Creates the strategy of the recipe. A single rank has nothing to synchronise.
 fn strategy<B: Backend>(sync: Sync, ranks: usize, graph: &Graph<B>) -> Result<Box<dyn Strategy<B>>, Error> {
     Ok(match sync {
         Sync::Local(period) if ranks > 1 => Box::new(LocalSgd::new(period)),

@@ -1,25 +1,25 @@
-//! The labels of a training split and how many images each class has, for recipes that weigh or balance classes.
+//! The labels of a training split and the number of images per class, for recipes that weight or balance classes.
 
 use loaders::{Error, Split};
 use recipe::{ClassWeights, OnCorrupt, Recipe};
 
-/// Classes that are listed one by one in the log.
+/// Maximum number of classes that the log lists individually.
 const LISTED: usize = 20;
 
-/// Threads that read labels; most of them wait for the storage.
+/// Number of threads that read labels. They mostly wait for the storage.
 const THREADS: usize = 8;
 
-/// See the module.
+/// The labels of a split and their counts.
 #[derive(Clone, Debug, PartialEq)]
 pub struct Census {
-    /// By id; none for a record that is left out.
+    /// Labels by image id. `None` for a record that is skipped.
     pub labels: Vec<Option<u32>>,
-    /// Images of each class.
+    /// Number of images per class.
     pub counts: Vec<u64>,
 }
 
 impl Census {
-    /// Whether a recipe needs to know.
+    /// Returns true if the recipe needs the labels.
     pub fn needed(recipe: &Recipe) -> bool {
         let counted = matches!(recipe.loss.class_weights, Some(ClassWeights::Auto | ClassWeights::Effective(_)));
         counted || recipe.balanced()
@@ -31,14 +31,13 @@ impl Census {
         Ok(Self::of(split.labels(skip, THREADS)?, split.classes()))
     }
 
-    /// Of these labels.
     pub fn of(labels: Vec<Option<u32>>, classes: usize) -> Self {
         let mut counts = vec![0; classes];
         labels.iter().flatten().for_each(|label| counts[*label as usize] += 1);
         Self { labels, counts }
     }
 
-    /// How much each class counts, with a mean of 1 over the classes that have images; 0 for one without.
+    /// Returns the weight of each class. The mean over classes with images is 1. A class without images has weight 0.
     pub fn weights(&self, rule: &ClassWeights) -> Vec<f64> {
         let weight = |n: u64| match rule {
             _ if n == 0 => 0.0,
@@ -51,7 +50,8 @@ impl Census {
         all.into_iter().map(|w| w / mean).collect()
     }
 
-    /// For the log: each class with its number of images, or of many classes the smallest and the largest.
+    /// Formats the number of images per class for the log. If there are many classes, lists only the smallest and the
+    /// largest.
     pub fn describe(&self, names: &[String]) -> String {
         let mut classes: Vec<(&String, u64)> = names.iter().zip(self.counts.iter().copied()).collect();
         let text = |classes: &[(&String, u64)]| {
@@ -85,7 +85,7 @@ mod tests {
     fn rare_classes_count_more() {
         let census = census(&[8, 0, 2, 4]);
         assert_eq!((census.labels.len(), census.counts.as_slice()), (15, [8, 0, 2, 4].as_slice()));
-        // 1/8, 1/2, 1/4: their mean is 7/24
+        // the mean of 1/8, 1/2 and 1/4 is 7/24
         let inverse: Vec<f64> = [1.0 / 8.0, 0.0, 0.5, 0.25].iter().map(|w| w * 24.0 / 7.0).collect();
         for (got, want) in census.weights(&ClassWeights::Auto).iter().zip(&inverse) {
             assert!((got - want).abs() < 1e-12, "{got} for {want}");

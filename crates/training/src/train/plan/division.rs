@@ -1,40 +1,39 @@
-//! How the steps of a run divide the data among workers and ranks.
+//! Divides the data of each step among workers and ranks.
 
 use loaders::order::{rank_workers, worker_positions};
 
-/// How the steps of a run divide the data.
+/// The division of the data among steps, workers and ranks.
 #[derive(Clone, Debug)]
 pub struct Division {
-    /// Images of the training split.
+    /// Images in the training split.
     pub images: u64,
-    /// Images a step.
     pub batch: usize,
-    /// Logical shares of each step.
+    /// Number of workers, the logical parts of each step.
     pub workers: usize,
-    /// This rank's.
+    /// The workers of this rank.
     pub mine: std::ops::Range<usize>,
-    /// Steps of an epoch, a short last one included.
+    /// Steps per epoch, including a shorter last step.
     pub steps_per_epoch: u64,
 }
 
 impl Division {
-    /// For this rank of so many.
+    /// Creates the division for rank `rank` of `ranks`.
     pub fn new(images: u64, batch: usize, workers: usize, rank: usize, ranks: usize) -> Self {
         let steps_per_epoch = images.div_ceil(batch as u64);
         Self { images, batch, workers, mine: rank_workers(rank, ranks, workers), steps_per_epoch }
     }
 
-    /// Images of a step of an epoch: the last one may be short.
+    /// Returns the number of images in a step. The last step of an epoch may be smaller.
     pub fn images_of(&self, step: u64) -> usize {
         (self.images - step * self.batch as u64).min(self.batch as u64) as usize
     }
 
-    /// Images of the largest worker on any rank: the plan that settles all layouts.
+    /// Returns the largest batch of any worker on any rank. All layouts are planned for this size.
     pub fn largest(&self) -> usize {
         self.images_of(0).div_ceil(self.workers)
     }
 
-    /// Sizes of this rank's workers that will come up.
+    /// Returns all batch sizes that occur on this rank's workers.
     pub fn sizes(&self) -> Vec<usize> {
         let mut sizes: Vec<usize> = [self.images_of(0), self.images_of(self.steps_per_epoch - 1)]
             .into_iter()

@@ -1,4 +1,4 @@
-//! From a request to a planned run. Nothing here speaks to other ranks.
+//! Plans a run from a request. This code does not communicate with other ranks.
 
 pub mod build;
 pub mod census;

@@ -1,6 +1,8 @@
-//! The network of a run, from the catalogue, a file or a model file, and the patterns of a recipe that name its parameters.
+//! The network of a run, from the catalogue, a file or a model file, and the patterns of a recipe that select
+//! parameters.
 //!
-//! A run reads its file once; from then on it uses the text with every number, which checkpoints store.
+//! A run reads a network's file only once. Afterwards it uses a complete description in text form, which checkpoints
+//! store.
 
 use std::collections::BTreeSet;
 use std::fs;
@@ -17,30 +19,30 @@ use recipe::{matches, nearest};
 
 use crate::error::Error;
 
-/// A network out of a file.
+/// A network that was read from a file.
 #[derive(Clone, Debug)]
 pub struct Defined {
-    /// Its layers.
     pub net: NetSpec,
-    /// They as text, with every number.
+    /// The complete description as text.
     pub text: String,
-    /// The file as it was read, for a copy beside the recipe; none for one that came with a checkpoint.
+    /// Content of the file, to be copied to the output directory. `None` if the network comes from a checkpoint.
     pub copy: Option<Vec<u8>>,
-    /// Weights that training starts from: of an ONNX file.
+    /// Initial weights from an ONNX file.
     pub start: Vec<Tensor>,
-    /// What a user should know, a line each.
+    /// Messages for the user, one per line.
     pub notes: Vec<String>,
 }
 
-/// A network of the catalogue for images of this shape.
+/// Builds a network from the catalogue for images of this shape.
 pub fn network(model: &str, image: ImageSpec, classes: usize) -> Result<NetSpec, Error> {
     models::build(model, shape_of(image), classes).ok_or_else(|| Error::Usage(models::unknown(model)))
 }
 
-/// The same, refused where the images are too small for it.
+/// Builds a network and checks that the images are large enough.
 ///
 /// # Errors
-/// With the least size that it takes, and what to do.
+///
+/// Returns an error with the smallest possible size and a remedy.
 pub fn fitting(model: &str, image: ImageSpec, classes: usize) -> Result<NetSpec, Error> {
     let net = network(model, image, classes)?;
     let Err(error) = net.shapes() else { return Ok(net) };
@@ -54,15 +56,16 @@ pub fn fitting(model: &str, image: ImageSpec, classes: usize) -> Result<NetSpec,
              (`trireme models`)",
             error.layer, error.why
         ))),
-        // what else there is the graph says
+        // the graph reports all other errors
         _ => Ok(net),
     }
 }
 
-/// The network of a model file or a checkpoint.
+/// Returns the network of a model file or checkpoint.
 ///
 /// # Errors
-/// For a name that is not in the catalogue, and a description that is damaged.
+///
+/// Returns an error if the name is not in the catalogue or the description is damaged.
 pub fn of_model(model: &ModelFile) -> Result<NetSpec, Error> {
     let [c, h, w] = model.input;
     let classes = model.classes.len();
@@ -73,10 +76,11 @@ pub fn of_model(model: &ModelFile) -> Result<NetSpec, Error> {
 }
 
 impl Defined {
-    /// Reads the file of a network, for these images and classes.
+    /// Reads a network's file and builds it for these images and classes.
     ///
     /// # Errors
-    /// With file, line and node of what is wrong.
+    ///
+    /// Returns an error with file, line and node if the file is invalid.
     pub fn read(path: &Path, name: &str, image: ImageSpec, classes: usize) -> Result<Self, Error> {
         is_there("cannot read the network", path, "name a file beside the recipe, or a network of `trireme models`")?;
         let cannot = |source| Error::File { action: "read the network", path: path.to_path_buf(), source };
@@ -93,7 +97,7 @@ impl Defined {
         Ok(Self { copy: Some(bytes), ..Self::new(net, classes) })
     }
 
-    /// The network as a checkpoint has it.
+    /// Builds the network from the description in a checkpoint.
     pub fn of_checkpoint(text: &str, name: &str, image: ImageSpec, classes: usize) -> Result<Self, Error> {
         Ok(Self::new(of_text(text, name, shape_of(image), classes)?, classes))
     }
@@ -124,7 +128,7 @@ impl Defined {
             ));
         }
         let there = std::mem::replace(&mut net.input, input);
-        // the same checks as for any other file, for these images
+        // checks the network like one from any other file
         let text = net_toml::write(&net, classes, net_toml::Classes::Number);
         let net = of_text(&text, name, input, classes)?;
         let fit = fits(&net, &tensors);
@@ -135,14 +139,14 @@ impl Defined {
     }
 }
 
-/// A network out of its text with every number.
+/// Builds a network from its complete description.
 fn of_text(text: &str, name: &str, input: Shape, classes: usize) -> Result<NetSpec, Error> {
     let file = format!("the description of {name}");
     let net = net_toml::Definition::read(text, &file).and_then(|net| net.build(name, input, classes));
     net.map_err(|error| Error::Failed(error.to_string()))
 }
 
-/// Whether each tensor is one of the network's.
+/// Checks that each tensor belongs to the network and has the right shape.
 fn fits(net: &NetSpec, tensors: &[Tensor]) -> Result<(), String> {
     let all = net.tensors().map_err(|error| error.to_string())?;
     let own: std::collections::BTreeMap<&String, &Vec<usize>> =
@@ -157,7 +161,7 @@ fn fits(net: &NetSpec, tensors: &[Tensor]) -> Result<(), String> {
     }
 }
 
-/// The shape of a network's input for such images.
+/// Returns the shape of a network's input for these images.
 pub fn shape_of(image: ImageSpec) -> Shape {
     Shape::image(image.channels as usize, image.height as usize, image.width as usize)
 }
@@ -207,10 +211,11 @@ pub fn counted(key: &str, list: &[String], parameters: &[Parameter<'_>]) -> Opti
     (!all.is_empty()).then(|| format!("{key}: of {} tensors {}", parameters.len(), all.join(", ")))
 }
 
-/// Names that a message lists at most.
+/// Maximum number of names in a message.
 const MOST: usize = 12;
 
-/// Refuses a pattern of the list `key` that names none of `names`.
+/// Returns an error if a pattern in the list `key` does not match any of `names`. `of` describes the owner of the
+/// names.
 pub fn check_patterns(key: &str, patterns: &[String], names: &[&str], of: &str) -> Result<(), Error> {
     let odd = patterns.iter().find(|pattern| !names.iter().any(|name| matches(pattern, name)));
     odd.map_or(Ok(()), |pattern| {
@@ -218,14 +223,14 @@ pub fn check_patterns(key: &str, patterns: &[String], names: &[&str], of: &str) 
     })
 }
 
-/// Notes on the patterns of the list `key` that name none of `names`.
+/// Returns warnings about patterns in the list `key` that do not match any of `names`.
 pub fn notes(key: &str, patterns: &[String], names: &[&str], of: &str) -> Vec<String> {
     let each =
         patterns.iter().filter_map(|pattern| check_patterns(key, std::slice::from_ref(pattern), names, of).err());
     each.map(|error| format!("warning: {error}")).collect()
 }
 
-/// The names nearest to a pattern or name, in words.
+/// Returns a hint with the name most similar to a pattern.
 pub fn near(pattern: &str, names: &[&str]) -> String {
     let modules: BTreeSet<&str> = names.iter().flat_map(|name| prefixes(name)).collect();
     let words: Vec<&str> = modules.iter().copied().collect();
@@ -242,15 +247,16 @@ pub fn near(pattern: &str, names: &[&str]) -> String {
     }
 }
 
-/// A name, and the modules that it is in.
+/// Returns the name and the names of its parent modules.
 fn prefixes(name: &str) -> impl Iterator<Item = &str> {
     name.match_indices('.').map(|(at, _)| &name[..at]).chain([name])
 }
 
-/// The parameters that `freeze.patterns` names.
+/// Returns the parameters that `freeze.patterns` matches.
 ///
 /// # Errors
-/// For a pattern that names none, and for patterns that leave none to train.
+///
+/// Returns an error if a pattern matches no parameter, or if no parameter would be trained.
 pub fn frozen(net: &NetSpec, patterns: &[String]) -> Result<BTreeSet<String>, Error> {
     let parameters = net.tensors().map_err(BuildError::from)?.parameters;
     let names: Vec<&str> = parameters.iter().map(|(name, _)| name.as_str()).collect();
@@ -269,11 +275,12 @@ pub fn frozen(net: &NetSpec, patterns: &[String]) -> Result<BTreeSet<String>, Er
     )))
 }
 
-/// Refuses a path that leads to nothing; what else may be wrong with it is told by whoever reads it. `cannot`: what cannot be done, with
-/// the key of the recipe; `cure`: what to name instead.
+/// Checks that a path exists. Other problems are found when the file is read. `cannot` is the beginning of the message
+/// and names the recipe key. `cure` says what to name instead.
 ///
 /// # Errors
-/// With the nearest name beside it.
+///
+/// Returns an error with a similar name if the path does not exist.
 pub fn is_there(cannot: &str, path: &Path, cure: &str) -> Result<(), Error> {
     match fs::metadata(path) {
         Err(error) if matches!(error.kind(), ErrorKind::NotFound | ErrorKind::NotADirectory) => {

@@ -1,4 +1,4 @@
-//! Progressive resizing: from which epoch on training images have which size, and how they are made then.
+//! Progressive resizing: the size of training images in each epoch, and their transforms.
 
 use backend::Backend;
 use engine::Graph;
@@ -11,24 +11,25 @@ use crate::error::Error;
 use crate::train::plan::division::Division;
 use crate::train::plan::network::shape_of;
 
-/// A part of a run whose training images have one size.
+/// A part of a run in which training images have one size.
 pub struct Phase {
-    /// Its first epoch, from 0.
+    /// First epoch of the phase, starting at 0.
     pub from: u32,
-    /// From a record to an input.
+    /// Transforms from a record to an input.
     pub augment: Pipeline,
 }
 
-/// All of them in their order; none where one size stays.
+/// All phases in order. Empty if the size never changes.
 #[derive(Default)]
 pub struct Phases(Vec<Phase>);
 
 impl Phases {
-    /// For pairs of an epoch and the shorter side of the images from it on, as `augment.sizes` has them. `list` makes images as `full`
-    /// does, and `make` a pipeline of a list.
+    /// Creates the phases. `sizes` has pairs of a first epoch and the shorter side of the images, as in
+    /// `augment.sizes`. `list` has the transforms of `full`, and `make` builds a pipeline from a list.
     ///
     /// # Errors
-    /// For a list without sizes, and for sides larger than that of `full`.
+    ///
+    /// Returns an error if the list contains no sizes, or a side is larger than that of `full`.
     pub fn new(
         sizes: &[[u32; 2]],
         list: &[String],
@@ -59,38 +60,38 @@ impl Phases {
         Ok(Self(sizes.iter().map(phase).collect::<Result<_, _>>()?))
     }
 
-    /// Leaves the first one alone, for all epochs.
+    /// Keeps only the first phase, for all epochs.
     pub fn keep_first(&mut self) {
         self.0.truncate(1);
     }
 
-    /// That of an epoch.
+    /// Returns the phase of an epoch.
     fn at(&self, epoch: u32) -> Option<&Phase> {
         self.0.iter().rfind(|phase| phase.from <= epoch)
     }
 
-    /// How images are made in an epoch; none where that never changes.
+    /// Returns the transforms of an epoch, or `None` if the size never changes.
     pub fn augment(&self, epoch: u32) -> Option<&Pipeline> {
         self.at(epoch).map(|phase| &phase.augment)
     }
 
-    /// Whether images have another size from this epoch on.
+    /// Returns true if the image size changes at this epoch.
     pub fn begins(&self, epoch: u32) -> bool {
         self.0.iter().skip(1).any(|phase| phase.from == epoch)
     }
 
-    /// The epoch behind the phase of this one, if another follows.
+    /// Returns the epoch at which the phase of `epoch` ends, if another phase follows.
     pub fn end(&self, epoch: u32) -> Option<u32> {
         self.0.iter().map(|phase| phase.from).find(|from| *from > epoch)
     }
 
-    /// Plans a graph for the images of all phases; it stays at its size.
+    /// Plans a graph for the images of all phases. Its current size does not change.
     pub fn plan<B: Backend>(&self, graph: &mut Graph<B>, division: &Division) -> Result<(), Error> {
         let (largest, sizes) = (division.largest(), division.sizes());
         self.0.iter().try_for_each(|phase| plan_size(graph, phase.input(), largest, sizes.clone(), named))
     }
 
-    /// In words, for the log.
+    /// Formats the phases for the log.
     pub fn describe(&self) -> Option<String> {
         let each = self.0.iter().map(|phase| format!("{} from epoch {} on", phase.augment.output(), phase.from));
         (!self.0.is_empty()).then(|| each.collect::<Vec<_>>().join(", "))
@@ -122,7 +123,7 @@ impl Phase {
     }
 }
 
-/// Which key asks for it.
+/// Adds the recipe key to an error.
 fn named(error: BuildError) -> Error {
     Error::Usage(format!("augment.sizes: {error}"))
 }

@@ -1,4 +1,4 @@
-//! What `trireme train` is given on the command line.
+//! Command line options of `trireme train`.
 
 use std::path::PathBuf;
 use std::time::Duration;
@@ -10,46 +10,43 @@ use crate::device::DeviceChoice;
 use crate::error::Error;
 use crate::train::observe::watch;
 
-/// The arguments of `trireme train`.
+/// The options of `trireme train`.
 #[derive(Clone, Debug)]
 pub struct TrainRequest {
-    /// The recipe's file.
     pub recipe: PathBuf,
-    /// Changes to it.
+    /// Changes to the recipe from the command line.
     pub changes: Changes,
-    /// Output folder.
     pub out: PathBuf,
     /// Whether to resume from the newest checkpoint, if there is one.
     pub resume: bool,
-    /// The checkpoint to resume from instead.
+    /// A specific checkpoint to resume from.
     pub resume_from: Option<PathBuf>,
-    /// Whether a run that is resumed may have more epochs than before.
+    /// Whether a resumed run may have more epochs than before.
     pub extend_epochs: bool,
-    /// Whether to take the output folder from a run on another host that cannot be asked.
+    /// Whether to take over the output directory from a run on another host that cannot be reached.
     pub steal_lock: bool,
-    /// What to compute on.
     pub device: DeviceChoice,
-    /// Whether several ranks may compute on one GPU.
+    /// Whether ranks may share a GPU.
     pub share_gpu: bool,
-    /// How long the run may take, from the start of the program.
+    /// Maximum duration of the run, counted from the start of the program.
     pub time_limit: Option<Duration>,
-    /// Compute threads; `None` = this rank's cores.
+    /// Compute threads. `None` uses all cores of this rank.
     pub threads: Option<usize>,
-    /// Optimizer step at which the run ends early.
+    /// Step at which the run ends early.
     pub max_steps: Option<u64>,
-    /// Steps of a search for a learning rate, in place of a training.
+    /// Number of steps for a learning rate search, which replaces the training.
     pub find_lr: Option<u64>,
-    /// Print the plan and stop.
+    /// Whether to print the plan and stop.
     pub dry_run: bool,
-    /// Folder on each node's own disk for a copy of the data set.
+    /// Directory on each node's own disk for a copy of the data set.
     pub stage: Option<PathBuf>,
-    /// File for the trace of what all ranks do when.
+    /// File for the timeline of all ranks.
     pub trace: Option<PathBuf>,
-    /// Steps of which it holds every part.
+    /// Number of steps to trace in detail.
     pub trace_steps: u64,
-    /// How much is shown on stderr.
+    /// Amount of output on stderr.
     pub verbosity: Verbosity,
-    /// When the watchdog speaks, and when it ends the run.
+    /// Waits after which the watchdog warns or ends the run.
     pub stall: watch::Limits,
 }
 
@@ -82,7 +79,7 @@ impl TrainRequest {
             stall: _,
         } = self;
         let given = |is_given: bool| if is_given { "given" } else { "not given" };
-        // every node may use a different folder or file
+        // every node may use a different directory or file
         let (stage, trace) = (given(stage.is_some()), given(trace.is_some()));
         let (resume, dry_run, share_gpu) =
             (given(*resume || resume_from.is_some()), given(*dry_run), given(*share_gpu));
@@ -93,7 +90,7 @@ impl TrainRequest {
         )
     }
 
-    /// Fails for names of files and folders that are not UTF-8: metrics.jsonl and checkpoints are, and name them.
+    /// Returns an error if a path is not valid UTF-8. metrics.jsonl and checkpoints contain these paths as UTF-8.
     pub fn check_names(&self) -> Result<(), Error> {
         let (out, resume, stage) = (Some(&self.out), self.resume_from.as_ref(), self.stage.as_ref());
         let named = [("--out", out), ("--resume", resume), ("--stage", stage), ("--trace", self.trace.as_ref())];

@@ -1,5 +1,4 @@
-//! A planned run on one rank: all that its steps work on, which cores and threads the rank uses, and how steps divide the data among
-//! workers and ranks. [`build`](super::build) makes it.
+//! A planned run on one rank, and the threads that the rank uses. [`build`](super::build) makes it.
 
 use std::sync::Arc;
 
@@ -24,62 +23,60 @@ use crate::train::plan::source::Source;
 use crate::train::reduce::plan::ReducePlan;
 use crate::train::strategy::Strategy;
 
-/// A planned run on one rank.
+/// Everything that the steps of a run need on one rank.
 pub struct Run<B: Backend> {
-    /// As resolved.
+    /// The recipe with all defaults filled in.
     pub recipe: Recipe,
     /// Recipe, data and transforms.
     pub source: Source,
-    /// How steps divide the data.
+    /// The division of the data among steps, workers and ranks.
     pub division: Division,
-    /// Learning rates.
+    /// Learning rates of all steps.
     pub schedule: Schedule,
-    /// The network.
     pub graph: Graph<B>,
-    /// How its gradients travel.
+    /// The plan for summing gradients over ranks.
     pub reduction: ReducePlan<B>,
-    /// Its optimizer.
     pub optimizer: Optimizer<B>,
-    /// Moving averages of its weights.
+    /// Moving averages of the weights.
     pub ema: Option<Ema<B>>,
-    /// The scoring after each epoch.
+    /// The evaluation after each epoch.
     pub evaluation: Option<Evaluation>,
     /// The evaluation of another split at the end of the run.
     pub evaluation_at_end: Option<Evaluation>,
-    /// How the ranks keep one model.
+    /// Decides when ranks synchronise their models.
     pub strategy: Box<dyn Strategy<B>>,
-    /// Where every class has the same share of the draws.
+    /// The order in which every class has the same share of an epoch, if requested.
     pub balanced: Option<Arc<Balanced>>,
-    /// How the training loader runs.
+    /// Options of the training loader.
     pub options: Options,
 }
 
 /// Memory of the loaders.
 pub struct Footprints {
-    /// Of the training split.
     pub training: Footprint,
     /// Memory for evaluations. If two splits are scored, this is the larger amount.
     pub scoring: Option<Footprint>,
 }
 
 impl<B: Backend> Run<B> {
-    /// Epochs of the whole run; the last may end early.
+    /// Returns the number of epochs. The last one may end early.
     pub fn epochs(&self) -> u32 {
         self.schedule.total_steps().div_ceil(self.division.steps_per_epoch.max(1)) as u32
     }
 
-    /// Whether an epoch is over: all of its steps are done, or all of the run's.
+    /// Returns true if the epoch or the run has no more steps.
     pub fn ends_epoch(&self, at: &Progress) -> bool {
         at.step_of_epoch >= self.division.steps_per_epoch || at.step >= self.schedule.total_steps()
     }
 
-    /// Optimizer step at which the run ends: that of its last epoch, or an earlier one as requested.
+    /// Returns the step at which the run ends: its last one, or `max_steps` if that is earlier.
     pub fn last_step(&self, max_steps: Option<u64>) -> u64 {
         max_steps.unwrap_or(u64::MAX).min(self.schedule.total_steps())
     }
 
-    /// Rescales the gradients of a step of an epoch from the planned number of samples to `total`: their true number, or the sum of their
-    /// weights. They differ where records were skipped and where classes have weights, which is known only after the reduction.
+    /// Rescales the gradients of a step from the planned number of samples to `total`, which is the true number or the
+    /// sum of sample weights. `step` counts within the epoch. They differ if records were skipped or classes have
+    /// weights. `total` is known only after the reduction.
     pub fn rescale(&mut self, step: u64, total: f64) -> Result<(), Error> {
         let planned = self.samples(step) as f64;
         if total != planned && total > 0.0 {
@@ -88,7 +85,8 @@ impl<B: Backend> Run<B> {
         Ok(())
     }
 
-    /// Images that the gradient of a step of an epoch is the mean over: those of all ranks, or of this rank if it steps by itself.
+    /// Returns how many images the gradient of a step averages over. If ranks step independently, this counts only the
+    /// images of this rank.
     pub fn samples(&self, step: u64) -> usize {
         let (images, d) = (self.division.images_of(step), &self.division);
         if self.strategy.sums_gradients() {
@@ -97,22 +95,22 @@ impl<B: Backend> Run<B> {
         d.mine.clone().map(|v| worker_positions(images, v, d.workers).len()).sum()
     }
 
-    /// Trains the frozen parameters from the epoch on that the recipe says.
+    /// Freezes or unfreezes parameters for this epoch, as the recipe says.
     pub fn begin_step(&mut self, epoch: u32) {
         self.graph.set_frozen(self.recipe.freeze.epochs.is_none_or(|epochs| epoch < epochs));
     }
 
-    /// Takes training images of this epoch's size from the next pass on.
+    /// Sets the graph to the size of this epoch's training images.
     pub fn resize(&mut self, epoch: u32) -> Result<(), Error> {
         Ok(self.graph.set_size(shape_of(self.source.augment(epoch).output()))?)
     }
 
-    /// Takes images of the size that is scored from the next pass on.
+    /// Sets the graph to the size of evaluation images.
     pub fn resize_for_scoring(&mut self) -> Result<(), Error> {
         Ok(self.graph.set_size(shape_of(self.source.preprocess.output()))?)
     }
 
-    /// The training order of this rank from a step of an epoch to the end of those whose images have its size.
+    /// Returns this rank's training order, starting at the given epoch and step. It ends where the image size changes.
     pub fn order(&self, epoch: u32, step: u64) -> TrainOrder {
         let d = &self.division;
         let counts: Vec<u64> = self.source.train.shards().iter().map(|shard| shard.count).collect();
@@ -133,7 +131,7 @@ impl<B: Backend> Run<B> {
         order.repeated(self.recipe.augment.repeats())
     }
 
-    /// The warnings for the run as planned.
+    /// Returns the warnings about this run.
     pub fn warnings(&self, request: &TrainRequest) -> Vec<String> {
         // a learning-rate search does not compute scores, so missing scores need no warning
         let scored = self.evaluation.is_some() || request.find_lr.is_some();
@@ -142,14 +140,14 @@ impl<B: Backend> Run<B> {
         of_settings.into_iter().chain(warning(self.graph.net(), &self.division, self.recipe.sync_bn)).collect()
     }
 
-    /// Memory of the loaders of training and of scoring.
+    /// Returns the memory of the loaders for training and evaluation.
     pub fn footprints(&self) -> Result<Footprints, Error> {
         let batch = self.division.largest();
         let of = |split: &Split, pipeline: &Pipeline, options: &Options| {
             let input = DeviceInput::new(self.graph.backend(), pipeline);
             Footprint::new(split, options, batch, pipeline.output().values(), input.format())
         };
-        // the splits are read one after the other
+        // take the maximum, because the splits are read one after the other
         let scorings = self.evaluation.iter().chain(&self.evaluation_at_end);
         let scorings: Vec<Footprint> =
             scorings.map(|e| of(&e.split, &e.pipeline, &e.options)).collect::<Result<_, _>>()?;
@@ -165,15 +163,14 @@ impl<B: Backend> Run<B> {
 pub struct Resources {
     /// Cores that this rank may use.
     pub cores: Cores,
-    /// Compute threads.
     pub compute: usize,
-    /// Loader threads.
     pub loader: usize,
 }
 
 impl Resources {
-    /// Compute threads as requested, else all of this rank's cores. Loader threads as requested, else the cores that are left (one of
-    /// them for MPI), at least one: they run at nice 19, so on a shared core they take what compute leaves.
+    /// Uses the requested numbers of threads. By default there is a compute thread per core, and a loader thread for
+    /// each remaining core except the core for MPI, but at least one. Loader threads run at nice 19, so on a shared
+    /// core they use the time that compute threads leave.
     pub fn new<D: Device>(
         device: &D,
         cores: Cores,
@@ -186,8 +183,8 @@ impl Resources {
         Self { cores, compute, loader: loader.unwrap_or(left.max(1)) }
     }
 
-    /// Whether buckets travel while backward runs: where MPI has a core of its own, or a device that queues its work leaves the compute
-    /// thread idle.
+    /// Returns true if buckets are summed during backward. By default this is the case if MPI has a core of its own, or
+    /// if the device has a queue, so that the compute thread is idle.
     pub fn overlap(&self, wish: Overlap, queues: bool) -> bool {
         match wish {
             Overlap::On => true,

@@ -1,4 +1,4 @@
-//! Settings that are allowed and will not do what their author expects: each has a line at the start, with its cure.
+//! Warnings about settings that are allowed but will not have the expected effect, each with a remedy.
 
 use engine::optim::Schedule;
 use engine::optim::schedule::ScheduleKind;
@@ -12,27 +12,27 @@ use super::division::Division;
 use crate::error::Error;
 use crate::train::evaluate::ranks_fit;
 
-/// A rate that many times the base is reached only through a warm-up.
+/// A learning rate this many times the base rate needs a warm-up.
 const STEEP: f64 = 10.0;
-/// No network learns at a rate above this.
+/// Networks do not learn with a larger rate.
 const WILD: f64 = 10.0;
-/// Steps of an epoch below which the batch is a large part of the data.
+/// With fewer steps per epoch, the batch is a large part of the data.
 const FEW: u64 = 3;
-/// So many different images are too few for a step.
+/// A step needs more different images than this.
 const FEW_IMAGES: usize = 2;
 
-/// What to know of a run beside its recipe.
+/// Facts about a run that are not in its recipe.
 #[derive(Clone, Copy, Debug)]
 pub struct Length {
-    /// Images of the training split.
+    /// Images in the training split.
     pub images: u64,
-    /// Optimizer step at which the run is to end before its epochs are over, if it is.
+    /// Step at which the run ends early, if requested.
     pub max_steps: Option<u64>,
-    /// Whether a split is scored as training goes on, or scores are not asked for.
+    /// True if a split is scored during training, or if no scores are needed.
     pub scored: bool,
 }
 
-/// A line for each setting that will never act, or not as meant.
+/// Returns a warning for each setting that has no effect, or not the intended one.
 pub fn warnings(recipe: &Recipe, net: &NetSpec, schedule: &Schedule, length: Length) -> Vec<String> {
     let found = [
         milestones(recipe, schedule),
@@ -47,7 +47,7 @@ pub fn warnings(recipe: &Recipe, net: &NetSpec, schedule: &Schedule, length: Len
     found.into_iter().flatten().chain(without_layers(recipe, net)).map(|text| format!("warning: {text}")).collect()
 }
 
-/// Settings of layers that the network has none of.
+/// Returns warnings about settings for layers that the network does not have.
 fn without_layers(recipe: &Recipe, net: &NetSpec) -> Vec<String> {
     let has = |wanted: fn(&Op) -> bool| net.nodes.iter().any(|node| wanted(&node.op));
     let ends_branch = has(|op| matches!(op, Op::Norm(norm) if norm.residual));
@@ -63,14 +63,14 @@ fn without_layers(recipe: &Recipe, net: &NetSpec) -> Vec<String> {
     idle.map(|(key, _, what)| format!("{key} = true has no effect: {} has {what}; leave it out", net.name)).collect()
 }
 
-/// Milestones at or behind the last epoch.
+/// Warns about milestones at or after the end of the run.
 fn milestones(recipe: &Recipe, schedule: &Schedule) -> Option<String> {
     let ScheduleKind::Step(step) = &recipe.schedule.kind else { return None };
     let epochs = schedule.epochs();
     let all = &step.milestones;
     let late: Vec<String> = all.iter().filter(|at| **at >= epochs).map(f64::to_string).collect();
     let last = all.last().filter(|_| !late.is_empty())?;
-    // as the same parts of the run, were it as long as the recipe's author thought
+    // suggest milestones at the same fractions of the actual run
     let scaled: Vec<String> = all.iter().map(|at| format!("{:.1}", 0.75 * epochs * at / last)).collect();
     Some(format!(
         "the rate never falls at epoch {}, for the run has {} epochs: give --set schedule.milestones=[{}], or more epochs",
@@ -80,7 +80,7 @@ fn milestones(recipe: &Recipe, schedule: &Schedule) -> Option<String> {
     ))
 }
 
-/// A run that --max-steps ends in its warm-up. One that its epochs end there is refused.
+/// Warns if `--max-steps` ends the run during its warm-up. If the epochs end there, the recipe is an error.
 fn warm_up(schedule: &Schedule, length: Length) -> Option<String> {
     let (steps, warmup) = (length.max_steps?, schedule.warmup_steps());
     (steps < warmup).then(|| {
@@ -92,7 +92,7 @@ fn warm_up(schedule: &Schedule, length: Length) -> Option<String> {
     })
 }
 
-/// A batch that is a large part of the data.
+/// Warns about a batch that is a large part of the data.
 fn batch(recipe: &Recipe, length: Length) -> Option<String> {
     let Length { images, .. } = length;
     let steps = images.div_ceil(recipe.batch as u64);
@@ -107,7 +107,7 @@ fn batch(recipe: &Recipe, length: Length) -> Option<String> {
     })
 }
 
-/// A rate that the linear rule has made too high.
+/// Warns about a rate that scaling with the batch size has made too high.
 fn rate(recipe: &Recipe, schedule: &Schedule) -> Option<String> {
     let (target, scale) = (schedule.target(), schedule.scale());
     let base = recipe.schedule.base_lr;
@@ -127,7 +127,7 @@ fn rate(recipe: &Recipe, schedule: &Schedule) -> Option<String> {
     }
 }
 
-/// Sizes of images that begin behind the end of a run of steps.
+/// Warns about image sizes that begin after the end of the run.
 fn sizes(recipe: &Recipe, schedule: &Schedule) -> Option<String> {
     let epochs = schedule.epochs();
     let [from, side] = *recipe.augment.sizes.iter().flatten().find(|[from, _]| f64::from(*from) >= epochs)?;
@@ -136,7 +136,7 @@ fn sizes(recipe: &Recipe, schedule: &Schedule) -> Option<String> {
     ))
 }
 
-/// Early stopping without what it stops by.
+/// Warns about early stopping without a criterion.
 fn stop(recipe: &Recipe) -> Option<String> {
     let stop = &recipe.stop;
     let given = [("stop.score", stop.score.is_some()), ("stop.min_delta", stop.min_delta.is_some())];
@@ -144,7 +144,7 @@ fn stop(recipe: &Recipe) -> Option<String> {
     Some(format!("{key} has no effect without stop.patience or stop.target; give one of them, or leave it out"))
 }
 
-/// Steps of hardly more than one image.
+/// Warns about steps with hardly any different images.
 fn repeats(recipe: &Recipe) -> Option<String> {
     let (repeats, batch) = (recipe.augment.repeats(), recipe.batch);
     let different = batch.div_ceil(repeats as usize);
@@ -157,7 +157,7 @@ fn repeats(recipe: &Recipe) -> Option<String> {
     })
 }
 
-/// Nothing to score the network by but the images that it has learnt.
+/// Warns if no split can be scored.
 fn unscored(recipe: &Recipe, length: Length) -> Option<String> {
     (!length.scored).then(|| {
         format!(
@@ -210,10 +210,11 @@ pub fn warning(net: &NetSpec, division: &Division, across: bool) -> Option<Strin
     ))
 }
 
-/// Refuses a recipe that takes images for images of one class, where they may have several.
+/// Returns an error if a multi-label data set is used with settings for one class per image.
 ///
 /// # Errors
-/// The key, why, and what to write.
+///
+/// Returns an error with the key, the reason and a remedy.
 pub fn check(recipe: &Recipe, manifest: &Manifest) -> Result<(), Error> {
     if !manifest.multi_label {
         return Ok(());
@@ -237,10 +238,11 @@ pub fn check(recipe: &Recipe, manifest: &Manifest) -> Result<(), Error> {
     }
 }
 
-/// Refuses to go by the mean average precision where it cannot be computed.
+/// Returns an error if the run needs the mean average precision but cannot compute it.
 ///
 /// # Errors
-/// The key.
+///
+/// Returns an error that names the key.
 pub fn check_scores(recipe: &Recipe, eval: Option<&Split>) -> Result<(), Error> {
     let key = recipe.scores_used().into_iter().find(|(_, name)| name.measure == Measure::Map).map(|(key, _)| key);
     let (Some(key), Some(eval)) = (key, eval) else { return Ok(()) };
@@ -259,7 +261,7 @@ mod tests {
     use super::*;
     use net::{Shape, models};
 
-    /// The warnings of a recipe with these lines under `[schedule]`, for a run of 100 steps an epoch.
+    /// Returns the warnings about a recipe with these lines in `[schedule]` and a data set with 1000 images.
     fn found(head: &str, schedule: &str, max_steps: Option<u64>) -> Vec<String> {
         let text = format!(
             "model = \"lenet\"\ndata = \"d\"\n{head}\n[augment]\ntrain = []\neval = []\n[optimizer]\nkind = \"sgd\"\n[schedule]\n{schedule}"
@@ -287,7 +289,7 @@ mod tests {
         assert_eq!(found("epochs = 3\nbatch = 10", step, None), [""; 0]);
         let warm = "kind = \"cosine\"\nbase_lr = 0.1\nreference_batch = 10\nwarmup_epochs = 2";
         assert_eq!(found("epochs = 3\nbatch = 320", warm, Some(8)), [""; 0]);
-        // a rate that somebody wrote is somebody's wish
+        // a rate without scaling is what the author wants
         assert_eq!(found("epochs = 3\nbatch = 10", "kind = \"constant\"\nbase_lr = 11", None), [""; 0]);
         assert_eq!(found("epochs = 3\nbatch = 333", "kind = \"constant\"\nbase_lr = 0.1", None), [""; 0]);
     }

@@ -1,4 +1,4 @@
-//! The recipe, the data set that it names, and the pipelines from a record to an input: the same on every rank.
+//! The recipe, its data set, and the pipelines from a record to an input. Equal on every rank.
 
 use std::fmt;
 use std::path::{Path, PathBuf};
@@ -16,35 +16,33 @@ use super::request::TrainRequest;
 use super::{network, settings};
 use crate::error::Error;
 
-/// The recipe and the data that it names; the same on every rank.
+/// The recipe and its data. Equal on every rank.
 pub struct Source {
-    /// As read; `workers` may still be open.
+    /// The recipe as read. `workers` may be unset.
     pub recipe: Recipe,
-    /// What the changes of the command line entailed, a line each.
+    /// Consequences of command line changes, one per line.
     pub notes: Vec<String>,
-    /// The file of the network, if it is not one of the catalogue.
+    /// The network's file, if the network is not from the catalogue.
     pub file: Option<PathBuf>,
-    /// What that file describes, once it is read: [`Source::define`].
+    /// The network that the file describes. Set by [`Source::define`].
     pub defined: Option<Defined>,
-    /// The data set's description.
     pub manifest: Manifest,
-    /// Training images.
     pub train: Arc<Split>,
-    /// Its classes, once they were counted: [`Source::count`].
+    /// Labels of the training split. Set by [`Source::count`].
     pub census: Option<Census>,
-    /// Scored after each epoch, if the data set has such a split.
+    /// The split to score after each epoch, if there is one.
     pub eval: Option<Arc<Split>>,
-    /// Another split, which is scored at the end of the run.
+    /// Another split, to score at the end of the run.
     pub eval_at_end: Option<Arc<Split>>,
-    /// From a record to an input, for training, in the size that the network is built for.
+    /// Transforms for training, at the image size that the network is built for.
     pub augment: Pipeline,
-    /// Where training images have other sizes.
+    /// The epochs in which training images have other sizes.
     pub phases: Phases,
-    /// The same for scoring.
+    /// Transforms for evaluation.
     pub preprocess: Pipeline,
 }
 
-/// Bare names of all transforms.
+/// Returns the names of all transforms without arguments.
 pub fn transform_names() -> Vec<&'static str> {
     loaders::transform::names()
 }
@@ -53,7 +51,8 @@ impl Source {
     /// Reads the recipe.
     ///
     /// # Errors
-    /// For names of folders that the files of a run cannot hold, too.
+    ///
+    /// Returns an error if the recipe is invalid or a path is not valid UTF-8.
     pub fn recipe(request: &TrainRequest) -> Result<Loaded, Error> {
         request.check_names()?;
         let (models, transforms) = (models::names(), transform_names());
@@ -61,7 +60,7 @@ impl Source {
         Ok(Recipe::load(&request.recipe, &request.changes, &known)?)
     }
 
-    /// Opens the recipe's data set in `dir`, which may be a copy of it.
+    /// Opens the recipe's data set in `dir`, which may be a copy.
     pub fn open(loaded: Loaded, dir: &Path) -> Result<Self, Error> {
         let Loaded { recipe, notes, network: file, data_beside } = loaded;
         data_is_there(dir, data_beside.as_deref())?;
@@ -114,16 +113,17 @@ impl Source {
         })
     }
 
-    /// From a record to an input, for training in this epoch.
+    /// Returns the transforms for training in this epoch.
     pub fn augment(&self, epoch: u32) -> &Pipeline {
         self.phases.augment(epoch).unwrap_or(&self.augment)
     }
 
-    /// Reads the network's file, if there is one. A run that goes on has its network from its checkpoint already, and the file may be gone;
-    /// where it says something else by now, a note tells.
+    /// Reads the network's file, if there is one. A resumed run has the network from its checkpoint, and the file may
+    /// be gone. If the file has changed, a note tells the user.
     ///
     /// # Errors
-    /// What is wrong with the file.
+    ///
+    /// Returns an error if the file is invalid.
     pub fn define(&mut self) -> Result<(), Error> {
         let Some(file) = &self.file else { return Ok(()) };
         let read = || Defined::read(file, &self.recipe.model, self.preprocess.output(), self.train.classes());
@@ -142,10 +142,11 @@ impl Source {
         Ok(())
     }
 
-    /// Counts the classes of the training images, where the recipe needs to know.
+    /// Reads the labels of the training images, if the recipe needs them.
     ///
     /// # Errors
-    /// For a record without a label, unless such records are left out.
+    ///
+    /// Returns an error if a record has no label, unless such records are skipped.
     pub fn count(&mut self) -> Result<(), Error> {
         if Census::needed(&self.recipe) && self.census.is_none() {
             self.census = Some(Census::read(&self.train, &self.recipe)?);
@@ -153,7 +154,7 @@ impl Source {
         Ok(())
     }
 
-    /// How much each class counts in the loss; none where all count alike. [`Source::count`] comes before.
+    /// Returns the weight of each class in the loss, or `None` if all are equal. Call [`Source::count`] first.
     pub fn class_weights(&self) -> Option<Vec<f64>> {
         match self.recipe.loss.class_weights.as_ref()? {
             ClassWeights::Given(weights) => Some(weights.clone()),
@@ -161,22 +162,23 @@ impl Source {
         }
     }
 
-    /// Takes the network from a checkpoint, or from rank 0.
+    /// Builds the network from the description in a checkpoint or from rank 0.
     ///
     /// # Errors
-    /// For a text that describes none.
+    ///
+    /// Returns an error if the description is invalid.
     pub fn adopt(&mut self, text: &str) -> Result<(), Error> {
         let (name, image) = (&self.recipe.model, self.preprocess.output());
         self.defined = Some(Defined::of_checkpoint(text, name, image, self.train.classes())?);
         Ok(())
     }
 
-    /// The network's description with every number, for files of the run; empty for one of the catalogue.
+    /// Returns the network's complete description for files. Empty if the network is from the catalogue.
     pub fn definition(&self) -> String {
         self.defined.as_ref().map_or_else(String::new, |defined| defined.text.clone())
     }
 
-    /// Builds the network for the size of the scored images and for these classes.
+    /// Builds the network for the size of evaluation images.
     pub fn network(&self) -> Result<NetSpec, Error> {
         let mut net = match &self.defined {
             Some(defined) => defined.net.clone(),
@@ -197,7 +199,7 @@ impl Source {
         if train.plane() > eval.plane() { train } else { eval }
     }
 
-    /// What tells this data set from others, wherever it lies.
+    /// Returns text that identifies this data set independently of its path.
     pub fn identity(&self) -> Result<String, Error> {
         let checksum = loaders::record::masked_crc32c(digest(&self.manifest)?.as_bytes());
         let (images, classes) = (self.train.len(), self.train.classes());
@@ -221,7 +223,7 @@ fn scored_splits(recipe: &Recipe, dataset: &Dataset) -> Result<[Option<Arc<Split
     Ok([open(watched)?, open(at_end)?])
 }
 
-/// Refuses a list of weights that is not one a class.
+/// Returns an error unless each class has one weight.
 fn class_weights_fit(recipe: &Recipe, train: &Split) -> Result<(), Error> {
     let Some(ClassWeights::Given(weights)) = &recipe.loss.class_weights else { return Ok(()) };
     let (given, classes) = (weights.len(), train.classes());
@@ -235,13 +237,14 @@ fn class_weights_fit(recipe: &Recipe, train: &Split) -> Result<(), Error> {
     )))
 }
 
-/// A list of transforms that does not fit the images: where it is only that these vary, one that does is named.
+/// Returns the error for transforms that do not fit the images. If the cause is that sizes vary, the message adds the
+/// first image that differs.
 fn unfit(error: &loaders::Error, problem: &str, split: &Split) -> Error {
     let odd = error.is_of_sizes().then(|| split.one_size().err()).flatten();
     Error::Usage(odd.map_or_else(|| problem.to_owned(), |odd| format!("{problem}; {odd}")))
 }
 
-/// A data set's description as text, one value a line.
+/// Returns a data set's description as text with one value per line.
 pub fn digest(manifest: &Manifest) -> Result<String, Error> {
     serde_json::to_string_pretty(manifest).map_err(|e| Error::Failed(format!("dataset.json: {e}")))
 }

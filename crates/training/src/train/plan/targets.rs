@@ -1,4 +1,4 @@
-//! What training compares scores with where a label a row will not do: classes mixed and smoothed, as a table over all classes.
+//! Targets for the loss if one label per row is not enough: a table over all classes with mixed and smoothed labels.
 
 use backend::{Backend, LossForm, Objective, SoftTargets, Teaching};
 use loaders::{LabelSets, Mix};
@@ -6,7 +6,7 @@ use recipe::{LossKind, OverClasses, Recipe};
 
 use crate::train::plan::run::Run;
 
-/// What is compared, and how; none where it is cross-entropy with one label a row.
+/// Returns the objective of the loss, or `None` for plain cross-entropy with one label per row.
 pub fn objective(recipe: &Recipe) -> Option<Objective> {
     let loss = &recipe.loss;
     let mean = loss.over_classes() == OverClasses::Mean;
@@ -25,7 +25,7 @@ pub fn objective(recipe: &Recipe) -> Option<Objective> {
     (!plain).then_some(objective)
 }
 
-/// A loss that is not the cross-entropy of labels, for the log.
+/// Describes the loss for the log. Returns `None` for plain cross-entropy.
 pub fn describe(recipe: &Recipe) -> Option<String> {
     let loss = &recipe.loss;
     let over = format!("{} over classes", loss.over_classes());
@@ -41,24 +41,25 @@ pub fn describe(recipe: &Recipe) -> Option<String> {
     (!parts.is_empty()).then(|| parts.join(", "))
 }
 
-/// Makes the targets of one pass after another.
+/// Computes the targets of one pass after another.
 pub struct Targets {
     classes: usize,
     smoothing: f64,
-    /// Targets above it are 1, all others 0.
+    /// Targets above this value become 1, the rest 0.
     threshold: Option<f64>,
-    /// How much each class counts, if not all alike.
+    /// Weight of each class. `None` if all are equal.
     weights: Option<Vec<f64>>,
-    /// Whether the targets are multiplied by the weights: where each class has a loss of its own, rows have weights instead.
+    /// Whether to multiply the targets by the weights. Otherwise, if each class has its own loss, the rows have weights
+    /// instead.
     folded: bool,
-    /// The class of each row that counts as a hit.
+    /// For each row, the class that counts as a correct prediction.
     labels: Vec<u32>,
     /// Sum of the rows' weights.
     total: f64,
 }
 
 impl Targets {
-    /// For a run that needs them.
+    /// Creates the targets, or returns `None` if the run does not need them.
     pub fn of<B: Backend>(run: &Run<B>) -> Option<Self> {
         let objective = objective(&run.recipe)?;
         let (smoothing, threshold) = (run.recipe.label_smoothing, run.recipe.loss.threshold);
@@ -67,10 +68,12 @@ impl Targets {
         Some(Self { classes, smoothing, threshold, weights, folded, labels, total: 0.0 })
     }
 
-    /// Fills the `table` of a pass (see [`SoftTargets::table`](backend::SoftTargets::table)) whose images have these labels and were
-    /// mixed like this, and gives the class of each row that counts as a hit: the one with the larger share.
+    /// Fills the `table` of a pass (see [`SoftTargets::table`](backend::SoftTargets::table)) from the images' labels
+    /// and their mixing. Returns for each row the class that counts as a correct prediction, which is the one with the
+    /// larger share.
     ///
-    /// With smoothing s and K classes, the target of class c is s / K + (1 - s) (share [c = own] + (1 - share) [c = partner's]).
+    /// With smoothing s and K classes, the target of class c is s / K + (1 - s) (share [c = own] + (1 - share) [c =
+    /// partner's]).
     pub fn fill(&mut self, labels: &[u32], mix: Option<Mix>, table: &mut Vec<f32>) -> &[u32] {
         let (rows, stride) = (labels.len(), 1 + self.classes);
         let share = mix.map_or(1.0, |mix| f64::from(mix.share));
@@ -103,8 +106,9 @@ impl Targets {
         &self.labels
     }
 
-    /// The same for images that may have several classes, each by itself: of a class that an image has a part of, the target is
-    /// (1 - s) part + s / 2 with smoothing s, as Keras smooths a binary cross-entropy. Any class whose target is above one half is a hit.
+    /// Fills the table for multi-label images. If an image has share p of a class, the target with smoothing s is (1 -
+    /// s) p + s / 2, as Keras smooths a binary cross-entropy. Any class with a target above 0.5 counts as a correct
+    /// prediction.
     pub fn fill_sets(&mut self, sets: &LabelSets, mix: Option<Mix>, table: &mut Vec<f32>) -> &[u32] {
         let (rows, stride) = (sets.len(), 1 + self.classes);
         let share = mix.map_or(1.0, |mix| f64::from(mix.share));
@@ -127,7 +131,7 @@ impl Targets {
         &self.labels
     }
 
-    /// Sum of the weights of the rows of the pass; none where all classes count alike.
+    /// Returns the sum of the rows' weights in this pass, or `None` without class weights.
     pub fn weight(&self) -> Option<f64> {
         self.weights.as_ref().map(|_| self.total)
     }
@@ -178,7 +182,7 @@ mod tests {
         let mut targets = Targets { smoothing: 0.1, threshold: Some(0.2), ..plain() };
         let mut table = Vec::new();
         targets.fill(&[0, 1, 3, 2], Some(Mix { share: 0.75, area: None }), &mut table);
-        // 0.7 and 0.25 are above, 0.025 is not
+        // 0.7 and 0.25 are above the threshold, 0.025 is not
         assert_eq!(table[..5], [1.0, 1.0, 0.0, 1.0, 0.0]);
         targets.fill(&[0, 1, 3, 2], Some(Mix { share: 0.9, area: None }), &mut table);
         assert_eq!(table[..5], [1.0, 1.0, 0.0, 0.0, 0.0], "0.115 is not above either");
@@ -190,12 +194,12 @@ mod tests {
         let mut folded = Targets { smoothing: 0.2, weights: Some(weights.clone()), ..plain() };
         let mut table = Vec::new();
         folded.fill(&[3, 0], None, &mut table);
-        // as PyTorch's weight: each class's target by its own weight, smoothing included
+        // as in PyTorch's loss, a class's weight also applies to its smoothing
         for (got, want) in table.iter().zip([4.0, 0.025, 0.05, 0.1, 3.4, 0.5, 0.425, 0.05, 0.1, 0.2]) {
             assert!((f64::from(*got) - want).abs() < 1e-6, "{table:?}");
         }
         assert_eq!(folded.weight(), Some(4.5));
-        // two labels count in part
+        // a mixed row has the weighted mean of two class weights
         folded.fill(&[3, 0], Some(Mix { share: 0.75, area: None }), &mut table);
         assert_eq!((table[0], table[5], folded.weight()), (3.125, 1.375, Some(4.5)));
         let mut rows = Targets { folded: false, ..folded };

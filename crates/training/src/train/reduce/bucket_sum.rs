@@ -1,4 +1,5 @@
-//! The sum of one bucket over the ranks: the trait that every transport and codec implements, a sum under way, and what it has cost.
+//! The sum of one bucket over the ranks: the trait that every transport and codec implements, a sum in progress, and
+//! its costs.
 
 use std::ops::AddAssign;
 use std::time::{Duration, Instant};
@@ -9,63 +10,63 @@ use comm::{Comm, World};
 
 use crate::error;
 
-/// Name of the operation.
 const GRADIENTS: &str = "sum of gradients";
 
-/// What a sum must know of the step.
+/// The parameters of a sum in one step.
 #[derive(Clone, Copy, Debug)]
 pub struct SumStep {
-    /// Optimizer steps done before.
+    /// Number of steps before this one.
     pub done: u64,
-    /// Keys the codec's draws.
+    /// Key of the codec's random draws.
     pub key: Key,
-    /// The worker of the first buffer.
+    /// The worker that the first buffer belongs to.
     pub worker: usize,
-    /// Whether a gradient that is not finite leaves NaN behind, for the device to leave the step out; else it is an error.
+    /// If set, a gradient that is not finite makes the result NaN, so that the device skips the step. Otherwise it is
+    /// an error.
     pub scaled: bool,
-    /// Whether the sum of as many f32 is timed, too.
+    /// Whether to also time a plain f32 sum of the same length.
     pub compare: bool,
-    /// Whether codes that are 0 are counted, where the codec makes such.
+    /// Whether to count codes that are 0, if the codec produces any.
     pub count: bool,
 }
 
-/// Sums one bucket of gradients over all workers of all ranks, step after step. Its `start` begins a sum, [`Pending::finish`]
-/// ends it; an implementation does what happens between.
+/// Sums one bucket of gradients over all workers of all ranks, in every step. `start` begins a sum and
+/// [`Pending::finish`] ends it. An implementation provides the part between.
 pub trait BucketSum<B: Backend>: Send {
-    /// Starts copying the gradients to where they are summed, on the thread that computes.
+    /// Starts to copy the gradients to where they are summed. Called on the compute thread.
     fn prepare(&mut self, _gradients: &mut [B::Buf]) -> Result<(), backend::Error> {
         Ok(())
     }
 
-    /// Leaves the sum in the last buffer; the buffers are one a worker of this rank, or one with their sum. Collective, inside an
-    /// operation of [`Comm`].
+    /// Writes the sum to the last buffer. There is one buffer per worker of this rank, or a single one with their sum.
+    /// Collective, called inside an operation of [`Comm`].
     fn sum(&mut self, world: &World, gradients: &mut [B::Buf], step: &SumStep) -> Result<Timed, Error>;
 
-    /// Whether the device makes codes, so that only these come to the host.
+    /// Returns true if the device encodes the gradients, so that only codes are copied to the host.
     fn codes_on_device(&self) -> bool {
         false
     }
 
-    /// What this worker carries over to the next step under error feedback, in the gradients' own layout; none for workers of other
-    /// ranks.
+    /// Returns the residual of a worker, which error feedback adds in the next step, in the gradients' own layout.
+    /// Returns `None` for workers of other ranks.
     fn residual(&mut self, _worker: usize) -> Result<Option<Vec<f32>>, backend::Error> {
         Ok(None)
     }
 
-    /// Goes on with such a residual, if the worker is one of this rank's.
+    /// Sets the residual of a worker. Does nothing for workers of other ranks.
     fn set_residual(&mut self, _worker: usize, _values: &[f32]) -> Result<(), backend::Error> {
         Ok(())
     }
 
-    /// Bytes of memory, residuals included.
+    /// Returns the memory in bytes, including residuals.
     fn memory(&self) -> usize {
         0
     }
 }
 
 impl<B: Backend> dyn BucketSum<B> {
-    /// Starts the sum of these gradients. With `overlap` it runs on the MPI thread, beside the caller; else it waits for
-    /// [`Pending::finish`], whose thread has the gradients in its cache.
+    /// Starts the sum of these gradients. With `overlap` it runs on the MPI thread in parallel to the caller. Otherwise
+    /// it runs in [`Pending::finish`], on the calling thread, which has the gradients in its cache.
     pub fn start(
         mut self: Box<Self>,
         comm: &Comm,
@@ -82,7 +83,7 @@ impl<B: Backend> dyn BucketSum<B> {
     }
 }
 
-/// A bucket with all that its sum needs, for whichever thread.
+/// A bucket and everything that its sum needs, on any thread.
 pub struct Work<B: Backend> {
     sum: Box<dyn BucketSum<B>>,
     gradients: Vec<B::Buf>,
@@ -96,26 +97,24 @@ impl<B: Backend> Work<B> {
     }
 }
 
-/// A sum under way.
+/// A sum in progress.
 pub enum Pending<B: Backend> {
-    /// On the MPI thread.
+    /// Runs on the MPI thread.
     Queued(comm::Pending<Result<Summed<B>, Error>>),
-    /// To be done by the thread that finishes it.
+    /// Runs on the thread that calls [`Pending::finish`].
     Held(Work<B>),
 }
 
-/// A sum that is done.
 pub struct Summed<B: Backend> {
-    /// The buffers; the last has the sum.
+    /// The buffers. The last one has the sum.
     pub gradients: Vec<B::Buf>,
-    /// For the next step.
+    /// The object for the next step's sum.
     pub sum: Box<dyn BucketSum<B>>,
-    /// What it has cost.
     pub timed: Timed,
 }
 
 impl<B: Backend> Pending<B> {
-    /// Waits for the sum, or does it.
+    /// Waits for the sum, or runs it.
     pub fn finish(self, comm: &Comm) -> Result<Summed<B>, Error> {
         match self {
             Pending::Queued(pending) => pending.wait()?,
@@ -124,20 +123,20 @@ impl<B: Backend> Pending<B> {
     }
 }
 
-/// What one sum, or those of a step, have cost this rank.
+/// Costs on this rank, for a single sum or for a whole step.
 #[derive(Debug, Clone, Copy, Default, PartialEq, Eq)]
 pub struct Costs {
-    /// Handed to MPI_Allreduce.
+    /// Bytes passed to MPI_Allreduce.
     pub bytes: u64,
-    /// What plain f32 would have handed over.
+    /// Bytes that plain f32 would have needed.
     pub float_bytes: u64,
-    /// From gradients to what travels.
+    /// Time to convert gradients to codes.
     pub encode: Duration,
-    /// Inside MPI.
+    /// Time inside MPI.
     pub wire: Duration,
-    /// Back to gradients.
+    /// Time to convert codes to gradients.
     pub decode: Duration,
-    /// Inside MPI for the same buckets as f32, where that was tried.
+    /// Time inside MPI for the same buckets as f32, if measured.
     pub float_wire: Duration,
 }
 
@@ -152,28 +151,27 @@ impl AddAssign for Costs {
     }
 }
 
-/// One sum's costs, and when it began, once the gradients were there.
+/// Start time and costs of a sum.
 #[derive(Debug, Clone)]
 pub struct Timed {
-    /// When it began.
+    /// Time when the gradients were ready and the sum began.
     pub start: Instant,
-    /// What it has cost.
     pub costs: Costs,
-    /// Codes of this rank's workers that are 0, where they were counted.
+    /// Number of codes of this rank's workers that are 0, if counted.
     pub zeros: Vec<ZeroCount>,
 }
 
-/// Codes of one parameter that are 0.
+/// How many of a parameter's codes are 0.
 #[derive(Debug, Clone, Copy, PartialEq, Eq)]
 pub struct ZeroCount {
-    /// Its number in the network.
+    /// Index of the parameter in the network.
     pub parameter: u16,
-    /// Over this rank's workers.
+    /// Total of this rank's workers.
     pub zeros: u64,
 }
 
 impl Timed {
-    /// So many f32 that were summed where they lie, since `start`.
+    /// Returns the costs of an in-place sum that began at `start`. `elements` is the number of f32 values.
     pub fn in_place(start: Instant, elements: usize) -> Self {
         let bytes = 4 * elements as u64;
         let costs = Costs { bytes, float_bytes: bytes, wire: start.elapsed(), ..Costs::default() };
@@ -181,26 +179,23 @@ impl Timed {
     }
 }
 
-/// An error of the sum of a bucket.
+/// An error while a bucket is summed.
 #[derive(Debug, thiserror::Error)]
 pub enum Error {
-    /// The device: only this rank knows.
+    /// An error of the device. Only this rank knows it.
     #[error(transparent)]
     Device(#[from] backend::Error),
-    /// MPI.
     #[error(transparent)]
     Comm(#[from] comm::Error),
-    /// A gradient that the codec cannot carry: all ranks have seen the same scales, so all know.
+    /// A gradient that the codec cannot represent. All ranks have seen the same scales, so all know this error.
     #[error(
         "the gradient of parameter {parameter} holds {what}, which no integer can stand for (reduce.codec = \"{codec}\"). Try a \
          smaller schedule.base_lr, a longer schedule.warmup_epochs, or check the data with `trireme data stats`"
     )]
     NotFinite {
-        /// Name of the parameter.
         parameter: String,
         /// `NaN` or `infinity`.
         what: &'static str,
-        /// Name of the codec.
         codec: &'static str,
     },
 }
@@ -215,12 +210,12 @@ impl From<Error> for error::Error {
     }
 }
 
-/// Appends values to bytes.
+/// Appends the values to `bytes` in little-endian order.
 pub fn to_bytes(values: &[f32], bytes: &mut Vec<u8>) {
     bytes.extend(values.iter().flat_map(|value| value.to_le_bytes()));
 }
 
-/// Reads values back.
+/// Reads values that [`to_bytes`] wrote.
 pub fn from_bytes(bytes: &[u8], values: &mut [f32]) {
     let (words, _) = bytes.as_chunks::<4>();
     values.iter_mut().zip(words).for_each(|(value, word)| *value = f32::from_le_bytes(*word));

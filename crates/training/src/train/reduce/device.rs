@@ -1,4 +1,4 @@
-//! Sums of a bucket that a device has: by a codec on the device, by MPI in device memory, or by the devices themselves with NCCL.
+//! Sums of a bucket in device memory: with a codec on the device, with MPI on device memory, or with NCCL.
 
 use std::sync::{Arc, Mutex, PoisonError};
 use std::time::Instant;
@@ -10,19 +10,19 @@ use comm::codec::{Bucket, Entry, Key, ZeroCodes};
 use crate::train::reduce::bucket_sum::{BucketSum, Costs, Error, SumStep, Timed, ZeroCount};
 use crate::train::reduce::host::{self, Phases, Protocol};
 
-/// A bucket and its codec on the device, with the codec's memory from step to step.
+/// A bucket and its codec on the device. The codec keeps residuals from step to step.
 pub struct DeviceSum<B: Backend> {
     protocol: Protocol,
     codec: Box<dyn DeviceCodec<B>>,
 }
 
 impl<B: Backend> DeviceSum<B> {
-    /// For this bucket; `codec` is the device's for the same entry.
+    /// Creates a bucket's sum. `codec` is the device's version of `entry`.
     pub fn new(entry: &Entry, bucket: Bucket, codec: Box<dyn DeviceCodec<B>>) -> Self {
         Self { protocol: Protocol::new(entry, bucket), codec }
     }
 
-    /// Writes NaN to all parameters.
+    /// Sets all parameters to NaN.
     fn spoil(&self, gradients: &mut [B::Buf]) -> Result<(), backend::Error> {
         let Some(last) = gradients.last_mut() else { return Ok(()) };
         let values = last.staged()?;
@@ -38,7 +38,7 @@ impl<B: Backend> BucketSum<B> for DeviceSum<B> {
         let start = Instant::now();
         let mut phases = OnDevice { codec: self.codec.as_mut(), gradients, worker: step.worker };
         let costs = match self.protocol.run(world, &mut phases, step) {
-            // all ranks have seen the same scales, so all leave the step out
+            // all ranks have seen the same scales, so all skip the step
             Err(Error::NotFinite { .. }) if step.scaled => {
                 self.spoil(gradients)?;
                 Costs::default()
@@ -65,7 +65,7 @@ impl<B: Backend> BucketSum<B> for DeviceSum<B> {
     }
 }
 
-/// A buffer's elements, on the host.
+/// Copies the elements of a buffer to the host.
 pub fn elements<B: Buffer>(buffer: &B) -> Result<Vec<f32>, backend::Error> {
     let mut values = vec![0.0; buffer.len()];
     buffer.read(0, &mut values)?;
@@ -75,7 +75,7 @@ pub fn elements<B: Buffer>(buffer: &B) -> Result<Vec<f32>, backend::Error> {
 struct OnDevice<'a, B: Backend> {
     codec: &'a mut dyn DeviceCodec<B>,
     gradients: &'a mut [B::Buf],
-    /// Of the first buffer.
+    /// The worker that the first buffer belongs to.
     worker: usize,
 }
 
@@ -119,7 +119,7 @@ impl<B: Backend> Phases for OnDevice<'_, B> {
     }
 }
 
-/// The sum of f32 by an MPI library that takes device memory.
+/// A sum of f32 by an MPI library that accepts device memory.
 pub struct MpiSum;
 
 impl<B: Backend> BucketSum<B> for MpiSum {
@@ -138,10 +138,10 @@ fn no_region() -> backend::Error {
     backend::Error::Unsupported { op: "the sum of gradients".into(), why }
 }
 
-/// A group of devices that all buckets share.
+/// A group of devices, shared by all buckets.
 pub type Group<B> = Arc<Mutex<Box<dyn Collective<B>>>>;
 
-/// The sum of f32 by a group of devices.
+/// A sum of f32 that a group of devices computes.
 pub struct NcclSum<B: Backend>(pub Group<B>);
 
 impl<B: Backend> BucketSum<B> for NcclSum<B> {

@@ -1,4 +1,4 @@
-//! The sums of a step over all ranks: gradients, bucket by bucket as backward finishes them, and the metrics beside them.
+//! The sums of a step over all ranks: gradients, bucket by bucket as backward completes them, and metrics.
 
 use std::collections::BTreeMap;
 use std::ops::Range;
@@ -17,43 +17,40 @@ use crate::train::reduce::metrics::StepMetrics;
 use crate::train::reduce::plan::{MEASURED, Measured, ReducePlan};
 use crate::train::reduce::transport::TransportPlan;
 
-/// Added to the steps that key the draws of a step's second gradient.
+/// Added to the step in the key of random draws for a step's second gradient.
 const AGAIN: u64 = 1 << 31;
 
-/// Name of the operation.
 const METRICS: &str = "sum of losses and statistics";
 
-/// The sums of gradients and metrics, step after step.
+/// Sums gradients and metrics in every step.
 pub struct GradientSum<B: Backend> {
     comm: Comm,
     ranks: usize,
     /// This rank's workers.
     mine: Range<usize>,
-    /// V.
     workers: usize,
-    /// The codec's name.
     codec: &'static str,
     integer: bool,
-    /// Whether codecs carry over what they cut off.
+    /// True if the codec uses error feedback.
     feedback: bool,
     gather: Gather,
     seed: u64,
-    /// Whether a bucket that is not finite stays so, for the device to leave the step out.
+    /// If set, a bucket that is not finite stays so, and the device skips the step.
     scaled: bool,
-    /// Whether buckets leave while backward goes on; else all leave at its end, where no core is left for MPI.
+    /// True if buckets are summed during backward. Otherwise they are summed after it, because no core is free for MPI.
     overlap: bool,
-    /// One a bucket; those under way are not here.
+    /// One per bucket. `None` while the sum is in progress.
     sums: Vec<Option<Box<dyn BucketSum<B>>>>,
-    /// Optimizer steps done before.
+    /// Number of steps before this one.
     step: u64,
-    /// Whether this is the second gradient of the step.
+    /// True during the second gradient of a step.
     again: bool,
     /// This rank's part of the loss.
     loss: f64,
-    /// Whether codes that are 0 are counted in this step, and how many there were of each parameter over this rank's workers.
+    /// Whether to count codes that are 0 in this step, and their number per parameter over this rank's workers.
     counts: bool,
     zeros: BTreeMap<u16, u64>,
-    /// Buckets that are complete on this rank.
+    /// Complete buckets, if no sum over ranks is needed.
     local: Vec<(usize, Vec<B::Buf>)>,
     pending: Vec<(usize, Pending<B>)>,
     waited: Duration,
@@ -63,7 +60,7 @@ pub struct GradientSum<B: Backend> {
 }
 
 impl<B: Backend> GradientSum<B> {
-    /// Over all `ranks` of `comm`, as planned, for the rank with these workers.
+    /// Creates the sums as planned, for the rank with the workers `mine`.
     pub fn new(
         comm: Comm,
         ranks: usize,
@@ -98,27 +95,27 @@ impl<B: Backend> GradientSum<B> {
         }
     }
 
-    /// Records each bucket's sum.
+    /// Records the sum of each bucket in the trace.
     pub fn follow(&mut self, trace: &Trace) {
         self.trace = trace.clone();
     }
 
-    /// Begins the step after `done` others; with `counts`, codes that are 0 are counted.
+    /// Begins the step after `done` earlier ones. With `counts` set, counts codes that are 0.
     pub fn begin(&mut self, done: u64, counts: bool) {
         (self.step, self.again, self.counts) = (done, false, counts);
         self.costs = Costs::default();
     }
 
-    /// Begins the second gradient of the same step. It has draws of its own: with those of the first, on which it depends, rounding would
-    /// not be right on average.
+    /// Begins the second gradient of the same step. It needs its own random draws. It depends on the first gradient, so
+    /// with the same draws its rounding would be biased.
     pub fn begin_again(&mut self) {
         self.again = true;
-        // of a step that takes two gradients, the codes of the second are counted
+        // only the codes of the second gradient count
         self.zeros.clear();
     }
 
-    /// Share of the workers' codes that were 0 in the step that counted them, one a parameter, of which `elements` says the lengths; none
-    /// for those without codes, which are the same on all ranks. Collective.
+    /// Returns, for each parameter, the fraction of codes that were 0 in the step that counted them. Parameters without
+    /// codes, which are the same on all ranks, have `None`. `elements` has the length of each parameter. Collective.
     pub fn zero_codes(&mut self, elements: &[usize]) -> Result<Vec<Option<f64>>, Error> {
         let own = std::mem::take(&mut self.zeros);
         let mut sums: Vec<u64> = (0..elements.len()).map(|k| own.get(&(k as u16)).copied().unwrap_or(0)).collect();
@@ -132,12 +129,12 @@ impl<B: Backend> GradientSum<B> {
         Ok(sums.into_iter().enumerate().map(share).collect())
     }
 
-    /// Whether buckets go through the codec: float has nothing to do on one rank.
+    /// Returns true if buckets go through the codec. Codec `float` has nothing to do on one rank.
     fn travels(&self) -> bool {
         self.ranks > 1 || self.gather == Gather::PerWorker
     }
 
-    /// Takes a finished bucket of gradients.
+    /// Takes a complete bucket of gradients and starts its sum.
     pub fn ready(&mut self, bucket: usize, gradients: Vec<B::Buf>) -> Result<(), Error> {
         if !self.travels() {
             self.local.push((bucket, gradients));
@@ -157,7 +154,7 @@ impl<B: Backend> GradientSum<B> {
         Ok(())
     }
 
-    /// Finishes all sums, and that of the metrics; gives the gradients back to the graph.
+    /// Finishes all sums, including the metrics, and returns the gradients to the graph.
     pub fn finish(&mut self, graph: &mut Graph<B>, metrics: &StepMetrics) -> Result<StepMetrics, Error> {
         let start = Instant::now();
         self.loss = metrics.own_loss();
@@ -178,7 +175,7 @@ impl<B: Backend> GradientSum<B> {
         Ok(StepMetrics::from_values(metrics.layout(), &sums))
     }
 
-    /// Takes a bucket back.
+    /// Stores the result of a bucket's sum.
     fn summed(
         &mut self,
         graph: &mut Graph<B>,
@@ -204,8 +201,8 @@ impl<B: Backend> GradientSum<B> {
         Ok(())
     }
 
-    /// The sums over all ranks. Beside an integer codec they must not depend on their order either; each rank's own vector counts
-    /// as one more worker.
+    /// Returns the sums over all ranks. With an integer codec they must not depend on the order either. Each rank's own
+    /// vector counts as one more worker.
     fn sum(&self, vectors: Vec<Vec<f64>>) -> Result<Vec<f64>, comm::Error> {
         if self.integer {
             return self.comm.run(METRICS, |world| fixed::sum(world, &vectors, 2 * self.workers));
@@ -219,8 +216,8 @@ impl<B: Backend> GradientSum<B> {
         Ok(sum)
     }
 
-    /// What error feedback carries over to the next step: on rank 0 one vector a rank, with all buckets of its first worker, then of
-    /// the next. Empty without error feedback. Collective.
+    /// Gathers the residuals of error feedback. On rank 0 the result has one vector per rank, which contains all
+    /// buckets of its first worker, then of the next. Empty without error feedback. Collective.
     pub fn gather_residuals(&mut self) -> Result<Vec<Vec<u8>>, Error> {
         if !self.feedback {
             return Ok(Vec::new());
@@ -237,12 +234,12 @@ impl<B: Backend> GradientSum<B> {
         Ok(self.comm.run("gathering of residuals", move |world| world.gather(&own))?.unwrap_or_default())
     }
 
-    /// How long this rank has waited for the others since the last call.
+    /// Returns how long this rank has waited for other ranks since the last call.
     pub fn take_wait(&mut self) -> Duration {
         std::mem::take(&mut self.waited)
     }
 
-    /// After the last of the measured steps: what the sum of gradients costs this rank.
+    /// Returns what the gradient sum costs this rank, after the last measured step.
     pub fn take_report(&mut self) -> Option<report::Exchange> {
         self.measured.add(self.step, std::mem::take(&mut self.costs), self.codec)
     }

@@ -1,4 +1,4 @@
-//! A bucket's sum by a codec on the host; `float` is one of them.
+//! Sums of a bucket by a codec on the host, including `float`.
 
 use std::ops::Range;
 use std::time::{Duration, Instant};
@@ -9,20 +9,20 @@ use comm::codec::{Bucket, Codec, Entry, Key, Settings, Share, Tensor, ZeroCodes}
 
 use crate::train::reduce::bucket_sum::{BucketSum, Costs, Error, SumStep, Timed, ZeroCount};
 
-/// A bucket and its codec, with the codec's memory from step to step.
+/// A bucket and its codec on the host. The codec keeps residuals from step to step.
 pub struct HostSum {
     protocol: Protocol,
     codec: Box<dyn Codec>,
 }
 
 impl HostSum {
-    /// For this bucket, on the rank with these workers.
+    /// Creates the sum of a bucket, on the rank with the workers `mine`.
     pub fn new(entry: &Entry, bucket: Bucket, settings: &Settings, mine: Range<usize>) -> Self {
         let codec = (entry.make)(&bucket, settings, mine);
         Self { protocol: Protocol::new(entry, bucket), codec }
     }
 
-    /// Leaves the sum over all workers of all ranks in the last share; collective.
+    /// Writes the sum over all workers of all ranks to the last share. Collective.
     pub fn reduce(&mut self, world: &World, shares: &mut [Share<'_>], step: &SumStep) -> Result<Costs, Error> {
         self.protocol.run(world, &mut OnHost { codec: self.codec.as_mut(), shares }, step)
     }
@@ -39,7 +39,7 @@ impl<B: Backend> BucketSum<B> for HostSum {
         let mut shares = shares.collect::<Result<Vec<_>, backend::Error>>()?;
         let start = Instant::now();
         let costs = match self.reduce(world, &mut shares, step) {
-            // all ranks have seen the same scales, so all leave the step out
+            // all ranks have seen the same scales, so all skip the step
             Err(Error::NotFinite { .. }) if step.scaled => {
                 shares.iter_mut().for_each(|share| self.protocol.spoil(share.gradients));
                 Costs::default()
@@ -105,36 +105,33 @@ impl Phases for OnHost<'_, '_> {
     }
 }
 
-/// Which epochs are exact, in steps.
+/// The epochs that use `exact`.
 #[derive(Clone, Copy, Debug, PartialEq, Eq)]
 pub struct ExactEpochs {
-    /// k: the epochs k, 2 k, ..., counted from 1.
+    /// Period k. The epochs k, 2 k, ... are exact, counted from 1.
     pub every: u32,
-    /// Steps of an epoch.
     pub steps_per_epoch: u64,
 }
 
 impl ExactEpochs {
-    /// Whether the step after `done` others is exact.
+    /// Returns true if the step after `done` earlier ones is exact.
     fn has(self, done: u64) -> bool {
         (done / self.steps_per_epoch.max(1) + 1).is_multiple_of(u64::from(self.every))
     }
 }
 
-/// Both sums of a bucket.
+/// The rounding and the exact sum of a bucket, and when to use which.
 pub struct Alternating<B: Backend> {
-    /// By the codec that rounds.
+    /// Sum by the codec that rounds.
     pub coded: Box<dyn BucketSum<B>>,
-    /// By `exact`.
     pub exact: Box<dyn BucketSum<B>>,
-    /// When which.
     pub epochs: ExactEpochs,
 }
 
 impl<B: Backend> BucketSum<B> for Alternating<B> {
     fn prepare(&mut self, gradients: &mut [B::Buf]) -> Result<(), backend::Error> {
         self.coded.prepare(gradients)?;
-        // one codec may be the device's and the other the host's
+        // one codec may run on the device and the other on the host
         if self.coded.codes_on_device() != self.exact.codes_on_device() {
             self.exact.prepare(gradients)
         } else {
@@ -164,21 +161,20 @@ impl<B: Backend> BucketSum<B> for Alternating<B> {
     }
 }
 
-// The protocol of every codec, on the host and on devices: scales, their maximum over all ranks, codes, the sum of the codes over all
-// ranks, gradients.
+// The protocol of every codec, on the host and on devices. Each rank computes scales, and the ranks take their maximum.
+// Then each rank encodes its gradients, the ranks sum the codes, and each rank decodes the sum.
 
-/// Bits of the first f32 beyond the finite ones.
 const INFINITY: u32 = 0x7f80_0000;
 
-/// A codec's part in each phase of a step, over the gradients of one bucket.
+/// The phases of a codec in a step, for the gradients of one bucket.
 pub trait Phases {
-    /// Writes this rank's scale of each tensor; none where the codec needs none.
+    /// Writes this rank's scale of each tensor. Writes nothing if the codec needs no scales.
     fn scales(&mut self, bucket: &Bucket, scales: &mut Vec<u32>) -> Result<(), backend::Error>;
 
-    /// Makes codes, by the scales of all ranks.
+    /// Encodes the gradients with the maximum scales of all ranks.
     fn encode(&mut self, bucket: &Bucket, scales: &[u32], key: Key) -> Result<(), backend::Error>;
 
-    /// Counts the codes that are 0 of this rank's workers, before they are made.
+    /// Counts the codes of this rank's workers that will be 0. Called before `encode`.
     fn zeros(
         &mut self,
         _bucket: &Bucket,
@@ -189,14 +185,14 @@ pub trait Phases {
         Ok(Vec::new())
     }
 
-    /// Adds the codes over all ranks.
+    /// Sums the codes over all ranks.
     fn send(&mut self, world: &World) -> Result<(), comm::Error>;
 
-    /// Leaves the sum in the last buffer.
+    /// Decodes the sum to the last buffer.
     fn decode(&mut self, bucket: &Bucket, scales: &[u32]) -> Result<(), backend::Error>;
 }
 
-/// The counts over these workers: the number of each, and its gradients of the bucket.
+/// Counts the codes that are 0. `workers` has the number of each worker and its gradients of the bucket.
 pub fn count<'a>(
     bucket: &Bucket,
     scales: &[u32],
@@ -214,31 +210,30 @@ pub fn count<'a>(
     coded.map(of).collect()
 }
 
-/// One bucket's protocol.
+/// The protocol for one bucket.
 pub struct Protocol {
     bucket: Bucket,
-    /// The codec's name.
     codec: &'static str,
     scales: Vec<u32>,
-    /// How the codec's zeros are counted.
+    /// Function that counts the codec's zeros.
     counts: Option<ZeroCodes>,
     /// The last count.
     zeros: Vec<ZeroCount>,
 }
 
 impl Protocol {
-    /// Of this codec, for this bucket.
+    /// Creates the protocol of codec `entry`.
     pub fn new(entry: &Entry, bucket: Bucket) -> Self {
         Self { bucket, codec: entry.name, scales: Vec::new(), counts: entry.zeros, zeros: Vec::new() }
     }
 
-    /// The codes that were 0 in the last step that counted them.
+    /// Returns the number of zeros in the last step that counted them.
     pub fn take_zeros(&mut self) -> Vec<ZeroCount> {
         std::mem::take(&mut self.zeros)
     }
 
-    /// Runs the phases, with MPI between them; collective. With `step.compare`, also times the sum of as many f32, for which all ranks
-    /// start together, as then they do for the codec.
+    /// Runs the phases and the MPI calls between them. Collective. With `step.compare`, also times a sum of the same
+    /// number of f32 values. Barriers make all ranks start both sums together.
     pub fn run(&mut self, world: &World, phases: &mut dyn Phases, step: &SumStep) -> Result<Costs, Error> {
         let SumStep { key, compare, count, .. } = *step;
         let mut costs = Costs { float_bytes: 4 * self.bucket.len as u64, ..Costs::default() };
@@ -267,7 +262,7 @@ impl Protocol {
         Ok(costs)
     }
 
-    /// All ranks see the same scales, so all or none fail.
+    /// Returns an error if a scale is not finite. All ranks see the same scales, so they fail together.
     fn check_finite(&self) -> Result<(), Error> {
         let Some(bad) = self.scales.iter().position(|bits| *bits >= INFINITY) else { return Ok(()) };
         let what = if self.scales[bad] == INFINITY { "infinity" } else { "NaN" };
@@ -282,7 +277,7 @@ impl Protocol {
         Ok(start.elapsed())
     }
 
-    /// Writes NaN to all parameters of a bucket. Padding stays as it is, or it would make all later steps NaN, too.
+    /// Sets all parameters of a bucket to NaN. Padding stays unchanged, otherwise all later steps would be NaN, too.
     pub fn spoil(&self, values: &mut [f32]) {
         self.bucket.tensors.iter().for_each(|tensor| values[tensor.range.clone()].fill(f32::NAN));
     }

@@ -1,6 +1,6 @@
-//! The metrics of a step, summed over all ranks beside the gradients: loss and hits, batch-norm statistics, requests and each rank's
-//! timing. They travel as one small allreduce of f64 or, beside an integer codec, of 64-bit integers, for which the workers' metrics stay
-//! separate until then.
+//! The metrics of a step, summed over all ranks together with the gradients: loss, correct predictions, batch-norm
+//! statistics, requests, and the times of each rank. They are one small allreduce of f64. With an integer codec they
+//! are 64-bit integers, and the workers' metrics stay separate until the sum.
 
 use backend::{Backend, LossSums};
 use engine::{Gather, Graph};
@@ -8,61 +8,61 @@ use loaders::random::philox4x32;
 
 use crate::train::observe::timing::RankTiming;
 
-/// What a rank requests at the end of a step, and, once summed, what any rank has requested.
+/// What a rank requests at the end of a step. After the sum, what any rank requests.
 #[derive(Clone, Copy, Debug, Default, PartialEq, Eq)]
 pub struct Requests {
     /// End the run early.
     pub stop: bool,
-    /// Take a checkpoint.
+    /// Write a checkpoint.
     pub save: bool,
 }
 
 impl Requests {
-    /// What either requests.
+    /// Returns the union of both requests.
     pub fn or(self, other: Self) -> Self {
         Self { stop: self.stop | other.stop, save: self.save | other.save }
     }
 }
 
-/// Lengths of the parts of a step's metrics.
+/// Lengths of the sections in a metrics vector.
 #[derive(Clone, Copy, Debug)]
 pub struct MetricsLayout {
-    /// Running statistics, two per channel.
+    /// Number of running statistics, two per channel.
     statistics: usize,
-    /// Batch normalisations.
+    /// Number of batch norms.
     norms: usize,
-    /// 1 where images have weights, else 0.
+    /// 1 if images have weights, otherwise 0.
     weights: usize,
     ranks: usize,
-    /// Whether workers' metrics are added on their rank or stay separate.
+    /// Whether the metrics of a rank's workers are added or stay separate.
     gather: Gather,
 }
 
-/// One vector of metrics: of one worker, of this rank, or summed over all.
+/// The metrics of a worker or a rank, or their sum over all ranks.
 #[derive(Clone, Debug, PartialEq)]
 struct Metrics {
     loss: f64,
     top1: f64,
     top5: f64,
     count: f64,
-    /// Digest of which sample went to which place of which worker.
+    /// Digest that depends on which sample is in which row of which worker.
     samples: f64,
-    /// Ranks that request the end of the run.
+    /// Number of ranks that request a stop.
     stop: f64,
-    /// Ranks that request a checkpoint.
+    /// Number of ranks that request a checkpoint.
     save: f64,
-    /// Pooled batch statistics, laid out as the running ones.
+    /// Pooled batch statistics in the layout of the running ones.
     statistics: Vec<f64>,
-    /// Elements behind the statistics of each batch normalisation.
+    /// Number of elements that each batch norm's statistics cover.
     norms: Vec<f64>,
-    /// Sum of the images' weights, where they have some.
+    /// Sum of the images' weights. Empty if they have no weights.
     weights: Vec<f64>,
-    /// One a rank, which alone writes it.
+    /// One per rank. Each rank writes only its own.
     timings: Vec<RankTiming>,
 }
 
 impl Metrics {
-    /// Numbers before the statistics.
+    /// Number of values before the statistics.
     const SCALARS: usize = 7;
 
     fn zero(layout: &MetricsLayout) -> Self {
@@ -70,7 +70,7 @@ impl Metrics {
         Self::from_slots(layout, &vec![0.0; slots])
     }
 
-    /// The numbers that travel, in the order of the fields.
+    /// Returns the values to sum, in the order of the fields.
     fn to_slots(&self) -> Vec<f64> {
         let mut slots = vec![self.loss, self.top1, self.top5, self.count, self.samples, self.stop, self.save];
         slots.extend(self.statistics.iter().chain(&self.norms).chain(&self.weights));
@@ -100,50 +100,49 @@ impl Metrics {
     }
 }
 
-/// The metrics of one step: first this rank's, then summed over all.
+/// The metrics of a step. They belong to this rank at first, and later hold the sums over all ranks.
 #[derive(Clone, Debug)]
 pub struct StepMetrics {
     layout: MetricsLayout,
-    /// This rank's own metrics, with its workers' or before them; or the sums.
+    /// This rank's own metrics, which include its workers unless they stay separate. After the sum, the sums.
     first: Metrics,
-    /// One a worker, where they stay separate.
+    /// One per worker, if they stay separate.
     workers: Vec<Metrics>,
 }
 
 impl MetricsLayout {
-    /// For this graph on so many ranks.
+    /// Returns the layout for this graph and number of ranks.
     pub fn new<B: Backend>(graph: &Graph<B>, ranks: usize, gather: Gather) -> Self {
         Self { statistics: graph.running().len(), norms: graph.norms().len(), weights: 0, ranks, gather }
     }
 
-    /// The same for images that have weights.
+    /// Sets whether images have weights.
     pub fn weighted(self, weighted: bool) -> Self {
         Self { weights: usize::from(weighted), ..self }
     }
 
-    /// All zero.
+    /// Returns metrics that are all zero.
     pub fn zero(&self) -> StepMetrics {
         StepMetrics { layout: *self, first: Metrics::zero(self), workers: Vec::new() }
     }
 }
 
 impl StepMetrics {
-    /// The sums out of the numbers that have travelled.
+    /// Creates metrics from the summed values.
     pub fn from_values(layout: MetricsLayout, values: &[f64]) -> Self {
         Self { layout, first: Metrics::from_slots(&layout, values), workers: Vec::new() }
     }
 
-    /// The vectors to be summed: one, or this rank's and one a worker.
+    /// Returns the vectors to sum: one, or one for this rank and one per worker.
     pub fn to_vectors(&self) -> Vec<Vec<f64>> {
         std::iter::once(&self.first).chain(&self.workers).map(Metrics::to_slots).collect()
     }
 
-    /// The lengths of its parts.
     pub fn layout(&self) -> MetricsLayout {
         self.layout
     }
 
-    /// Adds one worker's metrics: its loss sums, the batch statistics of the pass that they are of, and the [`digest`] of its samples.
+    /// Adds a worker's loss sums, its batch statistics, and the [`digest`] of its samples.
     pub fn add<B: Backend>(&mut self, graph: &Graph<B>, sums: LossSums, digest: u64) {
         if self.layout.gather == Gather::PerWorker {
             self.workers.push(Metrics::zero(&self.layout));
@@ -159,54 +158,52 @@ impl StepMetrics {
         }
     }
 
-    /// Adds the weight of the images of the worker whose metrics were added last, where they have weights.
+    /// Adds the image weight of the last added worker, if images have weights.
     pub fn add_weight(&mut self, weight: Option<f64>) {
         let metrics = self.workers.last_mut().unwrap_or(&mut self.first);
         metrics.weights.iter_mut().zip(weight).for_each(|(sum, weight)| *sum += weight);
     }
 
-    /// What the sum of the losses is divided by: the sum of the images' weights, or their number.
+    /// Returns the divisor of the loss: the number of images, or the sum of their weights.
     pub fn total(&self) -> f64 {
         self.first.weights.first().copied().unwrap_or(self.first.count)
     }
 
-    /// Notes this rank's timing: the wait for its loader in this step, all else of the step before.
+    /// Sets this rank's times. The wait for the loader belongs to this step, the other times to the step before.
     pub fn set_timing(&mut self, rank: usize, timing: RankTiming) {
         self.first.timings[rank] = timing;
     }
 
-    /// The ranks' timings.
     pub fn timings(&self) -> &[RankTiming] {
         &self.first.timings
     }
 
-    /// Notes what this rank requests.
     pub fn set_requests(&mut self, requests: Requests) {
         let number = |request: bool| f64::from(u8::from(request));
         (self.first.stop, self.first.save) = (number(requests.stop), number(requests.save));
     }
 
-    /// What any rank has requested.
     pub fn requests(&self) -> Requests {
         Requests { stop: self.first.stop > 0.0, save: self.first.save > 0.0 }
     }
 
-    /// Sum of the losses over all ranks.
+    /// Returns the loss, summed over all ranks.
     pub fn loss(&self) -> f64 {
         self.first.loss
     }
 
-    /// Sum of this rank's own losses, before the sum over all ranks.
+    /// Returns the sum of this rank's own losses, before the sum over all ranks.
     pub fn own_loss(&self) -> f64 {
         std::iter::once(&self.first).chain(&self.workers).map(|metrics| metrics.loss).sum()
     }
 
-    /// Makes the loss NaN, by which all ranks learn of a parameter or a running statistic that is not finite.
+    /// Sets the loss to NaN, which tells all ranks that a parameter or running statistic is not finite.
     pub fn spoil(&mut self) {
         self.first.loss = f64::NAN;
     }
 
-    /// Loss, hits and images. Where images have weights, the loss is their weighted mean times their number.
+    /// Returns loss, correct predictions and number of images. If images have weights, the loss is their weighted mean
+    /// times their number.
     pub fn loss_sums(&self) -> LossSums {
         let Metrics { loss, top1, top5, count, ref weights, .. } = self.first;
         let weighted = |loss: f64, total: &f64| if *total > 0.0 { loss * count / total } else { loss };
@@ -214,7 +211,6 @@ impl StepMetrics {
         LossSums { loss, top1: top1 as u64, top5: top5 as u64, count: count as u64 }
     }
 
-    /// Digest of which sample went to which place of which worker.
     pub fn samples(&self) -> u64 {
         self.first.samples as u64
     }
@@ -247,9 +243,9 @@ impl StepMetrics {
     }
 }
 
-/// A digest of which samples a worker has, and in which places of its batch.
+/// Returns a digest of a worker's samples and their rows in its batch.
 pub fn digest(worker: usize, ids: &[u64]) -> u64 {
-    // 32 bits each: their sum is exact in f64 for any batch below 2^21
+    // each term has 32 bits, so the sum is exact in f64 for batches below 2^21
     let hash = |(i, &id): (usize, &u64)| philox4x32([id as u32, (id >> 32) as u32, worker as u32, i as u32], [0, 0])[0];
     ids.iter().enumerate().map(|place| u64::from(hash(place))).sum()
 }

@@ -1,8 +1,8 @@
-//! The sum of a step over all ranks: gradients, bucket by bucket, and the metrics beside them.
+//! The sums of a step over all ranks: gradients, bucket by bucket, and metrics.
 //!
-//! [`bucket_sum`] is the trait of one bucket's sum, with implementations in [`host`] (a codec on the host) and [`device`] (a codec
-//! on the device, MPI in device memory, NCCL). [`plan`] makes the buckets, [`transport`] picks the way between ranks, and [`gradients`]
-//! carries out a step.
+//! [`bucket_sum`] has the trait for the sum of one bucket. It is implemented in [`host`] (a codec on the host) and
+//! [`device`] (a codec on the device, MPI in device memory, NCCL). [`plan`] creates the buckets, [`transport`] chooses
+//! the path between ranks, and [`gradients`] runs a step.
 
 pub mod bucket_sum;
 pub mod device;

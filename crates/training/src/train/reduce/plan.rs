@@ -1,5 +1,5 @@
-//! The plan of a run's sums of gradients: its codec, and the buckets with the recipe's settings of each tensor. Made before the first
-//! step, with all memory that the sums need; [`gradients`](super::gradients) carries it out.
+//! Plans the gradient sums of a run: the codec, the buckets, and the recipe's settings for each tensor. The plan is
+//! made before the first step and allocates all memory. [`gradients`](super::gradients) runs it.
 
 use std::ops::Range;
 use std::time::Duration;
@@ -14,26 +14,24 @@ use crate::train::reduce::bucket_sum::{BucketSum, Costs};
 use crate::train::reduce::device::DeviceSum;
 use crate::train::reduce::host::{Alternating, ExactEpochs, HostSum};
 
-/// The planned sums of one rank.
+/// The planned sums on one rank.
 pub struct ReducePlan<B: Backend> {
-    /// The codec.
     pub entry: &'static Entry,
-    /// Its settings.
     pub settings: Settings,
-    /// The run's seed, which keys the codec's draws.
+    /// Seed of the run, which is part of the key for the codec's random draws.
     pub seed: u64,
-    /// Whether the device scales the losses, and leaves out steps whose gradients are not finite.
+    /// True if the device scales the losses and skips steps with gradients that are not finite.
     pub scaled: bool,
-    /// One for each chunk of the gradient arena; empty once [`GradientSum`](super::gradients::GradientSum) has taken them.
+    /// One per chunk of the gradient arena. Empty once [`GradientSum`](super::gradients::GradientSum) has taken them.
     pub sums: Vec<Box<dyn BucketSum<B>>>,
-    /// Parameters that go as `exact` where the codec rounds.
+    /// Parameters that use `exact` although the codec rounds.
     exempt: Exempt,
-    /// Epochs without rounding, if there are any.
+    /// Epochs without rounding, if any.
     exact_epochs: Option<ExactEpochs>,
 }
 
 impl<B: Backend> ReducePlan<B> {
-    /// For the chunks of `graph`, V `workers`, of which these are this rank's, so many ranks and steps an epoch.
+    /// Plans the sums for the chunks of `graph`. `workers` is the number of workers V, and `mine` is this rank's range.
     pub fn new(
         recipe: &Recipe,
         graph: &Graph<B>,
@@ -67,27 +65,27 @@ impl<B: Backend> ReducePlan<B> {
         Ok(Self { entry, settings, seed: recipe.seed, scaled, sums, exempt, exact_epochs: epochs })
     }
 
-    /// Whether workers' gradients are added on their rank or stay separate.
+    /// Returns whether the gradients of this rank's workers are added or stay separate.
     pub fn gather(&self) -> Gather {
         if self.entry.keeps_workers_apart(&self.settings) { Gather::PerWorker } else { Gather::Summed }
     }
 
-    /// Whether the device makes codes.
+    /// Returns true if the device encodes the gradients.
     pub fn on_device(&self) -> bool {
         self.sums.iter().any(|sum| sum.codes_on_device())
     }
 
-    /// Whether workers' metrics are added on their rank or stay separate.
+    /// Returns whether the metrics of this rank's workers are added or stay separate.
     pub fn metrics_gather(&self) -> Gather {
         if self.entry.integer { Gather::PerWorker } else { Gather::Summed }
     }
 
-    /// Bytes of memory of all sums, residuals included.
+    /// Returns the memory of all sums in bytes, including residuals.
     pub fn memory(&self) -> usize {
         self.sums.iter().map(|sum| sum.memory()).sum()
     }
 
-    /// The codec and its settings, for the log.
+    /// Describes the codec and its settings for the log.
     pub fn describe(&self) -> String {
         let mut text = format!("{}: {}", self.entry.name, self.entry.about);
         let Exempt { tensors, elements } = self.exempt;
@@ -104,14 +102,14 @@ impl<B: Backend> ReducePlan<B> {
     }
 }
 
-/// Tensors that a codec does not round.
+/// Tensors that the codec does not round.
 #[derive(Clone, Copy, Debug, Default)]
 struct Exempt {
     tensors: usize,
     elements: usize,
 }
 
-/// The sum of a bucket: with codes by `device`, where it can make them, else by the host.
+/// Creates a bucket's sum, with a codec on `device` if possible, otherwise on the host.
 fn bucket_sum<B: Backend>(
     entry: &Entry,
     bucket: Bucket,
@@ -127,7 +125,7 @@ fn bucket_sum<B: Backend>(
     Ok(Box::new(HostSum::new(entry, bucket, settings, mine)))
 }
 
-/// The chunks of the gradient arena with their tensors.
+/// Returns the chunks of the gradient arena with their tensors.
 fn buckets<B: Backend>(graph: &Graph<B>, reduce: &Reduce, entry: &Entry) -> Result<Vec<Bucket>, Error> {
     let layout = graph.layout();
     let last = graph.net().last_layer();
@@ -147,10 +145,10 @@ fn buckets<B: Backend>(graph: &Graph<B>, reduce: &Reduce, entry: &Entry) -> Resu
     Ok(buckets)
 }
 
-/// Steps that are measured, by the number of steps done before: the very first are slower than all others.
+/// Steps to measure, by the number of earlier steps. The very first steps are slower.
 pub const MEASURED: std::ops::Range<u64> = 3..11;
 
-/// Sums over the measured steps.
+/// Sums of the costs over the measured steps.
 #[derive(Default)]
 pub struct Measured {
     steps: u64,
@@ -158,7 +156,7 @@ pub struct Measured {
 }
 
 impl Measured {
-    /// Adds one step; after the last measured step, returns the means of all.
+    /// Adds one step. After the last measured step, returns the means of all.
     pub fn add(&mut self, done: u64, costs: Costs, codec: &str) -> Option<report::Exchange> {
         if !MEASURED.contains(&done) || costs.float_bytes == 0 {
             return None;

@@ -1,5 +1,5 @@
-//! Sums over the ranks: for the strategies, and for batch normalisation over all ranks, whose sums are operations of [`Comm`] like those
-//! of the gradients, so that their order is the same on all ranks.
+//! Sums over the ranks for the strategies and for batch norm over all ranks. They are operations of [`Comm`] like the
+//! gradient sums, so their order is the same on all ranks.
 
 use std::cell::Cell;
 use std::rc::Rc;
@@ -15,21 +15,20 @@ pub trait RankSum {
     /// Replaces `values` by their sum over all ranks.
     fn sum(&mut self, values: &mut [f32]) -> Result<(), Error>;
 
-    /// The same in double precision.
+    /// Like [`RankSum::sum`], in double precision.
     fn sum_f64(&mut self, values: &mut [f64]) -> Result<(), Error>;
 
-    /// Number of ranks.
     fn ranks(&self) -> usize;
 }
 
-/// All ranks of the run, by MPI.
+/// Sums over all ranks with MPI.
 pub struct MpiRanks {
     comm: Comm,
     ranks: usize,
 }
 
 impl MpiRanks {
-    /// Those of the session.
+    /// Uses the ranks of the session.
     pub fn of(session: &Session) -> Self {
         Self { comm: session.comm.clone(), ranks: session.world.size }
     }
@@ -53,20 +52,20 @@ fn failed(error: comm::Error) -> Error {
     Error::Across { why: error.to_string() }
 }
 
-// Batch normalisation over all ranks. Its sums are operations of [`Comm`] like those of the gradients, so their order is the same on all
-// ranks.
+// Batch norm over all ranks. Its sums are operations of [`Comm`] like the gradient sums, so their order is the same on
+// all ranks.
 
-/// All ranks of the run.
+/// Sums batch statistics over all ranks.
 pub struct AllRanks {
     comm: Comm,
     waited: Waited,
 }
 
-/// Time of this rank in such sums since it was last taken.
+/// This rank's time in these sums since it was last read.
 pub type Waited = Rc<Cell<Duration>>;
 
 impl AllRanks {
-    /// Adds the time of its sums to `waited`.
+    /// Creates the sums. Their time is added to `waited`.
     pub fn new(comm: Comm, waited: Waited) -> Self {
         Self { comm, waited }
     }

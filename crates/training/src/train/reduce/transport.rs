@@ -1,7 +1,5 @@
-//! Chooses how gradients come from this rank's device to the others' and back.
-//!
-//! What a rank could use is tried with sums of known answer, of the very sizes of the buckets, and timed where the choice cannot change a
-//! bit.
+//! Chooses the path of gradients between the devices of the ranks. Each possible path is tested with sums whose results
+//! are known, in the bucket sizes. It is timed if the choice cannot change any bit.
 
 use std::path::{Path, PathBuf};
 use std::slice::from_mut;
@@ -20,9 +18,9 @@ use crate::train::reduce::bucket_sum::{BucketSum, SumStep};
 use crate::train::reduce::device::{Group, MpiSum, NcclSum};
 use crate::train::reduce::host::HostSum;
 
-/// A way for a bucket to travel.
+/// A path for buckets.
 pub enum Transport<B: Backend> {
-    /// Copied to the host, as f32 or as codes, summed there by MPI, copied back.
+    /// Copied to the host as f32 or as codes, summed there by MPI, and copied back.
     Host,
     /// Summed by MPI in device memory.
     Mpi,
@@ -30,16 +28,15 @@ pub enum Transport<B: Backend> {
     Nccl(Group<B>),
 }
 
-/// How buckets travel, as settled before the first step.
+/// The chosen transport and when it is used.
 pub struct TransportPlan<B: Backend> {
-    /// Whether they leave while backward goes on.
+    /// Whether buckets are summed during backward.
     pub overlap: bool,
-    /// Where and how they are summed.
     pub transport: Transport<B>,
 }
 
 impl<B: Backend> Transport<B> {
-    /// Its name in recipes and in the log.
+    /// Returns the name for recipes and the log.
     pub fn name(&self) -> &'static str {
         match self {
             Transport::Host => "staged",
@@ -48,7 +45,7 @@ impl<B: Backend> Transport<B> {
         }
     }
 
-    /// The planned sums, or those of f32 in device memory in their place.
+    /// Returns the planned sums, or replaces them by sums of f32 in device memory.
     pub fn carry(&self, planned: Vec<Box<dyn BucketSum<B>>>) -> Vec<Box<dyn BucketSum<B>>> {
         match self {
             Transport::Host => planned,
@@ -56,7 +53,7 @@ impl<B: Backend> Transport<B> {
         }
     }
 
-    /// The sum of a bucket of so many f32 by this transport, for a trial.
+    /// Returns a sum of `len` f32 values with this transport, for a trial.
     pub fn float_sum(&self, len: usize) -> Box<dyn BucketSum<B>> {
         match self {
             Transport::Host => {
@@ -74,7 +71,7 @@ impl<B: Backend> Transport<B> {
     }
 }
 
-/// Refuses transports that this device, or this codec, has not.
+/// Returns an error if the device or the codec does not support the requested transport.
 pub fn check(transport: TransportSetting, codec: &str, queues: bool) -> Result<(), Error> {
     let forced = matches!(transport, TransportSetting::CudaAware | TransportSetting::Nccl);
     if forced && !queues {
@@ -92,41 +89,37 @@ pub fn check(transport: TransportSetting, codec: &str, queues: bool) -> Result<(
     Ok(())
 }
 
-// Chooses the transport of gradients at the start of a run. Each possible transport is tried with sums whose result is known, of the sizes
-// of the buckets, and timed if the choice cannot change a bit. If a codec converts the gradients, they go through host memory. A library
-// that wrongly claims to take device memory ends the process by a signal. A file in OUT marks a trial in progress, and a start that finds
-// this file does not try again.
+// Chooses the transport of gradients at the start of a run. If a codec converts the gradients, they go through host
+// memory. An MPI library that wrongly claims to support device memory crashes the process. Therefore a file in OUT
+// marks a trial in progress, and a start that finds this file does not repeat the trial.
 
-/// The transport that was chosen, and why.
+/// The chosen transport and the reason.
 pub struct Choice<B: Backend> {
-    /// The transport.
     pub transport: Transport<B>,
-    /// For the log: its name, and what was found of each.
+    /// Text for the log: the name, and the findings about each transport.
     pub why: String,
 }
 
-/// What a choice depends on.
+/// The facts that a choice depends on.
 pub struct TransportRequest<'a> {
-    /// `reduce.path`.
+    /// Value of `reduce.path`.
     pub path: TransportSetting,
-    /// Name of the codec.
     pub codec: &'a str,
-    /// Whether gradients travel at all.
+    /// Whether gradients are summed over ranks.
     pub allreduce: bool,
     /// Whether ranks share a GPU.
     pub shared: bool,
-    /// The output folder.
     pub out: &'a Path,
-    /// Elements of each bucket.
+    /// Elements per bucket.
     pub buckets: &'a [usize],
-    /// Whether the device makes codes.
+    /// Whether the device encodes the gradients.
     pub coded: bool,
 }
 
-/// Elements of the sums that `trireme doctor --cuda-aware` tries.
+/// Lengths of the test sums in `trireme doctor --cuda-aware`.
 const SIZES: [usize; 5] = [1 << 10, 1 << 14, 1 << 18, 1 << 20, 1 << 24];
 
-/// Chooses among the transports that [`check`] allows; collective.
+/// Chooses among the transports that [`check`] allows. Collective.
 pub fn choose<B: Backend>(session: &Session, backend: &B, request: &TransportRequest<'_>) -> Result<Choice<B>, Error> {
     let staged = |why: String| Ok(Choice { transport: Transport::Host, why });
     if request.coded {
@@ -160,7 +153,7 @@ pub fn choose<B: Backend>(session: &Session, backend: &B, request: &TransportReq
     pick(&trial, request, transports, &found)
 }
 
-/// Whether MPI takes device memory; the reason why not.
+/// Tests whether MPI supports device memory. The inner error is the reason why it is not used.
 fn try_mpi<B: Backend>(
     trial: &Trial<'_, B>,
     request: &TransportRequest<'_>,
@@ -187,8 +180,9 @@ fn try_mpi<B: Backend>(
     Ok(right.map(|()| Found { transport: Transport::Mpi, why: format!("{}, and its sums are right", claim.by) }))
 }
 
-/// The fastest of several on two ranks, which have only one order to add in; else the one that leaves most to the devices: with more
-/// ranks each transport adds in an order of its own, and a clock must not decide about bits.
+/// On two ranks, chooses the fastest transport, because the order of addition is always the same. With more ranks each
+/// transport adds in its own order, and the time must not decide about bits. Then it chooses the last candidate, which
+/// leaves most work to the devices.
 fn pick<B: Backend>(
     trial: &Trial<'_, B>,
     request: &TransportRequest<'_>,
@@ -212,7 +206,8 @@ fn pick<B: Backend>(
     Ok(Choice { transport, why })
 }
 
-/// Tries sums by MPI in device memory, of sizes from 4 KB to 64 MB, whatever the library claims; the findings, on rank 0. Collective.
+/// Tests sums in device memory by MPI, with sizes from 4 KB to 64 MB, whatever the library claims. Returns the findings
+/// on rank 0. Collective.
 pub fn try_aware<B: Backend>(session: &Session, backend: &B) -> Result<Option<String>, Error> {
     let claim = library::claim();
     if session.is_root() {
@@ -232,7 +227,7 @@ pub fn try_aware<B: Backend>(session: &Session, backend: &B) -> Result<Option<St
     Ok(session.is_root().then_some(found))
 }
 
-/// The file that marks a trial under way.
+/// Returns the file that marks a trial in progress.
 fn marker(out: &Path) -> PathBuf {
     out.join(".cuda-aware-trial")
 }
@@ -242,38 +237,36 @@ fn mark(marker: &Path) -> Result<(), Error> {
     Ok(formats::checkpoint::write_text(marker, text)?)
 }
 
-/// Rounds of a timing; the fastest counts.
+/// How many times a timing is repeated. The fastest counts.
 const ROUNDS: usize = 3;
 
-/// A trial's step; f32 as they are need nothing of it.
+/// The parameters of a trial's sums. Sums of f32 do not depend on them.
 const STEP: SumStep =
     SumStep { done: 0, key: Key { seed: 0, step: 0 }, worker: 0, scaled: false, compare: false, count: false };
 
-/// A transport that works, the same on all ranks.
+/// A transport that works on all ranks.
 pub struct Found<B: Backend> {
-    /// The transport.
     pub transport: Transport<B>,
-    /// Why it can be used.
+    /// The reason why it can be used.
     pub why: String,
 }
 
 /// The ranks, the device and the buckets of a trial.
 pub struct Trial<'a, B: Backend> {
-    /// All ranks.
     pub session: &'a Session,
-    /// This rank's device.
     pub backend: &'a B,
-    /// Elements of each bucket.
+    /// Elements per bucket.
     pub buckets: &'a [usize],
 }
 
 impl<B: Backend> Trial<'_, B> {
-    /// Whether it is true on all ranks.
+    /// Returns true if `yes` is true on all ranks.
     pub fn all(&self, yes: bool) -> Result<bool, Error> {
         Ok(self.session.comm.all("agreement on a transport", yes)?)
     }
 
-    /// What stands in the way of any rank: the first one's reason, with its number unless all have the same. Collective.
+    /// Returns the first rank's reason why a transport is not possible, if any. The text has the rank's number unless
+    /// all ranks have the same reason. Collective.
     fn obstacle(&self, own: Option<String>) -> Result<Option<String>, Error> {
         let all = self.session.comm.gather_all("agreement on a transport", &own)?;
         let Some(rank) = all.iter().position(Option::is_some) else { return Ok(None) };
@@ -282,14 +275,14 @@ impl<B: Backend> Trial<'_, B> {
         Ok(all.into_iter().nth(rank).flatten().map(name))
     }
 
-    /// Whether the devices can sum with NCCL; the reason why not.
+    /// Tests whether the devices can sum with NCCL. The inner error is the reason why not.
     pub fn nccl(&self, shared: bool) -> Result<Result<Found<B>, String>, Error> {
         if shared {
             return Ok(Err("ranks share a GPU, and NCCL takes one rank a GPU only".into()));
         }
         let (comm, world) = (&self.session.comm, &self.session.world);
         let Some(devices) = self.backend.collectives() else { return Ok(Err("not for this kind of device".into())) };
-        // whoever joins waits for all, so that a rank that cannot even begin must be known before
+        // a rank that joins the group waits for all others, so first check that all can join
         let ready = devices.ready();
         if let Some(why) = self.obstacle(ready.as_ref().err().map(ToString::to_string))? {
             return Ok(Err(why));
@@ -310,7 +303,7 @@ impl<B: Backend> Trial<'_, B> {
         Ok(self.known_answer(&transport)?.map(|()| Found { transport, why }))
     }
 
-    /// A bucket with this rank's part of a sum whose answer is known.
+    /// Returns a bucket with this rank's part of a sum with known result.
     fn bucket(&self, elems: usize) -> Result<B::Buf, backend::Error> {
         let rank = self.session.world.rank;
         let values: Vec<f32> = (0..elems).map(|i| known_answer::value(rank, i) as f32).collect();
@@ -320,7 +313,7 @@ impl<B: Backend> Trial<'_, B> {
         Ok(bucket)
     }
 
-    /// Sums of the buckets' sizes; the inner error names the first wrong one.
+    /// Tests sums of the buckets' sizes. The inner error describes the first wrong one.
     pub fn known_answer(&self, transport: &Transport<B>) -> Result<Result<(), String>, Error> {
         let mut sizes = self.buckets.to_vec();
         sizes.sort_unstable();
@@ -332,7 +325,7 @@ impl<B: Backend> Trial<'_, B> {
         Ok(self.obstacle(wrong)?.map_or(Ok(()), Err))
     }
 
-    /// What is wrong with a sum of so many elements, if anything is.
+    /// Tests one sum. Returns a description of the difference if the result is wrong.
     fn wrong_sum(&self, transport: &Transport<B>, elems: usize) -> Result<Option<String>, Error> {
         let mut bucket = self.session.agree(self.bucket(elems).map_err(Error::from))?;
         let mut sum = transport.float_sum(elems);
@@ -344,7 +337,7 @@ impl<B: Backend> Trial<'_, B> {
         Ok(off.map(|i| format!("element {i} of a sum of {elems} should be {}, got {}", expected(i), got[i])))
     }
 
-    /// Seconds of the sums of all buckets, one after another.
+    /// Returns the seconds to sum all buckets, one after another.
     pub fn time(&self, transport: &Transport<B>) -> Result<f64, Error> {
         let comm = &self.session.comm;
         let mut buckets = self.buckets.iter().map(|&n| self.bucket(n)).collect::<Result<Vec<_>, _>>()?;

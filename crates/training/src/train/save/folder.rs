@@ -1,5 +1,5 @@
-//! The output folder: whether a run may have it, what it will take there, the marker by which a folder proves that it is the output of a
-//! run, and whether that run is over.
+//! The output directory: whether a run may use it, how much space it needs, the marker of a run's output, and whether
+//! that run is finished.
 
 use std::fs;
 use std::io::{self, Read, Seek, SeekFrom, Write};
@@ -20,10 +20,10 @@ use crate::train::agree::preflight::Need;
 use crate::train::plan::request::TrainRequest;
 use crate::train::plan::run::Run;
 
-/// Names of what a run writes over, or into.
+/// Names of files and directories that a run overwrites or writes into.
 const WRITTEN: [&str; 5] = ["recipe.toml", "metrics.jsonl", LOG, "checkpoints", "model.h5"];
 
-/// Bytes that the run will write.
+/// Returns the bytes that the run will write.
 pub fn need<B: Backend>(run: &Run<B>) -> Need {
     let weights = run.graph.layout().chunks.iter().sum::<usize>() as u64 * 4;
     let averages = u64::from(run.ema.is_some());
@@ -33,17 +33,15 @@ pub fn need<B: Backend>(run: &Run<B>) -> Need {
     Need { checkpoint: model + weights * others as u64, model, keep: run.recipe.checkpoint.keep as u64 }
 }
 
-/// The file of the network, for the folder: the recipe there names it.
+/// A copy of the network's file for the output directory, where the recipe refers to it.
 #[derive(Clone, Copy, Debug)]
 pub struct NetworkCopy<'a> {
-    /// Its name.
     pub name: &'a str,
-    /// Its content.
     pub bytes: &'a [u8],
 }
 
 impl NetworkCopy<'_> {
-    /// Writes it, unless a run that goes on has it. A file of somebody else is left alone.
+    /// Writes the copy, unless a resumed run already has it. Never replaces another file.
     fn write(self, out: &Path, from: Option<&Head>) -> Result<(), Error> {
         let path = out.join(self.name);
         let cannot = |source| Error::File { action: "write", path: path.clone(), source };
@@ -67,8 +65,9 @@ impl NetworkCopy<'_> {
     }
 }
 
-/// Creates the output folder, proves that it can be written, locks it and leaves the recipe there. It must be new or empty, unless the run
-/// resumes in it from the checkpoint `from`, or was requested to resume in the folder of a run without any. `lock`: it is locked already.
+/// Creates the output directory, checks that it is writable, locks it and writes the recipe. It must be new or empty,
+/// unless the run resumes in it: from the checkpoint `from`, or without a checkpoint if there is none yet. `lock` is
+/// the lock if it is already locked.
 pub fn claim_output(
     request: &TrainRequest,
     from: Option<&Head>,
@@ -80,7 +79,7 @@ pub fn claim_output(
     check(request, from)?;
     checkpoint::writable(out)?;
     let lock = lock.map_or_else(|| OutLock::take(out, request.steal_lock), Ok)?;
-    // another run may have been here before it was locked
+    // another run may have used the directory before it was locked
     check(request, from)?;
     set(out)?;
     checkpoint::writable(&checkpoints)?;
@@ -94,11 +93,11 @@ pub fn claim_output(
     Ok(lock)
 }
 
-/// Whether the run may have the output folder; changes nothing. A folder with files that the run would write over must prove to be the
-/// run's: by its marker or, as earlier versions left it, by a checkpoint.
+/// Checks whether the run may use the output directory, without changes. If it contains files that the run would
+/// overwrite, it must be a run's output. The proof is a marker or, for earlier versions, a checkpoint.
 fn check(request: &TrainRequest, from: Option<&Head>) -> Result<(), Error> {
     let out = &request.out;
-    // what a killed run left half-written is hidden, and no obstacle
+    // unfinished files of a killed run are hidden and do not count
     let visible = |entry: std::io::Result<std::fs::DirEntry>| {
         entry.is_ok_and(|e| !e.file_name().to_string_lossy().starts_with('.'))
     };
@@ -123,7 +122,7 @@ fn check(request: &TrainRequest, from: Option<&Head>) -> Result<(), Error> {
                 "holds {name}, and nothing in it proves that it is the output of a run (no .trireme-run, no checkpoint), so nothing in it \
                  was touched; choose another --out"
             ),
-            // a job's log, say
+            // other files, such as a job's log
             None => return Ok(()),
         },
         _ => return Ok(()),
@@ -131,36 +130,37 @@ fn check(request: &TrainRequest, from: Option<&Head>) -> Result<(), Error> {
     Err(Error::Usage(format!("{shown} {why}")))
 }
 
-// OUT/.trireme-run marks a folder as the output of a run, and contains the run's id. Without it or a checkpoint, files in a folder are not
-// touched.
+// OUT/.trireme-run marks a directory as the output of a run and contains the run's id. Without it or a checkpoint,
+// files in the directory are not touched.
 
-/// What the file holds.
+/// Content of the marker file.
 #[derive(Clone, Debug, PartialEq, Eq, Serialize, Deserialize)]
 pub struct Marker {
-    /// 128 random bits in hexadecimal, drawn when the run first took OUT.
+    /// 128 random bits in hexadecimal, drawn when the run first used OUT.
     pub run: String,
 }
 
-/// Longer than any marker.
+/// Maximum length of a marker in bytes.
 const MOST: u64 = 4096;
 
 fn path(out: &Path) -> PathBuf {
     out.join(".trireme-run")
 }
 
-/// Whether a folder seems to be the output of a run; [`read`] proves it.
+/// Returns true if a directory has a marker file. [`read`] also checks its content.
 pub fn is_marked(out: &Path) -> bool {
     path(out).is_file()
 }
 
-/// The marker of the run whose output `out` is; none if there is none.
+/// Reads the marker of the output directory `out`. Returns `None` if there is none.
 ///
 /// # Errors
-/// For a file of that name that is something else.
+///
+/// Returns an error if the file is not a valid marker.
 pub fn read(out: &Path) -> Result<Option<Marker>, Error> {
     let path = path(out);
     let refuse = |source| Error::File { action: "read", path: path.clone(), source };
-    // a folder that is not there yet has none
+    // the directory may not exist yet
     if fs::symlink_metadata(&path).is_err() {
         return Ok(None);
     }
@@ -172,7 +172,7 @@ pub fn read(out: &Path) -> Result<Option<Marker>, Error> {
     serde_json::from_str(&text).map(Some).map_err(odd)
 }
 
-/// Marks `out` as the output of a run, unless it is already.
+/// Marks `out` as the output of a run, unless it is already marked.
 pub fn set(out: &Path) -> Result<Marker, Error> {
     if let Some(marker) = read(out)? {
         return Ok(marker);
@@ -183,15 +183,14 @@ pub fn set(out: &Path) -> Result<Marker, Error> {
     Ok(marker)
 }
 
-/// Bytes in which the last line of a log lies.
+/// Number of bytes at the end of a log that contain its last line.
 const TAIL: u64 = 65_536;
 
-/// When a run is over.
+/// Facts for the message about a finished run.
 #[derive(Clone, Copy, Debug)]
 pub struct Over {
-    /// Its last step.
     pub last: u64,
-    /// What to give so that it goes on.
+    /// Text about how to continue the run.
     pub more: &'static str,
 }
 
@@ -211,7 +210,7 @@ pub fn told(out: &Path, head: &Head, over: Over) -> Option<String> {
     })
 }
 
-/// The step of the log's last line, if that line tells of the end.
+/// Returns the step of the log's last line if it is an end event.
 fn ended_at(out: &Path) -> Option<u64> {
     let mut file = safe_create::open_own(&out.join("metrics.jsonl")).ok()??;
     let length = file.metadata().ok()?.len();

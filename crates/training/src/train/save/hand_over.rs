@@ -1,11 +1,11 @@
-//! Jobs for a thread, one at a time: whoever hands one over goes on and looks for the answer later. `tests/loom` tries every order in which
-//! the two can do it.
+//! Jobs for a thread, one at a time. The caller continues and looks for the answer later. `tests/loom` tests all
+//! interleavings of the two threads.
 
 use std::io;
 
 use base::sync::{Builder, JoinHandle, Receiver, Sender, bounded};
 
-/// The thread, and its ends of two channels.
+/// The thread and the channels to it.
 pub struct HandOver<J, A> {
     jobs: Option<Sender<J>>,
     answers: Receiver<A>,
@@ -13,11 +13,11 @@ pub struct HandOver<J, A> {
     under_way: bool,
 }
 
-/// The thread has ended.
+/// The error if the thread has ended.
 pub struct Gone;
 
 impl<J: Send + 'static, A: Send + 'static> HandOver<J, A> {
-    /// Starts a thread of this name that first does `begin`, then `work` for every job.
+    /// Starts a thread that first runs `begin` and then `work` for every job.
     pub fn start(
         name: &str,
         begin: impl FnOnce() + Send + 'static,
@@ -27,7 +27,7 @@ impl<J: Send + 'static, A: Send + 'static> HandOver<J, A> {
         let life = move || {
             begin();
             while let Ok(job) = queue.recv() {
-                // a failure means that nobody waits for answers any more
+                // this fails only if nobody waits for answers any more
                 let _ = answer.send(work(job));
             }
         };
@@ -37,18 +37,18 @@ impl<J: Send + 'static, A: Send + 'static> HandOver<J, A> {
 }
 
 impl<J, A> HandOver<J, A> {
-    /// Whether a job is under way whose answer has not been taken.
+    /// Returns true if the answer to a job has not been taken yet.
     pub fn is_busy(&self) -> bool {
         self.under_way
     }
 
-    /// Hands over a job; none is under way.
+    /// Sends a job. No other job may be in progress.
     pub fn give(&mut self, job: J) -> Result<(), Gone> {
         self.under_way = self.jobs.as_ref().is_some_and(|jobs| jobs.send(job).is_ok());
         if self.under_way { Ok(()) } else { Err(Gone) }
     }
 
-    /// The answer to the job under way, if it is there; with `wait`, as soon as it is.
+    /// Returns the answer to the current job if it is ready. With `wait` set, waits for it.
     pub fn poll(&mut self, wait: bool) -> Option<A> {
         if !self.under_way {
             return None;
@@ -60,11 +60,11 @@ impl<J, A> HandOver<J, A> {
 }
 
 impl<J, A> Drop for HandOver<J, A> {
-    /// A job under way is finished.
+    /// Waits for the current job.
     fn drop(&mut self) {
         self.jobs = None;
         if let Some(thread) = self.thread.take() {
-            // a panic there has ended the process already
+            // a panic in the thread has already ended the process
             let _ = thread.join();
         }
     }

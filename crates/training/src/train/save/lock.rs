@@ -1,8 +1,10 @@
-//! The lock on an output folder: OUT/.trireme-lock, in which the run that has the folder names itself. Rank 0 alone locks.
+//! The lock on an output directory. OUT/.trireme-lock names the run that uses the directory. Only rank 0 takes the
+//! lock.
 //!
-//! The lock is POSIX's byte-range lock (fcntl), which NFS and Lustre carry to other hosts and which every kernel drops with its process;
-//! the name in the file is for messages, and for file systems whose locks end at the host or are none at all. A good end empties the file.
-//! The file itself stays: removing it would let two runs lock two files of that name.
+//! It is a POSIX byte-range lock (fcntl). NFS and Lustre share these locks between hosts, and the kernel releases them
+//! when the process ends. The name in the file is for messages, and for file systems without locks or with locks that
+//! are local to a host. A normal end empties the file. The file itself is not removed, because then two runs could lock
+//! two different files of this name.
 
 use std::fs::{self, File};
 use std::io::{ErrorKind, Read, Seek, Write};
@@ -19,41 +21,44 @@ use serde::{Deserialize, Serialize};
 
 use crate::error::Error;
 
-/// Looks at a lock whose holder has not written its name yet, or which is being replaced.
+/// How many times to check a lock whose holder has not written its name yet, or which is being replaced.
 const TRIES: u32 = 20;
-/// Looks at a lock whose holder was killed: it has the lock until its last thread is gone, on a busy machine for seconds.
+/// How many times to check a lock whose holder was killed. The holder keeps the lock until its last thread has ended,
+/// which needs seconds on a busy machine.
 const ENDING: u32 = 600;
-/// Between two looks.
+/// Time between two checks.
 const NAP: Duration = Duration::from_millis(50);
-/// What to do where a run has the folder.
+/// Advice for the user if another run uses the directory.
 const WAIT: &str = "wait for its end, or choose another --out";
-/// Longer than the name of any holder.
+/// Maximum length of a holder's description in bytes.
 const MOST: u64 = 4096;
 
-/// The lock on an output folder. Dropping it gives the folder back.
+/// The lock on an output directory. Dropping it releases the directory.
 #[derive(Debug)]
 pub struct OutLock {
-    /// Closing any other handle of this process to the file would drop the lock.
+    /// Must stay the only handle of this process to the file, because closing any other handle would release the lock.
     file: File,
     path: PathBuf,
 }
 
-/// What a look at the lock file has found.
+/// Result of one check of the lock file.
 enum Look {
     Locked(OutLock),
-    /// Its holder is over, or the user says so.
+    /// The holder has ended, or the user forces this.
     Replace(PathBuf),
-    /// To be looked at again.
+    /// Check again later.
     Again,
-    /// The holder is about to end, with this error if it does not.
+    /// The holder is about to end. If it does not, this is the error.
     Ending(Error),
 }
 
 impl OutLock {
-    /// Takes the folder `out`, which must be there. `steal`: also from a run on another host that cannot be asked.
+    /// Locks the existing directory `out`. With `steal` set, also takes it from a run on another host that cannot be
+    /// checked.
     ///
     /// # Errors
-    /// If another run has it; the message names that.
+    ///
+    /// Returns an error that describes the other run if the directory is in use.
     pub fn take(out: &Path, steal: bool) -> Result<Self, Error> {
         let path = out.join(".trireme-lock");
         let refuse = |source| Error::File { action: "lock", path: path.clone(), source };
@@ -81,16 +86,16 @@ impl OutLock {
         }
     }
 
-    /// The same where an earlier run has left its lock file in `out`; none where there is no such file.
+    /// Like [`OutLock::take`], but returns `None` if there is no lock file in `out`.
     pub fn take_if_there(out: &Path, steal: bool) -> Result<Option<Self>, Error> {
         let there = fs::symlink_metadata(out.join(".trireme-lock")).is_ok();
         there.then(|| Self::take(out, steal)).transpose()
     }
 
-    /// Puts a lock file of this process in the place of one whose holder is over.
+    /// Replaces the lock file of a holder that has ended.
     fn replace(path: PathBuf, me: &Holder) -> std::io::Result<Self> {
         let mut new = NewFile::private(&path)?;
-        // a file system without locks has been asked before
+        // the result does not matter: a file system without locks was detected before
         let _ = answer(new.file()?);
         let text = serde_json::to_vec(me)?;
         new.file()?.write_all(&text)?;
@@ -103,8 +108,8 @@ impl OutLock {
         self.file.sync_all()
     }
 
-    /// Fails if another run has taken the folder meanwhile: nothing may be written there any more. Where the folder itself is gone
-    /// ([`OutLock::is_gone`]), the next file to be written says so.
+    /// Returns an error if another run has taken the directory, so that this one must not write there any more. If the
+    /// directory itself is gone ([`OutLock::is_gone`]), the next write reports it.
     pub fn check(&self) -> Result<(), Error> {
         if is_at(&self.file, &self.path) || fs::symlink_metadata(&self.path).is_err() {
             return Ok(());
@@ -116,7 +121,7 @@ impl OutLock {
         )))
     }
 
-    /// Whether the folder is no longer there; a system that does not answer is no proof.
+    /// Returns true if the directory does not exist any more. Other errors of the file system are no proof.
     pub fn is_gone(&self) -> bool {
         fs::metadata(self.folder()).is_err_and(|error| error.kind() == ErrorKind::NotFound)
     }
@@ -127,7 +132,7 @@ impl OutLock {
 }
 
 impl Drop for OutLock {
-    /// Whoever comes next finds no holder to ask for.
+    /// Empties the file, so that the next run finds no holder.
     fn drop(&mut self) {
         if is_at(&self.file, &self.path) {
             let _ = self.file.set_len(0);
@@ -135,7 +140,7 @@ impl Drop for OutLock {
     }
 }
 
-/// Looks once at the lock file, which it creates if it is missing.
+/// Checks the lock file once. Creates it if it is missing.
 fn look(out: &Path, path: &Path, me: &Holder, steal: bool) -> Result<Look, Error> {
     let refuse = |source| Error::File { action: "lock", path: path.to_path_buf(), source };
     let mut file = safe_create::to_update_private(path).map_err(refuse)?;
@@ -168,7 +173,7 @@ fn taken(out: &Path, who: &str, cure: &str) -> Error {
     Error::Usage(format!("{} is in use by {who}; {cure}", out.display()))
 }
 
-/// Locks a file, if that is possible at once.
+/// Tries to lock a file without waiting.
 fn answer(file: &File) -> Result<Answer, Errno> {
     match fcntl_lock(file, FlockOperation::NonBlockingLockExclusive) {
         Ok(()) => Ok(Answer::Granted),
@@ -178,7 +183,7 @@ fn answer(file: &File) -> Result<Answer, Errno> {
     }
 }
 
-/// The name in a lock file, if there is one.
+/// Reads the description of the holder, if there is one.
 fn holder(file: &mut File) -> std::io::Result<Option<Holder>> {
     let mut text = Vec::new();
     file.rewind()?;
@@ -186,64 +191,60 @@ fn holder(file: &mut File) -> std::io::Result<Option<Holder>> {
     Ok(serde_json::from_slice(&text).ok())
 }
 
-/// Whether an open file still has this name.
+/// Returns true if the open file is still the file at `path`.
 fn is_at(file: &File, path: &Path) -> bool {
     let same = |(a, b): (fs::Metadata, fs::Metadata)| (a.dev(), a.ino()) == (b.dev(), b.ino());
     file.metadata().ok().zip(fs::symlink_metadata(path).ok()).is_some_and(same)
 }
 
-/// A process that writes to an output folder.
+/// A process that uses an output directory.
 #[derive(Clone, Debug, Default, PartialEq, Eq, Serialize, Deserialize)]
 pub struct Holder {
-    /// Its host's name.
     pub host: String,
-    /// The kernel's id of that host's present uptime: another after every boot.
+    /// The kernel's boot id of the host. It changes with every boot.
     pub boot: String,
-    /// Its number.
     pub process: u32,
-    /// When it began, in the kernel's ticks after boot: numbers of processes come again.
+    /// Start time of the process in kernel ticks after boot. Distinguishes processes with the same id.
     pub ticks: u64,
-    /// Seconds since 1970 when it took the folder.
+    /// Time when it took the directory, in seconds since 1970.
     pub since: u64,
-    /// Its job, if it is in one.
+    /// Its Slurm job, if any.
     pub job: Option<Job>,
 }
 
-/// A job of Slurm.
 #[derive(Clone, Debug, Default, PartialEq, Eq, Serialize, Deserialize)]
 pub struct Job {
-    /// Its number.
     pub id: String,
-    /// How often it has been started again under that number.
+    /// How many times it was restarted with this id.
     pub restarts: u64,
 }
 
-/// What the file system says to a lock.
+/// Response of the file system to a request for a lock.
 #[derive(Clone, Copy, Debug, PartialEq, Eq)]
 pub enum Answer {
-    /// It is this process's now.
+    /// This process has the lock now.
     Granted,
-    /// Another process has it.
+    /// Another process has the lock.
     Refused,
     /// This file system has no locks.
     None,
 }
 
-/// Whether a folder may be taken.
+/// Whether a directory may be taken.
 #[derive(Clone, Copy, Debug, PartialEq, Eq)]
 pub enum Claim {
-    /// Nobody has it any more.
+    /// No run uses it.
     Free,
-    /// Its holder is over, and the lock is left of it.
+    /// The holder has ended, but its lock still exists.
     Left,
-    /// Its holder is at work.
+    /// The holder is running.
     Held,
-    /// Its holder is on another host, and cannot be asked from here.
+    /// The holder is on another host and cannot be checked from here.
     Unknown,
 }
 
 impl Holder {
-    /// This process.
+    /// Describes this process.
     pub fn me() -> Self {
         let read = |path: &str| fs::read_to_string(path).unwrap_or_default().trim().to_string();
         let process = std::process::id();
@@ -258,16 +259,16 @@ impl Holder {
         }
     }
 
-    /// What of this folder's `holder` follows for this process (`self`) from the file system's answer. `everywhere`: whether a lock counts
-    /// on all hosts of the file system.
+    /// Decides whether this process (`self`) may take the directory of `holder`. `answer` is the file system's
+    /// response. `everywhere` is true if its locks apply to all hosts.
     pub fn judge(&self, holder: &Holder, answer: Answer, everywhere: bool) -> Claim {
         let same_boot = self.boot == holder.boot;
         let here = same_boot && self.host == holder.host;
         let rebooted = !same_boot && self.host == holder.host;
-        // Slurm starts a job again when all of it has ended
+        // Slurm restarts a job only after the whole job has ended
         let requeued = self.job.as_ref().zip(holder.job.as_ref()).is_some_and(|(me, it)| me.comes_after(it));
         match answer {
-            // the kernel knows its own processes, in whatever container they are
+            // the kernel knows all of its processes, even in other containers
             Answer::Granted if same_boot || rebooted || requeued || everywhere => Claim::Free,
             Answer::Granted => Claim::Unknown,
             Answer::Refused if same_boot => Claim::Held,
@@ -285,17 +286,18 @@ impl Holder {
         }
     }
 
-    /// Whether a process of this host is the holder.
+    /// Returns true if the holder is a process on this host that is running.
     fn is_alive(&self) -> bool {
         ticks(self.process) == Some(self.ticks)
     }
 
-    /// Whether it is such a process whose first thread is over, because it was killed: the others will be soon, and its locks with them.
+    /// Returns true if the holder's first thread has ended because it was killed. The other threads will end soon and
+    /// release its locks.
     pub fn is_ending(&self) -> bool {
         self.is_alive() && field(self.process, 3).is_some_and(|state| state == "Z" || state == "X")
     }
 
-    /// For people: process, host, job, and for how long, `now` in seconds since 1970.
+    /// Formats process, host, job and age for the user. `now` is in seconds since 1970.
     pub fn describe(&self, now: u64) -> String {
         let job = self.job.as_ref().map_or(String::new(), |job| format!(", Slurm job {}", job.id));
         let seconds = now.saturating_sub(self.since);
@@ -319,12 +321,12 @@ impl Job {
     }
 }
 
-/// When a process began.
+/// Returns the start time of a process in kernel ticks after boot.
 fn ticks(process: u32) -> Option<u64> {
     field(process, 22)?.parse().ok()
 }
 
-/// A field of /proc/N/stat behind its name, which is the second and may hold anything.
+/// Returns a field of /proc/N/stat after the process name, which is the second field and may contain any character.
 fn field(process: u32, number: usize) -> Option<String> {
     let stat = fs::read_to_string(format!("/proc/{process}/stat")).ok()?;
     Some(stat.rsplit_once(')')?.1.split_whitespace().nth(number.checked_sub(3)?)?.to_string())
@@ -340,7 +342,7 @@ mod tests {
         out
     }
 
-    /// Between processes it is tried by the real program, in tests/runs.
+    /// tests/runs tests the lock between processes with the real program.
     #[test]
     fn a_lock_names_its_holder_and_forgets_it_at_the_end() {
         let out = folder("name");
@@ -396,10 +398,10 @@ mod holder_tests {
             let judge = |holder: &Holder, answer| me.judge(holder, answer, everywhere);
             assert_eq!(judge(&me, Granted), Claim::Free, "killed");
             assert_eq!(judge(&me, Refused), Claim::Held);
-            // a container has a name of its own
+            // a container has its own host name
             assert_eq!(judge(&on("c1", "b1", None), Refused), Claim::Held);
             assert_eq!(judge(&on("n1", "b0", None), Granted), Claim::Free, "before a power cut");
-            // no process has this number
+            // there is no process with this id
             assert_eq!(judge(&me, NoLocks), Claim::Free);
             let alive = Holder { ticks: ticks(std::process::id()).unwrap(), process: std::process::id(), ..me.clone() };
             assert_eq!(judge(&alive, NoLocks), Claim::Held);
@@ -424,7 +426,7 @@ mod holder_tests {
             assert_eq!(again.judge(&before, Granted, everywhere), Claim::Free);
             assert_eq!(again.judge(&before, Refused, everywhere), Claim::Left);
             assert_eq!(again.judge(&before, NoLocks, everywhere), Claim::Free);
-            // two steps of one job, and another job
+            // another step of the same job, and another job
             for me in [on("n1", "b1", Some(("77", 0))), on("n1", "b1", Some(("78", 1)))] {
                 assert_eq!(me.judge(&before, Refused, everywhere), Claim::Unknown);
             }

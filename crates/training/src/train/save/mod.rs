@@ -1,4 +1,4 @@
-//! What a run leaves in OUT: checkpoints, the final model, and the way back from a checkpoint.
+//! The files of a run in OUT: checkpoints and the final model. Also resuming from a checkpoint.
 
 pub mod folder;
 mod hand_over;

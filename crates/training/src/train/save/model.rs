@@ -1,5 +1,5 @@
-//! A graph's parameters as the layers of a model file, and back; and from flat memory to plain tensors, so that another thread can write
-//! them while training goes on.
+//! Converts a graph's parameters to the layers of a model file and back. Also converts flat memory to plain tensors, so
+//! that another thread can write them while training continues.
 
 use std::collections::BTreeMap;
 
@@ -11,12 +11,12 @@ use net::{FeatureOrder, NetSpec, Node, Shape, Tensors};
 
 use crate::error::Error;
 
-/// Plain copies of all layers with weights, in the order of the network. Fails if any value is not finite.
+/// Returns plain copies of all layers with weights, in network order. Returns an error if any value is not finite.
 pub fn layers<B: Backend>(graph: &Graph<B>) -> Result<Vec<LayerWeights>, Error> {
     Exporter::of(graph).layers(graph.weights(), graph.running())
 }
 
-/// Refuses weights that are not those of `net`, before any memory is taken for it.
+/// Returns an error if the weights do not fit `net`. Called before memory for it is allocated.
 pub fn check(file: &ModelFile, layers: &[LayerWeights], net: &NetSpec) -> Result<(), Error> {
     let have: BTreeMap<String, &[usize]> =
         layers.iter().flat_map(of_layer).map(|(name, (shape, _))| (name, shape)).collect();
@@ -36,16 +36,16 @@ pub fn check(file: &ModelFile, layers: &[LayerWeights], net: &NetSpec) -> Result
     Ok(())
 }
 
-/// A tensor's shape and values.
+/// Shape and values of a tensor.
 type Plain<'a> = (&'a [usize], &'a [f32]);
 
-/// The tensors of a layer by their names in the network.
+/// Returns the tensors of a layer with their names in the network.
 fn of_layer(layer: &LayerWeights) -> impl Iterator<Item = (String, Plain<'_>)> {
     let named = |tensor: &Tensor| format!("{}.{}", layer.name, tensor.0);
     layer.tensors.iter().map(move |tensor| (named(tensor), (tensor.1.as_slice(), tensor.2.as_slice())))
 }
 
-/// Fills a graph from a model file; every parameter must be there with its shape, and nothing else.
+/// Fills a graph from a model file. It must have exactly the parameters of the graph, with the same shapes.
 pub fn restore<B: Backend>(graph: &mut Graph<B>, file: &ModelFile) -> Result<(), Error> {
     check(file, &file.layers, graph.net())?;
     let tensors: BTreeMap<String, Plain<'_>> = file.layers.iter().flat_map(of_layer).collect();
@@ -79,7 +79,8 @@ fn mismatch(file: &ModelFile, name: &str, expected: &str, got: &str) -> Error {
     }
 }
 
-/// How files store the layer of each node; none if it has no tensors. `shapes`: those of all tensors of the network.
+/// Returns for each node how files store its layer, or `None` if it has no tensors. `shapes` has the shapes of all
+/// tensors of the network.
 pub fn layer_kinds(net: &NetSpec, shapes: &[Shape]) -> Vec<Option<LayerKind>> {
     let orders = net.feature_orders(shapes);
     let kind = |node: &Node| {
@@ -99,7 +100,7 @@ pub fn layer_kinds(net: &NetSpec, shapes: &[Shape]) -> Vec<Option<LayerKind>> {
 // Converts flat memory to plain tensors with the names, shapes and layouts of a network. It does not need the graph, so that another
 // thread can do the work while training continues.
 
-/// One layer with weights.
+/// A layer with weights.
 struct Layer<B: Backend> {
     name: String,
     kind: LayerKind,
@@ -107,13 +108,13 @@ struct Layer<B: Backend> {
     norm: Option<NormPlace>,
 }
 
-/// The layers with weights of a network, in its order.
+/// The layers with weights, in the order of the network.
 pub struct Exporter<B: Backend> {
     layers: Vec<Layer<B>>,
 }
 
 impl<B: Backend> Exporter<B> {
-    /// Those of `graph`.
+    /// Collects the layers of `graph`.
     pub fn of(graph: &Graph<B>) -> Self {
         let kinds = layer_kinds(graph.net(), graph.shapes());
         let layer = |(node, spec): (usize, &net::Node)| {
@@ -124,8 +125,8 @@ impl<B: Backend> Exporter<B> {
         Self { layers: graph.net().nodes.iter().enumerate().filter_map(layer).collect() }
     }
 
-    /// Plain copies of all layers, out of an arena of the parameters' layout and running statistics. Fails if any value is not
-    /// finite: such a file would only replace a good one.
+    /// Returns plain copies of all layers from an arena in the parameters' layout and running statistics. Returns an
+    /// error if any value is not finite, because such a file would only replace a good one.
     pub fn layers(&self, weights: &Arena<B>, running: &[f32]) -> Result<Vec<LayerWeights>, Error> {
         let mut layers: Vec<LayerWeights> = Vec::new();
         for layer in &self.layers {
@@ -146,7 +147,7 @@ impl<B: Backend> Exporter<B> {
         Ok(layers)
     }
 
-    /// Plain tensors, by the parameters' names, out of flat chunks on the host that lie as an arena of the parameters' layout.
+    /// Returns plain tensors with the parameters' names from flat host chunks in the parameters' layout.
     pub fn tensors_of(&self, chunks: &[Vec<f32>]) -> Result<Vec<Tensor>, Error> {
         let params = self.layers.iter().flat_map(|layer| &layer.params);
         let plain = |p: &Param<B>| {
@@ -157,7 +158,7 @@ impl<B: Backend> Exporter<B> {
         params.map(plain).collect()
     }
 
-    /// Any other arena of the parameters' layout, by the parameters' names.
+    /// Returns plain tensors with the parameters' names from any arena in the parameters' layout.
     pub fn tensors(&self, arena: &Arena<B>) -> Result<Vec<Tensor>, Error> {
         let params = self.layers.iter().flat_map(|layer| &layer.params);
         params.map(|p| Ok((p.name.clone(), p.spec.shape.clone(), unpack(p, arena)?))).collect()
@@ -179,7 +180,8 @@ mod tests {
     use super::*;
     use net::{Activation, Add, Concat, Conv, Flatten, Id, Linear, Norm};
 
-    /// Of a linear layer behind what `join` makes of two images that were flattened: three channels of 2 x 2 pixels.
+    /// Returns `flatten` of a linear layer after two flattened images, which `join` combines. Each has three channels
+    /// of 2 x 2 pixels.
     fn flatten(join: fn(&mut NetSpec, [Id; 2])) -> Option<[usize; 3]> {
         let mut net = NetSpec::new("x", Shape::image(1, 2, 2));
         let branches = ["a", "b"].map(|name| {

@@ -1,4 +1,4 @@
-//! What a model file of a run says, the one final model, and the names of checkpoints. Rank 0 alone writes.
+//! What a run's model files contain, the final model, and checkpoint names. Only rank 0 writes.
 
 use std::collections::BTreeMap;
 use std::fs::DirBuilder;
@@ -17,7 +17,7 @@ use crate::train::plan::network::shape_of;
 use crate::train::plan::run::Run;
 use crate::train::save::model;
 
-/// Where the final model goes.
+/// Returns the path of the final model.
 pub fn model_path(out: &Path) -> PathBuf {
     out.join("model.h5")
 }
@@ -63,7 +63,7 @@ pub fn last_model<B: Backend>(
         if made.is_ok() && model(session, run, at, at_end, &elsewhere).is_ok() {
             return Err(Error::Failed(format!("{error}. The model is in {} instead", elsewhere.display())));
         }
-        // the folder is empty
+        // removes the directory if it is empty
         let _ = std::fs::remove_dir(&folder);
     }
     Err(error)
@@ -77,12 +77,12 @@ pub fn scores<B: Backend>(run: &Run<B>, at: &Progress) -> BTreeMap<String, f64> 
 fn named(split: Option<&str>, score: Option<&Sums>) -> BTreeMap<String, f64> {
     let (Some(score), Some(split)) = (score, split) else { return BTreeMap::new() };
     let scores = [("top1", score.top1), ("top5", score.top5), ("loss", score.loss)];
-    // HDF5 holds NaN, but nobody reads a score that was not computed
+    // HDF5 can store NaN, but a score that was not computed is of no use
     let several = score.several.iter().flat_map(LabelScores::named).filter(|(_, value)| !value.is_nan());
     scores.into_iter().chain(several).map(|(name, value)| (format!("{split}/{name}"), value)).collect()
 }
 
-/// All that a model file says beside weights, scores and steps; nothing of it depends on ranks, hosts, times or speeds.
+/// Returns a model file without weights, scores and steps. It does not depend on ranks, hosts, times or speeds.
 pub fn head<B: Backend>(run: &Run<B>) -> Result<ModelFile, Error> {
     let input = shape_of(run.source.preprocess.output());
     let image = match run.source.preprocess.input() {
@@ -90,7 +90,7 @@ pub fn head<B: Backend>(run: &Run<B>) -> Result<ModelFile, Error> {
         Images::Varied { channels } => [channels, 0, 0],
     };
     let mut recipe = run.recipe.clone();
-    // how the run was driven is no part of what was computed
+    // these settings do not affect the result
     recipe.loader = recipe::Loader { on_corrupt: recipe.loader.on_corrupt, ..Default::default() };
     (recipe.log, recipe.checkpoint) = Default::default();
     Ok(ModelFile {
@@ -115,18 +115,16 @@ pub fn head<B: Backend>(run: &Run<B>) -> Result<ModelFile, Error> {
 // Checks that a data set has the classes that a model was trained on: the same names in the same order, because a label is an index into
 // that list.
 
-/// The classes of a model, and where model and data set are, for messages.
+/// The classes of a model, and the paths of model and data set for messages.
 pub struct Sides<'a> {
-    /// The model's class names, in order of labels.
+    /// The model's class names, indexed by label.
     pub model: &'a [String],
-    /// The model's file.
     pub file: &'a Path,
-    /// The data set's folder.
     pub data: &'a Path,
 }
 
 impl Sides<'_> {
-    /// The first class that differs from the data set's, in words; none if all are the same.
+    /// Describes the first class that differs from the data set's classes. Returns `None` if all are equal.
     pub fn difference(&self, data: &[String]) -> Option<String> {
         let (file, folder) = (self.file.display(), self.data.display());
         let count = self.model.len().max(data.len());
@@ -142,12 +140,12 @@ impl Sides<'_> {
     }
 }
 
-/// Where the checkpoint of this step lies.
+/// Returns the path of a step's checkpoint.
 pub fn path_of(folder: &Path, step: u64) -> PathBuf {
     folder.join(format!("step-{step:08}.h5"))
 }
 
-/// The checkpoints in a folder by their steps, the newest first.
+/// Lists the checkpoints in a directory with their steps, newest first.
 pub fn list(folder: &Path) -> std::io::Result<Vec<(u64, PathBuf)>> {
     let step = |path: &Path| path.file_name()?.to_str()?.strip_prefix("step-")?.strip_suffix(".h5")?.parse().ok();
     let mut found = Vec::new();

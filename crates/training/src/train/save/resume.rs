@@ -1,5 +1,5 @@
-//! Going on from a checkpoint: which one, whether this run may, and back into memory. Rank 0 alone reads; the others get what
-//! they need from it.
+//! Resuming from a checkpoint: finds it, checks that the run may continue from it, and restores its state. Only rank 0
+//! reads the file. The other ranks get the necessary parts from it.
 
 use std::collections::BTreeMap;
 use std::io::{ErrorKind, Read};
@@ -27,33 +27,30 @@ use crate::train::save::output::Sides;
 use crate::train::save::snapshot::{spread, spread_values};
 use crate::train::save::{model, output};
 
-/// What all ranks know of the checkpoint that the run goes on from.
+/// The part of the checkpoint that all ranks know.
 #[derive(Clone, Debug, Serialize, Deserialize)]
 pub struct Head {
-    /// The file.
     pub path: PathBuf,
-    /// The recipe in it.
+    /// The recipe in the file.
     recipe: String,
-    /// Its network, if that is not one of the catalogue.
+    /// Description of the network. Empty if it is from the catalogue.
     network: String,
-    /// Its class names.
     classes: Vec<String>,
-    /// How far it is.
     pub progress: Progress,
-    /// What to say of files that were passed over.
+    /// Notes about files that were skipped.
     pub notes: Vec<String>,
 }
 
-/// The checkpoint that the run goes on from.
+/// A checkpoint to resume from.
 pub struct Resume {
-    /// For all ranks.
+    /// The part that all ranks know.
     pub head: Head,
-    /// Rank 0's.
+    /// The full content, only on rank 0.
     state: Option<StateFile>,
 }
 
-/// The requested checkpoint: the newest good one under OUT, or the named one. Nothing without `--resume`, and
-/// for `auto` where there is none.
+/// Finds the requested checkpoint: the newest good one in OUT, or the given file. Returns `None` without `--resume`,
+/// and for `--resume auto` if there is none.
 pub fn find(request: &TrainRequest) -> Result<Option<Resume>, Error> {
     if let Some(path) = &request.resume_from {
         return Ok(Some(Resume::of(path.clone(), read_found(path)?, Vec::new())));
@@ -83,7 +80,7 @@ pub fn find(request: &TrainRequest) -> Result<Option<Resume>, Error> {
     )))
 }
 
-/// Gives all ranks what rank 0 has found. Collective.
+/// Finds the checkpoint on rank 0 and broadcasts its head. Collective.
 pub fn share(session: &Session, request: &TrainRequest) -> Result<Option<Resume>, Error> {
     let found = session.agree(if session.is_root() { find(request) } else { Ok(None) })?;
     if session.world.size == 1 {
@@ -96,7 +93,7 @@ pub fn share(session: &Session, request: &TrainRequest) -> Result<Option<Resume>
 }
 
 impl Head {
-    /// Takes the number of workers from the checkpoint, and refuses a run that would compute something else.
+    /// Copies the number of workers from the checkpoint. Returns an error if the run would compute something different.
     pub fn settle(&self, source: &mut Source, request: &TrainRequest, ranks: usize) -> Result<(), Error> {
         let (file, progress) = (self.path.display(), &self.progress);
         let old = Recipe::from_toml(&self.recipe)?;
@@ -148,14 +145,15 @@ impl Head {
 }
 
 impl Head {
-    /// Of a checkpoint of which nothing else is looked at.
+    /// Creates a head for tests that use only path and progress.
     #[cfg(test)]
     pub fn at(path: PathBuf, progress: Progress) -> Self {
         let (recipe, network) = (String::new(), String::new());
         Self { path, recipe, network, classes: Vec::new(), progress, notes: Vec::new() }
     }
 
-    /// The checkpoint's recipe `old` as it is compared with that of the run: where the run is extended, as that of the longer one.
+    /// Returns the checkpoint's recipe `old` in the form to compare with the run's. For an extended run, it has the new
+    /// length.
     fn compared(&self, source: &mut Source, request: &TrainRequest, old: &Recipe) -> Result<Recipe, Error> {
         let recipe = &mut source.recipe;
         if request.extend_epochs || recipe.schedule.stretched.is_none() {
@@ -164,7 +162,7 @@ impl Head {
         if !request.extend_epochs {
             return Ok(old.clone());
         }
-        // what computes something else is told before what becomes of the rates
+        // report other differences before the changes to the learning rates
         let mut compared = Recipe { epochs: recipe.epochs, ..old.clone() };
         if recipe.differences(&compared)?.is_empty() {
             source.notes.extend(extend(recipe, old, &self.progress, source.train.len())?);
@@ -181,14 +179,14 @@ impl Resume {
         Self { head: Head { path, recipe, network, classes, progress, notes }, state: Some(state) }
     }
 
-    /// Has a device use the algorithms that the run was computed with, before anything is planned.
+    /// Makes a device use the same algorithms as before. Must be called before planning.
     pub fn adopt<B: Backend>(&self, backend: &B) {
         if let Some(choice) = backend.algorithm_choice() {
             choice.adopt(&Algorithms::parse(&self.head.progress.algorithms));
         }
     }
 
-    /// Puts the checkpoint into the memory of all ranks. Collective.
+    /// Restores the state on all ranks. Collective.
     pub fn restore<B: Backend>(self, session: &Session, run: &mut Run<B>) -> Result<Progress, Error> {
         let Resume { head, state } = self;
         let file = head.path.display().to_string();
@@ -197,7 +195,7 @@ impl Resume {
         run.optimizer.set_steps(head.progress.step);
         let scaling = run.graph.backend().loss_scaling();
         if let Some((scaling, Scale { scale, good, lost })) = scaling.zip(head.progress.loss_scale) {
-            // a smaller one would end the run again before its first step is seen
+            // a smaller scale would end the run again before its first step
             let scale = scale.max(LossScale::LEAST);
             scaling.set_scale(LossScale { scale, good, bad: 0, lost })?;
         }
@@ -217,7 +215,7 @@ impl Resume {
     }
 }
 
-/// Fills rank 0's own memory, all but the residuals, which it only checks.
+/// Restores rank 0's own memory. Only checks the number of residuals.
 fn fill<B: Backend>(run: &mut Run<B>, state: &StateFile, file: &str) -> Result<(), Error> {
     let other = |what: &str, expected: String, got: String| {
         let cure = "it is of another version of this network".into();
@@ -243,7 +241,7 @@ fn fill<B: Backend>(run: &mut Run<B>, state: &StateFile, file: &str) -> Result<(
     Ok(())
 }
 
-/// Packs plain tensors by name; gives what was expected and what was found.
+/// Packs plain tensors by name. The error contains what was expected and what was found.
 fn pack<B: Backend>(graph: &Graph<B>, tensors: &[Tensor], arena: &mut Arena<B>) -> Result<(), (String, String)> {
     let params = graph.params();
     if tensors.len() != params.len() {
@@ -262,7 +260,7 @@ fn pack<B: Backend>(graph: &Graph<B>, tensors: &[Tensor], arena: &mut Arena<B>) 
     Ok(())
 }
 
-/// Gives each worker's residuals to the rank that now carries it.
+/// Broadcasts each worker's residuals and stores them on the rank that now runs the worker.
 fn restore_residuals<B: Backend>(session: &Session, run: &mut Run<B>, residuals: &[Vec<Tensor>]) -> Result<(), Error> {
     let layout = run.graph.layout();
     for worker in 0..run.division.workers {
@@ -282,8 +280,8 @@ fn restore_residuals<B: Backend>(session: &Session, run: &mut Run<B>, residuals:
     Ok(())
 }
 
-/// Cuts the log of the run back to the checkpoint, and puts out of the way the checkpoints that it passes over and the model of an earlier
-/// end: until the run has come to its new one, its newest checkpoint is its model.
+/// Truncates the log to the checkpoint, and renames newer checkpoints and the model of an earlier end. So until the run
+/// ends again, its newest checkpoint counts as its model.
 pub fn rewind(out: &Path, head: &Head) -> Result<(), Error> {
     cut_log(&out.join("metrics.jsonl"), &head.progress)?;
     let model = output::model_path(out);
@@ -295,7 +293,7 @@ pub fn rewind(out: &Path, head: &Head) -> Result<(), Error> {
     }
     let folder = out.join("checkpoints");
     let aside = |source| Error::File { action: "tidy up", path: folder.clone(), source };
-    // what a killed run of an earlier version left half-written
+    // removes unfinished files that a killed run of an earlier version has left
     for entry in std::fs::read_dir(&folder).map_err(aside)? {
         let path = entry.map_err(aside)?.path();
         let name = path.file_name().unwrap_or_default().to_string_lossy();
@@ -312,7 +310,7 @@ pub fn rewind(out: &Path, head: &Head) -> Result<(), Error> {
     Ok(())
 }
 
-/// Keeps the lines that the run would have written up to the checkpoint.
+/// Keeps only the lines of the log that the run had written at the checkpoint.
 fn cut_log(path: &Path, progress: &Progress) -> Result<(), Error> {
     let refuse = |source| Error::File { action: "cut", path: path.into(), source };
     let Some(mut file) = safe_create::open_own(path).map_err(refuse)? else { return Ok(()) };
@@ -323,7 +321,8 @@ fn cut_log(path: &Path, progress: &Progress) -> Result<(), Error> {
     Ok(checkpoint::write_text(path, &kept)?)
 }
 
-/// Of the checkpoint's own step stays what came before it: the score, say, only where the epoch was over.
+/// Returns true if a line was written before the checkpoint. In the same step, scores come before it only at the end of
+/// an epoch.
 fn stays(line: &str, progress: &Progress) -> bool {
     let Ok(line) = serde_json::from_str::<serde_json::Value>(line) else { return false };
     let (Some(step), Some(event)) = (line["step"].as_u64(), line["event"].as_str()) else { return false };
@@ -335,7 +334,7 @@ fn stays(line: &str, progress: &Progress) -> bool {
     step < progress.step || (step == progress.step && before)
 }
 
-/// Reads a checkpoint, whose recipe must be one and whose tensors must be those of its network.
+/// Reads a checkpoint and checks its recipe and the tensors of its network.
 pub fn read_found(path: &Path) -> Result<StateFile, Error> {
     let state = StateFile::read(path)?;
     Recipe::from_toml(&state.model.recipe)?;
@@ -343,12 +342,13 @@ pub fn read_found(path: &Path) -> Result<StateFile, Error> {
     Ok(state)
 }
 
-/// Whether the file is to blame for an error of [`read_found`], not the disk or this program, so that an older one may do better.
+/// Returns true if the file itself caused an error of [`read_found`], so that an older checkpoint may work. Returns
+/// false for errors of the disk or this program.
 pub fn is_to_blame(error: &Error) -> bool {
     match error {
-        // a later trireme's work would be lost without a word
+        // passing over a newer version's file would silently lose its work
         Error::Checkpoint(checkpoint::Error::Newer { .. }) => false,
-        // what is no regular file, ends too early while it is read, or is a link to nowhere
+        // not a regular file, truncated while it was read, or a dangling link
         Error::Checkpoint(checkpoint::Error::Io { source, .. }) => {
             matches!(source.kind(), ErrorKind::InvalidInput | ErrorKind::UnexpectedEof | ErrorKind::NotFound)
         }
@@ -356,13 +356,13 @@ pub fn is_to_blame(error: &Error) -> bool {
     }
 }
 
-/// An error with the file that it is of.
+/// Formats an error together with its file.
 pub fn named(path: &Path, error: &Error) -> String {
     let (text, path) = (error.to_string(), path.display().to_string());
     if text.contains(&path) { text } else { format!("{path}: {text}") }
 }
 
-/// Refuses tensors that are not those of the network that the file names.
+/// Returns an error if the tensors are not those of the network that the file names.
 fn fits(state: &StateFile) -> Result<(), Error> {
     let file = &state.model;
     let net = of_model(file)?;
@@ -393,11 +393,12 @@ fn odd(file: &ModelFile, group: &str, expected: usize, got: usize) -> Error {
     }
 }
 
-/// Makes the recipe that a run goes on with that of a longer run than `old` says, from where it is on; gives the line that says what
-/// becomes of the rates. Without more epochs nothing changes: the run was extended before.
+/// Extends the recipe of a resumed run to more epochs than `old` has, starting at its current step. Returns a note
+/// about the change of the learning rates. Does nothing if the number of epochs is unchanged.
 ///
 /// # Errors
-/// For fewer epochs than before.
+///
+/// Returns an error for fewer epochs than before.
 pub(super) fn extend(recipe: &mut Recipe, old: &Recipe, at: &Progress, images: u64) -> Result<Option<String>, Error> {
     let (Some(before), Some(epochs), batch) = (old.epochs, recipe.epochs, recipe.batch) else {
         return Err(Error::Usage("--extend-epochs: the length of the run is given in steps, not in epochs".into()));

@@ -1,4 +1,5 @@
-//! When checkpoints are taken, which files stay, and how a run stops early. All ranks call it alike; rank 0 alone writes.
+//! Decides when to write checkpoints, which files to keep, and how a run stops early. All ranks make the same calls,
+//! but only rank 0 writes.
 
 use std::fs::File;
 use std::io::{self, ErrorKind};
@@ -26,67 +27,66 @@ use crate::train::save::output::{self, list, path_of};
 use crate::train::save::resume::Head;
 use crate::train::save::snapshot::{Job, Snapshot, Writer, Written};
 
-/// Exit code of a run that stopped early and can go on.
+/// Exit code of a run that stopped early and can be resumed.
 pub const RESUMABLE: u8 = 75;
 
-/// Bytes a second that a disk is expected to take before one was measured.
+/// Assumed speed of a disk in bytes per second until one checkpoint was measured.
 const DISK: f64 = 100e6;
 
-/// Between two looks at the output folder.
+/// Time between two checks of the output directory.
 const LOOK: Duration = Duration::from_secs(5);
 
-/// The checkpoints of a run.
+/// Writes the checkpoints of a run.
 pub struct Saver<'a, B: Backend> {
     session: &'a Session,
     stop: &'a Stop,
-    /// Rank 0's.
+    /// Only on rank 0.
     lock: Option<&'a OutLock>,
-    /// When it was last seen that the output folder is there.
+    /// Time when the output directory was last checked.
     seen: Instant,
     every: Every,
     keep: usize,
     folder: PathBuf,
-    /// Rank 0's.
+    /// Only on rank 0.
     writer: Option<Writer<B>>,
     head: ModelFile,
-    /// When the last snapshot was taken.
+    /// Time of the last snapshot.
     since: Instant,
-    /// Step of the last snapshot of this process.
+    /// Step at which this process took its last snapshot.
     taken: Option<u64>,
-    /// A checkpoint was due while another was still being written.
+    /// True if a checkpoint was due while another one was still being written.
     late: bool,
-    /// That has been said.
+    /// True once the user was told about that.
     late_told: bool,
-    /// All ranks have agreed to take one, at the end of the epoch.
+    /// True if all ranks have agreed on a checkpoint at the end of the epoch.
     due: bool,
-    /// The best whose checkpoint was written: a better one may have found no room.
+    /// The best checkpoint that was written. A better model may exist for which there was no disk space.
     best: Option<Best>,
-    /// Why the last one was not written.
+    /// Error of the last write.
     failed: Option<Error>,
 }
 
-/// A run between two steps.
+/// The state of a run between two steps.
 pub struct Moment<'a, B: Backend> {
-    /// The run.
     pub run: &'a mut Run<B>,
-    /// What carries over between its sums of gradients.
+    /// The gradient sums, which have the residuals.
     pub reduction: &'a mut GradientSum<B>,
-    /// How far it is.
     pub at: &'a mut Progress,
-    /// What any rank requested with the last step.
+    /// Requests of any rank in the last step.
     pub agreed: Requests,
 }
 
-/// The best checkpoint that is there, once that of now is written: `before` was, and a better one in between may have found no room.
+/// Returns the best checkpoint that exists once the current one is written. `before` is the best one that exists so
+/// far. A better one between them may have failed to be written.
 fn best_there(at: &Progress, before: Option<&Best>) -> Option<Best> {
     let best = at.best.as_ref()?;
-    // a best by another score does not count
+    // a best model by another score does not count
     let before = before.filter(|before| before.by == best.by);
     Some(best).filter(|best| best.step == at.step).or(before).cloned()
 }
 
 impl<'a, B: Backend> Saver<'a, B> {
-    /// For a prepared run; `at`: how far it is.
+    /// Creates the saver for a run at progress `at`.
     pub fn new(
         session: &'a Session,
         stop: &'a Stop,
@@ -97,7 +97,7 @@ impl<'a, B: Backend> Saver<'a, B> {
     ) -> Result<Self, Error> {
         let root = session.is_root();
         stop.note_checkpoint(Duration::from_secs_f64(Snapshot::bytes_of(run) as f64 / DISK));
-        // the end of an epoch brings the ranks together, too
+        // ranks also synchronise at the end of an epoch
         stop.note_apart(run.strategy.steps_apart().min(run.division.steps_per_epoch));
         Ok(Self {
             session,
@@ -124,13 +124,13 @@ impl<'a, B: Backend> Saver<'a, B> {
         self.best.as_ref()
     }
 
-    /// What this rank requests after the step that comes now.
+    /// Returns this rank's requests for the step that comes next.
     pub fn requests(&mut self, at: &Progress) -> Requests {
         self.look();
         Requests { stop: self.stop.requested(), save: self.wants(at.step + 1) }
     }
 
-    /// Without its folder a run has nowhere to leave what it computes: it ends now, not with its next checkpoint.
+    /// Requests a stop if the output directory is gone, because the results could not be stored.
     fn look(&mut self) {
         if let Some(lock) = self.lock
             && self.seen.elapsed() >= LOOK
@@ -151,7 +151,7 @@ impl<'a, B: Backend> Saver<'a, B> {
         due && !writer.is_busy()
     }
 
-    /// After a step that took so long: a checkpoint, or the end of the run, if the ranks have agreed on it.
+    /// Runs after each step, which took `took`. Writes a checkpoint or stops the run if the ranks have agreed on it.
     pub fn step_done(&mut self, now: &mut Moment<'_, B>, took: Duration, report: &mut Reporter) -> Result<(), Error> {
         self.stop.note_step(took);
         self.poll(false, report)?;
@@ -167,14 +167,15 @@ impl<'a, B: Backend> Saver<'a, B> {
             return self.stop(now, report);
         }
         self.due |= now.agreed.save;
-        // the end of an epoch is scored first
+        // at the end of an epoch, score before saving
         if self.due && !now.run.ends_epoch(now.at) {
             self.save(now, report)?;
         }
         Ok(())
     }
 
-    /// Ends an epoch that was trained and scored, unless the run ends in the middle of it; `best`: no score was better.
+    /// Ends an epoch that was trained and scored. Does nothing if the run ends in the middle of it. `best` is true if
+    /// no earlier score was better.
     pub fn epoch_done(&mut self, now: &mut Moment<'_, B>, best: bool, report: &mut Reporter) -> Result<(), Error> {
         let Moment { run, at, agreed, .. } = now;
         if !run.ends_epoch(at) {
@@ -186,7 +187,7 @@ impl<'a, B: Backend> Saver<'a, B> {
         if best || whole || self.due { self.save(now, report) } else { Ok(()) }
     }
 
-    /// The last checkpoint of a run that is over.
+    /// Writes the last checkpoint of a finished run.
     pub fn finish(&mut self, now: &mut Moment<'_, B>, report: &mut Reporter) -> Result<(), Error> {
         if self.taken != Some(now.at.step) {
             self.save(now, report)?;
@@ -194,7 +195,7 @@ impl<'a, B: Backend> Saver<'a, B> {
         self.poll(true, report)
     }
 
-    /// Ends the run early: a checkpoint, and the error that all ranks end with.
+    /// Stops the run early: writes a checkpoint and returns the error that all ranks end with.
     pub fn stop(&mut self, now: &mut Moment<'_, B>, report: &mut Reporter) -> Result<(), Error> {
         self.save(now, report)?;
         self.poll(true, report)?;
@@ -202,7 +203,7 @@ impl<'a, B: Backend> Saver<'a, B> {
             Some(error) => Err(error),
             None => Ok(()),
         };
-        // no rank may leave before the file is there: launchers kill the rest
+        // no rank may exit before the file is complete, because launchers kill the other ranks then
         self.session.agree(written)?;
         if !self.session.is_root() {
             return Err(Error::Elsewhere { code: RESUMABLE });
@@ -216,15 +217,15 @@ impl<'a, B: Backend> Saver<'a, B> {
         Err(Error::Agreed { code: RESUMABLE, text })
     }
 
-    /// Takes a snapshot and hands it to the thread that writes. Collective.
+    /// Takes a snapshot and hands it to the writer thread. Collective.
     fn save(&mut self, now: &mut Moment<'_, B>, report: &mut Reporter) -> Result<(), Error> {
         let begin = Instant::now();
         self.session.watch.set_activity(Activity::Writing { step: now.at.step });
         (self.due, self.taken) = (false, Some(now.at.step));
         let residuals = now.reduction.gather_residuals()?;
-        // only a file that must be there can find another under way
+        // a write may still be in progress here only for checkpoints that cannot be delayed
         self.poll(true, report)?;
-        // ranks that step by themselves have just synchronised, or an epoch or the run is over
+        // swap in the synchronised model, which is current here even if ranks step independently
         let mut ranks = MpiRanks::of(self.session);
         let run = &mut *now.run;
         self.keep_folder(report);
@@ -249,7 +250,7 @@ impl<'a, B: Backend> Saver<'a, B> {
         self.lock.is_some_and(OutLock::is_gone)
     }
 
-    /// Rank 0's part of it.
+    /// Takes the snapshot and starts to write it, on rank 0.
     fn hand_over(&mut self, run: &Run<B>, at: &Progress, residuals: Vec<Vec<u8>>, begin: Instant) -> Result<(), Error> {
         let Some(writer) = &mut self.writer else { return Ok(()) };
         self.lock.map_or(Ok(()), OutLock::check)?;
@@ -275,7 +276,7 @@ impl<'a, B: Backend> Saver<'a, B> {
         writer.write(Job { snapshot, head, progress, residuals, path, waited })
     }
 
-    /// Reports what was written; with `wait`, what is under way, too.
+    /// Reports a finished write. With `wait` set, waits for the current one.
     fn poll(&mut self, wait: bool, report: &mut Reporter) -> Result<(), Error> {
         let Some(writer) = &mut self.writer else { return Ok(()) };
         let Some(Written { snapshot, progress, path, waited, result, took }) = writer.poll(wait) else { return Ok(()) };
@@ -295,7 +296,7 @@ impl<'a, B: Backend> Saver<'a, B> {
                 report.event(report::Checkpoint { bytes, ..event })?;
                 self.prune(&progress, report);
             }
-            // nothing that the run would still write could stay
+            // the output directory is gone, so all later files would be lost, too
             Err(error) if self.is_out_gone() => {
                 return Err(Error::OutputGone { source: Box::new(error) });
             }
@@ -307,7 +308,7 @@ impl<'a, B: Backend> Saver<'a, B> {
         Ok(())
     }
 
-    /// Removes what is neither among the newest nor the best.
+    /// Removes old checkpoints, except the newest ones and the best one.
     fn prune(&self, progress: &Progress, report: &mut Reporter) {
         let best = progress.best.as_ref().map(|best| best.step);
         let old = list(&self.folder).unwrap_or_default().into_iter().skip(self.keep);
@@ -319,8 +320,8 @@ impl<'a, B: Backend> Saver<'a, B> {
     }
 }
 
-/// The best so far, whose checkpoint lies in OUT: rank 0 copies it from beside the one that the run goes on from. Where that is not
-/// possible, there is none, and a note; the next score is the best again. Collective.
+/// Returns the best model so far if its checkpoint is in OUT. Rank 0 copies it there if it is next to the checkpoint
+/// that the run resumes from. Otherwise returns `None` and a note, and the next score counts as the best. Collective.
 pub fn carried(session: &Session, out: &Path, head: &Head) -> Result<(Option<Best>, Option<String>), Error> {
     let Some(best) = &head.progress.best else { return Ok((None, None)) };
     let taken = if session.is_root() { take(out, head, best.step) } else { Ok(()) };
@@ -335,7 +336,7 @@ pub fn carried(session: &Session, out: &Path, head: &Head) -> Result<(Option<Bes
     Ok((note.is_none().then(|| best.clone()), note))
 }
 
-/// Sees to it that the checkpoint of this step lies in OUT; says why it does not.
+/// Makes sure that the checkpoint of this step is in OUT. The error says why it is not.
 fn take(out: &Path, head: &Head, step: u64) -> Result<(), String> {
     let path = path_of(&out.join("checkpoints"), step);
     if path.exists() {
@@ -363,10 +364,10 @@ mod tests {
         let scored = |step| Some(Best { by: "loss".into(), score: 1.0 / step as f64, step });
         let mut before = None;
         let mut there = Vec::new();
-        // a best by another score does not count
+        // a best model by another score does not count
         let other = Best { by: "top1".into(), score: 0.9, step: 2 };
         assert_eq!(best_there(&Progress { step: 9, best: scored(6), ..Progress::default() }, Some(&other)), None);
-        // no best yet; the first; a better one that is not written; no better one; another better one
+        // no best model yet, the first one, a better one that is not written, no better one, another better one
         for (step, best, written) in
             [(3, None, true), (6, Some(6), true), (12, Some(12), false), (18, Some(12), true), (24, Some(24), true)]
         {
@@ -402,7 +403,7 @@ mod best_tests {
         assert_eq!((taken(15), content(15)), (false, None));
         std::fs::remove_file(path_of(&old, 10)).unwrap();
         assert!(taken(10), "it is there already");
-        // a file is in the way of the folder
+        // a file has the name of the required directory
         let why = take(&root.join("old/checkpoints/step-00000020.h5"), &head, 20).unwrap_err();
         assert!(why.starts_with("cannot copy "), "{why}");
         std::fs::remove_dir_all(&root).unwrap();

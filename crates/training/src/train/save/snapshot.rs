@@ -1,5 +1,5 @@
-//! A copy of all that changes in training, taken between two steps, and the thread that turns copies into files: training waits
-//! for plain copies of flat memory only.
+//! Copies of everything that training changes, taken between two steps, and the thread that writes them to files.
+//! Training waits only for copies of flat memory.
 
 use std::path::PathBuf;
 use std::sync::Arc;
@@ -18,13 +18,13 @@ use crate::train::reduce::bucket_sum::{from_bytes, to_bytes};
 use crate::train::save::hand_over::HandOver;
 use crate::train::save::model::Exporter;
 
-/// What the thread does, for messages.
+/// The thread's task, for messages.
 const TASK: &str = "writes checkpoints";
 
-/// Threads that copy at most: beyond, memory is no faster.
+/// Maximum number of threads that copy. More threads do not increase the bandwidth of the memory.
 const COPIERS: usize = 4;
 
-/// Flat memory of a run. It is used again and again: fresh pages would cost more than the copy.
+/// Flat memory of a run. It is reused, because fresh pages would cost more than the copy.
 pub struct Snapshot<B: Backend> {
     weights: Arena<B>,
     running: Vec<f32>,
@@ -33,7 +33,7 @@ pub struct Snapshot<B: Backend> {
 }
 
 impl<B: Backend> Snapshot<B> {
-    /// Memory for copies of `run`.
+    /// Allocates memory for copies of `run`.
     pub fn new(run: &Run<B>) -> Result<Self, Error> {
         let (backend, chunks) = (run.graph.backend(), &run.graph.layout().chunks);
         let fresh = || Arena::new(backend, chunks);
@@ -43,13 +43,13 @@ impl<B: Backend> Snapshot<B> {
         Ok(Self { weights: fresh()?, slots: slots.collect::<Result<_, Error>>()?, running, ema })
     }
 
-    /// Bytes of one of `run`.
+    /// Returns the size of a snapshot in bytes.
     pub fn bytes_of(run: &Run<B>) -> usize {
         let arenas = 1 + run.optimizer.slots().count() + usize::from(run.ema.is_some());
         4 * arenas * run.graph.layout().chunks.iter().sum::<usize>()
     }
 
-    /// Copies `run`.
+    /// Copies the state of `run`.
     pub fn take(&mut self, run: &Run<B>) -> Result<(), Error> {
         let (backend, mut pairs) = (run.graph.backend(), Vec::new());
         pair(backend, &mut self.weights, run.graph.weights(), &mut pairs)?;
@@ -65,7 +65,7 @@ impl<B: Backend> Snapshot<B> {
         Ok(())
     }
 
-    /// Writes every page of host memory once, so that the first copy finds them.
+    /// Writes to every page of host memory, so that the first copy does not need to allocate them.
     fn touch(&mut self) -> Result<(), backend::Error> {
         let slots = self.slots.iter_mut().map(|slot| &mut slot.1);
         let arenas = std::iter::once(&mut self.weights).chain(slots).chain(self.ema.as_mut().map(|ema| &mut ema.0));
@@ -74,10 +74,10 @@ impl<B: Backend> Snapshot<B> {
     }
 }
 
-/// Chunks and where they go.
+/// Destinations and sources of copies.
 type Pairs<'a> = Vec<(&'a mut [f32], &'a [f32])>;
 
-/// Notes what the host is to copy; a device copies its own memory, and goes on.
+/// Adds the copies that the host must make to `pairs`. A device copies its own memory asynchronously.
 fn pair<'a, B: Backend>(
     backend: &B,
     to: &'a mut Arena<B>,
@@ -114,46 +114,39 @@ fn copy(pairs: Pairs<'_>) {
 
 /// One checkpoint to write.
 pub struct Job<B: Backend> {
-    /// What it holds.
     pub snapshot: Snapshot<B>,
-    /// What its model says of itself, without weights.
+    /// The model file without weights.
     pub head: ModelFile,
-    /// How far the run is.
     pub progress: Progress,
-    /// What each rank's workers carry over, one after another, flat; empty without error feedback.
+    /// Residuals of each rank's workers as flat bytes, one worker after the other. Empty without error feedback.
     pub residuals: Vec<Vec<u8>>,
-    /// Where it goes.
     pub path: PathBuf,
     /// How long training waited for the copy.
     pub waited: Duration,
 }
 
-/// A checkpoint that was written, or was not.
+/// The result of writing a checkpoint.
 pub struct Written<B: Backend> {
-    /// The snapshot, for the next one.
+    /// The memory, to be reused.
     pub snapshot: Snapshot<B>,
-    /// As in the job.
     pub progress: Progress,
-    /// As in the job.
     pub path: PathBuf,
-    /// As in the job.
     pub waited: Duration,
     /// Bytes of the file.
     pub result: Result<u64, Error>,
-    /// How long it took.
     pub took: Duration,
 }
 
-/// The thread that writes.
+/// The thread that writes checkpoints.
 pub struct Writer<B: Backend> {
     thread: HandOver<Job<B>, Written<B>>,
-    /// The first snapshot's memory, once the thread has made it.
+    /// Receives the first snapshot's memory when the thread has touched its pages.
     fresh: Receiver<Result<Snapshot<B>, backend::Error>>,
     idle: Option<Snapshot<B>>,
 }
 
 impl<B: Backend> Writer<B> {
-    /// For checkpoints of `run`.
+    /// Starts the thread for checkpoints of `run`.
     pub fn start(run: &Run<B>) -> Result<Self, Error> {
         let exporter = Exporter::of(&run.graph);
         let chunks: Arc<[usize]> = run.graph.layout().chunks.as_slice().into();
@@ -161,7 +154,7 @@ impl<B: Backend> Writer<B> {
         let (fresh_in, fresh) = bounded(1);
         let touch = move || {
             let touched = first.touch();
-            // its receiver may be gone
+            // the receiver may be gone
             let _ = fresh_in.send(touched.map(|()| first));
         };
         let work = move |job: Job<B>| {
@@ -174,27 +167,26 @@ impl<B: Backend> Writer<B> {
         Ok(Self { thread: thread.map_err(|source| Error::Thread { task: TASK, source })?, fresh, idle: None })
     }
 
-    /// Whether a file is being written.
+    /// Returns true while a file is being written.
     pub fn is_busy(&self) -> bool {
         self.thread.is_busy()
     }
 
-    /// What has been written since the last call; with `wait`, also what is still being written.
+    /// Returns the result of the last job if it is ready. With `wait` set, waits for it.
     pub fn poll(&mut self, wait: bool) -> Option<Written<B>> {
         self.thread.poll(wait)
     }
 
-    /// Memory for the next job; none is under way.
+    /// Returns memory for the next job. No job may be in progress.
     pub fn snapshot(&mut self) -> Result<Snapshot<B>, Error> {
         self.idle.take().map_or_else(|| Ok(self.fresh.recv().map_err(|_| gone())??), Ok)
     }
 
-    /// Gives memory back.
+    /// Returns the memory for reuse.
     pub fn give_back(&mut self, snapshot: Snapshot<B>) {
         self.idle = Some(snapshot);
     }
 
-    /// Hands over a job.
     pub fn write(&mut self, job: Job<B>) -> Result<(), Error> {
         self.thread.give(job).map_err(|_| gone())
     }
@@ -218,7 +210,7 @@ fn write<B: Backend>(job: &Job<B>, exporter: &Exporter<B>, chunks: &[usize]) -> 
     Ok(state.write(&job.path)?)
 }
 
-/// Each worker's residuals out of flat bytes.
+/// Converts the flat bytes to the residuals of each worker.
 fn residuals<B: Backend>(
     exporter: &Exporter<B>,
     chunks: &[usize],
@@ -238,8 +230,8 @@ fn residuals<B: Backend>(
     Ok(workers)
 }
 
-/// CRC-32C of the parameters, of the running statistics and of the optimizer's values and averages, each with the names of its
-/// tensors and in plain layout.
+/// Returns three CRC-32C digests: one for parameters, one for running statistics, one for optimizer slots and averages.
+/// They cover tensor names and values in plain layout.
 pub fn state<B: Backend>(run: &Run<B>) -> Result<String, Error> {
     let graph = &run.graph;
     let (mut parameters, mut optimizer) = (0, 0);
@@ -261,7 +253,7 @@ fn extend(crc: u32, name: &str, values: &[f32]) -> u32 {
     crc32c_append(crc32c_append(crc, name.as_bytes()), &bytes)
 }
 
-/// Gives rank 0's arena to all. Collective.
+/// Broadcasts rank 0's arena. Collective.
 pub fn spread<B: Backend>(session: &Session, arena: &mut Arena<B>) -> Result<(), Error> {
     arena.chunks.iter_mut().filter(|_| session.world.size > 1).try_for_each(|chunk| {
         chunk.fetch()?;
@@ -270,7 +262,7 @@ pub fn spread<B: Backend>(session: &Session, arena: &mut Arena<B>) -> Result<(),
     })
 }
 
-/// Gives rank 0's weights and running statistics to all, and lets all that follows the weights start from them. Collective.
+/// Broadcasts rank 0's weights and running statistics. Averages and the strategy restart from them. Collective.
 pub fn share<B: Backend>(session: &Session, run: &mut Run<B>) -> Result<(), Error> {
     spread(session, run.graph.arenas().1)?;
     spread_values(session, run.graph.running_mut())?;
@@ -278,7 +270,7 @@ pub fn share<B: Backend>(session: &Session, run: &mut Run<B>) -> Result<(), Erro
     Ok(run.strategy.restart(run.graph.backend(), run.graph.weights())?)
 }
 
-/// Gives rank 0's values to all. Collective.
+/// Broadcasts rank 0's values. Collective.
 pub fn spread_values(session: &Session, values: &mut [f32]) -> Result<(), Error> {
     if session.world.size == 1 {
         return Ok(());

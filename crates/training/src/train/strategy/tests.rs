@@ -1,4 +1,5 @@
-//! Several ranks on quadratics f_i(x) = a/2 (x - c_i)^2, whose trajectories are known. Ranks are threads; a barrier stands for MPI.
+//! Tests on several ranks with the functions f_i(x) = a/2 (x - c_i)^2, for which the trajectories are known. Each rank
+//! is a thread, and a barrier replaces MPI.
 
 use std::sync::{Arc, Barrier, Mutex};
 
@@ -47,18 +48,18 @@ fn arena(values: &[f32]) -> Arena<Reference> {
 const CURVE: f32 = 0.5;
 const RATE: f32 = 0.2;
 const MOMENTUM: f32 = 0.9;
-/// Minima of the ranks' functions.
+/// The minimum c_i of each rank's function.
 const MINIMA: [f32; 3] = [1.0, -2.0, 4.0];
 const START: f32 = 10.0;
 
-/// One rank after a step: its x, its momentum, and EASGD's centre.
+/// One rank after a step: its x, its momentum, and the centre of elastic averaging.
 struct State {
     x: f32,
     momentum: f32,
     centre: f32,
 }
 
-/// A strategy whose centre can be read.
+/// A strategy with a readable centre.
 trait Tested: Strategy<Reference> {
     fn centre(&self) -> f32;
 }
@@ -79,7 +80,8 @@ fn easgd(period: u64, alpha: f64) -> impl Fn(&Arena<Reference>) -> Easgd<Referen
     move |weights| Easgd::new(period, alpha, &Reference, weights).unwrap()
 }
 
-/// Gradient descent of `steps` steps on every rank's own quadratic, in two chunks of which the second stays at 0.
+/// Runs `steps` steps of gradient descent on every rank's own function. The parameters are in two chunks, and the
+/// second one stays 0.
 fn descend<S: Tested>(strategy: impl Fn(&Arena<Reference>) -> S + Sync, steps: u64, momentum: f32) -> Vec<Vec<State>> {
     let ranks = MINIMA.len();
     let threads = Threads { sums: Arc::default(), barrier: Arc::new(Barrier::new(ranks)), ranks };
@@ -123,8 +125,8 @@ fn mean_minimum() -> f64 {
     MINIMA.iter().map(|c| f64::from(*c)).sum::<f64>() / MINIMA.len() as f64
 }
 
-/// Without momentum x_i = c_i + (1 - rate a)^k (x - c_i) after k steps from x, so the means go as (1 - rate a)^t to the mean of the
-/// minima, whatever H is: here the curvatures are equal.
+/// Without momentum, x_i = c_i + (1 - rate a)^k (x - c_i) after k steps from x. The curvatures are equal, so for any H
+/// the means approach the mean of the minima by the factor (1 - rate a)^t.
 #[test]
 fn local_sgd_follows_the_closed_form() {
     let shrink = 1.0 - f64::from(RATE * CURVE);
@@ -140,7 +142,7 @@ fn local_sgd_follows_the_closed_form() {
     }
 }
 
-/// With the slots averaged too, threads in every step is plain momentum descent on the mean of the functions.
+/// If the ranks also average the slots in every step, the result is momentum descent on the mean of the functions.
 #[test]
 fn local_1_with_momentum_is_allreduce() {
     let (mut x, mut m) = (f64::from(START), 0.0);
@@ -155,7 +157,7 @@ fn local_1_with_momentum_is_allreduce() {
     }
 }
 
-/// The paper's equations by hand, all on the right from before the step.
+/// Computes the paper's equations directly, with all values on the right side from before the step.
 #[test]
 fn elastic_averaging_follows_its_recursion() {
     for (period, momentum) in [(1, 0.0), (3, 0.0), (3, MOMENTUM)] {
@@ -178,7 +180,7 @@ fn elastic_averaging_follows_its_recursion() {
     }
 }
 
-/// At rest the centre is the mean of the ranks, which are spread around it as the springs allow.
+/// At equilibrium the centre is the mean of the ranks, and the ranks have known distances from it.
 #[test]
 fn elastic_averaging_comes_to_rest_at_the_mean_of_the_minima() {
     let ranks = descend(easgd(1, 0.3), 400, 0.0);

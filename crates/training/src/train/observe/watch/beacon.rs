@@ -1,8 +1,8 @@
-//! The ranks' news as files: OUT/.ranks/RANK, one line of JSON each, written again in place every few seconds.
+//! Status files of the ranks: OUT/.ranks/RANK has one line of JSON, which the rank overwrites every few seconds.
 //!
-//! One file a rank, since network file systems lose writes of several nodes to one file; of a fixed length, so that a reader never sees
-//! half a line; opened and closed each time, since NFS passes changes on then. Nothing here can end a run: what cannot be written or read
-//! is ignored.
+//! Each rank has its own file, because network file systems lose writes if several nodes write to one file. All files
+//! have the same fixed length, so a reader never sees half a line. A file is opened and closed for each write, because
+//! NFS then passes the change on. Errors are ignored, because a run must not fail here.
 
 use std::fs;
 use std::io::Write;
@@ -12,13 +12,13 @@ use std::time::Instant;
 use loaders::safe_create;
 use serde::{Deserialize, Serialize};
 
-/// Bytes of a file.
+/// Length of a file in bytes.
 const LENGTH: usize = 512;
 
-/// The file of the rank that has spoken for all.
+/// The file that marks that a rank has already printed the last message.
 const LAST: &str = "last-words";
 
-/// Where this rank and the others leave their news.
+/// Reads and writes the status files.
 pub struct Beacon {
     folder: PathBuf,
     rank: usize,
@@ -26,14 +26,14 @@ pub struct Beacon {
 }
 
 impl Beacon {
-    /// Under the output folder `out`. Rank 0 removes what an earlier run left.
+    /// Creates the directory in the output directory `out`. Rank 0 removes files of an earlier run.
     pub fn new(out: &Path, rank: usize, ranks: usize) -> Self {
         let beacon = Self { folder: out.join(".ranks"), rank, host: host() };
         if rank == 0 {
             (0..ranks).for_each(|rank| drop(fs::remove_file(beacon.file(rank))));
             let _ = fs::remove_file(beacon.folder.join(LAST));
         }
-        // a link would lead the files elsewhere
+        // a link would redirect the files
         if fs::symlink_metadata(&beacon.folder).is_ok_and(|meta| meta.is_symlink()) {
             let _ = fs::remove_file(&beacon.folder);
         }
@@ -45,7 +45,7 @@ impl Beacon {
         self.folder.join(rank.to_string())
     }
 
-    /// Replaces this rank's news.
+    /// Overwrites this rank's status.
     pub fn write(&self, news: News) {
         let Ok(mut line) = serde_json::to_vec(&News { host: self.host.clone(), ..news }) else { return };
         line.resize(LENGTH - 1, b' ');
@@ -55,12 +55,12 @@ impl Beacon {
         }
     }
 
-    /// A rank's news, if there are any.
+    /// Reads a rank's status. Returns `None` if there is none.
     pub fn read(&self, rank: usize) -> Option<News> {
         serde_json::from_slice(&fs::read(self.file(rank)).ok()?).ok()
     }
 
-    /// The ranks on this host, of so many, whose processes are no more.
+    /// Lists the ranks on this host that have no process any more. `ranks` is the number of all ranks.
     pub fn gone(&self, ranks: usize) -> Vec<String> {
         let others = (0..ranks).filter(|rank| *rank != self.rank);
         let here = others.filter_map(|rank| Some((rank, self.read(rank)?))).filter(|(_, news)| news.host == self.host);
@@ -68,21 +68,21 @@ impl Beacon {
         gone.map(|(rank, news)| format!("rank {rank} on {} (process {})", news.host, news.pid)).collect()
     }
 
-    /// Whether this rank is the first that has last words.
+    /// Returns true on the first rank that calls this, which may print the last message.
     pub fn speaks_last(&self) -> bool {
         safe_create::create_new(&self.folder.join(LAST)).is_ok()
     }
 
-    /// Removes this rank's file; the last rank removes the folder.
+    /// Removes this rank's file. The last rank also removes the directory.
     pub fn remove(&self) {
         let _ = fs::remove_file(self.file(self.rank));
         let _ = fs::remove_file(self.folder.join(LAST));
-        // refused while other ranks' files are there
+        // fails while files of other ranks are there
         let _ = fs::remove_dir(&self.folder);
     }
 }
 
-/// Whether a process is there and has not ended.
+/// Returns true if the process exists and has not ended.
 fn runs(process: u32) -> bool {
     let status = fs::read_to_string(format!("/proc/{process}/status")).unwrap_or_default();
     status
@@ -93,33 +93,30 @@ fn runs(process: u32) -> bool {
 
 fn host() -> String {
     let name = fs::read_to_string("/proc/sys/kernel/hostname").unwrap_or_default();
-    // long names would not fit
+    // cut long names, because the file has a fixed length
     name.trim().chars().take(64).collect()
 }
 
 /// How many times longer work may take than a wait. Planning, a step and the copy of a data set are work.
 pub const SLOWER: u32 = 10;
 
-/// One rank's state.
+/// The status of one rank.
 #[derive(Clone, Debug, Default, PartialEq, Serialize, Deserialize)]
 pub struct News {
-    /// Counts the messages.
+    /// Number of the message.
     pub beat: u64,
-    /// The node.
     pub host: String,
-    /// The process.
     pub pid: u32,
-    /// Number of the operation of MPI that it took up last; equal on all ranks that keep step.
+    /// Number of the last MPI operation that the rank started. Equal on all ranks that are equally far.
     pub operation: u64,
-    /// The operation's name.
     pub name: String,
-    /// Whether it is still in it.
+    /// True while the operation runs.
     pub inside: bool,
-    /// Seconds since it went in, or came out.
+    /// Seconds since the operation started, or since it ended.
     pub operation_s: f64,
-    /// What it does beside communication.
+    /// The rank's activity outside communication.
     pub activity: String,
-    /// Seconds since that began.
+    /// Seconds since the activity began.
     pub activity_s: f64,
     /// True if the activity is a wait for files, see [`Activity::is_wait`](super::Activity::is_wait).
     pub waiting: bool,
@@ -141,12 +138,12 @@ impl News {
         }
     }
 
-    /// Seconds since it last began anything.
+    /// Returns the seconds since this rank last began something.
     pub(super) fn still(&self) -> f64 {
         if self.inside { self.operation_s } else { self.activity_s.min(self.operation_s) }
     }
 
-    /// The last thing that it is known to have done.
+    /// Describes the last known activity of this rank.
     pub(super) fn last(&self) -> String {
         let still = self.still();
         match self.inside {
@@ -160,17 +157,17 @@ impl News {
 #[derive(Clone, Debug)]
 pub struct Peer {
     pub(super) news: Option<News>,
-    /// When its last message came, or when the first was looked for.
+    /// When its last message arrived, or when this rank first looked for a message.
     pub(super) heard: Instant,
 }
 
 impl Peer {
-    /// A rank without any message yet.
+    /// Creates the state of a rank without any message yet.
     pub fn unheard(now: Instant) -> Self {
         Self { news: None, heard: now }
     }
 
-    /// Takes news; only a new beat counts as a sign of life.
+    /// Stores a message. Only a new `beat` counts as a sign of life.
     pub fn hear(&mut self, news: News, now: Instant) {
         if self.news.as_ref().is_none_or(|old| old.beat != news.beat) {
             *self = Self { news: Some(news), heard: now };
@@ -191,16 +188,16 @@ mod tests {
         let long =
             News { beat: 7, name: "sum of losses and statistics".into(), activity: "x".repeat(80), ..News::default() };
         one.write(long.clone());
-        // a shorter line replaces a longer one without a rest
+        // a shorter line completely replaces a longer one
         one.write(News { beat: 8, activity: "computes step 3".into(), ..long });
         let read = zero.read(1).unwrap();
         assert_eq!((read.beat, read.activity.as_str()), (8, "computes step 3"));
         assert_eq!(fs::metadata(out.join(".ranks/1")).unwrap().len(), LENGTH as u64);
-        // what is cut short is no news
+        // an incomplete file counts as no message
         fs::write(out.join(".ranks/1"), &fs::read(out.join(".ranks/1")).unwrap()[..40]).unwrap();
         assert!(zero.read(1).is_none());
         zero.write(News { pid: std::process::id(), ..News::default() });
-        // the one that ended, and one that nobody waits for
+        // the process has ended but its parent has not waited for it yet
         let mut ended = std::process::Command::new("true").spawn().unwrap();
         assert_eq!(one.gone(2), Vec::<String>::new());
         zero.write(News { pid: ended.id(), ..News::default() });

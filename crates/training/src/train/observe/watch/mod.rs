@@ -1,9 +1,10 @@
-//! The watchdog: names the ranks that keep the others waiting, and why, also while MPI and every other thread of a rank are stuck.
+//! The watchdog: names the ranks that make other ranks wait, and why. It works while MPI and all other threads of a
+//! rank hang.
 //!
-//! Each rank notes what it does ([`Watch::set_activity`]), and [`Comm`] numbers its operations. Two threads look at
-//! that: the *beacon* shares it through small files under OUT/.ranks, since MPI cannot be called while it blocks (and may have granted
-//! one thread at a time); the *watchdog* judges from memory alone, so that it works even where the file system hangs. `verdict` has the
-//! rules and the sentences.
+//! Each rank records its activity ([`Watch::set_activity`]), and [`Comm`] numbers its operations. Two threads observe
+//! this. The *beacon* thread shares it through small files in OUT/.ranks. It cannot use MPI, which may block or allow
+//! only one thread. The *watchdog* thread decides with data in memory only, so that it works even if the file system
+//! hangs. `verdict` has the rules and messages.
 
 mod beacon;
 mod verdict;
@@ -17,7 +18,7 @@ use base::screen;
 use beacon::{Beacon, News, Peer};
 use comm::Comm;
 
-/// Handle to a rank's watchdog; clones are handles to the same. The default one is none.
+/// Handle to a rank's watchdog. Clones share the same watchdog. The default value has no watchdog.
 #[derive(Clone, Default)]
 pub struct Watch(Option<Arc<Shared>>);
 
@@ -26,11 +27,11 @@ struct Shared {
     limits: Limits,
     started: Instant,
     activity: Mutex<(Activity, Instant)>,
-    /// Whether a step is done.
+    /// Whether the first step is done.
     stepped: AtomicBool,
-    /// Where the ranks share their news, once there is a place.
+    /// Status files, once the output directory exists.
     beacon: OnceLock<Beacon>,
-    /// Whether the other ranks' news are wanted.
+    /// Whether the beacon thread should read the other ranks' statuses.
     curious: AtomicBool,
     peers: Mutex<Vec<Peer>>,
     ended: Mutex<bool>,
@@ -38,8 +39,8 @@ struct Shared {
 }
 
 impl Watch {
-    /// Starts watching this rank's operations, the start of MPI included. Watches nothing without limits, or where no thread can be
-    /// started.
+    /// Starts to watch this rank's operations, including the start of MPI. Returns a handle without a watchdog if there
+    /// are no limits or the thread cannot be started.
     pub fn start(comm: &Comm, limits: Limits) -> Self {
         if limits.shortest().is_none() {
             return Self::default();
@@ -61,32 +62,32 @@ impl Watch {
         spawned.map_or_else(|_| Self::default(), |_| Self(Some(shared)))
     }
 
-    /// From now on this rank shares its news with the others under `out`; all ranks call it, rank 0 before the others. A second call does
-    /// nothing.
+    /// Starts to share this rank's status in `out`. All ranks call this, rank 0 first. A second call does nothing.
     pub fn share(&self, out: &Path, rank: usize, ranks: usize) {
         let Some(shared) = self.0.as_ref().filter(|shared| ranks > 1 && shared.beacon.get().is_none()) else { return };
         let beacon = Beacon::new(out, rank, ranks);
         *lock(&shared.peers) = vec![Peer::unheard(Instant::now()); ranks];
         if shared.beacon.set(beacon).is_ok() {
             let shared = shared.clone();
-            // without it the others see no sign of life and report that
+            // if this fails, the other ranks report that this one gives no sign of life
             let _ = std::thread::Builder::new().name("beacon".into()).spawn(move || shine(&shared));
         }
     }
 
-    /// Notes what this rank does from now on. Costs a lock that nobody else holds for long.
+    /// Records what this rank does from now on. The lock is never held for long.
     pub fn set_activity(&self, activity: Activity) {
         if let Some(shared) = &self.0 {
             *lock(&shared.activity) = (activity, Instant::now());
         }
     }
 
-    /// Notes that the first step is done.
+    /// Records that the first step is done.
     pub fn stepped(&self) {
         self.0.iter().for_each(|shared| shared.stepped.store(true, Ordering::Relaxed));
     }
 
-    /// Why this rank may wait for ever: a rank of this host is gone, or it has waited in one operation for `long`.
+    /// Returns the reason why this rank may wait forever: a rank on this host is gone, or this rank has waited in one
+    /// operation for `long`.
     pub fn lost(&self, long: Duration) -> Option<String> {
         let shared = self.0.as_ref()?;
         let ranks = lock(&shared.peers).len();
@@ -103,12 +104,12 @@ impl Watch {
         waits.map(|(what, _)| format!("SIGTERM while waiting in {what}: if the run ends here"))
     }
 
-    /// Whether this rank is the one that speaks when the run is killed.
+    /// Returns true if this rank may print the message when the run is killed.
     pub fn speaks_last(&self) -> bool {
         self.0.as_ref().and_then(|shared| shared.beacon.get()).is_none_or(Beacon::speaks_last)
     }
 
-    /// Ends the watch; a run that ended well leaves no files of it.
+    /// Stops the watchdog. If the run ended normally (`clean`), also removes its files.
     pub fn stop(&self, clean: bool) {
         let Some(shared) = &self.0 else { return };
         *lock(&shared.ended) = true;
@@ -120,14 +121,15 @@ impl Watch {
 }
 
 impl Shared {
-    /// Sleeps; `false` once the watch is over.
+    /// Sleeps for `time`. Returns false once the watchdog was stopped.
     fn sleep(&self, time: Duration) -> bool {
         let ended = lock(&self.ended);
         let waiting = self.end.wait_timeout_while(ended, time, |ended| !*ended);
         !*waiting.unwrap_or_else(PoisonError::into_inner).0
     }
 
-    /// Says what rank 0 does where no step is done for long. Before MPI is up it is known by its launcher.
+    /// Prints what rank 0 does if the first step takes long. Before MPI is up, the rank is known from the launcher's
+    /// variables.
     fn speak_of_a_long_start(&self, first: &mut FirstStep) {
         let prefix = comm::rank_prefix();
         let is_root = prefix.is_empty() || prefix.starts_with("rank 0:");
@@ -140,7 +142,7 @@ impl Shared {
         }
     }
 
-    /// This rank's state.
+    /// Returns this rank's status.
     fn news(&self) -> News {
         let progress = self.comm.progress();
         let (activity, since) = *lock(&self.activity);
@@ -164,7 +166,8 @@ fn lock<T>(mutex: &Mutex<T>) -> MutexGuard<'_, T> {
     mutex.lock().unwrap_or_else(PoisonError::into_inner)
 }
 
-/// The beacon's loop: writes this rank's news and reads those of the others when the watchdog wants them.
+/// The loop of the beacon thread: writes this rank's status, and reads other ranks' statuses when the watchdog needs
+/// them.
 fn shine(shared: &Shared) {
     let Some(beacon) = shared.beacon.get() else { return };
     let mut beat = 0;
@@ -174,7 +177,7 @@ fn shine(shared: &Shared) {
         if shared.curious.load(Ordering::Relaxed) {
             let ranks = lock(&shared.peers).len();
             for rank in 0..ranks {
-                // read without the lock: a file system may hang
+                // reads without the lock, because the file system may hang
                 if let Some(news) = beacon.read(rank) {
                     lock(&shared.peers)[rank].hear(news, Instant::now());
                 }
@@ -186,7 +189,7 @@ fn shine(shared: &Shared) {
     }
 }
 
-/// The watchdog's loop.
+/// The loop of the watchdog thread.
 fn watch(shared: &Shared) {
     let (Limits { warn, abort }, period) = (shared.limits, shared.limits.period());
     let Some(shortest) = shared.limits.shortest() else { return };
@@ -195,7 +198,7 @@ fn watch(shared: &Shared) {
     let mut warned: Option<Warned> = None;
     let mut first = FirstStep::default();
     while shared.sleep(period) {
-        // time in which this process was stopped is no wait
+        // time in which this process was stopped does not count as a wait
         if asleep.elapsed() > 3 * period + Duration::from_secs(1) {
             awake = Instant::now();
         }
@@ -223,7 +226,7 @@ fn watch(shared: &Shared) {
     }
 }
 
-/// The sentence for a rank that has waited for `limit`.
+/// Returns the message for a rank that has waited for `limit`.
 fn judge(shared: &Shared, me: &News, alone: bool, limit: Duration) -> Option<String> {
     if alone {
         return Some(verdict::alone(me));
@@ -238,48 +241,49 @@ fn judge(shared: &Shared, me: &News, alone: bool, limit: Duration) -> Option<Str
 
 const CURE: &str = "look at the ranks, files and nodes named; --resume auto goes on from the last checkpoint";
 
-/// The last warning: what was waited for, and for how long.
+/// The last warning: the wait that it was about, and its length.
 struct Warned {
     what: String,
     last: Duration,
 }
 
-/// Prints a line on stderr, in one write.
 fn print(text: &str) {
     screen::say(&format!("{}{text}", comm::rank_prefix()));
 }
 
-/// Waits that are too long.
+/// Limits for waits.
 #[derive(Clone, Copy, Debug, PartialEq, Eq)]
 pub struct Limits {
-    /// Wait after which the watchdog prints a warning; again after twice that, four times, and so on. `None`: never.
+    /// Wait after which the watchdog prints a warning. It is repeated after twice that time, four times, and so on.
+    /// `None` means never.
     pub warn: Option<Duration>,
-    /// Wait after which it ends the run. `None`: never.
+    /// Wait after which the watchdog ends the run. `None` means never.
     pub abort: Option<Duration>,
 }
 
 impl Default for Limits {
-    /// A warning after a minute; the end after half an hour: no step, record or file takes that long, and file systems that recover at
-    /// all have done so by then.
+    /// Returns one minute for the warning and half an hour for the end. No step, record or file takes that long, and a
+    /// file system that recovers has done so by then.
     fn default() -> Self {
         Self { warn: Some(Duration::from_secs(60)), abort: Some(Duration::from_secs(1800)) }
     }
 }
 
 impl Limits {
-    /// The shortest wait that calls for anything.
+    /// Returns the shorter of the two limits.
     fn shortest(&self) -> Option<Duration> {
         self.warn.into_iter().chain(self.abort).min()
     }
 
-    /// Time between two looks, and between two signs of life: rare enough for a file system that a thousand ranks share.
+    /// Returns the time between two checks and between two status writes. It is long enough for a file system that a
+    /// thousand ranks share.
     fn period(&self) -> Duration {
         let eighth = self.shortest().unwrap_or(Duration::MAX) / 8;
         eighth.clamp(Duration::from_millis(50), Duration::from_secs(5))
     }
 }
 
-/// What a rank does between collectives.
+/// The activity of a rank between collective operations.
 #[derive(Clone, Copy, Debug, PartialEq, Eq)]
 pub enum Activity {
     /// Plans and prepares the run.
@@ -288,31 +292,31 @@ pub enum Activity {
     Reading,
     /// Copies the data set to the node's local disk.
     Staging,
-    /// Waits for its loader.
+    /// Waits for the loader.
     Data {
-        /// The optimizer step under way, from 1.
+        /// Number of the current step, starting at 1.
         step: u64,
-        /// The worker whose share is waited for.
+        /// The worker that needs the data.
         worker: usize,
     },
-    /// Forward, backward, update.
+    /// Computes forward, backward or update.
     Computing {
-        /// The optimizer step under way, from 1.
+        /// Number of the current step, starting at 1.
         step: u64,
     },
-    /// Waits for its loader in an evaluation.
+    /// Waits for the loader during an evaluation.
     ScoringData {
         /// Number of the last logical batch, or 0 before the first.
         after: u64,
     },
-    /// Evaluation.
+    /// Computes an evaluation.
     Scoring {
-        /// Logical batch.
+        /// Number of the logical batch.
         batch: u64,
     },
     /// Rank 0 writes a model or a checkpoint.
     Writing {
-        /// Optimizer steps done.
+        /// Number of steps so far.
         step: u64,
     },
 }
@@ -343,10 +347,10 @@ impl std::fmt::Display for Activity {
     }
 }
 
-/// How long a start may take without a word.
+/// Time after which a start without a step gets the first message.
 const PATIENCE: Duration = Duration::from_secs(30);
 
-/// When the next word is due.
+/// Schedules the messages about a long start.
 struct FirstStep {
     next: Duration,
 }
@@ -358,7 +362,7 @@ impl Default for FirstStep {
 }
 
 impl FirstStep {
-    /// What to say `elapsed` after the start, where this rank has done `activity` for `since`; nothing while nothing is due.
+    /// Returns the message that is due `elapsed` after the start, or `None`. This rank has done `activity` for `since`.
     fn due(&mut self, elapsed: Duration, activity: Activity, since: Duration) -> Option<String> {
         if elapsed < self.next {
             return None;
@@ -398,7 +402,7 @@ mod tests {
             "{text}"
         );
         assert_eq!(at(59, Activity::Starting), None);
-        // a process that was stopped says it once
+        // a process that was stopped prints only one message
         assert!(at(200, Activity::Data { step: 1, worker: 0 }).unwrap().contains("bench loader"));
         assert_eq!(at(239, Activity::Computing { step: 1 }), None);
         assert!(at(240, Activity::Computing { step: 1 }).unwrap().contains("smaller batch"));

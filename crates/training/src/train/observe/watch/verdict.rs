@@ -1,19 +1,19 @@
-//! From the ranks' news to a sentence: which ranks keep others waiting. No threads, no files; the clock only for how long a rank has been
-//! silent.
+//! Decides from the ranks' statuses which ranks make other ranks wait, and formats the message. Uses no threads or
+//! files, and the clock only to see how long a rank has been silent.
 
 use std::time::Duration;
 
 use super::beacon::{News, Peer, SLOWER};
 
-/// Ranks named in a sentence at most.
+/// Maximum number of ranks in a message.
 const NAMED: usize = 8;
 
-/// The sentence where `me` has waited for `limit`, alone.
+/// Returns the message for a single rank that waits.
 pub fn alone(me: &News) -> String {
     format!("this rank {}", me.last())
 }
 
-/// Ranks, or so many of them as a line bears, with the verb.
+/// Formats the ranks, or as many as fit in a line, with the verb.
 pub fn all(ranks: &[String]) -> String {
     match ranks {
         [one] => format!("{one} is"),
@@ -22,7 +22,7 @@ pub fn all(ranks: &[String]) -> String {
     }
 }
 
-/// The same where no other rank has sent news yet.
+/// Returns the message if no status of another rank is known yet.
 pub fn unknown(me: &News, limit: Duration) -> Option<String> {
     let (what, waited) = me.waits(false)?;
     if !me.inside {
@@ -37,14 +37,16 @@ pub fn unknown(me: &News, limit: Duration) -> Option<String> {
     })
 }
 
-/// The same among `peers`, of whom this is rank `rank`: nothing if those that are waited for have turned to something else within `limit`
-/// and have given a sign of life within half of it. Of the ranks that wait, those in the earliest operation know best, and the lowest of
-/// them speaks: others have only gone ahead as far as they could.
+/// Returns the message of rank `rank` about the ranks in `peers` that it waits for. Returns `None` if all of them have
+/// started something else within `limit` and have given a sign of life within half of it. Only the waiting rank with
+/// the earliest operation reports, and among equals the lowest, because the other ranks are further ahead and know
+/// less.
 pub fn among(me: &News, rank: usize, peers: &[Peer], limit: Duration) -> Option<String> {
     let (what, waited) = me.waits(false)?;
     let others = || peers.iter().enumerate().filter(|(other, _)| *other != rank);
     if !me.inside {
-        // whoever has gone on to a collective names this rank; where nobody has, the lowest speaks for all
+        // A rank that waits in a collective will name this rank, so this rank stays silent. If there is no such rank,
+        // the lowest waiting rank reports for all.
         let silent = others().filter_map(|(other, peer)| Some((other, peer.news.as_ref()?)));
         let other_speaks = |(other, news): (usize, &News)| news.inside || (other < rank && news.waiting);
         return (!silent.clone().any(other_speaks)).then(|| {
@@ -121,10 +123,10 @@ mod tests {
             "waiting in \"sum of gradients\" (operation 5) for 70 s; 1 of 3 ranks not there: rank 1 on n1 (process 12) waits for data \
              (step 3, worker 1) for 69 s"
         );
-        // rank 2 waits too, and leaves it to rank 0 to speak
+        // rank 2 waits too, but rank 0 reports
         let all = peers(&[Some(inside(5)), Some(busy(4, "waits for data", 69.0)), None], 1);
         assert_eq!(among(&inside(5), 2, &all, LIMIT), None);
-        // rank 0 has gone ahead, and leaves it to rank 2, which waits in the operation before
+        // rank 0 is ahead, so rank 2 reports, which waits in the operation before
         let all = peers(&[Some(inside(6)), Some(busy(4, "computes step 3", 69.0)), Some(inside(5))], 1);
         assert_eq!(among(&inside(6), 0, &all, LIMIT), None);
         assert!(among(&inside(5), 2, &all, LIMIT).unwrap().contains("1 of 3 ranks not there: rank 1 on n1"));
@@ -134,13 +136,13 @@ mod tests {
     fn where_all_wait_for_data_the_lowest_speaks() {
         let waits = News { waiting: true, ..busy(4, "waits for data (step 3, worker 0)", 65.0) };
         assert_eq!(waits.waits(true).unwrap(), ("waits for data (step 3, worker 0)".into(), 65.0));
-        // seconds of work are divided by ten
+        // seconds of work count a tenth
         assert_eq!(busy(4, "computes step 3", 65.0).waits(false).unwrap().1, 6.5);
         let all = peers(&[Some(waits.clone()), Some(waits.clone()), Some(busy(4, "computes step 3", 65.0))], 1);
         let text = "this rank waits for data (step 3, worker 0) for 65 s; so do 1 of 2 other ranks";
         assert_eq!(among(&waits, 0, &all, LIMIT).unwrap(), text);
         assert_eq!(among(&waits, 1, &all, LIMIT), None);
-        // a rank that waits for this one names it
+        // the rank that waits for this one reports
         assert_eq!(among(&waits, 0, &peers(&[None, Some(inside(5))], 1), LIMIT), None);
     }
 
@@ -158,7 +160,7 @@ mod tests {
         let text = among(&inside(5), 0, &peers(&[None, Some(writing.clone())], 1), LIMIT).unwrap();
         assert!(text.contains("rank 1 on n1 (process 12) writes the files of step 3 for 61 s"), "{text}");
         assert_eq!(unknown(&writing, LIMIT).unwrap(), "this rank writes the files of step 3 for 61 s");
-        // a run that begins is given longer
+        // a run that is starting has more time
         assert_eq!(unknown(&inside(5), LIMIT), None);
         assert!(unknown(&News { operation_s: 601.0, ..inside(5) }, LIMIT).is_some());
     }
@@ -169,7 +171,7 @@ mod tests {
         assert!(text.contains("rank 1 on n1 (process 12) has given no sign of life for 40 s"), "{text}");
         let text = among(&inside(5), 0, &peers(&[None, None], 40), LIMIT).unwrap();
         assert!(text.contains("rank 1 has given no sign of life"), "{text}");
-        // nobody has looked for long
+        // the search for messages has only just begun
         assert_eq!(among(&inside(5), 0, &peers(&[None, None], 1), LIMIT), None);
     }
 
@@ -177,10 +179,10 @@ mod tests {
     fn where_all_have_come_the_network_is_to_blame() {
         let text = among(&inside(5), 0, &peers(&[None, Some(inside(5))], 1), LIMIT).unwrap();
         assert!(text.contains("all 2 ranks have come"), "{text}");
-        // who has passed already is no reason to wait
+        // a rank that has already passed the operation does not excuse the wait
         let passed = |s| peers(&[None, Some(News { operation_s: s, ..busy(6, "computes step 4", s) })], 1);
         assert!(among(&inside(5), 0, &passed(61.0), LIMIT).unwrap().contains("all 2 ranks have come"));
-        // the one that kept all waiting has just come, or just left
+        // the rank that all others waited for has just arrived, or has just left
         assert_eq!(among(&inside(5), 0, &passed(1.0), LIMIT), None);
         let come = News { operation_s: 1.0, ..inside(5) };
         assert_eq!(among(&inside(5), 0, &peers(&[None, Some(come)], 1), LIMIT), None);
