@@ -38,10 +38,7 @@ pub struct Convolution {
 #[derive(Clone, Copy, Debug, PartialEq, Eq)]
 pub enum Direction {
     /// y from x and w.
-    Forward {
-        bias: bool,
-        relu: bool,
-    },
+    Forward { bias: bool, relu: bool },
     /// dx from dy and w.
     Data,
     /// dw from dy and x.
