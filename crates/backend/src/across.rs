@@ -1,29 +1,30 @@
-//! Batch normalisation over a batch that is spread over several ranks: statistics and sums of the whole batch from those of the ranks.
+//! Batch normalisation over a batch that is distributed over several ranks: combines the ranks' statistics and sums.
 
 use super::error::Error;
 
-/// Sums over all ranks in the middle of a pass. Every rank calls it equally often, in the same order, with as many values.
+/// Sums over all ranks in the middle of a pass. Every rank must call it equally often, in the same order, with the same
+/// number of values.
 pub trait Across {
     /// Replaces `values` by their sums over all ranks.
     fn sum(&self, values: &mut [f64]) -> Result<(), Error>;
 
-    /// The part of a rank without samples in the statistics of a forward pass over `channels` channels.
+    /// Takes part in the statistics of a forward pass over `channels` channels for a rank without samples.
     fn no_statistics(&self, channels: usize) -> Result<(), Error> {
         self.sum(&mut vec![0.0; 1 + 2 * channels])
     }
 
-    /// The part of a rank without samples in the sums of a backward pass.
+    /// Takes part in the sums of a backward pass for a rank without samples.
     fn no_gradients(&self, channels: usize) -> Result<(), Error> {
         self.sum(&mut vec![0.0; 2 * channels])
     }
 }
 
-/// Replaces this rank's mean and M2 (sum of squared offsets from the mean) of each channel by those of the whole batch; gives its
-/// number of values a channel, where this rank has `n`.
+/// Replaces this rank's mean and M2 (sum of squared deviations from the mean) of each channel by those of the whole
+/// batch. `n` is this rank's number of values per channel. Returns the whole batch's number.
 ///
-/// With d = mean - r, r the running mean, which all ranks have alike: sums of n, n d and M2 + n d^2 over the ranks, then
-/// mean = r + S(n d)/S(n) and M2 = S(M2 + n d^2) - S(n d)^2/S(n). Offsets from r keep what matters when |mean| is much larger than
-/// the deviation; equal to Chan's pairwise formula, in one sum.
+/// With d = mean - r, where r is the running mean, which is the same on all ranks: sums n, n d and M2 + n d^2 over the
+/// ranks. Then mean = r + S(n d)/S(n) and M2 = S(M2 + n d^2) - S(n d)^2/S(n). Offsets from r stay precise if |mean| is
+/// much larger than the deviation. The result equals Chan's pairwise formula, but needs only one sum.
 pub(super) fn statistics(
     across: &dyn Across,
     n: f64,
@@ -44,7 +45,8 @@ pub(super) fn statistics(
     Ok(n)
 }
 
-/// Sums over all ranks of the backward pass's two sums of each of `channels` channels; the arguments may hold padding beyond.
+/// Sums the backward pass's two sums of each of `channels` channels over all ranks. The arguments may have padding
+/// after them.
 pub(super) fn gradients(across: &dyn Across, channels: usize, s: &mut [f64], sx: &mut [f64]) -> Result<(), Error> {
     let mut values = [&s[..channels], &sx[..channels]].concat();
     across.sum(&mut values)?;
