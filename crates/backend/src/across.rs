@@ -8,19 +8,20 @@ pub trait Across {
     /// Replaces `values` by their sums over all ranks.
     fn sum(&self, values: &mut [f64]) -> Result<(), Error>;
 
-    /// Takes part in the statistics of a forward pass over `channels` channels for a rank without samples.
+    /// Takes part in a forward pass's statistics over `channels` channels on a rank without samples.
     fn no_statistics(&self, channels: usize) -> Result<(), Error> {
         self.sum(&mut vec![0.0; 1 + 2 * channels])
     }
 
-    /// Takes part in the sums of a backward pass for a rank without samples.
+    /// Takes part in a backward pass's sums on a rank without samples.
     fn no_gradients(&self, channels: usize) -> Result<(), Error> {
         self.sum(&mut vec![0.0; 2 * channels])
     }
 }
 
-/// Replaces this rank's mean and M2 (sum of squared deviations from the mean) of each channel by those of the whole
-/// batch. `n` is this rank's number of values per channel. Returns the whole batch's number.
+/// Combines the statistics of all ranks: replaces this rank's `mean` and `m2` (sum of squared deviations from the mean)
+/// of each channel by the whole batch's. `n` is how many values per channel this rank has. Returns how many the whole
+/// batch has.
 ///
 /// With d = mean - r, where r is the running mean, which is the same on all ranks: sums n, n d and M2 + n d^2 over the
 /// ranks. Then mean = r + S(n d)/S(n) and M2 = S(M2 + n d^2) - S(n d)^2/S(n). Offsets from r stay precise if |mean| is

@@ -30,7 +30,7 @@ pub trait AlgorithmChoice {
 
 #[derive(Clone, Debug, Default, PartialEq, Eq)]
 pub struct Algorithms {
-    /// Kind of device and versions of its libraries. The choices are valid only for these.
+    /// The device and its library versions. The choices are valid only for these.
     pub on: String,
     /// The choice for each operation. The key includes the operation's sizes.
     pub by_operation: BTreeMap<String, String>,
@@ -67,12 +67,11 @@ impl fmt::Display for Algorithms {
 
 /// One way to compute an operation.
 pub struct Implementation<B: DeviceMemory> {
-    /// The name in tables.
     pub name: &'static str,
     pub plan: Box<dyn Planned<B>>,
 }
 
-/// A device that has several implementations of some operations.
+/// A device that can compute some operations in several ways.
 pub trait Implementations<B: DeviceMemory> {
     /// Returns all implementations of an operation. The first is the one that the device's `plan` chooses. There is
     /// only one if the device has no choice.
@@ -82,8 +81,8 @@ pub trait Implementations<B: DeviceMemory> {
     /// divided by the time of the fastest other one. Returns `None` for an operation without a choice.
     fn row(&self, request: &PlanRequest<'_, B>, by: &str, ratios: &[f64]) -> Option<String>;
 
-    /// Returns the text of a table in which these rows replace the rows with the same sizes. `taken` describes the
-    /// measurement, and `batches` are its numbers of images. The error names a line of `before` that is not a row.
+    /// Returns the table's text after replacing the rows that have the same sizes as `rows`. `taken` describes the
+    /// measurement and `batches` its numbers of images. The error names a line of `before` that is not a row.
     fn table(&self, before: &str, taken: &str, batches: &[usize], rows: &[String]) -> Result<String, String>;
 }
 

@@ -9,7 +9,6 @@ use super::interface::Backend;
 /// The settings with which a rank opens its device.
 #[derive(Clone, Copy, Debug)]
 pub struct DeviceSettings {
-    /// Number of compute threads.
     pub threads: usize,
     /// This rank's number among the ranks of its node. It selects the GPU.
     pub node_rank: usize,
@@ -23,9 +22,9 @@ pub struct DeviceSettings {
 /// A GPU that a rank has opened.
 #[derive(Clone, Debug, PartialEq, Eq, Serialize, Deserialize)]
 pub struct Gpu {
-    /// Name of the node.
+    /// The node's name.
     pub host: String,
-    /// Name of the model.
+    /// The GPU's model.
     pub name: String,
     /// Unique for each GPU.
     pub uuid: String,

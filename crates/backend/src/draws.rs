@@ -11,7 +11,7 @@ pub struct DrawKey<'a> {
     pub seed: u64,
     /// The epoch of these samples.
     pub epoch: u32,
-    /// Sample id of each row of the batch.
+    /// A sample id per row of the batch.
     pub ids: &'a [u64],
 }
 
@@ -32,8 +32,8 @@ struct Of {
     op: u16,
 }
 
-/// Number of blocks that are computed together. It must be a power of two of at most 2^16, so that the numbers of these
-/// blocks differ only in their low 16 bits.
+/// Blocks computed together. The number is a power of two up to 2^16, so that the blocks' numbers differ only in their
+/// low 16 bits.
 const LANES: usize = 16;
 
 simd! {
@@ -46,7 +46,7 @@ simd! {
     }
 }
 
-/// Returns the draws of [`LANES`] blocks of four. `first` is the first block, a multiple of [`LANES`].
+/// Draws [`LANES`] blocks with four numbers each. `first` is the first block, a multiple of [`LANES`].
 #[inline(always)]
 fn units(of: Of, key: [u32; 2], first: u32) -> [[f32; 4]; LANES] {
     let mut x = random::counter(of.id, of.epoch, of.op, first).map(|word| [word; LANES]);
@@ -97,7 +97,7 @@ mod tests {
         assert_eq!(sum(&got[..run]), 0xf537_90c3_32ad_dcdb_u64);
         let [first, second, third] = [0, 1, 2].map(|i| &got[i * run..][..run]);
         for (a, b) in [(first, second), (first, third), (second, third)] {
-            // two independent masks agree in 0.9^2 + 0.1^2 of their elements, with a deviation of 0.0008
+            // independent masks agree in 0.9^2 + 0.1^2 of their elements, give or take 0.0008
             let alike = a.iter().zip(b).filter(|(a, b)| a == b).count() as f64 / run as f64;
             assert!((alike - 0.82).abs() < 0.005, "{alike}");
         }

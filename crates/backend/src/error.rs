@@ -6,11 +6,10 @@ pub enum Error {
         "{library}: {call} for {op} answered {status}; try a smaller batch, or report this with `trireme doctor`'s output"
     )]
     Foreign {
-        /// Name of the library.
         library: &'static str,
-        /// Name of the function.
+        /// The function's name.
         call: &'static str,
-        /// Name of the node, or the purpose of the call.
+        /// The node's name or the call's purpose.
         op: String,
         /// The status, by name if it is known.
         status: String,
@@ -18,7 +17,7 @@ pub enum Error {
     /// An operation that this device cannot run.
     #[error("{op}: {why}")]
     Unsupported {
-        /// Name of the node.
+        /// The node's name.
         op: String,
         /// The missing feature, and what to do.
         why: String,
@@ -28,16 +27,10 @@ pub enum Error {
         "no {bytes} bytes of memory for {what}; try a smaller batch or more ranks{}",
         loaders::memory::limits_cure()
     )]
-    Memory {
-        /// Purpose of the memory.
-        what: String,
-        /// Bytes requested.
-        bytes: usize,
-    },
+    Memory { what: String, bytes: usize },
     /// A device, its driver or one of its libraries is missing, or too old for the others.
     #[error("{what}: {why}")]
     Absent {
-        /// Kind of device.
         what: String,
         /// The missing part, where it was searched, and what to do.
         why: String,
@@ -45,19 +38,16 @@ pub enum Error {
     /// This process can no longer use the device: every further call fails too.
     #[error("{what}: {call} for {op} answered {status}; {cure}")]
     Lost {
-        /// What has happened.
         what: &'static str,
         /// The function that reported it. An earlier call may be the cause.
         call: &'static str,
-        /// Name of the node, or the purpose of the call.
+        /// The node's name or the call's purpose.
         op: String,
         status: String,
-        /// What to try.
         cure: &'static str,
     },
     #[error("out of device memory: {what} needs {need}, {have}")]
     DeviceMemory {
-        /// Purpose of the memory.
         what: String,
         /// Memory needed, per part.
         need: String,

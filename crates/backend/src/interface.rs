@@ -110,8 +110,8 @@ pub trait Backend: DeviceMemory {
         dx: Option<&mut Self::Buf>,
     ) -> Result<Option<LossSums>, Error>;
 
-    /// Writes the [`rates`](super::update::rates) of a step to `to`. Sums of squares are in f64 and in an order that
-    /// does not depend on the number of threads.
+    /// Writes a step's [`rates`](super::update::rates) to `to`. Sums of squares are f64, and their order does not
+    /// depend on the number of threads.
     fn rates(
         &self,
         norms: &Norms,
@@ -121,8 +121,8 @@ pub trait Backend: DeviceMemory {
         to: &mut Self::Buf,
     ) -> Result<(), Error>;
 
-    /// Clips a chunk's gradients adaptively. Sums of squares are in f64 and in an order that does not depend on the
-    /// number of threads.
+    /// Clips a chunk's gradients adaptively. Sums of squares are f64, and their order does not depend on the number of
+    /// threads.
     fn limit_units(&self, units: &Units, w: &Self::Buf, g: &mut Self::Buf) -> Result<(), Error>;
 
     /// Performs an optimizer step on the parameter groups of a chunk with these [`rates`](super::update::rates).
@@ -143,7 +143,7 @@ pub trait Backend: DeviceMemory {
         None
     }
 
-    /// Returns the cores of a device that computes with threads of this process.
+    /// Returns the cores, if the device computes with threads of this process.
     fn cores(&self) -> Option<&dyn Cores> {
         None
     }
@@ -162,7 +162,7 @@ pub trait Backend: DeviceMemory {
         Ok(None)
     }
 
-    /// Returns the choice of algorithms, if the device's libraries offer several for an operation.
+    /// Returns how the device chooses algorithms, if its libraries offer several for an operation.
     fn algorithm_choice(&self) -> Option<&dyn AlgorithmChoice> {
         None
     }
@@ -172,13 +172,13 @@ pub trait Backend: DeviceMemory {
         None
     }
 
-    /// Returns all implementations of operations for measurements, if the device has several.
+    /// Returns an operation's implementations for measurements, if the device has several.
     fn implementations(&self) -> Option<&dyn Implementations<Self>> {
         None
     }
 }
 
-// The cores of a CPU device, for benchmarks, and the number of its parallel regions.
+// For benchmarks: the cores of a CPU device, and how many parallel regions it has run.
 
 /// Numbers of parallel regions. In a region all threads start, and it ends when the last one is done.
 #[derive(Clone, Copy, Debug, Default, PartialEq, Eq)]
@@ -222,8 +222,8 @@ pub trait Cores {
     /// Returns the seconds that an empty region takes.
     fn barrier(&self) -> f64;
 
-    /// Measures multiply-adds in registers, of bf16 if the device has bf16 products, otherwise of f32. Returns
-    /// operations per second of all threads together. A multiply-add counts as two.
+    /// Measures multiply-adds in registers, with bf16 products if the device has them, otherwise in f32. Returns
+    /// operations per second for all threads together. A multiply-add counts as two.
     fn peak(&self) -> f64;
 
     /// Returns the bytes per second that `threads` threads together read and write in arrays much larger than the

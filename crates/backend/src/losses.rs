@@ -11,7 +11,7 @@ pub struct CrossEntropy<'a> {
     pub smoothing: f32,
     /// Factor on the gradient: 1 / (actual number of samples in the whole step).
     pub scale: f32,
-    /// Another factor on the gradient, for a loss that is a part of a sum of losses.
+    /// Another factor on the gradient, used if several losses are added.
     pub weight: f32,
 }
 
@@ -23,7 +23,6 @@ pub struct LossSums {
     pub top1: u64,
     /// Rows in which the correct class is among the five highest scores.
     pub top5: u64,
-    /// Number of rows.
     pub count: u64,
 }
 
@@ -91,7 +90,7 @@ pub struct SoftLoss<'a> {
     pub objective: Objective,
     /// Factor on the gradient: 1 / (actual number of samples in the whole step).
     pub scale: f32,
-    /// Another factor on the gradient, for a loss that is a part of a sum of losses.
+    /// Another factor on the gradient, used if several losses are added.
     pub weight: f32,
 }
 
@@ -184,7 +183,6 @@ pub trait LossScaling<D: DeviceMemory> {
 /// The loss scale and its history.
 #[derive(Clone, Copy, Debug, Default, PartialEq)]
 pub struct LossScale {
-    /// The factor on the losses.
     pub scale: f32,
     /// Steps without Inf or NaN since the scale last grew.
     pub good: u32,

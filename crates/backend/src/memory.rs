@@ -62,14 +62,12 @@ pub trait Buffer: Send + Default + 'static {
 // Flat memory for parameters, gradients and optimizer state. It consists of chunks, and a chunk is summed over the
 // ranks as a whole.
 
-/// The place of a tensor, including the padding of its format.
+/// Where a tensor is stored, including its format's padding.
 #[derive(Clone, Copy, Debug, PartialEq, Eq)]
 pub struct Slot {
-    /// Index of the chunk.
     pub chunk: usize,
     /// First element in the chunk.
     pub offset: usize,
-    /// Number of elements.
     pub len: usize,
 }
 
@@ -237,7 +235,7 @@ impl<Buf: Buffer> Region<Buf> for Apart<Buf> {
 
 // The memory of a device, and passes over flat f32 arrays.
 
-/// The memory of a device. The buffers of a binary pass must have equal lengths.
+/// A device's memory. The buffers of a binary pass must have equal lengths.
 pub trait DeviceMemory: Sized + 'static {
     /// An array of f32 in this memory.
     type Buf: Buffer;
@@ -296,13 +294,12 @@ pub trait DeviceMemory: Sized + 'static {
     fn lerp(&self, to: &mut Self::Buf, from: &Self::Buf, weight: f32) -> Result<(), Error>;
 }
 
-// The memory layout of a batch of activations.
+// The memory layout of activations.
 
 /// A batch of tensors with channels in blocks: `[n][ceil(c / block)][h][w][block]`. Block 1 is plain NCHW. Padding
 /// channels in the last block are zero, and every operation keeps them zero.
 #[derive(Clone, Copy, Debug, PartialEq, Eq)]
 pub struct TensorDesc {
-    /// Number of samples.
     pub n: usize,
     /// Shape of a sample.
     pub shape: Shape,

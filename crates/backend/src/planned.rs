@@ -13,11 +13,11 @@ use crate::DrawKey;
 pub struct Pass<'a, B: DeviceMemory> {
     pub backend: &'a B,
     pub params: &'a Arena<B>,
-    /// Slots of this operation's parameters, in the order of [`Planned::formats`].
+    /// Slots of this operation's parameters, ordered like [`Planned::formats`].
     pub slots: &'a [Slot],
-    /// Running means, then running variances, of this operation's channels.
+    /// This operation's running means, then its running variances.
     pub running: &'a [f32],
-    /// Index of the first of them in [`PassInput::running`](super::PassInput::running).
+    /// Index of the first one in [`PassInput::running`](super::PassInput::running).
     pub running_at: usize,
     /// True: batch statistics and dropout. False: running statistics, no dropout.
     pub training: bool,
@@ -36,7 +36,7 @@ impl<B: DeviceMemory> Pass<'_, B> {
     }
 }
 
-/// Tensors of the forward pass that backward reads. All others may be freed before.
+/// Forward tensors that backward reads. All others may be freed before.
 #[derive(Clone, Copy, Debug, PartialEq, Eq)]
 pub struct Keeps {
     /// Number of inputs, counted from the first.
@@ -47,11 +47,8 @@ pub struct Keeps {
 impl Keeps {
     pub const ALL: Self = Self { inputs: usize::MAX, output: true };
     pub const NOTHING: Self = Self { inputs: 0, output: false };
-    /// The first input.
     pub const INPUT: Self = Self { inputs: 1, output: false };
-    /// All inputs.
     pub const INPUTS: Self = Self { inputs: usize::MAX, output: false };
-    /// Only the output.
     pub const OUTPUT: Self = Self { inputs: 0, output: true };
 }
 
@@ -94,7 +91,7 @@ pub trait Planned<B: DeviceMemory> {
     /// Returns the layout of the output.
     fn output(&self) -> TensorDesc;
 
-    /// Returns the memory format of each parameter, in the order of [`OpSpec::params`](net::OpSpec::params).
+    /// Returns each parameter's memory format, ordered like [`OpSpec::params`](net::OpSpec::params).
     fn formats(&self) -> Vec<B::Format>;
 
     /// Returns the bytes of private memory: statistics, masks, indices, workspace.
@@ -103,7 +100,7 @@ pub trait Planned<B: DeviceMemory> {
     /// Returns the names of the primitives it uses, for tables.
     fn implementation(&self) -> String;
 
-    /// Returns the input whose gradient `backward` leaves in the memory of `dy`.
+    /// Returns the input for which `backward` writes the gradient over `dy`.
     fn alias(&self) -> Option<usize> {
         None
     }
@@ -142,7 +139,6 @@ pub trait Planned<B: DeviceMemory> {
         None
     }
 
-    /// Computes `y` from `x`.
     fn forward(&mut self, pass: &Pass<'_, B>, x: &[&B::Buf], y: &mut B::Buf) -> Result<(), Error>;
 
     /// Computes the gradients. `forward` must have run for the same batch.
@@ -197,7 +193,7 @@ pub struct PlanRequest<'a, B: DeviceMemory> {
     pub wants_dx: bool,
     /// Formats that the parameters already have. `None` lets the operation choose.
     pub formats: Option<&'a [B::Format]>,
-    /// Index of this operation in the key of its random draws.
+    /// Identifies this operation in the key for random draws.
     pub index: u16,
 }
 
@@ -264,7 +260,7 @@ impl Input<'_> {
     }
 }
 
-/// A crop of a kept picture, with the size of the network's input.
+/// A crop of a kept picture. It has the size of the network's input.
 #[derive(Clone, Copy, Debug, PartialEq, Eq)]
 #[repr(C)]
 pub struct CropRect {

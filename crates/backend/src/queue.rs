@@ -42,7 +42,7 @@ pub trait Queue<D: DeviceMemory> {
         Err(Error::Unsupported { op: "a batch".into(), why: "this device does not keep one".into() })
     }
 
-    /// Returns how many passes may be enqueued before [`Queue::loss_sums`] must read the sums of an earlier one.
+    /// Returns how many passes may be enqueued while the sums of earlier ones are unread, see [`Queue::loss_sums`].
     fn passes_ahead(&self) -> usize {
         0
     }

@@ -8,11 +8,10 @@ use crate::op::*;
 /// read.
 pub const LONGEST_PATH: usize = 250;
 
-/// A tensor of the network: 0 is the input, and i + 1 is the output of node i.
+/// A tensor: 0 is the network's input, and i + 1 is the output of node i.
 #[derive(Clone, Copy, Debug, PartialEq, Eq, Hash)]
 pub struct Id(pub usize);
 
-/// A layer.
 #[derive(Clone, Debug, PartialEq)]
 pub struct Node {
     /// PyTorch's module path, such as `layer1.0.conv1`. The parameters are `<name>.weight` and so on.
@@ -33,7 +32,6 @@ pub struct Head {
 /// A network from an image to one score per class. The last node's output is the scores.
 #[derive(Clone, Debug, PartialEq)]
 pub struct NetSpec {
-    /// Name in the catalogue.
     pub name: String,
     pub input: Shape,
     /// In the order of execution.
@@ -53,7 +51,6 @@ pub struct Tensors {
     pub running: Vec<(String, Vec<usize>)>,
 }
 
-/// An error in a network.
 #[derive(Debug, thiserror::Error)]
 #[error("network {net}, layer {layer}: {why}")]
 pub struct SpecError {

@@ -7,7 +7,6 @@ use super::field::Range;
 use super::field::{Field, KeyType, Kind, KindField, Schema};
 use super::field::{names, quoted};
 
-/// An invalid key.
 #[derive(Clone, Debug, PartialEq)]
 pub struct Fault {
     /// Name of the key within its section.

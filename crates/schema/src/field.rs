@@ -1,6 +1,5 @@
 //! The schema of a section as data: its keys with their types and, if it has a `kind`, the keys of each kind.
 
-/// The type of a key's value.
 #[derive(Clone, Copy, Debug)]
 pub enum KeyType {
     Text,
@@ -36,7 +35,6 @@ pub enum KeyType {
     CountPairs(u64),
     /// A list of tables with this schema.
     Tables(&'static Schema),
-    /// A nested section.
     Section(&'static Schema),
 }
 
@@ -51,14 +49,11 @@ pub enum DefaultValue {
     Words(&'static str),
 }
 
-/// A key of a section.
 #[derive(Clone, Copy, Debug)]
 pub struct Field {
-    /// Name within the section.
     pub name: &'static str,
     pub value_type: KeyType,
     pub default: DefaultValue,
-    /// Range of allowed numbers.
     pub range: Range,
     /// Whether a resumed run may change it, because it does not affect results.
     pub changeable: bool,
@@ -66,7 +61,7 @@ pub struct Field {
     pub doc: &'static str,
 }
 
-/// A kind of a section, such as `kind = "sgd"` of `[optimizer]`.
+/// A section's kind, such as `kind = "sgd"` for `[optimizer]`.
 #[derive(Clone, Copy, Debug)]
 pub struct Kind {
     pub name: &'static str,
@@ -85,7 +80,6 @@ pub struct KindField {
     pub first: bool,
 }
 
-/// The schema of a section.
 #[derive(Clone, Copy, Debug)]
 pub struct Schema {
     /// Description, from the doc comment of its struct.

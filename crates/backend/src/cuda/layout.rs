@@ -43,7 +43,6 @@ pub enum Format {
     /// Stored as (outer, plane, channels), which is (outer, channels, plane) in PyTorch: the filters of a convolution,
     /// and the weights of a linear layer after an image.
     ChannelsLast {
-        /// Number of outputs.
         outer: usize,
         /// Input channels per group.
         channels: usize,

@@ -15,12 +15,12 @@ use crate::{Buffer, Collective, Error, Ready};
 /// Size in bytes of a communicator's id.
 const ID: usize = 128;
 
-/// `ncclUniqueId`.
+/// The C type `ncclUniqueId`.
 #[repr(C)]
 #[derive(Clone, Copy)]
 struct UniqueId([u8; ID]);
 
-/// `ncclComm_t`.
+/// The C type `ncclComm_t`.
 type Handle = *mut c_void;
 
 /// `ncclFloat32` and `ncclSum`.

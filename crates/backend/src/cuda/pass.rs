@@ -41,7 +41,7 @@ pub struct PassBlocks {
     pub scale: CudaBuf,
     /// See `scale_settle` in kernels/arena.cu.
     pub scale_state: CudaBuf,
-    /// The host's copy, as of the last call of `scale_settle`.
+    /// The host's copy. `scale_settle` updates it.
     pub scale_seen: Pinned<f32>,
 }
 
@@ -66,7 +66,7 @@ impl PassBlocks {
         Ok(blocks)
     }
 
-    /// Returns the loss scale as of the last call of `scale_settle`.
+    /// Returns the loss scale that `scale_settle` last reported.
     pub fn scale(&self) -> LossScale {
         let seen = self.scale_seen.as_slice();
         LossScale { scale: seen[0], good: seen[1] as u32, bad: seen[2] as u32, lost: seen[3] as u32 }
@@ -231,11 +231,11 @@ pub const PLACES: usize = 2;
 /// next pass before it has read the sums of the previous one. Otherwise the GPU would wait for the host.
 pub struct Outbox {
     places: [Place; PLACES],
-    /// Places of passes whose sums were not read yet, oldest first.
+    /// Places with unread sums, oldest first.
     open: VecDeque<usize>,
     /// Place of the last pass that began.
     now: usize,
-    /// Place of the pass whose sums were read last.
+    /// Place from which sums were read last.
     read: usize,
 }
 
@@ -303,7 +303,7 @@ impl Outbox {
         self.now
     }
 
-    /// Returns the place of the pass whose sums were read last.
+    /// Returns the place from which sums were read last.
     pub fn read(&self) -> usize {
         self.read
     }

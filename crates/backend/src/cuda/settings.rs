@@ -10,9 +10,8 @@ impl Precision {
 /// Precision and limits with which a GPU was opened.
 #[derive(Clone, Copy, Debug, PartialEq, Eq)]
 pub struct Settings {
-    /// Type of the activations.
     pub precision: Precision,
-    /// Whether products of f32 may use TF32, which rounds the factors to a mantissa of 11 bits.
+    /// Whether f32 products may use TF32, which rounds the factors to an 11-bit mantissa.
     pub allow_tf32: bool,
     /// Use only reproducible algorithms, and choose them without timing.
     pub deterministic: bool,

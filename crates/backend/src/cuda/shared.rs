@@ -131,7 +131,7 @@ impl Shared {
         (elems * self.settings.precision.bytes()).div_ceil(4)
     }
 
-    /// Returns the traffic of passes that read and write these numbers of activations.
+    /// Converts activations read and written in both passes to bytes.
     pub fn traffic(&self, forward: usize, backward: usize) -> Traffic {
         let bytes = self.settings.precision.bytes();
         Traffic { forward: forward * bytes, backward: backward * bytes }
@@ -219,7 +219,7 @@ pub struct NarrowParams {
 }
 
 impl NarrowParams {
-    /// Returns the index of this chunk of weights, or `None` if it has no copy.
+    /// Returns this chunk's index, or `None` if it has no copy.
     pub fn chunk(&self, weights: &CudaBuf) -> Option<usize> {
         self.weights.iter().position(|half| half.of == (weights.address(), weights.len()))
     }
@@ -233,9 +233,9 @@ impl NarrowParams {
     }
 }
 
-/// A 16-bit copy of a chunk of weights.
+/// A chunk of weights, copied to 16 bits.
 pub struct Half {
-    /// Address and number of elements of the f32 chunk.
+    /// Address and length of the f32 chunk.
     pub of: (u64, usize),
     pub values: CudaBuf,
 }

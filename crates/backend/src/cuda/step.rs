@@ -15,15 +15,15 @@ const PIECE: usize = 4096;
 /// Lists and work memory of an optimizer step.
 #[derive(Default)]
 pub struct StepLists {
-    /// By the address of the parameters and whether any of their gradients are in 16 bits.
+    /// Keyed by the parameters' address and whether any of their gradients are in 16 bits.
     pub updates: RefCell<HashMap<(u64, bool), Pieces>>,
-    /// By the address of the resulting rates.
+    /// Keyed by the address of the resulting rates.
     pub norms: RefCell<HashMap<u64, NormLists>>,
-    /// By the address of the gradients.
+    /// Keyed by the gradients' address.
     pub units: RefCell<HashMap<u64, UnitList>>,
 }
 
-/// The units of a chunk whose gradients are clipped.
+/// A chunk's units for adaptive clipping.
 pub struct UnitList {
     /// One per unit.
     pub pieces: CudaBuf,
@@ -48,19 +48,18 @@ pub struct NormLists {
     /// Weight decay of each tensor, and whether its rate adapts.
     pub tensors: CudaBuf,
     pub count: usize,
-    /// Sums of squares of the pieces of a chunk, in f64.
+    /// Each piece's sum of squares, in f64, for one chunk at a time.
     pub parts: CudaBuf,
-    /// Sums of squares of all tensors in f64: first gradients, then weights.
+    /// Each tensor's sum of squares, in f64: first gradients, then weights.
     pub sums: CudaBuf,
 }
 
 /// The tensors of one chunk.
 pub struct NormChunk {
-    /// Index of the chunk.
     pub number: usize,
     pub pieces: CudaBuf,
     pub count: usize,
-    /// First piece of each tensor, and the end of the last.
+    /// Index of each tensor's first piece, and the end.
     pub first: CudaBuf,
     pub tensors: usize,
     /// Minimum number of elements in the chunk.

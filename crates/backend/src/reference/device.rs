@@ -180,7 +180,7 @@ impl Backend for Reference {
     }
 }
 
-/// Returns the sum of squares of each tensor.
+/// Returns each tensor's sum of squares.
 fn squares(norms: &Norms, arena: &Arena<Reference>) -> Vec<f64> {
     let square = |&x: &f32| f64::from(x) * f64::from(x);
     let chunks = arena.chunks.iter().zip(&norms.tensors);

@@ -1,5 +1,5 @@
-//! Normalisation of sets of values with a common mean and variance, written directly from the definition. A set is a
-//! group of channels or the channels of a position.
+//! Normalises sets of values that share mean and variance, written directly from the definition. A set is a channel
+//! group of a sample, or all channels of a position.
 
 use net::GroupNorm;
 
@@ -11,7 +11,7 @@ use crate::{Error, Gradients, Pass, PlanRequest, Planned, TensorDesc};
 /// The values that are normalised together.
 #[derive(Clone, Copy)]
 pub(super) enum Set {
-    /// A group of adjacent channels of a sample. The value is the number of groups.
+    /// Adjacent channels of a sample. The value is the number of groups per sample.
     Group(usize),
     Position,
 }
@@ -39,7 +39,7 @@ pub(super) fn plan(op: &GroupNorm, r: &PlanRequest<'_, Reference>) -> Result<Box
 }
 
 impl Plan {
-    /// Returns the number of sets in the batch and the number of values per set.
+    /// Returns how many sets the batch has, and how many values are in each.
     fn sizes(&self) -> (usize, usize) {
         let sets = self.x.n * if let Set::Group(groups) = self.set { groups } else { self.x.shape.plane() };
         (sets, self.x.elems() / sets)

@@ -14,7 +14,7 @@ pub(super) struct Plan {
     mean: Vec<f64>,
     /// Sum of squared deviations from the mean.
     m2: Vec<f64>,
-    /// Number of values per channel in the statistics, of this rank or of the whole batch.
+    /// Values per channel in the statistics: this rank's or the whole batch's.
     n: f64,
 }
 

@@ -20,7 +20,7 @@ pub struct Normed {
     pub factor: f32,
 }
 
-/// The tensors whose norms a step needs, and the limit on the norm of all gradients together.
+/// The tensors for which a step needs norms, and the limit for the norm of all gradients together.
 #[derive(Clone, Debug, Default)]
 pub struct Norms {
     /// One list per chunk.
@@ -33,8 +33,8 @@ impl Norms {
     /// Added to the norm before the limit is divided by it, as in PyTorch's `clip_grad_norm_`.
     pub const EPS: f64 = 1e-6;
 
-    /// Returns the [`rates`] of a step. `gradients` has the sums of squares of all tensors' gradients. `weights` has
-    /// those of the weights and is used only if the rule adapts rates.
+    /// Returns a step's [`rates`]. `gradients` and `weights` have each tensor's sum of squares. `weights` is used only
+    /// if the rule adapts rates.
     pub fn rates(&self, update: &Update, gradients: &[f64], weights: &[f64]) -> Vec<f32> {
         let norm = gradients.iter().sum::<f64>().sqrt();
         // a NaN norm must reach the parameters, where it is detected
@@ -62,7 +62,6 @@ const NONE: u32 = u32::MAX;
 pub struct UnitTensor {
     /// Its elements in the chunk.
     pub range: Range<usize>,
-    /// Number of units.
     pub count: usize,
 }
 
@@ -71,9 +70,9 @@ pub struct UnitTensor {
 pub struct Units {
     /// In memory order, without overlaps.
     pub tensors: Vec<UnitTensor>,
-    /// For each tensor, the unit of each of its elements. Units are numbered within a tensor.
+    /// For each tensor, its elements' units. Units are numbered within a tensor.
     index: Vec<Vec<u32>>,
-    /// Largest allowed norm of a gradient, relative to the norm of the weights.
+    /// Largest allowed ratio between the norms of gradient and weights.
     pub part: f64,
 }
 

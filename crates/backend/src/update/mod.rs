@@ -1,5 +1,5 @@
-//! The computation of an optimizer step, independent of devices: update rules, and rates computed from the norms of
-//! tensors.
+//! How an optimizer step is computed, independent of devices: update rules, and the rates that follow from tensor
+//! norms.
 //!
 //! Each rule has a file here with its formula, which the reference and the CPU share, and a file with its CUDA kernel.
 //! `list.rs` has a line for each rule, and [`Rule`] is generated from it.

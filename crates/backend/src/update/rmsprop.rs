@@ -14,7 +14,6 @@ use super::rule::{ElementLoop, GroupStep, Kernel, UpdateRule, flag};
 pub enum RmsPropVariant {
     #[default]
     Torch,
-    /// TensorFlow 1.
     Tf,
 }
 

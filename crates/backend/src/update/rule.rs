@@ -39,7 +39,7 @@ impl<T: Real> DecayedGradient<T> {
     }
 }
 
-/// A backend's loop over the elements of a parameter group or a part of it.
+/// A backend's loop over elements of a parameter group.
 pub trait ElementLoop<T> {
     /// Calls `one(parameter, gradient, slots)` for every element. `one` changes the element's slots and returns its new
     /// parameter. Returns true if all new parameters are finite.

@@ -57,7 +57,7 @@ pub struct SqueezeExcite {
 }
 
 impl SqueezeExcite {
-    /// Adds the layers at `path`. `width` is the number of channels of `x`.
+    /// Adds the layers at `path`. `x` has `width` channels.
     pub fn add(&self, net: &mut NetSpec, path: &str, width: usize, x: Id) -> Id {
         let full = |channels| Conv::new(channels, 1).init(self.init[0]).bias_from(self.init[1]);
         let s = net.add(&format!("{path}.avgpool"), Pool::global(), x);

@@ -4,11 +4,10 @@
 use super::blocks::drop_add;
 use crate::{Activation, Conv, Flatten, Id, Init, LayerNorm, LayerScale, Linear, NetSpec, Pool, Shape};
 
-/// Channels and blocks of the four stages, and the rate of stochastic depth.
+/// Sizes of the four stages, and the rate of stochastic depth.
 pub struct Size {
-    /// Channels of the first stage. Each stage has twice as many as the previous one.
+    /// The first stage's channels. Each stage has twice as many as the previous one.
     pub channels: usize,
-    /// Blocks in each stage.
     pub blocks: [usize; 4],
     /// Rate of stochastic depth in the last block. It grows linearly from 0.
     pub drop_path: f32,

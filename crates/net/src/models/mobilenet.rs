@@ -4,7 +4,7 @@ use crate::{Activation, Dropout, Flatten, Id, Init, Linear, NetSpec, Norm, Pool,
 
 // MobileNet v1 (Howard et al. 2017, arXiv 1704.04861, table 1) as in timm.
 
-/// Stages: channels, number of blocks, stride of the first block.
+/// Stages: channels, blocks, first block's stride.
 const V1_STAGES: [(usize, usize, usize); 5] = [(64, 1, 1), (128, 2, 2), (256, 2, 2), (512, 6, 2), (1024, 2, 2)];
 
 /// conv 3x3/2-32, then 3x3 depthwise and 1x1 thirteen times, mean, fc.
@@ -33,7 +33,7 @@ pub fn v1(name: &str, input: Shape, classes: usize) -> NetSpec {
 
 // MobileNet v2 (Sandler et al. 2018, arXiv 1801.04381, table 2) as in torchvision.
 
-/// Stages: expansion factor, output channels, number of blocks, stride of the first block.
+/// Stages: expansion factor, output channels, blocks, first block's stride.
 const V2_STAGES: [(usize, usize, usize, usize); 7] =
     [(1, 16, 1, 1), (6, 24, 2, 2), (6, 32, 3, 2), (6, 64, 4, 2), (6, 96, 3, 1), (6, 160, 3, 2), (6, 320, 1, 1)];
 

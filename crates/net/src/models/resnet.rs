@@ -94,7 +94,7 @@ pub fn imagenet(name: &str, input: Shape, classes: usize, blocks: [usize; 4], ki
 struct Block {
     planes: usize,
     kind: Kind,
-    /// Stride of its first 3x3 convolution and of the projection.
+    /// Stride of the projection and the first 3x3 convolution.
     stride: usize,
     path: String,
 }
@@ -141,7 +141,7 @@ impl Block {
         net.join(&norm, Norm::new().residual().relu(), &[y, shortcut])
     }
 
-    /// Adds the last norm of the branch, and squeeze and excitation to a sixteenth of the channels.
+    /// Adds the branch's last norm, and squeeze and excitation with a sixteenth of the channels.
     fn squeeze(&self, net: &mut NetSpec, norm: &str, y: Id) -> Id {
         let y = net.add(norm, Norm::new(), y);
         let init = [Init::HeNormalFanOut, Init::UniformFanIn];

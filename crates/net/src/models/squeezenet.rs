@@ -3,9 +3,9 @@
 use super::blocks::max_pool;
 use crate::{Concat, Conv, Dropout, Flatten, Id, Init, NetSpec, Pool, Shape};
 
-/// The first convolution and the positions of the pools, which are 3x3/2 and round up.
+/// The first convolution, and where the pools are. Pools are 3x3/2 and round up.
 pub struct Version {
-    /// Channels and kernel of the first convolution, which has stride 2.
+    /// The first convolution's channels and kernel. Its stride is 2.
     first: (usize, usize),
     /// Indices in `features` of the pools. The other indices from 3 on are fire modules.
     pools: [usize; 3],
@@ -16,7 +16,7 @@ pub const V1_0: Version = Version { first: (96, 7), pools: [2, 6, 11] };
 /// conv 3x3/2-64, pool, 2 fires, pool, 2 fires, pool, 4 fires. 2.4 times fewer multiply-adds.
 pub const V1_1: Version = Version { first: (64, 3), pools: [2, 5, 8] };
 
-/// Channels of the squeeze and of each of the two expansions, for each fire module.
+/// For each fire module, the channels of its squeeze and of each expansion.
 const FIRES: [(usize, usize); 8] =
     [(16, 64), (16, 64), (32, 128), (32, 128), (48, 192), (48, 192), (64, 256), (64, 256)];
 

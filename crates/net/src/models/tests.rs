@@ -1,6 +1,6 @@
 use super::*;
 
-/// Published sizes: trainable parameters, millions of multiply-adds per image, and the tolerance of the latter.
+/// Published sizes: trainable parameters, millions of multiply-adds per image, and how exact the latter are.
 const SIZES: &[(&str, usize, f64, f64)] = &[
     ("lenet", 3_274_634, 13.88, 0.005),
     ("lenet-caffe", 431_080, 2.29, 0.005),

@@ -13,7 +13,6 @@ use crate::{Id, NetSpec, Op, Shape};
 /// A network from a file, for any image shape and number of classes.
 #[derive(Clone, Debug)]
 pub struct Definition {
-    /// File name for messages.
     file: String,
     /// Shape of the images that it was designed for.
     pub input: Shape,
@@ -81,7 +80,6 @@ impl Definition {
     }
 }
 
-/// A parsed node.
 struct Layer {
     family: &'static Family,
     op: Op,
@@ -161,7 +159,7 @@ pub fn scores_layer(net: &NetSpec, scores: usize) -> Option<usize> {
     }
 }
 
-/// Changes the number of classes of a network and its auxiliary classifiers. Returns the names of the changed layers.
+/// Changes the number of classes, also for auxiliary classifiers. Returns the names of the changed layers.
 pub fn set_classes(net: &mut NetSpec, classes: usize) -> Vec<String> {
     let places: Vec<usize> = net.scores().collect();
     let places: Vec<usize> = places.into_iter().filter_map(|scores| scores_layer(net, scores)).collect();

@@ -13,16 +13,16 @@ use crate::{Id, LONGEST_PATH};
 /// A node of the whole network.
 #[derive(Clone, Debug)]
 pub(super) struct Flat {
-    /// Its path.
+    /// The full path.
     pub name: String,
-    /// Line of the node. If it is part of a block, the line inside the block.
+    /// The node's line. For a node of a block, the line inside the block.
     pub line: usize,
     pub inputs: Vec<Id>,
     /// Its operation and all its numbers.
     pub keys: Table,
 }
 
-/// Maximum number of nodes. The random draws of layers have only 15 bits to identify the layer.
+/// Maximum number of nodes. Random draws have only 15 bits to identify their layer.
 const MOST_NODES: usize = 10_000;
 
 /// Maximum nesting depth of blocks.
@@ -51,7 +51,6 @@ struct Scope<'a> {
 struct Expansion<'a> {
     file: &'a File,
     flat: Vec<Flat>,
-    /// Line of each full name.
     lines: BTreeMap<String, usize>,
     /// Names of the blocks being expanded, outermost first.
     open: Vec<&'a str>,

@@ -1,5 +1,4 @@
-//! The parts of a file: image shape and number of classes that the network was designed for, its nodes, and blocks of
-//! nodes.
+//! The parts of a file: the image shape and number of classes it was designed for, its nodes, and blocks of nodes.
 
 use std::collections::BTreeMap;
 
@@ -16,7 +15,6 @@ pub(super) struct File {
     pub classes: usize,
     /// Nodes and block entries in order.
     pub nodes: Vec<Entry>,
-    /// Blocks by name.
     pub blocks: BTreeMap<String, Block>,
 }
 
@@ -36,13 +34,13 @@ pub(super) struct Block {
     pub nodes: Vec<Entry>,
 }
 
-/// Maximum height, width and number of channels of an image.
+/// Maximum height, width and channels of an image.
 const LARGEST: usize = 1 << 16;
 
-/// Maximum number of classes.
 const MOST_CLASSES: usize = 1 << 20;
 
-/// Name of the image, or of a block's first input. Further inputs of a block are `input2` and so on.
+/// The name that nodes use for the image or for their block's first input. Further inputs of a block are `input2` and
+/// so on.
 pub(super) const INPUT: &str = "input";
 
 impl File {

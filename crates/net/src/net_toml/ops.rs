@@ -9,8 +9,7 @@ use crate::{
 
 /// Operations that have the same keys.
 pub(super) struct Family {
-    /// The values of `op` in a file, which are the kinds of [`OpSpec::kind`](crate::OpSpec::kind). `trireme models
-    /// NAME` prints them.
+    /// The values of `op` in a file, see [`OpSpec::kind`](crate::OpSpec::kind). `trireme models NAME` prints them.
     pub words: &'static [&'static str],
     /// Returns the operation with this name and default values.
     pub plain: fn(&str) -> Op,

@@ -186,7 +186,7 @@ fn words_that_are_not_known_get_the_nearest() {
     refused(&odd, &["net.toml:4: node a: block x has no parameter widht; did you mean \"width\"?"]);
 }
 
-/// The outputs of a run use the full path of each node.
+/// A run's output files use each node's full path.
 #[test]
 fn the_longest_path_is_written_and_read() {
     let (outer, inner) = ("a".repeat(124), "b".repeat(125));

@@ -6,7 +6,6 @@ use std::ops::Range;
 use loaders::printable;
 use toml::de::{DeTable, DeValue};
 
-/// A value and its line.
 #[derive(Clone, Debug, PartialEq)]
 pub(super) struct Value {
     pub line: usize,
@@ -129,7 +128,6 @@ impl Value {
     }
 }
 
-/// An error with its place.
 #[derive(Clone, Debug, PartialEq, Eq, thiserror::Error)]
 #[error("{file}:{line}: {}{why}", node_text(.node))]
 pub struct Error {

@@ -18,7 +18,7 @@ pub enum Classes {
     Word,
 }
 
-/// Returns the text of a network for this number of classes.
+/// Returns a network's text for this number of classes.
 pub fn write(net: &NetSpec, classes: usize, how: Classes) -> String {
     let makers: BTreeSet<usize> = match how {
         Classes::Number => BTreeSet::new(),

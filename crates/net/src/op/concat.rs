@@ -3,7 +3,7 @@
 use super::shape::Shape;
 use super::spec::{OpSpec, Reads};
 
-/// The channels of all inputs, in order. Accepts any number of inputs with the same height and width.
+/// All inputs' channels, in order. Accepts any number of inputs with the same height and width.
 #[derive(Clone, Copy, Debug, Default, PartialEq)]
 pub struct Concat;
 

@@ -11,7 +11,6 @@ use super::stored::{KerasOrder, Stored, StoredTensor};
 #[derive(Clone, Debug, PartialEq)]
 pub struct Conv {
     pub out_channels: usize,
-    /// Height and width.
     pub kernel: [usize; 2],
     /// Vertical and horizontal.
     pub stride: [usize; 2],
@@ -19,7 +18,6 @@ pub struct Conv {
     pub pads: [usize; 4],
     /// Vertical and horizontal distance between adjacent cells of the kernel. 1 means that they touch.
     pub dilation: [usize; 2],
-    /// Number of channel groups.
     pub groups: usize,
     pub bias: bool,
     /// Whether max(x, 0) follows in the same pass.

@@ -17,8 +17,7 @@ pub enum FeatureOrder {
 }
 
 impl FeatureOrder {
-    /// Returns the order of an operation's output. `inputs` are the orders of its inputs, and `x` is the shape of the
-    /// first.
+    /// Returns the order after an operation. `inputs` are the orders of its inputs, and the first input has shape `x`.
     pub fn of(op: &Op, inputs: &[Self], x: Shape) -> Self {
         let alike = inputs.iter().all(|order| *order == inputs[0]);
         match op {

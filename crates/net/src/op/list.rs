@@ -1,5 +1,5 @@
-//! The list of all operations, from which every table of operations is generated, the type for any of them, and limits
-//! on the size of a layer.
+//! Lists all operations. Every table of operations is generated from this list. Also defines the type for any
+//! operation, and limits on layer sizes.
 
 use std::ops::{Deref, DerefMut};
 

@@ -1,4 +1,4 @@
-//! The logical shape of a sample's tensor, and how windows of convolutions and pools fit into a plane.
+//! A sample's logical shape, and how windows of convolutions and pools fit into a plane.
 
 use std::fmt;
 

@@ -4,7 +4,7 @@
 use super::shape::Shape;
 use super::stored::Stored;
 
-/// An operation's attributes, without input sizes. Shapes are those of a sample.
+/// An operation's attributes, without input sizes. Shapes are for one sample.
 pub trait OpSpec {
     /// Returns the name of the kind in lower case, as printed in tables.
     fn kind(&self) -> &'static str;
@@ -72,10 +72,10 @@ pub enum Init {
     /// Normal with this standard deviation. Values beyond two deviations are drawn again (TensorFlow's
     /// `truncated_normal`).
     TruncatedNormal(f32),
-    /// Normal with variance 2 / fan, where fan is the number of inputs of an output (He et al. 2015, arXiv 1502.01852,
-    /// eq. 10).
+    /// Normal with variance 2 / fan, where fan counts the inputs of an output (He et al. 2015, arXiv 1502.01852, eq.
+    /// 10).
     HeNormalFanIn,
-    /// Normal with variance 2 / fan, where fan is the number of outputs that an input contributes to.
+    /// Normal with variance 2 / fan, where fan counts the outputs that an input contributes to.
     HeNormalFanOut,
     /// Uniform in +-sqrt(3 / fan_in) (Caffe's "xavier").
     Xavier,
@@ -83,7 +83,7 @@ pub enum Init {
     UniformFanIn,
     /// Normal with this standard deviation.
     Normal(f32),
-    /// Uniform with variance 2 / fan, where fan is the number of inputs of an output (PyTorch's `kaiming_uniform_`).
+    /// Uniform with variance 2 / fan, where fan counts the inputs of an output (PyTorch's `kaiming_uniform_`).
     HeUniformFanIn,
     /// Like UniformFanIn, except that the first filters copy one input channel each, one filter per channel (Zagoruyko
     /// and Komodakis 2017, arXiv 1706.00388, section 3).

@@ -1,5 +1,5 @@
-//! Algorithms with which cuDNN can run a graph: takes the proposals of its heuristics, removes those that the settings
-//! forbid, and prepares the rest to run.
+//! Finds the algorithms with which cuDNN can run a graph. It asks cuDNN's heuristics, removes proposals that the
+//! settings forbid, and prepares the rest to run.
 
 use std::cell::RefCell;
 use std::fmt;
@@ -26,7 +26,7 @@ pub struct Prepared {
     _graph: Rc<Graph>,
     /// Identifies the algorithm in another process.
     pub algorithm: ConvAlgorithm,
-    /// Bytes of the graph's tensors, in the order of [`Tensor`].
+    /// Bytes of the graph's tensors, indexed like [`Tensor`].
     sizes: [usize; 4],
     pub workspace: usize,
     /// Addresses of the last run and the variant pack made for them.
@@ -45,7 +45,7 @@ fn allowed(notes: &[u32], precision: Precision, settings: &Settings) -> bool {
     !(rounds || narrow || chance)
 }
 
-/// Returns the proposals of one of cuDNN's heuristics, best first.
+/// Asks one of cuDNN's heuristics for proposals, best first.
 fn proposals(device: &Device<'_>, graph: &Graph, mode: Mode) -> Result<Vec<Descriptor>, Error> {
     let heuristics = Descriptor::new(Kind::CUDNN_BACKEND_ENGINEHEUR_DESCRIPTOR)?;
     heuristics.refer(Name::CUDNN_ATTR_ENGINEHEUR_OPERATION_GRAPH, &[&graph.root])?;

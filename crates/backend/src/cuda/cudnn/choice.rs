@@ -68,7 +68,7 @@ fn timed(shared: &Shared, what: &Convolution, direction: Direction, name: String
 /// about 0.5 µs.
 const SHORT: Duration = Duration::from_micros(250);
 
-/// Number of runs per measurement of a fast algorithm.
+/// Runs per measurement for fast algorithms.
 const TOGETHER: u32 = 8;
 
 /// Measurements per algorithm. The median counts.
@@ -77,7 +77,7 @@ const SAMPLES: usize = 5;
 /// Total measured time after which no further measurements of an algorithm are made.
 const PATIENCE: Duration = Duration::from_millis(20);
 
-/// Number of different 4-byte words of noise. Larger tensors repeat them.
+/// Words (4 bytes) of noise. Larger tensors repeat them.
 const NOISE: usize = 1 << 16;
 
 const NAME: &str = "timing convolutions";
@@ -95,7 +95,7 @@ struct Trial<'a> {
     end: Event,
 }
 
-/// Returns the index of the fastest algorithm. Returns an error if none of them runs.
+/// Returns the fastest algorithm's index, or an error if no algorithm runs.
 pub fn fastest(shared: &Shared, what: &Convolution, direction: Direction, found: &[Prepared]) -> Result<usize, Error> {
     let most = found.iter().map(|w| w.workspace).max().unwrap_or(0);
     let trial = Trial::new(shared, what, direction, most)?;

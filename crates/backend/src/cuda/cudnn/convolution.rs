@@ -15,7 +15,6 @@ use crate::Precision;
 /// A convolution's sizes and attributes.
 #[derive(Clone, Debug, PartialEq)]
 pub struct Convolution {
-    /// Number of images.
     pub n: usize,
     /// Channels, height and width of the input.
     pub x: [usize; 3],
@@ -30,7 +29,6 @@ pub struct Convolution {
     /// Vertical and horizontal dilation.
     pub dilation: [usize; 2],
     pub groups: usize,
-    /// Data type of all tensors.
     pub precision: Precision,
 }
 
@@ -155,7 +153,7 @@ impl Convolution {
         [self.y[0], self.x[0] / self.groups, self.kernel[0], self.kernel[1]]
     }
 
-    /// Returns the number of elements of x, w and y.
+    /// Returns how many elements x, w and y have.
     pub fn elems(&self) -> [usize; 3] {
         [self.x_dims(), self.w_dims(), self.y_dims()].map(|d| d.iter().product())
     }

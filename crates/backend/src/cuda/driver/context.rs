@@ -11,14 +11,13 @@ use super::load::{Library, require};
 use super::status::{checked, driver};
 use crate::Error;
 
-/// The properties of a GPU.
 #[derive(Clone, Debug, PartialEq)]
 pub struct Gpu {
     pub name: String,
     /// Major and minor compute capability.
     pub capability: (i32, i32),
     pub multiprocessors: u32,
-    /// Total memory in bytes.
+    /// Bytes in total.
     pub memory: usize,
     /// Unique for each GPU.
     pub uuid: [u8; 16],

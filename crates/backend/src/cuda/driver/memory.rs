@@ -104,7 +104,7 @@ impl CudaBuf {
         driver(status, "cuMemcpyDtoDAsync_v2", "a buffer")
     }
 
-    /// Fills the rest of the buffer with repetitions of its first `len` elements, on the computing queue.
+    /// Repeats the first `len` elements until the buffer is full, on the computing queue.
     pub fn repeat_first(&self, len: usize) -> Result<(), Error> {
         let Some(queues) = &self.queues else { return Ok(()) };
         self.check(0, len)?;

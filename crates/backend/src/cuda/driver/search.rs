@@ -8,10 +8,9 @@ use std::path::{Path, PathBuf};
 /// Major CUDA versions of the library names that are tried.
 const MAJORS: std::ops::RangeInclusive<u32> = 11..=19;
 
-/// One of NVIDIA's libraries.
 #[derive(Clone, Copy, Debug, PartialEq, Eq)]
 pub enum Library {
-    /// libcuda, which is part of the driver's package.
+    /// libcuda, installed with the driver.
     Driver,
     /// The compiler for our kernels.
     Nvrtc,

@@ -162,8 +162,8 @@ impl Drop for Event {
     }
 }
 
-/// The streams of a backend: one for computation, and separate ones for copies to the host, copies to the GPU and
-/// codes, so that none of them waits for another.
+/// A backend's streams. Computation, copies to the host, copies to the GPU, and codes have separate streams, so that
+/// none of them waits for another.
 pub struct Queues {
     pub compute: Stream,
     /// Copies from the GPU to the host.

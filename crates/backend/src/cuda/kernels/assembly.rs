@@ -12,7 +12,7 @@ use crate::Precision;
 use crate::cuda::driver::compile;
 use crate::cuda::driver::compile::Target;
 
-/// Resources of a multiprocessor, from the CUDA programming guide's table of compute capabilities.
+/// A multiprocessor's resources, from the table of compute capabilities in the CUDA programming guide.
 pub struct Architecture {
     pub capability: (i32, i32),
     threads: u32,
@@ -34,7 +34,6 @@ pub const ARCHITECTURES: [Architecture; 5] = [
 const REGISTERS: u32 = 65_536;
 const GRANULE: u32 = 256;
 
-/// Measurements of a kernel.
 #[derive(Clone, Debug, Default, PartialEq)]
 pub struct Facts {
     pub registers: u32,
@@ -43,7 +42,7 @@ pub struct Facts {
     /// Bytes of spill stores per thread.
     pub spills: u32,
     pub instructions: usize,
-    /// The largest number of consecutive 16-byte loads that are issued before the first of them is used.
+    /// How many 16-byte loads the kernel issues in a row, at most, before it uses the first of them.
     pub ahead: usize,
 }
 
@@ -129,7 +128,7 @@ pub fn inspect(precision: Precision, on: &Architecture, tools: &Path) -> HashMap
     all
 }
 
-/// Returns the problems of a kernel. Empty if there are none.
+/// Lists a kernel's problems. Empty if it has none.
 pub fn faults(name: &str, facts: &Facts, bounds: Bounds, on: &Architecture, precision: Precision) -> Vec<String> {
     let mut faults = Vec::new();
     let mut check = |good: bool, what: String| (!good).then(|| faults.push(what));

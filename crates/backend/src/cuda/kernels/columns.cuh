@@ -112,8 +112,8 @@ __device__ inline void item_sums(u32 items, u32 count, double* room, F value) {
     __syncthreads();
 }
 
-// Returns true in the block that is the last of its tile to get here. Only in this block the parts of all blocks of the
-// tile are visible. `arrivals` has a counter per tile, which is zero between launches.
+// Returns true in the tile's last block to get here. Only this block can see the parts that all blocks of the tile have
+// written. `arrivals` has a counter per tile, which is zero between launches.
 __device__ inline bool last_of_tile(u32* arrivals) {
     __threadfence();
     __syncthreads();
@@ -124,7 +124,7 @@ __device__ inline bool last_of_tile(u32* arrivals) {
     return last;
 }
 
-// Shared memory of a kernel with K sums per channel: room for the sums of each thread.
+// Shared memory for K sums per channel: each thread has room for its own sums.
 template <int K>
 using Room = double[K * WIDE * SUMMERS];
 

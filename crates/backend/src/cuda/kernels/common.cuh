@@ -162,8 +162,8 @@ __device__ inline float relu(float v) { return v <= 0.0f ? 0.0f : v; }
 // Threads per block in kernels that compute sums. The host always launches this number.
 constexpr int SUMMERS = 256;
 
-// Returns the sum of one value per thread of the block to all its threads, as a tree over halves of the threads. `room`
-// has SUMMERS values.
+// Adds one value per thread and returns the sum to all threads of the block. The order is a tree over halves of the
+// threads. `room` has SUMMERS values.
 __device__ inline double block_sum(double v, double* room) {
     room[threadIdx.x] = v;
     __syncthreads();

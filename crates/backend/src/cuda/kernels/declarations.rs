@@ -102,7 +102,6 @@ kernels! {
     /// to *= factor
     arena_scale: ArenaScale over threads(n) { to: [f32; n], factor: f32, n: u64 }
 
-    /// Clamps to [-limit, limit].
     arena_clamp: ArenaClamp over threads(n) { to: [f32; n], limit: f32, n: u64 }
 
     /// to += average (from - to)
@@ -113,7 +112,7 @@ kernels! {
         pieces: [Piece; count], count: u32, from: [Activation; end], to: [f32; end],
     }
 
-    /// Computes the sum of squares of each piece. The pieces end at `end`.
+    /// Sums the squares in each piece. The pieces end at `end`.
     squares_of_pieces: SquaresOfPieces over blocks(count) given(end) {
         x: [f32; end], pieces: [Piece; count], count: u32, sums: [f64; count],
     }
@@ -237,11 +236,11 @@ kernels! {
         sums: [f64; 4],
     }
 
-    // norm.cu. `pack` is the number of channels per byte of the mask. `residual_elems` and `second_elems` are the sizes
-    // of the tensors read through a shortcut, or of x.
+    // norm.cu. A byte of the mask covers `pack` channels. `residual_elems` and `second_elems` are the sizes of x or,
+    // with a shortcut, of the tensor read through it.
 
-    /// Computes the batch's statistics from sums of offsets and of their squares, and the affine map of the forward
-    /// pass.
+    /// Sums offsets and their squares. From these sums it computes the batch's statistics and the affine map of the
+    /// forward pass.
     norm_moments: NormMoments over columns(rows, channels) as grid {
         x: [Activation; rows.max(1) * channels],
         partial: [f64; 2 * grid.x * grid.y * width],
@@ -284,8 +283,8 @@ kernels! {
         mode: i32,
     }
 
-    /// Computes the parameters' gradients, the sums of the gradient and of its product with the offsets, and the
-    /// coefficients of dx.
+    /// Sums the gradient and its product with the offsets. From these sums it computes the parameters' gradients and
+    /// the coefficients of dx.
     norm_gradients: NormGradients over columns(rows, channels) as grid given(pack, second_elems) {
         x: [Activation; rows * channels],
         second: (null or [Activation; second_elems]),
@@ -308,7 +307,7 @@ kernels! {
         slopes: [f32; 2 * channels],
     }
 
-    /// Computes the coefficients of dx from the sums of all ranks.
+    /// Computes dx's coefficients from the sums over all ranks.
     norm_slopes: NormSlopes over threads(channels) {
         sums: [f64; 2 * channels],
         statistics: [f64; 2 * channels],

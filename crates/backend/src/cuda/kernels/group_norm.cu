@@ -97,7 +97,7 @@ extern "C" __global__ void group_norm_backward(const T* x, T* dy, const float* w
     });
 }
 
-// Computes the gradients of weight and bias, which are sums over all rows.
+// Sums the gradients of weight and bias over all rows.
 extern "C" __global__ void __launch_bounds__(256, 3) group_norm_weights(const T* __restrict__ x, const T* __restrict__ dy, const float* __restrict__ statistics, u64 sets, u32 plane, u32 groups, double* partial, u32* arrivals, u32 rows, u32 channels, u32 width, float* dweight, float* dbias) {
     __shared__ Room<2> shared;
     Room<2>& room = shared;

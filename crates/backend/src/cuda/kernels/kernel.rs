@@ -26,7 +26,7 @@ pub struct Grid {
     pub y: usize,
 }
 
-/// The partition of a (rows, channels) matrix for the kernels of columns.cuh.
+/// How the kernels of columns.cuh divide a (rows, channels) matrix.
 #[derive(Clone, Copy, Debug, PartialEq, Eq)]
 pub struct Tiling {
     /// Channels per tile.
@@ -119,7 +119,7 @@ pub unsafe trait Kernel {
     fn grid(&self, geometry: &Geometry) -> Grid;
     /// Returns an error if a slice is shorter than the kernel needs.
     fn check(&self, grid: Grid) -> Result<(), Error>;
-    /// Returns the bits of each argument in the low bytes of a word.
+    /// Returns each argument's bits in the low bytes of a word.
     fn arguments(&self) -> Vec<u64>;
 }
 
@@ -133,7 +133,7 @@ pub trait Argument: Copy {
 
     fn bits(self) -> u64;
 
-    /// Returns the value of a size argument or the number of elements of a slice.
+    /// Returns the value if this is a size, or how many elements a slice has.
     fn size(self) -> usize {
         0
     }
@@ -207,8 +207,8 @@ impl<T: Element> Argument for Option<Slice<'_, T>> {
     }
 }
 
-/// Expands to the type of a field, or to the number of elements that it needs. `[T; n]` is a slice of at least n
-/// elements, `(null or [T; n])` may be absent, and anything else is a scalar.
+/// Expands to a field's type, or to how many elements it needs. `[T; n]` is a slice of at least n elements, `(null or
+/// [T; n])` may be absent, and anything else is a scalar.
 macro_rules! parameter {
     (type $life:lifetime [$type:ty; $len:expr]) => { $crate::cuda::driver::slice::Slice<$life, $type> };
     (type $life:lifetime (null or [$type:ty; $len:expr])) => {

@@ -19,7 +19,7 @@ extern "C" __global__ void lrn_forward(const T* x, T* y, u64 rows, u32 channels,
     }
 }
 
-// Writes the contribution of each channel to the gradients of its neighbours, dy x base^(-beta - 1), to `sent`.
+// Writes each channel's contribution to its neighbours' gradients, dy x base^(-beta - 1), to `sent`.
 extern "C" __global__ void lrn_send(const T* x, const T* dy, float* sent, u64 rows, u32 channels, u32 radius, float k, float alpha, float beta) {
     for (u64 i = thread_index(); i < rows * channels; i += thread_count()) {
         u32 c = (u32)(i % channels);

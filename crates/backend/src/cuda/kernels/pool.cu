@@ -83,7 +83,7 @@ extern "C" __global__ void pool_forward(const T* x, T* y, u8* best, int byte_ind
     }
 }
 
-// Every input cell gathers the gradients of the windows that contain it, in the order of the outputs.
+// Each input cell adds the gradients from all windows that contain it, in the order of the outputs.
 template <int V, class I>
 __device__ inline void pool_gradients(const T* dy, T* dx, const I* best, const int* rows, const int* columns, const int* over_rows, const int* over_columns, Images s, int kind) {
     each_place<V>(s.n, s.h, s.w, s.c, [&](u32 n, u32 h, u32 w, u32 c) {

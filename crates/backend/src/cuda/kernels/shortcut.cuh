@@ -5,7 +5,7 @@ struct Shortcut {
     u32 h, w, c, out_h, out_w, out_c, stride, before;
 };
 
-// Index of the element of x that is copied to this channel of a pixel of y, or negative if y is zero there.
+// Returns where in x this channel of a y pixel comes from, or a negative number if it is zero.
 template <class I>
 __device__ inline i64 shortcut_source(const Shortcut& s, I pixel, u32 channel) {
     if (channel < s.before || channel - s.before >= s.c) return -1;
@@ -13,7 +13,7 @@ __device__ inline i64 shortcut_source(const Shortcut& s, I pixel, u32 channel) {
     return (((i64)image * s.h + row * s.stride) * s.w + column * s.stride) * s.c + (channel - s.before);
 }
 
-// Index of the element of y that receives this channel of a pixel of x, or negative if there is none.
+// Returns where in y this channel of an x pixel is copied to, or a negative number if it is not copied.
 template <class I>
 __device__ inline i64 shortcut_target(const Shortcut& s, I pixel, u32 channel) {
     I line = pixel / s.w, column = pixel % s.w, image = line / s.h, row = line % s.h;

@@ -26,7 +26,7 @@ __device__ inline Term sigmoid_term(double z, double t, double gamma, double alp
     return {balance * focus * entropy, balance * (focus * (p - t) + bend * entropy)};
 }
 
-// Returns the largest score of a row to all lanes of a warp.
+// Returns a row's largest score to all lanes of a warp.
 __device__ inline float row_top(const T* scores, u32 classes, u32 lane) {
     float top = -__int_as_float(0x7f800000);
     for (u32 c = lane; c < classes; c += 32) top = fmaxf(top, value(scores[c]));

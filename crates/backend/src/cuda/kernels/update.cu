@@ -15,8 +15,8 @@ struct Normed {
     float factor;
 };
 
-// Computes the rates of a step from the sums of squares of all tensors: clipping by the norm of all gradients, and
-// LARS's trust ratios. Runs in one block.
+// Computes a step's rates from each tensor's sum of squares: the factor for clipping by norm, and LARS's trust ratios.
+// Runs in one block.
 extern "C" __global__ void __launch_bounds__(256) step_rates(const double* gradients, const double* weights, const Normed* tensors, u32 count, const double* numbers, double limit, float* rates) {
     __shared__ double room[SUMMERS];
     double sum = 0.0;

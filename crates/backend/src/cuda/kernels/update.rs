@@ -23,7 +23,7 @@ pub const NUMBERS: usize = 10;
 const FIRST: usize = crate::update::rates::FIRST;
 
 kernels! {
-    /// Computes the rates of a step from the norms of all tensors.
+    /// Computes a step's rates from the norms of all tensors.
     step_rates: StepRates over one_block() {
         gradients: [f64; count],
         weights: [f64; count],
@@ -34,7 +34,7 @@ kernels! {
         rates: [f32; FIRST + count],
     }
 
-    /// Limits the norm of each unit's gradient to a multiple of the norm of its weights. The units end at `end`.
+    /// Clips each unit's gradient relative to the norm of its weights. The units end at `end`.
     limit_units: LimitUnits over blocks(count) given(end) {
         units: [Piece; count],
         count: u32,

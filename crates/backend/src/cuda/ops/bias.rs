@@ -8,7 +8,7 @@ use crate::cuda::kernels::declarations::{BiasBackward, BiasForward};
 use crate::cuda::kernels::kernel::Tiling;
 use crate::cuda::shared::Shared;
 
-/// The output of an operation, of shape (rows, channels).
+/// An operation's output with shape (rows, channels).
 pub struct Output<'a> {
     pub y: Slice<'a, Activation>,
     pub rows: usize,
@@ -49,7 +49,7 @@ pub fn traffic(bias: bool, relu: bool, y: usize) -> usize {
     }
 }
 
-// Partial results of the blocks of a pass that sums over rows. The last block adds them.
+// Partial results in a pass that sums over rows. Each block writes its sums, and the last block adds them.
 
 /// Returns the number of rows as the type that the kernels of columns.cuh use. Returns an error from 2^31 on.
 pub fn rows_of(rows: usize, what: &str) -> Result<u32, Error> {

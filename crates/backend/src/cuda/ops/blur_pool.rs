@@ -15,7 +15,7 @@ use crate::{Error, Gradients, Pass, PlanRequest, Planned, TensorDesc, Traffic};
 
 // The lists never refer to positions outside an image or to entries beyond their ends.
 kernels! {
-    /// Each position of `to` is a weighted sum of positions of `from`.
+    /// For each position of `to`, adds weighted positions of `from`.
     blur_gather: BlurGather over threads(n * to_h * to_w * c) {
         from: [Activation; n * h * w * c],
         to: [Activation; n * to_h * to_w * c],
@@ -59,7 +59,7 @@ impl List {
     }
 }
 
-/// Regroups the entries by the cell that they read, which gives the terms of each cell's gradient.
+/// Regroups the entries by input cell. The result lists the terms of each cell's gradient.
 fn turned(entries: &[Vec<(usize, f32)>], cells: usize) -> Vec<Vec<(usize, f32)>> {
     let mut turned = vec![Vec::new(); cells];
     for (output, own) in entries.iter().enumerate() {

@@ -23,7 +23,7 @@ use crate::cuda::kernels::kernel::Kernel;
 use crate::cuda::kernels::module::Kernels;
 use crate::cuda::shared::Shared;
 
-/// Number of runs of one kind, their codes, and the end of the last one.
+/// How many runs of one kind there are, how many codes they have, and where the last one ends.
 #[derive(Clone, Copy, Default)]
 struct Extent {
     runs: usize,
@@ -42,7 +42,7 @@ pub struct GpuCodec {
     spec: CodeSpec,
     queues: Arc<Queues>,
     kernels: Arc<Kernels>,
-    /// First the runs of fixed-point codes, then the runs of packed codes (lanes).
+    /// Runs of fixed-point codes, followed by runs of packed codes (lanes).
     runs: CudaBuf,
     fixed: Extent,
     lanes: Extent,
@@ -50,9 +50,9 @@ pub struct GpuCodec {
     tensors: Vec<usize>,
     /// The workers of this rank.
     workers: Range<usize>,
-    /// The largest |g| of each run of each worker, written by kernels.
+    /// For each worker and run, the largest |g|. Kernels write it.
     largest: Pinned<u32>,
-    /// Sum and sum of squares of each run of each worker, if the scales need them.
+    /// For each worker and run, the sum and the sum of squares, if the scales need them.
     moments: Pinned<f64>,
     /// One per worker if error feedback is used.
     residuals: Vec<CudaBuf>,
@@ -131,7 +131,7 @@ impl GpuCodec {
         self.runs.slice().range(self.fixed.runs, self.lanes.runs)
     }
 
-    /// Returns the residual of one of this rank's workers, or `None` without error feedback.
+    /// Returns a worker's residual, or `None` without error feedback. `index` counts this rank's workers.
     fn residual_of(&self, index: usize) -> Option<Slice<'_, f32>> {
         self.residuals.get(index).map(CudaBuf::slice)
     }
@@ -341,7 +341,7 @@ pub struct Runs {
     pub list: Vec<Run>,
     /// Tensor index of each run.
     pub tensors: Vec<usize>,
-    /// Number of fixed-point codes or of words with packed codes.
+    /// Fixed-point codes, or words with packed codes.
     pub codes: usize,
     /// Minimum number of elements in the bucket.
     pub end: usize,

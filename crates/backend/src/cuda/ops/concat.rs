@@ -15,7 +15,7 @@ use crate::cuda::shared::Shared;
 use crate::{Error, Gradients, Pass, PlanRequest, Planned, TensorDesc, Traffic};
 
 kernels! {
-    /// Copies `columns` columns of a matrix, from `from_first` on, to the columns from `to_first` on of another matrix.
+    /// Copies `columns` columns from one matrix to another, starting at `from_first` and `to_first`.
     copy_columns: CopyColumns over threads(rows * columns) {
         from: [Activation; rows.saturating_sub(1) * from_width + from_first + columns],
         to: [Activation; rows.saturating_sub(1) * to_width + to_first + columns],

@@ -12,7 +12,7 @@ use crate::cuda::kernels::kernel::kernels;
 use crate::cuda::settings::Settings;
 use crate::cuda::shared::Shared;
 
-/// The maximum number of channels of the image.
+/// Folding is used for images with at most this many channels.
 const CHANNELS: usize = 4;
 /// The folded image's channels are a multiple of this, as the GPU's matrix units require.
 const MULTIPLE: usize = 8;
@@ -50,7 +50,7 @@ kernels! {
         w: [Activation; from], folded: [Activation; n], fold: [Sizes; 1], n: u64,
     }
 
-    /// Converts the gradient of the folded filter to dw, which has `to` elements.
+    /// Unfolds the filter's gradient to dw, which has `to` elements.
     unfold_filter: UnfoldFilter over threads(n) given(to) {
         folded: [Activation; n], dw: [Activation; to], fold: [Sizes; 1], n: u64,
     }

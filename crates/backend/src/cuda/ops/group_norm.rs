@@ -1,4 +1,4 @@
-//! Normalisation of sets of values with a common mean and variance: channel groups of an image, or the channels of a
+//! Normalises sets of values that share mean and variance. A set is a channel group of an image, or all channels of a
 //! position.
 
 use std::rc::Rc;
@@ -64,14 +64,14 @@ struct Plan {
     shared: Rc<Shared>,
     eps: f32,
     x: TensorDesc,
-    /// Number of rows in a set and number of channel groups.
+    /// Rows per set, and channel groups per image.
     plane: usize,
     groups: usize,
     statistics: CudaBuf,
     parts: Parts,
 }
 
-/// Plans a normalisation over `plane` rows of each of `groups` channel groups.
+/// Plans a normalisation whose sets have `plane` rows and one of `groups` channel groups.
 pub fn plan_over(
     gpu: &Cuda,
     [plane, groups]: [usize; 2],

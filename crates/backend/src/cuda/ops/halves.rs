@@ -59,7 +59,7 @@ pub fn renew(shared: &Shared, params: &Arena<Cuda>) -> Result<(), Error> {
     Ok(())
 }
 
-/// Creates or updates 16-bit copies of the weights of a network that is not trained.
+/// Copies a network's weights to 16 bits. The network is not trained, and the copies are reused if they exist.
 pub fn keep(shared: &Shared, params: &Arena<Cuda>) -> Result<(), Error> {
     let precision = shared.settings.precision;
     if precision == Precision::F32 {
@@ -110,7 +110,7 @@ pub fn gradient<'a>(
     chunk.activations(precision).range(slot.offset, slot.len)
 }
 
-/// Converts to f32 those gradients of a chunk that exist only in 16 bits.
+/// Converts a chunk's gradients to f32 where they exist only in 16 bits.
 pub fn finish(shared: &Shared, chunk: usize, to: &CudaBuf) -> Result<(), Error> {
     let mut halves = shared.halves.borrow_mut();
     let of = halves.take_open(chunk);

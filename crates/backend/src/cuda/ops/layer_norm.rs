@@ -1,4 +1,4 @@
-//! Layer normalisation over the channels of each position, which are adjacent in memory.
+//! Layer normalisation over each position's channels, which are adjacent in memory.
 
 use net::LayerNorm;
 

@@ -36,7 +36,7 @@ pub struct Plan {
     second: Option<Route>,
     /// Room for two sums per channel.
     parts: Parts,
-    /// Number of channels per byte of the mask.
+    /// Channels that share a byte of the mask.
     pack: usize,
     /// One bit per element: set if ReLU let the value through. Needed only after a residual, because then backward
     /// cannot compute it from x.
@@ -49,11 +49,11 @@ pub struct Plan {
     sums: Pinned<f64>,
     /// Mean, scale and bias in f32.
     affine: CudaBuf,
-    /// Coefficients of dx in f32.
+    /// Coefficients of dx, see norm.cu.
     slopes: CudaBuf,
     /// Statistics and sums of the whole batch, if it is distributed over ranks.
     whole: Option<Whole>,
-    /// Number of values per channel that the statistics cover, of this rank or of the whole batch.
+    /// Values per channel in the statistics: this rank's or the whole batch's.
     n: f64,
 }
 
@@ -123,12 +123,12 @@ impl Plan {
         self.second.as_ref().map_or(self.x.elems(), |route| route.y.elems())
     }
 
-    /// Returns the statistics of the whole batch if it is distributed, otherwise of this rank's batch.
+    /// Returns the whole batch's statistics if it is distributed, otherwise this rank's.
     fn statistics(&self) -> Slice<'_, f64> {
         self.whole.as_ref().map_or(self.statistics.slice(), |w| w.statistics.slice())
     }
 
-    /// Computes the statistics of the batch and the affine map of the forward pass.
+    /// Computes the batch's statistics and the affine map for the forward pass.
     fn measure(&mut self, pass: &Pass<'_, Cuda>, x: Slice<'_, Activation>) -> Result<(), Error> {
         let (shared, c) = (self.shared.clone(), self.x.shape.c);
         let (rows, channels, width) = (self.parts.rows, c as u32, self.parts.width());
@@ -181,7 +181,7 @@ impl Plan {
         self.shared.launch(&NormAffine { statistics: None, running, n: 0.0, channels, gamma, beta, eps, affine })
     }
 
-    /// Computes the sums of the backward pass, the parameters' gradients, and the coefficients of dx.
+    /// Computes the backward sums, the parameters' gradients, and the coefficients of dx.
     fn sum_gradients(
         &mut self,
         pass: &Pass<'_, Cuda>,

@@ -59,7 +59,7 @@ pub struct Plan {
     y: TensorDesc,
     /// Windows along the rows and the columns, then the range of outputs for each input row and column.
     tables: [CudaBuf; 4],
-    /// The index of the winning cell within each window, for the gradient of the maximum.
+    /// For each window, the index of its winning cell, which the gradient of the maximum needs.
     best: CudaBuf,
     byte_index: bool,
 }
@@ -69,8 +69,8 @@ fn windows_table(windows: &[Window]) -> Vec<u32> {
     windows.iter().flat_map(|w| [w.from as u32, w.to as u32, w.padded as u32]).collect()
 }
 
-/// Returns, for each of `size` cells, the range of outputs whose windows contain it. Windows must begin and end in
-/// order.
+/// For each of `size` cells, returns the first output whose window contains it, and the end. Windows must begin and end
+/// in order.
 fn holders_table(windows: &[Window], size: usize) -> Vec<u32> {
     let holders = |cell: usize| {
         let first = windows.partition_point(|w| w.to <= cell);
@@ -102,7 +102,7 @@ impl Plan {
         Ok(Self { shared: shared.clone(), kind: op.kind, x, y, tables, best, byte_index })
     }
 
-    /// Returns the number of images, then the sizes of x and y.
+    /// Returns how many images there are, then the sizes of x and y.
     fn sizes(&self) -> [u32; 6] {
         let (x, y) = (self.x.shape, self.y.shape);
         [self.x.n, x.h, x.w, x.c, y.h, y.w].map(|v| v as u32)

@@ -60,7 +60,7 @@ impl Plan {
         Ok(Self { shared: shared.clone(), route: Route::new(shared, &of, r.x[0].n, r.name)? })
     }
 
-    /// Returns the elements of x in memory and of y.
+    /// Returns how many elements x and y have.
     fn elems(&self) -> [usize; 2] {
         [self.route.x.elems(), self.route.y.elems()]
     }

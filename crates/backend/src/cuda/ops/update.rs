@@ -18,7 +18,7 @@ use crate::cuda::step::{NormChunk, NormLists, Pieces, UnitList, cut};
 use crate::update::{Units, rates};
 use crate::{Arena, Buffer, Error, Norms, ParamGroup, Slot, Update};
 
-/// Index of the averages' weight among the numbers of a step.
+/// Index of the averages' weight in a step's numbers.
 const AVERAGE: usize = 1;
 
 fn pieces(shared: &Shared, groups: &[ParamGroup], narrow: Vec<Slot>) -> Result<Pieces, Error> {
@@ -127,18 +127,15 @@ pub fn inspect(shared: &Shared, gradients: &[CudaBuf]) -> Result<(), Error> {
     Ok(())
 }
 
-/// `to += from`
 pub fn add(shared: &Shared, to: &CudaBuf, from: &CudaBuf) -> Result<(), Error> {
     let n = to.len().min(from.len()) as u64;
     shared.launch(&ArenaAdd { to: to.slice(), from: from.slice(), n })
 }
 
-/// `to *= factor`
 pub fn scale(shared: &Shared, to: &CudaBuf, factor: f32) -> Result<(), Error> {
     shared.launch(&ArenaScale { to: to.slice(), factor, n: to.len() as u64 })
 }
 
-/// Clamps all values to [-limit, limit].
 pub fn clamp(shared: &Shared, to: &CudaBuf, limit: f32) -> Result<(), Error> {
     shared.launch(&ArenaClamp { to: to.slice(), limit, n: to.len() as u64 })
 }
@@ -183,7 +180,7 @@ impl NormLists {
         Ok(Self { chunks, tensors: shared.constant(&all, NAME)?, count, parts, sums })
     }
 
-    /// Enqueues the sums of squares of all tensors of an arena.
+    /// For each tensor of an arena, enqueues the sum of its squares.
     fn squares(&self, shared: &Shared, arena: &Arena<Cuda>, sums: Slice<'_, f64>) -> Result<(), Error> {
         let mut done = 0;
         for chunk in &self.chunks {
