@@ -1,29 +1,31 @@
-//! Batch normalisation over a batch that is spread over several ranks: statistics and sums of the whole batch from those of the ranks.
+//! Batch normalisation over a batch that is distributed over several ranks: combines the ranks' statistics and sums.
 
 use super::error::Error;
 
-/// Sums over all ranks in the middle of a pass. Every rank calls it equally often, in the same order, with as many values.
+/// Sums over all ranks in the middle of a pass. Every rank must call it equally often, in the same order, with the same
+/// number of values.
 pub trait Across {
     /// Replaces `values` by their sums over all ranks.
     fn sum(&self, values: &mut [f64]) -> Result<(), Error>;
 
-    /// The part of a rank without samples in the statistics of a forward pass over `channels` channels.
+    /// Takes part in a forward pass's statistics over `channels` channels on a rank without samples.
     fn no_statistics(&self, channels: usize) -> Result<(), Error> {
         self.sum(&mut vec![0.0; 1 + 2 * channels])
     }
 
-    /// The part of a rank without samples in the sums of a backward pass.
+    /// Takes part in a backward pass's sums on a rank without samples.
     fn no_gradients(&self, channels: usize) -> Result<(), Error> {
         self.sum(&mut vec![0.0; 2 * channels])
     }
 }
 
-/// Replaces this rank's mean and M2 (sum of squared offsets from the mean) of each channel by those of the whole batch; gives its
-/// number of values a channel, where this rank has `n`.
+/// Combines the statistics of all ranks: replaces this rank's `mean` and `m2` (sum of squared deviations from the mean)
+/// of each channel by the whole batch's. `n` is how many values per channel this rank has. Returns how many the whole
+/// batch has.
 ///
-/// With d = mean - r, r the running mean, which all ranks have alike: sums of n, n d and M2 + n d^2 over the ranks, then
-/// mean = r + S(n d)/S(n) and M2 = S(M2 + n d^2) - S(n d)^2/S(n). Offsets from r keep what matters when |mean| is much larger than
-/// the deviation; equal to Chan's pairwise formula, in one sum.
+/// With d = mean - r, where r is the running mean, which is the same on all ranks: sums n, n d and M2 + n d^2 over the
+/// ranks. Then mean = r + S(n d)/S(n) and M2 = S(M2 + n d^2) - S(n d)^2/S(n). Offsets from r stay precise if |mean| is
+/// much larger than the deviation. The result equals Chan's pairwise formula, but needs only one sum.
 pub(super) fn statistics(
     across: &dyn Across,
     n: f64,
@@ -44,7 +46,8 @@ pub(super) fn statistics(
     Ok(n)
 }
 
-/// Sums over all ranks of the backward pass's two sums of each of `channels` channels; the arguments may hold padding beyond.
+/// Sums the backward pass's two sums of each of `channels` channels over all ranks. The arguments may have padding
+/// after them.
 pub(super) fn gradients(across: &dyn Across, channels: usize, s: &mut [f64], sx: &mut [f64]) -> Result<(), Error> {
     let mut values = [&s[..channels], &sx[..channels]].concat();
     across.sum(&mut values)?;

@@ -1,5 +1,5 @@
-//! The algorithms by which a device runs its operations, where its libraries offer several. Ranks send them to each other and
-//! checkpoints keep them, so that all of a run computes the same bits. Only the device reads their names.
+//! The algorithms with which a device runs its operations, if its libraries offer several. Ranks exchange them and
+//! checkpoints store them, so that the whole run computes the same bits. Only the device interprets their names.
 
 use std::collections::BTreeMap;
 use std::fmt;
@@ -10,35 +10,34 @@ use super::planned::{PlanRequest, Planned};
 
 /// A device that chooses among its libraries' algorithms.
 pub trait AlgorithmChoice {
-    /// The algorithms in use.
+    /// Returns the algorithms in use.
     fn used(&self) -> Algorithms;
 
-    /// Uses these for everything planned from now on, as far as they are of such a device and run on it.
+    /// Uses these algorithms for everything planned from now on, if they are for the same kind of device and run on it.
     fn adopt(&self, algorithms: &Algorithms);
 
-    /// Whether the choice is known before anything is planned, as by a table.
+    /// Returns true if the choice is known before anything is planned, for example from a table.
     fn is_known_before(&self) -> bool {
         false
     }
 
-    /// A few words for the log.
+    /// Returns a short description for the log.
     fn describe(&self) -> String {
         let used = self.used();
         format!("{} for {}", used.by_operation.len(), used.on)
     }
 }
 
-/// Choices among algorithms.
 #[derive(Clone, Debug, Default, PartialEq, Eq)]
 pub struct Algorithms {
-    /// Kind of device and versions of its libraries; the choices hold for these only.
+    /// The device and its library versions. The choices are valid only for these.
     pub on: String,
-    /// The choice for each operation, sizes included.
+    /// The choice for each operation. The key includes the operation's sizes.
     pub by_operation: BTreeMap<String, String>,
 }
 
 impl Algorithms {
-    /// From the text that [`fmt::Display`] writes; other lines are ignored.
+    /// Parses the output of `Display` and ignores all other lines.
     pub fn parse(text: &str) -> Self {
         let mut lines = text.lines();
         let on = lines.next().unwrap_or_default().into();
@@ -46,7 +45,8 @@ impl Algorithms {
         Self { on, by_operation: lines.filter_map(pair).collect() }
     }
 
-    /// The first operation for which `other` has another choice, and for how many it has.
+    /// Returns the first operation for which `other` has a different choice, and the number of such operations. Returns
+    /// `None` if there are none.
     pub fn differs(&self, other: &Self) -> Option<(&str, usize)> {
         let own = |of: &String| other.by_operation.get(of);
         let mut all = self.by_operation.iter().filter(|(of, choice)| own(of).is_some_and(|own| own != *choice));
@@ -55,34 +55,34 @@ impl Algorithms {
 }
 
 impl fmt::Display for Algorithms {
-    /// The device, then a line for each choice: the choice, a tab, the operation.
+    /// Writes the device, then a line for each choice: the choice, a tab, the operation.
     fn fmt(&self, f: &mut fmt::Formatter<'_>) -> fmt::Result {
         writeln!(f, "{}", self.on)?;
         self.by_operation.iter().try_for_each(|(of, choice)| writeln!(f, "{choice}\t{of}"))
     }
 }
 
-// The implementations of an operation among which a device chooses by a table, for a program that measures them and writes the table.
+// The implementations of an operation among which a device chooses from a table, for a program that measures them and
+// writes the table.
 
 /// One way to compute an operation.
 pub struct Implementation<B: DeviceMemory> {
-    /// As tables name it.
     pub name: &'static str,
-    /// The operation, planned.
     pub plan: Box<dyn Planned<B>>,
 }
 
-/// A device that has several implementations of some operations.
+/// A device that can compute some operations in several ways.
 pub trait Implementations<B: DeviceMemory> {
-    /// All that there are for an operation; one where there is no choice. The one that the device's `plan` takes comes first.
+    /// Returns all implementations of an operation. The first is the one that the device's `plan` chooses. There is
+    /// only one if the device has no choice.
     fn all(&self, request: &PlanRequest<'_, B>) -> Result<Vec<Implementation<B>>, Error>;
 
-    /// The table's row of an operation: the implementation to be taken, and for each number of images its time over that of the fastest
-    /// other. None for an operation without a choice.
+    /// Returns the operation's row of the table: the implementation to use and, for each number of images, its time
+    /// divided by the time of the fastest other one. Returns `None` for an operation without a choice.
     fn row(&self, request: &PlanRequest<'_, B>, by: &str, ratios: &[f64]) -> Option<String>;
 
-    /// A table's text with these rows in place of those of the same sizes; `taken` says where and how, and `batches` with which numbers
-    /// of images. The error names the line of `before` that is no row.
+    /// Returns the table's text after replacing the rows that have the same sizes as `rows`. `taken` describes the
+    /// measurement and `batches` its numbers of images. The error names a line of `before` that is not a row.
     fn table(&self, before: &str, taken: &str, batches: &[usize], rows: &[String]) -> Result<String, String>;
 }
 

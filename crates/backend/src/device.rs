@@ -9,93 +9,87 @@ use super::interface::Backend;
 /// The settings with which a rank opens its device.
 #[derive(Clone, Copy, Debug)]
 pub struct DeviceSettings {
-    /// Compute threads.
     pub threads: usize,
-    /// This rank's number among those of its node, which picks the GPU.
+    /// This rank's number among the ranks of its node. It selects the GPU.
     pub node_rank: usize,
-    /// Number format of the arithmetic.
     pub precision: Precision,
-    /// Whether products of f32 may be rounded to tf32.
+    /// Whether products of f32 may use TF32.
     pub tf32: bool,
-    /// Only algorithms that give the same bits again.
+    /// Use only reproducible algorithms.
     pub deterministic: bool,
 }
 
 /// A GPU that a rank has opened.
 #[derive(Clone, Debug, PartialEq, Eq, Serialize, Deserialize)]
 pub struct Gpu {
-    /// The node that it is in.
+    /// The node's name.
     pub host: String,
-    /// Its model.
+    /// The GPU's model.
     pub name: String,
-    /// Identifies it wherever it is.
+    /// Unique for each GPU.
     pub uuid: String,
 }
 
-/// Why a kind of device cannot be used here.
+/// The reason why a kind of device cannot be used here.
 #[derive(Clone, Debug, PartialEq, Eq)]
 pub struct Unavailable {
     /// The reason, and what to try.
     pub why: String,
-    /// Whether this machine has such a device, which `--device auto` then leaves unused with a note.
+    /// Whether this machine has such a device. `--device auto` then reports that it does not use it.
     pub present: bool,
 }
 
 /// A kind of device, and how a rank opens its own.
 pub trait DeviceKind: Sized {
-    /// How it computes.
     type Backend: Backend;
 
-    /// As `--device` and the log name it.
+    /// The name for `--device` and the log.
     const NAME: &'static str;
 
-    /// One line of help for `--device`.
+    /// A line of help for `--device`.
     const ABOUT: &'static str;
 
-    /// Whether devices of this kind fail one by one, so that an error must name the one it comes from.
+    /// Whether individual devices of this kind can fail, so that an error must name the device.
     const REMOVABLE: bool;
 
-    /// What to do where ranks have planned different memory layouts.
+    /// Advice for ranks that have planned different memory layouts.
     const LAYOUT_CURE: &'static str;
 
-    /// Looks for such a device on this machine, and opens none. `notes` go to the log with those of this kind.
+    /// Looks for such a device on this machine without opening it. `notes` are added to this kind's notes for the log.
     fn find(notes: Vec<String>) -> Result<Self, Unavailable>;
 
-    /// Has the device's libraries read the environment if they do so once for all, and says whether they do. Else nothing of the device
-    /// may be used while another thread changes the environment, as MPI does while it starts.
+    /// Lets the device's libraries read the environment, if they read it only once, and returns whether that is so. If
+    /// not, the device must not be used while another thread changes the environment, as MPI does while it starts.
     fn read_environment(&self) -> Result<bool, Error> {
         Ok(false)
     }
 
-    /// Compute threads of a rank with so many cores, unless the user sets them.
+    /// Returns the number of compute threads for a rank with this number of cores, unless the user sets it.
     fn threads(&self, cores: usize) -> usize;
 
     /// Opens the device of this rank.
     fn open(&self, settings: &DeviceSettings) -> Result<Self::Backend, Error>;
 
-    /// Notes on the choice of this kind, and on settings without effect in this number format, for the log.
+    /// Returns notes for the log: on the choice of this kind, and on settings that have no effect in this precision.
     fn notes(&self, _precision: Precision) -> Vec<String> {
         Vec::new()
     }
 
-    /// The GPU behind an open device, where ranks could share one by mistake.
+    /// Returns the GPU of an open device, if ranks could share it by mistake.
     fn gpu(&self, _backend: &Self::Backend) -> Option<Gpu> {
         None
     }
 }
 
-// The number format of the arithmetic.
-
-/// Type of activations, their gradients and the copies of weights that matrix products take. Parameters, their gradients,
-/// statistics and losses are f32 or more.
+/// Type of activations, their gradients, and the copies of weights for matrix products. Parameters, their gradients,
+/// statistics and losses have at least f32 precision.
 #[derive(Clone, Copy, Debug, Default, PartialEq, Eq)]
 pub enum Precision {
-    /// 32 bits everywhere.
     #[default]
     F32,
-    /// 8 bits of exponent, 8 of mantissa.
+    /// 8 bits of exponent, 8 bits of mantissa.
     Bf16,
-    /// 5 bits of exponent, 11 of mantissa; losses are scaled so that small gradients survive.
+    /// 5 bits of exponent, 11 bits of mantissa. Losses are scaled so that small gradients do not underflow.
     F16,
 }
 

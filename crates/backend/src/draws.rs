@@ -1,29 +1,30 @@
-//! Random draws of dropout and stochastic depth. They are functions of (seed, epoch, sample, op) and equal on every backend.
+//! Random draws of dropout and stochastic depth. They are functions of (seed, epoch, sample, op) and equal on every
+//! backend.
 
 use base::simd;
 use loaders::random::{self, Draws};
 
-/// What identifies the random draws of a pass: they are functions of (seed, epoch, sample, op), of nothing else.
+/// The key of a pass's random draws. They depend only on (seed, epoch, sample, op).
 #[derive(Clone, Copy, Debug)]
 pub struct DrawKey<'a> {
     /// The run's seed.
     pub seed: u64,
-    /// Epoch of these samples.
+    /// The epoch of these samples.
     pub epoch: u32,
-    /// Sample id of each row of the batch.
+    /// A sample id per row of the batch.
     pub ids: &'a [u64],
 }
 
-/// First op index of a network's layers; the transforms of the loader count from zero.
+/// First op index of a network's layers. The loader's transforms count from zero.
 pub(crate) const FIRST_INDEX: u16 = 0x8000;
 
-/// Fills `factors` (elements of one sample in C, H, W order) with the factors of dropout: 0 where [`Draws::unit`] is below p, else
-/// 1 / (1 - p).
+/// Fills `factors`, a sample's elements in C, H, W order, with dropout's factors: 0 if [`Draws::unit`] is below p,
+/// otherwise 1 / (1 - p).
 pub(crate) fn dropout_factors(p: f32, index: u16, key: &DrawKey<'_>, row: usize, factors: &mut [f32]) {
     fill(p, Of { id: key.ids[row], epoch: key.epoch, op: FIRST_INDEX | index }, random::key(key.seed), factors);
 }
 
-/// What the draws of a sample's elements are of.
+/// Sample, epoch and operation of a draw.
 #[derive(Clone, Copy)]
 struct Of {
     id: u64,
@@ -31,7 +32,8 @@ struct Of {
     op: u16,
 }
 
-/// Blocks of draws side by side: a power of two of at most 2^16, so that their numbers differ in their low 16 bits alone.
+/// Blocks computed together. The number is a power of two up to 2^16, so that the blocks' numbers differ only in their
+/// low 16 bits.
 const LANES: usize = 16;
 
 simd! {
@@ -44,7 +46,7 @@ simd! {
     }
 }
 
-/// The draws of so many blocks of four, from block `first` on, a multiple of [`LANES`].
+/// Draws [`LANES`] blocks with four numbers each. `first` is the first block, a multiple of [`LANES`].
 #[inline(always)]
 fn units(of: Of, key: [u32; 2], first: u32) -> [[f32; 4]; LANES] {
     let mut x = random::counter(of.id, of.epoch, of.op, first).map(|word| [word; LANES]);
@@ -61,7 +63,7 @@ fn units(of: Of, key: [u32; 2], first: u32) -> [[f32; 4]; LANES] {
     std::array::from_fn(|lane| [0, 1, 2, 3].map(|word| random::unit(x[word][lane])))
 }
 
-/// Returns the factor of stochastic depth for one row: 0 with probability p, else 1 / (1 - p).
+/// Returns the factor of stochastic depth for a row: 0 with probability p, otherwise 1 / (1 - p).
 pub(crate) fn drop_path_factor(p: f32, index: u16, key: &DrawKey<'_>, row: usize) -> f32 {
     let mut draws = Draws::new(key.seed, key.ids[row], key.epoch, FIRST_INDEX | index);
     if draws.unit() < p { 0.0 } else { 1.0 / (1.0 - p) }
@@ -95,7 +97,7 @@ mod tests {
         assert_eq!(sum(&got[..run]), 0xf537_90c3_32ad_dcdb_u64);
         let [first, second, third] = [0, 1, 2].map(|i| &got[i * run..][..run]);
         for (a, b) in [(first, second), (first, third), (second, third)] {
-            // of two masks of their own 0.9^2 + 0.1^2 are alike, give or take 0.0008
+            // independent masks agree in 0.9^2 + 0.1^2 of their elements, give or take 0.0008
             let alike = a.iter().zip(b).filter(|(a, b)| a == b).count() as f64 / run as f64;
             assert!((alike - 0.82).abs() < 0.005, "{alike}");
         }

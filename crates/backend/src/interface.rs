@@ -1,4 +1,5 @@
-//! The trait that every backend implements, and its questions: what only some devices can do is an extension trait behind one of them.
+//! The trait that every backend implements. Features that only some devices have are separate traits, and `Backend` has
+//! a method that returns each of them or `None`.
 
 use std::ops::{AddAssign, Range, Sub};
 
@@ -21,33 +22,32 @@ use super::queue::DeviceCodec;
 use super::queue::Queue;
 use super::update::{Norms, ParamGroup, Units, Update};
 
-/// A device and the way it computes.
+/// A device with its memory and its computations.
 pub trait Backend: DeviceMemory {
-    /// Device, library, version, instruction set, threads: one line for the log.
+    /// Returns a line for the log: device, library, version, instruction set, threads.
     fn describe(&self) -> String;
 
-    /// Layout of the network's input.
+    /// Returns the layout of the network's input.
     fn input(&self, n: usize, shape: Shape) -> TensorDesc {
         TensorDesc::plain(n, shape)
     }
 
-    /// Plans one operation.
     fn plan(&self, request: &PlanRequest<'_, Self>) -> Result<Box<dyn Planned<Self>>, Error>;
 
-    /// Whether batch normalisation can read its residual, and the second summand of its gradient, through this shortcut: then the shortcut
-    /// needs no pass of its own.
+    /// Returns true if batch normalisation can read its residual and its second gradient through this shortcut. Then
+    /// the shortcut needs no pass of its own.
     fn reads_through(&self, _shortcut: &ShortcutOf) -> bool {
         false
     }
 
-    /// Copies a batch of images (plain NCHW) to the device.
+    /// Copies a batch of images in NCHW order to the device.
     fn upload(&self, images: &[f32], to: &mut Self::Buf) -> Result<(), Error>;
 
-    /// Copies a tensor to the host as plain NCHW.
+    /// Copies a tensor to the host in NCHW order.
     fn download(&self, desc: &TensorDesc, from: &Self::Buf) -> Result<Vec<f32>, Error>;
 
-    /// Makes a pass ready: puts the network's input into `to` in the layout of `desc`, and everything else that changes from pass to
-    /// pass where the operations of this device read it.
+    /// Prepares a pass: writes the network's input to `to` in the layout `desc`, and copies all other values that
+    /// change between passes to where this device's operations read them.
     fn begin(&self, start: &PassInput<'_>, _desc: &TensorDesc, to: &mut Self::Buf) -> Result<(), Error> {
         match start.images {
             Input::Values(images) => self.upload(images, to),
@@ -58,37 +58,38 @@ pub trait Backend: DeviceMemory {
         }
     }
 
-    /// Makes anew what the device keeps of the parameters in another form. Comes before their next pass, after anything but
-    /// [`Backend::update`] has changed them or put others in their place.
+    /// Updates the device's other copies of the parameters, such as 16-bit ones. Must be called before the next pass if
+    /// anything except [`Backend::update`] has changed or replaced the parameters.
     fn weights_changed(&self, _weights: &Arena<Self>) -> Result<(), Error> {
         Ok(())
     }
 
-    /// Makes what the device keeps in another form of the parameters of a network that only runs, beside the one that [`Backend::update`]
-    /// changes. Comes before their next pass after anything has changed them.
+    /// Updates such copies for a second network that is not trained, such as averaged weights. Must be called before
+    /// its next pass whenever its parameters have changed.
     fn weights_kept(&self, _weights: &Arena<Self>) -> Result<(), Error> {
         Ok(())
     }
 
-    /// Completes a chunk of gradients once all operations that write it are done or enqueued; before, they may be elsewhere. It is left out
-    /// where [`Backend::update`] comes next and nothing else reads them: then they are of no use after that.
+    /// Completes a chunk of gradients when all operations that write it are done or enqueued. Until then they may be
+    /// stored elsewhere. The call may be skipped if [`Backend::update`] is next and nothing else reads the gradients.
+    /// They are undefined after that.
     fn gradients_done(&self, _chunk: usize, _gradients: &mut Self::Buf) -> Result<(), Error> {
         Ok(())
     }
 
-    /// `to += from` of activations or their gradients.
+    /// `to += from`, for activations or their gradients.
     fn add_tensors(&self, _desc: &TensorDesc, to: &mut Self::Buf, from: &Self::Buf) -> Result<(), Error> {
         self.add(to, from)
     }
 
-    /// Whether the operation may be given this input in bf16, which it copies if it must.
+    /// Returns true if the operation accepts this input in bf16, possibly by making a copy.
     fn reads_bf16(&self, _op: &Op, _input: usize) -> bool {
         false
     }
 
-    /// Softmax cross-entropy of (rows, classes) scores; with `dx`, also its gradient times `scale`. A device with a [`Queue`] reads
-    /// the arguments of [`Backend::begin`] instead of `ask` where the pass was begun with a loss; it returns no sums here but later, by
-    /// [`Queue::loss_sums`].
+    /// Computes the softmax cross-entropy of (rows, classes) scores and, if `dx` is given, its gradient times `scale`.
+    /// If the pass began with a loss, a device with a [`Queue`] uses the arguments of [`Backend::begin`] instead of
+    /// `ask`. It returns no sums here but later, from [`Queue::loss_sums`].
     fn cross_entropy(
         &self,
         desc: &TensorDesc,
@@ -97,9 +98,9 @@ pub trait Backend: DeviceMemory {
         dx: Option<&mut Self::Buf>,
     ) -> Result<Option<LossSums>, Error>;
 
-    /// Loss of (rows, classes) scores against targets, which are in no device's layout, and a teacher's scores, which are laid out as `x`;
-    /// with `dx`, also its gradient times `scale`. As for [`Backend::cross_entropy`], a device with a [`Queue`] reads labels, scale and
-    /// targets of [`Backend::begin`], and returns no sums here.
+    /// Computes the loss of (rows, classes) scores with soft targets and, if `dx` is given, its gradient times `scale`.
+    /// The targets have no device layout. A teacher's scores have the layout of `x`. As in [`Backend::cross_entropy`],
+    /// a device with a [`Queue`] uses labels, scale and targets of [`Backend::begin`] and returns no sums here.
     fn soft_loss(
         &self,
         desc: &TensorDesc,
@@ -109,8 +110,8 @@ pub trait Backend: DeviceMemory {
         dx: Option<&mut Self::Buf>,
     ) -> Result<Option<LossSums>, Error>;
 
-    /// Writes the [`rates`](super::update::rates) of a step to `to`. Sums of squares are in f64, and in an order that does not depend
-    /// on the number of threads.
+    /// Writes a step's [`rates`](super::update::rates) to `to`. Sums of squares are f64, and their order does not
+    /// depend on the number of threads.
     fn rates(
         &self,
         norms: &Norms,
@@ -120,11 +121,13 @@ pub trait Backend: DeviceMemory {
         to: &mut Self::Buf,
     ) -> Result<(), Error>;
 
-    /// Adaptive clipping of a chunk's gradients. Sums of squares are in f64, and in an order that does not depend on the number of threads.
+    /// Clips a chunk's gradients adaptively. Sums of squares are f64, and their order does not depend on the number of
+    /// threads.
     fn limit_units(&self, units: &Units, w: &Self::Buf, g: &mut Self::Buf) -> Result<(), Error>;
 
-    /// One optimizer step over the parameter groups of a chunk by these [`rates`](super::update::rates); its `slots` are those of the
-    /// rule, in its order. Returns whether all parameters are still finite, as far as is known by now (see [`Queue::loss_sums`]).
+    /// Performs an optimizer step on the parameter groups of a chunk with these [`rates`](super::update::rates).
+    /// `slots` are the rule's slots, in order. Returns false if it is already known that a parameter is not finite (see
+    /// [`Queue::loss_sums`]).
     fn update(
         &self,
         update: &Update,
@@ -135,22 +138,22 @@ pub trait Backend: DeviceMemory {
         slots: &mut [&mut Self::Buf],
     ) -> Result<bool, Error>;
 
-    /// The queue of a device that computes later than it is called; none where every call returns with its result.
+    /// Returns the queue of a device that computes asynchronously, or `None` if every call returns with its result.
     fn queue(&self) -> Option<&dyn Queue<Self>> {
         None
     }
 
-    /// The cores of a device that computes with threads of this process.
+    /// Returns the cores, if the device computes with threads of this process.
     fn cores(&self) -> Option<&dyn Cores> {
         None
     }
 
-    /// Sums over ranks by the devices themselves; none where MPI must sum.
+    /// Returns the device's own sums over ranks, or `None` if MPI must sum.
     fn collectives(&self) -> Option<&dyn Collectives<Self>> {
         None
     }
 
-    /// The codec of a bucket of these workers' gradients on the device; none where the host must code.
+    /// Returns the device's codec for a bucket of these workers' gradients, or `None` if the host must encode.
     fn device_codec(
         &self,
         _spec: &CodeSpec,
@@ -159,35 +162,34 @@ pub trait Backend: DeviceMemory {
         Ok(None)
     }
 
-    /// The choice among algorithms, where the device's libraries offer several for an operation.
+    /// Returns how the device chooses algorithms, if its libraries offer several for an operation.
     fn algorithm_choice(&self) -> Option<&dyn AlgorithmChoice> {
         None
     }
 
-    /// The scale of the losses, where the type of the activations needs one.
+    /// Returns the loss scaling, if the activations' type needs it.
     fn loss_scaling(&self) -> Option<&dyn LossScaling<Self>> {
         None
     }
 
-    /// All implementations of an operation, to be measured, where the device has several.
+    /// Returns an operation's implementations for measurements, if the device has several.
     fn implementations(&self) -> Option<&dyn Implementations<Self>> {
         None
     }
 }
 
-// What the cores behind a device can do, for benches, and how often the device brings its threads together.
+// For benchmarks: the cores of a CPU device, and how many parallel regions it has run.
 
-/// Parallel regions: all threads start, and the region ends when the last one is done.
+/// Numbers of parallel regions. In a region all threads start, and it ends when the last one is done.
 #[derive(Clone, Copy, Debug, Default, PartialEq, Eq)]
 pub struct Regions {
-    /// Loops of our own.
+    /// Our own loops.
     pub own: u64,
-    /// Executions of a library's primitives; each is one region at least.
+    /// Executions of a library's primitives. Each is at least one region.
     pub library: u64,
 }
 
 impl Regions {
-    /// Both.
     pub fn all(self) -> u64 {
         self.own + self.library
     }
@@ -210,19 +212,21 @@ impl Sub for Regions {
 
 /// The cores of a device that computes with threads of this process.
 pub trait Cores {
-    /// Compute threads.
+    /// Returns the number of compute threads.
     fn threads(&self) -> usize;
 
-    /// Regions of the calling thread so far; with one thread, those that several would have.
+    /// Returns the calling thread's regions so far. With one thread, returns the regions that several threads would
+    /// have.
     fn regions(&self) -> Regions;
 
-    /// Seconds of a region with nothing in it.
+    /// Returns the seconds that an empty region takes.
     fn barrier(&self) -> f64;
 
-    /// Multiply-adds in registers, of bf16 where products are of pairs of them, else of f32: operations a second of all threads together,
-    /// a multiply-add counted as two.
+    /// Measures multiply-adds in registers, with bf16 products if the device has them, otherwise in f32. Returns
+    /// operations per second for all threads together. A multiply-add counts as two.
     fn peak(&self) -> f64;
 
-    /// Bytes a second that so many of the threads together read and write in arrays far larger than caches (two read, one written).
+    /// Returns the bytes per second that `threads` threads together read and write in arrays much larger than the
+    /// caches. Two arrays are read and one is written.
     fn bandwidth(&self, threads: usize) -> Result<f64, Error>;
 }

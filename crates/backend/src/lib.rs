@@ -1,6 +1,6 @@
-//! What a device must be able to do, and nothing about any device: memory, planned operations, passes over flat arenas.
-//! [`mod@reference`] is the oracle in plain loops, [`cpu`] runs on oneDNN, [`cuda`] on cuDNN and kernels of its own. `nn` decides what
-//! runs when.
+//! The interface of a device, independent of any particular one: memory, planned operations, passes over flat arenas.
+//! And three devices: [`mod@reference`] has plain loops for tests, [`cpu`] uses oneDNN, and [`cuda`] uses cuDNN and its
+//! own kernels. The crate `engine` decides what runs when.
 
 mod across;
 mod algorithms;

@@ -1,4 +1,4 @@
-//! The loss: its arguments, and its sums over a batch.
+//! Losses: their arguments, and their sums over a batch.
 
 use super::error::Error;
 use super::memory::DeviceMemory;
@@ -6,98 +6,96 @@ use super::memory::DeviceMemory;
 /// Arguments of the softmax cross-entropy.
 #[derive(Clone, Copy, Debug)]
 pub struct CrossEntropy<'a> {
-    /// Class of each row.
     pub labels: &'a [u32],
-    /// Weight spread evenly over all classes.
+    /// Label smoothing: weight that is spread evenly over all classes.
     pub smoothing: f32,
-    /// Factor of the gradient: 1 / (true number of samples of the whole step).
+    /// Factor on the gradient: 1 / (actual number of samples in the whole step).
     pub scale: f32,
-    /// Another factor of the gradient, where several losses are added up.
+    /// Another factor on the gradient, used if several losses are added.
     pub weight: f32,
 }
 
 /// Sums over the rows of a batch.
 #[derive(Clone, Copy, Debug, Default, PartialEq)]
 pub struct LossSums {
-    /// Sum of the losses.
     pub loss: f64,
-    /// Rows whose class has the highest score.
+    /// Rows in which the correct class has the highest score.
     pub top1: u64,
-    /// Rows whose class is among the five highest scores.
+    /// Rows in which the correct class is among the five highest scores.
     pub top5: u64,
-    /// Rows.
     pub count: u64,
 }
 
-// Losses of scores against targets over all classes: what they compare, their arguments, and what a host computes alike for all rows.
+// Losses with targets for all classes: their definition, their arguments, and computations that are the same for all
+// devices.
 //
 // With z a row's scores, t its targets, K classes, and log p the logarithm of the softmax of z:
-// - softmax: the sum over c of -t (1 - p)^gamma log p: cross-entropy, and with gamma > 0 the focal loss;
-// - sigmoid, each class by itself: p = 1 / (1 + exp(-z)), e = -t log p - (1 - t) log(1 - p), r = p t + (1 - p) (1 - t), and the sum over c
-//   of a (1 - r)^gamma e with a = alpha t + (1 - alpha) (1 - t), or 1 without alpha: binary cross-entropy, and with gamma > 0 the focal
-//   loss of Lin et al. 2017 (arXiv 1708.02002);
-// - with a teacher of share s and temperature T, (1 - s) times the loss, and s T^2 times the divergence of Kullback and Leibler from the
-//   softmax of the teacher's scores / T to that of z / T (Hinton et al. 2015, arXiv 1503.02531).
+// - softmax: the sum over c of -t (1 - p)^gamma log p. This is cross-entropy, and with gamma > 0 the focal loss.
+// - sigmoid, separately for each class: p = 1 / (1 + exp(-z)), e = -t log p - (1 - t) log(1 - p), r = p t + (1 - p) (1
+//   - t), and the sum over c
+// of a (1 - r)^gamma e with a = alpha t + (1 - alpha) (1 - t), or a = 1 without alpha. This is binary cross-entropy,
+// and with gamma > 0 the focal loss of Lin et al. 2017 (arXiv 1708.02002).
+// - with a teacher of share s and temperature T: (1 - s) times the loss, plus s T^2 times the Kullback-Leibler
+//   divergence from the softmax of
+// the teacher's scores / T to the softmax of z / T (Hinton et al. 2015, arXiv 1503.02531).
 
-/// What a loss compares, and how.
+/// The definition of a loss.
 #[derive(Clone, Copy, Debug, PartialEq)]
 pub struct Objective {
-    /// Softmax or sigmoid.
     pub form: LossForm,
-    /// Exponent by which classes that are right already count less; 0: cross-entropy.
+    /// Exponent that reduces the weight of classes that are already correct. 0 means plain cross-entropy.
     pub gamma: f32,
-    /// How much a teacher says, if there is one.
+    /// The weight of a teacher, if there is one.
     pub teacher: Option<Teaching>,
 }
 
 /// How scores become probabilities.
 #[derive(Clone, Copy, Debug, PartialEq)]
 pub enum LossForm {
-    /// All classes together.
+    /// A distribution over all classes.
     Softmax,
-    /// Each class by itself.
+    /// A separate probability for each class.
     Sigmoid {
-        /// Weight of what is true; 1 less it that of what is not. None: both count alike.
+        /// Weight of classes that are present. Other classes have weight 1 - alpha. `None` means that both have weight
+        /// 1.
         alpha: Option<f32>,
         /// Whether a row's loss is the mean over its classes instead of their sum.
         mean: bool,
     },
 }
 
-/// What a teacher's scores count.
+/// How a teacher's scores enter the loss.
 #[derive(Clone, Copy, Debug, PartialEq)]
 pub struct Teaching {
     /// Share of the loss.
     pub share: f32,
-    /// By which both networks' scores are divided.
+    /// Divides the scores of both networks.
     pub temperature: f32,
 }
 
 /// The targets of a batch.
 #[derive(Clone, Copy, Debug)]
 pub struct SoftTargets<'a> {
-    /// The class of each row that counts as a hit; or [`SoftTargets::ANY`].
+    /// For each row, the class that counts as correct, or [`SoftTargets::ANY`].
     pub labels: &'a [u32],
-    /// (rows, 1 + classes): a row's weight, then its targets. The weight multiplies the loss of the sigmoid form and the teacher's part;
-    /// for the softmax form, targets are multiplied by the weights of their classes instead.
+    /// (rows, 1 + classes): a row's weight, then its targets. The weight multiplies the sigmoid loss and the teacher's
+    /// part. For the softmax loss, the targets are already multiplied by the weights of their classes.
     pub table: &'a [f32],
 }
 
-/// Arguments of a loss against targets.
+/// Arguments of a loss with soft targets.
 #[derive(Clone, Copy, Debug)]
 pub struct SoftLoss<'a> {
-    /// What the scores should be.
     pub targets: SoftTargets<'a>,
-    /// What is compared, and how.
     pub objective: Objective,
-    /// Factor of the gradient: 1 / (true number of samples of the whole step).
+    /// Factor on the gradient: 1 / (actual number of samples in the whole step).
     pub scale: f32,
-    /// Another factor of the gradient, where several losses are added up.
+    /// Another factor on the gradient, used if several losses are added.
     pub weight: f32,
 }
 
-/// How many classes have a higher score than the best of `own`, of equal scores those of smaller index; none where no class of `own` has a
-/// score that is a number.
+/// Returns the rank of the best class in `own`: the number of classes with a higher score, or with the same score and a
+/// smaller index. Returns `None` if no class of `own` has a score that is a number.
 pub fn place_of_best(own: impl Iterator<Item = usize>, scores: &[f32]) -> Option<usize> {
     let higher = |a: usize, b: usize| scores[a] > scores[b] || (scores[a] == scores[b] && a < b);
     let known = own.filter(|class| scores.get(*class).is_some_and(|score| !score.is_nan()));
@@ -106,16 +104,18 @@ pub fn place_of_best(own: impl Iterator<Item = usize>, scores: &[f32]) -> Option
 }
 
 impl SoftTargets<'_> {
-    /// In place of a row's class: each class whose target is above one half counts as a hit; if there is none, the row has no hit.
+    /// Used instead of a row's class: each class with a target above one half counts as correct. If there is no such
+    /// class, the row is never correct.
     pub const ANY: u32 = u32::MAX;
 
-    /// Whether this can be the label of a row of so many classes.
+    /// Returns true if this is a valid label of a row with `classes` classes.
     fn fits(label: u32, classes: usize) -> bool {
         (label as usize) < classes || label == Self::ANY
     }
 
-    /// How many classes have a higher score than the best one that counts as a hit in row `row`, of equal scores those of smaller index;
-    /// all, if none counts or its score is NaN.
+    /// Returns the number of classes that rank above the best class that counts as correct in row `row`: those with a
+    /// higher score, or with the same score and a smaller index. Returns the number of all classes if none counts as
+    /// correct or its score is NaN.
     pub fn place(&self, row: usize, scores: &[f32]) -> usize {
         let (_, targets) = self.row(row, scores.len());
         let place = match self.labels[row] {
@@ -125,18 +125,17 @@ impl SoftTargets<'_> {
         place.unwrap_or(scores.len())
     }
 
-    /// Rows.
     pub fn rows(&self) -> usize {
         self.labels.len()
     }
 
-    /// A row's weight, then its targets.
+    /// Returns a row's weight and its targets.
     pub fn row(&self, row: usize, classes: usize) -> (f32, &[f32]) {
         let all = &self.table[row * (1 + classes)..][..1 + classes];
         (all[0], &all[1..])
     }
 
-    /// Fails unless labels are classes and the table has all rows.
+    /// Returns an error unless all labels are valid and the table has all rows.
     pub fn check(&self, classes: usize) -> Result<(), Error> {
         let size = |expected, got| Err(Error::Size { op: "the loss".into(), expected, got });
         if let Some(wrong) = self.labels.iter().find(|label| !Self::fits(**label, classes)) {
@@ -154,7 +153,8 @@ impl Objective {
     /// Cross-entropy with the softmax.
     pub const CROSS_ENTROPY: Self = Self { form: LossForm::Softmax, gamma: 0.0, teacher: None };
 
-    /// Factor of a row's loss and gradient, without the teacher's part: its weight and the mean over the classes, where it has them.
+    /// Returns the factor on a row's loss and gradient, without the teacher's part. It includes the row's weight and
+    /// the mean over classes, if they apply.
     pub fn factor(&self, weight: f64, classes: usize) -> f64 {
         let own = match self.form {
             LossForm::Softmax => 1.0,
@@ -165,35 +165,34 @@ impl Objective {
     }
 }
 
-// The scale of the losses, for activations of a type with a short range (f16).
+// Loss scaling, for activation types with a small range (f16).
 
 /// A device that scales its losses.
 pub trait LossScaling<D: DeviceMemory> {
-    /// Takes the scale out of all gradients of a step, before its update; where one is Inf or NaN, the device skips the update and
-    /// lowers the scale.
+    /// Divides all gradients of a step by the scale, before the update. If one is Inf or NaN, the device skips the
+    /// update and reduces the scale.
     fn inspect(&self, gradients: &[D::Buf]) -> Result<(), Error>;
 
-    /// The scale, once everything enqueued is done.
+    /// Waits for everything enqueued and returns the scale.
     fn scale(&self) -> Result<LossScale, Error>;
 
-    /// Continues with this scale.
+    /// Sets the scale.
     fn set_scale(&self, scale: LossScale) -> Result<(), Error>;
 }
 
-/// The factor of the losses, and its history.
+/// The loss scale and its history.
 #[derive(Clone, Copy, Debug, Default, PartialEq)]
 pub struct LossScale {
-    /// The factor.
     pub scale: f32,
-    /// Steps without Inf or NaN since it last grew.
+    /// Steps without Inf or NaN since the scale last grew.
     pub good: u32,
-    /// Steps in a row, up to the last one, that were skipped because a gradient was Inf or NaN.
+    /// Consecutive steps, including the last one, that were skipped because of Inf or NaN.
     pub bad: u32,
-    /// Steps that were skipped in all.
+    /// All skipped steps.
     pub lost: u32,
 }
 
 impl LossScale {
-    /// Below this, halving the scale has not helped: the values themselves are not finite.
+    /// Below this, reducing the scale has not helped: the values themselves are not finite.
     pub const LEAST: f32 = 1.0 / 1024.0;
 }

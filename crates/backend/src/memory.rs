@@ -1,4 +1,4 @@
-//! Memory of a device, and copies of its elements to the host and back.
+//! Memory of a device, and copies to and from the host.
 
 use std::collections::HashMap;
 use std::fmt::Debug;
@@ -10,89 +10,89 @@ use net::Shape;
 
 use super::error::Error;
 
-/// Device memory of f32 elements. It can move to the thread that owns MPI and back.
+/// A device buffer of f32 elements. It can move to the thread that owns MPI and back.
 ///
-/// Its elements come to the host by [`Buffer::fetch`], [`Buffer::staged`] and [`Buffer::unstage`], from any thread; where the
-/// host can address them this is no copy at all. A device starts copies of its own and orders them: what it does with the buffer
-/// next waits for them, and they wait for what was enqueued before its last [`Queue::mark`](super::Queue::mark).
+/// Any thread can copy its elements to and from the host with [`Buffer::fetch`], [`Buffer::staged`] and
+/// [`Buffer::unstage`]. If the host can address the memory, they do not copy. The device orders these copies: its later
+/// work on the buffer waits for them, and they wait for work that was enqueued before the last
+/// [`Queue::mark`](super::Queue::mark).
 pub trait Buffer: Send + Default + 'static {
-    /// Elements.
+    /// Returns the number of elements.
     fn len(&self) -> usize;
 
-    /// Whether it holds nothing.
     fn is_empty(&self) -> bool {
         self.len() == 0
     }
 
-    /// An address, unique among memories that are alive at the same time.
+    /// Returns an address that no other living buffer has.
     fn place(&self) -> usize;
 
-    /// The elements, where the host can address them.
+    /// Returns the elements, if the host can address them.
     fn host(&self) -> Option<&[f32]>;
 
-    /// Starts copying the elements to the host and does not wait.
+    /// Starts to copy the elements to the host, without waiting.
     fn fetch(&mut self) -> Result<(), Error> {
         Ok(())
     }
 
-    /// The elements on the host; waits for a [`Buffer::fetch`]. Without one, contents are uninitialised until the first write.
+    /// Returns the elements on the host and waits for a [`Buffer::fetch`]. Without a fetch, the content is undefined
+    /// until the first write.
     fn staged(&mut self) -> Result<&mut [f32], Error>;
 
-    /// Starts copying the elements of [`Buffer::staged`] back to the device and does not wait.
+    /// Starts to copy the elements of [`Buffer::staged`] back to the device, without waiting.
     fn unstage(&mut self) -> Result<(), Error> {
         Ok(())
     }
 
-    /// The elements as a library may be given them that takes memory of this device, once all before the last
-    /// [`mark`](super::Queue::mark) is done: waits for that. None where the host can address them, or where no library can be
-    /// given them.
+    /// Returns the device memory for a library that accepts device addresses. Waits for the work before the last
+    /// [`mark`](super::Queue::mark). Returns `None` if the host can address the elements or if no library can use them.
     fn region(&mut self) -> Result<Option<DeviceRegion<'_>>, Error> {
         Ok(None)
     }
 
-    /// Copies elements from `first` on to the host, as many as there is room for, once all that was enqueued to change them is
-    /// done. On another thread than the one that enqueues, a [`mark`](super::Queue::mark) must have come after the last change.
+    /// Copies elements to the host, from `first` on, until `to` is full. Waits for all enqueued work that changes them.
+    /// If the calling thread is not the one that enqueues work, the last change must be followed by a
+    /// [`mark`](super::Queue::mark).
     fn read(&self, first: usize, to: &mut [f32]) -> Result<(), Error>;
 
-    /// Copies elements from the host to those from `first` on, and waits for them, as [`Buffer::read`] does.
+    /// Copies elements from the host to the elements from `first` on, and waits as [`Buffer::read`] does.
     fn write(&mut self, first: usize, from: &[f32]) -> Result<(), Error>;
 }
 
-// Flat memory for parameters, gradients and optimizer state, in chunks that are summed over the ranks as a whole.
+// Flat memory for parameters, gradients and optimizer state. It consists of chunks, and a chunk is summed over the
+// ranks as a whole.
 
-/// One tensor's place: chunk, first element, elements (padding of its format included).
+/// Where a tensor is stored, including its format's padding.
 #[derive(Clone, Copy, Debug, PartialEq, Eq)]
 pub struct Slot {
-    /// Which chunk.
     pub chunk: usize,
     /// First element in the chunk.
     pub offset: usize,
-    /// Elements.
     pub len: usize,
 }
 
 impl Slot {
-    /// Its range in the chunk.
+    /// Returns its range in the chunk.
     pub fn range(&self) -> std::ops::Range<usize> {
         self.offset..self.offset + self.len
     }
 }
 
-/// Chunks of device memory. A gradient chunk is a bucket of the exchange: it moves to the thread that owns MPI and back,
-/// so no two threads ever share one.
+/// Chunks of device memory. A chunk of gradients is a bucket for the sum over ranks. It moves to the thread that owns
+/// MPI and back, so two threads never share it.
 pub struct Arena<B: DeviceMemory> {
     /// The chunks, in the order in which backward finishes them.
     pub chunks: Vec<B::Buf>,
 }
 
 impl<B: DeviceMemory> Arena<B> {
-    /// Zeroed chunks of these many elements.
+    /// Allocates chunks with these numbers of elements, filled with zeros.
     pub fn new(backend: &B, elems: &[usize]) -> Result<Self, Error> {
         let chunks = elems.iter().map(|&n| backend.alloc(n)).collect::<Result<_, _>>()?;
         Ok(Self { chunks })
     }
 
-    /// Writes a parameter given in PyTorch's layout into its place.
+    /// Writes a parameter in PyTorch's layout to its slot.
     pub fn pack(&mut self, format: &B::Format, plain: &[f32], slot: Slot) -> Result<(), Error> {
         let chunk = &mut self.chunks[slot.chunk];
         if chunk.host().is_some() {
@@ -103,7 +103,7 @@ impl<B: DeviceMemory> Arena<B> {
         chunk.write(slot.offset, &packed)
     }
 
-    /// Reads a parameter in PyTorch's layout, on any thread.
+    /// Reads a parameter in PyTorch's layout. Works on any thread.
     pub fn unpack(&self, format: &B::Format, slot: Slot, plain: &mut [f32]) -> Result<(), Error> {
         let chunk = &self.chunks[slot.chunk];
         if let Some(all) = chunk.host() {
@@ -115,17 +115,19 @@ impl<B: DeviceMemory> Arena<B> {
     }
 }
 
-// Memory in which tensors that are never in use at the same time share places.
+// Memory that tensors share if they are never in use at the same time.
 
-/// Memory whose parts are buffers for a while. What a part holds stays there until a part that overlaps it is written.
+/// Memory whose parts are used as buffers temporarily. The content of a part stays until an overlapping part is
+/// written.
 pub trait Region<Buf> {
-    /// The elements of a range as a buffer.
+    /// Returns the elements of a range as a buffer.
     ///
     /// # Errors
-    /// Where the range is none of the region's, or overlaps a part that is in use.
+    ///
+    /// Returns an error if the range is outside the region or overlaps a part that is in use.
     fn take(&self, at: &Range<usize>) -> Result<Buf, Error>;
 
-    /// Ends the use of a part that [`Region::take`] gave.
+    /// Ends the use of a part that [`Region::take`] returned.
     fn give(&self, at: &Range<usize>, part: Buf);
 }
 
@@ -134,7 +136,8 @@ pub trait Region<Buf> {
 struct Taken(Mutex<Vec<Range<usize>>>);
 
 impl Taken {
-    /// Notes that a range of a region of so many elements is in use; fails where another one that overlaps it is.
+    /// Marks a range as used. `elems` is the size of the region. Returns an error if the range overlaps one that is in
+    /// use.
     pub fn take(&self, at: &Range<usize>, elems: usize) -> Result<(), Error> {
         let mut taken = self.0.lock().unwrap_or_else(PoisonError::into_inner);
         let other = taken.iter().find(|other| at.start < other.end && other.start < at.end);
@@ -147,7 +150,7 @@ impl Taken {
         Ok(())
     }
 
-    /// Notes that a range is no longer in use.
+    /// Marks a range as no longer used.
     pub fn give(&self, at: &Range<usize>) {
         let mut taken = self.0.lock().unwrap_or_else(PoisonError::into_inner);
         if let Some(place) = taken.iter().position(|taken| taken == at) {
@@ -156,7 +159,7 @@ impl Taken {
     }
 }
 
-/// Memory that is given out in parts, and which of them are in use.
+/// Memory that is handed out in parts, with a record of the parts in use.
 pub(super) struct Whole<Memory> {
     pub memory: Memory,
     taken: Taken,
@@ -170,14 +173,15 @@ impl<Memory> Whole<Memory> {
     /// Takes a range of these `elems` elements.
     ///
     /// # Errors
-    /// As [`Region::take`].
+    ///
+    /// As for [`Region::take`].
     pub fn take(self: &Arc<Self>, at: &Range<usize>, elems: usize) -> Result<Part<Memory>, Error> {
         self.taken.take(at, elems)?;
         Ok(Part { of: self.clone(), at: at.clone() })
     }
 }
 
-/// A range that is in use until this is dropped; keeps the memory alive.
+/// A range that is in use until this is dropped. Keeps the memory alive.
 pub(super) struct Part<Memory> {
     of: Arc<Whole<Memory>>,
     at: Range<usize>,
@@ -189,7 +193,7 @@ impl<Memory> Drop for Part<Memory> {
     }
 }
 
-/// A region whose parts have memory of their own each, so that nothing is shared.
+/// A region in which each part has its own memory, so that nothing is shared.
 pub(super) struct Apart<Buf> {
     elems: usize,
     taken: Taken,
@@ -197,7 +201,7 @@ pub(super) struct Apart<Buf> {
 }
 
 impl<Buf: Buffer> Apart<Buf> {
-    /// With a buffer for each of these ranges, from `alloc`.
+    /// Allocates a buffer for each of these ranges with `alloc`.
     pub fn new(
         elems: usize,
         parts: &[Range<usize>],
@@ -229,43 +233,43 @@ impl<Buf: Buffer> Region<Buf> for Apart<Buf> {
     }
 }
 
-// Memory of a device, and the passes over flat arrays of f32 in it.
+// The memory of a device, and passes over flat f32 arrays.
 
-/// A device as far as its memory goes. All binary passes take buffers of equal length.
+/// A device's memory. The buffers of a binary pass must have equal lengths.
 pub trait DeviceMemory: Sized + 'static {
-    /// An array of f32 in it.
+    /// An array of f32 in this memory.
     type Buf: Buffer;
-    /// How a parameter lies in it.
+    /// The memory layout of a parameter.
     type Format: ParamFormat;
-    /// What two operations share, where the second alone reads what the first one makes, so that each may do a part of the other's work;
-    /// made before the first is planned.
+    /// State that two operations share if the second is the only reader of the first one's output, so that each can do
+    /// a part of the other's work. It exists before the first operation is planned.
     type Fusion: Default;
 
-    /// Zeroed memory.
+    /// Allocates memory filled with zeros.
     fn alloc(&self, elems: usize) -> Result<Self::Buf, Error>;
 
-    /// Memory of which these ranges will be taken, at times when none that overlaps is in use; they begin at multiples of 64
-    /// elements. A device may give each range memory of its own.
+    /// Allocates memory from which these ranges will be taken. Ranges that overlap are never in use at the same time.
+    /// Ranges begin at multiples of 64 elements. A device may give each range its own memory.
     fn region(&self, elems: usize, parts: &[Range<usize>]) -> Result<Box<dyn Region<Self::Buf>>, Error> {
         Ok(Box::new(Apart::new(elems, parts, |elems| self.alloc(elems))?))
     }
 
-    /// Bytes that a network may take at most; none where that is not known.
+    /// Returns the bytes that a network may use at most, or `None` if this is unknown.
     fn free_bytes(&self) -> Result<Option<usize>, Error> {
         Ok(None)
     }
 
-    /// Bytes of the work space that all operations share.
+    /// Returns the bytes of the workspace that all operations share.
     fn scratch_bytes(&self) -> usize {
         0
     }
 
-    /// Bytes that a parameter takes, and its gradient as many.
+    /// Returns the bytes per parameter. Its gradient needs the same number.
     fn parameter_bytes(&self) -> usize {
         4
     }
 
-    /// Number of f32 words that such activations take.
+    /// Returns the number of f32 words that these activations need.
     fn words(&self, desc: &TensorDesc) -> usize {
         desc.words()
     }
@@ -282,77 +286,76 @@ pub trait DeviceMemory: Sized + 'static {
     /// `to *= factor`.
     fn scale(&self, to: &mut Self::Buf, factor: f32) -> Result<(), Error>;
 
-    /// Moves every value into [-limit, limit]; NaN stays NaN.
+    /// Clamps every value to [-limit, limit]. NaN stays NaN.
     fn clamp(&self, x: &mut Self::Buf, limit: f32) -> Result<(), Error>;
 
-    /// `to += weight * (from - to)`; a device with a [`Queue`](super::Queue) uses the weight given to
+    /// `to += weight * (from - to)`. A device with a [`Queue`](super::Queue) uses the weight passed to
     /// [`begin_update`](super::Queue::begin_update).
     fn lerp(&self, to: &mut Self::Buf, from: &Self::Buf, weight: f32) -> Result<(), Error>;
 }
 
-// The memory layout of a batch of activations.
+// The memory layout of activations.
 
-/// A batch of tensors, channels in blocks: `[n][ceil(c / block)][h][w][block]`. Block 1 is plain NCHW. Channels that pad the
-/// last block hold zeros, and every op keeps them zero.
+/// A batch of tensors with channels in blocks: `[n][ceil(c / block)][h][w][block]`. Block 1 is plain NCHW. Padding
+/// channels in the last block are zero, and every operation keeps them zero.
 #[derive(Clone, Copy, Debug, PartialEq, Eq)]
 pub struct TensorDesc {
-    /// Rows of the batch.
     pub n: usize,
-    /// One sample.
+    /// Shape of a sample.
     pub shape: Shape,
-    /// Channels that lie side by side.
+    /// Number of adjacent channels in a block.
     pub block: usize,
-    /// Whether its numbers are bf16, of 16 bits; else f32, or what the device holds all activations in.
+    /// Whether the elements are bf16. Otherwise they are f32, or the device's type for all activations.
     pub bf16: bool,
 }
 
 impl TensorDesc {
-    /// Plain NCHW.
+    /// Returns the NCHW layout.
     pub fn plain(n: usize, shape: Shape) -> Self {
         Self { n, shape, block: 1, bf16: false }
     }
 
-    /// The same layout for another shape.
+    /// Returns the same layout for another shape.
     pub fn with_shape(&self, shape: Shape) -> Self {
         Self { shape, ..*self }
     }
 
-    /// Blocks of channels.
+    /// Returns the number of channel blocks.
     pub fn blocks(&self) -> usize {
         self.shape.c.div_ceil(self.block)
     }
 
-    /// Elements of one sample, padding included.
+    /// Returns the elements of a sample, including padding.
     pub fn sample_elems(&self) -> usize {
         self.blocks() * self.block * self.shape.plane()
     }
 
-    /// Elements of the batch, padding included.
+    /// Returns the elements of the batch, including padding.
     pub fn elems(&self) -> usize {
         self.n * self.sample_elems()
     }
 
-    /// f32 words that they take.
+    /// Returns the f32 words that the elements need.
     pub fn words(&self) -> usize {
         if self.bf16 { self.elems().div_ceil(2) } else { self.elems() }
     }
 
-    /// The same layout of f32.
+    /// Returns the same layout with f32 elements.
     pub fn in_f32(&self) -> Self {
         Self { bf16: false, ..*self }
     }
 
-    /// Place of channel `c`, position `p` (row * w + column) within a sample.
+    /// Returns the index within a sample of channel `c` at position `p` (row * w + column).
     pub fn at(&self, c: usize, p: usize) -> usize {
         ((c / self.block) * self.shape.plane() + p) * self.block + c % self.block
     }
 
-    /// Whether memory order is plain NCHW (also when blocks of single positions make it so).
+    /// Returns true if the memory order is NCHW. This includes blocks of single positions.
     pub fn is_plain(&self) -> bool {
         self.block == 1 || (self.shape.plane() == 1 && self.shape.c.is_multiple_of(self.block))
     }
 
-    /// Copies to plain NCHW.
+    /// Copies to NCHW order.
     pub fn to_plain(&self, from: &[f32], to: &mut [f32]) {
         let (sample, plane) = (self.sample_elems(), self.shape.plane());
         for n in 0..self.n {
@@ -364,7 +367,7 @@ impl TensorDesc {
         }
     }
 
-    /// Copies from plain NCHW; padding becomes zero.
+    /// Copies from NCHW order and sets padding to zero.
     pub fn from_plain(&self, from: &[f32], to: &mut [f32]) {
         let (sample, plane) = (self.sample_elems(), self.shape.plane());
         if !self.shape.c.is_multiple_of(self.block) {
@@ -380,11 +383,10 @@ impl TensorDesc {
     }
 }
 
-// How a parameter lies in memory.
-
-/// The memory order of one parameter. Conversions run on the host, on any thread; [`Arena`](super::Arena) does the rest.
+/// The memory order of a parameter. Conversions run on the host, on any thread. [`Arena`](super::Arena) does the
+/// copies.
 pub trait ParamFormat: Clone + PartialEq + Debug + Send + 'static {
-    /// Elements in memory, padding included.
+    /// Returns the elements in memory, including padding.
     fn elems(&self) -> usize;
 
     /// Converts a parameter from PyTorch's order.
@@ -394,7 +396,7 @@ pub trait ParamFormat: Clone + PartialEq + Debug + Send + 'static {
     fn unpack(&self, packed: &[f32], plain: &mut [f32]) -> Result<(), Error>;
 }
 
-/// PyTorch's own order, of this many elements.
+/// PyTorch's own order. The value is the number of elements.
 impl ParamFormat for usize {
     fn elems(&self) -> usize {
         *self

@@ -1,4 +1,4 @@
-//! Planned operations: the request for a plan, and the inputs of its passes.
+//! Planned operations: the request for a plan, and the inputs of a pass.
 
 use loaders::Mix;
 use net::{Op, Shape, Shortcut};
@@ -9,205 +9,197 @@ use super::losses::{CrossEntropy, SoftTargets};
 use super::memory::{Arena, DeviceMemory, Slot, TensorDesc};
 use crate::DrawKey;
 
-/// Inputs of a pass beside the tensors of the operation.
+/// Inputs of a pass besides the operation's tensors.
 pub struct Pass<'a, B: DeviceMemory> {
-    /// The device.
     pub backend: &'a B,
-    /// All parameters.
     pub params: &'a Arena<B>,
-    /// Places of this op's parameters, in the order of [`Planned::formats`].
+    /// Slots of this operation's parameters, ordered like [`Planned::formats`].
     pub slots: &'a [Slot],
-    /// Running means, then variances, of this op's channels.
+    /// This operation's running means, then its running variances.
     pub running: &'a [f32],
-    /// First of them in [`PassInput::running`](super::PassInput::running).
+    /// Index of the first one in [`PassInput::running`](super::PassInput::running).
     pub running_at: usize,
-    /// Batch statistics and dropout (true), or running statistics and none (false).
+    /// True: batch statistics and dropout. False: running statistics, no dropout.
     pub training: bool,
-    /// Whether none of this op's parameters is trained: backward leaves their gradients alone, and batch normalisation keeps to running
-    /// statistics.
+    /// Whether this operation's parameters are frozen. Then backward does not write their gradients, and batch
+    /// normalisation uses running statistics.
     pub frozen: bool,
-    /// Keys of the random draws.
     pub key: DrawKey<'a>,
-    /// The other ranks that hold a part of the batch, where batch normalisation spans them.
+    /// The other ranks with a part of the batch, if batch normalisation spans them.
     pub across: Option<&'a dyn Across>,
 }
 
 impl<B: DeviceMemory> Pass<'_, B> {
-    /// Whether batch normalisation takes the statistics of this batch.
+    /// Returns true if batch normalisation uses the statistics of this batch.
     pub fn takes_statistics(&self) -> bool {
         self.training && !self.frozen
     }
 }
 
-/// Tensors of the forward pass that backward reads; all others may be gone by then.
+/// Forward tensors that backward reads. All others may be freed before.
 #[derive(Clone, Copy, Debug, PartialEq, Eq)]
 pub struct Keeps {
-    /// So many of the inputs, the first ones.
+    /// Number of inputs, counted from the first.
     pub inputs: usize,
-    /// The output.
     pub output: bool,
 }
 
 impl Keeps {
-    /// Everything.
     pub const ALL: Self = Self { inputs: usize::MAX, output: true };
-    /// Nothing.
     pub const NOTHING: Self = Self { inputs: 0, output: false };
-    /// The first input.
     pub const INPUT: Self = Self { inputs: 1, output: false };
-    /// All inputs.
     pub const INPUTS: Self = Self { inputs: usize::MAX, output: false };
-    /// The output alone.
     pub const OUTPUT: Self = Self { inputs: 0, output: true };
 }
 
 /// The tensors of a backward pass.
 pub struct Gradients<'a, B: DeviceMemory> {
-    /// Inputs of the forward pass; empty where [`Planned::keeps`] does not name them.
+    /// Inputs of the forward pass. An input is empty if [`Planned::keeps`] does not include it.
     pub x: &'a [&'a B::Buf],
-    /// Its output; empty likewise.
+    /// Output of the forward pass, or empty as for `x`.
     pub y: &'a B::Buf,
-    /// Gradient with respect to `y`; may be overwritten, see [`Planned::alias`].
+    /// Gradient with respect to `y`. It may be overwritten, see [`Planned::alias`].
     pub dy: &'a mut B::Buf,
-    /// A second summand of the gradient, only for ops that take it, see [`Planned::adds`].
+    /// A second gradient of `y` to add, only for operations that support it, see [`Planned::adds`].
     pub dy2: Option<&'a B::Buf>,
-    /// Destination of each input's gradient, in their order; none for the aliased one, and where none is wanted.
+    /// Destinations of the inputs' gradients, in order. `None` for the aliased input, and for gradients that are not
+    /// needed.
     pub dx: Vec<Option<&'a mut B::Buf>>,
-    /// Destination of the parameters' gradients; this op's ranges are overwritten.
+    /// Destination of the parameters' gradients. This operation's slots are overwritten.
     pub dparams: &'a mut Arena<B>,
 }
 
 impl<'a, B: DeviceMemory> Gradients<'a, B> {
-    /// Takes out the destination of an input's gradient.
+    /// Removes and returns the destination of an input's gradient.
     pub fn take_dx(&mut self, input: usize) -> Option<&'a mut B::Buf> {
         self.dx.get_mut(input)?.take()
     }
 }
 
-/// Bytes of activations, their gradients and weights that the kernels of a training pass read and write: every tensor once for each kernel
-/// that touches it, whatever caches make of that.
+/// Bytes of activations, their gradients and weights that the kernels of a training pass read and write. A tensor
+/// counts once for each kernel that accesses it, regardless of caches.
 #[derive(Clone, Copy, Debug, Default, PartialEq, Eq)]
 pub struct Traffic {
-    /// Of the forward pass.
+    /// Bytes in the forward pass.
     pub forward: usize,
-    /// Of the backward pass.
+    /// Bytes in the backward pass.
     pub backward: usize,
 }
 
-/// One operation for one batch size, with its primitives, layouts and private memory.
+/// An operation planned for one batch size, with its primitives, layouts and private memory.
 pub trait Planned<B: DeviceMemory> {
-    /// Layout of the output.
+    /// Returns the layout of the output.
     fn output(&self) -> TensorDesc;
 
-    /// Memory format of each parameter, in the order of [`OpSpec::params`](net::OpSpec::params).
+    /// Returns each parameter's memory format, ordered like [`OpSpec::params`](net::OpSpec::params).
     fn formats(&self) -> Vec<B::Format>;
 
-    /// Bytes of private memory: statistics, masks, indices, work space.
+    /// Returns the bytes of private memory: statistics, masks, indices, workspace.
     fn state_bytes(&self) -> usize;
 
-    /// Names of the primitives behind it, for tables.
+    /// Returns the names of the primitives it uses, for tables.
     fn implementation(&self) -> String;
 
-    /// The input whose gradient `backward` leaves in `dy`'s own memory.
+    /// Returns the input for which `backward` writes the gradient over `dy`.
     fn alias(&self) -> Option<usize> {
         None
     }
 
-    /// Whether `forward` writes the output. If not, the operation that alone reads it is given this one's first input in its place, and
-    /// computes the output as it reads that.
+    /// Returns true if `forward` writes the output. If not, the only reader of the output gets this operation's first
+    /// input instead, and computes the output while it reads.
     fn writes(&self) -> bool {
         true
     }
 
-    /// Whether `backward` adds a second gradient of `y` by itself.
+    /// Returns true if `backward` adds a second gradient of `y` itself.
     fn adds(&self) -> bool {
         false
     }
 
-    /// What `backward` reads of the forward pass.
+    /// Returns the tensors of the forward pass that `backward` reads.
     fn keeps(&self) -> Keeps {
         Keeps::ALL
     }
 
-    /// Whether [`Planned::recompute`] makes the output anew, at no more than the cost of reading the inputs and writing it.
+    /// Returns true if [`Planned::recompute`] works. It costs no more than reading the inputs and writing the output.
     fn recomputes(&self) -> bool {
         false
     }
 
-    /// Makes the output of the last forward pass anew from the same inputs, bit for bit, and changes nothing else.
+    /// Recomputes the output of the last forward pass from the same inputs. The result is bit-identical, and nothing
+    /// else changes.
     fn recompute(&mut self, _pass: &Pass<'_, B>, _x: &[&B::Buf], _y: &mut B::Buf) -> Result<(), Error> {
         let why = "its output is not made anew".into();
         Err(Error::Unsupported { op: self.implementation(), why })
     }
 
-    /// What a training pass moves, where it was counted; `second`: `backward` adds a second gradient.
+    /// Returns the traffic of a training pass, if it is known. `_second` tells whether `backward` adds a second
+    /// gradient.
     fn traffic(&self, _second: bool) -> Option<Traffic> {
         None
     }
 
-    /// Computes `y` from `x`.
     fn forward(&mut self, pass: &Pass<'_, B>, x: &[&B::Buf], y: &mut B::Buf) -> Result<(), Error>;
 
-    /// Computes the gradients; `forward` of the same batch came before.
+    /// Computes the gradients. `forward` must have run for the same batch.
     fn backward(&mut self, pass: &Pass<'_, B>, g: Gradients<'_, B>) -> Result<(), Error>;
 
-    /// For batch normalisation: adds this batch's `n d` and `M2 + n d^2` per channel to `sums` (first all of the one, then of
-    /// the other), where d = batch mean - running mean and M2 = sum of squared offsets from the batch mean; gives n.
+    /// For batch normalisation: adds this batch's `n d` and `M2 + n d^2` per channel to `_sums` (first all `n d`, then
+    /// the others). Here d = batch mean - running mean and M2 = sum of squared deviations from the batch mean. Returns
+    /// n.
     fn pool_statistics(&self, _running: &[f32], _sums: &mut [f64]) -> u64 {
         0
     }
 }
 
-/// A shortcut, and the shape of its input.
+/// A shortcut and the shape of its input.
 #[derive(Clone, Copy, Debug)]
 pub struct ShortcutOf {
-    /// The operation.
     pub shortcut: Shortcut,
-    /// What it reads.
     pub x: Shape,
 }
 
-/// Shortcuts that batch normalisation reads through, since they have no pass of their own, see
+/// Shortcuts that batch normalisation reads through, so that they need no pass of their own, see
 /// [`Backend::reads_through`](super::Backend::reads_through).
 #[derive(Clone, Copy, Debug, Default)]
 pub struct Through {
-    /// The residual is given as this shortcut's input.
+    /// The residual that is passed is the input of this shortcut.
     pub residual: Option<ShortcutOf>,
-    /// The second summand of the gradient is given as the gradient of this shortcut's output.
+    /// The second gradient that is passed is the gradient of this shortcut's output.
     pub second: Option<ShortcutOf>,
 }
 
-/// A request for a plan.
 pub struct PlanRequest<'a, B: DeviceMemory> {
     /// Name of the node, for messages.
     pub name: &'a str,
-    /// The computation.
     pub op: &'a Op,
-    /// Logical shape of the inputs (a flattened image is a vector).
+    /// Logical shapes of the inputs. A flattened image is a vector.
     pub shapes: &'a [Shape],
-    /// Memory layout of the inputs.
+    /// Memory layouts of the inputs.
     pub x: &'a [TensorDesc],
-    /// Only of batch normalisation.
+    /// Used only by batch normalisation.
     pub through: Through,
-    /// Where this operation alone reads its first input, and no other after the pass: what it shares with the one that makes it.
+    /// State shared with the operation that produces the first input. Present only if this operation is the input's
+    /// only reader and nothing reads it after the pass.
     pub before: Option<&'a B::Fusion>,
-    /// The same of its output: what it shares with the operation that alone reads it.
+    /// State shared with the reader of the output, under the same conditions.
     pub behind: Option<&'a B::Fusion>,
-    /// Whether all who read its output take it in bf16, see [`Backend::reads_bf16`](super::Backend::reads_bf16), and nobody reads it after
-    /// the pass.
+    /// Whether all readers of the output accept bf16, see [`Backend::reads_bf16`](super::Backend::reads_bf16), and
+    /// nothing reads it after the pass.
     pub may_narrow: bool,
     /// Whether `backward` will be called.
     pub train: bool,
-    /// Whether the gradient of the first input is wanted.
+    /// Whether the gradient of the first input is needed.
     pub wants_dx: bool,
-    /// Formats that the parameters already have; `None` = choose.
+    /// Formats that the parameters already have. `None` lets the operation choose.
     pub formats: Option<&'a [B::Format]>,
-    /// Index that keys this op's random draws.
+    /// Identifies this operation in the key for random draws.
     pub index: u16,
 }
 
 impl<'a, B: DeviceMemory> PlanRequest<'a, B> {
-    /// For training an operation by itself: it shares nothing with neighbours, and chooses its parameters' formats.
+    /// Returns a request for training a single operation. It shares nothing with neighbours and chooses its parameters'
+    /// formats.
     pub fn alone(name: &'a str, op: &'a Op, shapes: &'a [Shape], x: &'a [TensorDesc]) -> Self {
         Self {
             name,
@@ -225,43 +217,41 @@ impl<'a, B: DeviceMemory> PlanRequest<'a, B> {
         }
     }
 
-    /// Logical shape of the output.
+    /// Returns the logical shape of the output.
     pub fn output(&self) -> Result<Shape, Error> {
         self.op.output(self.shapes).map_err(|why| Error::Unsupported { op: self.name.into(), why })
     }
 }
 
-// The inputs of a pass: images, keys of the random draws, labels, statistics.
-
 /// The images of a pass on the host.
 #[derive(Clone, Copy, Debug)]
 pub enum Input<'a> {
-    /// Plain NCHW, ready for the first layer.
+    /// Values in NCHW order.
     Values(&'a [f32]),
-    /// Pixels, channels side by side (NHWC); byte b of channel c is the value `tables[c][b]`.
+    /// Pixels in NHWC order. Byte b of channel c has the value `tables[c][b]`.
     Bytes {
-        /// N times H times W times C.
+        /// N * H * W * C bytes.
         pixels: &'a [u8],
-        /// One a channel.
+        /// One per channel.
         tables: &'a [[f32; 256]],
-        /// How the values are mixed with each other, if they are.
+        /// How to mix the images with each other, if at all.
         mix: Option<Mix>,
     },
     /// Crops of pictures that [`Queue::keep`](super::Queue::keep) has copied to the device.
     Kept {
-        /// One a row.
+        /// One per row.
         views: &'a [CropRect],
-        /// As for bytes; pixels outside a picture are bytes of 0.
+        /// As for bytes. Pixels outside a picture are bytes of 0.
         tables: &'a [[f32; 256]],
         /// As for bytes.
         mix: Option<Mix>,
     },
-    /// The batch that [`Queue::hold`](super::Queue::hold) has copied to the device, of so many rows.
+    /// The batch that [`Queue::hold`](super::Queue::hold) has copied to the device. The value is its number of rows.
     Held(usize),
 }
 
 impl Input<'_> {
-    /// How the device is to mix the images with each other, if it is.
+    /// Returns how the device must mix the images with each other, if at all.
     pub fn mix(&self) -> Option<Mix> {
         match self {
             Input::Bytes { mix, .. } | Input::Kept { mix, .. } => *mix,
@@ -270,34 +260,34 @@ impl Input<'_> {
     }
 }
 
-/// A crop of a kept picture, of the size of the network's input.
+/// A crop of a kept picture. It has the size of the network's input.
 #[derive(Clone, Copy, Debug, PartialEq, Eq)]
 #[repr(C)]
 pub struct CropRect {
-    /// Which picture.
+    /// Index of the picture.
     pub picture: u32,
-    /// Row of the picture that becomes the first; outside of it below 0 and beyond its height.
+    /// Row of the picture that becomes the first row. Rows below 0 or beyond the height are outside.
     pub top: i32,
-    /// Column of the picture that becomes the first (or, mirrored, the last).
+    /// Column of the picture that becomes the first column or, if mirrored, the last.
     pub left: i32,
-    /// 1: the columns run from right to left.
+    /// 1 if the columns run from right to left.
     pub mirrored: u32,
 }
 
-/// Everything that differs between passes of the same kind. A device with a queue copies what its operations
-/// need to fixed places: [`Queue::repeat`](super::Queue::repeat) replays them.
+/// Everything that differs between passes of the same kind. A device with a queue copies what its operations need to
+/// fixed addresses, because [`Queue::repeat`](super::Queue::repeat) replays them.
 #[derive(Clone, Copy, Debug)]
 pub struct PassInput<'a> {
-    /// One image a row.
+    /// One image per row.
     pub images: Input<'a>,
-    /// Keys of the random draws; one id per row.
+    /// Key of the random draws, with a sample id per row.
     pub key: DrawKey<'a>,
-    /// Arguments of the loss; none if only scores are wanted.
+    /// Arguments of the loss, or `None` if only scores are needed.
     pub loss: Option<CrossEntropy<'a>>,
-    /// Targets, where the loss is one against targets; `loss` then says labels and scale.
+    /// The targets, for a loss with soft targets. `loss` then has labels and scale.
     pub targets: Option<SoftTargets<'a>>,
     /// Running means and variances of all batch normalisations, see [`Pass::running_at`](super::Pass::running_at).
     pub running: &'a [f32],
-    /// Whether every batch normalisation takes the statistics of this batch, so that `running` is not read.
+    /// Whether every batch normalisation uses the statistics of this batch, so that `running` is not read.
     pub training: bool,
 }

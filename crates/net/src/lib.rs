@@ -1,5 +1,5 @@
-//! What a network is: its layers ([`op`]), their order ([`spec`]), the catalogue of known networks ([`models`]) and the text form
-//! `net.toml`. Nothing here runs a network or knows a device.
+//! The description of a network: its layers ([`op`]), their order ([`spec`]), the catalogue of known networks
+//! ([`models`]) and the text format `net.toml`. This crate does not run networks and does not depend on devices.
 
 pub mod models;
 pub mod net_toml;

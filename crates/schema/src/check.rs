@@ -1,4 +1,4 @@
-//! Checks a section as TOML against its schema: which keys belong to its kind, types, words and ranges.
+//! Checks a section's TOML against its schema: keys that belong to its kind, types, words and ranges.
 
 use loaders::text::did_you_mean;
 use toml::{Table, Value};
@@ -7,40 +7,36 @@ use super::field::Range;
 use super::field::{Field, KeyType, Kind, KindField, Schema};
 use super::field::{names, quoted};
 
-/// A key that cannot be used.
 #[derive(Clone, Debug, PartialEq)]
 pub struct Fault {
     /// Name of the key within its section.
     pub key: &'static str,
-    /// What is wrong with it.
     pub problem: Problem,
 }
 
-/// What can be wrong with a key.
+/// The reasons why a key is invalid.
 #[derive(Clone, Debug, PartialEq, thiserror::Error)]
 pub enum Problem {
     /// The recipe lacks it.
     #[error("missing; it is {expected}: {doc}")]
     Missing {
-        /// What the key takes.
+        /// Description of valid values.
         expected: String,
-        /// Meaning of the key.
         doc: &'static str,
     },
-    /// Its value has the wrong type.
     #[error("expected {expected}, got {got}")]
     Type {
-        /// What the key takes.
+        /// Description of valid values.
         expected: String,
-        /// The value in the recipe.
         got: String,
     },
-    /// Its value has the right type and is not allowed: expected, got, what to try.
+    /// The value has the right type but is not allowed. The text says what was expected, what was found, and what to
+    /// try.
     #[error("{0}")]
     Value(String),
 }
 
-/// Checks every key of a section; keys that the schema does not have are ignored.
+/// Checks every key of a section. Ignores keys that are not in the schema.
 pub fn check_section(schema: &Schema, table: &Table) -> Result<(), Fault> {
     let of_kind = match &schema.kind {
         Some(kind) => check_kind(kind, table)?,
@@ -49,7 +45,7 @@ pub fn check_section(schema: &Schema, table: &Table) -> Result<(), Fault> {
     schema.fields.iter().chain(of_kind).try_for_each(|field| check_field(field, table.get(field.name)))
 }
 
-/// The keys of the kind that the table names; refuses keys that belong to other kinds alone.
+/// Returns the keys of the kind that the table names. Returns an error for keys that belong only to other kinds.
 fn check_kind(key: &KindField, table: &Table) -> Result<&'static [Field], Fault> {
     let value = table.get(key.field.name);
     check_field(&key.field, value)?;
@@ -70,7 +66,7 @@ fn check_kind(key: &KindField, table: &Table) -> Result<&'static [Field], Fault>
 fn check_field(field: &Field, value: Option<&Value>) -> Result<(), Fault> {
     let fault = |problem| Err(Fault { key: field.name, problem });
     let expected = || match (&field.value_type, field.range) {
-        // one rule, not first this and then a stricter one
+        // report the range at once, not only the type
         (KeyType::Count(_), Range::AtLeast(_)) => format!("an integer {}", field.range.text()),
         (value_type, _) => value_type.expected(),
     };
@@ -87,14 +83,14 @@ fn check_field(field: &Field, value: Option<&Value>) -> Result<(), Fault> {
     }
 }
 
-/// Whether a value of a `--set` for a key of numbers is an integer of too many digits, which TOML has no number for, so that it came as a
-/// string.
+/// Returns true if the value of a `--set` for a numeric key is an integer that is too large for TOML. Such values are
+/// passed as strings.
 fn is_beyond_integers(key: KeyType, text: &str) -> bool {
     let digits = !text.is_empty() && text.bytes().all(|byte| byte.is_ascii_digit());
     matches!(key, KeyType::Count(_) | KeyType::Number) && digits && text.parse::<i64>().is_err()
 }
 
-/// Checks a value that has the type of the key.
+/// Checks a value that has the key's type.
 fn check_value(field: &Field, value: &Value) -> Result<(), String> {
     match (&field.value_type, value) {
         (KeyType::Choice(words), Value::String(word)) if !words.contains(&word.as_str()) => Err(format!(
@@ -119,7 +115,7 @@ fn check_value(field: &Field, value: &Value) -> Result<(), String> {
     }
 }
 
-/// Refuses an integer that is larger than the key holds.
+/// Returns an error if an integer is larger than the key's type can hold.
 fn within(number: i64, most: u64) -> Result<(), String> {
     match u64::try_from(number) {
         Ok(large) if large > most => Err(format!("must be <= {most}, got {number}")),
@@ -127,7 +123,7 @@ fn within(number: i64, most: u64) -> Result<(), String> {
     }
 }
 
-/// Checks one of a list of tables: no key but those of the schema, and each as it must be.
+/// Checks a table in a list of tables: all its keys must be in the schema and valid.
 fn check_table(schema: &Schema, table: &Table) -> Result<(), String> {
     let known = names(schema);
     if let Some(odd) = table.keys().find(|key| !known.contains(&key.as_str())) {
@@ -136,7 +132,7 @@ fn check_table(schema: &Schema, table: &Table) -> Result<(), String> {
     check_section(schema, table).map_err(|fault| format!("{}: {}", fault.key, fault.problem))
 }
 
-/// A value as it stands in a message: cut short, with its type where the text alone could mislead.
+/// Formats a value for messages: shortened, and with its type if the text alone could be misleading.
 pub fn shown(value: &Value) -> String {
     let mut text = value.to_string();
     if text.chars().count() > 60 {

@@ -1,113 +1,96 @@
-//! The schema of a section as data: its keys with their types, and, where it has a `kind`, the keys of each kind.
+//! The schema of a section as data: its keys with their types and, if it has a `kind`, the keys of each kind.
 
-/// What a key takes.
 #[derive(Clone, Copy, Debug)]
 pub enum KeyType {
-    /// A string.
     Text,
     /// One of these strings.
     Choice(&'static [&'static str]),
-    /// A string in a notation of its own.
+    /// A string with its own notation.
     Parsed {
-        /// The notation, for error messages.
+        /// Description of the notation for error messages.
         expected: &'static str,
-        /// Checks a string; the error says what was expected and what was found.
+        /// Checks a string. The error says what was expected and what was found.
         parse: fn(&str) -> Result<(), String>,
     },
-    /// The same, or a list of numbers.
+    /// Like `Parsed`, or a list of numbers.
     ParsedOrNumbers {
-        /// The notation, for error messages.
+        /// Description of the notation for error messages.
         expected: &'static str,
-        /// Checks a string.
         parse: fn(&str) -> Result<(), String>,
     },
-    /// An integer from 0 to this one.
+    /// An integer from 0 to this maximum.
     Count(u64),
-    /// An integer or a float, finite.
+    /// A finite integer or float.
     Number,
-    /// `true` or `false`.
     Switch,
     /// `true`, `false` or `"auto"`.
     AutoSwitch,
-    /// The given word, or a number.
+    /// This word or a number.
     WordOrNumber(&'static str),
-    /// A list of strings.
     Texts,
-    /// A list of numbers.
     Numbers,
     /// A list of pairs of strings.
     Pairs,
-    /// A list of pairs of integers from 0 to this one.
+    /// A list of pairs of integers from 0 to this maximum.
     CountPairs(u64),
-    /// A list of tables, each with these keys.
+    /// A list of tables with this schema.
     Tables(&'static Schema),
-    /// A section with keys of its own.
     Section(&'static Schema),
 }
 
-/// What a key is where a recipe leaves it out.
+/// The value of a key that a recipe omits.
 #[derive(Clone, Copy, Debug)]
 pub enum DefaultValue {
-    /// A recipe without the key is refused.
+    /// A recipe without the key is invalid.
     Required,
     /// A value, as TOML.
     Value(fn() -> String),
-    /// No single value: what happens then, in words.
+    /// No fixed value. The text describes what happens.
     Words(&'static str),
 }
 
-/// One key of a section.
 #[derive(Clone, Copy, Debug)]
 pub struct Field {
-    /// Name within the section.
     pub name: &'static str,
-    /// What it takes.
     pub value_type: KeyType,
-    /// What it is where it is left out.
     pub default: DefaultValue,
-    /// Which numbers it allows.
     pub range: Range,
-    /// Whether a resumed run may change it, since it has no influence on what is computed.
+    /// Whether a resumed run may change it, because it does not affect results.
     pub changeable: bool,
-    /// Meaning and unit: the doc comment of the Rust field.
+    /// Meaning and unit, from the doc comment of the Rust field.
     pub doc: &'static str,
 }
 
-/// One kind of a section, such as `kind = "sgd"` of `[optimizer]`.
+/// A section's kind, such as `kind = "sgd"` for `[optimizer]`.
 #[derive(Clone, Copy, Debug)]
 pub struct Kind {
-    /// Its word.
     pub name: &'static str,
-    /// What it does: the doc comment of its settings.
+    /// Description, from the doc comment of its settings.
     pub doc: &'static str,
-    /// The keys that it has beside the section's own.
+    /// The keys that it adds to the section's own keys.
     pub fields: &'static [Field],
 }
 
 /// The key `kind` of a section.
 #[derive(Clone, Copy, Debug)]
 pub struct KindField {
-    /// The key.
     pub field: Field,
-    /// All kinds.
     pub kinds: &'static [Kind],
-    /// Whether the keys of the kind stand before the section's own.
+    /// Whether the kind's keys come before the section's own keys.
     pub first: bool,
 }
 
-/// The schema of a section.
 #[derive(Clone, Copy, Debug)]
 pub struct Schema {
-    /// What the section is for: the doc comment of its struct.
+    /// Description, from the doc comment of its struct.
     pub doc: &'static str,
     /// Its key `kind`, if it has one.
     pub kind: Option<KindField>,
-    /// Its other keys.
     pub fields: &'static [Field],
 }
 
 impl Field {
-    /// The default as text; `None` if the key is required.
+    /// Returns the default as text, or `None` if the key is required.
     pub fn default_text(&self) -> Option<String> {
         match self.default {
             DefaultValue::Required => None,
@@ -116,16 +99,16 @@ impl Field {
         }
     }
 
-    /// Whether a recipe without the key is refused.
+    /// Returns true if a recipe without the key is invalid.
     pub fn required(&self) -> bool {
         matches!(self.default, DefaultValue::Required)
     }
 }
 
-// What a key takes, in words and as a check.
+// Descriptions of valid values, and the type check.
 
 impl KeyType {
-    /// What the key takes, in words, for an error message.
+    /// Describes the valid values for an error message.
     pub fn expected(&self) -> String {
         match self {
             KeyType::Text => "a string".into(),
@@ -145,7 +128,7 @@ impl KeyType {
         }
     }
 
-    /// The strings that are allowed, if they are a closed set or have a notation.
+    /// Returns the allowed strings if they are a fixed set or have a notation.
     pub fn words(&self) -> Option<String> {
         match self {
             KeyType::Choice(words) => Some(quoted(words)),
@@ -154,7 +137,7 @@ impl KeyType {
         }
     }
 
-    /// What the key takes, for a cell of a Markdown table; a range may follow it.
+    /// Describes the valid values for a cell in a Markdown table. A range may follow.
     pub fn markdown(&self) -> String {
         match self {
             KeyType::Text => "string".into(),
@@ -174,8 +157,8 @@ impl KeyType {
         }
     }
 
-    /// Whether a TOML value has this type. Any string is accepted for [`KeyType::Choice`] and [`KeyType::Parsed`], and any
-    /// integer >= 0 for [`KeyType::Count`]: which of them are valid is checked afterwards, with an error message of its own.
+    /// Returns true if a TOML value has this type. Accepts any string for [`KeyType::Choice`] and [`KeyType::Parsed`],
+    /// and any integer >= 0 for [`KeyType::Count`]. Whether it is valid is checked later, with a more specific message.
     pub fn accepts(&self, value: &toml::Value) -> bool {
         let number = |value: &toml::Value| value.is_integer() || value.as_float().is_some_and(f64::is_finite);
         match self {
@@ -198,54 +181,51 @@ impl KeyType {
     }
 }
 
-/// Whether a value is a list of two of this type.
+/// Returns true if a value is a list with two elements of this type.
 fn is_pair_of(value: &toml::Value, each: &KeyType) -> bool {
     value.as_array().is_some_and(|pair| pair.len() == 2 && pair.iter().all(|v| each.accepts(v)))
 }
 
-/// Names of all keys of a section.
+/// Returns the names of all keys in a section.
 pub fn names(schema: &Schema) -> Vec<&'static str> {
     schema.fields.iter().map(|field| field.name).collect()
 }
 
-/// `"a", "b"`.
+/// Formats words as `"a", "b"`.
 pub fn quoted(words: &[&str]) -> String {
     let words: Vec<String> = words.iter().map(|word| format!("\"{word}\"")).collect();
     words.join(", ")
 }
 
-// The range of a numeric key.
-
-/// Which numbers a key allows.
+/// The numbers that a key allows.
 #[derive(Clone, Copy, Debug, PartialEq)]
 pub enum Range {
-    /// All that its type holds.
+    /// All numbers of its type.
     Any,
-    /// This number or more.
+    /// At least this number.
     AtLeast(f64),
-    /// From the first to the second.
+    /// From the first to the second number, inclusive.
     Between(f64, f64),
-    /// 0 or more, and a number that f32 holds.
+    /// At least 0, and finite in f32.
     NonNegativeF32,
-    /// More than 0.
     Positive,
-    /// More than 0 and a normal number in f32, in which the optimizers compute.
+    /// Positive and a normal number in f32, the type in which optimizers compute.
     PositiveF32,
-    /// From 0 to below 1.
+    /// From 0 up to, but not including, 1.
     Fraction,
-    /// From 0 to 1.
+    /// From 0 to 1, inclusive.
     Probability,
-    /// Between 0 and 1, both excluded; with an example for error messages.
+    /// Between 0 and 1, both excluded. The value is an example for error messages.
     OpenFraction(f64),
 }
 
-/// A number in a message: a huge one with its power of ten.
+/// Formats a number for messages. Very large numbers get an exponent.
 pub fn number_text(number: f64) -> String {
     if number.abs() < 1e16 || !number.is_finite() { number.to_string() } else { format!("{number:e}") }
 }
 
 impl Range {
-    /// `>= 1`, `in [0, 1)`; empty for [`Range::Any`].
+    /// Formats the range, such as `>= 1` or `in [0, 1)`. Empty for [`Range::Any`].
     pub fn text(&self) -> String {
         match self {
             Range::Any => String::new(),
@@ -259,7 +239,7 @@ impl Range {
         }
     }
 
-    /// Checks a number; the error says what it must be.
+    /// Checks a number. The error describes the allowed range.
     pub fn check(&self, got: f64) -> Result<(), String> {
         let inside = match self {
             Range::Any => true,
@@ -280,7 +260,7 @@ impl Range {
             Range::NonNegativeF32 if got > f64::from(f32::MAX) => {
                 Err(format!("must be a number that f32 holds, got {got:e}"))
             }
-            // a smaller one would become 0 in f32
+            // a smaller number would become 0 in f32
             Range::PositiveF32 if !(f64::from(f32::MIN_POSITIVE)..=f64::from(f32::MAX)).contains(&got) => {
                 Err(format!("must be a number that f32 holds, got {got:e}"))
             }

@@ -1,7 +1,7 @@
-//! What a key of a recipe is: its Rust type, default, range and one line of documentation, written once in `section!`. The struct,
-//! its TOML form, the checks, `--help` and `docs/recipe.md` all come from there.
+//! Definitions of recipe keys. `section!` declares type, default, range and a line of documentation for each key. The
+//! struct, its TOML form, the checks, `--help` and `docs/recipe.md` are generated from it.
 //!
-//! Nothing here knows a particular key: those are in the crates `recipe` and `engine`.
+//! This crate knows no particular key. The keys are in the crates `recipe` and `engine`.
 
 mod check;
 mod field;

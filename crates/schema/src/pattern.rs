@@ -1,7 +1,7 @@
 //! Patterns that select parameters by their names, such as `*.bias`.
 
-/// Whether a parameter name such as `layer1.0.bn1.bias` fits a pattern: `*` stands for any run of characters
-/// (dots too), `?` for exactly one, everything else for itself.
+/// Returns true if a parameter name such as `layer1.0.bn1.bias` matches a pattern. `*` matches any characters including
+/// dots, `?` matches exactly one character, and everything else matches itself.
 pub fn matches(pattern: &str, name: &str) -> bool {
     let (pattern, name) = (pattern.as_bytes(), name.as_bytes());
     let (mut p, mut n) = (0, 0);
@@ -16,7 +16,8 @@ pub fn matches(pattern: &str, name: &str) -> bool {
                 p += 1;
                 n += 1;
             }
-            // Only the last star needs to be tried again: an earlier one has already matched as little as it can.
+            // Only the last star needs to be tried again, because an earlier one has already matched as little as
+            // possible.
             _ => match star {
                 Some((at, from)) => {
                     star = Some((at, from + 1));

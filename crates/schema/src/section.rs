@@ -1,20 +1,19 @@
-//! The macro that defines a section of a recipe: one line for each key with its type, default and range, and its documentation as
-//! a doc comment.
+//! The macro that defines a section of a recipe. Each key has a line with its type, default and range, and a doc
+//! comment with its documentation.
 
 use serde::ser::SerializeMap;
 
 use super::field::Schema;
 
-/// A struct whose fields are keys of a recipe.
+/// A struct with a field for each key of a section.
 pub trait Section {
-    /// Its keys.
     const SCHEMA: Schema;
 
-    /// Writes the keys in the order of the schema, those that are absent left out.
+    /// Writes the keys in the schema's order and omits absent ones.
     fn write_fields<M: SerializeMap>(&self, map: &mut M) -> Result<(), M::Error>;
 }
 
-/// The name of a key whose field is a word of Rust, written as `r#match`.
+/// Returns the key's name for a field that is a Rust keyword and is written as `r#match`.
 pub const fn bare(field: &'static str) -> &'static str {
     match field.as_bytes() {
         [b'r', b'#', ..] => field.split_at(2).1,
@@ -22,19 +21,20 @@ pub const fn bare(field: &'static str) -> &'static str {
     }
 }
 
-/// Defines a section of a recipe: the struct, serde, `Default`, and its [`Section`]. Each key is one of
+/// Defines a section of a recipe: the struct, serde, `Default`, and its [`Section`]. Each key has one of these forms:
 ///
-/// - `required name: T;`: a recipe without it is refused;
-/// - `default name: T = value;`: it is always written;
-/// - `optional name: T = value;`: the field is an `Option<T>`, written only where it was given; the method of the same name gives
-///   the value or this default;
-/// - `absent name: T = "what happens then";`: the field is an `Option<T>` without a default value;
-/// - `section name: T;`: a section within this one;
+/// - `required name: T;`: a recipe without the key is invalid.
+/// - `default name: T = value;`: the key is always written.
+/// - `optional name: T = value;`: the field is an `Option<T>`, written only if it was set. The method with the same
+///   name returns its value or this
+/// default.
+/// - `absent name: T = "what happens then";`: the field is an `Option<T>` without a default value.
+/// - `section name: T;`: a nested section.
 ///
-/// with `, in RANGE` before the semicolon where not all numbers are allowed, and `=> changeable` where a resumed run may change the
-/// key, since it has no influence on what is computed. A section with kinds, see
-/// [`kinds!`](crate::kinds), has `(kind: K, first, "doc")` after its name; `first` or `last` says whether the keys of the
-/// kind are written before the section's own.
+/// Add `, in RANGE` before the semicolon if not all numbers are allowed. Add `=> changeable` if a resumed run may
+/// change the key, because it does not affect results. A section with kinds, see [`kinds!`](crate::kinds), has `(kind:
+/// K, first, "doc")` after its name. `first` or `last` tells whether the kind's keys are written before or after the
+/// section's own.
 #[macro_export]
 macro_rules! section {
     (
@@ -132,7 +132,7 @@ macro_rules! section {
             const TYPE: $crate::KeyType =
                 $crate::KeyType::Section(&<Self as $crate::Section>::SCHEMA);
 
-            /// Whether there is nothing to write.
+            /// Returns true if there is nothing to write.
             fn is_absent(&self) -> bool {
                 !$crate::is_given!($($kind)?) $(&& $crate::KeyValue::is_absent(&self.$field))*
             }
@@ -148,7 +148,7 @@ macro_rules! section {
     };
 }
 
-/// Type of the field of a key.
+/// The type of a key's field.
 #[doc(hidden)]
 #[macro_export]
 macro_rules! field_type {
@@ -159,7 +159,7 @@ macro_rules! field_type {
     (section $type:ty) => { $type };
 }
 
-/// Value of the field where the key is left out.
+/// The value of the field if the key is omitted.
 #[doc(hidden)]
 #[macro_export]
 macro_rules! default_of {
@@ -180,7 +180,7 @@ macro_rules! default_of {
     };
 }
 
-/// The method that gives the value of an optional key, or its default.
+/// Defines the method that returns the value of an optional key or its default.
 #[doc(hidden)]
 #[macro_export]
 macro_rules! accessor {
@@ -211,7 +211,6 @@ macro_rules! default_text {
     };
 }
 
-/// The range of a key.
 #[doc(hidden)]
 #[macro_export]
 macro_rules! range_of {
@@ -223,7 +222,7 @@ macro_rules! range_of {
     };
 }
 
-/// Whether the key has the flag.
+/// Whether the key has the flag `changeable`.
 #[doc(hidden)]
 #[macro_export]
 macro_rules! changeable {
@@ -235,7 +234,6 @@ macro_rules! changeable {
     };
 }
 
-/// Whether there is a type.
 #[doc(hidden)]
 #[macro_export]
 macro_rules! is_given {
@@ -247,9 +245,9 @@ macro_rules! is_given {
     };
 }
 
-// Sections with a `kind`: an enum with one settings struct for each kind.
+// Sections with a `kind`: an enum with a settings struct for each kind.
 
-/// Defines the enum of the kinds of a section. Each line is the word of a kind, its variant and its settings, a
+/// Defines the enum for the kinds of a section. Each line has the kind's name, its variant and its settings, a
 /// [`Section`](crate::Section) that implements the given trait.
 #[macro_export]
 macro_rules! kinds {
@@ -269,31 +267,29 @@ macro_rules! kinds {
         }
 
         impl $name {
-            /// The words of all kinds.
             pub const WORDS: &'static [&'static str] = &[$($word),+];
 
-            /// All kinds with their keys.
             pub const KINDS: &'static [$crate::Kind] = &[$($crate::Kind {
                 name: $word,
                 doc: <$settings as $crate::Section>::SCHEMA.doc,
                 fields: <$settings as $crate::Section>::SCHEMA.fields,
             }),+];
 
-            /// The word of this kind.
+            /// Returns the kind's name in recipes.
             pub fn name(&self) -> &'static str {
                 match self {
                     $(Self::$variant(_) => $word),+
                 }
             }
 
-            /// The settings of this kind, by what all kinds can do.
+            /// Returns the kind's settings as the trait that all kinds implement.
             pub fn settings(&self) -> &dyn $behaviour {
                 match self {
                     $(Self::$variant(settings) => settings),+
                 }
             }
 
-            /// A copy of these settings.
+            /// Returns a copy of the kind's settings.
             pub fn boxed(&self) -> Box<dyn $behaviour> {
                 match self {
                     $(Self::$variant(settings) => Box::new(settings.clone())),+
@@ -312,16 +308,15 @@ macro_rules! kinds {
 
 // Closed sets of words, such as `"f32"`, `"bf16"`, `"f16"`, as enums.
 
-/// Gives an enum without fields the words by which recipes name its variants: `WORDS`, `name`, `Display`, serde and
-/// [`KeyValue`](crate::KeyValue).
+/// Implements the names that recipes use for the variants of an enum without fields: `WORDS`, `name`, `Display`, serde
+/// and [`KeyValue`](crate::KeyValue).
 #[macro_export]
 macro_rules! words {
     ($name:ident { $($variant:ident = $word:literal),+ $(,)? }) => {
         impl $name {
-            /// The words of all values.
             pub const WORDS: &'static [&'static str] = &[$($word),+];
 
-            /// The word that recipes use.
+            /// Returns the name that recipes use.
             pub const fn name(self) -> &'static str {
                 match self {
                     $(Self::$variant => $word),+

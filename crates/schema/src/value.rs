@@ -1,4 +1,4 @@
-//! Rust types that the value of a key can have, and how each is written to TOML.
+//! Rust types for the values of keys, and how they are written to TOML.
 
 use std::str::FromStr;
 
@@ -7,23 +7,21 @@ use serde::{Deserialize, Deserializer, Serialize, Serializer};
 use super::field::KeyType;
 use super::section::Section;
 
-/// A type that the value of a key can have.
+/// A Rust type for the value of a key.
 pub trait KeyValue: Serialize {
-    /// Its type in TOML.
     const TYPE: KeyType;
 
-    /// Whether the key is left out when the recipe is written.
+    /// Returns true if the key is omitted when the recipe is written.
     fn is_absent(&self) -> bool {
         false
     }
 
-    /// Writes the value.
     fn write<S: Serializer>(&self, out: S) -> Result<S::Ok, S::Error> {
         self.serialize(out)
     }
 }
 
-/// Writes a value with [`KeyValue::write`].
+/// Serialises a value with [`KeyValue::write`].
 pub struct Written<'a, T>(pub &'a T);
 
 impl<T: KeyValue> Serialize for Written<'_, T> {
@@ -61,7 +59,7 @@ impl KeyValue for f64 {
     const TYPE: KeyType = KeyType::Number;
 
     fn write<S: Serializer>(&self, out: S) -> Result<S::Ok, S::Error> {
-        // Beyond 2^53 the integer would claim digits that the float does not have.
+        // Beyond 2^53 an integer would show digits that the float does not have.
         if self.fract() == 0.0 && self.abs() < (1u64 << 53) as f64 {
             out.serialize_i64(*self as i64)
         } else {
@@ -78,7 +76,6 @@ impl KeyValue for Vec<f64> {
     }
 }
 
-/// A list of tables.
 impl<T: Section + Serialize> KeyValue for Vec<T> {
     const TYPE: KeyType = KeyType::Tables(&T::SCHEMA);
 }
@@ -106,7 +103,7 @@ impl<T: KeyValue> KeyValue for Option<T> {
     }
 }
 
-/// A value as TOML writes it, for the documentation.
+/// Formats a value as TOML for the documentation.
 pub fn toml_text<T: KeyValue>(value: &T) -> String {
     match toml::Value::try_from(Written(value)) {
         Ok(toml::Value::Float(small)) if small.abs() < 1e-4 => format!("{small:e}"),
@@ -115,11 +112,12 @@ pub fn toml_text<T: KeyValue>(value: &T) -> String {
     }
 }
 
-// Values with a notation of their own, such as `window(8)`: parsed when the recipe is read, written as the user wrote them.
+// Values with their own notation, such as `window(8)`. They are parsed when the recipe is read and written as the user
+// wrote them.
 
-/// A type with a notation of its own.
+/// A type with its own notation.
 pub trait TextForm: FromStr<Err = String> {
-    /// The notation, for error messages and the documentation.
+    /// Description of the notation for error messages and the documentation.
     const EXPECTED: &'static str;
 }
 
@@ -131,7 +129,6 @@ pub struct Parsed<T> {
 }
 
 impl<T: Copy> Parsed<T> {
-    /// The value.
     pub fn value(&self) -> T {
         self.value
     }
@@ -146,7 +143,7 @@ impl<T: FromStr> FromStr for Parsed<T> {
 }
 
 impl<T> Parsed<T> {
-    /// A value and its text, which must parse to it.
+    /// Creates a value from a text. The text must parse to this value.
     pub fn new(text: &str, value: T) -> Self {
         Self { text: text.to_string(), value }
     }

@@ -1,5 +1,5 @@
-//! The memory of a GPU, the passes over flat arrays, the plan of each operation, the start of a pass, the loss and the optimizer's
-//! passes.
+//! Implements the backend traits: memory, passes over flat arrays, planning of operations, the start of a pass, the
+//! loss and the optimizer.
 
 use std::ops::Range;
 
@@ -41,7 +41,7 @@ impl DeviceMemory for Cuda {
     }
 
     fn parameter_bytes(&self) -> usize {
-        // in 16 bits, too
+        // f32 plus a 16-bit copy
         if self.shared.settings.precision == Precision::F32 { 4 } else { 6 }
     }
 

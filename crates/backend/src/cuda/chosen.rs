@@ -4,33 +4,35 @@ use std::cell::RefCell;
 
 use crate::Algorithms;
 
-/// The algorithms by which NVIDIA's libraries run operations: those in use, and those that another rank or an earlier start wants used.
+/// The algorithms of NVIDIA's libraries that are in use, and those that another rank or an earlier run wants to be
+/// used.
 pub struct Chosen {
     wanted: RefCell<Algorithms>,
     used: RefCell<Algorithms>,
 }
 
 impl Chosen {
-    /// None yet, on this GPU with these libraries.
+    /// Starts with no choices. `on` describes the GPU and its libraries.
     pub fn new(on: String) -> Self {
         let none = Algorithms { on, ..Algorithms::default() };
         Self { wanted: RefCell::new(none.clone()), used: RefCell::new(none) }
     }
 
-    /// Wants these used, if they are of such a GPU with such libraries.
+    /// Requests these algorithms for later choices, unless they are for other GPUs or libraries.
     pub fn adopt(&self, wanted: &Algorithms) {
         if wanted.on == self.used.borrow().on {
             *self.wanted.borrow_mut() = wanted.clone();
         }
     }
 
-    /// Those in use.
+    /// Returns the algorithms in use.
     pub fn used(&self) -> Algorithms {
         self.used.borrow().clone()
     }
 
-    /// The algorithm of an operation: the one in use for it, else the one wanted, else a new choice. All numbers of images share one; a
-    /// number `n` for which that does not run has one of its own. `made` prepares an algorithm, if it runs; its error ends the choice.
+    /// Returns the algorithm of an operation: the one in use, otherwise the requested one, otherwise a new choice. All
+    /// numbers of images share it. If it does not run for `n` images, that number gets its own algorithm. `made`
+    /// prepares an algorithm and returns `None` if it does not run. An error of `made` ends the search.
     pub fn get<T, E>(
         &self,
         of: &str,
@@ -73,12 +75,12 @@ mod tests {
         chosen.adopt(&wanted("gpu"));
         assert_eq!(get(&chosen, "a", 9, &["first"]), "first");
         assert_eq!(get(&chosen, "a", 5, &["fifth"]), "fifth");
-        // where it does not run: there and only there
+        // if it does not run for 3 images, only this number gets another one
         assert_eq!(get(&chosen, "a", 3, &[]), "own");
         assert_eq!(get(&chosen, "a", 3, &["own"]), "own");
         assert_eq!(get(&chosen, "a", 9, &["first"]), "first");
         assert_eq!(wanted("gpu").differs(&chosen.used()), None);
-        // never: another is used from then on
+        // if it never runs, another one is used from then on
         assert_eq!(get(&chosen, "b", 9, &[]), "own");
         assert_eq!(get(&chosen, "b", 3, &["own"]), "own");
         assert_eq!(wanted("gpu").differs(&chosen.used()), Some(("b", 1)));

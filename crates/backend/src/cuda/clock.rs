@@ -1,4 +1,4 @@
-//! The times at which the GPU reaches points of its queue, measured with events and given on the host's clock.
+//! Measures with events when the GPU reaches points of its stream, and converts these times to the host's clock.
 
 use std::cell::RefCell;
 use std::time::Instant;
@@ -7,25 +7,25 @@ use super::driver::stream::Event;
 use super::shared::Shared;
 use crate::Error;
 
-/// When the GPU gets to points of its queue, on the host's clock.
+/// Times at which the GPU reaches points of its stream, on the host's clock.
 #[derive(Default)]
 pub struct Clock {
-    /// A point that the GPU has passed, and when.
+    /// A point that the GPU has passed, and the host's time at that moment.
     origin: RefCell<Option<(Event, Instant)>>,
-    /// Points since the times were taken.
+    /// Points enqueued since the last call of `take`.
     stamps: RefCell<Vec<Event>>,
-    /// Events for further points.
+    /// Events to reuse.
     free: RefCell<Vec<Event>>,
 }
 
 impl Clock {
-    /// Enqueues a point. The first one waits for the GPU.
+    /// Enqueues a point. The first call waits for the GPU.
     pub fn stamp(&self, shared: &Shared) -> Result<(), Error> {
         shared.start()?;
         let mut origin = self.origin.borrow_mut();
         if origin.is_none() {
             shared.stream().wait()?;
-            // the GPU has nothing else to do: it gets there at once
+            // the stream is empty, so the GPU reaches the event at once
             let first = Event::timed(shared.context())?;
             first.record(shared.stream(), false)?;
             first.wait()?;
@@ -40,7 +40,7 @@ impl Clock {
         Ok(())
     }
 
-    /// Waits for the GPU; when it got to each point since the last call.
+    /// Waits for the GPU and returns the time of each point since the last call.
     pub fn take(&self, shared: &Shared) -> Result<Vec<Instant>, Error> {
         shared.settle()?;
         let mut stamps = self.stamps.take();
@@ -48,7 +48,8 @@ impl Clock {
         let Some((first, start)) = origin.take() else { return Ok(Vec::new()) };
         let times = stamps.iter().map(|stamp| Ok(start + first.time_until(stamp)?));
         let times = times.collect::<Result<Vec<_>, Error>>()?;
-        // the driver's f32 is exact for short times only: the last point is the next origin
+        // The driver returns milliseconds as f32, which is precise only for short times. So the last point becomes the
+        // next origin.
         *origin = Some(match stamps.pop().zip(times.last()) {
             Some((last, when)) => {
                 stamps.push(first);

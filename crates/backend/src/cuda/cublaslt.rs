@@ -1,5 +1,6 @@
-//! Matrix products by cuBLASLt, with bias and ReLU in the same pass: the library's handle and descriptors, the choice of an algorithm, and
-//! the product. The library is column-major, and sees row-major matrices as their transposes.
+//! Matrix products with cuBLASLt, optionally with bias and ReLU in the same call: the library's handle and descriptors,
+//! the choice of an algorithm, and the product itself. cuBLASLt is column-major, so it sees our row-major matrices as
+//! their transposes.
 
 use std::cell::Cell;
 use std::ffi::c_void;
@@ -18,17 +19,16 @@ use crate::cuda::driver::stream::Stream;
 use crate::cuda::settings::Settings;
 use crate::{Error, Precision};
 
-/// A factor as it lies in memory, row-major.
+/// A row-major matrix in memory and whether the product transposes it.
 #[derive(Clone, Copy, Debug)]
 pub struct Factor {
     pub rows: usize,
     pub columns: usize,
-    /// Whether the product takes its transpose.
     pub transposed: bool,
 }
 
 impl Factor {
-    /// Rows and columns in the product.
+    /// Returns rows and columns after the transposition.
     fn size(&self) -> (usize, usize) {
         if self.transposed { (self.columns, self.rows) } else { (self.rows, self.columns) }
     }
@@ -38,13 +38,13 @@ impl Factor {
     }
 }
 
-/// What comes behind the product.
+/// The operation applied to the product's result.
 #[derive(Clone, Copy, Debug, PartialEq, Eq)]
 pub enum Epilogue {
     Nothing,
-    /// A bias of one value a column.
+    /// Adds one bias value per column.
     Bias,
-    /// The same, then max(., 0).
+    /// Adds the bias, then computes max(x, 0).
     BiasRelu,
     Relu,
 }
@@ -75,37 +75,37 @@ impl fmt::Display for Epilogue {
     }
 }
 
-/// c = a b, to be planned.
+/// A request to plan the product c = a b.
 pub struct Wanted<'a> {
     /// a and b.
     pub factors: [Factor; 2],
-    /// Whether c is f32 whatever the precision.
+    /// Whether c is f32 in every precision.
     pub wide: bool,
     pub epilogue: Epilogue,
-    /// The operation, by which its algorithm is known, and its number of images.
+    /// Key under which the chosen algorithm is stored, together with `n`, the number of images.
     pub operation: String,
     pub n: usize,
-    /// For messages.
+    /// Used in messages.
     pub name: &'a str,
 }
 
-/// Bytes that a product touches.
+/// Sizes in bytes of a product's arguments.
 #[derive(Clone, Copy)]
 struct Sizes {
     /// a, b and c.
     matrices: [usize; 3],
-    /// 0 where it takes no bias.
+    /// 0 if the epilogue has no bias.
     bias: usize,
 }
 
-/// c = a b, all row-major, planned.
+/// A planned product c = a b of row-major matrices.
 pub struct Product {
     descriptor: ProductDescriptor,
-    /// Of b, a and c: of the transposes, the second factor comes first.
+    /// Layouts of b, a and c. cuBLASLt computes the transposed product, so the second factor comes first.
     layouts: [Layout; 3],
     algorithm: Algorithm,
     sizes: Sizes,
-    /// The bias of the last run.
+    /// Address of the bias in the last run. The descriptor is updated only if it changes.
     bias: Cell<u64>,
     name: String,
 }
@@ -119,7 +119,8 @@ fn data_type(precision: Precision) -> cudaDataType_t {
 }
 
 impl Product {
-    /// Plans a product in the settings' precision, by the algorithm that is in use for its operation.
+    /// Plans a product in the settings' precision. Uses the algorithm that was already chosen for this operation, if
+    /// there is one.
     pub fn new(handle: &Handle, settings: &Settings, chosen: &Chosen, wanted: &Wanted<'_>) -> Result<Self, Error> {
         let [a, b] = wanted.factors;
         let ((rows, inner), (_, columns)) = (a.size(), b.size());
@@ -147,12 +148,11 @@ impl Product {
         Ok(Self { descriptor, layouts, algorithm, sizes, bias: Cell::new(0), name })
     }
 
-    /// Bytes of work space.
     pub fn workspace(&self) -> usize {
         self.algorithm.workspace
     }
 
-    /// Fails where memory is smaller than the product needs.
+    /// Returns an error if an argument is smaller than the product needs.
     fn check(
         &self,
         matrices: [Slice<'_, u8>; 3],
@@ -170,7 +170,7 @@ impl Product {
         space.require(self.algorithm.workspace, &self.name)
     }
 
-    /// Enqueues c = a b over this memory, which is checked. The stream's context must be bound.
+    /// Enqueues c = a b after checking the sizes of the arguments. The stream's context must be bound.
     pub fn run(
         &self,
         handle: &Handle,
@@ -189,8 +189,8 @@ impl Product {
         let number = |v: &f32| std::ptr::from_ref(v).cast::<c_void>();
         let [a, b, c, space] = [a, b, c, space].map(|slice| slice.address() as *mut c_void);
         let [b_layout, a_layout, c_layout] = self.layouts.each_ref().map(Layout::raw);
-        // SAFETY: handle, descriptors and algorithm belong together; the memory is large enough (checked), and the driver frees it only
-        // after the work that is enqueued on it; the factors of the sum are read in the call.
+        // SAFETY: handle, descriptors and algorithm belong together. The buffers are large enough (checked), and the
+        // driver frees them only after the enqueued work. The call reads the scale factors before it returns.
         let status = unsafe {
             sys::cublasLtMatmul(
                 handle.raw(),
@@ -216,16 +216,14 @@ impl Product {
     }
 }
 
-// The algorithm of a product: cuBLASLt's own proposal, or one that was chosen before, by a text that names it.
+// The algorithm of a product: cuBLASLt's first proposal, or an earlier choice that was stored as text.
 
-/// An algorithm and its work space.
 pub struct Algorithm {
     pub raw: cublasLtMatmulAlgo_t,
-    /// Bytes.
     pub workspace: usize,
 }
 
-/// The product that it is for. The layouts are those of the second factor, the first and the result.
+/// The product to find an algorithm for. The layouts are those of b, a and c, in this order.
 pub struct Problem<'a> {
     pub handle: &'a Handle,
     pub product: &'a ProductDescriptor,
@@ -233,7 +231,7 @@ pub struct Problem<'a> {
     pub settings: &'a Settings,
 }
 
-/// An answer about algorithms, before the library fills it.
+/// An empty result for the library to fill.
 const NO_RESULT: sys::cublasLtMatmulHeuristicResult_t = sys::cublasLtMatmulHeuristicResult_t {
     algo: cublasLtMatmulAlgo_t { data: [0; 8] },
     workspaceSize: 0,
@@ -243,7 +241,8 @@ const NO_RESULT: sys::cublasLtMatmulHeuristicResult_t = sys::cublasLtMatmulHeuri
 };
 
 impl Algorithm {
-    /// The text: its eight words, which cuBLASLt's manual allows to be kept for the same version.
+    /// Returns the eight words of the algorithm in hexadecimal. cuBLASLt's manual allows storing them for the same
+    /// version.
     pub fn text(&self) -> String {
         self.raw.data.map(|word| format!("{word:x}")).join(" ")
     }
@@ -255,13 +254,14 @@ fn parse(text: &str) -> Option<cublasLtMatmulAlgo_t> {
 }
 
 impl Problem<'_> {
-    /// What cuBLASLt proposes first; `name` is for messages.
+    /// Returns cuBLASLt's first proposal. `name` is used in messages.
     pub fn propose(&self, name: &str) -> Result<Algorithm, Error> {
         let preference = preference(self.settings)?;
         let (mut found, mut count) = (NO_RESULT, 0);
         let [b, a, c] = self.layouts.each_ref().map(Layout::raw);
         let (handle, product) = (self.handle.raw(), self.product.raw());
-        // SAFETY: handle and descriptors live, and there is room for the one result that the call may give.
+        // SAFETY: handle and descriptors are alive, and there is room for one result, the most that the call may
+        // return.
         let status = unsafe {
             let preference = preference.raw();
             sys::cublasLtMatmulAlgoGetHeuristic(handle, product, b, a, c, c, preference, 1, &mut found, &mut count)
@@ -274,13 +274,14 @@ impl Problem<'_> {
         Ok(Algorithm { raw: found.algo, workspace: found.workspaceSize })
     }
 
-    /// The algorithm of this text, if it runs; an error where the GPU has failed.
+    /// Returns the algorithm that `text` describes, or `None` if it cannot run here. Returns an error if the GPU has
+    /// failed.
     pub fn again(&self, text: &str) -> Result<Option<Algorithm>, Error> {
         let Some(raw) = parse(text) else { return Ok(None) };
         let mut found = NO_RESULT;
         let [b, a, c] = self.layouts.each_ref().map(Layout::raw);
         let (handle, product) = (self.handle.raw(), self.product.raw());
-        // SAFETY: handle and descriptors live; cuBLASLt checks the algorithm's words.
+        // SAFETY: handle and descriptors are alive. cuBLASLt checks the algorithm's words.
         let status = unsafe { sys::cublasLtMatmulAlgoCheck(handle, product, b, a, c, c, &raw, &mut found) };
         let runs =
             attempted(cublaslt(status, "cublasLtMatmulAlgoCheck", "an algorithm that was chosen before"))?.is_some();
@@ -289,26 +290,26 @@ impl Problem<'_> {
     }
 }
 
-// Objects that cuBLASLt owns for us. Each is destroyed when it is dropped.
+// Objects of cuBLASLt. Dropping one destroys it.
 
-/// Bytes on which every matrix begins at least: a slot of an arena in 16 bits does.
+/// Alignment in bytes that every matrix has at least. Slots in the 16-bit copy of an arena have it.
 const ALIGNMENT: u32 = 32;
 
-/// Ways of adding the parts of a split product that give the same bits again: in the type of computation or of the output, not in
-/// place, where the order is chance.
+/// Mask of the reduction schemes for split products that are reproducible: COMPUTE_TYPE (2) and OUTPUT_TYPE (4). The
+/// in-place scheme adds in no fixed order.
 const ORDERED: u32 = 6;
 
-/// Something of the library's, and the call that destroys it.
+/// An object of the library and the function that destroys it.
 pub struct Owned<T: Copy> {
     raw: T,
     destroy: unsafe fn(T) -> cublasStatus_t,
 }
 
-/// The name of a call that sets an attribute, and the call.
+/// Name and address of a function that sets an attribute.
 type Setter<T, A> = (&'static str, unsafe fn(T, A, *const c_void, usize) -> cublasStatus_t);
 
 impl<T: Copy> Owned<T> {
-    /// What `create`, the call of this name, has left in its argument.
+    /// Creates an object with `create`. `call` is the function's name for messages.
     pub(super) fn new(
         none: T,
         call: &'static str,
@@ -320,14 +321,13 @@ impl<T: Copy> Owned<T> {
         Ok(Self { raw, destroy })
     }
 
-    /// For calls.
     pub fn raw(&self) -> T {
         self.raw
     }
 
     fn set<A: Copy + fmt::Debug, V: Copy>(&self, (call, set): Setter<T, A>, name: A, value: V) -> Result<(), Error> {
         let value: *const c_void = std::ptr::from_ref(&value).cast();
-        // SAFETY: the descriptor lives; each caller gives a value of the attribute's type, `V`.
+        // SAFETY: the descriptor is alive, and each caller passes a value of the attribute's type `V`.
         let status = unsafe { set(self.raw, name, value, size_of::<V>()) };
         cublaslt(status, call, &format!("{name:?}"))
     }
@@ -335,21 +335,18 @@ impl<T: Copy> Owned<T> {
 
 impl<T: Copy> Drop for Owned<T> {
     fn drop(&mut self) {
-        // SAFETY: created by the library, and not used again.
+        // SAFETY: the library created the object, and it is not used again.
         let _ = unsafe { (self.destroy)(self.raw) };
     }
 }
 
-/// What a product computes.
 pub type ProductDescriptor = Owned<sys::cublasLtMatmulDesc_t>;
 
-/// How a matrix lies.
 pub type Layout = Owned<sys::cublasLtMatrixLayout_t>;
 
-/// What an algorithm must keep to.
 pub type Preference = Owned<sys::cublasLtMatmulPreference_t>;
 
-/// Of a product that adds in f32, by TF32 where the settings allow it.
+/// Creates the descriptor of a product that accumulates in f32. It uses TF32 if the settings allow it.
 pub fn product(settings: &Settings) -> Result<ProductDescriptor, Error> {
     let compute = match settings.precision {
         Precision::F32 if settings.allow_tf32 => cublasComputeType_t::CUBLAS_COMPUTE_32F_FAST_TF32,
@@ -360,7 +357,7 @@ pub fn product(settings: &Settings) -> Result<ProductDescriptor, Error> {
     Owned::new(std::ptr::null_mut(), "cublasLtMatmulDescCreate", create, sys::cublasLtMatmulDescDestroy)
 }
 
-/// Of a row-major matrix: for the library, which is column-major, `columns` high and `rows` wide.
+/// Creates the layout of a row-major matrix. For the column-major library it has `columns` rows and `rows` columns.
 pub fn layout(kind: cudaDataType_t, rows: usize, columns: usize) -> Result<Layout, Error> {
     let (height, width, lead) = (columns as u64, rows as u64, columns as i64);
     // SAFETY: the pointer is valid for the call.
@@ -368,7 +365,7 @@ pub fn layout(kind: cudaDataType_t, rows: usize, columns: usize) -> Result<Layou
     Owned::new(std::ptr::null_mut(), "cublasLtMatrixLayoutCreate", create, sys::cublasLtMatrixLayoutDestroy)
 }
 
-/// Algorithms within the settings' work space, whose sums come in a fixed order.
+/// Restricts algorithms to the settings' workspace and to reductions in a fixed order.
 pub fn preference(settings: &Settings) -> Result<Preference, Error> {
     // SAFETY: the pointer is valid for the call.
     let create = |raw: &mut _| unsafe { sys::cublasLtMatmulPreferenceCreate(raw) };
@@ -395,19 +392,18 @@ impl Preference {
 }
 
 impl ProductDescriptor {
-    /// Sets an attribute of a product, whose type `V` must be.
+    /// Sets an attribute of a product. `V` must be the attribute's type.
     pub fn describe<V: Copy>(&self, name: ProductAttribute, value: V) -> Result<(), Error> {
         self.set(("cublasLtMatmulDescSetAttribute", sys::cublasLtMatmulDescSetAttribute), name, value)
     }
 }
 
-/// The library.
 pub type Handle = Owned<sys::cublasLtHandle_t>;
 
 impl Handle {
-    /// The context must be bound.
+    /// Creates a handle. The context must be bound.
     pub fn open() -> Result<Self, Error> {
-        // SAFETY: the library is there, the pointer valid for the call.
+        // SAFETY: the library is loaded, and the pointer is valid for the call.
         let create = |raw: &mut _| unsafe { sys::cublasLtCreate(raw) };
         Owned::new(std::ptr::null_mut(), "cublasLtCreate", create, sys::cublasLtDestroy)
     }

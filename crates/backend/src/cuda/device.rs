@@ -1,4 +1,4 @@
-//! One GPU as a device: how it is found and opened.
+//! An NVIDIA GPU as a device: finding it and opening it.
 
 use std::rc::Rc;
 
@@ -14,7 +14,7 @@ use super::settings::Settings;
 use super::shared::Shared;
 use crate::{Arena, DeviceKind, DeviceSettings, Error, Precision, Slot, Unavailable};
 
-/// One GPU. Use it from the thread that opened it; its buffers may go to other threads.
+/// An open GPU. Only the thread that opened it may use it, but its buffers may move to other threads.
 pub struct Cuda {
     pub(super) shared: Rc<Shared>,
     pub(super) feed: input::Feed,
@@ -23,8 +23,11 @@ pub struct Cuda {
 }
 
 impl Cuda {
-    /// The GPU of this number among those that CUDA_VISIBLE_DEVICES leaves. Fails, and says what to do, where a library, the driver
-    /// or the GPU is missing or too old.
+    /// Opens the GPU with this number among those in CUDA_VISIBLE_DEVICES.
+    ///
+    /// # Errors
+    ///
+    /// Returns an error with advice if a library, the driver or the GPU is missing or too old.
     pub fn open(ordinal: usize, settings: Settings) -> Result<Self, Error> {
         library::require_all()?;
         let context = Context::open(ordinal)?;
@@ -33,26 +36,25 @@ impl Cuda {
         Ok(Self { shared, feed, records, clock })
     }
 
-    /// Its properties.
     pub fn gpu(&self) -> &Gpu {
         &self.shared.context().gpu
     }
 }
 
 impl Arena<Cuda> {
-    /// The elements of a slot.
+    /// Returns the elements of a slot.
     pub(super) fn at(&self, slot: Slot) -> Result<Slice<'_, f32>, Error> {
         let chunk: &CudaBuf = &self.chunks[slot.chunk];
         chunk.slice().range(slot.offset, slot.len)
     }
 }
 
-/// NVIDIA's GPUs.
+/// The device kind for NVIDIA's GPUs.
 pub struct CudaDevice {
     notes: Vec<String>,
 }
 
-/// The GPUs that CUDA_VISIBLE_DEVICES leaves to this process, in words; empty if the variable is not set.
+/// Returns the value of CUDA_VISIBLE_DEVICES for messages, or an empty string if it is not set.
 pub fn visible() -> String {
     std::env::var("CUDA_VISIBLE_DEVICES").map_or(String::new(), |list| format!(" (CUDA_VISIBLE_DEVICES is \"{list}\")"))
 }
@@ -79,14 +81,14 @@ impl DeviceKind for CudaDevice {
     }
 
     fn threads(&self, _: usize) -> usize {
-        // the thread only queues work and waits for it
+        // the thread only enqueues work and waits for it
         1
     }
 
     fn open(&self, settings: &DeviceSettings) -> Result<Cuda, Error> {
         let DeviceSettings { precision, tf32, deterministic, node_rank, .. } = *settings;
         let settings = Settings { precision, allow_tf32: tf32, deterministic, ..Settings::default() };
-        // a launcher that binds a rank to its own GPU shows it no other; else each rank takes the GPU of its number
+        // some launchers show each rank only its own GPU. Otherwise each rank takes the GPU with its node rank.
         let gpus = gpu_count()?.max(1);
         Cuda::open(node_rank % gpus, settings)
     }

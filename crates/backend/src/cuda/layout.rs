@@ -1,22 +1,23 @@
-//! The layout of tensors on the GPU, channels last, and of parameters in the arena: always f32, weights in the order in which the GPU reads
-//! them.
+//! Memory layout on the GPU: tensors are channels last, and parameters are f32 arenas with weights in the order in
+//! which the GPU reads them.
 
 use net::{Reads, Shape};
 
 use super::device::Cuda;
 use crate::{Error, ParamFormat, PlanRequest, TensorDesc};
 
-/// n images in (h, w, c) order.
+/// Describes n images in (h, w, c) order.
 pub fn channels_last(n: usize, shape: Shape) -> TensorDesc {
     TensorDesc { n, shape, block: shape.c.max(1), bf16: false }
 }
 
-/// Whether memory order is (n, h, w, c).
+/// Returns true if the memory order is (n, h, w, c).
 fn is_channels_last(desc: &TensorDesc) -> bool {
     desc.block == desc.shape.c || desc.shape.plane() == 1 || desc.shape.c == 1
 }
 
-/// The inputs' layouts as the operation must see them: those of vectors as vectors.
+/// Returns the layouts of the inputs as the operation sees them. An input that is a vector to the operation gets the
+/// layout of a vector.
 pub fn layouts(r: &PlanRequest<'_, Cuda>) -> Result<Vec<TensorDesc>, Error> {
     let unfit = |why: &str| Error::Unsupported { op: r.name.into(), why: why.into() };
     let by_channel = r.op.reads() == Reads::Channels;
@@ -29,24 +30,23 @@ pub fn layouts(r: &PlanRequest<'_, Cuda>) -> Result<Vec<TensorDesc>, Error> {
             "it reads a flattened image, whose memory order is not that of a vector; put a linear layer between",
         ));
     }
-    // a flattened image stays an image for the linear layer behind it, and for what only passes it on
+    // a linear layer, and an operation that only passes its input on, sees a flattened image as an image
     let seen = |(d, s): (&TensorDesc, &Shape)| if flattened { *d } else { channels_last(d.n, *s) };
     Ok(r.x.iter().zip(r.shapes).map(seen).collect())
 }
 
-/// One parameter's order.
+/// The memory order of a parameter.
 #[derive(Clone, Debug, PartialEq)]
 pub enum Format {
-    /// As it is.
+    /// PyTorch's order. The value is the number of elements.
     Plain(usize),
-    /// (outer, channels, plane) in PyTorch's order, which lies as (outer, plane, channels): the filters of a convolution, and the
-    /// weights of a linear layer behind an image.
+    /// Stored as (outer, plane, channels), which is (outer, channels, plane) in PyTorch: the filters of a convolution,
+    /// and the weights of a linear layer after an image.
     ChannelsLast {
-        /// Outputs.
         outer: usize,
-        /// Channels of the input, of one group.
+        /// Input channels per group.
         channels: usize,
-        /// Positions of the filter, or of the image.
+        /// Positions in the filter or the image.
         plane: usize,
     },
 }
@@ -73,7 +73,7 @@ impl ParamFormat for Format {
 }
 
 impl Format {
-    /// Calls `f(place in PyTorch's order, place in the arena)` for every element.
+    /// Calls `f(index in PyTorch's order, index in the arena)` for every element.
     fn each(&self, mut f: impl FnMut(usize, usize)) {
         match *self {
             Format::Plain(n) => (0..n).for_each(|i| f(i, i)),

@@ -1,7 +1,8 @@
-//! The CUDA backend: convolutions are cuDNN's, matrix products cuBLASLt's, everything else kernels of our own, compiled by NVRTC for
-//! the GPU that is found. Images lie channels last. Everything is enqueued on one stream; the host waits only for a pass's sums.
+//! The CUDA backend. cuDNN computes convolutions, cuBLASLt computes matrix products, and our own kernels compute
+//! everything else. NVRTC compiles them for the GPU at hand. Images are stored channels last. All computation is
+//! enqueued on one stream, and the host waits only for the sums of a pass.
 //!
-//! NVIDIA's libraries are loaded when a GPU is requested, so one binary runs with and without them.
+//! NVIDIA's libraries are loaded when a GPU is requested, so the same binary runs with and without them.
 
 mod backend;
 mod chosen;

@@ -1,5 +1,5 @@
-//! NCCL: sums over all ranks, from GPU to GPU. Its functions are looked up here: cudarc's own module does not try libnccl.so.2, the only
-//! name that NVIDIA's packages install, and the library is not needed before it is requested.
+//! Sums over all ranks with NCCL, from GPU to GPU. We look up NCCL's functions ourselves, because cudarc does not try
+//! `libnccl.so.2`, the only name that NVIDIA's packages install. The library is only needed if a run requests it.
 
 use std::ffi::{c_char, c_int, c_void};
 use std::sync::OnceLock;
@@ -12,22 +12,22 @@ use super::driver::memory::CudaBuf;
 use super::driver::stream::Stream;
 use crate::{Buffer, Collective, Error, Ready};
 
-/// Bytes of the id of a communicator.
+/// Size in bytes of a communicator's id.
 const ID: usize = 128;
 
-/// `ncclUniqueId`.
+/// The C type `ncclUniqueId`.
 #[repr(C)]
 #[derive(Clone, Copy)]
 struct UniqueId([u8; ID]);
 
-/// `ncclComm_t`.
+/// The C type `ncclComm_t`.
 type Handle = *mut c_void;
 
 /// `ncclFloat32` and `ncclSum`.
 const FLOAT: c_int = 7;
 const SUM: c_int = 0;
 
-/// The functions that are used, with the types that they have had since NCCL 2.0.
+/// The functions that we use, with their types since NCCL 2.0.
 struct Functions {
     error: unsafe extern "C" fn(c_int) -> *const c_char,
     id: unsafe extern "C" fn(*mut UniqueId) -> c_int,
@@ -36,7 +36,7 @@ struct Functions {
     abort: unsafe extern "C" fn(Handle) -> c_int,
 }
 
-/// Finds the library once.
+/// Loads the library and looks up its functions at the first call.
 fn library() -> Result<&'static Functions, Error> {
     static FOUND: OnceLock<Functions> = OnceLock::new();
     if let Some(found) = FOUND.get() {
@@ -63,26 +63,26 @@ fn functions(library: &Loaded) -> Option<Functions> {
 }
 
 impl Functions {
-    /// `stream` is one of the GPU.
+    /// Turns a failure status into an error. `stream` must be a stream of the GPU.
     fn check(&self, stream: &Stream, status: c_int, call: &'static str, op: &str) -> Result<(), Error> {
         if status == 0 {
             return Ok(());
         }
-        // SAFETY: the function takes a status and gives a constant string.
+        // SAFETY: the function takes a status and returns a constant string.
         let status = unsafe { words((self.error)(status)) };
         let foreign = Error::Foreign { library: "NCCL", call, op: op.into(), status };
         Err(stream.lost(call, op).unwrap_or(foreign))
     }
 }
 
-/// A rank that can join a communicator.
+/// A rank that is ready to join a communicator.
 pub struct Entry {
     library: &'static Functions,
     stream: Stream,
 }
 
 impl Entry {
-    /// Fails where the library is missing.
+    /// Returns an error if the library is missing.
     pub fn new(cuda: &Cuda) -> Result<Self, Error> {
         Ok(Self { library: library()?, stream: Stream::new(cuda.shared.context())? })
     }
@@ -105,22 +105,22 @@ impl Ready<Cuda> for Entry {
         };
         let mut handle = std::ptr::null_mut();
         stream.context().bind()?;
-        // SAFETY: the pointer is valid for the call; freed by `Ring::leave`.
+        // SAFETY: the pointer is valid for the call. `Ring::leave` frees the communicator.
         let status = unsafe { (library.join)(&mut handle, ranks as c_int, UniqueId(id), rank as c_int) };
         library.check(&stream, status, "ncclCommInitRank", "the communicator of all ranks")?;
         Ok(Box::new(Ring { library, handle, stream }))
     }
 }
 
-/// This rank of a communicator.
+/// This rank's membership in a communicator.
 struct Ring {
     library: &'static Functions,
-    /// Null once it was left.
+    /// Null after `leave`.
     handle: Handle,
     stream: Stream,
 }
 
-// SAFETY: a communicator may be used from any thread, by one at a time, which `&mut self` sees to.
+// SAFETY: any thread may use a communicator, but only one at a time. `&mut self` guarantees that.
 unsafe impl Send for Ring {}
 
 impl Ring {
@@ -129,19 +129,19 @@ impl Ring {
         buffer.wait_on(&self.stream)?;
         self.stream.context().bind()?;
         let (pointer, stream) = (address as *mut c_void, self.stream.handle().cast());
-        // SAFETY: the buffer holds `len` f32, is borrowed exclusively, and what is enqueued for it comes before and after, as the
-        // streams wait for one another.
+        // SAFETY: the buffer holds `len` f32 values and is borrowed exclusively. Work on it that was enqueued before or
+        // is enqueued later is ordered by the waits between the streams.
         let status = unsafe { (self.library.allreduce)(pointer, pointer, len, FLOAT, SUM, self.handle, stream) };
         self.library.check(&self.stream, status, "ncclAllReduce", "a bucket of gradients")?;
         buffer.come_after(&self.stream)
     }
 
-    /// Ends what is under way without waiting for it: where another rank is gone, its sums end only by this.
+    /// Aborts the communicator without waiting for its sums. If another rank is gone, they would never end otherwise.
     fn leave(&mut self) {
         let handle = std::mem::replace(&mut self.handle, std::ptr::null_mut());
-        // on a GPU that has failed the library may not come back
+        // if the GPU has failed, ncclCommAbort may never return
         if !handle.is_null() && self.stream.lost("ncclCommAbort", "the communicator of all ranks").is_none() {
-            // SAFETY: joined by `Entry`, and left once.
+            // SAFETY: `Entry` joined it, and it is left only once.
             unsafe { (self.library.abort)(handle) };
         }
     }
@@ -151,7 +151,7 @@ impl Collective<Cuda> for Ring {
     fn sum(&mut self, buffer: &mut CudaBuf) -> Result<(), Error> {
         let summed = self.enqueue(buffer);
         if summed.is_err() {
-            // at once: whoever gives memory back next would wait for what is under way
+            // abort now, because freeing memory would wait for the unfinished sums
             self.leave();
         }
         summed
@@ -164,7 +164,7 @@ impl Collective<Cuda> for Ring {
 
 impl Drop for Ring {
     fn drop(&mut self) {
-        // the last sums of a run that ends well may be under way on this rank, and other ranks need them
+        // wait for the last sums of a successful run, because other ranks need this rank's part
         if !self.handle.is_null() && self.stream.wait().is_ok() {
             self.leave();
         }

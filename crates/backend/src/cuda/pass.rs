@@ -1,5 +1,5 @@
-//! What a pass reads beside its tensors and parameters, and what it leaves for the host, in memory that stays where it is, so that a
-//! recorded pass finds it again.
+//! Inputs of a pass besides tensors and parameters, and its results for the host. They stay at fixed addresses, because
+//! a captured pass uses these addresses again.
 
 use std::collections::VecDeque;
 use std::ops::Range;
@@ -14,34 +14,34 @@ use super::kernels::update::NUMBERS;
 use crate::Precision;
 use crate::{Buffer, CrossEntropy, Error, LossScale};
 
-/// Scale of the losses at the start, under f16.
+/// Initial loss scale for f16.
 pub const FIRST_SCALE: f32 = 65_536.0;
-/// Steps without Inf or NaN after which it doubles.
+/// Number of steps without Inf or NaN after which the loss scale doubles.
 pub const GROWTH_INTERVAL: u32 = 2_000;
 
-/// Memory of a pass: what it reads beside its tensors and parameters, and what it leaves for the host.
+/// Inputs of a pass besides tensors and parameters, and its results for the host.
 pub struct PassBlocks {
-    /// Labels, ids, epoch, numbers of the loss and of the optimizer.
+    /// Labels, ids, epoch, and the numbers of the loss and the optimizer.
     pub inbox: Inbox,
-    /// Whether the labels in it are those of the pass under way.
+    /// Whether the inbox has the labels of the current pass.
     pub labelled: bool,
     pub running: Inlet<f32>,
-    /// Of a loss against targets: each row's weight and targets.
+    /// Each row's weight and targets, for a loss with soft targets.
     pub targets: Inlet<f32>,
-    /// Loss and hits.
+    /// Loss and correct predictions.
     pub outbox: Outbox,
-    /// Loss and hits of each row.
+    /// Loss and correct predictions of each row.
     pub losses: CudaBuf,
     pub hits: CudaBuf,
-    /// Blocks that have come to the end of the loss's kernel.
+    /// Number of blocks that have finished the loss kernel.
     pub arrivals: CudaBuf,
-    /// Whether an update has left a parameter that is not finite.
+    /// Nonzero if an update has produced a parameter that is not finite.
     pub not_finite: CudaBuf,
-    /// Scale of the losses, and its inverse for the gradients at hand.
+    /// The loss scale, and its inverse for the current gradients.
     pub scale: CudaBuf,
     /// See `scale_settle` in kernels/arena.cu.
     pub scale_state: CudaBuf,
-    /// The host's copy of it, after the last settling.
+    /// The host's copy. `scale_settle` updates it.
     pub scale_seen: Pinned<f32>,
 }
 
@@ -66,23 +66,23 @@ impl PassBlocks {
         Ok(blocks)
     }
 
-    /// The scale of the losses, after the last settling.
+    /// Returns the loss scale that `scale_settle` last reported.
     pub fn scale(&self) -> LossScale {
         let seen = self.scale_seen.as_slice();
         LossScale { scale: seen[0], good: seen[1] as u32, bad: seen[2] as u32, lost: seen[3] as u32 }
     }
 
-    /// Continues with this scale; waits for the GPU before and after.
+    /// Sets the loss scale. Waits for the GPU before and after.
     pub fn set_scale(&mut self, to: LossScale) -> Result<(), Error> {
         let LossScale { scale, good, bad, lost } = to;
         self.scale.write(0, &[scale, 1.0 / scale])?;
-        // counts, in integers' bits
+        // the counts are integers stored in f32 words
         self.scale_state.write(0, &[good, 0, bad, 0, lost].map(f32::from_bits))?;
         self.scale_seen.as_mut_slice().copy_from_slice(&[scale, good as f32, bad as f32, lost as f32]);
         Ok(())
     }
 
-    /// Makes room for passes over so many rows; returns whether any address changed.
+    /// Makes room for passes over `rows` rows. Returns true if any address changed.
     pub fn fit_rows(&mut self, queues: &Arc<Queues>, rows: usize) -> Result<bool, Error> {
         if self.inbox.rows() >= rows && self.hits.len() >= rows {
             return Ok(false);
@@ -94,7 +94,7 @@ impl PassBlocks {
         Ok(true)
     }
 
-    /// Makes room for so many running statistics; returns whether any address changed.
+    /// Makes room for `len` running statistics. Returns true if any address changed.
     pub fn fit_running(&mut self, queues: &Arc<Queues>, len: usize) -> Result<bool, Error> {
         if self.running.room() >= len {
             return Ok(false);
@@ -103,7 +103,7 @@ impl PassBlocks {
         Ok(true)
     }
 
-    /// Makes room for so many targets; returns whether any address changed.
+    /// Makes room for `len` targets. Returns true if any address changed.
     pub fn fit_targets(&mut self, queues: &Arc<Queues>, len: usize) -> Result<bool, Error> {
         if self.targets.room() >= len {
             return Ok(false);
@@ -113,48 +113,49 @@ impl PassBlocks {
     }
 }
 
-/// Words of 8 bytes: the optimizer's numbers, the epoch, smoothing and factor of the loss, then for each row its id, then its label.
+/// Layout of the inbox in 8-byte words: the optimizer's numbers, the epoch, smoothing and factor of the loss, the rows'
+/// ids, and the rows' labels (two per word).
 const EPOCH: usize = NUMBERS;
 const LOSS: usize = EPOCH + 1;
 const ROWS: usize = LOSS + 1;
 
-/// What the host writes anew before each pass, and before an optimizer step: one block on the GPU, which the kernel of the network's input
-/// fills, or a copy. Addresses stay the same, so that a recorded pass finds them again.
+/// Values that the host writes before each pass and before an optimizer step. They are one block on the GPU, which the
+/// kernel for the network's input or a copy fills. Its address does not change, so a captured pass finds it again.
 pub struct Inbox {
     block: Inlet<u64>,
-    /// The words as the next copy takes them.
+    /// The words to copy next.
     words: Vec<u64>,
     rows: usize,
-    /// Whether an optimizer step was begun.
+    /// Whether the numbers of an optimizer step were stored.
     begun: bool,
 }
 
 impl Inbox {
-    /// Room for passes over so many rows.
+    /// Allocates room for passes over `rows` rows.
     pub fn new(queues: &Arc<Queues>, rows: usize) -> Result<Self, Error> {
         let words = ROWS + rows + rows.div_ceil(2);
         Ok(Self { block: Inlet::new(queues, words, "a pass's numbers")?, words: vec![0; words], rows, begun: false })
     }
 
-    /// The same with more room, at another address.
+    /// Returns a larger inbox with the same numbers at another address.
     pub fn grown(&self, queues: &Arc<Queues>, rows: usize) -> Result<Self, Error> {
         let mut grown = Self { begun: self.begun, ..Self::new(queues, rows)? };
         grown.words[..ROWS].copy_from_slice(&self.words[..ROWS]);
         Ok(grown)
     }
 
-    /// Rows that fit.
+    /// Returns the number of rows that fit.
     pub fn rows(&self) -> usize {
         self.rows
     }
 
-    /// Epoch and ids of a pass.
+    /// Stores epoch and sample ids of a pass.
     pub fn set_pass(&mut self, epoch: u32, ids: &[u64]) {
         self.words[EPOCH] = u64::from(epoch);
         self.words[ROWS..ROWS + ids.len()].copy_from_slice(ids);
     }
 
-    /// Arguments of the loss.
+    /// Stores the arguments of the loss.
     pub fn set_loss(&mut self, ask: &CrossEntropy<'_>) {
         let pair = |low: u32, high: u32| u64::from(low) | u64::from(high) << 32;
         self.words[LOSS] = pair(ask.smoothing.to_bits(), ask.scale.to_bits());
@@ -162,7 +163,7 @@ impl Inbox {
         labels.for_each(|(word, labels)| *word = pair(labels[0], labels.get(1).copied().unwrap_or(0)));
     }
 
-    /// The optimizer's numbers; whether they differ from those before.
+    /// Stores the optimizer's numbers. Returns true if they differ from the previous ones.
     pub fn set_step(&mut self, numbers: [f64; NUMBERS]) -> bool {
         let bits = numbers.map(f64::to_bits);
         let differ = !self.begun || self.words[..NUMBERS] != bits;
@@ -171,7 +172,7 @@ impl Inbox {
         differ
     }
 
-    /// Has a kernel that `launch` enqueues copy everything that a pass over so many rows reads, and the optimizer's numbers.
+    /// Lets a kernel that `launch` enqueues copy the whole inbox.
     pub fn send_by(
         &mut self,
         stream: &Stream,
@@ -180,12 +181,12 @@ impl Inbox {
         self.block.write_by(&self.words, stream, launch)
     }
 
-    /// Enqueues a copy of the same.
+    /// Enqueues a copy of the whole inbox.
     pub fn send(&mut self, stream: &Stream) -> Result<(), Error> {
         self.copy(0..self.words.len(), stream)
     }
 
-    /// Enqueues the copy of the optimizer's numbers.
+    /// Enqueues a copy of the optimizer's numbers.
     pub fn send_step(&mut self, stream: &Stream) -> Result<(), Error> {
         self.copy(0..NUMBERS, stream)
     }
@@ -194,27 +195,27 @@ impl Inbox {
         self.block.write(&self.words[range], stream)
     }
 
-    /// Class of each row.
+    /// Returns the class of each row.
     pub fn labels(&self) -> Result<Slice<'_, u32>, Error> {
         self.block.slice_as().range(2 * (ROWS + self.rows), self.rows)
     }
 
-    /// Sample of each row.
+    /// Returns the sample id of each row.
     pub fn ids(&self) -> Result<Slice<'_, u64>, Error> {
         self.block.slice_as().range(ROWS, self.rows)
     }
 
-    /// The epoch, one element.
+    /// Returns the epoch, one element.
     pub fn epoch(&self) -> Result<Slice<'_, u32>, Error> {
         self.block.slice_as().range(2 * EPOCH, 1)
     }
 
-    /// Smoothing, and the factor of the gradient.
+    /// Returns the label smoothing and the factor of the gradient.
     pub fn factors(&self) -> Result<Slice<'_, f32>, Error> {
         self.block.slice_as().range(2 * LOSS, 2)
     }
 
-    /// The numbers of the optimizer step that was begun.
+    /// Returns the numbers of the current optimizer step. Returns an error if no step has begun.
     pub fn numbers(&self) -> Result<Slice<'_, f64>, Error> {
         if !self.begun {
             return Err(Error::Unsupported { op: "an optimizer step".into(), why: "it was not begun".into() });
@@ -223,28 +224,29 @@ impl Inbox {
     }
 }
 
-/// Passes whose sums are kept.
+/// Number of passes whose sums are kept.
 pub const PLACES: usize = 2;
 
-/// What a pass leaves for the host: loss and hits. There are two places, so that a pass can be enqueued before the host has read the sums
-/// of the one before: the GPU need not wait for the host.
+/// Results of passes for the host: loss and correct predictions. There are two places, so that the host can enqueue the
+/// next pass before it has read the sums of the previous one. Otherwise the GPU would wait for the host.
 pub struct Outbox {
     places: [Place; PLACES],
-    /// Passes whose sums nobody has read, in their order.
+    /// Places with unread sums, oldest first.
     open: VecDeque<usize>,
-    /// Place of the last pass that was begun.
+    /// Place of the last pass that began.
     now: usize,
-    /// Place of the pass whose sums were read last.
+    /// Place from which sums were read last.
     read: usize,
 }
 
 struct Place {
-    /// Loss, rows that hit with their best score, with one of five; rows whose label is no class.
+    /// Loss, rows whose best score is correct, rows with the correct class among the best five, and rows with an
+    /// invalid label.
     sums: Pinned<f64>,
-    /// Rows of the loss.
+    /// Number of rows in the loss.
     rows: u64,
     classes: usize,
-    /// After the pass, where another was begun since.
+    /// Recorded at the end of the pass if another pass has begun since.
     end: Event,
     marked: bool,
 }
@@ -266,7 +268,7 @@ impl Outbox {
         Ok(Self { places: [place()?, place()?], open: VecDeque::new(), now: 0, read: 0 })
     }
 
-    /// A pass begins, behind all that is on the stream.
+    /// Begins a pass after everything enqueued on the stream.
     pub fn begin(&mut self, stream: &Stream) -> Result<(), Error> {
         for &open in &self.open {
             let place = &mut self.places[open];
@@ -276,14 +278,14 @@ impl Outbox {
             }
         }
         if self.open.len() == PLACES {
-            // nobody wanted them
+            // drop sums that were never read
             self.open.pop_front();
         }
         self.now = (0..PLACES).find(|place| !self.open.contains(place)).unwrap_or(0);
         Ok(())
     }
 
-    /// The pass that was begun will have the loss of so many rows.
+    /// Declares that the current pass computes the loss of `rows` rows.
     pub fn expect(&mut self, rows: usize) {
         let place = &mut self.places[self.now];
         (place.rows, place.marked) = (rows as u64, false);
@@ -292,27 +294,27 @@ impl Outbox {
         }
     }
 
-    /// Number of classes of the loss.
     pub fn set_classes(&mut self, classes: usize) {
         self.places[self.now].classes = classes;
     }
 
-    /// Place of the last pass that was begun.
+    /// Returns the place of the last pass that began.
     pub fn now(&self) -> usize {
         self.now
     }
 
-    /// Place of the pass whose sums were read last.
+    /// Returns the place from which sums were read last.
     pub fn read(&self) -> usize {
         self.read
     }
 
-    /// Where the pass writes its sums.
+    /// Returns the memory for the sums of the current pass.
     pub fn sums(&self) -> Slice<'_, f64> {
         self.places[self.now].sums.slice()
     }
 
-    /// Waits for the end of the oldest pass whose sums nobody has read, if it was marked; false if all of the stream must be waited for.
+    /// Waits for the end of the oldest pass whose sums were not read yet. Returns false if its end was not recorded.
+    /// Then the caller must wait for the whole stream.
     pub fn wait(&self) -> Result<bool, Error> {
         match self.open.front().map(|&open| &self.places[open]).filter(|place| place.marked) {
             Some(place) => place.end.wait().map(|()| true),
@@ -320,7 +322,8 @@ impl Outbox {
         }
     }
 
-    /// Its sums, which the GPU has written; none if there was no loss.
+    /// Returns the sums of the oldest unread pass, which the GPU must have written. Returns `None` if no pass computed
+    /// a loss.
     pub fn take(&mut self) -> Option<Sums<'_>> {
         self.read = self.open.pop_front()?;
         let Place { sums, rows, classes, .. } = &self.places[self.read];

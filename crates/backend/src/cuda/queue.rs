@@ -1,4 +1,4 @@
-//! The GPU's queue, as [`crate::Queue`] offers it, and the other questions that a GPU answers.
+//! Implements [`crate::Queue`] and the other optional traits of a GPU.
 
 use std::time::Instant;
 
@@ -22,7 +22,7 @@ impl Queue<Cuda> for Cuda {
     }
 
     fn repeat(&self, name: &str, key: u64, work: &mut dyn FnMut() -> Result<(), Error>) -> Result<(), Error> {
-        // passes at another place write their sums elsewhere
+        // a pass at the other place writes its sums to other memory
         let place = self.shared.blocks.borrow().outbox.now() as u64;
         self.records.run(&self.shared, name, key ^ place, work)
     }

@@ -1,6 +1,6 @@
-//! Passes that are recorded once and replayed: CUDA graphs. The first time a pass is enqueued directly, since libraries set themselves up
-//! at their first call; the second time it is recorded; from then on it is one call. A pass that the driver does not record is enqueued
-//! directly each time, which the log says once.
+//! Captures passes as CUDA graphs and replays them. The first time, a pass is enqueued directly, because libraries
+//! initialise at their first call. The second time it is captured. From then on it is a single call. A pass that the
+//! driver cannot capture is enqueued directly each time, which is reported in the log once.
 
 use std::cell::{Cell, RefCell};
 use std::collections::HashMap;
@@ -14,36 +14,35 @@ use super::driver::switches::switches;
 use super::shared::Shared;
 use crate::Error;
 
-/// What enqueues a pass.
+/// A function that enqueues a pass.
 type Work<'a> = &'a mut dyn FnMut() -> Result<(), Error>;
 
 /// The state of each pass, by its key.
 #[derive(Default)]
 pub struct Records {
     passes: RefCell<HashMap<u64, Record>>,
-    /// The log has been told of a pass that is not recorded.
+    /// Whether the log already has a note about a pass that cannot be captured.
     told: Cell<bool>,
     notes: RefCell<Vec<String>>,
 }
 
 enum Record {
-    /// Enqueued once; `Shared::moved` at that time.
+    /// Enqueued once. The value is `Shared::moved` at that time.
     Seen(u64),
-    /// Recorded.
+    /// Captured, with `Shared::moved` at that time.
     Ready(Recorded, u64),
-    /// Something in it cannot be recorded.
+    /// Cannot be captured.
     Never,
 }
 
-/// What recording gave.
+/// The result of capturing a pass.
 pub enum Recording {
-    /// To be replayed.
     Done(Recorded),
-    /// Nothing was done: the driver does not record it, and says why.
+    /// The driver cannot capture the pass, for this reason. Nothing was executed.
     Refused(String),
 }
 
-/// An executable graph, and the launches in it.
+/// An executable graph and its number of launches.
 pub struct Recorded {
     graph: sys::CUgraphExec,
     launches: u64,
@@ -51,23 +50,23 @@ pub struct Recorded {
 
 impl Drop for Recorded {
     fn drop(&mut self) {
-        // SAFETY: made by `instantiate`; the driver lets a run under way finish.
+        // SAFETY: `instantiate` created it. The driver lets a current run finish.
         let _ = unsafe { sys::cuGraphExecDestroy(self.graph) };
     }
 }
 
-/// A graph as it was captured.
+/// A captured graph, not executable yet.
 struct Captured(sys::CUgraph);
 
 impl Drop for Captured {
     fn drop(&mut self) {
-        // SAFETY: made by `end`; what became of it is a copy.
+        // SAFETY: `end` created it. The executable graph is a copy.
         let _ = unsafe { sys::cuGraphDestroy(self.0) };
     }
 }
 
 impl Records {
-    /// Does the work of the pass of this key, or replays what it did; `name` is for the log.
+    /// Enqueues the work of the pass with this key, or replays its graph. `name` is used in the log.
     pub fn run(&self, shared: &Shared, name: &str, key: u64, work: Work<'_>) -> Result<(), Error> {
         if switches().no_graph {
             return work();
@@ -75,7 +74,7 @@ impl Records {
         let moved = shared.moved.get();
         let known = self.passes.borrow_mut().remove(&key);
         let next = match known {
-            // memory has moved since: the recording would use the old addresses
+            // memory has moved since then, and the graph would use old addresses
             Some(Record::Ready(_, then) | Record::Seen(then)) if then != moved => {
                 work()?;
                 Record::Seen(shared.moved.get())
@@ -108,7 +107,7 @@ impl Records {
         Ok(())
     }
 
-    /// Has the log say, once, that a pass is not recorded.
+    /// Adds a note to the log, once, that a pass cannot be captured.
     fn tell(&self, name: &str, why: &str) {
         if !self.told.replace(true) {
             self.notes.borrow_mut().push(format!(
@@ -118,23 +117,22 @@ impl Records {
         }
     }
 
-    /// Lines for the log since the last call.
+    /// Returns the new lines for the log.
     pub fn take_notes(&self) -> Vec<String> {
         self.notes.take()
     }
 }
 
 impl Recorded {
-    /// Enqueues it.
     pub fn replay(&self, shared: &Shared) -> Result<(), Error> {
         shared.start()?;
         shared.context().launches.add(self.launches);
-        // SAFETY: graph and stream live; the memory that it uses has not moved since it was recorded.
+        // SAFETY: graph and stream are alive. The memory that the graph uses has not moved since it was captured.
         driver(unsafe { sys::cuGraphLaunch(self.graph, shared.stream().handle()) }, "cuGraphLaunch", "a recorded pass")
     }
 }
 
-/// Records what `work` enqueues. An error of its own ends the recording and is returned.
+/// Captures the work that `work` enqueues. An error of `work` itself ends the capture and is returned.
 pub fn record(shared: &Shared, work: Work<'_>) -> Result<Recording, Error> {
     shared.start()?;
     if let Err(error) = begin(shared.stream()) {
@@ -149,7 +147,8 @@ pub fn record(shared: &Shared, work: Work<'_>) -> Result<Recording, Error> {
             Err(error) => Ok(Recording::Refused(words(error)?)),
         },
         (Ok(()), Err(ended)) => Ok(Recording::Refused(words(ended)?)),
-        // a library's call that cannot be recorded; one that is wrong in itself is so again when the work is enqueued directly
+        // A library call that cannot be captured. If the call is wrong for another reason, it fails again when the pass
+        // is enqueued directly.
         (Err(error @ Error::Foreign { .. }), Err(ended)) => {
             let ended = words(ended)?;
             Ok(Recording::Refused(format!("{}; {ended}", words(error)?)))
@@ -158,7 +157,7 @@ pub fn record(shared: &Shared, work: Work<'_>) -> Result<Recording, Error> {
     }
 }
 
-/// The words of a call that was refused; the error itself where there is more to it.
+/// Returns the text of a failed library call. Returns all other errors as they are.
 fn words(error: Error) -> Result<String, Error> {
     match error {
         Error::Foreign { library, call, op, status } => Ok(format!("{library}: {call} for {op} answered {status}")),
@@ -167,15 +166,15 @@ fn words(error: Error) -> Result<String, Error> {
 }
 
 fn begin(stream: &Stream) -> Result<(), Error> {
-    // other threads go on copying meanwhile
+    // other threads may continue to copy
     let mode = sys::CUstreamCaptureMode_enum::CU_STREAM_CAPTURE_MODE_THREAD_LOCAL;
-    // SAFETY: the stream lives, and its context is bound.
+    // SAFETY: the stream is alive, and its context is bound.
     driver(unsafe { sys::cuStreamBeginCapture_v2(stream.handle(), mode) }, "cuStreamBeginCapture_v2", "a pass")
 }
 
 fn end(stream: &Stream) -> Result<Captured, Error> {
     let mut graph = std::ptr::null_mut();
-    // SAFETY: the stream is being recorded by this thread, the pointer valid for the call.
+    // SAFETY: this thread is capturing the stream, and the pointer is valid for the call.
     let ended = unsafe { sys::cuStreamEndCapture(stream.handle(), &mut graph) };
     let captured = (!graph.is_null()).then(|| Captured(graph));
     driver(ended, "cuStreamEndCapture", "a pass")?;
@@ -191,7 +190,7 @@ fn instantiate(captured: &Captured) -> Result<Recorded, Error> {
     // SAFETY: the graph was just captured.
     let launches = unsafe { launches_of_graph(captured.0) }?;
     let mut graph = std::ptr::null_mut();
-    // SAFETY: as above, the pointer valid for the call.
+    // SAFETY: as above, and the pointer is valid for the call.
     let made = unsafe { sys::cuGraphInstantiateWithFlags(&mut graph, captured.0, 0) };
     driver(made, "cuGraphInstantiateWithFlags", "a recorded pass")?;
     Ok(Recorded { graph, launches })

@@ -1,24 +1,21 @@
-//! How a GPU computes: the precision and limits with which it was opened.
-
 use crate::Precision;
 
 impl Precision {
-    /// Bytes of an activation.
+    /// Returns the bytes of an activation.
     pub(super) fn bytes(self) -> usize {
         if self == Precision::F32 { 4 } else { 2 }
     }
 }
 
-/// How a GPU computes.
+/// Precision and limits with which a GPU was opened.
 #[derive(Clone, Copy, Debug, PartialEq, Eq)]
 pub struct Settings {
-    /// Type of activations.
     pub precision: Precision,
-    /// Whether products of f32 may round their factors to 11 bits of mantissa.
+    /// Whether f32 products may use TF32, which rounds the factors to an 11-bit mantissa.
     pub allow_tf32: bool,
-    /// Only algorithms that give the same bits again, chosen without a clock.
+    /// Use only reproducible algorithms, and choose them without timing.
     pub deterministic: bool,
-    /// Bytes of work space that one operation may take.
+    /// Maximum bytes of workspace per operation.
     pub workspace: usize,
 }
 

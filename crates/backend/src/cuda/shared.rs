@@ -1,5 +1,5 @@
-//! What the operations of one backend share: the GPU, its queues, the kernels, the libraries' handles, work space, and the blocks
-//! in which a pass finds what changes from one to the next.
+//! State that the operations of a backend share: the GPU, its streams, the kernels, the libraries' handles, workspace,
+//! and the blocks with the values that change between passes.
 
 use std::cell::{Cell, OnceCell, Ref, RefCell};
 use std::sync::Arc;
@@ -21,26 +21,25 @@ use super::step::StepLists;
 use super::{cublaslt, cudnn};
 use crate::{Buffer, Error, Slot, Traffic};
 
-/// State that the operations of one backend share.
+/// State that the operations of a backend share.
 pub struct Shared {
     pub queues: Arc<Queues>,
     pub settings: Settings,
     pub chosen: Chosen,
     kernels: Arc<Kernels>,
     cudnn: OnceCell<cudnn::descriptor::Handle>,
-    /// The fastest convolutions that are known.
     fastest: OnceCell<Fastest>,
     cublaslt: OnceCell<cublaslt::Handle>,
-    /// One after another, operations use the same work space.
+    /// Workspace. All operations share it, because they run one after another.
     scratch: RefCell<CudaBuf>,
     pub blocks: RefCell<PassBlocks>,
     pub lists: StepLists,
     pub halves: RefCell<NarrowParams>,
-    /// What the computing queue does is being recorded, not done.
+    /// Whether the computing stream is being captured.
     pub recording: Cell<bool>,
-    /// Grows whenever memory moves that a recorded pass may know.
+    /// Increased whenever memory moves that a captured pass may use.
     pub moved: Cell<u64>,
-    /// Something was enqueued since the host last waited.
+    /// Whether anything was enqueued since the host last waited.
     busy: Cell<bool>,
 }
 
@@ -68,7 +67,7 @@ impl Shared {
         })
     }
 
-    /// The queue on which everything is computed.
+    /// Returns the computing stream.
     pub fn stream(&self) -> &Stream {
         &self.queues.compute
     }
@@ -77,7 +76,7 @@ impl Shared {
         self.queues.context()
     }
 
-    /// For whoever enqueues them from another thread.
+    /// Returns the kernels for use from another thread.
     pub fn kernels(&self) -> Arc<Kernels> {
         self.kernels.clone()
     }
@@ -90,7 +89,7 @@ impl Shared {
         self.cudnn.get().ok_or_else(|| impossible("cuDNN"))
     }
 
-    /// The fastest convolutions that are known for this GPU. The first call reads their file.
+    /// Returns the fastest known convolutions for this GPU. The first call reads their file.
     pub fn fastest(&self) -> &Fastest {
         self.fastest.get_or_init(|| Fastest::load(&self.context().gpu.name))
     }
@@ -102,22 +101,22 @@ impl Shared {
         self.cublaslt.get().ok_or_else(|| impossible("cuBLASLt"))
     }
 
-    /// Memory of its own for an operation.
+    /// Allocates private memory for an operation, filled with zeros.
     pub fn alloc(&self, elems: usize, what: &str) -> Result<CudaBuf, Error> {
         CudaBuf::zeroed(&self.queues, elems, what)
     }
 
-    /// Memory of the host that kernels write.
+    /// Allocates page-locked host memory that kernels can write.
     pub fn pinned<T: Plain>(&self, len: usize, what: &str) -> Result<Pinned<T>, Error> {
         Pinned::new(self.context(), len, what)
     }
 
-    /// A block that the host writes anew before each pass.
+    /// Allocates a block that the host writes before each pass.
     pub fn inlet<T: Plain>(&self, len: usize, what: &str) -> Result<Inlet<T>, Error> {
         Inlet::new(&self.queues, len, what)
     }
 
-    /// Values that never change, on the GPU.
+    /// Copies values that never change to the GPU.
     pub fn constant<T: Plain>(&self, values: &[T], what: &str) -> Result<CudaBuf, Error> {
         let mut host = self.pinned(values.len(), what)?;
         host.as_mut_slice().copy_from_slice(values);
@@ -127,29 +126,29 @@ impl Shared {
         Ok(device)
     }
 
-    /// f32 words that this many activations take.
+    /// Returns the f32 words that `elems` activations need.
     pub fn words(&self, elems: usize) -> usize {
         (elems * self.settings.precision.bytes()).div_ceil(4)
     }
 
-    /// What passes move that read and write so many activations.
+    /// Converts activations read and written in both passes to bytes.
     pub fn traffic(&self, forward: usize, backward: usize) -> Traffic {
         let bytes = self.settings.precision.bytes();
         Traffic { forward: forward * bytes, backward: backward * bytes }
     }
 
-    /// The activations in a buffer; fails unless it holds this many.
+    /// Returns the activations in a buffer. Returns an error if it has fewer than `elems`.
     pub fn holds<'a>(&self, buffer: &'a CudaBuf, elems: usize) -> Result<Slice<'a, Activation>, Error> {
         buffer.check(0, self.words(elems))?;
         Ok(buffer.activations(self.settings.precision))
     }
 
-    /// Makes room in the common work space.
+    /// Enlarges the shared workspace to at least `bytes`.
     pub fn reserve(&self, bytes: usize, what: &str) -> Result<(), Error> {
         let words = bytes.div_ceil(4);
         let mut scratch = self.scratch.borrow_mut();
         if scratch.len() < words {
-            // the old one goes first
+            // free the old one first
             *scratch = CudaBuf::default();
             *scratch = CudaBuf::unset(&self.queues, words, &format!("work space of {what}"))?;
             self.moved.set(self.moved.get() + 1);
@@ -157,41 +156,40 @@ impl Shared {
         Ok(())
     }
 
-    /// The common work space; what one operation leaves there means nothing to the next.
+    /// Returns the shared workspace. Operations must not rely on its content.
     pub fn scratch(&self) -> Ref<'_, CudaBuf> {
         self.scratch.borrow()
     }
 
-    /// Bytes of the common work space.
+    /// Returns the bytes of the shared workspace.
     pub fn scratch_bytes(&self) -> usize {
         4 * self.scratch.borrow().len()
     }
 
-    /// What grids on this GPU depend on.
+    /// Returns the GPU's properties that grids depend on.
     pub fn geometry(&self) -> &Geometry {
         self.kernels.geometry()
     }
 
-    /// Enqueues a kernel.
     pub fn launch(&self, kernel: &impl Kernel) -> Result<(), Error> {
         self.start()?;
         self.kernels.launch(self.stream(), kernel)
     }
 
-    /// Comes before anything that is enqueued to compute.
+    /// Must be called before anything is enqueued on the computing stream.
     pub fn start(&self) -> Result<(), Error> {
         self.context().bind()?;
         self.busy.set(true);
         if self.recording.get() { Ok(()) } else { self.queues.catch_up() }
     }
 
-    /// From here on calls are recorded, or done again.
+    /// Sets whether calls are captured instead of executed.
     pub fn record(&self, on: bool) {
         self.recording.set(on);
         self.context().launches.record(on);
     }
 
-    /// Waits until the GPU is through with everything.
+    /// Waits until the GPU has finished everything.
     pub fn settle(&self) -> Result<(), Error> {
         if self.busy.replace(false) {
             self.stream().wait()?;
@@ -204,30 +202,30 @@ fn impossible(what: &str) -> Error {
     Error::Unsupported { op: what.into(), why: "it was not kept".into() }
 }
 
-/// Parameters and their gradients in the type of activations, where that is not f32: arenas in the layout of the f32 ones, which
-/// [`ops::halves`](super::ops::halves) fills.
-/// Empty where activations are f32.
+/// Parameters and their gradients in the activations' 16-bit type. They are arenas with the layout of the f32 arenas,
+/// and [`ops::halves`](super::ops::halves) fills them. Empty if activations are f32.
 #[derive(Default)]
 pub struct NarrowParams {
-    /// Chunk by chunk.
+    /// One per chunk.
     pub weights: Vec<Half>,
-    /// Those of networks that only run.
+    /// Copies for networks that are not trained.
     pub kept: Vec<Half>,
-    /// Chunk by chunk; what libraries leave there is brought to f32.
+    /// One per chunk. Gradients that libraries write here are converted to f32.
     pub gradients: Vec<CudaBuf>,
-    /// Gradients that are in 16 bits alone, so far.
+    /// Parameters whose gradients currently exist only in 16 bits.
     pub open: Vec<Slot>,
-    /// How those of each chunk are brought to f32.
+    /// Per chunk, the list for the conversion of its gradients to f32.
     pub lists: Vec<Option<Pieces>>,
 }
 
 impl NarrowParams {
-    /// Number of this chunk of weights; none where there are no copies of it.
+    /// Returns this chunk's index, or `None` if it has no copy.
     pub fn chunk(&self, weights: &CudaBuf) -> Option<usize> {
         self.weights.iter().position(|half| half.of == (weights.address(), weights.len()))
     }
 
-    /// The parameters of a chunk whose gradients are in 16 bits alone, by their places. The caller sees to these gradients.
+    /// Removes and returns the parameters of a chunk whose gradients exist only in 16 bits, sorted by offset. The
+    /// caller must process these gradients.
     pub fn take_open(&mut self, chunk: usize) -> Vec<Slot> {
         let mut open: Vec<Slot> = self.open.extract_if(.., |slot| slot.chunk == chunk).collect();
         open.sort_by_key(|slot| slot.offset);
@@ -235,19 +233,19 @@ impl NarrowParams {
     }
 }
 
-/// A chunk of weights.
+/// A chunk of weights, copied to 16 bits.
 pub struct Half {
-    /// Address and elements of the f32 ones.
+    /// Address and length of the f32 chunk.
     pub of: (u64, usize),
     pub values: CudaBuf,
 }
 
-/// Parameters of a chunk in pieces.
+/// Parameters of a chunk, divided into pieces.
 pub struct Pieces {
-    /// What they were made of.
+    /// The parameters that the list was made for.
     pub of: Vec<Slot>,
     pub list: CudaBuf,
     pub count: usize,
-    /// Elements that the chunk must hold.
+    /// Minimum number of elements in the chunk.
     pub end: usize,
 }

@@ -1,5 +1,5 @@
-//! What an optimizer step reads on the GPU, kept from one step to the next: lists of pieces, work space for norms. A
-//! recorded step finds it again.
+//! Lists of pieces and work memory that an optimizer step uses on the GPU. They are kept between steps, because a
+//! captured step uses the same addresses again.
 
 use std::cell::RefCell;
 use std::collections::HashMap;
@@ -9,32 +9,32 @@ use super::driver::memory::CudaBuf;
 use super::kernels::declarations::Piece;
 use crate::{ParamGroup, Slot};
 
-/// Elements that a block takes at once.
+/// Elements per block of a kernel.
 const PIECE: usize = 4096;
 
-/// Lists and work space of an optimizer step, kept from one step to the next.
+/// Lists and work memory of an optimizer step.
 #[derive(Default)]
 pub struct StepLists {
-    /// By the address of the parameters, and whether any gradients are in 16 bits.
+    /// Keyed by the parameters' address and whether any of their gradients are in 16 bits.
     pub updates: RefCell<HashMap<(u64, bool), Pieces>>,
-    /// By the address of the rates that they make.
+    /// Keyed by the address of the resulting rates.
     pub norms: RefCell<HashMap<u64, NormLists>>,
-    /// By the address of the gradients.
+    /// Keyed by the gradients' address.
     pub units: RefCell<HashMap<u64, UnitList>>,
 }
 
-/// The units of one chunk whose gradients are limited.
+/// A chunk's units for adaptive clipping.
 pub struct UnitList {
-    /// One a unit.
+    /// One per unit.
     pub pieces: CudaBuf,
     pub count: usize,
-    /// Elements that the chunk must hold.
+    /// Minimum number of elements in the chunk.
     pub end: usize,
 }
 
-/// Ranges of one chunk in pieces.
+/// Ranges of a chunk, divided into pieces.
 pub struct Pieces {
-    /// What they were made of.
+    /// The groups that the list was made for.
     pub of: Vec<ParamGroup>,
     /// Parameters whose gradients are in 16 bits.
     pub narrow: Vec<Slot>,
@@ -42,32 +42,31 @@ pub struct Pieces {
     pub count: usize,
 }
 
-/// What the norms of all tensors are made by.
+/// Data for computing the norms of all tensors.
 pub struct NormLists {
     pub chunks: Vec<NormChunk>,
-    /// Weight decay of each tensor, and whether it adapts.
+    /// Weight decay of each tensor, and whether its rate adapts.
     pub tensors: CudaBuf,
     pub count: usize,
-    /// Sums of squares of the pieces of one chunk, f64.
+    /// Each piece's sum of squares, in f64, for one chunk at a time.
     pub parts: CudaBuf,
-    /// Sums of squares of all tensors: gradients, then weights; f64.
+    /// Each tensor's sum of squares, in f64: first gradients, then weights.
     pub sums: CudaBuf,
 }
 
 /// The tensors of one chunk.
 pub struct NormChunk {
-    /// Which.
     pub number: usize,
     pub pieces: CudaBuf,
     pub count: usize,
-    /// First piece of each tensor, and where the last ends.
+    /// Index of each tensor's first piece, and the end.
     pub first: CudaBuf,
     pub tensors: usize,
-    /// Elements that the chunk must hold.
+    /// Minimum number of elements in the chunk.
     pub end: usize,
 }
 
-/// One range cut into pieces.
+/// Divides a range into pieces.
 pub fn cut(range: &Range<usize>, decay: f32, rate: usize) -> impl Iterator<Item = Piece> + use<> {
     let end = range.end;
     range.clone().step_by(PIECE).map(move |from| {
@@ -80,11 +79,11 @@ pub fn cut(range: &Range<usize>, decay: f32, rate: usize) -> impl Iterator<Item 
 #[derive(Clone, Debug, PartialEq)]
 pub struct Part {
     pub range: Range<usize>,
-    /// Whether the gradients there are in 16 bits.
+    /// Whether the gradients in this part are in 16 bits.
     pub narrow: bool,
 }
 
-/// A range in parts: the parameters in it of `narrow`, which come by their places, and what lies between.
+/// Splits a range into the parameters of `narrow`, which must be sorted by offset, and the parts between them.
 pub fn parts(range: &Range<usize>, narrow: &[Slot]) -> Vec<Part> {
     let (mut parts, mut at) = (Vec::new(), range.start);
     let mut push = |range: Range<usize>, narrow| (!range.is_empty()).then(|| parts.push(Part { range, narrow }));

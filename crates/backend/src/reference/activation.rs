@@ -1,4 +1,4 @@
-//! Functions of one element in f64, and ReLU, which other ops apply in their own pass.
+//! Element-wise activations in f64, and ReLU, which other operations apply in their own pass.
 
 use std::f64::consts::{FRAC_1_SQRT_2, PI};
 
@@ -8,13 +8,11 @@ use super::device::HostBuf;
 use super::device::Reference;
 use crate::{Error, Gradients, Pass, PlanRequest, Planned, TensorDesc};
 
-/// A function of one element, of known size.
 struct Plan {
     op: Activation,
     y: TensorDesc,
 }
 
-/// Plans the op.
 pub(super) fn plan(op: &Activation, r: &PlanRequest<'_, Reference>) -> Result<Box<dyn Planned<Reference>>, Error> {
     Ok(Box::new(Plan { op: *op, y: TensorDesc::plain(r.x[0].n, r.output()?) }))
 }
@@ -27,19 +25,19 @@ fn hard_sigmoid(x: f64) -> f64 {
     (x / 6.0 + 0.5).clamp(0.0, 1.0)
 }
 
-/// The normal distribution function, and its density.
+/// Returns distribution function and density of the normal distribution.
 fn normal(x: f64) -> (f64, f64) {
     (0.5 * libm::erfc(-x * FRAC_1_SQRT_2), (-0.5 * x * x).exp() / (2.0 * PI).sqrt())
 }
 
-/// What GELU's approximation has in place of the distribution function, and that one's slope.
+/// Returns GELU's tanh approximation of the distribution function, and its derivative.
 fn nearly_normal(x: f64) -> (f64, f64) {
     let (k, c) = ((2.0 / PI).sqrt(), 0.044715);
     let t = (k * (x + c * x * x * x)).tanh();
     (0.5 * (1.0 + t), 0.5 * (1.0 - t * t) * k * (1.0 + 3.0 * c * x * x))
 }
 
-/// f(x). `clamp` keeps NaN.
+/// Returns f(x). `clamp` keeps NaN.
 fn value(op: Activation, x: f64) -> f64 {
     match op {
         Activation::Identity => x,
@@ -57,7 +55,7 @@ fn value(op: Activation, x: f64) -> f64 {
     }
 }
 
-/// df/dx; at a corner, PyTorch's.
+/// Returns df/dx. At corners it has PyTorch's value.
 fn slope(op: Activation, x: f64) -> f64 {
     let inside = |from: f64, to: f64| f64::from(u8::from(x > from && x < to));
     match op {
@@ -76,12 +74,12 @@ fn slope(op: Activation, x: f64) -> f64 {
     }
 }
 
-/// max(v, 0), but NaN stays NaN: a diverged network must not look healthy.
+/// Returns max(v, 0), except that NaN stays NaN, so that a diverged network does not look healthy.
 pub(super) fn relu(v: f32) -> f32 {
     if v <= 0.0 { 0.0 } else { v }
 }
 
-/// Zeroes the gradient where ReLU gave zero.
+/// Sets the gradient to zero where ReLU's output is zero.
 pub(super) fn mask(dy: &mut [f32], y: &[f32]) {
     for (d, y) in dy.iter_mut().zip(y) {
         if *y <= 0.0 {

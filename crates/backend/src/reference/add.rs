@@ -6,12 +6,10 @@ use super::device::HostBuf;
 use super::device::Reference;
 use crate::{Error, Gradients, Pass, PlanRequest, Planned, TensorDesc};
 
-/// A sum of known size.
 struct Plan {
     y: TensorDesc,
 }
 
-/// Plans the op.
 pub(super) fn plan(_: &Add, r: &PlanRequest<'_, Reference>) -> Result<Box<dyn Planned<Reference>>, Error> {
     Ok(Box::new(Plan { y: TensorDesc::plain(r.x[0].n, r.output()?) }))
 }

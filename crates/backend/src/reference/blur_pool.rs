@@ -1,4 +1,4 @@
-//! Blurred down-sampling.
+//! Blurred downsampling.
 
 use net::BlurPool;
 
@@ -7,7 +7,6 @@ use super::device::HostBuf;
 use super::device::Reference;
 use crate::{Error, Gradients, Pass, PlanRequest, Planned, TensorDesc};
 
-/// Of known sizes.
 struct Plan {
     x: TensorDesc,
     y: TensorDesc,
@@ -16,7 +15,6 @@ struct Plan {
     columns: Vec<Vec<usize>>,
 }
 
-/// Plans the op.
 pub(super) fn plan(op: &BlurPool, r: &PlanRequest<'_, Reference>) -> Result<Box<dyn Planned<Reference>>, Error> {
     let (x, wrong) = (r.x[0], |why| Error::Unsupported { op: r.name.into(), why });
     let (rows, columns) = (op.cells(x.shape, 0).map_err(wrong)?, op.cells(x.shape, 1).map_err(wrong)?);

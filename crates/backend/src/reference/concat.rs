@@ -1,4 +1,4 @@
-//! Tensors one after another in the direction of the channels.
+//! Concatenation along the channels.
 
 use net::Concat;
 
@@ -6,14 +6,13 @@ use super::device::HostBuf;
 use super::device::Reference;
 use crate::{Error, Gradients, Pass, PlanRequest, Planned, TensorDesc};
 
-/// Of known sizes.
 struct Plan {
     x: Vec<TensorDesc>,
     y: TensorDesc,
 }
 
 impl Plan {
-    /// Calls `f(input, element of it, element of y)` for every value.
+    /// Calls `f(input, index in this input, index in y)` for every value.
     fn each(&self, mut f: impl FnMut(usize, usize, usize)) {
         for n in 0..self.y.n {
             let mut to = n * self.y.shape.elems();
@@ -27,7 +26,6 @@ impl Plan {
     }
 }
 
-/// Plans the op.
 pub(super) fn plan(_: &Concat, r: &PlanRequest<'_, Reference>) -> Result<Box<dyn Planned<Reference>>, Error> {
     Ok(Box::new(Plan { x: r.x.to_vec(), y: TensorDesc::plain(r.x[0].n, r.output()?) }))
 }

@@ -7,7 +7,6 @@ use super::device::HostBuf;
 use super::device::Reference;
 use crate::{Error, Gradients, Pass, PlanRequest, Planned, TensorDesc};
 
-/// A convolution of known sizes.
 pub(super) struct Plan {
     pub op: Conv,
     pub x: TensorDesc,
@@ -20,7 +19,7 @@ impl Plan {
         let (x, y) = (self.x.shape, self.y.shape);
         let ([kh, kw], [sh, sw], [dh, dw]) = (self.op.kernel, self.op.stride, self.op.dilation);
         let (ci, co) = (x.c / self.op.groups, y.c / self.op.groups);
-        // a row or column of the input, unless it lies in the padding
+        // the index of an input row or column, or `None` inside the padding
         let inside = |at: usize, pad: usize, size: usize| at.checked_sub(pad).filter(|at| *at < size);
         for (n, o) in (0..self.x.n).flat_map(|n| (0..y.c).map(move |o| (n, o))) {
             for (oh, ow) in (0..y.h).flat_map(|oh| (0..y.w).map(move |ow| (oh, ow))) {
@@ -39,7 +38,6 @@ impl Plan {
     }
 }
 
-/// Plans the op.
 pub(super) fn plan(op: &Conv, r: &PlanRequest<'_, Reference>) -> Result<Box<dyn Planned<Reference>>, Error> {
     Ok(Box::new(Plan { op: op.clone(), x: r.x[0], y: TensorDesc::plain(r.x[0].n, r.output()?) }))
 }
@@ -111,7 +109,6 @@ impl Plan {
     }
 }
 
-/// Rounds sums to f32.
 pub(super) fn store(to: &mut [f32], sums: &[f64]) {
     for (t, s) in to.iter_mut().zip(sums) {
         *t = *s as f32;

@@ -1,4 +1,5 @@
-//! The reference backend: its memory, the passes over flat arrays, the plan of each operation, the loss and the optimizer's passes.
+//! The reference backend: its memory, passes over flat arrays, the planning of operations, the loss and the optimizer's
+//! passes.
 
 use net::{Op, for_each_op};
 
@@ -9,7 +10,7 @@ use crate::{
     SoftLoss, TensorDesc, Update,
 };
 
-/// The plain-loop backend.
+/// The backend with plain loops.
 #[derive(Clone, Copy, Debug, Default)]
 pub struct Reference;
 
@@ -56,18 +57,15 @@ impl DeviceMemory for Reference {
 }
 
 impl Arena<Reference> {
-    /// The elements of a slot.
     pub(super) fn get(&self, slot: Slot) -> &[f32] {
         &self.chunks[slot.chunk].0[slot.range()]
     }
 
-    /// The elements of a slot for writing.
     pub(super) fn get_mut(&mut self, slot: Slot) -> &mut [f32] {
         &mut self.chunks[slot.chunk].0[slot.range()]
     }
 }
 
-/// Ordinary host memory.
 #[derive(Debug, Default)]
 pub struct HostBuf(pub Vec<f32>);
 
@@ -182,7 +180,7 @@ impl Backend for Reference {
     }
 }
 
-/// The sum of squares of each tensor.
+/// Returns each tensor's sum of squares.
 fn squares(norms: &Norms, arena: &Arena<Reference>) -> Vec<f64> {
     let square = |&x: &f32| f64::from(x) * f64::from(x);
     let chunks = arena.chunks.iter().zip(&norms.tensors);

@@ -7,14 +7,12 @@ use super::device::Reference;
 use crate::draws::drop_path_factor;
 use crate::{Error, Gradients, Pass, PlanRequest, Planned, TensorDesc};
 
-/// Of known size.
 struct Plan {
     p: f32,
     index: u16,
     x: TensorDesc,
 }
 
-/// Plans the op.
 pub(super) fn plan(op: &DropPath, r: &PlanRequest<'_, Reference>) -> Result<Box<dyn Planned<Reference>>, Error> {
     Ok(Box::new(Plan { p: op.0, index: r.index, x: r.x[0] }))
 }

@@ -7,7 +7,7 @@ use super::device::Reference;
 use crate::draws::dropout_factors;
 use crate::{Error, Gradients, Pass, PlanRequest, Planned, TensorDesc};
 
-/// Dropout of known size, with the factors of its last batch.
+/// Dropout with the factors of its last batch.
 pub(super) struct Plan {
     pub p: f32,
     pub index: u16,
@@ -15,7 +15,6 @@ pub(super) struct Plan {
     pub kept: Vec<f32>,
 }
 
-/// Plans the op.
 pub(super) fn plan(op: &Dropout, r: &PlanRequest<'_, Reference>) -> Result<Box<dyn Planned<Reference>>, Error> {
     Ok(Box::new(Plan { p: op.0, index: r.index, x: r.x[0], kept: Vec::new() }))
 }

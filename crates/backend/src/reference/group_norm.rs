@@ -1,4 +1,5 @@
-//! Normalisation over sets of values that share mean and variance, by the book: groups of channels, or the channels of a position.
+//! Normalises sets of values that share mean and variance, written directly from the definition. A set is a channel
+//! group of a sample, or all channels of a position.
 
 use net::GroupNorm;
 
@@ -10,13 +11,12 @@ use crate::{Error, Gradients, Pass, PlanRequest, Planned, TensorDesc};
 /// The values that are normalised together.
 #[derive(Clone, Copy)]
 pub(super) enum Set {
-    /// Of this many groups of neighbouring channels of a sample, one.
+    /// Adjacent channels of a sample. The value is the number of groups per sample.
     Group(usize),
-    /// All channels of a position.
     Position,
 }
 
-/// Of known size, with the statistics of its last batch.
+/// A normalisation with the statistics of its last batch.
 struct Plan {
     set: Set,
     eps: f64,
@@ -25,7 +25,7 @@ struct Plan {
     inverse_std: Vec<f64>,
 }
 
-/// Plans a normalisation over such sets.
+/// Plans a normalisation over these sets.
 pub(super) fn plan_over(
     set: Set,
     eps: f32,
@@ -34,19 +34,18 @@ pub(super) fn plan_over(
     Ok(Box::new(Plan { set, eps: eps.into(), x: r.x[0], mean: Vec::new(), inverse_std: Vec::new() }))
 }
 
-/// Plans the op.
 pub(super) fn plan(op: &GroupNorm, r: &PlanRequest<'_, Reference>) -> Result<Box<dyn Planned<Reference>>, Error> {
     plan_over(Set::Group(op.groups), op.eps, r)
 }
 
 impl Plan {
-    /// Sets of the batch, and values of each.
+    /// Returns how many sets the batch has, and how many values are in each.
     fn sizes(&self) -> (usize, usize) {
         let sets = self.x.n * if let Set::Group(groups) = self.set { groups } else { self.x.shape.plane() };
         (sets, self.x.elems() / sets)
     }
 
-    /// The set and the channel of an element.
+    /// Returns set and channel of an element.
     fn of(&self, i: usize) -> (usize, usize) {
         let (c, plane) = (self.x.shape.c, self.x.shape.plane());
         let (sample, channel) = (i / (c * plane), i / plane % c);
@@ -57,7 +56,7 @@ impl Plan {
         (set, channel)
     }
 
-    /// Each set's sum of `f(element, set, channel)`, over its number of values.
+    /// Returns, for each set, the mean of `f(element, set, channel)`.
     fn means(&self, f: impl Fn(usize, usize, usize) -> f64) -> Vec<f64> {
         let (sets, values) = self.sizes();
         let mut sums = vec![0.0; sets];

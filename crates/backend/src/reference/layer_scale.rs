@@ -1,4 +1,4 @@
-//! A learned factor for each channel.
+//! A learned factor per channel.
 
 use net::LayerScale;
 
@@ -7,12 +7,10 @@ use super::device::HostBuf;
 use super::device::Reference;
 use crate::{Error, Gradients, Pass, PlanRequest, Planned, TensorDesc};
 
-/// Of known size.
 struct Plan {
     x: TensorDesc,
 }
 
-/// Plans the op.
 pub(super) fn plan(_: &LayerScale, r: &PlanRequest<'_, Reference>) -> Result<Box<dyn Planned<Reference>>, Error> {
     Ok(Box::new(Plan { x: r.x[0] }))
 }

@@ -1,4 +1,4 @@
-//! Fully connected layer as three nested loops.
+//! A fully connected layer as three nested loops.
 
 use net::Linear;
 
@@ -8,14 +8,12 @@ use super::device::HostBuf;
 use super::device::Reference;
 use crate::{Error, Gradients, Pass, PlanRequest, Planned, TensorDesc};
 
-/// A linear layer of known sizes.
 pub(super) struct Plan {
     pub op: Linear,
     pub x: TensorDesc,
     pub y: TensorDesc,
 }
 
-/// Plans the op.
 pub(super) fn plan(op: &Linear, r: &PlanRequest<'_, Reference>) -> Result<Box<dyn Planned<Reference>>, Error> {
     Ok(Box::new(Plan { op: op.clone(), x: r.x[0], y: TensorDesc::plain(r.x[0].n, r.output()?) }))
 }

@@ -1,9 +1,10 @@
-//! Softmax cross-entropy, and losses against targets, as [`crate::Objective`] defines them, in f64, class by class.
+//! Softmax cross-entropy, and losses with soft targets as [`crate::Objective`] defines them. Computed in f64, class by
+//! class.
 
 use crate::{CrossEntropy, Error, LossForm, LossSums, Objective, SoftLoss, Teaching, TensorDesc};
 
-/// Target of class c is (1 - s) [c = label] + s / K; the gradient of the scores is softmax - target.
-/// A score counts as the best only if no other is as high at a smaller index, and never if it is NaN.
+/// The target of class c is (1 - s) [c = label] + s / K, where s is the smoothing. The gradient of the scores is
+/// softmax - target. A score is the best only if no score with a smaller index is as high, and never if it is NaN.
 pub(super) fn cross_entropy(
     desc: &TensorDesc,
     ask: CrossEntropy<'_>,
@@ -42,16 +43,16 @@ pub(super) fn cross_entropy(
     Ok(sums)
 }
 
-/// No probability is nearer to 0 where it is a base of a power.
+/// Lower limit of a probability that is raised to a power.
 const LEAST: f64 = 1e-30;
 
-/// The gradient with regard to each score, and the loss.
+/// The loss of a row and its gradient with respect to each score.
 struct Row {
     loss: f64,
     slopes: Vec<f64>,
 }
 
-/// See [`crate::Backend::soft_loss`].
+/// Implements [`crate::Backend::soft_loss`].
 pub(super) fn soft_loss(
     desc: &TensorDesc,
     ask: SoftLoss<'_>,
@@ -91,7 +92,7 @@ pub(super) fn soft_loss(
     Ok(sums)
 }
 
-/// Logarithms of the softmax of z / temperature.
+/// Returns log(softmax(z / temperature)).
 fn log_softmax(z: &[f64], temperature: f64) -> Vec<f64> {
     let top = z.iter().copied().fold(f64::NEG_INFINITY, f64::max);
     let total: f64 = z.iter().map(|v| ((v - top) / temperature).exp()).sum();
@@ -135,7 +136,7 @@ fn sigmoid(z: &[f64], t: &[f64], objective: Objective, alpha: Option<f64>) -> Ro
     row
 }
 
-/// Adds what the teacher says.
+/// Adds the teacher's part of the loss.
 fn teach(row: &mut Row, z: &[f64], taught: &[f64], teaching: Teaching, weight: f64) {
     let (share, temperature) = (f64::from(teaching.share), f64::from(teaching.temperature));
     let (own, taught) = (log_softmax(z, temperature), log_softmax(taught, temperature));

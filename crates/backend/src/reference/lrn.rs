@@ -1,4 +1,4 @@
-//! Local response normalisation by its formula.
+//! Local response normalisation, written directly from the formula.
 
 use net::Lrn;
 
@@ -6,14 +6,13 @@ use super::device::HostBuf;
 use super::device::Reference;
 use crate::{Error, Gradients, Pass, PlanRequest, Planned, TensorDesc};
 
-/// LRN of known sizes.
 pub(super) struct Plan {
     pub op: Lrn,
     pub x: TensorDesc,
 }
 
 impl Plan {
-    /// k + alpha * sum of squares around channel c.
+    /// Returns k + alpha * (sum of squares around channel c).
     fn base(&self, x: &[f32], n: usize, c: usize, p: usize) -> f64 {
         let sum: f64 = self.window(c).map(|j| (x[self.at(n, j, p)] as f64).powi(2)).sum();
         self.op.k as f64 + self.op.alpha as f64 * sum
@@ -36,7 +35,6 @@ impl Plan {
     }
 }
 
-/// Plans the op.
 pub(super) fn plan(op: &Lrn, r: &PlanRequest<'_, Reference>) -> Result<Box<dyn Planned<Reference>>, Error> {
     Ok(Box::new(Plan { op: *op, x: r.x[0] }))
 }

@@ -1,6 +1,7 @@
-//! The oracle: every operation in plain loops over plain NCHW, f32 values with f64 accumulators. Slow, short, easy to check.
+//! The reference for tests: every operation as plain loops over NCHW, with f32 values and f64 sums. It is slow, but
+//! short and easy to check.
 //!
-//! An op's file is named as in [`net::op`].
+//! Each operation's file has the same name as in [`net::op`].
 
 mod device;
 mod loss;

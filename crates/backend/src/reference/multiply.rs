@@ -1,4 +1,4 @@
-//! Product with one factor for each channel of a sample.
+//! Product of a tensor with one factor per image and channel.
 
 use net::Multiply;
 
@@ -7,12 +7,10 @@ use super::device::HostBuf;
 use super::device::Reference;
 use crate::{Error, Gradients, Pass, PlanRequest, Planned, TensorDesc};
 
-/// Of known size.
 struct Plan {
     x: TensorDesc,
 }
 
-/// Plans the op.
 pub(super) fn plan(_: &Multiply, r: &PlanRequest<'_, Reference>) -> Result<Box<dyn Planned<Reference>>, Error> {
     Ok(Box::new(Plan { x: r.x[0] }))
 }

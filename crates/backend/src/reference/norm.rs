@@ -1,4 +1,4 @@
-//! Batch normalisation by the book: two passes for the statistics.
+//! Batch normalisation from its definition, with two passes for the statistics.
 
 use net::Norm;
 
@@ -7,14 +7,14 @@ use super::device::HostBuf;
 use super::device::Reference;
 use crate::{Error, Gradients, Pass, PlanRequest, Planned, TensorDesc, across};
 
-/// Batch normalisation of known sizes, with the statistics of its last batch.
+/// Batch normalisation with the statistics of its last batch.
 pub(super) struct Plan {
     op: Norm,
     x: TensorDesc,
     mean: Vec<f64>,
-    /// Sum of squared offsets from the mean.
+    /// Sum of squared deviations from the mean.
     m2: Vec<f64>,
-    /// Values a channel behind both: this rank's, or the whole batch's.
+    /// Values per channel in the statistics: this rank's or the whole batch's.
     n: f64,
 }
 
@@ -32,7 +32,7 @@ impl Plan {
         1.0 / (self.m2[c] / self.n + self.op.eps as f64).sqrt()
     }
 
-    /// Mean and M2 of the batch, of all ranks' shares of it where the pass says so.
+    /// Computes mean and M2 of the batch, over all ranks if the pass spans them.
     fn statistics(&mut self, pass: &Pass<'_, Reference>, x: &HostBuf) -> Result<(), Error> {
         self.n = self.count();
         for c in 0..self.x.shape.c {
@@ -45,7 +45,7 @@ impl Plan {
         Ok(())
     }
 
-    /// With running statistics, which do not depend on x: dx = gamma / sqrt(var + eps) dy.
+    /// The backward pass with running statistics. They do not depend on x, so dx = gamma / sqrt(var + eps) dy.
     fn backward_frozen(&self, pass: &Pass<'_, Reference>, dy: &[f32], to: Option<&mut HostBuf>) {
         let Some(dx) = to else { return };
         let (gamma, _) = self.op.gamma_beta(pass.slots);
@@ -56,14 +56,13 @@ impl Plan {
         }
     }
 
-    /// Indices of one channel.
+    /// Returns the indices of a channel's values.
     fn channel(&self, c: usize) -> impl Iterator<Item = usize> + use<> {
         let (channels, plane) = (self.x.shape.c, self.x.shape.plane());
         (0..self.x.n).flat_map(move |n| (0..plane).map(move |p| (n * channels + c) * plane + p))
     }
 }
 
-/// Plans the op.
 pub(super) fn plan(op: &Norm, r: &PlanRequest<'_, Reference>) -> Result<Box<dyn Planned<Reference>>, Error> {
     Ok(Box::new(Plan::new(op.clone(), r.x[0])))
 }
@@ -136,7 +135,8 @@ impl Planned<Reference> for Plan {
             }
             g.dparams.get_mut(beta)[c] = dbeta[c] as f32;
         }
-        // the parameters' own gradients are summed with all others; dx needs those of the whole batch here
+        // the parameters' gradients are summed with all other gradients later, but dx needs the sums of the whole batch
+        // now
         if let Some(ranks) = pass.across {
             across::gradients(ranks, channels, &mut dbeta, &mut dgamma)?;
         }
@@ -159,7 +159,7 @@ impl Planned<Reference> for Plan {
         for i in 0..c {
             let d = self.mean[i] - running[i] as f64;
             sums[i] += n * d;
-            // this rank's share of the whole batch's
+            // this rank's share of the whole batch's sum
             sums[c + i] += n * (self.m2[i] / self.n + d * d);
         }
         n as u64

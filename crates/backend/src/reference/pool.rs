@@ -1,4 +1,4 @@
-//! Pooling, one window after another.
+//! Pooling, window by window.
 
 use net::{Pool, PoolKind, Window};
 
@@ -6,12 +6,11 @@ use super::device::HostBuf;
 use super::device::Reference;
 use crate::{Error, Gradients, Pass, PlanRequest, Planned, TensorDesc};
 
-/// Whether a cell takes the maximum from the best so far; NaN does, as in PyTorch.
+/// Returns true if a value replaces the maximum so far. NaN does, as in PyTorch.
 fn wins(v: f32, best: f32) -> bool {
     v > best || v.is_nan()
 }
 
-/// Pooling of known sizes.
 pub(super) struct Plan {
     pub op: Pool,
     pub x: TensorDesc,
@@ -36,7 +35,7 @@ impl Plan {
         Ok(())
     }
 
-    /// Input indices of a window.
+    /// Returns the input indices of a window.
     fn cells(&self, plane: usize, r: Window, c: Window) -> impl Iterator<Item = usize> + use<> {
         let width = self.x.shape.w;
         (r.from..r.to).flat_map(move |h| (c.from..c.to).map(move |w| plane + h * width + w))
@@ -50,7 +49,6 @@ impl Plan {
     }
 }
 
-/// Plans the op.
 pub(super) fn plan(op: &Pool, r: &PlanRequest<'_, Reference>) -> Result<Box<dyn Planned<Reference>>, Error> {
     Ok(Box::new(Plan { op: op.clone(), x: r.x[0], y: TensorDesc::plain(r.x[0].n, r.output()?) }))
 }
@@ -88,7 +86,7 @@ impl Planned<Reference> for Plan {
         let (x, dy) = (&g.x[0].0, &g.dy.0);
         self.each(|plane, from, r, c| match self.op.kind {
             PoolKind::Max => {
-                // the first largest cell gets it all, as in PyTorch
+                // the first of the largest cells gets the whole gradient, as in PyTorch
                 let best = self.cells(plane, r, c).fold(None, |best: Option<usize>, i| match best {
                     Some(b) if !wins(x[i], x[b]) => Some(b),
                     _ => Some(i),

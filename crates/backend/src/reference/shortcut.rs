@@ -1,4 +1,4 @@
-//! The parameter-free shortcut.
+//! The shortcut without parameters.
 
 use net::Shortcut;
 
@@ -6,7 +6,6 @@ use super::device::HostBuf;
 use super::device::Reference;
 use crate::{Error, Gradients, Pass, PlanRequest, Planned, TensorDesc};
 
-/// The shortcut of known sizes.
 pub(super) struct Plan {
     pub op: Shortcut,
     pub x: TensorDesc,
@@ -14,7 +13,7 @@ pub(super) struct Plan {
 }
 
 impl Plan {
-    /// Calls `f(input index, output index)` for every value that passes.
+    /// Calls `f(input index, output index)` for every value that is copied.
     fn each(&self, mut f: impl FnMut(usize, usize)) {
         let (x, y, s) = (self.x.shape, self.y.shape, self.op.stride);
         let before = self.op.before(x);
@@ -29,7 +28,6 @@ impl Plan {
     }
 }
 
-/// Plans the op.
 pub(super) fn plan(op: &Shortcut, r: &PlanRequest<'_, Reference>) -> Result<Box<dyn Planned<Reference>>, Error> {
     Ok(Box::new(Plan { op: *op, x: r.x[0], y: TensorDesc::plain(r.x[0].n, r.output()?) }))
 }

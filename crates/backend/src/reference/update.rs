@@ -1,11 +1,11 @@
-//! Optimizer steps, one element after another: every number in f64, rounded once where it is stored.
+//! Optimizer steps, element by element. All numbers are f64 and are rounded once when they are stored.
 
 use std::ops::Range;
 
 use crate::update::{ElementLoop, GroupStep, rates};
 use crate::{ParamGroup, Update};
 
-/// One optimizer step over every group; true if all parameters are still finite.
+/// Performs an optimizer step on all groups. Returns true if all parameters are still finite.
 pub(super) fn update(
     u: &Update,
     groups: &[ParamGroup],
@@ -28,7 +28,6 @@ pub(super) fn update(
     finite
 }
 
-/// The elements of a group.
 struct Elements<'a, 'b> {
     range: Range<usize>,
     w: &'a mut [f32],

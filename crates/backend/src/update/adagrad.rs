@@ -1,14 +1,13 @@
-//! Adagrad with slot s: `s += g g; w -= lr g / (sqrt(s) + eps)`, as PyTorch.
+//! Adagrad with slot s: `s += g g; w -= lr g / (sqrt(s) + eps)`, as in PyTorch.
 
 use super::rule::Real;
 use super::rule::{ElementLoop, GroupStep, Kernel, UpdateRule};
 
-/// Adagrad's numbers for one step.
 #[derive(Clone, Copy, Debug, PartialEq)]
 pub struct AdagradRule {
-    /// Outside the root, > 0.
+    /// Added outside the root. Must be positive.
     pub eps: f64,
-    /// Factor of the learning rate: 1 / (1 + (t - 1) lr_decay) at step t, from 1.
+    /// Factor on the learning rate: 1 / (1 + (t - 1) lr_decay) at step t. Steps count from 1.
     pub decayed: f64,
 }
 

@@ -1,4 +1,5 @@
-// 2: beta1, 3: 1 - beta1, 4: beta2, 5: 1 - beta2, 6: eps, 7: correction1, 8: correction2, 9: decoupled
+// numbers[2]: beta1, [3]: 1 - beta1, [4]: beta2, [5]: 1 - beta2, [6]: eps, [7]: correction1, [8]: correction2, [9]:
+// decoupled
 extern "C" __global__ void update_adam(const Piece* pieces, u32 count, const double* numbers, const float* rates, const u32* skip, float* w, const float* g, const T* narrow, float* slot0, float* slot1, float* slot2, T* half, u32* not_finite) {
     float beta1 = (float)numbers[2], rest1 = (float)numbers[3], beta2 = (float)numbers[4], rest2 = (float)numbers[5];
     float eps = (float)numbers[6];

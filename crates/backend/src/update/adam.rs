@@ -4,20 +4,19 @@
 use super::rule::Real;
 use super::rule::{ElementLoop, GroupStep, Kernel, UpdateRule, flag};
 
-/// Adam's numbers for one step.
 #[derive(Clone, Copy, Debug, PartialEq)]
 pub struct AdamRule {
     /// Decay of the mean a.
     pub beta1: f64,
     /// Decay of the mean square v.
     pub beta2: f64,
-    /// Outside the root, > 0.
+    /// Added outside the root. Must be positive.
     pub eps: f64,
-    /// 1 / (1 - beta1^t) at step t, from 1.
+    /// 1 / (1 - beta1^t) at step t. Steps count from 1.
     pub correction1: f64,
     /// 1 / sqrt(1 - beta2^t).
     pub correction2: f64,
-    /// AdamW: the decay shrinks the parameter by `lr weight_decay` beforehand instead of entering g.
+    /// AdamW: the weight decay first shrinks the parameter by `lr weight_decay` and is not part of g.
     pub decoupled: bool,
 }
 

@@ -1,4 +1,4 @@
-//! Limits on gradients: clipping by their norm, layer-wise learning rates, and adaptive clipping by output units.
+//! Limits on gradients: clipping by norm, layer-wise learning rates, and adaptive clipping by output units.
 
 use std::ops::Range;
 
@@ -7,36 +7,37 @@ use super::rates;
 use crate::error::Error;
 use crate::memory::ParamFormat;
 
-/// One tensor, as far as its norms go.
+/// A tensor whose norm is needed.
 #[derive(Clone, Debug, PartialEq)]
 pub struct Normed {
-    /// Its place in the chunk.
+    /// Its elements in the chunk.
     pub range: Range<usize>,
-    /// As in its parameter group.
+    /// The weight decay of its parameter group.
     pub weight_decay: f64,
-    /// Whether the rule may give it a learning rate of its own.
+    /// Whether the update rule may adapt its learning rate.
     pub adapts: bool,
     /// Factor on its learning rate.
     pub factor: f32,
 }
 
-/// The tensors whose norms a step needs, and the limit of all together.
+/// The tensors for which a step needs norms, and the limit for the norm of all gradients together.
 #[derive(Clone, Debug, Default)]
 pub struct Norms {
-    /// Chunk by chunk.
+    /// One list per chunk.
     pub tensors: Vec<Vec<Normed>>,
-    /// Largest norm of all gradients together.
+    /// Largest allowed norm of all gradients together.
     pub limit: Option<f64>,
 }
 
 impl Norms {
-    /// Added to the norm before a limit is divided by it, as in PyTorch's `clip_grad_norm_`.
+    /// Added to the norm before the limit is divided by it, as in PyTorch's `clip_grad_norm_`.
     pub const EPS: f64 = 1e-6;
 
-    /// The [`rates`] of a step, from the sums of squares of all tensors: `gradients`, and, where the rule adapts rates, `weights`.
+    /// Returns a step's [`rates`]. `gradients` and `weights` have each tensor's sum of squares. `weights` is used only
+    /// if the rule adapts rates.
     pub fn rates(&self, update: &Update, gradients: &[f64], weights: &[f64]) -> Vec<f32> {
         let norm = gradients.iter().sum::<f64>().sqrt();
-        // a norm that is NaN must reach the parameters, where it is found
+        // a NaN norm must reach the parameters, where it is detected
         let part = self.limit.map(|limit| limit / (norm + Self::EPS)).filter(|part| *part < 1.0 || part.is_nan());
         let part = part.unwrap_or(1.0);
         let mut values = rates::plain(self.tensors.iter().flatten().map(|tensor| tensor.factor));
@@ -49,50 +50,49 @@ impl Norms {
     }
 }
 
-// Adaptive clipping of gradients by output units (Brock et al. 2021, arXiv 2102.06171, as timm's adaptive_clip_grad): the norm of a unit's
-// gradient is at most a part of the norm of its weights. A unit is one output of a convolution or of a linear layer; a parameter of one
-// dimension is a unit by itself.
+// Adaptive clipping of gradients by output units (Brock et al. 2021, arXiv 2102.06171, as in timm's
+// adaptive_clip_grad). The norm of a unit's gradient is limited to a multiple of the norm of its weights. A unit is one
+// output of a convolution or linear layer. A parameter with one dimension is a single unit.
 
-/// No unit: padding.
+/// Marks padding elements, which belong to no unit.
 const NONE: u32 = u32::MAX;
 
-/// A parameter whose units are limited.
+/// A parameter that is clipped by units.
 #[derive(Clone, Debug, PartialEq)]
 pub struct UnitTensor {
-    /// Its place in the chunk.
+    /// Its elements in the chunk.
     pub range: Range<usize>,
-    /// Number of its units.
     pub count: usize,
 }
 
 /// The units of a chunk of parameters.
 #[derive(Clone, Debug, Default, PartialEq)]
 pub struct Units {
-    /// In the order of memory; they do not overlap.
+    /// In memory order, without overlaps.
     pub tensors: Vec<UnitTensor>,
-    /// Unit of each element of each tensor, one tensor after another, counted within it.
+    /// For each tensor, its elements' units. Units are numbered within a tensor.
     index: Vec<Vec<u32>>,
-    /// Largest norm of a gradient as a part of that of the weights.
+    /// Largest allowed ratio between the norms of gradient and weights.
     pub part: f64,
 }
 
 impl Units {
-    /// Least norm of weights that counts, so that those that are zero can move.
+    /// Smallest norm of weights that is used, so that weights that are zero can change.
     pub const LEAST: f64 = 1e-3;
-    /// Least norm of a gradient that a limit is divided by.
+    /// Smallest gradient norm that a limit is divided by.
     pub const TINY: f64 = 1e-6;
 
-    /// None yet; `part`, > 0.
+    /// Creates an empty list. `part` must be positive.
     pub fn new(part: f64) -> Self {
         Self { part, ..Self::default() }
     }
 
-    /// Adds a parameter of this unpadded shape, which lies in `range` of the chunk.
+    /// Adds a parameter. `shape` has no padding. `range` is its place in the chunk.
     pub fn add<F: ParamFormat>(&mut self, format: &F, shape: &[usize], range: Range<usize>) -> Result<(), Error> {
         let elems: usize = shape.iter().product();
         let count = if shape.len() > 1 { shape[0] } else { 1 };
         let each = (elems / count.max(1)).max(1);
-        // f32 counts so far
+        // unit numbers are packed as f32, which is exact up to 2^24
         if count >= 1 << 24 {
             let (expected, got) = (format!("fewer than {} units", 1 << 24), count.to_string());
             return Err(Error::Size { op: "adaptive clipping".into(), expected, got });
@@ -105,8 +105,8 @@ impl Units {
         Ok(())
     }
 
-    /// Limits the gradients `g` of tensor number `tensor`, whose weights are `w`: both are its range of the chunk. Sums are in f64, in the
-    /// order of memory.
+    /// Limits the gradients `g` of tensor number `tensor`. `w` and `g` are this tensor's range of the chunk. Sums are
+    /// in f64, in memory order.
     pub fn limit(&self, tensor: usize, w: &[f32], g: &mut [f32]) {
         let index = &self.index[tensor];
         let mut sums = vec![[0f64; 2]; self.tensors[tensor].count];
@@ -122,15 +122,15 @@ impl Units {
         }
     }
 
-    /// What is left of a gradient.
+    /// Returns the factor for a unit's gradient, from both norms.
     fn factor(&self, weights: f64, gradient: f64) -> f32 {
         let most = self.part * weights.max(Self::LEAST);
         let divisor = if gradient < Self::TINY { Self::TINY } else { gradient };
-        // one that is no number stays one
+        // written so that a NaN norm gives a NaN factor
         if gradient < most { 1.0 } else { (most / divisor) as f32 }
     }
 
-    /// The units as ranges of the chunk, where each lies in one piece; none where some unit does not.
+    /// Returns the units as ranges of the chunk, or `None` if a unit is not contiguous.
     pub fn ranges(&self) -> Option<Vec<Range<usize>>> {
         let mut ranges = Vec::new();
         for (tensor, index) in self.tensors.iter().zip(&self.index) {
@@ -161,11 +161,11 @@ mod tests {
         units.add(&6usize, &[2, 3], 16..22).unwrap();
         units.add(&4usize, &[4], 32..36).unwrap();
         assert_eq!(units.ranges(), Some(vec![16..19, 19..22, 32..36]));
-        // norms of the weights 2 and 0: limits 1 and 0.0005
+        // the norms of the weights are 2 and 0, so the limits are 1 and 0.0005
         let (w, mut g) = ([2.0, 0.0, 0.0, 0.0, 0.0, 0.0], [3.0, 0.0, 4.0, 0.0, 0.25, 0.0]);
         units.limit(0, &w, &mut g);
         assert_eq!(g, [0.6, 0.0, 0.8, 0.0, 0.0005, 0.0]);
-        // below its limit a gradient stays; what is no number, too
+        // a gradient below its limit does not change, and NaN stays NaN
         let mut small = [0.5, 0.5, 0.0, f32::NAN, 1.0, 1.0];
         units.limit(0, &[2.0; 6], &mut small);
         assert!(small[..3] == [0.5, 0.5, 0.0] && small[3..].iter().all(|g| g.is_nan()), "{small:?}");

@@ -1,23 +1,23 @@
-//! LAMB with slots a and v of Adam (You et al. 2019, arXiv 1904.00962), as in timm: a first pass moves the moments and leaves the direction
-//! `r = correction1 a / (sqrt(v) correction2 + eps) + weight_decay w`, a second `w -= lr |w| / |r| r`, the norms those of the tensor.
+//! LAMB with Adam's slots a and v (You et al. 2019, arXiv 1904.00962), as in timm. The first pass updates the moments
+//! and computes the direction `r = correction1 a / (sqrt(v) correction2 + eps) + weight_decay w`. The second pass
+//! computes `w -= lr |w| / |r| r` with the norms of the tensor.
 
 use super::rule::Real;
 use super::rule::{ElementLoop, GroupStep, Kernel, UpdateRule};
 
-/// LAMB's numbers for one step.
 #[derive(Clone, Copy, Debug, PartialEq)]
 pub struct LambRule {
     /// Decay of the mean a.
     pub beta1: f64,
     /// Decay of the mean square v.
     pub beta2: f64,
-    /// Outside the root, > 0.
+    /// Added outside the root. Must be positive.
     pub eps: f64,
-    /// 1 / (1 - beta1^t) at step t, from 1.
+    /// 1 / (1 - beta1^t) at step t. Steps count from 1.
     pub correction1: f64,
     /// 1 / sqrt(1 - beta2^t).
     pub correction2: f64,
-    /// Whether this is the second pass, along the direction that the first has left.
+    /// Whether this is the second pass, which moves along the direction of the first.
     pub along: bool,
 }
 
@@ -45,7 +45,7 @@ impl UpdateRule for LambRule {
         })
     }
 
-    /// `step_rates` in update.cu reads LARS's eta and larc: with 1 and 0 its ratio is `|w| / |r|`.
+    /// `step_rates` in update.cu reads LARS's eta and larc. With 1 and 0, its ratio is `|w| / |r|`.
     fn kernel(&self) -> Kernel {
         let Self { beta1, beta2, eps, correction1, correction2, along } = *self;
         let name = if along { "update_lamb_along" } else { "update_lamb" };
@@ -56,7 +56,7 @@ impl UpdateRule for LambRule {
         self.along
     }
 
-    /// 1 where a norm is 0.
+    /// Returns 1 if a norm is 0.
     fn trust(&self, weight: f64, direction: f64, _weight_decay: f64, _lr: f64) -> f64 {
         if weight == 0.0 || direction == 0.0 { 1.0 } else { weight / direction }
     }

@@ -1,19 +1,18 @@
-//! LARS with momentum m in slot v: `v = m v + lr g; w -= v`, the rate inside the buffer, as You et al. 2017 (arXiv 1708.03888). Each
-//! tensor's lr has a trust ratio as a factor.
+//! LARS with momentum m in slot v: `v = m v + lr g; w -= v`. The learning rate is inside the momentum buffer, as in You
+//! et al. 2017 (arXiv 1708.03888). Each tensor's lr includes its trust ratio.
 
 use super::rule::Real;
 use super::rule::{ElementLoop, GroupStep, Kernel, UpdateRule, flag};
 
-/// LARS's numbers for one step.
 #[derive(Clone, Copy, Debug, PartialEq)]
 pub struct LarsRule {
-    /// m.
     pub momentum: f64,
     /// Trust coefficient.
     pub eta: f64,
-    /// NVCaffe's clip: a tensor's own rate is at most the learning rate.
+    /// NVCaffe's clipping: a tensor's own rate is at most the learning rate.
     pub larc: bool,
-    /// Whether the learning rate stays outside the buffer: `v = m v + lambda g; w -= lr v`, lambda the trust ratio.
+    /// Whether the learning rate is outside the buffer: `v = m v + lambda g; w -= lr v`, where lambda is the trust
+    /// ratio.
     pub corrected: bool,
 }
 
@@ -47,7 +46,8 @@ impl UpdateRule for LarsRule {
         true
     }
 
-    /// `eta |w| / (|g| + weight_decay |w|)`, 1 where a norm is 0. LARC takes the smaller of this and `lr` for the tensor's rate.
+    /// Returns `eta |w| / (|g| + weight_decay |w|)`, or 1 if a norm is 0. With LARC, the resulting rate of the tensor
+    /// is at most `lr`.
     fn trust(&self, weight: f64, gradient: f64, weight_decay: f64, lr: f64) -> f64 {
         if weight == 0.0 || gradient == 0.0 {
             return 1.0;

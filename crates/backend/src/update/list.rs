@@ -1,12 +1,13 @@
-//! The list of all optimizers, from which the tables of update rules here and of optimizers in `engine::optim` are made, the type of any
-//! update rule, and what one update is given.
+//! The list of all optimizers. The tables of update rules here and of optimizers in `engine::optim` are generated from
+//! it. Also the type for any update rule, and the arguments of an update.
 
 use std::ops::Range;
 
 use super::rule::{ElementLoop, GroupStep, Kernel, Real, UpdateRule};
 
-/// Calls the macro `$then` with a line for each update rule: the name of its files, here and in `engine::optim`; its variant and type;
-/// then each `optimizer.kind` of a recipe that runs it, with the type of its settings. The order is that of messages and of the manual.
+/// Calls the macro `$then` with a line for each update rule: the name of its files, here and in `engine::optim`, its
+/// variant and type, and each `optimizer.kind` of a recipe that uses it with the type of its settings. Messages and the
+/// manual list optimizers in this order.
 #[macro_export]
 macro_rules! for_each_optimizer {
     ($then:ident) => {
@@ -22,7 +23,7 @@ macro_rules! for_each_optimizer {
     };
 }
 
-/// Defines [`Rule`], which calls the rule that it holds.
+/// Defines [`Rule`], which forwards calls to the rule that it holds.
 macro_rules! rules {
     ($($file:ident: $name:ident($rule:ident), $($kind:literal => $settings:ident),+;)+) => {
         /// An update rule with its numbers for one step.
@@ -37,32 +38,32 @@ macro_rules! rules {
                 $((concat!(stringify!($file), ".cu"), include_str!(concat!(stringify!($file), ".cu")))),+
             ];
 
-            /// See [`UpdateRule::slots`].
+            /// Calls [`UpdateRule::slots`].
             pub fn slots(&self) -> usize {
                 match self { $(Rule::$name(rule) => rule.slots()),+ }
             }
 
-            /// See [`UpdateRule::run`].
+            /// Calls [`UpdateRule::run`].
             pub fn run<T: Real>(&self, group: GroupStep, elements: impl ElementLoop<T>) -> bool {
                 match self { $(Rule::$name(rule) => rule.run(group, elements)),+ }
             }
 
-            /// See [`UpdateRule::kernel`].
+            /// Calls [`UpdateRule::kernel`].
             pub fn kernel(&self) -> Kernel {
                 match self { $(Rule::$name(rule) => rule.kernel()),+ }
             }
 
-            /// See [`UpdateRule::adapts`].
+            /// Calls [`UpdateRule::adapts`].
             pub fn adapts(&self) -> bool {
                 match self { $(Rule::$name(rule) => rule.adapts()),+ }
             }
 
-            /// See [`UpdateRule::second`].
+            /// Calls [`UpdateRule::second`].
             pub fn second(&self) -> Option<Self> {
                 match self { $(Rule::$name(rule) => rule.second().map(Rule::$name)),+ }
             }
 
-            /// See [`UpdateRule::trust`].
+            /// Calls [`UpdateRule::trust`].
             pub fn trust(&self, weight: f64, gradient: f64, weight_decay: f64, lr: f64) -> f64 {
                 match self { $(Rule::$name(rule) => rule.trust(weight, gradient, weight_decay, lr)),+ }
             }
@@ -75,20 +76,16 @@ for_each_optimizer!(rules);
 /// Consecutive elements of a chunk with the same weight decay and learning rate.
 #[derive(Clone, Debug, PartialEq)]
 pub struct ParamGroup {
-    /// First element and one past the last.
     pub range: Range<usize>,
-    /// Coefficient of the weight decay.
     pub weight_decay: f32,
-    /// Which of the step's [`rates`](super::rates) multiplies the learning rate.
+    /// Index of the factor on the learning rate in the step's [`rates`](super::rates).
     pub rate: usize,
 }
 
-/// One optimizer step. In the formulas of the rules g is the gradient after clipping by norm, plus `weight_decay` times the
-/// parameter w; lr includes the group's rate.
+/// An optimizer step. In the rules' formulas, g is the gradient after clipping by norm plus `weight_decay` times the
+/// parameter w, and lr includes the group's rate.
 #[derive(Clone, Copy, Debug, PartialEq)]
 pub struct Update {
-    /// How slots and parameters move.
     pub rule: Rule,
-    /// Learning rate of this step.
     pub lr: f64,
 }

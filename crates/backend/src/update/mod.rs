@@ -1,11 +1,11 @@
-//! What one step of an optimizer computes, in numbers that do not depend on a device: update rules, and what the norms of tensors make
-//! of a step.
+//! How an optimizer step is computed, independent of devices: update rules, and the rates that follow from tensor
+//! norms.
 //!
-//! A rule is one file here with its formula, which the reference and the CPU compute alike, and its CUDA kernel beside it; `list.rs`
-//! has a line for each, and [`Rule`] is made from it.
+//! Each rule has a file here with its formula, which the reference and the CPU share, and a file with its CUDA kernel.
+//! `list.rs` has a line for each rule, and [`Rule`] is generated from it.
 //!
-//! Every rule leaves an element at zero whose parameter, gradient and slots are zero, so the padding of blocked layouts stays
-//! zero; those that divide by a root need `eps > 0` for it.
+//! Every rule keeps an element at zero if its parameter, gradient and slots are zero, so the padding of blocked layouts
+//! stays zero. For rules that divide by a root, this requires `eps > 0`.
 
 mod clipping;
 mod list;

@@ -1,4 +1,5 @@
-// 2: alpha, 3: 1 - alpha, 4: eps, 5: momentum, 6: centred, 7: TensorFlow's form, 8: its rate is outside the momentum
+// numbers[2]: alpha, [3]: 1 - alpha, [4]: eps, [5]: momentum, [6]: centred, [7]: TensorFlow's formula, [8]: its
+// learning rate is outside the momentum buffer
 extern "C" __global__ void update_rmsprop(const Piece* pieces, u32 count, const double* numbers, const float* rates, const u32* skip, float* w, const float* g, const T* narrow, float* slot0, float* slot1, float* slot2, T* half, u32* not_finite) {
     float alpha = (float)numbers[2], rest = (float)numbers[3], eps = (float)numbers[4], momentum = (float)numbers[5];
     bool centred = numbers[6] != 0.0, tensorflow = numbers[7] != 0.0, within = tensorflow && numbers[8] == 0.0;
@@ -8,7 +9,7 @@ extern "C" __global__ void update_rmsprop(const Piece* pieces, u32 count, const 
         if (centred) {
             float mean = fmaf(alpha, slot2[at], rest * g);
             slot2[at] = mean;
-            // rounding may leave it just below zero
+            // rounding may make it slightly negative
             square = fmaf(-mean, mean, square);
             square = square < 0.0f ? 0.0f : square;
         }

@@ -1,57 +1,52 @@
-//! RMSProp in two variants, with slots s, b and, centred, c.
+//! RMSProp in two variants, with slots s, b and, if centred, c.
 //!
-//! PyTorch's: `s = alpha s + (1 - alpha) g g; b = m b + g / (sqrt(s) + eps); w -= lr b`. TensorFlow 1's:
-//! `s = alpha s + (1 - alpha) g g; b = m b + lr g / sqrt(s + eps); w -= b`. Centred, `c += (1 - alpha) (g - c)`, and `s - c c` takes
-//! the place of s in the root.
+//! PyTorch: `s = alpha s + (1 - alpha) g g; b = m b + g / (sqrt(s) + eps); w -= lr b`. TensorFlow 1: `s = alpha s + (1
+//! - alpha) g g; b = m b + lr g / sqrt(s + eps); w -= b`. The centred variant also computes `c += (1 - alpha) (g - c)`
+//! and uses `s - c c` instead of s in the root.
 
 use schema::words;
 
 use super::rule::Real;
 use super::rule::{ElementLoop, GroupStep, Kernel, UpdateRule, flag};
 
-/// Whose formula.
+/// The program whose formula is used.
 #[derive(Clone, Copy, Debug, Default, PartialEq, Eq)]
 pub enum RmsPropVariant {
-    /// PyTorch's.
     #[default]
     Torch,
-    /// TensorFlow 1's.
     Tf,
 }
 
 words! { RmsPropVariant { Torch = "torch", Tf = "tf" } }
 
-/// RMSProp's numbers for one step.
 #[derive(Clone, Copy, Debug, PartialEq)]
 pub struct RmsPropRule {
-    /// Whose formula.
     pub variant: RmsPropVariant,
     /// Decay of the mean square.
     pub alpha: f64,
-    /// > 0.
+    /// Must be positive.
     pub eps: f64,
-    /// m.
     pub momentum: f64,
-    /// Divides by the deviation instead of the root mean square.
+    /// Whether to divide by the standard deviation instead of the root mean square.
     pub centered: bool,
-    /// TensorFlow's: whether the rate stays outside the buffer, as PyTorch's does.
+    /// For the TensorFlow variant, whether the learning rate stays outside the momentum buffer, as in PyTorch.
     pub corrected: bool,
 }
 
-/// The part of a step that both variants of the mean square share.
+/// The part of a step that is the same for the centred and the plain mean square.
 #[derive(Clone, Copy)]
 struct Step<T> {
     lr: T,
     eps: T,
     momentum: T,
-    /// eps is inside the root.
+    /// Whether eps is inside the root.
     tf: bool,
-    /// The rate goes into the buffer.
+    /// Whether the learning rate is inside the momentum buffer.
     within: bool,
 }
 
 impl<T: Real> Step<T> {
-    /// The new parameter, from the mean square or variance; b moves.
+    /// Updates b and returns the new parameter. `square` is the mean square or the variance.
     #[inline(always)]
     fn of(self, w: T, g: T, square: T, b: &mut T) -> T {
         let (zero, one) = (T::of(0.0), T::of(1.0));
@@ -85,7 +80,7 @@ impl UpdateRule for RmsPropRule {
             let g = gradient.of(w, g);
             *square = rest.mul_add(g.mul_add(g, -*square), *square);
             *mean = rest.mul_add(g - *mean, *mean);
-            // rounding may leave a variance just below zero
+            // rounding may make a variance slightly negative
             let variance = (-*mean).mul_add(*mean, *square).max(zero);
             step.of(w, g, variance, b)
         })

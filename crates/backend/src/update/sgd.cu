@@ -1,4 +1,4 @@
-// 2: momentum, 3: nesterov
+// numbers[2]: momentum, [3]: nesterov
 extern "C" __global__ void update_sgd(const Piece* pieces, u32 count, const double* numbers, const float* rates, const u32* skip, float* w, const float* g, const T* narrow, float* slot0, float* slot1, float* slot2, T* half, u32* not_finite) {
     float momentum = (float)numbers[2];
     bool nesterov = numbers[3] != 0.0;

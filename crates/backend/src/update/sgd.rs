@@ -1,14 +1,12 @@
-//! SGD with momentum m in slot b: `b = m b + g; w -= lr (nesterov ? g + m b : b)`. The rate is outside the buffer, as in PyTorch.
+//! SGD with momentum m in slot b: `b = m b + g; w -= lr (nesterov ? g + m b : b)`. The learning rate is outside the
+//! buffer, as in PyTorch.
 
 use super::rule::Real;
 use super::rule::{ElementLoop, GroupStep, Kernel, UpdateRule, flag};
 
-/// SGD's numbers for one step.
 #[derive(Clone, Copy, Debug, PartialEq)]
 pub struct SgdRule {
-    /// m.
     pub momentum: f64,
-    /// Whether the step looks ahead.
     pub nesterov: bool,
 }
 

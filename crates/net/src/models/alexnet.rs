@@ -1,11 +1,12 @@
-//! AlexNet: in the single-column form of "One weird trick" (Krizhevsky 2014, arXiv 1404.5997), as torchvision defines it, and in the two
-//! columns of Krizhevsky et al. 2012, as TernGrad does. Also OverFeat, which follows it.
+//! AlexNet in the single-column form of "One weird trick" (Krizhevsky 2014, arXiv 1404.5997), as in torchvision, and
+//! with the two columns of Krizhevsky et al. 2012, as in TernGrad. Also OverFeat, which is based on it.
 
 use super::blocks::{max_pool, same};
 use crate::{Concat, Conv, Dropout, Flatten, Id, Init, Linear, Lrn, NetSpec, Pool, Shape};
 
-/// conv 11x11/4-64, pool, conv 5x5-192, pool, conv 3x3-384, 256, 256, pool, dropout, fc 4096, dropout, fc 4096, fc. Pools are
-/// 3x3/2 without padding; the last one yields 6x6 for images of 224, for others an average over 6x6 stretches follows.
+/// conv 11x11/4-64, pool, conv 5x5-192, pool, conv 3x3-384, 256, 256, pool, dropout, fc 4096, dropout, fc 4096, fc.
+/// Pools are 3x3/2 without padding. For images of 224 the last pool's output is 6x6. For other sizes it is averaged to
+/// 6x6.
 pub fn torchvision(name: &str, input: Shape, classes: usize) -> NetSpec {
     let mut net = NetSpec::new(name, input);
     let conv = |c, k, stride, pad| {
@@ -35,13 +36,14 @@ fn pool(net: &mut NetSpec, name: &str, x: Id) -> Id {
     net.add(name, max_pool(3, 2), x)
 }
 
-/// Whether averaging over 6x6 stretches would change nothing; a network that does not fit together fails elsewhere.
+/// Returns true if averaging to 6x6 would change nothing. Also returns false for an invalid network, which is reported
+/// later.
 fn identity(net: &NetSpec, x: Id) -> bool {
     net.shapes().is_ok_and(|shapes| [shapes[x.0].h, shapes[x.0].w] == [6, 6])
 }
 
-/// TernGrad's: the two columns of Krizhevsky et al. 2012, which meet before the third convolution and before the full layers; SAME
-/// convolutions, local response normalisation within a column.
+/// TernGrad's network: the two columns of Krizhevsky et al. 2012, which are joined before the third convolution and
+/// before the fully connected layers. It has SAME convolutions, and local response normalisation within a column.
 pub fn two_columns(name: &str, input: Shape, classes: usize) -> NetSpec {
     let mut net = NetSpec::new(name, input);
     let columns = [1, 2].map(|column| {
@@ -68,13 +70,13 @@ pub fn two_columns(name: &str, input: Shape, classes: usize) -> NetSpec {
     net
 }
 
-/// Parameters start around zero, biases at `bias`.
+/// Weights are initialised around zero, biases to `bias`.
 fn column_conv(net: &mut NetSpec, name: &str, conv: Conv, bias: f32, x: Id) -> Id {
     let conv = same(net, conv, x).bias(bias).relu().init(Init::TruncatedNormal(0.01));
     net.add(name, conv, x)
 }
 
-/// Across five channels, then a pool.
+/// Local response normalisation across five channels, then a pool.
 fn lrn_pool(net: &mut NetSpec, layer: usize, column: usize, x: Id) -> Id {
     let lrn = Lrn { radius: 2, k: 2.0, alpha: 1e-4, beta: 0.75 };
     let x = net.add(&format!("lrn{layer}_{column}"), lrn, x);
@@ -83,7 +85,8 @@ fn lrn_pool(net: &mut NetSpec, layer: usize, column: usize, x: Id) -> Id {
 
 // OverFeat's fast network (Sermanet et al. 2013, arXiv 1312.6229, table 1).
 
-/// conv 11x11/4-96, pool, conv 5x5-256, pool, conv 3x3-512, 1024, 1024, pool, fc 3072, dropout, fc 4096, dropout, fc; for images of 231.
+/// conv 11x11/4-96, pool, conv 5x5-256, pool, conv 3x3-512, 1024, 1024, pool, fc 3072, dropout, fc 4096, dropout, fc.
+/// For images of 231.
 pub fn overfeat(name: &str, input: Shape, classes: usize) -> NetSpec {
     let mut net = NetSpec::new(name, input);
     let start = Init::Normal(0.01);

@@ -1,10 +1,12 @@
-//! What several families are made of: convolution, batch norm and activation; squeeze and excitation; the classifier at the end.
+//! Parts that several families share: convolution with batch norm and activation, squeeze and excitation, and the
+//! classifier at the end.
 
 use crate::{
     Activation, Add, Conv, DropPath, Dropout, Flatten, Id, Init, Linear, Multiply, NetSpec, Norm, Pool, PoolKind,
 };
 
-/// A convolution that keeps the plane, but for its stride; no bias, since a norm follows. Starts as torchvision's residual networks do.
+/// A convolution that keeps the plane's size except for its stride. It has no bias, because a norm follows. Initialised
+/// as in torchvision's residual networks.
 pub fn conv(channels: usize, k: usize, stride: usize) -> Conv {
     Conv::new(channels, k).stride(stride).pad(k / 2).init(Init::HeNormalFanOut)
 }
@@ -14,7 +16,8 @@ pub fn max_pool(window: usize, stride: usize) -> Pool {
     Pool::new(PoolKind::Max, window, stride)
 }
 
-/// A convolution, batch norm, and an activation if there is one. `names` are those of the convolution and of the norm.
+/// Adds a convolution, batch norm, and the activation if there is one. `names` are the names of the convolution and the
+/// norm.
 pub fn conv_norm_act(
     net: &mut NetSpec,
     names: [&str; 2],
@@ -27,7 +30,8 @@ pub fn conv_norm_act(
     norm_act(net, names[1], norm, act, x)
 }
 
-/// Batch norm, and an activation if there is one: ReLU in the same pass, others as a layer of their own.
+/// Adds batch norm, and the activation if there is one. ReLU runs in the same pass, other activations are separate
+/// layers.
 pub fn norm_act(net: &mut NetSpec, name: &str, norm: Norm, act: Option<Activation>, x: Id) -> Id {
     match act {
         None => net.add(name, norm, x),
@@ -39,20 +43,21 @@ pub fn norm_act(net: &mut NetSpec, name: &str, norm: Norm, act: Option<Activatio
     }
 }
 
-/// Squeeze and excitation (Hu et al. 2018, arXiv 1709.01507): a factor for each channel, from the means of all channels.
+/// Squeeze and excitation (Hu et al. 2018, arXiv 1709.01507): a factor per channel, computed from the means of all
+/// channels.
 pub struct SqueezeExcite {
     /// Channels between the two 1x1 convolutions.
     pub channels: usize,
-    /// Behind the first.
+    /// Activation after the first convolution.
     pub act: Activation,
-    /// Behind the second.
+    /// Activation after the second convolution.
     pub gate: Activation,
-    /// How weights and biases start.
+    /// Initialisation of weights and biases.
     pub init: [Init; 2],
 }
 
 impl SqueezeExcite {
-    /// Adds it at `path`; `width` is the number of channels of `x`.
+    /// Adds the layers at `path`. `x` has `width` channels.
     pub fn add(&self, net: &mut NetSpec, path: &str, width: usize, x: Id) -> Id {
         let full = |channels| Conv::new(channels, 1).init(self.init[0]).bias_from(self.init[1]);
         let s = net.add(&format!("{path}.avgpool"), Pool::global(), x);
@@ -64,7 +69,7 @@ impl SqueezeExcite {
     }
 }
 
-/// The end of most networks: the mean of each channel, dropout unless its rate is 0, and scores.
+/// Adds the end of most networks: the mean of each channel, dropout unless its rate is 0, and scores.
 pub fn classify(net: &mut NetSpec, name: &str, dropout: f32, scores: Linear, x: Id) -> Id {
     let x = net.add("avgpool", Pool::global(), x);
     let x = net.add("flatten", Flatten, x);
@@ -72,14 +77,15 @@ pub fn classify(net: &mut NetSpec, name: &str, dropout: f32, scores: Linear, x: 
     net.add(name, scores, x)
 }
 
-/// A number of channels times a factor, as a multiple of 8 that is not below nine tenths of it (MobileNet's rounding).
+/// Returns `channels` times a factor, rounded to a multiple of 8 that is at least nine tenths of it (MobileNet's
+/// rounding).
 pub fn scaled(channels: usize, factor: f64) -> usize {
     let exact = channels as f64 * factor;
     let near = (((exact + 4.0) / 8.0) as usize * 8).max(8);
     if (near as f64) < 0.9 * exact { near + 8 } else { near }
 }
 
-/// Ends a residual branch with batch norm: `y` normalised, left out of some samples at this rate, plus `x`.
+/// Ends a residual branch with batch norm: normalises `y`, drops it for some samples at this rate, and adds `x`.
 pub fn norm_add(net: &mut NetSpec, name: &str, norm: Norm, drop: f32, y: Id, x: Id) -> Id {
     if drop == 0.0 {
         return net.join(name, norm.residual(), &[y, x]);
@@ -88,13 +94,14 @@ pub fn norm_add(net: &mut NetSpec, name: &str, norm: Norm, drop: f32, y: Id, x: 
     drop_add(net, name, drop, y, x)
 }
 
-/// Ends a residual branch: `y`, left out of some samples at this rate (stochastic depth), plus `x`.
+/// Ends a residual branch: drops `y` for some samples at this rate (stochastic depth) and adds `x`.
 pub fn drop_add(net: &mut NetSpec, name: &str, drop: f32, y: Id, x: Id) -> Id {
     let y = if drop > 0.0 { net.add(&format!("{name}.drop_path"), DropPath(drop), y) } else { y };
     net.join(&format!("{name}.add"), Add, &[y, x])
 }
 
-/// TensorFlow's SAME padding, which depends on the size of the input; what does not fit together fails when the shapes are checked.
+/// Sets TensorFlow's SAME padding, which depends on the input size. An invalid network is reported when its shapes are
+/// checked.
 pub fn same(net: &NetSpec, conv: Conv, x: Id) -> Conv {
     if conv.stride == [1, 1] {
         let pad = conv.kernel[0] / 2;

@@ -8,30 +8,29 @@ use super::{
 };
 use crate::{NetSpec, Shape};
 
-/// Builds a network from its name, the shape of the images, and the number of classes.
+/// A function that builds a network from its name, the shape of the images, and the number of classes.
 pub type Build = fn(&str, Shape, usize) -> NetSpec;
 
-/// A line of the catalogue.
+/// A row of the catalogue.
 #[derive(Clone, Copy, Debug)]
 pub struct Network {
     /// The value of `model` in a recipe.
     pub name: &'static str,
-    /// The images that it is meant for. It takes others, too.
+    /// Shape of the images that it was designed for. It accepts other shapes, too.
     pub input: Shape,
-    /// The number of classes that it is meant for.
+    /// Number of classes that it was designed for.
     pub classes: usize,
-    /// Whose network it is: names of parameters and numbers are those.
+    /// The program or paper that defines it. Parameter names and numbers are the same as there.
     pub origin: &'static str,
-    /// Builds it.
     pub build: Build,
 }
 
-/// For ten classes in images of so many channels and pixels.
+/// A network for ten classes of square images with `px` pixels per side.
 const fn ten(name: &'static str, channels: usize, px: usize, origin: &'static str, build: Build) -> Network {
     Network { name, input: Shape::image(channels, px, px), classes: 10, origin, build }
 }
 
-/// For ImageNet's classes in images of so many pixels.
+/// A network for ImageNet's classes and square images with `px` pixels per side.
 const fn imagenet(name: &'static str, px: usize, origin: &'static str, build: Build) -> Network {
     Network { name, input: Shape::image(3, px, px), classes: 1000, origin, build }
 }
@@ -39,7 +38,6 @@ const fn imagenet(name: &'static str, px: usize, origin: &'static str, build: Bu
 const VISION: &str = "torchvision";
 const TIMM: &str = "timm";
 
-/// All networks.
 pub const CATALOGUE: &[Network] = &[
     ten("lenet", 1, 28, "TF-slim", small::lenet_slim),
     ten("lenet-caffe", 1, 28, "Caffe", small::lenet_caffe),

@@ -1,29 +1,26 @@
-//! ConvNeXt (Liu et al. 2022, arXiv 2201.03545), as torchvision defines it. Full layers over channels are 1x1 convolutions here.
+//! ConvNeXt (Liu et al. 2022, arXiv 2201.03545) as in torchvision. Fully connected layers over channels are 1x1
+//! convolutions here.
 
 use super::blocks::drop_add;
 use crate::{Activation, Conv, Flatten, Id, Init, LayerNorm, LayerScale, Linear, NetSpec, Pool, Shape};
 
-/// Channels and blocks of the four stages, and the share of samples that the last block leaves out.
+/// Sizes of the four stages, and the rate of stochastic depth.
 pub struct Size {
-    /// Of the first stage; each stage has twice as many as the one before.
+    /// The first stage's channels. Each stage has twice as many as the previous one.
     pub channels: usize,
-    /// Of each stage.
     pub blocks: [usize; 4],
-    /// Earlier blocks leave out less.
+    /// Rate of stochastic depth in the last block. It grows linearly from 0.
     pub drop_path: f32,
 }
 
-/// ConvNeXt-T.
 pub const TINY: Size = Size { channels: 96, blocks: [3, 3, 9, 3], drop_path: 0.1 };
-/// ConvNeXt-S.
 pub const SMALL: Size = Size { channels: 96, blocks: [3, 3, 27, 3], drop_path: 0.4 };
-/// ConvNeXt-B.
 pub const BASE: Size = Size { channels: 128, blocks: [3, 3, 27, 3], drop_path: 0.5 };
 
-/// Convolutions and full layers: a normal distribution, biases 0.
+/// Initialisation of convolutions and fully connected layers. Biases are 0.
 const START: Init = Init::Normal(0.02);
 
-/// conv 4x4/4, the stages with 2x2/2 convolutions in between, mean, layer norm, fc.
+/// conv 4x4/4, then the stages with 2x2/2 convolutions between them, mean, layer norm, fc.
 pub fn torchvision(name: &str, input: Shape, classes: usize, size: Size) -> NetSpec {
     let mut net = NetSpec::new(name, input);
     let all = size.blocks.iter().sum::<usize>() as f32 - 1.0;
@@ -58,7 +55,7 @@ fn patches(channels: usize, k: usize) -> Conv {
     Conv::new(channels, k).stride(k).bias(0.0).init(START)
 }
 
-/// 7x7 on each channel alone, layer norm, 1x1 to four times the channels, GELU, 1x1 back, times a small factor for each channel.
+/// 7x7 depthwise, layer norm, 1x1 to four times the channels, GELU, 1x1 back, times a small factor per channel.
 fn add_block(net: &mut NetSpec, path: &str, channels: usize, drop: f32, x: Id) -> Id {
     let full = |channels| Conv::new(channels, 1).linear().bias(0.0).init(START);
     let depthwise = Conv::new(channels, 7).pad(3).groups(channels).bias(0.0).init(START);

@@ -1,4 +1,5 @@
-//! DenseNet (Huang et al. 2016, arXiv 1608.06993), as torchvision defines it: each layer reads the outputs of all before it.
+//! DenseNet (Huang et al. 2016, arXiv 1608.06993) as in torchvision: each layer reads the outputs of all previous
+//! layers.
 
 use super::blocks::{max_pool, norm_act};
 use crate::{Activation, Concat, Conv, Flatten, Id, Linear, NetSpec, Norm, Pool, PoolKind, Shape};
@@ -6,7 +7,7 @@ use crate::{Activation, Concat, Conv, Flatten, Id, Linear, NetSpec, Norm, Pool, 
 /// Channels that each layer adds (k in the paper).
 const GROWTH: usize = 32;
 
-/// Blocks of so many layers, with transitions that halve channels and plane in between (DenseNet-BC).
+/// Blocks with these numbers of layers. Transitions between them halve channels and plane (DenseNet-BC).
 pub fn torchvision(name: &str, input: Shape, classes: usize, blocks: [usize; 4]) -> NetSpec {
     let mut net = NetSpec::new(name, input);
     let x = net.add("features.conv0", Conv::new(64, 7).stride(2).pad(3), net.image());
@@ -34,7 +35,7 @@ fn norm_relu(net: &mut NetSpec, name: &str, x: Id) -> Id {
     norm_act(net, name, Norm::new(), Some(Activation::Relu), x)
 }
 
-/// norm, ReLU, conv 1x1 to 4 k channels, norm, ReLU, conv 3x3 to k, behind the channels that are there.
+/// norm, ReLU, conv 1x1 to 4 k channels, norm, ReLU, conv 3x3 to k. The result is appended to the existing channels.
 fn dense_layer(net: &mut NetSpec, path: &str, x: Id) -> Id {
     let y = norm_relu(net, &format!("{path}.norm1"), x);
     let y = net.add(&format!("{path}.conv1"), Conv::new(4 * GROWTH, 1), y);

@@ -1,5 +1,5 @@
-//! EfficientNet (Tan and Le 2019, arXiv 1905.11946): B0 to B4 as torchvision defines them, and Lite0 to Lite4 as timm does, with
-//! TensorFlow's SAME padding, ReLU6, and neither squeeze and excitation nor scaled ends.
+//! EfficientNet (Tan and Le 2019, arXiv 1905.11946): B0 to B4 as in torchvision, and Lite0 to Lite4 as in timm. Lite
+//! networks have TensorFlow's SAME padding and ReLU6, but no squeeze and excitation and no scaled ends.
 
 use super::blocks::{SqueezeExcite, classify, conv, conv_norm_act, norm_add, same, scaled};
 use crate::{Activation, Conv, Id, Init, Linear, NetSpec, Norm, Shape};
@@ -15,21 +15,21 @@ const STAGES: [(usize, usize, usize, usize, usize); 7] = [
     (6, 3, 1, 320, 1),
 ];
 
-/// Share of samples that the last block leaves out; earlier ones leave out less.
+/// Rate of stochastic depth in the last block. Earlier blocks have smaller rates.
 const DROP_PATH: f32 = 0.2;
 
-/// How a network is larger than B0.
+/// Size of a network relative to B0.
 #[derive(Clone, Copy)]
 pub struct Scale {
-    /// Factor of the channels.
+    /// Factor on the channels.
     pub width: f64,
-    /// Factor of the blocks of a stage, rounded up.
+    /// Factor on the number of blocks in a stage. The result is rounded up.
     pub depth: f64,
     /// Dropout before the last layer.
     pub dropout: f32,
 }
 
-/// torchvision's: SiLU, squeeze and excitation, symmetric padding.
+/// torchvision's networks, with SiLU, squeeze and excitation, and symmetric padding.
 pub fn torchvision(name: &str, input: Shape, classes: usize, scale: Scale) -> NetSpec {
     let mut net = NetSpec::new(name, input);
     let (silu, image) = (Some(Activation::Silu), net.image());
@@ -46,7 +46,7 @@ pub fn torchvision(name: &str, input: Shape, classes: usize, scale: Scale) -> Ne
     net
 }
 
-/// timm's tf_efficientnet_lite: stem and head of B0's width, first and last stage of its depth.
+/// timm's tf_efficientnet_lite. Stem and head have B0's width, and the first and last stage have B0's depth.
 pub fn lite(name: &str, input: Shape, classes: usize, scale: Scale) -> NetSpec {
     let mut net = NetSpec::new(name, input);
     let image = net.image();
@@ -66,10 +66,10 @@ fn scores(classes: usize) -> Linear {
     Linear::new(classes).init(Init::Uniform(1.0 / (classes.max(1) as f32).sqrt()))
 }
 
-/// An inverted residual of a scaled network.
+/// An inverted residual block of a scaled network.
 struct Block {
     stage: usize,
-    /// In the stage.
+    /// Index in the stage.
     at: usize,
     expansion: usize,
     kernel: usize,
@@ -79,7 +79,7 @@ struct Block {
 }
 
 impl Scale {
-    /// All blocks; with `fixed_ends` the first and the last stage are not deeper than B0's.
+    /// Returns all blocks. With `fixed_ends` the first and the last stage have B0's depth.
     fn blocks(&self, fixed_ends: bool) -> Vec<Block> {
         let mut blocks = Vec::new();
         for (stage, &(expansion, kernel, stride, out, count)) in STAGES.iter().enumerate() {
@@ -99,7 +99,7 @@ impl Scale {
 }
 
 impl Block {
-    /// What is added to the block's input where the shape stays; else nothing is.
+    /// Ends the branch, and adds the block's input if the shape is unchanged.
     fn end(&self, net: &mut NetSpec, name: &str, norm: Norm, channels: usize, y: Id, x: Id) -> Id {
         match self.stride == 1 && channels == self.out {
             true => norm_add(net, name, norm, self.drop, y, x),
@@ -144,7 +144,7 @@ fn lite_norm() -> Norm {
     Norm { eps: 1e-3, ..Norm::new() }
 }
 
-/// Without padding, which follows from the input.
+/// Returns a convolution without padding, which is set later from the input size.
 fn lite_conv(channels: usize, k: usize, stride: usize) -> Conv {
     Conv::new(channels, k).stride(stride).init(Init::HeNormalFanOut)
 }

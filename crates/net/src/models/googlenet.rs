@@ -1,5 +1,5 @@
-//! GoogLeNet (Szegedy et al. 2014, arXiv 1409.4842, table 1) with batch norm, as torchvision defines it: 3x3 convolutions where the paper
-//! has 5x5, and two auxiliary classifiers.
+//! GoogLeNet (Szegedy et al. 2014, arXiv 1409.4842, table 1) with batch norm, as in torchvision: 3x3 convolutions where
+//! the paper has 5x5, and two auxiliary classifiers.
 
 use super::blocks::{classify, max_pool};
 use super::inception::{Builder, square};
@@ -8,10 +8,11 @@ use crate::{Conv, Dropout, Flatten, Id, Init, Linear, NetSpec, Norm, Pool, PoolK
 /// Weight of each auxiliary classifier's loss (section 5).
 const AUXILIARY: f32 = 0.3;
 
-/// Channels of a module: 1x1; 1x1 before 3x3, 3x3; 1x1 before the other 3x3, the other 3x3; 1x1 behind the pool.
+/// Channels in a module: 1x1, then 1x1 and 3x3 of the second branch, 1x1 and 3x3 of the third branch, and 1x1 after the
+/// pool.
 type Widths = [usize; 6];
 
-/// Modules by name; a pool follows 3b and 4e, classifiers hang on 4a and 4d.
+/// Modules by name. A pool follows 3b and 4e, and auxiliary classifiers read 4a and 4d.
 const MODULES: [(&str, Widths); 9] = [
     ("3a", [64, 96, 128, 16, 32, 32]),
     ("3b", [128, 128, 192, 32, 96, 64]),
@@ -65,7 +66,7 @@ fn module(b: &mut Builder, path: &str, [one, before3, three, before5, five, behi
     b.concat(path, &[first, second, third, fourth])
 }
 
-/// Means over 4x4 stretches, conv 1x1-128, fc 1024, dropout 0.7, fc.
+/// Averages to 4x4, conv 1x1-128, fc 1024, dropout 0.7, fc.
 fn auxiliary(b: &mut Builder, path: &str, classes: usize, x: Id) {
     let name = |part: &str| format!("{path}.{part}");
     let x = b.pool(&name("avgpool"), Pool::adaptive(4), x);

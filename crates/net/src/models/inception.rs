@@ -1,15 +1,15 @@
-//! Inception v3, Inception v4 and Inception-ResNet v2, and what they share with GoogLeNet: convolution, batch norm and ReLU under one name,
-//! rows of them, and modules that put the channels of several rows one after another.
+//! Inception v3, Inception v4 and Inception-ResNet v2, and parts that GoogLeNet uses too: convolution, batch norm and
+//! ReLU as one unit, rows of units, and modules that concatenate the channels of several rows.
 
 use super::blocks::{classify, conv_norm_act, max_pool};
 use crate::{Activation, Add, Concat, Conv, Flatten, Id, Init, Linear, NetSpec, Norm, Pool, PoolKind, Shape};
 
-/// A convolution that keeps the plane.
+/// A convolution that keeps the plane's size.
 pub fn same(channels: usize, [h, w]: [usize; 2]) -> Conv {
     Conv::new(channels, 1).kernel([h, w]).pads([h / 2, w / 2, h / 2, w / 2])
 }
 
-/// A square convolution that keeps the plane.
+/// A square convolution that keeps the plane's size.
 pub fn square(channels: usize, k: usize) -> Conv {
     same(channels, [k, k])
 }
@@ -21,75 +21,75 @@ pub fn valid(channels: usize, k: usize, stride: usize) -> Conv {
 
 /// A network under construction.
 pub struct Builder {
-    /// The network so far.
     pub net: NetSpec,
-    /// The norm behind each convolution.
+    /// The norm after each convolution.
     pub norm: Norm,
-    /// How its convolutions start.
+    /// Initialisation of the convolutions.
     pub init: Init,
-    /// The average pool of 3x3 that keeps the plane.
+    /// A 3x3 average pool that keeps the plane's size.
     pub average: Pool,
 }
 
 impl Builder {
-    /// A convolution, its norm and ReLU.
+    /// Adds a convolution, its norm and ReLU.
     pub fn unit(&mut self, path: &str, conv: Conv, x: Id) -> Id {
         let conv = conv.init(self.init);
         self.as_it_is(path, conv, x)
     }
 
-    /// The same with a start of its own.
+    /// Like `unit`, but keeps the convolution's own initialisation.
     pub fn as_it_is(&mut self, path: &str, conv: Conv, x: Id) -> Id {
         let names = [format!("{path}.conv"), format!("{path}.bn")];
         let norm = self.norm.clone();
         conv_norm_act(&mut self.net, [&names[0], &names[1]], conv, norm, Some(Activation::Relu), x)
     }
 
-    /// Units one after another, numbered from `first` behind `prefix`.
+    /// Adds units one after another, named `prefix` plus a number from `first` on.
     pub fn row(&mut self, prefix: &str, first: usize, convs: impl IntoIterator<Item = Conv>, x: Id) -> Id {
         (first..).zip(convs).fold(x, |x, (i, conv)| self.unit(&format!("{prefix}{i}"), conv, x))
     }
 
-    /// A 1x3 and a 3x1 convolution of one input side by side, named `prefix` and a, b.
+    /// Adds a 1x3 and a 3x1 convolution that read the same input, named `prefix` plus a and b, and concatenates them.
     pub fn fan(&mut self, prefix: &str, channels: usize, x: Id) -> Id {
         let a = self.unit(&format!("{prefix}a"), same(channels, [1, 3]), x);
         let b = self.unit(&format!("{prefix}b"), same(channels, [3, 1]), x);
         self.concat(prefix, &[a, b])
     }
 
-    /// A pool.
     pub fn pool(&mut self, name: &str, pool: Pool, x: Id) -> Id {
         self.net.add(name, pool, x)
     }
 
-    /// The average pool that keeps the plane, named `pool`, and a 1x1 unit named `unit`.
+    /// Adds the average pool that keeps the plane's size, named `pool`, and a 1x1 unit named `unit`.
     pub fn pooled(&mut self, [pool, unit]: [&str; 2], channels: usize, x: Id) -> Id {
         let average = self.average.clone();
         let x = self.pool(pool, average, x);
         self.unit(unit, square(channels, 1), x)
     }
 
-    /// The end of a module.
+    /// Ends a module by concatenating its branches.
     pub fn concat(&mut self, path: &str, branches: &[Id]) -> Id {
         self.net.join(&format!("{path}.concat"), Concat, branches)
     }
 }
 
-// Inception v3 (Szegedy et al. 2015, arXiv 1512.00567), as torchvision and as TF-slim define it, with an auxiliary classifier.
+// Inception v3 (Szegedy et al. 2015, arXiv 1512.00567) as in torchvision and as in TF-slim, with an auxiliary
+// classifier.
 
-/// Whose arrangement.
+/// The program whose variant is built.
 #[derive(Clone, Copy, PartialEq, Eq)]
 pub enum Arrangement {
-    /// Average pools count their padding, norms have a scale; dropout 0.5.
+    /// Average pools count padding, norms have a scale, and dropout is 0.5.
     Torchvision,
-    /// Average pools do not count it, norms have a shift alone, statistics average over 3,333 steps; dropout 0.2.
+    /// Average pools do not count padding, norms have only a shift, statistics average over 3,333 steps, and dropout is
+    /// 0.2.
     Slim,
 }
 
 /// Weight of the auxiliary classifier's loss.
 const V3_AUXILIARY: f32 = 0.4;
 
-/// For images of 299; the auxiliary classifier sees 17x17 there, which is the least that it takes.
+/// For images of 299. The auxiliary classifier then reads 17x17, its minimum size.
 pub fn v3(name: &str, input: Shape, classes: usize, arrangement: Arrangement) -> NetSpec {
     let slim = arrangement == Arrangement::Slim;
     let kind = if slim { PoolKind::Avg } else { PoolKind::AvgCountPad };
@@ -130,12 +130,12 @@ fn v3_stem(b: &mut Builder) -> Id {
     b.pool("maxpool2", max_pool(3, 2), x)
 }
 
-/// The average pool that ends most modules, with its 1x1 convolution.
+/// Adds the average pool of most modules, with its 1x1 convolution.
 fn v3_pooled(b: &mut Builder, path: &str, channels: usize, x: Id) -> Id {
     b.pooled([&format!("{path}.avgpool"), &format!("{path}.branch_pool")], channels, x)
 }
 
-/// 35x35 (figure 5).
+/// Module at 35x35 (figure 5).
 fn v3_module_a(b: &mut Builder, path: &str, pool: usize, x: Id) -> Id {
     let name = |branch: &str| format!("{path}.{branch}");
     let one = b.unit(&name("branch1x1"), square(64, 1), x);
@@ -145,7 +145,7 @@ fn v3_module_a(b: &mut Builder, path: &str, pool: usize, x: Id) -> Id {
     b.concat(path, &[one, five, three, pool])
 }
 
-/// To 17x17 (figure 10).
+/// Reduction to 17x17 (figure 10).
 fn v3_module_b(b: &mut Builder, path: &str, x: Id) -> Id {
     let name = |branch: &str| format!("{path}.{branch}");
     let three = b.unit(&name("branch3x3"), valid(384, 3, 2), x);
@@ -154,7 +154,7 @@ fn v3_module_b(b: &mut Builder, path: &str, x: Id) -> Id {
     b.concat(path, &[three, double, pool])
 }
 
-/// 17x17, with kernels of 1x7 and 7x1 (figure 6).
+/// Module at 17x17, with 1x7 and 7x1 kernels (figure 6).
 fn v3_module_c(b: &mut Builder, path: &str, c: usize, x: Id) -> Id {
     let name = |branch: &str| format!("{path}.{branch}");
     let (wide, tall) = (|channels| same(channels, [1, 7]), |channels| same(channels, [7, 1]));
@@ -165,7 +165,7 @@ fn v3_module_c(b: &mut Builder, path: &str, c: usize, x: Id) -> Id {
     b.concat(path, &[one, seven, double, pool])
 }
 
-/// To 8x8.
+/// Reduction to 8x8.
 fn v3_module_d(b: &mut Builder, path: &str, x: Id) -> Id {
     let name = |branch: &str| format!("{path}.{branch}");
     let three = b.row(&name("branch3x3_"), 1, [square(192, 1), valid(320, 3, 2)], x);
@@ -175,7 +175,7 @@ fn v3_module_d(b: &mut Builder, path: &str, x: Id) -> Id {
     b.concat(path, &[three, seven, pool])
 }
 
-/// 8x8, with kernels of 1x3 and 3x1 side by side (figure 7).
+/// Module at 8x8, with parallel 1x3 and 3x1 kernels (figure 7).
 fn v3_module_e(b: &mut Builder, path: &str, x: Id) -> Id {
     let name = |branch: &str| format!("{path}.{branch}");
     let one = b.unit(&name("branch1x1"), square(320, 1), x);
@@ -198,7 +198,7 @@ fn v3_auxiliary(b: &mut Builder, classes: usize, x: Id) {
     b.net.head(scores, V3_AUXILIARY);
 }
 
-// Inception v4 (Szegedy et al. 2016, arXiv 1602.07261, figures 3 to 9), as timm defines it.
+// Inception v4 (Szegedy et al. 2016, arXiv 1602.07261, figures 3 to 9) as in timm.
 
 /// For images of 299.
 pub fn v4(name: &str, input: Shape, classes: usize) -> NetSpec {
@@ -232,12 +232,12 @@ fn v4_stem(b: &mut Builder) -> Id {
     b.concat("features.5", &[conv, pool])
 }
 
-/// The average pool that ends most modules, with its 1x1 convolution.
+/// Adds the average pool of most modules, with its 1x1 convolution.
 fn v4_pooled(b: &mut Builder, path: &str, channels: usize, x: Id) -> Id {
     b.pooled([&format!("{path}.branch3.0"), &format!("{path}.branch3.1")], channels, x)
 }
 
-/// 35x35.
+/// Module at 35x35.
 fn v4_module_a(b: &mut Builder, path: &str, x: Id) -> Id {
     let one = b.unit(&format!("{path}.branch0"), square(96, 1), x);
     let three = b.row(&format!("{path}.branch1."), 0, [square(64, 1), square(96, 3)], x);
@@ -246,7 +246,7 @@ fn v4_module_a(b: &mut Builder, path: &str, x: Id) -> Id {
     b.concat(path, &[one, three, double, pool])
 }
 
-/// To 17x17.
+/// Reduction to 17x17.
 fn reduction_a(b: &mut Builder, path: &str, x: Id) -> Id {
     let three = b.unit(&format!("{path}.branch0"), valid(384, 3, 2), x);
     let double = b.row(&format!("{path}.branch1."), 0, [square(192, 1), square(224, 3), valid(256, 3, 2)], x);
@@ -254,7 +254,7 @@ fn reduction_a(b: &mut Builder, path: &str, x: Id) -> Id {
     b.concat(path, &[three, double, pool])
 }
 
-/// 17x17.
+/// Module at 17x17.
 fn v4_module_b(b: &mut Builder, path: &str, x: Id) -> Id {
     let (wide, tall) = (|channels| same(channels, [1, 7]), |channels| same(channels, [7, 1]));
     let one = b.unit(&format!("{path}.branch0"), square(384, 1), x);
@@ -265,7 +265,7 @@ fn v4_module_b(b: &mut Builder, path: &str, x: Id) -> Id {
     b.concat(path, &[one, seven, double, pool])
 }
 
-/// To 8x8.
+/// Reduction to 8x8.
 fn reduction_b(b: &mut Builder, path: &str, x: Id) -> Id {
     let three = b.row(&format!("{path}.branch0."), 0, [square(192, 1), valid(192, 3, 2)], x);
     let seven = [square(256, 1), same(256, [1, 7]), same(320, [7, 1]), valid(320, 3, 2)];
@@ -274,7 +274,7 @@ fn reduction_b(b: &mut Builder, path: &str, x: Id) -> Id {
     b.concat(path, &[three, seven, pool])
 }
 
-/// 8x8.
+/// Module at 8x8.
 fn v4_module_c(b: &mut Builder, path: &str, x: Id) -> Id {
     let one = b.unit(&format!("{path}.branch0"), square(256, 1), x);
     let three = b.unit(&format!("{path}.branch1_0"), square(384, 1), x);
@@ -286,8 +286,8 @@ fn v4_module_c(b: &mut Builder, path: &str, x: Id) -> Id {
     b.concat(path, &[one, three, double, pool])
 }
 
-// Inception-ResNet v2 (Szegedy et al. 2016, arXiv 1602.07261, figures 10 to 16), as timm defines it: Inception modules that are added,
-// scaled down, to what they read.
+// Inception-ResNet v2 (Szegedy et al. 2016, arXiv 1602.07261, figures 10 to 16) as in timm: Inception modules with a
+// scaled residual.
 
 /// For images of 299.
 pub fn resnet_v2(name: &str, input: Shape, classes: usize) -> NetSpec {
@@ -330,7 +330,8 @@ fn resnet_v2_stem(b: &mut Builder) -> Id {
     b.concat("mixed_5b", &[one, five, double, pool])
 }
 
-/// The branches' channels by a 1x1 convolution to those of `x`, scaled, plus `x`.
+/// Concatenates the branches, converts them to the channels of `x` with a 1x1 convolution, scales the result, and adds
+/// `x`.
 fn residual(b: &mut Builder, path: &str, branches: &[Id], channels: usize, scale: f32, x: Id) -> Id {
     let y = b.concat(path, branches);
     let linear = Conv::new(channels, 1).init(Init::UniformFanIn).bias_from(Init::UniformFanIn);
@@ -369,7 +370,7 @@ fn to_8(b: &mut Builder, path: &str, x: Id) -> Id {
     b.concat(path, &[first, second, third, pool])
 }
 
-/// Without the ReLU behind it.
+/// Adds a block without the ReLU at its end.
 fn block_8(b: &mut Builder, path: &str, scale: f32, x: Id) -> Id {
     let one = b.unit(&format!("{path}.branch0"), square(192, 1), x);
     let three = b.row(&format!("{path}.branch1."), 0, [square(192, 1), same(224, [1, 3]), same(256, [3, 1])], x);

@@ -1,15 +1,13 @@
-//! MobileNet v1, v2 and v3.
-
 use super::blocks::{SqueezeExcite, classify, conv, conv_norm_act, norm_act, scaled};
 use crate::Activation::{HardSigmoid, HardSwish, Relu};
 use crate::{Activation, Dropout, Flatten, Id, Init, Linear, NetSpec, Norm, Pool, Shape};
 
-// MobileNet v1 (Howard et al. 2017, arXiv 1704.04861, table 1), as timm defines it.
+// MobileNet v1 (Howard et al. 2017, arXiv 1704.04861, table 1) as in timm.
 
-/// Stages of blocks: channels, number, stride of the first.
+/// Stages: channels, blocks, first block's stride.
 const V1_STAGES: [(usize, usize, usize); 5] = [(64, 1, 1), (128, 2, 2), (256, 2, 2), (512, 6, 2), (1024, 2, 2)];
 
-/// conv 3x3/2-32, then 3x3 on each channel alone and 1x1, thirteen times; mean, fc.
+/// conv 3x3/2-32, then 3x3 depthwise and 1x1 thirteen times, mean, fc.
 pub fn v1(name: &str, input: Shape, classes: usize) -> NetSpec {
     let mut net = NetSpec::new(name, input);
     let unit = |net: &mut NetSpec, names: [&str; 2], conv, x| {
@@ -33,9 +31,9 @@ pub fn v1(name: &str, input: Shape, classes: usize) -> NetSpec {
     net
 }
 
-// MobileNet v2 (Sandler et al. 2018, arXiv 1801.04381, table 2), as torchvision defines it.
+// MobileNet v2 (Sandler et al. 2018, arXiv 1801.04381, table 2) as in torchvision.
 
-/// Blocks of one width: factor of the expansion, channels that come out, number, stride of the first.
+/// Stages: expansion factor, output channels, blocks, first block's stride.
 const V2_STAGES: [(usize, usize, usize, usize); 7] =
     [(1, 16, 1, 1), (6, 24, 2, 2), (6, 32, 3, 2), (6, 64, 4, 2), (6, 96, 3, 1), (6, 160, 3, 2), (6, 320, 1, 1)];
 
@@ -60,7 +58,7 @@ pub fn v2(name: &str, input: Shape, classes: usize) -> NetSpec {
     net
 }
 
-/// Wide inside, narrow at both ends, where the shortcut is.
+/// A block that is wide inside and narrow at both ends. The shortcut connects the narrow ends.
 struct InvertedResidual {
     channels: usize,
     expansion: usize,
@@ -69,7 +67,8 @@ struct InvertedResidual {
 }
 
 impl InvertedResidual {
-    /// 1x1 to more channels, 3x3 on each channel alone, 1x1 to few without an activation; plus the input where the shape stays.
+    /// Adds 1x1 to more channels, 3x3 depthwise, 1x1 to few channels without an activation, and the input if the shape
+    /// is unchanged.
     fn add(&self, net: &mut NetSpec, path: &str, x: Id) -> Id {
         let wide = self.channels * self.expansion;
         let (mut y, mut at) = (x, 0);
@@ -92,12 +91,11 @@ impl InvertedResidual {
     }
 }
 
-// MobileNet v3 (Howard et al. 2019, arXiv 1905.02244, tables 1 and 2), as torchvision defines it.
+// MobileNet v3 (Howard et al. 2019, arXiv 1905.02244, tables 1 and 2) as in torchvision.
 
-/// A row of the tables: kernel, channels inside, channels that come out, squeeze and excitation, activation, stride.
+/// A row of the tables: kernel, inner channels, output channels, squeeze and excitation, activation, stride.
 type Row = (usize, usize, usize, bool, Activation, usize);
 
-/// The paper's larger network.
 pub const LARGE: &[Row] = &[
     (3, 16, 16, false, Relu, 1),
     (3, 64, 24, false, Relu, 2),
@@ -116,7 +114,6 @@ pub const LARGE: &[Row] = &[
     (5, 960, 160, true, HardSwish, 1),
 ];
 
-/// The paper's smaller network.
 pub const SMALL: &[Row] = &[
     (3, 16, 16, true, Relu, 2),
     (3, 72, 24, false, Relu, 2),
@@ -158,7 +155,7 @@ fn v3_norm() -> Norm {
     Norm { eps: 1e-3, momentum: 0.01, ..Norm::new() }
 }
 
-/// An inverted residual: 1x1 to more channels where there are more, k x k on each channel alone, squeeze and excitation, 1x1.
+/// Adds an inverted residual: 1x1 to more channels if the row has more, k x k depthwise, squeeze and excitation, 1x1.
 fn bottleneck(net: &mut NetSpec, path: &str, row: &Row, channels: usize, x: Id) -> Id {
     let &(k, wide, out, squeezes, act, stride) = row;
     let (mut y, mut at) = (x, 0);

@@ -1,7 +1,7 @@
-//! Residual networks (He et al. 2015, arXiv 1512.03385): those for 32x32 images (section 4.2), and those for ImageNet in the
-//! form of torchvision, whose bottlenecks take their stride in the 3x3 convolution ("v1.5"). Wide ones (Zagoruyko and Komodakis 2016,
-//! arXiv 1605.07146), ResNeXt (Xie et al. 2016, arXiv 1611.05431) and SE-ResNet (Hu et al. 2018, arXiv 1709.01507) differ inside the
-//! bottleneck.
+//! Residual networks (He et al. 2015, arXiv 1512.03385): for 32x32 images (section 4.2), and for ImageNet as in
+//! torchvision, with the stride of bottlenecks in the 3x3 convolution ("v1.5"). Wide networks (Zagoruyko and Komodakis
+//! 2016, arXiv 1605.07146), ResNeXt (Xie et al. 2016, arXiv 1611.05431) and SE-ResNet (Hu et al. 2018, arXiv
+//! 1709.01507) differ inside the bottleneck.
 
 use super::blocks::{SqueezeExcite, classify, conv, max_pool};
 use crate::{Activation, Add, Conv, Dropout, Flatten, Id, Init, Linear, NetSpec, Norm, Pool, Shape, Shortcut};
@@ -14,7 +14,8 @@ fn norm_relu() -> Norm {
     Norm::new().relu()
 }
 
-/// 6N + 2 layers: three stages of N blocks with 16, 32, 64 channels and parameter-free shortcuts (option A).
+/// A network with 6N + 2 layers: three stages of N blocks with 16, 32 and 64 channels, and shortcuts without parameters
+/// (option A).
 pub fn cifar<const N: usize>(name: &str, input: Shape, classes: usize) -> NetSpec {
     let mut net = NetSpec::new(name, input);
     let x = net.add("conv1", conv3(16, 1), net.image());
@@ -32,7 +33,7 @@ pub fn cifar<const N: usize>(name: &str, input: Shape, classes: usize) -> NetSpe
     net
 }
 
-/// conv, norm, ReLU, conv, norm, + shortcut, ReLU; halves the plane where the width grows.
+/// conv, norm, ReLU, conv, norm, + shortcut, ReLU. Halves the plane if the width grows.
 fn basic_block(net: &mut NetSpec, path: &str, x: Id, channels: usize, width: usize) -> Id {
     let stride = if channels == width { 1 } else { 2 };
     let y = net.add(&format!("{path}.conv1"), conv3(width, stride), x);
@@ -43,7 +44,7 @@ fn basic_block(net: &mut NetSpec, path: &str, x: Id, channels: usize, width: usi
     net.join(&format!("{path}.bn2"), Norm::new().residual().relu(), &[y, x])
 }
 
-/// What the blocks of a network for ImageNet are.
+/// The kind of blocks in a network for ImageNet.
 #[derive(Clone, Copy)]
 pub enum Kind {
     /// Two 3x3 convolutions.
@@ -52,9 +53,9 @@ pub enum Kind {
     Bottleneck {
         /// Groups of the 3x3 convolution.
         groups: usize,
-        /// Channels of a group in the first stage.
+        /// Channels per group in the first stage.
         width: usize,
-        /// Whether squeeze and excitation ends the branch.
+        /// Whether the branch ends with squeeze and excitation.
         squeezes: bool,
     },
 }
@@ -63,15 +64,15 @@ pub enum Kind {
 pub const BOTTLENECK: Kind = Kind::Bottleneck { groups: 1, width: 64, squeezes: false };
 /// Twice as wide inside.
 pub const WIDE: Kind = Kind::Bottleneck { groups: 1, width: 128, squeezes: false };
-/// With squeeze and excitation, as timm defines it.
+/// With squeeze and excitation, as in timm.
 pub const SQUEEZE: Kind = Kind::Bottleneck { groups: 1, width: 64, squeezes: true };
 
-/// ResNeXt's: `groups` x `width`d.
+/// Returns the ResNeXt block with `groups` groups of `width` channels.
 pub const fn grouped(groups: usize, width: usize) -> Kind {
     Kind::Bottleneck { groups, width, squeezes: false }
 }
 
-/// ImageNet's: so many blocks in each of the stages of 64, 128, 256, 512 channels.
+/// A network for ImageNet with these numbers of blocks in the stages with 64, 128, 256 and 512 channels.
 pub fn imagenet(name: &str, input: Shape, classes: usize, blocks: [usize; 4], kind: Kind) -> NetSpec {
     let mut net = NetSpec::new(name, input);
     let x = net.add("conv1", conv(64, 7, 2), net.image());
@@ -90,19 +91,16 @@ pub fn imagenet(name: &str, input: Shape, classes: usize, blocks: [usize; 4], ki
     net
 }
 
-/// A residual block of ImageNet's networks.
 struct Block {
-    /// Channels of the stage.
     planes: usize,
     kind: Kind,
-    /// Of its first 3x3 convolution, and of the projection.
+    /// Stride of the projection and the first 3x3 convolution.
     stride: usize,
-    /// Its name.
     path: String,
 }
 
 impl Block {
-    /// Channels that come out.
+    /// Returns the number of output channels.
     fn out(&self) -> usize {
         match self.kind {
             Kind::Basic => self.planes,
@@ -110,7 +108,7 @@ impl Block {
         }
     }
 
-    /// The convolutions of the branch.
+    /// Returns the convolutions of the branch.
     fn branch(&self) -> Vec<Conv> {
         match self.kind {
             Kind::Basic => vec![conv3(self.planes, self.stride), conv3(self.out(), 1)],
@@ -143,7 +141,7 @@ impl Block {
         net.join(&norm, Norm::new().residual().relu(), &[y, shortcut])
     }
 
-    /// The norm that ends the branch, and squeeze and excitation to a sixteenth of the channels.
+    /// Adds the branch's last norm, and squeeze and excitation with a sixteenth of the channels.
     fn squeeze(&self, net: &mut NetSpec, norm: &str, y: Id) -> Id {
         let y = net.add(norm, Norm::new(), y);
         let init = [Init::HeNormalFanOut, Init::UniformFanIn];
@@ -156,7 +154,7 @@ impl Block {
         )
     }
 
-    /// The block's input, by a 1x1 convolution with a norm where the shape changes.
+    /// Returns the block's input, projected by a 1x1 convolution and a norm if the shape changes.
     fn shortcut(&self, net: &mut NetSpec, channels: usize, x: Id) -> Id {
         if self.stride == 1 && channels == self.out() {
             return x;
@@ -166,10 +164,10 @@ impl Block {
     }
 }
 
-// Residual networks that normalise first (He et al. 2016, arXiv 1603.05027), with stride in the 3x3 convolution, as timm defines
-// them. Its 1x1 convolution to the classes is a linear layer here.
+// Residual networks that normalise first (He et al. 2016, arXiv 1603.05027), with the stride in the 3x3 convolution, as
+// in timm. timm's 1x1 convolution to the classes is a linear layer here.
 
-/// So many bottlenecks in each of the stages of 256, 512, 1024, 2048 channels.
+/// A network with these numbers of bottlenecks in the stages with 256, 512, 1024 and 2048 channels.
 pub fn preactivated(name: &str, input: Shape, classes: usize, blocks: [usize; 4]) -> NetSpec {
     let mut net = NetSpec::new(name, input);
     let x = net.add("stem.conv", conv(64, 7, 2), net.image());
@@ -186,7 +184,8 @@ pub fn preactivated(name: &str, input: Shape, classes: usize, blocks: [usize; 4]
     net
 }
 
-/// norm, ReLU and convolution three times, plus the input; the first of a stage projects what its first norm gives.
+/// norm, ReLU and convolution three times, plus the input. The first block of a stage projects the output of its first
+/// norm instead.
 fn preactivated_bottleneck(net: &mut NetSpec, path: &str, channels: usize, stride: usize, projects: bool, x: Id) -> Id {
     let name = |part: &str| format!("{path}.{part}");
     let first = net.add(&name("norm1"), Norm::new().relu(), x);
@@ -204,7 +203,8 @@ fn norm_conv(net: &mut NetSpec, names: [&str; 2], conv: Conv, x: Id) -> Id {
 
 // Wide residual networks for 32x32 images (Zagoruyko and Komodakis 2016, arXiv 1605.07146), WRN-depth-width.
 
-/// Three stages of `(depth - 4) / 6` blocks that normalise first, of 16, 32 and 64 times `width` channels.
+/// A network with three stages of `(depth - 4) / 6` blocks that normalise first. They have 16, 32 and 64 times `width`
+/// channels.
 pub fn wide_cifar(name: &str, input: Shape, classes: usize, depth: usize, width: usize, dropout: f32) -> NetSpec {
     let mut net = NetSpec::new(name, input);
     let mut x = net.add("conv1", conv(16, 3, 1), net.image());
@@ -232,7 +232,7 @@ pub fn wide_cifar(name: &str, input: Shape, classes: usize, depth: usize, width:
 struct WideBlock {
     out: usize,
     stride: usize,
-    /// Whether the shortcut is a 1x1 convolution of what the first norm gives.
+    /// Whether the shortcut is a 1x1 convolution of the first norm's output.
     projects: bool,
     dropout: f32,
     path: String,

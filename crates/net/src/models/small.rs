@@ -5,15 +5,15 @@ use crate::{
     Activation, Conv, Dropout, Flatten, Id, Init, Linear, Lrn, NetSpec, Norm, Pool, PoolKind, Shape, same_pads,
 };
 
-// LeNet for 28x28 digits, as TensorFlow-slim and as Caffe define it.
+// LeNet for 28x28 digits, as in TensorFlow-slim and as in Caffe.
 
 fn max2() -> Pool {
     Pool::new(PoolKind::Max, 2, 2)
 }
 
-/// TF-slim's: conv 5x5-32, pool, conv 5x5-64, pool, fc 1024, dropout 0.5, fc; SAME padding. Weights start uniform within
-/// 1/sqrt(fan in): slim's own start, a deviation of 0.1 everywhere, is 5 times too wide for 3,136 inputs and diverges at the
-/// rates that three epochs need.
+/// TF-slim's network: conv 5x5-32, pool, conv 5x5-64, pool, fc 1024, dropout 0.5, fc, with SAME padding. Weights are
+/// initialised uniformly within 1/sqrt(fan in). Slim's own initialisation has a standard deviation of 0.1 everywhere.
+/// This is 5 times too large for 3,136 inputs, and training diverges at the learning rates that three epochs need.
 pub fn lenet_slim(name: &str, input: Shape, classes: usize) -> NetSpec {
     let mut net = NetSpec::new(name, input);
     let start = Init::UniformFanIn;
@@ -29,7 +29,8 @@ pub fn lenet_slim(name: &str, input: Shape, classes: usize) -> NetSpec {
     net
 }
 
-/// Caffe's: conv 5x5-20, pool, conv 5x5-50, pool, fc 500, ReLU, fc; no padding, no ReLU after the convolutions.
+/// Caffe's network: conv 5x5-20, pool, conv 5x5-50, pool, fc 500, ReLU, fc. No padding, and no ReLU after the
+/// convolutions.
 pub fn lenet_caffe(name: &str, input: Shape, classes: usize) -> NetSpec {
     let mut net = NetSpec::new(name, input);
     let conv = |c| Conv::new(c, 5).bias(0.0).init(Init::Xavier);
@@ -77,7 +78,7 @@ fn scores(classes: usize) -> Linear {
     Linear::new(classes).init(Init::TruncatedNormal(1.0 / 192.0))
 }
 
-/// conv 5x5-64, pool 3x3/2, LRN, conv 5x5-64, LRN, pool 3x3/2, fc 384, fc 192, fc; SAME padding throughout.
+/// conv 5x5-64, pool 3x3/2, LRN, conv 5x5-64, LRN, pool 3x3/2, fc 384, fc 192, fc, all with SAME padding.
 pub fn cifarnet_tutorial(name: &str, input: Shape, classes: usize) -> NetSpec {
     let mut net = NetSpec::new(name, input);
     let x = net.add("conv1", cifarnet_conv(0.0), net.image());
@@ -93,8 +94,8 @@ pub fn cifarnet_tutorial(name: &str, input: Shape, classes: usize) -> NetSpec {
     net
 }
 
-/// 3x3 at step 2 with TensorFlow's SAME padding, which depends on the size; a plane that is too small keeps no padding and
-/// fails when the shapes are checked.
+/// Adds a 3x3 pool with stride 2 and TensorFlow's SAME padding, which depends on the input size. An invalid network
+/// gets no padding and is reported when its shapes are checked.
 fn pool(net: &mut NetSpec, name: &str, x: Id) -> Id {
     let plane = net.shapes().map_or(Shape::vector(1), |shapes| shapes[x.0]);
     let (top, bottom) = same_pads(plane.h, 3, 2);
@@ -102,13 +103,13 @@ fn pool(net: &mut NetSpec, name: &str, x: Id) -> Id {
     net.add(name, Pool::new(PoolKind::Max, 3, 2).pads([top, left, bottom, right]), x)
 }
 
-// The network of CIFAR-10 records in seconds (Jordan 2024, arXiv 2404.00498).
+// A network for very fast training on CIFAR-10 (Jordan 2024, arXiv 2404.00498).
 
-/// Factor of the scores.
 const SCALE: f32 = 1.0 / 9.0;
 
-/// conv 2x2-24, GELU, three groups of two 3x3 convolutions, pool 3x3, fc without a bias, over 9. The original starts the first
-/// convolution as a whitening of patches of the training images and never changes its weights: `init.whiten` and `freeze.patterns`.
+/// conv 2x2-24, GELU, three groups of two 3x3 convolutions, pool 3x3, fc without bias, divided by 9. The original
+/// initialises the first convolution to whiten patches of the training images and never trains its weights.
+/// `init.whiten` and `freeze.patterns` do this here.
 pub fn airbench94(name: &str, input: Shape, classes: usize) -> NetSpec {
     let mut net = NetSpec::new(name, input);
     let whiten = Conv::new(24, 2).init(Init::UniformFanIn).bias_from(Init::UniformFanIn);
@@ -124,7 +125,7 @@ pub fn airbench94(name: &str, input: Shape, classes: usize) -> NetSpec {
     net
 }
 
-/// conv, max pool 2x2, norm, GELU, conv, norm, GELU; norms have a shift alone.
+/// conv, max pool 2x2, norm, GELU, conv, norm, GELU. Norms have only a shift.
 fn conv_group(net: &mut NetSpec, path: &str, channels: usize, x: Id) -> Id {
     let name = |part: &str| format!("{path}.{part}");
     let conv = || Conv::new(channels, 3).pad(1).init(Init::Dirac);

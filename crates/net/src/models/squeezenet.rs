@@ -1,26 +1,26 @@
-//! SqueezeNet (Iandola et al. 2016, arXiv 1602.07360), versions 1.0 and 1.1, as torchvision defines it.
+//! SqueezeNet (Iandola et al. 2016, arXiv 1602.07360), versions 1.0 and 1.1, as in torchvision.
 
 use super::blocks::max_pool;
 use crate::{Concat, Conv, Dropout, Flatten, Id, Init, NetSpec, Pool, Shape};
 
-/// The first convolution, and where pools stand: 3x3/2, rounded up.
+/// The first convolution, and where the pools are. Pools are 3x3/2 and round up.
 pub struct Version {
-    /// Channels and kernel of the first convolution, which steps by 2.
+    /// The first convolution's channels and kernel. Its stride is 2.
     first: (usize, usize),
-    /// Places in `features` that are pools; the others from 3 on are fire modules.
+    /// Indices in `features` of the pools. The other indices from 3 on are fire modules.
     pools: [usize; 3],
 }
 
 /// conv 7x7/2-96, pool, 3 fires, pool, 4 fires, pool, fire.
 pub const V1_0: Version = Version { first: (96, 7), pools: [2, 6, 11] };
-/// conv 3x3/2-64, pool, 2 fires, pool, 2 fires, pool, 4 fires: 2.4 times fewer multiply-adds.
+/// conv 3x3/2-64, pool, 2 fires, pool, 2 fires, pool, 4 fires. 2.4 times fewer multiply-adds.
 pub const V1_1: Version = Version { first: (64, 3), pools: [2, 5, 8] };
 
-/// Channels of the squeeze, and of each of the two expansions, fire by fire.
+/// For each fire module, the channels of its squeeze and of each expansion.
 const FIRES: [(usize, usize); 8] =
     [(16, 64), (16, 64), (32, 128), (32, 128), (48, 192), (48, 192), (64, 256), (64, 256)];
 
-/// Ends in a convolution to the classes and their means.
+/// A network that ends with a convolution to the classes and their means.
 pub fn torchvision(name: &str, input: Shape, classes: usize, version: Version) -> NetSpec {
     let mut net = NetSpec::new(name, input);
     let (channels, k) = version.first;
@@ -45,7 +45,7 @@ fn relu(channels: usize, k: usize) -> Conv {
     Conv::new(channels, k).bias(0.0).relu().init(Init::HeUniformFanIn)
 }
 
-/// A 1x1 convolution to few channels, then a 1x1 and a 3x3 one side by side.
+/// Adds a 1x1 convolution to few channels, then parallel 1x1 and 3x3 convolutions.
 fn fire(net: &mut NetSpec, path: &str, squeeze: usize, expand: usize, x: Id) -> Id {
     let x = net.add(&format!("{path}.squeeze"), relu(squeeze, 1), x);
     let a = net.add(&format!("{path}.expand1x1"), relu(expand, 1), x);

@@ -1,6 +1,6 @@
 use super::*;
 
-/// Published sizes: trainable parameters, and millions of multiply-adds of one image to the digits given.
+/// Published sizes: trainable parameters, millions of multiply-adds per image, and how exact the latter are.
 const SIZES: &[(&str, usize, f64, f64)] = &[
     ("lenet", 3_274_634, 13.88, 0.005),
     ("lenet-caffe", 431_080, 2.29, 0.005),
@@ -25,10 +25,10 @@ const SIZES: &[(&str, usize, f64, f64)] = &[
     ("vgg13_bn", 133_053_736, 11_308.0, 0.5),
     ("vgg16_bn", 138_365_992, 15_470.0, 0.5),
     ("vgg19_bn", 143_678_248, 19_632.0, 0.5),
-    // with both auxiliary classifiers; the multiply-adds are without
+    // the parameters include both auxiliary classifiers, the multiply-adds do not
     ("googlenet", 13_004_888, 1498.0, 0.5),
     ("inception_v3", 27_161_264, 5713.0, 0.5),
-    // Keras's, with the auxiliary classifier
+    // Keras's numbers, with the auxiliary classifier
     ("inception_v3-slim", 27_161_264 - 18_112, 5713.0, 0.5),
     ("inception_v4", 42_679_816, 12_280.0, 30.0),
     ("inception_resnet_v2", 55_843_464, 13_180.0, 30.0),
@@ -110,7 +110,7 @@ fn names_of_layers_are_unique() {
     }
 }
 
-/// Sizes come from files, too: those that no image has end in an error.
+/// Sizes can come from files, so sizes that no image has must return an error.
 #[test]
 fn odd_sizes_do_not_panic() {
     for name in names() {
@@ -129,7 +129,7 @@ fn odd_sizes_do_not_panic() {
     }
 }
 
-/// The scale of the last norm of each block starts at zero on request, and nothing else changes.
+/// On request, the scale of the last norm in each block is initialised to zero. Nothing else changes.
 #[test]
 fn zero_init_residual_touches_the_last_norm_of_each_block() {
     let plain = build("resnet50", Shape::image(3, 224, 224), 1000).unwrap();
@@ -141,7 +141,7 @@ fn zero_init_residual_touches_the_last_norm_of_each_block() {
     assert!(names.iter().all(|name| name.starts_with("layer") && name.ends_with(".bn3")), "{names:?}");
 }
 
-/// PyTorch's module paths, and other sizes of images and numbers of classes.
+/// Names are PyTorch's module paths. Other image sizes and numbers of classes work.
 #[test]
 fn imagenet_networks_take_other_images() {
     let names = |net: &NetSpec| net.nodes.iter().map(|n| n.name.clone()).collect::<Vec<_>>();
@@ -157,7 +157,7 @@ fn imagenet_networks_take_other_images() {
     assert_eq!(small.param_count().unwrap(), full.param_count().unwrap());
 }
 
-/// Auxiliary classifiers have weights, and the scores do not depend on them.
+/// Auxiliary classifiers have loss weights, and the scores do not depend on them.
 #[test]
 fn auxiliary_classifiers_serve_training_alone() {
     for (name, weights, parts) in

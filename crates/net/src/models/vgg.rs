@@ -1,25 +1,25 @@
-//! VGG (Simonyan and Zisserman 2014, arXiv 1409.1556, table 1), with and without batch norm, as torchvision defines it.
+//! VGG (Simonyan and Zisserman 2014, arXiv 1409.1556, table 1), with and without batch norm, as in torchvision.
 
 use super::blocks::{conv_norm_act, max_pool};
 use crate::{Activation, Conv, Dropout, Flatten, Init, Linear, NetSpec, Norm, Pool, Shape};
 
-/// Numbers of 3x3 convolutions in the five stages, of 64, 128, 256, 512 and 512 channels.
+/// Numbers of 3x3 convolutions in the five stages with 64, 128, 256, 512 and 512 channels.
 pub type Stages = [usize; 5];
 
-/// Configuration A, 11 layers with weights.
+/// Configuration A: 11 layers with weights.
 pub const A: Stages = [1, 1, 2, 2, 2];
-/// Configuration B, 13 layers.
+/// Configuration B: 13 layers.
 pub const B: Stages = [2, 2, 2, 2, 2];
-/// Configuration D, 16 layers.
+/// Configuration D: 16 layers.
 pub const D: Stages = [2, 2, 3, 3, 3];
-/// Configuration E, 19 layers.
+/// Configuration E: 19 layers.
 pub const E: Stages = [2, 2, 4, 4, 4];
 
-/// Each stage ends in a 2x2 max pool; then three full layers, the first of which sees 7x7.
+/// Each stage ends with a 2x2 max pool. Then come three fully connected layers, and the first of them reads 7x7.
 pub fn torchvision(name: &str, input: Shape, classes: usize, stages: Stages, batch_norm: bool) -> NetSpec {
     let mut net = NetSpec::new(name, input);
     let mut x = net.image();
-    // PyTorch counts ReLUs
+    // PyTorch's indices include the ReLUs
     let mut at = 0;
     for (channels, convs) in [64, 128, 256, 512, 512].into_iter().zip(stages) {
         let conv = Conv::new(channels, 3).pad(1).bias(0.0).init(Init::HeNormalFanOut);

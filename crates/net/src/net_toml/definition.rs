@@ -1,5 +1,5 @@
-//! A file that was read, and the network that it describes for images and classes. The layer that makes the scores changes with the number
-//! of classes.
+//! A network file that was read. It builds the network for any image shape and number of classes. The layer that
+//! computes the scores depends on the number of classes.
 
 use loaders::text::did_you_mean;
 
@@ -10,14 +10,13 @@ use super::ops::{self, Family};
 use super::value::{Error, Fault, Table};
 use crate::{Id, NetSpec, Op, Shape};
 
-/// A network of a file, for images and classes of any number.
+/// A network from a file, for any image shape and number of classes.
 #[derive(Clone, Debug)]
 pub struct Definition {
-    /// The file, for messages.
     file: String,
-    /// The images that it is meant for.
+    /// Shape of the images that it was designed for.
     pub input: Shape,
-    /// The number of classes that it is meant for.
+    /// Number of classes that it was designed for.
     pub classes: usize,
     nodes: Vec<Flat>,
 }
@@ -26,10 +25,11 @@ pub struct Definition {
 const COMMON: [&str; 2] = ["op", "head"];
 
 impl Definition {
-    /// Reads a text; `file` stands in messages.
+    /// Parses a text. `file` is its name in messages.
     ///
     /// # Errors
-    /// What is wrong with its first fault: line, node, and what to try.
+    ///
+    /// The error describes the first fault: line, node, and what to try.
     pub fn read(text: &str, file: &str) -> Result<Self, Error> {
         let read = || {
             let parts = File::read(text)?;
@@ -40,10 +40,12 @@ impl Definition {
         read().map_err(|fault: Fault| fault.in_file(file))
     }
 
-    /// The network for these images and classes.
+    /// Builds the network for these images and classes.
     ///
     /// # Errors
-    /// For a node whose numbers are wrong or do not fit its inputs, and for a network that does not end in a score for each class.
+    ///
+    /// Returns an error if the numbers of a node are wrong or do not fit its inputs, or if the network does not end in
+    /// one score per class.
     pub fn build(&self, name: &str, input: Shape, classes: usize) -> Result<NetSpec, Error> {
         self.nodes(name, input, classes).map_err(|fault| fault.in_file(&self.file))
     }
@@ -69,7 +71,7 @@ impl Definition {
         Ok(net)
     }
 
-    /// A node that does not fit its inputs.
+    /// Returns the error for a node that does not fit its inputs.
     fn unfit(&self, node: &Flat, layer: &Layer, context: &Context, why: &str) -> Fault {
         let source = |id: &Id| id.0.checked_sub(1).map_or("the image", |at| self.nodes[at].name.as_str());
         let each = node.inputs.iter().zip(&context.x).map(|(id, x)| format!("{} of {x}", source(id)));
@@ -78,11 +80,10 @@ impl Definition {
     }
 }
 
-/// A node that was read.
 struct Layer {
     family: &'static Family,
     op: Op,
-    /// The weight of its loss, where it makes the scores of an auxiliary classifier.
+    /// Weight of its loss, if it computes the scores of an auxiliary classifier.
     head: Option<f32>,
 }
 
@@ -114,7 +115,7 @@ impl Layer {
     }
 }
 
-/// Refuses a node whose output nobody reads.
+/// Returns an error if no other node reads a node's output.
 fn read_by_somebody(nodes: &[Flat]) -> Result<(), Fault> {
     let mut read = vec![false; nodes.len() + 1];
     read[nodes.len()] = true;
@@ -130,7 +131,7 @@ fn read_by_somebody(nodes: &[Flat]) -> Result<(), Fault> {
     }
 }
 
-/// Refuses an end that is not one score for each class.
+/// Returns an error if the last node does not compute one score per class.
 fn scores(node: &Flat, y: Shape, classes: usize) -> Result<(), Fault> {
     if y == Shape::vector(classes) {
         return Ok(());
@@ -142,7 +143,8 @@ fn scores(node: &Flat, y: Shape, classes: usize) -> Result<(), Fault> {
     Err(Fault::of_node(node.line, &node.name, why))
 }
 
-/// The place of the last convolution or linear layer before a tensor of scores, behind which every layer keeps the channels.
+/// Returns the index of the convolution or linear layer that determines the number of scores: all layers after it keep
+/// the channels. Returns `None` if there is no such layer.
 pub fn scores_layer(net: &NetSpec, scores: usize) -> Option<usize> {
     let mut at = scores.checked_sub(1)?;
     loop {
@@ -157,7 +159,7 @@ pub fn scores_layer(net: &NetSpec, scores: usize) -> Option<usize> {
     }
 }
 
-/// Has a network's scores, and those of auxiliary classifiers, be so many; gives the names of the layers that changed.
+/// Changes the number of classes, also for auxiliary classifiers. Returns the names of the changed layers.
 pub fn set_classes(net: &mut NetSpec, classes: usize) -> Vec<String> {
     let places: Vec<usize> = net.scores().collect();
     let places: Vec<usize> = places.into_iter().filter_map(|scores| scores_layer(net, scores)).collect();

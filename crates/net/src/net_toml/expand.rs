@@ -1,4 +1,5 @@
-//! From nodes and blocks to a plain list of nodes: blocks replaced by their nodes, repeats written out, and the names of inputs resolved.
+//! Expands nodes and blocks to a flat list of nodes: replaces blocks by their nodes, writes out repetitions, and
+//! resolves the names of inputs.
 
 use std::collections::BTreeMap;
 
@@ -12,26 +13,25 @@ use crate::{Id, LONGEST_PATH};
 /// A node of the whole network.
 #[derive(Clone, Debug)]
 pub(super) struct Flat {
-    /// Its path.
+    /// The full path.
     pub name: String,
-    /// Where it stands, in its block if it is of one.
+    /// The node's line. For a node of a block, the line inside the block.
     pub line: usize,
-    /// What it reads.
     pub inputs: Vec<Id>,
     /// Its operation and all its numbers.
     pub keys: Table,
 }
 
-/// Most nodes of a network: the random draws of layers are told apart by 15 bits.
+/// Maximum number of nodes. Random draws have only 15 bits to identify their layer.
 const MOST_NODES: usize = 10_000;
 
-/// Blocks within each other.
+/// Maximum nesting depth of blocks.
 const DEEPEST: usize = 32;
 
-/// Keys of an entry in place of nodes that are no parameters of its block.
+/// Keys of a block entry that are not parameters of the block.
 const OWN: [&str; 4] = ["block", "first", "inputs", "repeat"];
 
-/// Writes out the nodes of a file.
+/// Expands the nodes of a file.
 pub(super) fn expand(file: &File) -> Result<Vec<Flat>, Fault> {
     let mut expansion =
         Expansion { file, flat: Vec::new(), lines: BTreeMap::new(), open: Vec::new(), room: Room::new() };
@@ -39,11 +39,11 @@ pub(super) fn expand(file: &File) -> Result<Vec<Flat>, Fault> {
     Ok(expansion.flat)
 }
 
-/// Where a list of nodes stands.
+/// Context of a list of nodes.
 struct Scope<'a> {
-    /// Path of the block; empty for the network itself.
+    /// Path of the block, or empty for the network itself.
     path: &'a str,
-    /// What the block reads.
+    /// Inputs of the block.
     inputs: &'a [Id],
     parameters: &'a Table,
 }
@@ -51,15 +51,14 @@ struct Scope<'a> {
 struct Expansion<'a> {
     file: &'a File,
     flat: Vec<Flat>,
-    /// Where each full name stands.
     lines: BTreeMap<String, usize>,
-    /// Names of the blocks that are being written out, the outermost first.
+    /// Names of the blocks being expanded, outermost first.
     open: Vec<&'a str>,
     room: Room,
 }
 
 impl<'a> Expansion<'a> {
-    /// Writes out a list, and gives the output of its last node.
+    /// Expands a list and returns the output of its last node.
     fn list(&mut self, entries: &'a [Entry], scope: &Scope<'_>) -> Result<Id, Fault> {
         let mut made: BTreeMap<&str, Id> = BTreeMap::new();
         let mut last = scope.inputs[0];
@@ -87,7 +86,7 @@ impl<'a> Expansion<'a> {
         if self.flat.len() == MOST_NODES {
             return Err(Fault::of_node(line, &name, format!("more than {MOST_NODES} nodes")));
         }
-        // a dot in a name may make it that of a node in a block
+        // a name with a dot can equal the name of a node in a block
         if let Some(other) = self.lines.insert(name.clone(), line) {
             let why = format!("the node of line {other} has this full name, too; give one of them another");
             return Err(Fault::of_node(line, &name, why));
@@ -97,7 +96,7 @@ impl<'a> Expansion<'a> {
         Ok(Id(self.flat.len()))
     }
 
-    /// The repetitions of a block, each reading the one before.
+    /// Expands the repetitions of a block. Each repetition reads the previous one.
     fn blocks(&mut self, name: &str, line: usize, mut inputs: Vec<Id>, keys: &Table) -> Result<Id, Fault> {
         let repeat = keys.get("repeat").map(|n| n.count(1, MOST_NODES)).transpose()?;
         let first = keys.get("first").map(Value::table).transpose()?;
@@ -150,7 +149,7 @@ fn path(block: &str, name: &str) -> String {
     if block.is_empty() { name.to_string() } else { format!("{block}.{name}") }
 }
 
-/// What the entry at `at` reads: what it names, else the one before it.
+/// Returns the inputs of the entry at `at`: the named ones, otherwise the previous entry.
 fn inputs(
     entries: &[Entry],
     at: usize,
@@ -181,7 +180,7 @@ fn inputs(
     }
 }
 
-/// `input`, `input2`, ...: what comes from outside.
+/// Looks up `input`, `input2` and so on, the inputs from outside.
 fn outer(name: &str, inputs: &[Id]) -> Option<Id> {
     let number = match name.strip_prefix(INPUT)? {
         "" => 1,
@@ -190,7 +189,7 @@ fn outer(name: &str, inputs: &[Id]) -> Option<Id> {
     inputs.get(number - 1).copied()
 }
 
-/// Refuses what is no parameter of a block.
+/// Returns an error if a value is not a parameter of the block.
 fn check(name: &str, block: &Block, given: &Table) -> Result<(), Fault> {
     let mut known: Vec<&str> = block.defaults.keys().map(String::as_str).collect();
     block.nodes.iter().for_each(|node| node.keys.values().for_each(|value| named_in(value, &mut known)));
@@ -205,7 +204,7 @@ fn check(name: &str, block: &Block, given: &Table) -> Result<(), Fault> {
     Ok(())
 }
 
-/// Adds the parameters that a value names.
+/// Adds the names of the parameters that a value refers to.
 fn named_in<'a>(value: &'a Value, names: &mut Vec<&'a str>) {
     match &value.kind {
         Kind::Text(text) => names.extend(text.strip_prefix('$').filter(|name| !names.contains(name))),
@@ -215,15 +214,16 @@ fn named_in<'a>(value: &'a Value, names: &mut Vec<&'a str>) {
     }
 }
 
-// Parameters of blocks in place of `"$name"`, within limits: blocks in blocks can name a value so often that no memory holds it.
+// Replaces `"$name"` by parameters of blocks, within limits: nested blocks can repeat a value so often that it does not
+// fit into memory.
 
-/// Most values of all nodes together, those of their blocks included.
+/// Maximum number of values in all nodes together, including their blocks.
 const MOST_VALUES: usize = 1_000_000;
 
-/// Bytes of a text that count as one value more.
+/// Number of text bytes that count as an additional value.
 const TEXT: usize = 64;
 
-/// How many values may be copied yet.
+/// The number of values that may still be copied.
 pub(super) struct Room(usize);
 
 impl Room {
@@ -231,7 +231,7 @@ impl Room {
         Self(MOST_VALUES)
     }
 
-    /// Takes room for a copy that a line makes.
+    /// Reserves room for a copy that a line makes.
     fn take(&mut self, line: usize, size: usize) -> Result<(), Fault> {
         let left = self.0.checked_sub(size);
         let wrong = || Fault::new(line, format!("more than {MOST_VALUES} values, once each block is written out"));
@@ -239,13 +239,13 @@ impl Room {
         Ok(())
     }
 
-    /// A copy of a table for a block in a line.
+    /// Copies a table for a block used in this line.
     pub fn copy(&mut self, line: usize, table: &Table) -> Result<Table, Fault> {
         self.take(line, all(table))?;
         Ok(table.clone())
     }
 
-    /// The keys of an entry with its block's parameters in place of `"$name"`.
+    /// Copies the keys of an entry and replaces `"$name"` by the block's parameters.
     pub fn fill_in(&mut self, keys: &Table, parameters: &Table) -> Result<Table, Fault> {
         keys.iter().map(|(key, value)| Ok((key.clone(), self.filled(value, parameters)?))).collect()
     }
@@ -275,7 +275,7 @@ impl Room {
     }
 }
 
-/// The value of a parameter that a line names.
+/// Looks up the parameter that a line refers to.
 fn parameter<'a>(line: usize, name: &str, parameters: &'a Table) -> Result<&'a Value, Fault> {
     parameters.get(name).ok_or_else(|| {
         let known: Vec<&str> = parameters.keys().map(String::as_str).collect();
@@ -284,7 +284,7 @@ fn parameter<'a>(line: usize, name: &str, parameters: &'a Table) -> Result<&'a V
     })
 }
 
-/// A value with all that is in it.
+/// Returns the number of values in a value, including nested ones.
 fn size(value: &Value) -> usize {
     let inside = match &value.kind {
         Kind::Text(text) => text.len() / TEXT,
@@ -299,9 +299,9 @@ fn all(table: &Table) -> usize {
     table.iter().map(|(key, value)| key.len() / TEXT + size(value)).sum()
 }
 
-// References to nodes that are not made yet: a cycle, or an order that does not fit.
+// References to later nodes: a cycle, or a wrong order.
 
-/// Why the entry at `from` cannot read `name`, which stands later in the same list, at `to`.
+/// Explains why the entry at `from` cannot read `name`, which comes later in the same list, at `to`.
 pub(super) fn explain(entries: &[Entry], from: usize, to: usize) -> String {
     let (own, other) = (&entries[from], &entries[to]);
     match way(entries, to, from) {
@@ -318,7 +318,8 @@ pub(super) fn explain(entries: &[Entry], from: usize, to: usize) -> String {
     }
 }
 
-/// The entries through which the output of `start` depends on that of `end`: `start` first, and `end` only where it is `start` itself.
+/// Returns the entries through which the output of `start` depends on `end`. The list begins with `start` and does not
+/// include `end`, unless they are the same.
 fn way(entries: &[Entry], start: usize, end: usize) -> Option<Vec<usize>> {
     if start == end {
         return Some(vec![start]);
@@ -346,7 +347,7 @@ fn way(entries: &[Entry], start: usize, end: usize) -> Option<Vec<usize>> {
     None
 }
 
-/// The entries of the same list that an entry reads.
+/// Returns the entries of the same list that an entry reads.
 fn read_by(entries: &[Entry], at: usize) -> Vec<usize> {
     match entries[at].keys.get("inputs") {
         Some(Value { kind: Kind::List(inputs), .. }) => {

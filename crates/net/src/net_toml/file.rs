@@ -1,4 +1,4 @@
-//! The parts of a file: the images and classes that the network is meant for, its nodes, and blocks of nodes.
+//! The parts of a file: the image shape and number of classes it was designed for, its nodes, and blocks of nodes.
 
 use std::collections::BTreeMap;
 
@@ -7,46 +7,43 @@ use loaders::text::did_you_mean;
 use super::value::{Fault, Table, Value, parse};
 use crate::{LONGEST_PATH, Shape};
 
-/// A file, its nodes not yet looked into.
+/// A file with nodes that are not interpreted yet.
 pub(super) struct File {
-    /// The images that the network is meant for.
+    /// Shape of the images that the network was designed for.
     pub input: Shape,
-    /// The number of classes that it is meant for.
+    /// Number of classes that it was designed for.
     pub classes: usize,
-    /// Its nodes and blocks in their order.
+    /// Nodes and block entries in order.
     pub nodes: Vec<Entry>,
-    /// Blocks by their names.
     pub blocks: BTreeMap<String, Block>,
 }
 
-/// A node, or a block in the place of nodes.
+/// A node, or an entry that a block replaces by its nodes.
 #[derive(Clone, Debug)]
 pub(super) struct Entry {
     pub line: usize,
-    /// Its name within its block.
+    /// Name within its block.
     pub name: String,
-    /// All other keys.
     pub keys: Table,
 }
 
-/// Nodes with parameters.
+/// A named list of nodes with parameters.
 pub(super) struct Block {
-    /// Values of parameters that are not given.
+    /// Default values of parameters.
     pub defaults: Table,
     pub nodes: Vec<Entry>,
 }
 
-/// Largest height, width and number of channels of an image.
+/// Maximum height, width and channels of an image.
 const LARGEST: usize = 1 << 16;
 
-/// Largest number of classes.
 const MOST_CLASSES: usize = 1 << 20;
 
-/// What nodes read that read no other: the image, or what the block reads; further inputs of a block are `input2` and so on.
+/// The name that nodes use for the image or for their block's first input. Further inputs of a block are `input2` and
+/// so on.
 pub(super) const INPUT: &str = "input";
 
 impl File {
-    /// Reads a text.
     pub fn read(text: &str) -> Result<Self, Fault> {
         let table = parse(text)?;
         only(&table, &["input", "classes", "nodes", "blocks"])?;
@@ -119,8 +116,8 @@ impl Entry {
     }
 }
 
-/// Whether this can be the name of a node, or the whole path of one: a part of the paths of parameters, of groups in HDF5 and of modules in
-/// Python.
+/// Returns true if this is a valid node name or path. It becomes a part of parameter names, HDF5 groups and Python
+/// modules.
 fn is_name(text: &str) -> bool {
     let plain =
         |part: &str| !part.is_empty() && part.chars().all(|c| c.is_ascii_alphanumeric() || c == '_' || c == '-');
@@ -128,7 +125,7 @@ fn is_name(text: &str) -> bool {
     text.len() <= LONGEST_PATH && text.split('.').all(plain) && !reserved
 }
 
-/// Refuses keys that are not among these.
+/// Returns an error if the table has other keys than these.
 pub(super) fn only(table: &Table, known: &[&str]) -> Result<(), Fault> {
     match table.iter().find(|(key, _)| !known.contains(&key.as_str())) {
         Some((key, value)) => {

@@ -1,47 +1,46 @@
-//! The keys of one node and their types. An operation names each of its keys once, and both reading and writing follow from that.
+//! The keys of a node and their types. An operation names each of its keys once, and both reading and writing use that.
 
 use loaders::text::did_you_mean;
 
 use super::value::{Fault, Kind, Table, Value};
 use crate::{Init, Shape};
 
-/// One of the two ways.
+/// The direction: reading or writing a node's keys.
 pub(super) enum Keys<'a> {
-    /// Keys are taken out of the table as the operation names them.
+    /// The operation's keys are removed from the table as it names them.
     Read(Reading<'a>),
-    /// Keys of the operation, and their values in TOML.
+    /// Keys of the operation with their values in TOML.
     Write(Vec<(&'static str, String, Must)>),
 }
 
-/// A node that is read.
+/// A node being read.
 pub(super) struct Reading<'a> {
-    /// What is left of it.
+    /// The keys that were not read yet.
     pub keys: Table,
     pub context: &'a Context,
-    /// Its line, for keys that are missing.
+    /// Line of the node, for missing keys.
     pub line: usize,
     /// All keys that the operation has named.
     pub known: Vec<&'static str>,
-    /// The first thing that was wrong.
+    /// The first error.
     pub fault: Option<Fault>,
 }
 
 /// Whether a file must have a key.
 #[derive(Clone, Copy, Debug, PartialEq, Eq)]
 pub(super) enum Must {
-    /// Always.
     Have,
-    /// Unless the value is that of the plain operation.
+    /// Only if the value differs from the operation's default.
     Differ,
 }
 
 impl Keys<'_> {
-    /// A key with a default: the value that the plain operation has.
+    /// Reads or writes a key that has a default.
     pub fn key<T: Word>(&mut self, name: &'static str, value: &mut T) {
         self.pass(name, value, Must::Differ);
     }
 
-    /// A key that every such node has.
+    /// Reads or writes a required key.
     pub fn needed<T: Word>(&mut self, name: &'static str, value: &mut T) {
         self.pass(name, value, Must::Have);
     }
@@ -53,7 +52,7 @@ impl Keys<'_> {
         }
     }
 
-    /// Shape of the node's first input; on the way into a file, where nothing depends on it, a single value.
+    /// Returns the shape of the node's first input. When writing, the result does not matter and is a single value.
     pub fn input(&self) -> Shape {
         match self {
             Self::Read(reading) => reading.context.x[0],
@@ -61,7 +60,8 @@ impl Keys<'_> {
         }
     }
 
-    /// Padding, 0 where it is not given; `same` gives TensorFlow's for "same", once kernel and stride are known.
+    /// Reads or writes padding, which is 0 by default. For the value "same", `same` computes TensorFlow's padding.
+    /// Kernel and stride must be known.
     pub fn pads(&mut self, pads: &mut [usize; 4], same: impl FnOnce() -> [usize; 4]) {
         const NAME: &str = "pad";
         let mut value = Pads(*pads);
@@ -78,19 +78,19 @@ impl Keys<'_> {
         *pads = value.0;
     }
 
-    /// A share of values or samples that is left out.
+    /// Reads or writes the rate at which values or samples are dropped.
     pub fn rate(&mut self, name: &'static str, value: &mut f32) {
         self.needed(name, value);
         self.refuse(name, !(0.0..1.0).contains(&*value), "must be in [0, 1)");
     }
 
-    /// What is added to a variance.
+    /// Reads or writes a positive number that is added to a variance.
     pub fn positive(&mut self, name: &'static str, value: &mut f32) {
         self.key(name, value);
         self.refuse(name, *value <= 0.0, "must be > 0");
     }
 
-    /// A value that has the right type and is not allowed all the same.
+    /// Reports an error for a value that has the right type but is not allowed.
     pub fn refuse(&mut self, name: &str, wrong: bool, why: &str) {
         if let Self::Read(Reading { fault: fault @ None, line, .. }) = self
             && wrong
@@ -121,7 +121,7 @@ impl Reading<'_> {
         }
     }
 
-    /// The fault that was found, or a key that the operation has not named.
+    /// Returns the first error, or an error if a key was not read.
     pub fn finish(self, op: &str) -> Result<(), Fault> {
         if let Some(fault) = self.fault {
             return Err(fault);
@@ -137,7 +137,7 @@ impl Reading<'_> {
     }
 }
 
-/// Words of PyTorch, Keras and ONNX, and ours.
+/// Key names in PyTorch, Keras and ONNX, and our names.
 const ELSEWHERE: &[(&str, &str)] = &[
     ("out_channels", "channels"),
     ("filters", "channels"),
@@ -163,7 +163,8 @@ const ELSEWHERE: &[(&str, &str)] = &[
     ("use_bias", "bias"),
 ];
 
-/// Operations of PyTorch, Keras and ONNX that are not ours in another spelling; in small letters, without `_` and `2d`.
+/// Operations of PyTorch, Keras and ONNX whose names differ from ours by more than the spelling. In lower case, without
+/// `_` and `2d`.
 const OPERATIONS: &[(&str, &str)] = &[
     ("depthwiseconv", "conv"),
     ("dense", "linear"),
@@ -185,14 +186,14 @@ const OPERATIONS: &[(&str, &str)] = &[
     ("mul", "multiply"),
 ];
 
-/// Our operation for one of PyTorch's, Keras's or ONNX's, such as `Conv2d`.
+/// Returns our operation for a name in PyTorch, Keras or ONNX, such as `Conv2d`.
 pub fn operation_elsewhere(name: &str, ours: &[&'static str]) -> Option<&'static str> {
     let plain = |word: &str| {
         let small = word.to_lowercase().replace('_', "");
         small.strip_suffix("2d").map_or(small.clone(), String::from)
     };
     let theirs = plain(name);
-    // PyTorch's drops whole channels, which is no operation here
+    // PyTorch's variants such as `Dropout2d` drop whole channels, and there is no such operation here
     if theirs == "dropout" && name.to_lowercase() != "dropout" {
         return None;
     }
@@ -209,31 +210,31 @@ fn elsewhere(key: &str, known: &[&'static str]) -> Option<&'static str> {
     ELSEWHERE.iter().find(|(theirs, ours)| *theirs == key && known.contains(ours)).map(|(_, ours)| *ours)
 }
 
-/// Largest count.
+/// Maximum value of a count.
 pub(super) const MOST: usize = 1 << 24;
 
-/// Largest kernel, stride, dilation or padding.
+/// Maximum kernel, stride, dilation or padding.
 const WIDEST: usize = 1 << 12;
 
-/// What the words of a node are relative to.
+/// Values that the keys of a node can refer to.
 #[derive(Clone, Debug)]
 pub(super) struct Context {
-    /// Shapes of its inputs; at least one.
+    /// Shapes of its inputs, at least one.
     pub x: Vec<Shape>,
-    /// Classes of the data set.
+    /// Number of classes in the data set.
     pub classes: usize,
 }
 
 /// The type of a key.
 pub(super) trait Word: Clone + PartialEq {
-    /// Reads a value; the error says what was expected.
+    /// Reads a value. The error describes the expected value.
     fn read(value: &Value, context: &Context) -> Result<Self, String>;
 
-    /// The value in TOML.
+    /// Writes the value as TOML.
     fn write(&self) -> String;
 }
 
-/// A number of things, from 1; `"classes"` of the data set, or `"channels"` of the node's first input.
+/// A count from 1, `"classes"` for the data set's number, or `"channels"` for the channels of the node's first input.
 impl Word for usize {
     fn read(value: &Value, context: &Context) -> Result<Self, String> {
         match value.text() {
@@ -278,7 +279,7 @@ impl Word for f32 {
     }
 }
 
-/// Down and across: one number for both, or a list of two.
+/// Height and width: a number for both, or a list of two.
 impl Word for [usize; 2] {
     fn read(value: &Value, _: &Context) -> Result<Self, String> {
         let each = list(value, 1);
@@ -295,7 +296,7 @@ impl Word for [usize; 2] {
     }
 }
 
-/// As the value; the key is left out for none.
+/// `None` omits the key.
 impl<T: Word> Word for Option<T> {
     fn read(value: &Value, context: &Context) -> Result<Self, String> {
         T::read(value, context).map(Some)
@@ -306,7 +307,7 @@ impl<T: Word> Word for Option<T> {
     }
 }
 
-/// Cells at the top, left, bottom, right: one number for all, two for both directions, or four.
+/// Padding at top, left, bottom and right: a number for all, two for the two directions, or four.
 #[derive(Clone, Copy, Debug, PartialEq, Eq)]
 pub(super) struct Pads(pub [usize; 4]);
 
@@ -333,7 +334,7 @@ impl Word for Pads {
     }
 }
 
-/// A number or a list of numbers.
+/// Reads a number or a list of numbers.
 fn list(value: &Value, least: usize) -> Option<Vec<usize>> {
     let one = |value: &Value| value.count(least, WIDEST).ok();
     match &value.kind {

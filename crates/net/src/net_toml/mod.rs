@@ -1,13 +1,13 @@
-//! Networks of one's own, as TOML files: a list of nodes, each with an operation, the nodes that it reads, and its numbers; blocks of nodes
-//! with parameters, which may repeat.
+//! Custom networks as TOML files. A file has a list of nodes, each with an operation, its inputs and its numbers. It
+//! can also have blocks of nodes with parameters, which may be repeated.
 //!
-//! - `definition`: a file that was read, from which a network is built for images and classes, and the layer that makes the scores;
-//! - `file`: the parts of a file, before its nodes are looked into;
-//! - `write`: any network as such a file, with every node and every number;
-//! - `ops`: the words and keys of each operation, for the reader and the writer;
-//! - `keys`: the keys of a node on their way in or out, and their types;
-//! - `expand`: blocks, their parameters and repeats written out, and references to later nodes;
-//! - `value`: TOML with the line of every value, and the errors that name these lines.
+//! - `definition`: a file that was read, and the network built from it for given images and classes
+//! - `file`: the parts of a file before its nodes are interpreted
+//! - `write`: writes any network as such a file
+//! - `ops`: names and keys of each operation, for reading and writing
+//! - `keys`: reads or writes the keys of a node, and their types
+//! - `expand`: expands blocks with their parameters and repetitions, and explains references to later nodes
+//! - `value`: TOML with the line of every value, and errors that name these lines
 
 mod definition;
 mod expand;

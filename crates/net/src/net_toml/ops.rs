@@ -1,5 +1,5 @@
-//! The words of each operation in a `net.toml`, and the keys of its nodes. Operations that have the same keys are one [`Family`]. Reader
-//! and writer use the same descriptions.
+//! The name of each operation in a `net.toml`, and the keys of its nodes. Operations with the same keys form a
+//! [`Family`]. Reading and writing use the same descriptions.
 
 use super::keys::Keys;
 use crate::{
@@ -9,17 +9,16 @@ use crate::{
 
 /// Operations that have the same keys.
 pub(super) struct Family {
-    /// What `op` says in a file: the kinds of [`OpSpec::kind`](crate::OpSpec::kind), as `trireme models NAME` prints them.
+    /// The values of `op` in a file, see [`OpSpec::kind`](crate::OpSpec::kind). `trireme models NAME` prints them.
     pub words: &'static [&'static str],
-    /// The plain operation of this word, with the defaults of its keys.
+    /// Returns the operation with this name and default values.
     pub plain: fn(&str) -> Op,
-    /// Names the keys and what of the operation they are.
+    /// Connects the keys with the operation's fields.
     pub keys: fn(&mut Op, &mut Keys<'_>),
-    /// What to try where such a node does not fit its inputs.
+    /// Advice for a node that does not fit its inputs.
     pub cure: &'static str,
 }
 
-/// All families.
 pub(super) const FAMILIES: &[Family] = &[
     ACTIVATION,
     BLUR,
@@ -37,12 +36,10 @@ pub(super) const FAMILIES: &[Family] = &[
     SHORTCUT,
 ];
 
-/// The family that a word is of.
 pub(super) fn family(word: &str) -> Option<&'static Family> {
     FAMILIES.iter().find(|family| family.words.contains(&word))
 }
 
-/// Words of all operations.
 pub(super) fn words() -> Vec<&'static str> {
     FAMILIES.iter().flat_map(|family| family.words).copied().collect()
 }
@@ -86,7 +83,7 @@ fn activation_keys(op: &mut Op, keys: &mut Keys<'_>) {
 const BLUR: Family =
     Family { words: &["blur_pool"], plain: |_| BlurPool::new().into(), keys: blur_keys, cure: "try a smaller size" };
 
-/// Largest filter.
+/// Maximum size and stride of the filter.
 const LARGEST: usize = 63;
 
 fn blur_keys(op: &mut Op, keys: &mut Keys<'_>) {
@@ -277,7 +274,7 @@ fn pool_keys(op: &mut Op, keys: &mut Keys<'_>) {
     }
 }
 
-/// TensorFlow's padding.
+/// Returns TensorFlow's SAME padding.
 fn same(x: Shape, [down, across]: [usize; 2], stride: [usize; 2]) -> [usize; 4] {
     let ((top, bottom), (left, right)) = (same_pads(x.h, down, stride[0]), same_pads(x.w, across, stride[1]));
     [top, left, bottom, right]

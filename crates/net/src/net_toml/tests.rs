@@ -7,12 +7,12 @@ fn build(text: &str) -> Result<NetSpec, String> {
     built.map_err(|error| error.to_string())
 }
 
-/// Nodes one a line, from line 3 on, for images of 3x8x8 and 10 classes.
+/// Returns a file with these nodes, one per line from line 3 on, for 3x8x8 images and 10 classes.
 fn of_nodes(nodes: &[&str]) -> String {
     format!("input = [3, 8, 8]; classes = 10\nnodes = [\n{}\n]\n", nodes.join("\n")).replace("; ", "\n")
 }
 
-/// Without the start of the layers that make scores, which in some networks depends on the number of classes.
+/// Resets the initialisation of the layers that compute scores. In some networks it depends on the number of classes.
 fn without_starts(mut net: NetSpec) -> NetSpec {
     for scores in net.scores().collect::<Vec<_>>() {
         if let Some(Op::Linear(linear)) = scores_layer(&net, scores).map(|at| &mut net.nodes[at].op) {
@@ -101,7 +101,7 @@ fn values_may_be_relative() {
     assert_eq!(net.shapes().unwrap()[1..], [Shape::image(5, 4, 4), Shape::image(5, 4, 2), Shape::vector(10)]);
 }
 
-/// A text that is refused, and what its message has.
+/// Checks that a text is rejected with a message that contains these parts.
 fn refused(text: &str, wanted: &[&str]) {
     let error = build(text).expect_err("a network that is refused");
     wanted.iter().for_each(|part| assert!(error.contains(part), "expected {part:?} in: {error}"));
@@ -186,7 +186,7 @@ fn words_that_are_not_known_get_the_nearest() {
     refused(&odd, &["net.toml:4: node a: block x has no parameter widht; did you mean \"width\"?"]);
 }
 
-/// What a run stores names each node by its whole path.
+/// A run's output files use each node's full path.
 #[test]
 fn the_longest_path_is_written_and_read() {
     let (outer, inner) = ("a".repeat(124), "b".repeat(125));

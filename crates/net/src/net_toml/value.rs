@@ -6,17 +6,15 @@ use std::ops::Range;
 use loaders::printable;
 use toml::de::{DeTable, DeValue};
 
-/// A value and its line.
 #[derive(Clone, Debug, PartialEq)]
 pub(super) struct Value {
     pub line: usize,
     pub kind: Kind,
 }
 
-/// A table's values by their keys.
 pub(super) type Table = BTreeMap<String, Value>;
 
-/// What TOML knows, without dates.
+/// TOML's types without dates.
 #[derive(Clone, Debug, PartialEq)]
 pub(super) enum Kind {
     Text(String),
@@ -27,7 +25,7 @@ pub(super) enum Kind {
     Table(Table),
 }
 
-/// Reads a text as a table.
+/// Parses a text as a table.
 pub(super) fn parse(text: &str) -> Result<Table, Fault> {
     let lines = Lines::of(text);
     let table = DeTable::parse(text).map_err(|error| {
@@ -37,7 +35,7 @@ pub(super) fn parse(text: &str) -> Result<Table, Fault> {
     lines.table(table.get_ref())
 }
 
-/// Where the lines of a text begin.
+/// The offset of each line in a text.
 struct Lines(Vec<usize>);
 
 impl Lines {
@@ -82,7 +80,7 @@ impl Lines {
 }
 
 impl Value {
-    /// The value as messages show it.
+    /// Formats the value for messages.
     pub fn shown(&self) -> String {
         match &self.kind {
             Kind::Text(text) => format!("\"{text}\""),
@@ -94,7 +92,7 @@ impl Value {
         }
     }
 
-    /// A string.
+    /// Returns the string, or an error if the value has another type.
     pub fn text(&self) -> Result<&str, Fault> {
         match &self.kind {
             Kind::Text(text) => Ok(text),
@@ -102,7 +100,7 @@ impl Value {
         }
     }
 
-    /// A table.
+    /// Returns the table, or an error if the value has another type.
     pub fn table(&self) -> Result<&Table, Fault> {
         match &self.kind {
             Kind::Table(table) => Ok(table),
@@ -110,7 +108,7 @@ impl Value {
         }
     }
 
-    /// A list.
+    /// Returns the list, or an error if the value has another type.
     pub fn list(&self) -> Result<&[Self], Fault> {
         match &self.kind {
             Kind::List(list) => Ok(list),
@@ -118,7 +116,7 @@ impl Value {
         }
     }
 
-    /// A whole number from `least` to `most`.
+    /// Returns the integer if it is from `least` to `most`, otherwise an error.
     pub fn count(&self, least: usize, most: usize) -> Result<usize, Fault> {
         let number = match self.kind {
             Kind::Integer(number) => usize::try_from(number).ok().filter(|n| (least..=most).contains(n)),
@@ -130,17 +128,15 @@ impl Value {
     }
 }
 
-/// An error with its place.
 #[derive(Clone, Debug, PartialEq, Eq, thiserror::Error)]
 #[error("{file}:{line}: {}{why}", node_text(.node))]
 pub struct Error {
-    /// The file.
     pub file: String,
-    /// Its line, from 1.
+    /// Line number, from 1.
     pub line: usize,
-    /// The node, by its full name; empty for what is of no node.
+    /// Full name of the node, or empty if no node is concerned.
     pub node: String,
-    /// What is wrong, and what to try.
+    /// The problem, and what to try.
     pub why: String,
 }
 
@@ -148,7 +144,7 @@ fn node_text(node: &str) -> String {
     if node.is_empty() { String::new() } else { format!("node {node}: ") }
 }
 
-/// What is wrong in a line, as long as the file's name is not at hand.
+/// An error in a line, as long as the file name is not known.
 #[derive(Clone, Debug, PartialEq, Eq)]
 pub(super) struct Fault {
     pub line: usize,
@@ -157,24 +153,24 @@ pub(super) struct Fault {
 }
 
 impl Fault {
-    /// In a line that is of no node.
+    /// Creates an error that concerns no node.
     pub fn new(line: usize, why: impl Into<String>) -> Self {
         Self { line, node: String::new(), why: why.into() }
     }
 
-    /// In a node.
+    /// Creates an error that concerns a node.
     pub fn of_node(line: usize, node: &str, why: impl Into<String>) -> Self {
         Self { line, node: node.into(), why: why.into() }
     }
 
-    /// The same, with the node that it is of, unless that is known.
+    /// Adds the node's name, unless the error already has one.
     pub fn in_node(self, node: &str) -> Self {
         if self.node.is_empty() { Self { node: node.into(), ..self } } else { self }
     }
 
     pub fn in_file(self, file: &str) -> Error {
         let Self { line, node, why } = self;
-        // both strings may contain names from the file
+        // both strings may contain names from the file, which must be safe to print
         Error { file: file.into(), line, node: printable(&node).into(), why: printable(&why).into() }
     }
 }

@@ -1,4 +1,4 @@
-//! A network as a file: every node, with every number that is not its operation's default.
+//! Writes a network as a file with every node and every number that is not the operation's default.
 
 use std::collections::BTreeSet;
 use std::fmt::Write;
@@ -12,13 +12,13 @@ use crate::{Id, NetSpec, Node, Op, Shape};
 /// How the number of classes is written.
 #[derive(Clone, Copy, Debug, PartialEq, Eq)]
 pub enum Classes {
-    /// As a number: the text is of this network alone.
+    /// As a number. The text is for this network only.
     Number,
-    /// As `"classes"` where the layers that make the scores have it: the text is of the network for any data set.
+    /// As `"classes"` in the layers that compute the scores. The text is for any data set.
     Word,
 }
 
-/// The text of a network for so many classes.
+/// Returns a network's text for this number of classes.
 pub fn write(net: &NetSpec, classes: usize, how: Classes) -> String {
     let makers: BTreeSet<usize> = match how {
         Classes::Number => BTreeSet::new(),
@@ -43,7 +43,7 @@ pub fn write(net: &NetSpec, classes: usize, how: Classes) -> String {
     text
 }
 
-/// What it reads, unless that is the node before.
+/// Returns the `inputs` key of a node, or nothing if it reads the previous node.
 fn inputs(net: &NetSpec, at: usize, node: &Node) -> String {
     if node.inputs == [Id(at)] {
         return String::new();
@@ -53,7 +53,7 @@ fn inputs(net: &NetSpec, at: usize, node: &Node) -> String {
     format!(", inputs = [{}]", names.join(", "))
 }
 
-/// The keys of an operation that a file must have.
+/// Returns the keys of an operation that must be written.
 fn keys(op: &Op) -> Vec<(&'static str, String)> {
     let Some(family) = ops::family(op.kind()) else { return Vec::new() };
     let list = |mut op: Op| {

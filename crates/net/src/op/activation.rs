@@ -1,38 +1,33 @@
-//! Functions of one element.
+//! Element-wise activations.
 
 use super::spec::{OpSpec, Reads};
 
-/// y = f(x) of each element; NaN stays NaN.
+/// y = f(x) for each element. NaN stays NaN.
 #[derive(Clone, Copy, Debug, PartialEq)]
 pub enum Activation {
-    /// x.
     Identity,
-    /// max(x, 0).
     Relu,
     /// min(max(x, 0), 6) (Howard et al. 2017, arXiv 1704.04861).
     Relu6,
-    /// x, or this factor times x below zero (Maas et al. 2013).
+    /// x if x >= 0, otherwise this factor times x (Maas et al. 2013).
     LeakyRelu(f32),
-    /// This factor times x.
     Scale(f32),
-    /// tanh(x).
     Tanh,
-    /// 1 / (1 + exp(-x)).
     Sigmoid,
     /// min(max(x / 6 + 1/2, 0), 1) (Howard et al. 2019, arXiv 1905.02244).
     HardSigmoid,
-    /// x times its hard sigmoid (the same).
+    /// x times its hard sigmoid (same paper).
     HardSwish,
     /// x sigmoid(x) = x / (1 + exp(-x)), also called swish (Hendrycks and Gimpel 2016, arXiv 1606.08415).
     Silu,
-    /// x times the normal distribution function of x (the same).
+    /// x times the normal distribution function of x (same paper).
     Gelu,
-    /// Its approximation x / 2 (1 + tanh(sqrt(2 / pi) (x + 0.044715 x^3))) (the same).
+    /// GELU's approximation x / 2 (1 + tanh(sqrt(2 / pi) (x + 0.044715 x^3))) (same paper).
     GeluTanh,
 }
 
 impl Activation {
-    /// One of each, leaky ReLU with PyTorch's factor.
+    /// All activations, with example values for their parameters. Leaky ReLU has PyTorch's default.
     pub const ALL: [Self; 12] = [
         Self::Identity,
         Self::Relu,

@@ -1,9 +1,8 @@
-//! Sum of two tensors of one shape.
+//! Sum of two tensors with the same shape.
 
 use super::shape::Shape;
 use super::spec::{OpSpec, Reads};
 
-/// a + b.
 #[derive(Clone, Copy, Debug, Default, PartialEq)]
 pub struct Add;
 

@@ -1,32 +1,31 @@
-//! Blurred down-sampling: attributes, and the cells and weights of each output.
+//! Blurred downsampling: attributes, and the cells and weights of each output.
 
 use super::shape::Shape;
 use super::shape::window_steps;
 use super::spec::{OpSpec, Reads};
 
-/// A binomial filter over each channel, of which every `stride`-th result is kept; edges are mirrored, without repeating the outermost
-/// cells (Zhang 2019, arXiv 1904.11486; timm's `BlurPool2d`).
+/// A binomial filter over each channel with a stride. Edges are mirrored without repeating the outermost cells (Zhang
+/// 2019, arXiv 1904.11486, as timm's `BlurPool2d`).
 #[derive(Clone, Copy, Debug, PartialEq, Eq)]
 pub struct BlurPool {
-    /// Rows and columns of the filter: 3 for 1, 2, 1.
+    /// Height and width of the filter. Size 3 has the weights 1, 2, 1.
     pub size: usize,
-    /// Step in both directions.
     pub stride: usize,
 }
 
 impl BlurPool {
-    /// The usual one: 3 x 3 at stride 2.
+    /// Returns the usual filter: 3 x 3 with stride 2.
     pub fn new() -> Self {
         Self { size: 3, stride: 2 }
     }
 
-    /// The filter in one direction; its sum is 1.
+    /// Returns the filter along one axis. Its sum is 1.
     pub fn weights(&self) -> Vec<f32> {
         let next = |row: Vec<f64>, _| (0..=row.len()).map(|i| half(&row, i.wrapping_sub(1)) + half(&row, i)).collect();
         (1..self.size).fold(vec![1.0], next).into_iter().map(|w: f64| w as f32).collect()
     }
 
-    /// For each output down the rows (`axis` 0) or along the columns (1) the cells that the filter lies on.
+    /// For each output along the rows (`axis` 0) or the columns (1), returns the cells that the filter covers.
     pub fn cells(&self, x: Shape, axis: usize) -> Result<Vec<Vec<usize>>, String> {
         let (size, pad) = ([x.h, x.w][axis], (self.stride + self.size).saturating_sub(2) / 2);
         let steps = window_steps(size + 2 * pad, self.size, self.stride);
@@ -48,7 +47,7 @@ impl Default for BlurPool {
     }
 }
 
-/// Half of an element; zero beyond the ends.
+/// Returns half of an element, or zero outside the list.
 fn half(row: &[f64], i: usize) -> f64 {
     row.get(i).map_or(0.0, |v| 0.5 * v)
 }

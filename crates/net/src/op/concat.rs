@@ -1,9 +1,9 @@
-//! Tensors one after another in the direction of the channels.
+//! Concatenation along the channels.
 
 use super::shape::Shape;
 use super::spec::{OpSpec, Reads};
 
-/// The channels of all inputs, in their order; any number of inputs of one height and width.
+/// All inputs' channels, in order. Accepts any number of inputs with the same height and width.
 #[derive(Clone, Copy, Debug, Default, PartialEq)]
 pub struct Concat;
 

@@ -6,36 +6,32 @@ use super::spec::{Init, ParamSpec};
 use super::spec::{OpSpec, Reads};
 use super::stored::{KerasOrder, Stored, StoredTensor};
 
-/// Two-dimensional cross-correlation, as in every deep learning library. Weight OIHW with I = in / groups.
+/// Two-dimensional cross-correlation, as in every deep learning library. The weight has layout OIHW with I = in /
+/// groups.
 #[derive(Clone, Debug, PartialEq)]
 pub struct Conv {
-    /// Channels that come out.
     pub out_channels: usize,
-    /// Kernel height, width.
     pub kernel: [usize; 2],
-    /// Vertical, horizontal step.
+    /// Vertical and horizontal.
     pub stride: [usize; 2],
-    /// Zeros added at top, left, bottom, right.
+    /// Padding at top, left, bottom and right.
     pub pads: [usize; 4],
-    /// Vertical, horizontal distance of neighbouring cells of the kernel; 1 where they touch.
+    /// Vertical and horizontal distance between adjacent cells of the kernel. 1 means that they touch.
     pub dilation: [usize; 2],
-    /// Independent groups of channels.
     pub groups: usize,
-    /// Whether a bias is added.
     pub bias: bool,
-    /// Whether max(., 0) follows in the same pass.
+    /// Whether max(x, 0) follows in the same pass.
     pub relu: bool,
-    /// Whether PyTorch has it as a fully connected layer over the channels of each pixel (`nn.Linear`): files for PyTorch then hold the
-    /// weight as (out, in). Only where the kernel is one cell with stride 1, no pads, one group.
+    /// Whether this is a fully connected layer over the channels of each pixel (`nn.Linear`) in PyTorch. Files for
+    /// PyTorch then have the weight as (out, in). Allowed only for a 1x1 kernel with stride 1, no padding and one
+    /// group.
     pub linear: bool,
-    /// What the weight starts from.
     pub init: Init,
-    /// What the bias starts from.
     pub bias_init: Init,
 }
 
 impl Conv {
-    /// A square kernel with stride 1, no padding, no bias, no ReLU.
+    /// Creates a convolution with a square kernel, stride 1, no padding, no bias and no ReLU.
     pub fn new(out_channels: usize, k: usize) -> Self {
         Self {
             out_channels,
@@ -52,31 +48,32 @@ impl Conv {
         }
     }
 
-    /// Step in both directions.
+    /// Sets the stride in both directions.
     pub fn stride(mut self, s: usize) -> Self {
         self.stride = [s, s];
         self
     }
 
-    /// The same number of zeros on all four sides.
+    /// Sets the same padding on all four sides.
     pub fn pad(mut self, p: usize) -> Self {
         self.pads = [p; 4];
         self
     }
 
-    /// Zeros at top, left, bottom, right.
+    /// Sets the padding at top, left, bottom and right.
     pub fn pads(mut self, pads: [usize; 4]) -> Self {
         self.pads = pads;
         self
     }
 
-    /// Height and width of the kernel.
+    /// Sets height and width of the kernel.
     pub fn kernel(mut self, kernel: [usize; 2]) -> Self {
         self.kernel = kernel;
         self
     }
 
-    /// As many zeros as make ceil(size / stride) outputs of an input of this size; the odd one goes after (TensorFlow's SAME).
+    /// Sets TensorFlow's SAME padding for an input of this size: the output has size ceil(size / stride). If the
+    /// padding is odd, the extra zero goes to the bottom or right.
     pub fn same(mut self, x: Shape) -> Self {
         let [kh, kw] = self.extent();
         let ((top, bottom), (left, right)) = (same_pads(x.h, kh, self.stride[0]), same_pads(x.w, kw, self.stride[1]));
@@ -84,60 +81,57 @@ impl Conv {
         self
     }
 
-    /// Distance of the kernel's cells in both directions.
+    /// Sets the dilation in both directions.
     pub fn dilation(mut self, d: usize) -> Self {
         self.dilation = [d, d];
         self
     }
 
-    /// One filter, or several, for each channel alone: as many groups as the input has channels.
+    /// Applies separate filters to each channel: as many groups as the input has channels.
     pub fn depthwise(self, channels: usize) -> Self {
         self.groups(channels)
     }
 
-    /// Height and width of the stretch that the kernel's cells span.
+    /// Returns height and width of the area that the dilated kernel spans.
     pub fn extent(&self) -> [usize; 2] {
         [0, 1].map(|axis| self.kernel[axis].saturating_sub(1) * self.dilation[axis] + 1)
     }
 
-    /// Groups of channels that do not see each other.
     pub fn groups(mut self, groups: usize) -> Self {
         self.groups = groups;
         self
     }
 
-    /// Adds a bias that starts at `start`.
+    /// Adds a bias that is initialised to `start`.
     pub fn bias(self, start: f32) -> Self {
         self.bias_from(Init::Constant(start))
     }
 
-    /// Adds a bias that starts like this.
+    /// Adds a bias with this initialisation.
     pub fn bias_from(mut self, init: Init) -> Self {
         self.bias = true;
         self.bias_init = init;
         self
     }
 
-    /// ReLU in the same pass.
+    /// Applies ReLU in the same pass.
     pub fn relu(mut self) -> Self {
         self.relu = true;
         self
     }
 
-    /// In files for PyTorch a fully connected layer over the channels of each pixel.
+    /// Marks the convolution as a fully connected layer in files for PyTorch.
     pub fn linear(mut self) -> Self {
         self.linear = true;
         self
     }
 
-    /// What the weight starts from.
     pub fn init(mut self, init: Init) -> Self {
         self.init = init;
         self
     }
 }
 
-/// In files.
 const STORED: Stored = Stored {
     kind: "conv",
     tensors: &[

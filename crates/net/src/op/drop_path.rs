@@ -2,8 +2,8 @@
 
 use super::spec::{OpSpec, Reads};
 
-/// Zeroes a whole sample with this probability and multiplies the others by 1 / (1 - p); the identity in evaluation (Huang et al.
-/// 2016, arXiv 1603.09382; torchvision's `StochasticDepth` by rows).
+/// Sets a whole sample to zero with this probability and multiplies the other samples by 1 / (1 - p). The identity in
+/// evaluation (Huang et al. 2016, arXiv 1603.09382, as torchvision's `StochasticDepth` in row mode).
 #[derive(Clone, Copy, Debug, Default, PartialEq)]
 pub struct DropPath(pub f32);
 

@@ -1,8 +1,6 @@
-//! Dropout.
-
 use super::spec::{OpSpec, Reads};
 
-/// Inverted dropout with this probability of zero; the identity in evaluation.
+/// Inverted dropout. The value is the probability of zero. The identity in evaluation.
 #[derive(Clone, Copy, Debug, Default, PartialEq)]
 pub struct Dropout(pub f32);
 

@@ -1,27 +1,27 @@
-//! The order of features after flattening. Keras stores channels last: an image that is flattened there runs over (H, W, C), here over
-//! (C, H, W).
+//! The order of features after flattening. Keras stores channels last, so there a flattened image has the order (H, W,
+//! C). Here it has the order (C, H, W).
 
 use super::list::Op;
 use super::shape::Shape;
 use super::spec::Reads;
 
-/// In which order a tensor's elements are where channels are last.
+/// The order of a tensor's elements in a program that stores channels last.
 #[derive(Clone, Copy, Debug, PartialEq, Eq)]
 pub enum FeatureOrder {
-    /// As here; an image is the same image.
+    /// The same order as here. An image is the same image.
     Same,
-    /// That of an image of this shape, which was flattened.
+    /// The order of a flattened image with this shape.
     Flattened(Shape),
-    /// Another one, which no order of one image tells.
+    /// Any other order, which no image describes.
     Mixed,
 }
 
 impl FeatureOrder {
-    /// The order of an op's output; `inputs`: those of its inputs, `x`: the shape of the first.
+    /// Returns the order after an operation. `inputs` are the orders of its inputs, and the first input has shape `x`.
     pub fn of(op: &Op, inputs: &[Self], x: Shape) -> Self {
         let alike = inputs.iter().all(|order| *order == inputs[0]);
         match op {
-            // its weights have the order of its inputs
+            // its weights already follow the order of its inputs
             Op::Linear(_) => Self::Same,
             Op::Flatten(_) => inputs[0].flattened(x),
             Op::Multiply(_) if alike => inputs[0],
@@ -31,12 +31,12 @@ impl FeatureOrder {
         }
     }
 
-    /// Whether elements are in the order that they have here; those of one channel are in any case.
+    /// Returns true if the elements have the same order as here. With one channel, this is always so.
     pub fn is_same(&self) -> bool {
         matches!(self, Self::Same | Self::Flattened(Shape { c: 1, .. }))
     }
 
-    /// The order of the features of a tensor with this order and shape.
+    /// Returns the order of the features after flattening a tensor with this order and shape.
     pub fn flattened(self, x: Shape) -> Self {
         if self == Self::Same && x.plane() > 1 { Self::Flattened(x) } else { self }
     }

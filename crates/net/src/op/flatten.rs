@@ -1,9 +1,9 @@
-//! From an image to a vector.
+//! Flattens an image to a vector.
 
 use super::shape::Shape;
 use super::spec::{OpSpec, Reads};
 
-/// (N, C, H, W) to (N, C*H*W): no work, the next layer reads the same memory.
+/// (N, C, H, W) to (N, C*H*W). No computation: the next layer reads the same memory.
 #[derive(Clone, Copy, Debug, Default, PartialEq)]
 pub struct Flatten;
 

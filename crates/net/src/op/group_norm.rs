@@ -1,28 +1,27 @@
-//! Normalisation over groups of channels of each sample.
+//! Normalisation over channel groups of each sample.
 
 use super::shape::Shape;
 use super::spec::ParamSpec;
 use super::spec::{OpSpec, Reads};
 use super::stored::{KerasOrder, Stored, StoredTensor};
 
-/// y = weight (x - mean) / sqrt(var + eps) + bias, mean and variance over all positions of a group of neighbouring channels of one
-/// sample (Wu and He 2018, arXiv 1803.08494).
+/// y = weight (x - mean) / sqrt(var + eps) + bias. Mean and variance are taken over all positions of a group of
+/// adjacent channels of a sample (Wu and He 2018, arXiv 1803.08494).
 #[derive(Clone, Copy, Debug, PartialEq)]
 pub struct GroupNorm {
-    /// Groups of equally many channels.
+    /// Number of groups, which have equal sizes.
     pub groups: usize,
     /// Added to the variance.
     pub eps: f32,
 }
 
 impl GroupNorm {
-    /// PyTorch's eps, 1e-5.
+    /// Creates the operation with PyTorch's eps, 1e-5.
     pub fn new(groups: usize) -> Self {
         Self { groups, eps: 1e-5 }
     }
 }
 
-/// In files.
 const STORED: Stored = Stored {
     kind: "group_norm",
     tensors: &[

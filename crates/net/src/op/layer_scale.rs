@@ -1,15 +1,15 @@
-//! A learned factor for each channel.
+//! A learned factor per channel.
 
 use super::shape::Shape;
 use super::spec::{Init, ParamSpec};
 use super::spec::{OpSpec, Reads};
 use super::stored::{KerasOrder, Stored, StoredTensor};
 
-/// y = layer_scale x, one factor a channel, all of which start as this number (Touvron et al. 2021, arXiv 2103.17239, section 2.1).
+/// y = layer_scale x with a factor per channel. The value is the initial factor (Touvron et al. 2021, arXiv 2103.17239,
+/// section 2.1).
 #[derive(Clone, Copy, Debug, PartialEq)]
 pub struct LayerScale(pub f32);
 
-/// In files.
 const STORED: Stored =
     Stored { kind: "layer_scale", tensors: &[StoredTensor::parameter("layer_scale", "gamma", KerasOrder::Vector)] };
 

@@ -5,45 +5,40 @@ use super::spec::{Init, ParamSpec};
 use super::spec::{OpSpec, Reads};
 use super::stored::{KerasOrder, Stored, StoredTensor};
 
-/// y = W x + b over all features of the input, in C, H, W order if it is an image.
+/// y = W x + b over all input features. The features of an image are in C, H, W order.
 #[derive(Clone, Debug, PartialEq)]
 pub struct Linear {
-    /// Features that come out.
     pub out_features: usize,
-    /// Whether a bias is added.
     pub bias: bool,
-    /// Whether max(., 0) follows in the same pass.
+    /// Whether max(x, 0) follows in the same pass.
     pub relu: bool,
-    /// What the weight starts from.
     pub init: Init,
-    /// What the bias starts from.
     pub bias_init: Init,
 }
 
 impl Linear {
-    /// With a bias that starts at zero, PyTorch's default start of the weight, no ReLU.
+    /// Creates a layer without ReLU. The bias is initialised to zero, and the weight with PyTorch's default.
     pub fn new(out_features: usize) -> Self {
         Self { out_features, bias: true, relu: false, init: Init::UniformFanIn, bias_init: Init::Constant(0.0) }
     }
 
-    /// ReLU in the same pass.
+    /// Applies ReLU in the same pass.
     pub fn relu(mut self) -> Self {
         self.relu = true;
         self
     }
 
-    /// What the weight starts from.
     pub fn init(mut self, init: Init) -> Self {
         self.init = init;
         self
     }
 
-    /// What the bias starts from.
+    /// Adds a bias that is initialised to `start`.
     pub fn bias(self, start: f32) -> Self {
         self.bias_from(Init::Constant(start))
     }
 
-    /// Adds a bias that starts like this.
+    /// Adds a bias with this initialisation.
     pub fn bias_from(mut self, init: Init) -> Self {
         self.bias = true;
         self.bias_init = init;
@@ -51,7 +46,6 @@ impl Linear {
     }
 }
 
-/// In files.
 const STORED: Stored = Stored {
     kind: "linear",
     tensors: &[

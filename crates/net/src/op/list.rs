@@ -1,4 +1,5 @@
-//! The list of all ops, from which every table of ops is made, the type of any op of the list, and how large a layer may be.
+//! Lists all operations. Every table of operations is generated from this list. Also defines the type for any
+//! operation, and limits on layer sizes.
 
 use std::ops::{Deref, DerefMut};
 
@@ -6,8 +7,8 @@ use super::shape::Shape;
 use super::spec::OpSpec;
 use super::stored::Stored;
 
-/// Calls the macro `$then` with a line for each op: the name of its file, here and in each backend, and its type. The order is that of
-/// messages that name kinds of layers.
+/// Calls the macro `$then` with a line for each operation: the name of its file, here and in each backend, and its
+/// type. Messages list kinds of layers in this order.
 #[macro_export]
 macro_rules! for_each_op {
     ($then:ident) => {
@@ -37,7 +38,7 @@ macro_rules! any_op {
     ($($file:ident $name:ident,)*) => {
         $(use super::$file::$name;)*
 
-        /// A layer's computation with all attributes, without sizes of the input. What it declares is in [`OpSpec`].
+        /// A layer's computation with all attributes, but without input sizes. Its declarations are in [`OpSpec`].
         #[derive(Clone, Debug, PartialEq)]
         pub enum Op {
             $(#[doc = concat!("See [`", stringify!($name), "`].")] $name($name),)*
@@ -64,12 +65,12 @@ macro_rules! any_op {
         }
 
         impl Op {
-            /// How files store its tensors; none without tensors.
+            /// Returns how files store its tensors, or `None` if it has no tensors.
             pub fn stored(&self) -> Option<&'static Stored> {
                 match self { $(Op::$name(_) => $name::stored(),)* }
             }
 
-            /// All kinds of layers with tensors.
+            /// Returns all kinds of layers that have tensors.
             pub fn all_stored() -> impl Iterator<Item = &'static Stored> {
                 [$($name::stored(),)*].into_iter().flatten()
             }
@@ -79,7 +80,7 @@ macro_rules! any_op {
 for_each_op!(any_op);
 
 impl Op {
-    /// Shape of the output for these inputs; the error says what does not fit.
+    /// Returns the output's shape for these inputs. The error describes the mismatch.
     pub fn output(&self, x: &[Shape]) -> Result<Shape, String> {
         match self.arity() {
             Some(arity) if x.len() != arity => Err(format!("{} takes {arity} input(s), got {}", self.kind(), x.len())),
@@ -89,19 +90,19 @@ impl Op {
     }
 }
 
-// Limits on layers out of a file, so that no later sum over the network overflows.
+// Limits on layers that are read from a file, so that later sums over the network cannot overflow.
 
-/// Values of one sample's tensor.
+/// Maximum values in a sample's tensor.
 const MOST_VALUES: u128 = 1 << 28;
 
-/// Elements of one parameter.
+/// Maximum elements of a parameter.
 const MOST_ELEMENTS: u128 = 1 << 36;
 
-/// Multiply-adds of one layer and sample.
+/// Maximum multiply-adds of a layer per sample.
 const MOST_MACS: u128 = 1 << 50;
 
 impl Op {
-    /// [`Op::output`] of a layer that a file describes: refuses sizes that no network has, too.
+    /// Like [`Op::output`], for a layer that a file describes. Also rejects sizes above the limits.
     pub fn output_within_limits(&self, x: &[Shape]) -> Result<Shape, String> {
         let y = self.output(x)?;
         let product = |sizes: &[usize]| sizes.iter().fold(1u128, |product, &n| product.saturating_mul(n as u128));

@@ -2,17 +2,14 @@
 
 use super::spec::{OpSpec, Reads};
 
-/// y = x / (k + alpha * sum over |j - i| <= radius of x_j^2)^beta across channels (Krizhevsky et al. 2012, section 3.3).
-/// `alpha` is TensorFlow's: not divided by the window.
+/// y = x / (k + alpha * sum over |j - i| <= radius of x_j^2)^beta across channels (Krizhevsky et al. 2012, section
+/// 3.3). `alpha` has TensorFlow's meaning: it is not divided by the window size.
 #[derive(Clone, Copy, Debug, PartialEq)]
 pub struct Lrn {
     /// Channels on each side.
     pub radius: usize,
-    /// The bias k.
     pub k: f32,
-    /// Weight of the squares.
     pub alpha: f32,
-    /// Exponent.
     pub beta: f32,
 }
 

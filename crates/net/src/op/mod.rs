@@ -1,7 +1,7 @@
-//! What a layer computes: its attributes, the shape that comes out, the parameters it owns, what files store of it. No memory, no
-//! device: each backend plans its own way to run an [`Op`].
+//! The computation of a layer: its attributes, output shape, parameters, and how files store it. Independent of memory
+//! and devices: each backend plans how to run an [`Op`].
 //!
-//! A new op is a file here, a line in `list.rs`, and a file of the same name in each backend.
+//! A new operation needs a file here, a line in `list.rs`, and a file with the same name in each backend.
 
 mod feature_order;
 mod list;

@@ -1,10 +1,10 @@
-//! Product with one factor for each channel of a sample.
+//! Product with one factor per sample and channel.
 
 use super::shape::Shape;
 use super::spec::{OpSpec, Reads};
 
-/// x (C, H, W) times s (C, 1, 1): the second input weighs the channels of the first (squeeze and excitation, Hu et al. 2018,
-/// arXiv 1709.01507).
+/// x (C, H, W) times s (C, 1, 1): the second input weights the channels of the first (squeeze and excitation, Hu et al.
+/// 2018, arXiv 1709.01507).
 #[derive(Clone, Copy, Debug, Default, PartialEq)]
 pub struct Multiply;
 

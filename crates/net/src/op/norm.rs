@@ -10,36 +10,37 @@ use super::stored::{KerasOrder, Stored, StoredTensor};
 pub struct Norm {
     /// Added to the variance.
     pub eps: f32,
-    /// Weight of the new statistics in the running ones (PyTorch's meaning).
+    /// Weight of the new statistics in the running statistics, as in PyTorch.
     pub momentum: f32,
-    /// A second input is added before the ReLU.
+    /// Whether a second input is added before ReLU.
     pub residual: bool,
-    /// max(., 0) at the end.
+    /// Whether max(x, 0) follows.
     pub relu: bool,
-    /// Whether gamma is a parameter; else it is 1 for ever.
+    /// Whether gamma is a parameter. If not, it is always 1.
     pub scale: bool,
-    /// What gamma starts from.
+    /// Initial value of gamma.
     pub gamma: f32,
 }
 
 impl Norm {
-    /// PyTorch's defaults: eps 1e-5, momentum 0.1, gamma 1, beta 0.
+    /// Creates the operation with PyTorch's defaults: eps 1e-5, momentum 0.1, gamma 1, beta 0.
     pub fn new() -> Self {
         Self { eps: 1e-5, momentum: 0.1, residual: false, relu: false, scale: true, gamma: 1.0 }
     }
 
-    /// Of one value for each of its parameters: gamma's, if there is gamma, and beta's.
+    /// Splits a list with a value for each parameter into the value for gamma, if gamma is a parameter, and the value
+    /// for beta.
     pub fn gamma_beta<T: Copy>(&self, each: &[T]) -> (Option<T>, T) {
         if self.scale { (Some(each[0]), each[1]) } else { (None, each[0]) }
     }
 
-    /// ReLU in the same pass.
+    /// Applies ReLU in the same pass.
     pub fn relu(mut self) -> Self {
         self.relu = true;
         self
     }
 
-    /// Adds the second input.
+    /// Adds a second input.
     pub fn residual(mut self) -> Self {
         self.residual = true;
         self
@@ -52,7 +53,6 @@ impl Default for Norm {
     }
 }
 
-/// In files.
 const STORED: Stored = Stored {
     kind: "norm",
     tensors: &[

@@ -1,83 +1,83 @@
-//! Pooling: attributes, shapes, and which cells each window sees.
+//! Pooling: attributes, shapes, and the cells of each window.
 
 use super::shape::Shape;
 use super::shape::window_steps;
 use super::spec::{OpSpec, Reads};
 
-/// What a window yields.
+/// How a window is reduced to a value.
 #[derive(Clone, Copy, Debug, PartialEq, Eq)]
 pub enum PoolKind {
-    /// The largest cell; padding never wins.
+    /// The largest cell. Padding never wins.
     Max,
     /// The mean over the cells inside the image.
     Avg,
-    /// The sum over the cells divided by the window's size, padding included (but not what `ceil` adds beyond it).
+    /// The sum over the cells divided by the window size including padding (but without cells that `ceil` adds beyond
+    /// the padding).
     AvgCountPad,
 }
 
 /// Max or average pooling, with PyTorch's ceil mode.
 #[derive(Clone, Debug, PartialEq)]
 pub struct Pool {
-    /// What a window yields.
     pub kind: PoolKind,
-    /// Window height, width; `None` = the whole plane.
+    /// Height and width of the window. `None` means the whole plane.
     pub window: Option<[usize; 2]>,
-    /// Vertical, horizontal step.
+    /// Vertical and horizontal.
     pub stride: [usize; 2],
-    /// Cells added at top, left, bottom, right.
+    /// Padding at top, left, bottom and right.
     pub pads: [usize; 4],
-    /// Round the number of windows up; a window that would start beyond image and padding is dropped.
+    /// Whether the number of windows is rounded up. A window that would start beyond image and padding is dropped.
     pub ceil: bool,
-    /// As many windows as this in each direction, whatever the input's size; window, stride and pads then mean nothing.
+    /// Fixed number of windows in each direction, independent of the input size. If set, window, stride and pads are
+    /// ignored.
     pub bins: Option<[usize; 2]>,
 }
 
-/// The windows of one direction: for each output, the cells [from, to) inside the image and the divisor of `AvgCountPad`.
+/// A window along one axis: the cells [from, to) inside the image, and the divisor for `AvgCountPad`.
 #[derive(Clone, Copy, Debug, PartialEq, Eq)]
 pub struct Window {
-    /// First cell.
     pub from: usize,
     /// One past the last cell.
     pub to: usize,
-    /// Cells counted when padding counts.
+    /// Number of cells including padding.
     pub padded: usize,
 }
 
 impl Pool {
-    /// A square window at a step, no padding.
+    /// Creates a pool with a square window and no padding.
     pub fn new(kind: PoolKind, window: usize, stride: usize) -> Self {
         Self { kind, window: Some([window, window]), stride: [stride, stride], pads: [0; 4], ceil: false, bins: None }
     }
 
-    /// Average over the whole plane.
+    /// Creates an average over the whole plane.
     pub fn global() -> Self {
         Self { kind: PoolKind::Avg, window: None, stride: [1, 1], pads: [0; 4], ceil: false, bins: None }
     }
 
-    /// Averages over `bins` x `bins` stretches that cover the plane, overlapping where it does not divide (PyTorch's
-    /// `AdaptiveAvgPool2d`).
+    /// Creates averages over `bins` x `bins` areas that cover the plane. They overlap if `bins` does not divide its
+    /// size (PyTorch's `AdaptiveAvgPool2d`).
     pub fn adaptive(bins: usize) -> Self {
         Self { bins: Some([bins, bins]), ..Self::global() }
     }
 
-    /// Cells added at top, left, bottom, right.
+    /// Sets the padding at top, left, bottom and right.
     pub fn pads(mut self, pads: [usize; 4]) -> Self {
         self.pads = pads;
         self
     }
 
-    /// Round the number of windows up.
+    /// Rounds the number of windows up.
     pub fn ceil(mut self) -> Self {
         self.ceil = true;
         self
     }
 
-    /// Window height and width for this input.
+    /// Returns height and width of the window for this input.
     pub fn extent(&self, x: Shape) -> [usize; 2] {
         self.window.unwrap_or([x.h, x.w])
     }
 
-    /// The windows down the rows (`axis` 0) or along the columns (1).
+    /// Returns the windows along the rows (`axis` 0) or the columns (1).
     pub fn windows(&self, x: Shape, axis: usize) -> Result<Vec<Window>, String> {
         let size = [x.h, x.w][axis];
         if let Some(bins) = self.bins.map(|bins| bins[axis]) {
@@ -87,7 +87,7 @@ impl Pool {
         let (k, s) = (self.extent(x)[axis], self.stride[axis]);
         let (before, after) = (self.pads[axis], self.pads[axis + 2]);
         let extent = size + before + after;
-        // rounded up, what is left of the last step counts as one: a window may be larger than image and padding
+        // with rounding up, a partial last step counts, so a window may be larger than image and padding
         let rest = if self.ceil { s.saturating_sub(1) } else { 0 };
         let Some(mut steps) = window_steps(extent + rest, k, s) else {
             let (window, x) = (self.extent(x), x.with_plane());

@@ -1,19 +1,18 @@
-//! The parameter-free shortcut.
+//! The shortcut without parameters.
 
 use super::shape::Shape;
 use super::spec::{OpSpec, Reads};
 
-/// Every `stride`-th pixel, and zero channels on both sides up to `out_channels` (option A of He et al. 2015, section 4.2).
+/// Every `stride`-th pixel, with zero channels on both sides up to `out_channels` (option A of He et al. 2015, section
+/// 4.2).
 #[derive(Clone, Copy, Debug, PartialEq, Eq)]
 pub struct Shortcut {
-    /// Channels that come out.
     pub out_channels: usize,
-    /// Step in both directions.
     pub stride: usize,
 }
 
 impl Shortcut {
-    /// Zero channels before the input's first one.
+    /// Returns the number of zero channels before the input's first channel.
     pub fn before(&self, x: Shape) -> usize {
         (self.out_channels - x.c) / 2
     }

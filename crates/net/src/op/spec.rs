@@ -1,50 +1,51 @@
-//! What every op declares for any device: its kind, shapes, cost, and the parameters it owns with their first values.
+//! The declarations that every operation makes for all devices: its kind, shapes, cost, parameters and their
+//! initialisation.
 
 use super::shape::Shape;
 use super::stored::Stored;
 
-/// An op's attributes, without sizes of the input. Shapes are of one sample.
+/// An operation's attributes, without input sizes. Shapes are for one sample.
 pub trait OpSpec {
-    /// Lower-case name of the kind, as printed in tables.
+    /// Returns the name of the kind in lower case, as printed in tables.
     fn kind(&self) -> &'static str;
 
-    /// How it reads its inputs.
     fn reads(&self) -> Reads;
 
-    /// Number of inputs; none where it is any from one on.
+    /// Returns the number of inputs, or `None` if any number from one is allowed.
     fn arity(&self) -> Option<usize> {
         Some(1)
     }
 
-    /// Shape of the output for [`OpSpec::arity`] inputs; the error says what does not fit.
+    /// Returns the output's shape for [`OpSpec::arity`] inputs. The error describes the mismatch.
     fn output(&self, x: &[Shape]) -> Result<Shape, String> {
         Ok(x[0])
     }
 
-    /// The parameters that it owns, in PyTorch's order.
+    /// Returns the operation's parameters, in PyTorch's order.
     fn params(&self, _x: Shape) -> Vec<ParamSpec> {
         Vec::new()
     }
 
-    /// Multiply-adds of one sample's forward pass; only convolutions and linear layers count, as is usual.
+    /// Returns the multiply-adds of a sample's forward pass. As is usual, only convolutions and linear layers count.
     fn macs(&self, _x: Shape) -> u64 {
         0
     }
 
-    /// Whether the output is the input's memory under another shape: such an op is not run.
+    /// Returns true if the output is the input's memory with another shape. Such an operation is not run.
     fn renames(&self) -> bool {
         false
     }
 
-    /// For an op with a running mean and variance of each channel: the weight of the new statistics in the running ones.
+    /// For an operation with running mean and variance per channel, returns the weight of the new statistics in the
+    /// running statistics.
     fn statistics_momentum(&self) -> Option<f32> {
         None
     }
 
-    /// Starts the op so that the residual branch that it ends is zero; nothing for an op that ends none.
+    /// Initialises the operation so that the residual branch that it ends is zero. Does nothing for other operations.
     fn start_branch_at_zero(&mut self) {}
 
-    /// How files store its tensors; none without tensors.
+    /// Returns how files store its tensors, or `None` if it has no tensors.
     fn stored() -> Option<&'static Stored>
     where
         Self: Sized,
@@ -53,51 +54,51 @@ pub trait OpSpec {
     }
 }
 
-/// How an op reads its inputs: decides which memory orders it can take, and what a flattened image means to it.
+/// How an operation reads its inputs. This decides which memory orders it accepts, and how it sees a flattened image.
 #[derive(Clone, Copy, Debug, PartialEq, Eq)]
 pub enum Reads {
-    /// Channel by channel: a flattened image is not one.
+    /// Channel by channel. A flattened image has no channels.
     Channels,
-    /// Element by element: with one input, the output's elements are in the input's order.
+    /// Element by element. With one input, the output's elements are in the input's order.
     Elements,
-    /// All elements as features, (C, H, W) if they were an image.
+    /// All elements as features, in (C, H, W) order if they were an image.
     Features,
 }
 
-/// How a parameter starts. Every draw is a function of (seed, parameter, element).
+/// How a parameter is initialised. Every draw is a function of (seed, parameter, element).
 #[derive(Clone, Copy, Debug, PartialEq)]
 pub enum Init {
-    /// Every element has this value.
     Constant(f32),
-    /// Normal with this standard deviation, redrawn outside two of them (TensorFlow's `truncated_normal`).
+    /// Normal with this standard deviation. Values beyond two deviations are drawn again (TensorFlow's
+    /// `truncated_normal`).
     TruncatedNormal(f32),
-    /// Normal with variance 2 / fan, fan = elements that feed one output (He et al. 2015, arXiv 1502.01852, eq. 10).
+    /// Normal with variance 2 / fan, where fan counts the inputs of an output (He et al. 2015, arXiv 1502.01852, eq.
+    /// 10).
     HeNormalFanIn,
-    /// Normal with variance 2 / fan, fan = outputs that one element feeds.
+    /// Normal with variance 2 / fan, where fan counts the outputs that an input contributes to.
     HeNormalFanOut,
     /// Uniform in +-sqrt(3 / fan_in) (Caffe's "xavier").
     Xavier,
-    /// Uniform in +-1/sqrt(fan_in) (the default of PyTorch's `Conv2d` and `Linear`); for a bias, fan_in is its weight's.
+    /// Uniform in +-1/sqrt(fan_in), PyTorch's default for `Conv2d` and `Linear`. A bias uses its weight's fan_in.
     UniformFanIn,
     /// Normal with this standard deviation.
     Normal(f32),
-    /// Uniform with variance 2 / fan, fan = elements that feed one output (PyTorch's `kaiming_uniform_`).
+    /// Uniform with variance 2 / fan, where fan counts the inputs of an output (PyTorch's `kaiming_uniform_`).
     HeUniformFanIn,
-    /// As UniformFanIn, but the first filters pass on one channel each, as many as there are channels (Zagoruyko and Komodakis 2017,
-    /// arXiv 1706.00388, section 3).
+    /// Like UniformFanIn, except that the first filters copy one input channel each, one filter per channel (Zagoruyko
+    /// and Komodakis 2017, arXiv 1706.00388, section 3).
     Dirac,
-    /// Uniform in +- this bound.
+    /// Uniform within this distance of zero.
     Uniform(f32),
 }
 
-/// One parameter of an op: its field name, plain shape (PyTorch's layout) and start.
+/// A parameter of an operation: its field name, shape in PyTorch's layout, and initialisation.
 #[derive(Clone, Debug, PartialEq)]
 pub struct ParamSpec {
     /// `weight`, `bias` or `layer_scale`.
     pub field: &'static str,
-    /// OIHW for a convolution, (O, I) for a linear layer, (C) for the rest.
+    /// OIHW for a convolution, (O, I) for a linear layer, (C) for all others.
     pub shape: Vec<usize>,
-    /// How it starts.
     pub init: Init,
 }
 
@@ -106,20 +107,20 @@ impl ParamSpec {
         Self { field, shape, init }
     }
 
-    /// The weights of a normalisation, which start as the identity.
+    /// Returns weight and bias of a normalisation, initialised to the identity.
     pub(super) fn scale_and_shift(channels: usize) -> Vec<Self> {
         let of = |field, start| Self::new(field, vec![channels], Init::Constant(start));
         vec![of("weight", 1.0), of("bias", 0.0)]
     }
 
-    /// The bias that goes with this weight, (O, I) or OIHW.
+    /// Returns the bias for this weight, which is (O, I) or OIHW.
     pub(super) fn bias(&self, init: Init) -> Self {
         let fan_in: usize = self.shape.iter().skip(1).product();
         let init = if init == Init::UniformFanIn { Init::Uniform(1.0 / (fan_in as f32).sqrt()) } else { init };
         Self::new("bias", vec![self.shape[0]], init)
     }
 
-    /// Number of elements of the plain tensor.
+    /// Returns the number of elements without padding.
     pub fn elems(&self) -> usize {
         self.shape.iter().product()
     }

@@ -1,4 +1,5 @@
-//! The algorithms by which cuDNN can run a graph: what its heuristics propose, those that the settings allow, made ready to run.
+//! Finds the algorithms with which cuDNN can run a graph. It asks cuDNN's heuristics, removes proposals that the
+//! settings forbid, and prepares the rest to run.
 
 use std::cell::RefCell;
 use std::fmt;
@@ -18,26 +19,25 @@ use crate::cuda::driver::slice::Slice;
 use crate::cuda::driver::status::{attempted, cudnn};
 use crate::cuda::settings::Settings;
 
-/// An algorithm for a graph, ready to run.
+/// An algorithm for a graph, prepared to run.
 pub struct Prepared {
     plan: Descriptor,
     _config: (Descriptor, Vec<Descriptor>),
     _graph: Rc<Graph>,
-    /// What names it in another process.
+    /// Identifies the algorithm in another process.
     pub algorithm: ConvAlgorithm,
-    /// Bytes of each tensor of the graph.
+    /// Bytes of the graph's tensors, indexed like [`Tensor`].
     sizes: [usize; 4],
-    /// Bytes of work space.
     pub workspace: usize,
-    /// The addresses of its last run, made ready.
+    /// Addresses of the last run and the variant pack made for them.
     pack: RefCell<Option<(Vec<u64>, Descriptor)>>,
 }
 
-/// Whether the settings allow an engine with these notes.
+/// Returns true if the settings allow an engine with these numerical notes.
 fn allowed(notes: &[u32], precision: Precision, settings: &Settings) -> bool {
     let has = |note: Numerical| notes.contains(&(note as u32));
     let strict = precision == Precision::F32 && !settings.allow_tf32;
-    // an f32 engine that uses tensor cores rounds its factors to TF32
+    // an f32 engine on tensor cores rounds its inputs to TF32
     let rounds = strict && has(Numerical::CUDNN_NUMERICAL_NOTE_TENSOR_CORE);
     let narrow = has(Numerical::CUDNN_NUMERICAL_NOTE_DOWN_CONVERT_INPUTS)
         || has(Numerical::CUDNN_NUMERICAL_NOTE_REDUCED_PRECISION_REDUCTION);
@@ -45,7 +45,7 @@ fn allowed(notes: &[u32], precision: Precision, settings: &Settings) -> bool {
     !(rounds || narrow || chance)
 }
 
-/// What one of cuDNN's heuristics proposes, best first.
+/// Asks one of cuDNN's heuristics for proposals, best first.
 fn proposals(device: &Device<'_>, graph: &Graph, mode: Mode) -> Result<Vec<Descriptor>, Error> {
     let heuristics = Descriptor::new(Kind::CUDNN_BACKEND_ENGINEHEUR_DESCRIPTOR)?;
     heuristics.refer(Name::CUDNN_ATTR_ENGINEHEUR_OPERATION_GRAPH, &[&graph.root])?;
@@ -57,7 +57,7 @@ fn proposals(device: &Device<'_>, graph: &Graph, mode: Mode) -> Result<Vec<Descr
     heuristics.get_all(Name::CUDNN_ATTR_ENGINEHEUR_RESULTS, Kind::CUDNN_BACKEND_ENGINECFG_DESCRIPTOR, None)
 }
 
-/// A graph for a device, and the settings that its algorithms must keep to.
+/// A graph for a device and the settings that limit its algorithms.
 struct Task<'a> {
     device: &'a Device<'a>,
     what: &'a Convolution,
@@ -65,10 +65,11 @@ struct Task<'a> {
     settings: &'a Settings,
 }
 
-/// A configuration of an engine, with what it refers to.
+/// An engine configuration and the descriptors that it refers to.
 type Config = (Descriptor, Vec<Descriptor>);
 
-/// The configuration of a graph that runs so, with what it refers to; an error where cuDNN has no such algorithm for it.
+/// Returns the configuration of `algorithm` for this graph. Returns an error if cuDNN has no such algorithm for the
+/// graph.
 fn configuration(algorithm: &ConvAlgorithm, device: &Device<'_>, graph: &Graph) -> Result<Config, Error> {
     let engine = Descriptor::new(Kind::CUDNN_BACKEND_ENGINE_DESCRIPTOR)?;
     engine.refer(Name::CUDNN_ATTR_ENGINE_OPERATION_GRAPH, &[&graph.root])?;
@@ -95,7 +96,7 @@ fn configuration(algorithm: &ConvAlgorithm, device: &Device<'_>, graph: &Graph) 
     Ok((config, parts))
 }
 
-/// What became of cuDNN's proposals that were not taken.
+/// Number of rejected proposals, by reason: forbidden by the settings, workspace too large, or failed.
 #[derive(Default)]
 struct Refused {
     forbidden: usize,
@@ -113,7 +114,6 @@ impl<'a> Task<'a> {
         Ok(Self { device, what, graph: Rc::new(what.graph(direction, device)?), settings })
     }
 
-    /// Makes an algorithm ready.
     fn prepare(&self, config: Config, algorithm: ConvAlgorithm) -> Result<Prepared, Error> {
         let plan = Descriptor::new(Kind::CUDNN_BACKEND_EXECUTION_PLAN_DESCRIPTOR)?;
         match self.device {
@@ -134,7 +134,8 @@ impl<'a> Task<'a> {
         Ok(Prepared { plan, _config: config, _graph: graph, algorithm, sizes, workspace, pack })
     }
 
-    /// One proposal, ready to run, if the settings allow it and it runs; an error where the GPU has failed.
+    /// Prepares a proposal. Returns `None` if the settings forbid it or it cannot run, and an error if the GPU has
+    /// failed.
     fn consider(&self, config: Descriptor, refused: &mut Refused) -> Result<Option<Prepared>, Error> {
         let taken = match ConvAlgorithm::of(&config) {
             Ok(None) => return Ok(None),
@@ -157,14 +158,13 @@ impl<'a> Task<'a> {
     }
 }
 
-/// The numerical notes of an engine.
 fn notes(engine: &Descriptor) -> Result<Vec<u32>, Error> {
     let mut notes = [Note(0); 32];
     let count = engine.get(Name::CUDNN_ATTR_ENGINE_NUMERICAL_NOTE, &mut notes)?.min(notes.len());
     Ok(notes[..count].iter().map(|n| n.0).collect())
 }
 
-/// The algorithms that the settings allow, at most so many, in cuDNN's order; an error where there is none.
+/// Returns up to `most` algorithms that the settings allow, in cuDNN's order. Returns an error if there are none.
 pub fn candidates(
     device: &Device<'_>,
     what: &Convolution,
@@ -175,7 +175,7 @@ pub fn candidates(
     let task = Task::new(device, what, direction, settings)?;
     let (mut found, mut refused) = (Vec::new(), Refused::default());
     for mode in [Mode::CUDNN_HEUR_MODE_A, Mode::CUDNN_HEUR_MODE_FALLBACK] {
-        // a heuristic that knows nothing of such a graph says so by an error
+        // a heuristic that does not support this graph returns an error
         let proposed = attempted(proposals(device, &task.graph, mode))?;
         for config in proposed.unwrap_or_default() {
             if found.len() == most {
@@ -197,7 +197,7 @@ pub fn candidates(
     Ok(found)
 }
 
-/// An algorithm that was chosen before, under the same settings; an error where it does not run.
+/// Prepares an algorithm that was chosen earlier under the same settings. Returns an error if it does not run.
 pub fn again(
     device: &Device<'_>,
     what: &Convolution,
@@ -215,7 +215,8 @@ pub fn again(
 }
 
 impl Prepared {
-    /// Enqueues it over these tensors and this work space, whose sizes are checked. The tensors must be those of the graph.
+    /// Enqueues the algorithm after checking the sizes of the tensors and the workspace. `tensors` must be exactly the
+    /// graph's tensors.
     pub fn run(
         &self,
         handle: &Handle,
@@ -241,17 +242,17 @@ impl Prepared {
             *pack = Some((addresses, new));
         }
         let Some((_, pack)) = &*pack else { return Ok(()) };
-        // SAFETY: handle, plan and pack live; cuDNN refuses a pack that lacks a tensor of the graph, each tensor is large enough
-        // (checked), and the driver frees memory only after the work that is enqueued on it.
+        // SAFETY: handle, plan and pack are alive. cuDNN rejects a pack that lacks a tensor of the graph. Each tensor
+        // is large enough (checked), and the driver frees memory only after the work enqueued on it.
         let status = unsafe { sys::cudnnBackendExecute(handle.raw(), self.plan.raw(), pack.raw()) };
         cudnn(status, "cudnnBackendExecute", op)
     }
 }
 
-/// More knobs than there are kinds of (46 in cuDNN 9.26): cuDNN does not say how many an engine has before it is given room for them.
+/// Room for an engine's knobs. cuDNN does not tell their number before it gets room for them. cuDNN 9.26 has 46 kinds.
 const KNOBS: usize = 128;
 
-/// An engine's number and its knobs: their kinds and values.
+/// A cuDNN engine: its number and its knobs as (kind, value).
 #[derive(Clone, Debug, PartialEq, Eq)]
 pub struct ConvAlgorithm {
     pub engine: i64,
@@ -259,7 +260,7 @@ pub struct ConvAlgorithm {
 }
 
 impl ConvAlgorithm {
-    /// Of a configuration that a heuristic proposes; with its engine.
+    /// Reads algorithm and engine of a configuration that a heuristic proposed.
     pub fn of(config: &Descriptor) -> Result<Option<(Self, Descriptor)>, Error> {
         let engine =
             config.get_all(Name::CUDNN_ATTR_ENGINECFG_ENGINE, Kind::CUDNN_BACKEND_ENGINE_DESCRIPTOR, Some(1))?.pop();
@@ -281,7 +282,7 @@ impl ConvAlgorithm {
         Ok(Some((Self { engine: number[0], knobs }, engine)))
     }
 
-    /// From the text that [`fmt::Display`] gives.
+    /// Parses the output of `Display`.
     pub fn parse(text: &str) -> Option<Self> {
         let mut words = text.split(' ');
         let engine = words.next()?.parse().ok()?;
@@ -294,7 +295,7 @@ impl ConvAlgorithm {
 }
 
 impl fmt::Display for ConvAlgorithm {
-    /// The engine, then `kind=value` for each knob, spaces between.
+    /// Writes the engine, then ` kind=value` for each knob.
     fn fmt(&self, f: &mut fmt::Formatter<'_>) -> fmt::Result {
         write!(f, "{}", self.engine)?;
         self.knobs.iter().try_for_each(|(kind, value)| write!(f, " {kind}={value}"))

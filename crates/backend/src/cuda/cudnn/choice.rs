@@ -1,5 +1,6 @@
-//! Which of cuDNN's algorithms a convolution takes. Where bits must be reproducible, no clock decides: it is cuDNN's first proposal. Else
-//! the fastest, timed once for each shape and kept in a file for each GPU and version of cuDNN.
+//! Chooses cuDNN's algorithm for a convolution. If results must be reproducible, timing must not decide, so this is
+//! cuDNN's first proposal. Otherwise it is the fastest one. Each shape is timed once and the result is stored in a file
+//! per GPU and cuDNN version.
 
 use std::time::Duration;
 
@@ -18,11 +19,11 @@ use crate::cuda::driver::switches::switches;
 use crate::cuda::record::{Recorded, Recording, record};
 use crate::cuda::shared::Shared;
 
-/// Algorithms that are timed against each other.
+/// Maximum number of algorithms to time.
 const MOST: usize = 12;
 
-/// A convolution ready to run: by the algorithm that is in use for its shape, whatever the number of images, so that every share of a
-/// batch is computed alike.
+/// Prepares a convolution with the algorithm in use for its shape. The number of images does not matter, so that all
+/// parts of a batch are computed with the same algorithm.
 pub fn choose(shared: &Shared, what: &Convolution, direction: Direction) -> Result<Prepared, Error> {
     let (handle, settings) = (shared.cudnn()?, &shared.settings);
     let tf32 = if settings.allow_tf32 { ", tf32" } else { "" };
@@ -44,11 +45,11 @@ pub fn choose(shared: &Shared, what: &Convolution, direction: Direction) -> Resu
     shared.chosen.get(&name, what.n, known, fresh)
 }
 
-/// The fastest of the algorithms.
+/// Times the candidates and returns the fastest.
 fn timed(shared: &Shared, what: &Convolution, direction: Direction, name: String) -> Result<Prepared, Error> {
     let handle = shared.cudnn()?;
     let mut found = candidates(&Device::Gpu(handle), what, direction, &shared.settings, MOST)?;
-    // where there is no room to try, cuDNN's own first proposal is taken, and tried again at the next start
+    // without memory for the timing, use cuDNN's first proposal and time again at the next start
     let place = match found.len() {
         1 => Some(0),
         _ => attempted(fastest(shared, what, direction, &found))?,
@@ -60,28 +61,28 @@ fn timed(shared: &Shared, what: &Convolution, direction: Direction, name: String
     Ok(prepared)
 }
 
-// The timing: each algorithm runs as a pass will run it, from a CUDA graph, on noise in tensors of the convolution's own sizes, between two
-// events of that graph.
+// Timing. Each algorithm runs as in a training pass: from a CUDA graph, on tensors of the convolution's sizes filled
+// with noise, between two events of the graph.
 
-/// A run that takes less is timed with others behind it: events tick twice a microsecond.
+/// Algorithms faster than this are run `TOGETHER` times per measurement, because the event clock has a resolution of
+/// about 0.5 µs.
 const SHORT: Duration = Duration::from_micros(250);
 
-/// Such runs that are timed together.
+/// Runs per measurement for fast algorithms.
 const TOGETHER: u32 = 8;
 
-/// Times of each algorithm, of which the median counts.
+/// Measurements per algorithm. The median counts.
 const SAMPLES: usize = 5;
 
-/// No further times are taken of an algorithm that has run for so long.
+/// Total measured time after which no further measurements of an algorithm are made.
 const PATIENCE: Duration = Duration::from_millis(20);
 
-/// Words of noise, which repeat in a tensor.
+/// Words (4 bytes) of noise. Larger tensors repeat them.
 const NOISE: usize = 1 << 16;
 
-/// For messages.
 const NAME: &str = "timing convolutions";
 
-/// Memory of a convolution's own sizes, and the events around its runs.
+/// Buffers of the convolution's sizes, and the events around its runs.
 struct Trial<'a> {
     shared: &'a Shared,
     direction: Direction,
@@ -94,7 +95,7 @@ struct Trial<'a> {
     end: Event,
 }
 
-/// The place of the fastest among these; an error where none of them runs.
+/// Returns the fastest algorithm's index, or an error if no algorithm runs.
 pub fn fastest(shared: &Shared, what: &Convolution, direction: Direction, found: &[Prepared]) -> Result<usize, Error> {
     let most = found.iter().map(|w| w.workspace).max().unwrap_or(0);
     let trial = Trial::new(shared, what, direction, most)?;
@@ -125,9 +126,9 @@ impl<'a> Trial<'a> {
         tensors
     }
 
-    /// Time of one run; an error where the algorithm does not run, or cannot be part of a recorded pass.
+    /// Returns the time of one run. Returns an error if the algorithm does not run or cannot be captured in a graph.
     fn time(&self, prepared: &Prepared) -> Result<Duration, Error> {
-        // the library sets itself up
+        // the first run initialises the library
         self.run(prepared)?;
         self.shared.stream().wait()?;
         let one = self.recorded(prepared, 1)?;
@@ -145,7 +146,7 @@ impl<'a> Trial<'a> {
         prepared.run(self.shared.cudnn()?, &self.tensors(), self.space.slice(), NAME)
     }
 
-    /// So many runs between the two events; none where nothing is to be recorded.
+    /// Captures `runs` runs between the two events. Returns `None` if graphs are switched off.
     fn recorded(&self, prepared: &Prepared, runs: u32) -> Result<Option<Recorded>, Error> {
         if switches().no_graph {
             return Ok(None);
@@ -163,7 +164,6 @@ impl<'a> Trial<'a> {
         self.end.record(stream, recording)
     }
 
-    /// The time between the two events.
     fn sample(&self, prepared: &Prepared, runs: u32, graph: Option<&Recorded>) -> Result<Duration, Error> {
         graph.map_or_else(|| self.enqueue(prepared, runs, false), |graph| graph.replay(self.shared))?;
         self.shared.stream().wait()?;
@@ -171,7 +171,7 @@ impl<'a> Trial<'a> {
     }
 }
 
-/// A tensor of noise in [-1, 1), the `k`-th.
+/// Creates a tensor of noise in [-1, 1). `k` is the random stream.
 fn noise(shared: &Shared, k: u64, elems: usize) -> Result<CudaBuf, Error> {
     let buffer = CudaBuf::unset(&shared.queues, shared.words(elems), NAME)?;
     let first = NOISE.min(shared.words(elems));
@@ -189,7 +189,7 @@ fn noise(shared: &Shared, k: u64, elems: usize) -> Result<CudaBuf, Error> {
     Ok(buffer)
 }
 
-/// Two values of 16 bits in a word.
+/// Packs two 16-bit values into a word.
 fn pair([low, high]: [u16; 2]) -> f32 {
     f32::from_bits(u32::from(high) << 16 | u32::from(low))
 }

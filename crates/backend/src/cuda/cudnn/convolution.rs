@@ -1,4 +1,4 @@
-//! A convolution as a graph of cuDNN's operations: forward with bias and ReLU, and both gradients.
+//! A convolution as a cuDNN graph: forward with bias and ReLU, and both gradients.
 
 use std::fmt;
 
@@ -12,47 +12,39 @@ use super::descriptor::Device;
 use crate::Error;
 use crate::Precision;
 
-/// Sizes and attributes.
+/// A convolution's sizes and attributes.
 #[derive(Clone, Debug, PartialEq)]
 pub struct Convolution {
-    /// Rows of the batch.
     pub n: usize,
-    /// Channels, height, width that go in.
+    /// Channels, height and width of the input.
     pub x: [usize; 3],
-    /// Channels, height, width that come out.
+    /// Channels, height and width of the output.
     pub y: [usize; 3],
-    /// Height, width of the kernel.
+    /// Height and width of the kernel.
     pub kernel: [usize; 2],
-    /// Vertical, horizontal step.
+    /// Vertical and horizontal stride.
     pub stride: [usize; 2],
-    /// Zeros at top, left, bottom, right.
+    /// Padding at top, left, bottom and right.
     pub pads: [usize; 4],
-    /// Vertical, horizontal distance of the kernel's cells.
+    /// Vertical and horizontal dilation.
     pub dilation: [usize; 2],
-    /// Independent groups of channels.
     pub groups: usize,
-    /// Type of all tensors.
     pub precision: Precision,
 }
 
-/// What is computed.
+/// The tensor that is computed.
 #[derive(Clone, Copy, Debug, PartialEq, Eq)]
 pub enum Direction {
     /// y from x and w.
-    Forward {
-        /// Adds a bias.
-        bias: bool,
-        /// max(., 0) at the end.
-        relu: bool,
-    },
-    /// The gradient of x from that of y and w.
+    Forward { bias: bool, relu: bool },
+    /// dx from dy and w.
     Data,
-    /// The gradient of w from that of y and x.
+    /// dw from dy and x.
     Filter,
 }
 
 impl fmt::Display for Convolution {
-    /// All but the number of images.
+    /// Writes everything except the number of images.
     fn fmt(&self, f: &mut fmt::Formatter<'_>) -> fmt::Result {
         let list = |of: &[usize], between: &str| of.iter().map(usize::to_string).collect::<Vec<_>>().join(between);
         let (x, y, kernel, stride) =
@@ -79,21 +71,20 @@ impl fmt::Display for Direction {
     }
 }
 
-/// Names of the tensors in a graph.
+/// Ids of the tensors in a graph.
 #[derive(Clone, Copy, Debug, PartialEq, Eq)]
 #[repr(i64)]
 pub enum Tensor {
-    /// Input, or its gradient.
+    /// The input or its gradient.
     X = 1,
-    /// Weights, or their gradient.
+    /// The weights or their gradient.
     W = 2,
-    /// Output, or its gradient.
+    /// The output or its gradient.
     Y = 3,
-    /// Bias.
     Bias = 4,
 }
 
-/// Names of what exists within an engine only.
+/// Ids of tensors that exist only inside the engine.
 const CONVOLVED: i64 = 5;
 const BIASED: i64 = 6;
 
@@ -105,13 +96,14 @@ fn data_type(precision: Precision) -> cudnnDataType_t {
     }
 }
 
-/// A finalised graph, with all that it refers to.
+/// A finalised graph and the descriptors that it refers to.
 pub struct Graph {
     pub root: Descriptor,
     _parts: Vec<Descriptor>,
 }
 
-/// n, c, h, w whose memory order is n, h, w, c.
+/// Creates a descriptor of an (n, c, h, w) tensor that is stored channels last. A tensor that is not `real` exists only
+/// inside the engine.
 fn tensor(id: i64, dims: [usize; 4], kind: cudnnDataType_t, real: bool) -> Result<Descriptor, Error> {
     let [n, c, h, w] = dims.map(|d| d as i64);
     let t = Descriptor::new(Kind::CUDNN_BACKEND_TENSOR_DESCRIPTOR)?;
@@ -161,7 +153,7 @@ impl Convolution {
         [self.y[0], self.x[0] / self.groups, self.kernel[0], self.kernel[1]]
     }
 
-    /// Elements of x, w and y.
+    /// Returns how many elements x, w and y have.
     pub fn elems(&self) -> [usize; 3] {
         [self.x_dims(), self.w_dims(), self.y_dims()].map(|d| d.iter().product())
     }
@@ -181,7 +173,7 @@ impl Convolution {
         Ok(c)
     }
 
-    /// The finalised graph of one direction.
+    /// Builds and finalises the graph of one direction.
     pub fn graph(&self, direction: Direction, device: &Device<'_>) -> Result<Graph, Error> {
         let own = data_type(self.precision);
         let within = cudnnDataType_t::CUDNN_DATA_FLOAT;

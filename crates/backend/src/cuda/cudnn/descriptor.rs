@@ -1,4 +1,4 @@
-//! cuDNN's handle, and its backend descriptors: created, given typed attributes, finalised, destroyed.
+//! cuDNN's handle and its backend descriptors.
 
 use std::ffi::c_void;
 
@@ -11,21 +11,21 @@ use crate::Error;
 use crate::cuda::driver::status::cudnn;
 use crate::cuda::driver::stream::Stream;
 
-/// One descriptor.
+/// A backend descriptor. Dropping it destroys it.
 pub struct Descriptor(sys::cudnnBackendDescriptor_t);
 
-/// A type of attributes.
+/// A Rust type with the memory layout of a cuDNN attribute type.
 ///
 /// # Safety
-/// cuDNN must read and write values of `TYPE` as this type lies in memory.
+/// cuDNN must read and write values of `TYPE` in this type's memory layout.
 pub unsafe trait Attribute: Copy {
     const TYPE: Type;
 }
 
-/// Types of attributes, by cuDNN's name for each.
+/// Implements [`Attribute`] for Rust types, each with cuDNN's attribute type.
 macro_rules! attributes {
     ($($type:ty = $name:ident),* $(,)?) => {$(
-        // SAFETY: the type that cuDNN's documentation names for the attribute type, or a transparent struct of it.
+        // SAFETY: the type is the one that cuDNN documents for the attribute type, or a transparent struct around it.
         unsafe impl Attribute for $type {
             const TYPE: Type = Type::$name;
         }
@@ -48,22 +48,22 @@ attributes! {
     Raw = CUDNN_TYPE_BACKEND_DESCRIPTOR,
 }
 
-/// An address on the GPU: as wide as a pointer on every machine with CUDA.
+/// An address on the GPU. It has the width of a pointer on every machine with CUDA.
 #[derive(Clone, Copy)]
 #[repr(transparent)]
 pub struct Address(pub u64);
 
-/// The library's handle.
 #[derive(Clone, Copy)]
 #[repr(transparent)]
 pub struct RawHandle(pub sys::cudnnHandle_t);
 
-/// A numerical note of an engine, as the number that it is in C: a newer library may have notes that this crate does not know.
+/// A numerical note of an engine. A plain number, because newer libraries may have notes that are missing in cudarc's
+/// enum.
 #[derive(Clone, Copy)]
 #[repr(transparent)]
 pub struct Note(pub u32);
 
-/// A type of knobs, likewise.
+/// A kind of knob. A plain number for the same reason as [`Note`].
 #[derive(Clone, Copy)]
 #[repr(transparent)]
 pub struct Knob(pub u32);
@@ -73,18 +73,17 @@ pub struct Knob(pub u32);
 struct Raw(sys::cudnnBackendDescriptor_t);
 
 impl Descriptor {
-    /// An empty one; the library must be there.
+    /// Creates an empty descriptor. The library must be loaded.
     pub fn new(kind: Kind) -> Result<Self, Error> {
         let mut raw = std::ptr::null_mut();
-        // SAFETY: the pointer is valid for the call; destroyed in `drop`.
+        // SAFETY: the pointer is valid for the call. `drop` destroys the descriptor.
         let status = unsafe { sys::cudnnBackendCreateDescriptor(kind, &mut raw) };
         cudnn(status, "cudnnBackendCreateDescriptor", &format!("{kind:?}"))?;
         Ok(Self(raw))
     }
 
-    /// Sets an attribute.
     pub fn set<T: Attribute>(&self, name: Name, values: &[T]) -> Result<(), Error> {
-        // SAFETY: the descriptor lives, and there are `values.len()` values of the type.
+        // SAFETY: the descriptor is alive, and there are `values.len()` values of the type.
         let status = unsafe {
             sys::cudnnBackendSetAttribute(self.0, name, T::TYPE, values.len() as i64, values.as_ptr().cast())
         };
@@ -97,16 +96,16 @@ impl Descriptor {
         self.set(name, &raw)
     }
 
-    /// Settles all attributes; cuDNN checks them here.
+    /// Finishes the descriptor. cuDNN checks its attributes here.
     pub fn finalize(&self, what: &str) -> Result<(), Error> {
-        // SAFETY: the descriptor lives.
+        // SAFETY: the descriptor is alive.
         cudnn(unsafe { sys::cudnnBackendFinalize(self.0) }, "cudnnBackendFinalize", what)
     }
 
-    /// Reads an attribute into `values`; gives how many there are.
+    /// Reads an attribute into `values`. Returns the number of values that cuDNN has, or has written.
     pub fn get<T: Attribute>(&self, name: Name, values: &mut [T]) -> Result<usize, Error> {
         let mut count = 0;
-        // SAFETY: the descriptor lives, and there is room for `values.len()` values of the type.
+        // SAFETY: the descriptor is alive, and there is room for `values.len()` values of the type.
         let status = unsafe {
             let data: *mut c_void = if values.is_empty() { std::ptr::null_mut() } else { values.as_mut_ptr().cast() };
             sys::cudnnBackendGetAttribute(self.0, name, T::TYPE, values.len() as i64, &mut count, data)
@@ -115,7 +114,8 @@ impl Descriptor {
         Ok(count.max(0) as usize)
     }
 
-    /// Lets cuDNN fill descriptors of this kind from an attribute; gives those that it filled.
+    /// Lets cuDNN fill descriptors of this kind from an attribute and returns the filled ones. `most` limits their
+    /// number.
     pub fn get_all(&self, name: Name, kind: Kind, most: Option<usize>) -> Result<Vec<Descriptor>, Error> {
         let there = match most {
             Some(n) => n,
@@ -128,7 +128,6 @@ impl Descriptor {
         Ok(all)
     }
 
-    /// For calls.
     pub fn raw(&self) -> sys::cudnnBackendDescriptor_t {
         self.0
     }
@@ -136,30 +135,29 @@ impl Descriptor {
 
 impl Drop for Descriptor {
     fn drop(&mut self) {
-        // SAFETY: created by `new`.
+        // SAFETY: `new` created it.
         let _ = unsafe { sys::cudnnBackendDestroyDescriptor(self.0) };
     }
 }
 
-/// The library on one GPU, enqueuing on one stream.
+/// cuDNN's handle for one GPU. It enqueues work on one stream.
 pub struct Handle {
     raw: sys::cudnnHandle_t,
 }
 
 impl Handle {
-    /// For this stream, whose context must be bound.
+    /// Creates a handle for this stream.
     pub fn new(stream: &Stream) -> Result<Self, Error> {
         stream.context().bind()?;
         let mut raw = std::ptr::null_mut();
-        // SAFETY: the library is there, the pointer valid for the call; destroyed in `drop`.
+        // SAFETY: the library is loaded, and the pointer is valid for the call. `drop` destroys the handle.
         cudnn(unsafe { sys::cudnnCreate(&mut raw) }, "cudnnCreate", "its handle")?;
         let handle = Self { raw };
-        // SAFETY: handle and stream live; both types name CUDA's one stream type.
+        // SAFETY: handle and stream are alive. Both types are names of CUDA's stream type.
         cudnn(unsafe { sys::cudnnSetStream(raw, stream.handle().cast()) }, "cudnnSetStream", "its stream")?;
         Ok(handle)
     }
 
-    /// For calls.
     pub fn raw(&self) -> sys::cudnnHandle_t {
         self.raw
     }
@@ -167,16 +165,15 @@ impl Handle {
 
 impl Drop for Handle {
     fn drop(&mut self) {
-        // SAFETY: created by `new`.
+        // SAFETY: `new` created it.
         let _ = unsafe { sys::cudnnDestroy(self.raw) };
     }
 }
 
-/// For whom plans are made.
+/// The device that plans are made for.
 pub enum Device<'a> {
-    /// A GPU.
     Gpu(&'a Handle),
-    /// A GPU that need not be there, by its properties: plans can be made and checked, not run.
+    /// A GPU described by its properties. It need not exist: plans can be made and checked, but not run.
     #[cfg_attr(not(test), allow(dead_code))]
     Described(Descriptor),
 }

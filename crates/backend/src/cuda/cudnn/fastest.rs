@@ -1,4 +1,4 @@
-//! The file of the fastest algorithms of convolutions, kept for each GPU and version of cuDNN.
+//! Stores the fastest algorithms of convolutions in a file per GPU and cuDNN version.
 
 use std::cell::RefCell;
 use std::collections::BTreeMap;
@@ -7,14 +7,14 @@ use std::path::{Path, PathBuf};
 use super::candidates::ConvAlgorithm;
 use crate::cuda::driver::{cache, library};
 
-/// The fastest algorithms that are known, by what they compute, the number of images included.
+/// The known fastest algorithms. The key is the convolution with its direction and number of images.
 pub struct Fastest {
     file: Option<PathBuf>,
     known: RefCell<BTreeMap<String, ConvAlgorithm>>,
 }
 
 impl Fastest {
-    /// From the file for this GPU.
+    /// Reads the file of this GPU.
     pub fn load(gpu: &str) -> Self {
         let name: String = gpu.chars().map(|c| if c.is_ascii_alphanumeric() { c } else { '-' }).collect();
         let name = format!("engines-{name}-cudnn-{}.txt", library::cudnn_version());
@@ -23,17 +23,16 @@ impl Fastest {
         Self { file, known: RefCell::new(known) }
     }
 
-    /// The one for this computation.
     pub fn get(&self, what: &str) -> Option<ConvAlgorithm> {
         self.known.borrow().get(what).cloned()
     }
 
-    /// Notes it, in the file too.
+    /// Stores an algorithm, also in the file.
     pub fn note(&self, what: String, algorithm: ConvAlgorithm) {
         let mut known = self.known.borrow_mut();
         known.insert(what, algorithm);
         if let Some(file) = &self.file {
-            // what other processes have found meanwhile stays
+            // keep entries that other processes have added in the meantime
             read(file).into_iter().for_each(|(what, algorithm)| {
                 known.entry(what).or_insert(algorithm);
             });

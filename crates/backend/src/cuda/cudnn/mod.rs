@@ -1,4 +1,4 @@
-//! cuDNN: its handle, and convolutions by its graph interface, channels last.
+//! cuDNN: its handle, and convolutions with its graph API, channels last.
 
 pub mod candidates;
 pub mod choice;

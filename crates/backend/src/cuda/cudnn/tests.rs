@@ -1,5 +1,5 @@
-//! cuDNN itself checks every graph that this backend builds, without a GPU: from version 9.8 on it makes plans for a GPU that is
-//! described by its properties.
+//! Lets cuDNN check every graph that this backend builds, without a GPU. From version 9.8 on, cuDNN can plan for a GPU
+//! that is described by its properties.
 
 use std::io::Write;
 
@@ -13,7 +13,7 @@ use crate::Precision;
 use crate::cuda::driver::load::{Library, require};
 use crate::cuda::settings::Settings;
 
-/// An H100 in cuDNN's own words.
+/// cuDNN's description of an H100.
 const H100: &str = r#"{"deviceName": "NVIDIA H100 80GB HBM3", "cudaDeviceId": 0, "deviceVer": 900, "driverVer": 13000,
     "maxGridSize": [2147483647, 65535, 65535], "maxBlockSize": [1024, 1024, 64], "regsPerBlock": 65536,
     "multiProcessorCount": 132, "smClockRateKHz": 1980000, "memClockRateKHz": 2619000, "l2CacheSize": 52428800,
@@ -21,10 +21,10 @@ const H100: &str = r#"{"deviceName": "NVIDIA H100 80GB HBM3", "cudaDeviceId": 0,
     "reservedSharedMemoryPerBlock": 1024, "maxRegistersPerSM": 65536, "maxCtasPerSM": 32, "maxThreadsPerBlock": 1024,
     "maxThreadsPerSM": 2048, "totalGlobalMem": 85899345920, "isTccDriver": 0, "supportCoopLaunch": 1, "pciDeviceId": 0}"#;
 
-/// Algorithms that are looked at.
+/// Maximum number of algorithms to check per graph.
 const MOST: usize = 12;
 
-/// The GPU, if cuDNN is there and knows how to do without one; says so if not.
+/// Returns the described GPU. If cuDNN is missing or cannot plan without a GPU, prints this and returns `None`.
 fn described() -> Option<Device<'static>> {
     let found = require(Library::Cudnn).and_then(|()| require(Library::CublasLt)).and_then(|()| {
         let properties = Descriptor::new(Kind::CUDNN_BACKEND_DEVICEPROP_DESCRIPTOR)?;
@@ -32,12 +32,13 @@ fn described() -> Option<Device<'static>> {
         properties.finalize("a described GPU")?;
         Ok(Device::Described(properties))
     });
-    // past the test harness, which keeps what tests print
+    // written to stderr directly, because the test harness captures printed output
     let skip = |e| writeln!(std::io::stderr(), "SKIPPED (1 test): cuDNN's plans without a GPU: {e}");
     found.map_err(skip).ok()
 }
 
-/// Square images and kernels: rows; channels and size; outputs and their kernel; pad, step, groups.
+/// A convolution of square images with a square kernel. The arguments are: images, (input channels, input size),
+/// (output channels, kernel size), [padding, stride, groups].
 fn square(
     n: usize,
     (c, size): (usize, usize),
@@ -58,7 +59,7 @@ fn square(
     }
 }
 
-/// Layers of the catalogue's networks, and pads that differ from side to side.
+/// Layers of the catalogue's networks, and one with uneven padding.
 fn layers() -> Vec<Convolution> {
     let uneven = Convolution { pads: [2, 2, 3, 3], y: [64, 56, 56], ..square(8, (3, 224), (64, 7), [3, 4, 1]) };
     vec![
@@ -74,7 +75,7 @@ fn layers() -> Vec<Convolution> {
 #[test]
 fn cudnn_has_an_algorithm_for_every_layer_direction_and_precision() {
     let Some(device) = described() else { return };
-    // ReLU without bias has none in some versions: a kernel of our own does it then
+    // ReLU without bias is left out: some cuDNN versions have no algorithm for it, and our own kernel computes it then
     let directions = [
         Direction::Forward { bias: false, relu: false },
         Direction::Forward { bias: true, relu: false },
@@ -121,7 +122,7 @@ fn tf32_is_left_out_unless_allowed() {
 #[test]
 fn a_graph_that_makes_no_sense_is_refused_by_cudnn() {
     let Some(device) = described() else { return };
-    // the output is one row too high
+    // the output has one row too many
     let layer = Convolution { y: [64, 57, 56], ..square(32, (64, 56), (64, 3), [1, 1, 1]) };
     let direction = Direction::Forward { bias: false, relu: false };
     assert!(candidates(&device, &layer, direction, &Settings::default(), 1).is_err());

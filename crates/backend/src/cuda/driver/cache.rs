@@ -11,7 +11,7 @@ use std::path::{Path, PathBuf};
 
 use loaders::safe_create::NewFile;
 
-/// Where the files lie; nowhere if no variable says so.
+/// Returns the cache folder, or `None` if no variable sets one.
 pub fn folder() -> Option<PathBuf> {
     let variable = |name: &str| std::env::var_os(name).filter(|v| !v.is_empty()).map(PathBuf::from);
     let beside =
@@ -19,12 +19,13 @@ pub fn folder() -> Option<PathBuf> {
     variable("TRIREME_CACHE").or_else(beside)
 }
 
-/// 64 bits of FNV-1a.
+/// Returns the 64-bit FNV-1a hash.
 pub fn hash(bytes: &[u8]) -> u64 {
     bytes.iter().fold(0xcbf2_9ce4_8422_2325, |h, b| (h ^ u64::from(*b)).wrapping_mul(0x0100_0000_01b3))
 }
 
-/// What a file holds, if it is whole: its last eight bytes are the hash of all before.
+/// Returns the content of a file if the file is complete. The last eight bytes must be the hash of all bytes before
+/// them.
 pub fn read(file: &Path) -> Option<Vec<u8>> {
     is_own(&fs::metadata(file.parent()?).ok()?).then_some(())?;
     // does not follow links, and does not block on a FIFO
@@ -45,7 +46,7 @@ fn is_own(found: &Metadata) -> bool {
     found.uid() == rustix::process::geteuid().as_raw() && found.mode() & 0o022 == 0
 }
 
-/// Puts a file in its place in one go, so that other processes see all of it or nothing.
+/// Replaces a file atomically, so that other processes see either the whole new file or the old state.
 pub fn write(file: &Path, bytes: &[u8]) {
     let Some(folder) = file.parent() else { return };
     let whole = [bytes, &hash(bytes).to_le_bytes()].concat();
@@ -58,7 +59,7 @@ pub fn write(file: &Path, bytes: &[u8]) {
         new.file()?.write_all(&whole)?;
         new.publish_unsynced()
     };
-    // what cannot be kept is made again
+    // the cache is optional: an entry that was not stored is computed again
     let _ = put();
 }
 

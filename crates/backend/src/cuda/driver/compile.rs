@@ -1,5 +1,5 @@
-//! Kernels from source to a GPU's machine code: NVRTC, once; afterwards from a file, whose name is a hash of the source, of the options
-//! and of the compiler's version.
+//! Compiles kernels from source to machine code with NVRTC. The result is cached in a file that is named after a hash
+//! of the source, the options and the compiler's version.
 
 use std::ffi::{CString, c_char};
 use std::path::{Path, PathBuf};
@@ -10,12 +10,12 @@ use super::status::nvrtc;
 use super::{cache, library};
 use crate::{Error, Precision};
 
-/// What NVRTC is to make.
+/// The kind of code that NVRTC generates.
 #[derive(Clone, Copy, Debug, PartialEq, Eq)]
 pub enum Target {
     /// Machine code for this compute capability.
     Gpu(i32, i32),
-    /// PTX, which the driver translates for any GPU from this compute capability on.
+    /// PTX, which the driver translates for any GPU with at least this compute capability.
     Ptx(i32, i32),
 }
 
@@ -28,10 +28,10 @@ impl Target {
     }
 }
 
-/// Code, and what the compiler says of it.
+/// Compiled code and the compiler's log.
 pub struct Compiled {
     pub code: Vec<u8>,
-    /// Registers and shared memory of each kernel, where an option requests them.
+    /// Registers and shared memory of each kernel, if an option requests them.
     #[cfg_attr(not(test), allow(dead_code))]
     pub log: String,
 }
@@ -43,28 +43,28 @@ fn options(precision: Precision, target: Target) -> Vec<String> {
         Precision::F16 => 2,
     };
     let (arch, precision) = (format!("-arch={}", target.architecture()), format!("-DPRECISION={activations}"));
-    // generic lambdas cannot say `__device__`
+    // generic lambdas cannot be marked `__device__`
     vec![arch, "-std=c++17".into(), "-default-device".into(), precision]
 }
 
-/// A program of NVRTC's.
+/// A program of NVRTC. Dropping it destroys it.
 struct Program {
     raw: nvrtcProgram,
-    /// For messages.
+    /// Used in messages.
     name: String,
 }
 
 impl Drop for Program {
     fn drop(&mut self) {
-        // SAFETY: created by `new`.
+        // SAFETY: `new` created it.
         let _ = unsafe { sys::nvrtcDestroyProgram(&mut self.raw) };
     }
 }
 
-/// The name of a call that gives a size, and the call.
+/// Name and address of a function that returns a size.
 type SizeOf = (&'static str, unsafe fn(nvrtcProgram, *mut usize) -> nvrtcResult);
 
-/// The name of a call that fills as many bytes, and the call.
+/// Name and address of a function that fills that many bytes.
 type Fill = (&'static str, unsafe fn(nvrtcProgram, *mut c_char) -> nvrtcResult);
 
 impl Program {
@@ -72,7 +72,7 @@ impl Program {
         let (source, file) = (c_string(source, &name)?, c"trireme.cu");
         let mut program = Self { raw: std::ptr::null_mut(), name };
         let none: *const *const c_char = std::ptr::null();
-        // SAFETY: both strings live as long as the call, which copies them; there are no headers.
+        // SAFETY: both strings live until the call returns, and the call copies them. There are no headers.
         let status =
             unsafe { sys::nvrtcCreateProgram(&mut program.raw, source.as_ptr(), file.as_ptr(), 0, none, none) };
         nvrtc(status, "nvrtcCreateProgram", &program.name)?;
@@ -82,7 +82,7 @@ impl Program {
     fn compile(&self, options: &[String]) -> Result<(), Error> {
         let options = options.iter().map(|o| c_string(o, &self.name)).collect::<Result<Vec<_>, _>>()?;
         let pointers: Vec<*const c_char> = options.iter().map(|o| o.as_ptr()).collect();
-        // SAFETY: the program is valid, and so are as many strings as the call is given.
+        // SAFETY: the program is valid, and `options` has as many strings as the call is told.
         let status = unsafe { sys::nvrtcCompileProgram(self.raw, pointers.len() as i32, pointers.as_ptr()) };
         if status != nvrtcResult::NVRTC_SUCCESS {
             nvrtc(status, "nvrtcCompileProgram", &format!("{}: {}", self.name, self.log()?))?;
@@ -92,7 +92,7 @@ impl Program {
 
     fn read(&self, size_of: SizeOf, fill: Fill) -> Result<Vec<u8>, Error> {
         let mut size = 0;
-        // SAFETY: the program is valid; the second call fills as many bytes as the first gives.
+        // SAFETY: the program is valid. The second call fills as many bytes as the first one reported.
         unsafe {
             nvrtc((size_of.1)(self.raw, &mut size), size_of.0, &self.name)?;
             let mut bytes = vec![0u8; size];
@@ -121,7 +121,7 @@ fn c_string(text: &str, op: &str) -> Result<CString, Error> {
     CString::new(text).map_err(|e| Error::Unsupported { op: op.into(), why: e.to_string() })
 }
 
-/// Compiles kernels, with these options beside the usual ones. The library must be there.
+/// Compiles kernels with the usual options and `more`. The library must be loaded.
 pub fn compile(source: &str, precision: Precision, target: Target, more: &[&str]) -> Result<Compiled, Error> {
     let program = Program::new(source, format!("the kernels in {precision} for {}", target.architecture()))?;
     let more = more.iter().map(|o| o.to_string());
@@ -129,7 +129,7 @@ pub fn compile(source: &str, precision: Precision, target: Target, more: &[&str]
     Ok(Compiled { code: program.code(target)?, log: program.log()? })
 }
 
-/// The kernels for a GPU: from the cache, else compiled and put there. Where NVRTC is older than the GPU, PTX.
+/// Returns the kernels for a GPU, from the cache or newly compiled. If NVRTC is too old for the GPU, returns PTX.
 pub fn for_gpu(source: &str, precision: Precision, (major, minor): (i32, i32)) -> Result<Vec<u8>, Error> {
     let (target, version) = (Target::Gpu(major, minor), library::nvrtc_version()?);
     if version >= (13, 0) && (major, minor) < (7, 5) {
@@ -145,7 +145,7 @@ pub fn for_gpu(source: &str, precision: Precision, (major, minor): (i32, i32)) -
         return Ok(code);
     }
     let compiled = match compile(source, precision, target, &[]) {
-        // the last architecture that every NVRTC since 11 knows
+        // compute_75 is the newest architecture that every NVRTC since CUDA 11 supports
         Err(_) if (major, minor) > (9, 0) => compile(source, precision, Target::Ptx(7, 5), &[])?,
         other => other?,
     };

@@ -1,4 +1,4 @@
-//! A GPU and this process's context on it: name, compute capability, multiprocessors, memory, and the number of launches.
+//! A GPU and this process's context on it: name, compute capability, multiprocessors, memory and number of launches.
 
 use std::cell::Cell;
 use std::sync::Arc;
@@ -11,42 +11,37 @@ use super::load::{Library, require};
 use super::status::{checked, driver};
 use crate::Error;
 
-/// The properties of a GPU.
 #[derive(Clone, Debug, PartialEq)]
 pub struct Gpu {
-    /// As the driver names it.
     pub name: String,
-    /// Compute capability.
+    /// Major and minor compute capability.
     pub capability: (i32, i32),
-    /// Multiprocessors.
     pub multiprocessors: u32,
-    /// Bytes of its memory.
+    /// Bytes in total.
     pub memory: usize,
-    /// Its UUID: no two GPUs have the same.
+    /// Unique for each GPU.
     pub uuid: [u8; 16],
 }
 
-/// The primary context of one GPU; it may be used from any thread that has bound it.
+/// The primary context of a GPU. A thread must bind it before use.
 pub struct Context {
     device: sys::CUdevice,
     handle: Raw<sys::CUctx_st>,
-    /// The GPU.
     pub gpu: Gpu,
-    /// What was enqueued on it.
     pub launches: Launches,
 }
 
 thread_local! {
-    /// The context that this thread has bound last.
+    /// The context that this thread bound last.
     static BOUND: Cell<sys::CUcontext> = const { Cell::new(std::ptr::null_mut()) };
 }
 
-/// How many GPUs this process sees; fails where there is no driver.
+/// Returns the number of GPUs that this process sees. Returns an error if there is no driver.
 pub fn gpu_count() -> Result<usize, Error> {
     require(Library::Driver)?;
     let started = result::init();
     if started == Err(DriverError(sys::CUresult::CUDA_ERROR_NO_DEVICE)) {
-        // also where CUDA_VISIBLE_DEVICES hides them all
+        // this is also the answer if CUDA_VISIBLE_DEVICES hides all GPUs
         return Ok(0);
     }
     checked(started, "cuInit", "the driver")?;
@@ -55,14 +50,14 @@ pub fn gpu_count() -> Result<usize, Error> {
 }
 
 fn attribute(device: sys::CUdevice, attribute: CUdevice_attribute) -> Result<i32, Error> {
-    // SAFETY: the device is one of the driver's.
+    // SAFETY: the driver returned the device.
     checked(unsafe { result::device::get_attribute(device, attribute) }, "cuDeviceGetAttribute", "the GPU")
 }
 
 fn describe(device: sys::CUdevice) -> Result<Gpu, Error> {
     let name = checked(result::device::get_name(device), "cuDeviceGetName", "the GPU's name")?;
     let uuid = checked(result::device::get_uuid(device), "cuDeviceGetUuid_v2", "the GPU's UUID")?;
-    // SAFETY: the device is one of the driver's.
+    // SAFETY: the driver returned the device.
     let memory = checked(unsafe { result::device::total_mem(device) }, "cuDeviceTotalMem_v2", "the GPU's memory")?;
     let major = attribute(device, CUdevice_attribute::CU_DEVICE_ATTRIBUTE_COMPUTE_CAPABILITY_MAJOR)?;
     let minor = attribute(device, CUdevice_attribute::CU_DEVICE_ATTRIBUTE_COMPUTE_CAPABILITY_MINOR)?;
@@ -71,7 +66,7 @@ fn describe(device: sys::CUdevice) -> Result<Gpu, Error> {
     Ok(Gpu { name, capability: (major, minor), multiprocessors: multiprocessors.max(1) as u32, memory, uuid })
 }
 
-/// The error for a GPU beyond those that this process sees.
+/// Returns the error for a GPU number that this process does not see.
 fn unseen(ordinal: usize, count: usize) -> Error {
     let visible = match std::env::var("CUDA_VISIBLE_DEVICES") {
         Ok(list) => format!("CUDA_VISIBLE_DEVICES is \"{list}\""),
@@ -82,7 +77,7 @@ fn unseen(ordinal: usize, count: usize) -> Error {
 }
 
 impl Context {
-    /// On the GPU of this number among those that CUDA_VISIBLE_DEVICES leaves, bound to this thread.
+    /// Opens the GPU with this number among those in CUDA_VISIBLE_DEVICES and binds the context to this thread.
     pub fn open(ordinal: usize) -> Result<Arc<Self>, Error> {
         let count = gpu_count()?;
         if ordinal >= count {
@@ -96,7 +91,7 @@ impl Context {
                 format!("{name} has compute capability {major}.{minor}, at least 7.0 is needed; use --device cpu");
             return Err(Error::Absent { what: "CUDA".into(), why });
         }
-        // SAFETY: the device is one of the driver's; given back in `drop`.
+        // SAFETY: the driver returned the device. `drop` releases the context.
         let retained = unsafe { result::primary_ctx::retain(device) };
         let handle = Raw(checked(retained, "cuDevicePrimaryCtxRetain", gpu.name.clone())?);
         let context = Arc::new(Self { device, handle, gpu, launches: Launches::default() });
@@ -104,7 +99,7 @@ impl Context {
         Ok(context)
     }
 
-    /// Makes it this thread's; cheap if it is already.
+    /// Makes this the current context of the calling thread. Cheap if it already is.
     pub fn bind(&self) -> Result<(), Error> {
         if BOUND.get() == self.handle.0 {
             return Ok(());
@@ -116,7 +111,7 @@ impl Context {
         Ok(())
     }
 
-    /// Bytes that are free and bytes in all.
+    /// Returns free and total bytes.
     pub fn memory(&self) -> Result<(usize, usize), Error> {
         self.bind()?;
         checked(result::mem_get_info(), "cuMemGetInfo_v2", "the GPU's memory")
@@ -128,24 +123,25 @@ impl Drop for Context {
         if BOUND.get() == self.handle.0 {
             BOUND.set(std::ptr::null_mut());
         }
-        // SAFETY: retained by `open`; a failure at the end of the process changes nothing.
+        // SAFETY: `open` retained it. A failure at the end of the process has no effect.
         let _ = unsafe { result::primary_ctx::release(self.device) };
     }
 }
 
-/// A context, stream, event, module or function of the driver's. The owner destroys it.
+/// A pointer to a context, stream, event, module or function of the driver. The owner destroys the object.
 #[derive(PartialEq, Eq)]
 pub struct Raw<T>(pub *mut T);
 
-// SAFETY: the driver's objects may be used from any thread that has bound their context, and the driver locks them; their owners bind
-// the context before each call.
+// SAFETY: any thread that has bound their context may use the driver's objects, and the driver locks them. The owners
+// bind the context before each call.
 unsafe impl<T> Send for Raw<T> {}
 // SAFETY: as above.
 unsafe impl<T> Sync for Raw<T> {}
 
-// How much the GPU is given to do: kernels, copies and fills, each of which costs it a few microseconds however small it is.
+// Number of kernels, copies and fills. Each costs the GPU a few microseconds, even if it is small.
 
-/// Those that were enqueued on a GPU so far. A call of cuDNN or cuBLASLt counts as one; in a recorded pass each of their kernels does.
+/// Counts the launches on a GPU. A call of cuDNN or cuBLASLt counts as one. In a captured pass each of their kernels
+/// counts.
 #[derive(Default)]
 pub struct Launches {
     made: AtomicU64,
@@ -153,31 +149,31 @@ pub struct Launches {
 }
 
 impl Launches {
-    /// So many more were enqueued; nothing that is only recorded is counted.
+    /// Adds launches, unless calls are being captured.
     pub fn add(&self, launches: u64) {
         if !self.recording.load(Ordering::Relaxed) {
             self.made.fetch_add(launches, Ordering::Relaxed);
         }
     }
 
-    /// Whether calls are recorded from now on instead of done.
+    /// Sets whether the following calls are captured instead of executed.
     pub fn record(&self, on: bool) {
         self.recording.store(on, Ordering::Relaxed);
     }
 
-    /// All until now.
+    /// Returns the number of launches so far.
     pub fn made(&self) -> u64 {
         self.made.load(Ordering::Relaxed)
     }
 }
 
-/// The kernels, copies and fills of a recorded pass; events, which cost next to nothing, are left out.
+/// Counts the kernels, copies and fills of a captured pass. Events cost almost nothing and are not counted.
 ///
 /// # Safety
 /// The graph must be alive.
 pub unsafe fn launches_of_graph(graph: sys::CUgraph) -> Result<u64, Error> {
     let mut count = 0;
-    // SAFETY: the graph lives; without an array the call only counts.
+    // SAFETY: the graph is alive. Without an array the call only counts.
     let status = unsafe { sys::cuGraphGetNodes(graph, std::ptr::null_mut(), &mut count) };
     driver(status, "cuGraphGetNodes", "a recorded pass")?;
     let mut nodes = vec![std::ptr::null_mut(); count];
@@ -186,9 +182,9 @@ pub unsafe fn launches_of_graph(graph: sys::CUgraph) -> Result<u64, Error> {
     driver(status, "cuGraphGetNodes", "a recorded pass")?;
     let mut launches = 0;
     for node in nodes.into_iter().take(count) {
-        // the number that it is in C: a newer driver may have types that this crate does not know
+        // a plain number, because newer drivers may have types that are missing in cudarc's enum
         let mut kind = Node::CU_GRAPH_NODE_TYPE_EMPTY as u32;
-        // SAFETY: a node of the living graph, and a place for its type, which is as wide.
+        // SAFETY: the node belongs to the graph, which is alive. The enum in C is as wide as `u32`.
         let status = unsafe { sys::cuGraphNodeGetType(node, (&raw mut kind).cast()) };
         driver(status, "cuGraphNodeGetType", "a recorded pass")?;
         let counts =

@@ -1,4 +1,4 @@
-//! The versions of NVIDIA's libraries, and whether they go together.
+//! Versions of NVIDIA's libraries, and the check that they fit together.
 
 use std::ffi::c_int;
 
@@ -8,7 +8,7 @@ use super::load::{ALL, Library, loaded, require};
 use super::status;
 use crate::Error;
 
-/// The version of a library that is there, in words.
+/// Returns the version of a loaded library as text.
 fn version(library: Library) -> Result<String, Error> {
     Ok(match library {
         Library::Driver => format!("CUDA {}", dotted(driver_version()?)),
@@ -22,12 +22,12 @@ fn version(library: Library) -> Result<String, Error> {
     })
 }
 
-/// 13020 is 13.2.
+/// Formats a CUDA version: 13020 becomes 13.2.
 fn dotted(version: i32) -> String {
     format!("{}.{}", version / 1000, version % 1000 / 10)
 }
 
-/// All libraries, and that their versions go together.
+/// Loads all required libraries and checks that the driver supports their CUDA versions.
 pub fn require_all() -> Result<(), Error> {
     ALL.into_iter().try_for_each(require)?;
     let (driver, nvrtc) = (driver_version()?, nvrtc_version()?);
@@ -50,7 +50,7 @@ pub fn require_all() -> Result<(), Error> {
     if built_with as i32 / 1000 > driver / 1000 {
         return too_old("the cuDNN that was found", built_with as i32 / 1000);
     }
-    // SAFETY: the library is there; the function takes nothing.
+    // SAFETY: the library is loaded, and the function has no arguments.
     let built_with = unsafe { cublaslt::sys::cublasLtGetCudartVersion() } as i32;
     if built_with / 1000 > driver / 1000 {
         return too_old("the cuBLASLt that was found", built_with / 1000);
@@ -58,57 +58,57 @@ pub fn require_all() -> Result<(), Error> {
     Ok(())
 }
 
-/// What the driver supports, as 13020 for 13.2.
+/// Returns the CUDA version that the driver supports, as 13020 for 13.2.
 fn driver_version() -> Result<i32, Error> {
     let mut version = 0;
-    // SAFETY: the driver is there; the pointer is valid for the call. This one needs no initialisation.
+    // SAFETY: the driver is loaded, and the pointer is valid for the call. This function needs no initialisation.
     let answer = unsafe { driver::sys::cuDriverGetVersion(&mut version) };
     status::driver(answer, "cuDriverGetVersion", "the driver's version")?;
     Ok(version)
 }
 
-/// Major and minor.
+/// Returns major and minor version.
 pub fn nvrtc_version() -> Result<(i32, i32), Error> {
     let (mut major, mut minor) = (0, 0);
-    // SAFETY: the library is there; both pointers are valid for the call.
+    // SAFETY: the library is loaded, and both pointers are valid for the call.
     status::nvrtc(unsafe { nvrtc::sys::nvrtcVersion(&mut major, &mut minor) }, "nvrtcVersion", "its version")?;
     Ok((major, minor))
 }
 
-/// Like 9.19.0; the library must be there.
+/// Returns a version such as 9.19.0. The library must be loaded.
 pub fn cudnn_version() -> String {
     let v = cudnn::result::get_version();
     format!("{}.{}.{}", v / 10_000, v / 100 % 100, v % 100)
 }
 
-/// Like 13.0.1; the library must be there.
+/// Returns a version such as 13.0.1. The library must be loaded.
 pub fn cublaslt_version() -> String {
-    // SAFETY: the caller has seen that the library is there; the function takes nothing.
+    // SAFETY: the caller has checked that the library is loaded. The function has no arguments.
     let v = unsafe { cublaslt::sys::cublasLtGetVersion() };
     format!("{}.{}.{}", v / 10_000, v / 100 % 100, v % 100)
 }
 
-/// Like 2.28.3.
+/// Returns a version such as 2.28.3.
 pub fn nccl_version() -> Result<String, Error> {
     let function = loaded(Library::Nccl)?.function(Library::Nccl.function());
     let mut version: c_int = 0;
-    // SAFETY: NCCL's function of this name has had this type since 2.0, and the library was loaded because it has it; the pointer is
-    // valid for the call, and where that fails the version stays 0.
+    // SAFETY: ncclGetVersion has had this type since NCCL 2.0, and the library was accepted only because it has this
+    // function. The pointer is valid for the call. If the call fails, the version stays 0.
     unsafe {
         let function: unsafe extern "C" fn(*mut c_int) -> c_int = std::mem::transmute(function);
         function(&mut version);
     }
-    // from 2.9 on the parts have two digits more
+    // from 2.9 on, the number has two more digits for the minor version
     let parts = if version < 10_000 { (1_000, 100) } else { (10_000, 100) };
     Ok(format!("{}.{}.{}", version / parts.0, version % parts.0 / parts.1, version % parts.1))
 }
 
-/// Whether NVIDIA's driver is there.
+/// Returns true if NVIDIA's driver is installed.
 pub fn has_driver() -> bool {
     loaded(Library::Driver).is_ok()
 }
 
-/// Each library with its version and the file that it came from, or what is wrong with it: for `trireme doctor`.
+/// Returns each library with its version and file, or with the problem, for `trireme doctor`.
 pub fn report() -> Vec<(String, String)> {
     let row = |library: Library| {
         let found = loaded(library).and_then(|from| Ok(format!("{}, {}", version(library)?, from.words())));

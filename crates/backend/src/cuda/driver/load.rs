@@ -1,8 +1,8 @@
-//! Loads each of NVIDIA's libraries once, from the first place that has it, together with the libraries that belong to it, so that cudarc
-//! finds it.
+//! Loads each of NVIDIA's libraries once, from the first place that has it, with its companion libraries, so that
+//! cudarc finds it.
 //!
-//! cudarc loads a library when one of its functions is first called, and panics if the library is missing. Everything else in this backend
-//! comes after [`require`].
+//! cudarc loads a library when one of its functions is first called, and panics if the library is missing. So
+//! everything else in this backend must call [`require`] first.
 
 use std::collections::BTreeSet;
 use std::ffi::{CStr, CString, c_char, c_int, c_void};
@@ -17,19 +17,19 @@ pub use super::search::{ALL, Library};
 use super::search::{Candidate, SEARCHED_PLACES, candidates, children, cuda_of_package, places};
 use crate::Error;
 
-/// A library in this process.
+/// A library that is loaded in this process.
 #[derive(Clone, Debug, PartialEq, Eq)]
 pub struct Loaded {
-    /// The loader's handle, never closed.
+    /// The dynamic loader's handle. It is never closed.
     handle: usize,
-    /// Where it came from.
+    /// The file that was loaded.
     pub file: PathBuf,
-    /// How many libraries of the same folder were loaded with it.
+    /// Number of libraries that were loaded with it from the same folder.
     pub companions: usize,
 }
 
-/// Loads a library; `driver` is the major version of CUDA that the driver knows. Fails with what the loader says of each file that is
-/// there and does not load.
+/// Loads a library. `driver` is the major CUDA version that the driver supports. On failure, returns the dynamic
+/// loader's message for each file that exists but does not load.
 pub fn load(library: Library, driver: u32) -> Result<Loaded, Vec<String>> {
     let mut failures = Vec::new();
     let handle = choose(library, driver, &mut failures).ok_or(failures)?;
@@ -38,11 +38,11 @@ pub fn load(library: Library, driver: u32) -> Result<Loaded, Vec<String>> {
     if library == Library::Nccl {
         return Ok(Loaded { handle, file, companions });
     }
-    // the driver keeps its own names: profilers and debuggers know it by them
+    // the driver keeps its own name, because profilers and debuggers look for it
     if library != Library::Driver {
         alias(&format!("lib{}.so", library.stem()), &file.to_string_lossy());
     }
-    // what cudarc takes, by the names that it tries
+    // the library that cudarc will open, by the names that cudarc tries
     let names = cudarc::get_lib_name_candidates(library.stem());
     let taken = names.iter().find_map(|name| open(name.as_ref(), 0).ok());
     let taken = taken.ok_or_else(Vec::new)?;
@@ -51,7 +51,7 @@ pub fn load(library: Library, driver: u32) -> Result<Loaded, Vec<String>> {
 }
 
 impl Loaded {
-    /// Where it came from, in words.
+    /// Describes the file for messages.
     pub fn words(&self) -> String {
         match self.companions {
             0 => self.file.display().to_string(),
@@ -59,25 +59,25 @@ impl Loaded {
         }
     }
 
-    /// A function of the library; null if it has none of this name.
+    /// Returns the address of a function, or null if the library does not have it.
     pub fn function(&self, name: &CStr) -> *mut c_void {
         function(self.handle, name)
     }
 
-    /// The same, to be called.
+    /// Returns a function of the library as a function pointer.
     ///
     /// # Safety
-    /// `F` is the type of a pointer to the function.
+    /// `F` must be the type of a pointer to the function.
     pub unsafe fn find<F: Copy>(&self, name: &CStr) -> Option<F> {
         const { assert!(size_of::<F>() == size_of::<*mut c_void>()) };
         let function = self.function(name);
-        // SAFETY: the function is there, and its library stays open; the rest as the caller promises.
+        // SAFETY: the function exists, and its library stays open. The caller guarantees the type.
         (!function.is_null()).then(|| unsafe { std::mem::transmute_copy(&function) })
     }
 }
 
-/// The library that the process has already, else the first that loads: of the files of all places, then of the loader's folders, first
-/// those that suit the driver.
+/// Returns the library that the process has already loaded, or otherwise the first one that loads. Tries versions that
+/// suit the driver first: the files in all places, then the dynamic loader's own folders.
 fn choose(library: Library, driver: u32, failures: &mut Vec<String>) -> Option<usize> {
     let names = library.names(driver);
     if let Some(there) = names.iter().find_map(|name| open(name.as_ref(), libc::RTLD_NOLOAD).ok()) {
@@ -95,7 +95,7 @@ fn choose(library: Library, driver: u32, failures: &mut Vec<String>) -> Option<u
     first(good).or_else(by_name).or_else(|| first(other))
 }
 
-/// Loads a file; notes why it does not load.
+/// Loads a file. If that fails, adds the reason to `failures`.
 fn attempt(library: Library, file: &Path, failures: &mut Vec<String>) -> Option<usize> {
     named(library, file).map_err(|why| failures.push(why)).ok()
 }
@@ -108,10 +108,11 @@ fn named(library: Library, name: &Path) -> Result<usize, String> {
     Ok(handle)
 }
 
-/// The handle of a library, by path or by name, or what the loader says.
+/// Opens a library by path or name. Returns its handle or the dynamic loader's message.
 fn open(name: &Path, flags: c_int) -> Result<usize, String> {
     let name = CString::new(name.as_os_str().as_bytes()).map_err(|e| e.to_string())?;
-    // SAFETY: the name is a C string; NVIDIA's libraries have no initialisers that could do harm; the message is copied at once.
+    // SAFETY: the name is a C string. The initialisers of NVIDIA's libraries are harmless. The message is copied at
+    // once.
     unsafe {
         let handle = libc::dlopen(name.as_ptr(), libc::RTLD_LAZY | libc::RTLD_LOCAL | flags);
         if !handle.is_null() {
@@ -123,14 +124,14 @@ fn open(name: &Path, flags: c_int) -> Result<usize, String> {
 }
 
 fn function(handle: usize, name: &CStr) -> *mut c_void {
-    // SAFETY: the handle was given by the loader and is never closed, the name is a C string.
+    // SAFETY: the handle is from dlopen and is never closed, and the name is a C string.
     unsafe { libc::dlsym(handle as *mut c_void, name.as_ptr()) }
 }
 
-/// The file that a function of a library is in.
+/// Returns the file that contains a function of a library.
 fn file_of(handle: usize, name: &CStr) -> Option<PathBuf> {
     let address = function(handle, name);
-    // SAFETY: all zeros is a valid Dl_info; the loader fills it, and its name lives as long as the library.
+    // SAFETY: an all-zero Dl_info is valid. dladdr fills it, and its name lives as long as the library.
     let name = unsafe {
         let mut info: libc::Dl_info = std::mem::zeroed();
         if address.is_null() || libc::dladdr(address, &mut info) == 0 || info.dli_fname.is_null() {
@@ -141,27 +142,29 @@ fn file_of(handle: usize, name: &CStr) -> Option<PathBuf> {
     Some(PathBuf::from(std::ffi::OsStr::from_bytes(name.as_bytes())))
 }
 
-/// Loads what a library opens by name later on, from the library's own folder, so that all is of one version whatever other folders
-/// hold; not what attention alone needs, which is large. Gives how many; what does not load, the library will miss in its own words.
+/// Loads the libraries that `file` opens by name later, from its own folder, so that all have the same version. Skips
+/// those for attention, which are large. Returns the number of loaded files. If a file does not load, the library
+/// reports it itself when it needs the file.
 fn companions(file: &Path, prefix: &str) -> usize {
     let Some(folder) = file.parent().filter(|folder| folder.is_absolute()) else { return 0 };
     let name = |file: &PathBuf| file.file_name().unwrap_or_default().to_string_lossy().into_owned();
     let wanted = |name: &str| name.contains(".so.") && !name.contains("_adv.");
     let mut files: Vec<PathBuf> = children(folder, prefix).into_iter().filter(|file| wanted(&name(file))).collect();
-    // these two are needed by the others, for which the loader would look in its own folders
+    // the others depend on these two, which the dynamic loader would take from its own folders
     let first = ["libcudnn_graph.", "libcudnn_ops."];
     files.sort_by_key(|file| first.iter().position(|n| name(file).starts_with(n)).unwrap_or(first.len()));
-    // a file that has several names has one handle
+    // all names of a file have the same handle, so each file counts once
     files.iter().filter_map(|file| open(file, 0).ok()).collect::<BTreeSet<_>>().len()
 }
 
-// A second name for a library: whoever opens it by that name from then on gets this file, whatever the loader's folders hold.
+// Gives a library a second name: every later dlopen of that name returns this library, whatever the dynamic loader's
+// folders contain.
 //
-// cudarc opens `libcudnn.so` by name. The dynamic loader knows a loaded library by the name inside it (its soname, `libcudnn.so.9`) and
-// would look for another name in its own folders, where another version may lie. So a shared object is loaded that has the wanted name
-// inside it, no code, and one dependency: the library. Symbols are looked up in an object and in its dependencies.
+// cudarc opens `libcudnn.so` by name. The dynamic loader knows a loaded library by its soname (`libcudnn.so.9`). For
+// any other name it searches its own folders, where it may find another version. So we load a shared object that has
+// the wanted soname, no code, and the library as its only dependency. dlsym searches an object and its dependencies.
 
-/// Sizes in bytes of ELF structures: file header, program header, dynamic entry, symbol.
+/// Sizes in bytes of the ELF file header, program header, dynamic entry and symbol.
 const HEADER: usize = 64;
 const SEGMENT: usize = 56;
 const ENTRY: usize = 16;
@@ -170,13 +173,14 @@ const SYMBOL: usize = 24;
 const SEGMENTS: usize = 3;
 const ENTRIES: usize = 8;
 
-/// The largest page of any Linux.
+/// The largest page size of any Linux system.
 const PAGE: u64 = 64 << 10;
 
-/// Loads an object of that name which stands for `library`, a path or a soname. Gives false where the system cannot.
+/// Loads an object with this soname that depends on `library`, a path or soname. Returns false if the system cannot do
+/// that.
 pub fn alias(name: &str, library: &str) -> bool {
     let Ok(label) = CString::new(name) else { return false };
-    // SAFETY: the label is a C string; the descriptor is new, and the file owns it.
+    // SAFETY: the label is a C string. The descriptor is new, and the `File` becomes its owner.
     let mut file = unsafe {
         match libc::memfd_create(label.as_ptr(), libc::MFD_CLOEXEC) {
             -1 => return false,
@@ -187,14 +191,15 @@ pub fn alias(name: &str, library: &str) -> bool {
         return false;
     }
     let Ok(path) = CString::new(format!("/proc/self/fd/{}", file.as_raw_fd())) else { return false };
-    // SAFETY: the path is a C string; the object has no code.
+    // SAFETY: the path is a C string, and the object has no code.
     let loaded = unsafe { !libc::dlopen(path.as_ptr(), libc::RTLD_LAZY | libc::RTLD_LOCAL).is_null() };
-    // the loader also knows the object by this path, which must not be given to another
+    // the dynamic loader remembers the object by this path, so no other file may get this descriptor
     std::mem::forget(file);
     loaded
 }
 
-/// The object in ELF's format for 64 bits: header, table of segments, dynamic section, symbols (one, empty), their hash table, names.
+/// Returns a 64-bit ELF object: header, program headers, dynamic section, symbol table (one empty symbol), hash table
+/// and strings.
 fn object(name: &str, library: &str) -> Vec<u8> {
     let dynamic = HEADER + SEGMENTS * SEGMENT;
     let symbols = dynamic + ENTRIES * ENTRY;
@@ -202,10 +207,10 @@ fn object(name: &str, library: &str) -> Vec<u8> {
     let names = hashes + 16;
     let end = names + 1 + name.len() + 1 + library.len() + 1;
     let mut bytes = header();
-    // loaded as one piece, writable, since the loader writes into the dynamic section
+    // one writable segment, because the dynamic loader writes into the dynamic section
     segment(&mut bytes, [1, 6], 0, end, PAGE);
     segment(&mut bytes, [2, 6], dynamic, ENTRIES * ENTRY, 8);
-    // a stack without code: an object that does not say so would need one with it
+    // mark the stack as not executable: without this entry the object would request an executable stack
     segment(&mut bytes, [0x6474_e551, 6], 0, 0, 16);
     let (own, needed) = (1, 2 + name.len());
     // SONAME, NEEDED, HASH, STRTAB, SYMTAB, STRSZ, SYMENT, end
@@ -214,7 +219,7 @@ fn object(name: &str, library: &str) -> Vec<u8> {
         put(&mut bytes, &[tag, value as u64]);
     }
     put(&mut bytes, &[0; SYMBOL / 8]);
-    // one bucket, one chain, both empty
+    // one bucket and one chain entry, both empty
     bytes.extend([1u32, 1, 0, 0].into_iter().flat_map(u32::to_ne_bytes));
     for text in ["", name, library] {
         bytes.extend(text.bytes().chain([0]));
@@ -228,7 +233,7 @@ fn header() -> Vec<u8> {
     let mut bytes = vec![0x7f, b'E', b'L', b'F', 2, order, 1, 0, 0, 0, 0, 0, 0, 0, 0, 0];
     bytes.extend([3u16, machine].into_iter().flat_map(u16::to_ne_bytes));
     bytes.extend(1u32.to_ne_bytes());
-    // no entry, the table of segments, no sections
+    // no entry point, the offset of the program headers, no sections
     put(&mut bytes, &[0, HEADER as u64, 0]);
     bytes.extend(0u32.to_ne_bytes());
     let sizes = [HEADER as u16, SEGMENT as u16, SEGMENTS as u16, 0, 0, 0];
@@ -246,10 +251,14 @@ fn put(bytes: &mut Vec<u8>, words: &[u64]) {
     bytes.extend(words.iter().flat_map(|word| word.to_ne_bytes()));
 }
 
-// The libraries that were looked for so far, and the error if one is missing.
+// The libraries loaded so far, and the error for a missing library.
 
-/// The library in this process: loaded at the first call that finds it. Fails where there is none: under which name and where it was
-/// looked for, which files do not load and why, and the cure.
+/// Returns a library, and loads it at the first call.
+///
+/// # Errors
+///
+/// Returns an error if the library is missing. It names the library, the searched places, the files that did not load
+/// and why, and the remedy.
 pub fn loaded(library: Library) -> Result<&'static Loaded, Error> {
     static FOUND: [OnceLock<Loaded>; 5] = [const { OnceLock::new() }; 5];
     static ONE_AT_A_TIME: Mutex<()> = Mutex::new(());
@@ -257,7 +266,7 @@ pub fn loaded(library: Library) -> Result<&'static Loaded, Error> {
     if let Some(loaded) = found.get() {
         return Ok(loaded);
     }
-    // the driver is looked for before the lock is taken, since the others ask for its version
+    // find the driver before taking the lock, because the other libraries need its version
     let driver = if library == Library::Driver { u32::MAX } else { driver_major() };
     let _turn = ONE_AT_A_TIME.lock().unwrap_or_else(PoisonError::into_inner);
     if let Some(loaded) = found.get() {
@@ -267,18 +276,18 @@ pub fn loaded(library: Library) -> Result<&'static Loaded, Error> {
     Ok(found.get_or_init(|| loaded))
 }
 
-/// Fails where a library is not there, see [`loaded`].
+/// Loads a library if necessary. Returns an error if it is missing, see [`loaded`].
 pub fn require(library: Library) -> Result<(), Error> {
     loaded(library).map(|_| ())
 }
 
-/// The major version of CUDA that the driver knows; the largest number where there is no driver.
+/// Returns the major CUDA version that the driver supports, or `u32::MAX` if there is no driver.
 fn driver_major() -> u32 {
     let Ok(driver) = loaded(Library::Driver) else { return u32::MAX };
     let mut version: c_int = 0;
     let function = driver.function(Library::Driver.function());
-    // SAFETY: the driver's function of this name has this type and needs no initialisation; the pointer is valid for the call, and the
-    // library was loaded because it has the function.
+    // SAFETY: cuDriverGetVersion has this type and needs no initialisation. The pointer is valid for the call, and the
+    // library was accepted only because it has this function.
     let status = unsafe {
         let function: unsafe extern "C" fn(*mut c_int) -> c_int = std::mem::transmute(function);
         function(&mut version)
@@ -303,15 +312,15 @@ fn absent(library: Library, failures: &[String]) -> Error {
     Error::Absent { what: what.into(), why }
 }
 
-/// A C string that a library owns.
+/// Copies a C string that a library owns.
 ///
 /// # Safety
-/// `text` is null or a C string that lives as long as the library.
+/// `text` must be null or a C string that lives as long as the library.
 pub unsafe fn words(text: *const c_char) -> String {
     if text.is_null() {
         return "no name".into();
     }
-    // SAFETY: as the caller promises.
+    // SAFETY: the caller guarantees it.
     unsafe { CStr::from_ptr(text) }.to_string_lossy().into_owned()
 }
 
@@ -329,12 +338,12 @@ mod tests {
         let [first, second] = ["libtrireme-first.so", "libtrireme-second.so"];
         let c_name = |name: &str| CString::new(name).unwrap();
         assert!(open(&c_name(first)).is_null(), "nothing has that name yet");
-        // two, since the second must not be taken for the first
+        // two aliases, to check that the second is not mistaken for the first
         assert!(alias(first, "libm.so.6") && alias(second, "libc.so.6"));
         for (name, symbol) in [(first, c"cosh"), (second, c"getpid")] {
             let handle = open(&c_name(name));
             assert!(!handle.is_null(), "{name}");
-            // SAFETY: the handle is valid, the symbol a C string.
+            // SAFETY: the handle is valid, and the symbol is a C string.
             assert!(unsafe { !libc::dlsym(handle, symbol.as_ptr()).is_null() }, "{name}: no {symbol:?}");
         }
         // SAFETY: as above.
@@ -342,7 +351,7 @@ mod tests {
     }
 
     fn libm() -> *mut std::ffi::c_void {
-        // SAFETY: the handle that is looked in is libm's.
+        // SAFETY: the handle is that of libm.
         unsafe { libc::dlsym(open(&CString::new("libm.so.6").unwrap()), c"cosh".as_ptr()) }
     }
 

@@ -1,4 +1,4 @@
-//! Device memory, alone or paired with page-locked memory of the host, and its copies to the host and back.
+//! Device memory, with or without a page-locked copy on the host, and its copies to and from the host.
 
 use std::ops::Range;
 use std::sync::{Arc, Mutex, PoisonError};
@@ -13,27 +13,26 @@ use super::stream::{Event, Queues, Stream};
 use crate::memory::{Part, Whole};
 use crate::{Buffer, Error, Precision};
 
-/// Device memory, in f32 elements.
+/// A buffer of f32 elements on the GPU.
 #[derive(Default)]
 pub struct CudaBuf {
     address: sys::CUdeviceptr,
     len: usize,
     queues: Option<Arc<Queues>>,
-    /// Its copy on the host, once something was staged.
+    /// The copy on the host, once something was staged.
     host: Option<Pinned<f32>>,
-    /// The end of the work that fills it, once it was marked.
+    /// The end of the work that fills this buffer, once it was marked.
     filled: Option<Event>,
-    /// The end of its last copy to the host or back.
+    /// The end of the last copy to or from the host.
     copied: Option<Event>,
-    /// Where it is a part of a region.
+    /// Set if the buffer is a part of a region.
     part: Option<Part<Mutex<CudaBuf>>>,
 }
 
-/// Memory that is given out in parts, all of which are used on the computing queue.
+/// Memory that is handed out in parts. All parts are used on the computing queue.
 pub struct Region(Arc<Whole<Mutex<CudaBuf>>>);
 
 impl Region {
-    /// Of this memory.
     pub fn new(memory: CudaBuf) -> Self {
         Self(Whole::new(Mutex::new(memory)))
     }
@@ -43,7 +42,7 @@ impl crate::Region<CudaBuf> for Region {
     fn take(&self, at: &Range<usize>) -> Result<CudaBuf, Error> {
         let memory = self.0.memory.lock().unwrap_or_else(PoisonError::into_inner);
         let part = Some(self.0.take(at, memory.len)?);
-        // the range lies in the region's memory (`take` has checked that), which lives as long as the part
+        // the range is inside the region's memory (`take` has checked it), and the memory lives as long as the part
         let (address, queues) = (memory.address + 4 * at.start as u64, memory.queues.clone());
         Ok(CudaBuf { address, len: at.len(), queues, host: None, filled: None, copied: None, part })
     }
@@ -54,14 +53,14 @@ impl crate::Region<CudaBuf> for Region {
 }
 
 impl CudaBuf {
-    /// Zeros, on the computing queue.
+    /// Allocates a buffer and clears it on the computing queue.
     pub fn zeroed(queues: &Arc<Queues>, len: usize, what: &str) -> Result<Self, Error> {
         let buffer = Self::unset(queues, len, what)?;
         buffer.clear()?;
         Ok(buffer)
     }
 
-    /// With undefined contents.
+    /// Allocates a buffer with undefined content.
     pub fn unset(queues: &Arc<Queues>, len: usize, what: &str) -> Result<Self, Error> {
         if len == 0 {
             return Ok(Self::default());
@@ -69,7 +68,7 @@ impl CudaBuf {
         let (context, bytes) = (queues.context(), len.saturating_mul(4));
         context.bind()?;
         let mut address = 0;
-        // SAFETY: the context is bound, the pointer valid for the call; freed in `drop`.
+        // SAFETY: the context is bound, and the pointer is valid for the call. `drop` frees the memory.
         let status = unsafe { sys::cuMemAlloc_v2(&mut address, bytes) };
         if status == CUresult::CUDA_ERROR_OUT_OF_MEMORY {
             let (free, total) = context.memory()?;
@@ -83,29 +82,29 @@ impl CudaBuf {
         Ok(Self { address, len, queues, host: None, filled: None, copied: None, part: None })
     }
 
-    /// Zeros, on the computing queue.
+    /// Sets all elements to zero on the computing queue.
     pub fn clear(&self) -> Result<(), Error> {
         let Some(queues) = &self.queues else { return Ok(()) };
         queues.context().bind()?;
-        // SAFETY: the memory is this buffer's and `len` elements long.
+        // SAFETY: the memory belongs to this buffer and has `len` elements.
         let status = unsafe { sys::cuMemsetD32Async(self.address, 0, self.len, queues.compute.handle()) };
         queues.context().launches.add(1);
         driver(status, "cuMemsetD32Async", "a buffer")
     }
 
-    /// Copies the elements of another buffer, on the computing queue.
+    /// Copies the elements of another buffer on the computing queue.
     pub fn copy_from(&self, from: &CudaBuf) -> Result<(), Error> {
         let Some(queues) = &self.queues else { return Ok(()) };
         from.check(0, self.len)?;
         queues.context().bind()?;
         let stream = queues.compute.handle();
-        // SAFETY: both hold as many bytes (checked).
+        // SAFETY: both buffers hold that many bytes (checked).
         let status = unsafe { sys::cuMemcpyDtoDAsync_v2(self.address, from.address, 4 * self.len, stream) };
         queues.context().launches.add(1);
         driver(status, "cuMemcpyDtoDAsync_v2", "a buffer")
     }
 
-    /// Repeats its first `len` elements to its end, on the computing queue.
+    /// Repeats the first `len` elements until the buffer is full, on the computing queue.
     pub fn repeat_first(&self, len: usize) -> Result<(), Error> {
         let Some(queues) = &self.queues else { return Ok(()) };
         self.check(0, len)?;
@@ -114,7 +113,7 @@ impl CudaBuf {
         while done > 0 && done < self.len {
             let more = done.min(self.len - done);
             let (to, stream) = (self.address + 4 * done as u64, queues.compute.handle());
-            // SAFETY: both ranges lie in the buffer and do not overlap.
+            // SAFETY: both ranges are inside the buffer and do not overlap.
             let status = unsafe { sys::cuMemcpyDtoDAsync_v2(to, self.address, 4 * more, stream) };
             driver(status, "cuMemcpyDtoDAsync_v2", "a buffer")?;
             done += more;
@@ -122,32 +121,31 @@ impl CudaBuf {
         Ok(())
     }
 
-    /// Where it begins, which no other living buffer has: it identifies the buffer.
+    /// Returns the start address. No two living buffers share it, so it identifies the buffer.
     pub fn address(&self) -> u64 {
         self.address
     }
 
-    /// All of it, as elements of this type.
+    /// Returns the whole buffer as elements of type `T`.
     pub fn slice<T: Plain>(&self) -> Slice<'_, T> {
         Slice::new(self.address, 4 * self.len / size_of::<T>(), size_of::<T>())
     }
 
-    /// The same, or none where it is empty.
+    /// Returns the whole buffer, or `None` if it is empty.
     pub fn optional<T: Plain>(&self) -> Option<Slice<'_, T>> {
         (self.len > 0).then(|| self.slice())
     }
 
-    /// All of it, as activations of this precision.
+    /// Returns the whole buffer as activations of this precision.
     pub fn activations(&self, precision: Precision) -> Slice<'_, Activation> {
         Slice::new(self.address, 4 * self.len / precision.bytes(), precision.bytes())
     }
 
-    /// Bytes.
     pub fn bytes(&self) -> usize {
         4 * self.len
     }
 
-    /// Fails unless it holds `len` elements from `first` on.
+    /// Returns an error unless the buffer has elements `first` to `first + len`.
     pub fn check(&self, first: usize, len: usize) -> Result<(), Error> {
         if first.checked_add(len).is_some_and(|end| end <= self.len) {
             return Ok(());
@@ -156,7 +154,7 @@ impl CudaBuf {
         Err(Error::Size { op: "a buffer on the GPU".into(), expected, got: self.len.to_string() })
     }
 
-    /// Marks the end of the work that fills it.
+    /// Marks the end of the work that fills this buffer.
     pub fn mark(&mut self, recording: bool) -> Result<(), Error> {
         let Some(queues) = &self.queues else { return Ok(()) };
         let event = match self.filled.take() {
@@ -168,12 +166,12 @@ impl CudaBuf {
         Ok(())
     }
 
-    /// Makes a stream wait for all that was enqueued to change it before.
+    /// Makes a stream wait for all work enqueued so far that changes this buffer.
     pub fn wait_on(&self, stream: &Stream) -> Result<(), Error> {
         self.follow(self.queues()?, stream)
     }
 
-    /// Makes what is computed and copied next wait for another library's work on it.
+    /// Makes later computations and copies wait for the work that another library has enqueued on `stream`.
     pub fn come_after(&mut self, stream: &Stream) -> Result<(), Error> {
         let queues = self.queues()?.clone();
         let done = match self.filled.take() {
@@ -186,18 +184,19 @@ impl CudaBuf {
         Ok(())
     }
 
-    /// Makes a stream wait for the work that fills the buffer, and for its last copy.
+    /// Makes a stream wait for the work that fills the buffer and for its last copy.
     fn follow(&self, queues: &Queues, stream: &Stream) -> Result<(), Error> {
         match &self.filled {
             Some(filled) => stream.wait_for(filled)?,
-            // never marked: all that was enqueued may change it
+            // never marked: any work enqueued so far may change it
             None => queues.after_all(stream)?,
         }
         self.copied.as_ref().map_or(Ok(()), |copied| stream.wait_for(copied))
     }
 
-    /// The same for a copy that the calling thread waits for. The thread that enqueues may have changed the buffer after its last mark, and
-    /// such changes come first; another one goes by the mark, so that it waits for nothing that comes later.
+    /// Like `follow`, for a copy that the calling thread waits for. The owner of the queues may have changed the buffer
+    /// since it marked it, so the copy waits for everything that it has enqueued. Other threads only wait for the mark,
+    /// so that they do not wait for later work.
     fn follow_changes(&self, queues: &Queues, stream: &Stream) -> Result<(), Error> {
         if self.filled.is_some() && queues.is_owner() {
             queues.after_all(stream)?;
@@ -205,7 +204,7 @@ impl CudaBuf {
         self.follow(queues, stream)
     }
 
-    /// Notes that the copy which was just enqueued here is its last; what is computed next comes after it.
+    /// Records the copy that was just enqueued as this buffer's last one. Later computations wait for it.
     fn copied_by(&mut self, queues: &Queues, copies: &Stream) -> Result<(), Error> {
         let copied = match self.copied.take() {
             Some(event) => event,
@@ -231,7 +230,7 @@ impl CudaBuf {
     }
 }
 
-/// Bytes in words.
+/// Formats a number of bytes for messages.
 pub fn megabytes(bytes: usize) -> String {
     if bytes >= 1 << 20 { format!("{:.0} MB", bytes as f64 / 1e6) } else { format!("{bytes} bytes") }
 }
@@ -276,7 +275,7 @@ impl Buffer for CudaBuf {
         let (Some(queues), Some(host)) = (self.queues.clone(), &self.host) else { return Ok(()) };
         self.follow(&queues, &queues.up)?;
         host.send(self.slice(), &queues.up)?;
-        // the host may write there again once this is over
+        // after this copy the host may write to its copy again
         self.copied_by(&queues, &queues.up)
     }
 
@@ -284,8 +283,9 @@ impl Buffer for CudaBuf {
         for event in self.filled.iter().chain(&self.copied) {
             event.wait()?;
         }
-        // SAFETY: the memory is this buffer's, which the region borrows exclusively; what fills it is over (waited for above), and
-        // nothing that uses it is enqueued before it is given back to the thread that enqueues.
+        // SAFETY: the memory belongs to this buffer, which the region borrows exclusively. The work that fills it has
+        // ended (waited for above), and nothing that uses it is enqueued until the buffer is back with the thread that
+        // enqueues.
         Ok(Some(unsafe { DeviceRegion::new(self.address as usize, self.len) }))
     }
 
@@ -297,7 +297,7 @@ impl Buffer for CudaBuf {
         let queues = self.queues()?;
         self.follow_changes(queues, &queues.down)?;
         let (from, bytes) = (self.address + 4 * first as u64, size_of_val(to));
-        // SAFETY: both sides hold so many bytes; the copy is over before the borrow of `to` ends.
+        // SAFETY: both sides hold that many bytes, and the copy ends before the borrow of `to`.
         let status = unsafe { sys::cuMemcpyDtoHAsync_v2(to.as_mut_ptr().cast(), from, bytes, queues.down.handle()) };
         driver(status, "cuMemcpyDtoHAsync_v2", "a buffer")?;
         queues.down.wait()
@@ -311,7 +311,7 @@ impl Buffer for CudaBuf {
         let queues = self.queues()?;
         self.follow_changes(queues, &queues.up)?;
         let (to, bytes) = (self.address + 4 * first as u64, size_of_val(from));
-        // SAFETY: both sides hold so many bytes; the copy is over before the borrow of `from` ends.
+        // SAFETY: both sides hold that many bytes, and the copy ends before the borrow of `from`.
         let status = unsafe { sys::cuMemcpyHtoDAsync_v2(to, from.as_ptr().cast(), bytes, queues.up.handle()) };
         driver(status, "cuMemcpyHtoDAsync_v2", "a buffer")?;
         queues.up.wait()
@@ -323,13 +323,13 @@ impl Drop for CudaBuf {
         if let (Some(queues), None) = (&self.queues, &self.part)
             && queues.context().bind().is_ok()
         {
-            // SAFETY: allocated by `unset`; the driver waits for the work that uses it.
+            // SAFETY: `unset` allocated it. The driver waits for the work that uses it.
             let _ = unsafe { sys::cuMemFree_v2(self.address) };
         }
     }
 }
 
-/// Elements with a place on the GPU and one on the host, copied from one to the other on the codes' queue.
+/// Elements stored both on the GPU and on the host. The codes' queue copies them in either direction.
 pub struct Mirrored<T> {
     device: CudaBuf,
     host: Pinned<T>,
@@ -337,40 +337,40 @@ pub struct Mirrored<T> {
 }
 
 impl<T: Plain> Mirrored<T> {
-    /// Zeros on both sides.
+    /// Allocates both sides and clears them.
     pub fn new(queues: &Arc<Queues>, len: usize, what: &str) -> Result<Self, Error> {
         let words = (len * size_of::<T>()).div_ceil(4);
         Ok(Self { device: CudaBuf::zeroed(queues, words, what)?, host: Pinned::new(queues.context(), len, what)?, len })
     }
 
-    /// The elements on the GPU, as they are or as another type of their size.
+    /// Returns the elements on the GPU, as type `T` or another type of the same size.
     pub fn slice<U: Plain>(&self) -> Slice<'_, U> {
         const { assert!(size_of::<T>() == size_of::<U>()) };
         self.device.slice()
     }
 
-    /// The elements on the host.
+    /// Returns the elements on the host.
     pub fn host(&mut self) -> &mut [T] {
         self.host.as_mut_slice()
     }
 
-    /// Bytes on both sides.
+    /// Returns the bytes on both sides together.
     pub fn bytes(&self) -> usize {
         self.device.bytes() + size_of_val(self.host.as_slice())
     }
 
-    /// Enqueues their way to the host.
+    /// Enqueues the copy to the host.
     pub fn down(&mut self, queues: &Queues) -> Result<(), Error> {
         if self.len == 0 { Ok(()) } else { self.host.receive(self.device.slice().range(0, self.len)?, &queues.codes) }
     }
 
-    /// Enqueues their way to the GPU.
+    /// Enqueues the copy to the GPU.
     pub fn up(&self, queues: &Queues) -> Result<(), Error> {
         if self.len == 0 { Ok(()) } else { self.host.send(self.device.slice().range(0, self.len)?, &queues.codes) }
     }
 }
 
-/// A block on the GPU that the host writes anew again and again, without waiting for the GPU.
+/// A block on the GPU that the host overwrites repeatedly without waiting for the GPU's computations.
 pub struct Inlet<T> {
     device: CudaBuf,
     host: Pinned<T>,
@@ -378,41 +378,41 @@ pub struct Inlet<T> {
 }
 
 impl<T: Plain> Inlet<T> {
-    /// Room for so many elements.
+    /// Allocates room for `len` elements.
     pub fn new(queues: &Arc<Queues>, len: usize, what: &str) -> Result<Self, Error> {
         let (context, bytes) = (queues.context(), len * size_of::<T>());
         let host = Pinned::new(context, len, what)?;
         Ok(Self { device: CudaBuf::zeroed(queues, bytes.div_ceil(4).max(4), what)?, host, sent: Event::new(context)? })
     }
 
-    /// Elements that fit.
+    /// Returns the number of elements that fit.
     pub fn room(&self) -> usize {
         self.host.as_slice().len()
     }
 
-    /// The elements on the GPU.
+    /// Returns the elements on the GPU.
     pub fn slice(&self) -> Slice<'_, T> {
         self.device.slice()
     }
 
-    /// The block as elements of another type.
+    /// Returns the block on the GPU as elements of another type.
     pub fn slice_as<U: Plain>(&self) -> Slice<'_, U> {
         self.device.slice()
     }
 
-    /// What the host has written last.
+    /// Returns the values that the host wrote last.
     pub fn values(&self) -> &[T] {
         self.host.as_slice()
     }
 
-    /// Writes the elements for the work that is enqueued afterwards.
+    /// Writes the elements for work that is enqueued later.
     pub fn write(&mut self, values: &[T], stream: &Stream) -> Result<(), Error> {
         self.lay_out(values)?;
         self.host.send(self.device.slice().range(0, values.len())?, stream)?;
         self.sent.record(stream, false)
     }
 
-    /// The same by a kernel that `launch` enqueues: it copies the elements of the first slice to the second.
+    /// Like `write`, but `launch` enqueues a kernel that copies the elements of its first argument to its second.
     pub fn write_by(
         &mut self,
         values: &[T],
@@ -424,13 +424,13 @@ impl<T: Plain> Inlet<T> {
         self.sent.record(stream, false)
     }
 
-    /// Puts the elements where the next copy takes them.
+    /// Writes the elements into the host's copy.
     fn lay_out(&mut self, values: &[T]) -> Result<(), Error> {
         if values.len() > self.room() {
             let (expected, got) = (format!("at most {} values", self.room()), values.len().to_string());
             return Err(Error::Size { op: "a block for the GPU".into(), expected, got });
         }
-        // the copy of the values before must be over
+        // the previous values must have been copied
         self.sent.wait()?;
         self.host.as_mut_slice()[..values.len()].copy_from_slice(values);
         Ok(())

@@ -1,5 +1,5 @@
-//! The CUDA driver, one concept a file: context, streams and events, device memory, page-locked memory, the kernels' compiler, and where
-//! NVIDIA's libraries are found. Every return code becomes an error that names the call.
+//! The CUDA driver: contexts, streams and events, device memory, page-locked memory, the compiler for kernels, and the
+//! search for NVIDIA's libraries. Every failed call becomes an error that names the call.
 
 pub mod cache;
 pub mod compile;

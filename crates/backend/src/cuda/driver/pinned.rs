@@ -1,5 +1,3 @@
-//! Page-locked memory of the host.
-
 use std::ffi::c_void;
 use std::marker::PhantomData;
 use std::sync::Arc;
@@ -16,7 +14,7 @@ use crate::Error;
 pub struct Pinned<T> {
     data: *mut T,
     len: usize,
-    /// Where the GPU sees it.
+    /// The address by which the GPU accesses it.
     address: sys::CUdeviceptr,
     context: Arc<Context>,
     own: PhantomData<T>,
@@ -26,13 +24,14 @@ pub struct Pinned<T> {
 unsafe impl<T: Send> Send for Pinned<T> {}
 
 impl<T: Plain> Pinned<T> {
-    /// Zeros.
+    /// Allocates `len` elements and clears them.
     pub fn new(context: &Arc<Context>, len: usize, what: &str) -> Result<Self, Error> {
         context.bind()?;
         let (mut data, mut address): (*mut c_void, _) = (std::ptr::null_mut(), 0);
         let bytes = (len * size_of::<T>()).max(16);
         let flags = sys::CU_MEMHOSTALLOC_PORTABLE | sys::CU_MEMHOSTALLOC_DEVICEMAP;
-        // SAFETY: the context is bound, the pointers valid for the calls, the memory `bytes` long; freed in `drop`.
+        // SAFETY: the context is bound, the pointers are valid for the calls, and the memory has `bytes` bytes. `drop`
+        // frees it.
         unsafe {
             let status = sys::cuMemHostAlloc(&mut data, bytes, flags);
             if status == CUresult::CUDA_ERROR_OUT_OF_MEMORY {
@@ -42,43 +41,43 @@ impl<T: Plain> Pinned<T> {
             data.cast::<u8>().write_bytes(0, bytes);
         }
         let mut own = Self { data: data.cast(), len, address: 0, context: context.clone(), own: PhantomData };
-        // SAFETY: the memory was just allocated as mapped.
+        // SAFETY: the memory was just allocated with a mapping for the GPU.
         let status = unsafe { sys::cuMemHostGetDevicePointer_v2(&mut address, data, 0) };
         driver(status, "cuMemHostGetDevicePointer_v2", what)?;
         own.address = address;
         Ok(own)
     }
 
-    /// The elements as kernels see them, over the bus.
+    /// Returns the elements as kernels see them. Kernels access them over the bus.
     pub fn slice(&self) -> Slice<'_, T> {
         Slice::new(self.address, self.len, size_of::<T>())
     }
 
-    /// The elements; nothing enqueued may still write them.
+    /// Returns the elements. No enqueued work may still write them.
     pub fn as_slice(&self) -> &[T] {
-        // SAFETY: `data` is valid for `len` elements of a type that is valid whatever its bits.
+        // SAFETY: `data` is valid for `len` elements, and every bit pattern is a valid `T`.
         unsafe { std::slice::from_raw_parts(self.data, self.len) }
     }
 
-    /// The elements for writing; nothing enqueued may still write them.
+    /// Returns the elements for writing. No enqueued work may still write them.
     pub fn as_mut_slice(&mut self) -> &mut [T] {
-        // SAFETY: as above, and exclusively borrowed.
+        // SAFETY: as above, and the borrow is exclusive.
         unsafe { std::slice::from_raw_parts_mut(self.data, self.len) }
     }
 
-    /// Enqueues a copy of these elements of the GPU to the first ones here.
+    /// Enqueues a copy from the GPU to the first elements of this memory.
     pub fn receive(&mut self, from: Slice<'_, T>, stream: &Stream) -> Result<(), Error> {
         let (address, len) = (from.address(), from.len());
         let to = &mut self.as_mut_slice()[..len];
         let (to, bytes) = (to.as_mut_ptr().cast(), size_of_val(to));
         self.context.bind()?;
-        // SAFETY: both sides hold so many bytes, and page-locked memory outlives the copy: the driver waits before it frees.
+        // SAFETY: both sides hold that many bytes. The driver waits for the copy before it frees page-locked memory.
         let status = unsafe { sys::cuMemcpyDtoHAsync_v2(to, address, bytes, stream.handle()) };
         self.context.launches.add(1);
         driver(status, "cuMemcpyDtoHAsync_v2", "a copy to the host")
     }
 
-    /// Enqueues a copy of the first elements to these of the GPU, as many as those are.
+    /// Enqueues a copy of the first `to.len()` elements to the GPU.
     pub fn send(&self, to: Slice<'_, T>, stream: &Stream) -> Result<(), Error> {
         let from = &self.as_slice()[..to.len()];
         let (address, bytes) = (to.address(), size_of_val(from));
@@ -93,7 +92,7 @@ impl<T: Plain> Pinned<T> {
 impl<T> Drop for Pinned<T> {
     fn drop(&mut self) {
         if self.context.bind().is_ok() {
-            // SAFETY: allocated by `new`.
+            // SAFETY: `new` allocated it.
             let _ = unsafe { sys::cuMemFreeHost(self.data.cast()) };
         }
     }

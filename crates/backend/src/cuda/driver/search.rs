@@ -1,33 +1,30 @@
-//! Searches for the files of NVIDIA's libraries: their names, the folders they may be in besides those that the dynamic loader knows, and
-//! the candidates, best first. Files are judged by their names alone and are not loaded.
+//! Searches for the files of NVIDIA's libraries: their names, the folders that may contain them besides those of the
+//! dynamic loader, and the candidates, best first. It only looks at file names and loads nothing.
 
 use std::collections::BTreeSet;
 use std::ffi::{CStr, OsString};
 use std::path::{Path, PathBuf};
 
-/// The lowest and the highest major version of CUDA whose libraries are asked for by name.
+/// Major CUDA versions of the library names that are tried.
 const MAJORS: std::ops::RangeInclusive<u32> = 11..=19;
 
-/// One library.
 #[derive(Clone, Copy, Debug, PartialEq, Eq)]
 pub enum Library {
-    /// libcuda, of the driver's package.
+    /// libcuda, installed with the driver.
     Driver,
-    /// The compiler of our kernels.
+    /// The compiler for our kernels.
     Nvrtc,
-    /// Matrix products.
     CublasLt,
-    /// Convolutions.
     Cudnn,
-    /// Sums over ranks, where they are requested.
+    /// Sums over ranks, if requested.
     Nccl,
 }
 
-/// The libraries that this backend cannot do without, in the order of the search: each after those that it uses.
+/// The libraries that this backend requires, in the order of the search. Each comes after the libraries that it uses.
 pub const ALL: [Library; 4] = [Library::Driver, Library::Nvrtc, Library::CublasLt, Library::Cudnn];
 
 impl Library {
-    /// Part of the file's name between `lib` and `.so`.
+    /// Returns the part of the file name between `lib` and `.so`.
     pub fn stem(self) -> &'static str {
         match self {
             Library::Driver => "cuda",
@@ -38,7 +35,7 @@ impl Library {
         }
     }
 
-    /// A function that every version has.
+    /// Returns a function that every version of the library has.
     pub fn function(self) -> &'static CStr {
         match self {
             Library::Driver => c"cuDriverGetVersion",
@@ -49,7 +46,7 @@ impl Library {
         }
     }
 
-    /// How the names of the libraries begin that it opens by itself.
+    /// Returns the name prefix of the libraries that this library opens itself.
     pub fn companions(self) -> Option<&'static str> {
         match self {
             Library::Nvrtc => Some("libnvrtc-builtins.so"),
@@ -58,7 +55,7 @@ impl Library {
         }
     }
 
-    /// What to install.
+    /// Returns advice on what to install.
     pub fn cure(self) -> &'static str {
         match self {
             Library::Driver => {
@@ -74,13 +71,14 @@ impl Library {
         }
     }
 
-    /// The names by which the loader is asked for it: those that suit the driver, the newest first, then the others.
+    /// Returns the names under which the dynamic loader is asked for it: names that suit the driver, newest first, then
+    /// the others.
     pub fn names(self, driver: u32) -> Vec<String> {
         let file = |major: u32| format!("lib{}.so.{major}", self.stem());
         let bare = format!("lib{}.so", self.stem());
         match self {
             Library::Driver => {
-                // where containers and WSL put it, of which the loader may not know
+                // folders of containers and WSL, which the dynamic loader may not search
                 let others = ["/usr/local/nvidia/lib64", "/usr/lib/wsl/lib"].map(|at| format!("{at}/{}", file(1)));
                 [file(1), bare].into_iter().chain(others).collect()
             }
@@ -93,7 +91,7 @@ impl Library {
         }
     }
 
-    /// Whether a version, as far as the file's name says it, is one that this program and the driver can use.
+    /// Returns true if this program and the driver can use this version. An unknown version counts as usable.
     pub fn suits(self, version: &[u32], driver: u32) -> bool {
         let Some(&major) = version.first() else { return true };
         match self {
@@ -104,19 +102,20 @@ impl Library {
     }
 }
 
-/// Folders; among them the newest library comes first.
+/// Folders that are searched together. The newest library in any of them comes first.
 pub type Place = Vec<PathBuf>;
 
-/// Reads a variable of the environment.
+/// A function that reads an environment variable.
 pub type Variable<'a> = &'a dyn Fn(&str) -> Option<OsString>;
 
-/// What messages say of them.
+/// The searched places, for messages.
 pub const SEARCHED_PLACES: &str = "\
     Python's packages (site-packages/nvidia/*/lib of VIRTUAL_ENV, CONDA_PREFIX, the python3 on PATH and PYTHONPATH), \
                          CUDA_HOME, CUDA_PATH, /usr/local/cuda*";
 
-/// The places in the order of the search: each folder of LD_LIBRARY_PATH, since whoever sets it has chosen; the packages with which
-/// PyTorch is installed; toolkits. Below `root`, which is `/`. Folders may be absent.
+/// Returns the places in the order of the search. First comes each folder of LD_LIBRARY_PATH, because the user has set
+/// it on purpose. Then come the Python packages that PyTorch is installed with, then the toolkits. `root` is `/` except
+/// in tests. Folders need not exist.
 pub fn places(variable: Variable<'_>, root: &Path) -> Vec<Place> {
     let chosen = paths(variable, "LD_LIBRARY_PATH").into_iter().map(|folder| vec![folder]);
     let toolkits = ["CUDA_HOME", "CUDA_PATH", "CONDA_PREFIX"].into_iter().filter_map(|name| path(variable, name));
@@ -126,7 +125,7 @@ pub fn places(variable: Variable<'_>, root: &Path) -> Vec<Place> {
     chosen.chain([wheels(variable)]).chain(toolkits).chain([standard]).collect()
 }
 
-/// The folders of libraries of a toolkit.
+/// Returns the library folders of a toolkit.
 fn libraries(toolkit: &Path) -> [PathBuf; 3] {
     ["lib64", "lib", "targets/x86_64-linux/lib"].map(|folder| toolkit.join(folder))
 }
@@ -140,7 +139,7 @@ fn paths(variable: Variable<'_>, name: &str) -> Vec<PathBuf> {
     std::env::split_paths(&value).filter(|folder| !folder.as_os_str().is_empty()).collect()
 }
 
-/// What a folder holds whose name begins so, in the order of names.
+/// Returns the entries of a folder that begin with `prefix`, sorted by name.
 pub fn children(folder: &Path, prefix: &str) -> Vec<PathBuf> {
     let entries = std::fs::read_dir(folder).into_iter().flatten().flatten();
     let named = entries.filter(|entry| entry.file_name().as_encoded_bytes().starts_with(prefix.as_bytes()));
@@ -149,7 +148,7 @@ pub fn children(folder: &Path, prefix: &str) -> Vec<PathBuf> {
     found
 }
 
-/// `nvidia/*/lib` in the folders of Python's packages, which are found without starting Python.
+/// Returns `nvidia/*/lib` in the folders of Python packages. Finds them without starting Python.
 fn wheels(variable: Variable<'_>) -> Place {
     let environments = ["VIRTUAL_ENV", "CONDA_PREFIX"].into_iter().filter_map(|name| path(variable, name));
     let prefixes = environments.chain(python(variable));
@@ -160,7 +159,7 @@ fn wheels(variable: Variable<'_>) -> Place {
     wheels.map(|wheel| wheel.join("lib")).collect()
 }
 
-/// The prefixes of the first python3 on PATH: where it is called, and where the link leads.
+/// Returns the prefixes of the first python3 on PATH: from its path and from the target of the link.
 fn python(variable: Variable<'_>) -> Vec<PathBuf> {
     let programs = paths(variable, "PATH").into_iter().map(|folder| folder.join("python3"));
     let Some(program) = programs.into_iter().find(|program| program.is_file()) else { return Vec::new() };
@@ -169,7 +168,7 @@ fn python(variable: Variable<'_>) -> Vec<PathBuf> {
     [prefix(&program), real.as_deref().and_then(prefix)].into_iter().flatten().collect()
 }
 
-/// The folders of packages below a prefix; Debian's have names of their own.
+/// Returns the package folders below a prefix. Debian calls them `dist-packages`.
 fn packages_of(prefix: &Path) -> Vec<PathBuf> {
     let versions = ["lib", "lib64", "local/lib"].into_iter().flat_map(|lib| children(&prefix.join(lib), "python3"));
     versions.flat_map(|version| ["site-packages", "dist-packages"].map(|packages| version.join(packages))).collect()
@@ -179,19 +178,19 @@ fn packages_of(prefix: &Path) -> Vec<PathBuf> {
 #[derive(Debug, PartialEq, Eq)]
 pub struct Candidate {
     pub file: PathBuf,
-    /// The numbers after `.so.` in its name, or in the name of the file that a link leads to.
+    /// The numbers after `.so.` in the file name, or in the name of the link's target.
     pub version: Vec<u32>,
 }
 
-/// The files `libSTEM.so`, `libSTEM.so.1` and so on of all places: place after place, within each the newest first. A file that has
-/// several names comes once.
+/// Returns the files `libSTEM.so`, `libSTEM.so.1` and so on, place by place and newest first within a place. A file
+/// with several names is returned once.
 pub fn candidates(stem: &str, places: &[Place]) -> Vec<Candidate> {
     let mut seen = BTreeSet::new();
     let mut all = Vec::new();
     for place in places {
         let files = place.iter().flat_map(|folder| children(folder, &format!("lib{stem}.so")));
         let mut found: Vec<Candidate> = files.filter_map(|file| candidate(stem, file, &mut seen)).collect();
-        // of equals the first folder's, since the sort is stable
+        // the sort is stable: of equal versions, the first folder's stays first
         found.sort_by(|a, b| b.version.cmp(&a.version));
         all.extend(found);
     }
@@ -205,7 +204,7 @@ fn candidate(stem: &str, file: PathBuf, seen: &mut BTreeSet<PathBuf>) -> Option<
     seen.insert(real).then_some(Candidate { file, version })
 }
 
-/// The numbers after `.so`; none if it is another library's name.
+/// Returns the numbers after `.so`, or `None` if the file is another library.
 fn version_of_file(stem: &str, file: &Path) -> Option<Vec<u32>> {
     let numbers = file.file_name()?.to_str()?.strip_prefix("lib")?.strip_prefix(stem)?.strip_prefix(".so")?;
     match numbers.strip_prefix('.') {
@@ -214,7 +213,8 @@ fn version_of_file(stem: &str, file: &Path) -> Option<Vec<u32>> {
     }
 }
 
-/// The major version of CUDA that a file of a Python package is for, which stands in the package's name: `nvidia_cudnn_cu13`.
+/// Returns the major CUDA version that a file of a Python package is for. It is part of the package name, such as
+/// `nvidia_cudnn_cu13`.
 pub fn cuda_of_package(stem: &str, file: &Path) -> Option<u32> {
     // packages/nvidia/cudnn/lib/libcudnn.so.9
     let packages = file.ancestors().nth(4)?;
@@ -268,7 +268,7 @@ mod tests {
         let wheels = vec![
             "added/nvidia/cudnn/lib".to_string(),
             python("conda", "11"),
-            // the python3 that PATH names first, then what it is a link to
+            // the first python3 on PATH, then the target of its link
             python("venv", "12"),
             python("base", "12"),
             "base/local/lib/python3.12/dist-packages/nvidia/nccl/lib".to_string(),
@@ -303,7 +303,7 @@ mod candidates_tests {
     use super::Library;
     use super::*;
 
-    /// A folder with empty files of these names; a name with ` -> ` is a link.
+    /// Creates a folder with empty files. A name with ` -> ` becomes a link.
     fn folder(root: &Path, name: &str, files: &[&str]) -> PathBuf {
         let folder = root.join(name);
         fs::create_dir_all(&folder).unwrap();
@@ -347,7 +347,7 @@ mod candidates_tests {
             let expected = [
                 (old.join("libnvrtc.so.12"), vec![12]),
                 (thirteen.join("libnvrtc.so.13"), vec![13]),
-                // three names of one file: the first of them, and the version of what it leads to
+                // three names of a file: its first name, with the version of the link's target
                 (twelve.join("libnvrtc.so"), vec![12, 9, 86]),
             ];
             assert_eq!(files, expected);

@@ -1,18 +1,18 @@
-//! Typed ranges of memory that the GPU sees, which are the arguments of kernels and libraries, and the types of their elements.
+//! Typed ranges of memory that the GPU can access, used as arguments of kernels and libraries, and their element types.
 
 use std::marker::PhantomData;
 
 use crate::Error;
 
-/// A type of elements, by the name that kernels have for it.
+/// An element type and its name in kernels.
 pub trait Element {
     const NAME: &'static str;
 }
 
-/// A type that lies alike on the host and on the GPU.
+/// A type with the same memory layout on the host and on the GPU.
 ///
 /// # Safety
-/// Every bit pattern must be valid, and size and layout those of the kernels' type.
+/// Every bit pattern must be valid, and size and layout must be those of the kernels' type.
 pub unsafe trait Plain: Element + Copy + Send + 'static {}
 
 /// Declares plain types with their names in kernels.
@@ -21,7 +21,7 @@ macro_rules! plain {
         impl $crate::cuda::driver::slice::Element for $type {
             const NAME: &'static str = $name;
         }
-        // SAFETY: numbers, or `repr(C)` structs of numbers without padding, with the fields of the kernels' type.
+        // SAFETY: numbers, or `repr(C)` structs of numbers without padding and with the fields of the kernels' type.
         unsafe impl $crate::cuda::driver::slice::Plain for $type {}
     )*};
 }
@@ -37,19 +37,19 @@ plain! {
     f64 = "double",
 }
 
-/// An activation: f32, bf16 or f16, as the settings say.
+/// An activation: f32, bf16 or f16, depending on the settings.
 pub enum Activation {}
 
 impl Element for Activation {
     const NAME: &'static str = "T";
 }
 
-/// `len` elements in a row that the GPU sees, alive as long as their owner is borrowed. Work that is enqueued on them may end later:
-/// the driver waits for it before it frees memory. Only `CudaBuf` and `Pinned` make them.
+/// A range of memory that the GPU can access. It borrows the owner. Enqueued work may outlive the borrow, because the
+/// driver waits for the work before it frees the memory. Only `CudaBuf` and `Pinned` create slices.
 pub struct Slice<'a, T> {
     address: u64,
     len: usize,
-    /// Bytes of an element.
+    /// Bytes per element.
     width: usize,
     owner: PhantomData<&'a T>,
 }
@@ -63,38 +63,36 @@ impl<T> Clone for Slice<'_, T> {
 impl<T> Copy for Slice<'_, T> {}
 
 impl<'a, T> Slice<'a, T> {
-    /// The caller owns, for `'a`, memory of `len` elements of `width` bytes from `address` on.
+    /// Creates a slice. The caller must own `len` elements of `width` bytes at `address` for `'a`.
     pub(super) fn new(address: u64, len: usize, width: usize) -> Self {
         Self { address, len, width, owner: PhantomData }
     }
 
-    /// Where it begins.
     pub fn address(&self) -> u64 {
         self.address
     }
 
-    /// Elements.
     pub fn len(&self) -> usize {
         self.len
     }
 
-    /// `len` elements from `first` on; fails where there are fewer.
+    /// Returns elements `first` to `first + len`, or an error if there are fewer.
     pub fn range(self, first: usize, len: usize) -> Result<Self, Error> {
         self.require(first.saturating_add(len), "a range of device memory")?;
         Ok(Self { address: self.address + (first * self.width) as u64, len, ..self })
     }
 
-    /// All elements from `first` on.
+    /// Returns all elements from `first` on.
     pub fn from(self, first: usize) -> Result<Self, Error> {
         self.range(first, self.len.saturating_sub(first))
     }
 
-    /// The same as bytes.
+    /// Returns the same memory as bytes.
     pub fn bytes(self) -> Slice<'a, u8> {
         Slice::new(self.address, self.len * self.width, 1)
     }
 
-    /// Fails unless there are at least `len` elements; `what` is for the message.
+    /// Returns an error if there are fewer than `len` elements. `what` is used in the message.
     pub fn require(&self, len: usize, what: &str) -> Result<(), Error> {
         if len <= self.len {
             return Ok(());

@@ -1,4 +1,5 @@
-//! The return codes of NVIDIA's libraries as errors that name the call, what it was for, and the status in the library's words.
+//! Turns return codes of NVIDIA's libraries into errors that name the call, its purpose and the status in the library's
+//! words.
 
 use std::ffi::CStr;
 
@@ -11,7 +12,7 @@ use cudarc::nvrtc::sys::{nvrtcGetErrorString, nvrtcResult};
 use super::load::{Library, require, words};
 use crate::Error;
 
-/// Of the driver.
+/// Checks a status of the driver.
 pub fn driver(status: CUresult, call: &'static str, op: impl Into<String>) -> Result<(), Error> {
     if status == CUresult::CUDA_SUCCESS { Ok(()) } else { Err(failure(status, call, op)) }
 }
@@ -20,7 +21,7 @@ fn owned(text: &CStr) -> String {
     text.to_string_lossy().into_owned()
 }
 
-/// The error of a status that is no success.
+/// Returns the error for a failure status.
 fn failure(status: CUresult, call: &'static str, op: impl Into<String>) -> Error {
     let error = DriverError(status);
     let text = |found: Result<&CStr, DriverError>| found.map_or_else(|_| "no name".into(), owned);
@@ -31,7 +32,8 @@ fn failure(status: CUresult, call: &'static str, op: impl Into<String>) -> Error
     }
 }
 
-/// What has happened and what to try, for a status after which the context is of no use: the driver repeats it at every call.
+/// Returns cause and remedy for a status after which the context is unusable. The driver repeats such a status at every
+/// call.
 fn sticky(status: CUresult) -> Option<(&'static str, &'static str)> {
     use CUresult::*;
     match status {
@@ -43,7 +45,7 @@ fn sticky(status: CUresult) -> Option<(&'static str, &'static str)> {
         | CUDA_ERROR_HARDWARE_STACK_ERROR
         | CUDA_ERROR_ASSERT
         | CUDA_ERROR_LAUNCH_TIMEOUT => Some((KERNEL, KERNEL_CURE)),
-        // a GPU that falls off the bus while a kernel runs answers with the last two, as does a kernel that fails otherwise
+        // the last two also occur when a GPU drops off the bus while a kernel runs
         CUDA_ERROR_DEVICE_UNAVAILABLE
         | CUDA_ERROR_ECC_UNCORRECTABLE
         | CUDA_ERROR_NVLINK_UNCORRECTABLE
@@ -63,41 +65,41 @@ const GONE: &str = "the GPU is gone";
 const GONE_CURE: &str = "see `nvidia-smi` and `dmesg | grep -i xid` on this node, and start again from the last checkpoint; if it comes \
                          again on a sound GPU, run with TRIREME_CUDA_SYNC=1, which names the operation, or under `compute-sanitizer`";
 
-/// The GPU's own failure, where that is why another library's call failed. Waits for the GPU, so that what has failed on it shows; a stream
-/// answers the same question without.
+/// Returns the GPU's own error if it is the reason why a call of another library failed. Waits for the GPU, so that its
+/// failure shows. See `Stream::lost` for a check that does not wait.
 pub fn lost(call: &'static str, op: &str) -> Option<Error> {
     require(Library::Driver).ok()?;
-    // without a context the call says so
+    // without a context, the call reports that
     checked(ctx::synchronize(), call, op).err().and_then(Error::fatal)
 }
 
-/// What something gave that may fail, or none if it did; an error only where nothing else can be tried either.
+/// Turns an error into `None` unless it is fatal. Returns an error only if no alternative can work either.
 pub fn attempted<T>(result: Result<T, Error>) -> Result<Option<T>, Error> {
     result.map(Some).or_else(|error| error.fatal().map_or(Ok(None), Err))
 }
 
-/// What a call of the driver's gives.
+/// Checks the result of a driver call.
 pub fn checked<T>(result: Result<T, DriverError>, call: &'static str, op: impl Into<String>) -> Result<T, Error> {
     result.map_err(|DriverError(status)| failure(status, call, op))
 }
 
-/// Of the kernels' compiler.
+/// Checks a status of NVRTC.
 pub fn nvrtc(status: nvrtcResult, call: &'static str, op: &str) -> Result<(), Error> {
     if status == nvrtcResult::NVRTC_SUCCESS {
         return Ok(());
     }
-    // SAFETY: the function takes a status and gives a constant string.
+    // SAFETY: the function takes a status and returns a constant string.
     let status = unsafe { words(nvrtcGetErrorString(status)) };
     Err(Error::Foreign { library: "NVRTC", call, op: op.into(), status })
 }
 
-/// Of cuDNN, with what it says of its last error.
+/// Checks a status of cuDNN. The error includes cuDNN's last message.
 pub fn cudnn(status: cudnnStatus_t, call: &'static str, op: &str) -> Result<(), Error> {
     if status == cudnnStatus_t::CUDNN_STATUS_SUCCESS {
         return Ok(());
     }
     let mut text = [0 as std::ffi::c_char; 512];
-    // SAFETY: at most `text.len() - 1` bytes are written, so the last stays zero.
+    // SAFETY: at most `text.len() - 1` bytes are written, so the last byte stays zero.
     let last = unsafe {
         cudarc::cudnn::sys::cudnnGetLastErrorString(text.as_mut_ptr(), text.len() - 1);
         words(text.as_ptr())
@@ -109,7 +111,7 @@ pub fn cudnn(status: cudnnStatus_t, call: &'static str, op: &str) -> Result<(), 
     Err(Error::Foreign { library: "cuDNN", call, op: op.into(), status })
 }
 
-/// Of cuBLASLt.
+/// Checks a status of cuBLASLt.
 pub fn cublaslt(status: cublasStatus_t, call: &'static str, op: &str) -> Result<(), Error> {
     if status == cublasStatus_t::CUBLAS_STATUS_SUCCESS {
         return Ok(());

@@ -1,4 +1,4 @@
-//! Streams of work on the GPU, the events by which one waits for another, and the four streams of a backend.
+//! Streams of work on the GPU, events that make a stream wait for another, and the streams of a backend.
 
 use std::sync::Arc;
 use std::sync::atomic::{AtomicBool, Ordering};
@@ -13,14 +13,13 @@ use super::status::{checked, driver};
 use super::switches::switches;
 use crate::Error;
 
-/// A queue of its own, for which nothing else on the GPU waits.
+/// A stream that is independent of the default stream.
 pub struct Stream {
     handle: Raw<sys::CUstream_st>,
     context: Arc<Context>,
 }
 
 impl Stream {
-    /// Without work.
     pub fn new(context: &Arc<Context>) -> Result<Self, Error> {
         context.bind()?;
         let created = result::stream::create(result::stream::StreamKind::NonBlocking);
@@ -28,12 +27,10 @@ impl Stream {
         Ok(Self { handle, context: context.clone() })
     }
 
-    /// For calls of other libraries.
     pub fn handle(&self) -> sys::CUstream {
         self.handle.0
     }
 
-    /// Its context.
     pub fn context(&self) -> &Arc<Context> {
         &self.context
     }
@@ -45,8 +42,8 @@ impl Stream {
         driver(unsafe { sys::cuStreamSynchronize(self.handle.0) }, "cuStreamSynchronize", "the work before")
     }
 
-    /// The GPU's own failure, where that is why another library's call failed. Waits for nothing: sums over ranks may be under way that
-    /// never end, since another rank is gone.
+    /// Returns the GPU's own error if it is the reason why a call of another library failed. Does not wait: the stream
+    /// may have a sum over ranks that never ends, because another rank is gone.
     pub fn lost(&self, call: &'static str, op: &str) -> Option<Error> {
         let asked = self.context.bind().and_then(|()| {
             // SAFETY: the stream lives as long as `self`.
@@ -55,19 +52,19 @@ impl Stream {
         asked.err().and_then(Error::fatal)
     }
 
-    /// After work was enqueued: waits for it where TRIREME_CUDA_SYNC=1 says so; the error names the work.
+    /// Waits for the enqueued work if TRIREME_CUDA_SYNC=1. An error names the work.
     pub fn settle(&self, work: &str) -> Result<(), Error> {
         if !switches().sync {
             return Ok(());
         }
-        // SAFETY: the stream lives as long as `self`, and whoever enqueued has bound its context.
+        // SAFETY: the stream lives as long as `self`, and the code that enqueued the work has bound its context.
         driver(unsafe { sys::cuStreamSynchronize(self.handle.0) }, "cuStreamSynchronize", work)
     }
 
-    /// What is enqueued afterwards starts after the event.
+    /// Makes later work on this stream wait for the event.
     pub fn wait_for(&self, event: &Event) -> Result<(), Error> {
         self.context.bind()?;
-        // SAFETY: both live; an event that was never recorded is over.
+        // SAFETY: both are alive. An event that was never recorded counts as done.
         driver(
             unsafe { sys::cuStreamWaitEvent(self.handle.0, event.handle.0, 0) },
             "cuStreamWaitEvent",
@@ -78,9 +75,9 @@ impl Stream {
 
 impl Drop for Stream {
     fn drop(&mut self) {
-        // at the end of the process the driver may be gone already
+        // at the end of the process the driver may be gone
         if self.context.bind().is_ok() {
-            // SAFETY: created by `new`; the driver lets what is enqueued finish.
+            // SAFETY: `new` created it. The driver lets enqueued work finish.
             let _ = unsafe { sys::cuStreamDestroy_v2(self.handle.0) };
         }
     }
@@ -88,7 +85,8 @@ impl Drop for Stream {
 
 type Elapsed = unsafe extern "C" fn(*mut f32, sys::CUevent, sys::CUevent) -> sys::CUresult;
 
-/// The function that every driver has. cudarc takes its second version, which came with CUDA 12.8, and panics below that.
+/// Returns `cuEventElapsedTime`, which every driver has. cudarc would use the second version of the function, which
+/// came with CUDA 12.8, and panic with older drivers.
 fn elapsed() -> Result<Elapsed, Error> {
     let library = loaded(Library::Driver)?;
     // SAFETY: the function has this type in every version of the driver.
@@ -98,19 +96,19 @@ fn elapsed() -> Result<Elapsed, Error> {
     })
 }
 
-/// A point in a queue.
+/// A point in a stream.
 pub struct Event {
     handle: Raw<sys::CUevent_st>,
     context: Arc<Context>,
 }
 
 impl Event {
-    /// Not recorded yet, which counts as over.
+    /// Creates an event. Until it is recorded, it counts as done.
     pub fn new(context: &Arc<Context>) -> Result<Self, Error> {
         Self::create(context, sys::CUevent_flags_enum::CU_EVENT_DISABLE_TIMING)
     }
 
-    /// The same, and it notes the time at which the GPU gets there.
+    /// Creates an event that stores the time at which the GPU reaches it.
     pub fn timed(context: &Arc<Context>) -> Result<Self, Error> {
         Self::create(context, sys::CUevent_flags_enum::CU_EVENT_DEFAULT)
     }
@@ -122,13 +120,13 @@ impl Event {
         Ok(Self { handle, context: context.clone() })
     }
 
-    /// Marks what is enqueued on the stream by now. While the stream is recorded (`recording`), the mark becomes a part of the
-    /// recording.
+    /// Records everything enqueued on the stream so far. If the stream is being captured (`recording`), the record
+    /// becomes a part of the captured graph.
     pub fn record(&self, stream: &Stream, recording: bool) -> Result<(), Error> {
         self.context.bind()?;
         let external = sys::CUevent_record_flags_enum::CU_EVENT_RECORD_EXTERNAL as u32;
         let flags = if recording { external } else { 0 };
-        // SAFETY: both live.
+        // SAFETY: both are alive.
         driver(
             unsafe { sys::cuEventRecordWithFlags(self.handle.0, stream.handle.0, flags) },
             "cuEventRecordWithFlags",
@@ -136,18 +134,19 @@ impl Event {
         )
     }
 
-    /// Waits until the stream has reached it.
+    /// Waits until the stream has reached the event.
     pub fn wait(&self) -> Result<(), Error> {
         self.context.bind()?;
-        // SAFETY: it lives.
+        // SAFETY: the event is alive.
         driver(unsafe { sys::cuEventSynchronize(self.handle.0) }, "cuEventSynchronize", "an event")
     }
 
-    /// Time on the GPU between two events with time that the GPU has passed; the clock ticks about twice a microsecond.
+    /// Returns the time on the GPU between two timed events that the GPU has passed. The clock ticks about twice per
+    /// microsecond.
     pub fn time_until(&self, later: &Event) -> Result<Duration, Error> {
         self.context.bind()?;
         let (elapsed, mut milliseconds) = (elapsed()?, 0.0);
-        // SAFETY: both live, the pointer is valid for the call.
+        // SAFETY: both are alive, and the pointer is valid for the call.
         let status = unsafe { elapsed(&mut milliseconds, self.handle.0, later.handle.0) };
         driver(status, "cuEventElapsedTime", "an event")?;
         Ok(Duration::from_secs_f64((f64::from(milliseconds) / 1e3).max(0.0)))
@@ -157,33 +156,33 @@ impl Event {
 impl Drop for Event {
     fn drop(&mut self) {
         if self.context.bind().is_ok() {
-            // SAFETY: created by `new`; the driver keeps what still needs it.
+            // SAFETY: `new` created it. The driver keeps it as long as enqueued work needs it.
             let _ = unsafe { sys::cuEventDestroy_v2(self.handle.0) };
         }
     }
 }
 
-/// The queues of a backend: one computes; copies to the host, copies to the GPU and codes each go beside it in one of their own, so that
-/// none of them waits behind another.
+/// A backend's streams. Computation, copies to the host, copies to the GPU, and codes have separate streams, so that
+/// none of them waits for another.
 pub struct Queues {
     pub compute: Stream,
-    /// From the GPU to the host.
+    /// Copies from the GPU to the host.
     pub down: Stream,
-    /// From the host to the GPU.
+    /// Copies from the host to the GPU.
     pub up: Stream,
-    /// Codes are made and read here, and travel both ways: each step needs the one before.
+    /// Encoding and decoding, and the copies of codes in both directions, because each step needs the previous one.
     pub codes: Stream,
-    /// Only waits: for everything that other threads have enqueued elsewhere and the next computation must come after.
+    /// Only waits for work that other threads have enqueued on other streams and that the next computation needs.
     beside: Stream,
-    /// `beside` waits for something new.
+    /// True if `beside` has a new event to wait for.
     late: AtomicBool,
     caught_up: Event,
-    /// The thread that enqueues to compute.
+    /// The thread that enqueues computation.
     owner: ThreadId,
 }
 
 impl Queues {
-    /// For the thread that calls, which alone may enqueue to compute.
+    /// Creates the streams. Only the calling thread may enqueue computation.
     pub fn new(context: &Arc<Context>) -> Result<Arc<Self>, Error> {
         let stream = || Stream::new(context);
         let (late, caught_up) = (AtomicBool::new(false), Event::new(context)?);
@@ -196,26 +195,27 @@ impl Queues {
         self.compute.context()
     }
 
-    /// Whether the calling thread is the one that enqueues to compute.
+    /// Returns true if the calling thread is the one that enqueues computation.
     pub fn is_owner(&self) -> bool {
         thread::current().id() == self.owner
     }
 
-    /// Makes a stream wait for all that was enqueued to compute.
+    /// Makes a stream wait for all computation enqueued so far.
     pub fn after_all(&self, stream: &Stream) -> Result<(), Error> {
         let all = Event::new(self.context())?;
         all.record(&self.compute, false)?;
         stream.wait_for(&all)
     }
 
-    /// Work that is enqueued to compute from now on comes after this event.
+    /// Makes computation that is enqueued later wait for this event.
     pub fn compute_after(&self, event: &Event) -> Result<(), Error> {
         self.beside.wait_for(event)?;
         self.late.store(true, Ordering::Release);
         Ok(())
     }
 
-    /// Comes before work that is enqueued to compute: makes it wait for the events of [`Self::compute_after`].
+    /// Makes the next computation wait for the events of [`Self::compute_after`]. Must be called before computation is
+    /// enqueued.
     pub fn catch_up(&self) -> Result<(), Error> {
         if self.late.swap(false, Ordering::Acquire) {
             self.caught_up.record(&self.beside, false)?;

@@ -1,17 +1,17 @@
-//! Switches for developers, from the environment: kernels from files, no replayed passes, a wait after every call. Read once.
+//! Switches for developers, read once from the environment: kernels from files, no captured passes, a wait after every
+//! call.
 
 use std::path::PathBuf;
 use std::sync::OnceLock;
 
-/// What is switched.
 #[derive(Clone, Debug, Default, PartialEq, Eq)]
 pub struct Switches {
-    /// TRIREME_KERNELS=DIR: sources of kernels there replace those of the same name that are built in.
+    /// TRIREME_KERNELS=DIR: kernel sources in DIR replace the built-in ones of the same name.
     pub kernels: Option<PathBuf>,
-    /// TRIREME_NO_GRAPH=1: every pass is enqueued anew, none is recorded and replayed.
+    /// TRIREME_NO_GRAPH=1: every pass is enqueued call by call, and none is captured as a graph.
     pub no_graph: bool,
-    /// TRIREME_CUDA_SYNC=1: the host waits after every kernel and every call of cuDNN and cuBLASLt, and an error names it. Nothing can be
-    /// recorded then.
+    /// TRIREME_CUDA_SYNC=1: the host waits after every kernel and every call of cuDNN and cuBLASLt, and an error names
+    /// the call. Nothing can be captured then.
     pub sync: bool,
 }
 
@@ -23,7 +23,7 @@ impl Switches {
         Self { kernels, no_graph: sync || on("TRIREME_NO_GRAPH"), sync }
     }
 
-    /// A line for the start of a run for each switch that is set.
+    /// Returns a note for the start of the log for each switch that is set.
     pub fn notes(&self) -> Vec<String> {
         let kernels = self.kernels.as_deref().map(|folder| {
             format!(
@@ -41,7 +41,7 @@ impl Switches {
     }
 }
 
-/// Those of this process.
+/// Returns the switches of this process.
 pub fn switches() -> &'static Switches {
     static SWITCHES: OnceLock<Switches> = OnceLock::new();
     SWITCHES.get_or_init(|| Switches::read(|name| std::env::var_os(name)))

@@ -1,5 +1,5 @@
-// Functions of one element: `value` of x, and `gradient`, which turns that of y into that of x by what backward reads again: x, or y
-// where that suffices (the host knows which). `a` is the function's own number.
+// Activation functions. `value` computes y from x. `gradient` computes dx from dy and either x or, if that is enough,
+// y. The host knows which of them the function needs. `a` is the function's parameter.
 
 struct Identity {
     __device__ float value(float x) const { return x; }
@@ -40,7 +40,7 @@ struct Sigmoid {
     __device__ float gradient(float d, float y) const { return d * (y * (1.0f - y)); }
 };
 
-// From 0 at -3 to 1 at 3; NaN stays NaN.
+// 0 below -3, 1 above 3, linear between. NaN stays NaN.
 __device__ inline float ramp(float x) {
     float v = x * (1.0f / 6.0f) + 0.5f;
     return v <= 0.0f ? 0.0f : v >= 1.0f ? 1.0f : v;
@@ -77,14 +77,14 @@ struct GeluTanh {
     __device__ static float bent(float x) { return logistic(1.5957691f * x * (1.0f + 0.044715f * x * x)); }
     __device__ float value(float x) const { return x * bent(x); }
     __device__ float gradient(float d, float x) const {
-        // beyond 16 the slope is 1 and 0, without x^3, which overflows; NaN stays NaN
+        // For |x| above 16 the slope is 0 or 1 to f32 precision. The clamp avoids an overflow of x^3. NaN stays NaN.
         x = x > 16.0f ? 16.0f : x < -16.0f ? -16.0f : x;
         float s = bent(x);
         return d * (s * (1.0f + x * (1.5957691f * (1.0f + 0.134145f * x * x)) * (1.0f - s)));
     }
 };
 
-// f(the function of this number), by the host's numbers.
+// Calls f with the function that has this number on the host.
 template <class F>
 __device__ inline void with_function(int function, float a, F f) {
     switch (function) {

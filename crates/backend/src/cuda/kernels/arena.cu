@@ -1,4 +1,4 @@
-// Passes over flat f32 memory: sums, factors, limits, moving averages, sums of squares, loss scaling.
+// Passes over flat f32 memory: addition, scaling, clamping, moving averages, sums of squares, loss scaling.
 
 extern "C" __global__ void arena_add(float* to, const float* from, u64 n) {
     for (u64 i = thread_index(); i < n; i += thread_count()) to[i] += from[i];
@@ -21,8 +21,8 @@ extern "C" __global__ void arena_lerp(float* to, const float* from, const double
     for (u64 i = thread_index(); i < n; i += thread_count()) to[i] += weight * (from[i] - to[i]);
 }
 
-// A piece of a range, for one block at a time; `rate` is the index of its factor of the learning rate, `narrow` says whether its
-// gradients are in the type of activations.
+// A piece of a range, processed by one block. `rate` is the index of its learning-rate factor, and `narrow` is nonzero
+// if its gradients are in the activations' type.
 struct Piece {
     u64 from;
     u32 len;
@@ -36,11 +36,11 @@ struct alignas(16) Floats {
     float at[4];
 };
 
-// Gradients in the type of activations become f32, piece by piece.
+// Converts gradients from the activations' type to f32, piece by piece.
 extern "C" __global__ void __launch_bounds__(256) cast_gradients(const Piece* pieces, u32 count, const T* from, float* to) {
     for (u32 p = blockIdx.x; p < count; p += gridDim.x) {
         Piece piece = pieces[p];
-        // parameters begin on whole packs
+        // use 16-byte accesses if the piece begins at a multiple of them
         u32 packs = piece.from % WIDE == 0 ? piece.len / WIDE : 0;
         for (u32 i = threadIdx.x; i < packs; i += blockDim.x) {
             float v[WIDE];
@@ -67,7 +67,7 @@ extern "C" __global__ void __launch_bounds__(256) squares_of_pieces(const float*
     }
 }
 
-// Sum of each range's pieces, in their order: range i has those from first[i] up to first[i + 1].
+// Adds the pieces of each range in order. Range i has the pieces first[i] to first[i + 1].
 extern "C" __global__ void sums_of_ranges(const double* pieces, const u32* first, u32 ranges, double* sums) {
     for (u64 i = thread_index(); i < ranges; i += thread_count()) {
         double sum = 0.0;
@@ -76,18 +76,18 @@ extern "C" __global__ void sums_of_ranges(const double* pieces, const u32* first
     }
 }
 
-// The scale of the losses and what becomes of it: `scale` holds the factor, then its inverse for the gradients at hand; `state`
-// holds the steps since it last grew, whether this step is left out, how many in a row were, whether any gradient is bad, and how
-// many steps were left out in all.
+// Loss scaling. `scale` has the loss scale and the inverse for the current gradients. `state` has: steps since the
+// scale last grew, whether this step is skipped, consecutive skipped steps, whether any gradient is not finite, and all
+// skipped steps.
 extern "C" __global__ void scale_found(const float* g, u64 n, u32* state) {
     bool bad = false;
     for (u64 i = thread_index(); i < n; i += thread_count()) bad = bad || !isfinite(g[i]);
     if (bad) atomicOr(state + 3, 1u);
 }
 
-// PyTorch's rule: after a step with Inf or NaN half the scale and no update, after `interval` good ones in a row twice, while that is
-// finite: half of infinity would be no less. `seen` is memory of the host: the scale, the steps since it last grew, how many in a row
-// were left out, and how many in all.
+// PyTorch's rule. After a step with Inf or NaN the scale is halved and the update skipped. After `interval` good steps
+// in a row the scale is doubled, unless it would become infinite, because halving cannot undo that. `seen` is host
+// memory: the scale, the steps since it last grew, consecutive skipped steps, and all skipped steps.
 extern "C" __global__ void scale_settle(float* scale, u32* state, u32 interval, float* seen) {
     if (thread_index() == 0) {
         bool bad = state[3] != 0;

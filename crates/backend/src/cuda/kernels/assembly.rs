@@ -1,5 +1,5 @@
-//! What NVIDIA's compiler makes of each kernel, for `make test-cuda-check`: registers, spills and shared memory by the assembler's
-//! log, instructions and loads by the disassembly.
+//! Reads the machine code of each kernel for `make test-cuda-check`: registers, spills and shared memory from the
+//! assembler's log, instructions and loads from the disassembly.
 
 use std::collections::HashMap;
 use std::fmt::Write;
@@ -12,16 +12,16 @@ use crate::Precision;
 use crate::cuda::driver::compile;
 use crate::cuda::driver::compile::Target;
 
-/// A multiprocessor of an architecture, by the CUDA programming guide's table of compute capabilities.
+/// A multiprocessor's resources, from the table of compute capabilities in the CUDA programming guide.
 pub struct Architecture {
     pub capability: (i32, i32),
     threads: u32,
-    /// KiB of shared memory, and those of it that the system takes for each block.
+    /// KiB of shared memory, and KiB that the system reserves per block.
     shared: u32,
     reserved: u32,
 }
 
-/// The first of each generation from Turing on, which is the oldest that NVRTC 13 compiles for.
+/// The first of each generation since Turing, the oldest one that NVRTC 13 supports.
 pub const ARCHITECTURES: [Architecture; 5] = [
     Architecture { capability: (7, 5), threads: 1024, shared: 64, reserved: 0 },
     Architecture { capability: (8, 0), threads: 2048, shared: 164, reserved: 1 },
@@ -30,44 +30,43 @@ pub const ARCHITECTURES: [Architecture; 5] = [
     Architecture { capability: (12, 0), threads: 1536, shared: 100, reserved: 1 },
 ];
 
-/// Registers of a multiprocessor, and those that a warp takes at a time.
+/// Registers of a multiprocessor, and the number that a warp allocates at a time.
 const REGISTERS: u32 = 65_536;
 const GRANULE: u32 = 256;
 
-/// One kernel.
 #[derive(Clone, Debug, Default, PartialEq)]
 pub struct Facts {
     pub registers: u32,
     /// Bytes.
     pub shared: u32,
-    /// Bytes that one thread stores.
+    /// Bytes of spill stores per thread.
     pub spills: u32,
     pub instructions: usize,
-    /// The most 16-byte loads in a row of which none is used yet.
+    /// How many 16-byte loads the kernel issues in a row, at most, before it uses the first of them.
     pub ahead: usize,
 }
 
 impl Facts {
-    /// Blocks that the registers of a multiprocessor suffice for.
+    /// Returns the number of blocks for which a multiprocessor has enough registers.
     pub fn by_registers(&self) -> u32 {
         let warp = (self.registers * 32).next_multiple_of(GRANULE).max(GRANULE);
         REGISTERS / (warp * THREADS / 32)
     }
 
-    /// Blocks at once on a multiprocessor.
+    /// Returns the number of blocks that run on a multiprocessor at the same time.
     pub fn blocks(&self, on: &Architecture) -> u32 {
         let shared = self.shared.div_ceil(1024) + on.reserved;
         self.by_registers().min(on.threads / THREADS).min(on.shared.checked_div(shared).unwrap_or(u32::MAX))
     }
 }
 
-/// The number before a unit.
+/// Returns the number in front of a unit.
 fn number(text: &str, unit: &str) -> Option<u32> {
     let before = text.split(unit).next().filter(|before| before.len() < text.len())?;
     before.rsplit(|c: char| !c.is_ascii_digit()).find(|digits| !digits.is_empty())?.parse().ok()
 }
 
-/// Registers, shared memory and spills of each kernel in the assembler's log.
+/// Reads registers, shared memory and spills of each kernel from the assembler's log.
 fn resources(log: &str) -> HashMap<String, Facts> {
     let (mut all, mut kernel) = (HashMap::<String, Facts>::new(), "");
     for line in log.lines() {
@@ -83,13 +82,13 @@ fn resources(log: &str) -> HashMap<String, Facts> {
     all
 }
 
-/// Numbers of the registers that an instruction names.
+/// Returns the numbers of the registers that an instruction names.
 fn registers(instruction: &str) -> impl Iterator<Item = u32> {
     let words = instruction.split(|c: char| !c.is_ascii_alphanumeric());
     words.filter_map(|word| word.strip_prefix('R')?.parse().ok())
 }
 
-/// Counts the instructions of each kernel in nvdisasm's text, and its loads; where code branches, loads count as used.
+/// Counts instructions and loads of each kernel in nvdisasm's output. A branch ends a sequence of loads.
 fn read(text: &str, all: &mut HashMap<String, Facts>) {
     let (mut kernel, mut pending) = (String::new(), Vec::new());
     for line in text.lines() {
@@ -114,7 +113,7 @@ fn read(text: &str, all: &mut HashMap<String, Facts>) {
     }
 }
 
-/// Compiles all kernels, and looks at each; `tools` holds NVIDIA's disassembler.
+/// Compiles all kernels and inspects each. `tools` is the folder with NVIDIA's disassembler.
 pub fn inspect(precision: Precision, on: &Architecture, tools: &Path) -> HashMap<String, Facts> {
     let target = Target::Gpu(on.capability.0, on.capability.1);
     let made = compile::compile(&source::text(), precision, target, &["--ptxas-options=-v"]);
@@ -129,7 +128,7 @@ pub fn inspect(precision: Precision, on: &Architecture, tools: &Path) -> HashMap
     all
 }
 
-/// What is wrong with a kernel; nothing, if all is well.
+/// Lists a kernel's problems. Empty if it has none.
 pub fn faults(name: &str, facts: &Facts, bounds: Bounds, on: &Architecture, precision: Precision) -> Vec<String> {
     let mut faults = Vec::new();
     let mut check = |good: bool, what: String| (!good).then(|| faults.push(what));
@@ -148,7 +147,7 @@ pub fn faults(name: &str, facts: &Facts, bounds: Bounds, on: &Architecture, prec
     faults
 }
 
-/// A row a kernel, a column an architecture.
+/// Formats a table with a row per kernel and columns per architecture.
 pub fn table(precision: Precision, columns: &[(&Architecture, HashMap<String, Facts>)]) -> String {
     let mut text = format!("{precision}: registers, blocks a multiprocessor, 16-byte loads ahead, instructions\n");
     let _ = write!(text, "{:<22} {:>6}", "kernel", "shared");
@@ -199,7 +198,8 @@ ptxas info    : Used 129 registers, used 0 barriers";
         assert_eq!(all["a"], a);
         assert_eq!(all["b"], Facts { registers: 129, instructions: 1, ..Facts::default() });
         assert_eq!(all.len(), 2);
-        // 64 KiB hold two blocks on Turing; 80 registers, three on Hopper; 129, none but one
+        // 64 KiB are enough for two blocks on Turing. 80 registers allow three blocks on Hopper, and 129 registers one
+        // block.
         assert_eq!(ARCHITECTURES.each_ref().map(|on| all["a"].blocks(on)), [2, 3, 3, 3, 3]);
         assert_eq!(all["b"].blocks(&ARCHITECTURES[2]), 1);
         let bounds = Bounds { threads: Some(256), blocks: Some(4) };

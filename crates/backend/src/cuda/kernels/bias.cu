@@ -1,4 +1,5 @@
-// Bias over the channels of a matrix (rows, channels): its addition where no library fuses it, and its gradient with ReLU's mask.
+// Bias over the channels of a (rows, channels) matrix: the addition, if no library fuses it, and the gradient together
+// with ReLU's mask.
 
 extern "C" __global__ void __launch_bounds__(256, 3) bias_forward(T* y, const float* __restrict__ bias, u32 rows, u32 channels, u32 width, int with_relu) {
     with_pack(channels, [&](auto pack) {
@@ -20,7 +21,7 @@ extern "C" __global__ void __launch_bounds__(256, 3) bias_forward(T* y, const fl
     });
 }
 
-// Zeroes dy where y is zero (with_relu), and sums dy over the rows.
+// Sets dy to zero where y is zero (if with_relu is set), and sums dy over the rows.
 extern "C" __global__ void __launch_bounds__(256, 3) bias_backward(const T* __restrict__ y, T* __restrict__ dy, double* partial, u32* arrivals, u32 rows, u32 channels, u32 width, int with_relu, float* dbias) {
     __shared__ Room<1> shared;
     Room<1>& room = shared;

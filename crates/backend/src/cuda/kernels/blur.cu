@@ -1,5 +1,6 @@
-// Blurred down-sampling of images that lie as (n, h, w, c), one way and back: each place of `to` gathers from places of `from`. The host
-// gives for each row of `to` where its entries begin in a list of rows of `from` with their weights, and the same for columns.
+// Blurred downsampling of (n, h, w, c) images, forward and backward. Each position of `to` gathers positions of `from`.
+// The host passes, for each row of `to`, where its entries begin in a list of rows of `from` and their weights, and the
+// same for columns.
 
 extern "C" __global__ void blur_gather(const T* from, T* to, const u32* row_first, const u32* rows, const float* row_weights, const u32* column_first, const u32* columns, const float* column_weights, u32 n, u32 h, u32 w, u32 c, u32 to_h, u32 to_w) {
     u64 count = (u64)n * to_h * to_w * c;

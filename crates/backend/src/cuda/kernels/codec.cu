@@ -1,6 +1,7 @@
-// The codecs of crates/comm/src/codec on the GPU: the same bits as there.
+// The codecs of crates/comm/src/codec on the GPU. They produce the same bits as on the host.
 
-// A part of a tensor: elements of the bucket from `from` on, its codes from `place` on, `first` elements of the tensor before it.
+// A part of a tensor: elements of the bucket starting at `from`, with codes starting at `place`. `first` is the number
+// of the tensor's elements before it.
 struct Run {
     u64 from;
     u64 place;
@@ -11,13 +12,14 @@ struct Run {
     u32 in_lanes;
 };
 
-// Adding it to a number below 2^31 leaves the nearest integer, ties to even, in the low bits.
+// Adding this to a number below 2^31 leaves the nearest integer, with ties to even, in the low bits of the sum.
 constexpr double RINT = 6755399441055744.0;
 
-// Words of a block of lanes.
+// Words per block of packed codes (lanes).
 constexpr u32 WORDS = 64;
 
-// The power of two of exact's scale: 2^30 over the power above the largest |g|, less what sums grow by.
+// Exponent of the scale of the codec `exact`. The scale is 2^30 divided by the power of two above the largest |g|,
+// reduced by `room` bits so that the sum over workers fits.
 __device__ inline int scale_exponent(u32 largest, u32 room) {
     u64 bits = (u64)__double_as_longlong((double)__uint_as_float(largest));
     return 30 - (int)room - ((int)(bits >> 52) - 1023 + 1);
@@ -25,8 +27,9 @@ __device__ inline int scale_exponent(u32 largest, u32 room) {
 
 __device__ inline double power_of_two(int k) { return __longlong_as_double((long long)(k + 1023) << 52); }
 
-// What the scale of each run's tensor is made from: the largest |g|, as bits (NaN > infinity > finite), and, unless `moments` is null, sum
-// and sum of squares in the order of crates/base/src/code_spec.rs, a lane of a warp for each of its sums. The residual is added before.
+// Measures each run for the scale of its tensor: the largest |g| as bits (NaN > infinity > finite) and, unless
+// `moments` is null, sum and sum of squares. They are added in the order of crates/base/src/code_spec.rs, with one lane
+// of a warp for each of its partial sums. The residual is added to g first.
 extern "C" __global__ void codec_measure(float* g, const Run* runs, u32 count, const float* residual, u32* largest, double* moments) {
     u32 lane = threadIdx.x % 32;
     for (u32 p = warp_index(); p < count; p += warp_count()) {
@@ -46,7 +49,7 @@ extern "C" __global__ void codec_measure(float* g, const Run* runs, u32 count, c
             if (moments) {
                 double wide = (double)v;
                 sum += wide;
-                // the product is exact, so that a fused addition rounds as a separate one does
+                // the product is exact in f64, so a fused multiply-add rounds like separate operations
                 squares += wide * wide;
             }
         }
@@ -70,7 +73,7 @@ extern "C" __global__ void codec_integers(const float* g, const Run* runs, u32 c
         u32 largest = scales[run.tensor];
         double scale = largest ? power_of_two(scale_exponent(largest, room)) : 0.0;
         for (u32 i = threadIdx.x; i < run.len; i += blockDim.x) {
-            // the product is exact, so that a fused addition rounds as a separate one does
+            // the product is exact in f64, so a fused multiply-add rounds like separate operations
             u32 code = (u32)__double_as_longlong((double)g[run.from + i] * scale + RINT);
             codes[run.place + i] = add ? codes[run.place + i] + code : code;
         }
@@ -88,8 +91,9 @@ extern "C" __global__ void codec_integers_back(const int* codes, const Run* runs
     }
 }
 
-// words (+)= codes in lanes: |g| / scale in `steps`, rounded at random, with its sign, plus `steps`. The draws are those of
-// crates/comm/src/codec/philox.rs. Unless `residual` is null, it keeps what lies beyond the scale.
+// words (+)= packed codes: |g| / scale in `steps` steps, rounded stochastically, with its sign, plus `steps`. The
+// random draws are those of crates/comm/src/codec/philox.rs. Unless `residual` is null, it receives the part beyond the
+// scale.
 extern "C" __global__ void codec_lanes(const float* g, const Run* runs, u32 count, const u32* scales, u32 bits, u32 per_word, u32 steps, u32 worker, u32 step, u64 seed, u32 op, float* residual, u32 add, u64* words) {
     for (u64 t = thread_index(); t < (u64)count * WORDS; t += thread_count()) {
         Run run = runs[t / WORDS];
@@ -107,7 +111,7 @@ extern "C" __global__ void codec_lanes(const float* g, const Run* runs, u32 coun
             u32 draws[4] = {worker, (u32)(element / 32 * 8 + element % 8), step, op | run.parameter};
             philox(draws, (u32)seed, (u32)(seed >> 32));
             float most = (float)steps;
-            // rounded before the floor is subtracted
+            // rounded to f32 before the floor is subtracted
             float size = fminf(__fmul_rn(fabsf(v) / scale, most), most), below = floorf(size);
             float draw = (float)(draws[element / 8 % 4] >> 8);
             u32 magnitude = (u32)below + (draw < (size - below) * 16777216.0f ? 1u : 0u);
@@ -135,7 +139,7 @@ extern "C" __global__ void codec_lanes_back(const u64* words, const Run* runs, u
     }
 }
 
-// The nearest bf16, ties to even; NaN stays NaN.
+// Rounds to the nearest bf16, with ties to even. NaN stays NaN.
 __device__ inline u32 nearest_half(float v) {
     u32 bits = __float_as_uint(v);
     return (v != v ? bits | 0x400000u : bits + 0x7fffu + ((bits >> 16) & 1u)) >> 16;
@@ -145,7 +149,8 @@ extern "C" __global__ void codec_halves(const float* g, u64 n, u16* halves) {
     for (u64 i = thread_index(); i < n; i += thread_count()) halves[i] = (u16)nearest_half(g[i]);
 }
 
-// Rounds gradient plus residual; the residual becomes the rounding error, but stays as it is where a number is not finite.
+// Rounds gradient plus residual. The residual becomes the rounding error, but keeps its value if the result is not
+// finite.
 extern "C" __global__ void codec_halves_split(float* g, u64 n, float* residual) {
     for (u64 i = thread_index(); i < n; i += thread_count()) {
         float v = g[i] + residual[i], rounded = __uint_as_float(nearest_half(v) << 16);

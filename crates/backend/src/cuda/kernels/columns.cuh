@@ -1,28 +1,28 @@
-// Passes over a matrix (rows, channels) in which each thread keeps to its V channels, so that what belongs to a channel stays in
-// registers. A tile is `width` channels: 128 bytes of a row, 32 where the whole matrix is small. Grid: x over the tiles, exactly as
-// many as there are; y over the rows. A thread loads the rows of a batch before it uses the first, so that several 16-byte loads are
-// on their way at once.
+// Passes over a (rows, channels) matrix in which each thread handles the same V channels in all its rows, so that the
+// data of these channels stay in registers. A tile has `width` channels: 128 bytes of a row, or 32 bytes if the matrix
+// is small. The grid has exactly one x index per tile. Its y index divides the rows. A thread loads all rows of a batch
+// before it uses the first, so that several 16-byte loads are in flight.
 
-// Rows that a thread adds in f32 before they go into its sums in f64.
+// Rows that a thread adds in f32 before it adds the result to its f64 sums.
 constexpr int RUN = 16;
 
 struct Place {
-    // first channel of this thread, and whether it has one at all
+    // first channel of this thread, and whether it has any
     u32 channel;
     bool inside;
-    // its first row, and how far it is to its next
+    // first row of this thread, and the distance to its next row
     u32 row, step;
-    // columns of V channels in a tile, this thread's, and its row within the block
+    // columns of V channels in a tile, this thread's column, its row within the block, and the block's number of rows
     u32 tile, column, line, lines;
 };
 
-// A number that is known when the kernel is compiled.
+// A compile-time constant.
 template <int N>
 struct Number {
     static constexpr int value = N;
 };
 
-// f(V): as many channels as 16 bytes hold, where they divide the channels, else one.
+// Calls f(V) with V = channels in 16 bytes if that divides `channels`, otherwise V = 1.
 template <class F>
 __device__ inline void with_pack(u32 channels, F f) {
     if (channels % WIDE == 0) {
@@ -46,18 +46,18 @@ __device__ inline Place place(u32 channels, u32 width) {
     return p;
 }
 
-// N rows, `step` apart, from `row` on.
+// N rows with distance `step`, starting at `row`.
 template <int N>
 struct Batch {
     static constexpr int count = N;
     u32 row;
     int step;
 
-    // Element of a row at this channel.
+    // Index of an element: row u of the batch at this channel.
     __device__ inline i64 element(int u, u32 channels, u32 channel) const { return (i64)(row + u * step) * channels + channel; }
 };
 
-// f(batch) for the rows `row`, `row + step`, ... before `end`, in order: U rows at a time, then two, then one.
+// Calls f(batch) for the rows `row`, `row + step`, ... below `end`, in order: U rows at a time, then two, then one.
 template <int U, class F>
 __device__ inline void each_batch(u32 row, u32 end, u32 step, F f) {
     static_assert(U <= 4, "two and one are all that may be left");
@@ -69,29 +69,30 @@ __device__ inline void each_batch(u32 row, u32 end, u32 step, F f) {
     if (row < end) f(Batch<1>{row, (int)step});
 }
 
-// The same for all rows of a thread, from its last to its first: a second pass finds in the cache what the first has read last.
+// The same for all rows of a thread, from last to first. After a pass that reads forward, the last rows are still in
+// the cache.
 template <int U, class F>
 __device__ inline void each_batch_backwards(const Place& p, u32 rows, F f) {
     if (!p.inside) return;
     each_batch<U>(p.row, rows, p.step, [&](auto batch) { f(decltype(batch){rows - 1 - batch.row, -batch.step}); });
 }
 
-// The packs of a batch.
+// Loads the packs of a batch.
 template <int V, int N>
 __device__ inline void fetch(const T* from, const Batch<N>& batch, u32 channels, u32 channel, Pack<V> (&to)[N]) {
     for (int u = 0; u < N; u++) to[u] = *reinterpret_cast<const Pack<V>*>(from + batch.element(u, channels, channel));
 }
 
-// Sums of `count` values for each of `items` items, value(entry, item), in a fixed order: each of SUMMERS / items threads an equal
-// share of the entries one after another, then a tree over these threads. Item i's sum is room[i]; what `value` reads may lie in
-// `room`, which holds at least SUMMERS values.
+// Computes `items` sums of `count` values value(entry, item) in a fixed order. For each item, SUMMERS / items threads
+// add equal shares of the entries one after another. Then a tree adds the results of these threads. The sum of item i
+// is in room[i]. `value` may read from `room`, which has at least SUMMERS values.
 template <class F>
 __device__ inline void item_sums(u32 items, u32 count, double* room, F value) {
     u32 item = threadIdx.x % items, group = threadIdx.x / items, groups = SUMMERS / items;
     double sum = 0.0;
     if (group < groups) {
         u32 entry = group;
-        // eight at once are on their way
+        // eight loads in flight
         for (; entry + 7 * groups < count; entry += 8 * groups) {
             double some[8];
             for (int i = 0; i < 8; i++) some[i] = value(entry + i * groups, item);
@@ -111,8 +112,8 @@ __device__ inline void item_sums(u32 items, u32 count, double* room, F value) {
     __syncthreads();
 }
 
-// Whether this block is the last of its tile to come here. To it, and to nobody else, the tile's parts from all blocks are visible.
-// `arrivals` has a counter a tile, which is zero between launches.
+// Returns true in the tile's last block to get here. Only this block can see the parts that all blocks of the tile have
+// written. `arrivals` has a counter per tile, which is zero between launches.
 __device__ inline bool last_of_tile(u32* arrivals) {
     __threadfence();
     __syncthreads();
@@ -123,7 +124,7 @@ __device__ inline bool last_of_tile(u32* arrivals) {
     return last;
 }
 
-// Shared memory of a kernel that makes K sums a channel: each thread's, of its rows.
+// Shared memory for K sums per channel: each thread has room for its own sums.
 template <int K>
 using Room = double[K * WIDE * SUMMERS];
 
@@ -132,13 +133,14 @@ struct RunSums {
     float of[K][V];
 };
 
-// K sums a channel of this thread's rows, left in `room`: f(batch, run) adds a batch to the sums of its run.
+// Computes K sums per channel over this thread's rows and leaves them in `room`. f(batch, run) adds a batch to the sums
+// of its run.
 template <int V, int K, int U, class F>
 __device__ inline void row_sums(const Place& p, u32 rows, Room<K>& room, F f) {
-    // volatile, or the compiler keeps these 2 * K * V words in registers
+    // volatile, because otherwise the compiler keeps these 2 * K * V words in registers
     volatile double* own = room + threadIdx.x;
     for (int i = 0; i < K * V; i++) own[i * SUMMERS] = 0.0;
-    // one run after another; the last may be shorter
+    // run by run. The last run may be shorter.
     for (u32 row = p.inside ? p.row : rows; row < rows;) {
         RunSums<K, V> run = {};
         u32 next = row + RUN * p.step;
@@ -148,8 +150,9 @@ __device__ inline void row_sums(const Place& p, u32 rows, Room<K>& room, F f) {
     }
 }
 
-// The sums over all rows, from what row_sums left: finish(channel, sums) gets a channel's, in one thread of whichever block of the tile
-// ends last. That block adds the parts of all, in the order of the grid. `partial` has room for K * width sums of each block.
+// Adds the results of row_sums over all rows. The block of the tile that ends last adds the parts of all blocks in grid
+// order, and one of its threads calls finish(channel, sums) for each channel. `partial` has room for K * width sums per
+// block.
 template <int K, class G>
 __device__ inline void tile_sums(u32 channels, u32 width, double* partial, u32* arrivals, Room<K>& room, G finish) {
     u32 pack = channels % WIDE == 0 ? WIDE : 1, tile = width / pack, items = K * width;

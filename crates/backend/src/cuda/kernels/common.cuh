@@ -1,8 +1,8 @@
-// What all kernels share: the type of activations, 16-byte accesses, loops over any grid, sums in a fixed order. The host puts
-// this text before every other file and says by PRECISION (0: f32, 1: bf16, 2: f16) what a run's activations are.
+// Shared by all kernels: the type of activations, 16-byte accesses, loops for any grid, and sums in a fixed order. The
+// host puts this text before all other files and sets PRECISION to the type of activations (0: f32, 1: bf16, 2: f16).
 //
-// Every kernel is right for any grid. Sums are made in an order that depends on sizes and grid alone, never on time: no float
-// atomics. Arithmetic is in f32, sums over many values in f64.
+// Every kernel is correct for any grid. The order of sums depends only on sizes and grid, never on timing, so there are
+// no float atomics. Arithmetic is in f32. Sums over many values are in f64.
 
 typedef unsigned char u8;
 typedef unsigned short u16;
@@ -22,7 +22,7 @@ struct T {
     u16 bits;
 };
 __device__ inline float value(T v) { return __uint_as_float((u32)v.bits << 16); }
-// to nearest, ties to even; NaN keeps its sign and becomes quiet
+// Rounds to nearest, ties to even. NaN keeps its sign and becomes quiet.
 __device__ inline T rounded(float v) {
     u32 bits = __float_as_uint(v);
     u32 up = bits + 0x7fffu + ((bits >> 16) & 1u);
@@ -36,14 +36,15 @@ __device__ inline T rounded(float v) {
 struct T {
     u16 bits;
 };
-// the exponent is moved by a multiplication, which takes subnormals along; what then is beyond f16's range was Inf or NaN
+// A multiplication adjusts the exponent, because that also converts subnormals. Larger exponents than those of finite
+// f16 values are Inf or NaN.
 __device__ inline float value(T v) {
     u32 magnitude = (u32)(v.bits & 0x7fff) << 13;
     float moved = __uint_as_float(magnitude) * __uint_as_float(0x77800000u);
     u32 bits = __float_as_uint(moved) | (magnitude >= 0x0f800000u ? 0x7f800000u : 0u);
     return __uint_as_float(bits | (u32)(v.bits & 0x8000) << 16);
 }
-// to nearest, ties to even; 65520 and more become Inf
+// Rounds to nearest, ties to even. Values from 65520 on become Inf.
 __device__ inline T rounded(float v) {
     u32 bits = __float_as_uint(v), sign = bits & 0x80000000u;
     bits ^= sign;
@@ -51,7 +52,7 @@ __device__ inline T rounded(float v) {
     if (bits >= 0x47800000u) {
         to = bits > 0x7f800000u ? 0x7e00u : 0x7c00u;
     } else if (bits < 0x38800000u) {
-        // adding 0.5 leaves the subnormal's digits, rounded, in the lowest bits
+        // adding 0.5 leaves the rounded digits of the subnormal in the lowest bits
         to = __float_as_uint(__uint_as_float(bits) + 0.5f) - 0x3f000000u;
     } else {
         to = (bits - 0x38000000u + 0xfffu + ((bits >> 13) & 1u)) >> 13;
@@ -63,7 +64,7 @@ __device__ inline T rounded(float v) {
 
 #endif
 
-// Elements of one 16-byte access.
+// Number of elements in 16 bytes.
 constexpr int WIDE = 16 / (int)sizeof(T);
 
 template <int V>
@@ -76,12 +77,13 @@ __device__ inline void unpack(const Pack<V>& pack, float (&to)[V]) {
     for (int i = 0; i < V; i++) to[i] = value(pack.at[i]);
 }
 
-// 16 bytes as registers hold them.
+// 16 bytes in four registers.
 struct alignas(16) Words {
     u32 at[4];
 };
 
-// A pack in one access. Without the assembly statement the compiler may read its elements one by one, each only where it is used.
+// Loads a pack with a single access. Without the assembly statement the compiler may load its elements one by one where
+// they are used.
 template <int V>
 __device__ inline void load(const T* from, float (&to)[V]) {
     if constexpr (sizeof(Pack<V>) == sizeof(Words)) {
@@ -107,7 +109,7 @@ __device__ inline void store(T* to, const float (&from)[V]) {
     *reinterpret_cast<Pack<V>*>(to) = packed;
 }
 
-// Of the V channels from this one on.
+// Loads the values of V channels, starting at `channel`.
 template <int V>
 __device__ inline void take(const float* from, u32 channel, float (&to)[V]) {
     for (int i = 0; i < V; i++) to[i] = from[channel + i];
@@ -116,7 +118,8 @@ __device__ inline void take(const float* from, u32 channel, float (&to)[V]) {
 __device__ inline u64 thread_index() { return (u64)blockIdx.x * blockDim.x + threadIdx.x; }
 __device__ inline u64 thread_count() { return (u64)gridDim.x * blockDim.x; }
 
-// a / b, and what is left. The compiler calls a function for a division of 64 bits, and makes one of 32 bits in place.
+// Returns a / b and the remainder. The compiler calls a function for a 64-bit division but generates inline code for a
+// 32-bit division.
 __device__ inline u64 divided(u64 a, u32 b, u32& rest) {
     if (a >> 32) {
         rest = (u32)(a % b);
@@ -126,7 +129,7 @@ __device__ inline u64 divided(u64 a, u32 b, u32& rest) {
     return (u32)a / b;
 }
 
-// y[i] = f(a[i], b[i]) over n elements: 16 bytes at a time, then one by one. Any of them may be the same memory.
+// y[i] = f(a[i], b[i]) for n elements: 16 bytes at a time, then one by one. The arrays may be the same.
 template <class F>
 __device__ inline void map(const T* a, const T* b, T* y, u64 n, F f) {
     u64 packs = n / WIDE;
@@ -153,13 +156,14 @@ __device__ inline void map(const T* x, T* y, u64 n, F f) {
     for (u64 i = packs * WIDE + thread_index(); i < n; i += thread_count()) y[i] = rounded(f(value(x[i])));
 }
 
-// max(v, 0), but NaN stays NaN.
+// max(v, 0), except that NaN stays NaN.
 __device__ inline float relu(float v) { return v <= 0.0f ? 0.0f : v; }
 
-// Threads of a block that sums; the host launches these kernels with so many.
+// Threads per block in kernels that compute sums. The host always launches this number.
 constexpr int SUMMERS = 256;
 
-// The block's sum of one value a thread, in the order of the threads' halves; for all threads. `room` holds SUMMERS values.
+// Adds one value per thread and returns the sum to all threads of the block. The order is a tree over halves of the
+// threads. `room` has SUMMERS values.
 __device__ inline double block_sum(double v, double* room) {
     room[threadIdx.x] = v;
     __syncthreads();
@@ -172,7 +176,7 @@ __device__ inline double block_sum(double v, double* room) {
     return sum;
 }
 
-// Of all lanes of a warp, in a fixed order; for all lanes.
+// Returns the sum over all lanes of a warp to all lanes, in a fixed order.
 __device__ inline double warp_sum(double v) {
     for (int lanes = 16; lanes > 0; lanes /= 2) v += __shfl_xor_sync(0xffffffffu, v, lanes);
     return v;
@@ -188,6 +192,6 @@ __device__ inline float warp_max(float v) {
     return v;
 }
 
-// Warps of the grid, and this thread's.
+// Index of this thread's warp, and number of warps in the grid.
 __device__ inline u32 warp_index() { return (u32)(thread_index() / 32); }
 __device__ inline u32 warp_count() { return (u32)(thread_count() / 32); }

@@ -1,4 +1,5 @@
-// Columns of one matrix into columns of another, both (rows, width of their own): how channels are put together and taken apart.
+// Copies columns of one matrix to columns of another. Each matrix has its own width. Used to concatenate channels and
+// to split them again.
 
 template <int V>
 __device__ inline void copy_packs(const T* from, T* to, u32 rows, u32 columns, u32 from_width, u32 from_first, u32 to_width, u32 to_first) {

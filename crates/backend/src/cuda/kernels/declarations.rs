@@ -1,12 +1,12 @@
-//! Declarations of the kernels that several operations or passes launch. Those of one operation alone are in its file in `ops`, and those
-//! of the optimizer in [`update`](super::update).
+//! Declarations of the kernels that several operations or passes launch. Kernels of a single operation are declared in
+//! its file in `ops`, and the optimizer's kernels in [`update`](super::update).
 
 use super::kernel::kernels;
 use crate::CropRect;
 use crate::cuda::driver::slice::{Activation, plain};
 
-/// A piece of a range: `len` elements from `from` on, with their weight decay, the place of their factor of the learning rate, and whether
-/// their gradients are in the type of activations.
+/// A piece of a range: `len` elements starting at `from`, their weight decay, the index of their learning-rate factor
+/// in the rates, and whether their gradients are in the activations' type.
 #[derive(Clone, Copy, Debug, PartialEq)]
 #[repr(C)]
 pub struct Piece {
@@ -21,7 +21,7 @@ plain! { Piece = "Piece" }
 
 plain! { CropRect = "CropRect" }
 
-/// A shortcut as kernels know it: see shortcut.cuh.
+/// A shortcut as a kernel argument, see shortcut.cuh.
 #[derive(Clone, Copy, Debug, PartialEq)]
 #[repr(C)]
 pub struct ShortcutSizes {
@@ -37,10 +37,11 @@ pub struct ShortcutSizes {
 
 plain! { ShortcutSizes = "Shortcut" }
 
-/// Words of a block of lanes.
+/// Words per block of packed codes (lanes).
 pub const WORDS: usize = 64;
 
-/// A part of a tensor: elements of the bucket from `from` on, its codes from `place` on, `first` elements of the tensor before it.
+/// A part of a tensor: elements of the bucket starting at `from`, with codes starting at `place`. `first` is the number
+/// of the tensor's elements before it.
 #[derive(Clone, Copy, Debug, PartialEq)]
 #[repr(C)]
 pub struct Run {
@@ -63,7 +64,7 @@ kernels! {
         a: [Activation; n], b: [Activation; n], y: [Activation; n], n: u64,
     }
 
-    /// Weights in the type of activations.
+    /// Converts weights to the activations' type.
     cast_weights: CastWeights over threads(n) {
         from: [f32; n], to: [Activation; n], n: u64,
     }
@@ -75,12 +76,12 @@ kernels! {
 
     // bias.cu
 
-    /// y = y + bias, then ReLU where that is wanted.
+    /// Adds a bias to y, then applies ReLU if `with_relu` is set.
     bias_forward: BiasForward over columns(rows, channels) {
         y: [Activation; rows * channels], bias: [f32; channels], rows: u32, channels: u32, width: u32, with_relu: i32,
     }
 
-    /// Masks dy by ReLU where that is wanted, and sums it over the rows.
+    /// Sets dy to zero where ReLU's output is zero if `with_relu` is set, and sums dy over the rows.
     bias_backward: BiasBackward over columns(rows, channels) as grid {
         y: [Activation; rows * channels],
         dy: [Activation; rows * channels],
@@ -101,39 +102,38 @@ kernels! {
     /// to *= factor
     arena_scale: ArenaScale over threads(n) { to: [f32; n], factor: f32, n: u64 }
 
-    /// to, limited to [-limit, limit]
     arena_clamp: ArenaClamp over threads(n) { to: [f32; n], limit: f32, n: u64 }
 
     /// to += average (from - to)
     arena_lerp: ArenaLerp over threads(n) { to: [f32; n], from: [f32; n], average: [f64; 1], n: u64 }
 
-    /// Gradients in the type of activations become f32; the pieces end at `end`.
+    /// Converts gradients from the activations' type to f32. The pieces end at `end`.
     cast_gradients: CastGradients over blocks(count) given(end) {
         pieces: [Piece; count], count: u32, from: [Activation; end], to: [f32; end],
     }
 
-    /// The sum of squares of each piece; the pieces end at `end`.
+    /// Sums the squares in each piece. The pieces end at `end`.
     squares_of_pieces: SquaresOfPieces over blocks(count) given(end) {
         x: [f32; end], pieces: [Piece; count], count: u32, sums: [f64; count],
     }
 
-    /// The sum of each range's pieces; there are `end` pieces.
+    /// Adds the pieces of each range. There are `end` pieces.
     sums_of_ranges: SumsOfRanges over threads(ranges) given(end) {
         pieces: [f64; end], first: [u32; ranges + 1], ranges: u32, sums: [f64; ranges],
     }
 
-    /// Notes in `state` whether a gradient is Inf or NaN.
+    /// Records in `state` whether any gradient is Inf or NaN.
     scale_found: ScaleFound over threads(n) { g: [f32; n], n: u64, state: [u32; 5] }
 
-    /// The next scale of the losses.
+    /// Computes the next loss scale.
     scale_settle: ScaleSettle over one_block() { scale: [f32; 2], state: [u32; 5], interval: u32, seen: [f32; 4] }
 
-    /// Takes the losses' scale out of gradients.
+    /// Divides gradients by the loss scale.
     scale_undo: ScaleUndo over threads(n) { g: [f32; n], scale: [f32; 2], n: u64 }
 
-    // input.cu; each copies `words` numbers of the pass from host memory to the inbox, too
+    // input.cu. Each kernel also copies the pass's `words` numbers from host memory to the inbox.
 
-    /// Values, (n, c, h, w).
+    /// Reads values in (n, c, h, w) order.
     input_values: InputValues over threads(rows * plane) {
         images: [f32; rows * channels * plane],
         to: [Activation; rows * channels * plane],
@@ -145,7 +145,7 @@ kernels! {
         words: u32,
     }
 
-    /// Bytes, (n, h, w, c), by a table for each channel.
+    /// Reads bytes in (n, h, w, c) order and converts them with a table per channel.
     input_bytes: InputBytes over threads(n) {
         pixels: [u8; n],
         tables: [f32; 256 * channels],
@@ -157,8 +157,8 @@ kernels! {
         words: u32,
     }
 
-    /// Rows (n, h, w, c) mixed in place with those that mirror them in the batch: within the area whole pixels are exchanged; where
-    /// `bottom` is 0, all are mixed by `share`.
+    /// Mixes each row (n, h, w, c) in place with the row at the mirrored position in the batch. Exchanges the pixels
+    /// inside the area. If `bottom` is 0, mixes all pixels with weight `share` instead.
     mix_rows: MixRows over threads(rows / 2 * h * w * channels) {
         x: [Activation; rows * h * w * channels],
         rows: u32,
@@ -172,7 +172,7 @@ kernels! {
         right: u32,
     }
 
-    /// Parts of pictures that are on the GPU; the views name the first `pictures_used` of them.
+    /// Reads crops of pictures on the GPU. The crops refer to the first `pictures_used` pictures.
     input_views: InputViews over threads(rows * h * w) given(pictures_used) {
         pictures: [u8; pictures_used * from_h * from_w * channels],
         from_h: u32,
@@ -191,8 +191,8 @@ kernels! {
 
     // loss.cu
 
-    /// Loss and hits of each row, and the gradient of the scores unless dx is null; then loss, hits at one and at five, and rows whose
-    /// label is no class.
+    /// Computes loss and correctness of each row and, unless dx is null, the gradient of the scores. Then sums the
+    /// loss, the rows that are correct at one and at five, and the rows with an invalid label.
     cross_entropy: CrossEntropy over threads(32 * rows) {
         x: [Activation; rows * classes],
         dx: (null or [Activation; rows * classes]),
@@ -211,7 +211,7 @@ kernels! {
 
     // soft_loss.cu
 
-    /// The same as `cross_entropy`, against targets over all classes, each row behind its weight.
+    /// Like `cross_entropy`, with targets for all classes. Each row of targets begins with its weight.
     soft_loss: SoftLossKernel over threads(32 * rows) {
         x: [Activation; rows * classes],
         dx: (null or [Activation; rows * classes]),
@@ -236,10 +236,11 @@ kernels! {
         sums: [f64; 4],
     }
 
-    // norm.cu; `pack` is the channels of a byte of the mask; `residual_elems` and `second_elems` are those of tensors that are read
-    // through a shortcut, or of x
+    // norm.cu. A byte of the mask covers `pack` channels. `residual_elems` and `second_elems` are the sizes of x or,
+    // with a shortcut, of the tensor read through it.
 
-    /// Statistics of the batch from sums of offsets and of their squares, and the affine map of the forward pass.
+    /// Sums offsets and their squares. From these sums it computes the batch's statistics and the affine map of the
+    /// forward pass.
     norm_moments: NormMoments over columns(rows, channels) as grid {
         x: [Activation; rows.max(1) * channels],
         partial: [f64; 2 * grid.x * grid.y * width],
@@ -255,7 +256,7 @@ kernels! {
         affine: [f32; 3 * channels],
     }
 
-    /// The affine map from statistics of n values a channel, or, where n is 0, from running ones.
+    /// Computes the affine map from statistics of n values per channel or, if n is 0, from running statistics.
     norm_affine: NormAffine over threads(channels) {
         statistics: (null or [f64; 2 * channels]),
         running: (null or [f32; 2 * channels]),
@@ -267,7 +268,8 @@ kernels! {
         affine: [f32; 3 * channels],
     }
 
-    /// y = affine(x), then residual and ReLU as the bits of `mode` say; with a residual, where ReLU let values through.
+    /// Computes y = affine(x), then adds the residual and applies ReLU depending on `mode`. With a residual, also
+    /// writes ReLU's mask.
     norm_forward: NormForward over columns(rows, channels) as grid given(pack, residual_elems) {
         x: [Activation; rows * channels],
         residual: (null or [Activation; residual_elems]),
@@ -281,7 +283,8 @@ kernels! {
         mode: i32,
     }
 
-    /// The parameters' gradients, sums of the gradient and of its product with the offsets, and the slopes of dx.
+    /// Sums the gradient and its product with the offsets. From these sums it computes the parameters' gradients and
+    /// the coefficients of dx.
     norm_gradients: NormGradients over columns(rows, channels) as grid given(pack, second_elems) {
         x: [Activation; rows * channels],
         second: (null or [Activation; second_elems]),
@@ -304,7 +307,7 @@ kernels! {
         slopes: [f32; 2 * channels],
     }
 
-    /// The slopes of dx from the sums of all ranks.
+    /// Computes dx's coefficients from the sums over all ranks.
     norm_slopes: NormSlopes over threads(channels) {
         sums: [f64; 2 * channels],
         statistics: [f64; 2 * channels],
@@ -315,7 +318,7 @@ kernels! {
         slopes: [f32; 2 * channels],
     }
 
-    /// dx from dy and the slopes.
+    /// Computes dx from dy and the coefficients.
     norm_backward: NormBackward over columns(rows, channels) {
         x: [Activation; rows * channels],
         dy: [Activation; rows * channels],
@@ -330,19 +333,22 @@ kernels! {
 
     // shortcut.cu
 
-    /// y: every `stride`-th pixel of x, its channels from `before` on, zeros around them; x has `from` elements.
+    /// Copies every `stride`-th pixel of x to y, with x's channels starting at channel `before` and zeros in the other
+    /// channels. x has `from` elements.
     shortcut_forward: ShortcutForward over threads(n) given(from) {
         x: [Activation; from], y: [Activation; n], shortcut: [ShortcutSizes; 1], n: u64,
     }
 
-    /// dx: the pixels that were taken, zeros elsewhere; dy has `from` elements.
+    /// Copies the gradients of these pixels to dx and sets the rest to zero. dy has `from` elements.
     shortcut_backward: ShortcutBackward over threads(n) given(from) {
         dy: [Activation; from], dx: [Activation; n], shortcut: [ShortcutSizes; 1], n: u64,
     }
 
-    // codec.cu; a list of runs ends at element `end` of the bucket, at code `codes_end`, and names `tensors` tensors
+    // codec.cu. A list of runs ends at element `end` of the bucket and at code `codes_end`, and refers to `tensors`
+    // tensors.
 
-    /// The largest |g| of each run, and sum and sum of squares unless `moments` is null; adds what is fed back before.
+    /// Adds the residual to g, then computes the largest |g| of each run and, unless `moments` is null, its sum and sum
+    /// of squares.
     codec_measure: CodecMeasure over threads(32 * count) given(end) {
         g: [f32; end],
         runs: [Run; count],
@@ -352,7 +358,7 @@ kernels! {
         moments: (null or [f64; 2 * count]),
     }
 
-    /// Fixed-point codes, added to those before where `add` is 1.
+    /// Computes fixed-point codes. Adds them to the existing codes if `add` is 1.
     codec_integers: CodecIntegers over blocks(count) given(end, codes_end, tensors) {
         g: [f32; end],
         runs: [Run; count],
@@ -363,7 +369,7 @@ kernels! {
         codes: [u32; codes_end],
     }
 
-    /// Gradients from sums of fixed-point codes.
+    /// Converts sums of fixed-point codes to gradients.
     codec_integers_back: CodecIntegersBack over blocks(count) given(end, codes_end, tensors) {
         codes: [i32; codes_end],
         runs: [Run; count],
@@ -373,7 +379,7 @@ kernels! {
         g: [f32; end],
     }
 
-    /// Codes in lanes of words, added to those before where `add` is 1.
+    /// Computes codes that are packed into words. Adds them to the existing codes if `add` is 1.
     codec_lanes: CodecLanes over threads(count * WORDS) given(end, codes_end, tensors) {
         g: [f32; end],
         runs: [Run; count],
@@ -391,7 +397,7 @@ kernels! {
         words: [u64; codes_end],
     }
 
-    /// Gradients from sums of codes in lanes.
+    /// Converts sums of packed codes to gradients.
     codec_lanes_back: CodecLanesBack over threads(count * WORDS) given(end, codes_end, tensors) {
         words: [u64; codes_end],
         runs: [Run; count],
@@ -404,12 +410,12 @@ kernels! {
         g: [f32; end],
     }
 
-    /// Gradients as bf16.
+    /// Converts gradients to bf16.
     codec_halves: CodecHalves over threads(n) { g: [f32; n], n: u64, halves: [u16; n] }
 
-    /// Rounds gradients with what is fed back, and keeps what that takes off.
+    /// Adds the residual to the gradients, rounds them, and stores the rounding errors as the new residual.
     codec_halves_split: CodecHalvesSplit over threads(n) { g: [f32; n], n: u64, residual: [f32; n] }
 
-    /// bf16 as gradients.
+    /// Converts bf16 to gradients.
     codec_halves_back: CodecHalvesBack over threads(n) { halves: [u16; n], n: u64, g: [f32; n] }
 }

@@ -1,6 +1,6 @@
-// Inverted dropout with the draws that every backend shares: element e of a sample, in (c, h, w) order, takes word e mod 4 of
-// block e / 4 of Philox4x32-10 with key = seed and counter = (id low, id high, epoch, op << 16 | block mod 2^16). What the block's
-// number has above 16 bits goes, in reverse order, into the epoch by exclusive or (loaders/src/random.rs).
+// Inverted dropout with the same draws on every backend. Element e of a sample, in (c, h, w) order, uses word e mod 4
+// of block e / 4 of Philox4x32-10 with key = seed and counter = (id low, id high, epoch, op << 16 | block mod 2^16).
+// The bits of the block number above bit 16 are reversed and xored into the epoch (loaders/src/random.rs).
 
 __device__ inline void philox(u32 (&x)[4], u32 k0, u32 k1) {
     for (int round = 0; round < 10; round++) {
@@ -15,7 +15,7 @@ __device__ inline void philox(u32 (&x)[4], u32 k0, u32 k1) {
     }
 }
 
-// to = from * (0 or 1 / (1 - p)); backward draws the same again. `to` may be `from`.
+// to = from * (0 or 1 / (1 - p)). Backward repeats the same draws. `to` may be `from`.
 extern "C" __global__ void dropout(const T* from, T* to, u32 rows, u32 channels, u32 plane, u64 seed, const u32* epoch, const u64* ids, u32 op, float p) {
     u64 elems = (u64)channels * plane, blocks = (elems + 3) / 4, count = blocks * rows;
     float kept = 1.0f / (1.0f - p);
@@ -35,7 +35,7 @@ extern "C" __global__ void dropout(const T* from, T* to, u32 rows, u32 channels,
     }
 }
 
-// Stochastic depth: the first word of a sample's first block decides about all its elements. `to` may be `from`.
+// Stochastic depth. The first word of a sample's first block decides for all its elements. `to` may be `from`.
 extern "C" __global__ void drop_path(const T* from, T* to, u32 rows, u64 elems, u64 seed, const u32* epoch, const u64* ids, u32 op, float p) {
     u64 count = (u64)rows * elems;
     float kept = 1.0f / (1.0f - p);

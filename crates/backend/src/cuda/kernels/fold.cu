@@ -1,5 +1,6 @@
-// A convolution with a stride over an image of few channels, as one without: each block of (stride_h, stride_w) pixels of the padded image
-// becomes one pixel, whose channels are (row in the block, column in the block, channel) and zeros up to fold_c.
+// Converts a convolution with a stride over an image with few channels to one without a stride. Each block of
+// (stride_h, stride_w) pixels of the padded image becomes one pixel. Its channels are (row in the block, column in the
+// block, channel), then zeros up to fold_c.
 
 struct Fold {
     u32 h, w, c;
@@ -7,7 +8,8 @@ struct Fold {
     u32 fold_h, fold_w, fold_c, fold_kernel_h, fold_kernel_w;
 };
 
-// folded (n, fold_h, fold_w, fold_c) from x (n, h, w, c); a thread makes 16 bytes, of which fold_c has a whole number.
+// Computes folded (n, fold_h, fold_w, fold_c) from x (n, h, w, c). A thread writes 16 bytes at a time. fold_c is a
+// multiple of that.
 extern "C" __global__ void fold_image(const T* x, T* folded, const Fold* fold, u64 n) {
     Fold f = *fold;
     u32 packs = f.fold_c / WIDE, each = f.stride_w * f.c, filled = f.stride_h * each;
@@ -22,7 +24,7 @@ extern "C" __global__ void fold_image(const T* x, T* folded, const Fold* fold, u
                 across = 0;
                 down++;
             }
-            // rows and columns before the image become large numbers, since these are unsigned
+            // rows and columns before the image wrap around to large numbers, because the type is unsigned
             u32 y = row * f.stride_h + down - f.top, left = column * each + across - f.left * f.c;
             bool inside = k + j < filled && y < f.h && left < f.w * f.c;
             pack.at[j] = inside ? image[(u64)y * f.w * f.c + left] : rounded(0.0f);
@@ -31,8 +33,8 @@ extern "C" __global__ void fold_image(const T* x, T* folded, const Fold* fold, u
     }
 }
 
-// Place in a filter (out, kernel_h, kernel_w, c) of an element of the folded one, (out, fold_kernel_h, fold_kernel_w, fold_c); -1 where
-// that is padding.
+// Returns the index in a filter (out, kernel_h, kernel_w, c) of an element of the folded filter (out, fold_kernel_h,
+// fold_kernel_w, fold_c), or -1 for padding.
 __device__ inline i64 unfolded(const Fold& f, u64 i) {
     u32 k = (u32)(i % f.fold_c), across = k % (f.stride_w * f.c);
     u64 cell = i / f.fold_c;
@@ -51,7 +53,7 @@ extern "C" __global__ void fold_filter(const T* w, T* folded, const Fold* fold, 
     }
 }
 
-// Each element of the filter has one place in the folded filter, so all of dw is written.
+// Each element of the filter has exactly one element in the folded filter, so this writes all of dw.
 extern "C" __global__ void unfold_filter(const T* folded, T* dw, const Fold* fold, u64 n) {
     Fold f = *fold;
     for (u64 i = thread_index(); i < n; i += thread_count()) {

@@ -1,8 +1,8 @@
-// Normalisation of a matrix (rows, channels) over sets of values that share mean and variance: `plane` rows of one of `groups` groups
-// of neighbouring channels. The channels of a position are such a set, too, with one row and one group. `statistics` holds of each set
-// the mean, then 1 / standard deviation.
+// Normalises a (rows, channels) matrix over sets of values with a common mean and variance. A set is `plane` rows of
+// one of `groups` groups of adjacent channels. Layer normalisation uses sets of one row and one group. `statistics` has
+// the means of all sets, then 1 / standard deviation of all sets.
 
-// The values of a set.
+// The position of a set's values.
 struct Set {
     u64 first;
     u32 channel, width, channels, values;
@@ -14,12 +14,12 @@ struct Set {
         values = plane * width;
     }
 
-    // Place in memory of a value, and its channel.
+    // Index of a value in memory, and its channel.
     __device__ u64 at(u32 i) const { return first + (u64)(i / width) * channels + i % width; }
     __device__ u32 channel_of(u32 i) const { return channel + i % width; }
 };
 
-// Threads that share a set: a warp where sets are small, else a block. Sums are in a fixed order.
+// The threads that share a set: a warp for small sets, otherwise a block. Sums are in a fixed order.
 struct Warp {
     static constexpr u32 size = 32;
     __device__ u32 number() const { return threadIdx.x % 32; }
@@ -37,7 +37,7 @@ struct Block {
     __device__ double sum(double v) const { return block_sum(v, room); }
 };
 
-// Values of a set that a block takes.
+// Number of values from which a block handles a set.
 constexpr u32 LARGE = 4096;
 
 template <class F>
@@ -74,7 +74,7 @@ extern "C" __global__ void group_norm_forward(const T* x, T* y, const float* wei
     });
 }
 
-// dx in place of dy.
+// Replaces dy by dx.
 extern "C" __global__ void group_norm_backward(const T* x, T* dy, const float* weight, const float* statistics, u64 sets, u32 plane, u32 channels, u32 groups) {
     __shared__ double room[SUMMERS];
     with_team(plane * (channels / groups), room, [&](auto team) {
@@ -97,7 +97,7 @@ extern "C" __global__ void group_norm_backward(const T* x, T* dy, const float* w
     });
 }
 
-// The gradients of weight and bias: sums over all rows.
+// Sums the gradients of weight and bias over all rows.
 extern "C" __global__ void __launch_bounds__(256, 3) group_norm_weights(const T* __restrict__ x, const T* __restrict__ dy, const float* __restrict__ statistics, u64 sets, u32 plane, u32 groups, double* partial, u32* arrivals, u32 rows, u32 channels, u32 width, float* dweight, float* dbias) {
     __shared__ Room<2> shared;
     Room<2>& room = shared;

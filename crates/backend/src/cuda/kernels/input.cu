@@ -1,6 +1,6 @@
-// The network's input, (n, h, w, c), from a batch of the host's or from pictures on the GPU. A byte's value comes from a table (c, 256)
-// that the host has made, so its bits are the host's. These kernels come first in every pass, and bring its numbers along: `numbers` is
-// memory of the host.
+// Writes the network's input (n, h, w, c) from a batch of the host or from pictures on the GPU. The value of a byte
+// comes from a table (c, 256) of the host, so it has the same bits as on the host. These kernels are the first of every
+// pass and also copy its numbers. `numbers` is host memory.
 
 __device__ inline void bring_numbers(const u64* numbers, u64* inbox, u32 words) {
     for (u64 i = thread_index(); i < words; i += thread_count()) inbox[i] = numbers[i];
@@ -31,7 +31,7 @@ struct CropRect {
     u32 mirrored;
 };
 
-// Parts of kept pictures (picture, from_h, from_w, c); outside of a picture every byte is 0.
+// Crops of stored pictures (picture, from_h, from_w, c). Outside a picture every byte is 0.
 extern "C" __global__ void input_views(const u8* pictures, u32 from_h, u32 from_w, const CropRect* views, const float* tables, T* to, u32 rows, u32 h, u32 w, u32 channels, const u64* numbers, u64* inbox, u32 words) {
     bring_numbers(numbers, inbox, words);
     u64 count = (u64)rows * h * w;
@@ -46,8 +46,8 @@ extern "C" __global__ void input_views(const u8* pictures, u32 from_h, u32 from_
     }
 }
 
-// Row i of n is mixed with row n - 1 - i, and that one with it: within the area whole pixels are exchanged; where bottom is 0, each value
-// becomes share * own + (1 - share) * other, to the host's bits.
+// Mixes row i of n with row n - 1 - i, in both directions. Exchanges the pixels inside the area. If bottom is 0, each
+// value becomes share * own + (1 - share) * other instead, with the same bits as on the host.
 extern "C" __global__ void mix_rows(T* x, u32 rows, u32 h, u32 w, u32 channels, float share, u32 top, u32 bottom, u32 left, u32 right) {
     u64 each = (u64)h * w * channels, count = (rows / 2) * each;
     float rest = 1.0f - share;

@@ -1,54 +1,54 @@
-//! What a kernel is to the host: its name, its grid, and arguments whose types and lengths are checked.
+//! A kernel as the host sees it: its name, its grid, and arguments with checked types and lengths.
 
 use crate::Error;
 use crate::cuda::driver::slice::{Element, Slice};
 
-/// Threads of a block, in every kernel. None takes dynamic shared memory.
+/// Threads per block in every kernel. No kernel uses dynamic shared memory.
 pub const THREADS: u32 = 256;
 
-/// Blocks of a grid for each multiprocessor; every kernel loops over what is left.
+/// Maximum number of blocks per multiprocessor. Every kernel loops over the remaining work.
 const BLOCKS: u32 = 8;
 
-/// Blocks of a grid for each multiprocessor where a kernel of columns.cuh has much to do: as many as run there at once.
+/// Blocks per multiprocessor for large inputs of the kernels in columns.cuh: the number that run there at the same
+/// time.
 const RESIDENT: usize = 3;
 
-/// The same where there is little: each thread then has fewer rows than one batch.
+/// Blocks per multiprocessor for small inputs, where each thread has fewer rows than a batch.
 const FEWEST: usize = 2;
 
-/// Rows of a thread that are loaded together (`OF_ONE` of norm.cu).
+/// Rows that a thread loads together (`OF_ONE` in norm.cu).
 const BATCH: usize = 4;
 
-/// Blocks of a launch.
+/// Number of blocks of a launch.
 #[derive(Clone, Copy, Debug, PartialEq, Eq)]
 pub struct Grid {
     pub x: usize,
     pub y: usize,
 }
 
-/// How the kernels of columns.cuh cut a matrix (rows, channels).
+/// How the kernels of columns.cuh divide a (rows, channels) matrix.
 #[derive(Clone, Copy, Debug, PartialEq, Eq)]
 pub struct Tiling {
-    /// Channels of a tile.
+    /// Channels per tile.
     pub width: usize,
-    /// Tiles over the channels.
+    /// Number of tiles along the channels.
     pub tiles: usize,
-    /// Parts of the rows.
+    /// Number of parts along the rows.
     pub splits: usize,
 }
 
 impl Tiling {
-    /// Parts of sums, `each` sums a channel.
+    /// Returns the number of partial sums, with `each` sums per channel.
     pub fn parts(&self, each: usize) -> usize {
         each * self.width * self.tiles * self.splits
     }
 }
 
-/// What grids depend on beside sizes.
+/// Properties of the GPU and the precision that grids depend on.
 #[derive(Clone, Copy, Debug)]
 pub struct Geometry {
-    /// Multiprocessors of the GPU.
     pub multiprocessors: u32,
-    /// Bytes of an activation.
+    /// Bytes per activation.
     pub activation: usize,
 }
 
@@ -57,34 +57,35 @@ impl Geometry {
         (self.multiprocessors * BLOCKS) as usize
     }
 
-    /// One block.
     pub fn one_block(&self) -> Grid {
         Grid { x: 1, y: 1 }
     }
 
-    /// A block for each of so many items.
+    /// Returns a grid with a block per item.
     pub fn blocks(&self, items: usize) -> Grid {
         Grid { x: items.min(self.most()), y: 1 }
     }
 
-    /// A thread for each of so many items.
+    /// Returns a grid with a thread per item.
     pub fn threads(&self, items: usize) -> Grid {
         self.blocks(items.div_ceil(THREADS as usize))
     }
 
-    /// Channels of 16 bytes.
+    /// Returns the number of channels in 16 bytes.
     pub fn widest(&self) -> usize {
         16 / self.activation
     }
 
-    /// Channels of 16 bytes where all accesses can be as wide, else one.
+    /// Returns the number of channels in 16 bytes if that divides `channels`, so that all accesses are 16 bytes wide.
+    /// Otherwise returns 1.
     pub fn pack(&self, channels: usize) -> usize {
         let wide = self.widest();
         if channels.is_multiple_of(wide) { wide } else { 1 }
     }
 
-    /// How a matrix (rows, channels) is cut. A tile is 128 bytes of a row, a whole line of the cache; 32 bytes, its smallest part,
-    /// where the matrix is so small that each block's sums, of which the last block adds a tile's, take longer than its rows.
+    /// Partitions a (rows, channels) matrix. A tile is 128 bytes of a row, a full cache line. In small matrices the
+    /// last block would spend more time on adding the sums of a tile's blocks than on its rows. There a tile is 32
+    /// bytes, the smallest part of a line.
     pub fn tiling(&self, rows: usize, channels: usize) -> Tiling {
         let (pack, threads, gpus) = (self.pack(channels), THREADS as usize, self.multiprocessors as usize);
         let columns = channels.div_ceil(pack);
@@ -99,7 +100,7 @@ impl Geometry {
         Tiling { width: tile * pack, tiles, splits: splits.max(1) }
     }
 
-    /// A grid over a matrix (rows, channels) for the kernels of columns.cuh.
+    /// Returns a grid over a (rows, channels) matrix for the kernels of columns.cuh.
     pub fn columns(&self, rows: usize, channels: usize) -> Grid {
         let tiling = self.tiling(rows, channels);
         Grid { x: tiling.tiles, y: tiling.splits }
@@ -109,42 +110,41 @@ impl Geometry {
 /// A kernel with its arguments.
 ///
 /// # Safety
-/// `arguments` must be those of the kernel `name`, in its order, and where `check` succeeds, the kernel must touch no element of a
-/// slice beyond those that `check` requires.
+/// `arguments` must return the arguments of the kernel `name`, in its order. If `check` succeeds, the kernel must not
+/// access any element of a slice beyond those that `check` requires.
 pub unsafe trait Kernel {
-    /// Its name in the sources.
+    /// Returns its name in the sources.
     fn name(&self) -> &'static str;
-    /// The grid for its sizes.
+    /// Returns the grid for its sizes.
     fn grid(&self, geometry: &Geometry) -> Grid;
-    /// Fails where a slice is shorter than the kernel needs.
+    /// Returns an error if a slice is shorter than the kernel needs.
     fn check(&self, grid: Grid) -> Result<(), Error>;
-    /// The bits of every argument, in the lower bytes of a word.
+    /// Returns each argument's bits in the low bytes of a word.
     fn arguments(&self) -> Vec<u64>;
 }
 
-/// A type of arguments.
+/// A type that kernels take as argument.
 pub trait Argument: Copy {
-    /// The kernels' name of its type, or of what it points to; and whether it points.
+    /// The kernels' name for this type or the type that it points to, and whether it is a pointer.
     #[cfg_attr(not(test), allow(dead_code))]
     const ELEMENT: &'static str;
     #[cfg_attr(not(test), allow(dead_code))]
     const POINTER: bool;
 
-    /// Its bits.
     fn bits(self) -> u64;
 
-    /// A size, where it is one; the elements of a slice.
+    /// Returns the value if this is a size, or how many elements a slice has.
     fn size(self) -> usize {
         0
     }
 
-    /// Fails where it has fewer elements than that; `what` is for the message.
+    /// Returns an error if a slice has fewer elements. `what` is used in the message.
     fn require(self, _elements: usize, _what: &str) -> Result<(), Error> {
         Ok(())
     }
 }
 
-/// Scalars: how they become bits, and a size.
+/// Implements `Argument` for scalars: their bits, and their value as a size.
 macro_rules! scalar {
     ($($type:ty: |$value:ident| $bits:expr, $size:expr;)*) => {$(
         impl Argument for $type {
@@ -189,7 +189,7 @@ impl<T: Element> Argument for Slice<'_, T> {
     }
 }
 
-/// None is the null pointer.
+/// `None` is a null pointer.
 impl<T: Element> Argument for Option<Slice<'_, T>> {
     const ELEMENT: &'static str = T::NAME;
     const POINTER: bool = true;
@@ -207,8 +207,8 @@ impl<T: Element> Argument for Option<Slice<'_, T>> {
     }
 }
 
-/// The type of a field, or the elements that it needs. `[T; n]` is a slice of at least n elements, `(null or [T; n])` may be absent,
-/// anything else is a scalar.
+/// Expands to a field's type, or to how many elements it needs. `[T; n]` is a slice of at least n elements, `(null or
+/// [T; n])` may be absent, and anything else is a scalar.
 macro_rules! parameter {
     (type $life:lifetime [$type:ty; $len:expr]) => { $crate::cuda::driver::slice::Slice<$life, $type> };
     (type $life:lifetime (null or [$type:ty; $len:expr])) => {
@@ -221,11 +221,12 @@ macro_rules! parameter {
 }
 pub(in crate::cuda) use parameter;
 
-/// Declares kernels: the symbol in the sources, the struct of its arguments under the names and in the order of the sources' parameters,
-/// and the grid (a method of [`Geometry`], `as grid` where lengths depend on it). Lengths are expressions of the sizes among the
-/// arguments; sizes in `given` are no arguments, but properties of lists whose elements say where a kernel reads and writes.
+/// Declares kernels: the symbol in the sources, a struct with the arguments, and the grid. The arguments have the names
+/// and the order of the parameters in the sources. The grid is a method of [`Geometry`], and `as grid` makes it
+/// available to lengths. Lengths are expressions of the sizes among the arguments. Sizes in `given` are not arguments.
+/// They describe lists whose elements say where a kernel reads and writes.
 ///
-/// It also makes a test that compares the declarations with the sources.
+/// Also generates a test that compares the declarations with the sources.
 macro_rules! kernels {
     ($(
         $(#[$doc:meta])*
@@ -242,8 +243,8 @@ macro_rules! kernels {
                 $($(pub $given: usize,)*)?
             }
 
-            // SAFETY: names, types and order are those of the sources (see the test below), and each slice has the elements
-            // that the kernel of this name indexes for these sizes.
+            // SAFETY: names, types and order are those of the sources (checked by the test below), and each slice has
+            // the elements that the kernel accesses for these sizes.
             unsafe impl $crate::cuda::kernels::kernel::Kernel for $name<'_> {
                 fn name(&self) -> &'static str {
                     stringify!($symbol)
@@ -303,9 +304,10 @@ mod tests {
 
     #[test]
     fn every_multiprocessor_has_its_blocks() {
-        // an H200, bf16
+        // an H200 with bf16
         let geometry = Geometry { multiprocessors: 132, activation: 2 };
-        // ResNet-50, batch 256: one wave of three blocks, of which rounding may leave out a few; whole lines of 64 channels
+        // ResNet-50, batch 256: a single wave of three blocks per multiprocessor, minus a few by rounding, and full
+        // cache lines of 64 channels
         for (rows, channels) in
             [(3_211_264, 64), (802_816, 256), (200_704, 512), (50_176, 1024), (12_544, 512), (12_544, 2048)]
         {
@@ -313,12 +315,12 @@ mod tests {
             assert_eq!(tiling.width, 64, "{rows} x {channels}");
             assert!((370..=396).contains(&(tiling.tiles * tiling.splits)), "{rows} x {channels}: {tiling:?}");
         }
-        // ResNet-20, batch 128: two blocks each, or as many as there are rows for
+        // ResNet-20, batch 128: two blocks per multiprocessor, or fewer if there are not enough rows
         for (rows, channels, blocks) in [(131_072, 16, 264), (32_768, 32, 264), (8_192, 64, 256)] {
             let tiling = geometry.tiling(rows, channels);
             assert_eq!((tiling.width, tiling.tiles * tiling.splits), (16, blocks), "{rows} x {channels}: {tiling:?}");
         }
-        // all channels are in a tile, whatever their number, and a block's sums are no more than its threads
+        // the tiles cover any number of channels, and a block has at most as many sums as threads
         for (rows, channels, activation) in [(1, 1, 2), (7, 3, 4), (100_000, 37, 2), (9, 4096, 4), (65, 1001, 2)] {
             let tiling = Geometry { multiprocessors: 2, activation }.tiling(rows, channels);
             assert!(tiling.width * tiling.tiles >= channels && 2 * tiling.width <= THREADS as usize, "{tiling:?}");

@@ -1,11 +1,11 @@
-// A learned factor for each channel of a matrix (rows, channels).
+// A learned factor per channel of a (rows, channels) matrix.
 
 extern "C" __global__ void layer_scale_forward(const T* x, const float* factors, T* y, u32 rows, u32 channels) {
     u64 count = (u64)rows * channels;
     for (u64 i = thread_index(); i < count; i += thread_count()) y[i] = rounded(value(x[i]) * factors[i % channels]);
 }
 
-// dy becomes dx; the factors' gradients are sums of dy x over the rows; they may be null.
+// Replaces dy by dx. The gradients of the factors are sums of dy x over the rows. The pointer to them may be null.
 extern "C" __global__ void __launch_bounds__(256, 3) layer_scale_backward(const T* __restrict__ x, T* __restrict__ dy, const float* __restrict__ factors, double* partial, u32* arrivals, u32 rows, u32 channels, u32 width, float* gradient) {
     __shared__ Room<1> shared;
     Room<1>& room = shared;

@@ -1,10 +1,12 @@
-// All gradients of a linear layer of few weights by one kernel. Of the weights and the bias: sums over the rows of the batch, of the
-// input: over the outputs; each in an order that follows from the sizes alone.
+// Computes all gradients of a linear layer with few weights in one kernel. The gradients of the weights and the bias
+// are sums over the batch, and the gradient of the input is a sum over the outputs. The order of each sum depends only
+// on the sizes.
 
-// Weights of an output that a block takes at a time, and threads that share the rows of each.
+// Weights of an output that a block computes at a time, and threads that share the rows of each.
 constexpr u32 LANES = 32, SHARES = SUMMERS / LANES;
 
-// Sum of a * b over first, first + step, ... before `end`, where factors(i, a, b) gives both: in f32 by runs, and these in f64.
+// Returns the sum of a * b over first, first + step, ... below `end`. factors(i, a, b) sets both factors. Runs are
+// added in f32, and their sums in f64.
 template <class F>
 __device__ inline double product_sum(u32 first, u32 end, u32 step, F factors) {
     double sum = 0.0;
@@ -23,7 +25,8 @@ __device__ inline double product_sum(u32 first, u32 end, u32 step, F factors) {
     return sum;
 }
 
-// x (rows, inputs), w (outputs, inputs), y and dy (rows, outputs). With ReLU, dy counts where y is above zero. dx and dbias may be null, and dw with dbias.
+// x (rows, inputs), w (outputs, inputs), y and dy (rows, outputs). With ReLU, dy counts only where y is above zero. dx
+// and dbias may be null. dw may be null if dbias is.
 extern "C" __global__ void __launch_bounds__(256) linear_gradients(const T* x, const T* w, const T* y, const T* dy, T* dx, float* dw, float* dbias, u32 rows, u32 inputs, u32 outputs, int with_relu) {
     __shared__ double room[SUMMERS];
     u32 lane = threadIdx.x % LANES, share = threadIdx.x / LANES;
@@ -31,7 +34,7 @@ extern "C" __global__ void __launch_bounds__(256) linear_gradients(const T* x, c
         u64 at = (u64)row * outputs + output;
         return with_relu && value(y[at]) <= 0.0f ? 0.0f : value(dy[at]);
     };
-    // the bias is the weight of one more input, which is always 1
+    // the bias is treated as the weight of an additional input that is always 1
     u32 columns = dw ? inputs + (dbias ? 1 : 0) : 0, tiles = (columns + LANES - 1) / LANES;
     for (u32 item = blockIdx.x; item < outputs * tiles; item += gridDim.x) {
         u32 output = item / tiles, input = item % tiles * LANES + lane;
@@ -49,7 +52,7 @@ extern "C" __global__ void __launch_bounds__(256) linear_gradients(const T* x, c
         __syncthreads();
     }
     if (!dx) return;
-    // from the last block on: the first ones have weights
+    // starts with the last blocks, because the first blocks are busy with weights
     for (u64 i = (u64)(gridDim.x - 1 - blockIdx.x) * blockDim.x + threadIdx.x; i < (u64)rows * inputs; i += thread_count()) {
         u32 row = (u32)(i / inputs), input = (u32)(i % inputs);
         auto factors = [&](u32 output, float& a, float& b) {

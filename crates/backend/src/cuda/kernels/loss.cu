@@ -1,7 +1,7 @@
-// Softmax cross-entropy in f64, one warp a row.
+// Softmax cross-entropy in f64, with one warp per row.
 
-// Whether this block is the last of the grid to come here; it sees what all others have written before. `arrivals` is zero between
-// launches.
+// Returns true in the last block of the grid to get here, which then sees everything that the others have written.
+// `arrivals` is zero between launches.
 __device__ inline bool last_block(u32* arrivals) {
     __shared__ bool last;
     __threadfence();
@@ -15,13 +15,13 @@ __device__ inline bool last_block(u32* arrivals) {
     return last;
 }
 
-// By one block: sums[0] = loss, sums[1] and [2] = rows that hit, sums[3] = rows whose label is no class; `sums` is memory of the host.
-// After an update that left a parameter which is not finite the loss is NaN.
+// Run by one block: sums[0] = loss, sums[1] and sums[2] = correct rows at one and at five, sums[3] = rows with an
+// invalid label. `sums` is host memory. If an update has produced a parameter that is not finite, the loss is NaN.
 __device__ inline void loss_sums(const double* losses, const u32* hits, u32 rows, const u32* not_finite, double* sums) {
     __shared__ double room[SUMMERS];
     double loss = 0.0, top1 = 0.0, top5 = 0.0, wrong = 0.0;
     for (u32 row = threadIdx.x; row < rows; row += SUMMERS) {
-        // other blocks have written them
+        // written by other blocks
         u32 hit = __ldcg(&hits[row]);
         loss += __ldcg(&losses[row]);
         top1 += (double)(hit & 1);
@@ -40,11 +40,12 @@ __device__ inline void loss_sums(const double* losses, const u32* hits, u32 rows
     }
 }
 
-// Target of class c is (1 - s) [c = label] + s / K; the gradient of the scores is (softmax - target) * factors[1] * weight *
-// *loss_scale, with
-// s = factors[0]. A score counts as the best only if no other is as high at a smaller index, and never if it is NaN.
-// losses[row] and hits[row] (bit 0: best, bit 1: among five, bit 2: the label is no class) go into the sums, which the last block makes.
-// dx may be null.
+// The target of class c is (1 - s) [c = label] + s / K with s = factors[0]. The gradient of the scores is (softmax -
+// target) * factors[1] * weight * *loss_scale. A score is the best only if no score with a smaller index is as high,
+// and never if it is NaN.
+//
+// The last block sums losses[row] and hits[row] (bit 0: best, bit 1: among the best five, bit 2: invalid label). dx may
+// be null.
 extern "C" __global__ void __launch_bounds__(256) cross_entropy(const T* x, T* dx, const u32* labels, const float* factors, const float* loss_scale, float weight, u32 rows, u32 classes, double* losses, u32* hits, u32* arrivals, const u32* not_finite, double* sums) {
     u32 lane = threadIdx.x % 32, warps = gridDim.x * (blockDim.x / 32);
     double smooth = (double)factors[0], factor = (double)factors[1] * (double)weight * (double)*loss_scale;
@@ -58,7 +59,7 @@ extern "C" __global__ void __launch_bounds__(256) cross_entropy(const T* x, T* d
         top = warp_max(top);
         double total = 0.0, offsets = 0.0;
         int ahead = 0;
-        // unrolled, exp in f64 takes more registers than there are
+        // not unrolled, because exp in f64 would then need too many registers
 #pragma unroll 1
         for (u32 c = lane; c < classes; c += 32) {
             float v = value(scores[c]);

@@ -1,5 +1,5 @@
-// Local response normalisation across the channels of a matrix (rows, channels): y = x base^-beta with
-// base = k + alpha * sum over |j - c| <= radius of x_j^2.
+// Local response normalisation across the channels of a (rows, channels) matrix: y = x base^-beta with base = k + alpha
+// * sum over |j - c| <= radius of x_j^2.
 
 __device__ inline float lrn_base(const T* row, u32 c, u32 channels, u32 radius, float k, float alpha) {
     u32 from = c < radius ? 0 : c - radius, to = min(c + radius + 1, channels);
@@ -19,7 +19,7 @@ extern "C" __global__ void lrn_forward(const T* x, T* y, u64 rows, u32 channels,
     }
 }
 
-// What each channel sends to its neighbours: dy x base^(-beta - 1), in `sent`.
+// Writes each channel's contribution to its neighbours' gradients, dy x base^(-beta - 1), to `sent`.
 extern "C" __global__ void lrn_send(const T* x, const T* dy, float* sent, u64 rows, u32 channels, u32 radius, float k, float alpha, float beta) {
     for (u64 i = thread_index(); i < rows * channels; i += thread_count()) {
         u32 c = (u32)(i % channels);
@@ -28,7 +28,7 @@ extern "C" __global__ void lrn_send(const T* x, const T* dy, float* sent, u64 ro
     }
 }
 
-// dx = dy base^-beta - 2 alpha beta x * sum over the neighbours of what they send
+// dx = dy base^-beta - 2 alpha beta x * sum of the neighbours' contributions
 extern "C" __global__ void lrn_backward(const T* x, const T* dy, const float* sent, T* dx, u64 rows, u32 channels, u32 radius, float k, float alpha, float beta) {
     for (u64 i = thread_index(); i < rows * channels; i += thread_count()) {
         u32 c = (u32)(i % channels);

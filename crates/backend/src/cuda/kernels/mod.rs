@@ -1,5 +1,5 @@
-//! Our kernels: their sources, how they are loaded, and their declarations, by which the host launches them. An op's own kernels are
-//! declared in its file in `ops`, those of the optimizer in `update`, and all others in `declarations`.
+//! Our kernels: their sources, loading them, and their declarations, with which the host launches them. An operation's
+//! own kernels are declared in its file in `ops`, the optimizer's in `update`, and all others in `declarations`.
 
 #[cfg(test)]
 mod assembly;

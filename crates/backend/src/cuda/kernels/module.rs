@@ -1,4 +1,4 @@
-//! Our kernels on a GPU: the loaded module, and the one place that launches.
+//! The module with our kernels on a GPU, and the only place that launches them.
 
 use std::collections::HashMap;
 use std::ffi::{CString, c_void};
@@ -16,7 +16,6 @@ use crate::cuda::driver::context::Raw;
 use crate::cuda::driver::status::driver;
 use crate::cuda::driver::stream::Stream;
 
-/// The module of all kernels.
 pub struct Kernels {
     module: Raw<sys::CUmod_st>,
     functions: HashMap<String, Raw<sys::CUfunc_st>>,
@@ -25,14 +24,15 @@ pub struct Kernels {
 }
 
 impl Kernels {
-    /// Compiles them, or finds them compiled, and loads them.
+    /// Compiles the kernels or takes them from the cache, and loads them.
     pub fn load(context: &Arc<Context>, precision: Precision) -> Result<Self, Error> {
         context.bind()?;
         let source = source::source()?;
         let code = compile::for_gpu(&source, precision, context.gpu.capability)?;
         let geometry = Geometry { multiprocessors: context.gpu.multiprocessors, activation: precision.bytes() };
         let mut module = std::ptr::null_mut();
-        // SAFETY: the context is bound; the code is a whole cubin, or PTX that ends in a zero byte as NVRTC makes it.
+        // SAFETY: the context is bound. The code is a complete cubin, or PTX that ends in a zero byte, as NVRTC returns
+        // it.
         let status = unsafe { sys::cuModuleLoadData(&mut module, code.as_ptr().cast()) };
         driver(status, "cuModuleLoadData", format!("the kernels for {}", context.gpu.name))?;
         let mut all = Self { module: Raw(module), functions: HashMap::new(), geometry, context: context.clone() };
@@ -40,7 +40,7 @@ impl Kernels {
             let mut function = std::ptr::null_mut();
             let c_name =
                 CString::new(name.as_str()).map_err(|e| Error::Unsupported { op: name.clone(), why: e.to_string() })?;
-            // SAFETY: the module is loaded, the name a C string.
+            // SAFETY: the module is loaded, and the name is a C string.
             let status = unsafe { sys::cuModuleGetFunction(&mut function, module, c_name.as_ptr()) };
             driver(status, "cuModuleGetFunction", name.clone())?;
             all.functions.insert(name, Raw(function));
@@ -48,12 +48,13 @@ impl Kernels {
         Ok(all)
     }
 
-    /// What grids on this GPU depend on.
+    /// Returns the GPU's properties that grids depend on.
     pub fn geometry(&self) -> &Geometry {
         &self.geometry
     }
 
-    /// Enqueues a kernel over the grid that it declares; a grid without blocks has nothing to do. The stream's context must be bound.
+    /// Enqueues a kernel with the grid that it declares. Does nothing if the grid has no blocks. The stream's context
+    /// must be bound.
     pub fn launch(&self, stream: &Stream, kernel: &impl Kernel) -> Result<(), Error> {
         let (name, grid) = (kernel.name(), kernel.grid(&self.geometry));
         if grid.x == 0 {
@@ -64,11 +65,11 @@ impl Kernels {
             || Error::Unsupported { op: format!("kernel {name}"), why: "the sources have no such kernel".into() };
         let function = self.functions.get(name).ok_or_else(missing)?.0;
         let mut values = kernel.arguments();
-        // scalars of 4 bytes lie in the lower half of their word, which comes first
+        // scalars of 4 bytes are in the lower half of their word, which comes first on little-endian machines
         let mut pointers: Vec<*mut c_void> = values.iter_mut().map(|v| std::ptr::from_mut(v).cast()).collect();
         let (x, y) = (grid.x as u32, grid.y as u32);
-        // SAFETY: as many arguments of such types as the kernel has, which the driver copies; their memory is large enough (checked),
-        // and the driver frees it only after the work that is enqueued on it.
+        // SAFETY: number and types of the arguments are those of the kernel, and the driver copies them. Their memory
+        // is large enough (checked), and the driver frees it only after the work enqueued on it.
         let status = unsafe {
             let (none, pointers) = (std::ptr::null_mut(), pointers.as_mut_ptr());
             sys::cuLaunchKernel(function, x, y, 1, THREADS, 1, 1, 0, stream.handle(), pointers, none)
@@ -82,7 +83,7 @@ impl Kernels {
 impl Drop for Kernels {
     fn drop(&mut self) {
         if self.context.bind().is_ok() {
-            // SAFETY: loaded by `load`.
+            // SAFETY: `load` loaded it.
             let _ = unsafe { sys::cuModuleUnload(self.module.0) };
         }
     }
@@ -100,17 +101,18 @@ mod tests {
 
     const PRECISIONS: [Precision; 3] = [Precision::F32, Precision::Bf16, Precision::F16];
 
-    /// Says that a test is left out, past the test harness, which keeps what tests print.
+    /// Reports a skipped test. Writes to stderr directly, because the test harness captures printed output.
     fn skip(why: &str) {
         let _ = writeln!(std::io::stderr(), "SKIPPED (1 test): {why}");
     }
 
-    /// Where `make test-cuda-check` has put NVIDIA's tools.
+    /// Returns the folder where `make test-cuda-check` has put NVIDIA's tools.
     fn tools() -> Option<PathBuf> {
         std::env::var_os("TRIREME_CUDA_CHECK").map(PathBuf::from)
     }
 
-    /// Whether NVRTC is there; says so if not, and fails where `make test-cuda-check` has fetched it.
+    /// Returns true if NVRTC is installed. Otherwise reports the skipped test, or panics if `make test-cuda-check` has
+    /// downloaded NVRTC.
     fn nvrtc_is_there() -> bool {
         let found = require(Library::Nvrtc);
         assert!(tools().is_none() || found.is_ok(), "NVRTC was fetched, but does not load: {found:?}");
@@ -147,8 +149,9 @@ mod tests {
         inspect(Precision::F16);
     }
 
-    /// Prints the table of all kernels in this precision, and fails where one is at fault. Tests of their own can run beside each other:
-    /// compiling and disassembling for all architectures takes a minute each.
+    /// Prints the table of all kernels in this precision and fails if a kernel has a problem. There is a test per
+    /// precision, so that they can run in parallel: compiling and disassembling for all architectures takes a minute
+    /// each.
     fn inspect(precision: Precision) {
         let Some(tools) = tools() else { return skip("machine code is looked at by `make test-cuda-check`") };
         assert!(nvrtc_is_there());

@@ -1,4 +1,4 @@
-// Product of images, (n, plane, channels), with one factor for each channel of an image.
+// Product of images (n, plane, channels) with one factor per image and channel.
 
 extern "C" __global__ void multiply_forward(const T* x, const T* s, T* y, u32 n, u32 plane, u32 channels) {
     u64 image = (u64)plane * channels, count = n * image;
@@ -7,10 +7,11 @@ extern "C" __global__ void multiply_forward(const T* x, const T* s, T* y, u32 n,
     }
 }
 
-// Channels that a block sums at once, each by several threads that share the places.
+// Channels that a block sums at a time. Several threads share the positions of each channel.
 constexpr u32 ABREAST = 32;
 
-// dy becomes dx, and ds the sum of dy x over an image's places: f32 in each thread, in f64 over the threads.
+// Replaces dy by the gradient of x and writes the sum of dy x over an image's positions to ds. Sums are f32 within a
+// thread and f64 over the threads.
 extern "C" __global__ void multiply_backward(const T* x, const T* s, T* dy, T* ds, u32 n, u32 plane, u32 channels) {
     __shared__ double room[SUMMERS];
     u32 tiles = (channels + ABREAST - 1) / ABREAST, line = threadIdx.x / ABREAST, lines = SUMMERS / ABREAST;

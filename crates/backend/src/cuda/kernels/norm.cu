@@ -1,16 +1,18 @@
-// Batch normalisation of a matrix (rows, channels), with residual and ReLU in the same pass.
+// Batch normalisation of a (rows, channels) matrix, with residual and ReLU in the same pass.
 //
-// `statistics` holds C means, then C sums of squared offsets from them, in f64. `affine` holds C means (f32), C scales, C biases:
-// y = (x - mean) scale + bias, where the bias makes up for the mean's rounding. `slopes` holds C of b, then of c:
-// dx = scale g + b (x - mean) + c.
+// `statistics` has C means and C sums of squared deviations in f64. `affine` has C means (f32), C scales and C biases:
+// y = (x - mean) scale + bias. The bias corrects for the rounding of the mean. `slopes` has C values of b and C values
+// of c: dx = scale g + b (x - mean) + c.
 //
-// Three blocks on a multiprocessor: 80 registers a thread, and 32 KiB of shared memory for the sums.
+// Three blocks share a multiprocessor: 80 registers per thread, and 32 KiB of shared memory for the sums.
 
-// With NORM_THROUGH the forward pass reads the residual, and the backward pass the second summand, through a shortcut.
+// With NORM_THROUGH the forward pass reads the residual through a shortcut, and the backward pass reads the second
+// gradient through it.
 constexpr int NORM_RELU = 1, NORM_RESIDUAL = 2, NORM_SECOND = 4, NORM_THROUGH = 8;
 
-// Rows of a batch: four 16-byte loads of one tensor, two of each of two or more; one of each of three where registers do not
-// suffice: with what makes ReLU's mask again, and in f16, whose conversions take more.
+// Rows per batch. Four 16-byte loads from one tensor, or two from each of two or more tensors. One from each of three
+// if there are not enough registers: when the kernel computes ReLU's mask again, and in f16, where conversions need
+// more registers.
 constexpr int OF_ONE = 4, OF_TWO = 2, OF_THREE = 1;
 
 __device__ inline void set_affine(float* affine, u32 channels, u32 c, double mean, double variance, float eps, float gamma, float beta) {
@@ -21,8 +23,8 @@ __device__ inline void set_affine(float* affine, u32 channels, u32 c, double mea
     affine[2 * channels + c] = (float)fma(-(mean - (double)near), scale, (double)beta);
 }
 
-// Sums of offsets from the first row, and of their squares: the first row lies within the spread of the data, so nothing cancels.
-// From them the statistics, here and in memory of the host (`seen`), and the affine map of the forward pass.
+// Sums offsets from the first row, and their squares. The first row is within the range of the data, so there is no
+// cancellation. Computes the statistics, also in host memory (`seen`), and the affine map of the forward pass.
 extern "C" __global__ void __launch_bounds__(256, 3) norm_moments(const T* __restrict__ x, double* partial, u32* arrivals, u32 rows, u32 channels, u32 width, const float* gamma, const float* beta, float eps, double* statistics, double* seen, float* affine) {
     __shared__ Room<2> shared;
     Room<2>& room = shared;
@@ -49,7 +51,7 @@ extern "C" __global__ void __launch_bounds__(256, 3) norm_moments(const T* __res
     tile_sums<2>(channels, width, partial, arrivals, room, [&](u32 c, double (&sums)[2]) {
         double n = (double)rows, offset = sums[0] / n, mean = (double)value(x[c]) + offset;
         double m2 = fma(-sums[0], offset, sums[1]);
-        // rounding may leave it just below zero; NaN must stay
+        // rounding may make it slightly negative, and NaN must stay NaN
         m2 = m2 < 0.0 ? 0.0 : m2;
         statistics[c] = seen[c] = mean;
         statistics[channels + c] = seen[channels + c] = m2;
@@ -57,7 +59,7 @@ extern "C" __global__ void __launch_bounds__(256, 3) norm_moments(const T* __res
     });
 }
 
-// The same from given statistics: n = 0 means that they are running means and variances, in f32.
+// The same from existing statistics. n = 0 means running means and variances in f32.
 extern "C" __global__ void norm_affine(const double* statistics, const float* running, double n, u32 channels, const float* gamma, const float* beta, float eps, float* affine) {
     for (u64 i = thread_index(); i < channels; i += thread_count()) {
         u32 c = (u32)i;
@@ -68,7 +70,7 @@ extern "C" __global__ void norm_affine(const double* statistics, const float* ru
     }
 }
 
-// mean, scale and bias of V channels
+// Mean, scale and bias of V channels.
 template <int V>
 struct Affine {
     float mean[V], scale[V], bias[V];
@@ -83,10 +85,11 @@ struct Affine {
     __device__ inline float of(int i, float x) const { return fmaf(x - mean[i], scale[i], bias[i]); }
 };
 
-// A byte of ReLU's mask for V channels of a row, one bit each: tile after tile, so that a warp's bytes lie side by side.
+// Index of a mask byte. It has one bit per channel for V channels of a row, set if ReLU let the value through. The mask
+// is stored tile by tile, so that a warp's bytes are adjacent.
 __device__ inline u64 mask_byte(const Place& p, u32 rows, u32 row) { return ((u64)blockIdx.x * rows + row) * p.tile + p.column; }
 
-// f(the bits of `mode` that say whether there is a residual, and how it is read)
+// Calls f with the bits of `mode` that tell whether there is a residual and how it is read.
 template <class F>
 __device__ inline void with_residual(int mode, F f) {
     if (mode & NORM_THROUGH) {
@@ -98,19 +101,20 @@ __device__ inline void with_residual(int mode, F f) {
     }
 }
 
-// The packs of a batch that element(pixel, channel) of shortcut.cuh names; zeros where it names none.
+// Loads the packs of a batch from the positions element(pixel, channel), see shortcut.cuh. Packs without a position are
+// zero.
 template <int V, int N, class F>
 __device__ inline void fetch_through(const T* from, const Shortcut& shortcut, const Batch<N>& batch, u32 channel, Pack<V> (&to)[N], F element) {
     for (int u = 0; u < N; u++) {
         Shortcut s = shortcut;
-        // or the compiler keeps in registers, from row to row, what it divides by these with
+        // without this, the compiler keeps constants for the divisions in registers across rows
         asm volatile("" : "+r"(s.w), "+r"(s.h), "+r"(s.out_w), "+r"(s.out_h), "+r"(s.stride));
         i64 at = element(s, batch.row + u * batch.step, channel);
         to[u] = at < 0 ? Pack<V>{} : *reinterpret_cast<const Pack<V>*>(from + at);
     }
 }
 
-// Backwards over the rows, of which norm_moments has just read the last.
+// Goes backward over the rows, because norm_moments has read the last ones most recently.
 extern "C" __global__ void __launch_bounds__(256, 3) norm_forward(const T* __restrict__ x, const T* __restrict__ residual, T* __restrict__ y, u8* __restrict__ mask, const float* __restrict__ affine, const Shortcut* shortcut, u32 rows, u32 channels, u32 width, int mode) {
     with_pack(channels, [&](auto pack_of) {
         with_residual(mode, [&](auto has_residual) {
@@ -152,7 +156,8 @@ extern "C" __global__ void __launch_bounds__(256, 3) norm_forward(const T* __res
     });
 }
 
-// a = scale, b = -scale S(g (x - mean)) / (n sigma^2), c = -scale S(g) / n; the means in `affine` are rounded, which c makes up for.
+// a = scale, b = -scale S(g (x - mean)) / (n sigma^2), c = -scale S(g) / n. The means in `affine` are rounded, and c
+// corrects for that.
 __device__ inline void set_slopes(float* slopes, const float* affine, u32 channels, u32 c, double s, double sx, double mean, double variance, double n) {
     double scale = (double)affine[channels + c];
     double b = -scale * sx / (n * variance);
@@ -160,7 +165,7 @@ __device__ inline void set_slopes(float* slopes, const float* affine, u32 channe
     slopes[channels + c] = (float)fma(-b, mean - (double)affine[c], -scale * s / n);
 }
 
-// f(the bits of `mode` that say which tensors the backward pass reads)
+// Calls f with the bits of `mode` that tell which tensors the backward pass reads.
 template <class F>
 __device__ inline void with_tensors(int mode, F f) {
     switch (mode & (NORM_RESIDUAL | NORM_SECOND | NORM_THROUGH)) {
@@ -173,10 +178,10 @@ __device__ inline void with_tensors(int mode, F f) {
     }
 }
 
-// Sums of g and of g (x - mean), where g = dy, plus its second summand, where ReLU let the value through: by the mask, or else by the
-// forward pass's own formula from x, which saves reading y. With a residual or a
-// second summand g replaces dy in memory; else the next pass makes it again. From the sums the parameters' gradients, the sums themselves (`sums`), and
-// the slopes of dx.
+// Sums g and g (x - mean), where g = dy plus the second gradient wherever ReLU let the value through. That is read from
+// the mask or computed from x with the formula of the forward pass, which avoids reading y. With a residual or a second
+// gradient, g replaces dy in memory. Otherwise the next pass computes g again. From the sums it computes the
+// parameters' gradients, the sums themselves (`sums`), and the coefficients of dx.
 extern "C" __global__ void __launch_bounds__(256, 3) norm_gradients(const T* __restrict__ x, const T* __restrict__ second, const u8* __restrict__ mask, T* __restrict__ dy, const float* affine, const Shortcut* shortcut, double* partial, u32* arrivals, u32 rows, u32 channels, u32 width, int mode, const double* statistics, double n, float eps, float* dgamma, float* dbeta, double* sums, float* slopes) {
     __shared__ Room<2> shared;
     Room<2>& room = shared;
@@ -218,7 +223,7 @@ extern "C" __global__ void __launch_bounds__(256, 3) norm_gradients(const T* __r
     });
     tile_sums<2>(channels, width, partial, arrivals, room, [&](u32 c, double (&total)[2]) {
         double variance = statistics[channels + c] / n + (double)eps, mean = statistics[c];
-        // about the exact mean
+        // relative to the exact mean
         double s = total[0], sx = fma(-(mean - (double)affine[c]), s, total[1]);
         if (dgamma) dgamma[c] = (float)(sx / sqrt(variance));
         if (dbeta) dbeta[c] = (float)s;
@@ -228,7 +233,7 @@ extern "C" __global__ void __launch_bounds__(256, 3) norm_gradients(const T* __r
     });
 }
 
-// The slopes of dx from given sums.
+// Computes the coefficients of dx from existing sums.
 extern "C" __global__ void norm_slopes(const double* sums, const double* statistics, double n, u32 channels, float eps, const float* affine, float* slopes) {
     for (u64 i = thread_index(); i < channels; i += thread_count()) {
         u32 c = (u32)i;
@@ -237,8 +242,8 @@ extern "C" __global__ void norm_slopes(const double* sums, const double* statist
     }
 }
 
-// dx from dy (dx may be dy), backwards over the rows, of which norm_gradients has just read the last. `mode` says what the gradient in
-// memory still lacks: ReLU's mask, or nothing.
+// Computes dx from dy (dx may be dy). Goes backward over the rows, because norm_gradients has read the last ones most
+// recently. `mode` tells what is missing in the gradient in memory: ReLU's mask, or nothing.
 extern "C" __global__ void __launch_bounds__(256, 3) norm_backward(const T* __restrict__ x, const T* dy, T* dx, const float* __restrict__ affine, const float* __restrict__ slopes, u32 rows, u32 channels, u32 width, int mode) {
     with_pack(channels, [&](auto pack) {
         constexpr int V = decltype(pack)::value;

@@ -1,15 +1,15 @@
-// Pooling over images that lie as (n, h, w, c). The host gives the windows of each direction as tables: for output i the cells
-// [from, to) and the cells that count with padding, at 3 i; for input cell i the outputs [first, last) whose windows hold it, at
-// 2 i.
+// Pooling of (n, h, w, c) images. The host passes tables of the windows along each axis. Entry 3 i: the cells [from,
+// to) of output i, and the number of cells with padding. Entry 2 i: the outputs [first, last) whose windows contain
+// input cell i.
 
 struct Images {
     u32 n, h, w, c, out_h, out_w;
 };
 
-// What a window yields; the host's numbers.
+// Kinds of pooling, with the host's numbers.
 constexpr int POOL_MAX = 0, POOL_MEAN = 1, POOL_MEAN_PADDED = 2;
 
-// f(image, row, column, channel) of every pack of V channels of (n, h, w, c)
+// Calls f(image, row, column, channel) for every pack of V channels of (n, h, w, c).
 template <int V, class F>
 __device__ inline void each_place(u32 n, u32 h, u32 w, u32 c, F f) {
     u32 columns = c / V;
@@ -23,13 +23,13 @@ __device__ inline void each_place(u32 n, u32 h, u32 w, u32 c, F f) {
     }
 }
 
-// Winning cells of V channels, read and written at once.
+// The winning cells of V channels, accessed together.
 template <int V, class I>
 struct alignas(V * sizeof(I)) Cells {
     I at[V];
 };
 
-// `best` receives the winning cell's number within its window, which only backward asks for; it may be null.
+// `best` receives the index of the winning cell within its window. Only backward needs it, so it may be null.
 template <int V, class I>
 __device__ inline void pool_images(const T* x, T* y, I* best, const int* rows, const int* columns, Images s, int kind) {
     each_place<V>(s.n, s.out_h, s.out_w, s.c, [&](u32 n, u32 oh, u32 ow, u32 c) {
@@ -50,7 +50,7 @@ __device__ inline void pool_images(const T* x, T* y, I* best, const int* rows, c
                 load(x + (((u64)n * s.h + h) * s.w + w) * s.c + c, v);
                 I cell = (I)((h - r[0]) * (q[1] - q[0]) + (w - q[0]));
                 for (int i = 0; i < V; i++) {
-                    // the first largest cell wins, and NaN does
+                    // the first of the largest cells wins, and NaN wins over numbers
                     if (kind != POOL_MAX) {
                         line[i] += v[i];
                     } else if (v[i] > out[i] || v[i] != v[i]) {
@@ -83,7 +83,7 @@ extern "C" __global__ void pool_forward(const T* x, T* y, u8* best, int byte_ind
     }
 }
 
-// Every input cell gathers from the windows that hold it, in the order of the outputs.
+// Each input cell adds the gradients from all windows that contain it, in the order of the outputs.
 template <int V, class I>
 __device__ inline void pool_gradients(const T* dy, T* dx, const I* best, const int* rows, const int* columns, const int* over_rows, const int* over_columns, Images s, int kind) {
     each_place<V>(s.n, s.h, s.w, s.c, [&](u32 n, u32 h, u32 w, u32 c) {

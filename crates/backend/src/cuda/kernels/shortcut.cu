@@ -1,4 +1,4 @@
-// The parameter-free shortcut, where no kernel of batch normalisation reads through it.
+// The shortcut without parameters as an operation of its own.
 
 extern "C" __global__ void shortcut_forward(const T* x, T* y, const Shortcut* shortcut, u64 n) {
     Shortcut s = *shortcut;

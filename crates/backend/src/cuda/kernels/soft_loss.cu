@@ -1,21 +1,21 @@
-// Losses of scores against targets over all classes in f64, one warp a row; crates/backend/src/losses.rs has the formulas.
+// Losses with targets for all classes, in f64, with one warp per row. crates/backend/src/losses.rs has the formulas.
 
-// No probability is nearer to 0 where it is a base of a power.
+// Lower limit of a probability that is raised to a power.
 constexpr double LEAST = 1e-30;
 
-// A class's part of the loss, and of the gradient.
+// A class's contribution to the loss and to the gradient.
 struct Term {
     double loss, slope;
 };
 
-// The slope is that of log p.
+// `slope` is the derivative with respect to log p.
 __device__ inline Term softmax_term(double log_p, double t, double gamma) {
     if (gamma == 0.0) return {-t * log_p, -t};
     double wrong = fmax(-expm1(log_p), LEAST), focus = pow(wrong, gamma);
     return {-t * focus * log_p, t * (gamma * exp(log_p) * (focus / wrong) * log_p - focus)};
 }
 
-// The slope is that of the score; alpha below 0: none.
+// `slope` is the derivative with respect to the score. A negative alpha means no balancing.
 __device__ inline Term sigmoid_term(double z, double t, double gamma, double alpha) {
     double entropy = fmax(z, 0.0) - z * t + log1p(exp(-fabs(z)));
     double p = 1.0 / (1.0 + exp(-z));
@@ -26,14 +26,14 @@ __device__ inline Term sigmoid_term(double z, double t, double gamma, double alp
     return {balance * focus * entropy, balance * (focus * (p - t) + bend * entropy)};
 }
 
-// By one warp: the largest of a row's scores, for all its lanes.
+// Returns a row's largest score to all lanes of a warp.
 __device__ inline float row_top(const T* scores, u32 classes, u32 lane) {
     float top = -__int_as_float(0x7f800000);
     for (u32 c = lane; c < classes; c += 32) top = fmaxf(top, value(scores[c]));
     return warp_max(top);
 }
 
-// The logarithm of the sum of all exp((score - top) / temperature).
+// Returns the logarithm of the sum of exp((score - top) / temperature) over the row.
 __device__ inline double row_log_total(const T* scores, u32 classes, u32 lane, float top, double temperature) {
     double total = 0.0;
 #pragma unroll 1
@@ -41,11 +41,11 @@ __device__ inline double row_log_total(const T* scores, u32 classes, u32 lane, f
     return log(warp_sum(total));
 }
 
-// In place of a row's label: each class whose target is above one half counts as a hit.
+// Used instead of a row's label: each class with a target above one half counts as correct.
 constexpr u32 ANY = 0xffffffffu;
 
-// By one warp: of the classes whose target is above one half the one with the highest score, of equal scores the first; classes if there is
-// none.
+// Returns, to a warp, the class with the highest score among those with targets above one half. Of equal scores, the
+// first wins. Returns `classes` if there is no such class.
 __device__ inline u32 best_hit(const T* scores, const float* targets, u32 classes, u32 lane) {
     float best = -__int_as_float(0x7f800000);
     u32 at = classes;
@@ -64,9 +64,10 @@ __device__ inline u32 best_hit(const T* scores, const float* targets, u32 classe
     return at;
 }
 
-// targets (rows, 1 + classes): a row's weight, then its targets. The gradient is multiplied by factors[1] * weight * *loss_scale. sigmoid: 1,
-// or 0 for the softmax; mean: factor of a row's sum over its classes; teacher: null, or scores that count this share at this temperature.
-// losses, hits, arrivals, not_finite and sums as for cross_entropy. dx may be null.
+// targets (rows, 1 + classes) has a row's weight, then its targets. The gradient is multiplied by factors[1] * weight *
+// *loss_scale. `sigmoid` is 1 for sigmoid and 0 for softmax. `mean` is a factor on a row's sum over its classes.
+// `teacher` is null, or scores that count with weight `share` at this temperature. losses, hits, arrivals, not_finite
+// and sums are as for cross_entropy. dx may be null.
 extern "C" __global__ void __launch_bounds__(256) soft_loss(const T* x, T* dx, const T* teacher, const u32* labels, const float* targets, const float* factors, const float* loss_scale, float weight, u32 rows, u32 classes, u32 sigmoid, float gamma, float alpha, float mean, float share, float temperature, double* losses, u32* hits, u32* arrivals, const u32* not_finite, double* sums) {
     u32 lane = threadIdx.x % 32, warps = gridDim.x * (blockDim.x / 32);
     double scale = (double)factors[1] * (double)weight * (double)*loss_scale, heat = (double)temperature;

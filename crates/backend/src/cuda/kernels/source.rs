@@ -1,5 +1,5 @@
-//! The source of all kernels as one text, and the files that replace parts of it: with TRIREME_KERNELS=DIR, variants can be tried without
-//! a new build.
+//! The source of all kernels as a single text, and files that replace parts of it. With TRIREME_KERNELS=DIR, you can
+//! try variants without a new build.
 
 use std::collections::BTreeMap;
 use std::fs;
@@ -8,7 +8,7 @@ use std::path::{Path, PathBuf};
 use crate::cuda::driver::switches::switches;
 use crate::{Error, Rule};
 
-/// All sources but those of the update rules, in the order in which they are put together.
+/// All sources except the update rules, in the order in which they are concatenated.
 const SOURCES: &[(&str, &str)] = &[
     ("common.cuh", include_str!("common.cuh")),
     ("columns.cuh", include_str!("columns.cuh")),
@@ -36,27 +36,27 @@ const SOURCES: &[(&str, &str)] = &[
     ("codec.cu", include_str!("codec.cu")),
 ];
 
-/// Name and text of every source, in their order.
+/// Returns name and text of every source, in order.
 pub fn all() -> impl Iterator<Item = (&'static str, &'static str)> {
     SOURCES.iter().chain(Rule::SOURCES).copied()
 }
 
-/// The kernels as one text.
+/// Returns all kernels as one text.
 pub fn text() -> String {
     all().map(|(name, text)| with_name(name, text)).collect()
 }
 
-/// A source under the name that the compiler's messages give it.
+/// Adds a line directive, so that the compiler's messages name the file.
 pub fn with_name(name: &str, text: &str) -> String {
     format!("#line 1 \"{name}\"\n{text}")
 }
 
-/// Each kernel of a text: its name, and its parameters as they are written.
+/// Returns name and parameters of each kernel in a text.
 pub fn kernels(source: &str) -> impl Iterator<Item = (&str, &str)> {
     declarations(source).map(|(_, name, parameters)| (name, parameters))
 }
 
-/// Bounds, name and parameters of each kernel.
+/// Returns launch bounds, name and parameters of each kernel.
 fn declarations(source: &str) -> impl Iterator<Item = (&str, &str, &str)> {
     source.split("extern \"C\" __global__ void ").skip(1).filter_map(|text| {
         // `__launch_bounds__(256, 3) name(...)`
@@ -67,17 +67,17 @@ fn declarations(source: &str) -> impl Iterator<Item = (&str, &str, &str)> {
     })
 }
 
-/// What `__launch_bounds__` says of a kernel.
+/// The values of `__launch_bounds__` of a kernel.
 #[cfg(test)]
 #[derive(Clone, Copy, Debug, Default)]
 pub struct Bounds {
-    /// Threads of a block, at most.
+    /// Maximum threads per block.
     pub threads: Option<u32>,
-    /// Blocks on a multiprocessor, at least.
+    /// Minimum blocks per multiprocessor.
     pub blocks: Option<u32>,
 }
 
-/// The bounds of each kernel of a text.
+/// Returns the launch bounds of each kernel in a text.
 #[cfg(test)]
 pub fn bounds(source: &str) -> impl Iterator<Item = (&str, Bounds)> {
     declarations(source).map(|(bounds, name, _)| {
@@ -86,12 +86,11 @@ pub fn bounds(source: &str) -> impl Iterator<Item = (&str, Bounds)> {
     })
 }
 
-/// The names of all kernels of a text.
 pub fn names(source: &str) -> Vec<String> {
     kernels(source).map(|(name, _)| name.to_string()).collect()
 }
 
-/// The source of all kernels: what is built in, but for the files of that name in the folder that TRIREME_KERNELS names.
+/// Returns the source of all kernels. Files in the folder TRIREME_KERNELS replace built-in files with the same name.
 pub fn source() -> Result<String, Error> {
     match &switches().kernels {
         None => Ok(text()),
@@ -99,7 +98,8 @@ pub fn source() -> Result<String, Error> {
     }
 }
 
-/// With the files of this folder. They must be known by name, and every kernel must keep the parameters that the host gives it.
+/// Returns the source with the files of this folder. Returns an error if a file has an unknown name or a kernel has
+/// other parameters than the built-in one.
 fn variant(folder: &Path) -> Result<String, String> {
     let files = files(folder)?;
     let text = all().map(|(name, text)| match files.get(name) {
@@ -113,7 +113,8 @@ fn variant(folder: &Path) -> Result<String, String> {
     Ok(text)
 }
 
-/// The sources of a folder by name; fails where one has a name that is none of those built in, which would change nothing.
+/// Returns the sources in a folder by name. A name that is not built in is an error, because such a file would have no
+/// effect.
 fn files(folder: &Path) -> Result<BTreeMap<String, PathBuf>, String> {
     let unreadable = |e: std::io::Error| format!("{}: {e}", folder.display());
     let known = || all().map(|(name, _)| name).collect::<Vec<_>>().join(", ");
@@ -135,7 +136,8 @@ fn files(folder: &Path) -> Result<BTreeMap<String, PathBuf>, String> {
     Ok(found)
 }
 
-/// Fails where a kernel is missing or has other parameters: the host would give it those of the built-in one.
+/// Returns an error if a kernel is missing or has other parameters, because the host passes the parameters of the
+/// built-in kernel.
 fn check(built_in: &str, text: &str) -> Result<(), String> {
     let plain = |parameters: &str| parameters.split_whitespace().collect::<Vec<_>>().join(" ");
     let own: BTreeMap<&str, String> = kernels(text).map(|(name, given)| (name, plain(given))).collect();
@@ -152,19 +154,18 @@ fn check(built_in: &str, text: &str) -> Result<(), String> {
     Ok(())
 }
 
-/// The parameters of a declared kernel beside those in the sources: what the test of every `kernels!` compares.
+/// Compares declared parameters with the sources, for the tests that `kernels!` generates.
 #[cfg(test)]
 pub mod signature {
-    /// A parameter of a kernel.
     #[derive(Debug, PartialEq, Eq)]
     pub struct Parameter {
         pub name: &'static str,
-        /// The kernels' name of its type, or of what it points to.
+        /// The kernels' name for its type or the type that it points to.
         pub element: &'static str,
         pub pointer: bool,
     }
 
-    /// Fails where the sources have no kernel of this name with these parameters.
+    /// Panics if the sources have no kernel with this name and these parameters.
     pub fn compare(kernel: &str, declared: &[Parameter]) {
         let text = super::text();
         let parameters = super::kernels(&text).find(|(name, _)| *name == kernel).map(|(_, parameters)| parameters);
@@ -174,7 +175,7 @@ pub mod signature {
         assert_eq!(written, declared, "{kernel}");
     }
 
-    /// Name, type and whether it is a pointer, of `const float* __restrict__ x` and the like.
+    /// Returns name, type, and whether it is a pointer, of a parameter such as `const float* __restrict__ x`.
     fn parameter(text: &str) -> (&str, &str, bool) {
         let words: Vec<&str> =
             text.split_whitespace().filter(|word| !["const", "__restrict__"].contains(word)).collect();
@@ -191,7 +192,7 @@ mod tests {
     use super::super::update;
     use super::*;
 
-    /// The files that may declare kernels.
+    /// Returns the texts of the files that may declare kernels.
     fn rust_files() -> Vec<String> {
         let cuda = Path::new(env!("CARGO_MANIFEST_DIR")).join("src/cuda");
         let paths = ["kernels", "ops"].into_iter().flat_map(|folder| fs::read_dir(cuda.join(folder)).unwrap());
@@ -232,7 +233,7 @@ mod tests {
 mod variant_tests {
     use super::*;
 
-    /// A folder with these files, given to `f`.
+    /// Calls `f` with the result of `variant` for a folder with these files.
     fn with(name: &str, files: &[(&str, &str)], f: impl FnOnce(Result<String, String>)) {
         let folder = std::env::temp_dir().join(format!("trireme-variant-{name}-{}", std::process::id()));
         fs::create_dir_all(&folder).unwrap();

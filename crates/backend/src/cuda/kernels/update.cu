@@ -1,27 +1,29 @@
-// What all optimizer steps share; each update rule's kernel stands beside the rule, in backend/update/. `numbers` lie in device memory:
-// 0: lr, 1: weight of the averages, from 2 on the rule's own; `rates` are what norms make of the step. A step that loss scaling leaves
-// out (*skip) changes nothing. Where a piece says so, gradients are in `narrow` instead of `g`. `half` (or null) takes the parameters in the type of activations, in which the next pass reads them.
+// Code that all optimizer steps share. The kernel of each update rule is next to the rule, in backend/update/.
+// `numbers` is in device memory: 0: lr, 1: weight of the averages, then the rule's own. `rates` are computed from
+// norms. A step that loss scaling skips (*skip) changes nothing. If a piece is marked `narrow`, its gradients are in
+// `narrow` instead of `g`. `half` (or null) receives the parameters in the activations' type, in which the next pass
+// reads them.
 
-// Places in `rates` (backend/update/rates.rs) and in `numbers`; ETA and LARC are LARS's.
+// Indices in `rates` (backend/update/rates.rs) and in `numbers`. ETA and LARC belong to LARS.
 constexpr u32 GRADIENT = 0, NORM = 1, PLAIN = 2, FIRST = 3;
 constexpr u32 LR = 0, ETA = 3, LARC = 4;
 
-// A tensor, as far as its norms go.
+// A tensor's values for the rates.
 struct Normed {
     double decay;
     u32 adapts;
     float factor;
 };
 
-// The rates of a step from the sums of squares of all tensors: clipping of the norm of all gradients, and the trust ratios of LARS;
-// one block.
+// Computes a step's rates from each tensor's sum of squares: the factor for clipping by norm, and LARS's trust ratios.
+// Runs in one block.
 extern "C" __global__ void __launch_bounds__(256) step_rates(const double* gradients, const double* weights, const Normed* tensors, u32 count, const double* numbers, double limit, float* rates) {
     __shared__ double room[SUMMERS];
     double sum = 0.0;
     for (u32 i = threadIdx.x; i < count; i += SUMMERS) sum += gradients[i];
     double norm = sqrt(block_sum(sum, room));
     double part = limit / (norm + 1e-6);
-    // a norm that is NaN must reach the parameters, where it is found
+    // a NaN norm must reach the parameters, where it is detected
     if (part >= 1.0) part = 1.0;
     if (threadIdx.x == 0) {
         rates[GRADIENT] = (float)part;
@@ -41,7 +43,7 @@ extern "C" __global__ void __launch_bounds__(256) step_rates(const double* gradi
     }
 }
 
-// The norm of each unit's gradient is at most `part` times that of its weights; a block a unit.
+// Limits the norm of each unit's gradient to `part` times the norm of its weights. One block per unit.
 extern "C" __global__ void __launch_bounds__(256) limit_units(const Piece* units, u32 count, const float* w, float* g, double part, double least, double tiny) {
     __shared__ double room[SUMMERS];
     for (u32 u = blockIdx.x; u < count; u += gridDim.x) {
@@ -55,14 +57,15 @@ extern "C" __global__ void __launch_bounds__(256) limit_units(const Piece* units
         weights = sqrt(block_sum(weights, room));
         gradients = sqrt(block_sum(gradients, room));
         double most = part * (weights > least ? weights : least);
-        // one that is no number stays one
+        // written so that a NaN norm does not skip the unit
         if (gradients < most) continue;
         float factor = (float)(most / (gradients < tiny ? tiny : gradients));
         for (u32 i = threadIdx.x; i < unit.len; i += SUMMERS) g[unit.from + i] *= factor;
     }
 }
 
-// f(parameter, gradient with decay, raw gradient, lr, decay, element, the part of lr that is its tensor's own) gives the new parameter.
+// f(parameter, gradient with decay, raw gradient, lr, decay, element, this tensor's factor of lr) returns the new
+// parameter.
 template <class F>
 __device__ inline void update_pieces(const Piece* pieces, u32 count, const double* numbers, const float* rates, const u32* skip, float* w, const float* g, const T* narrow, T* half, u32* not_finite, F f) {
     if (*skip) return;

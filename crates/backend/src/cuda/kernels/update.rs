@@ -1,11 +1,11 @@
-//! The kernels of update.cu, and those of the update rules in `backend/update`.
+//! The kernels of update.cu and of the update rules in `backend/update`.
 
 use super::declarations::Piece;
 use super::kernel::{Geometry, Grid, Kernel, kernels};
 use crate::Error;
 use crate::cuda::driver::slice::{Activation, plain};
 
-/// A tensor, as far as its norms go: its weight decay, whether its learning rate adapts, and the factor on it.
+/// A tensor's values for the rates: its weight decay, whether its learning rate adapts, and the factor on its rate.
 #[derive(Clone, Copy, Debug, PartialEq)]
 #[repr(C)]
 pub struct Normed {
@@ -16,14 +16,14 @@ pub struct Normed {
 
 plain! { Normed = "Normed" }
 
-/// Numbers of a step, in f64, see update.cu.
+/// Number of f64 values that a step has, see update.cu.
 pub const NUMBERS: usize = 10;
 
-/// Numbers of the rates before those of the tensors.
+/// Number of rates that come before the tensors' rates.
 const FIRST: usize = crate::update::rates::FIRST;
 
 kernels! {
-    /// What the norms of all tensors make of a step.
+    /// Computes a step's rates from the norms of all tensors.
     step_rates: StepRates over one_block() {
         gradients: [f64; count],
         weights: [f64; count],
@@ -34,7 +34,7 @@ kernels! {
         rates: [f32; FIRST + count],
     }
 
-    /// Limits the norm of each unit's gradient to a part of that of its weights; the units end at `end`.
+    /// Clips each unit's gradient relative to the norm of its weights. The units end at `end`.
     limit_units: LimitUnits over blocks(count) given(end) {
         units: [Piece; count],
         count: u32,
@@ -45,7 +45,7 @@ kernels! {
         tiny: f64,
     }
 
-    /// One step of a rule over pieces, which end at `end` and take the first `factors` rates.
+    /// Performs a step of an update rule on pieces. The pieces end at `end` and use the first `factors` rates.
     update_sgd: UpdateArguments over blocks(count) given(end, factors) {
         pieces: [Piece; count],
         count: u32,
@@ -63,17 +63,18 @@ kernels! {
     }
 }
 
-/// How the name of every rule's kernel begins. All take [`UpdateArguments`].
+/// Name prefix of the update rules' kernels. All of them take [`UpdateArguments`].
 pub const RULE: &str = "update_";
 
-/// One optimizer step by the kernel of a rule.
+/// An optimizer step with the kernel of an update rule.
 pub struct UpdateStep<'a> {
-    /// The kernel of an update rule; its name begins with [`RULE`].
+    /// The kernel's name, which begins with [`RULE`].
     pub rule: &'static str,
     pub arguments: UpdateArguments<'a>,
 }
 
-// SAFETY: all rules have the parameters of `UpdateArguments` (see the test in `source`) and touch the same elements.
+// SAFETY: all update rules have the parameters of `UpdateArguments` (checked by a test in `source`) and access the same
+// elements.
 unsafe impl Kernel for UpdateStep<'_> {
     fn name(&self) -> &'static str {
         self.rule

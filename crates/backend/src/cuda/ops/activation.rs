@@ -1,4 +1,4 @@
-//! Functions of one element, in any memory layout.
+//! Element-wise activations, for any memory layout.
 
 use std::rc::Rc;
 
@@ -18,17 +18,17 @@ kernels! {
         x: [Element; n], y: [Element; n], n: u64, function: i32, a: f32,
     }
 
-    /// dy times f's slope, by x or by y
+    /// dy times the slope of f, which is computed from x or y
     activation_backward: ActivationBackward over threads(n.div_ceil(4)) {
         seen: [Element; n], dy: [Element; n], n: u64, function: i32, a: f32,
     }
 }
 
-/// A function as the kernels know it.
+/// An activation as the kernels' arguments.
 struct Function {
     number: i32,
     a: f32,
-    /// Backward reads x, not y.
+    /// Backward reads x instead of y.
     from_x: bool,
 }
 
@@ -53,7 +53,7 @@ impl Function {
     }
 }
 
-/// Launches y = f(x) of n elements; y may be x.
+/// Launches y = f(x) for n elements. y may be x.
 pub fn forward(
     gpu: &Shared,
     op: Activation,
@@ -65,20 +65,18 @@ pub fn forward(
     gpu.launch(&ActivationForward { x, y, n: n as u64, function, a })
 }
 
-/// Launches the pass that zeroes the gradient where ReLU gave zero.
+/// Launches a pass that sets the gradient to zero where the output of ReLU is zero.
 pub fn mask(gpu: &Shared, y: Slice<'_, Element>, dy: Slice<'_, Element>, n: usize) -> Result<(), Error> {
     let Function { number: function, a, .. } = Function::of(Activation::Relu);
     gpu.launch(&ActivationBackward { seen: y, dy, n: n as u64, function, a })
 }
 
-/// A function of one element, of known size.
 struct Plan {
     shared: Rc<Shared>,
     op: Activation,
     x: TensorDesc,
 }
 
-/// Plans the op.
 pub fn plan(gpu: &Cuda, op: &Activation, r: &PlanRequest<'_, Cuda>) -> Result<Box<dyn Planned<Cuda>>, Error> {
     Ok(Box::new(Plan { shared: gpu.shared.clone(), op: *op, x: r.x[0] }))
 }

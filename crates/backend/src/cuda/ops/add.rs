@@ -11,13 +11,11 @@ use crate::cuda::layout::Format;
 use crate::cuda::shared::Shared;
 use crate::{Error, Gradients, Pass, PlanRequest, Planned, TensorDesc, Traffic};
 
-/// A sum of known size.
 struct Plan {
     shared: Rc<Shared>,
     x: TensorDesc,
 }
 
-/// Plans the op.
 pub fn plan(gpu: &Cuda, _: &Add, r: &PlanRequest<'_, Cuda>) -> Result<Box<dyn Planned<Cuda>>, Error> {
     Ok(Box::new(Plan { shared: gpu.shared.clone(), x: r.x[0] }))
 }

@@ -1,4 +1,5 @@
-//! A bias after the library's own pass: its addition where no library fuses it, its gradient with ReLU's mask in the same pass.
+//! Bias kernels for operations of the libraries: the addition, if no library fuses it, and the gradient together with
+//! ReLU's mask.
 
 use crate::Error;
 use crate::cuda::driver::memory::CudaBuf;
@@ -7,12 +8,12 @@ use crate::cuda::kernels::declarations::{BiasBackward, BiasForward};
 use crate::cuda::kernels::kernel::Tiling;
 use crate::cuda::shared::Shared;
 
-/// The output of an operation, (rows, channels).
+/// An operation's output with shape (rows, channels).
 pub struct Output<'a> {
     pub y: Slice<'a, Activation>,
     pub rows: usize,
     pub channels: usize,
-    /// ReLU comes after the bias.
+    /// Whether ReLU follows the bias.
     pub relu: bool,
 }
 
@@ -24,7 +25,7 @@ pub fn forward(shared: &Shared, output: &Output<'_>, bias: Slice<'_, f32>) -> Re
     shared.launch(&BiasForward { y, bias, rows, channels, width, with_relu })
 }
 
-/// Masks `dy` where y is zero (with ReLU) and leaves its sums over the rows in `dbias`.
+/// Writes the sums of `dy` over the rows to `dbias`. With ReLU, first sets `dy` to zero where y is zero.
 pub fn backward(
     shared: &Shared,
     output: &Output<'_>,
@@ -38,7 +39,8 @@ pub fn backward(
     shared.launch(&BiasBackward { y, dy, partial, arrivals, rows, channels, width, with_relu, dbias })
 }
 
-/// Activations that a backward pass reads and writes for bias and ReLU, of an output of `y` elements.
+/// Returns the number of activations that a backward pass reads and writes for bias and ReLU. The output has `y`
+/// elements.
 pub fn traffic(bias: bool, relu: bool, y: usize) -> usize {
     match (bias, relu) {
         (_, true) => 3 * y,
@@ -47,9 +49,9 @@ pub fn traffic(bias: bool, relu: bool, y: usize) -> usize {
     }
 }
 
-// What the blocks of a pass that sums over rows leave for the last of them, which adds it.
+// Partial results in a pass that sums over rows. Each block writes its sums, and the last block adds them.
 
-/// Rows of a matrix as the kernels of columns.cuh count them; fails from 2^31 on.
+/// Returns the number of rows as the type that the kernels of columns.cuh use. Returns an error from 2^31 on.
 pub fn rows_of(rows: usize, what: &str) -> Result<u32, Error> {
     let counted = i32::try_from(rows).map(i32::cast_unsigned);
     let size =
@@ -57,7 +59,7 @@ pub fn rows_of(rows: usize, what: &str) -> Result<u32, Error> {
     counted.map_err(|_| size())
 }
 
-/// Room for the sums of every block, and a counter a tile of the blocks that are through, zero between passes.
+/// Room for the sums of each block, and a counter of finished blocks per tile. The counters are zero between passes.
 pub struct Parts {
     pub rows: u32,
     pub tiling: Tiling,
@@ -66,7 +68,7 @@ pub struct Parts {
 }
 
 impl Parts {
-    /// For passes over a matrix (rows, channels) with up to `each` sums a channel.
+    /// Allocates room for passes over a (rows, channels) matrix with up to `each` sums per channel.
     pub fn new(shared: &Shared, rows: usize, channels: usize, each: usize, what: &str) -> Result<Self, Error> {
         let tiling = shared.geometry().tiling(rows, channels);
         let sums = shared.alloc(2 * tiling.parts(each), what)?;
@@ -74,7 +76,7 @@ impl Parts {
         Ok(Self { rows, tiling, sums, arrivals: shared.alloc(tiling.tiles, what)? })
     }
 
-    /// Channels of a tile, as kernels take it.
+    /// Returns the channels per tile as kernels expect them.
     pub fn width(&self) -> u32 {
         self.tiling.width as u32
     }

@@ -1,4 +1,4 @@
-//! Blurred down-sampling: both passes gather, in a fixed order.
+//! Blurred downsampling. Forward and backward both gather in a fixed order.
 
 use std::rc::Rc;
 
@@ -13,9 +13,9 @@ use crate::cuda::layout::channels_last;
 use crate::cuda::shared::Shared;
 use crate::{Error, Gradients, Pass, PlanRequest, Planned, TensorDesc, Traffic};
 
-// The lists name no place beyond an image, and no entry beyond their ends.
+// The lists never refer to positions outside an image or to entries beyond their ends.
 kernels! {
-    /// to: weighted sums of places of from.
+    /// For each position of `to`, adds weighted positions of `from`.
     blur_gather: BlurGather over threads(n * to_h * to_w * c) {
         from: [Activation; n * h * w * c],
         to: [Activation; n * to_h * to_w * c],
@@ -34,7 +34,7 @@ kernels! {
     }
 }
 
-/// What each place of one direction gathers.
+/// For each output position along an axis, the input positions to add and their weights.
 struct List {
     first: CudaBuf,
     places: CudaBuf,
@@ -42,7 +42,7 @@ struct List {
 }
 
 impl List {
-    /// Of the places and weights of each result.
+    /// Copies positions and weights of each output to the GPU.
     fn new(shared: &Shared, entries: &[Vec<(usize, f32)>], what: &str) -> Result<Self, Error> {
         let ends = entries.iter().scan(0, |end, own| {
             *end += own.len() as u32;
@@ -59,7 +59,7 @@ impl List {
     }
 }
 
-/// The same entries by the cell that they read: what each cell's gradient gathers.
+/// Regroups the entries by input cell. The result lists the terms of each cell's gradient.
 fn turned(entries: &[Vec<(usize, f32)>], cells: usize) -> Vec<Vec<(usize, f32)>> {
     let mut turned = vec![Vec::new(); cells];
     for (output, own) in entries.iter().enumerate() {
@@ -68,17 +68,15 @@ fn turned(entries: &[Vec<(usize, f32)>], cells: usize) -> Vec<Vec<(usize, f32)>>
     turned
 }
 
-/// Of known sizes.
 struct Plan {
     shared: Rc<Shared>,
     x: TensorDesc,
     y: TensorDesc,
-    /// Rows, then columns.
+    /// Lists for rows and for columns.
     forward: [List; 2],
     backward: [List; 2],
 }
 
-/// Plans the op.
 pub fn plan(gpu: &Cuda, op: &BlurPool, r: &PlanRequest<'_, Cuda>) -> Result<Box<dyn Planned<Cuda>>, Error> {
     let (shared, x, weights) = (gpu.shared.clone(), r.x[0], op.weights());
     let entries = |axis| -> Result<Vec<Vec<(usize, f32)>>, Error> {

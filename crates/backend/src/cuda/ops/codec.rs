@@ -1,5 +1,5 @@
-//! The codecs' phases as kernels on a queue of their own: gradients and residuals stay on the GPU; codes travel, and of each run of
-//! elements what its tensor's scale is made from.
+//! Gradient codecs as kernels on their own stream. Gradients and residuals stay on the GPU. Only codes and the per-run
+//! statistics for each tensor's scale are copied to the host.
 
 use std::ops::Range;
 use std::sync::Arc;
@@ -23,7 +23,7 @@ use crate::cuda::kernels::kernel::Kernel;
 use crate::cuda::kernels::module::Kernels;
 use crate::cuda::shared::Shared;
 
-/// How many runs there are of a sort, and where they end.
+/// How many runs of one kind there are, how many codes they have, and where the last one ends.
 #[derive(Clone, Copy, Default)]
 struct Extent {
     runs: usize,
@@ -37,24 +37,24 @@ impl Extent {
     }
 }
 
-/// See [`backend::DeviceCodec`].
+/// The GPU's implementation of [`backend::DeviceCodec`].
 pub struct GpuCodec {
     spec: CodeSpec,
     queues: Arc<Queues>,
     kernels: Arc<Kernels>,
-    /// First the runs of fixed-point codes, then those of lanes.
+    /// Runs of fixed-point codes, followed by runs of packed codes (lanes).
     runs: CudaBuf,
     fixed: Extent,
     lanes: Extent,
-    /// Tensor of each run.
+    /// Tensor index of each run.
     tensors: Vec<usize>,
-    /// This rank's.
+    /// The workers of this rank.
     workers: Range<usize>,
-    /// The largest |g| of each run of each worker; kernels write there.
+    /// For each worker and run, the largest |g|. Kernels write it.
     largest: Pinned<u32>,
-    /// Sum and sum of squares likewise, where scales need them.
+    /// For each worker and run, the sum and the sum of squares, if the scales need them.
     moments: Pinned<f64>,
-    /// One a worker under error feedback.
+    /// One per worker if error feedback is used.
     residuals: Vec<CudaBuf>,
     scales: Mirrored<u32>,
     integers: Mirrored<i32>,
@@ -63,7 +63,8 @@ pub struct GpuCodec {
     reached: Event,
 }
 
-/// The runs of a bucket, fixed-point codes first; fails where blocks of lanes are not those of the kernels.
+/// Returns the bucket's runs of fixed-point codes and of lanes. Returns an error if the block size differs from the
+/// kernels'.
 fn runs_of(format: &CodeFormat) -> Result<(Runs, Runs), Error> {
     match format {
         CodeFormat::Bf16 => Ok(Default::default()),
@@ -76,7 +77,7 @@ fn runs_of(format: &CodeFormat) -> Result<(Runs, Runs), Error> {
 }
 
 impl GpuCodec {
-    /// For a bucket of these workers.
+    /// Creates the codec of a bucket for these workers.
     pub fn new(shared: &Shared, spec: &CodeSpec, workers: Range<usize>) -> Result<Self, Error> {
         let (fixed, lanes) = runs_of(&spec.format)?;
         let (halves, scales, clipped) = match &spec.format {
@@ -111,7 +112,7 @@ impl GpuCodec {
         Ok(coder)
     }
 
-    /// Waits for what was enqueued on the codes' queue.
+    /// Waits for everything enqueued on the codes' stream.
     fn reach(&self) -> Result<(), Error> {
         self.reached.record(&self.queues.codes, false)?;
         self.reached.wait()
@@ -130,12 +131,12 @@ impl GpuCodec {
         self.runs.slice().range(self.fixed.runs, self.lanes.runs)
     }
 
-    /// The residual of a worker of this rank; none without feedback.
+    /// Returns a worker's residual, or `None` without error feedback. `index` counts this rank's workers.
     fn residual_of(&self, index: usize) -> Option<Slice<'_, f32>> {
         self.residuals.get(index).map(CudaBuf::slice)
     }
 
-    /// Enqueues what the scales of one worker's gradients are made from.
+    /// Enqueues the statistics of one worker's gradients, from which the scales are computed.
     fn measure_one(&self, share: &CudaBuf, index: usize, clipped: bool) -> Result<(), Error> {
         let count = self.tensors.len();
         let moments = match clipped {
@@ -153,7 +154,7 @@ impl GpuCodec {
         })
     }
 
-    /// Adds one worker's codes to those before.
+    /// Adds one worker's codes to the sum. The first worker's codes replace the old sum.
     fn add(&self, whole: &IntegerCodes, share: &CudaBuf, index: usize, draw: Draw) -> Result<(), Error> {
         let (g, scales, tensors) = (share.slice(), self.scales.slice(), whole.parts.len());
         let add = u32::from(index > 0);
@@ -192,7 +193,8 @@ impl GpuCodec {
         })
     }
 
-    /// Leaves the sum of the workers' gradients in the last, once each is rounded if its rounding is fed back.
+    /// Adds all workers' gradients into the last one's. With error feedback, first rounds each and keeps the rounding
+    /// error.
     fn add_up(&self, shares: &[CudaBuf]) -> Result<(), Error> {
         let Some((last, earlier)) = shares.split_last() else { return Ok(()) };
         let n = self.spec.len as u64;
@@ -205,7 +207,7 @@ impl GpuCodec {
         Ok(())
     }
 
-    /// Enqueues the way from sums of integer codes back to gradients.
+    /// Enqueues the conversion from sums of integer codes to gradients.
     fn decode_whole(&self, whole: &IntegerCodes, into: &CudaBuf) -> Result<(), Error> {
         let (g, scales, tensors) = (into.slice(), self.scales.slice(), whole.parts.len());
         let Extent { runs, codes, end } = self.fixed;
@@ -330,33 +332,33 @@ impl crate::DeviceCodec<Cuda> for GpuCodec {
     }
 }
 
-/// Elements of a run of fixed-point codes.
+/// Elements per run of fixed-point codes.
 const RUN: usize = 4096;
 
-/// Runs of one sort: of fixed-point codes, or of codes in lanes.
+/// Runs of one kind: fixed-point codes, or packed codes (lanes).
 #[derive(Default)]
 pub struct Runs {
     pub list: Vec<Run>,
-    /// Tensor of each run.
+    /// Tensor index of each run.
     pub tensors: Vec<usize>,
-    /// Fixed-point codes, or words of lanes.
+    /// Fixed-point codes, or words with packed codes.
     pub codes: usize,
-    /// Elements that the bucket must hold.
+    /// Minimum number of elements in the bucket.
     pub end: usize,
 }
 
 impl Runs {
-    /// Those of fixed-point codes.
+    /// Lists the runs of fixed-point codes.
     pub fn of_integers(whole: &IntegerCodes) -> Self {
         Self::new(whole, false, RUN, 1)
     }
 
-    /// Those of codes in lanes.
+    /// Lists the runs of packed codes.
     pub fn of_lanes(whole: &IntegerCodes) -> Self {
         Self::new(whole, true, whole.block * whole.per_word, whole.per_word)
     }
 
-    /// Runs of `run` elements, of which `each` share a code word.
+    /// Splits tensors into runs of `run` elements. `each` elements share a code word.
     fn new(whole: &IntegerCodes, in_lanes: bool, run: usize, each: usize) -> Self {
         let mut runs = Self::default();
         for (tensor, part) in whole.parts.iter().enumerate().filter(|(_, p)| p.in_lanes == in_lanes) {

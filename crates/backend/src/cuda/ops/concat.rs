@@ -1,4 +1,4 @@
-//! Tensors one after another in the direction of the channels, which lie side by side.
+//! Concatenation along the channels, which are adjacent in memory.
 
 use std::rc::Rc;
 
@@ -15,7 +15,7 @@ use crate::cuda::shared::Shared;
 use crate::{Error, Gradients, Pass, PlanRequest, Planned, TensorDesc, Traffic};
 
 kernels! {
-    /// `columns` columns of a matrix from `from_first` on into another's from `to_first` on.
+    /// Copies `columns` columns from one matrix to another, starting at `from_first` and `to_first`.
     copy_columns: CopyColumns over threads(rows * columns) {
         from: [Activation; rows.saturating_sub(1) * from_width + from_first + columns],
         to: [Activation; rows.saturating_sub(1) * to_width + to_first + columns],
@@ -28,17 +28,16 @@ kernels! {
     }
 }
 
-/// Of known sizes.
 struct Plan {
     shared: Rc<Shared>,
     x: Vec<TensorDesc>,
     y: TensorDesc,
-    /// Places of a channel.
+    /// Positions per channel: images times pixels.
     rows: u32,
 }
 
 impl Plan {
-    /// Each input with its number and the channel of y that its first one becomes.
+    /// Yields each input with its index and its first channel in y.
     fn parts(&self) -> impl Iterator<Item = (usize, &TensorDesc, u32)> {
         self.x.iter().enumerate().scan(0, |first, (i, x)| {
             *first += x.shape.c;
@@ -47,7 +46,6 @@ impl Plan {
     }
 }
 
-/// Plans the op.
 pub fn plan(gpu: &Cuda, _: &Concat, r: &PlanRequest<'_, Cuda>) -> Result<Box<dyn Planned<Cuda>>, Error> {
     let y = channels_last(r.x[0].n, r.output()?);
     let rows = rows_of(y.n * y.shape.plane(), r.name)?;

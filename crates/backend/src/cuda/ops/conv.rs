@@ -1,4 +1,5 @@
-//! Convolutions: cuDNN's, with bias and ReLU in the same pass where it has an engine for that, else by a kernel of our own.
+//! Convolutions with cuDNN. Bias and ReLU are part of the same call if cuDNN has an engine for that, otherwise our own
+//! kernel adds them.
 
 use std::rc::Rc;
 
@@ -20,25 +21,25 @@ use crate::cuda::layout::channels_last;
 use crate::cuda::shared::Shared;
 use crate::{Error, Gradients, Pass, PlanRequest, Planned, TensorDesc, Traffic};
 
-/// A convolution of known sizes.
 pub struct Plan {
     shared: Rc<Shared>,
     name: String,
     op: Conv,
     y: TensorDesc,
     sizes: Convolution,
-    /// Where nobody wants the gradient of x: the folded convolution in its place, if that pays.
+    /// The folded convolution that replaces this one, if the gradient of x is not needed and folding is faster.
     fold: Option<Fold>,
     forward: Prepared,
-    /// Bias and ReLU are a kernel of our own, after cuDNN.
+    /// Whether our own kernel computes bias and ReLU after cuDNN.
     separate: bool,
     data: Option<Prepared>,
     filter: Option<Prepared>,
-    /// Of the bias's gradient.
+    /// Work memory for the bias gradient.
     parts: Option<Parts>,
 }
 
-/// The algorithm of the forward pass, and whether bias and ReLU come after it: with them in one graph where cuDNN can.
+/// Returns the forward algorithm and whether bias and ReLU need a kernel of their own. Prefers an algorithm that
+/// includes them.
 fn choose_forward(shared: &Shared, op: &Conv, sizes: &Convolution) -> Result<(Prepared, bool), Error> {
     let fused = Direction::Forward { bias: op.bias, relu: op.relu };
     let plain = Direction::Forward { bias: false, relu: false };
@@ -84,7 +85,7 @@ impl Plan {
         bias::Output { y, rows: self.y.n * self.y.shape.plane(), channels: self.y.shape.c, relu: self.op.relu }
     }
 
-    /// Bias and ReLU after cuDNN.
+    /// Applies bias and ReLU after cuDNN.
     fn finish(&self, pass: &Pass<'_, Cuda>, y: Slice<'_, Element>) -> Result<(), Error> {
         if !self.op.bias {
             return activation::forward(&self.shared, Activation::Relu, y, y, self.y.elems());
@@ -92,7 +93,7 @@ impl Plan {
         bias::forward(&self.shared, &self.output(y), pass.params.at(pass.slots[1])?)
     }
 
-    /// Enqueues one of the prepared algorithms.
+    /// Enqueues a prepared algorithm.
     fn run(&self, prepared: &Prepared, tensors: &[(Tensor, Slice<'_, u8>)]) -> Result<(), Error> {
         let shared = &self.shared;
         shared.start()?;
@@ -102,7 +103,6 @@ impl Plan {
     }
 }
 
-/// Plans the op.
 pub fn plan(gpu: &Cuda, op: &Conv, r: &PlanRequest<'_, Cuda>) -> Result<Box<dyn Planned<Cuda>>, Error> {
     Ok(Box::new(Plan::new(&gpu.shared, op, r)?))
 }

@@ -1,4 +1,4 @@
-//! Stochastic depth: the draws are the reference's, made anew in the backward pass.
+//! Stochastic depth. Draws the same random numbers as the reference, and draws them again in the backward pass.
 
 use std::rc::Rc;
 
@@ -29,7 +29,6 @@ kernels! {
     }
 }
 
-/// Of known size.
 struct Plan {
     shared: Rc<Shared>,
     p: f32,
@@ -37,7 +36,6 @@ struct Plan {
     x: TensorDesc,
 }
 
-/// Plans the op.
 pub fn plan(gpu: &Cuda, op: &DropPath, r: &PlanRequest<'_, Cuda>) -> Result<Box<dyn Planned<Cuda>>, Error> {
     Ok(Box::new(Plan { shared: gpu.shared.clone(), p: op.0, index: r.index, x: r.x[0] }))
 }

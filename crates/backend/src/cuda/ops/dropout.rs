@@ -1,4 +1,5 @@
-//! Inverted dropout: the draws are the reference's, made anew in the backward pass instead of being kept.
+//! Inverted dropout. Draws the same random numbers as the reference, and draws them again in the backward pass instead
+//! of storing a mask.
 
 use std::rc::Rc;
 
@@ -30,7 +31,6 @@ kernels! {
     }
 }
 
-/// Dropout of known size.
 pub struct Plan {
     shared: Rc<Shared>,
     p: f32,
@@ -43,7 +43,7 @@ impl Plan {
         Self { shared: shared.clone(), p, index: r.index, x: r.x[0] }
     }
 
-    /// to = from times 0 or 1 / (1 - p)
+    /// Launches to = from times 0 or 1 / (1 - p).
     fn drop(&self, seed: u64, from: Slice<'_, Activation>, to: Slice<'_, Activation>) -> Result<(), Error> {
         let (shape, blocks) = (self.x.shape, self.shared.blocks.borrow());
         let [rows, channels, plane] = [self.x.n, shape.c, shape.plane()].map(|v| v as u32);
@@ -52,7 +52,6 @@ impl Plan {
     }
 }
 
-/// Plans the op.
 pub fn plan(gpu: &Cuda, op: &Dropout, r: &PlanRequest<'_, Cuda>) -> Result<Box<dyn Planned<Cuda>>, Error> {
     Ok(Box::new(Plan::new(&gpu.shared, op.0, r)))
 }

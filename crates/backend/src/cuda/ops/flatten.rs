@@ -1,4 +1,4 @@
-//! From an image to a vector: a copy.
+//! Flattens an image to a vector, as a copy.
 
 use net::{Activation, Flatten};
 
@@ -6,7 +6,6 @@ use super::activation;
 use crate::cuda::device::Cuda;
 use crate::{Error, PlanRequest, Planned};
 
-/// Plans the op.
 pub fn plan(gpu: &Cuda, _: &Flatten, r: &PlanRequest<'_, Cuda>) -> Result<Box<dyn Planned<Cuda>>, Error> {
     activation::plan(gpu, &Activation::Identity, r)
 }

@@ -1,6 +1,7 @@
-//! The first convolution of a network for photographs has three channels and a stride, for which cuDNN has no fast engine. Folded, its
-//! image has the stride's blocks of pixels as channels, and the convolution no stride and no padding: 7x7 of stride 2 over 3x224x224
-//! becomes 4x4 over 16x115x115. Products and sums are the same, but for the zeros among them.
+//! Folding of a network's first convolution. For photographs it has three input channels and a stride, and cuDNN has no
+//! fast engine for that. The folded image has each stride-sized block of pixels as channels, and the folded convolution
+//! has neither stride nor padding: a 7x7 convolution with stride 2 over 3x224x224 becomes 4x4 over 16x115x115. Products
+//! and sums are the same, except for additional zeros.
 
 use crate::Error;
 use crate::Precision;
@@ -11,12 +12,12 @@ use crate::cuda::kernels::kernel::kernels;
 use crate::cuda::settings::Settings;
 use crate::cuda::shared::Shared;
 
-/// The most channels that an image may have.
+/// Folding is used for images with at most this many channels.
 const CHANNELS: usize = 4;
-/// The folded image's channels are a multiple of these, as the GPU's matrix units want it.
+/// The folded image's channels are a multiple of this, as the GPU's matrix units require.
 const MULTIPLE: usize = 8;
 
-/// Sizes as the kernels know them: see fold.cu.
+/// The sizes as kernel arguments, see fold.cu.
 #[derive(Clone, Copy, Debug)]
 #[repr(C)]
 pub struct Sizes {
@@ -39,43 +40,44 @@ pub struct Sizes {
 plain! { Sizes = "Fold" }
 
 kernels! {
-    /// The folded image from x, which has `from` elements.
+    /// Folds x, which has `from` elements.
     fold_image: FoldImage over threads(n) given(from) {
         x: [Activation; from], folded: [Activation; n], fold: [Sizes; 1], n: u64,
     }
 
-    /// The folded filter from w, which has `from` elements.
+    /// Folds w, which has `from` elements.
     fold_filter: FoldFilter over threads(n) given(from) {
         w: [Activation; from], folded: [Activation; n], fold: [Sizes; 1], n: u64,
     }
 
-    /// dw, which has `to` elements, from the gradient of the folded filter.
+    /// Unfolds the filter's gradient to dw, which has `to` elements.
     unfold_filter: UnfoldFilter over threads(n) given(to) {
         folded: [Activation; n], dw: [Activation; to], fold: [Sizes; 1], n: u64,
     }
 }
 
-/// A convolution that is computed folded.
+/// A convolution that is computed in folded form.
 pub struct Fold {
-    /// As cuDNN computes it.
+    /// The folded convolution that cuDNN computes.
     pub convolution: Convolution,
     sizes: CudaBuf,
-    /// Elements of x and w as they are.
+    /// Elements of x and w.
     from: [usize; 2],
-    /// Elements of x and w folded.
+    /// Elements of the folded x and w.
     to: [usize; 2],
     x: CudaBuf,
     w: CudaBuf,
 }
 
-/// Whether folding pays: products by matrix units, few channels, a stride that is no longer than the kernel.
+/// Returns true if folding is faster: products on matrix units, few channels, and a stride that is not larger than the
+/// kernel.
 fn pays(of: &Convolution, settings: &Settings) -> bool {
     let units = settings.precision != Precision::F32 || settings.allow_tf32;
     let strided = of.stride != [1, 1] && (0..2).all(|i| of.kernel[i] >= of.stride[i]);
     units && strided && of.x[0] <= CHANNELS && of.groups == 1 && of.dilation == [1, 1]
 }
 
-/// The convolution over the folded image.
+/// Returns the convolution over the folded image.
 fn folded(of: &Convolution) -> Convolution {
     let [channels, ..] = of.x;
     let kernel = [0, 1].map(|i| of.kernel[i].div_ceil(of.stride[i]));
@@ -85,7 +87,7 @@ fn folded(of: &Convolution) -> Convolution {
 }
 
 impl Fold {
-    /// None where it does not pay. The gradient of x cannot be had.
+    /// Returns `None` if folding is not faster. A folded convolution cannot compute the gradient of x.
     pub fn of(shared: &Shared, what: &Convolution, name: &str) -> Result<Option<Self>, Error> {
         if !pays(what, &shared.settings) {
             return Ok(None);
@@ -121,17 +123,17 @@ impl Fold {
         Ok(Some(Self { convolution, sizes, from, to, x: room(folded_x)?, w: room(folded_w)? }))
     }
 
-    /// Its own memory.
+    /// Returns the bytes of its buffers.
     pub fn bytes(&self) -> usize {
         self.sizes.bytes() + self.x.bytes() + self.w.bytes()
     }
 
-    /// The folded image of the pass.
+    /// Returns the folded image.
     pub fn x<'a>(&'a self, shared: &Shared) -> Result<Slice<'a, Activation>, Error> {
         shared.holds(&self.x, self.to[0])
     }
 
-    /// The folded filter of the pass, or room for its gradient once the forward pass is over.
+    /// Returns the folded filter. After the forward pass, its gradient is stored there.
     pub fn w<'a>(&'a self, shared: &Shared) -> Result<Slice<'a, Activation>, Error> {
         shared.holds(&self.w, self.to[1])
     }
@@ -143,13 +145,13 @@ impl Fold {
         shared.launch(&FoldFilter { w, folded: self.w(shared)?, fold, n: self.to[1] as u64, from: filter })
     }
 
-    /// The filter's gradient from that of the folded one, which lies in [`Fold::w`].
+    /// Converts the gradient in [`Fold::w`] to the gradient of the filter.
     pub fn unfold(&self, shared: &Shared, dw: Slice<'_, Activation>) -> Result<(), Error> {
         let (fold, folded, to) = (self.sizes.slice(), self.w(shared)?, self.from[1]);
         shared.launch(&UnfoldFilter { folded, dw, fold, n: self.to[1] as u64, to })
     }
 
-    /// Elements that folding reads and writes in the forward pass, and in the backward pass.
+    /// Returns the elements that folding reads and writes, in the forward and in the backward pass.
     pub fn traffic(&self) -> [usize; 2] {
         let ([x, w], [folded_x, folded_w]) = (self.from, self.to);
         [x + w + folded_x + folded_w, w + folded_w]

@@ -1,4 +1,5 @@
-//! Normalisation over sets of values that share mean and variance: groups of channels of a sample, or the channels of a position.
+//! Normalises sets of values that share mean and variance. A set is a channel group of an image, or all channels of a
+//! position.
 
 use std::rc::Rc;
 
@@ -13,9 +14,9 @@ use crate::cuda::layout::Format;
 use crate::cuda::shared::Shared;
 use crate::{Error, Gradients, Pass, PlanRequest, Planned, TensorDesc, Traffic};
 
-// `sets` are rows / plane * groups.
+// `sets` is rows / plane * groups.
 kernels! {
-    /// y, and each set's statistics.
+    /// Computes y and each set's statistics.
     group_norm_forward: GroupNormForward over threads(sets * 32) {
         x: [Activation; sets / groups.max(1) * plane * channels],
         y: [Activation; sets / groups.max(1) * plane * channels],
@@ -29,7 +30,7 @@ kernels! {
         eps: f32,
     }
 
-    /// dx in place of dy.
+    /// Replaces dy by dx.
     group_norm_backward: GroupNormBackward over threads(sets * 32) {
         x: [Activation; sets / groups.max(1) * plane * channels],
         dy: [Activation; sets / groups.max(1) * plane * channels],
@@ -41,7 +42,7 @@ kernels! {
         groups: u32,
     }
 
-    /// Gradients of weight and bias.
+    /// Computes the gradients of weight and bias.
     group_norm_weights: GroupNormWeights over columns(rows, channels) as grid {
         x: [Activation; rows * channels],
         dy: [Activation; rows * channels],
@@ -59,19 +60,18 @@ kernels! {
     }
 }
 
-/// Of known size, with the statistics of its last batch.
 struct Plan {
     shared: Rc<Shared>,
     eps: f32,
     x: TensorDesc,
-    /// Rows and groups of channels that make a set.
+    /// Rows per set, and channel groups per image.
     plane: usize,
     groups: usize,
     statistics: CudaBuf,
     parts: Parts,
 }
 
-/// Plans a normalisation over `plane` rows of each of `groups` groups of channels.
+/// Plans a normalisation whose sets have `plane` rows and one of `groups` channel groups.
 pub fn plan_over(
     gpu: &Cuda,
     [plane, groups]: [usize; 2],
@@ -85,7 +85,6 @@ pub fn plan_over(
     Ok(Box::new(Plan { shared, eps, x, plane, groups, statistics, parts }))
 }
 
-/// Plans the op.
 pub fn plan(gpu: &Cuda, op: &GroupNorm, r: &PlanRequest<'_, Cuda>) -> Result<Box<dyn Planned<Cuda>>, Error> {
     plan_over(gpu, [r.x[0].shape.plane(), op.groups], op.eps, r)
 }
@@ -95,7 +94,7 @@ impl Plan {
         (self.x.n * self.x.shape.plane() / self.plane * self.groups) as u64
     }
 
-    /// Rows of a set, channels, groups.
+    /// Returns rows per set, channels and groups.
     fn sizes(&self) -> [u32; 3] {
         [self.plane, self.x.shape.c, self.groups].map(|size| size as u32)
     }

@@ -1,5 +1,5 @@
-//! Parameters and their gradients in 16 bits. The optimizer makes those of the weights as it updates them; the gradients that a library
-//! writes in 16 bits are brought to f32 chunk by chunk.
+//! Parameters and their gradients in 16 bits. The optimizer updates the 16-bit weights together with the f32 weights.
+//! Gradients that a library writes in 16 bits are converted to f32 chunk by chunk.
 
 use crate::Precision;
 use crate::cuda::device::Cuda;
@@ -12,10 +12,9 @@ use crate::cuda::shared::{Half, NarrowParams, Pieces};
 use crate::cuda::step::cut;
 use crate::{Arena, Buffer, Error, Slot};
 
-/// For messages.
 const GRADIENTS: &str = "gradients in 16 bits";
 
-/// A parameter as the libraries read it: of the f32 arena, or its copy in 16 bits.
+/// Returns a parameter as the libraries read it: from the f32 arena or from its 16-bit copy.
 pub fn weights<'a>(
     precision: Precision,
     halves: &'a NarrowParams,
@@ -33,7 +32,7 @@ pub fn weights<'a>(
     half.values.activations(precision).range(slot.offset, slot.len)
 }
 
-/// Makes all copies of the weights anew, after something other than the optimizer has changed them.
+/// Copies all weights to 16 bits again, after something other than the optimizer has changed them.
 pub fn renew(shared: &Shared, params: &Arena<Cuda>) -> Result<(), Error> {
     let precision = shared.settings.precision;
     if precision == Precision::F32 {
@@ -41,10 +40,10 @@ pub fn renew(shared: &Shared, params: &Arena<Cuda>) -> Result<(), Error> {
     }
     let chunks = &params.chunks;
     let NarrowParams { weights, kept, .. } = &mut *shared.halves.borrow_mut();
-    // memory of a network that is gone
+    // drop copies for networks that no longer exist
     kept.retain(|half| chunks.iter().all(|chunk| chunk.address() != half.of.0));
     if !weights.iter().map(|half| half.of.1).eq(chunks.iter().map(Buffer::len)) {
-        // a recorded pass may know the others
+        // a captured pass may use the old buffers
         shared.moved.set(shared.moved.get() + u64::from(!weights.is_empty()));
         let half = |chunk: &CudaBuf| {
             let values = shared.alloc(chunk.len().div_ceil(2), "weights in 16 bits")?;
@@ -60,7 +59,7 @@ pub fn renew(shared: &Shared, params: &Arena<Cuda>) -> Result<(), Error> {
     Ok(())
 }
 
-/// Makes copies of the weights of a network that only runs.
+/// Copies a network's weights to 16 bits. The network is not trained, and the copies are reused if they exist.
 pub fn keep(shared: &Shared, params: &Arena<Cuda>) -> Result<(), Error> {
     let precision = shared.settings.precision;
     if precision == Precision::F32 {
@@ -83,7 +82,8 @@ pub fn keep(shared: &Shared, params: &Arena<Cuda>) -> Result<(), Error> {
     Ok(())
 }
 
-/// Where a library is to write the gradient of a parameter: in the f32 arena, or in 16 bits until its chunk is [`finish`]ed.
+/// Returns the destination for a library that writes a parameter's gradient: the f32 arena, or a 16-bit buffer until
+/// [`finish`] converts the chunk.
 pub fn gradient<'a>(
     shared: &Shared,
     halves: &'a mut NarrowParams,
@@ -103,14 +103,14 @@ pub fn gradient<'a>(
         shared.moved.set(shared.moved.get() + u64::from(!chunk.is_empty()));
         *chunk = shared.alloc(len, GRADIENTS)?;
     }
-    // a pass that could not be recorded is enqueued again
+    // the slot is already listed if a capture failed and the pass is enqueued again
     if !halves.open.contains(&slot) {
         halves.open.push(slot);
     }
     chunk.activations(precision).range(slot.offset, slot.len)
 }
 
-/// Brings those gradients of a chunk to f32 that are in 16 bits alone, all at once.
+/// Converts a chunk's gradients to f32 where they exist only in 16 bits.
 pub fn finish(shared: &Shared, chunk: usize, to: &CudaBuf) -> Result<(), Error> {
     let mut halves = shared.halves.borrow_mut();
     let of = halves.take_open(chunk);
@@ -121,7 +121,7 @@ pub fn finish(shared: &Shared, chunk: usize, to: &CudaBuf) -> Result<(), Error> 
     halves.lists.resize_with(places, || None);
     let pieces = match halves.lists[chunk].take() {
         Some(pieces) if pieces.of == of => pieces,
-        // a recorded pass may know the others
+        // a captured pass may use the old list
         other => {
             shared.moved.set(shared.moved.get() + u64::from(other.is_some()));
             pieces(shared, of)?

@@ -1,5 +1,5 @@
-//! A batch on its way to the GPU: page-locked memory in two slots, copies on a queue of their own, and a kernel that turns the copy into
-//! the network's input. The same kernel takes the numbers of the pass along.
+//! Transfer of a batch to the GPU: two slots of page-locked memory, copies on their own stream, and a kernel that
+//! converts the copy to the network's input. The same kernel also copies the pass's numbers.
 
 use std::cell::RefCell;
 
@@ -14,10 +14,10 @@ use crate::cuda::kernels::declarations::{InputBytes, InputValues, InputViews, Mi
 use crate::cuda::shared::Shared;
 use crate::{Buffer, CropRect, Error, Input, TensorDesc};
 
-/// Bytes of stored pictures that are copied at once: page-locked memory is scarce.
+/// Bytes of stored pictures to copy at a time. Limited because page-locked memory is scarce.
 const BLOCK: usize = 64 << 20;
 
-/// Where batches arrive.
+/// The destination of batches on the GPU.
 #[derive(Default)]
 pub struct Feed {
     slots: RefCell<[Option<Slot>; 2]>,
@@ -35,20 +35,21 @@ struct Kept {
     len: usize,
 }
 
-/// Room for one batch.
+/// Memory for one batch.
 struct Slot {
     host: Pinned<u8>,
     device: CudaBuf,
     arrived: Event,
     used: Event,
-    /// Address and bytes, on the host, of the batch in it.
+    /// Host address and length of the batch that it contains.
     holds: Option<(usize, usize)>,
 }
 
-/// The bytes that are copied.
+/// Returns the bytes to copy.
 fn bytes<'a>(images: &Input<'a>) -> &'a [u8] {
     let raw = |data: *const u8, len: usize| {
-        // SAFETY: f32 and `CropRect` (four 32-bit words) have no padding, and live as long as the slice they come from.
+        // SAFETY: f32 and `CropRect` (four 32-bit words) have no padding, and the result borrows the slice that they
+        // come from.
         unsafe { std::slice::from_raw_parts(data, len) }
     };
     match images {
@@ -59,7 +60,7 @@ fn bytes<'a>(images: &Input<'a>) -> &'a [u8] {
     }
 }
 
-/// Fails unless a batch has the bytes of so many rows.
+/// Returns an error unless a batch has exactly the bytes of `desc.n` rows.
 fn expect(got: usize, images: &Input<'_>, desc: &TensorDesc) -> Result<(), Error> {
     let need = match images {
         Input::Values(_) => 4 * desc.elems(),
@@ -78,7 +79,7 @@ fn wrong(why: &str) -> Error {
     Error::Unsupported { op: "the network's input".into(), why: why.into() }
 }
 
-/// Enqueues the kernel that mixes the images of the network's input with each other.
+/// Enqueues the kernel that mixes the images of the network's input.
 fn mix_rows(shared: &Shared, mix: Mix, desc: &TensorDesc, x: Slice<'_, Activation>) -> Result<(), Error> {
     let shape = desc.shape;
     let [rows, h, w, channels] = [desc.n, shape.h, shape.w, shape.c].map(|v| v as u32);
@@ -87,7 +88,7 @@ fn mix_rows(shared: &Shared, mix: Mix, desc: &TensorDesc, x: Slice<'_, Activatio
 }
 
 impl Feed {
-    /// Starts the copy of a batch to the GPU; gives its slot.
+    /// Starts the copy of a batch to the GPU and returns its slot.
     pub fn send(&self, shared: &Shared, images: &Input<'_>) -> Result<usize, Error> {
         let bytes = bytes(images);
         let place = (bytes.as_ptr() as usize, bytes.len());
@@ -106,7 +107,7 @@ impl Feed {
                 }
             }
         };
-        // the copy of two batches ago, and the kernel that read it
+        // waits for the copy of two batches ago. The copying stream waits for the kernel that read it.
         slot.arrived.wait()?;
         slot.host.as_mut_slice()[..bytes.len()].copy_from_slice(bytes);
         shared.queues.up.wait_for(&slot.used)?;
@@ -118,8 +119,8 @@ impl Feed {
         Ok(i)
     }
 
-    /// Enqueues the kernel that makes the network's input, in `to`, of a batch that was sent before or is sent now, and that brings the
-    /// numbers of the pass.
+    /// Enqueues the kernel that writes the network's input to `to` and copies the pass's numbers. Sends the batch first
+    /// if it has not been sent yet.
     pub fn take(&self, shared: &Shared, images: &Input<'_>, desc: &TensorDesc, to: &CudaBuf) -> Result<(), Error> {
         if let Input::Held(_) = images {
             return self.expand(shared, images, desc, &self.held.borrow(), shared.holds(to, desc.elems())?);
@@ -127,7 +128,7 @@ impl Feed {
         let data = bytes(images);
         let place = Some((data.as_ptr() as usize, data.len()));
         let sent = self.slots.borrow().iter().position(|s| s.as_ref().is_some_and(|s| s.holds == place));
-        // any other batch that was sent ahead is not the next one
+        // batches that were sent ahead but are not used now are no longer valid
         for slot in self.slots.borrow_mut().iter_mut().flatten() {
             slot.holds = None;
         }
@@ -150,7 +151,7 @@ impl Feed {
         slot.used.record(shared.stream(), false)
     }
 
-    /// Enqueues the kernel: from a batch on the GPU to the network's input, with the numbers of the pass.
+    /// Enqueues the kernel that converts a batch on the GPU to the network's input and copies the pass's numbers.
     fn expand(
         &self,
         shared: &Shared,
@@ -205,7 +206,7 @@ impl Feed {
         })
     }
 
-    /// Brings the values of bytes to the GPU, one table a channel.
+    /// Copies the tables of byte values to the GPU, one per channel.
     fn bring(&self, shared: &Shared, tables: &[[f32; 256]], desc: &TensorDesc) -> Result<(), Error> {
         let values = tables.as_flattened();
         if tables.len() != desc.shape.c {
@@ -225,13 +226,13 @@ impl Feed {
         Ok(())
     }
 
-    /// Brings a batch to the GPU for good.
+    /// Copies a batch to the GPU, where it stays.
     pub fn hold(&self, shared: &Shared, images: &[f32]) -> Result<(), Error> {
         *self.held.borrow_mut() = shared.constant(images, "a batch")?;
         Ok(())
     }
 
-    /// Brings pictures to the GPU for good, unless they would take more than half of what is free.
+    /// Copies pictures to the GPU, where they stay. Returns false if they would need more than half of the free memory.
     pub fn keep(&self, shared: &Shared, pictures: &[u8], height: usize, width: usize) -> Result<bool, Error> {
         let (free, _) = shared.context().memory()?;
         if pictures.len() > free / 2 || height * width == 0 {

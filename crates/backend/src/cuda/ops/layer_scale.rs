@@ -1,4 +1,4 @@
-//! A learned factor for each channel.
+//! A learned factor per channel.
 
 use std::rc::Rc;
 
@@ -14,7 +14,7 @@ use crate::cuda::shared::Shared;
 use crate::{Error, Gradients, Pass, PlanRequest, Planned, TensorDesc, Traffic};
 
 kernels! {
-    /// y = x times its channel's factor
+    /// y = x times the factor of its channel
     layer_scale_forward: LayerScaleForward over threads(rows * channels) {
         x: [Activation; rows * channels],
         factors: [f32; channels],
@@ -23,7 +23,7 @@ kernels! {
         channels: u32,
     }
 
-    /// dx in place of dy, and the factors' gradients.
+    /// Replaces dy by dx and computes the gradients of the factors.
     layer_scale_backward: LayerScaleBackward over columns(rows, channels) as grid {
         x: [Activation; rows * channels],
         dy: [Activation; rows * channels],
@@ -37,14 +37,12 @@ kernels! {
     }
 }
 
-/// Of known size.
 struct Plan {
     shared: Rc<Shared>,
     x: TensorDesc,
     parts: Parts,
 }
 
-/// Plans the op.
 pub fn plan(gpu: &Cuda, _: &LayerScale, r: &PlanRequest<'_, Cuda>) -> Result<Box<dyn Planned<Cuda>>, Error> {
     let (shared, x) = (gpu.shared.clone(), r.x[0]);
     let parts = Parts::new(&shared, x.n * x.shape.plane(), x.shape.c, 1, r.name)?;

@@ -1,5 +1,5 @@
-//! Fully connected layers: cuBLASLt's products; where there are few weights, one kernel of our own computes all gradients. Behind an image
-//! the weights lie in the image's order of memory.
+//! Fully connected layers with cuBLASLt. If a layer has few weights, a single kernel of our own computes all gradients.
+//! If the input is an image, the weights are stored in the image's memory order.
 
 use std::rc::Rc;
 
@@ -17,12 +17,13 @@ use crate::cuda::layout::Format;
 use crate::cuda::shared::Shared;
 use crate::{Error, Gradients, Pass, PlanRequest, Planned, TensorDesc, Traffic};
 
-/// Weights up to which one kernel of ours computes all gradients: there, launches take longer than what is computed. The number of rows
-/// must not matter, so that every share of a batch is computed alike.
+/// Number of weights up to which our own kernel computes all gradients. In such layers the launches take longer than
+/// the arithmetic. The number of rows must not matter, so that all parts of a batch are computed with the same
+/// algorithm.
 const FEW: usize = 1 << 14;
 
 kernels! {
-    /// Gradients of the weights, the bias and the input.
+    /// Computes the gradients of the weights, the bias and the input.
     linear_gradients: LinearGradients over blocks(outputs * (inputs + 1).div_ceil(32) + (rows * inputs).div_ceil(256)) {
         x: [Activation; rows * inputs],
         w: [Activation; outputs * inputs],
@@ -38,20 +39,19 @@ kernels! {
     }
 }
 
-/// A linear layer of known sizes.
 pub struct Plan {
     shared: Rc<Shared>,
     op: Linear,
     x: TensorDesc,
     y: TensorDesc,
     forward: Product,
-    /// All gradients are our kernel's, else the products'.
+    /// Whether our own kernel computes the gradients.
     own: bool,
-    /// Passes over x, w and y in backward.
+    /// Number of times that the backward pass goes through x, w and y.
     passes: usize,
     data: Option<Product>,
     filter: Option<Product>,
-    /// Of the bias's gradient.
+    /// Work memory for the bias gradient.
     parts: Option<Parts>,
 }
 
@@ -71,7 +71,7 @@ impl Plan {
         let factor = |rows, columns| Factor { rows, columns, transposed: false };
         let settings = &shared.settings;
         let tf32 = if settings.allow_tf32 { ", tf32" } else { "" };
-        // one algorithm whatever the number of rows, so that every share of a batch is computed alike
+        // the same algorithm for every number of rows, so that all parts of a batch are computed alike
         let product = |factors, wide, epilogue, what: &str| {
             let operation = format!("linear {inputs} to {outputs}, {}{tf32}, {what}{epilogue}", settings.precision);
             let wanted = Wanted { factors, wide, epilogue, operation, n, name: r.name };
@@ -114,7 +114,6 @@ impl Plan {
         })
     }
 
-    /// Enqueues a product.
     fn run(&self, product: &Product, factors: [Slice<'_, u8>; 3], bias: Option<Slice<'_, u8>>) -> Result<(), Error> {
         let shared = &self.shared;
         shared.start()?;
@@ -123,7 +122,6 @@ impl Plan {
     }
 }
 
-/// Plans the op.
 pub fn plan(gpu: &Cuda, op: &Linear, r: &PlanRequest<'_, Cuda>) -> Result<Box<dyn Planned<Cuda>>, Error> {
     Ok(Box::new(Plan::new(&gpu.shared, op, r)?))
 }

@@ -1,4 +1,4 @@
-//! Softmax cross-entropy, losses against targets, and their sums, which the host reads once the GPU has finished.
+//! Softmax cross-entropy, losses with soft targets, and their sums. The host reads the sums when the GPU has finished.
 
 use crate::cuda::driver::memory::CudaBuf;
 use crate::cuda::kernels::declarations::CrossEntropy as CrossEntropyKernel;
@@ -7,7 +7,7 @@ use crate::cuda::pass::Sums;
 use crate::cuda::shared::Shared;
 use crate::{CrossEntropy, Error, LossForm, LossSums, SoftLoss, SoftTargets, Teaching, TensorDesc};
 
-/// Enqueues the loss of (rows, classes) scores, and with `dx` its gradient; [`sums`] gives the sums.
+/// Enqueues the loss of (rows, classes) scores and, if `dx` is given, its gradient. [`sums`] returns the sums.
 pub fn cross_entropy(
     shared: &Shared,
     desc: &TensorDesc,
@@ -50,13 +50,13 @@ pub fn cross_entropy(
     })
 }
 
-/// Waits for the oldest pass whose sums nobody has read, and gives them; zeros if there was none.
+/// Waits for the oldest pass whose sums were not read yet and returns them. Returns zeros if there is no such pass.
 pub fn sums(shared: &Shared) -> Result<LossSums, Error> {
     let mut blocks = shared.blocks.borrow_mut();
     if !blocks.outbox.wait()? {
         shared.settle()?;
     }
-    // the next pass may bring labels of its own
+    // the next pass may have other labels
     blocks.labelled = false;
     let Some(Sums { sums, rows: count, classes }) = blocks.outbox.take() else { return Ok(LossSums::default()) };
     let (&[loss, top1, top5, wrong], 1..) = (sums, count) else { return Ok(LossSums::default()) };
@@ -70,7 +70,7 @@ fn no_class(classes: usize, got: &str) -> Error {
     Error::Size { op: "cross-entropy".into(), expected: format!("labels below {classes}"), got: got.into() }
 }
 
-/// Brings the targets of a pass to the GPU, to where its loss reads them.
+/// Copies a pass's targets to the GPU, where its loss reads them.
 pub fn bring(shared: &Shared, targets: &SoftTargets<'_>) -> Result<(), Error> {
     let mut blocks = shared.blocks.borrow_mut();
     if blocks.fit_targets(&shared.queues, targets.table.len())? {
@@ -79,7 +79,8 @@ pub fn bring(shared: &Shared, targets: &SoftTargets<'_>) -> Result<(), Error> {
     blocks.targets.write(targets.table, shared.stream())
 }
 
-/// Enqueues the loss of (rows, classes) scores against targets, and with `dx` its gradient; [`sums`] gives the sums.
+/// Enqueues the loss of (rows, classes) scores with soft targets and, if `dx` is given, its gradient. [`sums`] returns
+/// the sums.
 pub fn soft_loss(
     shared: &Shared,
     desc: &TensorDesc,
@@ -127,7 +128,7 @@ pub fn soft_loss(
     })
 }
 
-/// What a pass brings that was begun with a loss.
+/// Copies the arguments of the loss to the GPU, if the pass began without them.
 fn begin(shared: &Shared, ask: &SoftLoss<'_>) -> Result<(), Error> {
     let (labels, scale) = (ask.targets.labels, ask.scale);
     {

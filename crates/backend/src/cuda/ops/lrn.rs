@@ -13,7 +13,7 @@ use crate::cuda::shared::Shared;
 use crate::{Error, Gradients, Pass, PlanRequest, Planned, TensorDesc, Traffic};
 
 kernels! {
-    /// y from x.
+    /// Computes y from x.
     lrn_forward: LrnForward over threads(rows * channels) {
         x: [Activation; rows * channels],
         y: [Activation; rows * channels],
@@ -25,7 +25,7 @@ kernels! {
         beta: f32,
     }
 
-    /// What each channel sends to its neighbours.
+    /// Computes each channel's contribution to the gradients of its neighbours.
     lrn_send: LrnSend over threads(rows * channels) {
         x: [Activation; rows * channels],
         dy: [Activation; rows * channels],
@@ -38,7 +38,7 @@ kernels! {
         beta: f32,
     }
 
-    /// dx from dy and from what the neighbours have sent.
+    /// Computes dx from dy and the contributions of the neighbours.
     lrn_backward: LrnBackward over threads(rows * channels) {
         x: [Activation; rows * channels],
         dy: [Activation; rows * channels],
@@ -53,7 +53,6 @@ kernels! {
     }
 }
 
-/// LRN of known sizes.
 pub struct Plan {
     shared: Rc<Shared>,
     op: Lrn,
@@ -68,13 +67,12 @@ impl Plan {
         Ok(Self { shared: shared.clone(), op: *op, x: r.x[0] })
     }
 
-    /// Rows, channels and radius, as the kernels take them.
+    /// Returns rows, channels and radius with the kernels' types.
     fn sizes(&self) -> (u64, u32, u32) {
         ((self.x.n * self.x.shape.plane()) as u64, self.x.shape.c as u32, self.op.radius as u32)
     }
 }
 
-/// Plans the op.
 pub fn plan(gpu: &Cuda, op: &Lrn, r: &PlanRequest<'_, Cuda>) -> Result<Box<dyn Planned<Cuda>>, Error> {
     Ok(Box::new(Plan::new(&gpu.shared, op, r)?))
 }
@@ -99,7 +97,7 @@ impl Planned<Cuda> for Plan {
     fn traffic(&self, _: bool) -> Option<Traffic> {
         let n = self.x.elems();
         let Traffic { forward, backward } = self.shared.traffic(2 * n, 5 * n);
-        // what neighbours send is f32, written and read
+        // the contributions of the neighbours are f32, written once and read once
         Some(Traffic { forward, backward: backward + 8 * n })
     }
 

@@ -1,5 +1,5 @@
-//! What the backend computes: one op of `backend::op` a file of the same name, the passes over arenas, the codecs of gradients, the
-//! network's input, parameters in 16 bits.
+//! The computations of the backend. Each operation of `net::op` has a file with its name. The other files have the
+//! passes over arenas, the gradient codecs, the network's input and parameters in 16 bits.
 
 pub mod bias;
 pub mod codec;

@@ -1,4 +1,4 @@
-//! Product with one factor for each channel of a sample.
+//! Product of a tensor with one factor per image and channel.
 
 use std::rc::Rc;
 
@@ -23,7 +23,7 @@ kernels! {
         channels: u32,
     }
 
-    /// dy = dy s, ds = sum of dy x over the places
+    /// dy = dy s, ds = sum of dy x over the positions
     multiply_backward: MultiplyBackward over blocks(n * channels.div_ceil(32)) {
         x: [Activation; n * plane * channels],
         s: [Activation; n * channels],
@@ -35,19 +35,17 @@ kernels! {
     }
 }
 
-/// Of known sizes.
 struct Plan {
     shared: Rc<Shared>,
     x: TensorDesc,
 }
 
-/// Plans the op.
 pub fn plan(gpu: &Cuda, _: &Multiply, r: &PlanRequest<'_, Cuda>) -> Result<Box<dyn Planned<Cuda>>, Error> {
     Ok(Box::new(Plan { shared: gpu.shared.clone(), x: r.x[0] }))
 }
 
 impl Plan {
-    /// Images, places, channels.
+    /// Returns images, positions and channels.
     fn sizes(&self) -> [u32; 3] {
         [self.x.n, self.x.shape.plane(), self.x.shape.c].map(|size| size as u32)
     }

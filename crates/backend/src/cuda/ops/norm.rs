@@ -1,4 +1,5 @@
-//! Batch normalisation with residual and ReLU: kernels of our own, all sums over many values in f64 and in a fixed order.
+//! Batch normalisation with residual and ReLU, as our own kernels. All sums over many values are in f64 and in a fixed
+//! order.
 
 use std::rc::Rc;
 
@@ -19,43 +20,44 @@ use crate::cuda::pass::PLACES;
 use crate::cuda::shared::Shared;
 use crate::{Error, Gradients, Pass, PlanRequest, Planned, ShortcutOf, Slot, TensorDesc, Traffic, across};
 
-/// Bits of the kernels' `mode`.
+/// Bits of the kernels' `mode` argument.
 const RELU: i32 = 1;
 const RESIDUAL: i32 = 2;
 const SECOND: i32 = 4;
 const THROUGH: i32 = 8;
 
-/// Batch normalisation of known sizes, with the statistics of its last batch.
+/// Batch normalisation for fixed sizes, with the statistics of its last batch.
 pub struct Plan {
     shared: Rc<Shared>,
     op: Norm,
     x: TensorDesc,
-    /// The shortcuts through which the residual, and the second summand of the gradient, are read.
+    /// The shortcuts through which the residual and the second gradient are read.
     residual: Option<Route>,
     second: Option<Route>,
-    /// Of two sums a channel.
+    /// Room for two sums per channel.
     parts: Parts,
-    /// Channels of a byte of the mask.
+    /// Channels that share a byte of the mask.
     pack: usize,
-    /// Where ReLU let values through, a bit each, for a backward pass that cannot compute it from x: with a residual.
+    /// One bit per element: set if ReLU let the value through. Needed only after a residual, because then backward
+    /// cannot compute it from x.
     mask: CudaBuf,
-    /// Means and sums of squared offsets, f64.
+    /// Means and sums of squared deviations in f64.
     statistics: CudaBuf,
-    /// The same in memory of the host, at the pass's place of the outbox.
+    /// A copy in host memory, one for each place of the outbox.
     seen: [Pinned<f64>; PLACES],
-    /// Sums of the backward pass, in memory of the host.
+    /// Sums of the backward pass, in host memory.
     sums: Pinned<f64>,
-    /// Mean, scale, bias, f32.
+    /// Mean, scale and bias in f32.
     affine: CudaBuf,
-    /// Slopes of dx, f32.
+    /// Coefficients of dx, see norm.cu.
     slopes: CudaBuf,
-    /// Statistics and sums of the whole batch, where it lies on several ranks.
+    /// Statistics and sums of the whole batch, if it is distributed over ranks.
     whole: Option<Whole>,
-    /// Values a channel behind the statistics: this rank's, or the whole batch's.
+    /// Values per channel in the statistics: this rank's or the whole batch's.
     n: f64,
 }
 
-/// What all ranks have together.
+/// Values that are the same on all ranks.
 struct Whole {
     statistics: Inlet<f64>,
     sums: Inlet<f64>,
@@ -68,11 +70,11 @@ impl Whole {
     }
 }
 
-/// The tensors of a backward pass, and the kernels' mode.
+/// The tensors of a backward pass and the kernels' mode.
 struct Tensors<'a> {
     x: Slice<'a, Activation>,
     dy: Slice<'a, Activation>,
-    /// The second summand of dy.
+    /// A second gradient that is added to dy.
     second: Option<Slice<'a, Activation>>,
     mode: i32,
 }
@@ -104,7 +106,7 @@ impl Plan {
         })
     }
 
-    /// Values a channel of this rank's batch.
+    /// Returns the values per channel in this rank's batch.
     fn own(&self) -> f64 {
         f64::from(self.parts.rows)
     }
@@ -113,22 +115,20 @@ impl Plan {
         RELU * i32::from(self.op.relu) + RESIDUAL * i32::from(self.op.residual)
     }
 
-    /// Elements of the residual's tensor.
     fn residual_elems(&self) -> usize {
         self.residual.as_ref().map_or(self.x.elems(), |route| route.x.elems())
     }
 
-    /// Elements of the second summand's tensor.
     fn second_elems(&self) -> usize {
         self.second.as_ref().map_or(self.x.elems(), |route| route.y.elems())
     }
 
-    /// Those of this rank's batch, or of the whole batch.
+    /// Returns the whole batch's statistics if it is distributed, otherwise this rank's.
     fn statistics(&self) -> Slice<'_, f64> {
         self.whole.as_ref().map_or(self.statistics.slice(), |w| w.statistics.slice())
     }
 
-    /// Statistics of the batch, and what the forward pass needs of them.
+    /// Computes the batch's statistics and the affine map for the forward pass.
     fn measure(&mut self, pass: &Pass<'_, Cuda>, x: Slice<'_, Activation>) -> Result<(), Error> {
         let (shared, c) = (self.shared.clone(), self.x.shape.c);
         let (rows, channels, width) = (self.parts.rows, c as u32, self.parts.width());
@@ -171,7 +171,7 @@ impl Plan {
         shared.launch(&NormAffine { statistics, running: None, n, channels, gamma, beta, eps, affine })
     }
 
-    /// The affine map from running statistics, for a pass that does not train.
+    /// Computes the affine map from running statistics, for a pass that does not train.
     fn use_running(&self, pass: &Pass<'_, Cuda>) -> Result<(), Error> {
         let (gamma, beta) = self.op.gamma_beta(pass.slots);
         let (gamma, beta) = (gamma.map(|slot| pass.params.at(slot)).transpose()?, pass.params.at(beta)?);
@@ -181,7 +181,7 @@ impl Plan {
         self.shared.launch(&NormAffine { statistics: None, running, n: 0.0, channels, gamma, beta, eps, affine })
     }
 
-    /// Sums of the backward pass, here and in the parameters' gradients, and the slopes of dx.
+    /// Computes the backward sums, the parameters' gradients, and the coefficients of dx.
     fn sum_gradients(
         &mut self,
         pass: &Pass<'_, Cuda>,
@@ -216,7 +216,8 @@ impl Plan {
             pack: self.pack,
             second_elems: self.second_elems(),
         })?;
-        // the parameters' own gradients are summed with all others; dx needs those of the whole batch here
+        // the parameters' gradients are summed with all other gradients later, but dx needs the sums of the whole batch
+        // now
         if let (Some(ranks), Some(whole)) = (pass.across, &mut self.whole) {
             shared.settle()?;
             let (s, sx) = self.sums.as_mut_slice().split_at_mut(c);
@@ -229,7 +230,6 @@ impl Plan {
     }
 }
 
-/// Plans the op.
 pub fn plan(gpu: &Cuda, op: &Norm, r: &PlanRequest<'_, Cuda>) -> Result<Box<dyn Planned<Cuda>>, Error> {
     Ok(Box::new(Plan::new(&gpu.shared, op, r)?))
 }
@@ -269,7 +269,8 @@ impl Planned<Cuda> for Plan {
             None => n,
         };
         let (residual, summand) = (read(self.op.residual, &self.residual), read(second, &self.second));
-        // moments and result; then sums, which with more than one gradient or with a residual are of a gradient that is written, and dx
+        // Forward: moments, then the result. Backward: sums, then dx. With a second gradient or a residual, the pass
+        // that sums also stores the combined gradient.
         let stored = usize::from(second || self.op.residual);
         let Traffic { forward, backward } = self.shared.traffic(3 * n + residual, (5 + stored) * n + summand);
         let mask = self.mask.bytes();
@@ -318,16 +319,16 @@ impl Planned<Cuda> for Plan {
         let (dgamma, dbeta) = (gradient(dgamma)?, gradient(Some(dbeta))?);
         self.sum_gradients(pass, &Tensors { x, dy, second, mode }, dgamma, dbeta)?;
         if pass.frozen {
-            // running statistics do not depend on x: dx = scale g
+            // running statistics do not depend on x, so dx = scale g
             self.slopes.clear()?;
         }
-        // with a residual, dy keeps its own gradient and dx is the other's
+        // with a residual, dy keeps the residual's gradient, and dx goes to another buffer
         let dx = match (self.op.residual, wanted) {
             (true, None) => return Ok(()),
             (true, Some(dx)) => shared.holds(dx, elems)?,
             (false, _) => dy,
         };
-        // the pass that summed has stored a masked gradient already
+        // in these modes the summing pass has already stored the masked gradient
         let mode = if mode & (RESIDUAL | SECOND) == 0 { mode } else { 0 };
         let (affine, slopes) = (self.affine.slice(), self.slopes.slice());
         let (rows, channels, width) = (self.parts.rows, self.x.shape.c as u32, self.parts.width());
@@ -341,7 +342,7 @@ impl Planned<Cuda> for Plan {
         for i in 0..c {
             let d = mean[i] - f64::from(running[i]);
             sums[i] += n * d;
-            // this rank's share of the whole batch's
+            // this rank's share of the whole batch's sum
             sums[c + i] += n * (m2[i] / self.n + d * d);
         }
         n as u64

@@ -1,4 +1,4 @@
-//! Pooling: forward window by window; backward each input cell gathers from the windows that hold it, in a fixed order.
+//! Pooling. Backward gathers: each input cell adds the gradients of the windows that contain it, in a fixed order.
 
 use std::rc::Rc;
 
@@ -13,9 +13,9 @@ use crate::cuda::layout::channels_last;
 use crate::cuda::shared::Shared;
 use crate::{Error, Gradients, Pass, PlanRequest, Planned, TensorDesc, Traffic};
 
-// The tables of windows name no cell beyond an image.
+// The tables of windows never refer to cells outside an image.
 kernels! {
-    /// y from the windows of x; `best` keeps the winning cell of each, in one byte or in four.
+    /// Computes y from the windows of x. `best` gets the winning cell of each window, in one byte or four.
     pool_forward: PoolForward over threads(n * out_h * out_w * c) {
         x: [Activation; n * h * w * c],
         y: [Activation; n * out_h * out_w * c],
@@ -32,7 +32,7 @@ kernels! {
         kind: i32,
     }
 
-    /// dx, gathered from the windows that hold each cell.
+    /// Gathers dx from the windows that contain each cell.
     pool_backward: PoolBackward over threads(n * h * w * c) {
         dy: [Activation; n * out_h * out_w * c],
         dx: [Activation; n * h * w * c],
@@ -52,25 +52,25 @@ kernels! {
     }
 }
 
-/// Pooling of known sizes.
 pub struct Plan {
     shared: Rc<Shared>,
     kind: PoolKind,
     x: TensorDesc,
     y: TensorDesc,
-    /// Windows down the rows and along the columns; then for each input row and column the outputs that hold it.
+    /// Windows along the rows and the columns, then the range of outputs for each input row and column.
     tables: [CudaBuf; 4],
-    /// The winning cell's number within each window, for the maximum's gradient.
+    /// For each window, the index of its winning cell, which the gradient of the maximum needs.
     best: CudaBuf,
     byte_index: bool,
 }
 
-/// from, to, cells with padding; of each window.
+/// Returns first cell, end, and number of cells with padding, for each window.
 fn windows_table(windows: &[Window]) -> Vec<u32> {
     windows.iter().flat_map(|w| [w.from as u32, w.to as u32, w.padded as u32]).collect()
 }
 
-/// First output and one past the last whose windows hold each of `size` cells; windows begin and end in order.
+/// For each of `size` cells, returns the first output whose window contains it, and the end. Windows must begin and end
+/// in order.
 fn holders_table(windows: &[Window], size: usize) -> Vec<u32> {
     let holders = |cell: usize| {
         let first = windows.partition_point(|w| w.to <= cell);
@@ -102,13 +102,13 @@ impl Plan {
         Ok(Self { shared: shared.clone(), kind: op.kind, x, y, tables, best, byte_index })
     }
 
-    /// Images, then the sizes of x and y.
+    /// Returns how many images there are, then the sizes of x and y.
     fn sizes(&self) -> [u32; 6] {
         let (x, y) = (self.x.shape, self.y.shape);
         [self.x.n, x.h, x.w, x.c, y.h, y.w].map(|v| v as u32)
     }
 
-    /// The kernels' number of the kind.
+    /// Returns the kernels' number for the kind.
     fn kind(&self) -> i32 {
         match self.kind {
             PoolKind::Max => 0,
@@ -118,7 +118,6 @@ impl Plan {
     }
 }
 
-/// Plans the op.
 pub fn plan(gpu: &Cuda, op: &Pool, r: &PlanRequest<'_, Cuda>) -> Result<Box<dyn Planned<Cuda>>, Error> {
     Ok(Box::new(Plan::new(&gpu.shared, op, r)?))
 }

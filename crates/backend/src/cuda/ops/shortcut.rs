@@ -1,4 +1,4 @@
-//! The parameter-free shortcut: with passes of its own, or as batch normalisation reads through it.
+//! The shortcut without parameters, as an operation or as batch normalisation reads through it.
 
 use std::rc::Rc;
 
@@ -13,18 +13,17 @@ use crate::cuda::layout::channels_last;
 use crate::cuda::shared::Shared;
 use crate::{Error, Gradients, Pass, PlanRequest, Planned, ShortcutOf, TensorDesc, Traffic};
 
-/// A shortcut of known sizes, on the GPU.
+/// A shortcut for fixed sizes, with its description on the GPU.
 pub struct Route {
     sizes: CudaBuf,
-    /// Its input and its output.
     pub x: TensorDesc,
     pub y: TensorDesc,
-    /// Elements that it takes over.
+    /// Number of elements that it copies.
     pub taken: usize,
 }
 
 impl Route {
-    /// Of `n` images.
+    /// Creates the shortcut for `n` images.
     pub fn new(shared: &Shared, of: &ShortcutOf, n: usize, name: &str) -> Result<Self, Error> {
         let (x, shortcut) = (of.x, of.shortcut);
         let y = shortcut.output(&[x]).map_err(|why| Error::Unsupported { op: name.into(), why })?;
@@ -43,13 +42,13 @@ impl Route {
     }
 }
 
-/// Whether kernels that take 16 bytes of channels at once can read through a shortcut.
+/// Returns true if kernels that read 16 bytes of channels at a time can read through a shortcut.
 pub fn in_whole_packs(shared: &Shared, of: &ShortcutOf) -> bool {
     let pack = shared.geometry().widest();
     [of.x.c, of.shortcut.before(of.x), of.shortcut.out_channels].iter().all(|channels| channels.is_multiple_of(pack))
 }
 
-/// The shortcut with passes of its own.
+/// A shortcut that is computed as an operation of its own.
 pub struct Plan {
     shared: Rc<Shared>,
     route: Route,
@@ -61,13 +60,12 @@ impl Plan {
         Ok(Self { shared: shared.clone(), route: Route::new(shared, &of, r.x[0].n, r.name)? })
     }
 
-    /// x in memory, and y.
+    /// Returns how many elements x and y have.
     fn elems(&self) -> [usize; 2] {
         [self.route.x.elems(), self.route.y.elems()]
     }
 }
 
-/// Plans the op.
 pub fn plan(gpu: &Cuda, op: &Shortcut, r: &PlanRequest<'_, Cuda>) -> Result<Box<dyn Planned<Cuda>>, Error> {
     Ok(Box::new(Plan::new(&gpu.shared, op, r)?))
 }

@@ -1,5 +1,6 @@
-//! The optimizer's passes over a chunk, and those before and after: limits, averages, the end of loss scaling. A recorded step replays
-//! them, so all that changes from step to step lies in a block that is written before.
+//! The optimizer's passes over a chunk, and the passes around them: clipping, averages, loss scaling. A captured step
+//! repeats them with the same arguments, so values that change between steps are in a block that the host writes before
+//! the step.
 
 use crate::Precision;
 use crate::cuda::device::Cuda;
@@ -17,7 +18,7 @@ use crate::cuda::step::{NormChunk, NormLists, Pieces, UnitList, cut};
 use crate::update::{Units, rates};
 use crate::{Arena, Buffer, Error, Norms, ParamGroup, Slot, Update};
 
-/// Where the averages' weight is among the numbers of a step.
+/// Index of the averages' weight in a step's numbers.
 const AVERAGE: usize = 1;
 
 fn pieces(shared: &Shared, groups: &[ParamGroup], narrow: Vec<Slot>) -> Result<Pieces, Error> {
@@ -32,7 +33,7 @@ fn pieces(shared: &Shared, groups: &[ParamGroup], narrow: Vec<Slot>) -> Result<P
     Ok(Pieces { of, narrow, list: shared.constant(&list, "the optimizer's parameter groups")?, count })
 }
 
-/// Writes the numbers of a step, and the weight of its averages; gives whether they differ from those before.
+/// Stores the numbers of a step and the weight of its averages. Returns true if they differ from the previous step's.
 pub fn announce(shared: &Shared, u: &Update, average: f32) -> Result<bool, Error> {
     let mut values = vec![u.lr, f64::from(average)];
     values.extend(u.rule.kernel().numbers);
@@ -45,14 +46,14 @@ pub fn announce(shared: &Shared, u: &Update, average: f32) -> Result<bool, Error
     Ok(shared.blocks.borrow_mut().inbox.set_step(numbers))
 }
 
-/// The same, and brings them to the GPU at once.
+/// Stores the numbers of a step and copies them to the GPU if they have changed.
 pub fn begin(shared: &Shared, u: &Update, average: f32) -> Result<(), Error> {
     shared.start()?;
     let differ = announce(shared, u, average)?;
     if differ { shared.blocks.borrow_mut().inbox.send_step(shared.stream()) } else { Ok(()) }
 }
 
-/// One optimizer step over the groups of a chunk; whether all parameters are finite comes with the next sums.
+/// Enqueues an optimizer step for the groups of a chunk. The next sums tell whether all parameters are finite.
 pub fn update(
     shared: &Shared,
     u: &Update,
@@ -72,13 +73,13 @@ pub fn update(
         return Ok(());
     }
     let chunk = shared.halves.borrow().chunk(w);
-    // gradients that nobody has brought to f32
+    // gradients that were not converted to f32
     let narrow = chunk.map_or_else(Vec::new, |chunk| shared.halves.borrow_mut().take_open(chunk));
     let mut known = shared.lists.updates.borrow_mut();
     let key = (w.address(), !narrow.is_empty());
     let pieces = match known.remove(&key) {
         Some(pieces) if pieces.of == groups && pieces.narrow == narrow => pieces,
-        // a recorded step may know the others
+        // a captured step may use the old list
         other => {
             shared.moved.set(shared.moved.get() + u64::from(other.is_some()));
             pieces(shared, groups, narrow)?
@@ -109,7 +110,7 @@ pub fn update(
     Ok(())
 }
 
-/// Under f16: divides the gradients by the loss's scale, and decides whether this step is left out and what the next scale is.
+/// With f16, divides the gradients by the loss scale, decides whether to skip this step, and updates the scale.
 pub fn inspect(shared: &Shared, gradients: &[CudaBuf]) -> Result<(), Error> {
     if shared.settings.precision != Precision::F16 {
         return Ok(());
@@ -126,38 +127,34 @@ pub fn inspect(shared: &Shared, gradients: &[CudaBuf]) -> Result<(), Error> {
     Ok(())
 }
 
-/// `to += from`
 pub fn add(shared: &Shared, to: &CudaBuf, from: &CudaBuf) -> Result<(), Error> {
     let n = to.len().min(from.len()) as u64;
     shared.launch(&ArenaAdd { to: to.slice(), from: from.slice(), n })
 }
 
-/// `to *= factor`
 pub fn scale(shared: &Shared, to: &CudaBuf, factor: f32) -> Result<(), Error> {
     shared.launch(&ArenaScale { to: to.slice(), factor, n: to.len() as u64 })
 }
 
-/// Into [-limit, limit].
 pub fn clamp(shared: &Shared, to: &CudaBuf, limit: f32) -> Result<(), Error> {
     shared.launch(&ArenaClamp { to: to.slice(), limit, n: to.len() as u64 })
 }
 
-/// `to += weight * (from - to)`, by the weight that the step was begun with.
+/// `to += weight * (from - to)`, with the weight that was stored for the step.
 pub fn lerp(shared: &Shared, to: &CudaBuf, from: &CudaBuf) -> Result<(), Error> {
     let (n, blocks) = (to.len().min(from.len()) as u64, shared.blocks.borrow());
     let average = blocks.inbox.numbers()?.from(AVERAGE)?;
     shared.launch(&ArenaLerp { to: to.slice(), from: from.slice(), average, n })
 }
 
-// Clipping by the norm of all gradients, and layer-wise rates. The host reads the norm later, if at all.
+// Clipping by the norm of all gradients, and layer-wise rates. The host reads the norm later, if it needs it.
 
-/// For messages.
 const NAME: &str = "norms of tensors";
 
 impl NormLists {
     fn new(shared: &Shared, norms: &Norms) -> Result<Self, Error> {
         let (mut chunks, mut all) = (Vec::new(), Vec::new());
-        // a chunk of frozen parameters has none
+        // a chunk with only frozen parameters has no tensors
         for (number, tensors) in norms.tensors.iter().enumerate().filter(|(_, tensors)| !tensors.is_empty()) {
             let (mut list, mut first) = (Vec::<Piece>::new(), vec![0u32]);
             for tensor in tensors {
@@ -183,7 +180,7 @@ impl NormLists {
         Ok(Self { chunks, tensors: shared.constant(&all, NAME)?, count, parts, sums })
     }
 
-    /// Enqueues the sums of squares of all tensors of an arena.
+    /// For each tensor of an arena, enqueues the sum of its squares.
     fn squares(&self, shared: &Shared, arena: &Arena<Cuda>, sums: Slice<'_, f64>) -> Result<(), Error> {
         let mut done = 0;
         for chunk in &self.chunks {
@@ -199,7 +196,7 @@ impl NormLists {
     }
 }
 
-/// See [`crate::Backend::rates`].
+/// Implements [`crate::Backend::rates`].
 pub fn rates(
     shared: &Shared,
     norms: &Norms,
@@ -250,7 +247,7 @@ fn list(shared: &Shared, units: &Units) -> Result<UnitList, Error> {
     Ok(UnitList { pieces: shared.constant(&pieces, "units of parameters")?, count: pieces.len(), end })
 }
 
-/// See [`crate::Backend::limit_units`].
+/// Implements [`crate::Backend::limit_units`].
 pub fn limit(shared: &Shared, units: &Units, w: &CudaBuf, g: &CudaBuf) -> Result<(), Error> {
     let mut known = shared.lists.units.borrow_mut();
     let units_of = match known.remove(&g.address()) {
