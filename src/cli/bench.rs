@@ -31,7 +31,6 @@ pub struct Args {
     pub what: What,
 }
 
-/// The measurements.
 #[derive(Clone, Debug, Subcommand)]
 pub enum What {
     /// Measure the training step on data in memory: forward pass, backward pass, update
@@ -208,7 +207,6 @@ pub struct Allreduce {
     pub codec: String,
 }
 
-/// Parses a number format.
 fn precision() -> impl TypedValueParser<Value = Precision> {
     PossibleValuesParser::new(Precision::WORDS).try_map(|word| word.parse::<Precision>())
 }

@@ -178,7 +178,6 @@ pub struct Extract {
     pub split: String,
 }
 
-/// Runs the subcommand.
 pub fn run(args: &Args) -> Result<(), Failure> {
     match &args.what {
         What::Convert(args) => convert(args),
@@ -345,7 +344,6 @@ fn kinds() -> PossibleValuesParser {
     data_tools::KINDS.iter().map(|(name, about)| PossibleValue::new(*name).help(*about)).collect::<Vec<_>>().into()
 }
 
-/// Runs the conversion.
 pub fn convert(args: &Convert) -> Result<(), Failure> {
     loaders::sigbus::install().map_err(Failure::failed)?;
     let options = ConvertOptions {

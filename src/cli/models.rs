@@ -45,7 +45,6 @@ pub struct Args {
     pub json: bool,
 }
 
-/// Prints the table.
 pub fn run(args: &Args) -> Result<(), Failure> {
     match &args.name {
         None => list(args.json),

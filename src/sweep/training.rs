@@ -48,7 +48,6 @@ pub struct Sweep {
 
 #[derive(Clone, Copy, Debug, PartialEq, Eq)]
 pub enum Outcome {
-    /// The training is complete.
     Done,
     /// The training stopped early and can be resumed.
     Stopped,

@@ -3,7 +3,6 @@
 
 use std::ops::Range;
 
-/// The encoding of a bucket.
 #[derive(Debug, Clone, PartialEq)]
 pub struct CodeSpec {
     /// Number of elements of the bucket.
@@ -116,6 +115,5 @@ pub struct Codes<'a> {
     pub integers: &'a mut [i32],
     /// Words with lanes of codes.
     pub words: &'a mut [u64],
-    /// Codes in bf16.
     pub halves: &'a mut [u16],
 }

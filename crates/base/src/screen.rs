@@ -79,7 +79,6 @@ pub fn show(lines: Vec<String>) {
     write(&format!("{erased}{}", block.drawn()));
 }
 
-/// Erases the block.
 pub fn clear() {
     show(Vec::new());
 }

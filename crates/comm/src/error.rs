@@ -54,12 +54,7 @@ pub enum Error {
     Value { what: &'static str, why: String },
     /// Another rank announced more bytes than this machine can allocate.
     #[error("broadcast of {bytes} bytes from rank {root}: not enough memory here to receive them")]
-    Memory {
-        /// The announced length.
-        bytes: u64,
-        /// The sending rank.
-        root: usize,
-    },
+    Memory { bytes: u64, root: usize },
     /// The root of a broadcast is not a valid rank.
     #[error("broadcast from rank {root}, but there are only ranks 0 to {}", .size - 1)]
     Root { root: usize, size: usize },

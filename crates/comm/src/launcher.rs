@@ -289,7 +289,6 @@ pub fn check_launch(size: usize) -> Verdict {
     worst.cloned().unwrap_or(Verdict::Ok)
 }
 
-/// The result of a check.
 #[derive(Debug, Clone, PartialEq, Eq)]
 pub enum Verdict {
     Ok,

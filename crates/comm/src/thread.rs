@@ -42,7 +42,6 @@ struct Shared {
     progress: Mutex<Progress>,
 }
 
-/// The most recent operation.
 #[derive(Debug, Clone, Copy, PartialEq, Eq)]
 pub struct Progress {
     /// Number of operations begun so far. Equal on all ranks as long as they run the same operations.

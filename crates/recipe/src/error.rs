@@ -8,14 +8,12 @@ use loaders::why;
 /// A recipe that cannot be used. Each message names the file or the `--set`, the key, and what to write instead.
 #[derive(Debug, thiserror::Error)]
 pub enum Error {
-    /// The file cannot be read.
     #[error("cannot read the recipe {file}: {}", why(Path::new(file), source))]
     Read {
         /// The path as given by the user.
         file: String,
         source: std::io::Error,
     },
-    /// The file does not exist.
     #[error("cannot read the recipe {file}: there is no such file{cure}")]
     Absent {
         /// The path as given by the user.
@@ -47,14 +45,8 @@ pub enum Error {
         expected: String,
         got: String,
     },
-    /// A required key is missing.
     #[error("{place}: missing; it is {expected}: {doc}")]
-    Missing {
-        place: String,
-        expected: String,
-        /// Documentation of the key.
-        doc: &'static str,
-    },
+    Missing { place: String, expected: String, doc: &'static str },
     /// The value has the right type but is not allowed.
     #[error("{place}: {why}")]
     Value {

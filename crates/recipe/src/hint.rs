@@ -7,7 +7,6 @@ use super::keys::{KEYS, Key};
 /// The equivalent of another program's setting.
 #[derive(Clone, Copy, Debug, PartialEq, Eq)]
 pub enum Here {
-    /// A key of the recipe.
     Key(&'static str),
     /// A sentence that explains how to get the same effect.
     Sentence(&'static str),

@@ -21,7 +21,6 @@ use super::sections::Recipe;
 /// A recipe, with information about how it was loaded.
 #[derive(Clone, Debug, PartialEq)]
 pub struct Loaded {
-    /// The checked recipe.
     pub recipe: Recipe,
     /// Consequences of changes on the command line, one line each.
     pub notes: Vec<String>,

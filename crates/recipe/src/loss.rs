@@ -9,7 +9,6 @@ use serde::{Deserialize, Deserializer, Serialize, Serializer};
 /// The value of `loss.kind`.
 #[derive(Clone, Copy, Debug, PartialEq, Eq)]
 pub enum LossKind {
-    /// Softmax cross-entropy.
     CrossEntropy,
     /// Binary cross-entropy of each class.
     Bce,

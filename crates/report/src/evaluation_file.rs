@@ -60,7 +60,6 @@ pub struct EvaluationFile {
 /// The scores of a split in which images may have several labels.
 #[derive(Clone, Debug, Default, PartialEq, Serialize, Deserialize)]
 pub struct SeveralLabels {
-    /// Number of images.
     pub images: u64,
     /// Mean of the classes' average precisions.
     pub map: Option<f64>,

@@ -9,21 +9,17 @@ use serde::Serialize;
 #[derive(Clone, Debug, PartialEq, Serialize)]
 #[serde(tag = "event", rename_all = "lowercase")]
 pub enum Event {
-    /// The run begins.
     Start(Start),
     /// One optimizer step is done.
     Step(Step),
-    /// One epoch is done.
     Epoch(Epoch),
     /// The time of the gradient exchange was measured.
     Exchange(Exchange),
     /// Statistics of the layers' parameters and gradients were computed.
     Layers(Layers),
-    /// A split was evaluated.
     Eval(Eval),
     /// A checkpoint was written, or writing failed.
     Checkpoint(Checkpoint),
-    /// The run is over.
     End(End),
 }
 
@@ -42,7 +38,6 @@ pub struct Start {
     /// Steps of the whole run, if the recipe gives its length in steps.
     #[serde(skip_serializing_if = "Option::is_none")]
     pub steps: Option<u64>,
-    /// Name of the network.
     pub model: String,
     /// Number of trainable parameters.
     pub parameters: u64,
@@ -52,7 +47,6 @@ pub struct Start {
     pub batch: usize,
     /// Number of logical parts of the batch.
     pub workers: usize,
-    /// Number of MPI ranks.
     pub ranks: usize,
     /// Further facts by name: device, MPI library, threads, schedule, memory ...
     pub facts: BTreeMap<String, String>,
@@ -179,7 +173,6 @@ pub struct Layers {
 #[derive(Clone, Debug, Default, PartialEq, Serialize)]
 pub struct TensorSpread {
     pub name: String,
-    /// Number of elements.
     pub elements: u64,
     /// Statistics before the step.
     pub weight: Spread,
@@ -191,11 +184,9 @@ pub struct TensorSpread {
     pub zero_codes: Option<f64>,
 }
 
-/// The scores of one split.
 #[derive(Clone, Debug, Default, PartialEq, Serialize)]
 pub struct Eval {
     pub step: u64,
-    /// Epochs done.
     pub epoch: u32,
     pub split: String,
     /// Share of images whose most probable class is correct, in [0, 1].
@@ -243,7 +234,6 @@ pub struct Checkpoint {
     pub error: Option<String>,
 }
 
-/// The end of a run.
 #[derive(Clone, Debug, Default, PartialEq, Serialize)]
 pub struct End {
     pub step: u64,

@@ -51,7 +51,6 @@ impl Jsonl {
         Ok(Self::on(file, every, started))
     }
 
-    /// Writes to an open file.
     pub(super) fn on(file: Kept, every: u64, started: Instant) -> Self {
         Jsonl { file, every: every.max(1), line: Vec::new(), started }
     }
@@ -129,7 +128,6 @@ impl Kept {
         &self.path
     }
 
-    /// Returns the open file.
     pub fn file(&self) -> &File {
         &self.file
     }

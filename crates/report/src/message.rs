@@ -25,7 +25,6 @@ impl Message {
         self
     }
 
-    /// Adds an integer field.
     pub fn number(mut self, field: u8, value: u64) -> Self {
         self.key(field, VARINT);
         self.varint(value);

@@ -17,7 +17,6 @@ const SHORTEST: Duration = Duration::from_secs(1);
 /// Maximum time between two progress lines, however slow the steps are.
 const LONGEST: Duration = Duration::from_secs(5);
 
-/// The prefix of a line.
 #[derive(Clone, Copy, Debug, PartialEq, Eq)]
 enum Stamp {
     /// Time of day, only for lines of progress.

@@ -24,7 +24,6 @@ struct Point {
     smooth: f64,
 }
 
-/// Suggested learning rates.
 #[derive(Clone, Copy, Debug, PartialEq)]
 pub struct Suggestion {
     /// The rate at which the loss falls most steeply over the logarithm of the rate.
@@ -49,7 +48,6 @@ impl RateSearch {
         self.points.last().is_some_and(|last| last.loss.is_nan() || last.loss > 2.0 * least)
     }
 
-    /// Number of steps so far.
     pub fn steps(&self) -> usize {
         self.points.len()
     }

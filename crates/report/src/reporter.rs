@@ -135,7 +135,6 @@ pub struct Error {
 
 /// A destination of events, such as a file or the terminal.
 pub trait Sink {
-    /// Handles one event.
     fn event(&mut self, event: &Event) -> Result<(), Error>;
 
     /// Handles the details of an evaluation. Not called for every evaluation.
@@ -160,7 +159,6 @@ pub trait Sink {
     fn fact(&mut self, _text: &str) {}
 }
 
-/// Name of the log file.
 pub const LOG: &str = "run.log";
 
 /// How much is printed.

@@ -113,7 +113,6 @@ impl Packed {
 // Lanes are small numbers packed into one 64-bit word. They are wide enough that a sum over all workers cannot overflow
 // into the next lane, so adding two words adds all their lanes.
 
-/// The layout of a word.
 #[derive(Debug, Clone, Copy, PartialEq, Eq)]
 pub(super) struct Lanes {
     /// Number of bits in one lane.

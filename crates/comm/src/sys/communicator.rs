@@ -179,7 +179,6 @@ fn rank_number(rank: usize) -> c_int {
     c_int::try_from(rank).unwrap_or(-1)
 }
 
-/// A reduction operation.
 #[derive(Debug, Clone, Copy)]
 pub(crate) enum Op {
     Sum,

@@ -39,7 +39,6 @@ pub enum Error {
     /// The output folder cannot be created or written.
     #[error("cannot write to the folder {}: {}", .path.display(), folder_advice(.path, .source))]
     Folder { path: PathBuf, source: io::Error },
-    /// An error of HDF5.
     #[error("cannot {action} in {}: {text}{}", .path.display(), advice(.text))]
     Hdf5 {
         /// The attempted action with the name of the object.

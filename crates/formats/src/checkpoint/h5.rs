@@ -49,7 +49,6 @@ impl H5File {
         }
     }
 
-    /// Returns the root group.
     pub(super) fn root(&self) -> Result<Group, Error> {
         let group = self.file.as_group().map_err(|e| refusal(&self.path, "open the root group".into(), &e))?;
         Ok(Group { group, path: Arc::clone(&self.path) })
@@ -88,7 +87,6 @@ impl Group {
         Ok(Self { group, path: Arc::clone(&self.path) })
     }
 
-    /// Writes an array.
     pub(super) fn put_array(&self, name: &str, shape: &[usize], values: &[f32]) -> Result<(), Error> {
         self.put_values(name, shape, values)
     }

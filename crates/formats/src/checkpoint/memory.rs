@@ -25,7 +25,6 @@ pub struct Watched {
     /// The best score so far.
     #[serde(with = "bits")]
     pub best: f64,
-    /// The most recent score.
     #[serde(with = "bits")]
     pub last: f64,
     /// Evaluations since the best score.

@@ -55,7 +55,6 @@ pub struct LayerWeights {
 
 #[cfg(test)]
 impl ModelFile {
-    /// A small model for tests.
     pub fn sample() -> Self {
         let layer = |name: &str| LayerWeights {
             name: name.into(),

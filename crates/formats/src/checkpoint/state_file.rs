@@ -70,7 +70,6 @@ pub struct Progress {
     pub seed: u64,
 }
 
-/// The loss scale.
 #[derive(Debug, Clone, Copy, Default, PartialEq, Serialize, Deserialize)]
 pub struct Scale {
     pub scale: f32,
@@ -91,7 +90,6 @@ pub struct Sums {
     /// Images whose class is among the five most probable.
     #[serde(with = "bits")]
     pub top5: f64,
-    /// Number of images.
     pub count: u64,
     /// Further scores if images may have several labels.
     #[serde(default)]

@@ -27,7 +27,6 @@ const FRESH: Duration = Duration::from_secs(120);
 /// Maximum depth of the search for runs.
 const DEPTH: usize = 4;
 
-/// A run cannot be read.
 #[derive(Debug, thiserror::Error)]
 pub enum Error {
     /// The folder is not the output folder of a run.
@@ -56,7 +55,6 @@ pub struct Run {
     pub unusable: Vec<String>,
 }
 
-/// The state of a run.
 #[derive(Clone, Copy, Debug, PartialEq, Eq)]
 pub enum State {
     /// The run reached its end.

@@ -43,7 +43,6 @@ pub struct Guess {
 pub struct Outcome {
     /// Index of the image in its split.
     pub id: u64,
-    /// The true class.
     pub label: u32,
     /// Number of classes ranked before the true class. Classes with equal scores are ranked by index. If the score of
     /// the true class is NaN, this is the number of classes.

@@ -88,7 +88,6 @@ impl Group {
         read_array(&self.file.source, address).map_err(|fault| self.refusal(name, fault))
     }
 
-    /// Reads a string attribute.
     pub(in crate::checkpoint) fn text(&self, name: &str) -> Result<String, Error> {
         self.attribute(name, |attribute| attribute.text(&self.file.source, &self.file.texts))
     }
@@ -284,7 +283,6 @@ pub(super) fn parse_attribute(mut cursor: Cursor<'_>) -> Result<(String, Attribu
 }
 
 impl Attribute {
-    /// Reads a single number.
     pub(super) fn number<T: Number>(&self) -> Result<T, Fault> {
         let bytes = self.checked(T::DATATYPE, 0)?;
         T::of(bytes).ok_or_else(|| Fault::layout(self.at, "a number of other bytes"))
@@ -296,7 +294,6 @@ impl Attribute {
         list.ok_or_else(|| Fault::layout(self.at, "numbers of other bytes"))
     }
 
-    /// Reads a single string.
     pub(super) fn text(&self, source: &Source, heap: &GlobalHeap) -> Result<String, Fault> {
         heap.text(source, &mut Cursor::new(self.at, self.checked(Datatype::Text, 0)?))
     }

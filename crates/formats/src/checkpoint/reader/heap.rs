@@ -36,7 +36,6 @@ fn huge_objects(source: &Source, tree: u64) -> Result<BTreeMap<u64, (u64, u64)>,
     Ok(objects)
 }
 
-/// An open fractal heap.
 pub(super) struct Heap<'a> {
     source: &'a Source,
     at: u64,

@@ -5,7 +5,6 @@ use std::collections::BTreeSet;
 
 use super::source::{Cursor, Fault, Source, expect};
 
-/// Types of messages.
 pub(super) mod kind {
     pub(in super::super) const DATASPACE: u8 = 0x01;
     pub(in super::super) const LINK_INFO: u8 = 0x02;
@@ -120,7 +119,6 @@ pub(super) fn root(source: &Source) -> Result<u64, Fault> {
     cursor.present("the root group")
 }
 
-/// A type of values.
 #[derive(Clone, Copy, Debug, PartialEq, Eq)]
 pub(in crate::checkpoint) enum Datatype {
     F32,

@@ -127,12 +127,10 @@ impl<'a> Cursor<'a> {
         self.at
     }
 
-    /// Returns the unread bytes.
     pub(super) fn rest(&self) -> &'a [u8] {
         self.rest
     }
 
-    /// Reads `length` bytes.
     pub(super) fn take(&mut self, length: u64) -> Result<&'a [u8], Fault> {
         let have = self.rest.len();
         let split = usize::try_from(length).ok().and_then(|length| self.rest.split_at_checked(length));
