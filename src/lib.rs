@@ -1,4 +1,5 @@
-//! The program: its command line, sweeps, and the list of its libraries. docs/internals.md has the map of all crates.
+//! The library of the program: command line, sweeps, and the list of C libraries. docs/internals.md has a map of all
+//! crates.
 
 pub mod cli;
 pub mod libraries;

@@ -1,4 +1,5 @@
-//! The C libraries that the program is made of, with their versions: what somebody asks for who reads of a hole in one of them.
+//! Lists the C libraries that the program uses, with their versions. Users need this to find out whether a security
+//! problem affects them.
 
 use std::collections::BTreeSet;
 use std::path::Path;
@@ -6,13 +7,13 @@ use std::path::Path;
 use formats::checkpoint;
 use training::launch;
 
-/// What the program was built from.
 const LOCK: &str = include_str!("../Cargo.lock");
 
-/// The crate that libjpeg-turbo is bundled with, the crate's version, and the library's, which it does not tell when it runs.
+/// The crate that bundles libjpeg-turbo, the version of the crate, and the version of the library, which cannot be
+/// queried at run time.
 const JPEG: (&str, &str, &str) = ("turbojpeg-sys", "1.2.0", "3.1.0");
 
-/// One library a line; MPI is not initialised.
+/// Returns one line per library. Does not initialise MPI.
 pub fn lines() -> Vec<String> {
     let mpi = comm::library_version();
     let mpi = mpi.split(['\n', '\0']).next().unwrap_or_default();
@@ -28,7 +29,7 @@ pub fn lines() -> Vec<String> {
     lines
 }
 
-/// Crates with their versions.
+/// Returns the names and versions of crates.
 fn crates(names: &[&str]) -> Vec<String> {
     let version = |block: &str| {
         block.lines().find_map(|line| Some(line.strip_prefix("version = \"")?.trim_end_matches('"').to_string()))
@@ -41,7 +42,8 @@ fn crates(names: &[&str]) -> Vec<String> {
     names.iter().flat_map(of).collect()
 }
 
-/// Files of the shared libraries in this process, their names as far as links lead; nothing where the system does not tell.
+/// Returns the files of the shared libraries in this process, with symbolic links resolved. Empty if the system does
+/// not provide the list.
 fn loaded() -> Vec<String> {
     let maps = std::fs::read_to_string("/proc/self/maps").unwrap_or_default();
     let files =
@@ -63,12 +65,12 @@ mod tests {
         assert!(lines.lines().any(|line| line.starts_with("loaded: ") && line.contains("libmpi")), "{lines}");
     }
 
-    /// The constant is that of the sources that were built.
+    /// The constant must match the sources that were built.
     #[test]
     fn the_bundled_version_is_told_right() {
         let (of, version, library) = JPEG;
         assert_eq!(crates(&[of]), [format!("{of} {version}")]);
-        // crates of other platforms need not be there
+        // Crates for other platforms may not have been downloaded.
         let platform = format!("{}-unknown-linux-gnu", std::env::consts::ARCH);
         let args = ["metadata", "--offline", "--locked", "--format-version", "1", "--filter-platform", &platform];
         let output =

@@ -1,4 +1,4 @@
-//! Parse, run, exit code.
+//! Parses the command line, runs the command, and returns the exit code.
 
 use std::io::{ErrorKind, Write};
 use std::process::ExitCode;
@@ -9,7 +9,7 @@ use clap::Parser;
 use training::signals;
 use trireme::cli::{self, Cli, output};
 
-/// How long other ranks leave rank 0 to print what all of them would.
+/// How long other ranks wait before they exit, so that rank 0 can print the message for all of them.
 const TIME_TO_SPEAK: Duration = Duration::from_secs(1);
 
 fn main() -> ExitCode {
@@ -34,11 +34,12 @@ fn main() -> ExitCode {
     }
 }
 
-/// Help and usage errors, once however many ranks there are.
+/// Prints help or a usage error once, even if there are other ranks.
 fn usage(error: &clap::Error, line: &[String]) -> ExitCode {
     let prefix = comm::rank_prefix();
     if prefix.is_empty() || prefix.starts_with("rank 0:") {
-        // nothing is left to try when the terminal is gone, but help that was asked for and is lost is a failure
+        // If the terminal is gone, nothing more can be printed. But if the user asked for help and it could not be
+        // written, that is a failure.
         let printed = error.print().and_then(|()| std::io::stdout().flush());
         if let Some(lost) = printed.err().filter(|lost| !error.use_stderr() && lost.kind() != ErrorKind::BrokenPipe) {
             screen::say(&format!("cannot write to stdout: {lost}"));
@@ -48,7 +49,7 @@ fn usage(error: &clap::Error, line: &[String]) -> ExitCode {
             screen::say(&format!("\n{tip}"));
         }
     } else {
-        // a launcher ends all ranks when the first leaves, and rank 0 must have spoken by then
+        // A launcher ends all ranks when the first one exits, so rank 0 needs time to print its message.
         std::thread::sleep(TIME_TO_SPEAK);
     }
     ExitCode::from(error.exit_code() as u8)

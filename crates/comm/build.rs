@@ -1,5 +1,5 @@
-//! Builds what only C can read from `mpi.h` (`src/header.c`) with the MPI that the `mpi` crate was built for.
-//! Not here: linking the MPI library itself, which the `mpi` crate does.
+//! Compiles `src/header.c`, which reads constants from `mpi.h` that only C code can read. It uses the MPI that the
+//! `mpi` crate was built for. The `mpi` crate itself links the MPI library.
 
 use std::path::PathBuf;
 
@@ -7,8 +7,8 @@ const SHIM: &str = "src/header.c";
 
 /// Compiles the shim into a static library of this crate.
 ///
-/// Probes in the same order as the `mpi` crate, so that both see one `mpi.h`: the value of `MPI_IN_PLACE` differs from
-/// one MPI to the next.
+/// This function searches for MPI in the same order as the `mpi` crate, so that both use the same `mpi.h`. The value of
+/// `MPI_IN_PLACE` differs between MPI libraries.
 fn main() {
     println!("cargo:rerun-if-changed=build.rs");
     println!("cargo:rerun-if-changed={SHIM}");
@@ -30,9 +30,9 @@ fn main() {
 
 /// How to compile against MPI.
 enum Found {
-    /// By a compiler wrapper, such as `mpicc`.
+    /// With this compiler wrapper, for example `mpicc`.
     Wrapper(String),
-    /// By the C compiler, with these folders of headers.
+    /// With the C compiler and these include directories.
     Headers(Vec<PathBuf>),
 }
 

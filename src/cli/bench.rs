@@ -1,4 +1,4 @@
-//! `trireme bench`: its arguments, and the JSON line of each figure.
+//! `trireme bench`: its arguments, and one JSON line per measurement.
 
 use std::path::PathBuf;
 use std::time::Instant;
@@ -31,21 +31,20 @@ pub struct Args {
     pub what: What,
 }
 
-/// What to measure.
 #[derive(Clone, Debug, Subcommand)]
 pub enum What {
-    /// The training step, on data in memory: forward, backward, update
+    /// Measure the training step on data in memory: forward pass, backward pass, update
     Step(Step),
-    /// Each implementation of a network's convolutions on the CPU: which is the fastest?
+    /// Compare the implementations of a network's convolutions on the CPU
     Ops(ops::Args),
-    /// The loader alone: read, check, transform, batch
+    /// Measure the loader: read, check, transform, batch
     Loader(Loader),
-    /// The training step on images that a loader reads: does the device wait for them?
+    /// Measure the training step with images from a loader: does the device wait for them?
     #[command(name = "loader+step")]
     LoaderStep(LoaderStep),
-    /// The sum over all ranks, as gradients need it
+    /// Measure the sum over all ranks, as gradients need it
     Allreduce(Allreduce),
-    /// The training step on 1, 2, 4 ... ranks, and a forecast for more
+    /// Measure the training step on 1, 2, 4 ... ranks, and forecast it for more
     Scale(scale::Args),
 }
 
@@ -64,37 +63,38 @@ pub struct Step {
     /// Network
     #[arg(long, value_name = "NAME", default_value = "resnet20")]
     pub model: String,
-    /// Height and width of the images [default: what the network is meant for]
+    /// Height and width of the images in pixels [default: the network's usual size]
     #[arg(long, value_name = "PX", value_parser = positive)]
     pub size: Option<usize>,
-    /// Images a step
+    /// Images per step
     #[arg(long, value_name = "N", default_value = "128", value_parser = positive)]
     pub batch: usize,
-    /// Where to compute
+    /// Device to compute on
     #[arg(long, value_enum, default_value = "auto")]
     pub device: DeviceName,
     /// Number format of the arithmetic
     #[arg(long, value_name = "NAME", default_value = "f32", value_parser = precision())]
     pub precision: Precision,
-    /// Let products of f32 be rounded to tf32 (GPU)
+    /// Allow tf32 for products of f32 (GPU)
     #[arg(long)]
     pub tf32: bool,
-    /// Compute threads [default: all cores; 1 with a GPU]
+    /// Number of compute threads [default: number of cores; 1 with a GPU]
     #[arg(long, value_name = "N", value_parser = thread_count)]
     pub threads: Option<usize>,
-    /// Print the time of every layer as well, and its parallel regions
+    /// Also print the time of every layer, and its parallel regions
     #[arg(long)]
     pub profile: bool,
-    /// Compare every layer with what the cores and their memory can do
+    /// Compare every layer with the limits of the cores and their memory
     #[arg(long)]
     pub roofline: bool,
-    /// Forecast the step for so many cores of one socket
+    /// Forecast the step for this number of cores in one socket
     #[arg(long, value_name = "N", requires = "roofline", value_parser = positive)]
     pub cores: Option<usize>,
-    /// Memory bandwidth of that socket [default: from as here to as much more as there are more cores]
+    /// Memory bandwidth of that socket [default: a range from this machine's bandwidth to the same multiplied by the
+    /// ratio of cores]
     #[arg(long, value_name = "GB/S", requires = "cores", value_parser = gigabytes)]
     pub bandwidth: Option<f64>,
-    /// Seconds to measure, after the warm-up
+    /// Seconds to measure after the warm-up
     #[arg(long, value_name = "S", default_value = "5", value_parser = measured)]
     pub seconds: f64,
 }
@@ -115,19 +115,19 @@ pub struct Loader {
     /// Split to read
     #[arg(long, value_name = "NAME", default_value = "train")]
     pub split: String,
-    /// Transforms, in the words of a recipe, with commas between them; may be repeated
+    /// Transforms as in a recipe, separated by commas. Can be repeated
     #[arg(long, value_name = "LIST", default_value = "pad_crop(4),flip,normalize")]
     pub transform: Vec<String>,
-    /// Images a batch
+    /// Images per batch
     #[arg(long, value_name = "N", default_value = "128", value_parser = positive)]
     pub batch: usize,
-    /// Images as bytes, as a GPU takes them, which normalizes them itself; else floats, as for a CPU
+    /// Produce images as bytes, which a GPU normalizes itself, instead of floats as for a CPU
     #[arg(long)]
     pub bytes: bool,
-    /// Loader threads [default: this process's cores]
+    /// Number of loader threads [default: number of cores]
     #[arg(long, alias = "loader-threads", value_name = "N", value_parser = thread_count)]
     pub threads: Option<usize>,
-    /// Passes over the split
+    /// Number of passes over the split
     #[arg(long, value_name = "N", default_value = "5", value_parser = clap::value_parser!(u32).range(1..))]
     pub epochs: u32,
     /// How records are read: auto, mmap or read
@@ -154,34 +154,34 @@ pub struct LoaderStep {
     /// Split to train on
     #[arg(long, value_name = "NAME", default_value = "train")]
     pub split: String,
-    /// Transforms, in the words of a recipe, with commas between them; may be repeated
+    /// Transforms as in a recipe, separated by commas. Can be repeated
     #[arg(long, value_name = "LIST", default_value = "pad_crop(4),flip,normalize")]
     pub transform: Vec<String>,
     /// Network
     #[arg(long, value_name = "NAME", default_value = "resnet20")]
     pub model: String,
-    /// Images a step
+    /// Images per step
     #[arg(long, value_name = "N", default_value = "128", value_parser = positive)]
     pub batch: usize,
-    /// Where to compute
+    /// Device to compute on
     #[arg(long, value_enum, default_value = "auto")]
     pub device: DeviceName,
     /// Number format of the arithmetic
     #[arg(long, value_name = "NAME", default_value = "f32", value_parser = precision())]
     pub precision: Precision,
-    /// Let products of f32 be rounded to tf32 (GPU)
+    /// Allow tf32 for products of f32 (GPU)
     #[arg(long)]
     pub tf32: bool,
-    /// Compute threads [default: all cores; 1 with a GPU]
+    /// Number of compute threads [default: number of cores; 1 with a GPU]
     #[arg(long, value_name = "N", value_parser = thread_count)]
     pub threads: Option<usize>,
-    /// Loader threads
+    /// Number of loader threads
     #[arg(long, value_name = "N", default_value = "1", value_parser = thread_count)]
     pub loader_threads: usize,
     /// How records are read: auto, mmap or read
     #[arg(long, value_name = "HOW", default_value = "auto")]
     pub io: loaders::Io,
-    /// Seconds to measure, after the warm-up
+    /// Seconds to measure after the warm-up
     #[arg(long, value_name = "S", default_value = "5", value_parser = measured)]
     pub seconds: f64,
 }
@@ -196,23 +196,22 @@ Example:
   mpirun -n 2 trireme bench allreduce --codec ternary"
 )]
 pub struct Allreduce {
-    /// Bytes a sum, as 4096, 64K or 4M; a list has commas
+    /// Bytes to sum, such as 4096, 64K or 4M, or a list separated by commas
     #[arg(long, value_name = "BYTES", value_delimiter = ',', default_value = "64K,1M,4M,16M,64M", value_parser = bytes)]
     pub sizes: Vec<usize>,
-    /// Bytes of one of the sums that a buffer is cut into, as reduce.bucket_mb does with gradients
+    /// Split each sum into parts of this size, as reduce.bucket_mb does with gradients
     #[arg(long, value_name = "BYTES", default_value = "4000000", value_parser = bytes)]
     pub bucket: usize,
-    /// How the numbers travel, as reduce.codec
+    /// Encoding of the numbers, as in reduce.codec
     #[arg(long, value_name = "NAME", default_value = "float")]
     pub codec: String,
 }
 
-/// Parses a number format.
 fn precision() -> impl TypedValueParser<Value = Precision> {
     PossibleValuesParser::new(Precision::WORDS).try_map(|word| word.parse::<Precision>())
 }
 
-/// Measures, and prints one JSON line per figure.
+/// Measures and prints one JSON line per measurement.
 pub fn run(args: &Args, started: Instant) -> Result<(), Failure> {
     match &args.what {
         What::Step(args) => step(args, started),
@@ -293,7 +292,7 @@ fn step(args: &Step, started: Instant) -> Result<(), Failure> {
     print(json)
 }
 
-/// A name that does not exist is a mistake of the command line.
+/// Converts an error. A name that does not exist is a usage error.
 fn failure(error: loaders::Error) -> Failure {
     if error.is_usage() { Failure::usage(error) } else { Failure::failed(error) }
 }
@@ -344,7 +343,7 @@ fn allreduce(args: &Allreduce) -> Result<(), Failure> {
     })
 }
 
-/// What was measured.
+/// Converts a roofline to JSON.
 pub(super) fn roofline_json(roofline: &Roofline) -> Value {
     let machine = roofline.machine;
     let layer = |layer: &Layer| {
@@ -361,7 +360,7 @@ pub(super) fn roofline_json(roofline: &Roofline) -> Value {
     })
 }
 
-/// Refuses a forecast that cannot be made from so many threads, before anything is measured.
+/// Checks before measuring that a forecast for `cores` cores can be made from this number of threads.
 pub(super) fn check_forecast(cores: usize, threads: usize) -> Result<(), Failure> {
     if threads < 2 {
         return Err(one_thread(cores));
@@ -378,7 +377,7 @@ fn one_thread(cores: usize) -> Failure {
     Error::Usage(format!("--cores {cores}: {why}")).into()
 }
 
-/// What a step of this batch takes on more cores.
+/// Forecasts the time of a step with this batch on more cores, prints it, and returns it as JSON.
 pub(super) fn roofline_forecast(
     roofline: &Roofline,
     cores: usize,

@@ -27,7 +27,7 @@ pub struct Args {
     pub what: What,
 }
 
-/// What to do with a data set.
+/// The subcommands of `trireme data`.
 #[derive(Clone, Debug, Subcommand)]
 pub enum What {
     /// Make a data set of TFRecord shards from files in another format
@@ -35,40 +35,42 @@ pub enum What {
     /// Describe a data set: splits, shards, classes, image size
     #[command(after_help = "Example:\n  trireme data info data/cifar10")]
     Info(Folder),
-    /// Check every record: checksums, lengths, counts, labels, images; exit code 1 if anything is wrong. Counts near copies across splits
+    /// Check every record: checksums, lengths, counts, labels, images. Exit code 1 if anything is wrong. Also counts
+    /// images that occur in more than one split
     #[command(
         allow_negative_numbers = true,
         after_help = "Example:\n  trireme data verify data/cifar10 --jobs 2\n  trireme data verify data/photos --duplicates copies.tsv"
     )]
     Verify(Verify),
-    /// Measure mean and deviation of the pixels, sizes of the images and of each class; bad records are named and left out
+    /// Measure mean and standard deviation of the pixels, and the sizes of images and classes. Bad records are listed
+    /// and skipped
     #[command(
         allow_negative_numbers = true,
         after_help = "Example:\n  trireme data stats data/cifar10\n  trireme data stats data/cifar10 --split test --json"
     )]
     Stats(Stats),
-    /// Make a contact sheet: pictures with their classes, after any transforms
+    /// Draw a contact sheet of images with their classes, after any transforms
     Show(Show),
     /// Write one image as a picture file
     Extract(Extract),
-    /// Make TFRecords of other programs readable: write the .idx files that are missing or wrong, and dataset.json
+    /// Make TFRecords of other programs readable: write dataset.json and missing or wrong .idx files
     #[command(
         after_help = "Example:\n  trireme data index /scratch/imagenet-tfrecords\n  trireme data index flowers --split-map a=none"
     )]
     Index(Index),
-    /// Copy a data set into another number of shards
+    /// Copy a data set, with another number of shards
     Reshard(reshape::Reshard),
-    /// Put several data sets together
+    /// Combine data sets into one
     Merge(reshape::Merge),
     /// Draw a new split from an existing one
     Split(reshape::Split),
-    /// Make a smaller data set of the same classes
+    /// Make a smaller data set with the same classes
     Sample(reshape::Sample),
     /// Write a data set in the format of another program
     Export(reshape::Export),
 }
 
-/// A data set, and how to print.
+/// A data set, and the output format.
 #[derive(Clone, Debug, clap::Args)]
 pub struct Folder {
     /// Data set
@@ -81,7 +83,6 @@ pub struct Folder {
 /// Arguments of `trireme data index`.
 #[derive(Clone, Debug, clap::Args)]
 pub struct Index {
-    /// The data set.
     #[command(flatten)]
     pub folder: Folder,
     /// Assign shards with this name to a split if the name does not identify a split. NAME=none skips them. Can be repeated
@@ -95,13 +96,13 @@ pub struct Index {
 /// Arguments of `trireme data verify`.
 #[derive(Clone, Debug, clap::Args)]
 pub struct Verify {
-    /// The data set.
     #[command(flatten)]
     pub folder: Folder,
-    /// List the images that an earlier split has too, with their numbers, classes and names, set apart by tabs
+    /// Write a table of the images that an earlier split also has. The columns are numbers, classes and names,
+    /// separated by tabs
     #[arg(long, value_name = "FILE")]
     pub duplicates: Option<PathBuf>,
-    /// Threads [default: one a core]
+    /// Number of threads [default: number of cores]
     #[arg(long, value_name = "N", value_parser = thread_count)]
     pub jobs: Option<usize>,
 }
@@ -109,16 +110,15 @@ pub struct Verify {
 /// Arguments of `trireme data stats`.
 #[derive(Clone, Debug, clap::Args)]
 pub struct Stats {
-    /// The data set.
     #[command(flatten)]
     pub folder: Folder,
     /// Split to measure
     #[arg(long, value_name = "NAME", default_value = "train")]
     pub split: String,
-    /// Put the mean and the deviation into dataset.json
+    /// Write the mean and the standard deviation into dataset.json
     #[arg(long)]
     pub write: bool,
-    /// Threads [default: one a core]
+    /// Number of threads [default: number of cores]
     #[arg(long, value_name = "N", value_parser = thread_count)]
     pub jobs: Option<usize>,
 }
@@ -136,25 +136,24 @@ With transforms a picture is what the network sees in epochs 0, 1, ... of a reci
 back to the scale 0 to 255."
 )]
 pub struct Show {
-    /// The data set.
     #[command(flatten)]
     pub folder: Folder,
-    /// Picture to write: .png or .jpg
+    /// File to write: .png or .jpg
     #[arg(short, long, value_name = "FILE")]
     pub out: PathBuf,
-    /// Split to show [default: train, or the only one]
+    /// Split to show [default: train, or the only split]
     #[arg(long, value_name = "NAME", default_value = "", hide_default_value = true)]
     pub split: String,
-    /// Samples, evenly spread over the split
+    /// Number of samples, evenly spread over the split
     #[arg(long, value_name = "N", default_value = "48", value_parser = positive)]
     pub count: usize,
-    /// A transform, as in a recipe's `augment.train`; repeat it for a list
+    /// A transform, as in augment.train of a recipe. Repeat the option for a list
     #[arg(long = "transform", value_name = "T")]
     pub transforms: Vec<String>,
-    /// Show each sample K times side by side, as in K epochs
+    /// Show each sample K times next to each other, as in K epochs
     #[arg(long, value_name = "K", default_value = "1", value_parser = clap::value_parser!(u32).range(1..))]
     pub epochs: u32,
-    /// Seed of the random draws, as a recipe's
+    /// Seed of the random draws, as in a recipe
     #[arg(long, value_name = "N", default_value = "1", value_parser = natural::<u64>)]
     pub seed: u64,
 }
@@ -168,21 +167,19 @@ Example:
   trireme data extract data/fashion-mnist 0 --split test -o boot.png"
 )]
 pub struct Extract {
-    /// The data set.
     #[command(flatten)]
     pub folder: Folder,
-    /// Number of the image in its split, from 0
+    /// Index of the image in its split, from 0
     #[arg(value_name = "N", value_parser = natural::<u64>)]
     pub sample: u64,
-    /// Picture to write: .png or .jpg; the record's own bytes where it holds that format
+    /// File to write: .png or .jpg. If the record has this format, its bytes are copied unchanged
     #[arg(short, long, value_name = "FILE")]
     pub out: PathBuf,
-    /// Its split [default: train, or the only one]
+    /// Split of the image [default: train, or the only split]
     #[arg(long, value_name = "NAME", default_value = "", hide_default_value = true)]
     pub split: String,
 }
 
-/// Does what the arguments say.
 pub fn run(args: &Args) -> Result<(), Failure> {
     match &args.what {
         What::Convert(args) => convert(args),
@@ -249,7 +246,7 @@ fn on_bad(given: &str) -> OnBad {
     if given == "skip" { OnBad::Skip } else { OnBad::Fail }
 }
 
-/// The library counts no jobs as one a core.
+/// Returns the number of threads for the library, where 0 means one per core.
 fn jobs(given: Option<usize>) -> usize {
     given.unwrap_or(0)
 }
@@ -332,7 +329,6 @@ pub struct Convert {
     /// Action for an unusable image: stop, or skip it and list it
     #[arg(long, value_name = "fail|skip", default_value = "fail", value_parser = ["fail", "skip"])]
     pub on_bad: String,
-    /// Limits for reading a file
     #[command(flatten)]
     pub cost: Cost,
     /// Maximum size of OUT in bytes [default: 64 times the size of SRC plus 1 GiB]
@@ -350,7 +346,6 @@ fn kinds() -> PossibleValuesParser {
     data_tools::KINDS.iter().map(|(name, about)| PossibleValue::new(*name).help(*about)).collect::<Vec<_>>().into()
 }
 
-/// Runs the conversion.
 pub fn convert(args: &Convert) -> Result<(), Failure> {
     loaders::sigbus::install().map_err(Failure::failed)?;
     let options = ConvertOptions {
@@ -401,7 +396,7 @@ mod tests {
         let folder = dir.display();
         assert_eq!(code(&format!("trireme data info {folder}/missing")), FAILED);
         assert_eq!(code(&format!("trireme data verify {folder}")), FAILED);
-        // before anything is read
+        // This is checked before anything is read.
         assert_eq!(code(&format!("trireme data verify {folder} --duplicates {folder}/taken")), USAGE);
         assert_eq!(code(&format!("trireme data stats {folder}")), FAILED);
         assert_eq!(code(&format!("trireme data index {folder}")), FAILED);

@@ -1,4 +1,4 @@
-//! `trireme doctor`: what this machine and this MPI can do.
+//! `trireme doctor`: checks what this machine and this MPI can do.
 
 use training::{doctor, launch};
 
@@ -12,18 +12,19 @@ Example:
   mpirun -n 2 trireme doctor
   mpirun -n 2 trireme doctor --cuda-aware")]
 pub struct Args {
-    /// Where there is no GPU, also say which libraries of it were looked for, and where
+    /// If there is no GPU, also print which GPU libraries were searched for, and where
     #[arg(short, long)]
     pub verbose: bool,
-    /// Try whether this MPI sums in the memory of GPUs, one a rank; one that does not can end the job by a signal
+    /// Test whether this MPI can sum in GPU memory, with one GPU per rank. An MPI that cannot may end the job with a
+    /// signal
     #[arg(long)]
     pub cuda_aware: bool,
-    /// Let several ranks use one GPU for it
+    /// Allow ranks to share a GPU for this test
     #[arg(long, requires = "cuda_aware")]
     pub share_gpu: bool,
 }
 
-/// Prints the report on rank 0; problems make it fail.
+/// Prints the report on rank 0. Returns an error if there are problems.
 pub fn run(args: &Args) -> Result<(), Failure> {
     if args.cuda_aware {
         return match launch::try_cuda_aware(args.share_gpu)? {

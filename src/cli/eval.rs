@@ -1,4 +1,4 @@
-//! `trireme eval`: scores a model on a split.
+//! `trireme eval`: evaluates a model on a split.
 
 use std::path::{Path, PathBuf};
 
@@ -31,78 +31,79 @@ Example:
 No score depends on the number of ranks."
 )]
 pub struct Args {
-    /// Model file that `trireme train` wrote, or the output folder of a run: its model.h5, else its newest checkpoint
+    /// Model file written by `trireme train`, or the output folder of a run (its model.h5, otherwise its newest
+    /// checkpoint)
     #[arg(value_name = "MODEL|RUN")]
     pub model: PathBuf,
-    /// Data set [default: the one of the model's recipe]
+    /// Data set [default: the data set in the model's recipe]
     #[arg(long, value_name = "DIR")]
     pub data: Option<PathBuf>,
-    /// Split to score [default: test, else validation]
+    /// Split to evaluate [default: test, otherwise validation]
     #[arg(long, value_name = "NAME")]
     pub split: Option<String>,
-    /// Where the data set's classes are not the model's, match them by name; images of other classes are left out
+    /// If the data set and the model have different classes, match them by name. Images of other classes are skipped
     #[arg(long)]
     pub map_classes: bool,
-    /// Of a run, score its best checkpoint, by `checkpoint.best_by` of the recipe
+    /// Use the best checkpoint of a run, selected by `checkpoint.best_by` of the recipe
     #[arg(long, conflicts_with = "follow")]
     pub best: bool,
-    /// Score the moving averages of the weights (of a recipe with ema.decay)
+    /// Use the averaged weights (if the recipe has ema.decay)
     #[arg(long)]
     pub ema: bool,
-    /// Score each image and its mirror image, and average the two
+    /// Average the scores of each image and its mirror image
     #[arg(long)]
     pub flip: bool,
-    /// Score the four corners of each image beside its centre, and average all; with --flip these are ten crops
+    /// Average the scores of the four corners and the centre of each image. With --flip, these are ten crops
     #[arg(long)]
     pub corners: bool,
-    /// Refuse a model file that another program wrote into
+    /// Reject a model file that another program has written to
     #[arg(long)]
     pub sealed: bool,
-    /// Images a batch, on each rank
+    /// Images per batch on each rank
     #[arg(long, value_name = "N", default_value = "128", value_parser = positive)]
     pub batch: usize,
-    /// Score each checkpoint of a run as it appears, then its model.h5, and add the scores to RUN/metrics-eval.jsonl; Ctrl-C ends it
+    /// Evaluate each checkpoint of a run when it appears, then model.h5. Adds the scores to RUN/metrics-eval.jsonl.
+    /// Ctrl-C ends it
     #[arg(long)]
     pub follow: bool,
-    /// Of a run, score the newest file there is, and end
+    /// Evaluate only the newest file of a run, then exit
     #[arg(long, requires = "follow")]
     pub once: bool,
-    /// Classes of an image among which the right one counts, beside 1
+    /// Also print the share of images whose class is among the K most probable
     #[arg(long, value_name = "K", default_value = "5", value_parser = positive)]
     pub top: usize,
     /// Print one JSON object to stdout, with the scores of each class and the confusion matrix
     #[arg(long)]
     pub json: bool,
-    /// Write a table with a line for each image: what it is, what it was taken for
+    /// Write a table with one line per image: its class and the predicted class
     #[arg(long, value_name = "FILE.csv", conflicts_with = "follow")]
     pub csv: Option<PathBuf>,
-    /// Draw the worst mistakes with what the network took them for, a PNG or JPEG file
+    /// Draw the worst mistakes with their predicted classes, as a PNG or JPEG file
     #[arg(long, value_name = "FILE.png", conflicts_with = "follow")]
     pub errors: Option<PathBuf>,
-    /// Where to compute
+    /// Device to compute on
     #[arg(long, value_enum, default_value = "auto")]
     pub device: DeviceName,
-    /// Let several ranks compute on one GPU
+    /// Allow ranks to share a GPU
     #[arg(long)]
     pub share_gpu: bool,
-    /// Compute threads a rank [default: by the rank's cores; 1 with a GPU]
+    /// Compute threads per rank [default: from the rank's cores; 1 with a GPU]
     #[arg(long, value_name = "N", value_parser = thread_count)]
     pub threads: Option<usize>,
-    /// Loader threads a rank [default: by the cores that compute leaves]
+    /// Loader threads per rank [default: from the cores without compute threads]
     #[arg(long, value_name = "N", value_parser = thread_count)]
     pub loader_threads: Option<usize>,
     /// How records are read: auto, mmap or read
     #[arg(long, value_name = "HOW", default_value = "auto")]
     pub io: loaders::Io,
-    /// Copy the split to this folder on each node's own disk first, as "$TMPDIR"; a copy that is there is used again
+    /// First copy the split to this folder on each node's local disk, such as "$TMPDIR". An existing copy is used again
     #[arg(long, value_name = "DIR")]
     pub stage: Option<PathBuf>,
-    /// When waits are reported, and when they end the program
     #[command(flatten)]
     pub stall: Stall,
 }
 
-/// Scores, and prints on rank 0.
+/// Evaluates the model and prints the scores on rank 0.
 pub fn run(args: &Args) -> Result<(), Failure> {
     calm_waiting()?;
     loaders::sigbus::install().map_err(Failure::failed)?;
@@ -139,13 +140,13 @@ pub fn run(args: &Args) -> Result<(), Failure> {
     if scored.root { finish(args, &scored) } else { Ok(()) }
 }
 
-/// The files to write.
+/// Returns the files to write, with the kind of content that each may overwrite.
 fn outputs(args: &Args) -> Vec<(PathBuf, &'static Content)> {
     let named = [(&args.csv, &findings::TABLE), (&args.errors, &data_tools::SHEET)];
     named.into_iter().filter_map(|(path, content)| Some((path.clone()?, content))).collect()
 }
 
-/// Prints all that was found, and writes the requested files.
+/// Prints the scores and writes the requested files.
 fn finish(args: &Args, scored: &Scored) -> Result<(), Failure> {
     show(args, &args.model, scored)?;
     if let Some(table) = &args.csv {
@@ -172,7 +173,7 @@ fn finite(model: &Path, scored: &Scored) -> Result<(), Failure> {
     }
 }
 
-/// The data set: the one that was given, else that of the recipe.
+/// Returns the given data set, otherwise the data set of the recipe.
 fn data(args: &Args) -> Result<PathBuf, Failure> {
     let request = ModelRequest { file: args.model.clone(), best: args.best, ema: false, sealed: args.sealed };
     match &args.data {
@@ -182,7 +183,7 @@ fn data(args: &Args) -> Result<PathBuf, Failure> {
     }
 }
 
-/// Prints a score, and what is known beside it.
+/// Prints the scores with further details.
 fn show(args: &Args, model: &Path, scored: &Scored) -> Result<(), Failure> {
     let Scored { score, split, network, epoch, step, .. } = scored;
     if args.json {

@@ -1,5 +1,6 @@
-//! Models and other programs: `trireme export` writes a model as a file of another program, `trireme import` makes a model of the weights
-//! of another program, and `trireme rewrite-model` is the process of its own that reads a file by libhdf5 for them (not in the help).
+//! Exchange with other programs. `trireme export` writes a model in the format of another program. `trireme import`
+//! makes a model from the weights of another program. `trireme rewrite-model` is a child process of these commands that
+//! reads a file with libhdf5. It is not in the help.
 
 use std::path::PathBuf;
 
@@ -23,39 +24,40 @@ Example:
 Every tensor of the network must be in the file, with its name and shape. What is read: docs/formats.md, \"Weights of other programs\". A
 run starts from such a file without this command, by init.from in its recipe.")]
 pub struct ImportArgs {
-    /// File of weights: .safetensors, PyTorch's .pth, Keras's .h5 or .weights.h5, or ONNX
+    /// File with weights: .safetensors, PyTorch's .pth, Keras's .h5 or .weights.h5, or ONNX
     #[arg(value_name = "FILE")]
     pub file: PathBuf,
-    /// Network of the catalogue [default: the recipe's network, or an ONNX file's graph]
+    /// Network in the catalogue [default: the recipe's network, or the graph of an ONNX file]
     #[arg(long, value_name = "NAME")]
     pub model: Option<String>,
-    /// Take model, augment.eval, init.match and init.exclude of this recipe, where nothing else is given
+    /// Read model, augment.eval, init.match and init.exclude from this recipe. Other options take precedence
     #[arg(long, value_name = "RECIPE")]
     pub recipe: Option<PathBuf>,
-    /// Names of the classes in order of their labels, one a line [default: their numbers]
+    /// File with the class names in the order of their labels, one per line [default: numbers]
     #[arg(long, value_name = "FILE")]
     pub classes: Option<PathBuf>,
-    /// Transform from a picture to the network's input, in this order; as in augment.eval of a recipe
+    /// Transform from an image to the network's input, as in augment.eval of a recipe. Repeat the option for a list
     #[arg(long = "transform", value_name = "T")]
     pub transforms: Vec<String>,
-    /// Rename tensors: a regular expression for whole names in the file, and what they become, with $1 for its first group
+    /// Rename tensors: a regular expression for whole names in the file, and the new name, with $1 for the first group
     #[arg(long = "match", num_args = 2, value_names = ["REGEX", "NAME"], allow_hyphen_values = true)]
     pub rules: Vec<String>,
-    /// Leave out tensors of the file, as patterns such as 'head.*'
+    /// Ignore tensors of the file that match a pattern such as 'head.*'
     #[arg(long, value_name = "PATTERN")]
     pub exclude: Vec<String>,
-    /// Dictionary to read from a .pth, such as state_dict_ema [default: the recipe's init.key, or the weights themselves]
+    /// Dictionary to read from a .pth file, such as state_dict_ema [default: init.key of the recipe, or the weights
+    /// themselves]
     #[arg(long, value_name = "KEY")]
     pub key: Option<String>,
     /// Model file to write
     #[arg(short, long, value_name = "FILE")]
     pub out: PathBuf,
-    /// Replace a file that is there
+    /// Overwrite an existing file
     #[arg(long)]
     pub force: bool,
 }
 
-/// Imports, says what was taken, and prints the name of the file.
+/// Imports a model, and prints notes and the name of the written file.
 pub fn import(args: &ImportArgs) -> Result<(), Failure> {
     let notes = import::import(&ImportRequest {
         file: args.file.clone(),
@@ -84,34 +86,34 @@ Example:
 With --to safetensors a Python file is written beside, as r20.py: it builds the same torch.nn.Module, from torch alone, and loads the
 weights. Inputs are normalised images; ONNX and PyTorch give scores before softmax, Keras gives probabilities.")]
 pub struct ExportArgs {
-    /// Model file that `trireme train` wrote, or the output folder of a run
+    /// Model file written by `trireme train`, or the output folder of a run
     #[arg(value_name = "MODEL|RUN")]
     pub model: PathBuf,
-    /// Format
+    /// Format of the file
     #[arg(long, value_enum, value_name = "FORMAT")]
     pub to: Target,
     /// File to write
     #[arg(short, long, value_name = "FILE")]
     pub out: PathBuf,
-    /// Replace a file that is there
+    /// Overwrite an existing file
     #[arg(long)]
     pub force: bool,
-    /// Of a run, export its best checkpoint, by `checkpoint.best_by` of the recipe
+    /// Use the best checkpoint of a run, selected by `checkpoint.best_by` of the recipe
     #[arg(long)]
     pub best: bool,
-    /// Export the moving averages of the weights (of a recipe with ema.decay)
+    /// Use the averaged weights (if the recipe has ema.decay)
     #[arg(long)]
     pub ema: bool,
-    /// Store weights in 16 bits; what computes with them still has 32
+    /// Store weights with 16 bits. Computations still use 32 bits
     #[arg(long)]
     pub half: bool,
-    /// Make batch norms part of the convolutions before them: fewer layers for prediction, not for training
+    /// Merge batch norms into the preceding convolutions. This gives fewer layers for prediction, but cannot be trained
     #[arg(long)]
     pub fold_batch_norm: bool,
-    /// With --to onnx: take bytes of pixels (N, H, W, C), and normalise them in the graph
+    /// With --to onnx: add the normalisation to the graph, so that the input is pixel bytes (N, H, W, C)
     #[arg(long)]
     pub preprocess: bool,
-    /// Refuse a model file that another program wrote into
+    /// Reject a model file that another program has written to
     #[arg(long)]
     pub sealed: bool,
 }
@@ -130,7 +132,7 @@ impl ValueEnum for Target {
     }
 }
 
-/// Exports, and prints the files that were written.
+/// Exports a model and prints the names of the written files.
 pub fn export(args: &ExportArgs) -> Result<(), Failure> {
     if args.preprocess && args.to.0 != Format::Onnx {
         return Err(Failure::usage(
@@ -150,8 +152,8 @@ pub fn export(args: &ExportArgs) -> Result<(), Failure> {
     exported.files.iter().try_for_each(|file| print(file.display()))
 }
 
-// `trireme rewrite-model`: the process that reads a file with libhdf5, for the commands that read models and weights. It is not in the
-// help.
+// `trireme rewrite-model`: a child process that reads a file with libhdf5, for commands that read models and weights.
+// It is not in the help.
 
 /// Arguments of `trireme rewrite-model`.
 #[derive(Clone, Debug, clap::Args)]
@@ -159,10 +161,10 @@ pub fn export(args: &ExportArgs) -> Result<(), Failure> {
 Example:
   trireme rewrite-model model.h5")]
 pub struct RewriteArgs {
-    /// The weights in a file of Keras are wanted, not a model
+    /// Read the weights of a Keras file instead of a model
     #[arg(long)]
     pub weights: bool,
-    /// File that another program made
+    /// File written by another program
     #[arg(value_name = "MODEL")]
     pub model: PathBuf,
 }

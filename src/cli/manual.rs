@@ -1,11 +1,11 @@
-//! `trireme manual`: the man pages, and what shells need to complete a command line. `make install` asks for it; not in the help.
+//! `trireme manual`: prints man pages and shell completions. `make install` uses it. It is not in the help.
 
 use super::output::{Failure, print};
 use clap::Command;
 use clap_complete::{Shell, generate};
 use std::io;
 
-/// Where each shell looks, below a folder such as `/usr/local/share`.
+/// The path that each shell searches, below a folder such as `/usr/local/share`.
 const COMPLETIONS: [(Shell, &str); 3] = [
     (Shell::Bash, "bash-completion/completions/trireme"),
     (Shell::Zsh, "zsh/site-functions/_trireme"),
@@ -19,25 +19,25 @@ Example:
   trireme manual
   trireme manual man/man1/trireme-train.1")]
 pub struct Args {
-    /// File to print, as the list names it, or without its folder [default: print the list]
+    /// File to print, with its path as in the list or only its name [default: print the list]
     #[arg(value_name = "FILE")]
     pub file: Option<String>,
 }
 
-/// One file: its path below `share`, and its text.
+/// A file with its path below `share` and its text.
 struct Page {
     path: String,
     text: Vec<u8>,
 }
 
 impl Page {
-    /// Whether it is meant: by its path, or by its name alone.
+    /// Returns true if `wanted` is the path or the file name of this page.
     fn is(&self, wanted: &str) -> bool {
         self.path == wanted || self.path.rsplit('/').next() == Some(wanted)
     }
 }
 
-/// Prints the list of all files, or one of them; `program` is the whole command line.
+/// Prints the list of all files, or one of them. `program` is the definition of the command line.
 pub fn run(args: &Args, program: Command) -> Result<(), Failure> {
     let pages = pages(program)?;
     let Some(wanted) = &args.file else { return pages.iter().try_for_each(|page| print(&page.path)) };
@@ -49,9 +49,9 @@ fn unknown(wanted: &str) -> Failure {
     Failure::usage(format!("no file {wanted}; `trireme manual` lists all"))
 }
 
-/// A man page for the program and each of its commands that are in the help, then the completions.
+/// Returns a man page for the program and for each command in the help, followed by the completions.
 fn pages(program: Command) -> Result<Vec<Page>, Failure> {
-    // `trireme help` would be a page of its own, and one for each command again
+    // Otherwise `trireme help` and all its subcommands would get pages too.
     let mut program = visible(program.disable_help_subcommand(true));
     program.build();
     let mut pages = Vec::new();
@@ -64,7 +64,7 @@ fn pages(program: Command) -> Result<Vec<Page>, Failure> {
     Ok(pages)
 }
 
-/// The command without those below it that are not in the help: clap cannot take one away, so it is built anew.
+/// Copies the command without hidden subcommands. clap cannot remove a subcommand, so a new command is built.
 fn visible(command: Command) -> Command {
     let inner: Vec<Command> = command.get_subcommands().filter(|c| !c.is_hide_set()).cloned().collect();
     let mut shown = Command::new("trireme")
@@ -89,7 +89,7 @@ fn add_man_pages(command: &Command, pages: &mut Vec<Page>) -> Result<(), Failure
     command.get_subcommands().try_for_each(|inner| add_man_pages(inner, pages))
 }
 
-/// What clap makes of it, with lines that are not stretched, since examples stand in them.
+/// Formats a man page. Lines are not justified, because the page contains examples.
 fn man_page(command: &Command, name: &str) -> io::Result<Vec<u8>> {
     let version = concat!("trireme ", env!("CARGO_PKG_VERSION"));
     let page = clap_mangen::Man::new(command.clone()).title(name).source(version).manual("trireme");

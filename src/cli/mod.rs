@@ -29,7 +29,7 @@ use training::launch;
 
 use crate::libraries;
 
-/// Trains image classifiers data-parallel over MPI: a rank for each GPU or group of cores, one model at the end.
+/// Trains image classifiers data-parallel over MPI, with one rank per GPU or group of cores
 #[derive(Debug, Parser)]
 #[command(
     name = "trireme",
@@ -46,13 +46,12 @@ Example:
 Exit codes: 0 done; 1 failed; 2 usage; 75 stopped early, resumable with --resume auto."
 )]
 pub struct Cli {
-    /// What to do.
     #[command(subcommand)]
     pub command: Option<Command>,
     /// Print the version
     #[arg(short = 'V', long)]
     pub version: bool,
-    /// With --version: also those of all libraries
+    /// With --version: also print the versions of all libraries
     #[arg(long, requires = "version")]
     pub verbose: bool,
 }
@@ -60,41 +59,41 @@ pub struct Cli {
 /// The subcommands.
 #[derive(Debug, Subcommand)]
 pub enum Command {
-    /// Train a network as a recipe says, on as many ranks as mpirun or srun started
+    /// Train a network with a recipe, on all ranks that mpirun or srun started
     Train(train::Args),
-    /// Score a model on a split of a data set
+    /// Evaluate a model on a split of a data set
     Eval(eval::Args),
-    /// Name what is on image files
+    /// Classify image files
     Predict(predict::Args),
-    /// Make one page of all that a run, or several side by side, left behind
+    /// Write an HTML page about one run, or a comparison of runs
     Report(runs::ReportArgs),
-    /// Train every combination of some values of a recipe, and print a table
+    /// Train with every combination of some values of a recipe, and print a table
     Sweep(sweep::Args),
-    /// List runs with their scores and how far they came
+    /// List runs with their state and scores
     Runs(runs::Args),
-    /// Say in what two runs differ, and where their losses part
+    /// Show how two runs differ, and where their losses diverge
     Diff(runs::DiffArgs),
-    /// List the networks, or the layers of one
+    /// List the networks, or the layers of one network
     Models(models::Args),
-    /// Write a model as a file of another program: ONNX, PyTorch, Keras
+    /// Write a model in the format of another program: ONNX, PyTorch, Keras
     Export(exchange::ExportArgs),
-    /// Make a model of the weights of another program
+    /// Make a model from the weights of another program
     Import(exchange::ImportArgs),
-    /// Read a model file that another program made, for the other commands
+    /// Read a model file of another program, for the other commands
     #[command(hide = true)]
     RewriteModel(exchange::RewriteArgs),
-    /// Print man pages and completions of shells
+    /// Print man pages and shell completions
     #[command(hide = true)]
     Manual(manual::Args),
     /// Make, check and describe data sets
     Data(data::Args),
-    /// Measure the training step, the loader or the allreduce; one JSON line per figure
+    /// Measure the training step, the loader or the allreduce, with one JSON line per measurement
     Bench(bench::Args),
-    /// Say what this machine and this MPI can do, and the cure of each problem
+    /// Check what this machine and this MPI can do, and explain how to fix problems
     Doctor(doctor::Args),
 }
 
-/// Runs the subcommand; `started` is when the process began.
+/// Runs the subcommand. `started` is the start time of the process.
 pub fn run(cli: Cli, started: Instant) -> Result<(), Failure> {
     let Some(command) = cli.command else { return version(cli.verbose) };
     if let Some(name) = of_one_process(&command).filter(|_| launch::is_first_of_several()) {
@@ -121,7 +120,7 @@ pub fn run(cli: Cli, started: Instant) -> Result<(), Failure> {
     }
 }
 
-/// The name of a command that knows no ranks.
+/// Returns the name of a command that does not use ranks.
 fn of_one_process(command: &Command) -> Option<&'static str> {
     match command {
         Command::Predict(_) => Some("predict"),
@@ -133,27 +132,29 @@ fn of_one_process(command: &Command) -> Option<&'static str> {
         Command::Export(_) => Some("export"),
         Command::Import(_) => Some("import"),
         Command::Data(_) => Some("data"),
-        // a child of a command that may be a rank
+        // A child process of a command that may be a rank.
         Command::RewriteModel(_) | Command::Manual(_) => None,
         Command::Train(_) | Command::Eval(_) | Command::Bench(_) | Command::Doctor(_) => None,
     }
 }
 
-/// Prints the version; nothing is started.
+/// Prints the version. Does not start MPI.
 pub fn version(verbose: bool) -> Result<(), Failure> {
     print(format!("trireme {}", env!("CARGO_PKG_VERSION")))?;
     if verbose { libraries::lines().into_iter().try_for_each(print) } else { Ok(()) }
 }
 
-/// Threads spin this often (some 10 microseconds) before they sleep.
+/// Number of spins (about 10 microseconds) before a waiting OpenMP thread sleeps.
 const SPINS: &str = "20000";
 
 /// Makes OpenMP threads sleep after a short spin, unless the user has set how they wait. By default they spin for
-/// milliseconds; with a core taken by anything else (a loader thread, MPI, a neighbour) that costs a factor of three and more.
-/// libgomp reads its variables when it is loaded, so the program starts itself once more with them set.
+/// milliseconds. If another thread needs the core (a loader thread, MPI, another process), this makes the program three
+/// times slower or worse. libgomp reads its variables when it is loaded, so the program sets them and executes itself
+/// again.
 ///
-/// Open MPI's waits yield the core for the same reason: its thread mostly waits. HDF5 does not lock files: one rank writes, to
-/// a name that nobody else knows yet, and many a parallel file system refuses locks.
+/// Open MPI's waits yield the core for the same reason, because its thread waits most of the time. HDF5 file locking is
+/// disabled: only one rank writes, to a temporary name that no other process uses, and many parallel file systems do
+/// not support locks.
 pub fn calm_waiting() -> Result<(), Failure> {
     let set = |name: &str| std::env::var_os(name).is_some();
     let mut missing = vec![("OMPI_MCA_mpi_yield_when_idle", "1"), ("HDF5_USE_FILE_LOCKING", "FALSE")];
@@ -166,7 +167,7 @@ pub fn calm_waiting() -> Result<(), Failure> {
     }
     let program =
         std::env::current_exe().map_err(|e| Failure::failed(format!("cannot find the program's own file: {e}")))?;
-    // only a failure returns
+    // `exec` returns only if it fails.
     let error = std::process::Command::new(program).args(std::env::args_os().skip(1)).envs(missing).exec();
     Err(Failure::failed(format!("cannot start the program again with OMP_WAIT_POLICY set: {error}; set it yourself")))
 }
@@ -175,7 +176,7 @@ pub fn calm_waiting() -> Result<(), Failure> {
 mod tests {
     use super::*;
 
-    /// Calls `check` with the path and the long help of every command that has no subcommands, and of the program.
+    /// Calls `check` with the path and the long help of the program and all its commands.
     fn each_help(check: &mut dyn FnMut(&str, &str)) {
         fn visit(command: &mut clap::Command, path: &str, check: &mut dyn FnMut(&str, &str)) {
             check(path, &command.render_long_help().to_string());
@@ -219,7 +220,7 @@ mod tests {
         }
     }
 
-    /// Not taken for options.
+    /// Negative numbers must not be parsed as options.
     #[test]
     fn negative_numbers_get_the_answer_that_other_wrong_ones_get() {
         for (line, part) in [

@@ -1,4 +1,5 @@
-//! `trireme models`: the catalogue of networks, and the layers of one, of a file of one's own, too.
+//! `trireme models`: lists the networks of the catalogue, or the layers of a network, which can also be the user's own
+//! file.
 
 use std::path::Path;
 
@@ -13,7 +14,7 @@ use training::launch;
 
 use super::output::{Failure, print};
 
-/// Images of a batch, for the memory that is shown.
+/// Number of images per batch for the memory figures.
 const BATCH: usize = 32;
 
 /// Arguments of `trireme models`.
@@ -34,17 +35,16 @@ The memory is that of training 32 images on one rank: parameters, activations, a
 top; a device also pads channels and keeps work space, see `trireme train --dry-run`. Multiply-adds are of one image, without auxiliary
 classifiers.")]
 pub struct Args {
-    /// The network to show layer by layer: its name, or a file NAME.toml or NAME.onnx [default: list all networks]
+    /// Network to show layer by layer: its name, or a file NAME.toml or NAME.onnx [default: list all networks]
     pub name: Option<String>,
-    /// Write the network as a TOML file, with every layer and every number
+    /// Write the network as a TOML file with all layers and numbers
     #[arg(long, requires = "name", conflicts_with = "json")]
     pub toml: bool,
-    /// Print JSON, one line for each network or layer
+    /// Print JSON, one line per network or layer
     #[arg(long)]
     pub json: bool,
 }
 
-/// Prints the table.
 pub fn run(args: &Args) -> Result<(), Failure> {
     match &args.name {
         None => list(args.json),
@@ -58,7 +58,7 @@ pub fn run(args: &Args) -> Result<(), Failure> {
     }
 }
 
-/// The network of this name, or of this file.
+/// Returns the network with this name or from this file.
 fn open(name: &str) -> Result<(Title, NetSpec), Failure> {
     let path = Path::new(name);
     if name.ends_with(".toml") {
@@ -91,7 +91,7 @@ fn file_name(path: &Path) -> String {
     path.file_name().unwrap_or_default().to_string_lossy().into_owned()
 }
 
-/// The network of an ONNX file; says of its nodes which are supported.
+/// Reads the network in an ONNX file, and prints how many of its nodes are supported.
 fn survey(path: &Path) -> Result<onnx::Network, Failure> {
     let survey = onnx::read(path).map_err(Failure::usage)?;
     let (all, odd, behind) = (survey.nodes, survey.unsupported.clone(), survey.behind);
@@ -108,7 +108,7 @@ fn survey(path: &Path) -> Result<onnx::Network, Failure> {
     Err(Failure::usage(loaders::printable_lines(list.trim_end())))
 }
 
-/// What a network is called, and what it is meant for.
+/// The name of a network with its default input and classes.
 struct Title {
     name: String,
     input: Shape,
@@ -123,13 +123,13 @@ impl Title {
     }
 }
 
-/// A network with what it costs.
+/// A network with its cost.
 struct Size {
     title: Title,
     net: NetSpec,
     parameters: usize,
     macs: u64,
-    /// Of training [`BATCH`] images, bytes.
+    /// Bytes for training with [`BATCH`] images.
     memory: usize,
 }
 
@@ -166,7 +166,7 @@ fn list(as_json: bool) -> Result<(), Failure> {
     })
 }
 
-/// Name, images, parameters, millions of multiply-adds, megabytes, origin.
+/// Formats name, image size, parameters, millions of multiply-adds, megabytes and origin.
 fn cells(size: &Size) -> [String; 6] {
     let (name, origin) = (size.title.name.clone(), size.title.origin.clone());
     let macs = size.macs as f64 / 1e6;
@@ -199,7 +199,7 @@ fn show(size: &Size, as_json: bool) -> Result<(), Failure> {
 mod tests {
     use super::*;
 
-    /// The table of docs/models.md; `TRIREME_BLESS=1 cargo test --lib cli::models` writes it.
+    /// Checks the table in docs/models.md. `TRIREME_BLESS=1 cargo test --lib cli::models` writes it.
     #[test]
     fn the_page_has_the_table() {
         let path = Path::new(env!("CARGO_MANIFEST_DIR")).join("docs/models.md");

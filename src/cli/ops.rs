@@ -1,4 +1,4 @@
-//! `trireme bench ops`: its arguments, a table for people, a JSON line for each figure.
+//! `trireme bench ops`: its arguments, a table for users, and JSON lines.
 
 use std::path::PathBuf;
 
@@ -27,36 +27,39 @@ more. The first of an operation is the one that training takes. Convolutions are
 multiplications and additions of the direct form, whatever an implementation makes of them, so they may exceed the processor's peak."
 )]
 pub struct Args {
-    /// Networks whose convolutions and linear layers are measured; a list has commas [default: resnet20, without --shape]
+    /// Networks to measure: their convolutions and linear layers. Separate names by commas [default: resnet20, without
+    /// --shape]
     #[arg(long, value_name = "NAME", value_delimiter = ',')]
     pub model: Vec<String>,
-    /// A convolution padded for SAME at stride 1, whatever its stride; up to 4 channels that go in are an image's; may be repeated
+    /// Convolution to measure, padded like SAME at stride 1, whatever its stride. An input of up to 4 channels counts
+    /// as an image. Can be repeated
     #[arg(long, value_name = "KERNEL,IN,OUT,HEIGHT,WIDTH[,STRIDE,GROUPS]")]
     pub shape: Vec<Convolution>,
-    /// Images; a list has commas
+    /// Numbers of images, separated by commas
     #[arg(long, value_name = "N", value_delimiter = ',', default_value = "16,128", value_parser = positive)]
     pub batch: Vec<usize>,
-    /// Compute threads [default: all cores]
+    /// Number of compute threads [default: number of cores]
     #[arg(long, value_name = "N", value_parser = thread_count)]
     pub threads: Option<usize>,
     /// Seconds to measure each operation with each number of images, after the warm-up
     #[arg(long, value_name = "S", default_value = "0.3", value_parser = measured)]
     pub seconds: f64,
-    /// Measure fewer images, 4 at least, of operations that take more than so many 10^9 multiplications and additions a pass
+    /// Use fewer images, at least 4, for operations that need more than G billion multiplications and additions per
+    /// pass
     #[arg(long, value_name = "G", default_value = "1000", value_parser = gflop)]
     pub most_gflop: f64,
-    /// Measure operations with a choice only, and write the fastest to this file, a table like those in crates/backend/src/cpu/choices;
-    /// its other rows stay
+    /// Measure only operations with alternatives, and write the fastest to this file, a table like those in
+    /// crates/backend/src/cpu/choices. Other rows of the table are kept
     #[arg(long, value_name = "FILE")]
     pub table: Option<PathBuf>,
 }
 
-/// Parses a number of multiplications and additions.
+/// Parses a number of billion multiplications and additions.
 fn gflop(text: &str) -> Result<f64, String> {
     duration(text).map_err(|_| "expected a number > 0".into())
 }
 
-/// Measures, and prints.
+/// Measures the operations and prints the results.
 pub fn run(args: &Args) -> Result<(), Failure> {
     calm_waiting()?;
     let usual = args.model.is_empty() && args.shape.is_empty();
@@ -84,12 +87,12 @@ pub fn run(args: &Args) -> Result<(), Failure> {
     .map_err(Failure::from)
 }
 
-/// A line of the table for people.
+/// Formats a line of the table.
 fn line([op, images, by, forward, weights, input, sum, rate]: [String; 8]) -> String {
     format!("{op:<30} {images:>6} {by:<14} {forward:>9} {weights:>9} {input:>9} {sum:>9} {rate:>8}")
 }
 
-/// An operation's lines of the table for people, one for each implementation.
+/// Formats the lines of an operation, one per implementation.
 fn rows(measured: &Measured) -> Vec<String> {
     let row = |timed: &bench::ops::Timed| {
         let ms = |pass: usize| timed.ms.get(pass).map_or(String::new(), |(_, ms)| format!("{ms:.3}"));
@@ -101,7 +104,7 @@ fn rows(measured: &Measured) -> Vec<String> {
     measured.timed.iter().map(row).collect()
 }
 
-/// A line for each implementation and pass.
+/// Returns one JSON object per implementation and pass.
 fn figures(on: &On, measured: &Measured) -> Vec<serde_json::Value> {
     let mut lines = Vec::new();
     for (place, timed) in measured.timed.iter().enumerate() {

@@ -1,4 +1,5 @@
-//! Standard output, for results that a script may want, and how a subcommand ends: exit codes and errors. Everything else goes to stderr.
+//! Standard output, which has only results that a script may read, and the exit codes and errors of subcommands.
+//! Everything else goes to stderr.
 
 use std::fmt::Display;
 use std::io::{self, ErrorKind, IsTerminal, Write};
@@ -8,14 +9,14 @@ use std::path::Path;
 use loaders::printable_lines;
 use training::launch;
 
-/// Writes `text` and a line break to stdout, without anything that a terminal would act on. A reader that has gone (`| head`) is no
-/// failure; a full disk is.
+/// Writes `text` and a line break to stdout, without control characters that a terminal would interpret. A closed pipe
+/// (`| head`) is not an error, a full disk is.
 pub fn print(text: impl Display) -> Result<(), Failure> {
     write(&mut io::stdout().lock(), text)
 }
 
-/// Whether what is printed goes to a terminal, not to a program or a file. Open MPI gives every rank a terminal of its own, whatever reads
-/// its output; there its own output counts.
+/// Returns true if the output goes to a terminal, not to a program or a file. Open MPI gives every rank its own
+/// terminal, so under a launcher the launcher's output decides.
 pub fn is_read_by_people() -> bool {
     let of_launcher = || std::fs::read_link(format!("/proc/{}/fd/1", parent_id())).unwrap_or_default();
     io::stdout().is_terminal() && (!launch::has_launcher() || is_terminal(&of_launcher()))
@@ -32,39 +33,39 @@ fn write(out: &mut dyn Write, text: impl Display) -> Result<(), Failure> {
     }
 }
 
-/// Done.
+/// Exit code: the command is done.
 pub const DONE: u8 = 0;
-/// Failed: the data, the machine or the run.
+/// Exit code: the data, the machine or the run caused a failure.
 pub const FAILED: u8 = 1;
-/// The request makes no sense.
+/// Exit code: the command line is wrong.
 pub const USAGE: u8 = 2;
-/// Stopped early; `--resume auto` goes on (EX_TEMPFAIL of sysexits.h).
+/// Exit code: the run stopped early and can continue with `--resume auto` (EX_TEMPFAIL of sysexits.h).
 pub const RESUMABLE: u8 = 75;
 
-/// Why a subcommand ends without being done. `main` prints the message and exits with the code.
+/// The failure of a subcommand. `main` prints the message and exits with the code.
 #[derive(Debug, thiserror::Error)]
 #[error("{message}")]
 pub struct Failure {
-    /// One of the codes of this module.
+    /// An exit code of this module.
     pub code: u8,
     /// What happened, and what to try.
     pub message: String,
 }
 
 impl Failure {
-    /// A failure with code [`FAILED`].
+    /// Creates a failure with code [`FAILED`].
     pub fn failed(message: impl ToString) -> Self {
         Failure { code: FAILED, message: message.to_string() }
     }
 
-    /// A failure with code [`USAGE`].
+    /// Creates a failure with code [`USAGE`].
     pub fn usage(message: impl ToString) -> Self {
         Failure { code: USAGE, message: message.to_string() }
     }
 }
 
 impl From<training::Error> for Failure {
-    /// Empty if another rank has printed the message.
+    /// The message is empty if another rank has printed it.
     fn from(error: training::Error) -> Self {
         use training::Error;
         let code = error.code();

@@ -1,4 +1,4 @@
-//! `trireme predict`: names what is on pictures.
+//! `trireme predict`: classifies images.
 
 use std::path::{Path, PathBuf};
 
@@ -31,54 +31,54 @@ Example:
 A picture that cannot be read is named, the rest are still done, and the exit code is 1."
 )]
 pub struct Args {
-    /// Model file that `trireme train` wrote, or the output folder of a run
+    /// Model file written by `trireme train`, or the output folder of a run
     #[arg(value_name = "MODEL|RUN")]
     pub model: PathBuf,
-    /// Image files, PNG or JPEG; folders of them; patterns such as 'photos/*.jpg'; - for names on standard input, one a line
+    /// PNG or JPEG files, folders with such files, patterns such as 'photos/*.jpg', or - to read names from standard
+    /// input, one per line
     #[arg(required = true, value_name = "IMAGE")]
     pub images: Vec<PathBuf>,
-    /// Classes to name for each image at most, the likeliest first [default: 5, or all above --threshold]
+    /// Maximum number of classes to print per image, most probable first [default: 5, or all above --threshold]
     #[arg(long, value_name = "K", value_parser = positive)]
     pub top: Option<usize>,
-    /// Of a model for images with several labels, name the classes with a probability above P [default: 0.5]
+    /// For models with several labels per image: print the classes with a probability above P [default: 0.5]
     #[arg(long, value_name = "P", value_parser = probability)]
     pub threshold: Option<f64>,
-    /// Of a run, use its best checkpoint, by `checkpoint.best_by` of the recipe
+    /// Use the best checkpoint of a run, selected by `checkpoint.best_by` of the recipe
     #[arg(long)]
     pub best: bool,
-    /// Use the moving averages of the weights (of a recipe with ema.decay)
+    /// Use the averaged weights (if the recipe has ema.decay)
     #[arg(long)]
     pub ema: bool,
-    /// Look at each picture and its mirror image, and average the two
+    /// Average the scores of each image and its mirror image
     #[arg(long)]
     pub flip: bool,
-    /// Look at the four corners of each picture beside its centre, and average all; with --flip these are ten crops
+    /// Average the scores of the four corners and the centre of each image. With --flip, these are ten crops
     #[arg(long)]
     pub corners: bool,
-    /// Refuse a model file that another program wrote into
+    /// Reject a model file that another program has written to
     #[arg(long)]
     pub sealed: bool,
-    /// Where to compute
+    /// Device to compute on
     #[arg(long, value_enum, default_value = "cpu")]
     pub device: DeviceName,
-    /// What reading an image may cost
     #[command(flatten)]
     pub cost: Cost,
     /// Print one JSON object per image to stdout
     #[arg(long, conflicts_with = "csv")]
     pub json: bool,
-    /// Print a table to stdout: a line per image and class, columns parted by commas
+    /// Print a table to stdout with one line per image and class, and columns separated by commas
     #[arg(long)]
     pub csv: bool,
-    /// Draw the images with their likeliest class on a contact sheet, a PNG or JPEG file
+    /// Draw the images with their most probable class on a contact sheet, a PNG or JPEG file
     #[arg(long, value_name = "FILE.png")]
     pub sheet: Option<PathBuf>,
-    /// Write what the last layer reads of each image, a row each, in the order of the output
+    /// Write the input of the last layer for each image, one row per image in the order of the output
     #[arg(long, value_name = "FILE.npy")]
     pub embed: Option<PathBuf>,
 }
 
-/// Predicts one picture after another; one that cannot be read is named, the rest are still done, and the exit code is 1.
+/// Classifies the images. Unreadable images are reported at the end with exit code 1.
 pub fn run(args: &Args) -> Result<(), Failure> {
     let request = ModelRequest { file: args.model.clone(), best: args.best, ema: args.ema, sealed: args.sealed };
     let test_time = TestTime { flip: args.flip, corners: args.corners };
@@ -105,7 +105,7 @@ pub fn run(args: &Args) -> Result<(), Failure> {
     if failures.is_empty() { Ok(()) } else { Err(Failure::failed(failures.join("\n"))) }
 }
 
-/// Refuses names of files that cannot be written, or would cost another file.
+/// Rejects output files that cannot be written, or that would overwrite another file.
 fn check_outputs(args: &Args, images: &[PathBuf]) -> Result<(), Failure> {
     let inputs: Vec<&Path> = images.iter().chain([&args.model]).map(PathBuf::as_path).collect();
     let outputs = [(&args.sheet, &data_tools::SHEET), (&args.embed, &NPY)];
@@ -113,11 +113,11 @@ fn check_outputs(args: &Args, images: &[PathBuf]) -> Result<(), Failure> {
     named.try_for_each(|(path, content)| overwrite::check(path, content, &inputs)).map_err(Failure::usage)
 }
 
-/// Where predictions go.
+/// The destinations of the predictions.
 struct Output<'a> {
     args: &'a Args,
     sheet: Option<ContactSheet>,
-    /// Begun with the first picture, whose features tell the number of columns.
+    /// Created with the first image, because its features determine the number of columns.
     table: Option<Npy>,
 }
 
@@ -152,7 +152,7 @@ impl<'a> Output<'a> {
         Ok(())
     }
 
-    /// Writes what is whole only in the end; nothing where no picture could be read.
+    /// Writes the files that are complete only at the end. Writes nothing if no image could be read.
     fn finish(self) -> Result<(), Failure> {
         if let Some(sheet) = self.sheet.filter(|sheet| !sheet.is_empty()) {
             sheet.write().map_err(Failure::failed)?;
@@ -163,7 +163,8 @@ impl<'a> Output<'a> {
 
 fn show(args: &Args, path: &Path, prediction: &Prediction) -> Result<(), Failure> {
     let size = prediction.resized_from.map(size_in_words);
-    // a name that is not UTF-8 has no form in JSON: the odd bytes become replacement characters, as on a terminal
+    // JSON cannot represent a name that is not UTF-8, so its invalid bytes become replacement characters, as on a
+    // terminal.
     let image = path.to_string_lossy();
     if args.json {
         let class =
@@ -185,12 +186,12 @@ fn show(args: &Args, path: &Path, prediction: &Prediction) -> Result<(), Failure
     prediction.classes.iter().try_for_each(|(_, name, p)| print(format!("  {:>6.2} %  {}", 100.0 * p, printable(name))))
 }
 
-/// The line of a picture, one whatever its name is.
+/// Formats the line of an image. Line breaks in its name are escaped.
 fn title(image: &str, note: &str) -> String {
     format!("{}{note}", printable(image))
 }
 
-/// Height and width as people write them, the width first.
+/// Formats a size, width first.
 fn size_in_words((height, width): (u32, u32)) -> String {
     format!("{width}x{height}")
 }
@@ -213,7 +214,7 @@ mod tests {
         assert_eq!(title("a\nb.png", " (resized from 3x2)"), "a\\u000ab.png (resized from 3x2)");
     }
 
-    /// A name that is not UTF-8 is shown in all forms.
+    /// A name that is not UTF-8 is printed in all formats.
     #[test]
     fn any_name_of_an_image_is_shown() {
         let name = OsStr::from_bytes(b"w\xff.jpg");

@@ -5,16 +5,16 @@ use super::value::{fraction, natural, positive, thread_count};
 use data_tools::{Reshaped, Reshaping, Share};
 use std::path::{Path, PathBuf};
 
-/// How a data set is written anew, and how to print.
+/// Options for writing a data set, and the output format.
 #[derive(Clone, Debug, clap::Args)]
 pub struct How {
-    /// Shards of the training split; other splits get a quarter of it
+    /// Number of training shards. Every other split gets a quarter as many
     #[arg(long, value_name = "N", default_value = "16", value_parser = positive)]
     pub shards: usize,
-    /// Key of the shuffle and of draws
+    /// Random seed
     #[arg(long, value_name = "N", default_value = "0", value_parser = natural::<u64>)]
     pub seed: u64,
-    /// Threads [default: one a core]
+    /// Number of threads [default: number of cores]
     #[arg(long, value_name = "N", value_parser = thread_count)]
     pub jobs: Option<usize>,
     /// Print one JSON object to stdout
@@ -22,14 +22,14 @@ pub struct How {
     pub json: bool,
 }
 
-/// How many images of each class.
+/// The number of images of each class.
 #[derive(Clone, Debug, clap::Args)]
 #[group(required = true, multiple = false)]
 pub struct Amount {
-    /// This share of the images of each class
+    /// Use this fraction of the images of each class
     #[arg(long, value_name = "F", value_parser = fraction)]
     pub fraction: Option<f64>,
-    /// So many images of each class, or all where there are fewer
+    /// Use N images of each class, or all if a class has fewer
     #[arg(long, value_name = "N", value_parser = positive)]
     pub per_class: Option<usize>,
 }
@@ -46,12 +46,11 @@ Example:
 pub struct Reshard {
     /// Data set
     pub dir: PathBuf,
-    /// Folder to make; it must be empty or not exist
+    /// Output folder, which must be empty or not exist
     pub out: PathBuf,
-    /// Mix the samples over the shards; without it their order stays
+    /// Shuffle the samples over all shards. Without this option, their order is kept
     #[arg(long)]
     pub shuffle: bool,
-    /// See [`How`].
     #[command(flatten)]
     pub how: How,
 }
@@ -68,10 +67,9 @@ Example:
 Splits of one name are put together, classes of one name are one."
 )]
 pub struct Merge {
-    /// Data sets, and last the folder to make; it must be empty or not exist
+    /// Data sets, followed by the output folder, which must be empty or not exist
     #[arg(value_names = ["DIR", "DIR", "OUT"], required = true, num_args = 3..)]
     pub dirs: Vec<PathBuf>,
-    /// See [`How`].
     #[command(flatten)]
     pub how: How,
 }
@@ -88,18 +86,16 @@ Example:
 pub struct Split {
     /// Data set
     pub dir: PathBuf,
-    /// Folder to make; it must be empty or not exist
+    /// Output folder, which must be empty or not exist
     pub out: PathBuf,
-    /// Split to take images from
+    /// Split to draw images from
     #[arg(long, value_name = "NAME", default_value = "train")]
     pub from: String,
-    /// Split to make of them
+    /// Name of the new split
     #[arg(long, value_name = "NAME", default_value = "validation")]
     pub into: String,
-    /// See [`Amount`].
     #[command(flatten)]
     pub amount: Amount,
-    /// See [`How`].
     #[command(flatten)]
     pub how: How,
 }
@@ -116,12 +112,10 @@ Example:
 pub struct Sample {
     /// Data set
     pub dir: PathBuf,
-    /// Folder to make; it must be empty or not exist
+    /// Output folder, which must be empty or not exist
     pub out: PathBuf,
-    /// See [`Amount`].
     #[command(flatten)]
     pub amount: Amount,
-    /// See [`How`].
     #[command(flatten)]
     pub how: How,
 }
@@ -137,14 +131,14 @@ Example:
 For each shard SPLIT-000000.tar, in it KEY.jpg or KEY.png, KEY.cls (label from 0) and KEY.json for each image; classes.txt has the names."
 )]
 pub struct Export {
-    /// Format to write
+    /// Output format
     #[arg(value_name = "KIND", value_parser = ["webdataset"])]
     pub kind: String,
     /// Data set
     pub dir: PathBuf,
-    /// Folder to make; it must be empty or not exist
+    /// Output folder, which must be empty or not exist
     pub out: PathBuf,
-    /// Threads [default: one a core]
+    /// Number of threads [default: number of cores]
     #[arg(long, value_name = "N", value_parser = thread_count)]
     pub jobs: Option<usize>,
     /// Print one JSON object to stdout
@@ -154,7 +148,7 @@ pub struct Export {
 
 impl How {
     fn options(&self) -> Reshaping {
-        // the library counts no jobs as one a core
+        // For the library, 0 means one thread per core.
         Reshaping { shards: self.shards, seed: self.seed, jobs: self.jobs.unwrap_or(0), progress: true }
     }
 }
@@ -173,38 +167,34 @@ fn failure(error: data_tools::Error) -> Failure {
     if error.is_usage() { Failure::usage(error) } else { Failure::failed(error) }
 }
 
-/// Copies records read from mappings, so a shard that is cut short meanwhile is named.
+/// Runs a copy. Records are read from mapped files, so this installs the handler for a shard that is truncated
+/// meanwhile.
 fn made(how: &How, make: impl FnOnce(&Reshaping) -> Result<Reshaped, data_tools::Error>) -> Result<(), Failure> {
     loaders::sigbus::install().map_err(Failure::failed)?;
     let made = make(&how.options()).map_err(failure)?;
     if how.json { print(made.to_json()) } else { print(made) }
 }
 
-/// Does what the arguments say.
 pub fn reshard(args: &Reshard) -> Result<(), Failure> {
     made(&args.how, |options| data_tools::reshard(&args.dir, &args.out, args.shuffle, options))
 }
 
-/// Does what the arguments say.
 pub fn merge(args: &Merge) -> Result<(), Failure> {
     let Some((out, dirs)) = args.dirs.split_last() else { return Err(Failure::usage("give the data sets and OUT")) };
     let dirs: Vec<&Path> = dirs.iter().map(PathBuf::as_path).collect();
     made(&args.how, |options| data_tools::merge(&dirs, out, options))
 }
 
-/// Does what the arguments say.
 pub fn split(args: &Split) -> Result<(), Failure> {
     let share = args.amount.share()?;
     made(&args.how, |options| data_tools::split(&args.dir, &args.out, &args.from, &args.into, share, options))
 }
 
-/// Does what the arguments say.
 pub fn sample(args: &Sample) -> Result<(), Failure> {
     let share = args.amount.share()?;
     made(&args.how, |options| data_tools::sample(&args.dir, &args.out, share, options))
 }
 
-/// Does what the arguments say.
 pub fn export(args: &Export) -> Result<(), Failure> {
     loaders::sigbus::install().map_err(Failure::failed)?;
     let done = data_tools::export_webdataset(&args.dir, &args.out, args.jobs.unwrap_or(0), true).map_err(failure)?;

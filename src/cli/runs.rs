@@ -1,5 +1,5 @@
-//! `trireme runs` lists the runs below a folder, `trireme diff` says in what two of them differ, and `trireme report` makes one page of
-//! runs.
+//! `trireme runs` lists the runs below a folder, `trireme diff` shows how two runs differ, and `trireme report` writes
+//! a page about runs.
 
 use std::collections::BTreeSet;
 use std::path::{Path, PathBuf};
@@ -20,13 +20,13 @@ Example:
   trireme runs
   trireme runs /scratch/runs --json")]
 pub struct Args {
-    /// Folder with folders of runs in it
+    /// Folder that contains the output folders of runs
     #[arg(value_name = "DIR", default_value = "runs")]
     pub dir: PathBuf,
     /// Order of the runs: name, date (most recently changed last) or best (best score last)
     #[arg(long, value_name = "ORDER", value_enum, default_value = "name")]
     pub sort: Order,
-    /// Print one JSON object a run to stdout
+    /// Print one JSON object per run to stdout
     #[arg(long)]
     pub json: bool,
 }
@@ -44,7 +44,7 @@ pub enum Order {
 
 const HEADER: [&str; 9] = ["run", "network", "state", "best", "last", "training", "ranks", "changed (UTC)", "digest"];
 
-/// Lists them, one a line; those that cannot be read are named and make it fail.
+/// Lists the runs, one per line. Returns an error that names the runs that cannot be read.
 pub fn run(args: &Args) -> Result<(), Failure> {
     let (mut runs, mut failures) = (Vec::new(), Vec::new());
     let find = |error| Failure::failed(format!("{error}; name the folder where your runs lie"));
@@ -132,7 +132,7 @@ fn date(at: SystemTime) -> String {
     text.get(..16).map_or(String::new(), |minutes| minutes.replace('T', " "))
 }
 
-/// `2 h 05 min`, `3 min 07 s`, `9.1 s`.
+/// Formats a duration like `2 h 05 min`, `3 min 07 s` or `9.1 s`.
 fn duration(seconds: f64) -> String {
     match seconds {
         s if s >= 3600.0 => format!("{} h {:02} min", (s / 3600.0) as u64, (s / 60.0) as u64 % 60),
@@ -141,7 +141,7 @@ fn duration(seconds: f64) -> String {
     }
 }
 
-/// A table with its header, columns as wide as they must be.
+/// Formats a table with a header and aligned columns.
 fn aligned(rows: &[[String; 9]]) -> String {
     let header = HEADER.map(String::from);
     let all: Vec<&[String; 9]> = std::iter::once(&header).chain(rows).collect();
@@ -160,10 +160,10 @@ fn aligned(rows: &[[String; 9]]) -> String {
 Example:
   trireme diff runs/r20 runs/r20-cosine")]
 pub struct DiffArgs {
-    /// Output folder of a run
+    /// Output folder of the first run
     #[arg(value_name = "RUN")]
     pub first: PathBuf,
-    /// That of another
+    /// Output folder of the second run
     #[arg(value_name = "RUN")]
     pub second: PathBuf,
     /// Print one JSON object to stdout
@@ -171,7 +171,7 @@ pub struct DiffArgs {
     pub json: bool,
 }
 
-/// Compares recipes, circumstances, losses and scores.
+/// Compares the recipes, circumstances, losses and scores of two runs.
 pub fn diff(args: &DiffArgs) -> Result<(), Failure> {
     let [first, second] = [&args.first, &args.second].map(|path| Run::open(path).map_err(Failure::failed));
     let (first, second) = (first?, second?);
@@ -251,7 +251,7 @@ fn diff_object(
     })
 }
 
-/// Seconds between two looks at runs that go on.
+/// Seconds between two updates of the page.
 const EVERY: u32 = 10;
 
 /// Arguments of `trireme report`.
@@ -265,24 +265,24 @@ Example:
   trireme report runs/r20 --follow"
 )]
 pub struct ReportArgs {
-    /// Output folders of runs; several are shown side by side
+    /// Output folders of runs. More than one are compared
     #[arg(required = true, value_name = "RUN")]
     pub runs: Vec<PathBuf>,
-    /// The page to write [default: report.html in the folder of the first run]
+    /// File to write [default: report.html in the folder of the first run]
     #[arg(short, long, value_name = "FILE")]
     pub out: Option<PathBuf>,
-    /// Write it anew every ten seconds while a run goes on; the page loads itself anew, from disk
+    /// Update the page every ten seconds until all runs have ended. The browser reloads it from disk
     #[arg(long)]
     pub follow: bool,
-    /// With --follow: write it so often, in seconds [default: 10]
+    /// With --follow: seconds between two updates [default: 10]
     #[arg(long, value_name = "SECONDS", requires = "follow", value_parser = positive)]
     pub every: Option<usize>,
 }
 
-/// Writes the page, once or as long as one of the runs goes on.
+/// Writes the page, once or until all runs have ended.
 pub fn report(args: &ReportArgs) -> Result<(), Failure> {
     let out = args.out.clone().unwrap_or_else(|| args.runs[0].join(page::NAME));
-    // what is no run has better words than its folder
+    // Checked first, because its errors are clearer than those about the output file.
     args.runs.iter().try_for_each(|folder| Run::open(folder).map(drop)).map_err(Failure::failed)?;
     overwrite::check(&out, &page::PAGE, &[]).map_err(Failure::usage)?;
     let every = args.every.map_or(EVERY, |seconds| u32::try_from(seconds).unwrap_or(u32::MAX));

@@ -1,4 +1,4 @@
-//! `trireme bench scale`: its arguments, and what it prints: a table for people, JSON lines for programs.
+//! `trireme bench scale`: its arguments, a table for users, and JSON lines for programs.
 
 use serde_json::{Value, json};
 use training::bench::scale::{
@@ -26,33 +26,34 @@ pub struct Args {
     /// Network
     #[arg(long, value_name = "NAME", default_value = "resnet20")]
     pub model: String,
-    /// Images a step on each rank
+    /// Images per step on each rank
     #[arg(long, value_name = "N", default_value = "64", value_parser = positive)]
     pub batch: usize,
-    /// Where to compute
+    /// Device to compute on
     #[arg(long, value_enum, default_value = "auto")]
     pub device: DeviceName,
-    /// Let several ranks compute on one GPU
+    /// Allow ranks to share a GPU
     #[arg(long)]
     pub share_gpu: bool,
-    /// Compute threads a rank [default: by the rank's cores; 1 with a GPU]
+    /// Compute threads per rank [default: from the rank's cores; 1 with a GPU]
     #[arg(long, value_name = "N", value_parser = thread_count)]
     pub threads: Option<usize>,
-    /// Seconds to measure on each number of ranks
+    /// Seconds to measure for each number of ranks
     #[arg(long, value_name = "S", default_value = "5", value_parser = measured)]
     pub seconds: f64,
-    /// Link between nodes to forecast for: bandwidth one way in Gb/s (bits) or GB/s (bytes), and latency
+    /// Network link between nodes for the forecast: bandwidth in one direction in Gb/s (bits) or GB/s (bytes), and
+    /// latency
     #[arg(long, value_name = "BANDWIDTH,LATENCY", value_parser = link)]
     pub link: Option<Link>,
-    /// Numbers of ranks to forecast, one rank a node; a list has commas
+    /// Numbers of ranks for the forecast, with one rank per node. Separate them by commas
     #[arg(long, value_name = "N", value_delimiter = ',', default_value = "8,64", requires = "link", value_parser = positive)]
     pub ranks: Vec<usize>,
-    /// Print JSON lines on a terminal, too
+    /// Print JSON lines even on a terminal
     #[arg(long)]
     pub json: bool,
 }
 
-/// Measures, and prints a table on a terminal, else a JSON line for each number of ranks.
+/// Measures, and prints a table on a terminal, otherwise one JSON line per number of ranks.
 pub fn run(args: &Args) -> Result<(), Failure> {
     calm_waiting()?;
     let request = Scale {
@@ -77,7 +78,7 @@ pub fn run(args: &Args) -> Result<(), Failure> {
     }
 }
 
-/// All that there is to print.
+/// The measurements and forecasts to print.
 struct ScaleReport<'a> {
     args: &'a Args,
     measured: &'a Measured,
@@ -90,7 +91,7 @@ impl ScaleReport<'_> {
         self.measured.points.first().map_or(f64::NAN, |point| point.step_ms)
     }
 
-    /// Images a second over so many ranks.
+    /// Returns images per second over this number of ranks.
     fn rate(&self, ranks: usize, step_ms: f64) -> f64 {
         (ranks * self.args.batch) as f64 * 1e3 / step_ms
     }
@@ -125,7 +126,7 @@ impl ScaleReport<'_> {
         line
     }
 
-    /// Each pair is the best and the worst.
+    /// Converts a forecast to JSON. Each pair has the best and the worst case.
     fn forecast(&self, forecast: &Forecast) -> Value {
         let mut line = self.line(forecast.ranks);
         let pair = |of: &dyn Fn(Time) -> f64| json!([of(forecast.best), of(forecast.worst)]);
@@ -206,21 +207,21 @@ impl ScaleReport<'_> {
         ])
     }
 
-    /// What a rank sends.
+    /// Formats the number of messages that a rank sends per step.
     fn messages(&self, ranks: usize) -> String {
         let [least, most] = messages(self.measured, ranks);
         if least == most { least.to_string() } else { format!("{least} to {most}") }
     }
 }
 
-/// Right-aligned columns that take a range.
+/// Formats right-aligned columns that are wide enough for a range.
 fn row(cells: [String; 6]) -> String {
     let [ranks, rest @ ..] = cells;
     let rest = rest.map(|cell| format!("{cell:>18}")).concat();
     format!("{ranks:>6}{rest}")
 }
 
-/// Three digits and more.
+/// Formats a number with at least three digits.
 fn number(value: f64) -> String {
     let digits = if value >= 100.0 {
         0

@@ -23,34 +23,35 @@ A training that is over is left alone, one that was stopped goes on: give the sa
 pub struct Args {
     /// Recipe
     pub recipe: PathBuf,
-    /// Key of the recipe with the values to try, as schedule.base_lr=0.01,0.1; repeated: every combination
+    /// Key of the recipe with the values to try, such as schedule.base_lr=0.01,0.1. Repeat the option to try every
+    /// combination
     #[arg(long, value_name = "KEY=V1,V2", required = true)]
     pub grid: Vec<String>,
-    /// Data set, instead of the recipe's
+    /// Data set to use instead of the recipe's
     #[arg(long, value_name = "DIR")]
     pub data: Option<PathBuf>,
-    /// Folder for a folder for each training [default: runs/, the recipe's name and -sweep]
+    /// Folder for the output folders of the trainings [default: runs/NAME-sweep for the recipe NAME.toml]
     #[arg(long, value_name = "DIR")]
     pub out: Option<PathBuf>,
-    /// Change a key of the recipe in all trainings; may be repeated
+    /// Change a key of the recipe in all trainings. Can be repeated
     #[arg(long, value_name = "KEY=VALUE")]
     pub set: Vec<String>,
-    /// Take a key out of the recipe in all trainings; may be repeated
+    /// Remove a key from the recipe in all trainings. Can be repeated
     #[arg(long, value_name = "KEY")]
     pub unset: Vec<String>,
-    /// What starts each training, for several ranks [default: nothing, one rank]
+    /// Command that starts each training with more than one rank [default: one rank without a launcher]
     #[arg(long, value_name = "'mpirun -n N'")]
     pub launch: Option<String>,
-    /// Train combination I alone, counted from 0: for job arrays
+    /// Train only combination I, counted from 0, for job arrays
     #[arg(long, value_name = "I", value_parser = natural::<usize>)]
     pub only: Option<usize>,
-    /// Print the command line of each training, and train nothing
+    /// Print the command line of each training, without training
     #[arg(long, conflicts_with_all = ["table", "json"])]
     pub list: bool,
-    /// Print the table of what there is, and train nothing
+    /// Print the table of existing results, without training
     #[arg(long)]
     pub table: bool,
-    /// Print one JSON object a training in place of the table
+    /// Print one JSON object per training instead of the table
     #[arg(long)]
     pub json: bool,
     /// Further arguments of `trireme train`
@@ -72,7 +73,7 @@ impl Args {
         }
     }
 
-    /// The combinations that are meant.
+    /// Returns the combinations to train.
     fn points(&self, grid: &Grid) -> Result<Vec<Point>, Failure> {
         let points = grid.points();
         let Some(index) = self.only else { return Ok(points) };
@@ -82,7 +83,7 @@ impl Args {
     }
 }
 
-/// Which numbers so many combinations have.
+/// Describes the valid numbers of combinations.
 fn numbers(all: usize) -> String {
     match all {
         1 => "there is one combination, number 0".into(),
@@ -90,7 +91,7 @@ fn numbers(all: usize) -> String {
     }
 }
 
-/// Trains all combinations one after another, and prints what came of them.
+/// Trains all combinations one after another, and prints the results.
 pub fn run(args: &Args) -> Result<(), Failure> {
     let (sweep, grid) = (args.sweep(), Grid::parse(&args.grid)?);
     let points = args.points(&grid)?;
@@ -110,11 +111,11 @@ pub fn run(args: &Args) -> Result<(), Failure> {
     if args.table { Ok(()) } else { conclude(&outcomes, points.len()) }
 }
 
-/// The exit code, with a word on what is left.
+/// Returns an error with the exit code and what remains to be done.
 fn conclude(outcomes: &[Outcome], all: usize) -> Result<(), Failure> {
     let count = |wanted: Outcome| outcomes.iter().filter(|outcome| **outcome == wanted).count();
     let (done, failed) = (count(Outcome::Done), count(Outcome::Failed));
-    // the rest was not begun
+    // If there are fewer outcomes than combinations, the others were not begun.
     if outcomes.len() < all || count(Outcome::Stopped) > 0 {
         let message = format!("stopped: {done} of {all} trainings are done; the same command goes on");
         return Err(Failure { code: RESUMABLE, message });
@@ -125,7 +126,7 @@ fn conclude(outcomes: &[Outcome], all: usize) -> Result<(), Failure> {
     }
 }
 
-/// A word as a shell reads it.
+/// Quotes a word for a shell.
 fn quote(word: &str) -> String {
     let plain = |c: char| c.is_ascii_alphanumeric() || "._+-=/:,@%".contains(c);
     if !word.is_empty() && word.chars().all(plain) { word.into() } else { format!("'{}'", word.replace('\'', "'\\''")) }

@@ -76,7 +76,7 @@ pub fn without_misleading(error: clap::Error, line: &[String]) -> clap::Error {
     error
 }
 
-/// The same error without commands among its suggestions that are not in the help.
+/// Removes hidden commands from the suggestions of the error.
 fn without_hidden(mut error: clap::Error) -> clap::Error {
     let program = Cli::command();
     let shown = |name: &String| program.find_subcommand(name).is_none_or(|command| !command.is_hide_set());

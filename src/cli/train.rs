@@ -31,52 +31,55 @@ fn long_help() -> String {
 #[derive(Clone, Debug, clap::Args)]
 #[command(allow_negative_numbers = true, after_help = EXAMPLE, after_long_help = long_help())]
 pub struct Args {
-    /// Recipe: a TOML file with the network, the data set and how to train
+    /// Recipe: a TOML file with the network, the data set and the training settings
     pub recipe: PathBuf,
-    /// Data set, instead of the recipe's
+    /// Data set to use instead of the recipe's
     #[arg(long, value_name = "DIR")]
     pub data: Option<PathBuf>,
-    /// Folder for model.h5, metrics.jsonl, recipe.toml and checkpoints [default: runs/ and the recipe's name; the run's own folder where
-    /// the recipe is the recipe.toml in it]
+    /// Folder for model.h5, metrics.jsonl, recipe.toml and checkpoints [default: runs/NAME for the recipe NAME.toml, or
+    /// the run's own folder for the recipe.toml in it]
     #[arg(long, value_name = "DIR")]
     pub out: Option<PathBuf>,
-    /// Change a key of the recipe, as schedule.base_lr=0.4; may be repeated
+    /// Change a key of the recipe, such as schedule.base_lr=0.4. Can be repeated
     #[arg(long, value_name = "KEY=VALUE")]
     pub set: Vec<String>,
-    /// Take a key, or a section, out of the recipe: it has its default again; may be repeated
+    /// Remove a key or a section from the recipe, so that it has its default. Can be repeated
     #[arg(long, value_name = "KEY")]
     pub unset: Vec<String>,
-    /// `auto`: resume from the newest complete checkpoint under --out, or start anew if there is none; else the checkpoint to resume
-    /// from. The number of ranks may differ from the checkpoint's, up to the number of workers
+    /// Resume from this checkpoint. With `auto`, resume from the newest complete checkpoint under --out, or start a new
+    /// run if there is none. The number of ranks may differ from the checkpoint's, up to the number of workers
     #[arg(long, value_name = "auto|PATH")]
     pub resume: Option<Resume>,
-    /// Go on for more epochs than the run was planned for, with --set epochs=N: cosine, polynomial and one_cycle are stretched
-    /// from here to N, the other schedules stay as written. Not for a run whose length is given in steps
+    /// Continue for more epochs than planned, given by --set epochs=N. The schedules cosine, polynomial and one_cycle
+    /// are stretched from here to N, others stay the same. Not for runs with a length in steps
     #[arg(long, requires = "resume")]
     pub extend_epochs: bool,
-    /// Take --out although a run on another host has it that cannot be asked, because you know that it is over
+    /// Use --out although a run on another host has locked it, if you know that this run has ended
     #[arg(long)]
     pub steal_lock: bool,
-    /// Where to compute
+    /// Device to compute on
     #[arg(long, value_enum, default_value = "auto")]
     pub device: DeviceName,
-    /// Let several ranks compute on one GPU, which is slower than one rank alone: for tests
+    /// Allow ranks to share a GPU. This is slower than one rank, and meant for tests
     #[arg(long)]
     pub share_gpu: bool,
-    /// Compute threads a rank [default: by the rank's cores; 1 with a GPU]
+    /// Compute threads per rank [default: from the rank's cores; 1 with a GPU]
     #[arg(long, value_name = "N", value_parser = thread_count)]
     pub threads: Option<usize>,
-    /// Loader threads a rank; the same as --set loader.threads=N [default: by the cores that compute leaves]
+    /// Loader threads per rank, like --set loader.threads=N [default: from the cores without compute threads]
     #[arg(long, value_name = "N", value_parser = thread_count)]
     pub loader_threads: Option<usize>,
-    /// Copy the data set to this folder on each node's own disk first, as "$TMPDIR"; an existing copy is used again
+    /// First copy the data set to this folder on each node's local disk, such as "$TMPDIR". An existing copy is used
+    /// again
     #[arg(long, value_name = "DIR")]
     pub stage: Option<PathBuf>,
-    /// End after this optimizer step, counted from the start of the run; schedules keep their shape. 0 writes the first weights
+    /// End after this optimizer step, counted from the start of the run. Schedules do not change. 0 only writes the
+    /// initial weights
     #[arg(long, value_name = "N", value_parser = natural::<u64>)]
     pub max_steps: Option<u64>,
-    /// Look for a learning rate: train some steps, 100 unless given and 20 at least, with rates from 1e-7 to 10; print the one where the
-    /// loss falls most steeply, as a --set takes it, and leave a picture beside OUT. Nothing in OUT is touched
+    /// Search for a learning rate: train STEPS steps (at least 20, default 100) with rates from 1e-7 to 10. Prints the
+    /// rate where the loss falls most steeply as an argument for --set, and writes a picture next to OUT. Nothing in
+    /// OUT is changed
     #[arg(long, value_name = "STEPS", num_args = 0..=1, require_equals = true, default_missing_value = "100",
           value_parser = search_steps, conflicts_with_all = ["resume", "max_steps", "trace", "dry_run"])]
     pub find_lr: Option<u64>,
@@ -86,29 +89,28 @@ pub struct Args {
     /// Number of steps, from the first, that the trace shows in full
     #[arg(long, value_name = "N", default_value = "20", requires = "trace", value_parser = clap::value_parser!(u64).range(1..))]
     pub trace_steps: u64,
-    /// Stop in time with a checkpoint and exit code 75, counted from the start of the program, as 1h30m
+    /// Stop before this time, such as 1h30m, with a checkpoint and exit code 75. Counted from the start of the program
     #[arg(long, value_name = "TIME", value_parser = recipe::scoring::duration)]
     pub time_limit: Option<Duration>,
-    /// When waits are reported, and when they end the program
     #[command(flatten)]
     pub stall: Stall,
-    /// Print the resolved recipe, the layers and the memory plan, and stop
+    /// Print the resolved recipe, the layers and the memory plan without training
     #[arg(long)]
     pub dry_run: bool,
-    /// Show all facts: ranks, devices, libraries, memory, waits, files. OUT/run.log has them in any case
+    /// Print all facts: ranks, devices, libraries, memory, waits, files. OUT/run.log always has them
     #[arg(short, long)]
     pub verbose: bool,
-    /// Show warnings and errors alone
+    /// Print only warnings and errors
     #[arg(short, long, conflicts_with = "verbose")]
     pub quiet: bool,
 }
 
-/// What `--resume` names.
+/// The value of `--resume`.
 #[derive(Clone, Debug, PartialEq, Eq)]
 pub enum Resume {
-    /// At the newest checkpoint of the output folder; without one, at the beginning.
+    /// The newest checkpoint in the output folder or, without one, the beginning.
     Auto,
-    /// At this checkpoint.
+    /// This checkpoint.
     From(PathBuf),
 }
 
@@ -119,17 +121,17 @@ impl From<&str> for Resume {
 }
 
 impl Args {
-    /// Every change to the recipe, `--data` and `--loader-threads` included, for [`recipe::Recipe::load`].
+    /// Returns all changes to the recipe for [`recipe::Recipe::load`], including `--data` and `--loader-threads`.
     pub fn sets(&self) -> Vec<String> {
-        // Quoted as TOML, so that no folder name is taken for anything but a string.
+        // Quoted as TOML, so that any folder name is read as a string.
         let quoted = |dir: &Path| toml::Value::String(dir.display().to_string());
         let data = self.data.iter().map(|dir| format!("data={}", quoted(dir)));
         let threads = self.loader_threads.iter().map(|n| format!("loader.threads={n}"));
         self.set.iter().cloned().chain(data).chain(threads).collect()
     }
 
-    /// The output folder: `--out`, else the run whose own copy of the recipe was named, else `runs/` and the recipe's file name without its
-    /// ending.
+    /// Returns the output folder: `--out`, otherwise the folder of the run if the recipe is that run's own copy,
+    /// otherwise `runs/` and the recipe's file name without its extension.
     pub fn out(&self) -> PathBuf {
         let of_a_run =
             self.recipe.parent().filter(|out| self.recipe.ends_with("recipe.toml") && folder::is_marked(out));
@@ -141,7 +143,6 @@ impl Args {
     }
 }
 
-/// Trains.
 pub fn run(args: &Args, started: Instant) -> Result<(), Failure> {
     calm_waiting()?;
     loaders::sigbus::install().map_err(Failure::failed)?;

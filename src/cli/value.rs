@@ -1,4 +1,4 @@
-//! Kinds of argument values that several subcommands share.
+//! Types and parsers of argument values for several subcommands.
 
 use std::str::FromStr;
 use std::sync::LazyLock;
@@ -34,7 +34,7 @@ impl ValueEnum for DeviceName {
     }
 }
 
-/// An integer >= 1.
+/// Parses an integer >= 1.
 pub(super) fn positive(text: &str) -> Result<usize, String> {
     match text.parse() {
         Ok(0) | Err(_) => Err("expected an integer >= 1".into()),
@@ -42,12 +42,12 @@ pub(super) fn positive(text: &str) -> Result<usize, String> {
     }
 }
 
-/// An integer >= 0.
+/// Parses an integer >= 0.
 pub(super) fn natural<N: FromStr>(text: &str) -> Result<N, String> {
     text.parse().map_err(|_| "expected an integer >= 0".into())
 }
 
-/// Steps of a search for a rate: fewer tell nothing.
+/// Parses the number of steps of a learning rate search. Fewer than 20 would show nothing.
 pub(super) fn search_steps(text: &str) -> Result<u64, String> {
     match text.parse() {
         Ok(steps @ 20..) => Ok(steps),
@@ -55,7 +55,7 @@ pub(super) fn search_steps(text: &str) -> Result<u64, String> {
     }
 }
 
-/// Threads: what the system surely has memory for.
+/// Parses a number of threads. The maximum is a number that certainly fits into memory.
 pub(super) fn thread_count(text: &str) -> Result<usize, String> {
     match positive(text)? {
         threads if threads <= MOST_THREADS => Ok(threads),
@@ -63,7 +63,7 @@ pub(super) fn thread_count(text: &str) -> Result<usize, String> {
     }
 }
 
-/// A side of an image.
+/// Parses the width or height of an image.
 pub(super) fn pixels(text: &str) -> Result<u32, String> {
     match text.parse() {
         Ok(n @ 1..=65_535) => Ok(n),
@@ -71,7 +71,7 @@ pub(super) fn pixels(text: &str) -> Result<u32, String> {
     }
 }
 
-/// 1 to 100.
+/// Parses an integer from 1 to 100.
 pub(super) fn percent(text: &str) -> Result<u8, String> {
     match text.parse() {
         Ok(n @ 1..=100) => Ok(n),
@@ -79,7 +79,7 @@ pub(super) fn percent(text: &str) -> Result<u8, String> {
     }
 }
 
-/// A number between 0 and 1, both excluded.
+/// Parses a number above 0 and below 1.
 pub(super) fn fraction(text: &str) -> Result<f64, String> {
     match text.parse::<f64>() {
         Ok(share) if share > 0.0 && share < 1.0 => Ok(share),
@@ -87,7 +87,7 @@ pub(super) fn fraction(text: &str) -> Result<f64, String> {
     }
 }
 
-/// A number from 0 to 1.
+/// Parses a number from 0 to 1.
 pub(super) fn probability(text: &str) -> Result<f64, String> {
     match text.parse::<f64>() {
         Ok(p) if (0.0..=1.0).contains(&p) => Ok(p),
@@ -95,7 +95,7 @@ pub(super) fn probability(text: &str) -> Result<f64, String> {
     }
 }
 
-/// A finite number > 0.
+/// Parses a finite number of seconds > 0.
 pub(super) fn duration(text: &str) -> Result<f64, String> {
     match text.parse::<f64>() {
         Ok(seconds) if seconds > 0.0 && seconds.is_finite() => Ok(seconds),
@@ -103,7 +103,7 @@ pub(super) fn duration(text: &str) -> Result<f64, String> {
     }
 }
 
-/// Seconds that a measurement takes: a day at most.
+/// Parses the duration of a measurement in seconds, at most a day.
 pub(super) fn measured(text: &str) -> Result<f64, String> {
     const DAY: f64 = 86_400.0;
     match duration(text)? {
@@ -112,7 +112,7 @@ pub(super) fn measured(text: &str) -> Result<f64, String> {
     }
 }
 
-/// Gigabytes (10^9) a second, in bytes.
+/// Parses a bandwidth in GB/s (10^9 bytes) and returns bytes per second.
 pub(super) fn gigabytes(text: &str) -> Result<f64, String> {
     match text.parse::<f64>() {
         Ok(rate) if rate > 0.0 && rate.is_finite() => Ok(1e9 * rate),
@@ -120,7 +120,7 @@ pub(super) fn gigabytes(text: &str) -> Result<f64, String> {
     }
 }
 
-/// A number of bytes with an optional suffix K, M or G (powers of 1024), >= 1.
+/// Parses a number of bytes >= 1 with an optional suffix K, M or G (powers of 1024).
 pub(super) fn bytes(text: &str) -> Result<usize, String> {
     let expected = || "expected a size such as 4096, 64K, 4M or 1G".to_string();
     let shift = match text.chars().last() {
@@ -134,7 +134,7 @@ pub(super) fn bytes(text: &str) -> Result<usize, String> {
     number.checked_mul(1 << shift).ok_or_else(expected)
 }
 
-/// The entries of a list of transforms, `pad_crop(4),contrast(0.2, 1.8),flip`: commas in parentheses part arguments.
+/// Splits a list of transforms such as `pad_crop(4),contrast(0.2, 1.8),flip` at the commas outside of parentheses.
 pub(super) fn transforms(list: &str) -> Vec<&str> {
     let (mut depth, mut start, mut found) = (0i32, 0, Vec::new());
     for (at, c) in list.char_indices() {
@@ -152,7 +152,7 @@ pub(super) fn transforms(list: &str) -> Vec<&str> {
     found.into_iter().map(str::trim).filter(|entry| !entry.is_empty()).collect()
 }
 
-/// A link as `100Gb/s,2us`: bandwidth in Gb/s (10^9 bits) or GB/s (10^9 bytes), latency in us or ms.
+/// Parses a link such as `100Gb/s,2us`: bandwidth in Gb/s (10^9 bits) or GB/s (10^9 bytes), latency in us or ms.
 pub(super) fn link(text: &str) -> Result<Link, String> {
     let expected = || "expected a bandwidth and a latency, as 100Gb/s,2us or 12.5GB/s,2us".to_string();
     let number = |text: &str, units: &[(&str, f64)]| {
@@ -167,20 +167,21 @@ pub(super) fn link(text: &str) -> Result<Link, String> {
     Ok(Link { rate, latency })
 }
 
-/// A time after which patience ends, or never.
+/// A time limit for a wait. `None` means no limit.
 #[derive(Clone, Copy, Debug, PartialEq, Eq)]
 pub struct Patience(pub Option<Duration>);
 
-/// A time as 90s, 1h30m, ...; or `off`.
+/// Parses a time such as 90s or 1h30m, or `off`.
 pub(super) fn patience(text: &str) -> Result<Patience, String> {
     let time = (text != "off").then(|| duration_of(text)).transpose();
     time.map(Patience).map_err(|text| format!("{text}; or off"))
 }
 
-/// Options of commands that watch themselves for waits that never end.
+/// Options for commands that detect hanging waits.
 #[derive(Clone, Copy, Debug, clap::Args)]
 pub struct Stall {
-    /// Report which ranks keep the others waiting, and what they do, when a wait lasts this long, as 90s or 1h30m, or `off`
+    /// Report which ranks keep the others waiting, and what they do, when a wait lasts this long, such as 90s or 1h30m,
+    /// or `off`
     #[arg(long, value_name = "TIME", default_value = "60s", value_parser = patience)]
     pub stall_warn: Patience,
     /// End the run when a wait lasts this long
@@ -189,25 +190,25 @@ pub struct Stall {
 }
 
 impl Stall {
-    /// The two times.
     pub fn limits(&self) -> watch::Limits {
         watch::Limits { warn: self.stall_warn.0, abort: self.stall_abort.0 }
     }
 }
 
-/// What reading one file may cost.
+/// Limits for reading one file.
 #[derive(Clone, Copy, Debug, clap::Args)]
 pub struct Cost {
-    /// Memory to read one file with, beside four times its size; images may have a third of it in pixels [default: 512M]
+    /// Memory for reading one file, in addition to four times its size. A third of it may be pixels of an image
+    /// [default: 512M]
     #[arg(long, value_name = "SIZE", value_parser = bytes)]
     pub limit_memory: Option<usize>,
-    /// CPU time to decode one image in, by an estimate from its header [default: 5]
+    /// CPU time for decoding one image in seconds, estimated from its header [default: 5]
     #[arg(long, value_name = "S", value_parser = duration)]
     pub limit_seconds: Option<f64>,
 }
 
 impl Cost {
-    /// The limits: those given, else the usual ones. More time is for more scans of a JPEG, too.
+    /// Returns the limits, or their defaults. A longer time also allows more scans of a JPEG.
     pub fn limits(self) -> Limits {
         let mut limits = self.limit_memory.map_or(Limits::DEFAULT, |memory| Limits::with_memory(memory as u64));
         if let Some(seconds) = self.limit_seconds {

@@ -1,4 +1,5 @@
-//! A sweep: one training for each combination of some values of a recipe, each a process of its own, and a table of what came of them.
+//! A sweep trains a recipe with every combination of some values. Each training is a separate process. A table shows
+//! the results.
 
 mod training;
 
@@ -12,34 +13,35 @@ use serde_json::{Value, json};
 
 pub use training::{Outcome, Sweep};
 
-/// Longest part of a folder's name that a value gives.
+/// Maximum number of characters that a value contributes to a folder name.
 const LONGEST: usize = 40;
 
-/// Keys of a recipe, each with the values that are tried.
+/// Keys of a recipe with the values to try.
 #[derive(Clone, Debug, PartialEq, Eq)]
 pub struct Grid(Vec<(String, Vec<String>)>);
 
-/// One combination.
+/// One combination of values.
 #[derive(Clone, Debug, PartialEq, Eq)]
 pub struct Point {
-    /// Name of its folder, which other values of the grid do not change.
+    /// Name of its folder. It does not depend on other values in the grid.
     pub name: String,
     /// Keys and values, in the order of the grid.
     pub values: Vec<(String, String)>,
 }
 
 impl Point {
-    /// The values as `--set` takes them.
+    /// Returns the values as arguments of `--set`.
     pub fn sets(&self) -> Vec<String> {
         self.values.iter().map(|(key, value)| format!("{key}={value}")).collect()
     }
 }
 
 impl Grid {
-    /// Reads `KEY=V1,V2` words.
+    /// Parses arguments of the form `KEY=V1,V2`.
     ///
     /// # Errors
-    /// For a word that is none, and for a key that comes twice.
+    ///
+    /// Returns an error if an argument has another form, or if a key occurs twice.
     pub fn parse(words: &[String]) -> Result<Self, Error> {
         let mut axes: Vec<(String, Vec<String>)> = Vec::new();
         for word in words {
@@ -60,14 +62,14 @@ impl Grid {
         Ok(Self(axes))
     }
 
-    /// The keys, as short as they can be told apart.
+    /// Returns the last parts of the keys, or the whole keys where these would be ambiguous.
     pub fn titles(&self) -> Vec<String> {
         let short = |key: &str| key.rsplit('.').next().unwrap_or(key).to_string();
         let alike = |name: &str| self.0.iter().filter(|(key, _)| short(key) == name).count() > 1;
         self.0.iter().map(|(key, _)| if alike(&short(key)) { key.clone() } else { short(key) }).collect()
     }
 
-    /// All combinations; the values of the last key change fastest.
+    /// Returns all combinations. The values of the last key change fastest.
     pub fn points(&self) -> Vec<Point> {
         let mut all: Vec<Vec<(String, String)>> = vec![Vec::new()];
         for (key, values) in &self.0 {
@@ -86,7 +88,7 @@ impl Grid {
     }
 }
 
-/// The parts of a text at its commas, those within brackets and quotes aside.
+/// Splits a text at its commas, except inside brackets and quotes.
 fn split(text: &str) -> Vec<String> {
     let (mut parts, mut depth, mut quoted) = (vec![String::new()], 0, false);
     for c in text.chars() {
@@ -104,24 +106,24 @@ fn split(text: &str) -> Vec<String> {
     parts.iter().map(|part| part.trim().to_string()).collect()
 }
 
-/// A value as a part of a file name; one that does not fit into it whole gets its checksum, which tells it from others that look alike.
+/// Converts a value to a part of a file name. If characters had to be replaced or cut off, a checksum of the value is
+/// added, to distinguish similar values.
 fn plain(value: &str) -> String {
     let harmless = |c: char| if c.is_ascii_alphanumeric() || "._+-".contains(c) { c } else { '_' };
     let text: String = value.chars().map(harmless).take(LONGEST).collect();
     if text == value { text } else { format!("{}_{:08x}", text.trim_matches('_'), crc32c(value.as_bytes())) }
 }
 
-/// A training as it stands.
+/// The current state of a training.
 pub struct Found {
-    /// Its values.
     pub point: Point,
-    /// How it ended, if it was tried just now.
+    /// How it ended, if this process ran it.
     pub outcome: Option<Outcome>,
-    /// What it left, if it began.
+    /// Its output folder, if the training has begun.
     pub run: Option<Run>,
 }
 
-/// The trainings as they stand; `outcomes` are those of the first ones.
+/// Reads the current state of all trainings. `outcomes` belong to the first ones.
 pub fn found(sweep: &Sweep, points: &[Point], outcomes: &[Outcome]) -> Vec<Found> {
     let outcome = |index: usize| outcomes.get(index).copied();
     let of = |(index, point): (usize, &Point)| {
@@ -152,7 +154,7 @@ impl Found {
     }
 }
 
-/// A line a training in the order of the grid, and one that names the best.
+/// Formats a table with one line per training in the order of the grid, and a line with the best.
 pub fn table(grid: &Grid, all: &[Found]) -> String {
     let titles = ["state", "steps", "best top-1", "last top-1", "last loss", "training"].map(String::from);
     let header: Vec<String> = grid.titles().into_iter().chain(titles).collect();
@@ -188,7 +190,7 @@ fn row(found: &Found) -> Vec<String> {
     values.chain(rest).collect()
 }
 
-/// A training as a JSON object.
+/// Returns a training as a JSON object.
 pub fn object(sweep: &Sweep, found: &Found) -> Value {
     let score = |eval: Option<&EvalLine>| {
         eval.map(
@@ -232,12 +234,12 @@ mod tests {
         assert_eq!(points.len(), 4);
         assert_eq!(points[1].sets(), ["augment.train=[\"flip\", \"normalize\"]", "shuffle=window(2)"]);
         assert_eq!(points[1].name, "train=flip____normalize_1c962e06,shuffle=window_2_406049de");
-        // two kinds are told apart, and so are values that look alike
+        // The names of two kinds are distinct, and so are similar values.
         let alike = self::grid(&["optimizer.kind=sgd", "schedule.kind=step,cosine"]).unwrap();
         assert_eq!(alike.points()[0].name, "optimizer.kind=sgd,schedule.kind=step");
         let alike = self::grid(&["data=a/b,a_b"]).unwrap().points();
         assert_eq!([&alike[0].name, &alike[1].name], ["data=a_b_fb0b40a3", "data=a_b"]);
-        // however many values there are, and in whichever order
+        // This holds for any number and order of values.
         let others = self::grid(&["data=a_b,c,a/b"]).unwrap().points();
         assert_eq!([&others[2].name, &others[0].name], [&alike[0].name, &alike[1].name]);
     }

@@ -1,8 +1,10 @@
-//! The trainings of a sweep, one after another: each a process that goes on from its checkpoint, so that a sweep goes on, too.
+//! Runs the trainings of a sweep one after another. Each is a process that resumes from its checkpoint, so that an
+//! interrupted sweep can be continued.
 //!
-//! A signal to the sweep ends it, whatever becomes of the training under way: that gets SIGUSR1, which launchers hand on to their ranks,
-//! again and again, since it may not be listening yet. A second Ctrl-C interrupts it. Trainings stand in process groups of their own, so
-//! that a terminal's Ctrl-C does not reach them: it would end a launcher, and the ranks with it, at once.
+//! A signal ends the sweep, whatever the current training does. The sweep then sends SIGUSR1 to the training, which
+//! launchers forward to their ranks. It sends the signal repeatedly, because the training may not handle it yet. A
+//! second Ctrl-C interrupts the training. Trainings are in their own process groups, because a terminal's Ctrl-C would
+//! end a launcher and its ranks at once.
 
 use std::cell::Cell;
 use std::ffi::OsString;
@@ -25,47 +27,44 @@ use training::{Error, signals};
 
 use super::Point;
 
-/// Between two looks at a training.
+/// Time between two checks of a training.
 const PAUSE: Duration = Duration::from_millis(50);
-/// Between two requests to a training that it end.
+/// Time between two requests to a training to stop.
 const AGAIN: Duration = Duration::from_secs(1);
 
-/// What all trainings of a sweep have in common.
+/// Settings that are common to all trainings of a sweep.
 #[derive(Clone, Debug)]
 pub struct Sweep {
-    /// The recipe's file.
     pub recipe: PathBuf,
-    /// Changes to it that all of them have.
+    /// Changes to the recipe in all trainings.
     pub changes: Changes,
-    /// Folder of their folders.
+    /// The parent of the trainings' output folders.
     pub out: PathBuf,
-    /// What starts each of them, such as `mpirun -n 4`; nothing for one rank.
+    /// The command that starts a training, such as `mpirun -n 4`. Empty for one rank.
     pub launcher: Vec<String>,
     /// Further arguments of `trireme train`.
     pub more: Vec<String>,
 }
 
-/// How a training ended.
 #[derive(Clone, Copy, Debug, PartialEq, Eq)]
 pub enum Outcome {
-    /// It came to its end.
     Done,
-    /// It stopped, and can go on.
+    /// The training stopped early and can be resumed.
     Stopped,
-    /// It failed.
     Failed,
 }
 
 impl Sweep {
-    /// Where a training writes.
+    /// Returns the output folder of a training.
     pub fn folder(&self, point: &Point) -> PathBuf {
         self.out.join(&point.name)
     }
 
-    /// Refuses a sweep of which one recipe is wrong, before anything is trained.
+    /// Checks all recipes before anything is trained.
     ///
     /// # Errors
-    /// What is wrong, with the combination.
+    ///
+    /// Returns what is wrong, with the combination.
     pub fn check(&self, points: &[Point]) -> Result<(), Error> {
         let (models, transforms) = (models::names(), transform_names());
         let known = Known { models: &models, transforms: &transforms };
@@ -77,7 +76,7 @@ impl Sweep {
         })
     }
 
-    /// The arguments of `trireme` for a training.
+    /// Returns the arguments of `trireme` for a training.
     pub fn arguments(&self, point: &Point) -> Vec<String> {
         let path = |path: &Path| path.display().to_string();
         let sets = self.changes.sets.iter().cloned().chain(point.sets());
@@ -89,11 +88,12 @@ impl Sweep {
         words
     }
 
-    /// Trains, and tells of each in one line; ends with the first that was stopped, and behind the training under way when a signal came.
-    /// The outcomes are those of the first trainings.
+    /// Runs the trainings and prints a line for each. Ends after a training that was stopped, or after the current
+    /// training if a signal arrived. Returns the outcomes of the trainings that ran.
     ///
     /// # Errors
-    /// A process that cannot be started or waited for.
+    ///
+    /// Returns an error if a process cannot be started or waited for.
     pub fn train(&self, points: &[Point]) -> Result<Vec<Outcome>, Error> {
         let asked = Asked::listen()?;
         let mut outcomes = Vec::new();
@@ -112,7 +112,7 @@ impl Sweep {
         Ok(outcomes)
     }
 
-    /// One training to its end.
+    /// Runs one training to its end.
     fn one(&self, point: &Point, asked: &Asked) -> Result<Outcome, Error> {
         let failed = |what: &str, e: std::io::Error| Error::Failed(format!("cannot {what} the training: {e}"));
         let program = std::env::current_exe().map_err(|e| failed("find the program of", e))?;
@@ -128,7 +128,7 @@ impl Sweep {
         loop {
             if let Some(status) = child.try_wait().map_err(|e| failed("wait for", e))? {
                 return Ok(match outcome(status) {
-                    // however it took the request
+                    // After a request to stop, any failure counts as stopped.
                     Outcome::Failed if asked.to_stop() => Outcome::Stopped,
                     outcome => outcome,
                 });
@@ -144,18 +144,19 @@ impl Sweep {
     }
 }
 
-/// What is wrong with a recipe of the grid, by the option that the user gave: each value becomes a `--set` of its training.
+/// Formats an error in a recipe of the grid. The error names the `--set` of the training, which the user gave as
+/// `--grid`.
 fn of_grid(point: &Point, why: &str) -> String {
     let own =
         point.sets().into_iter().find_map(|set| Some((why.strip_prefix(&format!("--set {set}"))?.to_string(), set)));
     own.map_or_else(|| format!("{}: {why}", point.name), |(rest, set)| format!("--grid {set}{rest}"))
 }
 
-/// What signals have asked the sweep for.
+/// The requests that signals have made.
 struct Asked {
     signal: Arc<AtomicBool>,
     interrupt: Arc<AtomicBool>,
-    /// SIGINTs so far; two between two looks count as one.
+    /// Number of SIGINTs so far. Two signals between two checks count as one.
     interrupts: Cell<u32>,
 }
 
@@ -164,11 +165,12 @@ impl Asked {
         let asked = Self { signal: Arc::default(), interrupt: Arc::default(), interrupts: Cell::new(0) };
         let listen = |number, flag: &Arc<AtomicBool>| flag::register(number, flag.clone()).map_err(Error::Signals);
         listen(SIGINT, &asked.interrupt)?;
-        // without handlers, any of these signals would end the sweep but not its training (SIGHUP comes from a closed terminal)
+        // Without handlers, any of these signals would end the sweep but not its training (SIGHUP comes from a closed
+        // terminal).
         signals::requests()
             .filter(|signal| *signal != SIGINT)
             .try_for_each(|signal| listen(signal, &asked.signal).map(drop))?;
-        // the terminal's other key that ends programs: the training would outlive that one, too
+        // Ctrl-\ in a terminal. It too would end the sweep but not its training.
         listen(SIGQUIT, &asked.signal)?;
         Ok(asked)
     }
@@ -188,7 +190,7 @@ impl Asked {
     }
 }
 
-/// To the process alone: one that has just ended needs none.
+/// Sends a signal only to this process. Ignores errors, because the process may just have ended.
 fn send(child: &Child, signal: Signal) {
     if let Some(process) = i32::try_from(child.id()).ok().and_then(Pid::from_raw) {
         let _ = kill_process(process, signal);

@@ -1,25 +1,25 @@
-//! bf16 numbers, the upper halves of f32: rounding, widening, pairwise sums. No `unsafe`.
+//! bf16 numbers, which are the upper halves of f32: rounding, widening, element-wise sums. No `unsafe` code.
 
 use crate::simd;
 
-/// The nearest bf16, ties to even; NaN stays NaN.
+/// Rounds to the nearest bf16, ties to even. NaN stays NaN.
 #[inline(always)]
 pub fn round(x: f32) -> u16 {
     let bits = x.to_bits();
     let nearest = bits.wrapping_add(0x7fff + ((bits >> 16) & 1));
-    // rounding could carry a NaN's payload over into a zero; all in 32 bits, of which vectors are narrowed at the end
+    // Rounding could carry from a NaN's payload into the exponent, so NaN is handled separately. All steps use 32 bits,
+    // so vectors are narrowed only at the end.
     let rounded = if x.is_nan() { bits | 0x0040_0000 } else { nearest };
     (rounded >> 16) as u16
 }
 
-/// The same number as f32.
 #[inline(always)]
 pub fn widen(x: u16) -> f32 {
     f32::from_bits(u32::from(x) << 16)
 }
 
 simd! {
-    /// `into += from`: each sum in f32, then rounded.
+    /// `into += from`. Each sum is computed in f32 and then rounded.
     pub fn add(into: &mut [u16], from: &[u16]) {
         for (a, b) in into.iter_mut().zip(from) {
             *a = round(widen(*a) + widen(*b));
@@ -28,7 +28,7 @@ simd! {
 }
 
 simd! {
-    /// Rounds all of `from`.
+    /// Rounds all elements of `from`.
     pub fn narrow_all(from: &[f32], into: &mut [u16]) {
         for (to, x) in into.iter_mut().zip(from) {
             *to = round(*x);
@@ -37,7 +37,7 @@ simd! {
 }
 
 simd! {
-    /// Widens all of `from`.
+    /// Widens all elements of `from`.
     pub fn widen_all(from: &[u16], into: &mut [f32]) {
         for (to, x) in into.iter_mut().zip(from) {
             *to = widen(*x);
@@ -64,7 +64,7 @@ mod tests {
     fn sums_are_rounded_once() {
         let mut sum = vec![round(256.0), round(1.0)];
         add(&mut sum, &[round(1.0), round(-1.0)]);
-        // 257 lies between the neighbours 256 and 258, and 256 is the even one
+        // 257 is halfway between 256 and 258, and 256 is the even one.
         assert_eq!(sum.iter().map(|s| widen(*s)).collect::<Vec<_>>(), [256.0, 0.0]);
     }
 }

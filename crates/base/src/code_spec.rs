@@ -1,102 +1,99 @@
-//! How a bucket of gradients is coded, in numbers alone: what a codec (`comm::codec`, which has the formulas) requires of a device that
-//! holds the gradients.
+//! Describes how a device encodes a bucket of gradients. `comm::codec` creates this description and documents the
+//! formulas.
 
 use std::ops::Range;
 
-/// The code of a bucket.
 #[derive(Debug, Clone, PartialEq)]
 pub struct CodeSpec {
-    /// Elements of the bucket.
+    /// Number of elements of the bucket.
     pub len: usize,
-    /// Whether the error of a worker's code is added to its next gradient (error feedback).
+    /// Whether the encoding error of a worker's gradient is added to its next gradient (error feedback).
     pub feedback: bool,
-    /// The numbers that are sent.
     pub format: CodeFormat,
 }
 
-/// The numbers that are sent.
+/// The format in which gradients are sent.
 #[derive(Debug, Clone, PartialEq)]
 pub enum CodeFormat {
-    /// The nearest bf16; the error is that of rounding.
+    /// The nearest bf16. The encoding error is the rounding error.
     Bf16,
-    /// Integers, with one scale for each tensor; the error is the part beyond the scale, of tensors in lanes.
+    /// Integers with one scale per tensor. The encoding error is the clipped part of tensors in lanes.
     Integers(IntegerCodes),
 }
 
-/// Tensors as integers.
+/// Parameters of an integer encoding.
 #[derive(Debug, Clone, PartialEq)]
 pub struct IntegerCodes {
     /// The tensors, in the order of their scales.
     pub parts: Vec<CodedTensor>,
-    /// Workers of all ranks.
+    /// Number of workers over all ranks.
     pub workers: usize,
-    /// Bits by which a sum over all workers can grow.
+    /// Number of bits by which a sum over all workers can grow.
     pub room: u32,
-    /// Bits of a lane.
+    /// Number of bits in a lane.
     pub bits: u32,
-    /// Lanes of a 64-bit word.
+    /// Number of lanes in a 64-bit word.
     pub per_word: usize,
-    /// Words of a block: lane l of its word j holds element l w + j, where it has w words.
+    /// Number of words in a block. In a block of w words, lane l of word j holds element l w + j.
     pub block: usize,
-    /// The largest code in a lane, for |g| = scale; it is added to every code, so that none is negative.
+    /// The largest code in a lane, used for |g| = scale. It is added to every code, so that no code is negative.
     pub steps: u32,
-    /// The scale of a tensor in lanes in standard deviations of the worker's gradient; 0: the largest |g|, as for other tensors.
+    /// The scale of a tensor in lanes, as a number of standard deviations of the worker's gradient. With 0 the scale is
+    /// the largest |g|, as for tensors that are not in lanes.
     pub clip: f32,
 }
 
-/// One tensor.
 #[derive(Debug, Clone, PartialEq, Eq)]
 pub struct CodedTensor {
-    /// Its place in the bucket.
+    /// The range in the bucket.
     pub range: Range<usize>,
-    /// Elements without the zeros that pad it.
+    /// Number of elements without padding.
     pub elems: usize,
-    /// Key of its random draws.
+    /// Index of the parameter, which is part of the key of its random draws.
     pub parameter: u16,
-    /// Whether its codes are rounded at random into lanes, or are 32-bit fixed point.
+    /// True if the tensor is randomly rounded into lanes, false if it is sent as 32-bit fixed point.
     pub in_lanes: bool,
 }
 
 /// The key of a step's random draws.
 #[derive(Debug, Clone, Copy, PartialEq, Eq)]
 pub struct Draw {
-    /// The run's seed.
     pub seed: u64,
-    /// Optimizer steps done before; 2^31 more for the second gradient of a step that takes two.
+    /// Number of optimizer steps done before this one. For the second gradient of a step, 2^31 is added.
     pub step: u64,
 }
 
-/// Sums over a tensor of one worker, block by block ([`IntegerCodes::block`] words of lanes, a shorter one last).
+/// Sums over a tensor of one worker, computed block by block. A block has [`IntegerCodes::block`] words of lanes, the
+/// last one may be shorter.
 ///
-/// Sums are in f64 and in one order, the same on every device: of a block, element i goes to sum i mod [`Moments::LANES`], in the
-/// order of i; sum l takes in sum l + 16, then l + 8, 4, 2 and 1; then the blocks, one after another. Squares of f32 are exact in
-/// f64, so that no fused addition rounds otherwise.
+/// The sums are in f64 and in a fixed order, which is the same on every device. Within a block, element i is added to
+/// partial sum i mod [`Moments::LANES`], in ascending order of i. Then partial sum l + 16 is added to partial sum l,
+/// then l + 8, l + 4, l + 2 and l + 1. Finally the blocks are added in order. The square of an f32 is exact in f64, so
+/// fused multiply-add gives the same result.
 #[derive(Debug, Clone, Copy, Default, PartialEq)]
 pub struct Moments {
-    /// The largest |g|, as bits: NaN > infinity > finite.
+    /// The largest |g| as bits. The bits order NaN > infinity > finite.
     pub largest: u32,
-    /// Sum of all elements.
     pub sum: f64,
-    /// Sum of their squares.
+    /// Sum of the squares of all elements.
     pub squares: f64,
 }
 
 impl Moments {
-    /// Number of partial sums.
     pub const LANES: usize = 32;
 
-    /// Where the deviation is below this part of the largest |g|, all elements are equal (or there is one alone) but for rounding.
+    /// If the standard deviation is below this fraction of the largest |g|, the elements are considered equal up to
+    /// rounding.
     const EQUAL: f64 = 1e-6;
 
-    /// Adds the next block.
     pub fn add(&mut self, block: Self) {
         self.largest = self.largest.max(block.largest);
         self.sum += block.sum;
         self.squares += block.squares;
     }
 
-    /// The worker's scale, as bits: `clip` deviations from the mean of `elems` elements. It is the largest |g| with `clip` = 0, and
-    /// where all elements are equal; infinity and NaN pass through.
+    /// Returns the bits of the worker's scale: `clip` times the standard deviation of `elems` elements. Returns the
+    /// largest |g| if `clip` is 0 or all elements are equal. Infinity and NaN are passed through.
     pub fn scale(&self, elems: usize, clip: f32) -> u32 {
         let most = f32::from_bits(self.largest);
         if clip == 0.0 || !most.is_finite() {
@@ -111,13 +108,12 @@ impl Moments {
     }
 }
 
-/// Codes on the host; MPI replaces them by their sums over all ranks.
+/// Buffers of codes in host memory. MPI replaces the codes by their sums over all ranks.
 #[derive(Debug)]
 pub struct Codes<'a> {
-    /// 32-bit fixed point.
+    /// Codes in 32-bit fixed point.
     pub integers: &'a mut [i32],
-    /// Words of lanes.
+    /// Words with lanes of codes.
     pub words: &'a mut [u64],
-    /// bf16.
     pub halves: &'a mut [u16],
 }

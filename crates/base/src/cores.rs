@@ -1,4 +1,4 @@
-//! Which cores a rank has, and how it spends them.
+//! The CPU cores that a rank may use, and warnings about bad core bindings.
 
 use std::collections::BTreeMap;
 
@@ -7,27 +7,26 @@ use serde::{Deserialize, Serialize};
 /// The cores that one rank may run on.
 #[derive(Clone, Debug, PartialEq, Eq, Serialize, Deserialize)]
 pub struct Mask {
-    /// Its node.
     pub host: String,
-    /// Logical CPUs.
+    /// Indexes of logical CPUs.
     pub cpus: Vec<usize>,
 }
 
 /// A rank's share of its node.
 #[derive(Clone, Copy, Debug, PartialEq, Eq)]
 pub struct Cores {
-    /// Whole cores for this rank alone, at least 1.
+    /// Number of whole cores for this rank, at least 1.
     pub own: usize,
 }
 
 impl Cores {
-    /// Whether a core is left for MPI beside this many compute threads.
+    /// Returns true if a core is left for MPI in addition to this many compute threads.
     pub fn spare(&self, threads: usize) -> bool {
         self.own > threads
     }
 }
 
-/// Logical CPUs that this process may run on; no more than the cgroup grants.
+/// Returns the logical CPUs that this process may run on, limited to the number that its cgroup allows.
 pub fn affinity() -> Vec<usize> {
     let status = std::fs::read_to_string("/proc/self/status").unwrap_or_default();
     let list = status.lines().find_map(|l| l.strip_prefix("Cpus_allowed_list:")).unwrap_or("0");
@@ -36,7 +35,7 @@ pub fn affinity() -> Vec<usize> {
     cpus
 }
 
-/// CPUs in a list such as `0-3,8`.
+/// Parses a list of CPUs such as `0-3,8`.
 fn parse_list(list: &str) -> Vec<usize> {
     let range = |part: &str| {
         let (a, b) = part.split_once('-').unwrap_or((part, part));
@@ -45,14 +44,15 @@ fn parse_list(list: &str) -> Vec<usize> {
     list.split(',').filter_map(range).flatten().collect()
 }
 
-/// Whole CPUs that the cgroups' bandwidth limits grant, the tightest of this process's group and those above it.
+/// Returns the number of whole CPUs that the cgroup bandwidth limits allow. The tightest limit of this process's group
+/// and its ancestors applies.
 fn quota() -> Option<usize> {
     let groups = std::fs::read_to_string("/proc/self/cgroup").unwrap_or_default();
     tightest(&groups, |path| std::fs::read_to_string(path).ok())
 }
 
-/// The same from the text of /proc/self/cgroup: version 2's `cpu.max`, version 1's `cpu.cfs_quota_us`. Inside a container the
-/// group's own path may not be there, but the root's files are its own.
+/// The same for the text of /proc/self/cgroup. Reads `cpu.max` (version 2) or `cpu.cfs_quota_us` (version 1). Inside a
+/// container, the group's own path may not exist, but the files in the root belong to the container's group.
 fn tightest(groups: &str, read: impl Fn(&str) -> Option<String>) -> Option<usize> {
     let limits = groups.lines().filter_map(|line| {
         let mut fields = line.splitn(3, ':').skip(1);
@@ -68,7 +68,7 @@ fn tightest(groups: &str, read: impl Fn(&str) -> Option<String>) -> Option<usize
     limits.min_by(f64::total_cmp).map(|cpus| cpus.floor() as usize)
 }
 
-/// CPUs that one group grants; none without a limit.
+/// Returns the number of CPUs that one group allows, or `None` without a limit.
 fn limit(root: &str, path: &str, read: &impl Fn(&str) -> Option<String>) -> Option<f64> {
     let number = |name: &str| read(&format!("{root}{path}/{name}"))?.trim().parse::<f64>().ok();
     let (quota, period) = match read(&format!("{root}{path}/cpu.max")) {
@@ -78,11 +78,11 @@ fn limit(root: &str, path: &str, read: &impl Fn(&str) -> Option<String>) -> Opti
         }
         None => (number("cpu.cfs_quota_us")?, number("cpu.cfs_period_us")?),
     };
-    // version 1 writes -1 where there is no limit
+    // Version 1 writes -1 if there is no limit.
     (quota > 0.0 && period > 0.0).then(|| quota / period)
 }
 
-/// A core that k ranks may use counts 1/k for each of them.
+/// Returns the share of a rank. A core that k ranks may use counts as 1/k for each of them.
 pub fn share(masks: &[Mask], rank: usize) -> Cores {
     let users = users(masks);
     let Some(me) = masks.get(rank) else { return Cores { own: 1 } };
@@ -100,7 +100,7 @@ fn users(masks: &[Mask]) -> BTreeMap<(&str, usize), usize> {
     users
 }
 
-/// What to say when a node has fewer cores than ranks.
+/// Returns a warning if a rank has less than one core.
 pub fn warning(masks: &[Mask]) -> Option<String> {
     let users = users(masks);
     let crowded = masks.iter().position(|m| {
@@ -115,8 +115,8 @@ pub fn warning(masks: &[Mask]) -> Option<String> {
     ))
 }
 
-/// What to say when the environment makes OpenMP bind threads: before anything else runs it takes the process's first thread
-/// to one core, and all threads inherit that. `lookup` reads the environment.
+/// Returns a warning if the environment makes OpenMP bind threads. OpenMP then binds the first thread of the process to
+/// one core before other code runs, and all threads inherit this. `lookup` reads the environment.
 pub fn bound_by_openmp(lookup: impl Fn(&str) -> Option<String>) -> Option<String> {
     if lookup("OMP_PROC_BIND").is_some_and(|value| value.eq_ignore_ascii_case("false")) {
         return None;
@@ -129,7 +129,7 @@ pub fn bound_by_openmp(lookup: impl Fn(&str) -> Option<String>) -> Option<String
     ))
 }
 
-/// What to say when all ranks of this node together are bound to fewer cores than it has.
+/// Returns a note if all ranks of this node together are bound to fewer cores than the node has.
 pub fn unused(masks: &[Mask], host: &str) -> Option<String> {
     let online = std::fs::read_to_string("/sys/devices/system/cpu/online").ok()?;
     let online = parse_list(online.trim()).len().min(quota().unwrap_or(usize::MAX));
@@ -146,7 +146,7 @@ pub fn unused(masks: &[Mask], host: &str) -> Option<String> {
 mod tests {
     use super::*;
 
-    /// Of `host cpu cpu ...`.
+    /// Parses `host cpu cpu ...`.
     fn mask(line: &str) -> Mask {
         let mut words = line.split(' ');
         Mask { host: words.next().unwrap().into(), cpus: words.map(|word| word.parse().unwrap()).collect() }

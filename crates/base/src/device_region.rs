@@ -1,8 +1,8 @@
-//! Memory that only a device can address, as its backend lends it to MPI.
+//! A buffer in device memory that a backend lends to MPI.
 
 use std::marker::PhantomData;
 
-/// f32 elements in a device's memory, borrowed for as long as it lives.
+/// A mutable borrow of f32 elements in device memory.
 #[derive(Debug)]
 pub struct DeviceRegion<'a> {
     address: usize,
@@ -11,25 +11,26 @@ pub struct DeviceRegion<'a> {
 }
 
 impl DeviceRegion<'_> {
-    /// The region of `elems` elements at `address`.
+    /// Creates a region of `elems` elements at the device address `address`.
     ///
     /// # Safety
-    /// The memory is a device's, allocated as long as the region lives, and nothing else reads or writes it meanwhile.
+    ///
+    /// The memory must belong to a device and stay allocated during the lifetime of the region. Nothing else may read
+    /// or write it during this time.
     pub unsafe fn new(address: usize, elems: usize) -> Self {
         Self { address, elems, owner: PhantomData }
     }
 
-    /// Where it begins, as the device addresses it.
+    /// Returns the address of the first element, in the device's address space.
     pub fn address(&self) -> usize {
         self.address
     }
 
-    /// Elements.
+    /// Returns the number of elements.
     pub fn len(&self) -> usize {
         self.elems
     }
 
-    /// Whether it holds nothing.
     pub fn is_empty(&self) -> bool {
         self.elems == 0
     }

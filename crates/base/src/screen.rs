@@ -1,7 +1,8 @@
-//! The terminal behind stderr, and what stands on it: lines, and below them a block that is drawn again and again. There is one for the
-//! process, so that whoever has a line to print, a watchdog or the end after a failure, puts it above the block.
+//! The terminal on stderr: lines, and below them a status block that is redrawn. It is global to the process, so that
+//! any code that prints a line (a watchdog, the message of a failure) prints it above the block.
 //!
-//! The block ends with a line break: whatever ends the process leaves whole lines, and what comes next begins one of its own.
+//! The block ends with a line break. So the terminal shows complete lines however the process ends, and later output
+//! begins on its own line.
 
 use std::io::{IsTerminal, Write};
 use std::os::fd::AsFd;
@@ -10,21 +11,22 @@ use std::time::Duration;
 
 use loaders::printable_lines;
 
-/// Columns where the terminal does not tell its size.
+/// Number of columns if the terminal's size is unknown.
 const COLUMNS: usize = 80;
-/// How often the end of the process looks whether a line of another thread is out.
+/// How often `say_last` tries to get the lock while another thread prints.
 const TRIES: u32 = 20;
 
 static BLOCK: Mutex<Block> = Mutex::new(Block { lines: Vec::new(), colors: false });
 
-/// What is drawn.
+/// The status block that is on the terminal.
 struct Block {
     lines: Vec<String>,
     colors: bool,
 }
 
 impl Block {
-    /// Takes the block off a terminal of so many columns, which may have been wider when it was drawn.
+    /// Returns the escape codes that erase the block. `columns` is the current width; the terminal may have been wider
+    /// when the block was drawn.
     fn erased(&self, columns: usize) -> String {
         let rows: usize = self.lines.iter().map(|line| line.chars().count().div_ceil(columns).max(1)).sum();
         if rows == 0 { String::new() } else { format!("\x1b[{rows}A\r\x1b[J") }
@@ -34,7 +36,7 @@ impl Block {
         self.lines.iter().map(|line| format!("{line}\n")).collect()
     }
 
-    /// A line for good, with a warning's first word in yellow.
+    /// Formats a line. The word `warning:` is yellow if colours are allowed.
     fn painted(&self, text: &str) -> String {
         let warning = text.strip_prefix("warning:").filter(|_| self.colors);
         warning.map_or_else(|| text.to_string(), |rest| format!("\x1b[33mwarning:\x1b[0m{rest}"))
@@ -45,7 +47,8 @@ fn block() -> MutexGuard<'static, Block> {
     BLOCK.lock().unwrap_or_else(PoisonError::into_inner)
 }
 
-/// In one piece, so that lines of several processes do not mix. With stderr closed nothing is left to try.
+/// Writes in one piece, so that lines of different processes do not mix. Errors are ignored, because nothing else can
+/// be done if stderr is closed.
 fn write(text: &str) {
     let _ = std::io::stderr().write_all(text.as_bytes());
 }
@@ -92,7 +95,7 @@ pub fn set_colors(colors: bool) {
     block().colors = colors;
 }
 
-/// Prints one or several lines, above the block where there is one.
+/// Prints one or more lines above the block.
 pub fn say(text: &str) {
     let block = block();
     let text = block.painted(&fitted(&printable_lines(text), &std::io::stderr()));
@@ -100,7 +103,7 @@ pub fn say(text: &str) {
     write(&format!("{erased}{text}\n{}", block.drawn()));
 }
 
-/// Draws the block in place of the one before. No line may be longer than the terminal.
+/// Draws the block and erases the previous one. No line may be longer than the terminal is wide.
 pub fn show(lines: Vec<String>) {
     let mut block = block();
     let erased = block.erased(columns());
@@ -108,12 +111,12 @@ pub fn show(lines: Vec<String>) {
     write(&format!("{erased}{}", block.drawn()));
 }
 
-/// Takes the block away.
 pub fn clear() {
     show(Vec::new());
 }
 
-/// The last line of a process that fails, in place of the block. A thread that was stopped in the middle of a line does not hold it up.
+/// Prints the last line of a failing process and erases the block. If another thread was stopped while it held the
+/// lock, this waits only for a short time.
 pub fn say_last(text: &str) {
     let text = fitted(&printable_lines(text), &std::io::stderr());
     for _ in 0..TRIES {
@@ -142,7 +145,7 @@ mod tests {
         let block = |lines: &[&str]| Block { lines: lines.iter().map(ToString::to_string).collect(), colors: false };
         assert_eq!(block(&[]).erased(80), "");
         assert_eq!(block(&["epoch 1/2", "loss 2.3"]).erased(80), "\x1b[2A\r\x1b[J");
-        // drawn at 80 columns, and the window is 30 wide by now: 3 rows and 1
+        // Drawn at 80 columns, but the window is now 30 wide: 3 rows and 1 row.
         assert_eq!(block(&["x".repeat(79).as_str(), "loss 2.3"]).erased(30), "\x1b[4A\r\x1b[J");
         assert_eq!(block(&["", "a"]).drawn(), "\na\n");
     }

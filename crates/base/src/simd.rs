@@ -1,17 +1,15 @@
-//! One loop body, compiled for several instruction sets, chosen at run time.
+//! Compiles a loop for several instruction sets and selects one at run time.
 
-/// Instruction sets that the loops are compiled for.
+/// An instruction set that loops are compiled for.
 #[derive(Clone, Copy, Debug, PartialEq, Eq, PartialOrd, Ord)]
 pub enum Level {
-    /// The baseline of the target.
+    /// The baseline of the compilation target.
     Base,
-    /// AVX2 and FMA.
     Avx2,
-    /// AVX-512 F.
     Avx512,
 }
 
-/// The best level of this processor.
+/// Returns the best level that this processor supports.
 pub fn level() -> Level {
     use std::sync::OnceLock;
     static LEVEL: OnceLock<Level> = OnceLock::new();
@@ -31,14 +29,16 @@ pub fn level() -> Level {
 #[inline(always)]
 pub fn nearest(x: f32) -> i32 {
     let x = if x.abs() < 2_147_483_648.0 { x.round_ties_even() } else { 0.0 };
-    // SAFETY: not NaN, and an integer of i32's range: the largest f32 below 2^31 is an integer itself.
+    // SAFETY: the value is not NaN and is an integer in the range of i32, because the largest f32 below 2^31 is an
+    // integer.
     unsafe { x.to_int_unchecked() }
 }
 
-/// Defines a function whose body is compiled once per [`Level`] and dispatched at the call. Products and sums are written
-/// with `mul_add`, so every level gives the same bits.
+/// Defines a function whose body is compiled once per [`Level`] and dispatched at the call. Use `mul_add` for a product
+/// that is added, so that every level gives the same bits.
 ///
-/// Generics are in brackets: all of them must follow from the arguments' types, unless a constant in angle brackets follows them.
+/// Generics are in brackets. All of them must be inferable from the types of the arguments, unless a constant in angle
+/// brackets follows.
 #[macro_export]
 macro_rules! simd {
     (

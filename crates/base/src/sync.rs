@@ -1,5 +1,5 @@
-//! What threads wait for each other with, for the protocols of which `tests/loom` tries every order: there the same names stand for
-//! loom's.
+//! The synchronisation primitives of protocols that `tests/loom` tests with every interleaving. In those tests, the
+//! same names refer to loom's types.
 
 pub use crossbeam_channel::{Receiver, Sender, bounded};
 pub use std::sync::{Condvar, Mutex};

@@ -1,7 +1,7 @@
-//! How every failure ends: one message, then all ranks.
+//! The end of a failed run: [`die`] prints one message and ends all ranks.
 //!
-//! A rank that just leaves (a `return` from main, a panic, an early exit) lets the others wait in a collective forever;
-//! so every error and every panic of any thread ends in [`die`].
+//! If a rank simply exits (a `return` from main, a panic, an early exit), the other ranks wait in a collective forever.
+//! Therefore every error and every panic of any thread ends in [`die`].
 
 use std::cell::Cell;
 use std::sync::atomic::{AtomicBool, AtomicU8, AtomicUsize, Ordering};
@@ -11,10 +11,12 @@ use base::screen;
 
 use super::{launcher, sys};
 
-/// How long an initialisation under way may hold up the end, and how long MPI_Abort may take.
+/// How long [`die`] waits for an initialisation in progress. After twice this time, the process ends even if MPI_Abort
+/// or the output blocks.
 const PATIENCE: Duration = Duration::from_secs(5);
 
-/// `rank R: ` when there are several ranks, else nothing. Before MPI is initialised the launcher's variables count.
+/// Returns `rank R: ` if there are at least two ranks, otherwise an empty string. Before MPI is initialised, this reads
+/// the launcher's environment variables.
 pub fn rank_prefix() -> String {
     let (rank, size) = rank_and_size().or_else(launcher::rank_and_size).unwrap_or((0, 1));
     if size > 1 { format!("rank {rank}: ") } else { String::new() }
@@ -22,15 +24,15 @@ pub fn rank_prefix() -> String {
 
 /// Prints `rank R: message` to stderr and ends all ranks with exit code `code`.
 ///
-/// Callable from any thread, before MPI is initialised, while it is, and after it is finalised. Only the first call
-/// prints; a second one waits for the end that the first brings.
+/// This can be called from any thread: before MPI is initialised, during initialisation, and after MPI is finalised.
+/// Only the first call prints. Later calls from other threads block until the process ends.
 pub fn die(code: i32, message: &str) -> ! {
     static DYING: AtomicBool = AtomicBool::new(false);
     thread_local! {
         static HERE: std::cell::Cell<bool> = const { std::cell::Cell::new(false) };
     }
     if HERE.replace(true) {
-        // a failure while failing, on the same thread: nobody else would end this process
+        // A failure inside `die` on the same thread. No other thread would end this process.
         sys::exit_now(code);
     }
     if DYING.swap(true, Ordering::SeqCst) {
@@ -38,12 +40,12 @@ pub fn die(code: i32, message: &str) -> ! {
             std::thread::park();
         }
     }
-    // a lock on stderr or the MPI library may hold this thread up; the process ends all the same
+    // A lock on stderr or the MPI library may block this thread. This second thread ends the process even then.
     let _ = std::thread::Builder::new().name("end".into()).spawn(move || {
         std::thread::sleep(2 * PATIENCE);
         sys::exit_now(code)
     });
-    // in one piece, so that the messages of several ranks do not mix
+    // One write, so that the messages of different ranks do not mix.
     screen::say_last(&format!("{}{}", rank_prefix(), message.trim_end()));
     end(code)
 }
@@ -52,7 +54,7 @@ fn end(code: i32) -> ! {
     let patience = Instant::now() + PATIENCE;
     loop {
         if rank_and_size().is_some_and(|(_, size)| size == 1) {
-            // nobody else to end, and MPI_Abort would bury the message under its own.
+            // With a single rank, MPI_Abort has nothing else to end, and its own output would hide the message.
             sys::exit_now(code);
         }
         if sys::is_alive() {
@@ -90,51 +92,51 @@ pub fn install_panic_hook() {
     }));
 }
 
-/// If the address space is limited, makes faults end with an explanation (see `sys::explain`). Without a limit, signals are not changed.
+/// Installs signal handlers that explain faults (see `sys::explain`) if the address space is limited. Without a limit,
+/// signals are not changed.
 pub fn explain_faults() {
     if let Some(limit) = loaders::memory::limits() {
         sys::explain(&limit);
     }
 }
 
-/// How far MPI is.
+/// The state of MPI in this process.
 #[derive(Debug, Clone, Copy, PartialEq, Eq)]
 #[repr(u8)]
 pub enum Phase {
-    /// Initialisation is under way on the MPI thread.
+    /// The MPI thread is initialising MPI.
     Starting = 1,
-    /// Initialisation is over, well or badly.
+    /// Initialisation has ended, successfully or not.
     Running = 2,
-    /// Finalised, or never started.
+    /// MPI was finalised or never started.
     Ended = 3,
 }
 
 static PHASE: AtomicU8 = AtomicU8::new(0);
 static RANK: AtomicUsize = AtomicUsize::new(0);
-/// Zero until MPI is initialised.
+/// Number of ranks, or 0 until MPI is initialised.
 static SIZE: AtomicUsize = AtomicUsize::new(0);
 
 thread_local! {
     static OWNS_MPI: Cell<bool> = const { Cell::new(false) };
 }
 
-/// MPI has reached this phase.
+/// Records that MPI has reached `phase`.
 pub fn enter(phase: Phase) {
     PHASE.store(phase as u8, Ordering::SeqCst);
 }
 
-/// Whether initialisation is under way.
+/// Returns true while MPI is being initialised.
 pub fn is_starting() -> bool {
     PHASE.load(Ordering::SeqCst) == Phase::Starting as u8
 }
 
-/// Notes this rank's number and the number of ranks.
 pub fn set_rank(rank: usize, size: usize) {
     RANK.store(rank, Ordering::SeqCst);
     SIZE.store(size, Ordering::SeqCst);
 }
 
-/// Rank and number of ranks, once MPI is initialised.
+/// Returns the rank and the number of ranks, or `None` until MPI is initialised.
 pub fn rank_and_size() -> Option<(usize, usize)> {
     match SIZE.load(Ordering::SeqCst) {
         0 => None,
@@ -142,12 +144,11 @@ pub fn rank_and_size() -> Option<(usize, usize)> {
     }
 }
 
-/// Makes the caller the MPI thread.
+/// Marks the calling thread as the MPI thread.
 pub fn own_mpi() {
     OWNS_MPI.set(true);
 }
 
-/// Whether the caller is the MPI thread.
 pub fn on_mpi_thread() -> bool {
     OWNS_MPI.get()
 }

@@ -1,6 +1,6 @@
-//! What can go wrong in communication.
+//! The error type of this crate, and MPI's thread levels.
 
-/// An error of MPI, of its set-up, or of the thread that owns it.
+/// An error from MPI, from its start, or from the thread that owns it.
 #[derive(Debug, Clone, PartialEq, Eq, thiserror::Error)]
 pub enum Error {
     /// An MPI call returned something other than `MPI_SUCCESS`.
@@ -9,111 +9,79 @@ pub enum Error {
          more; else check the network between the nodes"
     )]
     Call {
-        /// The operation under way, by the name given to [`Comm::start`](super::Comm::start).
+        /// The name of the operation in progress, as passed to [`Comm::start`](super::Comm::start).
         operation: &'static str,
-        /// The MPI function.
         call: &'static str,
-        /// The error's class (`MPI_Error_class`), comparable between MPI libraries.
+        /// The error class (`MPI_Error_class`), which has the same meaning in all MPI libraries.
         class: i32,
-        /// The library's own words (`MPI_Error_string`).
+        /// The library's description of the error (`MPI_Error_string`).
         text: String,
     },
-    /// MPI cannot be called from a thread of ours.
+    /// MPI does not allow calls from more than one thread.
     #[error(
         "MPI grants thread level {granted}, at least MPI_THREAD_SERIALIZED is needed: use an MPI built with thread \
          support ({library})"
     )]
     ThreadLevel {
-        /// The level granted.
         granted: ThreadLevel,
-        /// The library's name and version.
+        /// Name and version of the MPI library.
         library: String,
     },
-    /// The program, the MPI library and the mpirun are not of one family.
+    /// The program, the MPI library and mpirun belong to different MPI families.
     #[error("{0}")]
     Family(String),
-    /// The probe at the start found that this MPI adds wrongly.
+    /// The known-answer test at the start found that MPI computes wrong results.
     #[error(
         "known-answer test of {operation} over {ranks} ranks: element {index} of {length} should be {expected}, got \
          {got}. This MPI does not compute what it should: check that all nodes use one MPI library and one build of \
          trireme (`ldd trireme`), and try another transport (Open MPI: --mca pml ob1 --mca btl self,tcp)"
     )]
     KnownAnswer {
-        /// Which reduction, for example `sum of f32`.
+        /// The reduction, for example `sum of f32`.
         operation: &'static str,
-        /// Number of ranks.
         ranks: usize,
         /// Index of the first wrong element.
         index: usize,
-        /// Number of elements reduced.
         length: usize,
-        /// The right value.
         expected: String,
-        /// The value that arrived.
         got: String,
     },
-    /// A value for other ranks that JSON cannot hold, such as a path that is not UTF-8.
+    /// A value cannot be sent to other ranks because JSON cannot represent it, for example a path that is not UTF-8.
     #[error("{what}: a value cannot be sent to other ranks: {why}")]
-    Unsendable {
-        /// The operation's name.
-        what: &'static str,
-        /// What is wrong with it.
-        why: String,
-    },
-    /// A value from another rank that cannot be read.
+    Unsendable { what: &'static str, why: String },
+    /// A value from another rank cannot be read.
     #[error("{what}: a value from another rank cannot be read: {why}. Do all ranks run the same build of trireme?")]
-    Value {
-        /// The operation's name.
-        what: &'static str,
-        /// What is wrong with it.
-        why: String,
-    },
-    /// A peer announced more bytes than this machine can hold.
+    Value { what: &'static str, why: String },
+    /// Another rank announced more bytes than this machine can allocate.
     #[error("broadcast of {bytes} bytes from rank {root}: not enough memory here to receive them")]
-    Memory {
-        /// Length announced.
-        bytes: u64,
-        /// The rank that sends.
-        root: usize,
-    },
-    /// The root of a broadcast is no rank.
+    Memory { bytes: u64, root: usize },
+    /// The root of a broadcast is not a valid rank.
     #[error("broadcast from rank {root}, but there are only ranks 0 to {}", .size - 1)]
-    Root {
-        /// The requested root.
-        root: usize,
-        /// Number of ranks.
-        size: usize,
-    },
-    /// The operating system refused the thread for MPI.
+    Root { root: usize, size: usize },
+    /// The operating system could not create the MPI thread.
     #[error("cannot start the thread that owns MPI: {0}. Is the limit on processes reached (ulimit -u)?")]
     Spawn(String),
-    /// MPI can be initialised once in a process.
+    /// MPI was launched a second time. MPI can be initialised only once per process.
     #[error("MPI was already launched in this process")]
     Twice,
-    /// Work was sent after [`Comm::finish`](super::Comm::finish).
+    /// An operation was started after [`Comm::finish`](super::Comm::finish).
     #[error("MPI is already finished: {what} came too late")]
-    Finished {
-        /// The operation's name.
-        what: &'static str,
-    },
-    /// An operation that waits for itself.
+    Finished { what: &'static str },
+    /// An operation was waited for from inside another operation. This would deadlock.
     #[error("{what} was waited for inside another MPI operation, which would wait forever")]
-    Inside {
-        /// The operation's name.
-        what: &'static str,
-    },
+    Inside { what: &'static str },
 }
 
-/// What MPI allows threads to do (`MPI_THREAD_*`), lowest first.
+/// MPI's thread levels (`MPI_THREAD_*`), lowest first.
 #[derive(Debug, Clone, Copy, PartialEq, Eq, PartialOrd, Ord)]
 pub enum ThreadLevel {
     /// Only one thread may exist.
     Single,
     /// Only the thread that initialised MPI may call it.
     Funneled,
-    /// Any thread may call, one at a time.
+    /// Any thread may call MPI, but only one at a time.
     Serialized,
-    /// Any thread may call at any time.
+    /// Any thread may call MPI at any time.
     Multiple,
 }
 

@@ -1,10 +1,10 @@
-/* What differs from one mpi.h to the next, so that only C can tell it. */
+/* Values that differ between the mpi.h of different MPI libraries and that only C code can read. */
 #include <mpi.h>
 
 /* MPI_IN_PLACE is a macro. */
 void *trireme_mpi_in_place(void) { return MPI_IN_PLACE; }
 
-/* Whose binary interface this program was compiled for: 1 Open MPI's, 2 MPICH's common one, 0 another. */
+/* The binary interface that this program was compiled for: 1 is Open MPI, 2 is MPICH's common ABI, 0 is unknown. */
 int trireme_mpi_family(void)
 {
 #if defined(OPEN_MPI)

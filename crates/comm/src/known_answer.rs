@@ -1,6 +1,7 @@
-//! Reductions whose answers are known, at the start of a run, by the same calls that training uses.
+//! Reductions with known results at the start of a run, using the same calls as training.
 //!
-//! MPI libraries have returned wrong sums for some sizes, transports or memory kinds; better found here than in a loss.
+//! MPI libraries have returned wrong sums for some sizes, transports or kinds of memory. This test finds that before
+//! training starts.
 
 use std::fmt::Display;
 
@@ -9,19 +10,20 @@ use base::bf16::{narrow_all, widen_all};
 use super::error::Error;
 use super::world::World;
 
-/// Lengths tried: MPI libraries change their algorithm with the size of the message.
+/// The lengths to test. MPI libraries switch algorithms with the size of the message.
 const LENGTHS: [usize; 3] = [1, 1_021, 70_001];
 
-/// Values run from 0 to `CYCLE - 1`, so that the sum is exact in f32 for up to 2.7 million ranks.
+/// Values are in `0..CYCLE`, so that the sum is exact in f32 for up to 2.7 million ranks.
 const CYCLE: usize = 7;
 
-/// Ranks whose values count in the sum of bf16, which holds integers up to 256 exactly.
+/// Number of ranks that contribute to the bf16 sum. bf16 represents integers up to 256 exactly.
 const FEW: usize = 256 / (CYCLE - 1);
 
-/// Reduces rank-dependent values over all ranks and compares with the answer; collective.
+/// Reduces rank-dependent values over all ranks and compares the results with the known answers. Collective.
 ///
 /// # Errors
-/// [`Error::KnownAnswer`] on each rank that got a wrong value, or the error of the call itself.
+///
+/// Returns [`Error::KnownAnswer`] on each rank that received a wrong value, or the error of the MPI call.
 pub fn check(world: &World) -> Result<(), Error> {
     for length in LENGTHS {
         probe(world, "sum of f32", length, ALL, |v| v as f32, World::sum_f32)?;
@@ -36,23 +38,23 @@ pub fn check(world: &World) -> Result<(), Error> {
     Ok(())
 }
 
-/// What rank `rank` puts in at `index`.
+/// Returns the value that `rank` contributes at `index`.
 pub fn value(rank: usize, index: usize) -> usize {
     (rank + index) % CYCLE
 }
 
-/// Sum of [`value`] at `index` over all `ranks`.
+/// Returns the sum of [`value`] at `index` over all `ranks`.
 pub fn sum(ranks: usize, index: usize) -> usize {
     let rest: usize = (0..ranks % CYCLE).map(|rank| value(rank, index)).sum();
     ranks / CYCLE * (CYCLE * (CYCLE - 1) / 2) + rest
 }
 
-/// Largest `value` at `index` over all `ranks`.
+/// Returns the largest [`value`] at `index` over all `ranks`.
 fn max(ranks: usize, index: usize) -> usize {
     (0..ranks.min(CYCLE)).map(|rank| value(rank, index)).max().unwrap_or(0)
 }
 
-/// What a rank puts in at an index, and what comes out for so many ranks.
+/// `value(rank, index)` is the value that a rank contributes, `answer(ranks, index)` the expected result.
 #[derive(Clone, Copy)]
 struct Question {
     value: fn(usize, usize) -> usize,
@@ -130,7 +132,7 @@ mod tests {
         assert_eq!(compare("sum of f32", 3, &values, answer), Ok(()));
         values[5] += 1.0;
         let text = compare("sum of f32", 3, &values, answer).unwrap_err().to_string();
-        // At index 5 ranks 0, 1, 2 hold 5, 6 and 0.
+        // At index 5, ranks 0, 1 and 2 hold 5, 6 and 0.
         assert!(text.contains("sum of f32 over 3 ranks: element 5 of 9 should be 11, got 12"), "{text}");
     }
 

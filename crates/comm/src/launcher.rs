@@ -1,22 +1,21 @@
-//! How the ranks were started, read from the environment before MPI is initialised, and whether MPI sees the same ranks.
+//! Finds out how the ranks were started, and checks that MPI sees the same ranks.
 //!
-//! Uses the copy of the environment that the program makes at the start, because MPI libraries change the original.
+//! This module reads the environment as it was at program start, because MPI libraries change it while they initialise.
 
 use std::time::{Duration, SystemTime};
 
 pub use base::environment::variable;
 
-/// Libraries with one binary interface.
+/// A group of MPI libraries with the same binary interface.
 #[derive(Debug, Clone, Copy, PartialEq, Eq)]
 pub enum Family {
-    /// Open MPI 4 and 5, and what is made of it.
+    /// Open MPI 4 and 5, and libraries derived from it.
     OpenMpi,
-    /// MPICH's common interface, libmpi.so.12: MPICH, Cray MPICH, Intel MPI, MVAPICH.
+    /// Libraries with MPICH's common ABI, libmpi.so.12: MPICH, Cray MPICH, Intel MPI, MVAPICH.
     Mpich,
 }
 
 impl Family {
-    /// As users know it.
     pub fn name(self) -> &'static str {
         match self {
             Self::OpenMpi => "Open MPI",
@@ -24,7 +23,7 @@ impl Family {
         }
     }
 
-    /// By the text of `MPI_Get_library_version`; `None` for a library that we do not know.
+    /// Recognises the family from the text of `MPI_Get_library_version`. Returns `None` for an unknown library.
     pub fn of_library(version: &str) -> Option<Self> {
         let has = |names: &[&str]| names.iter().any(|name| version.contains(name));
         if has(&["Open MPI"]) {
@@ -37,22 +36,23 @@ impl Family {
     }
 }
 
-/// A way to start ranks: how it is recognised, and its variables for rank and size; empty where it has none.
+/// A program that starts ranks. `rank`, `size` and `local` are names of environment variables, empty if the launcher
+/// does not set such a variable.
 struct Launcher {
     name: &'static str,
-    /// Variables that are all set by it.
+    /// The launcher is recognised if all of these variables are set.
     signs: &'static [&'static str],
     rank: &'static str,
     size: &'static str,
-    /// Its variable for the rank among those of the node.
+    /// The variable with the rank's index on its node.
     local: &'static str,
-    /// Whether the ranks are Slurm's own tasks.
+    /// True if each rank is a Slurm task.
     slurm: bool,
-    /// Whose libraries understand it, where it serves one family alone.
+    /// The family of MPI libraries that this launcher can start. `None` if it can start more than one family.
     family: Option<Family>,
 }
 
-/// The most specific first: mpirun inside a Slurm job also sees Slurm's variables.
+/// The most specific launcher comes first, because an mpirun inside a Slurm job also sees Slurm's variables.
 const LAUNCHERS: [Launcher; 9] = [
     Launcher {
         name: "Open MPI's mpirun",
@@ -141,51 +141,50 @@ fn recognise(lookup: &impl Fn(&str) -> Option<String>) -> Option<&'static Launch
     LAUNCHERS.iter().find(|launcher| launcher.signs.iter().all(|sign| lookup(sign).is_some()))
 }
 
-/// The launcher whose variables are set, or `None` if this process was started on its own.
+/// Returns the name of the launcher that set its variables, or `None` if this process was not started by a launcher.
 pub fn launcher() -> Option<&'static str> {
     recognise(&variable).map(|launcher| launcher.name)
 }
 
-/// Whether a launcher of MPI's own (an mpirun) has set its variables; Slurm's PMI does not count as one.
+/// Returns true if a launcher other than srun (an mpirun) has set its variables. Slurm's PMI variables do not count.
 pub(super) fn has_mpirun(lookup: &impl Fn(&str) -> Option<String>) -> bool {
     recognise(lookup).is_some_and(|launcher| !launcher.slurm)
 }
 
-/// Rank and number of ranks by the launcher's variables.
+/// Returns the rank and the number of ranks from the launcher's variables.
 pub(super) fn rank_and_size() -> Option<(usize, usize)> {
     let launcher = recognise(&variable)?;
     let number = |name| variable(name)?.parse().ok();
-    // a launcher that gives no size has started several ranks, or nobody would use it
+    // The launcher gives no size. Assume two ranks, since nobody would use a launcher for a single rank.
     Some((number(launcher.rank)?, number(launcher.size).unwrap_or(2)))
 }
 
-/// Whether another rank of this node comes before this one, by the launcher's variables.
+/// Returns true if this is not the first rank of its node, according to the launcher's variables.
 pub(super) fn is_second_of_node() -> bool {
     let local = || variable(recognise(&variable)?.local)?.parse().ok();
     local().is_some_and(|rank: usize| rank > 0)
 }
 
-/// An mpirun that serves one family of MPI libraries alone, and has started several ranks.
+/// An mpirun for one family of MPI libraries that has started more than one rank.
 pub(super) struct Serving {
-    /// As users know it.
     pub name: &'static str,
-    /// Whose libraries understand it.
+    /// The family that this mpirun can start.
     pub family: Family,
-    /// How many ranks it announced.
+    /// The number of ranks that it announced.
     pub ranks: usize,
 }
 
-/// The mpirun that has set its variables, if it serves one family of libraries and has started several ranks.
+/// Returns the recognised mpirun, if it belongs to one family of libraries and has started more than one rank.
 pub(super) fn serving(lookup: &impl Fn(&str) -> Option<String>) -> Option<Serving> {
     let launcher = recognise(lookup)?;
     let ranks = lookup(launcher.size)?.parse().ok().filter(|&ranks| ranks > 1)?;
     Some(Serving { name: launcher.name, family: launcher.family?, ranks })
 }
 
-/// Compares the size that an mpirun announced with MPI's own.
+/// Compares the number of ranks that an mpirun announced with the number that MPI sees.
 ///
-/// An mpirun of one MPI starting a program built for another gives as many lone ranks, each of which would train the
-/// whole and write to the same folder.
+/// If the mpirun of one MPI starts a program that was built for another, every process believes that it is the only
+/// rank. Each would train the whole model and write to the same output directory.
 pub fn check_size(lookup: impl Fn(&str) -> Option<String>, size: usize) -> Verdict {
     let Some(launcher) = recognise(&lookup).filter(|launcher| !launcher.slurm) else {
         return Verdict::Ok;
@@ -202,21 +201,21 @@ pub fn check_size(lookup: impl Fn(&str) -> Option<String>, size: usize) -> Verdi
     }
 }
 
-// Checks that MPI sees as many ranks as Slurm started tasks. With the wrong PMI, `srun -n 4` starts four programs that each believe to be
-// rank 0 of 1, without any message. They would write to the same folder.
+// Checks that MPI sees as many ranks as Slurm started tasks. With the wrong PMI, `srun -n 4` starts four programs that
+// each believe they are rank 0 of 1, without any message. They would write to the same output directory.
 
 /// The variable with the end time of the job, in seconds since 1970.
 pub const END: &str = "SLURM_JOB_END_TIME";
 
 /// Compares the number of ranks with Slurm's variables, which `lookup` reads.
 ///
-/// Fatal only if MPI sees one rank inside an srun step of several tasks and no mpirun has set its variables; any other
-/// mismatch is a warning. Outside of Slurm it is always [`Verdict::Ok`].
+/// Fatal only if MPI sees one rank inside an srun step with more than one task and no mpirun has set its variables. Any
+/// other mismatch is a warning. Outside of Slurm the result is always [`Verdict::Ok`].
 pub fn check_tasks(lookup: impl Fn(&str) -> Option<String>, size: usize) -> Verdict {
     if lookup("SLURM_JOB_ID").is_none() || is_over(&lookup) {
         return Verdict::Ok;
     }
-    // An mpirun starts its daemons by srun, one a node: the step's number of tasks is then the number of daemons.
+    // An mpirun starts one daemon per node with srun, so the number of tasks of the step is the number of daemons.
     let by_mpirun = has_mpirun(&lookup);
     match (step_tasks(&lookup), number(&lookup, "SLURM_NTASKS")) {
         (Some(tasks), _) if !by_mpirun && tasks > 1 && size == 1 => Verdict::Fatal(lone_ranks(tasks)),
@@ -227,8 +226,9 @@ pub fn check_tasks(lookup: impl Fn(&str) -> Option<String>, size: usize) -> Verd
     }
 }
 
-/// What will keep MPI from seeing the other tasks of an srun step. Task 0 prints it before MPI starts, since Open MPI may then end
-/// the process with a text that blames its own build. `library` is MPI's name and version.
+/// Predicts on task 0 that MPI will not see the other tasks of the srun step, and returns a warning with the likely
+/// cause. It is printed before MPI starts, because Open MPI may end the process with a message that blames its own
+/// build. `library` is MPI's name and version.
 pub fn foresee(lookup: impl Fn(&str) -> Option<String>, library: &str) -> Option<String> {
     let tasks = step_tasks(&lookup).filter(|&tasks| tasks > 1 && !is_over(&lookup))?;
     if has_mpirun(&lookup) || lookup("SLURM_PROCID").as_deref() != Some("0") {
@@ -246,7 +246,8 @@ pub fn foresee(lookup: impl Fn(&str) -> Option<String>, library: &str) -> Option
     ))
 }
 
-/// Returns true if the job has already ended. A shell or tmux session that was started in a job keeps the job's variables.
+/// Returns true if the job has already ended. A shell or tmux session that was started in a job keeps the job's
+/// variables.
 pub fn is_over(lookup: impl Fn(&str) -> Option<String>) -> bool {
     let end = lookup(END).and_then(|end| end.trim().parse().ok()).map(Duration::from_secs);
     let now = SystemTime::now().duration_since(SystemTime::UNIX_EPOCH);
@@ -257,7 +258,7 @@ fn number(lookup: &impl Fn(&str) -> Option<String>, name: &str) -> Option<usize>
     lookup(name)?.parse().ok()
 }
 
-/// Tasks of the srun step that this process is in.
+/// Returns the number of tasks of the srun step that this process belongs to.
 fn step_tasks(lookup: &impl Fn(&str) -> Option<String>) -> Option<usize> {
     lookup("SLURM_STEP_ID")?;
     number(lookup, "SLURM_STEP_NUM_TASKS")
@@ -275,11 +276,10 @@ fn mismatch(what: &str, tasks: usize, size: usize) -> String {
     format!("MPI sees {size} rank(s), but Slurm started {what} {tasks} task(s); training goes on with {size}")
 }
 
-/// Checks the launch: both the launcher's own variables and Slurm's against the number of ranks that MPI sees.
+/// Checks the number of ranks that MPI sees against the launcher's variables and against Slurm's.
 ///
-/// `size` is [`WorldInfo::size`](super::WorldInfo::size). Reads the environment as it was when
-/// [`Comm::launch`](super::Comm::launch) was called, since MPI libraries change it. The first fatal verdict wins, then the
-/// first warning.
+/// `size` is [`WorldInfo::size`](super::WorldInfo::size). The variables are read from the copy of the environment that
+/// [`Comm::launch`](super::Comm::launch) made. Returns the first fatal verdict, otherwise the first warning.
 pub fn check_launch(size: usize) -> Verdict {
     let lookup = |name: &str| variable(name);
     let verdicts = [check_size(lookup, size), check_tasks(lookup, size)];
@@ -289,14 +289,12 @@ pub fn check_launch(size: usize) -> Verdict {
     worst.cloned().unwrap_or(Verdict::Ok)
 }
 
-/// What a check has found.
 #[derive(Debug, Clone, PartialEq, Eq)]
 pub enum Verdict {
-    /// Nothing wrong.
     Ok,
-    /// Worth a line on rank 0's terminal; the run may go on.
+    /// Rank 0 should print this warning. The run can continue.
     Warning(String),
-    /// The run would compute something else than the user wants; it must end. The text holds the cure.
+    /// The run must end, because it would not compute what the user asked for. The text says how to fix it.
     Fatal(String),
 }
 
@@ -360,7 +358,7 @@ mod slurm_tests {
     #[test]
     fn a_matching_step_is_fine() {
         assert_eq!(verdict(&STEP, 4), Verdict::Ok);
-        // A step smaller than its job, which is all that counts inside a step.
+        // A step that is smaller than its job. Only the step's size counts inside a step.
         let step =
             [("SLURM_JOB_ID", "9"), ("SLURM_STEP_ID", "1"), ("SLURM_STEP_NUM_TASKS", "1"), ("SLURM_NTASKS", "4")];
         assert_eq!(verdict(&step, 1), Verdict::Ok);

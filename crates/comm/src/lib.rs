@@ -1,15 +1,19 @@
-//! Communication between ranks: the only part of trireme that names MPI.
+//! Communication between ranks. This is the only crate that uses MPI.
 //!
-//! One thread owns MPI ([`thread`]); through a [`Comm`] others do operations in their turn, or send the owner work and wait for the
-//! [`Pending`] answer. The one exception to the order is [`die()`], which may abort from any thread.
+//! One thread owns MPI ([`thread`]). Other threads use a [`Comm`]: they run operations themselves in a fixed order, or
+//! queue work for the owner and wait for the [`Pending`] answer. The one exception to the order is [`die()`], which may
+//! abort from any thread.
 //!
-//! - `sys`: the raw calls, each checked; [`mod@world`]: the typed collectives on top, and values of any type as JSON;
-//! - [`mod@codec`]: how gradients become numbers that travel, and back;
-//! - [`mod@library`]: which MPI library is loaded, whether it is of the family that the program is for, and whether it takes GPU memory;
-//! - [`mod@known_answer`]: a probe of this MPI at the start; [`mod@launcher`]: how the ranks were started, and whether MPI agrees with it;
-//! - [`mod@die`]: how every failure ends.
+//! - `sys`: the raw MPI calls with checked return codes
+//! - [`mod@world`]: the typed collectives. [`Comm`] also sends values of any type as JSON
+//! - [`mod@codec`]: encoding of gradients for the sum over all ranks
+//! - [`mod@library`]: which MPI library is loaded, whether it belongs to the family that the program was built for, and
+//!   whether it accepts GPU memory
+//! - [`mod@known_answer`]: a test of the MPI library at the start of a run
+//! - [`mod@launcher`]: how the ranks were started, and whether MPI sees the same ranks
+//! - [`mod@die`]: how a failure ends all ranks
 //!
-//! Not here: what is reduced and when (gradients, statistics), which is the business of `train`.
+//! The training loop (`train`) decides what is reduced and when.
 
 pub mod codec;
 pub mod die;
@@ -28,7 +32,7 @@ pub use launcher::{Verdict, check_launch, launcher};
 pub use thread::{Comm, Pending, Progress};
 pub use world::{Traffic, World, WorldInfo};
 
-/// Name and version of the MPI library, which need not be initialised.
+/// Returns the name and version of the MPI library. MPI need not be initialised.
 pub fn library_version() -> String {
     sys::library_version()
 }

@@ -1,8 +1,9 @@
-//! Which MPI library is loaded: whether it is of the family that the program was built for, and whether it takes GPU memory.
+//! Checks the loaded MPI library: whether it belongs to the family that the program was built for, and whether it
+//! accepts GPU memory.
 //!
-//! A program that was built for one MPI library of a family starts with every other library of the family, in any version, but with none
-//! of another family: handles are pointers in one family and integers in the other, and the mpirun of one cannot start programs of the
-//! other.
+//! A program that was built for one MPI library also runs with every other library of the same family, in any version.
+//! It does not run with another family: handles are pointers in one family and integers in the other, and the mpirun of
+//! one cannot start programs of the other.
 
 use std::time::Duration;
 
@@ -10,20 +11,24 @@ use super::error::Error;
 use super::launcher::{self, Family, Serving};
 use super::sys;
 
-/// The name and version in an MPI library's description of itself, which may have many lines.
+/// Returns name and version from an MPI library's description of itself, which may have more than one line.
 pub(super) fn library_line(version: &str) -> String {
     let line = version.lines().next().unwrap_or_default();
     let line = line.split(',').next().unwrap_or_default();
     line.split_whitespace().collect::<Vec<_>>().join(" ")
 }
 
-/// How long the other ranks of a node leave its first one to say what holds for all of them.
+/// How long the other ranks of a node wait before they exit, so that the first rank can print the error for all of
+/// them.
 const TIME_TO_SPEAK: Duration = Duration::from_secs(1);
 
-/// Whether program, library and mpirun belong together: those that do not crash, hang, or make lone ranks.
+/// Checks that program, library and mpirun belong to the same family. A mismatch would crash, hang, or start ranks that
+/// do not see each other.
 ///
 /// # Errors
-/// [`Error::Family`], on the first rank of each node; the others end with exit code 1 a second later, without a word.
+///
+/// Returns [`Error::Family`] on the first rank of each node. The other ranks exit with code 1 one second later, without
+/// a message.
 pub(super) fn check_family() -> Result<(), Error> {
     let Some(compiled) = sys::compiled_family() else { return Ok(()) };
     let Some(text) = mismatch(compiled, &sys::library_version(), launcher::serving(&launcher::variable)) else {
@@ -36,7 +41,7 @@ pub(super) fn check_family() -> Result<(), Error> {
     Err(Error::Family(text))
 }
 
-/// Why they do not belong together, with the cure.
+/// Describes the mismatch and how to fix it. Returns `None` if program, library and mpirun belong together.
 fn mismatch(compiled: Family, version: &str, mpirun: Option<Serving>) -> Option<String> {
     let (ours, library) = (compiled.name(), library_line(version));
     if let Some(found) = Family::of_library(version).filter(|&found| found != compiled) {
@@ -47,7 +52,7 @@ fn mismatch(compiled: Family, version: &str, mpirun: Option<Serving>) -> Option<
         ));
     }
     let Serving { name, family, ranks } = mpirun.filter(|mpirun| mpirun.family != compiled)?;
-    // an MPICH that was configured with PMIx can also be started by Open MPI's
+    // An MPICH that was configured with PMIx can also be started by Open MPI's mpirun.
     if compiled == Family::Mpich && version.to_lowercase().contains("pmix") {
         return None;
     }
@@ -59,26 +64,27 @@ fn mismatch(compiled: Family, version: &str, mpirun: Option<Serving>) -> Option<
     ))
 }
 
-// What the MPI library says about GPU memory. This is a flag of its build or of its start, and it has been wrong before: only a correct
-// sum proves it.
+// What the MPI library reports about GPU memory. It comes from a flag of its build or start and has been wrong before,
+// so only a correct sum proves it.
 
-/// The library's own word, and where it comes from.
+/// What the library reports about GPU memory, and the source of that answer.
 #[derive(Debug, Clone, PartialEq, Eq)]
 pub struct Claim {
-    /// Whether it takes device memory; `None` where it gives no answer.
+    /// Whether the library accepts device memory. `None` if it does not say.
     pub yes: Option<bool>,
-    /// The function or variable that answers, or what is missing.
+    /// The function or variable that the answer comes from, or what is missing.
     pub by: String,
 }
 
-/// Variables that switch it on in a library: name and value.
+/// Environment variables (name and value) that enable GPU support in a library.
 const VARIABLES: [(&str, &str); 4] =
     [("MPICH_GPU_SUPPORT_ENABLED", "1"), ("MPIR_CVAR_ENABLE_GPU", "1"), ("MV2_USE_CUDA", "1"), ("MVP_USE_CUDA", "1")];
 
-/// Asks the library: its functions first, then the variables that Cray's MPICH, MPICH and MVAPICH are started with.
+/// Asks the library's query functions first, then checks the variables that enable GPU support in Cray MPICH, MPICH and
+/// MVAPICH.
 pub fn claim() -> Claim {
     let gpu = sys::query_gpu_support();
-    // one that answers the newer question need not be asked the older, which ends the process in MPICH 3.4
+    // Call the older function only if the newer one does not exist. In MPICH 3.4 the older one ends the process.
     let cuda = if gpu.is_none() { sys::query_cuda_support() } else { None };
     judge(cuda, gpu, sys::has_cray_gtl(), launcher::variable)
 }

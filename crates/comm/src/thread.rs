@@ -1,8 +1,9 @@
-//! The thread that owns MPI, the one order of all operations, and the handle that others hold.
+//! The thread that owns MPI, the order of all operations, and [`Comm`], the handle for other threads.
 //!
-//! The owner initialises and finalises MPI and does what was queued with [`Comm::start`]; what [`Comm::run`] waits for is done
-//! by the caller itself, which has the data in its cache and needs nobody to wake up. MPI_THREAD_SERIALIZED suffices: every
-//! operation draws a ticket, and tickets are served one by one. While idle the owner neither spins nor polls MPI.
+//! The owner initialises and finalises MPI and runs the work queued with [`Comm::start`]. Work passed to [`Comm::run`]
+//! runs on the calling thread, which has the data in its cache and need not be woken up. MPI_THREAD_SERIALIZED is
+//! sufficient: every operation draws a ticket, and tickets are served one at a time. An idle owner neither spins nor
+//! polls MPI.
 
 use std::panic::{AssertUnwindSafe, catch_unwind};
 use std::sync::atomic::{AtomicBool, Ordering};
@@ -22,10 +23,10 @@ use super::turns::Turns;
 use super::world::{World, WorldInfo};
 use super::{known_answer, launcher};
 
-/// Handle to MPI and to the thread that owns it. Clones are handles to the same.
+/// A handle to MPI and to the thread that owns it. All clones refer to the same MPI.
 ///
-/// Dropping all handles ends the thread but not MPI, which would wait for the other ranks: a run that goes well ends with
-/// [`Comm::finish`], one that does not with [`die()`].
+/// Dropping all handles ends the thread but does not finalise MPI, because that would wait for the other ranks. A
+/// successful run must end with [`Comm::finish`], a failed run with [`die()`].
 #[derive(Clone)]
 pub struct Comm {
     queue: Sender<Work>,
@@ -33,28 +34,27 @@ pub struct Comm {
 }
 
 struct Shared {
-    /// Who this rank is, or why MPI is not there.
+    /// This rank's identity, or the error that kept MPI from starting.
     info: OnceLock<Result<WorldInfo, Error>>,
-    /// Taken by the operation whose ticket is served.
+    /// Used by the operation that is being served. `None` before the start and after the end of MPI.
     world: Mutex<Option<World>>,
     turns: Turns,
     progress: Mutex<Progress>,
 }
 
-/// The last operation that was taken up.
 #[derive(Debug, Clone, Copy, PartialEq, Eq)]
 pub struct Progress {
-    /// How many operations it has taken up. Equal on all ranks as long as they keep step.
+    /// Number of operations begun so far. Equal on all ranks as long as they run the same operations.
     pub number: u64,
-    /// The name that [`Comm::start`] was given.
+    /// The name that was passed to [`Comm::start`] or [`Comm::run`].
     pub name: &'static str,
-    /// When it was taken up, or, once done, when it ended.
+    /// When the operation began or, if it is done, when it ended.
     pub since: Instant,
-    /// Whether it is still under way.
+    /// True if the operation has not ended yet.
     pub running: bool,
 }
 
-/// The answer to an operation, to be waited for.
+/// A queued operation's result, which can be waited for.
 #[must_use = "an operation's error is seen only by waiting for it"]
 pub struct Pending<R> {
     what: &'static str,
@@ -68,16 +68,17 @@ enum Work {
 
 type Job = Box<dyn FnOnce(Result<&World, Error>) + Send>;
 
-/// The operation before the first that is queued.
+/// Name of the operation that precedes all queued ones.
 const START: &str = "start of MPI";
-/// The operation after the last.
+/// Name of the last operation.
 const FINISH: &str = "end of MPI";
 
 impl Comm {
-    /// Spawns the thread that owns MPI and returns at once; MPI initialises there in the background (0.2 to 0.4 s).
+    /// Spawns the thread that owns MPI and returns at once. The thread initialises MPI in the background, which takes
+    /// 0.2 to 0.4 s.
     ///
-    /// How it went is seen from [`Comm::world`]. MPI libraries write to the process's environment while they
-    /// initialise: read what you need of it before, and set nothing until [`Comm::world`] has answered.
+    /// [`Comm::world`] returns the result. MPI libraries write to the process environment while they initialise. Do not
+    /// read or set environment variables until [`Comm::world`] has returned.
     pub fn launch() -> Self {
         static LAUNCHED: AtomicBool = AtomicBool::new(false);
         let (queue, work) = unbounded();
@@ -101,23 +102,24 @@ impl Comm {
         comm
     }
 
-    /// Who and where this rank is. Waits until MPI is initialised and its known-answer test has passed.
+    /// Waits until MPI is initialised and its known-answer test has passed, then returns this rank's identity.
     ///
     /// # Errors
-    /// What initialisation or the test failed with.
+    ///
+    /// Returns the error of the initialisation or of the test.
     pub fn world(&self) -> Result<&WorldInfo, Error> {
         self.shared.info.wait().as_ref().map_err(Error::clone)
     }
 
-    /// Who this rank is, if that is known by now.
+    /// Returns this rank's identity if MPI is already initialised. Does not wait.
     pub fn known(&self) -> Option<&WorldInfo> {
         self.shared.info.get()?.as_ref().ok()
     }
 
-    /// Queues `f` for the MPI thread under the name `what`; operations are done one by one, in the order of the calls.
+    /// Queues `f` for the MPI thread under the name `what`. Operations run one at a time, in the order of the calls.
     ///
-    /// All ranks must start or run the same collectives in the same order. An error that `f` returns comes out of
-    /// [`Pending::wait`]; a panic in `f` ends all ranks.
+    /// All ranks must start or run the same collectives in the same order. [`Pending::wait`] returns the error of `f`.
+    /// A panic in `f` ends all ranks.
     pub fn start<R: Send + 'static>(
         &self,
         what: &'static str,
@@ -128,20 +130,21 @@ impl Comm {
         let job: Job = Box::new(move |world| {
             let result = world.and_then(f);
             shared.ended();
-            // nobody waits any more if the receiver is gone
+            // Sending fails only if the receiver was dropped. Then nobody waits for the result.
             let _ = sender.send(result);
         });
-        // refused work is dropped, and with it the sender, which `wait` reports
+        // If the queue refuses the work, the work and its sender are dropped, and `wait` returns an error.
         self.shared.turns.draw(|ticket| self.queue.send(Work::Run(ticket, what, job)).is_ok());
         Pending { what, answer }
     }
 
-    /// Does `f` under the name `what` on the calling thread, once everything that was started before is done.
+    /// Runs `f` under the name `what` on the calling thread, after all operations that were started earlier.
     ///
-    /// The same rules as for [`Comm::start`] hold.
+    /// The same rules as for [`Comm::start`] apply.
     ///
     /// # Errors
-    /// What `f` returned, or [`Error::Finished`] if it came after the end of MPI.
+    ///
+    /// Returns the error of `f`, or [`Error::Finished`] after the end of MPI.
     pub fn run<R>(&self, what: &'static str, f: impl FnOnce(&World) -> Result<R, Error>) -> Result<R, Error> {
         if on_mpi_thread() || current().is_some() {
             return Err(Error::Inside { what });
@@ -156,12 +159,12 @@ impl Comm {
         })
     }
 
-    /// The operation that was taken up last. Cheap, from any thread, also while MPI blocks.
+    /// Returns the most recent operation. This is cheap and works from any thread, even while MPI blocks.
     pub fn progress(&self) -> Progress {
         *self.shared.progress()
     }
 
-    /// Finalises MPI after all queued work; collective. The last thing before a normal end: after it, operations fail
+    /// Finalises MPI after all queued work. Collective. Call this at the end of a successful run. Later operations fail
     /// with [`Error::Finished`].
     pub fn finish(&self) -> Result<(), Error> {
         let (sender, answer) = bounded(1);
@@ -176,13 +179,13 @@ impl Shared {
         Self {
             info: OnceLock::new(),
             world: Mutex::new(None),
-            // ticket 0 is the start of MPI
+            // Ticket 0 is the start of MPI.
             turns: Turns::new(),
             progress: Mutex::new(progress),
         }
     }
 
-    /// Does an operation when its turn has come.
+    /// Waits for the ticket's turn, then runs the operation.
     fn serve<R>(&self, ticket: u64, name: &'static str, f: impl FnOnce(Result<&World, Error>) -> R) -> R {
         self.turns.wait(ticket);
         self.begun(name);
@@ -194,19 +197,19 @@ impl Shared {
         result
     }
 
-    /// Why there is no world.
+    /// Returns the error for an operation when MPI is not available.
     fn absent(&self, what: &'static str) -> Error {
         self.info.get().and_then(|info| info.as_ref().err().cloned()).unwrap_or(Error::Finished { what })
     }
 
-    /// The start of MPI is over: notes how it went and lets the first operation go.
+    /// Records the result of starting MPI and lets the first operation run.
     fn opened(&self, opened: Result<(World, WorldInfo), Error>) {
         self.ended();
         let info = opened.map(|(world, info)| {
             *lock(&self.world) = Some(world);
             info
         });
-        // set once: by the thread, or where there is none
+        // This is set only once: by the MPI thread, or by the caller if that thread does not exist.
         let _ = self.info.set(info);
         self.turns.next();
     }
@@ -215,13 +218,13 @@ impl Shared {
         lock(&self.progress)
     }
 
-    /// Notes that the next operation is taken up.
+    /// Records that the next operation begins.
     fn begun(&self, name: &'static str) {
         let mut progress = self.progress();
         *progress = Progress { number: progress.number + 1, name, since: Instant::now(), running: true };
     }
 
-    /// Notes the end of the operation under way, before its result is known.
+    /// Records the end of the current operation. Called before its result is sent.
     fn ended(&self) {
         let mut progress = self.progress();
         progress.running = false;
@@ -233,7 +236,8 @@ impl<R> Pending<R> {
     /// Blocks until the operation is done.
     ///
     /// # Errors
-    /// What the operation returned, or [`Error::Finished`] if it came after the end of MPI.
+    ///
+    /// Returns the error of the operation, or [`Error::Finished`] if it was started after the end of MPI.
     pub fn wait(self) -> Result<R, Error> {
         let what = self.what;
         if on_mpi_thread() || current().is_some() {
@@ -243,12 +247,12 @@ impl<R> Pending<R> {
     }
 }
 
-/// A lock whose holder cannot have panicked without the end of this process.
+/// Locks a mutex and ignores poisoning: a panic while the lock is held ends the process anyway.
 fn lock<T>(mutex: &Mutex<T>) -> MutexGuard<'_, T> {
     mutex.lock().unwrap_or_else(PoisonError::into_inner)
 }
 
-/// Whatever panics in the middle of an operation leaves the other ranks waiting in a collective.
+/// Runs `f` and ends all ranks if it panics. Otherwise the other ranks would wait in a collective forever.
 fn ends_all_on_panic<R>(shared: &Shared, f: impl FnOnce() -> R) -> R {
     match catch_unwind(AssertUnwindSafe(f)) {
         Ok(result) => result,
@@ -260,7 +264,7 @@ fn ends_all_on_panic<R>(shared: &Shared, f: impl FnOnce() -> R) -> R {
     }
 }
 
-/// The thread's life: initialise, work off the queue, finalise.
+/// Runs the MPI thread: initialises MPI, works off the queue, finalises MPI.
 fn own_mpi(work: &Receiver<Work>, shared: &Shared) {
     if let Some(text) = launcher::foresee(launcher::variable, &sys::library_version()) {
         screen::say(&format!("warning: {text}"));
@@ -272,7 +276,8 @@ fn own_mpi(work: &Receiver<Work>, shared: &Shared) {
         known_answer::check(&world)?;
         Ok((world, info))
     });
-    // the phase comes before the answer: whoever has seen the world may die at once
+    // The phase must be set before the result is published, because a thread that has seen the result may call `die` at
+    // once.
     die::enter(Phase::Running);
     shared.opened(opened);
     while let Ok(next) = work.recv() {
@@ -285,7 +290,7 @@ fn own_mpi(work: &Receiver<Work>, shared: &Shared) {
                 let closed = within(FINISH, || world.and_then(World::close));
                 die::enter(Phase::Ended);
                 shared.turns.next();
-                // nobody waits any more if the receiver is gone
+                // Sending fails only if the receiver was dropped. Then nobody waits for the result.
                 let _ = answer.send(closed);
                 return;
             }
@@ -293,11 +298,11 @@ fn own_mpi(work: &Receiver<Work>, shared: &Shared) {
     }
 }
 
-// Values of any type between ranks, as JSON, for everything that happens rarely. Gradients, sums and weights are sent as numbers. JSON has
-// no NaN and no infinity: do not send a float this way if it may be one.
+// Values of any type are exchanged as JSON. This is for rare operations; gradients, sums and weights are sent as binary
+// numbers. JSON cannot represent NaN or infinity, so do not send a float this way if it may be one.
 
 impl Comm {
-    /// Gathers a value of each rank on rank 0, in order of rank; others get `None`. Collective.
+    /// Gathers one value per rank on rank 0, in rank order. Returns `None` on the other ranks. Collective.
     pub fn gather<T: Serialize + DeserializeOwned>(
         &self,
         what: &'static str,
@@ -308,7 +313,7 @@ impl Comm {
         all.map(|all| all.iter().map(|bytes| decode(what, bytes)).collect()).transpose()
     }
 
-    /// Gathers a value of each rank on all ranks, in order of rank. Collective.
+    /// Gathers one value per rank on all ranks, in rank order. Collective.
     pub fn gather_all<T: Serialize + DeserializeOwned>(&self, what: &'static str, value: &T) -> Result<Vec<T>, Error> {
         let own = encode(what, value)?;
         let all = self.run(what, |world| {
@@ -319,12 +324,12 @@ impl Comm {
         decode(what, &all)
     }
 
-    /// Whether `yes` is true on all ranks. Collective.
+    /// Returns true if `yes` is true on all ranks. Collective.
     pub fn all(&self, what: &'static str, yes: bool) -> Result<bool, Error> {
         Ok(self.gather_all(what, &yes)?.into_iter().all(|yes| yes))
     }
 
-    /// Gives rank 0's value to all ranks; those of other ranks are not looked at and may be `None`. Collective.
+    /// Sends rank 0's value to all ranks. Other ranks may pass `None`, their value is ignored. Collective.
     pub fn broadcast<T: Serialize + DeserializeOwned>(
         &self,
         what: &'static str,

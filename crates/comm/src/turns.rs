@@ -1,11 +1,11 @@
-//! The one order of operations: tickets are drawn in the order of the calls, and served one by one. `tests/loom` tries every order in
-//! which threads can do it.
+//! A ticket lock that gives all operations one order: tickets are drawn in the order of the calls and served one at a
+//! time. `tests/loom` tests it with every possible interleaving of threads.
 
 use std::sync::PoisonError;
 
 use base::sync::{Condvar, Mutex};
 
-/// Whose turn it is. Ticket 0 is drawn already.
+/// The ticket counters. Ticket 0 is already drawn.
 pub struct Turns {
     tickets: Mutex<Tickets>,
     served: Condvar,
@@ -15,18 +15,18 @@ pub struct Turns {
 struct Tickets {
     issued: u64,
     done: u64,
-    /// Whether the last ticket has been drawn.
+    /// True once the last ticket has been drawn.
     closed: bool,
 }
 
 impl Turns {
-    /// It is the turn of ticket 0.
+    /// Begins with the turn of ticket 0.
     pub fn new() -> Self {
         Self { tickets: Mutex::new(Tickets { issued: 1, done: 0, closed: false }), served: Condvar::new() }
     }
 
-    /// Draws the next ticket, unless the last one has been drawn or `accept` refuses it. Nobody draws one while `accept` looks at it, so
-    /// a queue that it fills has the tickets' order.
+    /// Draws the next ticket. Returns `None` if the last ticket has been drawn or `accept` returns false. The lock is
+    /// held while `accept` runs, so a queue that `accept` fills has the same order as the tickets.
     pub fn draw(&self, accept: impl FnOnce(u64) -> bool) -> Option<u64> {
         let mut tickets = self.tickets.lock().unwrap_or_else(PoisonError::into_inner);
         let ticket = tickets.issued;
@@ -37,7 +37,7 @@ impl Turns {
         Some(ticket)
     }
 
-    /// Draws a ticket after which there is none.
+    /// Draws the last ticket. Later draws fail.
     pub fn draw_last(&self, accept: impl FnOnce(u64) -> bool) {
         let mut tickets = self.tickets.lock().unwrap_or_else(PoisonError::into_inner);
         if !tickets.closed && accept(tickets.issued) {
@@ -46,7 +46,7 @@ impl Turns {
         }
     }
 
-    /// Waits for this ticket's turn.
+    /// Blocks until it is this ticket's turn.
     pub fn wait(&self, ticket: u64) {
         let mut tickets = self.tickets.lock().unwrap_or_else(PoisonError::into_inner);
         while tickets.done < ticket {
@@ -54,7 +54,7 @@ impl Turns {
         }
     }
 
-    /// The next ticket's turn comes.
+    /// Ends the current turn and begins the next one.
     pub fn next(&self) {
         self.tickets.lock().unwrap_or_else(PoisonError::into_inner).done += 1;
         self.served.notify_all();

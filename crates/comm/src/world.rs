@@ -1,6 +1,6 @@
-//! The typed collectives, as the closures given to [`Comm`](super::Comm) see them.
+//! The typed collectives, for the closures passed to [`Comm`](super::Comm).
 //!
-//! Every collective must be called by all ranks, in the same order, with buffers of the same length.
+//! All ranks must call the same collectives in the same order, with buffers of the same length.
 
 use std::cell::Cell;
 use std::time::{Duration, Instant};
@@ -11,52 +11,50 @@ use super::error::{Error, ThreadLevel};
 use super::library::library_line;
 use super::sys::{self, Communicator, Element, Op, OwnOp};
 
-/// Who and where this rank is.
+/// This rank's number, node and MPI library.
 #[derive(Debug, Clone, PartialEq, Eq)]
 pub struct WorldInfo {
-    /// This rank, from 0.
     pub rank: usize,
-    /// Number of ranks.
     pub size: usize,
-    /// This rank's number among those of its node, from 0.
+    /// Index of this rank on its node, from 0.
     pub node_rank: usize,
-    /// Number of ranks on this node (that share memory).
+    /// Number of ranks on this node (those that share memory).
     pub node_size: usize,
-    /// The node's name, as MPI knows it.
+    /// The node's name as MPI reports it.
     pub host: String,
-    /// What MPI granted.
+    /// The thread level that MPI granted.
     pub thread_level: ThreadLevel,
     /// The MPI library's name and version, on one line.
     pub library: String,
 }
 
 impl WorldInfo {
-    /// What a line that is this rank's own begins with: its number, where there are others.
+    /// Returns the prefix for messages of this rank: `rank R: ` if there are other ranks, otherwise an empty string.
     pub fn who(&self) -> String {
         if self.size > 1 { format!("rank {}: ", self.rank) } else { String::new() }
     }
 }
 
-/// All ranks. Closures given to [`Comm::run`](super::Comm::run) and [`Comm::start`](super::Comm::start) get to see it.
+/// All ranks. [`Comm::run`](super::Comm::run) and [`Comm::start`](super::Comm::start) pass it to their closures.
 pub struct World {
     communicator: Communicator,
     limit: Cell<usize>,
-    /// Made at its first use.
+    /// Created on first use.
     sum_bf16: Cell<Option<OwnOp>>,
     traffic: Cell<Traffic>,
 }
 
-/// What reductions have cost on this rank so far.
+/// Cost of the reductions of this rank so far.
 #[derive(Debug, Clone, Copy, Default, PartialEq, Eq)]
 pub struct Traffic {
-    /// Bytes of the buffers that were handed to MPI_Allreduce.
+    /// Bytes of the buffers passed to MPI_Allreduce.
     pub bytes: u64,
-    /// Time inside it, waiting for other ranks included.
+    /// Time spent in MPI_Allreduce, including waiting for other ranks.
     pub time: Duration,
 }
 
 impl World {
-    /// Initialises MPI on this thread and finds out who this rank is.
+    /// Initialises MPI on this thread and finds out which rank this is.
     pub(super) fn open() -> Result<(Self, WorldInfo), Error> {
         let thread_level = sys::initialize()?;
         let library = library_line(&sys::library_version());
@@ -80,15 +78,16 @@ impl World {
         Ok((world, info))
     }
 
-    /// The ranks below `count` as a world of their own, and all others as another; collective, and so is [`World::free`], which
-    /// must come before MPI's end. For use inside operations only, like the whole world.
+    /// Splits the ranks into two worlds: the ranks below `count`, and the others. Returns the one that this rank
+    /// belongs to. Collective. Both must be freed with [`World::free`] before MPI ends. Use the result only inside
+    /// operations.
     pub fn split(&self, count: usize) -> Result<World, Error> {
         let communicator = self.communicator.split(count)?;
         let limit = Cell::new(self.limit.get());
         Ok(Self { communicator, limit, sum_bf16: Cell::new(None), traffic: Cell::default() })
     }
 
-    /// Frees a world that [`World::split`] made; collective over it.
+    /// Frees a world created by [`World::split`]. Collective over that world.
     pub fn free(self) -> Result<(), Error> {
         if let Some(op) = self.sum_bf16.take() {
             op.free()?;
@@ -96,36 +95,34 @@ impl World {
         self.communicator.free()
     }
 
-    /// Frees what `open` made and finalises MPI; collective.
+    /// Frees everything that `open` created and finalises MPI. Collective.
     pub(super) fn close(self) -> Result<(), Error> {
         self.free()?;
         sys::finalize()
     }
 
-    /// This rank, from 0.
     pub fn rank(&self) -> usize {
         self.communicator.rank
     }
 
-    /// Number of ranks.
     pub fn size(&self) -> usize {
         self.communicator.size
     }
 
-    /// Sets how many elements one MPI call carries at most (at least one, at most `i32::MAX`, which is the default).
+    /// Sets the maximum number of elements per MPI call (1 to `i32::MAX`, which is the default).
     ///
-    /// Longer buffers go as several calls. Must be the same on all ranks.
+    /// Longer buffers are split over more than one call. The value must be the same on all ranks.
     pub fn set_limit(&self, elements: usize) {
         self.limit.set(elements.clamp(1, i32::MAX as usize));
     }
 
-    /// Replaces `values` by their sum over all ranks. The order of the additions is MPI's.
+    /// Replaces `values` by their sum over all ranks. MPI determines the order of the additions.
     pub fn sum_f32(&self, values: &mut [f32]) -> Result<(), Error> {
         self.reduce(values, Op::Sum)
     }
 
-    /// Replaces values in device memory by their sum over all ranks, where the MPI library takes such memory: another library ends
-    /// the process by a signal. The order of the additions is MPI's.
+    /// Replaces values in device memory by their sum over all ranks. MPI determines the order of the additions. The MPI
+    /// library must accept device memory; otherwise the process ends with a signal.
     pub fn sum_region(&self, region: &mut DeviceRegion<'_>) -> Result<(), Error> {
         let (start, before, len) = (Instant::now(), self.traffic.get(), region.len());
         for first in (0..len).step_by(self.limit.get()) {
@@ -136,7 +133,7 @@ impl World {
         Ok(())
     }
 
-    /// Replaces `values` by their sum over all ranks. The order of the additions is MPI's.
+    /// Replaces `values` by their sum over all ranks. MPI determines the order of the additions.
     pub fn sum_f64(&self, values: &mut [f64]) -> Result<(), Error> {
         self.reduce(values, Op::Sum)
     }
@@ -146,7 +143,7 @@ impl World {
         self.reduce(values, Op::Sum)
     }
 
-    /// Replaces integers, whose bits `values` hold, by their sum over all ranks.
+    /// Replaces `values` by their sum over all ranks. The bits of each f32 are an i32.
     pub fn sum_i32_bits(&self, values: &mut [f32]) -> Result<(), Error> {
         self.reduce(sys::integers(values), Op::Sum)
     }
@@ -156,8 +153,8 @@ impl World {
         self.reduce(values, Op::Sum)
     }
 
-    /// Replaces bf16 numbers (the upper halves of f32) by their sum over all ranks: each pair is added in f32 and rounded
-    /// to the nearest bf16. The order of the additions is MPI's.
+    /// Replaces bf16 numbers (the upper halves of f32) by their sum over all ranks. Each pair is added in f32 and
+    /// rounded to the nearest bf16. MPI determines the order of the additions.
     pub fn sum_bf16(&self, values: &mut [u16]) -> Result<(), Error> {
         let op = match self.sum_bf16.get() {
             Some(op) => op,
@@ -172,21 +169,22 @@ impl World {
         self.reduce(values, Op::Sum)
     }
 
-    /// Replaces `values` by their largest over all ranks.
+    /// Replaces `values` by their maximum over all ranks.
     pub fn max_u32(&self, values: &mut [u32]) -> Result<(), Error> {
         self.reduce(values, Op::Max)
     }
 
-    /// Replaces `values` by their largest over all ranks. The result for a NaN depends on the MPI library: send flags where that
-    /// matters.
+    /// Replaces `values` by their maximum over all ranks. The result for a NaN depends on the MPI library. Send a flag
+    /// instead if that matters.
     pub fn max_f64(&self, values: &mut [f64]) -> Result<(), Error> {
         self.reduce(values, Op::Max)
     }
 
-    /// Gives `bytes` of rank `root` to all; on the others the vector takes the root's length.
+    /// Sends the bytes of rank `root` to all ranks. On the other ranks, `bytes` is resized to the root's length.
     ///
     /// # Errors
-    /// [`Error::Root`] for a root that is no rank, [`Error::Memory`] where the bytes do not fit.
+    ///
+    /// Returns [`Error::Root`] if `root` is not a valid rank and [`Error::Memory`] if the bytes do not fit into memory.
     pub fn broadcast(&self, bytes: &mut Vec<u8>, root: usize) -> Result<(), Error> {
         let size = self.size();
         if root >= size {
@@ -207,7 +205,8 @@ impl World {
         Ok(())
     }
 
-    /// Gathers each rank's bytes on rank 0, which gets one vector a rank, in order of rank; others get `None`.
+    /// Gathers the bytes of each rank on rank 0, which gets one vector per rank in rank order. Returns `None` on the
+    /// other ranks.
     ///
     /// The lengths may differ between ranks.
     pub fn gather(&self, bytes: &[u8]) -> Result<Option<Vec<Vec<u8>>>, Error> {
@@ -215,7 +214,7 @@ impl World {
         let lengths = self.communicator.gather_one(bytes.len() as u64)?;
         let mut longest = [bytes.len() as u64];
         self.communicator.allreduce(&mut longest, Op::Max)?;
-        // a round takes at most `share` bytes of each rank, so that no offset on rank 0 passes the limit.
+        // Each round transfers at most `share` bytes per rank, so that no offset on rank 0 exceeds the limit.
         let share = (self.limit.get() / size).max(1);
         let mut all: Vec<Vec<u8>> = lengths.iter().map(|&l| Vec::with_capacity(l as usize)).collect();
         let mut arrived = Vec::new();
@@ -237,12 +236,12 @@ impl World {
         Ok((self.rank() == 0).then_some(all))
     }
 
-    /// Waits until every rank is here.
+    /// Waits until all ranks have called this.
     pub fn barrier(&self) -> Result<(), Error> {
         self.communicator.barrier()
     }
 
-    /// What reductions have cost so far, known-answer tests included.
+    /// Returns the cost of the reductions so far, including the known-answer tests.
     pub fn traffic(&self) -> Traffic {
         self.traffic.get()
     }

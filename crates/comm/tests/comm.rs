@@ -1,4 +1,4 @@
-//! Communication on real ranks: each test starts this very program under `mpirun`, with a case for its ranks to play.
+//! Tests of communication on real ranks. Each test starts this program under `mpirun` with a case that its ranks run.
 
 use std::os::unix::process::ExitStatusExt;
 use std::process::{Output, Stdio};
@@ -9,7 +9,7 @@ use support::program;
 
 const CASE: &str = "TRIREME_TEST_CASE";
 
-/// The ranks' side; started by the tests below, never on its own.
+/// The code that the ranks run. The tests below start it; it does nothing on its own.
 #[test]
 #[ignore = "the ranks' side of the other tests"]
 fn worker() {
@@ -57,7 +57,7 @@ fn worker() {
 }
 
 fn collectives(comm: &Comm) {
-    // A limit of 7 makes parts, and a part of another length at the end, of everything that is longer.
+    // A limit of 7 splits all longer buffers, with a shorter last part.
     for limit in [usize::MAX, 7] {
         let done = comm.run("all collectives", move |world| {
             world.set_limit(limit);
@@ -103,14 +103,14 @@ fn sums(world: &World) -> Result<(), Error> {
         let mut lanes: Vec<u64> = (0..length as u64).map(|i| (1 << 60) + i * (rank as u64 + 1)).collect();
         world.sum_u64(&mut lanes)?;
         assert!(lanes.iter().enumerate().all(|(i, &v)| v == ((size as u64) << 60) + (i * ranks_sum) as u64));
-        // 1.5 and integers below 2^7 as bf16; sums of four ranks are exact
+        // 1.5 and integers below 2^7 as bf16. Sums of four ranks are exact.
         let bf16 = |x: f32| (x.to_bits() >> 16) as u16;
         let mut halves: Vec<u16> = (0..length).map(|i| bf16((rank + 1) as f32 * [1.5, 3.0, -8.0][i % 3])).collect();
         let before = world.traffic();
         world.sum_bf16(&mut halves)?;
         assert_eq!(world.traffic().bytes - before.bytes, 2 * length as u64);
         assert!(halves.iter().enumerate().all(|(i, &v)| v == bf16(ranks_sum as f32 * [1.5, 3.0, -8.0][i % 3])));
-        // The largest bits of u32 would be negative as an i32.
+        // The largest u32 values would be negative as i32.
         let mut largest: Vec<u32> = (0..length).map(|i| u32::MAX - ((rank + i) % size) as u32).collect();
         world.max_u32(&mut largest)?;
         assert!(largest.iter().all(|&v| v == u32::MAX), "{largest:?}");
@@ -121,8 +121,7 @@ fn sums(world: &World) -> Result<(), Error> {
     Ok(())
 }
 
-/// MPI's own refusals come back as errors instead of ending the process.
-/// A value of any type between ranks.
+/// A value of a type that only JSON can transfer.
 type Value = (String, Option<usize>, Vec<u64>);
 
 fn value(rank: usize) -> Value {
@@ -146,7 +145,7 @@ fn errors(comm: &Comm) {
     let size = comm.world().map(|w| w.size).unwrap_or(0);
     let root = comm.run("broadcast from nowhere", |world| world.broadcast(&mut vec![1], 1_000));
     assert_eq!(root, Err(Error::Root { root: 1_000, size }));
-    // Ranks that do not agree on the length: more arrives at rank 1 than it has room for.
+    // The ranks disagree on the length: rank 1 receives more than its buffer can hold.
     let unequal = comm.run("sum of unequal lengths", |world| {
         let length = if world.rank() == 0 { 64 } else { 8 };
         world.sum_f32(&mut vec![1.0; length])
@@ -180,7 +179,8 @@ fn progress(comm: &Comm, rank: usize) {
     assert!(!comm.progress().running);
 }
 
-/// An operation waits for those that were started before it, on every rank; else buffers of different lengths would be summed.
+/// An operation waits for the operations that were started before it, on every rank. Otherwise buffers of different
+/// lengths would be summed.
 fn order(comm: &Comm) {
     for round in 0..200usize {
         let started: Vec<_> = (0..3)
@@ -203,7 +203,7 @@ fn order(comm: &Comm) {
     println!("in order");
 }
 
-/// Rank 1 plays `f`; the others wait in a collective that it never joins.
+/// Rank 1 runs `f`, the others wait in a collective that rank 1 never joins.
 fn wait_for_the_end_after(comm: &Comm, rank: usize, f: fn(&World) -> Result<(), Error>) {
     let waited = match rank {
         1 => comm.run("the last stroke", f),
@@ -240,7 +240,7 @@ fn play(case: &str, ranks: usize) -> (Output, Duration) {
         .stderr(Stdio::piped())
         .spawn()
         .expect("mpirun starts");
-    // A case that hangs must fail, and say so.
+    // A case that hangs must fail with a message.
     let patience = Duration::from_secs(60);
     while child.try_wait().expect("a child of ours").is_none() {
         if start.elapsed() > patience {
@@ -268,7 +268,7 @@ fn succeed(case: &str, ranks: usize) -> String {
     stdout(&output)
 }
 
-/// Plays a case that must end badly, soon, with `code` and with `message` on stderr, once.
+/// Runs a case that must fail quickly with exit code `code` and print `message` to stderr exactly once.
 fn fail(case: &str, ranks: usize, code: i32, message: &str) -> String {
     let (output, took) = play(case, ranks);
     let text = stderr(&output);

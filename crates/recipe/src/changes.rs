@@ -1,5 +1,5 @@
-//! Changes to a recipe: what `--set` and `--unset` do on the command line, and the differences between two recipes when a run resumes from
-//! the checkpoint of another one.
+//! Changes to a recipe: `--set` and `--unset` on the command line, and the differences between two recipes when a run
+//! resumes from the checkpoint of another recipe.
 
 use std::collections::BTreeSet;
 
@@ -11,19 +11,20 @@ use super::error::{Error, Origin};
 use super::keys::{self, KEYS, Key};
 use super::sections::Recipe;
 
-/// Changes to the file of a recipe. What is to be taken out goes first, then what is to be set, in order.
+/// Changes to the keys of a recipe file. `unsets` are applied first, then `sets` in order.
 #[derive(Clone, Debug, Default, PartialEq, Eq)]
 pub struct Changes {
-    /// `KEY=VALUE`, each.
+    /// Arguments of the form `KEY=VALUE`.
     pub sets: Vec<String>,
-    /// Keys, or whole sections, that get their default again.
+    /// Keys or whole sections to reset to their defaults.
     pub unsets: Vec<String>,
 }
 
-/// Takes a key or a section out of a recipe.
+/// Removes a key or a section from a recipe.
 ///
 /// # Errors
-/// No recipe has such a key, or every recipe needs it.
+///
+/// Returns an error if the key does not exist or is required.
 pub(super) fn unset(table: &mut Table, path: &str) -> Result<(), Error> {
     let place = || format!("--unset {path}");
     if keys::is_section(path) {
@@ -39,8 +40,8 @@ pub(super) fn unset(table: &mut Table, path: &str) -> Result<(), Error> {
     Ok(())
 }
 
-/// Where a `--set` changed the kind of a section, or an `--unset` gave it its default again, takes out the keys of the file that only other
-/// kinds have. Each change is a line to tell the user.
+/// If a `--set` changed the kind of a section, or an `--unset` reset it, removes the keys of the file that only other
+/// kinds have. Returns a line of text about each change.
 pub(super) fn leave_out_other_kinds(table: &mut Table, unsets: &[String], origin: &Origin) -> Vec<String> {
     let is_choice = |path: &&String| path.ends_with(".kind") || *path == "reduce.codec";
     let set = origin.sets.keys().filter(is_choice).map(|path| (path, origin.of(path)));
@@ -49,7 +50,8 @@ pub(super) fn leave_out_other_kinds(table: &mut Table, unsets: &[String], origin
     chosen.filter_map(|(path, by)| leave_out(table, path, &by, origin)).collect()
 }
 
-/// Where a `--set` gave the length of the run in steps or in epochs, takes out the other of the file; gives a line to tell the user.
+/// If a `--set` gave the length of the run in steps or in epochs, removes the other key of the file. Returns a line of
+/// text about the change.
 pub(super) fn leave_out_other_length(table: &mut Table, origin: &Origin) -> Option<String> {
     let pairs = [("steps", "epochs"), ("epochs", "steps")];
     let (given, other) = pairs
@@ -59,7 +61,8 @@ pub(super) fn leave_out_other_length(table: &mut Table, origin: &Origin) -> Opti
     Some(format!("{}: leaves out {other} = {} of {}", origin.of(given), text(&left), origin.file))
 }
 
-/// The same where the change `by` of the command line is that of `choice`, such as `schedule.kind`.
+/// Removes the keys of the file that do not belong to the kind chosen by `choice`, such as `schedule.kind`. `by` is the
+/// command-line argument that chose it.
 fn leave_out(table: &mut Table, choice: &str, by: &str, origin: &Origin) -> Option<String> {
     let kind = match lookup(table, choice) {
         Some(given) => given.as_str()?.to_string(),
@@ -77,7 +80,7 @@ fn leave_out(table: &mut Table, choice: &str, by: &str, origin: &Origin) -> Opti
     (!left.is_empty()).then(|| format!("{by}: leaves out what {file} has of another kind: {}", left.join(", ")))
 }
 
-/// What a key is where it is left out, if that is a word.
+/// Returns the default of a key if it is a string.
 fn default_word(path: &str) -> Option<String> {
     let DefaultValue::Value(default) = keys::find(path)?.field.default else { return None };
     let table: Table = format!("value = {}", default()).parse().ok()?;
@@ -88,7 +91,7 @@ fn text(value: &Value) -> String {
     if value.is_str() { value.to_string() } else { shown(value) }
 }
 
-/// Puts a value there; its section is made if it is not there.
+/// Inserts a value and creates its section if needed.
 pub(super) fn insert(table: &mut Table, path: &str, value: Value) {
     let Some((section, name)) = path.split_once('.') else {
         table.insert(path.to_string(), value);
@@ -100,7 +103,7 @@ pub(super) fn insert(table: &mut Table, path: &str, value: Value) {
     }
 }
 
-/// The value at a path such as `optimizer.momentum`.
+/// Returns the value at a path such as `optimizer.momentum`.
 fn lookup<'a>(table: &'a Table, path: &str) -> Option<&'a Value> {
     match path.split_once('.') {
         Some((section, name)) => table.get(section)?.as_table()?.get(name),
@@ -108,7 +111,7 @@ fn lookup<'a>(table: &'a Table, path: &str) -> Option<&'a Value> {
     }
 }
 
-/// Takes the value out.
+/// Removes a value and returns it.
 fn remove(table: &mut Table, path: &str) -> Option<Value> {
     match path.split_once('.') {
         Some((section, name)) => table.get_mut(section)?.as_table_mut()?.remove(name),
@@ -116,12 +119,12 @@ fn remove(table: &mut Table, path: &str) -> Option<Value> {
     }
 }
 
-/// Lists of transforms.
+/// Keys with lists of transforms.
 const TRANSFORMS: [&str; 2] = ["augment.train", "augment.eval"];
 
 impl Recipe {
-    /// The keys by which `self` computes something else than `old`, each with both values, as `epochs: 5 there, 6 here`. A key that is
-    /// left out is the same as one with its default, and a transform the same however it is written.
+    /// Lists the keys that make `self` compute something different from `old`, each with both values, like `epochs: 5
+    /// there, 6 here`. An absent key is equal to its default, and different spellings of a transform are equal.
     pub fn differences(&self, old: &Recipe) -> Result<Vec<String>, Error> {
         let table = |recipe: &Recipe| {
             let text = recipe.to_toml()?;
@@ -132,14 +135,14 @@ impl Recipe {
         let paths = KEYS.iter().filter(|key| !key.field.changeable).map(|key| key.path.as_str());
         let mut shown_paths = BTreeSet::new();
         let paths = paths.filter(|path| shown_paths.insert(*path));
-        // where both lack a key, its default can differ only by the kind, which is a key itself
+        // If both recipes lack a key, its default can differ only through the kind, which is a key itself.
         let differ = |path: &&str| lookup(&old, path) != lookup(&new, path) && meant(&old, path) != meant(&new, path);
         let different = paths.filter(differ);
         Ok(different.map(|path| format!("{path}: {} there, {} here", shown(&old, path), shown(&new, path))).collect())
     }
 }
 
-/// The value of a key, or its default; the transforms of a list, each as it is written in one way.
+/// Returns the value of a key or its default. Transforms are converted to their canonical spelling.
 fn meant(table: &Table, path: &str) -> Option<Value> {
     let value = lookup(table, path).cloned().or_else(|| default_of(table, path))?;
     match value {
@@ -151,8 +154,8 @@ fn meant(table: &Table, path: &str) -> Option<Value> {
     }
 }
 
-/// The default of a key for the kind that its section has; none where it has no single value. What happens by default in words is no
-/// TOML, but for an empty list.
+/// Returns the default of a key for the kind of its section, or `None` if it has no single value. Defaults described in
+/// words are not TOML, except for an empty list.
 fn default_of(table: &Table, path: &str) -> Option<Value> {
     let section = path.split_once('.').map_or("", |(section, _)| section);
     let kind = lookup(table, &keys::choice_of(section)).and_then(Value::as_str);
@@ -165,7 +168,7 @@ fn default_of(table: &Table, path: &str) -> Option<Value> {
 mod tests {
     use super::super::{Changes, Known, Loaded, Recipe};
 
-    /// A recipe of this length with these changes.
+    /// Reads a recipe of this length with these changes.
     fn read(length: &str, sets: &[&str]) -> Result<Loaded, String> {
         changed(length, sets, &[])
     }
@@ -190,7 +193,7 @@ mod tests {
             notes,
             ["--set loss.kind=cross_entropy: leaves out what a.toml has of another kind: loss.gamma = 3"]
         );
-        // the other kind has it, too
+        // The new kind has this key too.
         let Loaded { recipe, notes, .. } = read(focal, &["loss.kind=sigmoid_focal"]).unwrap();
         assert_eq!((recipe.loss.gamma, notes.len()), (Some(3.0), 0));
         let given = read(focal, &["loss.kind=bce", "loss.gamma=1"]).unwrap_err();
@@ -206,11 +209,11 @@ mod tests {
         let codec = "epochs = 3\nreduce = { codec = \"ternary\", clip = 2 }";
         let Loaded { notes, .. } = changed(codec, &[], &["reduce.codec"]).unwrap();
         assert_eq!(notes, ["--unset reduce.codec: leaves out what a.toml has of another kind: reduce.clip = 2"]);
-        // a kind that is given after that decides
+        // A later `--set` of the kind decides.
         let Loaded { recipe, notes, .. } = changed(focal, &["loss.kind=sigmoid_focal"], &["loss.kind"]).unwrap();
         assert_eq!((recipe.loss.gamma, notes.len()), (Some(3.0), 0));
         assert_eq!(changed("epochs = 3", &[], &["loss.kind", "reduce.codec"]).unwrap().notes, Vec::<String>::new());
-        // what the command line gives itself is never left out, and what has no default stays
+        // Keys given on the command line are never removed, and keys without a default stay.
         assert!(changed(focal, &["loss.gamma=1"], &["loss.kind"]).unwrap_err().contains("belongs to kind"));
         for kind in ["optimizer.kind", "schedule.kind"] {
             assert!(changed(focal, &[], &[kind]).unwrap_err().contains("every recipe needs it"), "{kind}");
@@ -241,7 +244,7 @@ mod differ_tests {
     const HEAD: &str = "model = \"lenet\"\ndata = \"d\"\nepochs = 3\nbatch = 8\n";
     const REST: &str = "[schedule]\nkind = \"constant\"\nbase_lr = 0.1\n";
 
-    /// What the recipe with `new` differs in from that with `old`: lines beside what every recipe needs.
+    /// Returns the differences between recipes with the lines `new` and `old`, added to the required keys.
     fn found(old: &str, new: &str) -> Vec<String> {
         let read = |lines: &str| Recipe::from_toml(&format!("{HEAD}{REST}{lines}")).unwrap();
         read(new).differences(&read(old)).unwrap()
@@ -269,7 +272,7 @@ mod differ_tests {
         let sgd = "[optimizer]\nkind = \"sgd\"\n";
         assert_eq!(found(sgd, &format!("{sgd}[eval]\nflip = true")), ["eval.flip: absent there, true here"]);
         assert_eq!(found(&format!("{sgd}[ema]\ndecay = 0.9"), sgd), ["ema.decay: 0.9 there, absent here"]);
-        // the default of one kind is not that of another
+        // The default depends on the kind.
         let lars = "[optimizer]\nkind = \"lars\"\nmomentum = 0\n";
         let bare = "[optimizer]\nkind = \"lars\"\n";
         assert_eq!(found(bare, lars), ["optimizer.momentum: absent there, 0 here"]);

@@ -1,4 +1,4 @@
-//! Checks beyond the schema: names that must exist, and keys that must fit each other. Each error says what to try.
+//! Checks beyond the schema: names that must exist, and keys that must fit together. Each error says what to try.
 
 use backend::Precision;
 use comm::codec::Entry;
@@ -14,16 +14,16 @@ use super::hint;
 use super::options::{Codec, ImageCache, OnCorrupt, Sync};
 use super::sections::{Recipe, Reduce};
 
-/// The names that this build knows, against which a recipe is checked.
+/// The names against which a recipe is checked.
 #[derive(Clone, Copy, Debug)]
 pub struct Known<'a> {
     /// Networks of the catalogue.
     pub models: &'a [&'a str],
-    /// Transforms, by bare name: `pad_crop`.
+    /// Transforms without arguments, such as `pad_crop`.
     pub transforms: &'a [&'a str],
 }
 
-/// Checks a whole recipe, and returns the first fault.
+/// Checks a whole recipe and returns the first error.
 pub(super) fn check(recipe: &Recipe, origin: &Origin, known: &Known) -> Result<(), Error> {
     let refuse = |key: &str, why: String| Err(Error::Value { place: origin.of(key), why });
     check_model(recipe, known).or_else(|why| refuse("model", why))?;
@@ -74,7 +74,7 @@ pub(super) fn check(recipe: &Recipe, origin: &Origin, known: &Known) -> Result<(
     recipe.schedule.check(epochs).or_else(|e| refuse(&format!("schedule.{}", e.key), e.why))
 }
 
-/// A momentum that changes needs an optimizer that has one.
+/// Checks that the optimizer has a momentum if the schedule changes it.
 fn check_cycle(recipe: &Recipe) -> Result<(), String> {
     let ScheduleKind::OneCycle(cycle) = &recipe.schedule.kind else { return Ok(()) };
     let kind = &recipe.optimizer.kind;
@@ -84,7 +84,8 @@ fn check_cycle(recipe: &Recipe) -> Result<(), String> {
     Err(format!("optimizer.kind = \"{}\" has no momentum; leave it out", kind.name()))
 }
 
-/// Sharpness-aware minimisation needs a gradient of all ranks twice a step.
+/// Checks the settings that sharpness-aware minimisation cannot be combined with. It computes the gradient of all ranks
+/// twice per step.
 fn check_sam(recipe: &Recipe) -> Result<(), String> {
     match recipe.optimizer.sam_rho {
         None => Ok(()),
@@ -104,7 +105,7 @@ fn check_sam(recipe: &Recipe) -> Result<(), String> {
     }
 }
 
-/// A run is so many epochs long, or so many steps.
+/// Checks that the length of the run is given either in epochs or in steps.
 fn check_length(recipe: &Recipe, origin: &Origin) -> Result<(), Error> {
     match (recipe.epochs, recipe.steps) {
         (None, None) => {
@@ -119,7 +120,7 @@ fn check_length(recipe: &Recipe, origin: &Origin) -> Result<(), Error> {
     }
 }
 
-/// `[init]` and `[freeze]`: keys that have no meaning without another, and rules that cannot work.
+/// Checks `[init]` and `[freeze]`: keys that need another key, and invalid rules.
 fn check_start(recipe: &Recipe) -> Result<(), (&'static str, String)> {
     let (init, freeze) = (&recipe.init, &recipe.freeze);
     if init.from.is_none() {
@@ -146,7 +147,7 @@ fn check_start(recipe: &Recipe) -> Result<(), (&'static str, String)> {
     Ok(())
 }
 
-/// Keys of `[reduce]` must have a meaning for the codec, and the codec for the workers.
+/// Checks that the keys of `[reduce]` fit the codec, and that the codec allows this number of workers.
 fn check_codec(recipe: &Recipe, origin: &Origin) -> Result<(), Error> {
     let refuse = |key: &str, why: String| Err(Error::Value { place: origin.of(key), why });
     let codec = recipe.reduce.codec.entry();
@@ -172,7 +173,7 @@ fn check_codec(recipe: &Recipe, origin: &Origin) -> Result<(), Error> {
     }
 }
 
-/// Refuses error feedback where it has no effect, or where it would be wrong.
+/// Rejects error feedback if it has no effect or would be wrong.
 fn check_error_feedback(recipe: &Recipe) -> Result<(), String> {
     if recipe.reduce.codec.keys.contains(&"clip") && recipe.reduce.clip() == 0.0 {
         return Err("has no effect with reduce.clip = 0: what is not clipped is unbiased".into());
@@ -185,7 +186,7 @@ fn check_error_feedback(recipe: &Recipe) -> Result<(), String> {
     Ok(())
 }
 
-/// Sums over all workers must fit.
+/// Checks that the codec can sum over all workers.
 fn codec_holds_workers(codec: &Entry, workers: usize) -> Result<(), String> {
     if workers <= codec.most_workers {
         return Ok(());
@@ -197,7 +198,7 @@ fn codec_holds_workers(codec: &Entry, workers: usize) -> Result<(), String> {
     ))
 }
 
-/// Every worker must have an image of every full batch.
+/// Checks that every worker gets an image of every full batch.
 fn batch_holds_workers(batch: usize, workers: usize) -> Result<(), String> {
     if batch >= workers {
         return Ok(());
@@ -208,9 +209,12 @@ fn batch_holds_workers(batch: usize, workers: usize) -> Result<(), String> {
 }
 
 impl Recipe {
-    /// Settles what the file may leave to the run: `workers`, if absent, becomes `ranks`.
+    /// Sets `workers` to `ranks` if the recipe does not have it.
     ///
-    /// Refuses more ranks than workers (a rank would idle) and fewer images a batch than workers.
+    /// # Errors
+    ///
+    /// Returns an error if there are more ranks than workers, because a rank would idle, or if the batch has fewer
+    /// images than workers.
     pub fn resolve(&mut self, ranks: usize) -> Result<(), Error> {
         let workers = *self.workers.get_or_insert(ranks);
         if ranks > workers {
@@ -230,7 +234,7 @@ fn refuse(key: &str, why: String) -> Result<(), Error> {
     Err(Error::Value { place: key.into(), why })
 }
 
-/// Refuses settings that span the ranks where a rank has several workers.
+/// Checks settings that need one worker per rank.
 fn one_worker_a_rank(recipe: &Recipe, workers: usize, ranks: usize) -> Result<(), Error> {
     let cure = format!(
         "needs one worker a rank, got {workers} workers on {ranks} ranks; start {workers} ranks, or leave workers out"
@@ -248,7 +252,8 @@ fn one_worker_a_rank(recipe: &Recipe, workers: usize, ranks: usize) -> Result<()
     easgd_is_stable(recipe.sync, ranks)
 }
 
-/// Refuses settings that have no meaning where ranks exchange parameters now and then instead of gradients in every step.
+/// Rejects settings that make no sense if ranks exchange parameters from time to time instead of gradients in every
+/// step.
 fn without_gradients(recipe: &Recipe) -> Result<(), Error> {
     let sync = recipe.sync;
     if recipe.sync_bn {
@@ -271,7 +276,7 @@ fn without_gradients(recipe: &Recipe) -> Result<(), Error> {
     Ok(())
 }
 
-/// Refuses an alpha that moves the centre beyond the mean of the ranks.
+/// Rejects an alpha that moves the centre beyond the mean of the ranks.
 fn easgd_is_stable(sync: Sync, ranks: usize) -> Result<(), Error> {
     match sync {
         Sync::Easgd { alpha, .. } if alpha * ranks as f64 > 1.0 => {
@@ -285,7 +290,7 @@ fn easgd_is_stable(sync: Sync, ranks: usize) -> Result<(), Error> {
     }
 }
 
-/// Whether the value of `model` names a file.
+/// Returns true if the value of `model` is a file name.
 pub(super) fn is_file(model: &str) -> bool {
     model.ends_with(".toml") || model.ends_with(".onnx")
 }
@@ -318,7 +323,7 @@ fn check_transforms(list: &[String], known: &Known) -> Result<(), String> {
 }
 
 impl Recipe {
-    /// The scores on which something depends, with the key that names each.
+    /// Returns the scores that a setting depends on, each with the key of that setting.
     pub fn scores_used(&self) -> Vec<(&'static str, ScoreName)> {
         let best = self.checkpoint.best_by.as_ref().map(|by| ("checkpoint.best_by", by.value()));
         let stop = self.stop.is_set().then(|| ("stop.score", self.stop.score().value()));
@@ -329,15 +334,16 @@ impl Recipe {
         best.into_iter().chain(stop).chain(plateau).collect()
     }
 
-    /// Whether the averages are scored.
+    /// Returns true if the averaged weights are evaluated.
     pub fn scores_averages(&self) -> bool {
         self.ema.is_kept() && self.eval.ema()
     }
 
-    /// Refuses averages that begin behind the last step of the run, once it is known how many steps an epoch has.
+    /// Checks that the averages begin before the end of the run. This needs the number of steps per epoch.
     ///
     /// # Errors
-    /// With the key.
+    ///
+    /// Returns an error with the key.
     pub fn averages_begin(&self, steps_per_epoch: u64) -> Result<(), Error> {
         let total = self.total_steps(steps_per_epoch);
         match self.ema.swa_start {
@@ -352,13 +358,13 @@ impl Recipe {
         }
     }
 
-    /// The score by which the best checkpoint is kept.
+    /// Returns the score that selects the best checkpoint.
     pub fn best_by(&self) -> ScoreName {
         self.checkpoint.best_by.as_ref().map_or(ScoreName::TOP1, Parsed::value)
     }
 }
 
-/// Keys of `[eval]` and `[stop]` that cannot be used, or not with others.
+/// Checks the keys of `[eval]` and `[stop]`, alone and in combination.
 pub(super) fn check_scores(recipe: &Recipe, origin: &Origin) -> Result<(), Error> {
     let refuse = |key: &str, why: String| Err(Error::Value { place: origin.of(key), why });
     let (eval, stop) = (&recipe.eval, &recipe.stop);
@@ -390,7 +396,7 @@ pub(super) fn check_scores(recipe: &Recipe, origin: &Origin) -> Result<(), Error
     Ok(())
 }
 
-/// One kind of averages, within the run.
+/// Checks that there is only one kind of averages and that it begins within the run.
 fn check_averages(recipe: &Recipe) -> Result<(), (&'static str, String)> {
     let ema = &recipe.ema;
     match (ema.swa_start, recipe.epochs) {
@@ -413,7 +419,7 @@ mod tests {
     use super::Known;
     use super::*;
 
-    /// A recipe of three epochs with these lines.
+    /// Reads a recipe of three epochs with these lines.
     fn read(lines: &str) -> Result<Recipe, String> {
         let text = format!(
             "model = \"lenet\"\ndata = \"d\"\nepochs = 3\nbatch = 8\n{lines}\n[optimizer]\nkind = \"sgd\"\n\
@@ -466,7 +472,7 @@ mod tests {
         (recipe.epochs, recipe.steps) = (None, Some(260));
         let error = recipe.averages_begin(100).unwrap_err().to_string();
         assert!(error.starts_with("ema.swa_start: the run has 260 steps, 100 an epoch"), "{error}");
-        // the weights of the very last step are averaged
+        // The weights of the last step are averaged.
         recipe.steps = Some(300);
         assert!(recipe.averages_begin(100).is_ok());
         recipe.ema.swa_start = Some(u32::MAX);

@@ -1,96 +1,80 @@
-//! Errors of a recipe, and where each key was given: in the file or in a `--set`.
+//! Errors of a recipe, and the place where each key was given: in the file or in a `--set`.
 
 use std::collections::BTreeMap;
 use std::path::Path;
 
 use loaders::why;
 
-/// A recipe that cannot be used. Every message names the file or the `--set`, the key, and what to write instead.
+/// A recipe that cannot be used. Each message names the file or the `--set`, the key, and what to write instead.
 #[derive(Debug, thiserror::Error)]
 pub enum Error {
-    /// The file cannot be read.
     #[error("cannot read the recipe {file}: {}", why(Path::new(file), source))]
     Read {
-        /// Path as given.
+        /// The path as given by the user.
         file: String,
-        /// The system's answer.
         source: std::io::Error,
     },
-    /// There is no such file.
     #[error("cannot read the recipe {file}: there is no such file{cure}")]
     Absent {
-        /// Path as given.
+        /// The path as given by the user.
         file: String,
-        /// `; did you mean ...?`, or the recipes there are.
+        /// `; did you mean ...?`, or a list of existing recipes.
         cure: String,
     },
-    /// The file is not TOML.
+    /// The file is not valid TOML.
     #[error("{file}: not valid TOML: {why}")]
     Syntax {
-        /// Path as given.
+        /// The path as given by the user.
         file: String,
-        /// Line, column, expectation.
+        /// Line, column and what was expected.
         why: String,
     },
-    /// A key that no recipe has.
+    /// The key does not exist.
     #[error("{place}: unknown key{hint}")]
     UnknownKey {
         /// File and key, or the `--set`.
         place: String,
-        /// `; did you mean ...?`, or the keys there are.
+        /// `; did you mean ...?`, or where to find the list of keys.
         hint: String,
     },
-    /// A value of the wrong type.
+    /// The value has the wrong type.
     #[error("{place}: expected {expected}, got {got}")]
     Type {
         /// File and key, or the `--set`.
         place: String,
-        /// What the key takes.
         expected: String,
-        /// The value in the recipe.
         got: String,
     },
-    /// A key that every recipe needs.
     #[error("{place}: missing; it is {expected}: {doc}")]
-    Missing {
-        /// File and key.
-        place: String,
-        /// What the key takes.
-        expected: String,
-        /// Meaning of the key.
-        doc: &'static str,
-    },
-    /// A value of the right type that is not allowed.
+    Missing { place: String, expected: String, doc: &'static str },
+    /// The value has the right type but is not allowed.
     #[error("{place}: {why}")]
     Value {
         /// File and key, or the `--set`.
         place: String,
-        /// Expected, got, what to try.
+        /// What was expected and found, and what to try.
         why: String,
     },
-    /// A `--set` that is not `key=value`.
+    /// A `--set` argument without the form `key=value`.
     #[error("--set {set}: expected key=value, as --set schedule.base_lr=0.05")]
     Set {
-        /// The argument as given.
+        /// The argument as given by the user.
         set: String,
     },
-    /// The recipe has no form in TOML.
+    /// The recipe cannot be written as TOML.
     #[error("cannot write the recipe as TOML: {why}")]
-    Write {
-        /// Why not.
-        why: String,
-    },
+    Write { why: String },
 }
 
-/// Where each key of a recipe was given.
+/// The places where the keys of a recipe were given.
 pub(super) struct Origin<'a> {
     pub file: &'a str,
-    /// Path of a key -> the `--set` that gave it.
+    /// Maps the path of a key to the `--set` argument that gave it.
     pub sets: BTreeMap<String, String>,
 }
 
 impl Origin<'_> {
-    /// `recipes/a.toml: schedule.gamma`, or `--set schedule.gamma=x`.
+    /// Returns the place for messages, like `recipes/a.toml: schedule.gamma` or `--set schedule.gamma=x`.
     pub fn of(&self, key: &str) -> String {
         match self.sets.get(key) {
             Some(set) => format!("--set {set}"),

@@ -1,4 +1,4 @@
-//! Help for words that no recipe has: the nearest one, or ours for a word of PyTorch, Keras or timm.
+//! Hints for unknown keys and values: the most similar name, or the equivalent of a setting of PyTorch, Keras or timm.
 
 use loaders::text::{did_you_mean, nearest};
 
@@ -7,7 +7,6 @@ use super::keys::{KEYS, Key};
 /// The equivalent of another program's setting.
 #[derive(Clone, Copy, Debug, PartialEq, Eq)]
 pub enum Here {
-    /// A key of the recipe.
     Key(&'static str),
     /// A sentence that explains how to get the same effect.
     Sentence(&'static str),
@@ -31,7 +30,7 @@ pub fn of_key(path: &str) -> String {
     }
     let lasts: Vec<&str> = KEYS.iter().map(|key| key.field.name).collect();
     let word = path.rsplit('.').next().unwrap_or(path);
-    // of two or three letters half may differ, which is no slip
+    // For a word of up to three letters, `nearest` allows a difference of half of it, which is too much for a typo.
     nearest(word, &lasts)
         .filter(|_| word.chars().count() > 3)
         .and_then(|found| KEYS.iter().find(|key| key.field.name == found))
@@ -69,7 +68,7 @@ pub fn of_option(option: &str) -> Option<Here> {
     key(KEYS.iter().find(|key| key.path == word)).or_else(|| here(&word)).or_else(|| key(of_same_name(&word)))
 }
 
-/// Help for an unknown transform.
+/// Returns a hint for an unknown transform.
 pub fn of_transform(name: &str, known: &[&str]) -> String {
     match translated(name, TRANSFORMS) {
         Some(ours) => format!("; here it is \"{ours}\""),
@@ -77,12 +76,12 @@ pub fn of_transform(name: &str, known: &[&str]) -> String {
     }
 }
 
-/// Help for an unknown kind of optimizer or schedule.
+/// Returns the equivalent of an unknown kind of optimizer or schedule.
 pub fn of_kind(word: &str) -> Option<&'static str> {
     translated(word, KINDS)
 }
 
-/// Our word for one from elsewhere, whatever its case and its `-` and `_`.
+/// Looks up another program's name. Case, `-` and `_` do not matter.
 fn translated(word: &str, table: &[(&str, &'static str)]) -> Option<&'static str> {
     let word = plain(last_word(word));
     table.iter().find(|(theirs, _)| plain(theirs) == word).map(|(_, ours)| *ours)
@@ -257,7 +256,7 @@ pub(super) const FOREIGN_KEYS: &[(&str, &str)] = &[
     ("swa_lrs", "ema.swa_start"),
 ];
 
-/// Other programs' names of transforms, and ours.
+/// Other programs' names of transforms, with the equivalent here.
 pub(super) const TRANSFORMS: &[(&str, &str)] = &[
     ("horizontal_flip", "flip"),
     ("random_horizontal_flip", "flip"),
@@ -445,7 +444,7 @@ mod tests {
     use super::*;
     use crate::keys;
 
-    /// Each word leads to something that exists.
+    /// Tests that the equivalents exist.
     #[test]
     fn ours_exist() {
         for (theirs, ours) in FOREIGN_KEYS.iter().chain(PATHS) {

@@ -1,5 +1,5 @@
-//! Every key that a recipe may hold, as a list: for `--set`, `--help`, the tests and `docs/recipe.md`. The schema of each section defines
-//! the keys.
+//! The list of all keys of a recipe, for `--set`, `--help`, the tests and `docs/recipe.md`. It is built from the
+//! schemas of the sections.
 
 use std::sync::LazyLock;
 
@@ -9,18 +9,16 @@ use super::loss::LossSpec;
 use super::options::Codec;
 use super::sections::Recipe;
 
-/// One key of a recipe.
 #[derive(Clone, Debug)]
 pub struct Key {
-    /// Path, as `--set` takes it: `optimizer.momentum`.
+    /// The path as in `--set`, such as `optimizer.momentum`.
     pub path: String,
-    /// Kinds (or codecs) that have the key; empty: it does not depend on the kind.
+    /// The kinds (or codecs) that have the key. Empty if the key does not depend on the kind.
     pub owners: Vec<&'static str>,
-    /// Type, default, range, documentation.
     pub field: &'static Field,
 }
 
-/// All keys, in the order in which a recipe is written. A key that differs between kinds stands here once for each difference.
+/// All keys, in the order in which a recipe is written. A key that differs between kinds has one entry per variant.
 pub static KEYS: LazyLock<Vec<Key>> = LazyLock::new(|| {
     let (sections, top): (Vec<&'static Field>, Vec<_>) =
         Recipe::SCHEMA.fields.iter().partition(|field| matches!(field.value_type, KeyType::Section(_)));
@@ -33,7 +31,7 @@ pub static KEYS: LazyLock<Vec<Key>> = LazyLock::new(|| {
     keys
 });
 
-/// The sections of a recipe by name, in order.
+/// Returns the names and schemas of the sections, in order.
 pub fn sections() -> impl Iterator<Item = (&'static str, &'static Schema)> {
     Recipe::SCHEMA.fields.iter().filter_map(|field| match field.value_type {
         KeyType::Section(schema) => Some((field.name, schema)),
@@ -51,7 +49,7 @@ fn key(section: &str, field: &'static Field) -> Key {
     Key { path, owners, field }
 }
 
-/// The keys of a section: `kind`, the keys of its kinds, its own.
+/// Returns the keys of a section: `kind`, then the keys of its kinds and its own keys, in the order of the schema.
 fn of_section(name: &str, schema: &'static Schema) -> Vec<Key> {
     let mut own: Vec<Key> = schema.fields.iter().map(|field| key(name, field)).collect();
     let Some(kind) = &schema.kind else { return own };
@@ -72,7 +70,7 @@ fn of_section(name: &str, schema: &'static Schema) -> Vec<Key> {
 }
 
 impl Key {
-    /// Meaning, allowed values and default on one line.
+    /// Formats meaning, allowed values and default on one line.
     pub fn text(&self) -> String {
         let allowed = match (self.field.value_type.words(), self.field.range.text()) {
             (Some(words), _) => format!(": {words}"),
@@ -85,7 +83,7 @@ impl Key {
     }
 }
 
-/// The key of this path.
+/// Returns the key with this path.
 pub fn find(path: &str) -> Option<&'static Key> {
     KEYS.iter().find(|key| key.path == path)
 }
@@ -96,18 +94,17 @@ pub fn is_default(path: &str, value: &str) -> bool {
     keys.peek().is_some() && keys.all(|key| matches!(key.field.default, DefaultValue::Value(text) if text() == value))
 }
 
-/// The key whose value says which keys a section has: `optimizer.kind`, `reduce.codec`.
+/// Returns the key that determines which keys a section has, such as `optimizer.kind` or `reduce.codec`.
 pub fn choice_of(section: &str) -> String {
     let name = if section == "reduce" { "codec" } else { "kind" };
     format!("{section}.{name}")
 }
 
-/// Whether this is the name of a section such as `optimizer`.
 pub fn is_section(name: &str) -> bool {
     sections().any(|(section, _)| section == name)
 }
 
-/// The keys as text, one a line, for `--help`.
+/// Formats the list of keys for `--help`, one per line.
 pub fn table() -> String {
     let width = KEYS.iter().map(|key| key.path.len()).max().unwrap_or(0);
     let line = |key: &Key| {
@@ -133,7 +130,7 @@ match names such as `layer1.0.bn1.bias`: `*` is any run of characters, `?` exact
 <!-- The tables are made by `TRIREME_BLESS=1 cargo test -p recipe docs` from the schema in the source. -->
 ";
 
-/// The text of `docs/recipe.md`.
+/// Returns the text of `docs/recipe.md`.
 pub fn markdown() -> String {
     let mut text = INTRODUCTION.to_string();
     text += &format!("\n## Keys outside of sections\n\n{}\n", about(Recipe::SCHEMA.doc));
@@ -150,7 +147,7 @@ pub fn markdown() -> String {
     text
 }
 
-/// A doc comment as a paragraph.
+/// Formats a doc comment as a paragraph.
 fn about(doc: &str) -> String {
     doc.trim().into()
 }
@@ -177,7 +174,7 @@ fn row(key: &Key) -> String {
     format!("| `{}` | {} | {} | {owners}{} |\n", key.path, cell(&value), cell(&default), cell(field.doc))
 }
 
-/// Text for a cell of a table.
+/// Escapes text for a table cell.
 fn cell(text: &str) -> String {
     text.trim().replace('|', "\\|")
 }

@@ -1,7 +1,8 @@
-//! The recipe: everything that defines what a run computes, as one TOML file. How a run is started (ranks, devices) is not in here.
+//! The recipe: a TOML file that defines everything that a run computes. It does not say how the run is started (ranks,
+//! devices).
 //!
-//! A key is one line of a [`section!`](schema): in `sections` here, in [`engine::optim`] those of optimizers and
-//! schedules. Reading is in `load`, the list of all keys in `keys`.
+//! Each key is one line of a [`section!`](schema). The sections are in `sections`; those of optimizers and schedules
+//! are in [`engine::optim`]. `load` reads a recipe, `keys` has the list of all keys.
 
 mod changes;
 mod check;

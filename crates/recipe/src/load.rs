@@ -1,7 +1,7 @@
-//! From a TOML file and `--set` arguments to a checked recipe.
+//! Reads a TOML file and `--set` arguments into a checked recipe.
 //!
-//! Keys, types and ranges are checked against the schema before serde makes the struct: serde alone would name neither the path of
-//! the key nor the nearest key.
+//! Keys, types and ranges are checked against the schema before serde creates the struct, because serde's errors
+//! contain neither the path of the key nor a similar key.
 
 use std::collections::BTreeMap;
 use std::io::ErrorKind;
@@ -18,22 +18,21 @@ use super::hint;
 use super::keys::{self, Key};
 use super::sections::Recipe;
 
-/// A recipe, and what there is to say about the way from its file.
+/// A recipe, with information about how it was loaded.
 #[derive(Clone, Debug, PartialEq)]
 pub struct Loaded {
-    /// Checked.
     pub recipe: Recipe,
-    /// What a change of the command line entailed, a line each.
+    /// Consequences of changes on the command line, one line each.
     pub notes: Vec<String>,
-    /// The file that describes the network, if it is not one of the catalogue. The recipe has its name alone, under which a copy of it
-    /// stands beside the recipe in the output folder.
+    /// The file that describes the network, if the network is not in the catalogue. The recipe contains only the file
+    /// name, because a copy of the file is stored next to the recipe in the output folder.
     pub network: Option<PathBuf>,
-    /// Path of the data set next to the recipe, if the data set exists neither there nor in the current directory.
+    /// The path of the data set next to the recipe, if the data set exists neither there nor in the current directory.
     pub data_beside: Option<PathBuf>,
 }
 
 impl Recipe {
-    /// Reads `path`, applies the changes, and checks the whole.
+    /// Reads the file `path`, applies the changes, and checks the result.
     pub fn load(path: &Path, changes: &Changes, known: &Known) -> Result<Loaded, Error> {
         let file = path.display().to_string();
         let bytes = loaders::regular::read(path).map_err(|source| match source.kind() {
@@ -43,7 +42,7 @@ impl Recipe {
         Self::parse(&decode(bytes, &file)?, &file, changes, known)
     }
 
-    /// As [`Recipe::load`], from a text; `file` stands in the messages.
+    /// Like [`Recipe::load`] for a text. `file` is the name for messages.
     pub fn parse(text: &str, file: &str, changes: &Changes, known: &Known) -> Result<Loaded, Error> {
         let mut table = parse(text, file)?;
         let mut origin = Origin { file, sets: BTreeMap::new() };
@@ -63,7 +62,8 @@ impl Recipe {
         Ok(Loaded { recipe, notes, network, data_beside })
     }
 
-    /// A recipe out of a file that trireme wrote, such as a checkpoint: names of networks and transforms are not checked.
+    /// Reads a recipe that trireme wrote, for example into a checkpoint. Names of networks and transforms are not
+    /// checked.
     pub fn from_toml(text: &str) -> Result<Self, Error> {
         let file = "the recipe in a checkpoint";
         let table = parse(text, file)?;
@@ -105,7 +105,7 @@ fn network_file(recipe: &mut Recipe, origin: &Origin) -> Option<PathBuf> {
     Some(path)
 }
 
-/// Checks keys, types and ranges by the schema, then makes the struct.
+/// Checks keys, types and ranges against the schema, then creates the struct.
 fn read(table: Table, origin: &Origin) -> Result<Recipe, Error> {
     check_by_schema("", &Recipe::SCHEMA, &table, origin)?;
     let none = Table::new();
@@ -131,7 +131,7 @@ fn check_by_schema(section: &str, schema: &Schema, table: &Table, origin: &Origi
     })
 }
 
-/// Refuses keys that are not in the table, at any depth.
+/// Rejects unknown keys in the table and its sections.
 fn check_keys(table: &Table, section: &str, origin: &Origin) -> Result<(), Error> {
     for (name, value) in table {
         let path = if section.is_empty() { name.clone() } else { format!("{section}.{name}") };
@@ -153,7 +153,7 @@ fn check_keys(table: &Table, section: &str, origin: &Origin) -> Result<(), Error
     Ok(())
 }
 
-/// Splits `key.path=value`; the value is TOML if it parses as TOML, else a bare string.
+/// Splits `key.path=value`. If the value is not valid TOML, it is a string without quotes.
 fn parse_set(set: &str) -> Result<(&'static Key, Value), Error> {
     let (path, text) = set.split_once('=').ok_or_else(|| Error::Set { set: set.into() })?;
     let (path, text) = (path.trim(), text.trim());
@@ -168,19 +168,20 @@ fn parse_set(set: &str) -> Result<(&'static Key, Value), Error> {
     let key = keys::find(path).ok_or_else(|| Error::UnknownKey { place, hint: hint::of_key(path) })?;
     let bare = || Value::String(text.to_string());
     let value = match format!("value = {text}").parse::<Table>() {
-        // More than one key: the text had a line break, so it was no single value.
+        // More than one key means that the text had a line break, so it was not a single value.
         Ok(mut table) if table.len() == 1 => table.remove("value").unwrap_or_else(bare),
         _ => bare(),
     };
-    // A folder or split may be called 2012.
+    // A folder or split may have a name like 2012, which TOML reads as a number.
     let wants_text = matches!(key.field.value_type, KeyType::Text | KeyType::Parsed { .. });
     Ok((key, if wants_text && !value.is_str() { bare() } else { value }))
 }
 
-/// Recipes that are listed, at most.
+/// Maximum number of recipes to list.
 const LISTED: usize = 8;
 
-/// What to try in place of `path`, where there is no file: one of a similar name, or the recipes in that folder, or below it.
+/// Returns a hint for a recipe file that does not exist: a file with a similar name, or the recipes in that folder or
+/// in its folder `recipes`.
 pub fn cure(path: &Path) -> String {
     let folder = path.parent().unwrap_or(Path::new(""));
     let name = path.file_name().unwrap_or_default().to_string_lossy();
@@ -202,7 +203,7 @@ pub fn cure(path: &Path) -> String {
     }
 }
 
-/// Names of the recipes in a folder, sorted.
+/// Returns the names of the recipes in a folder, sorted.
 fn recipes(folder: &Path) -> Vec<String> {
     let folder = if folder.as_os_str().is_empty() { Path::new(".") } else { folder };
     let entries = std::fs::read_dir(folder).into_iter().flatten().flatten();
@@ -212,7 +213,7 @@ fn recipes(folder: &Path) -> Vec<String> {
     names
 }
 
-/// Whether a file seems to be a recipe: TOML that names a model.
+/// Returns true if a file seems to be a recipe: TOML with a model.
 fn is_recipe(path: &Path) -> bool {
     let names_a_model = |text: String| text.lines().any(|line| line.starts_with("model"));
     path.extension().is_some_and(|extension| extension == "toml")
@@ -220,10 +221,11 @@ fn is_recipe(path: &Path) -> bool {
         && std::fs::read_to_string(path).is_ok_and(names_a_model)
 }
 
-/// The bytes of a file as text.
+/// Decodes the bytes of a file as UTF-8.
 ///
 /// # Errors
-/// With the line, and how to save the file.
+///
+/// Returns an error with the line, and how to save the file.
 pub(super) fn decode(bytes: Vec<u8>, file: &str) -> Result<String, Error> {
     let wide = [[0xff, 0xfe], [0xfe, 0xff]].iter().any(|mark| bytes.starts_with(mark));
     String::from_utf8(bytes).map_err(|error| {
@@ -238,10 +240,11 @@ pub(super) fn decode(bytes: Vec<u8>, file: &str) -> Result<String, Error> {
     })
 }
 
-/// A text as TOML.
+/// Parses a text as TOML.
 ///
 /// # Errors
-/// With line and column, or the number that TOML has no integer for.
+///
+/// Returns an error with line and column, or with a number that is too large for TOML.
 pub(super) fn parse(text: &str, file: &str) -> Result<Table, Error> {
     text.parse().map_err(|error| match beyond_integers(&error) {
         Some(number) => {
@@ -258,7 +261,8 @@ pub(super) fn syntax(file: &str, error: toml::de::Error) -> Error {
     Error::Syntax { file: file.into(), why: error.to_string() }
 }
 
-/// The integer of more than 64 bits that an error is about, which the parser calls by a type of Rust.
+/// Returns the integer with more than 64 bits that the parser rejected. Its own message only has the name of a Rust
+/// type.
 fn beyond_integers(error: &toml::de::Error) -> Option<String> {
     let (_, rest) = error.message().split_once("integer `")?;
     let (number, rest) = rest.split_once("` as ")?;
@@ -318,7 +322,7 @@ mod absent_tests {
         for name in ["mnist-lenet.toml", "notes.txt", "cifar10-resnet20.toml"] {
             fs::write(below.join(name), RECIPE).unwrap();
         }
-        // TOML, but no recipe
+        // TOML, but not a recipe.
         fs::write(dir.join("rustfmt.toml"), "max_width = 120\n").unwrap();
         assert_eq!(cure_of("mnist_lenet.toml"), "; did you mean recipes/mnist-lenet.toml?");
         assert_eq!(cure_of("else"), "; there are recipes/cifar10-resnet20.toml, recipes/mnist-lenet.toml");

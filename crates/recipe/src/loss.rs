@@ -1,4 +1,4 @@
-//! What training minimises: `[loss]` with its class weights, `[mix]` and `[distill]`.
+//! The sections `[loss]`, `[mix]` and `[distill]`, which define what training minimises.
 
 use std::str::FromStr;
 
@@ -6,33 +6,30 @@ use loaders::MixSettings;
 use schema::{KeyType, KeyValue, Range, section, words};
 use serde::{Deserialize, Deserializer, Serialize, Serializer};
 
-/// `loss.kind`.
+/// The value of `loss.kind`.
 #[derive(Clone, Copy, Debug, PartialEq, Eq)]
 pub enum LossKind {
-    /// Cross-entropy of the softmax.
     CrossEntropy,
     /// Binary cross-entropy of each class.
     Bce,
-    /// Cross-entropy of the softmax times (1 - p)^gamma.
+    /// Softmax cross-entropy times (1 - p)^gamma.
     Focal,
-    /// Binary cross-entropy of each class times (1 - p)^gamma, p being that of the truth.
+    /// Binary cross-entropy of each class times (1 - p)^gamma, where p is the probability of the truth.
     SigmoidFocal,
 }
 
 words! { LossKind { CrossEntropy = "cross_entropy", Bce = "bce", Focal = "focal", SigmoidFocal = "sigmoid_focal" } }
 
-/// `loss.over_classes`.
+/// The value of `loss.over_classes`.
 #[derive(Clone, Copy, Debug, PartialEq, Eq)]
 pub enum OverClasses {
-    /// The mean of a sample's classes.
     Mean,
-    /// Their sum.
     Sum,
 }
 
 words! { OverClasses { Mean = "mean", Sum = "sum" } }
 
-/// The keys that only some kinds have, with these.
+/// Keys that exist only for some kinds, with these kinds.
 const OF_KINDS: [(&str, &[LossKind]); 4] = [
     ("over_classes", &[LossKind::Bce, LossKind::SigmoidFocal]),
     ("threshold", &[LossKind::Bce, LossKind::SigmoidFocal]),
@@ -41,38 +38,40 @@ const OF_KINDS: [(&str, &[LossKind]); 4] = [
 ];
 
 section! {
-    /// What training minimises. Without these keys it is the cross-entropy of the softmax, as the loss of scores always is.
-    /// [numbers.md](numbers.md#losses) has the formulas.
+    /// The loss that training minimises. Without these keys it is the softmax cross-entropy, which is always the loss
+    /// in evaluations. [numbers.md](numbers.md#losses) has the formulas.
     pub struct LossSpec {
-        /// "cross_entropy" of the softmax; "bce": binary cross-entropy of each class by itself; "focal": cross-entropy times
-        /// (1 - p)^gamma; "sigmoid_focal": the same of bce, as torchvision's. Images that may have several labels need "bce" or
-        /// "sigmoid_focal".
+        /// "cross_entropy": softmax cross-entropy. "bce": binary cross-entropy of each class. "focal": softmax
+        /// cross-entropy times (1 - p)^gamma. "sigmoid_focal": the same for bce, as in torchvision. Images that may
+        /// have several labels need "bce" or "sigmoid_focal".
         optional kind: LossKind = LossKind::CrossEntropy;
-        /// What becomes of the losses of an image's classes.
+        /// How the losses of an image's classes are combined.
         optional over_classes: OverClasses = OverClasses::Mean;
-        /// Mixed and smoothed targets above it become 1, all others 0.
+        /// Mixed and smoothed targets above this value become 1, all others 0.
         absent threshold: f64 = "targets stay as they are", in Range::Fraction;
-        /// Exponent by which images that are right already count less.
+        /// Focusing exponent. The larger it is, the less correctly classified images count.
         optional gamma: f64 = 2.0, in Range::NonNegativeF32;
-        /// Weight of classes that are true; 1 less it is that of all others.
+        /// Weight of the true classes. All other classes have the weight 1 - alpha.
         optional alpha: f64 = 0.25, in Range::Probability;
-        /// Weights of the classes. "auto": by 1 / n of n training images of a class; "effective(0.999)": by (1 - beta) / (1 - beta^n). The
-        /// sum of a step's losses is divided by the sum of its images' weights.
+        /// Weights of the classes. "auto": 1 / n for a class with n training images. "effective(beta)", for example
+        /// "effective(0.999)": (1 - beta) / (1 - beta^n). The sum of a step's losses is divided by the sum of its
+        /// images' weights.
         absent class_weights: ClassWeights = "all classes count alike";
     }
 }
 
 impl LossSpec {
-    /// The kinds that alone have this key; none for a key of all kinds.
+    /// Returns the kinds that have this key. Empty for a key of all kinds.
     pub(super) fn kinds_with(key: &str) -> Vec<&'static str> {
         let own = OF_KINDS.iter().filter(|(name, _)| *name == key);
         own.flat_map(|(_, kinds)| *kinds).map(|kind| kind.name()).collect()
     }
 
-    /// Refuses keys that have no meaning for the kind, and weights that are none.
+    /// Checks that the keys fit the kind and that the weights are valid.
     ///
     /// # Errors
-    /// The key, and what is wrong with it.
+    ///
+    /// Returns the key and what is wrong with it.
     pub(super) fn check(&self) -> Result<(), (&'static str, String)> {
         let given = [
             ("loss.over_classes", self.over_classes.is_some()),
@@ -99,18 +98,18 @@ impl LossSpec {
     }
 }
 
-/// `loss.class_weights`.
+/// The value of `loss.class_weights`.
 #[derive(Clone, Debug, PartialEq)]
 pub enum ClassWeights {
-    /// By the inverse of the classes' numbers of training images.
+    /// The inverse of a class's number of training images.
     Auto,
-    /// By the inverse of their effective numbers, (1 - beta^n) / (1 - beta).
+    /// The inverse of a class's effective number of images, (1 - beta^n) / (1 - beta).
     Effective(f64),
-    /// As given, one a class.
+    /// One weight per class.
     Given(Vec<f64>),
 }
 
-/// The forms that `loss.class_weights` takes.
+/// Description of the possible values of `loss.class_weights`.
 const FORMS: &str = "\"auto\", \"effective(beta)\" or a list of numbers, one a class";
 
 impl FromStr for ClassWeights {
@@ -166,29 +165,32 @@ impl<'de> Deserialize<'de> for ClassWeights {
 }
 
 section! {
-    /// Images of a worker's share mixed with each other, and their labels with them: image i of n with image n - 1 - i, all by one draw of
-    /// worker, epoch and step, as timm mixes a batch. The words are timm's. Without `mixup` and `cutmix` nothing is mixed.
+    /// Mixes images of a worker's part of the batch with each other, and their labels too. Image i of n is mixed with
+    /// image n - 1 - i. All images use the same random draw per worker, epoch and step, as in timm's batch mode. The
+    /// names are those of timm. Without `mixup` and `cutmix`, nothing is mixed.
     pub struct MixSpec {
-        /// Parameter of the beta distribution of the share that an image keeps where two are added up (mixup); 0: no mixup.
+        /// Mixup: parameter of the beta distribution for the weight of an image when two images are blended. 0: no
+        /// mixup.
         absent mixup: f64 = "no mixup", in Range::NonNegativeF32;
-        /// The same of the area that an image keeps where it takes a rectangle of another (CutMix); 0: no CutMix.
+        /// CutMix: parameter of the beta distribution for the area that an image keeps when a rectangle is replaced. 0:
+        /// no CutMix.
         absent cutmix: f64 = "no CutMix", in Range::NonNegativeF32;
-        /// Probability of CutMix where there are both.
+        /// Probability of CutMix if both are set.
         optional switch: f64 = 0.5, in Range::Probability;
-        /// Probability that a share is mixed.
+        /// Probability that a worker's images are mixed.
         optional prob: f64 = 1.0, in Range::Probability;
     }
 }
 
 impl MixSpec {
-    /// How batches are mixed; none where they are not.
+    /// Returns how batches are mixed, or `None` if they are not.
     pub fn settings(&self) -> Option<MixSettings> {
         let (mixup, cutmix) = (self.mixup.unwrap_or(0.0), self.cutmix.unwrap_or(0.0));
         let (switch, prob) = (self.switch(), self.prob());
         (mixup > 0.0 || cutmix > 0.0).then_some(MixSettings { mixup, cutmix, switch, prob })
     }
 
-    /// For the log.
+    /// Describes the mixing for the log.
     pub fn describe(&self) -> Option<String> {
         let MixSettings { mixup, cutmix, switch, prob } = self.settings()?;
         let how = match (mixup > 0.0, cutmix > 0.0) {
@@ -200,10 +202,11 @@ impl MixSpec {
         Some(format!("{how}, within each worker's share{often}"))
     }
 
-    /// Refuses keys without a meaning, and shares of a batch in which no image has a partner.
+    /// Rejects keys without effect, and a batch so small that a worker may get a single image.
     ///
     /// # Errors
-    /// The key, and what is wrong with it.
+    ///
+    /// Returns the key and what is wrong with it.
     pub(super) fn check(&self, batch: usize, workers: Option<usize>) -> Result<(), (&'static str, String)> {
         let Some(MixSettings { mixup, cutmix, .. }) = self.settings() else {
             let idle = [("mix.switch", self.switch.is_some()), ("mix.prob", self.prob.is_some())];
@@ -229,24 +232,25 @@ impl MixSpec {
 }
 
 section! {
-    /// Training by what a trained network says of the same images, beside their labels. [numbers.md](numbers.md#distillation) has the
-    /// formula.
+    /// Distillation: training with the scores that a trained network has for the same images, in addition to their
+    /// labels. [numbers.md](numbers.md#distillation) has the formula.
     pub struct DistillSpec {
-        /// The trained network: a run's folder, model.h5 or a checkpoint. It must have the data set's classes, and the transforms' image
-        /// size.
+        /// The trained network: the folder of a run, model.h5 or a checkpoint. Its classes must be those of the data
+        /// set, and its image size must be that of the transforms.
         absent teacher: String = "no teacher";
-        /// Share of the loss that is the divergence from the teacher; the rest is that of the labels.
+        /// Weight of the divergence from the teacher in the loss. The labels have the remaining weight.
         optional share: f64 = 0.5, in Range::Probability;
-        /// By which the scores of both are divided before their softmax.
+        /// Divides the scores of both networks before their softmax.
         optional temperature: f64 = 4.0, in Range::PositiveF32;
     }
 }
 
 impl DistillSpec {
-    /// Refuses keys without a teacher.
+    /// Rejects keys without a teacher.
     ///
     /// # Errors
-    /// The key, and what is wrong with it.
+    ///
+    /// Returns the key and what is wrong with it.
     pub(super) fn check(&self) -> Result<(), (&'static str, String)> {
         let idle = [("distill.share", self.share.is_some()), ("distill.temperature", self.temperature.is_some())];
         match idle.into_iter().find(|(_, given)| *given && self.teacher.is_none()) {

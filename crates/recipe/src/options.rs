@@ -1,4 +1,4 @@
-//! Values of single keys: closed sets of words, `reduce.codec` and `sync`.
+//! The types of some keys: fixed sets of words, `reduce.codec` and `sync`.
 
 use std::ops::Deref;
 
@@ -7,51 +7,46 @@ use comm::codec::Entry;
 use schema::{KeyType, KeyValue, words};
 use serde::{Deserialize, Deserializer, Serialize, Serializer};
 
-/// `reduce.path`: how gradients get from a device to the other ranks.
+/// The value of `reduce.path`: how gradients get from a device to the other ranks.
 #[derive(Clone, Copy, Debug, PartialEq, Eq)]
 pub enum TransportSetting {
-    /// The fastest that works.
+    /// The fastest path that works.
     Auto,
-    /// MPI is given device memory.
+    /// Passes device memory to MPI.
     CudaAware,
-    /// Through the host's memory.
+    /// Copies through host memory.
     Staged,
-    /// With NCCL.
     Nccl,
 }
 
 words! { TransportSetting { Auto = "auto", CudaAware = "cuda-aware", Staged = "staged", Nccl = "nccl" } }
 
-/// `loader.cache`: where all training images are kept.
+/// The value of `loader.cache`: where all training images are kept.
 #[derive(Clone, Copy, Debug, PartialEq, Eq)]
 pub enum ImageCache {
-    /// Nowhere: they are read in every epoch.
+    /// Images are read again in every epoch.
     None,
-    /// In the device's memory.
     Device,
 }
 
 words! { ImageCache { None = "none", Device = "device" } }
 
-/// `loader.on_corrupt`: what happens to training records that cannot be used.
+/// The value of `loader.on_corrupt`: what happens to training records that cannot be used.
 #[derive(Clone, Copy, Debug, PartialEq, Eq)]
 pub enum OnCorrupt {
-    /// They end the run.
     Fail,
-    /// They are left out and counted.
+    /// Skips and counts the records.
     Skip,
 }
 
 words! { OnCorrupt { Fail = "fail", Skip = "skip" } }
 
-/// `reduce.overlap`: whether gradients are reduced while backward still runs.
+/// The value of `reduce.overlap`: whether gradients are reduced during the backward pass.
 #[derive(Clone, Copy, Debug, PartialEq, Eq)]
 pub enum Overlap {
-    /// Where a core is spare.
+    /// Overlaps if a CPU core is idle.
     Auto,
-    /// Always.
     On,
-    /// Never.
     Off,
 }
 
@@ -80,23 +75,23 @@ impl<'de> Deserialize<'de> for Overlap {
     }
 }
 
-/// A codec by its name.
+/// The value of `reduce.codec`.
 #[derive(Clone, Copy)]
 pub struct Codec(&'static Entry);
 
 impl Codec {
-    /// Its entry in the catalogue.
+    /// Returns the codec's entry in the catalogue.
     pub fn entry(&self) -> &'static Entry {
         self.0
     }
 
-    /// Names of the codecs for which a key of `[reduce]` has a meaning.
+    /// Returns the names of the codecs that use a key of `[reduce]`.
     pub fn with_key(key: &str) -> Vec<&'static str> {
         codec::CATALOGUE.iter().filter(|codec| codec.keys.contains(&key)).map(|codec| codec.name).collect()
     }
 }
 
-/// The first of the catalogue, which sends f32.
+/// The first codec of the catalogue, which sends f32 values.
 impl Default for Codec {
     fn default() -> Self {
         Self(&codec::CATALOGUE[0])
@@ -140,28 +135,30 @@ impl<'de> Deserialize<'de> for Codec {
     }
 }
 
-/// When and how the ranks' parameters are synchronised.
+/// The value of `sync`: when and how the ranks' parameters are synchronised.
 #[derive(Clone, Copy, Debug, Default, PartialEq)]
 pub enum Sync {
-    /// Gradients are summed in every step: all ranks always hold the same model.
+    /// Gradients are summed in every step. All ranks always have the same model.
     #[default]
     Allreduce,
-    /// Local SGD: each rank trains by itself; after every so many steps all continue from their mean.
+    /// Local SGD: each rank trains independently. After this number of steps, all ranks continue from the mean of their
+    /// models.
     Local(u64),
-    /// Elastic averaging: each rank trains by itself; every `period` steps it moves towards a centre, and the centre towards it.
+    /// Elastic averaging: each rank trains independently. Every `period` steps, the rank and a shared centre move
+    /// towards each other.
     Easgd {
-        /// tau, steps between two synchronisations.
+        /// tau, the number of steps between two synchronisations.
         period: u64,
-        /// alpha, share of the distance that each moves.
+        /// alpha, the share of the distance that each moves.
         alpha: f64,
     },
 }
 
-/// The forms that `sync` takes.
+/// Description of the possible values of `sync`.
 pub const FORMS: &str = "\"allreduce\", \"local(H)\" or \"easgd(tau, alpha)\"";
 
 impl Sync {
-    /// Reads `allreduce`, `local(8)`, `easgd(10, 0.1)`.
+    /// Parses a value such as `allreduce`, `local(8)` or `easgd(10, 0.1)`.
     pub fn parse(text: &str) -> Result<Self, String> {
         let other = || format!("expected {FORMS}, got \"{text}\"");
         let (name, rest) = text.split_once('(').unwrap_or((text, ")"));

@@ -1,27 +1,30 @@
-//! The rules of `[init] match`: from the names in a file of weights to those of the network.
+//! The renaming rules of `init.match`, which convert names in a file of weights to names of the network.
 
 use regex::{Regex, RegexBuilder};
 
-/// Bytes of a compiled rule at most.
+/// Maximum size of a compiled rule in bytes.
 const LARGEST: usize = 1 << 20;
 
-/// One rule.
+/// A rule with a regular expression and a replacement.
 #[derive(Clone, Debug)]
 pub struct Rename {
-    /// As written.
+    /// The regular expression as the user wrote it.
     pub text: String,
     whole: Regex,
     replacement: String,
 }
 
 impl Rename {
-    /// A rule whose regular expression must fit a whole name; in the replacement `$1` and `${1}` stand for what its groups have matched.
+    /// Creates a rule. The regular expression must match a whole name. In the replacement, `$1` and `${1}` are replaced
+    /// by the text of a group.
     ///
     /// # Errors
-    /// What is wrong with the expression, or a group in the replacement that it does not have.
+    ///
+    /// Returns what is wrong with the expression, or names a group in the replacement that the expression does not
+    /// have.
     pub fn new([pattern, replacement]: &[String; 2]) -> Result<Self, String> {
         let whole = RegexBuilder::new(&format!("^(?:{pattern})$")).size_limit(LARGEST).build();
-        // the library's text points into the expression, over several lines
+        // The library's message draws the expression over several lines. Only its last line says what is wrong.
         let whole =
             whole.map_err(|e| format!("{pattern:?} is no regular expression: {}", last_line(&e.to_string())))?;
         if let Some(group) = groups(replacement).into_iter().find(|group| !has(&whole, group)) {
@@ -34,7 +37,7 @@ impl Rename {
         Ok(Self { text: pattern.clone(), whole, replacement: replacement.clone() })
     }
 
-    /// What the name becomes; none if the rule does not fit it.
+    /// Returns the new name, or `None` if the rule does not match.
     pub fn apply(&self, name: &str) -> Option<String> {
         let captures = self.whole.captures(name)?;
         let mut renamed = String::new();
@@ -54,7 +57,8 @@ fn has(whole: &Regex, group: &str) -> bool {
     }
 }
 
-/// The groups that a replacement names, as the library reads it: `$` and the longest run of letters, digits and `_`, or what is in `${}`.
+/// Returns the groups in a replacement as the regex library parses them: `$` and the longest run of letters, digits and
+/// `_`, or the content of `${}`.
 fn groups(replacement: &str) -> Vec<String> {
     let (mut found, mut rest) = (Vec::new(), replacement);
     while let Some(at) = rest.find('$') {
@@ -87,7 +91,7 @@ mod tests {
         assert_eq!(one.apply("a.backbone.fc.bias"), None);
         let two = rule(r"_blocks\.(\d+)\.(?<part>bn|conv)_(.*)", "blocks.${1}_.$part.$3").unwrap();
         assert_eq!(two.apply("_blocks.12.bn_weight").as_deref(), Some("blocks.12_.bn.weight"));
-        // an alternative at the top is bounded, too
+        // A top-level alternative must match the whole name too.
         assert_eq!(rule("a|b", "c").unwrap().apply("ab"), None);
     }
 

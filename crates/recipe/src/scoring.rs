@@ -1,4 +1,5 @@
-//! `[eval]` and `[stop]`: when a run scores itself, which splits it scores, how often it saves a checkpoint, and when it ends.
+//! The sections `[eval]` and `[stop]`: when a run evaluates itself, which splits it evaluates, how often it saves a
+//! checkpoint, and when it ends early.
 
 use std::str::FromStr;
 use std::time::Duration;
@@ -10,52 +11,54 @@ use schema::{Parsed, Range, quoted, section};
 use super::error::Error;
 
 section! {
-    /// Scoring while a run trains.
+    /// Evaluation during training.
     pub struct Eval {
-        /// Epochs from one scoring to the next; the end of the run is always scored.
+        /// Epochs between two evaluations. The end of the run is always evaluated.
         optional every: u32 = 1, in Range::AtLeast(1.0);
-        /// Below every: the epochs offset, offset + every, ... are scored, counted from 1; 0: every, 2 every, ...
+        /// Shifts the evaluated epochs: offset, offset + every, ..., counted from 1. Must be below every. 0: every, 2
+        /// every, ...
         optional offset: u32 = 0;
-        /// Images that are scored at most, spread evenly over the split.
+        /// Maximum number of images to evaluate, spread evenly over the split.
         absent limit: u64 = "all", in Range::AtLeast(1.0);
-        /// Scores each image and its mirror image, and averages the two.
+        /// Whether to average the scores of each image and its mirror image.
         optional flip: bool = false;
-        /// Scores the four corners of each image beside the centre, in place of center_crop, and averages all; with flip, ten crops.
+        /// Whether to average the scores of the four corners and the centre of each image, instead of using only
+        /// center_crop. With flip, these are ten crops.
         optional corners: bool = false;
-        /// Scores the averages of `[ema]`, too.
+        /// Whether to evaluate the averages of `[ema]` too.
         optional ema: bool = true;
     }
 }
 
 section! {
-    /// Ends a run before its time, by the scores of its epochs.
+    /// Ends a run early, depending on its scores.
     pub struct Stop {
-        /// Score that decides.
+        /// The score that decides.
         optional score: Parsed<ScoreName> = Parsed::new("top1", ScoreName::TOP1);
-        /// Scorings in a row that may pass without a better score; the run ends with the last of them.
+        /// Number of consecutive evaluations without a better score after which the run ends.
         absent patience: u32 = "never", in Range::AtLeast(1.0) => changeable;
-        /// By how much a score must be better to count as such.
+        /// Minimum difference by which a score must be better to count as better.
         optional min_delta: f64 = 0.0, in Range::AtLeast(0.0);
-        /// Score at which the run ends, as 0.759; the log has the time that it took, as MLPerf counts it.
+        /// Score at which the run ends, such as 0.759. The log then has the time to reach it, measured as in MLPerf.
         absent target: f64 = "none" => changeable;
     }
 }
 
 impl Eval {
-    /// Whether an epoch is scored, counted from 1.
+    /// Returns true if this epoch is evaluated. Epochs are counted from 1.
     pub fn scores(&self, epoch: u32) -> bool {
         epoch % self.every() == self.offset()
     }
 }
 
 impl Stop {
-    /// Whether anything can end the run.
+    /// Returns true if a score can end the run.
     pub fn is_set(&self) -> bool {
         self.patience.is_some() || self.target.is_some()
     }
 }
 
-/// The splits that a run scores.
+/// The splits that a run evaluates.
 #[derive(Clone, Debug, Default, PartialEq, Eq)]
 pub struct ScoredSplits {
     /// The split that is scored during training. The best checkpoint, `[stop]` and the plateau schedule follow its scores.
@@ -103,10 +106,9 @@ fn chosen(wanted: Option<&str>, defaults: [&str; 2], available: &[&str]) -> Resu
     Err(Error::Value { place: "eval_split".into(), why })
 }
 
-/// The distance between two checkpoints.
+/// The interval between two checkpoints.
 #[derive(Clone, Copy, Debug, PartialEq, Eq)]
 pub enum Every {
-    /// Time.
     Time(Duration),
     /// Optimizer steps, >= 1.
     Steps(u64),
@@ -133,7 +135,8 @@ impl FromStr for Every {
     }
 }
 
-/// Days, hours, minutes and seconds, each with its letter, the largest first: `1h30m`, `90s`, `0.5h`; > 0.
+/// Parses days, hours, minutes and seconds, largest unit first, such as `1h30m`, `90s` or `0.5h`. The result is
+/// positive.
 pub fn duration(text: &str) -> Result<Duration, String> {
     let expected = || format!("expected a time as \"1h30m\", \"10m\" or \"90s\", got \"{text}\"");
     let (mut rest, mut seconds, mut before) = (text.trim(), 0.0, f64::INFINITY);

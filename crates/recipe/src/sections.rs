@@ -1,5 +1,5 @@
-//! A whole recipe: its sections, the keys outside of sections, and the values that depend on the number of ranks. `[optimizer]` and
-//! `[schedule]` are in [`engine::optim`].
+//! The whole recipe: its sections, the keys outside of sections, and values that depend on the number of ranks.
+//! `[optimizer]` and `[schedule]` are in [`engine::optim`].
 
 use std::str::FromStr;
 use std::time::Duration;
@@ -18,44 +18,49 @@ use super::rename::Rename;
 use super::scoring::{Eval, Every, Stop};
 
 section! {
-    /// Averages of the weights.
+    /// Averages of the weights over the steps.
     pub struct Ema {
-        /// Largest decay of the averages: min(this, (1 + t) / (10 + t)) at step t.
+        /// Largest decay of the exponential moving average. The decay at step t is min(decay, (1 + t) / (10 + t)).
         absent decay: f64 = "no averages", in Range::OpenFraction(0.999);
-        /// In place of decay, stochastic weight averaging: the plain mean of the weights after this epoch, counted from 1, and later ones.
+        /// Stochastic weight averaging, instead of decay: the mean of the weights after this epoch, counted from 1, and
+        /// after later epochs.
         absent swa_start: u32 = "no averages", in Range::AtLeast(1.0);
-        /// Epochs between two weights of the mean of swa_start.
+        /// Epochs between two sets of weights that swa_start averages.
         optional swa_every: u32 = 1, in Range::AtLeast(1.0);
     }
 }
 
 section! {
-    /// Weights that a run starts from in place of random ones. [formats.md](formats.md#weights-of-other-programs) says what is read.
+    /// Initial weights from a file instead of random ones. [formats.md](formats.md#weights-of-other-programs) lists the
+    /// formats.
     pub struct Init {
-        /// File of weights: a run's folder, model.h5, a checkpoint, a .safetensors file, PyTorch's .pth, Keras's .h5, or ONNX.
+        /// File with weights: the folder of a run, model.h5, a checkpoint, a .safetensors file, PyTorch's .pth, Keras's
+        /// .h5, or ONNX.
         absent from: String = "random weights";
-        /// Key of the dictionary to read from a .pth, such as "state_dict_ema" or "model_ema" for averaged weights.
+        /// Key of the dictionary in a .pth file to read weights from, such as "state_dict_ema" or "model_ema" for
+        /// averaged weights.
         absent key: String = "the weights themselves";
-        /// Tensors of the network that start at random all the same, as patterns, such as "fc.*".
+        /// Patterns of the network's tensors that start at random anyway, such as "fc.*".
         absent exclude: Vec<String> = "[]";
-        /// Every tensor of the network must be in the file with its shape, and every tensor of the file in the network; false: what does
-        /// not fit is listed, and starts at random.
+        /// Whether the tensors of the network and of the file must all match by name and shape. With false, tensors
+        /// that do not match are listed, and the network's start at random.
         optional strict: bool = true;
-        /// Names in the file and what they are here: regular expressions for whole names, each with its replacement, such as
-        /// ["backbone.(.*)", "$1"]; applied one after another.
+        /// Renaming rules for the file's tensors: pairs of a regular expression for whole names and a replacement, such
+        /// as ["backbone.(.*)", "$1"]. The rules are applied one after another.
         absent r#match: Vec<[String; 2]> = "[]";
-        /// A small convolution of the images, by its name, that starts as a whitening of patches of the training images as
-        /// augment.eval makes them; freeze its weight to keep it so.
+        /// Name of a small convolution of the images whose weights start as a whitening of training image patches. The
+        /// images are prepared as in augment.eval. Freeze the weights to keep them.
         absent whiten: String = "none";
     }
 }
 
 section! {
-    /// Parameters that are not trained: no gradients are computed for them and none are exchanged.
+    /// Parameters that are not trained. No gradients are computed or exchanged for them.
     pub struct Freeze {
-        /// Parameters, as patterns, such as "layer1.*". A batch normalisation without trained parameters uses its running statistics.
+        /// Patterns of these parameters, such as "layer1.*". A batch normalisation without trained parameters uses its
+        /// running statistics.
         absent patterns: Vec<String> = "[]";
-        /// Epochs after which they are trained, too.
+        /// Number of epochs after which they are trained too.
         absent epochs: u32 = "never", in Range::AtLeast(1.0);
     }
 }
@@ -65,19 +70,22 @@ section! {
     pub struct Augment {
         /// Transforms of training images, in order.
         default train: Vec<String> = Vec::new();
-        /// Transforms of scored and predicted images, in order. They may end in another size than those of train.
+        /// Transforms of images for evaluation and prediction, in order. The final image size may differ from that of
+        /// train.
         default eval: Vec<String> = Vec::new();
-        /// Progressive resizing: pairs of an epoch, from 0, and the shorter side of training images from it on, as [[0, 128], [6, 160],
-        /// [12, 224]]; every size in train is multiplied accordingly. For networks whose parameters do not depend on the size.
+        /// Progressive resizing: pairs of an epoch, from 0, and the shorter side of training images from that epoch on,
+        /// such as [[0, 128], [6, 160], [12, 224]]. All sizes in train are scaled accordingly. The network's parameters
+        /// must not depend on the image size.
         absent sizes: Vec<[u32; 2]> = "one size";
-        /// Whether images are rotated as their EXIF orientation says. With false they are used as stored, like `ignore_exif` at the start
-        /// of both lists.
+        /// Whether images are rotated according to their EXIF orientation. With false they are used as stored, like
+        /// `ignore_exif` at the start of both lists.
         optional exif: bool = true;
-        /// Whether training may decode JPEGs at 1/2 or 1/4 size if a resize shrinks them to half or less, like `fast_decode` at the start
-        /// of train. This is faster, but resized pixels differ slightly.
+        /// Whether training may decode JPEGs at 1/2 or 1/4 size if a resize shrinks them to half or less, like
+        /// `fast_decode` at the start of train. This is faster, but resized pixels differ slightly.
         optional fast_decode: bool = true;
-        /// How often each training image of a batch comes in it, each time transformed anew (repeated augmentation). An epoch has as many
-        /// images as without, and so 1 / repeats of the different ones; needs shuffle = "full".
+        /// Number of times that each training image appears in its batch, each time with other random transforms
+        /// (repeated augmentation). An epoch still has the same number of images, so it covers only 1 / repeats of the
+        /// data set. Needs shuffle = "full".
         optional repeats: u32 = 1, in Range::AtLeast(1.0);
     }
 }
@@ -85,25 +93,26 @@ section! {
 section! {
     /// How gradients are summed over the ranks.
     pub struct Reduce {
-        /// How gradients travel between ranks.
+        /// Encoding of the gradients that the ranks exchange.
         default codec: Codec = Codec::default();
         /// Size of one allreduce in MB (10^6 bytes) of gradients.
         default bucket_mb: f64 = 4.0, in Range::Positive;
-        /// GPU: how gradients reach the other ranks, with CUDA-aware MPI, through the host's memory, or with NCCL.
+        /// GPU: how gradients reach the other ranks. CUDA-aware MPI, copies in host memory, or NCCL.
         default path: TransportSetting = TransportSetting::Auto => changeable;
-        /// Reduces while backward still runs; "auto": where a core is spare.
+        /// Whether gradients are reduced during the backward pass. "auto": if a CPU core is idle.
         default overlap: Overlap = Overlap::Auto => changeable;
-        /// Adds what was cut off to the next step's gradient.
+        /// Whether the part of a gradient that encoding lost is added to the gradient of the next step.
         optional error_feedback: bool = false;
-        /// Smaller tensors are sent as exact.
+        /// Tensors with fewer elements are encoded as with "exact".
         optional min_elements: usize = 432;
-        /// Rounds the last layer's gradients too.
+        /// Whether the gradients of the last layer are rounded too.
         optional logits: bool = false;
-        /// Deviations at which a gradient is clipped; 0: never.
+        /// Number of standard deviations at which gradients are clipped. 0: no clipping.
         optional clip: f64 = 2.5, in Range::AtLeast(0.0);
-        /// Every so many epochs comes one whose gradients go as exact, as in TernGrad; what error feedback holds waits.
+        /// Every k-th epoch, gradients are encoded as with "exact", as in TernGrad. Error feedback keeps its residuals
+        /// for the next epoch.
         absent floating_grad_epoch: u32 = "none", in Range::AtLeast(1.0);
-        /// Parameters that are sent as exact, as patterns, such as "conv1.*".
+        /// Patterns of parameters that are encoded as with "exact", such as "conv1.*".
         absent exempt: Vec<String> = "[]";
     }
 }
@@ -111,56 +120,57 @@ section! {
 section! {
     /// How training images are read.
     pub struct Loader {
-        /// Loader threads a rank.
+        /// Loader threads per rank.
         absent threads: usize = "by the number of cores", in Range::Between(1.0, MOST_THREADS as f64) => changeable;
-        /// Batches in flight a rank; 0: as many as keep its threads at work, 3 or 4 as a rule.
+        /// Batches in flight per rank. 0: as many as keep the threads busy, usually 3 or 4.
         default slots: usize = 0 => changeable;
-        /// How records are read; "auto": mmap on local disks, long reads from network file systems.
+        /// How records are read. "auto": mmap on local disks, long reads on network file systems.
         default io: RecordAccess = RecordAccess(Io::Auto) => changeable;
-        /// Memory in MB (10^6 bytes) for shards that are read whole.
+        /// Memory in MB (10^6 bytes) for shards that are read as a whole.
         default buffer_mb: f64 = 256.0, in Range::Positive => changeable;
-        /// GPU: where all training images are kept as bytes; the device crops and flips them with the same draws.
+        /// GPU: where all training images are kept as bytes. With "device", the GPU crops and flips them with the same
+        /// random draws.
         default cache: ImageCache = ImageCache::None;
-        /// Training records that cannot be used end the run, or are left out and counted.
+        /// Whether training records that cannot be used end the run, or are skipped and counted.
         default on_corrupt: OnCorrupt = OnCorrupt::Fail;
     }
 }
 
 section! {
-    /// Density of the log, and what is made of it.
+    /// How much is logged, and which reports are written.
     pub struct Log {
-        /// Steps between step lines in metrics.jsonl.
+        /// Steps between two step lines in metrics.jsonl.
         default every: u64 = 1, in Range::AtLeast(1.0) => changeable;
-        /// Seconds between progress lines in run.log, and on stderr if it is not a terminal.
+        /// Seconds between two progress lines in run.log, and on stderr if it is not a terminal.
         absent seconds: f64 = "5, or 50 steps", in Range::Positive => changeable;
         /// Whether report.html is written when the run ends or stops.
         optional report: bool = true => changeable;
         /// Whether an event file for TensorBoard is written into OUT.
         optional tensorboard: bool = true => changeable;
-        /// Steps between two measurements of the parameters and gradients of every layer.
+        /// Steps between two measurements of the parameters and gradients of all layers.
         absent histograms: u64 = "never", in Range::AtLeast(1.0) => changeable;
     }
 }
 
 section! {
-    /// Files under checkpoints/.
+    /// Files in the folder checkpoints/.
     pub struct Checkpoint {
         /// Time, steps or epochs between two checkpoints.
         default every: Parsed<Every> = Parsed::new("10m", Every::Time(Duration::from_secs(600))) => changeable;
-        /// Files kept, the newest; the best is kept beside them.
+        /// Number of checkpoints to keep, the newest ones. The best one is kept in addition.
         default keep: usize = 3, in Range::AtLeast(1.0) => changeable;
-        /// Score by which the best is told.
+        /// The score that selects the best checkpoint.
         absent best_by: Parsed<ScoreName> = "top1" => changeable;
     }
 }
 
 impl Ema {
-    /// Whether there are averages.
+    /// Returns true if the weights are averaged.
     pub fn is_kept(&self) -> bool {
         self.decay.is_some() || self.swa_start.is_some()
     }
 
-    /// How weights are averaged, where an epoch has so many steps.
+    /// Returns how the weights are averaged, for this number of steps per epoch.
     pub fn averaging(&self, steps_per_epoch: u64) -> Option<Averaging> {
         let steps = |epochs: u32| u64::from(epochs) * steps_per_epoch;
         let swa = self.swa_start.map(|start| (steps(start), steps(self.swa_every())));
@@ -170,17 +180,18 @@ impl Ema {
 }
 
 impl Init {
-    /// The rules of `match`.
+    /// Returns the rules of `match`.
     ///
     /// # Errors
-    /// What is wrong with one of them.
+    ///
+    /// Returns what is wrong with a rule.
     pub fn rules(&self) -> Result<Vec<Rename>, String> {
         self.r#match.iter().flatten().map(Rename::new).collect()
     }
 }
 
 impl Augment {
-    /// Refuses pairs that do not say of each epoch which size its images have.
+    /// Checks that the pairs in `sizes` define a valid image size for each epoch.
     pub fn check_sizes(&self, epochs: Option<u32>) -> Result<(), String> {
         let sizes = self.sizes.as_deref().unwrap_or_default();
         let late = sizes.iter().find(|[from, _]| epochs.is_some_and(|epochs| *from >= epochs));
@@ -221,7 +232,7 @@ impl Log {
 }
 
 impl Checkpoint {
-    /// Time, steps or epochs between two checkpoints.
+    /// Returns the interval between two checkpoints.
     pub fn every(&self) -> Every {
         self.every.value()
     }
@@ -241,78 +252,79 @@ impl KeyValue for RecordAccess {
 }
 
 section! {
-    /// The run as a whole.
+    /// Keys of the run as a whole.
     pub struct Recipe {
-        /// Network: its name in the catalogue, or a file NAME.toml or NAME.onnx that describes it. The path is relative to the recipe's
-        /// folder, or on the command line to the current directory.
+        /// Network: its name in the catalogue, or a file NAME.toml or NAME.onnx that describes it. The path is relative
+        /// to the recipe's folder or, on the command line, to the current directory.
         required model: String;
-        /// Whether training starts from the weights of an ONNX file, or from random ones.
+        /// Whether training starts from the weights of the ONNX file instead of random ones.
         optional model_weights: bool = true;
-        /// Data set: a folder with dataset.json, relative to the recipe's folder. If it is not there, it is searched in the current
-        /// directory. On the command line the path is relative to the current directory.
-        // the data set itself is compared, not its folder
+        /// Data set: a folder with dataset.json, relative to the recipe's folder. If it does not exist there, it is
+        /// searched for in the current directory. On the command line, the path is relative to the current directory.
+        // Changeable, because a resumed run compares the data set itself, not its path.
         required data: String => changeable;
-        /// Passes over the training split: how long the run is. This or steps.
+        /// Length of the run in passes over the training split. Give either epochs or steps.
         absent epochs: u32 = "by steps", in Range::AtLeast(1.0);
-        /// Optimizer steps of the whole run, in place of epochs: it and its schedule may end within an epoch.
+        /// Length of the run in optimizer steps, instead of epochs. The run and its schedule may end within an epoch.
         absent steps: u64 = "by epochs", in Range::AtLeast(1.0);
-        /// Root of every random draw.
+        /// Seed of all random numbers.
         default seed: u64 = 1;
-        /// Images a step, over all ranks.
+        /// Images per step over all ranks.
         required batch: usize, in Range::AtLeast(1.0);
-        /// Logical shares of each batch, at least as many as ranks.
+        /// Number of logical parts of each batch, at least the number of ranks.
         absent workers: usize = "the ranks of the first start", in Range::AtLeast(1.0);
-        /// Order of the samples: all mixed, or each worker mixes k shards at a time.
+        /// Order of the samples: all are shuffled together, or each worker shuffles k shards at a time.
         default shuffle: Parsed<Mixing> = Parsed::new("full", Mixing(Shuffle::Full));
-        /// Every class has the same share of an epoch's draws: images of rare classes come more than once, of frequent ones not in every
-        /// epoch.
+        /// Whether all classes have the same share of an epoch's images. Images of rare classes then appear more than
+        /// once, those of frequent classes not in every epoch.
         optional balanced: bool = false;
-        /// Number format of the arithmetic; "f16" needs a GPU, "bf16" a GPU or a CPU with AVX512-BF16.
+        /// Number format of the arithmetic. "f16" needs a GPU, "bf16" needs a GPU or a CPU with AVX512-BF16.
         default precision: Precision = Precision::F32;
-        /// GPU, f32: products may round their factors to tf32, 11 bits.
+        /// GPU with f32: whether products may round their factors to tf32 (11 bits).
         default tf32: bool = false;
-        /// GPU: only algorithms that give the same bits again; integer codecs imply it.
+        /// GPU: whether only algorithms with reproducible results are used. Integer codecs imply it.
         default deterministic: bool = false;
-        /// Share of the target spread evenly over all classes.
+        /// Share of the target that is spread evenly over all classes.
         default label_smoothing: f64 = 0.0, in Range::Fraction;
-        /// How the ranks keep one model.
+        /// How and when the ranks synchronise their models.
         default sync: Sync = Sync::Allreduce;
-        /// Batch normalisation over the whole batch instead of each worker's share; needs workers = ranks.
+        /// Whether batch normalisation uses the whole batch instead of each worker's part. Needs workers = ranks.
         default sync_bn: bool = false;
-        /// The last normalisation of each residual branch starts with scale 0, so that a block starts as the identity.
+        /// Whether the last normalisation of each residual branch starts with scale 0, so that the block starts as the
+        /// identity.
         default zero_init_residual: bool = false;
-        /// Split scored after each epoch. The best checkpoint, `[stop]` and the plateau schedule follow its scores. If this is validation,
-        /// the test split is scored at the end of the run.
+        /// Split that is evaluated during training. Its scores decide about the best checkpoint, `[stop]` and the
+        /// plateau schedule. If it is validation, the test split is evaluated at the end of the run.
         absent eval_split: String = "validation, else test";
-        /// First weights.
+        /// Initial weights.
         section init: Init;
         /// Parameters that are not trained.
         section freeze: Freeze;
-        /// Update rule.
+        /// Optimizer and its settings.
         section optimizer: OptimizerSpec;
         /// Learning rate.
         section schedule: ScheduleSpec;
         /// Averages of the weights.
         section ema: Ema;
-        /// Scoring while the run trains.
+        /// Evaluation during training.
         section eval: Eval;
-        /// The end of a run by its scores.
+        /// Early end of the run.
         section stop: Stop;
         /// Transforms.
         section augment: Augment;
-        /// What is minimised.
+        /// Loss function.
         section loss: LossSpec;
-        /// A teacher.
+        /// Distillation from a teacher.
         section distill: DistillSpec;
-        /// Mixing of images with each other.
+        /// Mixup and CutMix.
         section mix: MixSpec;
         /// Exchange of gradients.
         section reduce: Reduce;
         /// Reading of the data set.
         section loader: Loader;
-        /// Density of the log.
+        /// How much is logged.
         section log: Log;
-        /// Files under checkpoints/.
+        /// Files in the folder checkpoints/.
         section checkpoint: Checkpoint;
     }
 }
@@ -334,17 +346,17 @@ impl TextForm for Mixing {
 }
 
 impl Recipe {
-    /// How the samples of an epoch are mixed.
+    /// Returns how the samples of an epoch are shuffled.
     pub fn mixing(&self) -> Shuffle {
         self.shuffle.value().0
     }
 
-    /// Optimizer steps of the whole run, where an epoch has so many.
+    /// Returns the number of optimizer steps of the whole run.
     pub fn total_steps(&self, steps_per_epoch: u64) -> u64 {
         self.steps.unwrap_or_else(|| u64::from(self.epochs.unwrap_or(0)).saturating_mul(steps_per_epoch))
     }
 
-    /// The recipe as TOML; [`Recipe::parse`] reads it back to an equal one.
+    /// Converts the recipe to TOML. [`Recipe::parse`] reads it back to an equal recipe.
     pub fn to_toml(&self) -> Result<String, Error> {
         toml::to_string(self).map_err(|e| Error::Write { why: e.to_string() })
     }

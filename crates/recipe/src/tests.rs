@@ -109,8 +109,8 @@ fn a_written_recipe_reads_back_equal() {
     assert!(text.contains("momentum = 0.9\n"), "{text}");
 }
 
-/// Files that an earlier version wrote, one for each kind of optimizer and schedule among them: they are read, and written again
-/// byte for byte.
+/// Files written by an earlier version, including one for each kind of optimizer and schedule. Reading and writing them
+/// again must give the same bytes.
 #[test]
 fn written_recipes_do_not_change() {
     let folder = Path::new(env!("CARGO_MANIFEST_DIR")).join("../../tests/golden/recipes");
@@ -261,7 +261,7 @@ fn a_kind_that_changes_leaves_out_the_keys_of_the_old_one() {
     let adam = changed(&["optimizer.kind=adam"], &[]).unwrap();
     assert!(adam.notes[0].contains("optimizer.momentum = 0.9"), "{:?}", adam.notes);
     assert_eq!(changed(&["optimizer.kind=sgd"], &[]).unwrap().notes, Vec::<String>::new());
-    // what the command line gives itself is never left out
+    // Keys given on the command line are never removed.
     assert!(refusal(&["schedule.kind=cosine", "schedule.gamma=0.5"]).contains("belongs to kind"));
 }
 
@@ -371,7 +371,7 @@ fn weight_decay_spares_by_pattern() {
     assert!(optimizer.adapts("fc.bias", &[10]), "kinds other than lars ask for nothing of it");
 }
 
-/// Biases and batch norm are spared unless patterns say otherwise.
+/// Biases and batch norm are exempt unless patterns say otherwise.
 #[test]
 fn lars_spares_what_has_one_dimension() {
     let lars = |no_adapt| OptimizerKind::Lars(Lars { no_adapt, ..Lars::default() });

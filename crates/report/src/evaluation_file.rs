@@ -1,4 +1,5 @@
-//! OUT/evaluation.json: what the page of a run shows of its last scoring beyond the score, with the pictures in it.
+//! The file OUT/evaluation.json: details of a run's last evaluation for report.html, such as the confusion matrix, the
+//! worst mistakes and their pictures.
 
 use std::io;
 use std::path::Path;
@@ -9,112 +10,103 @@ use serde::{Deserialize, Serialize};
 
 use super::predictions::{ClassScore, Pair, Predictions, calibration, expected_error};
 
-/// Its name in the folder of a run.
+/// Name of the file in the folder of a run.
 pub const NAME: &str = "evaluation.json";
 
-/// Of this layout; others are not read.
+/// Version of the layout. Files of other versions are rejected.
 const VERSION: u32 = 1;
-/// Cells of the confusion matrix at most: those with the most images.
+/// Maximum number of cells of the confusion matrix. Cells with the most images are kept.
 const MOST_CELLS: usize = 60_000;
-/// Mistakes that are kept, with their pictures.
+/// Number of mistakes that are stored with their pictures.
 const WORST: usize = 32;
-/// Bytes of a file that is read: ours have 2 MB at most.
+/// Maximum size of a file to read, in bytes. Files of ours have at most 2 MB.
 const LONGEST: u64 = 8 << 20;
 
-/// The file.
+/// The contents of evaluation.json.
 #[derive(Clone, Debug, Default, PartialEq, Serialize, Deserialize)]
 pub struct EvaluationFile {
-    /// Of the layout.
     pub version: u32,
-    /// Optimizer steps done before the scoring.
+    /// Optimizer steps done before the evaluation.
     pub step: u64,
-    /// Epochs done.
     pub epoch: u32,
-    /// Name of the split.
     pub split: String,
-    /// Class names.
     pub classes: Vec<String>,
-    /// Images of each class.
+    /// Number of images of each class.
     pub images: Vec<u64>,
-    /// Images that were taken for each class.
+    /// Number of images predicted as each class.
     pub predicted: Vec<u64>,
-    /// Images of each class that were taken for it.
+    /// Number of correctly predicted images of each class.
     pub right: Vec<u64>,
-    /// Mean F1 of the classes.
+    /// Mean F1 score of the classes.
     pub macro_f1: Option<f64>,
-    /// Expected calibration error.
     pub ece: Option<f64>,
-    /// Bins of confidence, the lowest first.
+    /// Bins of confidence in ascending order.
     pub calibration: Vec<CalibrationBin>,
-    /// Class, what its images were taken for, how many; cells that are not 0.
+    /// The cells that are not 0, as [class, predicted class, images].
     pub confusion: Vec<[u64; 3]>,
-    /// Cells that are not here, since there are too many.
+    /// Number of cells that were left out because there are too many.
     pub confusion_left_out: u64,
-    /// Images that were taken for another class.
+    /// Number of images predicted as a wrong class.
     pub mistakes: u64,
     /// The mistakes with the highest loss.
     pub worst: Vec<Mistake>,
     /// Training images after the transforms.
     pub augmented: Vec<Picture>,
-    /// Where images may have several labels: then there are no mistakes, confusion and calibration.
+    /// Set if images may have several labels. Then there are no mistakes, confusion matrix and calibration.
     #[serde(default, skip_serializing_if = "Option::is_none")]
     pub several: Option<SeveralLabels>,
 }
 
-/// What is known of images that may have several labels.
+/// The scores of a split in which images may have several labels.
 #[derive(Clone, Debug, Default, PartialEq, Serialize, Deserialize)]
 pub struct SeveralLabels {
-    /// Images that were scored.
     pub images: u64,
     /// Mean of the classes' average precisions.
     pub map: Option<f64>,
-    /// F1 of all labels together.
+    /// F1 score over all pairs of image and label.
     pub micro_f1: Option<f64>,
-    /// Of each class.
+    /// The average precision of each class.
     pub average_precision: Vec<Option<f64>>,
 }
 
-/// Images whose likeliest class has a probability in one range.
+/// Images whose most probable class has a probability in one range.
 #[derive(Clone, Debug, Default, PartialEq, Serialize, Deserialize)]
 pub struct CalibrationBin {
-    /// How many.
     pub images: u64,
-    /// Those whose likeliest class is right.
+    /// Number of images whose most probable class is correct.
     pub right: u64,
-    /// Mean of these probabilities.
+    /// Mean probability of the most probable class.
     pub confidence: Option<f64>,
 }
 
-/// An image that was taken for another class.
+/// An image predicted as a wrong class.
 #[derive(Clone, Debug, Default, PartialEq, Serialize, Deserialize)]
 pub struct Mistake {
-    /// Its number in the split.
+    /// Index of the image in the split.
     pub id: u64,
-    /// Its class.
+    /// The true class.
     pub label: u32,
-    /// Place of that class among all, from 1.
+    /// Rank of the true class among all classes by score, from 1.
     pub place: u32,
-    /// Cross-entropy.
     pub loss: Option<f64>,
-    /// The likeliest classes with their probabilities.
+    /// The most probable classes with their probabilities.
     pub guesses: Vec<(u32, Option<f64>)>,
-    /// The image, as a `data:` address.
+    /// The image as a `data:` URL.
     pub picture: Option<String>,
-    /// The image's original file, if its record has the name.
+    /// Name of the image's original file, if the record has it.
     #[serde(default, skip_serializing_if = "String::is_empty")]
     pub file: String,
 }
 
-/// A picture of an image.
 #[derive(Clone, Debug, Default, PartialEq, Serialize, Deserialize)]
 pub struct Picture {
-    /// The image's number in its split.
+    /// Index of the image in its split.
     pub id: u64,
-    /// Its class; of several the first.
+    /// The class of the image. The first one if it has more than one label.
     pub label: u32,
-    /// As a `data:` address.
+    /// The image as a `data:` URL.
     pub picture: Option<String>,
-    /// Its classes, where there may be several.
+    /// The class names, if images may have several labels.
     #[serde(default, skip_serializing_if = "String::is_empty")]
     pub words: String,
 }
@@ -124,7 +116,7 @@ fn known(number: f64) -> Option<f64> {
 }
 
 impl EvaluationFile {
-    /// Of a split of these classes; `step` and `epoch` are those done. Without pictures.
+    /// Creates the file for a split, without pictures. `step` and `epoch` are the numbers done so far.
     pub fn new(step: u64, epoch: u32, split: &str, classes: &[String], predictions: &Predictions) -> Self {
         let scores = predictions.per_class();
         let bins = calibration(predictions.outcomes());
@@ -168,7 +160,7 @@ impl EvaluationFile {
         }
     }
 
-    /// The same of images that may have several labels.
+    /// Creates the file for a split in which images may have several labels.
     pub fn of_classes(
         (step, epoch): (u64, u32),
         split: &str,
@@ -192,15 +184,16 @@ impl EvaluationFile {
         }
     }
 
-    /// The text of the file.
+    /// Serialises the file to JSON.
     pub fn to_text(&self) -> serde_json::Result<String> {
         serde_json::to_string(self)
     }
 
-    /// Reads the file of the run in `folder`; nothing where there is none.
+    /// Reads the file in the folder of a run. Returns `None` if it does not exist.
     ///
     /// # Errors
-    /// A file that cannot be read, that is too long, or that is no such file.
+    ///
+    /// Returns an error if the file cannot be read, is too long, or has another format or version.
     pub fn read(folder: &Path) -> io::Result<Option<Self>> {
         let path = folder.join(NAME);
         match path.metadata() {
@@ -217,7 +210,7 @@ impl EvaluationFile {
         Ok(Some(file))
     }
 
-    /// Drops what would make a page load anything from elsewhere.
+    /// Removes pictures that would make a page load data from elsewhere.
     fn keep_own_pictures(&mut self) {
         let own = |picture: &String| {
             let digits =
@@ -237,12 +230,12 @@ impl From<&Thumbnail> for Picture {
     }
 }
 
-/// A picture as a `data:` address.
+/// Returns the picture as a `data:` URL.
 pub fn address(picture: &Thumbnail) -> String {
     format!("data:{};base64,{}", picture.kind, base64(&picture.bytes))
 }
 
-/// RFC 4648, with padding.
+/// Encodes bytes as in RFC 4648, with padding.
 fn base64(bytes: &[u8]) -> String {
     const DIGITS: &[u8; 64] = b"ABCDEFGHIJKLMNOPQRSTUVWXYZabcdefghijklmnopqrstuvwxyz0123456789+/";
     let mut text = String::with_capacity(bytes.len().div_ceil(3) * 4);

@@ -1,231 +1,215 @@
-//! The events of a run, as they stand in metrics.jsonl: one struct each, field names included.
+//! The events of a run as written to metrics.jsonl. Each event is a struct whose field names are the JSON keys.
 
 use std::collections::BTreeMap;
 use std::path::PathBuf;
 
 use serde::Serialize;
 
-/// Anything that a run reports. In JSON the key `event` says which.
+/// An event of a run. In JSON, the key `event` has the name of the variant.
 #[derive(Clone, Debug, PartialEq, Serialize)]
 #[serde(tag = "event", rename_all = "lowercase")]
 pub enum Event {
-    /// The run begins.
     Start(Start),
     /// One optimizer step is done.
     Step(Step),
-    /// One epoch is done.
     Epoch(Epoch),
-    /// The exchange of gradients was measured.
+    /// The time of the gradient exchange was measured.
     Exchange(Exchange),
-    /// The parameters and gradients of the layers were measured.
+    /// Statistics of the layers' parameters and gradients were computed.
     Layers(Layers),
-    /// A split was scored.
     Eval(Eval),
-    /// A checkpoint was written, or could not be.
+    /// A checkpoint was written, or writing failed.
     Checkpoint(Checkpoint),
-    /// The run is over.
     End(End),
 }
 
-/// The run begins: what will happen, and on what.
+/// The beginning of a run: its length, its data and its environment.
 #[derive(Clone, Debug, Default, PartialEq, Serialize)]
 pub struct Start {
-    /// Optimizer steps already done: 0, or those of the checkpoint.
+    /// Optimizer steps already done: 0, or the step of the checkpoint.
     pub step: u64,
     /// Epochs already done.
     pub epoch: u32,
     /// Epochs of the whole run.
     pub epochs: u32,
-    /// Steps of one epoch.
     pub steps_per_epoch: u64,
-    /// Step at which this run ends.
+    /// The step at which this run ends.
     pub last_step: u64,
-    /// Steps of the whole run, where its length was given in steps.
+    /// Steps of the whole run, if the recipe gives its length in steps.
     #[serde(skip_serializing_if = "Option::is_none")]
     pub steps: Option<u64>,
-    /// Network.
     pub model: String,
-    /// Trainable numbers.
+    /// Number of trainable parameters.
     pub parameters: u64,
-    /// Images of the training split.
+    /// Number of images of the training split.
     pub images: u64,
-    /// Images a step, over all ranks.
+    /// Images per step over all ranks.
     pub batch: usize,
-    /// Logical shares of the batch.
+    /// Number of logical parts of the batch.
     pub workers: usize,
-    /// MPI ranks.
     pub ranks: usize,
-    /// Everything else worth knowing, by name: device, MPI library, threads, schedule, memory ...
+    /// Further facts by name: device, MPI library, threads, schedule, memory ...
     pub facts: BTreeMap<String, String>,
 }
 
-/// One optimizer step, over all ranks.
+/// One optimizer step. Values are over all ranks.
 #[derive(Clone, Copy, Debug, Default, PartialEq, Serialize)]
 pub struct Step {
-    /// Optimizer steps done, this one included: the first is 1.
+    /// Optimizer steps done, including this one. The first step is 1.
     pub step: u64,
-    /// Epoch that it belongs to, from 0.
+    /// The epoch of this step, from 0.
     pub epoch: u32,
     /// Mean loss over the images of the step.
     pub loss: f64,
-    /// Share of them classified rightly, in [0, 1].
+    /// Share of correctly classified images, in [0, 1].
     pub top1: f64,
     /// Learning rate of the step.
     pub lr: f64,
-    /// Images a second, over all ranks.
+    /// Images per second over all ranks.
     pub img_per_s: f64,
     /// Milliseconds that the slowest rank waited for its loader.
     pub data_wait_ms: f64,
-    /// Milliseconds that the longest waiting rank waited for the others, in the step before.
+    /// Milliseconds that the longest waiting rank waited for the other ranks in the previous step.
     pub comm_wait_ms: f64,
-    /// Milliseconds of the whole step.
+    /// Duration of the step in milliseconds.
     pub step_ms: f64,
-    /// Least, median and most over the ranks of the milliseconds behind `data_wait_ms`.
+    /// Minimum, median and maximum over the ranks of the time waited for the loader.
     pub data_wait_ranks: [f64; 3],
-    /// The same of `comm_wait_ms`, in the step before.
+    /// The same for the time waited for other ranks, in the previous step.
     pub comm_wait_ranks: [f64; 3],
-    /// The same of the whole step, in the step before.
+    /// The same for the duration of the previous step.
     pub step_ranks: [f64; 3],
-    /// Digest of which sample went to which place of which worker: equal for every number of ranks.
+    /// Hash of which sample was at which position of which worker. Equal for every number of ranks.
     pub samples: u64,
-    /// Norm of all gradients together before it was limited; only with `optimizer.clip_norm`.
+    /// Norm of the whole gradient before clipping. Only with `optimizer.clip_norm`.
     #[serde(skip_serializing_if = "Option::is_none")]
     pub grad_norm: Option<f64>,
-    /// Factor of the losses in this step, on rank 0; only with `precision = "f16"`.
+    /// Loss scale of this step on rank 0. Only with `precision = "f16"`.
     #[serde(skip_serializing_if = "Option::is_none")]
     pub loss_scale: Option<f32>,
-    /// Steps before this one that were left out because a gradient was Inf or NaN; with `loss_scale`.
+    /// Number of earlier steps that were skipped because a gradient was infinite or NaN. Only with `loss_scale`.
     #[serde(skip_serializing_if = "Option::is_none")]
     pub lost_steps: Option<u32>,
 }
 
-/// One epoch of training.
+/// The end of one epoch of training.
 #[derive(Clone, Copy, Debug, Default, PartialEq, Serialize)]
 pub struct Epoch {
-    /// Optimizer steps done.
     pub step: u64,
     /// The epoch that ended, from 0.
     pub epoch: u32,
     /// If the run ended during this epoch: the number of finished steps and of all steps. Only for printed output.
     #[serde(skip)]
     pub part: Option<(u64, u64)>,
-    /// Mean training loss over its images.
+    /// Mean training loss over the epoch's images.
     pub loss: f64,
-    /// Share of them classified rightly.
+    /// Share of correctly classified images.
     pub top1: f64,
-    /// Learning rate of its last step.
+    /// Learning rate of the last step.
     pub lr: f64,
-    /// Images a second over all ranks, evaluation excluded.
+    /// Images per second over all ranks, without evaluation.
     pub img_per_s: f64,
-    /// Seconds, evaluation excluded.
+    /// Duration in seconds, without evaluation.
     pub seconds: f64,
-    /// What the loaders did.
     pub loader: Loading,
 }
 
-/// What the ranks' loaders did in an epoch; all but `skipped` of the rank that waited longest.
+/// What the ranks' loaders did in an epoch. All values except `skipped` are from the rank that waited longest.
 #[derive(Clone, Copy, Debug, Default, PartialEq, Serialize)]
 pub struct Loading {
-    /// Samples that could not be used and were left out, over all ranks.
+    /// Number of bad samples that were skipped, over all ranks.
     pub skipped: u64,
-    /// Seconds that compute waited for data.
+    /// Seconds that training waited for data.
     pub data_wait_s: f64,
-    /// Batches that were ready when one was taken, on average.
+    /// Mean number of ready batches when a batch was taken.
     pub queue_depth: f64,
-    /// Bytes of the records.
+    /// Bytes of the records read.
     pub bytes: u64,
-    /// Microseconds of one thread per image: finding, reading and checking records.
+    /// Microseconds per image on one thread for finding, reading and checking records.
     pub read_us: f64,
-    /// The same: decoding.
+    /// Microseconds per image for decoding.
     pub decode_us: f64,
-    /// The same: transforms.
+    /// Microseconds per image for transforms.
     pub transform_us: f64,
-    /// The same: waiting for a free slot.
+    /// Microseconds per image spent waiting for a free slot.
     pub slot_wait_us: f64,
 }
 
-/// What the exchange of gradients costs rank 0 a step: means over the first steps of a run.
+/// Cost of the gradient exchange on rank 0, as means over the first steps of a run.
 #[derive(Clone, Debug, Default, PartialEq, Serialize)]
 pub struct Exchange {
-    /// Optimizer steps done.
     pub step: u64,
-    /// Epoch that they belong to.
+    /// The epoch of these steps.
     pub epoch: u32,
-    /// The codec.
     pub codec: String,
-    /// Steps measured.
+    /// Number of steps that were measured.
     pub steps: u64,
-    /// Bytes handed to MPI, a step.
+    /// Bytes passed to MPI per step.
     pub bytes: u64,
     /// Bytes of the same gradients as f32.
     pub float_bytes: u64,
-    /// Milliseconds a step from gradients to what travels.
+    /// Milliseconds per step for encoding.
     pub encode_ms: f64,
-    /// Milliseconds a step inside MPI; for `float` with the wait for other ranks, for others without.
+    /// Milliseconds per step inside MPI. With `float` this includes waiting for other ranks, with other codecs it does
+    /// not.
     pub wire_ms: f64,
-    /// Milliseconds a step back to gradients.
+    /// Milliseconds per step for decoding.
     pub decode_ms: f64,
-    /// Milliseconds a step inside MPI that the same gradients take as f32, tried in the same steps.
+    /// Milliseconds per step inside MPI for the same gradients as f32, measured in the same steps.
     pub float_ms: Option<f64>,
 }
 
-/// Statistics of all parameters and of their gradients, after the sum over all ranks and before the update of the step.
+/// Statistics of all parameters and their gradients, computed after the sum over all ranks and before the update.
 #[derive(Clone, Debug, Default, PartialEq, Serialize)]
 pub struct Layers {
-    /// Optimizer steps done, this one included.
+    /// Optimizer steps done, including this one.
     pub step: u64,
-    /// Epoch that it belongs to.
+    /// The epoch of this step.
     pub epoch: u32,
-    /// In the order of the network.
+    /// The parameters in the order of the network.
     pub tensors: Vec<TensorSpread>,
 }
 
-/// Statistics of one parameter.
 #[derive(Clone, Debug, Default, PartialEq, Serialize)]
 pub struct TensorSpread {
-    /// The parameter.
     pub name: String,
-    /// Its elements.
     pub elements: u64,
-    /// Before the step.
+    /// Statistics before the step.
     pub weight: Spread,
-    /// The gradient of the mean loss, before it is limited.
+    /// Statistics of the gradient of the mean loss, before clipping.
     pub gradient: Spread,
-    /// Share of the workers' codes that are 0; with a codec that makes such codes of this parameter.
+    /// Share of zeros among the workers' codes. Only for codecs that use such codes and for parameters that are not
+    /// exempt.
     #[serde(skip_serializing_if = "Option::is_none")]
     pub zero_codes: Option<f64>,
 }
 
-/// The score of one split.
 #[derive(Clone, Debug, Default, PartialEq, Serialize)]
 pub struct Eval {
-    /// Optimizer steps done.
     pub step: u64,
-    /// Epochs done.
     pub epoch: u32,
-    /// Name of the split.
     pub split: String,
-    /// Share whose best class is right, in [0, 1].
+    /// Share of images whose most probable class is correct, in [0, 1].
     pub top1: f64,
-    /// Share whose right class is among the best five.
+    /// Share of images whose correct class is among the five most probable.
     pub top5: f64,
-    /// Mean loss.
     pub loss: f64,
-    /// Images.
+    /// Number of images.
     pub count: u64,
-    /// Mean F1 of the classes; only where the run goes by it, or images may have several labels.
+    /// Mean F1 score of the classes. Only if the run selects checkpoints by it, or if images may have several labels.
     #[serde(skip_serializing_if = "Option::is_none")]
     pub macro_f1: Option<f64>,
-    /// F1 of all labels together; only where images may have several.
+    /// F1 score over all pairs of image and label. Only if images may have several labels.
     #[serde(skip_serializing_if = "Option::is_none")]
     pub micro_f1: Option<f64>,
-    /// Mean of the classes' average precisions; only where the run goes by it, or images may have several labels.
+    /// Mean of the classes' average precisions. Only if the run selects checkpoints by it, or if images may have
+    /// several labels.
     #[serde(skip_serializing_if = "Option::is_none")]
     pub map: Option<f64>,
-    /// Whether these are scores of the averages of the weights; left out where they are not.
+    /// True if these are the scores of the averaged weights (EMA). Omitted if false.
     #[serde(skip_serializing_if = "std::ops::Not::not")]
     pub ema: bool,
-    /// Name of the score by which this is the best so far, as `checkpoint.best_by` has it; left out where it is not.
+    /// Name of the score (as in `checkpoint.best_by`) if this evaluation is the best so far. Omitted otherwise.
     #[serde(skip_serializing_if = "Option::is_none")]
     pub best: Option<String>,
     /// True if this split is scored only once, at the end of a run that watches another split. Omitted if false.
@@ -233,58 +217,52 @@ pub struct Eval {
     pub at_end: bool,
 }
 
-/// A checkpoint: the file that rank 0 wrote beside training, or why it could not.
+/// A checkpoint that rank 0 wrote in the background, or the reason why it could not.
 #[derive(Clone, Debug, Default, PartialEq, Serialize)]
 pub struct Checkpoint {
-    /// Optimizer steps done.
     pub step: u64,
-    /// Epochs done.
     pub epoch: u32,
-    /// The file.
     pub path: PathBuf,
-    /// Its size.
+    /// Size of the file in bytes.
     pub bytes: u64,
     /// Milliseconds that training waited for the snapshot.
     pub wait_ms: f64,
-    /// Milliseconds that it took to write, beside training.
+    /// Milliseconds for writing the file while training continued.
     pub write_ms: f64,
-    /// Why it was not written.
+    /// Why the file was not written.
     #[serde(skip_serializing_if = "Option::is_none")]
     pub error: Option<String>,
 }
 
-/// The run is over.
 #[derive(Clone, Debug, Default, PartialEq, Serialize)]
 pub struct End {
-    /// Optimizer steps done.
     pub step: u64,
-    /// Those that were done before the process started; for people.
+    /// Optimizer steps done before this process started. Only for printed output.
     #[serde(skip)]
     pub before: u64,
-    /// Epochs done.
     pub epoch: u32,
     /// Seconds since the process started.
     pub seconds: f64,
-    /// Images a second over the training steps of this run.
+    /// Images per second over the training steps of this process.
     pub img_per_s: f64,
-    /// The final model.
+    /// Path of the final model.
     pub model: PathBuf,
     /// Name, value and step of the score that selected the best checkpoint. Only for printed output.
     #[serde(skip)]
     pub best: Option<(String, f64, u64)>,
-    /// CRC-32C of the parameters, of the running statistics and of the optimizer's values and averages, in hexadecimal with dashes between:
-    /// equal for runs that computed the same bits.
+    /// CRC-32C of the parameters, running statistics, and the optimizer's values and averages, in hexadecimal separated
+    /// by dashes. Equal if two runs computed the same bits.
     pub digest: String,
-    /// Why the run ended before its time, by its scores: `target` or `patience`.
+    /// Why a score ended the run early: `target` or `patience`.
     #[serde(skip_serializing_if = "Option::is_none")]
     pub ended: Option<String>,
-    /// Seconds from the first image to the score that reached `stop.target`.
+    /// Seconds from the first image to the evaluation that reached `stop.target`.
     #[serde(skip_serializing_if = "Option::is_none")]
     pub seconds_to_target: Option<f64>,
 }
 
 impl Event {
-    /// Optimizer steps done when it happened.
+    /// Returns the number of optimizer steps done at the time of the event.
     pub fn step(&self) -> u64 {
         match self {
             Event::Start(e) => e.step,
@@ -311,29 +289,26 @@ macro_rules! into_event {
 
 into_event!(Start, Step, Epoch, Exchange, Layers, Eval, Checkpoint, End);
 
-/// Bins of equal width between the least and the most.
+/// Number of equally wide bins between the minimum and the maximum.
 const BINS: usize = 40;
 
-/// Statistics of a tensor. Elements that are no numbers make them NaN, which JSON has as null.
+/// Statistics of a tensor. If an element is NaN or infinite, they may be NaN, which JSON represents as null.
 #[derive(Clone, Debug, Default, PartialEq, Serialize)]
 pub struct Spread {
-    /// Mean.
     pub mean: f64,
-    /// Standard deviation, of the population.
+    /// Standard deviation of the population.
     pub deviation: f64,
-    /// The least element.
     pub least: f64,
-    /// The greatest.
     pub most: f64,
     /// Share of zeros.
     pub zeros: f64,
-    /// Elements in each bin; for pictures alone.
+    /// Number of elements in each bin. Only for TensorBoard.
     #[serde(skip)]
     pub bins: Vec<u64>,
 }
 
 impl Spread {
-    /// Of these elements, each times `factor`; in f64 and in their order.
+    /// Computes the statistics of `factor * element`, in f64 and in the order of the elements.
     pub fn of(elements: &[f32], factor: f64) -> Self {
         let values = || elements.iter().map(|element| f64::from(*element) * factor);
         let count = elements.len() as f64;
@@ -352,10 +327,10 @@ impl Spread {
         spread
     }
 
-    /// The upper edges of the bins.
+    /// Returns the upper edges of the bins.
     pub fn edges(&self) -> Vec<f64> {
         let width = (self.most - self.least) / BINS as f64;
-        // edges must ascend, where all elements are equal, too
+        // The edges must ascend even if all elements are equal.
         let width = width.max(f64::EPSILON * self.most.abs()).max(f64::MIN_POSITIVE);
         (1..=self.bins.len()).map(|k| self.least + k as f64 * width).collect()
     }

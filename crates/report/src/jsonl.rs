@@ -1,5 +1,5 @@
-//! Writes metrics.jsonl: one JSON object per line, whole lines only, for programs to read. The log file is created again if somebody
-//! removes it during the run.
+//! Writes metrics.jsonl for programs to read: one JSON object per line, never a partial line. If somebody removes the
+//! file during the run, it is created again.
 
 use std::fs::{self, File};
 use std::io::{self, ErrorKind, Seek, Write};
@@ -15,49 +15,49 @@ use super::{Error, Event, Sink};
 
 /// Writes events to a file.
 ///
-/// Each line goes to the system in one write, at once: nothing waits in a buffer when a process is killed,
-/// and a reader that follows the file never sees half a line. At one write a step that costs microseconds.
+/// Each line is written at once with a single system call. So no line is lost in a buffer if the process is killed, and
+/// a reader that follows the file never sees a partial line. This costs microseconds per step.
 pub struct Jsonl {
     file: Kept,
     every: u64,
     line: Vec<u8>,
-    /// When the process began.
+    /// Start time of the process.
     started: Instant,
 }
 
-/// An event and when it happened.
+/// An event with its time.
 #[derive(Serialize)]
 struct Stamped<'a> {
     #[serde(flatten)]
     event: &'a Event,
-    /// Seconds since the process began.
+    /// Seconds since the start of the process.
     t: f64,
-    /// Date and time, RFC 3339 with milliseconds.
+    /// Date and time as in RFC 3339, with milliseconds.
     utc: String,
 }
 
 impl Jsonl {
-    /// Creates the file (or empties it); step events are kept every `every` steps, all others always.
+    /// Creates the file or empties it. Of the step events, only every `every`-th is written; all other events are
+    /// written always.
     pub fn create(path: &Path, every: u64, started: Instant) -> Result<Self, Error> {
         let log = Self::append(path, every, started)?;
         log.file.file().set_len(0).map_err(|source| Error { path: path.into(), source })?;
         Ok(log)
     }
 
-    /// The same behind the lines of a file, if there is one.
+    /// Like `create`, but keeps the lines of an existing file.
     pub fn append(path: &Path, every: u64, started: Instant) -> Result<Self, Error> {
         let file = Kept::append(path).map_err(|source| Error { path: path.into(), source })?;
         Ok(Self::on(file, every, started))
     }
 
-    /// The same into an open file.
     pub(super) fn on(file: Kept, every: u64, started: Instant) -> Self {
         Jsonl { file, every: every.max(1), line: Vec::new(), started }
     }
 
     fn write(&mut self, event: &Event) -> io::Result<()> {
         self.line.clear();
-        // serde_json writes NaN and infinity as null, so every line is JSON whatever the loss became.
+        // serde_json writes NaN and infinity as null, so every line is valid JSON.
         let utc = humantime::format_rfc3339_millis(SystemTime::now()).to_string();
         let t = (self.started.elapsed().as_secs_f64() * 1e3).round() / 1e3;
         serde_json::to_writer(&mut self.line, &Stamped { event, t, utc })?;
@@ -65,32 +65,33 @@ impl Jsonl {
         self.file.look();
         write_whole(self.file.file(), &self.line)?;
         match event {
-            // A network file system may report a full disk only now.
+            // A network file system may report a full disk only when the file is synced.
             Event::End(_) => sync(self.file.file()),
             _ => Ok(()),
         }
     }
 }
 
-/// Adds a line to the end of a file, in one write; where the disk is full, none of it.
+/// Appends a line to a file in one write. If that fails, for example because the disk is full, the part that was
+/// written is removed.
 pub fn write_whole(mut file: &File, line: &[u8]) -> io::Result<()> {
     let before = file.metadata()?;
     file.write_all(line).inspect_err(|_| {
         if before.is_file() {
-            // what is cut off was never whole; the error to report is the write's
+            // Removes the partial line. The error of the write is the one to report.
             let _ = file.set_len(before.len());
         }
     })
 }
 
-/// Brings a file to the disk; pipes and devices, which have none, are left alone.
+/// Syncs a file to disk. Pipes and devices cannot be synced and are skipped.
 fn sync(file: &File) -> io::Result<()> {
     if file.metadata()?.is_file() { file.sync_data() } else { Ok(()) }
 }
 
 impl Sink for Jsonl {
     fn event(&mut self, event: &Event) -> Result<(), Error> {
-        // if the loss is not finite, the run ends with this step, so the line is always written
+        // If the loss is not finite, the run ends with this step, so the line is always written.
         if matches!(event, Event::Step(step) if step.loss.is_finite() && !step.step.is_multiple_of(self.every)) {
             return Ok(());
         }
@@ -127,7 +128,6 @@ impl Kept {
         &self.path
     }
 
-    /// Returns the open file.
     pub fn file(&self) -> &File {
         &self.file
     }

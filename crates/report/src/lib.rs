@@ -1,5 +1,5 @@
-//! Events of a run, and the sinks that show or store them. Rank 0 alone has a [`Reporter`] with sinks; the others have a silent one and
-//! the same calling code.
+//! The events of a run and the sinks that display or store them. Only rank 0 has a [`Reporter`] with sinks. The other
+//! ranks call the same code with a silent reporter.
 
 pub mod evaluation_file;
 mod event;
@@ -17,7 +17,7 @@ mod terminal;
 mod text;
 
 pub use evaluation_file::EvaluationFile;
-/// Name of the fact that a run begins with the best score so far of an earlier part.
+/// Name of the fact in [`Start`] that holds the best score of an earlier part of the run.
 pub const BEST: &str = "best";
 
 pub use event::{Checkpoint, End, Epoch, Eval, Event, Exchange, Layers, Loading, Spread, Start, Step, TensorSpread};

@@ -1,59 +1,52 @@
-//! Protocol buffers, written: the few kinds of fields that event files have.
+//! A minimal Protocol Buffers writer with the field types that TensorBoard's event files need.
 
-/// A message under construction. Fields stand in the order in which they are added.
+/// A message under construction. Fields are written in the order in which they are added.
 #[derive(Clone, Debug, Default)]
 pub(super) struct Message(Vec<u8>);
 
-/// Wire types of the encoding.
+/// Wire types of Protocol Buffers.
 const VARINT: u8 = 0;
 const EIGHT_BYTES: u8 = 1;
 const LENGTH: u8 = 2;
 const FOUR_BYTES: u8 = 5;
 
 impl Message {
-    /// One without fields.
     pub fn new() -> Self {
         Self::default()
     }
 
-    /// The encoded message.
     pub fn bytes(&self) -> &[u8] {
         &self.0
     }
 
-    /// Adds the fields of another message.
+    /// Appends the fields of another message.
     pub fn append(mut self, other: Message) -> Self {
         self.0.extend(other.0);
         self
     }
 
-    /// Adds an integer.
     pub fn number(mut self, field: u8, value: u64) -> Self {
         self.key(field, VARINT);
         self.varint(value);
         self
     }
 
-    /// Adds a `double`.
     pub fn double(mut self, field: u8, value: f64) -> Self {
         self.key(field, EIGHT_BYTES);
         self.0.extend(value.to_le_bytes());
         self
     }
 
-    /// Adds a `float`.
     pub fn float(mut self, field: u8, value: f32) -> Self {
         self.key(field, FOUR_BYTES);
         self.0.extend(value.to_le_bytes());
         self
     }
 
-    /// Adds a `string`.
     pub fn text(self, field: u8, value: &str) -> Self {
         self.with_length(field, value.as_bytes())
     }
 
-    /// Adds `bytes`.
     pub fn blob(self, field: u8, value: &[u8]) -> Self {
         self.with_length(field, value)
     }
@@ -64,7 +57,7 @@ impl Message {
         self.with_length(field, &bytes)
     }
 
-    /// Adds a message within this one.
+    /// Adds an embedded message.
     pub fn message(self, field: u8, value: Message) -> Self {
         self.with_length(field, &value.0)
     }
@@ -76,7 +69,7 @@ impl Message {
         self
     }
 
-    /// Numbers of fields stay below 16 here: their keys are one byte.
+    /// Writes the key of a field. Field numbers must be below 16, so that the key is one byte.
     fn key(&mut self, field: u8, wire_type: u8) {
         self.0.push(field << 3 | wire_type);
     }
@@ -94,7 +87,7 @@ impl Message {
 mod tests {
     use super::*;
 
-    /// The examples of the encoding's own documentation.
+    /// The examples in the documentation of the encoding.
     #[test]
     fn fields_by_hand() {
         assert_eq!(Message::new().number(1, 150).bytes(), [0x08, 0x96, 0x01]);

@@ -1,10 +1,10 @@
-//! Means over the last steps, and the estimate of the time that is left.
+//! Means over the most recent steps, and the estimated remaining time.
 
 use std::time::{Duration, Instant};
 
 use super::Step;
 
-/// Steps not yet shown.
+/// The steps since the last output.
 #[derive(Debug, Default)]
 pub(super) struct Window {
     steps: u64,
@@ -13,7 +13,7 @@ pub(super) struct Window {
 }
 
 impl Window {
-    /// Takes in one step. Its number, epoch and rate become the window's.
+    /// Adds one step. Its number, epoch and learning rate replace those of the window.
     pub fn add(&mut self, step: &Step) {
         self.steps += 1;
         self.images += step.img_per_s * step.step_ms / 1e3;
@@ -28,7 +28,8 @@ impl Window {
         };
     }
 
-    /// The means, and an empty window; `None` if it was empty. Speed is images over time, not a mean of speeds.
+    /// Returns the means and empties the window, or returns `None` if it is empty. The speed is images divided by time,
+    /// not a mean of speeds.
     pub fn take(&mut self) -> Option<Step> {
         let Window { steps, images, sum } = std::mem::take(self);
         let mean = |total: f64| total / steps as f64;
@@ -45,15 +46,16 @@ impl Window {
     }
 }
 
-/// The pace of a run.
+/// Estimates the remaining time from the pace of this process.
 #[derive(Debug, Default)]
 pub(super) struct TimeLeft {
-    /// When the first step of this process was done, and its number.
+    /// Time and number of the first step of this process.
     from: Option<(Instant, u64)>,
 }
 
 impl TimeLeft {
-    /// The time from step `step` to `last`, `now` that it is done; none while a single one is done.
+    /// Returns the estimated time from step `step`, which was done at `now`, to step `last`. Returns `None` after the
+    /// first step.
     pub fn after(&mut self, step: u64, last: u64, now: Instant) -> Option<Duration> {
         let (since, first) = *self.from.get_or_insert((now, step));
         let done = step.checked_sub(first).filter(|done| *done > 0)?;
@@ -62,7 +64,7 @@ impl TimeLeft {
     }
 }
 
-/// `0:07`, `12:30`, `3:04:05`, `2 d 3 h`.
+/// Formats a time like `0:07`, `12:30`, `3:04:05` or `2 d 3 h`.
 pub(super) fn shown(time: Duration) -> String {
     let seconds = (time.as_secs_f64()).round() as u64;
     let (minutes, hours, days) = (seconds / 60, seconds / 3600, seconds / 86_400);
@@ -81,7 +83,7 @@ mod tests {
     fn means_by_hand() {
         let mut window = Window::default();
         assert_eq!(window.take(), None);
-        // 100 images in 100 ms, then 100 images in 300 ms: 200 in 400 ms are 500 a second.
+        // 100 images in 100 ms, then 100 images in 300 ms: 200 images in 400 ms are 500 per second.
         let first =
             Step { step: 1, loss: 2.0, top1: 0.5, lr: 0.1, img_per_s: 1000.0, step_ms: 100.0, ..Step::default() };
         window.add(&first);
@@ -101,10 +103,10 @@ mod time_left_tests {
     fn the_pace_is_that_of_this_process() {
         let (mut left, begin) = (TimeLeft::default(), Instant::now());
         let at = |seconds| begin + Duration::from_secs(seconds);
-        // a run that goes on behind step 500
+        // A run that was resumed at step 500.
         assert_eq!(left.after(501, 600, at(0)), None);
         assert_eq!(left.after(511, 600, at(20)), Some(Duration::from_secs(178)));
-        // a scoring of 20 s
+        // An evaluation took 20 s.
         assert_eq!(left.after(521, 600, at(60)), Some(Duration::from_secs(237)));
         assert_eq!(left.after(600, 600, at(200)), Some(Duration::ZERO));
     }

@@ -1,4 +1,4 @@
-//! Renders report.html: one page with everything that a run, or several side by side, left behind. It needs no network and no other file.
+//! Renders report.html: one page about one run, or a comparison of runs. It needs no network and no other file.
 
 use loaders::overwrite::Content;
 use serde_json::{Value, json};
@@ -14,17 +14,18 @@ const SCRIPT: &str = concat!(
     include_str!("page/main.js")
 );
 
-/// Its name in the folder of a run.
+/// Name of the page in the folder of a run.
 pub const NAME: &str = "report.html";
 
-/// A page: no other file is written over by one.
+/// Recognises an HTML page. A page may overwrite only such a file.
 pub const PAGE: Content = Content { name: "a page of HTML", begins: |head| head.starts_with(b"<!DOCTYPE html>") };
 
-/// Points of all curves of all runs together: more than a screen shows, and little enough for a page that opens at once.
+/// Maximum number of points of all curves of all runs. This is more than a screen can show, and little enough that a
+/// page opens at once.
 const POINTS: usize = 16_000;
 
-/// Returns the page of these runs. With `reload`, browsers load it again after so many seconds. `is_default` returns true for a key of a
-/// recipe and its value as TOML if that is the default, which the page folds away.
+/// Renders the page for these runs. With `reload`, browsers reload the page after that number of seconds. `is_default`
+/// returns true if a recipe key has the given default value (as TOML); the page hides such keys at first.
 pub fn render(runs: &[Run], reload: Option<u32>, is_default: fn(&str, &str) -> bool) -> String {
     let points = (POINTS / runs.len().max(1) / CURVES).max(100);
     let all: Vec<Value> = runs.iter().map(|run| run_data(run, points, is_default)).collect();
@@ -32,13 +33,13 @@ pub fn render(runs: &[Run], reload: Option<u32>, is_default: fn(&str, &str) -> b
     let names: Vec<String> = runs.iter().map(Run::name).collect();
     let refresh =
         reload.map(|seconds| format!("<meta http-equiv=\"refresh\" content=\"{seconds}\">")).unwrap_or_default();
-    // what comes from a run goes in last, so that nothing in it is taken for a place to fill
+    // Data of the runs is inserted last, so that no text in it can be mistaken for a placeholder.
     let page = TEXT.replace("{{refresh}}", &refresh).replace("{{style}}", STYLE).replace("{{script}}", SCRIPT);
     let (head, tail) = page.split_once("{{data}}").unwrap_or((&page, ""));
     head.replace("{{title}}", &escaped(&names.join(", "))) + &inert(&data.to_string()) + tail
 }
 
-/// JSON that no HTML parser takes for markup, whatever the strings in it are.
+/// Escapes JSON so that no HTML parser finds markup in it.
 fn inert(json: &str) -> String {
     json.replace('<', "\\u003c").replace('>', "\\u003e").replace('&', "\\u0026")
 }
@@ -47,7 +48,7 @@ fn escaped(text: &str) -> String {
     text.replace('&', "&amp;").replace('<', "&lt;").replace('>', "&gt;").replace('"', "&quot;")
 }
 
-/// A run; its curves have `points` points at most.
+/// Converts a run to JSON. Each curve has at most `points` points.
 fn run_data(run: &Run, points: usize, is_default: fn(&str, &str) -> bool) -> Value {
     let Run { log, .. } = run;
     let last = log.starts.last();
@@ -124,14 +125,16 @@ fn evals<'a>(all: impl Iterator<Item = &'a EvalLine>) -> Value {
     all.map(row).collect()
 }
 
-/// Images a second, the mean of the run: that of the last start or, if it is not over or had no step left, of the steps in the log.
+/// Returns the mean images per second of the last start or, if it has not ended or had no steps left, of the logged
+/// steps.
 fn rate(log: &Log) -> Option<f64> {
     let told = log.end.as_ref().map(|end| end.img_per_s).filter(|rate| *rate > 0.0);
     let batch = log.starts.last().map(|start| start.batch as f64);
     told.or_else(|| Some(1e3 * batch? / time(log)["step_ms"].as_f64()?))
 }
 
-/// Means over all steps but the first, which prepares much: where the time of a step goes, and what differs between ranks.
+/// Returns means over all steps except the first, which includes preparations: the parts of a step's time, and the
+/// differences between ranks.
 fn time(log: &Log) -> Value {
     let steps = log.steps.get(1..).unwrap_or_default();
     let mean = |value: &dyn Fn(&StepLine) -> f64| {
@@ -159,19 +162,20 @@ fn time(log: &Log) -> Value {
     })
 }
 
-/// Numbers of all layers and steps together, about.
+/// Approximate maximum of the numbers for all layers and steps.
 const MOST: usize = 40_000;
-/// Of one tensor at one step.
+/// Numbers per tensor and step.
 const EACH: usize = 5;
 
-/// By parameters, each number over the steps; null where nothing was measured.
+/// Converts the statistics of the layers to JSON: for each parameter, its values over the steps. Returns null if the
+/// log has none.
 fn layer_data(log: &Log) -> Value {
     let lines = log.layers.lines();
     let Some(&last) = lines.last() else { return Value::Null };
     let room = (MOST / EACH / last.tensors.len().max(1)).max(2);
     let lines: Vec<&LayersLine> = match lines.len() <= room {
         true => lines,
-        // the first and the last are among them
+        // Evenly spaced lines, including the first and the last.
         false => (0..room).map(|k| lines[k * (lines.len() - 1) / (room - 1)]).collect(),
     };
     let tensors = last.tensors.iter().enumerate().map(|(index, tensor)| {
@@ -195,17 +199,18 @@ fn layer_data(log: &Log) -> Value {
     json!({ "steps": lines.iter().map(|line| line.step).collect::<Vec<_>>(), "tensors": tensors.collect::<Vec<_>>() })
 }
 
-/// All that is known of the last line.
+/// All statistics of the last line.
 fn whole(spread: &SpreadLine) -> Value {
     let SpreadLine { mean, deviation, least, most, zeros } = spread;
     json!({ "mean": mean, "deviation": deviation, "least": least, "most": most, "zeros": zeros })
 }
 
-/// Curves of a run that are drawn from its steps.
+/// Number of curves per run with one value per step.
 const CURVES: usize = 7;
 
-/// `{x, y}` of a curve over the steps; where there are more than `most`, means of runs of neighbours with their least and most as `lo`
-/// and `hi`. Values that are no numbers are null, and left out of means. A curve without any number is null.
+/// Returns `{x, y}` of a curve. If it has more than `most` points, adjacent points are replaced by their mean, with
+/// minimum and maximum as `lo` and `hi`. Values that are not finite become null and are left out of means. A curve
+/// without finite values is null.
 fn thinned(points: impl Iterator<Item = (u64, f64)>, most: usize) -> Value {
     let points: Vec<(u64, f64)> = points.collect();
     if !points.iter().any(|(_, y)| y.is_finite()) {
@@ -224,14 +229,14 @@ fn thinned(points: impl Iterator<Item = (u64, f64)>, most: usize) -> Value {
     })
 }
 
-/// The k-th of `parts` parts that differ by one point at most.
+/// Returns the k-th of `parts` parts whose lengths differ by at most one.
 fn group(points: &[(u64, f64)], k: usize, parts: usize) -> &[(u64, f64)] {
     &points[k * points.len() / parts..(k + 1) * points.len() / parts]
 }
 
-/// Neighbours as one point.
+/// Adjacent points combined into one.
 struct Group {
-    /// The last step.
+    /// The last step of the group.
     x: u64,
     mean: f64,
     least: f64,
@@ -264,7 +269,7 @@ mod tests {
         Run { folder: name.into(), log, recipe, changed, released, evaluation, unusable }
     }
 
-    /// The JSON in a page.
+    /// Returns the JSON data of a page.
     fn data_of(page: &str) -> Value {
         let from = page.split_once("<script type=\"application/json\" id=\"data\">").unwrap().1;
         serde_json::from_str(from.split_once("</script>").unwrap().0).unwrap()
@@ -284,7 +289,7 @@ mod tests {
         assert!(render(&[], Some(5), |_, _| false).contains("<meta http-equiv=\"refresh\" content=\"5\">"));
     }
 
-    /// The last start may have had nothing to do but score.
+    /// The last start had no steps left and only evaluated.
     #[test]
     fn a_start_without_steps_has_the_rate_of_those_before() {
         let steps: String =
@@ -299,7 +304,7 @@ mod tests {
         assert_eq!(data_of(&render(&[run("a", "")], None, |_, _| false))["runs"][0]["img_per_s"], Value::Null);
     }
 
-    /// Nothing in a run becomes markup.
+    /// No text of a run may become markup.
     #[test]
     fn strings_stay_strings() {
         let page = render(&[run("<img src=x onerror=alert(1)>{{style}}", "")], None, |_, _| false);
@@ -312,12 +317,12 @@ mod tests {
         assert_eq!(data_of(&page)["runs"][0]["defaults"], serde_json::json!(["model"]));
     }
 
-    /// It loads nothing: no address but that of the namespace of SVG, no reference but into itself.
+    /// The page must not load anything. The only URL is the SVG namespace, and references stay within the page.
     #[test]
     fn a_page_stands_alone() {
         let page =
             render(&[run("a", "")], None, |_, _| false).replace("http://www.w3.org/2000/svg", "").replace("url(#", "");
-        // links within the page
+        // Links within the page.
         let page = page.replace("href=\"#", "");
         for word in ["http:", "https:", "src=", "href=", "@import", "url(", "fetch(", "{{"] {
             assert!(!page.contains(word), "{word}");

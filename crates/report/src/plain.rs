@@ -1,4 +1,5 @@
-//! Plain lines, for logs and batch jobs: no escape codes, one line at a time, each with the clock and the time that is left.
+//! Plain lines for logs and batch jobs: no escape codes, one line at a time, with the time of day and the remaining
+//! time.
 
 use std::io::Write;
 use std::time::{Duration, Instant, SystemTime};
@@ -9,26 +10,25 @@ use super::pace::TimeLeft;
 use super::pace::Window;
 use super::{Error, Event, Sink, Start, Verbosity, text};
 
-/// Steps between two lines, unless time says otherwise.
+/// Steps between two progress lines, within the limits below.
 const STEPS: u64 = 50;
-/// However fast the steps, no more than one line in this time.
+/// Minimum time between two progress lines, however fast the steps are.
 const SHORTEST: Duration = Duration::from_secs(1);
-/// However slow the steps, a line after this time.
+/// Maximum time between two progress lines, however slow the steps are.
 const LONGEST: Duration = Duration::from_secs(5);
 
-/// What stands before a line.
 #[derive(Clone, Copy, Debug, PartialEq, Eq)]
 enum Stamp {
-    /// The clock, before lines of progress.
+    /// Time of day, only for lines of progress.
     Clock,
-    /// Date and clock, before every line.
+    /// Date and time, for every line.
     Date,
 }
 
-/// Writes lines to a stream, stderr as a rule.
+/// Writes lines to a stream, usually stderr.
 ///
-/// A stream that fails (a closed pipe, a lost terminal) is no reason to end a training run: errors are dropped here,
-/// and metrics.jsonl, whose errors count, still holds everything.
+/// A stream that fails (a closed pipe, a lost terminal) must not end a training run, so errors are ignored here. Errors
+/// of metrics.jsonl, which has all the data, do end the run.
 pub struct Plain<W> {
     out: W,
     stamp: Stamp,
@@ -38,17 +38,17 @@ pub struct Plain<W> {
     left: TimeLeft,
     since: u64,
     shown: Option<Instant>,
-    /// Time between two progress lines, if it is set.
+    /// Time between two progress lines, if the user set it.
     apart: Option<Duration>,
 }
 
 impl<W: Write> Plain<W> {
-    /// Writes to `out`, for people who look on.
+    /// Writes to `out` for a user who watches the run.
     pub fn new(out: W, verbosity: Verbosity) -> Self {
         Self::stamped(out, Stamp::Clock, verbosity)
     }
 
-    /// Writes everything to `out`, for people who look later.
+    /// Writes everything to `out`, for reading later.
     pub fn log(out: W) -> Self {
         Self::stamped(out, Stamp::Date, Verbosity::Verbose)
     }
@@ -58,17 +58,16 @@ impl<W: Write> Plain<W> {
         Plain { out, stamp, verbosity, start, window, left, since: 0, shown: None, apart: None }
     }
 
-    /// Sets the time between two progress lines.
     pub fn apart(self, apart: Option<Duration>) -> Self {
         Self { apart, ..self }
     }
 
-    /// Writes lines of text; a line of progress has the clock (UTC) before it.
+    /// Writes lines of text. Lines of progress begin with the time of day (UTC).
     fn lines(&mut self, text: &str, progress: bool) {
         let now = humantime::format_rfc3339_seconds(SystemTime::now()).to_string();
         let stamp = match self.stamp {
             Stamp::Date => format!("{now}  "),
-            // of 2026-11-22T18:03:44Z
+            // The time in 2026-11-22T18:03:44Z.
             Stamp::Clock if progress => format!("{}  ", now.get(11..).unwrap_or_default()),
             Stamp::Clock => String::new(),
         };
@@ -76,7 +75,7 @@ impl<W: Write> Plain<W> {
         let _ = self.out.write_all(text.as_bytes());
     }
 
-    /// Whether it is time for a line: the first step, then by count and time.
+    /// Returns true if a progress line is due: after the first step, then by steps and time.
     fn due(&self) -> bool {
         let Some(shown) = self.shown else { return true };
         let passed = shown.elapsed();
@@ -135,7 +134,7 @@ mod tests {
     use super::super::{End, Epoch, Eval, Step};
     use super::*;
 
-    /// What a run of a hundred steps leaves.
+    /// Returns the output of a run with a hundred steps.
     fn written(mut plain: Plain<Vec<u8>>) -> String {
         let start =
             Start { epochs: 12, last_step: 1200, model: "lenet".into(), parameters: 3_274_634, ..Start::default() };
@@ -152,7 +151,7 @@ mod tests {
         String::from_utf8(plain.out).unwrap()
     }
 
-    /// Whether a line begins with a clock, 18:03:44Z, and then this.
+    /// Returns true if a line is a time of day like 18:03:44Z followed by `rest`.
     fn is_clocked(line: &str, rest: &str) -> bool {
         let (clock, text) = line.split_at(line.len().min(11));
         let digits = clock.chars().filter(char::is_ascii_digit).count();

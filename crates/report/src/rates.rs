@@ -1,12 +1,13 @@
-//! What a search for a learning rate has found: losses at rates that rise from step to step, smoothed; a suggestion; a picture.
+//! The result of a search for a learning rate: losses at increasing rates, smoothed losses, a suggestion, and a
+//! picture.
 
 use super::text::rate;
 
-/// How much of a smoothed loss stays from step to step, as in fastai and Lightning.
+/// Smoothing factor of the loss per step, as in fastai and Lightning.
 const SMOOTHING: f64 = 0.98;
-/// The search is over where the smoothed loss is so many times the least.
+/// The search ends when the smoothed loss is this many times its minimum.
 const WORSE: f64 = 4.0;
-/// Steps at the beginning that suggest nothing: they are means over few losses.
+/// The first steps cannot be suggested, because their smoothed losses average too few values.
 const SKIPPED: usize = 10;
 
 /// The losses of a search.
@@ -16,7 +17,6 @@ pub struct RateSearch {
     mean: f64,
 }
 
-/// One step.
 #[derive(Clone, Copy, Debug, PartialEq)]
 struct Point {
     lr: f64,
@@ -24,17 +24,16 @@ struct Point {
     smooth: f64,
 }
 
-/// Rates to train with.
 #[derive(Clone, Copy, Debug, PartialEq)]
 pub struct Suggestion {
-    /// Where the loss falls most steeply with the logarithm of the rate.
+    /// The rate at which the loss falls most steeply over the logarithm of the rate.
     pub steepest: f64,
-    /// A tenth of the rate with the least loss.
+    /// A tenth of the rate with the lowest smoothed loss.
     pub tenth: f64,
 }
 
 impl RateSearch {
-    /// Takes in a step; false where the loss has grown so far that there is nothing more to learn.
+    /// Adds a step. Returns false if the loss has grown so much that the search can end.
     pub fn add(&mut self, lr: f64, loss: f64) -> bool {
         self.mean = SMOOTHING * self.mean + (1.0 - SMOOTHING) * loss;
         let smooth = self.mean / (1.0 - SMOOTHING.powi(self.points.len() as i32 + 1));
@@ -43,18 +42,17 @@ impl RateSearch {
         smooth.is_finite() && smooth <= WORSE * least
     }
 
-    /// Whether the last loss is far above what it had come down to.
+    /// Returns true if the last loss is NaN or more than twice the lowest smoothed loss.
     pub fn grows(&self) -> bool {
         let least = self.points.iter().map(|point| point.smooth).fold(f64::INFINITY, f64::min);
         self.points.last().is_some_and(|last| last.loss.is_nan() || last.loss > 2.0 * least)
     }
 
-    /// Steps so far.
     pub fn steps(&self) -> usize {
         self.points.len()
     }
 
-    /// The suggestion; none where no loss has fallen.
+    /// Returns the suggestion, or `None` if the loss never fell.
     pub fn suggestion(&self) -> Option<Suggestion> {
         let known: Vec<Point> = self.points.iter().copied().filter(|point| point.smooth.is_finite()).collect();
         let least = (0..known.len()).min_by(|a, b| known[*a].smooth.total_cmp(&known[*b].smooth))?;
@@ -65,7 +63,7 @@ impl RateSearch {
         (slope(&steepest) < 0.0).then(|| Suggestion { steepest: known[steepest].lr, tenth: known[least].lr / 10.0 })
     }
 
-    /// The curve as an SVG picture: losses over rates, both smoothed and as they were, with the suggestion.
+    /// Draws the losses over the rates as SVG, raw and smoothed, with the suggestion.
     pub fn picture(&self) -> String {
         let plot = Plot::of(&self.points);
         let curve = |of: fn(&Point) -> f64| {
@@ -84,22 +82,22 @@ impl RateSearch {
     }
 }
 
-/// Size of the picture, and the room for the labels of its axes.
+/// Size of the picture in pixels, and the space for the labels of its axes.
 const WIDTH: f64 = 720.0;
 const HEIGHT: f64 = 420.0;
 const LEFT: f64 = 60.0;
 const BELOW: f64 = 46.0;
 const EDGE: f64 = 16.0;
 
-/// Where rates and losses lie in the picture.
+/// Maps rates and losses to positions in the picture.
 struct Plot {
-    /// Powers of ten.
+    /// Decimal logarithms of the smallest and largest rate.
     rates: [f64; 2],
     losses: [f64; 2],
 }
 
 impl Plot {
-    /// For all rates, and losses up to a half more than the first: what diverges leaves the picture.
+    /// Covers all rates, and losses up to 1.5 times the first. Higher losses are cut off.
     fn of(points: &[Point]) -> Self {
         let first = points.first().map_or(1.0, |point| point.smooth);
         let ends = [points.first(), points.last()].map(|point| point.map_or(1.0, |point| point.lr).log10());
@@ -118,7 +116,7 @@ impl Plot {
         EDGE + (to - loss.clamp(from, to)) / (to - from) * (HEIGHT - BELOW - EDGE)
     }
 
-    /// Lines and labels at the powers of ten, and at five losses.
+    /// Draws lines and labels at powers of ten and at five losses.
     fn axes(&self) -> String {
         let (bottom, right) = (HEIGHT - BELOW, WIDTH - EDGE);
         let mut text = String::new();
@@ -147,7 +145,7 @@ impl Plot {
         )
     }
 
-    /// The suggested rate.
+    /// Draws the suggested rate.
     fn mark(&self, lr: f64) -> String {
         let (x, bottom) = (self.x(lr), HEIGHT - BELOW);
         format!(
@@ -164,7 +162,7 @@ impl Plot {
 mod tests {
     use super::*;
 
-    /// A loss that stays, falls around 1e-2, and grows from 1 on.
+    /// A loss that is constant first, falls around 1e-2, and grows above 1.
     fn search() -> (RateSearch, bool) {
         let (mut search, mut goes_on) = (RateSearch::default(), true);
         for k in 0..200 {
@@ -181,7 +179,7 @@ mod tests {
     fn the_steepest_fall_is_suggested() {
         let (search, goes_on) = search();
         let Suggestion { steepest, tenth } = search.suggestion().unwrap();
-        // smoothing looks back, so it lags behind 1e-2
+        // Smoothing lags, so the minimum slope is above 1e-2.
         assert!((5e-3..1e-1).contains(&steepest), "{steepest}");
         assert!((1e-2..1.0).contains(&tenth) && steepest < 10.0 * tenth, "{tenth}");
         assert!(!goes_on && search.steps() < 200 && search.grows(), "ends where the loss has grown");

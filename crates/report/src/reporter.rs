@@ -1,4 +1,4 @@
-//! Hands events to the sinks of rank 0; what a sink is, and how much of a run is shown.
+//! The reporter of rank 0, which passes events to sinks, the trait for sinks, and the verbosity.
 
 use std::io::IsTerminal;
 use std::path::{Path, PathBuf};
@@ -13,23 +13,22 @@ use super::jsonl::Kept;
 use super::plain::Plain;
 use super::terminal::Terminal;
 
-/// A line about what slows a run down.
+/// A hint about what slows the run down.
 #[derive(Clone, Debug, PartialEq, Eq)]
 pub struct Advice {
-    /// The line.
     pub text: String,
-    /// Whether enough time is lost to act.
+    /// True if the lost time is large enough that the user should act.
     pub pressing: bool,
 }
 
-/// Hands each event to every sink.
+/// Passes each event to every sink.
 #[derive(Default)]
 pub struct Reporter {
     sinks: Vec<Box<dyn Sink>>,
 }
 
 impl Reporter {
-    /// One without sinks, for ranks other than 0.
+    /// Creates a reporter without sinks, for all ranks except rank 0.
     pub fn silent() -> Self {
         Reporter::default()
     }
@@ -56,7 +55,6 @@ impl Reporter {
             .with(Box::new(Plain::log(log).apart(apart))))
     }
 
-    /// Adds a sink.
     pub fn with(mut self, sink: Box<dyn Sink>) -> Self {
         self.sinks.push(sink);
         self
@@ -91,33 +89,33 @@ impl Reporter {
         self.each(|sink| sink.event(&event))
     }
 
-    /// Hands on what a scoring made of the images of a split.
+    /// Passes the details of an evaluation to all sinks.
     pub fn evaluation(&mut self, evaluation: &EvaluationFile) -> Result<(), Error> {
         self.each(|sink| sink.evaluation(evaluation))
     }
 
-    /// Hands on training images as the network sees them.
+    /// Passes training images after the transforms to all sinks.
     pub fn pictures(&mut self, step: u64, pictures: &[Thumbnail]) -> Result<(), Error> {
         self.each(|sink| sink.pictures(step, pictures))
     }
 
-    /// Hands on one line of text.
+    /// Passes one line of text to all sinks.
     pub fn note(&mut self, text: &str) {
         self.sinks.iter_mut().for_each(|sink| sink.note(text));
     }
 
-    /// Hands on what may be worth a reader's time, or only a fact.
+    /// Reports advice as a note if it is pressing, otherwise as a fact.
     pub fn advice(&mut self, advice: &Advice) {
         if advice.pressing { self.note(&advice.text) } else { self.fact(&advice.text) }
     }
 
-    /// Hands on lines of text that few readers need.
+    /// Passes lines of text that few readers need to all sinks.
     pub fn fact(&mut self, text: &str) {
         self.sinks.iter_mut().for_each(|sink| sink.fact(text));
     }
 }
 
-/// The sink for stderr: a status block on a terminal where lines can be taken back, plain lines elsewhere.
+/// Creates the sink for stderr: a status block on a capable terminal, otherwise plain lines.
 fn screen(verbosity: Verbosity, apart: Option<Duration>) -> Box<dyn Sink> {
     let terminal = std::io::stderr().is_terminal() && std::env::var_os("TERM").is_none_or(|term| term != "dumb");
     if terminal {
@@ -127,27 +125,24 @@ fn screen(verbosity: Verbosity, apart: Option<Duration>) -> Box<dyn Sink> {
     }
 }
 
-/// A metrics file that cannot be written.
+/// A metrics file cannot be written.
 #[derive(Debug, thiserror::Error)]
 #[error("cannot write {}: {source}; {}", path.display(), loaders::write_advice(source))]
 pub struct Error {
-    /// The file.
     pub path: PathBuf,
-    /// The system's answer.
     pub source: std::io::Error,
 }
 
-/// One way of showing or storing events.
+/// A destination of events, such as a file or the terminal.
 pub trait Sink {
-    /// Takes one event.
     fn event(&mut self, event: &Event) -> Result<(), Error>;
 
-    /// Takes what a scoring made of the images of a split; now and then, and at the end.
+    /// Handles the details of an evaluation. Not called for every evaluation.
     fn evaluation(&mut self, _evaluation: &EvaluationFile) -> Result<(), Error> {
         Ok(())
     }
 
-    /// Takes training images as the network sees them, known after so many steps.
+    /// Handles training images after the transforms, which were loaded after `step` steps.
     fn pictures(&mut self, _step: u64, _pictures: &[Thumbnail]) -> Result<(), Error> {
         Ok(())
     }
@@ -157,35 +152,32 @@ pub trait Sink {
         false
     }
 
-    /// Takes one line of plain text, such as a warning. Files of metrics ignore it.
+    /// Handles one line of plain text, such as a warning. Metrics files ignore it.
     fn note(&mut self, _text: &str) {}
 
-    /// Takes lines of plain text that few readers need: what the run stands on, and where its time goes.
+    /// Handles lines of plain text that few readers need, about the environment of the run and where its time goes.
     fn fact(&mut self, _text: &str) {}
 }
 
-/// Name of the log file.
 pub const LOG: &str = "run.log";
 
-/// How much is shown.
+/// How much is printed.
 #[derive(Clone, Copy, Debug, Default, PartialEq, Eq, PartialOrd, Ord)]
 pub enum Verbosity {
-    /// Warnings and errors.
     Quiet,
-    /// Progress, scores, and what a user may want to change.
+    /// Also progress, scores, and hints about settings.
     #[default]
     Normal,
-    /// All facts: ranks, devices, libraries, memory, waits, files.
+    /// Also all facts: ranks, devices, libraries, memory, waits, files.
     Verbose,
 }
 
 impl Verbosity {
-    /// Whether a line of text is shown that is no fact.
+    /// Returns true if a line that is not a fact is shown.
     pub(super) fn shows(self, text: &str) -> bool {
         self > Verbosity::Quiet || text.starts_with("warning")
     }
 
-    /// Whether facts are shown.
     pub(super) fn shows_facts(self) -> bool {
         self == Verbosity::Verbose
     }

@@ -1,4 +1,4 @@
-//! Event files of TensorBoard, beside metrics.jsonl: `tensorboard --logdir runs` shows each OUT as a run.
+//! Event files for TensorBoard. `tensorboard --logdir runs` shows each output folder as a run.
 
 use std::fs::File;
 use std::io;
@@ -14,10 +14,9 @@ use super::message::Message;
 use super::pace::Window;
 use super::{Error, EvaluationFile, Event, Layers, Sink, Start};
 
-/// Time between two points of the curves over the steps: TensorBoard itself keeps about a thousand of each.
+/// Time between two points of the curves over the steps. TensorBoard itself keeps about a thousand points per curve.
 const POINTS_EVERY: Duration = Duration::from_secs(1);
 
-/// Writes an event file.
 pub struct Tensorboard {
     file: EventFile,
     /// Shown as hyperparameters.
@@ -27,13 +26,14 @@ pub struct Tensorboard {
 }
 
 impl Tensorboard {
-    /// A sink that makes a new event file in `out` when the run begins, for a run of this recipe (TOML).
+    /// Creates a sink that writes a new event file in `out` when the run begins. `recipe` is the recipe as TOML.
     pub fn new(out: &Path, recipe: &str) -> Self {
         let recipe = recipe.parse().unwrap_or_default();
         Self { file: EventFile::new(out), recipe, window: Window::default(), written: None }
     }
 
-    /// The start: what was there of later steps counts no more, as after a resume from an earlier checkpoint.
+    /// Starts a session. TensorBoard then discards points of later steps, which exist if the run was resumed from an
+    /// earlier checkpoint.
     fn begin(&mut self, start: &Start) -> io::Result<()> {
         self.file.open()?;
         // session_log (7): status (1) START
@@ -45,13 +45,13 @@ impl Tensorboard {
         self.file.summary(start.step, [hparams_start(&self.recipe)])
     }
 
-    /// Scalars of one step. Those that are no numbers are left out.
+    /// Writes scalars of one step, without values that are not finite.
     fn scalars(&mut self, step: u64, values: &[(&str, f64)]) -> io::Result<()> {
         let known = values.iter().filter(|(_, value)| value.is_finite());
         self.file.summary(step, known.map(|(tag, value)| scalar(tag, *value)))
     }
 
-    /// The means over the steps since the last point.
+    /// Writes the means over the steps since the last point.
     fn point(&mut self) -> io::Result<()> {
         let Some(mean) = self.window.take() else { return Ok(()) };
         self.written = Some(Instant::now());
@@ -70,7 +70,7 @@ impl Tensorboard {
         )
     }
 
-    /// Distributions of the parameters and of their gradients, and the share of codes that are 0.
+    /// Writes histograms of parameters and gradients, and the share of zero codes.
     fn layers(&mut self, layers: &Layers) -> io::Result<()> {
         let mut values = Vec::new();
         for tensor in &layers.tensors {
@@ -142,12 +142,12 @@ impl Sink for Tensorboard {
     }
 }
 
-/// Classes of a matrix that is shown whole.
+/// Up to this number of classes, the whole confusion matrix is drawn.
 const MOST: usize = 512;
-/// Of more classes, those with the most mistakes.
+/// With more classes, this number of classes with the most mistakes is drawn.
 const WORST: usize = 50;
 
-/// The picture of the last scoring; none if it cannot be made, and where images may have several labels.
+/// Draws the confusion matrix. Returns `None` if drawing fails, or if images may have several labels.
 fn picture(evaluation: &EvaluationFile) -> Option<Message> {
     if evaluation.several.is_some() {
         return None;
@@ -168,7 +168,7 @@ fn picture(evaluation: &EvaluationFile) -> Option<Message> {
     Some(images(&format!("{}/confusion", evaluation.split), (width, height), &[&file]))
 }
 
-/// The classes that are shown, in their order.
+/// Returns the classes to draw in ascending order.
 fn order(evaluation: &EvaluationFile) -> Vec<usize> {
     let count = evaluation.classes.len();
     let mut order: Vec<usize> = (0..count).collect();
@@ -188,19 +188,18 @@ fn order(evaluation: &EvaluationFile) -> Vec<usize> {
     order
 }
 
-/// An event file of a folder, which is made when it is opened.
+/// An event file in a folder. It is created when it is opened.
 struct EventFile {
     out: PathBuf,
     file: Option<(RecordWriter<File>, PathBuf)>,
 }
 
 impl EventFile {
-    /// In this folder; nothing is written before it is opened.
     pub fn new(out: &Path) -> Self {
         Self { out: out.into(), file: None }
     }
 
-    /// Makes a new file, whose first event says what it is.
+    /// Creates a new file and writes its first event, which identifies the format.
     pub fn open(&mut self) -> io::Result<()> {
         let digits = safe_create::random_digits();
         let path = self.out.join(format!("events.out.tfevents.{:010}.trireme.{digits}", now() as u64));
@@ -209,42 +208,42 @@ impl EventFile {
         self.write(0, Message::new().text(3, "brain.Event:2"))
     }
 
-    /// One event: wall time (1), step (2) and what happened.
+    /// Writes one event with wall time (1), step (2) and the fields of `what`.
     pub fn write(&mut self, step: u64, what: Message) -> io::Result<()> {
         let Some((file, _)) = &mut self.file else { return Ok(()) };
         let event = Message::new().double(1, now()).number(2, step).append(what);
         file.write(event.bytes()).map(drop)
     }
 
-    /// Values (1) of a summary (5).
+    /// Writes values (1) of a summary (5).
     pub fn summary(&mut self, step: u64, values: impl IntoIterator<Item = Message>) -> io::Result<()> {
         let summary = values.into_iter().fold(Message::new(), |summary, value| summary.message(1, value));
         self.write(step, Message::new().message(5, summary))
     }
 
-    /// The file, or what its name begins with.
+    /// Returns the path of the file, or the beginning of its name if it is not open.
     pub fn path(&self) -> PathBuf {
         self.file.as_ref().map_or_else(|| self.out.join("events.out.tfevents"), |(_, path)| path.clone())
     }
 }
 
-/// Seconds since 1970.
+/// Returns seconds since 1970.
 fn now() -> f64 {
     SystemTime::now().duration_since(SystemTime::UNIX_EPOCH).map_or(0.0, |since| since.as_secs_f64())
 }
 
-// The HParams page of TensorBoard: the keys of the recipe, and how the run ended (tensorboard/plugins/hparams/plugin_data.proto).
+// The HParams page of TensorBoard shows the keys of the recipe and how the run ended
+// (tensorboard/plugins/hparams/plugin_data.proto).
 
-/// `STATUS_SUCCESS`.
 const SUCCESS: u64 = 1;
 
-/// The keys of a recipe with their values, at the start of a run.
+/// The session start with the keys and values of a recipe.
 fn hparams_start(recipe: &toml::Table) -> Message {
     let info = entries("", recipe).into_iter().fold(Message::new(), |info, entry| info.message(1, entry));
     value("_hparams_/session_start_info", Message::new().message(3, info.double(5, now())))
 }
 
-/// The end of a run.
+/// The session end of a successful run.
 fn hparams_end() -> Message {
     let info = Message::new().number(1, SUCCESS).double(2, now());
     value("_hparams_/session_end_info", Message::new().message(4, info))
@@ -252,12 +251,13 @@ fn hparams_end() -> Message {
 
 fn value(tag: &str, content: Message) -> Message {
     let plugin = Message::new().text(1, "hparams").message(2, content);
-    // an empty tensor
+    // An empty tensor.
     let shape = Message::new().message(2, Message::new().number(1, 0));
     of_plugin(tag, plugin, TENSOR, Message::new().number(1, FLOAT).message(2, shape))
 }
 
-/// A map's entries: key 1, value 2, a `google.protobuf.Value` of a number 2, a string 3 or a truth 4. Lists are strings.
+/// Returns the entries of a map: key 1 and value 2. A value is a `google.protobuf.Value` with a number 2, a string 3 or
+/// a bool 4. Lists are converted to strings.
 fn entries(prefix: &str, table: &toml::Table) -> Vec<Message> {
     let mut all = Vec::new();
     for (key, value) in table {
@@ -286,7 +286,6 @@ const STRING: u64 = 7;
 const TENSOR: u64 = 2;
 const BLOBS: u64 = 3;
 
-/// A number.
 fn scalar(tag: &str, value: f64) -> Message {
     Message::new().text(1, tag).float(2, value as f32)
 }
@@ -303,7 +302,7 @@ fn text(tag: &str, text: &str) -> Message {
     of_plugin(tag, Message::new().text(1, "text"), TENSOR, tensor)
 }
 
-/// Picture files of this width and height.
+/// Encoded picture files, all with this width and height.
 fn images(tag: &str, (width, height): (u32, u32), files: &[&[u8]]) -> Message {
     let dim = Message::new().number(1, 2 + files.len() as u64);
     let tensor = Message::new().number(1, STRING).message(2, Message::new().message(2, dim));
@@ -312,7 +311,7 @@ fn images(tag: &str, (width, height): (u32, u32), files: &[&[u8]]) -> Message {
     of_plugin(tag, Message::new().text(1, "images"), BLOBS, tensor)
 }
 
-/// A distribution: `HistogramProto` (5) with least 1, most 2, count 3, sum 4, sum of squares 5, upper edges 6, counts 7.
+/// A `HistogramProto` (5) with minimum 1, maximum 2, count 3, sum 4, sum of squares 5, upper edges 6 and counts 7.
 fn histogram(tag: &str, elements: u64, spread: &Spread) -> Message {
     let count = elements as f64;
     let squares = count * (spread.deviation.powi(2) + spread.mean.powi(2));
@@ -334,7 +333,7 @@ mod tests {
     use super::*;
     use loaders::record::read_record;
 
-    /// Payloads of the records of the one event file in a folder, which is removed.
+    /// Returns the records of the only event file in a folder, and removes the folder.
     fn payloads(folder: &Path) -> Vec<Vec<u8>> {
         let entry = std::fs::read_dir(folder).unwrap().next().unwrap().unwrap();
         assert!(entry.file_name().to_string_lossy().starts_with("events.out.tfevents."));
@@ -361,12 +360,12 @@ mod tests {
         sink.event(&Epoch { step: 42, ..Epoch::default() }.into()).unwrap();
         sink.event(&Eval { step: 42, split: "test".into(), top1: 0.5, ..Eval::default() }.into()).unwrap();
         let all = payloads(&folder);
-        // version, session, facts, recipe, the point of step 41, that of step 42, epoch, score
+        // Version, session, facts, recipe, the points of steps 41 and 42, epoch, score.
         assert_eq!(all.len(), 8);
         assert!(all.iter().all(|event| event[0] == 0x09), "each begins with its wall time");
         assert!(all[0].ends_with(b"\x1a\x0dbrain.Event:2"));
         assert!(all[1].ends_with(&[0x10, 41, 0x3a, 2, 0x08, 1]), "{:?}", all[1]);
-        // 2: loss 2.5 as f32 behind its tag
+        // 2: loss 2.5 as f32 after its tag.
         let loss = [b"\x0a\x11\x0a\x0atrain/loss\x15".as_slice(), &2.5f32.to_le_bytes()].concat();
         assert!(all[4].windows(loss.len()).any(|window| window == loss), "{:?}", all[4]);
         assert!(!all[4].windows(8).any(|window| window == b"train/lr"), "no number, no point");

@@ -1,4 +1,5 @@
-//! Shows a run on a terminal: lines that scroll, and below them a status block with a progress bar and the numbers of the last steps.
+//! Shows a run on a terminal: scrolling lines, and below them a status block with a progress bar and the numbers of the
+//! last steps.
 
 use std::time::{Duration, Instant};
 
@@ -8,22 +9,21 @@ use super::pace::TimeLeft;
 use super::pace::Window;
 use super::{BEST, Error, Event, Sink, Start, Step, Verbosity, pace, text};
 
-/// Time between two updates of the numbers; faster than this nobody reads.
+/// Minimum time between two updates of the status block.
 const REFRESH: Duration = Duration::from_millis(200);
 
-/// Draws on stderr.
+/// Draws the status block on stderr.
 pub struct Terminal {
     verbosity: Verbosity,
     start: Start,
     window: Window,
     left: TimeLeft,
-    /// The best score so far.
     best: Option<String>,
     shown: Option<Instant>,
 }
 
 impl Terminal {
-    /// A block that appears with the first step. Colours stay away where `NO_COLOR` is set.
+    /// Creates a status block that appears with the first step. If `NO_COLOR` is set, no colours are used.
     pub fn new(verbosity: Verbosity) -> Self {
         screen::set_colors(std::env::var_os("NO_COLOR").is_none_or(|value| value.is_empty()));
         let (start, window, left) = (Start::default(), Window::default(), TimeLeft::default());
@@ -76,7 +76,7 @@ impl Sink for Terminal {
 }
 
 impl Drop for Terminal {
-    /// A run that ends early leaves the terminal clean for its last words.
+    /// Removes the status block, so that a run that ends early can print its last messages.
     fn drop(&mut self) {
         screen::clear();
     }
@@ -84,23 +84,22 @@ impl Drop for Terminal {
 
 /// Wider lines are hard to read.
 const WIDEST: usize = 200;
-/// The least that a bar tells by.
+/// A shorter bar would show too little.
 const SHORTEST_BAR: usize = 10;
 
-/// What the block shows.
+/// The content of the status block.
 pub(super) struct Status<'a> {
-    /// The run.
     pub start: &'a Start,
-    /// The means of the steps that were not shown yet.
+    /// The means of the steps since the last update.
     pub mean: &'a Step,
-    /// Until the end of the run.
+    /// Remaining time of the run.
     pub left: Option<Duration>,
-    /// The best score so far.
     pub best: Option<&'a str>,
 }
 
 impl Status<'_> {
-    /// The lines for a terminal of so many columns, of which the last one stays empty: some terminals break the line there.
+    /// Returns the lines for a terminal with `columns` columns. The last column stays empty, because some terminals
+    /// wrap the line there.
     pub fn lines(&self, columns: usize) -> Vec<String> {
         let width = columns.min(WIDEST).saturating_sub(1).max(1);
         let mut lines = vec![self.bar(width)];
@@ -110,7 +109,7 @@ impl Status<'_> {
         lines
     }
 
-    /// `epoch 2/3 [=====>     ] 313/938  run 45 %, 0:45 left`, as much of it as fits.
+    /// Returns `epoch 2/3 [=====>     ] 313/938  run 45 %, 0:45 left`, or the parts that fit.
     fn bar(&self, width: usize) -> String {
         let Status { start, mean, left, .. } = self;
         let head = format!("epoch {}/{}", mean.epoch + 1, start.epochs);
@@ -127,14 +126,14 @@ impl Status<'_> {
     }
 }
 
-/// A bar of so many characters.
+/// Returns a bar with `width` characters.
 fn bar(width: usize, done: u64, of: u64) -> String {
     let full = (width as u64 * done.min(of) / of.max(1)) as usize;
     let tip = if full < width { ">" } else { "" };
     format!("{:<width$}", "=".repeat(full) + tip)
 }
 
-/// Words on as few lines as they need, two spaces apart.
+/// Distributes words over as few lines as needed, separated by two spaces.
 fn filled(words: &[String], width: usize) -> Vec<String> {
     let mut lines: Vec<String> = Vec::new();
     for word in words {
@@ -183,7 +182,7 @@ mod tests {
         assert_eq!(lines(120, &step())[0].len(), 119);
     }
 
-    /// Also with long numbers and waits, and in windows that nobody has.
+    /// Also tests long numbers, long waits and unusual terminal widths.
     #[test]
     fn no_line_is_longer_than_the_terminal() {
         let slow =

@@ -1,13 +1,13 @@
-//! Events in words, shared by the terminal and the plain lines.
+//! Formats events as text, for the terminal and for plain lines.
 
 use std::time::Duration;
 
 use super::{Checkpoint, End, Epoch, Eval, Event, Exchange, Start, Step, Verbosity, pace};
 
-/// Share of a step from which on a wait is worth a word.
+/// A wait is shown if it is at least this share of the step.
 const LARGE: f64 = 0.1;
 
-/// The line of an event that is no step; none where so little is to be shown.
+/// Formats an event other than a step. Returns `None` if the event is not shown at this verbosity.
 pub(super) fn line(event: &Event, verbosity: Verbosity) -> Option<String> {
     let facts = verbosity.shows_facts();
     let text = match event {
@@ -22,7 +22,7 @@ pub(super) fn line(event: &Event, verbosity: Verbosity) -> Option<String> {
     text.filter(|text| verbosity.shows(text))
 }
 
-/// What will happen, in two lines; where it begins if not at the beginning.
+/// Summarises the run in two lines, with a third for the starting point if the run was resumed.
 fn headline(start: &Start) -> String {
     let Start { model, parameters, images, batch, ranks, .. } = start;
     let steps = format!("{} of {} steps of {batch}", plural(start.epochs.into(), "epoch"), start.steps_per_epoch);
@@ -40,7 +40,7 @@ fn headline(start: &Start) -> String {
     )
 }
 
-/// The table at the start: what will happen, on what.
+/// Formats the table of facts at the start.
 fn start(start: &Start) -> String {
     let Start { model, parameters, images, batch, workers, ranks, .. } = start;
     let whole = start.steps.unwrap_or(u64::from(start.epochs) * start.steps_per_epoch);
@@ -56,17 +56,17 @@ fn start(start: &Start) -> String {
     lines.join("\n")
 }
 
-/// The steps that this run does.
+/// Formats the steps of this run.
 fn range(start: &Start) -> String {
     format!("{} to {}", grouped(start.step + 1), grouped(start.last_step))
 }
 
-/// `1 epoch`, `2 epochs`.
+/// Formats a count, like `1 epoch` or `2 epochs`.
 fn plural(n: u64, what: &str) -> String {
     format!("{} {what}{}", grouped(n), if n == 1 { "" } else { "s" })
 }
 
-/// What a step has learnt, how fast, and for what it waited long.
+/// Formats loss, accuracy, learning rate and speed of a step, and long waits.
 pub(super) fn numbers(step: &Step) -> Vec<String> {
     let Step { loss, top1, lr, img_per_s, step_ms, .. } = *step;
     let mut words = vec![
@@ -75,7 +75,7 @@ pub(super) fn numbers(step: &Step) -> Vec<String> {
         format!("lr {}", rate(lr)),
         format!("{} img/s", grouped(img_per_s.round() as u64)),
     ];
-    // the time spent waiting for other ranks is from the previous step, which may have been much longer
+    // The time spent waiting for other ranks is from the previous step, which may have been much longer.
     let before = step.step_ranks[2].max(step_ms);
     let waits = [("data", step.data_wait_ms, step_ms), ("comm", step.comm_wait_ms, before)];
     let large = waits.into_iter().filter(|(_, wait, of)| *wait >= LARGE * of && *wait > 0.0);
@@ -83,7 +83,7 @@ pub(super) fn numbers(step: &Step) -> Vec<String> {
     words
 }
 
-/// The line of a step where nothing is drawn; with `-v` also where its time has gone.
+/// Formats the line of a step for plain output. Verbose output includes the parts of its time.
 pub(super) fn step(start: &Start, step: &Step, left: Option<Duration>, verbosity: Verbosity) -> String {
     let Step { data_wait_ms, comm_wait_ms, step_ms, .. } = step;
     let mut words =
@@ -115,7 +115,7 @@ fn epoch(epoch: &Epoch) -> String {
     )
 }
 
-/// What the exchange costs, what float does, and what to make of it.
+/// Formats the cost of the exchange, compares it with `float`, and suggests what to do.
 fn exchange(exchange: &Exchange) -> String {
     let Exchange { codec, bytes, float_bytes, encode_ms, wire_ms, decode_ms, float_ms, steps, .. } = exchange;
     let mb = |bytes: u64| format!("{:.3} MB", bytes as f64 / 1e6);
@@ -155,13 +155,13 @@ fn eval(eval: &Eval) -> String {
     format!("{split}{of}: top-1 {top1:.2} %  top-5 {top5:.2} %  {f1}loss {loss:.4}  ({} images)", grouped(*count))
 }
 
-/// `top1 91.23 % (step 4000)`: the best score so far by its name, as recipes have it.
+/// Formats the best score so far with its name in recipes, like `top1 91.23 % (step 4000)`.
 pub fn best(by: &str, score: f64, step: u64) -> String {
     let score = if by.ends_with("loss") { format!("{score:.4}") } else { format!("{:.2} %", 100.0 * score) };
     format!("{by} {score} (step {})", grouped(step))
 }
 
-/// The same of a scoring that is the best so far.
+/// Formats the score of an evaluation that is the best so far.
 pub(super) fn best_of(eval: &Eval) -> Option<String> {
     let by = eval.best.as_deref()?;
     let score = match by.trim_start_matches("ema.") {
@@ -188,7 +188,7 @@ fn end(end: &End) -> String {
     let new = step.saturating_sub(*before);
     let steps = if *before == 0 { format!("{step} steps") } else { format!("{step} steps, {new} of them") };
     let since = if *before == 0 { "" } else { " since the last start" };
-    // where scoring alone was left there is no rate
+    // Without steps there is no rate.
     let rate = if new == 0 { String::new() } else { format!(", {} img/s", grouped(img_per_s.round() as u64)) };
     let best = match &end.best {
         Some((by, score, at)) if at == step => format!("; {}, the last step, is the best", best(by, *score, *at)),
@@ -202,14 +202,14 @@ fn end(end: &End) -> String {
     format!("done: {steps} in {seconds:.1} s{since}{rate}; model: {}{best}", model.display())
 }
 
-/// A learning rate with four significant digits: `0.05`, `0.0007123`, `1.2e-7`, `1e30`.
+/// Formats a learning rate with four significant digits: `0.05`, `0.0007123`, `1.2e-7`, `1e30`.
 pub(super) fn rate(lr: f64) -> String {
     let short: f64 = format!("{lr:.3e}").parse().unwrap_or(lr);
     let plain = short == 0.0 || (1e-4..1e7).contains(&short.abs());
     if plain { short.to_string() } else { format!("{short:e}") }
 }
 
-/// `1234567` as `1,234,567`.
+/// Formats `1234567` as `1,234,567`.
 fn grouped(n: u64) -> String {
     let digits = n.to_string();
     let mut out = String::new();
@@ -257,7 +257,7 @@ mod tests {
         assert_eq!(line, format!("{words}  comm wait 19 %  0:45 left"));
         let calm = Step { comm_wait_ms: 3.3, ..some_step() };
         assert_eq!(step(&start, &calm, left, Verbosity::Normal), format!("{words}  0:45 left"));
-        // the network was interrupted in the previous step
+        // The network was interrupted in the previous step.
         let down = Step { comm_wait_ms: 510.0, step_ranks: [500.0, 510.0, 520.0], ..some_step() };
         assert!(step(&start, &down, None, Verbosity::Normal).ends_with("  comm wait 98 %"));
         let all = step(&start, &some_step(), None, Verbosity::Verbose);
@@ -314,7 +314,7 @@ mod tests {
         assert_eq!(best_of(&eval), None);
     }
 
-    /// What is no fact fits a terminal of 80 columns; a quiet run says what went wrong.
+    /// Lines that are not facts fit 80 columns. A quiet run prints only what went wrong.
     #[test]
     fn few_words_unless_all_are_wanted() {
         let facts = [("out", "runs/try"), ("device", "cpu"), ("resumed", "runs/try/checkpoints/step-00001000.h5")];

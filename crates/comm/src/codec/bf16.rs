@@ -1,6 +1,7 @@
-//! The codec `bf16`: the sum of a rank's workers is rounded to bf16, and so is every sum of two ranks on the way. Like `float`
-//! it gives no promise of bits: the order is MPI's. With error feedback each worker's gradient is rounded by itself, and what
-//! that takes off is added to its next one; what sums lose on the way is not.
+//! The codec `bf16`. The sum over a rank's workers is rounded to bf16, and so is every partial sum of ranks. As with
+//! `float`, MPI determines the order of the additions, so the result is not bit-reproducible. With error feedback, each
+//! worker's gradient is rounded separately, and its rounding error is added to the worker's next gradient. The rounding
+//! errors of the sums over ranks are lost.
 
 use std::ops::Range;
 
@@ -12,7 +13,6 @@ use super::{Bucket, Codec, Entry, Key, Settings, Share};
 use crate::error::Error;
 use crate::world::World;
 
-/// In the catalogue.
 pub const ENTRY: Entry = Entry {
     name: "bf16",
     about: "bf16, each sum of two rounded, added in MPI's order",
@@ -28,8 +28,8 @@ pub const ENTRY: Entry = Entry {
 };
 
 simd! {
-    /// Rounds `gradients`, and leaves what that took off in `residual`; where a number is not finite, which
-    /// loses the step, it stays.
+    /// Rounds `gradients` to bf16 and stores the rounding errors in `residual`. If a rounded value is not finite, the
+    /// step is discarded anyway, so its residual stays unchanged.
     fn split(gradients: &mut [f32], residual: &mut [f32]) {
         for (g, r) in gradients.iter_mut().zip(residual) {
             let rounded = widen(round(*g));
@@ -83,7 +83,6 @@ impl Codec for Bf16 {
 // There is one residual per worker, not per rank, so the number of ranks does not change the result.
 
 simd! {
-    /// `gradients += residual`.
     pub(super) fn add_residual(gradients: &mut [f32], residual: &[f32]) {
         for (g, r) in gradients.iter_mut().zip(residual) {
             *g += r;
@@ -91,20 +90,20 @@ simd! {
     }
 }
 
-/// The residuals of this rank's workers, for all of a bucket.
+/// The residuals of this rank's workers for a whole bucket.
 pub(super) struct Feedback {
     first: usize,
     residuals: Vec<Vec<f32>>,
 }
 
 impl Feedback {
-    /// Zeros; none at all unless it is `on`.
+    /// Creates residuals of zeros if error feedback is `on`, otherwise no residuals.
     pub fn new(on: bool, len: usize, mine: Range<usize>) -> Self {
         let residuals = if on { vec![vec![0.0; len]; mine.len()] } else { Vec::new() };
         Self { first: mine.start, residuals }
     }
 
-    /// Each share with its worker's residual; nothing without error feedback.
+    /// Iterates over the shares with their residuals. Empty without error feedback.
     pub fn pairs<'a, 'b>(
         &'a mut self,
         shares: &'a mut [Share<'b>],
@@ -112,12 +111,11 @@ impl Feedback {
         shares.iter_mut().zip(&mut self.residuals)
     }
 
-    /// One worker's.
+    /// Returns the residual of a worker, or `None` if this rank does not have it or error feedback is off.
     pub fn of(&mut self, worker: usize) -> Option<&mut [f32]> {
         self.residuals.get_mut(worker.checked_sub(self.first)?).map(Vec::as_mut_slice)
     }
 
-    /// Bytes.
     pub fn memory(&self) -> usize {
         self.residuals.iter().map(|r| size_of_val(r.as_slice())).sum()
     }

@@ -1,5 +1,5 @@
-//! A bucket for a codec that rounds: tensors are stored as codes in lanes of words, and exempt tensors exactly. The codec defines the
-//! meaning of a code and the scale of a tensor.
+//! The buffers of a codec that rounds. Rounded tensors are stored as codes in lanes of 64-bit words, exempt tensors as
+//! in the codec `exact`. The codec defines the meaning of a code and the scale of a tensor.
 
 use super::exact::Exempt;
 use super::packed::{Lanes, Packed};
@@ -8,30 +8,30 @@ use super::{Bucket, Key, Share, Tensor};
 use crate::error::Error;
 use crate::world::World;
 
-/// The tensors of a bucket.
+/// The encoded tensors of a bucket.
 pub(super) struct Coded {
     exempt: Exempt,
     packed: Packed,
 }
 
 impl Coded {
-    /// Where no worker's code is above `most`.
+    /// Allocates the buffers. `most` is the largest code of a worker.
     pub fn new(bucket: &Bucket, workers: usize, most: u64) -> Self {
         let lanes = Lanes::holding(most * workers as u64);
         Self { exempt: Exempt::new(bucket, workers), packed: Packed::new(bucket, lanes) }
     }
 
-    /// The tensors that are rounded, with their index in the bucket.
+    /// Iterates over the rounded tensors with their index in the bucket.
     pub fn tensors<'a>(&self, bucket: &'a Bucket) -> impl Iterator<Item = (usize, &'a Tensor)> {
         self.packed.tensors(bucket)
     }
 
-    /// Elements of a tensor that are coded at a time.
+    /// Number of elements that are coded at a time.
     pub fn block(&self) -> usize {
         self.packed.block()
     }
 
-    /// The scale of each tensor, as bits: the largest over these workers of what `scale` makes of one's gradients.
+    /// Computes the bits of each tensor's scale: the maximum of `scale` over the gradients of these workers.
     pub fn scales(
         &self,
         bucket: &Bucket,
@@ -46,7 +46,8 @@ impl Coded {
         }
     }
 
-    /// Adds up the codes of these workers. `code` gets gradients, as many random words, which it replaces by codes, and the scale.
+    /// Adds up the codes of these workers. `code` gets gradients, an equal number of random words, and the scale. It
+    /// replaces the random words by codes.
     pub fn encode(
         &mut self,
         bucket: &Bucket,
@@ -67,13 +68,14 @@ impl Coded {
         }
     }
 
-    /// Adds them over all ranks.
+    /// Sums the codes over all ranks.
     pub fn send(&mut self, world: &World) -> Result<(), Error> {
         world.sum_u64(self.packed.words_mut())?;
         self.exempt.send(world)
     }
 
-    /// Writes the sums: codes less `zero`, that of all workers, in units of `one`, times the scale.
+    /// Writes the sum of the gradients: `(sum of codes - zero) / one * scale`, where `zero` is the sum of all workers'
+    /// offsets.
     pub fn decode(&mut self, bucket: &Bucket, scales: &[u32], (zero, one): (i32, f32), into: &mut [f32]) {
         self.exempt.decode(bucket, scales, into);
         for (number, (index, tensor)) in self.tensors(bucket).enumerate() {
@@ -85,7 +87,6 @@ impl Coded {
         }
     }
 
-    /// Bytes.
     pub fn memory(&self) -> usize {
         self.exempt.memory() + self.packed.memory()
     }

@@ -1,18 +1,21 @@
-//! The codec `exact`: 32-bit fixed point. Per tensor, with 2^e above the largest |g| of all workers and V <= 2^h of them,
-//! q = rint(g 2^(30 - h - e)), so that |q| <= 2^(30 - h) and |sum| <= 2^30 however it is ordered. The steps are 2^-(30 - h) of
-//! the largest gradient; f32's own are 2^-24 of each. The integers take the place of the last share's gradients, are summed there,
-//! and become gradients there again: no memory of their own, and a cache holds one bucket instead of two.
+//! The codec `exact`: 32-bit fixed point. For each tensor, let 2^e be above the largest |g| of all workers and 2^h at
+//! least the number V of workers. Then q = rint(g 2^(30 - h - e)), so |q| <= 2^(30 - h), and |sum| <= 2^30 in any order
+//! of the additions. The step is 2^-(30 - h) of the largest gradient, while f32's step is 2^-24 of each gradient. The
+//! integers overwrite the gradients of the last share, are summed there, and are converted back there. So the codec
+//! needs no memory, and a cache has to hold one bucket instead of two.
 //!
-//! Why f32 arithmetic gives the q that the definition has in f64, for every f32 below 2^e. Let k = 30 - h - e; -114 <= k <= 178.
-//! - k >= 0: g 2^k is below 2^30, and a product by a power of two that does not make a number smaller loses no digit, denormal
-//!   or not. Where 2^k is no f32 (k > 127), 2^127 and then 2^(k - 127) are factors, each time with the same argument.
-//! - k < 0: digits are lost only where the product is below 2^-126, and both ways round that to 0.
-//! - So both ways round the same number once to the nearest integer, ties to even.
+//! Computing q in f32 gives the same result as the definition in f64, for every f32 below 2^e. Let k = 30 - h - e, so
+//! -114 <= k <= 178.
+//! - k >= 0: g 2^k is below 2^30. Multiplying by a power of two that does not make a number smaller is exact, even for
+//!   denormal numbers. If 2^k is not an f32 (k > 127), the factors are 2^127 and 2^(k - 127), and both products are
+//!   exact for the same reason.
+//! - k < 0: digits are lost only if the product is below 2^-126, and both f32 and f64 round such a product to 0.
+//! - So both round the same number once to the nearest integer, ties to even.
 //!
-//! Back: a sum in f64 times 2^-k is exact, and rounded once to f32. In f32 the sum is rounded first, to 24 digits, and the product
-//! with 2^-k is exact unless it is denormal; none is where the step 2^-k is itself normal (k <= 126). A product beyond f32's range
-//! is infinity either way, since it depends on the 24 digits alone. Tensors of smaller steps, whose largest gradient is below
-//! 2^-96, go through f64.
+//! Decoding: a sum in f64 times 2^-k is exact and is rounded once to f32. In f32, the sum is first rounded to 24
+//! digits, and the product with 2^-k is exact unless it is denormal. It cannot be denormal if the step 2^-k is normal
+//! (k <= 126). A product beyond f32's range is infinite in both cases, because it depends only on the 24 digits.
+//! Tensors with smaller steps, whose largest gradient is below 2^-96, are decoded in f64.
 
 use std::ops::Range;
 
@@ -25,7 +28,6 @@ use super::{Bucket, Codec, Entry, Key, Settings, Share, Tensor, packed};
 use crate::error::Error;
 use crate::world::World;
 
-/// In the catalogue.
 pub const ENTRY: Entry = Entry {
     name: "exact",
     about: "32-bit integers, one scale a tensor: the same bits on any number of ranks",
@@ -38,7 +40,7 @@ pub const ENTRY: Entry = Entry {
     spec: |bucket, settings| Some(describe(bucket, settings, None)),
 };
 
-/// Leaves 14 bits to each gradient.
+/// With this many workers, 14 bits remain for each gradient.
 const MOST_WORKERS: usize = 1 << 16;
 
 /// The largest k for which 2^k is an f32.
@@ -47,18 +49,18 @@ const MOST_EXPONENT: i32 = 127;
 /// The largest k for which 2^-k is a normal f32.
 const NORMAL_STEP: i32 = 126;
 
-/// Gradients whose integers stay in the nearest cache while those of several workers are added.
+/// Number of gradients per block. The integers of a block stay in the L1 cache while those of all workers are added.
 const BLOCK: usize = 4096;
 
 simd! {
-    /// The largest |g|, as bits: NaN > infinity > finite.
+    /// Returns the largest |g| as bits. The bits order NaN > infinity > finite.
     pub(super) fn largest(gradients: &[f32]) -> u32 {
         gradients.iter().fold(0, |most, g| most.max(g.to_bits() & 0x7fff_ffff))
     }
 }
 
 simd! {
-    /// Replaces each g by the bits of rint(g scale), the product of both factors.
+    /// Replaces each g by the bits of rint(g scale). The scale is the product of both factors.
     fn round(gradients: &mut [f32], scale: [f32; 2]) {
         for g in gradients {
             *g = f32::from_bits(nearest(*g * scale[0] * scale[1]) as u32);
@@ -67,7 +69,7 @@ simd! {
 }
 
 simd! {
-    /// `codes += rint(g scale)`; the codes are bits of integers.
+    /// `codes += rint(g scale)`. The codes are bits of integers.
     fn add(codes: &mut [f32], gradients: &[f32], scale: [f32; 2]) {
         for (code, g) in codes.iter_mut().zip(gradients) {
             let q = nearest(*g * scale[0] * scale[1]);
@@ -77,7 +79,7 @@ simd! {
 }
 
 simd! {
-    /// Replaces the bits of integers by integer times step.
+    /// Replaces the bits of each integer by `integer * step`.
     fn widen(codes: &mut [f32], step: f32) {
         for code in codes {
             *code = code.to_bits() as i32 as f32 * step;
@@ -86,7 +88,7 @@ simd! {
 }
 
 simd! {
-    /// The same for steps that are no f32.
+    /// The same as [`widen`] for steps that are not f32 values.
     fn widen_tiny(codes: &mut [f32], step: f64) {
         for code in codes {
             *code = (f64::from(code.to_bits() as i32) * step) as f32;
@@ -94,22 +96,22 @@ simd! {
     }
 }
 
-/// 2^k as f64; |k| <= 1022.
+/// Returns 2^k for |k| <= 1022.
 fn power(k: i32) -> f64 {
     f64::from_bits(((k + 1023) as u64) << 52)
 }
 
-/// k = 30 - h - e, of a tensor whose largest |g| has these bits.
+/// Returns k = 30 - h - e for a tensor whose largest |g| has these bits.
 fn exponent(largest: u32, room: u32) -> i32 {
     let e = (f64::from(f32::from_bits(largest)).to_bits() >> 52) as i32 - 1023 + 1;
     30 - room as i32 - e
 }
 
-/// Replaces the last worker's gradients of a tensor by the bits of the sum of all its workers' integers on this rank; `largest` is that of
-/// all workers of all ranks.
+/// Replaces the last worker's gradients of a tensor by the bits of the sum of the integers of all workers of this rank.
+/// `largest` is the maximum over all workers of all ranks.
 pub(super) fn encode<'a>(last: &mut [f32], others: impl Iterator<Item = &'a [f32]> + Clone, largest: u32, room: u32) {
     if largest == 0 {
-        // a zero may be negative, which as an integer is none
+        // The tensor may contain -0.0, whose bits are not the integer 0.
         return last.fill(0.0);
     }
     let k = exponent(largest, room);
@@ -122,7 +124,7 @@ pub(super) fn encode<'a>(last: &mut [f32], others: impl Iterator<Item = &'a [f32
 
 /// Replaces the bits of integers by gradients.
 pub(super) fn decode(codes: &mut [f32], largest: u32, room: u32) {
-    // where all gradients are 0, so are all codes, and the bits of 0 are 0.0
+    // If all gradients are 0, so are all codes, and the bits of 0 are 0.0.
     if largest > 0 {
         match exponent(largest, room) {
             k @ ..=NORMAL_STEP => widen(codes, power(-k) as f32),
@@ -163,17 +165,16 @@ impl Codec for Exact {
     }
 }
 
-/// The exempt tensors of a bucket.
+/// The exempt tensors of a bucket, encoded as in `exact`.
 pub(super) struct Exempt {
-    /// Index of each tensor in the bucket, and its place in `codes`.
+    /// The index of each tensor in the bucket and its range in `codes`.
     places: Vec<(usize, Range<usize>)>,
-    /// Bits of integers.
+    /// Integers, stored as the bits of f32 values.
     codes: Vec<f32>,
     room: u32,
 }
 
 impl Exempt {
-    /// Room for them.
     pub fn new(bucket: &Bucket, workers: usize) -> Self {
         let (mut places, mut end) = (Vec::new(), 0);
         for (index, tensor) in bucket.tensors.iter().enumerate().filter(|(_, t)| t.exempt) {
@@ -184,7 +185,7 @@ impl Exempt {
         Self { places, codes: vec![0.0; end], room: head_room(workers) }
     }
 
-    /// Their scales, and 0 for all other tensors.
+    /// Computes the scales of the exempt tensors and sets all other scales to 0.
     pub fn scales(&self, bucket: &Bucket, shares: &[Share<'_>], scales: &mut Vec<u32>) {
         scales.resize(bucket.tensors.len(), 0);
         for (index, _) in &self.places {
@@ -194,7 +195,6 @@ impl Exempt {
         }
     }
 
-    /// Makes the integers.
     pub fn encode(&mut self, bucket: &Bucket, scales: &[u32], shares: &[Share<'_>]) {
         let Some((last, others)) = shares.split_last() else { return };
         for (index, place) in &self.places {
@@ -206,12 +206,11 @@ impl Exempt {
         }
     }
 
-    /// Adds them over all ranks.
+    /// Sums the codes over all ranks.
     pub fn send(&mut self, world: &World) -> Result<(), Error> {
         world.sum_i32_bits(&mut self.codes)
     }
 
-    /// Writes their gradients.
     pub fn decode(&mut self, bucket: &Bucket, scales: &[u32], into: &mut [f32]) {
         for (index, place) in &self.places {
             let codes = &mut self.codes[place.clone()];
@@ -220,14 +219,14 @@ impl Exempt {
         }
     }
 
-    /// Bytes.
     pub fn memory(&self) -> usize {
         size_of_val(self.codes.as_slice())
     }
 }
 
-/// The description of an integer codec: tensors that are not exempt go as codes in lanes, with `lanes` = (largest code, deviations to
-/// clip at); everything else, or without lanes all, goes as `exact`.
+/// Describes an integer codec for a device. `lanes` is (largest code, number of standard deviations to clip at). With
+/// `lanes`, tensors that are not exempt are sent as codes in lanes and exempt tensors as in `exact`. Without `lanes`,
+/// all tensors are sent as in `exact`.
 pub fn describe(bucket: &Bucket, settings: &Settings, lanes: Option<(u32, f32)>) -> CodeSpec {
     let &Settings { workers, error_feedback: feedback, .. } = settings;
     let part = |t: &Tensor| CodedTensor {
@@ -248,15 +247,16 @@ pub fn describe(bucket: &Bucket, settings: &Settings, lanes: Option<(u32, f32)>)
 mod tests {
     use super::*;
 
-    /// Adding it to a number below 2^31 leaves the nearest integer (ties to even), as two's complement, in the low bits.
+    /// Adding this to a number below 2^31 leaves the nearest integer (ties to even), as two's complement, in the low
+    /// bits.
     const RINT: f64 = 1.5 * (1u64 << 52) as f64;
 
-    /// As the definition has it: rint in f64.
+    /// Computes the code in f64, as in the definition.
     fn by_definition(g: f32, k: i32) -> i32 {
         (f64::from(g) * power(k) + RINT).to_bits() as i32
     }
 
-    /// Digits of a number: all zeros, all ones, and what rounds up, down and to even.
+    /// Mantissas to test: all zeros, all ones, and values that round up, down and to even.
     const DIGITS: [u32; 12] =
         [0, 1, 2, 3, 0x40_0000, 0x40_0001, 0x55_5555, 0x2a_aaab, 0x7f_fffe, 0x7f_ffff, 0x3f_ffff, 0x00_0800];
 
@@ -270,13 +270,13 @@ mod tests {
         assert_eq!((k, f64::from(tiniest) * power(k)), (27 + 148, 2f64.powi(26)));
     }
 
-    /// For every exponent that a tensor's largest gradient can have, and every exponent at or below it that a gradient of that tensor can
-    /// have: the integers are those of the definition.
+    /// Tests every exponent that a tensor's largest gradient can have, with every smaller or equal exponent of a
+    /// gradient: the integers must match the definition.
     #[test]
     fn integers_are_those_of_f64_for_all_exponents() {
         for room in [0, 1, 3, 16] {
             for most in 0..255u32 {
-                // the largest with this exponent field; denormal ones below it have fields of their own, of 0
+                // The largest number with this exponent field. Denormal numbers have the field 0.
                 let largest = most << 23 | 0x7f_ffff;
                 let k = exponent(largest, room);
                 let own = (0..=most).flat_map(|field| DIGITS.map(|digits| f32::from_bits(field << 23 | digits)));
@@ -291,7 +291,7 @@ mod tests {
                 }
             }
         }
-        // denormal largest ones: k up to 178
+        // The largest gradient is denormal. Here k reaches 178.
         for bit in 0..23 {
             let largest = 1 << bit;
             let mut codes: Vec<f32> = (0..=bit).map(|b| f32::from_bits(1 << b)).collect();
@@ -301,7 +301,7 @@ mod tests {
         }
     }
 
-    /// Back again, over all steps: one rounding, from the exact product.
+    /// Tests decoding with all steps: it must round once, from the exact product.
     #[test]
     fn gradients_are_those_of_f64_for_all_exponents() {
         let mut integers: Vec<i32> = (0..31).flat_map(|bit| [1 << bit, (1 << bit) - 1, (1 << bit) | 1]).collect();
@@ -322,7 +322,7 @@ mod tests {
         }
     }
 
-    /// A tensor of zeros, of which some are negative, is a sum of nothing.
+    /// A tensor with zeros of both signs has codes of 0.
     #[test]
     fn zeros_have_no_sign() {
         let mut codes = [0.0, -0.0, 0.0];
@@ -332,7 +332,7 @@ mod tests {
         assert_eq!(codes.map(f32::to_bits), [0; 3]);
     }
 
-    /// Blocks are no edges.
+    /// Tests a tensor that is longer than one block.
     #[test]
     fn workers_add_up_beyond_a_block() {
         let len = 2 * BLOCK + 77;

@@ -1,5 +1,5 @@
-//! Sums of f64 that do not depend on their order, for the small numbers of a step: each place has a scale of its own, shared
-//! by all workers, and travels as a 64-bit integer.
+//! Sums of f64 values that do not depend on the order of the additions, for the few numbers of a step such as losses.
+//! Each element has its own scale, shared by all workers, and is sent as a 64-bit integer.
 
 use base::simd;
 
@@ -7,14 +7,15 @@ use super::packed::head_room;
 use crate::error::Error;
 use crate::world::World;
 
-/// f64's exponent field of infinity and NaN.
+/// The f64 exponent field of infinity and NaN.
 const NOT_FINITE: u32 = 0x7ff;
 
-/// Places of the field that [`scale`] can invert.
+/// The largest power of two in [`scale`]. Its reciprocal must be a normal number.
 const MOST: i32 = 1000;
 
-/// Sums vectors over all workers of all ranks, place by place; collective. `summands` is how many vectors there are at most over
-/// all ranks, the same number for every number of ranks: it settles the scale. A place with infinity or NaN becomes NaN.
+/// Sums vectors element by element over all workers of all ranks. Collective. `summands` is an upper bound on the total
+/// number of vectors. It determines the scale, so it must not depend on the number of ranks. Elements with infinity or
+/// NaN become NaN.
 pub fn sum(world: &World, shares: &[Vec<f64>], summands: usize) -> Result<Vec<f64>, Error> {
     let mut exponents = largest(shares);
     world.max_u32(&mut exponents)?;
@@ -23,7 +24,7 @@ pub fn sum(world: &World, shares: &[Vec<f64>], summands: usize) -> Result<Vec<f6
     Ok(decode(&codes, &exponents, summands))
 }
 
-/// The largest exponent field of each place.
+/// Returns the largest exponent field of each element.
 fn largest(shares: &[Vec<f64>]) -> Vec<u32> {
     let mut most = vec![0; shares.first().map_or(0, Vec::len)];
     for share in shares {
@@ -32,7 +33,7 @@ fn largest(shares: &[Vec<f64>]) -> Vec<u32> {
     most
 }
 
-/// 2^k and 2^-k such that numbers below 2^(field + 1), times 2^k, add up to at most 2^62.
+/// Returns 2^k and 2^-k. Numbers below 2^(field - 1022), multiplied by 2^k, add up to at most 2^62.
 #[inline(always)]
 fn scale(field: u32, summands: usize) -> (f64, f64) {
     let k = (62 - head_room(summands) as i32 - (field as i32 - 1022)).min(MOST);
@@ -68,7 +69,7 @@ fn decode(codes: &[i64], exponents: &[u32], summands: usize) -> Vec<f64> {
 mod tests {
     use super::*;
 
-    /// As over ranks that hold `parts` of the shares each.
+    /// Sums as if each of `parts` were the shares of a rank.
     fn sum_in(parts: &[&[Vec<f64>]]) -> Vec<f64> {
         let summands = 8;
         let mut exponents = vec![0; parts[0][0].len()];

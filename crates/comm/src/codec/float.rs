@@ -1,11 +1,11 @@
-//! The codec `float`: f32 as they are. The order of additions is MPI's, so that sums agree to rounding only.
+//! The codec `float`: unchanged f32 values. MPI determines the order of the additions, so sums agree only up to
+//! rounding.
 
 use super::Share;
 use super::{Codec, Entry};
 use crate::error::Error;
 use crate::world::World;
 
-/// In the catalogue.
 pub const ENTRY: Entry = Entry {
     name: "float",
     about: "f32, added in MPI's order",

@@ -1,6 +1,6 @@
-//! The codec `int8`: each worker's gradient g becomes an integer from -127 to 127, g / s * 127 rounded up or down at random
-//! so that its mean is right; s is the largest |g| of the tensor over all workers. Codes plus 127 travel in lanes of 8 + h bits,
-//! V <= 2^h.
+//! The codec `int8`. Each worker's gradient g becomes an integer from -127 to 127: g / s * 127, rounded up or down at
+//! random so that the expected value is exact. The scale s is the largest |g| of the tensor over all workers. Codes
+//! plus 127 are sent in lanes of 8 + h bits, with V <= 2^h.
 
 use base::simd;
 
@@ -12,7 +12,6 @@ use super::{CODED, Codec, Entry};
 use crate::error::Error;
 use crate::world::World;
 
-/// In the catalogue.
 pub const ENTRY: Entry = Entry {
     name: "int8",
     about: "8-bit integers, rounded at random without bias, one scale a tensor: the same bits on any number of ranks",
@@ -28,7 +27,7 @@ pub const ENTRY: Entry = Entry {
     spec: |bucket, settings| Some(exact::describe(bucket, settings, Some((MOST as u32, 0.0)))),
 };
 
-/// Beyond, a lane would have more than 16 bits.
+/// With more workers, a lane would need more than 16 bits.
 const MOST_WORKERS: usize = 256;
 
 /// The largest code.
@@ -42,7 +41,7 @@ simd! {
             let below = size.floor();
             let draw = (*word >> 8) as i32 as f32;
             let up = u32::from(draw < (size - below) * (1 << 24) as f32);
-            // integers below 2^23 lie in the low bits once 2^23 is added
+            // Adding 2^23 to an integer below 2^23 leaves the integer in the low bits.
             let magnitude = ((below + (1 << 23) as f32).to_bits() & 0xff) + up;
             let negative = g.to_bits() >> 31;
             *word = (MOST as u32).wrapping_add((magnitude ^ negative.wrapping_neg()).wrapping_add(negative));

@@ -1,7 +1,7 @@
-//! Codecs: how a bucket of gradients becomes numbers that MPI can add, and back. One codec a file.
+//! Codecs convert a bucket of gradients to numbers that MPI can add, and back. Each codec has one file.
 //!
-//! A new codec is a file here that has an [`Entry`], and its line in [`CATALOGUE`]. Not here: which parameters make up a bucket, and
-//! when it leaves (`train::reduce`); the calls themselves ([`World`]).
+//! A new codec needs a file with an [`Entry`] and a line in [`CATALOGUE`]. `train::reduce` decides which parameters
+//! form a bucket and when it is sent. [`World`] has the MPI calls.
 
 mod bf16;
 mod coded;
@@ -20,16 +20,15 @@ use base::code_spec::CodeSpec;
 use crate::error::Error;
 use crate::world::World;
 
-/// All codecs.
 pub const CATALOGUE: &[Entry] = &[float::ENTRY, exact::ENTRY, int8::ENTRY, bf16::ENTRY, ternary::ENTRY];
 
-/// The codec that sends f32 as they are.
+/// The codec that sends f32 values unchanged.
 pub const FLOAT: Entry = float::ENTRY;
 
-/// The codec that sums integers without rounding at random.
+/// The codec that sums integers without random rounding.
 pub const EXACT: Entry = exact::ENTRY;
 
-/// Their names.
+/// The names of all codecs, as in the recipe.
 pub const NAMES: [&str; CATALOGUE.len()] = {
     let mut names = [""; CATALOGUE.len()];
     let mut i = 0;
@@ -40,7 +39,6 @@ pub const NAMES: [&str; CATALOGUE.len()] = {
     names
 };
 
-/// The codec of this name.
 pub fn find(name: &str) -> Option<&'static Entry> {
     CATALOGUE.iter().find(|entry| entry.name == name)
 }
@@ -53,119 +51,121 @@ mod tests;
 pub struct Settings {
     /// V, over all ranks.
     pub workers: usize,
-    /// Multiple of the deviation at which ternary clips; 0: not at all.
+    /// `ternary` clips at this number of standard deviations. 0 means no clipping.
     pub clip: f32,
-    /// Whether what rounding or clipping has cut off is added to the next step's gradient.
+    /// Whether the rounding or clipping error is added to the gradient of the next step.
     pub error_feedback: bool,
 }
 
 impl Settings {
-    /// Nothing is clipped, nothing fed back.
+    /// Settings without clipping and without error feedback.
     pub fn plain(workers: usize) -> Self {
         Self { workers, clip: 0.0, error_feedback: false }
     }
 }
 
-/// A way of adding a bucket over all workers of all ranks. Its phases run in the order of the methods, once a step, with the same
-/// shares: this rank's workers in order, or, where a codec takes their sum, the last alone.
+/// Sums a bucket over all workers of all ranks. The methods are called in this order, once per step, with the same
+/// shares. The shares are those of this rank's workers in order. Codecs that do not keep workers apart get a single
+/// share with the rank's sum.
 pub trait Codec: Send {
-    /// For each tensor the bits of a number >= 0, of which `encode` gets the largest over all workers; infinity and NaN end the
-    /// step. None where the codec needs none.
+    /// Appends the bits of one number >= 0 per tensor to `scales`. `encode` gets the maximum over all workers. A step
+    /// with an infinite or NaN scale is discarded. Codecs without scales append nothing.
     fn scales(&mut self, _bucket: &Bucket, _shares: &mut [Share<'_>], _scales: &mut Vec<u32>) {}
 
-    /// Turns the shares into what travels, which may be the last share itself.
+    /// Encodes the shares. The codes may overwrite the last share.
     fn encode(&mut self, _bucket: &Bucket, _scales: &[u32], _shares: &mut [Share<'_>], _key: Key) {}
 
-    /// Adds it over all ranks.
+    /// Sums the codes over all ranks.
     fn send(&mut self, world: &World, shares: &mut [Share<'_>]) -> Result<(), Error>;
 
-    /// Leaves the sum over all workers in `into`, the gradients of the last share.
+    /// Writes the sum over all workers to `into`, the gradients of the last share.
     fn decode(&mut self, _bucket: &Bucket, _scales: &[u32], _into: &mut [f32]) {}
 
-    /// Bytes of memory of its own.
+    /// Bytes that the codec has allocated.
     fn memory(&self) -> usize {
         0
     }
 
-    /// What this worker carries over to the next step, in the bucket's layout; none without error feedback.
+    /// Returns the residual that this worker carries over to the next step, in the bucket's layout. `None` without
+    /// error feedback.
     fn residual(&mut self, _worker: usize) -> Option<&mut [f32]> {
         None
     }
 }
 
-/// How many of a tensor's codes are 0, of one worker: of its gradients, the bits of the scale of all workers, and what keys its draws.
+/// Counts the zero codes of one worker's tensor. The arguments are the tensor, the worker's gradients, the bits of the
+/// scale over all workers, the worker, and the key of the random draws.
 pub type ZeroCodes = fn(&Tensor, &[f32], u32, usize, Key) -> u64;
 
-/// A codec of the catalogue.
+/// An entry of the catalogue of codecs.
 pub struct Entry {
-    /// Its name in recipes.
     pub name: &'static str,
-    /// A few words for the log.
+    /// A short description for the log.
     pub about: &'static str,
-    /// Keys of `[reduce]` that have a meaning for it.
+    /// The keys of `[reduce]` that apply to this codec.
     pub keys: &'static [&'static str],
-    /// Workers at most: beyond, lanes or integers would be too narrow.
+    /// The largest number of workers. With more, the lanes or integers would be too narrow.
     pub most_workers: usize,
-    /// Whether the sum is one of integers, the same in any order: then everything else that a step sums must be, too.
+    /// Whether the codec sums integers, so that the result does not depend on the order. All other sums of a step must
+    /// then be independent of the order too.
     pub integer: bool,
-    /// Whether rounding or clipping may be biased, so that error feedback has something to feed back.
+    /// Whether rounding or clipping may be biased. Only then does error feedback make sense.
     pub biased: bool,
-    /// Makes one for a bucket; the workers are those of this rank.
+    /// Creates the codec for a bucket. The range is the workers of this rank.
     pub make: fn(&Bucket, &Settings, Range<usize>) -> Box<dyn Codec>,
-    /// Counts codes that are 0, for codecs that make many of them on purpose.
+    /// Counts zero codes. `None` for codecs that do not produce them on purpose.
     pub zeros: Option<ZeroCodes>,
-    /// Its description for a device that has the gradients; none where they travel as they are.
+    /// Describes the codec for a device that encodes the gradients itself. Returns `None` if the gradients are sent
+    /// unchanged.
     pub spec: fn(&Bucket, &Settings) -> Option<CodeSpec>,
 }
 
-/// Keys of codecs that round, which can leave tensors to `exact`.
+/// The keys of codecs that round and can exempt tensors.
 const CODED: &[&str] = &["min_elements", "logits", "exempt"];
 
 impl Entry {
-    /// Whether each worker's gradients must stay separate until they are coded: their sum on one rank would depend on which workers
-    /// are there.
+    /// Returns true if each worker's gradients must stay separate until they are encoded. Otherwise the result would
+    /// depend on which workers share a rank.
     pub fn keeps_workers_apart(&self, settings: &Settings) -> bool {
         self.integer || settings.error_feedback
     }
 }
 
-/// One tensor of a bucket.
 #[derive(Debug, Clone, PartialEq, Eq)]
 pub struct Tensor {
-    /// Its parameter, for messages.
+    /// Name of the parameter, for messages.
     pub name: String,
-    /// The parameter's number, which keys its random draws: at most 65,535.
+    /// Index of the parameter, which is part of the key of its random draws.
     pub parameter: u16,
-    /// Its place in the bucket; elements beyond `elems` are the padding of its format and hold zeros.
+    /// The range in the bucket. Elements beyond `elems` are padding and contain zeros.
     pub range: Range<usize>,
-    /// Elements without padding.
+    /// Number of elements without padding.
     pub elems: usize,
-    /// Whether it goes as `exact` where a codec would round it.
+    /// Whether the tensor is sent as in `exact` even if the codec rounds.
     pub exempt: bool,
 }
 
-/// Tensors that travel together: one chunk of the gradient arena.
+/// Tensors that are sent together: one chunk of the gradient arena.
 #[derive(Debug, Clone, Default, PartialEq, Eq)]
 pub struct Bucket {
-    /// Elements of the chunk, gaps between tensors included.
+    /// Number of elements of the chunk, including gaps between tensors.
     pub len: usize,
-    /// In the order of their places.
+    /// In ascending order of their ranges.
     pub tensors: Vec<Tensor>,
 }
 
-/// One worker's gradients of a bucket, divided by the samples of the whole step.
+/// One worker's gradients of a bucket, divided by the number of samples of the whole step.
 pub struct Share<'a> {
-    /// The logical worker.
     pub worker: usize,
-    /// All of the bucket.
+    /// The gradients of the whole bucket.
     pub gradients: &'a mut [f32],
 }
 
-/// What keys the random draws of a step.
+/// The key of the random draws of a step.
 #[derive(Debug, Clone, Copy, PartialEq, Eq)]
 pub struct Key {
-    /// The run's seed.
     pub seed: u64,
-    /// Optimizer steps done before; 2^31 more for the second gradient of a step that takes two, whose draws are its own.
+    /// Number of optimizer steps done before this one. Optimizers that compute a second gradient per step add 2^31 for
+    /// it, so that it has its own draws.
     pub step: u64,
 }

@@ -1,8 +1,8 @@
-//! Some tensors of a bucket as codes in lanes of 64-bit words. Each worker adds its codes, each at least 0, to those of the
-//! others, on its rank and then over all; what a code means is the codec's.
+//! Codes of a bucket's rounded tensors, packed into lanes of 64-bit words. Each worker adds its codes, which are at
+//! least 0, to the sum, first on its rank and then over all ranks. The codec defines the meaning of a code.
 //!
-//! A tensor is cut into blocks; of a block of w words, lane l of word j holds element l w + j, so that loops run over words side
-//! by side.
+//! A tensor is cut into blocks. In a block of w words, lane l of word j holds element l w + j, so that loops process
+//! consecutive words and can be vectorised.
 
 use std::ops::Range;
 
@@ -11,10 +11,11 @@ use base::simd;
 use super::philox::Stream;
 use super::{Bucket, Tensor};
 
-/// Words of a block; a multiple of what one set of random counters serves, whatever the lanes.
+/// Number of words in a block. For every lane width, a block's number of elements is a multiple of the group size of
+/// the random generator.
 pub(super) const BLOCK: usize = 64;
 
-/// Lanes of a word at most: those of two bits.
+/// Largest number of lanes in a word, with lanes of two bits.
 const MOST_LANES: usize = 32;
 
 simd! {
@@ -29,8 +30,8 @@ simd! {
 }
 
 simd! {
-    /// `into = (lane - zero) / unit * scale`; the difference is below 2^24 either way. In this order nothing is lost where the
-    /// scale is the smallest of all numbers.
+    /// `into = (lane - zero) / unit * scale`. The difference is below 2^24 in absolute value. Dividing first loses
+    /// nothing even if the scale is the smallest f32.
     fn unpack(words: &[u64], bits: u32, zero: i32, unit: f32, scale: f32, into: &mut [f32]) {
         let mask = (1u64 << bits) - 1;
         for (lane, into) in into.chunks_mut(words.len()).enumerate() {
@@ -45,14 +46,14 @@ simd! {
 /// Codes of the tensors that a codec rounds.
 pub(super) struct Packed {
     lanes: Lanes,
-    /// Index of each tensor in the bucket, and its words.
+    /// The index of each tensor in the bucket and its range in `words`.
     places: Vec<(usize, Range<usize>)>,
     words: Vec<u64>,
     codes: Vec<u32>,
 }
 
 impl Packed {
-    /// For the tensors that are not exempt.
+    /// Allocates the words for all tensors that are not exempt.
     pub fn new(bucket: &Bucket, lanes: Lanes) -> Self {
         let (mut places, mut end) = (Vec::new(), 0);
         for (index, tensor) in bucket.tensors.iter().enumerate().filter(|(_, t)| !t.exempt) {
@@ -63,28 +64,27 @@ impl Packed {
         Self { lanes, places, words: vec![0; end], codes: vec![0; BLOCK * MOST_LANES] }
     }
 
-    /// The tensors, with their index in the bucket.
+    /// Iterates over the packed tensors with their index in the bucket.
     pub fn tensors<'a>(&self, bucket: &'a Bucket) -> impl Iterator<Item = (usize, &'a Tensor)> {
         self.places.iter().map(|(index, _)| (*index, &bucket.tensors[*index]))
     }
 
-    /// Elements of a block.
+    /// Number of elements of a full block.
     pub fn block(&self) -> usize {
         BLOCK * self.lanes.per_word
     }
 
-    /// What travels.
+    /// The words to sum over all ranks.
     pub fn words_mut(&mut self) -> &mut [u64] {
         &mut self.words
     }
 
-    /// Begins a step.
     pub fn clear(&mut self) {
         self.words.fill(0);
     }
 
-    /// Adds one worker's codes of the tensor with this number among the coded ones. `code` gets the gradients of a run of
-    /// elements and as many random words, which it replaces by codes.
+    /// Adds one worker's codes of a tensor. `number` counts only packed tensors. `code` gets the gradients of a block
+    /// and an equal number of random words, which it replaces by codes.
     pub fn add(&mut self, number: usize, gradients: &[f32], stream: Stream, code: impl Fn(&[f32], &mut [u32])) {
         let (lanes, run) = (self.lanes, self.block());
         let words = &mut self.words[self.places[number].1.clone()];
@@ -96,7 +96,7 @@ impl Packed {
         }
     }
 
-    /// The sum of the codes, less that of zeros, in units of `one`, times `scale`.
+    /// Writes `(sum of codes - zero) / one * scale` for each element.
     pub fn decode(&self, number: usize, (zero, one): (i32, f32), scale: f32, into: &mut [f32]) {
         let (lanes, run) = (self.lanes, self.block());
         let words = &self.words[self.places[number].1.clone()];
@@ -105,39 +105,37 @@ impl Packed {
         }
     }
 
-    /// Bytes.
     pub fn memory(&self) -> usize {
         size_of_val(self.words.as_slice()) + size_of_val(self.codes.as_slice())
     }
 }
 
-// Lanes: several small numbers in one 64-bit word. Lanes are so wide that a sum over all workers cannot overflow into the next lane, so
-// adding two words adds all their lanes.
+// Lanes are small numbers packed into one 64-bit word. They are wide enough that a sum over all workers cannot overflow
+// into the next lane, so adding two words adds all their lanes.
 
-/// How a word is divided.
 #[derive(Debug, Clone, Copy, PartialEq, Eq)]
 pub(super) struct Lanes {
-    /// Of one lane.
+    /// Number of bits in one lane.
     pub bits: u32,
-    /// In one word; the bits left over stay zero.
+    /// Number of lanes in one word. The remaining bits stay zero.
     pub per_word: usize,
 }
 
 impl Lanes {
-    /// For sums of up to `most`.
+    /// Lanes for sums from 0 to `most`.
     pub const fn holding(most: u64) -> Self {
         let bits = u64::BITS - most.leading_zeros();
         let bits = if bits == 0 { 1 } else { bits };
         Self { bits, per_word: (u64::BITS / bits) as usize }
     }
 
-    /// Words for so many values.
+    /// Number of words needed for `values` codes.
     pub fn words(self, values: usize) -> usize {
         values.div_ceil(self.per_word)
     }
 }
 
-/// h: the bits by which a sum over so many workers grows.
+/// Returns h = ceil(log2(workers)), the number of bits by which a sum over all workers can grow.
 pub fn head_room(workers: usize) -> u32 {
     usize::BITS - workers.saturating_sub(1).leading_zeros()
 }
@@ -179,7 +177,7 @@ mod tests {
 mod lanes_tests {
     use super::*;
 
-    /// Ternary sums of V workers run to 2 V, int8's to 254 V.
+    /// Ternary sums of V workers reach 2 V, int8 sums reach 254 V.
     #[test]
     fn widths_are_those_of_the_formulas() {
         for v in 1..5_000u64 {

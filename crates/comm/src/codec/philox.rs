@@ -1,19 +1,20 @@
-//! The codecs' random words: Philox4x32-10 of `loaders::random`, eight counters at a time, so that the compiler makes vectors
-//! of them. Element i of a parameter takes word (i / 8 mod 4) of block 8 floor(i / 32) + i mod 8; a block's counter is
-//! (worker, block, step, [`CODEC_OP`] << 16 | parameter), its key the seed. No bucket, rank or instruction set is in it.
+//! The codecs' random words. They are the Philox4x32-10 of `loaders::random`, computed for eight counters at a time so
+//! that the compiler vectorises the loop. Element i of a parameter uses word (i / 8 mod 4) of block 8 floor(i / 32) + i
+//! mod 8. The counter of a block is (worker, block, step, [`CODEC_OP`] << 16 | parameter), and the key is the seed. So
+//! the words do not depend on bucket, rank or instruction set.
 
 use base::simd;
 use loaders::random::{CODEC_OP, ROUNDS, key, philox_round};
 
 use super::Key;
 
-/// Elements that one set of counters serves.
+/// Number of elements per set of eight counters.
 pub(super) const GROUP: usize = 32;
 
-/// Counters side by side.
+/// Number of counters computed at a time.
 const LANES: usize = 8;
 
-/// The words of one parameter's elements for one worker and step.
+/// The random words for one parameter of one worker in one step.
 #[derive(Debug, Clone, Copy)]
 pub(super) struct Stream {
     key: [u32; 2],
@@ -23,13 +24,12 @@ pub(super) struct Stream {
 }
 
 impl Stream {
-    /// Of a worker's gradient of a parameter.
     pub fn new(draw: Key, worker: usize, parameter: u16) -> Self {
         let op = u32::from(CODEC_OP) << 16 | u32::from(parameter);
         Self { key: key(draw.seed), worker: worker as u32, step: draw.step as u32, op }
     }
 
-    /// The words of the elements from `first` on, which must be a multiple of [`GROUP`].
+    /// Writes the random words of the elements starting at `first`, which must be a multiple of [`GROUP`].
     pub fn fill(&self, first: usize, words: &mut [u32]) {
         debug_assert!(first.is_multiple_of(GROUP), "element {first} starts no group");
         fill(*self, (first / 4) as u32, words);
@@ -49,7 +49,7 @@ simd! {
     }
 }
 
-/// Eight blocks, first all of their words 0, then all words 1, 2, 3.
+/// Computes eight blocks. The result has word 0 of all blocks, then word 1, 2 and 3.
 #[inline(always)]
 fn blocks(stream: Stream, first: u32) -> [u32; GROUP] {
     let mut x = [[stream.worker; LANES], [0; LANES], [stream.step; LANES], [stream.op; LANES]];

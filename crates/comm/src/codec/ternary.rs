@@ -1,13 +1,15 @@
-//! The codec `ternary` (TernGrad, Wen et al. 2017, arXiv 1705.07878, as its authors' code has it): each worker's gradient becomes
-//! s times -1, 0 or +1, where |code| is 1 with probability min(|g| / s, 1). Per tensor, s is the largest over all workers of
-//! c sigma, sigma the deviation of the worker's gradient from its mean; with c = 0 it is the largest |g|. So what lies beyond s
-//! is clipped to it, and the rest has the right mean. The order of sigma's sums is that of [`Moments`], on every device.
+//! The codec `ternary` (TernGrad, Wen et al. 2017, arXiv 1705.07878, following the authors' code). Each worker's
+//! gradient becomes s times -1, 0 or +1, where |code| is 1 with probability min(|g| / s, 1). For each tensor, s is the
+//! maximum over all workers of c sigma, where sigma is the standard deviation of the worker's gradient. With c = 0, s
+//! is the largest |g|. Gradients beyond s are clipped to s, all others have the exact expected value. [`Moments`]
+//! defines the order of the sums for sigma on every device.
 //!
-//! Workers' gradients arrive divided by the samples of the whole step. To ternarise V times each and average the V would be the
-//! same: V cancels in g / s and in s / V. A code plus 1 travels in a lane that holds 2 V.
+//! The workers' gradients are already divided by the number of samples of the whole step. Encoding V times these
+//! gradients and averaging the V results would give the same: V cancels in g / s and in s / V. The code plus 1 is sent
+//! in a lane that can hold 2 V.
 //!
-//! Error feedback keeps what clipping takes off, p - clip(p): the bias. The noise of the rounding has mean zero and is as large
-//! as the gradient itself; fed back, it would add up from step to step.
+//! Error feedback keeps the part that clipping removes, p - clip(p), which is the bias. It does not keep the rounding
+//! noise: that has mean zero and is as large as the gradient itself, so it would accumulate from step to step.
 
 use std::ops::Range;
 
@@ -24,7 +26,6 @@ use super::{Codec, Entry, Settings};
 use crate::error::Error;
 use crate::world::World;
 
-/// In the catalogue.
 pub const ENTRY: Entry = Entry {
     name: "ternary",
     about: "-1, 0, +1 at random, one scale a tensor (TernGrad): the same bits on any number of ranks",
@@ -37,17 +38,17 @@ pub const ENTRY: Entry = Entry {
     spec: |bucket, settings| Some(exact::describe(bucket, settings, Some((1, settings.clip)))),
 };
 
-/// Beyond, a lane would have more than 16 bits.
+/// With more workers, a lane would need more than 16 bits.
 const MOST_WORKERS: usize = (1 << 15) - 1;
 
-/// Codes that are made at once where they are only counted; a multiple of what one set of random counters serves.
+/// Number of codes computed at a time to count zeros. A multiple of the group size of the random generator.
 const COUNTED: usize = 1024;
 
-/// Sums that vector registers hold beside what they are made of.
+/// Number of partial sums that fit into vector registers together with their inputs.
 const SIDE_BY_SIDE: usize = 16;
 
 simd! {
-    /// Moments of one block, in the order of [`Moments`].
+    /// Computes the moments of one block, in the order defined by [`Moments`].
     pub(super) fn moments(block: &[f32]) -> Moments {
         let (mut sums, mut squares) = ([0f64; Moments::LANES], [0f64; Moments::LANES]);
         let (groups, rest) = block.as_chunks::<{ Moments::LANES }>();
@@ -91,7 +92,7 @@ simd! {
 }
 
 simd! {
-    /// Leaves in `residual` what clipping takes off.
+    /// Stores the part that clipping removes in `residual`.
     fn cut(gradients: &[f32], residual: &mut [f32], scale: f32) {
         for (r, g) in residual.iter_mut().zip(gradients) {
             *r = *g - g.clamp(-scale, scale);
@@ -99,7 +100,7 @@ simd! {
     }
 }
 
-/// One worker's scale of a tensor, as bits; infinity and NaN show.
+/// Returns the bits of one worker's scale of a tensor. Infinity and NaN are passed through.
 pub(super) fn scale(tensor: &Tensor, gradients: &[f32], clip: f32, block: usize) -> u32 {
     if clip == 0.0 {
         return largest(gradients);
@@ -109,7 +110,7 @@ pub(super) fn scale(tensor: &Tensor, gradients: &[f32], clip: f32, block: usize)
     all.scale(tensor.elems, clip)
 }
 
-/// Codes of a worker's tensor that are 0: the same draws as in [`Codec::encode`].
+/// Counts the codes of a worker's tensor that are 0. Uses the same random draws as [`Codec::encode`].
 fn zeros(tensor: &Tensor, gradients: &[f32], scale: u32, worker: usize, key: Key) -> u64 {
     if scale == 0 {
         return tensor.elems as u64;
@@ -122,7 +123,7 @@ fn zeros(tensor: &Tensor, gradients: &[f32], scale: u32, worker: usize, key: Key
         code(gradients, words, f32::from_bits(scale));
         others += words.iter().filter(|code| **code != 1).count() as u64;
     }
-    // padding is always 0
+    // The code of padding is always 0.
     (tensor.elems as u64).saturating_sub(others)
 }
 

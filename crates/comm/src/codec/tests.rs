@@ -1,4 +1,4 @@
-//! Every codec on one process: workers of several ranks are played by codecs whose codes are added by hand.
+//! Tests of every codec in one process. They simulate the workers of several ranks by adding codes by hand.
 
 use super::packed::head_room;
 use super::*;
@@ -17,13 +17,13 @@ fn settings(workers: usize) -> Settings {
     Settings { workers, clip: 2.5, error_feedback: false }
 }
 
-/// Uniform in [-1, 1), the same for every run.
+/// Returns numbers in [-1, 1) that are equal in every run.
 fn noise(len: usize, salt: u64) -> Vec<f32> {
     let mut draws = loaders::Draws::new(SEED, salt, 0, 1);
     (0..len).map(|_| 2.0 * draws.unit() - 1.0).collect()
 }
 
-/// The sum over all workers of one rank, as a codec has it, and the scales.
+/// Returns the codec's sum over all workers, simulated as one rank.
 fn sum_with(entry: &Entry, bucket: &Bucket, settings: &Settings, workers: &[Vec<f32>], step: u64) -> Vec<f32> {
     let mut codec = (entry.make)(bucket, settings, 0..workers.len());
     step_of(codec.as_mut(), bucket, workers, step)
@@ -39,7 +39,7 @@ fn step_of(codec: &mut dyn Codec, bucket: &Bucket, workers: &[Vec<f32>], step: u
     decoded(codec, bucket, &scales, &mut shares)
 }
 
-/// What is left in the last share.
+/// Decodes into the last share and returns it.
 fn decoded(codec: &mut dyn Codec, bucket: &Bucket, scales: &[u32], shares: &mut [Share<'_>]) -> Vec<f32> {
     let last = shares.last_mut().expect("a worker");
     codec.decode(bucket, scales, last.gradients);
@@ -50,7 +50,8 @@ fn plain_sum(workers: &[Vec<f32>]) -> Vec<f64> {
     (0..workers[0].len()).map(|i| workers.iter().map(|w| f64::from(w[i])).sum()).collect()
 }
 
-/// exact's error is at most half a step a worker, a step 2^-(30 - h) of the power of two above the largest gradient.
+/// The error of `exact` is at most half a step per worker. A step is 2^-(30 - h) of the power of two above the largest
+/// gradient.
 #[test]
 fn exact_is_exact_to_its_step() {
     for v in [1, 2, 3, 8, 64] {
@@ -64,7 +65,7 @@ fn exact_is_exact_to_its_step() {
     }
 }
 
-/// The largest gradient of all workers, V times over: the sum that comes nearest to running over.
+/// All V workers have the largest gradient, which is the sum closest to an overflow.
 #[test]
 fn the_largest_sums_fit() {
     for entry in [&exact::ENTRY, &int8::ENTRY, &ternary::ENTRY] {
@@ -106,12 +107,12 @@ fn zeros_denormals_and_single_elements() {
         assert_eq!(sum[16..18], [2.0 * tiny, -2.0 * tiny], "{name}");
         assert!((sum[32] + 0.6).abs() < 1e-6, "{name}: {}", sum[32]);
     }
-    // sigma of one element is zero, and clipping to it would leave nothing
+    // Sigma of one element is zero, and clipping to zero would lose the gradient.
     let sum = sum_with(&ternary::ENTRY, &one_tensor(1), &settings(2), &[vec![0.25], vec![0.25]], 0);
     assert_eq!(sum, [0.5]);
 }
 
-/// Means over 10^6 draws of gradients within s lie within 3 standard errors of the gradients; the seed is fixed.
+/// The mean of 10^6 random codes is within 3 standard errors of the gradient. The seed is fixed.
 #[test]
 fn rounding_at_random_has_the_right_mean() {
     let values = [0.0f32, 0.001, -0.1, 0.25, -0.333, 0.5, 0.9, -1.0];
@@ -150,7 +151,7 @@ fn what_lies_beyond_the_scale_is_clipped_to_it() {
     assert_eq!(unclipped[17], 40.0);
 }
 
-/// Sigma's sums are in the order of [`Moments`](base::code_spec::Moments), whatever instructions compute them.
+/// Sigma's sums have the order defined by [`Moments`](base::code_spec::Moments), with any instruction set.
 #[test]
 fn moments_are_summed_in_the_order_that_is_told() {
     for len in [1, 15, 31, 32, 33, 63, 64, 65, 200] {
@@ -169,7 +170,7 @@ fn moments_are_summed_in_the_order_that_is_told() {
     }
 }
 
-/// The deviation is that of the elements, not of the padding behind them.
+/// The standard deviation covers the elements, not the padding after them.
 #[test]
 fn padding_does_not_count() {
     let values = noise(100, 9);
@@ -179,7 +180,7 @@ fn padding_does_not_count() {
     assert_eq!(ternary::scale(&bare, &values, 2.5, 64), ternary::scale(&wide, &padded, 2.5, 64));
 }
 
-/// Sums do not depend on which rank holds which worker: the codes of a split are added by hand.
+/// Sums do not depend on which rank has which worker. The codes of the ranks are added by hand.
 #[test]
 fn shares_of_ranks_add_up_to_one_ranks() {
     let workers: Vec<_> = (0..5).map(|w| noise(3_000, 100 + w)).collect();
@@ -194,7 +195,7 @@ fn shares_of_ranks_add_up_to_one_ranks() {
     }
 }
 
-/// The workers in reverse, as if others came first.
+/// Adds the workers in reverse order.
 fn step_turned(entry: &Entry, bucket: &Bucket, workers: &[Vec<f32>]) -> Vec<f32> {
     let mut codec = (entry.make)(bucket, &settings(workers.len()), 0..workers.len());
     let mut workers: Vec<_> = workers.iter().cloned().enumerate().rev().collect();
@@ -217,7 +218,7 @@ fn steps_and_workers_draw_for_themselves() {
     assert!(sum.iter().any(|x| x.abs() == scale), "two workers never drew differently");
 }
 
-/// What is sent over the steps adds up to what was put in, but for the residual that is left.
+/// The sent gradients of all steps plus the final residual equal the input.
 #[test]
 fn error_feedback_loses_nothing() {
     let mut gradient = noise(256, 3);
@@ -237,7 +238,7 @@ fn error_feedback_loses_nothing() {
     assert!((exact::ENTRY.make)(&one_tensor(4), &settings(1), 0..1).residual(0).is_none());
 }
 
-/// Workers' residuals are theirs wherever they are: one rank with two, or two ranks with one each.
+/// A worker's residual is the same whether one rank has two workers or two ranks have one each.
 #[test]
 fn residuals_belong_to_workers() {
     let bucket = one_tensor(64);

@@ -1,7 +1,7 @@
-//! The raw MPI calls, each with its return code checked, in release builds too.
+//! The raw MPI calls. Return codes are checked in release builds too.
 //!
-//! All `unsafe` code of communication is in this folder. Not here: the splitting of long buffers and the typed collectives
-//! (`world`), and which thread calls (`thread`).
+//! All `unsafe` code of this crate is in this folder. `world` splits long buffers and has the typed collectives,
+//! `thread` determines which thread calls.
 
 mod communicator;
 mod process;

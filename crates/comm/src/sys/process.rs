@@ -1,5 +1,5 @@
-//! Start and end of MPI and of this process, faults that end it, names of the library and the node, and what the library says of GPU
-//! memory.
+//! Start and end of MPI and of the process, handlers for fatal signals, names of the library and the node, and queries
+//! about GPU memory.
 
 use std::ffi::{c_int, c_void};
 use std::sync::OnceLock;
@@ -11,10 +11,10 @@ use crate::die;
 use crate::error::{Error, ThreadLevel};
 use crate::launcher::Family;
 
-/// Whether MPI is initialised and not yet finalised. Callable from any thread at any time.
+/// Returns true if MPI is initialised and not yet finalised. Can be called from any thread at any time.
 pub(crate) fn is_alive() -> bool {
     let (mut initialized, mut finalized): (c_int, c_int) = (0, 0);
-    // SAFETY: both may be called at any time, before MPI_Init and after MPI_Finalize too, from any thread.
+    // SAFETY: both functions may be called from any thread at any time, even before MPI_Init and after MPI_Finalize.
     unsafe {
         ffi::MPI_Initialized(&mut initialized);
         ffi::MPI_Finalized(&mut finalized);
@@ -22,29 +22,30 @@ pub(crate) fn is_alive() -> bool {
     initialized != 0 && finalized == 0
 }
 
-/// Ends all ranks with exit code `code`. Returns only where the MPI library fails to end the process.
+/// Ends all ranks with exit code `code`. Returns only if the MPI library fails to end the process.
 pub(crate) fn abort(code: i32) {
-    // SAFETY: called only while MPI is alive. That other threads may be inside MPI meanwhile is outside the standard
-    // below MPI_THREAD_MULTIPLE; what is lost with the process is lost in any case.
+    // SAFETY: called only while MPI is alive. Other threads may be inside MPI at this time, which the standard does not
+    // allow below MPI_THREAD_MULTIPLE. The process ends here in any case.
     unsafe { ffi::MPI_Abort(ffi::RSMPI_COMM_WORLD, code) };
 }
 
-/// Ends this process now, without running the exit handlers of libraries whose threads are still at work.
+/// Ends this process now. Skips the exit handlers of libraries, whose threads may still be running.
 pub(crate) fn exit_now(code: i32) -> ! {
-    // SAFETY: _exit touches nothing of this process.
+    // SAFETY: `_exit` does not access memory of this process.
     unsafe { libc::_exit(code) }
 }
 
-/// Initialises MPI on the calling thread and makes its errors return; the answer is the thread level granted.
+/// Initialises MPI on the calling thread, makes MPI errors return, and returns the granted thread level.
 pub(crate) fn initialize() -> Result<ThreadLevel, Error> {
     let mut granted: c_int = 0;
-    // SAFETY: called once per process (`thread` sees to it). MPI allows null for both arguments.
+    // SAFETY: called once per process (`thread` ensures that). MPI allows null for both arguments.
     let code = unsafe {
         ffi::MPI_Init_thread(std::ptr::null_mut(), std::ptr::null_mut(), ffi::RSMPI_THREAD_MULTIPLE, &mut granted)
     };
     check("MPI_Init_thread", code)?;
-    // Errors that belong to no communicator go to MPI_COMM_WORLD's handler up to MPI 3.1, to MPI_COMM_SELF's from 4.0 on.
-    // SAFETY: both communicators exist once MPI is initialised; the constants are the shim's.
+    // Errors that belong to no communicator go to the handler of MPI_COMM_WORLD up to MPI 3.1, and to that of
+    // MPI_COMM_SELF since 4.0. SAFETY: both communicators exist once MPI is initialised, and the constants come from
+    // the shim.
     let codes = unsafe {
         [ffi::RSMPI_COMM_WORLD, ffi::RSMPI_COMM_SELF]
             .map(|comm| ffi::MPI_Comm_set_errhandler(comm, ffi::RSMPI_ERRORS_RETURN))
@@ -52,7 +53,7 @@ pub(crate) fn initialize() -> Result<ThreadLevel, Error> {
     for code in codes {
         check("MPI_Comm_set_errhandler", code)?;
     }
-    // SAFETY: constants of the MPI shim.
+    // SAFETY: these are constants of the MPI shim.
     let levels = unsafe {
         [
             (ffi::RSMPI_THREAD_MULTIPLE, ThreadLevel::Multiple),
@@ -64,9 +65,9 @@ pub(crate) fn initialize() -> Result<ThreadLevel, Error> {
     Ok(level.map_or(ThreadLevel::Single, |(_, level)| *level))
 }
 
-/// Finalises MPI; the calling thread must be the one that initialised it, and every other rank must do the same.
+/// Finalises MPI. The calling thread must be the one that initialised it, and all ranks must call this.
 pub(crate) fn finalize() -> Result<(), Error> {
-    // SAFETY: called by `thread` after the last communicator is freed.
+    // SAFETY: `thread` calls this after the last communicator is freed.
     check("MPI_Finalize", unsafe { ffi::MPI_Finalize() })
 }
 
@@ -74,7 +75,7 @@ unsafe extern "C" {
     safe fn trireme_mpi_family() -> c_int;
 }
 
-/// The family of MPI libraries that this program was compiled for; `None` for one that we do not know.
+/// Returns the family of MPI libraries that this program was compiled for, or `None` if it is unknown.
 pub(crate) fn compiled_family() -> Option<Family> {
     match trireme_mpi_family() {
         1 => Some(Family::OpenMpi),
@@ -83,25 +84,25 @@ pub(crate) fn compiled_family() -> Option<Family> {
     }
 }
 
-/// MPICH's MPI_MAX_LIBRARY_VERSION_STRING, the largest that there is: the loader may have found another library than this program was
-/// compiled for.
+/// MPICH's MPI_MAX_LIBRARY_VERSION_STRING, the largest of all libraries. The loader may have found another library than
+/// the one that this program was compiled for.
 const LONGEST_VERSION: usize = 8192;
 
-/// Name and version of the MPI library, as it reports them.
+/// Returns name and version of the MPI library as it reports them.
 pub(crate) fn library_version() -> String {
     let capacity = LONGEST_VERSION.max(ffi::MPI_MAX_LIBRARY_VERSION_STRING as usize);
     read_text(capacity, |text, length| {
-        // SAFETY: `read_text` gives a buffer of at least MPI_MAX_LIBRARY_VERSION_STRING bytes.
+        // SAFETY: `read_text` passes a buffer of at least MPI_MAX_LIBRARY_VERSION_STRING bytes.
         unsafe { ffi::MPI_Get_library_version(text, length) }
     })
     .unwrap_or_else(|_| "unknown MPI".into())
 }
 
-/// This node's name (`MPI_Get_processor_name`).
+/// Returns this node's name (`MPI_Get_processor_name`).
 pub(crate) fn processor_name() -> Result<String, Error> {
     let mut outcome = Ok(());
     let text = read_text(ffi::MPI_MAX_PROCESSOR_NAME as usize, |text, length| {
-        // SAFETY: `read_text` gives a buffer of MPI_MAX_PROCESSOR_NAME bytes.
+        // SAFETY: `read_text` passes a buffer of at least MPI_MAX_PROCESSOR_NAME bytes.
         let code = unsafe { ffi::MPI_Get_processor_name(text, length) };
         outcome = check("MPI_Get_processor_name", code);
         code
@@ -167,32 +168,34 @@ fn decimal(mut number: usize, digits: &mut [u8; 20]) -> &[u8] {
     }
 }
 
-/// A function of the MPI library that not every library has.
+/// Returns a function that not every MPI library has, or `None` if this library lacks it.
 fn optional(name: &std::ffi::CStr) -> Option<std::ptr::NonNull<c_void>> {
-    // SAFETY: the name is a C string; the program's own symbols and those of its libraries are searched.
+    // SAFETY: the name is a C string. The lookup searches the program and its libraries.
     std::ptr::NonNull::new(unsafe { libc::dlsym(libc::RTLD_DEFAULT, name.as_ptr()) })
 }
 
-/// What `MPIX_Query_cuda_support` answers (Open MPI, MPICH, MVAPICH); none where there is no such function.
+/// Returns the answer of `MPIX_Query_cuda_support` (Open MPI, MPICH, MVAPICH), or `None` if that function does not
+/// exist.
 pub(crate) fn query_cuda_support() -> Option<bool> {
     let function = optional(c"MPIX_Query_cuda_support")?;
-    // SAFETY: wherever it exists it is `int MPIX_Query_cuda_support(void)`.
+    // SAFETY: where the function exists, it is `int MPIX_Query_cuda_support(void)`.
     let query: extern "C" fn() -> c_int = unsafe { std::mem::transmute(function.as_ptr()) };
     Some(query() == 1)
 }
 
-/// What `MPIX_GPU_query_support(MPIX_GPU_SUPPORT_CUDA)` answers (MPICH and its kin).
+/// Returns the answer of `MPIX_GPU_query_support(MPIX_GPU_SUPPORT_CUDA)` (MPICH and its derivatives), or `None` if that
+/// function does not exist or fails.
 pub(crate) fn query_gpu_support() -> Option<bool> {
-    /// MPIX_GPU_SUPPORT_CUDA.
+    /// The value of `MPIX_GPU_SUPPORT_CUDA`.
     const CUDA: c_int = 0;
     let function = optional(c"MPIX_GPU_query_support")?;
-    // SAFETY: wherever it exists it is `int MPIX_GPU_query_support(int gpu_type, int *is_supported)`.
+    // SAFETY: where the function exists, it is `int MPIX_GPU_query_support(int gpu_type, int *is_supported)`.
     let query: extern "C" fn(c_int, *mut c_int) -> c_int = unsafe { std::mem::transmute(function.as_ptr()) };
     let mut yes = 0;
     (query(CUDA, &mut yes) == ffi::MPI_SUCCESS as c_int).then_some(yes != 0)
 }
 
-/// Whether Cray's GPU transport layer for CUDA is loaded into this process.
+/// Returns true if Cray's GPU transport layer for CUDA is loaded into this process.
 pub(crate) fn has_cray_gtl() -> bool {
     std::fs::read_to_string("/proc/self/maps").is_ok_and(|maps| maps.contains("libmpi_gtl_cuda"))
 }

@@ -1,4 +1,4 @@
-//! Files written whole or not at all: a temporary one beside, fsync, rename, fsync of the folder.
+//! Atomic file replacement: write a temporary file next to the target, fsync, rename, fsync the folder.
 
 use std::fs;
 use std::io::{self, Write};
@@ -8,31 +8,33 @@ use loaders::safe_create::NewFile;
 
 use super::error::Error;
 
-/// Makes `folder` if it is missing, and proves that a file can be written there.
+/// Creates `folder` if it does not exist, and checks that files can be written there.
 ///
 /// # Errors
-/// [`Error::Folder`] with the reason. Leaves no file behind in either case.
+///
+/// Returns [`Error::Folder`] with the reason. The test file is always removed.
 pub fn writable(folder: &Path) -> Result<(), Error> {
     let write = || {
         fs::create_dir_all(folder)?;
         let mut probe = NewFile::beside(&folder.join("writable"))?;
-        // More than some file systems keep inside the inode: an empty file fits on a full disk.
+        // More than some file systems store inside the inode. An empty file would fit even on a full disk.
         probe.file()?.write_all(&[0; 8192])?;
         probe.file()?.sync_all()
     };
     write().map_err(|source| Error::Folder { path: folder.to_path_buf(), source })
 }
 
-/// Bytes that are free for this user on the file system of `folder`; nothing where the system does not tell.
+/// Returns the free space in bytes for this user on the file system of `folder`, or `None` if the system does not
+/// report it.
 pub fn free_space(folder: &Path) -> Option<u64> {
     let disk = rustix::fs::statvfs(folder).ok()?;
     Some(disk.f_bavail.saturating_mul(disk.f_frsize))
 }
 
-/// Replaces `path` by what `write` puts into the new file that it is given, whose [`NewFile::name`] is for libraries.
+/// Replaces `path` by a new file that `write` fills. [`NewFile::name`] is a path for libraries that need one.
 ///
-/// `bytes` is what is known of the size, for the message when the disk is full. On any failure the new file is removed and `path` keeps
-/// what it had. One process at a time may write to `path`.
+/// `bytes` is the approximate size, for the message if the disk is full. If anything fails, the new file is removed and
+/// `path` is not changed. Only one process at a time may write to `path`.
 pub(super) fn replace(
     path: &Path,
     bytes: u64,
@@ -52,17 +54,18 @@ pub(super) fn replace(
         Error::Hdf5 { text, .. } if tells_of(&text, &[libc::ENOSPC, libc::EDQUOT]) => {
             Error::NoSpace { path: path.to_path_buf(), bytes }
         }
-        // the name that HDF5 was given says nothing to anybody
+        // HDF5's message has the temporary name, so use the user's path instead.
         Error::Hdf5 { action, text, .. } => Error::Hdf5 { action, path: path.to_path_buf(), text },
         other => other,
     })?;
     new.publish().map(drop).map_err(refuse)
 }
 
-/// Replaces a text file, whole or not at all.
+/// Replaces a text file atomically.
 ///
 /// # Errors
-/// What the disk refused; the old file is then untouched.
+///
+/// Returns the error of the operating system. The old file is then unchanged.
 pub fn write_text(path: &Path, text: &str) -> Result<(), Error> {
     replace(path, text.len() as u64, |new| {
         let written = new.file().and_then(|file| file.write_all(text.as_bytes()));

@@ -1,10 +1,10 @@
-//! An integrity check: a checksum over a whole HDF5 file, in 16 bytes behind the end that HDF5 knows of, where its readers never look.
+//! A checksum over a whole HDF5 file, stored in 16 bytes after the end of the HDF5 data, where HDF5 readers never look.
 //!
-//! It finds what disks and networks do to a file: bits that changed, an end that is missing. It is no signature: whoever changes a file
-//! on purpose can compute it anew, so that nothing relies on it for safety. The 16 bytes: `TRIREME\0`, the number of bytes before them
-//! modulo 2^32, and their checksum, both as little-endian u32. The checksum is the masked CRC-32C (as in TFRecords) of
-//! the masked CRC-32Cs of each block of 1 MiB, as little-endian u32.
-//! A program that writes into the file drops them.
+//! It detects damage by disks and networks: changed bits or a missing end. It is not a signature: anybody who changes a
+//! file can also recompute it, so security must not depend on it. The 16 bytes are `TRIREME\0`, the number of bytes
+//! before them modulo 2^32, and the checksum, both as little-endian u32. The checksum is the masked CRC-32C (as in
+//! TFRecords) of the masked CRC-32Cs of all blocks of 1 MiB, as little-endian u32. Another program that writes to the
+//! file drops these bytes.
 
 use std::fs::{File, OpenOptions};
 use std::io::{self, Write};
@@ -16,25 +16,24 @@ use loaders::regular;
 
 use super::error::Error;
 
-/// What an HDF5 file starts with.
+/// The first bytes of an HDF5 file.
 const SIGNATURE: [u8; 8] = *b"\x89HDF\r\n\x1a\n";
 const MAGIC: &[u8; 8] = b"TRIREME\0";
-/// Bytes of the checksum and what belongs to it.
+/// Length of the checksum with magic and length.
 pub(super) const LENGTH: u64 = 16;
 const BLOCK: usize = 1 << 20;
 
-/// A file that is whole.
+/// A file that passed the check.
 #[derive(Debug)]
 pub(super) struct Checked {
-    /// Open for reading.
+    /// The file, open for reading.
     pub(super) file: File,
-    /// Bytes of HDF5 in it, those before the checksum.
+    /// Length of the HDF5 data, without the checksum.
     pub(super) length: u64,
-    /// Whether the checksum is there. If not, another program wrote into the file, or made it.
+    /// True if the file has a checksum. Otherwise another program wrote or changed it.
     pub(super) sealed: bool,
 }
 
-/// Appends the checksum to a file.
 pub(super) fn append(path: &Path) -> Result<(), Error> {
     let write = || {
         let mut file = OpenOptions::new().read(true).append(true).open(path)?;
@@ -45,11 +44,13 @@ pub(super) fn append(path: &Path) -> Result<(), Error> {
     write().map_err(|source| Error::Io { action: "write", path: path.to_path_buf(), source })
 }
 
-/// Opens a regular file, which must be HDF5. Where its checksum is missing, the file says so and is not cut short.
+/// Opens a regular file, which must be HDF5, and verifies its checksum. A file without checksum is accepted if it has
+/// the length in its superblock.
 ///
 /// # Errors
-/// [`Error::Foreign`] if it is no HDF5 file, [`Error::Short`] if its end is missing, [`Error::Damaged`] where the bytes are not those that
-/// were written.
+///
+/// Returns [`Error::Foreign`] if it is not an HDF5 file, [`Error::Short`] if its end is missing, and [`Error::Damaged`]
+/// if the checksum does not match.
 pub(super) fn open(path: &Path) -> Result<Checked, Error> {
     let refuse = |source| Error::Io { action: "read", path: path.to_path_buf(), source };
     let file = regular::open(path).map_err(refuse)?;
@@ -81,13 +82,14 @@ pub(super) fn open(path: &Path) -> Result<Checked, Error> {
     Err(Error::Damaged { path: path.to_path_buf(), expected, got })
 }
 
-/// Refuses a file without its checksum, where nothing else tells what was changed.
+/// Returns an error if a file has no checksum, for files without any other way to detect changes.
 pub(super) fn demand(sealed: bool, path: &Path) -> Result<(), Error> {
     let text = "nothing tells what it changed".to_string();
     if sealed { Ok(()) } else { Err(Error::Unsealed { path: path.to_path_buf(), text }) }
 }
 
-/// What a file of superblock 2 says of its own length; none for other superblocks. One too short for a superblock is cut short.
+/// Returns the file length that a superblock of version 2 records, or `None` for other versions. A file too short for a
+/// superblock gets the superblock's length.
 fn own_length(file: &File, length: u64) -> io::Result<Option<u64>> {
     const SUPERBLOCK: u64 = 48;
     if length < SUPERBLOCK {
@@ -118,7 +120,7 @@ fn checksum(file: &File, length: u64) -> io::Result<u32> {
     Ok(masked_crc32c(&checksums))
 }
 
-/// Computes the checksum of a file anew, for tests that change one.
+/// Recomputes the checksum of a modified file, for tests.
 #[cfg(test)]
 pub(super) fn renew(bytes: &mut Vec<u8>, path: &Path) {
     bytes.truncate(bytes.len().saturating_sub(LENGTH as usize));
@@ -133,7 +135,7 @@ mod tests {
     #[test]
     fn any_changed_or_missing_byte_is_found() {
         let path = std::env::temp_dir().join(format!("trireme-checksum-{}", std::process::id()));
-        // More than two blocks, the last one short.
+        // More than two blocks, with a shorter last block.
         let mut bytes: Vec<u8> = (0..2 * BLOCK + 77).map(|i| (i % 251) as u8).collect();
         bytes[..8].copy_from_slice(&SIGNATURE);
         std::fs::write(&path, &bytes).unwrap();
@@ -148,7 +150,7 @@ mod tests {
             std::fs::write(&path, changed).unwrap();
             assert!(matches!(open(&path), Err(Error::Damaged { .. })), "byte {at}");
         }
-        // A block that is missing in the middle: the checksum is there, its length does not fit.
+        // A block is missing in the middle. The checksum is present, but the length does not match.
         let mut shorter = whole.clone();
         shorter.drain(BLOCK..2 * BLOCK);
         std::fs::write(&path, shorter).unwrap();

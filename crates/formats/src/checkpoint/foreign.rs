@@ -1,8 +1,8 @@
-//! A model file that another program made anew, read by libhdf5 and written again as `reader` knows it.
+//! Reads HDF5 files of other programs with libhdf5, and rewrites them in the layout that `reader` supports.
 //!
-//! libhdf5 crashes on files that were made to harm, so that this is for a process of its own, which `trireme rewrite-model` is. Links of
-//! any but the plain kind, values in other files and types that trireme does not know are left out; what is then missing is named by
-//! whoever reads the result.
+//! libhdf5 crashes on malicious files, so this code runs in a separate process, `trireme rewrite-model`. It skips soft
+//! and external links, values stored in other files, and unsupported types. The code that reads the result then reports
+//! what is missing.
 
 use std::collections::BTreeSet;
 use std::path::Path;
@@ -25,13 +25,14 @@ use super::keras_weights::{EPSILONS, GROUP, NAMES, TURNED, facts};
 /// The groups of a model file.
 const GROUPS: [&str; 2] = ["model_weights", "trireme"];
 
-/// Groups in groups at most: `trireme/ema/L/L`.
+/// Maximum nesting of groups, needed for `trireme/ema/L/L`.
 const DEEPEST: usize = 5;
 
-/// Copies the model in the file `from` to the file `to`, which is there already and is emptied.
+/// Copies the model in the file `from` to the file `to`, which must exist and is overwritten.
 ///
 /// # Errors
-/// What HDF5 refuses of either file.
+///
+/// Returns the error of HDF5 for either file.
 pub fn rewrite(from: &Path, to: &Path) -> Result<(), Error> {
     let refuse = |action: &str, error: hdf5::Error| Error::Hdf5 {
         action: action.into(),
@@ -54,7 +55,7 @@ pub fn rewrite(from: &Path, to: &Path) -> Result<(), Error> {
     file.close()
 }
 
-/// Names of what a group itself holds, without links to other places and files.
+/// Returns the names of the hard links in a group, sorted. Soft and external links are left out.
 pub(super) fn links(group: &Group) -> hdf5::Result<Vec<String>> {
     let mut names = Vec::new();
     group.iter_visit_default(|name, info| {
@@ -85,7 +86,7 @@ fn copy(from: &Group, to: &NewGroup, depth: usize, room: &mut Room, refuse: &Ref
     Ok(())
 }
 
-/// Copies values of floats that lie in the file itself.
+/// Copies an array of floats that is stored in the file itself. Other arrays are skipped.
 fn copy_array(array: &Dataset, name: &str, to: &NewGroup, room: &mut Room, refuse: &Refuse<'_>) -> Result<(), Error> {
     match floats(array, room).map_err(|error| refuse("read an array", error))? {
         Some(values) => to.put_array(name, &array.shape(), &values),
@@ -190,23 +191,25 @@ fn put_numbers<T: hdf5::H5Type + Copy>(to: &NewGroup, name: &str, one: bool, num
     }
 }
 
-// Weights in a file of Keras. Two layouts are known. Keras 2 has `layer_names` and `weight_names`, in the file itself
-// (`save_weights("x.h5")`) or in its group `model_weights` (`save("x.h5")`). Keras 3 (`.weights.h5`) has groups `vars` whose arrays have
-// numbers for names.
+// Reads the weights in Keras files. There are two layouts. Keras 2 has `layer_names` and `weight_names`, either in the
+// root (`save_weights("x.h5")`) or in the group `model_weights` (`save("x.h5")`). Keras 3 (`.weights.h5`) has groups
+// `vars` with numbered arrays.
 
-/// Bytes of a name at most.
+/// Maximum length of a name in bytes.
 const LONGEST: usize = 1024;
 
-/// Groups in groups at most.
+/// Maximum nesting of groups.
 const DEEPEST_GROUP: usize = 16;
 
-/// An array with its layer and name, as `conv1/kernel`.
+/// Arrays with their names in the form `layer/weight`, such as `conv1/kernel`.
 type Found = Vec<(String, Dataset)>;
 
-/// Copies the weights in the file `from` to the file `to`, which is there already and is emptied. Values that are no floats are left out.
+/// Copies the weights in the file `from` to the file `to`, which must exist and is overwritten. Arrays that do not
+/// contain floats are skipped.
 ///
 /// # Errors
-/// What HDF5 refuses of either file.
+///
+/// Returns the error of HDF5 for either file.
 pub fn rewrite_weights(from: &Path, to: &Path) -> Result<(), Error> {
     let refuse = |action: &str, error: hdf5::Error| Error::Hdf5 {
         action: action.into(),
@@ -216,7 +219,7 @@ pub fn rewrite_weights(from: &Path, to: &Path) -> Result<(), Error> {
     let source = hdf5::File::open(from).map_err(|error| refuse("open the file", error))?;
     let root = source.as_group().map_err(|error| refuse("open the file", error))?;
     let found = find(&root).map_err(|error| refuse("look for weights", error))?;
-    // a file of weights alone has none
+    // A file that has only weights has no model config.
     let config = texts(&root, "model_config").ok().flatten().unwrap_or_default();
     let facts = facts(config.first().map_or("", String::as_str));
     let file = H5File::create(to)?;
@@ -254,7 +257,8 @@ fn find(root: &Group) -> hdf5::Result<Found> {
     }
 }
 
-/// Keras 2's layout. Where two arrays of a layer have one name, as in a model in a model, the paths in the file are taken instead.
+/// Finds the arrays in Keras 2's layout. If two arrays of a layer have the same name, as in nested models, their paths
+/// in the file are used instead.
 fn named(group: &Group, layers: &[String]) -> hdf5::Result<Found> {
     let (there, mut found) = (links(group)?, Vec::new());
     for layer in layers.iter().filter(|layer| there.contains(layer)) {
@@ -273,7 +277,7 @@ fn named(group: &Group, layers: &[String]) -> hdf5::Result<Found> {
     Ok(found)
 }
 
-/// The array at a path of plain links.
+/// Opens the array at a path of hard links.
 fn array(group: &Group, path: &str) -> hdf5::Result<Option<Dataset>> {
     let (first, rest) = path.split_once('/').map_or((path, None), |(first, rest)| (first, Some(rest)));
     if !links(group)?.iter().any(|link| link == first) {
@@ -285,7 +289,7 @@ fn array(group: &Group, path: &str) -> hdf5::Result<Option<Dataset>> {
     }
 }
 
-/// Keras 3's layout: `layers/conv1/vars/0` is called `conv1/0`.
+/// Finds the arrays in Keras 3's layout. The array `layers/conv1/vars/0` gets the name `conv1/0`.
 fn numbered(group: &Group, path: &str, depth: usize, found: &mut Found) -> hdf5::Result<()> {
     if depth > DEEPEST_GROUP {
         return Ok(());
@@ -306,7 +310,7 @@ fn numbered(group: &Group, path: &str, depth: usize, found: &mut Found) -> hdf5:
     Ok(())
 }
 
-/// A list of texts, which stands in several attributes where it is long.
+/// Reads a list of strings. Keras splits a long list over several numbered attributes.
 fn texts(group: &Group, name: &str) -> hdf5::Result<Option<Vec<String>>> {
     let there = group.attr_names()?;
     if there.iter().any(|other| other == name) {
@@ -325,7 +329,7 @@ fn read_texts(attribute: &Attribute) -> hdf5::Result<Vec<String>> {
     fn strings<T: ToString>(texts: Vec<T>) -> Vec<String> {
         texts.iter().map(ToString::to_string).collect()
     }
-    // an empty list has whatever type numpy gives it
+    // numpy may give an empty list any type.
     if attribute.size() == 0 {
         return Ok(Vec::new());
     }
@@ -338,24 +342,24 @@ fn read_texts(attribute: &Attribute) -> hdf5::Result<Vec<String>> {
     }
 }
 
-// The child process that runs the functions above: `trireme rewrite-model`, within limits of memory and time. It writes the layout that
-// `reader` knows.
+// The child process that runs the functions above: `trireme rewrite-model`. Its memory and time are limited. It writes
+// the layout that `reader` supports.
 
-/// Memory that reading a file may take beside a few times its size.
+/// Memory limit of the child in bytes, in addition to six times the size of the file.
 const MEMORY: u64 = 2 << 30;
 
-/// Seconds of a processor that it may take.
+/// CPU time limit of the child in seconds.
 const SECONDS: u64 = 300;
 
-/// What the child writes to: its standard output, which the parent has made a file.
+/// The output file of the child: its standard output, which the parent redirects to a file.
 pub const OUTPUT: &str = "/proc/self/fd/1";
 
-/// Why there is no rewritten file.
+/// The reason why the child produced no file.
 #[derive(Debug)]
 pub enum Failed {
-    /// The operating system refused.
+    /// An error of the operating system.
     Io(io::Error),
-    /// What the child said, or how it was ended.
+    /// The error message of the child, or the way it was ended.
     Said(String),
 }
 
@@ -370,7 +374,7 @@ pub fn rewritten(path: &Path, options: &[&str]) -> Result<NewFile, Failed> {
     let output = copy.file().and_then(|file| file.try_clone()).map_err(Failed::Io)?;
     let this = std::env::current_exe().map_err(Failed::Io)?;
     let mut command = Command::new(this);
-    // passes on the copy of the environment, because MPI may change the original at any time
+    // Passes on the copy of the environment, because MPI may change the original at any time.
     command.env_clear().envs(environment::remember());
     command.arg("rewrite-model").args(options).arg(path).stdin(Stdio::null()).stdout(output).stderr(Stdio::piped());
     let ended = command.output().map_err(Failed::Io)?;
@@ -382,10 +386,11 @@ pub fn rewritten(path: &Path, options: &[&str]) -> Result<NewFile, Failed> {
     Err(Failed::Said(if said.is_empty() { ended.status.to_string() } else { said.to_string() }))
 }
 
-/// Limits this process, the child, to what reading this file may take.
+/// Limits the resources of this child process to what reading this file may need.
 ///
 /// # Errors
-/// What the operating system refused.
+///
+/// Returns an error of the operating system.
 pub fn limit(path: &Path) -> io::Result<()> {
     let bytes = regular::open(path)?.metadata()?.len();
     let limit = |most: u64| Rlimit { current: Some(most), maximum: Some(most) };
@@ -397,7 +402,7 @@ pub fn limit(path: &Path) -> io::Result<()> {
 /// then on, the child is killed if its parent dies.
 pub fn drop_name(to: &Path) {
     if to == Path::new(OUTPUT) {
-        // if this fails, the parent removes the file, which only this user may read
+        // If this fails, the parent removes the file, which only this user may read.
         let _ = fs::read_link(to).and_then(fs::remove_file);
         let _ = set_parent_process_death_signal(Some(Signal::KILL));
     }

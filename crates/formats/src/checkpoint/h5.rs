@@ -1,7 +1,8 @@
-//! Writes groups, attributes and arrays of HDF5: with `foreign` the only file that names the library, which reads no file here.
+//! Writes groups, attributes and arrays of HDF5 files. Only this file and `foreign` use libhdf5, and nothing here reads
+//! a file with it.
 //!
-//! Files hold no times and no uninitialised bytes, so that equal content makes equal files. Not here: what the groups
-//! mean, and reading, which is `reader`'s.
+//! Files contain no times and no uninitialised bytes, so that equal content gives equal files. The meaning of the
+//! groups is defined elsewhere. `reader` reads the files.
 
 use std::path::{Path, PathBuf};
 use std::str::FromStr;
@@ -16,29 +17,27 @@ use loaders::safe_create::NewFile;
 
 use super::error::Error;
 
-/// Version of the library.
+/// Returns the version of libhdf5.
 pub fn library() -> String {
     let (major, minor, patch) = hdf5::library_version();
     format!("HDF5 {major}.{minor}.{patch}")
 }
 
-/// An open HDF5 file.
 pub(super) struct H5File {
     file: hdf5::File,
     path: Arc<PathBuf>,
 }
 
-/// A group of an open file.
 pub(super) struct Group {
     group: hdf5::Group,
     path: Arc<PathBuf>,
 }
 
 impl H5File {
-    /// Creates a file, or empties it.
+    /// Creates a file. An existing file is overwritten.
     pub(super) fn create(path: &Path) -> Result<Self, Error> {
-        // Exactly the format of HDF5 1.8, which `reader` knows, whatever later libraries would rather write. An earlier one has attributes
-        // up to 64 KB only.
+        // Exactly the format of HDF5 1.8, which `reader` supports, whatever later libraries would write by default. The
+        // format before 1.8 limits attributes to 64 KB.
         let file = hdf5::File::with_options()
             .with_fapl(|access| access.libver_bounds(LibraryVersion::V18, LibraryVersion::V18))
             .with_fcpl(|create| create.obj_track_times(false))
@@ -50,51 +49,49 @@ impl H5File {
         }
     }
 
-    /// The outermost group.
     pub(super) fn root(&self) -> Result<Group, Error> {
         let group = self.file.as_group().map_err(|e| refusal(&self.path, "open the root group".into(), &e))?;
         Ok(Group { group, path: Arc::clone(&self.path) })
     }
 
-    /// Brings what HDF5 still holds to the system.
+    /// Writes the buffers of HDF5 to the operating system.
     fn flush(&self) -> Result<(), Error> {
         self.file.flush().map_err(|e| refusal(&self.path, "write".into(), &e))
     }
 
-    /// Closes the file, which flushes it to the system. All groups must be dropped.
+    /// Closes the file after flushing it. All groups must have been dropped.
     pub(super) fn close(self) -> Result<(), Error> {
-        // Flushed by itself: a failure to write is an error here, in a close it leaves the file open inside HDF5.
+        // Flushed separately: if writing fails here, it is an error. If it fails in `close`, the file stays open inside
+        // HDF5.
         self.flush()?;
         self.file.close().map_err(|e| refusal(&self.path, "close".into(), &e))
     }
 }
 
-/// Makes an HDF5 file of a new file: `fill` gets its outermost group.
+/// Writes an HDF5 file into `new`. `fill` gets the root group.
 pub(super) fn write(new: &mut NewFile, fill: impl FnOnce(&Group) -> Result<(), Error>) -> Result<(), Error> {
     let file = H5File::create(&new.name())?;
     let written = file.root().and_then(|root| fill(&root)).and_then(|()| file.flush());
     if written.is_err() {
-        // HDF5 keeps a file and its memory for ever if what it holds finds no room when it closes it. The file is given up, and what was
-        // written of it makes that room.
+        // If closing cannot write the buffered data, HDF5 keeps the file and its memory forever. The file is discarded
+        // anyway, and truncating it makes room for that data.
         let _ = new.file().and_then(|file| file.set_len(0));
     }
     written.and(file.close())
 }
 
 impl Group {
-    /// Creates a group inside.
     pub(super) fn create(&self, name: &str) -> Result<Self, Error> {
         let group = self.group.create_group_builder().obj_track_times(false).create(name);
         let group = group.map_err(|error| self.refusal("create the group", name, &error))?;
         Ok(Self { group, path: Arc::clone(&self.path) })
     }
 
-    /// Writes an array; `name` may be a path, whose groups are created.
     pub(super) fn put_array(&self, name: &str, shape: &[usize], values: &[f32]) -> Result<(), Error> {
         self.put_values(name, shape, values)
     }
 
-    /// Writes an array of 16 bits a value, rounded to the nearest.
+    /// Writes an array as f16, rounded to the nearest value.
     pub(super) fn put_half_array(&self, name: &str, shape: &[usize], values: &[f32]) -> Result<(), Error> {
         let halves: Vec<f16> = values.iter().map(|value| f16::from_f32(*value)).collect();
         self.put_values(name, shape, &halves)
@@ -114,7 +111,7 @@ impl Group {
         write().map_err(|error| self.refusal("write the array", name, &error))
     }
 
-    /// Writes a text as an attribute.
+    /// Writes a string attribute.
     pub(super) fn put_text(&self, name: &str, text: &str) -> Result<(), Error> {
         let write = || {
             let text = variable(text)?;
@@ -123,7 +120,7 @@ impl Group {
         write().map_err(|error| self.refusal("write the attribute", name, &error))
     }
 
-    /// Writes a list of texts as an attribute.
+    /// Writes a list of strings as an attribute.
     pub(super) fn put_texts(&self, name: &str, texts: &[String]) -> Result<(), Error> {
         let write = || {
             let texts = texts.iter().map(|text| variable(text)).collect::<hdf5::Result<Vec<_>>>()?;
@@ -155,7 +152,7 @@ impl Group {
 }
 
 fn refusal(path: &Arc<PathBuf>, action: String, error: &hdf5::Error) -> Error {
-    // The outermost and the innermost frame: what was tried, and the cause.
+    // The description has the outermost and the innermost frame: what was attempted, and the cause.
     let text = match error.stack() {
         Some(stack) => stack.description().to_string(),
         None => error.to_string(),
@@ -163,7 +160,7 @@ fn refusal(path: &Arc<PathBuf>, action: String, error: &hdf5::Error) -> Error {
     Error::Hdf5 { action, path: path.to_path_buf(), text }
 }
 
-/// A text as HDF5 stores it; one with a NUL in it is refused.
+/// Converts a string for HDF5. Returns an error if it contains a NUL.
 fn variable(text: &str) -> hdf5::Result<VarLenUnicode> {
     VarLenUnicode::from_str(text).map_err(|error| format!("text {text:?}: {error}").into())
 }

@@ -1,4 +1,4 @@
-//! Conversion between PyTorch's names and layouts, which trireme uses in memory, and Keras's, which are in the file.
+//! Conversion between PyTorch's names and layouts, which trireme uses in memory, and those of Keras in model.h5.
 //!
 //! | layer | PyTorch | Keras |
 //! |---|---|---|
@@ -8,11 +8,12 @@
 //! | layer norm, group norm | `weight`, `bias` | `gamma`, `beta` |
 //! | layer scale | `layer_scale` | `gamma` |
 //!
-//! The inputs of a linear layer behind a flatten run over (C, H, W) in PyTorch, over (H, W, C) in Keras.
+//! The inputs of a linear layer after a flatten are ordered (C, H, W) in PyTorch and (H, W, C) in Keras.
 
 use net::{KerasOrder, Op, Stored, StoredTensor};
 
-/// A layer's name for Keras: that of PyTorch's module path without dots, which Keras 3 cannot have on PyTorch.
+/// Converts PyTorch's module path to a layer name for Keras. Dots are replaced, because Keras 3 with the PyTorch
+/// backend does not allow them.
 pub fn layer_name(path: &str) -> String {
     path.replace('.', "_")
 }
@@ -20,10 +21,12 @@ pub fn layer_name(path: &str) -> String {
 /// A tensor: name, shape, and values in C order.
 pub type Tensor = (String, Vec<usize>, Vec<f32>);
 
-/// Turns a layer's tensors from PyTorch's names and layouts into Keras's.
+/// Converts a layer's tensors from PyTorch's names and layouts to Keras's.
 ///
 /// # Errors
-/// A text with expected and got: an unknown or misplaced name, a shape that does not fit the layer.
+///
+/// Returns a text with expected and actual value if a name is unknown or in the wrong order, or if a shape does not fit
+/// the layer.
 pub fn to_keras(kind: LayerKind, tensors: &[Tensor]) -> Result<Vec<Tensor>, String> {
     let mut last = None;
     let mut converted = Vec::with_capacity(tensors.len());
@@ -47,7 +50,8 @@ pub fn to_keras(kind: LayerKind, tensors: &[Tensor]) -> Result<Vec<Tensor>, Stri
 /// The reverse of [`to_keras`].
 ///
 /// # Errors
-/// As [`to_keras`].
+///
+/// Returns errors like [`to_keras`], except for the order of the names.
 pub fn from_keras(kind: LayerKind, tensors: &[Tensor]) -> Result<Vec<Tensor>, String> {
     let mut converted = Vec::with_capacity(tensors.len());
     for (name, shape, values) in tensors {
@@ -71,7 +75,8 @@ fn unknown(name: &str, kind: LayerKind, side: fn(&StoredTensor) -> &'static str)
 fn check_length(name: &str, shape: &[usize], values: &[f32]) -> Result<(), String> {
     let expected = shape.iter().try_fold(1usize, |product, &n| product.checked_mul(n));
     match expected {
-        // sizes beside a 0 may be any at all, and are looped over
+        // Empty tensors are rejected: next to a size of 0, other sizes may be arbitrarily large, and `permute` would
+        // loop over them.
         Some(expected) if expected == values.len() && expected > 0 => Ok(()),
         _ => Err(format!("tensor {name} of shape {shape:?} has {} values", values.len())),
     }
@@ -125,7 +130,7 @@ fn linear_from_keras(
     }
 }
 
-/// The inputs of a linear layer as (C, H, W); without a flatten before it they are all channels.
+/// Returns the inputs of a linear layer as (C, H, W). Without a flatten before the layer, all inputs are channels.
 fn inputs(name: &str, inputs: usize, flatten: Option<[usize; 3]>) -> Result<[usize; 3], String> {
     let chw = flatten.unwrap_or([inputs, 1, 1]);
     let product = chw.iter().try_fold(1usize, |product, &n| product.checked_mul(n));
@@ -136,7 +141,7 @@ fn inputs(name: &str, inputs: usize, flatten: Option<[usize; 3]>) -> Result<[usi
     Err(format!("tensor {name} has {inputs} inputs, but {c} x {h} x {w} are flattened before it"))
 }
 
-/// Transposes: dimension `d` of the result is dimension `axes[d]` of `values`.
+/// Transposes `values`: dimension `d` of the result is dimension `axes[d]` of `values`.
 fn permute(values: &[f32], shape: [usize; 4], axes: [usize; 4]) -> Vec<f32> {
     let mut strides = [1; 4];
     for d in (0..3).rev() {
@@ -156,32 +161,34 @@ fn permute(values: &[f32], shape: [usize; 4], axes: [usize; 4]) -> Vec<f32> {
     permuted
 }
 
-/// A kind of layer, as far as its tensors depend on it.
+/// The properties of a layer that determine how its tensors are stored.
 #[derive(Debug, Clone, Copy, PartialEq, Eq)]
 pub struct LayerKind {
-    /// Names and orders of its tensors.
+    /// Names and layouts of the tensors.
     pub stored: &'static Stored,
-    /// Channels, height and width of the image that a flatten right before it joins to its inputs.
+    /// Channels, height and width before the flatten, if a flatten directly precedes the layer.
     pub flatten: Option<[usize; 3]>,
 }
 
 impl LayerKind {
-    /// A layer without a flatten before it.
+    /// Creates the kind of a layer that does not follow a flatten.
     pub fn new(stored: &'static Stored) -> Self {
         Self { stored, flatten: None }
     }
 
-    /// The kind of this name.
+    /// Returns the kind with this name.
     ///
     /// # Errors
-    /// A text that lists the kinds there are.
+    ///
+    /// Returns a text with all known kinds.
     pub fn named(kind: &str) -> Result<Self, String> {
         let known = || Op::all_stored().map(|stored| stored.kind).collect::<Vec<_>>().join(", ");
         let found = Op::all_stored().find(|stored| stored.kind == kind);
         found.map(Self::new).ok_or_else(|| format!("kind is one of {}, got {kind:?}", known()))
     }
 
-    /// The kind's name, behind a flatten with the image's sizes: `linear 16 5 5`.
+    /// Formats the name of the kind, followed by the image's sizes if the layer follows a flatten, such as `linear 16 5
+    /// 5`.
     pub(super) fn to_text(self) -> String {
         match self.flatten {
             Some([c, h, w]) => format!("{} {c} {h} {w}", self.stored.kind),

@@ -1,4 +1,4 @@
-//! Files of HDF5 for Keras alone: a whole model in the layout of Keras 2, and the weights inside of a `.keras` archive.
+//! HDF5 files that only Keras reads: a whole model in the layout of Keras 2, and the weights inside a `.keras` archive.
 
 use std::collections::BTreeMap;
 use std::io::Read;
@@ -12,45 +12,46 @@ use super::error::Error;
 use super::h5::{self, Group};
 use super::keras::Tensor;
 
-/// A Keras version whose layout this is; Keras takes a file without for one of Keras 1.
+/// A version of Keras with this layout. Without a version, Keras assumes a file of Keras 1.
 pub(super) const KERAS_VERSION: &str = "2.15.0";
 
-/// A model as Keras has it.
+/// A model in Keras's representation.
 #[derive(Clone, Debug, PartialEq)]
 pub struct KerasFile {
     /// `model_config`: the network as JSON.
     pub config: String,
-    /// Layers with weights, in the order in which Keras has them.
+    /// The layers with weights, in Keras's order.
     pub layers: Vec<KerasLayer>,
-    /// Attributes of the root: what trireme says of the model.
+    /// Attributes of the root group with information from trireme.
     pub about: BTreeMap<String, String>,
-    /// Whether values are stored in 16 bits, but for running statistics, which these may not hold.
+    /// Stores values as f16. Running statistics stay f32, because f16 may not be able to represent them.
     pub half: bool,
 }
 
 /// A layer with Keras's names, layouts and order of tensors.
 #[derive(Clone, Debug, PartialEq)]
 pub struct KerasLayer {
-    /// Its name.
     pub name: String,
-    /// Its tensors, such as `kernel`.
+    /// The tensors with names such as `kernel`.
     pub tensors: Vec<Tensor>,
 }
 
 impl KerasFile {
-    /// Writes the model as `keras.Model.save("model.h5")` of Keras 2 does: whole or not at all.
+    /// Writes the model like `keras.Model.save("model.h5")` of Keras 2, atomically.
     ///
     /// # Errors
-    /// What the disk or HDF5 refused; an old file of that name is then untouched.
+    ///
+    /// Returns the error of the operating system or of HDF5. An existing file is then unchanged.
     pub fn write(&self, path: &Path) -> Result<(), Error> {
         atomic::replace(path, self.bytes(), |new| h5::write(new, |root| self.fill(root)))
     }
 
-    /// The weights alone as Keras 3 has them in an archive: those of a layer in its place of `places`, as `layers/PLACE/vars/0` and so
-    /// on. A temporary file beside `path` is made and removed.
+    /// Returns the weights file of a Keras 3 archive. `places` maps the name of each layer to its name in the archive,
+    /// whose arrays are `layers/PLACE/vars/0` and so on. Uses a temporary file next to `path`.
     ///
     /// # Errors
-    /// As [`KerasFile::write`].
+    ///
+    /// Returns errors like [`KerasFile::write`].
     pub fn weights_alone(&self, path: &Path, places: &BTreeMap<String, String>) -> Result<Vec<u8>, Error> {
         let refuse = |source| Error::Io { action: "write", path: path.to_path_buf(), source };
         let mut new = NewFile::beside(path).map_err(refuse)?;
@@ -80,7 +81,7 @@ impl KerasFile {
     }
 
     fn fill_weights(&self, root: &Group, places: &BTreeMap<String, String>) -> Result<(), Error> {
-        // of the model itself, which has none; Keras 2 opens it all the same
+        // The variables of the model itself, which has none. Keras 2 opens it anyway.
         root.create("vars")?;
         let layers = root.create("layers")?;
         for layer in &self.layers {
@@ -94,7 +95,7 @@ impl KerasFile {
     }
 }
 
-/// What says that a file is of Keras 2.
+/// Writes the attributes that identify a Keras 2 file.
 pub(super) fn put_versions(root: &Group, weights: &Group) -> Result<(), Error> {
     for place in [root, weights] {
         place.put_text("backend", "tensorflow")?;
@@ -103,7 +104,7 @@ pub(super) fn put_versions(root: &Group, weights: &Group) -> Result<(), Error> {
     Ok(())
 }
 
-/// The tensors of the layer `name` in its group: the list of their names, and `name/kernel:0` and so on.
+/// Writes the tensors of the layer `name` to its group: the list of their names, and arrays `name/kernel:0` and so on.
 pub(super) fn put_layer(group: &Group, name: &str, tensors: &[Tensor], half: bool) -> Result<(), Error> {
     let names: Vec<String> = tensors.iter().map(|tensor| format!("{name}/{}:0", tensor.0)).collect();
     group.put_texts("weight_names", &names)?;
@@ -111,7 +112,7 @@ pub(super) fn put_layer(group: &Group, name: &str, tensors: &[Tensor], half: boo
     tensors.iter().try_for_each(|tensor| put_values(&inner, &format!("{}:0", tensor.0), tensor, half))
 }
 
-/// Whether Keras's name is that of a running statistic.
+/// Returns true if this is Keras's name of a running statistic.
 fn is_running(field: &str) -> bool {
     Op::all_stored().any(|stored| stored.by_keras(field).is_some_and(|tensor| tensor.running))
 }
@@ -124,13 +125,13 @@ fn put_values(group: &Group, name: &str, (field, shape, values): &Tensor, half: 
     }
 }
 
-/// A network, as other programs need it.
+/// Information about a network that other programs need.
 #[derive(Clone, Debug, Default, PartialEq)]
 pub struct Described {
-    /// `model_config`: Keras's JSON of the network; none where Keras cannot express it.
+    /// `model_config`: Keras's JSON of the network. `None` if Keras cannot express it.
     pub config: Option<String>,
-    /// Names of the layers with weights in Keras's order; layers that are not in it come last.
+    /// Names of the layers with weights in Keras's order. Layers that are not listed come last.
     pub order: Vec<String>,
-    /// What batch norms add to the variance, by the names of their layers.
+    /// The epsilon of each batch norm, by the name of the layer.
     pub epsilon: BTreeMap<String, f32>,
 }

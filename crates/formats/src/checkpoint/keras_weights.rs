@@ -1,5 +1,5 @@
-//! Weights that a child process has read from a file of Keras: an array each, the list of their names, and the facts of the model config
-//! without which they would be misread.
+//! Reads the file in which the child process stores the weights of a Keras file: one array per weight, the list of
+//! names, and the facts from the model config that are needed to interpret them.
 
 use std::collections::{BTreeMap, BTreeSet};
 use std::path::Path;
@@ -11,20 +11,20 @@ use super::error::Error;
 use super::keras::Tensor;
 use super::reader::group;
 
-/// The group of the arrays, which have numbers for names.
+/// The group with the arrays, which are named by their index.
 pub(super) const GROUP: &str = "weights";
 
-/// Its attribute with the names of the weights.
+/// The attribute of this group with the names of the weights.
 pub(super) const NAMES: &str = "names";
 
-/// Its attributes with what the model says of its weights: [`KerasWeights`].
+/// Attributes of this group with facts from the model config, see [`KerasWeights`].
 pub(super) const EPSILONS: &str = "epsilons";
 pub(super) const TURNED: &str = "turned";
 
-/// What is in a file of Keras.
+/// The contents of a Keras file.
 #[derive(Debug)]
 pub struct KerasWeights {
-    /// Names, shapes and values, as they stand in the file.
+    /// Names, shapes and values as in the file.
     pub tensors: Vec<Tensor>,
     /// The distinct epsilons of all batch norms. Empty for a file that has only weights.
     pub epsilons: Vec<String>,
@@ -32,10 +32,11 @@ pub struct KerasWeights {
     pub turned: Vec<String>,
 }
 
-/// What the process has read.
+/// Reads the child's file.
 ///
 /// # Errors
-/// For a file that is not as [`rewrite_weights`](super::rewrite_weights) leaves it.
+///
+/// Returns an error if the file was not written by [`rewrite_weights`](super::rewrite_weights).
 pub fn read_weights(path: &Path) -> Result<KerasWeights, Error> {
     let group = group::open(checksum::open(path)?, path)?.open(GROUP)?;
     let named = |(number, name): (usize, String)| {
@@ -46,10 +47,10 @@ pub fn read_weights(path: &Path) -> Result<KerasWeights, Error> {
     Ok(KerasWeights { tensors, epsilons: group.texts(EPSILONS)?, turned: group.texts(TURNED)? })
 }
 
-// What the `model_config` of a Keras model says about its weights: the epsilons of its batch norms, and layers that flatten images in
+// Facts from the `model_config` of a Keras model: the epsilons of its batch norms, and layers that flatten images in
 // another order than (H, W, C).
 
-/// Classes of layers that leave every value where it is.
+/// Classes of layers that do not move values.
 const IN_PLACE: [&str; 11] = [
     "Activation",
     "ReLU",
@@ -64,16 +65,16 @@ const IN_PLACE: [&str; 11] = [
     "ZeroPadding2D",
 ];
 
-/// What it says.
+/// The facts found in a model config.
 #[derive(Debug, Default, PartialEq)]
 pub(super) struct Facts {
-    /// Epsilons of batch norms, each once.
+    /// The distinct epsilons of the batch norms.
     pub epsilons: Vec<String>,
     /// Names of layers that flatten images in another order.
     pub turned: Vec<String>,
 }
 
-/// What this JSON says; nothing where it is none, or of no model.
+/// Returns the facts in a model config. Empty if the text is not JSON or does not describe a model.
 pub(super) fn facts(config: &str) -> Facts {
     let mut facts = Facts::default();
     if let Ok(model) = serde_json::from_str(config) {
@@ -82,14 +83,14 @@ pub(super) fn facts(config: &str) -> Facts {
     facts
 }
 
-/// A layer, and the layers that it reads.
+/// A layer with the names of the layers that it reads.
 struct Layer<'a> {
     class: &'a str,
     config: &'a Value,
     inputs: Vec<&'a str>,
 }
 
-/// Adds what a model says, and the models in it.
+/// Adds the facts of a model, including nested models.
 fn look(model: &Value, facts: &mut Facts) {
     let Some(list) = model["config"]["layers"].as_array() else { return };
     let names: BTreeSet<&str> = list.iter().filter_map(name).collect();
@@ -101,7 +102,7 @@ fn look(model: &Value, facts: &mut Facts) {
         let mut inputs = Vec::new();
         match layer.get("inbound_nodes") {
             Some(nodes) => texts(nodes, &names, &mut inputs),
-            // a sequence
+            // A sequential model: each layer reads the previous one.
             None => inputs.extend(before),
         }
         before = Some(name);
@@ -121,7 +122,8 @@ fn name(layer: &Value) -> Option<&str> {
     layer["config"]["name"].as_str().or(layer["name"].as_str())
 }
 
-/// Adds those of the `names` that stand anywhere in a value: Keras 2 and 3 list the layers before a layer in different ways.
+/// Adds those of the `names` that occur anywhere in a value. Keras 2 and 3 list the inputs of a layer in different
+/// ways.
 fn texts<'a>(value: &'a Value, names: &BTreeSet<&str>, found: &mut Vec<&'a str>) {
     match value {
         Value::String(text) if names.contains(text.as_str()) => found.push(text),
@@ -131,13 +133,14 @@ fn texts<'a>(value: &'a Value, names: &BTreeSet<&str>, found: &mut Vec<&'a str>)
     }
 }
 
-/// Whether a layer makes vectors of images.
+/// Returns true if a layer turns images into vectors.
 fn flattens(layer: &Layer<'_>) -> bool {
     let sizes = layer.config["target_shape"].as_array().map_or(0, Vec::len);
     layer.class == "Flatten" || (layer.class == "Reshape" && sizes == 1)
 }
 
-/// Whether its images are not (H, W, C): another layer turned them, or the convolutions have channels first and this layer does not know.
+/// Returns true if the layer's images are not (H, W, C): either another layer permuted them, or the convolutions use
+/// channels first and this layer does not.
 fn is_turned(layer: &Layer<'_>, layers: &BTreeMap<&str, Layer<'_>>) -> bool {
     let format = |layer: &Layer<'_>| layer.config["data_format"].as_str().unwrap_or("channels_last").to_string();
     let own = format(layer);
@@ -147,7 +150,7 @@ fn is_turned(layer: &Layer<'_>, layers: &BTreeMap<&str, Layer<'_>>) -> bool {
     let (mut next, mut seen) = (layer.inputs.clone(), BTreeSet::new());
     while let Some(input) = next.pop() {
         let Some(before) = layers.get(input).filter(|_| seen.insert(input)) else { continue };
-        // the one that puts channels last again leaves them where they belong
+        // This permutation moves the channels to the end, where they belong.
         if before.class == "Permute" && before.config["dims"] != serde_json::json!([2, 3, 1]) {
             return true;
         }
@@ -163,7 +166,7 @@ mod tests {
     use super::*;
     use serde_json::json;
 
-    /// A sequence of layers: class, and what its constructor takes.
+    /// A sequential model of layers with class and constructor arguments.
     fn sequence(layers: &[(&str, Value)]) -> Facts {
         let layer = |(i, (class, config)): (usize, &(&str, Value))| {
             let mut config = config.clone();
@@ -187,7 +190,7 @@ mod tests {
         assert_eq!(sequence(&[conv(last), permute([3, 1, 2]), ("ReLU", json!({})), flatten(last)]).turned, ["l3"]);
         assert_eq!(sequence(&[permute([3, 1, 2]), ("Reshape", json!({"target_shape": [-1]}))]).turned, ["l1"]);
         assert_eq!(sequence(&[permute([3, 1, 2]), ("Reshape", json!({"target_shape": [1, 1, 9]}))]).turned, none);
-        // behind a convolution the order is the convolution's, and there and back is no turn
+        // After a convolution, the order is that of the convolution. Two opposite permutations cancel out.
         assert_eq!(sequence(&[permute([3, 1, 2]), conv(last), flatten(last)]).turned, none);
         assert_eq!(sequence(&[permute([3, 1, 2]), permute([2, 3, 1]), flatten(last)]).turned, none);
     }

@@ -1,4 +1,5 @@
-//! What the rules of a run remember of its scores: it goes on with a checkpoint as if the run had never stopped.
+//! The state of the rules that depend on scores. It is stored in checkpoints, so that a resumed run behaves like an
+//! uninterrupted one.
 
 use serde::{Deserialize, Serialize};
 
@@ -6,14 +7,14 @@ use super::error::Error;
 use super::h5;
 use super::reader::Group;
 
-/// The memory of all rules; that of a rule that is not used stays empty, and is not written.
+/// The state of all rules. A rule that is not used has no state, and nothing is written for it.
 #[derive(Debug, Clone, Default, PartialEq, Serialize, Deserialize)]
 pub struct Memory {
-    /// Of `[stop]`.
+    /// The state of `[stop]`.
     pub stop: Option<Watched>,
-    /// Of the plateau schedule.
+    /// The state of the plateau schedule.
     pub plateau: Option<Plateaued>,
-    /// Seconds from the first image to this checkpoint, where `[stop]` has a target.
+    /// Seconds from the first image to this checkpoint. Only if `[stop]` has a target.
     #[serde(with = "bits::optional")]
     pub seconds: Option<f64>,
 }
@@ -21,32 +22,31 @@ pub struct Memory {
 /// The score that `[stop]` watches.
 #[derive(Debug, Clone, Copy, PartialEq, Serialize, Deserialize)]
 pub struct Watched {
-    /// The best so far.
+    /// The best score so far.
     #[serde(with = "bits")]
     pub best: f64,
-    /// The last one.
     #[serde(with = "bits")]
     pub last: f64,
-    /// Scorings since the best.
+    /// Evaluations since the best score.
     pub since: u32,
 }
 
-/// The score that the plateau schedule watches, and what it has done.
+/// The score that the plateau schedule watches, and the reductions of the rate.
 #[derive(Debug, Clone, Copy, PartialEq, Serialize, Deserialize)]
 pub struct Plateaued {
-    /// The best so far.
+    /// The best score so far.
     #[serde(with = "bits")]
     pub best: f64,
-    /// Scorings that count since the best, or since the rate was lowered.
+    /// Counted evaluations since the best score or the last reduction of the rate.
     pub since: u32,
-    /// How often the rate was lowered.
+    /// Number of reductions of the rate.
     pub drops: u32,
-    /// Scorings left that do not count.
+    /// Remaining evaluations that do not count.
     pub cooldown: u32,
 }
 
 impl Memory {
-    /// Writes what is there as attributes.
+    /// Writes the existing state as attributes.
     pub(super) fn write(&self, group: &h5::Group) -> Result<(), Error> {
         if let Some(Watched { best, last, since }) = self.stop {
             group.put_number("stop_best", best)?;
@@ -62,7 +62,7 @@ impl Memory {
         self.seconds.map_or(Ok(()), |seconds| group.put_number("seconds", seconds))
     }
 
-    /// Reads what [`Memory::write`] wrote.
+    /// Reads the attributes that [`Memory::write`] wrote.
     pub(super) fn read(group: &Group) -> Result<Self, Error> {
         let has = |name: &str| group.attribute_names().any(|n| n == name);
         let stop = || {
@@ -83,30 +83,27 @@ impl Memory {
     }
 }
 
-/// Numbers between ranks, bit by bit: decimal text would not bring back every bit.
+/// Serialises f64 values as their bits when they are exchanged between ranks. Decimal text might lose bits, and JSON
+/// cannot represent NaN.
 pub(super) mod bits {
     use serde::{Deserialize, Deserializer, Serializer};
 
-    /// Writes a number.
     pub fn serialize<S: Serializer>(value: &f64, out: S) -> Result<S::Ok, S::Error> {
         out.serialize_u64(value.to_bits())
     }
 
-    /// Reads a number.
     pub fn deserialize<'de, D: Deserializer<'de>>(source: D) -> Result<f64, D::Error> {
         u64::deserialize(source).map(f64::from_bits)
     }
 
-    /// Numbers that may be missing.
+    /// The same for optional values.
     pub mod optional {
         use serde::{Deserialize, Deserializer, Serialize, Serializer};
 
-        /// Writes a number, if there is one.
         pub fn serialize<S: Serializer>(value: &Option<f64>, out: S) -> Result<S::Ok, S::Error> {
             value.map(f64::to_bits).serialize(out)
         }
 
-        /// Reads a number, if there is one.
         pub fn deserialize<'de, D: Deserializer<'de>>(source: D) -> Result<Option<f64>, D::Error> {
             Ok(Option::<u64>::deserialize(source)?.map(f64::from_bits))
         }

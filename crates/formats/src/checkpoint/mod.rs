@@ -1,18 +1,18 @@
-//! Files that outlive a process: `model.h5` and checkpoints, in HDF5.
+//! Model files (`model.h5`) and checkpoints, in HDF5.
 //!
-//! - `model`: a trained network; [`mod@model_file`]: the layout of model files;
-//! - [`mod@state_file`]: the same of a checkpoint, from which a run goes on;
-//! - [`mod@keras`]: between PyTorch's names and layouts (in memory) and Keras's (on disk);
-//! - `h5`: writes groups, attributes and arrays of HDF5; [`foreign`]: rewrites what another program made, in a process of its own; no
-//!   other files name the library;
-//! - [`read_weights`]: what that process made of a file of Keras, and what such a file says of its weights;
-//! - `reader`: reads them, without the library;
-//! - [`KerasFile`]: for Keras alone; [`Described`]: what a model file says to other programs;
-//! - `checksum`: the integrity check behind the HDF5 data; `seal`: that of each part, which another program's edit does not drop;
-//! - `memory`: what rules over scores keep in a checkpoint, and numbers between ranks;
-//! - `atomic`: written whole or not at all.
+//! - `model`: a trained network; [`mod@model_file`]: the layout of model files
+//! - [`mod@state_file`]: the layout of checkpoints, from which a run resumes
+//! - [`mod@keras`]: conversion between PyTorch's names and layouts (in memory) and Keras's (in model.h5)
+//! - `h5`: writes groups, attributes and arrays; [`foreign`]: rewrites files of other programs in a child process. Only
+//!   these two use libhdf5
+//! - [`read_weights`]: reads what the child process extracted from a Keras file
+//! - `reader`: reads our files without libhdf5
+//! - [`KerasFile`]: files that only Keras reads; [`Described`]: information about a network for other programs
+//! - `checksum`: a checksum after the HDF5 data; `seal`: checksums of the parts, which survive edits by other programs
+//! - `memory`: the state of rules that depend on scores, and exact exchange of f64 values between ranks
+//! - `atomic`: atomic replacement of files
 //!
-//! Not here: when to write, and which tensors a network has.
+//! Other code decides when to write files, and which tensors a network has.
 
 mod atomic;
 mod checksum;

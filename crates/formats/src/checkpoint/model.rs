@@ -1,4 +1,4 @@
-//! A trained network and everything said of it beside its weights, which a model and a checkpoint store alike.
+//! A trained network with its metadata, stored in both model files and checkpoints.
 
 use std::collections::BTreeMap;
 use std::path::Path;
@@ -8,38 +8,37 @@ use super::keras::{LayerKind, Tensor};
 use super::version::{NEWEST, SEVERAL_LABELS, VERSION};
 use super::{h5, reader};
 
-/// A trained network with all that is needed to use it.
+/// A trained network with everything that is needed to use it.
 #[derive(Debug, Clone, PartialEq)]
 pub struct ModelFile {
-    /// Name in the catalogue, such as `resnet20`, or of the file that described it.
+    /// Name in the catalogue, such as `resnet20`, or name of the file that describes the network.
     pub network: String,
-    /// Its description with every number, for a network of one's own; empty for one of the catalogue.
+    /// Complete description of the network, if it is not in the catalogue. Otherwise empty.
     pub definition: String,
-    /// Shape of an input: channels, height, width.
+    /// Shape of the input: channels, height, width.
     pub input: [usize; 3],
-    /// Shape of the data set's images before any transform: channels, height, width; 0 and 0 if they may have any size.
+    /// Shape of the data set's images before the transforms: channels, height, width. Height and width are 0 if they
+    /// vary.
     pub image: [usize; 3],
-    /// Class names, in order of their labels.
+    /// Class names in the order of their labels.
     pub classes: Vec<String>,
-    /// Whether images may have several classes, or none: scores are then those of each class by itself.
+    /// True if images may have any number of labels. Each class then has its own probability.
     pub multi_label: bool,
     /// Transforms from a decoded image to the input, as in the recipe's `augment.eval`.
     pub preprocess: Vec<String>,
-    /// Mean per channel that `normalize` subtracts, of pixel / 255.
+    /// Mean per channel of pixel / 255, which `normalize` subtracts.
     pub mean: Vec<f64>,
-    /// Standard deviation per channel that `normalize` divides by, of pixel / 255.
+    /// Standard deviation per channel of pixel / 255, by which `normalize` divides.
     pub std: Vec<f64>,
-    /// The recipe as resolved, in TOML.
+    /// The resolved recipe as TOML.
     pub recipe: String,
     /// Scores by name, such as `validation/top1`.
     pub scores: BTreeMap<String, f64>,
-    /// Epochs done.
     pub epoch: u64,
-    /// Optimizer steps done.
     pub step: u64,
-    /// Layers with weights, in the order Keras wants them (by depth in the graph, the first layer first).
+    /// Layers with weights in Keras's order (by depth in the graph, the first layer first).
     pub layers: Vec<LayerWeights>,
-    /// The same layers with moving averages of their weights; empty if the run kept none.
+    /// The same layers with averaged weights (EMA). Empty if the run did not average weights.
     pub ema: Vec<LayerWeights>,
 }
 
@@ -48,15 +47,14 @@ pub struct ModelFile {
 pub struct LayerWeights {
     /// Name as in PyTorch's state_dict, such as `layer1.0.conv1`.
     pub name: String,
-    /// What the layer does.
     pub kind: LayerKind,
-    /// Name (`weight`, `bias`, `running_mean`, `running_var`), shape and values in C order, in this order of names.
+    /// Name (`weight`, `bias`, `running_mean`, `running_var`), shape and values in C order. The tensors are in this
+    /// order of names.
     pub tensors: Vec<Tensor>,
 }
 
 #[cfg(test)]
 impl ModelFile {
-    /// A small one, for tests.
     pub fn sample() -> Self {
         let layer = |name: &str| LayerWeights {
             name: name.into(),
@@ -84,7 +82,7 @@ impl ModelFile {
 }
 
 impl ModelFile {
-    /// Everything but the weights.
+    /// Writes everything except the weights.
     pub(super) fn put_head(&self, ours: &h5::Group) -> Result<(), Error> {
         ours.put_number("version", if self.multi_label { SEVERAL_LABELS } else { VERSION })?;
         if self.multi_label {
@@ -108,7 +106,7 @@ impl ModelFile {
     }
 }
 
-/// Everything but the weights.
+/// Reads everything except the weights.
 pub(super) fn read_head(path: &Path, ours: &reader::Group) -> Result<ModelFile, Error> {
     let version: u64 = ours.number("version")?;
     if version > NEWEST {
@@ -144,10 +142,10 @@ fn read_scores(group: &reader::Group) -> Result<BTreeMap<String, f64>, Error> {
     group.attribute_names().map(|name| group.number(name).map(|score| (name.to_string(), score))).collect()
 }
 
-/// Largest size of an image that a file may tell of.
+/// Largest accepted size of an image dimension.
 const MOST: u64 = 1 << 16;
 
-/// Channels, height and width.
+/// Converts three numbers to channels, height and width.
 pub(super) fn three(numbers: &[u64]) -> Result<[usize; 3], String> {
     let sizes: Option<Vec<usize>> = numbers.iter().map(|&n| usize::try_from(n).ok().filter(|_| n <= MOST)).collect();
     sizes

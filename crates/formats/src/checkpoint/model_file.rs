@@ -1,12 +1,15 @@
-//! `model.h5`: its layout.
+//! The layout of `model.h5`.
 //!
-//! Weights stand in Keras's legacy layout: group `model_weights` with the attribute `layer_names`; a group per layer with
-//! `weight_names`; arrays `<layer>/kernel:0` and so on inside it. Beside Keras's, a layer's group has the attributes
-//! `trireme_kind` (`conv`, `linear`, `norm`), `trireme_name` where the network's name of the layer has dots, which Keras's has not and,
-//! behind a flatten, `trireme_flatten` (C, H, W). Group `trireme` has
-//! attributes for the rest, and the groups `scores` with an attribute a score, `seal` with one a part and, if the run kept averages,
-//! `ema`: their layers, laid out as `model_weights`. Where Keras can express the network, the root has Keras's `model_config`.
-//! The file holds no time, host, rank count or speed, and equal models make equal bytes.
+//! Weights are stored in Keras's legacy layout. The group `model_weights` has the attribute `layer_names`. It contains
+//! one group per layer with the attribute `weight_names` and the arrays `<layer>/kernel:0` and so on. A layer's group
+//! also has attributes of trireme: `trireme_kind` (`conv`, `linear`, `norm`); `trireme_name` if the network's name of
+//! the layer has dots, which Keras's name cannot have; and, after a flatten, `trireme_flatten` (C, H, W).
+//!
+//! The group `trireme` has the metadata as attributes. Its group `scores` has one attribute per score, `seal` has one
+//! per part, and `ema` has the averaged layers in the layout of `model_weights`, if the run kept averages. If Keras can
+//! express the network, the root has Keras's `model_config`.
+//!
+//! The file contains no time, host, rank count or speed, so equal models give equal files.
 
 use std::collections::{BTreeMap, BTreeSet};
 use std::path::Path;
@@ -20,20 +23,19 @@ use super::model::{LayerWeights, ModelFile, read_head, three};
 use super::reader::{self, group};
 use super::{atomic, checksum, state_file};
 
-/// Attribute that names the layers which are not in Keras's network.
+/// Attribute with the names of layers that are not part of Keras's network.
 const HEADS: &str = "trireme_heads";
 
-/// A model and what is said of the file.
+/// An opened model with a possible warning about the file.
 #[derive(Clone, Debug, PartialEq)]
 pub struct Opened {
-    /// The model.
     pub model: ModelFile,
-    /// What another program did to the file, for people; none for a file as trireme wrote it.
+    /// Describes the changes that another program made to the file. `None` if the file is as trireme wrote it.
     pub warning: Option<String>,
 }
 
 impl Opened {
-    /// The warning as a line for people, of the file at `path`.
+    /// Formats the warning as a line about the file `path`.
     pub fn told(&self, path: &Path) -> Option<String> {
         let text = self.warning.as_ref()?;
         Some(format!("warning: another program wrote into {} since trireme wrote it: {text}", path.display()))
@@ -41,19 +43,21 @@ impl Opened {
 }
 
 impl ModelFile {
-    /// Writes the file: a temporary one beside, fsync, rename, fsync of the folder, which must exist.
+    /// Writes the file atomically. The folder must exist.
     ///
     /// # Errors
-    /// [`Error::Layer`] for weights that do not fit their kind, else what the disk refused. On any error nothing is left
-    /// behind, and a file that stood there before is untouched.
+    ///
+    /// Returns [`Error::Layer`] if weights do not fit their kind of layer, otherwise an error of the operating system
+    /// or HDF5. An existing file is then unchanged, and no temporary file is left.
     pub fn write(&self, path: &Path) -> Result<(), Error> {
         self.write_described(path, &Described::default())
     }
 
-    /// [`ModelFile::write`] with what other programs need to know of the network.
+    /// Like [`ModelFile::write`], with information about the network for other programs.
     ///
     /// # Errors
-    /// As [`ModelFile::write`].
+    ///
+    /// Returns errors like [`ModelFile::write`].
     pub fn write_described(&self, path: &Path, described: &Described) -> Result<(), Error> {
         let weights = [to_keras(&self.layers)?, to_keras(&self.ema)?];
         let bytes = weights.iter().flatten().flatten().map(|(_, _, values)| 4 * values.len() as u64).sum();
@@ -63,11 +67,12 @@ impl ModelFile {
         })
     }
 
-    /// Reads a file that [`ModelFile::write`] wrote, or the model in a checkpoint.
+    /// Reads a file written by [`ModelFile::write`], or the model in a checkpoint.
     ///
     /// # Errors
-    /// For a file that is missing, cut short, changed, of another kind or of a later version, and [`Error::Unsealed`] for one that another
-    /// program wrote into.
+    ///
+    /// Returns an error if the file is missing, truncated, changed, of another kind or of a later version. Returns
+    /// [`Error::Unsealed`] if another program wrote to it.
     pub fn read(path: &Path) -> Result<Self, Error> {
         match Self::open(path)? {
             Opened { model, warning: None } => Ok(model),
@@ -75,10 +80,13 @@ impl ModelFile {
         }
     }
 
-    /// Reads a file as [`ModelFile::read`] does, and a model file that another program wrote into, with a warning.
+    /// Reads a file like [`ModelFile::read`]. If another program wrote to a model file, it is read anyway, with a
+    /// warning.
     ///
     /// # Errors
-    /// As [`ModelFile::read`], but for [`Error::Unsealed`] of a model file; [`Error::Rewritten`] if another program made it anew.
+    ///
+    /// Returns errors like [`ModelFile::read`], except [`Error::Unsealed`] for a model file. Returns
+    /// [`Error::Rewritten`] if another program rewrote the whole file.
     pub fn open(path: &Path) -> Result<Opened, Error> {
         let checked = checksum::open(path)?;
         let sealed = checked.sealed;
@@ -129,7 +137,7 @@ impl ModelFile {
     }
 }
 
-/// Each layer's tensors in Keras's names and layouts; refuses what could not be read back.
+/// Converts all tensors to Keras's names and layouts. Returns an error for layers that could not be read back.
 fn to_keras(layers: &[LayerWeights]) -> Result<Vec<Vec<Tensor>>, Error> {
     let mut seen = BTreeSet::new();
     let convert = |layer: &LayerWeights| {
@@ -154,10 +162,10 @@ fn write_layers(
 ) -> Result<(), Error> {
     let place: BTreeMap<&str, usize> = described.order.iter().map(String::as_str).zip(0..).collect();
     let mut ordered: Vec<(&LayerWeights, &Vec<Tensor>)> = layers.iter().zip(weights).collect();
-    // a stable sort: without an order, the layers stay where they are
+    // The sort is stable, so layers that are not in the order keep their positions.
     ordered.sort_by_key(|(layer, _)| place.get(layer.name.as_str()).copied().unwrap_or(usize::MAX));
     let names = keras_names(ordered.iter().map(|(layer, _)| layer.name.as_str()));
-    // what Keras's network does not have, as classifiers that only training has, Keras must not count
+    // Layers that are not part of Keras's network, such as auxiliary classifiers, must not be in Keras's list.
     let outside = ordered
         .iter()
         .filter(|(layer, _)| described.config.is_some() && !place.contains_key(layer.name.as_str()))
@@ -171,7 +179,7 @@ fn write_layers(
     each.try_for_each(|((layer, tensors), name)| write_layer(group, name, layer, tensors, described))
 }
 
-/// Names for Keras, or the layers' own where two would be the same.
+/// Returns Keras's names for the layers, or their own names if two would be equal.
 fn keras_names<'a>(paths: impl Iterator<Item = &'a str> + Clone) -> Vec<String> {
     let names: Vec<String> = paths.clone().map(keras::layer_name).collect();
     let different: BTreeSet<&String> = names.iter().collect();
@@ -199,9 +207,9 @@ fn write_layer(
     put_layer(&group, name, tensors, false)
 }
 
-/// What another program did, for people.
+/// Describes the changes of another program.
 fn seal_text(unsealed: &[String]) -> String {
-    /// More of them are counted.
+    /// Maximum number of parts to list.
     const MOST: usize = 8;
     match unsealed {
         [] => "all of its parts are as trireme wrote them".into(),
@@ -236,7 +244,7 @@ fn read_layers(group: &reader::Group, content: &dyn Fn(String) -> Error) -> Resu
     Ok(layers)
 }
 
-/// A layer's kind; fails with an error of the file, or with a text on what it holds.
+/// Reads a layer's kind. The error is either an error of the file or a text about invalid content.
 fn read_kind(layer: &reader::Group) -> Result<LayerKind, Result<Error, String>> {
     let kind = LayerKind::named(&layer.text("trireme_kind").map_err(Ok)?).map_err(Err)?;
     let has_flatten = layer.attribute_names().any(|name| name == "trireme_flatten");
@@ -253,7 +261,7 @@ mod tests {
     use super::super::version::{NEWEST, VERSION};
     use super::*;
 
-    /// Reads a file that `fill` has made.
+    /// Creates a file with `fill` and returns the error of reading it.
     fn read(name: &str, fill: impl FnOnce(&Group) -> Result<(), Error>) -> Error {
         let path = std::env::temp_dir().join(format!("trireme-{name}-{}.h5", std::process::id()));
         let file = H5File::create(&path).unwrap();

@@ -1,6 +1,7 @@
-//! The seal of a model file: a checksum of each part, which stays when another program rewrites the file, and then tells what it changed.
+//! The seal of a model file: a checksum of each part. It stays in the file when another program rewrites it, and then
+//! shows which parts changed.
 //!
-//! Like the checksum behind the file it finds accidents and edits; it is no signature.
+//! Like the checksum of the whole file, it detects accidents and edits. It is not a signature.
 
 use std::collections::BTreeMap;
 
@@ -11,17 +12,17 @@ use super::h5;
 use super::model::{LayerWeights, ModelFile};
 use super::reader::Group;
 
-/// The group of `trireme` that holds it: an attribute for each part.
+/// The subgroup of `trireme` with one attribute per part.
 const NAME: &str = "seal";
 
 impl ModelFile {
-    /// Writes the checksum of each part.
+    /// Writes the checksums of all parts.
     pub(super) fn put_seal(&self, ours: &h5::Group) -> Result<(), Error> {
         let group = ours.create(NAME)?;
         parts(self).iter().try_for_each(|(part, checksum)| group.put_number(part, *checksum))
     }
 
-    /// The parts of an opened model that are not as they were sealed.
+    /// Returns the parts of an opened model that do not match their checksums.
     pub(super) fn unsealed(&self, ours: &Group) -> Result<Vec<String>, Error> {
         if !ours.has(NAME) {
             return Ok(vec!["all of it, as it was written before parts were sealed".into()]);
@@ -39,7 +40,7 @@ impl ModelFile {
     }
 }
 
-/// A checksum of each part by its name, for people.
+/// Computes the checksum of each part. The keys are names for messages.
 fn parts(model: &ModelFile) -> BTreeMap<String, u32> {
     let ModelFile {
         network,
@@ -65,9 +66,9 @@ fn parts(model: &ModelFile) -> BTreeMap<String, u32> {
         ("recipe", recipe.clone()),
         ("scores", format!("{scores:?} {epoch} {step}")),
     ];
-    // a network of the catalogue has none
+    // A network of the catalogue has no definition.
     let definition = Some(("definition", definition.clone())).filter(|(_, text)| !text.is_empty());
-    // nor has one whose images have one label
+    // This part exists only for multi-label models.
     let several = multi_label.then(|| ("labels", "several".to_string()));
     let texts = texts
         .into_iter()
@@ -100,7 +101,7 @@ mod tests {
         std::env::temp_dir().join(format!("trireme-seal-{name}-{}.h5", std::process::id()))
     }
 
-    /// Edits a file as another program does, and reads it.
+    /// Edits a file with libhdf5 like another program, and returns the warning.
     fn edited(name: &str, edit: impl FnOnce(&hdf5::File) -> hdf5::Result<()>) -> String {
         let path = path(name);
         ModelFile::sample().write(&path).unwrap();
@@ -133,7 +134,7 @@ mod tests {
         assert!(edited("unsealed", unsealed).contains("all of it, as it was written before parts were sealed"));
     }
 
-    /// The layout that h5py gives a new file: superblock 0, symbol tables.
+    /// Tests the layout that h5py gives new files: superblock 0 and symbol tables.
     #[test]
     fn a_file_made_anew_is_read_by_libhdf5() {
         let (whole, other, again) = (path("whole"), path("other"), path("again"));
@@ -150,7 +151,7 @@ mod tests {
         [whole, other, again].iter().for_each(|path| std::fs::remove_file(path).unwrap());
     }
 
-    /// Copies arrays and attributes into a file of HDF5's oldest format.
+    /// Copies arrays and attributes to a file in HDF5's oldest format.
     fn rewrite_as_old(from: &std::path::Path, to: &std::path::Path) {
         let (from, to) = (hdf5::File::open(from).unwrap(), hdf5::File::create(to).unwrap());
         fn copy(from: &hdf5::Group, to: &hdf5::Group) {

@@ -1,9 +1,9 @@
 //! A checkpoint: everything that a run needs to continue, in one HDF5 file that does not depend on the number of ranks.
 //!
-//! Group `trireme` stands as in a model file, so that every checkpoint can be scored. Instead of Keras's layout, arrays have
-//! PyTorch's names and layouts: `params/<name>`, `bn/<name>`, averages in `ema/params`, `ema/bn`, slots of the optimizer in
-//! `optim/<slot>/<name>`, error feedback in `residuals/<worker>/<name>`. Each such group lists its arrays in the attribute
-//! `names`. `progress` has the run's position in attributes.
+//! The group `trireme` is the same as in a model file, so that every checkpoint can be evaluated. Instead of Keras's
+//! layout, arrays have PyTorch's names and layouts: `params/<name>`, `bn/<name>`, averages in `ema/params` and
+//! `ema/bn`, the optimizer's slots in `optim/<slot>/<name>`, and error feedback in `residuals/<worker>/<name>`. Each of
+//! these groups lists its arrays in the attribute `names`. The attributes of `progress` have the run's position.
 
 use std::collections::BTreeMap;
 use std::path::Path;
@@ -18,132 +18,126 @@ use super::model::{LayerWeights, ModelFile, read_head};
 use super::reader::{Group, group};
 use super::{atomic, checksum, h5};
 
-/// Version of the format, raised when older programs can no longer read what is written.
+/// Version of the format. Increased when older programs can no longer read the files.
 pub const VERSION: u64 = 2;
 
-/// Of a run whose best score is by top-1 and whose rules remember nothing, which programs before version 2 can go on with.
+/// Version of a checkpoint whose best score is top-1 and whose rules have no state. Older programs can read it too.
 const PLAIN: u64 = 1;
 
-/// What a checkpoint leaves free on its disk, for the log.
+/// Space in bytes that must stay free on the disk for the log.
 const RESERVE: u64 = 1 << 20;
 
-/// A run between two steps.
+/// The state of a run between two steps.
 #[derive(Debug, Clone, PartialEq)]
 pub struct StateFile {
-    /// The network as it is now; its `step` and `epoch` (epochs begun) are those of `progress`.
+    /// The current network. Its `step` and `epoch` (number of epochs begun) match `progress`.
     pub model: ModelFile,
-    /// The optimizer's slots by name, a tensor for each parameter.
+    /// The optimizer's slots by name, with one tensor per parameter.
     pub slots: Vec<(String, Vec<Tensor>)>,
-    /// Error feedback of each worker, a tensor for each parameter; empty without.
+    /// The error feedback residuals of each worker, with one tensor per parameter. Empty without error feedback.
     pub residuals: Vec<Vec<Tensor>>,
-    /// The run's position.
     pub progress: Progress,
 }
 
-/// The position of a run. Random draws are functions of the seed and of these numbers alone.
+/// The position of a run. All random draws depend only on the seed and these numbers.
 #[derive(Debug, Clone, Default, PartialEq, Serialize, Deserialize)]
 pub struct Progress {
-    /// The epoch under way, from 0.
+    /// The current epoch, from 0.
     pub epoch: u32,
-    /// Its steps that are done. All of them: the epoch has not been scored yet.
+    /// Steps done in this epoch. If all are done, the epoch has not been evaluated yet.
     pub step_of_epoch: u64,
     /// Optimizer steps done since the start of the run.
     pub step: u64,
-    /// Images trained on since then.
+    /// Images used for training since the start of the run.
     pub samples: u64,
-    /// Sums of the epoch so far: loss, images whose best class was right, whose class was among the best five, images.
+    /// Sums over the images of this epoch so far.
     pub epoch_sums: Sums,
-    /// The last score: means over the images of its split.
+    /// The last score, as means over the images of its split.
     pub score: Option<Sums>,
-    /// The best score so far, and the step that it was reached at.
+    /// The best score so far, with its step.
     pub best: Option<Best>,
-    /// What the rules of the run remember of its scores.
+    /// The state of rules that depend on scores.
     pub memory: Memory,
-    /// The scale of the losses, under f16.
+    /// The loss scale for f16.
     pub loss_scale: Option<Scale>,
-    /// The device's choices of algorithms, as it wrote them; empty for one that has none.
+    /// The device's choices of algorithms in its own format. Empty if the device makes no choices.
     pub algorithms: String,
-    /// What identifies the data set.
+    /// Identifies the data set.
     pub data: String,
-    /// The checksum of the teacher's weights; empty without one, and in files of earlier builds.
+    /// Checksum of the teacher's weights. Empty without a teacher and in files of older versions.
     pub teacher: String,
-    /// The seed, root of every random draw.
+    /// The seed of all random draws.
     pub seed: u64,
 }
 
-/// The scale of the losses.
 #[derive(Debug, Clone, Copy, Default, PartialEq, Serialize, Deserialize)]
 pub struct Scale {
-    /// The factor.
     pub scale: f32,
-    /// Good steps since it last grew.
+    /// Number of good steps since the scale last grew.
     pub good: u32,
-    /// Steps that were left out.
+    /// Number of skipped steps.
     pub lost: u32,
 }
 
-/// Loss and hits, as sums or means.
+/// Loss and numbers of correct predictions, as sums or means.
 #[derive(Debug, Clone, Copy, Default, PartialEq, Serialize, Deserialize)]
 pub struct Sums {
-    /// Loss.
     #[serde(with = "bits")]
     pub loss: f64,
-    /// Best class right.
+    /// Images whose most probable class is correct.
     #[serde(with = "bits")]
     pub top1: f64,
-    /// Class among the best five.
+    /// Images whose class is among the five most probable.
     #[serde(with = "bits")]
     pub top5: f64,
-    /// Images.
     pub count: u64,
-    /// Scores of images that may have several labels.
+    /// Further scores if images may have several labels.
     #[serde(default)]
     pub several: Option<LabelScores>,
 }
 
-/// Scores of a split whose images may have several labels, over all classes.
+/// Scores over all classes of a split whose images may have several labels.
 #[derive(Debug, Clone, Copy, Default, PartialEq, Serialize, Deserialize)]
 pub struct LabelScores {
-    /// Mean of the classes' average precisions; NaN where it was not computed.
+    /// Mean of the classes' average precisions. NaN if it was not computed.
     #[serde(with = "bits")]
     pub map: f64,
-    /// F1 of all labels together, at a probability of one half.
+    /// F1 score over all pairs of image and label, with a threshold of 0.5.
     #[serde(with = "bits")]
     pub micro_f1: f64,
-    /// Mean F1 of the classes, at a probability of one half.
+    /// Mean F1 score of the classes, with a threshold of 0.5.
     #[serde(with = "bits")]
     pub macro_f1: f64,
 }
 
 impl LabelScores {
-    /// The scores by their names.
+    /// Returns the scores with their names.
     pub fn named(&self) -> [(&'static str, f64); 3] {
         [("map", self.map), ("micro_f1", self.micro_f1), ("macro_f1", self.macro_f1)]
     }
 }
 
-/// The best score so far.
 #[derive(Debug, Clone, PartialEq, Serialize, Deserialize)]
 pub struct Best {
-    /// Name of the score, as `checkpoint.best_by` has it.
+    /// Name of the score, as in `checkpoint.best_by`.
     pub by: String,
-    /// Its value.
     #[serde(with = "bits")]
     pub score: f64,
-    /// Optimizer steps done then.
+    /// Optimizer steps done when it was reached.
     pub step: u64,
 }
 
 impl StateFile {
-    /// Writes the file, whole or not at all; gives its size in bytes.
+    /// Writes the file atomically and returns its size in bytes.
     ///
     /// # Errors
-    /// What the disk or HDF5 refused; an old file of that name is then untouched.
+    ///
+    /// Returns the error of the operating system or of HDF5. An existing file is then unchanged.
     pub fn write(&self, path: &Path) -> Result<u64, Error> {
         let layers = self.model.layers.iter().chain(&self.model.ema).flat_map(|layer| &layer.tensors);
         let others = self.slots.iter().map(|slot| &slot.1).chain(&self.residuals).flatten();
         let bytes = layers.chain(others).map(|t| 4 * t.2.len() as u64).sum();
-        // a disk that this file filled up would end the run at its next line of the log
+        // If this file filled the disk, the run would end when it writes the next line of the log.
         if atomic::free_space(folder_of(path)).is_some_and(|free| free < bytes + RESERVE) {
             return Err(Error::NoSpace { path: path.to_path_buf(), bytes });
         }
@@ -155,10 +149,11 @@ impl StateFile {
         size.map_err(|source| Error::Io { action: "read", path: path.to_path_buf(), source })
     }
 
-    /// Reads a file that [`StateFile::write`] wrote.
+    /// Reads a file written by [`StateFile::write`].
     ///
     /// # Errors
-    /// For a file that is missing, cut short, changed, of another kind or of a later version.
+    ///
+    /// Returns an error if the file is missing, truncated, changed, of another kind or of a later version.
     pub fn read(path: &Path) -> Result<Self, Error> {
         let root = open(path)?;
         if !is_state(&root) {
@@ -183,7 +178,7 @@ impl StateFile {
             let group = root.open("residuals")?;
             let workers: u64 = group.number("workers")?;
             for worker in 0..workers {
-                // a number of workers that is too large ends at the first group that is missing
+                // If the number of workers is too large, the first missing group is an error.
                 residuals.push(read_tensors(&group.open(&worker.to_string())?)?);
             }
         }
@@ -191,10 +186,11 @@ impl StateFile {
         Ok(Self { model: read_model(path, &root)?, slots, residuals, progress })
     }
 
-    /// Reads the run's position alone.
+    /// Reads only the run's position.
     ///
     /// # Errors
-    /// As [`StateFile::read`].
+    ///
+    /// Returns errors like [`StateFile::read`].
     pub fn read_progress(path: &Path) -> Result<Progress, Error> {
         read_progress(&open_progress(path, &open(path)?)?)
     }
@@ -221,38 +217,38 @@ impl StateFile {
     }
 }
 
-/// The root of a file that is whole.
+/// Opens a file, which must have a valid checksum, and returns its root group.
 fn open(path: &Path) -> Result<Group, Error> {
     let checked = checksum::open(path)?;
     checksum::demand(checked.sealed, path)?;
     group::open(checked, path)
 }
 
-/// The run's position in an open file, of a version that this program knows.
+/// Opens the group with the run's position, and checks the version.
 fn open_progress(path: &Path, root: &Group) -> Result<Group, Error> {
     let progress = root.open("progress")?;
     let version: u64 = progress.number("version")?;
     if version > VERSION { Err(Error::Newer { path: path.to_path_buf(), version }) } else { Ok(progress) }
 }
 
-/// Whether an open file is a checkpoint.
+/// Returns true if an open file is a checkpoint.
 pub(super) fn is_state(root: &Group) -> bool {
     ["trireme", "params", "progress"].iter().all(|name| root.has(name))
 }
 
-/// The model in a checkpoint.
+/// Reads the model in a checkpoint.
 pub(super) fn read_model(path: &Path, root: &Group) -> Result<ModelFile, Error> {
     let layers = read_layers(path, root)?;
     let ema = if root.has("ema") { read_layers(path, &root.open("ema")?)? } else { Vec::new() };
     Ok(ModelFile { layers, ema, ..read_head(path, &root.open("trireme")?)? })
 }
 
-/// Whether a layer's tensor is a running statistic.
+/// Returns true if a tensor of a layer is a running statistic.
 fn is_running(layer: &LayerWeights, field: &str) -> bool {
     layer.kind.stored.by_torch(field).is_some_and(|(_, tensor)| tensor.running)
 }
 
-/// Groups `params` and `bn` below `place`.
+/// Writes the groups `params` and `bn` to `place`.
 fn write_layers(place: &h5::Group, layers: &[LayerWeights]) -> Result<(), Error> {
     let named = |running: bool| {
         let tensors = layers.iter().flat_map(|layer| layer.tensors.iter().map(move |t| (layer, t)));
@@ -277,7 +273,7 @@ fn read_layers(path: &Path, place: &Group) -> Result<Vec<LayerWeights>, Error> {
     if names.len() != kinds.len() {
         return Err(content(format!("{} layers and {} kinds of layers", names.len(), kinds.len())));
     }
-    // each tensor belongs to one layer, the one named before its last dot
+    // Each tensor belongs to the layer named before its last dot.
     let mut tensors: BTreeMap<String, Vec<Tensor>> = BTreeMap::new();
     for (name, shape, values) in read_tensors(&params)?.into_iter().chain(read_tensors(&place.open("bn")?)?) {
         if let Some((layer, field)) = name.rsplit_once('.') {
@@ -339,7 +335,7 @@ fn read_progress(group: &Group) -> Result<Progress, Error> {
     let has = |name: &str| group.attribute_names().any(|n| n == name);
     let scale = || {
         let good = group.number::<f32>("loss_scale_steps")? as u32;
-        // older files do not tell
+        // Older files do not have this attribute.
         let lost = if has("lost_steps") { group.number("lost_steps")? } else { 0 };
         Ok::<_, Error>(Scale { scale: group.number("loss_scale")?, good, lost })
     };
@@ -360,7 +356,7 @@ fn read_progress(group: &Group) -> Result<Progress, Error> {
     })
 }
 
-/// How the attribute of the best score begins; the name of the score follows.
+/// Prefix of the attribute with the best score. The name of the score follows.
 const BEST: &str = "best_";
 
 fn read_best(group: &Group) -> Result<Option<Best>, Error> {

@@ -1,10 +1,11 @@
-//! Versions of the format of model files.
+//! Versions of the model file format.
 
-/// Of a network whose images have one label; raised when older programs can no longer read what is written.
+/// Version for networks whose images have one label. Increased when older programs can no longer read the files.
 pub const VERSION: u64 = 2;
 
-/// Of a network whose images may have several: programs that would take its scores for those of one class refuse it.
+/// Version for multi-label networks. Programs that do not know it reject the file, because they would interpret its
+/// scores as those of a single label.
 pub const SEVERAL_LABELS: u64 = 3;
 
-/// The newest that is read.
+/// The newest version that this program reads.
 pub const NEWEST: u64 = SEVERAL_LABELS;

@@ -1,4 +1,4 @@
-//! Reads metrics.jsonl back, whatever state it is in: a line may be incomplete, may lack keys, and may have null for a number.
+//! Reads metrics.jsonl. A line may be incomplete, may lack keys, and may have null for a number.
 
 use std::collections::BTreeMap;
 use std::io::{self, BufRead, BufReader};
@@ -7,48 +7,48 @@ use std::path::Path;
 use loaders::regular;
 use serde::{Deserialize, Deserializer};
 
-/// Longest line that is read: the longest that we write has some thousand bytes.
+/// Maximum length of a line in bytes. The longest line that a run writes has some thousand bytes.
 const LONGEST: usize = 1 << 20;
 
-/// All events of a run, each kind in the order of the file.
+/// All events of a run. Each list has the order of the file.
 #[derive(Clone, Debug, Default, PartialEq)]
 pub struct Log {
-    /// The first start, and one for each time that the run was resumed.
+    /// The first start, and one for each time the run was resumed.
     pub starts: Vec<StartLine>,
-    /// Steps, as many as `log.every` kept.
+    /// The logged steps (see `log.every`).
     pub steps: Vec<StepLine>,
-    /// Epochs.
     pub epochs: Vec<EpochLine>,
-    /// Costs of the exchange, of the last part of the run.
+    /// Cost of the exchange in the last part of the run.
     pub exchange: Option<ExchangeLine>,
-    /// Statistics of the layers; of many lines, every second, fourth, ... and the last.
+    /// Statistics of the layers. If there are too many lines, only every second, fourth, ... line and the last are
+    /// kept.
     pub layers: Layers,
     /// Scores of the weights.
     pub evals: Vec<EvalLine>,
-    /// Scores of their averages.
+    /// Scores of the averaged weights (EMA).
     pub averages: Vec<EvalLine>,
     /// Scores of the weights and of their averages on the split that is scored only once, at the end of the run.
     pub at_end: Vec<EvalLine>,
-    /// The end, if the last part of the run came to it.
+    /// The end, if the last part of the run reached it.
     pub end: Option<EndLine>,
-    /// What could not be read.
+    /// The number of lines that could not be read.
     pub unread: Unread,
 }
 
-/// Lines that are no events, such as one that was cut off when a disk was full.
+/// Lines that are not valid events, for example a line that was cut off when the disk was full.
 #[derive(Clone, Debug, Default, PartialEq)]
 pub struct Unread {
-    /// How many.
     pub lines: u64,
-    /// Number of the first of them, from 1; 0 if there is none.
+    /// Number of the first such line, from 1, or 0 if there are none.
     pub first: u64,
 }
 
 impl Log {
-    /// Reads a file; what is not there has no events.
+    /// Reads a file. A file that does not exist has no events.
     ///
     /// # Errors
-    /// The file is there and cannot be read.
+    ///
+    /// Returns an error if the file exists and cannot be read.
     pub fn read(path: &Path) -> io::Result<Self> {
         match regular::open(path) {
             Ok(file) => Self::from_lines(BufReader::new(file)),
@@ -57,10 +57,11 @@ impl Log {
         }
     }
 
-    /// Reads lines.
+    /// Reads the lines of a log.
     ///
     /// # Errors
-    /// Those of the reader.
+    ///
+    /// Returns an error of the reader.
     pub fn from_lines(mut from: impl BufRead) -> io::Result<Self> {
         let (mut log, mut line, mut number) = (Self::default(), Vec::new(), 0);
         loop {
@@ -100,7 +101,7 @@ impl Log {
         }
     }
 
-    /// Optimizer steps done.
+    /// Returns the number of optimizer steps done.
     pub fn step(&self) -> u64 {
         let steps = self.steps.last().map(|step| step.step);
         steps.max(self.starts.last().map(|start| start.step)).max(self.end.as_ref().map(|end| end.step)).unwrap_or(0)
@@ -112,7 +113,8 @@ impl Log {
         losses.into_iter().flatten().any(|loss| !loss.is_finite())
     }
 
-    /// Seconds of all steps, counting those that `log.every` left out as the next that it kept; evaluation excluded.
+    /// Returns the seconds of all steps without evaluation. A step that `log.every` left out counts as long as the next
+    /// logged step.
     pub fn seconds_of_steps(&self) -> f64 {
         let mut before = 0;
         let mut sum = 0.0;
@@ -123,8 +125,8 @@ impl Log {
         sum / 1e3
     }
 
-    /// The best score by what the run goes by (`checkpoint.best_by`); where the log does not say, by
-    /// [`EvalLine::leading`], of equals the first.
+    /// Returns the evaluation that the run marked as best (`checkpoint.best_by`). If none is marked, returns the first
+    /// with the highest [`EvalLine::leading`].
     pub fn best(&self) -> Option<&EvalLine> {
         let told = self.evals.iter().chain(&self.averages).filter(|eval| eval.best.is_some());
         let known = self.evals.iter().filter(|eval| eval.leading().is_finite());
@@ -138,14 +140,14 @@ impl Log {
 pub struct Layers {
     kept: Vec<LayersLine>,
     last: Option<LayersLine>,
-    /// Lines so far.
+    /// Number of lines so far.
     seen: usize,
-    /// Of so many lines one is kept: 2 to this power.
+    /// One out of 2^power lines is kept.
     power: u32,
 }
 
 impl Layers {
-    /// Lines that are kept at most, beside the last.
+    /// Maximum number of kept lines, not counting the last.
     const MOST: usize = 256;
 
     fn add(&mut self, line: LayersLine) {
@@ -166,7 +168,7 @@ impl Layers {
         self.last = Some(line);
     }
 
-    /// In their order.
+    /// Returns the kept lines in order.
     pub fn lines(&self) -> Vec<&LayersLine> {
         let last = self.last.iter().filter(|last| self.kept.last().is_none_or(|kept| kept.step != last.step));
         self.kept.iter().chain(last).collect()
@@ -186,7 +188,7 @@ impl Unread {
     }
 }
 
-/// One line. Kinds of events that this build does not know are left out by the reader.
+/// One line of the log. Unknown kinds of events become `Other`.
 #[derive(Debug, Deserialize)]
 #[serde(tag = "event", rename_all = "lowercase")]
 pub(super) enum Line {
@@ -201,12 +203,12 @@ pub(super) enum Line {
     Other,
 }
 
-/// A number, NaN where the line has null.
+/// Reads a number. Null becomes NaN.
 fn number<'de, D: Deserializer<'de>>(from: D) -> Result<f64, D::Error> {
     Ok(Option::<f64>::deserialize(from)?.unwrap_or(f64::NAN))
 }
 
-/// Least, median and most over the ranks; NaN where the line has null.
+/// Reads minimum, median and maximum over the ranks. Null becomes NaN.
 fn spread<'de, D: Deserializer<'de>>(from: D) -> Result<[f64; 3], D::Error> {
     Ok(<[Option<f64>; 3]>::deserialize(from)?.map(|value| value.unwrap_or(f64::NAN)))
 }
@@ -219,7 +221,7 @@ fn nans() -> [f64; 3] {
     [f64::NAN; 3]
 }
 
-/// A run, or a part of it after a resume, begins. The meaning of each field is that of [`crate::Start`].
+/// The start of a run or of a resumed part. The fields are those of [`crate::Start`].
 #[derive(Clone, Debug, Default, PartialEq, Deserialize)]
 #[serde(default)]
 pub struct StartLine {
@@ -235,11 +237,11 @@ pub struct StartLine {
     pub workers: u64,
     pub ranks: u64,
     pub facts: BTreeMap<String, String>,
-    /// Date and time, RFC 3339, of builds that write it.
+    /// Date and time as in RFC 3339. `None` in logs of old versions.
     pub utc: Option<String>,
 }
 
-/// One optimizer step; see [`crate::Step`].
+/// One optimizer step, see [`crate::Step`].
 #[derive(Clone, Copy, Debug, PartialEq, Deserialize)]
 pub struct StepLine {
     pub step: u64,
@@ -269,7 +271,7 @@ pub struct StepLine {
     pub grad_norm: f64,
 }
 
-/// One epoch; see [`crate::Epoch`].
+/// One epoch, see [`crate::Epoch`].
 #[derive(Clone, Debug, PartialEq, Deserialize)]
 pub struct EpochLine {
     pub step: u64,
@@ -287,7 +289,7 @@ pub struct EpochLine {
     pub loader: BTreeMap<String, Option<f64>>,
 }
 
-/// What the exchange of gradients costs a step; see [`crate::Exchange`].
+/// Cost of the gradient exchange per step, see [`crate::Exchange`].
 #[derive(Clone, Debug, PartialEq, Deserialize)]
 pub struct ExchangeLine {
     pub codec: String,
@@ -299,7 +301,7 @@ pub struct ExchangeLine {
     pub decode_ms: f64,
 }
 
-/// Statistics of the layers; see [`crate::Layers`].
+/// Statistics of the layers, see [`crate::Layers`].
 #[derive(Clone, Debug, Default, PartialEq, Deserialize)]
 pub struct LayersLine {
     pub step: u64,
@@ -307,7 +309,7 @@ pub struct LayersLine {
     pub tensors: Vec<TensorLine>,
 }
 
-/// Statistics of one parameter; see [`crate::TensorSpread`].
+/// Statistics of one parameter, see [`crate::TensorSpread`].
 #[derive(Clone, Debug, Default, PartialEq, Deserialize)]
 pub struct TensorLine {
     pub name: String,
@@ -320,7 +322,7 @@ pub struct TensorLine {
     pub zero_codes: Option<f64>,
 }
 
-/// How elements are spread; see [`crate::Spread`].
+/// Statistics of a tensor's elements, see [`crate::Spread`].
 #[derive(Clone, Copy, Debug, Default, PartialEq, Deserialize)]
 #[serde(default)]
 pub struct SpreadLine {
@@ -331,7 +333,7 @@ pub struct SpreadLine {
     pub zeros: Option<f64>,
 }
 
-/// The score of a split; see [`crate::Eval`].
+/// The scores of a split, see [`crate::Eval`].
 #[derive(Clone, Debug, PartialEq, Deserialize)]
 pub struct EvalLine {
     pub step: u64,
@@ -358,24 +360,25 @@ pub struct EvalLine {
 }
 
 impl EvalLine {
-    /// The score by which models are compared: the mean average precision of images that may have several labels, else top-1.
+    /// Returns the score for comparing models: the mean average precision if images may have several labels, otherwise
+    /// top-1.
     pub fn leading(&self) -> f64 {
         if self.has_several() { self.map.unwrap_or(f64::NAN) } else { self.top1 }
     }
 
-    /// The same for a table.
+    /// Formats that score for a table.
     pub fn leading_text(&self) -> String {
         let name = if self.has_several() { "mAP " } else { "" };
         format!("{name}{:.2} %", 100.0 * self.leading())
     }
 
-    /// Whether the images may have several labels.
+    /// Returns true if the images may have several labels.
     pub fn has_several(&self) -> bool {
         self.micro_f1.is_some()
     }
 }
 
-/// The run is over; see [`crate::End`].
+/// The end of the run, see [`crate::End`].
 #[derive(Clone, Debug, PartialEq, Deserialize)]
 pub struct EndLine {
     pub step: u64,
@@ -426,7 +429,7 @@ mod tests {
         assert!(log.best().is_some_and(|best| best.ema && best.step == 2) && log.evals.len() == 2);
     }
 
-    /// A line that was cut, foreign lines, events of later builds.
+    /// A truncated line, lines that are not events, and events of later versions.
     #[test]
     fn what_is_no_event_is_counted() {
         let log = read(
@@ -454,7 +457,7 @@ mod tests {
         assert_eq!(read(&line(3)).layers.lines().len(), 1);
     }
 
-    /// After a resume a run is not over, though it was before.
+    /// A resumed run has not ended, even if an earlier part had.
     #[test]
     fn a_new_start_takes_back_the_end() {
         let log = read("{\"event\":\"end\",\"step\":4}\n{\"event\":\"start\",\"step\":4}\n");

@@ -1,4 +1,4 @@
-//! What a run has left behind: its log, its recipe, its state, and the comparison of two runs.
+//! Reads the output folder of a run (log, recipe, state), finds runs, and compares two of them.
 
 mod log;
 
@@ -16,58 +16,50 @@ pub use log::{
     Unread,
 };
 
-/// The recipe as resolved, in the folder of a run.
+/// The resolved recipe in the folder of a run.
 const RECIPE: &str = "recipe.toml";
-/// The log, in the folder of a run.
+/// The log in the folder of a run.
 const LOG: &str = "metrics.jsonl";
-/// The lock in the folder of a run, which its process empties when it ends well or stops.
+/// The lock file in the folder of a run. The process empties it when it ends or stops normally.
 const LOCK: &str = ".trireme-lock";
-/// A log that has grown in this time is one of a run that goes on.
+/// If a log has grown within this time, the run may still be running.
 const FRESH: Duration = Duration::from_secs(120);
-/// How deep folders of runs may lie.
+/// Maximum depth of the search for runs.
 const DEPTH: usize = 4;
 
-/// A run that cannot be read.
 #[derive(Debug, thiserror::Error)]
 pub enum Error {
-    /// No folder of a run.
+    /// The folder is not the output folder of a run.
     #[error("{}: no metrics.jsonl in it; name the folder that `trireme train` wrote (--out)", .0.display())]
     NoRun(PathBuf),
-    /// A file that the system does not give.
+    /// The operating system cannot read a file or folder.
     #[error("cannot read {}: {}", path.display(), why(path, source))]
-    Read {
-        /// The file or folder.
-        path: PathBuf,
-        /// The system's answer.
-        source: io::Error,
-    },
+    Read { path: PathBuf, source: io::Error },
 }
 
-/// What is known of a run.
+/// The contents of the output folder of a run.
 #[derive(Clone, Debug)]
 pub struct Run {
-    /// Its folder.
     pub folder: PathBuf,
-    /// Its log.
     pub log: Log,
-    /// Keys of the recipe as resolved, `optimizer.momentum` and so on, with their values as TOML; empty if it cannot be read.
+    /// Keys of the resolved recipe, such as `optimizer.momentum`, with their values as TOML. Empty if the recipe cannot
+    /// be read.
     pub recipe: BTreeMap<String, String>,
-    /// When its log last grew.
+    /// When the log was last written.
     pub changed: SystemTime,
-    /// Whether the process that wrote the log has given the folder back.
+    /// True if the process that wrote the log has released its lock on the folder.
     pub released: bool,
-    /// What its last scoring made of the images, if that was kept.
+    /// Details of the last evaluation, if they were stored.
     pub evaluation: Option<EvaluationFile>,
-    /// Files that are there and cannot be used, a line each.
+    /// One line for each file that exists and cannot be used.
     pub unusable: Vec<String>,
 }
 
-/// How far a run has come.
 #[derive(Clone, Copy, Debug, PartialEq, Eq)]
 pub enum State {
-    /// To its end.
+    /// The run reached its end.
     Done,
-    /// Its log has grown in the last two minutes, and its process has not given the folder back.
+    /// The log has grown in the last two minutes, and the process has not released the folder.
     Running,
     /// The loss became NaN or infinite.
     Diverged,
@@ -79,10 +71,11 @@ impl Run {
     /// Reads the run in `folder`.
     ///
     /// # Errors
-    /// There is no folder, no metrics.jsonl in it, or it cannot be read.
+    ///
+    /// Returns an error if the folder does not exist, has no metrics.jsonl, or cannot be read.
     pub fn open(folder: &Path) -> Result<Self, Error> {
         let path = folder.join(LOG);
-        // before the log, which a process that ends goes on to write until then
+        // Read the lock before the log: a process that is ending still writes to the log until it releases the lock.
         let released = fs::metadata(folder.join(LOCK)).is_ok_and(|meta| meta.is_file() && meta.len() == 0);
         let found = fs::metadata(&path).and_then(|meta| meta.modified());
         let changed = found.map_err(|e| match (e.kind(), fs::metadata(folder)) {
@@ -102,12 +95,13 @@ impl Run {
             unusable.push(format!("{}: {e}", evaluation_file::NAME));
             None
         });
-        // the log of a run that goes on from an earlier step is cut there
+        // When a run is resumed from an earlier step, its log is truncated to that step, so the evaluation may be newer
+        // than the log.
         let evaluation = evaluation.filter(|evaluation| evaluation.step <= log.step());
         Ok(Self { folder: folder.into(), log, recipe, changed, released, evaluation, unusable })
     }
 
-    /// What of it cannot be shown, a line each.
+    /// Returns one warning for each file that cannot be shown completely.
     pub fn warnings(&self) -> Vec<String> {
         let Unread { lines, first } = self.log.unread;
         let log = match lines {
@@ -119,13 +113,12 @@ impl Run {
         self.unusable.iter().chain(&log).map(|what| format!("warning: {folder}/{what}")).collect()
     }
 
-    /// The folder's name.
+    /// Returns the name of the folder.
     pub fn name(&self) -> String {
         let whole = fs::canonicalize(&self.folder).unwrap_or_else(|_| self.folder.clone());
         whole.file_name().map_or_else(|| self.folder.display().to_string(), |name| name.to_string_lossy().into_owned())
     }
 
-    /// How far it has come.
     pub fn state(&self) -> State {
         match self.log.end {
             Some(_) if self.log.diverged() => State::Diverged,
@@ -136,17 +129,17 @@ impl Run {
         }
     }
 
-    /// The step at which it is to end, if it began.
+    /// Returns the step at which the run is to end, or 0 if it has not begun.
     pub fn last_step(&self) -> u64 {
         self.log.starts.last().map_or(0, |start| start.last_step)
     }
 }
 
-/// The keys of a recipe; none where there is no file.
+/// Reads the keys of a recipe. Returns an empty table if the file does not exist.
 fn table(path: &Path) -> Result<toml::Table, String> {
     match loaders::regular::read_to_string(path) {
         Ok(text) => text.parse().map_err(|error: toml::de::Error| {
-            // its first line says where, those below draw it
+            // The first line of the error says where it is. The other lines draw the position.
             let text = error.to_string();
             format!("not valid TOML: {}", text.lines().next().unwrap_or_default())
         }),
@@ -155,7 +148,7 @@ fn table(path: &Path) -> Result<toml::Table, String> {
     }
 }
 
-/// Every key of a table with its path.
+/// Adds all keys of a table with their full paths.
 fn flatten(prefix: &str, table: &toml::Table, into: &mut BTreeMap<String, String>) {
     for (key, value) in table {
         let path = if prefix.is_empty() { key.clone() } else { format!("{prefix}.{key}") };
@@ -168,10 +161,11 @@ fn flatten(prefix: &str, table: &toml::Table, into: &mut BTreeMap<String, String
     }
 }
 
-/// The folders of all runs in `root`, itself included, by name; links are not followed.
+/// Returns the folders of all runs in `root`, including `root` itself, sorted by name. Does not follow symbolic links.
 ///
 /// # Errors
-/// `root` cannot be read.
+///
+/// Returns an error if `root` cannot be read.
 pub fn find(root: &Path) -> Result<Vec<PathBuf>, Error> {
     let read = |path: &Path| fs::read_dir(path).map_err(|source| Error::Read { path: path.into(), source });
     read(root)?;
@@ -182,7 +176,7 @@ pub fn find(root: &Path) -> Result<Vec<PathBuf>, Error> {
             found.push(folder);
             continue;
         }
-        // what this user may not read is no run of theirs
+        // Folders that cannot be read are skipped. They are not runs of this user.
         let entries = read(&folder).into_iter().flatten().flatten();
         let folders = entries.filter(|entry| depth < DEPTH && entry.file_type().is_ok_and(|kind| kind.is_dir()));
         open.extend(folders.map(|entry| (entry.path(), depth + 1)));
@@ -191,32 +185,29 @@ pub fn find(root: &Path) -> Result<Vec<PathBuf>, Error> {
     Ok(found)
 }
 
-/// A relative difference of losses above which runs have parted for good, not by rounding.
+/// If losses differ by more than this relative difference, the runs have really diverged, not just by rounding.
 const FAR: f64 = 0.01;
 
-/// A key whose values differ; `None` where a run does not have it.
+/// A key with different values in two runs. `None` means that the run does not have the key.
 #[derive(Clone, Debug, PartialEq, Eq)]
 pub struct Differing {
-    /// Its path.
     pub key: String,
-    /// In the first run.
     pub first: Option<String>,
-    /// In the second.
     pub second: Option<String>,
 }
 
-/// Where the losses of two runs part, over the steps that both logged.
+/// Where the losses of two runs begin to differ. Only steps that both runs logged are compared.
 #[derive(Clone, Copy, Debug, Default, PartialEq, Eq)]
 pub struct Parting {
-    /// Steps that both have.
+    /// Number of steps that both runs logged.
     pub shared: u64,
-    /// The first of them whose losses are not the same number.
+    /// First step with losses that are not bit-identical.
     pub apart: Option<u64>,
-    /// The first of them whose losses differ by more than one per cent.
+    /// First step with losses that differ by more than one per cent.
     pub far: Option<u64>,
 }
 
-/// Keys with different values, by name.
+/// Returns the keys with different values, sorted by name.
 pub fn compare(first: &BTreeMap<String, String>, second: &BTreeMap<String, String>) -> Vec<Differing> {
     let keys: BTreeSet<&String> = first.keys().chain(second.keys()).collect();
     let differing = keys.into_iter().filter(|key| first.get(*key) != second.get(*key));
@@ -226,7 +217,6 @@ pub fn compare(first: &BTreeMap<String, String>, second: &BTreeMap<String, Strin
 }
 
 impl Parting {
-    /// Of two logs.
     pub fn of(first: &Log, second: &Log) -> Self {
         let losses: BTreeMap<u64, f64> = first.steps.iter().map(|step| (step.step, step.loss)).collect();
         let mut parting = Self::default();
@@ -247,11 +237,11 @@ impl Parting {
 }
 
 impl Run {
-    /// What the last start said of machine, ranks and data, with the digest of the end.
+    /// Returns the facts of the last start about machine, ranks and data, and the digest of the end.
     pub fn circumstances(&self) -> BTreeMap<String, String> {
         let Some(start) = self.log.starts.last() else { return BTreeMap::new() };
         let mut facts = start.facts.clone();
-        // where a run lies is no difference between runs
+        // The output folder is not a difference between runs.
         facts.remove("out");
         facts.insert("ranks".into(), start.ranks.to_string());
         facts.insert("images".into(), start.images.to_string());
@@ -279,7 +269,7 @@ mod tests {
         let read = Run::open(&run).unwrap();
         assert_eq!((read.name().as_str(), read.state(), read.last_step()), ("lr=0.1", State::Running, 9));
         assert_eq!((read.recipe["epochs"].as_str(), read.recipe["optimizer.kind"].as_str()), ("3", "\"sgd\""));
-        // a process that has the folder names itself in the lock, and empties it at its end
+        // A process writes its identity into the lock file and empties the file when it ends.
         for (lock, state) in [("{}", State::Running), ("", State::Stopped)] {
             fs::write(run.join(".trireme-lock"), lock).unwrap();
             assert_eq!(Run::open(&run).unwrap().state(), state, "{lock:?}");
@@ -294,7 +284,7 @@ mod tests {
         assert!(warnings[1].ends_with("metrics.jsonl: 2 lines cannot be read and are left out, the first is line 2"));
         fs::remove_file(run.join("recipe.toml")).unwrap();
         assert_eq!(Run::open(&run).unwrap().warnings().len(), 1, "a run without a recipe lacks nothing that is there");
-        // a FIFO in the place of a file would be waited for
+        // Opening a FIFO would block.
         for name in ["recipe.toml", "metrics.jsonl"] {
             let _ = fs::remove_file(run.join(name));
             assert!(std::process::Command::new("mkfifo").arg(run.join(name)).status().unwrap().success());

@@ -1,10 +1,10 @@
-// What the last scoring of each run made of the images: mistakes, confusion, classes, calibration; and what training images look like.
+// Details of each run's last evaluation (mistakes, confusion matrix, classes, calibration), and examples of training images.
 const MOST_CONFUSED = 50, MOST_ROWS = 1000, MOST_PAIRS = 20;
 const nameOf = (e, k) => e.classes[k] || `class ${k}`;
 const bdi = text => el('bdi', {}, text);
 const ratio = (part, whole) => whole > 0 ? part / whole : null;
 
-// A table whose columns sort by a click. Rows are lists of {show, key}; columns of numbers begin with the largest.
+// A table that is sorted by clicking a column. Rows are lists of {show, key}. Columns of numbers sort the largest first.
 function sortable(columns, rows, attributes) {
   const body = el('tbody', {});
   const fill = () => body.replaceChildren(...rows.map(row => el('tr', {}, ...row.map((cell, k) =>
@@ -143,7 +143,7 @@ function calibrated(e) {
   el('figure', { class: 'narrow' }, calibrationChart(e))];
 }
 
-// Classes by name, which runs may have in another order, or not at all; of equal names the second is another class.
+// Maps class names to indexes. Runs may have different classes, or another order. A repeated name gets a number.
 function byName(e) {
   const all = new Map();
   e.classes.forEach((own, k) => { let key = own; for (let n = 2; all.has(key); n++) key = `${own} (${n})`; all.set(key, k); });

@@ -1,4 +1,4 @@
-// Statistics of the layers: the last measurement as a table, and what is chosen over the steps.
+// Statistics of the layers: the last measurement as a table, and curves of the selected values over the steps.
 function layers() {
   const section = document.getElementById('layers'), measured = runs.filter(run => run.layers);
   section.hidden = !measured.length;

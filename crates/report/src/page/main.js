@@ -1,4 +1,4 @@
-// All parts of the page, in their order.
+// Adds all parts of the page in order.
 head();
 curves();
 evaluations();

@@ -32,10 +32,10 @@ function duration(seconds) {
 }
 const color = k => `var(--c${k % 6})`;
 const dash = k => DASHES[k % DASHES.length];
-// The score that leads: where images may have several labels, the mean average precision says more than the best class.
+// The main score: mAP if images may have several labels, otherwise top-1.
 const leading = run => run.evals.some(e => known(e.micro_f1)) ? 'map' : 'top1';
 const scoreName = name => name === 'top1' ? 'top-1' : name === 'map' ? 'mAP' : name;
-// The best by what the run goes by; where its log does not say, by the score that leads.
+// The evaluation that the run marked as best. If none is marked, the first with the highest main score.
 const bestOf = (run, key) => run.evals.filter(e => e.best).reduce((last, e) => !last || e.step > last.step ? e : last, null)
   || run.evals.filter(e => known(e[key]) && !e.ema).reduce((best, e) => !best || e[key] > best[key] ? e : best, null);
 const scoreOf = (e, name) => name.endsWith('loss') ? short(e.loss) : percent(e[name.replace('ema.', '')]);
@@ -86,7 +86,7 @@ function fromEvals(key, kind) {
   }));
 }
 function fromEpochs(key, kind) {
-  // a single mean is no line: the steps show how it went
+  // a single mean does not make a line, so show the steps instead
   return runs.flatMap((run, k) => run.epoch_means.length < 2 ? (run.curves[key] ? [{ run: k, kind, ...run.curves[key] }] : [])
     : [{ run: k, kind, x: run.epoch_means.map(e => e.step), y: run.epoch_means.map(e => e[key]) }]);
 }
@@ -125,7 +125,7 @@ class Chart {
     this.svg.addEventListener('pointerup', event => this.release(event));
     this.svg.addEventListener('dblclick', () => { view.from = view.to = null; redraw(); });
   }
-  // One run: kinds differ by colour and dashes. Several: runs do, and scores have dots.
+  // With one run, each kind has its own colour and dashes. With more runs, each run has.
   style(line) {
     const k = runs.length > 1 ? line.run : this.kinds.indexOf(line.kind);
     return { color: color(k), dash: dash(k) };
@@ -185,7 +185,7 @@ class Chart {
     }
     const clip = `clip${charts.indexOf(this)}`;
     const path = draw('clipPath', { id: clip });
-    // room for the dots of scores at the first and the last step
+    // leaves room for the dots at the first and the last step
     path.append(draw('rect', { x: box.left - 3, y: 0, width: box.right - box.left + 6, height: box.bottom + 3 }));
     const layer = draw('g', { 'clip-path': `url(#${clip})` });
     this.svg.append(path, layer);
@@ -209,7 +209,7 @@ class Chart {
       if (line.dots && line.x.length < 200 && x >= from && x <= to)
         layer.append(draw('circle', { cx: X(x), cy: Y(line.y[i]), r: 2.6, style: `fill:${stroke}` }));
     });
-    // of several runs, training is thin and scores are wide
+    // with more than one run, training curves are thin and scores wide
     const wide = runs.length > 1 ? `;stroke-width:${line.dots ? 2.4 : 1};opacity:${line.dots ? 1 : .7}` : '';
     layer.append(draw('path', { class: 'curve', d, 'stroke-dasharray': dashes, style: `stroke:${stroke}${wide}` }));
   }

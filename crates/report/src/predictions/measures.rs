@@ -1,21 +1,21 @@
 //! Measures over all predictions of a split: average precision, calibration and the confusion matrix.
 //!
-//! The definition of average precision is that of scikit-learn's `average_precision_score`: equal probabilities share a rank. Only the
-//! probabilities of the right classes and counts are exchanged between ranks.
+//! Average precision is defined as in scikit-learn's `average_precision_score`: images with equal probabilities share a
+//! rank. The ranks exchange only the probabilities of the correct classes, and counts.
 
 use std::collections::BTreeMap;
 
 use super::Outcome;
 
-/// For each class, the log-probabilities that its own images give it, ascending.
+/// For each class, the log-probabilities of that class for its own images, in ascending order.
 pub struct Ranking {
     thresholds: Vec<Vec<f64>>,
-    /// Where the counts of each class begin.
+    /// Offset of each class in the counts.
     starts: Vec<usize>,
 }
 
 impl Ranking {
-    /// For so many classes, of the class and the log-probability of every image of all ranks, in any order.
+    /// Creates the ranking from the true class and its log-probability for every image of all ranks, in any order.
     pub fn new(classes: usize, own: impl Iterator<Item = (u32, f64)>) -> Self {
         let mut thresholds = vec![Vec::new(); classes];
         for (label, log) in own {
@@ -34,12 +34,12 @@ impl Ranking {
         Self { thresholds, starts }
     }
 
-    /// Zeros: one count for each gap between the thresholds of each class.
+    /// Returns zeros: one count for each gap between the thresholds of each class.
     pub fn counts(&self) -> Vec<u64> {
         vec![0; self.starts.last().copied().unwrap_or(0)]
     }
 
-    /// Counts an image with these log-probabilities, one a class.
+    /// Counts an image with these log-probabilities, one per class.
     pub fn add(&self, counts: &mut [u64], logs: &[f64]) {
         for ((of_class, start), log) in self.thresholds.iter().zip(&self.starts).zip(logs) {
             if !of_class.is_empty() {
@@ -49,24 +49,24 @@ impl Ranking {
         }
     }
 
-    /// The average precision of each class, of the counts of all images; none for a class without images.
+    /// Returns the average precision of each class from the counts of all images. `None` for a class without images.
     pub fn precisions(&self, counts: &[u64]) -> Vec<Option<f64>> {
         let parts = self.starts.windows(2).map(|pair| &counts[pair[0]..pair[1]]);
         self.thresholds.iter().zip(parts).map(|(of_class, counts)| precision(of_class, counts)).collect()
     }
 }
 
-/// What is no number is ranked last.
+/// Ranks NaN last.
 fn number(log: f64) -> f64 {
     if log.is_nan() { f64::NEG_INFINITY } else { log }
 }
 
-/// At each threshold, the share of the class's images among all that reach it, averaged over the class's images.
+/// Returns the mean, over the images of the class, of the precision at the image's threshold.
 fn precision(thresholds: &[f64], counts: &[u64]) -> Option<f64> {
     let images = thresholds.len();
     let (mut reached, mut sum, mut end) = (0, 0.0, images);
     while end > 0 {
-        // the images of the class between `from` and `end` have the same probability
+        // The images of the class from `from` to `end` have the same probability.
         let from = thresholds.partition_point(|threshold| *threshold < thresholds[end - 1]);
         reached += counts[from + 1..=end].iter().sum::<u64>();
         sum += (end - from) as f64 * (images - from) as f64 / reached as f64;
@@ -75,21 +75,19 @@ fn precision(thresholds: &[f64], counts: &[u64]) -> Option<f64> {
     (images > 0).then(|| sum / images as f64)
 }
 
-/// Bins of confidence.
 const BINS: usize = 15;
 
-/// Images whose likeliest class has a probability in one range.
+/// Images whose most probable class has a probability in one range.
 #[derive(Clone, Copy, Debug, Default, PartialEq)]
 pub struct Bin {
-    /// How many.
     pub images: u64,
-    /// Those whose likeliest class is right.
+    /// Number of images whose most probable class is correct.
     pub right: u64,
-    /// Sum of these probabilities.
+    /// Sum of the probabilities of the most probable class.
     pub confidence: f64,
 }
 
-/// The bins (k/15, (k + 1)/15]; images without a probability are in none.
+/// Counts the images in the bins (k/15, (k + 1)/15]. Images with NaN as probability are not counted.
 pub fn calibration(outcomes: &[Outcome]) -> Vec<Bin> {
     let mut bins = vec![Bin::default(); BINS];
     for one in outcomes {
@@ -105,37 +103,36 @@ pub fn calibration(outcomes: &[Outcome]) -> Vec<Bin> {
     bins
 }
 
-/// The expected calibration error: the mean distance of confidence and share of right ones, over the images; NaN without images.
+/// Returns the expected calibration error: the mean over the images of |confidence - accuracy| of their bin. NaN
+/// without images.
 pub fn expected_error(bins: &[Bin]) -> f64 {
     let images: u64 = bins.iter().map(|bin| bin.images).sum();
     let distance: f64 = bins.iter().map(|bin| (bin.confidence - bin.right as f64).abs()).sum();
     distance / images as f64
 }
 
-/// A dense matrix of more classes than this would fill a terminal, a page and a disk.
+/// Maximum number of classes for a dense matrix. A larger one would be too big for a terminal, a page and a disk.
 const MOST_DENSE: usize = 4096;
 
-/// How many images of each class were taken for which class.
+/// The confusion matrix: number of images for each pair of true and predicted class.
 #[derive(Clone, Debug, Default, PartialEq, Eq)]
 pub struct Confusion {
     classes: usize,
-    /// Images by class and by what they were taken for.
+    /// Number of images by (true class, predicted class). Zeros are not stored.
     cells: BTreeMap<(u32, u32), u64>,
 }
 
-/// Images of one class that were taken for another.
+/// Number of images for one pair of true and predicted class.
 #[derive(Clone, Copy, Debug, PartialEq, Eq)]
 pub struct Pair {
-    /// What they are.
+    /// The true class.
     pub label: u32,
-    /// What they were taken for.
+    /// The predicted class.
     pub taken_for: u32,
-    /// How many.
     pub images: u64,
 }
 
 impl Confusion {
-    /// Of images of so many classes.
     pub fn of(classes: usize, outcomes: &[Outcome]) -> Self {
         let mut cells = BTreeMap::new();
         for one in outcomes {
@@ -144,19 +141,20 @@ impl Confusion {
         Self { classes, cells }
     }
 
-    /// All cells that are not 0, by class.
+    /// Iterates over all cells that are not 0, sorted by true class.
     pub fn cells(&self) -> impl Iterator<Item = Pair> {
         self.cells.iter().map(|(&(label, taken_for), &images)| Pair { label, taken_for, images })
     }
 
-    /// Classes that were taken for others, the most frequent first.
+    /// Returns the wrong pairs of classes, most frequent first.
     pub fn pairs(&self) -> Vec<Pair> {
         let mut pairs: Vec<Pair> = self.cells().filter(|pair| pair.label != pair.taken_for).collect();
         pairs.sort_by_key(|pair| (std::cmp::Reverse(pair.images), pair.label, pair.taken_for));
         pairs
     }
 
-    /// Rows of classes, columns of what they were taken for; none for more classes than a matrix is good for.
+    /// Returns the dense matrix with a row for each true class and a column for each predicted class, or `None` if
+    /// there are too many classes.
     pub fn rows(&self) -> Option<Vec<Vec<u64>>> {
         (self.classes <= MOST_DENSE).then(|| {
             let mut rows = vec![vec![0; self.classes]; self.classes];
@@ -181,14 +179,15 @@ mod tests {
         ranking.precisions(&counts)
     }
 
-    /// scikit-learn's own example: truth 0 0 1 1, scores 0.1 0.4 0.35 0.8: 0.8333.
+    /// The example of scikit-learn: truth 0 0 1 1, scores 0.1 0.4 0.35 0.8, average precision 0.8333.
     #[test]
     fn precisions_by_hand() {
         let rows = [(1, [0.0, 0.1]), (1, [0.0, 0.4]), (0, [0.0, 0.35]), (0, [0.0, 0.8])];
         let swapped = rows.map(|(label, logs)| (1 - label, [-logs[1], logs[1]]));
         let found = average(&swapped);
         assert!((found[1].unwrap() - 5.0 / 6.0).abs() < 1e-12, "{found:?}");
-        // -0.1 (of it), -0.35 (other), -0.4 (of it), -0.8: 1 and 2/3
+        // In descending order: -0.1 (in the class), -0.35 (not), -0.4 (in the class), -0.8. The precisions are 1 and
+        // 2/3.
         assert!((found[0].unwrap() - 5.0 / 6.0).abs() < 1e-12, "{found:?}");
     }
 
@@ -196,12 +195,12 @@ mod tests {
     fn equal_ones_share_a_rank() {
         let found = average(&[(0, [1.0, 0.0]), (1, [1.0, 0.0]), (0, [1.0, 0.0]), (1, [1.0, f64::NAN])]);
         assert_eq!(found[0], Some(0.5));
-        // 0.0 is reached by three, one of them of the class; NaN by all four
+        // Three images reach 0.0, one of them in the class. All four reach NaN.
         assert_eq!(found[1], Some((1.0 / 3.0 + 2.0 / 4.0) / 2.0));
         assert_eq!(average(&[(0, [0.5, 0.5])]), [Some(1.0), None]);
     }
 
-    /// Probabilities that differ by less than f32 can tell have ranks of their own, as in scikit-learn with probabilities in f64.
+    /// Probabilities that f32 cannot distinguish still have different ranks, as in scikit-learn with f64.
     #[test]
     fn close_ones_are_told_apart() {
         let log = -0.7;
@@ -219,7 +218,7 @@ mod calibration_tests {
 
     #[test]
     fn bins_by_hand() {
-        // probabilities 0.75 (right), 0.75 (wrong), 0.5 (right)
+        // Probabilities 0.75 (correct), 0.75 (wrong), 0.5 (correct).
         let of = |label: u32, odds: f32| {
             let scores = [odds.ln(), 0.0];
             Outcome::new(0, label, &scores, Softmax::of(&scores))

@@ -1,17 +1,17 @@
-//! What a network made of each image of a split, and all scores that follow from it. Every number depends on the images alone, in the
-//! order of their ids: the same on any number of ranks.
+//! The network's predictions for each image of a split, and all scores computed from them. The results depend only on
+//! the images in the order of their ids, so they are the same on any number of ranks.
 
 mod measures;
 
 pub use measures::{Bin, Confusion, Pair, Ranking, calibration, expected_error};
 
-/// Classes that are kept of each image, the likeliest.
+/// Number of classes stored for each image, the most probable ones.
 const KEPT: usize = 5;
 
-/// No class: the network has fewer.
+/// Marks unused entries if the network has fewer classes.
 const NONE: u32 = u32::MAX;
 
-/// Probabilities out of scores, in f64.
+/// Computes probabilities from scores, in f64.
 #[derive(Clone, Copy, Debug)]
 pub struct Softmax {
     highest: f64,
@@ -19,47 +19,43 @@ pub struct Softmax {
 }
 
 impl Softmax {
-    /// Of an image's scores.
     pub fn of(scores: &[f32]) -> Self {
         let highest = f64::from(scores.iter().copied().fold(f32::NEG_INFINITY, f32::max));
         let total: f64 = scores.iter().map(|score| (f64::from(*score) - highest).exp()).sum();
         Self { highest, log_total: total.ln() }
     }
 
-    /// Natural logarithm of the probability of a class with this score.
+    /// Returns the natural logarithm of the probability of a class with this score.
     pub fn log(self, score: f32) -> f64 {
         f64::from(score) - self.highest - self.log_total
     }
 }
 
-/// A class and its probability.
 #[derive(Clone, Copy, Debug, PartialEq)]
 pub struct Guess {
-    /// Index of the class.
     pub class: u32,
-    /// Its probability; NaN if any of the image's scores was.
+    /// The probability. NaN if any score of the image is NaN.
     pub p: f32,
 }
 
-/// What a network made of one image.
+/// The prediction for one image.
 #[derive(Clone, Copy, Debug, PartialEq)]
 pub struct Outcome {
-    /// Number of the image in its split.
+    /// Index of the image in its split.
     pub id: u64,
-    /// Its class.
     pub label: u32,
-    /// Classes before it by score, of equal scores those of smaller index; all, if its score is NaN.
+    /// Number of classes ranked before the true class. Classes with equal scores are ranked by index. If the score of
+    /// the true class is NaN, this is the number of classes.
     pub place: u32,
-    /// Cross-entropy.
     pub loss: f64,
     guesses: [Guess; KEPT],
 }
 
 impl Outcome {
-    /// Bytes of one that travels.
+    /// Length of the binary form.
     pub const BYTES: usize = 24 + 8 * KEPT;
 
-    /// Of an image with these scores, one a class.
+    /// Creates the prediction from an image's scores, one per class.
     pub fn new(id: u64, label: u32, scores: &[f32], softmax: Softmax) -> Self {
         let own = scores.get(label as usize).copied().unwrap_or(f32::NAN);
         let before = |(i, score): (usize, &f32)| *score > own || (*score == own && i < label as usize);
@@ -75,22 +71,22 @@ impl Outcome {
         Self { id, label, place: place as u32, loss: -softmax.log(own), guesses: best.map(guess) }
     }
 
-    /// The likeliest classes, the likeliest first; five, or as many as there are.
+    /// Returns the five most probable classes in descending order, or fewer if the network has fewer.
     pub fn guesses(&self) -> impl Iterator<Item = Guess> {
         self.guesses.into_iter().filter(|guess| guess.class != NONE)
     }
 
-    /// What the network takes the image for.
+    /// Returns the most probable class.
     pub fn guess(&self) -> Guess {
         self.guesses[0]
     }
 
-    /// Whether that is right.
+    /// Returns true if the most probable class is the true class.
     pub fn is_right(&self) -> bool {
         self.place == 0
     }
 
-    /// Adds its bytes.
+    /// Appends the binary form.
     pub fn write(&self, to: &mut Vec<u8>) {
         to.extend(self.id.to_le_bytes());
         to.extend(self.label.to_le_bytes());
@@ -102,7 +98,7 @@ impl Outcome {
         }
     }
 
-    /// Those in `bytes`, as many as are whole.
+    /// Reads all complete entries in `bytes`.
     pub fn read(bytes: &[u8]) -> Vec<Self> {
         bytes.as_chunks::<{ Self::BYTES }>().0.iter().map(Self::of_bytes).collect()
     }
@@ -122,7 +118,7 @@ impl Outcome {
     }
 }
 
-/// Indexes of the highest scores; of equal ones the smaller index first, NaN last.
+/// Returns the classes with the highest scores. Equal scores are ordered by class index, NaN comes last.
 fn best(scores: &[f32]) -> [u32; KEPT] {
     let mut best = [NONE; KEPT];
     let value = |class: u32| scores.get(class as usize).copied().filter(|score| !score.is_nan());
@@ -139,38 +135,38 @@ fn best(scores: &[f32]) -> [u32; KEPT] {
     best
 }
 
-/// See the module.
+/// The prediction for one image that may have several labels.
 #[derive(Clone, Debug, Default, PartialEq)]
 pub struct SeveralOutcome {
-    /// Number of the image in its split.
+    /// Index of the image in its split.
     pub id: u64,
-    /// Binary cross-entropy, the mean over the classes.
+    /// Mean binary cross-entropy over the classes.
     pub loss: f64,
-    /// Its classes, ascending.
+    /// The true classes, ascending.
     pub labels: Vec<u32>,
-    /// The classes with a probability above one half, ascending, each with its probability.
+    /// The classes with a probability above 0.5, ascending, with their probabilities.
     pub predicted: Vec<(u32, f32)>,
 }
 
-/// Probability of a class by itself, of its score.
+/// Returns the probability of a class from its score if classes are independent.
 pub fn sigmoid(score: f32) -> f64 {
     1.0 / (1.0 + (-f64::from(score)).exp())
 }
 
 impl SeveralOutcome {
-    /// Of an image of these classes, with a score for each class of the network.
+    /// Creates the prediction from an image's true classes and its scores, one per class.
     pub fn new(id: u64, loss: f64, labels: &[u32], scores: &[f32]) -> Self {
         let taken = scores.iter().enumerate().filter(|(_, score)| **score > 0.0);
         let predicted = taken.map(|(class, score)| (class as u32, sigmoid(*score) as f32)).collect();
         Self { id, loss, labels: labels.to_vec(), predicted }
     }
 
-    /// Whether all its classes were predicted, and no other.
+    /// Returns true if exactly the true classes were predicted.
     pub fn is_right(&self) -> bool {
         self.labels.iter().eq(self.predicted.iter().map(|(class, _)| class))
     }
 
-    /// Adds its bytes.
+    /// Appends the binary form.
     pub fn write(&self, to: &mut Vec<u8>) {
         to.extend(self.id.to_le_bytes());
         to.extend(self.loss.to_le_bytes());
@@ -182,7 +178,7 @@ impl SeveralOutcome {
         }
     }
 
-    /// Those in `bytes`, as many as are whole.
+    /// Reads all complete entries in `bytes`.
     pub fn read(mut bytes: &[u8]) -> Vec<Self> {
         std::iter::from_fn(|| Self::take(&mut bytes)).collect()
     }
@@ -203,64 +199,63 @@ fn chunk<const N: usize>(bytes: &mut &[u8]) -> Option<[u8; N]> {
     Some(*first)
 }
 
-/// How well one class is recognised.
+/// The scores of one class.
 #[derive(Clone, Copy, Debug, Default, PartialEq)]
 pub struct ClassScore {
-    /// Its images.
+    /// Number of images of the class.
     pub images: u64,
-    /// Images that were taken for it.
+    /// Number of images predicted as this class.
     pub predicted: u64,
-    /// Images of it that were taken for it.
+    /// Number of correctly predicted images of the class.
     pub right: u64,
-    /// Mean of the precisions down the images ranked by its probability, at each that is of it; where that was computed, and it has images.
+    /// Average precision, if it was computed and the class has images.
     pub average_precision: Option<f64>,
 }
 
 impl ClassScore {
-    /// Share of the images taken for it that are of it; none if none was.
+    /// Returns the share of correct predictions of this class, or `None` if no image was predicted as this class.
     pub fn precision(&self) -> Option<f64> {
         (self.predicted > 0).then(|| self.right as f64 / self.predicted as f64)
     }
 
-    /// Share of its images that were taken for it; none if it has none.
+    /// Returns the share of the class's images that were predicted correctly, or `None` if the class has no images.
     pub fn recall(&self) -> Option<f64> {
         (self.images > 0).then(|| self.right as f64 / self.images as f64)
     }
 
-    /// Harmonic mean of both; none if it neither has images nor was any taken for it.
+    /// Returns the harmonic mean of both, or `None` if the class has neither images nor predictions.
     pub fn f1(&self) -> Option<f64> {
         let all = self.images + self.predicted;
         (all > 0).then(|| 2.0 * self.right as f64 / all as f64)
     }
 }
 
-/// What a network made of all images of a split.
+/// The predictions for all images of a split.
 #[derive(Clone, Debug, Default, PartialEq)]
 pub struct Predictions {
     classes: usize,
     outcomes: Vec<Outcome>,
-    /// One a class, where they were computed.
+    /// Average precision of each class, if it was computed.
     precisions: Option<Vec<Option<f64>>>,
 }
 
 impl Predictions {
-    /// Of so many classes, the outcomes in any order; `precisions` are the average precisions of the classes, if they are known.
+    /// Sorts the outcomes, which may be in any order. `precisions` are the average precisions of the classes, if they
+    /// were computed.
     pub fn new(classes: usize, mut outcomes: Vec<Outcome>, precisions: Option<Vec<Option<f64>>>) -> Self {
         outcomes.sort_by_key(|one| one.id);
         Self { classes, outcomes, precisions }
     }
 
-    /// In the order of the split.
+    /// Returns the outcomes in the order of the split.
     pub fn outcomes(&self) -> &[Outcome] {
         &self.outcomes
     }
 
-    /// Which classes were taken for which.
     pub fn confusion(&self) -> Confusion {
         Confusion::of(self.classes, &self.outcomes)
     }
 
-    /// The scores of each class.
     pub fn per_class(&self) -> Vec<ClassScore> {
         let mut scores = vec![ClassScore::default(); self.classes];
         for one in &self.outcomes {
@@ -277,23 +272,23 @@ impl Predictions {
         scores
     }
 
-    /// Share of the images whose class is among the `k` likeliest; NaN without images.
+    /// Returns the share of images whose true class is among the `k` most probable. NaN without images.
     pub fn top(&self, k: usize) -> f64 {
         let among = self.outcomes.iter().filter(|one| (one.place as usize) < k).count();
         among as f64 / self.outcomes.len() as f64
     }
 
-    /// Mean F1 of the classes that have images or that some image was taken for, as scikit-learn has it.
+    /// Returns the mean F1 score of the classes that have images or predictions, as in scikit-learn.
     pub fn macro_f1(&self) -> f64 {
         mean(self.per_class().iter().filter_map(ClassScore::f1))
     }
 
-    /// Mean of the average precisions of the classes that have images; none where they were not computed.
+    /// Returns the mean average precision of the classes that have images, or `None` if it was not computed.
     pub fn mean_precision(&self) -> Option<f64> {
         self.precisions.as_ref().map(|precisions| mean(precisions.iter().flatten().copied()))
     }
 
-    /// The mistakes, that with the highest loss first.
+    /// Returns the wrong predictions, highest loss first.
     pub fn mistakes(&self) -> Vec<Outcome> {
         let mut mistakes: Vec<Outcome> = self.outcomes.iter().filter(|one| !one.is_right()).copied().collect();
         mistakes.sort_by(|a, b| b.loss.total_cmp(&a.loss).then(a.id.cmp(&b.id)));
@@ -301,7 +296,7 @@ impl Predictions {
     }
 }
 
-/// NaN of nothing.
+/// Returns the mean, or NaN if there are no values.
 fn mean(values: impl Iterator<Item = f64>) -> f64 {
     let (sum, count) = values.fold((0.0, 0.0), |(sum, count), value| (sum + value, count + 1.0));
     sum / count
@@ -390,7 +385,7 @@ mod predicted_tests {
         assert_eq!(predictions.outcomes().iter().map(|one| one.id).collect::<Vec<_>>(), [0, 1, 2]);
         assert_eq!((predictions.top(1), predictions.top(2)), (2.0 / 3.0, 1.0));
         assert_eq!(predictions.mean_precision(), Some(0.75));
-        // F1 of class 0: 2/3, of class 1: 2/3; class 2 does not occur
+        // F1 is 2/3 for classes 0 and 1. Class 2 does not occur.
         assert!((predictions.macro_f1() - 2.0 / 3.0).abs() < 1e-12);
         assert_eq!(predictions.mistakes().iter().map(|one| one.id).collect::<Vec<_>>(), [2]);
         assert_eq!(predictions.per_class()[1].average_precision, Some(1.0));

@@ -1,7 +1,6 @@
-//! Open files and their groups, as the layouts of models and checkpoints ask for them, and what is in a group: links to other groups,
-//! arrays and attributes.
+//! Open files, their groups, and the members of a group: links to other groups, arrays and attributes.
 //!
-//! A group header holds up to eight links and attributes of each kind. More of them are in a heap.
+//! A group header holds up to eight links and up to eight attributes. If there are more, they are stored in a heap.
 
 use std::cell::RefCell;
 use std::collections::BTreeMap;
@@ -14,27 +13,26 @@ use super::heap::{self, GlobalHeap, Heap, Kind};
 use super::object::{self, Datatype, Message, Shape, kind};
 use super::source::{Cursor, Fault, Source, expect};
 
-/// What all groups of a file share.
+/// State shared by all groups of a file.
 struct Shared {
     path: PathBuf,
     source: Source,
     texts: GlobalHeap,
-    /// Groups by their addresses: each is parsed once.
+    /// Groups by address, so that each is parsed only once.
     groups: RefCell<BTreeMap<u64, Rc<Members>>>,
 }
 
-/// A group of an open file.
 pub(in crate::checkpoint) struct Group {
     file: Rc<Shared>,
-    /// Its path in the file.
+    /// The path in the file.
     name: String,
     members: Rc<Members>,
 }
 
-/// Names in a path at most; those of trireme have two.
+/// Maximum number of names in a path. Paths written by trireme have two.
 const MOST_NAMES: usize = 8;
 
-/// The root group of an HDF5 file; `path` is for messages.
+/// Opens the root group of an HDF5 file. `path` is only for messages.
 pub(in crate::checkpoint) fn open(checked: Checked, path: &Path) -> Result<Group, Error> {
     let source = Source::new(checked.file, checked.length);
     let shared = Shared { path: path.to_path_buf(), source, texts: GlobalHeap::default(), groups: RefCell::default() };
@@ -63,7 +61,7 @@ impl Group {
         Ok(Self { file, name, members })
     }
 
-    /// The group of this name inside; the name may be a path.
+    /// Opens a group below this one. `path` may have more than one name.
     pub(in crate::checkpoint) fn open(&self, path: &str) -> Result<Self, Error> {
         let (file, members) = (Rc::clone(&self.file), Rc::clone(&self.members));
         let mut group = Self { file, name: self.name.clone(), members };
@@ -76,12 +74,12 @@ impl Group {
         Ok(group)
     }
 
-    /// Whether something of that name is inside.
+    /// Returns true if the group contains a group or array with this name.
     pub(in crate::checkpoint) fn has(&self, name: &str) -> bool {
         self.members.links.contains_key(name)
     }
 
-    /// Shape and values of an array; `name` may be a path.
+    /// Reads the shape and values of an array. `name` may be a path.
     pub(in crate::checkpoint) fn array(&self, name: &str) -> Result<(Vec<usize>, Vec<f32>), Error> {
         if let Some((folder, name)) = name.rsplit_once('/') {
             return self.open(folder)?.array(name);
@@ -90,27 +88,26 @@ impl Group {
         read_array(&self.file.source, address).map_err(|fault| self.refusal(name, fault))
     }
 
-    /// A text attribute.
     pub(in crate::checkpoint) fn text(&self, name: &str) -> Result<String, Error> {
         self.attribute(name, |attribute| attribute.text(&self.file.source, &self.file.texts))
     }
 
-    /// A list of texts.
+    /// Reads an attribute with a list of strings.
     pub(in crate::checkpoint) fn texts(&self, name: &str) -> Result<Vec<String>, Error> {
         self.attribute(name, |attribute| attribute.texts(&self.file.source, &self.file.texts))
     }
 
-    /// A number.
+    /// Reads an attribute with a number.
     pub(in crate::checkpoint) fn number<T: Number>(&self, name: &str) -> Result<T, Error> {
         self.attribute(name, Attribute::number)
     }
 
-    /// A list of numbers.
+    /// Reads an attribute with a list of numbers.
     pub(in crate::checkpoint) fn numbers<T: Number>(&self, name: &str) -> Result<Vec<T>, Error> {
         self.attribute(name, Attribute::numbers)
     }
 
-    /// Names of all attributes.
+    /// Returns the names of all attributes.
     pub(in crate::checkpoint) fn attribute_names(&self) -> impl Iterator<Item = &str> {
         self.members.attributes.keys().map(String::as_str)
     }
@@ -135,30 +132,28 @@ impl Group {
     }
 }
 
-/// How a tree lists members of a heap.
+/// The format of a B-tree that lists the members in a heap.
 struct List {
     kind: Kind,
     /// Bytes of a record before the member's id.
     before_id: u64,
-    /// Bytes of the id.
+    /// Length of the id in bytes.
     id: u64,
 }
 
-/// Links by their names: a hash, then the id.
+/// Links indexed by name. A record is a hash followed by the id.
 const LINKS: List = List { kind: Kind { number: 5, record: 11 }, before_id: 4, id: 7 };
 
-/// Attributes by their names: the id, then flags, order and a hash.
+/// Attributes indexed by name. A record is the id, followed by flags, creation order and a hash.
 const ATTRIBUTES: List = List { kind: Kind { number: 8, record: 17 }, before_id: 0, id: 8 };
 
-/// The parts of a group.
 pub(super) struct Members {
     /// Addresses of groups and arrays.
     pub(super) links: BTreeMap<String, u64>,
-    /// Attributes.
     pub(super) attributes: BTreeMap<String, Attribute>,
 }
 
-/// Those of the group at `address` with these messages.
+/// Reads the members of the group at `address` from its messages.
 pub(super) fn read_members(source: &Source, address: u64, messages: &[Message]) -> Result<Members, Fault> {
     let mut members = Members { links: BTreeMap::new(), attributes: BTreeMap::new() };
     let is_group = messages.iter().any(|message| message.kind == kind::LINK_INFO);
@@ -186,7 +181,8 @@ impl Members {
         let begin = cursor.at();
         cursor.exactly(1, 1, "version of a link")?;
         let flags = cursor.u8()?;
-        // bit 2: order of creation, never written; 3: kind, 0 for a hard link; 4: character set of the name
+        // Bit 2: creation order, never written. Bit 3: kind of link, 0 for a hard link. Bit 4: character set of the
+        // name.
         expect(flags & !0b1_1011 == 0, begin, || format!("flags {flags:#x} of a link"))?;
         if flags & 0b1000 != 0 {
             let (at, kind) = (cursor.at(), cursor.u8()?);
@@ -211,7 +207,7 @@ impl Members {
     }
 }
 
-/// Calls `each` with all members of the heap that an info message tells of, if there is one.
+/// Calls `each` with all members in the heap that an info message refers to. Does nothing if there is no heap.
 fn dense(
     source: &Source,
     mut info: Cursor<'_>,
@@ -219,7 +215,7 @@ fn dense(
     each: &mut dyn FnMut(Cursor<'_>) -> Result<(), Fault>,
 ) -> Result<(), Fault> {
     info.exactly(0, 1, "version of a list of members")?;
-    // nonzero flags announce an index by creation order, which trireme never writes
+    // Nonzero flags announce an index by creation order, which trireme never writes.
     info.exactly(0, 1, "flags of a list of members")?;
     let (heap, tree) = (info.address()?, info.address()?);
     let Some((heap, tree)) = heap.zip(tree) else { return Ok(()) };
@@ -233,21 +229,21 @@ fn dense(
     Ok(())
 }
 
-/// An attribute; its texts are read when they are asked for.
+/// An attribute. Strings are read only when needed.
 pub(super) struct Attribute {
-    /// Offset of its beginning in the file.
+    /// Offset of the attribute in the file.
     pub(super) at: u64,
     datatype: Datatype,
     shape: Shape,
     bytes: Vec<u8>,
 }
 
-/// A number that attributes hold.
+/// The types of numbers in attributes.
 pub(in crate::checkpoint) trait Number: Sized {
-    /// Its type in the file.
+    /// The corresponding type in the file.
     const DATATYPE: Datatype;
 
-    /// Out of its bytes.
+    /// Converts the bytes of a number.
     fn of(bytes: &[u8]) -> Option<Self>;
 }
 
@@ -265,13 +261,13 @@ macro_rules! numbers {
 
 numbers!(f32 => F32, f64 => F64, u32 => U32, u64 => U64);
 
-/// Reads an attribute and its name.
+/// Parses an attribute and its name.
 pub(super) fn parse_attribute(mut cursor: Cursor<'_>) -> Result<(String, Attribute), Fault> {
     let at = cursor.at();
     cursor.exactly(3, 1, "version of an attribute")?;
     cursor.exactly(0, 1, "flags of an attribute")?;
     let (name, datatype, space) = (cursor.uint(2)?, cursor.uint(2)?, cursor.uint(2)?);
-    // the name's character set; all are read as UTF-8
+    // The character set of the name. All names are read as UTF-8.
     cursor.u8()?;
     let name = cursor.text(name.saturating_sub(1))?;
     cursor.exactly(0, 1, "end of an attribute's name")?;
@@ -287,32 +283,28 @@ pub(super) fn parse_attribute(mut cursor: Cursor<'_>) -> Result<(String, Attribu
 }
 
 impl Attribute {
-    /// A single number.
     pub(super) fn number<T: Number>(&self) -> Result<T, Fault> {
         let bytes = self.checked(T::DATATYPE, 0)?;
         T::of(bytes).ok_or_else(|| Fault::layout(self.at, "a number of other bytes"))
     }
 
-    /// A list of numbers.
     pub(super) fn numbers<T: Number>(&self) -> Result<Vec<T>, Fault> {
         let bytes = self.checked(T::DATATYPE, 1)?;
         let list: Option<_> = bytes.chunks_exact(T::DATATYPE.bytes() as usize).map(T::of).collect();
         list.ok_or_else(|| Fault::layout(self.at, "numbers of other bytes"))
     }
 
-    /// A single text.
     pub(super) fn text(&self, source: &Source, heap: &GlobalHeap) -> Result<String, Fault> {
         heap.text(source, &mut Cursor::new(self.at, self.checked(Datatype::Text, 0)?))
     }
 
-    /// A list of texts.
     pub(super) fn texts(&self, source: &Source, heap: &GlobalHeap) -> Result<Vec<String>, Fault> {
         let bytes = self.checked(Datatype::Text, 1)?;
         let each = bytes.chunks_exact(Datatype::Text.bytes() as usize);
         each.map(|reference| heap.text(source, &mut Cursor::new(self.at, reference))).collect()
     }
 
-    /// Its bytes, if it is of this type and has so many dimensions.
+    /// Returns the bytes of the value, if it has this type and number of dimensions.
     fn checked(&self, datatype: Datatype, dimensions: usize) -> Result<&[u8], Fault> {
         let have = self.shape.as_ref().map_or(0, Vec::len);
         expect((self.datatype, have) == (datatype, dimensions), self.at, || {
@@ -322,7 +314,7 @@ impl Attribute {
     }
 }
 
-/// Shape and values of the array at `address`.
+/// Reads the shape and values of the array at `address`.
 pub(super) fn read_array(source: &Source, address: u64) -> Result<(Vec<usize>, Vec<f32>), Fault> {
     let messages = object::messages(source, address)?;
     messages.iter().try_for_each(known)?;
@@ -347,7 +339,7 @@ pub(super) fn read_array(source: &Source, address: u64) -> Result<(Vec<usize>, V
     Ok((shape, source.floats(values, count)?))
 }
 
-/// Leaves the cursor at the address of values that lie in one piece.
+/// Checks that the values are stored contiguously, and leaves the cursor at their address.
 fn in_one_piece(layout: &mut Cursor<'_>) -> Result<(), Fault> {
     layout.exactly(3, 1, "version of an array's place")?;
     let (at, class) = (layout.at(), layout.u8()?);
@@ -361,7 +353,7 @@ fn in_one_piece(layout: &mut Cursor<'_>) -> Result<(), Fault> {
     expect(class == 1, at, || format!("expected values in one piece, they are stored {name}"))
 }
 
-/// Refuses what changes the values or where they are.
+/// Rejects messages that would change the values or their place.
 fn known(message: &Message) -> Result<(), Fault> {
     let text = match message.kind {
         kind::DATASPACE | kind::DATATYPE | kind::LAYOUT | kind::ATTRIBUTE | kind::ATTRIBUTE_INFO => return Ok(()),

@@ -1,27 +1,27 @@
-//! Fractal heaps, where HDF5 keeps the links and attributes of a group that has more than eight of them; the B-trees that list their
-//! members; and global heaps, where HDF5 keeps texts.
+//! Fractal heaps, in which HDF5 stores the links and attributes of a group with more than eight of them; the B-trees
+//! that list the members of these heaps; and global heaps, in which HDF5 stores strings.
 
 use std::cell::RefCell;
 use std::collections::{BTreeMap, BTreeSet};
 
 use super::source::{Block, Cursor, Fault, Source, expect};
 
-/// The tree of objects that are too long for the heap's blocks: address, length and number of each.
+/// The B-tree of objects that do not fit into the blocks of the heap. A record has address, length and number.
 const HUGE: Kind = Kind { number: 1, record: 24 };
 
-/// An indirect block before its entries: signature, version, address of the heap; the block's offset comes then.
+/// Bytes of an indirect block before its offset field: signature, version, address of the heap.
 const BEFORE_OFFSET: u64 = 13;
 
-/// Levels of indirect blocks at most.
+/// Maximum number of levels of indirect blocks.
 const MOST_LEVELS: usize = 8;
 
-/// A child of an indirect block.
+/// A child of an indirect block, and a position in it.
 struct Child {
     row: u64,
     column: u64,
-    /// Bytes that it spans.
+    /// Size of the child in bytes.
     size: u64,
-    /// An offset in it.
+    /// Offset within the child.
     inside: u64,
 }
 
@@ -36,26 +36,25 @@ fn huge_objects(source: &Source, tree: u64) -> Result<BTreeMap<u64, (u64, u64)>,
     Ok(objects)
 }
 
-/// An open heap.
 pub(super) struct Heap<'a> {
     source: &'a Source,
     at: u64,
-    /// Bytes of an object's offset in its id.
+    /// Length of the offset field in an id, in bytes.
     offset_bytes: u64,
-    /// Bytes of its length there.
+    /// Length of the length field in an id, in bytes.
     length_bytes: u64,
     width: u64,
     first: u64,
     largest: u64,
     root: Option<u64>,
-    /// Rows of the root; 0: the root is a block of objects.
+    /// Number of rows of the root. 0 if the root is a direct block.
     rows: u64,
-    /// Offsets in the file and lengths of huge objects, by their numbers.
+    /// Offset in the file and length of each huge object, by number.
     huge: BTreeMap<u64, (u64, u64)>,
 }
 
 impl<'a> Heap<'a> {
-    /// Opens the heap at `at`, whose ids have `id` bytes.
+    /// Opens the heap at offset `at`. Its ids have `id` bytes.
     pub(super) fn open(source: &'a Source, at: u64, id: u64) -> Result<Self, Fault> {
         let header = source.block(at, 142, "a heap")?;
         let mut cursor = header.cursor();
@@ -66,7 +65,7 @@ impl<'a> Heap<'a> {
         let most = cursor.uint(4)?;
         cursor.take(8)?;
         let huge = cursor.address()?;
-        // sizes, counts and free space
+        // Skips sizes, counts and free space.
         cursor.take(10 * 8)?;
         let (width, first, largest) = (cursor.uint(2)?, cursor.uint(8)?, cursor.uint(8)?);
         let (bits, _, root, rows) = (cursor.uint(2)?, cursor.uint(2)?, cursor.address()?, cursor.uint(2)?);
@@ -84,7 +83,7 @@ impl<'a> Heap<'a> {
         Ok(Self { source, at, offset_bytes: bits.div_ceil(8), length_bytes, width, first, largest, root, rows, huge })
     }
 
-    /// The object of an id.
+    /// Returns the object with this id.
     pub(super) fn object(&self, id: &[u8]) -> Result<Block, Fault> {
         let mut cursor = Cursor::new(self.at, id);
         match cursor.u8()? {
@@ -105,7 +104,7 @@ impl<'a> Heap<'a> {
         self.source.block(at, length, "a huge object of a heap")
     }
 
-    /// Where in the file an object begins.
+    /// Returns the offset of an object in the file.
     fn locate(&self, offset: u64, length: u64) -> Result<u64, Fault> {
         let outside = || Fault::layout(self.at, format!("no block of the heap has {length} bytes at {offset}"));
         let mut block = self.root.ok_or_else(outside)?;
@@ -121,14 +120,15 @@ impl<'a> Heap<'a> {
             }
             block = self.child(block, child.row * self.width + child.column)?;
             (size, inside) = (child.size, child.inside);
-            // a child that is no block of objects has as many rows as it takes to span its size
+            // A child that is an indirect block has as many rows as it needs to span its size.
             let first_row = self.first * self.width;
             rows = if size <= self.largest { 0 } else { u64::from((size / first_row).max(1).ilog2()) + 1 };
         }
         Err(outside())
     }
 
-    /// The child of an indirect block that an offset in it falls into. From the third row on children double in size.
+    /// Returns the child of an indirect block that contains this offset. The children of a row are twice as large as
+    /// those of the previous row, from the third row on.
     fn covering(&self, offset: u64) -> Child {
         let first_row = self.first * self.width;
         let row = if offset < first_row { 0 } else { u64::from((offset / first_row).ilog2()) + 1 };
@@ -140,7 +140,7 @@ impl<'a> Heap<'a> {
         Child { row, column, size, inside: offset - start - column * size }
     }
 
-    /// An entry of an indirect block.
+    /// Returns the address in an entry of an indirect block.
     fn child(&self, block: u64, entry: u64) -> Result<u64, Fault> {
         self.source.block(block, 5, "a block of a heap")?.cursor().signature(b"FHIB", 0)?;
         let at = block.checked_add(BEFORE_OFFSET + self.offset_bytes + 8 * entry);
@@ -149,18 +149,18 @@ impl<'a> Heap<'a> {
     }
 }
 
-/// Bytes of a node that are no records: signature, version, type, checksum.
+/// Bytes of a node that do not belong to records: signature, version, type, checksum.
 const FRAME: u64 = 10;
 
-/// Levels at most; a node has dozens of children.
+/// Maximum number of levels. Nodes have dozens of children, so real trees need fewer.
 const MOST_TREE_LEVELS: u64 = 8;
 
-/// What a tree lists.
+/// A type of B-tree.
 #[derive(Clone, Copy)]
 pub(super) struct Kind {
-    /// HDF5's number of it.
+    /// The type number in HDF5.
     pub(super) number: u8,
-    /// Bytes of a record.
+    /// Length of a record in bytes.
     pub(super) record: u64,
 }
 
@@ -168,14 +168,15 @@ struct Tree<'a> {
     source: &'a Source,
     kind: Kind,
     node: u64,
-    /// For each level, from the leaves up: bytes of a child's number of records, and of all below it.
+    /// For each level, starting with the leaves: the widths in bytes of a child's own number of records, and of its
+    /// total number.
     widths: Vec<(u64, u64)>,
     total: u64,
     seen: BTreeSet<u64>,
     records: Vec<u8>,
 }
 
-/// All records of the tree at `address`, one after another.
+/// Returns all records of the tree at `address`, concatenated.
 pub(super) fn records(source: &Source, address: u64, kind: Kind) -> Result<Vec<u8>, Fault> {
     let header = source.block(address, 34, "a B-tree")?;
     let mut cursor = header.cursor();
@@ -200,7 +201,7 @@ pub(super) fn records(source: &Source, address: u64, kind: Kind) -> Result<Vec<u
     Ok(tree.records)
 }
 
-/// See [`Tree::widths`]. HDF5 takes as few bytes as the largest possible number needs.
+/// Computes [`Tree::widths`]. HDF5 uses as few bytes as the largest possible number needs.
 fn widths(node: u64, record: u64, depth: u64) -> Vec<(u64, u64)> {
     let bytes = |most: u64| u64::from(most.max(1).ilog2()) / 8 + 1;
     let leaf = (node - FRAME) / record;
@@ -240,16 +241,16 @@ impl Tree<'_> {
     }
 }
 
-/// Bytes of a reference to a text: its length, the collection's address, the object's number.
+/// Length of a reference to a string: the string's length, the collection's address, the object's number.
 pub(super) const REFERENCE: u64 = 16;
 
-/// Bytes of the header of a collection, and of an object in it.
+/// Length of the header of a collection and of an object in it.
 const HEADER: u64 = 16;
 
-/// Offset in the file and length of each object of a collection.
+/// Offset in the file and length of each object of a collection, by number.
 type Objects = BTreeMap<u64, (u64, u64)>;
 
-/// The collections that were needed so far.
+/// The collections that were read so far.
 #[derive(Default)]
 pub(super) struct GlobalHeap {
     collections: RefCell<BTreeMap<u64, Collection>>,
@@ -261,7 +262,7 @@ struct Collection {
 }
 
 impl GlobalHeap {
-    /// The text that the next 16 bytes refer to.
+    /// Reads the string that the next 16 bytes refer to.
     pub(super) fn text(&self, source: &Source, cursor: &mut Cursor<'_>) -> Result<String, Fault> {
         let at = cursor.at();
         source.part(at)?;
@@ -282,7 +283,8 @@ impl GlobalHeap {
         source.block(place, length, "a text")?.cursor().text(length)
     }
 
-    /// Lists the objects of a collection. Collections that overlap would make a small file a large table.
+    /// Lists the objects of a collection. Overlapping collections are rejected, because they would let a small file
+    /// create a large table.
     fn open(&self, source: &Source, at: u64) -> Result<(), Fault> {
         let header = source.block(at, HEADER, "a collection of texts")?;
         let mut cursor = header.cursor();
@@ -306,7 +308,7 @@ fn objects(source: &Source, mut cursor: Cursor<'_>) -> Result<Objects, Fault> {
         let at = cursor.at();
         let (number, _, _, length) = (cursor.uint(2)?, cursor.uint(2)?, cursor.uint(4)?, cursor.uint(8)?);
         if number == 0 {
-            // free space up to the end
+            // The rest of the collection is free space.
             break;
         }
         source.part(at)?;

@@ -1,13 +1,14 @@
-//! Reads the HDF5 files that trireme writes, and no others: what libhdf5 makes of groups, attributes and f32 arrays in one piece with the
-//! bounds that `h5` sets.
+//! Reads the HDF5 files that trireme writes, and no others. It supports the groups, attributes and contiguous f32
+//! arrays that libhdf5 writes with the version bounds set in `h5`.
 //!
-//! A file may come from anywhere, and libhdf5 crashes on many that were made to harm. So here every offset and length is checked
-//! against the file's size, all reads together are bounded by it, nothing is taken before its size is known to stand in the file, and
-//! whatever trireme does not write is refused: links to other files, external and virtual storage, filters, chunks. Checksums of HDF5's
-//! own structures are not looked at, the one over the whole file is.
+//! A file may come from an untrusted source, and libhdf5 crashes on many malicious files. Therefore this code checks
+//! every offset and length against the file size, limits the total number of bytes read, and allocates memory only for
+//! sizes that the file can contain. It rejects everything that trireme does not write: links to other files, external
+//! and virtual storage, filters, chunks. It ignores the checksums of HDF5's own structures, because the checksum of the
+//! whole file was verified.
 //!
-//! - [`group`]: what the layouts ask for: groups, their members, attributes and arrays; `source`: bounded reads and why they fail;
-//! - `object`: the root, the messages of an object, shapes and types; `heap`: lists of many members, and texts.
+//! - [`group`]: groups with their members, attributes and arrays; `source`: bounded reads and their errors
+//! - `object`: the root, the messages of an object, shapes and types; `heap`: long lists of members, and strings
 
 pub(super) mod group;
 mod heap;

@@ -1,11 +1,10 @@
-//! Object headers of version 2: the list of messages that a group or an array consists of, with shapes and types of values; and the
-//! superblock, which says where the root group is.
+//! Object headers of version 2, which are lists of messages that describe a group or an array; shapes and types of
+//! values; and the superblock, which has the address of the root group.
 
 use std::collections::BTreeSet;
 
 use super::source::{Cursor, Fault, Source, expect};
 
-/// Kinds of messages.
 pub(super) mod kind {
     pub(in super::super) const DATASPACE: u8 = 0x01;
     pub(in super::super) const LINK_INFO: u8 = 0x02;
@@ -18,42 +17,41 @@ pub(super) mod kind {
     pub(in super::super) const SYMBOL_TABLE: u8 = 0x11;
     pub(in super::super) const ATTRIBUTE_INFO: u8 = 0x15;
     pub(super) const CONTINUATION: u8 = 0x10;
-    /// Padding, an array's fill value, constants of a group: nothing that changes what is read.
+    /// Padding, the fill value of an array, and constants of a group. They do not affect reading.
     pub(super) const IGNORED: [u8; 3] = [0x00, 0x05, 0x0a];
 }
 
-/// Bytes of a header before its messages, at most.
+/// Maximum length of a header before its messages.
 const PREFIX: u64 = 14;
 
-/// Pieces of one header at most; those of trireme have fewer than ten.
+/// Maximum number of pieces of one header. Headers written by trireme have fewer than ten.
 const MOST_PIECES: usize = 256;
 
-/// Messages of one header at most; those of trireme have fewer than thirty, since more members than eight stand in a heap.
+/// Maximum number of messages of one header. Headers written by trireme have fewer than thirty, because more than eight
+/// members are stored in a heap.
 const MOST_MESSAGES: usize = 1024;
 
-/// A message of a header.
 pub(super) struct Message {
-    /// One of [`kind`].
+    /// A constant of the module [`kind`].
     pub(super) kind: u8,
     at: u64,
     bytes: Vec<u8>,
 }
 
 impl Message {
-    /// A cursor at its beginning.
     pub(super) fn cursor(&self) -> Cursor<'_> {
         Cursor::new(self.at, &self.bytes)
     }
 }
 
-/// The messages of the header at `address`, in the order of the file.
+/// Reads the messages of the header at `address`, in the order of the file.
 pub(super) fn messages(source: &Source, address: u64) -> Result<Vec<Message>, Fault> {
     let most = source.length().saturating_sub(address).min(PREFIX);
     let prefix = source.block(address, most, "an object header")?;
     let mut cursor = prefix.cursor();
     cursor.signature(b"OHDR", 2)?;
     let flags = cursor.u8()?;
-    // more of them tell of times, orders of creation and limits, none of which trireme writes
+    // Other flags announce times, creation order and limits, which trireme never writes.
     expect(flags <= 3, address, || format!("flags of an object header: expected 0 to 3, got {flags}"))?;
     let length = cursor.uint(1 << flags)?;
     let mut pieces = vec![(cursor.at(), length)];
@@ -76,7 +74,7 @@ pub(super) fn messages(source: &Source, address: u64) -> Result<Vec<Message>, Fa
     Ok(messages)
 }
 
-/// The next message of a piece; what is too short for one is a gap.
+/// Returns the next message of a piece. If the rest is too short for a message, it is a gap.
 fn next(cursor: &mut Cursor<'_>) -> Result<Option<Message>, Fault> {
     if cursor.rest().len() < 4 {
         return Ok(None);
@@ -88,7 +86,7 @@ fn next(cursor: &mut Cursor<'_>) -> Result<Option<Message>, Fault> {
     Ok(Some(Message { kind, at, bytes: cursor.take(length)?.to_vec() }))
 }
 
-/// Where the messages of the next piece stand: behind its signature, before its checksum.
+/// Returns the offset and length of the messages in the next piece, without its signature and checksum.
 fn continuation(source: &Source, message: &Message) -> Result<(u64, u64), Fault> {
     let mut cursor = message.cursor();
     let (at, length) = (cursor.present("the next piece of an object header")?, cursor.uint(8)?);
@@ -98,17 +96,17 @@ fn continuation(source: &Source, message: &Message) -> Result<(u64, u64), Fault>
     Ok((at + 4, inner))
 }
 
-/// Bytes of version 2.
+/// Length of a superblock of version 2.
 const SUPERBLOCK_LENGTH: u64 = 48;
 
-/// The one version that trireme writes; 0 and 1 are of older libraries, 3 is of HDF5 1.10 and later.
+/// The version that trireme writes. Versions 0 and 1 are from older libraries, 3 is from HDF5 1.10 and later.
 const SUPERBLOCK_VERSION: u64 = 2;
 
-/// Address of the root group's object header.
+/// Returns the address of the root group's object header.
 pub(super) fn root(source: &Source) -> Result<u64, Fault> {
     let block = source.block(0, SUPERBLOCK_LENGTH, "the superblock")?;
     let mut cursor = block.cursor();
-    // the signature has been looked at, it begins every HDF5 file
+    // The signature has been checked already.
     cursor.take(8)?;
     cursor.exactly(SUPERBLOCK_VERSION, 1, "version of the superblock")?;
     cursor.exactly(8, 1, "bytes of an offset")?;
@@ -121,22 +119,18 @@ pub(super) fn root(source: &Source) -> Result<u64, Fault> {
     cursor.present("the root group")
 }
 
-/// A type of values.
 #[derive(Clone, Copy, Debug, PartialEq, Eq)]
 pub(in crate::checkpoint) enum Datatype {
-    /// Little-endian f32.
     F32,
-    /// Little-endian f64.
     F64,
-    /// Little-endian u32.
     U32,
-    /// Little-endian u64.
     U64,
-    /// UTF-8 of variable length, in a global heap.
+    /// A UTF-8 string of variable length, stored in a global heap.
     Text,
 }
 
-/// Encodings without the version, the upper half of the first byte, which differs between versions of HDF5.
+/// The encodings with a version of 0. The version is in the upper half of the first byte and differs between versions
+/// of HDF5.
 const ENCODINGS: [(Datatype, &[u8]); 5] = [
     (Datatype::F32, &[1, 0x20, 31, 0, 4, 0, 0, 0, 0, 0, 32, 0, 23, 8, 0, 23, 127, 0, 0, 0]),
     (Datatype::F64, &[1, 0x20, 63, 0, 8, 0, 0, 0, 0, 0, 64, 0, 52, 11, 0, 52, 255, 3, 0, 0]),
@@ -145,10 +139,10 @@ const ENCODINGS: [(Datatype, &[u8]); 5] = [
     (Datatype::Text, &[9, 1, 1, 0, 16, 0, 0, 0, 0, 0, 0, 0, 1, 0, 0, 0, 0, 0, 8, 0]),
 ];
 
-/// Where in an encoding a version stands: in the type, and in the characters of a text.
+/// Offsets of versions in an encoding: in the type, and in the base type of a string.
 const VERSIONS: [usize; 2] = [0, 8];
 
-/// The type of an encoding that stands at `at`.
+/// Parses the type encoded at offset `at`.
 pub(super) fn parse_datatype(at: u64, bytes: &[u8]) -> Result<Datatype, Fault> {
     let same = |(datatype, encoding): &(Datatype, &[u8])| {
         let places = if *datatype == Datatype::Text { &VERSIONS[..] } else { &VERSIONS[..1] };
@@ -161,7 +155,7 @@ pub(super) fn parse_datatype(at: u64, bytes: &[u8]) -> Result<Datatype, Fault> {
 }
 
 impl Datatype {
-    /// Bytes of a value in its place; of a text, those of the reference.
+    /// Returns the size of a value in bytes. For a string, this is the size of the reference.
     pub(super) fn bytes(self) -> u64 {
         match self {
             Self::F32 | Self::U32 => 4,
@@ -171,13 +165,13 @@ impl Datatype {
     }
 }
 
-/// Dimensions that HDF5 allows.
+/// Maximum number of dimensions in HDF5.
 const MOST_DIMENSIONS: u8 = 32;
 
-/// A shape; none for a single value.
+/// A shape, or `None` for a scalar.
 pub(super) type Shape = Option<Vec<usize>>;
 
-/// Reads a dataspace of version 2.
+/// Parses a dataspace of version 2.
 pub(super) fn parse_shape(mut cursor: Cursor<'_>) -> Result<Shape, Fault> {
     let at = cursor.at();
     cursor.exactly(2, 1, "version of a dataspace")?;
@@ -194,7 +188,7 @@ pub(super) fn parse_shape(mut cursor: Cursor<'_>) -> Result<Shape, Fault> {
     (0..rank).map(size).collect::<Result<_, _>>().map(Some)
 }
 
-/// Values of a shape.
+/// Returns the number of values of a shape.
 pub(super) fn values(shape: &[usize], at: u64) -> Result<u64, Fault> {
     let product = shape.iter().try_fold(1u64, |product, &size| product.checked_mul(size as u64));
     product.ok_or_else(|| Fault::layout(at, format!("a shape of {shape:?}, too large for any file")))

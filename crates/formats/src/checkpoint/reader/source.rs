@@ -1,66 +1,66 @@
-//! Bounded reads of a file: no read leaves it, and all of them together are bounded by its size, however its parts point at each other.
+//! Bounded reads of a file. No read leaves the file, and the total number of bytes read is bounded by the file's size,
+//! no matter how its parts refer to each other.
 
 use std::cell::Cell;
 use std::fs::File;
 use std::io;
 use std::os::unix::fs::FileExt;
 
-/// Most bytes of a file that trireme wrote are read once, texts and members of heaps twice; what points in circles reads more.
+/// Limit for the total number of bytes read, as a multiple of the file size. Most bytes of a valid file are read once,
+/// strings and members of heaps twice. Circular references would read more.
 const READS: u64 = 3;
 
-/// Small files read the same few bytes more often.
+/// Additional bytes, because small files read the same few bytes more often.
 const SPARE: u64 = 1 << 20;
 
-/// Members of groups, and texts, that are kept in memory at most: each takes several times its bytes in the file. trireme writes three for
-/// a tensor and two for a class.
+/// Maximum number of group members and strings that are kept in memory, where each needs several times its size in the
+/// file. trireme writes three for a tensor and two for a class.
 const MOST_PARTS: u64 = 1 << 20;
 
-/// Bytes of an array that are read at once.
+/// Number of bytes of an array that are read at once.
 const PIECE: usize = 1 << 20;
 
-/// A file of `length` bytes.
+/// A file of `length` bytes with its remaining limits.
 pub(super) struct Source {
     file: File,
     length: u64,
-    /// Bytes that may still be read.
+    /// Number of bytes that may still be read.
     reads: Cell<u64>,
-    /// Bytes of values that may still be handed out: no two names of a good file lead to the same ones.
+    /// Number of bytes that may still be returned as values. In a valid file, no two names refer to the same values.
     values: Cell<u64>,
-    /// Parts that may still be kept.
+    /// Number of members and strings that may still be kept.
     parts: Cell<u64>,
 }
 
-/// A part of the file, copied: nobody can change it while it is parsed.
+/// A copy of a part of the file, so that nobody can change it while it is parsed.
 pub(super) struct Block {
     at: u64,
     bytes: Vec<u8>,
 }
 
 impl Block {
-    /// A cursor at its beginning.
+    /// Returns a cursor at the beginning of the block.
     pub(super) fn cursor(&self) -> Cursor<'_> {
         Cursor::new(self.at, &self.bytes)
     }
 
-    /// Its bytes.
     pub(super) fn bytes(&self) -> &[u8] {
         &self.bytes
     }
 }
 
 impl Source {
-    /// The first `length` bytes of an open file.
+    /// Uses the first `length` bytes of an open file.
     pub(super) fn new(file: File, length: u64) -> Self {
         let reads = length.saturating_mul(READS).saturating_add(SPARE);
         Self { file, length, reads: Cell::new(reads), values: Cell::new(length), parts: Cell::new(MOST_PARTS) }
     }
 
-    /// Bytes of the file.
     pub(super) fn length(&self) -> u64 {
         self.length
     }
 
-    /// Copies `length` bytes at `at`; `what` they are, for messages.
+    /// Copies `length` bytes at offset `at`. `what` describes them in messages.
     pub(super) fn block(&self, at: u64, length: u64, what: &str) -> Result<Block, Fault> {
         let length = self.check(at, length, what)?;
         let mut bytes = vec![0; length];
@@ -68,7 +68,7 @@ impl Source {
         Ok(Block { at, bytes })
     }
 
-    /// `count` little-endian floats at `at`.
+    /// Reads `count` little-endian floats at offset `at`.
     pub(super) fn floats(&self, at: u64, count: usize) -> Result<Vec<f32>, Fault> {
         let length = self.check(at, (count as u64).saturating_mul(4), "values")?;
         self.hand_out(length as u64, at)?;
@@ -82,21 +82,21 @@ impl Source {
         Ok(values)
     }
 
-    /// Counts bytes of values that a caller gets.
+    /// Counts bytes of values that are returned to a caller.
     pub(super) fn hand_out(&self, bytes: u64, at: u64) -> Result<(), Fault> {
         let left = self.values.get().checked_sub(bytes);
         self.values.set(left.ok_or_else(|| Fault::layout(at, "its parts overlap: they hold more than the file"))?);
         Ok(())
     }
 
-    /// Counts a member of a group or a text, which stands at `at` or is listed there.
+    /// Counts a group member or a string, which is stored or listed at offset `at`.
     pub(super) fn part(&self, at: u64) -> Result<(), Fault> {
         let left = self.parts.get().checked_sub(1);
         self.parts.set(left.ok_or_else(|| Fault::layout(at, format!("a file of more than {MOST_PARTS} parts")))?);
         Ok(())
     }
 
-    /// Refuses a range that leaves the file, and reads without end.
+    /// Rejects a range that leaves the file, and endless reading.
     fn check(&self, at: u64, length: u64, what: &str) -> Result<usize, Fault> {
         let inside = at.checked_add(length).is_some_and(|end| end <= self.length);
         expect(inside, at, || format!("{what} of {length} bytes should end within the file's {} bytes", self.length))?;
@@ -106,10 +106,10 @@ impl Source {
     }
 }
 
-/// What HDF5 writes in place of an address that there is none of.
+/// HDF5 writes this for an address that does not exist.
 const UNDEFINED: u64 = u64::MAX;
 
-/// Bytes, the offset in the file that they come from, and how far they are read.
+/// The unread rest of some bytes, with its offset in the file.
 #[derive(Clone, Copy)]
 pub(super) struct Cursor<'a> {
     at: u64,
@@ -117,22 +117,20 @@ pub(super) struct Cursor<'a> {
 }
 
 impl<'a> Cursor<'a> {
-    /// At the beginning of `bytes`, which stand at `at` in the file.
+    /// Begins at the start of `bytes`, which are at offset `at` in the file.
     pub(super) fn new(at: u64, bytes: &'a [u8]) -> Self {
         Self { at, rest: bytes }
     }
 
-    /// Offset in the file of what comes next.
+    /// Returns the offset of the next byte in the file.
     pub(super) fn at(&self) -> u64 {
         self.at
     }
 
-    /// What is left.
     pub(super) fn rest(&self) -> &'a [u8] {
         self.rest
     }
 
-    /// The next `length` bytes.
     pub(super) fn take(&mut self, length: u64) -> Result<&'a [u8], Fault> {
         let have = self.rest.len();
         let split = usize::try_from(length).ok().and_then(|length| self.rest.split_at_checked(length));
@@ -142,7 +140,7 @@ impl<'a> Cursor<'a> {
         Ok(taken)
     }
 
-    /// A little-endian number of up to eight bytes.
+    /// Reads a little-endian number of up to eight bytes.
     pub(super) fn uint(&mut self, width: u64) -> Result<u64, Fault> {
         let mut number = [0; 8];
         let bytes = self.take(width.min(8))?;
@@ -150,23 +148,22 @@ impl<'a> Cursor<'a> {
         Ok(u64::from_le_bytes(number))
     }
 
-    /// A byte.
     pub(super) fn u8(&mut self) -> Result<u8, Fault> {
         Ok(self.take(1)?[0])
     }
 
-    /// An address, if there is one.
+    /// Reads an address, or `None` if it is undefined.
     pub(super) fn address(&mut self) -> Result<Option<u64>, Fault> {
         Ok(Some(self.uint(8)?).filter(|&address| address != UNDEFINED))
     }
 
-    /// An address that must be there; `what` it is of.
+    /// Reads an address that must exist. `what` describes its target in messages.
     pub(super) fn present(&mut self, what: &str) -> Result<u64, Fault> {
         let at = self.at;
         self.address()?.ok_or_else(|| Fault::layout(at, format!("no address of {what}")))
     }
 
-    /// A mark and the version after it.
+    /// Reads a signature and the version after it.
     pub(super) fn signature(&mut self, mark: &[u8; 4], version: u8) -> Result<(), Fault> {
         let (at, got) = (self.at, self.take(4)?);
         let text = |bytes: &[u8]| String::from_utf8_lossy(bytes).into_owned();
@@ -174,13 +171,13 @@ impl<'a> Cursor<'a> {
         self.exactly(u64::from(version), 1, &format!("version of {}", text(mark)))
     }
 
-    /// A number of `width` bytes that is the same in all files of trireme; `what` it is.
+    /// Reads a number of `width` bytes, which must have the expected value. `what` describes it in messages.
     pub(super) fn exactly(&mut self, expected: u64, width: u64, what: &str) -> Result<(), Fault> {
         let (at, got) = (self.at, self.uint(width)?);
         expect(got == expected, at, || format!("{what}: expected {expected}, got {got}"))
     }
 
-    /// A text of `length` bytes.
+    /// Reads a UTF-8 string of `length` bytes.
     pub(super) fn text(&mut self, length: u64) -> Result<String, Fault> {
         let (at, bytes) = (self.at, self.take(length)?);
         let text = std::str::from_utf8(bytes).ok().filter(|text| !text.contains('\0'));
@@ -188,28 +185,28 @@ impl<'a> Cursor<'a> {
     }
 }
 
-/// A failure of reading, before the file and the object are named.
+/// A reading error without the names of the file and the object.
 #[derive(Debug)]
 pub(in crate::checkpoint) enum Fault {
-    /// The operating system refused.
+    /// An error of the operating system.
     Io(io::Error),
-    /// Bytes at `at` that trireme does not write.
+    /// A structure at `at` that trireme does not write.
     Layout {
         /// Offset in the file.
         at: u64,
-        /// What is wrong, with expected and got.
+        /// What is wrong, with the expected and actual value.
         text: String,
     },
 }
 
 impl Fault {
-    /// Bytes at `at` that trireme does not write.
+    /// A structure at `at` that trireme does not write.
     pub(super) fn layout(at: u64, text: impl Into<String>) -> Self {
         Self::Layout { at, text: text.into() }
     }
 }
 
-/// Refuses what is not as expected.
+/// Returns a layout error if `holds` is false.
 pub(super) fn expect(holds: bool, at: u64, text: impl FnOnce() -> String) -> Result<(), Fault> {
     if holds { Ok(()) } else { Err(Fault::layout(at, text())) }
 }
@@ -228,7 +225,7 @@ mod tests {
             assert!(matches!(source.block(at, length, "it"), Err(Fault::Layout { .. })), "{length} bytes at {at}");
         }
         assert_eq!(source.floats(0, 1023).unwrap(), vec![f32::from_bits(0x0101_0101); 1023]);
-        // the values of a file are handed out once
+        // The values of a file are returned only once.
         assert!(source.floats(0, 1).is_ok() && matches!(source.floats(8, 1), Err(Fault::Layout { .. })));
         assert!(source.floats(0, usize::MAX).is_err());
         assert_eq!((0..).take_while(|_| source.part(0).is_ok()).count() as u64, MOST_PARTS);

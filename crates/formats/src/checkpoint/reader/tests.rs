@@ -1,5 +1,5 @@
-//! What libhdf5 writes comes back, and what somebody forged, checksum and all, ends in an error: no panic, no hang, no memory beyond the
-//! file's size, and no byte of any other file.
+//! Tests that files written by libhdf5 are read back, and that forged files with a valid checksum give an error. There
+//! must be no panic, no hang, no memory beyond the file's size, and no access to another file.
 
 use std::collections::BTreeMap;
 use std::path::PathBuf;
@@ -17,7 +17,7 @@ use super::super::state_file::{Progress, StateFile};
 use super::super::{checksum, h5::H5File};
 use super::group::{self, Group};
 
-/// A file that is removed in the end.
+/// A path whose file is removed on drop.
 struct Temporary(PathBuf);
 
 impl Temporary {
@@ -46,7 +46,7 @@ fn layer(name: String) -> LayerWeights {
     }
 }
 
-/// So many layers and classes that lists of them stand in trees of two levels and in huge objects of heaps.
+/// With enough layers and classes, lists need trees of two levels and huge objects in heaps.
 fn model(layers: usize, classes: usize) -> ModelFile {
     ModelFile {
         network: "many".into(),
@@ -76,7 +76,7 @@ fn state(layers: usize, classes: usize) -> StateFile {
     StateFile { model, slots, residuals: Vec::new(), progress: Progress { step: 2, ..Progress::default() } }
 }
 
-/// Reads a file in whichever way it can be read.
+/// Reads a file as a model and as a checkpoint.
 fn read(path: &std::path::Path) -> Result<(), Error> {
     let begin = Instant::now();
     let model = ModelFile::read(path).map(drop);
@@ -97,12 +97,12 @@ fn lists_of_any_length_come_back() {
     }
 }
 
-/// Draws for try `number`.
+/// Random numbers for try `number`.
 fn draws(number: u32) -> [usize; 4] {
     philox4x32([number, 0, 0, 0], [13, 1]).map(|word| word as usize)
 }
 
-/// Changes some bytes as somebody would who means harm: lengths that are huge, addresses of other things, ends that are missing.
+/// Changes some bytes like an attacker: huge lengths, addresses of other objects, missing ends.
 fn mutate(bytes: &mut Vec<u8>, number: u32) {
     let [way, first, second, value] = draws(number);
     let end = bytes.len() - 24;
@@ -129,7 +129,7 @@ fn mutate(bytes: &mut Vec<u8>, number: u32) {
     }
 }
 
-/// The checksum is right each time: it is the parser that must hold.
+/// The checksum is valid in every try, so that the parser is tested.
 #[test]
 fn forged_files_end_in_an_error() {
     let file = Temporary::new();
@@ -145,7 +145,7 @@ fn forged_files_end_in_an_error() {
         let whole = std::fs::read(&file.0).unwrap();
         for number in 0..400 {
             let mut bytes = whole.clone();
-            // one change, or several at once
+            // Up to three changes at once.
             (0..1 + number % 3).for_each(|i| mutate(&mut bytes, 4_000 * n as u32 + 10 * number + i));
             checksum::renew(&mut bytes, &file.0);
             tries += 1;
@@ -155,11 +155,12 @@ fn forged_files_end_in_an_error() {
             }
         }
     }
-    // else the changes would not meet what is parsed
+    // Otherwise the changes would not affect what is parsed.
     assert!(refused > tries / 2, "{refused} of {tries} refused");
 }
 
-/// Each place in turn holds a number that is too large, or too small. Two threads, since no other test takes as long.
+/// Replaces the number at each position by one that is too large or too small. Uses two threads, because this is the
+/// slowest test.
 #[test]
 fn no_place_of_a_file_is_trusted() {
     let file = Temporary::new();
@@ -179,7 +180,7 @@ fn no_place_of_a_file_is_trusted() {
     std::thread::scope(|scope| [one, other].map(|part| scope.spawn(|| try_all(part))).map(drop));
 }
 
-/// A file as another program makes it, with the checksum behind it.
+/// Creates a file like another program, with a valid checksum at the end.
 fn foreign(low: LibraryVersion, fill: impl FnOnce(&hdf5::File) -> hdf5::Result<()>) -> Result<Group, Error> {
     let file = Temporary::new();
     let high = LibraryVersion::latest();
@@ -246,7 +247,8 @@ fn other_layouts_of_hdf5_are_named() {
     refused(foreign(LibraryVersion::V110, |_| Ok(())), "version of the superblock: expected 2, got 3");
 }
 
-/// Places that refer to a text of `length` bytes: length, address of a collection, number.
+/// Returns the positions of references to strings of this length. A reference consists of length, address of a
+/// collection, and number.
 fn references(bytes: &[u8], length: u32) -> Vec<usize> {
     let is = |at: &usize| {
         let address = u64::from_le_bytes(bytes[at + 4..at + 12].try_into().unwrap()) as usize;
@@ -256,7 +258,7 @@ fn references(bytes: &[u8], length: u32) -> Vec<usize> {
     (0..bytes.len() - 16).filter(is).collect()
 }
 
-/// One long text under many names would make a small file a large model.
+/// Many names for one long string would let a small file become a large model.
 #[test]
 fn a_file_gives_no_more_than_it_holds() {
     let file = Temporary::new();
@@ -272,7 +274,7 @@ fn a_file_gives_no_more_than_it_holds() {
     refused(ModelFile::read(&file.0), "its parts overlap: they hold more than the file");
 }
 
-/// Each attribute takes eight times its bytes in memory.
+/// Each attribute needs eight times its size in memory.
 #[test]
 fn a_group_has_no_more_attributes_than_trireme_gives_one() {
     let message = |kind: u8, content: &[u8]| {
@@ -312,7 +314,7 @@ fn a_name_leads_no_deeper_than_names_of_trireme() {
     assert!(message(&"a/".repeat(100_000)).contains("more than 8 names"));
 }
 
-/// Where the fuzzer begins; the checksum is left out, since the target puts it behind each input.
+/// The seeds of the fuzzer. They have no checksum, because the fuzz target appends it to each input.
 fn seeds() -> PathBuf {
     PathBuf::from(env!("CARGO_MANIFEST_DIR")).join("../../fuzz/seeds/h5")
 }
@@ -336,7 +338,7 @@ fn what_the_fuzzer_begins_with_is_read_and_what_it_found_is_refused() {
     assert!(whole >= 4, "{whole} files that can be read, {found} that cannot");
 }
 
-/// By hand, when the layout has changed: cargo test --lib -- --ignored seeds_are_written
+/// Run by hand if the layout has changed: cargo test --lib -- --ignored seeds_are_written
 #[test]
 #[ignore = "writes fuzz/seeds/h5"]
 fn seeds_are_written() {
@@ -357,7 +359,7 @@ fn seeds_are_written() {
     }
 }
 
-/// By hand, on a machine that does nothing else: cargo test --release --lib -- --ignored large_files --nocapture
+/// Run by hand on an idle machine: cargo test --release --lib -- --ignored large_files --nocapture
 #[test]
 #[ignore = "measures"]
 fn large_files_are_read_about_as_fast_as_bytes() {
