@@ -38,6 +38,7 @@ pub use inspect::{
 pub use inspect::{extract, index, index_with, info, matrix, show, stats, verify, write_duplicates};
 pub use kinds::KINDS;
 pub use options::{ConvertOptions, OnBad, To8Bit, to_8bit};
+pub use progress::watch;
 pub use reshape::{Exported, Reshaped, Reshaping, Share, export_webdataset, merge, reshard, sample, split};
 pub use source::{Blocks, Sample, Source, SourceSplit, Stamp};
 pub use splits::split_map;

@@ -6,9 +6,8 @@ use std::sync::{Mutex, PoisonError};
 use std::time::{Duration, Instant};
 
 use indicatif::{ProgressBar, ProgressDrawTarget, ProgressState, ProgressStyle};
-use loaders::stall::{StallWatch, limits_of_environment};
+use loaders::stall::{StallLimits, StallWatch};
 
-use crate::error::Error;
 use crate::text;
 
 /// Number of samples that a thread counts before it updates the shared bar.
@@ -134,13 +133,9 @@ impl Drop for Counter<'_> {
     }
 }
 
-/// Starts a watchdog for stalled file operations of all threads. It stops when the result is dropped.
-///
-/// # Errors
-///
-/// Returns an error if an environment variable contains an invalid limit.
-pub(crate) fn watch() -> Result<StallWatch, Error> {
-    Ok(StallWatch::start(limits_of_environment().map_err(Error::Usage)?, say))
+/// Starts a watchdog for stalled file operations of all threads of this process. It stops when the result is dropped.
+pub fn watch(limits: StallLimits) -> StallWatch {
+    StallWatch::start(limits, say)
 }
 
 #[cfg(test)]

@@ -17,10 +17,6 @@ use std::{fs, process};
 /// A thread that uses less CPU time than this counts as waiting.
 const IDLE: Duration = Duration::from_millis(1);
 
-/// Environment variables that set the limits.
-const WARN: &str = "TRIREME_STALL_WARN";
-const ABORT: &str = "TRIREME_STALL_ABORT";
-
 /// Maximum duration of a call.
 #[derive(Debug, Clone, Copy, PartialEq, Eq)]
 pub struct StallLimits {
@@ -239,7 +235,7 @@ fn judge(limits: StallLimits, watched: &mut Watched, now: Instant) -> Verdict {
     let path = printable(&work.path.to_string_lossy()).into_owned();
     let what = format!("{} {path}: the file system has not answered for {seconds:.0} s", work.action);
     if limits.abort.is_some_and(|limit| waited >= limit) {
-        return Verdict::End(format!("error: {what}; the command ends ({ABORT})"));
+        return Verdict::End(format!("error: {what}; the command ends (--stall-abort)"));
     }
     match watched.next.or(limits.warn) {
         Some(due) if waited >= due => {
@@ -250,39 +246,6 @@ fn judge(limits: StallLimits, watched: &mut Watched, now: Instant) -> Verdict {
         }
         _ => Verdict::Nothing,
     }
-}
-
-/// Reads the limits from the environment. The defaults are a warning after 60 s and no exit.
-///
-/// # Errors
-///
-/// Returns a message if a variable is neither a time such as `90s`, `30m` or `2h`, nor `off`.
-pub fn limits_of_environment() -> Result<StallLimits, String> {
-    let limit = |name: &str, default: Option<Duration>| match std::env::var(name) {
-        Err(_) => Ok(default),
-        Ok(text) => {
-            time(&text).ok_or_else(|| format!("{name}={}: expected a time as 90s, 30m or 2h, or off", printable(&text)))
-        }
-    };
-    Ok(StallLimits { warn: limit(WARN, Some(Duration::from_secs(60)))?, abort: limit(ABORT, None)? })
-}
-
-/// Parses a limit. `off` gives `Some(None)`, and invalid text gives `None`.
-fn time(text: &str) -> Option<Option<Duration>> {
-    if text == "off" {
-        return Some(None);
-    }
-    let at = text.find(|c: char| c != '.' && !c.is_ascii_digit())?;
-    let (number, unit) = text.split_at(at);
-    let unit = match unit {
-        "ms" => 1e-3,
-        "s" => 1.0,
-        "m" => 60.0,
-        "h" => 3600.0,
-        _ => return None,
-    };
-    let time = Duration::try_from_secs_f64(number.parse::<f64>().ok()? * unit).ok()?;
-    (!time.is_zero()).then_some(Some(time))
 }
 
 #[cfg(test)]
@@ -355,12 +318,5 @@ mod tests {
         assert!(matches!(after(61), Verdict::Warn(line) if line == expected));
         assert!(matches!(after(99), Verdict::Nothing));
         assert!(matches!(after(100), Verdict::End(line) if line.starts_with("error: writing x: ")));
-    }
-
-    #[test]
-    fn times() {
-        let seconds = |text| time(text).map(|limit| limit.map(|limit| limit.as_secs_f64()));
-        assert_eq!(["90s", "1.5m", "2h", "250ms"].map(seconds), [90.0, 90.0, 7200.0, 0.25].map(|s| Some(Some(s))));
-        assert_eq!((seconds("off"), ["", "90", "s", "0s", "-1s", "1d"].map(seconds)), (Some(None), [None; 6]));
     }
 }

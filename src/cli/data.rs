@@ -9,11 +9,12 @@ use clap::Subcommand;
 use clap::builder::{PossibleValue, PossibleValuesParser};
 use data_tools::{ConvertOptions, OnBad, ShowOptions};
 use loaders::overwrite;
+use loaders::stall::StallLimits;
 use serde_json::Value;
 
 use super::output::{Failure, print};
 use super::reshape;
-use super::value::{Cost, bytes, fraction, natural, percent, pixels, positive, thread_count};
+use super::value::{Cost, Patience, bytes, fraction, natural, patience, percent, pixels, positive, thread_count};
 
 /// Arguments of `trireme data`.
 #[derive(Clone, Debug, clap::Args)]
@@ -25,6 +26,12 @@ pub struct Args {
     /// What to do
     #[command(subcommand)]
     pub what: What,
+    /// Warn and name the file if the file system does not answer for this long, such as 90s or 1h30m, or `off`
+    #[arg(long, global = true, value_name = "TIME", env = "TRIREME_STALL_WARN", default_value = "60s", value_parser = patience)]
+    pub stall_warn: Patience,
+    /// End the command if the file system does not answer for this long
+    #[arg(long, global = true, value_name = "TIME", env = "TRIREME_STALL_ABORT", default_value = "off", value_parser = patience)]
+    pub stall_abort: Patience,
 }
 
 /// The subcommands of `trireme data`.
@@ -181,6 +188,7 @@ pub struct Extract {
 }
 
 pub fn run(args: &Args) -> Result<(), Failure> {
+    let _watch = data_tools::watch(StallLimits { warn: args.stall_warn.0, abort: args.stall_abort.0 });
     match &args.what {
         What::Convert(args) => convert(args),
         What::Info(args) => {

@@ -20,7 +20,7 @@ use super::{journal, pipeline, unpack};
 use crate::error::Error;
 use crate::options::ConvertOptions;
 use crate::source::Source;
-use crate::{kinds, progress, text};
+use crate::{kinds, text};
 
 /// Converts `src`, a source of a kind in [`crate::KINDS`], to a data set at `out`. The path `out` must not exist or
 /// must be an empty folder.
@@ -32,7 +32,6 @@ use crate::{kinds, progress, text};
 /// image files, finished shards are kept in `OUT.partial`, and the same request continues from them. Otherwise all
 /// temporary files are removed.
 pub fn convert(kind: &str, src: &Path, out: &Path, options: &ConvertOptions) -> Result<Converted, Error> {
-    let _watch = progress::watch()?;
     let started = Instant::now();
     options.check()?;
     during("looking for", out, || Staging::check(out))?;
@@ -60,7 +59,6 @@ pub fn convert(kind: &str, src: &Path, out: &Path, options: &ConvertOptions) -> 
 ///
 /// Returns the same errors as [`convert()`], and errors of the source.
 pub fn convert_source(source: &dyn Source, out: &Path, options: &ConvertOptions) -> Result<Converted, Error> {
-    let _watch = progress::watch()?;
     options.check()?;
     Attempt::new(source, out, options, Instant::now(), Spent::default())?.once()
 }

@@ -15,7 +15,7 @@ use loaders::{Dataset, Example, printable, replace};
 use serde_json::json;
 
 use crate::error::Error;
-use crate::{pool, progress, text};
+use crate::{pool, text};
 
 use crate::image::pixels::Reduced;
 use loaders::crc32c::crc32c;
@@ -233,7 +233,6 @@ pub const COPIES: Content =
 ///
 /// Returns an error if the data set cannot be read or the file cannot be written.
 pub fn write_duplicates(dir: &Path, copies: &[NearCopy], file: &Path) -> Result<(), Error> {
-    let _watch = progress::watch()?;
     let dataset = Dataset::open(dir)?;
     let mut text = String::from(COLUMNS);
     for copy in copies {

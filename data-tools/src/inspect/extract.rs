@@ -11,7 +11,7 @@ use loaders::{Dataset, Example, Format, ImageSpec, decode, replace};
 use serde_json::json;
 
 use crate::error::Error;
-use crate::{progress, text};
+use crate::text;
 
 /// The result of `extract`.
 #[derive(Debug, Clone)]
@@ -37,7 +37,6 @@ pub struct Extracted {
 /// neither 1 nor 3 channels. Also returns an error if the output file exists, cannot be written or does not end in
 /// `.png`, `.jpg` or `.jpeg`.
 pub fn extract(dir: &Path, split: &str, sample: u64, out: &Path) -> Result<Extracted, Error> {
-    let _watch = progress::watch()?;
     let format = format_of(out)?;
     if out.exists() {
         return Err(Error::Usage(format!("{}: is there already; remove it, or choose another name", out.display())));

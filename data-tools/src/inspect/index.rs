@@ -9,7 +9,7 @@ use super::walk::{self, Scanned};
 use crate::error::Error;
 use crate::options::OnBad;
 use crate::progress::Progress;
-use crate::{dir, pool, progress, text};
+use crate::{dir, pool, text};
 use loaders::dataset::MANIFEST;
 use loaders::{Manifest, shard};
 use serde_json::json;
@@ -84,7 +84,6 @@ pub fn index(dir: &Path) -> Result<Indexed, Error> {
 ///
 /// Returns the same errors as [`index`].
 pub fn index_with(dir: &Path, split_map: &[(String, String)], on_bad: OnBad) -> Result<Indexed, Error> {
-    let _watch = progress::watch()?;
     index_as(dir, &Indexing { split_map, on_bad, ..Indexing::new(dir) })
 }
 

@@ -3,7 +3,7 @@
 use super::walk::{Position, Walk};
 use crate::error::Error;
 use crate::image::pixels;
-use crate::{progress, text};
+use crate::text;
 use loaders::{Format, ImageSpec, Manifest, example, shown};
 use serde_json::json;
 use std::fmt;
@@ -50,7 +50,6 @@ pub struct FirstImage {
 /// Returns an error if `dataset.json` is missing or invalid, or if a split's first shard is missing or its first record
 /// is damaged.
 pub fn info(dir: &Path) -> Result<Info, Error> {
-    let _watch = progress::watch()?;
     let manifest = Manifest::read(dir)?;
     let mut splits = Vec::new();
     for (name, split) in &manifest.splits {

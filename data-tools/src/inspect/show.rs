@@ -5,7 +5,6 @@ mod sheet;
 
 use super::extract;
 use crate::error::Error;
-use crate::progress;
 use crate::text;
 use image::DynamicImage;
 use loaders::Dataset;
@@ -64,7 +63,6 @@ pub struct Shown {
 /// damaged or cannot be decoded, or an image has neither 1 nor 3 channels. Also returns an error if there is nothing or
 /// too much to show, or if the output exists and is not a contact sheet, or cannot be written.
 pub fn show(dir: &Path, out: &Path, options: &ShowOptions) -> Result<Shown, Error> {
-    let _watch = progress::watch()?;
     let format = extract::format_of(out)?;
     extract::check_sheet(out)?;
     let dataset = Dataset::open(dir)?;

@@ -17,7 +17,7 @@ use crate::error::Error;
 use crate::image::moments::{Moments, Sizes};
 use crate::image::pixels::Pixels;
 use crate::progress::{Counter, Progress};
-use crate::{pool, progress, text};
+use crate::{pool, text};
 
 /// The result of `stats`.
 #[derive(Debug, Clone)]
@@ -63,7 +63,6 @@ pub struct SeveralLabels {
 /// `dataset.json`, or images have different numbers of channels. Grey images next to colour images are allowed and
 /// count as colour.
 pub fn stats(dir: &Path, split: &str, jobs: usize) -> Result<Stats, Error> {
-    let _watch = progress::watch()?;
     let started = Instant::now();
     let manifest = Manifest::read(dir)?;
     let found = find(dir, &manifest, split)?;

@@ -18,7 +18,7 @@ use crate::error::Error;
 use crate::image::pixels::Pixels;
 use crate::progress::{Counter, Progress};
 use crate::splits::TRAIN;
-use crate::{pool, progress, text};
+use crate::{pool, text};
 
 /// The result of `verify`.
 #[derive(Debug, Clone)]
@@ -48,7 +48,6 @@ pub struct Report {
 ///
 /// Returns an error only if `dataset.json` cannot be read. All other faults are in the report.
 pub fn verify(dir: &Path, jobs: usize) -> Result<Report, Error> {
-    let _watch = progress::watch()?;
     let started = Instant::now();
     let manifest = Manifest::read(dir)?;
     let listed =

@@ -7,7 +7,6 @@ use loaders::dataset::MANIFEST;
 
 use super::write::{Plan, Reshaped, Reshaping, Set, Target, write};
 use crate::error::Error;
-use crate::progress;
 use crate::splits::draw;
 
 /// Creates a plan for one data set that keeps its classes.
@@ -25,7 +24,6 @@ fn plan(set: Set, targets: Vec<Target>, keeps_mean: bool) -> Plan {
 /// Returns an error if the data set cannot be read, a record is damaged, `out` is not empty, or the disk is full. `out`
 /// is then unchanged.
 pub fn reshard(dir: &Path, out: &Path, shuffle: bool, options: &Reshaping) -> Result<Reshaped, Error> {
-    let _watch = progress::watch()?;
     let set = Set::open(dir)?;
     let whole = |(at, split): (usize, &loaders::Split)| Target::of(split.name(), 0, at, split.len(), |_| true);
     let mut targets: Vec<Target> = set.splits.iter().enumerate().map(whole).collect();
@@ -45,7 +43,6 @@ pub fn reshard(dir: &Path, out: &Path, shuffle: bool, options: &Reshaping) -> Re
 /// Returns the same errors as [`reshard`]. Also returns an error for fewer than two data sets, or if grey and colour
 /// images are mixed.
 pub fn merge(dirs: &[&Path], out: &Path, options: &Reshaping) -> Result<Reshaped, Error> {
-    let _watch = progress::watch()?;
     if dirs.len() < 2 {
         return Err(Error::Usage("one data set given; expected two or more to merge".into()));
     }
@@ -146,7 +143,6 @@ pub fn split(
     share: Share,
     options: &Reshaping,
 ) -> Result<Reshaped, Error> {
-    let _watch = progress::watch()?;
     share.check()?;
     let set = Set::open(dir)?;
     fits(share, dir, &set)?;
@@ -184,7 +180,6 @@ fn check_new(dir: &Path, set: &Set, name: &str) -> Result<(), Error> {
 ///
 /// Returns the same errors as [`reshard`]. Also returns an error if the share is zero or more than everything.
 pub fn sample(dir: &Path, out: &Path, share: Share, options: &Reshaping) -> Result<Reshaped, Error> {
-    let _watch = progress::watch()?;
     share.check()?;
     let set = Set::open(dir)?;
     fits(share, dir, &set)?;

@@ -5,7 +5,7 @@
 use crate::convert::staging::Staging;
 use crate::error::Error;
 use crate::progress::{Counter, Progress};
-use crate::{pool, progress, text};
+use crate::{pool, text};
 use image::codecs::png::PngEncoder;
 use image::{ExtendedColorType, ImageEncoder};
 use loaders::replace::replace;
@@ -46,7 +46,6 @@ struct Task {
 /// Returns an error if the data set cannot be read, a record is damaged, a RAW image has neither 1 nor 3 channels,
 /// `out` is not empty, or the disk is full.
 pub fn export_webdataset(dir: &Path, out: &Path, jobs: usize, progress: bool) -> Result<Exported, Error> {
-    let _watch = progress::watch()?;
     let started = Instant::now();
     let dataset = Dataset::open(dir)?;
     let staging = Staging::new(out)?;

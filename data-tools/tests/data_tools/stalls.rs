@@ -1,7 +1,8 @@
 //! Tests that a hung file system is reported, and that the command ends if this is requested.
 
 use crate::common::{Temp, pictures};
-use data_tools::{ConvertOptions, convert, verify};
+use data_tools::{ConvertOptions, convert, verify, watch};
+use loaders::stall::StallLimits;
 use std::fs::File;
 use std::io::Read;
 use std::path::{Path, PathBuf};
@@ -48,6 +49,8 @@ impl Drop for Hung {
 #[ignore = "waits for ever; another test starts it"]
 fn in_the_child() {
     let path = PathBuf::from(env::var_os(PATH).unwrap());
+    let limits = StallLimits { warn: Some(Duration::from_millis(300)), abort: Some(Duration::from_millis(1500)) };
+    let _watch = watch(limits);
     let options = ConvertOptions { progress: false, ..ConvertOptions::default() };
     let out = PathBuf::from(env::var_os(OUT).unwrap());
     let result = match env::var(COMMAND).unwrap().as_str() {
@@ -78,8 +81,6 @@ fn a_hung_file_system_is_named() {
             .env(COMMAND, command)
             .env(PATH, temp.path(path))
             .env(OUT, temp.path(out))
-            .env("TRIREME_STALL_WARN", "300ms")
-            .env("TRIREME_STALL_ABORT", "1.5s")
             .stderr(Stdio::piped())
             .stdout(Stdio::null())
             .spawn()
@@ -98,7 +99,7 @@ fn a_hung_file_system_is_named() {
         let path = temp.path(named);
         let warning = text.lines().find(|line| line.starts_with("warning: ")).unwrap_or_else(|| panic!("{text}"));
         assert!(warning.contains(&*path.to_string_lossy()) && warning.contains("has not answered for "), "{text}");
-        assert!(text.contains("error: ") && text.contains("TRIREME_STALL_ABORT"), "{text}");
+        assert!(text.contains("error: ") && text.contains("--stall-abort"), "{text}");
     }
     drop(hung);
 }
