@@ -7,12 +7,12 @@ use crate::spec::ImageSpec;
 #[derive(Debug, thiserror::Error)]
 pub enum Fault {
     /// The framing or a checksum is wrong.
-    #[error("{0}; copy or convert the shard anew, and check with `trireme data verify`")]
+    #[error("{0}; copy or convert the shard again, and check with `trireme data verify`")]
     Record(#[from] RecordFault),
     /// The index has a different size than the record itself.
     #[error(
-        "the index says {indexed} bytes, the record is {actual}; \
-         make the index anew with `trireme data index`"
+        "the index says {indexed} bytes, but the record has {actual}; \
+         create the index again with `trireme data index`"
     )]
     Size {
         /// Size in the index.
@@ -40,8 +40,8 @@ pub enum Fault {
     },
     /// The record has a list of labels, but the images of this data set have one label each.
     #[error(
-        "{count} labels: expected one, since dataset.json does not say that images may have several (`multi_label`); convert the images \
-         with a table of their labels, or take the dataset.json that belongs to the shards"
+        "{count} labels: expected one, because dataset.json does not set `multi_label`; convert the images again with a table of \
+         their labels, or use the dataset.json that belongs to the shards"
     )]
     Labels {
         /// Number of labels in the record.
@@ -49,8 +49,8 @@ pub enum Fault {
     },
     /// The image has a different shape than the pipeline was built for.
     #[error(
-        "image of {got} (height x width x channels), expected {expected}; images may only vary in size if the list of \
-         transforms begins with random_resized_crop(size), or with resize(size) and center_crop(size)"
+        "image of {got} (height x width x channels), expected {expected}; images may have various sizes only if the list \
+         of transforms begins with random_resized_crop(size), or with resize(size) and center_crop(size)"
     )]
     ImageSize {
         /// The pipeline's input.
@@ -60,7 +60,7 @@ pub enum Fault {
     },
     /// The image has a different size than earlier ones. The code that reports this explains it in a message of its
     /// own.
-    #[error("image of {got} (height x width x channels), earlier ones have {first}")]
+    #[error("image of {got} (height x width x channels), but earlier images have {first}")]
     Odd {
         /// The shape of the first image.
         first: ImageSpec,
@@ -88,9 +88,9 @@ pub enum Fault {
     },
     /// Reading the file would take too much memory.
     #[error(
-        "the {what} needs {} of memory, {:.1} MB are allowed ({} MiB and four times its size); scale it down first, or \
+        "the {what} needs {}, but {:.1} MB are allowed ({} MiB plus four times its size); scale it down first, or \
          raise --limit-memory (`data convert`, `predict`)",
-        needed.map_or("more".into(), |bytes| format!("{:.1} MB", bytes as f64 / 1e6)), *allowed as f64 / 1e6, extra >> 20
+        needed.map_or("more memory".into(), |bytes| format!("{:.1} MB of memory", bytes as f64 / 1e6)), *allowed as f64 / 1e6, extra >> 20
     )]
     Memory {
         /// For example PNG or JPEG.
@@ -104,8 +104,8 @@ pub enum Fault {
     },
     /// Decoding the image would take too much CPU time.
     #[error(
-        "decoding the image in its {scans} scans takes about {seconds:.1} s; at most {most_scans} scans and {most_seconds:.1} s \
-         are allowed: save it anew, or raise --limit-seconds (`data convert`, `predict`)"
+        "decoding the image with its {scans} scans takes about {seconds:.1} s, but at most {most_scans} scans and \
+         {most_seconds:.1} s are allowed; save it again, or raise --limit-seconds (`data convert`, `predict`)"
     )]
     Time {
         /// Number of scans of the JPEG.
@@ -182,7 +182,7 @@ pub enum ExampleFault {
     #[error("tf.Example has no `{0}`")]
     Missing(&'static str),
     /// A key has the wrong type of list, or an empty list.
-    #[error("`{key}`: expected one {expected}, got another type or an empty list")]
+    #[error("`{key}`: expected a {expected}, got another type or an empty list")]
     WrongType {
         key: &'static str,
         /// The expected type.
@@ -193,7 +193,7 @@ pub enum ExampleFault {
     UnknownFormat(String),
     /// The lists of the boxes' edges have different lengths.
     #[error(
-        "`image/object/bbox`: expected as many of each edge, got {ymin} ymin, {xmin} xmin, {ymax} ymax, {xmax} xmax"
+        "`image/object/bbox`: expected the same number of each edge, got {ymin} ymin, {xmin} xmin, {ymax} ymax, {xmax} xmax"
     )]
     Boxes {
         /// Length of each list.
@@ -203,7 +203,7 @@ pub enum ExampleFault {
         xmax: usize,
     },
     /// The height, width or number of channels of a RAW image is missing or 0.
-    #[error("`{0}` is missing or 0; the bytes of a RAW image do not tell its shape")]
+    #[error("`{0}` is missing or 0, but a RAW image needs it")]
     RawSize(&'static str),
     /// A size is below 0 or above 2^32 - 1.
     #[error("`{key}`: expected a size, got {value}")]

@@ -218,7 +218,7 @@ mod tests {
         assert!(available() > 1 << 20 && total() >= available() && total() < 1 << 60);
         assert!(check("nothing", 0, "").is_ok() && within("a batch", 5, 5, "").is_ok());
         let text = within("a batch", 52_000_000_000, 24_000_000_000, "fewer images").unwrap_err().to_string();
-        assert_eq!(text, "a batch would take 52.0 GB, this machine has 24.0 GB; try fewer images");
+        assert!(["a batch", "52.0 GB", "24.0 GB", "fewer images"].iter().all(|part| text.contains(part)), "{text}");
     }
 }
 
@@ -242,7 +242,7 @@ mod limits_tests {
         assert!(refused(limits, cost(0, 5)).unwrap().starts_with("image of 0x5x3 "));
         let small = cost(2, 2);
         let heavy = Cost { memory: 900_000_000, ..small };
-        let text = "the JPEG needs 900.0 MB of memory, 536.9 MB are allowed (512 MiB and four times its size); scale it \
+        let text = "the JPEG needs 900.0 MB of memory, but 536.9 MB are allowed (512 MiB plus four times its size); scale it \
                     down first, or raise --limit-memory (`data convert`, `predict`)";
         assert_eq!(refused(limits, heavy).as_deref(), Some(text));
         assert_eq!(refused(Limits::with_memory(1 << 30), heavy), None);

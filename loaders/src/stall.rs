@@ -260,9 +260,8 @@ fn judge(limits: StallLimits, watched: &mut Watched, now: Instant) -> Verdict {
 pub fn limits_of_environment() -> Result<StallLimits, String> {
     let limit = |name: &str, default: Option<Duration>| match std::env::var(name) {
         Err(_) => Ok(default),
-        Ok(text) => {
-            time(&text).ok_or_else(|| format!("{name}={}: expected a time as 90s, 30m or 2h, or off", printable(&text)))
-        }
+        Ok(text) => time(&text)
+            .ok_or_else(|| format!("{name}={}: expected a time such as 90s, 30m or 2h, or off", printable(&text))),
     };
     Ok(StallLimits { warn: limit(WARN, Some(Duration::from_secs(60)))?, abort: limit(ABORT, None)? })
 }

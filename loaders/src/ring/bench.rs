@@ -233,15 +233,15 @@ impl Seconds {
     fn cure(&self, bytes: u64, threads: &str, local: bool) -> (&'static str, String) {
         let from_storage = bytes as f64 / self.read.max(1e-9);
         if self.decode >= self.read && self.decode >= self.transform {
-            ("decode", format!("convert with --resize 256 (or --raw) or give {threads}"))
+            ("decode", format!("convert with --resize 256 (or --raw), or use {threads}"))
         } else if self.transform > self.read {
-            ("transform", format!("give {threads}"))
+            ("transform", format!("use {threads}"))
         } else if from_storage > MEMORY {
-            ("read", format!("the records come from memory, their checksums take the time; give {threads}"))
+            ("read", format!("the records are in memory, and their checksums take the time; use {threads}"))
         } else {
             let rate = from_storage / 1e6;
-            let copy = if local { "" } else { "copy to a local disk with --stage, use shuffle = \"window(8)\", or " };
-            ("read", format!("a thread gets {rate:.0} MB/s; {copy}give {threads}"))
+            let copy = if local { "" } else { "copy to a local disk with --stage, set shuffle = \"window(8)\", or " };
+            ("read", format!("a thread gets {rate:.0} MB/s; {copy}use {threads}"))
         }
     }
 }
@@ -289,17 +289,17 @@ mod advice_tests {
         let text = stats(6400, 4.18, 1.0, 17.0, 2.0).advice(ten, 2, false);
         assert_eq!(
             text,
-            "decode-bound: 640 of 1,100 img/s wanted; convert with --resize 256 (or --raw) or give 2 more loader threads"
+            "decode-bound: 640 of 1,100 img/s wanted; convert with --resize 256 (or --raw), or use 2 more loader threads"
         );
         let text = stats(6400, 5.0, 9.0, 0.5, 0.5).advice(ten, 1, false);
         assert!(text.starts_with("read-bound: 640 of 1,280 img/s wanted; a thread gets 71 MB/s; "), "{text}");
-        assert!(text.contains("--stage") && text.ends_with("give 1 more loader thread"), "{text}");
+        assert!(text.contains("--stage") && text.ends_with("use 1 more loader thread"), "{text}");
         let local = stats(6400, 5.0, 9.0, 0.5, 0.5).advice(ten, 1, true);
-        assert!(local.ends_with("a thread gets 71 MB/s; give 1 more loader thread"), "{local}");
+        assert!(local.ends_with("a thread gets 71 MB/s; use 1 more loader thread"), "{local}");
         let text = stats(6400, 5.0, 1.0, 1.0, 8.0).advice(ten, 1, false);
-        assert_eq!(text, "transform-bound: 640 of 1,280 img/s wanted; give 1 more loader thread");
+        assert_eq!(text, "transform-bound: 640 of 1,280 img/s wanted; use 1 more loader thread");
         let text = stats(6400, 9.9, 1.0, 6.0, 1.0).advice(ten, 1, false);
-        assert!(text.starts_with("decode-bound: 640 img/s; ") && text.ends_with("give more loader threads"), "{text}");
+        assert!(text.starts_with("decode-bound: 640 img/s; ") && text.ends_with("use more loader threads"), "{text}");
         let text = stats(6400, 5.0, 0.5, 0.1, 0.1).advice(ten, 1, false);
         assert!(text.contains("come from memory"), "{text}");
         let text = stats(6400, 0.1, 1.0, 3.0, 1.0).advice(ten, 1, false);

@@ -122,7 +122,7 @@ impl Footprint {
         };
         let cure =
             format!("{slots}smaller images in the list of transforms, a smaller batch, or more ranks on other nodes");
-        memory::check("what the loader keeps in memory", self.bytes(), &cure)
+        memory::check("the memory of the loader", self.bytes(), &cure)
     }
 
     pub fn bytes(&self) -> u64 {
@@ -135,7 +135,7 @@ impl fmt::Display for Footprint {
         let mib = |bytes: u64| bytes as f64 / f64::from(1 << 20);
         write!(f, "{}; {:.1} MiB", self.access, mib(self.bytes()))?;
         if self.records > 0 {
-            write!(f, ", {:.1} of them records", mib(self.records))?;
+            write!(f, ", {:.1} MiB of it for records", mib(self.records))?;
         }
         Ok(())
     }

@@ -65,7 +65,7 @@ pub(crate) struct ReadPlan {
 impl ReadPlan {
     /// Chooses the plan for a split, depending on its file system.
     pub(crate) fn new(split: &Split, options: &ReadOptions) -> Result<Self, Error> {
-        let system = FileSystem::of(split.dir()).map_err(Error::io("ask for the file system of", split.dir()))?;
+        let system = FileSystem::of(split.dir()).map_err(Error::io("determine the file system of", split.dir()))?;
         let largest = split.shards().iter().map(|shard| shard.bytes).max().unwrap_or(0);
         let limits = SystemLimits { memory: memory::available(), files: open_files() / 2 };
         Ok(Self::choose(&system, ShardSizes { all: split.bytes(), largest }, limits, options))
@@ -77,7 +77,7 @@ impl ReadPlan {
             Io::Mmap => false,
             Io::Read => true,
         };
-        let place = if system.remote { "behind a network" } else { "local" };
+        let place = if system.remote { "remote" } else { "local" };
         let why = match options.io {
             Io::Auto => format!("{}, {place}", system.name),
             _ => format!("as requested, on {}, {place}", system.name),
@@ -313,7 +313,7 @@ mod tests {
         assert_eq!((p.access, p.whole, p.advise, p.open), (Access::Map, false, false, Some(8)));
         let p = choose(true, GIB, Io::Auto, 0);
         assert_eq!((p.access, p.open, p.looks_ahead()), (Access::Records, Some(512), true));
-        assert!(p.text.starts_with("read, record by record (Lustre, behind a network"), "{}", p.text);
+        assert!(p.text.starts_with("read, record by record (Lustre, remote"), "{}", p.text);
         let p = choose(true, GIB, Io::Auto, 8);
         assert_eq!((p.access, p.open, p.looks_ahead()), (Access::Load, Some(8), false));
         assert!(p.text.starts_with("read, whole shards ahead of use, 9 MiB (Lustre"), "{}", p.text);

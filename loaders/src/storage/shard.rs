@@ -97,7 +97,7 @@ impl Shard {
                 Ok(actual) if actual == size => {}
                 Ok(actual) => {
                     let problem = format!(
-                        "record {number} at byte {offset}: the index says {size} bytes, the record is {actual}"
+                        "record {number} at byte {offset}: the index says {size} bytes, but the record has {actual}"
                     );
                     return Err(wrong_index(&self.path, problem));
                 }
@@ -105,7 +105,7 @@ impl Shard {
             }
         }
         if damaged > 1 && damaged * 2 > compared {
-            let problem = format!("{damaged} of {compared} records looked at do not start where the index says");
+            let problem = format!("{damaged} of {compared} checked records do not start where the index says");
             return Err(wrong_index(&self.path, problem));
         }
         Ok(())
@@ -277,7 +277,7 @@ fn whole(path: &Path) -> Result<Vec<u8>, Error> {
     let file = open(path)?;
     let length = file_length(&file, path)? as usize;
     let mut bytes = Vec::new();
-    let no_memory = |_| Error::io("find memory for", path)(io::ErrorKind::OutOfMemory.into());
+    let no_memory = |_| Error::io("allocate memory for", path)(io::ErrorKind::OutOfMemory.into());
     bytes.try_reserve_exact(length).map_err(no_memory)?;
     // Read into the reserved memory without clearing it first. The reads are as long as the system allows.
     (&file).take(length as u64).read_to_end(&mut bytes).map_err(Error::io("read", path))?;

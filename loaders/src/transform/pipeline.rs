@@ -41,7 +41,7 @@ impl Pipeline {
         };
         // The pixels, the floats, and the memory for decoding and resizing.
         let image = (built.work.max(built.output.values()) as u64).saturating_mul(4 * 4);
-        memory::check("one image after these transforms", image, "smaller sizes in the list of transforms")?;
+        memory::check("an image after these transforms", image, "smaller sizes in the list of transforms")?;
         Ok(Self { seed, list: Arc::new(built), mix: None })
     }
 
@@ -238,9 +238,12 @@ impl Pipeline {
             return Ok(());
         }
         let (mut index, mut problem) =
-            (self.list().bytes, "makes floats; for a batch of bytes normalize alone may do so, as the last");
+            (self.list().bytes, "makes floats; in a batch of bytes, only normalize may do that, as the last transform");
         if self.list().transforms[index].tables(self.output().channels as usize).is_some() {
-            (index, problem) = (index + 1, "follows what makes floats, which must be the last for a batch of bytes");
+            (index, problem) = (
+                index + 1,
+                "follows a transform that makes floats; in a batch of bytes, that must be the last transform",
+            );
         }
         Err(Error::Transform { index, text: self.list().transforms[index].to_string(), problem: problem.into() })
     }
@@ -321,7 +324,7 @@ mod tests {
             ("color_jitter(0, 0, -1, 0)", "expected at least 0, got -1"),
             ("color_jitter(0, 0, 0, 0.6)", "expected a hue from 0 to 0.5, got 0.6"),
             ("cutout(1)", "expected a whole number of pixels from 2"),
-            ("inception_crop(5)", "it resizes, so it must stand first"),
+            ("inception_crop(5)", "it resizes, so it must be the first"),
             ("inception_distort", "expected images of 3 channels, got 1"),
             ("lighting(0.1)", "expected images of 3 channels, got 1"),
             ("random_erasing(1.1)", "expected a probability from 0 to 1, got 1.1"),

@@ -143,19 +143,19 @@ pub fn check_entry_points(example: &Example<'_>) -> Result<(), Fault> {
         return wrong("they are damaged, or belong to another file");
     }
     let Some(sequential) = Sequential::of(file, &mut Vec::new()) else {
-        return wrong("the file is of a kind that has none: expected a sequential JPEG of one scan");
+        return wrong("only sequential JPEG files with a single scan can have entry points");
     };
     let ((across, _), components) = (sequential.mcus(), sequential.components().count());
     let step = bytes.get(4..HEAD).map_or(0, |step| usize::from(u16::from_le_bytes([step[0], step[1]])));
     if !(1..=across).contains(&step) {
-        return wrong(&format!("one for each {step} MCUs of a row: expected 1 to {across}"));
+        return wrong(&format!("their distance is {step} MCUs, expected 1 to {across}"));
     }
     let Some(points) = walk(&sequential, step) else {
         return wrong("the file's data is damaged, or does not end with its image");
     };
     let mut expected = bytes[..HEAD].to_vec();
     write(&points, across.div_ceil(step), 1, components, &mut expected);
-    if expected == bytes { Ok(()) } else { wrong("they are not where the file has them") }
+    if expected == bytes { Ok(()) } else { wrong("their positions do not match the data of the file") }
 }
 
 /// Writes one out of `every` points in each row of `columns` points, and the end.

@@ -60,7 +60,7 @@ impl Survey {
                 EOI => break,
                 SOS => {
                     let body = walk.segment().ok_or_else(|| cut_short(true))?;
-                    let frame = frame.as_mut().ok_or("it holds no image (a scan without a frame)")?;
+                    let frame = frame.as_mut().ok_or("it contains no image (a scan without a frame)")?;
                     let survey = survey.get_or_insert_with(|| frame.survey(body.first() == Some(&(frame.count as u8))));
                     survey.scans += 1;
                     survey.blocks += frame.scan(body)?;
@@ -84,10 +84,10 @@ impl Survey {
         }
         match (survey, frame) {
             (Some(_), Some(frame)) if !frame.is_complete() => {
-                Err("it is cut short: its scans leave a part of a progressive image out".into())
+                Err("it is cut short: its scans leave out a part of a progressive image".into())
             }
             (Some(survey), _) => Ok(Self { turn: turn.unwrap_or_default(), ..survey }),
-            _ => Err("it holds no image".into()),
+            _ => Err("it contains no image".into()),
         }
     }
 
@@ -99,7 +99,11 @@ impl Survey {
 }
 
 fn cut_short(begun: bool) -> String {
-    if begun { "it is cut short: it has no end marker".into() } else { "it is cut short: it ends in its header".into() }
+    if begun {
+        "it is cut short: it has no end marker".into()
+    } else {
+        "it is cut short: it ends within its header".into()
+    }
 }
 
 /// A position in a file.
@@ -293,6 +297,6 @@ mod tests {
             let file = [&BASELINE[..frame], odd, &BASELINE[frame..], &[1, 2, 3]].concat();
             assert_eq!(Survey::of(&file, false), Ok(whole), "{odd:?}");
         }
-        assert_eq!(Survey::of(&[0xff, SOI, 0xff, EOI], false).unwrap_err(), "it holds no image");
+        assert_eq!(Survey::of(&[0xff, SOI, 0xff, EOI], false).unwrap_err(), "it contains no image");
     }
 }

@@ -111,12 +111,14 @@ impl Jpeg {
         // SAFETY: there are no preconditions. A null pointer means failure.
         let handle = unsafe { raw::tj3Init(raw::TJINIT_TJINIT_TRANSFORM as i32) };
         if handle.is_null() {
-            return Err(fault("libjpeg-turbo gives no decompressor: out of memory".into()));
+            return Err(fault("libjpeg-turbo cannot create a decompressor: out of memory".into()));
         }
         let mut jpeg = Self { handle, limits, excerpts: Excerpts::default() };
         // SAFETY: the handle is new, and belongs to the library that the `turbojpeg` crate bundles.
         if !unsafe { warnings::listen(handle) } {
-            return Err(fault("this libjpeg-turbo is not laid out like the one that trireme comes with".into()));
+            return Err(fault(
+                "this libjpeg-turbo has a different memory layout than the one bundled with trireme".into(),
+            ));
         }
         jpeg.set(raw::TJPARAM_TJPARAM_SCANLIMIT, limits.scans.try_into().unwrap_or(i32::MAX))?;
         jpeg.set(raw::TJPARAM_TJPARAM_SAVEMARKERS, 0)?;
@@ -215,7 +217,9 @@ impl Jpeg {
             .check(status)
             .and_then(|()| self.set_frame(header, Some(&frame), part.reduction))
             .and_then(|()| self.frame_to(excerpt, header, &frame, channels, pixels));
-        decoded.map(|()| true).map_err(|fault| Fault::EntryPoints(format!("what lies between them: {fault}")))
+        decoded
+            .map(|()| true)
+            .map_err(|fault| Fault::EntryPoints(format!("cannot decode the data between them: {fault}")))
     }
 
     /// Decodes the whole file whose header was read last to `channels`, at 1 / `reduction` of its size (1, 2, 4 or 8).
@@ -243,7 +247,7 @@ impl Jpeg {
         // SAFETY: a function of numbers only.
         let needed = unsafe { raw::tj3YUVBufSize(right as i32, 1, bottom as i32, header.subsampling) };
         if header.planes().is_none() || needed as usize > planes.len() {
-            return Err(fault(format!("its planes take {needed} bytes; {} were expected", planes.len())));
+            return Err(fault(format!("its planes need {needed} bytes, expected {}", planes.len())));
         }
         let (source, length) = (file.as_ptr(), file.len() as _);
         // SAFETY: the handle is alive, and `planes` has at least the size that the library returned for this image size

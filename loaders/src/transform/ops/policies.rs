@@ -28,7 +28,7 @@ struct AutoAugment {
 }
 
 pub(super) fn build_auto_augment(arguments: &Arguments<'_>, context: Context<'_>) -> Built {
-    no_arguments(arguments.no_size()?).map_err(|_| "expected names alone")?;
+    no_arguments(arguments.no_size()?).map_err(|_| "expected only names")?;
     let learned = |word: &str| POLICIES.iter().find(|(name, _)| *name == word).copied();
     let named = arguments.words.first().and_then(|word| learned(word));
     let words = &arguments.words[usize::from(named.is_some())..];
