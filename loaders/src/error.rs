@@ -12,7 +12,7 @@ use crate::fault::Fault;
 use crate::spec::Images;
 use crate::text::{nearest, printable};
 
-/// The problem of a transform that needs images of one size.
+/// The problem of a transform that needs images of the same size.
 pub(crate) const VARIOUS_SIZES: &str = "the images have various sizes; begin the list with random_resized_crop(size) or \
                                         inception_crop(size), or with resize(size) and then center_crop(size) or random_crop(size)";
 
@@ -36,9 +36,9 @@ pub enum Error {
         path: PathBuf,
         /// Offset of the read.
         offset: u64,
-        /// Number of bytes requested.
+        /// Bytes requested.
         expected: u64,
-        /// Number of bytes found.
+        /// Bytes found.
         got: u64,
     },
     /// There is not enough space for a copy.
@@ -49,9 +49,9 @@ pub enum Error {
     Space {
         /// The directory for the copy.
         dir: PathBuf,
-        /// Number of bytes to copy.
+        /// Bytes to copy.
         needed: u64,
-        /// Number of bytes that can be written there.
+        /// Bytes that can be written there.
         free: u64,
     },
     /// Other users could have changed the directory for copies.
@@ -75,9 +75,9 @@ pub enum Error {
     Memory {
         /// What the memory is for.
         what: String,
-        /// Number of bytes requested.
+        /// Bytes requested.
         needed: u64,
-        /// Number of bytes that the machine has.
+        /// Bytes that the machine has.
         memory: u64,
         /// How to reduce the need for memory.
         cure: String,
@@ -260,7 +260,7 @@ fn size(bytes: u64) -> String {
 }
 
 impl Error {
-    /// True if the error concerns a name that the user gave on the command line, of a split or a transform.
+    /// True if the error concerns a name that the user gave on the command line (a split or a transform).
     pub fn is_usage(&self) -> bool {
         matches!(self, Error::UnknownSplit { .. } | Error::Transform { .. } | Error::Unsettled { .. })
     }

@@ -1,4 +1,4 @@
-//! Everything that can be wrong with one record: its framing, its tf.Example, its image.
+//! Everything that can be wrong with a record: its framing, its tf.Example, its image.
 //! [`Error::Record`](crate::Error::Record) adds the file and the number of the record.
 
 use crate::spec::ImageSpec;
@@ -125,7 +125,7 @@ pub enum Fault {
     RawLength {
         /// The shape in the record.
         spec: ImageSpec,
-        /// Number of bytes found.
+        /// Bytes found.
         got: usize,
     },
     /// The entry points of a JPEG are wrong.

@@ -1,4 +1,4 @@
-//! How much memory this process could have at most, and limits of what reading one file may cost.
+//! How much memory this process could have at most, and limits of what reading a file may cost.
 
 use std::fs;
 use std::path::{Component, Path};
@@ -104,11 +104,11 @@ fn group<'a>(groups: &'a str, controller: &str) -> Option<&'a str> {
     })
 }
 
-// Limits on the cost of reading one file. Small files can request gigabytes and hours: sizes in a header, compressed
-// data that expands by a factor of a thousand, or a photo with thousands of scans. Every decoder and decompressor gets
-// these limits and checks the file's request before it spends anything.
+// Limits on the cost of reading a file. Small files can request gigabytes and hours: sizes in a header, compressed data
+// that expands by a factor of a thousand, or a photo with thousands of scans. Every decoder and decompressor gets these
+// limits and checks the file's request before it spends anything.
 
-/// Limits on the cost of reading one file.
+/// Limits on the cost of reading a file.
 #[derive(Debug, Clone, Copy, PartialEq)]
 pub struct Limits {
     /// Bytes of memory, in addition to four times the file's size.

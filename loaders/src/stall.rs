@@ -266,7 +266,7 @@ pub fn limits_of_environment() -> Result<StallLimits, String> {
     Ok(StallLimits { warn: limit(WARN, Some(Duration::from_secs(60)))?, abort: limit(ABORT, None)? })
 }
 
-/// Parses a limit. `off` gives `Some(None)`, and invalid text gives `None`.
+/// Parses a limit. `off` becomes `Some(None)`, and invalid text becomes `None`.
 fn time(text: &str) -> Option<Option<Duration>> {
     if text == "off" {
         return Some(None);

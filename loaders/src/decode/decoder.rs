@@ -39,8 +39,8 @@ pub fn decode<'a>(example: &Example<'a>, expected: ImageSpec, scratch: &'a mut V
     Decoder::default().decode_whole(example, expected, scratch)
 }
 
-/// Decodes images one after another and reuses its memory. Each thread has its own. Conversion, verification and
-/// training use the same decoder, so they accept the same files.
+/// Decodes a sequence of images and reuses its memory. Each thread has its own. Conversion, verification and training
+/// use the same decoder, so they accept the same files.
 #[derive(Debug, Default)]
 pub struct Decoder {
     limits: Limits,
@@ -54,7 +54,7 @@ pub struct Decoder {
     unturned: Vec<u8>,
 }
 
-/// An example whose header has been read.
+/// An example with a parsed header.
 pub struct Stored<'a> {
     kind: Kind<'a>,
     turn: Turn,
@@ -325,7 +325,7 @@ impl Decoder {
         }
     }
 
-    /// Returns the turn to apply to a file whose EXIF data request `turn`.
+    /// Returns the turn to apply if a file's EXIF data request `turn`.
     fn turn(&self, turn: Turn) -> Turn {
         match self.exif {
             Exif::Applied => turn,
@@ -334,7 +334,7 @@ impl Decoder {
     }
 
     /// Decodes the planes of a JPEG for which [`Stored::planes`] returns a subsampling, at 1 / `reduction` of its size.
-    /// The planes are stored one after the other without padding.
+    /// The planes are stored consecutively without padding.
     ///
     /// # Errors
     ///

@@ -1,4 +1,4 @@
-//! Creates a directory that only this user can read and write, below a directory that others may write to, such as
+//! Creates a directory that only this user can read and write, below a directory that other users may write to, such as
 //! `/tmp`.
 
 use std::fs::{self, DirBuilder, File, OpenOptions};
@@ -8,7 +8,7 @@ use std::path::Path;
 
 use crate::error::{Error, folder_of};
 
-/// Write permission for everyone, and the bit that prevents users from renaming files of others.
+/// Write permission for everyone, and the bit that prevents users from renaming other users' files.
 const EVERYBODY: u32 = 0o002;
 const STICKY: u32 = 0o1000;
 /// All permissions of group and others.
@@ -18,8 +18,8 @@ const OTHERS: u32 = 0o077;
 ///
 /// # Errors
 ///
-/// Returns an error if the directory is a link, belongs to another user, is accessible to others, or could be replaced
-/// by others.
+/// Returns an error if the directory is a link, belongs to another user, is accessible to other users, or replaceable
+/// by them.
 pub(crate) fn make(folder: &Path) -> Result<(), Error> {
     let parent = folder_of(folder);
     let mode = fs::metadata(parent).map_err(Error::io("open", parent))?.mode();

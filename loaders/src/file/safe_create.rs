@@ -1,10 +1,10 @@
-//! Creates all files of this program. This is safe even in directories that others can write to: it never follows a
-//! link that someone else has put there, and files are complete or do not exist.
+//! Creates all files of this program. This is safe even in directories that other users can write to: it never follows
+//! a link that another user has put there, and files are complete or do not exist.
 //!
-//! All crates create their files with these functions, which is why they are in the crate that all others depend on. A
-//! [`NewFile`] has a random name in the directory of its target until it is complete. [`to_append`] and [`to_update`]
-//! open logs that grow in place and files that are locked. They accept a regular file with a single name, or create
-//! one.
+//! All crates create their files with these functions, which is why they are in the crate that all other crates depend
+//! on. A [`NewFile`] has a random name in the directory of its target until it is complete. [`to_append`] and
+//! [`to_update`] open logs that grow in place and files that are locked. They accept a regular file with a single name,
+//! or create one.
 
 use std::ffi::{OsStr, OsString};
 use std::fs::{self, File, OpenOptions};
@@ -95,7 +95,7 @@ impl NewFile {
 impl Drop for NewFile {
     fn drop(&mut self) {
         if self.file.is_some() {
-            // The failure itself is reported elsewhere. A file that is left over only takes space.
+            // The failure itself is reported elsewhere. A file that is left over only uses space.
             let _ = fs::remove_file(&self.temporary);
         }
     }

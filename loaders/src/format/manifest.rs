@@ -49,7 +49,7 @@ pub struct SplitManifest {
     pub count: u64,
     /// The shards, in the order that defines the sample ids.
     pub shards: Vec<ShardManifest>,
-    /// Height and width, if all images are known to have one size.
+    /// Height and width, if all images are known to have the same size.
     #[serde(default, skip_serializing_if = "Option::is_none")]
     pub size: Option<[u32; 2]>,
     /// Smallest height and width, then largest height and width, if the images are known to differ.
@@ -58,7 +58,7 @@ pub struct SplitManifest {
     /// Number of images on which `mean` and `std` were measured, if it was not the whole split.
     #[serde(default, skip_serializing_if = "Option::is_none")]
     pub measured: Option<u64>,
-    /// Number of images whose records have entry points, if any.
+    /// Number of images with entry points in their records, if any.
     #[serde(default, skip_serializing_if = "Option::is_none")]
     pub entry_points: Option<u64>,
 }

@@ -11,7 +11,7 @@ pub(crate) enum Value<'a> {
     Fixed(&'a [u8]),
 }
 
-/// Iterates over the fields of one protobuf message.
+/// Iterates over the fields of a protobuf message.
 pub(crate) struct Fields<'a>(pub &'a [u8]);
 
 impl<'a> Fields<'a> {

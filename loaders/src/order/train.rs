@@ -116,7 +116,7 @@ impl TrainOrder {
         self
     }
 
-    /// Number of steps per epoch, including a short last one.
+    /// Steps per epoch, including a short last step.
     pub fn steps_per_epoch(&self) -> u64 {
         self.n.div_ceil(self.batch)
     }

@@ -2,7 +2,7 @@
 //!
 //! Each epoch permutes the shards. The samples of all shards in this sequence are cut into one run per worker. A run is
 //! as long as the worker's share of all steps together, so the steps are the same as in the full order. A shard at a
-//! cut is divided. A worker takes the pieces of its run k at a time and permutes all samples of such a window. So it
+//! cut is divided. A worker reads the pieces of its run k at a time and permutes all samples of such a window. So it
 //! mixes over k shards, not over the whole split, and shards should be filled in random order, as `trireme data
 //! convert` does.
 
@@ -11,7 +11,7 @@ use std::ops::Range;
 use crate::order::job::{Job, worker_positions};
 use crate::order::permutation::Permutation;
 
-/// The runs of a rank's workers in one epoch.
+/// The runs of a rank's workers in an epoch.
 #[derive(Debug, Clone)]
 struct Epoch {
     epoch: u32,
@@ -150,7 +150,7 @@ impl Windows {
     }
 }
 
-/// Consecutive samples of one shard.
+/// Consecutive samples of a shard.
 #[derive(Debug, Clone, Copy, PartialEq, Eq)]
 pub(super) struct Piece {
     pub shard: usize,
@@ -160,7 +160,7 @@ pub(super) struct Piece {
     pub before: u64,
 }
 
-/// The samples that a worker reads in one epoch.
+/// The samples that a worker reads in an epoch.
 #[derive(Debug, Clone, Default)]
 pub(super) struct Run {
     /// Position of the first sample in the epoch. It also distinguishes the permutations of this run's windows from

@@ -45,7 +45,7 @@ pub struct Rate {
     pub img_per_s_first: f64,
     /// Bytes of records per second, including framing, over all epochs.
     pub bytes_per_s: f64,
-    /// Seconds that the consumer waited over all epochs. It does nothing else.
+    /// Seconds that the consumer waited over all epochs. The consumer has no other work.
     pub wait_s: f64,
     /// Microseconds of one thread per image, by stage.
     pub stages: StageTimes,
@@ -149,7 +149,7 @@ fn drain(loader: &mut Loader, images: f64, start: Instant, rss_mb: impl Fn() -> 
     Ok(ends)
 }
 
-/// Measures the nanoseconds per record for the checksum of the payload, in one pass over a split in order.
+/// Measures the nanoseconds per record for the checksum of the payload, in a single pass over a split in order.
 pub fn checksum_ns(dir: &Path, split: &str) -> Result<f64, Error> {
     let split = Dataset::open(dir)?.split(split)?;
     let (mut spent, mut records, mut copy) = (Duration::ZERO, 0u64, Vec::new());
@@ -174,7 +174,7 @@ fn median(rates: &mut [f64]) -> f64 {
 
 /// If the consumer waited for less than this fraction of the time, no advice is needed.
 const NEGLIGIBLE: f64 = 0.02;
-/// If the consumer waited for more than this fraction of the time, it does nothing else.
+/// If the consumer waited for more than this fraction of the time, it has no other work.
 const IDLE: f64 = 0.95;
 /// Bytes per second and thread that only memory delivers, not a disk.
 const MEMORY: f64 = 1e9;
@@ -195,7 +195,7 @@ impl LoaderStats {
             true => format!("{} img/s", rate(seconds.time)),
             false => format!("{} of {} img/s wanted", rate(seconds.time), rate(seconds.time - seconds.wait)),
         };
-        // Estimates how many threads of this speed would be fast enough. If the consumer does nothing else, the
+        // Estimates how many threads of this speed would be fast enough. If the consumer has no other work, the
         // required speed is not known.
         let needed = (busy / (seconds.time - seconds.wait).max(1e-9)).ceil() as usize;
         let threads = match (idle, needed.saturating_sub(threads).max(1)) {

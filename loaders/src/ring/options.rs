@@ -64,7 +64,7 @@ impl Options {
     }
 
     /// Decides how batches are divided among threads, for images with this many values. Several pieces per thread keep
-    /// threads from waiting long for the last one. Batches are not divided if their records are requested ahead:
+    /// threads from waiting long for the last piece. Batches are not divided if their records are requested ahead:
     /// requests for a whole batch can be made earlier, and the reads are longer.
     pub(crate) fn division(&self, plan: &ReadPlan, values: usize) -> Division {
         let pieces = if plan.looks_ahead() || self.threads <= 1 { 1 } else { 4 * self.threads };

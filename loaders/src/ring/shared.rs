@@ -54,7 +54,7 @@ impl Shared {
         self.jobs.lock().unwrap_or_else(PoisonError::into_inner).ended_after()
     }
 
-    /// Takes the next piece of work after a token was received: a piece of an open batch, or else the first piece of
+    /// Takes the next piece of work after a token was received: a piece of an open batch, otherwise the first piece of
     /// the next job, for which there is a free slot. Requests the shards that will be needed soon, and sends tokens for
     /// the other pieces. Returns false after the last job, and then returns the slot.
     pub fn take(&self, piece: &mut Piece, tokens: &Sender<Token>) -> bool {
@@ -83,7 +83,7 @@ impl Shared {
         self.jobs.lock().unwrap_or_else(PoisonError::into_inner).give_back(piece, result)
     }
 
-    /// Number of values per image, or 0 if no images are made.
+    /// Values per image, or 0 if no images are made.
     fn values(&self) -> usize {
         if self.reads() { self.pipeline.output().values() } else { 0 }
     }

@@ -114,7 +114,7 @@ impl ReadPlan {
         Self { access: Access::Records, open, whole: false, advise: false, loaded: 0, local: false, text }
     }
 
-    /// Plans mappings, with read-ahead of a window's shards, of the whole split, or of each batch's records.
+    /// Plans mappings, and the read-ahead: a window's shards, the whole split, or each batch's records.
     fn map(sizes: ShardSizes, limits: SystemLimits, options: &ReadOptions, why: &str) -> Self {
         let open = options.window();
         let whole = open.is_none() && sizes.all <= limits.memory / 2;
@@ -193,7 +193,7 @@ pub(crate) struct OpenShards {
     split: Arc<Split>,
     plan: ReadPlan,
     stop: AtomicBool,
-    /// Sorted by last use, the most recent one last.
+    /// Sorted by last use, the most recent last.
     open: Mutex<Vec<OpenShard>>,
 }
 
@@ -241,7 +241,8 @@ impl OpenShards {
         Ok(&held[at].1)
     }
 
-    /// Opens a shard, or returns it if it is open. If too many shards are open, the least recently used one is closed.
+    /// Opens a shard, or returns it if it is open. If too many shards are open, the least recently used shard is
+    /// closed.
     pub(crate) fn open(&self, number: usize) -> Result<Arc<Shard>, Error> {
         let cell = {
             let mut open = self.open.lock().unwrap_or_else(PoisonError::into_inner);

@@ -27,7 +27,7 @@ const COMPARED: u64 = 64;
 enum Data {
     Mapped(Mapping),
     Loaded(Vec<u8>),
-    /// Not in memory. Records are read one by one, see [`Shard::read_at`].
+    /// Not in memory. Records are read individually, see [`Shard::read_at`].
     Open(File),
 }
 

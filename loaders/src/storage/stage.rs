@@ -25,20 +25,20 @@ use crate::storage::shard::index_path;
 /// The list of copies in a directory. It is locked while the directory is in use.
 const COPIES: &str = "copies.jsonl";
 
-/// Number of bytes per read.
+/// Bytes per read.
 const BLOCK: usize = 1 << 20;
 
 #[derive(Debug, Clone, PartialEq, Eq)]
 pub struct Staged {
     /// The directory of the copy.
     pub dir: PathBuf,
-    /// Number of bytes copied.
+    /// Bytes copied.
     pub copied: u64,
-    /// Number of bytes that were already there.
+    /// Bytes that were already there.
     pub reused: u64,
 }
 
-/// A line of [`COPIES`]. If a file has several lines, the last one is valid.
+/// A line of [`COPIES`]. If a file has multiple lines, the last one is valid.
 #[derive(Debug, Clone, PartialEq, Eq, Serialize, Deserialize)]
 struct Copy {
     file: String,
@@ -76,7 +76,7 @@ pub fn place(from: &Path, under: &Path) -> PathBuf {
 /// # Errors
 ///
 /// Returns an error if there is not enough space, if this user's directory belongs to another user or is accessible to
-/// others, or if a copy differs when it is read back.
+/// other users, or if a copy differs when it is read back.
 pub fn stage(from: &Path, under: &Path, splits: &[&str]) -> Result<Staged, Error> {
     let manifest = Dataset::open(from)?.manifest;
     fs::create_dir_all(under).map_err(Error::io("create", under))?;

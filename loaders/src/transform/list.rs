@@ -165,7 +165,7 @@ fn step(
     Ok((transform, output))
 }
 
-/// Names of the transforms whose first arguments are sizes in pixels, and the number of those arguments.
+/// Names of transforms with sizes in pixels as their first arguments, and how many sizes they have.
 const SIZED: [(&str, usize); 8] = [
     ("center_crop", 1),
     ("corner_crop", 1),
@@ -192,7 +192,7 @@ pub fn scaled(list: &[String], from: u32, to: u32) -> Result<Vec<String>, String
     Ok(resized.into_iter().zip(list).map(|(new, old)| new.unwrap_or_else(|| old.clone())).collect())
 }
 
-/// Scales the sizes of one transform. Returns `None` for a transform without sizes, or if it cannot be parsed.
+/// Scales the sizes of a transform. Returns `None` for a transform without sizes, or if it cannot be parsed.
 fn one(text: &str, from: u32, to: u32) -> Option<String> {
     let (name, inside) = text.trim().strip_suffix(')')?.split_once('(')?;
     let (_, sizes) = SIZED.into_iter().find(|(sized, _)| *sized == name.trim())?;

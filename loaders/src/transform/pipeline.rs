@@ -1,5 +1,5 @@
-//! Runs a list of transforms. It accepts images of one shape, or of any shape if its first transforms make the sizes
-//! equal.
+//! Runs a list of transforms. It accepts images of a fixed shape, or of any shape if its first transforms make the
+//! sizes equal.
 
 use std::ops::Range;
 use std::sync::Arc;
@@ -18,7 +18,7 @@ use crate::transform::geometry::CropRect;
 use crate::transform::list::TransformList;
 use crate::transform::paint::IDENTITY;
 
-/// A list of transforms that turns images into images of one shape. Cheap to clone.
+/// A list of transforms that turns images into images of the same shape. Cheap to clone.
 #[derive(Debug, Clone)]
 pub struct Pipeline {
     seed: u64,
@@ -30,8 +30,8 @@ impl Pipeline {
     /// Parses `list` for images like `input`. `normalize` takes its mean and std from `manifest`.
     ///
     /// If the first transforms make the sizes of all images equal (`random_resized_crop`, or `resize` and a crop), the
-    /// pipeline accepts images of any size, even if `input` has one size. Otherwise `input` must have one size, and
-    /// each image must have it.
+    /// pipeline accepts images of any size, even if `input` has a fixed size. Otherwise `input` must have a fixed size,
+    /// and each image must have it.
     pub fn new(list: &[String], input: impl Into<Images>, manifest: &Manifest, seed: u64) -> Result<Self, Error> {
         let input = input.into();
         let any = Images::Varied { channels: input.channels() };
@@ -71,7 +71,7 @@ impl Pipeline {
         self.list.head.exif
     }
 
-    /// Returns the transforms with all arguments, including those that came from a data set. The resulting list gives
+    /// Returns the transforms with all arguments, including those that came from a data set. The resulting list builds
     /// the same pipeline without that data set.
     pub fn ops(&self) -> Vec<String> {
         self.list.head.words().chain(self.list.transforms.iter().map(ToString::to_string)).collect()
@@ -216,7 +216,7 @@ impl Pipeline {
 }
 
 // Lists that a device can finish: they consist of geometric transforms and transforms that keep bytes, and may end with
-// `normalize`. The loader gives the device bytes, or crop rectangles of images that the device already has, and the
+// `normalize`. The loader sends the device bytes, or crop rectangles of images that the device already has, and the
 // tables from byte to float. The results are bit-identical to those of the host, except that resized pixels are
 // rounded.
 

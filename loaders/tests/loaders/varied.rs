@@ -1,4 +1,5 @@
-//! Images of various sizes and formats: decoding a part of an image gives the same pixels as decoding the whole image.
+//! Images of various sizes and formats: decoding a part of an image returns the same pixels as decoding the whole
+//! image.
 
 use crate::common::{self, TestData, assert_contains, raw};
 use loaders::decode::{decode, spec};
@@ -126,8 +127,8 @@ fn lists_that_leave_various_sizes_are_refused_in_the_words_of_a_recipe() {
     }
 }
 
-/// The error names an image but gives no advice for it, because the list of transforms must be changed, or may already
-/// be right.
+/// The error names an image but has no advice for it, because the list of transforms must be changed, or may already be
+/// right.
 #[test]
 fn the_first_odd_image_is_named_without_advice() {
     let payload = |id: u64, height: u32| {

@@ -212,7 +212,7 @@ impl ComponentCodes {
         Some([code, Code { bits, length: length as u8 }])
     }
 
-    /// For each number of bits modulo 8, finds AC coefficients of one block that take this number of bits.
+    /// For each number of bits modulo 8, finds AC coefficients of a block that take this number of bits.
     fn fillers(&self) -> [Option<Filler>; 8] {
         let mut fillers = [None; 8];
         fillers[0] = Some(Filler { code: Code::default(), extra: 0, count: 0 });

@@ -12,8 +12,8 @@ use crate::spec::ImageSpec;
 const COMPONENTS: usize = 4;
 /// Number of bytes for a block of coefficients.
 const BLOCK: u64 = 128;
-/// Minimum number of blocks per second for a scan whose data contains almost no information. (Data with more
-/// information is long, and its length bounds the time.)
+/// Minimum number of blocks per second for a scan with almost no information. (Data with more information is long, and
+/// its length bounds the time.)
 const BLOCKS_PER_SECOND: f64 = 5e7;
 
 const SOI: u8 = 0xd8;
@@ -29,7 +29,7 @@ const EXIF: &[u8] = b"Exif\0\0";
 pub(super) struct Survey {
     pub height: u32,
     pub width: u32,
-    /// Number of bits per sample.
+    /// Bits per sample.
     pub precision: u8,
     pub lossless: bool,
     pub scans: u32,

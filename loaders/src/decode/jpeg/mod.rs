@@ -240,7 +240,7 @@ impl Jpeg {
     }
 
     /// Decodes the planes of a file for which [`Header::planes`] returns a subsampling, at 1 / `reduction` of its size.
-    /// The planes are stored one after the other without padding.
+    /// The planes are stored consecutively without padding.
     pub fn planes(&mut self, file: &[u8], header: Header, reduction: u32, planes: &mut [u8]) -> Result<(), Fault> {
         self.set_frame(header, None, reduction)?;
         let Frame { bottom, right, .. } = Frame::whole(header.height, header.width, reduction);
@@ -283,7 +283,7 @@ impl Jpeg {
         let pitch = (columns * bytes) as i32;
         // SAFETY: the handle is alive. `pixels` has `rows` rows of `pitch` bytes, and with the region and scale that
         // were set, the library writes exactly these. `file` is memory of this process that nobody changes, so its size
-        // is still the one in the header.
+        // is still as in the header.
         let status = unsafe { raw::tj3Decompress8(self.handle, source, length, pixels.as_mut_ptr(), pitch, format) };
         self.check(status)?;
         if header.has_inks() {
@@ -301,7 +301,7 @@ impl Jpeg {
     /// Sets the scale, the region and the memory limit of the next decode. Without a frame, the region is the whole
     /// image.
     fn set_frame(&mut self, header: Header, frame: Option<&Frame>, reduction: u32) -> Result<(), Fault> {
-        // For images with several scans, which libjpeg keeps in memory.
+        // For images with more than one scan, which libjpeg keeps in memory.
         let mib = header.cost.memory.div_ceil(1 << 20) + 64;
         self.set(raw::TJPARAM_TJPARAM_MAXMEMORY, mib.try_into().unwrap_or(i32::MAX))?;
         let scale = raw::tjscalingfactor { num: 1, denom: reduction as i32 };

@@ -67,7 +67,7 @@ impl fmt::Display for Format {
     }
 }
 
-/// One image with its label, borrowed from a record.
+/// An image with its label, borrowed from a record.
 #[derive(Debug, Clone, Copy, PartialEq, Eq)]
 pub struct Example<'a> {
     /// The image's bytes in `format`.
@@ -80,8 +80,8 @@ pub struct Example<'a> {
     pub width: u32,
     /// Number of channels, or 0 if the record does not have the key.
     pub channels: u32,
-    /// The label as stored, before `label_offset` of the data set is subtracted. If there are several labels, the first
-    /// one. If there is no label, 0.
+    /// The label as stored, before `label_offset` of the data set is subtracted. If there are multiple labels, the
+    /// first one. If there is no label, 0.
     pub label: i64,
     /// All labels if there is not exactly one.
     pub labels: Labels<'a>,

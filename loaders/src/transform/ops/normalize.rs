@@ -13,7 +13,7 @@ use crate::transform::paint::Scale;
 /// `normalize(m, s)` uses one pair for all channels, and 2*C arguments are C means followed by C stds.
 #[derive(Debug)]
 struct Normalize {
-    /// One entry for all channels, or one per channel. All three lists have the same length.
+    /// An entry per channel, or a single entry for all channels. All three lists have the same length.
     mean: Vec<f64>,
     std: Vec<f64>,
     scales: Vec<Scale>,
