@@ -34,7 +34,6 @@ pub enum Error {
     )]
     ShortRead {
         path: PathBuf,
-        /// Offset of the read.
         offset: u64,
         /// Bytes requested.
         expected: u64,
@@ -89,11 +88,7 @@ pub enum Error {
         dir = line(dir.display()),
         problem = line(problem)
     )]
-    NoDataset {
-        dir: PathBuf,
-        /// What is missing.
-        problem: String,
-    },
+    NoDataset { dir: PathBuf, problem: String },
     /// `dataset.json` has a wrong or missing key.
     #[error(
         "{path}: {problem}; create it again with `trireme data convert` or `trireme data index`",
@@ -111,12 +106,10 @@ pub enum Error {
     UnknownSplit {
         /// The directory of the data set.
         dir: PathBuf,
-        /// The requested name.
         name: String,
         /// The names of all splits.
         known: String,
     },
-    /// A shard has no index file.
     #[error(
         "{index} is missing: the shard has no index; run `trireme data index {dir}`",
         index = line(index.display()),
@@ -157,14 +150,12 @@ pub enum Error {
         /// The number in the file.
         got: u64,
     },
-    /// A record cannot be used.
     #[error(
         "{path}, record {record} at byte {offset}: {fault}",
         path = line(path.display()),
         fault = line(fault)
     )]
     Record {
-        /// The path of the shard.
         path: PathBuf,
         /// The record's number within the shard, from 0.
         record: u64,
@@ -176,7 +167,6 @@ pub enum Error {
     #[error("split `{split}` has {len} samples, so there is no sample {id}")]
     NoSample {
         split: String,
-        /// The requested id.
         id: u64,
         /// Number of samples in the split.
         len: u64,
@@ -213,14 +203,8 @@ pub enum Error {
         /// Maximum number of mapped shards.
         limit: usize,
     },
-    /// A loader thread panicked.
     #[error("loader thread {thread} panicked: {message}; this is a bug in trireme, please report it")]
-    Panic {
-        /// The thread's number.
-        thread: usize,
-        /// The panic's message.
-        message: String,
-    },
+    Panic { thread: usize, message: String },
     /// A picture file cannot be used.
     #[error("picture {}: {}", line(path.display()), line(problem))]
     Picture { path: PathBuf, problem: String },
@@ -229,17 +213,10 @@ pub enum Error {
     Thread { source: io::Error },
     /// The priority of a loader thread cannot be lowered.
     #[error("cannot set loader threads to nice {nice}: {source}; expected 0 to 19")]
-    Nice {
-        /// The requested nice value.
-        nice: i32,
-        source: io::Error,
-    },
+    Nice { nice: i32, source: io::Error },
     /// The consumer holds every slot of the ring and requests another batch.
     #[error("all {slots} batch slots are held by the consumer; drop a batch first, or use more slots")]
-    SlotsHeld {
-        /// Number of slots.
-        slots: usize,
-    },
+    SlotsHeld { slots: usize },
     /// `next` was called on a loader that had already reported an error.
     #[error("the loader has stopped because of an earlier error")]
     Stopped,

@@ -3,7 +3,6 @@
 
 use crate::spec::ImageSpec;
 
-/// The problem of a record.
 #[derive(Debug, thiserror::Error)]
 pub enum Fault {
     /// The framing or a checksum is wrong.
@@ -55,7 +54,6 @@ pub enum Fault {
     ImageSize {
         /// The pipeline's input.
         expected: ImageSpec,
-        /// The shape of the image.
         got: ImageSpec,
     },
     /// The image has a different size than earlier ones. The code that reports this explains it in a message of its
@@ -64,7 +62,6 @@ pub enum Fault {
     Odd {
         /// The shape of the first image.
         first: ImageSpec,
-        /// The shape of this image.
         got: ImageSpec,
     },
     /// The image has a different number of channels than the pipeline was built for.
@@ -72,7 +69,6 @@ pub enum Fault {
     Channels {
         /// Number of channels of the pipeline's input.
         expected: u32,
-        /// The shape of the image.
         got: ImageSpec,
     },
     /// The image has no pixels, or too many.
@@ -81,7 +77,6 @@ pub enum Fault {
          --limit-memory (`data convert`, `predict`)"
     )]
     PixelCount {
-        /// The shape of the image.
         got: ImageSpec,
         /// Maximum number of pixels.
         limit: u64,
@@ -123,7 +118,6 @@ pub enum Fault {
     /// The number of bytes of a RAW image does not match its shape.
     #[error("RAW image of {spec}: expected {} bytes (above 0), got {got}", spec.values())]
     RawLength {
-        /// The shape in the record.
         spec: ImageSpec,
         /// Bytes found.
         got: usize,
@@ -138,7 +132,6 @@ pub enum Fault {
     Decode {
         /// The format according to the image's first bytes.
         format: &'static str,
-        /// The decoder's message.
         problem: String,
     },
 }
@@ -183,11 +176,7 @@ pub enum ExampleFault {
     Missing(&'static str),
     /// A key has the wrong type of list, or an empty list.
     #[error("`{key}`: expected a {expected}, got another type or an empty list")]
-    WrongType {
-        key: &'static str,
-        /// The expected type.
-        expected: &'static str,
-    },
+    WrongType { key: &'static str, expected: &'static str },
     /// `image/format` names an unsupported format.
     #[error("`image/format`: expected RAW, PNG or JPEG, got \"{0}\"")]
     UnknownFormat(String),

@@ -1,4 +1,4 @@
-//! How much memory this process could have at most, and limits of what reading a file may cost.
+//! How much memory this process could have at most, and limits on the cost of reading a file.
 
 use std::fs;
 use std::path::{Component, Path};
@@ -124,7 +124,6 @@ pub struct Limits {
 /// The cost of decoding an image, computed from its header.
 #[derive(Debug, Clone, Copy, PartialEq)]
 pub struct Cost {
-    /// The shape of the image.
     pub spec: ImageSpec,
     /// Bytes for the pixels and for everything that must be kept until all pixels are known.
     pub memory: u64,

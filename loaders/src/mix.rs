@@ -43,7 +43,6 @@ pub struct Area {
 /// Identifies a batch. Its random draw depends only on this key.
 #[derive(Debug, Clone, Copy)]
 pub struct BatchKey {
-    /// The seed of the recipe.
     pub seed: u64,
     /// Counted from 0.
     pub epoch: u32,

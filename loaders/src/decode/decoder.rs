@@ -60,7 +60,6 @@ pub struct Stored<'a> {
     turn: Turn,
 }
 
-/// The image, by format.
 enum Kind<'a> {
     Raw(ImageSpec),
     Png(Png<'a>),
@@ -87,7 +86,6 @@ impl Stored<'_> {
         self.turn
     }
 
-    /// The format of the file.
     pub fn format(&self) -> Format {
         match &self.kind {
             Kind::Raw(_) => Format::Raw,
@@ -368,7 +366,6 @@ fn safely<T>(format: &'static str, decode: impl FnOnce() -> Result<T, Fault>) ->
     guarded_with(decode, |panic| Fault::Decode { format, problem: format!("the decoder failed ({panic})") })
 }
 
-/// The whole image.
 fn whole(spec: ImageSpec) -> Part {
     Part { rows: spec.height as usize, columns: spec.width as usize, origin: (0, 0), reduction: 1 }
 }

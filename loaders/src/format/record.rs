@@ -108,12 +108,10 @@ pub fn read_record(file: &[u8], offset: u64) -> Result<(&[u8], u64), RecordFault
     Ok((payload, offset + length + OVERHEAD))
 }
 
-/// The compression of a file.
 #[derive(Debug, Clone, Copy, PartialEq, Eq)]
 pub enum Compressed {
     /// A GZIP file with one or more members.
     Gzip,
-    /// A ZLIB stream.
     Zlib,
 }
 

@@ -23,7 +23,6 @@ struct Epoch {
 pub(crate) struct Deal {
     /// Samples per step.
     pub batch: u64,
-    /// Total number of workers.
     pub workers: usize,
     /// The workers of this rank.
     pub mine: Range<usize>,
@@ -63,7 +62,6 @@ impl Windows {
         windows
     }
 
-    /// Switches to another epoch.
     pub(crate) fn enter(&mut self, epoch: u32) {
         self.current = match self.next.take() {
             Some(next) if next.epoch == epoch => next,
@@ -164,7 +162,7 @@ pub(super) struct Piece {
 #[derive(Debug, Clone, Default)]
 pub(super) struct Run {
     /// Position of the first sample in the epoch. It also distinguishes the permutations of this run's windows from
-    /// those of other workers.
+    /// other workers' windows.
     pub start: u64,
     pub len: u64,
     pub pieces: Vec<Piece>,

@@ -100,7 +100,6 @@ impl Batch {
         &self.slot.samples.skipped
     }
 
-    /// The ids of the samples.
     pub fn ids(&self) -> &[u64] {
         &self.slot.samples.ids
     }

@@ -17,7 +17,6 @@ use crate::ring::stats::{LoaderStats, Stages};
 use crate::storage::dataset::Dataset;
 use crate::transform::{Pipeline, exif_of};
 
-/// The data to load, and how.
 #[derive(Debug, Clone)]
 pub struct LoaderRequest {
     /// Directory of the data set.
@@ -32,7 +31,6 @@ pub struct LoaderRequest {
     pub shuffle: Shuffle,
     /// Threads, and how records are read.
     pub options: Options,
-    /// The form of the images.
     pub format: PixelFormat,
 }
 

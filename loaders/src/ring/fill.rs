@@ -31,7 +31,6 @@ pub(crate) struct ThreadState {
 /// How filling ended, if there was no error.
 pub(crate) enum Outcome {
     Filled,
-    /// The loader is stopping.
     Stopped,
 }
 

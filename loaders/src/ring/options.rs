@@ -31,7 +31,6 @@ pub struct Options {
     pub slots: usize,
     /// Nice value of the threads, from 0 (unchanged) to 19 (lowest priority).
     pub nice: i32,
-    /// How records are read.
     pub io: Io,
     /// Number of shards that the order uses at the same time. 0 means all shards.
     pub open: usize,

@@ -126,7 +126,6 @@ impl Piece {
         self.samples.clear();
     }
 
-    /// Gives the memory back.
     pub fn give_back(&mut self) {
         self.memory = Memory::default();
     }

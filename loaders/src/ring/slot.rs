@@ -76,14 +76,12 @@ pub(crate) struct Slot {
     pub fillings: Vec<Filling>,
 }
 
-/// The time in which a thread filled a batch, or a piece of a batch.
+/// The time that a thread needed to fill a batch, or a piece of a batch.
 #[derive(Clone, Copy, Debug, PartialEq, Eq)]
 pub struct Filling {
     /// Number of the thread, from 0.
     pub thread: usize,
-    /// Start of the filling.
     pub start: Instant,
-    /// Duration of the filling.
     pub took: Duration,
 }
 

@@ -21,7 +21,6 @@ pub(crate) struct Filled {
     pub result: Result<Slot, Error>,
 }
 
-/// A thread and its channels.
 pub(crate) struct Worker {
     pub shared: Arc<Shared>,
     /// Number of the thread, from 0.

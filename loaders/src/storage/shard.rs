@@ -131,7 +131,7 @@ impl Shard {
     }
 
     /// Returns the payload of record `number` (from 0). Verifies both checksums and compares the index with the length
-    /// in the record. If `number` is not below `len`, the error is that of a truncated record.
+    /// in the record. If `number` is not below `len`, the error is the same as for a truncated record.
     ///
     /// The record is copied into `copy`, which is reused between calls, unless the shard was loaded into private
     /// memory. So the caller gets exactly the bytes that were verified, even if other processes write to the file.

@@ -30,7 +30,6 @@ const BLOCK: usize = 1 << 20;
 
 #[derive(Debug, Clone, PartialEq, Eq)]
 pub struct Staged {
-    /// The directory of the copy.
     pub dir: PathBuf,
     /// Bytes copied.
     pub copied: u64,

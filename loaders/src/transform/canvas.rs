@@ -71,7 +71,6 @@ impl<'a> Canvas<'a> {
         self.decoded = decoded;
     }
 
-    /// The current shape.
     pub fn spec(&self) -> ImageSpec {
         self.geometry.spec()
     }

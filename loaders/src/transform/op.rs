@@ -84,7 +84,7 @@ pub enum Sizes {
     Varied(Varied),
 }
 
-/// What a transform may need to know besides its arguments.
+/// The information that a transform may need in addition to its arguments.
 #[derive(Debug, Clone, Copy)]
 pub(super) struct Context<'a> {
     /// Shape of the images that the transform receives, with height and width 0 while sizes vary.

@@ -217,8 +217,7 @@ impl Pipeline {
 
 // Lists that a device can finish: they consist of geometric transforms and transforms that keep bytes, and may end with
 // `normalize`. The loader sends the device bytes, or crop rectangles of images that the device already has, and the
-// tables from byte to float. The results are bit-identical to those of the host, except that resized pixels are
-// rounded.
+// tables from byte to float. The results are bit-identical to the host's, except that resized pixels are rounded.
 
 impl Pipeline {
     /// Returns the table from byte to float for each channel. Returns `None` unless the list consists of geometric

@@ -114,8 +114,8 @@ impl Excerpts {
         Some((begin, *self.points.get(row, mcus.right.div_ceil(step))?))
     }
 
-    /// Returns the difference between the DC coefficients before a row and those at the end of the previous row of the
-    /// excerpt.
+    /// Returns the difference between the DC coefficients before a row and the coefficients at the end of the previous
+    /// row of the excerpt.
     fn changes(&self, mcus: Span, row: usize) -> Option<[i32; COMPONENTS]> {
         let before = if row == mcus.top { Point::default() } else { self.ends(mcus, row - 1)?.1 };
         let (begin, _) = self.ends(mcus, row)?;

@@ -106,7 +106,6 @@ fn cut_short(begun: bool) -> String {
     }
 }
 
-/// A position in a file.
 pub(super) struct Walk<'a> {
     pub file: &'a [u8],
     pub at: usize,
@@ -189,7 +188,7 @@ impl Frame {
             *component = Component { id, across, down, ..Component::default() };
         }
         let (height, width) = (u16::from_be_bytes([h1, h0]).into(), u16::from_be_bytes([w1, w0]).into());
-        // The markers for arithmetic coding are those for Huffman coding plus 8.
+        // The markers for arithmetic coding are the markers for Huffman coding plus 8.
         let (progressive, lossless) = (marker & 3 == 2, marker & 3 == 3);
         Ok(Self { height, width, precision, progressive, lossless, count, components })
     }

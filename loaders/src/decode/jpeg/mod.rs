@@ -1,12 +1,12 @@
 //! Decodes JPEG with libjpeg-turbo: only the needed part of an image, at 1/1, 1/2 or 1/4 of its size. Only this module
 //! calls its C API.
 //!
-//! The pixels are bit-identical to those of a whole decode, at each of the three sizes. It uses the accurate integer
-//! DCT and smooth ("fancy") chroma upsampling, as PIL and torchvision do, with a margin for the neighbours that
-//! upsampling reads. CMYK and YCCK are converted to RGB. The EXIF orientation is read here and applied by the decoder.
+//! The pixels are bit-identical to a whole decode, at each of the three sizes. It uses the accurate integer DCT and
+//! smooth ("fancy") chroma upsampling, as PIL and torchvision do, with a margin for the neighbours that upsampling
+//! reads. CMYK and YCCK are converted to RGB. The EXIF orientation is read here and applied by the decoder.
 //!
 //! Baseline, progressive and lossless files are supported, with Huffman or arithmetic coding and 8 bits per sample
-//! (lossless: up to 8). A file that ends early, or whose data libjpeg-turbo finds to be wrong, is a fault. Warnings
+//! (lossless: up to 8). A file that ends early, or has data that libjpeg-turbo finds to be wrong, is a fault. Warnings
 //! that do not affect the pixels (for example about stray bytes between markers) are ignored, as in PIL and TensorFlow.
 
 mod bits;
@@ -151,9 +151,9 @@ impl Jpeg {
         Ok(Header { width, height, space, subsampling, lossless, cost, turn, has_entry_points })
     }
 
-    /// Decodes the part `need` of the file whose header was read last into `pixels`, which can be reused. `channels` is
-    /// 1 for a grey file and 3 otherwise. With the `entry_points` that were passed to `header`, most of the other data
-    /// need not be read.
+    /// Decodes the part `need` of the file with the most recently read header into `pixels`, which can be reused.
+    /// `channels` is 1 for a grey file and 3 otherwise. With the `entry_points` that were passed to `header`, most of
+    /// the other data need not be read.
     pub fn decode(
         &mut self,
         file: &[u8],
@@ -222,8 +222,8 @@ impl Jpeg {
             .map_err(|fault| Fault::EntryPoints(format!("cannot decode the data between them: {fault}")))
     }
 
-    /// Decodes the whole file whose header was read last to `channels`, at 1 / `reduction` of its size (1, 2, 4 or 8).
-    /// Returns height and width. A lossless file is not reduced.
+    /// Decodes the whole file with the most recently read header to `channels`, at 1 / `reduction` of its size (1, 2, 4
+    /// or 8). Returns height and width. A lossless file is not reduced.
     pub fn whole(
         &mut self,
         file: &[u8],

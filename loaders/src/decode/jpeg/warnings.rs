@@ -24,7 +24,6 @@ const HARMLESS: [&str; 4] = [
     "Unknown Adobe color transform",
 ];
 
-/// The warnings of an image.
 #[derive(Clone, Copy)]
 pub(super) struct Warnings {
     /// True if there was any warning.

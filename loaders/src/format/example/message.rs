@@ -72,7 +72,6 @@ impl fmt::Display for Format {
 pub struct Example<'a> {
     /// The image's bytes in `format`.
     pub encoded: &'a [u8],
-    /// The format of `encoded`.
     pub format: Format,
     /// Number of rows, or 0 if the record does not have the key.
     pub height: u32,
@@ -179,7 +178,6 @@ fn put((key, item): &Entry<'_>, out: &mut Vec<u8>) {
     }
 }
 
-/// The value for a key.
 enum Item<'a> {
     Bytes(&'a [u8]),
     Int(i64),

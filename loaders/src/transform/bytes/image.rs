@@ -99,7 +99,6 @@ impl ByteImage {
         self.pixels[..values].copy_from_slice(&self.kept[..values]);
     }
 
-    /// Crops the image to `part`.
     pub fn crop(&mut self, part: Rectangle) {
         let shape = self.shape;
         geometry::crop(self.pixels(), shape, part);
