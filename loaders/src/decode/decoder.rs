@@ -145,7 +145,7 @@ impl Decoder {
         Self { limits, ..Self::default() }
     }
 
-    /// Sets whether the EXIF orientation is applied to the following images. This is the default.
+    /// Sets whether the EXIF orientation is applied to the following images. By default it is applied.
     pub(crate) fn exif(&mut self, exif: Exif) {
         self.exif = exif;
     }
