@@ -5,7 +5,7 @@
 /// Bytes that are summed in parallel. Must be a multiple of every channel count (1 and 3).
 const LANES: usize = 48;
 
-/// Interleaves three planes of equal size, stored one after the other, into `pixels`.
+/// Interleaves three planes of equal size, stored consecutively, into `pixels`.
 ///
 /// # Panics
 ///
@@ -38,8 +38,8 @@ fn interleave_loop(planes: &[u8], pixels: &mut [[u8; 3]]) {
 /// Number of pixels that are rounded at a time.
 const ROUNDED: usize = 64;
 
-/// Rounds three planes of values from 0 to 255, stored one after the other, and interleaves them into `pixels`. Halves
-/// are rounded up.
+/// Rounds three planes of values from 0 to 255, stored consecutively, and interleaves them into `pixels`. Halves are
+/// rounded up.
 ///
 /// # Panics
 ///

@@ -12,8 +12,8 @@ use crate::fault::Fault;
 use crate::spec::Images;
 use crate::text::{nearest, printable};
 
-/// The problem of a transform that needs images of one size.
-pub(crate) const VARIOUS_SIZES: &str = "the images are of various sizes; begin the list with random_resized_crop(size) or \
+/// The problem of a transform that needs images of the same size.
+pub(crate) const VARIOUS_SIZES: &str = "the images have various sizes; begin the list with random_resized_crop(size) or \
                                         inception_crop(size), or with resize(size) and then center_crop(size) or random_crop(size)";
 
 /// The reason why a data set, a pipeline or a loader cannot be used.
@@ -34,32 +34,32 @@ pub enum Error {
     )]
     ShortRead {
         path: PathBuf,
-        /// Offset of the read.
         offset: u64,
-        /// Number of bytes requested.
+        /// Bytes requested.
         expected: u64,
-        /// Number of bytes found.
+        /// Bytes found.
         got: u64,
     },
     /// There is not enough space for a copy.
     #[error(
-        "{dir}: the copy needs {}, {} are free; choose another --stage folder, or none", size(*needed), size(*free),
+        "{dir}: the copy needs {}, but only {} are free; choose another --stage folder, or omit --stage", size(*needed), size(*free),
         dir = line(dir.display())
     )]
     Space {
         /// The directory for the copy.
         dir: PathBuf,
-        /// Number of bytes to copy.
+        /// Bytes to copy.
         needed: u64,
-        /// Number of bytes that can be written there.
+        /// Bytes that can be written there.
         free: u64,
     },
     /// Other users could have changed the directory for copies.
-    #[error("{}: {problem}; choose another --stage folder, or none", line(dir.display()))]
+    #[error("{}: {problem}; choose another --stage folder, or omit --stage", line(dir.display()))]
     NotPrivate { dir: PathBuf, problem: String },
     /// A copy differs from its source.
     #[error(
-        "{}: read back with checksum {got:08x}, copied with {expected:08x}; the disk of the --stage folder is at fault: choose another",
+        "{}: the copy has checksum {got:08x}, but its source has {expected:08x}; the disk of the --stage folder may be damaged: \
+         choose another folder",
         line(path.display())
     )]
     BadCopy {
@@ -70,13 +70,13 @@ pub enum Error {
         got: u32,
     },
     /// The request needs more memory than the machine has.
-    #[error("{what} would take {}, this machine has {}; try {cure}", size(*needed), size(*memory))]
+    #[error("{what} would take {}, but this machine has {}; try {cure}", size(*needed), size(*memory))]
     Memory {
         /// What the memory is for.
         what: String,
-        /// Number of bytes requested.
+        /// Bytes requested.
         needed: u64,
-        /// Number of bytes that the machine has.
+        /// Bytes that the machine has.
         memory: u64,
         /// How to reduce the need for memory.
         cure: String,
@@ -88,14 +88,10 @@ pub enum Error {
         dir = line(dir.display()),
         problem = line(problem)
     )]
-    NoDataset {
-        dir: PathBuf,
-        /// What is missing.
-        problem: String,
-    },
+    NoDataset { dir: PathBuf, problem: String },
     /// `dataset.json` has a wrong or missing key.
     #[error(
-        "{path}: {problem}; make it anew with `trireme data convert` or `trireme data index`",
+        "{path}: {problem}; create it again with `trireme data convert` or `trireme data index`",
         path = line(path.display()),
         problem = line(problem)
     )]
@@ -110,12 +106,10 @@ pub enum Error {
     UnknownSplit {
         /// The directory of the data set.
         dir: PathBuf,
-        /// The requested name.
         name: String,
         /// The names of all splits.
         known: String,
     },
-    /// A shard has no index file.
     #[error(
         "{index} is missing: the shard has no index; run `trireme data index {dir}`",
         index = line(index.display()),
@@ -129,7 +123,7 @@ pub enum Error {
     },
     /// An index does not match its shard.
     #[error(
-        "{index}: {problem}; run `trireme data index {dir}` to make it anew",
+        "{index}: {problem}; run `trireme data index {dir}` to create it again",
         index = line(index.display()),
         problem = line(problem),
         dir = line(dir.display())
@@ -144,7 +138,7 @@ pub enum Error {
     /// A shard differs from its entry in `dataset.json`.
     #[error(
         "{path}: {what}: dataset.json says {expected}, found {got}; the shard was changed or cut \
-         short: copy or convert it anew, and check with `trireme data verify`",
+         short: copy or convert it again, and check with `trireme data verify`",
         path = line(path.display())
     )]
     Shard {
@@ -156,14 +150,12 @@ pub enum Error {
         /// The number in the file.
         got: u64,
     },
-    /// A record cannot be used.
     #[error(
         "{path}, record {record} at byte {offset}: {fault}",
         path = line(path.display()),
         fault = line(fault)
     )]
     Record {
-        /// The path of the shard.
         path: PathBuf,
         /// The record's number within the shard, from 0.
         record: u64,
@@ -175,7 +167,6 @@ pub enum Error {
     #[error("split `{split}` has {len} samples, so there is no sample {id}")]
     NoSample {
         split: String,
-        /// The requested id.
         id: u64,
         /// Number of samples in the split.
         len: u64,
@@ -192,8 +183,9 @@ pub enum Error {
     },
     /// The resulting images have various sizes.
     #[error(
-        "the transforms leave images of {images} in various sizes, and a batch needs one; begin the list with \
-         random_resized_crop(size) or inception_crop(size), or with resize(size) and then center_crop(size) or random_crop(size)"
+        "the transforms turn images of {images} into images of various sizes, but a batch needs a single size; \
+         begin the list with random_resized_crop(size) or inception_crop(size), or with resize(size) and then \
+         center_crop(size) or random_crop(size)"
     )]
     Unsettled {
         /// The images that the list receives.
@@ -211,14 +203,8 @@ pub enum Error {
         /// Maximum number of mapped shards.
         limit: usize,
     },
-    /// A loader thread panicked.
     #[error("loader thread {thread} panicked: {message}; this is a bug in trireme, please report it")]
-    Panic {
-        /// The thread's number.
-        thread: usize,
-        /// The panic's message.
-        message: String,
-    },
+    Panic { thread: usize, message: String },
     /// A picture file cannot be used.
     #[error("picture {}: {}", line(path.display()), line(problem))]
     Picture { path: PathBuf, problem: String },
@@ -227,19 +213,12 @@ pub enum Error {
     Thread { source: io::Error },
     /// The priority of a loader thread cannot be lowered.
     #[error("cannot set loader threads to nice {nice}: {source}; expected 0 to 19")]
-    Nice {
-        /// The requested nice value.
-        nice: i32,
-        source: io::Error,
-    },
+    Nice { nice: i32, source: io::Error },
     /// The consumer holds every slot of the ring and requests another batch.
     #[error("all {slots} batch slots are held by the consumer; drop a batch first, or use more slots")]
-    SlotsHeld {
-        /// Number of slots.
-        slots: usize,
-    },
+    SlotsHeld { slots: usize },
     /// `next` was called on a loader that had already reported an error.
-    #[error("the loader stopped at an earlier error")]
+    #[error("the loader has stopped because of an earlier error")]
     Stopped,
 }
 
@@ -258,7 +237,7 @@ fn size(bytes: u64) -> String {
 }
 
 impl Error {
-    /// True if the error concerns a name that the user gave on the command line, of a split or a transform.
+    /// True if the error concerns a name that the user gave on the command line (a split or a transform).
     pub fn is_usage(&self) -> bool {
         matches!(self, Error::UnknownSplit { .. } | Error::Transform { .. } | Error::Unsettled { .. })
     }
@@ -291,10 +270,10 @@ pub fn why(path: &Path, error: &io::Error) -> String {
         ErrorKind::NotADirectory => {
             let file = path.ancestors().skip(1).find(|part| part.is_file());
             file.map_or_else(String::new, |file| {
-                format!("; {} is a file, no folder", printable(&file.to_string_lossy()))
+                format!("; {} is a file, not a folder", printable(&file.to_string_lossy()))
             })
         }
-        ErrorKind::IsADirectory => "; it is a folder, a file is expected".into(),
+        ErrorKind::IsADirectory => "; it is a folder, expected a file".into(),
         _ => String::new(),
     };
     format!("{error}{cause}")
@@ -308,10 +287,10 @@ pub fn write_advice(error: &io::Error) -> &'static str {
         }
         (ErrorKind::FileTooLarge, _) => "raise the limit of the file size (`ulimit -f`)",
         (ErrorKind::PermissionDenied | ErrorKind::ReadOnlyFilesystem, _) => {
-            "mend its permissions or choose another --out"
+            "correct its permissions or choose another --out"
         }
         (_, Some(libc::EIO | libc::ESTALE | libc::ENXIO | libc::ENODEV | libc::EREMOTEIO)) => {
-            "the disk or the way to it fails (`dmesg` may say more): choose another --out"
+            "the disk or the connection to it fails (`dmesg` may say more): choose another --out"
         }
         _ => "choose another --out",
     }
@@ -326,7 +305,7 @@ fn open_files() -> String {
     match more > now {
         true => format!("; raise the limit of open files from {now} first (`ulimit -n {more}`)"),
         false => format!(
-            "; the limit of open files is {now}, which an administrator may raise; or use fewer shards, or fewer --jobs"
+            "; the limit of open files is {now}: ask an administrator to raise it, or use fewer shards, or fewer --jobs"
         ),
     }
 }
@@ -393,8 +372,8 @@ mod tests {
         let (gone, meant) = (at("phots"), at("photos"));
         assert!(said("phots/a/b.png").ends_with(&format!("; there is no folder {gone}; did you mean {meant}?")));
         let file = at("photos/kitten.png");
-        assert!(said("photos/kitten.png/a").ends_with(&format!("; {file} is a file, no folder")));
-        assert!(said("photos").ends_with("; it is a folder, a file is expected"));
+        assert!(said("photos/kitten.png/a").ends_with(&format!("; {file} is a file, not a folder")));
+        assert!(said("photos").ends_with("; it is a folder, expected a file"));
         fs::remove_dir_all(folder).unwrap();
     }
 
@@ -410,6 +389,6 @@ mod tests {
             may_rise,
             "{text}"
         );
-        assert_eq!(text.contains("an administrator may raise"), !may_rise, "{text}");
+        assert_eq!(text.contains("ask an administrator"), !may_rise, "{text}");
     }
 }

@@ -1,18 +1,17 @@
-//! Everything that can be wrong with one record: its framing, its tf.Example, its image.
+//! Everything that can be wrong with a record: its framing, its tf.Example, its image.
 //! [`Error::Record`](crate::Error::Record) adds the file and the number of the record.
 
 use crate::spec::ImageSpec;
 
-/// The problem of a record.
 #[derive(Debug, thiserror::Error)]
 pub enum Fault {
     /// The framing or a checksum is wrong.
-    #[error("{0}; copy or convert the shard anew, and check with `trireme data verify`")]
+    #[error("{0}; copy or convert the shard again, and check with `trireme data verify`")]
     Record(#[from] RecordFault),
     /// The index has a different size than the record itself.
     #[error(
-        "the index says {indexed} bytes, the record is {actual}; \
-         make the index anew with `trireme data index`"
+        "the index says {indexed} bytes, but the record has {actual}; \
+         create the index again with `trireme data index`"
     )]
     Size {
         /// Size in the index.
@@ -40,8 +39,8 @@ pub enum Fault {
     },
     /// The record has a list of labels, but the images of this data set have one label each.
     #[error(
-        "{count} labels: expected one, since dataset.json does not say that images may have several (`multi_label`); convert the images \
-         with a table of their labels, or take the dataset.json that belongs to the shards"
+        "{count} labels: expected one, because dataset.json does not set `multi_label`; convert the images again with a table of \
+         their labels, or use the dataset.json that belongs to the shards"
     )]
     Labels {
         /// Number of labels in the record.
@@ -49,22 +48,20 @@ pub enum Fault {
     },
     /// The image has a different shape than the pipeline was built for.
     #[error(
-        "image of {got} (height x width x channels), expected {expected}; images may only vary in size if the list of \
-         transforms begins with random_resized_crop(size), or with resize(size) and center_crop(size)"
+        "image of {got} (height x width x channels), expected {expected}; images may have various sizes only if the list \
+         of transforms begins with random_resized_crop(size), or with resize(size) and center_crop(size)"
     )]
     ImageSize {
         /// The pipeline's input.
         expected: ImageSpec,
-        /// The shape of the image.
         got: ImageSpec,
     },
     /// The image has a different size than earlier ones. The code that reports this explains it in a message of its
     /// own.
-    #[error("image of {got} (height x width x channels), earlier ones have {first}")]
+    #[error("image of {got} (height x width x channels), but earlier images have {first}")]
     Odd {
         /// The shape of the first image.
         first: ImageSpec,
-        /// The shape of this image.
         got: ImageSpec,
     },
     /// The image has a different number of channels than the pipeline was built for.
@@ -72,7 +69,6 @@ pub enum Fault {
     Channels {
         /// Number of channels of the pipeline's input.
         expected: u32,
-        /// The shape of the image.
         got: ImageSpec,
     },
     /// The image has no pixels, or too many.
@@ -81,16 +77,15 @@ pub enum Fault {
          --limit-memory (`data convert`, `predict`)"
     )]
     PixelCount {
-        /// The shape of the image.
         got: ImageSpec,
         /// Maximum number of pixels.
         limit: u64,
     },
     /// Reading the file would take too much memory.
     #[error(
-        "the {what} needs {} of memory, {:.1} MB are allowed ({} MiB and four times its size); scale it down first, or \
+        "the {what} needs {}, but {:.1} MB are allowed ({} MiB plus four times its size); scale it down first, or \
          raise --limit-memory (`data convert`, `predict`)",
-        needed.map_or("more".into(), |bytes| format!("{:.1} MB", bytes as f64 / 1e6)), *allowed as f64 / 1e6, extra >> 20
+        needed.map_or("more memory".into(), |bytes| format!("{:.1} MB of memory", bytes as f64 / 1e6)), *allowed as f64 / 1e6, extra >> 20
     )]
     Memory {
         /// For example PNG or JPEG.
@@ -104,8 +99,8 @@ pub enum Fault {
     },
     /// Decoding the image would take too much CPU time.
     #[error(
-        "decoding the image in its {scans} scans takes about {seconds:.1} s; at most {most_scans} scans and {most_seconds:.1} s \
-         are allowed: save it anew, or raise --limit-seconds (`data convert`, `predict`)"
+        "decoding the image with its {scans} scans takes about {seconds:.1} s, but at most {most_scans} scans and \
+         {most_seconds:.1} s are allowed; save it again, or raise --limit-seconds (`data convert`, `predict`)"
     )]
     Time {
         /// Number of scans of the JPEG.
@@ -123,9 +118,8 @@ pub enum Fault {
     /// The number of bytes of a RAW image does not match its shape.
     #[error("RAW image of {spec}: expected {} bytes (above 0), got {got}", spec.values())]
     RawLength {
-        /// The shape in the record.
         spec: ImageSpec,
-        /// Number of bytes found.
+        /// Bytes found.
         got: usize,
     },
     /// The entry points of a JPEG are wrong.
@@ -138,7 +132,6 @@ pub enum Fault {
     Decode {
         /// The format according to the image's first bytes.
         format: &'static str,
-        /// The decoder's message.
         problem: String,
     },
 }
@@ -182,18 +175,14 @@ pub enum ExampleFault {
     #[error("tf.Example has no `{0}`")]
     Missing(&'static str),
     /// A key has the wrong type of list, or an empty list.
-    #[error("`{key}`: expected one {expected}, got another type or an empty list")]
-    WrongType {
-        key: &'static str,
-        /// The expected type.
-        expected: &'static str,
-    },
+    #[error("`{key}`: expected a {expected}, got another type or an empty list")]
+    WrongType { key: &'static str, expected: &'static str },
     /// `image/format` names an unsupported format.
     #[error("`image/format`: expected RAW, PNG or JPEG, got \"{0}\"")]
     UnknownFormat(String),
     /// The lists of the boxes' edges have different lengths.
     #[error(
-        "`image/object/bbox`: expected as many of each edge, got {ymin} ymin, {xmin} xmin, {ymax} ymax, {xmax} xmax"
+        "`image/object/bbox`: expected the same number of each edge, got {ymin} ymin, {xmin} xmin, {ymax} ymax, {xmax} xmax"
     )]
     Boxes {
         /// Length of each list.
@@ -203,7 +192,7 @@ pub enum ExampleFault {
         xmax: usize,
     },
     /// The height, width or number of channels of a RAW image is missing or 0.
-    #[error("`{0}` is missing or 0; the bytes of a RAW image do not tell its shape")]
+    #[error("`{0}` is missing or 0, but a RAW image needs it")]
     RawSize(&'static str),
     /// A size is below 0 or above 2^32 - 1.
     #[error("`{key}`: expected a size, got {value}")]

@@ -64,7 +64,7 @@ fn source(file: &str) -> &str {
 /// Returns the message in a panic's payload.
 pub fn panic_text(panic: &(dyn Any + Send)) -> String {
     let text = panic.downcast_ref::<&str>().map(ToString::to_string);
-    text.or_else(|| panic.downcast_ref::<String>().cloned()).unwrap_or_else(|| "no text".into())
+    text.or_else(|| panic.downcast_ref::<String>().cloned()).unwrap_or_else(|| "no message".into())
 }
 
 #[cfg(test)]
@@ -85,7 +85,7 @@ mod tests {
             guarded_with(|| if DEPTH.get() > 9 { Ok(()) } else { panic!("text") }, |text| text),
             Err("text".to_string())
         );
-        assert_eq!(guarded(|| std::panic::panic_any(7)), Err::<(), _>("no text".to_string()));
+        assert_eq!(guarded(|| std::panic::panic_any(7)), Err::<(), _>("no message".to_string()));
         assert_eq!(DEPTH.get(), 0);
     }
 

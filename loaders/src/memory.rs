@@ -1,4 +1,4 @@
-//! How much memory this process could have at most, and limits of what reading one file may cost.
+//! How much memory this process could have at most, and limits on the cost of reading a file.
 
 use std::fs;
 use std::path::{Component, Path};
@@ -104,11 +104,11 @@ fn group<'a>(groups: &'a str, controller: &str) -> Option<&'a str> {
     })
 }
 
-// Limits on the cost of reading one file. Small files can request gigabytes and hours: sizes in a header, compressed
-// data that expands by a factor of a thousand, or a photo with thousands of scans. Every decoder and decompressor gets
-// these limits and checks the file's request before it spends anything.
+// Limits on the cost of reading a file. Small files can request gigabytes and hours: sizes in a header, compressed data
+// that expands by a factor of a thousand, or a photo with thousands of scans. Every decoder and decompressor gets these
+// limits and checks the file's request before it spends anything.
 
-/// Limits on the cost of reading one file.
+/// Limits on the cost of reading a file.
 #[derive(Debug, Clone, Copy, PartialEq)]
 pub struct Limits {
     /// Bytes of memory, in addition to four times the file's size.
@@ -124,7 +124,6 @@ pub struct Limits {
 /// The cost of decoding an image, computed from its header.
 #[derive(Debug, Clone, Copy, PartialEq)]
 pub struct Cost {
-    /// The shape of the image.
     pub spec: ImageSpec,
     /// Bytes for the pixels and for everything that must be kept until all pixels are known.
     pub memory: u64,
@@ -218,7 +217,7 @@ mod tests {
         assert!(available() > 1 << 20 && total() >= available() && total() < 1 << 60);
         assert!(check("nothing", 0, "").is_ok() && within("a batch", 5, 5, "").is_ok());
         let text = within("a batch", 52_000_000_000, 24_000_000_000, "fewer images").unwrap_err().to_string();
-        assert_eq!(text, "a batch would take 52.0 GB, this machine has 24.0 GB; try fewer images");
+        assert!(["a batch", "52.0 GB", "24.0 GB", "fewer images"].iter().all(|part| text.contains(part)), "{text}");
     }
 }
 
@@ -242,7 +241,7 @@ mod limits_tests {
         assert!(refused(limits, cost(0, 5)).unwrap().starts_with("image of 0x5x3 "));
         let small = cost(2, 2);
         let heavy = Cost { memory: 900_000_000, ..small };
-        let text = "the JPEG needs 900.0 MB of memory, 536.9 MB are allowed (512 MiB and four times its size); scale it \
+        let text = "the JPEG needs 900.0 MB of memory, but 536.9 MB are allowed (512 MiB plus four times its size); scale it \
                     down first, or raise --limit-memory (`data convert`, `predict`)";
         assert_eq!(refused(limits, heavy).as_deref(), Some(text));
         assert_eq!(refused(Limits::with_memory(1 << 30), heavy), None);

@@ -18,7 +18,7 @@ pub struct MixSettings {
     pub prob: f64,
 }
 
-/// How one batch is mixed.
+/// How a batch is mixed.
 #[derive(Debug, Clone, Copy, PartialEq)]
 pub struct Mix {
     /// Weight of a row's own image and label. Its partner has the weight `1 - share`.
@@ -43,7 +43,6 @@ pub struct Area {
 /// Identifies a batch. Its random draw depends only on this key.
 #[derive(Debug, Clone, Copy)]
 pub struct BatchKey {
-    /// The seed of the recipe.
     pub seed: u64,
     /// Counted from 0.
     pub epoch: u32,
@@ -77,7 +76,7 @@ impl MixSettings {
 }
 
 /// Draws a rectangle with about `1 - share` of the image's area around a random pixel. It is clipped at the image's
-/// borders. The returned share is the actual one.
+/// borders. The returned share is the actual weight.
 fn cut_mix(share: f64, spec: ImageSpec, draws: &mut Draws) -> Mix {
     let ImageSpec { height, width, .. } = spec;
     let side = (1.0 - share).sqrt();

@@ -17,13 +17,13 @@ pub const CODEC_OP: u16 = 0xff00;
 /// Op index for mixing batches. The id consists of a worker and a step.
 pub const MIX_OP: u16 = 0xff01;
 
-/// Computes one block of Philox4x32-10: four uniform 32-bit words.
+/// Computes a block of Philox4x32-10: four uniform 32-bit words.
 #[inline]
 pub fn philox4x32(counter: [u32; 4], key: [u32; 2]) -> [u32; 4] {
     (0..ROUNDS).fold(counter, |x, round| philox_round(x, key, round))
 }
 
-/// Computes round `round` of a block, for loops that process several blocks in parallel.
+/// Computes round `round` of a block, for loops that process multiple blocks in parallel.
 #[inline(always)]
 pub fn philox_round([x0, x1, x2, x3]: [u32; 4], key: [u32; 2], round: usize) -> [u32; 4] {
     let low = u64::from(MULTIPLIERS[0]) * u64::from(x0);
@@ -44,8 +44,8 @@ pub fn key(seed: u64) -> [u32; 2] {
     [seed as u32, (seed >> 32) as u32]
 }
 
-/// Returns the counter for block number `block` of an op's draws, for one sample (or worker) in one epoch (or step):
-/// (id low, id high, epoch, op << 16 | block mod 2^16).
+/// Returns the counter for block number `block` of an op's draws, for a sample (or worker) in an epoch (or step): (id
+/// low, id high, epoch, op << 16 | block mod 2^16).
 ///
 /// The bits of the block number above 16 are reversed and xored into the epoch. Below 2^18 draws this changes nothing.
 /// Two epochs below 2^16, or two epochs that differ in their low 16 bits, never share a counter.
@@ -55,9 +55,9 @@ pub fn counter(id: u64, epoch_or_step: u32, op: u16, block: u32) -> [u32; 4] {
     [id as u32, (id >> 32) as u32, epoch, u32::from(op) << 16 | block & 0xffff]
 }
 
-/// The sequence of draws of one op, for one sample (or worker) in one epoch (or step).
+/// The sequence of draws of an op, for a sample (or worker) in an epoch (or step).
 ///
-/// The draws come from [`counter()`] with the seed as the key. Each block gives four draws, so an op has 2^34 draws
+/// The draws come from [`counter()`] with the seed as the key. Each block contains four draws, so an op has 2^34 draws
 /// before the sequence repeats.
 #[derive(Debug, Clone)]
 pub struct Draws {

@@ -16,7 +16,7 @@ impl ImageSpec {
         Self { height, width, channels }
     }
 
-    /// Number of values in one image, H * W * C, or `usize::MAX` if that is larger than `usize::MAX`.
+    /// Values in an image, H * W * C, or `usize::MAX` if that is larger than `usize::MAX`.
     pub const fn values(&self) -> usize {
         self.pixels().saturating_mul(self.channels as usize)
     }

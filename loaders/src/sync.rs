@@ -1,5 +1,5 @@
 //! The synchronisation primitives of a loader's threads. `tests/loom` replaces them by loom's types of the same names
-//! and tries every order in which the threads can run.
+//! and tries every possible order of the threads.
 
 pub use crossbeam_channel::{Receiver, Sender, TryRecvError, bounded, unbounded};
 pub use std::sync::Mutex;

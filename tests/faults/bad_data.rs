@@ -20,7 +20,7 @@ fn data_that_is_not_there() {
     let empty = setting.folder.at("empty");
     fs::create_dir(&empty).unwrap();
     let absent = setting.folder.at("absent");
-    let (file, no_folder) = (setting.recipe.clone(), "it is a file, no folder");
+    let (file, no_folder) = (setting.recipe.clone(), "it is a file, not a folder");
     for (dir, why) in [(absent, "there is no such folder"), (empty, "the folder is empty"), (file, no_folder)] {
         setting.data = dir.clone();
         setting.refused(1, &[], &[&dir, "is not a data set", why, "trireme data convert"]);
@@ -100,7 +100,7 @@ fn an_image_of_another_size() {
         })
     });
     let place = "train-00001-of-00004.tfrecord, record 5 at byte";
-    setting.train(2, &[]).failed(2, &[place, "image of 28x30x1", "earlier ones have 28x28x1", "resize"]);
+    setting.train(2, &[]).failed(2, &[place, "image of 28x30x1", "28x28x1", "resize"]);
     setting.assert_no_model();
 }
 

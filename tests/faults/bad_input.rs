@@ -32,7 +32,7 @@ fn recipes_that_name_what_there_is_not() {
     setting.recipe = setting.folder.write("none.toml", "model = ");
     setting.train(2, &[]).failed(2, &["none.toml", "not valid TOML"]);
     setting.recipe = setting.data.clone();
-    setting.refused(2, &[], &["cannot read the recipe", "it is a folder, no regular file"]);
+    setting.refused(2, &[], &["cannot read the recipe", "it is a folder"]);
     setting.recipe = setting.folder.at("absent.toml");
     setting.refused(2, &[], &["cannot read the recipe", "absent.toml: there is no such file; "]);
     assert!(!Path::new(&setting.out).exists());
@@ -91,7 +91,7 @@ fn a_trace_that_cannot_be() {
     let (setting, _images) = SmallRun::new();
     let (nowhere, notes) = (setting.folder.at("no/trace.json"), setting.folder.write("notes.txt", "mine"));
     setting.refused(2, &["--trace", &nowhere], &["cannot write", &nowhere, "there is no folder", "mkdir -p"]);
-    setting.refused(2, &["--trace", &notes], &[&notes, "is not a trace", "name another file"]);
+    setting.refused(2, &["--trace", &notes], &[&notes, "is not a trace", "choose another name"]);
     let recipe = fs::read(&setting.recipe).unwrap();
     setting.refused(2, &["--trace", &setting.recipe], &[&setting.recipe, "is one of the files that are read"]);
     assert_eq!((fs::read(&setting.recipe).unwrap(), fs::read(&notes).unwrap()), (recipe, b"mine".to_vec()));
@@ -258,7 +258,7 @@ fn sizes_beyond_all_memory() {
     let (setting, _images) = SmallRun::new();
     for slots in ["1000000000000", "9223372036854775807"] {
         let slots = format!("loader.slots={slots}");
-        let parts = ["what the loader keeps in memory would take", "this machine has", "fewer slots"];
+        let parts = ["the memory of the loader would take", "this machine has", "fewer slots"];
         setting.refused(1, &["--set", &slots], &parts);
     }
     // 17 GB for each image

@@ -105,7 +105,7 @@ fn nothing_that_is_there_is_lost() {
         assert!(ended.stdout.is_empty(), "{}", ended.stdout);
         assert_eq!([&a, &b, &model].map(|file| fs::read(file).unwrap()), kept);
     };
-    refused(&["predict", &model, &b, "--sheet", &a], &[&a, "is not a sheet that trireme drew", "name another file"]);
+    refused(&["predict", &model, &b, "--sheet", &a], &[&a, "is not a sheet that trireme drew", "choose another name"]);
     refused(&["predict", &model, &a, &b, "--embed", &b], &[&b, "is one of the files that are read"]);
     refused(&["predict", &model, &a, "--embed", &model], &[&model, "is one of the files that are read"]);
     refused(&["predict", &setting.out, &a, "--embed", &model], &[&model, "is not an array of NumPy"]);

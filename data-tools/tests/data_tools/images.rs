@@ -160,8 +160,8 @@ fn bad_files() -> Vec<(&'static str, Vec<u8>, &'static str)> {
         ("cut.jpg", jpeg[..jpeg.len() - 20].to_vec(), "cut short: it has no end marker"),
         ("cut.png", png[..png.len() / 2].to_vec(), "cut short: it has no end chunk"),
         ("head.jpg", jpeg[..4].to_vec(), "cut short"),
-        ("hollow.jpg", vec![0xff, 0xd8, 0xff, 0xd9], "cannot decode the JPEG image: it holds no image"),
-        ("tables.jpg", [&jpeg[..300], &jpeg[jpeg.len() - 2..]].concat(), "cut short: it ends in its header"),
+        ("hollow.jpg", vec![0xff, 0xd8, 0xff, 0xd9], "cannot decode the JPEG image: it contains no image"),
+        ("tables.jpg", [&jpeg[..300], &jpeg[jpeg.len() - 2..]].concat(), "cut short: it ends within its header"),
     ]
 }
 

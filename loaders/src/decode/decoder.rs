@@ -39,8 +39,8 @@ pub fn decode<'a>(example: &Example<'a>, expected: ImageSpec, scratch: &'a mut V
     Decoder::default().decode_whole(example, expected, scratch)
 }
 
-/// Decodes images one after another and reuses its memory. Each thread has its own. Conversion, verification and
-/// training use the same decoder, so they accept the same files.
+/// Decodes a sequence of images and reuses its memory. Each thread has its own. Conversion, verification and training
+/// use the same decoder, so they accept the same files.
 #[derive(Debug, Default)]
 pub struct Decoder {
     limits: Limits,
@@ -54,13 +54,12 @@ pub struct Decoder {
     unturned: Vec<u8>,
 }
 
-/// An example whose header has been read.
+/// An example with a parsed header.
 pub struct Stored<'a> {
     kind: Kind<'a>,
     turn: Turn,
 }
 
-/// The image, by format.
 enum Kind<'a> {
     Raw(ImageSpec),
     Png(Png<'a>),
@@ -87,7 +86,6 @@ impl Stored<'_> {
         self.turn
     }
 
-    /// The format of the file.
     pub fn format(&self) -> Format {
         match &self.kind {
             Kind::Raw(_) => Format::Raw,
@@ -147,7 +145,7 @@ impl Decoder {
         Self { limits, ..Self::default() }
     }
 
-    /// Sets whether the EXIF orientation is applied to the following images. This is the default.
+    /// Sets whether the EXIF orientation is applied to the following images. By default it is applied.
     pub(crate) fn exif(&mut self, exif: Exif) {
         self.exif = exif;
     }
@@ -325,7 +323,7 @@ impl Decoder {
         }
     }
 
-    /// Returns the turn to apply to a file whose EXIF data request `turn`.
+    /// Returns the turn to apply if a file's EXIF data request `turn`.
     fn turn(&self, turn: Turn) -> Turn {
         match self.exif {
             Exif::Applied => turn,
@@ -334,7 +332,7 @@ impl Decoder {
     }
 
     /// Decodes the planes of a JPEG for which [`Stored::planes`] returns a subsampling, at 1 / `reduction` of its size.
-    /// The planes are stored one after the other without padding.
+    /// The planes are stored consecutively without padding.
     ///
     /// # Errors
     ///
@@ -344,7 +342,10 @@ impl Decoder {
             Kind::Jpeg(header) if stored.turn.is_none() => {
                 self.with_jpeg(|jpeg| jpeg.planes(file, *header, reduction, planes))
             }
-            _ => Err(Fault::Decode { format: stored.format().name(), problem: "it has no planes".into() }),
+            _ => Err(Fault::Decode {
+                format: stored.format().name(),
+                problem: "it is not stored as luma and chroma planes".into(),
+            }),
         }
     }
 
@@ -365,7 +366,6 @@ fn safely<T>(format: &'static str, decode: impl FnOnce() -> Result<T, Fault>) ->
     guarded_with(decode, |panic| Fault::Decode { format, problem: format!("the decoder failed ({panic})") })
 }
 
-/// The whole image.
 fn whole(spec: ImageSpec) -> Part {
     Part { rows: spec.height as usize, columns: spec.width as usize, origin: (0, 0), reduction: 1 }
 }
@@ -405,7 +405,7 @@ pub fn other_format(file: &[u8]) -> Option<&'static str> {
 pub(super) fn advice(file: &[u8]) -> String {
     match other_format(file) {
         Some(name @ ("a WebP file" | "a GIF file" | "a BMP file" | "a TIFF file")) => {
-            format!("it is {name}; `trireme data convert` takes it, for `predict` save it as PNG or JPEG")
+            format!("it is {name}; `trireme data convert` accepts it, but for `predict` save it as PNG or JPEG")
         }
         Some("a ZIP archive") => "it is a ZIP archive; unpack it first (unzip FILE -d DIR)".into(),
         Some(name) => format!("it is {name}; save it as PNG or JPEG"),
@@ -429,7 +429,7 @@ mod tests {
         assert_eq!(other_format(b"II+\0\x08\0\0\0"), Some("a TIFF file"));
         assert_eq!(other_format(b"MM\0*\0\0\0\x08"), Some("a TIFF file"));
         assert_eq!(other_format(b"\0\0\0\x18ftypheic"), Some("a HEIC file"));
-        assert!(advice(b"GIF89a..").contains("it is a GIF file; `trireme data convert` takes it"));
+        assert!(advice(b"GIF89a..").contains("it is a GIF file; "));
         assert!(advice(b"%PDF-1.4").contains("it is a PDF file; save it as PNG or JPEG"));
         assert!(advice(b"PK\x03\x04").contains("unpack it first"));
         assert!(advice(b"").contains("empty") && advice(b"hello").contains("\"hello\""));

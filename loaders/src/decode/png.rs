@@ -10,7 +10,7 @@ use crate::fault::Fault;
 use crate::memory::{Cost, Limits};
 use crate::spec::ImageSpec;
 
-/// Memory limit for the unpacked parts of a file other than its pixels. A colour profile takes kilobytes.
+/// Memory limit for the unpacked parts of a file other than its pixels. A colour profile needs only kilobytes.
 const EXTRAS: u64 = 16 << 20;
 /// The last chunk of a file, starting with its name.
 const END: &[u8] = b"IEND\xaeB\x60\x82";
@@ -19,7 +19,7 @@ const TAIL: usize = 1 << 16;
 /// Minimum number of pixel bytes that are unpacked per second.
 const BYTES_PER_SECOND: f64 = 2e8;
 
-/// A PNG file whose header has been read.
+/// A PNG file with a parsed header.
 pub(crate) struct Png<'a> {
     decoder: Box<PngDecoder<Cursor<&'a [u8]>>>,
     /// From the EXIF orientation.

@@ -86,7 +86,7 @@ pub struct Turn {
     upended: bool,
 }
 
-/// Side length in pixels of the squares in which rows and columns are exchanged.
+/// Side length in pixels of the squares for exchanging rows and columns.
 const TILE: usize = 16;
 
 impl Turn {

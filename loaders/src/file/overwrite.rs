@@ -36,7 +36,7 @@ pub fn check(path: &Path, content: &Content, inputs: &[&Path]) -> Result<(), Str
     NewFile::beside(path).map(drop).map_err(|error| {
         let cure = match error.kind() {
             ErrorKind::NotFound => format!("; make it with `mkdir -p {}`", folder_of(path).display()),
-            _ => "; name another file".into(),
+            _ => "; choose another name".into(),
         };
         format!("cannot write {}: {}{cure}", path.display(), why(path, &error))
     })
@@ -44,19 +44,19 @@ pub fn check(path: &Path, content: &Content, inputs: &[&Path]) -> Result<(), Str
 
 /// The part of [`check`] for a file that exists.
 fn replaces(path: &Path, there: &Metadata, content: &Content, inputs: &[&Path]) -> Result<(), String> {
-    let refuse = |why: &str| Err(format!("{} {why}; name another file", path.display()));
+    let refuse = |why: &str| Err(format!("{} {why}; choose another name", path.display()));
     let id = |file: &Metadata| (file.dev(), file.ino());
     if inputs.iter().any(|input| fs::metadata(input).is_ok_and(|input| id(&input) == id(there))) {
-        return refuse("is one of the files that are read, and is not written over");
+        return refuse("is one of the input files, so it is not overwritten");
     }
     let mut head = Vec::new();
     let read = regular::open(path).and_then(|file| file.take(HEAD).read_to_end(&mut head));
     match read {
-        Err(error) => refuse(&format!("is there and cannot be looked at, so it is not written over: {error}")),
+        Err(error) => refuse(&format!("exists but cannot be read, so it is not overwritten: {error}")),
         // An empty file contains nothing that could be lost.
         Ok(0) => Ok(()),
         Ok(_) if (content.begins)(&head) => Ok(()),
-        Ok(_) => refuse(&format!("is there and is not {}, so it is not written over", content.name)),
+        Ok(_) => refuse(&format!("exists and is not {}, so it is not overwritten", content.name)),
     }
 }
 
@@ -80,17 +80,17 @@ mod tests {
         }
         assert!(
             refused("model.h5")
-                .ends_with("model.h5 is there and is not a table, so it is not written over; name another file")
+                .ends_with("model.h5 exists and is not a table, so it is not overwritten; choose another name")
         );
         let own = checked("old.csv", &[&folder.join("./old.csv")]).unwrap_err();
         assert!(own.contains("old.csv is one of the files that are read"), "{own}");
-        assert!(refused("").contains("it is a folder, no regular file"));
+        assert!(refused("").contains("it is a folder, not a regular file"));
         let (cure, why) = (folder.join("no").display().to_string(), refused("no/new.csv"));
         assert!(
             why.contains("there is no folder") && why.ends_with(&format!("make it with `mkdir -p {cure}`")),
             "{why}"
         );
-        assert!(refused("old.csv/new.csv").contains("is a file, no folder; name another file"));
+        assert!(refused("old.csv/new.csv").contains("is a file, not a folder; choose another name"));
         let mut left: Vec<_> = fs::read_dir(&folder).unwrap().map(|entry| entry.unwrap().file_name()).collect();
         left.sort();
         assert_eq!(left, ["empty", "model.h5", "old.csv"]);

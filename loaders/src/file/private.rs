@@ -1,4 +1,4 @@
-//! Creates a directory that only this user can read and write, below a directory that others may write to, such as
+//! Creates a directory that only this user can read and write, below a directory that other users may write to, such as
 //! `/tmp`.
 
 use std::fs::{self, DirBuilder, File, OpenOptions};
@@ -8,7 +8,7 @@ use std::path::Path;
 
 use crate::error::{Error, folder_of};
 
-/// Write permission for everyone, and the bit that prevents users from renaming files of others.
+/// Write permission for everyone, and the bit that prevents users from renaming other users' files.
 const EVERYBODY: u32 = 0o002;
 const STICKY: u32 = 0o1000;
 /// All permissions of group and others.
@@ -18,13 +18,13 @@ const OTHERS: u32 = 0o077;
 ///
 /// # Errors
 ///
-/// Returns an error if the directory is a link, belongs to another user, is accessible to others, or could be replaced
-/// by others.
+/// Returns an error if the directory is a link, belongs to another user, is accessible to other users, or replaceable
+/// by them.
 pub(crate) fn make(folder: &Path) -> Result<(), Error> {
     let parent = folder_of(folder);
     let mode = fs::metadata(parent).map_err(Error::io("open", parent))?.mode();
     if mode & EVERYBODY != 0 && mode & STICKY == 0 {
-        let problem = "everybody may replace folders in it (no sticky bit: `chmod +t` mends that)".to_string();
+        let problem = "everyone can replace folders in it (it has no sticky bit: `chmod +t` sets it)".to_string();
         return Err(Error::NotPrivate { dir: parent.to_owned(), problem });
     }
     match DirBuilder::new().mode(0o700).create(folder) {
@@ -35,7 +35,7 @@ pub(crate) fn make(folder: &Path) -> Result<(), Error> {
     let opened = match open(folder) {
         Ok(opened) => opened,
         Err(error) if matches!(error.raw_os_error(), Some(libc::ELOOP | libc::ENOTDIR)) => {
-            return refuse("it is a link or a file, and no folder".into());
+            return refuse("it is a link or a file, not a folder".into());
         }
         Err(error) => return Err(Error::io("open", folder)(error)),
     };
@@ -45,9 +45,7 @@ pub(crate) fn make(folder: &Path) -> Result<(), Error> {
     match (meta.uid() == me, meta.mode() & OTHERS) {
         (false, _) => refuse(format!("it belongs to user {}, not to you (user {me})", meta.uid())),
         (true, 0) => Ok(()),
-        (true, _) => {
-            refuse(format!("others may use it (mode {:o}); remove it, and it is made anew", meta.mode() & 0o777))
-        }
+        (true, _) => refuse(format!("other users can access it (mode {:o}): remove it", meta.mode() & 0o777)),
     }
 }
 
@@ -74,7 +72,7 @@ mod tests {
         fs::write(parent.join("file"), "").unwrap();
         assert!(refused(&parent.join("file")).contains("it is a link or a file"));
         fs::set_permissions(&own, fs::Permissions::from_mode(0o750)).unwrap();
-        assert!(refused(&own).contains("others may use it (mode 750)"), "{}", refused(&own));
+        assert!(refused(&own).contains("(mode 750)"), "{}", refused(&own));
         fs::set_permissions(&own, fs::Permissions::from_mode(0o700)).unwrap();
         fs::set_permissions(&parent, fs::Permissions::from_mode(0o777)).unwrap();
         assert!(refused(&own).contains("no sticky bit"));

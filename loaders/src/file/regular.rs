@@ -21,7 +21,9 @@ pub fn open(path: &Path) -> io::Result<File> {
     })?;
     match kind.is_file() {
         true => Ok(file),
-        false => Err(io::Error::new(io::ErrorKind::InvalidInput, format!("it is {}, no regular file", describe(kind)))),
+        false => {
+            Err(io::Error::new(io::ErrorKind::InvalidInput, format!("it is {}, not a regular file", describe(kind))))
+        }
     }
 }
 
@@ -72,10 +74,10 @@ mod tests {
         let made = std::process::Command::new("mkfifo").arg(&fifo).status().unwrap();
         assert!(made.success());
         let refused = |path: &Path| open(path).unwrap_err().to_string();
-        assert_eq!(refused(&fifo), "it is a FIFO, no regular file");
+        assert_eq!(refused(&fifo), "it is a FIFO, not a regular file");
         std::fs::remove_file(&fifo).unwrap();
-        assert_eq!(refused(&std::env::temp_dir()), "it is a folder, no regular file");
-        assert_eq!(refused(Path::new("/dev/null")), "it is a device, no regular file");
+        assert_eq!(refused(&std::env::temp_dir()), "it is a folder, not a regular file");
+        assert_eq!(refused(Path::new("/dev/null")), "it is a device, not a regular file");
         assert!(read_to_string(Path::new("/proc/self/status")).unwrap().starts_with("Name:"));
     }
 }

@@ -1,10 +1,10 @@
-//! Creates all files of this program. This is safe even in directories that others can write to: it never follows a
-//! link that someone else has put there, and files are complete or do not exist.
+//! Creates all files of this program. This is safe even in directories that other users can write to: it never follows
+//! a link that another user has put there, and files are complete or do not exist.
 //!
-//! All crates create their files with these functions, which is why they are in the crate that all others depend on. A
-//! [`NewFile`] has a random name in the directory of its target until it is complete. [`to_append`] and [`to_update`]
-//! open logs that grow in place and files that are locked. They accept a regular file with a single name, or create
-//! one.
+//! All crates create their files with these functions, which is why they are in the crate that all other crates depend
+//! on. A [`NewFile`] has a random name in the directory of its target until it is complete. [`to_append`] and
+//! [`to_update`] open logs that grow in place and files that are locked. They accept a regular file with a single name,
+//! or create one.
 
 use std::ffi::{OsStr, OsString};
 use std::fs::{self, File, OpenOptions};
@@ -95,7 +95,7 @@ impl NewFile {
 impl Drop for NewFile {
     fn drop(&mut self) {
         if self.file.is_some() {
-            // The failure itself is reported elsewhere. A file that is left over only takes space.
+            // The failure itself is reported elsewhere. A file that is left over only uses space.
             let _ = fs::remove_file(&self.temporary);
         }
     }
@@ -166,7 +166,7 @@ fn there_or_new(
             Err(error) => return Err(error),
         }
     }
-    Err(io::Error::other("it comes and goes"))
+    Err(io::Error::other("another process creates and removes it all the time"))
 }
 
 fn own(options: &mut OpenOptions, path: &Path) -> io::Result<Option<File>> {
@@ -181,13 +181,13 @@ fn own(options: &mut OpenOptions, path: &Path) -> io::Result<Option<File>> {
     };
     let meta = file.metadata()?;
     match (meta.is_file(), meta.nlink()) {
-        (false, _) => refuse("it is no regular file".into()),
+        (false, _) => refuse("it is not a regular file".into()),
         // It was removed after it was opened.
         (true, 0) => Ok(None),
         (true, 1) => Ok(Some(file)),
-        (true, names) => {
-            refuse(format!("the file has {names} names (hard links), and may belong elsewhere; remove this one"))
-        }
+        (true, names) => refuse(format!(
+            "the file has {names} names (hard links), so writing to it could change another file; remove this name"
+        )),
     }
 }
 

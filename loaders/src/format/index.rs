@@ -58,7 +58,7 @@ pub(crate) fn parse_index(text: &str, file: u64) -> Result<Vec<u64>, String> {
             return Err(format!("line {number}: expected offset {end}, got {offset}"));
         }
         end = offset.checked_add(size).filter(|&end| size >= OVERHEAD && end <= file).ok_or_else(|| {
-            format!("line {number}: a record of {size} bytes at {offset} does not fit the shard's {file} bytes")
+            format!("line {number}: a record of {size} bytes at {offset} does not fit into the shard, which has {file} bytes")
         })?;
         offsets.push(offset);
     }

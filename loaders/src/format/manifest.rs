@@ -49,7 +49,7 @@ pub struct SplitManifest {
     pub count: u64,
     /// The shards, in the order that defines the sample ids.
     pub shards: Vec<ShardManifest>,
-    /// Height and width, if all images are known to have one size.
+    /// Height and width, if all images are known to have the same size.
     #[serde(default, skip_serializing_if = "Option::is_none")]
     pub size: Option<[u32; 2]>,
     /// Smallest height and width, then largest height and width, if the images are known to differ.
@@ -58,7 +58,7 @@ pub struct SplitManifest {
     /// Number of images on which `mean` and `std` were measured, if it was not the whole split.
     #[serde(default, skip_serializing_if = "Option::is_none")]
     pub measured: Option<u64>,
-    /// Number of images whose records have entry points, if any.
+    /// Number of images with entry points in their records, if any.
     #[serde(default, skip_serializing_if = "Option::is_none")]
     pub entry_points: Option<u64>,
 }
@@ -146,7 +146,7 @@ impl Manifest {
             // Files are named after splits.
             if !is_file_name(name) {
                 let name = name.escape_debug();
-                return Err(format!("names of splits must be usable as names of files, got \"{name}\""));
+                return Err(format!("the name of a split must be a valid file name, got \"{name}\""));
             }
             split.check().map_err(|problem| format!("split `{name}`: {problem}"))
         })
@@ -161,9 +161,10 @@ impl SplitManifest {
             return Err(format!("`count` is {}, but the counts of its shards sum to {sum}", self.count));
         }
         match self.shards.iter().find(|shard| !is_file_name(&shard.file)) {
-            Some(shard) => {
-                Err(format!("expected the name of a file in the folder, got \"{}\"", shard.file.escape_debug()))
-            }
+            Some(shard) => Err(format!(
+                "expected the name of a file in the folder of the data set, got \"{}\"",
+                shard.file.escape_debug()
+            )),
             None => Ok(()),
         }
     }
@@ -177,7 +178,7 @@ fn is_file_name(name: &str) -> bool {
 fn why_no_manifest(dir: &Path) -> String {
     match fs::read_dir(dir) {
         Err(e) if e.kind() == io::ErrorKind::NotFound => "there is no such folder".into(),
-        Err(e) if e.kind() == io::ErrorKind::NotADirectory => "it is a file, no folder".into(),
+        Err(e) if e.kind() == io::ErrorKind::NotADirectory => "it is a file, not a folder".into(),
         Err(e) => format!("it cannot be listed ({e})"),
         Ok(mut entries) => match entries.next() {
             None => "the folder is empty".into(),

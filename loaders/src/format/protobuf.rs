@@ -11,7 +11,7 @@ pub(crate) enum Value<'a> {
     Fixed(&'a [u8]),
 }
 
-/// Iterates over the fields of one protobuf message.
+/// Iterates over the fields of a protobuf message.
 pub(crate) struct Fields<'a>(pub &'a [u8]);
 
 impl<'a> Fields<'a> {
@@ -39,7 +39,7 @@ impl<'a> Fields<'a> {
         let (head, tail) = usize::try_from(length)
             .ok()
             .and_then(|n| self.0.split_at_checked(n))
-            .ok_or(Malformed("a field reaches past the end of its message"))?;
+            .ok_or(Malformed("a field extends beyond the end of its message"))?;
         self.0 = tail;
         Ok(head)
     }
@@ -56,7 +56,7 @@ pub(crate) fn varint(bytes: &mut &[u8]) -> Result<u64, Malformed> {
             return Ok(value);
         }
     }
-    Err(Malformed("a number does not end"))
+    Err(Malformed("a number is truncated or longer than 10 bytes"))
 }
 
 /// Returns the length of a length-delimited field including its tag. The field number must be below 16.

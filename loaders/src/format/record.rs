@@ -10,10 +10,10 @@ use crate::crc32c::crc32c;
 
 pub use crate::fault::RecordFault;
 
-/// Number of bytes that the framing adds to each payload.
+/// Bytes that the framing adds to each payload.
 pub const OVERHEAD: u64 = 16;
 
-/// Number of bytes before the payload: the length and its checksum.
+/// Bytes before the payload: the length and its checksum.
 pub(crate) const HEADER: usize = 12;
 
 const MASK_DELTA: u32 = 0xa282_ead8;
@@ -23,8 +23,8 @@ pub fn masked_crc32c(bytes: &[u8]) -> u32 {
     crc32c(bytes).rotate_right(15).wrapping_add(MASK_DELTA)
 }
 
-/// Appends a record to `out` and returns its size including framing. `write` appends the payload and must not do
-/// anything else. No byte is copied twice.
+/// Appends a record to `out` and returns its size including framing. `write` appends the payload and must not do more.
+/// No byte is copied twice.
 pub fn append_record(out: &mut Vec<u8>, write: impl FnOnce(&mut Vec<u8>)) -> u64 {
     let start = out.len();
     out.extend_from_slice(&[0; HEADER]);
@@ -37,7 +37,7 @@ pub fn append_record(out: &mut Vec<u8>, write: impl FnOnce(&mut Vec<u8>)) -> u64
     (out.len() - start) as u64
 }
 
-/// Writes records one after another.
+/// Writes consecutive records.
 #[derive(Debug)]
 pub struct RecordWriter<W: Write> {
     inner: W,
@@ -45,12 +45,12 @@ pub struct RecordWriter<W: Write> {
 }
 
 impl<W: Write> RecordWriter<W> {
-    /// Creates a writer whose first record is at offset 0. `inner` should be buffered.
+    /// Creates a writer that starts at offset 0. `inner` should be buffered.
     pub fn new(inner: W) -> Self {
         Self { inner, offset: 0 }
     }
 
-    /// Appends one record. Returns its offset, and its size including framing, both in bytes.
+    /// Appends a record. Returns its offset, and its size including framing, both in bytes.
     pub fn write(&mut self, payload: &[u8]) -> io::Result<(u64, u64)> {
         let length = (payload.len() as u64).to_le_bytes();
         self.inner.write_all(&length)?;
@@ -70,8 +70,7 @@ impl<W: Write> RecordWriter<W> {
     }
 }
 
-/// Returns the size, including framing, of the record whose header is at the start of `bytes`. Verifies the header's
-/// checksum.
+/// Returns the size, including framing, of the record at the start of `bytes`. Verifies the header's checksum.
 pub(crate) fn record_size(bytes: &[u8]) -> Result<u64, RecordFault> {
     let Some((header, _)) = bytes.split_first_chunk::<HEADER>() else {
         return Err(RecordFault::Truncated { need: OVERHEAD, have: bytes.len() as u64 });
@@ -109,12 +108,10 @@ pub fn read_record(file: &[u8], offset: u64) -> Result<(&[u8], u64), RecordFault
     Ok((payload, offset + length + OVERHEAD))
 }
 
-/// The compression of a file.
 #[derive(Debug, Clone, Copy, PartialEq, Eq)]
 pub enum Compressed {
     /// A GZIP file with one or more members.
     Gzip,
-    /// A ZLIB stream.
     Zlib,
 }
 

@@ -1,4 +1,4 @@
-//! The training order in which every class has the same share of an epoch's draws, and the evaluation orders.
+//! The training order that gives every class the same share of an epoch's draws, and the evaluation orders.
 
 use std::sync::Arc;
 
@@ -8,14 +8,14 @@ use crate::order::permutation::Permutation;
 /// Draws samples of all classes in turn. An epoch has as many draws as there are samples, and the numbers of draws per
 /// class differ by at most one.
 ///
-/// Each class uses one permutation of its samples after another. A rare class uses several permutations per epoch. A
-/// frequent class continues where the previous epoch stopped. A draw is a function of seed, epoch and position.
+/// Each class uses one permutation of its samples after another. A rare class uses more than one permutation per epoch.
+/// A frequent class continues where the previous epoch stopped. A draw is a function of seed, epoch and position.
 #[derive(Debug, Clone)]
 pub struct Balanced {
     seed: u64,
     /// Sample ids of each class that has samples.
     classes: Vec<Vec<u64>>,
-    /// Number of draws per epoch.
+    /// Draws per epoch.
     n: u64,
 }
 
@@ -34,7 +34,7 @@ impl Balanced {
         Self { seed, classes, n: labels.len() as u64 }
     }
 
-    /// Number of draws per epoch.
+    /// Draws per epoch.
     pub fn len(&self) -> u64 {
         self.n
     }

@@ -1,9 +1,8 @@
-//! Jobs, which are the batches that a loader fills one after another, and how samples and workers are divided among
-//! them.
+//! Jobs, which are the batches that a loader fills in order, and how samples and workers are divided among them.
 
 use std::ops::Range;
 
-/// One batch to fill: the samples of one worker in one step, or one evaluation batch.
+/// A batch to fill: the samples of a worker in a step, or an evaluation batch.
 #[derive(Debug, Clone, Default, PartialEq, Eq)]
 pub struct Job {
     /// Counted from 0. Part of the key of the random draws.

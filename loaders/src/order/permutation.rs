@@ -16,7 +16,7 @@ const LANES: usize = 16;
 pub struct Permutation {
     key: [u32; 2],
     epoch: u32,
-    /// Distinguishes the permutations of one epoch. 0 is the permutation of a whole split.
+    /// Distinguishes the permutations of an epoch. 0 is the permutation of a whole split.
     domain: u32,
     n: u64,
     /// Number of bits of the high and low halves. They differ by one if the total is odd.
@@ -30,7 +30,7 @@ impl Permutation {
         Self::of_domain(seed, epoch, 0, n)
     }
 
-    /// Creates one of several independent permutations of an epoch.
+    /// Creates the permutation of an epoch for this domain. The permutations of different domains are independent.
     pub(crate) fn of_domain(seed: u64, epoch: u32, domain: u32, n: u64) -> Self {
         let bits = u64::BITS - n.saturating_sub(1).leading_zeros();
         Self { key: key(seed), epoch, domain, n, high_bits: bits.div_ceil(2), low_bits: bits / 2 }
@@ -48,8 +48,8 @@ impl Permutation {
         }
     }
 
-    /// Appends the values at these positions to `out`. Equivalent to [`Permutation::get`] but several times faster,
-    /// because the round function is computed for several positions in parallel.
+    /// Appends the values at these positions to `out`. Equivalent to [`Permutation::get`] but much faster, because the
+    /// round function is computed for many positions in parallel.
     pub fn extend(&self, positions: Range<u64>, out: &mut Vec<u64>) {
         let count = (positions.end - positions.start) as usize;
         let from = out.len();
@@ -75,7 +75,7 @@ impl Permutation {
         }
     }
 
-    /// As [`Permutation::encrypt`], for several values.
+    /// As [`Permutation::encrypt`], for multiple values.
     fn encrypt_lanes(&self, values: &mut [u64; LANES]) {
         let mask = |bits: u32| (1u64 << bits) - 1;
         // A half has at most 32 bits.
@@ -91,7 +91,7 @@ impl Permutation {
         *values = std::array::from_fn(|lane| u64::from(high[lane]) << self.low_bits | u64::from(low[lane]));
     }
 
-    /// As [`Permutation::scramble`], for several halves.
+    /// As [`Permutation::scramble`], for multiple halves.
     fn scramble_lanes(&self, halves: &[u32; LANES], round: u32) -> [u32; LANES] {
         let op = u32::from(ORDER_OP) << 16 | round;
         let (mut x0, mut x1) = (*halves, [self.domain; LANES]);

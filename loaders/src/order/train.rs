@@ -107,13 +107,16 @@ impl TrainOrder {
     ///
     /// Panics if `repeats` is 0, or if it is above 1 for windows of shards.
     pub fn repeated(mut self, repeats: u32) -> Self {
-        assert!(repeats > 0, "each sample comes once at least");
-        assert!(repeats == 1 || !matches!(self.mixing, Mixing::Window(_)), "windows of shards repeat no sample");
+        assert!(repeats > 0, "repeats must be at least 1");
+        assert!(
+            repeats == 1 || !matches!(self.mixing, Mixing::Window(_)),
+            "samples cannot be repeated with windows of shards"
+        );
         self.repeats = repeats;
         self
     }
 
-    /// Number of steps per epoch, including a short last one.
+    /// Steps per epoch, including a short last step.
     pub fn steps_per_epoch(&self) -> u64 {
         self.n.div_ceil(self.batch)
     }
@@ -209,9 +212,9 @@ impl FromStr for Shuffle {
         match inner.map(|k| k.trim().parse()) {
             Some(Ok(k)) if k > 0 => Ok(Self::Window(k)),
             None if text == "full" => Ok(Self::Full),
-            _ => {
-                Err(format!("expected \"full\" or \"window(k)\" with k >= 1 shards, as \"window(8)\", got \"{text}\""))
-            }
+            _ => Err(format!(
+                "expected \"full\" or \"window(k)\" with k >= 1 shards, for example \"window(8)\", got \"{text}\""
+            )),
         }
     }
 }

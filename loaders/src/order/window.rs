@@ -2,7 +2,7 @@
 //!
 //! Each epoch permutes the shards. The samples of all shards in this sequence are cut into one run per worker. A run is
 //! as long as the worker's share of all steps together, so the steps are the same as in the full order. A shard at a
-//! cut is divided. A worker takes the pieces of its run k at a time and permutes all samples of such a window. So it
+//! cut is divided. A worker reads the pieces of its run k at a time and permutes all samples of such a window. So it
 //! mixes over k shards, not over the whole split, and shards should be filled in random order, as `trireme data
 //! convert` does.
 
@@ -11,7 +11,7 @@ use std::ops::Range;
 use crate::order::job::{Job, worker_positions};
 use crate::order::permutation::Permutation;
 
-/// The runs of a rank's workers in one epoch.
+/// The runs of a rank's workers in an epoch.
 #[derive(Debug, Clone)]
 struct Epoch {
     epoch: u32,
@@ -23,7 +23,6 @@ struct Epoch {
 pub(crate) struct Deal {
     /// Samples per step.
     pub batch: u64,
-    /// Total number of workers.
     pub workers: usize,
     /// The workers of this rank.
     pub mine: Range<usize>,
@@ -53,7 +52,7 @@ impl Windows {
     ///
     /// Panics if `k` is 0.
     pub(crate) fn new(seed: u64, k: usize, counts: &[u64], deal: Deal, epochs: Range<u32>) -> Self {
-        assert!(k > 0, "a window needs a shard");
+        assert!(k > 0, "a window needs at least one shard");
         let mut firsts = vec![0];
         counts.iter().for_each(|count| firsts.push(firsts[firsts.len() - 1] + count));
         let current = Epoch { epoch: epochs.start, runs: Vec::new() };
@@ -63,7 +62,6 @@ impl Windows {
         windows
     }
 
-    /// Switches to another epoch.
     pub(crate) fn enter(&mut self, epoch: u32) {
         self.current = match self.next.take() {
             Some(next) if next.epoch == epoch => next,
@@ -150,7 +148,7 @@ impl Windows {
     }
 }
 
-/// Consecutive samples of one shard.
+/// Consecutive samples of a shard.
 #[derive(Debug, Clone, Copy, PartialEq, Eq)]
 pub(super) struct Piece {
     pub shard: usize,
@@ -160,11 +158,11 @@ pub(super) struct Piece {
     pub before: u64,
 }
 
-/// The samples that a worker reads in one epoch.
+/// The samples that a worker reads in an epoch.
 #[derive(Debug, Clone, Default)]
 pub(super) struct Run {
     /// Position of the first sample in the epoch. It also distinguishes the permutations of this run's windows from
-    /// those of other workers.
+    /// other workers' windows.
     pub start: u64,
     pub len: u64,
     pub pieces: Vec<Piece>,

@@ -1,4 +1,4 @@
-//! One batch for the loader's consumer: its images in one of several forms, and information about each sample.
+//! A batch for the loader's consumer: its images in the requested form, and information about each sample.
 
 use std::fmt;
 use std::sync::Arc;
@@ -21,7 +21,7 @@ pub(crate) struct SlotReturn {
     pub held: Arc<AtomicUsize>,
 }
 
-/// The samples of one job, ready for the device. Dropping it returns its memory to the ring.
+/// The samples of a job, ready for the device. Dropping it returns its memory to the ring.
 pub struct Batch {
     slot: Slot,
     output: ImageSpec,
@@ -79,8 +79,8 @@ impl Batch {
         &self.slot.samples.crop_rects
     }
 
-    /// One label per sample, below the number of classes. This is the first label if a sample has several, and 0 if it
-    /// has no label.
+    /// One label per sample, below the number of classes. This is the first label if a sample has more than one, and 0
+    /// if it has no label.
     pub fn labels(&self) -> &[u32] {
         &self.slot.samples.labels
     }
@@ -100,7 +100,6 @@ impl Batch {
         &self.slot.samples.skipped
     }
 
-    /// The ids of the samples.
     pub fn ids(&self) -> &[u64] {
         &self.slot.samples.ids
     }

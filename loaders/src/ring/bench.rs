@@ -17,7 +17,6 @@ use crate::ring::stats::{LoaderStats, Stages};
 use crate::storage::dataset::Dataset;
 use crate::transform::{Pipeline, exif_of};
 
-/// The data to load, and how.
 #[derive(Debug, Clone)]
 pub struct LoaderRequest {
     /// Directory of the data set.
@@ -32,7 +31,6 @@ pub struct LoaderRequest {
     pub shuffle: Shuffle,
     /// Threads, and how records are read.
     pub options: Options,
-    /// The form of the images.
     pub format: PixelFormat,
 }
 
@@ -45,7 +43,7 @@ pub struct Rate {
     pub img_per_s_first: f64,
     /// Bytes of records per second, including framing, over all epochs.
     pub bytes_per_s: f64,
-    /// Seconds that the consumer waited over all epochs. It does nothing else.
+    /// Seconds that the consumer waited over all epochs. The consumer has no other work.
     pub wait_s: f64,
     /// Microseconds of one thread per image, by stage.
     pub stages: StageTimes,
@@ -149,7 +147,7 @@ fn drain(loader: &mut Loader, images: f64, start: Instant, rss_mb: impl Fn() -> 
     Ok(ends)
 }
 
-/// Measures the nanoseconds per record for the checksum of the payload, in one pass over a split in order.
+/// Measures the nanoseconds per record for the checksum of the payload, in a single pass over a split in order.
 pub fn checksum_ns(dir: &Path, split: &str) -> Result<f64, Error> {
     let split = Dataset::open(dir)?.split(split)?;
     let (mut spent, mut records, mut copy) = (Duration::ZERO, 0u64, Vec::new());
@@ -174,7 +172,7 @@ fn median(rates: &mut [f64]) -> f64 {
 
 /// If the consumer waited for less than this fraction of the time, no advice is needed.
 const NEGLIGIBLE: f64 = 0.02;
-/// If the consumer waited for more than this fraction of the time, it does nothing else.
+/// If the consumer waited for more than this fraction of the time, it has no other work.
 const IDLE: f64 = 0.95;
 /// Bytes per second and thread that only memory delivers, not a disk.
 const MEMORY: f64 = 1e9;
@@ -195,7 +193,7 @@ impl LoaderStats {
             true => format!("{} img/s", rate(seconds.time)),
             false => format!("{} of {} img/s wanted", rate(seconds.time), rate(seconds.time - seconds.wait)),
         };
-        // Estimates how many threads of this speed would be fast enough. If the consumer does nothing else, the
+        // Estimates how many threads of this speed would be fast enough. If the consumer has no other work, the
         // required speed is not known.
         let needed = (busy / (seconds.time - seconds.wait).max(1e-9)).ceil() as usize;
         let threads = match (idle, needed.saturating_sub(threads).max(1)) {
@@ -233,15 +231,15 @@ impl Seconds {
     fn cure(&self, bytes: u64, threads: &str, local: bool) -> (&'static str, String) {
         let from_storage = bytes as f64 / self.read.max(1e-9);
         if self.decode >= self.read && self.decode >= self.transform {
-            ("decode", format!("convert with --resize 256 (or --raw) or give {threads}"))
+            ("decode", format!("convert with --resize 256 (or --raw), or use {threads}"))
         } else if self.transform > self.read {
-            ("transform", format!("give {threads}"))
+            ("transform", format!("use {threads}"))
         } else if from_storage > MEMORY {
-            ("read", format!("the records come from memory, their checksums take the time; give {threads}"))
+            ("read", format!("the records are in memory, and their checksums take the time; use {threads}"))
         } else {
             let rate = from_storage / 1e6;
-            let copy = if local { "" } else { "copy to a local disk with --stage, use shuffle = \"window(8)\", or " };
-            ("read", format!("a thread gets {rate:.0} MB/s; {copy}give {threads}"))
+            let copy = if local { "" } else { "copy to a local disk with --stage, set shuffle = \"window(8)\", or " };
+            ("read", format!("a thread gets {rate:.0} MB/s; {copy}use {threads}"))
         }
     }
 }
@@ -289,17 +287,17 @@ mod advice_tests {
         let text = stats(6400, 4.18, 1.0, 17.0, 2.0).advice(ten, 2, false);
         assert_eq!(
             text,
-            "decode-bound: 640 of 1,100 img/s wanted; convert with --resize 256 (or --raw) or give 2 more loader threads"
+            "decode-bound: 640 of 1,100 img/s wanted; convert with --resize 256 (or --raw), or use 2 more loader threads"
         );
         let text = stats(6400, 5.0, 9.0, 0.5, 0.5).advice(ten, 1, false);
         assert!(text.starts_with("read-bound: 640 of 1,280 img/s wanted; a thread gets 71 MB/s; "), "{text}");
-        assert!(text.contains("--stage") && text.ends_with("give 1 more loader thread"), "{text}");
+        assert!(text.contains("--stage") && text.ends_with("use 1 more loader thread"), "{text}");
         let local = stats(6400, 5.0, 9.0, 0.5, 0.5).advice(ten, 1, true);
-        assert!(local.ends_with("a thread gets 71 MB/s; give 1 more loader thread"), "{local}");
+        assert!(local.ends_with("a thread gets 71 MB/s; use 1 more loader thread"), "{local}");
         let text = stats(6400, 5.0, 1.0, 1.0, 8.0).advice(ten, 1, false);
-        assert_eq!(text, "transform-bound: 640 of 1,280 img/s wanted; give 1 more loader thread");
+        assert_eq!(text, "transform-bound: 640 of 1,280 img/s wanted; use 1 more loader thread");
         let text = stats(6400, 9.9, 1.0, 6.0, 1.0).advice(ten, 1, false);
-        assert!(text.starts_with("decode-bound: 640 img/s; ") && text.ends_with("give more loader threads"), "{text}");
+        assert!(text.starts_with("decode-bound: 640 img/s; ") && text.ends_with("use more loader threads"), "{text}");
         let text = stats(6400, 5.0, 0.5, 0.1, 0.1).advice(ten, 1, false);
         assert!(text.contains("come from memory"), "{text}");
         let text = stats(6400, 0.1, 1.0, 3.0, 1.0).advice(ten, 1, false);

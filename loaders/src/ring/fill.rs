@@ -31,7 +31,6 @@ pub(crate) struct ThreadState {
 /// How filling ended, if there was no error.
 pub(crate) enum Outcome {
     Filled,
-    /// The loader is stopping.
     Stopped,
 }
 
@@ -99,7 +98,7 @@ pub(crate) fn fill(shared: &Shared, piece: &mut Piece, state: &mut ThreadState) 
     Ok(outcome)
 }
 
-/// Makes the images of a piece one after another. Samples that are left out leave no gap.
+/// Makes the images of a piece in order. Samples that are left out leave no gap.
 fn fill_images(shared: &Shared, piece: &mut Piece, state: &mut ThreadState) -> Result<Outcome, Error> {
     for index in 0..piece.job.ids.len() {
         if shared.stops() {
@@ -132,7 +131,7 @@ pub(crate) fn finish(shared: &Shared, slot: &mut Slot) {
     }
 }
 
-/// Makes the image of one sample, after the images that the piece already has.
+/// Makes the image of a sample, after the images that the piece already has.
 fn make(shared: &Shared, sample: SampleKey, piece: &mut Piece, state: &mut ThreadState) -> Result<Made, Error> {
     let ThreadState { scratch, record: copy, held, tally, .. } = state;
     let Piece { memory, fetch, samples, .. } = piece;

@@ -31,7 +31,6 @@ pub struct Options {
     pub slots: usize,
     /// Nice value of the threads, from 0 (unchanged) to 19 (lowest priority).
     pub nice: i32,
-    /// How records are read.
     pub io: Io,
     /// Number of shards that the order uses at the same time. 0 means all shards.
     pub open: usize,
@@ -64,7 +63,7 @@ impl Options {
     }
 
     /// Decides how batches are divided among threads, for images with this many values. Several pieces per thread keep
-    /// threads from waiting long for the last one. Batches are not divided if their records are requested ahead:
+    /// threads from waiting long for the last piece. Batches are not divided if their records are requested ahead:
     /// requests for a whole batch can be made earlier, and the reads are longer.
     pub(crate) fn division(&self, plan: &ReadPlan, values: usize) -> Division {
         let pieces = if plan.looks_ahead() || self.threads <= 1 { 1 } else { 4 * self.threads };
@@ -122,7 +121,7 @@ impl Footprint {
         };
         let cure =
             format!("{slots}smaller images in the list of transforms, a smaller batch, or more ranks on other nodes");
-        memory::check("what the loader keeps in memory", self.bytes(), &cure)
+        memory::check("the memory of the loader", self.bytes(), &cure)
     }
 
     pub fn bytes(&self) -> u64 {
@@ -135,7 +134,7 @@ impl fmt::Display for Footprint {
         let mib = |bytes: u64| bytes as f64 / f64::from(1 << 20);
         write!(f, "{}; {:.1} MiB", self.access, mib(self.bytes()))?;
         if self.records > 0 {
-            write!(f, ", {:.1} of them records", mib(self.records))?;
+            write!(f, ", {:.1} MiB of it for records", mib(self.records))?;
         }
         Ok(())
     }

@@ -1,4 +1,4 @@
-//! Batches that several threads fill, and their pieces. A piece is a range of samples that one thread makes, with the
+//! Batches that threads fill together, and their pieces. A piece is a range of samples that one thread makes, with the
 //! memory for their images, which is lent to the thread.
 
 use std::ops::Range;
@@ -9,7 +9,7 @@ use crate::ring::slot::{Filling, Samples, Slot};
 use crate::storage::fetch::Fetch;
 use crate::storage::mapping::populate_fresh;
 
-/// Number of values whose pages are populated at a time: 1 MiB. Meanwhile no other thread can map memory.
+/// Number of values to populate at a time: 1 MiB. Meanwhile no other thread can map memory.
 const STEP: usize = 1 << 18;
 
 /// A part of a buffer, lent to one thread.
@@ -24,9 +24,9 @@ struct Part<T> {
 pub(crate) struct Memory {
     images: Part<f32>,
     pixels: Part<u8>,
-    /// Number of values per image.
+    /// Values per image.
     each: usize,
-    /// Number of image values whose pages are populated.
+    /// Number of image values in populated pages.
     populated: usize,
 }
 
@@ -45,7 +45,7 @@ pub(crate) struct Piece {
     pub fetch: Option<Fetch>,
 }
 
-// SAFETY: a part is used like the `&mut [T]` that it represents, which is `Send`. A shared reference to it gives no
+// SAFETY: a part is used like the `&mut [T]` that it represents, which is `Send`. A shared reference to it allows no
 // access to the values.
 unsafe impl<T: Send> Send for Part<T> {}
 // SAFETY: as above.
@@ -126,7 +126,6 @@ impl Piece {
         self.samples.clear();
     }
 
-    /// Gives the memory back.
     pub fn give_back(&mut self) {
         self.memory = Memory::default();
     }
@@ -137,7 +136,7 @@ pub(crate) struct OpenBatch {
     /// Its number in the order.
     pub number: u64,
     slot: Slot,
-    /// Number of values per image.
+    /// Values per image.
     values: usize,
     pieces: usize,
     /// Number of pieces that threads have taken.
@@ -174,7 +173,7 @@ impl OpenBatch {
         at(index)..at(index + 1)
     }
 
-    /// Takes back a piece that is done or failed. Returns true if it was the last one.
+    /// Takes back a piece that is done or failed. Returns true if it was the last.
     pub fn give_back(&mut self, piece: &mut Piece, result: Result<Filling, Error>) -> bool {
         piece.give_back();
         std::mem::swap(&mut self.slot.pieces[piece.index], &mut piece.samples);

@@ -45,7 +45,7 @@ impl Shared {
 
     /// Sends a request to the reader threads.
     pub fn request(&self, request: ReadRequest) {
-        // Sending fails only if there are no readers, or no readers any more.
+        // Sending fails only if there are no readers, or if they have ended.
         let _ = self.requests.send(request);
     }
 
@@ -54,9 +54,9 @@ impl Shared {
         self.jobs.lock().unwrap_or_else(PoisonError::into_inner).ended_after()
     }
 
-    /// Takes the next piece of work after a token was received: a piece of an open batch, or else the first piece of
-    /// the next job, for which there is a free slot. Requests the shards that will be needed soon, and sends tokens for
-    /// the other pieces. Returns false after the last job, and then returns the slot.
+    /// Takes the next piece of work after a token was received. This is a piece of an open batch if there is one,
+    /// otherwise the first piece of the next job, for which there is then a free slot. Requests the shards that will be
+    /// needed soon, and sends tokens for the other pieces. After the last job, gives the slot back and returns false.
     pub fn take(&self, piece: &mut Piece, tokens: &Sender<Token>) -> bool {
         let mut jobs = self.jobs.lock().unwrap_or_else(PoisonError::into_inner);
         if jobs.take_piece(piece) {
@@ -83,7 +83,7 @@ impl Shared {
         self.jobs.lock().unwrap_or_else(PoisonError::into_inner).give_back(piece, result)
     }
 
-    /// Number of values per image, or 0 if no images are made.
+    /// Values per image, or 0 if no images are made.
     fn values(&self) -> usize {
         if self.reads() { self.pipeline.output().values() } else { 0 }
     }

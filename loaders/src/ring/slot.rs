@@ -54,7 +54,7 @@ impl Samples {
     }
 }
 
-/// The memory of one batch. It grows to the size of the largest batch.
+/// The memory of a batch. It grows to the size of the largest batch.
 #[derive(Debug, Default)]
 pub(crate) struct Slot {
     pub job: Job,
@@ -76,14 +76,12 @@ pub(crate) struct Slot {
     pub fillings: Vec<Filling>,
 }
 
-/// The time in which a thread filled a batch, or a piece of a batch.
+/// The time that a thread needed to fill a batch, or a piece of a batch.
 #[derive(Clone, Copy, Debug, PartialEq, Eq)]
 pub struct Filling {
     /// Number of the thread, from 0.
     pub thread: usize,
-    /// Start of the filling.
     pub start: Instant,
-    /// Duration of the filling.
     pub took: Duration,
 }
 
@@ -114,7 +112,7 @@ impl Slot {
 }
 
 /// The free slots. The slot that was returned last is taken first: its memory is in the CPU caches. If only a few slots
-/// are used at the same time, the memory of the others is never touched.
+/// are used at the same time, the memory of the other slots is never touched.
 #[derive(Debug, Default)]
 pub(crate) struct FreeSlots {
     slots: Mutex<Vec<Slot>>,

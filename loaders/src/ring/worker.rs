@@ -21,13 +21,12 @@ pub(crate) struct Filled {
     pub result: Result<Slot, Error>,
 }
 
-/// One thread and its channels.
 pub(crate) struct Worker {
     pub shared: Arc<Shared>,
     /// Number of the thread, from 0.
     pub thread: usize,
     pub nice: i32,
-    /// Sends tokens: for pieces that the thread leaves to others, and tokens that it returns.
+    /// Sends tokens: for pieces that the thread leaves to other threads, and tokens that it returns.
     pub free_in: Sender<Token>,
     pub free_out: Receiver<Token>,
     pub ready: Sender<Filled>,

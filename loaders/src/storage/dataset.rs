@@ -18,7 +18,7 @@ use crate::threads::on_threads;
 
 pub use crate::format::manifest::{MANIFEST, Manifest, ShardManifest, SplitManifest, VERSION};
 
-/// All samples of one split.
+/// All samples of a split.
 #[derive(Debug)]
 pub struct Split {
     name: String,
@@ -148,7 +148,7 @@ impl Split {
         Ok((shard, id - self.starts[shard]))
     }
 
-    /// Reads a sample and its label, which is in `0..classes()`. If the image has several labels, the first one is
+    /// Reads a sample and its label, which is in `0..classes()`. If the image has multiple labels, the first one is
     /// returned, and 0 if it has no label (see [`Split::classes_of`]). Verifies the checksums. `copy` is a buffer as
     /// for [`Shard::record`].
     pub fn record<'a>(&'a self, id: u64, copy: &'a mut Vec<u8>) -> Result<(Example<'a>, u32), Error> {
@@ -222,7 +222,7 @@ impl Split {
 const HEAD: usize = 1024;
 
 impl Split {
-    /// Returns the label of each sample by id. If a sample has several labels, this is the first one.
+    /// Returns the label of each sample by id. If a sample has multiple labels, this is the first one.
     ///
     /// With `skip`, the entry of a record without a valid label is `None`. Without `skip`, such a record is an error.
     /// Checksums are verified only for records that are read completely.
@@ -274,8 +274,8 @@ impl Split {
     /// result is also `Images::Varied` if `dataset.json` says that sizes differ, because 64 images can miss a few
     /// exceptions.
     ///
-    /// The result is for plans and early errors. Code that needs one size must check each image. Unreadable samples are
-    /// skipped unless all examined samples are unreadable.
+    /// The result is for plans and early errors. Code that needs a fixed size must check each image. Unreadable samples
+    /// are skipped unless all examined samples are unreadable.
     pub fn images(&self) -> Result<Images, Error> {
         self.images_as(Exif::Applied)
     }
@@ -319,7 +319,7 @@ impl Split {
         (1..samples).map(move |i| (u128::from(i) * u128::from(len) / u128::from(samples)) as u64)
     }
 
-    /// Reads the size of one image from its header. A shard that is opened only for this is closed again.
+    /// Reads the size of an image from its header. A shard that is opened only for this is closed again.
     fn shape(&self, id: u64, exif: Exif) -> Result<ImageSpec, Error> {
         let (number, record) = self.locate(id)?;
         let own;
@@ -339,7 +339,7 @@ impl Split {
 /// Returns true if the stored sizes `least` to `greatest` mean that not all images have the size `seen`, which was
 /// found in the examined images.
 ///
-/// Stored sizes are sizes before EXIF rotation. If images of one size are stored partly in landscape and partly in
+/// Stored sizes are sizes before EXIF rotation. If images of the same size are stored partly in landscape and partly in
 /// portrait orientation, their stored sizes differ although the rotated images have the same size. This case returns
 /// false.
 fn tells_apart([least, greatest]: [[u32; 2]; 2], seen: ImageSpec, exif: Exif) -> bool {

@@ -1,5 +1,4 @@
-//! Reads the records of one batch with a few long reads. Reader threads do this while the previous batch is being
-//! filled.
+//! Reads the records of a batch with a few long reads. Reader threads do this while the previous batch is being filled.
 
 use std::sync::Arc;
 
@@ -12,7 +11,7 @@ use crate::storage::shard::Shard;
 
 /// If the gap between two records is at most this many bytes, it is read together with them.
 const GAP: u64 = 64 << 10;
-/// Maximum size in bytes of a read that covers several records.
+/// Maximum size in bytes of a read that covers more than one record.
 const LONGEST: u64 = 8 << 20;
 /// Reads start and end at multiples of this number of bytes, because pages and stripes do too.
 const ALIGN: u64 = 4096;
@@ -24,7 +23,7 @@ struct ByteRange {
     to: u64,
 }
 
-/// The records of one batch. `begin` requests them, and they are available after `finish`.
+/// The records of a batch. `begin` requests them, and they are available after `finish`.
 pub(crate) struct Fetch {
     /// In the order of the batch.
     records: Vec<ByteRange>,

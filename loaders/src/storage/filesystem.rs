@@ -14,8 +14,8 @@ use rustix::io::{ReadWriteFlags, preadv2};
 use crate::file::regular;
 use crate::memory;
 
-/// File system types (`statfs(2)`) whose files are on other machines. A page fault in a mapping of such a file causes a
-/// small read, and these reads happen one after another.
+/// File system types (`statfs(2)`) with files on other machines. A page fault in a mapping of such a file causes a
+/// small read, and these reads happen sequentially.
 const REMOTE: &[(u32, &str)] = &[
     (0x6969, "NFS"),
     (0x0bd0_0bd0, "Lustre"),
@@ -31,7 +31,7 @@ const REMOTE: &[(u32, &str)] = &[
     (0x0102_1997, "9P"),
 ];
 
-/// File system types (`statfs(2)`) whose files are on this machine.
+/// File system types (`statfs(2)`) with files on this machine.
 const LOCAL: &[(u32, &str)] = &[
     (0xef53, "ext4"),
     (0x5846_5342, "XFS"),
@@ -50,7 +50,7 @@ pub struct FileSystem {
     pub name: String,
     /// True if the files are known to be on another machine.
     pub remote: bool,
-    /// Number of bytes that this user can still write.
+    /// Bytes that this user can still write.
     pub free: u64,
     /// Size in bytes. It is 0 for file systems without storage, such as `/proc`.
     pub size: u64,
@@ -147,8 +147,8 @@ impl PageCache {
     /// (Linux before 4.14, and some file systems).
     ///
     /// This reads one byte in every 256 KiB with a flag that makes the read fail instead of waiting for storage.
-    /// `mincore` is not used for two reasons: it always answers yes for files of other users, and it takes the lock
-    /// that the threads of a process need to map and populate memory.
+    /// `mincore` is not used for two reasons: it always answers yes for other users' files, and it takes the lock that
+    /// the threads of a process need to map and populate memory.
     pub(crate) fn holds(&self, bytes: Range<u64>) -> bool {
         let mut byte = [0];
         bytes.step_by(STEP).all(|at| {

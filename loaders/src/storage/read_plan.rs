@@ -65,7 +65,7 @@ pub(crate) struct ReadPlan {
 impl ReadPlan {
     /// Chooses the plan for a split, depending on its file system.
     pub(crate) fn new(split: &Split, options: &ReadOptions) -> Result<Self, Error> {
-        let system = FileSystem::of(split.dir()).map_err(Error::io("ask for the file system of", split.dir()))?;
+        let system = FileSystem::of(split.dir()).map_err(Error::io("determine the file system of", split.dir()))?;
         let largest = split.shards().iter().map(|shard| shard.bytes).max().unwrap_or(0);
         let limits = SystemLimits { memory: memory::available(), files: open_files() / 2 };
         Ok(Self::choose(&system, ShardSizes { all: split.bytes(), largest }, limits, options))
@@ -77,7 +77,7 @@ impl ReadPlan {
             Io::Mmap => false,
             Io::Read => true,
         };
-        let place = if system.remote { "behind a network" } else { "local" };
+        let place = if system.remote { "remote" } else { "local" };
         let why = match options.io {
             Io::Auto => format!("{}, {place}", system.name),
             _ => format!("as requested, on {}, {place}", system.name),
@@ -114,7 +114,7 @@ impl ReadPlan {
         Self { access: Access::Records, open, whole: false, advise: false, loaded: 0, local: false, text }
     }
 
-    /// Plans mappings, with read-ahead of a window's shards, of the whole split, or of each batch's records.
+    /// Plans mappings, and the read-ahead: a window's shards, the whole split, or each batch's records.
     fn map(sizes: ShardSizes, limits: SystemLimits, options: &ReadOptions, why: &str) -> Self {
         let open = options.window();
         let whole = open.is_none() && sizes.all <= limits.memory / 2;
@@ -193,7 +193,7 @@ pub(crate) struct OpenShards {
     split: Arc<Split>,
     plan: ReadPlan,
     stop: AtomicBool,
-    /// Sorted by last use, the most recent one last.
+    /// Sorted by last use, the most recent last.
     open: Mutex<Vec<OpenShard>>,
 }
 
@@ -241,7 +241,8 @@ impl OpenShards {
         Ok(&held[at].1)
     }
 
-    /// Opens a shard, or returns it if it is open. If too many shards are open, the least recently used one is closed.
+    /// Opens a shard, or returns it if it is open. If too many shards are open, the least recently used shard is
+    /// closed.
     pub(crate) fn open(&self, number: usize) -> Result<Arc<Shard>, Error> {
         let cell = {
             let mut open = self.open.lock().unwrap_or_else(PoisonError::into_inner);
@@ -313,7 +314,7 @@ mod tests {
         assert_eq!((p.access, p.whole, p.advise, p.open), (Access::Map, false, false, Some(8)));
         let p = choose(true, GIB, Io::Auto, 0);
         assert_eq!((p.access, p.open, p.looks_ahead()), (Access::Records, Some(512), true));
-        assert!(p.text.starts_with("read, record by record (Lustre, behind a network"), "{}", p.text);
+        assert!(p.text.starts_with("read, record by record (Lustre, remote"), "{}", p.text);
         let p = choose(true, GIB, Io::Auto, 8);
         assert_eq!((p.access, p.open, p.looks_ahead()), (Access::Load, Some(8), false));
         assert!(p.text.starts_with("read, whole shards ahead of use, 9 MiB (Lustre"), "{}", p.text);

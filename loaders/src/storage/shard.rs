@@ -27,7 +27,7 @@ const COMPARED: u64 = 64;
 enum Data {
     Mapped(Mapping),
     Loaded(Vec<u8>),
-    /// Not in memory. Records are read one by one, see [`Shard::read_at`].
+    /// Not in memory. Records are read individually, see [`Shard::read_at`].
     Open(File),
 }
 
@@ -97,7 +97,7 @@ impl Shard {
                 Ok(actual) if actual == size => {}
                 Ok(actual) => {
                     let problem = format!(
-                        "record {number} at byte {offset}: the index says {size} bytes, the record is {actual}"
+                        "record {number} at byte {offset}: the index says {size} bytes, but the record has {actual}"
                     );
                     return Err(wrong_index(&self.path, problem));
                 }
@@ -105,7 +105,7 @@ impl Shard {
             }
         }
         if damaged > 1 && damaged * 2 > compared {
-            let problem = format!("{damaged} of {compared} records looked at do not start where the index says");
+            let problem = format!("{damaged} of {compared} checked records do not start where the index says");
             return Err(wrong_index(&self.path, problem));
         }
         Ok(())
@@ -131,7 +131,7 @@ impl Shard {
     }
 
     /// Returns the payload of record `number` (from 0). Verifies both checksums and compares the index with the length
-    /// in the record. If `number` is not below `len`, the error is that of a truncated record.
+    /// in the record. If `number` is not below `len`, the error is the same as for a truncated record.
     ///
     /// The record is copied into `copy`, which is reused between calls, unless the shard was loaded into private
     /// memory. So the caller gets exactly the bytes that were verified, even if other processes write to the file.
@@ -277,7 +277,7 @@ fn whole(path: &Path) -> Result<Vec<u8>, Error> {
     let file = open(path)?;
     let length = file_length(&file, path)? as usize;
     let mut bytes = Vec::new();
-    let no_memory = |_| Error::io("find memory for", path)(io::ErrorKind::OutOfMemory.into());
+    let no_memory = |_| Error::io("allocate memory for", path)(io::ErrorKind::OutOfMemory.into());
     bytes.try_reserve_exact(length).map_err(no_memory)?;
     // Read into the reserved memory without clearing it first. The reads are as long as the system allows.
     (&file).take(length as u64).read_to_end(&mut bytes).map_err(Error::io("read", path))?;

@@ -137,7 +137,7 @@ fn chain(signal: libc::c_int, info: *mut libc::siginfo_t, context: *mut libc::c_
     }
 }
 
-/// Maximum number of files that can be mapped at once. The table takes 1 MiB of zero pages, which use no memory until
+/// Maximum number of files that can be mapped at once. The table has 1 MiB of zero pages, which use no memory until
 /// they are written.
 const LIMIT: usize = 32_768;
 
@@ -209,8 +209,9 @@ impl Drop for Registration {
     }
 }
 
-/// Finds the entry whose range contains `address`, and the offset within that range. A thread that faults in a mapping
-/// borrows the mapping, so its entry cannot be freed meanwhile. Entries that other threads are changing are skipped.
+/// Finds the entry for the range that contains `address`, and the offset within that range. A thread that faults in a
+/// mapping borrows the mapping, so its entry cannot be freed meanwhile. Entries that other threads are changing are
+/// skipped.
 fn find(address: usize) -> Option<(&'static Entry, usize)> {
     TABLE[..USED.load(Ordering::Acquire)].iter().find_map(|entry| {
         let base = entry.base.load(Ordering::Acquire);

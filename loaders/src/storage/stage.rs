@@ -25,20 +25,19 @@ use crate::storage::shard::index_path;
 /// The list of copies in a directory. It is locked while the directory is in use.
 const COPIES: &str = "copies.jsonl";
 
-/// Number of bytes per read.
+/// Bytes per read.
 const BLOCK: usize = 1 << 20;
 
 #[derive(Debug, Clone, PartialEq, Eq)]
 pub struct Staged {
-    /// The directory of the copy.
     pub dir: PathBuf,
-    /// Number of bytes copied.
+    /// Bytes copied.
     pub copied: u64,
-    /// Number of bytes that were already there.
+    /// Bytes that were already there.
     pub reused: u64,
 }
 
-/// A line of [`COPIES`]. If a file has several lines, the last one is valid.
+/// A line of [`COPIES`]. If a file has multiple lines, the last one is valid.
 #[derive(Debug, Clone, PartialEq, Eq, Serialize, Deserialize)]
 struct Copy {
     file: String,
@@ -76,7 +75,7 @@ pub fn place(from: &Path, under: &Path) -> PathBuf {
 /// # Errors
 ///
 /// Returns an error if there is not enough space, if this user's directory belongs to another user or is accessible to
-/// others, or if a copy differs when it is read back.
+/// other users, or if a copy differs when it is read back.
 pub fn stage(from: &Path, under: &Path, splits: &[&str]) -> Result<Staged, Error> {
     let manifest = Dataset::open(from)?.manifest;
     fs::create_dir_all(under).map_err(Error::io("create", under))?;
@@ -104,7 +103,7 @@ pub fn stage(from: &Path, under: &Path, splits: &[&str]) -> Result<Staged, Error
             missing.push((file, source));
         }
     }
-    let free = FileSystem::of(&dir).map_err(Error::io("ask for the free space of", &dir))?.free;
+    let free = FileSystem::of(&dir).map_err(Error::io("determine the free space of", &dir))?.free;
     fits(&dir, room.most, free)?;
     missing.into_iter().try_for_each(|(file, source)| copies.add(from, file, &source))?;
     Ok(staged)
@@ -146,7 +145,7 @@ impl Copies {
         // If the file system has no locks, the user must not stage twice at the same time.
         let alone = list.lock().is_ok();
         if alone {
-            safe_create::remove_leftovers(dir).map_err(Error::io("tidy up", dir))?;
+            safe_create::remove_leftovers(dir).map_err(Error::io("remove incomplete files in", dir))?;
         }
         let mut text = String::new();
         // If the file is not valid text, it is not our list, and everything is copied.
@@ -230,7 +229,7 @@ mod tests {
     fn a_copy_that_does_not_fit_is_refused_with_the_numbers() {
         assert!(fits(Path::new("/d"), 5, 5).is_ok());
         let text = fits(Path::new("/d"), 150_000_000_000, 90_000_000_000).unwrap_err().to_string();
-        assert_eq!(text, "/d: the copy needs 150.0 GB, 90.0 GB are free; choose another --stage folder, or none");
+        assert!(["/d: ", "150.0 GB", "90.0 GB", "--stage"].iter().all(|part| text.contains(part)), "{text}");
     }
 
     #[test]

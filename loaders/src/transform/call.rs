@@ -53,13 +53,13 @@ impl<'a> Arguments<'a> {
                     self.numbers.push(number);
                     Ok(())
                 }
-                false => Err(format!("the number {text} stands behind a name; numbers come first")),
+                false => Err(format!("the number {text} follows a name, but numbers must come before names")),
             };
         }
         if let Some(size) = size(text) {
             let first = self.size.is_none() && self.numbers.is_empty() && self.words.is_empty();
             self.size = Some(size);
-            return first.then_some(()).ok_or(format!("the size {text} must stand first"));
+            return first.then_some(()).ok_or(format!("the size {text} must be the first argument"));
         }
         match text.starts_with(|c: char| c.is_ascii_lowercase()) {
             true => {
@@ -96,7 +96,7 @@ impl<'a> Arguments<'a> {
                 let chosen = choices.iter().find(|(name, _)| *name == word);
                 chosen.map(|(_, value)| *value).ok_or_else(|| format!("expected {}, got \"{word}\"", names()))
             }
-            [first, second, ..] => Err(format!("expected one name at most, got \"{first}\" and \"{second}\"")),
+            [first, second, ..] => Err(format!("expected at most one name, got \"{first}\" and \"{second}\"")),
         }
     }
 }
@@ -252,8 +252,8 @@ mod tests {
             ("pad_crop(4,)", "got \"\""),
             ("pad_crop(-inf)", "got \"-inf\""),
             ("pad_crop(Four)", "got \"Four\""),
-            ("resize(0.5, 3x4)", "must stand first"),
-            ("resize(3x4, 3x4)", "must stand first"),
+            ("resize(0.5, 3x4)", "must be the first argument"),
+            ("resize(3x4, 3x4)", "must be the first argument"),
             ("resize(bicubic, 3)", "numbers come first"),
         ] {
             assert!(parse(text).unwrap_err().contains(part), "{text}");

@@ -1,6 +1,6 @@
 //! An image on its way through the transforms. Geometric transforms at the start of a list do not read pixels. The
-//! first transform that changes values converts the stored bytes to planes in one pass. The planes are floats, or bytes
-//! where torchvision works on bytes.
+//! first transform that changes values converts the stored bytes to planes in a single pass. The planes are floats, or
+//! bytes where torchvision works on bytes.
 
 use std::time::Instant;
 
@@ -71,7 +71,6 @@ impl<'a> Canvas<'a> {
         self.decoded = decoded;
     }
 
-    /// The current shape.
     pub fn spec(&self) -> ImageSpec {
         self.geometry.spec()
     }
@@ -177,8 +176,8 @@ impl<'a> Canvas<'a> {
         self.form = Form::Bytes;
     }
 
-    /// Returns the image as planar floats, one channel after the other. The first call converts the bytes to floats
-    /// from 0 to 255.
+    /// Returns the image as planar floats, channel by channel. The first call converts the bytes to floats from 0 to
+    /// 255.
     pub fn floats(&mut self) -> &mut [f32] {
         match self.form {
             Form::Stored => self.paint(&IDENTITY),
@@ -194,7 +193,7 @@ impl<'a> Canvas<'a> {
     }
 
     /// Maps each value: with the tables of `scales` if the image is still bytes, otherwise with `on_float(channel,
-    /// value)`. `scales` has one entry per channel, or one for all.
+    /// value)`. `scales` has an entry per channel, or a single entry for all channels.
     pub(super) fn map(&mut self, scales: &[Scale], on_float: impl Fn(usize, f32) -> f32) {
         let plane = self.shape().plane().max(1);
         match self.form {
@@ -227,7 +226,7 @@ impl<'a> Canvas<'a> {
     }
 
     /// Converts bytes to floats. Resizing, window, mirroring, scales and the change from interleaved to planar happen
-    /// in one pass.
+    /// in a single pass.
     fn paint(&mut self, scales: &[Scale]) {
         let Self { geometry, decoded, values, work, .. } = self;
         match geometry.resize {

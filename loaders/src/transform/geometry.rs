@@ -9,7 +9,7 @@ use crate::transform::resample::{Filter, Span};
 #[derive(Debug, Clone)]
 pub(super) struct Geometry {
     pub channels: usize,
-    /// Applied before everything else.
+    /// Applied first.
     pub resize: Option<Resize>,
     /// The visible rows and columns, in coordinates of the stored image, or of the resized image if there is a
     /// `resize`.
@@ -143,12 +143,12 @@ pub(super) struct PlanarShape {
 }
 
 impl PlanarShape {
-    /// Number of values in a plane.
+    /// Values in a plane.
     pub fn plane(self) -> usize {
         self.height * self.width
     }
 
-    /// Number of values in all planes.
+    /// Values in all planes.
     pub fn values(self) -> usize {
         self.channels * self.plane()
     }

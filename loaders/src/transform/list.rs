@@ -91,7 +91,7 @@ impl TransformList {
             let (transform, output) = step(index, text, (&mean, &std), now).map_err(fail)?;
             now = output;
             if transform.keeps_bytes() && transforms.iter().any(|before| before.rescales()) {
-                return Err(fail("it works on bytes, so it must stand before normalize and standardize".into()));
+                return Err(fail("it works on bytes, so it must come before normalize and standardize".into()));
             }
             if let Sizes::Equal(spec) = now
                 && (work.is_some() || !transform.is_geometric())
@@ -145,11 +145,11 @@ fn step(
         Sizes::Varied(varied) => ImageSpec::new(0, 0, varied.channels),
     };
     if HEAD_WORDS.contains(&text.trim()) {
-        return Err("it must stand before the transforms, at the head of the list".into());
+        return Err("it must come before the transforms, at the start of the list".into());
     }
     let transform = ops::parse(text, Context { input, mean, std })?;
     if transform.resizes() && index > 0 {
-        return Err("it resizes, so it must stand first in the list".into());
+        return Err("it resizes, so it must be the first in the list".into());
     }
     if transform.resizes() && input.channels as usize > MAX_CHANNELS {
         let channels = input.channels;
@@ -165,7 +165,7 @@ fn step(
     Ok((transform, output))
 }
 
-/// Names of the transforms whose first arguments are sizes in pixels, and the number of those arguments.
+/// Names of transforms with sizes in pixels as their first arguments, and how many sizes they have.
 const SIZED: [(&str, usize); 8] = [
     ("center_crop", 1),
     ("corner_crop", 1),
@@ -186,13 +186,13 @@ const SIZED: [(&str, usize); 8] = [
 pub fn scaled(list: &[String], from: u32, to: u32) -> Result<Vec<String>, String> {
     let resized: Vec<Option<String>> = list.iter().map(|text| one(text, from, to)).collect();
     if resized.iter().all(Option::is_none) {
-        let why = "no transform in the list has a size; put resize(size) or random_resized_crop(size) at its head";
+        let why = "no transform in the list has a size; put resize(size) or random_resized_crop(size) at its start";
         return Err(why.to_owned());
     }
     Ok(resized.into_iter().zip(list).map(|(new, old)| new.unwrap_or_else(|| old.clone())).collect())
 }
 
-/// Scales the sizes of one transform. Returns `None` for a transform without sizes, or if it cannot be parsed.
+/// Scales the sizes of a transform. Returns `None` for a transform without sizes, or if it cannot be parsed.
 fn one(text: &str, from: u32, to: u32) -> Option<String> {
     let (name, inside) = text.trim().strip_suffix(')')?.split_once('(')?;
     let (_, sizes) = SIZED.into_iter().find(|(sized, _)| *sized == name.trim())?;

@@ -28,7 +28,7 @@ pub trait Transform: fmt::Debug + fmt::Display + Send + Sync {
         false
     }
 
-    /// True if its results have various sizes even for images of one size.
+    /// True if its results have various sizes even for images of the same size.
     fn varies(&self) -> bool {
         false
     }
@@ -84,7 +84,7 @@ pub enum Sizes {
     Varied(Varied),
 }
 
-/// What a transform may need to know besides its arguments.
+/// The information that a transform may need in addition to its arguments.
 #[derive(Debug, Clone, Copy)]
 pub(super) struct Context<'a> {
     /// Shape of the images that the transform receives, with height and width 0 while sizes vary.
@@ -115,7 +115,7 @@ impl Build {
     }
 }
 
-/// The error of a transform that needs images of one size.
+/// The error of a transform that needs images of the same size.
 pub(super) fn various_sizes() -> String {
     VARIOUS_SIZES.to_owned()
 }

@@ -1,7 +1,7 @@
 //! Converts decoded bytes to planar floats, with padding, mirroring, resizing and one table of values per channel.
 //!
-//! All of this happens in one pass. RGB rows are converted with vector instructions if the CPU has AVX2 and the tables
-//! are linear.
+//! All of this happens in a single pass. RGB rows are converted with vector instructions if the CPU has AVX2 and the
+//! tables are linear.
 
 #[cfg(target_arch = "x86_64")]
 use std::arch::x86_64::*;
@@ -47,7 +47,7 @@ impl Area {
     }
 }
 
-/// The position of one image row in the planes.
+/// The position of an image row in the planes.
 pub(super) struct Row {
     pub start: usize,
     pub width: usize,
@@ -58,7 +58,7 @@ pub(super) struct Row {
 }
 
 impl Row {
-    /// Fills the padding of the row in one plane and returns the part for `columns` pixels.
+    /// Fills the padding of the row in a plane and returns the part for `columns` pixels.
     fn part<'p>(&self, plane: &'p mut [f32], columns: usize, padding: f32) -> &'p mut [f32] {
         let row = &mut plane[self.start..self.start + self.width];
         let (ahead, rest) = row.split_at_mut(self.ahead);
@@ -167,7 +167,7 @@ pub(super) static IDENTITY: [Scale; 1] = [Scale {
     exact: Some(Exact { factor: 1.0, offset: 0.0 }),
 }];
 
-/// Writes the window as planar floats. `scales` has one entry for all channels, or one per channel.
+/// Writes the window as planar floats. `scales` has an entry per channel, or a single entry for all channels.
 pub(super) fn paint_stored(geometry: &Geometry, image: &Decoded<'_>, scales: &[Scale], values: &mut [f32]) {
     let (height, width, channels) = (geometry.window.height(), geometry.window.width(), geometry.channels);
     let seen = geometry.seen();
@@ -260,7 +260,8 @@ fn start(seen: &Seen, image: &Decoded<'_>, row: usize, channels: usize) -> usize
 /// Maximum number of channels of an image that is resized.
 pub(super) const MAX_CHANNELS: usize = 4;
 
-/// Writes the window of a resized image as planar floats. `scales` has one entry for all channels, or one per channel.
+/// Writes the window of a resized image as planar floats. `scales` has an entry per channel, or a single entry for all
+/// channels.
 pub(super) fn paint_resized(
     geometry: &Geometry,
     resize: Resize,
@@ -324,15 +325,15 @@ mod scale_tests {
     }
 }
 
-// Converts one channel of RGB bytes to a plane of floats with AVX2. This is the inner loop for small images. With table
+// Converts a channel of RGB bytes to a plane of floats with AVX2. This is the inner loop for small images. With table
 // lookups, half of its time would go to the lookups.
 //
 // A value becomes `value * factor + offset` in f64, rounded once to f32. `Scale::new` has checked that this reproduces
 // the table exactly, so the result does not depend on the CPU.
 
-/// Number of pixels per vector.
+/// Pixels per vector.
 const STEP: usize = 4;
-/// Number of bytes per load.
+/// Bytes per load.
 const LOAD: usize = 16;
 
 /// Minimum number of pixels in a row for [`paint_plane`].
@@ -366,7 +367,7 @@ pub(super) struct Target<'a> {
     pub padding: f32,
 }
 
-/// Writes one channel as floats.
+/// Writes a channel as floats.
 ///
 /// # Panics
 ///
@@ -429,7 +430,7 @@ struct Constants {
 
 #[cfg(target_arch = "x86_64")]
 impl Constants {
-    /// Converts one row. `ROOMY` means that at least four bytes follow the row's pixels in `source`.
+    /// Converts a row. `ROOMY` means that at least four bytes follow the row's pixels in `source`.
     ///
     /// # Safety
     ///

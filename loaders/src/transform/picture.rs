@@ -87,7 +87,7 @@ fn read(file: &[u8], spec: ImageSpec, limits: Limits, exif: Exif) -> Result<Pict
     let pixels = match spec.channels {
         1 => image.into_luma8().into_raw(),
         3 => image.into_rgb8().into_raw(),
-        n => return Err(format!("the network wants {n} channels; only 1 and 3 can be read from a picture")),
+        n => return Err(format!("the network expects {n} channels, but a picture has 1 or 3")),
     };
     Ok(Picture { pixels, resized_from })
 }

@@ -1,5 +1,5 @@
-//! Runs a list of transforms. It accepts images of one shape, or of any shape if its first transforms make the sizes
-//! equal.
+//! Runs a list of transforms. It accepts images of a fixed shape, or of any shape if its first transforms make the
+//! sizes equal.
 
 use std::ops::Range;
 use std::sync::Arc;
@@ -18,7 +18,7 @@ use crate::transform::geometry::CropRect;
 use crate::transform::list::TransformList;
 use crate::transform::paint::IDENTITY;
 
-/// A list of transforms that turns images into images of one shape. Cheap to clone.
+/// A list of transforms that turns images into images of the same shape. Cheap to clone.
 #[derive(Debug, Clone)]
 pub struct Pipeline {
     seed: u64,
@@ -30,8 +30,8 @@ impl Pipeline {
     /// Parses `list` for images like `input`. `normalize` takes its mean and std from `manifest`.
     ///
     /// If the first transforms make the sizes of all images equal (`random_resized_crop`, or `resize` and a crop), the
-    /// pipeline accepts images of any size, even if `input` has one size. Otherwise `input` must have one size, and
-    /// each image must have it.
+    /// pipeline accepts images of any size, even if `input` has a fixed size. Otherwise `input` must have a fixed size,
+    /// and each image must have it.
     pub fn new(list: &[String], input: impl Into<Images>, manifest: &Manifest, seed: u64) -> Result<Self, Error> {
         let input = input.into();
         let any = Images::Varied { channels: input.channels() };
@@ -41,7 +41,7 @@ impl Pipeline {
         };
         // The pixels, the floats, and the memory for decoding and resizing.
         let image = (built.work.max(built.output.values()) as u64).saturating_mul(4 * 4);
-        memory::check("one image after these transforms", image, "smaller sizes in the list of transforms")?;
+        memory::check("an image after these transforms", image, "smaller sizes in the list of transforms")?;
         Ok(Self { seed, list: Arc::new(built), mix: None })
     }
 
@@ -71,7 +71,7 @@ impl Pipeline {
         self.list.head.exif
     }
 
-    /// Returns the transforms with all arguments, including those that came from a data set. The resulting list gives
+    /// Returns the transforms with all arguments, including those that came from a data set. The resulting list builds
     /// the same pipeline without that data set.
     pub fn ops(&self) -> Vec<String> {
         self.list.head.words().chain(self.list.transforms.iter().map(ToString::to_string)).collect()
@@ -216,9 +216,8 @@ impl Pipeline {
 }
 
 // Lists that a device can finish: they consist of geometric transforms and transforms that keep bytes, and may end with
-// `normalize`. The loader gives the device bytes, or crop rectangles of images that the device already has, and the
-// tables from byte to float. The results are bit-identical to those of the host, except that resized pixels are
-// rounded.
+// `normalize`. The loader sends the device bytes, or crop rectangles of images that the device already has, and the
+// tables from byte to float. The results are bit-identical to the host's, except that resized pixels are rounded.
 
 impl Pipeline {
     /// Returns the table from byte to float for each channel. Returns `None` unless the list consists of geometric
@@ -238,9 +237,12 @@ impl Pipeline {
             return Ok(());
         }
         let (mut index, mut problem) =
-            (self.list().bytes, "makes floats; for a batch of bytes normalize alone may do so, as the last");
+            (self.list().bytes, "makes floats; in a batch of bytes, only normalize may do that, as the last transform");
         if self.list().transforms[index].tables(self.output().channels as usize).is_some() {
-            (index, problem) = (index + 1, "follows what makes floats, which must be the last for a batch of bytes");
+            (index, problem) = (
+                index + 1,
+                "follows a transform that makes floats; in a batch of bytes, that must be the last transform",
+            );
         }
         Err(Error::Transform { index, text: self.list().transforms[index].to_string(), problem: problem.into() })
     }
@@ -321,7 +323,7 @@ mod tests {
             ("color_jitter(0, 0, -1, 0)", "expected at least 0, got -1"),
             ("color_jitter(0, 0, 0, 0.6)", "expected a hue from 0 to 0.5, got 0.6"),
             ("cutout(1)", "expected a whole number of pixels from 2"),
-            ("inception_crop(5)", "it resizes, so it must stand first"),
+            ("inception_crop(5)", "it resizes, so it must be the first"),
             ("inception_distort", "expected images of 3 channels, got 1"),
             ("lighting(0.1)", "expected images of 3 channels, got 1"),
             ("random_erasing(1.1)", "expected a probability from 0 to 1, got 1.1"),

@@ -93,7 +93,8 @@ pub(in crate::transform) const RAND_AUGMENT: &Space = &[
     (Equalize, Magnitudes::None),
 ];
 
-/// Returns the magnitudes of an operation in AutoAugment. They equal those in [`RAND_AUGMENT`]; `Invert` has none.
+/// Returns the magnitudes of an operation in AutoAugment. They are equal to the magnitudes in [`RAND_AUGMENT`].
+/// `Invert` has no magnitudes.
 pub(in crate::transform) fn magnitudes(operation: Operation) -> Magnitudes {
     RAND_AUGMENT.iter().find(|(other, _)| *other == operation).map_or(Magnitudes::None, |(_, magnitudes)| *magnitudes)
 }

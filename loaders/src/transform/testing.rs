@@ -1,4 +1,4 @@
-//! Runs one transform on a small image, for tests.
+//! Runs a transform on a small image, for tests.
 
 use crate::decode::Decoded;
 use crate::random::Draws;

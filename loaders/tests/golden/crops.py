@@ -1,4 +1,4 @@
-"""Writes crops.json, pictures/* and pictures.json: what torchvision and PIL make of the draws that trireme makes.
+"""Writes crops.json, pictures/* and pictures.json: the results of torchvision and PIL for trireme's random draws.
 
   python crops.py        needs torch, torchvision, pillow, numpy
 
@@ -99,7 +99,7 @@ def hexed(image):
 
 
 def filtered(image):
-    """By other filters, and to other sizes than squares."""
+    """Other filters, and sizes that are not square."""
     bicubic, lanczos = T.InterpolationMode.BICUBIC, T.InterpolationMode.LANCZOS
     for op, sample, transform in [
         ("random_resized_crop(31, bicubic)", 4, T.RandomResizedCrop(31, interpolation=bicubic)),
@@ -122,7 +122,7 @@ def main():
         file = io.BytesIO()
         image.save(file, "JPEG" if name.endswith("jpg") else "PNG", **options)
         (HERE / "pictures" / name).write_bytes(file.getvalue())
-        # As torchvision's ImageFolder reads it, and upright.
+        # Like torchvision's ImageFolder, with the EXIF orientation applied.
         image = ImageOps.exif_transpose(Image.open(file)).convert("RGB")
         for size, sample in [(16, 0), (16, 1), (31, 2), (50, 3)][: 4 if name == "420.jpg" else 3]:
             transform = T.RandomResizedCrop(size)

@@ -8,7 +8,7 @@ import math
 import numpy as np
 
 MASK = 0xFFFFFFFF
-SEED = 1  # of every pipeline in the tests
+SEED = 1  # the seed of every pipeline in the tests
 
 
 def philox(counter, key):
@@ -50,12 +50,12 @@ class Draws:
         return [float(np.float32(radius * math.cos(angle))), float(np.float32(radius * math.sin(angle)))]
 
 
-# Greys, full colours and ties: where formulas have their corners.
+# Greys, full colours and ties: the corner cases of the formulas.
 CORNERS = [0, 0, 0, 255, 255, 255, 128, 128, 128, 200, 200, 10, 10, 200, 200, 200, 10, 200, 0, 0, 7, 255, 0, 0]
 
 
 def image(sample, height, width, channels):
-    """Bytes (H, W, C): noise, its first 24 bytes CORNERS."""
+    """Bytes (H, W, C): noise. The first 24 bytes are CORNERS."""
     draws = Draws(sample, seed=99)
     values = [draws.word() & 0xFF for _ in range(height * width * channels)]
     values[: len(CORNERS)] = CORNERS[: len(values)]

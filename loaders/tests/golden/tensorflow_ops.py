@@ -98,7 +98,7 @@ def main():
     cases += [cifar_distort(sample) for sample in range(8)]
     for op in ("brightness(63)", "contrast(0.2, 1.8)", "standardize"):
         cases += [single(op, sample, SHAPE) for sample in range(3)]
-    # Brighter and darker than its least deviation: the floor of the divisor.
+    # An image with a smaller deviation than the minimum of the divisor.
     cases.append(single("standardize", 3, (1, 1, 3)))
     write("tensorflow.json", head, cases)
     sizes = [(375, 500), (500, 333), (1, 1), (2, 7), (64, 64), (40, 400), (400, 40), (1200, 1600), (17, 23), (3, 2)]

@@ -79,7 +79,7 @@ def main():
         cases += [color_jitter(sample, arguments) for sample in range(6)]
     cases += [lighting(sample, 0.1) for sample in range(3)]
     cases += [random_erasing(sample, (13, 9, 1), 0.8) for sample in range(10)]
-    # So flat that most tries are refused.
+    # An image with only two rows, so that most attempts fail.
     cases += [random_erasing(sample, (2, 30, 1), 1) for sample in range(20, 30)]
     write("torchvision.json", f'"torch": "{torch.__version__}", "torchvision": "{torchvision.__version__}"', cases)
 

@@ -341,11 +341,11 @@ fn the_bench_measures_whole_epochs() {
     let mixed = ["contrast(0.5,1.5)".to_owned(), "normalize".to_owned()].to_vec();
     let error =
         loaders::bench::run(&loaders::bench::LoaderRequest { transforms: mixed, ..bytes.clone() }, memory).unwrap_err();
-    assert_contains(&error.to_string(), &["transform 0", "contrast", "normalize alone"]);
+    assert_contains(&error.to_string(), &["transform 0", "contrast", "makes floats", "normalize"]);
     let behind = ["normalize".to_owned(), "flip".to_owned()].to_vec();
     let error =
         loaders::bench::run(&loaders::bench::LoaderRequest { transforms: behind, ..bytes }, memory).unwrap_err();
-    assert_contains(&error.to_string(), &["transform 1", "flip", "must be the last"]);
+    assert_contains(&error.to_string(), &["transform 1", "flip", "must be the last transform"]);
 }
 
 #[test]
@@ -360,7 +360,7 @@ fn a_nice_value_out_of_range_is_refused() {
     }
 }
 
-// Images that are large enough for several threads to fill one batch. The batches are the same as with a single thread.
+// Images that are large enough for threads to share a batch. The batches are the same as with a single thread.
 
 /// Each image is a separate piece.
 const LARGE: ImageSpec = ImageSpec::new(40, 40, 3);
@@ -435,8 +435,8 @@ fn what_is_left_out_leaves_no_gap() {
     }
 }
 
-/// If a batch has several bad records, the error names the first one in order, no matter which thread finds its record
-/// first.
+/// If a batch has more than one bad record, the error names the first one in order, no matter which thread finds its
+/// record first.
 #[test]
 fn the_first_error_of_a_batch_is_its_error() {
     let data = TestData::noise(40, 1, LARGE);

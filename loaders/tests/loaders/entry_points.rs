@@ -1,4 +1,4 @@
-//! Entry points in a record make training faster but do not change results: every list of transforms gives the same
+//! Entry points in a record make training faster but do not change results: every list of transforms produces the same
 //! bits with them.
 
 use crate::common::{self, TestData};

@@ -160,7 +160,7 @@ fn the_old_way_changes_neither_draws_nor_pixels() {
         assert!(run(&new, &turned, id) != expected, "sample {id}");
     }
     let error = Pipeline::new(&["flip".into(), "ignore_exif".into()], ImageSpec::new(4, 4, 3), &data.manifest, 1);
-    assert!(error.unwrap_err().to_string().contains("transform 1 `ignore_exif`: it must stand before the transforms"));
+    assert!(error.unwrap_err().to_string().contains("transform 1 `ignore_exif`: it must come before the transforms"));
 }
 
 /// Images with damaged EXIF data are accepted and shown as stored.

@@ -74,8 +74,8 @@ fn index_that_contradicts_the_shard() {
         offset += size;
     }
     shard::write_index(&data.shard(0), &entries).unwrap();
-    let expected = format!("the index says {} bytes, the record is {}", sizes[0] + 1, sizes[0]);
-    assert_contains(&data.complaint(), &["record 0 at byte 0", &expected]);
+    let (wrong, right) = (format!("the index says {} bytes", sizes[0] + 1), sizes[0].to_string());
+    assert_contains(&data.complaint(), &["record 0 at byte 0", &wrong, &right]);
 
     fs::write(&index, good.replace('\n', " 1\n")).unwrap();
     assert_contains(&data.complaint(), &["line 1: expected `offset size`"]);
@@ -120,13 +120,13 @@ fn manifest_that_contradicts_itself_or_the_shards() {
     let message = spoil(&|m| m.splits.get_mut("train").unwrap().shards[0].bytes += 1);
     assert_contains(&message, &["train-00000-of-00002.tfrecord: bytes: dataset.json says"]);
     let message = spoil(&|m| m.splits.get_mut("train").unwrap().shards[0].file = "../x".into());
-    assert_contains(&message, &["expected the name of a file in the folder, got \"../x\""]);
+    assert_contains(&message, &["expected the name of a file", "got \"../x\""]);
     for name in ["../train", "/tmp/train", "a/b", "..", ""] {
         let named = |m: &mut loaders::Manifest| {
             let split = m.splits.get("train").unwrap().clone();
             m.splits.insert(name.into(), split);
         };
-        assert_contains(&spoil(&named), &["names of splits must be usable as names of files", name]);
+        assert_contains(&spoil(&named), &["must be a valid file name", name]);
     }
     assert_contains(&spoil(&|m| m.version = 3), &["`version`: expected 1 or 2, got 3"]);
     assert_contains(&spoil(&|m| m.version = 2), &["`version` is 2 and `multi_label` false"]);

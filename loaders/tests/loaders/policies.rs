@@ -60,7 +60,7 @@ fn arguments_out_of_range_are_refused_in_the_words_of_a_recipe() {
         ("rand_augment(8x8)", "expected a number, got \"8x8\""),
         ("trivial_augment(1)", "magnitudes: expected a whole number from 2 to 1001, got 1"),
         ("trivial_augment(31, 2)", "expected 0 or 1 numbers, got 2"),
-        ("auto_augment(9)", "expected names alone"),
+        ("auto_augment(9)", "expected only names"),
         (
             "auto_augment(cifar)",
             "expected nearest or bilinear, got \"cifar\"; write auto_augment, auto_augment(imagenet)",
@@ -98,9 +98,9 @@ fn arguments_out_of_range_are_refused_in_the_words_of_a_recipe() {
         assert_contains(&error, &[&format!("transform 0 `{op}`: "), part]);
     }
     for (ops, part) in [
-        (["normalize", "rand_augment"], "it works on bytes, so it must stand before normalize and standardize"),
+        (["normalize", "rand_augment"], "it works on bytes, so it must come before normalize and standardize"),
         (["standardize", "invert"], "it works on bytes"),
-        (["flip", "scale_jitter(8, 9)"], "it resizes, so it must stand first"),
+        (["flip", "scale_jitter(8, 9)"], "it resizes, so it must be the first"),
         (["scale_jitter(4, 9)", "random_crop(5)"], "does not fit into images whose short side is 4"),
     ] {
         let error = Pipeline::new(&ops.map(str::to_owned), SPEC, &data.manifest, 1).unwrap_err().to_string();

@@ -37,7 +37,7 @@ fn every_way_gives_the_same_batches() {
     for shuffle in [Shuffle::Full, Shuffle::Window(1), Shuffle::Window(3)] {
         let expected = content(start(&data, data.shared(), shuffle, Options::default()));
         assert_eq!(expected.len(), 2 * 2 * 13);
-        // Without a buffer, records are read one by one, even in windows.
+        // Without a buffer, records are read individually, even in windows.
         for (io, buffer) in [(Io::Mmap, 0), (Io::Read, 256 << 20), (Io::Read, 0)] {
             for threads in [1, 3] {
                 let options = Options { io, buffer, threads, ..Options::default() };

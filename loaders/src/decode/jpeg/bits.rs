@@ -103,7 +103,6 @@ fn has_byte_of_ones(bytes: u64) -> bool {
     zeros.wrapping_sub(0x0101_0101_0101_0101) & bytes & 0x8080_8080_8080_8080 != 0
 }
 
-/// Appends bits to bytes.
 pub(super) struct BitWriter<'a> {
     out: &'a mut Vec<u8>,
     /// Bits of the incomplete last byte, starting at the least significant bit.

@@ -4,7 +4,7 @@
 //! Huffman codes have no markers. To find a block, all codes before it must be read, and its DC coefficient is stored
 //! as the difference from the previous block's. An entry point contains both: the bit at which the codes of an MCU
 //! begin, and the last DC coefficient of each component before it. There is an entry point for every few MCUs of each
-//! row. So if only a part of an image is needed, little else is decoded.
+//! row. So if only a part of an image is needed, little more is decoded.
 //!
 //! The format is: CRC-32C (u32) of the file followed by all bytes after the checksum, then the number of MCUs between
 //! entry points of a row (u16). Then, for each entry point, row by row, and for the end of the data: a varint with the
@@ -43,9 +43,9 @@ pub(super) struct Point {
 pub(super) struct EntryPoints {
     /// Number of MCUs between entry points of a row.
     pub step: usize,
-    /// Number of entry points per row.
+    /// Entry points per row.
     columns: usize,
-    /// The last one is the end of the data.
+    /// The last point is the end of the data.
     points: Vec<Point>,
 }
 
@@ -65,7 +65,7 @@ impl EntryPoints {
         let count = self.columns * down + 1;
         let components = file.components().count();
         self.points.clear();
-        // Each number takes at least one byte.
+        // Each number needs at least a byte.
         if rest.len() < count * (1 + components) {
             return None;
         }
@@ -143,19 +143,19 @@ pub fn check_entry_points(example: &Example<'_>) -> Result<(), Fault> {
         return wrong("they are damaged, or belong to another file");
     }
     let Some(sequential) = Sequential::of(file, &mut Vec::new()) else {
-        return wrong("the file is of a kind that has none: expected a sequential JPEG of one scan");
+        return wrong("only sequential JPEG files with a single scan can have entry points");
     };
     let ((across, _), components) = (sequential.mcus(), sequential.components().count());
     let step = bytes.get(4..HEAD).map_or(0, |step| usize::from(u16::from_le_bytes([step[0], step[1]])));
     if !(1..=across).contains(&step) {
-        return wrong(&format!("one for each {step} MCUs of a row: expected 1 to {across}"));
+        return wrong(&format!("their distance is {step} MCUs, expected 1 to {across}"));
     }
     let Some(points) = walk(&sequential, step) else {
         return wrong("the file's data is damaged, or does not end with its image");
     };
     let mut expected = bytes[..HEAD].to_vec();
     write(&points, across.div_ceil(step), 1, components, &mut expected);
-    if expected == bytes { Ok(()) } else { wrong("they are not where the file has them") }
+    if expected == bytes { Ok(()) } else { wrong("their positions do not match the data of the file") }
 }
 
 /// Writes one out of `every` points in each row of `columns` points, and the end.
@@ -254,7 +254,7 @@ mod tests {
         Subsamp::Gray,
     ];
 
-    /// An image similar to a photo: slopes, noise, and squares whose edges cause large DC differences.
+    /// An image similar to a photo: slopes, noise, and squares with edges that cause large DC differences.
     fn picture(height: usize, width: usize, noise: u32, seed: u64) -> Vec<u8> {
         let mut draws = Draws::new(seed, 7, 0, 0);
         let mut pixels = Vec::new();
@@ -350,8 +350,8 @@ mod tests {
         assert!(with_points > 3 * SUBSAMPLINGS.len(), "{with_points}");
     }
 
-    /// An optimised file has codes only for the differences that occur in it. Several of them may be needed to reach
-    /// the values at the start of a row.
+    /// An optimised file has codes only for the differences that occur in it. More than one may be needed to reach the
+    /// values at the start of a row.
     #[test]
     fn few_codes_are_enough() {
         // A single slope without edges. The difference between its end and its beginning is large.

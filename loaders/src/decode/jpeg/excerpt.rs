@@ -114,8 +114,8 @@ impl Excerpts {
         Some((begin, *self.points.get(row, mcus.right.div_ceil(step))?))
     }
 
-    /// Returns the difference between the DC coefficients before a row and those at the end of the previous row of the
-    /// excerpt.
+    /// Returns the difference between the DC coefficients before a row and the coefficients at the end of the previous
+    /// row of the excerpt.
     fn changes(&self, mcus: Span, row: usize) -> Option<[i32; COMPONENTS]> {
         let before = if row == mcus.top { Point::default() } else { self.ends(mcus, row - 1)?.1 };
         let (begin, _) = self.ends(mcus, row)?;
@@ -212,7 +212,7 @@ impl ComponentCodes {
         Some([code, Code { bits, length: length as u8 }])
     }
 
-    /// For each number of bits modulo 8, finds AC coefficients of one block that take this number of bits.
+    /// For each number of bits modulo 8, finds AC coefficients of a block that take this number of bits.
     fn fillers(&self) -> [Option<Filler>; 8] {
         let mut fillers = [None; 8];
         fillers[0] = Some(Filler { code: Code::default(), extra: 0, count: 0 });

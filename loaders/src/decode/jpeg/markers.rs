@@ -12,8 +12,8 @@ use crate::spec::ImageSpec;
 const COMPONENTS: usize = 4;
 /// Number of bytes for a block of coefficients.
 const BLOCK: u64 = 128;
-/// Minimum number of blocks per second for a scan whose data contains almost no information. (Data with more
-/// information is long, and its length bounds the time.)
+/// Minimum number of blocks per second for a scan with almost no information. (Data with more information is long, and
+/// its length bounds the time.)
 const BLOCKS_PER_SECOND: f64 = 5e7;
 
 const SOI: u8 = 0xd8;
@@ -29,7 +29,7 @@ const EXIF: &[u8] = b"Exif\0\0";
 pub(super) struct Survey {
     pub height: u32,
     pub width: u32,
-    /// Number of bits per sample.
+    /// Bits per sample.
     pub precision: u8,
     pub lossless: bool,
     pub scans: u32,
@@ -60,7 +60,7 @@ impl Survey {
                 EOI => break,
                 SOS => {
                     let body = walk.segment().ok_or_else(|| cut_short(true))?;
-                    let frame = frame.as_mut().ok_or("it holds no image (a scan without a frame)")?;
+                    let frame = frame.as_mut().ok_or("it contains no image (a scan without a frame)")?;
                     let survey = survey.get_or_insert_with(|| frame.survey(body.first() == Some(&(frame.count as u8))));
                     survey.scans += 1;
                     survey.blocks += frame.scan(body)?;
@@ -84,10 +84,10 @@ impl Survey {
         }
         match (survey, frame) {
             (Some(_), Some(frame)) if !frame.is_complete() => {
-                Err("it is cut short: its scans leave a part of a progressive image out".into())
+                Err("it is cut short: its scans leave out a part of a progressive image".into())
             }
             (Some(survey), _) => Ok(Self { turn: turn.unwrap_or_default(), ..survey }),
-            _ => Err("it holds no image".into()),
+            _ => Err("it contains no image".into()),
         }
     }
 
@@ -99,10 +99,13 @@ impl Survey {
 }
 
 fn cut_short(begun: bool) -> String {
-    if begun { "it is cut short: it has no end marker".into() } else { "it is cut short: it ends in its header".into() }
+    if begun {
+        "it is cut short: it has no end marker".into()
+    } else {
+        "it is cut short: it ends within its header".into()
+    }
 }
 
-/// A position in a file.
 pub(super) struct Walk<'a> {
     pub file: &'a [u8],
     pub at: usize,
@@ -185,7 +188,7 @@ impl Frame {
             *component = Component { id, across, down, ..Component::default() };
         }
         let (height, width) = (u16::from_be_bytes([h1, h0]).into(), u16::from_be_bytes([w1, w0]).into());
-        // The markers for arithmetic coding are those for Huffman coding plus 8.
+        // The markers for arithmetic coding are the markers for Huffman coding plus 8.
         let (progressive, lossless) = (marker & 3 == 2, marker & 3 == 3);
         Ok(Self { height, width, precision, progressive, lossless, count, components })
     }
@@ -293,6 +296,6 @@ mod tests {
             let file = [&BASELINE[..frame], odd, &BASELINE[frame..], &[1, 2, 3]].concat();
             assert_eq!(Survey::of(&file, false), Ok(whole), "{odd:?}");
         }
-        assert_eq!(Survey::of(&[0xff, SOI, 0xff, EOI], false).unwrap_err(), "it holds no image");
+        assert_eq!(Survey::of(&[0xff, SOI, 0xff, EOI], false).unwrap_err(), "it contains no image");
     }
 }

@@ -1,12 +1,12 @@
 //! Decodes JPEG with libjpeg-turbo: only the needed part of an image, at 1/1, 1/2 or 1/4 of its size. Only this module
 //! calls its C API.
 //!
-//! The pixels are bit-identical to those of a whole decode, at each of the three sizes. It uses the accurate integer
-//! DCT and smooth ("fancy") chroma upsampling, as PIL and torchvision do, with a margin for the neighbours that
-//! upsampling reads. CMYK and YCCK are converted to RGB. The EXIF orientation is read here and applied by the decoder.
+//! The pixels are bit-identical to a whole decode, at each of the three sizes. It uses the accurate integer DCT and
+//! smooth ("fancy") chroma upsampling, as PIL and torchvision do, with a margin for the neighbours that upsampling
+//! reads. CMYK and YCCK are converted to RGB. The EXIF orientation is read here and applied by the decoder.
 //!
 //! Baseline, progressive and lossless files are supported, with Huffman or arithmetic coding and 8 bits per sample
-//! (lossless: up to 8). A file that ends early, or whose data libjpeg-turbo finds to be wrong, is a fault. Warnings
+//! (lossless: up to 8). A file that ends early, or has data that libjpeg-turbo finds to be wrong, is a fault. Warnings
 //! that do not affect the pixels (for example about stray bytes between markers) are ignored, as in PIL and TensorFlow.
 
 mod bits;
@@ -111,12 +111,14 @@ impl Jpeg {
         // SAFETY: there are no preconditions. A null pointer means failure.
         let handle = unsafe { raw::tj3Init(raw::TJINIT_TJINIT_TRANSFORM as i32) };
         if handle.is_null() {
-            return Err(fault("libjpeg-turbo gives no decompressor: out of memory".into()));
+            return Err(fault("libjpeg-turbo cannot create a decompressor: out of memory".into()));
         }
         let mut jpeg = Self { handle, limits, excerpts: Excerpts::default() };
         // SAFETY: the handle is new, and belongs to the library that the `turbojpeg` crate bundles.
         if !unsafe { warnings::listen(handle) } {
-            return Err(fault("this libjpeg-turbo is not laid out like the one that trireme comes with".into()));
+            return Err(fault(
+                "this libjpeg-turbo has a different memory layout than the one bundled with trireme".into(),
+            ));
         }
         jpeg.set(raw::TJPARAM_TJPARAM_SCANLIMIT, limits.scans.try_into().unwrap_or(i32::MAX))?;
         jpeg.set(raw::TJPARAM_TJPARAM_SAVEMARKERS, 0)?;
@@ -149,9 +151,9 @@ impl Jpeg {
         Ok(Header { width, height, space, subsampling, lossless, cost, turn, has_entry_points })
     }
 
-    /// Decodes the part `need` of the file whose header was read last into `pixels`, which can be reused. `channels` is
-    /// 1 for a grey file and 3 otherwise. With the `entry_points` that were passed to `header`, most of the other data
-    /// need not be read.
+    /// Decodes the part `need` of the file with the most recently read header into `pixels`, which can be reused.
+    /// `channels` is 1 for a grey file and 3 otherwise. With the `entry_points` that were passed to `header`, most of
+    /// the other data need not be read.
     pub fn decode(
         &mut self,
         file: &[u8],
@@ -215,11 +217,13 @@ impl Jpeg {
             .check(status)
             .and_then(|()| self.set_frame(header, Some(&frame), part.reduction))
             .and_then(|()| self.frame_to(excerpt, header, &frame, channels, pixels));
-        decoded.map(|()| true).map_err(|fault| Fault::EntryPoints(format!("what lies between them: {fault}")))
+        decoded
+            .map(|()| true)
+            .map_err(|fault| Fault::EntryPoints(format!("cannot decode the data between them: {fault}")))
     }
 
-    /// Decodes the whole file whose header was read last to `channels`, at 1 / `reduction` of its size (1, 2, 4 or 8).
-    /// Returns height and width. A lossless file is not reduced.
+    /// Decodes the whole file with the most recently read header to `channels`, at 1 / `reduction` of its size (1, 2, 4
+    /// or 8). Returns height and width. A lossless file is not reduced.
     pub fn whole(
         &mut self,
         file: &[u8],
@@ -236,14 +240,14 @@ impl Jpeg {
     }
 
     /// Decodes the planes of a file for which [`Header::planes`] returns a subsampling, at 1 / `reduction` of its size.
-    /// The planes are stored one after the other without padding.
+    /// The planes are stored consecutively without padding.
     pub fn planes(&mut self, file: &[u8], header: Header, reduction: u32, planes: &mut [u8]) -> Result<(), Fault> {
         self.set_frame(header, None, reduction)?;
         let Frame { bottom, right, .. } = Frame::whole(header.height, header.width, reduction);
         // SAFETY: a function of numbers only.
         let needed = unsafe { raw::tj3YUVBufSize(right as i32, 1, bottom as i32, header.subsampling) };
         if header.planes().is_none() || needed as usize > planes.len() {
-            return Err(fault(format!("its planes take {needed} bytes; {} were expected", planes.len())));
+            return Err(fault(format!("its planes need {needed} bytes, expected {}", planes.len())));
         }
         let (source, length) = (file.as_ptr(), file.len() as _);
         // SAFETY: the handle is alive, and `planes` has at least the size that the library returned for this image size
@@ -279,7 +283,7 @@ impl Jpeg {
         let pitch = (columns * bytes) as i32;
         // SAFETY: the handle is alive. `pixels` has `rows` rows of `pitch` bytes, and with the region and scale that
         // were set, the library writes exactly these. `file` is memory of this process that nobody changes, so its size
-        // is still the one in the header.
+        // is still as in the header.
         let status = unsafe { raw::tj3Decompress8(self.handle, source, length, pixels.as_mut_ptr(), pitch, format) };
         self.check(status)?;
         if header.has_inks() {
@@ -297,7 +301,7 @@ impl Jpeg {
     /// Sets the scale, the region and the memory limit of the next decode. Without a frame, the region is the whole
     /// image.
     fn set_frame(&mut self, header: Header, frame: Option<&Frame>, reduction: u32) -> Result<(), Fault> {
-        // For images with several scans, which libjpeg keeps in memory.
+        // For images with more than one scan, which libjpeg keeps in memory.
         let mib = header.cost.memory.div_ceil(1 << 20) + 64;
         self.set(raw::TJPARAM_TJPARAM_MAXMEMORY, mib.try_into().unwrap_or(i32::MAX))?;
         let scale = raw::tjscalingfactor { num: 1, denom: reduction as i32 };

@@ -22,7 +22,7 @@ const COMMENT: u8 = 0xfe;
 /// A colour component of the image.
 #[derive(Debug, Clone, Copy)]
 pub(super) struct Component<'a> {
-    /// Number of blocks per MCU.
+    /// Blocks per MCU.
     pub blocks: usize,
     pub dc: Definition<'a>,
     pub ac: Definition<'a>,
@@ -52,8 +52,8 @@ struct Frame<'a> {
 
 impl<'a> Sequential<'a> {
     /// Reads the header of a file and copies the parts that decoding needs to `header`. Returns `None` if the file is
-    /// not supported: if it is progressive, lossless or arithmetically coded, or has several scans, four inks, more
-    /// than 8 bits or restart intervals.
+    /// not supported: if it is progressive, lossless or arithmetically coded, or has more than one scan, four inks,
+    /// more than 8 bits or restart intervals.
     pub fn of(file: &'a [u8], header: &mut Vec<u8>) -> Option<Self> {
         header.clear();
         header.extend_from_slice(file.get(..2)?);
@@ -95,7 +95,7 @@ impl<'a> Sequential<'a> {
         (self.width.div_ceil(self.mcu.0), self.height.div_ceil(self.mcu.1))
     }
 
-    /// Number of blocks per MCU.
+    /// Blocks per MCU.
     pub fn blocks(&self) -> usize {
         self.components().map(|component| component.blocks).sum()
     }

@@ -1,4 +1,4 @@
-//! Collects all warnings of libjpeg-turbo while it reads one image. TurboJPEG only returns the first one, which may be
+//! Collects all warnings of libjpeg-turbo while it reads an image. TurboJPEG only returns the first, which may be
 //! harmless.
 //!
 //! libjpeg calls a function of its error manager for each warning. A TurboJPEG instance that can also transform begins
@@ -24,7 +24,6 @@ const HARMLESS: [&str; 4] = [
     "Unknown Adobe color transform",
 ];
 
-/// The warnings of one image.
 #[derive(Clone, Copy)]
 pub(super) struct Warnings {
     /// True if there was any warning.
@@ -34,7 +33,7 @@ pub(super) struct Warnings {
     premature: u32,
     /// How often data was wrong.
     damaged: u32,
-    /// The first warning that is not harmless. An early end has precedence over others.
+    /// The first warning that is not harmless. An early end has precedence.
     worst: Option<Message>,
 }
 
@@ -148,7 +147,7 @@ impl Warnings {
         self.any && words(&self.first) == text
     }
 
-    /// Returns the reason why the image is unusable, if there is one: an early end, or else the first other fault.
+    /// Returns the reason why the image is unusable, if there is one: an early end, otherwise the first other fault.
     pub fn verdict(&self) -> Result<(), String> {
         match &self.worst {
             None => Ok(()),

@@ -135,7 +135,7 @@ fn length(bytes: &mut &[u8]) -> Option<u64> {
     (varint(bytes).ok()? == FIRST_FIELD).then(|| varint(bytes).ok())?
 }
 
-/// Reads one entry of the map: key = 1, value = 2.
+/// Reads an entry of the map: key = 1, value = 2.
 fn of_entry(entry: &[u8]) -> Option<i64> {
     let (mut key, mut feature): (&[u8], &[u8]) = (&[], &[]);
     let mut fields = Fields(entry);
@@ -147,7 +147,7 @@ fn of_entry(entry: &[u8]) -> Option<i64> {
         }
     }
     let found = if key == LABEL.as_bytes() { read(feature, LABEL).ok()? } else { return None };
-    // Records with zero or several labels are left to a reader of the whole record.
+    // Records with zero or multiple labels are left to a reader of the whole record.
     (!found.labels.is_list()).then_some(found.label)
 }
 

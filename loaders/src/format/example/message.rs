@@ -67,12 +67,11 @@ impl fmt::Display for Format {
     }
 }
 
-/// One image with its label, borrowed from a record.
+/// An image with its label, borrowed from a record.
 #[derive(Debug, Clone, Copy, PartialEq, Eq)]
 pub struct Example<'a> {
     /// The image's bytes in `format`.
     pub encoded: &'a [u8],
-    /// The format of `encoded`.
     pub format: Format,
     /// Number of rows, or 0 if the record does not have the key.
     pub height: u32,
@@ -80,8 +79,8 @@ pub struct Example<'a> {
     pub width: u32,
     /// Number of channels, or 0 if the record does not have the key.
     pub channels: u32,
-    /// The label as stored, before `label_offset` of the data set is subtracted. If there are several labels, the first
-    /// one. If there is no label, 0.
+    /// The label as stored, before `label_offset` of the data set is subtracted. If there are multiple labels, the
+    /// first one. If there is no label, 0.
     pub label: i64,
     /// All labels if there is not exactly one.
     pub labels: Labels<'a>,
@@ -179,7 +178,6 @@ fn put((key, item): &Entry<'_>, out: &mut Vec<u8>) {
     }
 }
 
-/// The value for a key.
 enum Item<'a> {
     Bytes(&'a [u8]),
     Int(i64),

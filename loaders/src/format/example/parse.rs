@@ -46,7 +46,7 @@ struct Keys<'a> {
 }
 
 impl<'a> Keys<'a> {
-    /// Reads one entry of the map: key = 1, value = 2.
+    /// Reads an entry of the map: key = 1, value = 2.
     fn read(&mut self, entry: &'a [u8]) -> Result<(), ExampleFault> {
         let (mut key, mut feature): (&[u8], &[u8]) = (&[], &[]);
         let mut fields = Fields(entry);
@@ -346,7 +346,7 @@ mod tests {
                 }
             }
         }
-        // A list with one label gives exactly the bytes of a record with one label.
+        // A list with one label produces exactly the bytes of a record with one label.
         list.set(&[i64::from(u32::MAX)]);
         let (one, same) = (
             Example { label: list.first(), ..SAMPLE },

@@ -2,7 +2,7 @@
 
 use crate::transform::geometry::{self, PlanarShape, Rectangle};
 
-/// An image as planes of bytes, one channel after the other. Its memory is reused for all images.
+/// An image as planes of bytes, channel by channel. Its memory is reused for all images.
 #[derive(Debug, Default)]
 pub(crate) struct ByteImage {
     shape: PlanarShape,
@@ -56,7 +56,7 @@ impl ByteImage {
         self.shape
     }
 
-    /// All planes, one after the other.
+    /// All planes, stored consecutively.
     pub fn pixels(&mut self) -> &mut [u8] {
         &mut self.pixels[..self.shape.values()]
     }
@@ -99,7 +99,6 @@ impl ByteImage {
         self.pixels[..values].copy_from_slice(&self.kept[..values]);
     }
 
-    /// Crops the image to `part`.
     pub fn crop(&mut self, part: Rectangle) {
         let shape = self.shape;
         geometry::crop(self.pixels(), shape, part);

@@ -7,7 +7,7 @@ use crate::transform::geometry::PlanarShape;
 /// How a pixel is computed from the pixels around its source position.
 #[derive(Debug, Clone, Copy, PartialEq, Eq)]
 pub(in crate::transform) enum Sampling {
-    /// Takes the nearest pixel. If two are equally near, takes the even one.
+    /// Takes the nearest pixel. If two are equally near, the even one.
     Nearest,
     /// Interpolates between the four surrounding pixels.
     Bilinear(Edge),
@@ -144,7 +144,7 @@ pub(in crate::transform) fn rotate(image: &mut ByteImage, degrees: f64, sampling
     }
 }
 
-/// The source position of each pixel, for images of one shape.
+/// The source position of each pixel, for images of the same shape.
 #[derive(Debug, Clone, Copy)]
 pub(in crate::transform) struct Grid {
     /// Coefficients of the source x: factors of column and row, and a constant.

@@ -23,19 +23,20 @@ use crate::transform::op::{Build, Built, Context};
 const CATALOGUE: &[(&str, &str, Build)] = &[
     (
         "affine",
-        "affine(degrees), (degrees, x, y), (degrees, x, y, low, high) or those and one or two shears, with bilinear behind it",
+        "affine(degrees), (degrees, x, y) or (degrees, x, y, low, high), which may be followed by one or two shears; optional last \
+         argument: bilinear",
         Any(warps::build_affine),
     ),
     ("alternating_flip", "alternating_flip", Numbers(flips::build_alternating_flip)),
     (
         "augmix",
-        "augmix, augmix(severity), (severity, chains), (severity, chains, depth) or (severity, chains, depth, alpha), with partial, \
-         then nearest, behind it",
+        "augmix, augmix(severity), (severity, chains), (severity, chains, depth) or (severity, chains, depth, alpha); optional \
+         last arguments: partial, nearest",
         Any(policies::build_augmix),
     ),
     (
         "auto_augment",
-        "auto_augment, auto_augment(imagenet), (cifar10) or (svhn), with bilinear behind it",
+        "auto_augment, auto_augment(imagenet), (cifar10) or (svhn); optional last argument: bilinear",
         Any(policies::build_auto_augment),
     ),
     ("autocontrast", "autocontrast or autocontrast(probability)", Numbers(tones::build_autocontrast)),
@@ -65,19 +66,20 @@ const CATALOGUE: &[(&str, &str, Build)] = &[
     ("mirror", "mirror", Numbers(flips::build_mirror)),
     (
         "normalize",
-        "normalize, normalize(mean, std) or normalize(a mean per channel, then a std per channel)",
+        "normalize, normalize(mean, std) or normalize(one mean per channel, then one std per channel)",
         Numbers(normalize::build_normalize),
     ),
     ("pad_crop", "pad_crop(padding) or pad_crop(padding, reflect)", Any(crops::build_pad_crop)),
     (
         "perspective",
-        "perspective(distortion) or perspective(distortion, probability), with nearest behind it",
+        "perspective(distortion) or perspective(distortion, probability); optional last argument: nearest",
         Any(warps::build_perspective),
     ),
     ("posterize", "posterize(bits) or posterize(bits, probability)", Numbers(tones::build_posterize)),
     (
         "rand_augment",
-        "rand_augment, rand_augment(operations, magnitude) or (operations, magnitude, magnitudes), with bilinear behind it",
+        "rand_augment, rand_augment(operations, magnitude) or (operations, magnitude, magnitudes); optional last argument: \
+         bilinear",
         Any(policies::build_rand_augment),
     ),
     ("random_crop", "random_crop(size) or random_crop(HEIGHTxWIDTH)", Any(crops::build_random_crop)),
@@ -90,22 +92,30 @@ const CATALOGUE: &[(&str, &str, Build)] = &[
     (
         "random_resized_crop",
         "random_resized_crop(size), (size, min_area), (size, min_area, max_area) or \
-         (size, min_area, max_area, min_aspect, max_aspect), size as 224 or 192x256, with bicubic or lanczos behind it",
+         (size, min_area, max_area, min_aspect, max_aspect), size as 224 or 192x256; optional last argument: bicubic or lanczos",
         Any(resized_crops::build_random_resized_crop),
     ),
     (
         "resize",
-        "resize(short_side) or resize(HEIGHTxWIDTH), with bicubic or lanczos behind it",
+        "resize(short_side) or resize(HEIGHTxWIDTH); optional last argument: bicubic or lanczos",
         Any(resize::build_resize),
     ),
-    ("rotation", "rotation(degrees) or rotation(low, high), with bilinear behind it", Any(warps::build_rotation)),
-    ("scale_jitter", "scale_jitter(least, most), with bicubic or lanczos behind it", Any(resize::build_scale_jitter)),
+    (
+        "rotation",
+        "rotation(degrees) or rotation(low, high); optional last argument: bilinear",
+        Any(warps::build_rotation),
+    ),
+    (
+        "scale_jitter",
+        "scale_jitter(least, most); optional last argument: bicubic or lanczos",
+        Any(resize::build_scale_jitter),
+    ),
     ("sharpness", "sharpness(factor) or sharpness(factor, probability)", Numbers(filters::build_sharpness)),
     ("solarize", "solarize(threshold) or solarize(threshold, probability)", Numbers(tones::build_solarize)),
     ("standardize", "standardize", Numbers(normalize::build_standardize)),
     (
         "trivial_augment",
-        "trivial_augment or trivial_augment(magnitudes), with bilinear behind it",
+        "trivial_augment or trivial_augment(magnitudes); optional last argument: bilinear",
         Any(policies::build_trivial_augment),
     ),
     ("vertical_flip", "vertical_flip or vertical_flip(probability)", Numbers(flips::build_vertical_flip)),
@@ -120,7 +130,11 @@ pub(super) fn parse(text: &str, context: Context<'_>) -> Built {
     let call = call::parse(text)?;
     let Some((_, usage, build)) = CATALOGUE.iter().find(|(name, ..)| *name == call.name) else {
         let names = names();
-        return Err(format!("unknown transform{}; there are {}", did_you_mean(call.name, &names), names.join(", ")));
+        return Err(format!(
+            "unknown transform{}; known transforms are {}",
+            did_you_mean(call.name, &names),
+            names.join(", ")
+        ));
     };
     build.run(&call.arguments, context).map_err(|problem| format!("{problem}; write {usage}"))
 }

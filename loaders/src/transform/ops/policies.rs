@@ -1,4 +1,4 @@
-//! Augmentation policies: each applies several randomly chosen operations to an image.
+//! Augmentation policies: each applies randomly chosen operations to an image.
 
 use std::fmt;
 
@@ -17,7 +17,7 @@ const AUTO_AUGMENT_SAMPLINGS: [(&str, Sampling); 2] =
     [Sampling::Nearest.named(), Sampling::Bilinear(Edge::Plain).named()];
 /// The policies, named after the data set on which they were learned.
 const POLICIES: [(&str, &Policy); 3] = [("imagenet", IMAGENET), ("cifar10", CIFAR10), ("svhn", SVHN)];
-/// Number of magnitudes per operation.
+/// Magnitudes per operation.
 const BINS: u32 = 10;
 
 #[derive(Debug)]
@@ -28,7 +28,7 @@ struct AutoAugment {
 }
 
 pub(super) fn build_auto_augment(arguments: &Arguments<'_>, context: Context<'_>) -> Built {
-    no_arguments(arguments.no_size()?).map_err(|_| "expected names alone")?;
+    no_arguments(arguments.no_size()?).map_err(|_| "expected only names")?;
     let learned = |word: &str| POLICIES.iter().find(|(name, _)| *name == word).copied();
     let named = arguments.words.first().and_then(|word| learned(word));
     let words = &arguments.words[usize::from(named.is_some())..];
@@ -61,10 +61,10 @@ impl fmt::Display for AutoAugment {
     }
 }
 
-// `rand_augment(n, m, bins)`: applies n operations one after another, each drawn from 14, all with magnitude m of
-// `bins` (Cubuk et al. 2019). This is torchvision's `RandAugment`, with its defaults 2, 9 and 31. Operations that
-// rotate, shear or move take the nearest pixel, or interpolate between four pixels with a last argument `bilinear`.
-// Pixels from outside the image are zero.
+// `rand_augment(n, m, bins)`: applies n operations in sequence, each drawn from 14, all with magnitude m of `bins`
+// (Cubuk et al. 2019). This is torchvision's `RandAugment`, with its defaults 2, 9 and 31. Operations that rotate,
+// shear or move take the nearest pixel, or interpolate between four pixels with a last argument `bilinear`. Pixels from
+// outside the image are zero.
 
 /// Sampling methods by name. The first is the default, as in torchvision.
 const RAND_AUGMENT_SAMPLINGS: [(&str, Sampling); 2] =
@@ -261,7 +261,7 @@ impl fmt::Display for AugMix {
     }
 }
 
-/// Fills `shares` with a sample of the Dirichlet distribution whose parameters are all `alpha` (above 0). They are
+/// Fills `shares` with a sample of the Dirichlet distribution with all parameters equal to `alpha` (above 0). They are
 /// gamma samples divided by their sum.
 pub(super) fn dirichlet(alpha: f64, shares: &mut [f64], draws: &mut Draws) {
     shares.iter_mut().for_each(|share| *share = gamma(alpha, draws));
@@ -307,7 +307,7 @@ mod tests {
             assert!(out.iter().all(|value| (0.0..=255.0).contains(value) && value.fract() == 0.0));
             moved += usize::from(out.iter().any(|value| (value - 100.0).abs() > 1.0));
         }
-        // With the weakest magnitudes, posterize to 4 bits gives 96, and the other operations do not change such an
+        // With the weakest magnitudes, posterize to 4 bits produces 96, and the other operations do not change such an
         // image.
         assert!((1..60).contains(&moved), "{moved}");
     }

@@ -19,7 +19,6 @@ struct Resize {
     filter: Filter,
 }
 
-/// The requested size.
 #[derive(Debug, Clone, Copy)]
 enum Target {
     /// Length of the short side. The aspect ratio is kept.

@@ -112,9 +112,9 @@ impl fmt::Display for RandomResizedCrop {
 }
 
 /// `inception_crop(n)`: the crop of TensorFlow's Inception training (`tf.image.sample_distorted_bounding_box`), resized
-/// to n x n. width / height is uniform over 0.75 to 1.33. The height is a uniform integer in the range that gives 0.05
-/// to 1 of the image's area. The crop must cover at least 0.1 of one of the record's boxes, or of the image if there
-/// are no boxes. After 100 failed attempts, the crop is the whole image.
+/// to n x n. width / height is uniform over 0.75 to 1.33. The height is a uniform integer in the range for 0.05 to 1 of
+/// the image's area. The crop must cover at least 0.1 of one of the record's boxes, or of the image if there are no
+/// boxes. After 100 failed attempts, the crop is the whole image.
 ///
 /// TensorFlow then resizes with one of four methods without antialiasing, chosen by its thread number. This transform
 /// uses bilinear with antialiasing, or `bicubic` or `lanczos` as a last argument, like `random_resized_crop`. Accepts
@@ -246,7 +246,7 @@ fn attempt(height: u32, width: u32, aspect: f32, uniform: &mut impl Uniform) -> 
     let beside = |height: i64| (height as f32 * aspect).round_ties_even() as i64;
     let mut highest = side(most);
     if beside(highest) > image_width {
-        // The largest height whose width still rounds to the image's width.
+        // The largest height for which the width still rounds to the image's width.
         highest = ((f64::from(width) + 0.5 - 1e-7) / f64::from(aspect)) as i64;
         if beside(highest) > image_width {
             highest -= 1;

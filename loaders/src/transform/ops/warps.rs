@@ -80,7 +80,7 @@ impl fmt::Display for Affine {
 }
 
 // `rotation(d)`: rotates the image about its centre by an angle that is uniform over -d to d degrees. Positive angles
-// are counterclockwise. `rotation(low, high)` sets the range (torchvision's `RandomRotation`). It takes the nearest
+// are counterclockwise. `rotation(low, high)` sets the range (torchvision's `RandomRotation`). It uses the nearest
 // pixel, or interpolates between four pixels with a last argument `bilinear`. Pixels from outside the image are zero.
 
 /// Sampling methods by name. The first is the default, as in torchvision.
@@ -125,7 +125,7 @@ impl fmt::Display for Rotation {
 }
 
 // `perspective(d, p)`: with probability p (default 1/2), moves each corner inwards by up to the fraction d of half the
-// width and height (torchvision's `RandomPerspective`). It interpolates between four pixels, or takes the nearest pixel
+// width and height (torchvision's `RandomPerspective`). It interpolates between four pixels, or uses the nearest pixel
 // with a last argument `nearest`. Pixels from outside the image are zero.
 
 /// Sampling methods by name. The first is the default, as in torchvision.

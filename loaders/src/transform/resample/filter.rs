@@ -73,7 +73,7 @@ pub(super) const ONE: i32 = 1 << 14;
 /// The weights of the inputs for each output along one axis.
 #[derive(Debug, Default)]
 pub(crate) struct Axis {
-    /// Number of inputs per output, including those with weight 0.
+    /// Inputs per output, including those with weight 0.
     pub taps: usize,
     /// First input of each output.
     pub first: Vec<usize>,
@@ -124,7 +124,7 @@ impl Span {
 #[derive(Debug, Clone, Copy)]
 struct Grid {
     span: Span,
-    /// Number of inputs per output.
+    /// Inputs per output.
     scale: f64,
     /// The distance from its centre up to which an output depends on inputs.
     support: f64,

@@ -1,4 +1,4 @@
-//! Resizes one plane of bytes to bytes, for `data convert`. Rows come first, then columns, with rounding to bytes after
+//! Resizes a plane of bytes to bytes, for `data convert`. Rows come first, then columns, with rounding to bytes after
 //! each, as in PIL. All arithmetic uses integers, so the results are bit-identical with and without AVX2.
 
 #[cfg(target_arch = "x86_64")]
@@ -11,7 +11,7 @@ use super::filter::{Axis, GROUP, ONE, Span};
 const HALF: i32 = ONE / 2;
 /// Number of fraction bits of [`ONE`].
 const BITS: u32 = ONE.trailing_zeros();
-/// Number of bytes per load. The first taps of each half of a group must be this close together.
+/// Bytes per load. The first taps of each half of a group must be this close together.
 const LOAD: usize = 16;
 
 /// A plane of bytes. Rows are stored without gaps.
@@ -62,7 +62,7 @@ struct Taps {
     first: Vec<usize>,
     /// `2 * pairs` fixed-point weights per output.
     weights: Vec<i16>,
-    /// Groups of outputs. The last one may overlap. Empty if the inputs of a group are too far apart or there are too
+    /// Groups of outputs. The last group may overlap. Empty if the inputs of a group are too far apart or there are too
     /// few outputs.
     groups: Vec<Group>,
     /// The weights for each group and each pair.
@@ -213,7 +213,7 @@ fn mix_rows_avx2<const P: usize>(source: Plane<'_>, first: usize, weights: &[i16
 #[cfg(target_arch = "x86_64")]
 #[target_feature(enable = "avx2")]
 fn mix_columns_avx2<const P: usize>(columns: &Taps, line: &[u8], out: &mut [u8]) {
-    // The first inputs are in increasing order, so no output reads beyond the inputs of the last one.
+    // The first inputs are in increasing order, so no output reads beyond the inputs of the last output.
     assert!(columns.first[columns.first.len() - 1] + 2 * P + LOAD <= line.len());
     for (group, weights) in columns.groups.iter().zip(columns.grouped.as_chunks::<P>().0) {
         // SAFETY: `places` has 32 bytes.
@@ -298,7 +298,7 @@ mod tests {
         }
     }
 
-    /// The vectorised code gives the same bytes as plain loops with the same weights.
+    /// The vectorised code produces the same bytes as plain loops with the same weights.
     #[test]
     fn vectors_give_the_bits_of_plain_loops() {
         for case in 0..300 {

@@ -11,7 +11,7 @@ pub(crate) struct Rows<'a> {
     pub bytes: &'a [u8],
     /// Distance between rows in bytes.
     pub stride: usize,
-    /// Number of bytes per pixel.
+    /// Bytes per pixel.
     pub channels: usize,
     /// Row and column of the first pixel, in the coordinates of the spans.
     pub origin: (usize, usize),
@@ -47,15 +47,15 @@ pub(crate) struct Resampler {
 /// The target: planes of `height` x `width`.
 #[derive(Debug)]
 pub(crate) struct Planes<'a> {
-    /// One channel after the other.
+    /// Channel by channel.
     pub values: &'a mut [f32],
     pub height: usize,
     pub width: usize,
 }
 
 impl Resampler {
-    /// Resizes `source`, mirrors it, and writes `value * factor + offset`. `scales` has one pair (factor, offset) for
-    /// all channels, or one per channel.
+    /// Resizes `source`, mirrors it, and writes `value * factor + offset`. `scales` has a pair (factor, offset) per
+    /// channel, or a single pair for all channels.
     pub fn run(
         &mut self,
         source: Rows<'_>,
@@ -158,8 +158,8 @@ const BLOCK: usize = 32;
 /// Padding at the end of `line`, so that four values can be read at the first value of any pixel.
 pub(super) const PADDING: usize = 3;
 
-/// Computes one output row. First `line` gets the weighted sum of rows of `bytes`, times [`ONE`]. Then the weighted
-/// sums of its columns are written to `out` as `value * factor + offset`, with one target row per channel.
+/// Computes an output row. First `line` gets the weighted sum of rows of `bytes`, times [`ONE`]. Then the weighted sums
+/// of its columns are written to `out` as `value * factor + offset`, with one target row per channel.
 pub(super) fn row<const C: usize>(
     (bytes, stride): (&[u8], usize),
     weights: &[i16],
@@ -224,8 +224,8 @@ fn row_avx2<const C: usize>(
 #[target_feature(enable = "avx2")]
 #[inline]
 unsafe fn sum_group_avx2<const C: usize>(line: &[f32], first: &[usize; GROUP], weights: &[f32]) -> [__m256; 4] {
-    // Each vector is for a pair of outputs (j, j + 4): all channels of the first are in its low half, those of the
-    // second in its high half.
+    // Each vector is for a pair of outputs (j, j + 4): all channels of the first are in its low half, and of the second
+    // in its high half.
     let mut sums = [_mm256_setzero_ps(); 4];
     for (k, weight) in weights.as_chunks::<GROUP>().0.iter().enumerate() {
         // SAFETY: the chunk has eight values.
