@@ -103,7 +103,7 @@ struct Taken {
 pub fn step<D: Device>(device: &D, request: &StepRequest, started: Instant) -> Result<StepResult, Error> {
     let mut work = Synthetic::new(device, &request.work())?;
     if request.roofline && work.trained.graph.backend().cores().is_none() {
-        let why = format!("--roofline measures the cores of this process, not {}; add --device cpu", D::NAME);
+        let why = format!("--roofline measures CPU cores, but this process computes on {}; add --device cpu", D::NAME);
         return Err(Error::Usage(why));
     }
     let taken = take_steps(&mut work, request, started)?;

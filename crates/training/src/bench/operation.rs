@@ -140,17 +140,17 @@ impl std::str::FromStr for Convolution {
     fn from_str(text: &str) -> Result<Self, String> {
         let number = |word: &str| match word.parse() {
             Ok(number) if number > 0 => Ok(number),
-            _ => Err(format!("{word:?} is no number above 0")),
+            _ => Err(format!("{word:?} is not a number above 0")),
         };
         let numbers = text.split(',').map(number).collect::<Result<Vec<usize>, _>>()?;
         let [kernel, inputs, outputs, height, width, ref more @ ..] = numbers[..] else {
-            return Err("expected KERNEL,IN,OUT,HEIGHT,WIDTH, and perhaps ,STRIDE,GROUPS".into());
+            return Err("expected KERNEL,IN,OUT,HEIGHT,WIDTH, optionally followed by ,STRIDE,GROUPS".into());
         };
         let (stride, groups) = match more {
             [] => (1, 1),
             [stride] => (*stride, 1),
             [stride, groups] => (*stride, *groups),
-            _ => return Err("after STRIDE and GROUPS nothing may follow".into()),
+            _ => return Err("nothing may follow after STRIDE and GROUPS".into()),
         };
         let input = Shape::image(inputs, height, width);
         // the stride does not change the padding, as in PyTorch's networks

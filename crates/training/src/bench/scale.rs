@@ -87,7 +87,7 @@ pub fn run<D: Device>(device: &D, request: &Scale) -> Result<Option<Measured>, E
     let mut points: Vec<Point> = Vec::new();
     let mut steps = FEWEST;
     for ranks in counts(session.world.size) {
-        let part = session.comm.run("choice of ranks", |world| world.split(ranks))?;
+        let part = session.comm.run("choice of the ranks that work", |world| world.split(ranks))?;
         let mut numbers = [0.0; 4];
         if session.world.rank < ranks {
             let (step, comm) =
@@ -100,8 +100,8 @@ pub fn run<D: Device>(device: &D, request: &Scale) -> Result<Option<Measured>, E
             // sleep instead of waiting in MPI, which would use a core that the other ranks need
             std::thread::sleep(Duration::from_secs_f64(request.seconds));
         }
-        session.comm.run("longest of the bench", |world| world.max_f64(&mut numbers))?;
-        session.comm.run("end of the choice", |_| part.free())?;
+        session.comm.run("maximum of the measured times", |world| world.max_f64(&mut numbers))?;
+        session.comm.run("end of the chosen ranks", |_| part.free())?;
         let [step_ms, comm_ms, latency, rate] = numbers;
         steps = ((request.seconds * 1e3 / step_ms) as usize).max(FEWEST);
         points.push(Point { ranks, step_ms, comm_ms, link: (ranks > 1).then_some(Fit { latency, rate }) });
@@ -171,7 +171,7 @@ fn time_steps<B: Backend>(
 
 /// Measures latency and rate of the sum over the ranks of `part`.
 fn measure_link(comm: &Comm, part: &World) -> Result<Fit, CommError> {
-    comm.run("link of the bench", |_| {
+    comm.run("measurement of the link", |_| {
         let mut points = Vec::new();
         for elems in SIZES {
             let mut values = vec![0f32; elems];
@@ -247,11 +247,11 @@ pub struct HeldOut {
 const USED: f64 = 0.5;
 
 /// Assumptions of the best case.
-pub const BEST: &str = "every node computes as one rank here, nobody waits for another, ring allreduce at the link's full rate after \
-                        backward";
+pub const BEST: &str = "every node computes as fast as one rank here, no rank waits for another, ring allreduce at the link's full rate \
+                        after backward";
 /// Assumptions of the worst case.
-pub const WORST: &str = "ranks slow each other as they did here, what they waited for each other beside the sum itself grows with log2 \
-                         of their number, allreduce at half of the link's rate";
+pub const WORST: &str = "ranks slow each other down as they did here, their waits for each other grow with log2 of the number of ranks, \
+                         allreduce at half of the link's rate";
 
 /// Forecasts a step on `ranks` ranks with one rank per node.
 pub fn forecast(measured: &Measured, ranks: usize, link: Link) -> Forecast {

@@ -100,8 +100,8 @@ impl<B: Backend> Predict for Predictor<B> {
         let probabilities = if self.model.multi_label { each(&scores) } else { softmax(&scores) };
         if let Some(class) = probabilities.iter().position(|p| p.is_nan()) {
             return Err(Error::Failed(format!(
-                "{}: the model's scores are not finite (class {}: {}), so it cannot name a class: training has diverged, or its transforms \
-                 are not those of its training",
+                "{}: the model's scores are not finite (class {}: {}), so it cannot name a class. Either training has diverged, or the \
+                 transforms differ from those in training",
                 loaders::printable(&path.to_string_lossy()),
                 loaders::printable(&self.model.classes[class]),
                 scores[class]
@@ -193,7 +193,7 @@ impl Npy {
                 what: format!("a row of {}", self.path.display()),
                 expected: format!("{} values", self.columns),
                 got: row.len().to_string(),
-                cure: "a fault of this program".into(),
+                cure: "this is a bug in trireme".into(),
             });
         }
         let path = &self.path;

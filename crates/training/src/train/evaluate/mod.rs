@@ -250,7 +250,7 @@ impl Evaluation {
 
 fn unmatched(label: u32) -> Error {
     Error::Failed(format!(
-        "an image of class {label}, which the model does not have, although such images were left out"
+        "an image has class {label}, which the model does not have, although such images were left out; this is a bug in trireme"
     ))
 }
 

@@ -125,9 +125,10 @@ impl TestTime {
     pub fn lists(self, ops: &[String]) -> Result<Vec<Vec<String>>, String> {
         let mut lists = vec![ops.to_vec()];
         if self.corners {
-            let centre = ops.iter().position(|op| name(op) == "center_crop").ok_or(
-                "the corners take the place of center_crop(size), which augment.eval of this model does not have",
-            )?;
+            let centre = ops
+                .iter()
+                .position(|op| name(op) == "center_crop")
+                .ok_or("the corners replace center_crop(size), but augment.eval of this model does not have it")?;
             let size = ops[centre].trim_start_matches("center_crop").trim_matches(['(', ')']).to_string();
             lists.extend((0..4).map(|corner| {
                 let mut list = ops.to_vec();

@@ -86,7 +86,7 @@ impl Stop {
             (_, Some(limit)) if limit.is_within(TOLERANCE.saturating_add(self.margin())) => {
                 format!("{} is near", limit.name)
             }
-            _ if self.processor_is_late(TOLERANCE) => "the limit of processor time (ulimit -t) is near".into(),
+            _ if self.processor_is_late(TOLERANCE) => "the limit of CPU time (ulimit -t) is near".into(),
             _ => "another rank received a request to stop".into(),
         }
     }

@@ -101,7 +101,7 @@ fn balanced(recipe: &Recipe, source: &Source) -> Result<Option<Arc<Balanced>>, E
     let Some(census) = source.census.as_ref().filter(|_| recipe.balanced()) else { return Ok(None) };
     let balanced = Balanced::new(recipe.seed, &census.labels);
     if balanced.is_empty() {
-        let what = "balanced: none of its training records has a label".into();
+        let what = "balanced: no training record has a label".into();
         return Err(Error::DataSet { data: recipe.data.clone(), what });
     }
     Ok(Some(Arc::new(balanced)))
@@ -133,7 +133,7 @@ fn evaluations(source: &Source, division: &Division, options: Options) -> Result
     if source.eval.is_none() {
         return source.recipe.scores_used().first().map_or(Ok([None, None]), |(key, name)| {
             let what = format!(
-                "it has no split test or validation, and {key} = \"{name}\" needs scores; name a split by eval_split"
+                "it has no split test or validation, but {key} = \"{name}\" needs scores; name a split with eval_split"
             );
             Err(Error::DataSet { data: source.recipe.data.clone(), what })
         });
@@ -217,8 +217,8 @@ fn thaws<B: Backend>(graph: &Graph<B>, optimizer: &Optimizer<B>) -> Result<(), E
         return Ok(());
     }
     Err(Error::Usage(
-        "freeze.epochs: this optimizer corrects its means by the number of steps, which would differ between the parameters, and this \
-         device takes one number for all; freeze for the whole run, use sgd, rmsprop or lars, or --device cpu"
+        "freeze.epochs: this optimizer corrects its averages by the number of steps, which would differ between parameters, but this \
+         device supports only one number for all. Freeze for the whole run, use sgd, rmsprop or lars, or give --device cpu"
             .into(),
     ))
 }

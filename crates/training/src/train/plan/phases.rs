@@ -41,7 +41,7 @@ impl Phases {
         let phase = |&[from, side]: &[u32; 2]| {
             if side > whole {
                 return Err(refuse(format!(
-                    "the transforms in augment.train make images of {}, so {side} pixels are more than there are; give at most {whole}, or \
+                    "the transforms in augment.train make images of {}, which are smaller than {side} pixels; give at most {whole}, or \
                      larger sizes in augment.train and augment.eval",
                     full.output()
                 )));
@@ -51,8 +51,8 @@ impl Phases {
             let made = augment.output();
             if made.height.min(made.width) != side {
                 return Err(refuse(format!(
-                    "{side} pixels: with every size times {side} / {whole} augment.train makes images of {made}; let its last transform \
-                     with a size be the one that the images end with"
+                    "{side} pixels: if every size is multiplied by {side} / {whole}, augment.train makes images of {made}; its last \
+                     transform with a size must set the size of the images"
                 )));
             }
             Ok(Phase { from, augment })

@@ -189,8 +189,8 @@ pub enum Error {
     Comm(#[from] comm::Error),
     /// A gradient that the codec cannot represent. All ranks have seen the same scales, so all know this error.
     #[error(
-        "the gradient of parameter {parameter} holds {what}, which no integer can stand for (reduce.codec = \"{codec}\"). Try a \
-         smaller schedule.base_lr, a longer schedule.warmup_epochs, or check the data with `trireme data stats`"
+        "the gradient of parameter {parameter} contains {what}, which an integer codec cannot represent (reduce.codec = \"{codec}\"). \
+         Try a smaller schedule.base_lr, a longer schedule.warmup_epochs, or check the data with `trireme data stats`"
     )]
     NotFinite {
         parameter: String,

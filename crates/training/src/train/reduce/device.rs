@@ -134,7 +134,7 @@ impl<B: Backend> BucketSum<B> for MpiSum {
 }
 
 fn no_region() -> backend::Error {
-    let why = "no library can be given this device's memory; use reduce.path = \"staged\"".into();
+    let why = "no library can use this device's memory; use reduce.path = \"staged\"".into();
     backend::Error::Unsupported { op: "the sum of gradients".into(), why }
 }
 

@@ -158,8 +158,8 @@ impl<'a, B: Backend> Saver<'a, B> {
         if self.late && !self.late_told {
             self.late_told = true;
             report.note(&format!(
-                "note: a checkpoint was due with step {}, but the one before is still being written: it waits until that is done, so \
-                 checkpoints lie further apart than checkpoint.every says",
+                "note: a checkpoint was due at step {}, but the previous one is still being written. It waits until that is done, so \
+                 checkpoints are further apart than checkpoint.every says",
                 now.at.step
             ));
         }
@@ -210,7 +210,7 @@ impl<'a, B: Backend> Saver<'a, B> {
         }
         let (reason, path) = (self.stop.reason(), path_of(&self.folder, now.at.step));
         let text = format!(
-            "stopped after step {}: {reason}. {} holds all of it; go on with the same command and --resume auto",
+            "stopped after step {}: {reason}. {} contains everything; continue with the same command and --resume auto",
             now.at.step,
             path.display()
         );
@@ -242,7 +242,7 @@ impl<'a, B: Backend> Saver<'a, B> {
         let is_lost = self.writer.is_some() && !self.folder.exists() && !self.is_out_gone();
         if is_lost && std::fs::create_dir(&self.folder).is_ok() {
             let folder = self.folder.display();
-            report.note(&format!("warning: {folder} was removed, with the checkpoints in it; it is made again"));
+            report.note(&format!("warning: {folder} was removed, with its checkpoints; it is created again"));
         }
     }
 
@@ -329,7 +329,7 @@ pub fn carried(session: &Session, out: &Path, head: &Head) -> Result<(Option<Bes
         session.comm.broadcast("whether the best checkpoint is there", session.is_root().then_some(&taken.err()))?;
     let note = why.map(|why| {
         format!(
-            "note: no checkpoint of the best {} so far ({:.4}, step {}): {why}; the next score is the best again",
+            "note: there is no checkpoint of the best {} so far ({:.4}, step {}): {why}; the next score counts as the best",
             best.by, best.score, best.step
         )
     });
@@ -350,7 +350,7 @@ fn take(out: &Path, head: &Head, step: u64) -> Result<(), String> {
         new.publish().map(drop)
     };
     copy().map_err(|error| match error.kind() {
-        ErrorKind::NotFound => format!("it lies neither in OUT nor beside {}", head.path.display()),
+        ErrorKind::NotFound => format!("it is neither in OUT nor next to {}", head.path.display()),
         _ => format!("cannot copy {} into OUT: {error}", from.display()),
     })
 }
