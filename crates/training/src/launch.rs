@@ -73,8 +73,8 @@ fn choose(choice: DeviceChoice) -> Found {
     }
 }
 
-/// Ends all ranks because this rank has no device of the requested kind. If no rank has one, the message is this rank's
-/// error. Otherwise it names the ranks that differ.
+/// Ends all ranks because this rank has no device of the requested kind. If no rank has such a device, the message is
+/// this rank's error. Otherwise it names the ranks that differ.
 fn refused<T>(error: Error) -> Result<T, Error> {
     let session = Session::join(Comm::launch())?;
     let together = || {
@@ -204,7 +204,7 @@ pub fn predictor(
     on!(wanted, device => Ok(Box::new(Predictor::open(device, model, limits, test_time)?)))
 }
 
-/// Measures training steps on one synthetic batch.
+/// Measures training steps on a synthetic batch.
 pub fn bench_step(request: &bench::StepRequest, started: Instant) -> Result<bench::StepResult, Error> {
     on!(request.device, device => {
         device.notes(request.precision).iter().for_each(|note| screen::say(note));

@@ -13,19 +13,19 @@ use crate::train::reduce::bucket_sum::Costs;
 use crate::train::reduce::bucket_sum::SumStep;
 use crate::train::reduce::host::HostSum;
 
-/// Times for one size of gradients. Each is the median of all repeats unless the name says `best`.
+/// Times for a size of gradients. Each is the median of all repeats unless the name says `best`.
 pub struct Sums {
     /// Bytes of all gradients as f32.
     pub bytes: usize,
     /// Bytes of gradients per bucket.
     pub bucket: usize,
     pub ranks: usize,
-    /// Milliseconds if the compute thread sums one bucket after the other, without overlap.
+    /// Milliseconds if the compute thread sums the buckets in sequence, without overlap.
     pub ms: f64,
     pub ms_best: f64,
     /// Milliseconds if all buckets are queued on the MPI thread. Nothing else is computed meanwhile.
     pub queued_ms: f64,
-    /// Milliseconds for one plain MPI_Allreduce over the whole f32 buffer.
+    /// Milliseconds for a plain MPI_Allreduce over the whole f32 buffer.
     pub plain_ms: f64,
     pub plain_ms_best: f64,
     /// Milliseconds of encoding, MPI and decoding, without overlap.
@@ -42,7 +42,7 @@ const TRAFFIC: usize = 1 << 29;
 /// Sums gradients of the given sizes in bytes over all ranks, in buckets of at most `bucket` bytes. The result is empty
 /// on all ranks except 0.
 ///
-/// Each repeat runs all three ways in turn and starts with a different one, so that other load on the machine affects
+/// Each repeat runs all three ways in turn and starts with a different way, so that other load on the machine affects
 /// all of them equally.
 pub fn run(sizes: &[usize], bucket: usize, codec: &str) -> Result<Vec<Sums>, Error> {
     let entry = codec::find(codec).ok_or_else(|| {
@@ -107,7 +107,7 @@ pub fn run(sizes: &[usize], bucket: usize, codec: &str) -> Result<Vec<Sums>, Err
 }
 
 /// Returns an error if the buffers for `bytes` of gradients do not fit in `memory` bytes. There are four copies:
-/// initial values, buckets, one whole buffer, and codes.
+/// initial values, buckets, a whole buffer, and codes.
 fn fits(bytes: usize, memory: u64) -> Result<(), Error> {
     let need = 4 * bytes as u128;
     if need <= u128::from(memory) {

@@ -44,7 +44,7 @@ pub struct OpsRequest {
     pub table: Option<PathBuf>,
 }
 
-/// The times of one implementation.
+/// An implementation's times.
 #[derive(Clone, Debug)]
 pub struct Timed {
     /// Its name in tables. Empty if there is only one implementation.
@@ -62,7 +62,7 @@ impl Timed {
     }
 }
 
-/// The times of one operation at one batch size.
+/// The times of an operation at a batch size.
 #[derive(Clone, Debug)]
 pub struct Measured {
     /// The first layer that uses this operation.

@@ -18,9 +18,9 @@ use net::Node;
 #[derive(Clone, Copy, Debug, PartialEq)]
 pub struct Machine {
     pub threads: usize,
-    /// Operations per second of one thread while all threads compute.
+    /// Operations per second and thread while all threads compute.
     pub peak: f64,
-    /// Bytes per second if only one thread runs.
+    /// Bytes per second if only a single thread runs.
     pub bandwidth_one: f64,
     /// Bytes per second of all threads together.
     pub bandwidth: f64,
@@ -56,7 +56,7 @@ pub struct Roofline {
 /// A step predicted for another number of cores on one socket. Times are in seconds.
 #[derive(Clone, Copy, Debug, PartialEq)]
 pub struct Forecast {
-    /// Number of cores, with one compute thread each.
+    /// Number of cores, with a compute thread each.
     pub cores: usize,
     /// Assumed memory bandwidth in bytes per second: best case, worst case.
     pub bandwidth: [f64; 2],

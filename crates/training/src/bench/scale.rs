@@ -35,7 +35,7 @@ pub struct Point {
     /// Milliseconds per step for the gradient sum, including the wait for other ranks. The maximum over the ranks'
     /// medians.
     pub comm_ms: f64,
-    /// Latency and bandwidth of the sum, fitted to sizes from 4 KB to 4 MB. `None` on one rank.
+    /// Latency and bandwidth of the sum, fitted to sizes from 4 KB to 4 MB. `None` on a single rank.
     pub link: Option<Fit>,
 }
 
@@ -204,7 +204,7 @@ fn fit(points: &[(f64, f64)]) -> Fit {
     Fit { latency: ((wt - slope * wx) / w).max(0.0), rate: 1.0 / slope }
 }
 
-// Forecasts the time of a training step on more ranks than were measured, with one rank per node. The forecast is a
+// Forecasts the time of a training step on more ranks than were measured, with a rank per node. The forecast is a
 // range. In the best case the ranks do not disturb each other. In the worst case they slow each other down as the
 // measured ranks did. If at least three numbers of ranks were measured, the largest is also predicted from the others
 // to test the forecast.
@@ -253,7 +253,7 @@ pub const BEST: &str = "every node computes as fast as one rank here, no rank wa
 pub const WORST: &str = "ranks slow each other down as they did here, their waits for each other grow with log2 of the number of ranks, \
                          allreduce at half of the link's rate";
 
-/// Forecasts a step on `ranks` ranks with one rank per node.
+/// Forecasts a step on `ranks` ranks with a rank per node.
 pub fn forecast(measured: &Measured, ranks: usize, link: Link) -> Forecast {
     of_points(&measured.points, measured, ranks, link)
 }
@@ -305,9 +305,9 @@ fn waited(measured: &Measured, point: &Point) -> f64 {
     (point.comm_ms - 1e3 * sum).max(0.0)
 }
 
-/// Returns the milliseconds of a gradient sum on `ranks` ranks with one rank per node. Each bucket is a ring allreduce
-/// at full rate, which sends 2 (N - 1) / N of its bytes in each direction. It adds 2 log2 N latencies, the minimum of
-/// any algorithm for reduce-scatter and allgather.
+/// Returns the milliseconds of a gradient sum on `ranks` ranks with a rank per node. Each bucket is a ring allreduce at
+/// full rate, which sends 2 (N - 1) / N of its bytes in each direction. It adds 2 log2 N latencies, the minimum of any
+/// algorithm for reduce-scatter and allgather.
 fn ring(measured: &Measured, ranks: usize, link: Link) -> f64 {
     let n = ranks as f64;
     let wire = 2.0 * (n - 1.0) / n * measured.bytes as f64 / link.rate;

@@ -1,5 +1,4 @@
-//! Formats the results of an evaluation as text, as JSON, as a table with one line per image, and as a sheet of
-//! mistakes.
+//! Formats the results of an evaluation as text, as JSON, as a table with a line per image, and as a sheet of mistakes.
 
 use std::fmt::Write;
 use std::path::Path;
@@ -15,7 +14,7 @@ use super::score::Scored;
 use crate::error::Error;
 use crate::train::evaluate::file_name;
 
-/// The kind of file that a table of predictions may overwrite.
+/// Kind of file that a prediction table may overwrite.
 pub const TABLE: Content =
     Content { name: "a table of predictions", begins: |head| head.starts_with(b"image,shard,record,") };
 
@@ -72,7 +71,7 @@ fn name(classes: &[String], class: u32) -> String {
     classes.get(class as usize).map_or_else(|| class.to_string(), |name| shown(name).to_string())
 }
 
-/// Formats a table with one row per class. A large set is cut to the classes with the lowest F1. With `several` set it
+/// Formats a table with a row per class. A large set is cut to the classes with the lowest F1. With `several` set it
 /// also has the average precision.
 fn class_table(classes: &[String], scores: &[ClassScore], several: bool) -> String {
     let mut order: Vec<usize> = (0..scores.len()).collect();
@@ -141,7 +140,7 @@ fn per_class(scored: &Scored, classes: &[ClassScore]) -> Vec<Value> {
     classes.iter().zip(&scored.classes).map(row).collect()
 }
 
-/// Writes a table with one line per image. The file is replaced atomically.
+/// Writes a table with a line per image. The file is replaced atomically.
 ///
 /// # Errors
 ///

@@ -238,7 +238,7 @@ struct Log {
     seen: BTreeSet<String>,
 }
 
-/// One line of the file: the event and the scored file.
+/// A line of the file: the event and the scored file.
 #[derive(Serialize)]
 struct Line<'a> {
     #[serde(flatten)]
@@ -266,7 +266,7 @@ impl Log {
         Self { seen: seen.into_iter().filter(|(file, step)| !is_other(file, *step)).map(|(file, _)| file).collect() }
     }
 
-    /// Appends one line to the file at `path` with a single write.
+    /// Appends a line to the file at `path` with a single write.
     fn write(path: &Path, request: &EvalRequest, scored: &Scored) -> Result<(), Error> {
         let score = scored.score;
         let event = Eval {

@@ -194,7 +194,7 @@ pub(super) fn divide_cores(session: &mut Session) -> Result<cores::Cores, Error>
     Ok(cores)
 }
 
-/// Scores one file on ranks that have already joined. Computes the score without details.
+/// Scores a file on ranks that have already joined. Computes the score without details.
 pub(super) fn score_with<D: Device>(
     device: &D,
     session: &Session,

@@ -23,7 +23,7 @@ use crate::train::reduce::gradients::GradientSum;
 
 /// Number of training images to show.
 const SAMPLES: u64 = 8;
-/// Number of epochs in which each image is shown.
+/// How many epochs to show each image for.
 const EPOCHS: u32 = 3;
 /// Minimum time between two pictures of the confusion matrix in event files.
 const APART: Duration = Duration::from_secs(30);

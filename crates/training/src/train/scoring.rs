@@ -14,7 +14,7 @@ use crate::error::Error;
 use crate::train::agree::Session;
 use crate::train::observe::notices;
 
-/// The scores of one model. On rank 0 also the prediction for each image, if requested.
+/// The scores of a model. On rank 0 also the prediction for each image, if requested.
 struct Found {
     eval: Eval,
     predictions: Option<Predictions>,
@@ -24,8 +24,8 @@ struct Found {
     sums: Sums,
 }
 
-/// Maximum loss of a run that ends successfully: the square root of the largest f32. The squares of larger scores
-/// overflow.
+/// A run with a larger final loss ends with an error. This is the square root of the largest f32, so squares of scores
+/// do not overflow.
 const LARGEST_LOSS: f64 = 1.8e19;
 
 /// Selects the split to score.
@@ -359,7 +359,7 @@ mod tests {
         take_best(recipe, at, scoring)
     }
 
-    /// Adds scores one after the other. Returns the steps of the best scores, and the step at which the run ends.
+    /// Adds the scores in order. Returns the steps of the best scores, and the step at which the run ends.
     fn run(recipe: &Recipe, shares: &[f64]) -> (Vec<u64>, Option<u64>) {
         let (mut at, mut best) = (Progress::default(), Vec::new());
         for share in shares {

@@ -137,7 +137,7 @@ fn plan_alone<D: Device>(
     Ok(Planned { run: build(source, backend, place)?, resources, resume, lock })
 }
 
-/// Plans as one of several ranks.
+/// Plans together with other ranks.
 fn plan_together<D: Device>(
     device: &D,
     session: &mut Session,

@@ -82,7 +82,7 @@ fn used<B: Backend>(backend: &B) -> Option<Algorithms> {
     backend.algorithm_choice().map(|choice| choice.used())
 }
 
-/// Returns one note per reason, with the ranks it applies to.
+/// Returns a note for each reason, with the ranks that it applies to.
 fn notes(reasons: Vec<Option<String>>) -> Vec<String> {
     let mut ranks: BTreeMap<String, Vec<String>> = BTreeMap::new();
     for (rank, reason) in reasons.into_iter().enumerate() {

@@ -73,7 +73,7 @@ fn judge(gpus: &[Gpu], may_share: bool) -> Result<CheckedGpus, Error> {
     Ok(CheckedGpus { shared: pair.is_some(), notes })
 }
 
-/// The GPUs that one rank may use.
+/// The GPUs that a rank may use.
 #[derive(Clone, Debug, PartialEq, Eq, Serialize, Deserialize)]
 pub struct Visible {
     host: String,

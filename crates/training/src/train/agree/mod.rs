@@ -15,7 +15,7 @@ use serde::{Deserialize, Serialize};
 use crate::error::Error;
 use crate::train::observe::watch::Watch;
 
-/// A running MPI job, seen from one rank.
+/// A running MPI job, as seen from a rank.
 pub struct Session {
     pub comm: Comm,
     /// This rank's place among the ranks.

@@ -17,7 +17,7 @@ use crate::train::agree::Session;
 /// Maximum number of hosts in the table.
 const HOSTS: usize = 16;
 
-/// One rank's part of the table.
+/// A rank's part of the table.
 #[derive(Clone, Debug, PartialEq, Eq, Serialize, Deserialize)]
 struct Seat {
     rank: usize,
@@ -52,7 +52,7 @@ fn slurm(lookup: impl Fn(&str) -> Option<String>, size: usize) -> Option<String>
     Some(format!("slurm      job {job}, {step}: {tasks} task(s) for {size} rank(s)"))
 }
 
-/// Returns one line per host.
+/// Returns a line for each host.
 fn hosts(seats: &[Seat]) -> Vec<String> {
     let mut hosts: BTreeMap<&str, Vec<&Seat>> = BTreeMap::new();
     seats.iter().for_each(|seat| hosts.entry(&seat.host).or_default().push(seat));
@@ -102,7 +102,7 @@ fn list(numbers: impl IntoIterator<Item = usize>) -> String {
     ranges.into_iter().map(text).collect::<Vec<_>>().join(",")
 }
 
-/// Sizes of the files of a run, in bytes.
+/// Sizes of a run's files, in bytes.
 #[derive(Clone, Copy, Debug, PartialEq, Eq)]
 pub struct Need {
     pub checkpoint: u64,

@@ -212,7 +212,7 @@ impl Evaluation {
         Ok(Some(Evaluated { score, predictions, per_class: Some(per_class), outcomes }))
     }
 
-    /// Scores this rank's batches with one view per image.
+    /// Scores this rank's batches with the plain view only.
     fn plain<B: Backend>(
         &self,
         session: &Session,

@@ -61,7 +61,7 @@ impl Evaluation {
         Ok(sums)
     }
 
-    /// Adds the scores that one view has for all images on this rank.
+    /// Adds a view's scores for all images on this rank.
     fn look<B: Backend>(
         &self,
         view: &Pipeline,
@@ -112,7 +112,7 @@ pub struct TestTime {
 const CROPS: [&str; 3] = ["resize", "center_crop", "corner_crop"];
 
 impl TestTime {
-    /// Returns true if there is more than one view.
+    /// Returns true if images have further views.
     pub fn is_on(self) -> bool {
         self.flip || self.corners
     }

@@ -14,7 +14,7 @@ use crate::train::plan::network;
 /// Suffix of PyTorch's batch counters, which we do not need.
 const COUNTER: &str = "num_batches_tracked";
 
-/// The result of matching one tensor.
+/// The result of matching a tensor.
 #[derive(Clone, Copy, Debug, PartialEq, Eq, PartialOrd, Ord)]
 pub enum Fate {
     /// The network's tensor gets the file's values.
@@ -31,7 +31,7 @@ pub enum Fate {
     Left,
 }
 
-/// A tensor of the network, or one that only the file has.
+/// A tensor that the network has, or that only the file has.
 #[derive(Clone, Debug, PartialEq)]
 pub struct Row {
     pub fate: Fate,

@@ -25,7 +25,7 @@ const WORDS: [(Fate, &str); 6] = [
 /// Maximum number of names per row in the short table.
 const MOST: usize = 8;
 
-/// Returns one line per kind of result: how many tensors, and which.
+/// Returns a line per kind of result: how many tensors, and which.
 pub fn short(fit: &Fit, weights: &Weights) -> Vec<String> {
     let head = format!("init       {} ({})", weights.path.display(), weights.format);
     std::iter::once(head).chain(rows(fit, weights).map(|row| format!("           {row}"))).collect()
@@ -56,7 +56,7 @@ fn shapes(row: &Row, weights: &Weights) -> String {
     }
 }
 
-/// Returns the table with one line per tensor for `--dry-run`.
+/// Returns the table with a line per tensor for `--dry-run`.
 pub fn whole(fit: &Fit, weights: &Weights) -> String {
     let mut text =
         format!("{:<44} {:<12} {:<20} in {} ({})\n", "tensor", "init", "shape", weights.path.display(), weights.format);

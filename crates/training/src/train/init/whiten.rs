@@ -129,7 +129,7 @@ impl Moments {
         (WORK / each).clamp(1, IMAGES)
     }
 
-    /// Adds the patches of images of shape (N, C, H, W).
+    /// Adds the patches in `images`, which has shape (N, C, H, W).
     pub fn add_all(&mut self, images: &[f32]) {
         images.chunks_exact(self.input.values()).for_each(|image| self.add(image));
     }

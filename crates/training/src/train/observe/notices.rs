@@ -10,7 +10,7 @@ use comm::{Comm, WorldInfo};
 /// A rank prints at most this many lines of each kind.
 const LINES: usize = 10;
 
-/// One rank's lines about skipped records and steps.
+/// A rank's lines about skipped records and steps.
 #[derive(Debug, Default)]
 pub struct Notices {
     lines: Vec<String>,

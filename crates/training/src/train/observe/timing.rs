@@ -10,10 +10,10 @@ use report::{Advice, Loading, Step};
 
 use crate::error::Error;
 
-/// A wait of other ranks is reported if it takes at least this fraction of a step.
+/// Waits of other ranks are reported above this fraction of a step.
 const LARGE: f64 = 0.1;
 
-/// Milliseconds of one rank in a step, or sums over steps.
+/// A rank's times in milliseconds, for a step or summed over steps.
 #[derive(Clone, Copy, Debug, Default, PartialEq)]
 pub struct RankTiming {
     /// Waiting for the loader.
@@ -40,7 +40,7 @@ pub fn spread(values: impl Iterator<Item = f64>) -> [f64; 3] {
     }
 }
 
-/// Sums of each rank's times over the steps of an epoch.
+/// Each rank's times, summed over an epoch.
 #[derive(Clone, Debug, Default)]
 pub struct EpochTiming {
     steps: u64,
@@ -48,7 +48,7 @@ pub struct EpochTiming {
 }
 
 impl EpochTiming {
-    /// Adds the times of all ranks in one step.
+    /// Adds a step, with the times of all ranks.
     pub fn add(&mut self, ranks: &[RankTiming]) {
         self.steps += 1;
         self.ranks.resize(ranks.len(), RankTiming::default());
@@ -80,7 +80,7 @@ impl EpochTiming {
     }
 }
 
-/// One optimizer step over all ranks.
+/// An optimizer step over all ranks.
 #[derive(Clone, Debug)]
 pub struct StepRecord {
     /// Number of the epoch, starting at 0.
@@ -92,7 +92,7 @@ pub struct StepRecord {
     pub seconds: f64,
     /// Loss and correct predictions, summed over the images.
     pub loss: LossSums,
-    /// Digest that depends on which sample is in which row of which worker.
+    /// Digest of the samples and their places in the workers' batches.
     pub samples: u64,
     /// Norm of the gradients, if clipping by norm is enabled.
     pub grad_norm: Option<f64>,
@@ -128,7 +128,7 @@ impl StepRecord {
     }
 }
 
-/// An epoch from the view of one rank's loader.
+/// An epoch as seen by a rank's loader.
 #[derive(Clone, Copy, Debug)]
 pub struct EpochLoading {
     /// Statistics of this rank's loader.
@@ -143,11 +143,10 @@ pub struct EpochLoading {
     pub local: bool,
 }
 
-/// An epoch with fewer steps does not predict the next one, because files are read for the first time and caches are
-/// empty.
+/// An epoch with fewer steps does not predict the next, because files are read for the first time and caches are empty.
 const LEAST_STEPS: u64 = 50;
 
-/// Waiting for data is reported as pressing if it takes at least this fraction of an epoch.
+/// Waiting for data is pressing above this fraction of an epoch.
 const LOADING_LARGE: f64 = 0.1;
 
 /// Returns the statistics of the loader that its rank waited longest for, and advice unless the epoch was too short.

@@ -108,8 +108,8 @@ fn balanced(recipe: &Recipe, source: &Source) -> Result<Option<Arc<Balanced>>, E
 }
 
 /// Returns the size of gradient chunks in bytes. A chunk is a bucket of the exchange. On a GPU without an exchange all
-/// parameters are one chunk, because each further chunk costs another launch of every kernel that processes parameters
-/// or gradients.
+/// parameters share a single chunk, because each further chunk costs another launch of every kernel that processes
+/// parameters or gradients.
 fn chunk_bytes<B: Backend>(recipe: &Recipe, backend: &B, ranks: usize) -> usize {
     let alone = ranks == 1 && recipe.reduce.codec.name == Codec::default().name;
     if alone && backend.queue().is_some() { usize::MAX } else { (recipe.reduce.bucket_mb * 1e6) as usize }

@@ -128,7 +128,7 @@ impl Defined {
             ));
         }
         let there = std::mem::replace(&mut net.input, input);
-        // checks the network like one from any other file
+        // checks the network as if it came from any other file
         let text = net_toml::write(&net, classes, net_toml::Classes::Number);
         let net = of_text(&text, name, input, classes)?;
         let fit = fits(&net, &tensors);

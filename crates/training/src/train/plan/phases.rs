@@ -11,7 +11,7 @@ use crate::error::Error;
 use crate::train::plan::division::Division;
 use crate::train::plan::network::shape_of;
 
-/// A part of a run in which training images have one size.
+/// A part of a run with a fixed size of training images.
 pub struct Phase {
     /// First epoch of the phase, starting at 0.
     pub from: u32,
@@ -98,11 +98,11 @@ impl Phases {
     }
 }
 
-/// Plans the graph for another image size and these batch sizes, up to `largest`. The graph's current size does not change. `named`
-/// converts an error to one that names the recipe key.
+/// Plans the graph for another image size and these batch sizes, up to `largest`. The graph's current size does not
+/// change. `named` adds the recipe key to an error.
 ///
-/// # Errors
-/// Fails if the shape of any parameter depends on the image size. Fails if the images are larger than the graph's input.
+/// # Errors Fails if the shape of any parameter depends on the image size. Fails if the images are larger than the
+/// graph's input.
 pub fn plan_size<B: Backend>(
     graph: &mut Graph<B>,
     input: Shape,

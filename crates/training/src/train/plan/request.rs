@@ -28,7 +28,7 @@ pub struct TrainRequest {
     pub device: DeviceChoice,
     /// Whether ranks may share a GPU.
     pub share_gpu: bool,
-    /// Maximum duration of the run, counted from the start of the program.
+    /// Maximum duration of the run, from program start.
     pub time_limit: Option<Duration>,
     /// Compute threads. `None` uses all cores of this rank.
     pub threads: Option<usize>,

@@ -141,7 +141,7 @@ fn no_region() -> backend::Error {
 /// A group of devices, shared by all buckets.
 pub type Group<B> = Arc<Mutex<Box<dyn Collective<B>>>>;
 
-/// A sum of f32 that a group of devices computes.
+/// An f32 sum that a group of devices computes.
 pub struct NcclSum<B: Backend>(pub Group<B>);
 
 impl<B: Backend> BucketSum<B> for NcclSum<B> {

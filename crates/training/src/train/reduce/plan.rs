@@ -14,11 +14,11 @@ use crate::train::reduce::bucket_sum::{BucketSum, Costs};
 use crate::train::reduce::device::DeviceSum;
 use crate::train::reduce::host::{Alternating, ExactEpochs, HostSum};
 
-/// The planned sums on one rank.
+/// The planned sums on a rank.
 pub struct ReducePlan<B: Backend> {
     pub entry: &'static Entry,
     pub settings: Settings,
-    /// Seed of the run, which is part of the key for the codec's random draws.
+    /// Seed of the run. It becomes part of the key for random draws.
     pub seed: u64,
     /// True if the device scales the losses and skips steps with gradients that are not finite.
     pub scaled: bool,
@@ -156,7 +156,7 @@ pub struct Measured {
 }
 
 impl Measured {
-    /// Adds one step. After the last measured step, returns the means of all.
+    /// Adds a step. After the last measured step, returns the means.
     pub fn add(&mut self, done: u64, costs: Costs, codec: &str) -> Option<report::Exchange> {
         if !MEASURED.contains(&done) || costs.float_bytes == 0 {
             return None;

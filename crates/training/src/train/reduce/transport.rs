@@ -315,7 +315,7 @@ impl<B: Backend> Trial<'_, B> {
         Ok(bucket)
     }
 
-    /// Tests sums of the buckets' sizes. The inner error describes the first wrong one.
+    /// Tests sums of the buckets' sizes. The inner error describes the first wrong result.
     pub fn known_answer(&self, transport: &Transport<B>) -> Result<Result<(), String>, Error> {
         let mut sizes = self.buckets.to_vec();
         sizes.sort_unstable();
@@ -327,7 +327,7 @@ impl<B: Backend> Trial<'_, B> {
         Ok(self.obstacle(wrong)?.map_or(Ok(()), Err))
     }
 
-    /// Tests one sum. Returns a description of the difference if the result is wrong.
+    /// Tests a sum. Returns a description of the difference if the result is wrong.
     fn wrong_sum(&self, transport: &Transport<B>, elems: usize) -> Result<Option<String>, Error> {
         let mut bucket = self.session.agree(self.bucket(elems).map_err(Error::from))?;
         let mut sum = transport.float_sum(elems);
@@ -339,7 +339,7 @@ impl<B: Backend> Trial<'_, B> {
         Ok(off.map(|i| format!("element {i} of a sum of {elems} should be {}, got {}", expected(i), got[i])))
     }
 
-    /// Returns the seconds to sum all buckets, one after another.
+    /// Returns the seconds to sum all buckets in sequence.
     pub fn time(&self, transport: &Transport<B>) -> Result<f64, Error> {
         let comm = &self.session.comm;
         let mut buckets = self.buckets.iter().map(|&n| self.bucket(n)).collect::<Result<Vec<_>, _>>()?;

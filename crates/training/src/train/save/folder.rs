@@ -23,7 +23,7 @@ use crate::train::plan::run::Run;
 /// Names of files and directories that a run overwrites or writes into.
 const WRITTEN: [&str; 5] = ["recipe.toml", "metrics.jsonl", LOG, "checkpoints", "model.h5"];
 
-/// Returns the bytes that the run will write.
+/// Returns the sizes of the files that the run will write.
 pub fn need<B: Backend>(run: &Run<B>) -> Need {
     let weights = run.graph.layout().chunks.iter().sum::<usize>() as u64 * 4;
     let averages = u64::from(run.ema.is_some());

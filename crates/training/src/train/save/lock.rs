@@ -21,7 +21,7 @@ use serde::{Deserialize, Serialize};
 
 use crate::error::Error;
 
-/// How many times to check a lock whose holder has not written its name yet, or which is being replaced.
+/// How many times to check a lock without a name. Its holder may be about to write the name, or to replace the lock.
 const TRIES: u32 = 20;
 /// How many times to check a lock whose holder was killed. The holder keeps the lock until its last thread has ended,
 /// which needs seconds on a busy machine.
@@ -41,7 +41,7 @@ pub struct OutLock {
     path: PathBuf,
 }
 
-/// Result of one check of the lock file.
+/// Result of checking the lock file.
 enum Look {
     Locked(OutLock),
     /// The holder has ended, or the user forces this.

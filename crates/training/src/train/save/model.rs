@@ -126,7 +126,7 @@ impl<B: Backend> Exporter<B> {
     }
 
     /// Returns plain copies of all layers from an arena in the parameters' layout and running statistics. Returns an
-    /// error if any value is not finite, because such a file would only replace a good one.
+    /// error if any value is not finite, because such a file would replace a good file.
     pub fn layers(&self, weights: &Arena<B>, running: &[f32]) -> Result<Vec<LayerWeights>, Error> {
         let mut layers: Vec<LayerWeights> = Vec::new();
         for layer in &self.layers {

@@ -241,7 +241,7 @@ fn fill<B: Backend>(run: &mut Run<B>, state: &StateFile, file: &str) -> Result<(
     Ok(())
 }
 
-/// Packs plain tensors by name. The error contains what was expected and what was found.
+/// Packs plain tensors by name. The error has the expected and the found value.
 fn pack<B: Backend>(graph: &Graph<B>, tensors: &[Tensor], arena: &mut Arena<B>) -> Result<(), (String, String)> {
     let params = graph.params();
     if tensors.len() != params.len() {

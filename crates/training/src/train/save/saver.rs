@@ -30,7 +30,7 @@ use crate::train::save::snapshot::{Job, Snapshot, Writer, Written};
 /// Exit code of a run that stopped early and can be resumed.
 pub const RESUMABLE: u8 = 75;
 
-/// Assumed speed of a disk in bytes per second until one checkpoint was measured.
+/// Assumed speed of a disk in bytes per second until a checkpoint was measured.
 const DISK: f64 = 100e6;
 
 /// Time between two checks of the output directory.
@@ -54,7 +54,7 @@ pub struct Saver<'a, B: Backend> {
     since: Instant,
     /// Step at which this process took its last snapshot.
     taken: Option<u64>,
-    /// True if a checkpoint was due while another one was still being written.
+    /// True if a checkpoint was due while the previous checkpoint was still being written.
     late: bool,
     /// True once the user was told about that.
     late_told: bool,
@@ -76,8 +76,8 @@ pub struct Moment<'a, B: Backend> {
     pub agreed: Requests,
 }
 
-/// Returns the best checkpoint that exists once the current one is written. `before` is the best one that exists so
-/// far. A better one between them may have failed to be written.
+/// Returns the best checkpoint that exists once the current checkpoint is written. `before` is the best that exists so
+/// far. A better checkpoint between them may have failed to be written.
 fn best_there(at: &Progress, before: Option<&Best>) -> Option<Best> {
     let best = at.best.as_ref()?;
     // a best model by another score does not count
@@ -276,7 +276,7 @@ impl<'a, B: Backend> Saver<'a, B> {
         writer.write(Job { snapshot, head, progress, residuals, path, waited })
     }
 
-    /// Reports a finished write. With `wait` set, waits for the current one.
+    /// Reports a finished write. With `wait` set, waits for the current write.
     fn poll(&mut self, wait: bool, report: &mut Reporter) -> Result<(), Error> {
         let Some(writer) = &mut self.writer else { return Ok(()) };
         let Some(Written { snapshot, progress, path, waited, result, took }) = writer.poll(wait) else { return Ok(()) };
@@ -308,7 +308,7 @@ impl<'a, B: Backend> Saver<'a, B> {
         Ok(())
     }
 
-    /// Removes old checkpoints, except the newest ones and the best one.
+    /// Removes old checkpoints, except the newest and the best.
     fn prune(&self, progress: &Progress, report: &mut Reporter) {
         let best = progress.best.as_ref().map(|best| best.step);
         let old = list(&self.folder).unwrap_or_default().into_iter().skip(self.keep);
