@@ -145,8 +145,8 @@ mod tests {
         assert_eq!((args.model.len(), args.shape.len(), args.batch), (2, 2, vec![1, 2]));
         for (wrong, why) in [
             ("--shape 3,64", "expected KERNEL,IN,OUT,HEIGHT,WIDTH"),
-            ("--shape 3,64,64,0,56", "\"0\" is no number above 0"),
-            ("--shape 3,64,64,56,56,1,1,1", "after STRIDE and GROUPS nothing may follow"),
+            ("--shape 3,64,64,0,56", "\"0\" is not a number above 0"),
+            ("--shape 3,64,64,56,56,1,1,1", "nothing may follow after STRIDE and GROUPS"),
             ("--shape 3,64,64,56,56,1,7", "groups"),
             ("--most-gflop 0", "expected a number > 0"),
         ] {

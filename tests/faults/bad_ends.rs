@@ -43,7 +43,7 @@ fn a_folder_that_is_removed_ends_the_run() {
         let log = Path::new(&setting.out).join("metrics.jsonl");
         running.until("step", || fs::read_to_string(&log).unwrap_or_default().matches('\n').count() >= 3);
         fs::remove_dir_all(&setting.out).unwrap();
-        running.wait(PATIENCE).failed(1, &["the output folder was removed", &setting.out]);
+        running.wait(PATIENCE).failed(1, &["output folder was removed", &setting.out]);
         assert!(!Path::new(&setting.out).exists(), "a folder without a run");
     }
 }
@@ -82,8 +82,8 @@ fn help_that_is_lost_is_a_failure() {
 fn a_trace_that_cannot_be_written_in_the_end() {
     let (setting, _images) = SmallRun::new();
     let ended = setting.train(0, &["--max-steps", "2", "--trace", &setting.out]).succeeded();
-    let warning = ended.stderr.lines().find(|line| line.contains("its trace is not written")).expect("a warning");
-    assert!(warning.contains("warning: the run is done") && warning.contains(&setting.out), "{warning}");
+    let warning = ended.stderr.lines().find(|line| line.contains("its trace was not written")).expect("a warning");
+    assert!(warning.contains("warning: the run is complete") && warning.contains(&setting.out), "{warning}");
     assert_eq!(events(&setting.out, "end").len(), 1);
     assert!(files(&setting.out).contains(&"model.h5".to_string()));
 }
@@ -102,7 +102,7 @@ fn a_disk_that_is_full() {
     // sweep.rs fills a disk while training goes on
     setting
         .train(2, &[])
-        .failed(1, &[&setting.out, "no space left for what the run writes", "a checkpoint takes", "--out"]);
+        .failed(1, &[&setting.out, "no space left for the files of the run", "a checkpoint takes", "--out"]);
     assert!(!Path::new(&setting.out).exists());
 }
 
@@ -177,7 +177,7 @@ fn gradients_that_are_not_finite_end_all_ranks_by_name() {
             let codec_set = format!("reduce.codec={codec}");
             let more = ["--set", &codec_set, "--set", "schedule.base_lr=1e18"];
             let named = format!("reduce.codec = \"{codec}\"");
-            setting.train(ranks, &more).failed(1, &["the gradient of parameter ", " holds NaN", &named]);
+            setting.train(ranks, &more).failed(1, &["the gradient of parameter ", " contains NaN", &named]);
             setting.assert_no_model();
         }
     }

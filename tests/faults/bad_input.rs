@@ -189,7 +189,7 @@ fn a_device_that_this_machine_has_not() {
         &["--set", "precision=f16"],
         &["precision = \"f16\"", "the CPU computes in f32", "--device cuda"],
     );
-    setting.refused(2, &["--set", "reduce.path=nccl"], &["reduce.path = \"nccl\" is for GPUs", "--device cuda"]);
+    setting.refused(2, &["--set", "reduce.path=nccl"], &["reduce.path = \"nccl\" works only on GPUs", "--device cuda"]);
 }
 
 #[test]
@@ -233,7 +233,7 @@ fn ranks_of_different_builds() {
     let mut both = trireme(1, &setting.args(&[]));
     both.args([":", "-n", "1", &copy]).args(setting.args(&[]));
     let ended = start(both).wait(PATIENCE);
-    ended.failed(1, &["rank 1: the program differs from rank 0's", "start all ranks with one build"]);
+    ended.failed(1, &["rank 1: the program differs from rank 0's", "start all ranks with the same build"]);
     assert!(!Path::new(&setting.out).exists());
 }
 
@@ -268,6 +268,6 @@ fn sizes_beyond_all_memory() {
     setting.refused(2, &images, &[" would take ", "this machine has", "smaller "]);
     for ranks in [0, 2] {
         let bench = run(ranks, &["bench", "allreduce", "--sizes", "100000000000000"]);
-        bench.failed(2, &["--sizes", "100000000000000 bytes take 400000.0 GB", "this machine has"]);
+        bench.failed(2, &["--sizes", "100000000000000 bytes needs 400000.0 GB", "this machine has"]);
     }
 }

@@ -21,9 +21,9 @@ fn a_stopped_rank_is_named_and_goes_on_when_it_is_woken() {
     signal(stopped, libc::SIGCONT);
     let ended = running.wait(PATIENCE).succeeded();
     let warning = ended.stderr.lines().find(|line| line.contains("no sign of life")).unwrap();
-    let parts = ["warning: waiting in ", "1 of 3 ranks not there: rank ", &format!("(process {stopped})")];
+    let parts = ["warning: waiting in ", "1 of 3 ranks have not arrived: rank ", &format!("(process {stopped})")];
     assert!(parts.iter().all(|part| warning.contains(part)), "{warning}");
-    assert!(ended.stderr.contains("it goes on: "), "{}", ended.stderr);
+    assert!(ended.stderr.contains("the run continues: "), "{}", ended.stderr);
     assert!(!Path::new(&case.out).join(".ranks").exists(), "a clean end leaves no signs of life");
 }
 
@@ -38,7 +38,13 @@ fn a_rank_that_stays_stopped_ends_the_run_at_the_limit() {
     assert_failed(&ended, since);
     ended.failed(
         1,
-        &["waiting in ", "1 of 2 ranks not there", "has given no sign of life", "--stall-abort", "--resume auto"],
+        &[
+            "waiting in ",
+            "1 of 2 ranks have not arrived",
+            "has given no sign of life",
+            "--stall-abort",
+            "--resume auto",
+        ],
     );
     assert_gone(&ranks);
     case.assert_whole();
@@ -56,7 +62,7 @@ fn the_last_words_after_a_killed_rank() {
         let ended = running.wait(PATIENCE);
         assert!(!ended.status.success());
         let parts =
-            [&format!("(process {victim}) is gone, and the run with it"), "--resume auto, from ", "/checkpoints/step-"];
+            [&format!("(process {victim}) is gone, and the run with it"), "--resume auto", "/checkpoints/step-"];
         let words: Vec<&str> =
             ended.stderr.lines().filter(|line| parts.iter().all(|part| line.contains(part))).collect();
         assert_eq!(words.len(), 1, "{}", ended.stderr);

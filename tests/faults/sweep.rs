@@ -117,7 +117,7 @@ impl Fault {
             }
             Self::Remove => {
                 fs::remove_dir_all(&case.out).unwrap();
-                &["rank 0: cannot ", "checkpoints", "the output folder was removed", "--out"]
+                &["rank 0: cannot ", "checkpoints", "output folder was removed", "--out"]
             }
             Self::Fill => {
                 // a checkpoint under way leaves room again when it gives up

@@ -53,7 +53,7 @@ fn classes_that_differ_are_refused_or_matched_by_name() {
         let ended = eval(&out, &shifted, ranks, &[]).failed(1, &parts);
         assert!(!ended.stderr.contains('\u{1b}') && ended.stdout.is_empty(), "{:?}", ended.stderr);
         let ended = eval(&out, &shifted, ranks, &["--map-classes"]);
-        assert!(ended.stderr.contains("10 of the data set's 11 classes matched"), "{}", ended.stderr);
+        assert!(ended.stderr.contains("matched 10 of the data set's 11 classes"), "{}", ended.stderr);
         let mapped = score(ended);
         for number in ["top1", "top5", "loss", "count"] {
             assert_eq!(mapped[number], expected[number], "{number} on {ranks} ranks");
@@ -61,11 +61,11 @@ fn classes_that_differ_are_refused_or_matched_by_name() {
     }
     let unknown = setting.described("unknown", |manifest| manifest.classes[3] = "something else".into());
     let ended = eval(&out, &unknown, 2, &["--map-classes"]);
-    assert!(ended.stderr.contains("9 of the data set's 10 classes matched"), "{}", ended.stderr);
+    assert!(ended.stderr.contains("matched 9 of the data set's 10 classes"), "{}", ended.stderr);
     let left = score(ended)["count"].as_u64().unwrap();
     assert!((30..50).contains(&left), "{left}");
     let others = setting.described("others", |manifest| manifest.classes.iter_mut().for_each(|name| name.push('!')));
-    eval(&out, &others, 0, &["--map-classes"]).failed(1, &["not one class has a name that the model knows"]);
+    eval(&out, &others, 0, &["--map-classes"]).failed(1, &["no class has a name that the model knows"]);
 }
 
 #[test]

@@ -54,7 +54,7 @@ fn a_run_that_is_over_is_left_alone() {
     for ranks in [0, 2] {
         let ended = setting.train("out", ranks, &["--resume", "auto"]).succeeded();
         let said = format!(
-            "{out}: complete, 8 steps: nothing to do. The model is {out}/model.h5. More epochs: --set epochs=N --extend-epochs\n"
+            "{out}: complete, 8 steps: nothing to do. The model is {out}/model.h5. To train longer, give --set epochs=N --extend-epochs\n"
         );
         assert_eq!(ended.stdout, said);
         assert!(contents(&out) == before, "{:?}", files(&out));
@@ -106,7 +106,7 @@ fn no_step_at_all_writes_the_first_weights() {
 fn checkpoints_that_come_late_are_told_of_once() {
     let setting = setting();
     let ended = setting.train("out", 1, &["--set", "checkpoint.every=1 steps"]).succeeded();
-    let told = ended.stderr.matches("the one before is still being written").count();
+    let told = ended.stderr.matches("the previous one is still being written").count();
     let all = events(&setting.out("out"), "checkpoint").len() == 8;
     assert_eq!(told, usize::from(!all), "{}", ended.stderr);
 }

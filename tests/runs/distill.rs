@@ -95,7 +95,7 @@ fn teachers_that_do_not_fit_are_refused() {
             "augment.train=[\"pad_crop(2)\", \"random_crop(24)\", \"normalize\"]",
             "augment.eval=[\"center_crop(24)\", \"normalize\"]",
         ],
-        &["distill.teacher", "takes images of 1x28x28", "24"],
+        &["distill.teacher", "needs images of 1x28x28", "24"],
     );
     refused(
         &[&taught(&teacher), "augment.train=[\"flip\"]", "augment.eval=[]"],
@@ -103,7 +103,7 @@ fn teachers_that_do_not_fit_are_refused() {
     );
     refused(
         &["augment.eval=[]"],
-        &["augment.train makes values of -2.27 to 2.27 for black to white, and augment.eval values of 0 to 255"],
+        &["augment.train makes values of -2.27 to 2.27 for black to white, but augment.eval makes values of 0 to 255"],
     );
     let began = ["--set", &taught(&teacher), "--max-steps", "1"];
     setting.trained("began", 1, &began);
@@ -111,15 +111,15 @@ fn teachers_that_do_not_fit_are_refused() {
     let goes_on = [&began[..2], &["--max-steps", "2", "--resume", "auto"]].concat();
     for ranks in [1, 2] {
         let parts = [
-            "step-00000001.h5 is of a run with another teacher: expected weights of the checksum ",
-            "put back the file",
+            "step-00000001.h5 is from a run with another teacher: expected weights with checksum ",
+            "restore the file",
         ];
         let ended = setting.train("began", ranks, &goes_on).failed(2, &parts);
         assert_eq!(ended.stderr.matches("another teacher").count(), 1, "{}", ended.stderr);
     }
     let things = Setting::new(RECIPE, THINGS, [32, 16]);
     let coloured = things.trained("teacher", 0, &["--max-steps", "1"]);
-    refused(&[&taught(&coloured)], &["distill.teacher", "takes images of 3x32x32"]);
+    refused(&[&taught(&coloured)], &["distill.teacher", "needs images of 3x32x32"]);
     let renamed = setting.described("renamed", |manifest| manifest.classes[3] = "something else".into());
     refused_on(
         &renamed,

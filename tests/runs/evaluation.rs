@@ -108,7 +108,7 @@ fn all_scores_are_the_same_on_any_number_of_ranks_and_add_up() {
         assert_eq!(fs::read(table(ranks)).unwrap(), fs::read(table(0)).unwrap(), "{ranks} ranks");
     }
     let text = eval(&out, 2, &["--top", "3"]).stdout;
-    for part in ["top-3 ", "macro-F1 ", "mAP ", "ECE ", "precision", "wave 9", "most often taken for another"] {
+    for part in ["top-3 ", "macro-F1 ", "mAP ", "ECE ", "precision", "wave 9", "most frequent confusions"] {
         assert!(text.contains(part), "{part} in {text}");
     }
 }
@@ -175,7 +175,7 @@ fn a_follower_waits_for_its_run() {
     std::thread::sleep(std::time::Duration::from_secs(2));
     setting.trained("late", 0, &[]);
     let ended = follower.wait(PATIENCE).succeeded();
-    assert!(ended.stderr.contains("waiting for the run in"), "{}", ended.stderr);
+    assert!(ended.stderr.contains("waiting for the recipe of the run in"), "{}", ended.stderr);
     assert!(ended.stdout.lines().last().unwrap().contains("step 12: "), "{}", ended.stdout);
     run(0, &["eval", &setting.out("none"), "--follow", "--once"]).failed(1, &["none"]);
 }

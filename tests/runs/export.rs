@@ -168,7 +168,7 @@ fn requests_without_sense_are_refused() {
     export("keras", ".weights.h5", &[]).failed(2, &["a.weights.h5", "weights alone"]);
     export("safetensors", ".py", &[]).failed(2, &["a.py", "FILE.safetensors"]);
     export("keras", ".keras", &["--preprocess"]).failed(2, &["--preprocess", "--to onnx"]);
-    export("onnx", ".onnx", &["--ema"]).failed(2, &["--ema", "holds no averages"]);
+    export("onnx", ".onnx", &["--ema"]).failed(2, &["--ema", "has no averages"]);
     export("onnx", "/b/c.onnx", &[]).failed(2, &["cannot write", "c.onnx", "No such file", "mkdir -p"]);
     assert_eq!(files(&folder.at("")).len(), 0);
 }

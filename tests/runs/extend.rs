@@ -109,7 +109,7 @@ fn other_rates_stay_and_shorter_runs_are_refused() {
     assert!(said.contains("from step 12 on: the rates are those of the recipe as written (lr 0.002)"), "{said}");
     assert_eq!(rates(&out), [0.002; 24]);
     let train = |more: &[&str]| setting.train("out", 1, &[&constant, more].concat());
-    train(&["--resume", "auto", "--set", "epochs=3", "--extend-epochs"]).failed(2, &["4 epochs already, got 3"]);
+    train(&["--resume", "auto", "--set", "epochs=3", "--extend-epochs"]).failed(2, &["already has 4 epochs, got 3"]);
     train(&["--resume", "auto", "--set", "epochs=9"]).failed(2, &["epochs: 4 there, 9 here", "--extend-epochs"]);
     let other = ["--resume", "auto", "--set", "epochs=9", "--set", "seed=7", "--extend-epochs"];
     train(&other).failed(2, &["seed: 1 there, 7 here"]);

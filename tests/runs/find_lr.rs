@@ -19,7 +19,7 @@ fn a_search_that_diverges_at_once_ends_on_all_ranks() {
         "augment.eval=[\"normalize(0, 1e-18)\"]",
     ];
     for ranks in [0, 2] {
-        setting.train("out", ranks, &bright).failed(1, &["--find-lr", "has not fallen"]);
+        setting.train("out", ranks, &bright).failed(1, &["--find-lr", "did not fall"]);
     }
 }
 

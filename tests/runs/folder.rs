@@ -62,7 +62,7 @@ fn a_second_run_is_refused_and_a_killed_one_leaves_no_trace() {
     for ranks in [0, 2] {
         for more in [&[][..], &["--steal-lock"]] {
             let ended = setting.train("out", ranks, &[&RESUME[..], more].concat());
-            ended.failed(2, &[&named, "wait for its end, or choose another --out"]);
+            ended.failed(2, &[&named, "wait until it ends, or choose another --out"]);
         }
     }
     assert!(is_alive(id));
@@ -93,7 +93,7 @@ fn of_two_that_start_together_one_runs() {
         for refused in ended.iter().filter(|ended| !ended.status.success()) {
             assert_eq!(refused.status.code(), Some(2), "{said:?}");
             // or it looked for a checkpoint before there was one, and for a model when there was
-            let reasons = [" is in use by ", "holds a model and no checkpoint to go on from"];
+            let reasons = [" is in use by ", "contains a model but no checkpoint"];
             assert!(reasons.iter().any(|reason| refused.stderr.contains(reason)), "{said:?}");
         }
         let steps: Vec<u64> = events(&setting.out("out"), "step").iter().map(|e| e["step"].as_u64().unwrap()).collect();
@@ -108,13 +108,13 @@ fn a_run_on_a_host_that_cannot_be_asked() {
     signal(first.id() as i32, libc::SIGSTOP);
     move_to_another_host(&setting, "77");
     let ended = setting.train("out", 0, &RESUME);
-    ended.failed(2, &["on n9, Slurm job 77", "that host cannot be asked from here", "--steal-lock"]);
+    ended.failed(2, &["on n9, Slurm job 77", "That host cannot be checked from here", "--steal-lock"]);
     let steps = past_its_last_checkpoint(&setting);
     let theft = [&RESUME[..], &["--steal-lock", "--max-steps", &steps]].concat();
     setting.train("out", 0, &theft).succeeded();
     signal(first.id() as i32, libc::SIGCONT);
     // which the first notices before it writes again
-    first.wait(PATIENCE).failed(1, &["was taken by another run", "--steal-lock", "writes nothing more there"]);
+    first.wait(PATIENCE).failed(1, &["was taken over by another run", "--steal-lock", "writes nothing more there"]);
 }
 
 #[test]
@@ -133,7 +133,7 @@ fn a_job_that_is_started_again_goes_on_without_a_flag() {
     again("0").failed(2, &["on n9, Slurm job 77", "--steal-lock"]);
     again("1").succeeded();
     signal(first.id() as i32, libc::SIGCONT);
-    first.wait(PATIENCE).failed(1, &["was taken by another run"]);
+    first.wait(PATIENCE).failed(1, &["was taken over by another run"]);
 }
 
 #[test]
@@ -150,7 +150,7 @@ fn a_folder_that_is_no_runs_is_left_alone() {
         let ended = setting.train("mine", ranks, &["--resume", "auto"]);
         ended.failed(
             2,
-            &[&mine, "holds recipe.toml", "nothing in it proves that it is the output of a run", "another --out"],
+            &[&mine, "contains recipe.toml", "nothing proves that it is the output of a run", "another --out"],
         );
     }
     assert_eq!(["recipe.toml", "metrics.jsonl"].map(before), kept);

@@ -72,11 +72,12 @@ fn an_imported_model_is_the_one_that_was_trained() {
     assert_unmoved(&tensors(&again), &weights);
     // without names, the numbers of the labels
     let ended = import(&normalize).succeeded();
-    assert!(ended.stderr.contains("their numbers stand for their names"), "{}", ended.stderr);
+    assert!(ended.stderr.contains("their numbers are used"), "{}", ended.stderr);
     assert_eq!(ModelFile::read(Path::new(&out)).unwrap().classes[9], "9");
     let missing = import(&[]);
-    missing.failed(2, &["how do pictures become the input of lenet-caffe", "--transform 'resize(32)'", "--recipe"]);
-    import(&["--transform", "normalize"]).failed(2, &["\"normalize\" takes mean and standard deviation of a data set"]);
+    missing.failed(2, &["the input of lenet-caffe", "--transform 'resize(32)'", "--recipe"]);
+    import(&["--transform", "normalize"])
+        .failed(2, &["\"normalize\" uses the mean and standard deviation of a data set"]);
 }
 
 /// As many classes as the file has, whatever the network is meant for; and all of it from a recipe.
@@ -103,7 +104,7 @@ fn classes_and_rules_come_from_file_and_recipe() {
     let model = ModelFile::read(Path::new(&out)).unwrap();
     assert_eq!((model.classes.len(), model.network.as_str()), (11, "lenet-caffe"));
     assert_eq!(model.preprocess, ["normalize(0.4, 0.3)"]);
-    import(&[]).failed(2, &["is there already", "--force"]);
+    import(&[]).failed(2, &["already exists", "--force"]);
     let ten = setting.folder.write("ten.txt", &"name\n".repeat(10));
     import(&["--force", "--classes", &ten]).failed(2, &["scores for 11 classes", "10 names"]);
     let empty = setting.folder.write("empty.txt", "a\n\nb\n");
@@ -127,17 +128,17 @@ fn what_is_no_whole_model_is_refused() {
     };
     file(&|name, _| (name != "conv2.bias").then(|| name.into()));
     refused(2, &[], &["missing: 1 tensor: conv2.bias"]);
-    refused(2, &["--exclude", "conv2.bias"], &["--exclude names conv2.bias of the network"]);
+    refused(2, &["--exclude", "conv2.bias"], &["--exclude matches conv2.bias of the network"]);
     file(&|name, _| Some(name.replace("conv2.bias", "conv2.biases")));
     refused(2, &[], &["missing: 1 tensor: conv2.bias", "left: 1 tensor: conv2.biases"]);
     file(&|name, values| {
         values[0] = if name == "fc1.weight" { f32::INFINITY } else { values[0] };
         Some(name.into())
     });
-    refused(1, &[], &["net.safetensors: fc1.weight holds inf"]);
+    refused(1, &[], &["net.safetensors: fc1.weight contains inf"]);
     file(&|name, _| Some(name.into()));
-    refused(2, &["--exclude", "head.*"], &["\"head.*\" names nothing"]);
-    refused(2, &["--match", "net.(.*)", "$1"], &["\"net.(.*)\" fits no name"]);
+    refused(2, &["--exclude", "head.*"], &["\"head.*\" matches nothing"]);
+    refused(2, &["--match", "net.(.*)", "$1"], &["\"net.(.*)\" matches no name"]);
     let other = ["import", &foreign, "--model", "lenet-cafe", "--transform", "normalize(0.4,0.3)", "-o", &out];
     run(0, &other).failed(2, &["no network lenet-cafe", "did you mean"]);
     let evil = Path::new(env!("CARGO_MANIFEST_DIR")).join("tests/golden/weights/evil.pth");

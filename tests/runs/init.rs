@@ -164,15 +164,18 @@ fn other_values_of_pixels_are_told() {
         let stderr = setting.train(name, 0, &args(&sets, &["--max-steps", "1"])).succeeded().stderr;
         stderr.lines().filter(|line| line.contains("warning: ")).map(String::from).collect::<Vec<_>>().join("\n")
     };
-    let here = "was trained on images with values of -1.33 to 2 for black to white, and this run makes values of";
+    let here = "was trained on images with values of -1.33 to 2 for black to white, but this run makes values of";
     let far = told("far", &source, "[]");
-    assert!(far.contains(&format!("{here} 0 to 255 for black to white, so its weights are of no use here")), "{far}");
+    assert!(far.contains(&format!("{here} 0 to 255 for black to white, so its weights are useless here")), "{far}");
     assert!(far.contains("give \"normalize(0.4, 0.3)\" in augment.train and augment.eval"), "{far}");
     let other = told("other", &source, "[\"normalize(0.5, 0.5)\"]");
     assert!(other.contains(&format!("{here} -1 to 1 for black to white: give")), "{other}");
     assert_eq!(told("same", &source, "[\"normalize(0.4, 0.3)\"]"), "");
     let bytes = told("bytes", &foreign, "[]");
-    assert!(bytes.contains("the transforms make values of 0 to 255") && bytes.contains("for torchvision's"), "{bytes}");
+    assert!(
+        bytes.contains("the transforms make values of 0 to 255") && bytes.contains("for torchvision's weights"),
+        "{bytes}"
+    );
     assert_eq!(told("told", &foreign, "[\"normalize(0.4, 0.3)\"]"), "");
 }
 
@@ -199,23 +202,23 @@ fn weights_that_do_not_fit_are_refused_by_name() {
         values[1] = if name == "conv2.weight" { f32::NAN } else { values[1] };
         Some(name.into())
     });
-    refused(1, &[&nan], &["nan.safetensors: conv2.weight holds NaN", "init.exclude"]);
+    refused(1, &[&nan], &["nan.safetensors: conv2.weight contains NaN", "init.exclude"]);
     let short = file("short.safetensors", &|name, _| (name != "conv2.bias").then(|| name.into()));
     refused(2, &[&short], &["missing: 1 tensor: conv2.bias", "init.strict = false"]);
     let more = file("more.safetensors", &|name, _| Some(name.replace("conv2.bias", "conv2.biases")));
     refused(2, &[&more], &["missing: 1 tensor: conv2.bias", "left: 1 tensor: conv2.biases"]);
     let other = file("other.safetensors", &|name, _| Some(name.replace('.', "_")));
-    refused(2, &[&other], &["not one of its 8 tensors is one of network lenet-caffe"]);
+    refused(2, &[&other], &["none of its 8 tensors matches network lenet-caffe"]);
     let prefixed = file("prefixed.safetensors", &|name, _| Some(format!("module.{name}")));
     refused(2, &[&prefixed], &[r#"init.match = [["module\\.(.*)", "$1"]] would fit"#]);
-    refused(2, &[&good, "init.exclude=[\"fc3.*\"]"], &["init.exclude: \"fc3.*\" names nothing", "did you mean"]);
-    refused(2, &[&good, "init.match=[[\"backbone.(.*)\", \"$1\"]]"], &["\"backbone.(.*)\" fits no name"]);
+    refused(2, &[&good, "init.exclude=[\"fc3.*\"]"], &["init.exclude: \"fc3.*\" matches nothing", "did you mean"]);
+    refused(2, &[&good, "init.match=[[\"backbone.(.*)\", \"$1\"]]"], &["\"backbone.(.*)\" matches no name"]);
     refused(2, &[&good, "init.match=[[\"(\", \"$1\"]]"], &["init.match", "no regular expression"]);
     refused(2, &["init.strict=false"], &["init.strict", "has no meaning without init.from"]);
     refused(
         2,
         &[&good, "augment.train=[\"normalize\"]"],
-        &["augment.train: \"normalize\" takes mean and standard deviation of this data set"],
+        &["augment.train: \"normalize\" uses the mean and standard deviation of this data set"],
     );
     let golden = Path::new(env!("CARGO_MANIFEST_DIR")).join("tests/golden/weights");
     let evil = format!("init.from={}", golden.join("evil.pth").display());
@@ -233,11 +236,11 @@ fn weights_that_do_not_fit_are_refused_by_name() {
     refused(
         2,
         &["freeze.patterns=[\"conv3.*\"]"],
-        &["\"conv3.*\" names nothing in network lenet-caffe", "did you mean"],
+        &["\"conv3.*\" matches nothing in network lenet-caffe", "did you mean"],
     );
     refused(2, &["freeze.epochs=1"], &["freeze.epochs", "has no meaning without freeze.patterns"]);
     refused(2, &["freeze.patterns=[\"conv1.*\"]", "sync=local(2)"], &["freeze.patterns", "averages all parameters"]);
-    refused(2, &["optimizer.groups=[{match=[\"fcc*\"], lr=2}]"], &["optimizer.groups.match: \"fcc*\" names nothing"]);
+    refused(2, &["optimizer.groups=[{match=[\"fcc*\"], lr=2}]"], &["optimizer.groups.match: \"fcc*\" matches nothing"]);
     refused(
         2,
         &["optimizer.groups=[{match=[\"fc*\"], rate=2}]"],

@@ -128,7 +128,7 @@ fn every_limit_does_what_the_table_says() {
         limited(&setting, &format!("fine{}", &limit[1..2]), limit, &short).succeeded();
     }
     let ended = limited(&setting, "t", "-t 3", &[]);
-    ended.failed(75, &["stopped after step", "the limit of processor time (ulimit -t) is near", "--resume auto"]);
+    ended.failed(75, &["stopped after step", "the limit of CPU time (ulimit -t) is near", "--resume auto"]);
     // in KiB: enough for MPI's files in /tmp and the log, but too small for a 26 MB checkpoint
     let ended = limited(&setting, "f", "-f 20000", &[&short[..], &["--set", "model=lenet"]].concat());
     assert!(ended.stderr.contains("warning: no checkpoint of step 10: cannot write"), "{}", ended.stderr);

@@ -107,7 +107,7 @@ fn records_left_out_are_counted_and_leave_the_ranks_alike() {
     let skip = ["--set", "loader.on_corrupt=skip"];
     let (one, ended) = train(&setting, "1", 1, &skip);
     let said = ended.succeeded().stderr;
-    assert_eq!(said.lines().filter(|line| line.starts_with("left out: ")).count(), 2 * spoilt.len(), "{said}");
+    assert_eq!(said.lines().filter(|line| line.starts_with("skipped: ")).count(), 2 * spoilt.len(), "{said}");
     assert!(said.contains("train-00001-of-00004.tfrecord, record 1 at byte"), "{said}");
     assert!(said.contains("4 bad records left out"), "{said}");
     for ranks in [2, 3] {
@@ -174,7 +174,7 @@ fn staging_copies_once_a_node_and_changes_nothing() {
     fs::write(&copy, b"cut short").unwrap();
     let (again, ended) = train(&setting, "again", 0, &["--stage", &stage]);
     let said = ended.succeeded().stderr;
-    assert!(said.contains(": 0.00 GB copied, 0.00 GB were there"), "{said}");
+    assert!(said.contains(": 0.00 GB copied, 0.00 GB were already there"), "{said}");
     assert_eq!(computed(&again), computed(&plain));
     assert_eq!(fs::metadata(&copy).unwrap().len(), fs::metadata(setting.images.shard("train", 2)).unwrap().len());
 

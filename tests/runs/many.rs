@@ -164,7 +164,7 @@ fn many_ranks_are_killed_and_go_on() {
     signal(processes[ranks / 3] as i32, libc::SIGKILL);
     let ended = running.wait(LONG);
     assert!(!ended.status.success());
-    let words = ended.stderr.lines().filter(|line| line.contains("is gone, and the run with it; go on with")).count();
+    let words = ended.stderr.lines().filter(|line| line.contains("is gone, and the run with it; to continue")).count();
     assert_eq!(words, 1, "{}", ended.stderr);
     assert_gone(&processes);
     let resume = [&["--resume", "auto"][..], &steps].concat();

@@ -76,7 +76,7 @@ fn a_missing_model_is_told_where_no_other_is() {
         command.current_dir(folder.at("empty"));
         start(command)
             .wait(PATIENCE)
-            .failed(1, &["nowhere.h5", "none lies near", "the output folder of a run", "model.h5"]);
+            .failed(1, &["nowhere.h5", "no model was found nearby", "the output folder of a run", "model.h5"]);
     }
 }
 

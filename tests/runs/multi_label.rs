@@ -283,7 +283,8 @@ fn models_of_one_label_and_of_several_are_told_apart() {
     let out = several.trained("out", 0, &["--max-steps", "1"]);
     one.train(0, &["--max-steps", "1"]).succeeded();
     let scored = |model: &str, data: &str, more: &[&str]| run(0, &[&["eval", model, "--data", data], more].concat());
-    scored(&out, &one.data, &[]).failed(1, &["tells each class by itself", "have one each", "convert csv"]);
+    scored(&out, &one.data, &[])
+        .failed(1, &["is a model for images with several labels", "have one each", "convert csv"]);
     scored(&one.out, &several.data, &[]).failed(1, &["one label each", "may have several", "\"bce\""]);
     scored(&out, &several.data, &["--map-classes"]).failed(2, &["--map-classes", "may have several"]);
     let picture = several.folder.at("picture.png");

@@ -95,7 +95,7 @@ fn what_is_wrong_is_told_before_anything_is_written() {
     setting.folder.write("own.toml", &text.replace("kernel = 5", "kernel = 50"));
     setting.refused(2, &[], &["own.toml:4: node ", "does not fit into 1x28x28"]);
     fs::remove_file(setting.folder.at("own.toml")).unwrap();
-    setting.refused(2, &[], &["cannot read the network", "own.toml", "No such file", "beside the recipe"]);
+    setting.refused(2, &[], &["cannot read the network", "own.toml", "No such file", "next to the recipe"]);
     setting.folder.write("recipe.toml", &recipe("own.tml"));
     setting.refused(2, &[], &["\"own.tml\" is not in the catalogue", "ends in .toml or .onnx"]);
     setting.folder.write("own.onnx", "no model");
@@ -109,7 +109,7 @@ fn somebody_elses_file_in_the_folder_stays() {
     fs::create_dir(&setting.out).unwrap();
     setting.folder.write("out/own.toml", "precious");
     let ended = setting.train(0, &["--resume", "auto"]);
-    ended.failed(2, &["own.toml is there already and describes another network"]);
+    ended.failed(2, &["own.toml already exists and describes another network"]);
     assert_eq!(fs::read_to_string(setting.folder.at("out/own.toml")).unwrap(), "precious");
 }
 

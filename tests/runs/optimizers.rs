@@ -109,7 +109,7 @@ fn eval_and_predict_find_the_averages() {
     assert_ne!(loss(score(1, &["--ema"])), loss(score(1, &[])));
     let without = train(&setting, "without", lr, optimizer, 1, &["--max-steps", "1"]);
     let model = Path::new(&without).join("model.h5").display().to_string();
-    let words = ["--ema", "holds no averages", "--set ema.decay=0.999"];
+    let words = ["--ema", "has no averages", "--set ema.decay=0.999"];
     run(0, &["eval", &model, "--data", &setting.data, "--ema"]).failed(2, &words);
     run(0, &["predict", &model, "--ema", "no-picture.png"]).failed(2, &words);
 }

@@ -43,7 +43,7 @@ fn folders_patterns_and_lists_of_pictures() {
     assert_eq!(names(&String::from_utf8(ended.stdout).unwrap()), [all[4].clone(), all[0].clone()]);
     fs::create_dir(setting.folder.at("empty")).unwrap();
     predict(&[&setting.folder.at("empty")]).failed(2, &["empty", "no picture in this folder", ".png"]);
-    predict(&[&at("*.gif")]).failed(2, &["*.gif", "no file of a name like this"]);
+    predict(&[&at("*.gif")]).failed(2, &["*.gif", "no file matches this pattern"]);
 }
 
 #[test]
@@ -86,8 +86,8 @@ fn a_run_is_scored_on_the_data_of_its_recipe() {
     let given = run(0, &["eval", &setting.out, "--data", &setting.data, "--json"]).succeeded();
     let found = run(0, &["eval", &setting.out, "--json"]).succeeded();
     assert_eq!(found.stdout, given.stdout);
-    let note = format!("data set: {}, of the model's recipe", setting.data);
-    assert!(found.stderr.contains(&note) && !given.stderr.contains("of the model's recipe"), "{}", found.stderr);
+    let note = format!("data set: {}, from the model's recipe", setting.data);
+    assert!(found.stderr.contains(&note) && !given.stderr.contains("from the model's recipe"), "{}", found.stderr);
     assert_eq!(run(2, &["eval", &setting.out, "--json"]).succeeded().stderr.matches(&note).count(), 1);
     fs::rename(&setting.data, setting.folder.at("elsewhere")).unwrap();
     run(0, &["eval", &setting.out]).failed(1, &[&setting.data]);

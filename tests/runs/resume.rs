@@ -155,7 +155,7 @@ fn the_end_is_the_end() {
     assert_eq!(events(&setting.out("out"), "step").len(), 12);
     assert_eq!(events(&setting.out("out"), "eval").len(), 2);
     let past = ["--resume", "auto", "--max-steps", "5"];
-    setting.train("out", 2, &past).failed(2, &["--max-steps 5", "step-00000012.h5 is of step 12"]);
+    setting.train("out", 2, &past).failed(2, &["--max-steps 5", "step-00000012.h5 is already at step 12"]);
     setting.train("out", 0, &[]).failed(2, &["is not empty", "--resume auto"]);
 }
 
@@ -166,7 +166,7 @@ fn auto_without_a_checkpoint_starts_at_the_beginning() {
     assert_eq!(events(&setting.out("out"), "start")[0]["step"], 0);
     // as a run leaves it that was killed before its first checkpoint
     fs::remove_dir_all(setting.out("out/checkpoints")).unwrap();
-    setting.train("out", 2, &["--resume", "auto"]).failed(2, &["holds a model and no checkpoint"]);
+    setting.train("out", 2, &["--resume", "auto"]).failed(2, &["contains a model but no checkpoint"]);
     fs::remove_file(setting.out("out/model.h5")).unwrap();
     setting.train("out", 2, &["--resume", "auto", "--max-steps", "2"]).succeeded();
     assert_eq!(events(&setting.out("out"), "step").len(), 2);
@@ -237,7 +237,7 @@ fn broken_checkpoints_are_passed_over_by_name() {
     for (step, why) in [(5, "is cut short"), (second, "is damaged")] {
         let name = format!("step-{step:08}.h5");
         assert!(
-            ended.stderr.lines().any(|l| l.contains("passed over") && l.contains(&name) && l.contains(why)),
+            ended.stderr.lines().any(|l| l.contains("skipped a checkpoint") && l.contains(&name) && l.contains(why)),
             "{}",
             ended.stderr
         );
@@ -251,7 +251,7 @@ fn broken_checkpoints_are_passed_over_by_name() {
     }
     setting
         .train("out", 2, &["--resume", "auto"])
-        .failed(1, &["--resume auto: no checkpoint", "is whole", "step-00000012.h5"]);
+        .failed(1, &["--resume auto: no checkpoint", "is complete", "step-00000012.h5"]);
     let named = checkpoint(&out, 12).display().to_string();
     setting.train("out", 2, &["--resume", &named]).failed(1, &[&named, "is damaged"]);
 }
@@ -283,7 +283,7 @@ fn forged_checkpoints_do_not_stand_in_the_way_of_older_ones() {
     let whys = ["recipe", "lenet", "optim/", "expected shape", "a FIFO", "within the file's"];
     for (step, why) in (3..).zip(whys) {
         let name = format!("step-{step:08}.h5");
-        let named = |line: &str| line.contains("passed over") && line.contains(&name) && line.contains(why);
+        let named = |line: &str| line.contains("skipped a checkpoint") && line.contains(&name) && line.contains(why);
         assert!(ended.stderr.lines().any(named), "{name}: {why} in {}", ended.stderr);
     }
     assert_eq!(events(&out, "start").last().unwrap()["step"], 2);

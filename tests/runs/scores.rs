@@ -97,7 +97,7 @@ fn the_best_by_any_score_is_kept_and_found() {
     assert!(predicted.stderr.contains("the best by loss"), "{}", predicted.stderr);
     let exported = run(0, &["export", &out, "--best", "--to", "onnx", "-o", &setting.out("best.onnx")]).succeeded();
     assert!(exported.stderr.contains("the best by loss"), "{}", exported.stderr);
-    run(0, &["eval", &format!("{out}/model.h5"), "--best"]).failed(2, &["--best", "is no folder"]);
+    run(0, &["eval", &format!("{out}/model.h5"), "--best"]).failed(2, &["--best", "is not a folder"]);
     fs::remove_dir_all(Path::new(&out).join("checkpoints")).unwrap();
     run(0, &["eval", &out, "--best"]).failed(1, &["--best", "has no checkpoints"]);
 }
@@ -199,7 +199,7 @@ fn a_target_ends_a_run_and_tells_the_time_to_it() {
     // what the first part took counts
     let easy = sets(&["stop.target=1000", "stop.score=loss", "epochs=2"]);
     let last = setting.train("never", 0, &[&easy[..], &["--resume", "auto"]].concat()).succeeded();
-    assert!(last.stderr.contains("target: loss") && last.stderr.contains("as MLPerf counts"), "{}", last.stderr);
+    assert!(last.stderr.contains("target: loss") && last.stderr.contains("as in MLPerf"), "{}", last.stderr);
     assert_eq!(end(&out)["step"], 12);
     // of a part without a target nobody knows how long it took
     let out = setting.trained("untimed", 0, &["--set", "epochs=2", "--max-steps", "6"]);

@@ -180,7 +180,7 @@ fn sums_are_timed_beside_plain_ones_with_every_codec() {
         }
         assert!(number("encode_ms") >= 0.0 && number("decode_ms") >= 0.0);
     }
-    run(0, &["bench", "allreduce", "--codec", "morse"]).failed(2, &["no codec \"morse\"", "ternary"]);
+    run(0, &["bench", "allreduce", "--codec", "morse"]).failed(2, &["codec \"morse\"", "ternary"]);
 }
 
 #[test]
@@ -190,7 +190,7 @@ fn settings_that_never_act_are_warned_of() {
     for more in [&["--dry-run"][..], &["--max-steps", "1"]] {
         let (_, stderr) = train(&setting, "out", &[&set[..], more].concat());
         for warning in [
-            "warning: the rate never falls at epoch 82, 123, for the run has 2 epochs: give --set schedule.milestones=[1.0, 1.5]",
+            "warning: the rate never falls at epoch 82, 123, because the run has only 2 epochs: give --set schedule.milestones=[1.0, 1.5]",
             "warning: batch = 32 is more than a third of the 80 training images",
         ] {
             assert_eq!(stderr.matches(warning).count(), 1, "{warning} in\n{stderr}");

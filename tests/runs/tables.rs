@@ -119,12 +119,12 @@ fn all_ranks_take_rank_0s_table_and_say_so() {
     };
     both("same", [Some(&own), Some(&own)]).succeeded();
     let said = both("first", [Some(&own), None]).succeeded().stderr;
-    let taken = format!("rank(s) 1 take rank 0's algorithms (convolutions by table {own}, for oneDNN");
+    let taken = format!("rank(s) 1 use rank 0's algorithms (convolutions by table {own}, for oneDNN");
     assert!(said.contains(&taken), "{said}");
     assert_eq!(setting.digest("first"), setting.digest("same"), "rank 1 has not taken rank 0's table");
     // a rank keeps what it was told: it is named, and refused where that makes a difference
     let said = both("named", [Some("none"), Some("intel-avx512")]).succeeded().stderr;
-    let refused = "rank(s) 1 choose algorithms for themselves (rank 0's include 1 that are not used here, such as that of convolutions)";
+    let refused = "rank(s) 1 choose their own algorithms (rank 0's include 1 that are not used here, such as the one for convolutions)";
     assert!(said.contains(refused), "{said}");
     if has_choice() {
         let parts = [
@@ -159,7 +159,7 @@ fn a_run_goes_on_by_the_table_of_its_checkpoint() {
     go("other", Some(&own), &["--max-steps", "7"]);
     std::fs::remove_file(format!("{}/model.h5", setting.out("other"))).unwrap();
     let ended = go("other", Some("none"), &["--resume", "auto"]);
-    assert!(ended.stderr.contains("the run goes on by other algorithms"), "{}", ended.stderr);
+    assert!(ended.stderr.contains("the run continues with other algorithms"), "{}", ended.stderr);
 }
 
 /// Every implementation in every pass, the rows of the table, and a file that is no table.
@@ -214,6 +214,6 @@ fn each_implementation_is_measured_and_the_fastest_becomes_a_row() {
         bench(&other, &[]).failed(2, &[name, "is not a table of `trireme bench ops`"]);
         assert_eq!(std::fs::read_to_string(&other).unwrap(), text);
     }
-    bench(&rubbish, &[]).failed(1, &["rubbish.txt: line 1, \"3 8 8 4\": expected kernel", "mend the line"]);
+    bench(&rubbish, &[]).failed(1, &["rubbish.txt: line 1, \"3 8 8 4\": expected kernel", "fix the line"]);
     bench(&table, &["--model", "lenett"]).failed(2, &["no network lenett", "lenet"]);
 }

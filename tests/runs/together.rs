@@ -120,7 +120,7 @@ fn a_run_says_what_it_goes_by() {
     let first = setting.train("out", 0, &[&keys[..], &["--max-steps", "15"]].concat()).succeeded();
     for part in [
         "the checkpoint with the best loss is kept",
-        "after 9 scorings without a better top1",
+        "after 9 evaluations without a better top1",
         "rho 0.05",
         "from epoch 2",
     ] {

@@ -65,7 +65,7 @@ fn layers_that_cannot_be_one_are_refused() {
     };
     refused("witen", "airbench94", &["init.whiten = \"witen\"", "no such layer; its first is \"whiten\""]);
     refused("group1.conv1", "airbench94", &["does not read the images"]);
-    refused("pool", "airbench94", &["is no convolution"]);
-    refused("conv1", "resnet18", &["a patch has 147 values, and at most 64"]);
+    refused("pool", "airbench94", &["is not a convolution"]);
+    refused("conv1", "resnet18", &["a patch has 147 values, but at most 64"]);
     refused("features.0", "vgg11", &["up to 54 filters", "got 64"]);
 }

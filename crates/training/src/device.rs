@@ -6,7 +6,7 @@ pub use backend::{DeviceKind as Device, DeviceSettings, Gpu};
 /// Values of `--device`.
 #[derive(Clone, Copy, Debug, Default, PartialEq, Eq)]
 pub enum DeviceChoice {
-    /// A usable GPU if there is one, otherwise the CPU.
+    /// A usable GPU if available, otherwise the CPU.
     #[default]
     Auto,
     /// The kind of device with this name.

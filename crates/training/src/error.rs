@@ -37,7 +37,7 @@ pub enum Error {
         source: io::Error,
     },
     /// A thread ended too early.
-    #[error("the thread that {task} is gone")]
+    #[error("the thread that {task} has ended unexpectedly")]
     ThreadGone {
         /// The thread's task, as a verb in the third person.
         task: &'static str,
@@ -68,8 +68,8 @@ pub enum Error {
     },
     /// The disk is too full for the files of a run.
     #[error(
-        "{}: {free} free on its file system, no space left for what the run writes ({sizes}); free some (`df -h`, `quota`), or \
-         choose another place with --out", out.display()
+        "{}: {free} free on its file system, no space left for the files of the run ({sizes}). Free some (`df -h`, `quota`), or choose \
+         another folder with --out", out.display()
     )]
     NoSpace {
         out: PathBuf,
@@ -80,7 +80,7 @@ pub enum Error {
     },
     /// The output directory was removed during the run.
     #[error(
-        "{source}; the output folder was removed, with the log and all checkpoints: start again, best with another --out"
+        "{source}. The output folder was removed, with the log and all checkpoints. Start again, preferably with another --out"
     )]
     OutputGone {
         /// The failed write.
@@ -88,10 +88,10 @@ pub enum Error {
     },
     /// A loss, a parameter or a running statistic is not finite.
     #[error(
-        "the loss of step {step} is not finite, or a parameter or running statistic after it ({origin}; lr {lr:.4e}); the last good \
-         checkpoint stands, if there is one. Try {}a smaller schedule.base_lr, a longer schedule.warmup_epochs, or check the data with \
+        "the loss of step {step} is not finite, or a parameter or running statistic after it ({origin}; lr {lr:.4e}). The last good \
+         checkpoint is kept, if there is one. Try {}a smaller schedule.base_lr, a longer schedule.warmup_epochs, or check the data with \
          `trireme data stats`",
-        if *f16 { "precision = \"bf16\" (f16 ends at 65,504), " } else { "" }
+        if *f16 { "precision = \"bf16\" (the largest f16 is 65,504), " } else { "" }
     )]
     NotFinite {
         /// Number of the step, starting at 1.
@@ -104,15 +104,15 @@ pub enum Error {
     },
     /// A parameter is not finite, so no model file may be written.
     #[error(
-        "parameter {name} holds NaN or infinity, no model is written; the last good one stands. Try a smaller schedule.base_lr or a \
-         longer warm-up"
+        "parameter {name} contains NaN or infinity, so no model is written. The last good model is kept. Try a smaller schedule.base_lr \
+         or a longer warm-up"
     )]
     NotFiniteParameter { name: String },
     /// Gradients in f16 are not finite at any loss scale.
     #[error(
-        "{steps} steps in a row had gradients with Inf or NaN and were left out, although the scale of the losses was halved each \
-         time, down to {scale:e}: the values themselves are not finite in f16. The last good checkpoint stands, if there is one. Try \
-         precision = \"bf16\", a smaller schedule.base_lr, or check the data with `trireme data stats`"
+        "{steps} steps in a row were skipped because gradients had Inf or NaN, although the loss scale was halved each time, down to \
+         {scale:e}. So the values themselves are not finite in f16. The last good checkpoint is kept, if there is one. Try precision = \
+         \"bf16\", a smaller schedule.base_lr, or check the data with `trireme data stats`"
     )]
     Underflow {
         /// Number of consecutive steps that were skipped.
@@ -121,8 +121,8 @@ pub enum Error {
     },
     /// Two ranks opened the same GPU.
     #[error(
-        "ranks {} and {} on {host} have opened the same GPU ({gpu}): start one rank a GPU (sbatch --gpus-per-task=1 \
-         --ntasks-per-node=<GPUs of a node>, or mpirun --map-by ppr:<GPUs of a node>:node), or --share-gpu to let them",
+        "ranks {} and {} on {host} have opened the same GPU ({gpu}). Start one rank per GPU (sbatch --gpus-per-task=1 \
+         --ntasks-per-node=<GPUs of a node>, or mpirun --map-by ppr:<GPUs of a node>:node), or allow sharing with --share-gpu",
         ranks[0], ranks[1]
     )]
     SharedGpu {

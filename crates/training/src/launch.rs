@@ -34,7 +34,7 @@ pub const CHOICES: &[DeviceChoice] =
 /// Returns the help text of a choice.
 pub fn about(choice: DeviceChoice) -> &'static str {
     match choice {
-        DeviceChoice::Auto => "An NVIDIA GPU if this machine has one with its driver and libraries, else the CPU",
+        DeviceChoice::Auto => "An NVIDIA GPU if this machine has one with its driver and libraries, otherwise the CPU",
         DeviceChoice::Kind(CudaDevice::NAME) => CudaDevice::ABOUT,
         DeviceChoice::Kind(_) => CpuDevice::ABOUT,
     }
@@ -66,15 +66,15 @@ fn choose(choice: DeviceChoice) -> Found {
         DeviceChoice::Auto => match cuda() {
             Ok(device) => Found::Cuda(device),
             Err(Unavailable { why, present: true }) => {
-                cpu(vec![format!("note: this machine has a GPU, which is not used: {why}")])
+                cpu(vec![format!("note: this machine has a GPU, but it is not used: {why}")])
             }
             Err(_) => cpu(Vec::new()),
         },
     }
 }
 
-/// Ends all ranks because this rank has no device of the requested kind. If no rank has one, the message is this rank's
-/// error. Otherwise it names the ranks that differ.
+/// Ends all ranks because this rank has no device of the requested kind. If no rank has such a device, the message is
+/// this rank's error. Otherwise it names the ranks that differ.
 fn refused<T>(error: Error) -> Result<T, Error> {
     let session = Session::join(Comm::launch())?;
     let together = || {
@@ -138,7 +138,7 @@ pub fn library_lines() -> Vec<String> {
 pub fn cuda_lines(verbose: bool) -> Vec<String> {
     if !verbose && !cuda::library::has_driver() {
         return vec![
-            "no GPU: NVIDIA's driver (libcuda) is not there; --device cuda is refused (-v: where it was looked for)"
+            "no GPU: NVIDIA's driver (libcuda) was not found, so --device cuda is not available (-v shows where it was searched)"
                 .into(),
         ];
     }
@@ -146,7 +146,7 @@ pub fn cuda_lines(verbose: bool) -> Vec<String> {
         cuda::library::report().into_iter().map(|(name, found)| format!("{name}: {found}")).collect();
     lines.push(match cuda::gpu_count() {
         Ok(count) => format!("{count} GPU(s) for this process{}", visible()),
-        Err(_) => "no GPU: --device cuda is refused".into(),
+        Err(_) => "no GPU: --device cuda is not available".into(),
     });
     lines
 }
@@ -157,7 +157,7 @@ pub fn try_cuda_aware(share_gpu: bool) -> Result<Option<String>, Error> {
     let device = match choose(DeviceChoice::Kind(CudaDevice::NAME)) {
         Found::Cuda(device) => device,
         Found::Refused(error) => return refused(error),
-        Found::Cpu(_) => return refused(Error::Failed("--cuda-aware is for GPUs".into())),
+        Found::Cpu(_) => return refused(Error::Failed("--cuda-aware needs a GPU".into())),
     };
     let mut session = Session::join(Comm::launch())?;
     let found = cuda_aware(&device, &mut session, share_gpu);
@@ -204,7 +204,7 @@ pub fn predictor(
     on!(wanted, device => Ok(Box::new(Predictor::open(device, model, limits, test_time)?)))
 }
 
-/// Measures training steps on one synthetic batch.
+/// Measures training steps on a synthetic batch.
 pub fn bench_step(request: &bench::StepRequest, started: Instant) -> Result<bench::StepResult, Error> {
     on!(request.device, device => {
         device.notes(request.precision).iter().for_each(|note| screen::say(note));

@@ -13,19 +13,19 @@ use crate::train::reduce::bucket_sum::Costs;
 use crate::train::reduce::bucket_sum::SumStep;
 use crate::train::reduce::host::HostSum;
 
-/// Times for one size of gradients. Each is the median of all repeats unless the name says `best`.
+/// Times for a size of gradients. Each is the median of all repeats unless the name says `best`.
 pub struct Sums {
     /// Bytes of all gradients as f32.
     pub bytes: usize,
     /// Bytes of gradients per bucket.
     pub bucket: usize,
     pub ranks: usize,
-    /// Milliseconds if the compute thread sums one bucket after the other, without overlap.
+    /// Milliseconds if the compute thread sums the buckets in sequence, without overlap.
     pub ms: f64,
     pub ms_best: f64,
     /// Milliseconds if all buckets are queued on the MPI thread. Nothing else is computed meanwhile.
     pub queued_ms: f64,
-    /// Milliseconds for one plain MPI_Allreduce over the whole f32 buffer.
+    /// Milliseconds for a plain MPI_Allreduce over the whole f32 buffer.
     pub plain_ms: f64,
     pub plain_ms_best: f64,
     /// Milliseconds of encoding, MPI and decoding, without overlap.
@@ -42,18 +42,19 @@ const TRAFFIC: usize = 1 << 29;
 /// Sums gradients of the given sizes in bytes over all ranks, in buckets of at most `bucket` bytes. The result is empty
 /// on all ranks except 0.
 ///
-/// Each repeat runs all three ways in turn and starts with a different one, so that other load on the machine affects
+/// Each repeat runs all three ways in turn and starts with a different way, so that other load on the machine affects
 /// all of them equally.
 pub fn run(sizes: &[usize], bucket: usize, codec: &str) -> Result<Vec<Sums>, Error> {
-    let entry = codec::find(codec)
-        .ok_or_else(|| Error::Usage(format!("no codec \"{codec}\"; there are {}", codec::NAMES.join(", "))))?;
+    let entry = codec::find(codec).ok_or_else(|| {
+        Error::Usage(format!("unknown codec \"{codec}\"; the codecs are {}", codec::NAMES.join(", ")))
+    })?;
     let session = Session::join(Comm::launch())?;
     let options = format!("trireme bench allreduce\n--sizes {sizes:?}\n--bucket {bucket}\n--codec {codec}");
     session.same_start("none", &options)?;
     session.agree(sizes.iter().try_for_each(|bytes| fits(*bytes, loaders::memory::total())))?;
     let (rank, ranks) = (session.world.rank, session.world.size);
     let workers = if ranks > entry.most_workers {
-        Err(Error::Usage(format!("codec {codec} takes {} ranks at most, got {ranks}", entry.most_workers)))
+        Err(Error::Usage(format!("codec {codec} supports at most {} ranks, got {ranks}", entry.most_workers)))
     } else {
         Ok(ranks)
     };
@@ -106,7 +107,7 @@ pub fn run(sizes: &[usize], bucket: usize, codec: &str) -> Result<Vec<Sums>, Err
 }
 
 /// Returns an error if the buffers for `bytes` of gradients do not fit in `memory` bytes. There are four copies:
-/// initial values, buckets, one whole buffer, and codes.
+/// initial values, buckets, a whole buffer, and codes.
 fn fits(bytes: usize, memory: u64) -> Result<(), Error> {
     let need = 4 * bytes as u128;
     if need <= u128::from(memory) {
@@ -114,7 +115,7 @@ fn fits(bytes: usize, memory: u64) -> Result<(), Error> {
     }
     let gb = |bytes: f64| format!("{:.1} GB", bytes / 1e9);
     Err(Error::Usage(format!(
-        "--sizes: sums of {bytes} bytes take {} of memory a rank, this machine has {}; try smaller ones",
+        "--sizes: a sum of {bytes} bytes needs {} of memory per rank, but this machine has {}; give smaller sizes",
         gb(need as f64),
         gb(memory as f64)
     )))
@@ -162,21 +163,22 @@ impl Buckets {
     fn own(&mut self, comm: &Comm) -> Result<Duration, Error> {
         self.refresh();
         self.costs = Costs::default();
-        comm.run("barrier of the bench", World::barrier)?;
+        comm.run("barrier of the benchmark", World::barrier)?;
         let start = Instant::now();
         for (part, sum) in &mut self.parts {
             let mut share = [Share { worker: self.rank, gradients: part }];
-            self.costs += comm.run("sum of the bench", |world| Ok(sum.reduce(world, &mut share, &STEP)))??;
+            self.costs +=
+                comm.run("gradient sum of the benchmark", |world| Ok(sum.reduce(world, &mut share, &STEP)))??;
         }
         Ok(start.elapsed())
     }
 
     fn queued(&mut self, comm: &Comm) -> Result<Duration, Error> {
         self.refresh();
-        comm.run("barrier of the bench", World::barrier)?;
+        comm.run("barrier of the benchmark", World::barrier)?;
         let (start, worker) = (Instant::now(), self.rank);
         let hand_over = |(mut part, mut sum): (Vec<f32>, HostSum)| {
-            comm.start("sum of the bench", move |world| {
+            comm.start("gradient sum of the benchmark", move |world| {
                 let done = sum.reduce(world, &mut [Share { worker, gradients: &mut part }], &STEP);
                 Ok(done.map(|_| (part, sum)))
             })
@@ -190,7 +192,7 @@ impl Buckets {
 
     fn plain(&mut self, comm: &Comm) -> Result<Duration, Error> {
         self.whole.copy_from_slice(&self.fresh);
-        let took = comm.run("plain sum of the bench", |world| {
+        let took = comm.run("plain sum of the benchmark", |world| {
             world.barrier()?;
             let start = Instant::now();
             world.sum_f32(&mut self.whole)?;

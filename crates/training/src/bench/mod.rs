@@ -99,11 +99,11 @@ struct Taken {
     regions: Option<Regions>,
 }
 
-/// Measures forward, backward and update on one synthetic batch, which every step uses.
+/// Measures forward, backward and update. All steps use the same synthetic batch.
 pub fn step<D: Device>(device: &D, request: &StepRequest, started: Instant) -> Result<StepResult, Error> {
     let mut work = Synthetic::new(device, &request.work())?;
     if request.roofline && work.trained.graph.backend().cores().is_none() {
-        let why = format!("--roofline measures the cores of this process, not {}; add --device cpu", D::NAME);
+        let why = format!("--roofline measures CPU cores, but this process computes on {}; add --device cpu", D::NAME);
         return Err(Error::Usage(why));
     }
     let taken = take_steps(&mut work, request, started)?;
@@ -232,7 +232,7 @@ pub struct LoaderStepResult {
     pub step_ms: f64,
     /// Mean time per step that the host waits for the loader. It is shorter on a device that works ahead.
     pub data_wait_ms: f64,
-    /// Mean number of batches that were ready when the step requested one.
+    /// Mean number of batches that were ready when a step requested the next.
     pub queue_depth: f64,
     /// How images reach the device.
     pub input: &'static str,
@@ -312,7 +312,7 @@ impl Feed {
         Ok(Self { loader, input, next: None })
     }
 
-    /// Trains on one batch and returns its number of images.
+    /// Trains on a batch and returns its number of images.
     fn step<B: Backend>(&mut self, trained: &mut Trained<B>) -> Result<usize, Error> {
         let batch = match self.next.take() {
             Some(batch) => Some(batch),

@@ -36,7 +36,7 @@ impl Pass {
     }
 }
 
-/// The parameters and parameter gradients of one implementation, in its formats.
+/// The parameters and parameter gradients of an implementation, in its formats.
 pub struct Parameters<B: Backend> {
     values: Arena<B>,
     gradients: Arena<B>,
@@ -76,7 +76,7 @@ impl<'a, B: Backend> Work<'a, B> {
         Ok(Self { backend, x: noise(backend, x.elems(), 1.0)?, dx, ys: None, ids: (0..x.n as u64).collect() })
     }
 
-    /// Runs one pass and returns its time in milliseconds.
+    /// Runs a pass and returns its time in milliseconds.
     pub fn time(
         &mut self,
         plan: &mut dyn Planned<B>,
@@ -140,17 +140,17 @@ impl std::str::FromStr for Convolution {
     fn from_str(text: &str) -> Result<Self, String> {
         let number = |word: &str| match word.parse() {
             Ok(number) if number > 0 => Ok(number),
-            _ => Err(format!("{word:?} is no number above 0")),
+            _ => Err(format!("{word:?} is not a number above 0")),
         };
         let numbers = text.split(',').map(number).collect::<Result<Vec<usize>, _>>()?;
         let [kernel, inputs, outputs, height, width, ref more @ ..] = numbers[..] else {
-            return Err("expected KERNEL,IN,OUT,HEIGHT,WIDTH, and perhaps ,STRIDE,GROUPS".into());
+            return Err("expected KERNEL,IN,OUT,HEIGHT,WIDTH, optionally followed by ,STRIDE,GROUPS".into());
         };
         let (stride, groups) = match more {
             [] => (1, 1),
             [stride] => (*stride, 1),
             [stride, groups] => (*stride, *groups),
-            _ => return Err("after STRIDE and GROUPS nothing may follow".into()),
+            _ => return Err("nothing may follow after STRIDE and GROUPS".into()),
         };
         let input = Shape::image(inputs, height, width);
         // the stride does not change the padding, as in PyTorch's networks
@@ -164,7 +164,7 @@ impl std::str::FromStr for Convolution {
 #[derive(Clone, Debug, PartialEq)]
 pub struct Case {
     pub op: Op,
-    /// Shape of one input sample.
+    /// Shape of an input sample.
     pub input: Shape,
     /// True if the operation reads the network's image, which needs no gradient.
     pub image: bool,
@@ -177,7 +177,7 @@ impl Case {
         PlanRequest { wants_dx: !self.image, ..PlanRequest::alone("bench ops", &self.op, shapes, x) }
     }
 
-    /// Multiply-adds of one pass on one sample.
+    /// Multiply-adds per pass and sample.
     pub fn macs(&self) -> u64 {
         self.op.macs(self.input)
     }

@@ -44,7 +44,7 @@ pub struct OpsRequest {
     pub table: Option<PathBuf>,
 }
 
-/// The times of one implementation.
+/// An implementation's times.
 #[derive(Clone, Debug)]
 pub struct Timed {
     /// Its name in tables. Empty if there is only one implementation.
@@ -62,7 +62,7 @@ impl Timed {
     }
 }
 
-/// The times of one operation at one batch size.
+/// The times of an operation at a batch size.
 #[derive(Clone, Debug)]
 pub struct Measured {
     /// The first layer that uses this operation.
@@ -95,7 +95,7 @@ pub fn run<D: Device>(
     let (precision, tf32, deterministic) = (Precision::F32, false, true);
     let backend = device.open(&DeviceSettings { threads, node_rank: 0, precision, tf32, deterministic })?;
     device.notes(precision).iter().for_each(|note| screen::say(note));
-    let none = || Error::Usage(format!("{}: has one implementation of each operation", D::NAME));
+    let none = || Error::Usage(format!("{}: this device has only one implementation of each operation", D::NAME));
     let device = backend.implementations().ok_or_else(none)?;
     let on = On { backend: backend.describe(), threads, peak_gflops: backend.cores().map(peak_gflops) };
     let bench = Bench { backend: &backend, device, block: block(&backend)?, request };
@@ -104,7 +104,7 @@ pub fn run<D: Device>(
     let (before, taken) = (read(path)?, format!("{}, {}", super::processor(), on.backend));
     let text = |rows: &[String]| {
         let text = device.table(&before, &taken, &request.batches, rows);
-        text.map_err(|why| Error::Failed(format!("{}: {why}; mend the line, or name another file", path.display())))
+        text.map_err(|why| Error::Failed(format!("{}: {why}; fix the line, or name another file", path.display())))
     };
     // report a malformed row before measuring
     text(&[])?;

@@ -18,9 +18,9 @@ use net::Node;
 #[derive(Clone, Copy, Debug, PartialEq)]
 pub struct Machine {
     pub threads: usize,
-    /// Operations per second of one thread while all threads compute.
+    /// Operations per second and thread while all threads compute.
     pub peak: f64,
-    /// Bytes per second if only one thread runs.
+    /// Bytes per second if only a single thread runs.
     pub bandwidth_one: f64,
     /// Bytes per second of all threads together.
     pub bandwidth: f64,
@@ -56,7 +56,7 @@ pub struct Roofline {
 /// A step predicted for another number of cores on one socket. Times are in seconds.
 #[derive(Clone, Copy, Debug, PartialEq)]
 pub struct Forecast {
-    /// Number of cores, with one compute thread each.
+    /// Number of cores, with a compute thread each.
     pub cores: usize,
     /// Assumed memory bandwidth in bytes per second: best case, worst case.
     pub bandwidth: [f64; 2],
@@ -67,11 +67,11 @@ pub struct Forecast {
 }
 
 /// Assumptions of the best case.
-pub const BEST: &str = "each layer reaches the same share of its roof as here, memory without --bandwidth grows with the cores, a barrier \
-                        grows with log2 of them, all else is shared by them";
+pub const BEST: &str = "each layer reaches the same fraction of its roof as here, memory without --bandwidth scales with the cores, a \
+                        barrier grows with log2 of the cores, everything else is divided among the cores";
 /// Assumptions of the worst case.
-pub const WORST: &str = "the same shares, memory without --bandwidth is no faster than here, a barrier grows with the cores, all else \
-                         stays as it is here";
+pub const WORST: &str = "the same fractions, memory without --bandwidth is as fast as here, a barrier grows with the number of cores, \
+                         everything else takes as long as here";
 
 impl Machine {
     /// Measures the peak rates. This takes seconds.
@@ -147,7 +147,7 @@ impl Roofline {
         }
         let _ = writeln!(
             text,
-            "{threads} thread(s): {:.1} GFLOP/s each, {:.1} GB/s together, {:.1} GB/s one alone; outside the layers {:.3} ms",
+            "{threads} thread(s): {:.1} GFLOP/s each, {:.1} GB/s together, {:.1} GB/s on a single thread; outside the layers {:.3} ms",
             peak / 1e9,
             bandwidth / 1e9,
             self.machine.bandwidth_one / 1e9,

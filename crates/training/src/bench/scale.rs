@@ -35,7 +35,7 @@ pub struct Point {
     /// Milliseconds per step for the gradient sum, including the wait for other ranks. The maximum over the ranks'
     /// medians.
     pub comm_ms: f64,
-    /// Latency and bandwidth of the sum, fitted to sizes from 4 KB to 4 MB. `None` on one rank.
+    /// Latency and bandwidth of the sum, fitted to sizes from 4 KB to 4 MB. `None` on a single rank.
     pub link: Option<Fit>,
 }
 
@@ -87,7 +87,7 @@ pub fn run<D: Device>(device: &D, request: &Scale) -> Result<Option<Measured>, E
     let mut points: Vec<Point> = Vec::new();
     let mut steps = FEWEST;
     for ranks in counts(session.world.size) {
-        let part = session.comm.run("choice of ranks", |world| world.split(ranks))?;
+        let part = session.comm.run("choice of the ranks that work", |world| world.split(ranks))?;
         let mut numbers = [0.0; 4];
         if session.world.rank < ranks {
             let (step, comm) =
@@ -100,8 +100,8 @@ pub fn run<D: Device>(device: &D, request: &Scale) -> Result<Option<Measured>, E
             // sleep instead of waiting in MPI, which would use a core that the other ranks need
             std::thread::sleep(Duration::from_secs_f64(request.seconds));
         }
-        session.comm.run("longest of the bench", |world| world.max_f64(&mut numbers))?;
-        session.comm.run("end of the choice", |_| part.free())?;
+        session.comm.run("maximum of the measured times", |world| world.max_f64(&mut numbers))?;
+        session.comm.run("end of the chosen ranks", |_| part.free())?;
         let [step_ms, comm_ms, latency, rate] = numbers;
         steps = ((request.seconds * 1e3 / step_ms) as usize).max(FEWEST);
         points.push(Point { ranks, step_ms, comm_ms, link: (ranks > 1).then_some(Fit { latency, rate }) });
@@ -171,7 +171,7 @@ fn time_steps<B: Backend>(
 
 /// Measures latency and rate of the sum over the ranks of `part`.
 fn measure_link(comm: &Comm, part: &World) -> Result<Fit, CommError> {
-    comm.run("link of the bench", |_| {
+    comm.run("measurement of the link", |_| {
         let mut points = Vec::new();
         for elems in SIZES {
             let mut values = vec![0f32; elems];
@@ -204,7 +204,7 @@ fn fit(points: &[(f64, f64)]) -> Fit {
     Fit { latency: ((wt - slope * wx) / w).max(0.0), rate: 1.0 / slope }
 }
 
-// Forecasts the time of a training step on more ranks than were measured, with one rank per node. The forecast is a
+// Forecasts the time of a training step on more ranks than were measured, with a rank per node. The forecast is a
 // range. In the best case the ranks do not disturb each other. In the worst case they slow each other down as the
 // measured ranks did. If at least three numbers of ranks were measured, the largest is also predicted from the others
 // to test the forecast.
@@ -247,13 +247,13 @@ pub struct HeldOut {
 const USED: f64 = 0.5;
 
 /// Assumptions of the best case.
-pub const BEST: &str = "every node computes as one rank here, nobody waits for another, ring allreduce at the link's full rate after \
-                        backward";
+pub const BEST: &str = "every node computes as fast as one rank here, no rank waits for another, ring allreduce at the link's full rate \
+                        after backward";
 /// Assumptions of the worst case.
-pub const WORST: &str = "ranks slow each other as they did here, what they waited for each other beside the sum itself grows with log2 \
-                         of their number, allreduce at half of the link's rate";
+pub const WORST: &str = "ranks slow each other down as they did here, their waits for each other grow with log2 of the number of ranks, \
+                         allreduce at half of the link's rate";
 
-/// Forecasts a step on `ranks` ranks with one rank per node.
+/// Forecasts a step on `ranks` ranks with a rank per node.
 pub fn forecast(measured: &Measured, ranks: usize, link: Link) -> Forecast {
     of_points(&measured.points, measured, ranks, link)
 }
@@ -305,9 +305,9 @@ fn waited(measured: &Measured, point: &Point) -> f64 {
     (point.comm_ms - 1e3 * sum).max(0.0)
 }
 
-/// Returns the milliseconds of a gradient sum on `ranks` ranks with one rank per node. Each bucket is a ring allreduce
-/// at full rate, which sends 2 (N - 1) / N of its bytes in each direction. It adds 2 log2 N latencies, the minimum of
-/// any algorithm for reduce-scatter and allgather.
+/// Returns the milliseconds of a gradient sum on `ranks` ranks with a rank per node. Each bucket is a ring allreduce at
+/// full rate, which sends 2 (N - 1) / N of its bytes in each direction. It adds 2 log2 N latencies, the minimum of any
+/// algorithm for reduce-scatter and allgather.
 fn ring(measured: &Measured, ranks: usize, link: Link) -> f64 {
     let n = ranks as f64;
     let wire = 2.0 * (n - 1.0) / n * measured.bytes as f64 / link.rate;

@@ -1,4 +1,4 @@
-//! A network and an optimizer for benchmarks: SGD with momentum on one rank.
+//! A network and an optimizer for benchmarks: SGD with momentum on a single rank.
 
 use backend::{Backend, Cores, Error as BackendError, Input, Precision, Queue, Regions};
 use base::cores;
@@ -76,7 +76,7 @@ impl<B: Backend> Trained<B> {
         Ok(())
     }
 
-    /// Enqueues a step without an exchange, as training on one rank does. Call [`Trained::read`] next.
+    /// Enqueues a step without an exchange, as training on a single rank does. Call [`Trained::read`] next.
     pub fn enqueue(&mut self, batch: Batch<'_>) -> Result<(), Error> {
         let loss = loss(&batch);
         if self.ahead == 0 {
@@ -139,7 +139,7 @@ pub struct Work<'a> {
     pub setting: Setting,
 }
 
-/// A network, an optimizer and one synthetic batch.
+/// A network, an optimizer and a synthetic batch.
 pub struct Synthetic<B: Backend> {
     pub trained: Trained<B>,
     made_up: MadeUp,
@@ -186,8 +186,8 @@ impl<B: Backend> Synthetic<B> {
         self.trained.step(self.made_up.batch(), exchange)
     }
 
-    /// Runs a step without an exchange, as training on one rank does. A device that works ahead has not finished it on
-    /// return.
+    /// Runs a step without an exchange, as training on a single rank does. A device that works ahead has not finished
+    /// it on return.
     pub fn step_alone(&mut self) -> Result<(), Error> {
         self.trained.enqueue(self.made_up.batch())?;
         self.trained.read()

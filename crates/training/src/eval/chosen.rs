@@ -62,7 +62,7 @@ fn newest(run: &Path) -> Option<PathBuf> {
 fn best(run: &Path) -> Result<Chosen, Error> {
     let shown = run.display();
     if !run.is_dir() {
-        return Err(Error::Usage(format!("--best: {shown} is no folder; give the output folder of a run")));
+        return Err(Error::Usage(format!("--best: {shown} is not a folder; give the output folder of a run")));
     }
     let newest = newest(run).ok_or_else(|| {
         Error::Failed(format!(
@@ -79,11 +79,11 @@ fn best(run: &Path) -> Result<Chosen, Error> {
     let file = output::path_of(&run.join("checkpoints"), step);
     if !file.exists() {
         return Err(Error::Failed(format!(
-            "--best: {} is gone, the checkpoint with the best {by} ({score:.4}); leave --best out for the newest model",
+            "--best: {} is missing. It was the checkpoint with the best {by} ({score:.4}). Leave --best out for the newest model",
             file.display()
         )));
     }
-    let averages = if by.starts_with("ema.") { "; --ema takes the averages that were scored" } else { "" };
+    let averages = if by.starts_with("ema.") { "; --ema uses the averages that were scored" } else { "" };
     let note = Some(format!("model: {}, the best by {by} ({score:.4}){averages}", file.display()));
     Ok(Chosen { file, note })
 }
@@ -128,7 +128,9 @@ fn advice(given: &Path, models: &[PathBuf]) -> String {
     let words: Vec<&str> = names.iter().map(String::as_str).collect();
     match nearest(&given.display().to_string(), &words) {
         Some(like) => format!("did you mean {like}?"),
-        None if models.is_empty() => "none lies near; give the output folder of a run, or the model.h5 in it".into(),
+        None if models.is_empty() => {
+            "no model was found nearby; give the output folder of a run, or the model.h5 in it".into()
+        }
         None => format!("the newest runs and models near it: {}", list_newest(models)),
     }
 }

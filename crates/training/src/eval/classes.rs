@@ -24,22 +24,20 @@ pub fn matched(sides: &Sides<'_>, split: &Split, by_name: bool) -> Result<Option
     let Some(difference) = sides.difference(split.class_names()) else { return Ok(None) };
     if !by_name {
         return Err(Error::Failed(format!(
-            "the classes differ: {difference}; give the data set that the model was trained on or, where names mean the same, \
+            "the classes differ: {difference}. Give the data set that the model was trained on or, if equal names mean the same class, \
              match them by name with --map-classes"
         )));
     }
     let labels = by_names(sides, split.class_names())?;
     let found = labels.iter().flatten().count();
     if found == 0 {
-        return Err(Error::Failed(format!(
-            "--map-classes: not one class has a name that the model knows: {difference}"
-        )));
+        return Err(Error::Failed(format!("--map-classes: no class has a name that the model knows: {difference}")));
     }
     let images = if found < labels.len() { Some(images(split, &labels)?) } else { None };
     let scored = images.as_ref().map_or(split.len(), |images| images.len() as u64);
     let note = format!(
-        "--map-classes: {found} of the data set's {} classes matched by name to {found} of the model's {}; {scored} of {} images \
-         are scored, out of all classes of the model",
+        "--map-classes: matched {found} of the data set's {} classes by name to {found} of the model's {} classes; scoring {scored} of \
+         {} images, with all classes of the model as possible answers",
         labels.len(),
         sides.model.len(),
         split.len()
@@ -56,15 +54,16 @@ fn by_names(sides: &Sides<'_>, data: &[String]) -> Result<Vec<Option<u32>>, Erro
             false => continue,
             true if labels.len() > 1 => {
                 let file = sides.data.join("dataset.json");
-                ("the data set", format!("give each a name of its own in {}", file.display()))
+                ("the data set", format!("give each class its own name in {}", file.display()))
             }
-            true => {
-                ("the model", "train it on a data set in which each has a name of its own, or leave this out".into())
-            }
+            true => (
+                "the model",
+                "train it on a data set in which each class has its own name, or leave --map-classes out".into(),
+            ),
         };
         let name = printable(name);
         return Err(Error::Failed(format!(
-            "--map-classes: several classes of {whose} have the name \"{name}\", which cannot be told apart; {cure}"
+            "--map-classes: several classes of {whose} have the name \"{name}\", so they cannot be told apart; {cure}"
         )));
     }
     let label = |name: &String| model.get(name.as_str()).and_then(|labels| labels.first().copied());

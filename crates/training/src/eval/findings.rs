@@ -1,5 +1,4 @@
-//! Formats the results of an evaluation as text, as JSON, as a table with one line per image, and as a sheet of
-//! mistakes.
+//! Formats the results of an evaluation as text, as JSON, as a table with a line per image, and as a sheet of mistakes.
 
 use std::fmt::Write;
 use std::path::Path;
@@ -15,7 +14,7 @@ use super::score::Scored;
 use crate::error::Error;
 use crate::train::evaluate::file_name;
 
-/// The kind of file that a table of predictions may overwrite.
+/// Kind of file that a prediction table may overwrite.
 pub const TABLE: Content =
     Content { name: "a table of predictions", begins: |head| head.starts_with(b"image,shard,record,") };
 
@@ -48,8 +47,11 @@ fn several_text(scored: &Scored, classes: &[ClassScore], several: &LabelScores) 
     let mut text = format!("mAP {map}, micro-F1 {micro}, macro-F1 {macro_}, at a probability above one half\n");
     let absent = classes.iter().filter(|class| class.images == 0).count();
     if absent > 0 {
-        let _ =
-            writeln!(text, "{absent} of {} classes have no image here: they have no average precision", classes.len());
+        let _ = writeln!(
+            text,
+            "{absent} of {} classes have no image here, so they have no average precision",
+            classes.len()
+        );
     }
     if scored.outcomes.is_none() {
         return text.trim_end().into();
@@ -69,7 +71,7 @@ fn name(classes: &[String], class: u32) -> String {
     classes.get(class as usize).map_or_else(|| class.to_string(), |name| shown(name).to_string())
 }
 
-/// Formats a table with one row per class. A large set is cut to the classes with the lowest F1. With `several` set it
+/// Formats a table with a row per class. A large set is cut to the classes with the lowest F1. With `several` set it
 /// also has the average precision.
 fn class_table(classes: &[String], scores: &[ClassScore], several: bool) -> String {
     let mut order: Vec<usize> = (0..scores.len()).collect();
@@ -77,7 +79,7 @@ fn class_table(classes: &[String], scores: &[ClassScore], several: bool) -> Stri
     if scores.len() > CLASSES {
         order.sort_by(|&a, &b| scores[a].f1().unwrap_or(2.0).total_cmp(&scores[b].f1().unwrap_or(2.0)));
         order.truncate(CLASSES);
-        let _ = writeln!(text, "the {CLASSES} classes of {} with the lowest F1; --json has all", scores.len());
+        let _ = writeln!(text, "the {CLASSES} of {} classes with the lowest F1; --json has all of them", scores.len());
     }
     let names: Vec<String> = order.iter().map(|&class| name(classes, class as u32)).collect();
     let wide = names.iter().map(|name| name.chars().count()).max().unwrap_or(0).clamp(5, 40);
@@ -94,11 +96,11 @@ fn class_table(classes: &[String], scores: &[ClassScore], several: bool) -> Stri
 }
 
 fn pairs(classes: &[String], pairs: &[Pair]) -> String {
-    let mut text = String::from("\nmost often taken for another:");
+    let mut text = String::from("\nmost frequent confusions:");
     for Pair { label, taken_for, images } in pairs.iter().take(PAIRS) {
-        let _ = write!(text, "\n{images:>7}  {} for {}", name(classes, *label), name(classes, *taken_for));
+        let _ = write!(text, "\n{images:>7}  {} predicted as {}", name(classes, *label), name(classes, *taken_for));
     }
-    if pairs.is_empty() { "\nno image was taken for another class".into() } else { text }
+    if pairs.is_empty() { "\nno image was predicted as another class".into() } else { text }
 }
 
 /// Returns the JSON members in addition to the score. `top_k` has the accuracies for k from 1 to `top`.
@@ -138,7 +140,7 @@ fn per_class(scored: &Scored, classes: &[ClassScore]) -> Vec<Value> {
     classes.iter().zip(&scored.classes).map(row).collect()
 }
 
-/// Writes a table with one line per image. The file is replaced atomically.
+/// Writes a table with a line per image. The file is replaced atomically.
 ///
 /// # Errors
 ///
@@ -263,7 +265,8 @@ fn several(scored: &Scored, outcomes: &[SeveralOutcome], path: &Path) -> Result<
     };
     for one in &mistakes {
         let taken = names(&mut one.predicted.iter().map(|(class, _)| *class));
-        let words = [names(&mut one.labels.iter().copied()), with_file(scored, one.id, format!("taken for {taken}"))];
+        let words =
+            [names(&mut one.labels.iter().copied()), with_file(scored, one.id, format!("predicted as {taken}"))];
         sheet.add_record(&scored.images, one.id, &words).map_err(refuse)?;
     }
     if !sheet.is_empty() {

@@ -100,7 +100,7 @@ fn score_all<D: Device>(
                 // a model that was put aside will be written again under the same name
                 log.seen.retain(|seen| !last || *seen != name(&this.file));
                 if session.is_root() {
-                    screen::say(&format!("passed over {}: {error}", this.file.display()));
+                    screen::say(&format!("skipped {}: {error}", this.file.display()));
                 }
             }
             Err(error) => return Err(error),
@@ -192,7 +192,7 @@ pub fn awaited_data(request: &ModelRequest) -> Result<PathBuf, Error> {
         if !std::mem::replace(&mut told, true) {
             let file = request.file.display();
             screen::say(&format!(
-                "waiting for the run in {file}, whose recipe names the data set; --data names it now"
+                "waiting for the recipe of the run in {file}, which names the data set. Give --data to name it now"
             ));
         }
         std::thread::sleep(LOOK);
@@ -238,7 +238,7 @@ struct Log {
     seen: BTreeSet<String>,
 }
 
-/// One line of the file: the event and the scored file.
+/// A line of the file: the event and the scored file.
 #[derive(Serialize)]
 struct Line<'a> {
     #[serde(flatten)]
@@ -266,7 +266,7 @@ impl Log {
         Self { seen: seen.into_iter().filter(|(file, step)| !is_other(file, *step)).map(|(file, _)| file).collect() }
     }
 
-    /// Appends one line to the file at `path` with a single write.
+    /// Appends a line to the file at `path` with a single write.
     fn write(path: &Path, request: &EvalRequest, scored: &Scored) -> Result<(), Error> {
         let score = scored.score;
         let event = Eval {

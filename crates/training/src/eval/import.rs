@@ -33,7 +33,7 @@ pub fn import(request: &ImportRequest) -> Result<Vec<String>, Error> {
     let classes = request.classes.as_deref().map(read).transpose()?;
     if !request.force && request.out.symlink_metadata().is_ok() {
         let out = request.out.display();
-        return Err(Error::Usage(format!("{out} is there already; choose another name, or replace it with --force")));
+        return Err(Error::Usage(format!("{out} already exists; choose another name, or replace it with --force")));
     }
     let inputs = [Some(&request.file), request.recipe.as_ref(), request.classes.as_ref()];
     let inputs: Vec<&Path> = inputs.into_iter().flatten().map(PathBuf::as_path).collect();
@@ -45,7 +45,7 @@ pub fn import(request: &ImportRequest) -> Result<Vec<String>, Error> {
     let told = weights.model.clone();
     let told = told.as_ref();
     let name = name.or(told.map(|told| told.network.clone())).ok_or_else(|| {
-        Error::Usage("which network is it? Give --model NAME (`trireme models` lists them), or --recipe".into())
+        Error::Usage("the network is not known. Give --model NAME (`trireme models` lists them), or --recipe".into())
     })?;
     let meant = models::input(&name).ok_or_else(|| unknown(&name))?;
     let pipeline = pipeline(&name, meant, transforms, &weights)?;
@@ -111,7 +111,7 @@ fn unusual(pipeline: &Pipeline, weights: &Weights) -> Option<String> {
 
 /// Uses the class numbers as class names, and adds a note about it.
 fn numbered(classes: usize, notes: &mut Vec<String>) -> Vec<String> {
-    notes.push("classes: their numbers stand for their names; name them with --classes FILE".into());
+    notes.push("classes: there are no names, so their numbers are used; name them with --classes FILE".into());
     (0..classes).map(|class| class.to_string()).collect()
 }
 
@@ -122,18 +122,18 @@ fn pipeline(model: &str, meant: Shape, transforms: Vec<String>, weights: &Weight
     let ops = if transforms.is_empty() { told.unwrap_or_default() } else { transforms };
     let (edge, size) = (meant.h * 8 / 7, meant.h);
     let example = format!(
-        "--transform 'resize({edge})' --transform 'center_crop({size})' --transform '{}' for torchvision's",
+        "--transform 'resize({edge})' --transform 'center_crop({size})' --transform '{}' for torchvision's weights",
         table::TORCHVISION
     );
     if ops.is_empty() {
         return Err(Error::Usage(format!(
-            "how do pictures become the input of {model}? Give its transforms, as {example}, or --recipe"
+            "the transforms from a picture to the input of {model} are not known. Give them, such as {example}, or give --recipe"
         )));
     }
     if table::takes_the_data_sets(&ops) {
         return Err(Error::Usage(format!(
-            "\"normalize\" takes mean and standard deviation of a data set, and there is none: state those that the weights of {} were \
-             trained with, as {example}",
+            "\"normalize\" uses the mean and standard deviation of a data set, but there is no data set here. State the values that the \
+             weights of {} were trained with, such as {example}",
             weights.path.display()
         )));
     }
@@ -147,7 +147,8 @@ fn pipeline(model: &str, meant: Shape, transforms: Vec<String>, weights: &Weight
 fn unknown(model: &str) -> Error {
     if model.ends_with(".onnx") || model.ends_with(".toml") {
         return Error::Usage(format!(
-            "{model} is a network in a file, and import knows those of `trireme models` alone; train one that is in a file with init.from"
+            "{model} is a network in a file, but import supports only the networks of `trireme models`. To use these weights with a \
+             network in a file, start a training with init.from"
         ));
     }
     Error::Usage(models::unknown(model))
@@ -178,7 +179,7 @@ fn fitted(
     match (names, there) {
         (None, Some(classes)) => build(classes),
         (Some(names), Some(classes)) => Err(Error::Usage(format!(
-            "{} has scores for {classes} classes, and there are {names} names; give a file of as many with --classes",
+            "{} has scores for {classes} classes, but there are {names} names; give a file with {classes} names with --classes",
             weights.path.display()
         ))),
         (_, None) => Ok((net, fit)),
@@ -190,8 +191,8 @@ fn complete(fit: &Fit, weights: &Weights) -> Result<(), Error> {
     let left_out = fit.of(Fate::Excluded).find(|row| row.shape.is_some());
     if let Some(row) = left_out {
         return Err(Error::Usage(format!(
-            "--exclude names {} of the network, which would be without values: only tensors of the file that the network does not have \
-             may be left out. A run may start from such a file, by [init] in its recipe",
+            "--exclude matches {} of the network, which would then have no values. Only tensors that the network does not have may be \
+             left out. To start a run without this tensor, use [init] in its recipe",
             printable(&row.name)
         )));
     }
@@ -203,13 +204,15 @@ fn complete(fit: &Fit, weights: &Weights) -> Result<(), Error> {
 pub fn read(path: &Path) -> Result<Vec<String>, Error> {
     let refuse = |source| Error::File { action: "read", path: path.to_path_buf(), source };
     let text = String::from_utf8(loaders::regular::read(path).map_err(refuse)?);
-    let text = text.map_err(|_| Error::Failed(format!("{}: expected names in UTF-8, one a line", path.display())))?;
+    let text = text.map_err(|_| Error::Failed(format!("{}: expected names in UTF-8, one per line", path.display())))?;
     // skip a byte order mark
     let text = text.strip_prefix('\u{feff}').unwrap_or(&text);
     let classes: Vec<String> = text.lines().map(|line| line.trim().to_string()).collect();
     match classes.iter().position(String::is_empty) {
         Some(line) => Err(Error::Failed(format!("{}: line {} is empty, expected a name", path.display(), line + 1))),
-        None if classes.is_empty() => Err(Error::Failed(format!("{}: no names of classes in it", path.display()))),
+        None if classes.is_empty() => {
+            Err(Error::Failed(format!("{}: the file contains no class names", path.display())))
+        }
         None => Ok(classes),
     }
 }

@@ -47,7 +47,7 @@ pub fn read(request: &ModelRequest) -> Result<Read, Error> {
         if averages.is_empty() {
             let file = file.display();
             return Err(Error::Usage(format!(
-                "--ema: {file} holds no averages of its weights; leave --ema out, or train with --set ema.decay=0.999"
+                "--ema: {file} has no averages of its weights; leave --ema out, or train with --set ema.decay=0.999"
             )));
         }
         model.layers = averages;
@@ -63,7 +63,7 @@ pub fn read(request: &ModelRequest) -> Result<Read, Error> {
 pub fn data(request: &ModelRequest) -> Result<PathBuf, Error> {
     let Read { model, .. } = read(request)?;
     in_recipe(&model.recipe).ok_or_else(|| {
-        Error::Usage(format!("{}: its recipe names no data set; give one with --data", request.file.display()))
+        Error::Usage(format!("{}: the model's recipe names no data set; give one with --data", request.file.display()))
     })
 }
 
@@ -94,10 +94,10 @@ pub fn pipeline(model: &ModelFile) -> Result<Pipeline, Error> {
     let made = [made.channels, made.height, made.width].map(|n| n as usize);
     if made != model.input {
         return Err(Error::Mismatch {
-            what: format!("model file of network {}: what its preprocessing makes", model.network),
-            expected: format!("its input {:?}", model.input),
+            what: format!("model file of network {}: output of its preprocessing", model.network),
+            expected: format!("the input shape {:?}", model.input),
             got: format!("{made:?}"),
-            cure: "the file was changed; copy it again, or take another model".into(),
+            cure: "the file was changed; copy it again, or use another model".into(),
         });
     }
     Ok(pipeline)
@@ -137,7 +137,7 @@ pub fn open(path: &Path) -> Result<Opened, Error> {
         Ok(copy) => Ok(ModelFile::open(&copy.name())?),
         Err(Failed::Io(source)) => Err(Error::File { action: "rewrite", path: path.to_path_buf(), source }),
         Err(Failed::Said(said)) => Err(Error::Failed(format!(
-            "{} was made anew by another program, and HDF5 cannot read it: {said}. Take trireme's own file",
+            "{} was written by another program, and HDF5 cannot read it: {said}. Use the file that trireme wrote",
             path.display()
         ))),
     }

@@ -52,7 +52,7 @@ fn listed(mut list: &mut dyn BufRead) -> Result<Vec<PathBuf>, Error> {
         }
         if read as u64 == LONGEST {
             return Err(Error::Usage(format!(
-                "-: line {number} of standard input has {LONGEST} bytes or more; expected the name of a picture in each"
+                "-: line {number} of standard input has {LONGEST} bytes or more; expected the name of one picture per line"
             )));
         }
         let end = line.iter().rposition(|byte| !matches!(byte, b'\n' | b'\r')).map_or(0, |last| last + 1);
@@ -63,7 +63,7 @@ fn listed(mut list: &mut dyn BufRead) -> Result<Vec<PathBuf>, Error> {
     }
     match names.is_empty() {
         true => Err(Error::Usage(
-            "-: no name of a picture on standard input; give one a line, as from `find photos -name '*.jpg'`".into(),
+            "-: no name of a picture on standard input; give one name per line, for example from `find photos -name '*.jpg'`".into(),
         )),
         false => Ok(names),
     }
@@ -93,7 +93,10 @@ fn walk(folder: &Path, is_wanted: impl Fn(&Path) -> bool) -> Result<Vec<PathBuf>
         let meta = fs::metadata(&folder).map_err(refuse)?;
         if !seen.insert((meta.dev(), meta.ino())) {
             let name = folder.to_string_lossy();
-            screen::say(&format!("note: {} leads to a folder that is read already: passed over", printable(&name)));
+            screen::say(&format!(
+                "note: {} leads to a folder that was already read, so it is skipped",
+                printable(&name)
+            ));
             continue;
         }
         for entry in fs::read_dir(&folder).map_err(refuse)? {
@@ -147,7 +150,7 @@ fn fitting(pattern: &str) -> Result<Vec<PathBuf>, Error> {
         }
     }
     match found.is_empty() {
-        true => Err(Error::Usage(format!("{pattern}: no file of a name like this"))),
+        true => Err(Error::Usage(format!("{pattern}: no file matches this pattern"))),
         false => Ok(found),
     }
 }
@@ -186,7 +189,7 @@ mod tests {
                 .unwrap_err()
                 .contains("empty: no picture in this folder: no file ends in .jpg, .jpeg, .png")
         );
-        assert!(found(&[&at("*.gif")], "").unwrap_err().contains("*.gif: no file of a name like this"));
+        assert!(found(&[&at("*.gif")], "").unwrap_err().contains("*.gif: no file matches"));
         assert!(found(&[&at("[.gif")], "").unwrap_err().contains("not a pattern"));
         let endless = "x".repeat(LONGEST as usize + 1);
         assert!(

@@ -20,7 +20,7 @@ use crate::device::{Device, DeviceSettings};
 use crate::error::Error;
 use crate::train::evaluate::TestTime;
 
-/// The likeliest classes of one picture.
+/// The likeliest classes of a picture.
 pub struct Prediction {
     /// Index, name and probability of each class, likeliest first.
     pub classes: Vec<(usize, String, f64)>,
@@ -100,8 +100,8 @@ impl<B: Backend> Predict for Predictor<B> {
         let probabilities = if self.model.multi_label { each(&scores) } else { softmax(&scores) };
         if let Some(class) = probabilities.iter().position(|p| p.is_nan()) {
             return Err(Error::Failed(format!(
-                "{}: the model's scores are not finite (class {}: {}), so it cannot name a class: training has diverged, or its transforms \
-                 are not those of its training",
+                "{}: the model's scores are not finite (class {}: {}), so it cannot name a class. Either training has diverged, or the \
+                 transforms differ from those in training",
                 loaders::printable(&path.to_string_lossy()),
                 loaders::printable(&self.model.classes[class]),
                 scores[class]
@@ -147,7 +147,7 @@ fn softmax(scores: &[f32]) -> Vec<f64> {
     weights.into_iter().map(|weight| weight / total).collect()
 }
 
-/// Converts scores to one independent probability per class.
+/// Converts scores to independent probabilities per class.
 fn each(scores: &[f32]) -> Vec<f64> {
     scores.iter().map(|score| sigmoid(*score)).collect()
 }
@@ -155,7 +155,7 @@ fn each(scores: &[f32]) -> Vec<f64> {
 /// The first bytes of a NumPy file.
 const MAGIC: &[u8] = b"\x93NUMPY";
 
-/// The kind of file that a table of features may overwrite.
+/// Kind of file that a feature table may overwrite.
 pub const NPY: Content = Content { name: "an array of NumPy", begins: |head| head.starts_with(MAGIC) };
 
 /// Header length in bytes, including padding. The format requires a multiple of 64.
@@ -193,7 +193,7 @@ impl Npy {
                 what: format!("a row of {}", self.path.display()),
                 expected: format!("{} values", self.columns),
                 got: row.len().to_string(),
-                cure: "a fault of this program".into(),
+                cure: "this is a bug in trireme".into(),
             });
         }
         let path = &self.path;

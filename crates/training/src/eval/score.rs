@@ -98,7 +98,7 @@ fn open(request: &EvalRequest, data: &Path) -> Result<Opened, Error> {
     let (file, batch) = (&request.file, request.batch);
     let Read { model, mut notes } = read(&request.model())?;
     if request.recorded {
-        notes.push(format!("data set: {}, of the model's recipe", request.data.display()));
+        notes.push(format!("data set: {}, from the model's recipe", request.data.display()));
     }
     let dataset = Dataset::open(data)?;
     let splits: Vec<&str> = dataset.manifest.splits.keys().map(String::as_str).collect();
@@ -111,7 +111,7 @@ fn open(request: &EvalRequest, data: &Path) -> Result<Opened, Error> {
     };
     if !fits {
         return Err(Error::Failed(format!(
-            "{} was trained on images of {expected}, {} has images of {given}; give the data set that it was trained on",
+            "{} was trained on images of {expected}, but {} has images of {given}; give the data set that it was trained on",
             file.display(),
             data.display()
         )));
@@ -138,16 +138,16 @@ fn several_fit(model: &ModelFile, manifest: &Manifest, request: &EvalRequest) ->
     let (file, data) = (request.file.display(), request.data.display());
     match (model.multi_label, manifest.multi_label) {
         (true, true) if request.map_classes => Err(Error::Usage(format!(
-            "--map-classes matches images of one label each, and those of {data} may have several; give the data set that {file} was \
-             trained on"
+            "--map-classes works only for images with one label, but images of {data} may have several; give the data set that {file} \
+             was trained on"
         ))),
         (true, false) => Err(Error::Failed(format!(
-            "{file} tells each class by itself, for images with several labels, and images of {data} have one each; convert them with a \
-             table that has a column labels (`trireme data convert csv`)"
+            "{file} is a model for images with several labels, but images of {data} have one each; convert them with a table that has a \
+             column labels (`trireme data convert csv`)"
         ))),
         (false, true) => Err(Error::Failed(format!(
-            "{file} was trained on images of one label each, and those of {data} may have several; train on this data set with loss.kind = \
-             \"bce\""
+            "{file} was trained on images with one label each, but images of {data} may have several; train on this data set with \
+             loss.kind = \"bce\""
         ))),
         _ => Ok(()),
     }
@@ -194,7 +194,7 @@ pub(super) fn divide_cores(session: &mut Session) -> Result<cores::Cores, Error>
     Ok(cores)
 }
 
-/// Scores one file on ranks that have already joined. Computes the score without details.
+/// Scores a file on ranks that have already joined. Computes the score without details.
 pub(super) fn score_with<D: Device>(
     device: &D,
     session: &Session,

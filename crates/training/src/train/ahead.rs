@@ -93,7 +93,7 @@ impl<B: Backend> Stepper<'_, B> {
         }
     }
 
-    /// Enqueues the pass of one worker, and with `updates` also the optimizer's step.
+    /// Enqueues a worker's pass, and with `updates` also the optimizer's step.
     fn enqueue(
         &mut self,
         run: &mut Run<B>,

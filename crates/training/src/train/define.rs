@@ -39,7 +39,9 @@ pub fn begin<B: Backend>(session: &Session, run: &mut Run<B>) -> Result<(), Erro
     let starts = session.is_root() && !start.is_empty() && run.recipe.model_weights();
     let starts = match session.world.size {
         1 => starts,
-        _ => session.comm.broadcast("how weights start", session.is_root().then_some(&starts))?,
+        _ => session
+            .comm
+            .broadcast("whether weights come from the network's file", session.is_root().then_some(&starts))?,
     };
     if !starts {
         return Ok(());
@@ -78,8 +80,8 @@ pub fn notes(source: &Source, fresh: bool) -> Vec<String> {
         let bytes = PixelValues::of(&source.augment.ops());
         let warning = from.as_ref().filter(|_| bytes.are_bytes()).map(|_| {
             format!(
-                "warning: augment.train makes {bytes}, and nearly all networks were trained on normalised images; if that of {} was, end \
-                 augment.train and augment.eval with its normalize",
+                "warning: augment.train makes {bytes}, but nearly all networks were trained on normalised images. If this is true for \
+                 {}, end augment.train and augment.eval with its normalize",
                 source.recipe.model
             )
         });

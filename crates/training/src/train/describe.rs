@@ -25,13 +25,13 @@ pub fn dry_run<B: Backend>(run: &Run<B>, init: &str) -> Result<String, Error> {
     let weights = run.graph.layout().chunks.iter().sum::<usize>() * 4;
     let averages = run.ema.as_ref().map_or(0, |_| weights);
     let mut others = vec![
-        ("codec, residuals included", run.reduction.memory()),
+        ("codec, including residuals", run.reduction.memory()),
         ("loader", loaders as usize),
-        ("work space of operations", run.graph.backend().scratch_bytes()),
+        ("workspace of operations", run.graph.backend().scratch_bytes()),
         ("moving averages", averages),
         ("teacher", run.graph.teacher_bytes()),
         ("direction of a step", run.optimizer.work_bytes()),
-        ("weights before a climb", run.recipe.optimizer.sam_rho.map_or(0, |_| weights)),
+        ("copy of the weights for SAM", run.recipe.optimizer.sam_rho.map_or(0, |_| weights)),
     ];
     others.retain(|(_, bytes)| *bytes > 0);
     Ok(format!(
@@ -90,9 +90,9 @@ fn loader<B: Backend>(run: &Run<B>) -> Result<String, Error> {
 fn when<B: Backend>(world: &WorldInfo, run: &Run<B>, overlap: bool) -> &'static str {
     match (world.size, overlap, run.recipe.reduce.overlap) {
         (1, ..) => "none, one rank",
-        (_, true, Overlap::Auto) if run.graph.backend().queue().is_some() => "beside backward (the device computes)",
-        (_, true, Overlap::Auto) => "beside backward (a core is left for MPI)",
-        (_, false, Overlap::Auto) => "after backward (no core is left for MPI)",
+        (_, true, Overlap::Auto) if run.graph.backend().queue().is_some() => "during backward (the device computes)",
+        (_, true, Overlap::Auto) => "during backward (a core is free for MPI)",
+        (_, false, Overlap::Auto) => "after backward (no core is free for MPI)",
         (_, true, _) => "beside backward",
         (_, false, _) => "after backward",
     }
@@ -129,7 +129,7 @@ fn averages(recipe: &Recipe) -> Option<String> {
 fn cores(resources: Resources) -> String {
     let plural = |n: usize, what: &str| format!("{n} {what}{}", if n == 1 { "" } else { "s" });
     let (compute, loader) = (plural(resources.compute, "compute thread"), plural(resources.loader, "loader thread"));
-    format!("{} a rank: {compute}, {loader}", resources.cores.own)
+    format!("{} per rank: {compute}, {loader}", resources.cores.own)
 }
 
 /// Returns facts about a resumed run: its checkpoint and its best score.

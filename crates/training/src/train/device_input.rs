@@ -47,17 +47,17 @@ impl DeviceInput {
         let input = Self::new(backend, pipeline);
         let not = |why: &str| Some(format!("note: loader.cache = \"device\" has no effect: {why}"));
         let Images::Fixed(spec) = split.images_as(pipeline.exif())? else {
-            return Ok((input, not("the images are of various sizes")));
+            return Ok((input, not("the images have different sizes")));
         };
         let bytes = spec.values().saturating_mul(split.len() as usize);
         let Some(queue) = backend.queue() else {
-            return Ok((input, not("the processor's memory is where they are")));
+            return Ok((input, not("on a CPU, the images are already in the memory of the device")));
         };
         if !pipeline.only_crops() {
-            return Ok((input, not("augment.train does more than to crop, flip and normalize")));
+            return Ok((input, not("augment.train does more than crop, flip and normalize")));
         }
         if bytes > MOST {
-            return Ok((input, not(&format!("the images are {bytes} bytes, at most {MOST} are kept"))));
+            return Ok((input, not(&format!("the images have {bytes} bytes, but at most {MOST} are kept"))));
         }
         let Pictures { pixels, labels, label_sets } = read(split, pipeline, options)?;
         if !queue.keep(&pixels, spec.height as usize, spec.width as usize)? {

@@ -69,7 +69,7 @@ fn cause(error: loaders::Error) -> std::io::Error {
 fn lost(picture: &Path, source: std::io::Error) -> Error {
     match is_of_the_request(&source) {
         true => Error::Usage(format!(
-            "cannot write {}: {}; --find-lr leaves its picture beside OUT: choose another --out",
+            "cannot write {}: {}. --find-lr writes its picture next to OUT, so choose another --out",
             picture.display(),
             why(picture, &source)
         )),
@@ -125,7 +125,7 @@ fn diverged(session: &Session, error: Error) -> Result<(), Error> {
     if !lost && !error.is_agreed() {
         return Err(error);
     }
-    match session.comm.broadcast("what ended the search", session.is_root().then_some(&lost))? {
+    match session.comm.broadcast("reason for the end of the search", session.is_root().then_some(&lost))? {
         true => Ok(()),
         false => Err(error),
     }
@@ -153,7 +153,7 @@ fn told<B: Backend>(run: &Run<B>, found: &RateSearch, picture: &Path) -> Result<
     let (steps, picture) = (found.steps(), picture.display());
     let Some(Suggestion { steepest, tenth }) = found.suggestion() else {
         return Err(Error::Failed(format!(
-            "--find-lr: the loss has not fallen at any of the {steps} rates that were tried; see {picture}, and try more of them, as \
+            "--find-lr: the loss did not fall at any of the {steps} rates that were tried; see {picture}, and try more rates, such as \
              --find-lr=300"
         )));
     };
@@ -161,9 +161,8 @@ fn told<B: Backend>(run: &Run<B>, found: &RateSearch, picture: &Path) -> Result<
     let scale = run.recipe.schedule.reference_batch.map_or(1.0, |reference| run.recipe.batch as f64 / reference as f64);
     let short = |lr: f64| format!("{lr:.1e}").parse::<f64>().unwrap_or(lr);
     Ok(format!(
-        "# {steps} rates tried, picture: {picture}\n\
-         # the loss falls most steeply at {}, a tenth of the rate with the least loss is {}, for a batch of {}\n\
-         schedule.base_lr = {}",
+        "# {steps} rates tried, picture: {picture}\n# the loss falls fastest at {}, and a tenth of the rate with the lowest loss is {}, \
+         for a batch of {}\nschedule.base_lr = {}",
         short(steepest),
         short(tenth),
         run.recipe.batch,

@@ -71,8 +71,12 @@ impl Listener {
 fn how_to_go_on(out: &Path) -> String {
     let newest = output::list(&out.join("checkpoints")).ok().and_then(|files| files.into_iter().next());
     match newest {
-        Some((_, path)) => format!("go on with the same command and --resume auto, from {}", path.display()),
-        None => "no checkpoint was written yet: the same command and --resume auto begin anew".into(),
+        Some((_, path)) => {
+            format!("to continue, use the same command with --resume auto; the newest checkpoint is {}", path.display())
+        }
+        None => {
+            "no checkpoint was written yet, so the same command with --resume auto starts from the beginning".into()
+        }
     }
 }
 
@@ -83,7 +87,7 @@ mod tests {
     #[test]
     fn the_newest_checkpoint_is_named() {
         let out = std::env::temp_dir().join(format!("trireme-last-{}", std::process::id()));
-        assert!(how_to_go_on(&out).contains("begin anew"));
+        assert!(how_to_go_on(&out).contains("from the beginning"));
         std::fs::create_dir_all(out.join("checkpoints")).unwrap();
         for step in [9, 120, 30] {
             std::fs::write(output::path_of(&out.join("checkpoints"), step), "").unwrap();

@@ -1,4 +1,4 @@
-//! Forward and backward passes of this rank's workers, one after another.
+//! Forward and backward passes of this rank's workers, in sequence.
 
 use std::time::Instant;
 
@@ -110,7 +110,7 @@ impl MicroBatches {
         self.smoothing
     }
 
-    /// Takes the next batch from the loader. It must belong to `worker`.
+    /// Returns the loader's next batch, which must belong to `worker`.
     pub fn take(
         &mut self,
         loader: &mut Loader,

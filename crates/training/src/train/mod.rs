@@ -3,8 +3,8 @@
 //! - [`start`] starts a run. [`plan`] plans it from a request, without communication. [`agree`] checks that all ranks
 //!   are equal.
 //! - `find_lr` searches a learning rate.
-//! - `step` runs one step: `micro_batches` runs the passes, [`reduce`] sums over the ranks, and [`strategy`] decides
-//!   when ranks synchronise.
+//! - `step` runs a step: `micro_batches` runs the passes, [`reduce`] sums over the ranks, and [`strategy`] decides when
+//!   ranks synchronise.
 //! - [`init`] reads first weights from a file. [`mod@evaluate`] computes scores, and `scoring` decides when and what
 //!   follows from them. [`save`] writes checkpoints and the final model. [`observe`] watches the run and reports.
 
@@ -247,7 +247,7 @@ impl<'a, B: Backend> Training<'a, B> {
         Ok(())
     }
 
-    /// Runs one step, reports it, and writes a checkpoint if one is due.
+    /// Runs and reports a step, and writes a checkpoint if it is due.
     fn step(&mut self) -> Result<(), Error> {
         let begin = Instant::now();
         let requests = self.saver.requests(&self.at);
@@ -274,8 +274,8 @@ impl<'a, B: Backend> Training<'a, B> {
         }
     }
 
-    /// Reports an epoch that ended, or the last part of one. `before` has the numbers of images and steps when this
-    /// process began it, and `time` its duration.
+    /// Reports an epoch that ended, or the last part of an epoch. `before` has the numbers of images and steps when
+    /// this process began it, and `time` its duration.
     fn report_epoch(&mut self, before: (u64, u64), loaded: LoaderStats, time: Duration) -> Result<(), Error> {
         let (at, d) = (&self.at, &self.run.division);
         let (images, steps) = (at.samples - before.0, at.step - before.1);

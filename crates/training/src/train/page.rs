@@ -23,7 +23,7 @@ use crate::train::reduce::gradients::GradientSum;
 
 /// Number of training images to show.
 const SAMPLES: u64 = 8;
-/// Number of epochs in which each image is shown.
+/// How many epochs to show each image for.
 const EPOCHS: u32 = 3;
 /// Minimum time between two pictures of the confusion matrix in event files.
 const APART: Duration = Duration::from_secs(30);
@@ -135,7 +135,7 @@ impl PageData {
         let text = file.to_text().map_err(|e| e.to_string());
         let written = text.and_then(|text| replace::replace(&path, text.as_bytes()).map_err(|e| e.to_string()));
         if let Err(why) = written {
-            report.note(&format!("warning: no {}: {why}", path.display()));
+            report.note(&format!("warning: cannot write {}: {why}", path.display()));
         }
     }
 }
@@ -159,7 +159,11 @@ pub(super) fn write(out: &Path) {
     let path = out.join(page::NAME);
     let written = text.and_then(|text| loaders::replace::replace(&path, text.as_bytes()).map_err(|e| e.to_string()));
     if let Err(why) = written {
-        screen::say(&format!("warning: no {}: {why}; `trireme report {}` makes it later", page::NAME, out.display()));
+        screen::say(&format!(
+            "warning: cannot write {}: {why}; `trireme report {}` writes it later",
+            page::NAME,
+            out.display()
+        ));
     }
 }
 

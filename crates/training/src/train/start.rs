@@ -137,7 +137,7 @@ fn plan_alone<D: Device>(
     Ok(Planned { run: build(source, backend, place)?, resources, resume, lock })
 }
 
-/// Plans as one of several ranks.
+/// Plans together with other ranks.
 fn plan_together<D: Device>(
     device: &D,
     session: &mut Session,
@@ -287,7 +287,8 @@ fn complete<B: Backend>(
     let over = match scoring::over(&run.recipe, at) {
         Some(ending) => Over { last: at.step, more: ending.cure() },
         None => {
-            let more = if run.recipe.steps.is_some() { "" } else { " More epochs: --set epochs=N --extend-epochs" };
+            let more =
+                if run.recipe.steps.is_some() { "" } else { " To train longer, give --set epochs=N --extend-epochs" };
             Over { last: run.last_step(request.max_steps), more }
         }
     };
@@ -324,7 +325,7 @@ fn open_report<B: Backend>(
     head.iter().flat_map(|head| &head.notes).chain(&session.notes).for_each(|note| report.note(note));
     if !run.strategy.sums_gradients() {
         report.note(&format!(
-            "note: with sync = \"{}\" another number of ranks computes another model; only \"allreduce\" keeps it the same",
+            "note: with sync = \"{}\" the model depends on the number of ranks; only \"allreduce\" makes it independent",
             run.recipe.sync
         ));
     }
@@ -407,7 +408,7 @@ fn open_files(request: &TrainRequest, session: Option<&Session>, watch: &Watch) 
 }
 
 /// Advice about the value of `--resume`.
-const CURE: &str = "name a file in the folder checkpoints of a run, or write `auto` for the newest one under --out";
+const CURE: &str = "name a file in the folder checkpoints of a run, or write `auto` for the newest checkpoint in --out";
 
 /// Returns an error if `--resume` does not name a file. If it names a directory, the error suggests the newest
 /// checkpoint in it. If nothing has the name, it suggests the newest one in `--out`. Only the rank that reads the file
@@ -416,7 +417,7 @@ pub(super) fn check_resumed(request: &TrainRequest) -> Result<(), Error> {
     let Some(path) = &request.resume_from else { return Ok(()) };
     let what = match path.metadata() {
         Ok(about) if !about.is_dir() => return Ok(()),
-        Ok(_) => format!("it is a folder, and no file{}", newest(path)),
+        Ok(_) => format!("it is a folder, not a file{}", newest(path)),
         Err(error) => format!("{}{}", why(path, &error), newest(&request.out)),
     };
     Err(Error::Usage(format!("--resume {}: {what}; {CURE}", path.display())))

@@ -1,5 +1,5 @@
-//! One optimizer step, as in Goyal et al. 2017 (arXiv 1706.02677): the gradient of each worker, the sum over all ranks,
-//! one update.
+//! An optimizer step, as in Goyal et al. 2017 (arXiv 1706.02677): the gradient of each worker, the sum over all ranks,
+//! a single update.
 //!
 //! Ranks that step independently between synchronisations (see [`strategy`](super::strategy)) sum only over their own
 //! workers. They do not communicate between two synchronisations. So the records of these steps are summed over the

@@ -156,9 +156,9 @@ pub fn copy<B: Backend>(backend: &B, from: &Arena<B>) -> Result<Arena<B>, Error>
 // (x_i - c) and c <- c + alpha sum_i (x_i - c). Optimizer slots stay each rank's own; with Nesterov's momentum this is EAMSGD. The
 // centre is the synchronised model.
 
-/// State of elastic averaging on one rank.
+/// A rank's state for elastic averaging.
 pub struct Easgd<B: Backend> {
-    /// Period tau: number of steps from one synchronisation to the next.
+    /// Period tau: number of steps between synchronisations.
     period: u64,
     /// Fraction of the distance to the centre that a synchronisation removes.
     alpha: f32,
@@ -255,9 +255,9 @@ impl<B: Backend> Strategy<B> for Easgd<B> {
 // Local SGD, `sync = "local(H)"`: after every H-th step all ranks go on from the mean of their parameters and optimizer slots. With the
 // slots, `local(1)` is allreduce to rounding, and convergence with momentum is proven (Yu, Jin and Yang 2019, arXiv 1905.03817).
 
-/// State of local SGD on one rank.
+/// A rank's state for local SGD.
 pub struct LocalSgd<B: Backend> {
-    /// Period H: number of steps from one synchronisation to the next.
+    /// Period H: number of steps between synchronisations.
     period: u64,
     own: Option<OwnModel<B>>,
 }

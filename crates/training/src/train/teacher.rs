@@ -55,8 +55,8 @@ fn unchanged(head: &Head, path: &Path, checksum: &str) -> Result<(), Error> {
         return Ok(());
     }
     Err(Error::Usage(format!(
-        "--resume: {} is of a run with another teacher: expected weights of the checksum {before}, got {checksum} in {}; put back the file \
-         that the run began with",
+        "--resume: {} is from a run with another teacher: expected weights with checksum {before}, got {checksum} in {}; restore the \
+         file that the run began with",
         head.path.display(),
         path.display()
     )))
@@ -72,7 +72,7 @@ fn read<B: Backend>(path: &Path, run: &Run<B>) -> Result<ModelFile, Error> {
     let model = ModelFile::read(path).map_err(|error| Error::Failed(format!("distill.teacher: {error}")))?;
     if model.multi_label {
         return Err(Error::Usage(format!(
-            "distill.teacher: {} tells each class by itself, for images with several labels; give a teacher for images with one",
+            "distill.teacher: {} is a model for images with several labels; give a teacher for images with one label",
             path.display()
         )));
     }
@@ -86,7 +86,7 @@ fn read<B: Backend>(path: &Path, run: &Run<B>) -> Result<ModelFile, Error> {
     if model.input != [input.c, input.h, input.w] {
         let [c, h, w] = model.input;
         return Err(Error::Usage(format!(
-            "distill.teacher: {} takes images of {c}x{h}x{w}, and the transforms make {input}; make augment.train and augment.eval end \
+            "distill.teacher: {} needs images of {c}x{h}x{w}, but the transforms make {input}; make augment.train and augment.eval end \
              with its size",
             path.display()
         )));
@@ -94,8 +94,8 @@ fn read<B: Backend>(path: &Path, run: &Run<B>) -> Result<ModelFile, Error> {
     let (there, here) = (PixelValues::of(&model.preprocess), PixelValues::of(&run.source.augment.ops()));
     if there.agreement(&here) == Agreement::FarApart {
         return Err(Error::Usage(format!(
-            "distill.teacher: {} was trained on images with {there}, and the transforms of this run make {here}, so its scores would mean \
-             nothing: normalise as it does (its list: {})",
+            "distill.teacher: {} was trained on images with {there}, but the transforms of this run make {here}, so its scores would be \
+             meaningless; normalise as it does (its transforms: {})",
             path.display(),
             model.preprocess.join(", ")
         )));
@@ -106,7 +106,7 @@ fn read<B: Backend>(path: &Path, run: &Run<B>) -> Result<ModelFile, Error> {
 /// Returns a warning if the teacher was trained on images that were normalized differently. Both networks see the same images.
 fn other_values<B: Backend>(model: &ModelFile, run: &Run<B>) -> Option<String> {
     let (there, here) = (PixelValues::of(&model.preprocess), PixelValues::of(&run.source.augment.ops()));
-    let what = format!("it was trained on images with {there}, and the transforms of this run make {here}");
+    let what = format!("it was trained on images with {there}, but the transforms of this run make {here}");
     (there.agreement(&here) != Agreement::Same).then_some(what)
 }
 

@@ -69,12 +69,12 @@ fn taken(choice: &dyn AlgorithmChoice, given: &Algorithms) -> Option<String> {
     if let Some(reason) = refused(given, &choice.used()) {
         return Some(for_themselves(&reason));
     }
-    let said = || format!("take rank 0's algorithms ({}) in place of their own ({described})", choice.describe());
+    let said = || format!("use rank 0's algorithms ({}) instead of their own ({described})", choice.describe());
     (choice.used() != own).then(said)
 }
 
 fn for_themselves(reason: &str) -> String {
-    format!("choose algorithms for themselves (rank 0's {reason}): another number of ranks may compute other bits")
+    format!("choose their own algorithms (rank 0's {reason}), so another number of ranks may give other bits")
 }
 
 /// Returns the device's algorithms, or `None` if it has no choice.
@@ -82,7 +82,7 @@ fn used<B: Backend>(backend: &B) -> Option<Algorithms> {
     backend.algorithm_choice().map(|choice| choice.used())
 }
 
-/// Returns one note per reason, with the ranks it applies to.
+/// Returns a note for each reason, with the ranks that it applies to.
 fn notes(reasons: Vec<Option<String>>) -> Vec<String> {
     let mut ranks: BTreeMap<String, Vec<String>> = BTreeMap::new();
     for (rank, reason) in reasons.into_iter().enumerate() {
@@ -98,7 +98,7 @@ fn refused(given: &Algorithms, own: &Algorithms) -> Option<String> {
         return Some(format!("are for {}, not for {}", given.on, own.on));
     }
     let (first, count) = given.differs(own)?;
-    Some(format!("include {count} that are not used here, such as that of {first}"))
+    Some(format!("include {count} that are not used here, such as the one for {first}"))
 }
 
 /// Returns a note if a resumed run uses other algorithms than `text` from the checkpoint. `text` is empty if there was
@@ -111,8 +111,8 @@ pub fn changed<B: Backend>(text: &str, backend: &B) -> Option<String> {
     let nothing = || Algorithms { on: backend.describe(), ..Algorithms::default() };
     let reason = refused(&given, &used(backend).unwrap_or_else(nothing))?;
     Some(format!(
-        "note: the run goes on by other algorithms (the checkpoint's {reason}): from here on its numbers are what they would have been to \
-         rounding only, not bit for bit"
+        "note: the run continues with other algorithms (the checkpoint's {reason}). From here on its numbers are the same only up to \
+         rounding, not bit for bit"
     ))
 }
 

@@ -57,15 +57,15 @@ fn judge(gpus: &[Gpu], may_share: bool) -> Result<CheckedGpus, Error> {
             return Err(Error::SharedGpu { ranks: [a, b], host: host.clone(), gpu: format!("{name}, {uuid}") });
         }
         notes.push(format!(
-            "note: ranks {a} and {b} share a GPU ({name}, {uuid}): a step takes longer than on one rank"
+            "note: ranks {a} and {b} share a GPU ({name}, {uuid}), so a step takes longer than on one rank"
         ));
     }
     let kinds: BTreeSet<&str> = gpus.iter().map(|gpu| gpu.name.as_str()).collect();
     if kinds.len() > 1 {
         let kinds: Vec<&str> = kinds.into_iter().collect();
         notes.push(format!(
-            "note: the ranks have GPUs of {} kinds ({}): another number of ranks may compute other bits, and every step takes as \
-             long as on the slowest",
+            "note: the ranks have {} kinds of GPU ({}). Another number of ranks may give other bits, and every step takes as long as on \
+             the slowest GPU",
             kinds.len(),
             kinds.join(", ")
         ));
@@ -73,7 +73,7 @@ fn judge(gpus: &[Gpu], may_share: bool) -> Result<CheckedGpus, Error> {
     Ok(CheckedGpus { shared: pair.is_some(), notes })
 }
 
-/// The GPUs that one rank may use.
+/// The GPUs that a rank may use.
 #[derive(Clone, Debug, PartialEq, Eq, Serialize, Deserialize)]
 pub struct Visible {
     host: String,
@@ -114,8 +114,7 @@ pub fn shared(ranks: &[Visible]) -> Option<String> {
     }
     let (host, (count, gpus)) = nodes.into_iter().find(|(_, (count, gpus))| (1..*count).contains(&gpus.len()))?;
     Some(format!(
-        "the {count} ranks on {host} share {} GPU(s), {gpus:?}: ask for one a rank (sbatch --gpus-per-task=1), or \
-         start fewer ranks",
+        "the {count} ranks on {host} share {} GPU(s), {gpus:?}: ask for one per rank (sbatch --gpus-per-task=1), or start fewer ranks",
         gpus.len()
     ))
 }

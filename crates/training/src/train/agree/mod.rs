@@ -15,7 +15,7 @@ use serde::{Deserialize, Serialize};
 use crate::error::Error;
 use crate::train::observe::watch::Watch;
 
-/// A running MPI job, seen from one rank.
+/// A running MPI job, as seen from a rank.
 pub struct Session {
     pub comm: Comm,
     /// This rank's place among the ranks.
@@ -99,13 +99,17 @@ impl Session {
         self.same(
             "the program",
             &preflight::program(),
-            "start all ranks with one build of trireme (compare `which trireme` on the nodes)",
+            "start all ranks with the same build of trireme (compare `which trireme` on the nodes)",
         )
     }
 
     /// Returns an error on all ranks unless they compute on the same kind of device.
     pub fn same_device(&self, kind: &str) -> Result<(), Error> {
-        self.same("the kind of device", kind, "where only some nodes have a GPU, start on those, or with --device cpu")
+        self.same(
+            "the kind of device",
+            kind,
+            "if only some nodes have a GPU, start on those nodes, or with --device cpu",
+        )
     }
 
     /// Returns an error on all ranks unless they have the same `text`. `what` and `cure` are for the message.
@@ -180,7 +184,7 @@ pub fn stage(
         let gb = |bytes: u64| bytes as f64 / 1e9;
         let (dir, copied, reused) = (staged.dir.display().to_string(), gb(staged.copied), gb(staged.reused));
         let dir = loaders::printable(&dir);
-        screen::say(&format!("staged in {dir}: {copied:.2} GB copied, {reused:.2} GB were there"));
+        screen::say(&format!("staged in {dir}: {copied:.2} GB copied, {reused:.2} GB were already there"));
     }
     Ok(stage::place(data, under))
 }

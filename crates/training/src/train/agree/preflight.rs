@@ -17,7 +17,7 @@ use crate::train::agree::Session;
 /// Maximum number of hosts in the table.
 const HOSTS: usize = 16;
 
-/// One rank's part of the table.
+/// A rank's part of the table.
 #[derive(Clone, Debug, PartialEq, Eq, Serialize, Deserialize)]
 struct Seat {
     rank: usize,
@@ -45,14 +45,14 @@ pub fn table(session: &Session, device: &str, equal: &str) -> Result<Vec<String>
 fn slurm(lookup: impl Fn(&str) -> Option<String>, size: usize) -> Option<String> {
     let job = lookup("SLURM_JOB_ID")?;
     if launcher::is_over(&lookup) {
-        return Some(format!("slurm      job {job} is over, so the variables that it left here do not count"));
+        return Some(format!("slurm      job {job} has ended, so the variables that it left here are ignored"));
     }
     let step = lookup("SLURM_STEP_ID").map_or_else(|| "batch script".into(), |step| format!("step {step}"));
     let tasks = lookup("SLURM_STEP_NUM_TASKS").or_else(|| lookup("SLURM_NTASKS")).unwrap_or_else(|| "?".into());
     Some(format!("slurm      job {job}, {step}: {tasks} task(s) for {size} rank(s)"))
 }
 
-/// Returns one line per host.
+/// Returns a line for each host.
 fn hosts(seats: &[Seat]) -> Vec<String> {
     let mut hosts: BTreeMap<&str, Vec<&Seat>> = BTreeMap::new();
     seats.iter().for_each(|seat| hosts.entry(&seat.host).or_default().push(seat));
@@ -76,7 +76,7 @@ fn row(host: &str, seats: &[&Seat]) -> String {
         [_] => String::new(),
         _ if seats.iter().all(|seat| seat.cpus == seats[0].cpus) => ", free for all its ranks".into(),
         _ if listed == all.len() => format!(", {} for each rank", each(seats.iter().map(|seat| seat.cpus.len()))),
-        _ => ", in part shared".into(),
+        _ => ", partly shared".into(),
     };
     let mut devices: Vec<&str> = seats.iter().map(|seat| seat.device.as_str()).collect();
     devices.dedup();
@@ -102,7 +102,7 @@ fn list(numbers: impl IntoIterator<Item = usize>) -> String {
     ranges.into_iter().map(text).collect::<Vec<_>>().join(",")
 }
 
-/// Sizes of the files of a run, in bytes.
+/// Sizes of a run's files, in bytes.
 #[derive(Clone, Copy, Debug, PartialEq, Eq)]
 pub struct Need {
     pub checkpoint: u64,
@@ -152,7 +152,8 @@ fn judge(out: &Path, disk: &str, free: u64, need: Need) -> Result<(String, Optio
     }
     let tight = (free < need.most()).then(|| {
         format!(
-            "warning: {} has {} free, and with checkpoint.keep = {} the run's files come to {}: free some, or --set checkpoint.keep=1",
+            "warning: {} has {} free, but with checkpoint.keep = {} the files of the run need {}. Free some space, or give --set \
+             checkpoint.keep=1",
             out.display(),
             mb(free),
             need.keep,
@@ -202,7 +203,7 @@ mod tests {
             hosts(&bound),
             [
                 "n2         rank(s) 0,2; cores 0-3, 2 for each rank; cpu",
-                "n1         rank(s) 1,3; cores 0-1, in part shared; cpu"
+                "n1         rank(s) 1,3; cores 0-1, partly shared; cpu"
             ]
         );
         let many: Vec<Seat> = (0..40).map(|rank| seat(rank, &format!("n{rank}"), &[0])).collect();
@@ -231,7 +232,7 @@ mod tests {
         );
         let (row, tight) = at(15_000_000).unwrap();
         assert_eq!(row, "room       15.0 MB free (ext4); a checkpoint takes 10.0 MB, model.h5 5.0 MB");
-        assert!(tight.unwrap().contains("keep = 3 the run's files come to 45.0 MB"));
+        assert!(tight.is_some_and(|text| text.contains("keep = 3 ") && text.contains("45.0 MB")));
         assert_eq!(at(45_000_000).unwrap().1, None);
     }
 

@@ -30,7 +30,7 @@ pub(super) struct Collector {
     logs: Option<Ranks>,
 }
 
-/// Values that rank the images for each class: one row of log-probabilities or scores per image.
+/// Values that rank the images for each class: a row of log-probabilities or scores per image.
 #[derive(Default)]
 pub(super) struct Ranks {
     sets: LabelSets,
@@ -44,7 +44,7 @@ impl Collector {
         (detail != Detail::Score).then(|| Self { classes, outcomes: Vec::new(), logs })
     }
 
-    /// Adds images with their labels and one row of scores per image.
+    /// Adds images with their labels and a row of scores per image.
     pub fn add(&mut self, ids: &[u64], labels: &[u32], scores: &[f32]) {
         for ((id, label), row) in ids.iter().zip(labels).zip(scores.chunks_exact(self.classes.max(1))) {
             let softmax = Softmax::of(row);
@@ -132,7 +132,7 @@ fn ranking(classes: usize, own: &[u8]) -> Ranking {
     Ranking::new(classes, own.as_chunks().0.iter().map(pair))
 }
 
-/// The sums that one batch adds to a score.
+/// What a batch adds to the sums of a score.
 #[derive(Clone, Copy, Debug, Default, PartialEq)]
 pub(super) struct Part {
     /// Sum over the images of binary cross-entropy, which is a mean over the classes.
@@ -170,7 +170,7 @@ impl SeveralCollector {
         Self { counts: vec![[0; 3]; classes], ranks: Ranks::fitting(classes, images), outcomes }
     }
 
-    /// Adds images with their labels and one row of scores per image.
+    /// Adds images with their labels and a row of scores per image.
     pub fn add(&mut self, ids: &[u64], sets: &LabelSets, scores: &[f32]) -> Part {
         let (classes, mut part) = (self.counts.len(), Part::default());
         for ((id, own), row) in ids.iter().zip(sets.iter()).zip(scores.chunks_exact(classes.max(1))) {
@@ -257,7 +257,7 @@ fn loss(own: &[u32], scores: &[f32]) -> f64 {
     scores.iter().enumerate().map(each).sum::<f64>() / scores.len().max(1) as f64
 }
 
-/// Returns the labels of each image in a batch. For single-label images each set has one label.
+/// Returns the labels of each image in a batch. For single-label images each set has a single label.
 pub(super) fn sets_of(batch: &loaders::Batch) -> LabelSets {
     let one = || {
         let mut sets = LabelSets::default();

@@ -212,7 +212,7 @@ impl Evaluation {
         Ok(Some(Evaluated { score, predictions, per_class: Some(per_class), outcomes }))
     }
 
-    /// Scores this rank's batches with one view per image.
+    /// Scores this rank's batches with the plain view only.
     fn plain<B: Backend>(
         &self,
         session: &Session,
@@ -250,7 +250,7 @@ impl Evaluation {
 
 fn unmatched(label: u32) -> Error {
     Error::Failed(format!(
-        "an image of class {label}, which the model does not have, although such images were left out"
+        "an image has class {label}, which the model does not have, although such images were left out; this is a bug in trireme"
     ))
 }
 

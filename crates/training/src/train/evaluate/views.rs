@@ -61,7 +61,7 @@ impl Evaluation {
         Ok(sums)
     }
 
-    /// Adds the scores that one view has for all images on this rank.
+    /// Adds a view's scores for all images on this rank.
     fn look<B: Backend>(
         &self,
         view: &Pipeline,
@@ -112,7 +112,7 @@ pub struct TestTime {
 const CROPS: [&str; 3] = ["resize", "center_crop", "corner_crop"];
 
 impl TestTime {
-    /// Returns true if there is more than one view.
+    /// Returns true if images have further views.
     pub fn is_on(self) -> bool {
         self.flip || self.corners
     }
@@ -125,9 +125,10 @@ impl TestTime {
     pub fn lists(self, ops: &[String]) -> Result<Vec<Vec<String>>, String> {
         let mut lists = vec![ops.to_vec()];
         if self.corners {
-            let centre = ops.iter().position(|op| name(op) == "center_crop").ok_or(
-                "the corners take the place of center_crop(size), which augment.eval of this model does not have",
-            )?;
+            let centre = ops
+                .iter()
+                .position(|op| name(op) == "center_crop")
+                .ok_or("the corners replace center_crop(size), but augment.eval of this model does not have it")?;
             let size = ops[centre].trim_start_matches("center_crop").trim_matches(['(', ')']).to_string();
             lists.extend((0..4).map(|corner| {
                 let mut list = ops.to_vec();

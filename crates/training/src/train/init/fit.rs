@@ -14,7 +14,7 @@ use crate::train::plan::network;
 /// Suffix of PyTorch's batch counters, which we do not need.
 const COUNTER: &str = "num_batches_tracked";
 
-/// The result of matching one tensor.
+/// The result of matching a tensor.
 #[derive(Clone, Copy, Debug, PartialEq, Eq, PartialOrd, Ord)]
 pub enum Fate {
     /// The network's tensor gets the file's values.
@@ -31,7 +31,7 @@ pub enum Fate {
     Left,
 }
 
-/// A tensor of the network, or one that only the file has.
+/// A tensor that the network has, or that only the file has.
 #[derive(Clone, Debug, PartialEq)]
 pub struct Row {
     pub fate: Fate,
@@ -128,7 +128,7 @@ pub fn renamed(weights: &Weights, init: &Init) -> Result<BTreeMap<String, usize>
         let (text, near) = (&rules[idle].text, network::near(&rules[idle].text, &names));
         let path = weights.path.display();
         return Err(Error::Usage(format!(
-            "init.match: \"{text}\" fits no name in {path} as the rules before it leave them; {}",
+            "init.match: \"{text}\" matches no name in {path} after the rules before it were applied; {}",
             printable(&near)
         )));
     }
@@ -173,7 +173,7 @@ impl Fit {
             if let Some(odd) = odd {
                 let path = weights.path.display();
                 return Err(Error::Failed(format!(
-                    "{path}: {name} holds {odd}, from which no run can start; take another file, or leave it out by init.exclude"
+                    "{path}: {name} contains {odd}, so no run can start from it; use another file, or leave it out with init.exclude"
                 )));
             }
         }
@@ -217,14 +217,14 @@ fn nothing_fits<'a>(
         Some(begin) => {
             format!("init.match = [[\"{}(.*)\", \"$1\"]] would fit", printable(&begin.replace('.', "\\\\.")))
         }
-        None => "give init.match rules from its names to the network's, or another file".into(),
+        None => "give rules in init.match from its names to the network's, or use another file".into(),
     };
     let shown = |name: &str| printable(name).to_string();
     let sides = |shape: &[usize]| shape.iter().map(usize::to_string).collect::<Vec<_>>().join("x");
     if let Some((name, file, network)) = alike {
         return format!(
-            "{}: none of its {} tensors matches network {} in both name and shape: {} is {} in the file, {} in the network; take a file of \
-             this very network, or change model",
+            "{}: none of its {} tensors matches network {} in both name and shape: {} is {} in the file, {} in the network; use a file \
+             for exactly this network, or change model",
             weights.path.display(),
             weights.tensors.len(),
             net.name,
@@ -234,7 +234,7 @@ fn nothing_fits<'a>(
         );
     }
     format!(
-        "{}: not one of its {} tensors is one of network {} by name and shape (it has {}, the network {}); {cure}",
+        "{}: none of its {} tensors matches network {} in name and shape (the first name is {} in the file, {} in the network); {cure}",
         weights.path.display(),
         weights.tensors.len(),
         net.name,
@@ -372,9 +372,9 @@ mod tests {
             |exclude: &[&str], rules: &[[&str; 2]]| fit(&net(), &file, &init(exclude, rules)).unwrap_err().to_string();
         assert!(
             refused(&["fcc.*"], &[])
-                .contains("\"fcc.*\" names nothing in network resnet20 and the file; did you mean \"fc.*\"?")
+                .contains("\"fcc.*\" matches nothing in network resnet20 and the file; did you mean \"fc.*\"?")
         );
-        assert!(refused(&[], &[["backbone.(.*)", "$1"]]).contains("\"backbone.(.*)\" fits no name in a.pth"));
+        assert!(refused(&[], &[["backbone.(.*)", "$1"]]).contains("\"backbone.(.*)\" matches no name in a.pth"));
         assert!(refused(&[], &[["layer1.*", "x"]]).contains("would both be x; change init.match"));
         let other = weights(|name, shape| {
             shape.push(2);
@@ -415,7 +415,7 @@ mod tests {
             let tensor = file.tensors.iter().position(|tensor| tensor.0 == name).unwrap();
             let old = std::mem::replace(&mut file.tensors[tensor].2[3], odd);
             let text = fitted.check_values(&file).unwrap_err().to_string();
-            assert!(text.contains(&format!("{name} holds {odd}")), "{text}");
+            assert!(text.contains(&format!("{name} contains {odd}")), "{text}");
             file.tensors[tensor].2[3] = old;
         }
     }

@@ -25,7 +25,7 @@ const WORDS: [(Fate, &str); 6] = [
 /// Maximum number of names per row in the short table.
 const MOST: usize = 8;
 
-/// Returns one line per kind of result: how many tensors, and which.
+/// Returns a line per kind of result: how many tensors, and which.
 pub fn short(fit: &Fit, weights: &Weights) -> Vec<String> {
     let head = format!("init       {} ({})", weights.path.display(), weights.format);
     std::iter::once(head).chain(rows(fit, weights).map(|row| format!("           {row}"))).collect()
@@ -56,7 +56,7 @@ fn shapes(row: &Row, weights: &Weights) -> String {
     }
 }
 
-/// Returns the table with one line per tensor for `--dry-run`.
+/// Returns the table with a line per tensor for `--dry-run`.
 pub fn whole(fit: &Fit, weights: &Weights) -> String {
     let mut text =
         format!("{:<44} {:<12} {:<20} in {} ({})\n", "tensor", "init", "shape", weights.path.display(), weights.format);
@@ -79,8 +79,8 @@ pub fn check(fit: &Fit, weights: &Weights, strict: bool) -> Result<(), Error> {
         return Ok(());
     }
     Err(Error::Usage(format!(
-        "the weights of {} do not fit the network: {}. Name what shall start at random in init.exclude, map names by init.match, or allow \
-         all of it by init.strict = false",
+        "the weights of {} do not fit the network: {}. Let parameters start at random with init.exclude, map names with init.match, or \
+         accept all differences with init.strict = false",
         weights.path.display(),
         rows(fit, weights).collect::<Vec<_>>().join("; ")
     )))
@@ -106,8 +106,8 @@ pub fn check_origin(source: &Source, fit: &Fit, weights: &Weights) -> Result<Vec
                 fit.classifiers.iter().filter(taken).map(|layer| format!("\"{layer}.*\"")).collect();
             if let Some(difference) = difference.as_ref().filter(|_| !taken.is_empty()) {
                 return Err(Error::Usage(format!(
-                    "init.from: the classes differ: {difference}; let the layers that make scores start at random by init.exclude = [{}], \
-                     or name the data set that the model was trained on",
+                    "init.from: the classes differ: {difference}. Let the layers that compute scores start at random with init.exclude \
+                     = [{}], or name the data set that the model was trained on",
                     taken.join(", ")
                 )));
             }
@@ -129,8 +129,10 @@ fn replaced(fit: &Fit, difference: Option<String>) -> Vec<String> {
     let layers: Vec<&str> = fit.classifiers.iter().map(String::as_str).filter(|layer| layers.contains(layer)).collect();
     match &layers[..] {
         [] => Vec::new(),
-        [one] => vec![format!("note: the last layer, {one}, starts at random, for {why}")],
-        all => vec![format!("note: the layers that make scores, {}, start at random, for {why}", all.join(", "))],
+        [one] => vec![format!("note: the last layer, {one}, starts at random, because {why}")],
+        all => {
+            vec![format!("note: the layers that compute scores, {}, start at random, because {why}", all.join(", "))]
+        }
     }
 }
 
@@ -146,8 +148,8 @@ fn states_mean_and_std(recipe: &Recipe, weights: &Weights) -> Result<(), Error> 
     let lists = [("augment.train", &recipe.augment.train), ("augment.eval", &recipe.augment.eval)];
     match lists.into_iter().find(|(_, list)| takes_the_data_sets(list)) {
         Some((key, _)) => Err(Error::Usage(format!(
-            "{key}: \"normalize\" takes mean and standard deviation of this data set, and the weights of {} were trained with those of \
-             their own: state them, as \"{TORCHVISION}\" for torchvision's",
+            "{key}: \"normalize\" uses the mean and standard deviation of this data set, but the weights of {} were trained with other \
+             values. State them, such as \"{TORCHVISION}\" for torchvision's weights",
             weights.path.display()
         ))),
         None => Ok(()),
@@ -165,7 +167,7 @@ fn other_values(source: &Source, model: &Model, weights: &Weights) -> Option<Str
     let far = match there.agreement(&here) {
         Agreement::Same => return None,
         Agreement::OtherNumbers => "",
-        Agreement::FarApart => ", so its weights are of no use here",
+        Agreement::FarApart => ", so its weights are useless here",
     };
     let list: Vec<&str> = model.preprocess.iter().map(String::as_str).filter(|op| op.contains(BARE)).collect();
     let cure = match list[..] {
@@ -173,7 +175,7 @@ fn other_values(source: &Source, model: &Model, weights: &Weights) -> Option<Str
         _ => format!("give \"{}\" in augment.train and augment.eval", list.join("\", \"")),
     };
     let file = weights.path.display();
-    Some(format!("warning: {file} was trained on images with {there}, and this run makes {here}{far}: {cure}"))
+    Some(format!("warning: {file} was trained on images with {there}, but this run makes {here}{far}: {cure}"))
 }
 
 /// Returns a warning if the weights are from another program and the transforms do not normalize.
@@ -181,8 +183,8 @@ pub fn not_normalised(ops: &[String], weights: &Weights) -> Option<String> {
     let values = PixelValues::of(ops);
     values.are_bytes().then(|| {
         format!(
-            "warning: the transforms make {values}, and nearly all networks were trained on normalised images; if that of {} was, add its \
-             numbers at the end of the list, as \"{TORCHVISION}\" for torchvision's",
+            "warning: the transforms make {values}, but nearly all networks were trained on normalised images. If this is true for {}, \
+             add its numbers at the end of the list, such as \"{TORCHVISION}\" for torchvision's weights",
             weights.path.display()
         )
     })

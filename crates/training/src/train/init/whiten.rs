@@ -71,17 +71,17 @@ fn find<'a>(net: &'a NetSpec, layer: &str) -> Result<&'a Conv, Error> {
         let near = nearest(layer, &names).or(names.first().copied()).unwrap_or_default();
         return refuse(format!("network {} has no such layer; its first is \"{near}\"", net.name));
     };
-    let Op::Conv(conv) = &node.op else { return refuse("that layer is no convolution".into()) };
+    let Op::Conv(conv) = &node.op else { return refuse("that layer is not a convolution".into()) };
     let width = net.input.c * conv.kernel[0] * conv.kernel[1];
     if !first(&node) {
         return refuse("that convolution does not read the images".into());
     }
     if conv.groups != 1 || conv.dilation != [1, 1] {
-        return refuse("that convolution has groups or a dilation; its patches are not pieces of images".into());
+        return refuse("that convolution has groups or a dilation, so its patches are not parts of images".into());
     }
     if width > PATCH {
         return refuse(format!(
-            "a patch has {width} values, and at most {PATCH} can be whitened; give it a smaller kernel"
+            "a patch has {width} values, but at most {PATCH} can be whitened; use a smaller kernel"
         ));
     }
     if conv.out_channels % 2 != 0 || conv.out_channels > 2 * width {
@@ -129,7 +129,7 @@ impl Moments {
         (WORK / each).clamp(1, IMAGES)
     }
 
-    /// Adds the patches of images of shape (N, C, H, W).
+    /// Adds the patches in `images`, which has shape (N, C, H, W).
     pub fn add_all(&mut self, images: &[f32]) {
         images.chunks_exact(self.input.values()).for_each(|image| self.add(image));
     }

@@ -10,7 +10,7 @@ use comm::{Comm, WorldInfo};
 /// A rank prints at most this many lines of each kind.
 const LINES: usize = 10;
 
-/// One rank's lines about skipped records and steps.
+/// A rank's lines about skipped records and steps.
 #[derive(Debug, Default)]
 pub struct Notices {
     lines: Vec<String>,
@@ -23,12 +23,10 @@ impl Notices {
     pub fn records(&mut self, faults: &[loaders::Error], world: &WorldInfo) {
         for fault in faults.iter().take(LINES.saturating_sub(self.records)) {
             let who = world.who();
-            self.lines.push(format!("{who}left out: {fault}"));
+            self.lines.push(format!("{who}skipped: {fault}"));
             self.records += 1;
             if self.records == LINES {
-                self.lines.push(format!(
-                    "{who}further records that are left out are only counted, see `trireme data verify`"
-                ));
+                self.lines.push(format!("{who}further skipped records are only counted, see `trireme data verify`"));
             }
         }
     }
@@ -43,7 +41,7 @@ impl Notices {
                 ""
             };
             self.lines.push(format!(
-                "step {step} left out: a gradient was Inf or NaN in f16; the scale of the losses is {} now{last}",
+                "step {step} skipped: a gradient was Inf or NaN in f16; the loss scale is now {}{last}",
                 scale.scale
             ));
         }
@@ -149,11 +147,11 @@ mod tests {
         let mut notices = Notices::default();
         let fault = || loaders::Error::NoSample { split: "train".into(), id: 3, len: 2 };
         notices.records(&[fault()], &world(1, 4));
-        assert!(notices.take()[0].starts_with("rank 1: left out: split `train` has 2 samples"));
+        assert!(notices.take()[0].starts_with("rank 1: skipped: split `train` has 2 samples"));
         (0..30).for_each(|_| notices.records(&[fault(), fault()], &world(0, 1)));
         let lines = notices.take();
         assert_eq!(lines.len(), LINES);
-        assert!(lines[LINES - 1].starts_with("further records"), "{lines:?}");
+        assert!(lines[LINES - 1].starts_with("further skipped records"), "{lines:?}");
         notices.records(&[fault()], &world(0, 1));
         assert!(notices.take().is_empty());
         notices.device(vec!["note: slow".into()], &world(1, 4));
@@ -161,7 +159,7 @@ mod tests {
         assert_eq!(notices.take(), ["rank 1: note: slow", "note: slow"]);
         (1..=20).for_each(|step| notices.step(step, &LossScale { scale: 0.5, ..LossScale::default() }));
         let lines = notices.take();
-        assert!(lines[0].starts_with("step 1 left out: ") && lines[0].ends_with("is 0.5 now"), "{lines:?}");
+        assert!(lines[0].starts_with("step 1 skipped: ") && lines[0].ends_with("is now 0.5"), "{lines:?}");
         assert!(lines.len() == LINES && lines[LINES - 1].contains("lost_steps"), "{lines:?}");
     }
 }

@@ -46,7 +46,7 @@ pub struct Stop {
     step: Cell<Duration>,
     /// Number and total time of the steps after the first one, which also prepares things that later steps reuse.
     later: Cell<(u32, Duration)>,
-    /// Maximum number of steps after the next one until all ranks know of a request.
+    /// Steps that may follow the next step before all ranks know about a request.
     apart: Cell<u32>,
     /// Duration of the last checkpoint, from the snapshot to the end of the write.
     checkpoint: Cell<Duration>,
@@ -86,7 +86,7 @@ impl Stop {
             (_, Some(limit)) if limit.is_within(TOLERANCE.saturating_add(self.margin())) => {
                 format!("{} is near", limit.name)
             }
-            _ if self.processor_is_late(TOLERANCE) => "the limit of processor time (ulimit -t) is near".into(),
+            _ if self.processor_is_late(TOLERANCE) => "the limit of CPU time (ulimit -t) is near".into(),
             _ => "another rank received a request to stop".into(),
         }
     }

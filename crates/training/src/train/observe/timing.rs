@@ -10,10 +10,10 @@ use report::{Advice, Loading, Step};
 
 use crate::error::Error;
 
-/// A wait of other ranks is reported if it takes at least this fraction of a step.
+/// Waits of other ranks are reported above this fraction of a step.
 const LARGE: f64 = 0.1;
 
-/// Milliseconds of one rank in a step, or sums over steps.
+/// A rank's times in milliseconds, for a step or summed over steps.
 #[derive(Clone, Copy, Debug, Default, PartialEq)]
 pub struct RankTiming {
     /// Waiting for the loader.
@@ -40,7 +40,7 @@ pub fn spread(values: impl Iterator<Item = f64>) -> [f64; 3] {
     }
 }
 
-/// Sums of each rank's times over the steps of an epoch.
+/// Each rank's times, summed over an epoch.
 #[derive(Clone, Debug, Default)]
 pub struct EpochTiming {
     steps: u64,
@@ -48,7 +48,7 @@ pub struct EpochTiming {
 }
 
 impl EpochTiming {
-    /// Adds the times of all ranks in one step.
+    /// Adds a step, with the times of all ranks.
     pub fn add(&mut self, ranks: &[RankTiming]) {
         self.steps += 1;
         self.ranks.resize(ranks.len(), RankTiming::default());
@@ -73,14 +73,14 @@ impl EpochTiming {
         let others = spread(self.ranks.iter().map(|r| a_step(r.comm)))[2];
         let longest = spread(self.ranks.iter().map(|r| a_step(r.step)))[2];
         let text = format!(
-            "slowest rank: {slow}, {own:.1} ms a step of its own (median of all {median:.1}), {loader:.1} of them for its loader; it \
-             lags by {reason}, and others wait up to {others:.1} ms a step"
+            "slowest rank: {slow}. Without waits for other ranks its steps take {own:.1} ms (median of all ranks {median:.1} ms), of \
+             which its loader takes {loader:.1} ms. The cause is {reason}, and other ranks wait up to {others:.1} ms per step"
         );
         Some(Advice { text, pressing: others >= LARGE * longest })
     }
 }
 
-/// One optimizer step over all ranks.
+/// An optimizer step over all ranks.
 #[derive(Clone, Debug)]
 pub struct StepRecord {
     /// Number of the epoch, starting at 0.
@@ -92,7 +92,7 @@ pub struct StepRecord {
     pub seconds: f64,
     /// Loss and correct predictions, summed over the images.
     pub loss: LossSums,
-    /// Digest that depends on which sample is in which row of which worker.
+    /// Digest of the samples and their places in the workers' batches.
     pub samples: u64,
     /// Norm of the gradients, if clipping by norm is enabled.
     pub grad_norm: Option<f64>,
@@ -128,7 +128,7 @@ impl StepRecord {
     }
 }
 
-/// An epoch from the view of one rank's loader.
+/// An epoch as seen by a rank's loader.
 #[derive(Clone, Copy, Debug)]
 pub struct EpochLoading {
     /// Statistics of this rank's loader.
@@ -143,11 +143,10 @@ pub struct EpochLoading {
     pub local: bool,
 }
 
-/// An epoch with fewer steps does not predict the next one, because files are read for the first time and caches are
-/// empty.
+/// An epoch with fewer steps does not predict the next, because files are read for the first time and caches are empty.
 const LEAST_STEPS: u64 = 50;
 
-/// Waiting for data is reported as pressing if it takes at least this fraction of an epoch.
+/// Waiting for data is pressing above this fraction of an epoch.
 const LOADING_LARGE: f64 = 0.1;
 
 /// Returns the statistics of the loader that its rank waited longest for, and advice unless the epoch was too short.
@@ -200,17 +199,19 @@ mod tests {
         let Advice { text, pressing } = epoch.slowest().unwrap();
         assert!(pressing, "30 of 100 ms");
         assert!(
-            text.starts_with("slowest rank: 1, 95.0 ms a step of its own (median of all 71.0), 1.0 of them"),
+            text.starts_with("slowest rank: 1")
+                && [" 95.0 ms", " 71.0 ms", " 1.0 ms"].iter().all(|part| text.contains(part)),
             "{text}"
         );
-        assert!(text.contains("lags by compute") && text.ends_with("up to 30.0 ms a step"), "{text}");
+        assert!(text.contains("cause is compute") && text.contains(" 30.0 ms"), "{text}");
     }
 
     #[test]
     fn a_slow_loader_is_named() {
         let mut epoch = EpochTiming::default();
         epoch.add(&[timing(1.0, 30.0, 100.0), timing(25.0, 5.0, 100.0)]);
-        assert!(epoch.slowest().unwrap().text.contains("25.0 of them for its loader; it lags by its loader"));
+        let Advice { text, .. } = epoch.slowest().unwrap();
+        assert!(text.contains(" 25.0 ms") && text.contains("cause is its loader"), "{text}");
         let mut even = EpochTiming::default();
         even.add(&[timing(1.0, 9.0, 100.0), timing(1.0, 5.0, 100.0)]);
         assert!(!even.slowest().unwrap().pressing, "9 of 100 ms");

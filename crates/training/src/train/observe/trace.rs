@@ -131,12 +131,12 @@ impl Trace {
         if let Some(all) = comm.gather("gathering of the trace", &own)? {
             let text = format!("{HEAD}\"ms\",\"traceEvents\":[\n{}\n]}}\n", all.join(",\n"));
             if let Err(error) = formats::checkpoint::write_text(path, &text) {
-                report.note(&format!("warning: the run is done, its trace is not written: {error}"));
+                report.note(&format!("warning: the run is complete, but its trace was not written: {error}"));
                 return Ok(());
             }
             let dropped = match recorder.dropped {
                 0 => String::new(),
-                n => format!(" ({n} more spans of rank 0 found no room)"),
+                n => format!(" (there was no room for {n} more spans of rank 0)"),
             };
             report.note(&format!("trace: {}{dropped}; open it in ui.perfetto.dev", path.display()));
         }

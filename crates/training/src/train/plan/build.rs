@@ -101,15 +101,15 @@ fn balanced(recipe: &Recipe, source: &Source) -> Result<Option<Arc<Balanced>>, E
     let Some(census) = source.census.as_ref().filter(|_| recipe.balanced()) else { return Ok(None) };
     let balanced = Balanced::new(recipe.seed, &census.labels);
     if balanced.is_empty() {
-        let what = "balanced: none of its training records has a label".into();
+        let what = "balanced: no training record has a label".into();
         return Err(Error::DataSet { data: recipe.data.clone(), what });
     }
     Ok(Some(Arc::new(balanced)))
 }
 
 /// Returns the size of gradient chunks in bytes. A chunk is a bucket of the exchange. On a GPU without an exchange all
-/// parameters are one chunk, because each further chunk costs another launch of every kernel that processes parameters
-/// or gradients.
+/// parameters share a single chunk, because each further chunk costs another launch of every kernel that processes
+/// parameters or gradients.
 fn chunk_bytes<B: Backend>(recipe: &Recipe, backend: &B, ranks: usize) -> usize {
     let alone = ranks == 1 && recipe.reduce.codec.name == Codec::default().name;
     if alone && backend.queue().is_some() { usize::MAX } else { (recipe.reduce.bucket_mb * 1e6) as usize }
@@ -133,7 +133,7 @@ fn evaluations(source: &Source, division: &Division, options: Options) -> Result
     if source.eval.is_none() {
         return source.recipe.scores_used().first().map_or(Ok([None, None]), |(key, name)| {
             let what = format!(
-                "it has no split test or validation, and {key} = \"{name}\" needs scores; name a split by eval_split"
+                "it has no split test or validation, but {key} = \"{name}\" needs scores; name a split with eval_split"
             );
             Err(Error::DataSet { data: source.recipe.data.clone(), what })
         });
@@ -217,8 +217,8 @@ fn thaws<B: Backend>(graph: &Graph<B>, optimizer: &Optimizer<B>) -> Result<(), E
         return Ok(());
     }
     Err(Error::Usage(
-        "freeze.epochs: this optimizer corrects its means by the number of steps, which would differ between the parameters, and this \
-         device takes one number for all; freeze for the whole run, use sgd, rmsprop or lars, or --device cpu"
+        "freeze.epochs: this optimizer corrects its averages by the number of steps, which would differ between parameters, but this \
+         device supports only one number for all. Freeze for the whole run, use sgd, rmsprop or lars, or give --device cpu"
             .into(),
     ))
 }

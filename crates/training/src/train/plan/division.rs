@@ -8,7 +8,7 @@ pub struct Division {
     /// Images in the training split.
     pub images: u64,
     pub batch: usize,
-    /// Number of workers, the logical parts of each step.
+    /// Number of workers. Each step is divided among them.
     pub workers: usize,
     /// The workers of this rank.
     pub mine: std::ops::Range<usize>,

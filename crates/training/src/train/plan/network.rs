@@ -51,9 +51,9 @@ pub fn fitting(model: &str, image: ImageSpec, classes: usize) -> Result<NetSpec,
         |side: u32| network(model, ImageSpec::new(side, side, channels), classes).is_ok_and(|net| net.shapes().is_ok());
     match (1..=usual as u32).find(|side| fits(*side)) {
         Some(least) if height.min(width) < least => Err(Error::Usage(format!(
-            "network {model} takes images of {least} x {least} pixels at least, and the transforms make {width} x {height} (layer {}: {}); \
-             make them larger in augment.train and augment.eval (resize, random_resized_crop), or choose a network for small images \
-             (`trireme models`)",
+            "network {model} needs images of at least {least} x {least} pixels, but the transforms make {width} x {height} (layer {}: \
+             {}). Make them larger in augment.train and augment.eval (resize, random_resized_crop), or choose a network for small \
+             images (`trireme models`)",
             error.layer, error.why
         ))),
         // the graph reports all other errors
@@ -82,7 +82,7 @@ impl Defined {
     ///
     /// Returns an error with file, line and node if the file is invalid.
     pub fn read(path: &Path, name: &str, image: ImageSpec, classes: usize) -> Result<Self, Error> {
-        is_there("cannot read the network", path, "name a file beside the recipe, or a network of `trireme models`")?;
+        is_there("cannot read the network", path, "name a file next to the recipe, or a network of `trireme models`")?;
         let cannot = |source| Error::File { action: "read the network", path: path.to_path_buf(), source };
         let bytes = regular::read(path).map_err(cannot)?;
         let input = shape_of(image);
@@ -117,23 +117,23 @@ impl Defined {
             let changed = net_toml::set_classes(&mut net, classes);
             let Some(layer) = changed.first() else {
                 return Err(refuse(format!(
-                    "it has {own} classes, the data set {classes}, and no last layer that could be replaced"
+                    "it has {own} classes, the data set has {classes}, and its last layer cannot be replaced"
                 )));
             };
             tensors.retain(|tensor| {
                 !changed.iter().any(|layer| tensor.0.rsplit_once('.').is_some_and(|(own, _)| own == layer))
             });
             notes.push(format!(
-                "{name}: its last layer, {layer}, starts at random: it has {own} classes, the data set {classes}"
+                "{name}: its last layer, {layer}, starts at random, because it has {own} classes and the data set has {classes}"
             ));
         }
         let there = std::mem::replace(&mut net.input, input);
-        // checks the network like one from any other file
+        // checks the network as if it came from any other file
         let text = net_toml::write(&net, classes, net_toml::Classes::Number);
         let net = of_text(&text, name, input, classes)?;
         let fit = fits(&net, &tensors);
         fit.map_err(|why| {
-            refuse(format!("{why}; it is for images of {there}, and the transforms make {input}: make them the same"))
+            refuse(format!("{why}. It is for images of {there}, but the transforms make {input}; make them equal"))
         })?;
         Ok(Self { start: tensors, notes, copy: Some(bytes), ..Self::new(net, classes) })
     }
@@ -154,8 +154,8 @@ fn fits(net: &NetSpec, tensors: &[Tensor]) -> Result<(), String> {
     let odd = tensors.iter().find(|(name, shape, _)| own.get(name) != Some(&shape));
     match odd {
         Some((name, shape, _)) => {
-            let wanted = own.get(name).map_or("none of that name".to_string(), |shape| format!("{shape:?}"));
-            Err(format!("its {name} has the shape {shape:?}, and the network needs {wanted}"))
+            let wanted = own.get(name).map_or("no tensor of that name".to_string(), |shape| format!("{shape:?}"));
+            Err(format!("its {name} has shape {shape:?}, but the network needs {wanted}"))
         }
         None => Ok(()),
     }
@@ -219,7 +219,7 @@ const MOST: usize = 12;
 pub fn check_patterns(key: &str, patterns: &[String], names: &[&str], of: &str) -> Result<(), Error> {
     let odd = patterns.iter().find(|pattern| !names.iter().any(|name| matches(pattern, name)));
     odd.map_or(Ok(()), |pattern| {
-        Err(Error::Usage(format!("{key}: \"{pattern}\" names nothing in {of}; {}", near(pattern, names))))
+        Err(Error::Usage(format!("{key}: \"{pattern}\" matches nothing in {of}; {}", near(pattern, names))))
     })
 }
 
@@ -268,7 +268,7 @@ pub fn frozen(net: &NetSpec, patterns: &[String]) -> Result<BTreeSet<String>, Er
     }
     let last = names.last().and_then(|name| name.rsplit_once('.')).map_or("", |(module, _)| module);
     Err(Error::Usage(format!(
-        "freeze.patterns = {patterns:?} names all {} parameters of network {}, so nothing would be trained; leave some out, such as \
+        "freeze.patterns = {patterns:?} matches all {} parameters of network {}, so nothing would be trained; leave some out, such as \
          \"{last}.*\"",
         names.len(),
         net.name
@@ -299,7 +299,7 @@ mod tests {
         let of = |model, side| fitting(model, ImageSpec::new(side, side, 3), 10);
         let error = of("alexnet", 32).unwrap_err();
         let text = error.to_string();
-        for part in ["network alexnet takes images of 63 x 63", "make 32 x 32", "256x1x1", "augment.train"] {
+        for part in ["network alexnet", "63 x 63", "32 x 32", "256x1x1", "augment.train"] {
             assert!(text.contains(part), "{part} in {text}");
         }
         assert_eq!(error.code(), 2);
@@ -333,7 +333,7 @@ mod patterns_tests {
 
     #[test]
     fn a_pattern_that_names_nothing_is_told_the_nearest() {
-        assert!(refused("layr1.*").ends_with("\"layr1.*\" names nothing in network x; did you mean \"layer1.*\"?"));
+        assert!(refused("layr1.*").ends_with("\"layr1.*\" matches nothing in network x; did you mean \"layer1.*\"?"));
         assert!(refused("layer1").contains("did you mean \"layer1.*\"?"));
         assert!(refused("bn1.wieght").contains("did you mean \"bn1.weight\"?"));
         assert!(refused("transformer.*").ends_with("the names begin with bn1, conv1, fc, layer1, layer2"));
@@ -342,7 +342,7 @@ mod patterns_tests {
         let told = notes("optimizer.no_decay", &list, &NAMES, "network x");
         assert_eq!(told.len(), 2, "{told:?}");
         assert!(
-            told[0].starts_with("warning: optimizer.no_decay: \"*.bais\" names nothing in network x; "),
+            told[0].starts_with("warning: optimizer.no_decay: \"*.bais\" matches nothing in network x; "),
             "{told:?}"
         );
     }

@@ -11,7 +11,7 @@ use crate::error::Error;
 use crate::train::plan::division::Division;
 use crate::train::plan::network::shape_of;
 
-/// A part of a run in which training images have one size.
+/// A part of a run with a fixed size of training images.
 pub struct Phase {
     /// First epoch of the phase, starting at 0.
     pub from: u32,
@@ -41,7 +41,7 @@ impl Phases {
         let phase = |&[from, side]: &[u32; 2]| {
             if side > whole {
                 return Err(refuse(format!(
-                    "the transforms in augment.train make images of {}, so {side} pixels are more than there are; give at most {whole}, or \
+                    "the transforms in augment.train make images of {}, which are smaller than {side} pixels; give at most {whole}, or \
                      larger sizes in augment.train and augment.eval",
                     full.output()
                 )));
@@ -51,8 +51,8 @@ impl Phases {
             let made = augment.output();
             if made.height.min(made.width) != side {
                 return Err(refuse(format!(
-                    "{side} pixels: with every size times {side} / {whole} augment.train makes images of {made}; let its last transform \
-                     with a size be the one that the images end with"
+                    "{side} pixels: if every size is multiplied by {side} / {whole}, augment.train makes images of {made}; its last \
+                     transform with a size must set the size of the images"
                 )));
             }
             Ok(Phase { from, augment })
@@ -98,11 +98,11 @@ impl Phases {
     }
 }
 
-/// Plans the graph for another image size and these batch sizes, up to `largest`. The graph's current size does not change. `named`
-/// converts an error to one that names the recipe key.
+/// Plans the graph for another image size and these batch sizes, up to `largest`. The graph's current size does not
+/// change. `named` adds the recipe key to an error.
 ///
-/// # Errors
-/// Fails if the shape of any parameter depends on the image size. Fails if the images are larger than the graph's input.
+/// # Errors Fails if the shape of any parameter depends on the image size. Fails if the images are larger than the
+/// graph's input.
 pub fn plan_size<B: Backend>(
     graph: &mut Graph<B>,
     input: Shape,

@@ -28,7 +28,7 @@ pub struct TrainRequest {
     pub device: DeviceChoice,
     /// Whether ranks may share a GPU.
     pub share_gpu: bool,
-    /// Maximum duration of the run, counted from the start of the program.
+    /// Maximum duration of the run, from program start.
     pub time_limit: Option<Duration>,
     /// Compute threads. `None` uses all cores of this rank.
     pub threads: Option<usize>,
@@ -99,7 +99,7 @@ impl TrainRequest {
             .find_map(|(flag, path)| path.filter(|path| path.to_str().is_none()).map(|path| (flag, path)))
         {
             Some((flag, path)) => Err(Error::Usage(format!(
-                "{flag} {path:?}: the name is not UTF-8, and cannot stand in the files of the run; choose another"
+                "{flag} {path:?}: the name is not UTF-8, but files of the run must contain it; choose another name"
             ))),
             None => Ok(()),
         }

@@ -1,4 +1,4 @@
-//! A planned run on one rank, and the threads that the rank uses. [`build`](super::build) makes it.
+//! A planned run on a rank, and the threads that the rank uses. [`build`](super::build) makes it.
 
 use std::sync::Arc;
 
@@ -23,7 +23,7 @@ use crate::train::plan::source::Source;
 use crate::train::reduce::plan::ReducePlan;
 use crate::train::strategy::Strategy;
 
-/// Everything that the steps of a run need on one rank.
+/// Everything that a rank needs to run steps.
 pub struct Run<B: Backend> {
     /// The recipe with all defaults filled in.
     pub recipe: Recipe,
@@ -41,7 +41,7 @@ pub struct Run<B: Backend> {
     pub ema: Option<Ema<B>>,
     /// The evaluation after each epoch.
     pub evaluation: Option<Evaluation>,
-    /// The evaluation of another split at the end of the run.
+    /// The evaluation at the end, on another split.
     pub evaluation_at_end: Option<Evaluation>,
     /// Decides when ranks synchronise their models.
     pub strategy: Box<dyn Strategy<B>>,
@@ -158,7 +158,7 @@ impl<B: Backend> Run<B> {
     }
 }
 
-/// Threads and cores of one rank.
+/// Threads and cores of a rank.
 #[derive(Clone, Copy, Debug)]
 pub struct Resources {
     /// Cores that this rank may use.

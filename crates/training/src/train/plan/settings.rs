@@ -73,7 +73,7 @@ fn milestones(recipe: &Recipe, schedule: &Schedule) -> Option<String> {
     // suggest milestones at the same fractions of the actual run
     let scaled: Vec<String> = all.iter().map(|at| format!("{:.1}", 0.75 * epochs * at / last)).collect();
     Some(format!(
-        "the rate never falls at epoch {}, for the run has {} epochs: give --set schedule.milestones=[{}], or more epochs",
+        "the rate never falls at epoch {}, because the run has only {} epochs: give --set schedule.milestones=[{}], or more epochs",
         late.join(", "),
         epochs,
         scaled.join(", ")
@@ -99,8 +99,8 @@ fn batch(recipe: &Recipe, length: Length) -> Option<String> {
     (recipe.batch as u64 * FEW > images).then(|| {
         let plural = if steps == 1 { "" } else { "s" };
         format!(
-            "batch = {} is more than a third of the {images} training images, and an epoch only {steps} step{plural}: give a smaller one, \
-             as --set batch={}",
+            "batch = {} is more than a third of the {images} training images, so an epoch has only {steps} step{plural}: give a smaller \
+             batch, such as --set batch={}",
             recipe.batch,
             (images / 32).max(1)
         )
@@ -114,7 +114,7 @@ fn rate(recipe: &Recipe, schedule: &Schedule) -> Option<String> {
     let why = || format!("base_lr {base} x batch {} / reference_batch", recipe.batch);
     match (target > WILD && scale > 1.0, scale > STEEP && schedule.warmup_steps() == 0) {
         (true, _) => Some(format!(
-            "the rate is scaled to {target} ({}), above what networks learn at: give a smaller batch or base_lr, or leave \
+            "the rate is scaled to {target} ({}), which is too high for networks to learn: give a smaller batch or base_lr, or leave \
              schedule.reference_batch out",
             why()
         )),
@@ -132,7 +132,8 @@ fn sizes(recipe: &Recipe, schedule: &Schedule) -> Option<String> {
     let epochs = schedule.epochs();
     let [from, side] = *recipe.augment.sizes.iter().flatten().find(|[from, _]| f64::from(*from) >= epochs)?;
     Some(format!(
-        "images never have {side} pixels, as from epoch {from} on (augment.sizes), for the run has {epochs:.1} epochs; give more steps"
+        "images never have {side} pixels, which augment.sizes sets from epoch {from} on, because the run has only {epochs:.1} epochs; \
+         give more steps"
     ))
 }
 
@@ -161,8 +162,8 @@ fn repeats(recipe: &Recipe) -> Option<String> {
 fn unscored(recipe: &Recipe, length: Length) -> Option<String> {
     (!length.scored).then(|| {
         format!(
-            "nothing is scored: {} has no images in {}; take some out with `trireme data split DIR OUT --fraction 0.1`, or convert photos \
-             again with --validation-fraction 0.1",
+            "nothing is scored: {} has no images in {}; split some off with `trireme data split DIR OUT --fraction 0.1`, or convert the \
+             photos again with --validation-fraction 0.1",
             recipe.data,
             recipe.eval_split.as_ref().map_or("a split test or validation".into(), |split| format!("the split {split}"))
         )
@@ -205,8 +206,8 @@ pub fn warning(net: &NetSpec, division: &Division, across: bool) -> Option<Strin
         ),
     };
     Some(format!(
-        "warning: {layers}: {when} with maps of 1x1, so each channel has one value. Its output is then the bias alone and says nothing of \
-         the image, and where no other worker has images the running variance stays as it is: {cure}"
+        "warning: {layers}: {when} with maps of 1x1, so each channel has one value. Its output is then only the bias and does not \
+         depend on the image, and if no other worker has images, the running variance does not change: {cure}"
     ))
 }
 
@@ -223,18 +224,18 @@ pub fn check(recipe: &Recipe, manifest: &Manifest) -> Result<(), Error> {
     let kind = recipe.loss.kind();
     if !matches!(kind, LossKind::Bce | LossKind::SigmoidFocal) {
         return Err(Error::Usage(format!(
-            "loss.kind: {images}, and \"{kind}\" is for images of one; write kind = \"bce\" under [loss] in the recipe, or give --set \
-             loss.kind=bce (\"sigmoid_focal\" does it, too)"
+            "loss.kind: {images}, but \"{kind}\" is for images with one label. Write kind = \"bce\" under [loss] in the recipe, or give \
+             --set loss.kind=bce (\"sigmoid_focal\" works, too)"
         )));
     }
     let refused = [
-        ("loss.class_weights", recipe.loss.class_weights.is_some(), "weights images by their one class"),
-        ("balanced", recipe.balanced(), "draws images by their one class"),
+        ("loss.class_weights", recipe.loss.class_weights.is_some(), "weights each image by its only class"),
+        ("balanced", recipe.balanced(), "draws each image by its only class"),
         ("distill.teacher", recipe.distill.teacher.is_some(), "compares probabilities that add up to 1"),
     ];
     match refused.into_iter().find(|(_, given, _)| *given) {
         None => Ok(()),
-        Some((key, _, what)) => Err(Error::Usage(format!("{key}: {what}, and {images}; leave it out"))),
+        Some((key, _, what)) => Err(Error::Usage(format!("{key}: this {what}, but {images}; leave it out"))),
     }
 }
 
@@ -251,8 +252,8 @@ pub fn check_scores(recipe: &Recipe, eval: Option<&Split>) -> Result<(), Error> 
         return Ok(());
     }
     Err(Error::Usage(format!(
-        "{key}: average precisions of {images} images and {classes} classes take too much memory; score fewer images with eval.limit, or \
-         use \"macro_f1\""
+        "{key}: average precisions of {images} images and {classes} classes need too much memory; score fewer images with eval.limit, \
+         or use \"macro_f1\""
     )))
 }
 
@@ -335,7 +336,7 @@ mod tests {
             let recipe = Recipe::from_toml(&text).unwrap();
             sizes(&recipe, &Schedule::over(&recipe.schedule, 10, steps, 100).unwrap())
         };
-        assert!(grows(300).is_some_and(|text| text.contains("never have 224 pixels, as from epoch 3 on")));
+        assert!(grows(300).is_some_and(|text| text.contains("224 pixels") && text.contains("epoch 3 ")));
         assert_eq!(grows(301), None);
     }
 
@@ -399,7 +400,7 @@ mod tests {
         let linear = "kind = \"constant\"\nbase_lr = 0.1\nreference_batch = 10";
         one(found("epochs = 3\nbatch = 110", linear, None), &["scaled to 1.1", "11 times the base", "warmup_epochs=5"]);
         let high = "kind = \"constant\"\nbase_lr = 1\nreference_batch = 10\nwarmup_epochs = 1";
-        one(found("epochs = 3\nbatch = 110", high, None), &["scaled to 11 ", "above what networks learn at"]);
+        one(found("epochs = 3\nbatch = 110", high, None), &["scaled to 11 ", "base_lr 1 x batch 110"]);
         assert_eq!(found("epochs = 3\nbatch = 100", linear, None), [""; 0]);
     }
 }

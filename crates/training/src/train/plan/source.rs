@@ -133,7 +133,7 @@ impl Source {
                 if read().is_ok_and(|now| now.text != defined.text) {
                     let file = file.display();
                     let note = format!(
-                        "warning: {file} has changed since the run began; it goes on with the network of its checkpoint"
+                        "warning: {file} has changed since the run began; the run continues with the network in its checkpoint"
                     );
                     defined.notes.push(note);
                 }
@@ -231,8 +231,8 @@ fn class_weights_fit(recipe: &Recipe, train: &Split) -> Result<(), Error> {
         return Ok(());
     }
     Err(Error::Usage(format!(
-        "loss.class_weights: {given} weights for {classes} classes; give one for each class of {}, in the order of its dataset.json, or \
-         \"auto\"",
+        "loss.class_weights: {given} weights for {classes} classes; give one weight for each class of {}, in the order of its \
+         dataset.json, or \"auto\"",
         recipe.data
     )))
 }
@@ -253,8 +253,8 @@ pub fn digest(manifest: &Manifest) -> Result<String, Error> {
 pub fn data_is_there(dir: &Path, beside: Option<&Path>) -> Result<(), Error> {
     let Some(beside) = beside.filter(|_| !dir.exists()) else { return Ok(()) };
     Err(Error::Usage(format!(
-        "data: there is no folder {}, as seen from the recipe's folder, and no {}, as seen from the current directory; name the data set \
-         by --data",
+        "data: there is no folder {} (relative to the recipe) and no {} (relative to the current directory); name the data set with \
+         --data",
         beside.display(),
         dir.display()
     )))
@@ -267,8 +267,8 @@ pub fn one_size(data: &str, split: &Split, preprocess: &Pipeline, images: Images
         return Ok(());
     }
     let what = format!(
-        "images of split train are {images}, those of {name} {other}; they must have one size, or augment.eval must begin with \
-         resize(size) and center_crop(size)"
+        "images of split train are {images}, but images of split {name} are {other}; they must have one size, or augment.eval must \
+         begin with resize(size) and center_crop(size)"
     );
     Err(Error::DataSet { data: data.into(), what })
 }
@@ -283,8 +283,8 @@ pub fn lists_fit(augment: &Pipeline, preprocess: &Pipeline) -> Result<Option<Str
     let within = |a: ImageSpec, b: ImageSpec| a.height <= b.height && a.width <= b.width;
     if train.channels != eval.channels || !(within(train, eval) || within(eval, train)) {
         return Err(Error::Usage(format!(
-            "augment.train makes images of {train} and augment.eval of {eval}; end both with the same size, or one with a larger size of \
-             the same channels"
+            "augment.train makes images of {train}, but augment.eval makes images of {eval}; end both with the same size, or one with a \
+             larger size and the same channels"
         )));
     }
     Ok(Some(format!("sizes: trained on images of {train}, scored on {eval}")))
@@ -294,11 +294,11 @@ pub fn lists_fit(augment: &Pipeline, preprocess: &Pipeline) -> Result<Option<Str
 /// differently.
 pub fn values_agree(augment: &Pipeline, preprocess: &Pipeline) -> Result<Option<String>, Error> {
     let [train, eval] = [augment, preprocess].map(|pipeline| PixelValues::of(&pipeline.ops()));
-    let what = format!("augment.train makes {train}, and augment.eval {eval}");
+    let what = format!("augment.train makes {train}, but augment.eval makes {eval}");
     match train.agreement(&eval) {
         Agreement::Same => Ok(None),
         Agreement::OtherNumbers => Ok(Some(format!(
-            "warning: {what}: a network is scored on values that it was not trained on; give the same normalize in both"
+            "warning: {what}, so the network is scored on values that it was not trained on; give the same normalize in both"
         ))),
         Agreement::FarApart => {
             Err(Error::Usage(format!("{what}; end both with the same normalize, or leave it out of both")))

@@ -6,7 +6,7 @@ use recipe::{LossKind, OverClasses, Recipe};
 
 use crate::train::plan::run::Run;
 
-/// Returns the objective of the loss, or `None` for plain cross-entropy with one label per row.
+/// Returns the objective of the loss, or `None` for plain cross-entropy with a label per row.
 pub fn objective(recipe: &Recipe) -> Option<Objective> {
     let loss = &recipe.loss;
     let mean = loss.over_classes() == OverClasses::Mean;

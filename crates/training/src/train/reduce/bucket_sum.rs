@@ -1,5 +1,5 @@
-//! The sum of one bucket over the ranks: the trait that every transport and codec implements, a sum in progress, and
-//! its costs.
+//! The sum of a bucket over the ranks: the trait that every transport and codec implements, a sum in progress, and its
+//! costs.
 
 use std::ops::AddAssign;
 use std::time::{Duration, Instant};
@@ -12,7 +12,7 @@ use crate::error;
 
 const GRADIENTS: &str = "sum of gradients";
 
-/// The parameters of a sum in one step.
+/// The parameters of a sum in a step.
 #[derive(Clone, Copy, Debug)]
 pub struct SumStep {
     /// Number of steps before this one.
@@ -30,7 +30,7 @@ pub struct SumStep {
     pub count: bool,
 }
 
-/// Sums one bucket of gradients over all workers of all ranks, in every step. `start` begins a sum and
+/// Sums a bucket of gradients over the workers on all ranks, in every step. `start` begins a sum and
 /// [`Pending::finish`] ends it. An implementation provides the part between.
 pub trait BucketSum<B: Backend>: Send {
     /// Starts to copy the gradients to where they are summed. Called on the compute thread.
@@ -38,7 +38,7 @@ pub trait BucketSum<B: Backend>: Send {
         Ok(())
     }
 
-    /// Writes the sum to the last buffer. There is one buffer per worker of this rank, or a single one with their sum.
+    /// Writes the sum to the last buffer. There is a buffer per worker of this rank, or a single buffer with their sum.
     /// Collective, called inside an operation of [`Comm`].
     fn sum(&mut self, world: &World, gradients: &mut [B::Buf], step: &SumStep) -> Result<Timed, Error>;
 
@@ -106,7 +106,7 @@ pub enum Pending<B: Backend> {
 }
 
 pub struct Summed<B: Backend> {
-    /// The buffers. The last one has the sum.
+    /// The buffers. The last buffer has the sum.
     pub gradients: Vec<B::Buf>,
     /// The object for the next step's sum.
     pub sum: Box<dyn BucketSum<B>>,
@@ -157,7 +157,7 @@ pub struct Timed {
     /// Time when the gradients were ready and the sum began.
     pub start: Instant,
     pub costs: Costs,
-    /// Number of codes of this rank's workers that are 0, if counted.
+    /// How many codes of this rank's workers are 0, if counted.
     pub zeros: Vec<ZeroCount>,
 }
 
@@ -189,8 +189,8 @@ pub enum Error {
     Comm(#[from] comm::Error),
     /// A gradient that the codec cannot represent. All ranks have seen the same scales, so all know this error.
     #[error(
-        "the gradient of parameter {parameter} holds {what}, which no integer can stand for (reduce.codec = \"{codec}\"). Try a \
-         smaller schedule.base_lr, a longer schedule.warmup_epochs, or check the data with `trireme data stats`"
+        "the gradient of parameter {parameter} contains {what}, which an integer codec cannot represent (reduce.codec = \"{codec}\"). \
+         Try a smaller schedule.base_lr, a longer schedule.warmup_epochs, or check the data with `trireme data stats`"
     )]
     NotFinite {
         parameter: String,

@@ -134,14 +134,14 @@ impl<B: Backend> BucketSum<B> for MpiSum {
 }
 
 fn no_region() -> backend::Error {
-    let why = "no library can be given this device's memory; use reduce.path = \"staged\"".into();
+    let why = "no library can use this device's memory; use reduce.path = \"staged\"".into();
     backend::Error::Unsupported { op: "the sum of gradients".into(), why }
 }
 
 /// A group of devices, shared by all buckets.
 pub type Group<B> = Arc<Mutex<Box<dyn Collective<B>>>>;
 
-/// A sum of f32 that a group of devices computes.
+/// An f32 sum that a group of devices computes.
 pub struct NcclSum<B: Backend>(pub Group<B>);
 
 impl<B: Backend> BucketSum<B> for NcclSum<B> {

@@ -134,7 +134,7 @@ impl<B: Backend> GradientSum<B> {
         self.ranks > 1 || self.gather == Gather::PerWorker
     }
 
-    /// Takes a complete bucket of gradients and starts its sum.
+    /// Starts the sum of a complete gradient bucket.
     pub fn ready(&mut self, bucket: usize, gradients: Vec<B::Buf>) -> Result<(), Error> {
         if !self.travels() {
             self.local.push((bucket, gradients));
@@ -202,7 +202,7 @@ impl<B: Backend> GradientSum<B> {
     }
 
     /// Returns the sums over all ranks. With an integer codec they must not depend on the order either. Each rank's own
-    /// vector counts as one more worker.
+    /// vector counts as another worker.
     fn sum(&self, vectors: Vec<Vec<f64>>) -> Result<Vec<f64>, comm::Error> {
         if self.integer {
             return self.comm.run(METRICS, |world| fixed::sum(world, &vectors, 2 * self.workers));
@@ -216,8 +216,8 @@ impl<B: Backend> GradientSum<B> {
         Ok(sum)
     }
 
-    /// Gathers the residuals of error feedback. On rank 0 the result has one vector per rank, which contains all
-    /// buckets of its first worker, then of the next. Empty without error feedback. Collective.
+    /// Gathers the residuals of error feedback. On rank 0 the result has a vector per rank, which contains its workers'
+    /// buckets, worker by worker. Empty without error feedback. Collective.
     pub fn gather_residuals(&mut self) -> Result<Vec<Vec<u8>>, Error> {
         if !self.feedback {
             return Ok(Vec::new());

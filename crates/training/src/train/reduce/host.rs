@@ -166,7 +166,7 @@ impl<B: Backend> BucketSum<B> for Alternating<B> {
 
 const INFINITY: u32 = 0x7f80_0000;
 
-/// The phases of a codec in a step, for the gradients of one bucket.
+/// The phases of a codec in a step, for a bucket of gradients.
 pub trait Phases {
     /// Writes this rank's scale of each tensor. Writes nothing if the codec needs no scales.
     fn scales(&mut self, bucket: &Bucket, scales: &mut Vec<u32>) -> Result<(), backend::Error>;
@@ -210,7 +210,7 @@ pub fn count<'a>(
     coded.map(of).collect()
 }
 
-/// The protocol for one bucket.
+/// The protocol for a bucket.
 pub struct Protocol {
     bucket: Bucket,
     codec: &'static str,

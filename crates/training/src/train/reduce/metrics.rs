@@ -1,6 +1,6 @@
 //! The metrics of a step, summed over all ranks together with the gradients: loss, correct predictions, batch-norm
-//! statistics, requests, and the times of each rank. They are one small allreduce of f64. With an integer codec they
-//! are 64-bit integers, and the workers' metrics stay separate until the sum.
+//! statistics, requests, and the times of each rank. They need a single small allreduce of f64. With an integer codec
+//! they are 64-bit integers, and the workers' metrics stay separate until the sum.
 
 use backend::{Backend, LossSums};
 use engine::{Gather, Graph};
@@ -45,7 +45,7 @@ struct Metrics {
     top1: f64,
     top5: f64,
     count: f64,
-    /// Digest that depends on which sample is in which row of which worker.
+    /// Digest of the samples and their places in the workers' batches.
     samples: f64,
     /// Number of ranks that request a stop.
     stop: f64,
@@ -133,7 +133,7 @@ impl StepMetrics {
         Self { layout, first: Metrics::from_slots(&layout, values), workers: Vec::new() }
     }
 
-    /// Returns the vectors to sum: one, or one for this rank and one per worker.
+    /// Returns the vectors to sum: a single vector, or a vector for this rank and for each worker.
     pub fn to_vectors(&self) -> Vec<Vec<f64>> {
         std::iter::once(&self.first).chain(&self.workers).map(Metrics::to_slots).collect()
     }
@@ -164,7 +164,7 @@ impl StepMetrics {
         metrics.weights.iter_mut().zip(weight).for_each(|(sum, weight)| *sum += weight);
     }
 
-    /// Returns the divisor of the loss: the number of images, or the sum of their weights.
+    /// Returns the loss divisor: the number of images, or the sum of their weights.
     pub fn total(&self) -> f64 {
         self.first.weights.first().copied().unwrap_or(self.first.count)
     }

@@ -14,11 +14,11 @@ use crate::train::reduce::bucket_sum::{BucketSum, Costs};
 use crate::train::reduce::device::DeviceSum;
 use crate::train::reduce::host::{Alternating, ExactEpochs, HostSum};
 
-/// The planned sums on one rank.
+/// The planned sums on a rank.
 pub struct ReducePlan<B: Backend> {
     pub entry: &'static Entry,
     pub settings: Settings,
-    /// Seed of the run, which is part of the key for the codec's random draws.
+    /// Seed of the run. It becomes part of the key for random draws.
     pub seed: u64,
     /// True if the device scales the losses and skips steps with gradients that are not finite.
     pub scaled: bool,
@@ -90,7 +90,7 @@ impl<B: Backend> ReducePlan<B> {
         let mut text = format!("{}: {}", self.entry.name, self.entry.about);
         let Exempt { tensors, elements } = self.exempt;
         if tensors > 0 {
-            text += &format!("; {tensors} tensors of {elements} elements go as exact");
+            text += &format!("; {tensors} tensors with {elements} elements use exact");
         }
         if let Some(epochs) = self.exact_epochs {
             text += &format!("; every {}. epoch exact", epochs.every);
@@ -136,7 +136,7 @@ fn buckets<B: Backend>(graph: &Graph<B>, reduce: &Reduce, entry: &Entry) -> Resu
             || (Some(p.node) == last && !reduce.logits())
             || reduce.exempt.iter().flatten().any(|pattern| matches(pattern, &p.name));
         let parameter = u16::try_from(index)
-            .map_err(|_| Error::Usage(format!("{}: a network may have 65,536 parameters at most", p.name)))?;
+            .map_err(|_| Error::Usage(format!("{}: a network may have at most 65,536 parameters", p.name)))?;
         let exempt = spared && entry.keys.contains(&"exempt");
         let tensor = Tensor { name: p.name.clone(), parameter, range: p.slot.range(), elems, exempt };
         buckets[p.slot.chunk].tensors.push(tensor);
@@ -156,7 +156,7 @@ pub struct Measured {
 }
 
 impl Measured {
-    /// Adds one step. After the last measured step, returns the means of all.
+    /// Adds a step. After the last measured step, returns the means.
     pub fn add(&mut self, done: u64, costs: Costs, codec: &str) -> Option<report::Exchange> {
         if !MEASURED.contains(&done) || costs.float_bytes == 0 {
             return None;

@@ -76,13 +76,13 @@ pub fn check(transport: TransportSetting, codec: &str, queues: bool) -> Result<(
     let forced = matches!(transport, TransportSetting::CudaAware | TransportSetting::Nccl);
     if forced && !queues {
         return Err(Error::Usage(format!(
-            "reduce.path = \"{transport}\" is for GPUs: leave it out, or compute with --device cuda"
+            "reduce.path = \"{transport}\" works only on GPUs; leave it out, or compute with --device cuda"
         )));
     }
     if forced && codec != FLOAT.name {
         return Err(Error::Usage(format!(
-            "reduce.path = \"{transport}\" adds f32 where they lie, and reduce.codec = \"{codec}\" sends other numbers; leave \
-             reduce.path out, or use reduce.codec = \"{}\"",
+            "reduce.path = \"{transport}\" sums f32 in place, but reduce.codec = \"{codec}\" sends other numbers; leave reduce.path \
+             out, or use reduce.codec = \"{}\"",
             FLOAT.name
         )));
     }
@@ -123,13 +123,13 @@ const SIZES: [usize; 5] = [1 << 10, 1 << 14, 1 << 18, 1 << 20, 1 << 24];
 pub fn choose<B: Backend>(session: &Session, backend: &B, request: &TransportRequest<'_>) -> Result<Choice<B>, Error> {
     let staged = |why: String| Ok(Choice { transport: Transport::Host, why });
     if request.coded {
-        return staged(format!("coded: the device codes for {}, codes alone come to the host", request.codec));
+        return staged(format!("coded: the device encodes for {}, and only codes come to the host", request.codec));
     }
     if session.world.size == 1 || !request.allreduce || backend.queue().is_none() {
         return staged(String::new());
     }
     if request.codec != FLOAT.name {
-        return staged(format!("staged: {} sums what it has coded on the host", request.codec));
+        return staged(format!("staged: {} sums its codes on the host", request.codec));
     }
     let trial = Trial { session, backend, buckets: request.buckets };
     let (mut transports, mut found) = (vec![Transport::Host], Vec::new());
@@ -164,12 +164,12 @@ fn try_mpi<B: Backend>(
         return Ok(Err(claim.by));
     }
     if !trial.all(claim.yes == Some(true) || forced)? {
-        return Ok(Err(format!("{}; `trireme doctor --cuda-aware` tries it", claim.by)));
+        return Ok(Err(format!("{}; `trireme doctor --cuda-aware` tests it", claim.by)));
     }
     if !trial.all(!crashed)? && !forced {
         let shown = marker.display();
         return Ok(Err(format!(
-            "the trial of an earlier start did not come back ({shown} is left of it; remove it to try anew)"
+            "the trial of an earlier start did not return ({shown} still exists; remove it to try again)"
         )));
     }
     session.agree(if session.is_root() { mark(&marker) } else { Ok(()) })?;
@@ -212,7 +212,7 @@ pub fn try_aware<B: Backend>(session: &Session, backend: &B) -> Result<Option<St
     let claim = library::claim();
     if session.is_root() {
         screen::say(&format!(
-            "trying MPI_Allreduce of device memory over {} rank(s); {}. If a signal ends this, {} does not take device memory",
+            "trying MPI_Allreduce of device memory over {} rank(s); {}. If a signal ends this process, {} does not support device memory",
             session.world.size, claim.by, session.world.library
         ));
     }
@@ -233,7 +233,7 @@ fn marker(out: &Path) -> PathBuf {
 }
 
 fn mark(marker: &Path) -> Result<(), Error> {
-    let text = "MPI_Allreduce of device memory is being tried; if this is still here later, it ended the process\n";
+    let text = "MPI_Allreduce of device memory is being tried. If this file still exists later, the trial has ended the process\n";
     Ok(formats::checkpoint::write_text(marker, text)?)
 }
 
@@ -278,10 +278,12 @@ impl<B: Backend> Trial<'_, B> {
     /// Tests whether the devices can sum with NCCL. The inner error is the reason why not.
     pub fn nccl(&self, shared: bool) -> Result<Result<Found<B>, String>, Error> {
         if shared {
-            return Ok(Err("ranks share a GPU, and NCCL takes one rank a GPU only".into()));
+            return Ok(Err("ranks share a GPU, but NCCL allows only one rank per GPU".into()));
         }
         let (comm, world) = (&self.session.comm, &self.session.world);
-        let Some(devices) = self.backend.collectives() else { return Ok(Err("not for this kind of device".into())) };
+        let Some(devices) = self.backend.collectives() else {
+            return Ok(Err("not available on this kind of device".into()));
+        };
         // a rank that joins the group waits for all others, so first check that all can join
         let ready = devices.ready();
         if let Some(why) = self.obstacle(ready.as_ref().err().map(ToString::to_string))? {
@@ -313,7 +315,7 @@ impl<B: Backend> Trial<'_, B> {
         Ok(bucket)
     }
 
-    /// Tests sums of the buckets' sizes. The inner error describes the first wrong one.
+    /// Tests sums of the buckets' sizes. The inner error describes the first wrong result.
     pub fn known_answer(&self, transport: &Transport<B>) -> Result<Result<(), String>, Error> {
         let mut sizes = self.buckets.to_vec();
         sizes.sort_unstable();
@@ -325,7 +327,7 @@ impl<B: Backend> Trial<'_, B> {
         Ok(self.obstacle(wrong)?.map_or(Ok(()), Err))
     }
 
-    /// Tests one sum. Returns a description of the difference if the result is wrong.
+    /// Tests a sum. Returns a description of the difference if the result is wrong.
     fn wrong_sum(&self, transport: &Transport<B>, elems: usize) -> Result<Option<String>, Error> {
         let mut bucket = self.session.agree(self.bucket(elems).map_err(Error::from))?;
         let mut sum = transport.float_sum(elems);
@@ -337,7 +339,7 @@ impl<B: Backend> Trial<'_, B> {
         Ok(off.map(|i| format!("element {i} of a sum of {elems} should be {}, got {}", expected(i), got[i])))
     }
 
-    /// Returns the seconds to sum all buckets, one after another.
+    /// Returns the seconds to sum all buckets in sequence.
     pub fn time(&self, transport: &Transport<B>) -> Result<f64, Error> {
         let comm = &self.session.comm;
         let mut buckets = self.buckets.iter().map(|&n| self.bucket(n)).collect::<Result<Vec<_>, _>>()?;

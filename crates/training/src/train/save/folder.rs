@@ -23,7 +23,7 @@ use crate::train::plan::run::Run;
 /// Names of files and directories that a run overwrites or writes into.
 const WRITTEN: [&str; 5] = ["recipe.toml", "metrics.jsonl", LOG, "checkpoints", "model.h5"];
 
-/// Returns the bytes that the run will write.
+/// Returns the sizes of the files that the run will write.
 pub fn need<B: Backend>(run: &Run<B>) -> Need {
     let weights = run.graph.layout().chunks.iter().sum::<usize>() as u64 * 4;
     let averages = u64::from(run.ema.is_some());
@@ -50,7 +50,7 @@ impl NetworkCopy<'_> {
             Ok(_) => {
                 let path = path.display();
                 return Err(Error::Usage(format!(
-                    "{path} is there already and describes another network; choose another --out"
+                    "{path} already exists and describes another network; choose another --out"
                 )));
             }
             Err(error) if error.kind() == std::io::ErrorKind::NotFound => {}
@@ -112,15 +112,15 @@ fn check(request: &TrainRequest, from: Option<&Head>) -> Result<(), Error> {
             format!("is not empty, and {file} is not one of its checkpoints; choose another --out, or remove it")
         }
         None if busy(out) && !request.resume => {
-            "is not empty; choose another --out, or remove it, or go on with --resume auto".into()
+            "is not empty; choose another --out, or remove it, or continue with --resume auto".into()
         }
         None if out.join("model.h5").exists() => {
-            "holds a model and no checkpoint to go on from; choose another --out, or remove it".into()
+            "contains a model but no checkpoint to continue from; choose another --out, or remove it".into()
         }
         None if marker.is_none() => match WRITTEN.into_iter().find(|name| out.join(name).symlink_metadata().is_ok()) {
             Some(name) => format!(
-                "holds {name}, and nothing in it proves that it is the output of a run (no .trireme-run, no checkpoint), so nothing in it \
-                 was touched; choose another --out"
+                "contains {name}, but nothing proves that it is the output of a run (no .trireme-run, no checkpoint), so nothing in it \
+                 was changed; choose another --out"
             ),
             // other files, such as a job's log
             None => return Ok(()),
@@ -167,8 +167,9 @@ pub fn read(out: &Path) -> Result<Option<Marker>, Error> {
     let Some(file) = safe_create::open_own(&path).map_err(refuse)? else { return Ok(None) };
     let mut text = String::new();
     file.take(MOST).read_to_string(&mut text).map_err(refuse)?;
-    let odd =
-        |error: serde_json::Error| refuse(io::Error::other(format!("it is no marker of a run ({error}); remove it")));
+    let odd = |error: serde_json::Error| {
+        refuse(io::Error::other(format!("not a valid marker of a run ({error}); remove it")))
+    };
     serde_json::from_str(&text).map(Some).map_err(odd)
 }
 
@@ -236,7 +237,7 @@ mod tests {
         assert_eq!(marker.run.len(), 32);
         assert_eq!((set(&out).unwrap(), read(&out).unwrap()), (marker.clone(), Some(marker)));
         fs::write(path(&out), "mine").unwrap();
-        assert!(read(&out).unwrap_err().to_string().contains("no marker of a run"));
+        assert!(read(&out).unwrap_err().to_string().contains("not a valid marker of a run"));
         fs::remove_file(path(&out)).unwrap();
         std::os::unix::fs::symlink("/proc/version", path(&out)).unwrap();
         assert!(read(&out).unwrap_err().to_string().contains("symbolic link"));

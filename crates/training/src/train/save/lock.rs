@@ -21,7 +21,7 @@ use serde::{Deserialize, Serialize};
 
 use crate::error::Error;
 
-/// How many times to check a lock whose holder has not written its name yet, or which is being replaced.
+/// How many times to check a lock without a name. Its holder may be about to write the name, or to replace the lock.
 const TRIES: u32 = 20;
 /// How many times to check a lock whose holder was killed. The holder keeps the lock until its last thread has ended,
 /// which needs seconds on a busy machine.
@@ -29,7 +29,7 @@ const ENDING: u32 = 600;
 /// Time between two checks.
 const NAP: Duration = Duration::from_millis(50);
 /// Advice for the user if another run uses the directory.
-const WAIT: &str = "wait for its end, or choose another --out";
+const WAIT: &str = "wait until it ends, or choose another --out";
 /// Maximum length of a holder's description in bytes.
 const MOST: u64 = 4096;
 
@@ -41,7 +41,7 @@ pub struct OutLock {
     path: PathBuf,
 }
 
-/// Result of one check of the lock file.
+/// Result of checking the lock file.
 enum Look {
     Locked(OutLock),
     /// The holder has ended, or the user forces this.
@@ -75,7 +75,7 @@ impl OutLock {
                 Look::Ending(held) => held,
                 Look::Again => {
                     beginning -= 1;
-                    taken(out, "another run that is about to begin", WAIT)
+                    taken(out, "another run that is just starting", WAIT)
                 }
             };
             left -= 1;
@@ -115,9 +115,9 @@ impl OutLock {
             return Ok(());
         }
         let out = self.folder().display();
-        let cure = "this run writes nothing more there, and ends";
+        let cure = "this run writes nothing more there and ends";
         Err(Error::Failed(format!(
-            "{out} was taken by another run, with --steal-lock or after its lock file was removed: {cure}"
+            "{out} was taken over by another run, with --steal-lock or after its lock file was removed: {cure}"
         )))
     }
 
@@ -163,8 +163,8 @@ fn look(out: &Path, path: &Path, me: &Holder, steal: bool) -> Result<Look, Error
         Claim::Unknown => Err(taken(
             out,
             &who,
-            "wait for its end, or choose another --out; that host cannot be asked from here: if you know that the run is over, add \
-             --steal-lock",
+            "wait until it ends, or choose another --out. That host cannot be checked from here: if you know that the run has ended, \
+             add --steal-lock",
         )),
     }
 }

@@ -25,7 +25,7 @@ pub fn check(file: &ModelFile, layers: &[LayerWeights], net: &NetSpec) -> Result
         match have.get(name) {
             Some(found) if *found == shape.as_slice() => {}
             Some(found) => return Err(mismatch(file, name, &format!("shape {shape:?}"), &format!("{found:?}"))),
-            None => return Err(mismatch(file, name, &format!("shape {shape:?}"), "nothing of that name")),
+            None => return Err(mismatch(file, name, &format!("shape {shape:?}"), "no tensor of that name")),
         }
     }
     let tensors = layers.iter().map(|layer| layer.tensors.len()).sum::<usize>();
@@ -52,7 +52,7 @@ pub fn restore<B: Backend>(graph: &mut Graph<B>, file: &ModelFile) -> Result<(),
     let find = |name: &str, shape: &[usize]| match tensors.get(name) {
         Some((s, values)) if *s == shape => Ok(*values),
         Some((s, _)) => Err(mismatch(file, name, &format!("shape {shape:?}"), &format!("{s:?}"))),
-        None => Err(mismatch(file, name, &format!("shape {shape:?}"), "nothing of that name")),
+        None => Err(mismatch(file, name, &format!("shape {shape:?}"), "no tensor of that name")),
     };
     for i in 0..graph.params().len() {
         let p = &graph.params()[i];
@@ -75,7 +75,7 @@ fn mismatch(file: &ModelFile, name: &str, expected: &str, got: &str) -> Error {
         what: format!("model file of network {}: {name}", file.network),
         expected: expected.into(),
         got: got.into(),
-        cure: "the file is of another version of this network".into(),
+        cure: "the file is for another version of this network".into(),
     }
 }
 
@@ -126,7 +126,7 @@ impl<B: Backend> Exporter<B> {
     }
 
     /// Returns plain copies of all layers from an arena in the parameters' layout and running statistics. Returns an
-    /// error if any value is not finite, because such a file would only replace a good one.
+    /// error if any value is not finite, because such a file would replace a good file.
     pub fn layers(&self, weights: &Arena<B>, running: &[f32]) -> Result<Vec<LayerWeights>, Error> {
         let mut layers: Vec<LayerWeights> = Vec::new();
         for layer in &self.layers {

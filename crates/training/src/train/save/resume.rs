@@ -65,7 +65,7 @@ pub fn find(request: &TrainRequest) -> Result<Option<Resume>, Error> {
         match read_found(&path) {
             Ok(state) => return Ok(Some(Resume::of(path, state, notes))),
             Err(error) if is_to_blame(&error) => {
-                notes.push(format!("warning: passed over a checkpoint: {}", named(&path, &error)));
+                notes.push(format!("warning: skipped a checkpoint: {}", named(&path, &error)));
             }
             Err(error) => return Err(error),
         }
@@ -74,7 +74,7 @@ pub fn find(request: &TrainRequest) -> Result<Option<Resume>, Error> {
         return Ok(None);
     }
     Err(Error::Failed(format!(
-        "--resume auto: no checkpoint in {} is whole; remove OUT to start again. {}",
+        "--resume auto: no checkpoint in {} is complete; remove OUT to start again. {}",
         folder.display(),
         notes.join(". ")
     )))
@@ -106,7 +106,8 @@ impl Head {
                 false => "",
             };
             return Err(Error::Usage(format!(
-                "--resume: the recipe differs from that of {file} in {}; go on with the same recipe{longer} or give another --out",
+                "--resume: the recipe differs from the recipe in {file} in {}; continue with the same recipe{longer} or give another \
+                 --out",
                 differences.join("; ")
             )));
         }
@@ -116,27 +117,26 @@ impl Head {
         let workers = old.workers.unwrap_or(ranks);
         if ranks > workers {
             return Err(Error::Usage(format!(
-                "--resume: {file} is of a run of {workers} workers, which {ranks} ranks cannot carry; start at most \
-                 {workers} ranks"
+                "--resume: {file} is from a run with {workers} workers, but there are {ranks} ranks; start at most {workers} ranks"
             )));
         }
         let sides = Sides { model: &self.classes, file: &self.path, data: Path::new(&source.recipe.data) };
         if let Some(difference) = sides.difference(source.train.class_names()) {
             return Err(Error::Usage(format!(
-                "--resume: the classes differ: {difference}; name the data set that the run began with"
+                "--resume: the classes differ: {difference}; give the data set that the run began with"
             )));
         }
         let data = source.identity()?;
         if data != progress.data {
             return Err(Error::Usage(format!(
-                "--resume: {file} is of a run on another data set: expected {}, got {data} in {}; name the one that it \
+                "--resume: {file} is from a run on another data set: expected {}, got {data} in {}; give the data set that the run \
                  began with",
                 progress.data, source.recipe.data
             )));
         }
         match request.max_steps {
             Some(last) if last < progress.step => Err(Error::Usage(format!(
-                "--max-steps {last}: {file} is of step {} already; ask for more, or name an earlier checkpoint",
+                "--max-steps {last}: {file} is already at step {}; give more steps, or an earlier checkpoint",
                 progress.step
             ))),
             _ => Ok(()),
@@ -218,7 +218,7 @@ impl Resume {
 /// Restores rank 0's own memory. Only checks the number of residuals.
 fn fill<B: Backend>(run: &mut Run<B>, state: &StateFile, file: &str) -> Result<(), Error> {
     let other = |what: &str, expected: String, got: String| {
-        let cure = "it is of another version of this network".into();
+        let cure = "it is for another version of this network".into();
         Error::Mismatch { what: format!("{file}: {what}"), expected, got, cure }
     };
     model::restore(&mut run.graph, &state.model)?;
@@ -236,12 +236,12 @@ fn fill<B: Backend>(run: &mut Run<B>, state: &StateFile, file: &str) -> Result<(
     }
     let workers = if run.reduction.settings.error_feedback { run.division.workers } else { 0 };
     if state.residuals.len() != workers {
-        return Err(other("residuals", format!("those of {workers} workers"), state.residuals.len().to_string()));
+        return Err(other("residuals", format!("residuals of {workers} workers"), state.residuals.len().to_string()));
     }
     Ok(())
 }
 
-/// Packs plain tensors by name. The error contains what was expected and what was found.
+/// Packs plain tensors by name. The error has the expected and the found value.
 fn pack<B: Backend>(graph: &Graph<B>, tensors: &[Tensor], arena: &mut Arena<B>) -> Result<(), (String, String)> {
     let params = graph.params();
     if tensors.len() != params.len() {
@@ -254,7 +254,7 @@ fn pack<B: Backend>(graph: &Graph<B>, tensors: &[Tensor], arena: &mut Arena<B>) 
                 graph.pack(i, values, arena).map_err(|e| (wanted, e.to_string()))?
             }
             Some((_, shape, _)) => return Err((wanted, format!("shape {shape:?}"))),
-            None => return Err((wanted, "nothing of that name".into())),
+            None => return Err((wanted, "no tensor of that name".into())),
         }
     }
     Ok(())
@@ -267,7 +267,7 @@ fn restore_residuals<B: Backend>(session: &Session, run: &mut Run<B>, residuals:
         let mut arena = Arena::new(run.graph.backend(), &layout.chunks)?;
         let packed = residuals.get(worker).map_or(Ok(()), |tensors| pack(&run.graph, tensors, &mut arena));
         let odd = |(expected, got)| {
-            let cure = "the checkpoint is of another version of this network".into();
+            let cure = "the checkpoint is for another version of this network".into();
             Error::Mismatch { what: format!("residuals/{worker}"), expected, got, cure }
         };
         session.agree(packed.map_err(odd))?;
@@ -388,8 +388,8 @@ fn odd(file: &ModelFile, group: &str, expected: usize, got: usize) -> Error {
     Error::Mismatch {
         what: format!("checkpoint of network {}: {group}", file.network),
         expected: format!("the {expected} parameters with their shapes"),
-        got: format!("{got} tensors, not all of these"),
-        cure: "the file was changed, or is of another version of this network".into(),
+        got: format!("{got} tensors that do not match"),
+        cure: "the file was changed, or is for another version of this network".into(),
     }
 }
 
@@ -401,11 +401,13 @@ fn odd(file: &ModelFile, group: &str, expected: usize, got: usize) -> Error {
 /// Returns an error for fewer epochs than before.
 pub(super) fn extend(recipe: &mut Recipe, old: &Recipe, at: &Progress, images: u64) -> Result<Option<String>, Error> {
     let (Some(before), Some(epochs), batch) = (old.epochs, recipe.epochs, recipe.batch) else {
-        return Err(Error::Usage("--extend-epochs: the length of the run is given in steps, not in epochs".into()));
+        return Err(Error::Usage(
+            "--extend-epochs: the recipe gives the length of the run in steps, not in epochs".into(),
+        ));
     };
     if epochs < before {
         return Err(Error::Usage(format!(
-            "--extend-epochs: the run is one of {before} epochs already, got {epochs}; give more, as --set epochs={}",
+            "--extend-epochs: the run already has {before} epochs, got {epochs}; give more, such as --set epochs={}",
             before + 1
         )));
     }

@@ -30,7 +30,7 @@ use crate::train::save::snapshot::{Job, Snapshot, Writer, Written};
 /// Exit code of a run that stopped early and can be resumed.
 pub const RESUMABLE: u8 = 75;
 
-/// Assumed speed of a disk in bytes per second until one checkpoint was measured.
+/// Assumed speed of a disk in bytes per second until a checkpoint was measured.
 const DISK: f64 = 100e6;
 
 /// Time between two checks of the output directory.
@@ -54,7 +54,7 @@ pub struct Saver<'a, B: Backend> {
     since: Instant,
     /// Step at which this process took its last snapshot.
     taken: Option<u64>,
-    /// True if a checkpoint was due while another one was still being written.
+    /// True if a checkpoint was due while the previous checkpoint was still being written.
     late: bool,
     /// True once the user was told about that.
     late_told: bool,
@@ -76,8 +76,8 @@ pub struct Moment<'a, B: Backend> {
     pub agreed: Requests,
 }
 
-/// Returns the best checkpoint that exists once the current one is written. `before` is the best one that exists so
-/// far. A better one between them may have failed to be written.
+/// Returns the best checkpoint that exists once the current checkpoint is written. `before` is the best that exists so
+/// far. A better checkpoint between them may have failed to be written.
 fn best_there(at: &Progress, before: Option<&Best>) -> Option<Best> {
     let best = at.best.as_ref()?;
     // a best model by another score does not count
@@ -158,8 +158,8 @@ impl<'a, B: Backend> Saver<'a, B> {
         if self.late && !self.late_told {
             self.late_told = true;
             report.note(&format!(
-                "note: a checkpoint was due with step {}, but the one before is still being written: it waits until that is done, so \
-                 checkpoints lie further apart than checkpoint.every says",
+                "note: a checkpoint was due at step {}, but the previous one is still being written. It waits until that is done, so \
+                 checkpoints are further apart than checkpoint.every says",
                 now.at.step
             ));
         }
@@ -210,7 +210,7 @@ impl<'a, B: Backend> Saver<'a, B> {
         }
         let (reason, path) = (self.stop.reason(), path_of(&self.folder, now.at.step));
         let text = format!(
-            "stopped after step {}: {reason}. {} holds all of it; go on with the same command and --resume auto",
+            "stopped after step {}: {reason}. {} contains everything; continue with the same command and --resume auto",
             now.at.step,
             path.display()
         );
@@ -242,7 +242,7 @@ impl<'a, B: Backend> Saver<'a, B> {
         let is_lost = self.writer.is_some() && !self.folder.exists() && !self.is_out_gone();
         if is_lost && std::fs::create_dir(&self.folder).is_ok() {
             let folder = self.folder.display();
-            report.note(&format!("warning: {folder} was removed, with the checkpoints in it; it is made again"));
+            report.note(&format!("warning: {folder} was removed, with its checkpoints; it is created again"));
         }
     }
 
@@ -276,7 +276,7 @@ impl<'a, B: Backend> Saver<'a, B> {
         writer.write(Job { snapshot, head, progress, residuals, path, waited })
     }
 
-    /// Reports a finished write. With `wait` set, waits for the current one.
+    /// Reports a finished write. With `wait` set, waits for the current write.
     fn poll(&mut self, wait: bool, report: &mut Reporter) -> Result<(), Error> {
         let Some(writer) = &mut self.writer else { return Ok(()) };
         let Some(Written { snapshot, progress, path, waited, result, took }) = writer.poll(wait) else { return Ok(()) };
@@ -308,7 +308,7 @@ impl<'a, B: Backend> Saver<'a, B> {
         Ok(())
     }
 
-    /// Removes old checkpoints, except the newest ones and the best one.
+    /// Removes old checkpoints, except the newest and the best.
     fn prune(&self, progress: &Progress, report: &mut Reporter) {
         let best = progress.best.as_ref().map(|best| best.step);
         let old = list(&self.folder).unwrap_or_default().into_iter().skip(self.keep);
@@ -329,7 +329,7 @@ pub fn carried(session: &Session, out: &Path, head: &Head) -> Result<(Option<Bes
         session.comm.broadcast("whether the best checkpoint is there", session.is_root().then_some(&taken.err()))?;
     let note = why.map(|why| {
         format!(
-            "note: no checkpoint of the best {} so far ({:.4}, step {}): {why}; the next score is the best again",
+            "note: there is no checkpoint of the best {} so far ({:.4}, step {}): {why}; the next score counts as the best",
             best.by, best.score, best.step
         )
     });
@@ -350,7 +350,7 @@ fn take(out: &Path, head: &Head, step: u64) -> Result<(), String> {
         new.publish().map(drop)
     };
     copy().map_err(|error| match error.kind() {
-        ErrorKind::NotFound => format!("it lies neither in OUT nor beside {}", head.path.display()),
+        ErrorKind::NotFound => format!("it is neither in OUT nor next to {}", head.path.display()),
         _ => format!("cannot copy {} into OUT: {error}", from.display()),
     })
 }

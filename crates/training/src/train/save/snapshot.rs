@@ -112,13 +112,13 @@ fn copy(pairs: Pairs<'_>) {
     });
 }
 
-/// One checkpoint to write.
+/// A checkpoint to write.
 pub struct Job<B: Backend> {
     pub snapshot: Snapshot<B>,
     /// The model file without weights.
     pub head: ModelFile,
     pub progress: Progress,
-    /// Residuals of each rank's workers as flat bytes, one worker after the other. Empty without error feedback.
+    /// Residuals of each rank's workers as flat bytes, worker by worker. Empty without error feedback.
     pub residuals: Vec<Vec<u8>>,
     pub path: PathBuf,
     /// How long training waited for the copy.

@@ -52,7 +52,7 @@ const MOMENTUM: f32 = 0.9;
 const MINIMA: [f32; 3] = [1.0, -2.0, 4.0];
 const START: f32 = 10.0;
 
-/// One rank after a step: its x, its momentum, and the centre of elastic averaging.
+/// A rank after a step: its x, its momentum, and the centre of elastic averaging.
 struct State {
     x: f32,
     momentum: f32,

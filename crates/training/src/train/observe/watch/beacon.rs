@@ -1,4 +1,4 @@
-//! Status files of the ranks: OUT/.ranks/RANK has one line of JSON, which the rank overwrites every few seconds.
+//! Status files of the ranks: OUT/.ranks/RANK has a line of JSON, which the rank overwrites every few seconds.
 //!
 //! Each rank has its own file, because network file systems lose writes if several nodes write to one file. All files
 //! have the same fixed length, so a reader never sees half a line. A file is opened and closed for each write, because
@@ -100,7 +100,7 @@ fn host() -> String {
 /// How many times longer work may take than a wait. Planning, a step and the copy of a data set are work.
 pub const SLOWER: u32 = 10;
 
-/// The status of one rank.
+/// A rank's status.
 #[derive(Clone, Debug, Default, PartialEq, Serialize, Deserialize)]
 pub struct News {
     /// Number of the message.

@@ -101,7 +101,7 @@ impl Watch {
         }
         let news = shared.news();
         let waits = news.waits(false).filter(|(_, waited)| news.inside && *waited >= long.as_secs_f64());
-        waits.map(|(what, _)| format!("SIGTERM while waiting in {what}: if the run ends here"))
+        waits.map(|(what, _)| format!("received SIGTERM while waiting in {what}, so the run may be ending"))
     }
 
     /// Returns true if this rank may print the message when the run is killed.
@@ -208,14 +208,14 @@ fn watch(shared: &Shared) {
         let alone = shared.comm.known().is_some_and(|world| world.size == 1);
         let waits = me.waits(alone);
         if let Some(old) = warned.take_if(|old| waits.as_ref().is_none_or(|(what, _)| *what != old.what)) {
-            print(&format!("it goes on: {} after {:.0} s", old.what, old.last.as_secs_f64()));
+            print(&format!("the run continues: {} ended after {:.0} s", old.what, old.last.as_secs_f64()));
         }
         let waited = waits.as_ref().map_or(0.0, |waits| waits.1);
         let waited = Duration::try_from_secs_f64(waited).unwrap_or_default().min(awake.elapsed());
         shared.curious.store(waited > shortest / 4, Ordering::Relaxed);
         let judge = |limit: &Duration| (waited >= *limit).then(|| judge(shared, &me, alone, *limit)).flatten();
         if let Some((verdict, limit)) = abort.and_then(|limit| Some((judge(&limit)?, limit.as_secs_f64()))) {
-            comm::die(1, &format!("{verdict}. The run ends after {limit:.0} s of this (--stall-abort); {CURE}"));
+            comm::die(1, &format!("{verdict}. The run ends, because this lasted {limit:.0} s (--stall-abort). {CURE}"));
         }
         let due = warned.as_ref().map(|old| old.last * 2).or(warn);
         if let (Some(verdict), Some((what, _))) = (due.as_ref().and_then(judge), waits) {
@@ -239,7 +239,7 @@ fn judge(shared: &Shared, me: &News, alone: bool, limit: Duration) -> Option<Str
     }
 }
 
-const CURE: &str = "look at the ranks, files and nodes named; --resume auto goes on from the last checkpoint";
+const CURE: &str = "Look at these ranks, files and nodes. --resume auto continues from the last checkpoint";
 
 /// The last warning: the wait that it was about, and its length.
 struct Warned {
@@ -375,9 +375,9 @@ impl FirstStep {
                 "planning a large network, reading a checkpoint, and copying with --stage or reading shards for the first time take long"
             }
             Activity::Data { .. } => {
-                "`trireme bench loader` says what the loader can do; the first reads of a file come from the disk"
+                "`trireme bench loader` measures the loader; the first reads of a file come from the disk"
             }
-            _ => "a smaller batch or more --threads make a step shorter; `trireme bench step` measures one",
+            _ => "a smaller batch or more --threads make steps shorter; `trireme bench step` measures them",
         };
         Some(format!(
             "note: no step is done {:.0} s after the start: this rank {activity} for {:.0} s; {why}",

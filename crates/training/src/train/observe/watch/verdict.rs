@@ -31,9 +31,7 @@ pub fn unknown(me: &News, limit: Duration) -> Option<String> {
     // other ranks may be copying the data set to their nodes
     let long = waited >= (limit * SLOWER).as_secs_f64();
     long.then(|| {
-        format!(
-            "waiting in {what} for {waited:.0} s; which ranks have not come is not known before the output folder is there"
-        )
+        format!("waiting in {what} for {waited:.0} s; the missing ranks are not known before the output folder exists")
     })
 }
 
@@ -69,7 +67,8 @@ pub fn among(me: &News, rank: usize, peers: &[Peer], limit: Duration) -> Option<
             stuck = true;
             let silent = silent.as_secs_f64();
             missing.push(format!(
-                "{who} has given no sign of life for {silent:.0} s (it or its node has stopped, or its file system hangs); its last: it {}",
+                "{who} has given no sign of life for {silent:.0} s (it or its node has stopped, or its file system hangs); when last \
+                 seen, it {}",
                 news.last()
             ));
         } else if news.inside && (news.operation, other) < (me.operation, rank) {
@@ -83,13 +82,13 @@ pub fn among(me: &News, rank: usize, peers: &[Peer], limit: Duration) -> Option<
     }
     let (all, n) = (peers.len(), missing.len());
     if n == 0 {
-        let why = format!("although all {all} ranks have come: MPI or the network hangs");
+        let why = format!("although all {all} ranks have arrived, so MPI or the network hangs");
         return (!moving).then(|| format!("waiting in {what} for {waited:.0} s {why}"));
     }
     let rest = if n > NAMED { format!("; and {} more", n - NAMED) } else { String::new() };
     missing.truncate(NAMED);
     let named = missing.join("; ");
-    stuck.then(|| format!("waiting in {what} for {waited:.0} s; {n} of {all} ranks not there: {named}{rest}"))
+    stuck.then(|| format!("waiting in {what} for {waited:.0} s; {n} of {all} ranks have not arrived: {named}{rest}"))
 }
 
 #[cfg(test)]
@@ -120,7 +119,7 @@ mod tests {
         let all = peers(&[None, Some(busy(4, "waits for data (step 3, worker 1)", 69.0)), Some(inside(5))], 1);
         assert_eq!(
             among(&inside(5), 0, &all, LIMIT).unwrap(),
-            "waiting in \"sum of gradients\" (operation 5) for 70 s; 1 of 3 ranks not there: rank 1 on n1 (process 12) waits for data \
+            "waiting in \"sum of gradients\" (operation 5) for 70 s; 1 of 3 ranks have not arrived: rank 1 on n1 (process 12) waits for data \
              (step 3, worker 1) for 69 s"
         );
         // rank 2 waits too, but rank 0 reports
@@ -129,7 +128,7 @@ mod tests {
         // rank 0 is ahead, so rank 2 reports, which waits in the operation before
         let all = peers(&[Some(inside(6)), Some(busy(4, "computes step 3", 69.0)), Some(inside(5))], 1);
         assert_eq!(among(&inside(6), 0, &all, LIMIT), None);
-        assert!(among(&inside(5), 2, &all, LIMIT).unwrap().contains("1 of 3 ranks not there: rank 1 on n1"));
+        assert!(among(&inside(5), 2, &all, LIMIT).unwrap().contains("1 of 3 ranks have not arrived: rank 1 on n1"));
     }
 
     #[test]
@@ -178,10 +177,10 @@ mod tests {
     #[test]
     fn where_all_have_come_the_network_is_to_blame() {
         let text = among(&inside(5), 0, &peers(&[None, Some(inside(5))], 1), LIMIT).unwrap();
-        assert!(text.contains("all 2 ranks have come"), "{text}");
+        assert!(text.contains("all 2 ranks have arrived"), "{text}");
         // a rank that has already passed the operation does not excuse the wait
         let passed = |s| peers(&[None, Some(News { operation_s: s, ..busy(6, "computes step 4", s) })], 1);
-        assert!(among(&inside(5), 0, &passed(61.0), LIMIT).unwrap().contains("all 2 ranks have come"));
+        assert!(among(&inside(5), 0, &passed(61.0), LIMIT).unwrap().contains("all 2 ranks have arrived"));
         // the rank that all others waited for has just arrived, or has just left
         assert_eq!(among(&inside(5), 0, &passed(1.0), LIMIT), None);
         let come = News { operation_s: 1.0, ..inside(5) };
@@ -192,7 +191,7 @@ mod tests {
     fn many_missing_ranks_are_counted() {
         let all = peers(&vec![None; 100], 40);
         let text = among(&inside(5), 0, &all, LIMIT).unwrap();
-        assert!(text.contains("99 of 100 ranks not there") && text.ends_with("; and 91 more"), "{text}");
+        assert!(text.contains("99 of 100 ranks have not arrived") && text.ends_with("; and 91 more"), "{text}");
     }
 
     #[test]
