@@ -241,8 +241,8 @@ pub trait DeviceMemory: Sized + 'static {
     type Buf: Buffer;
     /// The memory layout of a parameter.
     type Format: ParamFormat;
-    /// State that two operations share if the second is the only reader of the first one's output, so that each can do
-    /// a part of the other's work. It exists before the first operation is planned.
+    /// State that two adjacent operations share, so that each can do a part of the other's work. The second must be the
+    /// only reader of the first one's output. The state exists before the first operation is planned.
     type Fusion: Default;
 
     /// Allocates memory filled with zeros.
@@ -301,7 +301,6 @@ pub trait DeviceMemory: Sized + 'static {
 #[derive(Clone, Copy, Debug, PartialEq, Eq)]
 pub struct TensorDesc {
     pub n: usize,
-    /// Shape of a sample.
     pub shape: Shape,
     /// Number of adjacent channels in a block.
     pub block: usize,

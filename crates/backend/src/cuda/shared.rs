@@ -206,7 +206,6 @@ fn impossible(what: &str) -> Error {
 /// and [`ops::halves`](super::ops::halves) fills them. Empty if activations are f32.
 #[derive(Default)]
 pub struct NarrowParams {
-    /// One per chunk.
     pub weights: Vec<Half>,
     /// Copies for networks that are not trained.
     pub kept: Vec<Half>,

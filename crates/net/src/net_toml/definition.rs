@@ -83,7 +83,7 @@ impl Definition {
 struct Layer {
     family: &'static Family,
     op: Op,
-    /// Weight of its loss, if it computes the scores of an auxiliary classifier.
+    /// The weight of its loss, if it is an auxiliary classifier's last node.
     head: Option<f32>,
 }
 

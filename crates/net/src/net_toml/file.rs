@@ -1,4 +1,4 @@
-//! The parts of a file: the image shape and number of classes it was designed for, its nodes, and blocks of nodes.
+//! The parts of a file: the image shape and number of classes it was designed for, its nodes, and its blocks.
 
 use std::collections::BTreeMap;
 

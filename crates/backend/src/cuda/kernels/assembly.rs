@@ -21,7 +21,7 @@ pub struct Architecture {
     reserved: u32,
 }
 
-/// The first of each generation since Turing, the oldest one that NVRTC 13 supports.
+/// The first architecture of each generation since Turing, the oldest that NVRTC 13 supports.
 pub const ARCHITECTURES: [Architecture; 5] = [
     Architecture { capability: (7, 5), threads: 1024, shared: 64, reserved: 0 },
     Architecture { capability: (8, 0), threads: 2048, shared: 164, reserved: 1 },
@@ -88,7 +88,7 @@ fn registers(instruction: &str) -> impl Iterator<Item = u32> {
     words.filter_map(|word| word.strip_prefix('R')?.parse().ok())
 }
 
-/// Counts instructions and loads of each kernel in nvdisasm's output. A branch ends a sequence of loads.
+/// Counts each kernel's instructions and loads in nvdisasm's output. A branch ends a sequence of loads.
 fn read(text: &str, all: &mut HashMap<String, Facts>) {
     let (mut kernel, mut pending) = (String::new(), Vec::new());
     for line in text.lines() {

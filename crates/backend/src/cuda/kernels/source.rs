@@ -41,7 +41,7 @@ pub fn all() -> impl Iterator<Item = (&'static str, &'static str)> {
     SOURCES.iter().chain(Rule::SOURCES).copied()
 }
 
-/// Returns all kernels as one text.
+/// Returns the text with all kernels.
 pub fn text() -> String {
     all().map(|(name, text)| with_name(name, text)).collect()
 }
@@ -67,7 +67,7 @@ fn declarations(source: &str) -> impl Iterator<Item = (&str, &str, &str)> {
     })
 }
 
-/// The values of `__launch_bounds__` of a kernel.
+/// A kernel's `__launch_bounds__`.
 #[cfg(test)]
 #[derive(Clone, Copy, Debug, Default)]
 pub struct Bounds {

@@ -33,7 +33,7 @@ fn pieces(shared: &Shared, groups: &[ParamGroup], narrow: Vec<Slot>) -> Result<P
     Ok(Pieces { of, narrow, list: shared.constant(&list, "the optimizer's parameter groups")?, count })
 }
 
-/// Stores the numbers of a step and the weight of its averages. Returns true if they differ from the previous step's.
+/// Stores a step's numbers and its weight for averages. Returns true if they differ from the previous step's.
 pub fn announce(shared: &Shared, u: &Update, average: f32) -> Result<bool, Error> {
     let mut values = vec![u.lr, f64::from(average)];
     values.extend(u.rule.kernel().numbers);
