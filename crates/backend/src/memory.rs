@@ -142,8 +142,8 @@ impl Taken {
         let mut taken = self.0.lock().unwrap_or_else(PoisonError::into_inner);
         let other = taken.iter().find(|other| at.start < other.end && other.start < at.end);
         if at.start > at.end || at.end > elems || other.is_some() {
-            let used = other.map_or_else(String::new, |other| format!(", of which {other:?} is in use"));
-            let (expected, got) = (format!("a free range of {elems} elements{used}"), format!("{at:?}"));
+            let used = other.map_or_else(String::new, |other| format!(", but {other:?} is in use"));
+            let (expected, got) = (format!("a free range within {elems} elements{used}"), format!("{at:?}"));
             return Err(Error::Size { op: "memory of tensors".into(), expected, got });
         }
         taken.push(at.clone());
@@ -222,7 +222,7 @@ impl<Buf: Buffer> Region<Buf> for Apart<Buf> {
         self.taken.take(at, self.elems)?;
         let part = self.parts.lock().unwrap_or_else(PoisonError::into_inner).get_mut(at).map(std::mem::take);
         part.ok_or_else(|| {
-            let (expected, got) = ("a range that was planned".into(), format!("{at:?}"));
+            let (expected, got) = ("a planned range".into(), format!("{at:?}"));
             Error::Size { op: "memory of tensors".into(), expected, got }
         })
     }

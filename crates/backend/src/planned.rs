@@ -129,7 +129,7 @@ pub trait Planned<B: DeviceMemory> {
     /// Recomputes the output of the last forward pass from the same inputs. The result is bit-identical, and nothing
     /// else changes.
     fn recompute(&mut self, _pass: &Pass<'_, B>, _x: &[&B::Buf], _y: &mut B::Buf) -> Result<(), Error> {
-        let why = "its output is not made anew".into();
+        let why = "its output cannot be recomputed".into();
         Err(Error::Unsupported { op: self.implementation(), why })
     }
 

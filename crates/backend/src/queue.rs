@@ -39,7 +39,7 @@ pub trait Queue<D: DeviceMemory> {
     fn take_stamps(&self) -> Result<Vec<Instant>, Error>;
     /// Copies a batch of images in NCHW order to the device for the whole run, for [`Input::Held`].
     fn hold(&self, _images: &[f32]) -> Result<(), Error> {
-        Err(Error::Unsupported { op: "a batch".into(), why: "this device does not keep one".into() })
+        Err(Error::Unsupported { op: "a batch".into(), why: "this device cannot keep a batch".into() })
     }
 
     /// Returns how many passes may be enqueued while the sums of earlier ones are unread, see [`Queue::loss_sums`].

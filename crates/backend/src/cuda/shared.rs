@@ -150,7 +150,7 @@ impl Shared {
         if scratch.len() < words {
             // free the old one first
             *scratch = CudaBuf::default();
-            *scratch = CudaBuf::unset(&self.queues, words, &format!("work space of {what}"))?;
+            *scratch = CudaBuf::unset(&self.queues, words, &format!("workspace of {what}"))?;
             self.moved.set(self.moved.get() + 1);
         }
         Ok(())

@@ -41,7 +41,7 @@ impl OpSpec for GroupNorm {
 
     fn output(&self, x: &[Shape]) -> Result<Shape, String> {
         if self.groups == 0 || !x[0].c.is_multiple_of(self.groups) {
-            return Err(format!("{} channels do not divide into {} groups", x[0].c, self.groups));
+            return Err(format!("{} channels cannot be divided into {} groups", x[0].c, self.groups));
         }
         Ok(x[0])
     }

@@ -104,7 +104,7 @@ pub fn fastest(shared: &Shared, what: &Convolution, direction: Direction, found:
         let took = attempted(trial.time(prepared))?;
         best = took.map(|took| (took, i)).into_iter().chain(best).min();
     }
-    let why = "none of cuDNN's algorithms ran".to_string();
+    let why = "no algorithm of cuDNN ran".to_string();
     best.map(|(_, i)| i).ok_or(Error::Unsupported { op: "convolution".into(), why })
 }
 

@@ -55,7 +55,7 @@ pub fn traffic(bias: bool, relu: bool, y: usize) -> usize {
 pub fn rows_of(rows: usize, what: &str) -> Result<u32, Error> {
     let counted = i32::try_from(rows).map(i32::cast_unsigned);
     let size =
-        || Error::Size { op: what.into(), expected: "fewer than 2^31 pixels a batch".into(), got: rows.to_string() };
+        || Error::Size { op: what.into(), expected: "fewer than 2^31 pixels per batch".into(), got: rows.to_string() };
     counted.map_err(|_| size())
 }
 

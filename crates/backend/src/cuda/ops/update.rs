@@ -233,7 +233,7 @@ pub fn rates(
 fn list(shared: &Shared, units: &Units) -> Result<UnitList, Error> {
     let ranges = units.ranges().ok_or_else(|| Error::Unsupported {
         op: "adaptive clipping".into(),
-        why: "a unit's weights do not lie side by side; leave optimizer.clip_agc out".into(),
+        why: "the weights of an output are not adjacent in memory on this device; remove optimizer.clip_agc".into(),
     })?;
     let piece = |range: &std::ops::Range<usize>| Piece {
         from: range.start as u64,
