@@ -1,3 +1,5 @@
+//! Errors of devices.
+
 /// A failure of a device, or a request that it cannot serve.
 #[derive(Debug, thiserror::Error)]
 pub enum Error {

@@ -37,7 +37,7 @@ impl Extent {
     }
 }
 
-/// The GPU's implementation of [`backend::DeviceCodec`].
+/// The GPU's implementation of [`crate::DeviceCodec`].
 pub struct GpuCodec {
     spec: CodeSpec,
     queues: Arc<Queues>,
