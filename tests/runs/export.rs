@@ -114,7 +114,7 @@ fn layers_that_pytorch_has_in_other_shapes_are_written_in_those() {
     assert!(weights(&again) == weights(&setting.out));
     // a kernel of several cells is no fully connected layer
     setting.folder.write("net.toml", &NARROW.replace("kernel = 1, linear", "kernel = 3, linear"));
-    setting.train(0, &["--set", &model]).failed(2, &["net.toml", "wide", "linear takes a kernel of 1"]);
+    setting.train(0, &["--set", &model]).failed(2, &["net.toml", "wide", "kernel 1"]);
 }
 
 /// A fully connected layer over channels, and back by a convolution.

@@ -46,7 +46,7 @@ pub(super) fn statistics(
     Ok(n)
 }
 
-/// Sums the backward pass's two sums of each of `channels` channels over all ranks. The arguments may have padding
+/// Adds both sums of the backward pass over all ranks, for each of `channels` channels. The arguments may have padding
 /// after them.
 pub(super) fn gradients(across: &dyn Across, channels: usize, s: &mut [f64], sx: &mut [f64]) -> Result<(), Error> {
     let mut values = [&s[..channels], &sx[..channels]].concat();

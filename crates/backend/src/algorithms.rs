@@ -65,7 +65,7 @@ impl fmt::Display for Algorithms {
 // The implementations of an operation among which a device chooses from a table, for a program that measures them and
 // writes the table.
 
-/// One way to compute an operation.
+/// A way to compute an operation.
 pub struct Implementation<B: DeviceMemory> {
     pub name: &'static str,
     pub plan: Box<dyn Planned<B>>,

@@ -1,9 +1,12 @@
+//! Errors of devices.
+
 /// A failure of a device, or a request that it cannot serve.
 #[derive(Debug, thiserror::Error)]
 pub enum Error {
     /// A call of a library failed.
     #[error(
-        "{library}: {call} for {op} answered {status}; try a smaller batch, or report this with `trireme doctor`'s output"
+        "{library}: {call} for {op} returned {status}; try a smaller batch, or report this with the output of \
+         `trireme doctor`"
     )]
     Foreign {
         library: &'static str,
@@ -24,7 +27,7 @@ pub enum Error {
     },
     /// Memory could not be allocated.
     #[error(
-        "no {bytes} bytes of memory for {what}; try a smaller batch or more ranks{}",
+        "cannot allocate {bytes} bytes of memory for {what}; try a smaller batch or more ranks{}",
         loaders::memory::limits_cure()
     )]
     Memory { what: String, bytes: usize },
@@ -36,7 +39,7 @@ pub enum Error {
         why: String,
     },
     /// This process can no longer use the device: every further call fails too.
-    #[error("{what}: {call} for {op} answered {status}; {cure}")]
+    #[error("{what}: {call} for {op} returned {status}; {cure}")]
     Lost {
         what: &'static str,
         /// The function that reported it. An earlier call may be the cause.

@@ -31,13 +31,13 @@ pub struct LossSums {
 //
 // With z a row's scores, t its targets, K classes, and log p the logarithm of the softmax of z:
 // - softmax: the sum over c of -t (1 - p)^gamma log p. This is cross-entropy, and with gamma > 0 the focal loss.
-// - sigmoid, separately for each class: p = 1 / (1 + exp(-z)), e = -t log p - (1 - t) log(1 - p), r = p t + (1 - p) (1
-//   - t), and the sum over c
-// of a (1 - r)^gamma e with a = alpha t + (1 - alpha) (1 - t), or a = 1 without alpha. This is binary cross-entropy,
-// and with gamma > 0 the focal loss of Lin et al. 2017 (arXiv 1708.02002).
+// - sigmoid, separately for each class: p = 1 / (1 + exp(-z)), e = -t log p - (1 - t) log(1 - p),
+//   r = p t + (1 - p) (1 - t), and the sum over c of a (1 - r)^gamma e with a = alpha t + (1 - alpha) (1 - t), or a = 1
+//   without alpha. This is binary cross-entropy, and with gamma > 0 the focal loss of Lin et al. 2017 (arXiv
+//   1708.02002).
 // - with a teacher of share s and temperature T: (1 - s) times the loss, plus s T^2 times the Kullback-Leibler
-//   divergence from the softmax of
-// the teacher's scores / T to the softmax of z / T (Hinton et al. 2015, arXiv 1503.02531).
+//   divergence from the softmax of the teacher's scores / T to the softmax of z / T (Hinton et al. 2015, arXiv
+//   1503.02531).
 
 /// The definition of a loss.
 #[derive(Clone, Copy, Debug, PartialEq)]

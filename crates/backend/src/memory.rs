@@ -142,8 +142,8 @@ impl Taken {
         let mut taken = self.0.lock().unwrap_or_else(PoisonError::into_inner);
         let other = taken.iter().find(|other| at.start < other.end && other.start < at.end);
         if at.start > at.end || at.end > elems || other.is_some() {
-            let used = other.map_or_else(String::new, |other| format!(", of which {other:?} is in use"));
-            let (expected, got) = (format!("a free range of {elems} elements{used}"), format!("{at:?}"));
+            let used = other.map_or_else(String::new, |other| format!(", but {other:?} is in use"));
+            let (expected, got) = (format!("a free range within {elems} elements{used}"), format!("{at:?}"));
             return Err(Error::Size { op: "memory of tensors".into(), expected, got });
         }
         taken.push(at.clone());
@@ -222,7 +222,7 @@ impl<Buf: Buffer> Region<Buf> for Apart<Buf> {
         self.taken.take(at, self.elems)?;
         let part = self.parts.lock().unwrap_or_else(PoisonError::into_inner).get_mut(at).map(std::mem::take);
         part.ok_or_else(|| {
-            let (expected, got) = ("a range that was planned".into(), format!("{at:?}"));
+            let (expected, got) = ("a planned range".into(), format!("{at:?}"));
             Error::Size { op: "memory of tensors".into(), expected, got }
         })
     }
@@ -241,8 +241,8 @@ pub trait DeviceMemory: Sized + 'static {
     type Buf: Buffer;
     /// The memory layout of a parameter.
     type Format: ParamFormat;
-    /// State that two operations share if the second is the only reader of the first one's output, so that each can do
-    /// a part of the other's work. It exists before the first operation is planned.
+    /// State that two adjacent operations share, so that each can do a part of the other's work. The second must be the
+    /// only reader of the first one's output. The state exists before the first operation is planned.
     type Fusion: Default;
 
     /// Allocates memory filled with zeros.
@@ -301,7 +301,6 @@ pub trait DeviceMemory: Sized + 'static {
 #[derive(Clone, Copy, Debug, PartialEq, Eq)]
 pub struct TensorDesc {
     pub n: usize,
-    /// Shape of a sample.
     pub shape: Shape,
     /// Number of adjacent channels in a block.
     pub block: usize,

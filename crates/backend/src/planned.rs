@@ -76,8 +76,8 @@ impl<'a, B: DeviceMemory> Gradients<'a, B> {
     }
 }
 
-/// Bytes of activations, their gradients and weights that the kernels of a training pass read and write. A tensor
-/// counts once for each kernel that accesses it, regardless of caches.
+/// Bytes that the kernels of a training pass read and write: activations, their gradients and weights. A tensor counts
+/// once for each kernel that accesses it, regardless of caches.
 #[derive(Clone, Copy, Debug, Default, PartialEq, Eq)]
 pub struct Traffic {
     /// Bytes in the forward pass.
@@ -129,7 +129,7 @@ pub trait Planned<B: DeviceMemory> {
     /// Recomputes the output of the last forward pass from the same inputs. The result is bit-identical, and nothing
     /// else changes.
     fn recompute(&mut self, _pass: &Pass<'_, B>, _x: &[&B::Buf], _y: &mut B::Buf) -> Result<(), Error> {
-        let why = "its output is not made anew".into();
+        let why = "its output cannot be recomputed".into();
         Err(Error::Unsupported { op: self.implementation(), why })
     }
 
@@ -264,7 +264,6 @@ impl Input<'_> {
 #[derive(Clone, Copy, Debug, PartialEq, Eq)]
 #[repr(C)]
 pub struct CropRect {
-    /// Index of the picture.
     pub picture: u32,
     /// Row of the picture that becomes the first row. Rows below 0 or beyond the height are outside.
     pub top: i32,

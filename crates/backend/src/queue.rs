@@ -39,7 +39,7 @@ pub trait Queue<D: DeviceMemory> {
     fn take_stamps(&self) -> Result<Vec<Instant>, Error>;
     /// Copies a batch of images in NCHW order to the device for the whole run, for [`Input::Held`].
     fn hold(&self, _images: &[f32]) -> Result<(), Error> {
-        Err(Error::Unsupported { op: "a batch".into(), why: "this device does not keep one".into() })
+        Err(Error::Unsupported { op: "a batch".into(), why: "this device cannot keep a batch".into() })
     }
 
     /// Returns how many passes may be enqueued while the sums of earlier ones are unread, see [`Queue::loss_sums`].
@@ -105,8 +105,8 @@ pub trait Collective<D: DeviceMemory>: Send {
 
 // The phases of a gradient codec on a device, so that only codes are copied to the host.
 
-/// The codec of a bucket. It can be used on any thread. In each step its phases run in the order of the methods, with
-/// the same shares: one buffer per worker of this rank.
+/// A bucket's codec. It can be used on any thread. Each step calls its methods in the order given here, with the same
+/// shares: one buffer for each worker of this rank.
 pub trait DeviceCodec<D: DeviceMemory>: Send {
     /// Waits until the shares are finished, according to their last [`mark`](super::Queue::mark).
     fn begin(&mut self, shares: &[D::Buf]) -> Result<(), Error>;
@@ -125,8 +125,8 @@ pub trait DeviceCodec<D: DeviceMemory>: Send {
     /// result.
     fn decode(&mut self, into: &mut D::Buf) -> Result<(), Error>;
 
-    /// Returns the residual of this worker in the bucket's layout. Returns `None` without error feedback, and for
-    /// workers of other ranks.
+    /// Returns this worker's residual in the bucket's layout. Returns `None` without error feedback, and for workers of
+    /// other ranks.
     fn residual(&mut self, worker: usize) -> Option<&mut D::Buf>;
 
     /// Returns the bytes of its memory on the device and on the host.

@@ -172,7 +172,7 @@ impl NetSpec {
             }
             let mut x = Vec::new();
             for id in &node.inputs {
-                x.push(*shapes.get(id.0).ok_or_else(|| fail(format!("reads tensor {} before it is made", id.0)))?);
+                x.push(*shapes.get(id.0).ok_or_else(|| fail(format!("reads tensor {} before it is computed", id.0)))?);
             }
             shapes.push(node.op.output(&x).map_err(fail)?);
         }

@@ -20,13 +20,13 @@ pub enum Problem {
     /// The recipe lacks it.
     #[error("missing; it is {expected}: {doc}")]
     Missing {
-        /// Description of valid values.
+        /// Describes valid values.
         expected: String,
         doc: &'static str,
     },
     #[error("expected {expected}, got {got}")]
     Type {
-        /// Description of valid values.
+        /// Describes valid values.
         expected: String,
         got: String,
     },

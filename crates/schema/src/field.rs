@@ -119,10 +119,10 @@ impl KeyType {
             KeyType::Switch => "true or false".into(),
             KeyType::AutoSwitch => "true, false or \"auto\"".into(),
             KeyType::WordOrNumber(word) => format!("a finite number or \"{word}\""),
-            KeyType::Texts => "a list of strings, as [\"a\", \"b\"]".into(),
-            KeyType::Numbers => "a list of numbers, as [82, 123]".into(),
-            KeyType::Pairs => "a list of pairs of strings, as [[\"a\", \"b\"]]".into(),
-            KeyType::CountPairs(_) => "a list of pairs of integers >= 0, as [[0, 128], [6, 160]]".into(),
+            KeyType::Texts => "a list of strings such as [\"a\", \"b\"]".into(),
+            KeyType::Numbers => "a list of numbers such as [82, 123]".into(),
+            KeyType::Pairs => "a list of pairs of strings such as [[\"a\", \"b\"]]".into(),
+            KeyType::CountPairs(_) => "a list of pairs of integers >= 0 such as [[0, 128], [6, 160]]".into(),
             KeyType::Tables(schema) => format!("a list of tables with the keys {}", quoted(&names(schema))),
             KeyType::Section(_) => "a section".into(),
         }
@@ -254,15 +254,15 @@ impl Range {
         let shown = number_text(got);
         match self {
             Range::OpenFraction(example) if !inside => {
-                Err(format!("must be {}, as {example}, got {shown}", self.text()))
+                Err(format!("must be {}, for example {example}, got {shown}", self.text()))
             }
             _ if !inside => Err(format!("must be {}, got {shown}", self.text())),
             Range::NonNegativeF32 if got > f64::from(f32::MAX) => {
-                Err(format!("must be a number that f32 holds, got {got:e}"))
+                Err(format!("must be within the range of f32, got {got:e}"))
             }
             // a smaller number would become 0 in f32
             Range::PositiveF32 if !(f64::from(f32::MIN_POSITIVE)..=f64::from(f32::MAX)).contains(&got) => {
-                Err(format!("must be a number that f32 holds, got {got:e}"))
+                Err(format!("must be within the range of f32, got {got:e}"))
             }
             _ => Ok(()),
         }

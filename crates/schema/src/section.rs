@@ -26,15 +26,14 @@ pub const fn bare(field: &'static str) -> &'static str {
 /// - `required name: T;`: a recipe without the key is invalid.
 /// - `default name: T = value;`: the key is always written.
 /// - `optional name: T = value;`: the field is an `Option<T>`, written only if it was set. The method with the same
-///   name returns its value or this
-/// default.
+///   name returns its value or this default.
 /// - `absent name: T = "what happens then";`: the field is an `Option<T>` without a default value.
 /// - `section name: T;`: a nested section.
 ///
 /// Add `, in RANGE` before the semicolon if not all numbers are allowed. Add `=> changeable` if a resumed run may
-/// change the key, because it does not affect results. A section with kinds, see [`kinds!`](crate::kinds), has `(kind:
-/// K, first, "doc")` after its name. `first` or `last` tells whether the kind's keys are written before or after the
-/// section's own.
+/// change the key, because it does not affect results. A section with kinds, see [`kinds!`](crate::kinds), has
+/// `(kind: K, first, "doc")` after its name. `first` or `last` tells whether the kind's keys are written before or
+/// after the section's own.
 #[macro_export]
 macro_rules! section {
     (

@@ -1,5 +1,5 @@
-//! Implements the backend traits: memory, passes over flat arrays, planning of operations, the start of a pass, the
-//! loss and the optimizer.
+//! Implements the backend traits: memory, passes over flat arrays, plans for operations, beginning a pass, the loss and
+//! the optimizer.
 
 use std::ops::Range;
 

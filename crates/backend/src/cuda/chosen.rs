@@ -30,7 +30,7 @@ impl Chosen {
         self.used.borrow().clone()
     }
 
-    /// Returns the algorithm of an operation: the one in use, otherwise the requested one, otherwise a new choice. All
+    /// Returns an operation's algorithm: first the algorithm in use, then the requested one, then a new choice. All
     /// numbers of images share it. If it does not run for `n` images, that number gets its own algorithm. `made`
     /// prepares an algorithm and returns `None` if it does not run. An error of `made` ends the search.
     pub fn get<T, E>(
@@ -75,12 +75,12 @@ mod tests {
         chosen.adopt(&wanted("gpu"));
         assert_eq!(get(&chosen, "a", 9, &["first"]), "first");
         assert_eq!(get(&chosen, "a", 5, &["fifth"]), "fifth");
-        // if it does not run for 3 images, only this number gets another one
+        // if it does not run for 3 images, only this number gets another algorithm
         assert_eq!(get(&chosen, "a", 3, &[]), "own");
         assert_eq!(get(&chosen, "a", 3, &["own"]), "own");
         assert_eq!(get(&chosen, "a", 9, &["first"]), "first");
         assert_eq!(wanted("gpu").differs(&chosen.used()), None);
-        // if it never runs, another one is used from then on
+        // if it never runs, another algorithm is used from then on
         assert_eq!(get(&chosen, "b", 9, &[]), "own");
         assert_eq!(get(&chosen, "b", 3, &["own"]), "own");
         assert_eq!(wanted("gpu").differs(&chosen.used()), Some(("b", 1)));

@@ -165,7 +165,10 @@ impl Product {
         if let Some(bias) = bias {
             bias.require(self.sizes.bias, &self.name)?;
         } else if self.sizes.bias > 0 {
-            return Err(Error::Unsupported { op: self.name.clone(), why: "it was given no bias".into() });
+            return Err(Error::Unsupported {
+                op: self.name.clone(),
+                why: "its epilogue needs a bias, but none was passed".into(),
+            });
         }
         space.require(self.algorithm.workspace, &self.name)
     }

@@ -64,7 +64,7 @@ impl DeviceKind for CudaDevice {
     const NAME: &'static str = "cuda";
     const ABOUT: &'static str = "An NVIDIA GPU";
     const REMOVABLE: bool = true;
-    const LAYOUT_CURE: &'static str = "the ranks' GPUs or their libraries differ; use nodes of one kind";
+    const LAYOUT_CURE: &'static str = "the ranks' GPUs or their libraries differ; use nodes of the same kind";
 
     fn find(notes: Vec<String>) -> Result<Self, Unavailable> {
         let count = gpu_count();
@@ -73,7 +73,7 @@ impl DeviceKind for CudaDevice {
         match library::require_all().and(count) {
             Ok(1..) => Ok(Self { notes }),
             Ok(_) => unavailable(format!(
-                "this process sees no GPU{}; `nvidia-smi -L` lists those of the machine",
+                "this process sees no GPU{}; `nvidia-smi -L` lists the GPUs of this machine",
                 visible()
             )),
             Err(error) => unavailable(error.to_string()),

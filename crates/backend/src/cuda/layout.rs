@@ -22,12 +22,13 @@ pub fn layouts(r: &PlanRequest<'_, Cuda>) -> Result<Vec<TensorDesc>, Error> {
     let unfit = |why: &str| Error::Unsupported { op: r.name.into(), why: why.into() };
     let by_channel = r.op.reads() == Reads::Channels;
     if !r.x.iter().all(is_channels_last) {
-        return Err(unfit("on a GPU it reads images in channels-last order, not planes"));
+        return Err(unfit("on a GPU its input must be in channels-last order, not in planes"));
     }
     let flattened = r.x.iter().zip(r.shapes).any(|(d, s)| d.shape != *s && d.shape.plane() > 1 && d.shape.c > 1);
     if flattened && (by_channel || r.x.len() > 1) {
         return Err(unfit(
-            "it reads a flattened image, whose memory order is not that of a vector; put a linear layer between",
+            "its input is a flattened image, which has another memory order than a vector; put a linear layer \
+             between them",
         ));
     }
     // a linear layer, and an operation that only passes its input on, sees a flattened image as an image

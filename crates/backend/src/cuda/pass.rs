@@ -218,7 +218,7 @@ impl Inbox {
     /// Returns the numbers of the current optimizer step. Returns an error if no step has begun.
     pub fn numbers(&self) -> Result<Slice<'_, f64>, Error> {
         if !self.begun {
-            return Err(Error::Unsupported { op: "an optimizer step".into(), why: "it was not begun".into() });
+            return Err(Error::Unsupported { op: "an optimizer step".into(), why: "it has not begun".into() });
         }
         self.block.slice_as().range(0, NUMBERS)
     }

@@ -111,8 +111,8 @@ impl Records {
     fn tell(&self, name: &str, why: &str) {
         if !self.told.replace(true) {
             self.notes.borrow_mut().push(format!(
-                "note: {name} is not replayed as a CUDA graph but enqueued call by call, which is slower: {why}; please report this with \
-                 `trireme doctor`'s output (other passes for which it is so are not named)"
+                "note: {name} is not replayed as a CUDA graph but enqueued call by call, which is slower: {why}; \
+                 please report this with the output of `trireme doctor` (only the first such pass is reported)"
             ));
         }
     }
@@ -160,7 +160,7 @@ pub fn record(shared: &Shared, work: Work<'_>) -> Result<Recording, Error> {
 /// Returns the text of a failed library call. Returns all other errors as they are.
 fn words(error: Error) -> Result<String, Error> {
     match error {
-        Error::Foreign { library, call, op, status } => Ok(format!("{library}: {call} for {op} answered {status}")),
+        Error::Foreign { library, call, op, status } => Ok(format!("{library}: {call} for {op} returned {status}")),
         error => Err(error),
     }
 }

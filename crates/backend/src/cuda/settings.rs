@@ -1,3 +1,5 @@
+//! How a GPU computes: the settings with which it was opened.
+
 use crate::Precision;
 
 impl Precision {

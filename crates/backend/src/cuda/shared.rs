@@ -150,7 +150,7 @@ impl Shared {
         if scratch.len() < words {
             // free the old one first
             *scratch = CudaBuf::default();
-            *scratch = CudaBuf::unset(&self.queues, words, &format!("work space of {what}"))?;
+            *scratch = CudaBuf::unset(&self.queues, words, &format!("workspace of {what}"))?;
             self.moved.set(self.moved.get() + 1);
         }
         Ok(())
@@ -206,7 +206,6 @@ fn impossible(what: &str) -> Error {
 /// and [`ops::halves`](super::ops::halves) fills them. Empty if activations are f32.
 #[derive(Default)]
 pub struct NarrowParams {
-    /// One per chunk.
     pub weights: Vec<Half>,
     /// Copies for networks that are not trained.
     pub kept: Vec<Half>,

@@ -25,7 +25,6 @@ pub struct StepLists {
 
 /// A chunk's units for adaptive clipping.
 pub struct UnitList {
-    /// One per unit.
     pub pieces: CudaBuf,
     pub count: usize,
     /// Minimum number of elements in the chunk.
@@ -54,7 +53,6 @@ pub struct NormLists {
     pub sums: CudaBuf,
 }
 
-/// The tensors of one chunk.
 pub struct NormChunk {
     pub number: usize,
     pub pieces: CudaBuf,

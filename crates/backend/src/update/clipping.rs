@@ -50,9 +50,9 @@ impl Norms {
     }
 }
 
-// Adaptive clipping of gradients by output units (Brock et al. 2021, arXiv 2102.06171, as in timm's
-// adaptive_clip_grad). The norm of a unit's gradient is limited to a multiple of the norm of its weights. A unit is one
-// output of a convolution or linear layer. A parameter with one dimension is a single unit.
+// Adaptive gradient clipping by output units (Brock et al. 2021, arXiv 2102.06171, as in timm's adaptive_clip_grad). It
+// limits the norm of a unit's gradient relative to the norm of the unit's weights. Each output of a convolution or
+// linear layer is a unit. A parameter with one dimension is a single unit.
 
 /// Marks padding elements, which belong to no unit.
 const NONE: u32 = u32::MAX;
@@ -65,7 +65,7 @@ pub struct UnitTensor {
     pub count: usize,
 }
 
-/// The units of a chunk of parameters.
+/// A chunk's units.
 #[derive(Clone, Debug, Default, PartialEq)]
 pub struct Units {
     /// In memory order, without overlaps.

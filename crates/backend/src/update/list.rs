@@ -1,5 +1,5 @@
-//! The list of all optimizers. The tables of update rules here and of optimizers in `engine::optim` are generated from
-//! it. Also the type for any update rule, and the arguments of an update.
+//! Lists all optimizers. The tables of update rules here and of optimizers in `engine::optim` are generated from this
+//! list. Also defines the type for any update rule, and the arguments of an update.
 
 use std::ops::Range;
 

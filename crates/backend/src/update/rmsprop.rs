@@ -1,8 +1,10 @@
 //! RMSProp in two variants, with slots s, b and, if centred, c.
 //!
-//! PyTorch: `s = alpha s + (1 - alpha) g g; b = m b + g / (sqrt(s) + eps); w -= lr b`. TensorFlow 1: `s = alpha s + (1
-//! - alpha) g g; b = m b + lr g / sqrt(s + eps); w -= b`. The centred variant also computes `c += (1 - alpha) (g - c)`
-//! and uses `s - c c` instead of s in the root.
+//! PyTorch: `s = alpha s + (1 - alpha) g g; b = m b + g / (sqrt(s) + eps); w -= lr b`.
+//!
+//! TensorFlow 1: `s = alpha s + (1 - alpha) g g; b = m b + lr g / sqrt(s + eps); w -= b`.
+//!
+//! The centred variant also computes `c += (1 - alpha) (g - c)` and uses `s - c c` instead of s in the root.
 
 use schema::words;
 

@@ -1,3 +1,5 @@
+//! MobileNet v1, v2 and v3.
+
 use super::blocks::{SqueezeExcite, classify, conv, conv_norm_act, norm_act, scaled};
 use crate::Activation::{HardSigmoid, HardSwish, Relu};
 use crate::{Activation, Dropout, Flatten, Id, Init, Linear, NetSpec, Norm, Pool, Shape};

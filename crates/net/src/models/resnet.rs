@@ -184,8 +184,8 @@ pub fn preactivated(name: &str, input: Shape, classes: usize, blocks: [usize; 4]
     net
 }
 
-/// norm, ReLU and convolution three times, plus the input. The first block of a stage projects the output of its first
-/// norm instead.
+/// norm, ReLU and convolution three times, plus the input. A stage's first block adds a projection of the first norm's
+/// output instead.
 fn preactivated_bottleneck(net: &mut NetSpec, path: &str, channels: usize, stride: usize, projects: bool, x: Id) -> Id {
     let name = |part: &str| format!("{path}.{part}");
     let first = net.add(&name("norm1"), Norm::new().relu(), x);

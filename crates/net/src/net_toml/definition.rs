@@ -83,13 +83,13 @@ impl Definition {
 struct Layer {
     family: &'static Family,
     op: Op,
-    /// Weight of its loss, if it computes the scores of an auxiliary classifier.
+    /// The weight of its loss, if it is an auxiliary classifier's last node.
     head: Option<f32>,
 }
 
 impl Layer {
     fn read(node: &Flat, context: &Context) -> Result<Self, Fault> {
-        let word = node.keys.get("op").ok_or_else(|| Fault::new(node.line, "neither op nor block"))?;
+        let word = node.keys.get("op").ok_or_else(|| Fault::new(node.line, "the node has neither op nor block"))?;
         let name = word.text()?;
         let family = ops::family(name).ok_or_else(|| {
             let words = ops::words();
@@ -98,7 +98,7 @@ impl Layer {
                 None if is_attention(name) => "attention is not supported".into(),
                 None => format!("there are {}{}", words.join(", "), did_you_mean(name, &words)),
             };
-            Fault::new(word.line, format!("no operation \"{name}\"; {hint}"))
+            Fault::new(word.line, format!("unknown operation \"{name}\"; {hint}"))
         })?;
         let mut op = (family.plain)(name);
         let keys: Table = node.keys.clone().into_iter().filter(|(key, _)| !COMMON.contains(&key.as_str())).collect();
@@ -109,7 +109,7 @@ impl Layer {
         }
         let head = node.keys.get("head").map(|value| {
             let weight = f32::read(value, context).ok().filter(|weight| *weight > 0.0);
-            weight.ok_or_else(|| Fault::new(value.line, "head: expected the weight of its loss, > 0, as 0.3"))
+            weight.ok_or_else(|| Fault::new(value.line, "head: expected the weight (> 0) of its loss, such as 0.3"))
         });
         Ok(Self { family, op, head: head.transpose()? })
     }
@@ -123,8 +123,8 @@ fn read_by_somebody(nodes: &[Flat]) -> Result<(), Fault> {
     let alone = nodes.iter().enumerate().find(|(at, node)| !read[at + 1] && !node.keys.contains_key("head"));
     match alone {
         Some((_, node)) => {
-            let why = "no other node reads it, and it is not the last; name it in the inputs of another, make it an auxiliary classifier \
-                       with head = 0.3, or take it out";
+            let why = "no other node reads it, and it is not the last node; add it to the inputs of another node, \
+                       make it an auxiliary classifier with head = 0.3, or remove it";
             Err(Fault::of_node(node.line, &node.name, why))
         }
         None => Ok(()),
@@ -137,8 +137,8 @@ fn scores(node: &Flat, y: Shape, classes: usize) -> Result<(), Fault> {
         return Ok(());
     }
     let why = format!(
-        "it makes {y}, and the scores must be {classes}, one for each class; end with avgpool, flatten and linear with \
-         features = \"classes\""
+        "its output is {y}, but the network must end with {classes} scores, one for each class; end with avgpool, \
+         flatten and linear with features = \"classes\""
     );
     Err(Fault::of_node(node.line, &node.name, why))
 }

@@ -88,7 +88,7 @@ impl<'a> Expansion<'a> {
         }
         // a name with a dot can equal the name of a node in a block
         if let Some(other) = self.lines.insert(name.clone(), line) {
-            let why = format!("the node of line {other} has this full name, too; give one of them another");
+            let why = format!("the node in line {other} has the same full name; rename one of them");
             return Err(Fault::of_node(line, &name, why));
         }
         keys.remove("inputs");
@@ -121,7 +121,7 @@ impl<'a> Expansion<'a> {
         let names: Vec<&str> = self.file.blocks.keys().map(String::as_str).collect();
         let Some((name, block)) = self.file.blocks.get_key_value(&word) else {
             let has = if names.is_empty() {
-                "there are no [blocks]".into()
+                "the file has no [blocks]".into()
             } else {
                 format!("there are {}", names.join(", "))
             };
@@ -129,10 +129,10 @@ impl<'a> Expansion<'a> {
         };
         if let Some(from) = self.open.iter().position(|open| open == name) {
             let way = self.open[from..].join(" -> ");
-            return Err(Fault::new(line, format!("blocks that contain each other: {way} -> {name}")));
+            return Err(Fault::new(line, format!("blocks contain each other: {way} -> {name}")));
         }
         if self.open.len() == DEEPEST {
-            return Err(Fault::new(line, format!("more than {DEEPEST} blocks within each other")));
+            return Err(Fault::new(line, format!("blocks are nested more than {DEEPEST} levels deep")));
         }
         keys.retain(|key, _| !OWN.contains(&key.as_str()));
         check(name, block, &keys)?;
@@ -168,14 +168,14 @@ fn inputs(
             None => {
                 let known: Vec<&str> = [INPUT].into_iter().chain(entries.iter().map(|e| e.name.as_str())).collect();
                 let place = if scope.path.is_empty() { "the network" } else { "its block" };
-                format!("it reads \"{name}\", and {place} has no such node{}", did_you_mean(name, &known))
+                format!("it reads \"{name}\", but {place} has no such node{}", did_you_mean(name, &known))
             }
         };
         Err(Fault::new(value.line, why))
     };
     let inputs: Vec<Id> = named.list()?.iter().map(one).collect::<Result<_, _>>()?;
     match inputs.is_empty() {
-        true => Err(Fault::new(named.line, "its list of inputs is empty; leave it out to read the node before")),
+        true => Err(Fault::new(named.line, "its list of inputs is empty; remove the list to read the previous node")),
         false => Ok(inputs),
     }
 }
@@ -234,7 +234,7 @@ impl Room {
     /// Reserves room for a copy that a line makes.
     fn take(&mut self, line: usize, size: usize) -> Result<(), Fault> {
         let left = self.0.checked_sub(size);
-        let wrong = || Fault::new(line, format!("more than {MOST_VALUES} values, once each block is written out"));
+        let wrong = || Fault::new(line, format!("more than {MOST_VALUES} values after the expansion of all blocks"));
         self.0 = left.ok_or_else(wrong)?;
         Ok(())
     }
@@ -280,7 +280,7 @@ fn parameter<'a>(line: usize, name: &str, parameters: &'a Table) -> Result<&'a V
     parameters.get(name).ok_or_else(|| {
         let known: Vec<&str> = parameters.keys().map(String::as_str).collect();
         let hint = did_you_mean(name, &known);
-        Fault::new(line, format!("${name} has no value: give {name} where the block stands, or in its defaults{hint}"))
+        Fault::new(line, format!("${name} has no value; set {name} where the block is used or in its defaults{hint}"))
     })
 }
 
@@ -308,13 +308,16 @@ pub(super) fn explain(entries: &[Entry], from: usize, to: usize) -> String {
         Some(way) => {
             let names: Vec<&str> = way.iter().map(|&at| entries[at].name.as_str()).collect();
             format!(
-                "a cycle: it reads {}, which is made from it ({} -> {}); let it read what comes before it",
+                "a cycle: it reads {}, which depends on it ({} -> {}); it may only read earlier nodes",
                 other.name,
                 names.join(" -> "),
                 own.name
             )
         }
-        None => format!("it reads {}, which comes later, in line {}; move that before it", other.name, other.line),
+        None => format!(
+            "it reads {}, which comes later, in line {}; move that node before this one",
+            other.name, other.line
+        ),
     }
 }
 

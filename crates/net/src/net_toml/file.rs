@@ -1,4 +1,4 @@
-//! The parts of a file: the image shape and number of classes it was designed for, its nodes, and blocks of nodes.
+//! The parts of a file: the image shape and number of classes it was designed for, its nodes, and its blocks.
 
 use std::collections::BTreeMap;
 
@@ -48,7 +48,8 @@ impl File {
         let table = parse(text)?;
         only(&table, &["input", "classes", "nodes", "blocks"])?;
         let missing = |key: &str, example: &str| Fault::new(1, format!("{key} is missing; write {example}"));
-        let input = table.get("input").ok_or_else(|| missing("input", "input = [3, 32, 32], which the images have"))?;
+        let input =
+            table.get("input").ok_or_else(|| missing("input", "input = [3, 32, 32] with the shape of the images"))?;
         let classes = table.get("classes").ok_or_else(|| missing("classes", "classes = 10"))?;
         let nodes =
             table.get("nodes").ok_or_else(|| missing("nodes", "nodes = [{ name = \"conv1\", op = \"conv\", ... }]"))?;
@@ -77,21 +78,21 @@ fn shape(value: &Value) -> Result<Shape, Fault> {
     let sizes: Vec<usize> = value.list()?.iter().map(|n| n.count(1, LARGEST)).collect::<Result<_, _>>()?;
     match sizes[..] {
         [c, h, w] => Ok(Shape::image(c, h, w)),
-        _ => Err(Fault::new(value.line, "expected channels, height and width, as [3, 32, 32]")),
+        _ => Err(Fault::new(value.line, "expected channels, height and width, such as [3, 32, 32]")),
     }
 }
 
 fn entries(nodes: &Value) -> Result<Vec<Entry>, Fault> {
     let list = nodes.list()?;
     if list.is_empty() {
-        return Err(Fault::new(nodes.line, "there are no nodes in the list"));
+        return Err(Fault::new(nodes.line, "the list of nodes is empty"));
     }
     let mut entries: Vec<Entry> = Vec::with_capacity(list.len());
     let mut lines = BTreeMap::new();
     for node in list {
         let entry = Entry::read(node)?;
         if let Some(before) = lines.insert(entry.name.clone(), entry.line) {
-            let why = format!("the name stands in line {before} already; each node needs one of its own");
+            let why = format!("the node in line {before} has the same name; rename one of them");
             return Err(Fault::of_node(entry.line, &entry.name, why));
         }
         entries.push(entry);
@@ -102,12 +103,12 @@ fn entries(nodes: &Value) -> Result<Vec<Entry>, Fault> {
 impl Entry {
     fn read(value: &Value) -> Result<Self, Fault> {
         let mut keys = value.table()?.clone();
-        let name = keys.remove("name").ok_or_else(|| Fault::new(value.line, "a node without a name"))?;
+        let name = keys.remove("name").ok_or_else(|| Fault::new(value.line, "the node has no name"))?;
         let text = name.text()?;
         if !is_name(text) {
             let why = format!(
-                "{} is no name of a node; take up to {LONGEST_PATH} letters, digits, \"_\", \"-\", and \".\" between them, but not \
-                 \"input\"",
+                "{} is not a valid node name; use up to {LONGEST_PATH} letters, digits, \"_\", \"-\", and \".\" \
+                 between them, but not \"input\"",
                 name.shown()
             );
             return Err(Fault::new(name.line, why));

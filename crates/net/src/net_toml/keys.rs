@@ -130,7 +130,7 @@ impl Reading<'_> {
         let hint = match (did_you_mean(key, &self.known), elsewhere(key, &self.known)) {
             (_, Some(ours)) => format!("; here it is {ours}"),
             (near, _) if !near.is_empty() => near,
-            _ if self.known.is_empty() => "; it has none but name, op, inputs and head".into(),
+            _ if self.known.is_empty() => "; its only keys are name, op, inputs and head".into(),
             _ => format!("; it has {}", self.known.join(", ")),
         };
         Err(Fault::new(value.line, format!("{op} has no key {key}{hint}")))
@@ -271,7 +271,7 @@ impl Word for f32 {
             Kind::Integer(number) => number as f32,
             _ => f32::NAN,
         };
-        if number.is_finite() { Ok(number) } else { Err("a number that f32 holds".into()) }
+        if number.is_finite() { Ok(number) } else { Err("a number within the range of f32".into()) }
     }
 
     fn write(&self) -> String {

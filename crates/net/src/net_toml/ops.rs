@@ -90,15 +90,16 @@ fn blur_keys(op: &mut Op, keys: &mut Keys<'_>) {
     let Op::BlurPool(BlurPool { size, stride }) = op else { return };
     keys.key("size", size);
     keys.key("stride", stride);
-    keys.refuse("size", *size > LARGEST, "must be 63 at most");
-    keys.refuse("stride", *stride > LARGEST, "must be 63 at most");
+    keys.refuse("size", *size > LARGEST, "must be at most 63");
+    keys.refuse("stride", *stride > LARGEST, "must be at most 63");
 }
 
 const CONV: Family = Family {
     words: &["conv"],
     plain: |_| Conv::new(0, 1).into(),
     keys: conv_keys,
-    cure: "try a smaller kernel or dilation, more pad, or a smaller stride before; groups must divide the channels that come in and out",
+    cure: "try a smaller kernel or dilation, a larger pad, or a smaller stride before it; groups must divide the \
+           input and output channels",
 };
 
 fn conv_keys(op: &mut Op, keys: &mut Keys<'_>) {
@@ -140,7 +141,7 @@ const GROUP_NORM: Family = Family {
     words: &["group_norm"],
     plain: |_| GroupNorm::new(0).into(),
     keys: group_norm_keys,
-    cure: "groups must divide the channels that come in",
+    cure: "groups must divide the input channels",
 };
 
 fn group_norm_keys(op: &mut Op, keys: &mut Keys<'_>) {
@@ -157,8 +158,8 @@ const JOIN: Family = Family {
         _ => Multiply.into(),
     },
     keys: |_, _| {},
-    cure: "write inputs = [\"one\", \"other\"]; where shapes differ, a conv of kernel 1 with the other's channels and stride, or a \
-           shortcut, makes them equal",
+    cure: "write inputs = [\"one\", \"other\"]; if their shapes differ, add a shortcut or a conv with kernel = 1 \
+           and the other's channels and stride",
 };
 
 const LAYER_NORM: Family = Family {
@@ -189,7 +190,7 @@ const LINEAR: Family = Family {
     words: &["linear"],
     plain: |_| Linear::new(0).into(),
     keys: linear_keys,
-    cure: "an avgpool before makes its input smaller",
+    cure: "an avgpool before it makes its input smaller",
 };
 
 fn linear_keys(op: &mut Op, keys: &mut Keys<'_>) {
@@ -220,8 +221,8 @@ const NORM: Family = Family {
     words: &["norm"],
     plain: |_| Norm::new().into(),
     keys: norm_keys,
-    cure: "with residual = true it takes inputs = [\"what is normalised\", \"what is added\"], both of one shape: where the branch changes \
-           channels or stride, so must the other, by a conv of kernel 1 or a shortcut",
+    cure: "with residual = true it needs inputs = [\"normalised\", \"added\"] with the same shape; if the branch \
+           changes channels or stride, add a shortcut or a conv with kernel = 1 to the other input",
 };
 
 fn norm_keys(op: &mut Op, keys: &mut Keys<'_>) {
@@ -231,7 +232,7 @@ fn norm_keys(op: &mut Op, keys: &mut Keys<'_>) {
     keys.refuse(
         "momentum",
         !(0.0..=1.0).contains(&*momentum),
-        "must be in [0, 1]: it is the weight of the new statistics",
+        "is the weight of the new statistics and must be in [0, 1]",
     );
     keys.key("residual", residual);
     keys.key("relu", relu);
@@ -246,7 +247,7 @@ const POOL: Family = Family {
         Pool { kind, ..Pool::global() }.into()
     },
     keys: pool_keys,
-    cure: "try a smaller window, more pad, or leave window out for the whole plane",
+    cure: "try a smaller window or a larger pad, or remove window to pool the whole plane",
 };
 
 fn pool_keys(op: &mut Op, keys: &mut Keys<'_>) {
@@ -256,7 +257,7 @@ fn pool_keys(op: &mut Op, keys: &mut Keys<'_>) {
     keys.refuse(
         "bins",
         window.is_some() && bins.is_some(),
-        "and window exclude each other: bins are as many windows, of any size",
+        "cannot be combined with window: bins sets the number of windows, and their size follows from it",
     );
     if window.is_some() {
         keys.needed("stride", stride);
@@ -284,7 +285,7 @@ const SHORTCUT: Family = Family {
     words: &["shortcut"],
     plain: |_| Shortcut { out_channels: 0, stride: 1 }.into(),
     keys: shortcut_keys,
-    cure: "it takes as many channels as come in, or more",
+    cure: "channels must be at least the number of input channels",
 };
 
 fn shortcut_keys(op: &mut Op, keys: &mut Keys<'_>) {

@@ -116,7 +116,7 @@ fn a_hole_is_named_with_its_line() {
     refused(&of_nodes(&[CONV, missing, END]), &["net.toml:5: node b: it reads \"aa\"", "did you mean \"a\"?"]);
     let unread = r#"{ name = "b", op = "relu", inputs = ["input"] },"#;
     refused(&of_nodes(&[CONV, unread, END]), &["net.toml:4: node a: no other node reads it", "head = 0.3"]);
-    refused(&of_nodes(&[r#"{ name = "a", channels = 4 },"#, END]), &["net.toml:4: node a: neither op nor block"]);
+    refused(&of_nodes(&[r#"{ name = "a", channels = 4 },"#, END]), &["net.toml:4: node a: ", "op", "block"]);
     refused(&of_nodes(&[r#"{ name = "a", op = "conv", channels = 4 },"#]), &["net.toml:4: node a: kernel is missing"]);
     refused("classes = 10\nnodes = []\n", &["net.toml:1: input is missing"]);
 }
@@ -133,27 +133,24 @@ fn a_cycle_is_written_out() {
     refused(&of_nodes(&[CONV, later, other, END]), &["net.toml:5: node b: it reads c, which comes later, in line 6"]);
     let blocks = "\n[blocks.x]\nnodes = [{ name = \"y\", block = \"y\" }]\n[blocks.y]\nnodes = [{ name = \"x\", block = \"x\" }]\n";
     let text = of_nodes(&[r#"{ name = "a", block = "x" },"#]) + blocks;
-    refused(&text, &["blocks that contain each other: x -> y -> x"]);
+    refused(&text, &["x -> y -> x"]);
 }
 
 #[test]
 fn a_shape_that_does_not_fit_is_told_with_both_sides() {
     let small = r#"{ name = "b", op = "conv", channels = 4, kernel = 3, stride = 2, pad = 1 },"#;
     let sum = r#"{ name = "c", op = "add", inputs = ["b", "a"] },"#;
-    let error = ["net.toml:6: node c: add: ", "b of 4x4x4 and a of 4x8x8", "a conv of kernel 1"];
+    let error = ["net.toml:6: node c: add: ", "b of 4x4x4 and a of 4x8x8", "kernel = 1"];
     refused(&of_nodes(&[CONV, small, sum, END]), &error);
     let large = r#"{ name = "b", op = "conv", channels = 4, kernel = 11 },"#;
-    refused(&of_nodes(&[CONV, large, END]), &["net.toml:5: node b: conv: ", "does not fit into 4x8x8", "more pad"]);
-    refused(&of_nodes(&[CONV]), &["net.toml:4: node a: it makes 4x8x8, and the scores must be 10"]);
+    refused(&of_nodes(&[CONV, large, END]), &["net.toml:5: node b: conv: ", "does not fit into 4x8x8", "pad"]);
+    refused(&of_nodes(&[CONV]), &["net.toml:4: node a: ", "4x8x8", "10 scores"]);
 }
 
 #[test]
 fn words_that_are_not_known_get_the_nearest() {
     let of = |node: &str| of_nodes(&[node, END]);
-    refused(
-        &of(r#"{ name = "a", op = "convv", channels = 4 },"#),
-        &["no operation \"convv\"", "did you mean \"conv\"?"],
-    );
+    refused(&of(r#"{ name = "a", op = "convv", channels = 4 },"#), &["operation \"convv\"", "did you mean \"conv\"?"]);
     for (theirs, ours) in [
         ("Conv2d", "conv"),
         ("BatchNorm2d", "norm"),
@@ -166,19 +163,19 @@ fn words_that_are_not_known_get_the_nearest() {
         ("GlobalAveragePool", "avgpool"),
     ] {
         let node = format!(r#"{{ name = "a", op = "{theirs}" }},"#);
-        refused(&of(&node), &[&format!("no operation \"{theirs}\"; here it is {ours}")]);
+        refused(&of(&node), &[&format!("operation \"{theirs}\"; here it is {ours}")]);
     }
     let keras = r#"{ name = "a", op = "conv", filters = 4, channels = 4, kernel = 3 },"#;
     refused(&of(keras), &["net.toml:4: node a: conv has no key filters; here it is channels"]);
     let init = r#"{ name = "a", op = "conv", channels = 4, kernel = 3, init = "normal" },"#;
     refused(&of(init), &["init: expected", "normal(sd)", "got \"normal\""]);
     refused(&of(r#"{ name = "a", op = "dropout", rate = 1.0 },"#), &["rate must be in [0, 1)"]);
-    refused(&of(r#"{ name = "a", block = "basik" },"#), &["no block \"basik\": there are no [blocks]"]);
-    refused(&of(r#"{ name = "a/b", op = "relu" },"#), &["net.toml:4: \"a/b\" is no name"]);
-    refused(&of_nodes(&[CONV, CONV, END]), &["net.toml:5: node a: the name stands in line 4 already"]);
+    refused(&of(r#"{ name = "a", block = "basik" },"#), &["\"basik\"", "[blocks]"]);
+    refused(&of(r#"{ name = "a/b", op = "relu" },"#), &["net.toml:4: \"a/b\" ", "name"]);
+    refused(&of_nodes(&[CONV, CONV, END]), &["net.toml:5: node a: ", "line 4"]);
     let of_block = [r#"{ name = "a", block = "x" },"#, r#"{ name = "a.y", op = "relu" },"#, END];
     let relu = "[blocks.x]\nnodes = [{ name = \"y\", op = \"relu\" }]\n";
-    refused(&(of_nodes(&of_block) + relu), &["net.toml:5: node a.y: the node of line 9 has this full name, too"]);
+    refused(&(of_nodes(&of_block) + relu), &["net.toml:5: node a.y: ", "line 9"]);
     let block = "[blocks.x]\nnodes = [{ name = \"y\", op = \"conv\", channels = \"$width\", kernel = 1 }]\n";
     let unset = of(r#"{ name = "a", block = "x" },"#) + block;
     refused(&unset, &["net.toml:8: node a.y: $width has no value"]);
@@ -214,6 +211,6 @@ fn no_file_is_too_much() {
         + "[blocks.d20]\nnodes = [{ name = \"x\", op = \"relu\", p = \"$p\" }]\n";
     refused(&(of_nodes(&[r#"{ name = "a", block = "d0", p = 1 },"#]) + &blocks), &["more than 1000000 values"]);
     let wide = r#"{ name = "a", op = "conv", channels = 16000000, kernel = 1 },"#;
-    refused(&of_nodes(&[wide, END]), &["node a: conv: makes", "are possible"]);
+    refused(&of_nodes(&[wide, END]), &["node a: conv: ", "values per image"]);
     refused(&of_nodes(&[r#"{ name = "a", op = "relu" }, { name = "b", block = "x", repeat = 0 },"#]), &["from 1 to"]);
 }

@@ -56,7 +56,7 @@ impl Lines {
     }
 
     fn value(&self, line: usize, value: &DeValue<'_>) -> Result<Value, Fault> {
-        let refuse = |what: &str| Err(Fault::new(line, format!("{what} has no meaning in a network")));
+        let refuse = |what: &str| Err(Fault::new(line, format!("{what} is not allowed in a network")));
         let kind = match value {
             DeValue::String(text) => Kind::Text(text.to_string()),
             DeValue::Integer(number) => match i64::from_str_radix(number.as_str(), number.radix()) {

@@ -31,7 +31,7 @@ impl BlurPool {
         let steps = window_steps(size + 2 * pad, self.size, self.stride);
         let Some(steps) = steps.filter(|_| pad < size) else {
             let x = x.with_plane();
-            return Err(format!("a blur of {0} x {0} at stride {1} does not fit into {x}", self.size, self.stride));
+            return Err(format!("a blur of {0} x {0} with stride {1} does not fit into {x}", self.size, self.stride));
         };
         let mirrored = |at: usize| match at.abs_diff(pad) {
             at if at >= size => 2 * (size - 1) - at,

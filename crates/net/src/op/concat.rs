@@ -22,7 +22,7 @@ impl OpSpec for Concat {
 
     fn output(&self, x: &[Shape]) -> Result<Shape, String> {
         match x.iter().find(|other| (other.h, other.w) != (x[0].h, x[0].w)) {
-            Some(other) => Err(format!("its inputs must have one height and width, got {} and {other}", x[0])),
+            Some(other) => Err(format!("its inputs must have the same height and width, got {} and {other}", x[0])),
             None => Ok(Shape { c: x.iter().map(|x| x.c).sum(), ..x[0] }),
         }
     }

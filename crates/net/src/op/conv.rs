@@ -154,15 +154,15 @@ impl OpSpec for Conv {
         let fits = self.groups > 0 && x.c.is_multiple_of(self.groups) && self.out_channels.is_multiple_of(self.groups);
         if !fits {
             return Err(format!(
-                "{} input and {} output channels do not divide into {} groups",
+                "{} input and {} output channels cannot be divided into {} groups",
                 x.c, self.out_channels, self.groups
             ));
         }
         if self.kernel.contains(&0) || self.dilation.contains(&0) {
-            return Err(format!("kernel {:?} and dilation {:?} must be 1 at least", self.kernel, self.dilation));
+            return Err(format!("kernel {:?} and dilation {:?} must be at least 1", self.kernel, self.dilation));
         }
         if self.linear && (self.kernel, self.stride, self.pads, self.groups) != ([1; 2], [1; 2], [0; 4], 1) {
-            return Err("linear takes a kernel of 1, stride 1, no pad and one group".into());
+            return Err("linear = true requires kernel 1, stride 1, no pad and one group".into());
         }
         let [top, left, bottom, right] = self.pads;
         let [kh, kw] = self.extent();

@@ -1,3 +1,5 @@
+//! Dropout: attributes.
+
 use super::spec::{OpSpec, Reads};
 
 /// Inverted dropout. The value is the probability of zero. The identity in evaluation.

@@ -5,8 +5,8 @@ use super::spec::ParamSpec;
 use super::spec::{OpSpec, Reads};
 use super::stored::{KerasOrder, Stored, StoredTensor};
 
-/// y = weight (x - mean) / sqrt(var + eps) + bias. Mean and variance are taken over all positions of a group of
-/// adjacent channels of a sample (Wu and He 2018, arXiv 1803.08494).
+/// y = weight (x - mean) / sqrt(var + eps) + bias. For each sample, mean and variance are taken over all positions of a
+/// group of adjacent channels (Wu and He 2018, arXiv 1803.08494).
 #[derive(Clone, Copy, Debug, PartialEq)]
 pub struct GroupNorm {
     /// Number of groups, which have equal sizes.
@@ -41,7 +41,7 @@ impl OpSpec for GroupNorm {
 
     fn output(&self, x: &[Shape]) -> Result<Shape, String> {
         if self.groups == 0 || !x[0].c.is_multiple_of(self.groups) {
-            return Err(format!("{} channels do not divide into {} groups", x[0].c, self.groups));
+            return Err(format!("{} channels cannot be divided into {} groups", x[0].c, self.groups));
         }
         Ok(x[0])
     }

@@ -5,8 +5,8 @@ use super::spec::ParamSpec;
 use super::spec::{OpSpec, Reads};
 use super::stored::{KerasOrder, Stored, StoredTensor};
 
-/// y = weight (x - mean) / sqrt(var + eps) + bias. Mean and variance are taken over the channels of a position of a
-/// sample (Ba et al. 2016, arXiv 1607.06450, over channels as in ConvNeXt, Liu et al. 2022, arXiv 2201.03545).
+/// y = weight (x - mean) / sqrt(var + eps) + bias. For each sample and position, mean and variance are taken over the
+/// channels (Ba et al. 2016, arXiv 1607.06450, over channels as in ConvNeXt, Liu et al. 2022, arXiv 2201.03545).
 #[derive(Clone, Copy, Debug, PartialEq)]
 pub struct LayerNorm {
     /// Added to the variance.

@@ -84,7 +84,7 @@ impl Op {
     pub fn output(&self, x: &[Shape]) -> Result<Shape, String> {
         match self.arity() {
             Some(arity) if x.len() != arity => Err(format!("{} takes {arity} input(s), got {}", self.kind(), x.len())),
-            None if x.is_empty() => Err(format!("{} takes one input or more, got none", self.kind())),
+            None if x.is_empty() => Err(format!("{} needs at least one input, got none", self.kind())),
             _ => self.deref().output(x),
         }
     }
@@ -108,7 +108,7 @@ impl Op {
         let product = |sizes: &[usize]| sizes.iter().fold(1u128, |product, &n| product.saturating_mul(n as u128));
         let values = product(&[y.c, y.h, y.w]);
         if values == 0 || values > MOST_VALUES {
-            return Err(format!("makes {values} values of one image; from 1 to {MOST_VALUES} are possible"));
+            return Err(format!("its output has {values} values per image; from 1 to {MOST_VALUES} are possible"));
         }
         let plane = product(&[y.h, y.w]);
         for parameter in self.params(x[0]) {

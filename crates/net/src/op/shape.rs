@@ -30,7 +30,7 @@ impl Shape {
     /// Returns the common shape of all inputs, or an error if they differ.
     pub(super) fn alike(x: &[Self]) -> Result<Self, String> {
         match x.iter().find(|other| **other != x[0]) {
-            Some(other) => Err(format!("both inputs must have one shape, got {} and {other}", x[0])),
+            Some(other) => Err(format!("both inputs must have the same shape, got {} and {other}", x[0])),
             None => Ok(x[0]),
         }
     }

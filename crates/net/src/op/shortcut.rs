@@ -30,7 +30,10 @@ impl OpSpec for Shortcut {
     fn output(&self, x: &[Shape]) -> Result<Shape, String> {
         let x = x[0];
         if self.out_channels < x.c || self.stride == 0 {
-            return Err(format!("shortcut from {x} to {} channels at stride {}", self.out_channels, self.stride));
+            return Err(format!(
+                "a shortcut from {x} to {} channels with stride {} is not possible",
+                self.out_channels, self.stride
+            ));
         }
         Ok(Shape::image(self.out_channels, x.h.div_ceil(self.stride), x.w.div_ceil(self.stride)))
     }

@@ -1,4 +1,4 @@
-//! How files store the tensors of a layer: their names in PyTorch and Keras, and Keras's order of elements.
+//! How files store a layer's tensors: their names in PyTorch and Keras, and the element order in Keras.
 
 /// A kind of layer with tensors.
 #[derive(Debug, PartialEq, Eq)]

@@ -187,8 +187,8 @@ pub fn candidates(
     if found.is_empty() {
         let Refused { forbidden, large, failed } = refused;
         let why = format!(
-            "cuDNN has no algorithm for {what} ({direction}) over {} images: the settings forbid {forbidden} of its engines, {large} \
-             need more than {} MB of work space, {failed} do not run on this GPU",
+            "cuDNN has no algorithm for {what} ({direction}) over {} images: the settings forbid {forbidden} of its \
+             engines, {large} need more than {} MB of workspace, {failed} do not run on this GPU",
             what.n,
             settings.workspace >> 20
         );
@@ -208,7 +208,7 @@ pub fn again(
     let task = Task::new(device, what, direction, settings)?;
     let prepared = task.prepare(configuration(&algorithm, device, &task.graph)?, algorithm)?;
     if prepared.workspace > settings.workspace {
-        let why = format!("{} bytes of work space are too many", prepared.workspace);
+        let why = format!("its workspace of {} bytes is too large", prepared.workspace);
         return Err(Error::Unsupported { op: "convolution".into(), why });
     }
     Ok(prepared)

@@ -1,6 +1,6 @@
-//! Chooses cuDNN's algorithm for a convolution. If results must be reproducible, timing must not decide, so this is
-//! cuDNN's first proposal. Otherwise it is the fastest one. Each shape is timed once and the result is stored in a file
-//! per GPU and cuDNN version.
+//! Chooses cuDNN's algorithm for a convolution. If results must be reproducible, timing must not decide, so the choice
+//! is cuDNN's first proposal. Otherwise it is the fastest algorithm. Each shape is timed once and the result is stored
+//! in a file per GPU and cuDNN version.
 
 use std::time::Duration;
 
@@ -104,7 +104,7 @@ pub fn fastest(shared: &Shared, what: &Convolution, direction: Direction, found:
         let took = attempted(trial.time(prepared))?;
         best = took.map(|took| (took, i)).into_iter().chain(best).min();
     }
-    let why = "none of cuDNN's algorithms ran".to_string();
+    let why = "no algorithm of cuDNN ran".to_string();
     best.map(|(_, i)| i).ok_or(Error::Unsupported { op: "convolution".into(), why })
 }
 
@@ -126,7 +126,7 @@ impl<'a> Trial<'a> {
         tensors
     }
 
-    /// Returns the time of one run. Returns an error if the algorithm does not run or cannot be captured in a graph.
+    /// Returns the time per run. Returns an error if the algorithm does not run or cannot be captured in a graph.
     fn time(&self, prepared: &Prepared) -> Result<Duration, Error> {
         // the first run initialises the library
         self.run(prepared)?;

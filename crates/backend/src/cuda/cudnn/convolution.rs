@@ -173,7 +173,7 @@ impl Convolution {
         Ok(c)
     }
 
-    /// Builds and finalises the graph of one direction.
+    /// Builds and finalises the graph for a direction.
     pub fn graph(&self, direction: Direction, device: &Device<'_>) -> Result<Graph, Error> {
         let own = data_type(self.precision);
         let within = cudnnDataType_t::CUDNN_DATA_FLOAT;

@@ -135,7 +135,7 @@ pub fn for_gpu(source: &str, precision: Precision, (major, minor): (i32, i32)) -
     if version >= (13, 0) && (major, minor) < (7, 5) {
         let gpu = format!("a GPU of compute capability {major}.{minor}");
         let why = format!(
-            "NVRTC {}.{} has no code for {gpu}; load the NVRTC of CUDA 12, or use --device cpu",
+            "NVRTC {}.{} cannot compile for {gpu}; load the NVRTC of CUDA 12, or use --device cpu",
             version.0, version.1
         );
         return Err(Error::Absent { what: "CUDA".into(), why });

@@ -72,7 +72,9 @@ fn unseen(ordinal: usize, count: usize) -> Error {
         Ok(list) => format!("CUDA_VISIBLE_DEVICES is \"{list}\""),
         Err(_) => "CUDA_VISIBLE_DEVICES is not set".into(),
     };
-    let why = format!("GPU {ordinal} was requested, this process sees {count}; {visible}, `nvidia-smi -L` lists all");
+    let why = format!(
+        "GPU {ordinal} was requested, but this process sees {count} GPU(s); {visible}; `nvidia-smi -L` lists all GPUs"
+    );
     Error::Absent { what: "CUDA".into(), why }
 }
 
@@ -87,8 +89,9 @@ impl Context {
         let gpu = describe(device)?;
         if gpu.capability < (7, 0) {
             let ((major, minor), name) = (gpu.capability, &gpu.name);
-            let why =
-                format!("{name} has compute capability {major}.{minor}, at least 7.0 is needed; use --device cpu");
+            let why = format!(
+                "{name} has compute capability {major}.{minor}, but at least 7.0 is required; use --device cpu"
+            );
             return Err(Error::Absent { what: "CUDA".into(), why });
         }
         // SAFETY: the driver returned the device. `drop` releases the context.

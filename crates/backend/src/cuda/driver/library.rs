@@ -33,27 +33,29 @@ pub fn require_all() -> Result<(), Error> {
     let (driver, nvrtc) = (driver_version()?, nvrtc_version()?);
     let too_old = |what: &str, major: i32| {
         let why = format!(
-            "the driver knows CUDA {}, {what} is of CUDA {major}; update the driver, or use {what} of CUDA {}",
+            "the driver supports CUDA {}, but the {what} that was found is for CUDA {major}; update the driver, or \
+             install {what} for CUDA {}",
             dotted(driver),
             driver / 1000
         );
         Err(Error::Absent { what: "CUDA".into(), why })
     };
     if nvrtc.0 > driver / 1000 {
-        return too_old("the NVRTC that was found", nvrtc.0);
+        return too_old("NVRTC", nvrtc.0);
     }
     let (version, built_with) = (cudnn::result::get_version(), cudnn::result::get_cudart_version());
     if version < 90_000 {
-        let why = format!("cuDNN {} was found, at least 9.0 is needed; {}", cudnn_version(), Library::Cudnn.cure());
+        let why =
+            format!("cuDNN {} was found, but at least 9.0 is required; {}", cudnn_version(), Library::Cudnn.cure());
         return Err(Error::Absent { what: "CUDA".into(), why });
     }
     if built_with as i32 / 1000 > driver / 1000 {
-        return too_old("the cuDNN that was found", built_with as i32 / 1000);
+        return too_old("cuDNN", built_with as i32 / 1000);
     }
     // SAFETY: the library is loaded, and the function has no arguments.
     let built_with = unsafe { cublaslt::sys::cublasLtGetCudartVersion() } as i32;
     if built_with / 1000 > driver / 1000 {
-        return too_old("the cuBLASLt that was found", built_with / 1000);
+        return too_old("cuBLASLt", built_with / 1000);
     }
     Ok(())
 }
@@ -113,7 +115,7 @@ pub fn report() -> Vec<(String, String)> {
     let row = |library: Library| {
         let found = loaded(library).and_then(|from| Ok(format!("{}, {}", version(library)?, from.words())));
         let found = found.unwrap_or_else(|e| match library {
-            Library::Nccl => format!("not there; only `reduce.path = \"nccl\"` needs it: {}", Library::Nccl.cure()),
+            Library::Nccl => format!("not found; only `reduce.path = \"nccl\"` needs it: {}", Library::Nccl.cure()),
             _ => e.to_string(),
         });
         (format!("lib{}", library.stem()), found)

@@ -55,7 +55,7 @@ impl Loaded {
     pub fn words(&self) -> String {
         match self.companions {
             0 => self.file.display().to_string(),
-            n => format!("{} and {n} more of its folder", self.file.display()),
+            n => format!("{} and {n} more from its folder", self.file.display()),
         }
     }
 
@@ -103,7 +103,11 @@ fn attempt(library: Library, file: &Path, failures: &mut Vec<String>) -> Option<
 fn named(library: Library, name: &Path) -> Result<usize, String> {
     let handle = open(name, 0)?;
     if function(handle, library.function()).is_null() {
-        return Err(format!("{}: it has no function {}", name.display(), library.function().to_string_lossy()));
+        return Err(format!(
+            "{}: the library has no function {}",
+            name.display(),
+            library.function().to_string_lossy()
+        ));
     }
     Ok(handle)
 }
@@ -299,13 +303,13 @@ fn absent(library: Library, failures: &[String]) -> Error {
     let stem = library.stem();
     let folders = match std::env::var("LD_LIBRARY_PATH") {
         Ok(path) if !path.is_empty() => format!("the folders of LD_LIBRARY_PATH ({path})"),
-        _ => "LD_LIBRARY_PATH (which is not set)".to_string(),
+        _ => "LD_LIBRARY_PATH (not set)".to_string(),
     };
     let places = if library == Library::Driver { String::new() } else { format!(", {}", SEARCHED_PLACES) };
     let failures: String = failures.iter().map(|why| format!("; {why}")).collect();
     let why = format!(
-        "lib{stem} is not there, or does not load; looked for lib{stem}.so* in {folders}{places} and the system's folders \
-         (/etc/ld.so.conf, /lib, /usr/lib){failures}; {}",
+        "lib{stem} was not found or could not be loaded; searched for lib{stem}.so* in {folders}{places} and the \
+         system's folders (/etc/ld.so.conf, /lib, /usr/lib){failures}; {}",
         library.cure()
     );
     let what = if library == Library::Nccl { "NCCL" } else { "CUDA" };

@@ -73,8 +73,9 @@ impl CudaBuf {
         if status == CUresult::CUDA_ERROR_OUT_OF_MEMORY {
             let (free, total) = context.memory()?;
             let have = format!("{} of {} are free on {}", megabytes(free), megabytes(total), context.gpu.name);
-            let have =
-                format!("{have}; try a smaller batch or more ranks, or see with `nvidia-smi` who else uses this GPU");
+            let have = format!(
+                "{have}; try a smaller batch or more ranks, or check with `nvidia-smi` what else uses this GPU"
+            );
             return Err(Error::DeviceMemory { what: what.into(), need: megabytes(bytes), have });
         }
         driver(status, "cuMemAlloc_v2", what)?;
@@ -217,7 +218,7 @@ impl CudaBuf {
     }
 
     fn queues(&self) -> Result<&Arc<Queues>, Error> {
-        let why = "it was moved elsewhere".into();
+        let why = "it has no memory, because it is empty or was moved".into();
         self.queues.as_ref().ok_or(Error::Unsupported { op: "a buffer on the GPU".into(), why })
     }
 

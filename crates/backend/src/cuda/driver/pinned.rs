@@ -1,3 +1,5 @@
+//! Page-locked host memory.
+
 use std::ffi::c_void;
 use std::marker::PhantomData;
 use std::sync::Arc;

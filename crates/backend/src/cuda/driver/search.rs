@@ -159,7 +159,7 @@ fn wheels(variable: Variable<'_>) -> Place {
     wheels.map(|wheel| wheel.join("lib")).collect()
 }
 
-/// Returns the prefixes of the first python3 on PATH: from its path and from the target of the link.
+/// Returns the prefixes of the first python3 on PATH, before and after following the link.
 fn python(variable: Variable<'_>) -> Vec<PathBuf> {
     let programs = paths(variable, "PATH").into_iter().map(|folder| folder.join("python3"));
     let Some(program) = programs.into_iter().find(|program| program.is_file()) else { return Vec::new() };
@@ -347,7 +347,7 @@ mod candidates_tests {
             let expected = [
                 (old.join("libnvrtc.so.12"), vec![12]),
                 (thirteen.join("libnvrtc.so.13"), vec![13]),
-                // three names of a file: its first name, with the version of the link's target
+                // a file with three names: the first name, and the version in the name that the link leads to
                 (twelve.join("libnvrtc.so"), vec![12, 9, 86]),
             ];
             assert_eq!(files, expected);

@@ -1,4 +1,4 @@
-//! Typed ranges of memory that the GPU can access, used as arguments of kernels and libraries, and their element types.
+//! Typed ranges of GPU-accessible memory and their element types. Kernels and libraries take them as arguments.
 
 use std::marker::PhantomData;
 
@@ -21,7 +21,8 @@ macro_rules! plain {
         impl $crate::cuda::driver::slice::Element for $type {
             const NAME: &'static str = $name;
         }
-        // SAFETY: numbers, or `repr(C)` structs of numbers without padding and with the fields of the kernels' type.
+        // SAFETY: the types are numbers, or `repr(C)` structs with only numbers, no padding, and the same fields as the
+        // kernels' type.
         unsafe impl $crate::cuda::driver::slice::Plain for $type {}
     )*};
 }

@@ -26,13 +26,11 @@ impl Switches {
     /// Returns a note for the start of the log for each switch that is set.
     pub fn notes(&self) -> Vec<String> {
         let kernels = self.kernels.as_deref().map(|folder| {
-            format!(
-                "note: TRIREME_KERNELS: kernels from the files of {} replace those that are built in",
-                folder.display()
-            )
+            format!("note: TRIREME_KERNELS: kernel sources in {} replace the built-in ones", folder.display())
         });
-        let sync = "note: TRIREME_CUDA_SYNC=1: the host waits after every kernel; nothing is replayed, and speed means nothing";
-        let no_graph = "note: TRIREME_NO_GRAPH=1: no pass is replayed; every step enqueues each kernel anew";
+        let sync = "note: TRIREME_CUDA_SYNC=1: the host waits after every kernel, no pass is replayed, and timings \
+                    are meaningless";
+        let no_graph = "note: TRIREME_NO_GRAPH=1: no pass is replayed, and every step enqueues each kernel";
         let others = [(self.sync, sync), (self.no_graph && !self.sync, no_graph)];
         kernels
             .into_iter()

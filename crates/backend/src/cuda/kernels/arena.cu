@@ -52,7 +52,7 @@ extern "C" __global__ void __launch_bounds__(256) cast_gradients(const Piece* pi
     }
 }
 
-// Sum of squares of each piece.
+// Sums the squares in each piece.
 extern "C" __global__ void __launch_bounds__(256) squares_of_pieces(const float* x, const Piece* pieces, u32 count, double* sums) {
     __shared__ double room[SUMMERS];
     for (u32 p = blockIdx.x; p < count; p += gridDim.x) {

@@ -21,7 +21,7 @@ pub struct Architecture {
     reserved: u32,
 }
 
-/// The first of each generation since Turing, the oldest one that NVRTC 13 supports.
+/// The first architecture of each generation since Turing, the oldest that NVRTC 13 supports.
 pub const ARCHITECTURES: [Architecture; 5] = [
     Architecture { capability: (7, 5), threads: 1024, shared: 64, reserved: 0 },
     Architecture { capability: (8, 0), threads: 2048, shared: 164, reserved: 1 },
@@ -88,7 +88,7 @@ fn registers(instruction: &str) -> impl Iterator<Item = u32> {
     words.filter_map(|word| word.strip_prefix('R')?.parse().ok())
 }
 
-/// Counts instructions and loads of each kernel in nvdisasm's output. A branch ends a sequence of loads.
+/// Counts each kernel's instructions and loads in nvdisasm's output. A branch ends a sequence of loads.
 fn read(text: &str, all: &mut HashMap<String, Facts>) {
     let (mut kernel, mut pending) = (String::new(), Vec::new());
     for line in text.lines() {
@@ -134,15 +134,24 @@ pub fn faults(name: &str, facts: &Facts, bounds: Bounds, on: &Architecture, prec
     let mut check = |good: bool, what: String| (!good).then(|| faults.push(what));
     check(facts.instructions > 0 && facts.registers > 0, "is not in the compiled code".into());
     check(facts.spills == 0, format!("spills {} bytes", facts.spills));
-    check(facts.shared <= 48 << 10, format!("takes {} bytes of shared memory, more than a block has", facts.shared));
+    check(
+        facts.shared <= 48 << 10,
+        format!("uses {} bytes of shared memory, more than a block can have", facts.shared),
+    );
     let (threads, blocks) = (bounds.threads.unwrap_or(THREADS), bounds.blocks.unwrap_or(1));
-    check(threads == THREADS, format!("is bound to blocks of {threads} threads, the host launches {THREADS}"));
+    check(threads == THREADS, format!("is compiled for blocks of {threads} threads, but the host launches {THREADS}"));
     let fit = facts.by_registers();
-    check(fit >= blocks, format!("has registers for {fit} blocks a multiprocessor, its bounds say {blocks}"));
-    check(facts.blocks(on) >= 2, format!("runs {} blocks at once on a multiprocessor, not 2", facts.blocks(on)));
+    check(
+        fit >= blocks,
+        format!("has registers for {fit} blocks per multiprocessor, but its launch bounds require {blocks}"),
+    );
+    check(
+        facts.blocks(on) >= 2,
+        format!("runs {} blocks at a time on a multiprocessor, expected at least 2", facts.blocks(on)),
+    );
     let least = if precision == Precision::F16 { 3 } else { 4 };
     let streams = ["norm_moments", "norm_forward", "norm_gradients", "norm_backward", "bias_forward", "bias_backward"];
-    let few = format!("has {} loads on their way at once, not {least}", facts.ahead);
+    let few = format!("has {} loads in flight, expected at least {least}", facts.ahead);
     check(facts.ahead >= least || !streams.contains(&name), few);
     faults
 }

@@ -1,7 +1,7 @@
 // The codecs of crates/comm/src/codec on the GPU. They produce the same bits as on the host.
 
-// A part of a tensor: elements of the bucket starting at `from`, with codes starting at `place`. `first` is the number
-// of the tensor's elements before it.
+// A part of a tensor. Its elements start at `from` in the bucket, its codes at `place`, and it is preceded by `first`
+// elements of the same tensor.
 struct Run {
     u64 from;
     u64 place;
@@ -18,8 +18,8 @@ constexpr double RINT = 6755399441055744.0;
 // Words per block of packed codes (lanes).
 constexpr u32 WORDS = 64;
 
-// Exponent of the scale of the codec `exact`. The scale is 2^30 divided by the power of two above the largest |g|,
-// reduced by `room` bits so that the sum over workers fits.
+// Exponent of the scale for the codec `exact`. The scale is 2^30 divided by the next power of two above the largest
+// |g|, reduced by `room` bits so that the sum over workers fits.
 __device__ inline int scale_exponent(u32 largest, u32 room) {
     u64 bits = (u64)__double_as_longlong((double)__uint_as_float(largest));
     return 30 - (int)room - ((int)(bits >> 52) - 1023 + 1);
@@ -27,9 +27,9 @@ __device__ inline int scale_exponent(u32 largest, u32 room) {
 
 __device__ inline double power_of_two(int k) { return __longlong_as_double((long long)(k + 1023) << 52); }
 
-// Measures each run for the scale of its tensor: the largest |g| as bits (NaN > infinity > finite) and, unless
-// `moments` is null, sum and sum of squares. They are added in the order of crates/base/src/code_spec.rs, with one lane
-// of a warp for each of its partial sums. The residual is added to g first.
+// Measures each run, because its tensor's scale depends on it: the largest |g| as bits (NaN > infinity > finite) and,
+// unless `moments` is null, sum and sum of squares. They are added in the order of crates/base/src/code_spec.rs, with a
+// lane of the warp for each partial sum. The residual is added to g first.
 extern "C" __global__ void codec_measure(float* g, const Run* runs, u32 count, const float* residual, u32* largest, double* moments) {
     u32 lane = threadIdx.x % 32;
     for (u32 p = warp_index(); p < count; p += warp_count()) {

@@ -12,7 +12,8 @@ struct Place {
     bool inside;
     // first row of this thread, and the distance to its next row
     u32 row, step;
-    // columns of V channels in a tile, this thread's column, its row within the block, and the block's number of rows
+    // number of columns (V channels each) in a tile, this thread's column, its row within the block, and the block's
+    // number of rows
     u32 tile, column, line, lines;
 };
 
@@ -150,8 +151,8 @@ __device__ inline void row_sums(const Place& p, u32 rows, Room<K>& room, F f) {
     }
 }
 
-// Adds the results of row_sums over all rows. The block of the tile that ends last adds the parts of all blocks in grid
-// order, and one of its threads calls finish(channel, sums) for each channel. `partial` has room for K * width sums per
+// Adds the results of row_sums over all rows. The tile's last block to end adds the parts from all blocks in grid
+// order. One of its threads calls finish(channel, sums) for each channel. `partial` has room for K * width sums per
 // block.
 template <int K, class G>
 __device__ inline void tile_sums(u32 channels, u32 width, double* partial, u32* arrivals, Room<K>& room, G finish) {

@@ -40,8 +40,8 @@ plain! { ShortcutSizes = "Shortcut" }
 /// Words per block of packed codes (lanes).
 pub const WORDS: usize = 64;
 
-/// A part of a tensor: elements of the bucket starting at `from`, with codes starting at `place`. `first` is the number
-/// of the tensor's elements before it.
+/// A part of a tensor. Its elements start at `from` in the bucket, its codes at `place`, and it is preceded by `first`
+/// elements of the same tensor.
 #[derive(Clone, Copy, Debug, PartialEq)]
 #[repr(C)]
 pub struct Run {

@@ -1,4 +1,4 @@
-// Sum of two tensors, conversion of weights to the activations' type, and copies.
+// Adds two tensors, converts weights to the activations' type, and copies tensors.
 
 // y may be a.
 extern "C" __global__ void sum_of_two(const T* a, const T* b, T* y, u64 n) {

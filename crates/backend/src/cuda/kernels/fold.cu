@@ -1,6 +1,6 @@
-// Converts a convolution with a stride over an image with few channels to one without a stride. Each block of
-// (stride_h, stride_w) pixels of the padded image becomes one pixel. Its channels are (row in the block, column in the
-// block, channel), then zeros up to fold_c.
+// Replaces a convolution that has a stride and few input channels by a convolution without a stride. Each block of
+// (stride_h, stride_w) pixels of the padded image becomes a single pixel. Its channels are (row in the block, column in
+// the block, channel), then zeros up to fold_c.
 
 struct Fold {
     u32 h, w, c;

@@ -1,6 +1,6 @@
-// Normalises a (rows, channels) matrix over sets of values with a common mean and variance. A set is `plane` rows of
-// one of `groups` groups of adjacent channels. Layer normalisation uses sets of one row and one group. `statistics` has
-// the means of all sets, then 1 / standard deviation of all sets.
+// Normalises a (rows, channels) matrix in sets of values that share mean and variance. A set has `plane` rows and a
+// group of adjacent channels. There are `groups` groups. Layer normalisation uses a single row and a single group per
+// set. `statistics` has each set's mean, then each set's 1 / standard deviation.
 
 // The position of a set's values.
 struct Set {

@@ -207,8 +207,8 @@ impl<T: Element> Argument for Option<Slice<'_, T>> {
     }
 }
 
-/// Expands to a field's type, or to how many elements it needs. `[T; n]` is a slice of at least n elements, `(null or
-/// [T; n])` may be absent, and anything else is a scalar.
+/// Expands to a field's type, or to how many elements it needs. `[T; n]` is a slice of at least n elements,
+/// `(null or [T; n])` may be absent, and anything else is a scalar.
 macro_rules! parameter {
     (type $life:lifetime [$type:ty; $len:expr]) => { $crate::cuda::driver::slice::Slice<$life, $type> };
     (type $life:lifetime (null or [$type:ty; $len:expr])) => {

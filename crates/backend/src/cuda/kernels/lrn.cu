@@ -1,5 +1,5 @@
-// Local response normalisation across the channels of a (rows, channels) matrix: y = x base^-beta with base = k + alpha
-// * sum over |j - c| <= radius of x_j^2.
+// Local response normalisation across the channels of a (rows, channels) matrix: y = x base^-beta with
+// base = k + alpha * (sum over |j - c| <= radius of x_j^2).
 
 __device__ inline float lrn_base(const T* row, u32 c, u32 channels, u32 radius, float k, float alpha) {
     u32 from = c < radius ? 0 : c - radius, to = min(c + radius + 1, channels);

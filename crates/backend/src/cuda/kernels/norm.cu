@@ -10,9 +10,9 @@
 // gradient through it.
 constexpr int NORM_RELU = 1, NORM_RESIDUAL = 2, NORM_SECOND = 4, NORM_THROUGH = 8;
 
-// Rows per batch. Four 16-byte loads from one tensor, or two from each of two or more tensors. One from each of three
-// if there are not enough registers: when the kernel computes ReLU's mask again, and in f16, where conversions need
-// more registers.
+// Rows per batch, which determine the 16-byte loads in flight: four from a single tensor, or two from each of several
+// tensors. With three tensors it is only one from each if registers are scarce: when the kernel computes ReLU's mask
+// again, and in f16, where conversions need more registers.
 constexpr int OF_ONE = 4, OF_TWO = 2, OF_THREE = 1;
 
 __device__ inline void set_affine(float* affine, u32 channels, u32 c, double mean, double variance, float eps, float gamma, float beta) {

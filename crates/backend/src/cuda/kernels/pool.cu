@@ -1,6 +1,6 @@
-// Pooling of (n, h, w, c) images. The host passes tables of the windows along each axis. Entry 3 i: the cells [from,
-// to) of output i, and the number of cells with padding. Entry 2 i: the outputs [first, last) whose windows contain
-// input cell i.
+// Pooling of (n, h, w, c) images. For each axis, the host passes tables of windows. Output i has its cells [from, to)
+// and its number of cells with padding at entry 3 i. Input cell i has the outputs [first, last) with windows that
+// contain it at entry 2 i.
 
 struct Images {
     u32 n, h, w, c, out_h, out_w;
@@ -9,7 +9,7 @@ struct Images {
 // Kinds of pooling, with the host's numbers.
 constexpr int POOL_MAX = 0, POOL_MEAN = 1, POOL_MEAN_PADDED = 2;
 
-// Calls f(image, row, column, channel) for every pack of V channels of (n, h, w, c).
+// Calls f(image, row, column, channel) for every pack (V channels) of a (n, h, w, c) tensor.
 template <int V, class F>
 __device__ inline void each_place(u32 n, u32 h, u32 w, u32 c, F f) {
     u32 columns = c / V;

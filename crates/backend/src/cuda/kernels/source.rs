@@ -41,7 +41,7 @@ pub fn all() -> impl Iterator<Item = (&'static str, &'static str)> {
     SOURCES.iter().chain(Rule::SOURCES).copied()
 }
 
-/// Returns all kernels as one text.
+/// Returns the text with all kernels.
 pub fn text() -> String {
     all().map(|(name, text)| with_name(name, text)).collect()
 }
@@ -67,7 +67,7 @@ fn declarations(source: &str) -> impl Iterator<Item = (&str, &str, &str)> {
     })
 }
 
-/// The values of `__launch_bounds__` of a kernel.
+/// A kernel's `__launch_bounds__`.
 #[cfg(test)]
 #[derive(Clone, Copy, Debug, Default)]
 pub struct Bounds {
@@ -126,12 +126,12 @@ fn files(folder: &Path) -> Result<BTreeMap<String, PathBuf>, String> {
         }
         let name = file.file_name().unwrap_or_default().to_string_lossy().into_owned();
         if all().all(|(known, _)| known != name) {
-            return Err(format!("{}: no source of that name is built in; there are {}", file.display(), known()));
+            return Err(format!("{}: no built-in source has this name; the names are {}", file.display(), known()));
         }
         found.insert(name, file);
     }
     if found.is_empty() {
-        return Err(format!("{}: no source there; it may hold {}", folder.display(), known()));
+        return Err(format!("{}: the folder has no kernel sources; it may have {}", folder.display(), known()));
     }
     Ok(found)
 }
@@ -146,7 +146,7 @@ fn check(built_in: &str, text: &str) -> Result<(), String> {
         match own.get(name) {
             None => return Err(format!("the kernel {name} is missing")),
             Some(given) if *given != expected => {
-                return Err(format!("the kernel {name} must take ({expected}), but takes ({given})"));
+                return Err(format!("the kernel {name} must have the parameters ({expected}), but has ({given})"));
             }
             Some(_) => {}
         }
@@ -268,7 +268,7 @@ mod variant_tests {
             let why = text.unwrap_err();
             assert!(why.contains("lose.cu") && why.contains("loss.cu") && why.contains("common.cuh"), "{why}");
         });
-        with("empty", &[], |text| assert!(text.unwrap_err().contains("no source there")));
+        with("empty", &[], |text| assert!(text.unwrap_err().contains("no kernel sources")));
         assert!(variant(Path::new("/nowhere")).unwrap_err().contains("/nowhere"));
     }
 

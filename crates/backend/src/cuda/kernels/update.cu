@@ -43,7 +43,7 @@ extern "C" __global__ void __launch_bounds__(256) step_rates(const double* gradi
     }
 }
 
-// Limits the norm of each unit's gradient to `part` times the norm of its weights. One block per unit.
+// Limits each unit's gradient so that its norm is at most `part` times the weights' norm. One block per unit.
 extern "C" __global__ void __launch_bounds__(256) limit_units(const Piece* units, u32 count, const float* w, float* g, double part, double least, double tiny) {
     __shared__ double room[SUMMERS];
     for (u32 u = blockIdx.x; u < count; u += gridDim.x) {

@@ -86,7 +86,10 @@ unsafe impl Kernel for UpdateStep<'_> {
 
     fn check(&self, grid: Grid) -> Result<(), Error> {
         if !self.rule.starts_with(RULE) {
-            return Err(Error::Unsupported { op: self.rule.into(), why: "it is no kernel of an update rule".into() });
+            return Err(Error::Unsupported {
+                op: self.rule.into(),
+                why: "it is not the kernel of an update rule".into(),
+            });
         }
         self.arguments.check(grid)
     }

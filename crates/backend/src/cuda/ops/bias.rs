@@ -51,15 +51,15 @@ pub fn traffic(bias: bool, relu: bool, y: usize) -> usize {
 
 // Partial results in a pass that sums over rows. Each block writes its sums, and the last block adds them.
 
-/// Returns the number of rows as the type that the kernels of columns.cuh use. Returns an error from 2^31 on.
+/// Converts the number of rows to the type that columns.cuh uses. Returns an error from 2^31 on.
 pub fn rows_of(rows: usize, what: &str) -> Result<u32, Error> {
     let counted = i32::try_from(rows).map(i32::cast_unsigned);
     let size =
-        || Error::Size { op: what.into(), expected: "fewer than 2^31 pixels a batch".into(), got: rows.to_string() };
+        || Error::Size { op: what.into(), expected: "fewer than 2^31 pixels per batch".into(), got: rows.to_string() };
     counted.map_err(|_| size())
 }
 
-/// Room for the sums of each block, and a counter of finished blocks per tile. The counters are zero between passes.
+/// Room for each block's sums, and a counter of finished blocks per tile. The counters are zero between passes.
 pub struct Parts {
     pub rows: u32,
     pub tiling: Tiling,

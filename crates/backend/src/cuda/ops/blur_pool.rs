@@ -15,7 +15,7 @@ use crate::{Error, Gradients, Pass, PlanRequest, Planned, TensorDesc, Traffic};
 
 // The lists never refer to positions outside an image or to entries beyond their ends.
 kernels! {
-    /// For each position of `to`, adds weighted positions of `from`.
+    /// For each position in `to`, adds weighted positions in `from`.
     blur_gather: BlurGather over threads(n * to_h * to_w * c) {
         from: [Activation; n * h * w * c],
         to: [Activation; n * to_h * to_w * c],

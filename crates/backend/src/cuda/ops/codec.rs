@@ -37,7 +37,7 @@ impl Extent {
     }
 }
 
-/// The GPU's implementation of [`backend::DeviceCodec`].
+/// The GPU's implementation of [`crate::DeviceCodec`].
 pub struct GpuCodec {
     spec: CodeSpec,
     queues: Arc<Queues>,
@@ -63,7 +63,7 @@ pub struct GpuCodec {
     reached: Event,
 }
 
-/// Returns the bucket's runs of fixed-point codes and of lanes. Returns an error if the block size differs from the
+/// Lists the bucket's runs, fixed-point codes and lanes separately. Returns an error if the block size differs from the
 /// kernels'.
 fn runs_of(format: &CodeFormat) -> Result<(Runs, Runs), Error> {
     match format {

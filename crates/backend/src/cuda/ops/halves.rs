@@ -25,7 +25,7 @@ pub fn weights<'a>(
         return params.chunks[slot.chunk].activations(precision).range(slot.offset, slot.len);
     }
     let not_told =
-        || Error::Unsupported { op: "weights".into(), why: "the device was not told that they changed".into() };
+        || Error::Unsupported { op: "weights".into(), why: "the device was not notified of their change".into() };
     let chunk = &params.chunks[slot.chunk];
     let kept = halves.kept.iter().find(|half| half.of == (chunk.address(), chunk.len()));
     let half = kept.or_else(|| halves.weights.get(slot.chunk)).ok_or_else(not_told)?;

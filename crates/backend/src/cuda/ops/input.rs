@@ -166,7 +166,7 @@ impl Feed {
         let tables = tables
             .as_ref()
             .map(Inlet::slice)
-            .ok_or_else(|| wrong("images came as bytes, without tables of their values"));
+            .ok_or_else(|| wrong("the images are bytes, but there are no tables with their values"));
         let mut blocks = shared.blocks.borrow_mut();
         blocks.inbox.send_by(shared.stream(), |numbers, inbox| {
             let words = inbox.len() as u32;
@@ -180,7 +180,7 @@ impl Feed {
                     let kept = self.kept.borrow();
                     let holds = |k: &&Kept| used <= k.len / (k.height * k.width * shape.c);
                     let kept = kept.as_ref().filter(holds);
-                    let kept = kept.ok_or_else(|| wrong("pictures were requested that are not on the GPU"))?;
+                    let kept = kept.ok_or_else(|| wrong("the batch refers to pictures that are not on the GPU"))?;
                     shared.launch(&InputViews {
                         pictures: kept.bytes.slice(),
                         from_h: kept.height as u32,
@@ -210,13 +210,13 @@ impl Feed {
     fn bring(&self, shared: &Shared, tables: &[[f32; 256]], desc: &TensorDesc) -> Result<(), Error> {
         let values = tables.as_flattened();
         if tables.len() != desc.shape.c {
-            let (expected, got) = (format!("{} tables of bytes' values", desc.shape.c), tables.len().to_string());
+            let (expected, got) = (format!("{} tables of byte values", desc.shape.c), tables.len().to_string());
             return Err(Error::Size { op: "the network's input".into(), expected, got });
         }
         let mut kept = self.tables.borrow_mut();
         let mut inlet = match kept.take().filter(|t| t.room() == values.len()) {
             Some(inlet) => inlet,
-            None => shared.inlet(values.len(), "the values of bytes")?,
+            None => shared.inlet(values.len(), "byte values")?,
         };
         if inlet.values() != values {
             shared.start()?;

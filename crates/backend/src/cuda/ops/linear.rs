@@ -71,7 +71,7 @@ impl Plan {
         let factor = |rows, columns| Factor { rows, columns, transposed: false };
         let settings = &shared.settings;
         let tf32 = if settings.allow_tf32 { ", tf32" } else { "" };
-        // the same algorithm for every number of rows, so that all parts of a batch are computed alike
+        // the algorithm must not depend on the number of rows, so that all parts of a batch are computed alike
         let product = |factors, wide, epilogue, what: &str| {
             let operation = format!("linear {inputs} to {outputs}, {}{tf32}, {what}{epilogue}", settings.precision);
             let wanted = Wanted { factors, wide, epilogue, operation, n, name: r.name };

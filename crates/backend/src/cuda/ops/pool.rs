@@ -15,7 +15,7 @@ use crate::{Error, Gradients, Pass, PlanRequest, Planned, TensorDesc, Traffic};
 
 // The tables of windows never refer to cells outside an image.
 kernels! {
-    /// Computes y from the windows of x. `best` gets the winning cell of each window, in one byte or four.
+    /// Computes y from x. `best` gets each window's winning cell, in one byte or four.
     pool_forward: PoolForward over threads(n * out_h * out_w * c) {
         x: [Activation; n * h * w * c],
         y: [Activation; n * out_h * out_w * c],

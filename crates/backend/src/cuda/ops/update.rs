@@ -33,7 +33,7 @@ fn pieces(shared: &Shared, groups: &[ParamGroup], narrow: Vec<Slot>) -> Result<P
     Ok(Pieces { of, narrow, list: shared.constant(&list, "the optimizer's parameter groups")?, count })
 }
 
-/// Stores the numbers of a step and the weight of its averages. Returns true if they differ from the previous step's.
+/// Stores a step's numbers and its weight for averages. Returns true if they differ from the previous step's.
 pub fn announce(shared: &Shared, u: &Update, average: f32) -> Result<bool, Error> {
     let mut values = vec![u.lr, f64::from(average)];
     values.extend(u.rule.kernel().numbers);
@@ -233,7 +233,7 @@ pub fn rates(
 fn list(shared: &Shared, units: &Units) -> Result<UnitList, Error> {
     let ranges = units.ranges().ok_or_else(|| Error::Unsupported {
         op: "adaptive clipping".into(),
-        why: "a unit's weights do not lie side by side; leave optimizer.clip_agc out".into(),
+        why: "the weights of an output are not adjacent in memory on this device; remove optimizer.clip_agc".into(),
     })?;
     let piece = |range: &std::ops::Range<usize>| Piece {
         from: range.start as u64,
