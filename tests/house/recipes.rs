@@ -177,7 +177,7 @@ fn the_pages_have_a_row_for_each_name() {
     let lists = [
         ("docs/models.md", models::names()),
         ("docs/numbers.md", codec::NAMES.to_vec()),
-        ("docs/data.md", loaders::transform::names()),
+        ("docs/transforms.md", loaders::transform::names()),
         ("docs/data.md", kinds),
     ];
     for (path, names) in lists {
