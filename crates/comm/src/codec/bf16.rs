@@ -15,7 +15,7 @@ use crate::world::World;
 
 pub const ENTRY: Entry = Entry {
     name: "bf16",
-    about: "bf16, each sum of two rounded, added in MPI's order",
+    about: "bf16, each partial sum rounded, added in MPI's order",
     keys: &["error_feedback"],
     most_workers: usize::MAX,
     integer: false,

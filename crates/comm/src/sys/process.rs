@@ -120,8 +120,8 @@ static MESSAGES: OnceLock<[(c_int, String); 2]> = OnceLock::new();
 pub(crate) fn explain(limit: &str) {
     let text = |signal: &str| {
         format!(
-            "ended by {signal}; the address space is limited ({limit}), so probably a library has found no memory: raise the limit, or try \
-             a smaller batch or fewer --threads. If it happens without a limit, please report it\n"
+            "ended by {signal}. The address space is limited ({limit}), so a library has probably failed to allocate memory: raise the \
+             limit, or use a smaller batch or fewer --threads. If this happens without a limit, please report it\n"
         )
     };
     let messages = [(libc::SIGSEGV, text("SIGSEGV")), (libc::SIGABRT, text("SIGABRT"))];
