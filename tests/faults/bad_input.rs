@@ -220,7 +220,7 @@ fn fewer_threads_than_asked_for() {
 fn more_workers_than_lanes_can_hold() {
     let (setting, _images) = SmallRun::new();
     let more = ["--set", "reduce.codec=int8", "--set", "workers=257", "--set", "batch=257"];
-    setting.refused(2, &more, &["--set workers=257", "256 workers at most, got 257"]);
+    setting.refused(2, &more, &["--set workers=257", "at most 256 workers, got 257"]);
 }
 
 /// The second rank runs a copy that is one byte longer.

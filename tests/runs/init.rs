@@ -210,7 +210,7 @@ fn weights_that_do_not_fit_are_refused_by_name() {
     refused(2, &[&prefixed], &[r#"init.match = [["module\\.(.*)", "$1"]] would fit"#]);
     refused(2, &[&good, "init.exclude=[\"fc3.*\"]"], &["init.exclude: \"fc3.*\" names nothing", "did you mean"]);
     refused(2, &[&good, "init.match=[[\"backbone.(.*)\", \"$1\"]]"], &["\"backbone.(.*)\" fits no name"]);
-    refused(2, &[&good, "init.match=[[\"(\", \"$1\"]]"], &["init.match", "no regular expression"]);
+    refused(2, &[&good, "init.match=[[\"(\", \"$1\"]]"], &["init.match", "not a regular expression"]);
     refused(2, &["init.strict=false"], &["init.strict", "has no meaning without init.from"]);
     refused(
         2,

@@ -132,7 +132,7 @@ fn layers_are_measured_alike_on_any_number_of_ranks() {
     assert_eq!((&shown["steps"], &shown["tensors"][2]["name"]), (&serde_json::json!([4, 8, 12]), &first["name"]));
     assert_eq!(shown["tensors"][2]["gradient_deviation"][0], first["gradient"]["deviation"]);
     let local = ["--set", "sync=local(2)", "--set", "log.histograms=4"];
-    setting.train("local", 2, &local).failed(2, &["log.histograms", "gradients of its own"]);
+    setting.train("local", 2, &local).failed(2, &["log.histograms", "each rank has its own gradients"]);
 }
 
 /// The JSON in a page.
