@@ -80,7 +80,7 @@ fn an_output_folder_that_cannot_be() {
     }
     setting.out = file.clone();
     for ranks in [0, 2] {
-        setting.train(ranks, &[]).failed(2, &["cannot write to the folder", &file, "it is no folder", "--out"]);
+        setting.train(ranks, &[]).failed(2, &["cannot write to the folder", &file, "it is not a folder", "--out"]);
     }
     assert_eq!(fs::read_to_string(&file).unwrap(), "mine");
 }
@@ -122,7 +122,7 @@ fn model_files_that_are_none() {
     let picture = setting.folder.at("picture.png");
     let cases: [(&str, &[&str]); 4] = [
         (&cut, &["cut.h5", "cut short"]),
-        (&text, &["text.h5", "no trireme model"]),
+        (&text, &["text.h5", "not a trireme model"]),
         (&flipped, &["flipped.h5", "damaged", "checksum"]),
         ("absent.h5", &["absent.h5: there is no such file"]),
     ];

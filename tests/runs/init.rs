@@ -109,7 +109,7 @@ fn a_model_that_another_program_made_anew_is_told_of() {
     drop((bias, layer));
     file.close().unwrap();
     let ended = setting.train("taken", 0, &args(&[set("init.from", &source)], &["--max-steps", "1"])).succeeded();
-    for part in ["warning: another program wrote into ", "not as trireme wrote it: weights of fc2"] {
+    for part in ["warning: another program changed ", "not as trireme wrote it: weights of fc2"] {
         assert!(ended.stderr.contains(part), "{}", ended.stderr);
     }
 }
