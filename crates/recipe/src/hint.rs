@@ -30,7 +30,7 @@ pub fn of_key(path: &str) -> String {
     }
     let lasts: Vec<&str> = KEYS.iter().map(|key| key.field.name).collect();
     let word = path.rsplit('.').next().unwrap_or(path);
-    // For a word of up to three letters, `nearest` allows a difference of half of it, which is too much for a typo.
+    // For a word of up to three letters, `nearest` accepts two wrong letters, which is too much for a typo.
     nearest(word, &lasts)
         .filter(|_| word.chars().count() > 3)
         .and_then(|found| KEYS.iter().find(|key| key.field.name == found))

@@ -44,8 +44,8 @@ pub(crate) fn initialize() -> Result<ThreadLevel, Error> {
     };
     check("MPI_Init_thread", code)?;
     // Errors that belong to no communicator go to the handler of MPI_COMM_WORLD up to MPI 3.1, and to that of
-    // MPI_COMM_SELF since 4.0. SAFETY: both communicators exist once MPI is initialised, and the constants come from
-    // the shim.
+    // MPI_COMM_SELF since 4.0.
+    // SAFETY: both communicators exist once MPI is initialised, and the constants come from the shim.
     let codes = unsafe {
         [ffi::RSMPI_COMM_WORLD, ffi::RSMPI_COMM_SELF]
             .map(|comm| ffi::MPI_Comm_set_errhandler(comm, ffi::RSMPI_ERRORS_RETURN))
