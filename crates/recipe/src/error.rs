@@ -56,7 +56,7 @@ pub enum Error {
         why: String,
     },
     /// A `--set` argument without the form `key=value`.
-    #[error("--set {set}: expected key=value, as --set schedule.base_lr=0.05")]
+    #[error("--set {set}: expected key=value, such as --set schedule.base_lr=0.05")]
     Set {
         /// The argument as given by the user.
         set: String,

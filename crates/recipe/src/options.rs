@@ -173,7 +173,7 @@ impl Sync {
             ("local", [period]) => Ok(Self::Local(steps(period)?)),
             ("easgd", [period, alpha]) => match alpha.parse::<f64>() {
                 Ok(alpha) if alpha > 0.0 && alpha <= 1.0 => Ok(Self::Easgd { period: steps(period)?, alpha }),
-                _ => Err(format!("expected an alpha in (0, 1], got {alpha}; 0.9 / ranks is the paper's")),
+                _ => Err(format!("expected an alpha in (0, 1], got {alpha}; the paper uses 0.9 / ranks")),
             },
             _ => Err(other()),
         }

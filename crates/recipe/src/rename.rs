@@ -26,11 +26,11 @@ impl Rename {
         let whole = RegexBuilder::new(&format!("^(?:{pattern})$")).size_limit(LARGEST).build();
         // The library's message draws the expression over several lines. Only its last line says what is wrong.
         let whole =
-            whole.map_err(|e| format!("{pattern:?} is no regular expression: {}", last_line(&e.to_string())))?;
+            whole.map_err(|e| format!("{pattern:?} is not a regular expression: {}", last_line(&e.to_string())))?;
         if let Some(group) = groups(replacement).into_iter().find(|group| !has(&whole, group)) {
             return Err(format!(
-                "{replacement:?} names the group {group:?}, and {pattern:?} has {} groups; a number with a letter or _ behind it is \
-                 written ${{1}}",
+                "{replacement:?} refers to the group {group:?}, but {pattern:?} has {} groups; if a letter or _ follows the number, \
+                 write ${{1}}",
                 whole.captures_len() - 1
             ));
         }

@@ -199,12 +199,12 @@ impl EvaluationFile {
         match path.metadata() {
             Err(e) if e.kind() == io::ErrorKind::NotFound => return Ok(None),
             Err(e) => return Err(e),
-            Ok(meta) if meta.len() > LONGEST => return Err(io::Error::other("is too long to be ours")),
+            Ok(meta) if meta.len() > LONGEST => return Err(io::Error::other("is too large")),
             Ok(_) => {}
         }
         let mut file: Self = serde_json::from_slice(&regular::read(&path)?)?;
         if file.version != VERSION {
-            return Err(io::Error::other(format!("is of version {}, expected {VERSION}", file.version)));
+            return Err(io::Error::other(format!("has version {}, expected {VERSION}", file.version)));
         }
         file.keep_own_pictures();
         Ok(Some(file))

@@ -18,7 +18,7 @@ const SCRIPT: &str = concat!(
 pub const NAME: &str = "report.html";
 
 /// Recognises an HTML page. A page may overwrite only such a file.
-pub const PAGE: Content = Content { name: "a page of HTML", begins: |head| head.starts_with(b"<!DOCTYPE html>") };
+pub const PAGE: Content = Content { name: "an HTML page", begins: |head| head.starts_with(b"<!DOCTYPE html>") };
 
 /// Maximum number of points of all curves of all runs. This is more than a screen can show, and little enough that a
 /// page opens at once.

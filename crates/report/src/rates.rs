@@ -140,7 +140,7 @@ impl Plot {
         }
         let middle = (LEFT + right) / 2.0;
         text + &format!(
-            "<text x=\"{middle:.1}\" y=\"{:.1}\" text-anchor=\"middle\">learning rate; loss: dark smoothed, light as it was</text>\n",
+            "<text x=\"{middle:.1}\" y=\"{:.1}\" text-anchor=\"middle\">learning rate. Loss: dark is smoothed, light is raw</text>\n",
             HEIGHT - 10.0
         )
     }

@@ -30,7 +30,7 @@ use crate::world::World;
 
 pub const ENTRY: Entry = Entry {
     name: "exact",
-    about: "32-bit integers, one scale a tensor: the same bits on any number of ranks",
+    about: "32-bit integers with one scale per tensor, the same result on any number of ranks",
     keys: &[],
     most_workers: MOST_WORKERS,
     integer: true,

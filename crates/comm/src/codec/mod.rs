@@ -68,8 +68,8 @@ impl Settings {
 /// shares. The shares are those of this rank's workers in order. Codecs that do not keep workers apart get a single
 /// share with the rank's sum.
 pub trait Codec: Send {
-    /// Appends the bits of one number >= 0 per tensor to `scales`. `encode` gets the maximum over all workers. A step
-    /// with an infinite or NaN scale is discarded. Codecs without scales append nothing.
+    /// Appends the bits of one number >= 0 per tensor to `scales`. `encode` gets the maximum over all workers. If a
+    /// scale is infinite or NaN, the step is skipped or the run fails. Codecs without scales append nothing.
     fn scales(&mut self, _bucket: &Bucket, _shares: &mut [Share<'_>], _scales: &mut Vec<u32>) {}
 
     /// Encodes the shares. The codes may overwrite the last share.

@@ -31,7 +31,7 @@ impl Stream {
 
     /// Writes the random words of the elements starting at `first`, which must be a multiple of [`GROUP`].
     pub fn fill(&self, first: usize, words: &mut [u32]) {
-        debug_assert!(first.is_multiple_of(GROUP), "element {first} starts no group");
+        debug_assert!(first.is_multiple_of(GROUP), "element {first} is not the start of a group");
         fill(*self, (first / 4) as u32, words);
     }
 }

@@ -28,7 +28,7 @@ use crate::world::World;
 
 pub const ENTRY: Entry = Entry {
     name: "ternary",
-    about: "-1, 0, +1 at random, one scale a tensor (TernGrad): the same bits on any number of ranks",
+    about: "-1, 0 or +1 at random with one scale per tensor (TernGrad), the same result on any number of ranks",
     keys: &["min_elements", "logits", "exempt", "clip", "error_feedback", "floating_grad_epoch"],
     most_workers: MOST_WORKERS,
     integer: true,

@@ -123,7 +123,7 @@ impl Room {
                 Ok(())
             }
             None => Err(format!(
-                "{} has the shape {:?}; with it the arrays have more than {} values, the limit for a file of this size",
+                "{} has the shape {:?}, so the arrays have more than {} values, the limit for a file of this size",
                 array.name(),
                 array.shape(),
                 self.whole

@@ -159,8 +159,8 @@ impl StateFile {
         if !is_state(&root) {
             let text = match root.has("model_weights") {
                 true => format!(
-                    "it is a model, without an optimizer and a place in its run. To go on with that run: --resume auto, or a file of {}; \
-                     to start a new run from the model's weights: `from` of [init] in its recipe",
+                    "it is a model, without optimizer state and position in a run. To continue its run: --resume auto, or a file of {}. \
+                     To start a new run from its weights: `from` of [init] in the recipe",
                     path.with_file_name("checkpoints").display()
                 ),
                 false => "it lacks the groups trireme, params and progress, which `trireme train` writes".into(),

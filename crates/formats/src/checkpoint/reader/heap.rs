@@ -219,7 +219,7 @@ fn widths(node: u64, record: u64, depth: u64) -> Vec<(u64, u64)> {
 
 impl Tree<'_> {
     fn visit(&mut self, at: u64, count: u64, level: u64) -> Result<(), Fault> {
-        expect(self.seen.insert(at), at, || "a B-tree that goes in circles".into())?;
+        expect(self.seen.insert(at), at, || "a B-tree with circular references".into())?;
         let block = self.source.block(at, self.node, "a node of a B-tree")?;
         let mut cursor = block.cursor();
         cursor.signature(if level == 0 { b"BTLF" } else { b"BTIN" }, 0)?;

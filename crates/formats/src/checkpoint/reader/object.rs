@@ -57,7 +57,7 @@ pub(super) fn messages(source: &Source, address: u64) -> Result<Vec<Message>, Fa
     let mut pieces = vec![(cursor.at(), length)];
     let (mut seen, mut messages) = (BTreeSet::new(), Vec::new());
     while let Some((at, length)) = pieces.pop() {
-        expect(seen.insert(at) && seen.len() <= MOST_PIECES, at, || "an object header that goes in circles".into())?;
+        expect(seen.insert(at) && seen.len() <= MOST_PIECES, at, || "a circular object header".into())?;
         let block = source.block(at, length, "a piece of an object header")?;
         let mut cursor = block.cursor();
         while let Some(message) = next(&mut cursor)? {
