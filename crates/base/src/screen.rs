@@ -52,7 +52,7 @@ fn write(text: &str) {
     let _ = std::io::stderr().write_all(text.as_bytes());
 }
 
-/// Returns the number of columns of the terminal.
+/// Returns the width of the terminal in columns.
 pub fn columns() -> usize {
     let size = rustix::termios::tcgetwinsize(std::io::stderr()).map_or(0, |size| usize::from(size.ws_col));
     if size == 0 { COLUMNS } else { size }

@@ -49,7 +49,7 @@ const MOST_EXPONENT: i32 = 127;
 /// The largest k for which 2^-k is a normal f32.
 const NORMAL_STEP: i32 = 126;
 
-/// Number of gradients per block. The integers of a block stay in the L1 cache while those of all workers are added.
+/// Gradients per block. The block's integers stay in the L1 cache while the workers are added.
 const BLOCK: usize = 4096;
 
 simd! {
@@ -107,8 +107,8 @@ fn exponent(largest: u32, room: u32) -> i32 {
     30 - room as i32 - e
 }
 
-/// Replaces the last worker's gradients of a tensor by the bits of the sum of the integers of all workers of this rank.
-/// `largest` is the maximum over all workers of all ranks.
+/// Adds up the integers of this rank's workers for a tensor, and stores their bits in place of the last worker's
+/// gradients. `largest` is the maximum over all workers on all ranks.
 pub(super) fn encode<'a>(last: &mut [f32], others: impl Iterator<Item = &'a [f32]> + Clone, largest: u32, room: u32) {
     if largest == 0 {
         // The tensor may contain -0.0, whose bits are not the integer 0.
@@ -322,7 +322,7 @@ mod tests {
         }
     }
 
-    /// A tensor with zeros of both signs has codes of 0.
+    /// The codes of zeros are 0 for both signs.
     #[test]
     fn zeros_have_no_sign() {
         let mut codes = [0.0, -0.0, 0.0];
