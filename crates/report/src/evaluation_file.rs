@@ -106,7 +106,7 @@ pub struct Picture {
     pub label: u32,
     /// The image as a `data:` URL.
     pub picture: Option<String>,
-    /// The class names, if images may have several labels.
+    /// The class names of a multi-label image.
     #[serde(default, skip_serializing_if = "String::is_empty")]
     pub words: String,
 }

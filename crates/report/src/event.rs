@@ -1,4 +1,4 @@
-//! The events of a run as written to metrics.jsonl. Each event is a struct whose field names are the JSON keys.
+//! The events of a run as written to metrics.jsonl. Each event is a struct, and its field names are the JSON keys.
 
 use std::collections::BTreeMap;
 use std::path::PathBuf;
@@ -196,14 +196,13 @@ pub struct Eval {
     pub loss: f64,
     /// Number of images.
     pub count: u64,
-    /// Mean F1 score of the classes. Only if the run selects checkpoints by it, or if images may have several labels.
+    /// Mean F1 score of the classes. Only if the run selects checkpoints by it, or for multi-label data.
     #[serde(skip_serializing_if = "Option::is_none")]
     pub macro_f1: Option<f64>,
-    /// F1 score over all pairs of image and label. Only if images may have several labels.
+    /// F1 score over all pairs of image and label. Only for multi-label data.
     #[serde(skip_serializing_if = "Option::is_none")]
     pub micro_f1: Option<f64>,
-    /// Mean of the classes' average precisions. Only if the run selects checkpoints by it, or if images may have
-    /// several labels.
+    /// Mean of the classes' average precisions. Only if the run selects checkpoints by it, or for multi-label data.
     #[serde(skip_serializing_if = "Option::is_none")]
     pub map: Option<f64>,
     /// True if these are the scores of the averaged weights (EMA). Omitted if false.

@@ -101,7 +101,7 @@ fn power(k: i32) -> f64 {
     f64::from_bits(((k + 1023) as u64) << 52)
 }
 
-/// Returns k = 30 - h - e for a tensor whose largest |g| has these bits.
+/// Returns k = 30 - h - e. `largest` has the bits of the tensor's largest |g|.
 fn exponent(largest: u32, room: u32) -> i32 {
     let e = (f64::from(f32::from_bits(largest)).to_bits() >> 52) as i32 - 1023 + 1;
     30 - room as i32 - e

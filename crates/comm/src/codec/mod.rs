@@ -65,8 +65,8 @@ impl Settings {
 }
 
 /// Sums a bucket over all workers of all ranks. The methods are called in this order, once per step, with the same
-/// shares. The shares are those of this rank's workers in order. Codecs that do not keep workers apart get a single
-/// share with the rank's sum.
+/// shares. There is one share for each worker of this rank, in order. Codecs that do not keep workers apart get a
+/// single share with the rank's sum.
 pub trait Codec: Send {
     /// Appends the bits of one number >= 0 per tensor to `scales`. `encode` gets the maximum over all workers. If a
     /// scale is infinite or NaN, the step is skipped or the run fails. Codecs without scales append nothing.

@@ -20,8 +20,7 @@ pub struct Log {
     pub epochs: Vec<EpochLine>,
     /// The cost of the exchange, measured in the last part of the run.
     pub exchange: Option<ExchangeLine>,
-    /// Statistics of the layers. If there are too many lines, only every second, fourth, ... line and the last are
-    /// kept.
+    /// Statistics of the layers. Long lists are thinned: only every second, fourth, ... line and the last are kept.
     pub layers: Layers,
     /// Scores of the weights.
     pub evals: Vec<EvalLine>,
@@ -360,8 +359,7 @@ pub struct EvalLine {
 }
 
 impl EvalLine {
-    /// Returns the score for comparing models: the mean average precision if images may have several labels, otherwise
-    /// top-1.
+    /// Returns the score for comparing models: the mean average precision for multi-label data, otherwise top-1.
     pub fn leading(&self) -> f64 {
         if self.has_several() { self.map.unwrap_or(f64::NAN) } else { self.top1 }
     }
@@ -372,7 +370,7 @@ impl EvalLine {
         format!("{name}{:.2} %", 100.0 * self.leading())
     }
 
-    /// Returns true if the images may have several labels.
+    /// Returns true for multi-label data.
     pub fn has_several(&self) -> bool {
         self.micro_f1.is_some()
     }

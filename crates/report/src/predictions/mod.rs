@@ -135,7 +135,7 @@ fn best(scores: &[f32]) -> [u32; KEPT] {
     best
 }
 
-/// The prediction for one image that may have several labels.
+/// The prediction for one image of multi-label data.
 #[derive(Clone, Debug, Default, PartialEq)]
 pub struct SeveralOutcome {
     /// Index of the image in its split.
