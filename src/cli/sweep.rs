@@ -112,7 +112,7 @@ pub fn run(args: &Args) -> Result<(), Failure> {
     if args.table { Ok(()) } else { conclude(&outcomes, points.len()) }
 }
 
-/// Returns an error with the exit code and what remains to be done.
+/// Returns an error with the exit code and the remaining work.
 fn conclude(outcomes: &[Outcome], all: usize) -> Result<(), Failure> {
     let count = |wanted: Outcome| outcomes.iter().filter(|outcome| **outcome == wanted).count();
     let (done, failed) = (count(Outcome::Done), count(Outcome::Failed));

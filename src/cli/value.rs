@@ -1,4 +1,4 @@
-//! Types and parsers of argument values for several subcommands.
+//! Types and parsers for argument values that subcommands share.
 
 use std::str::FromStr;
 use std::sync::LazyLock;
@@ -47,7 +47,7 @@ pub(super) fn natural<N: FromStr>(text: &str) -> Result<N, String> {
     text.parse().map_err(|_| "expected an integer >= 0".into())
 }
 
-/// Parses the number of steps of a learning rate search. Fewer than 20 would show nothing.
+/// Parses the number of steps in a learning rate search. Fewer than 20 would show nothing.
 pub(super) fn search_steps(text: &str) -> Result<u64, String> {
     match text.parse() {
         Ok(steps @ 20..) => Ok(steps),

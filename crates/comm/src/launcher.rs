@@ -215,7 +215,7 @@ pub fn check_tasks(lookup: impl Fn(&str) -> Option<String>, size: usize) -> Verd
     if lookup("SLURM_JOB_ID").is_none() || is_over(&lookup) {
         return Verdict::Ok;
     }
-    // An mpirun starts one daemon per node with srun, so the number of tasks of the step is the number of daemons.
+    // An mpirun starts one daemon per node with srun, so the step's tasks are the daemons.
     let by_mpirun = has_mpirun(&lookup);
     match (step_tasks(&lookup), number(&lookup, "SLURM_NTASKS")) {
         (Some(tasks), _) if !by_mpirun && tasks > 1 && size == 1 => Verdict::Fatal(lone_ranks(tasks)),
@@ -258,7 +258,7 @@ fn number(lookup: &impl Fn(&str) -> Option<String>, name: &str) -> Option<usize>
     lookup(name)?.parse().ok()
 }
 
-/// Returns the number of tasks of the srun step that this process belongs to.
+/// Returns the number of tasks in this process's srun step.
 fn step_tasks(lookup: &impl Fn(&str) -> Option<String>) -> Option<usize> {
     lookup("SLURM_STEP_ID")?;
     number(lookup, "SLURM_STEP_NUM_TASKS")

@@ -65,10 +65,10 @@ fn mismatch(compiled: Family, version: &str, mpirun: Option<Serving>) -> Option<
     ))
 }
 
-// What the MPI library reports about GPU memory. It comes from a flag of its build or start and has been wrong before,
+// The MPI library's answer about GPU memory. It comes from a flag set at build or start time and has been wrong before,
 // so only a correct sum proves it.
 
-/// What the library reports about GPU memory, and the source of that answer.
+/// The library's answer about GPU memory, and its source.
 #[derive(Debug, Clone, PartialEq, Eq)]
 pub struct Claim {
     /// Whether the library accepts device memory. `None` if it does not say.

@@ -368,7 +368,7 @@ impl Recipe {
     }
 }
 
-/// Checks the keys of `[eval]` and `[stop]`, alone and in combination.
+/// Checks the keys in `[eval]` and `[stop]`.
 pub(super) fn check_scores(recipe: &Recipe, origin: &Origin) -> Result<(), Error> {
     let refuse = |key: &str, why: String| Err(Error::Value { place: origin.of(key), why });
     let (eval, stop) = (&recipe.eval, &recipe.stop);

@@ -26,7 +26,7 @@ pub enum Error {
     Syntax {
         /// The path as given by the user.
         file: String,
-        /// Line, column and what was expected.
+        /// Line, column and expected syntax.
         why: String,
     },
     /// The key does not exist.
@@ -52,7 +52,7 @@ pub enum Error {
     Value {
         /// File and key, or the `--set`.
         place: String,
-        /// What was expected and found, and what to try.
+        /// Expected and actual value, and a suggestion.
         why: String,
     },
     /// A `--set` argument without the form `key=value`.

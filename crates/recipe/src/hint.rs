@@ -76,7 +76,7 @@ pub fn of_transform(name: &str, known: &[&str]) -> String {
     }
 }
 
-/// Returns the equivalent of an unknown kind of optimizer or schedule.
+/// Returns the equivalent for an unknown kind of optimizer or schedule.
 pub fn of_kind(word: &str) -> Option<&'static str> {
     translated(word, KINDS)
 }

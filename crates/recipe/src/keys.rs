@@ -1,5 +1,5 @@
-//! The list of all keys of a recipe, for `--set`, `--help`, the tests and `docs/recipe.md`. It is built from the
-//! schemas of the sections.
+//! Lists all recipe keys, for `--set`, `--help`, the tests and `docs/recipe.md`. The list is built from the sections'
+//! schemas.
 
 use std::sync::LazyLock;
 
@@ -49,7 +49,7 @@ fn key(section: &str, field: &'static Field) -> Key {
     Key { path, owners, field }
 }
 
-/// Returns the keys of a section: `kind`, then the keys of its kinds and its own keys, in the order of the schema.
+/// Returns a section's keys: `kind`, then the keys for its kinds and its own keys, in the schema's order.
 fn of_section(name: &str, schema: &'static Schema) -> Vec<Key> {
     let mut own: Vec<Key> = schema.fields.iter().map(|field| key(name, field)).collect();
     let Some(kind) = &schema.kind else { return own };

@@ -71,7 +71,7 @@ impl LossSpec {
     ///
     /// # Errors
     ///
-    /// Returns the key and what is wrong with it.
+    /// Returns the key and the problem.
     pub(super) fn check(&self) -> Result<(), (&'static str, String)> {
         let given = [
             ("loss.over_classes", self.over_classes.is_some()),
@@ -101,15 +101,15 @@ impl LossSpec {
 /// The value of `loss.class_weights`.
 #[derive(Clone, Debug, PartialEq)]
 pub enum ClassWeights {
-    /// The inverse of a class's number of training images.
+    /// 1 / n for a class with n training images.
     Auto,
-    /// The inverse of a class's effective number of images, (1 - beta^n) / (1 - beta).
+    /// 1 / effective number, which is (1 - beta^n) / (1 - beta) for n training images.
     Effective(f64),
     /// One weight per class.
     Given(Vec<f64>),
 }
 
-/// Description of the possible values of `loss.class_weights`.
+/// The possible values of `loss.class_weights`, for messages.
 const FORMS: &str = "\"auto\", \"effective(beta)\" or a list of numbers, one per class";
 
 impl FromStr for ClassWeights {
@@ -206,7 +206,7 @@ impl MixSpec {
     ///
     /// # Errors
     ///
-    /// Returns the key and what is wrong with it.
+    /// Returns the key and the problem.
     pub(super) fn check(&self, batch: usize, workers: Option<usize>) -> Result<(), (&'static str, String)> {
         let Some(MixSettings { mixup, cutmix, .. }) = self.settings() else {
             let idle = [("mix.switch", self.switch.is_some()), ("mix.prob", self.prob.is_some())];
@@ -250,7 +250,7 @@ impl DistillSpec {
     ///
     /// # Errors
     ///
-    /// Returns the key and what is wrong with it.
+    /// Returns the key and the problem.
     pub(super) fn check(&self) -> Result<(), (&'static str, String)> {
         let idle = [("distill.share", self.share.is_some()), ("distill.temperature", self.temperature.is_some())];
         match idle.into_iter().find(|(_, given)| *given && self.teacher.is_none()) {

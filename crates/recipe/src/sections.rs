@@ -184,7 +184,7 @@ impl Init {
     ///
     /// # Errors
     ///
-    /// Returns what is wrong with a rule.
+    /// Returns the problem with a rule.
     pub fn rules(&self) -> Result<Vec<Rename>, String> {
         self.r#match.iter().flatten().map(Rename::new).collect()
     }
@@ -351,7 +351,7 @@ impl Recipe {
         self.shuffle.value().0
     }
 
-    /// Returns the number of optimizer steps of the whole run.
+    /// Returns the optimizer steps in the whole run.
     pub fn total_steps(&self, steps_per_epoch: u64) -> u64 {
         self.steps.unwrap_or_else(|| u64::from(self.epochs.unwrap_or(0)).saturating_mul(steps_per_epoch))
     }

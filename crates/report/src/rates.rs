@@ -82,7 +82,7 @@ impl RateSearch {
     }
 }
 
-/// Size of the picture in pixels, and the space for the labels of its axes.
+/// Size of the picture in pixels, and space for axis labels.
 const WIDTH: f64 = 720.0;
 const HEIGHT: f64 = 420.0;
 const LEFT: f64 = 60.0;

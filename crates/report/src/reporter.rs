@@ -13,7 +13,7 @@ use super::jsonl::Kept;
 use super::plain::Plain;
 use super::terminal::Terminal;
 
-/// A hint about what slows the run down.
+/// A hint about a bottleneck of the run.
 #[derive(Clone, Debug, PartialEq, Eq)]
 pub struct Advice {
     pub text: String,

@@ -115,7 +115,7 @@ fn epoch(epoch: &Epoch) -> String {
     )
 }
 
-/// Formats the cost of the exchange, compares it with `float`, and suggests what to do.
+/// Formats the cost of the exchange, compares it with `float`, and makes a suggestion.
 fn exchange(exchange: &Exchange) -> String {
     let Exchange { codec, bytes, float_bytes, encode_ms, wire_ms, decode_ms, float_ms, steps, .. } = exchange;
     let mb = |bytes: u64| format!("{:.3} MB", bytes as f64 / 1e6);
@@ -314,7 +314,7 @@ mod tests {
         assert_eq!(best_of(&eval), None);
     }
 
-    /// Lines that are not facts fit 80 columns. A quiet run prints only what went wrong.
+    /// Lines that are not facts fit 80 columns. A quiet run prints only warnings.
     #[test]
     fn few_words_unless_all_are_wanted() {
         let facts = [("out", "runs/try"), ("device", "cpu"), ("resumed", "runs/try/checkpoints/step-00001000.h5")];

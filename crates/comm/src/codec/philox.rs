@@ -8,10 +8,10 @@ use loaders::random::{CODEC_OP, ROUNDS, key, philox_round};
 
 use super::Key;
 
-/// Number of elements per set of eight counters.
+/// Elements per set of eight counters.
 pub(super) const GROUP: usize = 32;
 
-/// Number of counters computed at a time.
+/// Counters computed at a time.
 const LANES: usize = 8;
 
 /// The random words for one parameter of one worker in one step.

@@ -41,10 +41,10 @@ pub const ENTRY: Entry = Entry {
 /// With more workers, a lane would need more than 16 bits.
 const MOST_WORKERS: usize = (1 << 15) - 1;
 
-/// Number of codes computed at a time to count zeros. A multiple of the group size of the random generator.
+/// Codes computed at a time to count zeros, in whole groups of the random generator.
 const COUNTED: usize = 1024;
 
-/// Number of partial sums that fit into vector registers together with their inputs.
+/// Partial sums that fit into vector registers together with their inputs.
 const SIDE_BY_SIDE: usize = 16;
 
 simd! {

@@ -1,5 +1,5 @@
-//! Start and end of MPI and of the process, handlers for fatal signals, names of the library and the node, and queries
-//! about GPU memory.
+//! Starts and ends MPI and the process, handles fatal signals, and queries the library version, the node name and GPU
+//! support.
 
 use std::ffi::{c_int, c_void};
 use std::sync::OnceLock;

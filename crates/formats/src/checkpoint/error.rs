@@ -51,14 +51,14 @@ pub enum Error {
     #[error("{} is not a trireme model: {text}. Give the model.h5 that `trireme train` wrote", .path.display())]
     Foreign {
         path: PathBuf,
-        /// What the file is instead.
+        /// The actual kind of file.
         text: String,
     },
     /// A model or another file was given instead of a checkpoint.
     #[error("{} is not a checkpoint: {text}", .path.display())]
     NoCheckpoint {
         path: PathBuf,
-        /// What the file lacks, and what to do.
+        /// The missing parts, and a suggestion.
         text: String,
     },
     /// The end of the file is missing.

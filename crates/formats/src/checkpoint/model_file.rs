@@ -23,7 +23,7 @@ use super::model::{LayerWeights, ModelFile, read_head, three};
 use super::reader::{self, group};
 use super::{atomic, checksum, state_file};
 
-/// Attribute with the names of layers that are not part of Keras's network.
+/// Attribute that lists layers outside Keras's network.
 const HEADS: &str = "trireme_heads";
 
 /// An opened model with a possible warning about the file.
@@ -71,8 +71,8 @@ impl ModelFile {
     ///
     /// # Errors
     ///
-    /// Returns an error if the file is missing, truncated, changed, of another kind or of a later version. Returns
-    /// [`Error::Unsealed`] if another program wrote to it.
+    /// Returns an error if the file is missing, truncated or changed, or if it has another kind or a later version.
+    /// Returns [`Error::Unsealed`] if another program wrote to it.
     pub fn read(path: &Path) -> Result<Self, Error> {
         match Self::open(path)? {
             Opened { model, warning: None } => Ok(model),

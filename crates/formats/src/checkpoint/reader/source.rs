@@ -6,8 +6,8 @@ use std::fs::File;
 use std::io;
 use std::os::unix::fs::FileExt;
 
-/// Limit for the total number of bytes read, as a multiple of the file size. Most bytes of a valid file are read once,
-/// strings and members of heaps twice. Circular references would read more.
+/// Limit for the bytes read in total, as a multiple of the file size. In a valid file, most bytes are read once, and
+/// strings and heap members twice. Circular references would read more.
 const READS: u64 = 3;
 
 /// Additional bytes, because small files read the same few bytes more often.
@@ -17,7 +17,7 @@ const SPARE: u64 = 1 << 20;
 /// file. trireme writes three for a tensor and two for a class.
 const MOST_PARTS: u64 = 1 << 20;
 
-/// Number of bytes of an array that are read at once.
+/// Bytes to read at once from an array.
 const PIECE: usize = 1 << 20;
 
 /// A file of `length` bytes with its remaining limits.
