@@ -137,13 +137,13 @@ fn png(split: &Split, id: u64, example: &Example<'_>) -> Result<Vec<u8>, Error> 
         1 => ExtendedColorType::L8,
         3 => ExtendedColorType::Rgb8,
         other => {
-            let what = format!("sample {id} has {other} channels; only 1 or 3 make a picture");
+            let what = format!("sample {id} has {other} channels; only images with 1 or 3 channels can be exported");
             return Err(Error::input(Path::new(split.name()), what));
         }
     };
     let mut file = Vec::new();
     let written = PngEncoder::new(&mut file).write_image(example.encoded, spec.width, spec.height, colour);
-    written.map_err(|e| Error::input(Path::new(split.name()), format!("sample {id} cannot be made a PNG: {e}")))?;
+    written.map_err(|e| Error::input(Path::new(split.name()), format!("sample {id} cannot be encoded as PNG: {e}")))?;
     Ok(file)
 }
 

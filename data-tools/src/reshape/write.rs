@@ -121,7 +121,7 @@ pub(super) fn write(plan: &Plan, out: &Path, options: &Reshaping) -> Result<Resh
         return Err(Error::Usage("0 shards requested; expected at least 1".into()));
     }
     if let Some(empty) = plan.targets.iter().find(|target| target.picks.is_empty()) {
-        return Err(Error::Usage(format!("the split {} would hold no image; take more", empty.name)));
+        return Err(Error::Usage(format!("the split {} would contain no images; request more", empty.name)));
     }
     let staging = Staging::new(out)?;
     let stride = stride(plan)?;

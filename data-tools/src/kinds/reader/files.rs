@@ -44,28 +44,31 @@ impl Files {
     ) -> Result<Self, Error> {
         let is_usable = |(name, listing): &(String, Listing)| {
             if listing.len() == 0 {
-                notes.push(format!("split {name} left out: it holds no image that can be used"));
+                notes.push(format!("split {name} left out: it contains no usable image"));
             }
             listing.len() > 0
         };
         found.retain(is_usable);
         if found.is_empty() {
-            return Err(Error::input(src, "holds no image that can be used"));
+            return Err(Error::input(src, "no usable image found"));
         }
         if let Some(share) = options.validation_fraction {
             if found.iter().any(|(name, _)| name == "validation") {
-                return Err(Error::Usage(format!("{} has a validation split; none can be drawn", src.display())));
+                return Err(Error::Usage(format!(
+                    "{} already has a validation split; leave out --validation-fraction",
+                    src.display()
+                )));
             }
             if found[0].0 != "train" {
                 return Err(Error::Usage(format!(
-                    "{} has no split train that a validation split could be drawn from",
+                    "{} has no split `train`, from which --validation-fraction draws",
                     src.display()
                 )));
             }
             let drawn = draw_validation(&mut found[0].1, classes.len(), share, options.seed);
             if drawn.len() == 0 {
                 return Err(Error::Usage(format!(
-                    "a validation fraction of {share} is less than one image of every class; give a larger one"
+                    "a validation fraction of {share} is less than one image of every class; use a larger fraction"
                 )));
             }
             notes.extend(without_validation(&found[0].1, &drawn, &classes));
@@ -122,7 +125,7 @@ fn without_validation(train: &Listing, drawn: &Listing, classes: &[String]) -> O
     (!names.is_empty()).then(|| {
         let count = text::classes(names.len());
         format!(
-            "{count} without a validation image, since --validation-fraction is less than one of theirs: {}",
+            "{count} without a validation image, because --validation-fraction is less than one image of the class: {}",
             text::first(&names)
         )
     })
@@ -392,7 +395,7 @@ impl Listing {
         sample.encoded.clear();
         let length = self.read_bytes(item, &mut sample.encoded).map_err(|e| Error::io("read", &self.path(index), e))?;
         if length > MAX_FILE {
-            let what = format!("more than {MAX_FILE} bytes, the limit of an image file");
+            let what = format!("the file exceeds {MAX_FILE} bytes, the limit for image files");
             return Err(Error::input(&self.path(index), what));
         }
         Ok(())
