@@ -22,7 +22,7 @@ pub enum Error {
     #[error("{}: not found; {}", text::path(path), printable(hint))]
     Missing {
         path: PathBuf,
-        /// What belongs at the path, or what to try.
+        /// Says what was expected at the path, or what to try.
         hint: String,
     },
     /// Content of a source file or data set that its format does not allow.

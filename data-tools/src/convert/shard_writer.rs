@@ -1,5 +1,5 @@
-//! Writes records to a shard, with its index and its entry for `dataset.json`, and syncs the files of several shards to
-//! disk together.
+//! Writes records to a shard, with its index and its entry for `dataset.json`, and syncs the files of multiple shards
+//! to disk together.
 
 use std::fs::{self, File};
 use std::io::{self, Write};

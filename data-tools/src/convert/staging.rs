@@ -234,7 +234,7 @@ fn taken(path: &Path, what: &str) -> Error {
     Error::OutTaken { path: path.to_path_buf(), what: what.to_string() }
 }
 
-// Locks temporary folders and removes those of killed processes, which are no longer locked.
+// Locks temporary folders, and removes folders without a lock, which killed processes left.
 //
 // The lock file is in the temporary folder and is removed before the folder is published. It is locked before it gets
 // its name. So a lock file that is not locked belongs to a process that has ended. This only holds on the host named in

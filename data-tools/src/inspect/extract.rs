@@ -20,7 +20,7 @@ pub struct Extracted {
     pub split: String,
     /// Index of the image in the split.
     pub sample: u64,
-    /// The name of its class, or all names if it has several classes.
+    /// The name of its class, or all names if it has multiple classes.
     pub class: String,
     /// The stored size.
     pub spec: ImageSpec,

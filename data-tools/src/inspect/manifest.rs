@@ -40,7 +40,7 @@ pub(super) fn make(
     Ok(Manifest { version: VERSION, multi_label: false, classes, label_offset, mean, std, splits })
 }
 
-/// Returns an error if a record has zero or several labels. In this case only the original `dataset.json` can tell
+/// Returns an error if a record has zero or multiple labels. In this case only the original `dataset.json` can tell
 /// which classes exist.
 fn one_label(dir: &Path, shards: &[ShardFile], scanned: &[Scanned]) -> Result<(), Error> {
     let several = shards.iter().zip(scanned).find_map(|(shard, scanned)| Some((shard, scanned.several?)));

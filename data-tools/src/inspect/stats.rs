@@ -35,14 +35,14 @@ pub struct Stats {
     pub classes: Vec<(String, u64)>,
     /// Label counts of a multi-label data set.
     pub several: Option<SeveralLabels>,
-    /// Number of unusable records, which are left out.
+    /// Number of unusable records that were left out.
     pub skipped: u64,
     /// The faults of unusable records. At most the first thousand of each shard.
     pub bad: Vec<Bad>,
     pub elapsed: Duration,
 }
 
-/// Label counts of a split whose images may have several labels.
+/// Label counts of a multi-label split.
 #[derive(Debug, Clone, Copy, PartialEq, Eq)]
 pub struct SeveralLabels {
     /// Total number of labels.

@@ -154,7 +154,7 @@ pub(super) struct Scanned {
     pub bytes: u64,
     /// All stored labels.
     pub labels: BTreeMap<i64, Seen>,
-    /// The first record with zero or several labels.
+    /// The first record with zero or multiple labels.
     pub several: Option<Position>,
     /// Pixel sums. Empty if images were not measured.
     pub moments: Moments,

@@ -67,8 +67,8 @@ fn open(src: &Path, options: &ConvertOptions) -> Opened {
     Ok(Box::new(ImageNet { files: Files::new(src, names, found, notes, options)?, synsets, boxes }))
 }
 
-/// Returns the classes: those that the user listed, otherwise all of the development kit, otherwise those of the
-/// training images.
+/// Returns the classes that the user listed. Without a list, returns all classes of the development kit, or of the
+/// training images if there is no kit.
 fn choose(src: &Path, options: &ConvertOptions, kit: Option<&Devkit>, groups: &[Group]) -> Result<Vec<Synset>, Error> {
     let mut known: Vec<Synset> = match kit {
         Some(kit) => kit.synsets.clone(),

@@ -36,8 +36,8 @@ pub fn reshard(dir: &Path, out: &Path, shuffle: bool, options: &Reshaping) -> Re
     write(&plan(set, targets, true), out, options)
 }
 
-/// Merges several data sets to one at `out` and shuffles its samples. Splits with the same name are combined, and so
-/// are classes with the same name. The classes of the first data set come first, followed by the new classes of each
+/// Merges data sets into one at `out` and shuffles its samples. Splits with the same name are combined, and so are
+/// classes with the same name. The classes of the first data set come first, followed by the new classes of each
 /// further one.
 ///
 /// # Errors
@@ -105,7 +105,7 @@ fn one_class_a_name(dirs: &[&Path], sets: &[Set]) -> Result<(), Error> {
     Ok(())
 }
 
-/// Returns true if images may have several labels. Returns an error if the sets differ in this.
+/// Returns true if images may have multiple labels. Returns an error if the sets differ in this.
 fn one_kind(dirs: &[&Path], sets: &[Set]) -> Result<bool, Error> {
     let first = sets[0].manifest.multi_label;
     let Some(other) = sets.iter().position(|set| set.manifest.multi_label != first) else { return Ok(first) };
@@ -119,7 +119,7 @@ fn one_kind(dirs: &[&Path], sets: &[Set]) -> Result<bool, Error> {
     )))
 }
 
-/// Returns an error if `share` counts images per class but images may have several classes.
+/// Returns an error if `share` counts images per class but images may have multiple classes.
 fn fits(share: Share, dir: &Path, set: &Set) -> Result<(), Error> {
     match share {
         Share::PerClass(_) if set.manifest.multi_label => Err(Error::Usage(format!(
@@ -131,7 +131,7 @@ fn fits(share: Share, dir: &Path, set: &Set) -> Result<(), Error> {
 }
 
 /// Writes the data set in `dir` to `out` with a new split `into`. The new split gets a random share of each class of
-/// the split `from`, but at least one image of each class stays. If images may have several labels, the share is drawn
+/// the split `from`, but at least one image of each class stays. If images may have multiple labels, the share is drawn
 /// from all images together.
 ///
 /// # Errors
@@ -198,7 +198,7 @@ pub fn sample(dir: &Path, out: &Path, share: Share, options: &Reshaping) -> Resu
     write(&plan(set, targets, false), out, options)
 }
 
-/// How many samples of each class to take.
+/// How many samples to take per class.
 #[derive(Debug, Clone, Copy, PartialEq)]
 pub enum Share {
     /// This fraction of the samples, rounded to the nearest number. Between 0 and 1, exclusive.

@@ -1,6 +1,7 @@
 //! Exports a data set as WebDataset tar archives, one per shard. Each sample becomes `KEY.jpg` or `KEY.png`, `KEY.cls`
-//! with its label counted from 0, and `KEY.json` with its class and file name. If images may have several labels, there
-//! is no `KEY.cls`, and `KEY.json` lists the labels. Image files are copied unchanged, and RAW images become PNGs.
+//! with its label counted from 0, and `KEY.json` with its class and file name. If images may have multiple labels,
+//! there is no `KEY.cls`, and `KEY.json` lists the labels. Image files are copied unchanged, and RAW images become
+//! PNGs.
 
 use crate::convert::staging::Staging;
 use crate::error::Error;

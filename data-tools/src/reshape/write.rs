@@ -55,7 +55,7 @@ impl Set {
         })
     }
 
-    /// Returns the class of each sample of a split. If images may have several classes, returns class 0 for all.
+    /// Returns the class of each sample of a split. If images may have multiple classes, returns class 0 for all.
     pub(super) fn classes_of(&self, split: usize) -> Result<Vec<u32>, Error> {
         let (split, mut copy) = (&self.splits[split], Vec::new());
         if split.multi_label() {

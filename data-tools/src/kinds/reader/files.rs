@@ -102,7 +102,7 @@ impl Files {
 }
 
 /// Moves a random share of each class to a new listing. The share is rounded, but at least one image of the class
-/// stays. If images may have several classes, the share is drawn from all images together.
+/// stays. If images may have multiple classes, the share is drawn from all images together.
 fn draw_validation(train: &mut Listing, classes: usize, share: f64, seed: u64) -> Listing {
     let labels: Vec<u32> = train.labels().collect();
     let wanted = |n: u64| ((n as f64 * share).round() as u64).min(n.saturating_sub(1));
@@ -290,7 +290,7 @@ pub(crate) struct Listing {
     places: Vec<Place>,
     names: String,
     items: Vec<Item>,
-    /// The sets of classes, if files may have several classes.
+    /// The sets of classes, if files may have multiple classes.
     sets: Option<LabelSets>,
 }
 
@@ -315,7 +315,7 @@ impl Listing {
         self.push(name, number, range);
     }
 
-    /// Returns true if files may have several classes.
+    /// Returns true if files may have multiple classes.
     pub(crate) fn multi_label(&self) -> bool {
         self.sets.is_some()
     }
@@ -324,7 +324,7 @@ impl Listing {
         self.items.len() as u64
     }
 
-    /// Returns the label of each file. If files may have several classes, returns 0 for all.
+    /// Returns the label of each file. If files may have multiple classes, returns 0 for all.
     pub(crate) fn labels(&self) -> impl Iterator<Item = u32> {
         self.items.iter().map(|i| if self.multi_label() { 0 } else { i.label })
     }

@@ -13,7 +13,7 @@ use std::path::Path;
 /// Accepted column names in a header, in lower case.
 const PATH: &[&str] = &["path", "file", "filename", "file_name", "filepath", "image", "image_path", "img", "name"];
 const LABEL: &[&str] = &["label", "class", "class_name", "target", "category", "y"];
-/// Accepted names of a column with several labels.
+/// Accepted names of a column with multiple labels.
 const LABELS: &[&str] = &["labels", "classes", "class_names", "targets", "categories", "tags"];
 const SPLIT: &[&str] = &["split", "set", "subset", "partition"];
 /// The column in fastai's tables that marks validation images.
